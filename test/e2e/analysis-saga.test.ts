@@ -81,15 +81,24 @@ testWithStack(
   { service: false, slow: true, timeoutMs: 180_000 },
   async (stack) => {
     const start = await sagaOn(stack);
-    const ids: string[] = [];
+    const first = await start();
+    const posts = openApi(first.grpcAddress);
+    for (const step of SAGA_STEPS) await posts.post(`crash-at-${step}`);
+    posts.close();
+    await first.stop();
     for (const step of SAGA_STEPS) {
       const service = await start(`${step}=kill@crash-at-${step}`);
       const stream = await openEvents(service.httpUrl, USER);
-      ids.push(await ask(service, `crash-at-${step}`));
+      // The process may end before it answers.
+      await ask(service, `crash-at-${step}`).catch(() => undefined);
       expect((await service.exited).signal).toBe("SIGKILL");
       await stream.ended;
     }
     const last = await start();
+    const listed = async (): Promise<Json[]> =>
+      (await call(last, "/api/v1/timeline/analyses?limit=100")).json["analyses"] as Json[];
+    await becomes(async () => expect(await listed()).toHaveLength(SAGA_STEPS.length), 60_000);
+    const ids = (await listed()).map((one) => one["analysis_id"] as string);
     for (const id of ids) await becomes(async () => expect(await statusOf(last, id)).toBe("completed"), 60_000);
     await becomes(async () => {
       const { json } = await call(last, "/api/v1/xp?limit=100");
