@@ -49,6 +49,7 @@ export const isPermanent = (error: unknown): boolean => ["invalid", "poison"].in
 
 const MAX_ATTEMPTS = 3;
 const DELAY_CAP_MS = 15 * SECOND;
+const BUSY_MS = SECOND / 4;
 
 /** @throws the last error, where the process stops meanwhile or nobody waits: the event is not applied */
 export function retrying(
@@ -62,9 +63,13 @@ export function retrying(
         return await apply(event);
       } catch (error) {
         if (stopping.aborted) throw error;
+        // Neither an outage nor a failure.
         if (isBusy(error)) {
-          // Neither an outage nor a failure.
-        } else if (codeOf(error) === "unavailable") {
+          await pause(BUSY_MS, stopping);
+          attempt--;
+          continue;
+        }
+        if (codeOf(error) === "unavailable") {
           if (waiting === undefined) throw error;
           waiting(oneLine(error));
         } else if (++failures >= MAX_ATTEMPTS || isPermanent(error)) {
