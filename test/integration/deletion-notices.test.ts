@@ -249,7 +249,8 @@ test("a listener is notified of a deletion, also if the drop's own fan-out finds
   expect(await redis.raw.exists(removalNotesKey(homeKey("f2")))).toBe(0);
   const bench = openSteps(world, async () => {});
   for (let times = 0; times < 2; times++) await handle(bench, deleted(drop.drop_id, "ada"));
-  expect(await toldOf(drop.drop_id)).toEqual(["f0", "f1"]);
+  // Its own fan-out repeats it for those who had the drop: an attempt before may have announced the drop last.
+  expect(new Set(await toldOf(drop.drop_id))).toEqual(new Set(["f0", "f1"]));
 });
 
 test("listeners of a pulled author are notified of a deletion, also if the drop's own fan-out finds the tombstone", async () => {
@@ -261,7 +262,7 @@ test("listeners of a pulled author are notified of a deletion, also if the drop'
   const bench = openSteps(world, async () => {}, { registry });
   await handle(bench, deleted(drop.drop_id, "ada"));
   await work(bench);
-  expect(await toldOf(drop.drop_id)).toEqual(["f0", "f1"]);
+  expect(new Set(await toldOf(drop.drop_id))).toEqual(new Set(["f0", "f1"]));
 });
 
 test("what a read takes out of a home is noted only if it was deleted or hidden, and for ten minutes", async () => {
