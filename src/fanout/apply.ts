@@ -249,15 +249,14 @@ async function notifyOfDeletions({ fences, notify }: ApplyDeps, told: readonly T
   );
 }
 
-/** Those whose home had the drop until it was removed just now; the gateway leaves out what it has sent already. */
+/** For those whose home had the drop until it was removed just now; the gateway leaves out what it has sent already. */
 async function notifyDeleted({ writer, notify }: ApplyDeps, parts: readonly Part[]): Promise<void> {
-  const dead = parts.filter(({ change, audience: { ids } }) => ids.length > 0 && mayNotify(change));
+  const dead = parts.filter(({ change, audience: { ids } }) => ids.length > 0 && !change.pulled && mayNotify(change));
   if (dead.length === 0) return;
   await notify(
-    dead.map(({ change: { drop_id, pulled }, audience: { ids: users }, trace }) => {
-      const holders = (listening: readonly string[]) => writer.holdersAmong(listening, drop_id);
-      const notification = { event: "drop_deleted", drop_id } as const;
-      return { users, notification, isRepeated: true, trace, among: pulled ? undefined : holders };
+    dead.map(({ change: { drop_id }, audience: { ids: users }, trace }) => {
+      const among = (listening: readonly string[]) => writer.holdersAmong(listening, drop_id);
+      return { users, notification: { event: "drop_deleted", drop_id } as const, isRepeated: true, trace, among };
     }),
   );
 }
