@@ -44,10 +44,10 @@ export class Turns {
         subject: isOfOne ? subject : undefined,
       });
     }
+    if (leader.error === undefined) return call();
+    if (isOver(leader)) return this.take(name, subject, call);
     // Not their own failure: an outage may begin with it.
-    if (leader.error !== undefined)
-      throw new Busy("unavailable", oneLine(leader.error), { cause: leader.error, subject: subjectOf(leader.error) });
-    return call();
+    throw new Busy("unavailable", oneLine(leader.error), { cause: leader.error, subject: subjectOf(leader.error) });
   }
 
   async #lead<T>(key: string, call: () => Promise<T>): Promise<T> {

@@ -164,7 +164,8 @@ export async function collectUpward(
   let above = wanted.above;
   // So wide that the whole span is passed with the calls that there are, if it is empty.
   const windows = Math.max(1, Math.floor(budget.calls / Math.max(1, authors.length)) - 1);
-  let width = Math.max(FIRST_WINDOW_MS, Math.ceil((top - above.score) / WIDEN ** windows));
+  const widths = (WIDEN ** windows - 1) / (WIDEN - 1);
+  let width = Math.max(FIRST_WINDOW_MS, Math.ceil((top - above.score) / widths));
   while (found.length < wanted.count && above.score < top) {
     // Without a window that is read, the next page would begin at the same place.
     if (budget.calls < authors.length && above !== wanted.above) return { entries: found, reached: above };

@@ -176,19 +176,12 @@ test("an author of very many drops that the reader does not see takes a bounded 
   expect(idsOf(second.entries)).toEqual(["hello", ...expected(scene)]);
 });
 
-test("a page far above its cursor takes a bounded number of calls", async () => {
+test("a page far above its cursor takes a bounded number of calls, and comes to the first drop", async () => {
   const scene = await serving({});
   const authors = Array.from({ length: 1_000 }, (_, at) => `quiet${at}`);
   scene.world.post({ drop_id: "late", user_id: "quiet7", created_at: 1_700_000_000_000 });
   const above = { score: 1, drop: "a" };
   const page = await collectUpward(scene.sources, wanted({ authors, above, top: 1_800_000_000_000 }));
   expect(scene.served.calls("GetDropsByUserID")).toBeLessThanOrEqual(3_000);
-  expect(page.entries).toEqual([]);
-  // It ends where the calls do, and the next page comes to the drop.
-  const next = await collectUpward(
-    scene.sources,
-    wanted({ authors, above: page.reached ?? above, top: 1_800_000_000_000 }),
-  );
-  expect(next.entries.map(({ drop }) => drop)).toEqual(["late"]);
-  expect(scene.served.calls("GetDropsByUserID")).toBeLessThanOrEqual(6_000);
+  expect(page.entries.map(({ drop }) => drop)).toEqual(["late"]);
 });

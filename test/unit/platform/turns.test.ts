@@ -29,13 +29,17 @@ test("the calls that wait go on together once the first one is answered", async 
   expect(await codesOf(asked)).toEqual(["a", "b", "b", "b"]);
 });
 
-test("those who wait are told that the one they wait for failed, and others are asked meanwhile", async () => {
+test("those who wait for a call that fails fast ask for themselves, in turn", async () => {
   const { ask, calls } = setup();
   const asked = ["anna", "anna", "arno"].map(ask);
   expect(calls).toHaveLength(2);
   calls[0]?.reject(away());
   calls[1]?.resolve("b");
-  expect(await codesOf(asked)).toEqual(["failed anna", "unavailable anna", "b"]);
+  await expect(asked[0]).rejects.toThrow("no answer");
+  await new Promise(setImmediate);
+  expect(calls).toHaveLength(3);
+  calls[2]?.reject(away());
+  expect(await codesOf(asked)).toEqual(["failed anna", "failed anna", "b"]);
 });
 
 test.each([
