@@ -17,7 +17,7 @@ import type { RecoveryDeps } from "./redis-loss/recovery.js";
 import { edgeChangeOf, type Follows, type ListEdges } from "./restored/edges.js";
 import type { KnowsDrop, ListDropIds } from "./restored/judge.js";
 
-/** What a recovery waits for, or sets aside. */
+/** A recovery waits for these failures, or sets their events aside. */
 export const WAITING: Pick<RecoveryDeps, "isUpstreamAway" | "isBusy"> = {
   isUpstreamAway: (error) => codeOf(error) === "unavailable" && isOfUpstream(error),
   isBusy: (error) => error instanceof Busy,

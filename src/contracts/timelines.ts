@@ -46,7 +46,7 @@ export function belongsHome(drop: Drop, reader: string): boolean {
   }
 }
 
-/** Whose homes may lack what a recovery could not apply: those of the author and their followers, or the reader's own. */
+/** Homes that may lack what a recovery could not apply: those of the author and their followers, or the reader's own. */
 export interface Affected {
   readonly kind: "author" | "reader";
   readonly user: string;

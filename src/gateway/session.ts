@@ -140,7 +140,7 @@ export class Session {
         this.#startOver("stream_replaced", { seq: lastSeq, incarnation });
         return await this.#catchUp();
       }
-      // What was heard live is confirmed while NOTIFY still holds it, also where nothing is new.
+      // The stream confirms what it heard live while NOTIFY still holds it, also where nothing is new.
       const isConfirmed = lastSeq <= this.#seq && this.#verified >= this.#seq;
       if (performance.now() - this.heardAt < heardMs || isConfirmed) return;
       // The leader has all of the user's notifications up to `lastSeq`.

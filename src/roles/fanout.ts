@@ -45,7 +45,7 @@ export async function startFanoutRole(
     maybeLost: losses.maybeLost,
     stopped: () => connections.topology.check(),
   });
-  // What a consumer acknowledges would hide that nobody has worked on the log yet.
+  // An acknowledgement would hide that nobody has worked on the log yet.
   await losses.checked;
   const consumers = startFanoutConsumers(deps, handlers);
   const operations = createDeadLetters({ nats, publish, upstreams: () => connections.upstreams("operator") });

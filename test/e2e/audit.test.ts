@@ -108,7 +108,7 @@ testWithStack("an audit of a user whom the upstreams do not know says so", OPTIO
   expect((await text.exited).code).toBe(1);
   expect(text.output()).toMatch(/^"nobody" is no user that the upstreams know[^\n]*\n0 of 0 users differ/);
   expect(await jsonOf<Audited>(stack, ["audit", "--user", "alice"])).toMatchObject({ unknown: [], incomplete: 1 });
-  // What is left of them differs from what the upstreams say.
+  // The rest of them differs from what the upstreams say.
   await redis.zadd(homeKey("nobody"), Date.now() - 60_000, "never");
   const found = await jsonOf<Audited>(stack, ["audit", "--user", "nobody"], { code: 1 });
   expect(found).toMatchObject({ users: 1, differ: 1, unknown: [] });

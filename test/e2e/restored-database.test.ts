@@ -44,7 +44,7 @@ testWithStack(
     const before = await post(stack, "before", 12);
     await streams.settledWith(18);
     const restore = world.backup();
-    // What the backup does not have: drops, a deletion, two changes of follows.
+    // The backup does not have these: drops, a deletion, two changes of follows.
     const phantoms = await post(stack, "lost", 9);
     world.remove("before-3");
     await publish(

@@ -42,7 +42,7 @@ function swapAll({ ca, good }: Certificates): void {
   swap(good.key, files.key);
 }
 
-/** Whether a client with these certificates, which trusts their CA, is answered. */
+/** True where a client with these certificates, which trusts their CA, is answered. */
 async function answers(port: number, { ca, good }: Certificates): Promise<boolean> {
   const [trusted, key, cert] = [ca, good.key, good.cert].map((file) => readFileSync(file));
   const client = new HealthClient(

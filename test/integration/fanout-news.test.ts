@@ -90,7 +90,7 @@ test("where only homes that are read are written, a listener who was told of a d
   expect(toldOf(bench, "drop_deleted")).toEqual(["ada", "f0", "f0", "f1", "f2"]);
 });
 
-/** What NOTIFY has for a user, in order. */
+/** The messages of NOTIFY for a user, in order. */
 async function storedFor(user: string): Promise<string[]> {
   const all = await streams.all("NOTIFY");
   return all

@@ -22,7 +22,7 @@ const digestOf = (table: string): string =>
 
 type Query = <Row>(sql: string) => Promise<Row[]>;
 
-/** What every table holds, as a digest and its number of rows. */
+/** The content of every table, as a digest and a number of rows. */
 async function contentsOf(query: Query): Promise<Record<string, unknown>> {
   const contents: Record<string, unknown> = {};
   for (const { name } of await query<{ name: string }>(TABLES))

@@ -70,7 +70,7 @@ function changesOf(stack: Stack, gateways: Service[]): Pick<Scene, "restart" | "
   };
 }
 
-/** What a client heard, in order. */
+/** The events a client heard, in order. */
 interface Client {
   readonly drops: string[];
   readonly resets: string[];

@@ -19,7 +19,7 @@ const ENV = {
   TIMELINE_USER_SERVICE_ADDR: "",
   TIMELINE_POST_SERVICE_ADDR: "",
   TIMELINE_AUDIT_SETTLE_MS: "1000",
-  // What is not found without audits is not found by luck.
+  // Without audits no luck can find it.
   TIMELINE_AUDIT_INTERVAL_MS: "0",
 };
 
@@ -146,7 +146,7 @@ test.each([["redis"], ["nats"], ["data"], ["redis and nats"], ["redis and data"]
         expect(found).toMatchObject({ undone: true, not_judged: 0 });
       }
       await becomes(() => expectTruth(running, deleted));
-      // What is new now reaches whom the database names.
+      // A new drop now reaches the followers the database names.
       await post(running, 1);
       await running.api.follow({ follower_id: "ada", following_id: "cyd" });
       await running.api.unfollow({ follower_id: "eve", following_id: "bob" });

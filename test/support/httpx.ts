@@ -5,7 +5,7 @@ import { createInterface } from "node:readline";
 /** Python has httpx-sse. */
 export const hasHttpx = spawnSync("python3", ["-c", "import httpx_sse"], { stdio: "ignore" }).status === 0;
 
-/** What a client heard, in order. */
+/** The events a client heard, in order. */
 export interface HttpxClient {
   readonly drops: readonly string[];
   readonly resets: readonly unknown[];

@@ -104,7 +104,7 @@ export async function audit(deps: AuditDeps, names: readonly string[], options: 
     failed: [...found.failed, ...(again?.failed ?? [])],
     lagMs,
     repaired,
-    // What has come to differ since is for the next audit.
+    // The next audit looks at changes since then.
     remaining: stillDiffering(found.differing, again?.differing ?? []),
     unrepaired,
   };

@@ -7,7 +7,7 @@ import type { ServerIdentity } from "./loss-detector.js";
 export interface LogBinding {
   read(): Promise<string | undefined>;
   bind(redis: string): Promise<void>;
-  /** Whether processes of the role fanout pull from the log, wherever their Redis is. */
+  /** True while processes of the role fanout pull from the log, wherever their Redis is. */
   isAtWork(): Promise<boolean>;
 }
 

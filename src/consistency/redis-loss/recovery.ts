@@ -126,7 +126,7 @@ async function backfillLog(
     try {
       const begin = Math.max(end - SLICE_MS, since);
       admitted += (await reconcile({ since: begin, until: end }, { stopping })).admitted;
-      // What waits for one user keeps the backlog old for long.
+      // Messages that wait for one user keep the backlog old for long.
       const until = performance.now() + PATIENCE_MS;
       while (
         !stopping.aborted &&

@@ -34,7 +34,7 @@ interface Options {
   readonly progress?: (text: string) => void;
 }
 
-/** What was admitted before the search began is in the upstreams by then, unless they have lost it. */
+/** The upstreams hold by then all that was admitted before the search began, unless they have lost it. */
 const SETTLE_MS = 5 * SECOND;
 const AT_ONCE = 32;
 const EDGES_A_CALL = 1_000;

@@ -99,7 +99,7 @@ async function look(deps: WatchDeps, suspects: ReadonlySet<string>): Promise<Fou
 const isAsHeld = (deps: WatchDeps, { follower, following, follows }: EdgeChange): Promise<boolean> =>
   knownOrSilent(async () => (await deps.follows(follower, following)) === follows);
 
-/** What a user's failure leaves unanswered counts as known. */
+/** An event counts as known where the failure of one user leaves it unanswered. */
 async function knownOrSilent(ask: () => Promise<boolean>): Promise<boolean> {
   try {
     return await ask();

@@ -25,7 +25,7 @@ export const belowOf = (below: TimelineEntry | undefined): Below => ({
   max_id: below?.drop ?? "",
 });
 
-/** What was read of a page; a page without `next` of which nothing has a position names the last drop's id. */
+/** The part of a page that was read; a page without `next` of which nothing has a position names the last drop's id. */
 export interface Taken {
   readonly page?: DropPage;
   readonly leftOut: number;

@@ -92,7 +92,7 @@ export async function readCreated(
   return new Map(found.flatMap(([name, info]) => (info ? [[name, info.created] as const] : [])));
 }
 
-/** What was added to the end of a description stays there. */
+/** A text that was added to the end of a description stays there. */
 export function keepingNote(wanted: StreamConfig, { description = "" }: StreamConfig): StreamConfig {
   return wanted.description && description.startsWith(wanted.description) ? { ...wanted, description } : wanted;
 }

@@ -37,7 +37,7 @@ async function answered<T>(ask: () => Promise<T>): Promise<T> {
   }
 }
 
-/** Whether a server is a node of a Redis Cluster: it answers for some of the keys only. False where it forbids the question. */
+/** True where a server is a node of a Redis Cluster: it answers for some of the keys only. False where it forbids the question. */
 export async function servesCluster({ client }: Pick<Scripts, "client">): Promise<boolean> {
   if (client instanceof Cluster) return true;
   const info = await answered(() => client.info("cluster")).catch((error: Error) => {

@@ -111,7 +111,7 @@ type KeyPair = Awaited<ReturnType<typeof generateKeyPair>>;
 const pairs: KeyPair[] = [];
 let server: Server;
 let jwksUrl = "";
-/** What the server of the keys answers. */
+/** The answer of the server of the keys. */
 let answer: (response: ServerResponse) => void;
 let asked = 0;
 const closes: (() => unknown)[] = [];
