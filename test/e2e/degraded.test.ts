@@ -205,7 +205,7 @@ degraded("a caller's deadline ends the wait, and the work ends soon after", asyn
     (error: { code?: number }) => error.code,
   );
   expect([status.DEADLINE_EXCEEDED, "degraded"]).toContain(outcome);
-  // The rebuild outlives its caller by a few seconds at most (REBUILD_MS): other readers may wait for it.
+  // A rebuild is shared and outlives its caller. Its calls end after 5 s (UPSTREAM_TIMEOUT_MS).
   await eventually(() => upstreams.held() === 0, "calls upstream are given up", 10_000);
   heal();
 });
