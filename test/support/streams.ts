@@ -129,7 +129,10 @@ async function unfinished(manager: JetStreamManager): Promise<number> {
   return consumers.flatMap((some) => some ?? []).reduce((sum, one) => sum + one.num_pending + one.num_ack_pending, 0);
 }
 
-/** Undefined where there are none yet. A server lists a consumer it is setting up as null. */
+/**
+ * Those that do work; undefined where there are none yet. A process that was killed while it read the log leaves a
+ * consumer without a durable name. A server lists a consumer it is setting up as null.
+ */
 async function consumersOf(manager: JetStreamManager, stream: string): Promise<ConsumerInfo[] | undefined> {
   const found: (ConsumerInfo | null)[] = [];
   try {
@@ -138,7 +141,8 @@ async function consumersOf(manager: JetStreamManager, stream: string): Promise<C
     if (!isMissing(error)) throw error;
   }
   const known = found.filter((consumer) => consumer !== null);
-  return known.length > 0 && known.length === found.length ? known : undefined;
+  const working = known.filter(({ config }) => config.durable_name !== undefined);
+  return working.length > 0 && known.length === found.length ? working : undefined;
 }
 
 async function orMissing<T>(request: Promise<T>): Promise<T | undefined> {

@@ -1,6 +1,7 @@
 import type { NatsConnection } from "nats";
 import { parseStored, type TimelineEvent } from "../../contracts/events.js";
 import { STREAM } from "../../contracts/subjects.js";
+import { MINUTE } from "../../kernel/time.js";
 import { askNats, managerOf } from "../../platform/nats/ask.js";
 import { createStoredMessages } from "../../platform/nats/message.js";
 import { type LogEntry, logEntries } from "../../platform/nats/read-log.js";
@@ -35,7 +36,7 @@ export function createReadSample<Held>(
     for (const reach of REACHES) {
       const after = Math.max(state.first_seq - 1, state.last_seq - reach);
       const newest: LogEntry[] = [];
-      for await (const entry of logEntries(nats, { stream: STREAM.drops, subject, after }))
+      for await (const entry of logEntries(nats, { stream: STREAM.drops, subject, after, keptMs: MINUTE }))
         if (entry.time < until) newest.push(entry);
       for (const entry of newest.slice(-NEWEST)) take(entry);
       if (newest.length >= NEWEST || after < state.first_seq) break;
