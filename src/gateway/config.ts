@@ -1,6 +1,6 @@
 import { DAY } from "../kernel/time.js";
 import { webUrl } from "../kernel/urls.js";
-import { type ConfigOf, flag, integer, list, text, type Variables } from "../kernel/variables.js";
+import { type ConfigOf, flag, integer, list, nonEmptyList, text, type Variables } from "../kernel/variables.js";
 
 /** As browsers send it: no path, no default port, in lower case. Apps have schemes of their own. */
 function isOrigin(text: string): boolean {
@@ -14,10 +14,11 @@ const origins = list.refine((all) => all.every(isOrigin), {
 });
 
 export const GATEWAY_VARIABLES = {
-  jwtSecret: {
+  jwtSecrets: {
     name: "TIMELINE_JWT_SECRET",
-    schema: text,
-    about: "Secret of HS256 tokens; 32 bytes or more, by RFC 7518 (role gateway; this or TIMELINE_JWT_JWKS_URL)",
+    schema: nonEmptyList,
+    about:
+      "Secret of HS256 tokens; 32 bytes or more, by RFC 7518 (role gateway; this or TIMELINE_JWT_JWKS_URL). While it is replaced: the new one and the old one (comma list)",
   },
   jwksUrl: {
     name: "TIMELINE_JWT_JWKS_URL",
@@ -76,17 +77,17 @@ const MIN_SECRET_BYTES = 32;
 
 /** Reports settings that would accept tokens made by others. */
 export function tokenFaults({
-  jwtSecret,
+  jwtSecrets = [],
   jwksUrl,
   jwtIssuer,
   jwtAudience,
   allowUnsafeTokens,
 }: GatewayConfig): string[] {
-  const both = jwtSecret !== undefined && jwksUrl !== undefined;
+  const both = jwtSecrets.length > 0 && jwksUrl !== undefined;
   const excluded = both ? ["TIMELINE_JWT_SECRET: excludes TIMELINE_JWT_JWKS_URL"] : [];
   if (allowUnsafeTokens) return excluded;
   const faults: string[] = [];
-  if (jwtSecret !== undefined && Buffer.byteLength(jwtSecret) < MIN_SECRET_BYTES)
+  if (jwtSecrets.some((secret) => Buffer.byteLength(secret) < MIN_SECRET_BYTES))
     faults.push(`TIMELINE_JWT_SECRET: is shorter than ${MIN_SECRET_BYTES} bytes`);
   if (jwksUrl !== undefined && new URL(jwksUrl).protocol !== "https:")
     faults.push("TIMELINE_JWT_JWKS_URL: must be https:, or the keys can be replaced on the way");

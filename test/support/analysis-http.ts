@@ -48,7 +48,7 @@ export function sharedAnalysisBench({ rewards }: { readonly rewards?: (db: Db) =
     clock.close();
     const { connection } = nats;
     const usual = {
-      authorize: createAuthorize(createAuthenticate({ jwtSecret: JWT_SECRET }), new Set(ALLOWED_ORIGINS)),
+      authorize: createAuthorize(createAuthenticate({ jwtSecrets: [JWT_SECRET] }), new Set(ALLOWED_ORIGINS)),
       allowedOrigins: ALLOWED_ORIGINS,
       ...{ nats: connection, ...createPublisher(connection), scripts: redis.scripts, clock, db, log: silent },
       connected: () => true,

@@ -19,9 +19,9 @@ import { eventually } from "./eventually.js";
 import { clockOn } from "./redis.js";
 import { type EventStream, follow } from "./sse.js";
 
-const SECRET = "a secret of thirty-two bytes, or a few more";
+const SECRET = "a secret of thirty-two bytes or a few more";
 const CONFIG: GatewayConfig = {
-  jwtSecret: SECRET,
+  jwtSecrets: [SECRET],
   jwksUrl: undefined,
   jwksMaxAgeMs: 86_400_000,
   jwtIssuer: undefined,

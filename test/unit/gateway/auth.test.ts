@@ -9,7 +9,7 @@ import { followKeys } from "../../../src/gateway/keys.http.js";
 import { silent } from "../../../src/kernel/logger.js";
 import { eventually } from "../../support/eventually.js";
 
-const SECRET = "a secret of thirty-two bytes, or a few more";
+const SECRET = "a secret of thirty-two bytes or a few more";
 const now = (): number => Math.floor(Date.now() / 1_000);
 const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
 
@@ -18,7 +18,7 @@ function sign(claims: JWTPayload, secret = SECRET, alg = "HS256"): Promise<strin
 }
 
 const valid = (more: JWTPayload = {}): JWTPayload => ({ sub: "alice", exp: now() + 60, ...more });
-const bySecret = createAuthenticate({ jwtSecret: SECRET });
+const bySecret = createAuthenticate({ jwtSecrets: [SECRET] });
 const refused = { code: "unauthenticated" };
 
 test("a valid token names its user and its end", async () => {
@@ -51,7 +51,7 @@ test.each<[string, () => Promise<string> | string]>([
 });
 
 test("of all HS256 tokens, whole or altered, those are accepted that the library accepts", async () => {
-  const strict = createAuthenticate({ jwtSecret: SECRET, jwtIssuer: "us", jwtAudience: "timeline" });
+  const strict = createAuthenticate({ jwtSecrets: [SECRET], jwtIssuer: "us", jwtAudience: "timeline" });
   const options = { algorithms: ["HS256"], issuer: "us", audience: "timeline", requiredClaims: ["exp", "sub"] };
   const encode = (part: unknown): string => Buffer.from(JSON.stringify(part)).toString("base64url");
   const time = fc.constantFrom(now() + 60, now() - 60, "soon", undefined);
@@ -88,12 +88,22 @@ test("of all HS256 tokens, whole or altered, those are accepted that the library
   expect(verdicts.size).toBe(2);
 });
 
+test("while a secret is replaced, tokens of both are valid, by the same rules", async () => {
+  const both = createAuthenticate({ jwtSecrets: [`new, and ${SECRET}`, SECRET], jwtIssuer: "us" });
+  for (const secret of [`new, and ${SECRET}`, SECRET]) {
+    expect((await both(await sign(valid({ iss: "us" }), secret))).user).toBe("alice");
+    await expect(both(await sign(valid({ iss: "them" }), secret))).rejects.toMatchObject(refused);
+    await expect(both(await sign(valid({ iss: "us", exp: now() - 1 }), secret))).rejects.toMatchObject(refused);
+  }
+  await expect(both(await sign(valid({ iss: "us" }), `${SECRET}!`))).rejects.toMatchObject(refused);
+});
+
 test("a clock a few seconds off does not matter", async () => {
   expect((await bySecret(await sign(valid({ nbf: now() + 3 })))).user).toBe("alice");
 });
 
 test("issuer and audience are checked where they are configured", async () => {
-  const strict = createAuthenticate({ jwtSecret: SECRET, jwtIssuer: "us", jwtAudience: "timeline" });
+  const strict = createAuthenticate({ jwtSecrets: [SECRET], jwtIssuer: "us", jwtAudience: "timeline" });
   const good = { iss: "us", aud: ["other", "timeline"] };
   expect((await strict(await sign(valid(good)))).user).toBe("alice");
   for (const wrong of [{}, { iss: "us" }, { aud: "timeline" }, { ...good, iss: "them" }, { ...good, aud: "other" }]) {
@@ -103,8 +113,8 @@ test("issuer and audience are checked where they are configured", async () => {
 
 test("exactly one of a secret and a URL is accepted", () => {
   expect(() => createAuthenticate({})).toThrow("either a secret or a JWKS URL");
-  expect(() => createAuthenticate({ jwtSecret: "" })).toThrow();
-  expect(() => createAuthenticate({ jwtSecret: SECRET, keys: () => Promise.reject(new Error()) })).toThrow();
+  expect(() => createAuthenticate({ jwtSecrets: [] })).toThrow();
+  expect(() => createAuthenticate({ jwtSecrets: [SECRET], keys: () => Promise.reject(new Error()) })).toThrow();
 });
 
 type KeyPair = Awaited<ReturnType<typeof generateKeyPair>>;

@@ -9,7 +9,7 @@ import { checkFiles } from "../../../src/roles/config/files.js";
 const ENOUGH = {
   TIMELINE_USER_SERVICE_ADDR: "users:1",
   TIMELINE_POST_SERVICE_ADDR: "posts:2",
-  TIMELINE_JWT_SECRET: "a secret of thirty-two bytes, or a few more",
+  TIMELINE_JWT_SECRET: "a secret of thirty-two bytes or a few more",
 };
 const { TIMELINE_JWT_SECRET: _secret, ...NO_SECRET } = ENOUGH;
 const KEYS = { ...NO_SECRET, TIMELINE_JWT_JWKS_URL: "https://idp.example/keys" };

@@ -8,7 +8,7 @@ import { ROLES } from "../../../src/roles/config/process.js";
 const ENOUGH = {
   TIMELINE_USER_SERVICE_ADDR: "users:1",
   TIMELINE_POST_SERVICE_ADDR: "posts:2",
-  TIMELINE_JWT_SECRET: "a secret of thirty-two bytes, or a few more",
+  TIMELINE_JWT_SECRET: "a secret of thirty-two bytes or a few more",
 };
 
 const CLAIMS = { TIMELINE_JWT_ISSUER: "https://idp.example", TIMELINE_JWT_AUDIENCE: "timeline" };

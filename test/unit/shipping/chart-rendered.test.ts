@@ -52,7 +52,7 @@ for (const [name, values, roles] of CASES) {
       const config = readConfig(environmentOf(deployment, objects));
       expect(config.process.roles).toEqual([role(deployment)]);
       expect(config.process.podName).toBe("pod-0");
-      expect(config.gateway.jwtSecret !== undefined).toBe(role(deployment) === "gateway" && !!secretGiven(values));
+      expect(config.gateway.jwtSecrets !== undefined).toBe(role(deployment) === "gateway" && !!secretGiven(values));
       const reads = role(deployment) === "gateway" && databaseGiven(values);
       expect(config.database.url !== undefined).toBe(STORING.includes(role(deployment)) || reads);
       const { terminationGracePeriodSeconds, enableServiceLinks } = deployment.spec.template.spec;
