@@ -230,6 +230,19 @@ test.each(["alice", "bob"])(
   },
 );
 
+test("the id of an event from before ids had a checksum is continued", async () => {
+  const running = await start();
+  const first = await listen(running, "alice");
+  for (const drop of ["d1", "d2"]) await send("alice", drop);
+  await first.sees(["d1", "d2"]);
+  const [seq, incarnation, listing, ...rest] = first.events[0]?.id?.split("-") ?? [];
+  expect(rest).toHaveLength(1);
+  await first.goes();
+  const second = await listen(running, "alice", [seq, incarnation, listing].join("-"));
+  await second.sees(["d2"]);
+  expect(second.resets()).toEqual([]);
+});
+
 test("cutover under fire: nothing is missed and nothing comes twice", async () => {
   const running = await start();
   const all = names("d", 1_500);
