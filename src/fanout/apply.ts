@@ -20,6 +20,9 @@ import {
 
 const YOUNG_MS = 10 * SECOND;
 
+/** Deletions that the fan-out of their drop announces. While one attempt has yet to announce the drop, another may find it deleted. */
+const [AFTER_DROP, INSTEAD_OF_DROP] = ["after:", "again:"];
+
 /** About 0.2 s of Redis. */
 const ENTRIES_A_SLICE = 100_000;
 
@@ -210,27 +213,28 @@ function createAdd(deps: ApplyDeps): Add {
 }
 
 /** `isTaken`: all homes took what is added, so that none stands below a floor. Returns who was notified. */
-async function notifyAudiences(
-  { writer, notify }: ApplyDeps,
-  parts: readonly Part[],
-  isTaken = false,
-): Promise<Told[]> {
-  const notified = parts.filter(({ change, audience: { ids } }) => ids.length > 0 && mayNotify(change));
+async function notifyAudiences(deps: ApplyDeps, parts: readonly Part[], isTaken = false): Promise<Told[]> {
+  const { writer, notify } = deps;
   return notify(
-    notified.map(({ change, audience: { ids: users }, trace }): AudienceNotification => {
+    parts.filter(notifies).map((part): AudienceNotification => {
+      if (isDeletion(part)) return deletionOf(deps, part);
+      const { change, audience, trace } = part;
       const { drop_id, created_at } = change;
-      if (change.action === "add") {
-        const above = (listening: readonly string[]) => writer.aboveFloorAmong(listening, created_at);
-        // A home has its floor above so young a drop only if as many newer ones came as it holds.
-        const isYoung = sharedNow() - created_at < YOUNG_MS;
-        const among = isYoung || (isTaken && !change.pulled) ? undefined : above;
-        return { users, notification: { event: "new_drop", drop_id, created_at }, among, trace };
-      }
-      const holders = (listening: readonly string[]) => writer.holdersAmong(listening, drop_id);
-      const among = change.pulled ? undefined : holders;
-      return { users, notification: { event: "drop_deleted", drop_id }, among, trace };
+      const above = (listening: readonly string[]) => writer.aboveFloorAmong(listening, created_at);
+      // A home has its floor above so young a drop only if as many newer ones came as it holds.
+      const isYoung = sharedNow() - created_at < YOUNG_MS;
+      const among = isYoung || (isTaken && !change.pulled) ? undefined : above;
+      return { users: audience.ids, notification: { event: "new_drop", drop_id, created_at }, among, trace };
     }),
   );
+}
+
+/** For those who have the drop: all followers of an author whom they pull. */
+function deletionOf({ writer }: ApplyDeps, { change, audience, trace }: Part): AudienceNotification {
+  const { drop_id, pulled } = change;
+  const holders = (listening: readonly string[]) => writer.holdersAmong(listening, drop_id);
+  const among = pulled ? undefined : holders;
+  return { users: audience.ids, notification: { event: "drop_deleted", drop_id }, among, trace };
 }
 
 /**
@@ -244,27 +248,23 @@ async function notifyOfDeletions({ fences, notify }: ApplyDeps, told: readonly T
   const late = told.filter(({ notification }) => deleted.has(notification.drop_id));
   await notify(
     late.map(({ users, notification: { drop_id }, trace }) => {
-      return { users, notification: { event: "drop_deleted", drop_id }, isRepeated: true, trace };
+      return { users, notification: { event: "drop_deleted", drop_id }, idPrefix: AFTER_DROP, trace };
     }),
   );
 }
 
-/** For those whose home had the drop until it was removed just now; the gateway leaves out what it has sent already. */
-async function notifyDeleted({ writer, notify }: ApplyDeps, parts: readonly Part[]): Promise<void> {
-  const dead = parts.filter(({ change, audience: { ids } }) => ids.length > 0 && !change.pulled && mayNotify(change));
+/** For those who had the drop until it was removed just now; the gateway leaves out what it has sent already. */
+async function notifyDeleted(deps: ApplyDeps, parts: readonly Part[]): Promise<void> {
+  const dead = parts.filter(notifies);
   if (dead.length === 0) return;
-  await notify(
-    dead.map(({ change: { drop_id }, audience: { ids: users }, trace }) => {
-      const among = (listening: readonly string[]) => writer.holdersAmong(listening, drop_id);
-      return { users, notification: { event: "drop_deleted", drop_id } as const, isRepeated: true, trace, among };
-    }),
-  );
+  await deps.notify(dead.map((part) => ({ ...deletionOf(deps, part), idPrefix: INSTEAD_OF_DROP })));
 }
 
 const NOBODY = audienceOf([]);
 /** A deletion is dated at its admission. */
 const mayNotify = ({ silent, admitted_at, created_at }: Change): boolean =>
   !silent && sharedNow() - admitted_at <= NOTIFY_WINDOW_MS && isNews(created_at, admitted_at);
+const notifies = ({ change, audience }: Part): boolean => audience.ids.length > 0 && mayNotify(change);
 const isDeletion = ({ change }: Part): boolean => change.action === "remove";
 const entryOf = ({ drop_id: drop, created_at: score }: Change): TimelineEntry => ({ drop, score });
 const additions = (parts: readonly Part[]): HomeEntries[] =>

@@ -28,8 +28,8 @@ export interface AudienceNotification {
   readonly notification: DropNotification;
   /** Selects some of those who have a stream. */
   readonly among?: ((listening: readonly string[]) => Promise<readonly string[]>) | undefined;
-  /** It may be stored already, before what it must follow. */
-  readonly isRepeated?: boolean;
+  /** NOTIFY may have it already, before what it must follow, and stores an id once in two minutes: begins another one. */
+  readonly idPrefix?: string;
   readonly trace?: Trace;
 }
 
@@ -71,12 +71,11 @@ async function toldOf({ users, among }: AudienceNotification, isListening: IsLis
   return listening.length === 0 || !among ? listening : among(listening);
 }
 
-function messagesOf({ notification, isRepeated, trace }: AudienceNotification, users: readonly string[]): Message[] {
+function messagesOf({ notification, idPrefix = "", trace }: AudienceNotification, users: readonly string[]): Message[] {
   if (users.length === 0) return [];
   const body = JSON.stringify(notification);
   const headers = trace ?? traceHeaders();
-  // NOTIFY stores an id once in two minutes.
-  const id = `${isRepeated ? "again:" : ""}${notification.event}:${encodeId(notification.drop_id)}:`;
+  const id = `${idPrefix}${notification.event}:${encodeId(notification.drop_id)}:`;
   return users.map((user) => ({ subject: notifySubject(user), body, id: id + encodeId(user), headers }));
 }
 

@@ -1,4 +1,5 @@
 import type { Headers } from "../delivery/handler.js";
+import { spread } from "../kernel/ids.js";
 
 /** Sequences of two incarnations cannot be compared: a stream that is created again counts from 1. */
 export interface StreamPosition {
@@ -6,16 +7,25 @@ export interface StreamPosition {
   readonly incarnation: string;
   /** Of the user. No sequence tells what was not stored between two listings. */
   readonly listing: string;
+  /** Of the notification that moved the position there, where the stream itself has not confirmed it. */
+  readonly check?: string | undefined;
 }
 
-/** A position as clients hold it (`id:`): `17-mi9c3k2v-4fzyo82m`. */
-const formatPosition = ({ seq, incarnation, listing }: StreamPosition): string => `${seq}-${incarnation}-${listing}`;
+/** A position as clients hold it (`id:`): `17-mi9c3k2v-4fzyo82m`, or `17-mi9c3k2v-4fzyo82m-1x7v2k9` with a check. */
+const formatPosition = ({ seq, incarnation, listing, check }: StreamPosition): string =>
+  `${seq}-${incarnation}-${listing}${check === undefined ? "" : `-${check}`}`;
+
+const POSITION = /^(\d{1,16})-([0-9a-z]{1,16})-([0-9a-z]{1,16})(?:-([0-9a-z]{1,7}))?$/;
 
 export function parsePosition(text: string): StreamPosition | undefined {
-  const [, digits, incarnation, listing] = /^(\d{1,16})-([0-9a-z]{1,16})-([0-9a-z]{1,16})$/.exec(text) ?? [];
+  const [, digits, incarnation, listing, check] = POSITION.exec(text) ?? [];
   const seq = Number(digits);
-  return incarnation && listing && Number.isSafeInteger(seq) ? { seq, incarnation, listing } : undefined;
+  return incarnation && listing && Number.isSafeInteger(seq) ? { seq, incarnation, listing, check } : undefined;
 }
+
+/** Tells a notification from a forged one with its sequence. */
+export const checkOf = ({ content }: Notification): string =>
+  spread(content ? `${content.event}\n${content.data}` : "").toString(36);
 
 export interface Notification {
   readonly seq: number;

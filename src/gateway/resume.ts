@@ -1,5 +1,5 @@
 import type { Feed, FeedState } from "./feed.nats.js";
-import { type Notification, parsePosition, type StreamPosition } from "./notification.js";
+import { checkOf, type Notification, parsePosition, type StreamPosition } from "./notification.js";
 
 export const RESET_REASONS = ["unknown_position", "too_old", "registration_lost", "stream_replaced"] as const;
 export type ResetReason = (typeof RESET_REASONS)[number];
@@ -93,14 +93,17 @@ interface HistoryOptions {
 
 /**
  * Reads the user's notifications after a position. The state of the stream is read last: an incarnation never
- * returns, so that an unchanged one did not change during the read either.
+ * returns, so that an unchanged one did not change during the read either. A position with a check is continued only
+ * if the read meets the notification that moved it there: a live message may have been forged.
  */
 export async function readHistory(options: HistoryOptions): Promise<History> {
   const { feed, user, position, from, live, sentKeys, stopped } = options;
-  const { seq, incarnation } = position;
+  const { seq, incarnation, check } = position;
   const notifications: Notification[] = [];
   let reachedEnd = true;
+  let isConfirmed = check === undefined;
   await feed.read(user, from, (notification) => {
+    if (notification.seq === seq) isConfirmed ||= checkOf(notification) === check;
     if (notification.seq > seq) notifications.push(notification);
     else if (notification.content?.key) sentKeys.isRepeated(notification.content.key);
     // The buffer has the notifications after these: reading on might never catch up with a busy publisher.
@@ -112,7 +115,8 @@ export async function readHistory(options: HistoryOptions): Promise<History> {
   const state = await feed.state();
   if (state.incarnation !== incarnation) return { notifications: [], reachedEnd, fault: "stream_replaced" };
   const oldest = count >= state.perSubject ? await feed.oldestOf(user) : undefined;
-  return { notifications, reachedEnd, fault: historyFault({ position: seq, count, state, oldest }) };
+  const fault = historyFault({ position: seq, count, state, oldest });
+  return { notifications, reachedEnd, fault: fault ?? (isConfirmed ? undefined : "unknown_position") };
 }
 
 interface Found {

@@ -2,6 +2,7 @@ import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Feed, FeedState } from "./feed.nats.js";
 import {
+  checkOf,
   frameOf,
   greetingBlock,
   type Notification,
@@ -41,8 +42,9 @@ const MAX_SENT_KEYS = 512;
 
 /**
  * One stream of one user. The position is the sequence up to which every notification of the user is sent, with the
- * incarnation of NOTIFY it counts in and the user's listing; the client gets it as `id:`. Live notifications do not name their incarnation:
- * they are buffered until the feed is sure that it is the session's.
+ * incarnation of NOTIFY it counts in and the user's listing; the client gets it as `id:`. Where a live notification moved
+ * it, the id has a check of that one: a resume goes on only where NOTIFY has it, since a live one may be forged.
+ * Live notifications do not name their incarnation: they are buffered until the feed is sure that it is the session's.
  *
  * A session is *live* or *catching up*, at first catching up. Live, a notification whose predecessor is not beyond the
  * position is sent at once. Any other shows a gap, and the session catches up: it reads the stream after the position,
@@ -64,6 +66,8 @@ export class Session {
   #seq = 0;
   /** NOTIFY was read up to there. Live messages move the position only: whoever may publish them can forge one. */
   #verified = 0;
+  /** The notification that moved the position last. */
+  #last: Notification | undefined;
   #incarnation = "";
   #isReset = false;
   #catchingUp = true;
@@ -168,7 +172,8 @@ export class Session {
   }
 
   get #position(): StreamPosition {
-    return { seq: this.#seq, incarnation: this.#incarnation, listing: this.listing };
+    const check = this.#last && this.#seq > this.#verified ? checkOf(this.#last) : undefined;
+    return { seq: this.#seq, incarnation: this.#incarnation, listing: this.listing, check };
   }
 
   async #startAt(wanted: Wanted): Promise<Start | undefined> {
@@ -178,22 +183,22 @@ export class Session {
     return start;
   }
 
-  async #replayFrom({ seq, incarnation, listing }: StreamPosition): Promise<Start> {
+  async #replayFrom({ seq, incarnation, listing, check }: StreamPosition): Promise<Start> {
     if (incarnation !== this.#incarnation) return resetWith("stream_replaced");
     const { lastSeq } = await this.deps.feed.state();
     if (seq > lastSeq) return resetWith("unknown_position");
     if (listing !== this.listing) return resetWith("registration_lost");
     this.#seq = seq;
     // All of the user's history: a notification the client has may be stored again after its position.
-    const { notifications, fault } = await this.#readHistory(0);
+    const { notifications, fault } = await this.#readHistory(0, check);
     return { seq, reset: fault, replay: notifications };
   }
 
-  #readHistory(from: number): Promise<History> {
+  #readHistory(from: number, check?: string): Promise<History> {
     const stopped = (): boolean => this.#ended;
     this.#sentKeys ??= new RecentKeys(MAX_SENT_KEYS);
     const buffers = { live: this.#buffer, sentKeys: this.#sentKeys };
-    return readHistory({ ...this.deps, ...buffers, position: this.#position, from, stopped });
+    return readHistory({ ...this.deps, ...buffers, position: { ...this.#position, check }, from, stopped });
   }
 
   async #catchUp(): Promise<void> {
@@ -253,6 +258,7 @@ export class Session {
 
   #send(notification: Notification, replayed = false): void {
     this.#seq = notification.seq;
+    this.#last = notification;
     const { content } = notification;
     if (!content) return;
     this.#sentKeys ??= new RecentKeys(MAX_SENT_KEYS);

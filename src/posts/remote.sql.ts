@@ -65,7 +65,9 @@ export function createRemoteStore(db: Db) {
      * whose statement began before the tombstone stood may come after it: actors are looked at for a minute.
      */
     removeDropsOfDeleted: async ({ limit, actorUri, eventOf }: DropsOfDeleted): Promise<number> => {
-      const found = await db.query<{ uri: string }>(DROPS_OF_DELETED, [actorUri ?? null, limit]);
+      const found = await (actorUri === undefined
+        ? db.query<{ uri: string }>(DROPS_OF_DELETED, [limit])
+        : db.query<{ uri: string }>(DROPS_OF_ONE, [limit, actorUri]));
       if (found.length === 0) return actorUri === undefined ? (await db.query(DROPS_REMOVED, [limit])).length : 0;
       return (await db.query(DELETE_DROPS, columnsOf(found.map(({ uri }) => eventOf(uri))))).length;
     },
@@ -102,13 +104,17 @@ const deleteObject = (uri: string): string => `
 /** Rows that the index has. */
 const DROPS_LEFT = "kind <> 1 AND deleted_at IS NOT NULL AND NOT drops_removed";
 
-const DROPS_OF_DELETED = `
+const dropsOf = (actors: string): string => `
 SELECT d.uri FROM (
-  SELECT uri FROM posts.remote_objects WHERE ${DROPS_LEFT} AND ($1::text IS NULL OR uri = $1) ORDER BY deleted_at, uri LIMIT $2
+  SELECT uri FROM posts.remote_objects WHERE ${actors}
 ) a CROSS JOIN LATERAL (
   SELECT uri FROM posts.remote_objects WHERE actor_uri = a.uri AND kind = 1 AND deleted_at IS NULL
-  ORDER BY created_at DESC, uri DESC LIMIT $2
-) d LIMIT $2`;
+  ORDER BY created_at DESC, uri DESC LIMIT $1
+) d LIMIT $1`;
+
+const DROPS_OF_DELETED = dropsOf(`${DROPS_LEFT} ORDER BY deleted_at, uri LIMIT $1`);
+/** Also where none were left: a process of an older version may have stored one since. */
+const DROPS_OF_ONE = dropsOf("uri = $2 AND kind <> 1 AND deleted_at IS NOT NULL");
 
 const DROPS_REMOVED = `
 UPDATE posts.remote_objects a SET drops_removed = true WHERE uri IN (

@@ -2,7 +2,8 @@ import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { createFences } from "../../src/consistency/fences/fences.js";
 import { authorKey, pullsKey, RECENT_KEY, removalNotesKey } from "../../src/contracts/keys.js";
 import { PULLS_COMPLETE } from "../../src/contracts/pulled.js";
-import type { FanoutDeps } from "../../src/fanout/fanout.js";
+import type { DropNotification } from "../../src/contracts/stream-events.js";
+import { composeFanout, type FanoutDeps } from "../../src/fanout/fanout.js";
 import { createNotify } from "../../src/fanout/publish.nats.js";
 import { createListenersAmong } from "../../src/fanout/store.redis.js";
 import { AppError } from "../../src/kernel/errors.js";
@@ -114,6 +115,15 @@ async function toldOf(drop_id: string): Promise<string[]> {
     .filter((message) => String(message.body) === body)
     .map(({ subject }) => subject.replace("notify.user.", ""))
     .sort();
+}
+
+/** The events of a drop that NOTIFY has for a user, in order. */
+async function storedFor(user: string, drop_id: string): Promise<string[]> {
+  const all = await streams.all("NOTIFY");
+  return all
+    .filter(({ subject }) => subject === `notify.user.${user}`)
+    .map(({ body }) => JSON.parse(String(body)) as DropNotification)
+    .flatMap((notification) => (notification.drop_id === drop_id ? notification.event : []));
 }
 
 let drops = 0;
@@ -264,6 +274,58 @@ test("listeners of a pulled author are notified of a deletion, also if the drop'
   await work(bench);
   expect(new Set(await toldOf(drop.drop_id))).toEqual(new Set(["f0", "f1"]));
 });
+
+/** A deletion that another worker handles while this one is about to announce the drop. */
+async function overtaking(how: "pushed" | "pulled", pageSize: number) {
+  const world = followers(3);
+  const registry = how === "pulled" ? await pulledAda(world) : undefined;
+  const drop = newDrop();
+  world.post(drop);
+  await listen("f0", "f1");
+  await makeReadable(["f0", "f1"]);
+  const other = openSteps(world, async () => {}, { pageSize, registry });
+  const own = openSteps(world, async () => {}, { pageSize, registry });
+  return {
+    redeliver: () => handle(other, created(drop)),
+    async deliver(meanwhile: { before?: () => Promise<void>; after?: () => void }): Promise<void> {
+      const notify: FanoutDeps["notify"] = async (all) => {
+        const isDrop = all.some(({ users, notification }) => notification.event === "new_drop" && users.includes("f0"));
+        if (!isDrop) return own.deps.notify(all);
+        await handle(other, deleted(drop.drop_id, "ada"));
+        await meanwhile.before?.();
+        const told = await own.deps.notify(all);
+        meanwhile.after?.();
+        return told;
+      };
+      const { handlers } = composeFanout({ ...own.deps, notify });
+      await handle({ ...own, handlers }, created(drop));
+    },
+    stored: () => Promise.all(["f0", "f1"].map((user) => storedFor(user, drop.drop_id))),
+  };
+}
+
+/** In pages of two followers the list is not read: listeners are found by their index. */
+const OVERTAKEN = [
+  ["pushed", 100],
+  ["pulled", 100],
+  ["pulled", 2],
+] as const;
+
+test.each(OVERTAKEN)(
+  "a deletion that overtakes the drop of a %s author is announced after it, also if the worker dies once the drop is announced, or another one handles the redelivery before (pages of %d followers)",
+  async (how, pageSize) => {
+    const dying = await overtaking(how, pageSize);
+    const after = (): never => {
+      throw new Error("the worker dies");
+    };
+    await expect(dying.deliver({ after })).rejects.toThrow("the worker dies");
+    await dying.redeliver();
+    const late = await overtaking(how, pageSize);
+    await late.deliver({ before: late.redeliver });
+    for (const events of [...(await dying.stored()), ...(await late.stored())])
+      expect(events.slice(-2)).toEqual(["new_drop", "drop_deleted"]);
+  },
+);
 
 test("what a read takes out of a home is noted only if it was deleted or hidden, and for ten minutes", async () => {
   const world = followers(1);

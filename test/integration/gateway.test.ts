@@ -207,6 +207,42 @@ test("a forged live message takes the place of no genuine one, neither live nor 
   await second.sees(["d4"]);
 });
 
+test.each(["alice", "bob"])(
+  "a client that resumes from the id of a forged live message gets a reset, also where a notification of %s has its sequence",
+  async (owner) => {
+    const running = await start({ limits: { heartbeatMs: [60_000, 60_000] } });
+    const first = await listen(running, "alice");
+    const last = await send("alice", "d1");
+    await first.sees(["d1"]);
+    forge("alice", "forged", last + 2);
+    await first.sees(["d1", "forged"]);
+    const ids = first.events.map(({ id }) => id);
+    await first.goes();
+    await send("alice", "d2");
+    expect(await send(owner, "d3")).toBe(last + 2);
+    const second = await listen(running, "alice", ids[1]);
+    await send("alice", "d4");
+    await second.sees(["d4"]);
+    expect(second.resets()).toEqual(["unknown_position"]);
+    const third = await listen(running, "alice", ids[0]);
+    await third.sees(owner === "alice" ? ["d2", "d3", "d4"] : ["d2", "d4"]);
+    expect(third.resets()).toEqual([]);
+  },
+);
+
+test("the id of an event from before ids had a checksum is continued", async () => {
+  const running = await start();
+  const first = await listen(running, "alice");
+  for (const drop of ["d1", "d2"]) await send("alice", drop);
+  await first.sees(["d1", "d2"]);
+  const [seq, incarnation, listing, ...rest] = first.events[0]?.id?.split("-") ?? [];
+  expect(rest).toHaveLength(1);
+  await first.goes();
+  const second = await listen(running, "alice", [seq, incarnation, listing].join("-"));
+  await second.sees(["d2"]);
+  expect(second.resets()).toEqual([]);
+});
+
 test("cutover under fire: nothing is missed and nothing comes twice", async () => {
   const running = await start();
   const all = names("d", 1_500);

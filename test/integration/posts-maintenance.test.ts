@@ -66,6 +66,37 @@ describe.each(DATABASES)("the maintenance of posts on $name", ({ start }) => {
     expect(await left()).toEqual([{ uri: `${actor}-2` }]);
   });
 
+  test("what a process from before drops_removed writes beside a newer one is finished by it, or by the actor's deletion when it comes again", async () => {
+    // The statements of migrations up to 0004: neither names the column, and a deleted actor still gets drops.
+    const oldRemove = (uri: string) =>
+      posts.db.query(
+        `INSERT INTO posts.remote_objects AS o (uri, kind, fetched_at, expires_at, deleted_at) VALUES ($1, 0, $2::bigint, $2::bigint, $2::bigint - 61000)
+         ON CONFLICT (uri) DO UPDATE SET document = '', public_key = '', webfinger = '', recipients = '{}',
+           expires_at = excluded.expires_at, deleted_at = excluded.deleted_at
+         WHERE o.deleted_at IS NULL`,
+        [uri, Date.now()],
+      );
+    const oldPut = (uri: string, actorUri: string) =>
+      posts.db.query(
+        `INSERT INTO posts.remote_objects AS o
+           (uri, kind, actor_uri, created_at, visibility, recipients, document, public_key, webfinger, fetched_at, expires_at)
+         VALUES ($1, 1, $2, 1, 1, '{}', '', '', '', $3::bigint, $3::bigint)`,
+        [uri, actorUri, Date.now()],
+      );
+    const actor = "https://old.example/users/mal";
+    const keys = async () => (await posts.written()).map(({ key }) => key);
+    await oldPut("https://old.example/1", actor);
+    await oldRemove(actor);
+    for (let rounds = 0; rounds < 2; rounds++) await round();
+    expect(await keys()).toEqual(["https://old.example/1"]);
+    expect(await posts.db.query("SELECT uri FROM posts.remote_objects WHERE drops_removed")).toEqual([{ uri: actor }]);
+    await oldPut("https://old.example/2", actor);
+    await round();
+    await posts.call.deleteRemoteObject({ uri: actor });
+    expect(await keys()).toEqual(["https://old.example/2"]);
+    expect((await posts.call.getRemoteObject({ uri: "https://old.example/2" })).tombstone?.id).toBeDefined();
+  });
+
   test("one round maintains months, keys, tombstones and counts", async () => {
     const kept = await post(posts, { idempotency_key: "young" });
     await post(posts, { idempotency_key: "old" });

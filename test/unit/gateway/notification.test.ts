@@ -2,6 +2,7 @@ import { expect, test } from "@jest/globals";
 import fc from "fast-check";
 import {
   type Content,
+  checkOf,
   greetingBlock,
   isSampled,
   notificationBlock,
@@ -19,6 +20,13 @@ test("a new drop says its id and time, in this order and nothing else", () => {
   expect(notificationBlock(at(7), content)).toBe(
     'id: 7-k2-m5\nevent: new_drop\ndata: {"drop_id":"d\\n1","created_at":5}\n\n',
   );
+});
+
+test("a position that a live notification moved has its check, which other content changes", () => {
+  const contents = ["d1", "d2", "d1"].map((drop_id) => read({ event: "drop_deleted", drop_id }));
+  const [check, other, same] = contents.map((content) => checkOf({ seq: 7, content }));
+  expect(positionBlock({ ...at(7), check }, "heartbeat")).toBe(`: heartbeat\nid: 7-k2-m5-${check}\n\n`);
+  expect([same === check, other === check, checkOf({ seq: 7 }) === check]).toEqual([true, false, false]);
 });
 
 test("a deleted drop says its id", () => {
