@@ -267,23 +267,37 @@ test("a suspect that waits for a server lets the next one begin, and counts as o
 });
 
 test("the more processes ended beside it, the longer a suspect is alone", async () => {
-  const suspectLock = new SuspectLock();
-  const trace: Trace = [];
+  const { setTimeout } = globalThis;
+  const timers = new Map<number | undefined, () => void>();
   const deadly = suspected([]);
+  const suspectLock = new SuspectLock();
+  let finish = (): void => undefined;
   const slow = setup({
     suspectLock,
     attempts: { ...deadly, begin: async (...of) => ({ ...(await deadly.begin(...of)), beside: 3 }) },
-    handler: async () => {
-      await new Promise((resolve) => setTimeout(resolve, 200));
-      trace.push("slow");
-    },
+    handler: () =>
+      new Promise<void>((resolve) => {
+        finish = resolve;
+      }),
   });
-  const second = setup({ suspectLock, attempts: suspected([]), handler: async () => void trace.push("second") });
-  const running = [slow.run()];
+  const second = setup({ suspectLock, attempts: suspected([]), handler: async () => undefined });
+  let running: Promise<Outcome>;
+  try {
+    Object.assign(globalThis, { setTimeout: (end: () => void, ms?: number) => void timers.set(ms, end) });
+    running = slow.run();
+    await new Promise(setImmediate);
+  } finally {
+    globalThis.setTimeout = setTimeout;
+  }
+  // 50 ms, times four for each of them.
+  expect([...timers.keys()]).toEqual([3_200]);
+  const next = second.run();
   await new Promise(setImmediate);
-  running.push(second.run());
-  await Promise.all(running);
-  expect(trace).toEqual(["slow", "second"]);
+  expect(second.trace).toEqual([]);
+  timers.get(3_200)?.();
+  expect(await next).toEqual({ kind: "ack" });
+  finish();
+  expect(await running).toEqual({ kind: "ack" });
 });
 
 test("where only the subject of a message is unavailable it goes back with a delay, and spends no attempt", async () => {
