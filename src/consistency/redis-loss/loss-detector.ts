@@ -116,6 +116,7 @@ export class LossDetector {
   /** Homes may lack these until the log is applied up to them. */
   readonly affected = (): readonly Affected[] => this.#setAside;
   #maybeLost = false;
+  #toldOfNewLog = false;
   #setAside: readonly SetAside[] = [];
   /** True while this process writes the record. */
   inCharge = false;
@@ -197,6 +198,12 @@ export class LossDetector {
       this.#maybeLost = false;
       return held;
     }
+    if (!this.#toldOfNewLog)
+      this.deps.log.warn(
+        { created: state.drops },
+        "the log is new beside upstreams with drops; pages are degraded until a process of the role fanout has filled it",
+      );
+    this.#toldOfNewLog = true;
     const start = sharedNow() - LOG_AGE_MS;
     const log = { ...state, drops: "" };
     const backlog = { start, acked: 0 };
