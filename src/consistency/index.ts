@@ -14,6 +14,7 @@ import type { Publish } from "../platform/nats/publish.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
+import { createReadWaiting } from "../platform/redis/waiting.js";
 import { startAuditLoop } from "./audit/audit-loop.js";
 import { type Auditor, createAuditor, createReadEntry, type Rebuilding } from "./audit/auditor.redis.js";
 import { checkPublication, createChecks, createSample } from "./audit/publications.js";
@@ -32,6 +33,7 @@ import {
   createReadLogState,
   createReadmit,
   createReadRange,
+  createReadUnapplied,
 } from "./log.nats.js";
 import { observeAudit, observeReconcile, observeRecovery } from "./observe.js";
 import {
@@ -181,6 +183,7 @@ export function openRecovery(
     lease: createLease(scripts, REPLAY_LEASE_KEY),
     bound: redis === undefined ? undefined : { redis, bind: createLogBinding(nats).bind },
     readBacklog,
+    readUnapplied: createReadUnapplied(nats, createReadWaiting(scripts)),
     recover: createRecovery({
       readBacklog,
       readRange: createReadRange(nats),
@@ -206,7 +209,7 @@ export const openAuditor = (
   createAuditor({
     ...handles,
     ...{ storedTimelines, settleMs, rebuilding },
-    readBacklogStart: createReadBacklogStart(handles.nats),
+    readUnapplied: createReadUnapplied(handles.nats, createReadWaiting(handles.scripts)),
     isKnown: createIsKnown(() => handles.upstreams("reads")),
   });
 
@@ -263,10 +266,8 @@ function startPublicationChecks(
     readEntry: createReadEntry(scripts, pulled),
     tombstonedAmong: fences.tombstonedAmong,
     unfollowedAmong: fences.unfollowedAmong,
-    readBacklogStart: createReadBacklogStart(nats),
-    repair: auditor.repair,
-    maybeLost,
-    recheckMs: delayMs,
+    readUnapplied: createReadUnapplied(nats, createReadWaiting(scripts)),
+    ...{ repair: auditor.repair, maybeLost, recheckMs: delayMs },
   };
   const process = createChecks({
     check: (completed, context) => checkPublication(deps, completed, context),

@@ -1,7 +1,8 @@
 import { randomUUID } from "node:crypto";
-import type { JetStreamManager, NatsConnection, StreamInfo } from "nats";
+import type { ConsumerInfo, JetStreamManager, NatsConnection, StreamInfo } from "nats";
 import { messageId, parseStored, SUBJECT_OF, type TimelineEvent } from "../contracts/events.js";
 import { admittedSince, CONSUMER, JOB_SUBJECTS, SILENT_HEADER, STREAM } from "../contracts/subjects.js";
+import type { WaitingEvent } from "../contracts/waiting.js";
 import type { Delivery } from "../delivery/handler.js";
 import { inSpan, SpanKind, traceHeaders } from "../delivery/telemetry.js";
 import { codeOf } from "../kernel/errors.js";
@@ -13,7 +14,7 @@ import { type LogEntry, type LogRange, logEntries } from "../platform/nats/read-
 import type { ReadHistory } from "./fences/fences.js";
 import type { Admit, ReadAdmittedIds } from "./reconcile/reconcile.js";
 import type { LogBinding } from "./redis-loss/binding.js";
-import type { Backlog, LogState } from "./redis-loss/loss-detector.js";
+import type { Backlog, LogState, Unapplied } from "./redis-loss/loss-detector.js";
 import type { ReadRange } from "./replay.js";
 import type { ReadLogged } from "./restored/phantoms.js";
 
@@ -148,17 +149,37 @@ const PULLED = [
 
 /** The oldest event that a consumer of the log, or a job, still has to apply. */
 export function createReadBacklog(nats: NatsConnection): () => Promise<Backlog> {
+  const readUnapplied = createReadUnapplied(nats, async () => []);
+  return async () => {
+    const { start, acked } = await readUnapplied();
+    return { start, acked };
+  };
+}
+
+/**
+ * The same, apart from the events that wait for a single user. NATS does not tell which messages are not acknowledged,
+ * only how many: the events that wait stand apart where a consumer has no others.
+ */
+export function createReadUnapplied(
+  nats: NatsConnection,
+  readWaiting: () => Promise<readonly WaitingEvent[]>,
+): () => Promise<Unapplied> {
   return () =>
     askNats("reading the backlog", async () => {
       const now = sharedNow();
       const manager = await managerOf(nats);
       const { state } = await manager.streams.info(STREAM.drops);
       const consumers = [CONSUMER.planner, CONSUMER.graph].map(async (consumer) => {
-        const { num_pending, num_ack_pending, ack_floor } = await manager.consumers.info(STREAM.drops, consumer);
-        if (num_pending + num_ack_pending === 0) return { start: now, acked: state.last_seq };
-        const next = await createStoredMessages(nats).read(STREAM.drops, ack_floor.stream_seq + 1);
+        const info = await manager.consumers.info(STREAM.drops, consumer);
+        const { num_pending, num_ack_pending, ack_floor, delivered } = info;
+        // Read after the consumer: one that is begun again meanwhile counts as not applied.
+        const waiting = (await readWaiting()).filter((one) => isOf(info, one));
+        const areAllWaiting = num_ack_pending === waiting.length;
+        if (num_pending === 0 && areAllWaiting) return { start: now, acked: state.last_seq, waiting };
+        const acked = waiting.length > 0 && areAllWaiting ? delivered.stream_seq : ack_floor.stream_seq;
+        const next = await createStoredMessages(nats).read(STREAM.drops, acked + 1);
         // A message that is gone has aged out; all that are left are younger.
-        return { start: next?.time ?? Date.parse(state.first_ts), acked: ack_floor.stream_seq };
+        return { start: next?.time ?? Date.parse(state.first_ts), acked, waiting };
       });
       const found = await Promise.all(consumers);
       // Read after the planner, which acks an event only once its jobs are stored: none is missed in between.
@@ -166,9 +187,14 @@ export function createReadBacklog(nats: NatsConnection): () => Promise<Backlog> 
       return {
         start: Math.min(now, queued, ...found.map(({ start }) => start)),
         acked: Math.min(...found.map(({ acked }) => acked)),
+        waiting: found.flatMap(({ waiting }) => waiting),
       };
     });
 }
+
+/** False for one that is applied, or was noted for an earlier consumer of this name. */
+const isOf = ({ name, created, ack_floor, delivered }: ConsumerInfo, { consumer, seq, at }: WaitingEvent): boolean =>
+  consumer === name && seq > ack_floor.stream_seq && seq <= delivered.stream_seq && at >= Date.parse(created);
 
 export function createReadBacklogStart(nats: NatsConnection): () => Promise<number> {
   const readBacklog = createReadBacklog(nats);

@@ -105,6 +105,9 @@ export const UNRECONCILED_KEY = "timeline:x:unreconciled";
 /** Up to when audits have reconciled, in ms since the epoch. */
 export const RECONCILED_KEY = "timeline:x:reconciled";
 
+/** Hash of the events of the log that wait for a single user, by consumer and sequence. */
+export const WAITING_KEY = "timeline:x:waiting";
+
 export const TRIMMED_KEY = "timeline:x:trimmed";
 
 export const TRIM_LEASE_KEY = "timeline:x:trimming";

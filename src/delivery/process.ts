@@ -28,12 +28,21 @@ export interface Attempts {
   forget(delivery: Delivery): void;
 }
 
+/** Where messages are noted that are in the queue only because a single user is unavailable. */
+export interface Waiting {
+  /** Awaited before the message goes back. */
+  note(delivery: Delivery, delayMs: number): Promise<void>;
+  /** Awaited before the message is handled again: none that is noted is applied, or being applied. */
+  remove(delivery: Pick<Delivery, "consumer" | "seq">): Promise<void>;
+}
+
 interface ProcessOptions {
   readonly handler: Handler;
   readonly attempts: Attempts;
   readonly storeDeadLetter: StoreDeadLetter;
   readonly limits: RetryLimits;
   readonly returns: Returns;
+  readonly waiting?: Waiting | undefined;
   /** One for all consumers of the process. */
   readonly suspectLock: SuspectLock;
   readonly version: string;
@@ -128,6 +137,7 @@ async function once(options: ProcessOptions, message: InFlight): Promise<Step> {
   let isAloneNoMore = async (): Promise<void> => undefined;
   try {
     if (release && context.stopping.aborted) return { kind: "release" };
+    if (delivery.deliveries > 1) await options.waiting?.remove(delivery);
     const begun = await attempts.begin(delivery, message.name, message.alone);
     message.attempt = begun.count;
     if (begun.lost > 0 && !message.alone) return { kind: "alone" };
@@ -215,8 +225,10 @@ async function returned(
   { error, delayMs }: { readonly error: unknown; readonly delayMs: number },
 ): Promise<Step> {
   const { delivery, context } = message;
+  const backAfterMs = options.returns.delayMs(subjectOf(error) ?? "", delayMs);
   try {
     await options.attempts.refund(delivery, message.name);
+    await options.waiting?.note(delivery, backAfterMs);
   } catch {
     // Under another name the attempt would count.
     return { kind: "wait", delayMs: SECOND };
@@ -224,7 +236,7 @@ async function returned(
   const fields = { ...fieldsOf(message), error: oneLine(error) };
   if (delivery.deliveries === 1) context.log.warn(fields, "a user is unavailable; the message goes back to the queue");
   ended(options, message, "waited");
-  return { kind: "retry", delayMs: options.returns.delayMs(subjectOf(error) ?? "", delayMs) };
+  return { kind: "retry", delayMs: backAfterMs };
 }
 
 async function deadLetter(

@@ -1,6 +1,6 @@
 import { randomInt } from "node:crypto";
 import { LRUCache } from "lru-cache";
-import { type Clock, SECOND } from "../kernel/time.js";
+import { type Clock, pause, SECOND } from "../kernel/time.js";
 
 /** Outcomes older than this do not count. */
 const WINDOW_MS = 30 * SECOND;
@@ -42,7 +42,10 @@ const NOBODY: Sample = { asked: 0, answered: 0 };
 /** Many, so that those who are answered now do not displace those who are not any more. */
 const KNOWN = 200;
 const PROBE_EVERY_MS = SECOND / 4;
-const PROBE_TIMEOUT_MS = SECOND;
+/** By then most of those who are answered promptly are. */
+const PROMPTLY_MS = SECOND;
+/** As long as other calls may take: an upstream that answers everybody late does answer. */
+const PROBE_TIMEOUT_MS = 5 * SECOND;
 
 /**
  * Repeats calls about others that were answered before, to find out whether the upstream or the subject is at fault. Lists
@@ -55,25 +58,38 @@ export function createProbe(
 ) {
   const known = new LRUCache<string, Again>({ max: KNOWN });
   let asked = Number.NEGATIVE_INFINITY;
+  let isAsking = false;
   let asking = Promise.resolve(NOBODY);
   return {
     remember: (subject: string, again: Again): void => void known.set(subject, again),
-    /** Asks at most `most` others. Within 250 ms the last result counts. */
+    /** Asks at most `most` others. Within 250 ms, and while they are asked, the last result counts. */
     ask(failed: string): Promise<Sample> {
       // After the clock was set back, an old answer must not count for longer.
-      if (Math.abs(now() - asked) >= PROBE_EVERY_MS) {
+      if (!isAsking && Math.abs(now() - asked) >= PROBE_EVERY_MS) {
         const others = drawn(
           [...known.entries()].filter(([subject]) => subject !== failed),
           most,
         );
         if (others.length > 0) asked = now();
-        asking = Promise.all(others.map(again)).then((answers) => {
-          return { asked: answers.length, answered: answers.filter(Boolean).length };
-        });
+        isAsking = true;
+        asking = sampled(others);
       }
       return asking;
     },
   };
+
+  async function sampled(others: readonly (readonly [string, Again])[]): Promise<Sample> {
+    let answered = 0;
+    const calls = others.map(async (other) => {
+      if (await again(other)) answered++;
+    });
+    const ended = Promise.all(calls).finally(() => {
+      isAsking = false;
+    });
+    await Promise.race([ended, pause(PROMPTLY_MS)]);
+    if (2 * answered < others.length) await ended;
+    return { asked: others.length, answered };
+  }
 
   async function again([subject, call]: readonly [string, Again]): Promise<boolean> {
     const answered = await call(now() + PROBE_TIMEOUT_MS).then(

@@ -8,6 +8,7 @@ import { Returns } from "../delivery/returns.js";
 import { countOutcome, expectOutcomes, observed, observedBatch } from "../delivery/telemetry.js";
 import { type Consuming, consume } from "../platform/nats/consume.js";
 import { createAttempts } from "../platform/redis/attempts.js";
+import { createWaiting } from "../platform/redis/waiting.js";
 import type { Connections } from "./connections.js";
 import type { RoleDeps } from "./role.js";
 import { VERSION } from "./version.js";
@@ -91,6 +92,7 @@ export function startConsumer(deps: ConsumerDeps, options: ConsumerOptions): Con
       retryBaseMs: config.delivery.retryBaseMs,
     },
     returns: new Returns(),
+    waiting: stream === STREAM.drops ? createWaiting(scripts) : undefined,
     suspectLock,
     version: VERSION,
     eventOf,

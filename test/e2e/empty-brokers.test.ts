@@ -20,6 +20,9 @@ testWithStack(
     stack.defer(() => reads.close());
     const whole = ["hours-1", "hours-30", "hours-160"];
     for (const read of [reads.local, reads.global]) expect((await read()).degraded).toBe(true);
+    const said = () => other.output().match(/the log is new beside upstreams with drops[^"]*/g);
+    await eventually(() => said() !== null, "its log says why");
+    expect(said()?.[0]).toContain("until a process of the role fanout has filled it");
     await start({ roles: "fanout" });
     for (const read of [reads.local, reads.global])
       await eventually(async () => {
@@ -27,6 +30,7 @@ testWithStack(
         if (page?.degraded === false) expect(page.drop_ids).toEqual(whole);
         return page?.degraded === false;
       }, "the page is whole");
+    expect(said()).toHaveLength(1);
     expect(await streams.count("DROPS")).toBe(3);
     // The quiet days between them are not asked for by the minute.
     expect(upstreams.calls("ListDrops")).toBeLessThan(200);

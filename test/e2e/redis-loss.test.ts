@@ -201,6 +201,45 @@ testWithStack(
 );
 
 testWithStack(
+  "a home that lacks what was set aside is whole once its own events are handled, while others wait",
+  OPTIONS,
+  async (stack) => {
+    const { streams, upstreams, world, reads } = stack;
+    const before = drops(world, READERS, 0, 5);
+    await stack.publish(...before);
+    await streams.settled(before.length);
+    for (const reader of READERS) await reads.home(reader, { limit: 100 });
+    await progressRecorded(stack);
+    world.follow("reader-0", "anna");
+    world.follow("reader-1", "arno");
+    const held = ["anna", "arno"].map((user_id) => {
+      return { drop_id: `held-${user_id}`, user_id, visibility: "public" as const, created_at: Date.now() };
+    });
+    world.post(...held);
+    const heals = new Map<string, () => void>();
+    const again = await loseSince(stack, async () => {
+      await stack.publish(...held.map(created));
+      await streams.settled(before.length + held.length);
+      for (const user of ["anna", "arno"])
+        heals.set(user, upstreams.inject({ method: "GetFollowersList", user, code: status.UNAVAILABLE }));
+    });
+    try {
+      await eventually(async () => (await replays(stack)) === 1, "all else is recovered", 30_000);
+      const degraded = async (user: string) => (await reads.home(user, { limit: 100 })).degraded;
+      await eventually(async () => !(await degraded("reader-2")), "other homes are whole");
+      for (const user of ["reader-0", "reader-1"]) expect([user, await degraded(user)]).toEqual([user, true]);
+      heals.get("arno")?.();
+      await eventually(async () => !(await degraded("reader-1")), "the home of reader-1 is whole", 30_000);
+      expect((await reads.home("reader-1", { limit: 100 })).drop_ids).toContain("held-arno");
+      expect(await degraded("reader-0")).toBe(true);
+    } finally {
+      await stack.service.stop();
+      await again.stop();
+    }
+  },
+);
+
+testWithStack(
   "a redriven job is written only once the record in Redis would have it applied again after a loss",
   { ...OPTIONS, slow: true },
   async (stack) => {

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, test } from "@jest/globals";
+import { expect, test } from "@jest/globals";
 import { createFences } from "../../src/consistency/fences/fences.js";
 import { authorKey, pullsKey, RECENT_KEY, removalNotesKey } from "../../src/contracts/keys.js";
 import { PULLS_COMPLETE } from "../../src/contracts/pulled.js";
@@ -13,27 +13,17 @@ import { readPage } from "../../src/timeline/pages.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
 import { DROP, type FanoutBench, followers, handle, openFanout, work } from "../support/fanout.js";
 import { historyOf, rebuildQueue } from "../support/memory-upstreams.js";
-import { type NatsBench, openNats } from "../support/nats.js";
+import { natsOfFile } from "../support/nats-of-file.js";
 import { openRegistry, stateOf, step } from "../support/pulled.js";
 import { below, oneOf, type Random, seeded } from "../support/random.js";
 import { adaptersOn, clockOn } from "../support/redis.js";
 import { redisOfFile } from "../support/redis-of-file.js";
-import { openStreams, type Streams } from "../support/streams.js";
 import { created, deleted, followed, unfollowed } from "../support/timeline-events.js";
 import { held, homeKey } from "../support/timeline-keys.js";
 import type { World } from "../support/world.js";
 
 const redis = redisOfFile();
-let nats: NatsBench;
-let streams: Streams;
-beforeAll(async () => {
-  nats = await openNats();
-  streams = await openStreams(nats.broker.url);
-});
-afterAll(async () => {
-  await streams.close();
-  await nats.close();
-});
+const nats = natsOfFile();
 
 const MAX_ENTRIES = 20;
 
@@ -110,7 +100,7 @@ const makeReadable = async (users: readonly string[]) => {
 /** Users told of the deletion of a drop, each as often as NOTIFY has it. */
 async function toldOf(drop_id: string): Promise<string[]> {
   const body = JSON.stringify({ event: "drop_deleted", drop_id });
-  const all = await streams.all("NOTIFY");
+  const all = await nats.streams.all("NOTIFY");
   return all
     .filter((message) => String(message.body) === body)
     .map(({ subject }) => subject.replace("notify.user.", ""))

@@ -1,29 +1,19 @@
-import { afterAll, beforeAll, expect, test } from "@jest/globals";
+import { expect, test } from "@jest/globals";
 import { RECENT_KEY } from "../../src/contracts/keys.js";
 import { NEWS_AGE_MS } from "../../src/contracts/times.js";
 import type { FanoutDeps } from "../../src/fanout/fanout.js";
 import { createNotify } from "../../src/fanout/publish.nats.js";
 import { createListenersAmong } from "../../src/fanout/store.redis.js";
 import { DROP, type FanoutBench, followers, handle, openFanout } from "../support/fanout.js";
-import { type NatsBench, openNats } from "../support/nats.js";
+import { natsOfFile } from "../support/nats-of-file.js";
 import { openRegistry, step } from "../support/pulled.js";
 import { clockOn } from "../support/redis.js";
 import { redisOfFile } from "../support/redis-of-file.js";
-import { openStreams, type Streams } from "../support/streams.js";
 import { created, deleted } from "../support/timeline-events.js";
 import { homeKey } from "../support/timeline-keys.js";
 
 const redis = redisOfFile();
-let nats: NatsBench;
-let streams: Streams;
-beforeAll(async () => {
-  nats = await openNats();
-  streams = await openStreams(nats.broker.url);
-});
-afterAll(async () => {
-  await streams.close();
-  await nats.close();
-});
+const nats = natsOfFile();
 
 /** Users notified of an event, in order. */
 const toldOf = ({ notified }: FanoutBench, event: string): string[] =>
@@ -92,7 +82,7 @@ test("where only homes that are read are written, a listener who was told of a d
 
 /** The messages of NOTIFY for a user, in order. */
 async function storedFor(user: string): Promise<string[]> {
-  const all = await streams.all("NOTIFY");
+  const all = await nats.streams.all("NOTIFY");
   return all
     .filter(({ subject }) => subject === `notify.user.${user}`)
     .map(({ body }) => (JSON.parse(String(body)) as { event: string }).event);

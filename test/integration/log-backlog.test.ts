@@ -1,11 +1,20 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { RetentionPolicy } from "nats";
-import { createReadBacklog, createReadLastAdmission, createReadLogState } from "../../src/consistency/log.nats.js";
+import {
+  createReadBacklog,
+  createReadLastAdmission,
+  createReadLogState,
+  createReadUnapplied,
+} from "../../src/consistency/log.nats.js";
 import type { FanoutJob } from "../../src/contracts/fanout.js";
 import { createQueueJobs } from "../../src/fanout/publish.nats.js";
+import { createReadWaiting, createWaiting } from "../../src/platform/redis/waiting.js";
+import { deliveryOf } from "../support/deliveries.js";
 import { type NatsBench, openNats } from "../support/nats.js";
+import { redisOfFile } from "../support/redis-of-file.js";
 
 const MINUTE = 60_000;
+const redis = redisOfFile();
 let bench: NatsBench;
 beforeAll(async () => {
   bench = await openNats();
@@ -46,6 +55,52 @@ test("an event that no consumer has acknowledged is in the backlog", async () =>
   const { seq } = await bench.publish({ subject: "drops.created", id: "one", body: Buffer.from("{}") });
   const { time } = await bench.manager.streams.getMessage("DROPS", { seq });
   expect(await createReadBacklog(bench.connection)()).toEqual({ start: time.getTime(), acked: seq - 1 });
+});
+
+test("events that wait for a single user stand apart from the backlog where nothing else is under way", async () => {
+  const { connection, manager, publish } = bench;
+  const [waiting, readWaiting] = [createWaiting(redis.scripts), createReadWaiting(redis.scripts)];
+  const read = createReadUnapplied(connection, readWaiting);
+  const admit = async (drop_id: string) => {
+    const body = Buffer.from(JSON.stringify({ drop_id, user_id: "anna", visibility: "public", created_at: 1 }));
+    const { seq } = await publish({ subject: "drops.created", id: `waits ${drop_id}`, body });
+    return { seq, time: (await manager.streams.getMessage("DROPS", { seq })).time.getTime(), body };
+  };
+  const [first, second] = [await admit("a"), await admit("b")];
+  const planner = await connection.jetstream().consumers.get("DROPS", "planner");
+  const pulled = [await planner.next(), await planner.next()];
+  expect(pulled.map((message) => message?.seq)).toEqual([first.seq, second.seq]);
+  const delivery = deliveryOf(first);
+  await waiting.note(delivery, MINUTE);
+  pulled[0]?.nak(MINUTE);
+  const noted = { consumer: "planner", seq: first.seq, drop: "a", affected: { kind: "author", user: "anna" } };
+  const all = { start: first.time, acked: first.seq - 1 };
+  expect(await read()).toMatchObject({ ...all, waiting: [noted] });
+  await pulled[1]?.ackAck();
+  const { start, ...rest } = await read();
+  expect(start).toBeGreaterThanOrEqual(second.time);
+  expect(rest).toMatchObject({ acked: second.seq, waiting: [noted] });
+  const third = await admit("c");
+  expect(await read()).toMatchObject({ start: third.time, acked: second.seq, waiting: [noted] });
+  expect(await createReadBacklog(connection)()).toEqual(all);
+  // It is handled again, and the others are not told from it any more.
+  await waiting.remove(delivery);
+  expect(await read()).toEqual({ ...all, waiting: [] });
+});
+
+test("what was noted for an earlier consumer, or is long overdue, does not stand apart", async () => {
+  const [waiting, readWaiting] = [createWaiting(redis.scripts), createReadWaiting(redis.scripts)];
+  const body = Buffer.from(JSON.stringify({ drop_id: "a", user_id: "anna", visibility: "public", created_at: 1 }));
+  await waiting.note(deliveryOf({ seq: 1, body }), MINUTE);
+  await waiting.note(deliveryOf({ seq: 2, body }), -MINUTE);
+  expect((await readWaiting()).map(({ seq }) => seq)).toEqual([1]);
+  expect(await redis.raw.hlen("timeline:x:waiting")).toBe(1);
+  const { seq } = await bench.publish({ subject: "drops.created", id: "earlier", body });
+  const planner = await bench.connection.jetstream().consumers.get("DROPS", "planner");
+  const message = await planner.next();
+  const earlier = { consumer: "planner", seq, at: 0 };
+  expect((await createReadUnapplied(bench.connection, async () => [earlier])()).waiting).toEqual([]);
+  await message?.ackAck();
 });
 
 test("the last admission is that of the kind of events that has waited longer; of an empty log, that of its last event", async () => {

@@ -15,6 +15,8 @@ beforeEach(async () => {
   for (const author of ["ada", "anna", "arno", "abel"]) world.follow("bob", author);
   served = await startUpstreams(world);
   upstreams = connectUpstreams({ userServiceAddr: served.usersAddress, postServiceAddr: served.postsAddress, tls: {} });
+  // Connected: a call that takes long to fail counts for a while.
+  await upstreams.following({ user: "bob", size: 10, token: "" });
 });
 afterEach(async () => {
   upstreams.close();
@@ -101,6 +103,20 @@ test("ids that are refused alone have failed, however many there are, while anot
   for (const user of refused) served.inject({ method: "GetFollowersList", user, code: status.INVALID_ARGUMENT });
   for (const user of [...refused, ...refused]) expect(await followersOf(user)).toBe("failed");
 });
+
+test("an upstream that answers everybody late is available, and fails for one author alone", async () => {
+  served.inject({ method: "GetFollowersList", delayMs: 1_500 });
+  const others = ["ada", "arno", "abel"];
+  expect(await Promise.all(others.map((author) => fault(author)))).toEqual(Array(3).fill("answered"));
+  served.inject({ method: "GetFollowersList", user: "anna", code: status.INTERNAL });
+  expect(await fault("anna")).toBe("failed anna");
+});
+
+test("an upstream that answers nobody any more is unavailable for all", async () => {
+  for (const author of ["ada", "arno", "abel"]) expect(await fault(author)).toBe("answered");
+  served.inject({ method: "GetFollowersList", delayMs: 60_000 });
+  expect(await fault("anna")).toBe("unavailable all");
+}, 20_000);
 
 test("one upstream's outage is not the other's", async () => {
   served.inject({ method: "GetFollowersList", code: status.INTERNAL });

@@ -1,5 +1,6 @@
 import type { TimelineEntry } from "../../contracts/timelines.js";
 import { isTooFarAhead } from "../../contracts/times.js";
+import type { WaitingEvent } from "../../contracts/waiting.js";
 import { paced } from "../../kernel/concurrency.js";
 import { oneLine } from "../../kernel/errors.js";
 import { MINUTE, pause, SECOND, sharedNow } from "../../kernel/time.js";
@@ -13,6 +14,9 @@ export interface TimelineName {
   readonly name: string;
 }
 
+/** Events admitted from `start` on (ms since the epoch) may not have been applied yet, and neither have those that wait. */
+export type ReadUnapplied = () => Promise<{ readonly start: number; readonly waiting: readonly WaitingEvent[] }>;
+
 export interface AuditDeps {
   /** Undefined for a timeline that is not complete: its next read rebuilds it. */
   readonly readStored: (name: string) => Promise<Contents | undefined>;
@@ -21,8 +25,7 @@ export interface AuditDeps {
   /** Reads hide older drops, in ms since the epoch. */
   readonly retentionStart: () => number;
   readonly tombstonedAmong: (drops: readonly string[]) => Promise<ReadonlySet<string>>;
-  /** Events admitted from then on may not have been applied yet, in ms since the epoch. */
-  readonly readBacklogStart: () => Promise<number>;
+  readonly readUnapplied: ReadUnapplied;
   readonly rebuild: (name: string) => Promise<void>;
   /** False where the upstreams have nothing of this user. */
   readonly isKnown: (name: string) => Promise<boolean>;
@@ -83,7 +86,7 @@ const SPARE = 100;
 /** A difference counts only if a second comparison finds it too, once every event admitted before is applied. */
 export async function audit(deps: AuditDeps, names: readonly string[], options: AuditOptions = {}): Promise<Report> {
   const { fix = false, stopping } = options;
-  const lagMs = Math.max(0, sharedNow() - (await deps.readBacklogStart()));
+  const lagMs = Math.max(0, sharedNow() - (await deps.readUnapplied()).start);
   const found = await twice(deps, names, options);
   const repaired: string[] = [];
   const unrepaired: Failed[] = [];
@@ -117,7 +120,8 @@ async function twice(deps: AuditDeps, names: readonly string[], options: AuditOp
   first.differing = [];
   const since = sharedNow() + Math.min(deps.settleMs, SECOND_LOOK_MS);
   // By then the changes that the first comparison saw are published, admitted and applied.
-  if (!(await untilApplied(deps.readBacklogStart, since, options.stopping))) {
+  const waiting = await untilApplied(deps.readUnapplied, since, options.stopping);
+  if (!waiting) {
     first.undecided.push(...differing.map(({ name }) => name));
     return first;
   }
@@ -128,9 +132,17 @@ async function twice(deps: AuditDeps, names: readonly string[], options: AuditOp
     { stopping },
   );
   first.failed.push(...second.failed);
-  first.differing = stillDiffering(differing, second.differing);
+  for (const one of stillDiffering(differing, second.differing)) {
+    const differences = one.differences.filter(({ drop }) => !isOpen(waiting, one.name, drop));
+    if (differences.length > 0) first.differing.push({ ...one, differences });
+    else first.undecided.push(one.name);
+  }
   return first;
 }
+
+/** An event that waits may bring the drop, take it away, or change whom the user follows. */
+export const isOpen = (waiting: readonly WaitingEvent[], user: string, drop: string): boolean =>
+  waiting.some((one) => one.drop === drop || (one.affected?.kind === "reader" && one.affected.user === user));
 
 function stillDiffering(before: readonly Differing[], now: readonly Differing[]): Differing[] {
   const known = new Map(before.map(({ name, differences }) => [name, differences]));
@@ -172,16 +184,20 @@ async function look(deps: AuditDeps, name: string): Promise<readonly Difference[
   return differences.filter(({ drop, score, expected }) => !tombstoned.has(drop) && (score ?? expected ?? 0) >= since);
 }
 
-/** Waits until every event admitted before `since` is applied; false after a minute, or once `stopping` aborts. */
+/**
+ * Waits until every event admitted before `since` is applied, or waits for a single user: resolves with those. Undefined
+ * after a minute, or once `stopping` aborts.
+ */
 export async function untilApplied(
-  readBacklogStart: () => Promise<number>,
+  readUnapplied: ReadUnapplied,
   since: number,
   stopping: AbortSignal | undefined,
-): Promise<boolean> {
+): Promise<readonly WaitingEvent[] | undefined> {
   const until = sharedNow() + MAX_WAIT_MS;
   for (;;) {
-    if ((await readBacklogStart()) >= since) return true;
-    if (stopping?.aborted || sharedNow() > until) return false;
+    const { start, waiting } = await readUnapplied();
+    if (start >= since) return waiting;
+    if (stopping?.aborted || sharedNow() > until) return undefined;
     await pause(POLL_MS, stopping);
   }
 }

@@ -45,7 +45,7 @@ export interface Rebuilding {
   readExpectedShared(name: SharedName): Promise<Contents>;
 }
 
-interface AuditorDeps extends Pick<AuditDeps, "readBacklogStart" | "isKnown" | "settleMs"> {
+interface AuditorDeps extends Pick<AuditDeps, "readUnapplied" | "isKnown" | "settleMs"> {
   readonly scripts: Scripts;
   readonly fences: Pick<Fences, "retentionStart" | "tombstonedAmong">;
   readonly pulled: PulledAuthors;
@@ -58,10 +58,10 @@ export type Auditor = ReturnType<typeof createAuditor>;
 
 /** Audits timelines, and rebuilds those that differ. */
 export function createAuditor(deps: AuditorDeps) {
-  const { scripts, fences, rebuilding, log, readBacklogStart, isKnown, settleMs } = deps;
+  const { scripts, fences, rebuilding, log, readUnapplied, isKnown, settleMs } = deps;
   const { maxEntries, ttlMs } = deps.storedTimelines;
   const { retentionStart, tombstonedAmong } = fences;
-  const common = { retentionStart, tombstonedAmong, readBacklogStart, isKnown, maxEntries, settleMs };
+  const common = { retentionStart, tombstonedAmong, readUnapplied, isKnown, maxEntries, settleMs };
   const readOne = (key: string): Promise<Contents | undefined> => readTimeline(scripts, key, ttlMs);
   const readStored = (timeline: TimelineName): Promise<Contents | undefined> => readOne(keyOf(timeline));
   const ofHomes: AuditDeps = {

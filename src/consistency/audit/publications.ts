@@ -10,7 +10,7 @@ import { codeOf, oneLine } from "../../kernel/errors.js";
 import { encodeId } from "../../kernel/ids.js";
 import type { Logger } from "../../kernel/logger.js";
 import { MINUTE, pause, SECOND, sharedNow } from "../../kernel/time.js";
-import { type AuditDeps, type TimelineName, untilApplied } from "./audit.js";
+import { type AuditDeps, isOpen, type TimelineName, untilApplied } from "./audit.js";
 
 /** `kept`: a deleted drop is still there. `skipped`: the state is not known, or the rate limit was reached. */
 export type PublicationResult = "same" | "lost" | "kept" | "undecided" | "skipped" | "failed";
@@ -20,7 +20,7 @@ export interface StoredEntry {
   readonly score: number | undefined;
 }
 
-export interface PublicationDeps extends Pick<AuditDeps, "tombstonedAmong" | "readBacklogStart"> {
+export interface PublicationDeps extends Pick<AuditDeps, "tombstonedAmong" | "readUnapplied"> {
   readonly repair: (timeline: TimelineName) => Promise<void>;
   /** As a reader would find the drop of an author. */
   readonly readEntry: (timeline: TimelineName, drop: string, author: string) => Promise<StoredEntry>;
@@ -47,10 +47,13 @@ export async function checkPublication(
   if (first === undefined) return "skipped";
   if (first.length === 0) return "same";
   await pause(deps.recheckMs, stopping);
-  if (!(await untilApplied(deps.readBacklogStart, sharedNow(), stopping))) return "undecided";
-  const wrong = await look(deps, completed, first);
-  if (wrong === undefined) return "skipped";
-  if (wrong.length === 0) return "same";
+  const waiting = await untilApplied(deps.readUnapplied, sharedNow(), stopping);
+  if (!waiting) return "undecided";
+  const found = await look(deps, completed, first);
+  if (found === undefined) return "skipped";
+  if (found.length === 0) return "same";
+  const wrong = found.filter(({ name }) => !isOpen(waiting, name, completed.drop_id));
+  if (wrong.length === 0) return "undecided";
   const result = completed.event === "drop_deleted" ? "kept" : "lost";
   log.warn(
     { drop: encodeId(completed.drop_id), timelines: wrong.map(({ name }) => encodeId(name)), result },

@@ -1,5 +1,6 @@
 import type { Affected } from "../../contracts/timelines.js";
 import { LOG_AGE_MS } from "../../contracts/times.js";
+import type { WaitingEvent } from "../../contracts/waiting.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { type Lease, renewing } from "../../kernel/lease.js";
 import type { Logger } from "../../kernel/logger.js";
@@ -37,6 +38,11 @@ export interface Backlog {
   readonly acked: number;
 }
 
+/** What is not applied, apart from `waiting`: events that are in the queue only because a single user is unavailable. */
+export interface Unapplied extends Backlog {
+  readonly waiting: readonly WaitingEvent[];
+}
+
 export interface IdentityRecord {
   /** `other`: another server wrote the record, or this one before it restarted; `none`: there is no record. */
   readonly redis: "same" | "other" | "none";
@@ -65,6 +71,7 @@ export interface Loss {
 export interface Recovery {
   readonly lease: Lease;
   readonly readBacklog: () => Promise<Backlog>;
+  readonly readUnapplied: () => Promise<Unapplied>;
   /** The name of this Redis, which the log gets where it has none, as a new one. */
   readonly bound?: { readonly redis: string; readonly bind: (redis: string) => Promise<void> } | undefined;
   /** Applies what was lost again, or sets it aside. A recovery that rejects is begun anew. */
@@ -109,6 +116,7 @@ export class LossDetector {
   /** Homes may lack these until the log is applied up to them. */
   readonly affected = (): readonly Affected[] => this.#setAside;
   #maybeLost = false;
+  #toldOfNewLog = false;
   #setAside: readonly SetAside[] = [];
   /** True while this process writes the record. */
   inCharge = false;
@@ -190,6 +198,12 @@ export class LossDetector {
       this.#maybeLost = false;
       return held;
     }
+    if (!this.#toldOfNewLog)
+      this.deps.log.warn(
+        { created: state.drops },
+        "the log is new beside upstreams with drops; pages are degraded until a process of the role fanout has filled it",
+      );
+    this.#toldOfNewLog = true;
     const start = sharedNow() - LOG_AGE_MS;
     const log = { ...state, drops: "" };
     const backlog = { start, acked: 0 };
@@ -211,15 +225,16 @@ export class LossDetector {
     this.#seen = [...this.#seen.slice(within < 0 ? -1 : Math.max(0, within - 1)), { at: now, from }];
   }
 
-  async #record({ readBacklog, bound }: Recovery, state: LogState): Promise<void> {
+  async #record(recovery: Recovery, state: LogState): Promise<void> {
     const { identity, readLogState } = this.deps;
+    const { readBacklog, bound } = recovery;
     // The log decides: two may have bound it at once, or an earlier version taken the name away.
     const redis = state.redis ?? bound?.redis;
     if (bound && state.redis === undefined && state.drops !== "") await bound.bind(bound.redis);
     const backlog = await readBacklog();
     // A backlog of other streams than these would say nothing about them.
     if (!isSameLog(state, await readLogState())) return;
-    const setAside = this.#setAside.filter(({ seq, at }) => backlog.acked < seq || backlog.start <= at);
+    const setAside = this.#setAside.length === 0 ? [] : stillMissing(this.#setAside, await recovery.readUnapplied());
     const log = { ...state, redis, setAside, behind: this.behind };
     await identity.record({ backlog, log, recovered: false });
   }
@@ -247,6 +262,12 @@ export class LossDetector {
       );
     this.deps.log.warn({ ...loss, events }, "everything that may have been lost is applied again");
   }
+}
+
+function stillMissing(setAside: readonly SetAside[], { acked, start, waiting }: Unapplied): readonly SetAside[] {
+  const isWaiting = ({ kind, user }: Affected): boolean =>
+    waiting.some(({ affected }) => affected?.kind === kind && affected.user === user);
+  return setAside.filter((one) => acked < one.seq || start <= one.at || isWaiting(one));
 }
 
 const isSameLog = (one: LogState, other: LogState): boolean =>

@@ -1,6 +1,7 @@
-import { eventOfSubject, messageId, parseStored, type TimelineEvent } from "../../contracts/events.js";
+import { eventOfSubject, messageId, parseStored } from "../../contracts/events.js";
 import type { Affected } from "../../contracts/timelines.js";
 import { CLOCK_SKEW_MS, LOG_AGE_MS } from "../../contracts/times.js";
+import { affectedBy } from "../../contracts/waiting.js";
 import { cutWhereTooLarge, deadLetterOf, type StoreDeadLetter } from "../../delivery/dead-letter.js";
 import type { Delivery } from "../../delivery/handler.js";
 import { countOutcome } from "../../delivery/telemetry.js";
@@ -86,13 +87,6 @@ class Aside {
     const at = sharedNow();
     return [...this.#affected.values()].map((affected) => ({ ...affected, seq, at }));
   }
-}
-
-/** Undefined where no page lacks anything: deleted drops are hidden, and local and global are written first. */
-function affectedBy({ name, payload }: TimelineEvent): Affected | undefined {
-  if (name === "user_followed" || name === "user_unfollowed") return { kind: "reader", user: payload.follower_id };
-  if (name === "drop_deleted" || payload.user_id === undefined) return undefined;
-  return { kind: "author", user: payload.user_id };
 }
 
 async function leaveOut(

@@ -1,15 +1,16 @@
 import type { NatsConnection } from "nats";
 import { SUBJECT_OF } from "../../contracts/events.js";
 import type { Fences } from "../../contracts/fences.js";
-import { STREAM } from "../../contracts/subjects.js";
+import { CONSUMER, STREAM } from "../../contracts/subjects.js";
 import type { Logger } from "../../kernel/logger.js";
 import type { Loop } from "../../kernel/loop.js";
 import type { Upstreams } from "../../platform/grpc/upstreams.js";
 import { createStoredMessages } from "../../platform/nats/message.js";
 import type { Publish } from "../../platform/nats/publish.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
+import { createReadWaiting, createWaiting } from "../../platform/redis/waiting.js";
 import type { AuditConfig } from "../config.js";
-import { createAdmit, createReadBacklogStart, createReadLogged } from "../log.nats.js";
+import { createAdmit, createReadLogged, createReadUnapplied } from "../log.nats.js";
 import { observeRecovery } from "../observe.js";
 import type { Reconcile } from "../reconcile/reconcile.js";
 import type { LossDetector } from "../redis-loss/loss-detector.js";
@@ -73,12 +74,17 @@ export function openUndo(handles: Handles, reconcile: Reconcile): UndoLost {
   const readFenced = () => readFencedEdges(scripts);
   const edges = { readFenced, listEdges: createListEdges(ask), follows: createFollows(ask) };
   const messages = createStoredMessages(nats);
+  const waiting = createWaiting(scripts);
   return createUndoLost({
     findPhantoms: (until) => findPhantoms({ ...drops, ...asked }, until),
     findLostEdges: (until) => findLostEdges({ readGraph: createReadLogged(nats, GRAPH), ...edges }, until),
-    readBacklogStart: createReadBacklogStart(nats),
+    readUnapplied: createReadUnapplied(nats, createReadWaiting(scripts)),
     dropUserCaches: () => dropUserCaches(scripts),
-    removeLogged: (seq) => messages.remove(STREAM.drops, seq),
+    removeLogged: async (seq) => {
+      // NATS drops what waits together with its message.
+      await waiting.remove({ consumer: CONSUMER.graph, seq });
+      await messages.remove(STREAM.drops, seq);
+    },
     admit: createAdmit(publish),
     reconcile,
     fences,

@@ -4,7 +4,7 @@ import { LOG_AGE_MS } from "../../contracts/times.js";
 import { chunked, mapLimited } from "../../kernel/concurrency.js";
 import { AppError } from "../../kernel/errors.js";
 import { pause, SECOND, sharedNow } from "../../kernel/time.js";
-import { untilApplied } from "../audit/audit.js";
+import { type ReadUnapplied, untilApplied } from "../audit/audit.js";
 import { type Admit, type Reconcile, untilNow } from "../reconcile/reconcile.js";
 import type { LostEdge } from "./edges.js";
 import type { HeldDrop } from "./judge.js";
@@ -13,7 +13,7 @@ import type { Phantoms } from "./phantoms.js";
 interface RecoverDeps {
   readonly findPhantoms: (until: number) => AsyncIterable<Phantoms>;
   readonly findLostEdges: (until: number) => Promise<readonly LostEdge[]>;
-  readonly readBacklogStart: () => Promise<number>;
+  readonly readUnapplied: ReadUnapplied;
   readonly dropUserCaches: () => Promise<void>;
   readonly fences: Pick<Fences, "replaceEdges" | "renewGenerations">;
   readonly removeLogged: (seq: number) => Promise<void>;
@@ -48,8 +48,8 @@ export function createUndoLost(deps: RecoverDeps) {
     async find({ stopping, progress }: Options): Promise<Found> {
       const until = sharedNow();
       await pause(SETTLE_MS, stopping);
-      // An edge that is applied later would undo the correction.
-      if (!(await untilApplied(deps.readBacklogStart, until, stopping)))
+      // An edge that is applied later would undo the correction. One that waits is in the fences, and leaves the log.
+      if (!(await untilApplied(deps.readUnapplied, until, stopping)))
         throw new AppError("unavailable", "events wait to be applied; start a process of the role fanout first");
       await deps.dropUserCaches();
       const found: Found = { phantoms: [], known: 0, failed: 0, revived: [], edges: [] };
@@ -79,7 +79,7 @@ export function createUndoLost(deps: RecoverDeps) {
         await undoEdges(deps, some);
       }
       await deps.reconcile(untilNow(sharedNow() - LOG_AGE_MS), { stopping });
-      if (!stopping.aborted && !(await untilApplied(deps.readBacklogStart, sharedNow(), stopping)))
+      if (!stopping.aborted && !(await untilApplied(deps.readUnapplied, sharedNow(), stopping)))
         throw new AppError("unavailable", "events wait to be applied; run the command again once they are");
     },
   };

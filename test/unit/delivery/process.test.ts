@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
 import type { DeadLetter } from "../../../src/delivery/dead-letter.js";
 import type { Delivery, Handler, Outcome } from "../../../src/delivery/handler.js";
-import { type Attempts, createProcess } from "../../../src/delivery/process.js";
+import { type Attempts, createProcess, type Waiting } from "../../../src/delivery/process.js";
 import { Returns } from "../../../src/delivery/returns.js";
 import { SuspectLock } from "../../../src/delivery/suspect-lock.js";
 import { AppError } from "../../../src/kernel/errors.js";
@@ -43,6 +43,7 @@ interface Setup {
   readonly attempts?: Attempts;
   readonly store?: (letter: DeadLetter) => Promise<void>;
   readonly suspectLock?: SuspectLock;
+  readonly waiting?: Waiting;
 }
 
 function setup({ handler, ...given }: Setup) {
@@ -64,6 +65,7 @@ function setup({ handler, ...given }: Setup) {
     limits: { maxAttempts: 5, retryBaseMs: 100 },
     suspectLock: given.suspectLock ?? new SuspectLock(),
     returns: new Returns(),
+    waiting: given.waiting,
     version: "1.2.3",
     eventOf: () => "drop_created",
     observe: (what) => observed.push(what),
@@ -265,23 +267,37 @@ test("a suspect that waits for a server lets the next one begin, and counts as o
 });
 
 test("the more processes ended beside it, the longer a suspect is alone", async () => {
-  const suspectLock = new SuspectLock();
-  const trace: Trace = [];
+  const { setTimeout } = globalThis;
+  const timers = new Map<number | undefined, () => void>();
   const deadly = suspected([]);
+  const suspectLock = new SuspectLock();
+  let finish = (): void => undefined;
   const slow = setup({
     suspectLock,
     attempts: { ...deadly, begin: async (...of) => ({ ...(await deadly.begin(...of)), beside: 3 }) },
-    handler: async () => {
-      await new Promise((resolve) => setTimeout(resolve, 200));
-      trace.push("slow");
-    },
+    handler: () =>
+      new Promise<void>((resolve) => {
+        finish = resolve;
+      }),
   });
-  const second = setup({ suspectLock, attempts: suspected([]), handler: async () => void trace.push("second") });
-  const running = [slow.run()];
+  const second = setup({ suspectLock, attempts: suspected([]), handler: async () => undefined });
+  let running: Promise<Outcome>;
+  try {
+    Object.assign(globalThis, { setTimeout: (end: () => void, ms?: number) => void timers.set(ms, end) });
+    running = slow.run();
+    await new Promise(setImmediate);
+  } finally {
+    globalThis.setTimeout = setTimeout;
+  }
+  // 50 ms, times four for each of them.
+  expect([...timers.keys()]).toEqual([3_200]);
+  const next = second.run();
   await new Promise(setImmediate);
-  running.push(second.run());
-  await Promise.all(running);
-  expect(trace).toEqual(["slow", "second"]);
+  expect(second.trace).toEqual([]);
+  timers.get(3_200)?.();
+  expect(await next).toEqual({ kind: "ack" });
+  finish();
+  expect(await running).toEqual({ kind: "ack" });
 });
 
 test("where only the subject of a message is unavailable it goes back with a delay, and spends no attempt", async () => {
@@ -291,6 +307,26 @@ test("where only the subject of a message is unavailable it goes back with a del
   const outcomes = [await run(), await run(deliveryOf({ deliveries: 900 }))];
   expect(outcomes).toEqual(Array(2).fill({ kind: "retry", delayMs: expect.any(Number) }));
   expect([begun.size, letters, observed]).toEqual([4, [], ["waited", "waited"]]);
+});
+
+test("a message that goes back for its subject alone is noted first, and no more when it is handled again", async () => {
+  const trace: Trace = [];
+  const notes: number[] = [];
+  const { run } = setup({
+    waiting: {
+      note: async (_, delayMs) => {
+        trace.push("note");
+        notes.push(delayMs);
+      },
+      remove: async () => void trace.push("remove"),
+    },
+    attempts: memoryAttempts(trace),
+    handler: () => Promise.reject(new AppError("unavailable", "away", { subject: "anna" })),
+  });
+  const first = await run();
+  expect([first, trace]).toEqual([{ kind: "retry", delayMs: notes[0] }, ["begin", "refund", "note"]]);
+  await run(deliveryOf({ deliveries: 2 }));
+  expect(trace.slice(3)).toEqual(["remove", "begin", "refund", "note"]);
 });
 
 test("however many wait for one subject, they come back one after the other", async () => {

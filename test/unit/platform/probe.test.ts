@@ -29,7 +29,7 @@ test("the probe repeats the calls of others, and never that of the subject itsel
   const { probe, remember, seen, pass } = setup(3);
   for (const subject of ["ada", "bob", "bob"]) remember(subject);
   expect(await probe.ask("anna")).toEqual({ asked: 2, answered: 2 });
-  expect(seen.sort()).toEqual(["ada true", "ask ada by 1000", "ask bob by 1000", "bob true"]);
+  expect(seen.sort()).toEqual(["ada true", "ask ada by 5000", "ask bob by 5000", "bob true"]);
   pass(250);
   expect(await probe.ask("bob")).toEqual({ asked: 1, answered: 1 });
 });
@@ -54,10 +54,22 @@ test("a failure is noted and not thrown; those who ask meanwhile share it, and i
   expect(answers).toEqual(Array(3).fill({ asked: 1, answered: 0 }));
   pass(249);
   expect(await probe.ask("x")).toEqual({ asked: 1, answered: 0 });
-  expect(seen).toEqual(["ask ada by 1000", "ada false"]);
+  expect(seen).toEqual(["ask ada by 5000", "ada false"]);
   pass(1);
   await probe.ask("x");
   expect(seen).toHaveLength(4);
+});
+
+test("while others are asked, however long they take, nobody is asked again", async () => {
+  const { probe, remember, seen, pass } = setup();
+  let answer = (): void => undefined;
+  remember("ada", () => new Promise<void>((resolve) => (answer = resolve)));
+  const first = probe.ask("x");
+  pass(4_000);
+  const second = probe.ask("y");
+  answer();
+  expect(await Promise.all([first, second])).toEqual(Array(2).fill({ asked: 1, answered: 1 }));
+  expect(seen).toEqual(["ask ada by 5000", "ada true"]);
 });
 
 test("a clock that goes back does not make an old answer stand", async () => {
@@ -68,7 +80,7 @@ test("a clock that goes back does not make an old answer stand", async () => {
   pass(-3_600_000);
   answer = async () => undefined;
   expect(await probe.ask("x")).toEqual({ asked: 1, answered: 1 });
-  expect(seen.slice(2)).toEqual(["ask ada by 1000", "ada true"]);
+  expect(seen.slice(2)).toEqual(["ask ada by 5000", "ada true"]);
 });
 
 test.each([

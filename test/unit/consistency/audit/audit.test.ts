@@ -2,8 +2,11 @@ import { expect, test } from "@jest/globals";
 import { type AuditDeps, audit } from "../../../../src/consistency/audit/audit.js";
 import { isLeftWrong, reportsAsJson, reportsAsText } from "../../../../src/consistency/audit/report.js";
 import type { TimelineEntry } from "../../../../src/contracts/timelines.js";
+import type { WaitingEvent } from "../../../../src/contracts/waiting.js";
 
 const OLD = 1_000;
+
+const unapplied = (start: number, ...waiting: readonly WaitingEvent[]) => ({ start, waiting });
 
 /** Homes in memory, by user; `said` is what the upstreams answer. */
 function scene(stored: Record<string, readonly string[]>, said: Record<string, readonly string[]>, retentionStart = 0) {
@@ -22,7 +25,7 @@ function scene(stored: Record<string, readonly string[]>, said: Record<string, r
     },
     retentionStart: () => retentionStart,
     tombstonedAmong: async (drops) => new Set(drops.filter((drop) => dead.has(drop))),
-    readBacklogStart: async () => Date.now(),
+    readUnapplied: async () => unapplied(Date.now()),
     isKnown: async () => true,
     rebuild: async (user) => {
       rebuilt.push(user);
@@ -49,9 +52,9 @@ test("a difference that is gone at the second comparison was an event in progres
   const { deps, homes } = scene({ ada: [] }, { ada: ["a"] });
   const applied: AuditDeps = {
     ...deps,
-    readBacklogStart: async () => {
+    readUnapplied: async () => {
       homes.set("ada", ["a"]);
-      return Date.now();
+      return unapplied(Date.now());
     },
   };
   let looks = 0;
@@ -67,7 +70,7 @@ test("the second look comes only when every event admitted before the first is a
   const { deps } = scene({ ada: [] }, { ada: ["a"] });
   const began = Date.now();
   let waited = 0;
-  const busy = { ...deps, readBacklogStart: async () => (++waited < 4 ? began - 5_000 : Date.now()) };
+  const busy = { ...deps, readUnapplied: async () => unapplied(++waited < 4 ? began - 5_000 : Date.now()) };
   const report = await audit(busy, ["ada"]);
   expect([report.differing.length, waited]).toEqual([1, 4]);
   expect(report.lagMs).toBeGreaterThanOrEqual(5_000);
@@ -78,16 +81,16 @@ test("an audit that stops while it waits for events leaves its differences undec
   const stopping = new AbortController();
   const stuck = {
     ...deps,
-    readBacklogStart: async () => {
+    readUnapplied: async () => {
       stopping.abort();
-      return 0;
+      return unapplied(0);
     },
   };
   expect(await audit(stuck, ["ada"], { stopping: stopping.signal })).toMatchObject({ judged: 0, differing: [] });
   const later = new AbortController();
   const looking = {
     ...deps,
-    readBacklogStart: async () => 0,
+    readUnapplied: async () => unapplied(0),
     tombstonedAmong: async () => {
       later.abort();
       return new Set<string>();
@@ -145,7 +148,7 @@ test("a timeline that was rebuilt and could not be compared again is undecided",
       isRebuilt = true;
     },
     // Events wait from then on.
-    readBacklogStart: async () => (isRebuilt ? 0 : Date.now()),
+    readUnapplied: async () => unapplied(isRebuilt ? 0 : Date.now()),
     tombstonedAmong: async () => {
       if (isRebuilt) stopping.abort();
       return new Set<string>();
@@ -155,4 +158,21 @@ test("a timeline that was rebuilt and could not be compared again is undecided",
   expect(report).toMatchObject({ repaired: ["eve"], remaining: [], undecided: ["eve"] });
   expect(isLeftWrong(report, { fix: true })).toBe(true);
   expect(isLeftWrong({ ...report, undecided: [] }, { fix: true })).toBe(false);
+});
+
+test("what waits for a single user leaves only the drop, or the home of the follower, undecided", async () => {
+  const stored = { ada: [], bob: [], eve: [], zoe: [] };
+  const { deps, rebuilt } = scene(stored, { ada: ["waits"], bob: ["waits", "b"], eve: ["e"], zoe: ["z"] });
+  const waiting = [
+    { consumer: "planner", seq: 1, at: 0, drop: "waits", affected: { kind: "author", user: "zoe" } },
+    { consumer: "graph", seq: 2, at: 0, affected: { kind: "reader", user: "eve" } },
+  ] as const;
+  const readUnapplied = async () => unapplied(Date.now(), ...waiting);
+  const report = await audit({ ...deps, readUnapplied }, ["ada", "bob", "eve", "zoe"], { fix: true });
+  expect(report.undecided).toEqual(["ada", "eve"]);
+  expect(report.differing.map(({ name, differences }) => [name, differences.map(({ drop }) => drop)])).toEqual([
+    ["bob", ["b"]],
+    ["zoe", ["z"]],
+  ]);
+  expect(rebuilt.toSorted()).toEqual(["bob", "zoe"]);
 });

@@ -5,10 +5,13 @@ import {
   type StoredEntry,
 } from "../../../../src/consistency/audit/publications.js";
 import type { FanoutCompleted } from "../../../../src/contracts/fanout.js";
+import type { WaitingEvent } from "../../../../src/contracts/waiting.js";
 import { Visibility } from "../../../../src/gen/avion/posts.js";
 import { silent } from "../../../../src/kernel/logger.js";
 
 const NOW = 1_000_000;
+
+const unapplied = (start: number, ...waiting: readonly WaitingEvent[]) => ({ start, waiting });
 const COMPLETED: FanoutCompleted = {
   ...{ event: "drop_created", drop_id: "d", user_id: "alice", recipients: 2, chunks: 1 },
   ...{ created_at: NOW, admitted_at: NOW, landed_at: NOW, lag_ms: 0 },
@@ -32,7 +35,7 @@ function scene(stored: Record<string, StoredEntry>, changes: Partial<Publication
     }),
     tombstonedAmong: async () => new Set(),
     unfollowedAmong: async () => [],
-    readBacklogStart: async () => Number.POSITIVE_INFINITY,
+    readUnapplied: async () => unapplied(Number.POSITIVE_INFINITY),
     repair: async ({ name }) => void repaired.push(name),
     maybeLost: () => false,
     recheckMs: 0,
@@ -82,11 +85,11 @@ test("a drop that is there at the second look was under way, and nothing is deci
   const late = scene({ bob: ABSENT });
   const applied = async () => {
     late.timelines["bob"] = HELD;
-    return Number.POSITIVE_INFINITY;
+    return unapplied(Number.POSITIVE_INFINITY);
   };
-  expect(await scene({}, { ...late.deps, readBacklogStart: applied }).check()).toBe("same");
+  expect(await scene({}, { ...late.deps, readUnapplied: applied }).check()).toBe("same");
   const stopping = AbortSignal.abort();
-  const { deps } = scene({ bob: ABSENT }, { readBacklogStart: async () => 0 });
+  const { deps } = scene({ bob: ABSENT }, { readUnapplied: async () => unapplied(0) });
   expect(await checkPublication(deps, COMPLETED, { log: silent, stopping })).toBe("undecided");
 });
 
@@ -97,4 +100,12 @@ test("a deleted drop that is still in a timeline is reported as kept", async () 
   const { check, repaired } = scene({ ...gone, carol: HELD, local: HELD });
   expect(await check(deletion)).toBe("kept");
   expect(repaired.toSorted()).toEqual(["carol", "local"]);
+});
+
+test("a home whose follow waits for a single user is not decided, and the others are", async () => {
+  const waits = { consumer: "graph", seq: 1, at: 0, affected: { kind: "reader", user: "bob" } } as const;
+  const readUnapplied = async () => unapplied(Number.POSITIVE_INFINITY, waits);
+  expect(await scene({ bob: ABSENT }, { readUnapplied }).check()).toBe("undecided");
+  const { check, repaired } = scene({ bob: ABSENT, carol: ABSENT }, { readUnapplied });
+  expect([await check(), repaired]).toEqual(["lost", ["carol"]]);
 });

@@ -4,6 +4,7 @@ import {
   type LogState,
   LossDetector,
 } from "../../../../src/consistency/redis-loss/loss-detector.js";
+import type { WaitingEvent } from "../../../../src/contracts/waiting.js";
 import { silent } from "../../../../src/kernel/logger.js";
 import { DAY } from "../../../../src/kernel/time.js";
 import { eventually } from "../../../support/eventually.js";
@@ -41,6 +42,7 @@ function scene(how: {
     recovery: {
       lease: { hold: async () => how.inCharge ?? true, release: async () => void trace.push("released") },
       readBacklog: async () => ({ start: 9_000_000, acked: 7 }),
+      readUnapplied: async () => ({ start: 9_000_000, acked: 7, waiting: [] }),
       recover: async ({ since, redis, log, record }) => {
         trace.push(`recover since ${since}${redis ? " redis" : ""}${log ? " log" : ""}${record ? " record" : ""}`);
         await opened;
@@ -156,6 +158,7 @@ test("a backlog that was read while the log was replaced is not recorded", async
     recovery: {
       lease: { hold: async () => true, release: async () => undefined },
       readBacklog: async () => ({ start: 9_000_000, acked: 7 }),
+      readUnapplied: async () => ({ start: 9_000_000, acked: 7, waiting: [] }),
       recover: async () => {
         records.push("recover");
         return { events: 0, setAside: [] };
@@ -202,6 +205,7 @@ test("what a recovery has set aside is in the record until the log is applied up
   const aside = { kind: "author", user: "anna", seq: 9, at: 5_000 } as const;
   let held: IdentityRecord = { ...WHOLE, redis: "other" };
   let backlog = { start: 4_000, acked: 8 };
+  let waiting: readonly WaitingEvent[] = [];
   const detector = new LossDetector({
     identity: {
       read: async () => held,
@@ -215,6 +219,7 @@ test("what a recovery has set aside is in the record until the log is applied up
     recovery: {
       lease: { hold: async () => true, release: async () => undefined },
       readBacklog: async () => backlog,
+      readUnapplied: async () => ({ ...backlog, waiting }),
       recover: async () => ({ events: 1, setAside: [aside] }),
       observe: () => undefined,
     },
@@ -225,7 +230,11 @@ test("what a recovery has set aside is in the record until the log is applied up
   backlog = { start: 4_500, acked: 9 };
   await eventually(() => held.from === 4_500, "the next look");
   expect(held.log?.setAside).toEqual([aside]);
+  waiting = [{ consumer: "planner", seq: 9, at: 5_000, drop: "late", affected: { kind: "author", user: "anna" } }];
   backlog = { start: 6_000, acked: 9 };
+  await eventually(() => held.from === 6_000, "the next look");
+  expect(held.log?.setAside).toEqual([aside]);
+  waiting = [];
   await eventually(() => detector.affected().length === 0, "nothing is missing any more");
   await detector.close();
 });

@@ -1,0 +1,20 @@
+import type { TimelineEvent } from "./events.js";
+import type { Affected } from "./timelines.js";
+
+/** An event of the log that waits for a single user, as it was noted when it went back to the queue. */
+export interface WaitingEvent {
+  readonly consumer: string;
+  readonly seq: number;
+  /** When it was noted, ms since the epoch. */
+  readonly at: number;
+  /** Timelines may have this drop, or lack it, until the event is applied. */
+  readonly drop?: string | undefined;
+  readonly affected?: Affected | undefined;
+}
+
+/** Undefined where no page lacks anything: deleted drops are hidden, and local and global are written first. */
+export function affectedBy({ name, payload }: TimelineEvent): Affected | undefined {
+  if (name === "user_followed" || name === "user_unfollowed") return { kind: "reader", user: payload.follower_id };
+  if (name === "drop_deleted" || payload.user_id === undefined) return undefined;
+  return { kind: "author", user: payload.user_id };
+}
