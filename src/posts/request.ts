@@ -1,4 +1,4 @@
-import { domainToASCII } from "node:url";
+import { domainToASCII, domainToUnicode } from "node:url";
 import { Visibility } from "../gen/avion/posts.js";
 import { invalid } from "../kernel/errors.js";
 import { readId, readText } from "../kernel/fields.js";
@@ -86,4 +86,16 @@ export function readWebfinger(address: string): string {
   if (ascii === "" || Buffer.byteLength(canonical) > MAX_ADDRESS_BYTES || !address.isWellFormed())
     throw invalid("webfinger", "must be user@host");
   return canonical;
+}
+
+/**
+ * All forms in which an actor of this address may be stored: earlier versions kept the form it was written in, in small
+ * letters, which the next put of the actor replaces.
+ */
+export function readStoredWebfingers(address: string): string[] {
+  const canonical = readWebfinger(address);
+  const [, user = "", host = "", port = ""] = ADDRESS.exec(canonical) ?? [];
+  const hosts = [host, domainToUnicode(host)].flatMap((one) => [one, `${one}.`]);
+  const written = hosts.flatMap((one) => [`${user}@${one}${port}`, `acct:${user}@${one}${port}`]);
+  return [...new Set([canonical, address.toLowerCase(), ...written])];
 }
