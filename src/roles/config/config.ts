@@ -140,11 +140,11 @@ const CALLERS: Readonly<Record<keyof typeof OWN_ADDRESSES, readonly Role[]>> = {
   postServiceAddr: ["fanout", "api", "analysis"],
 };
 
-/** The upstreams that roles of this process call. Posts and analyses do without a UserService where none is set. */
+/** The upstreams that roles of this process call, also those that some of them do without. */
 export function calledUpstreams({ process: { roles }, upstreams }: Pick<Config, "process" | "upstreams">) {
   const calledBy = (callers: readonly Role[]): boolean => callers.some((caller) => roles.includes(caller));
-  const users = calledBy([...CALLERS.userServiceAddr, "posts", "analysis"]) && upstreams.userServiceAddr;
-  const posts = calledBy(CALLERS.postServiceAddr) && upstreams.postServiceAddr;
+  const users = calledBy([...CALLERS.userServiceAddr, "posts", "analysis", "gateway"]) && upstreams.userServiceAddr;
+  const posts = calledBy([...CALLERS.postServiceAddr, "gateway"]) && upstreams.postServiceAddr;
   return [
     ...(users ? [{ name: "UserService", address: users }] : []),
     ...(posts ? [{ name: "PostService", address: posts }] : []),
