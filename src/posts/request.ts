@@ -75,7 +75,7 @@ export function readWholeNumber(field: string, value: number): number {
 }
 
 /** user@host, @user@host or acct:user@host. */
-const ADDRESS = /^(?:acct:)?@?([^\s@\p{Cc}]+)@([^\s@\p{Cc}/:]+)(:\d{1,5})?$/iu;
+const ADDRESS = /^(?:acct:)?@?([^\s@\p{Cc}]+)@([^\s@\p{Cc}/:?#\\]+)(:\d{1,5})?$/iu;
 const MAX_ADDRESS_BYTES = 320;
 
 /** Of the ways to write an address one is stored: in small letters, with the host in ASCII. */
@@ -83,7 +83,7 @@ export function readWebfinger(address: string): string {
   const [, user = "", host = "", port = ""] = ADDRESS.exec(address) ?? [];
   const ascii = domainToASCII(host).replace(/\.$/, "");
   const canonical = `${user.toLowerCase()}@${ascii}${port}`;
-  if (ascii === "" || Buffer.byteLength(canonical) > MAX_ADDRESS_BYTES || !address.isWellFormed())
+  if (/^\.*$/.test(ascii) || Buffer.byteLength(canonical) > MAX_ADDRESS_BYTES || !address.isWellFormed())
     throw invalid("webfinger", "must be user@host");
   return canonical;
 }

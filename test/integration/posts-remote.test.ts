@@ -222,6 +222,17 @@ describe.each(DATABASES)("remote objects on $name", ({ start }) => {
     }
   });
 
+  test("an actor who names the public collection as its followers makes no drop visible to them", async () => {
+    const uri = "https://far.example/users/mallory";
+    const followers = "https://www.w3.org/ns/activitystreams#Public";
+    await posts.call.putRemoteObject({ uri, kind: ACTOR, document: JSON.stringify({ followers }) });
+    const drop = { uri: newUri(), kind: DROP, actor_uri: uri, document: JSON.stringify({ bcc: followers }) };
+    expect((await posts.call.putRemoteObject(drop)).object).toMatchObject({
+      visibility: Visibility.DIRECT,
+      recipients: [],
+    });
+  });
+
   test("an expired object is answered as expired", async () => {
     const uri = "https://far.example/nodeinfo/2.0";
     await posts.call.putRemoteObject({ uri, kind: SERVER, document: '"a server"', max_age: 1 });
