@@ -35,12 +35,18 @@ const HANDLE = /@|^(?:[\p{L}\p{N}-]+\.)+\p{L}[\p{L}\p{N}-]*\.?(?::\d+)?(?:[/?#]|
 const URL_OR_DID = /^(?:[a-z][a-z\d+.-]*:)?\/\/|^did:/i;
 
 const NO_ACCOUNT = "must be a DID (did:plc or did:web) or a user id";
+const DID_WITH_PATH = /^did:web:[^:]+:/;
+const NO_PATH = "must be a did:web of a host alone: the AT Protocol has none with a path";
+
+/** True for the id of a user of ours that looks like a handle, and for handles: only who knows the users can tell. */
+export const looksLikeHandle = (account: string): boolean =>
+  HANDLE.test(account.trim()) && !URL_OR_DID.test(account.trim()) && storedIdFault(account) === undefined;
 
 /** The reason if the text names no account that can be analysed. Handles and URLs are refused: they would be taken for ids. */
 function accountFault(account: string): string | undefined {
   if (isDid(account)) {
     const isKnown = account.length <= MAX_DID_CHARACTERS && (DID_PLC.test(account) || DID_WEB.test(account));
-    return isKnown ? undefined : NO_ACCOUNT;
+    return isKnown ? undefined : DID_WITH_PATH.test(account) ? NO_PATH : NO_ACCOUNT;
   }
   const text = account.trim();
   if (BLANK.test(text)) return NO_ACCOUNT;
@@ -71,8 +77,8 @@ const request = z.object({ ...common, tier: z.enum(USER_TIERS), requested_at: ti
 
 /** The body of a user's request: JSON {"did", "type"}. */
 export const ANALYSIS_ORDER = z.object({ did: checkedBy(accountFault), type: z.enum(ANALYSIS_TYPES) });
-/** Of one's own account, whatever its id looks like. */
-export const OWN_ORDER = ANALYSIS_ORDER.extend({ did: userId });
+/** Of an account of ours that is known, whatever its id looks like. */
+export const KNOWN_ORDER = ANALYSIS_ORDER.extend({ did: userId });
 
 const completed = z.object({
   event_id: z.uuid(),

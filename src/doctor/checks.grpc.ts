@@ -1,5 +1,7 @@
 import { oneLine } from "../kernel/errors.js";
+import { checkTls } from "../platform/grpc/credentials.js";
 import { connectUpstreams, type UpstreamOptions } from "../platform/grpc/upstreams.js";
+import { adviceOn } from "../platform/refusals.js";
 import { type Check, checked } from "./doctor.js";
 
 const TIMEOUT_MS = 3_000;
@@ -14,8 +16,10 @@ function withoutBalancer(error: unknown): Error {
 /** Checks that both upstreams answer the calls that reads and fan-out make. One at `ownAddress` is not up before its process. */
 export function upstreamChecks(options: UpstreamOptions, ownAddress?: string): Check[] {
   type Call = (upstreams: ReturnType<typeof connectUpstreams>, deadline: number) => Promise<unknown>;
-  const answers = (name: string, address: string, variable: string, calls: readonly Call[]): Check =>
-    checked(`${name} ${address}`, `start it there, or set ${variable} to where it is`, async (upstream) => {
+  const answers = (name: string, address: string, variable: string, calls: readonly Call[]): Check => {
+    const advice = (error: unknown) => adviceOn(error, `start it there, or set ${variable} to where it is`);
+    return checked(`${name} ${address}`, advice, async (upstream) => {
+      await checkTls({ name, address }, options.tls);
       const upstreams = connectUpstreams(options);
       const deadline = Date.now() + TIMEOUT_MS;
       try {
@@ -28,6 +32,7 @@ export function upstreamChecks(options: UpstreamOptions, ownAddress?: string): C
       }
       return [upstream.ok("answers")];
     });
+  };
   const page = { user: PROBE, size: 1, token: "" };
   return [
     answers("UserService", options.userServiceAddr, "TIMELINE_USER_SERVICE_ADDR", [

@@ -43,15 +43,15 @@ function valuesOf(document: unknown, field: string): unknown[] {
 }
 
 const addressesAmong = (values: readonly unknown[]): string[] =>
-  values
-    .map((one) => (isObject(one) ? (one["id"] ?? one["@id"]) : one))
-    .filter((id) => typeof id === "string" && id !== "") as string[];
+  values.map((one) => (isObject(one) ? [one["id"], one["@id"]].find(isAddress) : one)).filter(isAddress);
+
+const isAddress = (id: unknown): id is string => typeof id === "string" && id !== "";
 
 /** The URI of an actor's followers: from the actor's document, or as most servers form it. */
 export function followersOf(actorUri: string, document: string | undefined): string | undefined {
   if (actorUri === "") return undefined;
   const actor: unknown = document ? JSON.parse(document) : undefined;
-  const [named] = addressesAmong(valuesOf(actor, "followers"));
+  const named = addressesAmong(valuesOf(actor, "followers")).find((id) => !PUBLIC.has(id));
   return named ?? `${actorUri.replace(/\/+$/, "")}/followers`;
 }
 

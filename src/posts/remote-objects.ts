@@ -8,7 +8,15 @@ import { type Addressing, followersOf, readAddressing } from "./addressing.js";
 import { type PostsDeps, requireKept, visibleTo } from "./drops.js";
 import { dropDeleted, remoteDropReceived } from "./events.js";
 import type { NewRemoteObject, StoredRemoteObject } from "./remote.sql.js";
-import { readRecipients, readUri, readViewer, readVisibility, readWebfinger, readWholeNumber } from "./request.js";
+import {
+  readRecipients,
+  readStoredWebfingers,
+  readUri,
+  readViewer,
+  readVisibility,
+  readWebfinger,
+  readWholeNumber,
+} from "./request.js";
 
 const { RemoteKind, Visibility } = wire;
 
@@ -57,7 +65,7 @@ export function remoteObjects(deps: PostsDeps) {
     },
 
     async resolveWebfinger(request: wire.ResolveWebfingerRequest): Promise<wire.ResolveWebfingerResponse> {
-      const actor = await store.remote.byWebfinger(readWebfinger(request.webfinger));
+      const actor = await store.remote.byWebfinger(readStoredWebfingers(request.webfinger));
       if (actor === undefined) throw new AppError("notfound", "webfinger: there is no such actor");
       return { actor };
     },

@@ -17,13 +17,14 @@ interface DropsOfDeleted {
 }
 
 export function createRemoteStore(db: Db) {
-  const one = async (sql: string, parameter: string): Promise<StoredRemoteObject | undefined> =>
+  const one = async (sql: string, parameter: string | readonly string[]): Promise<StoredRemoteObject | undefined> =>
     (await db.query<StoredRemoteObject>(sql, [parameter]))[0];
   const get = (uri: string): Promise<StoredRemoteObject | undefined> =>
     one(`SELECT ${COLUMNS} FROM posts.remote_objects o WHERE uri = $1`, uri);
   return {
     get,
-    byWebfinger: (webfinger: string): Promise<StoredRemoteObject | undefined> => one(BY_WEBFINGER, webfinger),
+    /** The actor last fetched among those stored with one of these forms of an address. */
+    byWebfinger: (forms: readonly string[]): Promise<StoredRemoteObject | undefined> => one(BY_WEBFINGER, forms),
     /** Undefined if the stored object or its actor is deleted, or if it is of another kind or another actor. */
     put: async (
       object: NewRemoteObject,
@@ -156,7 +157,7 @@ const columnsOf = (events: readonly EventDraft[]): unknown[] => [
 
 const BY_WEBFINGER = `
 SELECT ${COLUMNS} FROM posts.remote_objects o
-WHERE webfinger = $1 AND kind = 2 AND deleted_at IS NULL
+WHERE webfinger = ANY ($1::text[]) AND kind = 2 AND deleted_at IS NULL
 ORDER BY fetched_at DESC LIMIT 1`;
 
 const BY_ACTOR = `

@@ -1,4 +1,4 @@
-import { domainToASCII } from "node:url";
+import { domainToASCII, domainToUnicode } from "node:url";
 import { Visibility } from "../gen/avion/posts.js";
 import { invalid } from "../kernel/errors.js";
 import { readId, readText } from "../kernel/fields.js";
@@ -75,7 +75,7 @@ export function readWholeNumber(field: string, value: number): number {
 }
 
 /** user@host, @user@host or acct:user@host. */
-const ADDRESS = /^(?:acct:)?@?([^\s@\p{Cc}]+)@([^\s@\p{Cc}/:]+)(:\d{1,5})?$/iu;
+const ADDRESS = /^(?:acct:)?@?([^\s@\p{Cc}]+)@([^\s@\p{Cc}/:?#\\]+)(:\d{1,5})?$/iu;
 const MAX_ADDRESS_BYTES = 320;
 
 /** Of the ways to write an address one is stored: in small letters, with the host in ASCII. */
@@ -83,7 +83,19 @@ export function readWebfinger(address: string): string {
   const [, user = "", host = "", port = ""] = ADDRESS.exec(address) ?? [];
   const ascii = domainToASCII(host).replace(/\.$/, "");
   const canonical = `${user.toLowerCase()}@${ascii}${port}`;
-  if (ascii === "" || Buffer.byteLength(canonical) > MAX_ADDRESS_BYTES || !address.isWellFormed())
+  if (/^\.*$/.test(ascii) || Buffer.byteLength(canonical) > MAX_ADDRESS_BYTES || !address.isWellFormed())
     throw invalid("webfinger", "must be user@host");
   return canonical;
+}
+
+/**
+ * All forms in which an actor of this address may be stored: earlier versions kept the form it was written in, in small
+ * letters, which the next put of the actor replaces.
+ */
+export function readStoredWebfingers(address: string): string[] {
+  const canonical = readWebfinger(address);
+  const [, user = "", host = "", port = ""] = ADDRESS.exec(canonical) ?? [];
+  const hosts = [host, domainToUnicode(host)].flatMap((one) => [one, `${one}.`]);
+  const written = hosts.flatMap((one) => [`${user}@${one}${port}`, `acct:${user}@${one}${port}`]);
+  return [...new Set([canonical, address.toLowerCase(), ...written])];
 }

@@ -49,7 +49,7 @@ export interface ServiceConnections extends Connections {
 }
 
 /** Each caller of the upstreams keeps its own record of their failures. */
-type Caller = "reads" | "fanout" | "reconcile" | "operator";
+type Caller = "reads" | "fanout" | "reconcile" | "operator" | "gateway";
 
 /** The upstreams over channels that are opened at the first call and shared. */
 type OpenUpstreams = (caller: Caller) => Upstreams;

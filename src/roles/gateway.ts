@@ -5,9 +5,10 @@ import type { Db } from "../platform/db/db.js";
 import type { HttpServer } from "../platform/http/serve.js";
 import { createXpReader } from "../rewards/index.js";
 import type { Config } from "./config/config.js";
+import { missingUpstreams } from "./connections.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 
-export interface GatewayRoleDeps extends RoleDeps<"gateway"> {
+export interface GatewayRoleDeps extends RoleDeps<"gateway" | "upstreams"> {
   readonly db: Db | undefined;
   readonly http: HttpServer;
   readonly entrance: ReturnType<typeof openEntrance>;
@@ -25,9 +26,11 @@ export async function startGatewayRole(deps: GatewayRoleDeps): Promise<RunningRo
   if (config.gateway.allowUnsafeTokens)
     log.warn({}, "TIMELINE_JWT_ALLOW_UNSAFE is set: tokens that others made may be accepted");
   const gateway = createGateway({ ...connections, entrance, config: config.gateway, log });
+  const upstreams = missingUpstreams(config.upstreams).length > 0 ? undefined : connections.upstreams("gateway");
   http.use(
     createAnalysisApi({
       ...connections,
+      upstreams,
       ...{ authorize: entrance.authorize, allowedOrigins: config.gateway.allowedOrigins },
       connected: () => connections.topology.connected,
       ...{ db, rewards: db && createXpReader(db), log },

@@ -4,6 +4,7 @@ import type { Logger } from "../kernel/logger.js";
 import { observedGauge } from "../kernel/meters.js";
 import { SECOND } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
+import { checkTls } from "../platform/grpc/credentials.js";
 import { type GrpcServer, type Service, serveGrpc } from "../platform/grpc/serve.js";
 import { type HttpServer, serveHttp } from "../platform/http/serve.js";
 import { startDepths } from "../platform/nats/depths.js";
@@ -14,7 +15,7 @@ import { startApiRole } from "./api.js";
 import { startBridgeRole } from "./bridge.js";
 import { startCertificateSample } from "./certificates.js";
 import type { Closers } from "./closers.js";
-import type { Config } from "./config/config.js";
+import { type Config, calledUpstreams } from "./config/config.js";
 import type { Role } from "./config/process.js";
 import { openConnections, type ServiceConnections } from "./connections.js";
 import { keepsData, openDatabase } from "./database.js";
@@ -60,6 +61,8 @@ export async function startService(config: Config, options: StartOptions): Promi
     log,
   );
   closers.add("gRPC", (graceMs) => grpc?.close(graceMs));
+  // Only now, since this process may serve an upstream itself.
+  await Promise.all(calledUpstreams(config).map((upstream) => checkTls(upstream, config.upstreams)));
   if (roles.includes("fanout") || roles.includes("api")) {
     const { retention, pulled } = deps.connections;
     for (const [name, following] of [

@@ -1,12 +1,13 @@
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
+import { status as grpcStatus } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
 import { headers as newHeaders } from "nats";
 import { v7 } from "uuid";
 import { call, post } from "../support/analysis-http.js";
 import { temporaryFolder } from "../support/brokers.js";
 import { jsonOf } from "../support/command.js";
-import { becomes } from "../support/eventually.js";
+import { becomes, eventually } from "../support/eventually.js";
 import type { Service } from "../support/service.js";
 import { openEvents } from "../support/sse.js";
 import { type Stack, testWithStack } from "../support/stack.js";
@@ -23,6 +24,30 @@ async function startAll(stack: Stack): Promise<Service> {
 
 const events = (stream: { events: readonly { event: string; data: unknown }[] }) =>
   stream.events.map(({ event, data }) => ({ event, data }));
+
+testWithStack(
+  "a user of ours whose id looks like a handle is an account; a handle of nobody here is none",
+  { service: false },
+  async (stack) => {
+    const { httpUrl: url } = await startAll(stack);
+    stack.world.addProfile("profile.example");
+    stack.world.post({
+      drop_id: "d1",
+      user_id: "drops.example",
+      created_at: Date.now() - 1_000,
+      visibility: "direct",
+    });
+    const status = async (did: string) => (await post(url, "ada", { body: { did, type: "flow" } })).status;
+    expect([await status("profile.example"), await status("drops.example")]).toEqual([202, 202]);
+    for (const did of ["alice.bsky.social", "profile.example ", "https://profile.example", "@alice"])
+      expect([did, await status(did)]).toEqual([did, 400]);
+    const restore = stack.upstreams.inject({ code: grpcStatus.UNAVAILABLE });
+    expect([await status("profile.example"), await status("bob")]).toEqual([503, 202]);
+    restore();
+    const atOnce = () => Promise.all(Array.from({ length: 64 }, () => status("alice.bsky.social")));
+    await eventually(async () => (await atOnce()).includes(429), "a user who tries very many handles has to wait");
+  },
+);
 
 testWithStack(
   "an analysis is asked for, completed, told of and rewarded; what was missed is replayed",

@@ -1,9 +1,12 @@
+import { once } from "node:events";
 import { chownSync, copyFileSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { rm } from "node:fs/promises";
+import { type AddressInfo, createServer } from "node:net";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { Redis } from "ioredis";
 import pg from "pg";
+import { serveGrpc } from "../../src/platform/grpc/serve.js";
 import { type Broker, freePort, startNats } from "../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis, temporaryFolder } from "../support/brokers.js";
 import { type Certificates, makeCertificates } from "../support/certificates.js";
@@ -142,6 +145,75 @@ test("rediss: verifies the certificate of Redis", async () => {
       expect(await readiness(service)).toMatch(/^200/);
     });
   await expectEnd({ REDIS_URL: url }, /Redis: TLS failed/);
+});
+
+test.each([
+  ["api", "UserService"],
+  ["analysis", "UserService"],
+  ["fanout", "PostService"],
+])("a refused certificate ends the start of %s, which calls %s", async (roles, name) => {
+  const own = await serveGrpc("127.0.0.1:0", [], certificates.good);
+  const other = await serveGrpc("127.0.0.1:0", [], certificates.elsewhere);
+  const strangers = makeCertificates();
+  const variable = name === "UserService" ? "TIMELINE_USER_SERVICE_ADDR" : "TIMELINE_POST_SERVICE_ADDR";
+  const env = { TIMELINE_ROLES: roles, TIMELINE_DATA_DIR: join(folder, `${roles}-data`) };
+  const trusting = { ...env, TIMELINE_UPSTREAM_TLS_CA: certificates.ca };
+  try {
+    const refused = { ...env, TIMELINE_UPSTREAM_TLS_CA: strangers.ca, [variable]: `127.0.0.1:${own.port}` };
+    await expectEnd(refused, new RegExp(`${name} 127.0.0.1:${own.port}: TLS failed: .*(certificate|issuer)`));
+    await expectEnd({ ...trusting, [variable]: `dns:///localhost:${other.port}` }, /TLS failed: .*altnames/);
+  } finally {
+    strangers.remove();
+    await Promise.all([own.close(0), other.close(0)]);
+  }
+});
+
+test("an upstream without TLS, and one that refuses the client, end the start", async () => {
+  const [plain, closed] = [
+    await serveGrpc("127.0.0.1:0", [], {}),
+    await serveGrpc("127.0.0.1:0", [], { ...certificates.good, ca: certificates.ca }),
+  ];
+  const env = { TIMELINE_ROLES: "api", TIMELINE_UPSTREAM_TLS_CA: certificates.ca };
+  try {
+    for (const { port } of [plain, closed])
+      await expectEnd({ ...env, TIMELINE_USER_SERVICE_ADDR: `127.0.0.1:${port}` }, /UserService .*: TLS failed: /);
+  } finally {
+    await Promise.all([plain.close(0), closed.close(0)]);
+  }
+});
+
+test("upstreams whose certificates are taken, that are away or hang, or that only others call end no start", async () => {
+  const silent = createServer(() => undefined).listen(0, "127.0.0.1");
+  await once(silent, "listening");
+  const { port } = silent.address() as AddressInfo;
+  const own = await serveGrpc("127.0.0.1:0", [], certificates.good);
+  const other = await serveGrpc("127.0.0.1:0", [], certificates.elsewhere);
+  const addresses = (users: number, posts: number) => ({
+    TIMELINE_USER_SERVICE_ADDR: `127.0.0.1:${users}`,
+    TIMELINE_POST_SERVICE_ADDR: `127.0.0.1:${posts}`,
+  });
+  const tls = { TIMELINE_UPSTREAM_TLS_CA: certificates.ca };
+  try {
+    for (const env of [
+      { ...tls, ...addresses(own.port, 1), TIMELINE_ROLES: "api" },
+      { ...tls, ...addresses(port, own.port), TIMELINE_ROLES: "api" },
+      { ...tls, ...addresses(other.port, other.port), TIMELINE_ROLES: "bridge" },
+    ])
+      await withService(env, async (service) => expect(await readiness(service)).toMatch(/^200/));
+  } finally {
+    silent.close();
+    await Promise.all([own.close(0), other.close(0)]);
+  }
+});
+
+test("a process that serves an upstream itself, with a certificate that it refuses, does not start", async () => {
+  const { cert, key } = certificates.elsewhere;
+  const env = { TIMELINE_GRPC_TLS_CERT: cert, TIMELINE_GRPC_TLS_KEY: key, TIMELINE_UPSTREAM_TLS_CA: certificates.ca };
+  const roles = { TIMELINE_ROLES: "users,posts,api", TIMELINE_USER_SERVICE_ADDR: "", TIMELINE_POST_SERVICE_ADDR: "" };
+  await expectEnd(
+    { ...env, ...roles, TIMELINE_DATA_DIR: join(folder, "own-data") },
+    /Service .*TLS failed: .*altnames/,
+  );
 });
 
 const ifPostgres = postgresPrograms() === undefined ? test.skip : test;

@@ -108,9 +108,16 @@ test.each([
   expect([status, body.errors]).toEqual([400, [fault]]);
 });
 
+test("a did:web with a path is refused, since the AT Protocol has none", async () => {
+  const { body } = await post(bench.url, "ben", { body: { did: "did:web:example.com:user:alice", type: "flow" } });
+  const detail = "must be a did:web of a host alone: the AT Protocol has none with a path";
+  expect(body.errors).toEqual([{ field: "did", detail }]);
+});
+
 test.each([
   "did:plc:z72i7hdynmk6r22z27h6tvur",
   "did:web:example.com",
+  "did:web:example.com%3A8443",
   "did:web:localhost%3A8080",
   "bob ü",
   "grace",

@@ -9,6 +9,7 @@ import type { Db } from "../../src/platform/db/db.js";
 import { createXpReader } from "../../src/rewards/index.js";
 import { createRewardStore } from "../../src/rewards/store.sql.js";
 import { call, post, sharedAnalysisBench } from "../support/analysis-http.js";
+import { eventually } from "../support/eventually.js";
 
 const bench = sharedAnalysisBench({ rewards: createXpReader });
 let requests: Requests;
@@ -111,6 +112,30 @@ test("what has left the list of a user is listed from its row, and nobody asks N
   await bench.nats.connection.flush();
   watch.unsubscribe();
   expect(asked).toEqual([]);
+});
+
+test("of the lists that a user asks for at once two are read at a time, and nobody else's wait for them", async () => {
+  for (const user of ["many", "few"]) await requested(user);
+  let [held, release] = [0, (): void => undefined];
+  const released = new Promise<void>((resolve) => {
+    release = resolve;
+  });
+  const query: Db["query"] = async (sql, params, ...how) => {
+    if (params?.[0] === "many") {
+      held++;
+      await released;
+    }
+    return bench.db.query(sql, params, ...how);
+  };
+  const url = await bench.another({ db: { ...bench.db, query } });
+  const lists = Array.from({ length: 16 }, () => call(url + LIST, { user: "many" }));
+  await eventually(() => held >= 2, "lists are read");
+  for (let times = 0; times < 16; times++)
+    expect((await call(url + LIST, { user: "few" })).body.analyses).toHaveLength(1);
+  expect(held).toBe(2);
+  release();
+  for (const { status, body } of await Promise.all(lists)) expect([status, body.analyses.length]).toEqual([200, 1]);
+  expect(held).toBe(16);
 });
 
 test("rewards are listed with their total, the newest first", async () => {

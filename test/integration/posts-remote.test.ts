@@ -187,6 +187,31 @@ describe.each(DATABASES)("remote objects on $name", ({ start }) => {
     },
   );
 
+  test.each([
+    "al@bücher.example",
+    "acct:al@bücher.example.",
+    "acct:al@xn--bcher-kva.example",
+    "al@xn--bcher-kva.example.",
+  ])(
+    "an actor whom an earlier version stored under %s is found by every form of the address, until a newer one has it",
+    async (stored) => {
+      const [old, newer] = ["https://bücher.example/1", "https://bücher.example/2"];
+      await posts.db.query("DELETE FROM posts.remote_objects WHERE uri = ANY ($1::text[])", [[old, newer]]);
+      const put = { kind: ACTOR, document: "{}", webfinger: "al@BÜCHER.example" };
+      await posts.call.putRemoteObject({ ...put, uri: old });
+      const asStored = "UPDATE posts.remote_objects SET webfinger = $2, fetched_at = fetched_at - 10 WHERE uri = $1";
+      await posts.db.query(asStored, [old, stored]);
+      const found = async () => {
+        const forms = ["@Al@Bücher.example", "acct:al@xn--bcher-kva.example", "al@bücher.example.", stored];
+        const answers = forms.map((webfinger) => posts.call.resolveWebfinger({ webfinger }));
+        return new Set((await Promise.all(answers)).map(({ actor }) => actor?.uri));
+      };
+      expect(await found()).toEqual(new Set([old]));
+      await posts.call.putRemoteObject({ ...put, uri: newer });
+      expect(await found()).toEqual(new Set([newer]));
+    },
+  );
+
   test("an address that cannot be read does not lose a drop whose other addresses can; without any it is refused", async () => {
     const put = (audience: object) =>
       posts.call.putRemoteObject({ uri: newUri(), kind: DROP, document: JSON.stringify(audience) });
@@ -195,6 +220,17 @@ describe.each(DATABASES)("remote objects on $name", ({ start }) => {
       expect(object?.visibility).toBe(Visibility.PUBLIC);
       expect(await refusal(put({ cc }))).toMatch(/^INVALID_ARGUMENT document\.cc: /);
     }
+  });
+
+  test("an actor who names the public collection as its followers makes no drop visible to them", async () => {
+    const uri = "https://far.example/users/mallory";
+    const followers = "https://www.w3.org/ns/activitystreams#Public";
+    await posts.call.putRemoteObject({ uri, kind: ACTOR, document: JSON.stringify({ followers }) });
+    const drop = { uri: newUri(), kind: DROP, actor_uri: uri, document: JSON.stringify({ bcc: followers }) };
+    expect((await posts.call.putRemoteObject(drop)).object).toMatchObject({
+      visibility: Visibility.DIRECT,
+      recipients: [],
+    });
   });
 
   test("an expired object is answered as expired", async () => {

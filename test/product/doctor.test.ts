@@ -1,7 +1,9 @@
 import { rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "@jest/globals";
+import { serveGrpc } from "../../src/platform/grpc/serve.js";
 import { privateNats, temporaryFolder, withBrokers } from "../support/brokers.js";
+import { makeCertificates } from "../support/certificates.js";
 import { runMain } from "../support/service.js";
 import { startUpstreams } from "../support/upstreams.js";
 import { World } from "../support/world.js";
@@ -65,6 +67,23 @@ test("reports a NATS that takes only small messages, and what to do", async () =
   expect(faults).toMatchObject([
     { says: "max_payload is 65536 bytes", advice: expect.stringContaining("540672 or more") },
   ]);
+});
+
+test("reports upstreams whose certificate is refused, and what to do", async () => {
+  const [certificates, strangers] = [makeCertificates(), makeCertificates()];
+  const server = await serveGrpc("127.0.0.1:0", [], certificates.good);
+  const address = `127.0.0.1:${server.port}`;
+  const { code, findings } = await doctor({
+    ...{ REDIS_URL: "redis://127.0.0.1:1", NATS_URL: "nats://127.0.0.1:1", TIMELINE_UPSTREAM_TLS_CA: strangers.ca },
+    ...{ TIMELINE_USER_SERVICE_ADDR: address, TIMELINE_POST_SERVICE_ADDR: address },
+  });
+  await server.close(0);
+  for (const made of [certificates, strangers]) made.remove();
+  expect(code).toBe(1);
+  const faults = findings.filter(({ what }) => /^(User|Post)Service /.test(what));
+  const advice = "correct the user, the password or the certificate";
+  const fault = { state: "fault", says: expect.stringMatching(/TLS failed: .*(certificate|issuer)/), advice };
+  expect(faults).toMatchObject([fault, fault]);
 });
 
 test("reports each server that is unavailable, and what to do", async () => {

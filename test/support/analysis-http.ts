@@ -52,6 +52,7 @@ export function sharedAnalysisBench({ rewards }: { readonly rewards?: (db: Db) =
       allowedOrigins: ALLOWED_ORIGINS,
       ...{ nats: connection, ...createPublisher(connection), scripts: redis.scripts, clock, db, log: silent },
       connected: () => true,
+      upstreams: undefined,
       rewards: rewards?.(db),
     };
     const another: AnalysisBench["another"] = async (handles) => {

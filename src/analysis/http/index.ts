@@ -12,6 +12,7 @@ import type { RedisClock } from "../../platform/redis/clock.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import { createBucket } from "../bucket.nats.js";
 import { createRequests } from "../requests.nats.js";
+import { createIsUser, type PostReads, type UserReads } from "../sources/posts.grpc.js";
 import { createAnalysisStore } from "../store.sql.js";
 import { createAsk } from "./ask.js";
 import { createEstimate } from "./estimate.js";
@@ -29,6 +30,8 @@ interface AnalysisApiDeps {
   readonly connected: () => boolean;
   readonly scripts: Scripts;
   readonly clock: RedisClock;
+  /** Undefined where they are not configured. */
+  readonly upstreams: (PostReads & UserReads) | undefined;
   /** Undefined where none is configured. */
   readonly db: Db | undefined;
   readonly rewards: Rewards | undefined;
@@ -36,7 +39,7 @@ interface AnalysisApiDeps {
 }
 
 /** The routes beside SSE: analyses, rewards, and their OpenAPI document. */
-export function createAnalysisApi({ db, rewards, log, ...deps }: AnalysisApiDeps): Router {
+export function createAnalysisApi({ upstreams, db, rewards, log, ...deps }: AnalysisApiDeps): Router {
   observeHttp.started();
   const bucket = createBucket(deps.nats, deps.publish);
   const requests = createRequests(bucket);
@@ -68,7 +71,9 @@ export function createAnalysisApi({ db, rewards, log, ...deps }: AnalysisApiDeps
     rewards,
   });
   const allowedOrigins = new Set(deps.allowedOrigins);
-  return createAnalysisRouter({ authorize: deps.authorize, allowedOrigins, ask: ifConnected(ask), reads, limit, log });
+  const isUser = upstreams && createIsUser(upstreams, upstreams);
+  const work = { ask: ifConnected(ask), isUser, reads, limit };
+  return createAnalysisRouter({ authorize: deps.authorize, allowedOrigins, ...work, log });
 }
 
 async function lookAtQueue(nats: NatsConnection) {

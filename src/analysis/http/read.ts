@@ -1,3 +1,4 @@
+import { createBoundedQueue } from "../../kernel/concurrency.js";
 import { AppError, codeOf } from "../../kernel/errors.js";
 import type { Requests } from "../requests.nats.js";
 import { type CompletedAnalysis, type Facts, mayBeCompleted, statusOf, viewOf } from "../saga.js";
@@ -35,6 +36,11 @@ export type Reads = ReturnType<typeof createReads>;
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
 
+/** A list makes hundreds of calls to NATS, over the connection that drops and event streams use, too. */
+const LISTS_AT_ONCE = 4;
+/** As many of one user as the limit of reads lets through at once, and as many of others. */
+const LISTS_WAITING = 200;
+
 /** The facts and the row of an analysis. */
 interface Known {
   readonly facts: Facts;
@@ -42,6 +48,8 @@ interface Known {
 }
 
 export function createReads({ requests, isQueued, store, rewards }: ReadDeps) {
+  const refusal = () => new AppError("unavailable", "too many lists of analyses wait in this process");
+  const inTurn = createBoundedQueue({ atOnce: LISTS_AT_ONCE, waiting: LISTS_WAITING, refusal });
   const look = async (user: string, id: string): Promise<Known> => {
     const found = await requests.find(user, id).catch(unlessUnavailable);
     if (found && !(found instanceof AppError) && !mayBeCompleted(found)) return { facts: found };
@@ -78,6 +86,23 @@ export function createReads({ requests, isQueued, store, rewards }: ReadDeps) {
     }
     return [...new Set([...listed, ...older])].sort().reverse().slice(0, limit);
   };
+  const listOf = async (user: string, { limit, cursor }: PageRequest) => {
+    const ids = await idsBelow(user, { limit: limit + 1, before: cursor });
+    const page = ids.slice(0, limit);
+    const facts = await Promise.all(page.map((id) => requests.find(user, id)));
+    // Without facts there is a row: they are kept as long, and begin earlier.
+    const begun = page.filter((_, index) => !facts[index] || mayBeCompleted(facts[index]));
+    const rows = begun.length > 0 ? await known(store).findAmong(user, begun) : new Map<string, CompletedAnalysis>();
+    const seen = page.flatMap((id, index): Known[] => {
+      const row = rows.get(id);
+      const held = facts[index] ?? (row && { request: row });
+      return held ? [{ facts: held, row }] : [];
+    });
+    return {
+      analyses: await Promise.all(seen.map(view)),
+      next_cursor: ids.length > limit ? (page.at(-1) ?? null) : null,
+    };
+  };
   return {
     analysis: async (user: string, id: string) => {
       if (!UUID.test(id)) throw unknown();
@@ -85,21 +110,7 @@ export function createReads({ requests, isQueued, store, rewards }: ReadDeps) {
     },
     analyses: async (user: string, { limit, cursor }: PageRequest) => {
       if (cursor !== undefined && !UUID.test(cursor)) throw badCursor();
-      const ids = await idsBelow(user, { limit: limit + 1, before: cursor });
-      const page = ids.slice(0, limit);
-      const facts = await Promise.all(page.map((id) => requests.find(user, id)));
-      // Without facts there is a row: they are kept as long, and begin earlier.
-      const begun = page.filter((_, index) => !facts[index] || mayBeCompleted(facts[index]));
-      const rows = begun.length > 0 ? await known(store).findAmong(user, begun) : new Map<string, CompletedAnalysis>();
-      const seen = page.flatMap((id, index): Known[] => {
-        const row = rows.get(id);
-        const held = facts[index] ?? (row && { request: row });
-        return held ? [{ facts: held, row }] : [];
-      });
-      return {
-        analyses: await Promise.all(seen.map(view)),
-        next_cursor: ids.length > limit ? (page.at(-1) ?? null) : null,
-      };
+      return inTurn(() => listOf(user, { limit, cursor }), user);
     },
     rewards: async (user: string, { limit, cursor }: PageRequest) => {
       const { total, transactions, next = null } = await known(rewards).page(user, { limit, before: cursor });

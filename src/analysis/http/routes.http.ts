@@ -1,6 +1,13 @@
 import { type Request, type RequestHandler, type Response, Router } from "express";
 import type { z } from "zod";
-import { ANALYSIS_ORDER, OWN_ORDER, statusPath, type UserTier, userTierOf } from "../../contracts/analysis.js";
+import {
+  ANALYSIS_ORDER,
+  KNOWN_ORDER,
+  looksLikeHandle,
+  statusPath,
+  type UserTier,
+  userTierOf,
+} from "../../contracts/analysis.js";
 import { contextOf, inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { faultInWords, storedIdFault } from "../../kernel/fields.js";
 import type { Logger } from "../../kernel/logger.js";
@@ -22,6 +29,8 @@ export interface RouteDeps {
   /** Whose pages may read the answers, and send cookies. */
   readonly allowedOrigins: ReadonlySet<string>;
   readonly ask: Ask;
+  /** Resolves to whether this is a user of ours; undefined where the upstreams are not configured. */
+  readonly isUser: ((id: string) => Promise<boolean>) | undefined;
   readonly reads: Reads;
   readonly limit: Pick<RateLimit, "read">;
   readonly log: Logger;
@@ -34,6 +43,8 @@ interface Caller {
 
 /** Of the cost of a status: a list reads the facts of many analyses. */
 const LIST_COST = 10;
+/** It asks both upstreams. */
+const USER_COST = 10;
 
 const PREFLIGHT = {
   methods: "GET, HEAD, POST",
@@ -42,7 +53,7 @@ const PREFLIGHT = {
 /** The others a page may read anyway. */
 const READABLE = "Location, Retry-After, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, RateLimit-Policy";
 
-export function createAnalysisRouter({ authorize, allowedOrigins, ask, reads, limit, log }: RouteDeps): Router {
+export function createAnalysisRouter({ authorize, allowedOrigins, ask, isUser, reads, limit, log }: RouteDeps): Router {
   const router = Router();
   const document = openApi();
   router.use((request, response, next) => {
@@ -59,6 +70,16 @@ export function createAnalysisRouter({ authorize, allowedOrigins, ask, reads, li
     response.locals["caller"] = { user, tier: userTierOf(tier) } satisfies Caller;
     next();
   };
+  const read = async ({ user }: Caller, cost: number): Promise<void> => {
+    const seconds = await limit.read(user, cost);
+    if (seconds > 0) throw new Problem(429, "too many reads at once", { headers: { "Retry-After": String(seconds) } });
+  };
+  const isKnown = async (caller: Caller, account: unknown): Promise<boolean> => {
+    if (account === caller.user) return true;
+    if (isUser === undefined || typeof account !== "string" || !looksLikeHandle(account)) return false;
+    await read(caller, USER_COST);
+    return isUser(account);
+  };
   const get = (
     path: string,
     answer: (caller: Caller, request: Request<{ id: string }>) => Promise<unknown>,
@@ -67,15 +88,13 @@ export function createAnalysisRouter({ authorize, allowedOrigins, ask, reads, li
     router
       .route(path)
       .get(known, async (request, response) => {
-        const seconds = await limit.read(callerOf(response).user, cost);
-        if (seconds > 0)
-          throw new Problem(429, "too many reads at once", { headers: { "Retry-After": String(seconds) } });
+        await read(callerOf(response), cost);
         const work = () => answer(callerOf(response), request as Request<{ id: string }>);
         response.json(await inRequest(request, path, work));
       })
       .all(allowOnly("GET, HEAD"));
   };
-  router.route("/api/v1/timeline/analyze").post(timed, known, analyze(ask)).all(allowOnly("POST"));
+  router.route("/api/v1/timeline/analyze").post(timed, known, analyze(ask, isKnown)).all(allowOnly("POST"));
   get(statusPath(":id"), ({ user }, request) => reads.analysis(user, request.params.id));
   get("/api/v1/timeline/analyses", ({ user }, request) => reads.analyses(user, pageOf(request)), LIST_COST);
   get("/api/v1/xp", ({ user }, request) => reads.rewards(user, pageOf(request)));
@@ -96,13 +115,13 @@ const timed: RequestHandler = (_request, response, next) => {
 const callerOf = (response: Response): Caller => response.locals["caller"] as Caller;
 
 const analyze =
-  (ask: Ask): RequestHandler =>
+  (ask: Ask, isKnown: (caller: Caller, account: unknown) => Promise<boolean>): RequestHandler =>
   async (request, response) => {
     const { user, tier } = callerOf(response);
     const key = readIdempotencyKey(request.get("Idempotency-Key"));
     const body = await readJson(request);
-    const isOwn = (body as { readonly did?: unknown } | null)?.did === user;
-    const order = understood(isOwn ? OWN_ORDER : ANALYSIS_ORDER, body, "body");
+    const account = (body as { readonly did?: unknown } | null)?.did;
+    const order = understood((await isKnown({ user, tier }, account)) ? KNOWN_ORDER : ANALYSIS_ORDER, body, "body");
     const work = () => ask({ user_id: user, ...order, tier, key });
     const { answer, quota } = await inRequest(request, request.path, work);
     response

@@ -38,6 +38,15 @@ export const createPostsSource = (posts: PostReads, users: UserReads | undefined
   },
 });
 
+/** As {@link createPostsSource} knows a user. */
+export const createIsUser =
+  (posts: PostReads, users: UserReads) =>
+  async (user: string): Promise<boolean> => {
+    const request = { author: user, below: undefined, limit: 1, reader: "" };
+    const { drops, next } = await posts.dropsByUser(request).catch(noneIfUnknown);
+    return drops.length > 0 || next !== undefined || exists(users, user);
+  };
+
 const isOpen = ({ visibility, deleted, created_at }: Drop): boolean =>
   (visibility === Visibility.PUBLIC || visibility === Visibility.UNLISTED) &&
   !deleted &&

@@ -1,12 +1,14 @@
 import { readFileSync } from "node:fs";
-import { createSecureContext } from "node:tls";
+import { connect, createSecureContext } from "node:tls";
 import {
   type ChannelCredentials,
   experimental,
   credentials as grpcCredentials,
   ServerCredentials,
 } from "@grpc/grpc-js";
+import { oneLine } from "../../kernel/errors.js";
 import { SECOND } from "../../kernel/time.js";
+import { isTlsFault, Refusal } from "../refusals.js";
 
 /** All undefined: no TLS. */
 export interface TlsFiles {
@@ -30,9 +32,41 @@ export function serverCredentials(files: TlsFiles): ServerCredentials {
 
 /** New connections use what the files hold then. */
 export function clientCredentials(files: TlsFiles): ChannelCredentials {
-  if (!files.ca && !files.cert) return grpcCredentials.createInsecure();
+  if (!usesTls(files)) return grpcCredentials.createInsecure();
   const certificates = new FileCertificates(files);
   return experimental.createCertificateProviderChannelCredentials(certificates, files.cert ? certificates : null);
+}
+
+const usesTls = ({ ca, cert }: TlsFiles): boolean => Boolean(ca || cert);
+
+/** A server that takes longer counts as away. */
+const HANDSHAKE_MS = 2 * SECOND;
+const ADDRESS = /^(?:dns:\/\/\/)?\[?(.+?)\]?:(\d+)$/;
+
+/**
+ * Connects once as clients of {@link clientCredentials} do, whose errors do not tell a refused certificate from an outage.
+ *
+ * @param server its name and its address, as host:port or dns:///host:port
+ * @throws Refusal where TLS fails; a server that is away is no error
+ */
+export async function checkTls(server: { readonly name: string; readonly address: string }, files: TlsFiles) {
+  if (!usesTls(files)) return;
+  const [, host = "", port = ""] = ADDRESS.exec(server.address) ?? [];
+  const socket = connect({ host, port: Number(port), ALPNProtocols: ["h2"], ...readUsable(files) });
+  const timer = setTimeout(() => socket.destroy(), HANDSHAKE_MS);
+  const fault = await new Promise<Error | undefined>((resolve) => {
+    socket.on("error", resolve);
+    // Its first frame: in TLS 1.3 a server refuses the client after the handshake.
+    socket.once("data", () => resolve(undefined));
+    socket.once("close", () => resolve(undefined));
+  });
+  clearTimeout(timer);
+  socket.destroy();
+  if (!isTlsFault(fault)) return;
+  throw new Refusal(`${server.name} ${server.address}: TLS failed: ${oneLine(fault)}`, {
+    cause: fault,
+    publicMessage: `${server.name} is unavailable`,
+  });
 }
 
 type Provider = experimental.CertificateProvider;

@@ -140,6 +140,17 @@ const CALLERS: Readonly<Record<keyof typeof OWN_ADDRESSES, readonly Role[]>> = {
   postServiceAddr: ["fanout", "api", "analysis"],
 };
 
+/** The upstreams that roles of this process call, also those that some of them do without. */
+export function calledUpstreams({ process: { roles }, upstreams }: Pick<Config, "process" | "upstreams">) {
+  const calledBy = (callers: readonly Role[]): boolean => callers.some((caller) => roles.includes(caller));
+  const users = calledBy([...CALLERS.userServiceAddr, "posts", "analysis", "gateway"]) && upstreams.userServiceAddr;
+  const posts = calledBy([...CALLERS.postServiceAddr, "gateway"]) && upstreams.postServiceAddr;
+  return [
+    ...(users ? [{ name: "UserService", address: users }] : []),
+    ...(posts ? [{ name: "PostService", address: posts }] : []),
+  ];
+}
+
 function addressFaults({ process, upstreams }: Config): string[] {
   return Object.entries(OWN_ADDRESSES).flatMap(([key, role]) => {
     const address = key as keyof typeof OWN_ADDRESSES;

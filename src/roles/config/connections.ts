@@ -64,12 +64,14 @@ export const UPSTREAM_VARIABLES = {
   userServiceAddr: {
     name: "TIMELINE_USER_SERVICE_ADDR",
     schema: target,
-    about: "UserService (roles fanout, api, bridge, posts, analysis); unset: this process, where it has the role users",
+    about:
+      "UserService (roles fanout, api, bridge, posts, analysis, gateway); unset: this process, where it has the role users",
   },
   postServiceAddr: {
     name: "TIMELINE_POST_SERVICE_ADDR",
     schema: target,
-    about: "PostService (roles fanout, api, bridge, analysis); unset: this process, where it has the role posts",
+    about:
+      "PostService (roles fanout, api, bridge, analysis, gateway); unset: this process, where it has the role posts",
   },
   ca: { name: "TIMELINE_UPSTREAM_TLS_CA", schema: text, about: "CA file for UserService and PostService" },
   cert: {

@@ -25,6 +25,7 @@ test("beside the event stream it describes the routes that are served, and no ot
     allowedOrigins: new Set(),
     limit: { read: async () => 0 },
     ask: none,
+    isUser: undefined,
     reads,
     log: silent,
   });

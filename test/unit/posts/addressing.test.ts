@@ -39,6 +39,10 @@ test.each<[string, object, object]>([
   ["a list in a list", { to: [BOB], cc: [[PUBLIC]] }, direct(BOB)],
   ["a number and a truth", { to: [7, BOB], bcc: true }, direct(BOB)],
   ["an object with the id of JSON-LD", { to: [BOB], cc: { "@id": PUBLIC } }, forAll(Visibility.UNLISTED)],
+  ["an object whose id cannot be read, with one of JSON-LD", { to: { id: "", "@id": BOB } }, direct(BOB)],
+  ["ids that are names of every object", { to: ["__proto__", "constructor"] }, direct("__proto__", "constructor")],
+  ["an address below a key that is no field", JSON.parse(`{"__proto__":{"to":"${PUBLIC}"}}`), direct()],
+  ["somebody ten thousand times", { to: Array.from({ length: 10_000 }, () => BOB) }, direct(BOB)],
   ["what cannot be read before what can", { to: {}, cc: ["", PUBLIC] }, forAll(Visibility.UNLISTED)],
   ["nobody", {}, direct()],
   ["nobody, said so", { to: [], cc: null }, direct()],
@@ -69,5 +73,6 @@ test("the URI of an actor's followers is in its document, or formed as most serv
   expect(followersOf(EVE, '{"followers":"https://far.example/f/7"}')).toBe("https://far.example/f/7");
   expect(followersOf(EVE, '{"followers":{"id":"https://far.example/f/7"}}')).toBe("https://far.example/f/7");
   expect(followersOf(EVE, '{"followers":7}')).toBe(FOLLOWERS);
+  expect(followersOf(EVE, `{"followers":["","${PUBLIC}"]}`)).toBe(FOLLOWERS);
   expect(followersOf("", undefined)).toBeUndefined();
 });
