@@ -1,6 +1,6 @@
 import type { Fences } from "../contracts/fences.js";
 import { currentOf, type Due, isSettled, PULL_GRACE_MS, type PullState } from "../contracts/pulled.js";
-import type { DropPage } from "../contracts/timelines.js";
+import { belongsHome, type DropPage } from "../contracts/timelines.js";
 import { CLOCK_SKEW_MS } from "../contracts/times.js";
 import { oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
@@ -9,7 +9,7 @@ import type { Logger } from "../kernel/logger.js";
 import { type Loop, startLoop } from "../kernel/loop.js";
 import { readPages } from "../kernel/paging.js";
 import { SECOND } from "../kernel/time.js";
-import { changedHome, DropWrites, withoutTimeout } from "./graph-drops.js";
+import { changedHome, DropWrites, dropReads, MAX_DROP_PAGES } from "./graph-drops.js";
 import type { Listeners } from "./listeners.redis.js";
 import { MAX_PAGES } from "./plan.js";
 import type { Pulled } from "./pulled.js";
@@ -17,7 +17,7 @@ import type { AuthorWriter } from "./pulled.redis.js";
 import type { Sources } from "./sources.grpc.js";
 import type { HomeBounds, TimelineWriter } from "./store.redis.js";
 
-interface CrossingDeps extends Pick<Sources, "readFollowers" | "readAuthorDrops"> {
+interface CrossingDeps extends Pick<Sources, "readFollowers" | "readAuthorDrops" | "calls"> {
   readonly fences: Pick<Fences, "unfollowedAmong" | "recentUnfollowers" | "removeDeleted">;
   readonly writer: TimelineWriter;
   readonly authors: AuthorWriter;
@@ -156,13 +156,23 @@ async function toUnfollowers(deps: CrossingDeps, { author, since }: Due, step: S
 
 type ReadPage = (index: number) => Promise<DropPage>;
 
-/** An author's drops page by page, newest first. A page is read once for all followers: later drops go into homes. */
-function openDrops({ readAuthorDrops }: CrossingDeps, author: string): ReadPage {
-  const { first, next } = withoutTimeout(readAuthorDrops);
+/** No user has this id. */
+const NOBODY = "";
+
+/**
+ * An author's drops page by page, newest first, without direct ones, which homes have in every state of their author. A
+ * page is read once for all followers: later drops go into homes.
+ */
+function openDrops(deps: CrossingDeps, author: string): ReadPage {
+  const { first, next: readNext } = dropReads(deps, { author, user: author, reader: NOBODY });
   const pages: Promise<DropPage>[] = [];
+  const read = async (below: DropPage["next"]): Promise<DropPage> => {
+    const { drops, next } = await (below ? readNext(below) : first());
+    return { drops: drops.filter((drop) => belongsHome(drop, NOBODY)), next };
+  };
   const page: ReadPage = async (index) => {
     const below = index === 0 ? undefined : (await page(index - 1)).next;
-    pages[index] ??= below ? next(author, below) : first(author);
+    pages[index] ??= read(below);
     return pages[index];
   };
   return page;
@@ -178,7 +188,12 @@ async function changeHomes(
   const homes = users.flatMap((follower, at) => changedHome({ follower, follows }, bounds[at] as HomeBounds));
   const writes = new DropWrites(writer, maxEntries, true);
   let index = 0;
-  await writes.apply(homes, { first: await page(0), next: () => page(++index) });
+  const open = await writes.apply(homes, {
+    first: await page(0),
+    next: () => page(++index),
+    maxPages: MAX_DROP_PAGES,
+  });
+  await writes.leaveToRebuild(open);
   await writes.flush();
   await fences.removeDeleted(new Map([[author, users]]));
 }

@@ -3,34 +3,57 @@ import { isTooFarAhead } from "../contracts/times.js";
 import type { Drop } from "../gen/avion/posts.js";
 import { FLOOR_MEMBER } from "../kernel/ids.js";
 import { sharedNow } from "../kernel/time.js";
-import type { ReadAuthorDrops } from "./sources.grpc.js";
+import { DROPS_A_PAGE, type Sources } from "./sources.grpc.js";
 import { audienceOf, type HomeBounds, type HomeDrops, type HomeEntries, type TimelineWriter } from "./store.redis.js";
 
+/** Reads the drops of one author. */
 export interface DropReads {
   /** Undefined if the upstream does not return the page. */
-  first(author: string): Promise<DropPage | undefined>;
-  next(author: string, below: TimelineEntry): Promise<DropPage>;
-  end(): void;
+  first(): Promise<DropPage | undefined>;
+  next(below: TimelineEntry): Promise<DropPage>;
 }
 
-export const withoutTimeout = (read: ReadAuthorDrops) => ({
-  first: (author: string) => read(author, undefined),
-  next: (author: string, below: TimelineEntry) => read(author, below),
-  end: () => undefined,
-});
+export interface ReadFor {
+  readonly author: string;
+  /** Whose calls these are. */
+  readonly user: string;
+  readonly reader: string | undefined;
+}
+
+type ReadsDeps = Pick<Sources, "readAuthorDrops" | "calls">;
+
+/** `begun`: the first page has its slot. */
+export function dropReads(
+  { readAuthorDrops, calls }: ReadsDeps,
+  { author, user, reader }: ReadFor,
+  begun?: () => void,
+) {
+  const place = calls.place(user);
+  return {
+    first: () =>
+      place.one(() => {
+        begun?.();
+        return readAuthorDrops(author, undefined, reader);
+      }),
+    next: (below: TimelineEntry) => place.one(() => readAuthorDrops(author, below, reader)),
+  };
+}
 
 /** If many pages do not arrive the upstream is slow, and calls for single edges would slow it down further. */
 const FEW_PAGES = 8;
 
-/** Gives up on a few pages once none has come for `timeoutMs`: while some come, the others may be slow. */
-export function withTimeout(read: ReadAuthorDrops, timeoutMs: number): DropReads {
-  const { first, next } = withoutTimeout(read);
+/**
+ * Gives up on a few pages once none has come for `timeoutMs`: while some come, the others may be slow. Pages that wait for
+ * a slot are waited for.
+ */
+export function readsWithTimeout(deps: ReadsDeps, timeoutMs: number) {
   let isOver = false;
+  let waiting = 0;
   let missing = 0;
   let giveUp = (): void => undefined;
   const over = new Promise<undefined>((resolve) => {
     giveUp = () => {
-      if (missing > FEW_PAGES) return void timer.refresh();
+      if (missing > FEW_PAGES || waiting > 0) return void timer.refresh();
       isOver = true;
       resolve(undefined);
     };
@@ -40,15 +63,25 @@ export function withTimeout(read: ReadAuthorDrops, timeoutMs: number): DropReads
     timer.refresh();
     return page;
   };
-  const firstOf = async (author: string): Promise<DropPage | undefined> => {
-    missing++;
-    const page = await first(author).then(come, () => undefined);
-    missing--;
-    return page;
-  };
   return {
-    first: async (author) => (isOver ? undefined : Promise.race([over, firstOf(author)])),
-    next: async (author, below) => come(await next(author, below)),
+    open(of: ReadFor): DropReads {
+      const begun = (): void => {
+        waiting--;
+        missing++;
+        timer.refresh();
+      };
+      const { first, next } = dropReads(deps, of, begun);
+      const firstPage = async (): Promise<DropPage | undefined> => {
+        waiting++;
+        const page = await first().then(come, () => undefined);
+        missing--;
+        return page;
+      };
+      return {
+        first: async () => (isOver ? undefined : Promise.race([over, firstPage()])),
+        next: async (below) => come(await next(below)),
+      };
+    },
     end: () => clearTimeout(timer),
   };
 }
@@ -73,9 +106,15 @@ export function changedHome(
 interface Source {
   readonly first: DropPage;
   readonly next: (below: TimelineEntry) => Promise<DropPage>;
-  /** Homes that would need more are left to be rebuilt by their next read; unset: all are read. */
-  readonly maxPages?: number;
+  readonly maxPages: number;
 }
+
+/** Of an author: very many direct drops to others may stand before those that followers see. */
+export const MAX_DROP_PAGES = 100;
+
+/** As many as hold all drops that a timeline can take, and as many again for those that it does not. */
+export const usualPages = (maxEntries: number): number =>
+  Math.min(MAX_DROP_PAGES, 2 * (Math.ceil((maxEntries + 1) / DROPS_A_PAGE) + 1));
 
 /** Gathered before they are written: this, and the pages read at once, bound the memory of a batch. */
 const ENTRIES_A_WRITE = 20_000;
@@ -102,34 +141,33 @@ export class DropWrites {
 
   /**
    * Takes an author's drops down to the lowest floor, page by page. One drop more than a timeline holds is added, so that
-   * trimming raises the floor where the list is cut off.
+   * trimming raises the floor where the list is cut off. Returns the homes that would need more pages.
    */
-  async apply(homes: readonly ChangedHome[], { first, next, maxPages = Infinity }: Source): Promise<void> {
+  async apply(homes: readonly ChangedHome[], { first, next, maxPages }: Source): Promise<readonly ChangedHome[]> {
     let [page, open, added] = [first, homes, 0];
     for (let pages = 1; ; pages++) {
       const { drops, next: below } = page;
       const audience = audienceOf(usersOf(open, false));
       await this.#removing.push({ audience, drops: drops.map(({ drop_id }) => drop_id) });
       added += await this.#add(usersOf(open, true), drops, this.maxEntries + 1 - added);
-      if (!below) return;
+      if (!below) return [];
       open = open.filter(
         ({ follows, floor }) => (below.score > floor || floor <= 0) && !(follows && added > this.maxEntries),
       );
-      if (open.length === 0) return;
-      if (pages >= maxPages) return this.#leaveToRebuild(open);
+      if (open.length === 0 || pages >= maxPages) return open;
       page = await next(below);
     }
+  }
+
+  /** Removes the floor of homes, so that their next reads rebuild them. */
+  async leaveToRebuild(homes: readonly ChangedHome[]): Promise<void> {
+    const audience = audienceOf(homes.map(({ follower }) => follower));
+    await this.#removing.push({ audience, drops: [FLOOR_MEMBER] });
   }
 
   async flush(): Promise<void> {
     await this.#adding.flush();
     await this.#removing.flush();
-  }
-
-  /** Removes the floor, so that the next read rebuilds the home. */
-  async #leaveToRebuild(homes: readonly ChangedHome[]): Promise<void> {
-    const audience = audienceOf(homes.map(({ follower }) => follower));
-    await this.#removing.push({ audience, drops: [FLOOR_MEMBER] });
   }
 
   /** Returns how many drops all of these followers are shown. */

@@ -8,7 +8,7 @@ import type { UntilCovered } from "./jobs.js";
 import { isRedriven } from "./plan.js";
 import type { QueueEdges } from "./publish.nats.js";
 
-/** Of one followed user in a batch: with more edges the user is hot. */
+/** Of one followed user in a batch: with more edges the user is hot. Of one follower: with more the follower is busy. */
 const FEW_EDGES = 100;
 /** For the drops of authors whose edges are handled together. */
 const TIMEOUT_MS = SECOND / 2;
@@ -25,19 +25,24 @@ interface GraphDeps {
 
 /**
  * Handles `graph.*` and `fanout.edges.*`. A batch in which one user gets very many followers shows that edges wait: those
- * of this user become jobs, so that the edges of others do not wait for them.
+ * of this user become jobs, so that the edges of others do not wait for them. Those of a follower of very many users are
+ * applied beside the others, and the next batch waits for the others only.
  */
 export function createGraphHandlers(deps: GraphDeps): Readonly<Record<"graph" | "hotGraph", Handlers>> {
   const { applyEdges, queueEdges } = deps;
   return {
     graph: {
       single: async (delivery) => void (await applyEdges([edgeOf(delivery)])),
-      batch: async (deliveries) => {
+      batch: async (deliveries, { beginNext }) => {
         const edges = deliveries.map(edgeOf);
-        const { few, jobs } = divided(edges);
+        const { few, busy, jobs } = divided(edges);
         // A refusal of jobs comes while edges are still written: their writes must not follow those of the next attempt.
-        const [late] = await allOf([applyEdges(few, TIMEOUT_MS), queueEdges(jobs)]);
-        const left = new Set(late);
+        const late = await allOf([
+          applyEdges(few, TIMEOUT_MS).finally(beginNext),
+          applyEdges(busy, TIMEOUT_MS),
+          queueEdges(jobs),
+        ]);
+        const left = new Set([...late[0], ...late[1]]);
         return deliveries.filter((_, at) => left.has(edges[at] as AdmittedEdge));
       },
     },
@@ -66,15 +71,25 @@ function edgeOf({ subject, body, time }: Delivery): AdmittedEdge {
   return { event: parseStored(subject, body, time) as EdgeEvent, admittedAt: time };
 }
 
-/** The edges of users who have few in the batch, and jobs for those of hot users. */
-function divided(edges: readonly AdmittedEdge[]): { readonly few: AdmittedEdge[]; readonly jobs: EdgeJob[] } {
-  const few: AdmittedEdge[] = [];
+interface Divided {
+  readonly few: AdmittedEdge[];
+  readonly busy: AdmittedEdge[];
+  readonly jobs: EdgeJob[];
+}
+
+/** The edges of users who have few in the batch, those of busy followers, and jobs for those of hot users. */
+function divided(edges: readonly AdmittedEdge[]): Divided {
+  const calm: AdmittedEdge[] = [];
   const jobs: EdgeJob[] = [];
   for (const [user, own] of grouped(edges, ({ event }) => event.payload.following_id)) {
-    if (own.length <= FEW_EDGES) few.push(...own);
+    if (own.length <= FEW_EDGES) calm.push(...own);
     else jobs.push(...chunked(own, MAX_JOB_EDGES).map((some) => jobOf(user, some)));
   }
-  return { few, jobs };
+  const byFollower = [...grouped(calm, ({ event }) => event.payload.follower_id).values()];
+  const [few, busy] = [false, true].map((isBusy) =>
+    byFollower.filter(({ length }) => length > FEW_EDGES === isBusy).flat(),
+  ) as [AdmittedEdge[], AdmittedEdge[]];
+  return { few, busy, jobs };
 }
 
 function jobOf(following_id: string, edges: readonly AdmittedEdge[]): EdgeJob {

@@ -1,11 +1,11 @@
 import type { EdgeEvent, EventName } from "../contracts/events.js";
 import type { EdgeChange, EdgeState, Fences } from "../contracts/fences.js";
 import { currentOf, isMerged, type PulledAuthors, type PullRegistry } from "../contracts/pulled.js";
-import { createBoundedQueue, grouped, mapLimited } from "../kernel/concurrency.js";
+import { grouped, mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
-import { changedHome, type DropReads, DropWrites, withoutTimeout, withTimeout } from "./graph-drops.js";
+import { changedHome, DropWrites, dropReads, MAX_DROP_PAGES, readsWithTimeout, usualPages } from "./graph-drops.js";
 import type { AuthorWriter } from "./pulled.redis.js";
-import type { ReadAuthorDrops } from "./sources.grpc.js";
+import { AUTHORS_AT_ONCE, type Sources } from "./sources.grpc.js";
 import type { HomeBounds, TimelineWriter } from "./store.redis.js";
 
 /** `admittedAt` in ms since the epoch. */
@@ -16,12 +16,11 @@ export interface AdmittedEdge {
   readonly admittedAt: number;
 }
 
-interface GraphDeps {
+interface GraphDeps extends Pick<Sources, "readAuthorDrops" | "calls"> {
   readonly fences: Fences;
   readonly writer: TimelineWriter;
   readonly pulled: PulledAuthors;
   readonly authors: Pick<AuthorWriter, "addToPulls" | "removeFromPulls">;
-  readonly readAuthorDrops: ReadAuthorDrops;
   readonly maxEntries: number;
   readonly applied: EdgeApplied;
   /** Writes to homes let those of others go first. */
@@ -38,11 +37,7 @@ interface Edge extends EdgeState {
   readonly changes: readonly EdgeChange[];
 }
 
-/** In a batch, and calls of the process: events handled alone, thousands after a crash, would exceed their deadlines. */
-const AUTHORS_AT_ONCE = 128;
 const MAX_ROUNDS = 10;
-/** Of an author: very many direct drops to others may stand before those that followers see. */
-const MAX_PAGES = 100;
 
 /**
  * Makes the function that applies a batch of changed edges: it adds authors' drops to their followers' home timelines,
@@ -55,13 +50,11 @@ const MAX_PAGES = 100;
  * A round ends by removing the authors' deleted drops from the homes, those it has just added among them: a deletion that
  * read the followers while an edge was changing may have missed them (see `apply.ts`).
  *
- * The edges of authors whose drops cannot be read are returned, as are those that are missing once no author's have come
- * for `timeoutMs`: they hold up no other.
+ * With `timeoutMs`, the edges of authors whose drops cannot be read are returned, as are those that are missing once no
+ * author's have come for so long, and those of authors who take more pages than most: they hold up no other. Without it,
+ * homes that would need more than `MAX_DROP_PAGES` are left to be rebuilt by their next read.
  */
-export function createApplyEdges(given: GraphDeps): ApplyEdges {
-  const enqueue = createBoundedQueue({ atOnce: AUTHORS_AT_ONCE, waiting: Number.POSITIVE_INFINITY });
-  const readAuthorDrops: ReadAuthorDrops = (...of) => enqueue(() => given.readAuthorDrops(...of));
-  const deps = { ...given, readAuthorDrops };
+export function createApplyEdges(deps: GraphDeps): ApplyEdges {
   return async (batch, timeoutMs) => {
     const late = new Set<string>();
     const isLate = ({ event }: AdmittedEdge): boolean => late.has(event.payload.following_id);
@@ -118,10 +111,12 @@ function newer(known: EdgeState | undefined, { version, follows }: EdgeState): E
 
 /** Returns the authors whose edges are left out. An author's drops are read after all edges of the round are recorded. */
 async function applyRound(
-  { fences, writer, authors: { addToPulls, removeFromPulls }, readAuthorDrops, maxEntries, yields }: GraphDeps,
+  deps: GraphDeps,
   { edges, registry }: { readonly edges: readonly Edge[]; readonly registry: PullRegistry },
   timeoutMs: number | undefined,
 ): Promise<ReadonlySet<string>> {
+  const { fences, writer, maxEntries, yields } = deps;
+  const { addToPulls, removeFromPulls } = deps.authors;
   const authors = grouped(edges, ({ following }) => following);
   const followers = [...new Set(edges.map(({ follower }) => follower))];
   await fences.renewGenerations([...authors.keys()]);
@@ -130,15 +125,22 @@ async function applyRound(
   await addToPulls(followersOf(edges.filter((edge) => edge.follows && isMerged(registry.get(edge.following)))));
   const held = await writer.interruptRebuilds(followers);
   const bounds = new Map(followers.map((follower, at) => [follower, held[at] as HomeBounds]));
-  const reads: DropReads =
-    timeoutMs === undefined ? withoutTimeout(readAuthorDrops) : withTimeout(readAuthorDrops, timeoutMs);
+  const reads = timeoutMs === undefined ? undefined : readsWithTimeout(deps, timeoutMs);
+  const maxPages = timeoutMs === undefined ? MAX_DROP_PAGES : usualPages(maxEntries);
   const writes = new DropWrites(writer, maxEntries, yields);
   const late = new Set<string>();
   const applyAuthor = async (author: string, own: readonly Edge[]): Promise<void> => {
-    const first = await reads.first(author);
+    // Followers of one author share its pages, which then have the direct drops to all of them.
+    const alone = own.length === 1 ? own[0]?.follower : undefined;
+    const of = { author, user: alone ?? author, reader: alone };
+    const { first: readFirst, next } = reads?.open(of) ?? dropReads(deps, of);
+    const first = await readFirst();
     if (!first) return void late.add(author);
     const homes = own.flatMap((edge) => changedHome(edge, bounds.get(edge.follower) as HomeBounds));
-    await writes.apply(homes, { first, next: (below) => reads.next(author, below), maxPages: MAX_PAGES });
+    const open = await writes.apply(homes, { first, next, maxPages });
+    if (open.length === 0) return;
+    if (timeoutMs === undefined) await writes.leaveToRebuild(open);
+    else late.add(author);
   };
   let failure: { readonly error: unknown } | undefined;
   await mapLimited([...authors], AUTHORS_AT_ONCE, async ([author, own]) => {
@@ -146,7 +148,7 @@ async function applyRound(
     await applyAuthor(author, own).catch((error: unknown) => {
       failure ??= { error };
     });
-  }).finally(reads.end);
+  }).finally(() => reads?.end());
   // Only after all writes of this round have ended: otherwise they could follow those of the next attempt.
   if (failure) throw failure.error;
   await writes.flush();

@@ -1,26 +1,42 @@
 import type { DropPage, TimelineEntry } from "../contracts/timelines.js";
+import { createOldestFirst, type OldestFirst } from "../kernel/oldest-first.js";
 import type { IdPage } from "../kernel/paging.js";
 import type { Upstreams } from "../platform/grpc/upstreams.js";
 
 export type ReadFollowers = (author: string, token: string) => Promise<IdPage>;
 export type ReadFollowing = (user: string, token: string) => Promise<IdPage>;
 
-/** Undefined: the newest ones. */
-export type ReadAuthorDrops = (author: string, below: TimelineEntry | undefined) => Promise<DropPage>;
+/**
+ * `below` undefined: the newest ones. `reader`: direct drops only where this user may see them, "": none, undefined: all.
+ * Upstreams may ignore `reader`.
+ */
+export type ReadAuthorDrops = (
+  author: string,
+  below: TimelineEntry | undefined,
+  reader: string | undefined,
+) => Promise<DropPage>;
 
-const DROPS_A_PAGE = 200;
+export const DROPS_A_PAGE = 200;
 const FOLLOWING_A_PAGE = 1_000;
+
+/** Of which a batch of edges reads drops, and calls of the process for drops of authors. */
+export const AUTHORS_AT_ONCE = 128;
+/** Whoever has taken so many lately comes after the others: most follow a few users at once. */
+const MANY_CALLS = 128;
 
 export interface Sources {
   readonly readFollowers: ReadFollowers;
   readonly readFollowing: ReadFollowing;
   readonly readAuthorDrops: ReadAuthorDrops;
+  /** The calls of `readAuthorDrops`, by the user they are for. */
+  readonly calls: OldestFirst;
 }
 
 export function createSources(upstreams: Upstreams, followersAPage: number): Sources {
   return {
     readFollowers: (user, token) => upstreams.followers({ user, token, size: followersAPage }),
     readFollowing: (user, token) => upstreams.following({ user, token, size: FOLLOWING_A_PAGE }),
-    readAuthorDrops: (author, below) => upstreams.dropsByUser({ author, below, limit: DROPS_A_PAGE }),
+    readAuthorDrops: (author, below, reader) => upstreams.dropsByUser({ author, below, reader, limit: DROPS_A_PAGE }),
+    calls: createOldestFirst(AUTHORS_AT_ONCE, MANY_CALLS),
   };
 }

@@ -14,15 +14,14 @@ export interface Place {
 }
 
 /**
- * Serves the oldest piece of work first: if all took turns, all would finish late. An owner who has begun very many calls
- * lately comes after all others, but for every eighth call.
+ * Serves the oldest piece of work first: if all took turns, all would finish late. An owner who has begun `many` calls
+ * lately comes after all others, but for every eighth call; one who has begun twice as many comes after that one.
  */
 export interface OldestFirst {
   place(owner: string): Place;
 }
 
 const WINDOW_MS = 10 * SECOND;
-const MANY = 2_048;
 const OLDEST_EVERY = 8;
 
 interface Round {
@@ -32,10 +31,10 @@ interface Round {
 }
 
 /** Calls of each owner since the window began. */
-function createShares() {
+function createShares(many: number) {
   const begun = new Map<string, number>();
   let since = 0;
-  const levelOf = ({ owner }: Round): number => Math.floor((begun.get(owner) ?? 0) / MANY);
+  const levelOf = ({ owner }: Round): number => Math.floor((begun.get(owner) ?? 0) / many);
   return {
     count(owner: string): void {
       const now = performance.now();
@@ -52,14 +51,14 @@ function createShares() {
 
 type Owned = Pick<Round, "place" | "owner">;
 
-export function createOldestFirst(atOnce: number): OldestFirst {
+export function createOldestFirst(atOnce: number, many = 2_048): OldestFirst {
   /** Those that have calls to begin, the oldest first. */
   const rounds: Round[] = [];
   let underWay = 0;
   let places = 0;
   let isFilling = false;
 
-  const shares = createShares();
+  const shares = createShares(many);
   let turn = 0;
   const next = (): Round | undefined =>
     rounds.length < 2 || ++turn % OLDEST_EVERY === 0 ? rounds[0] : shares.firstOf(rounds);

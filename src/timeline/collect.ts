@@ -148,11 +148,14 @@ class Newest {
 const MAX_WINDOW_ENTRIES = 2_000;
 const FIRST_WINDOW_MS = HOUR;
 const WIDEN = 4;
+/** Without calls left, as a page must have one window: five of them lead from any width to a millisecond. */
+const NARROW = 64;
 
 /**
  * Collects the `count` oldest drops newer than `above` and created before `top` ms, oldest first. The upstreams list
  * drops newest first only: windows of time are read upward, each as wide as the last one allows. Where the calls run
- * out, the entries are complete up to `reached`.
+ * out, the entries are complete up to `reached`. If they run out in the first window, up to five more are made for each
+ * author.
  */
 export async function collectUpward(
   sources: Sources,
@@ -175,7 +178,8 @@ export async function collectUpward(
     const window = await collect(sources, { ...wanted, above, below: { score: end, drop: "" }, count, budget });
     if (window.reached && narrowest) throw new AppError("exhausted", "too many drops of one millisecond");
     if (window.more || window.reached) {
-      width = Math.max(1, Math.floor(Math.min(width / WIDEN, FIRST_WINDOW_MS)));
+      const narrower = width / (budget.calls < authors.length ? NARROW : WIDEN);
+      width = Math.max(1, Math.floor(Math.min(narrower, FIRST_WINDOW_MS)));
       continue;
     }
     found.push(...window.entries.toReversed());

@@ -230,14 +230,18 @@ async function degrade(
   const upstream = belowFloor({ deadline: degradedDeadline, tolerant: true }).older(query.below, query);
   // At their deadline the upstreams give what they have.
   const degradedLatest = degradedDeadline + latest - deadline;
-  const { entries: read } = await withDeadline(upstream, degradedLatest).catch(() => ({ entries: [] }));
+  const none = { entries: [], reached: undefined };
+  const { entries: read, reached } = await withDeadline(upstream, degradedLatest).catch(() => none);
   // If the tombstones cannot be read in time, only the upstreams say what is deleted.
   const shown = await withDeadline(visible(deps.fences, read), degradedLatest).catch(() =>
     retainedOf(deps.fences, read),
   );
   const merged = new Map([...stored, ...shown].map((entry) => [entry.drop, entry]));
   const page = [...merged.values()].sort((a, b) => compareEntries(b, a)).slice(0, query.count);
-  return { page, outcome: "degraded" };
+  const oldest = page.at(-1);
+  // A page that shows stored drops from below goes on after them.
+  const isCutShort = reached && page.length < query.count && (!oldest || compareEntries(oldest, reached) >= 0);
+  return { page, outcome: "degraded", ...(isCutShort && { reached }) };
 }
 
 async function readStored({ store, fences }: ReadDeps, key: string, query: Query): Promise<Entries> {

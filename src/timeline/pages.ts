@@ -132,7 +132,9 @@ async function readBelow(
 
 async function readNewer(deps: PageDeps, key: string, query: Query): Promise<Entries> {
   const found: TimelineEntry[] = [];
-  let from = query.above;
+  // Nothing older is shown, however much of it the upstreams still list.
+  const lowest = startOf(deps.fences.retentionStart());
+  let from = query.above && compareEntries(query.above, lowest) < 0 ? lowest : query.above;
   while (found.length < query.count) {
     const missing = query.count - found.length;
     const stored = await deps.store.read({ key, direction: "newer", from, count: missing + SPARE });

@@ -43,7 +43,9 @@ export type Rebuild = (key: string, takeSnapshot: TakeSnapshot, options?: Rebuil
 
 /**
  * Rebuilds timelines: each in one process at a time, and in each process a few at a time, in the order they were asked
- * for. A rebuild goes on when its callers have gone, so that the next read finds the timeline complete.
+ * for. A rebuild goes on when its callers have gone, so that the next read finds the timeline complete: if it ended with
+ * its last caller, a home that takes longer to rebuild than its readers wait would never be complete. It keeps one place of
+ * the queue, its first upstream call that fails ends it, and a call takes 5 s at most.
  *
  * A rebuild writes a mark, reads a snapshot from the upstreams, and writes the snapshot if the mark is still there.
  * Fan-out goes on meanwhile: entries written after the mark stay; entries that were there before it and are not in the

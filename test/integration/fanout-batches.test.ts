@@ -26,10 +26,10 @@ test("in a batch of edges, an author whose drops do not come holds up no other, 
   const bench = openFanout(redis, world, {
     change: (deps) => ({
       ...deps,
-      readAuthorDrops: async (author, below) => {
+      readAuthorDrops: async (author, below, of) => {
         if (author === "broken") throw new AppError("failed", "no answer");
         if (author === "slow") await new Promise<void>((resolve) => (answer = resolve));
-        return deps.readAuthorDrops(author, below);
+        return deps.readAuthorDrops(author, below, of);
       },
     }),
   });
@@ -52,14 +52,14 @@ test("a batch of edges that fails has ended for all authors: it writes nothing a
   const bench = openFanout(redis, world, {
     change: (deps) => ({
       ...deps,
-      readAuthorDrops: async (author, below) => {
+      readAuthorDrops: async (author, below, of) => {
         if (author === "broken" && below) {
           failed();
           throw new AppError("failed", "no answer");
         }
         if (author === "ada" && below) await failing;
         for (let turn = 0; turn < 10; turn++) await new Promise(setImmediate);
-        const page = await deps.readAuthorDrops(author, below);
+        const page = await deps.readAuthorDrops(author, below, of);
         isRead ||= author === "ada" && page.drops.length === 0;
         return page;
       },
@@ -80,9 +80,9 @@ test("where the pages of many authors do not come, the upstream is slow: their e
   const bench = openFanout(redis, world, {
     change: (deps) => ({
       ...deps,
-      readAuthorDrops: async (author, below) => {
+      readAuthorDrops: async (author, below, of) => {
         if (below === undefined) await latency(800);
-        return deps.readAuthorDrops(author, below);
+        return deps.readAuthorDrops(author, below, of);
       },
     }),
   });
@@ -99,9 +99,9 @@ test("follows and unfollows of one author share its pages: each home takes what 
   const bench = openFanout(redis, world, {
     change: (deps) => ({
       ...deps,
-      readAuthorDrops: (author, below) => {
+      readAuthorDrops: (author, below, of) => {
         pages.push(author);
-        return deps.readAuthorDrops(author, below);
+        return deps.readAuthorDrops(author, below, of);
       },
     }),
   });
@@ -322,9 +322,9 @@ test("a follow of an author of very many direct drops leaves the home to be rebu
   const bench = openFanout(redis, world, {
     change: (deps) => ({
       ...deps,
-      readAuthorDrops: async (author, below) => {
+      readAuthorDrops: async (author, below, of) => {
         pages++;
-        const { drops } = await deps.readAuthorDrops(author, below);
+        const { drops } = await deps.readAuthorDrops(author, below, of);
         return dropPageOf(drops.slice(0, 1));
       },
     }),

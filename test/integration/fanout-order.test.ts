@@ -228,8 +228,8 @@ test("a drop deleted while a follow is being backfilled does not come back", asy
   const bench = openFanout(redis, world, {
     change: (deps) => ({
       ...deps,
-      readAuthorDrops: async (author, below) => {
-        const page = await deps.readAuthorDrops(author, below);
+      readAuthorDrops: async (author, below, of) => {
+        const page = await deps.readAuthorDrops(author, below, of);
         if (!died) await handle(openFanout(redis, world), deleted("d1", "ada"));
         died = true;
         return page;

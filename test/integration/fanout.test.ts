@@ -179,8 +179,8 @@ test("an unfollow that is handled while a follow is being backfilled wins", asyn
   const bench = openFanout(redis, world, {
     change: (deps) => ({
       ...deps,
-      readAuthorDrops: async (author, below) => {
-        const page = await deps.readAuthorDrops(author, below);
+      readAuthorDrops: async (author, below, of) => {
+        const page = await deps.readAuthorDrops(author, below, of);
         if (once) {
           once = false;
           await handle(openFanout(redis, world), unfollowed("rik", "ada", 2));

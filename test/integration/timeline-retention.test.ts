@@ -6,13 +6,14 @@ import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { DAY } from "../../src/kernel/time.js";
 import { getHomeTimeline } from "../../src/timeline/get-timeline.js";
+import { homeBelowFloor } from "../../src/timeline/home.js";
 import { createTrimStore } from "../../src/timeline/homes.redis.js";
 import { type Entries, readPage } from "../../src/timeline/pages.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
 import { startTrimming } from "../../src/timeline/trim.js";
 import { becomes } from "../support/eventually.js";
 import { handle, openFanout } from "../support/fanout.js";
-import { historyOf, rebuildQueue, sourcesOf } from "../support/memory-upstreams.js";
+import { historyOf, readDropsOf, rebuildQueue, sourcesOf } from "../support/memory-upstreams.js";
 import { adaptersOn, fencedOn, openRedis, type RedisBench } from "../support/redis.js";
 import { created, received } from "../support/timeline-events.js";
 import { held, homeKey, inKey } from "../support/timeline-keys.js";
@@ -55,6 +56,39 @@ test("pages leave out drops older than the retention, and remove them from the t
     expect(new Set(read.map(({ score }) => score))).toEqual(new Set([SINCE, SINCE + 1]));
   }
   await becomes(async () => expect(await idsOf(key)).toEqual([`d${SINCE + 1}`, `d${SINCE}`]));
+});
+
+test("a page upwards from before the retention begins there, and asks for none of the hidden drops", async () => {
+  const { store, fences } = scene();
+  const world = new World();
+  world.follow("rik", "ada");
+  for (let at = 1; at <= 600; at++) world.post({ drop_id: `old${at}`, user_id: "ada", created_at: at });
+  for (const created_at of [SINCE, SINCE + 1]) world.post({ drop_id: `d${created_at}`, user_id: "ada", created_at });
+  const key = homeKey("rik");
+  await fill(key, SINCE + 1, [SINCE + 2]);
+  let calls = 0;
+  const read = readDropsOf(world);
+  const counted: typeof read = (request) => {
+    calls++;
+    return read(request);
+  };
+  const home = {
+    openSources: () => sourcesOf(world, counted),
+    pulls: adaptersOn(redis.scripts, { maxEntries: 100 }).pulls,
+    ...{ rebuildQueue, maxEntries: 100 },
+  };
+  const belowFloor = homeBelowFloor(home, "rik", { deadline: Date.now() + 10_000 });
+  const above = { score: 1, drop: "a" };
+  const page = await readPage({ store, fences }, key, {
+    direction: "newer",
+    above,
+    below: undefined,
+    count: 6,
+    belowFloor,
+  });
+  expect((page as Entries).map(({ score }) => score)).toEqual([SINCE, SINCE + 1, SINCE + 2]);
+  // Of ada and rik: a page, and the end.
+  expect(calls).toBeLessThanOrEqual(4);
 });
 
 test("a rebuild does not bring back drops older than the retention", async () => {

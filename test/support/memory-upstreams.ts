@@ -70,6 +70,7 @@ export function fanoutSourcesOf(world: World, pageSize: number): FanoutSources {
     readFollowers: async (author, token) => pageOf(world.followersOf(author), token),
     readFollowing: async (user, token) => pageOf(world.followingOf(user), token),
     readAuthorDrops: async (author, below) => dropPageOf(dropsBelow(world, author, positionOf(below), pageSize)),
+    calls: createOldestFirst(128),
   };
 }
 

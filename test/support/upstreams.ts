@@ -5,9 +5,10 @@ import {
   type GetDropsByUserIDRequest,
   type PostServiceServer,
   PostServiceService,
+  Visibility,
 } from "../../src/gen/avion/posts.js";
 import { type UserServiceServer, UserServiceService } from "../../src/gen/avion/users.js";
-import { compareBytes, edgeKey, newestFirst, pageAfter, type World } from "./world.js";
+import { compareBytes, edgeKey, maySee, newestFirst, pageAfter, type World } from "./world.js";
 
 /** The methods the timeline service calls. */
 export type UpstreamMethod =
@@ -52,6 +53,8 @@ export type UpstreamOptions = {
   readonly reconciliation?: boolean;
   /** The longest page of a user list. */
   readonly pageLimit?: number;
+  /** True: pages of drops leave out the direct ones that a call asks to leave out. */
+  readonly leavesOutDirect?: boolean;
   /** Changes what a page of drops holds, as odd upstreams do. */
   readonly reshape?: Reshape;
   /** Changes a page of followers or followings. */
@@ -200,11 +203,13 @@ function userService(
 function postService(
   world: World,
   desk: Desk,
-  { reconciliation = true, reshape = (drops) => drops }: UpstreamOptions,
+  { reconciliation = true, leavesOutDirect = false, reshape = (drops) => drops }: UpstreamOptions,
 ): Pick<PostServiceServer, "getDropsByUserId" | "getCounts" | "listDrops"> {
   return {
     getDropsByUserId: desk.unary("GetDropsByUserID", (request: GetDropsByUserIDRequest) => {
-      const older = world.dropsOf(request.user_id).filter(olderThan(world, request));
+      const isOlder = olderThan(world, request);
+      const isWanted = leavesOutDirect ? wantedBy(request) : () => true;
+      const older = world.dropsOf(request.user_id).filter((drop) => isOlder(drop) && isWanted(drop));
       return { drops: reshape(older.slice(0, request.limit > 0 ? request.limit : 20), request), end: false };
     }),
     getCounts: desk.unary("GetCounts", (request: { drop_ids: string[] }) => ({
@@ -228,6 +233,11 @@ function olderThan(world: World, { max_id, before }: { max_id: string; before: n
   const created_at = before === 0 ? world.find(max_id)?.created_at : before;
   if (created_at === undefined) throw new Refusal(status.INVALID_ARGUMENT, "max_id is not a known drop");
   return (drop) => newestFirst({ created_at, drop_id: max_id }, drop) < 0;
+}
+
+function wantedBy({ reader_id, without_direct }: GetDropsByUserIDRequest): (drop: Drop) => boolean {
+  if (without_direct) return ({ visibility }) => visibility !== Visibility.DIRECT;
+  return reader_id === "" ? () => true : (drop) => maySee(reader_id, drop);
 }
 
 type ChangesRequest = { since: number; until: number; page_size: number; page_token: string };

@@ -194,7 +194,7 @@ export class World {
   }
 }
 
-function maySee(user: string, drop: Drop): boolean {
+export function maySee(user: string, drop: Drop): boolean {
   return drop.visibility !== Visibility.DIRECT || drop.user_id === user || drop.recipients.includes(user);
 }
 

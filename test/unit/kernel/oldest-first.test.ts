@@ -120,6 +120,23 @@ test("a single call yields its answer or its error", async () => {
   expect(await next).toBe("answered");
 });
 
+test("owners who have begun more calls lately come later, in steps of as many as are many", async () => {
+  const calls = createOldestFirst(1, 4);
+  const order: string[] = [];
+  const ends: Ended[] = [];
+  const made = ["ann", "bob", "eve"].map((owner, at) =>
+    calls.place(owner).each(Array(12 >> at).fill(0), (_, ended) => {
+      order.push(owner);
+      ends.push(ended);
+    }),
+  );
+  for (let ended = ends.shift(); ended; ended = ends.shift()) ended();
+  await Promise.all(made);
+  // But for every eighth call, which is the oldest one's.
+  const initials = order.map(([initial]) => initial).join("");
+  expect(initials.slice(0, 11)).toBe("aaaabbbbaee");
+});
+
 test("an owner of very many calls lately comes after the others, but for every eighth call", async () => {
   const calls = createOldestFirst(1);
   const order: string[] = [];

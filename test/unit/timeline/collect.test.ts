@@ -229,6 +229,28 @@ test("collectUpward bridges years of silence and narrows where a window is too f
   expect(found).toEqual(visible(world, undefined, undefined).toReversed());
 });
 
+test.each([
+  ["of one second", (at: number) => 1_000 + at],
+  ["of one millisecond", () => 1_000],
+])(
+  "collectUpward makes at most 1,000 calls and seven an author, also where very many drops are %s",
+  async (_, timeOf) => {
+    const authors = Array.from({ length: 1_500 }, (_, at) => `author-${at}`);
+    const world = new World();
+    for (const user_id of authors)
+      for (let at = 0; at < 40; at++) world.post({ drop_id: `${user_id}-${at}`, user_id, created_at: timeOf(at) });
+    let calls = 0;
+    const sources = sourcesOf(world, (request) => {
+      calls++;
+      return readDropsOf(world)(request);
+    });
+    const above = { score: 1, drop: "a" };
+    const asked = { reader: READER, authors, above, top: 8 * 3_600_000, count: 20, deadline: deadline() };
+    await collectUpward(sources, asked).catch((error: AppError) => expect(error.code).toBe("exhausted"));
+    expect(calls).toBeLessThanOrEqual(1_000 + 7 * authors.length);
+  },
+);
+
 test("the same over gRPC", async () => {
   const world = unevenWorld();
   for (const author of AUTHORS) world.follow(READER, author);
