@@ -6,7 +6,6 @@ import type { Logger } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
 import { type ReadDeadlines, readDeadlines, withDeadline } from "./deadlines.js";
 import { authorSnapshot, fillPulls, type HomeDeps, homeBelowFloor, homeSnapshot } from "./home.js";
-import type { FirstPage } from "./most-read.redis.js";
 import { type PageRequest, parsePageRequest, parseUser } from "./page-request.js";
 import { type EncodedPage, present } from "./page-response.js";
 import {
@@ -38,7 +37,6 @@ export interface ReadDeps extends HomeDeps {
   readonly affected: () => readonly Affected[];
   readonly isAffected: (user: string, deadline: number) => Promise<boolean>;
   readonly log: Logger;
-  readonly noteRead?: ((page: FirstPage) => void) | undefined;
   readonly observe: (timeline: string, outcome: Outcome) => void;
 }
 
@@ -67,7 +65,6 @@ export function getHomeTimeline(deps: ReadDeps): GetTimeline {
   return (request, context) => {
     const user = parseUser(request.user_id);
     const page = parsePageRequest(request);
-    if (!page.cursor) deps.noteRead?.({ user, limit: page.limit });
     return getPage(deps, context, page, {
       name: "home",
       key: homeKey(user),
@@ -77,12 +74,6 @@ export function getHomeTimeline(deps: ReadDeps): GetTimeline {
       belowFloor: (options) => homeBelowFloor(deps, user, options),
     });
   };
-}
-
-/** The first page of a home as readers ask for it, without a rebuild. */
-export function readFirstPage(deps: Pick<ReadDeps, "store" | "fences">, { user, limit }: FirstPage): Promise<unknown> {
-  const query: Query = { direction: "older", above: undefined, below: undefined, count: limit + 1 };
-  return readPage(deps, homeKey(user), query);
 }
 
 export function getSharedTimeline(deps: ReadDeps, name: SharedName): GetTimeline {

@@ -80,7 +80,7 @@ export const firstRange = (
   key,
   direction: "older",
   from: below,
-  count: count + SPARE,
+  count,
   page: { drops: count - 1, since: fences.retentionStart() },
 });
 
@@ -89,8 +89,8 @@ async function readOlder(deps: PageDeps, key: string, query: Query): Promise<Ent
   let from = query.below;
   let { first } = query;
   for (;;) {
-    const count = query.count - found.length + SPARE;
     const isFirst = from === query.below && query.above === undefined;
+    const count = isFirst ? query.count : query.count - found.length + SPARE;
     const range = isFirst ? firstRange(deps.fences, key, query) : { key, direction: query.direction, from, count };
     const stored = first ?? (await deps.store.read(range));
     first = undefined;

@@ -18,7 +18,7 @@ export interface Stored {
   readonly entries: readonly TimelineEntry[];
   /** False: the entries must be compared with the tombstones. */
   readonly areAlive: boolean;
-  /** Then there are no entries. */
+  /** In place of the entries. */
   readonly page?: EncodedPage;
   readonly pulled?: MergedTimelines;
 }
@@ -30,6 +30,4 @@ export interface MergedTimelines {
   readonly keys: readonly string[];
   /** The keys to rebuild, that of the home among them. */
   readonly incomplete: readonly string[];
-  /** The entries are those of the home alone. */
-  readonly areNamed: boolean;
 }
