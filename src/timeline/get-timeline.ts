@@ -1,7 +1,7 @@
 import { authorOfKey, GLOBAL_KEY, homeKey, LOCAL_KEY } from "../contracts/keys.js";
 import { type Affected, compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import type { GetTimelineRequest } from "../gen/avion/timeline.js";
-import { codeOf, oneLine } from "../kernel/errors.js";
+import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
 import { type ReadDeadlines, readDeadlines, withDeadline } from "./deadlines.js";
@@ -10,10 +10,8 @@ import { type PageRequest, parsePageRequest, parseUser } from "./page-request.js
 import { type EncodedPage, present } from "./page-response.js";
 import {
   type BelowFloor,
-  CutShort,
   type Entries,
   firstRange,
-  Incomplete,
   type PageFences,
   type Query,
   readPage,
@@ -24,7 +22,7 @@ import { queryOf } from "./query.js";
 import type { Rebuild, TakeSnapshot } from "./rebuild.js";
 import type { SharedName } from "./shared-log.nats.js";
 import type { Snapshot, TimelineStore } from "./store.redis.js";
-import type { Stored } from "./stored.js";
+import { type Incomplete, isIncomplete, type Stored } from "./stored.js";
 
 export interface ReadDeps extends HomeDeps {
   readonly store: TimelineStore;
@@ -132,29 +130,28 @@ const MAX_REBUILDS = 4;
 
 async function readComplete(deps: ReadDeps, timeline: Timeline, asked: Asked): Promise<Read> {
   const { page: request, deadline, first } = asked;
+  const { key } = timeline;
   const below = timeline.belowFloor && tracked(timeline.belowFloor({ deadline }));
   let query: Query | undefined;
-  for (let rebuilds = 0; ; rebuilds++) {
-    try {
-      query = await withDeadline(queryOf(deps, timeline.key, request), deadline);
-      const whole: Query = {
-        ...query,
-        ...(below && { belowFloor: below.belowFloor }),
-        ...(rebuilds === 0 && { first }),
-      };
-      const page = await withDeadline(readPage(deps, timeline.key, whole), deadline);
-      if (rebuilds > 0) return { page, outcome: "rebuilt" };
-      return { page, outcome: below?.isSourceOf(page, request.limit) ? "beyond" : "hit" };
-    } catch (error) {
-      if (error instanceof CutShort) return { page: error.entries, outcome: "degraded", reached: error.reached };
-      if (!(error instanceof Incomplete) || rebuilds === MAX_REBUILDS)
-        return degrade(deps, timeline, { ...asked, query, error });
-      try {
-        await withDeadline(complete(deps, timeline, { pulled: error.pulled, deadline }), deadline);
-      } catch (failure) {
-        return degrade(deps, timeline, { ...asked, query, error: failure });
+  try {
+    for (let rebuilds = 0; rebuilds <= MAX_REBUILDS; rebuilds++) {
+      const wanted = await withDeadline(queryOf(deps, key, request), deadline);
+      if (!isIncomplete(wanted)) query = wanted;
+      const whole = { ...(below && { belowFloor: below.belowFloor }), ...(rebuilds === 0 && { first }) };
+      const read = isIncomplete(wanted)
+        ? wanted
+        : await withDeadline(readPage(deps, key, { ...wanted, ...whole }), deadline);
+      if (!isIncomplete(read)) {
+        const { entries: page, reached } = read;
+        if (reached) return { page, outcome: "degraded", reached };
+        if (rebuilds > 0) return { page, outcome: "rebuilt" };
+        return { page, outcome: below?.isSourceOf(page, request.limit) ? "beyond" : "hit" };
       }
+      await withDeadline(complete(deps, timeline, { ...read, deadline }), deadline);
     }
+    throw new AppError("unavailable", "the timeline must be rebuilt again and again");
+  } catch (error) {
+    return degrade(deps, timeline, { ...asked, query, error });
   }
 }
 
@@ -162,15 +159,14 @@ async function readComplete(deps: ReadDeps, timeline: Timeline, asked: Asked): P
 async function complete(
   deps: ReadDeps,
   { key, snapshot, fillPulls }: Timeline,
-  { pulled, deadline }: Pick<Incomplete, "pulled"> & { readonly deadline: number },
+  { keys, arePullsKnown, deadline }: Incomplete & { readonly deadline: number },
 ): Promise<void> {
   const rebuild = (incomplete: string): Promise<void> => {
     const author = authorOfKey(incomplete);
     return deps.rebuild(incomplete, author === undefined ? snapshot : authorSnapshot(deps, author));
   };
-  const keys = pulled?.incomplete ?? [key];
   // The rebuild of a home reads its owner's pulled authors, too.
-  const fills = pulled?.areKnown === false && !keys.includes(key);
+  const fills = !arePullsKnown && !keys.includes(key);
   await Promise.all([...keys.map(rebuild), fills && fillPulls?.(deadline)]);
 }
 
@@ -236,5 +232,6 @@ async function readStored({ store, fences }: ReadDeps, key: string, query: Query
     ...(await store.read({ ...range, page: undefined })),
     floor: 0,
   });
-  return (await readPage({ store: { ...store, read }, fences }, key, query)) as Entries;
+  const page = await readPage({ store: { ...store, read }, fences }, key, query);
+  return isIncomplete(page) ? [] : (page.entries as Entries);
 }

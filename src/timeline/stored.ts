@@ -23,6 +23,21 @@ export interface Stored {
   readonly pulled?: MergedTimelines;
 }
 
+/** What must be rebuilt before a timeline can be read. */
+export interface Incomplete {
+  /** That of the timeline, or of what is merged into it. */
+  readonly keys: readonly string[];
+  /** False: the reader's pulled authors must be read, too. */
+  readonly arePullsKnown: boolean;
+}
+
+export const isIncomplete = (read: object): read is Incomplete => "arePullsKnown" in read;
+
+export const incompleteOf = (key: string, pulled: MergedTimelines | undefined): Incomplete => ({
+  keys: pulled?.incomplete ?? [key],
+  arePullsKnown: pulled?.areKnown ?? true,
+});
+
 /** The timelines of pulled authors that are merged into a home. */
 export interface MergedTimelines {
   /** False: the reader's pulled authors must be read first. */
