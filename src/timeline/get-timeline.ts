@@ -1,28 +1,19 @@
 import { authorOfKey, GLOBAL_KEY, homeKey, LOCAL_KEY } from "../contracts/keys.js";
 import { type Affected, compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import type { GetTimelineRequest } from "../gen/avion/timeline.js";
+import { type ReadDeadlines, readDeadlines, withDeadline } from "../kernel/deadlines.js";
 import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
-import { type ReadDeadlines, readDeadlines, withDeadline } from "./deadlines.js";
 import { authorSnapshot, fillPulls, type HomeDeps, homeBelowFloor, homeSnapshot } from "./home.js";
 import { type PageRequest, parsePageRequest, parseUser } from "./page-request.js";
-import { type EncodedPage, present } from "./page-response.js";
-import {
-  type BelowFloor,
-  type Entries,
-  firstRange,
-  type PageFences,
-  type Query,
-  readPage,
-  retainedOf,
-  visible,
-} from "./pages.js";
+import { present } from "./page-response.js";
+import { type BelowFloor, type Entries, type PageFences, type Query, readPage, retainedOf, visible } from "./pages.js";
 import { queryOf } from "./query.js";
 import type { Rebuild, TakeSnapshot } from "./rebuild.js";
 import type { SharedName } from "./shared-log.nats.js";
 import type { Snapshot, TimelineStore } from "./store.redis.js";
-import { type Incomplete, isIncomplete, type Stored } from "./stored.js";
+import { type Incomplete, isIncomplete } from "./stored.js";
 
 export interface ReadDeps extends HomeDeps {
   readonly store: TimelineStore;
@@ -66,7 +57,7 @@ export function getHomeTimeline(deps: ReadDeps): GetTimeline {
     return getPage(deps, context, page, {
       name: "home",
       key: homeKey(user),
-      snapshot: homeSnapshot(deps, user),
+      snapshot: (deadline) => homeSnapshot(deps, user)(deadline),
       isAffected: (deadline) => deps.isAffected(user, deadline),
       fillPulls: (deadline) => fillPulls(deps, user, deadline),
       belowFloor: (options) => homeBelowFloor(deps, user, options),
@@ -80,21 +71,23 @@ export function getSharedTimeline(deps: ReadDeps, name: SharedName): GetTimeline
   return (request, context) => getPage(deps, context, parsePageRequest(request), timeline);
 }
 
-/** A first page that Redis has whole is read outside the trace of its call: see decision 45. */
+/** A first page that is stored whole is read outside the trace of its call: see decision 45. */
 async function getPage(deps: ReadDeps, context: ReadContext, page: PageRequest, timeline: Timeline): Promise<Buffer> {
   const until = readDeadlines(context.deadline, deps.deadlineMaxMs);
   const mayLack = (): boolean => deps.maybeLost() || (timeline.name === "home" && deps.affected().length > 0);
-  const isFirst = page.cursor === undefined && !mayLack();
-  const range = firstRange(deps.fences, timeline.key, { below: undefined, count: page.limit + 1 });
-  const first = isFirst ? await withDeadline(deps.store.read(range), until.deadline).catch(() => undefined) : undefined;
-  if (!first?.page || mayLack()) return context.traced(() => getAnyPage(deps, { ...until, page, first }, timeline));
-  deps.observe(timeline.name, "hit");
-  return first.page;
+  if (page.cursor === undefined && !mayLack()) {
+    const reading = deps.store.readFirstPage(timeline.key, page.limit, deps.fences.retentionStart());
+    const first = await withDeadline(reading, until.deadline).catch(() => undefined);
+    if (first && !mayLack()) {
+      deps.observe(timeline.name, "hit");
+      return first;
+    }
+  }
+  return context.traced(() => getAnyPage(deps, { ...until, page }, timeline));
 }
 
 interface Asked extends ReadDeadlines {
   readonly page: PageRequest;
-  readonly first: Stored | undefined;
 }
 
 async function getAnyPage(deps: ReadDeps, asked: Asked, timeline: Timeline): Promise<Buffer> {
@@ -117,7 +110,7 @@ async function getAnyPage(deps: ReadDeps, asked: Asked, timeline: Timeline): Pro
 }
 
 interface Read {
-  readonly page: Entries | EncodedPage;
+  readonly page: Entries;
   readonly outcome: Outcome;
   /** Where the next page goes on; unset: after the last entry. */
   readonly reached?: TimelineEntry | undefined;
@@ -129,7 +122,7 @@ const DEGRADED_WAIT_MS = SECOND;
 const MAX_REBUILDS = 4;
 
 async function readComplete(deps: ReadDeps, timeline: Timeline, asked: Asked): Promise<Read> {
-  const { page: request, deadline, first } = asked;
+  const { page: request, deadline } = asked;
   const { key } = timeline;
   const below = timeline.belowFloor && tracked(timeline.belowFloor({ deadline }));
   let query: Query | undefined;
@@ -137,10 +130,8 @@ async function readComplete(deps: ReadDeps, timeline: Timeline, asked: Asked): P
     for (let rebuilds = 0; rebuilds <= MAX_REBUILDS; rebuilds++) {
       const wanted = await withDeadline(queryOf(deps, key, request), deadline);
       if (!isIncomplete(wanted)) query = wanted;
-      const whole = { ...(below && { belowFloor: below.belowFloor }), ...(rebuilds === 0 && { first }) };
-      const read = isIncomplete(wanted)
-        ? wanted
-        : await withDeadline(readPage(deps, key, { ...wanted, ...whole }), deadline);
+      const whole = { ...wanted, ...(below && { belowFloor: below.belowFloor }) };
+      const read = isIncomplete(whole) ? whole : await withDeadline(readPage(deps, key, whole), deadline);
       if (!isIncomplete(read)) {
         const { entries: page, reached } = read;
         if (reached) return { page, outcome: "degraded", reached };
@@ -189,8 +180,7 @@ function tracked({ older, newer }: BelowFloor): {
       older: (from, query) => record(older(from, query)),
       newer: (query, top) => record(newer(query, top)),
     },
-    isSourceOf: (page, shown) =>
-      used && !Buffer.isBuffer(page) && page.slice(0, shown).every(({ drop }) => drops.has(drop)),
+    isSourceOf: (page, shown) => used && page.slice(0, shown).every(({ drop }) => drops.has(drop)),
   };
 }
 
@@ -228,10 +218,7 @@ async function degrade(
 }
 
 async function readStored({ store, fences }: ReadDeps, key: string, query: Query): Promise<Entries> {
-  const read: TimelineStore["read"] = async (range) => ({
-    ...(await store.read({ ...range, page: undefined })),
-    floor: 0,
-  });
+  const read: TimelineStore["read"] = async (range) => ({ ...(await store.read(range)), floor: 0 });
   const page = await readPage({ store: { ...store, read }, fences }, key, query);
-  return isIncomplete(page) ? [] : (page.entries as Entries);
+  return isIncomplete(page) ? [] : page.entries;
 }

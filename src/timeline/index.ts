@@ -18,7 +18,7 @@ import type { Logger } from "../kernel/logger.js";
 import type { Loop } from "../kernel/loop.js";
 import { createOldestFirst } from "../kernel/oldest-first.js";
 import { SECOND } from "../kernel/time.js";
-import type { Service } from "../platform/grpc/serve.js";
+import type { Service } from "../platform/grpc/unary.js";
 import { encodedResponses, lazilyTraced } from "../platform/grpc/unary.js";
 import type { Upstreams } from "../platform/grpc/upstreams.js";
 import type { Fenced } from "../platform/redis/fenced.js";

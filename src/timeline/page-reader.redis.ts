@@ -14,7 +14,7 @@ import { merge, type Part, partOfHead } from "./merge.js";
 import type { FollowedKey, PageCache } from "./page-cache.js";
 import { type Answer, type Ask, createPageCalls } from "./page-calls.redis.js";
 import { encodeWhole } from "./page-response.js";
-import type { Range, Stored } from "./stored.js";
+import type { EncodedPage, Range, Stored } from "./stored.js";
 
 export interface PageReaderOptions {
   /** Of homes and authors, ms. */
@@ -66,12 +66,18 @@ export class PageReader {
     this.#ask = createPageCalls(scripts, options.cache);
   }
 
-  read(range: Range): Promise<Stored> {
+  readonly read = (range: Range): Promise<Stored> => {
     const { ttlMs } = this.options;
     const kind = kindOf(range.key);
     if (kind === "home") return this.#read({ range, ttl: ttlMs, pulls: pullsKeyOfHome(range.key) });
     return this.#read({ range, ttl: kind === "author" ? ttlMs : 0, pulls: "" });
-  }
+  };
+
+  /** The encoded page; undefined where it is not whole, or hides drops: deleted ones, or those created before `since`. */
+  readonly readFirstPage = async (key: string, drops: number, since: number): Promise<EncodedPage | undefined> => {
+    const range = { key, direction: "older", from: undefined, count: drops + 1, page: { drops, since } } as const;
+    return (await this.read(range)).page;
+  };
 
   async #read(reading: Reading): Promise<Stored> {
     const { cache } = this.options;

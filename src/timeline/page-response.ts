@@ -1,12 +1,7 @@
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { GetTimelineResponse } from "../gen/avion/timeline.js";
 import { type PageRequest, toToken } from "./page-request.js";
-import type { Range, Stored } from "./stored.js";
-
-/** A response without `degraded`, encoded: the store had the whole page, and nothing of it is hidden. */
-export type EncodedPage = Buffer;
-
-const DEGRADED = Buffer.from(GetTimelineResponse.encode(GetTimelineResponse.create({ degraded: true })).finish());
+import type { EncodedPage, Range, Stored } from "./stored.js";
 
 /** Undefined where a page is not asked for or not complete, or a drop of it may be hidden. */
 export function encodeWhole({ floor, entries, areAlive }: Stored, { direction, page }: Range): EncodedPage | undefined {
@@ -32,10 +27,9 @@ const LOWEST_ID = "\u0001";
 
 /** Encodes a GetTimelineResponse. */
 export function present(
-  read: readonly TimelineEntry[] | EncodedPage,
+  read: readonly TimelineEntry[],
   { page, newestFirst, degraded, reached }: Presentation,
 ): Buffer {
-  if (Buffer.isBuffer(read)) return degraded ? Buffer.concat([read, DEGRADED]) : read;
   const { limit, cursor } = page;
   const nearest = read.slice(0, limit);
   const entries = newestFirst ? nearest : nearest.toReversed();
@@ -45,7 +39,7 @@ export function present(
 }
 
 /** Entries newest first; `cursor` is handed back where there are none. */
-export function encodeEntries(
+function encodeEntries(
   entries: readonly TimelineEntry[],
   {
     hasMore,

@@ -1,8 +1,7 @@
 import type { Fences } from "../contracts/fences.js";
 import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
-import type { EncodedPage } from "./page-response.js";
 import type { TimelineStore } from "./store.redis.js";
-import { type Incomplete, incompleteOf, type Range, type Stored } from "./stored.js";
+import { type Incomplete, incompleteOf, type Stored } from "./stored.js";
 
 export type Entries = readonly TimelineEntry[];
 
@@ -14,8 +13,6 @@ export interface Query {
   /** One more than a page's, to know if another page follows. */
   readonly count: number;
   readonly belowFloor?: BelowFloor;
-  /** The answer to {@link firstRange}, which was asked for already. */
-  readonly first?: Stored | undefined;
 }
 
 export interface BelowFloor {
@@ -32,7 +29,7 @@ interface Beyond {
 }
 
 export interface Page {
-  readonly entries: Entries | EncodedPage;
+  readonly entries: Entries;
   /** Set where the rest of the page would take too many calls of the upstreams: the next one goes on there. */
   readonly reached?: TimelineEntry | undefined;
 }
@@ -58,30 +55,12 @@ export function readPage(deps: PageDeps, key: string, query: Query): Promise<Pag
   return query.direction === "older" ? readOlder(deps, key, query) : readNewer(deps, key, query);
 }
 
-/** Asks for the whole page of a query without `above`. */
-export const firstRange = (
-  fences: Pick<PageFences, "retentionStart">,
-  key: string,
-  { below, count }: Pick<Query, "below" | "count">,
-): Range => ({
-  key,
-  direction: "older",
-  from: below,
-  count,
-  page: { drops: count - 1, since: fences.retentionStart() },
-});
-
 async function readOlder(deps: PageDeps, key: string, query: Query): Promise<Page | Incomplete> {
   const found: TimelineEntry[] = [];
   let from = query.below;
-  let { first } = query;
   for (;;) {
-    const isFirst = from === query.below && query.above === undefined;
-    const count = isFirst ? query.count : query.count - found.length + SPARE;
-    const range = isFirst ? firstRange(deps.fences, key, query) : { key, direction: query.direction, from, count };
-    const stored = first ?? (await deps.store.read(range));
-    first = undefined;
-    if (stored.page) return { entries: stored.page };
+    const count = query.count - found.length + SPARE;
+    const stored = await deps.store.read({ key, direction: query.direction, from, count });
     if (stored.floor === undefined) return incompleteOf(key, stored.pulled);
     const complete = query.belowFloor ? aboveFloor(stored.entries, stored.floor) : stored.entries;
     const wanted = complete.filter((entry) => query.above === undefined || compareEntries(entry, query.above) > 0);

@@ -19,7 +19,6 @@ import { createLease } from "../platform/redis/lease.js";
 import { createRemovalNotes } from "../platform/redis/removal-notes.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import { PageReader, type PageReaderOptions } from "./page-reader.redis.js";
-import type { Range } from "./stored.js";
 
 export interface Snapshot {
   readonly entries: readonly TimelineEntry[];
@@ -57,7 +56,8 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
   };
   const ttl = (key: string): number => (key === LOCAL_KEY || key === GLOBAL_KEY ? 0 : config.ttlMs);
   return {
-    read: (range: Range) => reader.read(range),
+    read: reader.read,
+    readFirstPage: reader.readFirstPage,
     mergedKeys,
     isComplete: async (key: string): Promise<boolean> => Number((await score(key, FLOOR_MEMBER)) ?? -1) >= 0,
     /** From this timeline, what is merged into it, or a recent deletion; undefined if none of them knows the drop. */

@@ -1,5 +1,7 @@
 import type { TimelineEntry } from "../contracts/timelines.js";
-import type { EncodedPage } from "./page-response.js";
+
+/** A GetTimelineResponse without `degraded`, encoded: the store had the whole page, and nothing of it is hidden. */
+export type EncodedPage = Buffer;
 
 export interface Range {
   readonly key: string;
