@@ -15,7 +15,6 @@ export const TOMBSTONES_KEY = "timeline:tombstones";
 export const DELETIONS_CHANNEL = "timeline:x:deletions";
 
 /** Sorted set of the first pages of homes that are read most, by minute and reads in it. */
-export const MOST_READ_KEY = "timeline:x:most-read";
 
 export const HOME_PREFIX = "timeline:home:";
 

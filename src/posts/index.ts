@@ -3,7 +3,7 @@ import type { Logger } from "../kernel/logger.js";
 import type { PageTokens } from "../kernel/paging.js";
 import { sharedNow } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
-import type { Service } from "../platform/grpc/serve.js";
+import type { Service } from "../platform/grpc/unary.js";
 import { unaryService } from "../platform/grpc/unary.js";
 import type { Users } from "../platform/grpc/upstreams.js";
 import type { PostsConfig } from "./config.js";

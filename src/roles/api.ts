@@ -14,7 +14,6 @@ export async function startApiRole({
   const readCache = openReadCache({ ...connections, urls: config.redis.urls, config, log });
   const upstreams = connections.upstreams("reads");
   const timelines = createTimelines({ ...connections, upstreams, readCache, config, log });
-  const readAhead = timelines.startReadAhead();
   let isChecked = false;
   void losses.checked.then(() => {
     isChecked = true;
@@ -23,7 +22,7 @@ export async function startApiRole({
     services: [timelines.service(losses)],
     notReady: () => (isChecked ? undefined : "api: the log is being compared with the upstreams"),
     close: async () => {
-      await Promise.all([losses.close(), readAhead?.close()]);
+      await losses.close();
       await readCache?.close();
     },
   };

@@ -2,7 +2,7 @@ import type { Handler, Process, ProcessBatch } from "../delivery/handler.js";
 import type { SuspectLock } from "../delivery/suspect-lock.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Db } from "../platform/db/db.js";
-import type { Service } from "../platform/grpc/serve.js";
+import type { Service } from "../platform/grpc/unary.js";
 import type { Config } from "./config/config.js";
 import type { ServiceConnections } from "./connections.js";
 

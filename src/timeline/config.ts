@@ -32,12 +32,6 @@ export const TIMELINE_VARIABLES = {
     default: String(64 * 2 ** 20),
     about: "Memory for pages that are read again and again, bytes (role api); 0: none. Unused with a Redis Cluster",
   },
-  readAheadRate: {
-    name: "TIMELINE_READ_AHEAD_RATE",
-    schema: integer(0, 100_000),
-    default: "200",
-    about: "Pages a second that a starting process reads ahead, those read most lately; 0: none (role api)",
-  },
 } as const satisfies Variables;
 
 export type TimelineConfig = ConfigOf<typeof TIMELINE_VARIABLES>;

@@ -1,31 +1,19 @@
 import { authorOfKey, GLOBAL_KEY, homeKey, LOCAL_KEY } from "../contracts/keys.js";
 import { type Affected, compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import type { GetTimelineRequest } from "../gen/avion/timeline.js";
-import { codeOf, oneLine } from "../kernel/errors.js";
+import { type ReadDeadlines, readDeadlines, withDeadline } from "../kernel/deadlines.js";
+import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
-import { type ReadDeadlines, readDeadlines, withDeadline } from "./deadlines.js";
 import { authorSnapshot, fillPulls, type HomeDeps, homeBelowFloor, homeSnapshot } from "./home.js";
-import type { FirstPage } from "./most-read.redis.js";
 import { type PageRequest, parsePageRequest, parseUser } from "./page-request.js";
-import { type EncodedPage, present } from "./page-response.js";
-import {
-  type BelowFloor,
-  CutShort,
-  type Entries,
-  firstRange,
-  Incomplete,
-  type PageFences,
-  type Query,
-  readPage,
-  retainedOf,
-  visible,
-} from "./pages.js";
+import { present } from "./page-response.js";
+import { type BelowFloor, type Entries, type PageFences, type Query, readPage, retainedOf, visible } from "./pages.js";
 import { queryOf } from "./query.js";
 import type { Rebuild, TakeSnapshot } from "./rebuild.js";
 import type { SharedName } from "./shared-log.nats.js";
 import type { Snapshot, TimelineStore } from "./store.redis.js";
-import type { Stored } from "./stored.js";
+import { type Incomplete, isIncomplete } from "./stored.js";
 
 export interface ReadDeps extends HomeDeps {
   readonly store: TimelineStore;
@@ -38,7 +26,6 @@ export interface ReadDeps extends HomeDeps {
   readonly affected: () => readonly Affected[];
   readonly isAffected: (user: string, deadline: number) => Promise<boolean>;
   readonly log: Logger;
-  readonly noteRead?: ((page: FirstPage) => void) | undefined;
   readonly observe: (timeline: string, outcome: Outcome) => void;
 }
 
@@ -67,22 +54,15 @@ export function getHomeTimeline(deps: ReadDeps): GetTimeline {
   return (request, context) => {
     const user = parseUser(request.user_id);
     const page = parsePageRequest(request);
-    if (!page.cursor) deps.noteRead?.({ user, limit: page.limit });
     return getPage(deps, context, page, {
       name: "home",
       key: homeKey(user),
-      snapshot: homeSnapshot(deps, user),
+      snapshot: (deadline) => homeSnapshot(deps, user)(deadline),
       isAffected: (deadline) => deps.isAffected(user, deadline),
       fillPulls: (deadline) => fillPulls(deps, user, deadline),
       belowFloor: (options) => homeBelowFloor(deps, user, options),
     });
   };
-}
-
-/** The first page of a home as readers ask for it, without a rebuild. */
-export function readFirstPage(deps: Pick<ReadDeps, "store" | "fences">, { user, limit }: FirstPage): Promise<unknown> {
-  const query: Query = { direction: "older", above: undefined, below: undefined, count: limit + 1 };
-  return readPage(deps, homeKey(user), query);
 }
 
 export function getSharedTimeline(deps: ReadDeps, name: SharedName): GetTimeline {
@@ -91,21 +71,23 @@ export function getSharedTimeline(deps: ReadDeps, name: SharedName): GetTimeline
   return (request, context) => getPage(deps, context, parsePageRequest(request), timeline);
 }
 
-/** A first page that Redis has whole is read outside the trace of its call: see decision 45. */
+/** A first page that is stored whole is read outside the trace of its call: see decision 45. */
 async function getPage(deps: ReadDeps, context: ReadContext, page: PageRequest, timeline: Timeline): Promise<Buffer> {
   const until = readDeadlines(context.deadline, deps.deadlineMaxMs);
   const mayLack = (): boolean => deps.maybeLost() || (timeline.name === "home" && deps.affected().length > 0);
-  const isFirst = page.cursor === undefined && !mayLack();
-  const range = firstRange(deps.fences, timeline.key, { below: undefined, count: page.limit + 1 });
-  const first = isFirst ? await withDeadline(deps.store.read(range), until.deadline).catch(() => undefined) : undefined;
-  if (!first?.page || mayLack()) return context.traced(() => getAnyPage(deps, { ...until, page, first }, timeline));
-  deps.observe(timeline.name, "hit");
-  return first.page;
+  if (page.cursor === undefined && !mayLack()) {
+    const reading = deps.store.readFirstPage(timeline.key, page.limit, deps.fences.retentionStart());
+    const first = await withDeadline(reading, until.deadline).catch(() => undefined);
+    if (first && !mayLack()) {
+      deps.observe(timeline.name, "hit");
+      return first;
+    }
+  }
+  return context.traced(() => getAnyPage(deps, { ...until, page }, timeline));
 }
 
 interface Asked extends ReadDeadlines {
   readonly page: PageRequest;
-  readonly first: Stored | undefined;
 }
 
 async function getAnyPage(deps: ReadDeps, asked: Asked, timeline: Timeline): Promise<Buffer> {
@@ -128,7 +110,7 @@ async function getAnyPage(deps: ReadDeps, asked: Asked, timeline: Timeline): Pro
 }
 
 interface Read {
-  readonly page: Entries | EncodedPage;
+  readonly page: Entries;
   readonly outcome: Outcome;
   /** Where the next page goes on; unset: after the last entry. */
   readonly reached?: TimelineEntry | undefined;
@@ -140,30 +122,27 @@ const DEGRADED_WAIT_MS = SECOND;
 const MAX_REBUILDS = 4;
 
 async function readComplete(deps: ReadDeps, timeline: Timeline, asked: Asked): Promise<Read> {
-  const { page: request, deadline, first } = asked;
+  const { page: request, deadline } = asked;
+  const { key } = timeline;
   const below = timeline.belowFloor && tracked(timeline.belowFloor({ deadline }));
   let query: Query | undefined;
-  for (let rebuilds = 0; ; rebuilds++) {
-    try {
-      query = await withDeadline(queryOf(deps, timeline.key, request), deadline);
-      const whole: Query = {
-        ...query,
-        ...(below && { belowFloor: below.belowFloor }),
-        ...(rebuilds === 0 && { first }),
-      };
-      const page = await withDeadline(readPage(deps, timeline.key, whole), deadline);
-      if (rebuilds > 0) return { page, outcome: "rebuilt" };
-      return { page, outcome: below?.isSourceOf(page, request.limit) ? "beyond" : "hit" };
-    } catch (error) {
-      if (error instanceof CutShort) return { page: error.entries, outcome: "degraded", reached: error.reached };
-      if (!(error instanceof Incomplete) || rebuilds === MAX_REBUILDS)
-        return degrade(deps, timeline, { ...asked, query, error });
-      try {
-        await withDeadline(complete(deps, timeline, { pulled: error.pulled, deadline }), deadline);
-      } catch (failure) {
-        return degrade(deps, timeline, { ...asked, query, error: failure });
+  try {
+    for (let rebuilds = 0; rebuilds <= MAX_REBUILDS; rebuilds++) {
+      const wanted = await withDeadline(queryOf(deps, key, request), deadline);
+      if (!isIncomplete(wanted)) query = wanted;
+      const whole = { ...wanted, ...(below && { belowFloor: below.belowFloor }) };
+      const read = isIncomplete(whole) ? whole : await withDeadline(readPage(deps, key, whole), deadline);
+      if (!isIncomplete(read)) {
+        const { entries: page, reached } = read;
+        if (reached) return { page, outcome: "degraded", reached };
+        if (rebuilds > 0) return { page, outcome: "rebuilt" };
+        return { page, outcome: below?.isSourceOf(page, request.limit) ? "beyond" : "hit" };
       }
+      await withDeadline(complete(deps, timeline, { ...read, deadline }), deadline);
     }
+    throw new AppError("unavailable", "the timeline must be rebuilt again and again");
+  } catch (error) {
+    return degrade(deps, timeline, { ...asked, query, error });
   }
 }
 
@@ -171,15 +150,14 @@ async function readComplete(deps: ReadDeps, timeline: Timeline, asked: Asked): P
 async function complete(
   deps: ReadDeps,
   { key, snapshot, fillPulls }: Timeline,
-  { pulled, deadline }: Pick<Incomplete, "pulled"> & { readonly deadline: number },
+  { keys, arePullsKnown, deadline }: Incomplete & { readonly deadline: number },
 ): Promise<void> {
   const rebuild = (incomplete: string): Promise<void> => {
     const author = authorOfKey(incomplete);
     return deps.rebuild(incomplete, author === undefined ? snapshot : authorSnapshot(deps, author));
   };
-  const keys = pulled?.incomplete ?? [key];
   // The rebuild of a home reads its owner's pulled authors, too.
-  const fills = pulled?.areKnown === false && !keys.includes(key);
+  const fills = !arePullsKnown && !keys.includes(key);
   await Promise.all([...keys.map(rebuild), fills && fillPulls?.(deadline)]);
 }
 
@@ -202,8 +180,7 @@ function tracked({ older, newer }: BelowFloor): {
       older: (from, query) => record(older(from, query)),
       newer: (query, top) => record(newer(query, top)),
     },
-    isSourceOf: (page, shown) =>
-      used && !Buffer.isBuffer(page) && page.slice(0, shown).every(({ drop }) => drops.has(drop)),
+    isSourceOf: (page, shown) => used && page.slice(0, shown).every(({ drop }) => drops.has(drop)),
   };
 }
 
@@ -245,9 +222,7 @@ async function degrade(
 }
 
 async function readStored({ store, fences }: ReadDeps, key: string, query: Query): Promise<Entries> {
-  const read: TimelineStore["read"] = async (range) => ({
-    ...(await store.read({ ...range, page: undefined })),
-    floor: 0,
-  });
-  return (await readPage({ store: { ...store, read }, fences }, key, query)) as Entries;
+  const read: TimelineStore["read"] = async (range) => ({ ...(await store.read(range)), floor: 0 });
+  const page = await readPage({ store: { ...store, read }, fences }, key, query);
+  return isIncomplete(page) ? [] : page.entries;
 }

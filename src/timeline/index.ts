@@ -18,7 +18,7 @@ import type { Logger } from "../kernel/logger.js";
 import type { Loop } from "../kernel/loop.js";
 import { createOldestFirst } from "../kernel/oldest-first.js";
 import { SECOND } from "../kernel/time.js";
-import type { Service } from "../platform/grpc/serve.js";
+import type { Service } from "../platform/grpc/unary.js";
 import { encodedResponses, lazilyTraced } from "../platform/grpc/unary.js";
 import type { Upstreams } from "../platform/grpc/upstreams.js";
 import type { Fenced } from "../platform/redis/fenced.js";
@@ -27,15 +27,13 @@ import type { Scripts } from "../platform/redis/scripts.js";
 import { trackChanges } from "../platform/redis/tracking.js";
 import { createIsAffected } from "./affected.js";
 import type { TimelineConfig } from "./config.js";
-import { getHomeTimeline, getSharedTimeline, readFirstPage } from "./get-timeline.js";
+import { getHomeTimeline, getSharedTimeline } from "./get-timeline.js";
 import { authorSnapshot, type Expected, fillPulls, homeSnapshot, readExpectedHome } from "./home.js";
 import { createTrimStore, type Homes, listHomes } from "./homes.redis.js";
 import { createReadListedDrops } from "./listed-drops.grpc.js";
-import { createMostRead } from "./most-read.redis.js";
 import { observeTimeline } from "./observe.js";
 import { PageCache } from "./page-cache.js";
 import { createPulls } from "./pulls.redis.js";
-import { type ReadFirstPage, startReadAhead } from "./read-ahead.js";
 import { createRebuild } from "./rebuild.js";
 import { AUDIT_LOOKBACKS_MS, createReadSharedLog, type SharedName, withOlder } from "./shared-log.nats.js";
 import { createSources, FOLLOWING_A_PAGE } from "./sources.grpc.js";
@@ -95,14 +93,6 @@ export const createReadLimits = (config: TimelineConfig) => ({
 /** For the followings of one user. */
 const FILL_MS = 10 * SECOND;
 
-function openReadAhead({ readCache, scripts, config, log }: TimelinesDeps) {
-  const rate = config.timeline.readAheadRate;
-  if (!readCache || rate === 0) return undefined;
-  const mostRead = createMostRead(scripts);
-  const start = (read: ReadFirstPage) => startReadAhead({ mostRead, cache: readCache.pages, read, rate, log });
-  return { note: mostRead.note, start };
-}
-
 export type Timelines = ReturnType<typeof createTimelines>;
 
 /** Composes the reads, rebuilds and trimming of timelines. */
@@ -114,8 +104,6 @@ export function createTimelines(deps: TimelinesDeps) {
   const store = createTimelineStore(scripts, fenced, of);
   const pulls = createPulls(scripts, pulled, ttlMs);
   const home = { openSources: createSources(deps.upstreams, calls), pulls, rebuildQueue, maxEntries };
-  const readAhead = openReadAhead(deps);
-  const observe = { observe: observeTimeline.read, noteRead: readAhead?.note };
   const logged = { connection: nats, tombstonedAmong: fences.tombstonedAmong, maxEntries };
   const readSharedLog = createReadSharedLog(logged);
   const compared = { ...logged, readListed: createReadListedDrops(deps.upstreams) };
@@ -131,8 +119,8 @@ export function createTimelines(deps: TimelinesDeps) {
       const isAffected = createIsAffected(affected, (user, token, deadline) =>
         deps.upstreams.following({ user, token, size: FOLLOWING_A_PAGE, deadline }),
       );
-      const lacking = { maybeLost, affected, isAffected };
-      const reads = { ...home, ...observe, ...lacking, store, fences, readSharedLog, rebuild, deadlineMaxMs, log };
+      const noted = { maybeLost, affected, isAffected, observe: observeTimeline.read };
+      const reads = { ...home, ...noted, store, fences, readSharedLog, rebuild, deadlineMaxMs, log };
       const implementation = {
         getHomeTimeline: lazilyTraced("GetHomeTimeline", log, getHomeTimeline(reads)),
         getLocalTimeline: lazilyTraced("GetLocalTimeline", log, getSharedTimeline(reads, "local")),
@@ -141,8 +129,6 @@ export function createTimelines(deps: TimelinesDeps) {
       const definition = encodedResponses(TimelineServiceService);
       return { name: "avion.TimelineService", definition, implementation };
     },
-    /** Caches the pages that were read most lately; undefined without a cache. */
-    startReadAhead: () => readAhead?.start((page) => readFirstPage({ store, fences }, page)),
     /** Rebuilds a home timeline, and those merged into it, whatever their state; they stay readable meanwhile. */
     async rebuildHome(user: string, { alone = false } = {}): Promise<void> {
       await rebuild(homeKey(user), homeSnapshot(home, user, { afresh: true }), { afresh: true });

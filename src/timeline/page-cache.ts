@@ -19,7 +19,7 @@ interface PageCacheOptions {
 }
 
 /** A key that answers were read from. */
-interface FollowedKey {
+export interface FollowedKey {
   readonly key: string;
   /** Reads under way. */
   reads: number;

@@ -1,8 +1,7 @@
 import type { Fences } from "../contracts/fences.js";
 import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
-import type { EncodedPage } from "./page-response.js";
 import type { TimelineStore } from "./store.redis.js";
-import type { MergedTimelines, Range, Stored } from "./stored.js";
+import { type Incomplete, incompleteOf, type Stored } from "./stored.js";
 
 export type Entries = readonly TimelineEntry[];
 
@@ -14,8 +13,6 @@ export interface Query {
   /** One more than a page's, to know if another page follows. */
   readonly count: number;
   readonly belowFloor?: BelowFloor;
-  /** The answer to {@link firstRange}, which was asked for already. */
-  readonly first?: Stored | undefined;
 }
 
 export interface BelowFloor {
@@ -31,21 +28,10 @@ interface Beyond {
   readonly reached: TimelineEntry | undefined;
 }
 
-/** The page would take too many calls: it has `entries`, and the next one goes on at `reached`. */
-export class CutShort extends Error {
-  constructor(
-    readonly entries: Entries,
-    readonly reached: TimelineEntry,
-  ) {
-    super("the page would take too many upstream calls");
-  }
-}
-
-export class Incomplete extends Error {
-  /** Unset: nothing is merged into the timeline. */
-  constructor(readonly pulled: MergedTimelines | undefined) {
-    super("the timeline must be rebuilt");
-  }
+export interface Page {
+  readonly entries: Entries;
+  /** Set where the rest of the page would take too many calls of the upstreams: the next one goes on there. */
+  readonly reached?: TimelineEntry | undefined;
 }
 
 interface PageDeps {
@@ -64,38 +50,18 @@ export const startOf = (score: number): TimelineEntry => ({ score, drop: "" });
 /**
  * Reads entries of a stored timeline, and below its floor through `belowFloor`. Deleted drops are left out. The
  * floor may rise between two reads: each read is judged by the floor that came with it.
- *
- * @throws Incomplete where the timeline must be rebuilt first
  */
-export function readPage(deps: PageDeps, key: string, query: Query): Promise<Entries | EncodedPage> {
+export function readPage(deps: PageDeps, key: string, query: Query): Promise<Page | Incomplete> {
   return query.direction === "older" ? readOlder(deps, key, query) : readNewer(deps, key, query);
 }
 
-/** Asks for the whole page of a query without `above`. */
-export const firstRange = (
-  fences: Pick<PageFences, "retentionStart">,
-  key: string,
-  { below, count }: Pick<Query, "below" | "count">,
-): Range => ({
-  key,
-  direction: "older",
-  from: below,
-  count: count + SPARE,
-  page: { drops: count - 1, since: fences.retentionStart() },
-});
-
-async function readOlder(deps: PageDeps, key: string, query: Query): Promise<Entries | EncodedPage> {
+async function readOlder(deps: PageDeps, key: string, query: Query): Promise<Page | Incomplete> {
   const found: TimelineEntry[] = [];
   let from = query.below;
-  let { first } = query;
   for (;;) {
     const count = query.count - found.length + SPARE;
-    const isFirst = from === query.below && query.above === undefined;
-    const range = isFirst ? firstRange(deps.fences, key, query) : { key, direction: query.direction, from, count };
-    const stored = first ?? (await deps.store.read(range));
-    first = undefined;
-    if (stored.page) return stored.page;
-    if (stored.floor === undefined) throw new Incomplete(stored.pulled);
+    const stored = await deps.store.read({ key, direction: query.direction, from, count });
+    if (stored.floor === undefined) return incompleteOf(key, stored.pulled);
     const complete = query.belowFloor ? aboveFloor(stored.entries, stored.floor) : stored.entries;
     const wanted = complete.filter((entry) => query.above === undefined || compareEntries(entry, query.above) > 0);
     found.push(...(await visibleStored(deps, key, { ...stored, entries: wanted })));
@@ -104,12 +70,12 @@ async function readOlder(deps: PageDeps, key: string, query: Query): Promise<Ent
       const top = startOf(stored.floor + 1);
       if (stored.floor === 0 || (query.above && compareEntries(query.above, top) >= 0)) break;
       const start = from !== undefined && compareEntries(from, top) < 0 ? from : top;
-      await readBelow(deps, { query, found }, start);
-      break;
+      const reached = await readBelow(deps, { query, found }, start);
+      return { entries: found.slice(0, query.count), reached };
     }
     from = stored.entries.at(-1);
   }
-  return found.slice(0, query.count);
+  return { entries: found.slice(0, query.count) };
 }
 
 /** Reads on until there is enough or no more: drops that are deleted meanwhile must not look like the end. */
@@ -117,7 +83,7 @@ async function readBelow(
   { fences }: PageDeps,
   { query, found }: { readonly query: Query; readonly found: TimelineEntry[] },
   start: TimelineEntry,
-): Promise<void> {
+): Promise<Page["reached"]> {
   let from: TimelineEntry | undefined = start;
   while (query.belowFloor && from && found.length < query.count) {
     const count = query.count - found.length;
@@ -125,12 +91,13 @@ async function readBelow(
     found.push(...(await visible(fences, entries)));
     from = entries.length < count ? undefined : entries.at(-1);
     // Nothing older is shown.
-    if (from && from.score < fences.retentionStart()) return;
-    if (reached && !from) throw new CutShort(found, reached);
+    if (from && from.score < fences.retentionStart()) return undefined;
+    if (reached && !from) return reached;
   }
+  return undefined;
 }
 
-async function readNewer(deps: PageDeps, key: string, query: Query): Promise<Entries> {
+async function readNewer(deps: PageDeps, key: string, query: Query): Promise<Page | Incomplete> {
   const found: TimelineEntry[] = [];
   // Nothing older is shown, however much of it the upstreams still list.
   const lowest = startOf(deps.fences.retentionStart());
@@ -138,12 +105,12 @@ async function readNewer(deps: PageDeps, key: string, query: Query): Promise<Ent
   while (found.length < query.count) {
     const missing = query.count - found.length;
     const stored = await deps.store.read({ key, direction: "newer", from, count: missing + SPARE });
-    if (stored.floor === undefined) throw new Incomplete(stored.pulled);
+    if (stored.floor === undefined) return incompleteOf(key, stored.pulled);
     const top = startOf(stored.floor + 1);
     if (query.belowFloor && stored.floor > 0 && from !== undefined && compareEntries(from, top) < 0) {
       const { entries, reached } = await query.belowFloor.newer({ ...query, above: from, count: missing }, top.score);
       found.push(...(await visible(deps.fences, entries)));
-      if (reached) throw new CutShort(found, reached);
+      if (reached) return { entries: found, reached };
       from = entries.length < missing ? top : entries.at(-1);
       continue;
     }
@@ -151,7 +118,7 @@ async function readNewer(deps: PageDeps, key: string, query: Query): Promise<Ent
     if (stored.entries.length < missing + SPARE) break;
     from = stored.entries.at(-1);
   }
-  return found.slice(0, query.count);
+  return { entries: found.slice(0, query.count) };
 }
 
 export const aboveFloor = (entries: Entries, floor: number): Entries =>

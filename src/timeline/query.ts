@@ -2,21 +2,20 @@ import type { TimelineEntry } from "../contracts/timelines.js";
 import { AppError, invalid } from "../kernel/errors.js";
 import { dateOfId } from "../kernel/ids.js";
 import { type Cursor, fromToken, type PageRequest } from "./page-request.js";
-import { Incomplete, type Query } from "./pages.js";
+import type { Query } from "./pages.js";
 import type { TimelineStore } from "./store.redis.js";
+import { type Incomplete, incompleteOf, isIncomplete } from "./stored.js";
 
 interface QueryDeps {
   readonly store: Pick<TimelineStore, "read" | "createdAt">;
   readonly maybeLost: () => boolean;
 }
 
-/**
- * The entries that a request asks for.
- *
- * @throws Incomplete where the timeline must be rebuilt before the position of the cursor is known
- */
-export async function queryOf(deps: QueryDeps, key: string, { cursor, limit }: PageRequest): Promise<Query> {
+/** The entries that a request asks for; incomplete: the timeline must be rebuilt before the cursor's position is known. */
+export async function queryOf(deps: QueryDeps, key: string, request: PageRequest): Promise<Query | Incomplete> {
+  const { cursor, limit } = request;
   const position = cursor && (await positionOf(deps, key, cursor));
+  if (position && isIncomplete(position)) return position;
   return {
     direction: cursor?.kind === "min_id" ? "newer" : "older",
     above: cursor?.kind === "max_id" ? undefined : position,
@@ -29,7 +28,7 @@ async function positionOf(
   { store, maybeLost }: QueryDeps,
   key: string,
   { kind, text }: Cursor,
-): Promise<TimelineEntry> {
+): Promise<TimelineEntry | Incomplete> {
   const position = fromToken(text);
   if (position) return position;
   const at = (score: number): TimelineEntry => ({ score, drop: text });
@@ -38,7 +37,7 @@ async function positionOf(
   const found = await store.createdAt(key, text);
   if (found !== undefined) return at(found);
   const { floor, pulled } = await store.read({ key, direction: "older", from: undefined, count: 1 });
-  if (floor === undefined) throw new Incomplete(pulled);
+  if (floor === undefined) return incompleteOf(key, pulled);
   // Another read may have completed the timeline meanwhile.
   const foundNow = await store.createdAt(key, text);
   if (foundNow !== undefined) return at(foundNow);

@@ -9,7 +9,7 @@ import {
   rebuildLeaseKey,
   stagedKey,
 } from "../contracts/keys.js";
-import { currentOf, type PulledAuthors } from "../contracts/pulled.js";
+import { currentOf } from "../contracts/pulled.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { chunked } from "../kernel/concurrency.js";
 import { FLOOR_MEMBER } from "../kernel/ids.js";
@@ -18,8 +18,7 @@ import type { Fenced } from "../platform/redis/fenced.js";
 import { createLease } from "../platform/redis/lease.js";
 import { createRemovalNotes } from "../platform/redis/removal-notes.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import type { PageCache } from "./page-cache.js";
-import { createReadPages } from "./read-pages.redis.js";
+import { PageReader, type PageReaderOptions } from "./page-reader.redis.js";
 
 export interface Snapshot {
   readonly entries: readonly TimelineEntry[];
@@ -39,16 +38,14 @@ const DROPS_A_CALL = 5_000;
 
 const STAGED_TTL_MS = MINUTE;
 
-export function createTimelineStore(
-  scripts: Scripts,
-  fenced: Fenced,
-  {
-    config,
-    pulled,
-    cache,
-  }: { readonly config: StoredTimelinesConfig; readonly pulled: PulledAuthors; readonly cache?: PageCache | undefined },
-) {
+interface StoreOptions extends Omit<PageReaderOptions, "ttlMs"> {
+  readonly config: StoredTimelinesConfig;
+}
+
+export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, ...options }: StoreOptions) {
+  const { pulled } = options;
   const { run, command } = scripts;
+  const reader = new PageReader(scripts, { ttlMs: config.ttlMs, ...options });
   const notes = createRemovalNotes(scripts);
   const score = (key: string, member: string) => command("zscore", (client) => client.zscore(key, member));
   /** The timelines of authors that are merged into a home, as far as they are known. */
@@ -59,7 +56,8 @@ export function createTimelineStore(
   };
   const ttl = (key: string): number => (key === LOCAL_KEY || key === GLOBAL_KEY ? 0 : config.ttlMs);
   return {
-    read: createReadPages(scripts, { ttlMs: config.ttlMs, pulled, cache }),
+    read: reader.read,
+    readFirstPage: reader.readFirstPage,
     mergedKeys,
     isComplete: async (key: string): Promise<boolean> => Number((await score(key, FLOOR_MEMBER)) ?? -1) >= 0,
     /** From this timeline, what is merged into it, or a recent deletion; undefined if none of them knows the drop. */

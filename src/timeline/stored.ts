@@ -1,5 +1,7 @@
 import type { TimelineEntry } from "../contracts/timelines.js";
-import type { EncodedPage } from "./page-response.js";
+
+/** A GetTimelineResponse without `degraded`, encoded: the store had the whole page, and nothing of it is hidden. */
+export type EncodedPage = Buffer;
 
 export interface Range {
   readonly key: string;
@@ -18,10 +20,25 @@ export interface Stored {
   readonly entries: readonly TimelineEntry[];
   /** False: the entries must be compared with the tombstones. */
   readonly areAlive: boolean;
-  /** Then there are no entries. */
+  /** In place of the entries. */
   readonly page?: EncodedPage;
   readonly pulled?: MergedTimelines;
 }
+
+/** What must be rebuilt before a timeline can be read. */
+export interface Incomplete {
+  /** That of the timeline, or of what is merged into it. */
+  readonly keys: readonly string[];
+  /** False: the reader's pulled authors must be read, too. */
+  readonly arePullsKnown: boolean;
+}
+
+export const isIncomplete = (read: object): read is Incomplete => "arePullsKnown" in read;
+
+export const incompleteOf = (key: string, pulled: MergedTimelines | undefined): Incomplete => ({
+  keys: pulled?.incomplete ?? [key],
+  arePullsKnown: pulled?.areKnown ?? true,
+});
 
 /** The timelines of pulled authors that are merged into a home. */
 export interface MergedTimelines {
@@ -30,6 +47,4 @@ export interface MergedTimelines {
   readonly keys: readonly string[];
   /** The keys to rebuild, that of the home among them. */
   readonly incomplete: readonly string[];
-  /** The entries are those of the home alone. */
-  readonly areNamed: boolean;
 }

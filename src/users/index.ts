@@ -4,7 +4,7 @@ import { AppError } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import type { PageTokens } from "../kernel/paging.js";
 import type { Db } from "../platform/db/db.js";
-import type { Service } from "../platform/grpc/serve.js";
+import type { Service } from "../platform/grpc/unary.js";
 import { unaryService } from "../platform/grpc/unary.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import { createListCache, createProfileCache, MAX_CACHED_IDS } from "./cache.redis.js";

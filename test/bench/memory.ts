@@ -5,7 +5,7 @@ import { FLOOR_MEMBER } from "../../src/kernel/ids.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connected, connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
-import { createReadPages } from "../../src/timeline/read-pages.redis.js";
+import { PageReader } from "../../src/timeline/page-reader.redis.js";
 import type { Bench } from "./support/bench.js";
 import { measured } from "./support/measure.js";
 import { check, type Parameters, type Result, type Row } from "./support/result.js";
@@ -96,12 +96,12 @@ async function pages(
   const client = connectRedis([url], silent);
   bench.defer(() => client.disconnect());
   await connected(client);
-  const read = createReadPages(createScripts(client), { ttlMs: 0, pulled: NOBODY });
+  const reader = new PageReader(createScripts(client), { ttlMs: 0, pulled: NOBODY });
   const { cpu } = await measured({ processes: { redis: pid }, units: READS }, async () => {
     for (let n = 0; n < READS; n += AT_ONCE) {
       const some = Array.from({ length: AT_ONCE }, (_, index) => keys[(n + index) % keys.length] as string);
       const read50 = (key: string) =>
-        read({ key, direction: "older", from: undefined, count: LIMIT + 17, page: { drops: LIMIT, since: 0 } });
+        reader.read({ key, direction: "older", from: undefined, count: LIMIT + 1, page: { drops: LIMIT, since: 0 } });
       for (const { page } of await Promise.all(some.map(read50))) check(page !== undefined, "each page is whole");
     }
   });

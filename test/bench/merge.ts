@@ -5,7 +5,7 @@ import { FLOOR_MEMBER } from "../../src/kernel/ids.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connected, connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
-import { createReadPages } from "../../src/timeline/read-pages.redis.js";
+import { PageReader } from "../../src/timeline/page-reader.redis.js";
 import { openCache } from "../support/read-cache.js";
 import type { Bench } from "./support/bench.js";
 import { measured } from "./support/measure.js";
@@ -47,8 +47,8 @@ export async function run({ authors, users: readers = READERS }: Parameters, ben
     for (const [number, user] of users.entries()) await follow(redis, user, { number, pulls });
     const options = { ttlMs: 0, pulled: registryOf(pulls) };
     for (const cache of pulls ? [undefined, cached.cache] : [undefined]) {
-      const read = createReadPages(scripts, { ...options, cache });
-      const row = await measure(read, users, redisServer.pid as number);
+      const reader = new PageReader(scripts, { ...options, cache });
+      const row = await measure((range) => reader.read(range), users, redisServer.pid as number);
       if (pulls === undefined) alone = row.value;
       const peer = { name: "nobody is pulled", value: alone };
       const name = pulls === undefined ? "nobody is pulled" : `${pulls} pulled authors${cache ? ", cached" : ""}`;
@@ -85,7 +85,7 @@ function registryOf(pulls: number | undefined): PulledAuthors {
   return { copy: () => registry, refresh: async () => registry };
 }
 
-type Read = ReturnType<typeof createReadPages>;
+type Read = PageReader["read"];
 
 async function measure(
   read: Read,
@@ -98,7 +98,7 @@ async function measure(
     const page = { drops: LIMIT - number, since: 0 };
     for (let at = 0; at < users.length; at += AT_ONCE) {
       const some = users.slice(at, at + AT_ONCE).map((user) => homeKey(user));
-      const first = (key: string) => read({ key, direction: "older", from: undefined, count: LIMIT + 17, page });
+      const first = (key: string) => read({ key, direction: "older", from: undefined, count: LIMIT + 1, page });
       for (const stored of await Promise.all(some.map(first))) check(stored.page !== undefined, "each page is whole");
     }
   };

@@ -1,9 +1,7 @@
 import { status } from "@grpc/grpc-js";
 import { beforeAll, expect } from "@jest/globals";
-import { eventually } from "../support/eventually.js";
 import { seeded, ulid, uuidV7 } from "../support/random.js";
-import { openReader, type Query, type Read } from "../support/reader.js";
-import { samplesOf } from "../support/scrape.js";
+import type { Query, Read } from "../support/reader.js";
 import { type Stack, sharedStack } from "../support/stack.js";
 import { created } from "../support/timeline-events.js";
 
@@ -153,26 +151,6 @@ eachTimeline("a dated id in the middle splits by its millisecond", async (read) 
 reading("home: needs a user, and shows a stranger nothing", async ({ reads }) => {
   await expectInvalid((query) => reads.home("", query), {});
   expect(await reads.home("stranger")).toMatchObject({ drop_ids: [], has_more: false, degraded: false });
-});
-
-reading("a process that starts holds the pages that one before was asked for most", async ({ reads, start, world }) => {
-  world.follow("zoe", "alice");
-  const before = await start({ roles: "api" });
-  const reader = openReader(before.grpcAddress);
-  await reads.home("zoe", { limit: 3 });
-  for (let n = 0; n < 3; n++) await reader.home("zoe", { limit: 3 });
-  reader.close();
-  await before.stop();
-  const next = await start({ roles: "api" });
-  const eventsOf = async (event: string): Promise<number | undefined> => {
-    const samples = samplesOf(await (await fetch(`${next.httpUrl}/metrics`)).text());
-    return samples.find(({ name, labels }) => name === "timeline_read_cache_total" && labels["event"] === event)?.value;
-  };
-  await eventually(() => next.output().includes("the most-read pages are cached"), "the pages are cached");
-  const again = openReader(next.grpcAddress);
-  await again.home("zoe", { limit: 3 });
-  again.close();
-  expect(await eventsOf("hit")).toBe(1);
 });
 
 reading("a reader at the top sees what comes next by its last cursor", async (stack) => {

@@ -109,7 +109,7 @@ async function toldOf(drop_id: string): Promise<string[]> {
 
 /** The events of a drop that NOTIFY has for a user, in order. */
 async function storedFor(user: string, drop_id: string): Promise<string[]> {
-  const all = await streams.all("NOTIFY");
+  const all = await nats.streams.all("NOTIFY");
   return all
     .filter(({ subject }) => subject === `notify.user.${user}`)
     .map(({ body }) => JSON.parse(String(body)) as DropNotification)

@@ -7,8 +7,9 @@ import { GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { silent } from "../../src/kernel/logger.js";
 import type { RedisClient } from "../../src/platform/redis/connect.js";
 import type { Scripts } from "../../src/platform/redis/scripts.js";
-import { Incomplete, type Query, readPage } from "../../src/timeline/pages.js";
+import { type Entries, type Query, readPage } from "../../src/timeline/pages.js";
 import type { TimelineStore } from "../../src/timeline/store.redis.js";
+import { isIncomplete } from "../../src/timeline/stored.js";
 import { becomes, eventually } from "../support/eventually.js";
 import { historyOf } from "../support/memory-upstreams.js";
 import { TcpProxy } from "../support/proxy.js";
@@ -52,11 +53,11 @@ const first = (key: string, count = 4): Asked => ({
 
 /** The drops that a reader is shown; undefined where the timeline must be rebuilt. */
 async function shown(store: TimelineStore, fences: Fences, { key, ...query }: Asked): Promise<unknown> {
-  const page = await readPage({ store, fences }, key, query).catch((error: unknown) => {
-    if (!(error instanceof Incomplete)) throw error;
-  });
-  if (!Buffer.isBuffer(page)) return page?.slice(0, query.count - 1).map(({ drop }) => drop);
-  return GetTimelineResponse.decode(page).drop_ids;
+  const page = await readPage({ store, fences }, key, query);
+  if (isIncomplete(page)) return undefined;
+  const { entries } = page;
+  if (!Buffer.isBuffer(entries)) return (entries as Entries).slice(0, query.count - 1).map(({ drop }) => drop);
+  return GetTimelineResponse.decode(entries).drop_ids;
 }
 
 const fencesOn = (of: Scripts) =>

@@ -23,7 +23,11 @@ test.each([
   let meanwhile = (): void => undefined;
   const read = getSharedTimeline(
     {
-      store: { ...store, read: (range) => store.read(range).finally(() => meanwhile()) },
+      store: {
+        ...store,
+        read: (range) => store.read(range).finally(() => meanwhile()),
+        readFirstPage: (...of) => store.readFirstPage(...of).finally(() => meanwhile()),
+      },
       ...{ pulls, fences, rebuildQueue, maxEntries: 10, deadlineMaxMs: 30_000, log: silent },
       openSources: () => sourcesOf(new World()),
       readSharedLog: async () => ({ entries: [], floor: 0 }),

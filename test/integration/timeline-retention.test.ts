@@ -52,8 +52,8 @@ test("pages leave out drops older than the retention, and remove them from the t
     { direction: "older", above: undefined, below: undefined, count: 10 },
     { direction: "newer", above: { score: 1, drop: "" }, below: undefined, count: 10 },
   ] as const) {
-    const read = (await readPage({ store, fences }, key, query)) as Entries;
-    expect(new Set(read.map(({ score }) => score))).toEqual(new Set([SINCE, SINCE + 1]));
+    const { entries } = (await readPage({ store, fences }, key, query)) as { readonly entries: Entries };
+    expect(new Set(entries.map(({ score }) => score))).toEqual(new Set([SINCE, SINCE + 1]));
   }
   await becomes(async () => expect(await idsOf(key)).toEqual([`d${SINCE + 1}`, `d${SINCE}`]));
 });

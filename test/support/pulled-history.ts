@@ -13,7 +13,7 @@ import { createRebuild } from "../../src/timeline/rebuild.js";
 import { type FanoutBench, handle, type MemoryLog, openFanout, work } from "./fanout.js";
 import { historyOf, rebuildQueue, sourcesOf } from "./memory-upstreams.js";
 import { openRegistry, step } from "./pulled.js";
-import { adaptersOn, type RedisBench } from "./redis.js";
+import { adaptersOn, type Merge, type RedisBench } from "./redis.js";
 import { created, deleted, followed, received, type TimelineEvent, unfollowed } from "./timeline-events.js";
 import { World } from "./world.js";
 
@@ -78,13 +78,14 @@ export class Scene {
     private readonly redis: RedisBench,
     private readonly crossing: Crossing,
     mutate: Mutate,
+    merge?: Merge,
   ) {
     const thresholdOf = (way: Crossing) => (crossing === way ? 0 : Number.POSITIVE_INFINITY);
     this.#registry = openRegistry(redis, thresholdOf("pull"), { tier: thresholdOf("tier") });
     const pulled = this.#registry;
     const options = { log: this.#log, maxEntries: MAX_ENTRIES, pageSize: 2 };
     this.#fanout = openFanout(redis, this.#world, { ...options, change: (deps) => mutate({ ...deps, pulled }) });
-    const { store, pulls, fenceStore } = adaptersOn(redis.scripts, { maxEntries: MAX_ENTRIES }, pulled);
+    const { store, pulls, fenceStore } = adaptersOn(redis.scripts, { maxEntries: MAX_ENTRIES, merge }, pulled);
     const fences = createFences({ store: fenceStore, readHistory: historyOf(this.#log), log: silent });
     this.#reads = {
       ...{ store, pulls, fences, rebuildQueue, maxEntries: MAX_ENTRIES, log: silent },

@@ -10,6 +10,7 @@ import { connectRedis, type RedisClient } from "../../src/platform/redis/connect
 import { createFenced, type Fenced } from "../../src/platform/redis/fenced.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
+import type { merge as mergeTimelines } from "../../src/timeline/merge.js";
 import type { PageCache } from "../../src/timeline/page-cache.js";
 import { createPulls } from "../../src/timeline/pulls.redis.js";
 import { createTimelineStore } from "../../src/timeline/store.redis.js";
@@ -72,9 +73,21 @@ export function fencedOn(scripts: Scripts): Fenced {
 const NOBODY: PulledAuthors = { copy: () => new Map(), refresh: async () => new Map() };
 
 /** The adapters of fan-out, fences and reads on one Redis. */
+/** Merges the timelines of pulled authors into a home. */
+export type Merge = typeof mergeTimelines;
+
 export function adaptersOn(
   scripts: Scripts,
-  { cache, ...options }: { readonly maxEntries: number; readonly activeOnly?: boolean; readonly cache?: PageCache },
+  {
+    cache,
+    merge,
+    ...options
+  }: {
+    readonly maxEntries: number;
+    readonly activeOnly?: boolean;
+    readonly cache?: PageCache;
+    readonly merge?: Merge | undefined;
+  },
   pulled: PulledAuthors = NOBODY,
 ) {
   const ttlMs = Number(STORED_TIMELINES_VARIABLES.ttlMs.default);
@@ -83,7 +96,10 @@ export function adaptersOn(
   return {
     writer: createTimelineWriter({ scripts, fenced, listenersAmong }, { activeOnly: false, ttlMs, ...options }),
     authors: createAuthorWriter(scripts, fenced, { ttlMs, maxEntries: options.maxEntries }),
-    store: createTimelineStore(scripts, fenced, { config: { ttlMs, maxEntries: options.maxEntries }, pulled, cache }),
+    store: createTimelineStore(scripts, fenced, {
+      config: { ttlMs, maxEntries: options.maxEntries },
+      ...{ pulled, cache, ...(merge && { merge }) },
+    }),
     pulls: createPulls(scripts, pulled, ttlMs),
     fenceStore: createFenceStore(scripts, fenced),
   };

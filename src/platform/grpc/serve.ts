@@ -1,15 +1,9 @@
 import type { Http2Server, Http2Session } from "node:http2";
-import { Server, type ServiceDefinition, type UntypedServiceImplementation } from "@grpc/grpc-js";
+import { Server } from "@grpc/grpc-js";
 import { serverCredentials, type TlsFiles } from "./credentials.js";
 import { addHealth } from "./health.js";
-import { readingInt64 } from "./int64.js";
 import { addReflection } from "./reflection.js";
-
-export interface Service {
-  readonly name: string;
-  readonly definition: ServiceDefinition;
-  readonly implementation: UntypedServiceImplementation;
-}
+import { readingInt64, type Service } from "./unary.js";
 
 export interface GrpcServer {
   readonly port: number;

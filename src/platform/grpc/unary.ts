@@ -5,6 +5,7 @@ import {
   type ServiceDefinition,
   type ServiceError,
   status,
+  type UntypedServiceImplementation,
 } from "@grpc/grpc-js";
 import { contextOf, type OpenSpan, openSpan, SpanKind } from "../../delivery/telemetry.js";
 import { AppError, oneLine, PRESENTATION } from "../../kernel/errors.js";
@@ -13,7 +14,13 @@ import type { Logger } from "../../kernel/logger.js";
 import { histogram, type Tally, tallies } from "../../kernel/meters.js";
 import { SECOND } from "../../kernel/time.js";
 import { nameOf } from "./call.js";
-import type { Service } from "./serve.js";
+import { int64Fault } from "./int64.js";
+
+export interface Service {
+  readonly name: string;
+  readonly definition: ServiceDefinition;
+  readonly implementation: UntypedServiceImplementation;
+}
 
 export interface CallContext {
   /** ms since the epoch. */
@@ -102,6 +109,26 @@ function answering(
       failed(error);
     }
   };
+}
+
+/**
+ * Generated code throws at an int64 beyond the safe integers, and gRPC would answer INTERNAL. Such a request is read as
+ * the error that the method answers.
+ */
+export function readingInt64(service: ServiceDefinition): ServiceDefinition {
+  const methods = Object.entries(service).map(([name, method]) => {
+    const requestDeserialize = (bytes: Buffer): unknown => {
+      try {
+        return method.requestDeserialize(bytes);
+      } catch (error) {
+        const fault = int64Fault(method.path, bytes);
+        if (fault) return fault;
+        throw error;
+      }
+    };
+    return [name, { ...method, requestDeserialize }];
+  });
+  return Object.fromEntries(methods) as ServiceDefinition;
 }
 
 /** A service whose methods answer encoded messages. */

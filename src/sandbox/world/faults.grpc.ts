@@ -1,6 +1,6 @@
 import { type handleUnaryCall, status } from "@grpc/grpc-js";
 import { pause } from "../../kernel/time.js";
-import type { Service } from "../../platform/grpc/serve.js";
+import type { Service } from "../../platform/grpc/unary.js";
 
 export const FAULT_SERVICES = ["users", "posts"] as const;
 type FaultService = (typeof FAULT_SERVICES)[number];

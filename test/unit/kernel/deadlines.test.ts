@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
+import { withDeadline } from "../../../src/kernel/deadlines.js";
 import { codeOf } from "../../../src/kernel/errors.js";
-import { withDeadline } from "../../../src/timeline/deadlines.js";
 
 const COUNT = 30;
 

@@ -1,5 +1,5 @@
-import { AppError } from "../kernel/errors.js";
-import { SECOND } from "../kernel/time.js";
+import { AppError } from "./errors.js";
+import { SECOND } from "./time.js";
 
 /** The answer needs this long to reach the caller, longer from a process under load. */
 const MARGIN_MIN_MS = 50;
