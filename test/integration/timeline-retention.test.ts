@@ -86,7 +86,7 @@ test("a page upwards from before the retention begins there, and asks for none o
     count: 6,
     belowFloor,
   });
-  expect((page as Entries).map(({ score }) => score)).toEqual([SINCE, SINCE + 1, SINCE + 2]);
+  expect(page).toMatchObject({ entries: [SINCE, SINCE + 1, SINCE + 2].map((score) => ({ score })) });
   // Of ada and rik: a page, and the end.
   expect(calls).toBeLessThanOrEqual(4);
 });
