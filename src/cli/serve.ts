@@ -1,5 +1,4 @@
 import { oneLine } from "../kernel/errors.js";
-import { armFailpoints } from "../kernel/failpoints.js";
 import { SECOND } from "../kernel/time.js";
 import { ConfigError } from "../kernel/variables.js";
 import { createLogger } from "../platform/logger.js";
@@ -20,7 +19,6 @@ const CLOSE_MARGIN_MS = 10 * SECOND;
 export async function serve(wraps: Wraps = {}): Promise<void> {
   const config = readConfig(process.env);
   checkFiles(config);
-  if (config.process.failpoints) armFailpoints(config.process.failpoints);
   const log = createLogger({ level: config.process.logLevel, fields: SERVICE_FIELDS });
   process.on("uncaughtExceptionMonitor", (error) =>
     log.error({ error: oneLine(error), stack: error.stack }, "an uncaught error ends the process"),

@@ -1,0 +1,4 @@
+import { loadProduct } from "./dist.js";
+import { runWithFailpoints } from "./entry.js";
+
+await runWithFailpoints(await loadProduct());

@@ -1,0 +1,24 @@
+import { afterEach, expect, test } from "@jest/globals";
+import { failpoint, hookFailpoints } from "../../../src/kernel/failpoints.js";
+import { failpointsOf } from "../../support/failpoints.js";
+
+afterEach(() => hookFailpoints(undefined));
+
+test("without a hook a failpoint does nothing, whatever the environment says", async () => {
+  process.env["TIMELINE_FAILPOINTS"] = "written=throw";
+  await expect(failpoint("written", "d1")).resolves.toBeUndefined();
+  delete process.env["TIMELINE_FAILPOINTS"];
+});
+
+test("a failpoint is hit by the messages it names only", async () => {
+  hookFailpoints(failpointsOf("written=throw@d1, close=throw%1,acked=throw%0"));
+  await expect(failpoint("written", "d0", Buffer.from("a d1"))).rejects.toThrow("failpoint written");
+  await expect(failpoint("close")).rejects.toThrow("failpoint close");
+  await failpoint("written", "d0");
+  await failpoint("acked", "d1");
+  await failpoint("write", "d1");
+});
+
+test.each(["written", "written=explode", "nowhere=kill"])("%s is refused", (text) => {
+  expect(() => failpointsOf(text)).toThrow(`"${text}" is not name=action of`);
+});
