@@ -1,4 +1,3 @@
-import { DAY } from "../kernel/time.js";
 import { webUrl } from "../kernel/urls.js";
 import { type ConfigOf, flag, integer, list, nonEmptyList, text, type Variables } from "../kernel/variables.js";
 
@@ -25,12 +24,6 @@ export const GATEWAY_VARIABLES = {
     schema: webUrl,
     about:
       "Key set of asymmetric tokens, over https: (role gateway; this or TIMELINE_JWT_SECRET); needs issuer and audience",
-  },
-  jwksMaxAgeMs: {
-    name: "TIMELINE_JWT_JWKS_MAX_AGE_MS",
-    schema: integer(60_000, 30 * DAY),
-    default: "86400000",
-    about: "While the server of the key set does not answer, its keys count for so long, ms",
   },
   jwtIssuer: {
     name: "TIMELINE_JWT_ISSUER",
@@ -61,12 +54,6 @@ export const GATEWAY_VARIABLES = {
     schema: integer(1, 1_000_000),
     default: "50000",
     about: "Event streams that this process opens at most",
-  },
-  maxConnectionsPerUser: {
-    name: "TIMELINE_SSE_MAX_CONNECTIONS_PER_USER",
-    schema: integer(1, 1_000),
-    default: "20",
-    about: "Event streams of one user that this process opens at most",
   },
 } as const satisfies Variables;
 

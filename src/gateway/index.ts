@@ -3,7 +3,7 @@ import { RECENT_KEY } from "../contracts/keys.js";
 import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { AppError } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
-import { MINUTE, SECOND } from "../kernel/time.js";
+import { DAY, MINUTE, SECOND } from "../kernel/time.js";
 import type { SseLimits } from "../platform/http/sse.js";
 import type { RedisClock } from "../platform/redis/clock.js";
 import type { Scripts } from "../platform/redis/scripts.js";
@@ -38,6 +38,7 @@ export interface GatewayLimits extends StreamLimits, SseLimits {
 }
 
 export const LIMITS: GatewayLimits = {
+  maxStreamsPerUser: 20,
   maxBufferedBytes: 1024 * 1024,
   stallMs: 30 * SECOND,
   heartbeatMs: [10 * SECOND, 13 * SECOND],
@@ -51,11 +52,14 @@ export const LIMITS: GatewayLimits = {
   drainMs: 5 * SECOND,
 };
 
+/** While the server of the key set does not answer, its keys count for so long: longer than a night, so that somebody can bring it back. */
+const KEYS_MAX_AGE_MS = DAY;
+
 /** Answers requests for streams as soon as HTTP is served; until the gateway is open, streams are refused for now. */
 export function createEntrance({ config, log }: Pick<GatewayDeps, "config" | "log">, limits: GatewayLimits = LIMITS) {
   const allowedOrigins = new Set(config.allowedOrigins);
-  const { jwksUrl: url, jwksMaxAgeMs: maxAgeMs } = config;
-  const keys = url === undefined ? undefined : followKeys({ url, maxAgeMs, log });
+  const { jwksUrl: url } = config;
+  const keys = url === undefined ? undefined : followKeys({ url, maxAgeMs: KEYS_MAX_AGE_MS, log });
   const authorize = createAuthorize(createAuthenticate({ ...config, keys: keys?.find }), allowedOrigins);
   let serve = async (_request: StreamRequest): Promise<void> => {
     throw new AppError("unavailable", "the service is starting");

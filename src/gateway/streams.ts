@@ -18,6 +18,8 @@ export interface StreamLimits {
   readonly retryMs: Range;
   /** After a refusal for a limit: nobody leaves within seconds. */
   readonly limitRetryMs: Range;
+  /** In this process: more than a person has tabs and devices, few enough that one client cannot take all. */
+  readonly maxStreamsPerUser: number;
   /** A stream ends after this, plus or minus a fifth. */
   readonly maxLifeMs: number;
   readonly drainMs: number;
@@ -33,7 +35,7 @@ const TAIL_AGE_MS = SECOND;
 interface StreamsDeps {
   readonly feed: Feed;
   readonly registry: Registry;
-  readonly config: Pick<GatewayConfig, "maxConnections" | "maxConnectionsPerUser">;
+  readonly config: Pick<GatewayConfig, "maxConnections">;
   readonly limits: StreamLimits;
   readonly log: Logger;
 }
@@ -155,8 +157,7 @@ export class Streams {
     const { config, limits } = this.deps;
     const held = this.#perUser.get(user) ?? 0;
     const later = { retryAfterMs: randomMs(limits.limitRetryMs) };
-    if (held >= config.maxConnectionsPerUser)
-      throw new AppError("exhausted", "too many event streams of this user", later);
+    if (held >= limits.maxStreamsPerUser) throw new AppError("exhausted", "too many event streams of this user", later);
     if (this.size >= config.maxConnections)
       throw new AppError("unavailable", "this gateway has too many event streams", later);
     this.#perUser.set(user, held + 1);

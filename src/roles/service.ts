@@ -103,6 +103,7 @@ async function openDeps(
   const { roles } = config.process;
   const usual = await openConnections(config, log, {
     closers,
+    reads: wraps.limits?.reads,
     waiting: (server) => {
       readiness.waiting = server ?? "roles";
     },

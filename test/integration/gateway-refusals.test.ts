@@ -5,8 +5,8 @@ import { ask, cleanups, idle, listen, type Raw, start, token } from "../support/
 
 test("a refusal that passes is a stream that ends, for those who accept one, and a status for others", async () => {
   const running = await start({
-    config: { maxConnectionsPerUser: 1, maxConnections: 2, allowedOrigins: ["https://app.example"] },
-    limits: { retryMs: [200, 400], limitRetryMs: [3_000, 4_000] },
+    config: { maxConnections: 2, allowedOrigins: ["https://app.example"] },
+    limits: { maxStreamsPerUser: 1, retryMs: [200, 400], limitRetryMs: [3_000, 4_000] },
   });
   const accept = "application/json;q=0.1, Text/Event-Stream; q=0.9";
   const refused = async (user: string, headers: Record<string, string> = { accept }): Promise<Raw> => {
@@ -64,7 +64,8 @@ test("a preflight allows the headers of a client, and those of a trace", async (
 
 test("refusals are sent as problem+json", async () => {
   const running = await start({
-    config: { allowedOrigins: ["https://app.example"], maxConnectionsPerUser: 1, maxConnections: 2 },
+    config: { allowedOrigins: ["https://app.example"], maxConnections: 2 },
+    limits: { maxStreamsPerUser: 1 },
   });
   const jwt = await token("alice");
   const cookie = { cookie: `access_token=${jwt}` };

@@ -4,6 +4,7 @@ import type { Page } from "playwright-core";
 import { hasBrowser, launchBrowser } from "../support/browser.js";
 import { eventually } from "../support/eventually.js";
 import { hasHttpx, listenWithHttpx } from "../support/httpx.js";
+import { limited } from "../support/limits.js";
 import { hasNginx, type Nginx, startNginx } from "../support/nginx.js";
 import { launchService, type Service, untilReady } from "../support/service.js";
 import { requestEvents } from "../support/sse.js";
@@ -175,7 +176,7 @@ behindNginx(
 
 behindNginx(
   "a client at the limit, one that meets a gateway that starts, and one without a gateway come back by themselves",
-  { env: { TIMELINE_SSE_MAX_CONNECTIONS_PER_USER: "1" }, slow: true, timeoutMs: 120_000 },
+  { env: limited({ gateway: { maxStreamsPerUser: 1 } }), slow: true, timeoutMs: 120_000 },
   async ({ stack, nginx, gateways, restart, post }) => {
     stack.world.follow("fan", "star");
     const client = await listen(nginx, "fan");

@@ -23,13 +23,11 @@ const SECRET = "a secret of thirty-two bytes or a few more";
 const CONFIG: GatewayConfig = {
   jwtSecrets: [SECRET],
   jwksUrl: undefined,
-  jwksMaxAgeMs: 86_400_000,
   jwtIssuer: undefined,
   jwtAudience: undefined,
   allowUnsafeTokens: false,
   allowedOrigins: [],
   maxConnections: 1_000,
-  maxConnectionsPerUser: 20,
 };
 const FAST = { heartbeatMs: [80, 120], retryMs: [20, 40], renewMs: 50, sweepMs: 50, drainMs: 100 } as const;
 

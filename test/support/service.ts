@@ -5,6 +5,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { fillDataFolder } from "./data-folder.js";
 import { eventually } from "./eventually.js";
 import { FAILPOINTS_VARIABLE } from "./failpoints.js";
+import { LIMITS_VARIABLE } from "./limits.js";
 
 /** Addresses a service needs; `env` wins over everything. */
 export type ServiceOptions = {
@@ -54,9 +55,9 @@ const ENTRY = process.env["AVION_TEST_ENTRY"]
   ? [process.env["AVION_TEST_ENTRY"]]
   : ["--import", "tsx", join(process.cwd(), "test/support/entry/main.ts")];
 
-/** Arguments of Node that run the built program; only the tests' entry point knows failpoints. */
-const program = (env: Readonly<Record<string, string>> = {}): readonly string[] =>
-  FAILPOINTS_VARIABLE in env ? ENTRY : [MAIN];
+/** Arguments of Node that run the built program; only the tests' entry point knows failpoints and limits. */
+export const program = (env: Readonly<Record<string, string>> = {}): readonly string[] =>
+  FAILPOINTS_VARIABLE in env || LIMITS_VARIABLE in env ? ENTRY : [MAIN];
 
 /** A service takes a second to start, and each look some ms of CPU time of both processes. */
 const READY_POLL_MS = 80;

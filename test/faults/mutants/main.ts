@@ -1,6 +1,6 @@
 import { loadProduct } from "../../support/entry/dist.js";
-import { runWithFailpoints } from "../../support/entry/entry.js";
+import { runEntry } from "../../support/entry/entry.js";
 import { MUTANTS, type Mutant } from "./mutants.js";
 
 // Serves with the broken part that the command line names.
-await runWithFailpoints(await loadProduct(), MUTANTS[process.argv[2] as Mutant]);
+await runEntry(await loadProduct(), MUTANTS[process.argv[2] as Mutant]);

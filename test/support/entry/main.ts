@@ -1,4 +1,4 @@
 import { loadProduct } from "./dist.js";
-import { runWithFailpoints } from "./entry.js";
+import { runEntry } from "./entry.js";
 
-await runWithFailpoints(await loadProduct());
+await runEntry(await loadProduct());

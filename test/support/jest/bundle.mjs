@@ -19,7 +19,13 @@ const ENTRY = join(FOLDER, "bundle/entry.cjs");
 const SUPPORT = join(import.meta.dirname, "..");
 
 /** The bundle of the product is made again when something in these has changed. */
-const BUNDLED = [DIST, import.meta.dirname, join(SUPPORT, "entry"), join(SUPPORT, "failpoints.ts")];
+const BUNDLED = [
+  DIST,
+  import.meta.dirname,
+  join(SUPPORT, "entry"),
+  join(SUPPORT, "failpoints.ts"),
+  join(SUPPORT, "limits.ts"),
+];
 
 /** The folder of the bundles of test files. */
 export const TESTS = join(FOLDER, "tests");
@@ -35,11 +41,11 @@ const EXPORTS = `
     await runCli(process.argv, sandboxCommands());
   };
   export const entry = async () => {
-    const { runWithFailpoints } = await import(${JSON.stringify(join(SUPPORT, "entry/entry.ts"))});
+    const { runEntry } = await import(${JSON.stringify(join(SUPPORT, "entry/entry.ts"))});
     const { hookFailpoints } = await import("./kernel/failpoints.js");
     const { serve } = await import("./cli/serve.js");
     const { runCli } = await import("./cli/program.js");
-    await runWithFailpoints({ hookFailpoints, serve, runCli: (argv) => runCli(argv, []) });
+    await runEntry({ hookFailpoints, serve, runCli: (argv) => runCli(argv, []) });
   };`;
 
 const USUAL = {

@@ -1,2 +1,2 @@
-/** Runs the bundle as `support/entry` does: with failpoints. */
+/** Runs the bundle as `support/entry` does: with failpoints and limits. */
 require("./start.cjs");
