@@ -6,5 +6,6 @@ import { VARIABLES } from "../../src/roles/config/config.js";
 test("docs/configuration.md lists every variable as it is, and each once", () => {
   expect(readFileSync("docs/configuration.md", "utf8")).toContain(variablesAsMarkdown());
   const listed = [...variablesAsMarkdown().matchAll(/^\| `(\w+)` \|/gm)].map(([, name]) => name);
-  expect(listed.sort()).toEqual(VARIABLES.map(({ name }) => name).sort());
+  expect(listed).toHaveLength(VARIABLES.length);
+  expect(new Set(listed)).toEqual(new Set(VARIABLES.map(({ name }) => name)));
 });

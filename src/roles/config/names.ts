@@ -1,7 +1,7 @@
 import type { Variable } from "../../kernel/variables.js";
 
 /** Settings of earlier versions that are constants now, or gone. One that is still set stops the start by name. */
-const REMOVED: readonly string[] = [
+export const REMOVED: readonly string[] = [
   "TIMELINE_ANALYSIS_CONCURRENCY",
   "TIMELINE_AUDIT_PUBLICATIONS_DELAY_MS",
   "TIMELINE_AUDIT_PUBLICATIONS_PERCENT",
