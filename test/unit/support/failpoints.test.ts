@@ -1,3 +1,5 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
 import { afterEach, expect, test } from "@jest/globals";
 import { failpoint, hookFailpoints } from "../../../src/kernel/failpoints.js";
 import { failpointsOf } from "../../support/failpoints.js";
@@ -21,4 +23,12 @@ test("a failpoint is hit by the messages it names only", async () => {
 
 test.each(["written", "written=explode", "nowhere=kill"])("%s is refused", (text) => {
   expect(() => failpointsOf(text)).toThrow(`"${text}" is not name=action of`);
+});
+
+test("the product sets no hook and reads no variable of the tests", () => {
+  const files = readdirSync("src", { recursive: true, encoding: "utf8" }).filter((file) => file.endsWith(".ts"));
+  const textOf = (file: string): string => readFileSync(join("src", file), "utf8");
+  const naming = (text: string): string[] => files.filter((file) => textOf(file).includes(text));
+  expect(naming("hookFailpoints")).toEqual([join("kernel", "failpoints.ts")]);
+  expect(naming("AVION_TEST_")).toEqual([]);
 });
