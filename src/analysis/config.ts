@@ -2,13 +2,6 @@ import { webOrigin } from "../kernel/urls.js";
 import { type ConfigOf, integer, type Variables } from "../kernel/variables.js";
 
 export const ANALYSIS_VARIABLES = {
-  concurrency: {
-    name: "TIMELINE_ANALYSIS_CONCURRENCY",
-    schema: integer(2, 4_096),
-    default: "256",
-    about:
-      "Analyses that a process holds at once, including those that wait for a source; at most half of them are of the AT Protocol (role analysis)",
-  },
   atprotoUrl: {
     name: "TIMELINE_ATPROTO_URL",
     schema: webOrigin,

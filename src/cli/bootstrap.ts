@@ -1,6 +1,5 @@
 import { checkBelonging } from "../consistency/index.js";
 import { oneLine } from "../kernel/errors.js";
-import { armFailpoints } from "../kernel/failpoints.js";
 import { silent } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
 import { printableAddresses } from "../kernel/urls.js";
@@ -50,7 +49,6 @@ export async function withConnections<Opened>(
 ): Promise<number> {
   const config = readCommandConfig(process.env);
   checkFiles(config);
-  if (config.process.failpoints) armFailpoints(config.process.failpoints);
   // A pipe may be closed before all output is written (`| head`).
   process.stdout.on("error", () => process.exit());
   const closers = new Closers();

@@ -1,11 +1,10 @@
 import { oneLine } from "../kernel/errors.js";
-import { armFailpoints } from "../kernel/failpoints.js";
 import { SECOND } from "../kernel/time.js";
 import { ConfigError } from "../kernel/variables.js";
 import { createLogger } from "../platform/logger.js";
 import { startTelemetry } from "../platform/telemetry.js";
 import { Closers } from "../roles/closers.js";
-import { readConfig } from "../roles/config/config.js";
+import { configWarnings, readConfig } from "../roles/config/config.js";
 import { checkFiles } from "../roles/config/files.js";
 import type { Wraps } from "../roles/role.js";
 import { SERVICE_FIELDS, VERSION } from "../roles/version.js";
@@ -20,8 +19,8 @@ const CLOSE_MARGIN_MS = 10 * SECOND;
 export async function serve(wraps: Wraps = {}): Promise<void> {
   const config = readConfig(process.env);
   checkFiles(config);
-  if (config.process.failpoints) armFailpoints(config.process.failpoints);
   const log = createLogger({ level: config.process.logLevel, fields: SERVICE_FIELDS });
+  for (const warning of configWarnings(process.env)) log.warn({}, warning);
   process.on("uncaughtExceptionMonitor", (error) =>
     log.error({ error: oneLine(error), stack: error.stack }, "an uncaught error ends the process"),
   );

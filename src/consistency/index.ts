@@ -17,7 +17,7 @@ import type { Scripts } from "../platform/redis/scripts.js";
 import { createReadWaiting } from "../platform/redis/waiting.js";
 import { startAuditLoop } from "./audit/audit-loop.js";
 import { type Auditor, createAuditor, createReadEntry, type Rebuilding } from "./audit/auditor.redis.js";
-import { checkPublication, createChecks, createSample } from "./audit/publications.js";
+import { checkPublication, createChecks, createSample, PUBLICATION_CHECKS } from "./audit/publications.js";
 import { createReconciledUpTo } from "./audit/reconciled.redis.js";
 import type { AuditConfig } from "./config.js";
 import { createFences, createRetention, followRetention } from "./fences/fences.js";
@@ -60,6 +60,7 @@ import {
 
 export { type Report, type Reports, TIMELINES, type TimelineKind } from "./audit/audit.js";
 export type { Auditor } from "./audit/auditor.redis.js";
+export type { PublicationChecks } from "./audit/publications.js";
 export { isLeftWrong, reportsAsJson, reportsAsText } from "./audit/report.js";
 export { type Reconciled, type ReconcileRequests, untilNow } from "./reconcile/reconcile.js";
 export { parsed, replay, retrying } from "./replay.js";
@@ -222,27 +223,26 @@ interface Audited {
   readonly maybeLost: () => boolean;
   /** Called when publications are pulled no more. */
   readonly stopped: () => void;
+  readonly checks?: Partial<typeof PUBLICATION_CHECKS> | undefined;
 }
 
-/** Starts the audit loop and the checks of publications; each can be switched off. */
+/** Starts the audit loop, which can be switched off, and the checks of publications. */
 export function startAudits(
   config: Config,
   handles: Omit<Handles, "fenced">,
   audited: Audited,
 ): { readonly checks: Consuming; close(graceMs: number): Promise<void> } {
   observeAudit.started();
-  const { intervalMs, settleMs, users } = config.audit;
+  const { intervalMs, settleMs } = config.audit;
+  const { auditor, maybeLost: recovering } = audited;
   const loop =
     intervalMs === 0
       ? undefined
       : startAuditLoop({
           lease: createLease(handles.scripts, AUDIT_LEASE_KEY),
-          ...{ intervalMs, settleMs, users },
-          recovering: audited.maybeLost,
+          ...{ intervalMs, settleMs, recovering, auditor, log: handles.log },
           reconciledUpTo: createReconciledUpTo(handles.scripts),
           reconcile: createReconcile(handles),
-          auditor: audited.auditor,
-          log: handles.log,
           observe: { reconciled: observeReconcile.reconciled, audited: observeAudit.audited },
         });
   const checks = startPublicationChecks(config, handles, audited);
@@ -252,15 +252,15 @@ export function startAudits(
 const MOST_HELD = 1_024;
 
 /** Chooses the publications that are checked. */
-export const samplePublications = ({ publicationsPercent: percent, publicationsRate: rate }: AuditConfig) =>
-  createSample({ percent, rate, observe: observeAudit.published });
+export const samplePublications = (checks: Partial<typeof PUBLICATION_CHECKS> = {}) =>
+  createSample({ ...PUBLICATION_CHECKS, ...checks, observe: observeAudit.published });
 
 function startPublicationChecks(
-  { audit, fanout, nats: { ackWaitMs } }: Config,
+  { fanout, nats: { ackWaitMs } }: Config,
   { scripts, nats, upstreams, fences, pulled, log }: Omit<Handles, "fenced" | "publish">,
-  { auditor, maybeLost, stopped }: Audited,
+  { auditor, maybeLost, stopped, checks }: Audited,
 ): Consuming {
-  const { publicationsDelayMs: delayMs } = audit;
+  const { delayMs } = { ...PUBLICATION_CHECKS, ...checks };
   const deps = {
     ...createPublicationSources(() => upstreams("reads"), fanout.chunkSize),
     readEntry: createReadEntry(scripts, pulled),

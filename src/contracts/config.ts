@@ -12,7 +12,7 @@ export const STORED_TIMELINES_VARIABLES = {
     name: "TIMELINE_KEY_TTL_MS",
     schema: integer(60 * SECOND, 365 * DAY),
     default: String(30 * DAY),
-    about: "Time to live of a home timeline that is not read, ms",
+    about: "Time to live of a home timeline that is not read, and of the keys beside it, ms",
   },
 } as const satisfies Variables;
 

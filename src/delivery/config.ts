@@ -5,10 +5,12 @@ export const DELIVERY_VARIABLES = {
     name: "TIMELINE_FANOUT_MAX_ATTEMPTS",
     schema: integer(1, 100),
     default: "5",
-    about: "Attempts at an event before it is dead-lettered",
+    about:
+      "Attempts at a message of any consumer before it is dead-lettered (roles fanout, users, posts, rewards; analyses have 3)",
   },
   concurrency: {
-    name: "TIMELINE_FANOUT_CONCURRENCY",
+    name: "TIMELINE_CONSUMER_CONCURRENCY",
+    formerName: "TIMELINE_FANOUT_CONCURRENCY",
     schema: integer(1, 1_024),
     default: "64",
     about:

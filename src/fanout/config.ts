@@ -15,7 +15,8 @@ export const FANOUT_VARIABLES = {
     name: "TIMELINE_FANOUT_CHUNK_SIZE",
     schema: integer(1, MAX_CHUNK_USERS),
     default: "1000",
-    about: "Followers in a page of a list, and so in a chunk job",
+    about:
+      "Followers in a page of UserService's lists, and so in a chunk job; checks of publications read such pages, too",
   },
   tierThreshold: {
     name: "TIMELINE_FANOUT_TIER_THRESHOLD",
@@ -23,12 +24,6 @@ export const FANOUT_VARIABLES = {
     default: "off",
     about:
       "Followers above which an author is tiered, up to the pull threshold; off: no author is tiered for their followers",
-  },
-  recentDays: {
-    name: "TIMELINE_FANOUT_RECENT_DAYS",
-    schema: integer(0, 365),
-    default: "3",
-    about: "Days: followers of a tiered author who have read their home within this time are written before the others",
   },
   restRate: {
     name: "TIMELINE_FANOUT_REST_RATE",

@@ -39,7 +39,12 @@ interface FanoutHandles {
   readonly untilCovered?: UntilCovered | undefined;
   /** Chooses the completions that are checked later; unset: none. */
   readonly sample?: Sample;
+  /** Unset: RECENT_MS. */
+  readonly recentMs?: number | undefined;
 }
+
+/** Followers of a tiered author who have read their home within this time are written before the others. */
+const RECENT_MS = 3 * DAY;
 
 /** `readBacklogStart`: when the oldest event or job that is not applied yet was admitted, ms since the epoch. */
 type StartCrossings = (readBacklogStart: () => Promise<number>) => Loop;
@@ -62,7 +67,7 @@ export function createFanout(handles: FanoutHandles): Fanout & { readonly startC
   const fanout = composeFanout({
     ...shared,
     pulled,
-    recentMs: config.fanout.recentDays * DAY,
+    recentMs: handles.recentMs ?? RECENT_MS,
     restRate: config.fanout.restRate,
     untilCovered,
     notify: createNotify(publishAll, listenersAmong),

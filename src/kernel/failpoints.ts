@@ -1,5 +1,5 @@
-/** Places where a test makes a process die, throw or hang (TIMELINE_FAILPOINTS); unarmed, they do nothing. */
-const FAILPOINTS = [
+/** Steps at which the tests' entry point can stop a process. The product itself never does. */
+export const FAILPOINTS = [
   "bridge-received",
   "bridge-admitted",
   "handle",
@@ -30,45 +30,16 @@ const FAILPOINTS = [
 ] as const;
 export type Failpoint = (typeof FAILPOINTS)[number];
 
-const ACTIONS = ["kill", "throw", "hang"] as const;
-type Action = (typeof ACTIONS)[number];
+type Hook = (name: Failpoint, about: readonly (string | Uint8Array)[]) => Promise<void>;
 
-interface Armed {
-  readonly action: Action;
-  readonly match: string;
-  readonly probability: number;
+let hook: Hook | undefined;
+
+/** Only tests call this. Without a hook a failpoint does nothing. */
+export function hookFailpoints(next: Hook | undefined): void {
+  hook = next;
 }
 
-type Failpoints = ReadonlyMap<string, Armed>;
-
-let armed: Failpoints = new Map();
-
-/** Format: `name=action[@part][%probability]`, separated by commas. */
-export function parseFailpoints(text: string): Failpoints {
-  const names: readonly string[] = FAILPOINTS;
-  const points = text.split(",").map((part) => {
-    const match = /^([a-z-]+)=([a-z]+)(?:@([^%]*))?(?:%([\d.]+))?$/.exec(part.trim());
-    const [, name = "", action = "", of = "", probability = "1"] = match ?? [];
-    if (!names.includes(name) || !(ACTIONS as readonly string[]).includes(action)) {
-      throw new Error(`"${part}" is not name=action of ${names.join(", ")} and ${ACTIONS.join(", ")}`);
-    }
-    return [name, { action: action as Action, match: of, probability: Number(probability) }] as const;
-  });
-  return new Map(points);
-}
-
-export function armFailpoints(points: Failpoints): void {
-  armed = points;
-}
-
-/** `about` are the messages handled, compared with the point's `match`. */
+/** `about` are the messages that are being handled. */
 export async function failpoint(name: Failpoint, ...about: readonly (string | Uint8Array)[]): Promise<void> {
-  const point = armed.size === 0 ? undefined : armed.get(name);
-  if (!point) return;
-  const isHit = (one: string | Uint8Array): boolean =>
-    Buffer.from(one).includes(point.match) && Math.random() < point.probability;
-  if (!(about.length === 0 ? [""] : about).some(isHit)) return;
-  if (point.action === "kill") process.kill(process.pid, "SIGKILL");
-  if (point.action === "throw") throw new Error(`failpoint ${name}`);
-  if (point.action === "kill" || point.action === "hang") await new Promise(() => undefined);
+  if (hook) await hook(name, about);
 }

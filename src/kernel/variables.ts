@@ -2,6 +2,8 @@ import { z } from "zod";
 
 export interface Variable {
   readonly name: string;
+  /** Read for one version after the variable was renamed. */
+  readonly formerName?: string;
   readonly schema: z.ZodType;
   readonly default?: string;
   readonly about: string;

@@ -11,7 +11,6 @@ import type { Db } from "../platform/db/db.js";
 import type { Publish } from "../platform/nats/publish.js";
 import { createCalibration } from "./calibration.js";
 import { createCalibrationStore } from "./calibration.sql.js";
-import type { RewardsConfig } from "./config.js";
 import { drift, observeReward } from "./observe.js";
 import { announcementsOf, awardFor } from "./reward.js";
 import { createRewardStore } from "./store.sql.js";
@@ -24,18 +23,17 @@ interface RewardsOptions {
   readonly db: Db;
   readonly publish: Publish;
   readonly notify: (user: string, notification: AnalysisNotification, messageId: string) => Promise<void>;
-  readonly config: RewardsConfig;
   readonly log: Logger;
 }
 
 const CALIBRATE_EVERY_MS = 10 * MINUTE;
 
 /** Rewards each completed analysis once, and compares totals with their transactions. Needs a migrated database. */
-export function startRewards({ db, publish, notify, config, log }: RewardsOptions) {
+export function startRewards({ db, publish, notify, log }: RewardsOptions) {
   const store = createRewardStore(db);
   const reward: Handler = async ({ body, seq, headers }) => {
     const completed = parseCompleted(body);
-    const award = await store.award(awardFor(completed, config.multipliers, sharedNow()), seq);
+    const award = await store.award(awardFor(completed, sharedNow()), seq);
     // Another message of the same event tells of the award.
     if (award.event_seq !== seq && headers.get(DLQ_HEADER.redriveCount) === undefined) return;
     await failpoint("rewarded", body);

@@ -1,10 +1,9 @@
 import { type AnalysisCompleted, type UserTier, type XpEarned, xpMessageId } from "../contracts/analysis.js";
 import type { AnalysisNotification } from "../contracts/stream-events.js";
 
-type Multipliers = Readonly<Record<UserTier, number>>;
-
 /** XP for one analysis, before the multiplier. */
 const BASE = 10;
+const MULTIPLIERS: Readonly<Record<UserTier, number>> = { DRIFT: 1, LIFT: 1.5, JET: 2, ORBIT: 3 };
 
 /** An award, as the ledger keeps it; RFC 3339. */
 export interface Award extends XpEarned {
@@ -15,8 +14,8 @@ export interface Award extends XpEarned {
 }
 
 /** Amounts have at most two decimals. */
-export function awardFor(completed: AnalysisCompleted, multipliers: Multipliers, now: number): XpEarned {
-  const multiplier = multipliers[completed.tier];
+export function awardFor(completed: AnalysisCompleted, now: number): XpEarned {
+  const multiplier = MULTIPLIERS[completed.tier];
   return {
     event_id: completed.event_id,
     user_id: completed.user_id,

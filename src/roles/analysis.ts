@@ -6,11 +6,18 @@ import { type ConsumerSlices, startConsumer } from "./consumers.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
 import { VERSION } from "./version.js";
 
+/**
+ * Analyses that a process holds at once, including those that wait for a source; at most half of them are of the AT
+ * Protocol. One holds up to 500 posts.
+ */
+const ANALYSES_AT_ONCE = 256;
+
 /** Analyses of accounts. */
 export async function startAnalysisRole(
   deps: StoringRoleDeps<"analysis" | "upstreams" | ConsumerSlices>,
 ): Promise<RunningRole> {
-  const { config, connections, db, log } = deps;
+  const { config, connections, db, wraps, log } = deps;
+  const concurrency = wraps?.limits?.analysesAtOnce ?? ANALYSES_AT_ONCE;
   const { nats, publish, scripts } = connections;
   const { userServiceAddr, postServiceAddr } = config.upstreams;
   if (userServiceAddr === undefined)
@@ -31,8 +38,8 @@ export async function startAnalysisRole(
     stream: STREAM.timeline,
     consumer: CONSUMER.analysis,
     handler: worker.handler,
-    concurrency: config.analysis.concurrency,
-    around: worker.process(config.analysis.concurrency),
+    concurrency,
+    around: worker.process(concurrency),
     maxAttempts: worker.maxAttempts,
     storeDeadLetter: worker.storeDeadLetter(publish),
   });

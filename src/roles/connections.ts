@@ -20,7 +20,7 @@ import { createScripts, type Scripts } from "../platform/redis/scripts.js";
 import { servesCluster } from "../platform/redis/servers.js";
 import { Refusal } from "../platform/refusals.js";
 import { openPulled, type Registry } from "../pull/index.js";
-import { createReadLimits, type ReadLimits } from "../timeline/index.js";
+import { createReadLimits, type ReadBounds, type ReadLimits } from "../timeline/index.js";
 import { Closers } from "./closers.js";
 import type { Config } from "./config/config.js";
 import { type NatsConfig, type RedisConfig, UPSTREAM_VARIABLES, type UpstreamsConfig } from "./config/connections.js";
@@ -54,6 +54,8 @@ type Caller = "reads" | "fanout" | "reconcile" | "operator" | "gateway";
 /** The upstreams over channels that are opened at the first call and shared. */
 type OpenUpstreams = (caller: Caller) => Upstreams;
 
+type Waiting = (server: string | undefined) => void;
+
 /**
  * Opens the connections of a service; waits for servers that are not available yet.
  *
@@ -62,7 +64,7 @@ type OpenUpstreams = (caller: Caller) => Upstreams;
 export async function openConnections(
   config: Pick<Config, "process" | "redis" | "nats" | "upstreams" | "timeline" | "fanout">,
   log: Logger,
-  { closers, waiting }: { closers: Closers; waiting: (server: string | undefined) => void },
+  { closers, reads, waiting }: { closers: Closers; reads?: Partial<ReadBounds> | undefined; waiting: Waiting },
 ): Promise<ServiceConnections> {
   const podName = config.process.podName ?? `${hostname()}-${process.pid}`;
   waiting("Redis");
@@ -103,7 +105,9 @@ export async function openConnections(
   waiting(undefined);
   const upstreams = upstreamsOnDemand(config.upstreams, closers, log);
   const opened = { ...redis, nats, ...createPublisher(nats, { noStream: () => topology.check() }), upstreams };
-  return { ...withFences(config, opened, log), topology, eviction, clockFault: redis.clockFault, redisOfLog, podName };
+  const fenced = withFences(config, opened, log);
+  const readLimits = createReadLimits(config.timeline, reads);
+  return { ...fenced, readLimits, topology, eviction, clockFault: redis.clockFault, redisOfLog, podName };
 }
 
 type OpenRedis = ReturnType<typeof openClient>;

@@ -17,7 +17,8 @@ import { VERSION } from "./version.js";
 export async function startFanoutRole(
   deps: RoleDeps<"fanout" | "storedTimelines" | "timeline" | "audit" | ConsumerSlices>,
 ): Promise<RunningRole> {
-  const { config, connections, log } = deps;
+  const { config, connections, wraps, log } = deps;
+  const checks = wraps?.limits?.publicationChecks;
   const { nats, publish } = connections;
   const handles = { ...connections, log };
   const timelines = createTimelines({ ...handles, upstreams: connections.upstreams("reads"), config });
@@ -27,7 +28,8 @@ export async function startFanoutRole(
     upstreams: connections.upstreams("fanout"),
     fillPulls: timelines.fillPulls,
     untilCovered: (admittedAt, stopping) => losses.untilCovered(admittedAt, stopping),
-    sample: samplePublications(config.audit),
+    sample: samplePublications(checks),
+    recentMs: wraps?.limits?.recentReadersMs,
   });
   const recovery = openRecovery(config, handles, { apply, storeDeadLetter: publish, version: VERSION });
   const losses = watchForLosses(handles, {
@@ -44,6 +46,7 @@ export async function startFanoutRole(
     auditor: openAuditor(config, handles, timelines),
     maybeLost: losses.maybeLost,
     stopped: () => connections.topology.check(),
+    checks,
   });
   // An acknowledgement would hide that nobody has worked on the log yet.
   await losses.checked;

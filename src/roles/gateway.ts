@@ -1,5 +1,5 @@
 import { createAnalysisApi } from "../analysis/index.js";
-import { createEntrance, createGateway } from "../gateway/index.js";
+import { createEntrance, createGateway, LIMITS } from "../gateway/index.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Db } from "../platform/db/db.js";
 import type { HttpServer } from "../platform/http/serve.js";
@@ -22,10 +22,13 @@ export function openEntrance({ gateway }: Pick<Config, "gateway">, http: HttpSer
 }
 
 export async function startGatewayRole(deps: GatewayRoleDeps): Promise<RunningRole> {
-  const { config, connections, db, http, entrance, log } = deps;
+  const { config, connections, db, http, entrance, wraps, log } = deps;
   if (config.gateway.allowUnsafeTokens)
     log.warn({}, "TIMELINE_JWT_ALLOW_UNSAFE is set: tokens that others made may be accepted");
-  const gateway = createGateway({ ...connections, entrance, config: config.gateway, log });
+  const gateway = createGateway(
+    { ...connections, entrance, config: config.gateway, log },
+    { ...LIMITS, ...wraps?.limits?.gateway },
+  );
   const upstreams = missingUpstreams(config.upstreams).length > 0 ? undefined : connections.upstreams("gateway");
   http.use(
     createAnalysisApi({

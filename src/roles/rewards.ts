@@ -8,10 +8,10 @@ import type { RunningRole, StoringRoleDeps } from "./role.js";
 const REWARDED_AT_ONCE = 100;
 
 /** Rewards for completed analyses. */
-export async function startRewardsRole(deps: StoringRoleDeps<"rewards" | ConsumerSlices>): Promise<RunningRole> {
-  const { config, connections, db, log } = deps;
+export async function startRewardsRole(deps: StoringRoleDeps<ConsumerSlices>): Promise<RunningRole> {
+  const { connections, db, log } = deps;
   const { publish } = connections;
-  const rewards = startRewards({ db, publish, notify: createNotifyUser(connections), config: config.rewards, log });
+  const rewards = startRewards({ db, publish, notify: createNotifyUser(connections), log });
   const consuming = startConsumer(deps, {
     stream: STREAM.timelineEvents,
     consumer: CONSUMER.rewards,

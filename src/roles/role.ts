@@ -1,8 +1,11 @@
+import type { PublicationChecks } from "../consistency/index.js";
 import type { Handler, Process, ProcessBatch } from "../delivery/handler.js";
 import type { SuspectLock } from "../delivery/suspect-lock.js";
+import type { GatewayLimits } from "../gateway/index.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Db } from "../platform/db/db.js";
 import type { Service } from "../platform/grpc/unary.js";
+import type { ReadBounds } from "../timeline/index.js";
 import type { Config } from "./config/config.js";
 import type { ServiceConnections } from "./connections.js";
 
@@ -14,6 +17,15 @@ export interface RunningRole {
   close(graceMs: number): Promise<void>;
 }
 
+/** Constants that tests replace in a whole process. Unset: a constant is used as it is. */
+export interface Limits {
+  readonly reads?: Partial<ReadBounds>;
+  readonly gateway?: Partial<GatewayLimits>;
+  readonly publicationChecks?: Partial<PublicationChecks>;
+  readonly recentReadersMs?: number;
+  readonly analysesAtOnce?: number;
+}
+
 /** Wraps parts of a process, for the sandbox and for the mutants of the fault suite. Unset: a part is used as it is. */
 export interface Wraps {
   readonly service?: (usual: Service) => Service;
@@ -21,6 +33,7 @@ export interface Wraps {
   readonly handler?: (usual: Handler) => Handler;
   readonly process?: (usual: Process) => Process;
   readonly batch?: (usual: ProcessBatch) => ProcessBatch;
+  readonly limits?: Limits;
 }
 
 /** A role names the slices of the configuration it reads. */

@@ -85,11 +85,10 @@ export async function startService(config: Config, options: StartOptions): Promi
 }
 
 async function openHttp(
-  { process: { roles, failpoints, httpAddress: address } }: Config,
+  { process: { roles, httpAddress: address } }: Config,
   { closers, telemetry, log }: StartOptions,
   readiness: Readiness,
 ): Promise<HttpServer> {
-  if (failpoints) log.warn({ points: [...failpoints.keys()] }, "failpoints are armed: this process is being tested");
   const http = await listening(
     `TIMELINE_HTTP_ADDR=${address}`,
     serveHttp({ address, notReady: () => readiness.reasons(), metrics: telemetry.scrape, log }),
@@ -108,6 +107,7 @@ async function openDeps(
   const { roles } = config.process;
   const usual = await openConnections(config, log, {
     closers,
+    reads: wraps.limits?.reads,
     waiting: (server) => {
       readiness.waiting = server ?? "roles";
     },

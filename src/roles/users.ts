@@ -14,7 +14,7 @@ export async function startUsersRole(
 ): Promise<RunningRole> {
   const { config, connections, db, log } = deps;
   const stores = { db, scripts: connections.scripts, log };
-  const prepare = prepareUserEvents(stores, config.users.hotUserRate);
+  const prepare = prepareUserEvents(stores);
   const outboxes = {
     users: await startOutboxOf(deps, { source: "users", prepare }),
     edges: await startOutboxOf(deps, { source: "edges", prepare }),

@@ -75,19 +75,21 @@ export function getSharedTimeline(deps: ReadDeps, name: SharedName): GetTimeline
 async function getPage(deps: ReadDeps, context: ReadContext, page: PageRequest, timeline: Timeline): Promise<Buffer> {
   const until = readDeadlines(context.deadline, deps.deadlineMaxMs);
   const mayLack = (): boolean => deps.maybeLost() || (timeline.name === "home" && deps.affected().length > 0);
-  if (page.cursor === undefined && !mayLack()) {
-    const reading = deps.store.readFirstPage(timeline.key, page.limit, deps.fences.retentionStart());
-    const first = await withDeadline(reading, until.deadline).catch(() => undefined);
-    if (first && !mayLack()) {
-      deps.observe(timeline.name, "hit");
-      return first;
-    }
+  const isFirst = page.cursor === undefined && !mayLack();
+  const read = () => deps.store.readFirstPage(timeline.key, page.limit, deps.fences.retentionStart());
+  const first = isFirst ? await withDeadline(read(), until.deadline).catch(() => undefined) : undefined;
+  if (Buffer.isBuffer(first) && !mayLack()) {
+    deps.observe(timeline.name, "hit");
+    return first;
   }
-  return context.traced(() => getAnyPage(deps, { ...until, page }, timeline));
+  const incomplete = Buffer.isBuffer(first) ? undefined : first;
+  return context.traced(() => getAnyPage(deps, { ...until, page, incomplete }, timeline));
 }
 
 interface Asked extends ReadDeadlines {
   readonly page: PageRequest;
+  /** What the read of the first page found. */
+  readonly incomplete: Incomplete | undefined;
 }
 
 async function getAnyPage(deps: ReadDeps, asked: Asked, timeline: Timeline): Promise<Buffer> {
@@ -122,7 +124,7 @@ const DEGRADED_WAIT_MS = SECOND;
 const MAX_REBUILDS = 4;
 
 async function readComplete(deps: ReadDeps, timeline: Timeline, asked: Asked): Promise<Read> {
-  const { page: request, deadline } = asked;
+  const { page: request, deadline, incomplete } = asked;
   const { key } = timeline;
   const below = timeline.belowFloor && tracked(timeline.belowFloor({ deadline }));
   let query: Query | undefined;
@@ -131,7 +133,8 @@ async function readComplete(deps: ReadDeps, timeline: Timeline, asked: Asked): P
       const wanted = await withDeadline(queryOf(deps, key, request), deadline);
       if (!isIncomplete(wanted)) query = wanted;
       const whole = { ...wanted, ...(below && { belowFloor: below.belowFloor }) };
-      const read = isIncomplete(whole) ? whole : await withDeadline(readPage(deps, key, whole), deadline);
+      const known = isIncomplete(whole) ? whole : rebuilds === 0 ? incomplete : undefined;
+      const read = known ?? (await withDeadline(readPage(deps, key, whole as Query), deadline));
       if (!isIncomplete(read)) {
         const { entries: page, reached } = read;
         if (reached) return { page, outcome: "degraded", reached };

@@ -17,7 +17,7 @@ import { createBoundedQueue, mapLimited } from "../kernel/concurrency.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Loop } from "../kernel/loop.js";
 import { createOldestFirst } from "../kernel/oldest-first.js";
-import { SECOND } from "../kernel/time.js";
+import { MINUTE, SECOND } from "../kernel/time.js";
 import type { Service } from "../platform/grpc/unary.js";
 import { encodedResponses, lazilyTraced } from "../platform/grpc/unary.js";
 import type { Upstreams } from "../platform/grpc/upstreams.js";
@@ -84,11 +84,30 @@ interface Losses {
 
 export type ReadLimits = ReturnType<typeof createReadLimits>;
 
+/** Bounds of a process for reads of timelines that are not stored, or not as far down as they are read. */
+export interface ReadBounds {
+  /** Rebuilds and pages read from the upstreams at once: enough to keep all upstream calls of the process busy. */
+  readonly rebuildsAtOnce: number;
+  /** Rebuilds and pages that wait for their turn. A page that finds no place is degraded at once. */
+  readonly rebuildsWaiting: number;
+  /** Longest time a read takes, whatever its caller's deadline: nobody waits longer for a page. */
+  readonly deadlineMaxMs: number;
+}
+
+const READ_BOUNDS: ReadBounds = { rebuildsAtOnce: 4, rebuildsWaiting: 1_000, deadlineMaxMs: MINUTE };
+
 /** Limits rebuilds and reads below the floor, and their upstream calls; one for the whole process. */
-export const createReadLimits = (config: TimelineConfig) => ({
-  rebuildQueue: createBoundedQueue({ atOnce: config.rebuildConcurrency, waiting: config.rebuildQueue }),
-  calls: createOldestFirst(config.upstreamConcurrency),
-});
+export const createReadLimits = (
+  { upstreamConcurrency }: Pick<TimelineConfig, "upstreamConcurrency">,
+  bounds: Partial<ReadBounds> = {},
+) => {
+  const { rebuildsAtOnce, rebuildsWaiting, deadlineMaxMs } = { ...READ_BOUNDS, ...bounds };
+  return {
+    rebuildQueue: createBoundedQueue({ atOnce: rebuildsAtOnce, waiting: rebuildsWaiting }),
+    calls: createOldestFirst(upstreamConcurrency),
+    deadlineMaxMs,
+  };
+};
 
 /** For the followings of one user. */
 const FILL_MS = 10 * SECOND;
@@ -99,7 +118,7 @@ export type Timelines = ReturnType<typeof createTimelines>;
 export function createTimelines(deps: TimelinesDeps) {
   const { scripts, fenced, nats, fences, pulled, config, log } = deps;
   const { maxEntries, ttlMs } = config.storedTimelines;
-  const { rebuildQueue, calls } = deps.readLimits;
+  const { rebuildQueue, calls, deadlineMaxMs } = deps.readLimits;
   const of = { config: config.storedTimelines, pulled, cache: deps.readCache?.pages };
   const store = createTimelineStore(scripts, fenced, of);
   const pulls = createPulls(scripts, pulled, ttlMs);
@@ -115,7 +134,6 @@ export function createTimelines(deps: TimelinesDeps) {
   return {
     /** Serves the three reads over gRPC. */
     service: ({ maybeLost, affected }: Losses): Service => {
-      const deadlineMaxMs = config.timeline.readDeadlineMaxMs;
       const isAffected = createIsAffected(affected, (user, token, deadline) =>
         deps.upstreams.following({ user, token, size: FOLLOWING_A_PAGE, deadline }),
       );

@@ -14,7 +14,7 @@ import { merge, type Part, partOfHead } from "./merge.js";
 import type { FollowedKey, PageCache } from "./page-cache.js";
 import { type Answer, type Ask, createPageCalls } from "./page-calls.redis.js";
 import { encodeWhole } from "./page-response.js";
-import type { EncodedPage, Range, Stored } from "./stored.js";
+import { type EncodedPage, type Incomplete, incompleteOf, type Range, type Stored } from "./stored.js";
 
 export interface PageReaderOptions {
   /** Of homes and authors, ms. */
@@ -74,9 +74,14 @@ export class PageReader {
   };
 
   /** The encoded page; undefined where it is not whole, or hides drops: deleted ones, or those created before `since`. */
-  readonly readFirstPage = async (key: string, drops: number, since: number): Promise<EncodedPage | undefined> => {
+  readonly readFirstPage = async (
+    key: string,
+    drops: number,
+    since: number,
+  ): Promise<EncodedPage | Incomplete | undefined> => {
     const range = { key, direction: "older", from: undefined, count: drops + 1, page: { drops, since } } as const;
-    return (await this.read(range)).page;
+    const { page, floor, pulled } = await this.read(range);
+    return page || floor !== undefined ? page : incompleteOf(key, pulled);
   };
 
   async #read(reading: Reading): Promise<Stored> {

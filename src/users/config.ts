@@ -8,12 +8,6 @@ export const USERS_VARIABLES = {
     default: "7500",
     about: "Maximum number of users a user can follow (role users)",
   },
-  hotUserRate: {
-    name: "TIMELINE_HOT_USER_RATE",
-    schema: integer(1, 1_000_000),
-    default: "200",
-    about: "Follower changes a second above which those of a user are applied in a lane of their own (role users)",
-  },
 } as const satisfies Variables;
 
 export type UsersConfig = ConfigOf<typeof USERS_VARIABLES>;

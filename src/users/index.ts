@@ -31,12 +31,15 @@ export interface UsersStores {
   readonly log: Logger;
 }
 
+/** Follower changes a second above which those of a user are applied in a lane of their own, so that others do not wait. */
+const HOT_USER_RATE = 200;
+
 /** The function that the outbox runs before it publishes events of the users service. */
-export const prepareUserEvents = ({ db, scripts, log }: UsersStores, hotUserRate: number) =>
+export const prepareUserEvents = ({ db, scripts, log }: UsersStores) =>
   createPrepareUserEvents({
     cache: createListCache(scripts),
     currentFollowers: createEdgeStore(db).currentFollowers,
-    isHot: createIsHot(hotUserRate),
+    isHot: createIsHot(HOT_USER_RATE),
     observe: observeUsers,
     log,
   });

@@ -62,7 +62,7 @@ export async function run(parameters: Parameters, bench: Bench): Promise<Result>
   const servers = await bench.servers(world);
   const fans = Array.from({ length: followers }, (_, n) => fanOf(n));
   await fillHomes(servers.redis, fans, { entries });
-  const env = { TIMELINE_FANOUT_PULL_THRESHOLD: "off", TIMELINE_MAX_ENTRIES: "1000", TIMELINE_FANOUT_RECENT_DAYS: "1" };
+  const env = { TIMELINE_FANOUT_PULL_THRESHOLD: "off", TIMELINE_MAX_ENTRIES: "1000" };
   await readLately(servers, fans);
   const worker = await bench.service(servers, { roles: "fanout", env });
   const api = await bench.service(servers, { roles: "api", env: { ...env, TIMELINE_READ_CACHE_BYTES: "0" } });

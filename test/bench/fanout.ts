@@ -15,7 +15,7 @@ const ABOUT = `From \`DROPS\` to Redis by one worker process. It knows the follo
 before the worker has finished the first ones. Every entry is looked up afterwards.
 
 - Together: a batch holds several drops of each author.
-- Single: a batch holds at most one drop of each author (\`TIMELINE_FANOUT_CONCURRENCY\` is a quarter of their number), and no two authors have a follower in common.
+- Single: a batch holds at most one drop of each author (\`TIMELINE_CONSUMER_CONCURRENCY\` is a quarter of their number), and no two authors have a follower in common.
 - Shared: each drop of a batch is of another author, and most of an author's followers also follow other authors.
 
 The ceiling is \`ZADD\` into as many full keys, which nothing trims. The bare script is the bound of single: it reads the floor, writes the entry, reads
@@ -82,7 +82,7 @@ async function measureCase(of: Case, entries: number, bench: Bench): Promise<Row
   // As many as there are homes: what the processor has not cached is most of what an entry costs.
   const full = homes.map((_, number) => numbered("full:", number));
   const env: Record<string, string> = {};
-  if (of.name === "single") env["TIMELINE_FANOUT_CONCURRENCY"] = String(of.authors / DROPS_A_BATCH);
+  if (of.name === "single") env["TIMELINE_CONSUMER_CONCURRENCY"] = String(of.authors / DROPS_A_BATCH);
   const service = await bench.service(servers, { roles: "fanout", env });
   const log = createLog(servers, service);
   // The first drops read the followers, and make the process compile what it runs.

@@ -1,6 +1,7 @@
 import { fork } from "node:child_process";
 import { once } from "node:events";
 import { firstPageOf } from "../../src/timeline/collect.js";
+import { limited } from "../support/limits.js";
 import { openReader, type Reader } from "../support/reader.js";
 import type { Service } from "../support/service.js";
 import type { Bench, Servers } from "./support/bench.js";
@@ -41,7 +42,7 @@ Redis, looks them up among the deleted ones and reads the page. All have a heap 
 
 export async function run({ connections, authors }: Parameters, bench: Bench): Promise<Result> {
   const servers = await bench.servers();
-  const env = { TIMELINE_READ_DEADLINE_MAX_MS: String(PATIENCE_MS), NODE_OPTIONS: HEAP };
+  const env = { ...limited({ reads: { deadlineMaxMs: PATIENCE_MS } }), NODE_OPTIONS: HEAP };
   const service = await bench.service(servers, { roles: "api", env });
   const reads = openReader(service.grpcAddress);
   bench.defer(() => reads.close());

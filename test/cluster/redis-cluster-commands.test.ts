@@ -5,6 +5,7 @@ import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { privateNats } from "../support/brokers.js";
 import { type RedisCluster, startRedisCluster } from "../support/clusters.js";
 import { eventually } from "../support/eventually.js";
+import { limited } from "../support/limits.js";
 import { openReader } from "../support/reader.js";
 import { runMain, type Service, startService } from "../support/service.js";
 import { startUpstreams, type Upstreams } from "../support/upstreams.js";
@@ -29,7 +30,7 @@ beforeAll(async () => {
     usersAddress: upstreams.usersAddress,
     postsAddress: upstreams.postsAddress,
     // The audit by hand is to find what is lost, and not the service itself.
-    env: { TIMELINE_AUDIT_PUBLICATIONS_PERCENT: "0" },
+    env: limited({ publicationChecks: { rate: 0 } }),
   });
 });
 

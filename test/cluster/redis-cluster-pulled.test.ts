@@ -7,6 +7,7 @@ import { privateNats } from "../support/brokers.js";
 import { moveSlot, startRedisCluster } from "../support/clusters.js";
 import { jsonOf } from "../support/command.js";
 import { becomes, eventually } from "../support/eventually.js";
+import { limited } from "../support/limits.js";
 import { downIds, openReader, pagesDown, pagesUp, type Reader, upIds } from "../support/reader.js";
 import { startService } from "../support/service.js";
 import { openEvents } from "../support/sse.js";
@@ -27,8 +28,8 @@ const ENV = {
   TIMELINE_FANOUT_TIER_THRESHOLD: "3",
   TIMELINE_FANOUT_PULL_THRESHOLD: "8",
   TIMELINE_FANOUT_CHUNK_SIZE: "4",
-  TIMELINE_FANOUT_RECENT_DAYS: "0",
   TIMELINE_FANOUT_REST_RATE: "1",
+  ...limited({ recentReadersMs: 0 }),
 };
 const READERS = [...FOLLOWERS, "late"];
 const START = Date.now() - 600_000;

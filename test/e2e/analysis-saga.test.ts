@@ -20,7 +20,7 @@ async function sagaOn(stack: Stack): Promise<(failpoints?: string) => Promise<Se
       roles: "posts,gateway,analysis,rewards",
       env: {
         ...{ TIMELINE_POST_SERVICE_ADDR: "", TIMELINE_DATA_DIR: folder, TIMELINE_ACK_WAIT_MS: "3500" },
-        ...{ TIMELINE_FAILPOINTS: failpoints, TIMELINE_RETRY_BASE_MS: "10" },
+        ...{ AVION_TEST_FAILPOINTS: failpoints, TIMELINE_RETRY_BASE_MS: "10" },
       },
     });
 }

@@ -7,6 +7,7 @@ import { call, post } from "../support/analysis-http.js";
 import { type AppView, startAppView } from "../support/appview.js";
 import { temporaryFolder } from "../support/brokers.js";
 import { becomes } from "../support/eventually.js";
+import { limited } from "../support/limits.js";
 import { type Stack, testWithStack } from "../support/stack.js";
 
 const NOW = Date.now();
@@ -96,7 +97,7 @@ testWithStack(
   "while there is no token for the AT Protocol our users are analysed, and afterwards all is done",
   { service: false },
   async (stack) => {
-    const { url, view } = await startAll(stack, "1", { TIMELINE_ANALYSIS_CONCURRENCY: "2" });
+    const { url, view } = await startAll(stack, "1", limited({ analysesAtOnce: 2 }));
     const dids = [ADA, ANNA, ARNO, ABEL];
     for (const did of dids) view.post(did, { createdAt: NOW });
     const all: Awaited<ReturnType<typeof ask>>[] = [];

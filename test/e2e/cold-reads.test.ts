@@ -1,5 +1,6 @@
 import { expect } from "@jest/globals";
 import { eventually } from "../support/eventually.js";
+import { limited } from "../support/limits.js";
 import { type Stack, testWithStack } from "../support/stack.js";
 import type { WorldDrop } from "../support/world.js";
 
@@ -26,7 +27,7 @@ const firstPage = ({ world }: Stack, reader: string): string[] =>
     .slice(0, LIMIT)
     .map(({ drop_id }) => drop_id);
 
-const PATIENT = { TIMELINE_READ_DEADLINE_MAX_MS: "180000" };
+const PATIENT = limited({ reads: { deadlineMaxMs: 180_000 } });
 
 testWithStack(
   "a dozen cold homes of 1,500 followings each are read whole, with a bounded number of calls upstream",
@@ -115,8 +116,8 @@ testWithStack(
 );
 
 testWithStack(
-  "a caller's deadline is honoured up to the configured bound; then its page is degraded",
-  { roles: "api", env: { TIMELINE_READ_DEADLINE_MAX_MS: "700" } },
+  "a caller's deadline is honoured up to a bound; then its page is degraded",
+  { roles: "api", env: limited({ reads: { deadlineMaxMs: 700 } }) },
   async (stack) => {
     const [reader = ""] = populate(stack, { readers: 1, authors: 3, drops: 1 });
     stack.upstreams.inject({ method: "GetDropsByUserID", delayMs: 4_000 });
@@ -126,7 +127,7 @@ testWithStack(
 
 testWithStack(
   "while the queue of readers is full, further pages are degraded at once; later they are complete",
-  { roles: "api", env: { TIMELINE_REBUILD_CONCURRENCY: "1", TIMELINE_REBUILD_QUEUE: "0" } },
+  { roles: "api", env: limited({ reads: { rebuildsAtOnce: 1, rebuildsWaiting: 0 } }) },
   async (stack) => {
     const [first = "", second = ""] = populate(stack, { readers: 2, authors: 3, drops: 2 });
     const heal = stack.upstreams.inject({ method: "GetDropsByUserID", delayMs: 3_000 });

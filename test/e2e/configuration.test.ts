@@ -1,4 +1,5 @@
 import { expect, test } from "@jest/globals";
+import { eventually } from "../support/eventually.js";
 import { JWT_SECRET, runMain } from "../support/service.js";
 
 const COMPLETE = {
@@ -43,6 +44,20 @@ test("a bad configuration is refused with all its faults at once, code 2 and no 
 test("an unknown variable of ours is refused, a stranger's is not our business", async () => {
   const env = { ...COMPLETE, TIMELINE_MAX_ENTIRES: "50", OTHER_TIMELINE: "x", OTEL_SERVICE_NAME: "mine" };
   await expectRefusal(env, ["TIMELINE_MAX_ENTIRES"]);
+});
+
+test("a former name is read, and the log warns of it; both names, or a removed one, are refused", async () => {
+  const old = runMain(["serve"], { ...COMPLETE, TIMELINE_FANOUT_CONCURRENCY: "32" });
+  try {
+    const warned = (): boolean =>
+      old.output().includes("TIMELINE_FANOUT_CONCURRENCY is now TIMELINE_CONSUMER_CONCURRENCY");
+    await eventually(warned, "the log warns");
+  } finally {
+    await old.crash();
+  }
+  const both = { ...COMPLETE, TIMELINE_FANOUT_CONCURRENCY: "32", TIMELINE_CONSUMER_CONCURRENCY: "32" };
+  await expectRefusal(both, ["TIMELINE_FANOUT_CONCURRENCY", "TIMELINE_CONSUMER_CONCURRENCY"]);
+  await expectRefusal({ ...COMPLETE, TIMELINE_FAILPOINTS: "written=kill" }, ["is no longer a setting; remove it"]);
 });
 
 for (const bad of ["0", "-1", "1.5", "NaN", "Infinity", " ", "1000x", "0x10"]) {

@@ -199,7 +199,7 @@ testDeadLetters("a redrive killed between publishing and deleting publishes each
   const { streams } = stack;
   const count = await giveUpOnAnna(stack);
   const before = await streams.count("DROPS");
-  const killed = commandWith(stack, { TIMELINE_FAILPOINTS: "redriven=kill" }, "dlq", "redrive", "--all");
+  const killed = commandWith(stack, { AVION_TEST_FAILPOINTS: "redriven=kill" }, "dlq", "redrive", "--all");
   expect((await killed.exited).signal).toBe("SIGKILL");
   expect([await streams.count("DROPS"), await streams.count("DLQ")]).toEqual([before + 1, count]);
   expect(await json(stack, "dlq", "redrive", "--all")).toMatchObject({ refused: [], failed: [], overtaken: [] });

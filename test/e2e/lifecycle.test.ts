@@ -141,7 +141,7 @@ testWithStack("what a process says at its end is in its log, and nothing beside 
 
 testWithStack(
   "a close that fails is logged as an error, stops no other, and ends with 1",
-  { env: { TIMELINE_FAILPOINTS: "close=throw@NATS" } },
+  { env: { AVION_TEST_FAILPOINTS: "close=throw@NATS" } },
   async (stack) => {
     expect(await stack.service.stop()).toEqual({ code: 1, signal: null });
     expect(logged(stack.service, "closing failed")).toMatchObject([
@@ -155,7 +155,7 @@ testWithStack(
 
 testWithStack(
   "a close that never ends is named in the log, and ends with 1",
-  { slow: true, env: { TIMELINE_FAILPOINTS: "close=hang@NATS", TIMELINE_SHUTDOWN_GRACE_MS: "0" } },
+  { slow: true, env: { AVION_TEST_FAILPOINTS: "close=hang@NATS", TIMELINE_SHUTDOWN_GRACE_MS: "0" } },
   async (stack) => {
     expect(await stack.service.stop()).toEqual({ code: 1, signal: null });
     expect(logged(stack.service, "closing takes too long; the process ends without it")).toMatchObject([
@@ -213,7 +213,7 @@ slowTest("a start that fails ends, also where a close never does", async () => {
     ...stack.serviceOptions,
     env: {
       TIMELINE_HTTP_ADDR: taken.httpUrl.replace("http://", ""),
-      TIMELINE_FAILPOINTS: "close=hang@telemetry",
+      AVION_TEST_FAILPOINTS: "close=hang@telemetry",
       TIMELINE_SHUTDOWN_GRACE_MS: "0",
     },
   });

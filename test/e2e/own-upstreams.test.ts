@@ -145,7 +145,7 @@ describe.each(KINDS)("the service on its own users and posts, on %s", (kind) => 
       `a relay killed at ${point}: the event is in the log, once`,
       async () => {
         await withDatabase(kind, async ({ stack, start, api: open }) => {
-          const doomed = await start("users,posts", { TIMELINE_FAILPOINTS: `${point}=kill` });
+          const doomed = await start("users,posts", { AVION_TEST_FAILPOINTS: `${point}=kill` });
           const api = open(doomed);
           // The process may die before it has answered.
           await Promise.all([api.post("bob", { idempotency_key: "first" }).catch(() => undefined), doomed.exited]);

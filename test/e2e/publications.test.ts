@@ -1,5 +1,6 @@
 import { expect } from "@jest/globals";
 import { eventually } from "../support/eventually.js";
+import { limited } from "../support/limits.js";
 import { openReader } from "../support/reader.js";
 import type { Service } from "../support/service.js";
 import { type Stack, testWithStack } from "../support/stack.js";
@@ -10,8 +11,8 @@ const READERS = Array.from({ length: 8 }, (_, number) => `reader-${number}`);
 /** Audits of whole timelines find nothing meanwhile: what is repaired is repaired by the checks of publications. */
 const ENV = { TIMELINE_AUDIT_INTERVAL_MS: "0" };
 /** Looks at no publication: however slow the test is, what it changes is changed before the first look. */
-const LATE = { ...ENV, TIMELINE_AUDIT_PUBLICATIONS_DELAY_MS: "600000" };
-const SOON = { ...ENV, TIMELINE_AUDIT_PUBLICATIONS_DELAY_MS: "200" };
+const LATE = { ...ENV, ...limited({ publicationChecks: { delayMs: 600_000 } }) };
+const SOON = { ...ENV, ...limited({ publicationChecks: { delayMs: 200 } }) };
 
 /** Homes, local and global that say they are complete. */
 async function complete({ world, reads }: Pick<Stack, "world" | "reads">, authors: readonly string[]): Promise<void> {
@@ -119,8 +120,7 @@ testWithStack(
     env: {
       ...ENV,
       TIMELINE_MAX_ENTRIES: "20",
-      TIMELINE_AUDIT_PUBLICATIONS_DELAY_MS: "300",
-      TIMELINE_AUDIT_PUBLICATIONS_RATE: "1000",
+      ...limited({ publicationChecks: { rate: 1_000, delayMs: 300 } }),
     },
   },
   async (stack) => {

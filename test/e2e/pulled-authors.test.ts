@@ -30,7 +30,7 @@ testWithStack(
   async (stack) => {
     const { world, publish, redis } = stack;
     for (const follower of FOLLOWERS) world.follow(follower, "ada");
-    const dying = await stack.start({ env: { TIMELINE_FAILPOINTS: "crossing=kill@promoting" } });
+    const dying = await stack.start({ env: { AVION_TEST_FAILPOINTS: "crossing=kill@promoting" } });
     await post(stack, 1, "d1");
     await dying.exited;
     const { grpcAddress, httpUrl } = await stack.start();
@@ -78,7 +78,7 @@ testWithStack(
     const { world } = stack;
     for (const follower of FOLLOWERS) world.follow(follower, "ada");
     const { httpUrl } = await stack.start({ roles: "bridge,gateway" });
-    const dying = await stack.start({ roles: "fanout", env: { TIMELINE_FAILPOINTS: "written=kill@d2" } });
+    const dying = await stack.start({ roles: "fanout", env: { AVION_TEST_FAILPOINTS: "written=kill@d2" } });
     await post(stack, 1, "d1");
     await becomes(stack, "pulled");
     const [follower, stranger] = await Promise.all(["f4", "eve"].map((user) => openEvents(httpUrl, user)));

@@ -1,6 +1,7 @@
 import { expect } from "@jest/globals";
 import { jsonOf } from "../support/command.js";
 import { eventually } from "../support/eventually.js";
+import { limited } from "../support/limits.js";
 import { openReader } from "../support/reader.js";
 import { openEvents } from "../support/sse.js";
 import { type Stack, testWithStack } from "../support/stack.js";
@@ -11,7 +12,11 @@ const FOLLOWERS = Array.from({ length: 40 }, (_, n) => `f${n}`);
 const LISTENER = "f0";
 const READER = "f39";
 const AUTHOR_KEY = "timeline:author:ada";
-const ENV = { TIMELINE_FANOUT_TIER_THRESHOLD: "3", TIMELINE_FANOUT_CHUNK_SIZE: "4", TIMELINE_FANOUT_RECENT_DAYS: "0" };
+const ENV = {
+  TIMELINE_FANOUT_TIER_THRESHOLD: "3",
+  TIMELINE_FANOUT_CHUNK_SIZE: "4",
+  ...limited({ recentReadersMs: 0 }),
+};
 /** The home of the last reader waits for more than half a minute. */
 const HELD_BACK = { ...ENV, TIMELINE_FANOUT_REST_RATE: "1" };
 

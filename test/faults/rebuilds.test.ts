@@ -32,7 +32,7 @@ faultTest("a process killed in mid-rebuild, before and after it has read", { see
   const victims = { "rebuild-marked": READERS[3] as string, "rebuild-read": READERS[4] as string };
   for (const [point, reader] of Object.entries(victims)) {
     await redis.del(homeKey(reader));
-    const api = await arena.stack.start({ roles: "api", env: { TIMELINE_FAILPOINTS: `${point}=kill` } });
+    const api = await arena.stack.start({ roles: "api", env: { AVION_TEST_FAILPOINTS: `${point}=kill` } });
     const reads = openReader(api.grpcAddress);
     await reads.home(reader).catch(() => undefined);
     expect((await api.exited).signal).toBe("SIGKILL");

@@ -4,10 +4,11 @@ import { AccountGone } from "../../src/analysis/sources/source.js";
 import { ANALYSIS_FAILED, STREAM } from "../../src/contracts/subjects.js";
 import { createDeadLetters } from "../../src/dead-letters/index.js";
 import { AppError } from "../../src/kernel/errors.js";
-import { armFailpoints, parseFailpoints } from "../../src/kernel/failpoints.js";
+import { hookFailpoints } from "../../src/kernel/failpoints.js";
 import { openSaga, post, type SagaBench } from "../support/analysis.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { becomes, eventually } from "../support/eventually.js";
+import { failpointsOf } from "../support/failpoints.js";
 import { SAGA_STEPS } from "../support/saga-steps.js";
 import { slowTest } from "../support/suite.js";
 
@@ -30,7 +31,7 @@ beforeEach(async () => {
   saga.startWorkers();
 });
 afterEach(async () => {
-  armFailpoints(new Map());
+  hookFailpoints(undefined);
   await saga.stopWorkers();
 });
 afterAll(async () => {
@@ -172,11 +173,11 @@ test("after a crash that follows a final failure the next attempt repeats it, an
   saga.posts = () => {
     throw new AccountGone("account_unknown", "Profile not found");
   };
-  armFailpoints(parseFailpoints("handled=throw"));
+  hookFailpoints(failpointsOf("handled=throw"));
   const request = await saga.ask({ did: "did:plc:nobody" });
   const letter = async () => (await saga.bodies(STREAM.dlq)).length === 1;
   await eventually(letter, "each attempt ended after its failure was told");
-  armFailpoints(new Map());
+  hookFailpoints(undefined);
   await saga.settled();
   expect(await failures(request.analysis_id)).toMatchObject([
     { attempt: 1, final: true, error_code: "account_unknown" },
@@ -213,13 +214,13 @@ test("a message that is not a request becomes a dead letter", async () => {
 
 test.each(SAGA_STEPS)("a failure after %s leaves one result, one reward and one notification", async (step) => {
   await saga.listen("ada");
-  armFailpoints(parseFailpoints(`${step}=throw`));
+  hookFailpoints(failpointsOf(`${step}=throw`));
   const request = await saga.ask({ did: step });
   await eventually(async () => {
     const tried = [...(await failures(request.analysis_id)), ...(await saga.bodies(STREAM.timelineEvents))];
     return tried.length > 0;
   }, "the step was reached").catch(() => undefined);
-  armFailpoints(new Map());
+  hookFailpoints(undefined);
   await saga.settled();
   expect(await saga.faults([request])).toEqual([]);
 });

@@ -8,7 +8,7 @@ const READERS = ["bob", "carol", "dora"];
 const KILLER = "killer-drop";
 const ENV = {
   TIMELINE_ACK_WAIT_MS: "3500",
-  TIMELINE_FAILPOINTS: `handle=kill@${KILLER}`,
+  AVION_TEST_FAILPOINTS: `handle=kill@${KILLER}`,
 };
 
 /** Drops of one author, one of which ends whoever handles it. */
@@ -81,7 +81,7 @@ testWithStack(
     // Far longer than a suspect is alone at first: other suspects are under way when the process ends.
     stack.upstreams.inject({ method: "GetFollowersList", user: "alice", delayMs: 1_000 });
     await stack.publish(...history);
-    const supervisor = supervise(stack, { ...ENV, TIMELINE_FAILPOINTS: `handled=kill@${KILLER}` });
+    const supervisor = supervise(stack, { ...ENV, AVION_TEST_FAILPOINTS: `handled=kill@${KILLER}` });
     try {
       await stack.streams.settledWith(history.length, 150_000);
     } finally {

@@ -73,7 +73,7 @@ testWithStack(
   { ...OPTIONS, service: false },
   async (stack) => {
     const { natsServer, streams, world, redis } = stack;
-    const hanging = await stack.start({ env: { ...OPTIONS.env, TIMELINE_FAILPOINTS: 'handle=hang@"action"' } });
+    const hanging = await stack.start({ env: { ...OPTIONS.env, AVION_TEST_FAILPOINTS: 'handle=hang@"action"' } });
     const disk = await onDisk(natsServer, "FANOUT");
     const history = drops(world, READERS, 0, 10);
     await stack.publish(...history);

@@ -19,7 +19,7 @@ import { tokenOf } from "./tokens.js";
 
 export interface SagaOptions {
   readonly seed: number;
-  /** TIMELINE_FAILPOINTS of the workers. */
+  /** AVION_TEST_FAILPOINTS of the workers. */
   readonly failpoints?: string;
   /** After so many deaths the workers run unharmed. */
   readonly deathsMax?: number;

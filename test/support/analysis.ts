@@ -60,7 +60,6 @@ const CONFIG = {
   delivery: { maxAttempts: 12, concurrency: 64, retryBaseMs: 5 },
   nats: { ackWaitMs: ACK_WAIT_MS },
 } as const;
-const MULTIPLIERS = { DRIFT: 1, LIFT: 1.5, JET: 2, ORBIT: 3 };
 
 /** The two workers of the saga in this process, on servers of their own and a database of the caller. */
 export async function openSaga(db: Db): Promise<SagaBench> {
@@ -160,7 +159,6 @@ function startBoth(bench: SagaBench): { close(): Promise<void> }[] {
     db,
     publish,
     notify,
-    config: { multipliers: MULTIPLIERS },
     log: silent,
   });
   const connections = { ...common, nats: nats.connection, topology: { check: () => undefined } };

@@ -21,14 +21,14 @@ export type ArenaOptions = StoryOptions & {
   /** The same history again: the same seed. FAULTS_SEED wins. */
   readonly seed?: number;
   readonly env?: Readonly<Record<string, string>>;
-  /** TIMELINE_FAILPOINTS of the workers. */
+  /** AVION_TEST_FAILPOINTS of the workers. */
   readonly failpoints?: string;
   /** The workers have a broken part. */
   readonly mutant?: Mutant;
   /** After so many deaths the workers run unharmed. */
   readonly deathsMax?: number;
   readonly workers?: number;
-  /** TIMELINE_FAILPOINTS of bridges of their own, one process each; without them the front bridges, unharmed. */
+  /** AVION_TEST_FAILPOINTS of bridges of their own, one process each; without them the front bridges, unharmed. */
   readonly bridges?: readonly string[];
   /** A worker may go on with what others have done since: it needs a moment to take out again what it has put back. */
   readonly zombies?: boolean;

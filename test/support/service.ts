@@ -4,6 +4,8 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { fillDataFolder } from "./data-folder.js";
 import { eventually } from "./eventually.js";
+import { FAILPOINTS_VARIABLE } from "./failpoints.js";
+import { LIMITS_VARIABLE } from "./limits.js";
 
 /** Addresses a service needs; `env` wins over everything. */
 export type ServiceOptions = {
@@ -48,6 +50,15 @@ export const JWT_SECRET = "a secret for tests that is long enough for HS256";
 /** The build, bundled by test/support/jest/bundle.mjs. */
 export const MAIN = process.env["AVION_TEST_MAIN"] ?? join(process.cwd(), "dist/main.js");
 
+/** The tests' entry point: that bundle, or the files of `dist`. */
+const ENTRY = process.env["AVION_TEST_ENTRY"]
+  ? [process.env["AVION_TEST_ENTRY"]]
+  : ["--import", "tsx", join(process.cwd(), "test/support/entry/main.ts")];
+
+/** Arguments of Node that run the built program; only the tests' entry point knows failpoints and limits. */
+export const program = (env: Readonly<Record<string, string>> = {}): readonly string[] =>
+  FAILPOINTS_VARIABLE in env || LIMITS_VARIABLE in env ? ENTRY : [MAIN];
+
 /** A service takes a second to start, and each look some ms of CPU time of both processes. */
 const READY_POLL_MS = 80;
 const STOP_PATIENCE_MS = 30_000;
@@ -84,7 +95,7 @@ export async function launchService(options: ServiceOptions): Promise<Service> {
   if (dataDir !== undefined) await fillDataFolder(dataDir);
   const [grpcPort, httpPort] = await freePorts();
   const addresses = { TIMELINE_GRPC_ADDR: `127.0.0.1:${grpcPort}`, TIMELINE_HTTP_ADDR: `127.0.0.1:${httpPort}` };
-  const child = runNode(options.command ?? [MAIN, "serve"], {
+  const child = runNode(options.command ?? [...program(options.env), "serve"], {
     REDIS_URL: options.redisUrl,
     NATS_URL: options.natsUrl,
     TIMELINE_USER_SERVICE_ADDR: options.usersAddress,
@@ -126,7 +137,7 @@ export async function httpStatus(url: string): Promise<number | undefined> {
 
 /** Runs the built program with exactly these variables and those that any process needs. */
 export const runMain = (args: readonly string[], env: Readonly<Record<string, string>>): ServiceProcess =>
-  runNode([MAIN, ...args], env);
+  runNode([...program(env), ...args], env);
 
 function runNode(args: readonly string[], env: Readonly<Record<string, string>>): ServiceProcess {
   const { PATH = "", HOME = "", TMPDIR } = process.env;

@@ -5,7 +5,7 @@ import type { Stack } from "./stack.js";
 export type ProcessOptions = {
   readonly roles: string;
   readonly env: Readonly<Record<string, string>>;
-  /** Armed (TIMELINE_FAILPOINTS) until processes have died so often; then they run without it. */
+  /** Armed (AVION_TEST_FAILPOINTS) until processes have died so often; then they run without it. */
   readonly failpoints?: string | undefined;
   readonly deathsMax?: number;
   /** As in `ServiceOptions`. */
@@ -65,7 +65,7 @@ export class Supervisor {
     const { roles, env, failpoints, deathsMax = Number.POSITIVE_INFINITY, command } = options;
     for (;;) {
       const armed = failpoints !== undefined && this.deaths < deathsMax;
-      const own = armed ? { ...env, TIMELINE_FAILPOINTS: failpoints } : env;
+      const own = armed ? { ...env, AVION_TEST_FAILPOINTS: failpoints } : env;
       try {
         const service = await this.stack.start({ roles, env: own, ...(command && { command }) });
         this.#running.add(service);

@@ -21,7 +21,6 @@ interface AuditLoopDeps {
   readonly intervalMs: number;
   /** Changes younger than this, in ms, are still under way. */
   readonly settleMs: number;
-  readonly users: number;
   readonly recovering: () => boolean;
   readonly reconciledUpTo: ReconciledUpTo;
   readonly reconcile: Reconcile;
@@ -32,6 +31,8 @@ interface AuditLoopDeps {
   readonly roundMs?: number;
 }
 
+/** Home timelines that a round compares: each costs the upstreams as much as a cold read. */
+const AUDITED_HOMES = 20;
 const HOLD_EVERY_MS = 3 * SECOND;
 const ROUND_MS = 120 * SECOND;
 /** Each round reconciles at least so much of the past: an upstream may list a change late. */
@@ -106,10 +107,10 @@ async function reconcileRecent(deps: AuditLoopDeps, stopping: AbortSignal): Prom
   }
 }
 
-async function auditSample({ auditor, users, log, observe }: AuditLoopDeps, stopping: AbortSignal): Promise<void> {
+async function auditSample({ auditor, log, observe }: AuditLoopDeps, stopping: AbortSignal): Promise<void> {
   const options = { fix: true, stopping };
   const [home, local, global] = await Promise.all([
-    auditor.homes(await auditor.sample(users), options),
+    auditor.homes(await auditor.sample(AUDITED_HOMES), options),
     auditor.shared("local", options),
     auditor.shared("global", options),
   ]);

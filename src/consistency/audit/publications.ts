@@ -156,23 +156,30 @@ const isOld = ({ landed_at, admitted_at, created_at }: FanoutCompleted): boolean
 
 type Observe = (result: PublicationResult, count?: number) => void;
 
+export interface PublicationChecks {
+  /** Publications that a process checks a second at most; others are skipped. A check is some reads of Redis. */
+  readonly rate: number;
+  /** From the last write of a publication to its check, and from there to a second check: other writes may be under way. */
+  readonly delayMs: number;
+}
+
+export const PUBLICATION_CHECKS: PublicationChecks = { rate: 20, delayMs: 3 * SECOND };
+
 interface SampleDeps {
   readonly observe: Observe;
-  readonly percent: number;
   readonly rate: number;
 }
 
-/** Chooses publications to be checked: a share of them, so many a second and as many at once (a token bucket). */
-export function createSample({ observe, percent, rate }: SampleDeps) {
+/** Chooses publications to be checked: so many a second and as many at once (a token bucket). */
+export function createSample({ observe, rate }: SampleDeps) {
   let left = rate;
   let at = performance.now();
   return (all: readonly FanoutCompleted[]): ReadonlySet<FanoutCompleted> => {
     const now = performance.now();
     left = Math.min(rate, left + ((now - at) / SECOND) * rate);
     at = now;
-    const sample = all.filter(() => Math.random() * 100 < percent);
-    const chosen = new Set(sample.filter((one) => left >= 1 && !isOld(one) && left-- >= 1));
-    if (chosen.size < sample.length) observe("skipped", sample.length - chosen.size);
+    const chosen = new Set(all.filter((one) => left >= 1 && !isOld(one) && left-- >= 1));
+    if (chosen.size < all.length) observe("skipped", all.length - chosen.size);
     return chosen;
   };
 }

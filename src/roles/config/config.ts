@@ -11,14 +11,14 @@ import { OUTBOX_VARIABLES } from "../../outbox/config.js";
 import { proxyFaults } from "../../platform/http/outbound.js";
 import { otelFaults } from "../../platform/otel-variables.js";
 import { POSTS_VARIABLES } from "../../posts/config.js";
-import { REWARDS_VARIABLES } from "../../rewards/config.js";
 import { TIMELINE_VARIABLES } from "../../timeline/config.js";
 import { USERS_VARIABLES } from "../../users/config.js";
 import { DATABASE_VARIABLES, NATS_VARIABLES, REDIS_VARIABLES, UPSTREAM_VARIABLES } from "./connections.js";
+import { nameFaults, nameWarnings } from "./names.js";
 import { BROKER_BINARY_VARIABLES, GRPC_SERVER_VARIABLES, PROCESS_VARIABLES, type Role } from "./process.js";
 
 /** One slice a component, beside those of the process and its connections. */
-const SLICES = {
+export const SLICES = {
   process: PROCESS_VARIABLES,
   grpcServer: GRPC_SERVER_VARIABLES,
   redis: REDIS_VARIABLES,
@@ -35,13 +35,12 @@ const SLICES = {
   posts: POSTS_VARIABLES,
   outbox: OUTBOX_VARIABLES,
   analysis: ANALYSIS_VARIABLES,
-  rewards: REWARDS_VARIABLES,
   brokerBinaries: BROKER_BINARY_VARIABLES,
 } as const;
 
 export type Config = { readonly [Slice in keyof typeof SLICES]: ConfigOf<(typeof SLICES)[Slice]> };
 
-/** Every variable, in the order of docs/configuration.md. */
+/** Every variable. */
 export const VARIABLES: readonly Variable[] = Object.values(SLICES).flatMap((slice) => Object.values<Variable>(slice));
 
 /**
@@ -71,8 +70,11 @@ export function readCommandConfig(env: NodeJS.ProcessEnv): Config {
   return frozen(config, faults);
 }
 
+/** What an operator must change before the next version. */
+export const configWarnings = (env: NodeJS.ProcessEnv): string[] => nameWarnings(VARIABLES, env);
+
 function read(env: NodeJS.ProcessEnv): { config: Config; faults: string[] } {
-  const faults = unknownVariables(env);
+  const faults = nameFaults(VARIABLES, env);
   const slices = Object.entries<Variables>(SLICES).map(([slice, variables]) => [
     slice,
     readSlice(variables, env, faults),
@@ -91,11 +93,13 @@ function frozen(config: Config, faults: readonly string[]): Config {
 function readSlice(variables: Variables, env: NodeJS.ProcessEnv, faults: string[]): Record<string, unknown> {
   const values: Record<string, unknown> = {};
   for (const [key, variable] of Object.entries(variables)) {
-    const given = env[variable.name] || variable.default;
+    const { formerName } = variable;
+    const name = !env[variable.name] && formerName && env[formerName] ? formerName : variable.name;
+    const given = env[name] || variable.default;
     if (given === undefined) continue;
     const parsed = variable.schema.safeParse(given, { error: faultInWords });
     if (parsed.success) values[key] = parsed.data;
-    else faults.push(...parsed.error.issues.map((issue) => `${variable.name}: ${issue.message}`));
+    else faults.push(...parsed.error.issues.map((issue) => `${name}: ${issue.message}`));
   }
   return values;
 }
@@ -189,28 +193,4 @@ function channelFaults({ grpcServer, nats, upstreams }: Config): string[] {
   if (nats.credsFile !== undefined && nats.servers?.some((url) => parseServerUrl(url).user !== ""))
     faults.push("TIMELINE_NATS_CREDS: excludes a user or token in NATS_URL");
   return faults;
-}
-
-function unknownVariables(env: NodeJS.ProcessEnv): string[] {
-  const known = VARIABLES.map(({ name }) => name);
-  return Object.keys(env)
-    .filter((name) => name.startsWith("TIMELINE_") && !known.includes(name))
-    .map((name) => {
-      const near = known.find((candidate) => editDistance(candidate, name) <= 2);
-      return `${name}: is not a variable of this service${near ? ` (did you mean ${near}?)` : ""}`;
-    });
-}
-
-/** Levenshtein distance, by the two-row algorithm of Wagner and Fischer (1974). */
-function editDistance(a: string, b: string): number {
-  let row = Array.from({ length: b.length + 1 }, (_, index) => index);
-  for (let i = 1; i <= a.length; i++) {
-    const next = [i];
-    for (let j = 1; j <= b.length; j++) {
-      const swap = (row[j - 1] as number) + (a[i - 1] === b[j - 1] ? 0 : 1);
-      next.push(Math.min((row[j] as number) + 1, (next[j - 1] as number) + 1, swap));
-    }
-    row = next;
-  }
-  return row[b.length] as number;
 }

@@ -1,5 +1,4 @@
 import { z } from "zod";
-import { parseFailpoints } from "../../kernel/failpoints.js";
 import { address, integer, nonEmptyList, text, type Variables } from "../../kernel/variables.js";
 import { LOG_LEVELS } from "../../platform/logger.js";
 
@@ -8,15 +7,6 @@ export const ROLES = ["bridge", "fanout", "api", "gateway", "users", "posts", "a
 export type Role = (typeof ROLES)[number];
 
 const notRole = (name: string): string => `${name.slice(0, 50)} is not a role; the roles are ${ROLES.join(", ")}`;
-
-const failpoints = text.transform((value, context) => {
-  try {
-    return parseFailpoints(value);
-  } catch (error) {
-    context.addIssue({ code: "custom", message: (error as Error).message });
-    return z.NEVER;
-  }
-});
 
 export const PROCESS_VARIABLES = {
   roles: {
@@ -43,11 +33,6 @@ export const PROCESS_VARIABLES = {
     schema: z.enum(LOG_LEVELS),
     default: "info",
     about: `One of ${LOG_LEVELS.join(", ")}`,
-  },
-  failpoints: {
-    name: "TIMELINE_FAILPOINTS",
-    schema: failpoints,
-    about: "For tests: points at which this process dies, throws or hangs; see src/kernel/failpoints.ts",
   },
 } as const satisfies Variables;
 

@@ -2,7 +2,7 @@ import { Redis } from "ioredis";
 import type { Broker } from "../../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis } from "../../support/brokers.js";
 import { type Postgres, type PostgresOptions, startPostgres } from "../../support/postgres.js";
-import { MAIN, type Service, type ServiceOptions, startService } from "../../support/service.js";
+import { program, type Service, type ServiceOptions, startService } from "../../support/service.js";
 import type { Stack } from "../../support/stack.js";
 import { openStreams, type Streams } from "../../support/streams.js";
 import { startUpstreams } from "../../support/upstreams.js";
@@ -65,7 +65,7 @@ export class Bench {
   async service(servers: Servers, options: Pick<ServiceOptions, "roles" | "env" | "command"> = {}): Promise<Service> {
     const { redisServer, natsServer, upstreams } = servers;
     const { usersAddress, postsAddress } = upstreams;
-    const { command = [MAIN, "serve"], ...others } = options;
+    const { command = [...program(options.env), "serve"], ...others } = options;
     const profiling = this.profile === undefined ? [] : ["--cpu-prof", "--cpu-prof-dir", this.profile];
     const service = await startService({
       ...{ redisUrl: redisServer.url, natsUrl: natsServer.url, usersAddress, postsAddress, ...others },

@@ -1,7 +1,6 @@
+import { loadProduct } from "../../support/entry/dist.js";
+import { runEntry } from "../../support/entry/entry.js";
 import { MUTANTS, type Mutant } from "./mutants.js";
 
-type Serving = typeof import("../../../src/cli/serve.js");
-
-// Starts the built service as `serve` does, with the broken part that the command line names.
-const { serve } = (await import(new URL("../../../dist/cli/serve.js", import.meta.url).href)) as Serving;
-await serve(MUTANTS[process.argv[2] as Mutant]);
+// Serves with the broken part that the command line names.
+await runEntry(await loadProduct(), MUTANTS[process.argv[2] as Mutant]);

@@ -15,16 +15,37 @@ import { pathToFileURL } from "node:url";
 const DIST = join(process.cwd(), "dist");
 const FOLDER = join(process.cwd(), "node_modules/.cache/avion-timeline-test");
 const MAIN = join(FOLDER, "bundle/start.cjs");
+const ENTRY = join(FOLDER, "bundle/entry.cjs");
+const SUPPORT = join(import.meta.dirname, "..");
+
+/** The bundle of the product is made again when something in these has changed. */
+const BUNDLED = [
+  DIST,
+  import.meta.dirname,
+  join(SUPPORT, "entry"),
+  join(SUPPORT, "failpoints.ts"),
+  join(SUPPORT, "limits.ts"),
+];
 
 /** The folder of the bundles of test files. */
 export const TESTS = join(FOLDER, "tests");
 
-/** As dist/main.js does. Modules it imports later stay so: instruments must be made after telemetry has started. */
-const ENTRY = `
+/**
+ * `main` does as dist/main.js, `entry` as support/entry/main.ts. Modules imported later stay so: instruments must be made
+ * after telemetry has started.
+ */
+const EXPORTS = `
   export const main = async () => {
     const { runCli } = await import("./cli/program.js");
     const { sandboxCommands } = await import("./sandbox/commands.js");
     await runCli(process.argv, sandboxCommands());
+  };
+  export const entry = async () => {
+    const { runEntry } = await import(${JSON.stringify(join(SUPPORT, "entry/entry.ts"))});
+    const { hookFailpoints } = await import("./kernel/failpoints.js");
+    const { serve } = await import("./cli/serve.js");
+    const { runCli } = await import("./cli/program.js");
+    await runEntry({ hookFailpoints, serve, runCli: (argv) => runCli(argv, []) });
   };`;
 
 const USUAL = {
@@ -42,7 +63,7 @@ export default async function bundle({ testPathPatterns }) {
   const { build, stop } = await import("esbuild");
   const product = process.env.AVION_TEST_MAIN === undefined && existsSync(join(DIST, "main.js"));
   await Promise.all([bundleTests(build, testPathPatterns), product && bundleProduct(build)]);
-  if (product) process.env.AVION_TEST_MAIN = MAIN;
+  if (product) Object.assign(process.env, { AVION_TEST_MAIN: MAIN, AVION_TEST_ENTRY: ENTRY });
   // Its own process would keep Jest from ending.
   await stop();
 }
@@ -73,11 +94,11 @@ async function bundleTests(build, { patterns }) {
  * hundreds of processes.
  */
 async function bundleProduct(build) {
-  if (existsSync(MAIN) && statSync(MAIN).mtimeMs > Math.max(newestIn(DIST), newestIn(import.meta.dirname))) return;
+  if (existsSync(MAIN) && statSync(MAIN).mtimeMs > Math.max(...BUNDLED.map(newestIn))) return;
   const draft = join(FOLDER, `draft-${process.pid}`);
   const { outputFiles } = await build({
     ...USUAL,
-    stdin: { contents: ENTRY, resolveDir: DIST },
+    stdin: { contents: EXPORTS, resolveDir: DIST },
     write: false,
     format: "cjs",
     minifyWhitespace: true,
@@ -89,7 +110,7 @@ async function bundleProduct(build) {
   });
   mkdirSync(draft, { recursive: true });
   writeFileSync(join(draft, "main.cjs"), inAscii(outputFiles[0].text));
-  copyFileSync(join(import.meta.dirname, "start.cjs"), join(draft, "start.cjs"));
+  for (const file of ["start.cjs", "entry.cjs"]) copyFileSync(join(import.meta.dirname, file), join(draft, file));
   rmSync(join(FOLDER, "bundle"), { recursive: true, force: true });
   renameSync(draft, join(FOLDER, "bundle"));
 }
@@ -99,8 +120,9 @@ function inAscii(text) {
   return text.replaceAll(/[^\0-\x7f]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
-function newestIn(folder) {
-  const files = readdirSync(folder, { recursive: true, withFileTypes: true });
+function newestIn(path) {
+  if (!statSync(path).isDirectory()) return statSync(path).mtimeMs;
+  const files = readdirSync(path, { recursive: true, withFileTypes: true });
   return Math.max(...files.map((file) => statSync(join(file.parentPath, file.name)).mtimeMs));
 }
 

@@ -21,7 +21,8 @@ script.runInThisContext()(createRequire(BUNDLE), bundle);
 // The embedded database starts in half of the time where its WebAssembly is not compiled again for speed.
 if (cachedData) setFlagsFromString("--liftoff-only");
 else if (process.argv[2] === "serve") process.once("exit", keep);
-bundle.exports.main();
+// By itself this file runs what dist/main.js runs; entry.cjs runs the tests' entry point.
+bundle.exports[require.main === module ? "main" : "entry"]();
 
 /** Compiled code is for the flags it was compiled with. */
 function keep() {

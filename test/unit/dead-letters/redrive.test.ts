@@ -5,8 +5,9 @@ import { createOperations } from "../../../src/dead-letters/operations.js";
 import { type RedriveDeps, type Report, redrive } from "../../../src/dead-letters/redrive.js";
 import { Drop } from "../../../src/gen/avion/posts.js";
 import { AppError } from "../../../src/kernel/errors.js";
-import { armFailpoints, parseFailpoints } from "../../../src/kernel/failpoints.js";
+import { hookFailpoints } from "../../../src/kernel/failpoints.js";
 import { bridgeDeadLetter, deadLetterWith, FAILED_AT, redriveBench, type Stated } from "../../support/dead-letters.js";
+import { failpointsOf } from "../../support/failpoints.js";
 import { dropPageOf } from "../../support/memory-upstreams.js";
 
 const DAY = 86_400_000;
@@ -91,9 +92,9 @@ test("a dead letter whose publishing or deleting fails is kept and reported, and
 
 test("a redrive interrupted after the publishing publishes the same id when repeated", async () => {
   const { deps, published, held } = redriveBench([deadLetterWith()]);
-  armFailpoints(parseFailpoints("redriven=throw@17"));
+  hookFailpoints(failpointsOf("redriven=throw@17"));
   expect((await redrive(deps, [17])).failed).toHaveLength(1);
-  armFailpoints(new Map());
+  hookFailpoints(undefined);
   expect(held.size).toBe(1);
   expect(await redrive(deps, [17])).toEqual({ ...NONE, redriven: [17] });
   expect(new Set(published.map(({ id }) => id)).size).toBe(1);

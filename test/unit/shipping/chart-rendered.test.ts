@@ -1,5 +1,6 @@
-import { expect } from "@jest/globals";
+import { expect, test } from "@jest/globals";
 import { readConfig } from "../../../src/roles/config/config.js";
+import { REMOVED } from "../../../src/roles/config/names.js";
 import {
   containerOf,
   EVERYTHING,
@@ -295,6 +296,13 @@ rendering("a role's own priority class overrides that of all roles", () => {
   });
 });
 
+test("the schema refuses the settings of earlier versions", () => {
+  const schema = JSON.parse(readText("charts/avion-timeline/values.schema.json")) as {
+    definitions: { config: { propertyNames: { allOf: [{ not: { enum: string[] } }] } } };
+  };
+  expect(schema.definitions.config.propertyNames.allOf[0].not.enum).toEqual(REMOVED);
+});
+
 rendering("variables that the chart sets are refused in config, all others are accepted", () => {
   const schema = JSON.parse(readText("charts/avion-timeline/values.schema.json")) as {
     definitions: { config: { propertyNames: { not: { enum: string[] } } } };
@@ -325,6 +333,7 @@ rendering.each<[string, Values, RegExp]>([
   ["a URL of another protocol", { "redis.url": "http://redis" }, /redis\/url/],
   ["an address without a port", { "upstreams.userService": "users" }, /upstreams\/userService/],
   ["a secret among the configuration", { "config.TIMELINE_JWT_SECRET": SECRET }, /TIMELINE_JWT_SECRET/],
+  ["a setting of an earlier version", { "config.TIMELINE_REBUILD_QUEUE": "5" }, /TIMELINE_REBUILD_QUEUE/],
   ["a value nobody reads", { "roles.api.replica": 3 }, /replica/],
   ["a certificate without its key", { "tls.nats": { cert: "tls.crt" } }, /tls\/nats\/key/],
   [

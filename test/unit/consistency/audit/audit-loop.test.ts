@@ -42,7 +42,6 @@ function scene(
     },
     intervalMs: how.intervalMs ?? 5,
     settleMs: how.settleMs ?? 0,
-    users: 3,
     recovering: () => how.recovering ?? false,
     reconciledUpTo: {
       read: async () => upTo,

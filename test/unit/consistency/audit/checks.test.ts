@@ -30,14 +30,13 @@ const delivery = (of = completed(), deliveries = 1): Delivery => ({
 });
 
 /** A sample, and what it counts as skipped. */
-function sampling(how: { percent?: number; rate?: number } = {}) {
+function sampling(how: { rate?: number } = {}) {
   let skipped = 0;
   const sample = createSample({
     observe: (result, count = 1) => {
       expect(result).toBe("skipped");
       skipped += count;
     },
-    percent: how.percent ?? 100,
     rate: how.rate ?? 100,
   });
   return { sample, skipped: () => skipped };
@@ -64,11 +63,11 @@ test("a check that comes too late is skipped and counted", async () => {
   expect(seen).toEqual(["skipped"]);
 });
 
-test("at 100 percent every publication is chosen, at 0 percent none, and none counts as skipped", () => {
+test("within the rate every publication is chosen; at a rate of 0 none is", () => {
   const all = Array.from({ length: 50 }, () => completed());
-  const [whole, none] = [sampling(), sampling({ percent: 0 })];
+  const [whole, none] = [sampling(), sampling({ rate: 0 })];
   expect([whole.sample(all), whole.skipped()]).toEqual([new Set(all), 0]);
-  expect([none.sample(all), none.skipped()]).toEqual([new Set(), 0]);
+  expect([none.sample(all), none.skipped()]).toEqual([new Set(), 50]);
 });
 
 test("publications beyond the rate, old or backdated ones are skipped and counted", () => {

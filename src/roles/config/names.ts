@@ -1,0 +1,56 @@
+import type { Variable } from "../../kernel/variables.js";
+
+/** Settings of earlier versions that are constants now, or gone. One that is still set stops the start by name. */
+export const REMOVED: readonly string[] = [
+  "TIMELINE_ANALYSIS_CONCURRENCY",
+  "TIMELINE_AUDIT_PUBLICATIONS_DELAY_MS",
+  "TIMELINE_AUDIT_PUBLICATIONS_PERCENT",
+  "TIMELINE_AUDIT_PUBLICATIONS_RATE",
+  "TIMELINE_AUDIT_USERS",
+  "TIMELINE_FAILPOINTS",
+  "TIMELINE_FANOUT_RECENT_DAYS",
+  "TIMELINE_HOT_USER_RATE",
+  "TIMELINE_READ_AHEAD_RATE",
+  "TIMELINE_READ_DEADLINE_MAX_MS",
+  "TIMELINE_REBUILD_CONCURRENCY",
+  "TIMELINE_REBUILD_QUEUE",
+  "TIMELINE_REWARD_MULTIPLIERS",
+];
+
+/** Faults of names: unknown ones, those of removed settings, and both names of a renamed one. */
+export function nameFaults(variables: readonly Variable[], env: NodeJS.ProcessEnv): string[] {
+  const names = variables.map(({ name }) => name);
+  const known = new Set([...names, ...variables.map(({ formerName }) => formerName)]);
+  const unknown = Object.keys(env)
+    .filter((name) => name.startsWith("TIMELINE_") && !known.has(name))
+    .flatMap((name) => {
+      // As compose files pass on what is not set.
+      if (REMOVED.includes(name)) return env[name] ? `${name}: is no longer a setting; remove it` : [];
+      const near = names.find((candidate) => editDistance(candidate, name) <= 2);
+      return `${name}: is not a variable of this service${near ? ` (did you mean ${near}?)` : ""}`;
+    });
+  const twice = variables
+    .filter(({ name, formerName }) => formerName && env[name] && env[formerName])
+    .map(({ name, formerName }) => `${name}: excludes ${formerName}, its former name; remove ${formerName}`);
+  return [...unknown, ...twice];
+}
+
+/** The former names in use. They are read for one version. */
+export const nameWarnings = (variables: readonly Variable[], env: NodeJS.ProcessEnv): string[] =>
+  variables.flatMap(({ name, formerName }) =>
+    formerName && env[formerName] ? `${formerName} is now ${name}; the next version refuses the old name` : [],
+  );
+
+/** Levenshtein distance, by the two-row algorithm of Wagner and Fischer (1974). */
+function editDistance(a: string, b: string): number {
+  let row = Array.from({ length: b.length + 1 }, (_, index) => index);
+  for (let i = 1; i <= a.length; i++) {
+    const next = [i];
+    for (let j = 1; j <= b.length; j++) {
+      const swap = (row[j - 1] as number) + (a[i - 1] === b[j - 1] ? 0 : 1);
+      next.push(Math.min((row[j] as number) + 1, (next[j - 1] as number) + 1, swap));
+    }
+    row = next;
+  }
+  return row[b.length] as number;
+}

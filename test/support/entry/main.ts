@@ -1,0 +1,4 @@
+import { loadProduct } from "./dist.js";
+import { runEntry } from "./entry.js";
+
+await runEntry(await loadProduct());
