@@ -1,16 +1,12 @@
-import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { beforeEach, expect, test } from "@jest/globals";
 import { RetentionPolicy } from "nats";
 import { createReadBacklog, createReadLastAdmission, createReadLogState } from "../../src/consistency/log.nats.js";
 import type { FanoutJob } from "../../src/contracts/fanout.js";
 import { createQueueJobs } from "../../src/fanout/publish.nats.js";
-import { type NatsBench, openNats } from "../support/nats.js";
+import { natsOfFile } from "../support/nats-of-file.js";
 
 const MINUTE = 60_000;
-let bench: NatsBench;
-beforeAll(async () => {
-  bench = await openNats();
-});
-afterAll(() => bench.close());
+const bench = natsOfFile();
 beforeEach(async () => {
   for (const stream of ["DROPS", "FANOUT"]) await bench.manager.streams.purge(stream);
 });
