@@ -1,5 +1,3 @@
-import { TESTS } from "./test/support/jest/bundle.mjs";
-
 // These take minutes: npm run test:all. Named by itself each of their files runs.
 const slow =
   process.env.AVION_TEST_SUITE === "quick"
@@ -8,16 +6,17 @@ const slow =
 
 /** @type {import("jest").Config} */
 export default {
-  // Node itself loads the tests, as bundles.
   globalSetup: "<rootDir>/test/support/jest/bundle.mjs",
-  testEnvironment: "<rootDir>/test/support/jest/environment.cjs",
-  testEnvironmentOptions: { bundles: TESTS },
-  runtime: "<rootDir>/test/support/jest/runtime.cjs",
+  testEnvironment: "<rootDir>/test/support/jest/environment.mjs",
   testSequencer: "<rootDir>/test/support/jest/sequencer.mjs",
-  transform: {},
+  transform: { "\\.ts$": ["@swc/jest", { jsc: { target: "es2023", parser: { syntax: "typescript" } } }] },
+  extensionsToTreatAsEsm: [".ts"],
+  moduleNameMapper: { "^(\\.{1,2}/.*)\\.js$": "$1" },
   roots: ["<rootDir>/test"],
   testPathIgnorePatterns: ["/node_modules/", ...slow],
   // Two more than two cores: files often wait, for processes, consumers and intervals.
   maxWorkers: 4,
+  // Jest keeps some 10 MB of each file for ever.
+  workerIdleMemoryLimit: "500MB",
   testTimeout: 60_000,
 };

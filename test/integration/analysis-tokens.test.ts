@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { createTokenBucket } from "../../src/analysis/sources/token-bucket.redis.js";
 import { SOURCE_TOKENS_KEY } from "../../src/contracts/keys.js";
@@ -8,14 +8,9 @@ import { DAY, HOUR, MINUTE, SECOND } from "../../src/kernel/time.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
 import { eventually } from "../support/eventually.js";
-import { openRedis, type RedisBench } from "../support/redis.js";
+import { redisOfFile } from "../support/redis-of-file.js";
 
-let redis: RedisBench;
-beforeAll(async () => {
-  redis = await openRedis();
-});
-afterAll(() => redis.close());
-beforeEach(() => redis.raw.flushall());
+const redis = redisOfFile();
 
 const NOW = 1_800_000_000_000;
 const never = new AbortController().signal;

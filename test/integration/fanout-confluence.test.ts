@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, test } from "@jest/globals";
+import { test } from "@jest/globals";
 import type { TimelineEvent as Admitted } from "../../src/contracts/events.js";
 import type { FanoutDeps } from "../../src/fanout/fanout.js";
 import { type AdmittedEdge, createApplyEdges } from "../../src/fanout/graph.js";
@@ -8,17 +8,11 @@ import { failing } from "../support/failing.js";
 import { type FanoutBench, handle, insisting, logged, type MemoryLog, openFanout, work } from "../support/fanout.js";
 import { expectTimelines } from "../support/oracle.js";
 import { below, duplicatedAndShuffled, oneOf, type Random, seeded } from "../support/random.js";
-import { openRedis, type RedisBench } from "../support/redis.js";
+import { redisOfFile } from "../support/redis-of-file.js";
 import { created, deleted, followed, received, type TimelineEvent, unfollowed } from "../support/timeline-events.js";
 import { World } from "../support/world.js";
 
-let redis: RedisBench;
-
-beforeAll(async () => {
-  redis = await openRedis();
-});
-afterAll(() => redis.close());
-beforeEach(() => redis.raw.flushall());
+const redis = redisOfFile();
 
 const USERS = ["ada", "bob", "eve", "rik é", "zoë"] as const;
 const NOW = Date.now();

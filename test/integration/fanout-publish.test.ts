@@ -1,14 +1,10 @@
-import { afterAll, beforeAll, expect, test } from "@jest/globals";
+import { expect, test } from "@jest/globals";
 import type { EdgeJob, FanoutCompleted, FanoutJob } from "../../src/contracts/fanout.js";
 import { createComplete, createNotify, createQueueEdges, createQueueJobs } from "../../src/fanout/publish.nats.js";
 import { AppError } from "../../src/kernel/errors.js";
-import { type NatsBench, openNats } from "../support/nats.js";
+import { natsOfFile } from "../support/nats-of-file.js";
 
-let nats: NatsBench;
-beforeAll(async () => {
-  nats = await openNats();
-});
-afterAll(() => nats.close());
+const nats = natsOfFile();
 
 const codeOf = (promise: Promise<unknown>): Promise<string> =>
   promise.then(

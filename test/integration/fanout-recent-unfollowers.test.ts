@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { expect, test } from "@jest/globals";
 import { createFences } from "../../src/consistency/fences/fences.js";
 import { unfollowersKey } from "../../src/contracts/keys.js";
 import type { FanoutDeps } from "../../src/fanout/fanout.js";
@@ -7,17 +7,13 @@ import { MINUTE } from "../../src/kernel/time.js";
 import { contextWith } from "../support/deliveries.js";
 import { type FanoutBench, handle, logged, openFanout, work } from "../support/fanout.js";
 import { historyOf } from "../support/memory-upstreams.js";
-import { adaptersOn, openRedis, type RedisBench } from "../support/redis.js";
+import { adaptersOn } from "../support/redis.js";
+import { redisOfFile } from "../support/redis-of-file.js";
 import { created, deleted, followed, type TimelineEvent, unfollowed } from "../support/timeline-events.js";
 import { held, homeKey } from "../support/timeline-keys.js";
 import { World } from "../support/world.js";
 
-let redis: RedisBench;
-beforeAll(async () => {
-  redis = await openRedis();
-});
-afterAll(() => redis.close());
-beforeEach(() => redis.raw.flushall());
+const redis = redisOfFile();
 
 const DROP = { drop_id: "d1", user_id: "ada", visibility: "followers", created_at: 1_000 } as const;
 const idsOf = async (key: string) => (await held(redis.raw, key)).entries.map(([id]) => id);

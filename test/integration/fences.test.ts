@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { expect, test } from "@jest/globals";
 import { createFences, type ReadHistory } from "../../src/consistency/fences/fences.js";
 import type { FenceStore } from "../../src/consistency/fences/store.redis.js";
 import { createReadHistory } from "../../src/consistency/log.nats.js";
@@ -9,14 +9,10 @@ import { AppError, codeOf } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { eventually } from "../support/eventually.js";
 import { openNats } from "../support/nats.js";
-import { adaptersOn, openRedis, type RedisBench } from "../support/redis.js";
+import { adaptersOn } from "../support/redis.js";
+import { redisOfFile } from "../support/redis-of-file.js";
 
-let redis: RedisBench;
-beforeAll(async () => {
-  redis = await openRedis();
-});
-afterAll(() => redis.close());
-beforeEach(() => redis.raw.flushall());
+const redis = redisOfFile();
 
 const NOW = Date.now();
 const open = (readHistory: ReadHistory): Fences =>

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { beforeEach, expect, test } from "@jest/globals";
 import { RetentionPolicy } from "nats";
 import {
   createReadBacklog,
@@ -10,16 +10,12 @@ import type { FanoutJob } from "../../src/contracts/fanout.js";
 import { createQueueJobs } from "../../src/fanout/publish.nats.js";
 import { createReadWaiting, createWaiting } from "../../src/platform/redis/waiting.js";
 import { deliveryOf } from "../support/deliveries.js";
-import { type NatsBench, openNats } from "../support/nats.js";
+import { natsOfFile } from "../support/nats-of-file.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 
 const MINUTE = 60_000;
 const redis = redisOfFile();
-let bench: NatsBench;
-beforeAll(async () => {
-  bench = await openNats();
-});
-afterAll(() => bench.close());
+const bench = natsOfFile();
 beforeEach(async () => {
   for (const stream of ["DROPS", "FANOUT"]) await bench.manager.streams.purge(stream);
 });

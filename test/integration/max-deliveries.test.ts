@@ -1,5 +1,5 @@
 import { readdirSync } from "node:fs";
-import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { beforeEach, expect, test } from "@jest/globals";
 import { type ConsumerInfo, headers as newHeaders, RetentionPolicy, type StoredMsg } from "nats";
 import { eventOfSubject } from "../../src/contracts/events.js";
 import { createMaxDeliveriesHandler } from "../../src/dead-letters/max-deliveries.nats.js";
@@ -8,13 +8,9 @@ import { AppError, codeOf } from "../../src/kernel/errors.js";
 import { maxDeliveriesHandler } from "../../src/roles/consumers.js";
 import { contextWith, deliveryOf } from "../support/deliveries.js";
 import { eventually } from "../support/eventually.js";
-import { type NatsBench, openNats } from "../support/nats.js";
+import { natsOfFile } from "../support/nats-of-file.js";
 
-let bench: NatsBench;
-beforeAll(async () => {
-  bench = await openNats();
-});
-afterAll(() => bench.close());
+const bench = natsOfFile();
 beforeEach(async () => {
   for (const stream of ["DROPS", "FANOUT", "DLQ", "ADVISORIES"]) await bench.manager.streams.purge(stream);
 });

@@ -1,18 +1,13 @@
-import { afterAll, afterEach, beforeAll, expect, test } from "@jest/globals";
+import { afterEach, expect, test } from "@jest/globals";
 import type { Context, Delivery, Outcome } from "../../src/delivery/handler.js";
 import { silent } from "../../src/kernel/logger.js";
 import { type ConsumeOptions, type Consuming, consume } from "../../src/platform/nats/consume.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";
 import { eventually } from "../support/eventually.js";
-import { type NatsBench, openNats } from "../support/nats.js";
+import { natsOfFile } from "../support/nats-of-file.js";
 
-let bench: NatsBench;
+const bench = natsOfFile();
 const running: Consuming[] = [];
-
-beforeAll(async () => {
-  bench = await openNats();
-});
-afterAll(() => bench.close());
 afterEach(async () => {
   await Promise.all(running.splice(0).map((one) => one.close(100)));
   await bench.manager.streams.purge("DROPS");

@@ -1,17 +1,13 @@
-import { afterAll, beforeAll, expect, test } from "@jest/globals";
+import { expect, test } from "@jest/globals";
 import type { JetStreamManager } from "nats";
 import { silent } from "../../src/kernel/logger.js";
 import { consume } from "../../src/platform/nats/consume.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";
 import { watchTopology } from "../../src/platform/nats/watch-topology.js";
 import { eventually } from "../support/eventually.js";
-import { type NatsBench, openNats } from "../support/nats.js";
+import { natsOfFile } from "../support/nats-of-file.js";
 
-let bench: NatsBench;
-beforeAll(async () => {
-  bench = await openNats();
-});
-afterAll(() => bench.close());
+const bench = natsOfFile();
 
 test("a stream that is deleted is not made again before its files are gone, and hands out what it stores", async () => {
   const apply = (manager: JetStreamManager) => applyTopology(manager, { replicas: 1 }, silent);

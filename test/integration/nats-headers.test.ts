@@ -1,15 +1,10 @@
-import { afterAll, beforeAll, expect, test } from "@jest/globals";
+import { expect, test } from "@jest/globals";
 import type { NatsConnectionImpl } from "nats/lib/nats-base-client/nats.js";
 import { createStoredMessages } from "../../src/platform/nats/message.js";
 import { type LogEntry, logEntries } from "../../src/platform/nats/read-log.js";
-import { type NatsBench, openNats } from "../support/nats.js";
+import { natsOfFile } from "../support/nats-of-file.js";
 
-let bench: NatsBench;
-
-beforeAll(async () => {
-  bench = await openNats();
-});
-afterAll(() => bench.close());
+const bench = natsOfFile();
 
 const LINES = [
   "NATS/1.0",

@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { afterEach, beforeEach, expect, test } from "@jest/globals";
 import { nanos } from "nats";
 import type { Context, Delivery, Outcome } from "../../src/delivery/handler.js";
 import { AppError } from "../../src/kernel/errors.js";
@@ -9,15 +9,10 @@ import { readTopology } from "../../src/platform/nats/declared.js";
 import { type LogEntry, logEntries } from "../../src/platform/nats/read-log.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";
 import { eventually } from "../support/eventually.js";
-import { type NatsBench, openNats } from "../support/nats.js";
+import { natsOfFile } from "../support/nats-of-file.js";
 
-let bench: NatsBench;
+const bench = natsOfFile();
 const running: Consuming[] = [];
-
-beforeAll(async () => {
-  bench = await openNats();
-});
-afterAll(() => bench.close());
 afterEach(async () => {
   await Promise.all(running.splice(0).map((one) => one.close(100)));
 });

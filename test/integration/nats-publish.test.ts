@@ -1,6 +1,6 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { beforeEach, expect, test } from "@jest/globals";
 import { connect, type Msg } from "nats";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
@@ -8,15 +8,10 @@ import { connectNats } from "../../src/platform/nats/connect.js";
 import { createPublisher, type Message, type Stored } from "../../src/platform/nats/publish.js";
 import { freeze, privateNats, temporaryFolder } from "../support/brokers.js";
 import { eventually } from "../support/eventually.js";
-import { type NatsBench, openNats } from "../support/nats.js";
+import { natsOfFile } from "../support/nats-of-file.js";
 import { TcpProxy } from "../support/proxy.js";
 
-let bench: NatsBench;
-
-beforeAll(async () => {
-  bench = await openNats();
-});
-afterAll(() => bench.close());
+const bench = natsOfFile();
 beforeEach(async () => {
   await bench.manager.streams.purge("DROPS");
 });

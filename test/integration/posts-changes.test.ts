@@ -1,25 +1,13 @@
-import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
+import { expect, test } from "@jest/globals";
 import { v7 } from "uuid";
 import { Visibility } from "../../src/gen/avion/posts.js";
-import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { describePosts } from "../support/describe-posts.js";
 import { eventually } from "../support/eventually.js";
-import { type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
+import { post, refusal } from "../support/posts.js";
 
 const UNKNOWN = v7();
 
-describe.each(DATABASES)("changing drops on $name", ({ name, start }) => {
-  let server: DatabaseServer;
-  let posts: PostsHarness;
-
-  beforeAll(async () => {
-    server = await start();
-    posts = await startPosts(await server.newDatabase());
-  });
-  afterAll(async () => {
-    await posts.stop();
-    await server.stop();
-  });
-
+describePosts("changing drops", (posts, { name }) => {
   const edit = (drop_id: string, body: string, expected_revision = 0, user_id = "ada") =>
     posts.call.editDrop({ drop_id, user_id, body, summary: "", expected_revision });
 

@@ -1,5 +1,5 @@
 import { Metadata } from "@grpc/grpc-js";
-import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
+import { expect, test } from "@jest/globals";
 import { context, propagation, trace } from "@opentelemetry/api";
 import { node } from "@opentelemetry/sdk-node";
 import { v7 } from "uuid";
@@ -7,24 +7,12 @@ import { CreateDropRequest, Visibility } from "../../src/gen/avion/posts.js";
 import { dateOfId } from "../../src/kernel/ids.js";
 import { DAY } from "../../src/kernel/time.js";
 import { DEFAULT_POSTS_LIMITS } from "../../src/posts/request.js";
-import { DATABASES, type DatabaseServer } from "../support/databases.js";
-import { type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
+import { describePosts } from "../support/describe-posts.js";
+import { post, refusal, startPosts } from "../support/posts.js";
 
 const UNKNOWN = v7();
 
-describe.each(DATABASES)("drops on $name", ({ start }) => {
-  let server: DatabaseServer;
-  let posts: PostsHarness;
-
-  beforeAll(async () => {
-    server = await start();
-    posts = await startPosts(await server.newDatabase());
-  });
-  afterAll(async () => {
-    await posts.stop();
-    await server.stop();
-  });
-
+describePosts("drops", (posts, { newDatabase }) => {
   test("a drop is stored with its event, answered, and read again", async () => {
     await posts.written();
     const before = { woken: posts.woken(), now: Date.now() };
@@ -260,7 +248,7 @@ describe.each(DATABASES)("drops on $name", ({ start }) => {
 
   test("pages of the longest drops that are allowed fit a message, also where these are twenty times as long", async () => {
     const limits = { ...DEFAULT_POSTS_LIMITS, maxBodyCharacters: 100_000 };
-    const long = await startPosts(await server.newDatabase(), { limits });
+    const long = await startPosts(await newDatabase(), { limits });
     try {
       const parent = await post(long);
       const body = "\u{1f600}".repeat(limits.maxBodyCharacters);

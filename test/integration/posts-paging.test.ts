@@ -4,6 +4,7 @@ import { type Drop, RemoteKind, Visibility } from "../../src/gen/avion/posts.js"
 import { compareBytes } from "../../src/kernel/ids.js";
 import { HOUR } from "../../src/kernel/time.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { describePosts } from "../support/describe-posts.js";
 import { rewritten } from "../support/page-tokens.js";
 import { type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
 import { below, oneOf, type Random, seeded, ulid } from "../support/random.js";
@@ -11,23 +12,13 @@ import { below, oneOf, type Random, seeded, ulid } from "../support/random.js";
 const newestFirst = (a: Drop, b: Drop): number => b.created_at - a.created_at || compareBytes(b.drop_id, a.drop_id);
 const idsOf = (drops: readonly Drop[]): string[] => drops.map(({ drop_id }) => drop_id);
 
-describe.each(DATABASES)("pages of drops on $name", ({ start }) => {
-  let server: DatabaseServer;
-  let posts: PostsHarness;
+describePosts("pages of drops", (posts) => {
   let people = 0;
   let ada: string;
   const base = Date.now() - HOUR;
 
-  beforeAll(async () => {
-    server = await start();
-    posts = await startPosts(await server.newDatabase());
-  });
   beforeEach(() => {
     ada = `ada-${++people}`;
-  });
-  afterAll(async () => {
-    await posts.stop();
-    await server.stop();
   });
 
   const byUser = async (fields: { before?: number; max_id?: string; limit?: number; user_id?: string } = {}) =>

@@ -1,10 +1,10 @@
-import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
+import { afterAll, expect, test } from "@jest/globals";
 import { v7 } from "uuid";
 import { RemoteKind, Visibility } from "../../src/gen/avion/posts.js";
 import { DAY, MINUTE } from "../../src/kernel/time.js";
-import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { describePosts } from "../support/describe-posts.js";
 import { madeUpToken } from "../support/page-tokens.js";
-import { type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
+import { type PostsHarness, post, refusal } from "../support/posts.js";
 
 const ID = v7();
 const LONG_ID = "é".repeat(65);
@@ -142,18 +142,9 @@ const REFUSED: readonly (readonly [Method, field: string, Bad])[] = [
   ["resolveWebfinger", "webfinger", { webfinger: "eve@far@example" }],
 ];
 
-describe.each(DATABASES)("what posts refuse on $name", ({ start }) => {
-  let server: DatabaseServer;
-  let posts: PostsHarness;
-
-  beforeAll(async () => {
-    server = await start();
-    posts = await startPosts(await server.newDatabase());
-  });
+describePosts("what posts refuse", (posts) => {
   afterAll(async () => {
     expect(await posts.written()).toEqual([]);
-    await posts.stop();
-    await server.stop();
   });
 
   test.each(REFUSED.map(([method, field, request], n) => ({ n, method, field, request })))(
@@ -171,19 +162,7 @@ describe.each(DATABASES)("what posts refuse on $name", ({ start }) => {
   });
 });
 
-describe.each(DATABASES)("what posts just so take on $name", ({ start }) => {
-  let server: DatabaseServer;
-  let posts: PostsHarness;
-
-  beforeAll(async () => {
-    server = await start();
-    posts = await startPosts(await server.newDatabase());
-  });
-  afterAll(async () => {
-    await posts.stop();
-    await server.stop();
-  });
-
+describePosts("what posts just so take", (posts) => {
   test("the longest values of all fields are stored unchanged", async () => {
     const longest = {
       user_id: "é".repeat(64),

@@ -1,27 +1,16 @@
-import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
+import { expect, test } from "@jest/globals";
 import { RemoteKind, Visibility } from "../../src/gen/avion/posts.js";
 import { DAY } from "../../src/kernel/time.js";
-import { DATABASES, type DatabaseServer } from "../support/databases.js";
-import { type PostsHarness, refusal, startPosts } from "../support/posts.js";
+import { describePosts } from "../support/describe-posts.js";
+import { refusal } from "../support/posts.js";
 
 const { DROP, ACTOR, SERVER } = RemoteKind;
 const ACTOR_URI = "https://far.example/users/eve";
 
-describe.each(DATABASES)("remote objects on $name", ({ start }) => {
-  let server: DatabaseServer;
-  let posts: PostsHarness;
+describePosts("remote objects", (posts) => {
   let made = 0;
   const newUri = (): string => `https://far.example/notes/${++made}`;
   const document = (text: string): string => `{ "content" : ${JSON.stringify(text)}, "to": "as:Public" }`;
-
-  beforeAll(async () => {
-    server = await start();
-    posts = await startPosts(await server.newDatabase());
-  });
-  afterAll(async () => {
-    await posts.stop();
-    await server.stop();
-  });
 
   test("a remote drop is stored unchanged, with one event", async () => {
     const uri = newUri();

@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { expect, test } from "@jest/globals";
 import { createFences } from "../../src/consistency/fences/fences.js";
 import { edgeField, edgesKey } from "../../src/contracts/keys.js";
 import { silent } from "../../src/kernel/logger.js";
@@ -8,17 +8,13 @@ import { createRebuild } from "../../src/timeline/rebuild.js";
 import { deliveryOf } from "../support/deliveries.js";
 import { handle, openFanout, work } from "../support/fanout.js";
 import { historyOf, rebuildQueue } from "../support/memory-upstreams.js";
-import { adaptersOn, openRedis, type RedisBench } from "../support/redis.js";
+import { adaptersOn } from "../support/redis.js";
+import { redisOfFile } from "../support/redis-of-file.js";
 import { created, deleted, followed, received, unfollowed } from "../support/timeline-events.js";
 import { heldBy } from "../support/timeline-keys.js";
 import { World } from "../support/world.js";
 
-let redis: RedisBench;
-beforeAll(async () => {
-  redis = await openRedis();
-});
-afterAll(() => redis.close());
-beforeEach(() => redis.raw.flushall());
+const redis = redisOfFile();
 
 /** These stay; the first two have a cap, and the third forgets by time. */
 const LASTING = ["timeline:global", "timeline:local", "timeline:tombstones"];

@@ -1,15 +1,9 @@
-import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { openRedis, type RedisBench } from "../support/redis.js";
+import { redisOfFile } from "../support/redis-of-file.js";
 import { held } from "../support/timeline-keys.js";
 
-let bench: RedisBench;
-
-beforeAll(async () => {
-  bench = await openRedis();
-});
-afterAll(() => bench.close());
-beforeEach(() => bench.raw.flushall());
+const bench = redisOfFile();
 
 const HOME = "timeline:home:a";
 const change = fc.record({ version: fc.integer({ min: 0, max: 6 }), follows: fc.boolean() });

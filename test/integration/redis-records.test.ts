@@ -1,14 +1,8 @@
-import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
-import { openRedis, type RedisBench } from "../support/redis.js";
+import { expect, test } from "@jest/globals";
+import { redisOfFile } from "../support/redis-of-file.js";
 import { held } from "../support/timeline-keys.js";
 
-let bench: RedisBench;
-
-beforeAll(async () => {
-  bench = await openRedis();
-});
-afterAll(() => bench.close());
-beforeEach(() => bench.raw.flushall());
+const bench = redisOfFile();
 
 const TOMBSTONES = "timeline:tombstones";
 const KEPT_MS = 60_000;

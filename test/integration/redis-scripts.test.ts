@@ -1,15 +1,9 @@
-import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { expect, test } from "@jest/globals";
 import { AppError } from "../../src/kernel/errors.js";
-import { openRedis, type RedisBench } from "../support/redis.js";
+import { redisOfFile } from "../support/redis-of-file.js";
 import { held } from "../support/timeline-keys.js";
 
-let bench: RedisBench;
-
-beforeAll(async () => {
-  bench = await openRedis();
-});
-afterAll(() => bench.close());
-beforeEach(() => bench.raw.flushall());
+const bench = redisOfFile();
 
 const KEY = "timeline:home:ada";
 const LATER = 32_503_680_000_000;

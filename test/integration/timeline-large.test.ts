@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { expect, test } from "@jest/globals";
 import { createFences } from "../../src/consistency/fences/fences.js";
 import type { TimelineEntry } from "../../src/contracts/timelines.js";
 import { chunked } from "../../src/kernel/concurrency.js";
@@ -6,7 +6,8 @@ import { silent } from "../../src/kernel/logger.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
 import { handle, openFanout } from "../support/fanout.js";
 import { historyOf, rebuildQueue } from "../support/memory-upstreams.js";
-import { adaptersOn, openRedis, type RedisBench } from "../support/redis.js";
+import { adaptersOn } from "../support/redis.js";
+import { redisOfFile } from "../support/redis-of-file.js";
 import { unfollowed } from "../support/timeline-events.js";
 import { held } from "../support/timeline-keys.js";
 import { World } from "../support/world.js";
@@ -14,12 +15,7 @@ import { World } from "../support/world.js";
 /** As many as can be configured. */
 const MAX = 100_000;
 const KEY = "timeline:home:ada";
-let redis: RedisBench;
-beforeAll(async () => {
-  redis = await openRedis();
-});
-afterAll(() => redis.close());
-beforeEach(() => redis.raw.flushall());
+const redis = redisOfFile();
 
 const drops = (prefix: string, from = 0): TimelineEntry[] =>
   Array.from({ length: MAX }, (_, index) => ({ drop: `${prefix}${MAX - index}`, score: from + MAX - index }));

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { expect, test } from "@jest/globals";
 import { createFences } from "../../src/consistency/fences/fences.js";
 import type { Fences } from "../../src/contracts/fences.js";
 import { type GetTimelineRequest, GetTimelineResponse } from "../../src/gen/avion/timeline.js";
@@ -16,17 +16,13 @@ import { createRebuild } from "../../src/timeline/rebuild.js";
 import { type FanoutBench, handle, openFanout } from "../support/fanout.js";
 import { historyOf, rebuildQueue, sourcesOf } from "../support/memory-upstreams.js";
 import { below, seeded, uuidV7 } from "../support/random.js";
-import { adaptersOn, openRedis, type RedisBench } from "../support/redis.js";
+import { adaptersOn } from "../support/redis.js";
+import { redisOfFile } from "../support/redis-of-file.js";
 import { created, deleted } from "../support/timeline-events.js";
 import { held, homeKey } from "../support/timeline-keys.js";
 import { World } from "../support/world.js";
 
-let redis: RedisBench;
-beforeAll(async () => {
-  redis = await openRedis();
-});
-afterAll(() => redis.close());
-beforeEach(() => redis.raw.flushall());
+const redis = redisOfFile();
 
 const READER = "rik";
 const MAX = 12;

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { expect, test } from "@jest/globals";
 import { createFences } from "../../src/consistency/fences/fences.js";
 import type { TimelineEntry } from "../../src/contracts/timelines.js";
 import { audienceOf } from "../../src/fanout/store.redis.js";
@@ -10,17 +10,13 @@ import { createRebuild } from "../../src/timeline/rebuild.js";
 import { eventually } from "../support/eventually.js";
 import { historyOf, rebuildQueue } from "../support/memory-upstreams.js";
 import { TcpProxy } from "../support/proxy.js";
-import { adaptersOn, openRedis, type RedisBench } from "../support/redis.js";
+import { adaptersOn } from "../support/redis.js";
+import { redisOfFile } from "../support/redis-of-file.js";
 import { held } from "../support/timeline-keys.js";
 
 const KEY = "timeline:home:ada";
 const ADA = audienceOf(["ada"]);
-let redis: RedisBench;
-beforeAll(async () => {
-  redis = await openRedis();
-});
-afterAll(() => redis.close());
-beforeEach(() => redis.raw.flushall());
+const redis = redisOfFile();
 
 const entry = (drop: string, score: number): TimelineEntry => ({ drop, score });
 

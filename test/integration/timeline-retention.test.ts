@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { expect, test } from "@jest/globals";
 import { createFences, createRetention } from "../../src/consistency/fences/fences.js";
 import type { PullRegistry } from "../../src/contracts/pulled.js";
 import { GetTimelineResponse } from "../../src/gen/avion/timeline.js";
@@ -14,19 +14,15 @@ import { startTrimming } from "../../src/timeline/trim.js";
 import { becomes } from "../support/eventually.js";
 import { handle, openFanout } from "../support/fanout.js";
 import { historyOf, readDropsOf, rebuildQueue, sourcesOf } from "../support/memory-upstreams.js";
-import { adaptersOn, fencedOn, openRedis, type RedisBench } from "../support/redis.js";
+import { adaptersOn, fencedOn } from "../support/redis.js";
+import { redisOfFile } from "../support/redis-of-file.js";
 import { created, received } from "../support/timeline-events.js";
 import { held, homeKey, inKey } from "../support/timeline-keys.js";
 import { World } from "../support/world.js";
 
 const SINCE = 5_000;
 
-let redis: RedisBench;
-beforeAll(async () => {
-  redis = await openRedis();
-});
-afterAll(() => redis.close());
-beforeEach(() => redis.raw.flushall());
+const redis = redisOfFile();
 
 const REGISTRY: PullRegistry = new Map([["ö", { state: "pulled", by: "hand", since: 0 }]]);
 const PULLED = { copy: () => REGISTRY, refresh: async () => REGISTRY };

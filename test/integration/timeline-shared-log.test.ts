@@ -1,13 +1,9 @@
-import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { beforeEach, expect, test } from "@jest/globals";
 import { DAY, HOUR } from "../../src/kernel/time.js";
 import { createReadSharedLog } from "../../src/timeline/shared-log.nats.js";
-import { type NatsBench, openNats } from "../support/nats.js";
+import { natsOfFile } from "../support/nats-of-file.js";
 
-let nats: NatsBench;
-beforeAll(async () => {
-  nats = await openNats();
-});
-afterAll(() => nats.close());
+const nats = natsOfFile();
 let ids = 0;
 beforeEach(() =>
   nats.manager.streams.delete("DROPS").then(() => nats.manager.streams.add({ name: "DROPS", subjects: ["drops.*"] })),

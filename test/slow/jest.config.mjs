@@ -24,7 +24,5 @@ export default {
   testTimeout: 180_000,
   // One at a time: a process that starves for longer than ack_wait gets its own messages a second time.
   maxWorkers: 1,
-  // They run in the process of Jest. What a test that timed out has left open would keep it from ending.
-  forceExit: true,
   reporters: ["default", "<rootDir>/test/faults/table.mjs"],
 };

@@ -36,30 +36,9 @@ END $$`;
 export const longTest = (database: string): (typeof test)["skip"] =>
   runs[database === DATABASES.at(-1)?.name ? "quick" : "slow"] ? test : test.skip;
 
-declare global {
-  var idlePglites: PGlite[] | undefined;
-}
-
-/** Starting one takes a second of CPU time: the files that a worker runs hand them on. */
-const idle = globalThis.idlePglites ?? startIdle();
+/** Starting one takes a second of CPU time. */
+const idle: PGlite[] = [];
 const IDLE_MAX = 2;
-/**
- * In the handler of a PGlite's timer. A statement may leave one behind, for up to 10 s (PGSTAT_IDLE_INTERVAL); after
- * another of its timers only the rest of that time.
- */
-const OF_PGLITE = "__emscripten_timeout";
-
-/** Neither they nor their timers keep a worker from ending. */
-function startIdle(): PGlite[] {
-  const usual = globalThis.setTimeout;
-  const unrefs = (handler: (...args: unknown[]) => void, ms?: number, ...rest: unknown[]): NodeJS.Timeout => {
-    const timer = usual(handler, ms, ...rest);
-    return handler.toString().includes(OF_PGLITE) ? timer.unref() : timer;
-  };
-  globalThis.setTimeout = Object.defineProperties(unrefs, Object.getOwnPropertyDescriptors(usual)) as typeof usual;
-  globalThis.idlePglites = [];
-  return globalThis.idlePglites;
-}
 
 /** Leaves nothing of what a test did in it; where that fails, nobody gets it. */
 async function giveBack(lite: PGlite): Promise<void> {
@@ -92,6 +71,7 @@ async function startEmbedded(): Promise<DatabaseServer> {
     },
     stop: async () => {
       await Promise.all(opened.map((db) => db.close()));
+      await Promise.all(idle.splice(0).map((lite) => lite.close()));
     },
   };
 }

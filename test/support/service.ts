@@ -67,7 +67,13 @@ const START_PATIENCE_MS = 45_000;
 const MOST_TRIES = 3;
 const LINES_KEPT = 400;
 const LINES_SHOWN = 60;
-const running = new Set<ChildProcess>();
+
+declare global {
+  /** In a test: killed at the end of its file. */
+  var startedProcesses: Set<ChildProcess> | undefined;
+}
+
+const running = globalThis.startedProcesses ?? new Set<ChildProcess>();
 
 process.once("exit", () => {
   for (const child of running) child.kill("SIGKILL");

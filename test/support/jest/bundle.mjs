@@ -27,9 +27,6 @@ const BUNDLED = [
   join(SUPPORT, "limits.ts"),
 ];
 
-/** The folder of the bundles of test files. */
-export const TESTS = join(FOLDER, "tests");
-
 /**
  * `main` does as dist/main.js, `entry` as support/entry/main.ts. Modules imported later stay so: instruments must be made
  * after telemetry has started.
@@ -48,45 +45,16 @@ const EXPORTS = `
     await runEntry({ hookFailpoints, serve, runCli: (argv) => runCli(argv, []) });
   };`;
 
-const USUAL = {
-  bundle: true,
-  platform: "node",
-  target: "node20",
-  format: "esm",
-  outExtension: { ".js": ".mjs" },
-  logLevel: "warning",
-};
-
-/** Bundles the test files of this run, and what `npm run build` made. */
+/** Bundles what `npm run build` made, where it is there. */
 // oxlint-disable-next-line import/no-default-export -- Jest calls the default export of a globalSetup.
-export default async function bundle({ testPathPatterns }) {
+export default async function bundle() {
+  if (process.env.AVION_TEST_MAIN !== undefined || !existsSync(join(DIST, "main.js"))) return;
+  Object.assign(process.env, { AVION_TEST_MAIN: MAIN, AVION_TEST_ENTRY: ENTRY });
+  if (existsSync(MAIN) && statSync(MAIN).mtimeMs > Math.max(...BUNDLED.map(newestIn))) return;
   const { build, stop } = await import("esbuild");
-  const product = process.env.AVION_TEST_MAIN === undefined && existsSync(join(DIST, "main.js"));
-  await Promise.all([bundleTests(build, testPathPatterns), product && bundleProduct(build)]);
-  if (product) Object.assign(process.env, { AVION_TEST_MAIN: MAIN, AVION_TEST_ENTRY: ENTRY });
+  await bundleProduct(build);
   // Its own process would keep Jest from ending.
   await stop();
-}
-
-/** One module a test file, with the modules of src and support it uses. Libraries are not in it: files share them. */
-async function bundleTests(build, { patterns }) {
-  const wanted = patterns.map((pattern) => new RegExp(pattern));
-  const files = readdirSync("test", { recursive: true, encoding: "utf8" }).map((file) => join("test", file));
-  const tests = files.filter((file) => file.endsWith(".test.ts"));
-  const named = tests.filter((file) => wanted.some((pattern) => pattern.test(join(process.cwd(), file))));
-  await build({
-    ...USUAL,
-    entryPoints: named.length === 0 ? tests : named,
-    outbase: "test",
-    outdir: TESTS,
-    packages: "external",
-    sourcemap: "external",
-    sourcesContent: false,
-    plugins: [
-      { name: "places", setup: (plugins) => keepPlaces(plugins, /\/(src|test)\/.*\.ts$/, "ts") },
-      { name: "globals", setup: takeGlobals },
-    ],
-  });
 }
 
 /**
@@ -94,10 +62,12 @@ async function bundleTests(build, { patterns }) {
  * hundreds of processes.
  */
 async function bundleProduct(build) {
-  if (existsSync(MAIN) && statSync(MAIN).mtimeMs > Math.max(...BUNDLED.map(newestIn))) return;
   const draft = join(FOLDER, `draft-${process.pid}`);
   const { outputFiles } = await build({
-    ...USUAL,
+    bundle: true,
+    platform: "node",
+    target: "node20",
+    logLevel: "warning",
     stdin: { contents: EXPORTS, resolveDir: DIST },
     write: false,
     format: "cjs",
@@ -106,7 +76,7 @@ async function bundleProduct(build) {
     supported: { "dynamic-import": false },
     // It finds its WebAssembly beside itself.
     external: ["@electric-sql/pglite"],
-    plugins: [{ name: "places", setup: (plugins) => keepPlaces(plugins, /\.js$/, "js") }],
+    plugins: [{ name: "places", setup: keepPlaces }],
   });
   mkdirSync(draft, { recursive: true });
   writeFileSync(join(draft, "main.cjs"), inAscii(outputFiles[0].text));
@@ -127,22 +97,13 @@ function newestIn(path) {
 }
 
 /** Scripts, migrations and the protos of libraries are found where their modules stand. */
-function keepPlaces({ onLoad }, filter, loader) {
-  onLoad({ filter }, ({ path }) => {
+function keepPlaces({ onLoad }) {
+  onLoad({ filter: /\.js$/ }, ({ path }) => {
     const text = readFileSync(path, "utf8");
     if (!/\bimport\.meta\.url\b|\b__dirname\b/.test(text)) return undefined;
     const contents = text
       .replaceAll(/\bimport\.meta\.url\b/g, JSON.stringify(pathToFileURL(path).href))
       .replaceAll(/\b__dirname\b/g, JSON.stringify(dirname(path)));
-    return { contents, loader };
-  });
-}
-
-/** The functions of Jest are global where Node imports a test file. */
-function takeGlobals({ onResolve, onLoad }) {
-  onResolve({ filter: /^@jest\/globals$/ }, ({ path }) => ({ path, namespace: "globals" }));
-  onLoad({ filter: /.*/, namespace: "globals" }, () => {
-    const names = ["afterAll", "afterEach", "beforeAll", "beforeEach", "describe", "expect", "test"];
-    return { contents: `export const { ${names.join(", ")} } = globalThis;` };
+    return { contents, loader: "js" };
   });
 }
