@@ -4,7 +4,7 @@ import type { GetTimelineRequest } from "../gen/avion/timeline.js";
 import { codeOf, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
-import { type ReadDeadlines, readDeadlines, withDeadline } from "./deadlines.js";
+import { createWithDeadline, type ReadDeadlines, readDeadlines, type WithDeadline } from "./deadlines.js";
 import { authorSnapshot, fillPulls, type HomeDeps, homeBelowFloor, homeSnapshot } from "./home.js";
 import type { FirstPage } from "./most-read.redis.js";
 import { type PageRequest, parsePageRequest, parseUser } from "./page-request.js";
@@ -42,6 +42,10 @@ export interface ReadDeps extends HomeDeps {
   readonly observe: (timeline: string, outcome: Outcome) => void;
 }
 
+interface PageDeps extends ReadDeps {
+  readonly withDeadline: WithDeadline;
+}
+
 /** `hit`: read from the stored timeline, at least in part; `beyond`: wholly from the upstreams, below the floor. */
 type Outcome = "hit" | "beyond" | "rebuilt" | "degraded";
 
@@ -63,7 +67,8 @@ interface Timeline {
   readonly belowFloor?: (options: { readonly deadline: number; readonly tolerant?: boolean }) => BelowFloor;
 }
 
-export function getHomeTimeline(deps: ReadDeps): GetTimeline {
+export function getHomeTimeline(given: ReadDeps): GetTimeline {
+  const deps = { ...given, withDeadline: createWithDeadline() };
   return (request, context) => {
     const user = parseUser(request.user_id);
     const page = parsePageRequest(request);
@@ -85,19 +90,22 @@ export function readFirstPage(deps: Pick<ReadDeps, "store" | "fences">, { user, 
   return readPage(deps, homeKey(user), query);
 }
 
-export function getSharedTimeline(deps: ReadDeps, name: SharedName): GetTimeline {
+export function getSharedTimeline(given: ReadDeps, name: SharedName): GetTimeline {
+  const deps = { ...given, withDeadline: createWithDeadline() };
   const key = name === "local" ? LOCAL_KEY : GLOBAL_KEY;
   const timeline: Timeline = { name, key, snapshot: () => deps.readSharedLog(name) };
   return (request, context) => getPage(deps, context, parsePageRequest(request), timeline);
 }
 
 /** A first page that Redis has whole is read outside the trace of its call: see decision 45. */
-async function getPage(deps: ReadDeps, context: ReadContext, page: PageRequest, timeline: Timeline): Promise<Buffer> {
+async function getPage(deps: PageDeps, context: ReadContext, page: PageRequest, timeline: Timeline): Promise<Buffer> {
   const until = readDeadlines(context.deadline, deps.deadlineMaxMs);
   const mayLack = (): boolean => deps.maybeLost() || (timeline.name === "home" && deps.affected().length > 0);
   const isFirst = page.cursor === undefined && !mayLack();
   const range = firstRange(deps.fences, timeline.key, { below: undefined, count: page.limit + 1 });
-  const first = isFirst ? await withDeadline(deps.store.read(range), until.deadline).catch(() => undefined) : undefined;
+  const first = isFirst
+    ? await deps.withDeadline(deps.store.read(range), until.deadline).catch(() => undefined)
+    : undefined;
   if (!first?.page || mayLack()) return context.traced(() => getAnyPage(deps, { ...until, page, first }, timeline));
   deps.observe(timeline.name, "hit");
   return first.page;
@@ -108,12 +116,12 @@ interface Asked extends ReadDeadlines {
   readonly first: Stored | undefined;
 }
 
-async function getAnyPage(deps: ReadDeps, asked: Asked, timeline: Timeline): Promise<Buffer> {
+async function getAnyPage(deps: PageDeps, asked: Asked, timeline: Timeline): Promise<Buffer> {
   const { page, deadline } = asked;
   const mayLack = async (): Promise<boolean> => {
     if (deps.maybeLost()) return true;
     if (!timeline.isAffected || deps.affected().length === 0) return false;
-    return withDeadline(timeline.isAffected(deadline), deadline).catch(() => true);
+    return deps.withDeadline(timeline.isAffected(deadline), deadline).catch(() => true);
   };
   const before = mayLack();
   const read = await readComplete(deps, timeline, asked);
@@ -139,19 +147,19 @@ const DEGRADED_WAIT_MS = SECOND;
 /** A home, then its owner's pulled authors if a change came between, then their timelines; and one to spare. */
 const MAX_REBUILDS = 4;
 
-async function readComplete(deps: ReadDeps, timeline: Timeline, asked: Asked): Promise<Read> {
+async function readComplete(deps: PageDeps, timeline: Timeline, asked: Asked): Promise<Read> {
   const { page: request, deadline, first } = asked;
   const below = timeline.belowFloor && tracked(timeline.belowFloor({ deadline }));
   let query: Query | undefined;
   for (let rebuilds = 0; ; rebuilds++) {
     try {
-      query = await withDeadline(queryOf(deps, timeline.key, request), deadline);
+      query = await deps.withDeadline(queryOf(deps, timeline.key, request), deadline);
       const whole: Query = {
         ...query,
         ...(below && { belowFloor: below.belowFloor }),
         ...(rebuilds === 0 && { first }),
       };
-      const page = await withDeadline(readPage(deps, timeline.key, whole), deadline);
+      const page = await deps.withDeadline(readPage(deps, timeline.key, whole), deadline);
       if (rebuilds > 0) return { page, outcome: "rebuilt" };
       return { page, outcome: below?.isSourceOf(page, request.limit) ? "beyond" : "hit" };
     } catch (error) {
@@ -159,7 +167,7 @@ async function readComplete(deps: ReadDeps, timeline: Timeline, asked: Asked): P
       if (!(error instanceof Incomplete) || rebuilds === MAX_REBUILDS)
         return degrade(deps, timeline, { ...asked, query, error });
       try {
-        await withDeadline(complete(deps, timeline, { pulled: error.pulled, deadline }), deadline);
+        await deps.withDeadline(complete(deps, timeline, { pulled: error.pulled, deadline }), deadline);
       } catch (failure) {
         return degrade(deps, timeline, { ...asked, query, error: failure });
       }
@@ -214,14 +222,14 @@ interface Degraded extends ReadDeadlines {
 }
 
 async function degrade(
-  deps: ReadDeps,
+  deps: PageDeps,
   timeline: Timeline,
   { query, deadline, latest, error }: Degraded,
 ): Promise<Read> {
   if (codeOf(error) === "invalid") throw error;
   deps.log.warn({ timeline: timeline.name, error: oneLine(error) }, "a page is degraded");
   if (!query) return { page: [], outcome: "degraded" };
-  const stored = await withDeadline(readStored(deps, timeline.key, query), latest).catch(() => []);
+  const stored = await deps.withDeadline(readStored(deps, timeline.key, query), latest).catch(() => []);
   const { belowFloor } = timeline;
   const degradedDeadline = Math.min(deadline, Date.now() + DEGRADED_WAIT_MS);
   const isFull = stored.length >= query.count;
@@ -230,11 +238,11 @@ async function degrade(
   const upstream = belowFloor({ deadline: degradedDeadline, tolerant: true }).older(query.below, query);
   // At their deadline the upstreams give what they have.
   const degradedLatest = degradedDeadline + latest - deadline;
-  const { entries: read } = await withDeadline(upstream, degradedLatest).catch(() => ({ entries: [] }));
+  const { entries: read } = await deps.withDeadline(upstream, degradedLatest).catch(() => ({ entries: [] }));
   // If the tombstones cannot be read in time, only the upstreams say what is deleted.
-  const shown = await withDeadline(visible(deps.fences, read), degradedLatest).catch(() =>
-    retainedOf(deps.fences, read),
-  );
+  const shown = await deps
+    .withDeadline(visible(deps.fences, read), degradedLatest)
+    .catch(() => retainedOf(deps.fences, read));
   const merged = new Map([...stored, ...shown].map((entry) => [entry.drop, entry]));
   const page = [...merged.values()].sort((a, b) => compareEntries(b, a)).slice(0, query.count);
   return { page, outcome: "degraded" };
