@@ -67,12 +67,9 @@ export class SseStream {
     // A broken connection emits an error and then its close, which counts.
     response.on("error", () => undefined);
     response.on("drain", () => this.#resume());
-    const connection = response.shouldKeepAlive ? "keep-alive" : "close";
-    response.writeHead(200, {
-      ...headers,
-      ...KIND,
-      ...(request.httpVersion === "1.1" ? { Connection: connection } : {}),
-    });
+    // The body ends with the connection: framing it as chunks costs a fifth of an event.
+    response.removeHeader("Transfer-Encoding");
+    response.writeHead(200, { ...headers, ...KIND, Connection: "close" });
     response.write(first);
     // The server keeps the request as long as its answer.
     request.headers = {};
