@@ -145,8 +145,7 @@ class ConsumeLoop {
     for await (const message of messages) {
       if (this.#closing) this.#notBegun.push(message);
       else if (!from.gone.signal.aborted) {
-        this.#handling.take(message, pull);
-        const room = this.#handling.room();
+        const room = this.#take(message, pull);
         if (room) await room;
       }
     }
@@ -207,6 +206,11 @@ class ConsumeLoop {
     this.pulling = false;
     this.#incarnation.suspect();
     this.options.stopped?.();
+  }
+
+  #take(message: JsMsg, pull: PullContext): Promise<void> | undefined {
+    this.#handling.take(message, pull);
+    return this.#handling.room();
   }
 
   /** A sequence of a consumer that is gone may name another message by now: its ack would remove that one. */
