@@ -212,8 +212,10 @@ class PubAcks {
   }
 
   #take(message: Msg): void {
-    const [name, index] = message.subject.slice(this.#inbox.length).split("-").map(Number) as [number, number];
-    const batch = this.#batches[name - this.#firstName];
+    const { subject } = message;
+    const between = subject.lastIndexOf("-");
+    const batch = this.#batches[Number(subject.slice(this.#inbox.length, between)) - this.#firstName];
+    const index = Number(subject.slice(between + 1));
     if (!batch || !isPending(batch, index)) return;
     this.#settle(batch, index, resultOf(message, (batch.messages[index] as Message).subject));
   }
@@ -275,7 +277,7 @@ function resultOf(message: Msg, subject: string): Stored | AppError {
   try {
     // No stream takes the subject: the server answers with a status and no body.
     if (message.data.length === 0) throw NatsError.errorForCode(ErrorCode.NoResponders);
-    const { error: refusal, stream, seq, duplicate = false } = message.json<PubAck>();
+    const { error: refusal, stream, seq, duplicate = false } = JSON.parse(message.string()) as PubAck;
     if (refusal) throw Object.assign(new NatsError(refusal.description, String(refusal.code)), { api_error: refusal });
     // Clustered 2.10 servers may answer "duplicate" for a message they have not stored (nats-server#6415).
     if (duplicate && seq === 0) throw new AppError("unavailable", `${subject}: the id is still in process`);
