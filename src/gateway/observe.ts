@@ -37,7 +37,10 @@ const renewed = counter("timeline_sse_registrations", "Registrations by outcome"
 const KNOWN_EVENTS = new Set(["new_drop", "drop_deleted", "analysis_completed", "analysis_failed", "xp_earned"]);
 const REFUSALS = [401, 403, 429, 500, 503];
 
-/** Events sent in this turn of the event loop, by type, with the times of the oldest; of live events that is the first. */
+/**
+ * Events sent in this turn of the event loop, by type, with the times of the oldest; of live events that is the first.
+ * They belong to the counters above, of which a process has one each.
+ */
 const tallies = new Map<string, { count: number; createdAt: number; storedAt: string | undefined }>();
 
 function recordSent(): void {

@@ -30,46 +30,51 @@ interface Waiting {
 
 const CHECK_MS = 10;
 
-// One timer for all of them: a timer each is a tenth of what a read costs. No Set: one that lives long keeps what was
-// deleted from it until a full collection, which costs as much again.
-const waiting: Waiting[] = [];
-let timer: NodeJS.Timeout | undefined;
-
 /** Rejects at most 10 ms after the deadline; the work goes on. */
-export function withDeadline<T>(work: Promise<T>, deadline: number): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const one: Waiting = { deadline, reject, at: waiting.length };
-    waiting.push(one);
-    timer ??= setInterval(rejectLate, CHECK_MS).unref();
-    work.then(
-      (result) => {
-        remove(one);
-        resolve(result);
-      },
-      (error: unknown) => {
-        remove(one);
-        reject(error);
-      },
-    );
-  });
-}
+export type WithDeadline = <T>(work: Promise<T>, deadline: number) => Promise<T>;
 
-/** The last one takes its place. */
-function remove(one: Waiting): void {
-  if (waiting[one.at] !== one) return;
-  const last = waiting.pop() as Waiting;
-  if (last === one) return;
-  waiting[one.at] = last;
-  last.at = one.at;
-}
+/**
+ * One timer for all of them: a timer each is a tenth of what a read costs. No Set: one that lives long keeps what was
+ * deleted from it until a full collection, which costs as much again.
+ */
+export function createWithDeadline(): WithDeadline {
+  const waiting: Waiting[] = [];
+  let timer: NodeJS.Timeout | undefined;
 
-function rejectLate(): void {
-  const now = Date.now();
-  for (const one of waiting.filter(({ deadline }) => deadline <= now)) {
-    remove(one);
-    one.reject(new AppError("deadline", "the timeline could not be read in time"));
-  }
-  if (waiting.length > 0) return;
-  clearInterval(timer);
-  timer = undefined;
+  /** The last one takes its place. */
+  const remove = (one: Waiting): void => {
+    if (waiting[one.at] !== one) return;
+    const last = waiting.pop() as Waiting;
+    if (last === one) return;
+    waiting[one.at] = last;
+    last.at = one.at;
+  };
+
+  const rejectLate = (): void => {
+    const now = Date.now();
+    for (const one of waiting.filter(({ deadline }) => deadline <= now)) {
+      remove(one);
+      one.reject(new AppError("deadline", "the timeline could not be read in time"));
+    }
+    if (waiting.length > 0) return;
+    clearInterval(timer);
+    timer = undefined;
+  };
+
+  return (work, deadline) =>
+    new Promise((resolve, reject) => {
+      const one: Waiting = { deadline, reject, at: waiting.length };
+      waiting.push(one);
+      timer ??= setInterval(rejectLate, CHECK_MS).unref();
+      work.then(
+        (result) => {
+          remove(one);
+          resolve(result);
+        },
+        (error: unknown) => {
+          remove(one);
+          reject(error);
+        },
+      );
+    });
 }

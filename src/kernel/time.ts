@@ -5,6 +5,7 @@ export const MINUTE = 60 * SECOND;
 export const HOUR = 60 * MINUTE;
 export const DAY = 24 * HOUR;
 
+// A process has one: a clock handed down from the roles would be a parameter of all that dates or judges anything.
 let sharedClock: Clock = () => Date.now();
 
 /**

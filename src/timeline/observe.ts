@@ -1,4 +1,4 @@
-import { counter, histogram, observedCounter, observedGauge, type Tally, tallies } from "../kernel/meters.js";
+import { counter, histogram, observedCounter, observedGauge, tallies } from "../kernel/meters.js";
 import type { CacheEvent } from "./page-cache.js";
 
 const reads = tallies(
@@ -11,15 +11,9 @@ const rebuildTime = histogram(
   "Time a rebuild took, in seconds",
   [0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25],
 );
-const known = new Map<string, Map<string, Tally>>();
 
 export const observeTimeline = {
-  read(timeline: string, outcome: string): void {
-    const outcomes = known.get(timeline) ?? new Map<string, Tally>();
-    const tally = outcomes.get(outcome) ?? reads({ timeline, outcome });
-    known.set(timeline, outcomes.set(outcome, tally));
-    tally.add();
-  },
+  read: (timeline: string, outcome: string): void => reads({ timeline, outcome }).add(),
   cache({
     events,
     bytes,

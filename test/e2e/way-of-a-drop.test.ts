@@ -20,7 +20,7 @@ const DROPS = 20;
  * drawn, as docs/architecture.md says.
  */
 const NOT_DRAWN =
-  /^(kernel|contracts|gen)\/|^delivery\/telemetry$|^platform\/active-context$|(^|\/)observe$|^consistency\/(audit|restored)\/|^platform\/nats\/(ask|read-log)$/;
+  /^(kernel|contracts|gen)\/|^delivery\/telemetry$|^platform\/active-context$|(^|\/)observe$|^consistency\/(audit|restored)\/|^platform\/nats\/(ask|read-log|wire)$/;
 
 const drawn = readDrawing("The way of a drop");
 let followed: Followed;

@@ -2,7 +2,7 @@ import { connect } from "node:net";
 import { oneLine } from "../../kernel/errors.js";
 import { DAY, MINUTE, SECOND } from "../../kernel/time.js";
 import { parseServerUrl } from "../../kernel/urls.js";
-import { outboundFetch, refusedByProxy, usesProxy } from "../../platform/http/outbound.js";
+import { createOutboundFetch, refusedByProxy, usesProxy } from "../../platform/http/outbound.js";
 
 /** A hundred posts with all they embed take less than 1 MiB. */
 const MAX_ANSWER_BYTES = 5 * 1024 * 1024;
@@ -28,6 +28,7 @@ export class TooManyRequests extends Error {
  * @throws Unreachable; TooManyRequests; Unreadable; Error for any other answer that cannot be used
  */
 export function createBoundedFetch(origin: string) {
+  const outboundFetch = createOutboundFetch();
   return async (path: string, init: RequestInit): Promise<Response> => {
     const response = await outboundFetch(new URL(path, origin), { ...init, redirect: "manual" }).catch((error) =>
       noAnswer(origin, error),

@@ -43,10 +43,11 @@ export function openPostgres({ url, poolSize, name, answerMs = ANSWER_MS }: Post
   // Without a listener, the end of an idle connection would end the process.
   pool.on("error", (error) => log.debug({ error: error.message }, "an idle database connection ended"));
   const listener = createListener(() => new pg.Client(settings), log);
+  const session = { connection: pool, answerMs, names: new Map<string, string>() };
   const db: Db = {
-    query: (...query) => asked(() => queryOn({ connection: pool, answerMs }, ...query)),
+    query: (...query) => asked(() => queryOn(session, ...query)),
     run: (script) => asked(() => runOn(pool, script)),
-    transaction: (work) => asked(() => transact(pool, answerMs, work)),
+    transaction: (work) => asked(() => transact(session, work)),
     listen: listener.listen,
     close: async () => {
       await Promise.all([listener.close(), pool.end()]);
@@ -68,13 +69,12 @@ export function openPostgres({ url, poolSize, name, answerMs = ANSWER_MS }: Post
 interface Session {
   readonly connection: Pick<pg.ClientBase, "query"> | pg.Pool;
   readonly answerMs: number;
+  /** Names of statements by their text. A connection prepares each once: planning over partitions costs more than running. */
+  readonly names: Map<string, string>;
 }
 
-/** Each connection prepares a statement once: planning over partitions costs more than running. */
-const names = new Map<string, string>();
-
 async function queryOn<Row>(
-  { connection, answerMs }: Session,
+  { connection, answerMs, names }: Session,
   ...[sql, params = [], planned]: Parameters<Queries["query"]>
 ): Promise<Row[]> {
   const query = { text: sql, values: [...params], query_timeout: answerMs };
@@ -89,11 +89,11 @@ async function runOn(connection: Session["connection"], script: string): Promise
 }
 
 async function transact<Result>(
-  pool: pg.Pool,
-  answerMs: number,
+  session: Session & { readonly connection: pg.Pool },
   work: (queries: Queries) => Promise<Result>,
 ): Promise<Result> {
-  const client = await pool.connect();
+  const { answerMs } = session;
+  const client = await session.connection.connect();
   const command = (text: string) => client.query({ text, query_timeout: answerMs } as pg.QueryConfig);
   let broken: Error | undefined;
   const onError = (error: Error): void => {
@@ -103,7 +103,7 @@ async function transact<Result>(
   try {
     await command("BEGIN");
     const result = await work({
-      query: (...query) => queryOn({ connection: client, answerMs }, ...query),
+      query: (...query) => queryOn({ ...session, connection: client }, ...query),
       run: (script) => runOn(client, script),
     });
     await command("COMMIT");

@@ -13,7 +13,7 @@ const IMAGE = new URL("../../gen/image.binpb", import.meta.url);
 
 let registry: FileRegistry | undefined;
 
-/** Read at the first call. */
+/** A constant of the build, read at the first call: most processes never need it. */
 export function messageTypes(): FileRegistry {
   registry ??= createFileRegistry(fromBinary(FileDescriptorSetSchema, readFileSync(IMAGE)));
   return registry;

@@ -1,4 +1,3 @@
-import type { Http2Server, Http2Session } from "node:http2";
 import { Server } from "@grpc/grpc-js";
 import { serverCredentials, type TlsFiles } from "./credentials.js";
 import { addHealth } from "./health.js";
@@ -33,7 +32,7 @@ export async function serveGrpc(address: string, services: readonly Service[], t
   const port = await new Promise<number>((resolve, reject) => {
     server.bindAsync(address, serverCredentials(tls), (error, bound) => (error ? reject(error) : resolve(bound)));
   });
-  const sessions = sessionsOf(server);
+  const bound = address.replace(/\d+$/, String(port));
   return {
     port,
     setServing: health.setServing,
@@ -41,26 +40,13 @@ export async function serveGrpc(address: string, services: readonly Service[], t
       new Promise((resolve) => {
         health.close();
         reflection.close();
-        const force = setTimeout(() => {
-          server.forceShutdown();
-          for (const session of sessions) session.destroy();
-        }, graceMs);
+        // Calls that outlast the grace are ended; a second time, those of connections that were still being made.
+        server.drain(bound, graceMs);
+        const force = setTimeout(() => server.drain(bound, 0), graceMs);
         server.tryShutdown(() => {
           clearTimeout(force);
           resolve();
         });
       }),
   };
-}
-
-/** Those that are open. Without channelz the server does not know them when it is forced to end. */
-function sessionsOf(server: Server): ReadonlySet<Http2Session> {
-  const { http2Servers } = server as unknown as { readonly http2Servers: ReadonlyMap<Http2Server, unknown> };
-  const sessions = new Set<Http2Session>();
-  for (const http2Server of http2Servers.keys())
-    http2Server.on("session", (session) => {
-      sessions.add(session);
-      session.once("close", () => sessions.delete(session));
-    });
-  return sessions;
 }

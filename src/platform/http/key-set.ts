@@ -1,6 +1,6 @@
 import { createLocalJWKSet, type JSONWebKeySet } from "jose";
 import { SECOND } from "../../kernel/time.js";
-import { outboundFetch } from "./outbound.js";
+import { createOutboundFetch } from "./outbound.js";
 
 const TIMEOUT_MS = 5 * SECOND;
 
@@ -11,7 +11,7 @@ const TIMEOUT_MS = 5 * SECOND;
  * @throws Error for an answer that holds no keys
  */
 export async function fetchKeySet(url: string) {
-  const response = await outboundFetch(url, {
+  const response = await createOutboundFetch()(url, {
     redirect: "manual",
     headers: { accept: "application/json, application/jwk-set+json" },
     signal: AbortSignal.timeout(TIMEOUT_MS),

@@ -14,17 +14,19 @@ export function proxyFaults(env: NodeJS.ProcessEnv): string[] {
   );
 }
 
-let proxied: Promise<Fetch> | undefined;
-
 /**
  * Fetches from servers of others, through the proxy of `https_proxy` or `http_proxy` unless `no_proxy` names the host.
- * Node's own fetch knows these variables from Node 24 on, and only where it is told to.
+ * Node's own fetch knows these variables from Node 24 on, and only where it is told to. Connections are shared within
+ * the returned function.
  */
-export const outboundFetch: Fetch = async (url, init) => {
-  if (!usesProxy()) return fetch(url, init);
-  proxied ??= loadProxied();
-  return (await proxied)(url, init);
-};
+export function createOutboundFetch(): Fetch {
+  let proxied: Promise<Fetch> | undefined;
+  return async (url, init) => {
+    if (!usesProxy()) return fetch(url, init);
+    proxied ??= loadProxied();
+    return (await proxied)(url, init);
+  };
+}
 
 /** The proxy answered that it does not reach the server, or does not let us. */
 export const refusedByProxy = (error: unknown): boolean =>

@@ -2,18 +2,17 @@ import { setMaxListeners } from "node:events";
 import {
   ConsumerEvents,
   type ConsumerMessages,
-  deferred,
   Events,
   type JetStreamClient,
   type JsMsg,
   type NatsConnection,
 } from "nats";
-import type { PullConsumerMessagesImpl } from "nats/lib/jetstream/consumer.js";
 import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { pause, SECOND } from "../../kernel/time.js";
 import { Handling, type HandlingOptions, type PullContext } from "./handling.js";
 import { Incarnation } from "./incarnation.js";
+import { drainPull, restartMonitor } from "./wire.js";
 
 export interface ConsumeOptions extends HandlingOptions {
   readonly ackWaitMs: number;
@@ -117,7 +116,7 @@ class ConsumeLoop {
   }
 
   async #pullEnded(messages: ConsumerMessages): Promise<void> {
-    await drained(messages);
+    await drainPull(messages);
     const { stream, consumer } = this.options;
     // Asked for the consumer, the server forgets requests whose inbox is gone. With such a request waiting, servers 2.9
     // deliver the first message that is handed back only after ack_wait, and the last one twice.
@@ -143,11 +142,13 @@ class ConsumeLoop {
       mayAck: () => this.#isFrom(from, stopping),
       latest: from.latest,
     };
-    await eachArrived(messages, (message) => {
+    for await (const message of messages) {
       if (this.#closing) this.#notBegun.push(message);
-      else if (!from.gone.signal.aborted) return this.#take(message, pull);
-      return undefined;
-    });
+      else if (!from.gone.signal.aborted) {
+        const room = this.#take(message, pull);
+        if (room) await room;
+      }
+    }
   }
 
   async #watch(messages: ConsumerMessages): Promise<void> {
@@ -185,8 +186,7 @@ class ConsumeLoop {
     if (messages !== this.#messages || this.#closing) return;
     if (same) {
       this.#incarnation.settle(this.#source?.createdAt as number);
-      // Where a reset was under way when the link broke, the client leaves its monitor off: a lost pull would stay lost.
-      (messages as PullConsumerMessagesImpl | undefined)?.monitor?.restart();
+      restartMonitor(messages);
       this.pulling = true;
     } else {
       this.#source?.gone.abort();
@@ -217,39 +217,4 @@ class ConsumeLoop {
   async #isFrom({ createdAt }: Source, stopping: AbortSignal): Promise<boolean> {
     return (this.#incarnation.current ?? (await this.#incarnation.known(stopping))) === createdAt;
   }
-}
-
-/** Replaces the client's iterator, which makes several promises a message, by one promise for all that arrived together. */
-async function eachArrived(
-  messages: ConsumerMessages,
-  take: (message: JsMsg) => Promise<void> | undefined,
-): Promise<void> {
-  const queue = messages as PullConsumerMessagesImpl;
-  try {
-    do {
-      if (queue.yields.length === 0) await queue.signal;
-      if (queue.err) throw queue.err;
-      // Beside messages the client queues functions, which ask for more of them.
-      const arrived: readonly (JsMsg | (() => void))[] = queue.yields;
-      queue.yields = [];
-      if (!queue.done) queue.signal = deferred();
-      for (const one of arrived) {
-        if (typeof one === "function") one();
-        else {
-          const room = take(one);
-          if (room) await room;
-        }
-        if (queue.err) throw queue.err;
-      }
-    } while (!queue.done);
-  } finally {
-    queue.stop();
-  }
-}
-
-// The client's own close drops messages on their way, which the server delivers again only after ack_wait. Draining the
-// subscription beneath, which the client follows but does not offer, takes them in.
-async function drained(messages: ConsumerMessages): Promise<void> {
-  await (messages as PullConsumerMessagesImpl).sub.drain().catch(() => undefined);
-  await messages.closed();
 }

@@ -5,6 +5,7 @@ import { coalesce } from "../../kernel/sharing.js";
 import { SECOND } from "../../kernel/time.js";
 import { ABSENT, askNats, managerOf, unlessAbsent } from "./ask.js";
 import { Incarnation } from "./incarnation.js";
+import { headOf } from "./wire.js";
 
 export interface SubjectMessage {
   readonly seq: number;
@@ -157,22 +158,13 @@ function messageOf({ headers, data: body }: Msg): SubjectMessage | undefined {
   };
 }
 
-/** The client's types leave it out: bytes of the subject, the reply subject, the headers and the body. */
-type SizedMsg = Msg & { size(): number };
-
 /** Begins the server's headers, which it appends to the publisher's. */
 const SERVER_LINES = "\r\nNats-Stream: ";
 const LINE = { seq: "\r\nNats-Sequence: ", previous: "\r\nNats-Last-Sequence: ", stamp: "\r\nNats-Time-Stamp: " };
 
-/** Bytes the client read from the socket at once: messages are views of them. */
-let chunk: Buffer = Buffer.alloc(0);
-
-/** The client takes 10 µs to read all headers into a map. They stand before the body, in the same buffer. */
-function liveMessageOf(message: Msg, subject: string): SubjectMessage | undefined {
-  const { data: body } = message;
-  if (chunk.buffer !== body.buffer) chunk = Buffer.from(body.buffer);
-  const begin = Math.max(0, body.byteOffset - ((message as SizedMsg).size() - subject.length - body.length));
-  const head = chunk.toString("latin1", begin, body.byteOffset);
+/** The client takes 10 µs to read all headers into a map. */
+function liveMessageOf(message: Msg): SubjectMessage | undefined {
+  const head = headOf(message);
   const own = head.lastIndexOf(SERVER_LINES);
   const seq = own < 0 ? undefined : numberIn(valueIn(head, LINE.seq, own));
   if (seq === undefined) return undefined;
@@ -180,7 +172,7 @@ function liveMessageOf(message: Msg, subject: string): SubjectMessage | undefine
     seq,
     previous: numberIn(valueIn(head, LINE.previous, own)),
     storedAt: valueIn(head, LINE.stamp, own),
-    body,
+    body: message.data,
     header: (name) => valueIn(head, `\r\n${name}: `, 0),
   };
 }
@@ -199,7 +191,7 @@ function followSubject(
     callback: (error, message) => {
       // The permission was withdrawn; heartbeats go on reading the stream itself.
       if (error) return;
-      const heard = liveMessageOf(message, subject);
+      const heard = liveMessageOf(message);
       if (heard) take(heard);
     },
   });
@@ -229,13 +221,12 @@ interface Link {
 }
 
 function watchLink(connection: NatsConnection, stream: string, incarnation: Incarnation): Link {
-  const statuses = connection.status() as AsyncIterable<{ type: string }> & { stop?: () => void };
   let connected = true;
   const deletions = connection.subscribe(`$JS.EVENT.ADVISORY.STREAM.DELETED.${stream}`, {
     callback: (error) => void (error || incarnation.suspect()),
   });
   void (async () => {
-    for await (const { type } of statuses) {
+    for await (const { type } of connection.status()) {
       if (type === Events.Disconnect) connected = false;
       if (type === Events.Reconnect) connected = true;
       if (type === Events.Disconnect || type === Events.Reconnect) incarnation.suspect();
@@ -247,7 +238,6 @@ function watchLink(connection: NatsConnection, stream: string, incarnation: Inca
     },
     close: () => {
       incarnation.close();
-      statuses.stop?.();
       if (!connection.isClosed()) deletions.unsubscribe();
     },
   };

@@ -5,7 +5,7 @@ import type { Context, Delivery, Outcome, Process, ProcessBatch } from "../../de
 import { assertNever, oneLine } from "../../kernel/errors.js";
 import { failpoint } from "../../kernel/failpoints.js";
 import { pause, SECOND } from "../../kernel/time.js";
-import { ackAll, deliveryOf } from "./message.js";
+import { deliveryOf } from "./message.js";
 
 export interface HandlingOptions {
   readonly stream: string;
@@ -141,7 +141,7 @@ export class Handling {
     const alone = left.size === 0 ? [] : taken.filter(({ delivery }) => left.has(delivery));
     const done = left.size === 0 ? taken : taken.filter(({ delivery }) => !left.has(delivery));
     const acked = done.map((one) => latestOf(one, pull));
-    if (mayAck) ackAll(acked);
+    if (mayAck) for (const message of acked) message.ack();
     const handlings = alone.map((one) => this.#begin(one, pull));
     this.#ended(taken);
     beginNext();

@@ -1,10 +1,8 @@
-import { type ApiError, createInbox, ErrorCode, type Msg, type NatsConnection, NatsError, type Status } from "nats";
-import type { MsgImpl } from "nats/lib/nats-base-client/msg.js";
-import type { NatsConnectionImpl } from "nats/lib/nats-base-client/nats.js";
+import { type ApiError, ErrorCode, type Msg, type NatsConnection, NatsError, type Status } from "nats";
 import { isPlainSubject } from "../../contracts/subjects.js";
 import { AppError } from "../../kernel/errors.js";
-import { fieldsOf, numberIn } from "./message.js";
 import { publishError, refusalOf } from "./publish-errors.js";
+import { newInbox, sendBytes } from "./wire.js";
 
 export interface Message {
   readonly subject: string;
@@ -39,8 +37,6 @@ export interface Publisher {
 }
 
 const ACK_TIMEOUT_MS = 5_000;
-/** Between the name of a batch and the place in it. */
-const DASH = "-".charCodeAt(0);
 
 interface PublisherOptions {
   /** Called where no stream takes a subject. */
@@ -49,7 +45,7 @@ interface PublisherOptions {
 }
 
 export function createPublisher(connection: NatsConnection, options: PublisherOptions = {}): Publisher {
-  const pubAcks = new PubAcks(connection as NatsConnectionImpl, options);
+  const pubAcks = new PubAcks(connection, options);
   let batches = 0;
   const publishAll: PublishAll = (messages) =>
     new Promise((resolve) => {
@@ -97,18 +93,17 @@ class PubAcks {
   #pending = 0;
   #scheduled = false;
   readonly #inbox: string;
-  readonly #inboxBytes: number;
+  /** The messages of a batch mostly have the same headers. */
+  #headers: { readonly of: Message["headers"]; readonly lines: string } = { of: undefined, lines: "" };
   #text = "";
   #subscribed = false;
   #timer: NodeJS.Timeout | undefined;
 
   constructor(
-    private readonly connection: NatsConnectionImpl,
+    private readonly connection: NatsConnection,
     private readonly options: PublisherOptions,
   ) {
-    // A user's rights may require the prefix.
-    this.#inbox = `${createInbox(connection.options.inboxPrefix)}.`;
-    this.#inboxBytes = Buffer.byteLength(this.#inbox);
+    this.#inbox = `${newInbox(connection)}.`;
     void this.#followDenials();
     void connection.closed().then(() => {
       this.#fail(() => true, NatsError.errorForCode(ErrorCode.ConnectionClosed));
@@ -158,8 +153,8 @@ class PubAcks {
   /** As the client's `publish`, which encodes and copies the parts of each message one by one. */
   #write(message: Message, reply: string): void {
     const { subject, body } = message;
-    this.connection._check(subject, false, true);
-    const fields = fieldsOf(message);
+    if (this.connection.isClosed()) throw NatsError.errorForCode(ErrorCode.ConnectionClosed);
+    const fields = this.#fieldsOf(message);
     const size = Buffer.byteLength(fields);
     const total = size + Buffer.byteLength(body);
     if (total > (this.connection.info?.max_payload ?? total))
@@ -168,15 +163,21 @@ class PubAcks {
     if (typeof body === "string") this.#text += body;
     else {
       this.#writeText();
-      this.connection.protocol.sendCommand(body);
+      sendBytes(this.connection, body);
     }
     this.#text += "\r\n";
     if (this.#text.length > TEXT_AT_ONCE) this.#writeText();
   }
 
   #writeText(): void {
-    if (this.#text !== "") this.connection.protocol.sendCommand(Buffer.from(this.#text));
+    if (this.#text !== "") sendBytes(this.connection, Buffer.from(this.#text));
     this.#text = "";
+  }
+
+  #fieldsOf({ id, headers, stream }: Message): string {
+    if (this.#headers.of !== headers) this.#headers = { of: headers, lines: linesOf(headers) };
+    const named = stream === undefined ? "" : fieldOf("Nats-Expected-Stream", stream);
+    return `NATS/1.0\r\n${this.#headers.lines}${fieldOf("Nats-Msg-Id", id)}${named}\r\n`;
   }
 
   #settle(batch: Batch, index: number, result: Stored | AppError): void {
@@ -211,10 +212,10 @@ class PubAcks {
   }
 
   #take(message: Msg): void {
-    const { subject } = (message as MsgImpl)._msg;
-    const between = subject.lastIndexOf(DASH);
-    const batch = this.#batches[numberIn(subject, this.#inboxBytes, between) - this.#firstName];
-    const index = numberIn(subject, between + 1, subject.length);
+    const { subject } = message;
+    const between = subject.lastIndexOf("-");
+    const batch = this.#batches[Number(subject.slice(this.#inbox.length, between)) - this.#firstName];
+    const index = Number(subject.slice(between + 1));
     if (!batch || !isPending(batch, index)) return;
     this.#settle(batch, index, resultOf(message, (batch.messages[index] as Message).subject));
   }
@@ -255,28 +256,31 @@ class PubAcks {
 
 const isPending = ({ results, sent }: Batch, index: number): boolean => index < sent && results[index] === undefined;
 
-/** A PubAck up to its number, which is its end unless there was a duplicate, and its stream: the next one mostly begins so, too. */
-let latest = { start: "{", stream: "" };
+const HEADER_NAME = /^[!-9;-~]+$/;
+const LINE_BREAK = /[\r\n]/;
 
-function usualStored(text: string): Stored | undefined {
-  const { start, stream } = latest;
-  if (!text.startsWith(start) || !text.endsWith("}")) return undefined;
-  const seq = Number(text.slice(start.length, -1));
-  return Number.isSafeInteger(seq) ? { stream, seq, duplicate: false } : undefined;
+function linesOf(headers: Message["headers"]): string {
+  let lines = "";
+  for (const name in headers) {
+    if (!HEADER_NAME.test(name)) throw NatsError.errorForCode(ErrorCode.BadHeader);
+    lines += fieldOf(name, headers[name] as string);
+  }
+  return lines;
+}
+
+function fieldOf(name: string, value: string): string {
+  if (LINE_BREAK.test(value)) throw NatsError.errorForCode(ErrorCode.BadHeader);
+  return `${name}: ${value}\r\n`;
 }
 
 function resultOf(message: Msg, subject: string): Stored | AppError {
   try {
     // No stream takes the subject: the server answers with a status and no body.
     if (message.data.length === 0) throw NatsError.errorForCode(ErrorCode.NoResponders);
-    const text = message.string();
-    const usual = usualStored(text);
-    if (usual) return usual;
-    const { error: refusal, stream, seq, duplicate = false } = JSON.parse(text) as PubAck;
+    const { error: refusal, stream, seq, duplicate = false } = JSON.parse(message.string()) as PubAck;
     if (refusal) throw Object.assign(new NatsError(refusal.description, String(refusal.code)), { api_error: refusal });
     // Clustered 2.10 servers may answer "duplicate" for a message they have not stored (nats-server#6415).
     if (duplicate && seq === 0) throw new AppError("unavailable", `${subject}: the id is still in process`);
-    if (text.endsWith(`:${seq}}`)) latest = { start: text.slice(0, -`${seq}}`.length), stream };
     return { stream, seq, duplicate };
   } catch (error) {
     return publishError(error, subject);

@@ -5,6 +5,7 @@ import type { Logger } from "../../kernel/logger.js";
 import { pause, SECOND } from "../../kernel/time.js";
 import { parseServerUrl } from "../../kernel/urls.js";
 import { isTlsFault, noteRefusal, Refusal } from "../refusals.js";
+import { failUnanswered, reportRefreshes } from "./wire.js";
 
 export type RedisClient = Redis | Cluster;
 
@@ -152,25 +153,6 @@ function clusterOf(urls: readonly string[]): Cluster {
     reportRefreshes(cluster, node);
   });
   return cluster;
-}
-
-/** A cluster's client sends again what failed as its connection closed; here it does so only where nothing was sent. */
-function failUnanswered(node: Redis): void {
-  const fail = (): void => {
-    for (let sent = node.commandQueue.shift(); sent; sent = node.commandQueue.shift())
-      sent.command.reject(new Error("the connection was closed before the answer"));
-  };
-  node.on("connect", () => node.stream.prependOnceListener("close", fail));
-}
-
-/** The client asks a node for the slots over a connection of its own, and does not tell why that one failed. */
-function reportRefreshes(cluster: Cluster, node: Redis): void {
-  const duplicate = node.duplicate.bind(node);
-  node.duplicate = (override) => {
-    const copy = duplicate(override);
-    copy.on("error", (error) => cluster.emit("node error", error));
-    return copy;
-  };
 }
 
 function watch(client: RedisClient, log: Logger): void {

@@ -84,6 +84,7 @@ const figures = {
 // In a cluster each key is a call: the client can follow a slot that moves. A redirected call keeps its deadline.
 export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
   const lanes = createLanes(WINDOWS);
+  const split = createSplit();
   const deadline = async (key: string): Promise<number> => (await clock.now(key)) + COMMAND_TIMEOUT_MS;
   const inScriptSpan = <T>(script: string, work: () => Promise<T>): Promise<T> =>
     inSpan(`redis ${script}`, { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } }, work);
@@ -117,7 +118,7 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
         scripts.run(script, keys, [await deadline(keys[0] ?? prefix), ...before, start, ...args]),
       );
     const inLine = pLimit(scripts.isCluster ? MOST_IN_LINE.keys : MOST_IN_LINE.calls);
-    const lists = yields ? merged(all) : byKey(merged(all));
+    const lists = yields ? merged(all) : byKey(merged(all), split);
     const replies = scripts.isCluster
       ? [...lists].flatMap(([packed, items]) =>
           chunked(items, ITEMS_A_CALL).flatMap((some) => {
@@ -125,7 +126,7 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
             return packed.split(",").map((token) => inLine(() => send([prefix + token], "", call)));
           }),
         )
-      : callsOf(lists, ENTRIES_A_CALL[name]).map((call) => inLine(() => send([], prefix, call)));
+      : callsOf(lists, ENTRIES_A_CALL[name], split).map((call) => inLine(() => send([], prefix, call)));
     observeLane(name, lanes[name]);
     return sum(await allOf(replies).finally(() => observeLane(name, lanes[name])));
   }
@@ -142,12 +143,12 @@ interface Call {
 }
 
 /** Many items to few keys a call: they share the look at each key. */
-function callsOf(lists: ReadonlyMap<string, Items>, most: number): Call[] {
+function callsOf(lists: ReadonlyMap<string, Items>, most: number, split: Split): Call[] {
   const calls: Call[] = [];
   const itemsACall = Math.min(ITEMS_A_CALL, most);
   for (const [packed, all] of lists) {
     for (const items of all.length <= itemsACall ? [all] : chunked(all, itemsACall)) {
-      for (const part of partsOf(packed, Math.max(1, Math.floor(most / items.length)))) {
+      for (const part of partsOf(packed, Math.max(1, Math.floor(most / items.length)), split)) {
         const entries = part.count * items.length;
         const last = calls.at(-1);
         const call = last && last.entries + entries <= most ? last : { args: [], entries: 0 };
@@ -162,6 +163,7 @@ function callsOf(lists: ReadonlyMap<string, Items>, most: number): Call[] {
 }
 
 type Items = Group["items"][number][];
+type Split = (packed: string) => readonly string[];
 
 /** Items for the same packed keys go together. */
 function merged(groups: readonly Group[]): ReadonlyMap<string, Items> {
@@ -180,7 +182,7 @@ function merged(groups: readonly Group[]): ReadonlyMap<string, Items> {
  * A key of several lists gets the items of all at once, together with the other keys of the same lists. Calls that yield
  * are spared this: the chunks of a large fan-out share no key.
  */
-function byKey(lists: ReadonlyMap<string, Items>): ReadonlyMap<string, Items> {
+function byKey(lists: ReadonlyMap<string, Items>, split: Split): ReadonlyMap<string, Items> {
   if (lists.size === 1) return lists;
   const all = [...lists.values()];
   // A state is the lists that a key has been found in so far; all keys begin in the first.
@@ -189,7 +191,7 @@ function byKey(lists: ReadonlyMap<string, Items>): ReadonlyMap<string, Items> {
   const stateOf = new Map<string, number>();
   let keys = 0;
   for (const [at, packed] of [...lists.keys()].entries()) {
-    for (const key of tokensIn(packed)) {
+    for (const key of split(packed)) {
       const state = stateOf.get(key) ?? 0;
       const step = state * all.length + at;
       let next = following.get(step);
@@ -214,26 +216,27 @@ function byKey(lists: ReadonlyMap<string, Items>): ReadonlyMap<string, Items> {
   return together;
 }
 
-function partsOf(packed: string, atMost: number): { packed: string; count: number }[] {
-  const tokens = tokensIn(packed);
+function partsOf(packed: string, atMost: number, split: Split): { packed: string; count: number }[] {
+  const tokens = split(packed);
   if (tokens.length <= atMost) return [{ packed, count: tokens.length }];
   return chunked(tokens, atMost).map((part) => ({ packed: part.join(","), count: part.length }));
 }
 
-/** Batches of drops have the same audiences. */
-const splits = new LRUCache<string, readonly string[]>({
-  maxSize: MOST_TOKENS,
-  sizeCalculation: (tokens) => tokens.length,
-});
-
-function tokensIn(packed: string): readonly string[] {
-  const known = splits.get(packed);
-  if (known) return known;
-  const tokens = packed.split(",");
-  splits.set(packed, tokens);
-  return tokens;
-}
-
 const tokensOf = (keys: PackedKeys): string[] => keys.flatMap((packed) => packed.split(","));
+
+/** Batches of drops have the same audiences: their keys are split once. */
+function createSplit(): Split {
+  const known = new LRUCache<string, readonly string[]>({
+    maxSize: MOST_TOKENS,
+    sizeCalculation: (tokens) => tokens.length,
+  });
+  return (packed) => {
+    const held = known.get(packed);
+    if (held) return held;
+    const tokens = packed.split(",");
+    known.set(packed, tokens);
+    return tokens;
+  };
+}
 
 const sum = (replies: readonly unknown[]): number => replies.reduce<number>((total, reply) => total + Number(reply), 0);

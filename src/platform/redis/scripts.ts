@@ -1,5 +1,4 @@
 import { readFileSync } from "node:fs";
-import type { Redis } from "ioredis";
 import { inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { AppError } from "../../kernel/errors.js";
 import { type Logger, silent } from "../../kernel/logger.js";
@@ -107,7 +106,6 @@ export function createScripts(client: RedisClient, log: Logger = silent): Script
   };
   const measured: Measured = async (name, call, again) => {
     breaker.check();
-    cork(client);
     const started = performance.now();
     try {
       return await call(client);
@@ -138,15 +136,6 @@ type Measured = <T>(
   call: (client: RedisClient) => Promise<T>,
   again: (error: unknown) => Promise<T>,
 ) => Promise<T>;
-
-/** Commands of one turn of the event loop leave in one system call. */
-function cork(client: RedisClient): void {
-  if (client.isCluster) return;
-  const { stream } = client as Redis;
-  if (!stream || stream.writableCorked > 0) return;
-  stream.cork();
-  setImmediate(() => stream.uncork());
-}
 
 interface CircuitBreaker {
   /** @throws AppError `unavailable` after a timeout, until a ping is answered */

@@ -1,8 +1,9 @@
 import { expect, test } from "@jest/globals";
-import { withDeadline } from "../../../src/kernel/deadlines.js";
+import { createWithDeadline } from "../../../src/kernel/deadlines.js";
 import { codeOf } from "../../../src/kernel/errors.js";
 
 const COUNT = 30;
+const withDeadline = createWithDeadline();
 
 test("work that is late is given up, and all other work has its result, in whatever order it ends", async () => {
   const ends: ((result: number) => void)[] = [];

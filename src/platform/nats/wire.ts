@@ -1,0 +1,37 @@
+import { type ConsumerMessages, createInbox, type JsMsg, type Msg, type NatsConnection } from "nats";
+import type { PullConsumerMessagesImpl } from "nats/lib/jetstream/consumer.js";
+import type { JsMsgImpl } from "nats/lib/jetstream/jsmsg.js";
+import type { MsgImpl } from "nats/lib/nats-base-client/msg.js";
+import type { NatsConnectionImpl } from "nats/lib/nats-base-client/nats.js";
+
+// All private fields of the client that we use, with the reasons in docs/decisions/0065-private-fields-of-libraries.md.
+// test/integration/wire.test.ts fails where a new version of the client has changed them.
+
+/** Sends bytes of the protocol as they are. */
+export function sendBytes(connection: NatsConnection, bytes: Uint8Array): void {
+  (connection as NatsConnectionImpl).protocol.sendCommand(bytes);
+}
+
+/** A subject for replies. The rights of a user may require the prefix. */
+export const newInbox = (connection: NatsConnection): string =>
+  createInbox((connection as NatsConnectionImpl).options.inboxPrefix);
+
+/** The lines of the headers as they were sent; empty where there are none. */
+export function headOf(message: Msg | JsMsg): string {
+  const { _rdata: bytes, _msg: from } = ("ack" in message ? (message as JsMsgImpl).msg : message) as MsgImpl;
+  return from.hdr > 0 ? Buffer.from(bytes.buffer, bytes.byteOffset, from.hdr).toString() : "";
+}
+
+/**
+ * Ends a pull after the messages on their way. The client's own close drops these, and the server delivers them again
+ * only after ack_wait.
+ */
+export async function drainPull(messages: ConsumerMessages): Promise<void> {
+  await (messages as PullConsumerMessagesImpl).sub.drain().catch(() => undefined);
+  await messages.closed();
+}
+
+/** Where a reset was under way when the link broke, the client leaves its monitor off: a lost pull would stay lost. */
+export function restartMonitor(messages: ConsumerMessages | undefined): void {
+  (messages as PullConsumerMessagesImpl | undefined)?.monitor?.restart();
+}

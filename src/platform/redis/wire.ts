@@ -1,0 +1,24 @@
+import type { Cluster, Redis } from "ioredis";
+
+// All private behaviour of the client that we rely on, with the reasons in
+// docs/decisions/0065-private-fields-of-libraries.md. test/integration/wire.test.ts fails where a new version of the
+// client has changed it.
+
+/** A cluster's client sends again what failed as its connection closed; here it does so only where nothing was sent. */
+export function failUnanswered(node: Redis): void {
+  const fail = (): void => {
+    for (let sent = node.commandQueue.shift(); sent; sent = node.commandQueue.shift())
+      sent.command.reject(new Error("the connection was closed before the answer"));
+  };
+  node.on("connect", () => node.stream.prependOnceListener("close", fail));
+}
+
+/** The client asks a node for the slots over a connection of its own, and does not tell why that one failed. */
+export function reportRefreshes(cluster: Cluster, node: Redis): void {
+  const duplicate = node.duplicate.bind(node);
+  node.duplicate = (override) => {
+    const copy = duplicate(override);
+    copy.on("error", (error) => cluster.emit("node error", error));
+    return copy;
+  };
+}
