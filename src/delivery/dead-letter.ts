@@ -16,7 +16,7 @@ export type StoreDeadLetter = (deadLetter: DeadLetter) => Promise<unknown>;
 export interface Failure {
   readonly reason: DlqReason;
   readonly error: unknown;
-  /** `fanout_job` for a chunk. */
+  /** The event of a chunk is `fanout_job`. */
   readonly event: DlqEvent;
   readonly version: string;
   readonly now: number;
@@ -44,7 +44,7 @@ export function deadLetterOf(delivery: Delivery, attempts: number, failure: Fail
   };
 }
 
-/** An event that never became a message of a stream. */
+/** This describes an event that never became a message of a stream. */
 interface Unstored {
   readonly id: string;
   /** The channel it came from, or the subject it was for. */
@@ -56,7 +56,7 @@ interface Unstored {
 }
 
 const CUT_BYTES = 64 * 1024;
-/** Characters. */
+/** The limit is in characters. */
 const MAX_HEADER = 1_024;
 
 export function deadLetterOfUnstored(unstored: Unstored, failure: Failure): DeadLetter {
@@ -116,7 +116,7 @@ function common(failure: Failure): Record<string, string> {
   };
 }
 
-/** Printable ASCII: clients disagree about the rest. */
+/** The result is printable ASCII, because clients disagree about other characters. */
 function headerSafe(text: string): string {
   return text.replaceAll(/[^\x20-\x7e]+/g, (part) => encodeId(part)).slice(0, MAX_HEADER);
 }

@@ -9,7 +9,7 @@ export interface Delivery {
   readonly stream: string;
   readonly consumer: string;
   readonly seq: number;
-  /** When the stream stored it, ms since the epoch. */
+  /** This is when the stream stored the message, in ms since the epoch. */
   readonly time: number;
   readonly subject: string;
   readonly headers: Headers;
@@ -23,7 +23,7 @@ export interface Context {
   readonly stopping: AbortSignal;
   /** Counts this one; unset where it is not counted. */
   readonly attempt?: number;
-  /** Of a batch: lets the next one begin. What is left of this one makes no other wait. */
+  /** A batch calls this to let the next one begin, when what is left of it keeps no other waiting. */
   readonly beginNext?: () => void;
   readonly log: Logger;
 }
@@ -45,10 +45,10 @@ export interface Handlers {
 export type Outcome =
   | { readonly kind: "ack" }
   | { readonly kind: "retry"; readonly delayMs: number }
-  /** For another process: this one is shutting down. */
+  /** Another process is to take the message, since this one is shutting down. */
   | { readonly kind: "release" };
 
 export type Process = (delivery: Delivery, context: Context) => Promise<Outcome>;
 
-/** Never rejects; returns those that are to be processed one by one, the others are done. */
+/** Never rejects. Returns the messages that are to be processed one by one; the others are done. */
 export type ProcessBatch = (deliveries: readonly Delivery[], context: Context) => Promise<readonly Delivery[]>;

@@ -12,9 +12,9 @@ import { crashed, type RetryLimits, verdict } from "./verdict.js";
 
 export interface AttemptCount {
   readonly count: number;
-  /** Other attempts that never reported back: their process ended, or is still at work. */
+  /** These other attempts never reported back: their process ended, or is still at work. */
   readonly lost: number;
-  /** Those of them that ran beside other messages, which `lost` counts as one. */
+  /** Some of those ran beside other messages; `lost` counts them as one. */
   readonly beside: number;
 }
 
@@ -23,16 +23,16 @@ export interface Attempts {
   begin(delivery: Delivery, name: string, alone: boolean): Promise<AttemptCount>;
   /** The attempt reported back, and did not end its process. */
   fail(delivery: Delivery, name: string): Promise<void>;
-  /** The attempt failed through no fault of the message. */
+  /** The message was not at fault for the failure, so the attempt does not count. */
   refund(delivery: Delivery, name: string): Promise<void>;
   forget(delivery: Delivery): void;
 }
 
-/** Where messages are noted that are in the queue only because a single user is unavailable. */
+/** Notes the messages that are in the queue only because a single user is unavailable. */
 export interface Waiting {
-  /** Awaited before the message goes back. */
+  /** The caller awaits this before the message goes back. */
   note(delivery: Delivery, delayMs: number): Promise<void>;
-  /** Awaited before the message is handled again: none that is noted is applied, or being applied. */
+  /** The caller awaits this before it handles the message again: no noted message is applied, or being applied. */
   remove(delivery: Pick<Delivery, "consumer" | "seq">): Promise<void>;
 }
 
@@ -43,7 +43,7 @@ interface ProcessOptions {
   readonly limits: RetryLimits;
   readonly returns: Returns;
   readonly waiting?: Waiting | undefined;
-  /** One for all consumers of the process. */
+  /** All consumers of the process share this lock. */
   readonly suspectLock: SuspectLock;
   readonly version: string;
   readonly eventOf: (delivery: Delivery) => DlqEvent;
@@ -69,7 +69,7 @@ type Step = Outcome | { readonly kind: "wait"; readonly delayMs: number } | { re
 
 /** A suspect is begun alone for so long: what kills its process mostly does so at once. */
 const ALONE_MS = 50;
-/** For each process that ended beside other messages it is alone for longer, to find out also what kills slowly. */
+/** It is alone longer for each process that ended beside other messages, which also finds what kills slowly. */
 const ALONE_GROWTH = 4;
 const MAX_GROWTHS = 8;
 
@@ -230,7 +230,7 @@ async function returned(
     await options.attempts.refund(delivery, message.name);
     await options.waiting?.note(delivery, backAfterMs);
   } catch {
-    // Under another name the attempt would count.
+    // A repeated call under another name would count the attempt.
     return { kind: "wait", delayMs: SECOND };
   }
   const fields = { ...fieldsOf(message), error: oneLine(error) };

@@ -1,7 +1,7 @@
 import { LRUCache } from "lru-cache";
 import { SECOND } from "../kernel/time.js";
 
-/** However many messages wait for one subject, so many of them come back in a second. */
+/** So many messages that wait for one subject come back in a second, however many wait. */
 const RETURNS_A_SECOND = 100;
 const MAX_SUBJECTS = 1_000;
 

@@ -12,7 +12,7 @@ export interface Measurement {
 }
 
 export interface Sample {
-  /** Label of `timeline_sample_up`. */
+  /** The name is the label of `timeline_sample_up`. */
   readonly name: string;
   /** Rejects where nothing can be known now. */
   take(): Promise<readonly Measurement[]>;
@@ -29,7 +29,7 @@ const up = gauge(
 );
 
 const CLOSE_MS = 500;
-/** After so many intervals without an answer a sample counts as failed. */
+/** A sample counts as failed after so many intervals without an answer. */
 const MISSED_SAMPLES = 2;
 
 /** The exporter repeats the last value of a gauge for ever: one that is no longer measured is recorded as NaN. */

@@ -1,6 +1,8 @@
 import pLimit from "p-limit";
 
-/** For messages that may have ended a process: one at a time holds it. It is given in the order in which it was asked for. */
+/**
+ * One at a time of the messages that may have ended a process holds this lock. It is given in the order of the calls.
+ */
 export class SuspectLock {
   readonly #limit = pLimit(1);
 

@@ -62,7 +62,7 @@ export class OpenSpan {
     this.#span = tracer.startSpan(name, options, parent);
   }
 
-  /** Continue the trace. */
+  /** These headers continue the trace. */
   get headers(): Record<string, string> {
     const { traceId, spanId } = this.#span.spanContext();
     // Propagators look at each digit of the ids, a tenth of what an event costs a bridge.
@@ -72,13 +72,13 @@ export class OpenSpan {
     return headers;
   }
 
-  /** Fields of a log line. */
+  /** A log line has these fields. */
   get ids(): { readonly trace_id: string; readonly span_id: string } {
     const { traceId, spanId } = this.#span.spanContext();
     return { trace_id: traceId, span_id: spanId };
   }
 
-  /** It is exported. */
+  /** This is true where the span is exported. */
   get isSampled(): boolean {
     return (this.#span.spanContext().traceFlags & TraceFlags.SAMPLED) !== 0;
   }
@@ -149,7 +149,7 @@ export function inTraceOf<T>(headers: Headers, work: () => T): T {
   return context.with(contextOf(headers), work);
 }
 
-/** As {@link inSpan}, where a span is active. */
+/** Works as {@link inSpan} where a span is active. */
 export const inChildSpan: typeof inSpan = (name, options, work) =>
   trace.getActiveSpan() ? inSpan(name, options, work) : work();
 
@@ -202,7 +202,7 @@ export function observedBatch(consumer: string, handler: BatchHandler): BatchHan
   };
 }
 
-/** Counted from 0, so that the first failure shows as a rise. */
+/** Counts from 0, so that the first failure shows as a rise. */
 export function expectOutcomes(consumer: string): void {
   for (const outcome of ["dead-lettered", "dead-letter-refused"]) outcomes.add(0, { consumer, outcome });
 }

@@ -26,7 +26,7 @@ const RETURN_CAP_MS = 5 * MINUTE;
 const RETURNS_A_DOUBLING = 4;
 
 interface Tries {
-  /** The number of attempts, this one included. */
+  /** This is the number of attempts, this one included. */
   readonly attempt: number;
   /** How many times in a row the message has waited for a server. */
   readonly waits: number;
@@ -55,6 +55,6 @@ export function verdict(error: unknown, { attempt, waits, deliveries }: Tries, l
 
 const earliest = (error: unknown): number => (error instanceof AppError ? (error.retryAfterMs ?? 0) : 0);
 
-/** For a message that was begun too often without ever reporting back. */
+/** Returns the error of a message that was begun too often without ever reporting back. */
 export const crashed = (attempts: number): AppError =>
   new AppError("poison", `${attempts} attempts never ended: the process probably died in each`);

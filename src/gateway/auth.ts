@@ -13,9 +13,9 @@ interface AuthConfig extends Partial<Pick<GatewayConfig, "jwtSecrets" | "jwtIssu
 
 export interface Principal {
   readonly user: string;
-  /** In ms since the epoch. */
+  /** The time is in ms since the epoch. */
   readonly expiresAt: number;
-  /** The claim as it is. */
+  /** The claim is unchecked: any JSON value may stand here. */
   readonly tier?: unknown;
 }
 
@@ -24,7 +24,7 @@ type Authenticate = (token: string) => Promise<Principal>;
 
 const MAX_TOKEN_CHARS = 8 * 1024;
 const CLOCK_TOLERANCE_SECONDS = 5;
-/** Only algorithms with a public key: HS256 would accept that key as its secret. */
+/** These algorithms have a public key. HS256 would accept that key as its secret. */
 const ASYMMETRIC = "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA Ed25519".split(" ");
 
 export function createAuthenticate(config: AuthConfig): Authenticate {

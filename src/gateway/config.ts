@@ -2,7 +2,7 @@ import { DAY } from "../kernel/time.js";
 import { webUrl } from "../kernel/urls.js";
 import { type ConfigOf, flag, integer, list, nonEmptyList, text, type Variables } from "../kernel/variables.js";
 
-/** As browsers send it: no path, no default port, in lower case. Apps have schemes of their own. */
+/** Browsers send an origin without a path or a default port, in lower case. Apps have schemes of their own. */
 function isOrigin(text: string): boolean {
   const [, scheme] = /^([a-z][a-z0-9+.-]*):\/\/[^/?#@\s*]+$/.exec(text) ?? [];
   if (scheme === "http" || scheme === "https") return URL.canParse(text) && new URL(text).origin === text;

@@ -28,12 +28,12 @@ export function createFeed(connection: NatsConnection, onGap: () => void) {
       };
     },
     users: (): number => followed.size,
-    /** As of this call, or at most `maxAgeMs` older. */
+    /** The state is read now, or was read at most `maxAgeMs` ago. */
     state: async (maxAgeMs?: number) => {
       const { createdAt, ...state } = await feed.state(maxAgeMs);
       return { ...state, incarnation: incarnationOf(createdAt) };
     },
-    /** Undefined while the stream may have been replaced. */
+    /** The incarnation is undefined while the stream may have been replaced. */
     current: (): string | undefined => {
       const createdAt = feed.current();
       return createdAt === undefined ? undefined : incarnationOf(createdAt);

@@ -89,7 +89,7 @@ export function createGateway(deps: GatewayDeps, limits: GatewayLimits = LIMITS)
   entrance.open((request) => streams.serve(request));
   return {
     healthy: (): boolean => !streams.closing && feed.connected() && scripts.client.status === "ready",
-    /** All 0 after the last stream is gone. */
+    /** Every count is 0 once the last stream is gone. */
     counts: () => ({ streams: streams.size, users: feed.users(), registrations: registry.size }),
     /** Refuses new streams, ends the open ones spread over up to `graceMs`, and removes their registrations. */
     close: async (graceMs: number): Promise<void> => {

@@ -13,7 +13,7 @@ interface KeysOptions {
   readonly log: Logger;
   readonly fetchKeys?: (url: string) => Promise<KeySet>;
   readonly refreshMs?: number;
-  /** Between the beginnings of two requests to the key server, whoever needs them. */
+  /** Two requests to the key server begin at least so far apart, whoever needs the keys. */
   readonly leastMs?: number;
   readonly now?: Clock;
 }
@@ -21,7 +21,7 @@ interface KeysOptions {
 export interface Keys {
   /** @throws AppError `unavailable` where the key is not known and its server does not answer */
   readonly find: JWTVerifyGetKey;
-  /** The reason if no token can be checked. */
+  /** Returns the reason if no token can be checked. */
   notReady(): string | undefined;
   close(): Promise<void>;
 }
@@ -37,7 +37,7 @@ export function followKeys(options: KeysOptions): Keys {
   const { url, maxAgeMs, log, fetchKeys = fetchKeySet, refreshMs = 5 * MINUTE, leastMs = SECOND } = options;
   const now = options.now ?? (() => performance.now());
   let known: KeySet | undefined;
-  /** Times at which requests began: the last one, and the last one that was answered. */
+  /** `asked` is when the last request began, `answered` when the last one that was answered began. */
   let asked = Number.NEGATIVE_INFINITY;
   let answered = Number.NEGATIVE_INFINITY;
   let running: Promise<void> | undefined;

@@ -5,9 +5,11 @@ import { spread } from "../kernel/ids.js";
 export interface StreamPosition {
   readonly seq: number;
   readonly incarnation: string;
-  /** Of the user. No sequence tells what was not stored between two listings. */
+  /** The listing of the user is named, since no sequence tells what was not stored between two listings. */
   readonly listing: string;
-  /** Of the notification that moved the position there, where the stream itself has not confirmed it. */
+  /**
+   * The check is that of the notification that moved the position there. It is unset where the stream has confirmed it.
+   */
   readonly check?: string | undefined;
 }
 
@@ -31,9 +33,9 @@ export interface Notification {
   readonly seq: number;
   /** Sequence of the user's notification before it; only live ones have it. */
   readonly previous?: number | undefined;
-  /** RFC 3339. */
+  /** The time is in the format of RFC 3339. */
   readonly storedAt?: string | undefined;
-  /** Only where the trace is recorded. */
+  /** The headers are kept only where the trace is recorded. */
   readonly traced?: Headers | undefined;
   readonly content?: Content | undefined;
   /** The block on the wire, made for the first of the user's streams that sends it, and the listing it names. */
@@ -49,7 +51,7 @@ export interface Content {
 }
 
 const EVENT = /^[a-z][a-z0-9_]{0,63}$/;
-/** As fan-out writes it, without a character that JSON escapes: such a body need not be parsed. */
+/** Fan-out writes bodies of this form, without a character that JSON escapes. Such a body need not be parsed. */
 const PLAIN =
   /^\{"event":"(new_drop|drop_deleted)",("drop_id":"([ !#-[\]-~]+)"(?:,"created_at":(0|[1-9]\d{0,14}))?)\}$/;
 const decoder = new TextDecoder("utf-8", { fatal: true });
@@ -131,7 +133,7 @@ export function greetingBlock(position: StreamPosition, retryMs: number, reset?:
 
 const TRACE_HEADERS = ["traceparent", "tracestate", "baggage"];
 
-/** Keeps the values, and not what they are read from; undefined where there is no trace. */
+/** Keeps the values, and not what they are read from. Returns undefined where there is no trace. */
 export function traceOf(header: (name: string) => string | undefined): Headers | undefined {
   if (!header("traceparent")) return undefined;
   const held = new Map(TRACE_HEADERS.map((name) => [name, header(name) ?? ""]));

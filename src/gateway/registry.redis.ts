@@ -13,11 +13,11 @@ export interface Connection {
   readonly id: string;
   readonly user: string;
   readonly createdAt: number;
-  /** Name of the user's listing, as of the last registration. */
+  /** The last registration returned this name of the user's listing. */
   readonly listing: string;
 }
 
-/** By the clock of Redis; ms since the epoch. */
+/** Times are ms since the epoch, by the clock of Redis. */
 export interface Moment {
   readonly now: number;
   /** A user who was not seen since then is not listed any more. */
@@ -37,7 +37,7 @@ type Command = readonly [name: string, ...args: (string | number)[]];
 const SWEPT_AT_ONCE = 100;
 /** A call of this size blocks Redis for about 1 ms. */
 const FORGOTTEN_AT_ONCE = 1_000;
-/** After the last renewal: longer than the user is listed. */
+/** The key lives longer after the last renewal than the user is listed. */
 const LISTING_TTL_MS = HOUR;
 
 const listingKey = (user: string): string => `sse_recent:listing:${encodeId(user)}`;
@@ -81,7 +81,7 @@ export function createRegistryStore(scripts: Scripts, { podName, ttlMs, windowMs
 
 interface Fixed {
   readonly podName: string;
-  /** Seconds. */
+  /** The time to live is in seconds. */
   readonly ttl: number;
   readonly listTtl: number;
 }
@@ -118,7 +118,7 @@ async function registerTogether(scripts: Scripts, some: readonly Connection[], t
   return (await scripts.run("register-streams", keys, args)) as string[];
 }
 
-/** As `register-streams` does, one command after the other. */
+/** Does what `register-streams` does, one command after the other. */
 async function registerStepwise(send: Send, { id, user, createdAt }: Connection, times: Times): Promise<string> {
   const { podName, ttl, now, listedSince } = times;
   const [seen, stored] = await send([
@@ -154,7 +154,7 @@ async function renewTogether(scripts: Scripts, some: readonly Connection[], time
   return (await scripts.run("renew-streams", all, [...first, ...args])) as string[];
 }
 
-/** As `renew-streams` does. */
+/** Does what `renew-streams` does, with single commands. */
 async function renewSingly(scripts: Scripts, some: readonly Connection[], times: Times): Promise<string[]> {
   const { now, ttl } = times;
   const send = createSend(scripts, false);
@@ -198,7 +198,7 @@ async function sweep(
     ["ZRANGEBYSCORE", CONNECTIONS_SEEN_KEY, "-inf", before, "LIMIT", 0, SWEPT_AT_ONCE],
     ["ZRANGE", RECENT_KEY, "-inf", forgotten, "BYSCORE", "LIMIT", FORGOTTEN_AT_ONCE - 1, 1, "WITHSCORES"],
   ]);
-  // By time: a user who is seen again meanwhile stays.
+  // Users are removed by time, so that one who is seen again meanwhile stays.
   const [, upTo = forgotten] = last as string[];
   await send([["ZREMRANGEBYSCORE", RECENT_KEY, "-inf", upTo]]);
   const ids = listed as string[];
@@ -222,8 +222,8 @@ async function sweepConnections(send: Send, ids: readonly string[], before: numb
 type Send = (commands: readonly Command[]) => Promise<unknown[]>;
 
 /**
- * One round trip; in a cluster one per command, as the keys are on several nodes, one after the other if `ordered`. The
- * client flattens replies by names in lower case.
+ * Sends the commands in one round trip. In a cluster each takes one of its own, as the keys are on several nodes, and
+ * they go one after the other if `ordered`. The client flattens replies by names in lower case.
  */
 function createSend(scripts: Scripts, ordered: boolean): Send {
   return async (commands) => {

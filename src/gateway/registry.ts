@@ -9,7 +9,7 @@ import type { Connection, Moment, RegistryStore } from "./registry.redis.js";
 
 interface RegistryDeps {
   readonly store: RegistryStore;
-  /** By the clock of Redis, as fan-out tells who is listed; ms since the epoch. */
+  /** Returns ms since the epoch by the clock of Redis, by which fan-out decides who is listed. */
   readonly now: () => Promise<number>;
   readonly renewMs: number;
   readonly sweepMs: number;
@@ -19,7 +19,7 @@ interface RegistryDeps {
 
 export interface Registration extends Connection {
   listing: string;
-  /** Called after the registration was lost and is restored, with another `listing` maybe. */
+  /** The store calls this after it has restored a lost registration. The `listing` may be another one then. */
   registeredAgain(): void;
 }
 

@@ -47,7 +47,7 @@ export class LiveBuffer {
 
 const [NEW_DROP, DROP_DELETED] = ["new_drop\n", "drop_deleted\n"];
 
-/** The newest keys. No LRU package: one takes 1.4 to 13 KB a stream, an empty set 0.2 KB. */
+/** The newest keys are in a plain set: an LRU package takes 1.4 to 13 KB a stream, an empty set 0.2 KB. */
 export class RecentKeys {
   readonly #keys = new Set<string>();
 
@@ -61,7 +61,7 @@ export class RecentKeys {
     return this.#keys.has(key);
   }
 
-  /** After a drop its deletion is news again: the one before it may have been overtaken by the drop. */
+  /** A deletion after the drop is not repeated, even if one was sent before: the drop may have overtaken that one. */
   isRepeated(key: string): boolean {
     const known = this.#keys.delete(key);
     this.#keys.add(key);
@@ -75,7 +75,7 @@ export const MAX_REPLAYED = 1_024;
 
 export interface History {
   readonly notifications: Notification[];
-  /** False if the read stopped at the first buffered live notification. */
+  /** This is false if the read stopped at the first buffered live notification. */
   readonly reachedEnd: boolean;
   readonly fault: ResetReason | undefined;
 }

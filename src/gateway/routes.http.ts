@@ -12,7 +12,7 @@ import { observeGateway } from "./observe.js";
 export interface StreamRequest {
   readonly principal: Principal;
   readonly lastEventId: string | undefined;
-  /** Of the span that opens it. */
+  /** The header names the span that opens the stream. */
   readonly traceparent: string | undefined;
   isGone(): boolean;
   open(first: string, closed: () => void): SseStream;
@@ -28,7 +28,7 @@ interface RouteDeps {
 
 const PREFLIGHT = { methods: "GET", headers: `authorization, last-event-id, cache-control, ${TRACE_CONTEXT}` };
 
-/** Also in the absolute form, which a server must take (RFC 9112, 3.2.2). */
+/** A server must also take the absolute form (RFC 9112, 3.2.2). */
 const SSE_PATH = /^(?:https?:\/\/[^/?]+)?\/events\/timeline\/home\/?(?:\?|$)/i;
 
 export function createRoutes(deps: RouteDeps): Handle {
@@ -50,7 +50,7 @@ export function createRoutes(deps: RouteDeps): Handle {
 interface Exchange {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
-  /** Of every answer. */
+  /** Every answer has these headers. */
   readonly headers: Readonly<Record<string, string>>;
 }
 
@@ -95,7 +95,7 @@ function refuse({ limits, log }: RouteDeps, error: unknown, { request, response,
 /** Refusals that are not the client's fault: a later request may succeed. */
 const PASSING = [429, 500, 503, 504];
 
-/** Without a detail: the client is unknown (RFC 9457). */
+/** The answer has no detail, since the client is unknown (RFC 9457). */
 function sendProblem(response: ServerResponse, status: number, headers: Record<string, string>): void {
   observeGateway.refused(status);
   const body = JSON.stringify({ type: "about:blank", title: STATUS_CODES[status] ?? "Error", status });

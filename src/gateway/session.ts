@@ -55,11 +55,11 @@ const MAX_SENT_KEYS = 512;
  */
 export class Session {
   sent = 0;
-  /** Of the user, as of the last registration. */
+  /** The last registration returned this listing of the user. */
   listing = "";
   /** When a live notification last showed that none before it was missed, by performance.now(). */
   heardAt = Number.NEGATIVE_INFINITY;
-  /** Made when needed, like the keys: most streams are quiet. */
+  /** The buffer is made when it is needed, and so are the keys: most streams are quiet. */
   #live: LiveBuffer | undefined;
   #sentKeys: RecentKeys | undefined;
   #sink: EventSink | undefined;
@@ -189,7 +189,7 @@ export class Session {
     if (seq > lastSeq) return resetWith("unknown_position");
     if (listing !== this.listing) return resetWith("registration_lost");
     this.#seq = seq;
-    // All of the user's history: a notification the client has may be stored again after its position.
+    // The read begins at 0: a notification that the client has may be stored again after its position.
     const { notifications, fault } = await this.#readHistory(0, check);
     return { seq, reset: fault, replay: notifications };
   }
@@ -230,7 +230,7 @@ export class Session {
     if (fault === "stream_replaced") return;
     if (fault) return this.#startOver(fault, { seq: Math.max(lastSeq, this.#seq), incarnation });
     await this.#sendAll(notifications);
-    // All of the user's notifications up to there are sent, or removed from the stream.
+    // All notifications of the user up to there are sent, or were removed from the stream.
     if (reachedEnd) this.#seq = Math.max(this.#seq, lastSeq);
     this.#verified = this.#seq;
   }

@@ -16,7 +16,7 @@ import { Session } from "./session.js";
 export interface StreamLimits {
   readonly heartbeatMs: Range;
   readonly retryMs: Range;
-  /** After a refusal for a limit: nobody leaves within seconds. */
+  /** A client that was refused for a limit waits longer, since nobody leaves within seconds. */
   readonly limitRetryMs: Range;
   /** A stream ends after this, plus or minus a fifth. */
   readonly maxLifeMs: number;
@@ -45,7 +45,7 @@ class Stream implements Registration {
   sink: ReturnType<StreamRequest["open"]> | undefined;
   unfollow: (() => void) | undefined;
   reason: CloseReason | undefined;
-  /** By performance.now(), as is `beatAt`. */
+  /** Both times are of performance.now(). */
   endsAt = 0;
   beatAt = 0;
   checking = false;
@@ -62,7 +62,7 @@ class Stream implements Registration {
     this.session = new Session({ user, feed, log });
   }
 
-  /** Fields of its log lines. */
+  /** Log lines of the stream have these fields. */
   get fields(): object {
     const [, trace_id, span_id] = this.#traceparent?.split("-") ?? [];
     return { user: encodeId(this.user), connection: this.id, trace_id, span_id };
@@ -89,7 +89,7 @@ class Stream implements Registration {
 
 export class Streams {
   closing = false;
-  /** From admission until the registration is removed. */
+  /** A stream counts from its admission until its registration is removed. */
   size = 0;
   readonly #perUser = new Map<string, number>();
   readonly #open = new Set<Stream>();
@@ -97,7 +97,7 @@ export class Streams {
   /** Streams that open together share a call to Redis and a flush. */
   readonly #announce = createBatch(REGISTRATIONS_A_CALL, async (some: readonly Stream[]): Promise<void> => {
     for (const stream of some) stream.unfollow ??= this.deps.feed.follow(stream.user, stream.session.take);
-    // Not Promise.all: a registration that follows its removal would stay.
+    // Promise.all would leave a registration that follows its removal.
     const ended = await Promise.allSettled([this.deps.registry.register(some), this.deps.feed.flushed()]);
     const [registered, flushed] = ended;
     if (flushed.status === "rejected") throw flushed.reason;

@@ -10,7 +10,7 @@ export interface Addressing {
 
 const PUBLIC = new Set(["https://www.w3.org/ns/activitystreams#Public", "as:Public", "Public"]);
 
-/** Only the first two can make an object public. */
+/** Only `to` and `cc` can make an object public. */
 const FIELDS = ["to", "cc", "bto", "bcc", "audience"] as const;
 
 /**
@@ -47,7 +47,7 @@ const addressesAmong = (values: readonly unknown[]): string[] =>
 
 const isAddress = (id: unknown): id is string => typeof id === "string" && id !== "";
 
-/** The URI of an actor's followers: from the actor's document, or as most servers form it. */
+/** Returns the URI of an actor's followers: that in the actor's document, or the one that most servers form. */
 export function followersOf(actorUri: string, document: string | undefined): string | undefined {
   if (actorUri === "") return undefined;
   const actor: unknown = document ? JSON.parse(document) : undefined;

@@ -11,13 +11,13 @@ export type NewDrop = Omit<DropDetails, "revision" | "created_at" | "updated_at"
 export type StoredDrop = Omit<DropDetails, "created_at"> & { readonly deleted_at: number | null };
 
 interface Edit extends Pick<NewDrop, "drop_id" | "user_id" | "summary" | "body"> {
-  /** 0: any. */
+  /** 0 accepts any revision. */
   readonly expected_revision: number;
 }
 
 interface RemoveOptions {
   readonly deleted: EventDraft;
-  /** Of a reply to a drop of this server, whose count of replies falls by one. */
+  /** Where the drop is a reply to one of this server, this event tells that its count of replies falls by one. */
   readonly withdrawn: EventDraft | undefined;
 }
 
@@ -32,10 +32,10 @@ export function createDropWrites(db: Db) {
       );
       return rows[0]?.dropId;
     },
-    /** Undefined if the author or revision is another, or the drop is deleted. */
+    /** Resolves to undefined if the author or revision is another, or the drop is deleted. */
     edit: async ({ drop_id, user_id, summary, body, expected_revision }: Edit): Promise<StoredDrop | undefined> =>
       (await db.query<StoredDrop>(EDIT, [drop_id, user_id, summary, body, expected_revision]))[0],
-    /** Replaces a drop by a tombstone; undefined if it is not this author's, or is deleted already. */
+    /** Replaces a drop by a tombstone. Resolves to undefined if it is not this author's, or is deleted already. */
     remove: async (drop: NewDrop, options: RemoveOptions): Promise<StoredDrop | undefined> => {
       const { text, values } = removeStatement(drop, options);
       return (await db.query<StoredDrop>(text, values))[0];

@@ -16,11 +16,11 @@ export interface PostsDeps {
   readonly limits: PostsLimits;
   readonly tokens: PageTokens;
   readonly followedAmong: FollowedAmong;
-  /** Drops older than this are removed; 0: never. */
+  /** Drops older than this are removed; 0 keeps all. */
   readonly retentionDays: number;
   readonly now: Clock;
   readonly wakeRelay: (source: "posts" | "reactions") => void;
-  /** More events wait to be published than may: no drop is created now. */
+  /** Returns true while more events wait to be published than may: no drop is created then. */
   readonly isFull: () => boolean;
   readonly observe: Pick<ObservePosts, "changed">;
 }

@@ -37,11 +37,14 @@ export const REACTION_KINDS = ["like", "share", "reply"] as const;
 export interface ReactionKey {
   readonly drop_id: string;
   readonly kind: (typeof REACTION_KINDS)[number];
-  /** A user; of a reply the replying drop. */
+  /** The actor is a user, or the replying drop of a reply. */
   readonly actor_id: string;
 }
 
-/** Only names the reaction: its row has the state to count. The statement adds the row's version to the message id. */
+/**
+ * The event only names the reaction: its row has the state to count. The statement adds the row's version to the
+ * message id.
+ */
 export function engagementChanged({ drop_id, kind, actor_id }: ReactionKey): EventDraft {
   const key = `${drop_id}:${kind}:${encodeId(actor_id)}`;
   return {

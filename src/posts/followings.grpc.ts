@@ -4,10 +4,10 @@ import { readPages } from "../kernel/paging.js";
 import { isUnimplemented, type Users } from "../platform/grpc/upstreams.js";
 import type { FollowedAmong } from "./drops.js";
 
-/** Ids of a request, and of a page. */
+/** The limit holds for the ids of a request, and for those of a page. */
 const MAX_ASKED = 1_000;
 
-/** Without a UserService no user follows another. */
+/** No user follows another where there is no UserService. */
 export function createFollowedAmong(users: Users | undefined): FollowedAmong {
   if (users === undefined) return async () => new Set();
   let lacksMethod = false;
@@ -34,7 +34,7 @@ export function createFollowedAmong(users: Users | undefined): FollowedAmong {
   };
 }
 
-/** For a UserService without IsFollowing. */
+/** A UserService without IsFollowing is asked for lists. */
 async function listed(users: Users, follower: string, people: readonly string[]): Promise<ReadonlySet<string>> {
   const wanted = new Set(people);
   const found = new Set<string>();

@@ -26,7 +26,7 @@ export const importedId = (createdAt: number): string => v7({ msecs: createdAt }
 
 export const createdAtOf = (dropId: string): number => dateOfId(dropId) ?? 0;
 
-/** The lowest id of a millisecond, at most LAST_ID. */
+/** Returns the lowest id of a millisecond, at most LAST_ID. */
 export function lowestId(ms: number): string {
   if (ms > MAX_MS) return LAST_ID;
   const hex = ms.toString(16).padStart(12, "0");
@@ -35,7 +35,7 @@ export function lowestId(ms: number): string {
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 
-/** In lower case, the form in which ids are compared. */
+/** The ids must be in lower case, the form in which they are compared. */
 export const isUuid = (text: string): boolean => UUID.test(text);
 
 export function spanOf(ids: readonly string[]): [lowest: string, highest: string] {
@@ -47,7 +47,10 @@ export function spanOf(ids: readonly string[]): [lowest: string, highest: string
   return [lowest, highest];
 }
 
-/** A month in UTC, with its first id and the first id after it; each table has a partition for it. Times in ms. */
+/**
+ * A month is in UTC, and has its first id and the first id after it. Each table has a partition for it. Times are in
+ * ms.
+ */
 export type Month = ReturnType<typeof monthAt>;
 
 const NAME = /^(\d{4})_(\d\d)$/;
@@ -57,7 +60,7 @@ export function monthOf(ms: number, ahead = 0): Month {
   return monthAt(date.getUTCFullYear(), date.getUTCMonth() + ahead);
 }
 
-/** `count` months, the first of which contains the time. */
+/** Returns `count` months, the first of which contains the time. */
 export const monthsFrom = (ms: number, count: number): Month[] =>
   Array.from({ length: count }, (_, ahead) => monthOf(ms, ahead));
 

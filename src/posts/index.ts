@@ -24,12 +24,12 @@ export const POSTS_MIGRATIONS = { component: "posts", folder: new URL("./migrati
 
 export interface PostsOptions {
   readonly db: Db;
-  /** UserService; unset: drops for followers are shown to their author only. */
+  /** Where there is no UserService, drops for followers are shown to their author only. */
   readonly users: Users | undefined;
   readonly tokens: PageTokens;
   readonly config: PostsConfig;
   readonly wakeRelay: PostsDeps["wakeRelay"];
-  /** Events of drops that are not published yet. */
+  /** Returns the number of events of drops that are not published yet. */
   readonly waitingEvents: () => number;
   readonly log: Logger;
 }

@@ -14,7 +14,7 @@ const CHANGE_PAGES: PageLimits = { default: 1_000, max: 1_000 };
 
 /** The timeline service reads drops without their texts, for no viewer. */
 export const listDrops = ({ store, tokens }: PostsDeps) => ({
-  /** Newest first; of a remote actor the drops stored here. */
+  /** Drops are listed newest first; those of a remote actor as far as they are stored here. */
   async getDropsByUserId(request: wire.GetDropsByUserIDRequest): Promise<wire.GetDropsByUserIDResponse> {
     const author = readId("user_id", request.user_id);
     const limit = readSize("limit", request.limit, AUTHOR_PAGES);
@@ -31,8 +31,8 @@ export const listDrops = ({ store, tokens }: PostsDeps) => ({
   },
 
   /**
-   * By the time of the last change, oldest first. Of remote drops only deletions are listed: a remote drop would be
-   * admitted as one of this server's and appear in the local timeline.
+   * Drops are sorted by the time of the last change, oldest first. Remote drops are listed only when they are deleted:
+   * a remote drop would be admitted as one of this server's and appear in the local timeline.
    */
   async listDrops(request: wire.ListDropsRequest): Promise<wire.ListDropsResponse> {
     const since = readTime("since", request.since);
@@ -51,7 +51,7 @@ function readReader({ reader_id, without_direct }: wire.GetDropsByUserIDRequest)
   return reader_id === "" ? undefined : readId("reader_id", reader_id);
 }
 
-/** Without the other recipients. The caller leaves out what the reader may not see. */
+/** Leaves out the other recipients. The caller leaves out what the reader may not see. */
 function seenBy(reader: string | undefined, drop: wire.Drop): wire.Drop {
   if (reader === undefined) return drop;
   return { ...drop, recipients: drop.recipients.filter((recipient) => recipient === reader) };
@@ -60,7 +60,7 @@ function seenBy(reader: string | undefined, drop: wire.Drop): wire.Drop {
 const newestFirst = (a: wire.Drop, b: wire.Drop): number =>
   b.created_at - a.created_at || compareBytes(b.drop_id, a.drop_id);
 
-/** Answered drops are below the position; undefined: from the newest. */
+/** Answered drops are below the position; undefined stands for the newest. */
 async function readPosition(
   remote: PostsDeps["store"]["remote"],
   request: wire.GetDropsByUserIDRequest,

@@ -15,7 +15,7 @@ export function createCleanupStore(db: Db) {
     pruneKeys: (limit: number): Promise<number> => removed(PRUNE_KEYS, KEY_LIFETIME_MS, limit),
     pruneRemoteObjects: (expiredForMs: number, limit: number): Promise<number> =>
       removed(PRUNE_REMOTE_OBJECTS, expiredForMs, limit),
-    /** Remote drops created, and tombstones of those deleted, before a time. */
+    /** Removes remote drops created before a time, and tombstones of those deleted before it. */
     pruneRemoteDrops: (before: number, limit: number): Promise<number> => removed(PRUNE_REMOTE_DROPS, before, limit),
     purgeTombstones: async (limit: number): Promise<number> => {
       const rows = await db.query<{ dropId: string }>(UNPURGED, [TOMBSTONES]);
@@ -29,7 +29,10 @@ export function createCleanupStore(db: Db) {
   };
 }
 
-/** By ctid the plan does not depend on estimates; the clock in a subquery does not keep the index from being used. */
+/**
+ * Rows are named by ctid, so that the plan does not depend on estimates. The clock in a subquery does not keep the
+ * index from being used.
+ */
 const pruning = (table: string, old: string, before = `(SELECT ${NOW} - $1::bigint)`): string => `
 DELETE FROM posts.${table} WHERE ctid = ANY (ARRAY(
   SELECT ctid FROM posts.${table} WHERE ${old} < ${before} LIMIT $2 FOR UPDATE SKIP LOCKED
@@ -63,7 +66,7 @@ WITH done AS (
 )
 SELECT drop_id FROM done`;
 
-/** Start of the retention, in ms since the epoch; 0: all drops are kept. */
+/** The retention starts at a time in ms since the epoch; 0 keeps all drops. */
 export function createRetentionStore(db: Db) {
   const start = async (): Promise<number> => {
     const [row] = await db.query<{ start: number }>("SELECT kept_since AS start FROM posts.retention");
@@ -80,7 +83,7 @@ export function createRetentionStore(db: Db) {
 
 const TASK = "upkeep";
 
-/** A row that runs out, because an advisory lock would need a connection of its own. */
+/** The lease is a row that runs out, because an advisory lock would need a connection of its own. */
 export function createMaintenanceLease(db: Db) {
   return {
     /** Takes or renews the lease; resolves to false while another process holds it. */

@@ -22,7 +22,7 @@ export interface MaintenanceDeps {
 type Task = (mayContinue: () => Promise<boolean>) => Promise<void>;
 
 const MONTHS_AHEAD = 3;
-/** After a remote object has expired. */
+/** A remote object is kept for so long after it has expired. */
 const REMOTE_KEPT_MS = 90 * DAY;
 const ROWS_AT_ONCE = 2_000;
 const STEPS_A_ROUND = 50;

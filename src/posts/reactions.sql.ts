@@ -38,7 +38,7 @@ export function createReactionStore(db: Db) {
       return rows[0] ?? { found: false, changed: false };
     },
     counts: (ids: readonly string[]): Promise<Counts[]> => db.query<Counts>(COUNTS, [ids, ...spanOf(ids)]),
-    /** The next drops after an id that have counts or reactions, with about how many reactions each. */
+    /** Returns the next drops after an id that have counts or reactions, each with about how many reactions it has. */
     next: (after: string, limit: number): Promise<{ readonly drop_id: string; readonly reactions: number }[]> =>
       db.query(NEXT, [after, limit]),
     /** Compares counts with the counted reactions, which change in the same statement: a difference is always an error. */
@@ -111,14 +111,14 @@ const MAX_OVERDUE = 1_000;
 
 export interface Calibration {
   readonly corrected: number;
-  /** Reactions whose event had not arrived after an hour, counted now. */
+  /** These reactions are counted now, since their event had not arrived after an hour. */
   readonly overdue: number;
 }
 
-/** A drop's counted reactions and its stored counts, both at one time. */
+/** The counted reactions of a drop and its stored counts are of one time. */
 interface Checked extends Counts {
   readonly overdue: number;
-  /** Likes, shares and replies; null where no counts are stored. */
+  /** The counts are of likes, shares and replies; null where none are stored. */
   readonly stored: readonly [number, number, number] | null;
 }
 

@@ -21,7 +21,7 @@ export const reactToDrops = (deps: PostsDeps) => ({
   shareDrop: react(deps, "share", true),
   unshareDrop: react(deps, "share", false),
 
-  /** In the order asked for; zeros for deleted and unknown drops. */
+  /** Counts are in the order asked for, and zero for deleted and unknown drops. */
   async getCounts(request: GetCountsRequest): Promise<GetCountsResponse> {
     const ids = readDropIds("drop_ids", request.drop_ids, MAX_COUNTS);
     const own = ids.filter((id) => !isUri(id));

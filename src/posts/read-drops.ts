@@ -14,15 +14,15 @@ import {
   readWholeNumber,
 } from "./request.js";
 
-/** The default maximum of gRPC clients. */
+/** gRPC clients take messages of at most this size by default. */
 const MESSAGE_BYTES = 4 * 1024 * 1024;
-/** The rest of a drop, above all its recipients. */
+/** The other fields of a drop, above all its recipients, take at most so much. */
 const DROP_BYTES = 4 * 1024;
 const CHARACTER_BYTES = 4;
 const DEFAULT_DROPS = 20;
 const MAX_DROPS = 100;
 
-/** As many of the longest drops as fit a message. */
+/** A page has as many drops of the longest text as fit a message. */
 function textPages({ maxBodyCharacters, maxSummaryCharacters }: PostsLimits): PageLimits {
   const bytes = CHARACTER_BYTES * (maxBodyCharacters + maxSummaryCharacters) + DROP_BYTES;
   const max = Math.min(MAX_DROPS, Math.floor(MESSAGE_BYTES / bytes));
@@ -31,7 +31,7 @@ function textPages({ maxBodyCharacters, maxSummaryCharacters }: PostsLimits): Pa
 
 const ABOVE_EVERY_REVISION = 2 ** 31;
 
-/** Drops with their texts, as a viewer may see them. */
+/** Returns drops with their texts, as a viewer may see them. */
 export const readDrops = (deps: PostsDeps) => ({
   async getDrop(request: wire.GetDropRequest): Promise<wire.GetDropResponse> {
     const dropId = readDropId("drop_id", request.drop_id);
@@ -43,7 +43,7 @@ export const readDrops = (deps: PostsDeps) => ({
     return { drop: presentDetails(version) };
   },
 
-  /** In the order asked for, without unknown drops. */
+  /** Drops are in the order asked for; unknown ones are left out. */
   async getDrops(request: wire.GetDropsRequest): Promise<wire.GetDropsResponse> {
     const ids = readDropIds("drop_ids", request.drop_ids, textPages(deps.limits).max);
     const own = ids.filter((id) => !isUri(id));
@@ -66,7 +66,7 @@ export const readDrops = (deps: PostsDeps) => ({
     return { revisions: items.map(presentDetails), next_page_token };
   },
 
-  /** Oldest first; a deleted drop keeps its replies. */
+  /** Replies are listed oldest first. A deleted drop keeps its replies. */
   async listReplies(request: wire.ListRepliesRequest): Promise<wire.ListRepliesResponse> {
     const dropId = readAnyDropId("drop_id", request.drop_id);
     const viewer = readViewer(request.viewer_id);

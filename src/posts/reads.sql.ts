@@ -7,7 +7,7 @@ import { dropColumns } from "./statement.js";
 
 type ChangedDrop = Drop & { readonly changed_at: number };
 
-/** A position in the order (created_at, drop_id); the id may be any text. */
+/** Positions are in the order (created_at, drop_id). The id may be any text. */
 export interface Position {
   readonly createdAt: number;
   readonly id: string;
@@ -16,7 +16,7 @@ export interface Position {
 interface AuthorPage {
   readonly below: Position | undefined;
   readonly limit: number;
-  /** Of direct drops those to or by this user, "": none; undefined: all, with their recipients. */
+  /** The reader sees the direct drops to or by this user. "" sees none, undefined sees all, with their recipients. */
   readonly reader?: string | undefined;
 }
 
@@ -40,7 +40,9 @@ export function createDropReads(db: Db) {
     byIds: (ids: readonly string[]): Promise<StoredDrop[]> => db.query<StoredDrop>(BY_IDS, [ids, ...spanOf(ids)]),
     revisions: (dropId: string, below: number, limit: number): Promise<StoredDrop[]> =>
       db.query<StoredDrop>(REVISIONS, [dropId, below, limit]),
-    /** Oldest first; for a viewer also all those for followers, their own, and direct ones to them. */
+    /**
+     * Replies are listed oldest first. A viewer also sees all those for followers, their own, and direct ones to them.
+     */
     replies: (
       { replyTo, after, viewer }: { replyTo: string; after: string; viewer: string },
       limit: number,
@@ -68,7 +70,7 @@ export function createDropReads(db: Db) {
 /** The time of a drop of this server is in its id. */
 const dated = <Row extends Drop>(row: Row): Row => ({ ...row, created_at: row.created_at || createdAtOf(row.drop_id) });
 
-/** Below `bound`; from `exact` on, in the position's own millisecond, ids are compared as text. */
+/** The drops are below `bound`. From `exact` on, in the position's own millisecond, ids are compared as text. */
 function boundOf(below: Position | undefined): { bound: string; exact: string; id: string } {
   if (below === undefined) return { bound: LAST_ID, exact: LAST_ID, id: "" };
   const [lowest, beyond] = [lowestId(below.createdAt), lowestId(below.createdAt + 1)];

@@ -23,9 +23,9 @@ export function createRemoteStore(db: Db) {
     one(`SELECT ${COLUMNS} FROM posts.remote_objects o WHERE uri = $1`, uri);
   return {
     get,
-    /** The actor last fetched among those stored with one of these forms of an address. */
+    /** Returns the actor last fetched among those stored with one of these forms of an address. */
     byWebfinger: (forms: readonly string[]): Promise<StoredRemoteObject | undefined> => one(BY_WEBFINGER, forms),
-    /** Undefined if the stored object or its actor is deleted, or if it is of another kind or another actor. */
+    /** Resolves to undefined if the stored object or its actor is deleted, or is of another kind or another actor. */
     put: async (
       object: NewRemoteObject,
       lifetimeMs: number,
@@ -114,7 +114,7 @@ SELECT d.uri FROM (
 ) d LIMIT $1`;
 
 const DROPS_OF_DELETED = dropsOf(`${DROPS_LEFT} ORDER BY deleted_at, uri LIMIT $1`);
-/** Also where none were left: a process of an older version may have stored one since. */
+/** Runs also where no drops were left: a process of an older version may have stored one since. */
 const DROPS_OF_ONE = dropsOf("uri = $2 AND kind <> 1 AND deleted_at IS NOT NULL");
 
 const DROPS_REMOVED = `
@@ -125,7 +125,7 @@ UPDATE posts.remote_objects a SET drops_removed = true WHERE uri IN (
   SELECT FROM posts.remote_objects d WHERE d.actor_uri = a.uri AND d.kind = 1 AND d.deleted_at IS NULL
 ) RETURNING 1`;
 
-/** Of several processes one deletes a drop, and writes its event in the same statement. */
+/** One of several processes deletes a drop, and writes its event in the same statement. */
 const DELETE_DROPS = `
 WITH picked AS (
   SELECT uri FROM posts.remote_objects WHERE uri = ANY ($1::text[]) AND deleted_at IS NULL ORDER BY uri FOR UPDATE

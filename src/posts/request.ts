@@ -5,7 +5,7 @@ import { readId, readText } from "../kernel/fields.js";
 import { isUuid } from "./ids.js";
 
 export const DEFAULT_POSTS_LIMITS = {
-  /** In Unicode code points, as the next. */
+  /** Both limits are in Unicode code points. */
   maxBodyCharacters: 5_000,
   maxSummaryCharacters: 500,
   maxRecipients: 20,
@@ -74,11 +74,11 @@ export function readWholeNumber(field: string, value: number): number {
   return value;
 }
 
-/** user@host, @user@host or acct:user@host. */
+/** The pattern takes user@host, @user@host or acct:user@host. */
 const ADDRESS = /^(?:acct:)?@?([^\s@\p{Cc}]+)@([^\s@\p{Cc}/:?#\\]+)(:\d{1,5})?$/iu;
 const MAX_ADDRESS_BYTES = 320;
 
-/** Of the ways to write an address one is stored: in small letters, with the host in ASCII. */
+/** One way to write an address is stored: in small letters, with the host in ASCII. */
 export function readWebfinger(address: string): string {
   const [, user = "", host = "", port = ""] = ADDRESS.exec(address) ?? [];
   const ascii = domainToASCII(host).replace(/\.$/, "");
@@ -89,8 +89,8 @@ export function readWebfinger(address: string): string {
 }
 
 /**
- * All forms in which an actor of this address may be stored: earlier versions kept the form it was written in, in small
- * letters, which the next put of the actor replaces.
+ * Returns all forms in which an actor of this address may be stored. Earlier versions kept the form it was written in,
+ * in small letters, which the next put of the actor replaces.
  */
 export function readStoredWebfingers(address: string): string[] {
   const canonical = readWebfinger(address);

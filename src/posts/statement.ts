@@ -4,10 +4,10 @@ export const dropColumns = (from = "d"): string =>
   `d.drop_id, d.user_id, d.visibility, d.recipients, coalesce(d.reply_to, '') AS reply_to,
    ${from}.summary, ${from}.body, ${from}.revision, ${from}.updated_at, d.deleted_at`;
 
-/** The suffix of the message id of a reaction's event. */
+/** The message id of a reaction's event ends with this. */
 export const VERSION = "':' || version";
 
-/** With values as parameters, all statements of one shape have the same text, which is prepared once. */
+/** Values are passed as parameters, so that all statements of one shape have the same text, which is prepared once. */
 export class Parameters {
   readonly values: unknown[] = [];
 
@@ -16,7 +16,7 @@ export class Parameters {
     return `$${this.values.length}::${type}`;
   }
 
-  /** An INSERT of the event of a drop for each row of a table expression. */
+  /** Returns an INSERT of the event of a drop for each row of a table expression. */
   insertEvent(event: EventDraft, from: string): string {
     return this.#insert("posts", event, from, "''");
   }

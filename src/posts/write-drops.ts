@@ -71,7 +71,7 @@ export function writeDrops(deps: PostsDeps) {
   };
 }
 
-/** The change of the replies of a drop of this server. */
+/** Returns the drop of this server whose count of replies changes. */
 const replyOf = ({ drop_id, reply_to }: NewDrop) =>
   reply_to === "" || isUri(reply_to)
     ? undefined
@@ -100,7 +100,7 @@ function readCreatedAt(createdAt: number, { now, limits }: PostsDeps): number {
   return createdAt;
 }
 
-/** For a request that made no drop: its key has made one before, or the drop replied to does not exist. */
+/** Finds why a request made no drop: its key has made one before, or the drop replied to does not exist. */
 async function findMade({ store }: PostsDeps, drop: NewDrop, key: string): Promise<wire.DropDetails> {
   const before = key === "" ? undefined : await store.drops.dropOfKey(drop.user_id, key);
   if (before === undefined) {

@@ -5,7 +5,7 @@ import type { Scripts } from "../platform/redis/scripts.js";
 import type { CurrentFollowers } from "./edges.sql.js";
 import type { Count, ListName, Profile } from "./reads.sql.js";
 
-/** Longer lists are read from the database page by page. */
+/** A longer list is read from the database page by page. */
 export const MAX_CACHED_IDS = 5_000;
 
 const LIST_TTL_MS = 10 * MINUTE;
@@ -33,7 +33,7 @@ export type ListCache = ReturnType<typeof createListCache>;
 export function createListCache({ run }: Scripts, maxCachedIds = MAX_CACHED_IDS) {
   const newGeneration = createGenerations();
   return {
-    /** Undefined: not cached. */
+    /** Resolves to undefined where the list is not cached. */
     read: async (list: ListName, user: string, after: string, limit: number) => {
       const args = [`(${after}`, limit, newGeneration(), GENERATION_TTL_MS];
       const reply = (await run("users-read-list", keysOf(list, user), args)) as ListReply;

@@ -9,7 +9,7 @@ import { createSharedWrites, createTexts, givenRows } from "../platform/db/share
 import { graphEvent, type Pair, pairKey, type TracedEdge } from "./edges.js";
 import type { Count } from "./reads.sql.js";
 
-/** Over rows named `e`; the owner is the followed user. */
+/** The expressions read rows named `e`. The owner is the followed user. */
 const EVENT = {
   owner: "split_part(e.pair, ':', 2)",
   key: "e.pair",
@@ -65,7 +65,7 @@ export interface CurrentFollowers extends Count {
   readonly gone: readonly string[];
 }
 
-/** Over rows of follows and unfollows. */
+/** The expressions read rows of follows and unfollows. */
 const EDGE_EVENT = {
   ...EVENT,
   messageId: "'edge:' || e.pair || ':' || e.version",
@@ -73,7 +73,7 @@ const EDGE_EVENT = {
     'following', e.active, 'changed_at', e.changed_at)`,
 };
 
-/** Of one pair at most one row: a statement cannot change a row twice. */
+/** The rows of a statement have distinct pairs: a statement cannot change a row twice. */
 const givenEdges = givenRows({
   n: "integer",
   follower_id: "text",
@@ -133,7 +133,7 @@ ORDER BY changed_at, following_id, follower_id LIMIT $6`;
 
 interface WantedEdge extends Pair {
   readonly wanted: boolean;
-  /** The same for all edges of a process. */
+  /** All edges of a process have the same limit. */
   readonly most: number;
   readonly traceparent?: string | undefined;
 }
@@ -173,7 +173,10 @@ export function createEdgeStore(db: Db) {
         return { over: cause.detail };
       }
     },
-    /** The newest version of a pair wins. Resolves to the number of changed edges; undefined where a row stays locked. */
+    /**
+     * The newest version of a pair wins. Resolves to the number of changed edges, or to undefined where a row stays
+     * locked.
+     */
     apply: async (edges: readonly TracedEdge[], lockMs = 5 * SECOND): Promise<number | undefined> => {
       const events = edges.map(graphEvent);
       const values = [
@@ -203,7 +206,9 @@ export function createEdgeStore(db: Db) {
       ]),
     followed: async (user: string, others: readonly string[]): Promise<ReadonlySet<string>> =>
       new Set((await db.query<{ id: string }>(FOLLOWED, [user, others])).map(({ id }) => id)),
-    /** By the time at which both lists contained the edge, ms since the epoch by the database's clock. */
+    /**
+     * Edges are sorted by the time at which both lists contained them, in ms since the epoch by the database's clock.
+     */
     changes: (
       { since, until = Number.MAX_SAFE_INTEGER }: { readonly since: number; readonly until: number | undefined },
       [changedAt, following, follower]: readonly [number, string, string],
@@ -213,7 +218,10 @@ export function createEdgeStore(db: Db) {
   };
 }
 
-/** Undefined where another change of the pair came first: of changes that differ a statement makes one. */
+/**
+ * Resolves to undefined where another change of the pair came first: a statement makes one of several differing
+ * changes.
+ */
 async function setAll(db: Db, edges: readonly WantedEdge[], shared: boolean): Promise<(SetEdge | undefined)[]> {
   const first = new Map<string, WantedEdge>();
   for (const edge of edges) if (!first.has(pairKey(edge))) first.set(pairKey(edge), edge);

@@ -30,7 +30,7 @@ export const changeFollows = (deps: FollowsDeps) => ({
   follow: setFollowing(deps, true),
   unfollow: setFollowing(deps, false),
 
-  /** All pairs, or none. */
+  /** The call follows all pairs, or none. */
   async followMany({ follows }: wire.FollowManyRequest): Promise<wire.FollowManyResponse> {
     if (follows.length > MAX_PAIRS) throw invalid("follows", `must have at most ${MAX_PAIRS} entries`);
     const pairs = follows.map((follow, index) =>
@@ -125,7 +125,10 @@ export const readFollows = (deps: FollowsDeps) => ({
   },
 });
 
-/** By the bytes of the ids, so that paging is exact while users follow. An unknown user has empty lists. */
+/**
+ * The list is sorted by the bytes of the ids, so that paging is exact while users follow. That of an unknown user is
+ * empty.
+ */
 const getList =
   ({ readList, tokens }: FollowsDeps, list: ListName) =>
   async (request: wire.GetFollowingListRequest): Promise<wire.GetFollowingListResponse> => {

@@ -51,7 +51,7 @@ export function createReadList(deps: ListsDeps): ReadList {
     const kept = await keptPage(deps, request);
     if (kept) return answer("process", kept);
     const cached = await orUncached(deps.observe, list, () => deps.cache.read(list, user, after, limit));
-    // Without the generation, a query in flight may be too old to share.
+    // A query in flight may be too old to share where the generation is not known.
     if (cached === undefined) return answer("uncached", await queryUncached(deps, request));
     const { ids, total, generation } = cached;
     if (ids !== undefined && total !== undefined)
@@ -146,7 +146,7 @@ function pageOf(ids: readonly string[], { after, limit }: ListRequest): readonly
   return ids.slice(from, from + limit);
 }
 
-/** Undefined while Redis is unavailable. */
+/** Resolves to undefined while Redis is unavailable. */
 export async function orUncached<Result>(
   observe: Pick<ObserveUsers, "cacheFailed">,
   what: string,
@@ -168,7 +168,7 @@ interface KeptPage {
 /** A page is kept once it was offered this often within a second. */
 const OFFERS = 3;
 const PAGES_COUNTED = 10_000;
-/** Of all pages: about 50 MB at 36 bytes an id. */
+/** The bound is for all pages together: about 50 MB at 36 bytes an id. */
 const MAX_IDS = 250_000;
 
 type HotPages = ReturnType<typeof createHotPages>;

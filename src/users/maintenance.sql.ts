@@ -24,11 +24,11 @@ WITH old AS (
 )
 SELECT count(*) AS gone FROM gone`;
 
-/** About ten times the rows wanted; the whole table where its size is unknown or small. */
+/** The sample has about ten times the rows wanted, or the whole table where its size is unknown or small. */
 const PERCENT = `
 SELECT least(100, 1000.0 * $1::int / greatest(reltuples, 1))::real AS percent FROM pg_class WHERE oid = $2::regclass`;
 
-/** Those whose count differs from their rows, and those with more rows than a page. */
+/** Selects users whose count differs from their rows, and those with more rows than a page. */
 const toCount = ({ edges, counts, count, owner }: Table): string => `
 SELECT c.user_id AS "user"
 FROM (SELECT * FROM ${counts} TABLESAMPLE SYSTEM ($1::real) ORDER BY random() LIMIT $2) c
@@ -56,7 +56,7 @@ export function createMaintenanceStore(db: Db, pageSize = PAGE) {
       const gone = await underLock(db, ({ query }) => query<{ gone: number }>(prune(TABLES[list]), [keptMs, limit]));
       return gone?.[0]?.gone ?? 0;
     },
-    /** Users whose counts are to be compared with their rows, some of `sample`. */
+    /** Returns users whose counts are to be compared with their rows, some of `sample`. */
     toCount: async (list: ListName, sample: number): Promise<readonly string[]> => {
       const table = TABLES[list];
       const users = await underLock(db, async ({ query }) => {
@@ -79,7 +79,7 @@ export function createMaintenanceStore(db: Db, pageSize = PAGE) {
   };
 }
 
-/** Undefined while another process holds the lock. */
+/** Resolves to undefined while another process holds the lock. */
 function underLock<Result>(db: Db, work: (queries: Queries) => Promise<Result>): Promise<Result | undefined> {
   return db.transaction(async (queries) => {
     const [row] = await queries.query<{ taken: boolean }>("SELECT pg_try_advisory_xact_lock($1) AS taken", [LOCK]);
@@ -101,7 +101,10 @@ interface Counting {
   readonly stopping: AbortSignal | undefined;
 }
 
-/** The count and the rows at one time, for a list of any length; undefined where the read was broken off. */
+/**
+ * Reads the count and the rows at one time, for a list of any length. Resolves to undefined where the read was broken
+ * off.
+ */
 function countRows(db: Db, { list, user, pageSize, stopping }: Counting) {
   const table = TABLES[list];
   return db.transaction(async ({ run, query }) => {

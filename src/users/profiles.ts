@@ -42,7 +42,7 @@ export const profiles = (deps: ProfileDeps) => {
       return { profile: present(profile) };
     },
 
-    /** By the bytes of the user ids. */
+    /** Profiles are sorted by the bytes of the user ids. */
     async listProfiles(request: wire.ListProfilesRequest): Promise<wire.ListProfilesResponse> {
       const { prefix } = request;
       const fault = prefix === "" ? undefined : storedIdFault(prefix);
@@ -83,7 +83,7 @@ function readDraft({ user_id, display_name, bio, avatar_url }: wire.SetProfileRe
   };
 }
 
-/** Empty: no picture. */
+/** An empty text means that there is no picture. */
 function readUrl(field: string, text: string): string {
   readText(field, text, MAX_URL);
   if (text !== "" && !(URL.canParse(text) && /^https?:$/.test(new URL(text).protocol)))
