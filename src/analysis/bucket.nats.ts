@@ -10,19 +10,22 @@ interface Entry {
   readonly revision: number;
 }
 
-/** The key-value bucket ANALYSES, with JSON values. Everything rejects with AppError `unavailable` while NATS is away. */
+/**
+ * The key-value bucket is ANALYSES; its values are JSON. Everything rejects with AppError `unavailable` while NATS is
+ * away.
+ */
 export interface Bucket {
-  /** False where the key has a value. */
+  /** Resolves to false where the key has a value. */
   create(key: string, value: unknown): Promise<boolean>;
-  /** False where the value is of another revision by now; 0: where there is one. */
+  /** Resolves to false where the value is of another revision by now; revision 0 stands for no value. */
   replace(key: string, value: unknown, revision: number): Promise<boolean>;
   put(key: string, value: unknown): Promise<void>;
   get(key: string): Promise<Entry | undefined>;
-  /** Keys that a filter with wildcards matches, in no order. */
+  /** Keys that match a filter with wildcards come in no order. */
   keys(filter: string): Promise<string[]>;
 }
 
-/** nats-server, server/errors.json: "wrong last sequence", with and without the sequence. */
+/** nats-server calls both codes "wrong last sequence" (server/errors.json), with and without the sequence. */
 const WRONG_REVISION = new Set([10071, 10164]);
 
 export function createBucket(nats: NatsConnection, publish: Publish): Bucket {

@@ -11,7 +11,7 @@ interface Asked {
 }
 
 interface Cached {
-  /** ms since the epoch. */
+  /** The time is in ms since the epoch. */
   readonly filled_at: number;
   readonly results: AnalysisResults;
 }

@@ -30,7 +30,7 @@ export { createSources } from "./sources/index.js";
 
 export const ANALYSIS_MIGRATIONS = { component: "analysis", folder: new URL("./migrations/", import.meta.url) };
 
-/** The newest of an account. */
+/** So many of the newest posts of an account are measured. */
 const POSTS = 500;
 
 interface WorkerOptions {

@@ -20,10 +20,10 @@ export interface Unfinished {
   readonly status: Exclude<Status, "completed">;
   /** When it came into this status, RFC 3339. */
   readonly since: string;
-  /** The stream of its message: TIMELINE, or DLQ. */
+  /** The stream that holds its message is TIMELINE or DLQ. */
   readonly stream: string;
   readonly stream_seq: number;
-  /** Of a dead letter. */
+  /** The reason is that of a dead letter. */
   readonly reason: string | null;
   readonly error: string | null;
 }
@@ -63,7 +63,7 @@ export function createAnalysisOperations({
       yield message;
     }
   }
-  /** Those that wait, oldest first, and then the dead letters, oldest first. */
+  /** Lists the requests that wait, oldest first, and then the dead letters, oldest first. */
   async function* list(): AsyncGenerator<Unfinished> {
     const done = await ackedUpTo(nats);
     for await (const message of read(STREAM.timeline, ANALYSIS_REQUESTED, done)) yield waitingOf(message, requests);

@@ -17,9 +17,9 @@ export interface Requests {
   /** Marks the failure of an analysis that is completed now: operators ask no database. */
   overcome(request: AnalysisRequest): Promise<void>;
   find(user: string, analysis: string): Promise<Facts | undefined>;
-  /** Ids of the newest that the user asked for, at most LISTED, newest first. */
+  /** Resolves to the ids of the newest that the user asked for, at most LISTED, newest first. */
   listed(user: string): Promise<readonly string[]>;
-  /** Users of an analysis: one, or none where it is unknown. */
+  /** Resolves to the users of an analysis: one, or none where it is unknown. */
   userTokensOf(analysis: string): Promise<string[]>;
 }
 
@@ -30,7 +30,7 @@ const listKey = (userToken: string): string => `r.${userToken}.ids`;
 
 /** Analyses that are older are listed once they are completed. */
 const LISTED = 1_000;
-/** Far more than one user's requests at once. */
+/** One user's requests at once conflict far less often. */
 const MAX_CONFLICTS = 1_000;
 
 /** The day is in the id, which is a UUIDv7: operators find the key of an analysis by it. */

@@ -8,13 +8,13 @@ import {
 import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import { AccountGone } from "./sources/source.js";
 
-/** For so long NATS keeps the facts (nats/streams/KV_ANALYSES.json), and the database the rows. */
+/** NATS keeps the facts for so long (nats/streams/KV_ANALYSES.json), and the database the rows. */
 export const KEPT_DAYS = 30;
 
 /** Times are RFC 3339. */
 export interface RequestFact extends AnalysisRequest {
   readonly estimated_completion?: string | undefined;
-  /** Sequence of its message in TIMELINE. */
+  /** This is the sequence of its message in TIMELINE. */
   readonly request_seq?: number | undefined;
 }
 
@@ -44,7 +44,7 @@ export interface CompletedAnalysis extends AnalysisRequest {
   readonly completed_at: string;
   readonly cached: boolean;
   readonly results: AnalysisResults;
-  /** Sequence in TIMELINE of the message that completed it. */
+  /** This is the sequence in TIMELINE of the message that completed it. */
   readonly request_seq: number;
 }
 
@@ -93,7 +93,7 @@ const GONE = {
   account_suspended: "the account is suspended, deactivated or taken down",
 } as const satisfies Record<AccountGone["code"], string>;
 
-/** Undefined for an outage, which spends no attempt. `attempt` counts this one. */
+/** Returns undefined for an outage, which spends no attempt. `attempt` counts this one. */
 export function decideFailure(error: unknown, attempt: number): Failure | undefined {
   if (error instanceof AccountGone)
     return { attempt, final: true, rethrow: false, error: GONE[error.code], error_code: error.code };
@@ -105,13 +105,13 @@ export function decideFailure(error: unknown, attempt: number): Failure | undefi
     attempt,
     final,
     rethrow: true,
-    // Other errors may hold data of ours.
+    // Errors that are not ours may hold data of ours.
     error: known ? oneLine(error.publicMessage) : "the analysis failed",
     error_code: known ? "source_failed" : "internal",
   };
 }
 
-/** Of results for more measures, those that the type asks for. */
+/** Keeps those results that the type asks for; there may be more measures. */
 export function resultsFor(type: AnalysisType, results: AnalysisResults): AnalysisResults {
   const wanted = measuresOf(type);
   const left: { -readonly [Field in keyof AnalysisResults]: AnalysisResults[Field] } = { ...results };

@@ -9,7 +9,7 @@ export function createShares(most: number) {
     get taken(): number {
       return taken;
     },
-    /** Undefined where the user has to wait; otherwise gives the place back. */
+    /** Returns undefined where the user has to wait, otherwise a function that gives the place back. */
     take(user: string): (() => void) | undefined {
       const mine = held.get(user) ?? 0;
       if (taken >= most || (mine > 0 && mine >= most - taken)) return undefined;

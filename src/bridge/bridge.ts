@@ -22,7 +22,7 @@ import type { Forwarded } from "./observe.js";
 export interface Arrived {
   readonly channel: EventName;
   readonly payload: Uint8Array;
-  /** In ms since the epoch. */
+  /** The time is in ms since the epoch. */
   readonly arrival: number;
   /** Arrival may be long after publication: Redis keeps events while the connection is not read on. */
   readonly publishedAfter: ClockReading;
@@ -102,7 +102,7 @@ interface Admission {
   readonly headers: Readonly<Record<string, string>>;
 }
 
-/** Of each event: whether it was stored before, or why it is not stored. */
+/** Answers for each event whether it was stored before, or why it is not stored. */
 type AdmitAll = (events: readonly Admission[]) => Promise<readonly ({ readonly duplicate: boolean } | AppError)[]>;
 
 /** Asks for events since `since` (ms since the epoch) to be looked up in the upstreams: some may have been lost. */
@@ -242,7 +242,7 @@ async function admitted(deps: ForwardDeps, { all, results }: Pending, failures: 
 
 interface Traced {
   readonly headers: Readonly<Record<string, string>>;
-  /** Where it is exported. */
+  /** The span is kept where it is exported. */
   readonly span: OpenSpan | undefined;
 }
 

@@ -5,7 +5,7 @@ import { backoff, MINUTE, pause, SECOND } from "../kernel/time.js";
 
 interface HeldDeadLettersDeps {
   readonly store: StoreDeadLetter;
-  /** True where the DLQ answered that it does not take a dead letter; every other error is an outage. */
+  /** Returns true where the DLQ answered that it does not take a dead letter; every other error is an outage. */
   readonly isRefusal: (error: unknown) => boolean;
   readonly log: Logger;
 }

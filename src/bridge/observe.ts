@@ -27,7 +27,7 @@ export const observeBridge = {
   forwarded(all: readonly Forwarded[]): void {
     const now = sharedNow();
     for (const { outcome, publishedAt } of all) {
-      // Of two bridges the first has admitted it.
+      // A bridge leaves out an event that another bridge admitted first.
       if (outcome !== "admitted" || publishedAt === undefined || !isNews(publishedAt, now)) continue;
       sincePublished.record(Math.max(0, now - publishedAt) / 1_000);
     }

@@ -23,16 +23,15 @@ const YOUNG_MS = 10 * SECOND;
 /** Deletions that the fan-out of their drop announces. While one attempt has yet to announce the drop, another may find it deleted. */
 const [AFTER_DROP, INSTEAD_OF_DROP] = ["after:", "again:"];
 
-/** About 0.2 s of Redis. */
+/** So many entries take Redis about 0.2 s. */
 const ENTRIES_A_SLICE = 100_000;
 
-/** About 0.3 s of Redis, if each has as many followers as are kept. */
+/** So many take Redis about 0.3 s, if each has as many followers as are kept. */
 const DELETIONS_AT_ONCE = 64;
 
 /** A publication or a deletion, as it stands in every chunk job. */
 export type Change = Omit<FanoutJob, "user_ids">;
 
-/** A change for an audience. */
 export interface Part {
   readonly change: Change;
   readonly audience: Audience;
@@ -50,7 +49,7 @@ interface ApplyDeps {
   readonly yields?: boolean;
 }
 
-/** The steps of a fan-out. Doing one of them again changes nothing more. */
+/** Doing a step of a fan-out again changes nothing more. */
 export interface Apply {
   chunks(parts: readonly Part[]): Promise<void>;
   /** Notifies the given users, and the author's followers who listen; no home is touched. */
@@ -229,7 +228,7 @@ async function notifyAudiences(deps: ApplyDeps, parts: readonly Part[], isTaken 
   );
 }
 
-/** For those who have the drop: all followers of an author whom they pull. */
+/** The notification is for those who have the drop: all followers of an author whom they pull. */
 function deletionOf({ writer }: ApplyDeps, { change, audience, trace }: Part): AudienceNotification {
   const { drop_id, pulled } = change;
   const holders = (listening: readonly string[]) => writer.holdersAmong(listening, drop_id);
@@ -253,7 +252,7 @@ async function notifyOfDeletions({ fences, notify }: ApplyDeps, told: readonly T
   );
 }
 
-/** For those who had the drop until it was removed just now; the gateway leaves out what it has sent already. */
+/** Notifies those who had the drop until it was removed just now. The gateway leaves out what it has sent already. */
 async function notifyDeleted(deps: ApplyDeps, parts: readonly Part[]): Promise<void> {
   const dead = parts.filter(notifies);
   if (dead.length === 0) return;

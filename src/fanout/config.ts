@@ -48,7 +48,7 @@ export const FANOUT_VARIABLES = {
 
 export type FanoutConfig = ConfigOf<typeof FANOUT_VARIABLES>;
 
-/** With such thresholds an author would be pulled before being tiered. */
+/** Reports thresholds with which an author would be pulled before being tiered. */
 export function thresholdFaults({ tierThreshold, pullThreshold }: Partial<FanoutConfig>): string[] {
   if (tierThreshold === undefined || pullThreshold === undefined) return [];
   if (tierThreshold === Number.POSITIVE_INFINITY || tierThreshold < pullThreshold) return [];

@@ -37,7 +37,7 @@ export function startCrossings(deps: CrossingDeps & { readonly lease: Lease; rea
     work: async (stopping) => {
       const due = await registry.due();
       if (due.length === 0) return;
-      // After a loss very many authors may wait for one backlog.
+      // Very many authors may wait for one backlog after a loss.
       let start: Promise<number> | undefined;
       const readBacklogStart = () => (start ??= deps.readBacklogStart());
       const cross = createCross({ ...deps, readBacklogStart });
@@ -117,7 +117,7 @@ export function createCross(deps: CrossingDeps) {
 
 interface Step {
   readonly apply: (users: readonly string[]) => Promise<void>;
-  /** For those who have unfollowed; unset: nothing is to be taken back. */
+  /** The undo is for those who have unfollowed; it is unset where nothing is to be taken back. */
   readonly undo?: (users: readonly string[]) => Promise<void>;
 }
 

@@ -46,7 +46,7 @@ export interface FanoutDeps extends Sources {
   readonly applied: EdgeApplied;
   readonly maxEntries: number;
   readonly recentMs: number;
-  /** Homes of the last tier a second. */
+  /** So many homes of the last tier are written a second. */
   readonly restRate: number;
   readonly untilCovered?: UntilCovered | undefined;
 }
@@ -120,7 +120,7 @@ function noOutput(deps: FanoutDeps): Pick<FanoutDeps, "notify" | "queue" | "prog
 
 interface AdmittedDrop {
   readonly event: DropEvent;
-  /** In ms since the epoch. */
+  /** The time is in ms since the epoch. */
   readonly admitted_at: number;
   /** Nobody is to be notified. */
   readonly silent: true | undefined;

@@ -8,7 +8,7 @@ import { audienceOf, type HomeBounds, type HomeDrops, type HomeEntries, type Tim
 
 /** Reads the drops of one author. */
 export interface DropReads {
-  /** Undefined if the upstream does not return the page. */
+  /** Resolves to undefined if the upstream does not return the page. */
   first(): Promise<DropPage | undefined>;
   next(below: TimelineEntry): Promise<DropPage>;
 }
@@ -109,10 +109,10 @@ interface Source {
   readonly maxPages: number;
 }
 
-/** Of an author: very many direct drops to others may stand before those that followers see. */
+/** The bound is for one author: very many direct drops to others may stand before those that followers see. */
 export const MAX_DROP_PAGES = 100;
 
-/** As many as hold all drops that a timeline can take, and as many again for those that it does not. */
+/** So many pages hold all drops that a timeline can take, and as many again for those that it does not. */
 export const usualPages = (maxEntries: number): number =>
   Math.min(MAX_DROP_PAGES, 2 * (Math.ceil((maxEntries + 1) / DROPS_A_PAGE) + 1));
 

@@ -8,9 +8,9 @@ import type { UntilCovered } from "./jobs.js";
 import { isRedriven } from "./plan.js";
 import type { QueueEdges } from "./publish.nats.js";
 
-/** Of one followed user in a batch: with more edges the user is hot. Of one follower: with more the follower is busy. */
+/** A followed user with more edges in a batch is hot, a follower with more is busy. */
 const FEW_EDGES = 100;
-/** For the drops of authors whose edges are handled together. */
+/** The drops of authors whose edges are handled together are waited for so long. */
 const TIMEOUT_MS = SECOND / 2;
 
 interface GraphDeps {
@@ -54,7 +54,7 @@ function createHotGraph({ applyYielding, throttle, untilCovered }: GraphDeps): H
   return {
     single: async (delivery, { stopping }) => {
       const job = parseEdgeJob(delivery.body);
-      // See jobs.ts.
+      // A job that was redriven waits, as in jobs.ts.
       if (isRedriven(delivery)) await untilCovered?.(job.admitted_at, stopping);
       await applyYielding(edgesIn(job));
     },

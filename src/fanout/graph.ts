@@ -8,7 +8,7 @@ import type { AuthorWriter } from "./pulled.redis.js";
 import { AUTHORS_AT_ONCE, type Sources } from "./sources.grpc.js";
 import type { HomeBounds, TimelineWriter } from "./store.redis.js";
 
-/** `admittedAt` in ms since the epoch. */
+/** `admittedAt` is in ms since the epoch. */
 export type EdgeApplied = (event: EventName, admittedAt: number) => void;
 
 export interface AdmittedEdge {
@@ -102,7 +102,7 @@ async function inForce(statesOf: Fences["changeEdges"], changes: readonly EdgeCh
   return [...edges.values()];
 }
 
-/** Of two changes that name one version, the unfollow is in force. */
+/** The unfollow is in force if two changes name one version. */
 function newer(known: EdgeState | undefined, { version, follows }: EdgeState): EdgeState {
   if (known === undefined || version > known.version) return { version, follows };
   const both = version === known.version && known.follows && follows;
@@ -120,7 +120,7 @@ async function applyRound(
   const authors = grouped(edges, ({ following }) => following);
   const followers = [...new Set(edges.map(({ follower }) => follower))];
   await fences.renewGenerations([...authors.keys()]);
-  // Also of authors who are pushed: the walk that ended their pull found in no list who had unfollowed by then.
+  // Authors who are pushed are removed too: the walk that ended their pull found in no list who had unfollowed by then.
   await removeFromPulls(followersOf(edges.filter(({ follows }) => !follows)));
   await addToPulls(followersOf(edges.filter((edge) => edge.follows && isMerged(registry.get(edge.following)))));
   const held = await writer.interruptRebuilds(followers);
@@ -149,14 +149,14 @@ async function applyRound(
       failure ??= { error };
     });
   }).finally(() => reads?.end());
-  // Only after all writes of this round have ended: otherwise they could follow those of the next attempt.
+  // The error waits for all writes of this round, which otherwise could follow those of the next attempt.
   if (failure) throw failure.error;
   await writes.flush();
   await fences.removeDeleted(followersOf(edges));
   return late;
 }
 
-/** By followed author. */
+/** The result is keyed by the followed author. */
 const followersOf = (edges: readonly Edge[]): ReadonlyMap<string, readonly string[]> => {
   const authors = grouped(edges, ({ following }) => following);
   return new Map([...authors].map(([author, own]) => [author, own.map(({ follower }) => follower)]));

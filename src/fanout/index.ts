@@ -39,7 +39,7 @@ interface FanoutHandles {
   readonly untilCovered?: UntilCovered | undefined;
   /** Chooses the completions that are checked later; unset: none. */
   readonly sample?: Sample;
-  /** Unset: RECENT_MS. */
+  /** The default is RECENT_MS. */
   readonly recentMs?: number | undefined;
 }
 

@@ -10,9 +10,9 @@ import { SECOND } from "../kernel/time.js";
 import type { RedisClock } from "../platform/redis/clock.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 
-/** The users with a stream open, or closed less than the window of NOTIFY ago, in the gateway's index. */
+/** A listener has a stream open, or closed one less than the window of NOTIFY ago. The gateway's index lists them. */
 export interface Listeners {
-  /** At least as many as listen. */
+  /** The number is at least that of those who listen. */
   count(): Promise<number>;
   /**
    * Visits those who follow an author whom followers pull, 1,000 at most at a time; one may be visited twice. Those whose
@@ -98,7 +98,7 @@ async function* listening({ scripts: { command }, clock }: ListenersDeps): Async
     yield tokens.filter((token) => !before.has(token)).map(decodeId);
     if (tokens.length < size) return;
     const last = held.at(-1) as string;
-    // More may have been seen in one ms than a page has.
+    // More users may have been seen in one ms than a page has.
     size = last === from ? 2 * size : USERS_A_PAGE;
     from = last;
     before = new Set(tokens);
@@ -126,7 +126,7 @@ async function visitFollowers(
 
 interface Pulling {
   readonly unknown: readonly string[];
-  /** By author. */
+  /** The lists are in the order of the authors. */
   readonly pulling: readonly (readonly string[])[];
 }
 

@@ -19,10 +19,10 @@ import { type Audience, audienceOf, type TimelineWriter } from "./store.redis.js
 export interface Plan {
   readonly change: Omit<Change, "generation" | "user_id" | "pulled" | "tier">;
   readonly trace?: Trace;
-  /** Unset: the drop is in nobody's home. */
+  /** It is unset where the drop is in nobody's home. */
   readonly user_id: string | undefined;
   readonly includeAuthor: boolean;
-  /** The change concerns only those of them who follow the author; unset: all followers. */
+  /** The change concerns only those of them who follow the author. Where this is unset, it concerns all followers. */
   readonly recipients?: readonly string[] | undefined;
 }
 
@@ -41,14 +41,14 @@ interface PlanDeps {
   readonly recentMs: number;
 }
 
-/** As many followers, in pages of the smallest size, which is one. */
+/** The bound lets as many followers through in pages of the smallest size, which is one. */
 export const MAX_PAGES = 100_000_000;
 const RECIPIENTS_AT_ONCE = 16;
-/** More than an author passes while a change is planned: each lasts seconds. */
+/** An author passes fewer states while a change is planned: each lasts seconds. */
 const MAX_STATES = 5;
-/** 5,000 followers and the author. */
+/** The number is that of 5,000 followers and the author. */
 const MAX_KEPT_USERS = 5_001;
-/** About 200 MB at 36 bytes an id. */
+/** So many ids take about 200 MB, at 36 bytes each. */
 const MAX_CACHED_IDS = 1_000_000;
 
 interface Planner {
@@ -151,7 +151,7 @@ async function planOne(
     pulled,
     silent: notified === undefined ? change.silent : true,
   });
-  // Until every job is stored, planning the deletion again has to find out whether the timeline had the drop.
+  // Planning the deletion again has to find out whether the timeline had the drop, until every job is stored.
   if (isRemoval) await authors.remove(author, planned.drop_id);
   return size;
 }

@@ -7,7 +7,9 @@ import type { FanoutSize } from "./store.redis.js";
 const PROGRESS_TTL_MS = DAY;
 const RECIPIENTS = "~recipients";
 
-/** Number of users of a fan-out; of a tiered one also the users of each tier, in the order of the tiers. */
+/**
+ * The numbers are the users of a fan-out, and of a tiered one also the users of each tier, in the order of the tiers.
+ */
 export type Recipients = readonly [all: number, ...tiers: number[]];
 
 /** Progress of a fan-out of many chunks. Both return its size once all of it is done. */

@@ -16,7 +16,7 @@ import { DELETED_DROP_TTL_MS, limitsOf, type WriterOptions } from "./store.redis
 
 export type AuthorWriter = ReturnType<typeof createAuthorWriter>;
 
-/** By author: those whose sets of pulled authors change. */
+/** The map has for each author the users whose sets of pulled authors change. */
 type UsersOf = ReadonlyMap<string, readonly string[]>;
 
 /** The timelines of pulled authors, and the sets of the pulled authors that users follow. */
@@ -39,12 +39,12 @@ export function createAuthorWriter(scripts: Scripts, fenced: Fenced, options: Om
       const groups = [{ keys: [encodeId(author)], items: [[drop]] }];
       await fenced.groups({ script: "remove-entries", prefix: AUTHOR_PREFIX, before: [], groups });
     },
-    /** As `remove`, before fan-out of the drop's deletion looks here. */
+    /** Removes as `remove` does, before fan-out of the drop's deletion looks here. */
     removeNoted: (author: string, drop: string) => notes.remove(authorKey(author), [drop]),
     /**
-     * True where the timeline has the drop, whose id then still works as a cursor once it is removed, or had it lately;
-     * undefined where it lacks the drop, which is not direct, and is not complete: readers may have seen it before the
-     * timeline was lost or forgotten.
+     * Resolves to true where the timeline has the drop, whose id then still works as a cursor once it is removed, or
+     * had it lately. It resolves to undefined where it lacks the drop, which is not direct, and is not complete:
+     * readers may have seen it before the timeline was lost or forgotten.
      */
     async heldBeforeDeletion(author: string, drop: string): Promise<boolean | undefined> {
       const members = [drop, FLOOR_MEMBER];

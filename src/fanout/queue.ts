@@ -12,7 +12,6 @@ interface JobsDeps {
   readonly writer: Pick<TimelineWriter, "yieldAfter">;
 }
 
-/** The jobs of one change. */
 interface Jobs {
   add(users: readonly string[], tier?: Tier): Promise<void>;
   end(recipients: Recipients): Promise<void>;

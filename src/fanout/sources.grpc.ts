@@ -19,7 +19,9 @@ export type ReadAuthorDrops = (
 export const DROPS_A_PAGE = 200;
 const FOLLOWING_A_PAGE = 1_000;
 
-/** Of which a batch of edges reads drops, and calls of the process for drops of authors. */
+/**
+ * A batch of edges reads drops of so many authors at once, and the process makes as many calls for drops of authors.
+ */
 export const AUTHORS_AT_ONCE = 128;
 /** Whoever has taken so many lately comes after the others: most follow a few users at once. */
 const MANY_CALLS = 128;

@@ -19,10 +19,10 @@ export interface OutboxOptions {
   readonly db: Db;
   readonly publish: Publish;
   readonly storeDeadLetter: StoreDeadLetter;
-  /** Unset: events are not published on Redis channels. */
+  /** Events are not published on Redis channels where this is unset. */
   readonly channels: Pick<Redis, "publish"> | undefined;
   readonly prepare?: PrepareEvents;
-  /** Unset: as often as metrics need it. */
+  /** Metrics set the interval where this is unset. */
   readonly countEveryMs?: number | undefined;
   readonly version: string;
   readonly log: Logger;

@@ -72,7 +72,7 @@ const SUPERSEDED = `, superseded AS (
   ))
 )`;
 
-/** Where nothing could be claimed, one row without an event. */
+/** One row without an event stands for nothing that could be claimed. */
 type Claimed = (OutboxEvent | { readonly id: null }) & { readonly upTo: string | null };
 
 const after = (owner: string): string => `${owner}\u0001`;
@@ -90,7 +90,7 @@ const BACKLOG = `
 SELECT count(*) AS waiting, coalesce(${NOW} - min(created_at), 0) AS "oldestMs"
 FROM public.outbox WHERE source = $1 AND published_at IS NULL`;
 
-/** The number of waiting rows varies by orders of magnitude. */
+/** The plan is made each time, because the number of waiting rows varies by orders of magnitude. */
 const PLANNED = { eachTime: true };
 
 export type OutboxStore = ReturnType<typeof createOutboxStore>;

@@ -21,11 +21,11 @@ const MODES = ["push", "tier", "pull"] as const;
 type Mode = (typeof MODES)[number];
 export type ModeChoice = Mode | "auto";
 
-/** Above which an author is tiered or pulled; infinite: nobody is. */
+/** An author above one of these is tiered or pulled; an infinite one is never reached. */
 interface Thresholds {
-  /** Followers. */
+  /** The threshold is a number of followers. */
   readonly tier: number;
-  /** Followers. */
+  /** The threshold is a number of followers. */
   readonly pull: number;
   /** Writes to homes an hour: drops times followers. */
   readonly pressure: number;
@@ -35,11 +35,11 @@ interface RegistryDeps {
   readonly store: PullStore;
   readonly thresholds: Thresholds;
   readonly graceMs?: number;
-  /** Counts ms from any moment on. */
+  /** The clock counts ms from any moment on. */
   readonly clock?: () => number;
 }
 
-/** Of the threshold: an author with fewer followers is pushed again. */
+/** An author with fewer followers than this share of the threshold is pushed again. */
 const HYSTERESIS = 0.8;
 /** An author who is pulled by pressure stays so as long: a demotion writes more than an hour of pushed drops. */
 const PRESSED_MS = DAY;
@@ -81,12 +81,12 @@ export function createRegistry(deps: RegistryDeps) {
       }
       throw new Error("the registry of pulled authors is full, or changes faster than it can be written");
     },
-    /** All authors with a state or a choice of an operator. */
+    /** Lists all authors with a state or a choice of an operator. */
     async list(): Promise<Stored["authors"]> {
       await refresh();
       return registry.authors();
     },
-    /** Those whose next step may begin: no process uses a copy from before their state any more. */
+    /** Returns the authors whose next step may begin: no process uses a copy from before their state any more. */
     async due(): Promise<Due[]> {
       const moving = [...(await refresh())].filter(([, { state }]) => !isSettled(state));
       if (moving.length === 0) return [];
@@ -98,7 +98,7 @@ export function createRegistry(deps: RegistryDeps) {
       const next = NEXT[now.state] ?? (now.by === "hand" ? "pushed" : undefined);
       await change(author, now, next && { state: next, by: now.by });
     },
-    /** After a loss of writes that Redis had confirmed: those of a finished walk may be among them. */
+    /** Repeats finished walks after Redis lost writes that it had confirmed: those of a walk may be among them. */
     async beginAnew(): Promise<void> {
       await refresh();
       for (const [author, now] of registry.authors()) {
@@ -136,7 +136,7 @@ function createCopy(store: PullStore, clock: () => number) {
     return pulled;
   });
   return {
-    /** With those an operator keeps pushed. */
+    /** The authors include those an operator keeps pushed. */
     authors: () => stored.authors,
     copy: () => (clock() - readAt <= MAX_COPY_AGE_MS ? pulled : undefined),
     refresh,
@@ -166,7 +166,7 @@ const MODE_OF: Readonly<Record<State, Mode>> = {
   pulled: "pull",
 };
 
-/** The first state on the way, from any other one. */
+/** Returns the first state on the way, from any other one. */
 function towards(mode: Mode, state: State): State {
   if (MODE_OF[state] === mode) return state;
   if (mode === "pull") return "promoting";
@@ -176,9 +176,9 @@ function towards(mode: Mode, state: State): State {
 
 interface Load {
   readonly followers: number;
-  /** To homes an hour. */
+  /** The number is that of writes to homes an hour. */
   readonly writes: number;
-  /** ms since the epoch. */
+  /** The time is in ms since the epoch. */
   readonly at: number;
 }
 

@@ -6,7 +6,7 @@ import { HOUR } from "../kernel/time.js";
 import type { RedisClock } from "../platform/redis/clock.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 
-/** As stored: an author in none of the states is to stay pushed, whatever their followers. */
+/** The state is as stored: an author in none of the states is to stay pushed, whatever their followers. */
 export interface StoredState {
   readonly state: PullState | "pushed";
   readonly by: PulledAuthor["by"];
@@ -27,7 +27,7 @@ export type PullStore = ReturnType<typeof createPullStore>;
 
 /** Bounds the copy of each process: about 1 MB. */
 export const MAX_AUTHORS = 10_000;
-/** More are not counted. */
+/** Drops above this number are not counted. */
 export const MAX_DROPS_AN_HOUR = 1_000;
 
 const VERSION_FIELD = "~version";
@@ -60,10 +60,10 @@ export function createPullStore({ run, command }: Scripts, clock: RedisClock) {
       const next = to ? `${to.state}:${to.by}` : "";
       return (await run("change-pulled", [PULLED_KEY], [encodeId(author), current, next, MAX_AUTHORS])) === 1;
     },
-    /** Drops of the author in the hour up to this one. */
+    /** Resolves to the drops of the author in the hour up to this one. */
     countDrops: async ({ author, drop, at }: Published): Promise<number> =>
       Number(await run("note-drop", [postedKey(author)], [drop, at, HOUR, MAX_DROPS_AN_HOUR])),
-    /** By the clock of Redis, ms since the epoch. */
+    /** Resolves to ms since the epoch, by the clock of Redis. */
     now: (): Promise<number> => clock.now(PULLED_KEY),
   };
 }

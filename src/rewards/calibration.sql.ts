@@ -1,9 +1,9 @@
 import type { Queries } from "../platform/db/db.js";
 
 interface UserRange {
-  /** Exclusive; "" is before every user. */
+  /** The bound is exclusive; "" is before every user. */
   readonly after: string;
-  /** Inclusive; undefined: to the last user. */
+  /** The bound is inclusive; undefined stands for the last user. */
   readonly upTo?: string | undefined;
 }
 
@@ -11,7 +11,7 @@ export type CalibrationStore = ReturnType<typeof createCalibrationStore>;
 
 /** Finds users whose total differs from the sum of their transactions. */
 export function createCalibrationStore(db: Queries) {
-  // A plan made for empty tables scans full ones.
+  // A plan that was made for empty tables scans full ones.
   const drifted = async (where: string, params: readonly unknown[]): Promise<string[]> =>
     (await db.query<{ user_id: string }>(driftedWhere(where), params, { eachTime: true })).map(
       ({ user_id }) => user_id,

@@ -10,7 +10,7 @@ const lag = histogram(
   "Time from the completion of an analysis to its reward, in seconds",
   [0.01, 0.05, 0.1, 0.5, 1, 5, 30, 60, 300, 3_600, 86_400],
 );
-/** Recorded by the sampling of the role. */
+/** The sampling of the role records this. */
 export const drift = gauge(
   "timeline_rewards_drifted_users",
   "Users whose total differs from the sum of their transactions",

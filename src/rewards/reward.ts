@@ -1,15 +1,15 @@
 import { type AnalysisCompleted, type UserTier, type XpEarned, xpMessageId } from "../contracts/analysis.js";
 import type { AnalysisNotification } from "../contracts/stream-events.js";
 
-/** XP for one analysis, before the multiplier. */
+/** An analysis earns so much XP, before the multiplier. */
 const BASE = 10;
 const MULTIPLIERS: Readonly<Record<UserTier, number>> = { DRIFT: 1, LIFT: 1.5, JET: 2, ORBIT: 3 };
 
 /** An award, as the ledger keeps it; RFC 3339. */
 export interface Award extends XpEarned {
-  /** The user's total with this award. */
+  /** The total is the user's with this award. */
   readonly total: number;
-  /** Sequence in TIMELINE_EVENTS of the message that it rewards. */
+  /** This is the sequence in TIMELINE_EVENTS of the message that it rewards. */
   readonly event_seq: number;
 }
 
@@ -26,7 +26,7 @@ export function awardFor(completed: AnalysisCompleted, now: number): XpEarned {
   };
 }
 
-/** The event and the notification of an award, each with its message id. */
+/** An award is announced by an event and a notification, each with its message id. */
 export function announcementsOf({ total, event_seq: _, ...event }: Award) {
   const { event_id, amount } = event;
   const id = xpMessageId(event_id);

@@ -13,9 +13,9 @@ export interface RewardStore {
 
 export interface XpPage {
   readonly total: number;
-  /** Newest first. */
+  /** Transactions are listed newest first. */
   readonly transactions: readonly Pick<Award, "event_id" | "amount" | "multiplier" | "reason" | "earned_at">[];
-  /** Cursor of the next page. */
+  /** The cursor leads to the next page. */
   readonly next?: string | undefined;
 }
 
@@ -24,7 +24,7 @@ interface Row extends Omit<Award, "earned_at"> {
   readonly position: number;
 }
 
-/** Above every position. */
+/** This is above every position. */
 const FIRST_PAGE = String(Number.MAX_SAFE_INTEGER);
 
 const COLUMNS = `event_id, user_id, amount::float8 AS amount, multiplier::float8 AS multiplier, reason, earned_at,

@@ -8,7 +8,7 @@ import { observeHttp } from "./observe.js";
 import { Problem } from "./problem.js";
 import { type Quota, quotaHeaders, type RateLimit } from "./rate-limit.redis.js";
 
-/** The body of the 202. */
+/** This is the body of a 202. */
 interface Accepted {
   readonly analysis_id: string;
   readonly status: "queued";
@@ -16,11 +16,11 @@ interface Accepted {
   readonly status_url: string;
 }
 
-/** The answer kept under an Idempotency-Key, for a day. */
+/** The answer is kept under an Idempotency-Key for a day. */
 export interface KeptAnswer {
-  /** RFC 3339. */
+  /** The time is in the format of RFC 3339. */
   readonly at: string;
-  /** Fingerprint of the body. */
+  /** This is a fingerprint of the body. */
   readonly body: string;
   readonly answer: Accepted;
   /** The request has its PubAck. */
@@ -37,7 +37,7 @@ export interface IdempotencyKeys {
 interface AskDeps {
   readonly keys: IdempotencyKeys;
   readonly limit: RateLimit;
-  /** Time until the completion, ms. */
+  /** Estimates the time until the completion, in ms. */
   readonly estimate: () => number;
   /** Resolves after the PubAck, to the sequence of the message. */
   readonly publish: (request: AnalysisRequest) => Promise<number>;
@@ -49,7 +49,7 @@ type Asked = Pick<AnalysisRequest, "user_id" | "did" | "type" | "tier"> & { read
 
 interface Outcome {
   readonly answer: Accepted;
-  /** Undefined while Redis is unavailable. */
+  /** The quota is undefined while Redis is unavailable. */
   readonly quota: Quota | undefined;
 }
 
@@ -64,7 +64,7 @@ export function createAsk({ keys, limit, estimate, publish, record }: AskDeps): 
     const earlier = key === undefined ? undefined : await keys.find(user, key);
     refuseOther(earlier, fresh);
     if (earlier?.accepted) return { answer: earlier.answer, quota: await limit.look(user, tier) };
-    // All requests with one key take one slot.
+    // Requests with one key take one slot between them.
     const slot = key === undefined ? fresh.answer.analysis_id : `key:${fingerprint(key)}`;
     const quota = await limit.take(user, tier, slot);
     if (quota?.counted === false) throw tooMany(quota);

@@ -1,6 +1,5 @@
 import { HOUR, MINUTE, SECOND } from "../../kernel/time.js";
 
-/** State of the queue. */
 interface Queue {
   /** Requests that are not completed. */
   readonly waiting: number;
@@ -27,7 +26,7 @@ export function createEstimate(look: () => Promise<Queue>, now: () => number = D
     const [passed, done] = seen ? [at - seen.at, queue.done - seen.done] : [0, 0];
     const wasBusy = seen !== undefined && seen.waiting > 0 && queue.waiting > 0;
     if (wasBusy && done === 0) eachMs = Math.max(eachMs, passed);
-    // Over a longer time it may have been empty in between.
+    // The queue may have been empty in between over a longer time.
     else if (wasBusy && done > 0 && passed <= MINUTE) eachMs = passed / done;
     seen = { ...queue, at };
   };

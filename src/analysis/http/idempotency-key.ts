@@ -1,7 +1,7 @@
 import { badRequest } from "./problem.js";
 
 const MAX_CHARACTERS = 255;
-/** A String of RFC 8941, section 3.3.3. */
+/** The header is a String of RFC 8941, section 3.3.3. */
 const QUOTED = /^"((?:[ !#-[\]-~]|\\["\\])*)"$/;
 /** Many clients leave the quotes out. A comma would be a second field. */
 const BARE = /^[!#-+\--~]+$/;

@@ -30,15 +30,15 @@ interface AnalysisApiDeps {
   readonly connected: () => boolean;
   readonly scripts: Scripts;
   readonly clock: RedisClock;
-  /** Undefined where they are not configured. */
+  /** The upstreams are undefined where they are not configured. */
   readonly upstreams: (PostReads & UserReads) | undefined;
-  /** Undefined where none is configured. */
+  /** The database is undefined where none is configured. */
   readonly db: Db | undefined;
   readonly rewards: Rewards | undefined;
   readonly log: Logger;
 }
 
-/** The routes beside SSE: analyses, rewards, and their OpenAPI document. */
+/** Makes the routes beside SSE: analyses, rewards, and their OpenAPI document. */
 export function createAnalysisApi({ upstreams, db, rewards, log, ...deps }: AnalysisApiDeps): Router {
   observeHttp.started();
   const bucket = createBucket(deps.nats, deps.publish);
@@ -55,7 +55,7 @@ export function createAnalysisApi({ upstreams, db, rewards, log, ...deps }: Anal
       return (await deps.publish({ ...message, headers: traceHeaders() })).seq;
     },
   });
-  // Without a connection, the client of NATS waits for its timeout.
+  // The client of NATS waits for its timeout if it has no connection.
   const ifConnected =
     <Args extends unknown[], Result>(work: (...args: Args) => Promise<Result>) =>
     async (...args: Args): Promise<Result> => {

@@ -6,7 +6,7 @@ import { ANSWERS, PAGE } from "./schemas.js";
 
 type Json = Readonly<Record<string, unknown>>;
 
-/** The OpenAPI 3.1 document of the gateway; the routes check by its schemas. */
+/** Returns the OpenAPI 3.1 document of the gateway. The routes check by its schemas. */
 export function openApi(): Json {
   return {
     openapi: "3.1.1",

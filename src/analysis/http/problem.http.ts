@@ -43,7 +43,7 @@ function problemOf(error: unknown): Problem {
     if (httpStatus < 500) return new Problem(httpStatus, error.message);
     return new Problem(httpStatus, httpStatus === 503 ? "a server is unavailable: try again later" : FAILED);
   }
-  // Of the router, for a path that cannot be decoded.
+  // The router throws this for a path that cannot be decoded.
   const { status } = (error ?? {}) as { readonly status?: unknown };
   return status === 400 ? new Problem(400, "the request is malformed") : new Problem(500, FAILED);
 }

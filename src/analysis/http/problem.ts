@@ -4,7 +4,7 @@ interface Fault {
   readonly detail: string;
 }
 
-/** A refusal, sent as application/problem+json (RFC 9457). */
+/** A refusal is sent as application/problem+json (RFC 9457). */
 export class Problem extends Error {
   constructor(
     readonly status: number,

@@ -20,13 +20,15 @@ export interface Quota {
   readonly counted: boolean;
   readonly limit: number;
   readonly remaining: number;
-  /** Until the oldest request counted leaves the hour; at the limit, until another one fits. */
+  /** By then the oldest counted request leaves the hour; at the limit, another one fits. */
   readonly resetSeconds: number;
 }
 
 export type RateLimit = ReturnType<typeof createRateLimit>;
 
-/** Counts requests by their id, over the last hour. While Redis is away, an answer is undefined and nothing is counted. */
+/**
+ * Counts requests by their id, over the last hour. While Redis is away, an answer is undefined and nothing is counted.
+ */
 export function createRateLimit(scripts: Scripts, clock: Pick<RedisClock, "now">) {
   const ask = async (user: string, tier: UserTier, request: string): Promise<Quota> => {
     const key = analysesAskedKey(user);
@@ -52,7 +54,7 @@ export function createRateLimit(scripts: Scripts, clock: Pick<RedisClock, "now">
       const [waitMs] = (reply ?? [0]) as [number];
       return Math.ceil(waitMs / SECOND);
     },
-    /** Of a request that came to nothing. */
+    /** Takes back the slot of a request that came to nothing. */
     giveBack: (user: string, request: string) =>
       inTime(scripts.command("zrem", (client) => client.zrem(analysesAskedKey(user), request))),
   };

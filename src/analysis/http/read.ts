@@ -24,24 +24,23 @@ export interface Rewards {
 
 interface ReadDeps {
   readonly requests: Pick<Requests, "find" | "listed">;
-  /** True while TIMELINE holds the message of this sequence. */
+  /** Resolves to true while TIMELINE holds the message of this sequence. */
   readonly isQueued: (seq: number) => Promise<boolean>;
-  /** Undefined where no database is configured. */
+  /** The store is undefined where no database is configured. */
   readonly store: Pick<AnalysisStore, "find" | "findAmong" | "newest"> | undefined;
   readonly rewards: Rewards | undefined;
 }
 
-/** All reject with Problem, and with AppError `unavailable` where the truth cannot be known. */
+/** All reads reject with Problem, and with AppError `unavailable` where the truth cannot be known. */
 export type Reads = ReturnType<typeof createReads>;
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
 
 /** A list makes hundreds of calls to NATS, over the connection that drops and event streams use, too. */
 const LISTS_AT_ONCE = 4;
-/** As many of one user as the limit of reads lets through at once, and as many of others. */
+/** One user has as many waiting as the limit of reads lets through at once; others have as many. */
 const LISTS_WAITING = 200;
 
-/** The facts and the row of an analysis. */
 interface Known {
   readonly facts: Facts;
   readonly row?: CompletedAnalysis | undefined;
@@ -90,7 +89,7 @@ export function createReads({ requests, isQueued, store, rewards }: ReadDeps) {
     const ids = await idsBelow(user, { limit: limit + 1, before: cursor });
     const page = ids.slice(0, limit);
     const facts = await Promise.all(page.map((id) => requests.find(user, id)));
-    // Without facts there is a row: they are kept as long, and begin earlier.
+    // An analysis without facts has a row: rows are kept as long, and begin earlier.
     const begun = page.filter((_, index) => !facts[index] || mayBeCompleted(facts[index]));
     const rows = begun.length > 0 ? await known(store).findAmong(user, begun) : new Map<string, CompletedAnalysis>();
     const seen = page.flatMap((id, index): Known[] => {

@@ -41,7 +41,7 @@ interface Caller {
   readonly tier: UserTier;
 }
 
-/** Of the cost of a status: a list reads the facts of many analyses. */
+/** A list costs this much of a status, because it reads the facts of many analyses. */
 const LIST_COST = 10;
 /** It asks both upstreams. */
 const USER_COST = 10;

@@ -88,7 +88,7 @@ export const PAGE = z.object({
   cursor: z.string().max(MAX_CURSOR).optional(),
 });
 
-/** By their names in the OpenAPI document. */
+/** The keys are the names in the OpenAPI document. */
 export const ANSWERS = {
   Accepted: accepted,
   Analysis: analysis,

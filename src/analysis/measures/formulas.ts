@@ -10,7 +10,7 @@ export function flow(posts: readonly Post[]) {
   for (const { createdAt } of posts) {
     const date = new Date(createdAt);
     countIn(hours, date.getUTCHours());
-    // Monday first.
+    // A week begins with Monday.
     countIn(weekdays, (date.getUTCDay() + 6) % 7);
   }
   const gaps = posts.slice(1).map(({ createdAt }, index) => createdAt - (posts[index] as Post).createdAt);
@@ -59,14 +59,17 @@ export function kudos(posts: readonly Post[]) {
   };
 }
 
-/** Of sorted numbers. C. Gini, 1912: half the mean difference of two of them, divided by their mean. */
+/**
+ * The values are sorted. The coefficient is half the mean difference of two of them, divided by their mean (C. Gini,
+ * 1912).
+ */
 function gini(sorted: readonly number[]): number {
   const n = sorted.length;
   return sum(sorted.map((value, index) => (2 * index + 1 - n) * value)) / (n * sum(sorted));
 }
 
 const RECENT_MS = 7 * DAY;
-/** Of a history that is shorter than four weeks. */
+/** The share is that of a history which is shorter than four weeks. */
 const RECENT_PART = 1 / 4;
 const ENOUGH_POSTS = 5;
 
@@ -99,10 +102,10 @@ const ascending = (values: readonly number[]): number[] => values.toSorted((a, b
 
 const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);
 
-/** NaN of nothing, like the next two. */
+/** The mean of nothing is NaN, and so are the next two. */
 const mean = (values: readonly number[]): number => sum(values) / values.length;
 
-/** Of all values, not of a sample. */
+/** The deviation is that of all values, not of a sample. */
 function standardDeviation(values: readonly number[]): number {
   const average = mean(values);
   return Math.sqrt(mean(values.map((value) => (value - average) ** 2)));
@@ -114,6 +117,6 @@ function median(values: readonly number[]): number {
   return ((sorted[Math.floor(middle)] ?? Number.NaN) + (sorted[Math.ceil(middle)] ?? Number.NaN)) / 2;
 }
 
-/** To three decimals; null for what is no number. */
+/** Rounds to three decimals; null stands for what is no number. */
 const rounded = (value: number): number | null =>
   Number.isFinite(value) ? Math.round(value * 1_000) / 1_000 || 0 : null;

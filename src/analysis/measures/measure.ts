@@ -2,7 +2,7 @@ import type { AnalysisResults, Measure, MeasureResult } from "../../contracts/an
 import { type Post, SKIPPED } from "../sources/source.js";
 import { clout, flow, kudos, pulse } from "./formulas.js";
 
-/** Of docs/analysis.md, which defines every figure. Results of different versions are not comparable. */
+/** docs/analysis.md of this version defines every figure. Results of different versions are not comparable. */
 const MEASURES_VERSION = "1";
 
 const FORMULAS: Readonly<Record<Measure, (sorted: readonly Post[], now: number) => MeasureResult>> = {

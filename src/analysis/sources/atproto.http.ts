@@ -18,10 +18,10 @@ const POSTS_A_PAGE = 100;
 const MAX_PAGES = 20;
 /** A page may be empty because the AppView filters it: the next one need not be. */
 const MAX_EMPTY_PAGES = 3;
-/** More are refused: they would only wait for the same tokens. Users share them. */
+/** More reads are refused: they would only wait for the same tokens. Users share them. */
 const MAX_READS = 8;
 const TIMEOUT_MS = 5 * SECOND;
-/** As long as results may be cached. */
+/** An interrupted read is kept as long as results may be cached. */
 const INTERRUPTED_MS = HOUR;
 const MAX_INTERRUPTED = 1_000;
 
@@ -34,17 +34,17 @@ interface Read {
   emptyPages: number;
   /** Posts that were read: pages may overlap. */
   readonly ids: Set<string>;
-  /** The cursors of all pages; the last one leads to the next page. */
+  /** The last of the cursors leads to the next page. */
   readonly cursors: string[];
 }
 
 const nothingRead = (): Read => ({ posts: [], skipped: 0, pages: 0, emptyPages: 0, ids: new Set(), cursors: [] });
 
 interface AtprotoOptions {
-  /** The origin of an AppView. */
+  /** The URL is the origin of an AppView. */
   readonly url: string;
   readonly bucket: TokenBucket;
-  /** Of a page. */
+  /** The timeout is that of a page. */
   readonly timeoutMs?: number;
 }
 

@@ -80,10 +80,10 @@ async function accepts(origin: string): Promise<boolean> {
 }
 
 const PAUSE_MS = MINUTE;
-/** Seconds above this are a time since 1970, as the AT Protocol sends them; the IETF draft sends a duration. */
+/** Larger numbers of seconds are a time since 1970, as the AT Protocol sends them; the IETF draft sends a duration. */
 const LEAST_EPOCH_SECONDS = 1e9;
 
-/** From Retry-After or RateLimit-Reset, by the clock of the server. */
+/** Reads the pause from Retry-After or RateLimit-Reset, by the clock of the server. */
 function pauseOf(headers: Headers): number {
   const now = Date.parse(headers.get("date") ?? "") || Date.now();
   const pauses = ["retry-after", "ratelimit-reset"].map((name) => {

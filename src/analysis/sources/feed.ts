@@ -3,10 +3,10 @@ import { fingerprint } from "../../kernel/ids.js";
 import { Unreadable } from "./bounded-fetch.http.js";
 import { type Post, SKIPPED } from "./source.js";
 
-/** A page of app.bsky.feed.getAuthorFeed. */
+/** This is a page of app.bsky.feed.getAuthorFeed. */
 export interface Page {
   readonly items: readonly unknown[];
-  /** Undefined at the end. */
+  /** The cursor is undefined at the end. */
   readonly cursor: string | undefined;
 }
 
@@ -39,7 +39,7 @@ function parsed(text: string): unknown {
   }
 }
 
-/** Undefined for a post of somebody else, and for a pinned copy: the post is in its own place, too. */
+/** Returns undefined for a post of somebody else, and for a pinned copy: the post is in its own place, too. */
 export function readItem(item: unknown, account: string, now: number): Item | undefined {
   const { post, reason } = asObject(item);
   const view = asObject(post);
@@ -60,7 +60,7 @@ export function readItem(item: unknown, account: string, now: number): Item | un
 /** Older than every network from which posts are imported. */
 const EARLIEST = Date.UTC(2006);
 
-/** As AppViews sort posts: a client may write any time. */
+/** AppViews sort posts by this time: a client may write any time. */
 function timeOf(createdAt: unknown, indexedAt: unknown, now: number): number | undefined {
   const times = [createdAt, indexedAt]
     .map((text) => (typeof text === "string" ? Date.parse(text) : Number.NaN))

@@ -20,7 +20,7 @@ interface SourcesOptions {
   readonly log: Logger;
 }
 
-/** The source of an account, by the form of its id. */
+/** Chooses the source of an account by the form of its id. */
 export function createSources({ posts, users, scripts, config, log }: SourcesOptions) {
   const bucket = createTokenBucket(scripts, config.sourceRate);
   const sampling = startSampling([sampleTokens(bucket.left)], { everyMs: SAMPLE_MS, log });

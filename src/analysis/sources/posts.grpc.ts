@@ -6,7 +6,7 @@ import { sharedNow } from "../../kernel/time.js";
 import { isInvalidArgument, isNotFound, isUnimplemented, type Upstreams } from "../../platform/grpc/upstreams.js";
 import { AccountGone, type Post, type Source } from "./source.js";
 
-/** As many as GetCounts takes. */
+/** GetCounts takes as many drops. */
 const DROPS_A_PAGE = 200;
 /** Bounds the calls for a user whose drops are mostly not public. */
 const MAX_PAGES = 50;
@@ -38,7 +38,7 @@ export const createPostsSource = (posts: PostReads, users: UserReads | undefined
   },
 });
 
-/** As {@link createPostsSource} knows a user. */
+/** Knows a user by the same rule as {@link createPostsSource}. */
 export const createIsUser =
   (posts: PostReads, users: UserReads) =>
   async (user: string): Promise<boolean> => {

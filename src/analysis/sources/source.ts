@@ -1,9 +1,9 @@
 export interface Post {
-  /** ms since the epoch. */
+  /** The time is in ms since the epoch. */
   readonly createdAt: number;
   /** NaN where the source does not count, as the next three. */
   readonly likes: number;
-  /** Reposts, without those that quote. */
+  /** The number is that of reposts, without those that quote. */
   readonly shares: number;
   readonly replies: number;
   readonly quotes: number;

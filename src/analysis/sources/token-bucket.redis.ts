@@ -11,7 +11,7 @@ export interface TokenBucket {
    * @throws AppError `unavailable` where there is no token by then, or the bucket is held
    */
   take(user: string, signal: AbortSignal): Promise<void>;
-  /** False where there is none now. */
+  /** Resolves to false where there is no token now. */
   tryTake(): Promise<boolean>;
   /** Nobody takes any for this long. A longer hold stays. */
   hold(ms: number): Promise<void>;
@@ -23,8 +23,8 @@ const BURST_PART = 1 / 100;
 const MAX_WAIT_MS = SECOND;
 
 /**
- * One bucket for all processes, by the clock of Redis. Within an hour at most `perHour` tokens and the burst are taken, as
- * long as Redis keeps its data.
+ * All processes share one bucket, by the clock of Redis. Within an hour at most `perHour` tokens and the burst are
+ * taken, as long as Redis keeps its data.
  */
 export function createTokenBucket({ run }: Pick<Scripts, "run">, perHour: number): TokenBucket {
   const burst = Math.max(1, Math.floor(perHour * BURST_PART));

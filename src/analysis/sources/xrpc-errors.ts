@@ -15,14 +15,14 @@ const GONE = [
     message: /^((account|repo|profile|actor) not found|could not (find|resolve) |unable to resolve )/i,
   },
 ] as const;
-/** Of other requests these names say nothing about the account. */
+/** These names alone say nothing about the account: other faults of a request have them, too. */
 const DESCRIBED = /^(InvalidRequest|NotFound)$/;
 
 /** An answer that refuses. */
 export class Refusal extends Error {
   constructor(
     readonly status: number,
-    /** Empty where the answer names none. */
+    /** The name is empty where the answer has none. */
     readonly error: string,
     message: string,
   ) {
@@ -30,7 +30,7 @@ export class Refusal extends Error {
   }
 }
 
-/** Of the body of an answer that refuses: JSON {"error", "message"}, or anything. */
+/** Reads the body of an answer that refuses. It is JSON {"error", "message"}, or anything. */
 export function refusalOf(status: number, body: string): Refusal {
   try {
     const { error, message } = JSON.parse(body) as Readonly<Record<string, unknown>>;
