@@ -129,7 +129,7 @@ export async function openTimelines(opening: Opening): Promise<Connections> {
   const redis = await openAnsweringRedis(config.redis, closers);
   await checkBelonging({ ...redis, ...log });
   const connections = withFences(config, { ...redis, ...log }, silent);
-  // Not every command calls the posts service, and reads hide a drop that is older than its retention.
+  // Some commands do not call the posts service, and reads hide a drop that is older than its retention.
   await connections.retention.refresh().catch(() => false);
   return connections;
 }

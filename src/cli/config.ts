@@ -40,7 +40,7 @@ const GROUPS: readonly (readonly [title: string, ...slices: Slice[]])[] = [
   ["The commands up and demo", "brokerBinaries"],
 ];
 
-/** The tables of docs/configuration.md: the settings that most installations choose, then all others by role. */
+/** Writes the tables of docs/configuration.md: the settings that most installations choose, then all others by role. */
 export function variablesAsMarkdown(): string {
   const first = FIRST.map((wanted) => VARIABLES.find(({ name }) => name === wanted) as Variable);
   const groups = GROUPS.map(([title, ...slices]) => {

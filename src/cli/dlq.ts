@@ -34,7 +34,7 @@ interface ChangeOptions extends Filters {
   readonly all?: boolean;
   readonly dryRun?: boolean;
   readonly force?: boolean;
-  /** Of `redrive`: dead letters a second. */
+  /** `redrive` sends so many dead letters a second. */
   readonly rate?: number;
 }
 

@@ -16,7 +16,7 @@ const toNumber = (text: string): number => (/^\d+(\.\d+)?$/.test(text) ? Number(
 
 export const parseRate = (text: string): number => argumentOf(FIELDS.rate)(toNumber(text));
 export const parseSeq = (text: string): number => argumentOf(FIELDS.seq)(toNumber(text));
-/** In ms since the epoch: 15m, 2h, 7d (ago), or a date. */
+/** Reads 15m, 2h, 7d (ago) or a date, as ms since the epoch. */
 export const parseTime = (text: string): number => argumentOf(FIELDS.since)(text);
 
 export function parseUserId(text: string): string {

@@ -3,7 +3,7 @@ import { oneLine } from "../kernel/errors.js";
 import { ConfigError } from "../kernel/variables.js";
 import { VERSION } from "../roles/version.js";
 
-/** Exit code after an invalid command line or configuration. */
+/** An invalid command line or configuration ends with this exit code. */
 const USAGE = 2;
 
 interface CommandFile {

@@ -6,7 +6,7 @@ import { openLogAndUpstreams, runJob } from "./bootstrap.js";
 import { parseTime, refuseEmptyRange } from "./option-values.js";
 import { exitWith, JSON_OPTION } from "./options.js";
 
-/** Times in ms since the epoch. */
+/** Times are in ms since the epoch. */
 interface ReconcileOptions {
   readonly since: number;
   readonly until?: number | undefined;

@@ -13,11 +13,11 @@ import { AFTER_OPTION, Resumable } from "./resumable.js";
 /** Replays a small server's day in minutes, without strain on its upstreams. */
 const DEFAULT_RATE = 1_000;
 
-/** Times in ms since the epoch. */
+/** Times are in ms since the epoch. */
 interface ReplayOptions {
   readonly from: number;
   readonly to?: number | undefined;
-  /** A sequence in the log. */
+  /** This is a sequence in the log. */
   readonly after?: number;
   readonly rate: number;
   readonly json?: boolean;
@@ -25,7 +25,7 @@ interface ReplayOptions {
 
 interface Outcome {
   applied: number;
-  /** The admission of the newest of them, in ms since the epoch. */
+  /** The newest of them was admitted at this time, in ms since the epoch. */
   upTo: number | undefined;
   /** Events that could not be applied, by their sequence in the log. */
   readonly left_out: { readonly seq: number; readonly error: string }[];

@@ -9,7 +9,7 @@ import { checkFiles } from "../roles/config/files.js";
 import type { Wraps } from "../roles/role.js";
 import { SERVICE_FIELDS, VERSION } from "../roles/version.js";
 
-/** Time to close connections after the grace period. */
+/** Connections have so long to close after the grace period. */
 const CLOSE_MARGIN_MS = 10 * SECOND;
 
 /**

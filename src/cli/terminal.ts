@@ -11,7 +11,7 @@ export const toTerminal: Logger = {
 
 type Screen = Pick<NodeJS.WriteStream, "write"> & { readonly isTTY?: boolean };
 
-/** On a terminal one line that changes, elsewhere a line each. */
+/** Shows one line that changes on a terminal, and elsewhere a line each. */
 export function createProgress(stream: Screen = process.stderr): { say(text: string): void; end(): void } {
   let shown = false;
   return {

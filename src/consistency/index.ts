@@ -91,7 +91,10 @@ export function openFences(handles: Omit<Handles, "publish" | "fences" | "pulled
   return { fences, retention: { refresh: retention.refresh, follow: () => followRetention(retention, log) } };
 }
 
-/** The sequence up to which the log created at that time was applied; undefined if Redis knows of another log. */
+/**
+ * Resolves to the sequence up to which the log created at that time was applied; undefined if Redis knows of another
+ * log.
+ */
 export function createReadAcked({ scripts, fenced }: Pick<Handles, "scripts" | "fenced">) {
   const identity = createServerIdentity(scripts, fenced);
   return async (logCreated: string): Promise<number | undefined> => {
@@ -107,7 +110,7 @@ const bindingOf = ({ scripts, fenced, nats }: BindingHandles) => ({
   binding: createLogBinding(nats),
 });
 
-/** The name of the Redis that the log belongs to. @throws ConfigError where that is another one */
+/** Resolves to the name of the Redis that the log belongs to. @throws ConfigError where that is another one */
 export const openRedisOfLog = (handles: BindingHandles, { mayBind }: { readonly mayBind: boolean }) =>
   findRedisOfLog({ ...bindingOf(handles), mayBind });
 
@@ -221,7 +224,7 @@ export const openUndoLost = (handles: Omit<Handles, "fenced" | "pulled">): UndoL
 interface Audited {
   readonly auditor: Auditor;
   readonly maybeLost: () => boolean;
-  /** Called when publications are pulled no more. */
+  /** This is called once no more publications are fetched. */
   readonly stopped: () => void;
   readonly checks?: Partial<typeof PUBLICATION_CHECKS> | undefined;
 }

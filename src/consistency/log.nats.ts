@@ -70,7 +70,7 @@ export function createAdmit(publish: Publish): Admit {
     });
 }
 
-/** Under an id of its own: the log may still know that of the event. Nobody is notified. */
+/** The event gets an id of its own, since the log may still know its old one. Nobody is notified. */
 export function createReadmit(publish: Publish): (event: Delivery) => Promise<number> {
   return async ({ subject, body }) => {
     const { seq } = await publish({ subject, id: `again:${randomUUID()}`, body, headers: { [SILENT_HEADER]: "1" } });
@@ -114,7 +114,10 @@ const REDIS = /; of the Redis ([0-9a-f-]{36})$/;
 
 const redisIn = (drops: StreamInfo | undefined): string | undefined => REDIS.exec(drops?.config.description ?? "")?.[1];
 
-/** In the description of the stream: it is lost, saved and restored with the log, and all roles may read it. */
+/**
+ * The description of the stream has the binding: it is lost, saved and restored with the log, and all roles may read
+ * it.
+ */
 export function createLogBinding(nats: NatsConnection): LogBinding {
   const infoOf = async () => (await managerOf(nats)).streams.info(STREAM.drops);
   return {
@@ -138,7 +141,7 @@ export function createLogBinding(nats: NatsConnection): LogBinding {
   };
 }
 
-/** A process with all slots of one of them taken pulls from another. */
+/** A process that fills all its slots of one consumer pulls from another. */
 const PULLED = [
   [STREAM.drops, CONSUMER.planner],
   [STREAM.drops, CONSUMER.graph],
@@ -172,7 +175,7 @@ export function createReadUnapplied(
       const consumers = [CONSUMER.planner, CONSUMER.graph].map(async (consumer) => {
         const info = await manager.consumers.info(STREAM.drops, consumer);
         const { num_pending, num_ack_pending, ack_floor, delivered } = info;
-        // Read after the consumer: one that is begun again meanwhile counts as not applied.
+        // The list is read after the consumer, so that an event that is begun again meanwhile counts as not applied.
         const waiting = (await readWaiting()).filter((one) => isOf(info, one));
         const areAllWaiting = num_ack_pending === waiting.length;
         if (num_pending === 0 && areAllWaiting) return { start: now, acked: state.last_seq, waiting };
@@ -182,7 +185,7 @@ export function createReadUnapplied(
         return { start: next?.time ?? Date.parse(state.first_ts), acked, waiting };
       });
       const found = await Promise.all(consumers);
-      // Read after the planner, which acks an event only once its jobs are stored: none is missed in between.
+      // Jobs are read after the planner, which acks an event only once its jobs are stored: none is missed in between.
       const queued = await oldestJob(manager);
       return {
         start: Math.min(now, queued, ...found.map(({ start }) => start)),
@@ -192,7 +195,7 @@ export function createReadUnapplied(
     });
 }
 
-/** False for one that is applied, or was noted for an earlier consumer of this name. */
+/** Returns false for an event that is applied, or was noted for an earlier consumer of this name. */
 const isOf = ({ name, created, ack_floor, delivered }: ConsumerInfo, { consumer, seq, at }: WaitingEvent): boolean =>
   consumer === name && seq > ack_floor.stream_seq && seq <= delivered.stream_seq && at >= Date.parse(created);
 
@@ -213,14 +216,14 @@ async function oldestJob(manager: JetStreamManager): Promise<number> {
   return Math.min(...stored.filter((subject) => open.some((prefix) => subject.startsWith(prefix))).map(admittedSince));
 }
 
-/** Of the subjects of a consumer; none where it is done with all of them. */
+/** Returns the subject prefix of a consumer, or none where it is done with all of its messages. */
 async function prefixesLeftTo(manager: JetStreamManager, consumer: string): Promise<string[]> {
   const { config, num_pending, num_ack_pending } = await manager.consumers.info(STREAM.fanout, consumer);
   const { filter_subject: filter = ">" } = config;
   return num_pending + num_ack_pending > 0 ? [filter.slice(0, -1)] : [];
 }
 
-/** Undefined for an event that breaks the contract: its consumer dead-letters it. */
+/** Returns undefined for an event that breaks the contract: its consumer dead-letters it. */
 function eventOf({ subject, body, time }: LogEntry): TimelineEvent | undefined {
   try {
     return parseStored(subject, body, time);

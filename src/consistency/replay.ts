@@ -5,7 +5,7 @@ import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import { backoff, pause, SECOND } from "../kernel/time.js";
 import type { TimeRange } from "./reconcile/reconcile.js";
 
-/** The events admitted in a range, oldest first; `after`: only those of a later sequence. */
+/** Reads the events admitted in a range, oldest first. `after` leaves out those up to a sequence. */
 export type ReadRange = (range: TimeRange & { readonly after?: number | undefined }) => AsyncIterable<Delivery>;
 
 /** Applies an event that was admitted at `time` (ms since the epoch) again, without notifying anybody. */
@@ -34,11 +34,11 @@ export async function replay(
 }
 
 interface RetryOptions {
-  /** Called for an event that cannot be applied, with its attempts. Its application rejects if this does. */
+  /** This is called for an event that cannot be applied, with its attempts. Its application rejects if this does. */
   readonly leftOut: (event: Delivery, error: unknown, attempts: number) => Promise<void> | void;
-  /** True where another call has to be awaited first. */
+  /** Returns true where another call has to be awaited first. */
   readonly isBusy?: (error: unknown) => boolean;
-  /** Called each time an outage is waited for; unset: an outage is thrown. */
+  /** This is called each time an outage is waited for; where it is unset, an outage is thrown. */
   readonly waiting?: (error: string) => void;
   readonly stopping: AbortSignal;
   readonly delayMs?: number;
@@ -63,7 +63,7 @@ export function retrying(
         return await apply(event);
       } catch (error) {
         if (stopping.aborted) throw error;
-        // Neither an outage nor a failure.
+        // Such an error is neither an outage nor a failure.
         if (isBusy(error)) {
           await pause(BUSY_MS, stopping);
           attempt--;

@@ -59,7 +59,10 @@ export function createReadChanges(upstreams: () => Upstreams, lacking: (method: 
   };
 }
 
-/** True where the posts service lists a change since then (ms since the epoch); one without ListDrops lists none. */
+/**
+ * Resolves to true where the posts service lists a change since then (ms since the epoch); one without ListDrops lists
+ * none.
+ */
 export function createListsDrops(upstreams: () => Upstreams): (since: number) => Promise<boolean> {
   return async (since) => {
     try {
@@ -72,7 +75,7 @@ export function createListsDrops(upstreams: () => Upstreams): (since: number) =>
   };
 }
 
-/** False where the upstreams have no drop, follow, follower or profile of a user. */
+/** Resolves to false where the upstreams have no drop, follow, follower or profile of a user. */
 export function createIsKnown(upstreams: () => Upstreams): (user: string) => Promise<boolean> {
   return async (user) => {
     const { dropsByUser, following, followers, profile } = upstreams();

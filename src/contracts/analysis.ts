@@ -3,11 +3,11 @@ import { storedIdFault } from "../kernel/fields.js";
 import { parseJson } from "./events.js";
 import { understood, userId } from "./untrusted.js";
 
-/** From the lowest to the highest. */
+/** The tiers are sorted from the lowest to the highest. */
 export const USER_TIERS = ["DRIFT", "LIFT", "JET", "ORBIT"] as const;
 export type UserTier = (typeof USER_TIERS)[number];
 
-/** The tier in a token's claim; DRIFT for anything else. */
+/** Reads the tier of a token's claim; anything else is DRIFT. */
 export const userTierOf = (claim: unknown): UserTier => USER_TIERS.find((tier) => tier === claim) ?? "DRIFT";
 
 export const isAtLeast = (tier: UserTier, other: UserTier): boolean =>
@@ -21,10 +21,10 @@ export type AnalysisType = (typeof ANALYSIS_TYPES)[number];
 
 export const measuresOf = (type: AnalysisType): readonly Measure[] => (type === "full" ? MEASURES : [type]);
 
-/** True for an account of the AT Protocol, false for a user of ours. */
+/** Returns true for an account of the AT Protocol, false for a user of ours. */
 export const isDid = (account: string): boolean => /^did:/i.test(account);
 
-// Of the specification of did:plc, and of did:web where it names a host, which is all that the AT Protocol allows.
+// The specification of did:plc has this pattern. A did:web must name a host, which is all that the AT Protocol allows.
 const DID_PLC = /^did:plc:[a-z2-7]{24}$/;
 const LABEL = "[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?";
 const DID_WEB = new RegExp(`^did:web:(?:localhost|(?:${LABEL}\\.)+${LABEL})(?:%3[Aa][0-9]{1,5})?$`);
@@ -38,7 +38,9 @@ const NO_ACCOUNT = "must be a DID (did:plc or did:web) or a user id";
 const DID_WITH_PATH = /^did:web:[^:]+:/;
 const NO_PATH = "must be a did:web of a host alone: the AT Protocol has none with a path";
 
-/** True for the id of a user of ours that looks like a handle, and for handles: only who knows the users can tell. */
+/**
+ * Returns true for handles, and for the id of a user of ours that looks like one: only who knows the users can tell.
+ */
 export const looksLikeHandle = (account: string): boolean =>
   HANDLE.test(account.trim()) && !URL_OR_DID.test(account.trim()) && storedIdFault(account) === undefined;
 
@@ -77,7 +79,7 @@ const request = z.object({ ...common, tier: z.enum(USER_TIERS), requested_at: ti
 
 /** The body of a user's request: JSON {"did", "type"}. */
 export const ANALYSIS_ORDER = z.object({ did: checkedBy(accountFault), type: z.enum(ANALYSIS_TYPES) });
-/** Of an account of ours that is known, whatever its id looks like. */
+/** The account is ours and known, whatever its id looks like. */
 export const KNOWN_ORDER = ANALYSIS_ORDER.extend({ did: userId });
 
 const completed = z.object({
@@ -88,15 +90,15 @@ const completed = z.object({
   completed_at: time,
 });
 
-/** Body of `events.timeline.requested`. */
+/** This is the body of `events.timeline.requested`. */
 export type AnalysisRequest = z.output<typeof request>;
-/** Body of `events.timeline.completed`. */
+/** This is the body of `events.timeline.completed`. */
 export type AnalysisCompleted = z.output<typeof completed>;
 
 export const parseRequest = (body: Uint8Array): AnalysisRequest => understood(request, parseJson(body));
 export const parseCompleted = (body: Uint8Array): AnalysisCompleted => understood(completed, parseJson(body));
 
-/** Body of `events.timeline.failed`. */
+/** This is the body of `events.timeline.failed`. */
 export interface AnalysisFailed extends Pick<AnalysisRequest, "analysis_id" | "user_id" | "did" | "type"> {
   readonly attempt: number;
   /** No attempt follows; a redriven dead letter begins anew. */
@@ -105,7 +107,7 @@ export interface AnalysisFailed extends Pick<AnalysisRequest, "analysis_id" | "u
   readonly error_code: string;
 }
 
-/** Body of `events.xp.earned`. */
+/** This is the body of `events.xp.earned`. */
 export interface XpEarned {
   readonly event_id: string;
   readonly user_id: string;
@@ -124,11 +126,11 @@ export type MeasureResult = Readonly<Record<string, unknown>>;
 
 /** Times are RFC 3339. The measures are those of the type that was asked for. */
 export interface AnalysisResults extends Readonly<Partial<Record<Measure, MeasureResult>>> {
-  /** Of the formulas. */
+  /** The version is that of the formulas. */
   readonly version: string;
-  /** The number of posts measured. */
+  /** So many posts were measured. */
   readonly posts: number;
-  /** Posts of the source that could not be read; unset: none. */
+  /** So many posts of the source could not be read; unset stands for none. */
   readonly skipped?: number;
   readonly from?: string;
   readonly to?: string;

@@ -33,7 +33,7 @@ export function eventOfSubject(subject: string): EventName {
   return name;
 }
 
-// RFC 3339, section 5.6: a full date and time with an offset.
+// RFC 3339, section 5.6, demands a full date and time with an offset.
 const RFC3339 = /^(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:[Zz]|[+-]\d\d:\d\d)$/;
 
 function parseDate(text: string): number | undefined {
@@ -95,7 +95,7 @@ const edge = z.object({
   version: z.number().int().nonnegative(),
 });
 
-/** The payload of each event, as producers publish it. */
+/** Producers publish these payloads. */
 export const PAYLOADS = {
   drop_created: created,
   drop_deleted: deleted,

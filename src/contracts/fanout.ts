@@ -30,7 +30,10 @@ const job = z.object({
   generation: z.string().max(MAX_GENERATION_CHARACTERS),
   user_ids: userIds(MAX_CHUNK_USERS),
   silent: z.boolean().optional(),
-  /** Of an addition: its users pull the drop, so that homes are left alone. Of a removal: the author's timeline had it. */
+  /**
+   * The users of an addition pull the drop, so that homes are left alone. The author's timeline had the drop of a
+   * removal.
+   */
   pulled: z.boolean().optional(),
   tier: z.enum(TIERS).optional(),
 });
@@ -45,12 +48,12 @@ export const MAX_JOB_EDGES = 250;
 
 const edgeJob = z.object({
   following_id: userId,
-  /** Of the oldest change. */
+  /** The admission is that of the oldest change. */
   admitted_at: ms,
   edges: z.array(z.object({ follower_id: userId, version: ms, follows: z.boolean() })).max(MAX_JOB_EDGES),
 });
 
-/** Changed edges of one followed user. */
+/** A job has changed edges of one followed user. */
 export type EdgeJob = z.output<typeof edgeJob>;
 
 export function parseEdgeJob(bytes: Uint8Array): EdgeJob {
@@ -82,11 +85,11 @@ export interface FanoutCompleted {
   readonly created_at: number;
   readonly admitted_at: number;
   readonly landed_at: number;
-  /** From `created_at` to `landed_at`; of a deletion, whose `created_at` is its admission, from that. */
+  /** The lag is from `created_at` to `landed_at`. A deletion counts from its admission, which is its `created_at`. */
   readonly lag_ms: number;
-  /** Of a tiered author's drop. */
+  /** Only a tiered author's drop has tiers. */
   readonly tiers?: Tiers | undefined;
 }
 
-/** `landed_at` in ms since the epoch; null: nobody is in the tier. */
+/** `landed_at` is in ms since the epoch; null means that nobody is in the tier. */
 export type Tiers = Readonly<Record<Tier, { readonly recipients: number; readonly landed_at: number | null }>>;

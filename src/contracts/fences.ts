@@ -8,7 +8,7 @@ export interface EdgeChange {
   readonly follows: boolean;
 }
 
-/** `time` in ms since the epoch. */
+/** `time` is in ms since the epoch. */
 export interface Deletion {
   readonly drop: string;
   readonly author?: string | undefined;

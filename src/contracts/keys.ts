@@ -46,7 +46,7 @@ export const CROSSING_LEASE_KEY = "timeline:x:crossing";
 export const PULLS_PREFIX = `timeline:x:pulls:{${HOME_PREFIX}`;
 export const pullsToken = (user: string): string => `${encodeId(user)}}`;
 
-/** Set of the tokens of the pulled authors whom the user follows. */
+/** The set has the tokens of the pulled authors whom the user follows. */
 export const pullsKey = (user: string): string => PULLS_PREFIX + pullsToken(user);
 
 export const pullsKeyOfHome = (home: string): string => `${PULLS_PREFIX.slice(0, -HOME_PREFIX.length)}${home}}`;
@@ -91,7 +91,7 @@ export const stagedKey = (name: string, mark: number, what: "add" | "remove"): s
 
 export const REFILL_LEASE_KEY = "timeline:x:refilling";
 
-/** The server identity record; `part` spreads the records over the nodes of a cluster. */
+/** The key holds the server identity record; `part` spreads the records over the nodes of a cluster. */
 export const serverIdentityKey = (part: number): string => `timeline:x:continuity:{${part}}`;
 
 export const REPLAY_LEASE_KEY = "timeline:x:replaying";
@@ -101,7 +101,7 @@ export const AUDIT_LEASE_KEY = "timeline:x:auditing";
 /** Sorted set of requests to reconcile that are not done, by the time they begin at. */
 export const UNRECONCILED_KEY = "timeline:x:unreconciled";
 
-/** Up to when audits have reconciled, in ms since the epoch. */
+/** Audits have reconciled up to this time, in ms since the epoch. */
 export const RECONCILED_KEY = "timeline:x:reconciled";
 
 /** Hash of the events of the log that wait for a single user, by consumer and sequence. */
@@ -136,13 +136,15 @@ export const analysesAskedKey = (user: string): string => `timeline:x:asked:${en
 /** Calls to the AT Protocol that all processes together may make now. */
 export const SOURCE_TOKENS_KEY = "timeline:x:source-tokens";
 
-/** In the slot of SOURCE_TOKENS_KEY: users by the tokens they took within the hour, and users who wait for one. */
+/**
+ * Both are in the slot of SOURCE_TOKENS_KEY: users by the tokens they took within the hour, and users who wait for one.
+ */
 export const SOURCE_TURN_KEYS = [`{${SOURCE_TOKENS_KEY}}:taken`, `{${SOURCE_TOKENS_KEY}}:waiting`] as const;
 
 /** Reads of analyses and rewards that the user may make now. */
 export const analysisReadsKey = (user: string): string => `timeline:x:reads:${encodeId(user)}`;
 
-/** `day` as YYYY-MM-DD, UTC. */
+/** `day` is YYYY-MM-DD in UTC. */
 export const analysisCacheKey = (account: string, type: string, day: string): string =>
   `analysis:${encodeId(account)}:${type}:${day}`;
 

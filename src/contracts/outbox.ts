@@ -5,7 +5,7 @@
 export type OutboxSource = "posts" | "reactions" | "users" | "edges";
 
 /**
- * Of the events of a key the newest stands for those before it: an edge is as its newest version says, and a reaction is
+ * The newest event of a key stands for those before it: an edge is as its newest version says, and a reaction is
  * counted as its row is.
  */
 export const NEWEST_COUNTS: ReadonlySet<OutboxSource> = new Set(["reactions", "edges"]);

@@ -27,14 +27,14 @@ export interface PulledAuthor {
   readonly state: PullState;
   /** An operator's choice, the number of followers, or the writes to their homes. */
   readonly by: "hand" | "count" | "pressure";
-  /** When the state began by the clock of Redis, ms since the epoch. */
+  /** The state began at this time, in ms since the epoch by the clock of Redis. */
   readonly since: number;
 }
 
 /** A drop that was published to its author's followers. */
 export interface Published {
   readonly author: string;
-  /** Their number. */
+  /** So many followers have the drop. */
   readonly followers: number;
   readonly drop: string;
   /** When it was admitted, ms since the epoch. */
@@ -46,7 +46,7 @@ export interface Due extends PulledAuthor {
   readonly author: string;
 }
 
-/** By author id. */
+/** The keys are ids of authors. */
 export type PullRegistry = ReadonlyMap<string, PulledAuthor>;
 
 /** No step is under way. */

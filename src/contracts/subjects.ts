@@ -16,7 +16,7 @@ export const STREAM = {
   timeline: "TIMELINE",
   timelineEvents: "TIMELINE_EVENTS",
   gamification: "GAMIFICATION",
-  /** The key-value bucket ANALYSES: the facts known about requested analyses. */
+  /** This is the key-value bucket ANALYSES: the facts known about requested analyses. */
   analyses: "KV_ANALYSES",
 } as const;
 
@@ -53,7 +53,7 @@ export const COMPLETED_FANOUT = "completed.fanout";
 
 export const PUBLICATION_CHECK = "checks.publication";
 
-/** Of the stream FANOUT. */
+/** Jobs in the stream FANOUT have these subjects. */
 export const JOB_SUBJECTS = "fanout.>";
 
 /**
@@ -69,7 +69,7 @@ export const edgeJobSubject = (admittedAt: number): string => EDGE_JOBS + Math.f
 
 export const isEdgeJob = (subject: string): boolean => subject.startsWith(EDGE_JOBS);
 
-/** ms since the epoch; 0 where the subject has no minute of admission. */
+/** Returns ms since the epoch, or 0 where the subject has no minute of admission. */
 export const admittedSince = (subject: string): number => Number(/\.(\d+)$/.exec(subject)?.[1] ?? 0) * MINUTE;
 
 export const notifySubject = (user: string): string => `notify.user.${encodeId(user)}`;
@@ -83,7 +83,7 @@ export const WORK_EVENTS = {
   [STREAM.timeline]: "analysis_requested",
 } as const;
 
-/** The event in the subject of a dead letter of TIMELINE_EVENTS. */
+/** A dead letter of TIMELINE_EVENTS has this event in its subject. */
 export const TIMELINE_COMPLETED = "timeline_completed";
 
 type WorkEvent = (typeof WORK_EVENTS)[keyof typeof WORK_EVENTS];
@@ -93,7 +93,7 @@ export const workEventOf = (stream: string): WorkEvent | undefined =>
 
 const PLAIN_SUBJECT = /^[^\s.*>]+(\.[^\s.*>]+)*$/;
 
-/** False for wildcards, and for characters that break the protocol. */
+/** Returns false for wildcards, and for characters that break the protocol. */
 export const isPlainSubject = (subject: string): boolean => PLAIN_SUBJECT.test(subject);
 
 export const DLQ_REASONS = ["invalid", "poison", "exhausted", "crashed", "toolarge"] as const;

@@ -3,7 +3,7 @@ import { AppError } from "../kernel/errors.js";
 import { faultInWords } from "../kernel/fields.js";
 import { FLOOR_MEMBER, idFault } from "../kernel/ids.js";
 
-/** All the faults of a list may need far more memory than the input. */
+/** The faults are bounded, since all those of a list may need far more memory than the input. */
 const MAX_FAULTS = 8;
 const MAX_FAULT_CHARACTERS = 120;
 

@@ -12,7 +12,7 @@ export interface WaitingEvent {
   readonly affected?: Affected | undefined;
 }
 
-/** Undefined where no page lacks anything: deleted drops are hidden, and local and global are written first. */
+/** Returns undefined where no page lacks anything: deleted drops are hidden, and local and global are written first. */
 export function affectedBy({ name, payload }: TimelineEvent): Affected | undefined {
   if (name === "user_followed" || name === "user_unfollowed") return { kind: "reader", user: payload.follower_id };
   if (name === "drop_deleted" || payload.user_id === undefined) return undefined;

@@ -52,7 +52,7 @@ const SHOW = z.strictObject({ seqs: z.tuple([FIELDS.seq], { message: "must name 
 const REMOVE = z.strictObject(selection);
 const REDRIVE = z.strictObject({ ...selection, rate: FIELDS.rate.optional() });
 
-/** Errors of a request: AppError `invalid`, `notfound`, `conflict`. */
+/** Requests fail with AppError `invalid`, `notfound` or `conflict`. */
 export function createDeadLetterApi(deps: DeadLetterApiDeps): DeadLetterApi {
   const { operations } = deps;
   let redriving = false;

@@ -39,7 +39,7 @@ export function parseDeadLetter(message: Pick<Delivery, "seq" | "subject" | "tim
     failed_at: new Date(failedAt).toISOString(),
     redrive_count: wholeNumber(headers.get(DLQ_HEADER.redriveCount)) ?? 0,
   };
-  // The subject of the failed message, or the Redis channel of a payload that a bridge refused.
+  // The origin is the subject of the failed message, or the Redis channel of a payload that a bridge refused.
   const origin = headers.get(DLQ_HEADER.subject) ?? "";
   return { summary, subject, origin, firstSeenAt, failedAt, storedAt, headers, body };
 }

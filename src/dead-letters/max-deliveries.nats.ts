@@ -9,7 +9,7 @@ import { AppError } from "../kernel/errors.js";
 import { sharedNow } from "../kernel/time.js";
 import { createStoredMessages } from "../platform/nats/message.js";
 
-/** nats-server, JSConsumerDeliveryExceededAdvisory. */
+/** nats-server calls this message JSConsumerDeliveryExceededAdvisory. */
 const advisory = z.object({
   stream: z.string(),
   consumer: z.string(),

@@ -10,7 +10,7 @@ export interface Filters {
   readonly reason?: string | undefined;
   readonly event?: string | undefined;
   readonly error?: string | undefined;
-  /** The earliest failure, in ms since the epoch. */
+  /** The earliest failure is in ms since the epoch. */
   readonly since?: number | undefined;
 }
 
@@ -82,7 +82,7 @@ type Range = Parameters<DeadLetterStore["read"]>[0];
 export function createOperations(deps: RedriveDeps) {
   const { store } = deps;
   return {
-    /** Oldest first, as of the time of the call; bodies are empty unless asked for. */
+    /** Lists dead letters oldest first, as of the time of the call; bodies are empty unless asked for. */
     list: (filters: Filters, range?: Range) => list(store, filters, range),
     /** @throws AppError `notfound` */
     show: async (seq: number): Promise<StoredDeadLetter> => {

@@ -6,9 +6,9 @@ import type { Causes, Report } from "./redrive.js";
 const withCommas = (count: number): string => count.toLocaleString("en-US");
 const dateOf = (ms: number): string => new Date(ms).toISOString();
 
-/** Dead letters of one cause. Times are in ms since the epoch. */
+/** A group has the dead letters of one cause. Times are in ms since the epoch. */
 interface Group {
-  /** Of the oldest one. */
+  /** The error is that of the oldest one. */
   readonly error: string;
   readonly reason: string;
   readonly event: string;

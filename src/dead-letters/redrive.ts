@@ -9,11 +9,11 @@ export type Causes = { readonly seq: number; readonly why: string }[];
 /** The JSON of a redrive: each sequence ends in one of the lists. */
 export interface Report {
   readonly redriven: number[];
-  /** Kept: they can never be redriven as they are. */
+  /** These are kept: they can never be redriven as they are. */
   readonly refused: Causes;
-  /** Kept: another attempt may succeed. */
+  /** These are kept: another attempt may succeed. */
   readonly failed: Causes;
-  /** Deleted: the upstreams show a later change. */
+  /** These are deleted: the upstreams show a later change. */
   readonly overtaken: Causes;
 }
 
@@ -21,7 +21,7 @@ export interface RedriveDeps {
   readonly store: DeadLetterStore;
   /** Resolves after the PubAck, also for a duplicate. */
   readonly publish: (message: RedrivenMessage) => Promise<unknown>;
-  /** The max_age of the log in ms, or Infinity. */
+  /** Resolves to the max_age of the log in ms, or to Infinity. */
   readonly logAgeMs: () => Promise<number>;
   readonly upstreams: Upstreams | undefined;
   readonly now: Clock;

@@ -13,7 +13,9 @@ import { adviceOn } from "../platform/refusals.js";
 import { type About, type Check, checked, type Finding, versionFinding } from "./doctor.js";
 
 const OLDEST = "15";
-/** Two processes of users, posts and analysis, one of rewards, and one more during a rolling update. */
+/**
+ * The bound counts two processes of users, posts and analysis, one of rewards, and one more during a rolling update.
+ */
 const PROCESSES = 8;
 const NOTIFICATION_MS = 2 * SECOND;
 const CHANNEL = "avion_doctor";

@@ -116,7 +116,7 @@ export const MAX_DROP_PAGES = 100;
 export const usualPages = (maxEntries: number): number =>
   Math.min(MAX_DROP_PAGES, 2 * (Math.ceil((maxEntries + 1) / DROPS_A_PAGE) + 1));
 
-/** Gathered before they are written: this, and the pages read at once, bound the memory of a batch. */
+/** Entries are gathered before they are written: this and the pages read at once bound the memory of a batch. */
 const ENTRIES_A_WRITE = 20_000;
 
 /** Adds drops to homes and removes them, many together. */

@@ -17,7 +17,7 @@ interface Jobs {
   end(recipients: Recipients): Promise<void>;
 }
 
-/** Jobs of a change, whose progress is kept. */
+/** The progress of the jobs is kept. */
 export function openJobs({ apply, queue, progress, writer }: JobsDeps, change: Change, trace: Trace): Jobs {
   const chunks: string[] = [];
   let resumed = performance.now();

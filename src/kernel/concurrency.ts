@@ -19,7 +19,7 @@ export async function mapLimited<T, R>(
   return results;
 }
 
-/** As Promise.all, but a failure waits for the end of the others. */
+/** Works as Promise.all, but a failure waits for the end of the others. */
 export async function allOf<T extends readonly unknown[] | []>(
   all: T,
 ): Promise<{ -readonly [K in keyof T]: Awaited<T[K]> }> {

@@ -6,7 +6,7 @@ const MARGIN_MIN_MS = 50;
 const MARGIN_MAX_MS = SECOND;
 const MARGIN_SHARE = 0.1;
 
-/** In ms since the epoch. */
+/** Both times are in ms since the epoch. */
 export interface ReadDeadlines {
   readonly deadline: number;
   /** Past the deadline what was asked for before may still arrive, and a degraded page may be read from Redis. */
@@ -21,10 +21,10 @@ export function readDeadlines(callerDeadline: number, maxMs: number): ReadDeadli
 }
 
 interface Waiting {
-  /** ms since the epoch. */
+  /** The deadline is in ms since the epoch. */
   readonly deadline: number;
   readonly reject: (error: AppError) => void;
-  /** Its index in `waiting`. */
+  /** This is its index in `waiting`. */
   at: number;
 }
 

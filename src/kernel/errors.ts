@@ -40,11 +40,11 @@ export const PRESENTATION: Readonly<Record<ErrorCode, Presentation>> = {
 /** `message` and `cause` are for the log. */
 export class AppError extends Error {
   override readonly name = "AppError";
-  /** For callers: the message, unless it has texts of servers. */
+  /** Callers get this text: the message, unless it has texts of servers. */
   readonly publicMessage: string;
-  /** When to try again at the earliest, ms from now. */
+  /** A new attempt makes sense in so many ms at the earliest. */
   readonly retryAfterMs: number | undefined;
-  /** The user or author at fault: calls about others are answered. */
+  /** The user or author is at fault: calls about others are answered. */
   readonly subject: string | undefined;
 
   constructor(
@@ -72,7 +72,7 @@ export function codeOf(error: unknown): ErrorCode {
   return error instanceof AppError ? error.code : "failed";
 }
 
-/** The user or author without whom the work would have been done. */
+/** Returns the user or author without whom the work would have been done. */
 export function subjectOf(error: unknown): string | undefined {
   return error instanceof AppError ? error.subject : undefined;
 }
@@ -81,7 +81,7 @@ const MAX_LINE = 1_024;
 
 export function oneLine(error: unknown): string {
   const text = error instanceof Error ? error.message : String(error);
-  // Cut before it is worked on too: foreign errors may be as long as their input.
+  // The text is cut before it is worked on, too: foreign errors may be as long as their input.
   return text
     .slice(0, 2 * MAX_LINE)
     .replaceAll(/[\p{Cc}\s]+/gu, " ")

@@ -16,7 +16,7 @@ export function decodeId(token: string): string {
   return token.startsWith("=") ? Buffer.from(token.slice(1), "base64url").toString("utf8") : token;
 }
 
-/** The order of members with the same score in Redis. UTF-16 order (`<`) differs above the surrogates. */
+/** Redis orders members with the same score so. UTF-16 order (`<`) differs above the surrogates. */
 export function compareBytes(a: string, b: string): number {
   if (a === b) return 0;
   return isAscii(a) && isAscii(b) ? (a < b ? -1 : 1) : Buffer.compare(Buffer.from(a), Buffer.from(b));
@@ -36,14 +36,14 @@ export function idFault(id: string): string | undefined {
   return undefined;
 }
 
-/** FNV-1a: below 2^32, the same on every machine. */
+/** This is FNV-1a: the value is below 2^32, and the same on every machine. */
 export function spread(text: string): number {
   let hash = 0x811c9dc5;
   for (let at = 0; at < text.length; at++) hash = Math.imul(hash ^ text.charCodeAt(at), 0x01000193);
   return hash >>> 0;
 }
 
-/** 128 bits of SHA-256, base64url. */
+/** The fingerprint is 128 bits of SHA-256 in base64url. */
 export function fingerprint(text: string | Uint8Array): string {
   return createHash("sha256").update(text).digest().subarray(0, 16).toString("base64url");
 }
@@ -52,7 +52,9 @@ const UUID_V7 = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f
 const ULID = /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/i;
 const CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
-/** The time in a UUIDv7 (RFC 9562, 48 leading bits) or ULID (10 leading Crockford digits), ms since the epoch. */
+/**
+ * Reads the time of a UUIDv7 (RFC 9562, 48 leading bits) or ULID (10 leading Crockford digits), in ms since the epoch.
+ */
 export function dateOfId(id: string): number | undefined {
   if (UUID_V7.test(id)) return Number.parseInt(id.slice(0, 8) + id.slice(9, 13), 16);
   if (!ULID.test(id)) return undefined;

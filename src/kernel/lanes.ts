@@ -61,7 +61,7 @@ export interface Lane {
   readonly window: number;
   /** Calls that have not begun. */
   readonly waiting: number;
-  /** For how long the lane rests after a call of that weight that took `ms`. */
+  /** Returns for how long the lane pauses after a call of that weight that took `ms`. */
   restMs(weight: number, ms: number): number;
 }
 
@@ -70,7 +70,7 @@ export interface Lanes {
   readonly yielding: Lane;
 }
 
-/** ms by a clock of its own, and calls at a later time. */
+/** The clock is any that counts ms; `after` calls at a later time. */
 interface Timers {
   now(): number;
   after(ms: number, call: () => void): void;
@@ -78,7 +78,7 @@ interface Timers {
 
 const REAL: Timers = { now: () => performance.now(), after: (ms, call) => void setTimeout(call, ms) };
 
-/** For so long after a prompt call another one is expected. */
+/** Another prompt call is expected for so long after one. */
 const RECENTLY_MS = 100;
 const MOST_REST_MS = 50;
 

@@ -7,7 +7,7 @@ interface LoopOptions {
   readonly firstAfterMs?: number;
   /** Draws delays evenly between half and one and a half times `everyMs`, so that processes do not work in step. */
   readonly jitter?: boolean;
-  /** Doubled with each further failure in a row, up to the cap; unset: 1 s. */
+  /** Each further failure in a row doubles this, up to the cap; the default is 1 s. */
   readonly backoffBaseMs?: number;
   readonly backoffCapMs?: number;
   readonly failed?: (error: unknown, failures: number) => void;
@@ -25,7 +25,7 @@ export interface Loop {
 export function startLoop(options: LoopOptions): Loop {
   const { work, everyMs, firstAfterMs = 0, jitter = false, backoffBaseMs = SECOND, backoffCapMs, failed } = options;
   const stopping = new AbortController();
-  // Of one rest: AbortSignal.any would leave something at `stopping` with each round.
+  // Each pause has a controller of its own: AbortSignal.any would leave something at `stopping` with each round.
   let resting = new AbortController();
   const usual = (): number => (jitter ? everyMs * (0.5 + Math.random()) : everyMs);
 

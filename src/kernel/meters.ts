@@ -7,7 +7,7 @@ import {
   type UpDownCounter,
 } from "@opentelemetry/api";
 
-// Asked for each time: an instrument of a meter that is older than the telemetry of the process measures nothing.
+// The meter is asked for each time: an instrument that is older than the telemetry of the process measures nothing.
 const meter = () => metrics.getMeter("avion-timeline");
 
 export const counter = (name: string, description: string): Counter => meter().createCounter(name, { description });

@@ -1,6 +1,6 @@
 import { SECOND } from "./time.js";
 
-/** Says that a call has ended, with its error or without. Once. */
+/** Says once that a call has ended, with its error or without. */
 export type Ended = (error?: unknown) => void;
 
 /** A piece of work, whose calls come before those of later places. */
@@ -30,7 +30,7 @@ interface Round {
   begin(): void;
 }
 
-/** Calls of each owner since the window began. */
+/** Counts the calls of each owner since the window began. */
 function createShares(many: number) {
   const begun = new Map<string, number>();
   let since = 0;
@@ -52,7 +52,7 @@ function createShares(many: number) {
 type Owned = Pick<Round, "place" | "owner">;
 
 export function createOldestFirst(atOnce: number, many = 2_048): OldestFirst {
-  /** Those that have calls to begin, the oldest first. */
+  /** These rounds have calls to begin; the oldest comes first. */
   const rounds: Round[] = [];
   let underWay = 0;
   let places = 0;

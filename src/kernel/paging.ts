@@ -8,14 +8,14 @@ export interface PageLimits {
 
 type PageKey = readonly (string | number)[];
 
-/** 0: the default size; larger sizes are cut. @throws AppError `invalid` */
+/** Reads 0 as the default size, and cuts larger sizes. @throws AppError `invalid` */
 export function readSize(field: string, size: number, limits: PageLimits): number {
   if (!Number.isSafeInteger(size)) throw invalid(field, "must be an integer");
   if (size < 0) throw invalid(field, "must not be negative");
   return size === 0 ? limits.default : Math.min(size, limits.max);
 }
 
-/** ms since the epoch; 0: unset. @throws AppError `invalid` */
+/** Reads ms since the epoch; 0 stands for unset. @throws AppError `invalid` */
 export function readTime(field: string, time: number): number {
   if (!Number.isSafeInteger(time) || time < 0) throw invalid(field, "must be ms since the epoch, not negative");
   return time;
@@ -25,7 +25,7 @@ type ListName = readonly [name: string, ...parameters: (string | number)[]];
 
 interface PageRequest {
   readonly page_size: number;
-  /** Empty: the first page. */
+  /** An empty token asks for the first page. */
   readonly page_token: string;
 }
 
@@ -61,11 +61,11 @@ export function createPageTokens(secret: string) {
     open: <Key extends PageKey>(list: ListName, { page_size, page_token }: PageRequest, limits: PageLimits) => {
       const size = readSize("page_size", page_size, limits);
       return {
-        /** Undefined: from the start. */
+        /** The key is undefined for the start. */
         after: read(list, page_token) as Key | undefined,
-        /** One more than the page has, to learn whether another page follows. */
+        /** One more item than the page has tells whether another page follows. */
         limit: size + 1,
-        /** An empty token: the end. */
+        /** An empty token stands for the end. */
         pageOf: <Item>(found: readonly Item[], keyOf: (item: Item) => Key) => {
           const last = found.length > size ? found[size - 1] : undefined;
           return { items: found.slice(0, size), next_page_token: last === undefined ? "" : write(list, keyOf(last)) };
@@ -78,11 +78,11 @@ export function createPageTokens(secret: string) {
 export interface IdPage {
   readonly ids: readonly string[];
   readonly next: string;
-  /** Length of the whole list; unset: not known. */
+  /** The length is that of the whole list; it is unset where it is not known. */
   readonly total?: number | undefined;
 }
 
-/** With pages of 1,000 users: a hundred million. */
+/** So many pages of 1,000 users hold a hundred million. */
 const MAX_PAGES = 100_000;
 
 /** @throws AppError `failed` where a page leads to itself or to an earlier one, or the list does not end in `maxPages` */

@@ -55,7 +55,8 @@ export function pause(ms: number, signal?: AbortSignal): Promise<void> {
   });
 }
 
-// M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015: full jitter, with a lower bound.
+// The delay has full jitter, with a lower bound (M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog,
+// 2015).
 export function backoff(attempt: number, baseMs: number, capMs: number): number {
   const ceiling = Math.min(capMs, baseMs * 2 ** Math.min(attempt - 1, 30));
   const floor = Math.min(baseMs / 2, ceiling);

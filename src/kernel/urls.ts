@@ -25,7 +25,7 @@ export function parseServerUrl(text: string) {
   };
 }
 
-/** host:port; a whole URL may hold a password and must not be printed. */
+/** Returns host:port. A whole URL may hold a password and must not be printed. */
 export function printableAddress(url: string): string {
   const { host, port } = parseServerUrl(url);
   return `${host.includes(":") ? `[${host}]` : host}:${port}`;
@@ -33,7 +33,7 @@ export function printableAddress(url: string): string {
 
 export const printableAddresses = (urls: readonly string[]): string => urls.map(printableAddress).join(",");
 
-/** Returns faults. */
+/** A check returns faults. */
 type Check = (urls: readonly ServerUrl[]) => readonly string[];
 
 /** A fault names the position, never the value: a text that cannot be parsed may be a password. */
@@ -102,7 +102,7 @@ export const redisUrls = urls(
 /** A user without a password is a token, as in other NATS clients. */
 export const natsUrls = urls(["nats:", "tls:"], hasHost, noExtras, noPath, sameAccess);
 
-/** Only parameters that the driver obeys: target_session_attrs, which it ignores, would seem to hold. */
+/** The driver obeys only these parameters: target_session_attrs, which it ignores, would seem to hold. */
 const PG_PARAMETERS = new Set([
   ...["host", "port", "options", "application_name", "sslmode", "sslcert", "sslkey", "sslrootcert"],
   ...["sslnegotiation", "uselibpqcompat"],

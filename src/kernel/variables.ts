@@ -2,7 +2,7 @@ import { z } from "zod";
 
 export interface Variable {
   readonly name: string;
-  /** Read for one version after the variable was renamed. */
+  /** The former name is read for one version after the variable was renamed. */
   readonly formerName?: string;
   readonly schema: z.ZodType;
   readonly default?: string;
@@ -50,7 +50,7 @@ const wholeFrom = (min: number, max: number) => `a whole number from ${min} to $
 export const integer = (min: number, max: number) =>
   digits(/^\d+$/, (value) => value >= min && value <= max, `must be ${wholeFrom(min, max)}`);
 
-/** `off`: no number is above it. */
+/** `off` becomes a number that no other is above. */
 export const thresholdUpTo = (max: number) => {
   const error = `must be off, or ${wholeFrom(0, max)}`;
   return z.union([z.literal("off").transform(() => Number.POSITIVE_INFINITY), integer(0, max)], { error });

@@ -5,7 +5,7 @@ import type { AnalysisNotification } from "../contracts/stream-events.js";
 const BASE = 10;
 const MULTIPLIERS: Readonly<Record<UserTier, number>> = { DRIFT: 1, LIFT: 1.5, JET: 2, ORBIT: 3 };
 
-/** An award, as the ledger keeps it; RFC 3339. */
+/** The ledger keeps awards in this form. Times are in the format of RFC 3339. */
 export interface Award extends XpEarned {
   /** The total is the user's with this award. */
   readonly total: number;

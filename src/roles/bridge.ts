@@ -16,7 +16,7 @@ export async function startBridgeRole({
   if (upstreamsMissing)
     log.warn({}, "without UserService and PostService a bridge cannot look up what Redis Pub/Sub has lost");
   const requests = startReconcileRequests({ ...connections, log }, { canReconcile: !upstreamsMissing });
-  // Read first: what this bridge admits would hide since when none ran.
+  // The last admission is read before the bridge starts: what it admits would hide since when none ran.
   const last = await createReadLastAdmission(connections.nats)();
   const bridge = await startBridge({
     ...connections,

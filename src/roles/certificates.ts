@@ -35,6 +35,6 @@ async function expiries(connections: Connections) {
 
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g;
 
-/** When each certificate of a file expires, ms since the epoch. */
+/** Returns when each certificate of a file expires, in ms since the epoch. */
 const endsOf = (text: string): number[] =>
   (text.match(CERTIFICATE) ?? []).map((pem) => Date.parse(new X509Certificate(pem).validTo));

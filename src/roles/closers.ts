@@ -6,7 +6,7 @@ import { type Clock, countdown, SECOND } from "../kernel/time.js";
 /** `graceMs`: time to finish what is in flight. */
 type Close = (graceMs: number) => Promise<void> | void;
 
-/** Left to each close once the grace is over: most calls end within it. */
+/** Each close has so long once the grace is over: most calls end within it. */
 const LEAST_MS = SECOND;
 
 export class Closers {

@@ -184,7 +184,7 @@ export const missingUpstreams = (config: UpstreamsConfig): string[] =>
 export function upstreamsOnDemand(config: UpstreamsConfig, closers: Closers, log: Logger): OpenUpstreams {
   let channels: UpstreamChannels | undefined;
   const callers = new Map<Caller, Upstreams>();
-  // Registered before the roles, and so closed after them.
+  // The upstreams are registered before the roles, and so are closed after them.
   closers.add("upstreams", () => channels?.close());
   return (caller) => {
     channels ??= openUpstreamChannels({

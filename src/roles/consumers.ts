@@ -20,11 +20,14 @@ type ConsumerDeps = Pick<RoleDeps<ConsumerSlices>, "config" | "connections" | "s
 
 /** Several batches are under way at once, as many messages as `concurrency` a batch. */
 const BATCHES = 4;
-/** Times `concurrency`: the larger a batch of edges is, the fewer pages of drops it reads. */
+/** A batch has so many edges times `concurrency`: the larger it is, the fewer pages of drops it reads. */
 const EDGES_A_BATCH = 32;
-/** Times `concurrency`: the larger a batch of drops is, the more of them share calls and homes. */
+/** A batch has so many drops times `concurrency`: the larger it is, the more of them share calls and homes. */
 const DROPS_A_BATCH = 4;
-/** Of `concurrency`: a job takes this process 1 ms at a stretch, for which small drops and reads wait. */
+/**
+ * A batch has so many jobs times `concurrency`: a job takes this process 1 ms at a stretch, for which small drops and
+ * reads wait.
+ */
 const JOBS_A_BATCH = 1 / 32;
 
 /** Starts the consumers of fan-out on their handlers, and the max-deliveries handler behind all consumers. */
@@ -49,7 +52,7 @@ export function startFanoutConsumers(
   ];
 }
 
-/** Dead-letters messages that exceeded max_deliver, of any of our streams. */
+/** Dead-letters messages of any of our streams that exceeded max_deliver. */
 export const maxDeliveriesHandler = ({ nats, publish }: Pick<Connections, "nats" | "publish">): Handler =>
   createMaxDeliveriesHandler({ nats, storeDeadLetter: cutWhereTooLarge(publish), eventOf, version: VERSION });
 
@@ -69,11 +72,11 @@ interface ConsumerOptions {
   readonly batchHandler?: BatchHandler;
   /** Messages handled at once, or those of a batch; unset: as configured for fan-out. */
   readonly concurrency?: number;
-  /** Unset: as configured for fan-out. */
+  /** The default is that of fan-out. */
   readonly maxAttempts?: number;
-  /** Around the processing of a message that is handled by itself. */
+  /** This wraps the processing of a message that is handled by itself. */
   readonly around?: (process: Process) => Process;
-  /** Unset: the DLQ. */
+  /** The default is the DLQ. */
   readonly storeDeadLetter?: StoreDeadLetter;
 }
 

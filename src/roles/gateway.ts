@@ -14,7 +14,7 @@ export interface GatewayRoleDeps extends RoleDeps<"gateway" | "upstreams"> {
   readonly entrance: ReturnType<typeof openEntrance>;
 }
 
-/** Before the connections are open: who asks for a stream meanwhile comes back. */
+/** The entrance opens before the connections: who asks for a stream meanwhile comes back. */
 export function openEntrance({ gateway }: Pick<Config, "gateway">, http: HttpServer, log: Logger) {
   const entrance = createEntrance({ config: gateway, log });
   http.handle(entrance.handle);

@@ -9,7 +9,7 @@ import type { RunningRole, StoringRoleDeps } from "./role.js";
 /** Reactions in flight: they are counted together. */
 const COUNTED_AT_ONCE = 500;
 
-/** Drops: the service, its outboxes, and the counting of reactions. */
+/** Starts the service, its outboxes, and the counting of reactions. */
 export async function startPostsRole(
   deps: StoringRoleDeps<"posts" | "upstreams" | "outbox" | ConsumerSlices>,
 ): Promise<RunningRole> {

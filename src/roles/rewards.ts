@@ -4,7 +4,7 @@ import { startRewards } from "../rewards/index.js";
 import { type ConsumerSlices, startConsumer } from "./consumers.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
 
-/** As max_ack_pending of the consumer: more are not handed out. */
+/** The consumer's max_ack_pending is the same: more messages are not handed out. */
 const REWARDED_AT_ONCE = 100;
 
 /** Rewards for completed analyses. */

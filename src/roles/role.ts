@@ -10,7 +10,7 @@ import type { Config } from "./config/config.js";
 import type { ServiceConnections } from "./connections.js";
 
 export interface RunningRole {
-  /** Served over gRPC. */
+  /** These are served over gRPC. */
   readonly services?: readonly Service[];
   /** The reason if the role is not ready. */
   notReady(): string | undefined;
@@ -47,7 +47,7 @@ export interface RoleDeps<Slices extends keyof Config = keyof Config> {
   readonly log: Logger;
 }
 
-/** Of roles that keep data of their own. */
+/** Roles that keep data of their own have a database. */
 export interface StoringRoleDeps<Slices extends keyof Config = keyof Config> extends RoleDeps<Slices> {
   readonly db: Db;
 }

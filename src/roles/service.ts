@@ -31,7 +31,7 @@ export interface RunningService {
   readonly http: HttpServer;
 }
 
-/** Made before the roles are loaded; closing `closers` ends a start that still waits. */
+/** The options are made before the roles are loaded; closing `closers` ends a start that still waits. */
 export interface StartOptions {
   readonly telemetry: Telemetry;
   readonly closers: Closers;
@@ -62,7 +62,7 @@ export async function startService(config: Config, options: StartOptions): Promi
     log,
   );
   closers.add("gRPC", (graceMs) => grpc?.close(graceMs));
-  // Only now, since this process may serve an upstream itself.
+  // Upstreams are checked only now, since this process may serve one itself.
   await Promise.all(calledUpstreams(config).map((upstream) => checkTls(upstream, config.upstreams)));
   if (roles.includes("fanout") || roles.includes("api")) {
     const { retention, pulled } = deps.connections;
@@ -75,7 +75,7 @@ export async function startService(config: Config, options: StartOptions): Promi
   await start(WORKING);
   http.complete();
   readiness.waiting = undefined;
-  // Closed first: load balancers send no more requests here.
+  // Readiness is closed first: load balancers send no more requests here.
   closers.add("readiness", () => {
     readiness.waiting = STOPPING;
     grpc?.setServing(false);

@@ -23,7 +23,7 @@ export async function fillWorld(
   await seedWorld(world, plan, (what, done, total) => say(`seeding a world: ${done} of ${total} ${what}`));
   const events = plan.drops.length + plan.follows.length;
   for (;;) {
-    // With all of this on one machine a server may answer late.
+    // A server may answer late, because all of this is on one machine.
     const { admitted, underWay } = await progressOf(nats).catch(() => ({ admitted: 0, underWay: 1 }));
     if (admitted >= events && underWay === 0) break;
     say(`bringing it into the timelines: ${Math.max(0, events - admitted) + underWay} events to go`);

@@ -23,13 +23,13 @@ interface SandboxOptions {
   readonly followers: number;
   readonly httpPort: number;
   readonly grpcPort: number;
-  /** After SIGINT or SIGTERM. */
+  /** This is the exit code after SIGINT or SIGTERM. */
   readonly exitCode: number;
 }
 
 const GRACE_MS = 20 * SECOND;
 
-/** A whole system on one machine: servers, upstreams, every role. */
+/** A sandbox is a whole system on one machine: servers, upstreams, every role. */
 export type Sandbox = Awaited<ReturnType<typeof openSandbox>>;
 
 /** Starts a sandbox, and closes it after its use or a signal. */
@@ -126,7 +126,7 @@ async function newDataFolder(): Promise<string> {
       await clearStale(join(folder, "nats"));
       await rm(folder, { recursive: true, force: true });
     } catch {
-      // In use, or another user's.
+      // The folder is in use, or another user's.
     }
   }
   return mkdtemp(join(tmpdir(), PREFIX));

@@ -8,7 +8,7 @@ const MAIN = fileURLToPath(new URL("../main.js", import.meta.url));
 
 interface Worker {
   pid(): number | undefined;
-  /** Called whenever another process takes the place of one that ended. */
+  /** The listener is called whenever another process takes the place of one that ended. */
   onReplaced(listener: () => void): void;
   stop(): Promise<void>;
 }

@@ -8,9 +8,9 @@ import type { Reconcile, Reconciled } from "../reconcile/reconcile.js";
 import { type Report, type Reports, TIMELINES, type TimelineKind } from "./audit.js";
 import type { Auditor } from "./auditor.redis.js";
 
-/** The time up to which rounds have reconciled, in ms since the epoch. It outlives the process. */
+/** Rounds have reconciled up to this time, in ms since the epoch. It outlives the process. */
 export interface ReconciledUpTo {
-  /** Undefined before the first round, and where Redis has lost it. */
+  /** Resolves to undefined before the first round, and where Redis has lost the time. */
   read(): Promise<number | undefined>;
   write(upTo: number): Promise<void>;
 }
@@ -27,7 +27,7 @@ interface AuditLoopDeps {
   readonly auditor: Pick<Auditor, "sample" | "homes" | "shared">;
   readonly log: Logger;
   readonly observe: { reconciled(found: Reconciled): void; audited(reports: Reports): void };
-  /** The bound of a round, in ms; two minutes unless set. */
+  /** A round takes at most so many ms; the default is two minutes. */
   readonly roundMs?: number;
 }
 
@@ -42,7 +42,7 @@ const RECONCILED_MS = 15 * MINUTE;
 export function startAuditLoop(deps: AuditLoopDeps): { close(): Promise<void> } {
   const { lease, intervalMs, recovering } = deps;
   const everyMs = Math.min(intervalMs, HOLD_EVERY_MS);
-  // Undefined without the lease: other processes may do rounds meanwhile.
+  // The time is undefined without the lease: other processes may do rounds meanwhile.
   let due: number | undefined;
   const loop = startLoop({
     everyMs,
@@ -92,7 +92,7 @@ async function reconcileRecent(deps: AuditLoopDeps, stopping: AbortSignal): Prom
   const recent = until - RECONCILED_MS;
   const before = await reconciledUpTo.read();
   const from = before === undefined ? recent : Math.min(recent, before - CLOCK_SKEW_MS);
-  // Of older events the log cannot tell which ones it has held.
+  // The log cannot tell which older events it has held.
   const since = Math.max(from, until - LOG_AGE_MS);
   let reached = before ?? recent;
   const progress = (_: Reconciled, upTo: number): void => {

@@ -8,7 +8,7 @@ import { MINUTE, pause, SECOND, sharedNow } from "../../kernel/time.js";
 export const TIMELINES = ["home", "local", "global"] as const;
 export type TimelineKind = (typeof TIMELINES)[number];
 
-/** One timeline: a home by its user, local or global by itself. */
+/** A timeline is a home, named by its user, or local or global, named by itself. */
 export interface TimelineName {
   readonly kind: TimelineKind;
   readonly name: string;
@@ -18,16 +18,19 @@ export interface TimelineName {
 export type ReadUnapplied = () => Promise<{ readonly start: number; readonly waiting: readonly WaitingEvent[] }>;
 
 export interface AuditDeps {
-  /** Undefined for a timeline that is not complete: its next read rebuilds it. */
+  /** Resolves to undefined for a timeline that is not complete: its next read rebuilds it. */
   readonly readStored: (name: string) => Promise<Contents | undefined>;
-  /** The newest `count` drops created after `floor`, as the upstreams or the log say. Times in ms since the epoch. */
+  /**
+   * Resolves to the newest `count` drops created after `floor`, as the upstreams or the log say. Times are in ms since
+   * the epoch.
+   */
   readonly readExpected: (name: string, of: { floor: number; count: number; deadline: number }) => Promise<Contents>;
-  /** Reads hide older drops, in ms since the epoch. */
+  /** Reads hide drops older than this, in ms since the epoch. */
   readonly retentionStart: () => number;
   readonly tombstonedAmong: (drops: readonly string[]) => Promise<ReadonlySet<string>>;
   readonly readUnapplied: ReadUnapplied;
   readonly rebuild: (name: string) => Promise<void>;
-  /** False where the upstreams have nothing of this user. */
+  /** Resolves to false where the upstreams have nothing of this user. */
   readonly isKnown: (name: string) => Promise<boolean>;
   readonly maxEntries: number;
   /** Drops younger than this, in ms, are not compared. */
@@ -47,16 +50,16 @@ export interface Failed {
 interface Found {
   judged: number;
   incomplete: number;
-  /** Users that were named, and of whom the upstreams have nothing. */
+  /** These users were named, but the upstreams have nothing of them. */
   readonly unknown: string[];
-  /** Timelines with differences that may be events which waited too long. */
+  /** The differences of these timelines may be events which waited too long. */
   readonly undecided: string[];
   readonly failed: Failed[];
   differing: Differing[];
 }
 
 export interface Report extends Readonly<Found> {
-  /** Age of the oldest event that was not applied at the beginning, in ms. */
+  /** The age is that of the oldest event that was not applied at the beginning, in ms. */
   readonly lagMs: number;
   readonly repaired: readonly string[];
   readonly remaining: readonly Differing[];
@@ -75,12 +78,12 @@ export interface AuditOptions {
 
 const AT_ONCE = 4;
 const LOOK_MS = 25 * SECOND;
-/** Between the two comparisons of a timeline, in ms, unless events settle sooner. */
+/** A timeline is compared again after so many ms, unless events settle sooner. */
 const SECOND_LOOK_MS = 5 * SECOND;
-/** The bound of the wait for events under way at the first comparison, in ms. */
+/** The first comparison waits at most so many ms for events under way. */
 const MAX_WAIT_MS = MINUTE;
 const POLL_MS = SECOND / 4;
-/** Read beyond the size of a timeline: it may lack some drops and hold others too many. */
+/** So much is read beyond the size of a timeline: it may lack some drops and hold others too many. */
 const SPARE = 100;
 
 /** A difference counts only if a second comparison finds it too, once every event admitted before is applied. */
@@ -119,7 +122,7 @@ async function twice(deps: AuditDeps, names: readonly string[], options: AuditOp
   const differing = first.differing;
   first.differing = [];
   const since = sharedNow() + Math.min(deps.settleMs, SECOND_LOOK_MS);
-  // By then the changes that the first comparison saw are published, admitted and applied.
+  // The changes that the first comparison saw are published, admitted and applied by then.
   const waiting = await untilApplied(deps.readUnapplied, since, options.stopping);
   if (!waiting) {
     first.undecided.push(...differing.map(({ name }) => name));
@@ -185,8 +188,8 @@ async function look(deps: AuditDeps, name: string): Promise<readonly Difference[
 }
 
 /**
- * Waits until every event admitted before `since` is applied, or waits for a single user: resolves with those. Undefined
- * after a minute, or once `stopping` aborts.
+ * Waits until every event admitted before `since` is applied, or waits for a single user, and resolves with those.
+ * Resolves to undefined after a minute, or once `stopping` aborts.
  */
 export async function untilApplied(
   readUnapplied: ReadUnapplied,
@@ -203,7 +206,7 @@ export async function untilApplied(
 }
 
 export interface Contents {
-  /** The time down to which it is complete, in ms since the epoch; 0: from the start. */
+  /** The timeline is complete down to this time, in ms since the epoch; 0 is the start. */
   readonly floor: number;
   readonly entries: readonly TimelineEntry[];
 }
@@ -241,7 +244,7 @@ export function compare(
   return found;
 }
 
-/** The differences of both comparisons. */
+/** Returns the differences that are in both comparisons. */
 export function confirmed(before: readonly Difference[], now: readonly Difference[]): Difference[] {
   const nameOf = ({ kind, drop }: Difference): string => `${kind} ${drop}`;
   const known = new Set(before.map(nameOf));

@@ -34,9 +34,9 @@ type SharedName = Exclude<TimelineKind, "home">;
 
 /** Timelines as they should be, and how they become that; see timeline/index.ts. */
 export interface Rebuilding {
-  /** With the timelines of the pulled authors that are merged into it. */
+  /** Rebuilds also the timelines of the pulled authors that are merged into it. */
   rebuildHome(user: string): Promise<void>;
-  /** From the log; what `older` holds below the log stays. */
+  /** Rebuilds from the log; what `older` holds below the log stays. */
   rebuildShared(name: SharedName, older?: Contents): Promise<void>;
   readExpectedHome(
     user: string,
@@ -86,7 +86,7 @@ export function createAuditor(deps: AuditorDeps) {
     rebuild: async () => rebuilding.rebuildShared(name, await readStored({ kind: name, name })),
   });
   return {
-    /** So many users at random whose homes are stored. */
+    /** Returns so many users at random whose homes are stored. */
     sample: (count: number) => sampleUsers(scripts, count),
     homes: (users: readonly string[], options?: AuditOptions) => audit(ofHomes, users, options),
     shared: (name: SharedName, options?: AuditOptions) => audit(ofShared(name), [name], options),
@@ -122,7 +122,9 @@ async function readTimeline({ command }: Scripts, key: string, ttlMs: number): P
   return floor < 0 ? undefined : { floor, entries };
 }
 
-/** The timelines of pulled authors that a read merges into a home; undefined where that is not known. */
+/**
+ * Resolves to the timelines of pulled authors that a read merges into a home, or to undefined where they are not known.
+ */
 async function mergedKeys(
   { command }: Scripts,
   user: string,

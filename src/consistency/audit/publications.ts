@@ -22,9 +22,9 @@ export interface StoredEntry {
 
 export interface PublicationDeps extends Pick<AuditDeps, "tombstonedAmong" | "readUnapplied"> {
   readonly repair: (timeline: TimelineName) => Promise<void>;
-  /** As a reader would find the drop of an author. */
+  /** Finds the drop of an author as a reader would. */
   readonly readEntry: (timeline: TimelineName, drop: string, author: string) => Promise<StoredEntry>;
-  /** Followers at random, out of a list of about so many pages. */
+  /** Returns followers at random, out of a list of about so many pages. */
   readonly sampleFollowers: (author: string, pages: number) => Promise<readonly string[]>;
   readonly findDrop: (author: string, drop: string, createdAt: number) => Promise<Drop | undefined>;
   readonly unfollowedAmong: (author: string, users: readonly string[]) => Promise<readonly string[]>;
@@ -63,7 +63,7 @@ export async function checkPublication(
   return result;
 }
 
-/** The wrong timelines among those given, or among a sample; undefined if nothing can be said. */
+/** Returns the wrong timelines among those given, or among a sample; undefined if nothing can be said. */
 async function look(
   deps: PublicationDeps,
   completed: FanoutCompleted,
@@ -92,7 +92,7 @@ async function lookForPublished(
   timelines?: readonly TimelineName[],
 ): Promise<readonly TimelineName[] | undefined> {
   const { drop_id, user_id, chunks } = completed;
-  // Without an author, the upstreams cannot be asked who may see it.
+  // The upstreams cannot be asked who may see it if the author is not known.
   if (user_id === "" || (await deps.tombstonedAmong([drop_id])).has(drop_id)) return undefined;
   const drop = await deps.findDrop(user_id, drop_id, completed.created_at);
   if (!drop) return undefined;
@@ -159,7 +159,10 @@ type Observe = (result: PublicationResult, count?: number) => void;
 export interface PublicationChecks {
   /** Publications that a process checks a second at most; others are skipped. A check is some reads of Redis. */
   readonly rate: number;
-  /** From the last write of a publication to its check, and from there to a second check: other writes may be under way. */
+  /**
+   * A check waits so long after the last write of a publication, and a second one as long after that: other writes may
+   * be under way.
+   */
   readonly delayMs: number;
 }
 
@@ -187,7 +190,7 @@ export function createSample({ observe, rate }: SampleDeps) {
 interface ChecksDeps {
   readonly check: (completed: FanoutCompleted, context: Context) => Promise<PublicationResult>;
   readonly observe: Observe;
-  /** From the last write to the check, in ms. */
+  /** The check waits so many ms after the last write. */
   readonly delayMs: number;
 }
 
@@ -208,7 +211,7 @@ export function createChecks(deps: ChecksDeps): Process {
   };
 }
 
-/** Undefined for what somebody has published by hand: it is not worth a dead letter. */
+/** Returns undefined for what somebody has published by hand: it is not worth a dead letter. */
 function completedIn({ body, seq }: Delivery, { log }: Context): FanoutCompleted | undefined {
   try {
     return understood(publication, parseJson(body));

@@ -15,16 +15,16 @@ import { createRemovalNotes } from "../../platform/redis/removal-notes.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import { callsFor } from "./parts.js";
 
-/** If an author has more, reading a home costs less than looking for each of them there. */
+/** Reading a home costs less than looking there for each of more deleted drops. */
 const MANY_DELETED = 1_000;
-/** Others wait for no more of them, and no more homes are in memory. */
+/** Other work waits for so many calls at most, and so many homes are in memory. */
 const CALLS_AT_ONCE = 4;
 const HOMES_AT_ONCE = 16;
 
 type Authors = ReadonlyMap<string, string | undefined>;
 
 interface Complete {
-  /** False where something was lost, which must be refilled. */
+  /** This is false where something was lost, which must be refilled. */
   readonly complete: boolean;
 }
 
@@ -64,7 +64,7 @@ export function createDeletions(scripts: Scripts, tombstonedAmong: TombstonedAmo
   };
   return {
     recordTombstones: createRecord(scripts, rememberMs),
-    /** From the homes of followers, by author. */
+    /** Removes drops from the homes of the followers of each author. */
     async removeDeleted(followers: ReadonlyMap<string, readonly string[]>): Promise<Complete> {
       const all = [...followers].map(([author, users]) => ({ author, users }));
       const calls = callsFor(all, ({ author }) => author, scripts.isCluster);
@@ -113,7 +113,7 @@ function createRecord(scripts: Scripts, rememberMs: number) {
 interface Call {
   readonly authors: readonly string[];
   readonly before: readonly number[];
-  /** Further arguments of each author. */
+  /** Each author may have further arguments. */
   readonly of?: readonly (readonly (string | number)[])[];
 }
 

@@ -146,7 +146,7 @@ const UNKNOWN_EVERY_MS = 10 * MINUTE;
 export function createRetention(read: ReadRetentionStart, now: Clock = sharedNow) {
   let retentionStart = 0;
   return {
-    /** In ms since the epoch; 0: everything is kept, or nothing is known yet. */
+    /** Returns ms since the epoch. 0 means that everything is kept, or that nothing is known yet. */
     retentionStart: (): number => retentionStart,
     /** Asks the posts service; false if it does not know the question. */
     refresh: async (): Promise<boolean> => {

@@ -22,7 +22,7 @@ import type { Scripts } from "../../platform/redis/scripts.js";
 import { createDeletions } from "./deletions.redis.js";
 import { callsFor } from "./parts.js";
 
-/** Longer than the log keeps events. */
+/** Fences live longer than the log keeps events. */
 const REMEMBER_MS = LOG_AGE_MS + 12 * HOUR;
 const UNFOLLOWERS_A_PAGE = 1_000;
 const DROPS_A_CALL = 5_000;

@@ -6,13 +6,13 @@ import type { Logger } from "../../kernel/logger.js";
 import { startLoop } from "../../kernel/loop.js";
 import { DAY, HOUR, MINUTE, pause, SECOND, sharedNow } from "../../kernel/time.js";
 
-/** [since, until), in ms since the epoch. */
+/** The range is [since, until), in ms since the epoch. */
 export interface TimeRange {
   readonly since: number;
   readonly until: number;
 }
 
-/** All changes since then, in the time of an upstream whose clock may be ahead or behind. */
+/** The range has all changes since then, in the time of an upstream whose clock may be ahead or behind. */
 export const untilNow = (since: number): TimeRange => ({
   since: since - CLOCK_SKEW_MS,
   until: sharedNow() + CLOCK_SKEW_MS,
@@ -80,7 +80,7 @@ interface Slice extends TimeRange {
   readonly silent: boolean;
 }
 
-/** Undefined where `stopping` aborts before anything is admitted. */
+/** Resolves to undefined where `stopping` aborts before anything is admitted. */
 async function reconcileSlice(
   { readChanges, readAdmittedIds, admit }: ReconcileDeps,
   slice: Slice,
@@ -117,15 +117,15 @@ export type Cause = "start" | "reconnect" | "gap" | "overflow";
 
 /** Times of all processes that are still to be reconciled: a process may end before its own are. */
 export interface Unreconciled {
-  /** Until now. */
+  /** Notes the time from `since` until now. */
   note(since: number): Promise<void>;
-  /** The earliest one; infinite where there is none. */
+  /** Resolves to the earliest time, which is infinite where there is none. */
   read(): Promise<{ readonly since: number; readonly names: readonly string[] }>;
   forget(names: readonly string[]): Promise<void>;
 }
 
 interface RequestsDeps {
-  /** Unset: requests are only counted. */
+  /** Where this is unset, requests are only counted. */
   readonly reconcile: Reconcile | undefined;
   readonly unreconciled: Unreconciled;
   readonly log: Logger;

@@ -7,7 +7,7 @@ import type { ServerIdentity } from "./loss-detector.js";
 export interface LogBinding {
   read(): Promise<string | undefined>;
   bind(redis: string): Promise<void>;
-  /** True while processes of the role fanout pull from the log, wherever their Redis is. */
+  /** Resolves to true while processes of the role fanout pull from the log, wherever their Redis is. */
   isAtWork(): Promise<boolean>;
 }
 
@@ -62,12 +62,12 @@ export async function findRedisOfLog({
     }
     if (bound !== undefined || !mayBind) return bound ?? own;
     await binding.bind(own ?? randomUUID());
-    // Of two processes that bind it at once both find the name that came last.
+    // Two processes that bind it at once both find the name that came last.
     await pause(SECOND);
   }
 }
 
-/** For a process that changes nothing of this. @throws ConfigError where both have a name, and not the same */
+/** Serves a process that changes nothing of this. @throws ConfigError where both have a name, and not the same */
 export async function checkRedisOfLog({ identity, binding }: Pick<BindingDeps, "identity" | "binding">): Promise<void> {
   const own = (await identity.read()).log?.redis;
   const bound = await binding.read();

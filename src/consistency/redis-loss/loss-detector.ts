@@ -13,21 +13,21 @@ export interface LogState {
   /** When `DROPS` and `FANOUT` were created; "" for a stream that is missing. */
   readonly drops: string;
   readonly fanout: string;
-  /** The last sequence of `DROPS`. It never falls, unless the stream was restored from an older copy. */
+  /** The last sequence of `DROPS` never falls, unless the stream was restored from an older copy. */
   readonly last: number;
-  /** The same of `FANOUT`. Records of earlier versions have none. */
+  /** The last sequence of `FANOUT` is not in records of earlier versions. */
   readonly lastJob?: number;
   readonly setAside?: readonly SetAside[];
   /** The name of the Redis that the log belongs to: see binding.ts. */
   readonly redis?: string | undefined;
-  /** Unset: the upstreams know what the log holds. */
+  /** Where this is unset, the upstreams know what the log holds. */
   readonly behind?: Behind | undefined;
 }
 
 /** Events that a recovery could not apply are at the end of the log again, up to this sequence and time. */
 export interface SetAside extends Affected {
   readonly seq: number;
-  /** ms since the epoch. */
+  /** The time is in ms since the epoch. */
   readonly at: number;
 }
 
@@ -38,7 +38,7 @@ export interface Backlog {
   readonly acked: number;
 }
 
-/** What is not applied, apart from `waiting`: events that are in the queue only because a single user is unavailable. */
+/** `waiting` stands apart: these events are in the queue only because a single user is unavailable. */
 export interface Unapplied extends Backlog {
   readonly waiting: readonly WaitingEvent[];
 }
@@ -87,24 +87,27 @@ export interface Recovered {
 interface DetectorDeps {
   readonly identity: ServerIdentity;
   readonly readLogState: () => Promise<LogState>;
-  /** Without a record: true if no process has worked on the log yet, and the upstreams list changes from before it. */
+  /**
+   * Resolves, where there is no record, to true if no process has worked on the log yet, and the upstreams list changes
+   * from before it.
+   */
   readonly lacksHistory: () => Promise<boolean>;
   readonly log: Logger;
   readonly recovery?: Recovery | undefined;
 }
 
 const CHECK_MS = SECOND;
-/** While data may be missing, so that pages are not degraded for longer than it is. */
+/** Checks come more often while data may be missing, so that pages are not degraded for longer than it is. */
 const CHECK_LOST_MS = SECOND / 10;
 const FIRST_CHECK_MS = 3 * SECOND;
-/** Longer than the time of the writes that Redis may lose: a second between two syncs, or the lag of a replica. */
+/** Redis may lose the writes of a shorter time: a second between two syncs, or the lag of a replica. */
 const FALLBACK_MS = 5 * SECOND;
 const NAMED_USERS = 10;
 const COVER_TIMEOUT_MS = 30 * SECOND;
 
 /** Checks for losses. The process with the lease also records how far the log is applied, and recovers. */
 export class LossDetector {
-  /** True from when data may be missing until it is applied again. */
+  /** This is true from when data may be missing until it is applied again. */
   readonly maybeLost = (): boolean => this.#maybeLost || this.behind !== undefined;
   get isLost(): boolean {
     return this.#maybeLost;
@@ -118,7 +121,7 @@ export class LossDetector {
   #maybeLost = false;
   #toldOfNewLog = false;
   #setAside: readonly SetAside[] = [];
-  /** True while this process writes the record. */
+  /** This is true while this process writes the record. */
   inCharge = false;
   /** The mark that the upstreams are older than the log, as the record has it; the process in charge sets it. */
   behind: Behind | undefined;
@@ -127,7 +130,7 @@ export class LossDetector {
   #firstChecked = (): void => undefined;
   /** The log when nothing was lost: it outlives a record that is lost together with the log. */
   #known: LogState | undefined;
-  /** `at`: by performance.now(). */
+  /** `at` is a time of performance.now(). */
   #seen: { readonly at: number; readonly from: number }[] = [];
   readonly #loop: Loop;
 
@@ -174,7 +177,7 @@ export class LossDetector {
     const held = await identity.read();
     if (!this.inCharge || !inCharge) this.behind = held.log?.behind;
     this.inCharge = inCharge;
-    // Read after the record: the log may be ahead of it, but never behind.
+    // The log is read after the record: it may be ahead of it, but never behind.
     const state = await readLogState();
     const record = await this.#withHistory(held, state, inCharge);
     const loss = lossOf(record, state, this.#known);
@@ -192,7 +195,7 @@ export class LossDetector {
   /** A new log beside upstreams with a history counts as lost, also for a process that finds it half filled. */
   async #withHistory(held: IdentityRecord, state: LogState, inCharge: boolean): Promise<IdentityRecord> {
     if (held.redis !== "none" || this.#known !== undefined) return held;
-    // Until the upstreams have answered nobody knows.
+    // Nobody knows it until the upstreams have answered.
     this.#maybeLost = true;
     if (!(await this.deps.lacksHistory())) {
       this.#maybeLost = false;
@@ -211,7 +214,7 @@ export class LossDetector {
     return { redis: "same", from: start, log, acked: 0 };
   }
 
-  /** True once the record has reached back to a time for as long as Redis may fall back. */
+  /** Returns true once the record has reached back to a time for as long as Redis may fall back. */
   #covers(admittedAt: number): boolean {
     const [oldest] = this.#seen;
     const longEnough = oldest !== undefined && oldest.at <= performance.now() - FALLBACK_MS;

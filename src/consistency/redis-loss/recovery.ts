@@ -54,7 +54,7 @@ export function createRecovery(deps: RecoveryDeps): Recovery["recover"] {
   };
 }
 
-/** So many homes may be degraded for long, and their readers are looked up in the record each second. */
+/** At most so many homes are degraded for long: their readers are looked up in the record each second. */
 const MOST_USERS = 200;
 const MOST_EVENTS = 2_000;
 

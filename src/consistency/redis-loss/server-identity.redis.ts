@@ -3,7 +3,7 @@ import type { Fenced } from "../../platform/redis/fenced.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import type { IdentityRecord, LogState, ServerIdentity } from "./loss-detector.js";
 
-/** So many records, spread over a cluster by hash tags, that each node holds some. */
+/** The number of records is so large that each node of a cluster holds some; hash tags spread them. */
 const PARTS_OF_A_CLUSTER = 64;
 
 export function createServerIdentity(scripts: Scripts, fenced: Fenced): ServerIdentity {

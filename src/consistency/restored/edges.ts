@@ -83,7 +83,7 @@ export function edgeChangeOf({ name, payload }: TimelineEvent): EdgeChange | und
   return { follower, following, version, follows: name === "user_followed" };
 }
 
-/** Undefined also for users who follow themselves: no list contains them. */
+/** Returns undefined also for users who follow themselves: no list contains them. */
 export function edgeIn(event: TimelineEvent): EdgeChange | undefined {
   const change = edgeChangeOf(event);
   return change && change.follower !== change.following ? change : undefined;

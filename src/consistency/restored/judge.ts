@@ -4,7 +4,7 @@ import type { TimeRange } from "../reconcile/reconcile.js";
 export interface HeldDrop {
   readonly drop: string;
   readonly author?: string | undefined;
-  /** ms since the epoch. */
+  /** The time is in ms since the epoch. */
   readonly createdAt: number;
 }
 
@@ -23,7 +23,7 @@ export interface Judged<Held> {
 }
 
 const FEWEST = 3;
-/** Around the time of a backup drops are stored and admitted in slightly different orders. */
+/** Drops are stored and admitted in slightly different orders around the time of a backup. */
 const MOST_KNOWN_BETWEEN = 0.1;
 
 /**

@@ -6,7 +6,7 @@ import { HOUR } from "../../kernel/time.js";
 import { ADMISSION_LAG_MS, type TimeRange } from "../reconcile/reconcile.js";
 import type { HeldDrop, KnowsDrop, ListDropIds } from "./judge.js";
 
-/** Events of the log admitted in a range, with their sequences. */
+/** Reads events that the log admitted in a range, with their sequences. */
 export type ReadLogged = (
   range: TimeRange,
 ) => AsyncIterable<{ readonly event: TimelineEvent; readonly seq: number; readonly time: number }>;

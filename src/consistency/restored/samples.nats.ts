@@ -12,7 +12,10 @@ const OLDER = 10;
 /** Messages at the end of the log that are looked through for its newest drops. */
 const REACHES = [200, 2_000, 20_000];
 
-/** Events of a subject that the log admitted before `until` (ms since the epoch): some from all of its length, and the newest. */
+/**
+ * Reads events of a subject that the log admitted before `until` (ms since the epoch): some from all of its length, and
+ * the newest.
+ */
 export function createReadSample<Held>(
   nats: NatsConnection,
   subject: string,

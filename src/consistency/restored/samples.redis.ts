@@ -26,7 +26,7 @@ export function createSamples({ scripts, fences, readDrops, readEdges, settleMs 
   const scoresOf = (drops: readonly HeldDrop[]) =>
     command("zmscore", (client) => client.zmscore(LOCAL_KEY, ...drops.map(({ drop }) => drop)));
   const inForce = async (edges: readonly EdgeChange[]): Promise<readonly EdgeChange[]> => {
-    // Below every version: an edge that was undone has a lower one than the change that is asked about.
+    // -1 is below every version: an edge that was undone has a lower one than the change that is asked about.
     const newest = await fences.newestEdges(edges.map((edge) => ({ ...edge, version: -1 })));
     return edges.map((edge, at) => ({ ...edge, ...newest[at] }));
   };

@@ -17,7 +17,7 @@ export interface Behind {
 export interface Samples {
   /** The newest settled drops of the log and some older ones, in the order of admission, without deleted ones. */
   readonly drops: () => Promise<readonly HeldDrop[]>;
-  /** The newest follow edges of the log, each with the version in force. */
+  /** The edges are the newest follows of the log, each with the version in force. */
   readonly edges: () => Promise<readonly EdgeChange[]>;
   /** The newest drops of local, oldest first; they may be in no log any more. */
   readonly local: () => Promise<readonly HeldDrop[]>;
@@ -28,11 +28,11 @@ export interface Samples {
 
 interface WatchDeps {
   readonly samples: Samples;
-  /** Asked about drops that name an author. */
+  /** This is asked about drops that name an author. */
   readonly isKnown: KnowsDrop;
   readonly follows: Follows;
   readonly listDropIds: ListDropIds;
-  /** True in the one process that looks and writes the mark. */
+  /** Returns true in the one process that looks and writes the mark. */
   readonly inCharge: () => boolean;
   readonly marked: () => Behind | undefined;
   readonly mark: (behind: Behind | undefined) => void;

@@ -17,7 +17,7 @@ import { DATABASE_VARIABLES, NATS_VARIABLES, REDIS_VARIABLES, UPSTREAM_VARIABLES
 import { nameFaults, nameWarnings } from "./names.js";
 import { BROKER_BINARY_VARIABLES, GRPC_SERVER_VARIABLES, PROCESS_VARIABLES, type Role } from "./process.js";
 
-/** One slice a component, beside those of the process and its connections. */
+/** Each component has one slice; the process and its connections have others. */
 export const SLICES = {
   process: PROCESS_VARIABLES,
   grpcServer: GRPC_SERVER_VARIABLES,
@@ -40,7 +40,6 @@ export const SLICES = {
 
 export type Config = { readonly [Slice in keyof typeof SLICES]: ConfigOf<(typeof SLICES)[Slice]> };
 
-/** Every variable. */
 export const VARIABLES: readonly Variable[] = Object.values(SLICES).flatMap((slice) => Object.values<Variable>(slice));
 
 /**
@@ -70,7 +69,7 @@ export function readCommandConfig(env: NodeJS.ProcessEnv): Config {
   return frozen(config, faults);
 }
 
-/** What an operator must change before the next version. */
+/** Returns what an operator must change before the next version. */
 export const configWarnings = (env: NodeJS.ProcessEnv): string[] => nameWarnings(VARIABLES, env);
 
 function read(env: NodeJS.ProcessEnv): { config: Config; faults: string[] } {
@@ -123,7 +122,7 @@ function withAuthorities(config: Config, faults: string[]): Config {
 
 const OWN_ADDRESSES = { userServiceAddr: "users", postServiceAddr: "posts" } as const;
 
-/** Where the process reaches its own gRPC; undefined where the port is not known yet. */
+/** Returns where the process reaches its own gRPC, or undefined where the port is not known yet. */
 export function ownGrpcAddress({ grpcServer }: Pick<Config, "grpcServer">): string | undefined {
   const [, host = "", port = "0"] = /^(.*):(\d+)$/.exec(grpcServer.address ?? "") ?? [];
   if (port === "0") return undefined;

@@ -58,7 +58,7 @@ interface TlsFiles {
 }
 
 function certificateFault(name: string, { ca, cert, key }: TlsFiles): string[] {
-  // Without files Node would parse its own list of authorities, three times.
+  // Node would parse its own list of authorities, three times, if there were no files.
   if (ca === undefined && cert === undefined && key === undefined) return [];
   const read = (file: string | undefined) => (file === undefined ? undefined : readFileSync(file));
   try {

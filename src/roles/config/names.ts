@@ -24,7 +24,7 @@ export function nameFaults(variables: readonly Variable[], env: NodeJS.ProcessEn
   const unknown = Object.keys(env)
     .filter((name) => name.startsWith("TIMELINE_") && !known.has(name))
     .flatMap((name) => {
-      // As compose files pass on what is not set.
+      // Compose files pass on an empty text for what is not set.
       if (REMOVED.includes(name)) return env[name] ? `${name}: is no longer a setting; remove it` : [];
       const near = names.find((candidate) => editDistance(candidate, name) <= 2);
       return `${name}: is not a variable of this service${near ? ` (did you mean ${near}?)` : ""}`;
@@ -41,7 +41,7 @@ export const nameWarnings = (variables: readonly Variable[], env: NodeJS.Process
     formerName && env[formerName] ? `${formerName} is now ${name}; the next version refuses the old name` : [],
   );
 
-/** Levenshtein distance, by the two-row algorithm of Wagner and Fischer (1974). */
+/** The Levenshtein distance is found by the two-row algorithm of Wagner and Fischer (1974). */
 function editDistance(a: string, b: string): number {
   let row = Array.from({ length: b.length + 1 }, (_, index) => index);
   for (let i = 1; i <= a.length; i++) {

@@ -47,7 +47,7 @@ export const GRPC_SERVER_VARIABLES = {
   key: { name: "TIMELINE_GRPC_TLS_KEY", schema: text, about: "Key file of our gRPC server" },
 } as const satisfies Variables;
 
-/** Read by sandbox/brokers, which the image does not contain; every process knows their names. */
+/** sandbox/brokers, which the image does not contain, reads these; every process knows their names. */
 export const BROKER_BINARY_VARIABLES = {
   redis: {
     name: "TIMELINE_REDIS_SERVER",

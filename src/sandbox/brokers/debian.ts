@@ -4,7 +4,7 @@ import { runCommand } from "../../kernel/processes.js";
 
 export type BrokerName = "redis" | "nats";
 
-/** Called with the current step, again each second while it lasts. */
+/** This is called with the current step, and again each second while it lasts. */
 export type OnProgress = (text: string) => void;
 
 interface Packages {

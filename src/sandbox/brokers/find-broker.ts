@@ -6,7 +6,7 @@ import { type BrokerName, fetchFromDebian, type OnProgress } from "./debian.js";
 
 export interface BrokerBinary {
   readonly command: string;
-  /** Added to the server's environment: LD_LIBRARY_PATH for a server with libraries of its own. */
+  /** These are added to the server's environment: LD_LIBRARY_PATH for a server with libraries of its own. */
   readonly env: Record<string, string>;
   readonly version: string;
   readonly origin: "path" | "cache" | "debian";
@@ -93,7 +93,7 @@ async function fetchInto(
   return found;
 }
 
-/** Left by a fetch that was killed: under the lock nobody is using them. */
+/** Removes what a killed fetch has left: nobody uses it while this process has the lock. */
 async function removeLeftovers(name: BrokerName, cache: string): Promise<void> {
   for (const entry of await readdir(cache)) {
     if (entry.startsWith(`.${name}-`)) await rm(join(cache, entry), { recursive: true, force: true });
@@ -136,7 +136,7 @@ async function firstExecutable(folders: readonly string[], programs: readonly st
   return undefined;
 }
 
-/** Undefined where the command does not run here. */
+/** Resolves to undefined where the command does not run here. */
 async function usable(
   command: string | undefined,
   origin: BrokerBinary["origin"],

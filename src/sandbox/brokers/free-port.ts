@@ -1,7 +1,7 @@
 import { randomInt } from "node:crypto";
 import { createServer } from "node:net";
 
-// Below the range that systems hand to outgoing connections, so a port found free mostly stays free until it is used.
+// The range is below that of outgoing connections, so a port found free mostly stays free until it is used.
 const FIRST_PORT = 20_000;
 const LAST_PORT = 32_000;
 const TRIES = 50;

@@ -17,7 +17,7 @@ export interface BrokerExit {
 export interface GuardedServer {
   readonly identity: ProcessIdentity;
   readonly exited: Promise<BrokerExit>;
-  /** SIGTERM, then SIGKILL after 5 seconds; safe to call twice. */
+  /** Sends SIGTERM, then SIGKILL after 5 seconds; it is safe to call twice. */
   stop(): Promise<void>;
   kill(signal: NodeJS.Signals): void;
 }

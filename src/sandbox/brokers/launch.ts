@@ -11,7 +11,7 @@ export interface Broker {
   readonly kind: BrokerName;
   readonly url: string;
   readonly port: number;
-  /** Of the server, not of the guard around it. */
+  /** The process is the server, not the guard around it. */
   readonly pid: number;
   readonly dir: string;
   readonly version: string;
@@ -19,13 +19,13 @@ export interface Broker {
   readonly cli: string | undefined;
   readonly monitorUrl: string | undefined;
   readonly exited: Promise<BrokerExit>;
-  /** SIGTERM, then SIGKILL after 5 seconds; safe to call twice. */
+  /** Sends SIGTERM, then SIGKILL after 5 seconds; it is safe to call twice. */
   stop(): Promise<void>;
   kill(signal: NodeJS.Signals): void;
 }
 
 export interface StartOptions {
-  /** Made when missing. A restart on the same folder keeps the data. */
+  /** The folder is made when it is missing. A restart on the same folder keeps the data. */
   readonly dir: string;
   readonly port?: number;
   readonly extraArgs?: readonly string[];
@@ -45,7 +45,7 @@ interface LaunchPlan {
   readonly kind: BrokerName;
   readonly dir: string;
   readonly binary: BrokerBinary;
-  /** Called again after a clash of ports; must choose new ones where it may. */
+  /** This is called again after a clash of ports, and must choose new ones where it may. */
   readonly nextAttempt: () => Promise<Attempt>;
   /** The caller fixed the port, so another try may clash again. */
   readonly portFixed: boolean;
@@ -62,7 +62,7 @@ export async function launch(plan: LaunchPlan): Promise<Broker> {
       const attempt = await plan.nextAttempt();
       const outcome = await tryOnce(plan, attempt);
       if ("failed" in outcome) {
-        // With a fixed port another try helps only if another port clashed, such as that for monitoring.
+        // Another try with a fixed port helps only if another port clashed, such as that for monitoring.
         const mayRetry = outcome.clash && tries < CLASH_TRIES && (!plan.portFixed || (await isFree(attempt.port)));
         if (!mayRetry) throw startError(plan, attempt, outcome);
         continue;

@@ -64,7 +64,7 @@ async function natsAttempt(dir: string, options: StartOptions): Promise<Attempt>
 /** Another server may own the port while ours fails to bind it: the process that answers must be ours. */
 async function redisIsReady(port: number, pid: number): Promise<boolean> {
   const answer = await talk(port, "PING\r\nINFO server\r\n", (text) => /process_id:\d+\r|^-.*\r\n-.*\r\n/.test(text));
-  // With a password set every command is refused, which is an answer as well.
+  // A server with a password refuses every command, which is an answer as well.
   if (answer.startsWith("-NOAUTH")) return true;
   return answer.startsWith("+PONG") && answer.includes(`process_id:${pid}\r`);
 }

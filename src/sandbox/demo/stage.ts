@@ -100,7 +100,7 @@ export async function eventually<T>(what: string, withinMs: number, ask: () => P
 
 interface Stream {
   readonly events: readonly EventSourceMessage[];
-  /** The id to resume from. */
+  /** Returns the id to resume from. */
   lastId(): string;
   waitFor(event: string, drop: string): Promise<EventSourceMessage>;
   close(): void;

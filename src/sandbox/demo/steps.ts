@@ -22,7 +22,7 @@ interface Step {
   readonly run: (stage: Stage) => Promise<string>;
 }
 
-/** The same request at each call. */
+/** Each call makes the same request. */
 const askForAnalysis = (stage: Stage) =>
   request(stage, "/api/v1/timeline/analyze", {
     method: "POST",

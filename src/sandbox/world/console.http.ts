@@ -52,7 +52,10 @@ const faultRequest = z.strictObject({
   delay_ms: z.number().int().min(0).max(60_000).default(0),
 });
 
-/** The page at the router's root and its JSON routes below /world. For local use only: a caller may act as any user. */
+/**
+ * Serves the page at the router's root and its JSON routes below /world. It is for local use only: a caller may act as
+ * any user.
+ */
 export function createConsoleRouter(deps: ConsoleDeps): Router {
   const router = Router();
   const world = Router();
@@ -73,7 +76,7 @@ export function createConsoleRouter(deps: ConsoleDeps): Router {
   return router;
 }
 
-/** With these codes the text of a service is meant for its caller. */
+/** The text of a service with one of these codes is meant for its caller. */
 const REFUSALS = new Set([status.INVALID_ARGUMENT, status.RESOURCE_EXHAUSTED, status.FAILED_PRECONDITION]);
 
 const refusals: ErrorRequestHandler = (error: { code?: status; details?: string }, _request, _response, next) => {

@@ -44,7 +44,7 @@ export class Faults {
     return [...this.#faults.values()];
   }
 
-  /** The most specific fault for a call: by user, then by method. */
+  /** Finds the most specific fault for a call: by user, then by method. */
   find({ service, method, userId }: Call): Fault | undefined {
     const fits = (fault: Fault): boolean =>
       fault.service === service &&
@@ -56,7 +56,7 @@ export class Faults {
   }
 }
 
-/** Only methods that the timeline service calls. */
+/** Only methods that the timeline service calls can be broken. */
 const BREAKABLE: Readonly<Record<string, FaultService>> = {
   GetFollowingList: "users",
   GetFollowersList: "users",

@@ -148,7 +148,7 @@ function pickVisibility(share: number): Visibility {
   return share < 0.97 ? Visibility.FOLLOWERS : Visibility.DIRECT;
 }
 
-/** Evenly distributed in [0, 1). */
+/** Numbers are evenly distributed in [0, 1). */
 type Random = () => number;
 
 function randomOf(seed: number): Random {
@@ -156,5 +156,5 @@ function randomOf(seed: number): Random {
   return () => createHash("sha256").update(`${seed}:${draws++}`).digest().readUInt32BE() / 2 ** 32;
 }
 
-/** A rank 0..size-1 with a probability of nearly 1 / (rank + 1) (Zipf). */
+/** Returns a rank 0..size-1 with a probability of nearly 1 / (rank + 1) (Zipf). */
 const zipf = (random: Random, size: number): number => Math.floor((size + 1) ** random()) - 1;

@@ -43,7 +43,7 @@ export function callsOf<Service extends Record<keyof Service, Method>>(
   return Object.fromEntries(methods) as Calls<Service>;
 }
 
-/** The services at an address (host:port), called as anybody. */
+/** The services are at an address (host:port), and called as anybody. */
 export type World = ReturnType<typeof connectWorld>;
 
 export function connectWorld(address: string) {
@@ -60,7 +60,7 @@ export function connectWorld(address: string) {
 export interface SeenDrop {
   readonly drop_id: string;
   readonly author: string;
-  /** ms since the epoch. */
+  /** The time is in ms since the epoch. */
   readonly created_at: number | null;
   readonly visibility: string | null;
   readonly body: string;
@@ -75,7 +75,7 @@ export function seen({ drop, tombstone }: GetDropResponse): SeenDrop {
   return { drop_id, author, created_at, visibility: Visibility[visibility].toLowerCase(), body, deleted: false };
 }
 
-/** In the order asked for. */
+/** Drops are in the order asked for. */
 export async function dropsOf({ posts }: World, dropIds: readonly string[]): Promise<SeenDrop[]> {
   if (dropIds.length === 0) return [];
   const { results } = await posts.getDrops({ drop_ids: [...dropIds] });
