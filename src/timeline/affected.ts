@@ -6,7 +6,9 @@ const USERS = 10_000;
 
 type ReadFollowing = (user: string, token: string, deadline: number) => Promise<IdPage>;
 
-/** True where a home may lack what a recovery has set aside: that of a reader named, or of a follower of an author named. */
+/**
+ * The home is that of a named reader, or of a follower of a named author, and may lack what a recovery has set aside.
+ */
 export function createIsAffected(affected: () => readonly Affected[], readFollowing: ReadFollowing) {
   const known = new LRUCache<string, boolean>({ max: USERS });
   let [latest, names]: [readonly Affected[], string] = [[], ""];

@@ -12,7 +12,7 @@ interface CollectRequest {
   readonly above?: TimelineEntry | undefined;
   readonly count: number;
   readonly deadline: number;
-  /** Unset: one of its own. */
+  /** The default is a budget of its own. */
   readonly budget?: Budget;
 }
 
@@ -29,7 +29,7 @@ const budgetFor = (authors: readonly string[]): Budget => ({ calls: MAX_CALLS + 
 interface Collected {
   readonly entries: readonly TimelineEntry[];
   readonly more: boolean;
-  /** Set where the calls ran out: the entries are complete down to it. */
+  /** This is set where the calls ran out: the entries are complete down to it. */
   readonly reached: TimelineEntry | undefined;
 }
 
@@ -73,7 +73,7 @@ export async function collect(sources: Sources, wanted: CollectRequest): Promise
   return { entries: entries.slice(0, count), more: entries.length > count, reached };
 }
 
-/** Where reads ended too early; undefined: none did. */
+/** Returns where reads ended too early, or undefined where none did. */
 function highest(open: readonly AuthorRead[]): TimelineEntry | undefined {
   let reached: TimelineEntry | undefined;
   for (const { position } of open)
@@ -148,7 +148,9 @@ class Newest {
 const MAX_WINDOW_ENTRIES = 2_000;
 const FIRST_WINDOW_MS = HOUR;
 const WIDEN = 4;
-/** Without calls left, as a page must have one window: five of them lead from any width to a millisecond. */
+/**
+ * The factor counts where no calls are left, as a page must have one window: five lead from any width to a millisecond.
+ */
 const NARROW = 64;
 
 /**
@@ -165,12 +167,12 @@ export async function collectUpward(
   const budget = budgetFor(authors);
   const found: TimelineEntry[] = [];
   let above = wanted.above;
-  // So wide that the whole span is passed with the calls that there are, if it is empty.
+  // The width is such that the calls that there are pass the whole span, if it is empty.
   const windows = Math.max(1, Math.floor(budget.calls / Math.max(1, authors.length)) - 1);
   const widths = (WIDEN ** windows - 1) / (WIDEN - 1);
   let width = Math.max(FIRST_WINDOW_MS, Math.ceil((top - above.score) / widths));
   while (found.length < wanted.count && above.score < top) {
-    // Without a window that is read, the next page would begin at the same place.
+    // The next page would begin at the same place if no window was read.
     if (budget.calls < authors.length && above !== wanted.above) return { entries: found, reached: above };
     const end = Math.min(above.score + width, top);
     const narrowest = end - above.score <= 1;

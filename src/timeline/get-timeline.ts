@@ -94,7 +94,7 @@ async function getPage(deps: PageDeps, context: ReadContext, page: PageRequest, 
 
 interface Asked extends ReadDeadlines {
   readonly page: PageRequest;
-  /** What the read of the first page found. */
+  /** The read of the first page found this. */
   readonly incomplete: Incomplete | undefined;
 }
 
@@ -120,7 +120,7 @@ async function getAnyPage(deps: PageDeps, asked: Asked, timeline: Timeline): Pro
 interface Read {
   readonly page: Entries;
   readonly outcome: Outcome;
-  /** Where the next page goes on; unset: after the last entry. */
+  /** The next page goes on here; the default is after the last entry. */
   readonly reached?: TimelineEntry | undefined;
 }
 
@@ -194,7 +194,7 @@ function tracked({ older, newer }: BelowFloor): {
 }
 
 interface Degraded extends ReadDeadlines {
-  /** Undefined while the position of the cursor is not known. */
+  /** The query is undefined while the position of the cursor is not known. */
   readonly query: Query | undefined;
   readonly error: unknown;
 }
@@ -214,7 +214,7 @@ async function degrade(
   if (!belowFloor || query.direction === "newer" || isFull || degradedDeadline <= Date.now())
     return { page: stored, outcome: "degraded" };
   const upstream = belowFloor({ deadline: degradedDeadline, tolerant: true }).older(query.below, query);
-  // At their deadline the upstreams give what they have.
+  // The upstreams give what they have at their deadline.
   const degradedLatest = degradedDeadline + latest - deadline;
   const none = { entries: [], reached: undefined };
   const { entries: read, reached } = await deps.withDeadline(upstream, degradedLatest).catch(() => none);

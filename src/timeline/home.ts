@@ -21,7 +21,7 @@ async function authorsFor(sources: Sources, user: string, deadline: number): Pro
   return [...new Set([user, ...(await sources.following(user, deadline))])];
 }
 
-/** Also reads which of the authors are pulled: `afresh`, whatever is kept of it. */
+/** Reads also which of the authors are pulled; with `afresh` it does so whatever is kept of it. */
 export function homeSnapshot(
   { openSources, pulls, maxEntries }: HomeDeps,
   reader: string,

@@ -17,7 +17,7 @@ import { dataNodes } from "../platform/redis/servers.js";
 
 export interface Homes {
   readonly users: readonly string[];
-  /** `after` of a later call. */
+  /** A later call takes this as `after`. */
   readonly position: string;
 }
 
@@ -52,7 +52,7 @@ export function createTrimStore(scripts: Scripts, fenced: Fenced, pulled: Pulled
   const trim = (prefix: string, tokens: readonly string[], before: number): Promise<number> =>
     fenced.many({ script: "trim-older", prefix, keys: packKeys(tokens), before: [before] });
   return {
-    /** In ms since the epoch; 0 if the last trimming was more than a day ago. */
+    /** Resolves to ms since the epoch, or to 0 if the last trimming was more than a day ago. */
     trimmedTo: async (): Promise<number> =>
       Number((await scripts.command("get", (client) => client.get(TRIMMED_KEY))) ?? 0),
     recordTrimmed: async (before: number): Promise<void> => {

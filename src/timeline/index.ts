@@ -77,7 +77,7 @@ export function openReadCache({
 }
 
 interface Losses {
-  /** True while Redis may lack writes that it had confirmed. */
+  /** Returns true while Redis may lack writes that it had confirmed. */
   readonly maybeLost: () => boolean;
   readonly affected: () => readonly Affected[];
 }
@@ -109,7 +109,7 @@ export const createReadLimits = (
   };
 };
 
-/** For the followings of one user. */
+/** The followings of one user are read within this time. */
 const FILL_MS = 10 * SECOND;
 
 export type Timelines = ReturnType<typeof createTimelines>;

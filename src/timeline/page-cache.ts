@@ -23,7 +23,7 @@ export interface FollowedKey {
   readonly key: string;
   /** Reads under way. */
   reads: number;
-  /** Of the cached answers. */
+  /** The names are those of the cached answers. */
   readonly names: Set<string>;
 }
 
@@ -48,7 +48,7 @@ const MAX_AGE_MS = MINUTE;
 /** An answer is cached for at most this share of the time to live, so that a renewal is late by no more. */
 const SHARE_OF_TTL = 0.01;
 
-/** Of memory: an answer, each of its keys, and each drop of one that is not encoded. */
+/** An answer, each of its keys, and each drop of one that is not encoded take about so much memory. */
 const BYTES = { answer: 500, key: 200, drop: 150 };
 
 /**
@@ -140,7 +140,7 @@ export class PageCache {
     const parts = BYTES.key * tokens.length + BYTES.drop * stored.entries.length + (page?.length ?? 0);
     const size = BYTES.answer + parts + name.length;
     if (size > this.#options.maxBytes) return;
-    // First: the answers that make room for this one may be the last others of a key.
+    // The names are added first: the answers that make room for this one may be the last others of a key.
     for (const token of tokens) token.names.add(name);
     this.#answers.set(name, { stored: page ? { ...stored, page } : stored, tokens, deletions, size });
   }
@@ -165,7 +165,7 @@ export class PageCache {
     if (this.#deleted.length > DELETIONS) this.#deleted.shift();
   }
 
-  /** Any key may have changed. */
+  /** This forgets everything, since any key may have changed. */
   clear(): void {
     this.#tokens.clear();
     this.#answers.clear();

@@ -8,7 +8,7 @@ import type { Range } from "./stored.js";
 /** A timeline of read-page.lua. */
 export interface Ask {
   readonly range: Range;
-  /** Time to live that the read gives the key, ms; 0: leave it. */
+  /** The read gives the key this time to live, in ms; 0 leaves it. */
   readonly ttl: number;
   /** The set of the authors whose timelines are merged into this one; "": none. */
   readonly pulls: string;
@@ -17,15 +17,18 @@ export interface Ask {
 }
 
 export interface Answer {
-  /** In ms; undefined: the timeline must be rebuilt. */
+  /** The floor is in ms; where it is undefined, the timeline must be rebuilt. */
   readonly floor: number | undefined;
-  /** Those nearest to the position first. */
+  /** The entries nearest to the position come first. */
   readonly entries: readonly TimelineEntry[];
-  /** False: the entries must be compared with the tombstones. */
+  /** The entries must be compared with the tombstones where this is false. */
   readonly areAlive: boolean;
   /** Tokens of the authors in the set that was named; undefined where the set is not known. */
   readonly authors: readonly string[] | undefined;
-  /** Of the keys that are followed since before the call; must be ended. Undefined: not all of them are followed. */
+  /**
+   * The keys are followed since before the call; this must be ended. It is undefined where not all of them are
+   * followed.
+   */
   readonly origin: Origin | undefined;
 }
 

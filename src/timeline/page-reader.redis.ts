@@ -17,7 +17,7 @@ import { encodeWhole } from "./page-response.js";
 import { type EncodedPage, type Incomplete, incompleteOf, type Range, type Stored } from "./stored.js";
 
 export interface PageReaderOptions {
-  /** Of homes and authors, ms. */
+  /** The time to live is that of homes and authors, in ms. */
   readonly ttlMs: number;
   readonly pulled: PulledAuthors;
   readonly cache?: PageCache | undefined;
@@ -30,7 +30,7 @@ type Reading = Omit<Ask, "follows"> & {
   readonly isBeside?: boolean;
 };
 
-/** What was read, and the keys that it was read from; undefined where not all of them are followed. */
+/** The tokens are the keys that `stored` was read from. They are undefined where not all of them are followed. */
 interface Made {
   readonly stored: Stored;
   readonly tokens: readonly FollowedKey[] | undefined;
@@ -38,7 +38,7 @@ interface Made {
 
 interface Home extends Pick<Answer, "authors"> {
   readonly home: Stored;
-  /** True where the cache gives nothing that is older than the read. */
+  /** This is true where the cache gives nothing that is older than the read. */
   readonly upToDate: boolean | Promise<boolean>;
 }
 
@@ -47,7 +47,7 @@ const SPAN = { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } } as 
 /** All reads of a turn share one page, and reading it costs less than asking whether a cached one is up to date. */
 const SHARED: ReadonlySet<string> = new Set([LOCAL_KEY, GLOBAL_KEY]);
 
-/** Newest drops of a pulled author that are cached: more than a page. */
+/** So many newest drops of a pulled author are cached: more than a page. */
 const HEAD = 128;
 
 /**
@@ -56,7 +56,7 @@ const HEAD = 128;
  */
 export class PageReader {
   readonly #ask: ReturnType<typeof createPageCalls>;
-  /** All who share a call share what is made of its answer. */
+  /** Callers that share a call share what is made of its answer. */
   readonly #made = new WeakMap<Promise<Answer>, Promise<Stored>>();
 
   constructor(
@@ -149,7 +149,7 @@ export class PageReader {
     return { stored: (this.options.merge ?? merge)(range, home, parts), tokens };
   }
 
-  /** From the author's cached newest drops, where these reach far enough. */
+  /** Reads from the author's cached newest drops, where these reach far enough. */
   async #readPart(
     range: Range,
     { home, isUpToDate, isBeside }: { readonly home: Stored; readonly isUpToDate: boolean; readonly isBeside: boolean },

@@ -3,7 +3,7 @@ import { GetTimelineResponse } from "../gen/avion/timeline.js";
 import { type PageRequest, toToken } from "./page-request.js";
 import type { EncodedPage, Range, Stored } from "./stored.js";
 
-/** Undefined where a page is not asked for or not complete, or a drop of it may be hidden. */
+/** Returns undefined where a page is not asked for or not complete, or a drop of it may be hidden. */
 export function encodeWhole({ floor, entries, areAlive }: Stored, { direction, page }: Range): EncodedPage | undefined {
   if (!page || direction === "newer" || floor === undefined || !areAlive) return undefined;
   const given = entries.slice(0, page.drops + 1);
@@ -18,11 +18,11 @@ interface Presentation {
   readonly page: PageRequest;
   readonly newestFirst: boolean;
   readonly degraded: boolean;
-  /** Where a page goes on that has fewer entries than there are. */
+  /** A page that has fewer entries than there are goes on here. */
   readonly reached?: TimelineEntry | undefined;
 }
 
-/** Below every id, and an id itself. */
+/** This is below every id, and an id itself. */
 const LOWEST_ID = "\u0001";
 
 /** Encodes a GetTimelineResponse. */
@@ -50,7 +50,7 @@ function encodeEntries(
   }: {
     readonly hasMore: boolean;
     readonly cursor?: string | undefined;
-    /** Instead of the tokens of the last and the first entry. */
+    /** Both tokens replace those of the last and the first entry. */
     readonly older?: string | undefined;
     readonly newer?: string | undefined;
     readonly degraded?: boolean;

@@ -16,21 +16,21 @@ export interface Query {
 }
 
 export interface BelowFloor {
-  /** From the newest where `from` is undefined. */
+  /** Reads from the newest where `from` is undefined. */
   older(from: TimelineEntry | undefined, query: Pick<Query, "above" | "count">): Promise<Beyond>;
-  /** Entries above `query.above` and created before `top` ms, oldest first. */
+  /** Reads entries above `query.above` and created before `top` ms, oldest first. */
   newer(query: Query & { readonly above: TimelineEntry }, top: number): Promise<Beyond>;
 }
 
 interface Beyond {
   readonly entries: Entries;
-  /** Set where the calls of a page ran out: nothing is missing up to there. */
+  /** This is set where the calls of a page ran out: nothing is missing up to there. */
   readonly reached: TimelineEntry | undefined;
 }
 
 export interface Page {
   readonly entries: Entries;
-  /** Set where the rest of the page would take too many calls of the upstreams: the next one goes on there. */
+  /** This is set where the rest of the page would take too many calls of the upstreams: the next one goes on there. */
   readonly reached?: TimelineEntry | undefined;
 }
 
@@ -41,7 +41,7 @@ interface PageDeps {
 
 export type PageFences = Pick<Fences, "retentionStart" | "tombstonedAmong">;
 
-/** Read beyond what is asked for, in place of drops that are hidden. */
+/** So many more are read than asked for, in place of drops that are hidden. */
 const SPARE = 16;
 
 /** A position before every drop of this ms: no drop id is empty. */

@@ -12,7 +12,7 @@ type Following = readonly string[];
 
 interface Filled {
   readonly following: Following;
-  /** False where a change came between. */
+  /** This is false where a change came between. */
   readonly known: boolean;
 }
 

@@ -79,7 +79,7 @@ const ALL = [...OWN, SUBJECT_OF.ap_drop_received];
 interface Logged {
   readonly own: Map<string, number>;
   readonly remote: Map<string, number>;
-  /** Of any visibility. */
+  /** Received drops count whatever their visibility. */
   readonly received: Set<string>;
 }
 
@@ -99,7 +99,7 @@ async function readLog(connection: NatsConnection, from: number, subjects: reado
   return logged;
 }
 
-/** Above a time the upstream lists every drop; a remote one that it lists too is not one of this server's own. */
+/** The upstream lists every drop above a time; a remote one that it lists too is not one of this server's own. */
 function ownListed({ own, received }: Logged, listed: ListedDrops, above: number): Map<string, number> {
   const kept = [...own].filter(([drop, score]) => score <= above && !(listed.has(drop) && !listed.get(drop)));
   const shown = [...listed].flatMap(([drop, score]): [string, number][] => {

@@ -6,12 +6,12 @@ import { isInvalidArgument, type Upstreams } from "../platform/grpc/upstreams.js
 
 export interface AuthorBelow {
   readonly author: string;
-  /** Exclusive; undefined: from the newest drop on. */
+  /** The position is exclusive, and undefined for the newest drop. */
   readonly position: TimelineEntry | undefined;
 }
 
 interface ReadLimits {
-  /** "": nobody. */
+  /** "" is for nobody. */
   readonly reader: string;
   readonly count: number;
   readonly deadline: number;
@@ -77,7 +77,7 @@ export function createSources(
   };
 }
 
-/** Of the first page: a later one may be refused for its token. */
+/** Only a refusal of the first page is about the user: a later one may be refused for its token. */
 function refusalOr(error: unknown): unknown {
   return codeOf(error) === "failed" && isInvalidArgument(error) ? invalid("user_id", oneLine(error)) : error;
 }

@@ -60,7 +60,10 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
     readFirstPage: reader.readFirstPage,
     mergedKeys,
     isComplete: async (key: string): Promise<boolean> => Number((await score(key, FLOOR_MEMBER)) ?? -1) >= 0,
-    /** From this timeline, what is merged into it, or a recent deletion; undefined if none of them knows the drop. */
+    /**
+     * Looks in this timeline, in what is merged into it, and in recent deletions; undefined if none of them knows the
+     * drop.
+     */
     async createdAt(key: string, drop: string): Promise<number | undefined> {
       const [stored, deleted] = await Promise.all([
         score(key, drop),

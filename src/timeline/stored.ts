@@ -6,7 +6,7 @@ export type EncodedPage = Buffer;
 export interface Range {
   readonly key: string;
   readonly direction: "older" | "newer";
-  /** Exclusive; undefined: from the end. */
+  /** The position is exclusive, and undefined for the end. */
   readonly from: TimelineEntry | undefined;
   readonly count: number;
   /** Asks for an encoded page of so many drops where none of them is hidden; those older than `since` (ms) are. */
@@ -14,22 +14,22 @@ export interface Range {
 }
 
 export interface Stored {
-  /** In ms; undefined: the timeline, or what is merged into it, must be rebuilt. */
+  /** The floor is in ms. It is undefined where the timeline, or what is merged into it, must be rebuilt. */
   readonly floor: number | undefined;
-  /** Those nearest to the position first, complete down to `floor`. */
+  /** The entries nearest to the position come first. They are complete down to `floor`. */
   readonly entries: readonly TimelineEntry[];
-  /** False: the entries must be compared with the tombstones. */
+  /** The entries must be compared with the tombstones where this is false. */
   readonly areAlive: boolean;
-  /** In place of the entries. */
+  /** An encoded page replaces the entries. */
   readonly page?: EncodedPage;
   readonly pulled?: MergedTimelines;
 }
 
-/** What must be rebuilt before a timeline can be read. */
+/** All of this must be rebuilt before a timeline can be read. */
 export interface Incomplete {
-  /** That of the timeline, or of what is merged into it. */
+  /** The keys are those of the timeline, or of what is merged into it. */
   readonly keys: readonly string[];
-  /** False: the reader's pulled authors must be read, too. */
+  /** The reader's pulled authors must be read, too, where this is false. */
   readonly arePullsKnown: boolean;
 }
 
@@ -42,9 +42,9 @@ export const incompleteOf = (key: string, pulled: MergedTimelines | undefined): 
 
 /** The timelines of pulled authors that are merged into a home. */
 export interface MergedTimelines {
-  /** False: the reader's pulled authors must be read first. */
+  /** The reader's pulled authors must be read first where this is false. */
   readonly areKnown: boolean;
   readonly keys: readonly string[];
-  /** The keys to rebuild, that of the home among them. */
+  /** These keys are to be rebuilt, that of the home among them. */
   readonly incomplete: readonly string[];
 }

@@ -74,7 +74,7 @@ async function partitionsOf(source: Queries): Promise<string[]> {
   return found.map(({ statement }) => statement);
 }
 
-/** As JSON: a number may be larger than JavaScript reads exactly. */
+/** Rows are JSON, since a number may be larger than JavaScript reads exactly. */
 async function* rowsOf(source: Queries, table: string): AsyncGenerator<readonly string[]> {
   await source.run(`DECLARE copied NO SCROLL CURSOR FOR SELECT row_to_json(t)::text AS row FROM ${table} t`);
   for (;;) {

@@ -1,4 +1,4 @@
-/** ms since the epoch, by the database's clock. */
+/** The database's clock gives ms since the epoch. */
 export const NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 
 /** int8 arrives as a number: no count exceeds 2^53. */
@@ -21,7 +21,7 @@ export interface Db extends Queries {
   close(): Promise<void>;
 }
 
-/** Sealing secret of page tokens, the same for all processes of a service. */
+/** Reads the secret that seals page tokens, which all processes of a service share. */
 export async function readPageSecret(db: Queries, schema: "users" | "posts"): Promise<string> {
   const [row] = await db.query<{ secret: string }>(`SELECT secret FROM ${schema}.page_secret`);
   if (row === undefined) throw new Error(`${schema}.page_secret has no row`);

@@ -2,14 +2,14 @@ import { AppError, oneLine } from "../../kernel/errors.js";
 import { backoff, pause } from "../../kernel/time.js";
 import { isTlsFault, Refusal } from "../refusals.js";
 
-/** PostgreSQL, Appendix A */
+/** PostgreSQL lists these codes in Appendix A. */
 export const SQLSTATE = {
   uniqueViolation: "23505",
-  /** A CHECK, or a row without a partition. */
+  /** The row breaks a CHECK, or has no partition. */
   checkViolation: "23514",
   lockNotAvailable: "55P03",
   undefinedTable: "42P01",
-  /** RAISE in a function of the migrations. */
+  /** A function of the migrations used RAISE. */
   raised: "P0001",
 } as const;
 
@@ -18,7 +18,10 @@ export function sqlState(error: unknown): string | undefined {
   return typeof code === "string" && /^[0-9A-Z]{5}$/.test(code) ? code : undefined;
 }
 
-/** Connection exceptions, insufficient resources, shutdown, a read-only standby, a timeout of a lock or a statement. */
+/**
+ * The codes name connection exceptions, insufficient resources, shutdown, a read-only standby, or a timeout of a lock
+ * or a statement.
+ */
 const AWAY = /^(08...|53...|57P0.|57014|25006|55P03)$/;
 
 const SOCKET_ERRORS = new Set(["ECONNREFUSED", "ECONNRESET", "EPIPE", "ETIMEDOUT", "ENOTFOUND", "EAI_AGAIN", "ENOENT"]);
@@ -32,10 +35,10 @@ const AWAY_MESSAGES = new RegExp(
 export const isUnanswered = (error: unknown): error is Error => error instanceof Error && error.message === UNANSWERED;
 
 const REFUSED = /^(28...|3D000)$/;
-/** Errors of the driver, or of a pooler under a code that it uses for outages, too. */
+/** The driver sends these errors, or a pooler under a code that it uses for outages, too. */
 const REFUSED_MESSAGES = /server does not support SSL connections|unsupported startup parameter/;
 
-/** Serialization failures and deadlocks. */
+/** The codes name serialization failures and deadlocks. */
 const CONFLICT = /^(40001|40P01)$/;
 
 const UNAVAILABLE = "the database is unavailable";

@@ -3,7 +3,7 @@ import { readdir, readFile } from "node:fs/promises";
 import type { Logger } from "../../kernel/logger.js";
 import type { Db, Queries } from "./db.js";
 
-/** A folder of `NNNN_title.sql`, applied in their order. */
+/** The files `NNNN_title.sql` of a folder are applied in their order. */
 export interface MigrationSource {
   readonly component: string;
   readonly folder: URL;
@@ -12,7 +12,7 @@ export interface MigrationSource {
 interface Migration {
   readonly component: string;
   readonly name: string;
-  /** As `component/file`. */
+  /** The key is `component/file`. */
   readonly key: string;
   readonly script: string;
   readonly checksum: string;
@@ -26,7 +26,7 @@ const FILE = /^\d{4}_[a-z0-9_]+\.sql$/;
 const LOCK = 0x61_76_69_6f_6e;
 
 /**
- * One transaction, by one process at a time. Returns the migrations applied now, as `component/file`.
+ * Applies all in one transaction, by one process at a time. Returns the migrations applied now, as `component/file`.
  * @throws MigrationRefusal for a migration of the database that this version lacks, or has with another text
  */
 export async function migrate(db: Db, sources: readonly MigrationSource[], log: Logger): Promise<string[]> {
@@ -44,7 +44,7 @@ export async function migrate(db: Db, sources: readonly MigrationSource[], log: 
   });
 }
 
-/** As `component/file`. @throws MigrationRefusal as {@link migrate} does */
+/** Returns `component/file` of each. @throws MigrationRefusal as {@link migrate} does */
 export async function pendingMigrations(queries: Queries, sources: readonly MigrationSource[]): Promise<string[]> {
   const own = await readSources(sources);
   const [table] = await queries.query<{ there: boolean }>(
@@ -91,7 +91,7 @@ async function apply(queries: Queries, { component, name, key, script, checksum 
     await queries.run(script);
   } catch (error) {
     const { message, code } = error as { message: string; code?: string };
-    // By its code a transaction knows what to repeat, and the start what to wait for.
+    // The code tells a transaction what to repeat, and the start what to wait for.
     throw Object.assign(new Error(`the migration ${key} failed: ${message}`, { cause: error }), { code });
   }
   const record = "INSERT INTO public.avion_migrations (component, name, checksum) VALUES ($1, $2, $3)";

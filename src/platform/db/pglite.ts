@@ -11,7 +11,7 @@ import type { Db, Queries } from "./db.js";
 import { retryConflicts } from "./errors.js";
 
 export interface PgliteOptions {
-  /** Unset: in memory. */
+  /** The database is in memory where this is unset. */
   readonly folder?: string;
 }
 
@@ -43,7 +43,7 @@ export async function createPglite(folder?: string): Promise<PGlite> {
   const filled = folder !== undefined && existsSync(join(folder, "PG_VERSION"));
   return PGlite.create({
     ...(folder === undefined ? {} : { dataDir: folder }),
-    // Takes a second of CPU time; PGlite's own initdb takes five.
+    // This takes a second of CPU time; PGlite's own initdb takes five.
     ...(filled ? {} : { loadDataDir: await preparedCluster() }),
     // The timer behind this setting would keep the process from ending.
     startParams: [...PGlite.defaultStartParams, "-c", "log_startup_progress_interval=0"],

@@ -7,10 +7,10 @@ import { databaseError, isUnanswered, retryConflicts } from "./errors.js";
 
 export interface PostgresOptions {
   readonly url: string;
-  /** Beside the connection that listens. */
+  /** The connection that listens comes on top. */
   readonly poolSize: number;
   readonly name: string;
-  /** Longest time until a statement is answered. */
+  /** A statement is answered within this time. */
   readonly answerMs?: number;
 }
 
@@ -40,7 +40,7 @@ export const settingsOf = (url: string, name: string) => ({
 export function openPostgres({ url, poolSize, name, answerMs = ANSWER_MS }: PostgresOptions, log: Logger): Db {
   const settings = { ...settingsOf(url, name), types };
   const pool = new pg.Pool({ ...settings, max: poolSize });
-  // Without a listener, the end of an idle connection would end the process.
+  // The end of an idle connection would end the process if there were no listener.
   pool.on("error", (error) => log.debug({ error: error.message }, "an idle database connection ended"));
   const listener = createListener(() => new pg.Client(settings), log);
   const session = { connection: pool, answerMs, names: new Map<string, string>() };
@@ -69,7 +69,10 @@ export function openPostgres({ url, poolSize, name, answerMs = ANSWER_MS }: Post
 interface Session {
   readonly connection: Pick<pg.ClientBase, "query"> | pg.Pool;
   readonly answerMs: number;
-  /** Names of statements by their text. A connection prepares each once: planning over partitions costs more than running. */
+  /**
+   * Each text of a statement has a name. A connection prepares it once: planning over partitions costs more than
+   * running.
+   */
   readonly names: Map<string, string>;
 }
 

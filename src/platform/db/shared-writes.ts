@@ -28,7 +28,7 @@ export function createSharedWrites<Row, Result>(
 }
 
 interface GivenRows {
-  /** The first parts of a WITH; `w` has the rows. */
+  /** These are the first parts of a WITH; `w` has the rows. */
   readonly parts: string;
   readonly values: readonly unknown[];
 }

@@ -57,7 +57,7 @@ export function checkPage(
   if (next.length > MAX_TOKEN_CHARACTERS) throw broken(method, "its token is too long");
 }
 
-/** Undefined where an upstream leaves the total out, or counts the page alone. */
+/** Returns undefined where an upstream leaves the total out, or counts the page alone. */
 export function totalOf(
   total: number,
   { length, next }: { readonly length: number; readonly next: string },

@@ -38,20 +38,20 @@ const callTime = histogram(
 const ABOUT_ONE: ReadonlySet<status> = new Set([status.INVALID_ARGUMENT, status.NOT_FOUND]);
 
 interface About {
-  /** The user or author asked about. */
+  /** The subject is the user or author asked about. */
   readonly subject: string;
-  /** ms since the epoch. */
+  /** The deadline is in ms since the epoch. */
   readonly deadline?: number | undefined;
 }
 
-/** Takes an answer, or why there is none: an AppError. Called once. */
+/** Takes an answer, or the AppError that says why there is none. It is called once. */
 export type Answered<Response> = (error: AppError | undefined, response?: Response) => void;
 
 /** Calls an upstream within 5 s, or before the caller's deadline if that is sooner. Never throws. */
 type Call<Request, Response> = (request: Request, about: About, answered: Answered<Response>) => void;
 
 interface CallUpstream {
-  /** Calls of one method for one piece of work: they continue the trace that is active now. */
+  /** The calls of one method for one piece of work continue the trace that is active now. */
   open<Request, Response>(method: MethodDefinition<Request, Response>): Call<Request, Response>;
   /** @throws AppError `unavailable` where the upstream does not answer or fails for most; otherwise `failed` */
   once<Request, Response>(
@@ -59,17 +59,17 @@ interface CallUpstream {
     request: Request,
     about: About,
   ): Promise<Response>;
-  /** For calls without a deadline: they do not wait for a subject that keeps others waiting. */
+  /** Calls without a deadline do not wait for a subject that keeps others waiting. */
   inTurn<T>(method: { readonly path: string }, subject: string, call: () => Promise<T>): Promise<T>;
 }
 
-/** The words of grpc-js, Go and C++, of Java, and of .NET. Asked for less, the upstream may answer. */
+/** grpc-js, Go and C++, Java, and .NET use these words. The upstream may answer if it is asked for less. */
 const TOO_LARGE = /larger than max|exceeds (the )?(configured )?maximum/i;
 
 const isAnswered = (error: unknown, code: status): boolean =>
   error instanceof Error && (error.cause as ServiceError | undefined)?.code === code;
 
-/** False for errors of Redis and NATS. */
+/** Returns false for errors of Redis and NATS. */
 export const isOfUpstream = (error: unknown): boolean =>
   error instanceof Error && (error.cause as ServiceError | undefined)?.metadata instanceof Metadata;
 

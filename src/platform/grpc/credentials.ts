@@ -10,7 +10,7 @@ import { oneLine } from "../../kernel/errors.js";
 import { SECOND } from "../../kernel/time.js";
 import { isTlsFault, Refusal } from "../refusals.js";
 
-/** All undefined: no TLS. */
+/** There is no TLS where all are undefined. */
 export interface TlsFiles {
   readonly ca?: string | undefined;
   readonly cert?: string | undefined;
@@ -119,7 +119,7 @@ class FileCertificates implements Provider {
     this.#watch();
   }
 
-  /** Without a CA file Node's own authorities count, with those of NODE_EXTRA_CA_CERTS. */
+  /** Node's own authorities count where there is no CA file, with those of NODE_EXTRA_CA_CERTS. */
   #tellCa(listener: CaListener): void {
     listener({ caCertificate: this.#held.ca as Buffer });
   }

@@ -10,7 +10,7 @@ export const METHOD = "GetDropsByUserID";
 
 export interface DropsRequest {
   readonly author: string;
-  /** Exclusive; undefined: from the newest drop on. An empty drop id stands below all of its ms. */
+  /** The position is exclusive, and undefined for the newest drop. An empty drop id stands below all of its ms. */
   readonly below: TimelineEntry | undefined;
   readonly limit: number;
   /** Asks for what this user sees of the author, "": for what every follower sees; undefined: for all, with recipients. */
@@ -71,7 +71,7 @@ function isReadable({ drop_id, created_at, recipients }: Drop): boolean {
   );
 }
 
-/** With drops that cannot be read, in another order, twice, or not below the position. */
+/** Takes a page with drops that cannot be read, in another order, twice, or not below the position. */
 function takeUneven({ drops, end }: GetDropsByUserIDResponse, below: TimelineEntry | undefined, asked: number): Taken {
   const isBelow = (entry: TimelineEntry): boolean => below === undefined || compareEntries(entry, below) < 0;
   const readable = drops.filter(isReadable);
@@ -84,7 +84,7 @@ function takeUneven({ drops, end }: GetDropsByUserIDResponse, below: TimelineEnt
       kept.set(drop.drop_id, drop);
     }
   const positions = [...kept.values()].map(entryOf);
-  // Only where nothing else has a position: upstreams may refuse such an id.
+  // Such an id counts only where nothing else has a position: upstreams may refuse it.
   if (positions.length === 0) positions.push(...drops.flatMap(placeOf).filter(isBelow));
   const lowest = positions.reduce<TimelineEntry | undefined>(
     (one, other) => (one && compareEntries(one, other) < 0 ? one : other),

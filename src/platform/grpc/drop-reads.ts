@@ -21,13 +21,13 @@ type CallDrops = (
   answered: Answered<GetDropsByUserIDResponse>,
 ) => void;
 
-/** For one page: drops that cannot be read, or are larger than a message, may stand before it. */
+/** The bound is for one page: drops that cannot be read, or are larger than a message, may stand before it. */
 const MAX_CALLS = 256;
 const MAX_AUTHORS = 10_000;
 
 /** Reads authors' drops. What cannot be read, or fits no message, is left out. */
 export function createDropReads(leaveOut: LeaveOut): (call: CallDrops) => ReadDrops {
-  /** Of authors whose pages were larger than a message: how many drops are asked for. */
+  /** Authors whose pages were larger than a message are asked for so many drops. */
   const sizes = new LRUCache<string, number>({ max: MAX_AUTHORS, ttl: HOUR });
   return (call) => (request, deadline, answered) => {
     const { author } = request;

@@ -32,7 +32,7 @@ export function decodeResponse<Response>(path: string, bytes: Buffer, decode: (b
   }
 }
 
-/** As generated code shapes a message; a number that is not safe stays near what it is. */
+/** Shapes a message as generated code does; a number that is not safe stays near what it is. */
 function plain(message: object, { fields }: DescMessage): object {
   const values = message as Readonly<Record<string, unknown>>;
   return Object.fromEntries(

@@ -6,7 +6,7 @@ import { readingInt64, type Service } from "./unary.js";
 
 export interface GrpcServer {
   readonly port: number;
-  /** The answer of the health service. */
+  /** The health service answers by this. */
   setServing(serving: boolean): void;
   /** Refuses new calls; ends once running calls have ended, or after `graceMs`. */
   close(graceMs: number): Promise<void>;
@@ -22,7 +22,7 @@ const OPTIONS = {
   "grpc.max_connection_age_grace_ms": 60_000,
 } as const;
 
-/** Also serves health and reflection. `address`: host:port; port 0: a free one. */
+/** Also serves health and reflection. `address` is host:port; port 0 takes a free one. */
 export async function serveGrpc(address: string, services: readonly Service[], tls: TlsFiles): Promise<GrpcServer> {
   const server = new Server(OPTIONS);
   for (const { definition, implementation } of services) server.addService(readingInt64(definition), implementation);

@@ -23,7 +23,7 @@ export interface Service {
 }
 
 export interface CallContext {
-  /** ms since the epoch. */
+  /** The deadline is in ms since the epoch. */
   readonly deadline: number;
 }
 
@@ -36,7 +36,7 @@ const duration = histogram(
   [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 2.5, 10],
 );
 
-/** Counted from 0, so that the first failure shows as a rise. */
+/** Counters start at 0, so that the first failure shows as a rise. */
 const EXPECTED = [status.OK, status.INTERNAL, status.UNAVAILABLE, status.DEADLINE_EXCEEDED];
 
 /** Turns a function into a gRPC method. An error that is no AppError is logged whole, and answered INTERNAL. */
@@ -55,7 +55,7 @@ interface TracedContext extends CallContext {
   traced<T>(work: () => Promise<T>): Promise<T>;
 }
 
-/** As {@link unary}; without `traced` the span of a call is active only where it is exported (decision 45). */
+/** Works as {@link unary}. Without `traced` the span of a call is active only where it is exported (decision 45). */
 export function lazilyTraced<Request, Response>(
   name: string,
   log: Logger,
@@ -131,7 +131,7 @@ export function readingInt64(service: ServiceDefinition): ServiceDefinition {
   return Object.fromEntries(methods) as ServiceDefinition;
 }
 
-/** A service whose methods answer encoded messages. */
+/** The methods of the returned service answer encoded messages. */
 export function encodedResponses(service: ServiceDefinition): ServiceDefinition {
   const methods = Object.entries(service).map(([name, method]) => [
     name,

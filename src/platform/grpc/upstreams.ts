@@ -18,7 +18,7 @@ interface PageRequest {
   readonly user: string;
   readonly size: number;
   readonly token: string;
-  /** ms since the epoch. */
+  /** The deadline is in ms since the epoch. */
   readonly deadline?: number | undefined;
 }
 
@@ -32,7 +32,7 @@ export interface UpstreamOptions {
   readonly userServiceAddr: string;
   readonly postServiceAddr: string;
   readonly tls: TlsFiles;
-  /** Unset: what is left out of answers is only counted. */
+  /** Without a log, what is left out of answers is only counted. */
   readonly log?: Logger | undefined;
 }
 
@@ -85,12 +85,12 @@ function onUsers(users: Client, leaveOut: LeaveOut) {
   return {
     followers: (page: PageRequest) => list(getFollowersList, page),
     following: (page: PageRequest) => list(getFollowingList, page),
-    /** In the order asked for. */
+    /** Answers are in the order asked for. */
     isFollowing: async (user: string, others: readonly string[]): Promise<readonly boolean[]> =>
       (await call(isFollowing, { follower_id: user, following_ids: [...others] }, { subject: user })).following,
     /** @throws AppError, of which `isNotFound` tells that the user has none */
     profile: (user: string) => call(getProfile, { user_id: user }, { subject: user }),
-    /** One page of the edges changed in a window. */
+    /** Reads one page of the edges changed in a window. */
     changedEdges: async (request: ListFollowChangesRequest) => {
       const { changes, next_page_token: next } = await call(listFollowChanges, request, {
         subject: "ListFollowChanges",
@@ -105,7 +105,7 @@ function onPosts(posts: Client, leaveOut: LeaveOut) {
   const { open, once: call, inTurn } = createCallUpstream(posts);
   const { getDropsByUserId, getCounts, listDrops, getRetention } = PostServiceService;
   const dropReads = createDropReads(leaveOut);
-  /** Calls for one piece of work. */
+  /** The calls are for one piece of work. */
   const openDropsByUser = (): ReadDrops => dropReads(open(getDropsByUserId));
   return {
     openDropsByUser,
@@ -113,7 +113,7 @@ function onPosts(posts: Client, leaveOut: LeaveOut) {
       const ask = () => promised<DropPage>((answered) => openDropsByUser()(request, deadline, answered));
       return deadline === undefined ? inTurn(getDropsByUserId, request.author, ask) : ask();
     },
-    /** At most 200 drops of one user. */
+    /** At most 200 drops of one user may be asked for. */
     counts: async (user: string, ids: readonly string[]): Promise<readonly Counts[]> => {
       const { counts } = await call(getCounts, { drop_ids: [...ids] }, { subject: user });
       const kept = counts.filter(({ likes, shares, replies }) => [likes, shares, replies].every(Number.isSafeInteger));

@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 
 type Headers = Readonly<Record<string, string>>;
 
-/** Of W3C Trace Context, as tracing in browsers sends them; for preflights. */
+/** Tracing in browsers sends these headers of W3C Trace Context; preflights ask for them. */
 export const TRACE_CONTEXT = "traceparent, tracestate";
 
 /** Headers by which a page of a listed origin may read an answer, and send cookies (Fetch standard, CORS protocol). */

@@ -21,7 +21,7 @@ export interface HttpServer {
   /** Goes before all routers, and holds nothing of theirs. */
   handle(handle: Handle): void;
   use(router: Router): void;
-  /** All routers are there. Until then a path may be one of theirs: the answer is 503, not 404. */
+  /** Says that all routers are there. Until then a path may be one of theirs: the answer is 503, not 404. */
   complete(): void;
   /** Refuses new connections; those that are open get answers that end them. */
   stopListening(): void;
@@ -29,7 +29,7 @@ export interface HttpServer {
   close(graceMs: number): Promise<void>;
 }
 
-/** Longer than the 60 s for which proxies keep idle connections: one that we close meets the request it is used for. */
+/** Proxies keep idle connections for 60 s, which is shorter: one that we close meets the request it is used for. */
 const IDLE_MS = 75 * SECOND;
 const HEADERS_MS = 80 * SECOND;
 /** A body takes at most this long to come. */
@@ -107,7 +107,7 @@ function parseAddress(address: string): { host: string; port: number } {
   return { host: address.slice(0, at).replace(/^\[|\]$/g, ""), port: Number(address.slice(at + 1)) };
 }
 
-/** Seconds; jittered, so that clients refused together do not return together. */
+/** The header is in seconds, and jittered, so that clients refused together do not return together. */
 export const retryAfter = (): string => String(1 + Math.floor(Math.random() * 5));
 
 function problem(response: ServerResponse, status: number, detail: string): void {

@@ -35,12 +35,12 @@ export function refuseForNow(response: ServerResponse, { headers, retryMs, why }
 interface Opening {
   readonly headers: Readonly<Record<string, string>>;
   readonly first: string;
-  /** Called once, when the connection is gone. */
+  /** This is called once, when the connection is gone. */
   closed(): void;
 }
 
 const LINGER_MS = 2_000;
-/** More than this is not held back until the end of the turn. */
+/** More characters are not held back until the end of the turn. */
 const MAX_HELD_CHARS = 32 * 1024;
 
 /** Blocks of one turn of the event loop leave in one write. */
@@ -49,7 +49,7 @@ export class SseStream {
   slow = false;
   #over = false;
   #held = "";
-  /** By performance.now(); 0 while the client reads. */
+  /** The time is of performance.now(), and 0 while the client reads. */
   #blockedSince = 0;
   #waiting: (() => void)[] | undefined;
 

@@ -30,7 +30,7 @@ export async function askNats<T>(what: string, ask: () => Promise<T>): Promise<T
   }
 }
 
-/** For generators, which cannot be awaited. */
+/** Generators use this, since they cannot be awaited. */
 export function natsError(what: string, error: unknown): AppError {
   if (error instanceof AppError) return error;
   const missing = isAbsent(error, "stream") ? "the stream is missing, the service creates it when it starts: " : "";

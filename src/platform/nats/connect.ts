@@ -19,14 +19,14 @@ import { parseServerUrl, printableAddress } from "../../kernel/urls.js";
 import { isTlsFault, noteRefusal, Refusal } from "../refusals.js";
 
 export interface NatsOptions {
-  /** Of one protocol, all with the same user and password. */
+  /** All servers have one protocol, and the same user and password. */
   readonly servers: readonly string[];
   readonly name: string;
   readonly credsFile?: string | undefined;
   readonly caFile?: string | undefined;
   readonly certFile?: string | undefined;
   readonly keyFile?: string | undefined;
-  /** For commands: fails where no server accepts the connection at once. */
+  /** Commands set this to fail where no server accepts the connection at once. */
   readonly failFast?: boolean | undefined;
 }
 
@@ -48,7 +48,7 @@ function settingsOf(options: NatsOptions): ConnectionOptions {
     servers: options.servers.map(printableAddress),
     name: options.name,
     maxReconnectAttempts: -1,
-    // For a link that breaks during the greeting; the client's own default is 20 s.
+    // The timeout is for a link that breaks during the greeting; the client's own default is 20 s.
     timeout: 3_000,
     reconnectTimeWait: 500,
     reconnectJitter: 500,
@@ -78,7 +78,7 @@ export function credentialsOf(file: string): Authenticator {
   };
 }
 
-/** Given an object, even an empty one, the client insists on TLS and verifies the certificate. */
+/** The client insists on TLS, and verifies the certificate, if it is given an object, even an empty one. */
 function tlsOf({ caFile, certFile, keyFile }: NatsOptions, required: boolean): TlsOptions | undefined {
   if (!required && !caFile && !certFile) return undefined;
   return { ...(caFile ? { caFile } : {}), ...(certFile ? { certFile } : {}), ...(keyFile ? { keyFile } : {}) };
@@ -130,7 +130,7 @@ function connectError(error: unknown): Error {
   return new AppError("unavailable", `NATS: ${oneLine(error)}`, { cause: error, publicMessage });
 }
 
-/** Undefined where the server takes messages as large as ours may be. */
+/** Returns undefined where the server takes messages as large as ours may be. */
 export function payloadFault({ info }: Pick<NatsConnection, "info">): string | undefined {
   const { max_payload = LEAST_MAX_PAYLOAD } = info ?? {};
   return max_payload < LEAST_MAX_PAYLOAD ? `max_payload is ${max_payload} bytes` : undefined;

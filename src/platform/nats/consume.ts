@@ -102,7 +102,7 @@ class ConsumeLoop {
   async close(graceMs: number): Promise<void> {
     this.#closing = true;
     this.#notBegun.push(...this.#handling.close());
-    // Until the pull has ended, the server would deliver it here once more.
+    // The server would deliver it here once more until the pull has ended.
     if (this.#messages) await Promise.race([this.#pullEnded(this.#messages), pause(SECOND)]);
     this.#stop.abort();
     for (const message of this.#notBegun) message.nak();
@@ -118,8 +118,8 @@ class ConsumeLoop {
   async #pullEnded(messages: ConsumerMessages): Promise<void> {
     await drainPull(messages);
     const { stream, consumer } = this.options;
-    // Asked for the consumer, the server forgets requests whose inbox is gone. With such a request waiting, servers 2.9
-    // deliver the first message that is handed back only after ack_wait, and the last one twice.
+    // The server forgets requests whose inbox is gone when it is asked for the consumer. With such a request waiting,
+    // servers 2.9 deliver the first message that is handed back only after ack_wait, and the last one twice.
     await this.#jetstream.consumers.get(stream, consumer).catch(() => undefined);
   }
 

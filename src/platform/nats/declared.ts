@@ -30,7 +30,7 @@ export async function readTopology(): Promise<Topology> {
   return { streams: streams.map(({ value }) => withAdvisories(value, declared)), consumers: declared };
 }
 
-/** An advisory for each message that reached a consumer's max_deliver. */
+/** The server sends such an advisory for each message that reached a consumer's max_deliver. */
 const MAX_DELIVERIES = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES";
 
 /** Derived from the consumers, so that none can be forgotten. */

@@ -8,7 +8,7 @@ import { readTopology } from "./declared.js";
 import { createStoredMessages, type StoredMessages } from "./message.js";
 
 const SAMPLE_MS = 5 * SECOND;
-/** Below the interval: a server that does not answer shows within two samples. */
+/** The timeout is below the interval, so that a server that does not answer shows within two samples. */
 const TIMEOUT_MS = 3 * SECOND;
 
 const GAUGES = {

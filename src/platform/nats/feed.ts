@@ -10,16 +10,16 @@ import { headOf } from "./wire.js";
 export interface SubjectMessage {
   readonly seq: number;
   readonly previous?: number | undefined;
-  /** As the server says it, RFC 3339. */
+  /** The server says this time in the format of RFC 3339. */
   readonly storedAt?: string | undefined;
-  /** The publisher's. */
+  /** The headers are the publisher's. */
   header(name: string): string | undefined;
   readonly body: Uint8Array;
 }
 
 interface StreamState {
   readonly createdAt: number;
-  /** One more than `lastSeq` where everything aged out. */
+  /** This is one more than `lastSeq` where everything aged out. */
   readonly firstSeq: number;
   readonly lastSeq: number;
   readonly perSubject: number;
@@ -30,15 +30,15 @@ export interface SubjectFeed {
   follow(subject: string, take: (message: SubjectMessage) => void): () => void;
   /** Resolves when the server has taken every subscription made before the call. */
   flushed(): Promise<void>;
-  /** As of this call, or at most `maxAgeMs` older. */
+  /** The state is read now, or was read at most `maxAgeMs` ago. */
   state(maxAgeMs?: number): Promise<StreamState>;
   /** Creation time of the stream that live messages are of, ms since the epoch; undefined while it may be another. */
   current(): number | undefined;
-  /** By the leader; 0 where it holds none. */
+  /** The leader answers; 0 stands for a subject without messages. */
   lastOf(subject: string): Promise<number>;
-  /** By the leader; undefined where it holds none. */
+  /** The leader answers; undefined stands for a subject without messages. */
   oldestOf(subject: string): Promise<number | undefined>;
-  /** Oldest first, from after `after` to the leader's last, as long as `take` returns true. */
+  /** Passes messages on oldest first, from after `after` to the leader's last, as long as `take` returns true. */
   read(subject: string, after: number, take: (message: SubjectMessage) => boolean): Promise<void>;
   connected(): boolean;
   close(): void;
@@ -79,7 +79,7 @@ export function createSubjectFeed(connection: NatsConnection, stream: string, on
     const { seq, time, header, data: body } = found;
     return { seq, storedAt: time.toISOString(), header: (name) => header?.get(name) || undefined, body };
   };
-  // Not by the manager, which throws an error where there is no message: most heartbeats get this answer.
+  // The manager throws an error where there is no message, which is the answer to most heartbeats.
   const lastOf = async (subject: string): Promise<number> => {
     const query = JSON.stringify({ last_by_subj: subject });
     const answer = await connection.request(`$JS.API.STREAM.MSG.GET.${stream}`, query, { timeout: TIMEOUT_MS });

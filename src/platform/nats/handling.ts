@@ -14,7 +14,7 @@ export interface HandlingOptions {
   readonly process: Process;
   /** Processes first deliveries in batches of at most `messages`; unset: each alone. */
   readonly batch?: { readonly process: ProcessBatch; readonly messages: number } | undefined;
-  /** Of the messages in pull, those that are processed by themselves at once; unset: all. */
+  /** So many messages in pull are processed by themselves at once; the default is all. */
   readonly alone?: number | undefined;
 }
 
@@ -183,7 +183,7 @@ function latestOf({ message, delivery: { seq } }: MessageInFlight, { latest }: P
   return found;
 }
 
-/** Not before the pull has ended. */
+/** The message is not given back before the pull has ended. */
 async function released({ stopping }: Context): Promise<Outcome> {
   await pause(SECOND, stopping);
   return { kind: "release" };

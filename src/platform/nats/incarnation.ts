@@ -19,7 +19,7 @@ export class Incarnation {
   #loop: Loop | undefined;
   #closed = false;
 
-  /** Without `asking`, the caller of `suspect` asks the server and calls `settle`. */
+  /** The caller of `suspect` asks the server and calls `settle` where `asking` is unset. */
   constructor(private readonly asking?: Asking) {}
 
   settle(createdAt: number): void {

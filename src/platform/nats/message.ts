@@ -100,7 +100,7 @@ function storedOf(stream: string, stored: StoredMsg): StoredMessage {
   return { stream, seq, subject, headers: new HeaderLines(() => storedHeadOf(stored)), body, time: time.getTime() };
 }
 
-/** As text, since the client throws where a header is malformed. */
+/** Returns the head as text, since the client throws where a header is malformed. */
 function storedHeadOf(stored: StoredMsg): string {
   try {
     const lines = [...stored.header].flatMap(([name, values]) => values.map((value) => `\r\n${name}: ${value}`));

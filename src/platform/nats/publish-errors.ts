@@ -1,7 +1,7 @@
 import { ErrorCode, NatsError } from "nats";
 import { AppError, codeOf, oneLine } from "../../kernel/errors.js";
 
-/** JetStream error codes about one message: nats-server, server/errors.json. */
+/** nats-server has these codes for errors about one message (server/errors.json). */
 const TOO_LARGE = new Set([10054, 10097]);
 const OTHER_STREAM = 10060;
 /** Stream, account or server have no room left. */
@@ -29,7 +29,7 @@ export function publishError(error: unknown, subject: string): AppError {
   });
 }
 
-/** Undefined for an outage. */
+/** Returns undefined for an outage. */
 export function refusalOf(error: unknown): "toolarge" | "malformed" | "refused" | "full" | "missing" | undefined {
   const cause = error instanceof AppError ? error.cause : undefined;
   if (!(cause instanceof NatsError)) return undefined;

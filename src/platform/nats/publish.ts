@@ -39,7 +39,7 @@ export interface Publisher {
 const ACK_TIMEOUT_MS = 5_000;
 
 interface PublisherOptions {
-  /** Called where no stream takes a subject. */
+  /** This is called where no stream takes a subject. */
   readonly noStream?: () => void;
   readonly timeoutMs?: number;
 }
@@ -78,14 +78,15 @@ interface Batch {
 /** Servers since 2.11 refuse messages of a stream that wait to be stored beyond 10,000, of all publishers. */
 const MOST_PENDING = 4_096;
 
-/** Characters that are encoded together. */
+/** So many characters are encoded together. */
 const TEXT_AT_ONCE = 32 * 1024;
 
 /** Counts PubAcks on one inbox: a request of the client takes ten times the processor time. */
 class PubAcks {
   /**
-   * Those of which messages are sent, by their names from the first that waits; undefined where all have PubAcks. No Map:
-   * its discarded tables refer to later ones, and keep what these held until the next full garbage collection.
+   * Batches of which messages are sent are kept by their names, from the first that waits; undefined stands for one
+   * that has all PubAcks. A Map would not do: its discarded tables refer to later ones, and keep what these held until
+   * the next full garbage collection.
    */
   readonly #batches: (Batch | undefined)[] = [];
   #firstName = 1;
@@ -150,7 +151,7 @@ class PubAcks {
     }
   }
 
-  /** As the client's `publish`, which encodes and copies the parts of each message one by one. */
+  /** Works as the client's `publish`, which encodes and copies the parts of each message one by one. */
   #write(message: Message, reply: string): void {
     const { subject, body } = message;
     if (this.connection.isClosed()) throw NatsError.errorForCode(ErrorCode.ConnectionClosed);
@@ -241,7 +242,7 @@ class PubAcks {
     this.#timer.unref();
   }
 
-  /** Without the right to publish, no PubAck and no error comes to the inbox. */
+  /** The inbox gets no PubAck and no error where the right to publish is missing. */
   async #followDenials(): Promise<void> {
     for await (const status of this.connection.status()) {
       const { permissionContext: denied } = status as Status & {

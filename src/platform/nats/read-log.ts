@@ -17,7 +17,7 @@ export interface LogRange {
   readonly headersOnly?: boolean | undefined;
   /** Messages fetched at once; unset: 1,000. */
   readonly batch?: number | undefined;
-  /** The server forgets the place of a reader that fetched nothing for so long; unset: an hour. */
+  /** The server forgets the place of a reader that fetched nothing for so long; the default is an hour. */
   readonly keptMs?: number | undefined;
 }
 

@@ -22,7 +22,7 @@ interface ServiceOptions {
 
 export type NatsService = Awaited<ReturnType<typeof startNatsService>>;
 
-/** Errors about a request; others answer 500. */
+/** These errors are about a request; others answer 500. */
 const STATUS: Partial<Record<ErrorCode, number>> = { invalid: 400, notfound: 404, conflict: 409 };
 
 /** A refusal by NATS is logged, and does not stop the role. */
@@ -43,7 +43,7 @@ export async function startNatsService(options: ServiceOptions) {
     /** Takes no more requests. */
     close: async (): Promise<void> => {
       closing = true;
-      // Without a connection a stop never ends.
+      // A stop never ends if there is no connection.
       if (!nats.isClosed()) await Promise.race([service?.stop().catch(() => undefined), pause(SECOND)]);
     },
   };
@@ -89,6 +89,6 @@ const headerSafe = (text: string): string => text.replaceAll(/[^\x20-\x7e]/g, "?
 
 const HEADER_BYTES = 16 * 1_024;
 
-/** Of an answer with its headers. */
+/** The bound is for an answer with its headers. */
 export const maxAnswerBytes = (nats: NatsConnection): number =>
   (nats.info?.max_payload ?? 1_024 * 1_024) - HEADER_BYTES;

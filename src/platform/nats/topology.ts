@@ -18,13 +18,16 @@ interface TopologyOptions {
   /** Multiplies `max_bytes` of every stream; unset: 1. */
   readonly storageScale?: number | undefined;
   readonly ackWaitMs?: number;
-  /** Up to here all consumers have acknowledged: a missing consumer of the log does not deliver seven days again. */
+  /**
+   * All consumers have acknowledged up to here, so that a missing consumer of the log does not deliver seven days
+   * again.
+   */
   readonly resumeAfter?: ResumeAfter | undefined;
 }
 
 type ResumeAfter = (logCreated: string) => Promise<number | undefined>;
 
-/** No room in the account, or on the server: nats-server, server/errors.json. */
+/** The account or the server has no room: see server/errors.json of nats-server. */
 const NO_ROOM = new Set([10002, 10023, 10047]);
 const SMALLEST_SCALE = 1 / 1024;
 const SMALLEST_BYTES = 1024 * 1024;
@@ -51,7 +54,7 @@ interface AppliedTopology extends TopologyOptions {
   readonly storageScale: number;
 }
 
-/** Idempotent. One refusal, a TopologyRefusal, does not hold up the other streams and consumers. */
+/** This is idempotent. One refusal, a TopologyRefusal, does not hold up the other streams and consumers. */
 async function applyOnce(manager: JetStreamManager, options: AppliedTopology, log: Logger): Promise<void> {
   const { streams, consumers } = options.topology;
   const refusals: TopologyRefusal[] = [];

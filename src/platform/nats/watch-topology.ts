@@ -72,7 +72,7 @@ export class TopologyWatch {
 
   #announced(event: string, what: string): void {
     const callback = (error: Error | null): void => {
-      // Without the permission to hear advisories, the checks find the same.
+      // The checks find the same where the permission to hear advisories is missing.
       if (!error) this.#suspect(`NATS: ${what} is gone`);
     };
     this.#subscriptions.push(this.deps.connection.subscribe(`$JS.EVENT.ADVISORY.${event}`, { callback }));

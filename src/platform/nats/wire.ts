@@ -12,7 +12,7 @@ export function sendBytes(connection: NatsConnection, bytes: Uint8Array): void {
   (connection as NatsConnectionImpl).protocol.sendCommand(bytes);
 }
 
-/** A subject for replies. The rights of a user may require the prefix. */
+/** The rights of a user may require the prefix of a subject for replies. */
 export const newInbox = (connection: NatsConnection): string =>
   createInbox((connection as NatsConnectionImpl).options.inboxPrefix);
 
@@ -31,7 +31,7 @@ export async function drainPull(messages: ConsumerMessages): Promise<void> {
   await messages.closed();
 }
 
-/** Where a reset was under way when the link broke, the client leaves its monitor off: a lost pull would stay lost. */
+/** The client leaves its monitor off where a reset was under way when the link broke: a lost pull would stay lost. */
 export function restartMonitor(messages: ConsumerMessages | undefined): void {
   (messages as PullConsumerMessagesImpl | undefined)?.monitor?.restart();
 }

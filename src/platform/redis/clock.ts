@@ -14,13 +14,13 @@ const SAMPLE_MS = 15 * SECOND;
 const ASKED_A_SAMPLE = 3;
 
 export interface RedisClock {
-  /** ms since the epoch, at the server that holds the key; a new server is asked first. */
+  /** Returns ms since the epoch at the server that holds the key; a new server is asked first. */
   now(key: string): Promise<number>;
   sample(): Promise<void>;
   close(): void;
 }
 
-/** Seconds, and microseconds on top. */
+/** The answer is seconds, and microseconds on top. */
 type AskTime = (server: Redis) => Promise<readonly (string | number)[]>;
 
 interface Measured {
@@ -30,7 +30,9 @@ interface Measured {
 
 interface FollowOptions {
   readonly ask?: AskTime;
-  /** Called with the clock of a single server, or the median of a cluster's masters, each time they were asked. */
+  /**
+   * This is called with the clock of a single server, or the median of a cluster's masters, each time they were asked.
+   */
   readonly sampled?: (now: Clock) => void;
 }
 

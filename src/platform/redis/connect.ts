@@ -18,7 +18,7 @@ const STRICT = {
   maxRetriesPerRequest: 0,
   commandTimeout: COMMAND_TIMEOUT_MS,
   connectTimeout: 5 * SECOND,
-  // Only while commands wait. TCP alone keeps a silent connection for a quarter of an hour.
+  // The timeout counts only while commands wait. TCP alone keeps a silent connection for a quarter of an hour.
   socketTimeout: 5 * SECOND,
   retryStrategy: (times: number) => Math.min(100 * times, 2 * SECOND),
 } as const;
@@ -89,7 +89,7 @@ export function connectSubscriber(urls: readonly string[], log: Logger, beside?:
   return client;
 }
 
-/** Before it is ready, a client waits forever for the answers of a server. */
+/** A client that is not ready waits forever for the answers of a server. */
 function endUnanswered(client: Redis): void {
   let timer: NodeJS.Timeout | undefined;
   const settled = (): void => clearTimeout(timer);
@@ -175,7 +175,7 @@ function watch(client: RedisClient, log: Logger): void {
   });
 }
 
-// Any other reply (LOADING, READONLY, OOM, CLUSTERDOWN, MOVED, BUSY, NOREPLICAS, MISCONF, LATE ...) is an outage.
+// Each other reply (LOADING, READONLY, OOM, CLUSTERDOWN, MOVED, BUSY, NOREPLICAS, MISCONF, LATE ...) is an outage.
 const ABOUT_THE_COMMAND = /^(WRONGTYPE|CROSSSLOT|ERR )/;
 const ABOUT_US = /^(NOAUTH|WRONGPASS|NOPERM|ERR (AUTH|invalid password|Client sent AUTH))/;
 /** Redis 6 wraps an error inside a script in an ERR of its own. */

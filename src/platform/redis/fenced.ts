@@ -24,7 +24,7 @@ interface GroupsCall {
   readonly prefix: string;
   readonly before: readonly Argument[];
   readonly groups: readonly Group[];
-  /** Of a fan-out that others must not wait for. */
+  /** This marks a fan-out that others must not wait for. */
   readonly yields?: boolean;
 }
 
@@ -47,7 +47,7 @@ export interface Fenced {
   groups(call: GroupsCall): Promise<number>;
   /** Pauses as the lane `yielding` does after a call that took `ms`; not at all while the other lane is idle. */
   yieldAfter(ms: number): Promise<void>;
-  /** All keys are in one slot. */
+  /** The keys must be in one slot. */
   one(script: FencedScript, keys: readonly [string, ...string[]], args: readonly Argument[]): Promise<unknown>;
 }
 
@@ -66,11 +66,11 @@ const MOST_IN_LINE = { calls: 32, keys: 640 };
 const WINDOWS = {
   prompt: { least: 2 * (CALL_WEIGHT + ENTRIES_A_CALL.prompt), most: 32_000, targetMs: 20 },
   yielding: { least: 350, most: 8_000, targetMs: 2 },
-  /** A third of a call. */
+  /** This is a third of a call. */
   beside: 60,
 };
 
-/** Some 10 MB. */
+/** So many take some 10 MB. */
 const MOST_TOKENS = 250_000;
 
 const figures = {
@@ -81,7 +81,7 @@ const figures = {
   waiting: gauge("timeline_redis_writes_waiting", "Calls with entries that wait for a turn"),
 };
 
-// In a cluster each key is a call: the client can follow a slot that moves. A redirected call keeps its deadline.
+// Each key is a call in a cluster: the client can follow a slot that moves. A redirected call keeps its deadline.
 export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
   const lanes = createLanes(WINDOWS);
   const split = createSplit();

@@ -82,7 +82,7 @@ export interface Scripts {
 type CommandName = ScriptName | `${ScriptName}!`;
 type Commands = Record<CommandName, (...args: unknown[]) => Promise<Reply>>;
 
-// Added by defineCommand.
+// defineCommand adds these.
 declare module "ioredis" {
   interface RedisCommander extends Commands {}
 }
@@ -143,7 +143,7 @@ interface CircuitBreaker {
   note(error: unknown): void;
 }
 
-/** None in a cluster: its nodes fail one by one. */
+/** A cluster has none: its nodes fail one by one. */
 function createCircuitBreaker(client: RedisClient): CircuitBreaker {
   let silent = false;
   const untilAnswered = async (): Promise<void> => {

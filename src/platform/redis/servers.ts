@@ -3,13 +3,13 @@ import { oneLine } from "../../kernel/errors.js";
 import { type RedisClient, redisError } from "./connect.js";
 import type { Scripts } from "./scripts.js";
 
-/** Those of a cluster that are known now. */
+/** Returns the masters of a cluster that are known now. */
 export const mastersOf = (client: RedisClient): Redis[] =>
   client instanceof Cluster ? client.nodes("master") : [client];
 
 export type DataNode = Awaited<ReturnType<typeof nodeOf>>;
 
-/** In the order of run ids. */
+/** Nodes are in the order of run ids. */
 export async function dataNodes({ client }: Scripts): Promise<DataNode[]> {
   const nodes = await Promise.all(mastersOf(client).map(nodeOf));
   return nodes.sort((a, b) => (a.runId < b.runId ? -1 : 1));
@@ -50,10 +50,10 @@ export async function servesCluster({ client }: Pick<Scripts, "client">): Promis
 export type ServerInfo = ReadonlyMap<string, string>;
 
 export interface MasterInfo {
-  /** host:port */
+  /** The node is host:port. */
   readonly node: string;
   readonly reachable: boolean;
-  /** Undefined where the server does not answer, or forbids the question. */
+  /** The info is undefined where the server does not answer, or forbids the question. */
   readonly info: ServerInfo | undefined;
 }
 
@@ -81,7 +81,7 @@ async function infoOf(node: string, server: Redis | undefined): Promise<MasterIn
   }
 }
 
-/** The fields of a reply to INFO. */
+/** Reads the fields of a reply to INFO. */
 export function fieldsOf(info: string): ServerInfo {
   const lines = info.split("\r\n").filter((line) => line.includes(":"));
   return new Map(lines.map((line) => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 1)]));

@@ -23,7 +23,7 @@ interface Announcements {
 /** Changes of keys in Redis, as the server announces them to this process. */
 export interface Tracking {
   readonly announcements: EventEmitter<Announcements>;
-  /** False: keys cannot be followed now. */
+  /** Returns false while keys cannot be followed. */
   isOn(): boolean;
   /** The first change that comes after a command sent later is announced. Resolves to false where keys are not followed. */
   follow(keys: readonly string[]): Promise<boolean>;

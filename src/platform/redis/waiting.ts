@@ -6,11 +6,11 @@ import type { Waiting } from "../../delivery/process.js";
 import { MINUTE, SECOND, sharedNow } from "../../kernel/time.js";
 import type { Scripts } from "./scripts.js";
 
-/** All of them are read at once: with more, none is told from an event that is being applied. */
+/** All of them are read at once: if there were more, none could be told from an event that is being applied. */
 const MOST_READ = 5_000;
 /** A message that has not come again so long after it was due was given up, or removed by hand. */
 const LATE_MS = 10 * SECOND;
-/** Longer than a message ever waits at a time. */
+/** A message never waits longer at a time. */
 const KEEP_MS = 15 * MINUTE;
 
 type Noted = WaitingEvent & { readonly until: number };
