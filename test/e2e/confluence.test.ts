@@ -20,7 +20,7 @@ const COLD = ["eve", "fay"];
 const PEOPLE = [...WARM, ...COLD];
 
 /** Changes the world step by step; each step yields the events that tell of it. */
-function* storyOf(random: Random, world: World): Generator<TimelineEvent[]> {
+function* historyOf(random: Random, world: World): Generator<TimelineEvent[]> {
   const alive: Array<{ readonly drop_id: string; readonly user_id: string; readonly remote: boolean }> = [];
   for (let step = 0; step < 260; step += 1) {
     const dice = random();
@@ -91,10 +91,10 @@ async function warm({ reads }: Stack): Promise<void> {
   for (const user of WARM) expect((await reads.home(user)).degraded).toBe(false);
 }
 
-testWithStack("a history told in order, step by step", {}, async (stack) => {
+testWithStack("a history published in order, step by step", {}, async (stack) => {
   await warm(stack);
   const history: TimelineEvent[] = [];
-  for (const events of storyOf(seeded(1), stack.world)) {
+  for (const events of historyOf(seeded(1), stack.world)) {
     history.push(...events);
     await stack.publish(...events);
   }
@@ -108,7 +108,7 @@ for (const seed of [2, 3]) {
     async (stack) => {
       await warm(stack);
       const random = seeded(seed);
-      const history = [...storyOf(random, stack.world)].flat();
+      const history = [...historyOf(random, stack.world)].flat();
       await stack.publish(...duplicatedAndShuffled(random, history));
       await expectState(stack, history);
     },
@@ -119,10 +119,10 @@ testWithStack("the same with two processes at work and homes read meanwhile", {}
   await warm(stack);
   await stack.start();
   const random = seeded(4);
-  const history = [...storyOf(random, stack.world)].flat();
-  const told = duplicatedAndShuffled(random, history);
-  while (told.length > 0) {
-    await stack.publish(...told.splice(0, 20));
+  const history = [...historyOf(random, stack.world)].flat();
+  const events = duplicatedAndShuffled(random, history);
+  while (events.length > 0) {
+    await stack.publish(...events.splice(0, 20));
     await stack.reads.home(oneOf(random, PEOPLE));
   }
   await expectState(stack, history);
@@ -130,7 +130,7 @@ testWithStack("the same with two processes at work and homes read meanwhile", {}
 
 testWithStack("events that were applied, delivered again from the log, change nothing", {}, async (stack) => {
   await warm(stack);
-  const history = [...storyOf(seeded(5), stack.world)].flat();
+  const history = [...historyOf(seeded(5), stack.world)].flat();
   await stack.publish(...history);
   await expectState(stack, history);
   const log = await stack.streams.all("DROPS");

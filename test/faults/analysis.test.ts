@@ -4,11 +4,11 @@ import { expect } from "@jest/globals";
 import { KNOWN, type Saga, type SagaScenario, sagaMutantTest, sagaTest } from "../support/analysis-run.js";
 import { eventually } from "../support/eventually.js";
 
-/** Time that something stays away; time itself is the fault. */
+/** An outage lasts so long; its length is what the tests are about. */
 const AWAY_MS = process.env["FAULTS_LONG"] === "1" ? 60_000 : 4_000;
 
-/** Analyses before the fault, while it lasts, and after it. */
-async function around(saga: Saga, begin: () => unknown, end: () => unknown): Promise<void> {
+/** Asks for analyses before the fault, while it lasts, and after it. */
+async function duringFault(saga: Saga, begin: () => unknown, end: () => unknown): Promise<void> {
   await saga.ask(8);
   await begin();
   const asked = saga.ask(8);
@@ -67,7 +67,7 @@ for (const [index, direction] of (["toServer", "toClient"] as const).entries()) 
   const what = direction === "toServer" ? "acks and PubAcks" : "what NATS answers";
   sagaTest(`${what} are lost`, { seed: 22 + index }, async (saga) => {
     const { natsLink } = saga;
-    await around(
+    await duringFault(
       saga,
       () => natsLink.set("drop", direction),
       () => natsLink.set("pass"),
@@ -79,7 +79,7 @@ for (const [index, direction] of (["toServer", "toClient"] as const).entries()) 
 sagaTest("the posts service away, and the AT Protocol unreachable", { seed: 31 }, async (saga) => {
   const { upstreams } = saga.stack;
   let back: (() => unknown)[] = [];
-  await around(
+  await duringFault(
     saga,
     async () => {
       back = [upstreams.inject({ code: status.UNAVAILABLE }), await saga.stopView()];
@@ -94,7 +94,7 @@ for (const [index, kind] of ([503, "hang"] as const).entries())
     await saga.ask(6, KNOWN);
     await saga.settled();
     let heal = () => undefined as unknown;
-    await around(
+    await duringFault(
       saga,
       () => {
         heal = saga.view.inject({ kind });
@@ -119,7 +119,7 @@ const killed =
   (server: "redisServer" | "natsServer"): SagaScenario =>
   async (saga) => {
     let back = async (): Promise<void> => undefined;
-    await around(
+    await duringFault(
       saga,
       async () => {
         back = await saga.kill(server);
@@ -133,7 +133,7 @@ sagaTest("Redis killed, and back with its append-only file", { seed: 41 }, kille
 sagaTest("NATS killed, and back with its data", { seed: 42 }, killed("natsServer"));
 
 sagaTest("the database killed while the workers are busy, and back", { seed: 43 }, async (saga) => {
-  await around(
+  await duringFault(
     saga,
     () => saga.postgres.kill(),
     () => saga.postgres.start(),

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { expect } from "@jest/globals";
 import { dropOf } from "../support/conservation.js";
-import { type Arena, faultTest } from "../support/fault-run.js";
+import { type FaultRun, faultTest } from "../support/fault-run.js";
 import { BIG_AUTHOR, SMALL_AUTHOR } from "../support/history.js";
 import { below, oneOf } from "../support/random.js";
 
@@ -12,23 +12,23 @@ const THOUSAND = {
   env: { TIMELINE_MAX_ENTRIES: "5000" },
 };
 
-faultTest("poison and a crash loop among a thousand good events", THOUSAND, async (arena) => {
+faultTest("invalid messages and a crash loop among a thousand valid events", THOUSAND, async (run) => {
   const posts = (count: number) =>
     Array.from({ length: count }, (_, number) =>
-      arena.story.post(number % 4 === 0 ? BIG_AUTHOR : SMALL_AUTHOR, { visibility: "followers" }),
+      run.history.post(number % 4 === 0 ? BIG_AUTHOR : SMALL_AUTHOR, { visibility: "followers" }),
     );
   for (let round = 0; round < 5; round += 1) {
-    await arena.publish(...posts(100));
-    await arena.publishInvalid(`{"drop_id": "poison-${round}"`);
-    await arena.publishInvalid(`["poison", ${round}]`);
-    if (round === 2) await arena.publish(arena.story.post(SMALL_AUTHOR, { drop_id: KILLER, visibility: "followers" }));
-    await arena.publish(...posts(100));
+    await run.publish(...posts(100));
+    await run.publishInvalid(`{"drop_id": "invalid-${round}"`);
+    await run.publishInvalid(`["invalid", ${round}]`);
+    if (round === 2) await run.publish(run.history.post(SMALL_AUTHOR, { drop_id: KILLER, visibility: "followers" }));
+    await run.publish(...posts(100));
   }
-  await arena.checkConservation();
-  await arena.done();
-  const [original] = (await arena.stack.streams.all("DROPS")).filter((message) => dropOf(message) === KILLER);
-  arena.poison.push(String(original?.body));
-  return () => expect(arena.supervisor.deaths).toBe(5);
+  await run.checkConservation();
+  await run.done();
+  const [original] = (await run.stack.streams.all("DROPS")).filter((message) => dropOf(message) === KILLER);
+  run.invalidMessages.push(String(original?.body));
+  return () => expect(run.supervisor.deaths).toBe(5);
 });
 
 faultTest(
@@ -37,19 +37,19 @@ faultTest(
   twice,
 );
 
-async function twice(arena: Arena): Promise<undefined> {
-  for (let round = 0; round < 4; round += 1) await arena.publishSteps(60);
-  await arena.done();
-  await arena.checkConservation();
-  const log = await arena.stack.streams.all("DROPS");
-  const jetstream = arena.stack.streams.connection.jetstream();
+async function twice(run: FaultRun): Promise<undefined> {
+  for (let round = 0; round < 4; round += 1) await run.publishSteps(60);
+  await run.done();
+  await run.checkConservation();
+  const log = await run.stack.streams.all("DROPS");
+  const jetstream = run.stack.streams.connection.jetstream();
   for (const { subject, body } of log.toReversed()) await jetstream.publish(subject, body);
-  arena.healed();
+  run.faultEnded();
   return undefined;
 }
 
-/** Faults of the workers and their links; each is over when it resolves. */
-const FAULTS: Readonly<Record<string, (arena: Arena, ms: number) => Promise<unknown>>> = {
+/** Each fault of the workers or their links is over when its promise resolves. */
+const FAULTS: Readonly<Record<string, (run: FaultRun, ms: number) => Promise<unknown>>> = {
   kill: async ({ supervisor, random }) =>
     supervisor.running.length > 0 && oneOf(random, supervisor.running).signal("SIGKILL"),
   stop: async ({ supervisor, random }, ms) => {
@@ -63,8 +63,8 @@ const FAULTS: Readonly<Record<string, (arena: Arena, ms: number) => Promise<unkn
   answers: ({ natsLink }, ms) => during(ms, natsLink, "drop", "toClient"),
   replies: ({ redisLink }, ms) => during(ms, redisLink, "drop", "toClient"),
   writes: ({ redisLink }, ms) => during(ms, redisLink, "pause", "toServer"),
-  nats: async (arena, ms) => {
-    const back = await arena.killNats();
+  nats: async (run, ms) => {
+    const back = await run.killNats();
     await delay(ms);
     await back();
   },
@@ -76,21 +76,21 @@ async function during(ms: number, ...[link, flow, direction]: During): Promise<v
   link.set("pass");
 }
 
-type During = readonly [Arena["redisLink"], "drop" | "pause", "toServer" | "toClient"];
+type During = readonly [FaultRun["redisLink"], "drop" | "pause", "toServer" | "toClient"];
 
 for (const seed of [111, 113]) {
-  faultTest(`a random mix of faults, ${seed}`, { seed, workers: 3, zombies: true }, async (arena) => {
+  faultTest(`a random mix of faults, ${seed}`, { seed, workers: 3, zombies: true }, async (run) => {
     const order: string[] = [];
     for (let round = 0; round < 6; round += 1) {
-      const name = oneOf(arena.random, Object.keys(FAULTS));
+      const name = oneOf(run.random, Object.keys(FAULTS));
       order.push(name);
-      const fault = FAULTS[name]?.(arena, 500 + below(arena.random, 2_000));
-      await arena.publishSteps(30);
+      const fault = FAULTS[name]?.(run, 500 + below(run.random, 2_000));
+      await run.publishSteps(30);
       await fault;
     }
-    arena.healed();
-    await arena.publishSteps(20);
-    await arena.checkConservation();
+    run.faultEnded();
+    await run.publishSteps(20);
+    await run.checkConservation();
     return () => expect(order).toHaveLength(6);
   });
 }

@@ -1,44 +1,48 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { expect } from "@jest/globals";
 import { eventually } from "../support/eventually.js";
-import { type Arena, faultTest } from "../support/fault-run.js";
+import { type FaultRun, faultTest } from "../support/fault-run.js";
 
-/** Time that something stays away; time itself is the fault. */
+/** An outage lasts so long; its length is what the tests are about. */
 const AWAY_MS = process.env["FAULTS_LONG"] === "1" ? 60_000 : 4_000;
 
-/** Two rounds before the fault, two while it lasts, one after it. */
-async function around(arena: Arena, begin: () => Promise<void> | void, end: () => Promise<void> | void): Promise<void> {
-  await arena.publishSteps(40);
-  await arena.checkConservation();
+/** Publishes two rounds before the fault, two while it lasts, and one after it. */
+async function duringFault(
+  run: FaultRun,
+  begin: () => Promise<void> | void,
+  end: () => Promise<void> | void,
+): Promise<void> {
+  await run.publishSteps(40);
+  await run.checkConservation();
   await begin();
-  await arena.publishSteps(40);
+  await run.publishSteps(40);
   await delay(AWAY_MS / 2);
-  await arena.publishSteps(40);
+  await run.publishSteps(40);
   await delay(AWAY_MS / 2);
   await end();
-  arena.healed();
-  await arena.publishSteps(40);
-  await arena.checkConservation();
+  run.faultEnded();
+  await run.publishSteps(40);
+  await run.checkConservation();
 }
 
-faultTest("acks lost: what goes to NATS is swallowed", { seed: 31 }, async (arena) => {
-  const { natsLink } = arena;
+faultTest("acks lost: what goes to NATS is swallowed", { seed: 31 }, async (run) => {
+  const { natsLink } = run;
   const start = () => natsLink.set("drop", "toServer");
-  await around(arena, start, () => natsLink.set("pass"));
+  await duringFault(run, start, () => natsLink.set("pass"));
   return () => expect(natsLink.swallowed("toServer")).toBeGreaterThan(0);
 });
 
-faultTest("what NATS answers is swallowed", { seed: 32 }, async (arena) => {
-  const { natsLink } = arena;
+faultTest("what NATS answers is swallowed", { seed: 32 }, async (run) => {
+  const { natsLink } = run;
   const start = () => natsLink.set("drop", "toClient");
-  await around(arena, start, () => natsLink.set("pass"));
+  await duringFault(run, start, () => natsLink.set("pass"));
   return () => expect(natsLink.swallowed("toClient")).toBeGreaterThan(0);
 });
 
-faultTest("Redis replies lost: written, and nobody is told", { seed: 33 }, async (arena) => {
-  const { redisLink } = arena;
-  await around(
-    arena,
+faultTest("Redis replies lost after successful writes", { seed: 33 }, async (run) => {
+  const { redisLink } = run;
+  await duringFault(
+    run,
     () => redisLink.set("drop", "toClient"),
     () => redisLink.set("pass"),
   );
@@ -46,110 +50,110 @@ faultTest("Redis replies lost: written, and nobody is told", { seed: 33 }, async
 });
 
 for (const [index, link] of (["redisLink", "natsLink"] as const).entries()) {
-  faultTest(`${link === "redisLink" ? "Redis" : "NATS"} held back in both directions`, { seed: 34 + index }, (arena) =>
-    around(
-      arena,
-      () => arena[link].set("pause"),
-      () => arena[link].set("pass"),
+  faultTest(`${link === "redisLink" ? "Redis" : "NATS"} held back in both directions`, { seed: 34 + index }, (run) =>
+    duringFault(
+      run,
+      () => run[link].set("pause"),
+      () => run[link].set("pass"),
     ).then(() => undefined),
   );
 }
 
-faultTest("connections to Redis and NATS reset again and again, once they are back", { seed: 36 }, async (arena) => {
+faultTest("connections to Redis and NATS reset again and again, once they are back", { seed: 36 }, async (run) => {
   for (let round = 0; round < 8; round += 1) {
-    await arena.publishSteps(20);
-    await eventually(() => arena.redisLink.cut() > 0, "a connection to Redis is cut");
-    await eventually(() => arena.natsLink.cut() > 0, "a connection to NATS is cut");
+    await run.publishSteps(20);
+    await eventually(() => run.redisLink.cut() > 0, "a connection to Redis is cut");
+    await eventually(() => run.natsLink.cut() > 0, "a connection to NATS is cut");
   }
-  arena.healed();
+  run.faultEnded();
   return undefined;
 });
 
-faultTest("Redis and NATS both away from the workers", { seed: 37 }, async (arena) => {
-  const { redisLink, natsLink } = arena;
+faultTest("Redis and NATS both away from the workers", { seed: 37 }, async (run) => {
+  const { redisLink, natsLink } = run;
   const away = (on: boolean): void => {
     redisLink.refuse(on);
     natsLink.refuse(on);
   };
-  await around(
-    arena,
+  await duringFault(
+    run,
     () => away(true),
     () => away(false),
   );
   return undefined;
 });
 
-faultTest("NATS killed, and back with its data", { seed: 38 }, async (arena) => {
+faultTest("NATS killed, and back with its data", { seed: 38 }, async (run) => {
   let back = async (): Promise<void> => undefined;
-  await arena.publishSteps(40);
-  await arena.checkConservation();
-  back = await arena.killNats();
-  await arena.publishSteps(40);
+  await run.publishSteps(40);
+  await run.checkConservation();
+  back = await run.killNats();
+  await run.publishSteps(40);
   await delay(AWAY_MS);
   await back();
-  arena.healed();
-  await arena.publishSteps(40);
+  run.faultEnded();
+  await run.publishSteps(40);
   return undefined;
 });
 
-faultTest("Redis killed, and back with its append-only file", { seed: 39, remote: false }, async (arena) => {
-  await arena.publishSteps(40);
-  await arena.checkConservation();
-  await arena.publishSteps(40);
-  const back = await arena.killRedis();
-  arena.changeSilently(20);
+faultTest("Redis killed, and back with its append-only file", { seed: 39, remote: false }, async (run) => {
+  await run.publishSteps(40);
+  await run.checkConservation();
+  await run.publishSteps(40);
+  const back = await run.killRedis();
+  run.changeWithoutPublishing(20);
   await delay(AWAY_MS);
   await back();
-  arena.healed();
+  run.faultEnded();
   return undefined;
 });
 
-faultTest("Redis and NATS both killed, and back", { seed: 40, remote: false }, async (arena) => {
-  await arena.publishSteps(40);
-  await arena.checkConservation();
-  const redisBack = await arena.killRedis();
-  const natsBack = await arena.killNats();
-  arena.changeSilently(40);
+faultTest("Redis and NATS both killed, and back", { seed: 40, remote: false }, async (run) => {
+  await run.publishSteps(40);
+  await run.checkConservation();
+  const redisBack = await run.killRedis();
+  const natsBack = await run.killNats();
+  run.changeWithoutPublishing(40);
   await delay(AWAY_MS);
   await redisBack();
   await natsBack();
-  arena.healed();
+  run.faultEnded();
   return undefined;
 });
 
-faultTest("FLUSHALL under load", { seed: 41 }, async (arena) => {
-  await arena.publishSteps(60);
-  await arena.checkConservation();
-  await arena.publishSteps(30);
-  await arena.stack.redis.flushall();
-  arena.healed();
-  await arena.publishSteps(30);
-  await arena.readAll();
+faultTest("FLUSHALL under load", { seed: 41 }, async (run) => {
+  await run.publishSteps(60);
+  await run.checkConservation();
+  await run.publishSteps(30);
+  await run.stack.redis.flushall();
+  run.faultEnded();
+  await run.publishSteps(30);
+  await run.readAll();
   return undefined;
 });
 
-faultTest("one bridge, down while drops are published", { seed: 42, remote: false, bridges: [""] }, async (arena) => {
-  await arena.publishSteps(40);
-  const bridge = arena.supervisor.running.at(-1);
+faultTest("one bridge, down while drops are published", { seed: 42, remote: false, bridges: [""] }, async (run) => {
+  await run.publishSteps(40);
+  const bridge = run.supervisor.running.at(-1);
   bridge?.signal("SIGSTOP");
-  await arena.stack.redis.call("CLIENT", "KILL", "TYPE", "pubsub");
-  await arena.publishUnheard(60);
+  await run.stack.redis.call("CLIENT", "KILL", "TYPE", "pubsub");
+  await run.publishUnconfirmed(60);
   await delay(AWAY_MS);
   bridge?.signal("SIGKILL");
-  arena.healed();
-  await eventually(() => arena.supervisor.deaths === 1, "the bridge has died");
+  run.faultEnded();
+  await eventually(() => run.supervisor.deaths === 1, "the bridge has died");
   return undefined;
 });
 
 for (const [index, point] of ["bridge-received", "bridge-admitted"].entries()) {
   const armed = `${point}=kill@drop-%0.08`;
-  faultTest(`two bridges, one killed at \`${point}\``, bridgesOf(51 + index, armed, ""), async (arena) => {
+  faultTest(`two bridges, one killed at \`${point}\``, bridgesOf(51 + index, armed, ""), async (run) => {
     for (let round = 0; round < 4; round += 1) {
-      await arena.publishSteps(40);
-      await eventually(() => arena.supervisor.running.length === 3, "the bridge is back");
+      await run.publishSteps(40);
+      await eventually(() => run.supervisor.running.length === 3, "the bridge is back");
     }
-    arena.healed();
-    return () => expect(arena.supervisor.deaths).toBeGreaterThan(0);
+    run.faultEnded();
+    return () => expect(run.supervisor.deaths).toBeGreaterThan(0);
   });
   faultTest(`the only bridge killed at \`${point}\``, { ...bridgesOf(53 + index, armed), remote: false }, only);
 }
@@ -158,11 +162,11 @@ function bridgesOf(seed: number, ...bridges: readonly string[]) {
   return { seed, bridges, deathsMax: 4 };
 }
 
-async function only(arena: Arena): Promise<() => void> {
+async function only(run: FaultRun): Promise<() => void> {
   for (let round = 0; round < 4; round += 1) {
-    await arena.publishUnheard(40);
-    await eventually(() => arena.supervisor.running.length === 2, "the bridge is back");
+    await run.publishUnconfirmed(40);
+    await eventually(() => run.supervisor.running.length === 2, "the bridge is back");
   }
-  arena.healed();
-  return () => expect(arena.supervisor.deaths).toBeGreaterThan(0);
+  run.faultEnded();
+  return () => expect(run.supervisor.deaths).toBeGreaterThan(0);
 }

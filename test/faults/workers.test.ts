@@ -1,21 +1,21 @@
 import { expect } from "@jest/globals";
-import { type Arena, faultTest } from "../support/fault-run.js";
+import { type FaultRun, faultTest } from "../support/fault-run.js";
 
-/** The steps at which a worker dies, and the percentage of passes. */
+/** A worker dies at these steps, in so many percent of the passes. */
 const POINTS = { handle: 3, write: 4, written: 4, checked: 4, notified: 4, handled: 3, acked: 3 };
 
-/** Numbers of so many rounds, and of more until a worker has died: the points draw lots. */
-function* untilDeath({ supervisor }: Arena, rounds: number): Generator<number> {
+/** Yields so many rounds, and more until a worker has died: failpoints are random. */
+function* untilDeath({ supervisor }: FaultRun, rounds: number): Generator<number> {
   for (let round = 0; round < rounds || (supervisor.deaths === 0 && round < 10 * rounds); round++) yield round;
 }
 
-async function fourRounds(arena: Arena): Promise<() => void> {
-  for (const _ of untilDeath(arena, 4)) {
-    await arena.publishSteps(45);
-    await arena.checkConservation();
+async function fourRounds(run: FaultRun): Promise<() => void> {
+  for (const _ of untilDeath(run, 4)) {
+    await run.publishSteps(45);
+    await run.checkConservation();
   }
-  arena.healed();
-  return () => expect(arena.supervisor.deaths).toBeGreaterThan(0);
+  run.faultEnded();
+  return () => expect(run.supervisor.deaths).toBeGreaterThan(0);
 }
 
 for (const [index, [point, percent]] of Object.entries(POINTS).entries()) {
@@ -25,14 +25,14 @@ for (const [index, [point, percent]] of Object.entries(POINTS).entries()) {
 
 for (const [index, point] of ["dead-letter", "dead-lettered"].entries()) {
   const failpoints = `${point}=kill%0.4`;
-  faultTest(`a worker killed at \`${point}\``, { seed: index + 11, failpoints, deathsMax: 3 }, async (arena) => {
-    for (const number of untilDeath(arena, 8)) {
-      await arena.publishSteps(15);
-      await arena.publishInvalid(`no event ${number}`);
-      await arena.checkConservation();
+  faultTest(`a worker killed at \`${point}\``, { seed: index + 11, failpoints, deathsMax: 3 }, async (run) => {
+    for (const number of untilDeath(run, 8)) {
+      await run.publishSteps(15);
+      await run.publishInvalid(`no event ${number}`);
+      await run.checkConservation();
     }
-    arena.healed();
-    return () => expect(arena.supervisor.deaths).toBeGreaterThan(0);
+    run.faultEnded();
+    return () => expect(run.supervisor.deaths).toBeGreaterThan(0);
   });
 }
 

@@ -38,7 +38,7 @@ export const KNOWN = [plc("ada"), "did:web:anna.example", plc("arno")];
 const GONE = [plc("nobody"), "did:web:suspended.example"];
 const TYPES = ["flow", "clout", "kudos", "pulse", "full"];
 const SETTLING_MS = 90_000;
-const LISTENING_MS = 15_000;
+const STREAMS_MS = 15_000;
 
 type Json = Readonly<Record<string, unknown>>;
 
@@ -48,35 +48,35 @@ interface Asked {
   readonly did: string;
 }
 
-/** The saga as processes: a gateway that is left alone, and workers that are started again whenever they die. */
+/** The saga as processes: a gateway that no fault hits, and workers that are started again whenever they die. */
 export class Saga {
   readonly asked: Asked[] = [];
   /** Accounts that the source fails for, until it is healed. */
   readonly failing = new Set<string>();
   readonly #tokens = new Map<string, string>();
-  readonly #heard = new Map<string, EventStream>();
+  readonly #eventStreams = new Map<string, EventStream>();
   #keys = 0;
   recoveredMs = 0;
-  listeningMs = LISTENING_MS;
+  streamsMs = STREAMS_MS;
 
   readonly stack: Stack;
   readonly postgres: Postgres;
   readonly natsLink: TcpProxy;
   readonly supervisor: Supervisor;
-  readonly front: Service;
+  readonly gateway: Service;
   view: AppView;
 
   private constructor(
     readonly options: SagaOptions,
     readonly random: Random,
-    parts: Pick<Saga, "stack" | "postgres" | "natsLink" | "supervisor" | "front" | "view">,
+    parts: Pick<Saga, "stack" | "postgres" | "natsLink" | "supervisor" | "gateway" | "view">,
   ) {
-    const { stack, postgres, natsLink, supervisor, front, view } = parts;
+    const { stack, postgres, natsLink, supervisor, gateway, view } = parts;
     this.stack = stack;
     this.postgres = postgres;
     this.natsLink = natsLink;
     this.supervisor = supervisor;
-    this.front = front;
+    this.gateway = gateway;
     this.view = view;
   }
 
@@ -100,16 +100,16 @@ export class Saga {
       stack.defer(() => supervisor.stopAll());
       const command = mutant && ["--import", "tsx", "test/faults/mutants/main.ts", mutant];
       const linked = { ...env, NATS_URL: natsLink.url("nats") };
-      const [front] = await Promise.all([
+      const [gateway] = await Promise.all([
         stack.start({ roles: "gateway", env }),
         ...["analysis", "rewards"].map((roles) =>
           supervisor.start({ roles, env: linked, failpoints, deathsMax, command }),
         ),
       ]);
-      const saga = new Saga(options, seeded(seed), { stack, postgres, view, natsLink, supervisor, front });
+      const saga = new Saga(options, seeded(seed), { stack, postgres, view, natsLink, supervisor, gateway });
       for (const user of USERS) {
         saga.#tokens.set(user, await tokenOf(user, { claims: { tier: TIERS[user] } }));
-        saga.#heard.set(user, await openEvents(front.httpUrl, user));
+        saga.#eventStreams.set(user, await openEvents(gateway.httpUrl, user));
       }
       return saga;
     } catch (error) {
@@ -149,7 +149,7 @@ export class Saga {
   ): Promise<{ status: number; json: Json }> {
     const headers = new Headers({ "content-type": "application/json", ...how.headers });
     headers.set("authorization", `Bearer ${this.#tokens.get(user)}`);
-    const response = await fetch(this.front.httpUrl + path, { ...how, headers });
+    const response = await fetch(this.gateway.httpUrl + path, { ...how, headers });
     return { status: response.status, json: (await response.json()) as Json };
   }
 
@@ -206,17 +206,17 @@ export class Saga {
     };
     await eventually(open, "the saga is settled", SETTLING_MS);
     this.recoveredMs = Date.now() - Math.max(from, this.supervisor.lastDeathAt);
-    const told = async () => (await this.findings()).lost.join("; ") === "";
-    await eventually(told, "everybody is told", this.listeningMs).catch(() => undefined);
+    const isComplete = async () => (await this.findings()).lost.join("; ") === "";
+    await eventually(isComplete, "every user is notified", this.streamsMs).catch(() => undefined);
   }
 
   /** Every 202 has one end; a completed analysis has one event, one reward and one of each notification. */
   async findings(): Promise<Findings> {
     const findings: Findings = { lost: [], duplicated: [], unexpected: [] };
-    const [events, earned, letters] = await Promise.all(
+    const [events, earned, deadLetters] = await Promise.all(
       ["TIMELINE_EVENTS", "GAMIFICATION", "DLQ"].map((stream) => this.#bodies(stream)),
     );
-    const heard = [...this.#heard.values()].flatMap((stream) => stream.events);
+    const sent = [...this.#eventStreams.values()].flatMap((stream) => stream.events);
     const rewards = await this.#rewards();
     const expectOnce = (what: string, found: number, wanted: number): void => {
       if (found < wanted) findings.lost.push(what);
@@ -227,8 +227,8 @@ export class Saga {
       const isDone = json["status"] === "completed";
       const done = isDone ? 1 : 0;
       const of = (some: readonly Json[] = []) => some.filter((one) => (one["analysis_id"] ?? one["event_id"]) === id);
-      const told = (event: string) => of(heard.filter((one) => one.event === event).map(({ data }) => data)).length;
-      const ended = of(events).filter((one) => one["final"] === true).length + of(letters).length;
+      const notified = (event: string) => of(sent.filter((one) => one.event === event).map(({ data }) => data)).length;
+      const ended = of(events).filter((one) => one["final"] === true).length + of(deadLetters).length;
       const shouldFail = GONE.includes(did) || this.failing.has(did);
       if (!isDone && ended === 0) findings.lost.push(`${id} of ${did} is ${String(json["status"])}`);
       if (isDone === shouldFail) findings.unexpected.push(`${id} of ${did} is ${String(json["status"])}`);
@@ -237,16 +237,16 @@ export class Saga {
         of(events).filter((one) => one["completed_at"] !== undefined).length,
         done,
       );
-      expectOnce(`letter of ${id}`, of(letters).length, this.failing.has(did) ? 1 : 0);
+      expectOnce(`dead letter of ${id}`, of(deadLetters).length, this.failing.has(did) ? 1 : 0);
       expectOnce(
         `transaction of ${id}`,
         rewards.filter((one) => one.event_id === id && one.user_id === user).length,
         done,
       );
       expectOnce(`xp.earned of ${id}`, of(earned).length, done);
-      expectOnce(`analysis_completed of ${id}`, told("analysis_completed"), done);
-      expectOnce(`xp_earned of ${id}`, told("xp_earned"), done);
-      expectOnce(`analysis_failed of ${id}`, told("analysis_failed"), 1 - done);
+      expectOnce(`analysis_completed of ${id}`, notified("analysis_completed"), done);
+      expectOnce(`xp_earned of ${id}`, notified("xp_earned"), done);
+      expectOnce(`analysis_failed of ${id}`, notified("analysis_failed"), 1 - done);
     }
     for (const user of USERS) {
       const { json } = await this.call(user, "/api/v1/xp?limit=100");
@@ -258,7 +258,7 @@ export class Saga {
   }
 
   async close(): Promise<void> {
-    for (const stream of this.#heard.values()) stream.close();
+    for (const stream of this.#eventStreams.values()) stream.close();
     await this.stack.stop();
   }
 
@@ -294,7 +294,7 @@ function populate({ world }: Stack, view: AppView): void {
 
 const CLEAN: Findings = { lost: [], duplicated: [], unexpected: [] };
 
-/** A fault while analyses are asked for. Then the saga settles, all is judged, and the function returned is run. */
+/** A fault while analyses are asked for. Then the saga settles, everything is compared, and the function returned is run. */
 export type SagaScenario = (saga: Saga) => Promise<undefined | (() => unknown)>;
 
 /** Processes share a server of the database: without PostgreSQL these tests are skipped. */
@@ -314,18 +314,23 @@ export function sagaMutantTest(mutant: Mutant, options: SagaOptions, scenario: S
   );
 }
 
-function run(name: string, options: SagaOptions, scenario: SagaScenario, judge: (found: Findings) => void): void {
+function run(
+  name: string,
+  options: SagaOptions,
+  scenario: SagaScenario,
+  expectFindings: (found: Findings) => void,
+): void {
   const seed = Number(process.env["FAULTS_SEED"] ?? options.seed);
   declare(`analyses: ${name} (seed ${seed})`, async () => {
     const saga = await Saga.open(options, seed);
     try {
       // Events that never come are not waited for.
-      if (options.mutant) saga.listeningMs = 1_000;
+      if (options.mutant) saga.streamsMs = 1_000;
       const check = await scenario(saga);
       await saga.settled();
       const found = await saga.findings();
-      note(name, saga, found);
-      judge(found);
+      recordRow(name, saga, found);
+      expectFindings(found);
       await check?.();
     } catch (error) {
       throw saga.stack.explain(error);
@@ -335,8 +340,8 @@ function run(name: string, options: SagaOptions, scenario: SagaScenario, judge: 
   });
 }
 
-/** A row of the table that is printed at the end. */
-function note(fault: string, { asked, supervisor, recoveredMs }: Saga, found: Findings): void {
+/** The reporter prints these rows as a table at the end. */
+function recordRow(fault: string, { asked, supervisor, recoveredMs }: Saga, found: Findings): void {
   const file = process.env["FAULTS_ROWS"];
   if (file === undefined) return;
   const counts = Object.fromEntries(Object.entries(found).map(([name, all]) => [name, all.length]));

@@ -5,38 +5,38 @@ import type { Stored, Streams } from "./streams.js";
 import type { TimelineEvent } from "./timeline-events.js";
 import { type Held, heldBy, homeKey } from "./timeline-keys.js";
 
-/** Hears every acknowledgement that reaches the server: what was acked is pending no more. */
-export class Witness {
+/** Records every acknowledgement that reaches the server: an acked message is pending no more. */
+export class AckWatcher {
   readonly #acked = new Map<string, Set<number>>();
 
   constructor(private readonly connection: NatsConnection) {
     connection.subscribe("$JS.ACK.>", {
       callback: (error, message) => {
-        const said = Buffer.from(message.data).toString();
-        if (!error && ["", "+ACK", "+TERM"].includes(said)) this.#note(message.subject.split("."));
+        const body = Buffer.from(message.data).toString();
+        if (!error && ["", "+ACK", "+TERM"].includes(body)) this.#record(message.subject.split("."));
       },
     });
   }
 
-  /** Sequences of a stream that a consumer has acknowledged by now. */
+  /** Returns the sequences of a stream that a consumer has acknowledged by now. */
   async acked(stream: string, consumer: string): Promise<ReadonlySet<number>> {
     await this.connection.flush();
     return new Set(this.#acked.get(`${stream}.${consumer}`));
   }
 
-  /** `$JS.ACK.<stream>.<consumer>.<deliveries>.<seq>...`; newer servers name domain and account first. */
-  #note(tokens: readonly string[]): void {
+  /** The subject is `$JS.ACK.<stream>.<consumer>.<deliveries>.<seq>...`; newer servers put domain and account first. */
+  #record(tokens: readonly string[]): void {
     const [stream, consumer, , seq] = tokens.slice(tokens.length >= 11 ? 4 : 2);
     const known = this.#acked.get(`${stream}.${consumer}`) ?? new Set();
     this.#acked.set(`${stream}.${consumer}`, known.add(Number(seq)));
   }
 }
 
-/** The servers that the law is checked against. */
+/** The law is checked against these servers. */
 export type LawDeps = {
   readonly streams: Streams;
   readonly redis: Redis;
-  readonly witness: Witness;
+  readonly ackWatcher: AckWatcher;
 };
 
 type Publication = {
@@ -47,24 +47,26 @@ type Publication = {
 };
 
 /**
- * The conservation law, for what can be told at any instant: a publication whose event is acked, that nobody deletes,
- * is in the timelines of all who follow its author from beginning to end; or a job still carries it; or it is a dead
- * letter. Yields what breaks it.
+ * The conservation law holds at any instant: a publication whose event is acked and that nobody deletes is in the
+ * timelines of all who follow its author from beginning to end, or a job still carries it, or it is a dead letter.
+ * Returns what breaks it.
  */
-export async function brokenLaws(deps: LawDeps, told: readonly TimelineEvent[]): Promise<string[]> {
-  const acked = await deps.witness.acked("DROPS", "planner");
+export async function brokenLaws(deps: LawDeps, events: readonly TimelineEvent[]): Promise<string[]> {
+  const acked = await deps.ackWatcher.acked("DROPS", "planner");
   const log = (await deps.streams.all("DROPS")).filter(({ seq }) => acked.has(seq));
-  // Jobs before timelines: what is no job any more has been written by the time the timelines are read.
+  // Jobs are read before timelines: a job that is gone by then has been written.
   const queued = new Set((await deps.streams.all("FANOUT")).map(dropOf));
-  const gone = new Set(told.flatMap(({ channel, payload }) => (channel === "drop_deleted" ? [payload.drop_id] : [])));
+  const deleted = new Set(
+    events.flatMap(({ channel, payload }) => (channel === "drop_deleted" ? [payload.drop_id] : [])),
+  );
   const published = log.filter(({ subject }) => subject === "drops.created" || subject === "drops.ap_received");
   const due = published
     .map((message) => ({ keys: keysOf(message), drop: dropOf(message) }))
-    .filter(({ drop }) => drop !== undefined && !gone.has(drop) && !queued.has(drop));
+    .filter(({ drop }) => drop !== undefined && !deleted.has(drop) && !queued.has(drop));
   const held = await heldBy(deps.redis, [...new Set(due.flatMap(({ keys }) => keys))]);
-  const letters = new Set((await deps.streams.all("DLQ")).map(dropOf));
+  const deadLetters = new Set((await deps.streams.all("DLQ")).map(dropOf));
   return due
-    .filter(({ drop }) => !letters.has(drop))
+    .filter(({ drop }) => !deadLetters.has(drop))
     .flatMap(({ drop, keys }) =>
       keys.filter((key) => !holds(held.get(key), drop)).map((key) => `${drop} is acked and not in ${key}`),
     );
@@ -85,7 +87,7 @@ function keysOf(message: Stored): string[] {
   return [...(remote || drop.visibility === "public" ? shared : []), ...homes.map(homeKey)];
 }
 
-/** The drop a message is about; undefined for what is no event. */
+/** Returns the drop that a message is about, or undefined for a message that is no event. */
 export function dropOf(message: Stored): string | undefined {
   return bodyOf(message)?.drop_id;
 }

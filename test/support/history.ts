@@ -10,44 +10,43 @@ import {
 } from "./timeline-events.js";
 import type { World, WorldDrop } from "./world.js";
 
-/** Parameters of a story. */
-export type StoryOptions = {
-  /** False: nothing comes by ActivityPub; no upstream could tell of what of that gets lost. */
+export type HistoryOptions = {
+  /** False leaves out ActivityPub: no upstream could list what gets lost of it. */
   readonly remote?: boolean;
-  /** False: nothing is deleted. */
+  /** False leaves out deletions. */
   readonly deletions?: boolean;
-  /** False: nobody follows or unfollows after the beginning. */
+  /** False leaves out follows and unfollows after the initial ones. */
   readonly churn?: boolean;
 };
 
-/** Their followings never change after the beginning. */
+/** Readers never change whom they follow after the initial follows. */
 export const READERS = Array.from({ length: 20 }, (_, number) => `reader-${number}`);
-/** Followed by all readers: an audience of several chunks where a chunk is small. */
+/** All readers follow this author: with small chunks the audience takes several. */
 export const BIG_AUTHOR = "alice";
-/** Followed by five readers: an audience that is written at once. */
+/** Five readers follow this author: the audience is written at once. */
 export const SMALL_AUTHOR = "anna";
 /** They follow and unfollow everybody. */
 export const CHURNERS = ["ada", "ben", "cleo", "dan@example.org", "*"];
 export const ACTORS = ["https://remote.example/users/rita", "remote-rob"];
 export const VISIBILITIES = ["public", "public", "unlisted", "followers", "direct"] as const;
 
-/** Everybody with a home timeline. */
+/** All of these have a home timeline. */
 export const PEOPLE = [BIG_AUTHOR, SMALL_AUTHOR, ...CHURNERS, ...READERS];
 
-/** Whom a reader follows from the beginning to the end. */
+/** Returns whom a reader follows from the beginning to the end. */
 export function steadyFollowings(reader: string): readonly string[] {
   const place = READERS.indexOf(reader);
   if (place < 0) return [];
   return place < 5 ? [BIG_AUTHOR, SMALL_AUTHOR] : [BIG_AUTHOR];
 }
 
-/** Users who follow an author from the beginning to the end. */
+/** Returns the users who follow an author from the beginning to the end. */
 export function steadyFollowers(author: string): readonly string[] {
   return READERS.filter((reader) => steadyFollowings(reader).includes(author));
 }
 
-/** A history that is made up as it goes; each step changes the world, and yields the events that tell of it. */
-export class Story {
+/** Generates a random history. Each step changes the upstreams, and returns the events of that change. */
+export class EventHistory {
   readonly #start = Date.now() - 60_000;
   readonly #alive: WorldDrop[] = [];
   #number = 0;
@@ -55,22 +54,22 @@ export class Story {
   constructor(
     private readonly random: Random,
     private readonly world: World,
-    private readonly options: StoryOptions = {},
+    private readonly options: HistoryOptions = {},
   ) {}
 
-  /** The followings that stay as they are. */
-  prologue(): TimelineEvent[] {
+  /** Returns the follows that are in force from the beginning to the end. */
+  initialFollows(): TimelineEvent[] {
     return READERS.flatMap((reader) =>
       steadyFollowings(reader).map((author) => followed(reader, author, this.world.follow(reader, author))),
     );
   }
 
-  /** So many steps. */
+  /** Returns the events of the next steps. */
   next(steps: number): TimelineEvent[] {
     return Array.from({ length: steps }, () => this.#step()).flat();
   }
 
-  /** A drop as stated, by its author. */
+  /** Publishes one drop of the author with the given fields. */
   post(author: string, stated: Partial<WorldDrop> = {}): TimelineEvent {
     const drop = { ...this.#dropOf(author), ...stated };
     this.world.post(drop);
@@ -126,7 +125,7 @@ export class Story {
   #dropOf(user_id: string): WorldDrop & { visibility: VisibilityName } {
     const visibility = oneOf(this.random, VISIBILITIES);
     const recipients = visibility === "direct" ? PEOPLE.filter(() => this.random() < 0.3) : [];
-    // Few different times, so that many drops share a millisecond.
+    // The drops have few different times, so that many share a millisecond.
     const created_at = this.#start + below(this.random, 40);
     return { drop_id: `drop-${this.#number++}`, user_id, created_at, visibility, recipients };
   }

@@ -1,24 +1,23 @@
 import type { Service } from "./service.js";
 import type { Stack } from "./stack.js";
 
-/** Options of a supervised process. */
 export type ProcessOptions = {
   readonly roles: string;
   readonly env: Readonly<Record<string, string>>;
-  /** Armed (AVION_TEST_FAILPOINTS) until processes have died so often; then they run without it. */
+  /** The failpoints are armed until processes have died so often; later processes run without them. */
   readonly failpoints?: string | undefined;
   readonly deathsMax?: number;
-  /** As in `ServiceOptions`. */
+  /** See `ServiceOptions`. */
   readonly command?: readonly string[] | undefined;
 };
 
-/** More of them than this is no bad luck. */
+/** A process that fails to start more often has another reason than its failpoints. */
 const MAX_FAILED_STARTS = 10;
 
-/** Processes of the service that are started again whenever they die, as a supervisor would. */
+/** Starts processes of the service again whenever they die, as a supervisor would. */
 export class Supervisor {
   deaths = 0;
-  /** When one died last, in ms since the epoch. */
+  /** A process died last at this time, in ms since the epoch. */
   lastDeathAt = 0;
   readonly #running = new Set<Service>();
   readonly #supervising: Promise<void>[] = [];
@@ -27,7 +26,7 @@ export class Supervisor {
 
   constructor(private readonly stack: Stack) {}
 
-  /** Starts one process; resolves once it is ready for the first time. */
+  /** Starts one process. Resolves once it is ready for the first time. */
   async start(options: ProcessOptions): Promise<Service> {
     const first = await this.#start(options);
     this.#supervising.push(this.#keep(options, first));
@@ -42,7 +41,7 @@ export class Supervisor {
     for (const service of this.#running) service.signal(name);
   }
 
-  /** Ends all of them and starts none again. */
+  /** Ends all processes, and starts none again. */
   async stopAll(): Promise<void> {
     this.#stopped = true;
     await Promise.all(this.running.map((service) => service.stop()));
@@ -60,7 +59,7 @@ export class Supervisor {
     }
   }
 
-  /** One that dies before it is ready has died, and the next is started. */
+  /** A process that dies before it is ready counts as a death, and the next one is started. */
   async #start(options: ProcessOptions): Promise<Service> {
     const { roles, env, failpoints, deathsMax = Number.POSITIVE_INFINITY, command } = options;
     for (;;) {
@@ -71,7 +70,8 @@ export class Supervisor {
         this.#running.add(service);
         return service;
       } catch (error) {
-        // One that is armed may die before it is ready; any may be started while what it waits for is unavailable.
+        // An armed process may die before it is ready, and any process may start while a server it waits for is
+        // unavailable.
         this.#failedStarts += 1;
         if (this.#stopped || this.#failedStarts > MAX_FAILED_STARTS) throw error;
         if (armed) this.#countDeath();
