@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import { printable } from "../kernel/errors.js";
-import type { ModeChoice, Registry, StoredState } from "../pull/index.js";
+import type { AuthorRegistry, ModeChoice, StoredState } from "../pull/index.js";
 import { openRegistry, withConnections } from "./bootstrap.js";
 import { parseUserId } from "./option-values.js";
 import { exitWith, JSON_OPTION } from "./options.js";
@@ -32,7 +32,7 @@ export function define(author: Command): void {
   }
 }
 
-const withRegistry = (run: (registry: Registry) => Promise<number>): Promise<number> =>
+const withRegistry = (run: (registry: AuthorRegistry) => Promise<number>): Promise<number> =>
   withConnections({ name: "author", open: openRegistry }, run);
 
 function list({ json }: Options): Promise<number> {

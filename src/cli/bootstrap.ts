@@ -7,7 +7,7 @@ import { connectNats } from "../platform/nats/connect.js";
 import { createPublisher } from "../platform/nats/publish.js";
 import { connected, redisError } from "../platform/redis/connect.js";
 import { adviceOn } from "../platform/refusals.js";
-import { openPulled, type Registry } from "../pull/index.js";
+import { type AuthorRegistry, openPulled } from "../pull/index.js";
 import { Closers } from "../roles/closers.js";
 import { type Config, readCommandConfig } from "../roles/config/config.js";
 import { checkFiles } from "../roles/config/files.js";
@@ -134,7 +134,7 @@ export async function openTimelines(opening: Opening): Promise<Connections> {
   return connections;
 }
 
-export async function openRegistry({ config, closers }: Opening): Promise<Registry> {
+export async function openRegistry({ config, closers }: Opening): Promise<AuthorRegistry> {
   const redis = await openAnsweringRedis(config.redis, closers);
   return openPulled(redis.scripts, redis.clock, config.fanout);
 }

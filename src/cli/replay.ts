@@ -23,7 +23,7 @@ interface ReplayOptions {
   readonly json?: boolean;
 }
 
-interface Outcome {
+interface ReplayResult {
   applied: number;
   /** The newest of them was admitted at this time, in ms since the epoch. */
   upTo: number | undefined;
@@ -47,13 +47,13 @@ export function define(command: Command): void {
 /** Exit code 1: an event could not be applied. */
 function replayByHand({ from, to, after, rate, json }: ReplayOptions): Promise<number> {
   return runJob({ name: "replay", open: openTimelines, json }, async ({ connections, config, stopping, say }) => {
-    const outcome: Outcome = { applied: 0, upTo: undefined, left_out: [] };
+    const result: ReplayResult = { applied: 0, upTo: undefined, left_out: [] };
     const events = new Resumable<Delivery>(after?.toString(), ({ seq }) => String(seq - 1));
     const fanout = createFanout({ ...connections, config, upstreams: connections.upstreams("fanout"), log: silent });
     const apply = retrying(parsed(fanout.apply), {
       stopping,
-      waiting: (error) => say(() => `${outcome.applied} events; waiting: ${error}${events.hint()}`),
-      leftOut: ({ seq }, error) => void outcome.left_out.push({ seq, error: oneLine(error) }),
+      waiting: (error) => say(() => `${result.applied} events; waiting: ${error}${events.hint()}`),
+      leftOut: ({ seq }, error) => void result.left_out.push({ seq, error: oneLine(error) }),
     });
     const readRange = createReadRange(connections.nats, { keptMs: DAY });
     const range = { since: from, until: to ?? Number.POSITIVE_INFINITY, after };
@@ -61,9 +61,9 @@ function replayByHand({ from, to, after, rate, json }: ReplayOptions): Promise<n
     const work = async (event: Delivery): Promise<void> => {
       await apply(event);
       events.done(event);
-      outcome.applied = ++done - outcome.left_out.length;
-      const upTo = Math.max(outcome.upTo ?? 0, event.time);
-      outcome.upTo = upTo;
+      result.applied = ++done - result.left_out.length;
+      const upTo = Math.max(result.upTo ?? 0, event.time);
+      result.upTo = upTo;
       say(() => `${done} events, up to ${dateOf(upTo)}${events.hint()}`);
     };
     try {
@@ -72,11 +72,11 @@ function replayByHand({ from, to, after, rate, json }: ReplayOptions): Promise<n
       if (!stopping.aborted) throw new Error(`${oneLine(error)}${events.hint()}`, { cause: error });
     }
     const complete = !stopping.aborted;
-    const { applied, upTo, left_out } = outcome;
+    const { applied, upTo, left_out } = result;
     const up_to = upTo === undefined ? null : dateOf(upTo);
     return {
       json: { applied, left_out, up_to, complete, after: complete ? null : (events.position ?? null) },
-      text: asText(outcome, complete ? "" : `stopped before the end${events.hint()}`),
+      text: asText(result, complete ? "" : `stopped before the end${events.hint()}`),
       failed: left_out.length > 0,
     };
   });
@@ -84,7 +84,7 @@ function replayByHand({ from, to, after, rate, json }: ReplayOptions): Promise<n
 
 const dateOf = (ms: number): string => new Date(ms).toISOString();
 
-function asText({ applied, upTo, left_out }: Outcome, end: string): string {
+function asText({ applied, upTo, left_out }: ReplayResult, end: string): string {
   const reached = upTo === undefined ? "" : `, up to ${dateOf(upTo)}`;
   const lines = left_out.map(({ seq, error }) => `  left out ${seq} of DROPS: ${error}`);
   return [`${applied} events applied${reached}`, ...lines, ...(end ? [end] : [])].join("\n");

@@ -26,7 +26,7 @@ interface RebuildOptions {
 
 type Chosen = RebuildOptions & { readonly users: readonly string[] };
 
-interface Outcome {
+interface RebuildCounts {
   rebuilt: number;
   failures: number;
   readonly failed: { readonly timeline: string; readonly error: string }[];
@@ -66,12 +66,12 @@ export async function rebuildChosen(
   chosen: Chosen,
 ): Promise<Answer> {
   const timelines = timelinesOn(connections, config);
-  const outcome: Outcome = { rebuilt: 0, failures: 0, failed: [] };
+  const counts: RebuildCounts = { rebuilt: 0, failures: 0, failed: [] };
   const homes = new Resumable<Homes>(chosen.after, ({ position }) => position);
   const givenUp = new AbortController();
   const stopping = AbortSignal.any([interrupted, givenUp.signal]);
-  const attempt = createAttempt(outcome, {
-    attempted: () => say(() => `${outcome.rebuilt} rebuilt, ${outcome.failures} failed${homes.hint()}`),
+  const attempt = createAttempt(counts, {
+    attempted: () => say(() => `${counts.rebuilt} rebuilt, ${counts.failures} failed${homes.hint()}`),
     giveUp: () => givenUp.abort(),
   });
   if (chosen.shared)
@@ -96,27 +96,27 @@ export async function rebuildChosen(
   }
   const complete = !stopping.aborted;
   return {
-    json: { ...outcome, complete, after: complete ? null : (homes.position ?? null) },
-    text: asText(outcome, complete ? "" : `stopped before the end${homes.hint()}`),
-    failed: outcome.failures > 0,
+    json: { ...counts, complete, after: complete ? null : (homes.position ?? null) },
+    text: asText(counts, complete ? "" : `stopped before the end${homes.hint()}`),
+    failed: counts.failures > 0,
   };
 }
 
 type Attempt = (timeline: string, work: () => Promise<void>) => Promise<void>;
 
 function createAttempt(
-  outcome: Outcome,
+  counts: RebuildCounts,
   { attempted, giveUp }: { readonly attempted: () => void; readonly giveUp: () => void },
 ): Attempt {
   let unavailableInRow = 0;
   return async (timeline, work) => {
     try {
       await work();
-      outcome.rebuilt++;
+      counts.rebuilt++;
       unavailableInRow = 0;
     } catch (error) {
-      outcome.failures++;
-      if (outcome.failed.length < MAX_LISTED_FAILURES) outcome.failed.push({ timeline, error: oneLine(error) });
+      counts.failures++;
+      if (counts.failed.length < MAX_LISTED_FAILURES) counts.failed.push({ timeline, error: oneLine(error) });
       unavailableInRow = codeOf(error) === "unavailable" ? unavailableInRow + 1 : 0;
       if (unavailableInRow >= GIVE_UP_AFTER) giveUp();
     }
@@ -124,7 +124,7 @@ function createAttempt(
   };
 }
 
-function asText({ rebuilt, failures, failed }: Outcome, end: string): string {
+function asText({ rebuilt, failures, failed }: RebuildCounts, end: string): string {
   const lines = failed.map(({ timeline, error }) => `  ${printable(JSON.stringify(timeline))}: ${error}`);
   return [`${rebuilt} timelines rebuilt, ${failures} failed`, ...lines, ...(end ? [end] : [])].join("\n");
 }

@@ -15,8 +15,8 @@ export const LEAST_MAX_PAYLOAD = MAX_JOB_BYTES + HEADER_ROOM;
 const MAX_GENERATION_CHARACTERS = 128;
 
 /** Parts of a tiered author's followers, in the order in which their homes are written. */
-export const TIERS = ["connected", "recent", "rest"] as const;
-export type Tier = (typeof TIERS)[number];
+export const HOME_TIERS = ["connected", "recent", "rest"] as const;
+export type HomeTier = (typeof HOME_TIERS)[number];
 
 const ms = z.number().int().nonnegative();
 
@@ -35,7 +35,7 @@ const job = z.object({
    * removal.
    */
   pulled: z.boolean().optional(),
-  tier: z.enum(TIERS).optional(),
+  tier: z.enum(HOME_TIERS).optional(),
 });
 
 export type FanoutJob = z.output<typeof job>;
@@ -70,7 +70,8 @@ export function chunkId({ user_ids, pulled, tier }: Pick<FanoutJob, "user_ids" |
   return `${tier ? `${tier}:` : ""}${fingerprint(user_ids.map(encodeId).join(","))}${pulled ? ":pulled" : ""}`;
 }
 
-export const tierOfChunk = (chunk: string): Tier | undefined => TIERS.find((tier) => chunk.startsWith(`${tier}:`));
+export const tierOfChunk = (chunk: string): HomeTier | undefined =>
+  HOME_TIERS.find((tier) => chunk.startsWith(`${tier}:`));
 
 export function jobMessageId(of: FanoutJob): string {
   return `${of.event}:${encodeId(of.drop_id)}:${chunkId(of)}`;
@@ -92,4 +93,4 @@ export interface FanoutCompleted {
 }
 
 /** `landed_at` is in ms since the epoch; null means that nobody is in the tier. */
-export type Tiers = Readonly<Record<Tier, { readonly recipients: number; readonly landed_at: number | null }>>;
+export type Tiers = Readonly<Record<HomeTier, { readonly recipients: number; readonly landed_at: number | null }>>;

@@ -131,11 +131,11 @@ async function redriveAll(
 }
 
 /** Work that takes too long is answered with its progress, and goes on. */
-async function answerInTime<Outcome extends Report | Removal>(
+async function answerInTime<Answer extends Report | Removal>(
   { pause, log, maxAnswerBytes }: DeadLetterApiDeps,
-  start: (onProgress: (outcome: Outcome) => void) => Promise<Outcome>,
+  start: (onProgress: (outcome: Answer) => void) => Promise<Answer>,
 ): Promise<unknown> {
-  let progress: Outcome | undefined;
+  let progress: Answer | undefined;
   const work = start((outcome) => {
     progress = outcome;
   });

@@ -65,7 +65,7 @@ export async function oneByOne(
   return [];
 }
 
-type Outcome =
+type RedriveOutcome =
   | "redriven"
   | { readonly list: "refused" | "failed" | "overtaken"; readonly why: string; unavailable?: boolean };
 
@@ -101,7 +101,7 @@ async function redriveOne(
   deps: RedriveDeps,
   seq: number,
   { logAgeMs, dryRun }: { readonly logAgeMs: number; readonly dryRun: boolean },
-): Promise<Outcome> {
+): Promise<RedriveOutcome> {
   try {
     const deadLetter = await deps.store.find(seq);
     if (!deadLetter) return { list: "failed", why: "it is not there any more" };

@@ -42,13 +42,13 @@ export interface Handlers {
   readonly batch: BatchHandler;
 }
 
-export type Outcome =
+export type DeliveryOutcome =
   | { readonly kind: "ack" }
   | { readonly kind: "retry"; readonly delayMs: number }
   /** Another process is to take the message, since this one is shutting down. */
   | { readonly kind: "release" };
 
-export type Process = (delivery: Delivery, context: Context) => Promise<Outcome>;
+export type Process = (delivery: Delivery, context: Context) => Promise<DeliveryOutcome>;
 
 /** Never rejects. Returns the messages that are to be processed one by one; the others are done. */
 export type ProcessBatch = (deliveries: readonly Delivery[], context: Context) => Promise<readonly Delivery[]>;

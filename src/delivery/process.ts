@@ -4,7 +4,7 @@ import { assertNever, oneLine, subjectOf } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { pause, SECOND, sharedNow } from "../kernel/time.js";
 import { deadLetterOf, type StoreDeadLetter } from "./dead-letter.js";
-import type { BatchHandler, Context, Delivery, Handler, Outcome, Process, ProcessBatch } from "./handler.js";
+import type { BatchHandler, Context, Delivery, DeliveryOutcome, Handler, Process, ProcessBatch } from "./handler.js";
 import type { Returns } from "./returns.js";
 import type { SuspectLock } from "./suspect-lock.js";
 import { inTraceOf } from "./telemetry.js";
@@ -65,7 +65,7 @@ interface InFlight {
   alone: boolean;
 }
 
-type Step = Outcome | { readonly kind: "wait"; readonly delayMs: number } | { readonly kind: "alone" };
+type Step = DeliveryOutcome | { readonly kind: "wait"; readonly delayMs: number } | { readonly kind: "alone" };
 
 /** A suspect is begun alone for so long: what kills its process mostly does so at once. */
 const ALONE_MS = 50;
@@ -113,7 +113,7 @@ function logHandled(delivery: Delivery, context: Context, started: number): void
   inTraceOf(headers, () => context.log.debug(fields, "an event is handled"));
 }
 
-async function untilOutcome(options: ProcessOptions, delivery: Delivery, context: Context): Promise<Outcome> {
+async function untilOutcome(options: ProcessOptions, delivery: Delivery, context: Context): Promise<DeliveryOutcome> {
   const startedAt = performance.now();
   const message: InFlight = { delivery, context, name: randomUUID(), startedAt, attempt: 0, waits: 0, alone: false };
   for (;;) {
@@ -243,7 +243,7 @@ async function deadLetter(
   options: ProcessOptions,
   message: InFlight,
   failure: { readonly reason: DlqReason; readonly error: unknown; readonly attempt: number },
-): Promise<Outcome> {
+): Promise<DeliveryOutcome> {
   const { reason, error, attempt } = failure;
   const { delivery, context } = message;
   const about = { reason, error, event: options.eventOf(delivery), version: options.version, now: sharedNow() };

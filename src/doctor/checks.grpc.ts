@@ -15,8 +15,8 @@ function withoutBalancer(error: unknown): Error {
 
 /** Checks that both upstreams answer the calls that reads and fan-out make. One at `ownAddress` is not up before its process. */
 export function upstreamChecks(options: UpstreamOptions, ownAddress?: string): Check[] {
-  type Call = (upstreams: ReturnType<typeof connectUpstreams>, deadline: number) => Promise<unknown>;
-  const answers = (name: string, address: string, variable: string, calls: readonly Call[]): Check => {
+  type ProbeCall = (upstreams: ReturnType<typeof connectUpstreams>, deadline: number) => Promise<unknown>;
+  const answers = (name: string, address: string, variable: string, calls: readonly ProbeCall[]): Check => {
     const advice = (error: unknown) => adviceOn(error, `start it there, or set ${variable} to where it is`);
     return checked(`${name} ${address}`, advice, async (upstream) => {
       await checkTls({ name, address }, options.tls);

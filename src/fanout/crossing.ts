@@ -121,14 +121,14 @@ interface Step {
   readonly undo?: (users: readonly string[]) => Promise<void>;
 }
 
-interface Followers {
+interface AuthorFollowers {
   readonly author: string;
   readonly users: readonly string[];
 }
 
 async function toFollowers(
   { fences }: CrossingDeps,
-  { author, users }: Followers,
+  { author, users }: AuthorFollowers,
   { apply, undo }: Step,
 ): Promise<void> {
   if (!undo) return apply(users);
@@ -181,7 +181,7 @@ function openDrops(deps: CrossingDeps, author: string): ReadPage {
 async function changeHomes(
   { writer, fences, maxEntries }: CrossingDeps,
   page: ReadPage,
-  { author, users, follows }: Followers & { readonly follows: boolean },
+  { author, users, follows }: AuthorFollowers & { readonly follows: boolean },
 ): Promise<void> {
   if (users.length === 0) return;
   const bounds = await writer.interruptRebuilds(users);

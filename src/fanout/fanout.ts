@@ -19,7 +19,7 @@ import { createApplyEdges, type EdgeApplied } from "./graph.js";
 import { createGraphHandlers } from "./graph-jobs.js";
 import { createJobHandlers, type UntilCovered } from "./jobs.js";
 import type { Listeners } from "./listeners.redis.js";
-import { createPlan, Followers, isRedriven, type Plan } from "./plan.js";
+import { createPlan, FollowerCache, isRedriven, type Plan } from "./plan.js";
 import type { Progress } from "./progress.redis.js";
 import type { Complete, Notify, QueueEdges, QueueJobs, Trace } from "./publish.nats.js";
 import type { Pulled } from "./pulled.js";
@@ -58,7 +58,7 @@ export interface Fanout {
 }
 
 export function composeFanout(deps: FanoutDeps): Fanout {
-  const followers = new Followers(deps.readFollowers);
+  const followers = new FollowerCache(deps.readFollowers);
   const beforeJobs = new Foreground(JOBS_WAIT_MS);
   const yielding = async (jobs: readonly FanoutJob[]): Promise<void> => {
     await beforeJobs.untilIdle();
@@ -137,7 +137,7 @@ interface ApplyDrops {
   readonly batch: BatchHandler;
 }
 
-function createApplyDrops(deps: FanoutDeps, followers: Followers): ApplyDrops {
+function createApplyDrops(deps: FanoutDeps, followers: FollowerCache): ApplyDrops {
   const plan = createPlan({ ...deps, apply: createApply(deps), followers });
   return {
     single: async (drop) => {

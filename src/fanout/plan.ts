@@ -31,7 +31,7 @@ interface PlanDeps {
   readonly pulled: Pulled;
   readonly authors: AuthorWriter;
   readonly writer: Pick<TimelineWriter, "addHome" | "removeHomeNoted" | "recentAmong" | "yieldAfter">;
-  readonly followers: Followers;
+  readonly followers: FollowerCache;
   readonly apply: Apply;
   readonly queue: QueueJobs;
   readonly progress: Progress;
@@ -210,7 +210,7 @@ interface ListOf {
 }
 
 /** Pages of an author's followers. A list of few pages is kept as one, as long as its generation is in force. */
-export class Followers {
+export class FollowerCache {
   readonly #cache = new LRUCache<string, { readonly generation: string; readonly audience: Audience }>({
     maxSize: MAX_CACHED_IDS,
     sizeCalculation: ({ audience }) => audience.ids.length + 1,

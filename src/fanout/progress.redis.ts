@@ -1,4 +1,4 @@
-import { type FanoutJob, TIERS, type Tier, type Tiers, tierOfChunk } from "../contracts/fanout.js";
+import { type FanoutJob, HOME_TIERS, type HomeTier, type Tiers, tierOfChunk } from "../contracts/fanout.js";
 import { fanoutProgressKey } from "../contracts/keys.js";
 import { DAY } from "../kernel/time.js";
 import type { Scripts } from "../platform/redis/scripts.js";
@@ -42,10 +42,10 @@ function sizeOf(done: readonly string[]): FanoutSize {
   for (let at = 0; at < done.length; at += 2) fields.set(done[at] as string, done[at + 1] as string);
   const [recipients = 0, ...counts] = (fields.get(RECIPIENTS) ?? "").split(",").map(Number);
   fields.delete(RECIPIENTS);
-  const landed = (tier: Tier) =>
+  const landed = (tier: HomeTier) =>
     Math.max(0, ...[...fields].map(([chunk, time]) => (tierOfChunk(chunk) === tier ? Number(time) : 0))) || null;
   const tiers = Object.fromEntries(
-    TIERS.map((tier, at) => [tier, { recipients: counts[at] ?? 0, landed_at: landed(tier) }]),
+    HOME_TIERS.map((tier, at) => [tier, { recipients: counts[at] ?? 0, landed_at: landed(tier) }]),
   ) as Tiers;
   return { chunks: fields.size, recipients, ...(counts.length > 0 && { tiers }) };
 }

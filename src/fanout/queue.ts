@@ -1,4 +1,4 @@
-import { chunkId, type FanoutJob, MAX_CHUNK_USERS, MAX_JOB_BYTES, type Tier } from "../contracts/fanout.js";
+import { chunkId, type FanoutJob, type HomeTier, MAX_CHUNK_USERS, MAX_JOB_BYTES } from "../contracts/fanout.js";
 import type { Apply, Change } from "./apply.js";
 import type { Listeners } from "./listeners.redis.js";
 import type { Progress, Recipients } from "./progress.redis.js";
@@ -13,7 +13,7 @@ interface JobsDeps {
 }
 
 interface Jobs {
-  add(users: readonly string[], tier?: Tier): Promise<void>;
+  add(users: readonly string[], tier?: HomeTier): Promise<void>;
   end(recipients: Recipients): Promise<void>;
 }
 

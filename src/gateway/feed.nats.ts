@@ -12,18 +12,18 @@ export type FeedState = Awaited<ReturnType<Feed["state"]>>;
 /** @param onGap called when live notifications may have been missed, or the stream was replaced */
 export function createFeed(connection: NatsConnection, onGap: () => void) {
   const feed = createSubjectFeed(connection, STREAM.notify, onGap);
-  const followed = new Map<string, Followers>();
+  const followed = new Map<string, FollowedUser>();
   const incarnationOf = createIncarnations();
   return {
-    /** Delivers a user's notifications from now on, over one subscription for all followers; returns how to stop. */
+    /** Delivers a user's notifications from now on. A user's event streams share a subscription. Returns how to stop. */
     follow: (user: string, take: Take): (() => void) => {
-      const followers = followed.get(user) ?? followUser(feed, user);
-      followed.set(user, followers);
-      followers.takes = [...followers.takes, take];
+      const entry = followed.get(user) ?? followUser(feed, user);
+      followed.set(user, entry);
+      entry.takes = [...entry.takes, take];
       return () => {
-        followers.takes = followers.takes.filter((one) => one !== take);
-        if (followers.takes.length > 0 || followed.get(user) !== followers) return;
-        followers.stop();
+        entry.takes = entry.takes.filter((one) => one !== take);
+        if (entry.takes.length > 0 || followed.get(user) !== entry) return;
+        entry.stop();
         followed.delete(user);
       };
     },
@@ -49,18 +49,18 @@ export function createFeed(connection: NatsConnection, onGap: () => void) {
   };
 }
 
-interface Followers {
+interface FollowedUser {
   takes: readonly Take[];
   readonly stop: () => void;
 }
 
-function followUser(feed: SubjectFeed, user: string): Followers {
+function followUser(feed: SubjectFeed, user: string): FollowedUser {
   const deliver = (message: SubjectMessage): void => {
     const notification = notificationOf(message);
-    for (const take of followers.takes) take(notification);
+    for (const take of entry.takes) take(notification);
   };
-  const followers: Followers = { takes: [], stop: feed.follow(liveSubject(user), deliver) };
-  return followers;
+  const entry: FollowedUser = { takes: [], stop: feed.follow(liveSubject(user), deliver) };
+  return entry;
 }
 
 /** Keeps the last one: it is asked for with every notification. */

@@ -12,8 +12,8 @@ import type { GatewayConfig } from "./config.js";
 import { createFeed } from "./feed.nats.js";
 import { followKeys } from "./keys.http.js";
 import { observeGateway } from "./observe.js";
-import { Registry } from "./registry.js";
-import { createRegistryStore } from "./registry.redis.js";
+import { StreamRegistry } from "./registry.js";
+import { createStreamRegistryStore } from "./registry.redis.js";
 import { createRoutes, type StreamRequest } from "./routes.http.js";
 import { type StreamLimits, Streams } from "./streams.js";
 
@@ -79,10 +79,10 @@ export function createGateway(deps: GatewayDeps, limits: GatewayLimits = LIMITS)
   const { entrance, scripts, clock, nats, config, podName, log } = deps;
   observeGateway.started(config.maxConnections);
   const feed = createFeed(nats, () => void streams.recheckAll());
-  const registry = new Registry({
+  const registry = new StreamRegistry({
     ...limits,
     now: () => clock.now(RECENT_KEY),
-    store: createRegistryStore(scripts, { podName, ttlMs: limits.registrationTtlMs, windowMs: limits.windowMs }),
+    store: createStreamRegistryStore(scripts, { podName, ttlMs: limits.registrationTtlMs, windowMs: limits.windowMs }),
     log,
   });
   const streams = new Streams({ feed, registry, config, limits, log });

@@ -24,7 +24,7 @@ export interface Moment {
   readonly listedSince: number;
 }
 
-export type RegistryStore = ReturnType<typeof createRegistryStore>;
+export type StreamRegistryStore = ReturnType<typeof createStreamRegistryStore>;
 
 interface StoreOptions {
   readonly podName: string;
@@ -48,7 +48,7 @@ export const connectionId = (unique: string, user: string): string => `${unique}
 const userOf = (id: string): string => decodeId(id.slice(id.indexOf(".") + 1));
 
 /** In a cluster the keys of a stream are on several nodes. */
-export function createRegistryStore(scripts: Scripts, { podName, ttlMs, windowMs }: StoreOptions) {
+export function createStreamRegistryStore(scripts: Scripts, { podName, ttlMs, windowMs }: StoreOptions) {
   const send = createSend(scripts, true);
   const ttl = Math.ceil(ttlMs / SECOND);
   const fixed: Fixed = { podName, ttl, listTtl: Math.ceil(windowMs / SECOND) + ttl };

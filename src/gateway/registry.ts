@@ -5,10 +5,10 @@ import { type Loop, startLoop } from "../kernel/loop.js";
 import { createBatch } from "../kernel/sharing.js";
 import { SECOND } from "../kernel/time.js";
 import { observeGateway } from "./observe.js";
-import type { Connection, Moment, RegistryStore } from "./registry.redis.js";
+import type { Connection, Moment, StreamRegistryStore } from "./registry.redis.js";
 
-interface RegistryDeps {
-  readonly store: RegistryStore;
+interface StreamRegistryDeps {
+  readonly store: StreamRegistryStore;
   /** Returns ms since the epoch by the clock of Redis, by which fan-out decides who is listed. */
   readonly now: () => Promise<number>;
   readonly renewMs: number;
@@ -35,7 +35,7 @@ const BETWEEN_SWEEPS_MS = 20;
  * No notifications are stored for a user who is not listed. So before a user is listed again, a name of the new listing
  * is stored. Clients get the name with each position, and a resume from a position of another listing gets a reset.
  */
-export class Registry {
+export class StreamRegistry {
   readonly #registered = new Set<Registration>();
   readonly #loops: readonly Loop[];
   readonly #forget = createBatch(REGISTRATIONS_A_CALL, async (some: readonly Registration[]): Promise<void> => {
@@ -46,7 +46,7 @@ export class Registry {
     }
   });
 
-  constructor(private readonly deps: RegistryDeps) {
+  constructor(private readonly deps: StreamRegistryDeps) {
     const { renewMs, sweepMs, log } = deps;
     const warn = (line: string) => (error: unknown) => log.warn({ error: oneLine(error) }, line);
     this.#loops = [

@@ -8,7 +8,7 @@ import { pause, type Range, randomMs, SECOND, sharedNow } from "../kernel/time.j
 import type { GatewayConfig } from "./config.js";
 import type { Feed } from "./feed.nats.js";
 import { type CloseReason, observeGateway } from "./observe.js";
-import { REGISTRATIONS_A_CALL, type Registration, type Registry } from "./registry.js";
+import { REGISTRATIONS_A_CALL, type Registration, type StreamRegistry } from "./registry.js";
 import { connectionId } from "./registry.redis.js";
 import type { StreamRequest } from "./routes.http.js";
 import { Session } from "./session.js";
@@ -32,7 +32,7 @@ const TAIL_AGE_MS = SECOND;
 
 interface StreamsDeps {
   readonly feed: Feed;
-  readonly registry: Registry;
+  readonly registry: StreamRegistry;
   readonly config: Pick<GatewayConfig, "maxConnections" | "maxConnectionsPerUser">;
   readonly limits: StreamLimits;
   readonly log: Logger;

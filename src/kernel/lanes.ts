@@ -62,7 +62,7 @@ export interface Lane {
   /** Calls that have not begun. */
   readonly waiting: number;
   /** Returns for how long the lane pauses after a call of that weight that took `ms`. */
-  restMs(weight: number, ms: number): number;
+  pauseMs(weight: number, ms: number): number;
 }
 
 export interface Lanes {
@@ -80,11 +80,11 @@ const REAL: Timers = { now: () => performance.now(), after: (ms, call) => void s
 
 /** Another prompt call is expected for so long after one. */
 const RECENTLY_MS = 100;
-const MOST_REST_MS = 50;
+const MAX_PAUSE_MS = 50;
 
 /**
  * Two lanes to one server, each with a window of its own. While `prompt` has calls, the window of `yielding` shrinks to
- * `beside`. If that is less than one call, one call runs at a time and the lane then rests, so that it is busy for
+ * `beside`. If that is less than one call, one call runs at a time and the lane then pauses, so that it is busy for
  * `beside` / call weight of the time. Latency alone cannot show the need: a small drop makes ten fast calls, and shares
  * its cores with the work behind this lane.
  */
@@ -121,7 +121,7 @@ class WindowedLane implements Lane {
   readonly #window: Window;
   readonly #waiting: { readonly weight: number; readonly begin: () => void }[] = [];
   #underWay = 0;
-  #isResting = false;
+  #isPaused = false;
 
   constructor(
     bounds: WindowBounds,
@@ -141,7 +141,7 @@ class WindowedLane implements Lane {
 
   /** A call heavier than the window goes alone. */
   admit(): void {
-    for (let [next] = this.#waiting; next && !this.#isResting; [next] = this.#waiting) {
+    for (let [next] = this.#waiting; next && !this.#isPaused; [next] = this.#waiting) {
       if (this.#underWay > 0 && this.#underWay + next.weight > this.window) return;
       this.#waiting.shift();
       this.#underWay += next.weight;
@@ -165,20 +165,20 @@ class WindowedLane implements Lane {
       throw error;
     } finally {
       this.#underWay -= weight;
-      this.#rest(this.restMs(weight, this.timers.now() - begun));
+      this.#pauseFor(this.pauseMs(weight, this.timers.now() - begun));
       this.options.changed();
     }
   }
 
-  restMs(weight: number, ms: number): number {
-    return Math.min(Math.max(0, weight / this.window - 1) * ms, MOST_REST_MS);
+  pauseMs(weight: number, ms: number): number {
+    return Math.min(Math.max(0, weight / this.window - 1) * ms, MAX_PAUSE_MS);
   }
 
-  #rest(ms: number): void {
-    if (ms === 0 || this.#isResting) return;
-    this.#isResting = true;
+  #pauseFor(ms: number): void {
+    if (ms === 0 || this.#isPaused) return;
+    this.#isPaused = true;
     this.timers.after(ms, () => {
-      this.#isResting = false;
+      this.#isPaused = false;
       this.options.changed();
     });
   }

@@ -26,24 +26,24 @@ export function startLoop(options: LoopOptions): Loop {
   const { work, everyMs, firstAfterMs = 0, jitter = false, backoffBaseMs = SECOND, backoffCapMs, failed } = options;
   const stopping = new AbortController();
   // Each pause has a controller of its own: AbortSignal.any would leave something at `stopping` with each round.
-  let resting = new AbortController();
+  let waking = new AbortController();
   const usual = (): number => (jitter ? everyMs * (0.5 + Math.random()) : everyMs);
 
-  const rest = async (ms: number): Promise<void> => {
-    await pause(ms, resting.signal);
-    if (!stopping.signal.aborted) resting = new AbortController();
+  const wait = async (ms: number): Promise<void> => {
+    await pause(ms, waking.signal);
+    if (!stopping.signal.aborted) waking = new AbortController();
   };
 
   const run = async (): Promise<void> => {
-    if (firstAfterMs > 0) await rest(firstAfterMs);
+    if (firstAfterMs > 0) await wait(firstAfterMs);
     for (let failures = 0; !stopping.signal.aborted; ) {
       try {
         const delay = await work(stopping.signal);
         failures = 0;
-        if (delay !== 0) await rest(typeof delay === "number" ? delay : usual());
+        if (delay !== 0) await wait(typeof delay === "number" ? delay : usual());
       } catch (error) {
         failed?.(error, ++failures);
-        if (backoffCapMs === undefined) await rest(usual());
+        if (backoffCapMs === undefined) await wait(usual());
         else await pause(backoff(failures, backoffBaseMs, backoffCapMs), stopping.signal);
       }
     }
@@ -51,10 +51,10 @@ export function startLoop(options: LoopOptions): Loop {
   const running = run();
 
   return {
-    wake: () => resting.abort(),
+    wake: () => waking.abort(),
     close: async () => {
       stopping.abort();
-      resting.abort();
+      waking.abort();
       await (options.closeMs === undefined ? running : Promise.race([running, pause(options.closeMs)]));
     },
   };

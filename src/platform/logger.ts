@@ -12,7 +12,7 @@ interface LoggerOptions {
   readonly file?: string | undefined;
 }
 
-/** Lines beyond this are dropped until the reader of the log continues. */
+/** Lines beyond this are discarded until the reader of the log continues. */
 const MOST_WAITING_BYTES = 16 * 1024 * 1024;
 const BATCH_BYTES = 4_096;
 const FLUSH_MS = 100;

@@ -160,7 +160,7 @@ export function createPartitionStore(db: Db) {
       for (const table of TABLES) {
         const partition = `${table}_${name}`;
         const state = states.get(partition);
-        if (state !== undefined) await drop(db, table, partition, state);
+        if (state !== undefined) await dropPartition(db, table, partition, state);
       }
     },
   };
@@ -175,7 +175,7 @@ function makeScript(table: (typeof TABLES)[number], month: Month, missing: boole
 }
 
 /** A process may have died after any of the three steps. */
-async function drop(db: Db, table: string, partition: string, state: State): Promise<void> {
+async function dropPartition(db: Db, table: string, partition: string, state: State): Promise<void> {
   const detach = `ALTER TABLE posts.${table} DETACH PARTITION posts.${partition}`;
   if (state === "attached") await db.run(`${detach} CONCURRENTLY`);
   if (state === "detaching") await db.run(`${detach} FINALIZE`);

@@ -1,9 +1,9 @@
 import type { RedisClock } from "../platform/redis/clock.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import { createRegistry, type Registry } from "./registry.js";
+import { type AuthorRegistry, createAuthorRegistry } from "./registry.js";
 import { createPullStore } from "./store.redis.js";
 
-export type { ModeChoice, Registry } from "./registry.js";
+export type { AuthorRegistry, ModeChoice } from "./registry.js";
 export type { StoredState } from "./store.redis.js";
 
 interface Configured {
@@ -16,4 +16,5 @@ export const openPulled = (
   scripts: Scripts,
   clock: RedisClock,
   { tierThreshold: tier, pullThreshold: pull, pullPressure: pressure }: Configured,
-): Registry => createRegistry({ store: createPullStore(scripts, clock), thresholds: { tier, pull, pressure } });
+): AuthorRegistry =>
+  createAuthorRegistry({ store: createPullStore(scripts, clock), thresholds: { tier, pull, pressure } });

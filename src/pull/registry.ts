@@ -31,7 +31,7 @@ interface Thresholds {
   readonly pressure: number;
 }
 
-interface RegistryDeps {
+interface AuthorRegistryDeps {
   readonly store: PullStore;
   readonly thresholds: Thresholds;
   readonly graceMs?: number;
@@ -46,9 +46,9 @@ const PRESSED_MS = DAY;
 const REFRESH_MS = SECOND;
 const MAX_TRIES = 10;
 
-export type Registry = ReturnType<typeof createRegistry>;
+export type AuthorRegistry = ReturnType<typeof createAuthorRegistry>;
 
-export function createRegistry(deps: RegistryDeps) {
+export function createAuthorRegistry(deps: AuthorRegistryDeps) {
   const { store, thresholds, graceMs = PULL_GRACE_MS, clock = () => performance.now() } = deps;
   const registry = createCopy(store, clock);
   const { copy, refresh, change } = registry;

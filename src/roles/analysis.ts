@@ -45,7 +45,7 @@ export async function startAnalysisRole(
   });
   const service = await startAnalysisService({ nats, publish, version: VERSION, log });
   return {
-    notReady: () => (consuming.healthy() ? undefined : "analysis: requests are not pulled"),
+    notReady: () => (consuming.healthy() ? undefined : "analysis: requests are not fetched"),
     close: async (graceMs) => {
       await Promise.all([consuming.close(graceMs), worker.close(), service.close(), sources.close()]);
       posts.close();

@@ -19,7 +19,7 @@ import { startRedisHealth } from "../platform/redis/health.js";
 import { createScripts, type Scripts } from "../platform/redis/scripts.js";
 import { servesCluster } from "../platform/redis/servers.js";
 import { Refusal } from "../platform/refusals.js";
-import { openPulled, type Registry } from "../pull/index.js";
+import { type AuthorRegistry, openPulled } from "../pull/index.js";
 import { createReadLimits, type ReadBounds, type ReadLimits } from "../timeline/index.js";
 import { Closers } from "./closers.js";
 import type { Config } from "./config/config.js";
@@ -33,7 +33,7 @@ export interface Connections extends Publisher {
   readonly nats: NatsConnection;
   readonly retention: ReturnType<typeof openFences>["retention"];
   readonly fences: Fences;
-  readonly pulled: Registry;
+  readonly pulled: AuthorRegistry;
   readonly upstreams: OpenUpstreams;
   readonly readLimits: ReadLimits;
 }

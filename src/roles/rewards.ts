@@ -19,7 +19,7 @@ export async function startRewardsRole(deps: StoringRoleDeps<ConsumerSlices>): P
     concurrency: REWARDED_AT_ONCE,
   });
   return {
-    notReady: () => (consuming.healthy() ? undefined : "rewards: completed analyses are not pulled"),
+    notReady: () => (consuming.healthy() ? undefined : "rewards: completed analyses are not fetched"),
     close: async (graceMs) => void (await Promise.all([consuming.close(graceMs), rewards.close()])),
   };
 }

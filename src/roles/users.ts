@@ -35,7 +35,7 @@ export async function startUsersRole(
   ];
   return {
     services: [users.service],
-    notReady: () => (consuming.every((one) => one.healthy()) ? undefined : "users: edges are not pulled"),
+    notReady: () => (consuming.every((one) => one.healthy()) ? undefined : "users: edges are not fetched"),
     close: async (graceMs) => {
       await Promise.all([users.close(), ...consuming.map((one) => one.close(graceMs))]);
       // Last, so that events written until now are published.

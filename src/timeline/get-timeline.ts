@@ -26,7 +26,7 @@ export interface ReadDeps extends HomeDeps {
   readonly affected: () => readonly Affected[];
   readonly isAffected: (user: string, deadline: number) => Promise<boolean>;
   readonly log: Logger;
-  readonly observe: (timeline: string, outcome: Outcome) => void;
+  readonly observe: (timeline: string, outcome: ReadOutcome) => void;
 }
 
 interface PageDeps extends ReadDeps {
@@ -34,7 +34,7 @@ interface PageDeps extends ReadDeps {
 }
 
 /** `hit`: read from the stored timeline, at least in part; `beyond`: wholly from the upstreams, below the floor. */
-type Outcome = "hit" | "beyond" | "rebuilt" | "degraded";
+type ReadOutcome = "hit" | "beyond" | "rebuilt" | "degraded";
 
 interface ReadContext {
   readonly deadline: number;
@@ -119,7 +119,7 @@ async function getAnyPage(deps: PageDeps, asked: Asked, timeline: Timeline): Pro
 
 interface Read {
   readonly page: Entries;
-  readonly outcome: Outcome;
+  readonly outcome: ReadOutcome;
   /** The next page goes on here; the default is after the last entry. */
   readonly reached?: TimelineEntry | undefined;
 }

@@ -56,7 +56,7 @@ const BYTES = { answer: 500, key: 200, drop: 150 };
  * confirmed, after the read began, that nothing has changed: it is what Redis would answer.
  *
  * Each deletion changes the tombstones. They are not followed: deleted drops are announced by name, and an answer that
- * shows one is dropped.
+ * shows one is discarded.
  */
 export class PageCache {
   /** Counts since the start. */
@@ -115,7 +115,7 @@ export class PageCache {
   get(name: string): Answer | undefined {
     const one = this.#answers.get(name);
     if (!one || this.#isAlive(one)) return one;
-    this.#drop(name, "deleted");
+    this.#discard(name, "deleted");
     return undefined;
   }
 
@@ -156,7 +156,7 @@ export class PageCache {
     const token = this.#tokens.get(key);
     if (!token) return;
     this.#tokens.delete(key);
-    for (const name of [...token.names]) this.#drop(name, "changed");
+    for (const name of [...token.names]) this.#discard(name, "changed");
   }
 
   deleted(drop: string): void {
@@ -186,7 +186,7 @@ export class PageCache {
     return this.#tokens.get(token.key) === token;
   }
 
-  #drop(name: string, why: CacheEvent): void {
+  #discard(name: string, why: CacheEvent): void {
     if (this.#answers.delete(name)) this.events[why]++;
   }
 

@@ -53,7 +53,7 @@ export function createListCache({ run }: Scripts, maxCachedIds = MAX_CACHED_IDS)
       const [held, count, generation] = keysOf(list, user);
       await run("users-forget", [generation, held, count], [newGeneration(), GENERATION_TTL_MS]);
     },
-    /** Updates a cached list in place; drops it where it changed otherwise since `generation`. */
+    /** Updates a cached list in place; removes it where it changed otherwise since `generation`. */
     change: async (list: ListName, user: string, generation: string, current: CurrentFollowers) => {
       const { total, revision, present, gone } = current;
       const next = [generation, newGeneration(), GENERATION_TTL_MS, total, revision, maxCachedIds];

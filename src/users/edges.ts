@@ -60,7 +60,7 @@ interface ApplyDeps {
   readonly observe: Pick<ObserveUsers, "applied" | "listed">;
 }
 
-interface Lane {
+interface EdgeBatching {
   readonly name: string;
   readonly batch: number;
   /** Batches at once; all edges of one followed user go into the same. */
@@ -72,13 +72,13 @@ interface Lane {
 const USERS_AT_ONCE = 8;
 
 /** Small batches, several at once: an edge waits for few others. */
-export const CALM_LANE: Lane = { name: "calm", batch: 250, atOnce: 4, maxLockWaitMs: SECOND / 4 };
+export const CALM_LANE: EdgeBatching = { name: "calm", batch: 250, atOnce: 4, maxLockWaitMs: SECOND / 4 };
 
 /** One large batch after the other: very many followers of one user are one update of the count. */
-export const HOT_LANE: Lane = { name: "hot", batch: 2_000, atOnce: 1, maxLockWaitMs: 5 * SECOND };
+export const HOT_LANE: EdgeBatching = { name: "hot", batch: 2_000, atOnce: 1, maxLockWaitMs: 5 * SECOND };
 
 /** Handles the stream EDGES: applies edges to the follower lists. The newest version of a pair wins, in any order. */
-export function createApplyEdges({ apply, wakeRelay, observe }: ApplyDeps, lane: Lane): Handler {
+export function createApplyEdges({ apply, wakeRelay, observe }: ApplyDeps, lane: EdgeBatching): Handler {
   const applied = async (edges: readonly TracedEdge[], lockMs?: number): Promise<boolean> => {
     const changed = await apply(edges, lockMs);
     if (changed === undefined) return false;

@@ -76,7 +76,7 @@ function refuseSelf(prefix: string, { follower, following }: Pair): Pair {
   return { follower, following };
 }
 
-/** Drops the followers' cached lists; while Redis is unavailable, the relay does so before it publishes the events. */
+/** Removes the followers' cached lists; while Redis is unavailable, the relay does so before it publishes the events. */
 async function afterChange(deps: FollowsDeps, followers: readonly string[]): Promise<void> {
   deps.wakeRelay();
   const dropped = await Promise.allSettled(followers.map((follower) => deps.cache.drop("following", follower)));

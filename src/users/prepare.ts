@@ -63,7 +63,7 @@ function pairsOf(
   return pairs;
 }
 
-/** The generation is read first: where a list changes in between, it is dropped from the cache. */
+/** The generation is read first: where a list changes in between, it is removed from the cache. */
 async function updateFollowers({ cache, currentFollowers }: PrepareDeps, pairs: readonly Pair[]): Promise<void> {
   if (pairs.length === 0) return;
   const users = [...new Set(pairs.map(({ following }) => following))];

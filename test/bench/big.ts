@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import { type FanoutCompleted, TIERS, type Tiers } from "../../src/contracts/fanout.js";
+import { type FanoutCompleted, HOME_TIERS, type Tiers } from "../../src/contracts/fanout.js";
 import { authorKey, homeKey, PULLED_KEY, RECENT_KEY } from "../../src/contracts/keys.js";
 import { COMPLETED_FANOUT } from "../../src/contracts/subjects.js";
 import { chunked, mapLimited } from "../../src/kernel/concurrency.js";
@@ -218,7 +218,7 @@ const residentBytes = (pid: number): number =>
 /** Of each tier the mean time in s until its last home was written; none where drops are not tiered. */
 function tierRows(times: readonly Landed[]): [string, number][] {
   if (!times[0]?.tiers) return [];
-  return TIERS.map((tier) => {
+  return HOME_TIERS.map((tier) => {
     const landed = times.map(({ tiers, published }) => (tiers?.[tier].landed_at ?? published) - published);
     return [tier, landed.reduce((sum, ms) => sum + ms, 0) / times.length / 1_000];
   });

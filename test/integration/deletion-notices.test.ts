@@ -8,7 +8,7 @@ import { createNotify } from "../../src/fanout/publish.nats.js";
 import { createListenersAmong } from "../../src/fanout/store.redis.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
-import type { Registry } from "../../src/pull/registry.js";
+import type { AuthorRegistry } from "../../src/pull/registry.js";
 import { readPage } from "../../src/timeline/pages.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
 import { DROP, type FanoutBench, followers, handle, openFanout, work } from "../support/fanout.js";
@@ -28,7 +28,7 @@ const nats = natsOfFile();
 const MAX_ENTRIES = 20;
 
 /** A process of `api`. */
-function openReads(world: World, registry?: Registry) {
+function openReads(world: World, registry?: AuthorRegistry) {
   const { store, fenceStore } = adaptersOn(redis.scripts, { maxEntries: MAX_ENTRIES }, registry);
   const fences = createFences({ store: fenceStore, readHistory: historyOf([]), log: silent });
   const rebuild = createRebuild({ store, fences, rebuildQueue, log: silent, observe: () => undefined });
@@ -64,7 +64,7 @@ function openReads(world: World, registry?: Registry) {
 function openSteps(
   world: World,
   before: (step: string) => Promise<void>,
-  { pageSize = 100, registry }: { readonly pageSize?: number; readonly registry?: Registry | undefined } = {},
+  { pageSize = 100, registry }: { readonly pageSize?: number; readonly registry?: AuthorRegistry | undefined } = {},
 ): FanoutBench {
   const stepping = <T extends object>(port: T): T => {
     const steps = Object.entries(port).map(([name, call]) => {
@@ -184,7 +184,7 @@ test("a listener is notified of a deletion, also if it comes while their home is
 });
 
 /** Ada is pulled by f0 and f1, who listen. */
-async function pulledAda(world: World): Promise<Registry> {
+async function pulledAda(world: World): Promise<AuthorRegistry> {
   const registry = openRegistry(redis, Number.POSITIVE_INFINITY);
   const fanout = openFanout(redis, world, { change: (deps) => ({ ...deps, pulled: registry }) });
   await registry.choose("ada", "pull");
@@ -219,7 +219,7 @@ test("listeners of a pulled author are notified of a deletion, also if a page ha
 });
 
 /** Handles a publication whose tombstone is set after it is written and read by f0. */
-async function overtaken(world: World, drop: ReturnType<typeof newDrop>, registry?: Registry): Promise<string[]> {
+async function overtaken(world: World, drop: ReturnType<typeof newDrop>, registry?: AuthorRegistry): Promise<string[]> {
   const reads = openReads(world, registry);
   const timeline = registry ? authorKey("ada") : homeKey("f0");
   const [other, seen] = [openFanout(redis, world), [] as string[]];

@@ -2,9 +2,9 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/g
 import { CONNECTIONS_SEEN_KEY, connectionKey, connectionsOfUserKey, RECENT_KEY } from "../../src/contracts/keys.js";
 import {
   type Connection,
-  createRegistryStore,
+  createStreamRegistryStore,
   type Moment,
-  type RegistryStore,
+  type StreamRegistryStore,
 } from "../../src/gateway/registry.redis.js";
 import { encodeId } from "../../src/kernel/ids.js";
 import { silent } from "../../src/kernel/logger.js";
@@ -28,14 +28,14 @@ const SERVERS = {
 describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on %s", (name) => {
   let servers: { readonly urls: readonly string[]; stop(): Promise<unknown> };
   let client: RedisClient;
-  let store: RegistryStore;
+  let store: StreamRegistryStore;
   let users = 0;
   let user: string;
   beforeAll(async () => {
     servers = await SERVERS[name]();
     client = connectRedis(servers.urls, silent);
     await eventually(() => client.status === "ready", "Redis is connected");
-    store = createRegistryStore(createScripts(client), { podName: "pod-1", ttlMs: 60_000, windowMs: 600_000 });
+    store = createStreamRegistryStore(createScripts(client), { podName: "pod-1", ttlMs: 60_000, windowMs: 600_000 });
   });
   afterAll(async () => {
     client?.disconnect();

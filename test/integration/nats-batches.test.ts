@@ -1,5 +1,5 @@
 import { afterEach, expect, test } from "@jest/globals";
-import type { Context, Delivery, Outcome } from "../../src/delivery/handler.js";
+import type { Context, Delivery, DeliveryOutcome } from "../../src/delivery/handler.js";
 import { silent } from "../../src/kernel/logger.js";
 import { type ConsumeOptions, type Consuming, consume } from "../../src/platform/nats/consume.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";
@@ -34,7 +34,7 @@ test("a batch takes first deliveries only: what was delivered before is handled 
         return deliveries;
       },
     },
-    process: async (delivery: Delivery): Promise<Outcome> => {
+    process: async (delivery: Delivery): Promise<DeliveryOutcome> => {
       alone.push(`${textOf(delivery)} ${delivery.deliveries}`);
       return delivery.deliveries === 1 ? { kind: "retry", delayMs: 1 } : { kind: "ack" };
     },
@@ -60,7 +60,7 @@ test.each(["by itself", "in a batch"])(
         begun.push(textOf(delivery));
         ends.push(resolve);
       });
-    const single = (delivery: Delivery) => wait(delivery).then((): Outcome => ({ kind: "ack" }));
+    const single = (delivery: Delivery) => wait(delivery).then((): DeliveryOutcome => ({ kind: "ack" }));
     const batch = async ([first]: readonly Delivery[], context: Context) => {
       context.beginNext?.();
       await wait(first as Delivery);

@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { afterEach, beforeEach, expect, test } from "@jest/globals";
 import { nanos } from "nats";
-import type { Context, Delivery, Outcome } from "../../src/delivery/handler.js";
+import type { Context, Delivery, DeliveryOutcome } from "../../src/delivery/handler.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { type ConsumeOptions, type Consuming, consume } from "../../src/platform/nats/consume.js";
@@ -30,7 +30,7 @@ const publish = (text: string, subject = "drops.created", id = `m${ids++}`) =>
 const textOf = ({ body }: { readonly body: Uint8Array }) => Buffer.from(body).toString();
 const state = () => bench.manager.consumers.info("DROPS", "planner");
 
-type Process = (delivery: Delivery, context: Context) => Promise<Outcome>;
+type Process = (delivery: Delivery, context: Context) => Promise<DeliveryOutcome>;
 function start(process: Process, concurrency = 8, more: Partial<ConsumeOptions> = {}): Consuming {
   const consuming = consume(bench.connection, {
     stream: "DROPS",
@@ -48,7 +48,7 @@ function start(process: Process, concurrency = 8, more: Partial<ConsumeOptions> 
 /** A place where handlings wait until the test lets them end. */
 function gate() {
   const begun: string[] = [];
-  const ends: ((outcome: Outcome) => void)[] = [];
+  const ends: ((outcome: DeliveryOutcome) => void)[] = [];
   const process: Process = (delivery) => {
     begun.push(textOf(delivery));
     return new Promise((resolve) => ends.push(resolve));
@@ -100,7 +100,7 @@ test("a retry comes again after its delay and not before; a process that throws 
   const times: number[] = [];
   const said: string[] = [];
   const watch = bench.connection.subscribe("$JS.ACK.>", { callback: (_, { data }) => said.push(String(data)) });
-  const outcomes: (() => Outcome)[] = [
+  const outcomes: (() => DeliveryOutcome)[] = [
     () => ({ kind: "retry", delayMs: 400 }),
     () => {
       throw new Error("a bug of ours");
@@ -110,7 +110,7 @@ test("a retry comes again after its delay and not before; a process that throws 
   ];
   start(async ({ deliveries }) => {
     times.push(Date.now());
-    return (outcomes[deliveries - 1] as () => Outcome)();
+    return (outcomes[deliveries - 1] as () => DeliveryOutcome)();
   });
   await publish("again");
   await eventually(async () => times.length === 4 && (await state()).num_ack_pending === 0, "the fourth time is acked");

@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import { authorKey, PULLED_KEY, postedKey } from "../../src/contracts/keys.js";
-import type { Registry } from "../../src/pull/registry.js";
+import type { AuthorRegistry } from "../../src/pull/registry.js";
 import { contextWith } from "../support/deliveries.js";
 import { DROP, followers, handle, logged, openFanout, work } from "../support/fanout.js";
 import { openRegistry, published, stateOf, step } from "../support/pulled.js";
@@ -14,19 +14,19 @@ const OFF = Number.POSITIVE_INFINITY;
 const NOW = Date.now();
 
 /** Publishes drops of an author with 10 followers, one a minute; the last one at that time. */
-async function post(registry: Registry, count: number, last = NOW, name = `${last}`): Promise<void> {
+async function post(registry: AuthorRegistry, count: number, last = NOW, name = `${last}`): Promise<void> {
   for (let n = count - 1; n >= 0; n--)
     await registry.updateStates(published("ada", 10, `${name}-${n}`, last - n * MINUTE));
 }
 
-async function end(registry: Registry): Promise<void> {
+async function end(registry: AuthorRegistry): Promise<void> {
   for (let steps = 0; steps < 2; steps++) for (const due of await registry.due()) await registry.proceed(due);
 }
 
-const heldBy = async (registry: Registry) => (await registry.list()).get("ada");
+const heldBy = async (registry: AuthorRegistry) => (await registry.list()).get("ada");
 
 /** The state of the author began so long ago. */
-async function age(registry: Registry, ms: number): Promise<void> {
+async function age(registry: AuthorRegistry, ms: number): Promise<void> {
   const { state, by } = (await heldBy(registry)) ?? {};
   await redis.raw.hset(PULLED_KEY, { ada: `${state}:${by}:${NOW - ms}`, "~version": `${ms}` });
   await registry.refresh();
@@ -53,7 +53,7 @@ test("a drop counts once, for an hour, at the time it was admitted", async () =>
 test("drops that several processes publish are counted together", async () => {
   const registries = [1, 2].map(() => openRegistry(redis, OFF, { pressure: 50 }));
   for (const [at, registry] of registries.entries()) await post(registry, 3, NOW + at);
-  expect(await stateOf(registries[0] as Registry, "ada")).toBe("promoting");
+  expect(await stateOf(registries[0] as AuthorRegistry, "ada")).toBe("promoting");
 });
 
 test("nothing is counted of an author whose followers are too few for any number of drops", async () => {

@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
 import { PULLED_KEY } from "../../src/contracts/keys.js";
 import { MAX_COPY_AGE_MS } from "../../src/contracts/pulled.js";
-import { createRegistry } from "../../src/pull/registry.js";
+import { createAuthorRegistry } from "../../src/pull/registry.js";
 import { createPullStore } from "../../src/pull/store.redis.js";
 import { openRegistry, published, stateOf } from "../support/pulled.js";
 import { clockOn } from "../support/redis.js";
@@ -120,7 +120,7 @@ test("a state is due only after the grace, by the clock of Redis", async () => {
 
 test("a copy is used until it is too old, counted from before it was read, and one of an empty registry says so", async () => {
   let now = 0;
-  const registry = createRegistry({
+  const registry = createAuthorRegistry({
     store: createPullStore(redis.scripts, clockOn(redis.scripts)),
     thresholds: { tier: Number.POSITIVE_INFINITY, pull: 100, pressure: Number.POSITIVE_INFINITY },
     clock: () => now,

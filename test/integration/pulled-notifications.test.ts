@@ -3,7 +3,7 @@ import fc from "fast-check";
 import { pullsKey, RECENT_KEY } from "../../src/contracts/keys.js";
 import type { FanoutDeps } from "../../src/fanout/fanout.js";
 import { AppError } from "../../src/kernel/errors.js";
-import type { Registry } from "../../src/pull/registry.js";
+import type { AuthorRegistry } from "../../src/pull/registry.js";
 import { DROP, type FanoutBench, followers, handle, openFanout, work } from "../support/fanout.js";
 import { openRegistry, stateOf, step } from "../support/pulled.js";
 import { redisOfFile } from "../support/redis-of-file.js";
@@ -15,7 +15,7 @@ const redis = redisOfFile();
 
 interface Scene {
   readonly world: World;
-  readonly registry: Registry;
+  readonly registry: AuthorRegistry;
   readonly bench: FanoutBench;
 }
 

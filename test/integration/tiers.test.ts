@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import type { Tier } from "../../src/contracts/fanout.js";
+import type { HomeTier } from "../../src/contracts/fanout.js";
 import { authorKey, pullsKey, RECENT_KEY } from "../../src/contracts/keys.js";
 import { PULLS_COMPLETE } from "../../src/contracts/pulled.js";
 import { jobSubject } from "../../src/contracts/subjects.js";
@@ -150,7 +150,7 @@ test("the last tier begins once other jobs have ended", async () => {
   });
   const { drop_id, user_id, created_at } = DROP;
   const job = { action: "add", event: "drop_created", drop_id, user_id, created_at, generation: "g" } as const;
-  const deliver = (tier: Tier, user: string) => {
+  const deliver = (tier: HomeTier, user: string) => {
     const one = { ...job, admitted_at: Date.now(), tier, user_ids: [user] };
     return [deliveryOf({ stream: "FANOUT", subject: jobSubject(one), json: one })];
   };

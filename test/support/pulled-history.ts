@@ -6,7 +6,7 @@ import type { FanoutJob } from "../../src/contracts/fanout.js";
 import { AUTHOR_PREFIX, authorKey, homeKey, PULLED_KEY, pullsKey } from "../../src/contracts/keys.js";
 import { GetTimelineRequest, GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { silent } from "../../src/kernel/logger.js";
-import type { Registry } from "../../src/pull/registry.js";
+import type { AuthorRegistry } from "../../src/pull/registry.js";
 import { getHomeTimeline, type ReadDeps } from "../../src/timeline/get-timeline.js";
 import { toToken } from "../../src/timeline/page-request.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
@@ -65,7 +65,7 @@ const pickOf = <T>(items: readonly T[], pick: number): T => items[pick % items.l
 export class Scene {
   readonly #world = new World();
   readonly #log: MemoryLog = [];
-  readonly #registry: Registry;
+  readonly #registry: AuthorRegistry;
   readonly #fanout: FanoutBench;
   readonly #reads: ReadDeps;
   readonly #alive: { readonly id: string; readonly author: string }[] = [];

@@ -1,6 +1,6 @@
 import type { Published, PullState } from "../../src/contracts/pulled.js";
 import { createCross } from "../../src/fanout/crossing.js";
-import { createRegistry, type Registry } from "../../src/pull/registry.js";
+import { type AuthorRegistry, createAuthorRegistry } from "../../src/pull/registry.js";
 import { createPullStore } from "../../src/pull/store.redis.js";
 import type { FanoutBench } from "./fanout.js";
 import { clockOn, type RedisBench } from "./redis.js";
@@ -13,8 +13,12 @@ export const openRegistry = (
   { scripts }: RedisBench,
   pull: number,
   { tier = Number.POSITIVE_INFINITY, pressure = Number.POSITIVE_INFINITY, graceMs = NO_GRACE_MS } = {},
-): Registry =>
-  createRegistry({ store: createPullStore(scripts, clockOn(scripts)), thresholds: { tier, pull, pressure }, graceMs });
+): AuthorRegistry =>
+  createAuthorRegistry({
+    store: createPullStore(scripts, clockOn(scripts)),
+    thresholds: { tier, pull, pressure },
+    graceMs,
+  });
 
 /** An author with so many followers has published a drop. */
 export const published = (author: string, followers: number, drop = "d1", at = Date.now()): readonly Published[] => [
@@ -22,11 +26,11 @@ export const published = (author: string, followers: number, drop = "d1", at = D
 ];
 
 /** Takes every author one step further. */
-export async function step(bench: FanoutBench, registry: Registry): Promise<void> {
+export async function step(bench: FanoutBench, registry: AuthorRegistry): Promise<void> {
   const readBacklogStart = async () => Math.min(...bench.jobs.map(({ admitted_at }) => admitted_at));
   const cross = createCross({ ...bench.deps, registry, readBacklogStart });
   for (const due of await registry.due()) await cross(due, new AbortController().signal);
 }
 
-export const stateOf = async (registry: Registry, author: string): Promise<PullState | undefined> =>
+export const stateOf = async (registry: AuthorRegistry, author: string): Promise<PullState | undefined> =>
   (await registry.refresh()).get(author)?.state;

@@ -47,14 +47,14 @@ interface AskDeps {
 
 type Asked = Pick<AnalysisRequest, "user_id" | "did" | "type" | "tier"> & { readonly key: string | undefined };
 
-interface Outcome {
+interface AskResult {
   readonly answer: Accepted;
   /** The quota is undefined while Redis is unavailable. */
   readonly quota: Quota | undefined;
 }
 
 /** @throws Problem; AppError `unavailable` */
-export type Ask = (asked: Asked) => Promise<Outcome>;
+export type Ask = (asked: Asked) => Promise<AskResult>;
 
 export function createAsk({ keys, limit, estimate, publish, record }: AskDeps): Ask {
   return async ({ key, ...asked }) => {

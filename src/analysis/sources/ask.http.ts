@@ -11,10 +11,10 @@ interface About {
 }
 
 /** Calls the source about an account. */
-type Call<Answer> = (signal: AbortSignal) => Promise<Answer>;
+type SourceCall<Answer> = (signal: AbortSignal) => Promise<Answer>;
 
 /** @throws AccountGone; AppError `unavailable` where all accounts have to wait, `failed` where only this one fails */
-type Ask = <Answer>(about: About, call: Call<Answer>, signal: AbortSignal) => Promise<Answer>;
+type Ask = <Answer>(about: About, call: SourceCall<Answer>, signal: AbortSignal) => Promise<Answer>;
 
 /** Each call takes a token. Judges by the calls made through it whether the source is unavailable. */
 export function createAsk(bucket: TokenBucket, timeoutMs: number): Ask {
@@ -59,7 +59,7 @@ function unlessAnswer(error: unknown): void {
 }
 
 /** The parent lives as long as the process: AbortSignal.any would leave something at it with each call. */
-async function within<Answer>(ms: number, call: Call<Answer>, parent: AbortSignal): Promise<Answer> {
+async function within<Answer>(ms: number, call: SourceCall<Answer>, parent: AbortSignal): Promise<Answer> {
   const ended = new AbortController();
   const end = (): void => ended.abort(parent.reason);
   const timer = setTimeout(() => ended.abort(new DOMException(`no answer within ${ms} ms`, "TimeoutError")), ms);

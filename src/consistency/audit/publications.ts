@@ -3,7 +3,7 @@ import { parseJson } from "../../contracts/events.js";
 import type { FanoutCompleted } from "../../contracts/fanout.js";
 import { belongsHome } from "../../contracts/timelines.js";
 import { understood } from "../../contracts/untrusted.js";
-import type { Context, Delivery, Outcome, Process } from "../../delivery/handler.js";
+import type { Context, Delivery, DeliveryOutcome, Process } from "../../delivery/handler.js";
 import { contextOf, inSpan } from "../../delivery/telemetry.js";
 import { type Drop, Visibility } from "../../gen/avion/posts.js";
 import { codeOf, oneLine } from "../../kernel/errors.js";
@@ -224,7 +224,7 @@ function completedIn({ body, seq }: Delivery, { log }: Context): FanoutCompleted
 async function checked(
   { check, observe }: ChecksDeps,
   of: { readonly completed: FanoutCompleted; readonly delivery: Delivery; readonly context: Context },
-): Promise<Outcome> {
+): Promise<DeliveryOutcome> {
   const { stopping, log } = of.context;
   try {
     const result = await check(of.completed, of.context);

@@ -30,7 +30,7 @@ interface Complete {
 
 type TombstonedAmong = (drops: readonly string[]) => Promise<Complete & { readonly tombstoned: ReadonlySet<string> }>;
 
-interface Followers {
+interface AuthorFollowers {
   readonly author: string;
   readonly users: readonly string[];
 }
@@ -51,13 +51,13 @@ export function createDeletions(scripts: Scripts, tombstonedAmong: TombstonedAmo
     await mapLimited(users, HOMES_AT_ONCE, (user) => remove(homeKey(user), drops));
     return true;
   };
-  const removeOf = async (all: readonly Followers[]): Promise<boolean> => {
+  const removeOf = async (all: readonly AuthorFollowers[]): Promise<boolean> => {
     for (let open = all; open.length > 0; ) {
       const authors = open.map(({ author }) => author);
       const before = [rememberMs, MANY_DELETED];
       const read = (await run(scripts, "read-deleted", { authors, before })) as (string[] | null)[];
       for (const [at, drops] of read.entries())
-        if (drops === null || !(await removeFrom((open[at] as Followers).users, drops))) return false;
+        if (drops === null || !(await removeFrom((open[at] as AuthorFollowers).users, drops))) return false;
       open = open.slice(read.length);
     }
     return true;
@@ -110,14 +110,14 @@ function createRecord(scripts: Scripts, rememberMs: number) {
   };
 }
 
-interface Call {
+interface ScriptCall {
   readonly authors: readonly string[];
   readonly before: readonly number[];
   /** Each author may have further arguments. */
   readonly of?: readonly (readonly (string | number)[])[];
 }
 
-function run(scripts: Scripts, name: "record-deleted" | "read-deleted", { authors, before, of = [] }: Call) {
+function run(scripts: Scripts, name: "record-deleted" | "read-deleted", { authors, before, of = [] }: ScriptCall) {
   const keys = scripts.isCluster ? authors.slice(0, 1).map(edgesKey) : [];
   const args = authors.flatMap((author, at) => [edgePart(author), encodeId(author), ...(of[at] ?? [])]);
   return scripts.run(name, keys, [EDGES_PREFIX, DELETED_PREFIX, ...before, ...args]);

@@ -81,7 +81,7 @@ export function openUndo(handles: Handles, reconcile: Reconcile): UndoLost {
     readUnapplied: createReadUnapplied(nats, createReadWaiting(scripts)),
     dropUserCaches: () => dropUserCaches(scripts),
     removeLogged: async (seq) => {
-      // NATS drops what waits together with its message.
+      // NATS discards what waits together with its message.
       await waiting.remove({ consumer: CONSUMER.graph, seq });
       await messages.remove(STREAM.drops, seq);
     },

@@ -48,11 +48,11 @@ interface About {
 export type Answered<Response> = (error: AppError | undefined, response?: Response) => void;
 
 /** Calls an upstream within 5 s, or before the caller's deadline if that is sooner. Never throws. */
-type Call<Request, Response> = (request: Request, about: About, answered: Answered<Response>) => void;
+type CallMethod<Request, Response> = (request: Request, about: About, answered: Answered<Response>) => void;
 
 interface CallUpstream {
   /** The calls of one method for one piece of work continue the trace that is active now. */
-  open<Request, Response>(method: MethodDefinition<Request, Response>): Call<Request, Response>;
+  open<Request, Response>(method: MethodDefinition<Request, Response>): CallMethod<Request, Response>;
   /** @throws AppError `unavailable` where the upstream does not answer or fails for most; otherwise `failed` */
   once<Request, Response>(
     method: MethodDefinition<Request, Response>,

@@ -1,7 +1,7 @@
 import { setImmediate as tickEnded } from "node:timers/promises";
 import type { JsMsg } from "nats";
 import pLimit from "p-limit";
-import type { Context, Delivery, Outcome, Process, ProcessBatch } from "../../delivery/handler.js";
+import type { Context, Delivery, DeliveryOutcome, Process, ProcessBatch } from "../../delivery/handler.js";
 import { assertNever, oneLine } from "../../kernel/errors.js";
 import { failpoint } from "../../kernel/failpoints.js";
 import { pause, SECOND } from "../../kernel/time.js";
@@ -184,12 +184,12 @@ function latestOf({ message, delivery: { seq } }: MessageInFlight, { latest }: P
 }
 
 /** The message is not given back before the pull has ended. */
-async function released({ stopping }: Context): Promise<Outcome> {
+async function released({ stopping }: Context): Promise<DeliveryOutcome> {
   await pause(SECOND, stopping);
   return { kind: "release" };
 }
 
-function ackOrNak(message: JsMsg, outcome: Outcome): void {
+function ackOrNak(message: JsMsg, outcome: DeliveryOutcome): void {
   switch (outcome.kind) {
     case "ack":
       message.ack();

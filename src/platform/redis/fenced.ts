@@ -92,8 +92,8 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
     many: (call) => inScriptSpan(call.script, () => many(call)),
     groups: (call) => inScriptSpan(call.script, () => groups(call)),
     yieldAfter: async (ms) => {
-      const rest = lanes.yielding.restMs(CALL_WEIGHT + ENTRIES_A_CALL.yielding, ms);
-      if (rest > 0) await pause(rest);
+      const pauseMs = lanes.yielding.pauseMs(CALL_WEIGHT + ENTRIES_A_CALL.yielding, ms);
+      if (pauseMs > 0) await pause(pauseMs);
     },
     one: async (script, keys, args) => scripts.run(script, keys, [await deadline(keys[0]), ...args]),
   };

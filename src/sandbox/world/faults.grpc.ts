@@ -15,7 +15,7 @@ interface Fault {
   readonly delayMs: number;
 }
 
-interface Call {
+interface UpstreamCall {
   readonly service: FaultService;
   readonly method: string;
   readonly userId: string | undefined;
@@ -45,7 +45,7 @@ export class Faults {
   }
 
   /** Finds the most specific fault for a call: by user, then by method. */
-  find({ service, method, userId }: Call): Fault | undefined {
+  find({ service, method, userId }: UpstreamCall): Fault | undefined {
     const fits = (fault: Fault): boolean =>
       fault.service === service &&
       (fault.method?.toLowerCase() ?? method.toLowerCase()) === method.toLowerCase() &&

@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { chunkId, type FanoutJob, jobMessageId, parseJob, TIERS } from "../../../src/contracts/fanout.js";
+import { chunkId, type FanoutJob, HOME_TIERS, jobMessageId, parseJob } from "../../../src/contracts/fanout.js";
 import * as keys from "../../../src/contracts/keys.js";
 import {
   admittedSince,
@@ -44,7 +44,7 @@ test("subjects of dead letters and jobs", () => {
   const minute = 29_000_000;
   const admitted = minute * 60_000 + 59_999;
   const added = { action: "add", admitted_at: admitted } as const;
-  const jobs = [added, { ...added, action: "remove" }, ...TIERS.map((tier) => ({ ...added, tier }))] as const;
+  const jobs = [added, { ...added, action: "remove" }, ...HOME_TIERS.map((tier) => ({ ...added, tier }))] as const;
   expect(jobs.map(jobSubject)).toEqual([
     `fanout.job.add.${minute}`,
     `fanout.job.remove.${minute}`,

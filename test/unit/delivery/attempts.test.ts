@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import type { DeadLetter } from "../../../src/delivery/dead-letter.js";
-import type { Outcome } from "../../../src/delivery/handler.js";
+import type { DeliveryOutcome } from "../../../src/delivery/handler.js";
 import { type Attempts, createProcess } from "../../../src/delivery/process.js";
 import { Returns } from "../../../src/delivery/returns.js";
 import { SuspectLock } from "../../../src/delivery/suspect-lock.js";
@@ -38,7 +38,7 @@ function setup(handler: (seq: number) => Promise<void>) {
     eventOf: () => "drop_created",
     observe: () => undefined,
   });
-  const run = (seq: number, deliveries: number): Promise<Outcome> =>
+  const run = (seq: number, deliveries: number): Promise<DeliveryOutcome> =>
     process(deliveryOf({ seq, deliveries }), contextWith());
   return { run, letters, attempts };
 }

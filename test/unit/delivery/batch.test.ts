@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import type { DeadLetter } from "../../../src/delivery/dead-letter.js";
-import type { BatchHandler, Delivery, Handler, Outcome } from "../../../src/delivery/handler.js";
+import type { BatchHandler, Delivery, DeliveryOutcome, Handler } from "../../../src/delivery/handler.js";
 import { type Attempts, createBatchProcess, createProcess } from "../../../src/delivery/process.js";
 import { Returns } from "../../../src/delivery/returns.js";
 import { SuspectLock } from "../../../src/delivery/suspect-lock.js";
@@ -95,7 +95,7 @@ test("a delivery in a batch that never reported back counts towards `crashed`, a
     ["crashed", "5"],
   ]);
   const broken = setup({ one: () => Promise.reject(new Error("broken")) });
-  const outcomes: Outcome["kind"][] = [];
+  const outcomes: DeliveryOutcome["kind"][] = [];
   for (let attempt = 1; attempt <= MAX_ATTEMPTS; attempt++)
     outcomes.push((await broken.alone(again, contextWith())).kind);
   expect(outcomes).toEqual(["retry", "retry", "retry", "retry", "ack"]);

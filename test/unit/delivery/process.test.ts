@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import type { DeadLetter } from "../../../src/delivery/dead-letter.js";
-import type { Delivery, Handler, Outcome } from "../../../src/delivery/handler.js";
+import type { Delivery, DeliveryOutcome, Handler } from "../../../src/delivery/handler.js";
 import { type Attempts, createProcess, type Waiting } from "../../../src/delivery/process.js";
 import { Returns } from "../../../src/delivery/returns.js";
 import { SuspectLock } from "../../../src/delivery/suspect-lock.js";
@@ -70,7 +70,8 @@ function setup({ handler, ...given }: Setup) {
     eventOf: () => "drop_created",
     observe: (what) => observed.push(what),
   });
-  const run = (delivery: Delivery = deliveryOf()): Promise<Outcome> => process(delivery, contextWith(stopping.signal));
+  const run = (delivery: Delivery = deliveryOf()): Promise<DeliveryOutcome> =>
+    process(delivery, contextWith(stopping.signal));
   return { run, trace, letters, observed, stopping };
 }
 
@@ -281,7 +282,7 @@ test("the more processes ended beside it, the longer a suspect is alone", async 
       }),
   });
   const second = setup({ suspectLock, attempts: suspected([]), handler: async () => undefined });
-  let running: Promise<Outcome>;
+  let running: Promise<DeliveryOutcome>;
   try {
     Object.assign(globalThis, { setTimeout: (end: () => void, ms?: number) => void timers.set(ms, end) });
     running = slow.run();

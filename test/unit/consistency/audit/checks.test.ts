@@ -2,7 +2,7 @@ import { expect, test } from "@jest/globals";
 import type { PublicationResult } from "../../../../src/consistency/audit/publications.js";
 import { createChecks, createSample } from "../../../../src/consistency/audit/publications.js";
 import type { FanoutCompleted } from "../../../../src/contracts/fanout.js";
-import type { Delivery, Outcome } from "../../../../src/delivery/handler.js";
+import type { Delivery, DeliveryOutcome } from "../../../../src/delivery/handler.js";
 import { AppError } from "../../../../src/kernel/errors.js";
 import { silent } from "../../../../src/kernel/logger.js";
 
@@ -47,7 +47,7 @@ function scene(check: () => Promise<PublicationResult> = async () => "same") {
   const seen: string[] = [];
   const stopping = new AbortController();
   const one = createChecks({ check, observe: (result) => seen.push(result), delayMs: 0 });
-  const run = (of = delivery()): Promise<Outcome> => one(of, { stopping: stopping.signal, log: silent });
+  const run = (of = delivery()): Promise<DeliveryOutcome> => one(of, { stopping: stopping.signal, log: silent });
   return { run, seen, stopping };
 }
 
