@@ -3,6 +3,7 @@ import { expect, test } from "@jest/globals";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { startNats, startRedis } from "../../src/sandbox/brokers/index.js";
 import type { Mutant } from "../faults/mutants/mutants.js";
+import { missingFrom } from "./admitted-events.js";
 import { AckWatcher, brokenLaws, dropOf } from "./conservation.js";
 import { eventually } from "./eventually.js";
 import { type Findings, findingsOf, missedOnStreams, type RunResult } from "./findings.js";
@@ -285,48 +286,6 @@ async function kill(server: Broker): Promise<void> {
 async function isPageComplete(reads: Reader): Promise<boolean | string> {
   const page = await reads.home("bystander").catch((error: unknown) => String(error));
   return typeof page === "string" ? page : !page.degraded;
-}
-
-/** Returns a check that the log holds all events; it answers with one that is missing. */
-function missingFrom(streams: Stack["streams"], events: readonly TimelineEvent[]): () => Promise<true | string> {
-  let count = 0;
-  let known: ReadonlySet<string> = new Set();
-  return async () => {
-    const now = await streams.count("DROPS").catch(() => 0);
-    if (now !== count) known = new Set((await streams.all("DROPS")).flatMap(({ body }) => eventKeysIn(String(body))));
-    count = now;
-    const missing = events.find((event) => {
-      const { channel, payload } = event;
-      const overtaken = channel === "drop_created" && known.has(eventKeyOf({ drop_id: payload.drop_id }));
-      return !overtaken && !known.has(eventKeyOf(payload)) && !isSuperseded(events, event);
-    });
-    return missing === undefined || `${missing.channel} ${JSON.stringify(missing.payload)} is not in the log`;
-  };
-}
-
-/** Returns no key for a message that is no event. */
-function eventKeysIn(body: string): string[] {
-  try {
-    return [eventKeyOf(JSON.parse(body) as Record<string, unknown>)];
-  } catch {
-    return [];
-  }
-}
-
-/** Producers may spell an event in several ways; the key is the same. */
-function eventKeyOf(payload: Partial<Record<string, unknown>>): string {
-  const { created_at, drop_id, follower_id, following_id, version } = payload;
-  if (drop_id === undefined) return JSON.stringify(["edge", follower_id, following_id, version]);
-  return JSON.stringify([created_at === undefined ? "deleted" : "created", drop_id]);
-}
-
-/** Returns true where there is a newer version of the same edge: upstreams list the newest only. */
-function isSuperseded(events: readonly TimelineEvent[], { payload }: TimelineEvent): boolean {
-  if (!("version" in payload)) return false;
-  return events.some(({ payload: other }) => {
-    const same = "version" in other && other.follower_id === payload.follower_id;
-    return same && other.following_id === payload.following_id && other.version > payload.version;
-  });
 }
 
 /**
