@@ -10,7 +10,7 @@ import { createBucket } from "./bucket.nats.js";
 import { createRequests, type Requests } from "./requests.nats.js";
 import { type Facts, KEPT_DAYS, type RequestFact, type Status, statusOf } from "./saga.js";
 
-/** An analysis that is not done, as JSON. Null stands for what a malformed request does not say. */
+/** This is the JSON of an analysis that is not done. Null stands for what a malformed request does not say. */
 export interface Unfinished {
   readonly analysis_id: string | null;
   readonly user_id: string | null;
@@ -28,7 +28,7 @@ export interface Unfinished {
   readonly error: string | null;
 }
 
-/** An analysis as operators see it: without its results. */
+/** Operators see an analysis without its results. */
 interface Shown extends AnalysisRequest {
   readonly status: Status;
   readonly started_at: string | null;

@@ -30,7 +30,7 @@ const listKey = (userToken: string): string => `r.${userToken}.ids`;
 
 /** Analyses that are older are listed once they are completed. */
 const LISTED = 1_000;
-/** One user's requests at once conflict far less often. */
+/** The requests of one user conflict far less often. */
 const MAX_CONFLICTS = 1_000;
 
 /** The day is in the id, which is a UUIDv7: operators find the key of an analysis by it. */
@@ -54,7 +54,10 @@ export function createRequests(bucket: Bucket): Requests {
     const key = keyOf(encodeId(user_id), analysis_id, "failed");
     return { key, held: (await bucket.get(key))?.value as FailedFact | undefined };
   };
-  /** One key a user: STREAM.INFO with `subjects_filter` makes nats-server 2.9 look through all facts of everybody. */
+  /**
+   * The list has one key a user: STREAM.INFO with `subjects_filter` makes nats-server 2.9 look through all facts of
+   * everybody.
+   */
   const listOf = async (token: string) => {
     const entry = await bucket.get(listKey(token));
     return { ids: (entry?.value ?? []) as readonly string[], revision: entry?.revision ?? 0 };

@@ -29,7 +29,7 @@ export interface FailedFact {
   readonly overcome?: true;
 }
 
-/** The facts about one analysis that NATS holds. */
+/** NATS holds these facts about one analysis. */
 export interface Facts {
   readonly request: RequestFact;
   readonly startedAt?: string | undefined;
@@ -38,7 +38,7 @@ export interface Facts {
   readonly abandoned?: boolean | undefined;
 }
 
-/** A row of timeline_analyses: the analysis is completed. */
+/** A row of timeline_analyses means that the analysis is completed. */
 export interface CompletedAnalysis extends AnalysisRequest {
   readonly started_at: string;
   readonly completed_at: string;
@@ -67,7 +67,9 @@ interface RequestMessage {
   readonly redrives: number;
 }
 
-/** `announce`: only the events are left to be published. `ignore`: another message of the same request does all. */
+/**
+ * `announce` leaves only the events to be published. `ignore` means that another message of the same request does all.
+ */
 export function decideStart(
   completed: Pick<CompletedAnalysis, "request_seq"> | undefined,
   { seq, redrives }: RequestMessage,
@@ -121,7 +123,7 @@ export function resultsFor(type: AnalysisType, results: AnalysisResults): Analys
 
 const ABANDONED = "the analysis was given up";
 
-/** The JSON of an analysis, as its user and operators read it. */
+/** Returns the JSON of an analysis, as its user and operators read it. */
 export function viewOf(facts: Facts, completed: CompletedAnalysis | undefined) {
   const { request, startedAt, failed } = facts;
   const { analysis_id, did, type, requested_at, estimated_completion } = request;

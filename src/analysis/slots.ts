@@ -31,7 +31,7 @@ export function keepingSlotsFree(slots: number, process: Process): Process {
   };
 }
 
-/** The user who asks for an account of the AT Protocol; undefined for other accounts. */
+/** Returns the user who asks for an account of the AT Protocol, and undefined for other accounts. */
 function askerOfAtproto({ body }: Delivery): string | undefined {
   try {
     const { did, user_id } = parseRequest(body);

@@ -141,7 +141,7 @@ export function createForward(deps: ForwardDeps): Forward {
         return;
       }
       const fields = { events: failures.length, channel: first.arrived.channel, error: oneLine(first.error) };
-      // One line for all batches that an outage holds up.
+      // One line is enough for all batches that an outage holds up.
       if (!failing) deps.log.warn(fields, "events could not be admitted yet; they are kept and tried again");
       failing = true;
       await pause(backoff(attempt, SECOND / 10, 2 * SECOND));
@@ -277,7 +277,7 @@ async function deadLetter(deps: ForwardDeps, { channel, payload, arrival }: Arri
 interface Numbered {
   readonly seq: number;
   readonly publishedAfter: ClockReading;
-  /** The last number that was lower. */
+  /** This is the last number that came and was lower than `seq`. */
   readonly lower?: number;
 }
 

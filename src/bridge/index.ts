@@ -11,7 +11,7 @@ import { createHeldDeadLetters } from "./held-dead-letters.js";
 import { observeBridge } from "./observe.js";
 
 interface BridgeHandles {
-  /** A connection of its own: a subscribed one takes no other commands. */
+  /** The subscriber has a connection of its own, as a subscribed one takes no other commands. */
   readonly subscriber: Redis;
   readonly nats: Pick<NatsConnection, "info">;
   readonly publishAll: PublishAll;

@@ -37,7 +37,10 @@ export function define(command: Command): void {
     .action(exitWith(audit));
 }
 
-/** Exit code 1: a timeline differs and was not repaired, could not be audited, is undecided, or is of no known user. */
+/**
+ * Ends with exit code 1 if a timeline differs and was not repaired, could not be audited, is undecided, or is of no
+ * known user.
+ */
 function audit(options: AuditOptions): Promise<number> {
   const job = { name: "audit", open: openTimelines, json: options.json };
   return runJob(job, async ({ connections, config, stopping, say }) => {

@@ -24,7 +24,7 @@ import {
 import { createTimelines, type Timelines } from "../timeline/index.js";
 import { type Say, toTerminal, withProgress } from "./terminal.js";
 
-/** Exit code after Ctrl-C, as shells have it: 128 and the number of the signal. */
+/** Shells use this exit code after Ctrl-C: 128 and the number of the signal. */
 const INTERRUPTED = 130;
 
 const REDIS_TIMEOUT_MS = 10 * SECOND;

@@ -123,7 +123,7 @@ function show(seq: number, { json }: ListOptions): Promise<number> {
   });
 }
 
-/** Exit code 1: a dead letter was refused, or failed. */
+/** Ends with exit code 1 if a dead letter was refused, or failed. */
 function redrive({ rate, dryRun = false, json, ...selection }: Chosen): Promise<number> {
   return withDeadLetters(async (deadLetters) => {
     const seqs = await deadLetters.select(selection);
@@ -139,7 +139,7 @@ function redrive({ rate, dryRun = false, json, ...selection }: Chosen): Promise<
 
 const lengthOf = (report: Report): number => Object.values(report).reduce((sum, list) => sum + list.length, 0);
 
-/** Exit code 1: a dead letter could not be deleted, or the question was not answered with yes. */
+/** Ends with exit code 1 if a dead letter could not be deleted, or the question was not answered with yes. */
 function remove({ dryRun = false, force, json, ...selection }: Chosen): Promise<number> {
   return withDeadLetters(async (deadLetters) => {
     const seqs = await deadLetters.select(selection);

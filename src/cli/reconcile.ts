@@ -24,7 +24,7 @@ export function define(command: Command): void {
     });
 }
 
-/** Exit code 1: an upstream lists no changes. */
+/** Ends with exit code 1 if an upstream lists no changes. */
 function reconcile({ since, until, json }: ReconcileOptions): Promise<number> {
   return runJob({ name: "reconcile", open: openLogAndUpstreams, json }, async ({ connections, stopping, say }) => {
     const range = until === undefined ? untilNow(since) : { since, until };

@@ -34,7 +34,7 @@ export function define(command: Command): void {
     .action(exitWith(recover));
 }
 
-/** Exit code 1: something could not be judged or rebuilt, or nothing was done. */
+/** Ends with exit code 1 if something could not be judged or rebuilt, or nothing was done. */
 function recover(options: RecoverOptions): Promise<number> {
   return runJob({ name: "recover", open: openTimelines, json: options.json }, (job) => run(job, options));
 }

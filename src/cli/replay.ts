@@ -44,7 +44,7 @@ export function define(command: Command): void {
     });
 }
 
-/** Exit code 1: an event could not be applied. */
+/** Ends with exit code 1 if an event could not be applied. */
 function replayByHand({ from, to, after, rate, json }: ReplayOptions): Promise<number> {
   return runJob({ name: "replay", open: openTimelines, json }, async ({ connections, config, stopping, say }) => {
     const result: ReplayResult = { applied: 0, upTo: undefined, left_out: [] };

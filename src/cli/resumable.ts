@@ -1,6 +1,6 @@
 export const AFTER_OPTION = "--after <position>";
 
-/** The position at which a job that was stopped or killed continues: that of the first step that is not done. */
+/** A job that was stopped or killed continues at the position of the first step that is not done. */
 export class Resumable<Step> {
   readonly #open = new Set<Step>();
   #last: Step | undefined;

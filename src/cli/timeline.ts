@@ -18,7 +18,7 @@ const MAX_LISTED_FAILURES = 100;
 interface RebuildOptions {
   readonly all?: boolean;
   readonly shared?: boolean;
-  /** The position where an earlier run over all homes stopped. */
+  /** An earlier run over all homes stopped at this position. */
   readonly after?: string;
   readonly rate: number;
   readonly json?: boolean;
@@ -56,7 +56,7 @@ function faultOf({ users, all, shared, after }: Chosen): string | undefined {
   return all || shared || users.length > 0 ? undefined : "say which timelines: users, --all, or --shared";
 }
 
-/** Exit code 1: a timeline could not be rebuilt. */
+/** Ends with exit code 1 if a timeline could not be rebuilt. */
 function rebuild(chosen: Chosen): Promise<number> {
   return runJob({ name: "rebuild", open: openTimelines, json: chosen.json }, (job) => rebuildChosen(job, chosen));
 }

@@ -18,7 +18,7 @@ import type { Backlog, LogState, Unapplied } from "./redis-loss/loss-detector.js
 import type { ReadRange } from "./replay.js";
 import type { ReadLogged } from "./restored/phantoms.js";
 
-/** `keptMs`: how long a reader may read nothing without losing its place; unset: an hour. */
+/** A reader may read nothing for `keptMs` without losing its place; the default is an hour. */
 export function createReadRange(nats: NatsConnection, { keptMs }: { readonly keptMs?: number } = {}): ReadRange {
   return async function* ({ since, until, after }) {
     const from = after === undefined ? since : undefined;
@@ -38,7 +38,7 @@ export function createReadHistory(nats: NatsConnection): ReadHistory {
   };
 }
 
-/** The events of a subject, with their sequences; those that break the contract are left out. */
+/** Reads the events of a subject, with their sequences; those that break the contract are left out. */
 export function createReadLogged(nats: NatsConnection, subject: string): ReadLogged {
   return async function* ({ since, until }) {
     for await (const entry of entriesOf(nats, { subject, from: since, until })) {
@@ -150,7 +150,7 @@ const PULLED = [
   [STREAM.advisories, CONSUMER.backstop],
 ] as const;
 
-/** The oldest event that a consumer of the log, or a job, still has to apply. */
+/** Finds the oldest event that a consumer of the log, or a job, still has to apply. */
 export function createReadBacklog(nats: NatsConnection): () => Promise<Backlog> {
   const readUnapplied = createReadUnapplied(nats, async () => []);
   return async () => {
@@ -160,8 +160,8 @@ export function createReadBacklog(nats: NatsConnection): () => Promise<Backlog> 
 }
 
 /**
- * The same, apart from the events that wait for a single user. NATS does not tell which messages are not acknowledged,
- * only how many: the events that wait stand apart where a consumer has no others.
+ * Does the same, apart from the events that wait for a single user. NATS does not tell which messages are not
+ * acknowledged, only how many: the events that wait stand apart where a consumer has no others.
  */
 export function createReadUnapplied(
   nats: NatsConnection,

@@ -44,7 +44,10 @@ const NO_PATH = "must be a did:web of a host alone: the AT Protocol has none wit
 export const looksLikeHandle = (account: string): boolean =>
   HANDLE.test(account.trim()) && !URL_OR_DID.test(account.trim()) && storedIdFault(account) === undefined;
 
-/** The reason if the text names no account that can be analysed. Handles and URLs are refused: they would be taken for ids. */
+/**
+ * Returns the reason if the text names no account that can be analysed. Handles and URLs are refused: they would be
+ * taken for ids.
+ */
 function accountFault(account: string): string | undefined {
   if (isDid(account)) {
     const isKnown = account.length <= MAX_DID_CHARACTERS && (DID_PLC.test(account) || DID_WEB.test(account));
@@ -77,7 +80,7 @@ const common = {
 
 const request = z.object({ ...common, tier: z.enum(USER_TIERS), requested_at: time });
 
-/** The body of a user's request: JSON {"did", "type"}. */
+/** The body of a user's request is JSON {"did", "type"}. */
 export const ANALYSIS_ORDER = z.object({ did: checkedBy(accountFault), type: z.enum(ANALYSIS_TYPES) });
 /** The account is ours and known, whatever its id looks like. */
 export const KNOWN_ORDER = ANALYSIS_ORDER.extend({ did: userId });

@@ -134,7 +134,7 @@ export function parseJson(bytes: Uint8Array): unknown {
   }
 }
 
-/** `arrival` in ms since the epoch, for clamping remote drops. @throws AppError `invalid`, naming the fields */
+/** `arrival` is in ms since the epoch, and clamps remote drops. @throws AppError `invalid`, naming the fields */
 export function parseEvent(name: EventName, bytes: Uint8Array, arrival: number): TimelineEvent {
   const event = { name, payload: understood(PAYLOADS[name], parseJson(bytes)) } as TimelineEvent;
   return datedEvent(event, arrival);

@@ -20,7 +20,10 @@ export interface EdgeState {
   readonly follows: boolean;
 }
 
-/** State that decides against late events. It lives longer than the log, and is refilled from it if Redis lost it. */
+/**
+ * Fences are state that decides against late events. It lives longer than the log, and is refilled from it if Redis
+ * lost it.
+ */
 export interface Fences {
   /** Returns the authors of the drops; where one is not known, the drop is in nobody's home. */
   recordTombstones(deletions: readonly Deletion[]): Promise<ReadonlyMap<string, string | undefined>>;
@@ -30,7 +33,7 @@ export interface Fences {
   /** Returns the newest version after each change. An unfollow records the recent unfollower first, even if a newer
    * follow is known. */
   changeEdges(changes: readonly EdgeChange[]): Promise<readonly EdgeState[]>;
-  /** The newest versions of edges whose changes are recorded. */
+  /** Returns the newest versions of edges whose changes are recorded. */
   newestEdges(changes: readonly EdgeChange[]): Promise<readonly EdgeState[]>;
   /** Records the edges as they are given, also where a newer version is known: its change was undone. */
   replaceEdges(changes: readonly EdgeChange[]): Promise<void>;
@@ -46,7 +49,7 @@ export interface Fences {
 
 export const nameGeneration = (): string => `${sharedNow()}:${randomUUID()}`;
 
-/** The creation of a generation, in ms since the epoch; infinite if its name does not hold it. */
+/** Returns when a generation was created, in ms since the epoch; infinite if its name does not hold it. */
 export function generationSince(name: string): number {
   const [, since] = /^(\d+):/.exec(name) ?? [];
   return since === undefined ? Number.POSITIVE_INFINITY : Number(since);

@@ -14,7 +14,7 @@ export const TOMBSTONES_KEY = "timeline:tombstones";
 /** Each drop is announced when its tombstone is written; not in a cluster, where no pages are held. */
 export const DELETIONS_CHANNEL = "timeline:x:deletions";
 
-/** Sorted set of the first pages of homes that are read most, by minute and reads in it. */
+/** The sorted set has the first pages of homes that are read most, by minute and reads in it. */
 
 export const HOME_PREFIX = "timeline:home:";
 
@@ -34,7 +34,7 @@ export const authorKey = (author: string): string => AUTHOR_PREFIX + encodeId(au
 export const authorOfKey = (key: string): string | undefined =>
   key.startsWith(AUTHOR_PREFIX) ? decodeId(key.slice(AUTHOR_PREFIX.length)) : undefined;
 
-/** Hash of author token -> state, of those who are pulled or about to change. */
+/** The hash has author token -> state, of those who are pulled or about to change. */
 export const PULLED_KEY = "timeline:x:pulled";
 
 /** Sorted set of an author's drops of the last hour, by the time they were admitted. */
@@ -98,13 +98,13 @@ export const REPLAY_LEASE_KEY = "timeline:x:replaying";
 
 export const AUDIT_LEASE_KEY = "timeline:x:auditing";
 
-/** Sorted set of requests to reconcile that are not done, by the time they begin at. */
+/** The sorted set has requests to reconcile that are not done, by the time they begin at. */
 export const UNRECONCILED_KEY = "timeline:x:unreconciled";
 
 /** Audits have reconciled up to this time, in ms since the epoch. */
 export const RECONCILED_KEY = "timeline:x:reconciled";
 
-/** Hash of the events of the log that wait for a single user, by consumer and sequence. */
+/** The hash has the events of the log that wait for a single user, by consumer and sequence. */
 export const WAITING_KEY = "timeline:x:waiting";
 
 export const TRIMMED_KEY = "timeline:x:trimmed";
@@ -159,7 +159,7 @@ export const connectionKey = (connectionId: string): string => `sse_connection:$
 /** Bounds how long reads wait behind a script. */
 const KEYS_A_CALL = 500;
 
-/** Encoded ids, joined by ",", which they never hold. */
+/** The ids are encoded, and joined by ",", which they never hold. */
 export type PackedKeys = readonly string[];
 
 export function packKeys(tokens: readonly string[]): PackedKeys {

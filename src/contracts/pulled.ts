@@ -31,7 +31,7 @@ export interface PulledAuthor {
   readonly since: number;
 }
 
-/** A drop that was published to its author's followers. */
+/** The drop was published to its author's followers. */
 export interface Published {
   readonly author: string;
   /** So many followers have the drop. */
@@ -41,7 +41,7 @@ export interface Published {
   readonly at: number;
 }
 
-/** An author whose state began so long ago that no process uses a copy from before it. */
+/** The author's state began so long ago that no process uses a copy from before it. */
 export interface Due extends PulledAuthor {
   readonly author: string;
 }
@@ -66,13 +66,13 @@ export const MAX_COPY_AGE_MS = 2 * SECOND;
 export const PULL_GRACE_MS = 5 * SECOND;
 
 export interface PulledAuthors {
-  /** The copy of this process; undefined where it is older than {@link MAX_COPY_AGE_MS}. */
+  /** Returns the copy of this process, or undefined where it is older than {@link MAX_COPY_AGE_MS}. */
   copy(): PullRegistry | undefined;
   /** Reads the registry after the call. @throws AppError `unavailable` */
   refresh(): Promise<PullRegistry>;
 }
 
-/** A copy that may be used. @throws AppError `unavailable` */
+/** Returns a copy that may be used. @throws AppError `unavailable` */
 export const currentOf = (pulled: PulledAuthors): PullRegistry | Promise<PullRegistry> =>
   pulled.copy() ?? pulled.refresh();
 

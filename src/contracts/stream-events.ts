@@ -26,6 +26,6 @@ type Named<Name extends keyof StreamEvents> = {
   [Event in Name]: { readonly event: Event } & Readonly<z.output<StreamEvents[Event]>>;
 }[Name];
 
-/** Body of a message in NOTIFY; the gateway sends `event` as the name and the rest as data. */
+/** This is the body of a message in NOTIFY. The gateway sends `event` as the name and the other fields as data. */
 export type DropNotification = Named<"new_drop" | "drop_deleted">;
 export type AnalysisNotification = Named<"analysis_completed" | "analysis_failed" | "xp_earned">;

@@ -17,7 +17,7 @@ export const userId = z.string().refine((value) => idFault(value) === undefined,
 export const dropId = userId.refine((value) => value !== FLOOR_MEMBER, { message: `must not be ${FLOOR_MEMBER}` });
 
 export function boundedList<Element>(most: number, faultOf: (element: unknown) => string | undefined) {
-  // Named for JSON Schema; its elements are looked at below.
+  // The list is named for JSON Schema; its elements are checked below.
   const list = z.unknown().meta({ type: "array", maxItems: most });
   return list.transform((value, context): Element[] => {
     const refuse = (message: string, path: number[] = []): void => context.addIssue({ code: "custom", message, path });
@@ -50,7 +50,7 @@ export function faultsOf({ issues }: z.ZodError, whole: string): string {
 export function understood<Schema extends z.ZodType>(schema: Schema, value: unknown): z.output<Schema> {
   const parsed = schema.safeParse(value);
   if (parsed.success) return parsed.data;
-  // Looked at again for the words: with options the schema takes twice as long.
+  // The input is parsed again for the words: with options the schema takes twice as long.
   const { error = parsed.error } = schema.safeParse(value, { error: faultInWords });
   throw new AppError("invalid", faultsOf(error, "payload"));
 }

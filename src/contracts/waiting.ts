@@ -1,7 +1,7 @@
 import type { TimelineEvent } from "./events.js";
 import type { Affected } from "./timelines.js";
 
-/** An event of the log that waits for a single user, as it was noted when it went back to the queue. */
+/** The event of the log waits for a single user. It was noted when it went back to the queue. */
 export interface WaitingEvent {
   readonly consumer: string;
   readonly seq: number;

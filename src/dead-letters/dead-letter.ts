@@ -1,11 +1,11 @@
 import { DLQ_HEADER } from "../contracts/subjects.js";
 import type { Delivery } from "../delivery/handler.js";
 
-/** A dead letter as the stream DLQ holds it. Times are in ms since the epoch. */
+/** The stream DLQ holds a dead letter so. Times are in ms since the epoch. */
 export type StoredDeadLetter = ReturnType<typeof parseDeadLetter>;
 export type DeadLetterSummary = StoredDeadLetter["summary"];
 
-/** The stream DLQ; its errors are AppError `unavailable`. */
+/** This is the stream DLQ; its errors are AppError `unavailable`. */
 export interface DeadLetterStore {
   /** Reads what the stream holds at the time of the call, oldest first; bodies are empty unless asked for. */
   read(range?: { readonly after?: number | undefined; readonly bodies?: boolean }): AsyncIterable<StoredDeadLetter>;
@@ -24,7 +24,7 @@ export function parseDeadLetter(message: Pick<Delivery, "seq" | "subject" | "tim
   };
   const firstSeenAt = dateOf(DLQ_HEADER.firstSeen);
   const failedAt = dateOf(DLQ_HEADER.failedAt);
-  // The JSON of a list. Dates are RFC 3339; null stands for a missing header.
+  // The list shows this JSON. Dates are RFC 3339; null stands for a missing header.
   const summary = {
     seq,
     reason: headers.get(DLQ_HEADER.reason) ?? reason,
@@ -47,7 +47,7 @@ export function parseDeadLetter(message: Pick<Delivery, "seq" | "subject" | "tim
 const wholeNumber = (text: string | undefined): number | null =>
   text !== undefined && /^\d{1,15}$/.test(text) ? Number(text) : null;
 
-/** The JSON of one dead letter; `body_encoding` is `json`, `utf8` or `base64`. */
+/** Returns the JSON of one dead letter; `body_encoding` is `json`, `utf8` or `base64`. */
 export function deadLetterAsJson(deadLetter: StoredDeadLetter): Record<string, unknown> {
   const { value, text } = decodeBody(deadLetter.body);
   const body =

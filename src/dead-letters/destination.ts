@@ -18,7 +18,7 @@ import { type IdPage, readPages } from "../kernel/paging.js";
 import type { StoredDeadLetter } from "./dead-letter.js";
 
 export interface RedrivenMessage extends DeadLetter {
-  /** The only stream that may store it. */
+  /** Only this stream may store it. */
   readonly stream: string;
 }
 

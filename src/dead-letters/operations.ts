@@ -33,7 +33,7 @@ const since = z.string().transform((text, context) => {
   return z.NEVER;
 });
 
-/** The arguments that the command line and the NATS service share. */
+/** The command line and the NATS service share these arguments. */
 export const FIELDS = {
   seq: z.number({ message: SEQ_FAULT }).int({ message: SEQ_FAULT }).positive({ message: SEQ_FAULT }),
   reason: z.enum(DLQ_REASONS, { message: `must be one of ${DLQ_REASONS.join(", ")}` }),
@@ -55,7 +55,7 @@ export function matches({ summary, failedAt }: StoredDeadLetter, filters: Filter
   );
 }
 
-/** The reason to refuse a selection that is empty or contradicts itself; undefined if there is none. */
+/** Returns the reason to refuse a selection that is empty or contradicts itself; undefined if there is none. */
 export function selectionFault({ seqs = [], all, ...filters }: Selection): string | undefined {
   const filtered = [filters.reason, filters.event, filters.error, filters.since].some((value) => value !== undefined);
   if (seqs.length > 0 && (all || filtered)) return "name sequences or select by filters, not both";
@@ -78,7 +78,7 @@ export type DeadLetterOperations = ReturnType<typeof createOperations>;
 
 type Range = Parameters<DeadLetterStore["read"]>[0];
 
-/** The operations of the command line and of the NATS service. @throws AppError `unavailable` */
+/** The command line and the NATS service share these operations. @throws AppError `unavailable` */
 export function createOperations(deps: RedriveDeps) {
   const { store } = deps;
   return {
@@ -90,7 +90,7 @@ export function createOperations(deps: RedriveDeps) {
       if (!found) throw missing([seq]);
       return found;
     },
-    /** Sequences, oldest first. @throws AppError `notfound` for a missing one, `invalid`: see selectionFault */
+    /** Returns sequences, oldest first. @throws AppError `notfound` for a missing one, `invalid`: see selectionFault */
     select: (selection: Selection) => select(store, selection),
     redrive: (seqs: readonly number[], options?: RedriveOptions) => redrive(deps, seqs, options),
     remove: (seqs: readonly number[], options?: RemoveOptions) => remove(store, seqs, options),

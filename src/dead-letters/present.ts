@@ -48,7 +48,7 @@ function add(group: Group, { summary, failedAt, body }: StoredDeadLetter): void 
   if (author !== undefined) group.countOfAuthor.set(author, (group.countOfAuthor.get(author) ?? 0) + 1);
 }
 
-/** Equal for errors that differ only in what they quote or count. */
+/** The shape is equal for errors that differ only in what they quote or count. */
 function shapeOf(error: string): string {
   return error.replaceAll(/"[^"]*"|'[^']*'/g, '""').replaceAll(/\d+/g, "0");
 }

@@ -6,7 +6,7 @@ import { destinationOf, overtakenBy, type RedrivenMessage, type Upstreams } from
 
 export type Causes = { readonly seq: number; readonly why: string }[];
 
-/** The JSON of a redrive: each sequence ends in one of the lists. */
+/** This is the JSON of a redrive: each sequence ends in one of the lists. */
 export interface Report {
   readonly redriven: number[];
   /** These are kept: they can never be redriven as they are. */
@@ -36,7 +36,7 @@ export interface RedriveOptions {
   readonly onProgress?: ((report: Report) => void) | undefined;
 }
 
-/** Low enough for upstreams that have just recovered. */
+/** The rate is low enough for upstreams that have just recovered. */
 export const DEFAULT_RATE = 100;
 
 /** Work on dead letters ends after so many in a row that found a server unavailable. */

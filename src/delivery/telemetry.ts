@@ -49,7 +49,7 @@ export function sampledTrace(headers: Headers): Readonly<Record<string, string>>
   return { traceparent, ...(tracestate === undefined ? {} : { tracestate }) };
 }
 
-/** A span that is active only in what is given to `run`: see decision 45. */
+/** The span is active only in the work that is given to `run`: see decision 45. */
 export class OpenSpan {
   readonly #span: Span;
   readonly #parent: Context;
@@ -93,7 +93,7 @@ export class OpenSpan {
   }
 }
 
-/** A span of one of several pieces of work that are done together, so that none is active. */
+/** Opens a span for one of several pieces of work that are done together, so that none is active. */
 export const openSpan = (...of: ConstructorParameters<typeof OpenSpan>): OpenSpan => new OpenSpan(...of);
 
 /**
@@ -179,7 +179,7 @@ export function observed(handler: Handler): Handler {
   };
 }
 
-/** One span for all messages, linked to the traces of those that are sampled. */
+/** All messages share one span, linked to the traces of those that are sampled. */
 export function observedBatch(consumer: string, handler: BatchHandler): BatchHandler {
   return (deliveries, ctx) => {
     const links = deliveries.flatMap(({ headers }) => {

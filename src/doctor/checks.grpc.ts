@@ -5,7 +5,7 @@ import { adviceOn } from "../platform/refusals.js";
 import { type Check, checked } from "./doctor.js";
 
 const TIMEOUT_MS = 3_000;
-/** A user id; the answer does not matter. */
+/** The id is that of any user; the answer does not matter. */
 const PROBE = "avion-doctor";
 
 /** grpc-js wraps the reason of an UNAVAILABLE into the texts of its balancer and its resolver. */

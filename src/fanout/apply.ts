@@ -29,7 +29,7 @@ const ENTRIES_A_SLICE = 100_000;
 /** So many take Redis about 0.3 s, if each has as many followers as are kept. */
 const DELETIONS_AT_ONCE = 64;
 
-/** A publication or a deletion, as it stands in every chunk job. */
+/** Every chunk job has the publication or deletion in this form. */
 export type Change = Omit<FanoutJob, "user_ids">;
 
 export interface Part {
@@ -211,7 +211,7 @@ function createAdd(deps: ApplyDeps): Add {
   }
 }
 
-/** `isTaken`: all homes took what is added, so that none stands below a floor. Returns who was notified. */
+/** `isTaken` says that all homes took what is added, so that none stands below a floor. Returns who was notified. */
 async function notifyAudiences(deps: ApplyDeps, parts: readonly Part[], isTaken = false): Promise<Told[]> {
   const { writer, notify } = deps;
   return notify(

@@ -24,7 +24,7 @@ interface CrossingDeps extends Pick<Sources, "readFollowers" | "readAuthorDrops"
   readonly listeners: Pick<Listeners, "visit">;
   readonly registry: Pulled;
   readonly maxEntries: number;
-  /** When the oldest event or job that is not applied yet was admitted, ms since the epoch. */
+  /** Resolves to when the oldest event or job that is not applied yet was admitted, in ms since the epoch. */
   readonly readBacklogStart: () => Promise<number>;
 }
 

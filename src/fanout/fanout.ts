@@ -207,7 +207,7 @@ async function planPublications(deps: DropDeps, drops: readonly AdmittedDrop[]):
 
 type Authors = Awaited<ReturnType<Fences["recordTombstones"]>>;
 
-/** The same for deletions whose tombstones are set. */
+/** The tombstones of these deletions must be set. */
 async function planDeletions({ writer }: DropDeps, drops: readonly AdmittedDrop[], authors: Authors): Promise<Plan[]> {
   await writer.rememberCreations(authors);
   await writer.removeShared([...authors.keys()]);

@@ -22,7 +22,7 @@ export interface ReadFor {
 
 type ReadsDeps = Pick<Sources, "readAuthorDrops" | "calls">;
 
-/** `begun`: the first page has its slot. */
+/** `begun` is called once the first page has its slot. */
 export function dropReads(
   { readAuthorDrops, calls }: ReadsDeps,
   { author, user, reader }: ReadFor,
@@ -86,7 +86,7 @@ export function readsWithTimeout(deps: ReadsDeps, timeoutMs: number) {
   };
 }
 
-/** A home whose owner follows an author now, or does not any more. */
+/** The owner of the home follows an author now, or does not any more. */
 interface ChangedHome {
   readonly follower: string;
   readonly follows: boolean;

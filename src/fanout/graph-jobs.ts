@@ -77,7 +77,7 @@ interface Divided {
   readonly jobs: EdgeJob[];
 }
 
-/** The edges of users who have few in the batch, those of busy followers, and jobs for those of hot users. */
+/** Divides the edges into those of users who have few in the batch, those of busy followers, and jobs for hot users. */
 function divided(edges: readonly AdmittedEdge[]): Divided {
   const calm: AdmittedEdge[] = [];
   const jobs: EdgeJob[] = [];

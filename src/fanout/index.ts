@@ -46,7 +46,10 @@ interface FanoutHandles {
 /** Followers of a tiered author who have read their home within this time are written before the others. */
 const RECENT_MS = 3 * DAY;
 
-/** `readBacklogStart`: when the oldest event or job that is not applied yet was admitted, ms since the epoch. */
+/**
+ * `readBacklogStart` resolves to when the oldest event or job that is not applied yet was admitted, in ms since the
+ * epoch.
+ */
 type StartCrossings = (readBacklogStart: () => Promise<number>) => Loop;
 
 /** Composes fan-out: the handlers of its consumers, and the function under them that a replay calls. */

@@ -223,7 +223,7 @@ export class FollowerCache {
     return cached?.generation === generation ? cached.audience : undefined;
   }
 
-  /** `only`: the page is the whole list. `total`: its length, where it is known. */
+  /** `only` says that the page is the whole list. `total` is its length, where that is known. */
   async *pages(of: ListOf): AsyncGenerator<Audience & { readonly only: boolean; readonly total?: number | undefined }> {
     const { author, generation, includeAuthor } = of;
     const known = this.known(of);

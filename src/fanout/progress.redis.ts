@@ -36,7 +36,7 @@ export function createProgress({ run }: Scripts): Progress {
   };
 }
 
-/** `done`: chunks and when they were done, and the recipients. */
+/** `done` has chunks and when they were done, and the recipients. */
 function sizeOf(done: readonly string[]): FanoutSize {
   const fields = new Map<string, string>();
   for (let at = 0; at < done.length; at += 2) fields.set(done[at] as string, done[at + 1] as string);

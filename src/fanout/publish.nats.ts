@@ -33,7 +33,7 @@ export interface AudienceNotification {
   readonly trace?: Trace;
 }
 
-/** The users of an audience who were notified. */
+/** These users of an audience were notified. */
 export type Told = Pick<AudienceNotification, "users" | "notification" | "trace">;
 
 /** Notifies those of the users who have a stream; resolves after every PubAck, with those who were notified. */

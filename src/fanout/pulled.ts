@@ -6,7 +6,7 @@ import type { Trace } from "./publish.nats.js";
 import type { AuthorWriter } from "./pulled.redis.js";
 import { audienceOf, type TimelineWriter } from "./store.redis.js";
 
-/** The registry of pulled authors as fan-out sees it. */
+/** Fan-out sees the registry of pulled authors so. */
 export interface Pulled extends PulledAuthors {
   /** Begins to pull, tier or push an author if their followers or drops require it. */
   updateStates(published: readonly Published[]): Promise<void>;

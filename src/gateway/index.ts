@@ -66,7 +66,7 @@ export function createEntrance({ config, log }: Pick<GatewayDeps, "config" | "lo
     open: (next: typeof serve): void => {
       serve = next;
     },
-    /** The reason if no token can be checked. */
+    /** Returns the reason if no token can be checked. */
     keysNotReady: () => keys?.notReady(),
     close: () => keys?.close(),
   };

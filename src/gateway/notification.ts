@@ -13,7 +13,7 @@ export interface StreamPosition {
   readonly check?: string | undefined;
 }
 
-/** A position as clients hold it (`id:`): `17-mi9c3k2v-4fzyo82m`, or `17-mi9c3k2v-4fzyo82m-1x7v2k9` with a check. */
+/** Clients hold a position (`id:`) as `17-mi9c3k2v-4fzyo82m`, or as `17-mi9c3k2v-4fzyo82m-1x7v2k9` with a check. */
 const formatPosition = ({ seq, incarnation, listing, check }: StreamPosition): string =>
   `${seq}-${incarnation}-${listing}${check === undefined ? "" : `-${check}`}`;
 
@@ -31,14 +31,14 @@ export const checkOf = ({ content }: Notification): string =>
 
 export interface Notification {
   readonly seq: number;
-  /** Sequence of the user's notification before it; only live ones have it. */
+  /** This is the sequence of the user's notification before it; only live ones have it. */
   readonly previous?: number | undefined;
   /** The time is in the format of RFC 3339. */
   readonly storedAt?: string | undefined;
   /** The headers are kept only where the trace is recorded. */
   readonly traced?: Headers | undefined;
   readonly content?: Content | undefined;
-  /** The block on the wire, made for the first of the user's streams that sends it, and the listing it names. */
+  /** The block on the wire is made for the first of the user's streams that sends it, and names this listing. */
   frame?: { readonly listing: string; readonly block: string };
 }
 

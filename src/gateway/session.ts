@@ -66,7 +66,7 @@ export class Session {
   #seq = 0;
   /** NOTIFY was read up to there. Live messages move the position only: whoever may publish them can forge one. */
   #verified = 0;
-  /** The notification that moved the position last. */
+  /** This notification moved the position last. */
   #last: Notification | undefined;
   #incarnation = "";
   #isReset = false;
@@ -87,7 +87,10 @@ export class Session {
     return atEnd ? { seq: lastSeq, reset: start?.reset, replay: [] } : start;
   }
 
-  /** The first block, in the same turn as {@link start}: a registration that is lost in between would be left out. */
+  /**
+   * Returns the first block, in the same turn as {@link start}: a registration that is lost in between would be left
+   * out.
+   */
   greeting(retryMs: number, { reset }: Start): string {
     const reason = reset ?? (this.#isReset ? "registration_lost" : undefined);
     if (reason) observeGateway.reset(reason);

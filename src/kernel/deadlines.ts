@@ -34,8 +34,8 @@ const CHECK_MS = 10;
 export type WithDeadline = <T>(work: Promise<T>, deadline: number) => Promise<T>;
 
 /**
- * One timer for all of them: a timer each is a tenth of what a read costs. No Set: one that lives long keeps what was
- * deleted from it until a full collection, which costs as much again.
+ * All share one timer: a timer each is a tenth of what a read costs. A Set would not do: one that lives long keeps what
+ * was deleted from it until a full collection.
  */
 export function createWithDeadline(): WithDeadline {
   const waiting: Waiting[] = [];

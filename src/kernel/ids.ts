@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 
 export const MAX_ID_BYTES = 128;
 
-/** A member of every timeline key that is no drop. */
+/** Every timeline key has this member, which is no drop. */
 export const FLOOR_MEMBER = "~floor";
 
 const PLAIN = /^[A-Za-z0-9_-]{1,64}$/;

@@ -1,8 +1,8 @@
 export interface WindowBounds {
-  /** Weight that may always be under way. */
+  /** So much weight may always be under way. */
   readonly least: number;
   readonly most: number;
-  /** Delay above the shortest one that is aimed at. */
+  /** Calls may be delayed so much above the shortest latency. */
   readonly targetMs: number;
 }
 
@@ -57,9 +57,9 @@ export class Window {
 /** Calls of a lane begin in the order in which they came. */
 export interface Lane {
   run<T>(weight: number, call: () => Promise<T>): Promise<T>;
-  /** Weight that may be under way now. */
+  /** So much weight may be under way now. */
   readonly window: number;
-  /** Calls that have not begun. */
+  /** So many calls have not begun. */
   readonly waiting: number;
   /** Returns for how long the lane pauses after a call of that weight that took `ms`. */
   pauseMs(weight: number, ms: number): number;
@@ -112,7 +112,7 @@ export function createLanes(
 }
 
 interface LaneOptions {
-  /** The window in force, of the size that the latency allows. */
+  /** Returns the window in force, of the size that the latency allows. */
   readonly current: (size: number) => number;
   readonly changed: () => void;
 }

@@ -3,7 +3,7 @@ import { SECOND } from "./time.js";
 /** Says once that a call has ended, with its error or without. */
 export type Ended = (error?: unknown) => void;
 
-/** A piece of work, whose calls come before those of later places. */
+/** The calls of a piece of work come before those of later places. */
 export interface Place {
   /**
    * Begins a call for each item, in their order. Rejects with the first error, also one that `call` throws; nothing begins

@@ -18,7 +18,7 @@ export function shareClock(clock: Clock): void {
   sharedClock = clock;
 }
 
-/** The wall clock, which may be set, and the monotonic clock, which stops while the machine is suspended. */
+/** The wall clock may be set, and the monotonic clock stops while the machine is suspended. */
 export interface ClockReading {
   readonly wall: number;
   readonly monotonic: number;
@@ -26,7 +26,10 @@ export interface ClockReading {
 
 export const readClocks = (): ClockReading => ({ wall: sharedNow(), monotonic: performance.now() });
 
-/** The time of a reading by the wall clock as it is set now, in whole ms since the epoch; never later than the reading. */
+/**
+ * Returns the time of a reading by the wall clock as it is set now, in whole ms since the epoch; never later than the
+ * reading.
+ */
 export const wallTimeOf = ({ wall, monotonic }: ClockReading): number =>
   Math.min(wall, Math.floor(sharedNow() - (performance.now() - monotonic)));
 

@@ -1,7 +1,9 @@
 import { NEWEST_COUNTS, type OutboxEvent, type OutboxSource } from "../contracts/outbox.js";
 import { type Db, NOW } from "../platform/db/db.js";
 
-/** The oldest rows of one owner, or of one key, that a claim looks at: those of a key have to wait for each other. */
+/**
+ * A claim looks at so many of the oldest rows of one owner, or of one key: those of a key have to wait for each other.
+ */
 const WINDOW = 2_000;
 
 /** Candidates per row wanted: where one owner has few, another's fill up. */

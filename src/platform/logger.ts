@@ -8,7 +8,7 @@ type LogLevel = (typeof LOG_LEVELS)[number];
 interface LoggerOptions {
   readonly level: LogLevel;
   readonly fields: object;
-  /** Unset: standard output. */
+  /** The default is the standard output. */
   readonly file?: string | undefined;
 }
 

@@ -10,7 +10,7 @@ const PROTOCOLS = ["grpc", "http/protobuf", "http/json"];
 const RATIO_SAMPLERS = ["traceidratio", "parentbased_traceidratio"];
 const SAMPLERS = ["always_on", "always_off", "parentbased_always_on", "parentbased_always_off", ...RATIO_SAMPLERS];
 
-/** Values that the specification of OpenTelemetry's variables lists, and that this service obeys. */
+/** The specification of OpenTelemetry's variables lists these values, and this service obeys them. */
 const VALUES: Readonly<Record<string, readonly string[]>> = {
   OTEL_TRACES_EXPORTER: ["otlp", "zipkin", "console", "none"],
   OTEL_METRICS_EXPORTER: ["otlp", "prometheus", "console", "none"],
@@ -62,7 +62,7 @@ function resourceFaults({ OTEL_RESOURCE_ATTRIBUTES: attributes }: Env): string[]
   return ["OTEL_RESOURCE_ATTRIBUTES: must be a list of key=value, with commas and equals signs percent-encoded"];
 }
 
-/** Variables that work as the specification says. */
+/** These variables work as the specification says. */
 const OBEYED = new RegExp(
   `^OTEL_(${[
     "SDK_DISABLED|SERVICE_NAME|RESOURCE_ATTRIBUTES|TRACES_EXPORTER|METRICS_EXPORTER|TRACES_SAMPLER|TRACES_SAMPLER_ARG",
@@ -79,7 +79,7 @@ const isDefault = (name: string, values: readonly string[]): boolean =>
 
 const isW3c = (value: string): boolean => value === "tracecontext" || value === "baggage";
 
-/** Names of variables of OpenTelemetry that are set and change nothing here. */
+/** Returns names of variables of OpenTelemetry that are set and change nothing here. */
 export const otelIgnored = (env: Env): string[] =>
   Object.entries(env)
     .filter(([name, value = ""]) => name.startsWith("OTEL_") && value !== "")
@@ -87,9 +87,12 @@ export const otelIgnored = (env: Env): string[] =>
     .map(([name]) => name);
 
 export interface OtelSettings {
-  /** Only where a variable names an exporter or an endpoint: the specification's default would send traces to localhost. */
+  /**
+   * Traces are exported only where a variable names an exporter or an endpoint: the specification's default would send
+   * them to localhost.
+   */
   readonly exportsTraces: boolean;
-  /** Beside `/metrics`: `otlp`, `console`. */
+  /** These exporters come beside `/metrics`: `otlp`, `console`. */
   readonly metricExporters: readonly string[];
 }
 

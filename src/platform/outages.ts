@@ -4,7 +4,7 @@ import { type Clock, pause, SECOND } from "../kernel/time.js";
 
 /** Outcomes older than this do not count. */
 const WINDOW_MS = 30 * SECOND;
-/** Few, so that earlier answers do not outvote an upstream that breaks now. */
+/** The number is small, so that earlier answers do not outvote an upstream that breaks now. */
 const RECENT = 20;
 
 /**
@@ -31,7 +31,7 @@ export function createMajority(now: Clock = Date.now) {
 
 type Again = (deadline: number) => Promise<unknown>;
 
-/** How many others were asked again just now, and how many of them were answered. */
+/** The sample counts the others that were asked again just now, and those of them that were answered. */
 interface Sample {
   readonly asked: number;
   readonly answered: number;
@@ -39,12 +39,12 @@ interface Sample {
 
 const NOBODY: Sample = { asked: 0, answered: 0 };
 
-/** Many, so that those who are answered now do not displace those who are not any more. */
+/** The number is large, so that those who are answered now do not displace those who are not any more. */
 const KNOWN = 200;
 const PROBE_EVERY_MS = SECOND / 4;
-/** By then most of those who are answered promptly are. */
+/** Most of those who are answered promptly are answered by then. */
 const PROMPTLY_MS = SECOND;
-/** As long as other calls may take: an upstream that answers everybody late does answer. */
+/** Other calls may take as long: an upstream that answers everybody late does answer. */
 const PROBE_TIMEOUT_MS = 5 * SECOND;
 
 /**
@@ -64,7 +64,7 @@ export function createProbe(
     remember: (subject: string, again: Again): void => void known.set(subject, again),
     /** Asks at most `most` others. Within 250 ms, and while they are asked, the last result counts. */
     ask(failed: string): Promise<Sample> {
-      // After the clock was set back, an old answer must not count for longer.
+      // An old answer must not count for longer after the clock was set back.
       if (!isAsking && Math.abs(now() - asked) >= PROBE_EVERY_MS) {
         const others = drawn(
           [...known.entries()].filter(([subject]) => subject !== failed),
@@ -140,7 +140,7 @@ export function createJudge({ most = ENOUGH }: { readonly most?: number } = {}) 
     },
     failed: (subject: string): void => majority.note(subject, false),
     ofFailure: async (subject: string): Promise<Judgement> => judged(await probe.ask(subject), majority.failing()),
-    /** By what is known, without a call. */
+    /** Judges by what is known, without a call. */
     ofFailureNow: (): Judgement => judged(NOBODY, majority.failing()),
   };
 }

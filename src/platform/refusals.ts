@@ -11,7 +11,7 @@ export class Refusal extends AppError {
   }
 }
 
-/** For an operator: after a refusal it does not help to start the server. */
+/** Advises an operator: after a refusal it does not help to start the server. */
 export const adviceOn = (error: unknown, otherwise: string): string =>
   error instanceof Refusal ? "correct the user, the password or the certificate" : otherwise;
 

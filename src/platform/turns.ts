@@ -5,10 +5,10 @@ import { pause, SECOND } from "../kernel/time.js";
 /** Another call about the same subject is not answered yet: soon it is known whether it will be. */
 export class Busy extends AppError {}
 
-/** For so long a call is waited for. */
+/** A call is waited for so long. */
 const PATIENCE_MS = SECOND / 4;
 const FAST_MS = PATIENCE_MS / 2;
-/** For so long after an answer calls about the subject need no turn. */
+/** Calls about the subject need no turn for so long after an answer. */
 const ANSWERED_MS = SECOND;
 const MAX_SUBJECTS = 1_000;
 
@@ -16,19 +16,19 @@ interface Leader {
   readonly begunAt: number;
   readonly ended: Promise<unknown>;
   endedAt?: number;
-  /** Unset after its end: it was answered. */
+  /** The error is unset once the call has ended with an answer. */
   error?: unknown;
 }
 
 /**
- * Of calls about a subject that may not be answered, one leads and the others wait for its outcome, but not for long: they
- * keep slots that work for others needs. A failure of the subject counts for as long as it took, so that at least half of
- * the time nobody waits for a subject that hangs.
+ * One of the calls about a subject that may not be answered leads, and the others wait for its outcome, but not for
+ * long: they keep slots that work for others needs. A failure of the subject counts for as long as it took, so that at
+ * least half of the time nobody waits for a subject that hangs.
  */
 export class Turns {
   readonly #leaders = new LRUCache<string, Leader>({ max: MAX_SUBJECTS });
 
-  /** Others than the subject are answered, as far as is known. */
+  /** `isOfOne` resolves to true where others than the subject are answered, as far as is known. */
   constructor(private readonly isOfOne: (name: string, subject: string) => Promise<boolean>) {}
 
   /** @throws Busy where the call that leads is not answered yet */
@@ -46,7 +46,7 @@ export class Turns {
     }
     if (leader.error === undefined) return call();
     if (isOver(leader)) return this.take(name, subject, call);
-    // Not their own failure: an outage may begin with it.
+    // The failure is not their own: an outage may begin with it.
     throw new Busy("unavailable", oneLine(leader.error), { cause: leader.error, subject: subjectOf(leader.error) });
   }
 

@@ -127,7 +127,7 @@ const SETTINGS: Partial<Record<(typeof TABLES)[number], string>> = {
 /** Waiting for this lock blocks neither reads nor writes. */
 const LOCK_TIMEOUT_MS = 5 * SECOND;
 
-/** Key of an advisory lock: the bytes of "posts". */
+/** The key of the advisory lock is the bytes of "posts". */
 const LOCK = 0x70_6f_73_74_73;
 
 type State = "attached" | "detaching" | "detached";

@@ -9,7 +9,7 @@ export const DEFAULT_POSTS_LIMITS = {
   maxBodyCharacters: 5_000,
   maxSummaryCharacters: 500,
   maxRecipients: 20,
-  /** Maximum age of an imported drop: each month has partitions of its own. */
+  /** An imported drop is at most so old: each month has partitions of its own. */
   maxImportAgeDays: 3_650,
 };
 

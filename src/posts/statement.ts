@@ -21,7 +21,7 @@ export class Parameters {
     return this.#insert("posts", event, from, "''");
   }
 
-  /** An INSERT of the event of a reaction, whose version is added to the message id. */
+  /** Returns an INSERT of the event of a reaction, whose version is added to the message id. */
   insertReaction(event: EventDraft, from: string): string {
     return this.#insert("reactions", event, from, VERSION);
   }

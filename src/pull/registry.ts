@@ -118,7 +118,7 @@ export function createAuthorRegistry(deps: AuthorRegistryDeps) {
   };
 }
 
-/** The copy of the registry that this process has. */
+/** The copy of the registry is that of this process. */
 function createCopy(store: PullStore, clock: () => number) {
   let stored: Stored = { version: null, born: null, authors: new Map() };
   let pulled: PullRegistry = new Map();
@@ -182,7 +182,7 @@ interface Load {
   readonly at: number;
 }
 
-/** The state that these followers and writes require, if it is not in force. */
+/** Returns the state that these followers and writes require, if it is not in force. */
 function wantedState(
   stored: StoredState | undefined,
   { followers, writes, at }: Load,

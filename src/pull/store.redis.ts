@@ -13,7 +13,7 @@ export interface StoredState {
   readonly since: number;
 }
 
-/** The times of the last and the first change; null: there was none, or all was lost. */
+/** The times are of the last and the first change; null means that there was none, or that all was lost. */
 interface Version {
   readonly version: string | null;
   readonly born: string | null;

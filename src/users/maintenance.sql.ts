@@ -8,7 +8,7 @@ export interface Drift {
   readonly rows: number;
 }
 
-/** Key of an advisory lock: the bytes of "users". */
+/** The key of the advisory lock is the bytes of "users". */
 const LOCK = 0x75_73_65_72_73;
 
 /** Rows that a statement counts. */

@@ -6,10 +6,7 @@ const QUOTED = /^"((?:[ !#-[\]-~]|\\["\\])*)"$/;
 /** Many clients leave the quotes out. A comma would be a second field. */
 const BARE = /^[!#-+\--~]+$/;
 
-/**
- * The key of draft-ietf-httpapi-idempotency-key-header-07; undefined without one.
- * @throws Problem 400
- */
+/** Reads the key as in draft-ietf-httpapi-idempotency-key-header-07; undefined without one. @throws Problem 400 */
 export function readIdempotencyKey(header: string | undefined): string | undefined {
   if (header === undefined) return undefined;
   const key = QUOTED.exec(header)?.[1]?.replaceAll(/\\(["\\])/g, "$1") ?? (BARE.test(header) ? header : "");

@@ -1,4 +1,4 @@
-/** A field of the body, the query or the headers that is wrong. */
+/** The field of the body, the query or the headers is wrong. */
 interface Fault {
   readonly field: string;
   readonly detail: string;

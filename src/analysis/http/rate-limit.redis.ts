@@ -20,7 +20,7 @@ export interface Quota {
   readonly counted: boolean;
   readonly limit: number;
   readonly remaining: number;
-  /** By then the oldest counted request leaves the hour; at the limit, another one fits. */
+  /** The oldest counted request leaves the hour by then; at the limit, another one fits then. */
   readonly resetSeconds: number;
 }
 

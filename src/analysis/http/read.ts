@@ -10,7 +10,7 @@ interface PageRequest {
   readonly cursor?: string | undefined;
 }
 
-/** A user's rewards, the newest first; `next` is the cursor of the next page. */
+/** A user's rewards come newest first; `next` is the cursor of the next page. */
 export interface Rewards {
   readonly page: (
     user: string,

@@ -19,7 +19,7 @@ export function flow(posts: readonly Post[]) {
     posts_per_day: rounded(DAY / average),
     median_gap_hours: rounded(median(gaps) / HOUR),
     longest_gap_hours: rounded(Math.max(...gaps) / HOUR),
-    // K.-I. Goh, A.-L. Barabási, "Burstiness and memory in complex systems", EPL 81, 2008.
+    // See K.-I. Goh, A.-L. Barabási, "Burstiness and memory in complex systems", EPL 81, 2008.
     burstiness: gaps.length > 1 ? rounded((deviation - average) / (deviation + average)) : null,
     hours,
     weekdays,
@@ -35,7 +35,7 @@ export function clout(posts: readonly Post[]) {
   return {
     reach_per_post: rounded(mean(reach)),
     median_reach: rounded(median(reach)),
-    // J. E. Hirsch, "An index to quantify an individual's scientific research output", PNAS 102, 2005.
+    // See J. E. Hirsch, "An index to quantify an individual's scientific research output", PNAS 102, 2005.
     h_index: unlessUnknown(reach, reach.toReversed().filter((found, index) => found > index).length),
     amplification: rounded(sum(reach) / sum(posts.map(reactionsOf))),
   };

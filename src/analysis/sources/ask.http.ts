@@ -6,7 +6,7 @@ import type { TokenBucket } from "./token-bucket.redis.js";
 
 interface About {
   readonly account: string;
-  /** The user whose share of the source the call takes. */
+  /** The call takes a share of this user's calls to the source. */
   readonly user: string;
 }
 
@@ -18,7 +18,7 @@ type Ask = <Answer>(about: About, call: SourceCall<Answer>, signal: AbortSignal)
 
 /** Each call takes a token. Judges by the calls made through it whether the source is unavailable. */
 export function createAsk(bucket: TokenBucket, timeoutMs: number): Ask {
-  // One, since this takes a token, too.
+  // One is the most, since this takes a token, too.
   const judge = createJudge({ most: 1 });
 
   const isFailing = async (account: string): Promise<boolean> => {

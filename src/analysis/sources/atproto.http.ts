@@ -12,7 +12,7 @@ import type { TokenBucket } from "./token-bucket.redis.js";
 import { reasonOf, refusalOf, resultOf } from "./xrpc-errors.js";
 
 const METHOD = "app.bsky.feed.getAuthorFeed";
-/** The most that the lexicon allows. */
+/** The lexicon allows no more. */
 const POSTS_A_PAGE = 100;
 /** Bounds the calls for an account that mostly shares posts of others. */
 const MAX_PAGES = 20;

@@ -10,7 +10,7 @@ const MAX_ANSWER_BYTES = 5 * 1024 * 1024;
 /** Nothing listens there, or its name or certificate is wrong. */
 export class Unreachable extends Error {}
 
-/** Thrown for an answer that arrived and cannot be used. */
+/** The answer arrived and cannot be used. */
 export class Unreadable extends Error {}
 
 export class TooManyRequests extends Error {

@@ -11,7 +11,7 @@ export interface Page {
 }
 
 interface Item {
-  /** Derived from the URI of the post; undefined where the item names none. */
+  /** The id is derived from the URI of the post; it is undefined where the item names none. */
   readonly id: string | undefined;
   readonly post: Post | typeof SKIPPED;
 }
@@ -57,7 +57,7 @@ export function readItem(item: unknown, account: string, now: number): Item | un
   };
 }
 
-/** Older than every network from which posts are imported. */
+/** Every network from which posts are imported is younger. */
 const EARLIEST = Date.UTC(2006);
 
 /** AppViews sort posts by this time: a client may write any time. */

@@ -12,7 +12,7 @@ const tokens = gauge(
   "Calls to the AT Protocol that all processes together may make at once now",
 );
 
-/** `result`: an HTTP status, or why there is none. */
+/** `result` is an HTTP status, or says why there is none. */
 export const observeCall = (result: string, ms: number): void => calls.record(ms / SECOND, { result });
 
 export const sampleTokens = (left: () => Promise<number>): Sample => ({

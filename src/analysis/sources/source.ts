@@ -1,7 +1,7 @@
 export interface Post {
   /** The time is in ms since the epoch. */
   readonly createdAt: number;
-  /** NaN where the source does not count, as the next three. */
+  /** The number is NaN where the source does not count, as the next three are. */
   readonly likes: number;
   /** The number is that of reposts, without those that quote. */
   readonly shares: number;
@@ -13,14 +13,14 @@ export interface Post {
 export const SKIPPED = "skipped";
 
 interface PostsOptions {
-  /** The user whose analysis this is: users share a source. */
+  /** The analysis is this user's: users share a source. */
   readonly user: string;
   readonly limit: number;
   /** Ends every call and every wait. */
   readonly signal: AbortSignal;
 }
 
-/** A place from which posts of an account are read. */
+/** Posts of an account are read from a source. */
 export interface Source {
   /**
    * The newest posts of an account that everybody may see, newest first, without posts of others that it shared.
@@ -31,7 +31,7 @@ export interface Source {
   posts(account: string, options: PostsOptions): AsyncIterable<Post | typeof SKIPPED>;
 }
 
-/** An answer of the source: asking again changes nothing. */
+/** The source has answered: asking again changes nothing. */
 export class AccountGone extends Error {
   override readonly name = "AccountGone";
 

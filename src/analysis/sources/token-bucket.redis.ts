@@ -18,7 +18,7 @@ export interface TokenBucket {
   left(): Promise<number>;
 }
 
-/** Part of an hour's tokens that may be taken at once. */
+/** This share of an hour's tokens may be taken at once. */
 const BURST_PART = 1 / 100;
 const MAX_WAIT_MS = SECOND;
 

@@ -18,7 +18,7 @@ const GONE = [
 /** These names alone say nothing about the account: other faults of a request have them, too. */
 const DESCRIBED = /^(InvalidRequest|NotFound)$/;
 
-/** An answer that refuses. */
+/** The answer of an AppView refuses the request. */
 export class Refusal extends Error {
   constructor(
     readonly status: number,
@@ -43,7 +43,7 @@ export function refusalOf(status: number, body: string): Refusal {
 /** Refusals of who asks, or how, whatever the account: authorization, time, order. */
 const OF_CALLER: ReadonlySet<number> = new Set([401, 403, 407, 408, 425]);
 
-/** An account that is gone, where the refusal says so. */
+/** Returns AccountGone where the refusal says that the account is gone. */
 export function reasonOf(error: unknown): unknown {
   if (!(error instanceof Refusal)) return error;
   const { status, error: name, message } = error;
@@ -56,7 +56,7 @@ export function reasonOf(error: unknown): unknown {
   return new (isOfAccount ? Unreadable : Error)(oneLine(`HTTP ${status} ${name}: ${message}`));
 }
 
-/** A label: an HTTP status, or why there is none. */
+/** The label is an HTTP status, or says why there is none. */
 export function resultOf(error: unknown): string {
   if (error instanceof Refusal || error instanceof TooManyRequests) return String(error.status);
   if (error instanceof Unreachable) return "unreachable";

@@ -31,7 +31,7 @@ interface AuditLoopDeps {
   readonly roundMs?: number;
 }
 
-/** Home timelines that a round compares: each costs the upstreams as much as a cold read. */
+/** A round compares so many home timelines: each costs the upstreams as much as a cold read. */
 const AUDITED_HOMES = 20;
 const HOLD_EVERY_MS = 3 * SECOND;
 const ROUND_MS = 120 * SECOND;

@@ -12,7 +12,10 @@ import type { Logger } from "../../kernel/logger.js";
 import { MINUTE, pause, SECOND, sharedNow } from "../../kernel/time.js";
 import { type AuditDeps, isOpen, type TimelineName, untilApplied } from "./audit.js";
 
-/** `kept`: a deleted drop is still there. `skipped`: the state is not known, or the rate limit was reached. */
+/**
+ * `kept` means that a deleted drop is still there; `skipped`, that the state is not known or the rate limit was
+ * reached.
+ */
 export type PublicationResult = "same" | "lost" | "kept" | "undecided" | "skipped" | "failed";
 
 export interface StoredEntry {

@@ -134,7 +134,7 @@ async function* batchesOf(
   yield { deletions, edges };
 }
 
-/** The time down to which the posts service keeps drops. */
+/** The posts service keeps drops down to this time. */
 type Retention = ReturnType<typeof createRetention>;
 
 export type ReadRetentionStart = () => Promise<number | undefined>;

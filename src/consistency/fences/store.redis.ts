@@ -135,7 +135,10 @@ function edgesIn(scripts: Scripts) {
       );
       return stands(floor) ? users.filter((_, index) => held[index]?.split(":")[1] === "0") : undefined;
     },
-    /** One page of those recorded at `from` or later; `next` is where the rest begins, undefined after the last page. */
+    /**
+     * Reads one page of those recorded at `from` or later. The next page begins at `next`, which is undefined after the
+     * last one.
+     */
     async recentUnfollowers(
       author: string,
       from: number,

@@ -44,7 +44,10 @@ export interface Unapplied extends Backlog {
 }
 
 export interface IdentityRecord {
-  /** `other`: another server wrote the record, or this one before it restarted; `none`: there is no record. */
+  /**
+   * `other` means that another server wrote the record, or this one before it restarted; `none`, that there is no
+   * record.
+   */
   readonly redis: "same" | "other" | "none";
   readonly from: number;
   readonly log: LogState | undefined;
@@ -123,7 +126,7 @@ export class LossDetector {
   #setAside: readonly SetAside[] = [];
   /** This is true while this process writes the record. */
   inCharge = false;
-  /** The mark that the upstreams are older than the log, as the record has it; the process in charge sets it. */
+  /** The mark says that the upstreams are older than the log, as the record has it; the process in charge sets it. */
   behind: Behind | undefined;
   /** Resolves once nothing is lost, so that a process begins with whole pages; after some seconds in any case. */
   readonly checked: Promise<void>;

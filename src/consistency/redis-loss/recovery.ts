@@ -108,7 +108,10 @@ const MOST_BEHIND_MS = 5 * SECOND;
 const PATIENCE_MS = MINUTE;
 const RETRY_CAP_MS = 30 * SECOND;
 
-/** Silently, newest first: local, global and the fences are built from the log. New events do not wait behind it. */
+/**
+ * Admits events silently, newest first: local, global and the fences are built from the log. New events do not wait
+ * behind these.
+ */
 async function backfillLog(
   { reconcile, readBacklog, log }: RecoveryDeps,
   { since, until }: TimeRange,

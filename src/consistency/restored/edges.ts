@@ -6,7 +6,7 @@ import { HOUR } from "../../kernel/time.js";
 import { ADMISSION_LAG_MS, type TimeRange } from "../reconcile/reconcile.js";
 import type { ReadLogged } from "./phantoms.js";
 
-/** The edges that changed in a range, each as it is now; undefined where the upstream lists none. */
+/** Lists the edges that changed in a range, each as it is now; undefined where the upstream lists none. */
 export type ListEdges = (range: TimeRange) => Promise<readonly EdgeChange[] | undefined>;
 
 /** Asks the upstream whether the follow exists now. */
@@ -14,17 +14,17 @@ export type Follows = (follower: string, following: string) => Promise<boolean>;
 
 interface LostEdgeDeps {
   readonly readGraph: ReadLogged;
-  /** The edges of the fences, which may know changes that the log has lost. */
+  /** The fences may know changes of edges that the log has lost. */
   readonly readFenced: () => AsyncIterable<EdgeChange>;
   readonly listEdges: ListEdges;
   readonly follows: Follows;
 }
 
-/** A follow edge of which the log or the fences have a newer version than the upstream. */
+/** The log or the fences have a newer version of this follow edge than the upstream. */
 export interface LostEdge {
-  /** The edge as the upstream returns it; version 0 where it returns none. */
+  /** The upstream returns the edge like this; version 0 stands for none. */
   readonly upstream: EdgeChange;
-  /** The messages of the log that hold newer versions. */
+  /** These messages of the log hold newer versions. */
   readonly seqs: readonly number[];
 }
 

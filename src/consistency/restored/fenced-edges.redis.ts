@@ -7,7 +7,7 @@ import type { Scripts } from "../../platform/redis/scripts.js";
 const FIELD = /^([^:~]+):([^:~]+)$/;
 const VALUE = /^(\d+):([01])/;
 
-/** The newest versions of all edges that the fences hold: of changes that the log may have lost, too. */
+/** Yields the newest versions of all edges that the fences hold: also changes that the log may have lost. */
 export async function* readFencedEdges({ command }: Pick<Scripts, "command">): AsyncGenerator<EdgeChange> {
   for (const part of ALL_EDGE_PARTS) {
     const held = await command("hgetall", (client) => client.hgetall(EDGES_PREFIX + part));

@@ -1,6 +1,6 @@
 import type { TimeRange } from "../reconcile/reconcile.js";
 
-/** A drop of the log, or of local, which names no author. */
+/** The drop is of the log, or of local, which names no author. */
 export interface HeldDrop {
   readonly drop: string;
   readonly author?: string | undefined;

@@ -24,7 +24,7 @@ export interface Phantoms {
   readonly known: number;
   /** The number of drops whose authors could not be asked about. */
   readonly failed: number;
-  /** Deleted since the backup: the upstreams have them again, and timelines go on hiding them. */
+  /** These were deleted since the backup: the upstreams have them again, and timelines go on hiding them. */
   readonly revived: readonly HeldDrop[];
 }
 

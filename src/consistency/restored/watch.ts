@@ -8,7 +8,7 @@ import { SECOND } from "../../kernel/time.js";
 import type { Follows } from "./edges.js";
 import { type HeldDrop, type Judged, type KnowsDrop, type ListDropIds, lostByRestore } from "./judge.js";
 
-/** The mark that pages are degraded by: some of the drops and edges that the upstreams do not know any more. */
+/** Pages are degraded by this mark: it has some of the drops and edges that the upstreams do not know any more. */
 export interface Behind {
   readonly drops: readonly HeldDrop[];
   readonly edges: readonly EdgeChange[];

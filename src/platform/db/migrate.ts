@@ -22,7 +22,7 @@ export class MigrationRefusal extends Error {}
 
 const FILE = /^\d{4}_[a-z0-9_]+\.sql$/;
 
-/** Key of an advisory lock: the bytes of "avion". */
+/** The key of the advisory lock is the bytes of "avion". */
 const LOCK = 0x61_76_69_6f_6e;
 
 /**

@@ -17,7 +17,7 @@ export interface DropsRequest {
   readonly reader?: string | undefined;
 }
 
-/** A position as upstreams take it. */
+/** Upstreams take a position so. */
 export type Below = Pick<GetDropsByUserIDRequest, "before" | "max_id">;
 
 export const belowOf = (below: TimelineEntry | undefined): Below => ({
@@ -97,7 +97,7 @@ function takeUneven({ drops, end }: GetDropsByUserIDResponse, below: TimelineEnt
   return { page: NO_DROPS, leftOut };
 }
 
-/** The position of an item that cannot be read; empty if its time is unusable. */
+/** Returns the position of an item that cannot be read; empty if its time is unusable. */
 function placeOf({ created_at, drop_id }: Drop): TimelineEntry[] {
   if (created_at > Number.MAX_SAFE_INTEGER) return [{ score: Number.MAX_SAFE_INTEGER, drop: "" }];
   // Upstreams take a time of 0 for none.

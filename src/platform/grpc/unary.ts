@@ -156,7 +156,7 @@ interface Failing {
 function serviceError(error: unknown, { name, log, logFailure }: Failing): Partial<ServiceError> {
   if (error instanceof AppError) {
     const metadata = new Metadata();
-    // gRPC A6, "Pushback": a client with a retry policy waits as long.
+    // A client with a retry policy waits as long (gRPC A6, "Pushback").
     if (error.retryAfterMs !== undefined) metadata.set("grpc-retry-pushback-ms", `${error.retryAfterMs}`);
     if (error.publicMessage !== error.message) logFailure(error.code, { method: name, error: oneLine(error) });
     return {
@@ -196,7 +196,7 @@ type Methods<Definition extends ServiceDefinition> = {
 
 type Method = Methods<ServiceDefinition>[string];
 
-/** A service of functions; its methods are named as in the proto. */
+/** A service is a set of functions; its methods are named as in the proto. */
 export function unaryService<Definition extends ServiceDefinition>(
   definition: Definition,
   methods: Methods<Definition>,

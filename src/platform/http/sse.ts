@@ -26,7 +26,7 @@ interface Refusal {
   readonly why: string;
 }
 
-/** An event stream that ends at once: an EventSource comes back after it, and gives up at any status but 200. */
+/** The event stream ends at once: an EventSource comes back after it, and gives up at any status but 200. */
 export function refuseForNow(response: ServerResponse, { headers, retryMs, why }: Refusal): void {
   response.writeHead(200, { ...headers, ...KIND });
   response.end(`retry: ${retryMs}\n: ${why}\n\n`);

@@ -8,7 +8,7 @@ const TIMEOUT_MS = 5 * SECOND;
 export const managerOf = (connection: NatsConnection): Promise<JetStreamManager> =>
   connection.jetstreamManager({ checkAPI: false, timeout: TIMEOUT_MS });
 
-/** nats-server, server/errors.json; a message removed twice answers 10043. */
+/** nats-server has these codes in server/errors.json; a message removed twice answers 10043. */
 export const ABSENT = { stream: 10059, consumer: 10014, message: 10037 } as const;
 type Absent = keyof typeof ABSENT;
 

@@ -81,7 +81,7 @@ class ConsumeLoop {
   async run(): Promise<void> {
     void this.#followLink();
     const { stream, consumer, log } = this.options;
-    // Three times in ack_wait: no message in flight is delivered a second time.
+    // Work is reported three times in ack_wait, so that no message in flight is delivered a second time.
     const working = setInterval(() => this.#handling.working(), this.options.ackWaitMs / 3);
     // A pull that never ends, for lack of NATS, must not keep the process.
     working.unref();

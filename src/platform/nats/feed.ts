@@ -32,7 +32,7 @@ export interface SubjectFeed {
   flushed(): Promise<void>;
   /** The state is read now, or was read at most `maxAgeMs` ago. */
   state(maxAgeMs?: number): Promise<StreamState>;
-  /** Creation time of the stream that live messages are of, ms since the epoch; undefined while it may be another. */
+  /** Returns when the stream of live messages was created, in ms since the epoch; undefined while it may be another. */
   current(): number | undefined;
   /** The leader answers; 0 stands for a subject without messages. */
   lastOf(subject: string): Promise<number>;
@@ -130,7 +130,7 @@ interface LastAnswer {
   readonly error?: { readonly err_code: number; readonly description: string };
 }
 
-/** ADR-31; the client's types do not offer it. */
+/** ADR-31 describes this; the client's types do not offer it. */
 async function directGet(
   connection: NatsConnection,
   stream: string,

@@ -21,13 +21,13 @@ export interface HandlingOptions {
 /** While so many run, the next batch begins when one of them ends or lets it begin, or when it is full. */
 const BATCHES_AT_ONCE = 2;
 
-/** The context of a message's handling; `mayAck` is false where its ack would name another message. */
+/** The context is that of a message's handling; `mayAck` is false where its ack would name another message. */
 export interface PullContext {
   readonly context: Context;
   readonly mayAck: () => Promise<boolean>;
   /**
-   * The latest delivery of each message in pull, by its sequence. A message that comes again meanwhile is not handled
-   * twice at once: its first handling would count as lost.
+   * The map has the latest delivery of each message in pull, by its sequence. A message that comes again meanwhile is
+   * not handled twice at once: its first handling would count as lost.
    */
   readonly latest: Map<number, JsMsg>;
 }
@@ -37,7 +37,7 @@ interface MessageInFlight {
   readonly delivery: Delivery;
 }
 
-/** The messages of a consumer that are in flight. The only place where work is acked. */
+/** The messages of a consumer are in flight here. This is the only place where work is acked. */
 export class Handling {
   /** Each batch in flight, and the end of its handling. */
   readonly #inFlight = new Map<readonly MessageInFlight[], Promise<void>>();

@@ -12,7 +12,7 @@ interface Asking {
 
 /** Tells a stream or consumer from a later one of the same name, which has another time of creation. */
 export class Incarnation {
-  /** Time of creation, ms since the epoch; undefined while it may have been replaced. */
+  /** The stream was created at this time, in ms since the epoch; undefined while it may have been replaced. */
   current: number | undefined;
   #suspicions = 0;
   #waiting: (() => void)[] = [];

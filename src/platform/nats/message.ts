@@ -3,7 +3,7 @@ import type { Delivery, Headers } from "../../delivery/handler.js";
 import { askNats, managerOf, unlessAbsent } from "./ask.js";
 import { headOf } from "./wire.js";
 
-/** The consumer that a message was pulled from. */
+/** A message was fetched by this consumer. */
 interface Source {
   readonly stream: string;
   readonly consumer: string;
@@ -66,7 +66,7 @@ export type StoredMessage = Omit<Delivery, "consumer" | "deliveries">;
 /** Everything rejects with AppError `unavailable`. */
 export interface StoredMessages {
   read(stream: string, seq: number): Promise<StoredMessage | undefined>;
-  /** The first from `seq` on; the subject may have wildcards. */
+  /** Returns the first from `seq` on; the subject may have wildcards. */
   next(stream: string, subject: string, seq: number): Promise<StoredMessage | undefined>;
   remove(stream: string, seq: number): Promise<void>;
 }

@@ -9,7 +9,7 @@ export interface Message {
   readonly body: Uint8Array | string;
   readonly id: string;
   readonly headers?: Readonly<Record<string, string>>;
-  /** The only stream that may store it; unset: any that takes its subject. */
+  /** Only this stream may store it; where it is unset, any that takes its subject may. */
   readonly stream?: string | undefined;
 }
 

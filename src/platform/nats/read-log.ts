@@ -8,7 +8,7 @@ import { headersOf } from "./message.js";
 export interface LogRange {
   readonly stream: string;
   readonly subject: string;
-  /** When the stream stored it, ms since the epoch; `until` is exclusive. */
+  /** The stream stored it at this time, in ms since the epoch; `until` is exclusive. */
   readonly from?: number | undefined;
   readonly until?: number | undefined;
   /** Excludes `from`. */

@@ -16,7 +16,7 @@ export function sendBytes(connection: NatsConnection, bytes: Uint8Array): void {
 export const newInbox = (connection: NatsConnection): string =>
   createInbox((connection as NatsConnectionImpl).options.inboxPrefix);
 
-/** The lines of the headers as they were sent; empty where there are none. */
+/** Returns the lines of the headers as they were sent; empty where there are none. */
 export function headOf(message: Msg | JsMsg): string {
   const { _rdata: bytes, _msg: from } = ("ack" in message ? (message as JsMsgImpl).msg : message) as MsgImpl;
   return from.hdr > 0 ? Buffer.from(bytes.buffer, bytes.byteOffset, from.hdr).toString() : "";
