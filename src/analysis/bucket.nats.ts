@@ -21,7 +21,7 @@ export interface Bucket {
   replace(key: string, value: unknown, revision: number): Promise<boolean>;
   put(key: string, value: unknown): Promise<void>;
   get(key: string): Promise<Entry | undefined>;
-  /** Keys that match a filter with wildcards come in no order. */
+  /** Resolves to the keys that match a filter with wildcards, in no order. */
   keys(filter: string): Promise<string[]>;
 }
 

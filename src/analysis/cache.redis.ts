@@ -16,7 +16,7 @@ interface Cached {
   readonly results: AnalysisResults;
 }
 
-/** Results of one account and one day (UTC), for everybody. @throws AppError `unavailable` while Redis is away */
+/** Everybody shares the results of one account and one day (UTC). @throws AppError `unavailable` while Redis is away */
 export interface AnalysisCache {
   find(asked: Asked, now: number): Promise<AnalysisResults | undefined>;
   fill(asked: Asked, results: AnalysisResults, now: number): Promise<void>;

@@ -6,7 +6,10 @@ import type { Facts, FailedFact, RequestFact } from "./saga.js";
 
 type Started = RequestFact & { readonly started_at: string };
 
-/** Facts about analyses, until they have a row. Everything rejects with AppError `unavailable` while NATS is away. */
+/**
+ * The facts about analyses are kept here until they have a row. Everything rejects with AppError `unavailable` while
+ * NATS is away.
+ */
 export interface Requests {
   /** Adds it to the user's list, too. Changes nothing where it is recorded. */
   record(fact: RequestFact): Promise<void>;

@@ -23,7 +23,7 @@ export interface FailedFact {
   readonly error: string;
   readonly error_code: string;
   readonly attempt: number;
-  /** Redrives of the dead letter of the request. */
+  /** The dead letter of the request was redriven so often. */
   readonly redrives?: number;
   /** A later attempt completed the request. */
   readonly overcome?: true;
@@ -63,7 +63,7 @@ export const mayBeCompleted = ({ startedAt, failed }: Facts): boolean =>
 
 interface RequestMessage {
   readonly seq: number;
-  /** Redrives of its dead letters. */
+  /** Its dead letters were redriven so often. */
   readonly redrives: number;
 }
 

@@ -9,7 +9,7 @@ export interface AnalysisStore {
   insert(analysis: CompletedAnalysis): Promise<CompletedAnalysis>;
   find(user: string, analysis: string): Promise<CompletedAnalysis | undefined>;
   findAmong(user: string, analyses: readonly string[]): Promise<ReadonlyMap<string, CompletedAnalysis>>;
-  /** Ids of the user's newest, newest first; `before` excludes that id and the newer ones. */
+  /** Returns the ids of the user's newest, newest first; `before` excludes that id and the newer ones. */
   newest(user: string, page: { readonly limit: number; readonly before?: string | undefined }): Promise<string[]>;
   /** Returns how many rows were removed, at most a thousand. */
   removeOlderThan(days: number): Promise<number>;

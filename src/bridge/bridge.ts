@@ -191,7 +191,7 @@ class TooLarge extends AppError {
   }
 }
 
-/** Payloads that wait for their PubAcks, with their spans where these are exported. */
+/** These payloads wait for their PubAcks, with their spans where these are exported. */
 interface Pending {
   readonly all: readonly { arrived: Arrived; span: OpenSpan | undefined; publishedAt: number | undefined }[];
   readonly results: ReturnType<AdmitAll>;

@@ -27,7 +27,7 @@ interface ReplayResult {
   applied: number;
   /** The newest of them was admitted at this time, in ms since the epoch. */
   upTo: number | undefined;
-  /** Events that could not be applied, by their sequence in the log. */
+  /** These events could not be applied. Each is named by its sequence in the log. */
   readonly left_out: { readonly seq: number; readonly error: string }[];
 }
 

@@ -5,16 +5,16 @@ import { dropId, understood, userId, userIds } from "./untrusted.js";
 
 export const MAX_CHUNK_USERS = 5_000;
 
-/** Bytes of user ids that a job carries at most, as JSON. */
+/** A job carries user ids of at most so many bytes, as JSON. */
 export const MAX_JOB_BYTES = 512 * 1024;
-/** Bytes of a message that are not its payload: headers, above all those of a dead letter. */
+/** So many bytes of a message are not its payload but headers, above all those of a dead letter. */
 export const HEADER_ROOM = 16 * 1024;
 /** A NATS with a smaller `max_payload` takes no full job. */
 export const LEAST_MAX_PAYLOAD = MAX_JOB_BYTES + HEADER_ROOM;
 
 const MAX_GENERATION_CHARACTERS = 128;
 
-/** Parts of a tiered author's followers, in the order in which their homes are written. */
+/** The tiers part a tiered author's followers, in the order in which their homes are written. */
 export const HOME_TIERS = ["connected", "recent", "rest"] as const;
 export type HomeTier = (typeof HOME_TIERS)[number];
 

@@ -38,7 +38,10 @@ export interface Fences {
   /** Records the edges as they are given, also where a newer version is known: its change was undone. */
   replaceEdges(changes: readonly EdgeChange[]): Promise<void>;
   unfollowedAmong(author: string, users: readonly string[]): Promise<string[]>;
-  /** Pages of users recorded at `since` (ms since the epoch) or later; those recorded meanwhile may be among them. */
+  /**
+   * Yields pages of users recorded at `since` (ms since the epoch) or later; those recorded meanwhile may be among
+   * them.
+   */
   recentUnfollowers(author: string, since: number): AsyncIterable<readonly string[]>;
   /** The names of the authors' current follower lists. A name changes with its list, and if the name is lost. */
   generations(authors: readonly string[]): Promise<ReadonlyMap<string, string>>;

@@ -130,7 +130,7 @@ export const USERS_PREFIX = "timeline:x:users:";
 /** The keys of one user are in one slot of a cluster. */
 export const usersKey = (what: string, user: string): string => `${USERS_PREFIX}${what}:{${encodeId(user)}}`;
 
-/** Analyses that the user asked for within the last hour. */
+/** The key holds the analyses that the user asked for within the last hour. */
 export const analysesAskedKey = (user: string): string => `timeline:x:asked:${encodeId(user)}`;
 
 /** Calls to the AT Protocol that all processes together may make now. */

@@ -76,7 +76,7 @@ export interface PulledAuthors {
 export const currentOf = (pulled: PulledAuthors): PullRegistry | Promise<PullRegistry> =>
   pulled.copy() ?? pulled.refresh();
 
-/** Members of `pullsKey` beside the tokens of authors. Without the first one the set is not known. */
+/** `pullsKey` has these members beside the tokens of authors. Without the first one the set is not known. */
 export const PULLS_COMPLETE = "~complete";
 /** A nonce follows. Fills at once share it. A change of the set removes the key, and these fills start over. */
 export const PULLS_FILLING = "~filling:";

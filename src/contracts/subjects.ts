@@ -127,7 +127,7 @@ export const DLQ_HEADER = {
   msgId: "Dlq-Msg-Id",
   redriveCount: "Dlq-Redrive-Count",
   version: "Dlq-Version",
-  /** Bytes of the whole body, where the dead letter carries only its beginning. */
+  /** The whole body has so many bytes, where the dead letter carries only its beginning. */
   size: "Dlq-Size",
 } as const;
 

@@ -1,7 +1,7 @@
 import { type Drop, Visibility } from "../gen/avion/posts.js";
 import { compareBytes } from "../kernel/ids.js";
 
-/** Visibilities as events name them. */
+/** Events name the visibilities so. */
 export const VISIBILITY_NAMES = {
   [Visibility.PUBLIC]: "public",
   [Visibility.UNLISTED]: "unlisted",
@@ -28,7 +28,7 @@ export interface DropPage {
 
 export const NO_DROPS: DropPage = { drops: [], next: undefined };
 
-/** Users whose drops a home is merged from, at most. */
+/** A home is merged from the drops of at most so many users. */
 export const MAX_FOLLOWING = 100_000;
 
 export function belongsHome(drop: Drop, reader: string): boolean {
@@ -46,7 +46,7 @@ export function belongsHome(drop: Drop, reader: string): boolean {
   }
 }
 
-/** Homes that may lack what a recovery could not apply: those of the author and their followers, or the reader's own. */
+/** Homes may lack what a recovery could not apply: those of the author and their followers, or the reader's own. */
 export interface Affected {
   readonly kind: "author" | "reader";
   readonly user: string;

@@ -126,7 +126,7 @@ function causesAsText(name: string, list: Causes): string[] {
 
 const RANGES_SHOWN = 20;
 
-/** Neighbours as one range; `--json` names each. */
+/** Shows neighbours as one range; `--json` names each. */
 function rangesAsText(seqs: readonly number[]): string {
   const ranges: [number, number][] = [];
   for (const seq of seqs) {

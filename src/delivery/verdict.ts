@@ -22,7 +22,7 @@ const WAIT_CAP_MS = 5 * SECOND;
 const RETURN_BASE_MS = SECOND;
 /** NATS gives a message up after 1,000 deliveries: some two days of these. */
 const RETURN_CAP_MS = 5 * MINUTE;
-/** Deliveries in which the delay doubles: it stays a small part of the time the message has waited. */
+/** The delay doubles in so many deliveries: it stays a small part of the time the message has waited. */
 const RETURNS_A_DOUBLING = 4;
 
 interface Tries {

@@ -20,7 +20,10 @@ import {
 
 const YOUNG_MS = 10 * SECOND;
 
-/** Deletions that the fan-out of their drop announces. While one attempt has yet to announce the drop, another may find it deleted. */
+/**
+ * The fan-out of a drop announces its deletion under these prefixes. While one attempt has yet to announce the drop,
+ * another may find it deleted.
+ */
 const [AFTER_DROP, INSTEAD_OF_DROP] = ["after:", "again:"];
 
 /** So many entries take Redis about 0.2 s. */

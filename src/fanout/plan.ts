@@ -209,7 +209,10 @@ interface ListOf {
   readonly includeAuthor: boolean;
 }
 
-/** Pages of an author's followers. A list of few pages is kept as one, as long as its generation is in force. */
+/**
+ * The cache holds pages of an author's followers. A list of few pages is kept as one, as long as its generation is in
+ * force.
+ */
 export class FollowerCache {
   readonly #cache = new LRUCache<string, { readonly generation: string; readonly audience: Audience }>({
     maxSize: MAX_CACHED_IDS,

@@ -12,7 +12,7 @@ const RECIPIENTS = "~recipients";
  */
 export type Recipients = readonly [all: number, ...tiers: number[]];
 
-/** Progress of a fan-out of many chunks. Both return its size once all of it is done. */
+/** A fan-out of many chunks keeps its progress here. Both return its size once all of it is done. */
 export interface Progress {
   planned(of: FanoutName, chunks: readonly string[], recipients: Recipients): Promise<FanoutSize | undefined>;
   done(of: FanoutName, chunk: string): Promise<FanoutSize | undefined>;

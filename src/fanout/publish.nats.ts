@@ -20,7 +20,7 @@ import type { Message, PublishAll } from "../platform/nats/publish.js";
 import { observeFanout } from "./observe.js";
 import type { IsListening, ListenersAmong } from "./store.redis.js";
 
-/** Headers that continue a trace; unset: the trace that is active. */
+/** These headers continue a trace. Where they are unset, the active trace counts. */
 export type Trace = Readonly<Record<string, string>> | undefined;
 
 export interface AudienceNotification {

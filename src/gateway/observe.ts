@@ -38,8 +38,8 @@ const KNOWN_EVENTS = new Set(["new_drop", "drop_deleted", "analysis_completed", 
 const REFUSALS = [401, 403, 429, 500, 503];
 
 /**
- * Events sent in this turn of the event loop, by type, with the times of the oldest; of live events that is the first.
- * They belong to the counters above, of which a process has one each.
+ * Counts the events sent in this turn of the event loop, by type, with the times of the oldest; of live events that is
+ * the first. They belong to the counters above, of which a process has one each.
  */
 const tallies = new Map<string, { count: number; createdAt: number; storedAt: string | undefined }>();
 

@@ -92,7 +92,7 @@ function refuse({ limits, log }: RouteDeps, error: unknown, { request, response,
   });
 }
 
-/** Refusals that are not the client's fault: a later request may succeed. */
+/** These refusals are not the client's fault: a later request may succeed. */
 const PASSING = [429, 500, 503, 504];
 
 /** The answer has no detail, since the client is unknown (RFC 9457). */

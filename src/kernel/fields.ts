@@ -29,7 +29,7 @@ function exceeds(text: string, maxCharacters: number): boolean {
 
 const KINDS: Readonly<Record<string, string>> = { int: "a whole number", object: "an object", array: "a list" };
 
-/** Words for faults of values from outside, where their schema has none of its own. */
+/** Faults of values from outside are described by these words, where their schema has none of its own. */
 export const faultInWords: z.core.$ZodErrorMap = (issue) => {
   if (issue.code === "invalid_type" && issue.input === undefined) return "is missing";
   if (issue.code === "invalid_type") return `must be ${KINDS[issue.expected] ?? `a ${issue.expected}`}`;

@@ -57,7 +57,7 @@ interface Waiting<Item, Result> {
 /** Batches run at once, of which all but one are late. */
 const MAX_RUNNING = 4;
 
-/** Items of a batch that failed, run at once. */
+/** So many items of a batch that failed run at once. */
 const ALONE_AT_ONCE = 16;
 
 /**

@@ -68,7 +68,7 @@ export async function startOutbox(options: OutboxOptions) {
       relay.wake();
       wakeOthers();
     },
-    /** Events of all processes that waited when they were last counted. */
+    /** Returns how many events of all processes waited when they were last counted. */
     waiting: (): number => waiting,
     close: async (): Promise<void> => {
       await Promise.all([relay.close(), maintenance.close(), backlog.close()]);

@@ -6,7 +6,7 @@ import { type Db, NOW } from "../platform/db/db.js";
  */
 const WINDOW = 2_000;
 
-/** Candidates per row wanted: where one owner has few, another's fill up. */
+/** Each row wanted has so many candidates: where one owner has few, another's fill up. */
 const CANDIDATES = 5;
 
 /**

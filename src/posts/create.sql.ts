@@ -114,8 +114,8 @@ const plainStatement = (given: string): string =>
   `WITH ${given}, made AS (${insertDrops("")}) ${insertEvent("created", "w")}`;
 
 /**
- * Conditions on rows: the drop that is replied to exists, and is not deleted before this commits (FOR SHARE);
- * the key is not taken. A statement has the conditions that its rows need.
+ * The statement has the conditions that its rows need: the drop that is replied to exists, and is not deleted before
+ * this commits (FOR SHARE); the key is not taken.
  */
 function conditionalStatement(given: string, rows: readonly Row[]): string {
   const parts = [given];

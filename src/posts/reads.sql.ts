@@ -26,7 +26,7 @@ interface AuthorDrops {
   readonly end: boolean;
 }
 
-/** Drops that a page looks through for those that its reader sees. */
+/** A page looks through at most so many drops for those that its reader sees. */
 const MAX_SCANNED = 5_000;
 
 interface ChangeWindow {

@@ -102,7 +102,7 @@ const deleteObject = (uri: string): string => `
   WHERE o.deleted_at IS NULL
   RETURNING *`;
 
-/** Rows that the index has. */
+/** The index has these rows. */
 const DROPS_LEFT = "kind <> 1 AND deleted_at IS NOT NULL AND NOT drops_removed";
 
 const dropsOf = (actors: string): string => `

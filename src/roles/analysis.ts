@@ -7,12 +7,11 @@ import type { RunningRole, StoringRoleDeps } from "./role.js";
 import { VERSION } from "./version.js";
 
 /**
- * Analyses that a process holds at once, including those that wait for a source; at most half of them are of the AT
+ * A process holds so many analyses at once, including those that wait for a source; at most half of them are of the AT
  * Protocol. One holds up to 500 posts.
  */
 const ANALYSES_AT_ONCE = 256;
 
-/** Analyses of accounts. */
 export async function startAnalysisRole(
   deps: StoringRoleDeps<"analysis" | "upstreams" | ConsumerSlices>,
 ): Promise<RunningRole> {

@@ -2,7 +2,7 @@ import { watchForLosses } from "../consistency/index.js";
 import { createTimelines, openReadCache } from "../timeline/index.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 
-/** Timelines over gRPC. */
+/** Serves timelines over gRPC. */
 export async function startApiRole({
   config,
   connections,

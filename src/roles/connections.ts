@@ -175,7 +175,7 @@ export const natsOptions = (config: NatsConfig, name: string) => ({
   name: `avion-timeline/${VERSION} ${name}`,
 });
 
-/** Variables that a process needs to call the upstreams, and lacks. */
+/** Returns the variables that a process needs to call the upstreams, and lacks. */
 export const missingUpstreams = (config: UpstreamsConfig): string[] =>
   (["userServiceAddr", "postServiceAddr"] as const)
     .filter((key) => config[key] === undefined)

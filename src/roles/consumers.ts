@@ -13,7 +13,7 @@ import type { Connections } from "./connections.js";
 import type { RoleDeps } from "./role.js";
 import { VERSION } from "./version.js";
 
-/** Slices of the configuration that every consumer reads. */
+/** Every consumer reads these slices of the configuration. */
 export type ConsumerSlices = "delivery" | "nats";
 
 type ConsumerDeps = Pick<RoleDeps<ConsumerSlices>, "config" | "connections" | "suspectLock" | "wraps" | "log">;
@@ -70,7 +70,7 @@ interface ConsumerOptions {
   readonly handler: Handler;
   /** Handles first deliveries in batches. */
   readonly batchHandler?: BatchHandler;
-  /** Messages handled at once, or those of a batch; unset: as configured for fan-out. */
+  /** So many messages are handled at once, or are in a batch; the default is that of fan-out. */
   readonly concurrency?: number;
   /** The default is that of fan-out. */
   readonly maxAttempts?: number;

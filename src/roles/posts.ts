@@ -6,7 +6,7 @@ import { type ConsumerSlices, startConsumer } from "./consumers.js";
 import { openPageTokens, startOutboxOf } from "./database.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
 
-/** Reactions in flight: they are counted together. */
+/** So many reactions are in flight: they are counted together. */
 const COUNTED_AT_ONCE = 500;
 
 /** Starts the service, its outboxes, and the counting of reactions. */

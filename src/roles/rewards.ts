@@ -7,7 +7,6 @@ import type { RunningRole, StoringRoleDeps } from "./role.js";
 /** The consumer's max_ack_pending is the same: more messages are not handed out. */
 const REWARDED_AT_ONCE = 100;
 
-/** Rewards for completed analyses. */
 export async function startRewardsRole(deps: StoringRoleDeps<ConsumerSlices>): Promise<RunningRole> {
   const { connections, db, log } = deps;
   const { publish } = connections;

@@ -17,7 +17,7 @@ export interface RunningRole {
   close(graceMs: number): Promise<void>;
 }
 
-/** Constants that tests replace in a whole process. Unset: a constant is used as it is. */
+/** Tests replace these constants in a whole process. One that is unset is used as it is. */
 export interface Limits {
   readonly reads?: Partial<ReadBounds>;
   readonly gateway?: Partial<GatewayLimits>;

@@ -185,12 +185,12 @@ async function listening<Server>(setting: string, server: Promise<Server>): Prom
 
 const STOPPING = "stopping";
 
-/** Reasons for which `/readyz` answers 503. */
+/** /readyz answers 503 for these reasons. */
 export class Readiness {
   waiting: string | undefined = "start";
   readonly roles: RunningRole[] = [];
   connections: Pick<ServiceConnections, "topology" | "eviction" | "clockFault"> | undefined;
-  /** Clients whose servers may refuse our credentials. */
+  /** The servers of these clients may refuse our credentials. */
   readonly inUse: object[] = [];
 
   constructor(private readonly configured: readonly Role[]) {

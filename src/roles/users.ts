@@ -4,7 +4,7 @@ import { type ConsumerSlices, startConsumer } from "./consumers.js";
 import { openPageTokens, startOutboxOf } from "./database.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
 
-/** Edges in flight: they are applied together. */
+/** So many edges are in flight: they are applied together. */
 const CALM_AT_ONCE = 1_000;
 const HOT_AT_ONCE = 2_000;
 

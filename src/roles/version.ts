@@ -6,5 +6,5 @@ const manifest = JSON.parse(readFileSync(new URL("../../package.json", import.me
 
 export const VERSION = manifest.version;
 
-/** Fields of every log line of a process that runs roles. */
+/** Every log line of a process that runs roles has these fields. */
 export const SERVICE_FIELDS = { service: "avion-timeline", version: VERSION } as const;

@@ -63,7 +63,7 @@ interface ApplyDeps {
 interface EdgeBatching {
   readonly name: string;
   readonly batch: number;
-  /** Batches at once; all edges of one followed user go into the same. */
+  /** So many batches run at once; all edges of one followed user go into the same. */
   readonly atOnce: number;
   /** A batch waits no longer for a row that another process has locked, and the next batch no longer for it. */
   readonly maxLockWaitMs: number;

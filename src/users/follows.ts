@@ -110,7 +110,7 @@ export const readFollows = (deps: FollowsDeps) => ({
     return { following: following_ids.map((id) => followed.has(id)) };
   },
 
-  /** Edges by the time at which both lists contained their last change. */
+  /** Edges are sorted by the time at which both lists contained their last change. */
   async listFollowChanges(request: wire.ListFollowChangesRequest): Promise<wire.ListFollowChangesResponse> {
     const since = readTime("since", request.since);
     const until = readTime("until", request.until) || undefined;

@@ -11,7 +11,7 @@ export interface Drift {
 /** The key of the advisory lock is the bytes of "users". */
 const LOCK = 0x75_73_65_72_73;
 
-/** Rows that a statement counts. */
+/** A statement counts at most so many rows. */
 const PAGE = 20_000;
 
 /** SKIP LOCKED: an edge that is being changed is not old. */

@@ -38,7 +38,7 @@ export type ListStore = ReturnType<typeof createListStore>;
 
 export function createListStore(db: Pick<Db, "query">) {
   return {
-    /** Ids after `after` ("": from the start) by their bytes. */
+    /** Returns ids after `after` ("" is the start), by their bytes. */
     ids: async (list: ListName, user: string, after: string, limit: number): Promise<string[]> =>
       (await db.query<{ id: string }>(ids(TABLES[list]), [user, after, limit])).map(({ id }) => id),
     count: async (list: ListName, user: string): Promise<Count> =>
@@ -83,7 +83,7 @@ export function createProfileStore(db: Pick<Db, "query">) {
     get: async (user: string): Promise<Profile | undefined> => (await db.query<Profile>(GET, [user]))[0],
     set: async ({ userId, displayName, bio, avatarUrl }: ProfileDraft): Promise<Profile> =>
       (await db.query<Profile>(SET, [userId, displayName, bio, avatarUrl]))[0] as Profile,
-    /** Profiles after `after` whose user ids begin with a prefix, by the bytes of their ids. */
+    /** Returns profiles after `after` whose user ids begin with a prefix, by the bytes of their ids. */
     list: (prefix: string, after: string, limit: number): Promise<Profile[]> =>
       db.query<Profile>(LIST, [prefix, lastWith(prefix), after, limit]),
   };

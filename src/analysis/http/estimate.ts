@@ -1,9 +1,9 @@
 import { HOUR, MINUTE, SECOND } from "../../kernel/time.js";
 
 interface Queue {
-  /** Requests that are not completed. */
+  /** So many requests are not completed. */
   readonly waiting: number;
-  /** Requests that left the queue, since its consumer was made. */
+  /** So many requests left the queue since its consumer was made. */
   readonly done: number;
 }
 

@@ -5,7 +5,7 @@ import { HOUR, SECOND } from "../../kernel/time.js";
 import type { RedisClock } from "../../platform/redis/clock.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 
-/** Analyses that a user may ask for within an hour. */
+/** A user may ask for so many analyses within an hour. */
 export const HOURLY: Readonly<Record<UserTier, number>> = { DRIFT: 10, LIFT: 60, JET: 120, ORBIT: 600 };
 
 /** Reads of a user within a second, by their cost: far more than a page that polls its analyses needs. */

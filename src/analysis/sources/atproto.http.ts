@@ -32,7 +32,7 @@ interface Read {
   pages: number;
   /** How many pages in a row had no posts, up to the last one. */
   emptyPages: number;
-  /** Posts that were read: pages may overlap. */
+  /** These posts were read: pages may overlap. */
   readonly ids: Set<string>;
   /** The last of the cursors leads to the next page. */
   readonly cursors: string[];

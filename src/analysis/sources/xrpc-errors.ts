@@ -40,7 +40,7 @@ export function refusalOf(status: number, body: string): Refusal {
   }
 }
 
-/** Refusals of who asks, or how, whatever the account: authorization, time, order. */
+/** These statuses refuse who asks, or how, whatever the account: authorization, time, order. */
 const OF_CALLER: ReadonlySet<number> = new Set([401, 403, 407, 408, 425]);
 
 /** Returns AccountGone where the refusal says that the account is gone. */

@@ -32,7 +32,7 @@ import type { PublicationDeps, StoredEntry } from "./publications.js";
 
 type SharedName = Exclude<TimelineKind, "home">;
 
-/** Timelines as they should be, and how they become that; see timeline/index.ts. */
+/** Timelines are rebuilt by these functions; see timeline/index.ts. */
 export interface Rebuilding {
   /** Rebuilds also the timelines of the pulled authors that are merged into it. */
   rebuildHome(user: string): Promise<void>;

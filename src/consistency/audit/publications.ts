@@ -160,7 +160,7 @@ const isOld = ({ landed_at, admitted_at, created_at }: FanoutCompleted): boolean
 type Observe = (result: PublicationResult, count?: number) => void;
 
 export interface PublicationChecks {
-  /** Publications that a process checks a second at most; others are skipped. A check is some reads of Redis. */
+  /** A process checks at most so many publications a second, and skips others. A check is some reads of Redis. */
   readonly rate: number;
   /**
    * A check waits so long after the last write of a publication, and a second one as long after that: other writes may

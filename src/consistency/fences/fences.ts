@@ -25,7 +25,7 @@ const EVENTS_A_BATCH = 1_000;
 /** Batches written while the log is read on; this bounds the memory. */
 const BATCHES_AT_ONCE = 4;
 
-/** Fences that are refilled from the log, if they were lost, before they decide anything. */
+/** The fences are refilled from the log, if they were lost, before they decide anything. */
 export function createFences(deps: FencesDeps): Fences {
   const { store, retentionStart = () => 0 } = deps;
   const flight = new SingleFlight<void>();

@@ -115,7 +115,7 @@ const isHistory = ({ name, payload }: TimelineEvent, now: number): boolean =>
 
 export type Cause = "start" | "reconnect" | "gap" | "overflow";
 
-/** Times of all processes that are still to be reconciled: a process may end before its own are. */
+/** The times of all processes are kept here until they are reconciled: a process may end before its own are. */
 export interface Unreconciled {
   /** Notes the time from `since` until now. */
   note(since: number): Promise<void>;

@@ -21,7 +21,7 @@ export interface Samples {
   readonly edges: () => Promise<readonly EdgeChange[]>;
   /** The newest drops of local, oldest first; they may be in no log any more. */
   readonly local: () => Promise<readonly HeldDrop[]>;
-  /** Drops of the sample that are neither deleted nor gone from where they were found. */
+  /** Returns the drops of the sample that are neither deleted nor gone from where they were found. */
   readonly stillHeld: (drops: readonly HeldDrop[]) => Promise<readonly HeldDrop[]>;
   readonly inForce: (edges: readonly EdgeChange[]) => Promise<readonly EdgeChange[]>;
 }

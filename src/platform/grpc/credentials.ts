@@ -56,7 +56,7 @@ export async function checkTls(server: { readonly name: string; readonly address
   const timer = setTimeout(() => socket.destroy(), HANDSHAKE_MS);
   const fault = await new Promise<Error | undefined>((resolve) => {
     socket.on("error", resolve);
-    // Its first frame: in TLS 1.3 a server refuses the client after the handshake.
+    // The first frame is awaited: in TLS 1.3 a server refuses the client after the handshake.
     socket.once("data", () => resolve(undefined));
     socket.once("close", () => resolve(undefined));
   });

@@ -5,7 +5,10 @@ type Headers = Readonly<Record<string, string>>;
 /** Tracing in browsers sends these headers of W3C Trace Context; preflights ask for them. */
 export const TRACE_CONTEXT = "traceparent, tracestate";
 
-/** Headers by which a page of a listed origin may read an answer, and send cookies (Fetch standard, CORS protocol). */
+/**
+ * Returns headers by which a page of a listed origin may read an answer, and send cookies (Fetch standard, CORS
+ * protocol).
+ */
 export function corsHeaders({ headers }: Pick<IncomingMessage, "headers">, allowed: ReadonlySet<string>): Headers {
   const { origin } = headers;
   if (origin === undefined || !allowed.has(origin)) return { Vary: "Origin" };

@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 
 export interface SseLimits {
-  /** Bytes that may wait for a client before it is disconnected. */
+  /** So many bytes may wait for a client before it is disconnected. */
   readonly maxBufferedBytes: number;
   readonly stallMs: number;
 }

@@ -15,7 +15,7 @@ export interface LogRange {
   readonly after?: number | undefined;
   /** Bodies are empty. */
   readonly headersOnly?: boolean | undefined;
-  /** Messages fetched at once; unset: 1,000. */
+  /** So many messages are fetched at once; the default is 1,000. */
   readonly batch?: number | undefined;
   /** The server forgets the place of a reader that fetched nothing for so long; the default is an hour. */
   readonly keptMs?: number | undefined;

@@ -15,7 +15,7 @@ import { readTopology, type Topology } from "./declared.js";
 
 interface TopologyOptions {
   readonly replicas: number;
-  /** Multiplies `max_bytes` of every stream; unset: 1. */
+  /** Multiplies `max_bytes` of every stream; the default is 1. */
   readonly storageScale?: number | undefined;
   readonly ackWaitMs?: number;
   /**

@@ -174,7 +174,7 @@ function keyFaults({ process }: Config, env: NodeJS.ProcessEnv): string[] {
 const outboundFaults = ({ process: { roles }, gateway }: Config, env: NodeJS.ProcessEnv): string[] =>
   roles?.includes("analysis") || (roles?.includes("gateway") && gateway.jwksUrl !== undefined) ? proxyFaults(env) : [];
 
-/** Settings of TLS and credentials that exclude each other. */
+/** Reports settings of TLS and credentials that exclude each other. */
 function channelFaults({ grpcServer, nats, upstreams }: Config): string[] {
   const faults: string[] = [];
   const pairs = {

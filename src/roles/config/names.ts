@@ -1,6 +1,8 @@
 import type { Variable } from "../../kernel/variables.js";
 
-/** Settings of earlier versions that are constants now, or gone. One that is still set stops the start by name. */
+/**
+ * Earlier versions had these settings, which are constants now, or gone. One that is still set stops the start by name.
+ */
 export const REMOVED: readonly string[] = [
   "TIMELINE_ANALYSIS_CONCURRENCY",
   "TIMELINE_AUDIT_PUBLICATIONS_DELAY_MS",

@@ -15,7 +15,7 @@ export interface Broker {
   readonly pid: number;
   readonly dir: string;
   readonly version: string;
-  /** Redis only: how a shell calls the client that came with the server. */
+  /** A shell calls the client that came with the server so. Only Redis has one. */
   readonly cli: string | undefined;
   readonly monitorUrl: string | undefined;
   readonly exited: Promise<BrokerExit>;

@@ -65,7 +65,7 @@ const BREAKABLE: Readonly<Record<string, FaultService>> = {
   ListDrops: "posts",
 };
 
-/** Methods of a service that a fault can break. */
+/** Returns the methods of a service that a fault can break. */
 export const methodsOf = (service: FaultService): string[] =>
   Object.keys(BREAKABLE).filter((method) => BREAKABLE[method] === service);
 
