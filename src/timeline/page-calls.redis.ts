@@ -3,7 +3,8 @@ import type { TimelineEntry } from "../contracts/timelines.js";
 import { MAX_IDLE_MS } from "../contracts/times.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import type { Origin, PageCache } from "./page-cache.js";
-import type { Range } from "./stored.js";
+import { encodedPage } from "./page-response.js";
+import type { EncodedPage, Range } from "./stored.js";
 
 /** A timeline of read-page.lua. */
 export interface Ask {
@@ -23,8 +24,11 @@ export interface Answer {
   readonly entries: readonly TimelineEntry[];
   /** False: the entries must be compared with the tombstones. */
   readonly areAlive: boolean;
-  /** Tokens of the authors in the set that was named; undefined where the set is not known. */
+  /** In place of the entries: nothing is merged into it. */
+  readonly page?: EncodedPage;
+  /** Tokens of the authors in the set that was named; undefined where none was named, or the set is not known. */
   readonly authors: readonly string[] | undefined;
+  readonly isSetNamed: boolean;
   /** Of the keys that are followed since before the call; must be ended. Undefined: not all of them are followed. */
   readonly origin: Origin | undefined;
 }
@@ -107,7 +111,7 @@ class Queue {
     const followed = begun.length > 0 && cache?.follow(begun);
     try {
       const replies = await this.#ask(pages);
-      const answers = replies.map((reply, at) => answerOf(reply, (pages[at] as Asked).ask.range));
+      const answers = replies.map((reply, at) => answerOf(reply, (pages[at] as Asked).ask));
       const areFollowed = (await followed) === true;
       if (!areFollowed) end();
       return () => {
@@ -122,21 +126,28 @@ class Queue {
     }
   }
 
-  #ask(pages: readonly Asked[]): Promise<string[]> {
-    const { isCluster, run } = this.scripts;
+  #ask(pages: readonly Asked[]): Promise<Buffer[]> {
+    const { isCluster, runBytes } = this.scripts;
     const keys = pages.map(({ ask }) => ask.range.key);
     const args = [isCluster ? "" : 1, MAX_IDLE_MS, ...pages.flatMap(({ ask }) => argsOf(ask))];
-    return run("read-page", isCluster ? keys : [...keys, TOMBSTONES_KEY], args) as Promise<string[]>;
+    return runBytes("read-page", isCluster ? keys : [...keys, TOMBSTONES_KEY], args) as Promise<Buffer[]>;
   }
 }
 
-const argsOf = ({ range: { direction, from, count }, ttl, pulls }: Ask) =>
-  [direction, count, ttl, from?.score ?? "", from?.drop ?? "", pulls] as const;
+function argsOf({ range: { direction, from, count, page }, ttl, pulls }: Ask): readonly (string | number)[] {
+  if (from) return [direction, count, ttl, from.score, from.drop, pulls, 0, 0];
+  return [direction, count, ttl, "", "", pulls, page?.drops ?? 0, page?.since ?? 0];
+}
 
 const NOT_KNOWN = "?";
+/** Begins an answer with entries; a page begins with 0 or 1. */
+const JSON_START = "[".charCodeAt(0);
 
-function answerOf(reply: string, { direction }: Range): Omit<Answer, "origin"> {
-  const [floor = "", alive, authors = "", ...held] = JSON.parse(reply) as string[];
+function answerOf(reply: Buffer, { range: { direction }, pulls }: Ask): Omit<Answer, "origin"> {
+  const isSetNamed = pulls !== "";
+  if (reply[0] !== JSON_START)
+    return { floor: 0, entries: [], areAlive: true, authors: [], isSetNamed, page: encodedPage(reply) };
+  const [floor = "", alive, authors = "", ...held] = JSON.parse(reply.toString()) as string[];
   const entries: TimelineEntry[] = [];
   for (let at = 0; at < held.length; at += 2) entries.push({ drop: held[at] as string, score: Number(held[at + 1]) });
   if (direction === "older") entries.reverse();
@@ -144,6 +155,7 @@ function answerOf(reply: string, { direction }: Range): Omit<Answer, "origin"> {
     floor: floor === "" || Number(floor) < 0 ? undefined : Number(floor),
     entries,
     areAlive: alive === "1",
-    authors: authors === NOT_KNOWN ? undefined : authors === "" ? [] : authors.split(","),
+    authors: !isSetNamed || authors === NOT_KNOWN ? undefined : authors.split(",").filter(Boolean),
+    isSetNamed,
   };
 }

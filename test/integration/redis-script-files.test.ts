@@ -18,9 +18,9 @@ const ARGS: Record<ScriptName, readonly (string | number)[]> = {
   "trim-older": [LATER, 1, "", ""],
   "read-page": [
     ...["", 1],
-    ...["older", 1, 0, "", "", ""],
-    ...["newer", 1, 0, "", "", ""],
-    ...["older", 1, 0, 1, "a", "pulls"],
+    ...["older", 1, 0, "", "", "", 1, 0],
+    ...["newer", 1, 0, "", "", "", 0, 0],
+    ...["older", 1, 0, 1, "a", "pulls", 0, 0],
   ],
   "fill-pulls": ["begin", "mark", 1_000],
   "begin-rebuild": [-1, 0, ""],
