@@ -355,7 +355,7 @@ test("while Redis is unavailable a page is degraded and shows what the upstreams
   const scene = new Scene();
   scene.world.post({ drop_id: "theirs", user_id: "ada", created_at: 6 });
   const away = () => Promise.reject(new AppError("unavailable", "away"));
-  const store = { ...scene.deps.store, read: away, createdAt: away };
+  const store = { ...scene.deps.store, read: away, readFirstPage: away, createdAt: away };
   const page = await homeRead({ ...scene.deps, store })(request({}), { deadline: Date.now() + 5_000 });
   expect(page).toMatchObject({ drop_ids: ["theirs"], degraded: true });
 });
@@ -365,9 +365,7 @@ test("a caller that cannot wait for a rebuild gets a degraded page in time; the 
   const scene = new Scene();
   scene.world.post({ drop_id: "theirs", user_id: "ada", created_at: 6 });
   let go: () => void = () => undefined;
-  const waiting = new Promise<void>((resolve) => {
-    go = resolve;
-  });
+  const waiting = new Promise<void>((resolve) => (go = resolve));
   const openSources = () => ({
     ...scene.deps.openSources("reader"),
     following: async (user: string) => waiting.then(() => scene.world.followingOf(user)),
