@@ -3,16 +3,17 @@ import type { TimelineEntry } from "../contracts/timelines.js";
 import { MAX_IDLE_MS } from "../contracts/times.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import type { Origin, PageCache } from "./page-cache.js";
-import type { Range } from "./stored.js";
+import { encodedPage } from "./page-response.js";
+import type { EncodedPage, Range } from "./stored.js";
 
-/** A timeline of read-page.lua. */
+/** An ask is for one timeline, which read-page.lua reads. */
 export interface Ask {
   readonly range: Range;
   /** The read gives the key this time to live, in ms; 0 leaves it. */
   readonly ttl: number;
-  /** The set of the authors whose timelines are merged into this one; "": none. */
+  /** The set has the authors whose timelines are merged into this one; "" stands for none. */
   readonly pulls: string;
-  /** The keys that the answer is made of, if it is to be cached. */
+  /** The answer is made of these keys, if it is to be cached. */
   readonly follows: readonly string[];
 }
 
@@ -23,8 +24,13 @@ export interface Answer {
   readonly entries: readonly TimelineEntry[];
   /** The entries must be compared with the tombstones where this is false. */
   readonly areAlive: boolean;
-  /** Tokens of the authors in the set that was named; undefined where the set is not known. */
+  /** An encoded page replaces the entries where nothing is merged into it. */
+  readonly page?: EncodedPage;
+  /**
+   * The tokens are of the authors in the set that was named; undefined where none was named, or the set is not known.
+   */
   readonly authors: readonly string[] | undefined;
+  readonly isSetNamed: boolean;
   /**
    * The keys are followed since before the call; this must be ended. It is undefined where not all of them are
    * followed.
@@ -110,7 +116,7 @@ class Queue {
     const followed = begun.length > 0 && cache?.follow(begun);
     try {
       const replies = await this.#ask(pages);
-      const answers = replies.map((reply, at) => answerOf(reply, (pages[at] as Asked).ask.range));
+      const answers = replies.map((reply, at) => answerOf(reply, (pages[at] as Asked).ask));
       const areFollowed = (await followed) === true;
       if (!areFollowed) end();
       return () => {
@@ -125,21 +131,28 @@ class Queue {
     }
   }
 
-  #ask(pages: readonly Asked[]): Promise<string[]> {
-    const { isCluster, run } = this.scripts;
+  #ask(pages: readonly Asked[]): Promise<Buffer[]> {
+    const { isCluster, runBytes } = this.scripts;
     const keys = pages.map(({ ask }) => ask.range.key);
     const args = [isCluster ? "" : 1, MAX_IDLE_MS, ...pages.flatMap(({ ask }) => argsOf(ask))];
-    return run("read-page", isCluster ? keys : [...keys, TOMBSTONES_KEY], args) as Promise<string[]>;
+    return runBytes("read-page", isCluster ? keys : [...keys, TOMBSTONES_KEY], args) as Promise<Buffer[]>;
   }
 }
 
-const argsOf = ({ range: { direction, from, count }, ttl, pulls }: Ask) =>
-  [direction, count, ttl, from?.score ?? "", from?.drop ?? "", pulls] as const;
+function argsOf({ range: { direction, from, count, page }, ttl, pulls }: Ask): readonly (string | number)[] {
+  if (from) return [direction, count, ttl, from.score, from.drop, pulls, 0, 0];
+  return [direction, count, ttl, "", "", pulls, page?.drops ?? 0, page?.since ?? 0];
+}
 
 const NOT_KNOWN = "?";
+/** Begins an answer with entries; a page begins with 0 or 1. */
+const JSON_START = "[".charCodeAt(0);
 
-function answerOf(reply: string, { direction }: Range): Omit<Answer, "origin"> {
-  const [floor = "", alive, authors = "", ...held] = JSON.parse(reply) as string[];
+function answerOf(reply: Buffer, { range: { direction }, pulls }: Ask): Omit<Answer, "origin"> {
+  const isSetNamed = pulls !== "";
+  if (reply[0] !== JSON_START)
+    return { floor: 0, entries: [], areAlive: true, authors: [], isSetNamed, page: encodedPage(reply) };
+  const [floor = "", alive, authors = "", ...held] = JSON.parse(reply.toString()) as string[];
   const entries: TimelineEntry[] = [];
   for (let at = 0; at < held.length; at += 2) entries.push({ drop: held[at] as string, score: Number(held[at + 1]) });
   if (direction === "older") entries.reverse();
@@ -147,6 +160,7 @@ function answerOf(reply: string, { direction }: Range): Omit<Answer, "origin"> {
     floor: floor === "" || Number(floor) < 0 ? undefined : Number(floor),
     entries,
     areAlive: alive === "1",
-    authors: authors === NOT_KNOWN ? undefined : authors === "" ? [] : authors.split(","),
+    authors: !isSetNamed || authors === NOT_KNOWN ? undefined : authors.split(",").filter(Boolean),
+    isSetNamed,
   };
 }

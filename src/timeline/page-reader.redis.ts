@@ -36,11 +36,13 @@ interface Made {
   readonly tokens: readonly FollowedKey[] | undefined;
 }
 
-interface Home extends Pick<Answer, "authors"> {
-  readonly home: Stored;
+interface Asked {
+  readonly asked: Promise<Answer>;
   /** This is true where the cache gives nothing that is older than the read. */
   readonly upToDate: boolean | Promise<boolean>;
 }
+
+type Home = Pick<Answer, "authors" | "isSetNamed"> & Pick<Asked, "upToDate">;
 
 const SPAN = { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } } as const;
 
@@ -92,8 +94,16 @@ export class PageReader {
   }
 
   #readFromRedis(name: string, reading: Reading): Promise<Stored> {
-    const answer = this.#ask(reading.range.key, name, () => ({ ...reading, follows: this.#keysOf(name, reading) }));
-    const stored = this.#made.get(answer) ?? this.#make(name, reading, answer);
+    // While nobody is pulled the script answers the encoded page.
+    const pulls = this.options.pulled.copy()?.size === 0 ? "" : reading.pulls;
+    const answer = this.#ask(reading.range.key, name, () => ({
+      ...reading,
+      pulls,
+      follows: this.#keysOf(name, reading),
+    }));
+    // The server is asked beside the call, not after it.
+    const upToDate = (pulls !== "" && this.options.cache?.upToDate()) || false;
+    const stored = this.#made.get(answer) ?? this.#make(name, reading, { asked: answer, upToDate });
     this.#made.set(answer, stored);
     return stored;
   }
@@ -105,18 +115,14 @@ export class PageReader {
     return pulls === "" ? [key] : [key, pulls, PULLED_KEY];
   }
 
-  async #make(name: string, reading: Reading, asked: Promise<Answer>): Promise<Stored> {
-    const { cache, pulled } = this.options;
-    const mayMerge = reading.pulls !== "" && pulled.copy()?.size !== 0;
-    // The server is asked beside the call, not after it.
-    const upToDate = (mayMerge && cache?.upToDate()) || false;
-    const { origin, authors, ...answer } = await asked;
+  async #make(name: string, reading: Reading, { asked, upToDate }: Asked): Promise<Stored> {
+    const { cache } = this.options;
+    const answer = await asked;
+    const { origin, floor, entries, areAlive, page: encoded } = answer;
     try {
-      const own: Stored = reading.isBeside ? { ...answer, floor: 0 } : answer;
+      const own: Stored = { floor: reading.isBeside ? 0 : floor, entries, areAlive, ...(encoded && { page: encoded }) };
       const { stored, tokens } =
-        reading.pulls === ""
-          ? { stored: own, tokens: [] }
-          : await this.#merge(reading.range, { home: own, authors, upToDate });
+        reading.pulls === "" ? { stored: own, tokens: [] } : await this.#merge(reading, own, { ...answer, upToDate });
       const page = encodeWhole(stored, reading.range);
       const whole: Stored = page ? { floor: stored.floor, entries: [], areAlive: true, page } : stored;
       if (origin && tokens) cache?.keep(name, whole, { ...origin, tokens: [...origin.tokens, ...tokens] });
@@ -126,10 +132,12 @@ export class PageReader {
     }
   }
 
-  async #merge(range: Range, { home, authors, upToDate }: Home): Promise<Made> {
+  async #merge(reading: Reading, home: Stored, { authors, isSetNamed, upToDate }: Home): Promise<Made> {
+    const { range } = reading;
     // Looked at after the call: the process may have been suspended while an author changed over.
     const registry = await currentOf(this.options.pulled);
     if (registry.size === 0) return { stored: home, tokens: [] };
+    if (!isSetNamed) return { stored: await this.#read(reading), tokens: undefined };
     if (authors === undefined) {
       const incomplete = home.floor === undefined ? [range.key] : [];
       const pulled = { areKnown: false, keys: [], incomplete };

@@ -42,7 +42,11 @@ const TOKEN = /^~(\d+)\.([A-Za-z0-9_-]+)$/;
 
 /** Holds the whole position, so that it stays valid after the drop is gone. */
 export function toToken({ score, drop }: TimelineEntry): string {
-  return `~${score}.${Buffer.from(drop, "utf8").toString("base64url")}`;
+  return tokenOf(score, Buffer.from(drop, "utf8"));
+}
+
+export function tokenOf(score: number, drop: Buffer): string {
+  return `~${score}.${drop.toString("base64url")}`;
 }
 
 export function fromToken(text: string): TimelineEntry | undefined {

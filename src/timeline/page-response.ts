@@ -1,10 +1,33 @@
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { GetTimelineResponse } from "../gen/avion/timeline.js";
-import { type PageRequest, toToken } from "./page-request.js";
+import { type PageRequest, tokenOf, toToken } from "./page-request.js";
 import type { EncodedPage, Range, Stored } from "./stored.js";
 
+const HEADER = { newest: 1, oldest: 10, bytes: 19 } as const;
+const HAS_MORE = "\x10\x01";
+
+/** Adds `has_more` and the cursors to a page of read-page.lua, whose drops are encoded already (decision 37). */
+export function encodedPage(reply: Buffer): EncodedPage {
+  const drops = reply.subarray(HEADER.bytes);
+  const [newestLength, oldestLength] = [reply[HEADER.newest + 8] as number, reply[HEADER.oldest + 8] as number];
+  const start = newestLength < 128 ? 2 : 3;
+  const newest = tokenOf(reply.readDoubleBE(HEADER.newest), drops.subarray(start, start + newestLength));
+  const oldest = tokenOf(reply.readDoubleBE(HEADER.oldest), drops.subarray(drops.length - oldestLength));
+  const more = reply[0] === 1 ? HAS_MORE : "";
+  return Buffer.concat([drops, Buffer.from(more + field(3, oldest) + field(4, newest), "latin1")]);
+}
+
+/** The text is ASCII, and shorter than 2^14. */
+function field(number: number, text: string): string {
+  const { length } = text;
+  const size = length < 128 ? [length] : [128 + (length % 128), length >> 7];
+  return String.fromCharCode(number * 8 + 2, ...size) + text;
+}
+
 /** Returns undefined where a page is not asked for or not complete, or a drop of it may be hidden. */
-export function encodeWhole({ floor, entries, areAlive }: Stored, { direction, page }: Range): EncodedPage | undefined {
+export function encodeWhole(stored: Stored, { direction, page }: Range): EncodedPage | undefined {
+  if (stored.page) return stored.page;
+  const { floor, entries, areAlive } = stored;
   if (!page || direction === "newer" || floor === undefined || !areAlive) return undefined;
   const given = entries.slice(0, page.drops + 1);
   const oldest = given.at(-1);
@@ -38,7 +61,7 @@ export function present(
   return encodeEntries(entries, { hasMore: read.length > limit || reached !== undefined, ...cursors, degraded });
 }
 
-/** Entries newest first; `cursor` is handed back where there are none. */
+/** Entries come newest first; `cursor` is handed back where there are none. */
 function encodeEntries(
   entries: readonly TimelineEntry[],
   {

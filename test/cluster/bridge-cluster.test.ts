@@ -12,6 +12,7 @@ beforeAll(async () => {
 });
 afterAll(() => cluster?.stop());
 
+// Invariant 5.
 test("a bridge on a Redis Cluster whose link is cut, or whose node dies, hears again and asks for what it missed", async () => {
   const subscriber = connectSubscriber(cluster.urls.split(","), silent);
   const channels = createChannels(subscriber, silent);

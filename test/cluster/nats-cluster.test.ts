@@ -13,6 +13,7 @@ afterEach(async () => {
   for (const close of closes.splice(0).reverse()) await close();
 });
 
+// Invariant 1.
 test("the server that leads the log is killed under load: nothing is lost, and streams go on", async () => {
   const nats = await startNatsCluster();
   closes.push(() => nats.stop());

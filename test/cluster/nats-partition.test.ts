@@ -91,6 +91,7 @@ function warnings({ output }: Service): string[] {
   });
 }
 
+// Invariants 1, 8.
 test("a server is cut off with a service: its events wait, the other side goes on, and nothing is lost or doubled", async () => {
   const scene = await openScene();
   const { service, beyond, streams, history, load, admit, landed, redis } = scene;

@@ -43,6 +43,7 @@ async function open(replicas: boolean): Promise<Scene> {
 const increase = (scripts: Scripts): Promise<unknown> =>
   scripts.command("incr", (client) => client.incr(KEY)).catch((error: { code?: string }) => error.code);
 
+// Invariant 2.
 test("in a cluster a command under way when its connection dies is an outage, and is never sent again", async () => {
   const { scripts, master, linkTo } = await open(false);
   const link = linkTo(master);
@@ -55,6 +56,7 @@ test("in a cluster a command under way when its connection dies is an outage, an
   await eventually(async () => (await increase(scripts)) === 1, "the cluster takes writes");
 });
 
+// Invariant 2.
 test("a master of a cluster that falls silent is left for the replica that takes over; nothing is sent again", async () => {
   const { scripts, master, replica, linkTo } = await open(true);
   const successor = linkTo(replica as Broker);

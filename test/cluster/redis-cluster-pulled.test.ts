@@ -119,6 +119,7 @@ async function change({ world, publish, posted }: Scene): Promise<readonly strin
 
 type Scene = Awaited<ReturnType<typeof open>>;
 
+// Invariant 6.
 test("pages of a cluster are the same with authors pulled, tiered and pushed, and after all are pushed again", async () => {
   const scene = await open();
   const { redis, world, service, serviceOptions, streams, posted, pagesAgree, becomesState } = scene;
@@ -179,6 +180,7 @@ const DISTURBANCES: readonly [name: string, replicas: boolean, disturb: (scene: 
   ],
 ];
 
+// Invariant 6.
 test.each(DISTURBANCES)(
   "%s under load: pages of pulled and tiered authors are whole again",
   async (_, replicas, disturb) => {

@@ -34,6 +34,7 @@ async function open(replicas: boolean): Promise<Scene> {
   return { ...scene, cluster, redis };
 }
 
+// Invariant 1.
 test("a master killed under load: a replica takes over, and nothing is lost", async () => {
   const scene = await open(true);
   await scene.load(60);
@@ -46,6 +47,7 @@ test("a master killed under load: a replica takes over, and nothing is lost", as
   await scene.landed();
 }, 180_000);
 
+// Invariant 1.
 test("slots that move from one master to another under load: nothing is lost or doubled", async () => {
   const scene = await open(false);
   await scene.load(40);

@@ -76,6 +76,7 @@ testWithStack(
   },
 );
 
+// Invariant 12.
 testWithStack(
   "after a crash at any step every analysis is completed, rewarded and told once",
   { service: false, slow: true, timeoutMs: 180_000 },

@@ -75,6 +75,7 @@ testWithStack(
   },
 );
 
+// Invariant 8.
 testWithStack(
   "while the source asks for a pause nobody calls it, our users are analysed, and afterwards all is done",
   { service: false },
@@ -93,6 +94,7 @@ testWithStack(
   },
 );
 
+// Invariant 8.
 testWithStack(
   "while there is no token for the AT Protocol our users are analysed, and afterwards all is done",
   { service: false },

@@ -177,6 +177,7 @@ testWithStack(
   },
 );
 
+// Invariant 5.
 testWithStack(
   "the audit loop repairs homes, and admits events that were lost unnoticed",
   { timeoutMs: 90_000, env: { ...OPTIONS.env, TIMELINE_AUDIT_INTERVAL_MS: "500" } },
@@ -236,6 +237,7 @@ testWithStack(
   },
 );
 
+// Invariant 5.
 testWithStack(
   "an event that was lost since the last round of another process is admitted, however long ago that round was",
   { service: false },
@@ -260,6 +262,7 @@ async function spoilShared({ redis }: Stack): Promise<void> {
   await redis.zrem("timeline:global", "anna-7");
 }
 
+// Invariant 5.
 testWithStack("an audit compares local and global with the log, and --fix repairs them", OPTIONS, async (stack) => {
   await complete(stack);
   const { redis, reads, world } = stack;
@@ -288,6 +291,7 @@ testWithStack("an audit compares local and global with the log, and --fix repair
   expect(await redis.zscore("timeline:local", "never")).toBeNull();
 });
 
+// Invariant 5.
 testWithStack(
   "an audit finds what neither the log nor local and global have, and --fix takes it from the upstreams",
   { ...OPTIONS, env: { ...OPTIONS.env, TIMELINE_AUDIT_INTERVAL_MS: "0" } },

@@ -53,6 +53,7 @@ testWithStack(
   },
 );
 
+// Invariant 11.
 testWithStack(
   "a follow of an author of very many direct drops, all of which the upstream lists, holds up no other",
   { timeoutMs: 60_000 },
@@ -71,6 +72,7 @@ testWithStack(
   },
 );
 
+// Invariant 11.
 testWithStack("one who follows 1,000 users at once holds up no other follow", { timeoutMs: 60_000 }, async (stack) => {
   const { world, upstreams } = stack;
   const authors = names("author", 1_000);
@@ -106,6 +108,7 @@ testWithStack(
   },
 );
 
+// Invariant 11.
 testWithStack(
   "an author who ceases to be pulled is read with a bounded number of calls, also where the upstream lists all direct drops",
   { timeoutMs: 60_000 },

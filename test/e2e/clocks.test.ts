@@ -37,6 +37,7 @@ async function startShifted(stack: Stack, roles: string, ms: number): Promise<Se
   return service;
 }
 
+// Invariant 5.
 testWithGateway("an api whose clock is an hour behind rebuilds homes with their newest drops", async (stack) => {
   const { world } = stack;
   world.follow("reader", "ada");
@@ -57,6 +58,7 @@ testWithGateway("an api whose clock is an hour behind rebuilds homes with their 
   );
 });
 
+// Invariant 5.
 testWithGateway(
   "a bridge whose clock is behind admits what is new, and a fanout whose clock is ahead notifies",
   async (stack) => {
@@ -74,6 +76,7 @@ testWithGateway(
   },
 );
 
+// Invariant 5.
 testWithGateway("doctor names a machine whose clock is not that of Redis", async (stack) => {
   const run = startCommand(stack, ["doctor"], { TIMELINE_ROLES: "api", ...shifted(-HOUR) });
   expect((await run.exited).code).toBe(1);

@@ -29,6 +29,7 @@ const firstPage = ({ world }: Stack, reader: string): string[] =>
 
 const PATIENT = limited({ reads: { deadlineMaxMs: 180_000 } });
 
+// Invariant 5.
 testWithStack(
   "a dozen cold homes of 1,500 followings each are read whole, with a bounded number of calls upstream",
   { slow: true, roles: "api", env: { ...PATIENT, TIMELINE_UPSTREAM_CONCURRENCY: "100" }, timeoutMs: 240_000 },
@@ -68,6 +69,7 @@ testWithStack(
   },
 );
 
+// Invariant 11.
 testWithStack(
   "eight cold homes of 7,500 followings each are read whole by a process with a small heap",
   {
@@ -84,6 +86,7 @@ testWithStack(
   },
 );
 
+// Invariant 5.
 testWithStack(
   "after FLUSHALL two hundred readers at once are all answered in time, and soon all homes are whole",
   { slow: true, timeoutMs: 180_000 },
@@ -115,6 +118,7 @@ testWithStack(
   },
 );
 
+// Invariant 5.
 testWithStack(
   "a caller's deadline is honoured up to a bound; then its page is degraded",
   { roles: "api", env: limited({ reads: { deadlineMaxMs: 700 } }) },
@@ -125,6 +129,7 @@ testWithStack(
   },
 );
 
+// Invariant 11.
 testWithStack(
   "while the queue of readers is full, further pages are degraded at once; later they are complete",
   { roles: "api", env: limited({ reads: { rebuildsAtOnce: 1, rebuildsWaiting: 0 } }) },

@@ -102,6 +102,7 @@ testWithStack("a history published in order, step by step", {}, async (stack) =>
 });
 
 for (const seed of [2, 3]) {
+  // Invariant 3.
   testWithStack(
     `a history duplicated and shuffled ends in the state of the ordered one (seed ${seed})`,
     {},
@@ -115,6 +116,7 @@ for (const seed of [2, 3]) {
   );
 }
 
+// Invariant 3.
 testWithStack("the same with two processes at work and homes read meanwhile", {}, async (stack) => {
   await warm(stack);
   await stack.start();
@@ -128,6 +130,7 @@ testWithStack("the same with two processes at work and homes read meanwhile", {}
   await expectState(stack, history);
 });
 
+// Invariant 3.
 testWithStack("events that were applied, delivered again from the log, change nothing", {}, async (stack) => {
   await warm(stack);
   const history = [...historyOf(seeded(5), stack.world)].flat();

@@ -96,6 +96,7 @@ test("passwords are taken from the URLs, percent-decoded", async () => {
   });
 });
 
+// Invariant 8.
 test("a wrong password of NATS ends the start", async () => {
   await expectEnd({ NATS_URL: natsUrl(WRONG) }, /NATS refuses the connection: .*Authorization Violation/i);
   await expectEnd({ NATS_URL: nats.url }, /NATS refuses the connection: .*Authorization Violation/i);
@@ -133,6 +134,7 @@ test("tls: is refused by a NATS without TLS and by one with a certificate for an
   await elsewhere.stop();
 });
 
+// Invariant 8.
 test("a wrong or missing password of Redis ends the start", async () => {
   await expectEnd({ REDIS_URL: redisUrl(WRONG) }, /Redis: WRONGPASS/);
   await expectEnd({ REDIS_URL: redis.url }, /Redis: NOAUTH/);
@@ -312,6 +314,7 @@ test("certificates that NATS and the service renew while it runs are used at the
 
 const complaints = (service: Service): number => service.output().split("refuses this process").length - 1;
 
+// Invariant 8.
 test("a password of NATS that is changed while running makes it not ready, said once, until it is mended", async () => {
   const changing = join(folder, "changing.conf");
   const dir = await temporaryFolder("changing");
@@ -350,6 +353,7 @@ test("a password of NATS that is changed while running makes it not ready, said 
   }
 });
 
+// Invariant 8.
 test("a password of Redis that is changed while running makes it not ready, said once, until it is mended", async () => {
   const admin = new Redis({ port: redis.port, password: PASSWORD });
   await withService({}, async (service) => {

@@ -21,6 +21,7 @@ async function post({ world, publish, streams }: Stack, ...ids: readonly string[
 
 const NINE = ["d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8", "d9"];
 
+// Invariant 5.
 testWithStack("a drop id without a date is a cursor of a timeline that Redis has lost", {}, async (stack) => {
   const { world, redis, reads } = stack;
   world.follow("bob", "ada");
@@ -40,6 +41,7 @@ testWithStack("a drop id without a date is a cursor of a timeline that Redis has
   }
 });
 
+// Invariant 5.
 testWithStack(
   "a drop id without a date is a cursor where the reader's pulled authors are not known",
   {
@@ -62,6 +64,7 @@ testWithStack(
   },
 );
 
+// Invariant 5.
 testWithStack(
   "an unknown id is refused once the timeline is complete; until then the page is degraded",
   {},

@@ -105,6 +105,7 @@ async function deadLetterFrom(
   return (await streams.connection.jetstream().publish("dlq.exhausted.drop_created", body, { headers: held })).seq;
 }
 
+// Invariant 8.
 testDeadLetters("a failure of one author alone is given up, and holds up nobody else", async (stack) => {
   const { streams, world } = stack;
   const count = await giveUpOnAnna(stack);
@@ -245,6 +246,7 @@ testDeadLetters("a payload that has become valid is admitted by its redrive, and
   expect(await streams.count("DLQ")).toBe(0);
 });
 
+// Invariant 4.
 testDeadLetters("a dead letter older than its drop's deletion does not bring the drop back", async (stack) => {
   const { world, streams, reads, id } = stack;
   const count = await giveUpOnAnna(stack);
@@ -264,6 +266,7 @@ testDeadLetters("a dead letter older than its drop's deletion does not bring the
   expect(count).toBeGreaterThan(1);
 });
 
+// Invariant 4.
 testDeadLetters("a dead letter older than the log is redriven only if its drop is still there", async (stack) => {
   const { world, streams, id } = stack;
   world.follow(id("bob"), id("alice"));

@@ -79,6 +79,7 @@ degraded(
 );
 
 for (const { name, fault, ...extent } of DOWN) {
+  // Invariant 5.
   degraded(`${name}: a cold home is degraded, a warm one whole, and later both are whole`, async (stack) => {
     const { reads, redis, upstreams } = stack;
     const { reader, home, other, expected } = await seed(stack);
@@ -97,6 +98,7 @@ for (const { name, fault, ...extent } of DOWN) {
   });
 }
 
+// Invariant 5.
 degraded("where one author of many cannot be had, a cold home shows the others, and says so", async (stack) => {
   const { reads, redis, upstreams } = stack;
   const { reader, home, other, expected } = await seed(stack, 10);
@@ -110,6 +112,7 @@ degraded("where one author of many cannot be had, a cold home shows the others, 
   });
 });
 
+// Invariant 5.
 testWithStack(
   "below the floor, a page says when PostService was unavailable",
   { env: { TIMELINE_MAX_ENTRIES: "50" } },
@@ -131,6 +134,7 @@ testWithStack(
   },
 );
 
+// Invariant 5.
 testWithStack(
   "Redis away: pages are whole or degraded, never an error, and whole again afterwards",
   {},
@@ -157,6 +161,7 @@ testWithStack(
   },
 );
 
+// Invariant 5.
 testWithStack("while Redis is silent, pages come before their callers give up", {}, async (stack) => {
   const { reads, redisServer, world } = stack;
   const { reader } = await seed(stack);
@@ -177,6 +182,7 @@ testWithStack("while Redis is silent, pages come before their callers give up", 
   }
 });
 
+// Invariant 5.
 testWithStack(
   "while Redis is silent and one author's drops are, too, a page shows what came before",
   { env: { TIMELINE_UPSTREAM_CONCURRENCY: "1" } },

@@ -31,6 +31,7 @@ async function expectOneLetter({ streams }: Stack): Promise<void> {
   expect(await deadLetters()).toHaveLength(1);
 }
 
+// Invariant 1.
 testWithStack(
   "the DLQ full: the original stays, an alarm rises, and the dead letter is written once it can be",
   OPTIONS,

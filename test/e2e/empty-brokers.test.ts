@@ -3,6 +3,7 @@ import { eventually } from "../support/eventually.js";
 import { openReader } from "../support/reader.js";
 import { testWithStack } from "../support/stack.js";
 
+// Invariant 5.
 testWithStack(
   "empty brokers beside upstreams with drops: pages are degraded until the log has what they list of seven days",
   { service: false },
@@ -37,6 +38,7 @@ testWithStack(
   },
 );
 
+// Invariant 5.
 testWithStack(
   "empty brokers beside an upstream that lists nothing: pages are complete at once",
   { service: false, reconciliation: false },

@@ -37,6 +37,7 @@ async function refused(stack: Stack, redisUrl: string, roles: string): Promise<s
   return process.errors();
 }
 
+// Invariant 1.
 testWithStack("a process of another environment, with a Redis of its own, does not start", OPTIONS, async (stack) => {
   const name = await named(stack);
   const other = await startStack();
@@ -60,6 +61,7 @@ testWithStack("a process of another environment, with a Redis of its own, does n
   expect((await heldBy(stack.redis, [homeKey("bob")])).get(homeKey("bob"))?.entries).toEqual([["d", drop.created_at]]);
 });
 
+// Invariant 1.
 testWithStack(
   "a Redis that is emptied, and a log that is made anew, get their name back from the other",
   OPTIONS,
@@ -82,6 +84,7 @@ testWithStack(
   },
 );
 
+// Invariant 1.
 testWithStack(
   "an empty Redis takes the place of another one once nobody is at work any more",
   OPTIONS,
@@ -98,6 +101,7 @@ testWithStack(
   },
 );
 
+// Invariant 1.
 testWithStack(
   "an empty Redis is refused while processes with another one are at work",
   { ...OPTIONS, slow: true },

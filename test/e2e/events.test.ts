@@ -126,6 +126,7 @@ testWithStack("a remote drop from the future is taken for one of now", {}, async
   expect(entry?.[1]).toBeLessThanOrEqual(Date.now());
 });
 
+// Invariant 4.
 events("deletions remove everywhere, with and without the author's id, remote ones too", async (stack) => {
   const { alice, bob, carol } = people();
   const actor = `rita-of-${alice}`;
@@ -191,6 +192,7 @@ events("a follow brings an author's drops of all times, an unfollow takes them a
   expect((await held(redis, homeKey(bob))).entries).toHaveLength(30);
 });
 
+// Invariant 3.
 events("of two times for one id the smaller wins, in either order", async (stack) => {
   const { alice, bob } = people();
   await warm(stack, alice, bob);
@@ -218,6 +220,7 @@ events("of two times for one id the smaller wins, in either order", async (stack
   expect((await held(stack.redis, homeKey(bob))).entries).toEqual(expected);
 });
 
+// Invariant 4.
 events("a create after its delete stays dead", async (stack) => {
   const { alice, bob } = people();
   const { world, publish, streams, redis, reads } = stack;
@@ -238,6 +241,7 @@ events("a create after its delete stays dead", async (stack) => {
     expect([page.has_more, page.drop_ids.filter((id) => dead.includes(id))]).toEqual([false, []]);
 });
 
+// Invariant 3.
 events("an older version of an edge changes nothing", async (stack) => {
   const { alice, bob, carol } = people();
   const { world, publish, streams, redis } = stack;

@@ -35,6 +35,7 @@ const start = (env: Readonly<Record<string, string>> = {}) =>
 
 const POLICIES = [...(runs.quick ? ["volatile-lru"] : []), ...(runs.slow ? ["volatile-ttl", "allkeys-lfu"] : [])];
 
+// Invariant 4.
 test.each(POLICIES)(
   "with maxmemory-policy %s the start is refused with code 2 and doctor names a fault; an explicit variable allows it",
   async (policy) => {
@@ -58,6 +59,7 @@ test.each(POLICIES)(
   },
 );
 
+// Invariant 4.
 slowTest(
   "a policy changed while the service runs shows as not ready, until it is set right",
   async () => {

@@ -92,6 +92,7 @@ testWithStack(
   },
 );
 
+// Invariant 1.
 testWithStack(
   "a process killed in the middle loses nothing: what it had is delivered again",
   // Its messages are delivered again after this time.

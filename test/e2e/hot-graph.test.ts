@@ -75,6 +75,7 @@ async function jobsDone({ httpUrl }: Service): Promise<number> {
   return own.reduce((sum, { value }) => sum + value, 0);
 }
 
+// Invariant 1.
 testWithStack(
   "processes share the edges of one user, one of them is killed: the newest version of each edge is in force",
   { slow: true, env: { TIMELINE_ACK_WAIT_MS: "3500" }, timeoutMs: 150_000 },

@@ -58,6 +58,7 @@ async function stopAtWork({ streams }: Stack, service: Service, ...others: reado
 /** Holds every event up a little, so that work waits. */
 const slowly = ({ upstreams }: Stack): (() => void) => upstreams.inject({ method: "GetFollowersList", delayMs: 100 });
 
+// Invariant 1.
 testWithStack("SIGTERM under load: code 0, streams ended, nothing lost", { timeoutMs: 90_000 }, async (stack) => {
   const { redis, service, streams } = stack;
   const other = await stack.start();
@@ -77,6 +78,7 @@ testWithStack("SIGTERM under load: code 0, streams ended, nothing lost", { timeo
   expect(await streams.count("DLQ")).toBe(0);
 });
 
+// Invariant 8.
 testWithStack("deploys under load cost no event an attempt", { ...impatient(), slow: true }, async (stack) => {
   const history = load(stack, 400);
   let service = stack.service;

@@ -90,6 +90,7 @@ onStack("a refused stream is a line with its status", async ({ service }) => {
   expect(await waitForLines(service, "an event stream was refused")).toMatchObject([{ level: "info", status: 401 }]);
 });
 
+// Invariant 9.
 testWithStack(
   "at debug each handled event is a line of its trace, with outcome, attempt and duration, and no id is written raw",
   { env: { TIMELINE_LOG_LEVEL: "debug" } },

@@ -90,6 +90,7 @@ testLetters("a payload too large for a message is kept cut, with its size", asyn
   await expectAlive(stack);
 });
 
+// Invariant 1.
 testLetters("payloads around the limit of a message are either admitted or kept", async (stack) => {
   const limit = 1_024 * 1_024;
   const sizes = [limit - 5_000, limit - 600, limit - 100, limit - 1, limit, limit + 1];
@@ -143,6 +144,7 @@ const ODD_IDS = [
   "$1",
 ] as const;
 
+// Invariant 9.
 testWithStack("odd ids are data: of users, authors and drops", {}, async (stack) => {
   const { world, streams, redis, reads } = stack;
   const users = [...ODD_IDS, "~floor", "local"];
@@ -178,6 +180,7 @@ testWithStack("odd ids are data: of users, authors and drops", {}, async (stack)
     expect({ user, held: homes.get(homeKey(user))?.entries.length }).toEqual({ user, held: ODD_IDS.length + 1 });
 });
 
+// Invariant 1.
 testWithStack(
   "an event that only a later version knows becomes a dead letter, and holds up nothing",
   {},
@@ -200,6 +203,7 @@ testWithStack(
   },
 );
 
+// Invariant 9.
 testWithStack("odd ids as cursors", {}, async (stack) => {
   const drops = ODD_IDS.map((drop_id) => ({
     drop_id,

@@ -73,6 +73,7 @@ async function readUntilWhole(reads: Reader, reader: string, count: number): Pro
   return expect(pages.filter(({ ids, degraded }) => !degraded && ids < count)).toEqual([]);
 }
 
+// Invariant 1.
 testWithStack(
   "NATS comes back without its data: everything is declared again, and lost events are on the pages",
   OPTIONS,
@@ -134,6 +135,7 @@ const streamIsThere =
       () => false,
     );
 
+// Invariant 5.
 testWithStack(
   "NATS and Redis come back without their data at once: all pages are whole in the end",
   { ...OPTIONS, slow: true },
@@ -169,6 +171,7 @@ testWithStack(
   },
 );
 
+// Invariant 5.
 testWithStack(
   "a lost log is backfilled from the upstreams: later, local is rebuilt from it as a whole",
   { ...OPTIONS, slow: true, timeoutMs: 120_000 },
@@ -231,6 +234,7 @@ const heldUp = (stream: string): Fault => ({
 });
 
 for (const stream of ["DROPS", "FANOUT", "NOTIFY", "DLQ"]) {
+  // Invariant 1.
   testWithStack(
     `${stream} is deleted under load: it is made again, not ready meanwhile, and nothing is lost`,
     { ...OPTIONS, slow: stream !== "DROPS" },
@@ -275,6 +279,7 @@ for (const [stream, consumer] of [
   ["DROPS", "graph"],
   ["FANOUT", "worker"],
 ] as const) {
+  // Invariant 1.
   testWithStack(
     `the consumer ${consumer} is deleted under load: it is made again and goes on where it was`,
     { ...OPTIONS, slow: consumer !== "planner" },

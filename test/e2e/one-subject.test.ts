@@ -54,6 +54,7 @@ const FAULTS = [
 ];
 
 for (const { authors, each, fault, what, slow } of FAULTS) {
+  // Invariant 8.
   testWithStack(
     `drops of others land promptly while the lists of ${authors} authors with ${each} drops each are ${what}`,
     { slow, timeoutMs: 120_000, env: { TIMELINE_MAX_ENTRIES: "2000" } },
@@ -81,6 +82,7 @@ for (const { authors, each, fault, what, slow } of FAULTS) {
   );
 }
 
+// Invariant 8.
 testWithStack(
   "after a kill the drops of an author whose list hangs hold up nobody else",
   { timeoutMs: 60_000, env: { TIMELINE_ACK_WAIT_MS: "3500" } },
@@ -101,6 +103,7 @@ testWithStack(
   },
 );
 
+// Invariant 8.
 testWithStack(
   "drops of others land promptly while the drops of one author, and the followings of one recipient, hang",
   { slow: true, timeoutMs: 60_000 },

@@ -45,6 +45,7 @@ const FAULTS = [
 
 for (const { name, fault, slow } of FAULTS) {
   const options = { ...IMPATIENT, slow };
+  // Invariant 8.
   testWithStack(`upstreams away under load cost no event an attempt (${name})`, options, async (stack) => {
     const history = load(stack, 120);
     await stack.publish(...history.slice(0, 40));
@@ -60,6 +61,7 @@ for (const { name, fault, slow } of FAULTS) {
   });
 }
 
+// Invariant 8.
 testWithStack(
   "an upstream that breaks in the middle of steady traffic of many authors costs no event an attempt",
   { slow: true, env: { TIMELINE_RETRY_BASE_MS: "50", TIMELINE_FANOUT_MAX_ATTEMPTS: "3" }, timeoutMs: 120_000 },
@@ -100,6 +102,7 @@ async function breakUnderLoad(stack: Stack, history: readonly TimelineEvent[], b
   heal();
 }
 
+// Invariant 8.
 testWithStack(
   "Redis stopped for a while under load: nothing is lost or given up",
   { ...IMPATIENT, slow: true },
@@ -112,6 +115,7 @@ testWithStack(
   },
 );
 
+// Invariant 1.
 testWithStack("Redis killed and back with its data: nothing admitted is lost or given up", IMPATIENT, async (stack) => {
   const history = load(stack, 300);
   await breakUnderLoad(stack, history, () => killed(stack.redisServer));
@@ -148,6 +152,7 @@ testWithStack("Redis killed and back empty: reads heal from the upstreams and th
   }
 });
 
+// Invariant 1.
 testWithStack("NATS killed and back with its data under load: nothing is lost", IMPATIENT, async (stack) => {
   const history = load(stack, 300);
   await stack.publish(...history.slice(0, 200));

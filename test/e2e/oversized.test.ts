@@ -21,6 +21,7 @@ async function publish({ redis }: Stack, payload: string): Promise<void> {
   expect(await redis.publish("drop_created", payload)).toBe(1);
 }
 
+// Invariant 11.
 testWithStack(
   "a payload that is small to send and huge to judge costs one letter, and no process",
   { roles: "bridge", env: { NODE_OPTIONS: "--max-old-space-size=128" }, timeoutMs: 90_000 },
@@ -48,6 +49,7 @@ testWithStack(
   },
 );
 
+// Invariant 1.
 testWithStack(
   "a message that leaves no room for the headers of its dead letter is kept cut, with its size",
   { roles: "fanout" },
@@ -67,6 +69,7 @@ testWithStack(
   },
 );
 
+// Invariant 1.
 testWithStack(
   "a message whose own headers leave no room for those of its dead letter is kept without them",
   { roles: "fanout" },

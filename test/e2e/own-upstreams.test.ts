@@ -141,6 +141,7 @@ describe.each(KINDS)("the service on its own users and posts, on %s", (kind) => 
   );
 
   for (const point of ["outbox-claimed", "outbox-published", "outbox-marked"]) {
+    // Invariant 1.
     slowTest(
       `a relay killed at ${point}: the event is in the log, once`,
       async () => {
@@ -161,6 +162,7 @@ describe.each(KINDS)("the service on its own users and posts, on %s", (kind) => 
     );
   }
 
+  // Invariant 1.
   slowTest(
     "killed with -9 in the midst of a burst: what was answered is there, and every drop is in the log once",
     async () => {

@@ -89,6 +89,7 @@ async function turnBothWays(stack: Stack, read: Read, drops: readonly WorldDrop[
   await stack.streams.settled(bustle.events);
 }
 
+// Invariant 6.
 testWithStack(
   "home turned down and up by 7 while drops come and go, across the cap",
   { env: { TIMELINE_MAX_ENTRIES: "400" } },
@@ -100,6 +101,7 @@ testWithStack(
 );
 
 for (const timeline of ["local", "global"] as const) {
+  // Invariant 6.
   testWithStack(
     `${timeline} turned down and up by 7 while drops come and go`,
     { env: { TIMELINE_MAX_ENTRIES: "2000" } },
@@ -128,6 +130,7 @@ function pastTheCap(own: string): WorldDrop[] {
 
 for (const warmed of [true, false]) {
   const name = warmed ? "filled by fan-out" : "rebuilt";
+  // Invariant 6.
   onCapped(`home goes on past the cap and back up, with ties at the floor (${name})`, async (stack) => {
     const own = warmed ? "-warm" : "-cold";
     const bob = `bob${own}`;
@@ -162,6 +165,7 @@ for (const warmed of [true, false]) {
   });
 }
 
+// Invariant 6.
 onCapped("more drops in one millisecond than a timeline holds", async (stack) => {
   const { world, reads } = stack;
   world.follow("ben", "abel");

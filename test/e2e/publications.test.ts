@@ -46,6 +46,7 @@ async function results(service: Service): Promise<Record<string, number>> {
   return Object.fromEntries([...series].map(([, result, count]) => [result, Number(count)]));
 }
 
+// Invariant 5.
 testWithStack("a drop lost right after its publication is found and repaired", { env: LATE }, async (stack) => {
   const { redis } = stack;
   await complete(stack, ["alice"]);
@@ -66,6 +67,7 @@ testWithStack("a drop lost right after its publication is found and repaired", {
   await eventually(repaired, "both repairs are counted");
 });
 
+// Invariant 5.
 testWithStack("a deleted drop that is still in a timeline is found and removed", { env: LATE }, async (stack) => {
   const { redis, world, publish, streams } = stack;
   await complete(stack, ["alice"]);

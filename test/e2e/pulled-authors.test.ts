@@ -24,6 +24,7 @@ async function post({ world, publish, streams }: Stack, events: number, drop_id:
 const becomes = ({ redis }: Stack, state: string) =>
   eventually(async () => (await redis.hget("timeline:x:pulled", "ada"))?.split(":")[0] === state, `ada is ${state}`);
 
+// Invariant 3.
 testWithStack(
   "an author crosses both ways while the process that promotes is killed: homes show every drop once, and none that is deleted or unfollowed",
   { ...OPTIONS, service: false },
@@ -71,6 +72,7 @@ testWithStack(
   },
 );
 
+// Invariant 2.
 testWithStack(
   "a worker is killed between the write of a pulled drop and its notifications: another one notifies each listening follower once",
   { ...OPTIONS, service: false },
@@ -130,6 +132,7 @@ testWithStack(
   },
 );
 
+// Invariant 8.
 testWithStack(
   "while the registry of pulled authors has a state that only a newer version knows, events wait and spend no attempt",
   { env: { TIMELINE_FANOUT_MAX_ATTEMPTS: "2", TIMELINE_RETRY_BASE_MS: "50" } },

@@ -36,6 +36,7 @@ async function expectRight(stack: Stack, user: string): Promise<void> {
   expect(entries).toEqual(expected.map(({ drop_id, created_at }) => [drop_id, created_at]));
 }
 
+// Invariant 5.
 testWithStack("a home never read, whose key fan-out has written to, is shown whole", {}, async (stack) => {
   const { world, publish, streams, redis, reads } = stack;
   for (const author of AUTHORS) world.follow("bob", author);
@@ -51,6 +52,7 @@ testWithStack("a home never read, whose key fan-out has written to, is shown who
   await expectRight(stack, "bob");
 });
 
+// Invariant 4.
 testWithStack("a rebuild that races with creations, deletions, follows and unfollows ends right", {}, async (stack) => {
   const { world, publish, streams, reads, upstreams } = stack;
   world.follow("bob", "alice");
@@ -96,6 +98,7 @@ testWithStack("many readers of one cold home cause few rebuilds and all see it w
   expect(upstreams.calls("GetDropsByUserID", "alice")).toBeLessThanOrEqual(4);
 });
 
+// Invariant 5.
 testWithStack(
   "FLUSHALL in mid-run heals on read: home from the upstreams, local and global from the log",
   {},
@@ -129,6 +132,7 @@ testWithStack(
   },
 );
 
+// Invariant 4.
 testWithStack("after FLUSHALL a page is whole or says that it is not, and the dead stay dead", {}, async (stack) => {
   const { world, publish, streams, redis, reads } = stack;
   const all = drops("alice", 0, 80);

@@ -18,6 +18,7 @@ async function expectLanded({ redis, streams }: Stack, history: readonly Timelin
   expect(await streams.count("DLQ")).toBe(0);
 }
 
+// Invariant 5.
 testWithStack("a starting bridge finds in the upstreams what changed while no bridge ran", {}, async (stack) => {
   const { streams, world } = stack;
   const history = drops(stack.world, READERS, 0, 20);
@@ -32,6 +33,7 @@ testWithStack("a starting bridge finds in the upstreams what changed while no br
   await expectLanded(stack, all);
 });
 
+// Invariant 5.
 testWithStack(
   "events published while the connection to Redis was down are found after it is back",
   {},
@@ -46,6 +48,7 @@ testWithStack(
   },
 );
 
+// Invariant 5.
 testWithStack(
   "events of upstreams whose clock is ahead are found after a lost connection, and by hand",
   {},

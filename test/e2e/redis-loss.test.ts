@@ -31,6 +31,7 @@ async function replays(stack: Stack): Promise<number> {
   return Number(/timeline_redis_losses_total(?:\{[^}]*\})? (\d+)/.exec(text)?.[1] ?? 0);
 }
 
+// Invariant 1.
 testWithStack("writes that Redis confirmed and lost are applied again from the log", OPTIONS, async (stack) => {
   const { streams, world, reads } = stack;
   const before = drops(stack.world, READERS, 0, 20);
@@ -58,6 +59,7 @@ testWithStack("writes that Redis confirmed and lost are applied again from the l
   }
 });
 
+// Invariant 5.
 testWithStack("pages are degraded while lost events are applied again", OPTIONS, async (stack) => {
   const { streams, upstreams, reads } = stack;
   const before = drops(stack.world, READERS, 0, 5);
@@ -118,6 +120,7 @@ testWithStack(
   },
 );
 
+// Invariant 1.
 testWithStack(
   "an event that fails alone becomes a dead letter and degrades nobody else's pages",
   { ...OPTIONS, slow: true },
@@ -154,6 +157,7 @@ testWithStack(
   },
 );
 
+// Invariants 5, 8.
 testWithStack(
   "what an unavailable upstream holds up is set aside: only homes that may lack it are degraded, until it is applied",
   OPTIONS,
@@ -200,6 +204,7 @@ testWithStack(
   },
 );
 
+// Invariant 5.
 testWithStack(
   "a home that lacks what was set aside is whole once its own events are handled, while others wait",
   OPTIONS,
@@ -239,6 +244,7 @@ testWithStack(
   },
 );
 
+// Invariant 1.
 testWithStack(
   "a redriven job is written only once the record in Redis would have it applied again after a loss",
   { ...OPTIONS, slow: true },

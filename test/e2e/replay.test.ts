@@ -54,6 +54,7 @@ async function consumersOf({ streams }: Stack): Promise<string[]> {
   return names.sort();
 }
 
+// Invariant 5.
 testWithStack(
   "a replay restores lost entries, twice with the same result, and notifies nobody",
   OPTIONS,

@@ -34,6 +34,7 @@ async function post({ world, publish }: Stack, name: string, count: number): Pro
 const metric = async ({ service }: Stack, name: string): Promise<number | undefined> =>
   samplesOf(await (await fetch(`${service.httpUrl}/metrics`)).text()).find((one) => one.name === name)?.value;
 
+// Invariant 5.
 testWithStack(
   "a database that is older than the log degrades pages and is named; one command makes all timelines what it says",
   OPTIONS,
@@ -111,6 +112,7 @@ testWithStack(
   },
 );
 
+// Invariant 5.
 testWithStack(
   "follows that the upstreams have lost with a restore degrade pages and are undone",
   OPTIONS,
@@ -135,6 +137,7 @@ testWithStack(
   },
 );
 
+// Invariant 5.
 testWithStack(
   "drops that the upstreams never had, of a user who is gone or of upstreams that know none, are no restore",
   { ...OPTIONS, slow: true },
@@ -168,6 +171,7 @@ async function looks({ upstreams }: Stack, count: number): Promise<void> {
   await eventually(() => upstreams.calls("GetDropsByUserID", "alice") >= before + 10 * count, "it has looked", 30_000);
 }
 
+// Invariant 5.
 testWithStack(
   "where the upstreams know no drop of the log at all, the command deletes nothing unless it is forced",
   { ...OPTIONS, slow: true },

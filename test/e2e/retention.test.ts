@@ -20,6 +20,7 @@ async function allOf(read: Read): Promise<string[]> {
   return pages.flatMap(({ drop_ids }) => drop_ids).sort();
 }
 
+// Invariant 4.
 test("a month that is dropped leaves home, local and global, and an audit finds nothing wrong", async () => {
   const stack = await startStack({ service: false });
   try {

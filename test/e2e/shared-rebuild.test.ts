@@ -7,6 +7,7 @@ const MINUTE = 60_000;
 const drop = (drop_id: string, created_at: number) =>
   ({ drop_id, user_id: "ada", visibility: "public", created_at }) as const;
 
+// Invariant 5.
 testWithStack("local and global take new drops after both the log and Redis were emptied", {}, async (stack) => {
   const { streams, redis, publish, reads } = stack;
   await publish(created(drop("lost", Date.now())));
@@ -27,6 +28,7 @@ testWithStack("local and global take new drops after both the log and Redis were
   expect(await reads.global()).toMatchObject({ drop_ids: ["fresh", "late"], degraded: false });
 });
 
+// Invariant 5.
 testWithStack(
   "deleted drops take no room in local and global when these are rebuilt",
   { env: { TIMELINE_MAX_ENTRIES: "10" } },

@@ -76,6 +76,7 @@ guarded("a token in the query is not taken", async ({ service }) => {
   }
 });
 
+// Invariant 9.
 guarded("no spelling of a name opens another user's stream", async (stack) => {
   const { service, world, publish, streams } = stack;
   const tricks = [

@@ -102,6 +102,7 @@ live("a stream is registered before its first byte and no longer once it is clos
   await eventually(async () => (await redis.scard("sse_connections:user:rosa")) === 0, "the registration is gone");
 });
 
+// Invariant 7.
 live("resumes over a gap of 100 events: nothing missed, nothing twice, in order", async (stack) => {
   const { service } = stack;
   const before = await openEvents(service.httpUrl, "gabi");
@@ -122,6 +123,7 @@ live("resumes over a gap of 100 events: nothing missed, nothing twice, in order"
   after.close();
 });
 
+// Invariant 7.
 live("resumes in the middle of traffic: nothing missed, nothing twice", async (stack) => {
   const { service } = stack;
   const seen: string[] = [];
@@ -145,6 +147,7 @@ live("resumes in the middle of traffic: nothing missed, nothing twice", async (s
   stream.close();
 });
 
+// Invariant 7.
 live("a client that never got an event resumes from its first id", async (stack) => {
   const quiet = await openEvents(stack.service.httpUrl, "quinn");
   const cursor = quiet.lastId();
@@ -159,6 +162,7 @@ live("a client that never got an event resumes from its first id", async (stack)
   after.close();
 });
 
+// Invariant 7.
 live("what can no longer be replayed, or makes no sense, is answered by a reset", async (stack) => {
   const { service } = stack;
   const before = await openEvents(service.httpUrl, "rex");
@@ -225,6 +229,7 @@ live("a stream ends when its token does", async (stack) => {
   expect(stream.drops()).toEqual([id]);
 });
 
+// Invariant 7.
 live("a stream goes on at another process where it broke off", async (stack) => {
   const other = await stack.start({ roles: "gateway" });
   const before = await openEvents(stack.service.httpUrl, "nora");

@@ -20,6 +20,7 @@ async function post({ world, publish }: Stack, author: string): Promise<string> 
 const lands = ({ redis }: Stack, reader: string, drop: string): Promise<void> =>
   eventually(async () => (await redis.zscore(homeKey(reader), drop)) !== null, `${drop} lands`, 30_000);
 
+// Invariant 5.
 testWithStack(
   "while events wait for one author, audits repair what does not depend on them, and recover is not refused",
   { env: { TIMELINE_AUDIT_SETTLE_MS: "300" }, timeoutMs: 180_000 },

@@ -1,6 +1,7 @@
 import { beforeAll, expect, test } from "@jest/globals";
 import { eventually } from "../support/eventually.js";
 import { openReader } from "../support/reader.js";
+import { samplesOf } from "../support/scrape.js";
 import {
   callsUpwards,
   type Followed,
@@ -26,12 +27,19 @@ const ways: Record<"cached" | "fromRedis", Followed> = {} as never;
 const followReads = (limitOf: (read: number) => number): Promise<Followed> =>
   follow({
     ...{ drawn, roles: "api", times: READS },
-    open: async ({ world, defer }, { grpcAddress }): Promise<Work> => {
+    open: async ({ world, defer }, { grpcAddress, httpUrl }): Promise<Work> => {
       for (let number = 0; number < 100; number++)
         world.post({ drop_id: `d${number}`, user_id: "bob", visibility: "public", created_at: 1_000 + number });
       const reads = openReader(grpcAddress);
       defer(() => reads.close());
-      await eventually(async () => !(await reads.home("bob", { limit: 100 })).degraded, "the home is whole");
+      const isCached = async (): Promise<boolean> => {
+        expect((await reads.home("bob", { limit: 100 })).degraded).toBe(false);
+        const samples = samplesOf(await (await fetch(`${httpUrl}/metrics`)).text());
+        return samples.some(({ name, labels, value }) => {
+          return name === "timeline_read_cache_total" && labels["event"] === "hit" && value > 0;
+        });
+      };
+      await eventually(isCached, "pages are cached");
       let count = 0;
       const read = async (times: number): Promise<void> => {
         for (let index = 0; index < times; index++) {

@@ -16,6 +16,7 @@ async function spoil({ redis }: Stack): Promise<void> {
   await changeType(redis, [...keys, ...more]);
 }
 
+// Invariant 8.
 testWithStack(
   "keys of a wrong type are removed and built again: no event fails, all listeners are told, and deletions are complete",
   {},

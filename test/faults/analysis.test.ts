@@ -48,6 +48,7 @@ for (const [index, point] of STEPS.entries()) {
   sagaTest(`a worker killed at \`${point}\``, options, untilOneDied);
 }
 
+// Invariant 12.
 sagaTest(
   "requests and completions that come twice, and keys used at once",
   { seed: 21, doubled: true },
@@ -130,8 +131,10 @@ const killed =
   };
 
 sagaTest("Redis killed, and back with its append-only file", { seed: 41 }, killed("redisServer"));
+// Invariant 12.
 sagaTest("NATS killed, and back with its data", { seed: 42 }, killed("natsServer"));
 
+// Invariant 12.
 sagaTest("the database killed while the workers are busy, and back", { seed: 43 }, async (saga) => {
   await duringFault(
     saga,

@@ -248,6 +248,7 @@ test("a server that does not speak TLS, and a name that nobody has, are outages"
 
 const inAnHour = () => String(Math.floor(Date.now() / SECOND) + 3_600);
 
+// Invariant 8.
 test.each([
   ["a time, as the AT Protocol says it", () => ({ "ratelimit-reset": inAnHour() }), HOUR],
   ["a duration, as the IETF draft says it", () => ({ "ratelimit-reset": "120" }), 2 * MINUTE],
@@ -263,6 +264,7 @@ test.each([
   expect(Math.abs((state.holds[0] as number) - expected)).toBeLessThanOrEqual(10 * SECOND);
 });
 
+// Invariant 8.
 test("a read without a token goes on later where it stopped, and takes no token twice", async () => {
   view.post(ADA, ...pageOf(340));
   state.left = 2;

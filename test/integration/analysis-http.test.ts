@@ -186,6 +186,7 @@ test("methods, media types and sizes", async () => {
   expect((await call(`${bench.url}/api/v1/timeline/analyses/%ff`, { user: "ben" })).status).toBe(400);
 });
 
+// Invariant 11.
 test("a body without end is cut off", async () => {
   const headers = { authorization: `Bearer ${await tokenOf("ben")}`, "content-type": "application/json" };
   const status = await new Promise<number | undefined>((resolve, reject) => {

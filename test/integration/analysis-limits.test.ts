@@ -67,6 +67,7 @@ test("a user who reads without end is told to wait; others and new requests are 
   expect((await list("ria")).status).toBe(200);
 });
 
+// Invariant 11.
 test("of requests at once as many are taken as fit", async () => {
   const urls = [bench.url, await bench.another({}), await bench.another({})];
   const answers = await Promise.all(Array.from({ length: 30 }, (_, at) => post(urls[at % 3] as string, "otto")));
@@ -127,6 +128,7 @@ class Model {
   }
 }
 
+// Invariant 11.
 test("the limit is that of a list of all requests of the last hour, whatever the order of requests and tiers", async () => {
   let run = 0;
   await fc.assert(

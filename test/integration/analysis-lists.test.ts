@@ -197,6 +197,7 @@ test("while the database is away, what rests on NATS is answered, and what canno
   }
 });
 
+// Invariant 9.
 test("a user whom no database stores is told so, and other odd users are served as any", async () => {
   const paths = ["xp", "timeline/analyses", `timeline/analyses/${v7()}`].map((path) => `${bench.url}/api/v1/${path}`);
   const answersTo = async (user: string) => [

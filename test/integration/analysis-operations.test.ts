@@ -104,6 +104,7 @@ test("without a dead letter an analysis stays failed, until it is redriven and c
   });
 });
 
+// Invariant 12.
 test("behind a long backlog a request is shown as queued, in time for its operator", async () => {
   const { connection } = nats;
   const body = bytes(requestOf("hal"));
@@ -115,6 +116,7 @@ test("behind a long backlog a request is shown as queued, in time for its operat
   expect(JSON.parse(reply.string())).toMatchObject({ status: "queued", stream: "TIMELINE", stream_seq: seq });
 });
 
+// Invariant 12.
 test("an analysis that fails while it is being shown is not shown as completed", async () => {
   const { connection, manager, publish } = nats;
   const request = requestOf("jon");

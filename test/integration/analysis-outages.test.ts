@@ -22,6 +22,7 @@ async function requestsOf(user: string): Promise<Record<string, unknown>[]> {
   return stored.map((message) => message.json<Record<string, unknown>>()).filter((one) => one["user_id"] === user);
 }
 
+// Invariant 12.
 test("NATS killed after it stored a request, before it said so: 503, and the key gets that one analysis later", async () => {
   const { broker, restart } = bench.nats;
   const link = await TcpProxy.open(broker.port);
@@ -69,6 +70,7 @@ test("Redis killed while a request is under way: 202, also while it is away, and
 
 const withPostgres = postgresPrograms() === undefined ? test.skip : test;
 
+// Invariant 12.
 withPostgres(
   "a database that is killed while workers run: nothing is lost, no attempt is spent, and the work goes on",
   async () => {

@@ -106,6 +106,7 @@ describe.each([ATPROTO, POSTS])("$name", ({ account, start }) => {
     expect(await readPosts(source, ada)).toEqual([]);
   });
 
+  // Invariant 8.
   test("an account that fails alone has failed, again and again, while others are answered", async () => {
     const { source, post, breakFor } = await fresh();
     post(ada, 1);
@@ -119,6 +120,7 @@ describe.each([ATPROTO, POSTS])("$name", ({ account, start }) => {
     expect(await outcome(source, anna)).toBe("3 posts");
   });
 
+  // Invariant 8.
   test("if most accounts fail it is an outage, which ends once they are answered", async () => {
     const { source, post, breakFor } = await fresh();
     for (const name of [ada, anna, arno]) post(name, 1);

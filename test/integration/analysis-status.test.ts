@@ -29,6 +29,7 @@ async function giveUp(): Promise<void> {
   await maxDeliveriesHandler({ nats: connection, publish })(delivery, contextWith());
 }
 
+// Invariant 12.
 test("an analysis that NATS gave up is failed, and completed once its dead letter is redriven", async () => {
   const { body } = await post(bench.url, "ada");
   const status = async () => {
@@ -59,6 +60,7 @@ async function insertRow(analysis_id: string, user_id: string): Promise<void> {
   await createAnalysisStore(bench.db).insert({ ...row, results: { version: "1", posts: 0, flow: {} } });
 }
 
+// Invariant 12.
 test("without NATS a completed analysis is answered from its row, and nothing is said of the others", async () => {
   const [held, unknown] = [v7(), v7()];
   await insertRow(held, "ben");

@@ -80,6 +80,7 @@ describe.each(DATABASES)("analyses and rewards on $name", ({ start }) => {
     ...over,
   });
 
+  // Invariant 12.
   test("an event is awarded once, however many award it at once, and totals are the sums", async () => {
     const store = createRewardStore(db);
     const awards = Array.from({ length: 20 }, (_, i) => earned({ user_id: i % 2 === 0 ? "ada" : "bob" }));

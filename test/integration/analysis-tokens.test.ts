@@ -53,6 +53,7 @@ const bucket = fc.record({
   burst: fc.integer({ min: 1, max: 4 }),
 });
 
+// Invariant 11.
 test("it gives a token exactly when the definition allows it, and says exactly how long to wait", async () => {
   const step = fc.record({
     pass: fc.oneof(fc.nat(2 * SECOND), fc.nat(10 * MINUTE)),
@@ -99,6 +100,7 @@ test("a clock that goes back adds nothing, and what it goes forward again counts
   );
 });
 
+// Invariant 11.
 test("however many workers ask at once, each token is given once", async () => {
   const clients = [1, 2, 3, 4].map(() => connectRedis([redis.broker.url], silent));
   try {

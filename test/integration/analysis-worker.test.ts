@@ -89,6 +89,7 @@ test("a request for one measure is answered from a full analysis", async () => {
   expect(Object.keys(row?.results ?? {}).sort()).toEqual(["from", "posts", "pulse", "to", "version"]);
 });
 
+// Invariant 12.
 test("after three attempts an analysis failed; redriven, it is completed", async () => {
   await saga.listen("ada");
   saga.posts = () => {
@@ -147,6 +148,7 @@ test.each(["account_unknown", "account_suspended"] as const)(
 test.each([
   ["third", new AppError("failed", "the source answers 500"), 3],
   ["first", new AccountGone("account_suspended", "suspended"), 1],
+  // Invariant 12.
 ])(
   "an analysis whose final failure (the %s) NATS did not take is completed for operators, too",
   async (_, error, last) => {
@@ -168,6 +170,7 @@ test.each([
   },
 );
 
+// Invariant 12.
 test("after a crash that follows a final failure the next attempt repeats it, and its user is told once", async () => {
   await saga.listen("ada");
   saga.posts = () => {
@@ -193,6 +196,7 @@ test("an account without posts is a result", async () => {
   expect(await saga.statusOf(request)).toBe("completed");
 });
 
+// Invariant 12.
 test("a request that is published again is analysed, rewarded and told once", async () => {
   await saga.listen("ada");
   const request = await saga.ask();
@@ -212,6 +216,7 @@ test("a message that is not a request becomes a dead letter", async () => {
   expect(state.subjects).toEqual({ "dlq.invalid.analysis_requested": 1 });
 });
 
+// Invariant 12.
 test.each(SAGA_STEPS)("a failure after %s leaves one result, one reward and one notification", async (step) => {
   await saga.listen("ada");
   hookFailpoints(failpointsOf(`${step}=throw`));
@@ -225,6 +230,7 @@ test.each(SAGA_STEPS)("a failure after %s leaves one result, one reward and one 
   expect(await saga.faults([request])).toEqual([]);
 });
 
+// Invariant 12.
 slowTest(
   "outages of Redis and NATS spend no attempt",
   async () => {

@@ -9,6 +9,7 @@ import { openStreams } from "../support/streams.js";
 
 const OVERLAP_MS = 60_000;
 
+// Invariant 5.
 test("a bridge that starts looks back to the last admission before its own, however soon events reach it", async () => {
   const [redis, nats] = await Promise.all([openRedis(), openNats()]);
   const streams = await openStreams(nats.broker.url);

@@ -109,6 +109,7 @@ test("a link that is cut is opened and subscribed again", async () => {
   expect(started.notReady()).toBeUndefined();
 });
 
+// Invariant 5.
 test("an interruption began no later than now, also where the clock was set back meanwhile", async () => {
   const { channels } = channelsOn(redis.broker.url);
   const { now } = Date;
@@ -126,6 +127,7 @@ test("an interruption began no later than now, also where the clock was set back
   expect(began[0]).toBeLessThanOrEqual(Date.now());
 });
 
+// Invariant 5.
 test("where Redis closes a link that is held, the interruption began before, however late older events arrive", async () => {
   await redis.raw.call("CONFIG", "SET", "client-output-buffer-limit", "pubsub 64kb 0 0");
   cleanups.push(() => redis.raw.call("CONFIG", "SET", "client-output-buffer-limit", "pubsub 32mb 8mb 60"));
@@ -177,6 +179,7 @@ test("while it is held the source keeps what is published, however long that tak
   expect(seen).toEqual([...Array.from({ length: 20 }, (_, count) => `${count}`), "last"]);
 });
 
+// Invariant 5.
 test("a link that is held before a ping is answered is kept; one that answers none is cut", async () => {
   hastenPings();
   const proxy = await TcpProxy.open(Number(new URL(redis.broker.url).port));

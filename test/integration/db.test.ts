@@ -79,6 +79,7 @@ installed("PostgreSQL that goes away", () => {
     }
   });
 
+  // Invariant 8.
   test("a server that no longer answers over an open connection is unavailable, and asked anew over another", async () => {
     const server = await startPostgres();
     const { port } = new URL(server.url);
@@ -101,6 +102,7 @@ installed("PostgreSQL that goes away", () => {
     }
   });
 
+  // Invariant 8.
   test("a statement that the server gives up for lack of time is an outage", async () => {
     const server = await startPostgres();
     const db = openPostgres({ url: server.url, poolSize: 1, name: "test" }, silent);

@@ -133,6 +133,7 @@ test("a redrive inside the log's dedup window is stored again, with body and car
   expect(again.header.has("Timeline-Silent")).toBe(false);
 });
 
+// Invariant 1.
 test("a redrive that ends between publishing and deleting, run again, has published once only", async () => {
   const seq = await giveUp();
   const killed = depsWith({ store: { ...deadLetters, remove: () => Promise.reject(new Error("killed")) } });

@@ -71,6 +71,7 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("%s", (name) => 
   const put = (user: string, ...drops: readonly string[]) =>
     client.zadd(homeKey(user), ...drops.flatMap((drop) => [NOW, drop]));
 
+  // Invariant 4.
   test.each(["the deletion", "the unfollow"])(
     "a deletion and an unfollow that both missed a drop take it away, where %s comes first",
     async (first) => {
@@ -94,6 +95,7 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("%s", (name) => 
     },
   );
 
+  // Invariant 4.
   test("a drop deleted between the read of an author's drops and the write of a follow does not stay", async () => {
     const world = new World();
     world.post(DROP, { ...DROP, drop_id: "d2" });
@@ -113,6 +115,7 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("%s", (name) => 
     expect(await idsOf("bob")).toEqual(["d2"]);
   });
 
+  // Invariant 11.
   test("a change of edges reads no home, but those of followers of an author with 1,000 deletions in a week", async () => {
     const world = new World();
     const bench = fanout(world);
@@ -127,6 +130,7 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("%s", (name) => 
     expect([await idsOf("bob"), commands.includes("zrange")]).toEqual([["d2"], true]);
   });
 
+  // Invariant 4.
   test("of many authors with many deletions each, all deleted drops go from the homes of their own followers", async () => {
     const fences = fencesWith();
     const authors = names("author", 30);
@@ -141,6 +145,7 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("%s", (name) => 
     }
   });
 
+  // Invariant 4.
   test("a deletion that names no author is recorded under the actor who is remembered", async () => {
     const world = new World();
     const bench = fanout(world);
@@ -150,6 +155,7 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("%s", (name) => 
     expect(await client.zrange(deletedKey("rita"), "0", "-1")).toEqual(["https://remote.example/1"]);
   });
 
+  // Invariant 4.
   test("deleted drops that were lost, all or of one author, are refilled before a look ends", async () => {
     const payloads = [{ drop_id: "d1", user_id: "ada" }, { drop_id: "d2" }, { drop_id: "d3", user_id: "eve" }];
     const log = payloads.map((payload) => ({ event: { name: "drop_deleted", payload }, time: NOW }) as const);
@@ -167,6 +173,7 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("%s", (name) => 
     expect(await look()).toEqual(["d3"]);
   });
 
+  // Invariant 4.
   test("lost fences that the log no longer holds are not waited for", async () => {
     const fences = fencesWith();
     await fences.recordTombstones([{ drop: "d1", author: "ada", time: NOW - 7 * DAY }]);
@@ -176,6 +183,7 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("%s", (name) => 
     for await (const page of fences.recentUnfollowers("ada", 0)) expect(page).toEqual("no page");
   });
 
+  // Invariant 4.
   test("deleted drops of an author are forgotten with their tombstones", async () => {
     const fences = fencesWith();
     const remembered = async (...daysAgo: readonly number[]): Promise<string[]> => {

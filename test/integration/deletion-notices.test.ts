@@ -133,6 +133,7 @@ const TAKINGS: readonly (readonly [what: string, take: (of: Taking) => Promise<u
   ["an unfollow", ({ world, fanout }) => handle(fanout, unfollowed("f0", "ada", world.unfollow("f0", "ada")))],
 ];
 
+// Invariant 2.
 test.each(TAKINGS)(
   "a listener is notified of a deletion, also if %s has removed the drop from the home",
   async (_, take) => {
@@ -155,6 +156,7 @@ test.each(TAKINGS)(
   },
 );
 
+// Invariant 2.
 test("a listener is notified of a deletion, also if it comes while their home is rebuilt with the drop", async () => {
   const world = followers(1);
   const reads = openReads(world);
@@ -197,6 +199,7 @@ async function pulledAda(world: World): Promise<AuthorRegistry> {
   return registry;
 }
 
+// Invariant 2.
 test("listeners of a pulled author are notified of a deletion, also if a page has removed the drop from the author's timeline", async () => {
   const world = followers(3);
   const registry = await pulledAda(world);
@@ -239,6 +242,7 @@ async function overtaken(world: World, drop: ReturnType<typeof newDrop>, registr
   return seen;
 }
 
+// Invariant 2.
 test("a listener is notified of a deletion, also if the drop's own fan-out finds the tombstone", async () => {
   const world = followers(3);
   const drop = newDrop();
@@ -253,6 +257,7 @@ test("a listener is notified of a deletion, also if the drop's own fan-out finds
   expect(new Set(await toldOf(drop.drop_id))).toEqual(new Set(["f0", "f1"]));
 });
 
+// Invariant 2.
 test("listeners of a pulled author are notified of a deletion, also if the drop's own fan-out finds the tombstone", async () => {
   const world = followers(3);
   const registry = await pulledAda(world);
@@ -301,6 +306,7 @@ const OVERTAKEN = [
   ["pulled", 2],
 ] as const;
 
+// Invariant 2.
 test.each(OVERTAKEN)(
   "a deletion that overtakes the drop of a %s author is announced after it, also if the worker dies once the drop is announced, or another one handles the redelivery before (pages of %d followers)",
   async (how, pageSize) => {
@@ -380,6 +386,7 @@ async function history(random: Random) {
   };
 }
 
+// Invariant 2.
 test("whatever happens between the steps of a deletion, each listener who had the drop is notified once, and nobody else is", async () => {
   for (let seed = 1; seed <= 60; seed++) {
     await redis.raw.flushall();

@@ -16,6 +16,7 @@ import { World } from "../support/world.js";
 const redis = redisOfFile();
 const idsOf = async (key: string) => (await held(redis.raw, key)).entries.map(([id]) => id);
 
+// Invariant 8.
 test("in a batch of edges, an author whose drops do not come holds up no other, and is left to be handled alone", async () => {
   const world = new World();
   for (const author of ["ada", "slow", "broken"]) {
@@ -40,6 +41,7 @@ test("in a batch of edges, an author whose drops do not come holds up no other, 
   answer();
 });
 
+// Invariant 4.
 test("a batch of edges that fails has ended for all authors: it writes nothing after what the next handling writes", async () => {
   const world = new World();
   for (let at = 1; at <= 250; at++) world.post({ ...DROP, drop_id: `d${at}`, created_at: 1_000 * at });
@@ -149,6 +151,7 @@ test("edges of a user with more than 100 in a batch become jobs of 250, and othe
   expect(fans.filter((_, at) => !shown[at])).toEqual(["fan7"]);
 });
 
+// Invariant 1.
 test("a job of edges that is redriven is handled alone, once a loss of Redis would have its events applied again", async () => {
   const world = new World();
   world.post({ ...DROP, drop_id: "of-star", user_id: "star" });
@@ -167,6 +170,7 @@ test("a job of edges that is redriven is handled alone, once a loss of Redis wou
   expect([covered, await idsOf(homeKey("rik"))]).toEqual([[5_000], ["of-star"]]);
 });
 
+// Invariant 1.
 test("a job that is redriven is handled alone, once a loss of Redis would have its event applied again", async () => {
   const covered: number[] = [];
   const bench = openFanout(redis, followers(3), {
@@ -186,6 +190,7 @@ test("a job that is redriven is handled alone, once a loss of Redis would have i
   expect([covered, await idsOf(homeKey("f2")), bench.completed.length]).toEqual([[5_000], ["d1"], 1]);
 });
 
+// Invariant 4.
 test("a batch of edges fails where the job of a hot user is not stored, after the writes of its other edges have ended", async () => {
   const world = new World();
   world.post(DROP);
@@ -218,6 +223,7 @@ test("a batch of edges fails where the job of a hot user is not stored, after th
   expect([ends, await idsOf(homeKey("rik"))]).toEqual([["write", "batch"], ["d1"]]);
 });
 
+// Invariant 2.
 test("a batch applies drops whose followers are known, and leaves the others, direct drops and redriven ones", async () => {
   const world = followers(2);
   world.follow("f1", "eve");
@@ -242,6 +248,7 @@ test("a batch applies drops whose followers are known, and leaves the others, di
   ]);
 });
 
+// Invariant 4.
 test("deletions hide their drops and let the next batch begin while others are removed, and then share a removal", async () => {
   const removals: string[][] = [];
   let release = (): void => undefined;
@@ -280,6 +287,7 @@ test("deletions hide their drops and let the next batch begin while others are r
   expect(await idsOf(homeKey("f0"))).toEqual([]);
 });
 
+// Invariant 4.
 test("a batch lets the next one begin once its drops are written and its tombstones stand", async () => {
   const bench = openFanout(redis, followers(2));
   for (const drop_id of ["known", "d1"]) await handle(bench, created({ ...DROP, drop_id }));
@@ -311,6 +319,7 @@ test("the list of an author with 5,000 followers is kept: the next drop is writt
   expect(await larger.handlers.drops.batch([next], contextWith())).toEqual([next]);
 });
 
+// Invariant 11.
 test("a follow of an author of very many direct drops leaves the home to be rebuilt", async () => {
   const world = new World();
   const count = 110;

@@ -70,6 +70,7 @@ async function together(bench: FanoutBench, events: readonly TimelineEvent[]): P
   for (const delivery of left) await insisting(() => drops.single(delivery, contextWith()));
 }
 
+// Invariant 3.
 test.each(Array.from({ length: 25 }, (_, seed) => seed + 1))(
   "history %i: shuffled, duplicated and handled by two processes at once, it ends in the state of the model",
   async (seed) => {
@@ -84,6 +85,7 @@ test.each(Array.from({ length: 25 }, (_, seed) => seed + 1))(
   },
 );
 
+// Invariant 3.
 test.each(Array.from({ length: 12 }, (_, seed) => seed + 101))(
   "history %i: the world changes while its events are handled, and the followers are cached from before",
   async (seed) => {
@@ -105,6 +107,7 @@ test.each(Array.from({ length: 12 }, (_, seed) => seed + 101))(
   },
 );
 
+// Invariant 3.
 test.each(Array.from({ length: 8 }, (_, seed) => seed + 201))(
   "history %i: Redis loses everything half way; replayed from the log it ends in the state of the model",
   async (seed) => {
@@ -149,6 +152,7 @@ const failingBy =
     progress: failing(deps.progress, ["planned", "done"], random),
   });
 
+// Invariant 3.
 test.each(Array.from({ length: 25 }, (_, seed) => seed + 801))(
   "history %i: calls fail before their effect or after it, and it ends in the state of the model",
   async (seed) => {

@@ -73,6 +73,7 @@ const listener = fc.record({
   left: fc.boolean(),
 });
 
+// Invariant 2.
 test.each([false, true])(
   "those who listen, follow the author and have not left are visited, once each (in a cluster: %s)",
   async (isCluster) => {
@@ -112,6 +113,7 @@ test.each([
   expect(await visited(open({}), "ada")).toEqual([...users].sort());
 });
 
+// Invariant 2.
 test("nobody who is seen again during the walk is missed", async () => {
   const users = names("u", 3_000);
   const now = Date.now();
@@ -125,6 +127,7 @@ test("nobody who is seen again during the walk is missed", async () => {
   expect(seen.size).toBe(users.length);
 });
 
+// Invariant 7.
 test.each([
   ["ahead", 30_000],
   ["behind", -30_000],
@@ -173,6 +176,7 @@ test("listeners whose pulled authors are not known are visited after all others"
   expect([order.length, order.at(-1)]).toEqual([1_501, "new"]);
 });
 
+// Invariant 2.
 test("a listener whose followings cannot be read is left out; while the upstream is unavailable nobody is", async () => {
   await listen(["broken", "well"]);
   await pull(["well"], "ada");

@@ -21,6 +21,7 @@ const toldOf = ({ notified }: FanoutBench, event: string): string[] =>
 
 const readable = (user: string, floor = 0) => redis.raw.zadd(homeKey(user), floor, "~floor");
 
+// Invariant 2.
 test("a drop that is more than six hours old when it is admitted notifies nobody, its deletion those who have it", async () => {
   const bench = openFanout(redis, followers(1));
   const now = Date.now();
@@ -37,6 +38,7 @@ test("a drop that is more than six hours old when it is admitted notifies nobody
   expect(toldOf(later, "new_drop")).toEqual(["ada", "f0"]);
 });
 
+// Invariant 2.
 test("a drop below the floor of a home does not notify its reader, also where it is handled again", async () => {
   const bench = openFanout(redis, followers(3));
   await readable("f0", DROP.created_at);
@@ -68,6 +70,7 @@ test("a drop of a pulled author notifies nobody whose home has its floor above i
   expect(toldOf(bench, "new_drop")).toEqual(["ada", "f2"]);
 });
 
+// Invariant 2.
 test("where only homes that are read are written, a listener who was told of a drop is told of its deletion", async () => {
   const bench = openFanout(redis, followers(3), { activeOnly: true });
   await readable("f0");
@@ -88,6 +91,7 @@ async function storedFor(user: string): Promise<string[]> {
     .map(({ body }) => (JSON.parse(String(body)) as { event: string }).event);
 }
 
+// Invariant 2.
 test("a deletion that another process announces just before its drop is announced after it, too", async () => {
   const world = followers(2);
   const notify = createNotify(nats.publishAll, createListenersAmong(redis.scripts, clockOn(redis.scripts)));

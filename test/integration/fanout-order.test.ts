@@ -50,6 +50,7 @@ async function openNoting(order: string[]) {
   };
 }
 
+// Invariant 2.
 test.each(HANDLINGS)(
   "the order is: every write, the look for tombstones and unfollows, the notifications, another look, the completion (%s)",
   async (how) => {
@@ -60,6 +61,7 @@ test.each(HANDLINGS)(
   },
 );
 
+// Invariant 2.
 test.each(HANDLINGS)(
   "the order of a deletion is: the tombstone, the notifications, every removal, the completion (%s)",
   async (how) => {
@@ -70,6 +72,7 @@ test.each(HANDLINGS)(
   },
 );
 
+// Invariant 2.
 test("a notification that is not stored fails the handling: nothing is completed, and the next handling notifies everybody", async () => {
   const refused: string[] = [];
   const bench = openFanout(redis, followers(2), {
@@ -112,6 +115,7 @@ test.each([1, 100])(
   },
 );
 
+// Invariant 2.
 test("a deletion that breaks off before the removal notifies the same users again, and nobody else", async () => {
   let broken = true;
   const bench = openFanout(redis, followers(3), {
@@ -135,6 +139,7 @@ test("a deletion that breaks off before the removal notifies the same users agai
   expect(await idsOf(homeKey("f1"))).toEqual([]);
 });
 
+// Invariant 2.
 test("a deletion whose notifications are not stored removes nothing yet: the next handling notifies everybody", async () => {
   let broken = true;
   const bench = openFanout(redis, followers(2), {
@@ -155,6 +160,7 @@ test("a deletion whose notifications are not stored removes nothing yet: the nex
   expect(await idsOf(homeKey("f1"))).toEqual([]);
 });
 
+// Invariant 2.
 test("a job or a completion that is not stored fails the planning", async () => {
   for (const port of ["queue", "complete"] as const) {
     const bench = openFanout(redis, followers(port === "queue" ? 5 : 1), {
@@ -168,6 +174,7 @@ test("a job or a completion that is not stored fails the planning", async () => 
   }
 });
 
+// Invariant 2.
 test("one failed reply of many fails the handling, though the other calls were written", async () => {
   const scripts = failingFor(redis.scripts, "f700");
   const bench = openFanout({ scripts }, followers(1_200), { pageSize: 2_000 });
@@ -179,6 +186,7 @@ test("one failed reply of many fails the handling, though the other calls were w
   expect([await idsOf(homeKey("f700")), bench.completed.length]).toEqual([["d1"], 1]);
 });
 
+// Invariant 2.
 test("a chunk whose write fails is not counted as done; handled again it completes the fan-out", async () => {
   const scripts = failingFor(redis.scripts, "f3");
   const bench = openFanout({ scripts }, followers(4), { pageSize: 2 });
@@ -193,6 +201,7 @@ test("a chunk whose write fails is not counted as done; handled again it complet
   expect(again.completed).toEqual([expect.objectContaining({ drop_id: "d1", recipients: 5, chunks: 2 })]);
 });
 
+// Invariant 4.
 test("a deletion sets the tombstone before it removes anything", async () => {
   const world = followers(2);
   await handle(openFanout(redis, world), created(DROP));
@@ -221,6 +230,7 @@ test("a deletion sets the tombstone before it removes anything", async () => {
   ]);
 });
 
+// Invariant 4.
 test("a drop deleted while a follow is being backfilled does not come back", async () => {
   const world = followers(0);
   for (const drop_id of ["d1", "d2"]) world.post({ ...DROP, drop_id });
@@ -241,6 +251,7 @@ test("a drop deleted while a follow is being backfilled does not come back", asy
   expect([died, await idsOf(homeKey("rik"))]).toEqual([true, ["d2"]]);
 });
 
+// Invariant 4.
 test("a drop deleted between the write to the shared timelines and the look for its tombstone does not stay there", async () => {
   for (const event of [created(DROP), received({ drop_id: "d1", user_id: "ada", created_at: 1_000 })]) {
     await redis.raw.flushall();

@@ -22,6 +22,7 @@ const edges = [1, 2].map((version): EdgeJob => {
 const completed: FanoutCompleted = { ...drop, recipients: 1, chunks: 1, landed_at: 1_000, lag_ms: 0 };
 const notification = { event: "drop_deleted", drop_id: "d1" } as const;
 
+// Invariant 2.
 test.each([
   ["jobs", () => createQueueJobs(nats.publishAll)(jobs)],
   ["edges of a hot user", () => createQueueEdges(nats.publishAll)(edges)],
@@ -34,6 +35,7 @@ test.each([
   expect([await codeOf(queue()), await numberIn("FANOUT")]).toEqual(["stored", 2]);
 });
 
+// Invariant 2.
 test.each([
   ["NOTIFY", () => createNotify(nats.publishAll, async () => () => true)([{ users: ["bob"], notification }])],
   ["CHECKS", () => createComplete(nats.publishAll, (all) => new Set(all))([{ completed }])],

@@ -113,6 +113,7 @@ async function handledIn(name: SettingName, { outer, inner, others }: Order, at:
   return reached();
 }
 
+// Invariant 4.
 test.each(Object.keys(SETTINGS) as SettingName[])(
   "a deletion beside %s leaves nothing, whichever step of one the other interrupts",
   async (name) => {
@@ -129,6 +130,7 @@ test.each(Object.keys(SETTINGS) as SettingName[])(
   },
 );
 
+// Invariant 4.
 test("a deletion reaches recent unfollowers of a large author, and the followers by jobs", async () => {
   const world = new World();
   const bench = openFanout(redis, world, { pageSize: 2 });
@@ -149,6 +151,7 @@ test("a deletion reaches recent unfollowers of a large author, and the followers
   expect(told.flatMap(({ users }) => users).sort()).toEqual([...readers, "ada"].sort());
 });
 
+// Invariant 4.
 test.each(["followers", "direct"] as const)(
   "a publication (%s) that broke off after the write is removed from the home of a user who unfollowed meanwhile",
   async (visibility) => {
@@ -178,6 +181,7 @@ test.each(["followers", "direct"] as const)(
   },
 );
 
+// Invariant 4.
 test("a deletion in a batch reaches recent unfollowers, whose homes their unfollow has not looked through for it", async () => {
   const { world, elsewhere, events } = await unfollowAndDeletion();
   await handle(elsewhere, events["unfollow"] as TimelineEvent);
@@ -213,6 +217,7 @@ test("a publication admitted after the last change of its author's followers rea
   expect(asked).toEqual([`since ${later - 4 * MINUTE}`, "since 0"]);
 });
 
+// Invariant 4.
 test("a user who unfollowed and follows again keeps a drop that is handled again", async () => {
   const world = new World();
   const bench = openFanout(redis, world);
@@ -246,6 +251,7 @@ test("recent unfollowers are read page by page from a time on; one recorded agai
   for await (const page of fences.recentUnfollowers("nobody has left", 0)) expect(page).toEqual("no page");
 });
 
+// Invariant 4.
 test("fences that were lost know the recent unfollowers again, and nobody counts as an unfollower of themselves", async () => {
   const log = [
     { event: { name: "user_unfollowed", payload: { follower_id: "bob", following_id: "ada", version: 5 } }, time: 1 },

@@ -54,6 +54,7 @@ test("followers are read once a generation; a follow makes the next fan-out read
   expect([asked, await idsOf(homeKey("late"))]).toEqual([2, ["d4"]]);
 });
 
+// Invariant 4.
 test("a follower list read before an unfollow neither brings the drop back nor notifies the unfollower", async () => {
   const world = followers(2);
   const bench = openFanout(redis, world, {
@@ -72,6 +73,7 @@ test("a follower list read before an unfollow neither brings the drop back nor n
   expect(bench.notified.flatMap(({ users }) => users).sort()).toEqual(["ada", "f1"]);
 });
 
+// Invariant 3.
 test("a follow between the look-up of unfollowers and the removal wins", async () => {
   const world = followers(2);
   world.post(DROP);
@@ -105,6 +107,7 @@ test("a follow between the look-up of unfollowers and the removal wins", async (
   expect([back, await idsOf(homeKey("f0")), await idsOf(homeKey("f1"))]).toEqual([true, ["d1"], ["d1"]]);
 });
 
+// Invariant 4.
 test("a deletion between the write and the look for tombstones wins", async () => {
   const world = followers(1);
   const bench = openFanout(redis, world, {
@@ -172,6 +175,7 @@ test("a follow of more drops than a timeline holds keeps the newest and raises t
   expect(entries.length).toBeGreaterThanOrEqual(19);
 });
 
+// Invariant 3.
 test("an unfollow that is handled while a follow is being backfilled wins", async () => {
   const world = new World();
   world.post({ drop_id: "a1", user_id: "ada", created_at: 5 });
@@ -193,6 +197,7 @@ test("an unfollow that is handled while a follow is being backfilled wins", asyn
   expect([once, await idsOf(homeKey("rik"))]).toEqual([false, []]);
 });
 
+// Invariant 5.
 test("a follow and an unfollow make a rebuild of the home that is under way start over", async () => {
   const world = new World();
   world.post({ drop_id: "a1", user_id: "ada", created_at: 5 });
@@ -241,6 +246,7 @@ test("the author of a remote drop is remembered as long as the drop may stand in
   expect(ofActor).toBeGreaterThan(ofHome - 1_000);
 });
 
+// Invariant 4.
 test("a home that was not read for longer than tombstones are kept is rebuilt before it is read again", async () => {
   const world = followers(1);
   const { store } = adaptersOn(redis.scripts, { maxEntries: 10 });
@@ -380,6 +386,7 @@ test("a direct remote drop that is handled again is removed from the home of a u
   expect(await idsOf(homeKey("f0"))).toEqual([]);
 });
 
+// Invariant 5.
 test("a follow brings no drop from further ahead than an event may be", async () => {
   const world = new World();
   const now = Date.now();

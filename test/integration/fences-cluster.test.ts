@@ -44,6 +44,7 @@ function scene() {
   return { fences, oldFollow, reads: () => reads };
 }
 
+// Invariant 4.
 test("a shard that comes back empty is noticed: no old follow wins on any shard", async () => {
   const { fences, oldFollow, reads } = scene();
   await fences.recordTombstones([{ drop: "d1", time: Date.now() }]);
@@ -59,6 +60,7 @@ test("a shard that comes back empty is noticed: no old follow wins on any shard"
   }
 });
 
+// Invariant 4.
 test("a slot that moves to another shard takes its floor along, and does not count as a loss", async () => {
   const { fences, oldFollow, reads } = scene();
   await fences.unfollowedAmong("author-0", ["bob"]);

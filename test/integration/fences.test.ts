@@ -46,6 +46,7 @@ test.each<[string, (fences: Fences) => Promise<unknown>, unknown]>([
         .then(() => redis.raw.zscore("timeline:tombstones", "dead")),
     String(NOW),
   ],
+  // Invariant 4.
 ])("lost fences are refilled before they decide %s", async (_, ask, answer) => {
   const { read, reads } = history();
   const fences = open(read);
@@ -61,6 +62,7 @@ test.each<[string, (fences: Fences) => Promise<unknown>, unknown]>([
   expect(await redis.raw.exists("timeline:x:refilling")).toBe(0);
 });
 
+// Invariant 8.
 test.each(["lost", "of a wrong type"])(
   "recent unfollowers and deleted drops of an author that are %s are refilled, also where others were recorded since",
   async (how) => {
@@ -97,6 +99,7 @@ test("a question about no drops is answered without Redis", async () => {
   expect(reads()).toBe(0);
 });
 
+// Invariant 4.
 test("one process refills; the others see an outage until it is done, never half-filled fences", async () => {
   let go: () => void = () => undefined;
   let begun: () => void = () => undefined;
@@ -182,6 +185,7 @@ const edge = (follower: string, following: string, version: number, follows: boo
   ...{ follower, following, version, follows },
 });
 
+// Invariant 4.
 test("whichever key of follow edges is lost, an old follow does not win", async () => {
   const { read, reads } = history();
   const fences = open(read);
@@ -278,6 +282,7 @@ test("every key of the fences has a time to live or a floor that forgets", async
     expect(await redis.raw.pttl(key)).toBeGreaterThan(7 * 86_400_000);
 });
 
+// Invariant 4.
 test("tombstones stay where the clock of a process is a month ahead", async () => {
   const fences = open(history().read);
   await fences.recordTombstones([{ drop: "before", time: NOW }]);

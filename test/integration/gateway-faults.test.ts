@@ -28,6 +28,7 @@ import {
 } from "../support/gateway.js";
 import { TcpProxy } from "../support/proxy.js";
 
+// Invariant 7.
 test("after an outage of NATS the notifications stored meanwhile arrive, in order", async () => {
   const own = await privateNats();
   let again: Broker | undefined;
@@ -62,6 +63,7 @@ test("after an outage of NATS the notifications stored meanwhile arrive, in orde
   expect(raw.resets()).toEqual([]);
 });
 
+// Invariant 7.
 test("a live message that core NATS lost is found by the next one, or by the next heartbeat", async () => {
   let lost = 0;
   const losing = new Proxy(connection, {
@@ -92,6 +94,7 @@ test("a live message that core NATS lost is found by the next one, or by the nex
   expect(raw.resets()).toEqual([]);
 });
 
+// Invariant 11.
 test("a slow reader is cut off at the bound, and nobody else notices", async () => {
   const running = await start({ limits: { maxBufferedBytes: 512 * 1024 } });
   const other = await listen(running, "alice");
@@ -112,6 +115,7 @@ test("a slow reader is cut off at the bound, and nobody else notices", async () 
   expect(other.ended).toBe(false);
 });
 
+// Invariant 11.
 test("a reader that takes nothing is cut off after a while", async () => {
   const running = await start({ limits: { stallMs: 100, maxBufferedBytes: 1_000_000_000 } });
   const slow = connectTcp({ port: running.port, host: "127.0.0.1" });
@@ -125,6 +129,7 @@ test("a reader that takes nothing is cut off after a while", async () => {
   await idle(running);
 });
 
+// Invariant 9.
 test("a request that is pipelined behind a stream ends the connection, and nothing of another user comes over it", async () => {
   const running = await start();
   const socket = connectTcp(running.port, "127.0.0.1");
@@ -141,6 +146,7 @@ test("a request that is pipelined behind a stream ends the connection, and nothi
   await idle(running);
 });
 
+// Invariant 7.
 test("FLUSHALL: the stream gets a reset, and is registered again", async () => {
   const running = await start();
   const raw = await listen(running, "alice");
@@ -173,6 +179,7 @@ async function isReset(again: Awaited<ReturnType<typeof listen>>): Promise<void>
   expect(again.resets()).toEqual(["registration_lost"]);
 }
 
+// Invariant 7.
 test("a client away for longer than the window gets a reset, although the stream shows no gap", async () => {
   const running = await start();
   const raw = await listen(running, "alice");
@@ -182,6 +189,7 @@ test("a client away for longer than the window gets a reset, although the stream
   await isReset(again);
 });
 
+// Invariant 7.
 test("a client away for longer than the window gets a reset, also where another tab was opened first", async () => {
   const running = await start();
   const phone = await listen(running, "alice");
@@ -198,6 +206,7 @@ test("a client away for longer than the window gets a reset, also where another 
   }
 });
 
+// Invariant 7.
 test("a client away for longer than the window gets a reset, however long another stream of its user has been open", async () => {
   const running = await start();
   const laptop = await listen(running, "alice");
@@ -227,6 +236,7 @@ test("a sweep that fails is logged as one", async () => {
   expect(lines[0]).toBe("registrations of ended processes were not removed; the next sweep tries again");
 });
 
+// Invariant 11.
 test("registrations of dead pods are swept, those of live ones stay", async () => {
   const running = await start();
   const raw = await listen(running, "a.b");
@@ -241,6 +251,7 @@ test("registrations of dead pods are swept, those of live ones stay", async () =
   expect(raw.resets()).toEqual([]);
 });
 
+// Invariant 11.
 test("thousands of registrations of a dead pod are swept in one go, and no others", async () => {
   const streams = names("dead", 5_000).map((user) => [connectionsOfUserKey(user), `one.${user}`] as const);
   const pipeline = client.pipeline(streams.map(([key, id]) => ["sadd", key, id]));
@@ -255,6 +266,7 @@ test("thousands of registrations of a dead pod are swept in one go, and no other
   expect(raw.resets()).toEqual([]);
 });
 
+// Invariant 9.
 test("ids that look like wildcards or like alice's token read nothing of hers", async () => {
   const running = await start();
   const tricks = [
@@ -331,6 +343,7 @@ test("while Redis is unavailable new streams are refused, and open ones stay", a
   await idle(running);
 });
 
+// Invariant 11.
 test("a stream that cannot be opened is not registered, also where NATS goes away while Redis still registers it", async () => {
   const own = await privateNats();
   cleanups.push(() => own.stop());

@@ -6,6 +6,7 @@ import { ask, cleanups, client, connection, idle, listen, send, start, token } f
 /** Registrations are not renewed while a test runs. */
 const UNRENEWED = { limits: { renewMs: 3_600_000 } };
 
+// Invariant 7.
 test("a client whose user was unlisted for a while gets a reset, also where events came since another tab was opened", async () => {
   const running = await start(UNRENEWED);
   const phone = await listen(running, "alice");
@@ -24,6 +25,7 @@ test("a client whose user was unlisted for a while gets a reset, also where even
   }
 });
 
+// Invariant 7.
 test("a client whose user was unlisted for a while gets a reset, also where the other tab began at an older end of NOTIFY", async () => {
   const running = await start(UNRENEWED);
   const phone = await listen(running, "alice");
@@ -39,6 +41,7 @@ test("a client whose user was unlisted for a while gets a reset, also where the 
   expect(again.resets()).toEqual(["registration_lost"]);
 });
 
+// Invariant 7.
 test("a client whose stream ends after its user's listing gets a reset, also where no renewal came in between", async () => {
   const running = await start(UNRENEWED);
   const raw = await listen(running, "alice");
@@ -51,6 +54,7 @@ test("a client whose stream ends after its user's listing gets a reset, also whe
   expect(again.resets()).toEqual(["registration_lost"]);
 });
 
+// Invariant 7.
 test("how long a user is listed is measured by the clock of Redis, also where the gateway's is behind", async () => {
   const running = await start(UNRENEWED);
   const raw = await listen(running, "alice");
@@ -67,6 +71,7 @@ test("how long a user is listed is measured by the clock of Redis, also where th
   expect(again.resets()).toEqual(["registration_lost"]);
 });
 
+// Invariant 7.
 test("a resume that must reset has the reset in its first block: no client holds the new position without it", async () => {
   const running = await start(UNRENEWED);
   const first = await listen(running, "alice");
@@ -81,6 +86,7 @@ test("a resume that must reset has the reset in its first block: no client holds
   expect(again.resets()).toHaveLength(1);
 });
 
+// Invariant 7.
 test("two processes that list a user again agree on the listing: each stream gets one reset, and no client another", async () => {
   const both = await Promise.all([start(), start()]);
   const tabs = await Promise.all(both.map((running) => listen(running, "alice")));
@@ -97,6 +103,7 @@ test("two processes that list a user again agree on the listing: each stream get
   }
 });
 
+// Invariant 7.
 test("a stream whose user another process lists anew gets a reset, though its own registration is there", async () => {
   const [running, other] = await Promise.all([start({ limits: { renewMs: 300 } }), start()]);
   const tab = await listen(running, "alice");
@@ -107,6 +114,7 @@ test("a stream whose user another process lists anew gets a reset, though its ow
   expect(tab.resets()).toEqual(["registration_lost"]);
 });
 
+// Invariant 7.
 test("a registration that is lost while its stream opens is told of once the stream is open", async () => {
   let release = (): void => undefined;
   const reading = new Promise<void>((resolve) => {

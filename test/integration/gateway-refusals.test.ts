@@ -3,6 +3,7 @@ import { expect, test } from "@jest/globals";
 import { eventually } from "../support/eventually.js";
 import { ask, cleanups, idle, listen, type Raw, start, token } from "../support/gateway.js";
 
+// Invariant 7.
 test("a refusal that passes is a stream that ends, for those who accept one, and a status for others", async () => {
   const running = await start({
     config: { maxConnectionsPerUser: 1, maxConnections: 2, allowedOrigins: ["https://app.example"] },

@@ -67,6 +67,7 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on
     expect(await store.renew([registered], LISTED_LATELY)).toEqual(new Set([own]));
   });
 
+  // Invariant 11.
   test("users whose last stream ended long ago are forgotten, a thousand at a time, and no others", async () => {
     await client.del(RECENT_KEY);
     const ended = Date.now() - 3_600_000;
@@ -95,6 +96,7 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on
     expect(await client.hgetall(connectionKey(third.id))).toMatchObject({ user_id: third.user });
   });
 
+  // Invariant 7.
   test("a listing lasts while its user is listed, and a new one begins when listed again", async () => {
     const { listing } = await register(connection("a"), LISTED_LATELY);
     expect(listing).toMatch(/^[0-9a-z]{1,16}$/);
@@ -106,6 +108,7 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on
     expect((await register(connection("e"), LISTED_LATELY)).listing).not.toBe(again.listing);
   });
 
+  // Invariant 7.
   test("a renewal finds streams of an earlier listing, and does not prolong one that has ended", async () => {
     const before = await register(connection("a"), LISTED_LATELY);
     const after = await register(connection("b"), NEVER_LISTED);
@@ -117,6 +120,7 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on
     expect(Number(await client.zscore(RECENT_KEY, encodeId(user)))).toBeGreaterThan(1_000);
   });
 
+  // Invariant 7.
   test("a removal lets the listing last from then on, and does not prolong one that has ended", async () => {
     const one = await register(connection("a"), LISTED_LATELY);
     await client.zadd(RECENT_KEY, 1_000, encodeId(user));

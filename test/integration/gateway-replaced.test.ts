@@ -40,6 +40,7 @@ async function listenAt(running: Running, position: number): Promise<Raw> {
   return raw;
 }
 
+// Invariant 7.
 test("a resume into a stream that was made anew is answered by a reset, and not continued", async () => {
   const running = await start();
   const first = await listenAt(running, 8);
@@ -57,6 +58,7 @@ test("a resume into a stream that was made anew is answered by a reset, and not 
   expect([third.resets(), third.drops()]).toEqual([[], []]);
 });
 
+// Invariant 7.
 test("an open stream gets a reset when its stream is made anew, also where the new one is ahead of it at once", async () => {
   const running = await start({ limits: { heartbeatMs: [5_000, 6_000] } });
   const raw = await listenAt(running, 5);

@@ -82,6 +82,7 @@ test("a resume over a gap of 100 replays it once, in order", async () => {
   expect(second.resets()).toEqual([]);
 });
 
+// Invariant 7.
 test("a gap larger than the stream keeps is answered by a reset, and the stream goes live", async () => {
   const running = await start();
   const first = await listen(running, "alice");
@@ -141,6 +142,7 @@ test("the heartbeat of a quiet client moves on with the stream, and resumes late
   expect(again.resets()).toEqual([]);
 });
 
+// Invariant 7.
 test("a notification published twice arrives once, also across a reconnect", async () => {
   const running = await start();
   const first = await listen(running, "alice");
@@ -159,6 +161,7 @@ test("a notification published twice arrives once, also across a reconnect", asy
   expect(second.drops()).toEqual(["d3"]);
 });
 
+// Invariant 2.
 test("a deletion that overtook its drop is sent again after it, live and on a resume; repetitions are not", async () => {
   const running = await start();
   const first = await listen(running, "alice");
@@ -191,6 +194,7 @@ function forge(user: string, drop: string, seq: number): void {
   connection.publish(liveSubject(user), body, { headers: header });
 }
 
+// Invariant 7.
 test("a forged live message takes the place of no genuine one, neither live nor on a resume", async () => {
   const running = await start({ limits: { heartbeatMs: [60_000, 60_000] } });
   const first = await listen(running, "alice");
@@ -207,6 +211,7 @@ test("a forged live message takes the place of no genuine one, neither live nor 
   await second.sees(["d4"]);
 });
 
+// Invariant 7.
 test.each(["alice", "bob"])(
   "a client that resumes from the id of a forged live message gets a reset, also where a notification of %s has its sequence",
   async (owner) => {
@@ -243,6 +248,7 @@ test("the id of an event from before ids had a checksum is continued", async () 
   expect(second.resets()).toEqual([]);
 });
 
+// Invariant 7.
 test("cutover under fire: nothing is missed and nothing comes twice", async () => {
   const running = await start();
   const all = names("d", 1_500);

@@ -26,6 +26,7 @@ const job = (drop: string, admittedAt: number): FanoutJob => ({
   user_ids: ["bob"],
 });
 
+// Invariant 1.
 test("the backlog begins with its oldest job, wherever that stands in the queue", async () => {
   const now = Date.now();
   const queue = createQueueJobs(bench.publishAll);
@@ -53,6 +54,7 @@ test("an event that no consumer has acknowledged is in the backlog", async () =>
   expect(await createReadBacklog(bench.connection)()).toEqual({ start: time.getTime(), acked: seq - 1 });
 });
 
+// Invariant 5.
 test("events that wait for a single user stand apart from the backlog where nothing else is under way", async () => {
   const { connection, manager, publish } = bench;
   const [waiting, readWaiting] = [createWaiting(redis.scripts), createReadWaiting(redis.scripts)];
@@ -84,6 +86,7 @@ test("events that wait for a single user stand apart from the backlog where noth
   expect(await read()).toEqual({ ...all, waiting: [] });
 });
 
+// Invariant 5.
 test("what was noted for an earlier consumer, or is long overdue, does not stand apart", async () => {
   const [waiting, readWaiting] = [createWaiting(redis.scripts), createReadWaiting(redis.scripts)];
   const body = Buffer.from(JSON.stringify({ drop_id: "a", user_id: "anna", visibility: "public", created_at: 1 }));
@@ -99,6 +102,7 @@ test("what was noted for an earlier consumer, or is long overdue, does not stand
   await message?.ackAck();
 });
 
+// Invariant 5.
 test("the last admission is that of the kind of events that has waited longer; of an empty log, that of its last event", async () => {
   const read = createReadLastAdmission(bench.connection);
   const admit = async (subject: string, id: string): Promise<number> => {

@@ -42,6 +42,7 @@ async function exhaust(stream: string, consumer: string, subject: string): Promi
   return seq;
 }
 
+// Invariant 1.
 test("what the server gives up is captured, dead-lettered once, and taken off the work queue", async () => {
   const seq = await exhaust("FANOUT", "worker", "fanout.job.add");
   await eventually(async () => (await count("ADVISORIES")) === 1, "the advisory is captured");
@@ -81,6 +82,7 @@ const MESSAGE_FOR: Readonly<Record<string, readonly [subject: string, event: str
 };
 const DECLARED = readdirSync("nats/consumers").map((file) => file.split(".", 2) as [stream: string, consumer: string]);
 
+// Invariant 10.
 test.each(DECLARED)(
   "what exceeds max_deliver of %s.%s is dead-lettered once",
   async (stream, consumer) => {
@@ -123,6 +125,7 @@ test("a message that is gone makes no dead letter; an advisory that is none is i
   await expect(handler(advisory({ stream: "FANOUT" }), contextWith())).rejects.toMatchObject({ code: "invalid" });
 });
 
+// Invariant 1.
 test("a message stored since is another one, of a stream that was made anew: it stays on the work queue", async () => {
   const { seq } = await bench.connection.jetstream().publish("fanout.job.add", "{}");
   const { time } = await bench.manager.streams.getMessage("FANOUT", { seq });
@@ -131,6 +134,7 @@ test("a message stored since is another one, of a stream that was made anew: it 
   expect([await count("DLQ"), await count("FANOUT")]).toEqual([0, 1]);
 });
 
+// Invariant 1.
 test("while the DLQ takes no dead letter the message stays on the work queue", async () => {
   const { seq } = await bench.connection.jetstream().publish("fanout.job.add", "{}");
   const handler = handlerOn(() => Promise.reject(new AppError("unavailable", "full")));

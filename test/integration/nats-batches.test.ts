@@ -24,6 +24,7 @@ function start(options: Pick<ConsumeOptions, "process" | "batch">): Consuming {
   return consuming;
 }
 
+// Invariant 10.
 test("a batch takes first deliveries only: what was delivered before is handled by itself", async () => {
   const [together, alone]: [string[], string[]] = [[], []];
   const options = {
@@ -50,6 +51,7 @@ async function makeAnew(): Promise<void> {
   await applyTopology(bench.manager, { replicas: 1 }, silent);
 }
 
+// Invariant 1.
 test.each(["by itself", "in a batch"])(
   "the ack of a message whose stream was made anew takes no message of the new one away (%s)",
   async (how) => {

@@ -9,6 +9,7 @@ import { natsOfFile } from "../support/nats-of-file.js";
 
 const bench = natsOfFile();
 
+// Invariant 1.
 test("a stream that is deleted is not made again before its files are gone, and hands out what it stores", async () => {
   const apply = (manager: JetStreamManager) => applyTopology(manager, { replicas: 1 }, silent);
   const watch = await watchTopology({ connection: bench.connection, apply, log: silent });
@@ -40,6 +41,7 @@ test("a stream that is deleted is not made again before its files are gone, and 
   }
 });
 
+// Invariant 1.
 test("a stream that is deleted is made again, also where the clock goes back meanwhile", async () => {
   const apply = (manager: JetStreamManager) => applyTopology(manager, { replicas: 1 }, silent);
   const watch = await watchTopology({ connection: bench.connection, apply, log: silent });

@@ -56,6 +56,7 @@ function gate() {
   return { begun, ends, process };
 }
 
+// Invariant 2.
 test("a message is acked when its outcome says so, and not a moment before", async () => {
   const { begun, ends, process } = gate();
   start(process);
@@ -124,6 +125,7 @@ test("a retry comes again after its delay and not before; a process that throws 
   watch.unsubscribe();
 });
 
+// Invariant 11.
 test("no more than `concurrency` are handled at once, and no more than as many again are taken", async () => {
   const { begun, ends, process } = gate();
   for (let count = 0; count < 40; count++) await publish(`${count}`);
@@ -141,6 +143,7 @@ test("no more than `concurrency` are handled at once, and no more than as many a
   );
 });
 
+// Invariant 11.
 test("what a batch leaves is handled by itself, no more than `alone` at once, and handed back by a close", async () => {
   const { begun, ends, process } = gate();
   for (const text of ["a", "b", "c", "d", "e"]) await publish(text);

@@ -36,6 +36,7 @@ test("the same id is stored once, and says so", async () => {
   expect(await stored()).toBe(1);
 });
 
+// Invariant 8.
 test("too large is invalid, no stream or a full one is an outage", async () => {
   expect(await codeOf(bench.publish(message({ body: Buffer.alloc(1_100_000) })))).toBe("invalid");
   expect(await codeOf(bench.publish(message({ subject: "nobody.listens" })))).toBe("unavailable");
@@ -66,6 +67,7 @@ test("bodies of text and of bytes are stored in their order, byte for byte, howe
   }
 });
 
+// Invariant 8.
 test("of many messages each has its own PubAck or its own error", async () => {
   let missing = 0;
   const { publishAll } = createPublisher(bench.connection, { noStream: () => missing++ });
@@ -99,6 +101,7 @@ test("thousands at once are stored once each, and each result stands at the plac
   expect(held.header.get("Nats-Msg-Id")).toBe(messages[1_234]?.id);
 });
 
+// Invariant 8.
 test("PubAcks that come late, or in another order, are those of their messages", async () => {
   const late: Msg[] = [];
   const answering = bench.connection.subscribe("late.*", { callback: (_, asked) => late.push(asked) });
@@ -118,6 +121,7 @@ test("PubAcks that come late, or in another order, are those of their messages",
   answering.unsubscribe();
 });
 
+// Invariant 8.
 test("a PubAck of a duplicate that is not stored yet is an outage", async () => {
   const answering = bench.connection.subscribe("hasty.a", {
     callback: (_, asked) => void asked.respond('{"stream":"HASTY","seq":0,"duplicate":true}'),
@@ -172,6 +176,7 @@ test("a message without the right to its subject is an outage at once, as is one
   await broker.stop();
 });
 
+// Invariant 11.
 test("no more messages than a stream takes at once are without their PubAck; the others follow", async () => {
   const proxy = await TcpProxy.open(Number(new URL(bench.broker.url).port));
   const connection = await connectNats({ servers: [proxy.url("nats")], name: "publisher" }, silent);

@@ -74,6 +74,7 @@ test("everything declared is created once; a second time nothing is changed", as
   ]);
 });
 
+// Invariant 10.
 test("ADVISORIES captures every consumer that is declared, and its file says the same", async () => {
   const { streams, consumers } = await readTopology();
   const file = JSON.parse(await readFile("nats/streams/ADVISORIES.json", "utf8")) as StreamConfig;

@@ -67,6 +67,7 @@ const SHAPES: [string, UpstreamOptions["reshape"]][] = [
   ["with each drop twice", (drops) => [...drops, ...drops]],
 ];
 
+// Invariant 5.
 test.each(SHAPES)("pages %s hide nothing and show nothing twice", async (_, reshape) => {
   const scene = await serving({ reshape });
   expect(idsOf((await collect(scene.sources, wanted())).entries)).toEqual(expected(scene));
@@ -75,6 +76,7 @@ test.each(SHAPES)("pages %s hide nothing and show nothing twice", async (_, resh
   expect(await allOf(scene, "ann")).toEqual(scene.world.dropsOf("ann").map(({ drop_id }) => drop_id));
 });
 
+// Invariant 5.
 test("pages that overlap show nothing twice, and end", async () => {
   let scene: Scene | undefined;
   const reshape: UpstreamOptions["reshape"] = (drops, { user_id, limit, before, max_id }) => {
@@ -88,6 +90,7 @@ test("pages that overlap show nothing twice, and end", async () => {
   expect(idsOf((await collect(scene.sources, wanted())).entries)).toEqual(expected(scene));
 });
 
+// Invariant 5.
 test.each<[string, Partial<Drop>]>([
   ["an id of 129 bytes", { drop_id: "x".repeat(129) }],
   ["no id", { drop_id: "" }],
@@ -109,6 +112,7 @@ test.each<[string, Partial<Drop>]>([
   expect(lines).toEqual([{ method: "GetDropsByUserID", subject: "ann", count: 1 }]);
 });
 
+// Invariant 5.
 test("a time beyond the safe integers leaves out its drop alone", async () => {
   const scene = await serving({});
   scene.world.post({ drop_id: "beyond", user_id: "ann", created_at: 1_500 });
@@ -121,6 +125,7 @@ test("a time beyond the safe integers leaves out its drop alone", async () => {
   expect(await allOf(scene, "ann")).toEqual(left.filter((id) => id.startsWith("ann")));
 });
 
+// Invariant 5.
 test("followers and followings that are no ids spoil nothing beside them, alone on a page or not", async () => {
   const scene = await serving({
     pageLimit: 1,
@@ -134,6 +139,7 @@ test("followers and followings that are no ids spoil nothing beside them, alone 
 /** 110 kB: with the drops beside them they make pages of 16 MiB and more. */
 const RECIPIENTS = Array.from({ length: 1_000 }, (_, at) => `${at}`.padStart(110, "u"));
 
+// Invariant 11.
 test("pages that are larger than a message are asked for in parts, and grow again", async () => {
   const scene = await serving({});
   for (let at = 0; at < 400; at++)
@@ -150,6 +156,7 @@ test("pages that are larger than a message are asked for in parts, and grow agai
   expect(scene.served.calls("GetDropsByUserID") - calls).toBeLessThan(30);
 });
 
+// Invariant 5.
 test("a drop that fits no message is left out, alone", async () => {
   const huge = Array.from({ length: 170_000 }, () => "u".repeat(110));
   const scene = await serving({
@@ -159,6 +166,7 @@ test("a drop that fits no message is left out, alone", async () => {
   expect(idsOf((await collect(scene.sources, wanted())).entries)).toEqual(left);
 });
 
+// Invariant 11.
 test("an author of very many drops that the reader does not see takes a bounded number of calls a page, and the pages lead past them", async () => {
   const scene = await serving({ reshape: (drops, { user_id }) => (user_id === "bot" ? drops.slice(0, 5) : drops) });
   for (let at = 0; at < 8_000; at++)
@@ -176,6 +184,7 @@ test("an author of very many drops that the reader does not see takes a bounded 
   expect(idsOf(second.entries)).toEqual(["hello", ...expected(scene)]);
 });
 
+// Invariant 11.
 test("a page far above its cursor takes a bounded number of calls, and comes to the first drop", async () => {
   const scene = await serving({});
   const authors = Array.from({ length: 1_000 }, (_, at) => `quiet${at}`);

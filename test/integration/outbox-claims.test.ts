@@ -19,6 +19,7 @@ describe.each(DATABASES)("claims of an outbox on $name", ({ start }) => {
   });
   afterAll(() => server.stop());
 
+  // Invariant 11.
   test("owners take turns: very many events of one owner delay no other, and none is left out", async () => {
     const claimedBy = async (store: OutboxStore): Promise<Map<string, number>> => {
       const rows = await store.claim(100, 10_000);
@@ -51,6 +52,7 @@ describe.each(DATABASES)("claims of an outbox on $name", ({ start }) => {
     expect((await store.backlog()).waiting).toBe(1_000 + 250 - 100 - 70 - [...seen.values()].reduce((a, b) => a + b));
   });
 
+  // Invariant 11.
   test.each([
     { held: "have one event each", events: 1 },
     { held: "have more events of the same key", events: 2 },
@@ -73,6 +75,7 @@ describe.each(DATABASES)("claims of an outbox on $name", ({ start }) => {
     expect(await store.claim(500, 10_000)).toEqual([]);
   });
 
+  // Invariant 11.
   test("a claim after that of the last owner takes the next events of the first ones", async () => {
     await db.query(
       `INSERT INTO public.outbox (source, owner, key, subject, message_id, body)
@@ -96,6 +99,7 @@ describe.each(DATABASES)("claims of an outbox on $name", ({ start }) => {
     return rows.map(({ messageId }) => messageId);
   };
 
+  // Invariant 11.
   test("an edge that is changed thousands of times delays no other edge, and its newest version is published", async () => {
     await toggle(5_000, "edges");
     await toggle(1, "edges", "cid:ada");
@@ -108,6 +112,7 @@ describe.each(DATABASES)("claims of an outbox on $name", ({ start }) => {
     expect((await store.backlog()).waiting).toBe(0);
   });
 
+  // Invariant 1.
   test("an event of a drop is never left out, however many follow", async () => {
     await toggle(3, "posts");
     const store = createOutboxStore(db, "posts");

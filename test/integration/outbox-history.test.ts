@@ -37,6 +37,7 @@ describe.each(DATABASES)("histories of an outbox on $name", ({ name, start }) =>
     await redrive({ ...deps, store: { ...store, remove }, upstreams: undefined }, seqs, { rate: 100_000 });
   };
 
+  // Invariant 1.
   test("whatever relays die of, each event is in the log or the DLQ once, in the order of its key", async () => {
     const property = fc.asyncProperty(history, fc.boolean(), async (steps, interrupted) => {
       const scene = new OutboxScene(db, nats);
@@ -62,6 +63,7 @@ describe.each(DATABASES)("histories of an outbox on $name", ({ name, start }) =>
     await fc.assert(property, { numRuns: (runs.slow ? 5 : 1) * (name === "PGlite" ? 10 : 40) });
   }, 300_000);
 
+  // Invariant 1.
   test("whatever relays die of, the newest event of each edge is in the log or the DLQ, and none twice or out of order", async () => {
     const property = fc.asyncProperty(history, async (steps) => {
       const scene = new OutboxScene(db, nats, "edges");

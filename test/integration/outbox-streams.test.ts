@@ -58,6 +58,7 @@ const resize = async (stream: string, max_bytes: number): Promise<void> => {
 
 const stored = async (stream: string): Promise<number> => (await nats.manager.streams.info(stream)).state.messages;
 
+// Invariant 1.
 test("while ENGAGEMENT takes nothing, the outbox of drops goes on undisturbed", async () => {
   const posts = await startPosts(await database.newDatabase());
   const liked = await post(posts);
@@ -73,6 +74,7 @@ test("while ENGAGEMENT takes nothing, the outbox of drops goes on undisturbed", 
   await posts.stop();
 });
 
+// Invariant 1.
 test("while EDGES takes nothing, the outbox of graph events goes on undisturbed", async () => {
   const db = await newUsersDatabase(database);
   const users = usersProcess({ db, scripts: redis.scripts });

@@ -110,6 +110,7 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
 
   const waiting = async (): Promise<number> => (await createOutboxStore(db, "posts").backlog()).waiting;
 
+  // Invariant 1.
   test("several relays publish every event once, and those of a key in their order", async () => {
     const KEYS = 20;
     const EACH = 15;
@@ -164,6 +165,7 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
     await eventually(async () => (await log()).length === 1, "the event is published");
   });
 
+  // Invariant 1.
   test("an event that was published and not marked is published again under its id, and stored once", async () => {
     await write("a", "1");
     const store = createOutboxStore(db, "posts");
@@ -183,6 +185,7 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
     expect(await log()).toHaveLength(1);
   });
 
+  // Invariant 1.
   test("while NATS is unavailable events wait, and go out in their order once it is back", async () => {
     // An acknowledgement that does not come takes its whole timeout.
     const hasty = createPublisher(connection, { timeoutMs: 500 });
@@ -217,6 +220,7 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
     expect(await log()).toHaveLength(20);
   });
 
+  // Invariant 1.
   test("an event too large for a message is dead-lettered, cut, and its key goes on", async () => {
     const body = JSON.stringify("x".repeat(1_200_000));
     await writeOdd({ subject: "drops.created", body });
@@ -250,6 +254,7 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
     ]);
   });
 
+  // Invariant 1.
   test("an event its stream refuses is tried five times, and then dead-lettered", async () => {
     const manager = await connection.jetstreamManager();
     const { config } = await manager.streams.info("LOG");
@@ -261,6 +266,7 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
     expect([deadLetter?.subject, deadLetter?.header.get("Dlq-Deliveries")]).toEqual(["dlq.poison.outbox_event", "5"]);
   });
 
+  // Invariant 1.
   test("while a stream is full or missing an event waits", async () => {
     const manager = await connection.jetstreamManager();
     await manager.streams.add({ name: "FULL", subjects: ["full.>"], max_msgs: 1, discard: DiscardPolicy.New });
@@ -293,6 +299,7 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
     expect([died, (await storedDeadLetters()).length]).toEqual([true, 1]);
   });
 
+  // Invariant 1.
   test("while the DLQ takes no dead letter the event stays, and other keys go on", async () => {
     const manager = await connection.jetstreamManager();
     await manager.streams.delete("DLQ");

@@ -116,6 +116,7 @@ describe.each(DATABASES)("counts on $name", ({ name, start }) => {
     },
   );
 
+  // Invariant 3.
   test("many users and two processes at once on one drop lose and double no reaction", async () => {
     await engagements();
     const id = await post(posts);

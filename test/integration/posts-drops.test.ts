@@ -246,6 +246,7 @@ describePosts("drops", (posts, { newDatabase }) => {
     expect(await posts.call.getDrops({})).toEqual({ results: [] });
   });
 
+  // Invariant 11.
   test("pages of the longest drops that are allowed fit a message, also where these are twenty times as long", async () => {
     const limits = { ...DEFAULT_POSTS_LIMITS, maxBodyCharacters: 100_000 };
     const long = await startPosts(await newDatabase(), { limits });

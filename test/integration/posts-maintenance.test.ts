@@ -38,6 +38,7 @@ describe.each(DATABASES)("the maintenance of posts on $name", ({ start }) => {
   const rows = async (table: string): Promise<number> =>
     (await posts.db.query<{ n: number }>(`SELECT count(*) AS n FROM posts.${table}`))[0]?.n as number;
 
+  // Invariant 4.
   test("drops of a deleted actor that a process left behind are deleted with their events, and those that came at once", async () => {
     const actor = "https://far.example/users/mal";
     const insert = (from: number, to: number) =>
@@ -66,6 +67,7 @@ describe.each(DATABASES)("the maintenance of posts on $name", ({ start }) => {
     expect(await left()).toEqual([{ uri: `${actor}-2` }]);
   });
 
+  // Invariant 4.
   test("what a process from before drops_removed writes beside a newer one is finished by it, or by the actor's deletion when it comes again", async () => {
     // The statements of migrations up to 0004: neither names the column, and a deleted actor still gets drops.
     const oldRemove = (uri: string) =>

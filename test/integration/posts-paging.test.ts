@@ -44,6 +44,7 @@ describePosts("pages of drops", (posts) => {
     return made;
   };
 
+  // Invariant 5.
   test("of direct drops a reader gets their own, without other recipients; very many others end no list", async () => {
     const at = base - HOUR;
     const [first, last] = [await post(posts, { user_id: ada, created_at: at }), base + 1];
@@ -300,6 +301,7 @@ describe.each(DATABASES)("changes of drops on $name", ({ start }) => {
     expect(seen).toEqual(await order([...before, ...later]));
   });
 
+  // Invariant 6.
   test("a token of another list, and any other text, is refused", async () => {
     const parent = await post(posts);
     for (let n = 0; n < 3; n++) await post(posts, { reply_to: parent });

@@ -75,6 +75,7 @@ describePosts("remote objects", (posts) => {
     }
   });
 
+  // Invariant 3.
   test("a known drop keeps the time, actor, visibility and recipients of its event, whatever later puts say", async () => {
     const now = Date.now();
     const later = { visibility: Visibility.DIRECT, recipients: ["ada"] };
@@ -234,6 +235,7 @@ describePosts("remote objects", (posts) => {
     expect(await refusal(posts.call.getRemoteObject({ uri: newUri() }))).toMatch(/^NOT_FOUND uri/);
   });
 
+  // Invariant 4.
   test("with an actor its drops are deleted, each with one event, and it gets no new ones", async () => {
     const gone = "https://gone.example/users/mal";
     const put = (uri: string, actor_uri = gone) => ({ uri, kind: DROP, actor_uri, document: document("secret") });
@@ -272,6 +274,7 @@ describePosts("remote objects", (posts) => {
     expect(await posts.written()).toEqual([]);
   });
 
+  // Invariant 4.
   test("an actor that was deleted before it was ever stored gets no drops either", async () => {
     const gone = "https://gone.example/users/never";
     await posts.call.deleteRemoteObject({ uri: gone });

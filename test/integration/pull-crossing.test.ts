@@ -59,6 +59,7 @@ test("an author with more followers than the threshold is promoted: sets that ar
   expect(await held(redis.raw, authorKey("ada"))).toEqual({ entries: [], floor: undefined });
 });
 
+// Invariant 2.
 test("once an author is pulled, the pulled authors of every listener are known", async () => {
   const world = followers(5);
   world.follow("eve", "bob");
@@ -84,6 +85,7 @@ test("a drop of a pulled author is in the author's timeline and home, and in no 
   expect(bench.completed.at(-1)).toMatchObject({ drop_id: "d2", recipients: 6 });
 });
 
+// Invariant 3.
 test("a batch leaves drops of authors who are pulled, and of those who begin to be while it is applied", async () => {
   const world = followers(5);
   let meanwhile = async (): Promise<unknown> => undefined;
@@ -164,6 +166,7 @@ test("a follow of a pulled author adds to the follower's set, and to the home wh
   expect([await pullsOf("late"), await idsOf(homeKey("late"))]).toEqual([["~complete"], []]);
 });
 
+// Invariant 4.
 test("an unfollow that is handled once its author is pushed again clears the follower's set of the author", async () => {
   const { world, registry, bench } = await pulledAuthor();
   await registry.choose("ada", "push");
@@ -175,6 +178,7 @@ test("an unfollow that is handled once its author is pushed again clears the fol
   expect(await pullsOf("f0")).toEqual(["~complete"]);
 });
 
+// Invariant 5.
 test("a follow that is applied while its author begins to be pulled adds to the follower's set, too", async () => {
   const world = followers(2);
   const { registry, bench } = open(world, Number.POSITIVE_INFINITY, (deps) => ({
@@ -190,6 +194,7 @@ test("a follow that is applied while its author begins to be pulled adds to the 
   expect([await stateOf(registry, "ada"), await pullsOf("late")]).toEqual(["promoting", ["ada", "~complete"]]);
 });
 
+// Invariant 5.
 test("homes that get the drops of an author again make their rebuilds under way start over", async () => {
   const { registry, bench } = await pulledAuthor();
   await redis.raw.zadd(homeKey("f1"), -7, "~floor");
@@ -198,6 +203,7 @@ test("homes that get the drops of an author again make their rebuilds under way 
   expect(await held(redis.raw, homeKey("f1"))).toEqual({ entries: [["d1", 1_000]], floor: undefined });
 });
 
+// Invariant 4.
 test("a drop that is deleted while its author's drops go into homes again does not stay there", async () => {
   const { world, registry, bench } = await pulledAuthor();
   await post(bench, world, "d2", 2_000);
@@ -230,6 +236,7 @@ test("an author who is demoted is in the homes again, and in no set; later drops
   expect(await stateOf(registry, "ada")).toBeUndefined();
 });
 
+// Invariant 5.
 test.each([
   ["push", "leaving", undefined, ["~complete"]],
   ["tier", "tiering", "tiered", ["ada", "~complete"]],
@@ -280,6 +287,7 @@ test("a home whose floor is below what an author's list holds gets a floor where
   expect([entries[0], floor]).toEqual([["d25", 15], 15 - entries.length]);
 });
 
+// Invariant 3.
 test.each([
   ["promoting", "pulled"],
   ["demoting", undefined],
@@ -315,6 +323,7 @@ test.each([
   }
 });
 
+// Invariant 3.
 test.each(["demoting", "promoting"])(
   "a follower who leaves while a step breaks off (%s) keeps nothing of the author",
   async (state) => {
@@ -342,6 +351,7 @@ test.each(["demoting", "promoting"])(
   },
 );
 
+// Invariant 3.
 test.each([
   ["pushed", "promoting", undefined],
   ["pulled", "demoting", "pulled"],
@@ -368,6 +378,7 @@ test.each([
   ]);
 });
 
+// Invariant 3.
 test("a follower who leaves while an author is promoted or demoted keeps nothing of the author", async () => {
   const { world, registry, bench } = await pulledAuthor();
   await post(bench, world, "d2", 2_000);

@@ -40,6 +40,7 @@ test("an author is pulled above so many writes an hour: drops times followers", 
   expect(await heldBy(registry)).toMatchObject({ state: "promoting", by: "pressure" });
 });
 
+// Invariant 3.
 test("a drop counts once, for an hour, at the time it was admitted", async () => {
   const registry = openRegistry(redis, OFF, { pressure: 50 });
   for (let times = 0; times < 9; times++) await post(registry, 1, NOW, "same");
@@ -106,6 +107,7 @@ test("an operator's choice outweighs the writes", async () => {
   expect(await heldBy(registry)).toMatchObject({ state: "promoting", by: "pressure" });
 });
 
+// Invariant 3.
 test("by its drops an author is pulled, and pushed again, and homes hold each drop; deletions and history do not count", async () => {
   const world = followers(5);
   const registry = openRegistry(redis, OFF, { pressure: 20 });

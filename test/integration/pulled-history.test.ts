@@ -25,6 +25,7 @@ const samePages = (crossings: readonly Crossing[], mutate: Mutate = asIs, merged
     for (const others of pages) expect(others).toEqual(pages[0]);
   });
 
+// Invariant 5.
 test("the same history gives the same pages, entry for entry, whoever is pulled and whenever they cross", async () => {
   await fc.assert(samePages(["off", "pull", "tier", "random"]), { numRuns: runs.slow ? 60 : 10, endOnFailure: true });
 }, 300_000);
@@ -61,6 +62,7 @@ const MUTANTS: readonly (readonly [does: string, merge: Merge, crossing?: Crossi
 ];
 
 for (const [does, mutant, crossing = "random"] of MUTANTS) {
+  // Invariant 5.
   slowTest(
     `a merge that ${does} is found out`,
     async () => {
@@ -73,6 +75,7 @@ for (const [does, mutant, crossing = "random"] of MUTANTS) {
   );
 }
 
+// Invariant 5.
 slowTest(
   "an unfollow that leaves the set of pulled authors as it is is found out",
   async () => {

@@ -96,6 +96,7 @@ test("of its deletion they are told before a home is looked at, and nobody is to
   expect((await held(redis.raw, homeKey("f3"))).entries).toEqual([]);
 });
 
+// Invariant 2.
 test.each(["before", "while"])(
   "of the deletion of a direct drop that was sent %s its author is pulled its recipients are told alone",
   async (when) => {
@@ -127,6 +128,7 @@ test.each([
   expect(scene.bench.completed).toEqual([expect.objectContaining({ recipients: 10 })]);
 });
 
+// Invariant 4.
 test("a listener whose pulled authors are lost is told, and who has left is not, whatever their pulled authors say", async () => {
   const scene = open(followers(9));
   await pull(scene);
@@ -141,6 +143,7 @@ test("a listener whose pulled authors are lost is told, and who has left is not,
   expect(told(scene)).toEqual(["ada", "f1", "f3"]);
 });
 
+// Invariant 2.
 test("a fan-out that breaks off after some notifications is repeated, and notifies all", async () => {
   let breaks = 2;
   const scene = open(followers(9), (deps) => ({
@@ -165,6 +168,7 @@ test("a drop that is too old to be notified of has nobody looked for", async () 
   expect([told(scene), scene.bench.completed.length]).toEqual([[], 1]);
 });
 
+// Invariant 4.
 test("a drop that is deleted while those who listen are looked for is not told to the others", async () => {
   const scene = await pulledBy((deps) => ({
     ...deps,
@@ -192,6 +196,7 @@ const stepOf = fc.record({
   pick: fc.nat(),
 });
 
+// Invariant 2.
 test("whoever is pulled and whenever, each listening follower is notified of each drop and each deletion, and nobody else is", async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(stepOf, { minLength: 10, maxLength: 40, size: "max" }), async (steps) => {

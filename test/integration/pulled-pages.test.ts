@@ -64,6 +64,7 @@ async function place(all: readonly Held[], lows: readonly (number | undefined)[]
 
 const stands = (floor: number | undefined): floor is number => floor !== undefined && floor >= 0;
 
+// Invariant 6.
 test("a merged read equals that of one timeline that holds everything, each drop once, in both directions", async () => {
   await fc.assert(
     fc.asyncProperty(
@@ -98,6 +99,7 @@ test("a merged read equals that of one timeline that holds everything, each drop
   );
 });
 
+// Invariant 6.
 test("an encoded page is that of one timeline that holds everything, and only where all of it is complete", async () => {
   const [, store] = stores[0] as (typeof stores)[number];
   await fc.assert(
@@ -121,6 +123,7 @@ test("an encoded page is that of one timeline that holds everything, and only wh
   );
 });
 
+// Invariant 5.
 test("a set that is not known is said to be unknown, and the home is answered alone", async () => {
   const all = [
     { score: 1, drop: "own", held: [0] },
@@ -138,6 +141,7 @@ test("a set that is not known is said to be unknown, and the home is answered al
   }
 });
 
+// Invariant 5.
 test("the timeline of a tiered author is merged where it exists, whatever its floor, and reads do not renew it", async () => {
   const tiered: PullRegistry = new Map([["bob", { state: "tiered", by: "hand", since: 0 }]]);
   await redis.raw.del("timeline:x:pulled");
@@ -174,6 +178,7 @@ test("authors who have left the registry are not merged, nor those an operator k
   });
 });
 
+// Invariant 5.
 test("while nobody is pulled nothing is merged; a copy that fills up during a read counts", async () => {
   await place([{ score: 1, drop: "pulled", held: [1] }], [0, 0, 0], ["~complete", "bob"]);
   let copies: PullRegistry[] = [];
@@ -199,6 +204,7 @@ test("a read renews the set and the timelines it merges, and vouches for none th
   expect(left.map((seconds) => Math.round(seconds / 86_400))).toEqual([days, days, days]);
 });
 
+// Invariant 5.
 test("a Redis that refuses writes still answers pages whose times to live are due; a replica does not", async () => {
   const { store } = adaptersOn(redis.scripts, { maxEntries: 100 }, PULLED);
   await place([{ score: 1, drop: "own", held: [0] }], [0, 0, 0], ["~complete", ...AUTHORS]);
@@ -222,6 +228,7 @@ test("a Redis that refuses writes still answers pages whose times to live are du
   }
 });
 
+// Invariant 5.
 test("pulled authors are filled from the followings, unless a change comes between; `afresh` replaces them", async () => {
   const pulls = createPulls(redis.scripts, PULLED, 60_000);
   expect(await pulls.following("ada", async () => ["bob", "eve"])).toEqual(["bob", "eve"]);
@@ -242,6 +249,7 @@ test("pulled authors are filled from the followings, unless a change comes betwe
   expect({ reads, held: await held() }).toEqual({ reads: 2, held: ["bob", "dan", "~complete"] });
 });
 
+// Invariant 5.
 test("fills of one set by two processes whose reads overlap each read once", async () => {
   const begun: [number, number] = [0, 0];
   let isDone = false;
@@ -261,6 +269,7 @@ test("fills of one set by two processes whose reads overlap each read once", asy
   expect((await redis.raw.smembers(PULLS)).sort()).toEqual(["bob", "~complete"]);
 });
 
+// Invariant 5.
 test("a fill that a change has overtaken does not end that of another process which began after the change", async () => {
   const { authors } = adaptersOn(redis.scripts, { maxEntries: 100 }, PULLED);
   const [first, second] = [createPulls(redis.scripts, PULLED, 60_000), createPulls(redis.scripts, PULLED, 60_000)];

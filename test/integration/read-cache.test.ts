@@ -211,6 +211,7 @@ async function withReader(options: CacheOptions, run: (held: CacheBench) => Prom
   }
 }
 
+// Invariant 4.
 test.each([1, 2, 3, 4, 1_004, 2_004])(
   "history %i: a cached page is what Redis has, whatever changes, expires or is cut off",
   (seed) =>
@@ -236,6 +237,7 @@ async function readBeside({ cache }: CacheBench, deleted: readonly string[], isO
   return Promise.all(READ_BESIDE.map(readAll));
 }
 
+// Invariant 4.
 test.each([1, 2, 3, 4])(
   "history %i: a page read beside deletions shows no drop whose tombstone stood when the read began",
   (seed) =>
@@ -270,6 +272,7 @@ test.each([1, 2, 3, 4])(
     }),
 );
 
+// Invariant 4.
 test("a page is not cached whose authors are no longer followed, since others took their room while it was read", () =>
   withReader({ maxBytes: 20_000 }, async ({ cache }) => {
     const { raw } = redis;
@@ -302,8 +305,10 @@ const historiesFail = (options: CacheOptions, mutate: (held: CacheBench) => void
     await expect(histories()).rejects.toThrow("toEqual");
   });
 
+// Invariant 4.
 slowTest("mutant: pages are answered without a question to Redis", () => historiesFail({ upToDate: async () => true }));
 
+// Invariant 4.
 slowTest("mutant: deletions are not heard of", () =>
   historiesFail({}, ({ cache }) => {
     cache.deleted = () => undefined;

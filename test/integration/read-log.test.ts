@@ -16,6 +16,7 @@ interface Cut {
   readonly bytes: number;
 }
 
+// Invariant 1.
 test.each<[string, Cut]>([
   ["in the middle", { messages: 3_000, after: 1, bytes: 1 }],
   ["at the end", { messages: 200, batch: 100, after: 100, bytes: 200_000 }],
@@ -50,6 +51,7 @@ test.each<[string, Cut]>([
   60_000,
 );
 
+// Invariant 1.
 test("a reader who takes long for what it has read keeps its place in the log for an hour", async () => {
   const bench = await openNats();
   try {

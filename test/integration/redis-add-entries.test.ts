@@ -139,6 +139,7 @@ test("adding groups of drops ends in the state of the model, and of the script t
   );
 });
 
+// Invariant 11.
 test("however groups are cut into calls, each timeline gets each of its drops once, and no call has more than 1,000 entries", async () => {
   const groups: Group[] = [
     { keys: [names("a", 500), names("b", 120)], items: items(1) },
@@ -178,6 +179,7 @@ test("however groups are cut into calls, each timeline gets each of its drops on
   expect(await heldIn("t:d*")).toBe(0);
 });
 
+// Invariant 2.
 test.each<[string, (fenced: Fenced, users: string) => Promise<unknown>]>([
   [
     "each with items of its own",
@@ -244,6 +246,7 @@ test("a home that is written to by several groups is looked at once, and gets ea
   );
 });
 
+// Invariant 8.
 test("callers whose groups go together each fail by their own keys only", async () => {
   const run: Scripts["run"] = async (name, keys, args) => {
     if (args.includes("odd")) throw new AppError("failed", "refused");

@@ -43,6 +43,7 @@ async function everyKind(world: World, maxEntries: number): Promise<void> {
   await work(bench);
 }
 
+// Invariant 11.
 test("whatever is handled, each key it leaves has a time to live, but for the three that have a bound of their own", async () => {
   await everyKind(new World(), 1_000);
   const { store, fenceStore } = adaptersOn(redis.scripts, { maxEntries: 1_000 });
@@ -83,6 +84,7 @@ test("whatever is handled, each key it leaves has a time to live, but for the th
   expect(lasting.sort()).toEqual(LASTING);
 });
 
+// Invariant 11.
 test("no timeline holds more than the cap, whoever writes to it", async () => {
   await everyKind(new World(), 20);
   const keys = await redis.raw.keys("timeline:home:*");
@@ -92,6 +94,7 @@ test("no timeline holds more than the cap, whoever writes to it", async () => {
   expect(timelines.get("timeline:local")?.entries.length).toBeGreaterThanOrEqual(18);
 });
 
+// Invariant 4.
 test("fences live longer than the log holds events, and are then forgotten", async () => {
   const { fenceStore } = adaptersOn(redis.scripts, { maxEntries: 10 });
   await fenceStore.beginRefill(-1);
@@ -121,6 +124,7 @@ test("fences live longer than the log holds events, and are then forgotten", asy
   expect([...tombstoned]).toEqual(["as old as the log"]);
 });
 
+// Invariant 11.
 test("the jobs of a large fan-out fit into a message, however long the names are", async () => {
   const world = new World();
   for (let reader = 0; reader < 9_000; reader++) world.follow(`"${reader}`.padEnd(128, '"'), "ada");

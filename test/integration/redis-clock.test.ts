@@ -63,6 +63,7 @@ quickTest("the clock follows the server's, not ours, and is asked anew after the
   expect(Math.abs((await clock.now("k")) - Date.now() + AHEAD_MS)).toBeLessThan(500);
 });
 
+// Invariant 2.
 quickTest("a step of this machine's clock changes nothing", async () => {
   const bench = await openRedis();
   closes.push(() => bench.close());
@@ -96,6 +97,7 @@ quickTest("in a cluster each key has the clock of the master that holds it", asy
   expect(asked).toHaveLength(ports.length);
 });
 
+// Invariant 2.
 slowTest(
   "a master that takes over is asked for its time before it is written to under a deadline",
   async () => {
@@ -125,6 +127,7 @@ slowTest(
   60_000,
 );
 
+// Invariant 2.
 quickTest("in a cluster the deadline of a write goes by the clock of the master that is written to", async () => {
   const { urls, masters } = await cluster({ replicas: false });
   const slow = masters[1]?.port;

@@ -34,6 +34,7 @@ const codeOf = (promise: Promise<unknown>): Promise<string> =>
     (error: unknown) => (error instanceof AppError ? error.code : `not ours: ${String(error)}`),
   );
 
+// Invariant 2.
 test("a command under way when its connection dies is rejected as an outage, and is never sent again", async () => {
   // A blocking pop holds the connection, so that the write behind it is sent but not yet run.
   const held = codeOf(bench.scripts.command("blpop", (client) => client.blpop("nothing", 0)));
@@ -96,6 +97,7 @@ test("while Redis is unavailable commands are refused at once, not queued; after
   expect(await bench.raw.exists("queued")).toBe(0);
 });
 
+// Invariant 8.
 test("a server that is full, read-only or loading is unavailable; a wrong value is the command's own fault", async () => {
   const attempt = () => codeOf(bench.scripts.run("note-attempt", ["k"], [60_000, "n", "begun"]));
   await bench.raw.config("SET", "maxmemory", "1");
@@ -117,6 +119,7 @@ function attemptsOn(redis: RedisBench): Attempts {
   return createAttempts(redis.scripts);
 }
 
+// Invariant 10.
 test("attempts: counted by name, taken back by name, forgotten as a whole, and shared by all processes", async () => {
   const attempts = attemptsOn(bench);
   const delivery = deliveryOf();
@@ -136,6 +139,7 @@ test("attempts: counted by name, taken back by name, forgotten as a whole, and s
   expect(await attempts.begin(delivery, "d", false)).toEqual({ count: 1, lost: 0, beside: 0 });
 });
 
+// Invariant 10.
 test("attempts: of those beside other messages one is lost at most, of those alone each", async () => {
   const { begin } = attemptsOn(bench);
   const delivery = deliveryOf();
@@ -159,6 +163,7 @@ test("attempts: what is left of them has a time to live, also after a refund of 
   for (const key of await bench.raw.keys("*")) expect(await bench.raw.pttl(key)).toBeGreaterThan(0);
 });
 
+// Invariant 10.
 test("attempts: answers that come too late count nothing twice", async () => {
   const client = new Redis(bench.broker.url, { commandTimeout: 50, maxRetriesPerRequest: 0 });
   cleanups.push(() => client.disconnect());
@@ -190,6 +195,7 @@ test("while Redis is silent nobody but the first waits for a time-out, until it 
   expect(Number(sent)).toBeLessThan(10);
 });
 
+// Invariant 5.
 test("a subscriber whose new connection is never answered takes another one", async () => {
   const proxy = await TcpProxy.open(bench.broker.port);
   cleanups.push(() => proxy.close());
@@ -205,6 +211,7 @@ test("a subscriber whose new connection is never answered takes another one", as
   expect(await heard).toEqual(["news", "hello"]);
 }, 30_000);
 
+// Invariant 8.
 test("a connection that falls silent without being closed is replaced, while others work", async () => {
   const proxy = await TcpProxy.open(bench.broker.port);
   cleanups.push(() => proxy.close());
@@ -219,6 +226,7 @@ test("a connection that falls silent without being closed is replaced, while oth
   await eventually(async () => (await get()) === "done", "another connection answers");
 });
 
+// Invariant 8.
 test("connections without work are kept, those that listen, too, however short a silence may be", async () => {
   const open = async () => {
     const client = connectRedis([bench.broker.url], silent, { socketTimeout: 50, protocol: 2 }) as Redis;
@@ -235,6 +243,7 @@ test("connections without work are kept, those that listen, too, however short a
   expect(both.map(({ client }) => client.status)).toEqual(["ready", "ready"]);
 });
 
+// Invariant 8.
 test("after a failover behind one address the client leaves the server that was demoted", async () => {
   const [old, successor] = [await openRedis(), await openRedis()];
   cleanups.push(
@@ -256,6 +265,7 @@ test("after a failover behind one address the client leaves the server that was 
   expect(await successor.raw.exists("k")).toBe(1);
 });
 
+// Invariant 8.
 test("on a server that stays a replica the client reads on, and seldom looks for another", async () => {
   await bench.raw.set("key", "value");
   await bench.raw.replicaof("127.0.0.1", "1");
@@ -270,6 +280,7 @@ test("on a server that stays a replica the client reads on, and seldom looks for
   expect(await opened()).toBeLessThan(before + 10);
 });
 
+// Invariant 8.
 test("a Redis that refuses the ping which follows a timeout is not silent", async () => {
   const client = new Redis(bench.broker.url, { commandTimeout: 300, maxRetriesPerRequest: 0 });
   cleanups.push(() => client.disconnect());

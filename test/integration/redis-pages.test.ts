@@ -53,6 +53,7 @@ function model(
     .slice(0, count);
 }
 
+// Invariant 6.
 test("a page equals the model's: any set, any position, ties by bytes, both directions, wherever the floor lies", async () => {
   await fc.assert(
     fc.asyncProperty(
@@ -85,6 +86,7 @@ test("a page equals the model's: any set, any position, ties by bytes, both dire
   );
 });
 
+// Invariant 4.
 test("an encoded page is the model's, and is answered where it is complete and nothing of it is hidden", async () => {
   const tombstones = fc.record({
     floor: fc.constantFrom(undefined, -1, 0, 0, 0),
@@ -145,6 +147,7 @@ test("ids of up to 128 bytes stand in an encoded page", async () => {
   }
 });
 
+// Invariant 6.
 test("turning pages in either direction shows every entry exactly once, all in one ms", async () => {
   const held = Array.from({ length: 60 }, (_, index) => ({ score: 7, drop: `${index % 2 ? "é" : "e"}${index}` }));
   await fill(held, 0);
@@ -194,6 +197,7 @@ test("a read renews a time to live of which a hundredth is used, and writes noth
   expect(await bench.raw.pttl(KEY)).toBeGreaterThan(whole * 0.995);
 });
 
+// Invariant 4.
 test("a home whose last read gave it a longer time to live than reads give now must be rebuilt", async () => {
   await fill([{ score: 1, drop: "a" }], 0);
   const first = { key: KEY, direction: "older", from: undefined, count: 1 } as const;
@@ -207,6 +211,7 @@ test("a home whose last read gave it a longer time to live than reads give now m
   expect(await bench.raw.pttl(KEY)).toBeLessThan(whole * 1.005);
 });
 
+// Invariant 4.
 test("a read shares no call to Redis that began before it", async () => {
   await fill(
     [
@@ -218,13 +223,13 @@ test("a read shares no call to Redis that began before it", async () => {
   let answered = 0;
   let go: () => void = () => undefined;
   const held = new Promise<void>((resolve) => (go = resolve));
-  const run: typeof bench.scripts.run = async (...of) => {
-    const reply = await bench.scripts.run(...of);
+  const runBytes: typeof bench.scripts.runBytes = async (...of) => {
+    const reply = await bench.scripts.runBytes(...of);
     answered++;
     await held;
     return reply;
   };
-  const slow = adaptersOn({ ...bench.scripts, run }, { maxEntries: 100 }).store;
+  const slow = adaptersOn({ ...bench.scripts, runBytes }, { maxEntries: 100 }).store;
   const read = async (): Promise<string[]> => {
     const { entries } = await slow.read({ key: KEY, direction: "older", from: undefined, count: 5 });
     return entries.map(({ drop }) => drop);
@@ -244,11 +249,11 @@ test("pages asked for in one turn share calls of at most 32; a key that is no ti
   for (const [n, key] of keys.entries()) await bench.raw.zadd(key, n, `drop-${n}`, 0, "~floor");
   await bench.raw.set(keys[7] as string, "no timeline");
   const calls: number[] = [];
-  const run: typeof bench.scripts.run = (name, asked, args) => {
+  const runBytes: typeof bench.scripts.runBytes = (name, asked, args) => {
     calls.push(asked.length - 1);
-    return bench.scripts.run(name, asked, args);
+    return bench.scripts.runBytes(name, asked, args);
   };
-  const counted = adaptersOn({ ...bench.scripts, run }, { maxEntries: 100 }).store;
+  const counted = adaptersOn({ ...bench.scripts, runBytes }, { maxEntries: 100 }).store;
   const read = async (key: string): Promise<string> => {
     const { entries } = await counted.read({ key, direction: "older", from: undefined, count: 3 });
     return entries.map(({ drop }) => drop).join();

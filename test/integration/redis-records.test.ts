@@ -126,6 +126,7 @@ test("mark-edges: complete parts stay, lost parts get the mark, and only parts w
 const mark = (recipients: string, ...chunks: string[]) =>
   bench.scripts.run("mark-chunk", ["timeline:x:fanout:e:d"], [60_000, recipients, ...chunks]);
 
+// Invariant 3.
 test("mark chunk: done once all that was planned is, in whatever order it is reported", async () => {
   expect(await mark("", "c1")).toEqual([]);
   expect(await mark("", "c1")).toEqual([]);
@@ -190,6 +191,7 @@ test("note attempt: counts names, tells who never reported back, and every note 
   expect(await bench.raw.pttl("timeline:x:attempts:S:1:2")).toBeGreaterThan(50_000);
 });
 
+// Invariant 11.
 test("note removed: notes what the timeline held, for a while, and removes it if that is asked for", async () => {
   const [timeline, taken] = ["timeline:home:ada", "timeline:x:taken:{timeline:home:ada}"] as const;
   const take = (how: "remove" | "note", ...drops: readonly string[]) =>

@@ -18,9 +18,9 @@ const ARGS: Record<ScriptName, readonly (string | number)[]> = {
   "trim-older": [LATER, 1, "", ""],
   "read-page": [
     ...["", 1],
-    ...["older", 1, 0, "", "", ""],
-    ...["newer", 1, 0, "", "", ""],
-    ...["older", 1, 0, 1, "a", "pulls"],
+    ...["older", 1, 0, "", "", "", 1, 0],
+    ...["newer", 1, 0, "", "", "", 0, 0],
+    ...["older", 1, 0, 1, "a", "pulls", 0, 0],
   ],
   "fill-pulls": ["begin", "mark", 1_000],
   "begin-rebuild": [-1, 0, ""],
@@ -82,6 +82,7 @@ test("every script file is registered, and runs again after the server has forgo
 /** Keys that scripts make up themselves, from the arguments above. */
 const MADE_UP = ["k:{1}", "l:{1}:author", "registry", "timeline:home:ada"];
 
+// Invariant 8.
 test.each(NAMES.filter((name) => name !== "remove-wrong-types"))(
   "%s takes a key of a wrong type for a missing one, and removes it",
   async (name) => {
@@ -103,6 +104,7 @@ test.each(NAMES.filter((name) => name !== "remove-wrong-types"))(
   },
 );
 
+// Invariant 8.
 test("commands and pipelines remove keys of a wrong type, too", async () => {
   const { scripts, raw } = bench;
   await raw.flushall();

@@ -191,6 +191,7 @@ test("add: a key gets its time to live when it is made, and no other write short
   expect(await bench.raw.pttl("timeline:local")).toBe(-1);
 });
 
+// Invariant 2.
 test("add and remove: after the deadline by the server's clock nothing is written, and it counts as an outage", async () => {
   const [seconds] = await bench.raw.time();
   expect(await failure(add([["a", 1]], { deadline: Number(seconds) * 1_000 - 1 }))).toMatch(/^unavailable: .*LATE/);
@@ -273,6 +274,7 @@ test("finish rebuild: after the deadline by the server's clock nothing is writte
   expect(await held(bench.raw, KEY)).toEqual({ floor: -7, entries: [] });
 });
 
+// Invariant 2.
 test.each(["finish-refill", "record-server"] as const)(
   "%s: what vouches is refused after its deadline",
   async (script) => {

@@ -42,6 +42,7 @@ async function workOn(bench: FanoutBench, ...tiers: readonly string[]): Promise<
   bench.jobs.push(...left);
 }
 
+// Invariant 5.
 test("a drop of a tiered author is written to those who listen, then to recent readers, then to the others; until then it is in the author's timeline", async () => {
   const { bench, post } = await tieredAuthor();
   await post("d2", Date.now());
@@ -74,6 +75,7 @@ test("a drop of a tiered author is written to those who listen, then to recent r
   expect([...landed].sort((a, b) => a - b)).toEqual(landed);
 });
 
+// Invariant 5.
 test("a tiered drop that is deleted between the tiers is gone everywhere, and everybody who could read it is told", async () => {
   const { bench, post } = await tieredAuthor();
   await post("d2", 2_000);
@@ -86,6 +88,7 @@ test("a tiered drop that is deleted between the tiers is gone everywhere, and ev
   expect(told.flatMap(({ users }) => users).sort()).toEqual(["ada", "f0", "f1", "f2", "f3", "f4"]);
 });
 
+// Invariant 5.
 test("a drop that is under way when its author ceases to be tiered stays on the pages until homes have it", async () => {
   const { registry, bench, post } = await tieredAuthor();
   await post("d2", 2_000);
@@ -107,6 +110,7 @@ test("a drop that is under way when its author ceases to be tiered stays on the 
   ]);
 });
 
+// Invariant 5.
 test("a removal from the author's timeline that fails is done again before the fan-out is completed", async () => {
   const { registry, bench, post } = await tieredAuthor();
   await post("d2", 2_000);

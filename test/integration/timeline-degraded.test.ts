@@ -11,6 +11,7 @@ import { World } from "../support/world.js";
 
 const redis = redisOfFile();
 
+// Invariant 11.
 test("while a home cannot be rebuilt, a page whose calls run out hands out where the next one goes on", async () => {
   const world = new World();
   world.follow("rik", "ada");

@@ -44,6 +44,7 @@ test("a timeline of 100,000 drops that holds 100,000 others is rebuilt", async (
   for (const kind of ["staged", "rebuilding"]) expect(await redis.raw.keys(`timeline:x:${kind}:*`)).toEqual([]);
 });
 
+// Invariant 5.
 test("while a large snapshot is written no read takes a part of it for the whole", async () => {
   const { store } = scene();
   await fill(drops("stale"));

@@ -11,6 +11,7 @@ import { World } from "../support/world.js";
 
 const redis = redisOfFile();
 
+// Invariant 5.
 test.each([
   ["a first page", ""],
   ["a later page", toToken({ score: 9, drop: "d" })],

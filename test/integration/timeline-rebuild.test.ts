@@ -68,6 +68,7 @@ test("entries that are not in the snapshot go; entries that fan-out writes meanw
   expect(await redis.raw.keys("timeline:x:rebuilding:*")).toEqual([]);
 });
 
+// Invariant 2.
 test("a rebuild held back on its way to Redis brings back nothing that was deleted meanwhile", async () => {
   const proxy = await TcpProxy.open(redis.broker.port);
   const slow = connectRedis([proxy.url("redis")], silent);
@@ -151,6 +152,7 @@ test.each<[string, (at: ReturnType<typeof scene>) => Promise<unknown>]>([
       ]),
   ],
   ["somebody else begins too", ({ store }) => store.beginRebuild(KEY, -1)],
+  // Invariant 5.
 ])("where %s meanwhile, the outdated snapshot is not written and another one is taken", async (_, event) => {
   const at = scene();
   const { take, taken } = snapshots(() => event(at), [entry("outdated", 5)], [entry("true", 100)]);
@@ -162,6 +164,7 @@ test.each<[string, (at: ReturnType<typeof scene>) => Promise<unknown>]>([
   expect([taken(), at.observed]).toEqual([2, ["overtaken", "done"]]);
 });
 
+// Invariant 4.
 test("a drop deleted while the snapshot is taken does not come back", async () => {
   const { rebuild, writer, fences } = scene();
   const dies = async (): Promise<void> => {
@@ -222,6 +225,7 @@ test("a process that waits for another one rebuilds itself once that one gives u
   expect(taken()).toBe(1);
 });
 
+// Invariant 11.
 test.each([true, false])(
   "a process that waits for another one's lease polls it a few times, not all the time (afresh: %s)",
   async (afresh) => {
@@ -275,6 +279,7 @@ test("a rebuild keeps its lease for as long as it runs", async () => {
   expect(await other.store.rebuildLeaseLeft(KEY)).toBe(0);
 });
 
+// Invariant 11.
 test("a timeline that changes faster than it is rebuilt is an outage, in bounded rounds", async () => {
   const at = scene();
   let rounds = 0;

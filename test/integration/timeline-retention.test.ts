@@ -40,6 +40,7 @@ function scene(retentionStart = (): number => SINCE) {
   return { store, fences, trimStore: createTrimStore(redis.scripts, fencedOn(redis.scripts), PULLED) };
 }
 
+// Invariant 4.
 test("pages leave out drops older than the retention, and remove them from the timeline", async () => {
   const { store, fences } = scene();
   const key = homeKey("ada");
@@ -54,6 +55,7 @@ test("pages leave out drops older than the retention, and remove them from the t
   await becomes(async () => expect(await idsOf(key)).toEqual([`d${SINCE + 1}`, `d${SINCE}`]));
 });
 
+// Invariant 11.
 test("a page upwards from before the retention begins there, and asks for none of the hidden drops", async () => {
   const { store, fences } = scene();
   const world = new World();
@@ -87,6 +89,7 @@ test("a page upwards from before the retention begins there, and asks for none o
   expect(calls).toBeLessThanOrEqual(4);
 });
 
+// Invariant 4.
 test("a rebuild does not bring back drops older than the retention", async () => {
   const { store, fences } = scene();
   const rebuild = createRebuild({ store, fences, rebuildQueue, log: silent, observe: () => undefined });
@@ -95,6 +98,7 @@ test("a rebuild does not bring back drops older than the retention", async () =>
   expect(await idsOf("timeline:global")).toEqual([`d${SINCE + 1}`, `d${SINCE}`]);
 });
 
+// Invariant 4.
 test("fan-out writes no drop older than the retention, and notifies nobody of it", async () => {
   // Of drops from the past nobody is notified anyway.
   const since = Date.now() - 60_000;
@@ -116,6 +120,7 @@ test("fan-out writes no drop older than the retention, and notifies nobody of it
   expect(bench.completed).toHaveLength(4);
 });
 
+// Invariant 4.
 test("trimming removes old drops from all timelines, and leaves floors, rebuild marks and times to live as they are", async () => {
   const { trimStore } = scene();
   const floors: [string, number | undefined][] = [
@@ -207,6 +212,7 @@ test("the retention is remembered: an outage, a smaller time and one ahead of no
   expect(retention.retentionStart()).toBe(SINCE);
 });
 
+// Invariant 4.
 test("a degraded page shows neither deleted drops nor those older than the retention, whatever the upstreams say", async () => {
   const { store, fences } = scene();
   const world = new World();

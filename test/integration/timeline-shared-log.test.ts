@@ -55,6 +55,7 @@ test("entries that do not fit raise the floor to the first one left out", async 
   expect([entries.map(({ drop: id }) => id), floor, wholeSince]).toEqual([["twice", "é"], 10, 10]);
 });
 
+// Invariant 5.
 test("deleted drops are left out, and raise no floor", async () => {
   await fill();
   dead.add("twice");
@@ -67,6 +68,7 @@ test("an empty log is an empty timeline, complete from the start", async () => {
   expect(await readLog(5)("local")).toEqual({ entries: [], floor: 0, wholeSince: 0 });
 });
 
+// Invariant 5.
 test("a log that has lost its beginning is complete only as far as it still reaches, and hides no late drop", async () => {
   await put("drops.created", drop("lost", Date.now()));
   const before = Date.now();
@@ -85,6 +87,7 @@ test("a log that has lost its beginning is complete only as far as it still reac
   expect([empty.entries, empty.wholeSince > before, empty.floor < before - 7 * DAY]).toEqual([[], true, true]);
 });
 
+// Invariant 5.
 test("drops have the times that fan-out gives them, also where the clock of a bridge is up to a minute ahead", async () => {
   const now = Date.now();
   const [ahead, remote] = [now + 5 * 60_000 + 30_000, now + 30_000];
@@ -106,6 +109,7 @@ const readBeside = (listed: Readonly<Record<string, number | undefined>>) =>
     readListed: async () => new Map(Object.entries(listed)),
   });
 
+// Invariant 5.
 test("beside an upstream that lists its drops, these count, whatever the log holds of them", async () => {
   await put("drops.created", drop("both", NOW - 40));
   await put("drops.created", drop("only logged", NOW - 30));
@@ -121,6 +125,7 @@ test("beside an upstream that lists its drops, these count, whatever the log hol
   expect(await shown("global")).toEqual(["remote", "only listed", "both"]);
 });
 
+// Invariant 5.
 test("what the log holds from before the time that is listed stays, unless it is listed as deleted", async () => {
   await put("drops.created", drop("long ago", 7));
   await put("drops.created", drop("long ago, deleted", 8));

@@ -32,6 +32,7 @@ async function publishRaw(subject: string, field: string, body: string): Promise
 
 const headersIn = ({ headers }: Pick<Delivery, "headers">) => [headers.get("traceparent"), [...headers.entries()]];
 
+// Invariant 1.
 test("a message whose headers cannot be read is read without them, from the log and by its number", async () => {
   const read: unknown[] = [];
   for await (const one of createReadRange(bench.connection)({ since: 0, until: Number.POSITIVE_INFINITY }))
@@ -44,6 +45,7 @@ test("a message whose headers cannot be read is read without them, from the log 
   ]);
 });
 
+// Invariant 1.
 test("a message whose headers cannot be read is handled as one without any", async () => {
   const seen: unknown[] = [];
   const consuming = consume(bench.connection, {

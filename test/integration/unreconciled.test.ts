@@ -43,6 +43,7 @@ const away = async (): Promise<never> => {
   throw new AppError("unavailable", "UserService is unavailable");
 };
 
+// Invariant 5.
 test("what a bridge did not reconcile before it ended is reconciled by the next one, once", async () => {
   const ending = openBridge(away);
   ending.request(NOW - 5 * HOUR, "start");
@@ -56,6 +57,7 @@ test("what a bridge did not reconcile before it ended is reconciled by the next 
   expect([...new Set(ending.asked), ...next.asked]).toEqual([NOW - 5 * HOUR, NOW - 5 * HOUR, NOW]);
 });
 
+// Invariant 5.
 test("what is requested while a bridge reconciles is not forgotten with what it reconciles", async () => {
   let finish = (): void => undefined;
   const first = new Promise<void>((resolve) => {
@@ -82,6 +84,7 @@ test("requests of one round are noted once, and as long as the log keeps events"
   expect(await redis.raw.pttl(UNRECONCILED_KEY)).toBeGreaterThan(6 * DAY);
 });
 
+// Invariant 5.
 test("a time ahead of this clock is reconciled from now: the clocks of others differ", async () => {
   const bridge = openBridge();
   bridge.request(NOW + HOUR, "start");

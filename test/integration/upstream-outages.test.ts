@@ -33,6 +33,7 @@ const followersOf = (user: string, deadline?: number): Promise<string> =>
 const dropsOf = (user_id: string): Promise<string> =>
   outcome(upstreams.dropsByUser({ author: user_id, limit: 10, below: undefined }));
 
+// Invariant 8.
 test("an author whose calls fail alone has failed, again and again; the others are answered", async () => {
   served.inject({ method: "GetFollowersList", user: "anna", code: status.INTERNAL });
   for (let call = 0; call < 5; call++) expect(await followersOf("anna")).toBe("failed");
@@ -47,6 +48,7 @@ const fault = (user: string): Promise<string> =>
     (error: unknown) => `${codeOf(error)} ${subjectOf(error) ?? "all"}`,
   );
 
+// Invariant 8.
 test("failures of many authors are no outage while others, whose lists are known, are answered", async () => {
   for (let known = 0; known < 5; known++) expect(await fault(`known-${known}`)).toBe("answered");
   const failing = Array.from({ length: 36 }, (_, at) => `failing-${at}`);
@@ -54,6 +56,7 @@ test("failures of many authors are no outage while others, whose lists are known
   for (const user of [...failing, ...failing]) expect(await fault(user)).toBe(`failed ${user}`);
 });
 
+// Invariant 8.
 test("one author who is unavailable is no outage, also to a process that has asked for nobody else", async () => {
   const heal = served.inject({ method: "GetFollowersList", user: "anna", code: status.UNAVAILABLE });
   for (let call = 0; call < 3; call++) expect(await fault("anna")).toBe("unavailable anna");
@@ -65,6 +68,7 @@ test("one author who is unavailable is no outage, also to a process that has ask
   expect(await fault("ada")).toBe("unavailable all");
 });
 
+// Invariant 8.
 test("one call about an author who hangs waits, and calls about others go on", async () => {
   expect(await fault("ada")).toBe("answered");
   served.inject({ method: "GetFollowersList", user: "anna", delayMs: 60_000 });
@@ -77,6 +81,7 @@ test("one call about an author who hangs waits, and calls about others go on", a
   expect(await first).toBe("failed anna");
 });
 
+// Invariant 8.
 test("a time-out of one author alone is a failure of that author", async () => {
   expect(await followersOf("ada")).toBe("answered");
   served.inject({ method: "GetFollowersList", user: "anna", delayMs: 60_000 });
@@ -84,6 +89,7 @@ test("a time-out of one author alone is a failure of that author", async () => {
   expect(served.abandoned() + served.held()).toBeGreaterThan(0);
 });
 
+// Invariant 8.
 test.each([status.INTERNAL, status.UNKNOWN, status.RESOURCE_EXHAUSTED, status.INVALID_ARGUMENT])(
   "where most fail it is an outage, also when they say %i; once most are answered it is over",
   async (code) => {
@@ -97,6 +103,7 @@ test.each([status.INTERNAL, status.UNKNOWN, status.RESOURCE_EXHAUSTED, status.IN
   },
 );
 
+// Invariant 8.
 test("ids that are refused alone have failed, however many there are, while another one is answered", async () => {
   expect(await followersOf("ada")).toBe("answered");
   const refused = ["anna", "arno", "abel"];
@@ -104,6 +111,7 @@ test("ids that are refused alone have failed, however many there are, while anot
   for (const user of [...refused, ...refused]) expect(await followersOf(user)).toBe("failed");
 });
 
+// Invariant 8.
 test("an upstream that answers everybody late is available, and fails for one author alone", async () => {
   served.inject({ method: "GetFollowersList", delayMs: 1_500 });
   const others = ["ada", "arno", "abel"];
@@ -112,12 +120,14 @@ test("an upstream that answers everybody late is available, and fails for one au
   expect(await fault("anna")).toBe("failed anna");
 });
 
+// Invariant 8.
 test("an upstream that answers nobody any more is unavailable for all", async () => {
   for (const author of ["ada", "arno", "abel"]) expect(await fault(author)).toBe("answered");
   served.inject({ method: "GetFollowersList", delayMs: 60_000 });
   expect(await fault("anna")).toBe("unavailable all");
 }, 20_000);
 
+// Invariant 8.
 test("one upstream's outage is not the other's", async () => {
   served.inject({ method: "GetFollowersList", code: status.INTERNAL });
   for (const author of ["ada", "anna", "arno"]) await followersOf(author);
@@ -126,6 +136,7 @@ test("one upstream's outage is not the other's", async () => {
   expect([await dropsOf("ada"), await dropsOf("anna")]).toEqual(["failed", "answered"]);
 });
 
+// Invariant 8.
 test("many bad reads by id are no outage to a caller of another kind over the same channels", async () => {
   const channels = openUpstreamChannels({
     ...{ userServiceAddr: served.usersAddress, postServiceAddr: served.postsAddress, tls: {} },

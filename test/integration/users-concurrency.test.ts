@@ -58,6 +58,7 @@ describe.each(DATABASES)("follows at the same time, on $name", ({ name, start })
     return last;
   };
 
+  // Invariant 3.
   long(
     "1,000 follows and unfollows by 50 clients, applied in any order and twice, end in the state of the model",
     async () => {

@@ -62,6 +62,7 @@ installed("writes beside a locked row, on PostgreSQL", () => {
   const LOCK_DROP = "SELECT FROM posts.drops WHERE drop_id = $1 FOR UPDATE";
   const LOCK_COUNT = "SELECT FROM users.following_counts WHERE user_id = $1 FOR UPDATE";
 
+  // Invariant 11.
   test("drops that share a statement with a reply to a locked drop are created; the reply follows", async () => {
     const { create } = createPostsStore(db).drops;
     const parent = creation();
@@ -89,6 +90,7 @@ installed("writes beside a locked row, on PostgreSQL", () => {
     expect(await reply.waiting).toBe(true);
   });
 
+  // Invariant 11.
   test("a reply to a drop that stays locked is refused as unavailable, and nothing of it is kept", async () => {
     const { create, byIds } = createPostsStore(db).drops;
     const parent = creation();
@@ -119,6 +121,7 @@ installed("writes beside a locked row, on PostgreSQL", () => {
     expect(row?.following).toBe(2);
   });
 
+  // Invariant 11.
   test("edges of others are listed by two processes while the count of a user whom all follow is locked", async () => {
     const other = openPostgres({ url: server.url, poolSize: 10, name: "test" }, silent);
     const nothing = () => undefined;

@@ -48,6 +48,7 @@ function supervise(stack: Stack, env: Readonly<Record<string, string>> = ENV): {
   };
 }
 
+// Invariant 10.
 testWithStack(
   "an event that kills its worker every time is the dead letter `crashed` after five, and takes no neighbour along",
   { roles: "bridge", env: ENV, timeoutMs: 120_000, slow: true, reconciliation: false },
@@ -73,6 +74,7 @@ testWithStack(
   },
 );
 
+// Invariant 10.
 testWithStack(
   "an event that kills its worker only after it has waited for a server becomes `crashed`, and takes no neighbour along",
   { roles: "bridge", env: ENV, timeoutMs: 180_000, slow: true, reconciliation: false },

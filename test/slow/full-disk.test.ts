@@ -48,6 +48,7 @@ async function expectAll({ streams, redis, service }: Stack, history: readonly T
   expect(await spentAttempts(service)).toEqual([]);
 }
 
+// Invariant 8.
 diskTest(
   "the disk of JetStream is full: events wait, and all are written after there is room and nats-server is started again",
   async () => {
@@ -98,6 +99,7 @@ async function fullRedis(stack: Stack, { error, begin, end }: Full): Promise<voi
   await expectAll(stack, [...before, ...during, ...after]);
 }
 
+// Invariant 8.
 test("Redis has reached maxmemory: events wait, and all are written once it has more", async () => {
   await fullRedis(await openStack(), {
     error: /OOM/,
@@ -106,6 +108,7 @@ test("Redis has reached maxmemory: events wait, and all are written once it has 
   });
 }, 90_000);
 
+// Invariant 8.
 diskTest(
   "the disk of the append-only file is full: events wait, and all are written once there is room",
   async () => {
@@ -121,6 +124,7 @@ diskTest(
 );
 
 if (postgresPrograms() !== undefined)
+  // Invariant 8.
   diskTest(
     "the disk of PostgreSQL is full: writes are refused, what was answered is kept, and it goes on once there is room",
     async () => {

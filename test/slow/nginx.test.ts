@@ -120,6 +120,7 @@ const heardIn = (page: Page) =>
 
 const CLIENTS = 200;
 
+// Invariant 7.
 behindNginx(
   "two gateways restarted one after the other under 200 clients: all come back, with each drop once",
   { slow: true, timeoutMs: 240_000 },
@@ -173,6 +174,7 @@ behindNginx(
   },
 );
 
+// Invariant 7.
 behindNginx(
   "a client at the limit, one that meets a gateway that starts, and one without a gateway come back by themselves",
   { env: { TIMELINE_SSE_MAX_CONNECTIONS_PER_USER: "1" }, slow: true, timeoutMs: 120_000 },

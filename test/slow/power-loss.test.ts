@@ -26,6 +26,7 @@ async function recorded({ redis, streams }: Stack): Promise<void> {
   await eventually(named, "the record names the ends of both");
 }
 
+// Invariant 1.
 testWithStack(
   "nats-server loses power: what it had not on its disk comes from the upstreams",
   OPTIONS,
@@ -68,6 +69,7 @@ async function heardOrReset(stream: EventStream, count: number): Promise<void> {
   );
 }
 
+// Invariant 1.
 testWithStack(
   "the jobs alone are older than the log after a power loss: their events are applied again",
   { ...OPTIONS, service: false },
@@ -99,6 +101,7 @@ testWithStack(
   },
 );
 
+// Invariant 1.
 testWithStack(
   "Redis loses power: its append-only file ends in the midst of a command, and what is missing comes from the log",
   OPTIONS,

@@ -120,6 +120,7 @@ beforeAll(async () => {
 
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
+// Invariant 5.
 test.each([["redis"], ["nats"], ["data"], ["redis and nats"], ["redis and data"], ["nats and data"]])(
   "%s restored from a copy: pages are what the database says, at once or after the command",
   async (names) => {

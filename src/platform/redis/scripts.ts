@@ -76,11 +76,13 @@ export interface Scripts {
   readonly client: RedisClient;
   readonly isCluster: boolean;
   run(name: ScriptName, keys: readonly string[], args: readonly Argument[]): Promise<Reply>;
+  /** Texts of the reply are buffers. */
+  runBytes(name: ScriptName, keys: readonly string[], args: readonly Argument[]): Promise<Reply>;
   command<T>(name: string, call: (client: RedisClient) => Promise<T>): Promise<T>;
 }
 
 type CommandName = ScriptName | `${ScriptName}!`;
-type Commands = Record<CommandName, (...args: unknown[]) => Promise<Reply>>;
+type Commands = Record<CommandName | `${CommandName}Buffer`, (...args: unknown[]) => Promise<Reply>>;
 
 // defineCommand adds these.
 declare module "ioredis" {
@@ -117,16 +119,17 @@ export function createScripts(client: RedisClient, log: Logger = silent): Script
   };
   const traced: Measured = (name, ...calls) =>
     SPANS.has(name) ? inSpan(`redis ${name}`, SPAN, () => measured(name, ...calls)) : measured(name, ...calls);
-  const run = (name: ScriptName, args: readonly unknown[]): Promise<Reply> =>
+  const run = (name: ScriptName, form: "" | "Buffer", args: readonly unknown[]): Promise<Reply> =>
     traced(
       name,
-      () => client[name](...args),
-      async () => wrongTypes.resultOf((await client[`${name}!`](...args)) as WithRemoved),
+      () => client[`${name}${form}`](...args),
+      async () => wrongTypes.resultOf((await client[`${name}!${form}`](...args)) as WithRemoved),
     );
   return {
     client,
     isCluster: client.isCluster,
-    run: (name, keys, args) => run(name, [keys.length, ...keys, ...args]),
+    run: (name, keys, args) => run(name, "", [keys.length, ...keys, ...args]),
+    runBytes: (name, keys, args) => run(name, "Buffer", [keys.length, ...keys, ...args]),
     command: (name, call) => traced(name, call, (error) => wrongTypes.callAgain(call, error)),
   };
 }

@@ -52,6 +52,7 @@ test("given a request that NATS gave up, the view says so, and a reason that is 
   expect(viewOf({ request, abandoned: true, failed }, undefined).error).toBe(failed.error);
 });
 
+// Invariant 12.
 test("a fact that becomes known later never takes a status back", () => {
   const order: readonly Status[] = ["queued", "processing", "failed", "completed"];
   const known = { startedAt: AT, abandoned: true, failed, row: completed };

@@ -23,17 +23,20 @@ const stream = (name: string): Declared => new Map(streams).get(`${name}.json`) 
 /** A message may be delivered this many times as often as attempts may be spent on it. */
 const FAR_ABOVE = 100;
 
+// Invariant 11.
 test.each(streams)("nats/streams/%s is bounded by age, bytes or messages", (_file, declared) => {
   const bounds = ["max_age", "max_bytes", "max_msgs"].filter((field) => limit(declared, field) > 0);
   expect(bounds).not.toEqual([]);
 });
 
+// Invariant 11.
 test.each(consumers)("nats/consumers/%s acks each message, and bounds what is handed out", (_file, declared) => {
   expect(declared["ack_policy"]).toBe("explicit");
   for (const field of ["max_ack_pending", "max_waiting", "max_deliver", "ack_wait"])
     expect({ field, bounded: limit(declared, field) > 0 }).toEqual({ field, bounded: true });
 });
 
+// Invariant 10.
 test.each(consumers)("max_deliver of nats/consumers/%s is far above the attempts: a backstop", (_file, declared) => {
   const attempts = Number(DELIVERY_VARIABLES.maxAttempts.default);
   expect(limit(declared, "max_deliver")).toBeGreaterThanOrEqual(FAR_ABOVE * attempts);
@@ -46,6 +49,7 @@ test("when full, FANOUT and the DLQ refuse new messages, and the log discards it
   expect(limit(stream("DROPS"), "max_bytes")).toBeGreaterThanOrEqual(7 * 86_400 * 40 * 344);
 });
 
+// Invariant 7.
 test("the window of a resume is the age of NOTIFY, for who writes it and for who reads it", () => {
   const ageMs = limit(stream("NOTIFY"), "max_age") / 1_000_000;
   expect([NOTIFY_WINDOW_MS, LIMITS.windowMs]).toEqual([ageMs, ageMs]);

@@ -3,12 +3,14 @@ import { expect, test } from "@jest/globals";
 
 const FOLDER = "docs/decisions";
 
-test("the list of decisions names each record with its title", () => {
+test("the list of decisions names each record with its title and a status", () => {
   const records = readdirSync(FOLDER).filter((file) => /^\d{4}-.*\.md$/.test(file));
   const wanted = records.map((file) => {
     const [, title] = /^# (.+)$/m.exec(readFileSync(`${FOLDER}/${file}`, "utf8")) ?? [];
-    return `- [${title}](${file})`;
+    return `[${title}](${file})`;
   });
-  const listed = readFileSync(`${FOLDER}/README.md`, "utf8").match(/^- .*$/gm) ?? [];
-  expect(listed.toSorted()).toEqual(wanted.toSorted());
+  const rows = readFileSync(`${FOLDER}/README.md`, "utf8").matchAll(
+    /^\| (\[.+\]\(.+\)) \| (?:in force|replaced by).* \|$/gm,
+  );
+  expect([...rows].map(([, record = ""]) => record).toSorted()).toEqual(wanted.toSorted());
 });

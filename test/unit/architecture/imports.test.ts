@@ -155,6 +155,7 @@ const BY_THE_OWN_CLOCK = [
   "users/prepare.ts",
 ];
 
+// Invariant 5.
 test("times that are stored are dated and judged by the clock that all processes share", async () => {
   const files = (await readdir("src", { recursive: true })).filter((file) => file.endsWith(".ts"));
   const found: string[] = [];

@@ -93,6 +93,7 @@ test("a payload that is too large becomes a dead letter with its beginning and i
   expect([deadLetters.length, admitted.length]).toEqual([1, 1]);
 });
 
+// Invariant 1.
 test("an event that cannot be admitted yet is tried until it is, under the time of its arrival", async () => {
   let outages = 2;
   const times: string[] = [];
@@ -108,6 +109,7 @@ test("an event that cannot be admitted yet is tried until it is, under the time 
   expect([times.length, observed]).toEqual([3, ["admitted ap_drop_received"]]);
 });
 
+// Invariant 8.
 test("an outage is one line in the log, however many events it holds up and however often they are tried", async () => {
   let [tries, most] = [0, 30];
   const lines: string[] = [];
@@ -148,6 +150,7 @@ test("of a batch only what could not be stored is tried again, in the order it c
   expect([settled.at(-1), deadLetters.length]).toEqual([[texts[0], texts[3]], 1]);
 });
 
+// Invariant 1.
 test("a dead letter that cannot be stored is tried until it is", async () => {
   let outages = 1;
   const stored: DeadLetter[] = [];
@@ -207,6 +210,7 @@ async function intakeOn(channels: Channels) {
   return { intake, ends, seen };
 }
 
+// Invariant 11.
 test("at the bound the source is held back; below it, it is read on", async () => {
   const { channels, holds, publish } = memoryChannels(true);
   const { ends, seen } = await intakeOn(channels);
@@ -219,6 +223,7 @@ test("at the bound the source is held back; below it, it is read on", async () =
   expect([holds, seen.inFlight]).toEqual([[true, false], 0]);
 });
 
+// Invariant 11.
 test("payloads of a source that cannot be held back are refused past twice the bound, and counted", async () => {
   const { channels, publish } = memoryChannels(false);
   const { seen } = await intakeOn(channels);
@@ -267,6 +272,7 @@ test("events that are tried again are no gap in the numbers of their producer", 
   expect([admitted.length, lost]).toEqual([5, []]);
 });
 
+// Invariant 5.
 test("a gap behind an event that Redis kept for long is reconciled from before that event was published", async () => {
   const lost: number[] = [];
   const { forwardAll } = setup({ requestReconcile: (since) => void lost.push(since) });

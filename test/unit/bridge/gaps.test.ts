@@ -36,6 +36,7 @@ test("two who share a name are no producer that starts anew", () => {
   expect(noted(100, 5, 101, 6, 102, 7)).toEqual(Array(6).fill(undefined));
 });
 
+// Invariant 5.
 test("a gap begins no later than now, also where the clock was set back since the last number", () => {
   const gaps = new Gaps();
   gaps.note("p", 1, after(Date.now() + HOUR));

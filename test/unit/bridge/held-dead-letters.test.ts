@@ -45,6 +45,7 @@ test("a dead letter the DLQ takes is stored at once; while NATS is unavailable n
   await expect(take(2)).rejects.toBe(AWAY);
 });
 
+// Invariant 1.
 test("256 dead letters are held while the DLQ is full; the others are refused, with one alarm, and readiness is lost", async () => {
   const { state, stored, alarms, deadLetters, take } = setup();
   state.failure = FULL;

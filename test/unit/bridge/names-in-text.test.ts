@@ -56,6 +56,7 @@ async function textsOf(name: EventName, payload: unknown, refusals = 0) {
   return { lines, headers, ids };
 }
 
+// Invariant 9.
 test.each(EVENT_NAMES)(
   "%s: an admitted event's ids stand encoded in its message id, and in no log line",
   async (name) => {
@@ -78,6 +79,7 @@ const WRONG: Readonly<Record<EventName, (id: string) => object[]>> = {
   user_unfollowed: (id) => [{ version: -1 }, { following_id: id.repeat(99) }],
 };
 
+// Invariant 9.
 test.each(EVENT_NAMES)("%s: a dead letter for a field that is wrong names the field, and no id", async (name) => {
   for (const id of IDS) {
     for (const wrong of WRONG[name](id)) {

@@ -22,6 +22,7 @@ const nasty = fc.string({
   maxLength: 6,
 });
 
+// Invariant 9.
 test("a user is one token of a subject, and no two users share it", () => {
   fc.assert(
     fc.property(nasty, nasty, (a, b) => {
@@ -59,6 +60,7 @@ test("subjects of dead letters and jobs", () => {
   expect([edgeJobSubject(admitted), jobSubject(added)].map(isEdgeJob)).toEqual([true, false]);
 });
 
+// Invariant 9.
 test("no id reaches a key without encoding, and no two ids share a key", () => {
   const byId = [
     keys.homeKey,

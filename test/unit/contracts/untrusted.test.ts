@@ -30,6 +30,7 @@ test.each([
   expect(faultOf(() => parseEvent(name, bytes(payload), 1))).toBe(words);
 });
 
+// Invariant 11.
 test("a drop has at most 1,000 recipients, and each is an id", () => {
   const names = (count: number) => Array.from({ length: count }, (_, n) => `u${n}`);
   expect(eventWith(names(1_000))).toBe("understood");
@@ -40,6 +41,7 @@ test("a drop has at most 1,000 recipients, and each is an id", () => {
   expect(eventWith(["x".repeat(129)])).toBe("recipients.0: must have at most 128 bytes");
 });
 
+// Invariant 11.
 test("the elements of a list that is too long are not looked at", () => {
   let looked = 0;
   const schema = boundedList(10, () => {
@@ -52,6 +54,7 @@ test("the elements of a list that is too long are not looked at", () => {
   expect(looked).toBeLessThan(10);
 });
 
+// Invariant 11.
 test("an error names the first faults, however many there are, and is short", () => {
   const fault = eventWith(Array(1_000).fill(""));
   expect(fault).toMatch(/^recipients\.0: must not be empty; recipients\.1: /);
@@ -71,6 +74,7 @@ const JOB: FanoutJob = {
 };
 const jobWith = (change: object) => faultOf(() => parseJob(bytes({ ...JOB, ...change })));
 
+// Invariant 11.
 test("a job is for at most 5,000 users, and its fields are bounded", () => {
   expect(jobWith({ user_ids: Array.from({ length: 5_000 }, (_, n) => `u${n}`) })).toBe("understood");
   expect(jobWith({ user_ids: Array(5_001).fill("u") })).toBe("user_ids: must have at most 5000 entries");

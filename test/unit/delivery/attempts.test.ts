@@ -43,6 +43,7 @@ function setup(handler: (seq: number) => Promise<void>) {
   return { run, letters, attempts };
 }
 
+// Invariant 10.
 test("how often the server has handed a message out says nothing: its first failure is its first", async () => {
   const { run, letters } = setup(() => Promise.reject(new Error("broken")));
   expect([(await run(1, 900)).kind, (await run(1, 901)).kind, letters.length]).toEqual(["retry", "retry", 0]);
@@ -52,6 +53,7 @@ test("how often the server has handed a message out says nothing: its first fail
   ]);
 });
 
+// Invariant 10.
 test("the attempts of one message are not charged to another", async () => {
   const { run, letters } = setup((seq) => (seq === 1 ? Promise.reject(new Error("broken")) : Promise.resolve()));
   for (let time = 1; time <= 2; time++) expect((await run(1, time)).kind).toBe("retry");
@@ -61,6 +63,7 @@ test("the attempts of one message are not charged to another", async () => {
   expect(letters[0]?.headers["Dlq-Stream-Seq"]).toBe("1");
 });
 
+// Invariant 8.
 test("outages between two failures leave the count where it was", async () => {
   const failures = ["failed", "unavailable", "unavailable", "failed", "unavailable", "failed"] as const;
   let call = 0;

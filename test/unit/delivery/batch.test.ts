@@ -69,6 +69,7 @@ test("a batch that succeeds counts no attempt, and returns what its handler leav
   expect([attempts.begun, observed]).toEqual([[], [["acked", 2]]]);
 });
 
+// Invariant 10.
 test("a batch that fails spends no attempt: its messages are handled alone, and the bad one is dead-lettered", async () => {
   const fails = async ({ seq }: Delivery): Promise<void> => {
     if (seq === 2) throw new AppError("poison", "is wrong");
@@ -87,6 +88,7 @@ test("a batch that fails spends no attempt: its messages are handled alone, and 
   expect(letters.map(({ headers }) => [headers["Dlq-Stream-Seq"], headers["Dlq-Deliveries"]])).toEqual([["2", "1"]]);
 });
 
+// Invariant 10.
 test("a delivery in a batch that never reported back counts towards `crashed`, and not towards `exhausted`", async () => {
   const again = deliveryOf({ deliveries: MAX_ATTEMPTS });
   const killer = setup({ lost: MAX_ATTEMPTS - 1, one: () => Promise.reject(new Error("not reached")) });
@@ -102,6 +104,7 @@ test("a delivery in a batch that never reported back counts towards `crashed`, a
   expect(broken.letters.map(({ headers }) => headers["Dlq-Reason"])).toEqual(["exhausted"]);
 });
 
+// Invariant 10.
 test("a delivery in a batch that never reported back counts nothing alone: a deploy may be the reason", async () => {
   const ran: number[] = [];
   const { alone, letters } = setup({ maxAttempts: 1, one: async ({ seq }) => void ran.push(seq) });

@@ -66,6 +66,7 @@ test("messages of equal number in a stream that was made anew get letters of the
   expect(at(1)).not.toBe(at(2));
 });
 
+// Invariant 9.
 test("no error text can break out of its header", () => {
   fc.assert(
     fc.property(fc.string({ unit: "binary", maxLength: 2_000 }), (text) => {

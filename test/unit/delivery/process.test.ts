@@ -78,6 +78,7 @@ function setup({ handler, ...given }: Setup) {
 const away = () => new AppError("unavailable", "away");
 const reasonOf = (letters: readonly DeadLetter[]) => letters.map(({ headers }) => headers["Dlq-Reason"]);
 
+// Invariant 10.
 test("an attempt is counted before the handler runs, and forgotten after it returned", async () => {
   const { run, trace, letters, observed } = setup({ handler: async () => undefined });
   expect(await run()).toEqual({ kind: "ack" });
@@ -103,6 +104,7 @@ test.each(["invalid", "poison"] as const)("`%s` is a letter at once", async (cod
   expect(reasonOf(letters)).toEqual([code]);
 });
 
+// Invariant 8.
 test("an outage keeps the message in flight, spends no attempt, and acks only after the handler returned", async () => {
   let outages = 3;
   const begun = begunBefore(4);
@@ -119,6 +121,7 @@ test("an outage keeps the message in flight, spends no attempt, and acks only af
   expect([letters, observed]).toEqual([[], ["waited", "waited", "waited", "acked"]]);
 });
 
+// Invariant 10.
 test("an outage of the counter does not let the handler run uncounted, and an answer that was lost counts once", async () => {
   const trace: Trace = [];
   const begun = begunBefore(3);
@@ -156,6 +159,7 @@ test("a handler that waits for a server hands its message back when the process 
   expect(letters).toEqual([]);
 });
 
+// Invariant 10.
 test("a message with five attempts that never ended is the dead letter `crashed`, without running", async () => {
   const trace: Trace = [];
   const { run, letters } = setup({
@@ -216,6 +220,7 @@ test("a dead letter that cannot be stored while the process stops leaves the mes
 
 const suspected = (trace: Trace): Attempts => memoryAttempts(trace, begunBefore(2), new Set());
 
+// Invariant 10.
 test("a message that never reported back excludes others of its kind, and nobody else", async () => {
   const suspectLock = new SuspectLock();
   const trace: Trace = [];
@@ -245,6 +250,7 @@ test("a message that never reported back excludes others of its kind, and nobody
   expect(counted).toEqual(["begin", "begin alone", "forget"]);
 });
 
+// Invariant 10.
 test("a suspect that waits for a server lets the next one begin, and counts as one beside others from then on", async () => {
   const suspectLock = new SuspectLock();
   const counted: Trace = [];
@@ -267,6 +273,7 @@ test("a suspect that waits for a server lets the next one begin, and counts as o
   expect(counted.at(-1)).toBe("forget");
 });
 
+// Invariant 10.
 test("the more processes ended beside it, the longer a suspect is alone", async () => {
   const { setTimeout } = globalThis;
   const timers = new Map<number | undefined, () => void>();
@@ -301,6 +308,7 @@ test("the more processes ended beside it, the longer a suspect is alone", async 
   expect(await running).toEqual({ kind: "ack" });
 });
 
+// Invariant 8.
 test("where only the subject of a message is unavailable it goes back with a delay, and spends no attempt", async () => {
   const begun = begunBefore(4);
   const failing = () => Promise.reject(new AppError("unavailable", "away", { subject: "anna" }));
@@ -310,6 +318,7 @@ test("where only the subject of a message is unavailable it goes back with a del
   expect([begun.size, letters, observed]).toEqual([4, [], ["waited", "waited"]]);
 });
 
+// Invariant 5.
 test("a message that goes back for its subject alone is noted first, and no more when it is handled again", async () => {
   const trace: Trace = [];
   const notes: number[] = [];
@@ -330,6 +339,7 @@ test("a message that goes back for its subject alone is noted first, and no more
   expect(trace.slice(3)).toEqual(["remove", "begin", "refund", "note"]);
 });
 
+// Invariant 8.
 test("however many wait for one subject, they come back one after the other", async () => {
   const returns = new Returns();
   const delays = Array.from({ length: 1_000 }, () => returns.delayMs("anna", 1_000));
@@ -338,6 +348,7 @@ test("however many wait for one subject, they come back one after the other", as
   expect(returns.delayMs("arno", 1_000)).toBe(1_000);
 });
 
+// Invariant 8.
 test("where the attempt cannot be given back the message is held", async () => {
   let refusals = 1;
   const counting = memoryAttempts([]);

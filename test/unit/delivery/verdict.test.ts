@@ -44,6 +44,7 @@ test("retries and waits slow down, and are bounded", () => {
   expect(wait(1_000)).toBeLessThanOrEqual(5_000);
 });
 
+// Invariant 8.
 test("what waits for one subject waits longer the longer it has waited, in less than 1,000 deliveries a day", () => {
   const error = new AppError("unavailable", "x", { subject: "anna" });
   const delays = Array.from({ length: 900 }, (_, at) => verdict(error, { ...FIRST, deliveries: at + 1 }, LIMITS));

@@ -7,6 +7,7 @@ test("a key repeats only the second time", () => {
   expect(recent.isRepeated("a")).toBe(true);
 });
 
+// Invariant 11.
 test("it holds the newest keys and no more", () => {
   const recent = new RecentKeys(3);
   for (const key of ["a", "b", "c", "a", "d"]) recent.isRepeated(key);

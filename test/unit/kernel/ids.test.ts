@@ -10,6 +10,7 @@ const text = fc.oneof(
   fc.string({ unit: fc.constantFrom("a", "Z", "-", "_", "=", "~", "\ud7ff", "\uffff", "\u{10000}"), maxLength: 70 }),
 );
 
+// Invariant 9.
 test("an encoded id is a token of its alphabet and decodes to the same id", () => {
   fc.assert(
     fc.property(text, (id) => {
@@ -21,6 +22,7 @@ test("an encoded id is a token of its alphabet and decodes to the same id", () =
   );
 });
 
+// Invariant 9.
 test("two ids share no token, also where one looks like the encoding of the other", () => {
   fc.assert(
     fc.property(text, text, (a, b) => {

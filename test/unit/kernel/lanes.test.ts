@@ -24,6 +24,7 @@ describe("a window", () => {
   };
   const end = (window: Window, ms: number, now: number) => window.ended({ weight: WEIGHT, ms, isFull: true, now });
 
+  // Invariant 11.
   test("a window stays between its minimum and its maximum", () => {
     fc.assert(
       fc.property(pastCalls, (calls) => {
@@ -129,6 +130,7 @@ describe("lanes", () => {
     { minLength: 1, maxLength: 100 },
   );
 
+  // Invariant 11.
   test("every call ends, in the order of its lane, and no more than the bounds are under way", async () => {
     await fc.assert(
       fc.asyncProperty(load, async (calls) => {
@@ -148,6 +150,7 @@ describe("lanes", () => {
     );
   });
 
+  // Invariant 11.
   test("a prompt call never waits for more of the other lane than its window, however much of it waits", async () => {
     await fc.assert(
       fc.asyncProperty(fc.integer({ min: 20, max: 200 }), fc.integer({ min: 1, max: 40 }), async (large, before) => {
@@ -168,6 +171,7 @@ describe("lanes", () => {
     );
   });
 
+  // Invariant 11.
   test("while prompt calls wait, the other lane goes on with one call at a time", async () => {
     const { call, serve, lanes, order, most } = simulated();
     const small = Array.from({ length: 100 }, () => call("prompt", 1_000));
@@ -181,6 +185,7 @@ describe("lanes", () => {
     await Promise.all([...large, ...small]);
   });
 
+  // Invariant 11.
   test("while prompt calls come, the other lane rests as its window is smaller than a call; later it has all of it", async () => {
     const { call, serve, at, underWay, now } = simulated();
     const large = Array.from({ length: 2_000 }, () => call("yielding", WEIGHT));

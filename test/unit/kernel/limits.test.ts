@@ -31,6 +31,7 @@ test("work is done in the order it was asked for, a few pieces at a time", async
   expect(await Promise.all(all)).toEqual(["a", "b", "c", "d"]);
 });
 
+// Invariant 11.
 test("a full queue refuses further work at once, and accepts it again later", async () => {
   const { work, end } = controlled();
   const enqueue = createBoundedQueue({ atOnce: 1, waiting: 1 });
@@ -73,6 +74,7 @@ test("work that fails makes room for the next", async () => {
   expect(await enqueue(async () => "done")).toBe("done");
 });
 
+// Invariant 11.
 test("one owner takes half of the places, and no more than half of those that wait", async () => {
   const { order, work, end } = controlled();
   const enqueue = createBoundedQueue({ atOnce: 4, waiting: 6 });

@@ -80,6 +80,7 @@ test("closing aborts the round under way, and waits for its end no longer than i
   await stuck.close();
 });
 
+// Invariant 11.
 test("rounds leave nothing behind in memory", async () => {
   setFlagsFromString("--expose-gc");
   const collect = runInNewContext("gc") as () => void;

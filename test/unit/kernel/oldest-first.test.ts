@@ -18,6 +18,7 @@ function controlled() {
   return { begun, ends, call, end };
 }
 
+// Invariant 11.
 test("calls of the oldest piece of work come first, and no more than the limit are under way", async () => {
   const { begun, call, end } = controlled();
   const calls = createOldestFirst(2);
@@ -29,6 +30,7 @@ test("calls of the oldest piece of work come first, and no more than the limit a
   await Promise.all(made);
 });
 
+// Invariant 11.
 test("each item has one call, whatever ends when, and older work begins all of its calls first", async () => {
   const sizes = fc.array(fc.nat(6), { minLength: 1, maxLength: 5 });
   await fc.assert(
@@ -137,6 +139,7 @@ test("owners who have begun more calls lately come later, in steps of as many as
   expect(initials.slice(0, 11)).toBe("aaaabbbbaee");
 });
 
+// Invariant 11.
 test("an owner of very many calls lately comes after the others, but for every eighth call", async () => {
   const calls = createOldestFirst(1);
   const order: string[] = [];

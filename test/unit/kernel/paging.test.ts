@@ -16,6 +16,7 @@ test("a list is read to the page that names no next one", async () => {
   expect(await idsOf({})).toEqual([]);
 });
 
+// Invariant 11.
 test("a page that leads to itself, and a list that does not end, fail", async () => {
   await expect(idsOf({ "": { ids: ["ada"], next: "b" }, b: { ids: ["bob"], next: "b" } })).rejects.toThrow("itself");
   await expect(idsOf(CIRCLE, 9)).rejects.toThrow("in a circle");

@@ -9,6 +9,7 @@ const EVENT: OutboxEvent = { id: 1, key: "a", subject: "log.it", messageId: "a:1
 
 const nothing = (): undefined => undefined;
 
+// Invariant 1.
 test.each([
   { seconds: 4, released: [[1]] },
   { seconds: 11, released: [] },

@@ -54,6 +54,7 @@ test("pages that overlap, repeat a drop or come in another order show each drop 
   }
 });
 
+// Invariant 11.
 test("a page with nothing further down is the end, unless it is as long as asked: then no position is taken", () => {
   const drops = [at(10), at(9)];
   expect(takePage({ drops, end: false }, { score: 9, drop: "d9" }, 5).page).toEqual({ drops: [], next: undefined });
@@ -88,6 +89,7 @@ test("where nothing of a page can be read the cursor moves by what is left of it
   expect(next(at(-1, "a"), at(-2, "b"))).toEqual({ leftOut: 2, lastId: "b" });
 });
 
+// Invariant 11.
 test("a page longer than any may be fails", () => {
   expect(faultOf(() => checkPage("List", "", { length: 10_000, next: "" }))).toBe("taken");
   expect(faultOf(() => checkPage("List", "", { length: 10_001, next: "" }))).toContain("10001 items");
@@ -95,6 +97,7 @@ test("a page longer than any may be fails", () => {
   expect(faultOf(() => takePage({ drops, end: false }, undefined, 30))).toContain("10001 items");
 });
 
+// Invariant 11.
 test("a token that leads nowhere fails: a list is read to its end", () => {
   const nextOf = (asked: string, next: string) => faultOf(() => checkPage("List", asked, { length: 1, next }));
   expect([nextOf("a", "b"), nextOf("", "")]).toEqual(["taken", "taken"]);
@@ -102,6 +105,7 @@ test("a token that leads nowhere fails: a list is read to its end", () => {
   expect(nextOf("a", "t".repeat(5_000))).toContain("too long");
 });
 
+// Invariant 2.
 test.each([
   [5, 2, "next", 5],
   [2, 2, "", 2],

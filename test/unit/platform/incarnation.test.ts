@@ -1,6 +1,7 @@
 import { expect, test } from "@jest/globals";
 import { Incarnation } from "../../../src/platform/nats/incarnation.js";
 
+// Invariant 1.
 test("an answer to a question from before a suspicion is void; one asked since then counts", async () => {
   const incarnation = new Incarnation();
   incarnation.settle(1);

@@ -25,6 +25,7 @@ test("nobody asked is nobody failing", () => {
   expect(setup().failing()).toBe(false);
 });
 
+// Invariant 8.
 test("one subject alone is never an outage, however often it fails", () => {
   const { note, failing, pass } = setup();
   for (let call = 0; call < 100; call++) {

@@ -34,6 +34,7 @@ test("the probe repeats the calls of others, and never that of the subject itsel
   expect(await probe.ask("bob")).toEqual({ asked: 1, answered: 1 });
 });
 
+// Invariant 8.
 test("some of the many who were answered are asked, also those who do not answer any more", async () => {
   const { probe, remember, pass } = setup(3);
   for (let number = 0; number < 50; number++) remember(`gone-${number}`, () => Promise.reject(new Error("broken")));
@@ -72,6 +73,7 @@ test("while others are asked, however long they take, nobody is asked again", as
   expect(seen).toEqual(["ask ada by 5000", "ada true"]);
 });
 
+// Invariant 8.
 test("a clock that goes back does not make an old answer stand", async () => {
   const { probe, remember, seen, pass } = setup();
   let answer: () => Promise<unknown> = () => Promise.reject(new Error("broken"));

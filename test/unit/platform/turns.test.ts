@@ -29,6 +29,7 @@ test("the calls that wait go on together once the first one is answered", async 
   expect(await codesOf(asked)).toEqual(["a", "b", "b", "b"]);
 });
 
+// Invariant 8.
 test("those who wait for a call that fails fast ask for themselves, in turn", async () => {
   const { ask, calls } = setup();
   const asked = ["anna", "anna", "arno"].map(ask);
@@ -57,6 +58,7 @@ test.each([
   },
 );
 
+// Invariant 8.
 test("a failure that took long counts for as long as it took, and says when to ask again", async () => {
   const { ask, calls } = setup();
   const first = ask("anna");

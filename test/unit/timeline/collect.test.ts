@@ -75,6 +75,7 @@ const asked = fc.record({
   count: fc.integer({ min: 1, max: 30 }),
 });
 
+// Invariant 6.
 test("collect equals the model: ties, visibility, recipients, both bounds", async () => {
   await fc.assert(
     fc.asyncProperty(drops, asked, (posted, how) => sameAsModel(sourcesOf(worldOf(posted)), worldOf(posted), how)),
@@ -123,6 +124,7 @@ test("collect stops reading an author whose next page cannot matter", async () =
   expect(calls.sort()).toEqual(["ada", "bob", "eve"]);
 });
 
+// Invariant 5.
 test("drops from more than five minutes ahead are left out, and hide none of those below them", async () => {
   const world = new World();
   const now = Date.now();
@@ -146,6 +148,7 @@ test("drops from more than five minutes ahead are left out, and hide none of tho
   }
 });
 
+// Invariant 11.
 test("memory while many authors are read is bounded by the count asked for", async () => {
   const authors = Array.from({ length: 2_000 }, (_, index) => `author${index}`);
   let [most, underWay] = [0, 0];
@@ -183,6 +186,7 @@ test("an upstream that fails fails the collection", async () => {
   );
 });
 
+// Invariant 6.
 test("collectUpward equals the model: the oldest above a place and before a time, oldest first", async () => {
   await fc.assert(
     fc.asyncProperty(
@@ -229,6 +233,7 @@ test("collectUpward bridges years of silence and narrows where a window is too f
   expect(found).toEqual(visible(world, undefined, undefined).toReversed());
 });
 
+// Invariant 11.
 test.each([
   ["of one second", (at: number) => 1_000 + at],
   ["of one millisecond", () => 1_000],

@@ -100,6 +100,7 @@ test.each(["", "x".repeat(129), "\ud800"])("the user %j is refused", (user) => {
   expect(() => parseUser(user)).toThrow(/^user_id: /);
 });
 
+// Invariant 6.
 test("a token yields the position it was made of, and no other text is a token", () => {
   for (const drop of ["a", "0190a000-0000-7000-8000-000000000000", "https://far.example/é", "x".repeat(128)]) {
     for (const score of [0, 1, Date.now(), Number.MAX_SAFE_INTEGER]) {

@@ -10,8 +10,12 @@
 --     [4]  score of the position; "" reads from the end (older: the newest; newer: the oldest)
 --     [5]  drop id of the position, which need not be held
 --     [6]  the set of authors whose timelines are merged into this one; "": none
--- returns  of each timeline as JSON: [floor or "", "1" if none is tombstoned, authors, id, score, id, score, ...] in
---          ascending order of (score, bytes). authors: joined by ","; "?" where the set is not known
+--     [7]  drops of the newest page, to answer it encoded where it is complete, nothing of it is hidden and nothing is
+--          merged into it; 0: answer entries
+--     [8]  drops older than this are hidden, ms
+-- returns  of each timeline the page: 1 if more follow, score (double) and length of its newest and its oldest id,
+--          `repeated string 1`; or as JSON [floor or "", "1" if none is tombstoned, authors, id, score, id, score, ...]
+--          in ascending order of (score, bytes). authors: joined by ","; "?" where the set is not known
 local call = redis.call
 local timelines = ARGV[1] == '1' and #KEYS - 1 or #KEYS
 local tombstones = KEYS[timelines + 1]
@@ -63,6 +67,41 @@ local function untouched(ids)
   return true
 end
 
+-- The tag and the length of a text. Ids have at most 128 bytes; a length from 128 on takes two bytes of a varint.
+local function tag(length)
+  return length < 128 and string.char(10, length) or string.char(10, length % 128 + 128, 1)
+end
+
+-- Takes ids newest first.
+local function encode(ids, to)
+  local length = #ids[1]
+  local parts = {}
+  for i = 1, to do
+    if #ids[i] ~= length then length = nil break end
+  end
+  if length then return tag(length) .. table.concat(ids, tag(length), 1, to) end
+  for i = 1, to do parts[i] = tag(#ids[i]) .. ids[i] end
+  return table.concat(parts)
+end
+
+-- The newest drops; nil where they are no whole page.
+local function page_of(key, size, since)
+  local ids = call('ZRANGE', key, 0, size + 1, 'REV')
+  for i = #ids, 1, -1 do
+    if ids[i] == '~floor' then table.remove(ids, i) end
+  end
+  local last = math.min(#ids, size + 1)
+  if last == 0 then return nil end
+  ids[last + 1] = nil
+  local shown = math.min(last, size)
+  local scores = call('ZMSCORE', key, '~floor', ids[1], ids[shown], ids[last])
+  local floor, oldest, more = tonumber(scores[1] or -1), tonumber(scores[4]), last > size
+  if floor < 0 or (not more and floor > 0) or (oldest <= floor and floor > 0) or oldest < since then return nil end
+  if not untouched(ids) then return nil end
+  local header = struct.pack('>BdBdB', more and 1 or 0, tonumber(scores[2]), #ids[1], tonumber(scores[3]), #ids[shown])
+  return header .. encode(ids, shown)
+end
+
 -- Ids and scores in ascending order.
 local function entries_of(key, first, older, count)
   -- One more than asked, since the floor may be among them. Ranks below 0 count from the newest.
@@ -105,11 +144,13 @@ local function authors_of(pulls, ttl)
   return table.concat(authors, ',')
 end
 
-local function read(key, direction, count, ttl, score, id, pulls)
+local function read(key, direction, count, ttl, score, id, pulls, size, since)
   local older = direction == 'older'
-  count, ttl = tonumber(count), tonumber(ttl)
+  count, ttl, size = tonumber(count), tonumber(ttl), tonumber(size)
   if ttl > 0 then renew(key, ttl) end
   local authors = pulls == '' and '' or authors_of(pulls, ttl)
+  local encoded = tombstones and size > 0 and authors == '' and page_of(key, size, tonumber(since))
+  if encoded then return encoded end
   local ids, scores = entries_of(key, first_of(key, older, score, id), older, count)
   local answer = { call('ZSCORE', key, '~floor') or '', untouched(ids) and '1' or '', authors }
   for i = 1, #ids do
@@ -120,5 +161,5 @@ local function read(key, direction, count, ttl, score, id, pulls)
 end
 
 local answers = {}
-for i = 1, timelines do answers[i] = read(KEYS[i], unpack(ARGV, 6 * i - 3, 6 * i + 2)) end
+for i = 1, timelines do answers[i] = read(KEYS[i], unpack(ARGV, 8 * i - 5, 8 * i + 2)) end
 return answers

@@ -157,6 +157,7 @@ async function roundsOf(reaches: readonly ((range: TimeRange) => number | Error)
 const whole = ({ until }: TimeRange): number => until;
 const failing = (): Error => new Error("UNAVAILABLE");
 
+// Invariant 5.
 test.each([
   ["failed", failing],
   ["was cut off", ({ since }: TimeRange) => since + 5 * MINUTE],

@@ -113,6 +113,7 @@ test.each<[string, IdentityRecord]>([
 
 const NO_RECORD: IdentityRecord = { redis: "none", from: Number.POSITIVE_INFINITY, log: undefined, acked: 0 };
 
+// Invariant 5.
 test("a new log beside upstreams with a history is recovered from seven days ago on, also after a crash in between", async () => {
   const started = Date.now();
   const { detector, trace, open, world } = scene({ held: NO_RECORD, lacksHistory: async () => true });
@@ -130,6 +131,7 @@ test("a new log beside upstreams with a history is recovered from seven days ago
   await detector.close();
 });
 
+// Invariant 5.
 test("while the upstreams do not say whether there is a history, pages are degraded and nothing is recorded", async () => {
   let answers = false;
   const lacksHistory = async (): Promise<boolean> => {
@@ -188,6 +190,7 @@ test("after a lost connection data may be missing until the next look", async ()
   await detector.close();
 });
 
+// Invariant 1.
 test("a redriven job waits for the record for seconds, also where the clock goes back meanwhile", async () => {
   const { detector, trace } = scene({ held: WHOLE });
   await eventually(() => trace.includes("recorded 9000000 monday"), "it records");
@@ -201,6 +204,7 @@ test("a redriven job waits for the record for seconds, also where the clock goes
   await detector.close();
 }, 20_000);
 
+// Invariant 5.
 test("what a recovery has set aside is in the record until the log is applied up to it", async () => {
   const aside = { kind: "author", user: "anna", seq: 9, at: 5_000 } as const;
   let held: IdentityRecord = { ...WHOLE, redis: "other" };

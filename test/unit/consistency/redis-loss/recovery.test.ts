@@ -76,6 +76,7 @@ function retries(outcomes: readonly (Error | undefined)[]) {
 
 const away = new AppError("unavailable", "away");
 
+// Invariant 8.
 test("a server that is unavailable is waited for, however often it fails", async () => {
   const { apply, told, calls } = retries([...Array.from({ length: 6 }, () => away), undefined]);
   await apply();
@@ -102,6 +103,7 @@ test("a stop while waiting rejects: the event is not applied", async () => {
   await expect(applying).rejects.toThrow("away");
 });
 
+// Invariant 8.
 test("without a wait, an outage is thrown at once; an event that fails for another reason is still left out", async () => {
   const leftOut: string[] = [];
   const failing = (error: Error) =>
@@ -134,6 +136,7 @@ test("an event that cannot be left out either rejects", async () => {
 
 const NOTHING_ASIDE = { readmit: async () => 0, isUpstreamAway: () => false };
 
+// Invariant 5.
 test("what an upstream holds up is admitted again once all else is applied; very much is an outage", async () => {
   const steps: string[] = [];
   const recovering = (authors: number) =>
@@ -175,6 +178,7 @@ test("what an upstream holds up is admitted again once all else is applied; very
   await expect(recovering(300)(loss, new AbortController().signal)).rejects.toBe(away);
 });
 
+// Invariant 1.
 test("an event that leaves no room for the headers of its dead letter is kept cut, and ends no recovery", async () => {
   const kept: DeadLetter[] = [];
   const recover = createRecovery({

@@ -8,6 +8,7 @@ const sampleOf = (looks: string) =>
     known: look === "+",
   }));
 
+// Invariant 5.
 test.each([
   ["the newest drops are unknown", "+++++-----", 5],
   ["people have gone on since the restore", "++++----++++++", 4],
@@ -16,6 +17,7 @@ test.each([
   expect(lostByRestore(sampleOf(looks), ({ author }) => author)).toHaveLength(lost);
 });
 
+// Invariant 5.
 test.each([
   ["everything is known", "++++++++"],
   ["there is nothing", ""],
