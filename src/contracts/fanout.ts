@@ -30,10 +30,7 @@ const job = z.object({
   generation: z.string().max(MAX_GENERATION_CHARACTERS),
   user_ids: userIds(MAX_CHUNK_USERS),
   silent: z.boolean().optional(),
-  /**
-   * The users of an addition pull the drop, so that homes are left alone. The author's timeline had the drop of a
-   * removal.
-   */
+  /** In an addition its users pull the drop, so that homes are left alone; in a removal the author's timeline had it. */
   pulled: z.boolean().optional(),
   tier: z.enum(HOME_TIERS).optional(),
 });

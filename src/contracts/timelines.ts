@@ -1,7 +1,7 @@
 import { type Drop, Visibility } from "../gen/avion/posts.js";
 import { compareBytes } from "../kernel/ids.js";
 
-/** Events name the visibilities so. */
+/** Events use these names of visibilities. */
 export const VISIBILITY_NAMES = {
   [Visibility.PUBLIC]: "public",
   [Visibility.UNLISTED]: "unlisted",

@@ -1,7 +1,7 @@
 import { DLQ_HEADER } from "../contracts/subjects.js";
 import type { Delivery } from "../delivery/handler.js";
 
-/** The stream DLQ holds a dead letter so. Times are in ms since the epoch. */
+/** The stream DLQ holds a dead letter in this form. Times are in ms since the epoch. */
 export type StoredDeadLetter = ReturnType<typeof parseDeadLetter>;
 export type DeadLetterSummary = StoredDeadLetter["summary"];
 

@@ -6,7 +6,7 @@ import type { Trace } from "./publish.nats.js";
 import type { AuthorWriter } from "./pulled.redis.js";
 import { audienceOf, type TimelineWriter } from "./store.redis.js";
 
-/** Fan-out sees the registry of pulled authors so. */
+/** Fan-out uses only this of the registry of pulled authors. */
 export interface Pulled extends PulledAuthors {
   /** Begins to pull, tier or push an author if their followers or drops require it. */
   updateStates(published: readonly Published[]): Promise<void>;

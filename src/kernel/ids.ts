@@ -16,7 +16,7 @@ export function decodeId(token: string): string {
   return token.startsWith("=") ? Buffer.from(token.slice(1), "base64url").toString("utf8") : token;
 }
 
-/** Redis orders members with the same score so. UTF-16 order (`<`) differs above the surrogates. */
+/** Redis orders members with the same score by their bytes. UTF-16 order (`<`) differs above the surrogates. */
 export function compareBytes(a: string, b: string): number {
   if (a === b) return 0;
   return isAscii(a) && isAscii(b) ? (a < b ? -1 : 1) : Buffer.compare(Buffer.from(a), Buffer.from(b));

@@ -17,7 +17,7 @@ export interface DropsRequest {
   readonly reader?: string | undefined;
 }
 
-/** Upstreams take a position so. */
+/** Upstreams take a position in this form. */
 export type Below = Pick<GetDropsByUserIDRequest, "before" | "max_id">;
 
 export const belowOf = (below: TimelineEntry | undefined): Below => ({

@@ -15,7 +15,7 @@ export interface Broker {
   readonly pid: number;
   readonly dir: string;
   readonly version: string;
-  /** A shell calls the client that came with the server so. Only Redis has one. */
+  /** A shell calls the client that came with the server by this command. Only Redis has one. */
   readonly cli: string | undefined;
   readonly monitorUrl: string | undefined;
   readonly exited: Promise<BrokerExit>;
