@@ -8,7 +8,9 @@ import { decodeId, encodeId } from "../kernel/ids.js";
 import { createBatch } from "../kernel/sharing.js";
 import { SECOND } from "../kernel/time.js";
 import type { RedisClock } from "../platform/redis/clock.js";
-import type { Scripts } from "../platform/redis/scripts.js";
+import { type Scripts, script } from "../platform/redis/scripts.js";
+
+const FIND_PULLING = script("find-pulling", import.meta.url);
 
 /** The users with a stream open, or closed less than the window of NOTIFY ago, in the gateway's index. */
 export interface Listeners {
@@ -138,8 +140,8 @@ async function findPulling(
   const tokens = authors.map(encodeId);
   const parts = chunked(users, isCluster ? 1 : USERS_A_CALL);
   const calls = isCluster
-    ? users.map((user) => run("find-pulling", [pullsKey(user)], ["", "", ...tokens]))
-    : parts.map((part) => run("find-pulling", [], [PULLS_PREFIX, part.map(pullsToken).join(","), ...tokens]));
+    ? users.map((user) => run(FIND_PULLING, [pullsKey(user)], ["", "", ...tokens]))
+    : parts.map((part) => run(FIND_PULLING, [], [PULLS_PREFIX, part.map(pullsToken).join(","), ...tokens]));
   const replies = (await Promise.all(calls)) as number[][][];
   const usersAt = (list: number): string[] =>
     parts.flatMap((part, call) => (replies[call]?.[list] ?? []).map((place) => part[place] as string));

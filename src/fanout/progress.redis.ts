@@ -1,8 +1,10 @@
 import { type FanoutJob, TIERS, type Tier, type Tiers, tierOfChunk } from "../contracts/fanout.js";
 import { fanoutProgressKey } from "../contracts/keys.js";
 import { DAY } from "../kernel/time.js";
-import type { Scripts } from "../platform/redis/scripts.js";
+import { type Scripts, script } from "../platform/redis/scripts.js";
 import type { FanoutSize } from "./store.redis.js";
+
+const MARK_CHUNK = script("mark-chunk", import.meta.url);
 
 const PROGRESS_TTL_MS = DAY;
 const RECIPIENTS = "~recipients";
@@ -25,7 +27,7 @@ export function createProgress({ run }: Scripts): Progress {
     chunks: readonly string[],
   ): Promise<FanoutSize | undefined> => {
     const key = fanoutProgressKey(event, drop_id);
-    const done = (await run("mark-chunk", [key], [PROGRESS_TTL_MS, recipients, ...chunks])) as string[];
+    const done = (await run(MARK_CHUNK, [key], [PROGRESS_TTL_MS, recipients, ...chunks])) as string[];
     return done.length === 0 ? undefined : sizeOf(done);
   };
   return {

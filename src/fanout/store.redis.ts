@@ -21,7 +21,12 @@ import { DAY } from "../kernel/time.js";
 import type { RedisClock } from "../platform/redis/clock.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import { createRemovalNotes } from "../platform/redis/removal-notes.js";
-import type { Scripts } from "../platform/redis/scripts.js";
+import { type Scripts, script } from "../platform/redis/scripts.js";
+
+export const ADD_ENTRIES = script("add-entries", import.meta.url);
+export const REMOVE_ENTRIES = script("remove-entries", import.meta.url);
+const READ_LATELY = script("read-lately", import.meta.url);
+const INTERRUPT_REBUILD = script("interrupt-rebuild", import.meta.url);
 
 export interface Audience {
   readonly ids: readonly string[];
@@ -97,7 +102,7 @@ export function createTimelineWriter({ scripts, fenced, listenersAmong }: Writer
   const notes = createRemovalNotes(scripts);
   const removeHome = async (all: readonly HomeDrops[], yields = false): Promise<void> => {
     const groups = all.map(({ audience: { keys }, drops }) => ({ keys, items: drops.map((drop) => [drop]) }));
-    await fenced.groups({ script: "remove-entries", prefix: HOME_PREFIX, before: [], groups, yields });
+    await fenced.groups({ script: REMOVE_ENTRIES, prefix: HOME_PREFIX, before: [], groups, yields });
   };
   return {
     removeHome,
@@ -113,7 +118,7 @@ export function createTimelineWriter({ scripts, fenced, listenersAmong }: Writer
     /** True where every home took every entry, as new; false where some had it, or may have refused it. */
     async addHome(all: readonly HomeEntries[], yields = false): Promise<boolean> {
       const groups = all.map(({ audience: { keys }, entries }) => ({ keys, items: entries.map(itemOf) }));
-      const call = { script: "add-entries", prefix: HOME_PREFIX, before: homeLimits, groups, yields } as const;
+      const call = { script: ADD_ENTRIES, prefix: HOME_PREFIX, before: homeLimits, groups, yields } as const;
       const sent = all.reduce((sum, { audience, entries }) => sum + audience.ids.length * entries.length, 0);
       return (await fenced.groups(call)) === sent;
     },
@@ -137,8 +142,8 @@ export function createTimelineWriter({ scripts, fenced, listenersAmong }: Writer
     async recentAmong(users: readonly string[], withinMs: number): Promise<string[]> {
       const left = options.ttlMs - withinMs;
       const calls = scripts.isCluster
-        ? users.map((user) => scripts.run("read-lately", [homeKey(user)], [left]))
-        : packKeys(users.map(encodeId)).map((keys) => scripts.run("read-lately", [], [left, HOME_PREFIX, keys]));
+        ? users.map((user) => scripts.run(READ_LATELY, [homeKey(user)], [left]))
+        : packKeys(users.map(encodeId)).map((keys) => scripts.run(READ_LATELY, [], [left, HOME_PREFIX, keys]));
       const recent = (await Promise.all(calls)).flat();
       return users.filter((_, at) => recent[at] === 1);
     },
@@ -146,17 +151,17 @@ export function createTimelineWriter({ scripts, fenced, listenersAmong }: Writer
       const groups = all.map(({ timelines, entry }) => {
         return { keys: [timelines.map((name) => SHARED_TOKENS[name]).join(",")], items: [itemOf(entry)] };
       });
-      await fenced.groups({ script: "add-entries", prefix: SHARED_PREFIX, before: sharedLimits, groups });
+      await fenced.groups({ script: ADD_ENTRIES, prefix: SHARED_PREFIX, before: sharedLimits, groups });
     },
     async removeShared(drops: readonly string[]): Promise<void> {
       const groups = [{ keys: [`${SHARED_TOKENS.local},${SHARED_TOKENS.global}`], items: drops.map((drop) => [drop]) }];
-      await fenced.groups({ script: "remove-entries", prefix: SHARED_PREFIX, before: [], groups });
+      await fenced.groups({ script: REMOVE_ENTRIES, prefix: SHARED_PREFIX, before: [], groups });
     },
     /** Makes rebuilds under way start over; returns the bounds of each timeline. */
     async interruptRebuilds(users: readonly string[]): Promise<HomeBounds[]> {
       const calls = scripts.isCluster
-        ? users.map((user) => scripts.run("interrupt-rebuild", [homeKey(user)], []))
-        : packKeys(users.map(encodeId)).map((keys) => scripts.run("interrupt-rebuild", [], [HOME_PREFIX, keys]));
+        ? users.map((user) => scripts.run(INTERRUPT_REBUILD, [homeKey(user)], []))
+        : packKeys(users.map(encodeId)).map((keys) => scripts.run(INTERRUPT_REBUILD, [], [HOME_PREFIX, keys]));
       const held = (await Promise.all(calls)).flat() as string[];
       const timeOf = (text: string | undefined) => (text ? Number(text) : undefined);
       return users.map((_, at) => ({ floor: timeOf(held[2 * at]), oldest: timeOf(held[2 * at + 1]) }));

@@ -1,9 +1,11 @@
 import { TOMBSTONES_KEY } from "../contracts/keys.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { MAX_IDLE_MS } from "../contracts/times.js";
-import type { Scripts } from "../platform/redis/scripts.js";
+import { type Scripts, script } from "../platform/redis/scripts.js";
 import type { Origin, PageCache } from "./page-cache.js";
 import type { Range } from "./stored.js";
+
+const READ_PAGE = script("read-page", import.meta.url);
 
 /** A timeline of read-page.lua. */
 export interface Ask {
@@ -126,7 +128,7 @@ class Queue {
     const { isCluster, run } = this.scripts;
     const keys = pages.map(({ ask }) => ask.range.key);
     const args = [isCluster ? "" : 1, MAX_IDLE_MS, ...pages.flatMap(({ ask }) => argsOf(ask))];
-    return run("read-page", isCluster ? keys : [...keys, TOMBSTONES_KEY], args) as Promise<string[]>;
+    return run(READ_PAGE, isCluster ? keys : [...keys, TOMBSTONES_KEY], args) as Promise<string[]>;
   }
 }
 

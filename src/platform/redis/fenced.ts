@@ -8,19 +8,19 @@ import { gauge } from "../../kernel/meters.js";
 import { pause } from "../../kernel/time.js";
 import type { RedisClock } from "./clock.js";
 import { COMMAND_TIMEOUT_MS } from "./connect.js";
-import type { Scripts } from "./scripts.js";
+import type { Script, Scripts } from "./scripts.js";
 
 type Argument = string | number;
 
 interface FencedCall {
-  readonly script: "trim-older" | "mark-edges";
+  readonly script: Script;
   readonly prefix: string;
   readonly keys: PackedKeys;
   readonly before: readonly Argument[];
 }
 
 interface GroupsCall {
-  readonly script: "add-entries" | "remove-entries" | "change-pulls";
+  readonly script: Script;
   readonly prefix: string;
   readonly before: readonly Argument[];
   readonly groups: readonly Group[];
@@ -34,8 +34,6 @@ export interface Group {
   readonly items: readonly (readonly Argument[])[];
 }
 
-type FencedScript = "stage-rebuild" | "finish-rebuild" | "finish-refill" | "record-server";
-
 /** The deadline is the command timeout, by the clock of the server written to. */
 export interface Fenced {
   /** Resolves to the sum of the replies once all of them succeeded. Where one fails, the others have ended, as below. */
@@ -48,7 +46,7 @@ export interface Fenced {
   /** Pauses as the lane `yielding` does after a call that took `ms`; not at all while the other lane is idle. */
   yieldAfter(ms: number): Promise<void>;
   /** All keys are in one slot. */
-  one(script: FencedScript, keys: readonly [string, ...string[]], args: readonly Argument[]): Promise<unknown>;
+  one(script: Script, keys: readonly [string, ...string[]], args: readonly Argument[]): Promise<unknown>;
 }
 
 /** Calls of this size take the server up to 7 ms and 1 ms; reads wait meanwhile. */
@@ -86,8 +84,8 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
   const lanes = createLanes(WINDOWS);
   const split = createSplit();
   const deadline = async (key: string): Promise<number> => (await clock.now(key)) + COMMAND_TIMEOUT_MS;
-  const inScriptSpan = <T>(script: string, work: () => Promise<T>): Promise<T> =>
-    inSpan(`redis ${script}`, { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } }, work);
+  const inScriptSpan = <T>({ name }: Script, work: () => Promise<T>): Promise<T> =>
+    inSpan(`redis ${name}`, { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } }, work);
   return {
     many: (call) => inScriptSpan(call.script, () => many(call)),
     groups: (call) => inScriptSpan(call.script, () => groups(call)),

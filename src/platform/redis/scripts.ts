@@ -8,54 +8,19 @@ import { refusalOf } from "../refusals.js";
 import { type RedisClient, redisError } from "./connect.js";
 import { createWrongTypes, isWrongType, removingWrongTypes, type WithRemoved } from "./wrong-types.js";
 
-const NAMES = [
-  "add-entries",
-  "remove-entries",
-  "trim-older",
-  "read-page",
-  "fill-pulls",
-  "begin-rebuild",
-  "stage-rebuild",
-  "finish-rebuild",
-  "interrupt-rebuild",
-  "note-removed",
-  "record-deleted",
-  "read-deleted",
-  "record-tombstones",
-  "begin-refill",
-  "finish-refill",
-  "release-lease",
-  "mark-edges",
-  "change-edges",
-  "read-recent-unfollowers",
-  "note-attempt",
-  "mark-chunk",
-  "read-lately",
-  "change-pulled",
-  "change-pulls",
-  "find-pulling",
-  "note-drop",
-  "record-server",
-  "hold-lease",
-  "register-streams",
-  "renew-streams",
-  "touch-listed",
-  "take-slot",
-  "take-token",
-  "users-read-list",
-  "users-generation",
-  "users-fill-list",
-  "users-change-list",
-  "users-forget",
-  "users-read-profile",
-  "users-fill-profile",
-  "remove-wrong-types",
-] as const;
-export type ScriptName = (typeof NAMES)[number];
+/** A Lua script. Metrics and spans bear its name; no two of a process have the same one. */
+export interface Script {
+  readonly name: string;
+  readonly lua: string;
+}
 
-const SOURCES = new Map(
-  NAMES.map((name) => [name, readFileSync(new URL(`./lua/${name}.lua`, import.meta.url), "utf8")] as const),
-);
+/** The script `name`.lua in the folder of the module whose `import.meta.url` is given. */
+export const script = (name: string, url: string): Script => ({
+  name,
+  lua: readFileSync(new URL(`./${name}.lua`, url), "utf8"),
+});
+
+const REMOVE_WRONG_TYPES = script("remove-wrong-types", import.meta.url);
 
 const PING_MS = 250;
 
@@ -75,30 +40,33 @@ const SPAN = { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } } as 
 export interface Scripts {
   readonly client: RedisClient;
   readonly isCluster: boolean;
-  run(name: ScriptName, keys: readonly string[], args: readonly Argument[]): Promise<Reply>;
+  run(of: Script, keys: readonly string[], args: readonly Argument[]): Promise<Reply>;
   command<T>(name: string, call: (client: RedisClient) => Promise<T>): Promise<T>;
 }
 
-type CommandName = ScriptName | `${ScriptName}!`;
-type Commands = Record<CommandName, (...args: unknown[]) => Promise<Reply>>;
+type Command = (...args: readonly unknown[]) => Promise<Reply>;
 
-// Added by defineCommand.
-declare module "ioredis" {
-  interface RedisCommander extends Commands {}
+interface Commands {
+  readonly usual: Command;
+  readonly removing: Command;
 }
 
 /**
  * The client sends a script's hash, and its text where the server does not know it. A script or a command that meets a
- * key of a wrong type runs again: all of them may be repeated.
+ * key of a wrong type runs again: all of them may be repeated. A script is registered when it is first called.
  */
 export function createScripts(client: RedisClient, log: Logger = silent): Scripts {
-  const remover = SOURCES.get("remove-wrong-types") as string;
-  for (const [name, lua] of SOURCES) {
-    client.defineCommand(name, { lua });
-    client.defineCommand(`${name}!`, { lua: removingWrongTypes(remover, lua) });
-  }
+  const known = new Map<Script, Commands>();
+  const commandsOf = (of: Script): Commands => {
+    const held = known.get(of);
+    if (held) return held;
+    const removing = removingWrongTypes(REMOVE_WRONG_TYPES.lua, of.lua);
+    const commands = { usual: define(client, of), removing: define(client, { name: `${of.name}!`, lua: removing }) };
+    known.set(of, commands);
+    return commands;
+  };
   const breaker = createCircuitBreaker(client);
-  const wrongTypes = createWrongTypes(client, log);
+  const wrongTypes = createWrongTypes((args) => commandsOf(REMOVE_WRONG_TYPES).usual(...args), log);
   const fail = (error: unknown): never => {
     breaker.note(error);
     // The client itself says only that it is not connected.
@@ -117,18 +85,23 @@ export function createScripts(client: RedisClient, log: Logger = silent): Script
   };
   const traced: Measured = (name, ...calls) =>
     SPANS.has(name) ? inSpan(`redis ${name}`, SPAN, () => measured(name, ...calls)) : measured(name, ...calls);
-  const run = (name: ScriptName, args: readonly unknown[]): Promise<Reply> =>
-    traced(
-      name,
-      () => client[name](...args),
-      async () => wrongTypes.resultOf((await client[`${name}!`](...args)) as WithRemoved),
-    );
+  const run = (of: Script, args: readonly unknown[]): Promise<Reply> => {
+    const { usual, removing } = commandsOf(of);
+    const again = async () => wrongTypes.resultOf((await removing(...args)) as WithRemoved);
+    return traced(of.name, () => usual(...args), again);
+  };
   return {
     client,
     isCluster: client.isCluster,
-    run: (name, keys, args) => run(name, [keys.length, ...keys, ...args]),
-    command: (name, call) => traced(name, call, (error) => wrongTypes.callAgain(call, error)),
+    run: (of, keys, args) => run(of, [keys.length, ...keys, ...args]),
+    command: (name, call) => traced(name, call, (error) => wrongTypes.callAgain(() => call(client), error)),
   };
+}
+
+function define(client: RedisClient, { name, lua }: Script): Command {
+  client.defineCommand(name, { lua });
+  const defined = (client as unknown as Readonly<Record<string, Command>>)[name] as Command;
+  return (...args) => defined.apply(client, args as unknown[]);
 }
 
 type Measured = <T>(
