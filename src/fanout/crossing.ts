@@ -15,7 +15,7 @@ import { MAX_PAGES } from "./plan.js";
 import type { Pulled } from "./pulled.js";
 import type { AuthorWriter } from "./pulled.redis.js";
 import type { Sources } from "./sources.grpc.js";
-import type { HomeBounds, TimelineWriter } from "./store.redis.js";
+import type { HomeBounds, TimelineWriter } from "./writer.redis.js";
 
 interface CrossingDeps extends Pick<Sources, "readFollowers" | "readAuthorDrops" | "calls"> {
   readonly fences: Pick<Fences, "unfollowedAmong" | "recentUnfollowers" | "removeDeleted">;

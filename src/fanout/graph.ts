@@ -6,7 +6,7 @@ import { AppError } from "../kernel/errors.js";
 import { changedHome, DropWrites, dropReads, MAX_DROP_PAGES, readsWithTimeout, usualPages } from "./graph-drops.js";
 import type { AuthorWriter } from "./pulled.redis.js";
 import { AUTHORS_AT_ONCE, type Sources } from "./sources.grpc.js";
-import type { HomeBounds, TimelineWriter } from "./store.redis.js";
+import type { HomeBounds, TimelineWriter } from "./writer.redis.js";
 
 /** `admittedAt` in ms since the epoch. */
 export type EdgeApplied = (event: EventName, admittedAt: number) => void;

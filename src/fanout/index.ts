@@ -14,14 +14,14 @@ import type { FanoutConfig } from "./config.js";
 import { startCrossings } from "./crossing.js";
 import { composeFanout, type Fanout } from "./fanout.js";
 import type { UntilCovered } from "./jobs.js";
-import { createListeners } from "./listeners.redis.js";
+import { createListeners, createListenersAmong } from "./listeners.redis.js";
 import { observeFanout } from "./observe.js";
 import { createProgress } from "./progress.redis.js";
 import { createComplete, createNotify, createQueueEdges, createQueueJobs, type Sample } from "./publish.nats.js";
 import type { Pulled } from "./pulled.js";
 import { createAuthorWriter } from "./pulled.redis.js";
 import { createSources } from "./sources.grpc.js";
-import { createListenersAmong, createTimelineWriter } from "./store.redis.js";
+import { createTimelineWriter } from "./writer.redis.js";
 
 interface FanoutHandles {
   readonly config: { readonly fanout: FanoutConfig; readonly storedTimelines: StoredTimelinesConfig };

@@ -2,7 +2,6 @@ import { type FanoutJob, TIERS, type Tier, type Tiers, tierOfChunk } from "../co
 import { fanoutProgressKey } from "../contracts/keys.js";
 import { DAY } from "../kernel/time.js";
 import { type Scripts, script } from "../platform/redis/scripts.js";
-import type { FanoutSize } from "./store.redis.js";
 
 const MARK_CHUNK = script("mark-chunk", import.meta.url);
 
@@ -11,6 +10,12 @@ const RECIPIENTS = "~recipients";
 
 /** Number of users of a fan-out; of a tiered one also the users of each tier, in the order of the tiers. */
 export type Recipients = readonly [all: number, ...tiers: number[]];
+
+export interface FanoutSize {
+  readonly recipients: number;
+  readonly chunks: number;
+  readonly tiers?: Tiers | undefined;
+}
 
 /** Progress of a fan-out of many chunks. Both return its size once all of it is done. */
 export interface Progress {

@@ -4,8 +4,8 @@ import { authorKey, pullsKey, RECENT_KEY, removalNotesKey } from "../../src/cont
 import { PULLS_COMPLETE } from "../../src/contracts/pulled.js";
 import type { DropNotification } from "../../src/contracts/stream-events.js";
 import { composeFanout, type FanoutDeps } from "../../src/fanout/fanout.js";
+import { createListenersAmong } from "../../src/fanout/listeners.redis.js";
 import { createNotify } from "../../src/fanout/publish.nats.js";
-import { createListenersAmong } from "../../src/fanout/store.redis.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import type { Registry } from "../../src/pull/registry.js";

@@ -1,4 +1,3 @@
-import type { Tiers } from "../contracts/fanout.js";
 import {
   actorKey,
   deletedDropKey,
@@ -7,36 +6,24 @@ import {
   HOME_PREFIX,
   homeKey,
   LOCAL_KEY,
-  type PackedKeys,
   packKeys,
-  RECENT_KEY,
   SHARED_PREFIX,
   SHARED_TOKENS,
 } from "../contracts/keys.js";
-import { listedSince } from "../contracts/listed.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { chunked } from "../kernel/concurrency.js";
-import { decodeId, encodeId, FLOOR_MEMBER } from "../kernel/ids.js";
+import { encodeId, FLOOR_MEMBER } from "../kernel/ids.js";
 import { DAY } from "../kernel/time.js";
-import type { RedisClock } from "../platform/redis/clock.js";
 import type { Fenced } from "../platform/redis/fenced.js";
 import { createRemovalNotes } from "../platform/redis/removal-notes.js";
 import { type Scripts, script } from "../platform/redis/scripts.js";
+import type { Audience } from "./audience.js";
+import type { ListenersAmong } from "./listeners.redis.js";
 
 export const ADD_ENTRIES = script("add-entries", import.meta.url);
 export const REMOVE_ENTRIES = script("remove-entries", import.meta.url);
 const READ_LATELY = script("read-lately", import.meta.url);
 const INTERRUPT_REBUILD = script("interrupt-rebuild", import.meta.url);
-
-export interface Audience {
-  readonly ids: readonly string[];
-  readonly keys: PackedKeys;
-}
-
-export function audienceOf(users: Iterable<string>): Audience {
-  const ids = [...new Set(users)];
-  return { ids, keys: packKeys(ids.map(encodeId)) };
-}
 
 export interface HomeEntries {
   readonly audience: Audience;
@@ -79,9 +66,6 @@ interface WriterDeps {
 
 export const DELETED_DROP_TTL_MS = DAY;
 const LOOKS_AT_ONCE = 500;
-const USERS_A_CALL = 1_000;
-/** Of an audience: reading so many listeners costs much less than a look for each user. */
-const FEW = 1 / 4;
 
 /** Trimming one entry at every insert halves the rate on full timelines; five percent at once does not. */
 const TRIM_TO = 0.95;
@@ -222,36 +206,4 @@ function memories({ command }: Scripts, ttlMs: number) {
       await command("set", (client) => client.set(directDropKey(drop), "1", "PX", ttlMs));
     },
   };
-}
-
-export type IsListening = (user: string) => boolean;
-
-/** The users with a stream open, or closed less than the window of NOTIFY ago, in the gateway's index; unset: none. */
-export type ListenersAmong = (audiences: readonly (readonly string[])[]) => Promise<IsListening | undefined>;
-
-export function createListenersAmong({ command }: Scripts, clock: RedisClock): ListenersAmong {
-  return async (audiences) => {
-    const since = await listedSince(clock);
-    const users = audiences.reduce((sum, { length }) => sum + length, 0);
-    const most = Math.min(USERS_A_CALL, Math.ceil(users * FEW));
-    const few = await command("zrange", (client) =>
-      client.zrange(RECENT_KEY, `(${since}`, "+inf", "BYSCORE", "LIMIT", 0, most),
-    );
-    // Asked for each drop and follower: ids, since encoding takes five times as long as the lookup.
-    const listening = new Set(few.map(decodeId));
-    const look = async (some: readonly string[]): Promise<void> => {
-      const scores = await command("zmscore", (client) => client.zmscore(RECENT_KEY, ...some.map(encodeId)));
-      for (const [index, user] of some.entries()) {
-        if (scores[index] != null && Number(scores[index]) > since) listening.add(user);
-      }
-    };
-    if (few.length === most) await Promise.all(chunked([...new Set(audiences.flat())], USERS_A_CALL).map(look));
-    return listening.size === 0 ? undefined : (user) => listening.has(user);
-  };
-}
-
-export interface FanoutSize {
-  readonly recipients: number;
-  readonly chunks: number;
-  readonly tiers?: Tiers | undefined;
 }
