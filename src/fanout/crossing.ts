@@ -1,5 +1,3 @@
-import type { Fences } from "../contracts/fences.js";
-import { currentOf, type Due, isSettled, PULL_GRACE_MS, type PullState } from "../contracts/pulled.js";
 import { belongsHome, type DropPage } from "../contracts/timelines.js";
 import { CLOCK_SKEW_MS } from "../contracts/times.js";
 import { oneLine } from "../kernel/errors.js";
@@ -9,6 +7,8 @@ import type { Logger } from "../kernel/logger.js";
 import { type Loop, startLoop } from "../kernel/loop.js";
 import { readPages } from "../kernel/paging.js";
 import { SECOND } from "../kernel/time.js";
+import type { Fences } from "../records/fences.js";
+import { currentOf, type Due, isSettled, PULL_GRACE_MS, type PullState } from "../records/pulled.js";
 import { changedHome, DropWrites, dropReads, MAX_DROP_PAGES } from "./graph-drops.js";
 import type { Listeners } from "./listeners.redis.js";
 import { MAX_PAGES } from "./plan.js";

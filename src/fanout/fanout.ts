@@ -7,13 +7,13 @@ import {
   type TimelineEvent,
 } from "../contracts/events.js";
 import type { FanoutJob } from "../contracts/fanout.js";
-import { type Fences, writeUnlessDeleted } from "../contracts/fences.js";
 import { SILENT_HEADER } from "../contracts/subjects.js";
 import type { BatchHandler, Delivery, Handlers } from "../delivery/handler.js";
 import { sampledTrace } from "../delivery/telemetry.js";
 import { createThrottle } from "../kernel/concurrency.js";
 import { Foreground } from "../kernel/foreground.js";
 import { SECOND } from "../kernel/time.js";
+import { type Fences, writeUnlessDeleted } from "../records/fences.js";
 import { createApply } from "./apply.js";
 import { audienceOf } from "./audience.js";
 import { createApplyEdges, type EdgeApplied } from "./graph.js";

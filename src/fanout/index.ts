@@ -1,5 +1,4 @@
 import type { StoredTimelinesConfig } from "../contracts/config.js";
-import type { Fences } from "../contracts/fences.js";
 import { CROSSING_LEASE_KEY } from "../contracts/keys.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Loop } from "../kernel/loop.js";
@@ -7,9 +6,10 @@ import { DAY } from "../kernel/time.js";
 import type { Upstreams } from "../platform/grpc/upstreams.js";
 import type { PublishAll } from "../platform/nats/publish.js";
 import type { RedisClock } from "../platform/redis/clock.js";
-import type { Fenced } from "../platform/redis/fenced.js";
 import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
+import type { Fenced } from "../records/fenced.redis.js";
+import type { Fences } from "../records/fences.js";
 import type { FanoutConfig } from "./config.js";
 import { startCrossings } from "./crossing.js";
 import { composeFanout, type Fanout } from "./fanout.js";

@@ -1,6 +1,4 @@
-import type { Fences } from "../contracts/fences.js";
 import { PULLS_PREFIX, pullsKey, pullsToken, RECENT_KEY } from "../contracts/keys.js";
-import { listedSince } from "../contracts/listed.js";
 import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { chunked, mapLimited, paced } from "../kernel/concurrency.js";
 import { AppError, codeOf } from "../kernel/errors.js";
@@ -9,6 +7,8 @@ import { createBatch } from "../kernel/sharing.js";
 import { SECOND } from "../kernel/time.js";
 import type { RedisClock } from "../platform/redis/clock.js";
 import { type Scripts, script } from "../platform/redis/scripts.js";
+import type { Fences } from "../records/fences.js";
+import { listedSince } from "../records/listed.redis.js";
 
 const FIND_PULLING = script("find-pulling", import.meta.url);
 

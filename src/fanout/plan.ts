@@ -1,11 +1,11 @@
 import { LRUCache } from "lru-cache";
-import type { Fences } from "../contracts/fences.js";
-import { currentOf, isPushed, type Published, type PullState } from "../contracts/pulled.js";
 import { DLQ_HEADER } from "../contracts/subjects.js";
 import type { Delivery } from "../delivery/handler.js";
 import { mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
 import { readPages } from "../kernel/paging.js";
+import type { Fences } from "../records/fences.js";
+import { currentOf, isPushed, type Published, type PullState } from "../records/pulled.js";
 import type { Apply, Change, Part } from "./apply.js";
 import { type Audience, audienceOf } from "./audience.js";
 import type { Listeners } from "./listeners.redis.js";

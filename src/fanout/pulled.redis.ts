@@ -9,9 +9,9 @@ import {
 } from "../contracts/keys.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { encodeId, FLOOR_MEMBER } from "../kernel/ids.js";
-import type { Fenced } from "../platform/redis/fenced.js";
-import { createRemovalNotes } from "../platform/redis/removal-notes.js";
 import { type Scripts, script } from "../platform/redis/scripts.js";
+import type { Fenced } from "../records/fenced.redis.js";
+import { createRemovalNotes } from "../records/removal-notes.redis.js";
 import { ADD_ENTRIES, DELETED_DROP_TTL_MS, limitsOf, REMOVE_ENTRIES, type WriterOptions } from "./writer.redis.js";
 
 const CHANGE_PULLS = script("change-pulls", import.meta.url);

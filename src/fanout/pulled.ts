@@ -1,5 +1,5 @@
-import { type Fences, writeUnlessDeleted } from "../contracts/fences.js";
-import { type Due, isPushed, type Published, type PulledAuthors, type PullState } from "../contracts/pulled.js";
+import { type Fences, writeUnlessDeleted } from "../records/fences.js";
+import { type Due, isPushed, type Published, type PulledAuthors, type PullState } from "../records/pulled.js";
 import type { Apply, Change } from "./apply.js";
 import { audienceOf } from "./audience.js";
 import type { Listeners } from "./listeners.redis.js";

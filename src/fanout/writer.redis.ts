@@ -14,9 +14,9 @@ import type { TimelineEntry } from "../contracts/timelines.js";
 import { chunked } from "../kernel/concurrency.js";
 import { encodeId, FLOOR_MEMBER } from "../kernel/ids.js";
 import { DAY } from "../kernel/time.js";
-import type { Fenced } from "../platform/redis/fenced.js";
-import { createRemovalNotes } from "../platform/redis/removal-notes.js";
 import { type Scripts, script } from "../platform/redis/scripts.js";
+import type { Fenced } from "../records/fenced.redis.js";
+import { createRemovalNotes } from "../records/removal-notes.redis.js";
 import type { Audience } from "./audience.js";
 import type { ListenersAmong } from "./listeners.redis.js";
 

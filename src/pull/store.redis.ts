@@ -1,10 +1,10 @@
 import { PULLED_KEY, postedKey } from "../contracts/keys.js";
-import { PULL_STATES, type Published, type PulledAuthor, type PullState } from "../contracts/pulled.js";
 import { AppError } from "../kernel/errors.js";
 import { decodeId, encodeId } from "../kernel/ids.js";
 import { HOUR } from "../kernel/time.js";
 import type { RedisClock } from "../platform/redis/clock.js";
 import { type Scripts, script } from "../platform/redis/scripts.js";
+import { PULL_STATES, type Published, type PulledAuthor, type PullState } from "../records/pulled.js";
 
 const CHANGE_PULLED = script("change-pulled", import.meta.url);
 const NOTE_DROP = script("note-drop", import.meta.url);

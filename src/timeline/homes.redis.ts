@@ -7,13 +7,13 @@ import {
   TRIMMED_KEY,
   userOfHomeKey,
 } from "../contracts/keys.js";
-import type { PulledAuthors } from "../contracts/pulled.js";
 import { invalid } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import { DAY } from "../kernel/time.js";
-import type { Fenced } from "../platform/redis/fenced.js";
 import { type Scripts, script } from "../platform/redis/scripts.js";
 import { dataNodes } from "../platform/redis/servers.js";
+import type { Fenced } from "../records/fenced.redis.js";
+import type { PulledAuthors } from "../records/pulled.js";
 
 const TRIM_OLDER = script("trim-older", import.meta.url);
 

@@ -1,10 +1,10 @@
 import { randomUUID } from "node:crypto";
 import { pullsKey } from "../contracts/keys.js";
-import { currentOf, isMerged, PULLS_FILLING, type PulledAuthors } from "../contracts/pulled.js";
 import { AppError } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import { SingleFlight } from "../kernel/sharing.js";
 import { type Scripts, script } from "../platform/redis/scripts.js";
+import { currentOf, isMerged, PULLS_FILLING, type PulledAuthors } from "../records/pulled.js";
 
 const FILL_PULLS = script("fill-pulls", import.meta.url);
 

@@ -9,15 +9,15 @@ import {
   rebuildLeaseKey,
   stagedKey,
 } from "../contracts/keys.js";
-import { currentOf } from "../contracts/pulled.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { chunked } from "../kernel/concurrency.js";
 import { FLOOR_MEMBER } from "../kernel/ids.js";
 import { MINUTE } from "../kernel/time.js";
-import type { Fenced } from "../platform/redis/fenced.js";
 import { createLease } from "../platform/redis/lease.js";
-import { createRemovalNotes } from "../platform/redis/removal-notes.js";
 import { type Scripts, script } from "../platform/redis/scripts.js";
+import type { Fenced } from "../records/fenced.redis.js";
+import { currentOf } from "../records/pulled.js";
+import { createRemovalNotes } from "../records/removal-notes.redis.js";
 import { PageReader, type PageReaderOptions } from "./page-reader.redis.js";
 
 const BEGIN_REBUILD = script("begin-rebuild", import.meta.url);

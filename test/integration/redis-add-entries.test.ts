@@ -3,8 +3,8 @@ import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { AppError } from "../../src/kernel/errors.js";
 import type { RedisClock } from "../../src/platform/redis/clock.js";
-import { createFenced, type Fenced, type Group } from "../../src/platform/redis/fenced.js";
 import type { Scripts } from "../../src/platform/redis/scripts.js";
+import { createFenced, type Fenced, type Group } from "../../src/records/fenced.redis.js";
 import { lua } from "../support/lua.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
 

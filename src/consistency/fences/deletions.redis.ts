@@ -1,4 +1,3 @@
-import type { Deletion } from "../../contracts/fences.js";
 import {
   actorKey,
   DELETED_PREFIX,
@@ -11,8 +10,9 @@ import {
 } from "../../contracts/keys.js";
 import { mapLimited } from "../../kernel/concurrency.js";
 import { encodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
-import { createRemovalNotes } from "../../platform/redis/removal-notes.js";
 import { type Script, type Scripts, script } from "../../platform/redis/scripts.js";
+import type { Deletion } from "../../records/fences.js";
+import { createRemovalNotes } from "../../records/removal-notes.redis.js";
 import { callsFor } from "./parts.js";
 
 const RECORD_TOMBSTONES = script("record-tombstones", import.meta.url);

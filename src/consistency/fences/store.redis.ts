@@ -1,4 +1,3 @@
-import type { Deletion, EdgeChange, EdgeState } from "../../contracts/fences.js";
 import {
   ALL_EDGE_PARTS,
   EDGES_PREFIX,
@@ -16,9 +15,10 @@ import { LOG_AGE_MS } from "../../contracts/times.js";
 import { chunked } from "../../kernel/concurrency.js";
 import { decodeId, encodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
 import { HOUR, sharedNow } from "../../kernel/time.js";
-import type { Fenced } from "../../platform/redis/fenced.js";
 import { createLease } from "../../platform/redis/lease.js";
 import { type Scripts, script } from "../../platform/redis/scripts.js";
+import type { Fenced } from "../../records/fenced.redis.js";
+import type { Deletion, EdgeChange, EdgeState } from "../../records/fences.js";
 import { createDeletions } from "./deletions.redis.js";
 import { callsFor } from "./parts.js";
 

@@ -1,6 +1,6 @@
 import { serverIdentityKey } from "../../contracts/keys.js";
-import type { Fenced } from "../../platform/redis/fenced.js";
 import { type Scripts, script } from "../../platform/redis/scripts.js";
+import type { Fenced } from "../../records/fenced.redis.js";
 import type { IdentityRecord, LogState, ServerIdentity } from "./loss-detector.js";
 
 const RECORD_SERVER = script("record-server", import.meta.url);

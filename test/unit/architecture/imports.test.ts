@@ -44,6 +44,10 @@ test("imports go one way only, in every module, and every rule finds what is pla
       "src/platform/planted.ts",
       'export { createFences } from "../consistency/fences/fences.js";',
     ],
+    "records-know-no-component": [
+      "src/records/planted.ts",
+      'export { createFences } from "../consistency/fences/fences.js";',
+    ],
     "components-do-not-import-each-other": [
       "src/timeline/planted.ts",
       'export { createPlan } from "../fanout/plan.js";',

@@ -1,7 +1,7 @@
-import { removalNotesKey } from "../../contracts/keys.js";
-import { NOTIFY_WINDOW_MS } from "../../contracts/times.js";
-import { chunked } from "../../kernel/concurrency.js";
-import { type Scripts, script } from "./scripts.js";
+import { removalNotesKey } from "../contracts/keys.js";
+import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
+import { chunked } from "../kernel/concurrency.js";
+import { type Scripts, script } from "../platform/redis/scripts.js";
 
 const NOTE_REMOVED = script("note-removed", import.meta.url);
 

@@ -1,14 +1,14 @@
 import { LRUCache } from "lru-cache";
 import pLimit from "p-limit";
-import type { PackedKeys } from "../../contracts/keys.js";
-import { inSpan, SpanKind } from "../../delivery/telemetry.js";
-import { allOf, chunked } from "../../kernel/concurrency.js";
-import { createLanes, type Lane, type Lanes } from "../../kernel/lanes.js";
-import { gauge } from "../../kernel/meters.js";
-import { pause } from "../../kernel/time.js";
-import type { RedisClock } from "./clock.js";
-import { COMMAND_TIMEOUT_MS } from "./connect.js";
-import type { Script, Scripts } from "./scripts.js";
+import type { PackedKeys } from "../contracts/keys.js";
+import { inSpan, SpanKind } from "../delivery/telemetry.js";
+import { allOf, chunked } from "../kernel/concurrency.js";
+import { createLanes } from "../kernel/lanes.js";
+import { pause } from "../kernel/time.js";
+import type { RedisClock } from "../platform/redis/clock.js";
+import { COMMAND_TIMEOUT_MS } from "../platform/redis/connect.js";
+import type { Script, Scripts } from "../platform/redis/scripts.js";
+import { observeLane } from "./observe.js";
 
 type Argument = string | number;
 
@@ -71,14 +71,6 @@ const WINDOWS = {
 /** Some 10 MB. */
 const MOST_TOKENS = 250_000;
 
-const figures = {
-  window: gauge(
-    "timeline_redis_write_window",
-    "Entries that may be under way to Redis; less than a call: one call at a time, and a rest after it",
-  ),
-  waiting: gauge("timeline_redis_writes_waiting", "Calls with entries that wait for a turn"),
-};
-
 // In a cluster each key is a call: the client can follow a slot that moves. A redirected call keeps its deadline.
 export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
   const lanes = createLanes(WINDOWS);
@@ -128,11 +120,6 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
     observeLane(name, lanes[name]);
     return sum(await allOf(replies).finally(() => observeLane(name, lanes[name])));
   }
-}
-
-function observeLane(lane: keyof Lanes, { window, waiting }: Lane): void {
-  figures.window.record(window, { lane });
-  figures.waiting.record(waiting, { lane });
 }
 
 interface Call {

@@ -1,9 +1,9 @@
-import { attemptsKey } from "../../contracts/keys.js";
-import type { Delivery } from "../../delivery/handler.js";
-import type { AttemptCount, Attempts } from "../../delivery/process.js";
-import { createBatch } from "../../kernel/sharing.js";
-import { DAY } from "../../kernel/time.js";
-import { type Scripts, script } from "./scripts.js";
+import { attemptsKey } from "../contracts/keys.js";
+import type { Delivery } from "../delivery/handler.js";
+import type { AttemptCount, Attempts } from "../delivery/process.js";
+import { createBatch } from "../kernel/sharing.js";
+import { DAY } from "../kernel/time.js";
+import { type Scripts, script } from "../platform/redis/scripts.js";
 
 const NOTE_ATTEMPT = script("note-attempt", import.meta.url);
 
