@@ -20,9 +20,9 @@ import { currentOf } from "../records/pulled.js";
 import { createRemovalNotes } from "../records/removal-notes.redis.js";
 import { PageReader, type PageReaderOptions } from "./page-reader.redis.js";
 
-const BEGIN_REBUILD = script("begin-rebuild", import.meta.url);
-const STAGE_REBUILD = script("stage-rebuild", import.meta.url);
-const FINISH_REBUILD = script("finish-rebuild", import.meta.url);
+const BEGIN_REBUILD = script("begin-rebuild", import.meta.url, { spanned: true });
+const STAGE_REBUILD = script("stage-rebuild", import.meta.url, { spanned: true });
+const FINISH_REBUILD = script("finish-rebuild", import.meta.url, { spanned: true });
 
 export interface Snapshot {
   readonly entries: readonly TimelineEntry[];

@@ -79,7 +79,7 @@ test("every script has a name of its own, is tested here, and is called in the f
     const code = readdirSync(folder)
       .filter((name) => name.endsWith(".ts"))
       .map((name) => readFileSync(join(folder, name), "utf8"));
-    const defined = `= script("${basename(file, ".lua")}", import.meta.url);`;
+    const defined = `= script("${basename(file, ".lua")}", import.meta.url`;
     expect([file, code.filter((text) => text.includes(defined)).length]).toEqual([file, 1]);
   }
 });

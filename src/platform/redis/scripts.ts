@@ -12,12 +12,15 @@ import { createWrongTypes, isWrongType, removingWrongTypes, type WithRemoved } f
 export interface Script {
   readonly name: string;
   readonly lua: string;
+  /** Each call has a span of its own. */
+  readonly spanned: boolean;
 }
 
 /** The script `name`.lua in the folder of the module whose `import.meta.url` is given. */
-export const script = (name: string, url: string): Script => ({
+export const script = (name: string, url: string, { spanned = false } = {}): Script => ({
   name,
   lua: readFileSync(new URL(`./${name}.lua`, url), "utf8"),
+  spanned,
 });
 
 const REMOVE_WRONG_TYPES = script("remove-wrong-types", import.meta.url);
@@ -33,8 +36,8 @@ const commandTime = histogram(
   [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5],
 );
 
-/** Writes to many timelines share one span (see fenced.ts); reads have one each (see page-reader.redis.ts). */
-const SPANS: ReadonlySet<string> = new Set(["begin-rebuild", "stage-rebuild", "finish-rebuild", "zscore", "zmscore"]);
+/** Commands that have a span of their own. Writes to many timelines share one (see fenced.redis.ts), reads have one each. */
+const SPANNED: ReadonlySet<string> = new Set(["zscore", "zmscore"]);
 const SPAN = { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } } as const;
 
 export interface Scripts {
@@ -83,25 +86,27 @@ export function createScripts(client: RedisClient, log: Logger = silent): Script
       commandTime.record((performance.now() - started) / 1_000, { command: name });
     }
   };
-  const traced: Measured = (name, ...calls) =>
-    SPANS.has(name) ? inSpan(`redis ${name}`, SPAN, () => measured(name, ...calls)) : measured(name, ...calls);
-  const run = (of: Script, args: readonly unknown[]): Promise<Reply> => {
-    const { usual, removing } = commandsOf(of);
+  const inSpanIf = <T>(spanned: boolean, name: string, work: () => Promise<T>): Promise<T> =>
+    spanned ? inSpan(`redis ${name}`, SPAN, work) : work();
+  const run = ({ name, spanned }: Script, { usual, removing }: Commands, args: readonly unknown[]): Promise<Reply> => {
     const again = async () => wrongTypes.resultOf((await removing(...args)) as WithRemoved);
-    return traced(of.name, () => usual(...args), again);
+    return inSpanIf(spanned, name, () => measured(name, () => usual(...args), again));
   };
   return {
     client,
     isCluster: client.isCluster,
-    run: (of, keys, args) => run(of, [keys.length, ...keys, ...args]),
-    command: (name, call) => traced(name, call, (error) => wrongTypes.callAgain(() => call(client), error)),
+    run: (of, keys, args) => run(of, commandsOf(of), [keys.length, ...keys, ...args]),
+    command: (name, call) => {
+      const again = (error: unknown) => wrongTypes.callAgain(() => call(client), error);
+      return inSpanIf(SPANNED.has(name), name, () => measured(name, call, again));
+    },
   };
 }
 
-function define(client: RedisClient, { name, lua }: Script): Command {
+function define(client: RedisClient, { name, lua }: Pick<Script, "name" | "lua">): Command {
   client.defineCommand(name, { lua });
   const defined = (client as unknown as Readonly<Record<string, Command>>)[name] as Command;
-  return (...args) => defined.apply(client, args as unknown[]);
+  return defined.bind(client);
 }
 
 type Measured = <T>(
