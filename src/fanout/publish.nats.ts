@@ -17,8 +17,8 @@ import { traceHeaders } from "../delivery/telemetry.js";
 import { AppError } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import type { Message, PublishAll } from "../platform/nats/publish.js";
+import type { IsListening, ListenersAmong } from "./listeners.redis.js";
 import { observeFanout } from "./observe.js";
-import type { IsListening, ListenersAmong } from "./store.redis.js";
 
 /** Headers that continue a trace; unset: the trace that is active. */
 export type Trace = Readonly<Record<string, string>> | undefined;

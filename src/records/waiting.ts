@@ -1,5 +1,5 @@
-import type { TimelineEvent } from "./events.js";
-import type { Affected } from "./timelines.js";
+import type { TimelineEvent } from "../contracts/events.js";
+import type { Affected } from "../contracts/timelines.js";
 
 /** An event of the log that waits for a single user, as it was noted when it went back to the queue. */
 export interface WaitingEvent {
