@@ -2,7 +2,7 @@ const COMPONENTS =
   "analysis|bridge|consistency|dead-letters|doctor|fanout|gateway|outbox|posts|pull|rewards|timeline|users";
 const SANDBOX = "^src/sandbox/(brokers|world)/";
 
-/** Imports go one way only: cli > roles > components > platform > delivery > contracts > kernel. */
+/** Imports go one way only: cli > roles > components > records > platform > delivery > contracts > kernel. */
 export default {
   forbidden: [
     { name: "no-cycles", severity: "error", from: {}, to: { circular: true } },
@@ -28,6 +28,12 @@ export default {
       name: "platform-knows-no-component",
       severity: "error",
       from: { path: "^src/platform" },
+      to: { path: `^src/(${COMPONENTS}|records|roles|cli)/` },
+    },
+    {
+      name: "records-know-no-component",
+      severity: "error",
+      from: { path: "^src/records/" },
       to: { path: `^src/(${COMPONENTS}|roles|cli)/` },
     },
     {
@@ -61,21 +67,21 @@ export default {
       name: "embedded-servers-and-the-world-know-no-role",
       severity: "error",
       from: { path: SANDBOX },
-      to: { path: `^src/(${COMPONENTS}|roles|cli)/` },
+      to: { path: `^src/(${COMPONENTS}|records|roles|cli)/` },
     },
     {
       name: "only-adapters-touch-the-platform",
       comment:
         "adapters are *.redis.ts, *.nats.ts, *.grpc.ts, *.http.ts and *.sql.ts, composed in index.ts; everything else receives functions",
       severity: "error",
-      from: { path: `^src/(${COMPONENTS})/`, pathNot: "(\\.(redis|nats|grpc|http|sql)|/index)\\.ts$" },
+      from: { path: `^src/(${COMPONENTS}|records)/`, pathNot: "(\\.(redis|nats|grpc|http|sql)|/index)\\.ts$" },
       to: { path: "^src/platform" },
     },
     {
       name: "vendors-stay-in-the-platform",
       severity: "error",
       from: {
-        path: `^src/(kernel|contracts|delivery|${COMPONENTS}|sandbox/world)/`,
+        path: `^src/(kernel|contracts|delivery|records|${COMPONENTS}|sandbox/world)/`,
         pathNot: "(\\.(redis|nats|grpc|http|sql)|/index)\\.ts$",
       },
       to: { path: "node_modules/(nats|ioredis|@grpc|express|pino|pg|@electric-sql)/" },
@@ -83,7 +89,7 @@ export default {
     {
       name: "telemetry-is-observed-in-one-place",
       severity: "error",
-      from: { path: `^src/(${COMPONENTS}|kernel|contracts)/`, pathNot: "/(observe|kernel/meters)\\.ts$" },
+      from: { path: `^src/(${COMPONENTS}|records|kernel|contracts)/`, pathNot: "/(observe|kernel/meters)\\.ts$" },
       to: { path: "node_modules/@opentelemetry/|^src/kernel/meters" },
     },
     { name: "nothing-unresolved", severity: "error", from: {}, to: { couldNotResolve: true } },

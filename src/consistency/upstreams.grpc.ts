@@ -1,6 +1,5 @@
 import { randomInt } from "node:crypto";
 import { parseEvent, type TimelineEvent } from "../contracts/events.js";
-import type { EdgeChange } from "../contracts/fences.js";
 import { type DropPage, type KnownVisibility, type TimelineEntry, VISIBILITY_NAMES } from "../contracts/timelines.js";
 import { MAX_RECIPIENTS } from "../contracts/untrusted.js";
 import { type Drop, Visibility } from "../gen/avion/posts.js";
@@ -10,6 +9,7 @@ import { readPages } from "../kernel/paging.js";
 import { MINUTE } from "../kernel/time.js";
 import { isNotFound, isOfUpstream, isUnimplemented, type Upstreams } from "../platform/grpc/upstreams.js";
 import { Busy } from "../platform/turns.js";
+import type { EdgeChange } from "../records/fences.js";
 import type { PublicationDeps } from "./audit/publications.js";
 import type { ReadRetentionStart } from "./fences/fences.js";
 import type { ReadChanges, TimeRange } from "./reconcile/reconcile.js";

@@ -1,22 +1,17 @@
 import type { FanoutCompleted, FanoutJob } from "../contracts/fanout.js";
-import { type Fences, generationSince, writeUnlessDeleted } from "../contracts/fences.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { CLOCK_SKEW_MS, isNews, NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { grouped } from "../kernel/concurrency.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { createBatch } from "../kernel/sharing.js";
 import { SECOND, sharedNow } from "../kernel/time.js";
+import { type Fences, generationSince, writeUnlessDeleted } from "../records/fences.js";
+import { type Audience, audienceOf } from "./audience.js";
 import type { Listeners } from "./listeners.redis.js";
+import type { FanoutSize } from "./progress.redis.js";
 import type { AudienceNotification, Complete, Notify, Told, Trace } from "./publish.nats.js";
 import type { AuthorWriter } from "./pulled.redis.js";
-import {
-  type Audience,
-  audienceOf,
-  type FanoutSize,
-  type HomeDrops,
-  type HomeEntries,
-  type TimelineWriter,
-} from "./store.redis.js";
+import type { HomeDrops, HomeEntries, TimelineWriter } from "./writer.redis.js";
 
 const YOUNG_MS = 10 * SECOND;
 

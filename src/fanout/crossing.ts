@@ -1,5 +1,3 @@
-import type { Fences } from "../contracts/fences.js";
-import { currentOf, type Due, isSettled, PULL_GRACE_MS, type PullState } from "../contracts/pulled.js";
 import { belongsHome, type DropPage } from "../contracts/timelines.js";
 import { CLOCK_SKEW_MS } from "../contracts/times.js";
 import { oneLine } from "../kernel/errors.js";
@@ -9,13 +7,15 @@ import type { Logger } from "../kernel/logger.js";
 import { type Loop, startLoop } from "../kernel/loop.js";
 import { readPages } from "../kernel/paging.js";
 import { SECOND } from "../kernel/time.js";
+import type { Fences } from "../records/fences.js";
+import { currentOf, type Due, isSettled, PULL_GRACE_MS, type PullState } from "../records/pulled.js";
 import { changedHome, DropWrites, dropReads, MAX_DROP_PAGES } from "./graph-drops.js";
 import type { Listeners } from "./listeners.redis.js";
 import { MAX_PAGES } from "./plan.js";
 import type { Pulled } from "./pulled.js";
 import type { AuthorWriter } from "./pulled.redis.js";
 import type { Sources } from "./sources.grpc.js";
-import type { HomeBounds, TimelineWriter } from "./store.redis.js";
+import type { HomeBounds, TimelineWriter } from "./writer.redis.js";
 
 interface CrossingDeps extends Pick<Sources, "readFollowers" | "readAuthorDrops" | "calls"> {
   readonly fences: Pick<Fences, "unfollowedAmong" | "recentUnfollowers" | "removeDeleted">;

@@ -7,14 +7,15 @@ import {
   type TimelineEvent,
 } from "../contracts/events.js";
 import type { FanoutJob } from "../contracts/fanout.js";
-import { type Fences, writeUnlessDeleted } from "../contracts/fences.js";
 import { SILENT_HEADER } from "../contracts/subjects.js";
 import type { BatchHandler, Delivery, Handlers } from "../delivery/handler.js";
 import { sampledTrace } from "../delivery/telemetry.js";
 import { createThrottle } from "../kernel/concurrency.js";
 import { Foreground } from "../kernel/foreground.js";
 import { SECOND } from "../kernel/time.js";
+import { type Fences, writeUnlessDeleted } from "../records/fences.js";
 import { createApply } from "./apply.js";
+import { audienceOf } from "./audience.js";
 import { createApplyEdges, type EdgeApplied } from "./graph.js";
 import { createGraphHandlers } from "./graph-jobs.js";
 import { createJobHandlers, type UntilCovered } from "./jobs.js";
@@ -25,7 +26,7 @@ import type { Complete, Notify, QueueEdges, QueueJobs, Trace } from "./publish.n
 import type { Pulled } from "./pulled.js";
 import type { AuthorWriter } from "./pulled.redis.js";
 import type { Sources } from "./sources.grpc.js";
-import { audienceOf, type SharedEntry, type TimelineWriter } from "./store.redis.js";
+import type { SharedEntry, TimelineWriter } from "./writer.redis.js";
 
 /** Jobs, and pages of long follower lists, wait no longer for batches of drops: at least 50 a second begin. */
 const JOBS_WAIT_MS = SECOND / 50;

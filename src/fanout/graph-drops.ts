@@ -3,8 +3,9 @@ import { isTooFarAhead } from "../contracts/times.js";
 import type { Drop } from "../gen/avion/posts.js";
 import { FLOOR_MEMBER } from "../kernel/ids.js";
 import { sharedNow } from "../kernel/time.js";
+import { audienceOf } from "./audience.js";
 import { DROPS_A_PAGE, type Sources } from "./sources.grpc.js";
-import { audienceOf, type HomeBounds, type HomeDrops, type HomeEntries, type TimelineWriter } from "./store.redis.js";
+import type { HomeBounds, HomeDrops, HomeEntries, TimelineWriter } from "./writer.redis.js";
 
 /** Reads the drops of one author. */
 export interface DropReads {

@@ -1,12 +1,12 @@
 import type { EdgeEvent, EventName } from "../contracts/events.js";
-import type { EdgeChange, EdgeState, Fences } from "../contracts/fences.js";
-import { currentOf, isMerged, type PulledAuthors, type PullRegistry } from "../contracts/pulled.js";
 import { grouped, mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
+import type { EdgeChange, EdgeState, Fences } from "../records/fences.js";
+import { currentOf, isMerged, type PulledAuthors, type PullRegistry } from "../records/pulled.js";
 import { changedHome, DropWrites, dropReads, MAX_DROP_PAGES, readsWithTimeout, usualPages } from "./graph-drops.js";
 import type { AuthorWriter } from "./pulled.redis.js";
 import { AUTHORS_AT_ONCE, type Sources } from "./sources.grpc.js";
-import type { HomeBounds, TimelineWriter } from "./store.redis.js";
+import type { HomeBounds, TimelineWriter } from "./writer.redis.js";
 
 /** `admittedAt` is in ms since the epoch. */
 export type EdgeApplied = (event: EventName, admittedAt: number) => void;

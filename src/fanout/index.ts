@@ -1,5 +1,4 @@
 import type { StoredTimelinesConfig } from "../contracts/config.js";
-import type { Fences } from "../contracts/fences.js";
 import { CROSSING_LEASE_KEY } from "../contracts/keys.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Loop } from "../kernel/loop.js";
@@ -7,21 +6,22 @@ import { DAY } from "../kernel/time.js";
 import type { Upstreams } from "../platform/grpc/upstreams.js";
 import type { PublishAll } from "../platform/nats/publish.js";
 import type { RedisClock } from "../platform/redis/clock.js";
-import type { Fenced } from "../platform/redis/fenced.js";
 import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
+import type { Fenced } from "../records/fenced.redis.js";
+import type { Fences } from "../records/fences.js";
 import type { FanoutConfig } from "./config.js";
 import { startCrossings } from "./crossing.js";
 import { composeFanout, type Fanout } from "./fanout.js";
 import type { UntilCovered } from "./jobs.js";
-import { createListeners } from "./listeners.redis.js";
+import { createListeners, createListenersAmong } from "./listeners.redis.js";
 import { observeFanout } from "./observe.js";
 import { createProgress } from "./progress.redis.js";
 import { createComplete, createNotify, createQueueEdges, createQueueJobs, type Sample } from "./publish.nats.js";
 import type { Pulled } from "./pulled.js";
 import { createAuthorWriter } from "./pulled.redis.js";
 import { createSources } from "./sources.grpc.js";
-import { createListenersAmong, createTimelineWriter } from "./store.redis.js";
+import { createTimelineWriter } from "./writer.redis.js";
 
 interface FanoutHandles {
   readonly config: { readonly fanout: FanoutConfig; readonly storedTimelines: StoredTimelinesConfig };

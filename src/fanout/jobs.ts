@@ -2,10 +2,10 @@ import { chunkId, type FanoutJob, parseJob } from "../contracts/fanout.js";
 import type { Delivery, Handlers } from "../delivery/handler.js";
 import { sampledTrace } from "../delivery/telemetry.js";
 import type { Apply } from "./apply.js";
+import { audienceOf } from "./audience.js";
 import { observeFanout } from "./observe.js";
 import { isRedriven } from "./plan.js";
 import type { Progress } from "./progress.redis.js";
-import { audienceOf } from "./store.redis.js";
 
 /** Resolves once an event of that time (ms since the epoch) would be applied again after a loss of Redis. */
 export type UntilCovered = (admittedAt: number, stopping: AbortSignal) => Promise<void>;

@@ -1,6 +1,4 @@
-import type { Fences } from "../contracts/fences.js";
 import { PULLS_PREFIX, pullsKey, pullsToken, RECENT_KEY } from "../contracts/keys.js";
-import { listedSince } from "../contracts/listed.js";
 import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { chunked, mapLimited, paced } from "../kernel/concurrency.js";
 import { AppError, codeOf } from "../kernel/errors.js";
@@ -8,7 +6,11 @@ import { decodeId, encodeId } from "../kernel/ids.js";
 import { createBatch } from "../kernel/sharing.js";
 import { SECOND } from "../kernel/time.js";
 import type { RedisClock } from "../platform/redis/clock.js";
-import type { Scripts } from "../platform/redis/scripts.js";
+import { type Scripts, script } from "../platform/redis/scripts.js";
+import type { Fences } from "../records/fences.js";
+import { listedSince } from "../records/listed.redis.js";
+
+const FIND_PULLING = script("find-pulling", import.meta.url);
 
 /** A listener has a stream open, or closed one less than the window of NOTIFY ago. The gateway's index lists them. */
 export interface Listeners {
@@ -38,6 +40,9 @@ interface Wanted {
   readonly visit: Visit;
 }
 
+const USERS_A_LOOK = 1_000;
+/** Of an audience: reading so many listeners costs much less than a look for each user. */
+const FEW = 1 / 4;
 const USERS_A_PAGE = 1_000;
 const PAGES_AT_ONCE = 4;
 /** A call of this size blocks Redis. */
@@ -138,10 +143,37 @@ async function findPulling(
   const tokens = authors.map(encodeId);
   const parts = chunked(users, isCluster ? 1 : USERS_A_CALL);
   const calls = isCluster
-    ? users.map((user) => run("find-pulling", [pullsKey(user)], ["", "", ...tokens]))
-    : parts.map((part) => run("find-pulling", [], [PULLS_PREFIX, part.map(pullsToken).join(","), ...tokens]));
+    ? users.map((user) => run(FIND_PULLING, [pullsKey(user)], ["", "", ...tokens]))
+    : parts.map((part) => run(FIND_PULLING, [], [PULLS_PREFIX, part.map(pullsToken).join(","), ...tokens]));
   const replies = (await Promise.all(calls)) as number[][][];
   const usersAt = (list: number): string[] =>
     parts.flatMap((part, call) => (replies[call]?.[list] ?? []).map((place) => part[place] as string));
   return { unknown: usersAt(0), pulling: authors.map((_, at) => usersAt(at + 1)) };
+}
+
+export type IsListening = (user: string) => boolean;
+
+/** The users with a stream open, or closed less than the window of NOTIFY ago, in the gateway's index; unset: none. */
+export type ListenersAmong = (audiences: readonly (readonly string[])[]) => Promise<IsListening | undefined>;
+
+export function createListenersAmong({ command }: Scripts, clock: RedisClock): ListenersAmong {
+  const listenersAmong: ListenersAmong = async (audiences) => {
+    const since = await listedSince(clock);
+    const users = audiences.reduce((sum, { length }) => sum + length, 0);
+    const most = Math.min(USERS_A_LOOK, Math.ceil(users * FEW));
+    const few = await command("zrange", (client) =>
+      client.zrange(RECENT_KEY, `(${since}`, "+inf", "BYSCORE", "LIMIT", 0, most),
+    );
+    // Asked for each drop and follower: ids, since encoding takes five times as long as the lookup.
+    const found = new Set(few.map(decodeId));
+    const look = async (some: readonly string[]): Promise<void> => {
+      const scores = await command("zmscore", (client) => client.zmscore(RECENT_KEY, ...some.map(encodeId)));
+      for (const [index, user] of some.entries()) {
+        if (scores[index] != null && Number(scores[index]) > since) found.add(user);
+      }
+    };
+    if (few.length === most) await Promise.all(chunked([...new Set(audiences.flat())], USERS_A_LOOK).map(look));
+    return found.size === 0 ? undefined : (user) => found.has(user);
+  };
+  return listenersAmong;
 }

@@ -1,12 +1,13 @@
 import { LRUCache } from "lru-cache";
-import type { Fences } from "../contracts/fences.js";
-import { currentOf, isPushed, type Published, type PullState } from "../contracts/pulled.js";
 import { DLQ_HEADER } from "../contracts/subjects.js";
 import type { Delivery } from "../delivery/handler.js";
 import { mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
 import { readPages } from "../kernel/paging.js";
+import type { Fences } from "../records/fences.js";
+import { currentOf, isPushed, type Published, type PullState } from "../records/pulled.js";
 import type { Apply, Change, Part } from "./apply.js";
+import { type Audience, audienceOf } from "./audience.js";
 import type { Listeners } from "./listeners.redis.js";
 import type { Progress } from "./progress.redis.js";
 import type { QueueJobs, Trace } from "./publish.nats.js";
@@ -14,7 +15,7 @@ import { addToAuthor, covers, type Pulled, toListeners } from "./pulled.js";
 import type { AuthorWriter } from "./pulled.redis.js";
 import { openJobs, toTiers } from "./queue.js";
 import type { ReadFollowers, ReadFollowing } from "./sources.grpc.js";
-import { type Audience, audienceOf, type TimelineWriter } from "./store.redis.js";
+import type { TimelineWriter } from "./writer.redis.js";
 
 export interface Plan {
   readonly change: Omit<Change, "generation" | "user_id" | "pulled" | "tier">;

@@ -1,8 +1,9 @@
 import { type FanoutJob, HOME_TIERS, type HomeTier, type Tiers, tierOfChunk } from "../contracts/fanout.js";
 import { fanoutProgressKey } from "../contracts/keys.js";
 import { DAY } from "../kernel/time.js";
-import type { Scripts } from "../platform/redis/scripts.js";
-import type { FanoutSize } from "./store.redis.js";
+import { type Scripts, script } from "../platform/redis/scripts.js";
+
+const MARK_CHUNK = script("mark-chunk", import.meta.url);
 
 const PROGRESS_TTL_MS = DAY;
 const RECIPIENTS = "~recipients";
@@ -11,6 +12,12 @@ const RECIPIENTS = "~recipients";
  * The numbers are the users of a fan-out, and of a tiered one also the users of each tier, in the order of the tiers.
  */
 export type Recipients = readonly [all: number, ...tiers: number[]];
+
+export interface FanoutSize {
+  readonly recipients: number;
+  readonly chunks: number;
+  readonly tiers?: Tiers | undefined;
+}
 
 /** A fan-out of many chunks keeps its progress here. Both return its size once all of it is done. */
 export interface Progress {
@@ -27,7 +34,7 @@ export function createProgress({ run }: Scripts): Progress {
     chunks: readonly string[],
   ): Promise<FanoutSize | undefined> => {
     const key = fanoutProgressKey(event, drop_id);
-    const done = (await run("mark-chunk", [key], [PROGRESS_TTL_MS, recipients, ...chunks])) as string[];
+    const done = (await run(MARK_CHUNK, [key], [PROGRESS_TTL_MS, recipients, ...chunks])) as string[];
     return done.length === 0 ? undefined : sizeOf(done);
   };
   return {

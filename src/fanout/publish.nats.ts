@@ -17,8 +17,8 @@ import { traceHeaders } from "../delivery/telemetry.js";
 import { AppError } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import type { Message, PublishAll } from "../platform/nats/publish.js";
+import type { IsListening, ListenersAmong } from "./listeners.redis.js";
 import { observeFanout } from "./observe.js";
-import type { IsListening, ListenersAmong } from "./store.redis.js";
 
 /** These headers continue a trace. Where they are unset, the active trace counts. */
 export type Trace = Readonly<Record<string, string>> | undefined;

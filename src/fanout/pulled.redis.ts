@@ -9,10 +9,12 @@ import {
 } from "../contracts/keys.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { encodeId, FLOOR_MEMBER } from "../kernel/ids.js";
-import type { Fenced } from "../platform/redis/fenced.js";
-import { createRemovalNotes } from "../platform/redis/removal-notes.js";
-import type { Scripts } from "../platform/redis/scripts.js";
-import { DELETED_DROP_TTL_MS, limitsOf, type WriterOptions } from "./store.redis.js";
+import { type Scripts, script } from "../platform/redis/scripts.js";
+import type { Fenced } from "../records/fenced.redis.js";
+import { createRemovalNotes } from "../records/removal-notes.redis.js";
+import { ADD_ENTRIES, DELETED_DROP_TTL_MS, limitsOf, REMOVE_ENTRIES, type WriterOptions } from "./writer.redis.js";
+
+const CHANGE_PULLS = script("change-pulls", import.meta.url);
 
 export type AuthorWriter = ReturnType<typeof createAuthorWriter>;
 
@@ -28,16 +30,16 @@ export function createAuthorWriter(scripts: Scripts, fenced: Fenced, options: Om
     const groups = [...users].map(([author, some]) => {
       return { keys: packKeys(some.map(pullsToken)), items: [[encodeId(author)]] };
     });
-    await fenced.groups({ script: "change-pulls", prefix: PULLS_PREFIX, before: [how], groups });
+    await fenced.groups({ script: CHANGE_PULLS, prefix: PULLS_PREFIX, before: [how], groups });
   };
   return {
     async add(author: string, { drop, score }: TimelineEntry): Promise<void> {
       const groups = [{ keys: [encodeId(author)], items: [[score, drop]] }];
-      await fenced.groups({ script: "add-entries", prefix: AUTHOR_PREFIX, before, groups });
+      await fenced.groups({ script: ADD_ENTRIES, prefix: AUTHOR_PREFIX, before, groups });
     },
     async remove(author: string, drop: string): Promise<void> {
       const groups = [{ keys: [encodeId(author)], items: [[drop]] }];
-      await fenced.groups({ script: "remove-entries", prefix: AUTHOR_PREFIX, before: [], groups });
+      await fenced.groups({ script: REMOVE_ENTRIES, prefix: AUTHOR_PREFIX, before: [], groups });
     },
     /** Removes as `remove` does, before fan-out of the drop's deletion looks here. */
     removeNoted: (author: string, drop: string) => notes.remove(authorKey(author), [drop]),

@@ -1,10 +1,11 @@
-import { type Fences, writeUnlessDeleted } from "../contracts/fences.js";
-import { type Due, isPushed, type Published, type PulledAuthors, type PullState } from "../contracts/pulled.js";
+import { type Fences, writeUnlessDeleted } from "../records/fences.js";
+import { type Due, isPushed, type Published, type PulledAuthors, type PullState } from "../records/pulled.js";
 import type { Apply, Change } from "./apply.js";
+import { audienceOf } from "./audience.js";
 import type { Listeners } from "./listeners.redis.js";
 import type { Trace } from "./publish.nats.js";
 import type { AuthorWriter } from "./pulled.redis.js";
-import { audienceOf, type TimelineWriter } from "./store.redis.js";
+import type { TimelineWriter } from "./writer.redis.js";
 
 /** Fan-out uses only this of the registry of pulled authors. */
 export interface Pulled extends PulledAuthors {

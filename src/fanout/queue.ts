@@ -3,7 +3,7 @@ import type { Apply, Change } from "./apply.js";
 import type { Listeners } from "./listeners.redis.js";
 import type { Progress, Recipients } from "./progress.redis.js";
 import type { QueueJobs, Trace } from "./publish.nats.js";
-import type { TimelineWriter } from "./store.redis.js";
+import type { TimelineWriter } from "./writer.redis.js";
 
 interface JobsDeps {
   readonly apply: Pick<Apply, "toRecentUnfollowers" | "complete">;

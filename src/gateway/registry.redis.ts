@@ -4,7 +4,11 @@ import { AppError } from "../kernel/errors.js";
 import { decodeId, encodeId } from "../kernel/ids.js";
 import { HOUR, MINUTE, SECOND } from "../kernel/time.js";
 import { redisError } from "../platform/redis/connect.js";
-import type { Scripts } from "../platform/redis/scripts.js";
+import { type Scripts, script } from "../platform/redis/scripts.js";
+
+const REGISTER_STREAMS = script("register-streams", import.meta.url);
+const RENEW_STREAMS = script("renew-streams", import.meta.url);
+const TOUCH_LISTED = script("touch-listed", import.meta.url);
 
 /** While a user is not listed, no notifications are stored for them: a listing is the time of which all are stored. */
 const nameListing = (): string => randomInt(36 ** 8).toString(36);
@@ -101,7 +105,7 @@ async function touchListed(
   { now, listedSince }: Moment,
 ): Promise<readonly boolean[]> {
   const users = some.map(({ user }) => encodeId(user));
-  const replies = await scripts.run("touch-listed", [RECENT_KEY], [now, listedSince, ...users]);
+  const replies = await scripts.run(TOUCH_LISTED, [RECENT_KEY], [now, listedSince, ...users]);
   return (replies as number[]).map((reply) => reply === 1);
 }
 
@@ -115,7 +119,7 @@ async function registerTogether(scripts: Scripts, some: readonly Connection[], t
     keys.push(listingKey(user), connectionsOfUserKey(user), connectionKey(id));
     args.push(encodeId(user), id, nameListing(), user, createdAt);
   }
-  return (await scripts.run("register-streams", keys, args)) as string[];
+  return (await scripts.run(REGISTER_STREAMS, keys, args)) as string[];
 }
 
 /** Does what `register-streams` does, one command after the other. */
@@ -151,7 +155,7 @@ async function renewTogether(scripts: Scripts, some: readonly Connection[], time
   const args = some.flatMap(({ id, user, listing }) => [encodeId(user), id, listing]);
   const all = [RECENT_KEY, CONNECTIONS_SEEN_KEY, ...keys];
   const first = [now, ttl, listTtl, LISTING_TTL_MS, listedSince];
-  return (await scripts.run("renew-streams", all, [...first, ...args])) as string[];
+  return (await scripts.run(RENEW_STREAMS, all, [...first, ...args])) as string[];
 }
 
 /** Does what `renew-streams` does, with single commands. */

@@ -1,5 +1,5 @@
-import { isSettled, type PulledAuthors } from "../contracts/pulled.js";
 import { observedGauge } from "../kernel/meters.js";
+import { isSettled, type PulledAuthors } from "../records/pulled.js";
 
 export function observePulled(copy: PulledAuthors["copy"]): void {
   const states = () => [...(copy()?.values() ?? [])];

@@ -1,3 +1,8 @@
+import { oneLine } from "../kernel/errors.js";
+import type { Logger } from "../kernel/logger.js";
+import { type Loop, startLoop } from "../kernel/loop.js";
+import { coalesce } from "../kernel/sharing.js";
+import { DAY, SECOND } from "../kernel/time.js";
 import {
   type Due,
   isPushed,
@@ -8,12 +13,7 @@ import {
   type PulledAuthor,
   type PullRegistry,
   type PullState,
-} from "../contracts/pulled.js";
-import { oneLine } from "../kernel/errors.js";
-import type { Logger } from "../kernel/logger.js";
-import { type Loop, startLoop } from "../kernel/loop.js";
-import { coalesce } from "../kernel/sharing.js";
-import { DAY, SECOND } from "../kernel/time.js";
+} from "../records/pulled.js";
 import { observePulled } from "./observe.js";
 import { MAX_AUTHORS, MAX_DROPS_AN_HOUR, type PullStore, type Stored, type StoredState } from "./store.redis.js";
 

@@ -1,10 +1,13 @@
 import { PULLED_KEY, postedKey } from "../contracts/keys.js";
-import { PULL_STATES, type Published, type PulledAuthor, type PullState } from "../contracts/pulled.js";
 import { AppError } from "../kernel/errors.js";
 import { decodeId, encodeId } from "../kernel/ids.js";
 import { HOUR } from "../kernel/time.js";
 import type { RedisClock } from "../platform/redis/clock.js";
-import type { Scripts } from "../platform/redis/scripts.js";
+import { type Scripts, script } from "../platform/redis/scripts.js";
+import { PULL_STATES, type Published, type PulledAuthor, type PullState } from "../records/pulled.js";
+
+const CHANGE_PULLED = script("change-pulled", import.meta.url);
+const NOTE_DROP = script("note-drop", import.meta.url);
 
 /** The state is as stored: an author in none of the states is to stay pushed, whatever their followers. */
 export interface StoredState {
@@ -58,11 +61,11 @@ export function createPullStore({ run, command }: Scripts, clock: RedisClock) {
     ): Promise<boolean> {
       const current = from ? `${from.state}:${from.by}:${from.since}` : "";
       const next = to ? `${to.state}:${to.by}` : "";
-      return (await run("change-pulled", [PULLED_KEY], [encodeId(author), current, next, MAX_AUTHORS])) === 1;
+      return (await run(CHANGE_PULLED, [PULLED_KEY], [encodeId(author), current, next, MAX_AUTHORS])) === 1;
     },
     /** Resolves to the drops of the author in the hour up to this one. */
     countDrops: async ({ author, drop, at }: Published): Promise<number> =>
-      Number(await run("note-drop", [postedKey(author)], [drop, at, HOUR, MAX_DROPS_AN_HOUR])),
+      Number(await run(NOTE_DROP, [postedKey(author)], [drop, at, HOUR, MAX_DROPS_AN_HOUR])),
     /** Resolves to ms since the epoch, by the clock of Redis. */
     now: (): Promise<number> => clock.now(PULLED_KEY),
   };

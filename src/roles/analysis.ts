@@ -1,7 +1,7 @@
 import { createSources, startAnalysisService, startAnalysisWorker } from "../analysis/index.js";
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import { connectPosts, connectUsers } from "../platform/grpc/upstreams.js";
-import { createNotifyUser } from "../platform/notify-user.js";
+import { createNotifyUser } from "../records/listed.redis.js";
 import { type ConsumerSlices, startConsumer } from "./consumers.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
 import { VERSION } from "./version.js";

@@ -1,7 +1,6 @@
 import { hostname } from "node:os";
 import type { JetStreamManager, NatsConnection } from "nats";
 import { createReadAcked, openFences, openRedisOfLog } from "../consistency/index.js";
-import type { Fences } from "../contracts/fences.js";
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { pause, SECOND } from "../kernel/time.js";
@@ -14,12 +13,13 @@ import { type TopologyWatch, watchTopology } from "../platform/nats/watch-topolo
 import { createSharedClock, followClock, type RedisClock } from "../platform/redis/clock.js";
 import { connected, connectRedis } from "../platform/redis/connect.js";
 import { type EvictionWatch, watchEviction } from "../platform/redis/eviction.js";
-import { createFenced, type Fenced } from "../platform/redis/fenced.js";
 import { startRedisHealth } from "../platform/redis/health.js";
 import { createScripts, type Scripts } from "../platform/redis/scripts.js";
 import { servesCluster } from "../platform/redis/servers.js";
 import { Refusal } from "../platform/refusals.js";
 import { type AuthorRegistry, openPulled } from "../pull/index.js";
+import { createFenced, type Fenced } from "../records/fenced.redis.js";
+import type { Fences } from "../records/fences.js";
 import { createReadLimits, type ReadBounds, type ReadLimits } from "../timeline/index.js";
 import { Closers } from "./closers.js";
 import type { Config } from "./config/config.js";

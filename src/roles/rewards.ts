@@ -1,5 +1,5 @@
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
-import { createNotifyUser } from "../platform/notify-user.js";
+import { createNotifyUser } from "../records/listed.redis.js";
 import { startRewards } from "../rewards/index.js";
 import { type ConsumerSlices, startConsumer } from "./consumers.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";

@@ -7,13 +7,15 @@ import {
   TRIMMED_KEY,
   userOfHomeKey,
 } from "../contracts/keys.js";
-import type { PulledAuthors } from "../contracts/pulled.js";
 import { invalid } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import { DAY } from "../kernel/time.js";
-import type { Fenced } from "../platform/redis/fenced.js";
-import type { Scripts } from "../platform/redis/scripts.js";
+import { type Scripts, script } from "../platform/redis/scripts.js";
 import { dataNodes } from "../platform/redis/servers.js";
+import type { Fenced } from "../records/fenced.redis.js";
+import type { PulledAuthors } from "../records/pulled.js";
+
+const TRIM_OLDER = script("trim-older", import.meta.url);
 
 export interface Homes {
   readonly users: readonly string[];
@@ -50,7 +52,7 @@ export type TrimStore = ReturnType<typeof createTrimStore>;
 
 export function createTrimStore(scripts: Scripts, fenced: Fenced, pulled: PulledAuthors) {
   const trim = (prefix: string, tokens: readonly string[], before: number): Promise<number> =>
-    fenced.many({ script: "trim-older", prefix, keys: packKeys(tokens), before: [before] });
+    fenced.many({ script: TRIM_OLDER, prefix, keys: packKeys(tokens), before: [before] });
   return {
     /** Resolves to ms since the epoch, or to 0 if the last trimming was more than a day ago. */
     trimmedTo: async (): Promise<number> =>

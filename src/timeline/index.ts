@@ -1,6 +1,5 @@
 import type { NatsConnection } from "nats";
 import type { StoredTimelinesConfig } from "../contracts/config.js";
-import type { Fences } from "../contracts/fences.js";
 import {
   authorKey,
   authorOfKey,
@@ -10,7 +9,6 @@ import {
   LOCAL_KEY,
   TRIM_LEASE_KEY,
 } from "../contracts/keys.js";
-import { isPushed, type PulledAuthors } from "../contracts/pulled.js";
 import type { Affected } from "../contracts/timelines.js";
 import { TimelineServiceService } from "../gen/avion/timeline.js";
 import { createBoundedQueue, mapLimited } from "../kernel/concurrency.js";
@@ -21,10 +19,12 @@ import { MINUTE, SECOND } from "../kernel/time.js";
 import type { Service } from "../platform/grpc/unary.js";
 import { encodedResponses, lazilyTraced } from "../platform/grpc/unary.js";
 import type { Upstreams } from "../platform/grpc/upstreams.js";
-import type { Fenced } from "../platform/redis/fenced.js";
 import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import { trackChanges } from "../platform/redis/tracking.js";
+import type { Fenced } from "../records/fenced.redis.js";
+import type { Fences } from "../records/fences.js";
+import { isPushed, type PulledAuthors } from "../records/pulled.js";
 import { createIsAffected } from "./affected.js";
 import type { TimelineConfig } from "./config.js";
 import { getHomeTimeline, getSharedTimeline } from "./get-timeline.js";

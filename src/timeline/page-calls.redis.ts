@@ -1,10 +1,12 @@
 import { TOMBSTONES_KEY } from "../contracts/keys.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { MAX_IDLE_MS } from "../contracts/times.js";
-import type { Scripts } from "../platform/redis/scripts.js";
+import { type Scripts, script } from "../platform/redis/scripts.js";
 import type { Origin, PageCache } from "./page-cache.js";
 import { encodedPage } from "./page-response.js";
 import type { EncodedPage, Range } from "./stored.js";
+
+const READ_PAGE = script("read-page", import.meta.url, { inBytes: true });
 
 /** An ask is for one timeline, which read-page.lua reads. */
 export interface Ask {
@@ -132,10 +134,10 @@ class Queue {
   }
 
   #ask(pages: readonly Asked[]): Promise<Buffer[]> {
-    const { isCluster, runBytes } = this.scripts;
+    const { isCluster, run } = this.scripts;
     const keys = pages.map(({ ask }) => ask.range.key);
     const args = [isCluster ? "" : 1, MAX_IDLE_MS, ...pages.flatMap(({ ask }) => argsOf(ask))];
-    return runBytes("read-page", isCluster ? keys : [...keys, TOMBSTONES_KEY], args) as Promise<Buffer[]>;
+    return run(READ_PAGE, isCluster ? keys : [...keys, TOMBSTONES_KEY], args) as Promise<Buffer[]>;
   }
 }
 

@@ -7,9 +7,9 @@ import {
   PULLED_KEY,
   pullsKeyOfHome,
 } from "../contracts/keys.js";
-import { currentOf, isPushed, type PulledAuthors } from "../contracts/pulled.js";
 import { inChildSpan, SpanKind } from "../delivery/telemetry.js";
 import type { Scripts } from "../platform/redis/scripts.js";
+import { currentOf, isPushed, type PulledAuthors } from "../records/pulled.js";
 import { merge, type Part, partOfHead } from "./merge.js";
 import type { FollowedKey, PageCache } from "./page-cache.js";
 import { type Answer, type Ask, createPageCalls } from "./page-calls.redis.js";

@@ -1,5 +1,5 @@
-import type { Fences } from "../contracts/fences.js";
 import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
+import type { Fences } from "../records/fences.js";
 import type { TimelineStore } from "./store.redis.js";
 import { type Incomplete, incompleteOf, type Stored } from "./stored.js";
 

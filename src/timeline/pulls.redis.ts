@@ -1,10 +1,12 @@
 import { randomUUID } from "node:crypto";
 import { pullsKey } from "../contracts/keys.js";
-import { currentOf, isMerged, PULLS_FILLING, type PulledAuthors } from "../contracts/pulled.js";
 import { AppError } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import { SingleFlight } from "../kernel/sharing.js";
-import type { Scripts } from "../platform/redis/scripts.js";
+import { type Scripts, script } from "../platform/redis/scripts.js";
+import { currentOf, isMerged, PULLS_FILLING, type PulledAuthors } from "../records/pulled.js";
+
+const FILL_PULLS = script("fill-pulls", import.meta.url);
 
 export type Pulls = ReturnType<typeof createPulls>;
 
@@ -23,7 +25,7 @@ export function createPulls({ run }: Scripts, pulled: PulledAuthors, ttlMs: numb
   const flight = new SingleFlight<void>();
   const filling = async (user: string, read: () => Promise<Following>, how: "begin" | "afresh"): Promise<Filled> => {
     const step = (what: string, mark: string, ...authors: string[]) =>
-      run("fill-pulls", [pullsKey(user)], [what, mark, ttlMs, ...authors]);
+      run(FILL_PULLS, [pullsKey(user)], [what, mark, ttlMs, ...authors]);
     const mark = (await step(how, PULLS_FILLING + randomUUID())) as string | null;
     const following = await read();
     if (mark === null) return { following, known: true };

@@ -1,5 +1,4 @@
 import { randomInt } from "node:crypto";
-import { writeUnlessDeleted } from "../contracts/fences.js";
 import { GLOBAL_KEY, kindOf, LOCAL_KEY } from "../contracts/keys.js";
 import { annotate, inSpan } from "../delivery/telemetry.js";
 import type { BoundedQueue } from "../kernel/concurrency.js";
@@ -9,6 +8,7 @@ import { type Lease, underLease } from "../kernel/lease.js";
 import type { Logger } from "../kernel/logger.js";
 import { SingleFlight } from "../kernel/sharing.js";
 import { MINUTE, pause, SECOND } from "../kernel/time.js";
+import { writeUnlessDeleted } from "../records/fences.js";
 import { type Entries, type PageFences, retainedOf } from "./pages.js";
 import type { Snapshot, TimelineStore } from "./store.redis.js";
 

@@ -1,12 +1,12 @@
 import type { NatsConnection } from "nats";
 import { parseStored, SUBJECT_OF, type TimelineEvent } from "../contracts/events.js";
-import type { Fences } from "../contracts/fences.js";
 import { STREAM } from "../contracts/subjects.js";
 import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import { CLOCK_SKEW_MS, MAX_AHEAD_MS } from "../contracts/times.js";
 import { DAY, HOUR, MINUTE, sharedNow } from "../kernel/time.js";
 import { askNats, managerOf } from "../platform/nats/ask.js";
 import { logEntries } from "../platform/nats/read-log.js";
+import type { Fences } from "../records/fences.js";
 import type { ListedDrops, ReadListedDrops } from "./listed-drops.grpc.js";
 import { aboveFloor, type Entries } from "./pages.js";
 import { snapshotOf } from "./rebuild.js";

@@ -9,16 +9,20 @@ import {
   rebuildLeaseKey,
   stagedKey,
 } from "../contracts/keys.js";
-import { currentOf } from "../contracts/pulled.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { chunked } from "../kernel/concurrency.js";
 import { FLOOR_MEMBER } from "../kernel/ids.js";
 import { MINUTE } from "../kernel/time.js";
-import type { Fenced } from "../platform/redis/fenced.js";
 import { createLease } from "../platform/redis/lease.js";
-import { createRemovalNotes } from "../platform/redis/removal-notes.js";
-import type { Scripts } from "../platform/redis/scripts.js";
+import { type Scripts, script } from "../platform/redis/scripts.js";
+import type { Fenced } from "../records/fenced.redis.js";
+import { currentOf } from "../records/pulled.js";
+import { createRemovalNotes } from "../records/removal-notes.redis.js";
 import { PageReader, type PageReaderOptions } from "./page-reader.redis.js";
+
+const BEGIN_REBUILD = script("begin-rebuild", import.meta.url, { spanned: true });
+const STAGE_REBUILD = script("stage-rebuild", import.meta.url, { spanned: true });
+const FINISH_REBUILD = script("finish-rebuild", import.meta.url, { spanned: true });
 
 export interface Snapshot {
   readonly entries: readonly TimelineEntry[];
@@ -76,7 +80,7 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
     },
     /** Marks an incomplete timeline, or any if `afresh`. Returns its drops; undefined if it was not marked. */
     async beginRebuild(key: string, mark: number, afresh = false): Promise<readonly string[] | undefined> {
-      const held = (await run("begin-rebuild", [key], [mark, ttl(key), afresh ? "1" : ""])) as string[] | null;
+      const held = (await run(BEGIN_REBUILD, [key], [mark, ttl(key), afresh ? "1" : ""])) as string[] | null;
       return held ?? undefined;
     },
     /** Returns false if the mark is gone: the snapshot is outdated. */
@@ -91,11 +95,11 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
       );
       let staged = 0;
       for (const part of parts) {
-        staged = Number(await fenced.one("stage-rebuild", keys, [mark, STAGED_TTL_MS, ...part]));
+        staged = Number(await fenced.one(STAGE_REBUILD, keys, [mark, STAGED_TTL_MS, ...part]));
         if (staged === 0) return false;
       }
       const rest = [mark, snapshot.floor, config.maxEntries, staged, ...last];
-      return (await fenced.one("finish-rebuild", keys, rest)) === 1;
+      return (await fenced.one(FINISH_REBUILD, keys, rest)) === 1;
     },
     remove: notes.remove,
     rebuildLease: (key: string) => createLease(scripts, rebuildLeaseKey(key)),

@@ -8,6 +8,7 @@ import { DAY, HOUR, MINUTE, SECOND } from "../../src/kernel/time.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
 import { eventually } from "../support/eventually.js";
+import { lua } from "../support/lua.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 
 const redis = redisOfFile();
@@ -24,7 +25,7 @@ interface Asked {
 }
 
 async function ask({ rate, burst, wanted = 1, hold = 0, now }: Asked, scripts = redis.scripts) {
-  const [wait, left] = (await scripts.run("take-token", ["bucket"], [rate, burst, wanted, hold, now])) as number[];
+  const [wait, left] = (await scripts.run(lua("take-token"), ["bucket"], [rate, burst, wanted, hold, now])) as number[];
   return { wait: wait as number, left: left as number };
 }
 
@@ -125,7 +126,7 @@ test("users take turns: who took fewer tokens goes first, and who waits no more 
   const rate = 60;
   const take = async (user: string, now: number): Promise<boolean> => {
     const keys = ["bucket", "{bucket}:taken", "{bucket}:waiting"];
-    return ((await redis.scripts.run("take-token", keys, [rate, 2, 1, 0, now, user])) as number[])[0] === 0;
+    return ((await redis.scripts.run(lua("take-token"), keys, [rate, 2, 1, 0, now, user])) as number[])[0] === 0;
   };
   for (const from of [NOW, NOW, NOW + MINUTE, NOW + 2 * MINUTE]) expect(await take("greedy", from)).toBe(true);
   expect(await take("greedy", NOW + 2 * MINUTE)).toBe(false);

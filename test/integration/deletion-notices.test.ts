@@ -1,14 +1,14 @@
 import { expect, test } from "@jest/globals";
 import { createFences } from "../../src/consistency/fences/fences.js";
 import { authorKey, pullsKey, RECENT_KEY, removalNotesKey } from "../../src/contracts/keys.js";
-import { PULLS_COMPLETE } from "../../src/contracts/pulled.js";
 import type { DropNotification } from "../../src/contracts/stream-events.js";
 import { composeFanout, type FanoutDeps } from "../../src/fanout/fanout.js";
+import { createListenersAmong } from "../../src/fanout/listeners.redis.js";
 import { createNotify } from "../../src/fanout/publish.nats.js";
-import { createListenersAmong } from "../../src/fanout/store.redis.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import type { AuthorRegistry } from "../../src/pull/registry.js";
+import { PULLS_COMPLETE } from "../../src/records/pulled.js";
 import { readPage } from "../../src/timeline/pages.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
 import { DROP, type FanoutBench, followers, handle, openFanout, work } from "../support/fanout.js";

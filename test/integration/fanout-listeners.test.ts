@@ -1,14 +1,13 @@
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { pullsKey, RECENT_KEY } from "../../src/contracts/keys.js";
-import { PULLS_COMPLETE, PULLS_FILLING } from "../../src/contracts/pulled.js";
 import { notifySubject } from "../../src/contracts/subjects.js";
-import { createListeners, type Listeners } from "../../src/fanout/listeners.redis.js";
-import { createListenersAmong } from "../../src/fanout/store.redis.js";
+import { createListeners, createListenersAmong, type Listeners } from "../../src/fanout/listeners.redis.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { encodeId } from "../../src/kernel/ids.js";
 import type { Publish } from "../../src/platform/nats/publish.js";
-import { createNotifyUser } from "../../src/platform/notify-user.js";
+import { createNotifyUser } from "../../src/records/listed.redis.js";
+import { PULLS_COMPLETE, PULLS_FILLING } from "../../src/records/pulled.js";
 import { clockOn } from "../support/redis.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 

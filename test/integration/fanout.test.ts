@@ -1,8 +1,8 @@
 import { expect, test } from "@jest/globals";
 import type { FanoutCompleted } from "../../src/contracts/fanout.js";
 import { deletedDropKey } from "../../src/contracts/keys.js";
+import { createListenersAmong } from "../../src/fanout/listeners.redis.js";
 import { createComplete, createNotify, createQueueJobs } from "../../src/fanout/publish.nats.js";
-import { createListenersAmong } from "../../src/fanout/store.redis.js";
 import { DAY, MINUTE } from "../../src/kernel/time.js";
 import type { Message, PublishAll } from "../../src/platform/nats/publish.js";
 import { contextWith, deliveryOf } from "../support/deliveries.js";

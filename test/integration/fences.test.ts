@@ -3,10 +3,10 @@ import { createFences, type ReadHistory } from "../../src/consistency/fences/fen
 import type { FenceStore } from "../../src/consistency/fences/store.redis.js";
 import { createReadHistory } from "../../src/consistency/log.nats.js";
 import type { TimelineEvent } from "../../src/contracts/events.js";
-import type { Fences } from "../../src/contracts/fences.js";
 import { DELETED_PREFIX, edgePart, edgesKey, homeKey, unfollowersKey } from "../../src/contracts/keys.js";
 import { AppError, codeOf } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
+import type { Fences } from "../../src/records/fences.js";
 import { eventually } from "../support/eventually.js";
 import { openNats } from "../support/nats.js";
 import { adaptersOn } from "../support/redis.js";

@@ -355,13 +355,13 @@ test("a stream that cannot be opened is not registered, also where NATS goes awa
   const usual = createScripts(client);
   const scripts: Scripts = {
     ...usual,
-    run: async (name, ...of) => {
-      if (name !== "register-streams" || !isCutting) return usual.run(name, ...of);
+    run: async (script, ...of) => {
+      if (script.name !== "register-streams" || !isCutting) return usual.run(script, ...of);
       proxy.refuse(true);
       let tries = 0;
       // With its first try to connect again the client gives up what it was waiting for.
       for await (const { type } of link.status()) if (type === "reconnecting" && ++tries === 2) break;
-      const reply = await usual.run(name, ...of);
+      const reply = await usual.run(script, ...of);
       setImmediate(() => (isRegistered = true));
       return reply;
     },

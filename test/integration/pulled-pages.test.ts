@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { STORED_TIMELINES_VARIABLES } from "../../src/contracts/config.js";
-import type { PullRegistry } from "../../src/contracts/pulled.js";
 import { compareEntries, type TimelineEntry } from "../../src/contracts/timelines.js";
 import { GetTimelineResponse } from "../../src/gen/avion/timeline.js";
+import type { PullRegistry } from "../../src/records/pulled.js";
 import { createPulls } from "../../src/timeline/pulls.redis.js";
 import type { TimelineStore } from "../../src/timeline/store.redis.js";
 import { becomes } from "../support/eventually.js";

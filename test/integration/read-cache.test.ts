@@ -1,12 +1,12 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { createFences } from "../../src/consistency/fences/fences.js";
-import type { Fences } from "../../src/contracts/fences.js";
-import type { PulledAuthor } from "../../src/contracts/pulled.js";
 import { GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { silent } from "../../src/kernel/logger.js";
 import type { RedisClient } from "../../src/platform/redis/connect.js";
 import type { Scripts } from "../../src/platform/redis/scripts.js";
+import type { Fences } from "../../src/records/fences.js";
+import type { PulledAuthor } from "../../src/records/pulled.js";
 import { type Entries, type Query, readPage } from "../../src/timeline/pages.js";
 import type { TimelineStore } from "../../src/timeline/store.redis.js";
 import { isIncomplete } from "../../src/timeline/stored.js";

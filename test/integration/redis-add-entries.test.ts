@@ -3,8 +3,9 @@ import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { AppError } from "../../src/kernel/errors.js";
 import type { RedisClock } from "../../src/platform/redis/clock.js";
-import { createFenced, type Fenced, type Group } from "../../src/platform/redis/fenced.js";
 import type { Scripts } from "../../src/platform/redis/scripts.js";
+import { createFenced, type Fenced, type Group } from "../../src/records/fenced.redis.js";
+import { lua } from "../support/lua.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
 
 let bench: RedisBench;
@@ -116,7 +117,7 @@ test("adding groups of drops ends in the state of the model, and of the script t
       const before = [LATER, of.cap, of.low, of.ttl, of.active ? "1" : "0"];
       for (const groups of calls) {
         const args = groups.flatMap(({ users, entries }) => [users.join(","), entries.length, ...entries.flat()]);
-        const added = await bench.scripts.run("add-entries", [], [...before, "new:", ...args]);
+        const added = await bench.scripts.run(lua("add-entries"), [], [...before, "new:", ...args]);
         let expected = 0;
         for (const { users, entries } of groups) {
           expected += await run.oneByOne(0, ...before, "old:", users.join(","), ...entries.flat());
@@ -160,7 +161,7 @@ test("however groups are cut into calls, each timeline gets each of its drops on
     },
   };
   const before = [5_000, 4_000, 0, "0"];
-  const call = { script: "add-entries", prefix: "t:", before, groups } as const;
+  const call = { script: lua("add-entries"), prefix: "t:", before, groups } as const;
   const fenced = createFenced(watched, CLOCK);
   await fenced.groups(call);
   expect(await heldIn("t:*")).toBe(620 + 3 * 700 + 400 * 30);
@@ -172,7 +173,7 @@ test("however groups are cut into calls, each timeline gets each of its drops on
   const drops = items(30).map(([, drop]) => [drop as string]);
   await fenced.groups({
     ...call,
-    script: "remove-entries",
+    script: lua("remove-entries"),
     before: [],
     groups: [{ keys: [names("d", 400)], items: drops }],
   });
@@ -185,13 +186,16 @@ test.each<[string, (fenced: Fenced, users: string) => Promise<unknown>]>([
     "each with items of its own",
     (fenced, users) =>
       fenced.groups({
-        script: "remove-entries",
+        script: lua("remove-entries"),
         prefix: "t:",
         before: [],
         groups: [{ keys: [users], items: [["d"]] }],
       }),
   ],
-  ["all alike", (fenced, users) => fenced.many({ script: "trim-older", prefix: "t:", keys: [users], before: [1_000] })],
+  [
+    "all alike",
+    (fenced, users) => fenced.many({ script: lua("trim-older"), prefix: "t:", keys: [users], before: [1_000] }),
+  ],
 ])("where the change of one of many keys fails (%s), the others have ended before it rejects", async (_, change) => {
   // As in a cluster, each key is a call.
   const run: Scripts["run"] = async (name, keys, args) => {
@@ -234,7 +238,7 @@ test("a home that is written to by several groups is looked at once, and gets ea
         },
       };
       const packed = groups.map(({ keys, items }) => ({ keys: keys.map((some) => some.join(",")), items }));
-      const call = { script: "add-entries", prefix: "t:", before: [10, 9, 0, "0"], groups: packed } as const;
+      const call = { script: lua("add-entries"), prefix: "t:", before: [10, 9, 0, "0"], groups: packed } as const;
       await createFenced(scripts, CLOCK).groups(call);
       const wanted = groups.flatMap(({ keys, items }) =>
         keys.flat().flatMap((key) => items.map(([score, drop]) => `t:${key} ${score} ${drop}`)),
@@ -256,7 +260,7 @@ test("callers whose groups go together each fail by their own keys only", async 
   const write = (key: string, drop: string) =>
     fenced
       .groups({
-        script: "add-entries",
+        script: lua("add-entries"),
         prefix: "t:",
         before: [10, 9, 0, "0"],
         groups: [{ keys: [key], items: [[1, drop]] }],

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
+import { lua } from "../support/lua.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
 import { held } from "../support/timeline-keys.js";
 
@@ -11,7 +12,7 @@ beforeAll(async () => {
 afterAll(() => bench.close());
 
 const begin = (mark: number, ttl: number, afresh = "") =>
-  bench.scripts.run("begin-rebuild", [KEY], [mark, ttl, afresh]);
+  bench.scripts.run(lua("begin-rebuild"), [KEY], [mark, ttl, afresh]);
 
 test("begin rebuild: afresh, a complete timeline is marked too, and what is left of its time to live stays", async () => {
   await bench.raw.zadd(KEY, 50, "~floor", 60, "a", 70, "b");

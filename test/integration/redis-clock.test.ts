@@ -3,11 +3,12 @@ import type { Cluster, Redis } from "ioredis";
 import { silent } from "../../src/kernel/logger.js";
 import { followClock, type RedisClock } from "../../src/platform/redis/clock.js";
 import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
-import { createFenced, type Fenced } from "../../src/platform/redis/fenced.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
+import { createFenced, type Fenced } from "../../src/records/fenced.redis.js";
 
 import { type RedisCluster, startRedisCluster } from "../support/clusters.js";
 import { eventually } from "../support/eventually.js";
+import { lua } from "../support/lua.js";
 import { openRedis } from "../support/redis.js";
 import { quickTest, slowTest } from "../support/suite.js";
 
@@ -137,7 +138,7 @@ quickTest("in a cluster the deadline of a write goes by the clock of the master 
   ]);
   for (const key of KEYS) {
     const writing = fenced.groups({
-      ...{ script: "add-entries", prefix: "", before: [10, 9, 0, "0"] },
+      ...{ script: lua("add-entries"), prefix: "", before: [10, 9, 0, "0"] },
       groups: [{ keys: [key], items: [[1, "d1"]] }],
     });
     const reply = await writing.catch((error: Error) => error.message);

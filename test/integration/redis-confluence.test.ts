@@ -1,5 +1,6 @@
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
+import { lua } from "../support/lua.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 import { held } from "../support/timeline-keys.js";
 
@@ -26,7 +27,7 @@ test("edge versions: in any order and however often told, the newest is in force
       let last: unknown;
       for (const { version, follows } of told)
         last = await bench.scripts.run(
-          "change-edges",
+          lua("change-edges"),
           [],
           ["k:", "l:", 60_000, "record", "{1}", "b", "a", version, follows ? "1" : "0"],
         );
@@ -44,7 +45,7 @@ test("entries: in any order and however often written, of each drop the smallest
       await bench.raw.del(HOME);
       for (const { drop, score } of told)
         await bench.scripts.run(
-          "add-entries",
+          lua("add-entries"),
           [HOME],
           [...[Date.now() + 60_000, 100, 95, 0, "0", "", "", 1, score, drop]],
         );

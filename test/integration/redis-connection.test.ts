@@ -5,11 +5,12 @@ import { Redis } from "ioredis";
 import type { Attempts } from "../../src/delivery/process.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
-import { createAttempts } from "../../src/platform/redis/attempts.js";
 import { connectRedis, connectSubscriber } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
+import { createAttempts } from "../../src/records/attempts.redis.js";
 import { deliveryOf } from "../support/deliveries.js";
 import { eventually } from "../support/eventually.js";
+import { lua } from "../support/lua.js";
 import { TcpProxy } from "../support/proxy.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
 
@@ -93,13 +94,13 @@ test("while Redis is unavailable commands are refused at once, not queued; after
   await expect(refused).rejects.toMatchObject({ code: "unavailable", message: "Redis: is not connected" });
   mend();
   await eventually(() => client.status === "ready", "the link stands again");
-  expect(await codeOf(scripts.run("note-attempt", ["k"], [1_000, "n", "begun"]))).toBe("done");
+  expect(await codeOf(scripts.run(lua("note-attempt"), ["k"], [1_000, "n", "begun"]))).toBe("done");
   expect(await bench.raw.exists("queued")).toBe(0);
 });
 
 // Invariant 8.
 test("a server that is full, read-only or loading is unavailable; a wrong value is the command's own fault", async () => {
-  const attempt = () => codeOf(bench.scripts.run("note-attempt", ["k"], [60_000, "n", "begun"]));
+  const attempt = () => codeOf(bench.scripts.run(lua("note-attempt"), ["k"], [60_000, "n", "begun"]));
   await bench.raw.config("SET", "maxmemory", "1");
   cleanups.push(() => bench.raw.config("SET", "maxmemory", "0"));
   expect(await attempt()).toBe("unavailable");
@@ -256,7 +257,7 @@ test("after a failover behind one address the client leaves the server that was 
   cleanups.push(() => client.disconnect());
   await once(client, "ready");
   const scripts = createScripts(client);
-  const note = () => codeOf(scripts.run("note-attempt", ["k"], [60_000, "n", "begun"]));
+  const note = () => codeOf(scripts.run(lua("note-attempt"), ["k"], [60_000, "n", "begun"]));
   expect(await note()).toBe("done");
   await old.raw.replicaof("127.0.0.1", successor.broker.port);
   proxy.aim(successor.broker.port);

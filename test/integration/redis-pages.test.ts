@@ -223,13 +223,13 @@ test("a read shares no call to Redis that began before it", async () => {
   let answered = 0;
   let go: () => void = () => undefined;
   const held = new Promise<void>((resolve) => (go = resolve));
-  const runBytes: typeof bench.scripts.runBytes = async (...of) => {
-    const reply = await bench.scripts.runBytes(...of);
+  const run: typeof bench.scripts.run = async (...of) => {
+    const reply = await bench.scripts.run(...of);
     answered++;
     await held;
     return reply;
   };
-  const slow = adaptersOn({ ...bench.scripts, runBytes }, { maxEntries: 100 }).store;
+  const slow = adaptersOn({ ...bench.scripts, run }, { maxEntries: 100 }).store;
   const read = async (): Promise<string[]> => {
     const { entries } = await slow.read({ key: KEY, direction: "older", from: undefined, count: 5 });
     return entries.map(({ drop }) => drop);
@@ -249,11 +249,11 @@ test("pages asked for in one turn share calls of at most 32; a key that is no ti
   for (const [n, key] of keys.entries()) await bench.raw.zadd(key, n, `drop-${n}`, 0, "~floor");
   await bench.raw.set(keys[7] as string, "no timeline");
   const calls: number[] = [];
-  const runBytes: typeof bench.scripts.runBytes = (name, asked, args) => {
+  const run: typeof bench.scripts.run = (name, asked, args) => {
     calls.push(asked.length - 1);
-    return bench.scripts.runBytes(name, asked, args);
+    return bench.scripts.run(name, asked, args);
   };
-  const counted = adaptersOn({ ...bench.scripts, runBytes }, { maxEntries: 100 }).store;
+  const counted = adaptersOn({ ...bench.scripts, run }, { maxEntries: 100 }).store;
   const read = async (key: string): Promise<string> => {
     const { entries } = await counted.read({ key, direction: "older", from: undefined, count: 3 });
     return entries.map(({ drop }) => drop).join();

@@ -1,4 +1,5 @@
 import { expect, test } from "@jest/globals";
+import { lua } from "../support/lua.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 import { held } from "../support/timeline-keys.js";
 
@@ -9,7 +10,7 @@ const KEPT_MS = 60_000;
 const NOW = Date.now();
 const [OLD, AGED] = [NOW - 3 * KEPT_MS, NOW - 2 * KEPT_MS];
 const recordTombstones = (...entries: (readonly [number, string])[]) =>
-  bench.scripts.run("record-tombstones", [TOMBSTONES], [KEPT_MS, "", ...entries.flat()]);
+  bench.scripts.run(lua("record-tombstones"), [TOMBSTONES], [KEPT_MS, "", ...entries.flat()]);
 
 test("record-tombstones: says whether the tombstones are complete, and forgets nothing while they are not", async () => {
   expect(await recordTombstones([OLD, "a"], [NOW, "b"])).toBe(0);
@@ -38,7 +39,7 @@ type Edge = readonly [author: string, follower: string, version: number, follows
 const PART = "k:{1}";
 const changeEdges = (edges: readonly Edge[], { how = "record" }: { readonly how?: string } = {}) =>
   bench.scripts.run(
-    "change-edges",
+    lua("change-edges"),
     [],
     [
       ...["k:", "l:", 60_000, how],
@@ -110,7 +111,7 @@ test("change edges: what is too old goes as others change, and nothing else does
 });
 
 const parts = (step: "begin" | "finish", mark: number, ...names: string[]) =>
-  bench.scripts.run("mark-edges", [], [Date.now() + 60_000, step, mark, "k:", names.join(",")]);
+  bench.scripts.run(lua("mark-edges"), [], [Date.now() + 60_000, step, mark, "k:", names.join(",")]);
 
 test("mark-edges: complete parts stay, lost parts get the mark, and only parts with the mark are finished", async () => {
   await bench.raw.hset("k:{1}", "~floor", "1");
@@ -124,7 +125,7 @@ test("mark-edges: complete parts stay, lost parts get the mark, and only parts w
 });
 
 const mark = (recipients: string, ...chunks: string[]) =>
-  bench.scripts.run("mark-chunk", ["timeline:x:fanout:e:d"], [60_000, recipients, ...chunks]);
+  bench.scripts.run(lua("mark-chunk"), ["timeline:x:fanout:e:d"], [60_000, recipients, ...chunks]);
 
 // Invariant 3.
 test("mark chunk: done once all that was planned is, in whatever order it is reported", async () => {
@@ -171,13 +172,13 @@ test("read lately: homes with a floor and much time to live left", async () => {
   await bench.raw.pexpire("timeline:home:ada", 60_000);
   await bench.raw.pexpire("timeline:home:bob", 20_000);
   await bench.raw.pexpire("timeline:home:eve", 60_000);
-  const look = (...args: string[]) => bench.scripts.run("read-lately", [], [30_000, "timeline:home:", ...args]);
+  const look = (...args: string[]) => bench.scripts.run(lua("read-lately"), [], [30_000, "timeline:home:", ...args]);
   expect(await look("ada,bob,eve,nobody,zoe")).toEqual([1, 0, 0, 0, 1]);
 });
 
 test("note attempt: counts names, tells who never reported back, and every note extends the life of the count", async () => {
   const note = (name: string, state: "begun" | "failed", ttl = 60_000) =>
-    bench.scripts.run("note-attempt", ["timeline:x:attempts:S:1:2"], [ttl, name, state]);
+    bench.scripts.run(lua("note-attempt"), ["timeline:x:attempts:S:1:2"], [ttl, name, state]);
   expect([await note("a", "begun", 1_000), await note("a", "begun", 1_000), await note("b", "begun", 1_000)]).toEqual([
     [1, 0, 0],
     [1, 0, 0],
@@ -195,7 +196,7 @@ test("note attempt: counts names, tells who never reported back, and every note 
 test("note removed: notes what the timeline held, for a while, and removes it if that is asked for", async () => {
   const [timeline, taken] = ["timeline:home:ada", "timeline:x:taken:{timeline:home:ada}"] as const;
   const take = (how: "remove" | "note", ...drops: readonly string[]) =>
-    bench.scripts.run("note-removed", [timeline, taken], [60_000, how, ...drops]);
+    bench.scripts.run(lua("note-removed"), [timeline, taken], [60_000, how, ...drops]);
   await bench.raw.zadd(timeline, 0, "~floor", 6, "a", 7, "b");
   expect(await take("remove", "elsewhere")).toBe(0);
   expect(await bench.raw.exists(taken)).toBe(0);

@@ -1,7 +1,9 @@
-import { readdir } from "node:fs/promises";
+import { readdirSync, readFileSync } from "node:fs";
+import { basename, dirname, join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { silent } from "../../src/kernel/logger.js";
-import { createScripts, type ScriptName } from "../../src/platform/redis/scripts.js";
+import { createScripts } from "../../src/platform/redis/scripts.js";
+import { LUA_FILES, lua } from "../support/lua.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
 
 let bench: RedisBench;
@@ -12,7 +14,7 @@ afterAll(() => bench.close());
 
 const LATER = Date.now() + 3_600_000;
 
-const ARGS: Record<ScriptName, readonly (string | number)[]> = {
+const ARGS: Readonly<Record<string, readonly (string | number)[]>> = {
   "add-entries": [LATER, 10, 9, 0, "0", "", "", 1, 1, "a"],
   "remove-entries": [LATER, "", "", 1, "a"],
   "trim-older": [LATER, 1, "", ""],
@@ -61,21 +63,33 @@ const ARGS: Record<ScriptName, readonly (string | number)[]> = {
   "remove-wrong-types": ["zcard", "k:remove-wrong-types:1"],
 };
 
-const NAMES = Object.keys(ARGS) as ScriptName[];
+const NAMES = LUA_FILES.map((file) => basename(file, ".lua"));
 
-const keysOf = (name: ScriptName): string[] =>
+const argsOf = (name: string): readonly (string | number)[] => ARGS[name] ?? [];
+
+const keysOf = (name: string): string[] =>
   [1, 2, 3, ...(name === "register-streams" || name === "renew-streams" ? [4, 5] : [])].map(
     (key) => `k:${name}:${key}`,
   );
 
-test("every script file is registered, and runs again after the server has forgotten it", async () => {
-  const files = (await readdir("src/platform/redis/lua")).map((file) => file.replace(/\.lua$/, ""));
-  expect([...NAMES].sort()).toEqual(files.sort());
+test("every script has a name of its own, is tested here, and is called in the folder of its file", () => {
+  expect([...NAMES].sort()).toEqual(Object.keys(ARGS).sort());
+  for (const file of LUA_FILES) {
+    const folder = dirname(file);
+    const code = readdirSync(folder)
+      .filter((name) => name.endsWith(".ts"))
+      .map((name) => readFileSync(join(folder, name), "utf8"));
+    const defined = `= script("${basename(file, ".lua")}", import.meta.url`;
+    expect([file, code.filter((text) => text.includes(defined)).length]).toEqual([file, 1]);
+  }
+});
+
+test("every script runs again after the server has forgotten it", async () => {
   const fresh = createScripts(bench.client);
   for (const name of NAMES) {
-    await fresh.run(name, keysOf(name), ARGS[name]);
+    await fresh.run(lua(name), keysOf(name), argsOf(name));
     await bench.raw.script("FLUSH");
-    await fresh.run(name, keysOf(name), ARGS[name]);
+    await fresh.run(lua(name), keysOf(name), argsOf(name));
   }
 });
 
@@ -93,12 +107,12 @@ test.each(NAMES.filter((name) => name !== "remove-wrong-types"))(
     });
     const keys = [...keysOf(name), ...MADE_UP];
     await bench.raw.flushall();
-    const missing = await scripts.run(name, keysOf(name), ARGS[name]);
+    const missing = await scripts.run(lua(name), keysOf(name), argsOf(name));
     const written = await bench.raw.keys("*");
     await bench.raw.flushall();
     // No script uses a stream.
     for (const key of keys) await bench.raw.xadd(key, "*", "a", "b");
-    expect(await scripts.run(name, keysOf(name), ARGS[name])).toEqual(missing);
+    expect(await scripts.run(lua(name), keysOf(name), argsOf(name))).toEqual(missing);
     for (const key of written) expect(await bench.raw.type(key)).not.toBe("stream");
     for (const key of logged.flat()) expect(keys).toContain(key);
   },

@@ -1,5 +1,6 @@
 import { expect, test } from "@jest/globals";
 import { AppError } from "../../src/kernel/errors.js";
+import { lua } from "../support/lua.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 import { held } from "../support/timeline-keys.js";
 
@@ -22,7 +23,7 @@ function add(entries: readonly (readonly [id: string, score: number])[], how: Ad
   const { deadline = LATER, cap = 1_000, low = 950, ttl = 0, active = false, packed } = how;
   const flat = entries.flatMap(([id, score]) => [score, id]);
   const [keys, prefix, rest] = packed === undefined ? [how.keys ?? [KEY], "", ""] : [[], "timeline:home:", packed];
-  return bench.scripts.run("add-entries", keys, [
+  return bench.scripts.run(lua("add-entries"), keys, [
     ...[deadline, cap, low, ttl, active ? "1" : "0", prefix],
     ...[rest, entries.length, ...flat],
   ]);
@@ -197,7 +198,7 @@ test("add and remove: after the deadline by the server's clock nothing is writte
   expect(await failure(add([["a", 1]], { deadline: Number(seconds) * 1_000 - 1 }))).toMatch(/^unavailable: .*LATE/);
   expect(await bench.raw.exists(KEY)).toBe(0);
   await add([["a", 1]], { deadline: Number(seconds) * 1_000 + 60_000 });
-  expect(await failure(bench.scripts.run("remove-entries", [KEY], [1, "", "", 1, "a"]))).toMatch(
+  expect(await failure(bench.scripts.run(lua("remove-entries"), [KEY], [1, "", "", 1, "a"]))).toMatch(
     /^unavailable: .*LATE/,
   );
   expect((await held(bench.raw, KEY)).entries).toEqual([["a", 1]]);
@@ -213,14 +214,14 @@ test("remove: takes the drops out of every key, leaves the rest and the floor", 
     { packed: "ada,bob" },
   );
   await plant(0);
-  expect(await bench.scripts.run("remove-entries", [], [LATER, "timeline:home:", "ada,bob,nobody", 2, "a", "c"])).toBe(
-    4,
-  );
+  expect(
+    await bench.scripts.run(lua("remove-entries"), [], [LATER, "timeline:home:", "ada,bob,nobody", 2, "a", "c"]),
+  ).toBe(4);
   expect(await held(bench.raw, KEY)).toEqual({ floor: 0, entries: [["b", 2]] });
   expect(await bench.raw.exists("timeline:home:nobody")).toBe(0);
 });
 
-const begin = (mark: number, ttl = 0) => bench.scripts.run("begin-rebuild", [KEY], [mark, ttl, ""]);
+const begin = (mark: number, ttl = 0) => bench.scripts.run(lua("begin-rebuild"), [KEY], [mark, ttl, ""]);
 const finish = (
   mark: number,
   how: {
@@ -232,7 +233,7 @@ const finish = (
   } = {},
 ) =>
   bench.scripts.run(
-    "finish-rebuild",
+    lua("finish-rebuild"),
     [KEY, "timeline:x:none", "timeline:x:none either"],
     [
       how.until ?? LATER,
@@ -278,7 +279,7 @@ test("finish rebuild: after the deadline by the server's clock nothing is writte
 test.each(["finish-refill", "record-server"] as const)(
   "%s: what vouches is refused after its deadline",
   async (script) => {
-    const late = bench.scripts.run(script, [KEY], [Date.now() - 1, "1", "1"]);
+    const late = bench.scripts.run(lua(script), [KEY], [Date.now() - 1, "1", "1"]);
     await expect(late).rejects.toMatchObject({ code: "unavailable", message: expect.stringContaining("LATE") });
     expect(await bench.raw.exists(KEY)).toBe(0);
   },
@@ -365,7 +366,7 @@ test("finish rebuild: a floor clears what is not above it; past the cap the floo
 test("finish rebuild: nothing is written where the mark is gone, with the key or without it", async () => {
   await begin(-7);
   await add([["a", 1]]);
-  expect(await bench.scripts.run("interrupt-rebuild", [KEY], [])).toEqual(["", "1"]);
+  expect(await bench.scripts.run(lua("interrupt-rebuild"), [KEY], [])).toEqual(["", "1"]);
   expect(await finish(-7, { entries: [["b", 2]] })).toBe(0);
   expect(await held(bench.raw, KEY)).toEqual({ floor: undefined, entries: [["a", 1]] });
   await begin(-8);
@@ -375,7 +376,7 @@ test("finish rebuild: nothing is written where the mark is gone, with the key or
 });
 
 test("interrupt rebuild: leaves a floor that stands, and returns it and the time of the oldest drop", async () => {
-  const interrupt = () => bench.scripts.run("interrupt-rebuild", [KEY], []);
+  const interrupt = () => bench.scripts.run(lua("interrupt-rebuild"), [KEY], []);
   expect(await interrupt()).toEqual(["", ""]);
   await plant(0);
   expect(await interrupt()).toEqual(["0", ""]);

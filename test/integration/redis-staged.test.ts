@@ -1,4 +1,5 @@
 import { expect, test } from "@jest/globals";
+import { lua } from "../support/lua.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 import { held } from "../support/timeline-keys.js";
 
@@ -7,11 +8,16 @@ const bench = redisOfFile();
 const KEY = "timeline:home:ada";
 const [ADDS, REMOVALS] = [`timeline:x:staged:{${KEY}}:add`, `timeline:x:staged:{${KEY}}:remove`];
 const LATER = Date.now() + 3_600_000;
-const begin = (mark: number, ttl = 0, afresh = "") => bench.scripts.run("begin-rebuild", [KEY], [mark, ttl, afresh]);
+const begin = (mark: number, ttl = 0, afresh = "") =>
+  bench.scripts.run(lua("begin-rebuild"), [KEY], [mark, ttl, afresh]);
 const stage = (mark: number, until: number, gone: readonly string[], ...entries: readonly (string | number)[]) =>
-  bench.scripts.run("stage-rebuild", [KEY, ADDS, REMOVALS], [until, mark, 60_000, gone.length, ...gone, ...entries]);
+  bench.scripts.run(
+    lua("stage-rebuild"),
+    [KEY, ADDS, REMOVALS],
+    [until, mark, 60_000, gone.length, ...gone, ...entries],
+  );
 const finish = (staged: number) =>
-  bench.scripts.run("finish-rebuild", [KEY, ADDS, REMOVALS], [LATER, -7, 0, 100, staged, 1, "last", 7, "b"]);
+  bench.scripts.run(lua("finish-rebuild"), [KEY, ADDS, REMOVALS], [LATER, -7, 0, 100, staged, 1, "last", 7, "b"]);
 
 test("stage rebuild: what is put aside takes effect with the end, and is gone afterwards", async () => {
   await bench.raw.zadd(KEY, 1, "old", 2, "stale", 3, "last");
@@ -58,7 +64,7 @@ test.each([999, 1_000, 1_001, 4_999])("rebuild: each of %d drops is put aside, a
   const entries = drops.map((drop, at) => [drop, at + 1] as const).toReversed();
   const end = (mark: number, staged: number, gone: readonly string[], added: readonly (string | number)[]) =>
     bench.scripts.run(
-      "finish-rebuild",
+      lua("finish-rebuild"),
       [KEY, ADDS, REMOVALS],
       [LATER, mark, 0, 9_999, staged, gone.length, ...gone, ...added],
     );

@@ -1,10 +1,10 @@
 import { expect, test } from "@jest/globals";
 import { createFences } from "../../src/consistency/fences/fences.js";
-import type { Fences } from "../../src/contracts/fences.js";
 import { type GetTimelineRequest, GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { createBoundedQueue } from "../../src/kernel/concurrency.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
+import type { Fences } from "../../src/records/fences.js";
 import {
   type GetTimeline,
   getHomeTimeline,

@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
 import { createFences } from "../../src/consistency/fences/fences.js";
 import type { TimelineEntry } from "../../src/contracts/timelines.js";
-import { audienceOf } from "../../src/fanout/store.redis.js";
+import { audienceOf } from "../../src/fanout/audience.js";
 import { createBoundedQueue } from "../../src/kernel/concurrency.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";

@@ -1,10 +1,10 @@
 import { expect, test } from "@jest/globals";
 import { createFences, createRetention } from "../../src/consistency/fences/fences.js";
-import type { PullRegistry } from "../../src/contracts/pulled.js";
 import { GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { DAY } from "../../src/kernel/time.js";
+import type { PullRegistry } from "../../src/records/pulled.js";
 import { getHomeTimeline } from "../../src/timeline/get-timeline.js";
 import { homeBelowFloor } from "../../src/timeline/home.js";
 import { createTrimStore } from "../../src/timeline/homes.redis.js";

@@ -16,7 +16,7 @@ import { migrate } from "../../src/platform/db/migrate.js";
 import type { Consuming } from "../../src/platform/nats/consume.js";
 import type { Publish } from "../../src/platform/nats/publish.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";
-import { createNotifyUser } from "../../src/platform/notify-user.js";
+import { createNotifyUser } from "../../src/records/listed.redis.js";
 import { createCalibration } from "../../src/rewards/calibration.js";
 import { createCalibrationStore } from "../../src/rewards/calibration.sql.js";
 import { REWARDS_MIGRATIONS, startRewards } from "../../src/rewards/index.js";

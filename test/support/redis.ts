@@ -1,14 +1,15 @@
 import { Redis } from "ioredis";
 import { createFenceStore } from "../../src/consistency/fences/store.redis.js";
 import { STORED_TIMELINES_VARIABLES } from "../../src/contracts/config.js";
-import type { PulledAuthors } from "../../src/contracts/pulled.js";
+import { createListenersAmong } from "../../src/fanout/listeners.redis.js";
 import { createAuthorWriter } from "../../src/fanout/pulled.redis.js";
-import { createListenersAmong, createTimelineWriter } from "../../src/fanout/store.redis.js";
+import { createTimelineWriter } from "../../src/fanout/writer.redis.js";
 import { silent } from "../../src/kernel/logger.js";
 import { followClock, type RedisClock } from "../../src/platform/redis/clock.js";
 import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
-import { createFenced, type Fenced } from "../../src/platform/redis/fenced.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
+import { createFenced, type Fenced } from "../../src/records/fenced.redis.js";
+import type { PulledAuthors } from "../../src/records/pulled.js";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import type { merge as mergeTimelines } from "../../src/timeline/merge.js";
 import type { PageCache } from "../../src/timeline/page-cache.js";

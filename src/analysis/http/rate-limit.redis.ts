@@ -3,7 +3,10 @@ import { analysesAskedKey, analysisReadsKey } from "../../contracts/keys.js";
 import { codeOf } from "../../kernel/errors.js";
 import { HOUR, SECOND } from "../../kernel/time.js";
 import type { RedisClock } from "../../platform/redis/clock.js";
-import type { Scripts } from "../../platform/redis/scripts.js";
+import { type Scripts, script } from "../../platform/redis/scripts.js";
+import { TAKE_TOKEN } from "../take-token.redis.js";
+
+const TAKE_SLOT = script("take-slot", import.meta.url);
 
 /** A user may ask for so many analyses within an hour. */
 export const HOURLY: Readonly<Record<UserTier, number>> = { DRIFT: 10, LIFT: 60, JET: 120, ORBIT: 600 };
@@ -33,7 +36,7 @@ export function createRateLimit(scripts: Scripts, clock: Pick<RedisClock, "now">
   const ask = async (user: string, tier: UserTier, request: string): Promise<Quota> => {
     const key = analysesAskedKey(user);
     const limit = HOURLY[tier];
-    const reply = await scripts.run("take-slot", [key], [request, limit, HOUR, await clock.now(key)]);
+    const reply = await scripts.run(TAKE_SLOT, [key], [request, limit, HOUR, await clock.now(key)]);
     const [counted, held, ms] = reply as [number, number, number];
     const remaining = Math.max(0, limit - held);
     return { counted: counted === 1, limit, remaining, resetSeconds: Math.ceil(ms / SECOND) };
@@ -50,7 +53,7 @@ export function createRateLimit(scripts: Scripts, clock: Pick<RedisClock, "now">
     /** Resolves to the seconds to wait; 0 where the user may read. */
     read: async (user: string, cost: number): Promise<number> => {
       const bucket = [READS_A_SECOND * (HOUR / SECOND), READS_AT_ONCE, cost, 0];
-      const reply = await inTime(scripts.run("take-token", [analysisReadsKey(user)], bucket));
+      const reply = await inTime(scripts.run(TAKE_TOKEN, [analysisReadsKey(user)], bucket));
       const [waitMs] = (reply ?? [0]) as [number];
       return Math.ceil(waitMs / SECOND);
     },

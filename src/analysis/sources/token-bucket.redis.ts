@@ -3,6 +3,7 @@ import { AppError } from "../../kernel/errors.js";
 import { encodeId } from "../../kernel/ids.js";
 import { pause, SECOND } from "../../kernel/time.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
+import { TAKE_TOKEN } from "../take-token.redis.js";
 
 /** Calls that all processes together may make. Each method throws AppError `unavailable` while Redis is. */
 export interface TokenBucket {
@@ -30,7 +31,7 @@ export function createTokenBucket({ run }: Pick<Scripts, "run">, perHour: number
   const burst = Math.max(1, Math.floor(perHour * BURST_PART));
   const keys = [SOURCE_TOKENS_KEY, ...SOURCE_TURN_KEYS];
   const ask = async (wanted: 0 | 1, holdMs: number, user = "") => {
-    const reply = await run("take-token", keys, [perHour, burst, wanted, holdMs, "", user]);
+    const reply = await run(TAKE_TOKEN, keys, [perHour, burst, wanted, holdMs, "", user]);
     const [wait, left] = reply as number[];
     return { wait: wait as number, left: left as number };
   };

@@ -1,9 +1,9 @@
 import type { TimelineEntry } from "../../contracts/timelines.js";
 import { isTooFarAhead } from "../../contracts/times.js";
-import type { WaitingEvent } from "../../contracts/waiting.js";
 import { paced } from "../../kernel/concurrency.js";
 import { oneLine } from "../../kernel/errors.js";
 import { MINUTE, pause, SECOND, sharedNow } from "../../kernel/time.js";
+import type { WaitingEvent } from "../../records/waiting.js";
 
 export const TIMELINES = ["home", "local", "global"] as const;
 export type TimelineKind = (typeof TIMELINES)[number];

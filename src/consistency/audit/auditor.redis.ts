@@ -1,6 +1,5 @@
 import { randomInt } from "node:crypto";
 import type { StoredTimelinesConfig } from "../../contracts/config.js";
-import type { Fences } from "../../contracts/fences.js";
 import {
   AUTHOR_PREFIX,
   authorKey,
@@ -11,7 +10,6 @@ import {
   pullsKey,
   userOfHomeKey,
 } from "../../contracts/keys.js";
-import { currentOf, isPushed, PULLS_COMPLETE, type PulledAuthors, type PullRegistry } from "../../contracts/pulled.js";
 import type { TimelineEntry } from "../../contracts/timelines.js";
 import { MAX_IDLE_MS } from "../../contracts/times.js";
 import { oneLine } from "../../kernel/errors.js";
@@ -19,6 +17,8 @@ import { decodeId, encodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
 import type { Logger } from "../../kernel/logger.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import { type DataNode, dataNodes } from "../../platform/redis/servers.js";
+import type { Fences } from "../../records/fences.js";
+import { currentOf, isPushed, PULLS_COMPLETE, type PulledAuthors, type PullRegistry } from "../../records/pulled.js";
 import { observeAudit } from "../observe.js";
 import {
   type AuditDeps,

@@ -1,4 +1,3 @@
-import type { Deletion } from "../../contracts/fences.js";
 import {
   actorKey,
   DELETED_PREFIX,
@@ -11,9 +10,14 @@ import {
 } from "../../contracts/keys.js";
 import { mapLimited } from "../../kernel/concurrency.js";
 import { encodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
-import { createRemovalNotes } from "../../platform/redis/removal-notes.js";
-import type { Scripts } from "../../platform/redis/scripts.js";
+import { type Script, type Scripts, script } from "../../platform/redis/scripts.js";
+import type { Deletion } from "../../records/fences.js";
+import { createRemovalNotes } from "../../records/removal-notes.redis.js";
 import { callsFor } from "./parts.js";
+
+const RECORD_TOMBSTONES = script("record-tombstones", import.meta.url);
+const RECORD_DELETED = script("record-deleted", import.meta.url);
+const READ_DELETED = script("read-deleted", import.meta.url);
 
 /** Reading a home costs less than looking there for each of more deleted drops. */
 const MANY_DELETED = 1_000;
@@ -55,7 +59,7 @@ export function createDeletions(scripts: Scripts, tombstonedAmong: TombstonedAmo
     for (let open = all; open.length > 0; ) {
       const authors = open.map(({ author }) => author);
       const before = [rememberMs, MANY_DELETED];
-      const read = (await run(scripts, "read-deleted", { authors, before })) as (string[] | null)[];
+      const read = (await run(scripts, READ_DELETED, { authors, before })) as (string[] | null)[];
       for (const [at, drops] of read.entries())
         if (drops === null || !(await removeFrom((open[at] as AuthorFollowers).users, drops))) return false;
       open = open.slice(read.length);
@@ -79,7 +83,7 @@ function createRecord(scripts: Scripts, rememberMs: number) {
   const setTombstones = async (deletions: readonly Deletion[]): Promise<boolean> => {
     const entries = deletions.flatMap(({ drop, time }) => [time, drop]);
     const args = [rememberMs, isCluster ? "" : DELETIONS_CHANNEL, ...entries];
-    return (await scripts.run("record-tombstones", [TOMBSTONES_KEY], args)) === 1;
+    return (await scripts.run(RECORD_TOMBSTONES, [TOMBSTONES_KEY], args)) === 1;
   };
   const recordUnder = async (authors: Authors, deletions: readonly Deletion[]): Promise<void> => {
     const known = deletions.flatMap(({ drop, time }) => {
@@ -87,7 +91,7 @@ function createRecord(scripts: Scripts, rememberMs: number) {
       return author === undefined ? [] : { author, of: [drop, time] };
     });
     const calls = callsFor(known, ({ author }) => author, isCluster).map((some) =>
-      run(scripts, "record-deleted", {
+      run(scripts, RECORD_DELETED, {
         authors: some.map(({ author }) => author),
         before: [rememberMs],
         of: some.map(({ of }) => of),
@@ -117,8 +121,8 @@ interface ScriptCall {
   readonly of?: readonly (readonly (string | number)[])[];
 }
 
-function run(scripts: Scripts, name: "record-deleted" | "read-deleted", { authors, before, of = [] }: ScriptCall) {
+function run(scripts: Scripts, lua: Script, { authors, before, of = [] }: ScriptCall) {
   const keys = scripts.isCluster ? authors.slice(0, 1).map(edgesKey) : [];
   const args = authors.flatMap((author, at) => [edgePart(author), encodeId(author), ...(of[at] ?? [])]);
-  return scripts.run(name, keys, [EDGES_PREFIX, DELETED_PREFIX, ...before, ...args]);
+  return scripts.run(lua, keys, [EDGES_PREFIX, DELETED_PREFIX, ...before, ...args]);
 }

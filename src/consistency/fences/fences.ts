@@ -1,6 +1,5 @@
 import { randomInt } from "node:crypto";
 import type { TimelineEvent } from "../../contracts/events.js";
-import { type Deletion, type EdgeChange, type Fences, nameGeneration } from "../../contracts/fences.js";
 import { paced } from "../../kernel/concurrency.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { underLease } from "../../kernel/lease.js";
@@ -8,6 +7,7 @@ import type { Logger } from "../../kernel/logger.js";
 import { type Loop, startLoop } from "../../kernel/loop.js";
 import { SingleFlight } from "../../kernel/sharing.js";
 import { type Clock, MINUTE, SECOND, sharedNow } from "../../kernel/time.js";
+import { type Deletion, type EdgeChange, type Fences, nameGeneration } from "../../records/fences.js";
 import type { FenceStore, RefillBatch } from "./store.redis.js";
 
 /** The deletions and edge changes of the log, oldest first, with the time they were admitted. */

@@ -1,4 +1,3 @@
-import type { Deletion, EdgeChange, EdgeState } from "../../contracts/fences.js";
 import {
   ALL_EDGE_PARTS,
   EDGES_PREFIX,
@@ -16,11 +15,18 @@ import { LOG_AGE_MS } from "../../contracts/times.js";
 import { chunked } from "../../kernel/concurrency.js";
 import { decodeId, encodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
 import { HOUR, sharedNow } from "../../kernel/time.js";
-import type { Fenced } from "../../platform/redis/fenced.js";
 import { createLease } from "../../platform/redis/lease.js";
-import type { Scripts } from "../../platform/redis/scripts.js";
+import { type Scripts, script } from "../../platform/redis/scripts.js";
+import type { Fenced } from "../../records/fenced.redis.js";
+import type { Deletion, EdgeChange, EdgeState } from "../../records/fences.js";
 import { createDeletions } from "./deletions.redis.js";
 import { callsFor } from "./parts.js";
+
+const BEGIN_REFILL = script("begin-refill", import.meta.url);
+const FINISH_REFILL = script("finish-refill", import.meta.url);
+const MARK_EDGES = script("mark-edges", import.meta.url);
+const CHANGE_EDGES = script("change-edges", import.meta.url);
+const READ_RECENT_UNFOLLOWERS = script("read-recent-unfollowers", import.meta.url);
 
 /** Fences live longer than the log keeps events. */
 const REMEMBER_MS = LOG_AGE_MS + 12 * HOUR;
@@ -62,7 +68,7 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced) {
       ? Promise.all(keys.map((key) => command("get", (client) => client.get(key))))
       : command("mget", (client) => client.mget(...keys));
   const markEdges = (step: "begin" | "finish", mark: number): Promise<number> =>
-    fenced.many({ script: "mark-edges", prefix: EDGES_PREFIX, keys: PARTS, before: [step, mark] });
+    fenced.many({ script: MARK_EDGES, prefix: EDGES_PREFIX, keys: PARTS, before: [step, mark] });
   return {
     tombstonedAmong,
     ...deletions,
@@ -92,7 +98,7 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced) {
     },
     /** Sets a negative floor in each lost key; returns how many there are. */
     async beginRefill(mark: number): Promise<number> {
-      return Number(await run("begin-refill", [TOMBSTONES_KEY], [mark])) + (await markEdges("begin", mark));
+      return Number(await run(BEGIN_REFILL, [TOMBSTONES_KEY], [mark])) + (await markEdges("begin", mark));
     },
     async refill({ deletions: deleted, edges }: RefillBatch): Promise<void> {
       await Promise.all([
@@ -103,7 +109,7 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced) {
     /** Declares the keys complete that still have the mark; returns how many: fewer if some were lost again. */
     async finishRefill(mark: number): Promise<number> {
       const edges = await markEdges("finish", mark);
-      return edges + Number(await fenced.one("finish-refill", [TOMBSTONES_KEY], [mark, sharedNow() - REMEMBER_MS]));
+      return edges + Number(await fenced.one(FINISH_REFILL, [TOMBSTONES_KEY], [mark, sharedNow() - REMEMBER_MS]));
     },
     lease: createLease(scripts, REFILL_LEASE_KEY),
   };
@@ -145,7 +151,7 @@ function edgesIn(scripts: Scripts) {
     ): Promise<{ users: string[]; next: number | undefined } | undefined> {
       // Scores are unique, and a user who is recorded again moves towards the pages still to be read: none is missed.
       const [complete, ...held] = (await scripts.run(
-        "read-recent-unfollowers",
+        READ_RECENT_UNFOLLOWERS,
         [edgesKey(author), unfollowersKey(author)],
         [edgeField(author), REMEMBER_MS, from, UNFOLLOWERS_A_PAGE],
       )) as string[];
@@ -170,7 +176,7 @@ async function changeEdges(
   const args = edges.flatMap(({ follower, following, version, follows }) => [
     ...[edgePart(following), encodeId(following), encodeId(follower), version, follows ? "1" : "0"],
   ]);
-  return (await run("change-edges", keys, [
+  return (await run(CHANGE_EDGES, keys, [
     ...[EDGES_PREFIX, UNFOLLOWERS_PREFIX, REMEMBER_MS, how],
     ...args,
   ])) as string[];

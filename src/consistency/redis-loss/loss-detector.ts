@@ -1,11 +1,11 @@
 import type { Affected } from "../../contracts/timelines.js";
 import { LOG_AGE_MS } from "../../contracts/times.js";
-import type { WaitingEvent } from "../../contracts/waiting.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { type Lease, renewing } from "../../kernel/lease.js";
 import type { Logger } from "../../kernel/logger.js";
 import { type Loop, startLoop } from "../../kernel/loop.js";
 import { pause, SECOND, sharedNow } from "../../kernel/time.js";
+import type { WaitingEvent } from "../../records/waiting.js";
 import type { Behind } from "../restored/watch.js";
 
 /** The streams of events and jobs, and how far they go. */

@@ -1,13 +1,13 @@
 import { eventOfSubject, messageId, parseStored } from "../../contracts/events.js";
 import type { Affected } from "../../contracts/timelines.js";
 import { CLOCK_SKEW_MS, LOG_AGE_MS } from "../../contracts/times.js";
-import { affectedBy } from "../../contracts/waiting.js";
 import { cutWhereTooLarge, deadLetterOf, type StoreDeadLetter } from "../../delivery/dead-letter.js";
 import type { Delivery } from "../../delivery/handler.js";
 import { countOutcome } from "../../delivery/telemetry.js";
 import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { backoff, MINUTE, pause, SECOND, sharedNow } from "../../kernel/time.js";
+import { affectedBy } from "../../records/waiting.js";
 import { ADMISSION_LAG_MS, type Reconcile, type Reconciled, type TimeRange, untilNow } from "../reconcile/reconcile.js";
 import { isPermanent, type ReadRange, replay, retrying } from "../replay.js";
 import type { Recovery, SetAside } from "./loss-detector.js";

@@ -1,7 +1,9 @@
 import { serverIdentityKey } from "../../contracts/keys.js";
-import type { Fenced } from "../../platform/redis/fenced.js";
-import type { Scripts } from "../../platform/redis/scripts.js";
+import { type Scripts, script } from "../../platform/redis/scripts.js";
+import type { Fenced } from "../../records/fenced.redis.js";
 import type { IdentityRecord, LogState, ServerIdentity } from "./loss-detector.js";
+
+const RECORD_SERVER = script("record-server", import.meta.url);
 
 /** The number of records is so large that each node of a cluster holds some; hash tags spread them. */
 const PARTS_OF_A_CLUSTER = 64;
@@ -12,7 +14,7 @@ export function createServerIdentity(scripts: Scripts, fenced: Fenced): ServerId
   );
   const run = (from: number | "", state: string, recovered: boolean): Promise<Reply[]> =>
     Promise.all(
-      parts.map((key) => fenced.one("record-server", [key], [from, recovered ? "1" : "0", state]) as Promise<Reply>),
+      parts.map((key) => fenced.one(RECORD_SERVER, [key], [from, recovered ? "1" : "0", state]) as Promise<Reply>),
     );
   return {
     async read() {

@@ -1,8 +1,8 @@
 import type { TimelineEvent } from "../../contracts/events.js";
-import type { EdgeChange } from "../../contracts/fences.js";
 import { CLOCK_SKEW_MS, LOG_AGE_MS } from "../../contracts/times.js";
 import { mapLimited } from "../../kernel/concurrency.js";
 import { HOUR } from "../../kernel/time.js";
+import type { EdgeChange } from "../../records/fences.js";
 import { ADMISSION_LAG_MS, type TimeRange } from "../reconcile/reconcile.js";
 import type { ReadLogged } from "./phantoms.js";
 

@@ -1,7 +1,7 @@
-import type { EdgeChange } from "../../contracts/fences.js";
 import { ALL_EDGE_PARTS, EDGES_PREFIX } from "../../contracts/keys.js";
 import { decodeId } from "../../kernel/ids.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
+import type { EdgeChange } from "../../records/fences.js";
 
 /** Tokens hold no "~": other fields of a part say when an author's unfollowers and deletions were recorded. */
 const FIELD = /^([^:~]+):([^:~]+)$/;

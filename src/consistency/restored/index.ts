@@ -1,6 +1,5 @@
 import type { NatsConnection } from "nats";
 import { SUBJECT_OF } from "../../contracts/events.js";
-import type { Fences } from "../../contracts/fences.js";
 import { CONSUMER, STREAM } from "../../contracts/subjects.js";
 import type { Logger } from "../../kernel/logger.js";
 import type { Loop } from "../../kernel/loop.js";
@@ -8,7 +7,8 @@ import type { Upstreams } from "../../platform/grpc/upstreams.js";
 import { createStoredMessages } from "../../platform/nats/message.js";
 import type { Publish } from "../../platform/nats/publish.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
-import { createReadWaiting, createWaiting } from "../../platform/redis/waiting.js";
+import type { Fences } from "../../records/fences.js";
+import { createReadWaiting, createWaiting } from "../../records/waiting.redis.js";
 import type { AuditConfig } from "../config.js";
 import { createAdmit, createReadLogged, createReadUnapplied } from "../log.nats.js";
 import { observeRecovery } from "../observe.js";

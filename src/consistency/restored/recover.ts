@@ -1,9 +1,9 @@
 import type { TimelineEvent } from "../../contracts/events.js";
-import type { Fences } from "../../contracts/fences.js";
 import { LOG_AGE_MS } from "../../contracts/times.js";
 import { chunked, mapLimited } from "../../kernel/concurrency.js";
 import { AppError } from "../../kernel/errors.js";
 import { pause, SECOND, sharedNow } from "../../kernel/time.js";
+import type { Fences } from "../../records/fences.js";
 import { type ReadUnapplied, untilApplied } from "../audit/audit.js";
 import { type Admit, type Reconcile, untilNow } from "../reconcile/reconcile.js";
 import type { LostEdge } from "./edges.js";

@@ -1,8 +1,8 @@
-import type { EdgeChange, Fences } from "../../contracts/fences.js";
 import { LOCAL_KEY } from "../../contracts/keys.js";
 import { FLOOR_MEMBER } from "../../kernel/ids.js";
 import { sharedNow } from "../../kernel/time.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
+import type { EdgeChange, Fences } from "../../records/fences.js";
 import type { HeldDrop } from "./judge.js";
 import type { Samples } from "./watch.js";
 

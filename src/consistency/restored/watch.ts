@@ -1,10 +1,10 @@
-import type { EdgeChange } from "../../contracts/fences.js";
 import { CLOCK_SKEW_MS } from "../../contracts/times.js";
 import { mapLimited } from "../../kernel/concurrency.js";
 import { codeOf, oneLine, subjectOf } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { type Loop, startLoop } from "../../kernel/loop.js";
 import { SECOND } from "../../kernel/time.js";
+import type { EdgeChange } from "../../records/fences.js";
 import type { Follows } from "./edges.js";
 import { type HeldDrop, type Judged, type KnowsDrop, type ListDropIds, lostByRestore } from "./judge.js";
 

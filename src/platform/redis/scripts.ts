@@ -8,54 +8,25 @@ import { refusalOf } from "../refusals.js";
 import { type RedisClient, redisError } from "./connect.js";
 import { createWrongTypes, isWrongType, removingWrongTypes, type WithRemoved } from "./wrong-types.js";
 
-const NAMES = [
-  "add-entries",
-  "remove-entries",
-  "trim-older",
-  "read-page",
-  "fill-pulls",
-  "begin-rebuild",
-  "stage-rebuild",
-  "finish-rebuild",
-  "interrupt-rebuild",
-  "note-removed",
-  "record-deleted",
-  "read-deleted",
-  "record-tombstones",
-  "begin-refill",
-  "finish-refill",
-  "release-lease",
-  "mark-edges",
-  "change-edges",
-  "read-recent-unfollowers",
-  "note-attempt",
-  "mark-chunk",
-  "read-lately",
-  "change-pulled",
-  "change-pulls",
-  "find-pulling",
-  "note-drop",
-  "record-server",
-  "hold-lease",
-  "register-streams",
-  "renew-streams",
-  "touch-listed",
-  "take-slot",
-  "take-token",
-  "users-read-list",
-  "users-generation",
-  "users-fill-list",
-  "users-change-list",
-  "users-forget",
-  "users-read-profile",
-  "users-fill-profile",
-  "remove-wrong-types",
-] as const;
-export type ScriptName = (typeof NAMES)[number];
+/** A Lua script. Metrics and spans bear its name; no two of a process have the same one. */
+export interface Script {
+  readonly name: string;
+  readonly lua: string;
+  /** Each call has a span of its own. */
+  readonly spanned: boolean;
+  /** Texts of the reply are buffers. */
+  readonly inBytes: boolean;
+}
 
-const SOURCES = new Map(
-  NAMES.map((name) => [name, readFileSync(new URL(`./lua/${name}.lua`, import.meta.url), "utf8")] as const),
-);
+/** The script `name`.lua in the folder of the module whose `import.meta.url` is given. */
+export const script = (name: string, url: string, { spanned = false, inBytes = false } = {}): Script => ({
+  name,
+  lua: readFileSync(new URL(`./${name}.lua`, url), "utf8"),
+  spanned,
+  inBytes,
+});
+
+const REMOVE_WRONG_TYPES = script("remove-wrong-types", import.meta.url);
 
 const PING_MS = 250;
 
@@ -68,39 +39,43 @@ const commandTime = histogram(
   [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5],
 );
 
-/** Writes to many timelines share one span (see fenced.ts); reads have one each (see page-reader.redis.ts). */
-const SPANS: ReadonlySet<string> = new Set(["begin-rebuild", "stage-rebuild", "finish-rebuild", "zscore", "zmscore"]);
+/** Commands that have a span of their own. Writes to many timelines share one (see fenced.redis.ts), reads have one each. */
+const SPANNED: ReadonlySet<string> = new Set(["zscore", "zmscore"]);
 const SPAN = { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } } as const;
 
 export interface Scripts {
   readonly client: RedisClient;
   readonly isCluster: boolean;
-  run(name: ScriptName, keys: readonly string[], args: readonly Argument[]): Promise<Reply>;
-  /** Texts of the reply are buffers. */
-  runBytes(name: ScriptName, keys: readonly string[], args: readonly Argument[]): Promise<Reply>;
+  run(of: Script, keys: readonly string[], args: readonly Argument[]): Promise<Reply>;
   command<T>(name: string, call: (client: RedisClient) => Promise<T>): Promise<T>;
 }
 
-type CommandName = ScriptName | `${ScriptName}!`;
-type Commands = Record<CommandName | `${CommandName}Buffer`, (...args: unknown[]) => Promise<Reply>>;
+type Command = (...args: readonly unknown[]) => Promise<Reply>;
 
-// defineCommand adds these.
-declare module "ioredis" {
-  interface RedisCommander extends Commands {}
+interface Commands {
+  readonly usual: Command;
+  readonly removing: Command;
 }
 
 /**
  * The client sends a script's hash, and its text where the server does not know it. A script or a command that meets a
- * key of a wrong type runs again: all of them may be repeated.
+ * key of a wrong type runs again: all of them may be repeated. A script is registered when it is first called.
  */
 export function createScripts(client: RedisClient, log: Logger = silent): Scripts {
-  const remover = SOURCES.get("remove-wrong-types") as string;
-  for (const [name, lua] of SOURCES) {
-    client.defineCommand(name, { lua });
-    client.defineCommand(`${name}!`, { lua: removingWrongTypes(remover, lua) });
-  }
+  const known = new Map<Script, Commands>();
+  const commandsOf = (of: Script): Commands => {
+    const held = known.get(of);
+    if (held) return held;
+    const removing = removingWrongTypes(REMOVE_WRONG_TYPES.lua, of.lua);
+    const commands = {
+      usual: define(client, of),
+      removing: define(client, { ...of, name: `${of.name}!`, lua: removing }),
+    };
+    known.set(of, commands);
+    return commands;
+  };
   const breaker = createCircuitBreaker(client);
-  const wrongTypes = createWrongTypes(client, log);
+  const wrongTypes = createWrongTypes((args) => commandsOf(REMOVE_WRONG_TYPES).usual(...args), log);
   const fail = (error: unknown): never => {
     breaker.note(error);
     // The client itself says only that it is not connected.
@@ -117,21 +92,28 @@ export function createScripts(client: RedisClient, log: Logger = silent): Script
       commandTime.record((performance.now() - started) / 1_000, { command: name });
     }
   };
-  const traced: Measured = (name, ...calls) =>
-    SPANS.has(name) ? inSpan(`redis ${name}`, SPAN, () => measured(name, ...calls)) : measured(name, ...calls);
-  const run = (name: ScriptName, form: "" | "Buffer", args: readonly unknown[]): Promise<Reply> =>
-    traced(
-      name,
-      () => client[`${name}${form}`](...args),
-      async () => wrongTypes.resultOf((await client[`${name}!${form}`](...args)) as WithRemoved),
-    );
+  const inSpanIf = <T>(spanned: boolean, name: string, work: () => Promise<T>): Promise<T> =>
+    spanned ? inSpan(`redis ${name}`, SPAN, work) : work();
+  const run = ({ name, spanned }: Script, { usual, removing }: Commands, args: readonly unknown[]): Promise<Reply> => {
+    const again = async () => wrongTypes.resultOf((await removing(...args)) as WithRemoved);
+    return inSpanIf(spanned, name, () => measured(name, () => usual(...args), again));
+  };
   return {
     client,
     isCluster: client.isCluster,
-    run: (name, keys, args) => run(name, "", [keys.length, ...keys, ...args]),
-    runBytes: (name, keys, args) => run(name, "Buffer", [keys.length, ...keys, ...args]),
-    command: (name, call) => traced(name, call, (error) => wrongTypes.callAgain(call, error)),
+    run: (of, keys, args) => run(of, commandsOf(of), [keys.length, ...keys, ...args]),
+    command: (name, call) => {
+      const again = (error: unknown) => wrongTypes.callAgain(() => call(client), error);
+      return inSpanIf(SPANNED.has(name), name, () => measured(name, call, again));
+    },
   };
+}
+
+function define(client: RedisClient, { name, lua, inBytes }: Script): Command {
+  client.defineCommand(name, { lua });
+  const method = inBytes ? `${name}Buffer` : name;
+  const defined = (client as unknown as Readonly<Record<string, Command>>)[method] as Command;
+  return defined.bind(client);
 }
 
 type Measured = <T>(

@@ -1,7 +1,6 @@
 import type { Logger } from "../../kernel/logger.js";
-import type { RedisClient } from "./connect.js";
 
-/** The line of `remove-wrong-types` that a script takes the place of. */
+/** The line of remove-wrong-types.lua that a script takes the place of. */
 const COMMAND = "return redis.call(unpack(ARGV))";
 /** A pipeline may meet more than one. */
 const MOST_KEYS = 10;
@@ -14,8 +13,11 @@ export const removingWrongTypes = (remover: string, script: string): string => r
 
 export const isWrongType = (error: unknown): boolean => /\bWRONGTYPE\b/.test((error as Error).message);
 
-/** All that Redis holds can be built again, so a key of a wrong type is removed, and what is missing follows as after a loss. */
-export function createWrongTypes(client: RedisClient, log: Logger) {
+/**
+ * `remove` runs remove-wrong-types.lua. All that Redis holds can be built again, so a key of a wrong type is removed, and
+ * what is missing follows as after a loss.
+ */
+export function createWrongTypes(remove: (args: readonly unknown[]) => Promise<unknown>, log: Logger) {
   const resultOf = ([removed, result]: WithRemoved): unknown => {
     const keys = removed.slice(0, NAMED_KEYS).map(String);
     if (removed.length > 0)
@@ -29,16 +31,14 @@ export function createWrongTypes(client: RedisClient, log: Logger) {
     /** Takes the result of a script that removes the keys itself. */
     resultOf,
     /** Calls again until no key is of a wrong type. */
-    async callAgain<T>(call: (client: RedisClient) => Promise<T>, error: unknown): Promise<T> {
+    async callAgain<T>(call: () => Promise<T>, error: unknown): Promise<T> {
       let last = error;
       for (let met = 0; met < MOST_KEYS && isWrongType(last); met++) {
         const { command } = causeOf(last);
         if (!command) break;
-        resultOf(
-          (await client["remove-wrong-types"](1, command.args[0], command.name, ...command.args)) as WithRemoved,
-        );
+        resultOf((await remove([1, command.args[0], command.name, ...command.args])) as WithRemoved);
         try {
-          return await call(client);
+          return await call();
         } catch (next) {
           last = next;
         }

@@ -77,7 +77,7 @@ test("generated files stay out of the build", () => {
   for (const path of ["dist/main.js", "node_modules/nats", "src/gen/image.binpb", ".git/HEAD", ".env", "test"]) {
     expect({ path, ignored: ignored(path) }).toEqual({ path, ignored: true });
   }
-  expect(ignored("src/platform/redis/lua")).toBe(false);
+  expect(ignored("src/timeline/read-page.lua")).toBe(false);
 });
 
 test("every stage has the major version of Node that package.json requires", () => {

@@ -5,9 +5,9 @@ import {
   type StoredEntry,
 } from "../../../../src/consistency/audit/publications.js";
 import type { FanoutCompleted } from "../../../../src/contracts/fanout.js";
-import type { WaitingEvent } from "../../../../src/contracts/waiting.js";
 import { Visibility } from "../../../../src/gen/avion/posts.js";
 import { silent } from "../../../../src/kernel/logger.js";
+import type { WaitingEvent } from "../../../../src/records/waiting.js";
 
 const NOW = 1_000_000;
 

@@ -1,7 +1,9 @@
-import { removalNotesKey } from "../../contracts/keys.js";
-import { NOTIFY_WINDOW_MS } from "../../contracts/times.js";
-import { chunked } from "../../kernel/concurrency.js";
-import type { Scripts } from "./scripts.js";
+import { removalNotesKey } from "../contracts/keys.js";
+import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
+import { chunked } from "../kernel/concurrency.js";
+import { type Scripts, script } from "../platform/redis/scripts.js";
+
+const NOTE_REMOVED = script("note-removed", import.meta.url);
 
 const DROPS_A_CALL = 5_000;
 
@@ -12,7 +14,7 @@ const DROPS_A_CALL = 5_000;
 export function createRemovalNotes({ run, command }: Scripts) {
   const noteWith = (how: "remove" | "note") => async (timeline: string, drops: readonly string[]) => {
     for (const part of chunked(drops, DROPS_A_CALL))
-      await run("note-removed", [timeline, removalNotesKey(timeline)], [NOTIFY_WINDOW_MS, how, ...part]);
+      await run(NOTE_REMOVED, [timeline, removalNotesKey(timeline)], [NOTIFY_WINDOW_MS, how, ...part]);
   };
   const isIn = async (key: string, drop: string): Promise<boolean> =>
     (await command("zscore", (client) => client.zscore(key, drop))) !== null;

@@ -1,4 +1,3 @@
-import type { Tiers } from "../contracts/fanout.js";
 import {
   actorKey,
   deletedDropKey,
@@ -7,31 +6,24 @@ import {
   HOME_PREFIX,
   homeKey,
   LOCAL_KEY,
-  type PackedKeys,
   packKeys,
-  RECENT_KEY,
   SHARED_PREFIX,
   SHARED_TOKENS,
 } from "../contracts/keys.js";
-import { listedSince } from "../contracts/listed.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { chunked } from "../kernel/concurrency.js";
-import { decodeId, encodeId, FLOOR_MEMBER } from "../kernel/ids.js";
+import { encodeId, FLOOR_MEMBER } from "../kernel/ids.js";
 import { DAY } from "../kernel/time.js";
-import type { RedisClock } from "../platform/redis/clock.js";
-import type { Fenced } from "../platform/redis/fenced.js";
-import { createRemovalNotes } from "../platform/redis/removal-notes.js";
-import type { Scripts } from "../platform/redis/scripts.js";
+import { type Scripts, script } from "../platform/redis/scripts.js";
+import type { Fenced } from "../records/fenced.redis.js";
+import { createRemovalNotes } from "../records/removal-notes.redis.js";
+import type { Audience } from "./audience.js";
+import type { ListenersAmong } from "./listeners.redis.js";
 
-export interface Audience {
-  readonly ids: readonly string[];
-  readonly keys: PackedKeys;
-}
-
-export function audienceOf(users: Iterable<string>): Audience {
-  const ids = [...new Set(users)];
-  return { ids, keys: packKeys(ids.map(encodeId)) };
-}
+export const ADD_ENTRIES = script("add-entries", import.meta.url);
+export const REMOVE_ENTRIES = script("remove-entries", import.meta.url);
+const READ_LATELY = script("read-lately", import.meta.url);
+const INTERRUPT_REBUILD = script("interrupt-rebuild", import.meta.url);
 
 export interface HomeEntries {
   readonly audience: Audience;
@@ -74,9 +66,6 @@ interface WriterDeps {
 
 export const DELETED_DROP_TTL_MS = DAY;
 const LOOKS_AT_ONCE = 500;
-const USERS_A_CALL = 1_000;
-/** Of an audience: reading so many listeners costs much less than a look for each user. */
-const FEW = 1 / 4;
 
 /** Trimming one entry at every insert halves the rate on full timelines; five percent at once does not. */
 const TRIM_TO = 0.95;
@@ -97,7 +86,7 @@ export function createTimelineWriter({ scripts, fenced, listenersAmong }: Writer
   const notes = createRemovalNotes(scripts);
   const removeHome = async (all: readonly HomeDrops[], yields = false): Promise<void> => {
     const groups = all.map(({ audience: { keys }, drops }) => ({ keys, items: drops.map((drop) => [drop]) }));
-    await fenced.groups({ script: "remove-entries", prefix: HOME_PREFIX, before: [], groups, yields });
+    await fenced.groups({ script: REMOVE_ENTRIES, prefix: HOME_PREFIX, before: [], groups, yields });
   };
   return {
     removeHome,
@@ -113,7 +102,7 @@ export function createTimelineWriter({ scripts, fenced, listenersAmong }: Writer
     /** True where every home took every entry, as new; false where some had it, or may have refused it. */
     async addHome(all: readonly HomeEntries[], yields = false): Promise<boolean> {
       const groups = all.map(({ audience: { keys }, entries }) => ({ keys, items: entries.map(itemOf) }));
-      const call = { script: "add-entries", prefix: HOME_PREFIX, before: homeLimits, groups, yields } as const;
+      const call = { script: ADD_ENTRIES, prefix: HOME_PREFIX, before: homeLimits, groups, yields } as const;
       const sent = all.reduce((sum, { audience, entries }) => sum + audience.ids.length * entries.length, 0);
       return (await fenced.groups(call)) === sent;
     },
@@ -137,8 +126,8 @@ export function createTimelineWriter({ scripts, fenced, listenersAmong }: Writer
     async recentAmong(users: readonly string[], withinMs: number): Promise<string[]> {
       const left = options.ttlMs - withinMs;
       const calls = scripts.isCluster
-        ? users.map((user) => scripts.run("read-lately", [homeKey(user)], [left]))
-        : packKeys(users.map(encodeId)).map((keys) => scripts.run("read-lately", [], [left, HOME_PREFIX, keys]));
+        ? users.map((user) => scripts.run(READ_LATELY, [homeKey(user)], [left]))
+        : packKeys(users.map(encodeId)).map((keys) => scripts.run(READ_LATELY, [], [left, HOME_PREFIX, keys]));
       const recent = (await Promise.all(calls)).flat();
       return users.filter((_, at) => recent[at] === 1);
     },
@@ -146,17 +135,17 @@ export function createTimelineWriter({ scripts, fenced, listenersAmong }: Writer
       const groups = all.map(({ timelines, entry }) => {
         return { keys: [timelines.map((name) => SHARED_TOKENS[name]).join(",")], items: [itemOf(entry)] };
       });
-      await fenced.groups({ script: "add-entries", prefix: SHARED_PREFIX, before: sharedLimits, groups });
+      await fenced.groups({ script: ADD_ENTRIES, prefix: SHARED_PREFIX, before: sharedLimits, groups });
     },
     async removeShared(drops: readonly string[]): Promise<void> {
       const groups = [{ keys: [`${SHARED_TOKENS.local},${SHARED_TOKENS.global}`], items: drops.map((drop) => [drop]) }];
-      await fenced.groups({ script: "remove-entries", prefix: SHARED_PREFIX, before: [], groups });
+      await fenced.groups({ script: REMOVE_ENTRIES, prefix: SHARED_PREFIX, before: [], groups });
     },
     /** Makes rebuilds under way start over; returns the bounds of each timeline. */
     async interruptRebuilds(users: readonly string[]): Promise<HomeBounds[]> {
       const calls = scripts.isCluster
-        ? users.map((user) => scripts.run("interrupt-rebuild", [homeKey(user)], []))
-        : packKeys(users.map(encodeId)).map((keys) => scripts.run("interrupt-rebuild", [], [HOME_PREFIX, keys]));
+        ? users.map((user) => scripts.run(INTERRUPT_REBUILD, [homeKey(user)], []))
+        : packKeys(users.map(encodeId)).map((keys) => scripts.run(INTERRUPT_REBUILD, [], [HOME_PREFIX, keys]));
       const held = (await Promise.all(calls)).flat() as string[];
       const timeOf = (text: string | undefined) => (text ? Number(text) : undefined);
       return users.map((_, at) => ({ floor: timeOf(held[2 * at]), oldest: timeOf(held[2 * at + 1]) }));
@@ -217,36 +206,4 @@ function memories({ command }: Scripts, ttlMs: number) {
       await command("set", (client) => client.set(directDropKey(drop), "1", "PX", ttlMs));
     },
   };
-}
-
-export type IsListening = (user: string) => boolean;
-
-/** The users with a stream open, or closed less than the window of NOTIFY ago, in the gateway's index; unset: none. */
-export type ListenersAmong = (audiences: readonly (readonly string[])[]) => Promise<IsListening | undefined>;
-
-export function createListenersAmong({ command }: Scripts, clock: RedisClock): ListenersAmong {
-  return async (audiences) => {
-    const since = await listedSince(clock);
-    const users = audiences.reduce((sum, { length }) => sum + length, 0);
-    const most = Math.min(USERS_A_CALL, Math.ceil(users * FEW));
-    const few = await command("zrange", (client) =>
-      client.zrange(RECENT_KEY, `(${since}`, "+inf", "BYSCORE", "LIMIT", 0, most),
-    );
-    // Asked for each drop and follower: ids, since encoding takes five times as long as the lookup.
-    const listening = new Set(few.map(decodeId));
-    const look = async (some: readonly string[]): Promise<void> => {
-      const scores = await command("zmscore", (client) => client.zmscore(RECENT_KEY, ...some.map(encodeId)));
-      for (const [index, user] of some.entries()) {
-        if (scores[index] != null && Number(scores[index]) > since) listening.add(user);
-      }
-    };
-    if (few.length === most) await Promise.all(chunked([...new Set(audiences.flat())], USERS_A_CALL).map(look));
-    return listening.size === 0 ? undefined : (user) => listening.has(user);
-  };
-}
-
-export interface FanoutSize {
-  readonly recipients: number;
-  readonly chunks: number;
-  readonly tiers?: Tiers | undefined;
 }

@@ -1,26 +1,26 @@
 import { LRUCache } from "lru-cache";
 import pLimit from "p-limit";
-import type { PackedKeys } from "../../contracts/keys.js";
-import { inSpan, SpanKind } from "../../delivery/telemetry.js";
-import { allOf, chunked } from "../../kernel/concurrency.js";
-import { createLanes, type Lane, type Lanes } from "../../kernel/lanes.js";
-import { gauge } from "../../kernel/meters.js";
-import { pause } from "../../kernel/time.js";
-import type { RedisClock } from "./clock.js";
-import { COMMAND_TIMEOUT_MS } from "./connect.js";
-import type { Scripts } from "./scripts.js";
+import type { PackedKeys } from "../contracts/keys.js";
+import { inSpan, SpanKind } from "../delivery/telemetry.js";
+import { allOf, chunked } from "../kernel/concurrency.js";
+import { createLanes } from "../kernel/lanes.js";
+import { pause } from "../kernel/time.js";
+import type { RedisClock } from "../platform/redis/clock.js";
+import { COMMAND_TIMEOUT_MS } from "../platform/redis/connect.js";
+import type { Script, Scripts } from "../platform/redis/scripts.js";
+import { observeLane } from "./observe.js";
 
 type Argument = string | number;
 
 interface FencedCall {
-  readonly script: "trim-older" | "mark-edges";
+  readonly script: Script;
   readonly prefix: string;
   readonly keys: PackedKeys;
   readonly before: readonly Argument[];
 }
 
 interface GroupsCall {
-  readonly script: "add-entries" | "remove-entries" | "change-pulls";
+  readonly script: Script;
   readonly prefix: string;
   readonly before: readonly Argument[];
   readonly groups: readonly Group[];
@@ -34,8 +34,6 @@ export interface Group {
   readonly items: readonly (readonly Argument[])[];
 }
 
-type FencedScript = "stage-rebuild" | "finish-rebuild" | "finish-refill" | "record-server";
-
 /** The deadline is the command timeout, by the clock of the server written to. */
 export interface Fenced {
   /** Resolves to the sum of the replies once all of them succeeded. Where one fails, the others have ended, as below. */
@@ -48,7 +46,7 @@ export interface Fenced {
   /** Pauses as the lane `yielding` does after a call that took `ms`; not at all while the other lane is idle. */
   yieldAfter(ms: number): Promise<void>;
   /** The keys must be in one slot. */
-  one(script: FencedScript, keys: readonly [string, ...string[]], args: readonly Argument[]): Promise<unknown>;
+  one(script: Script, keys: readonly [string, ...string[]], args: readonly Argument[]): Promise<unknown>;
 }
 
 /** Calls of this size take the server up to 7 ms and 1 ms; reads wait meanwhile. */
@@ -73,21 +71,13 @@ const WINDOWS = {
 /** So many take some 10 MB. */
 const MOST_TOKENS = 250_000;
 
-const figures = {
-  window: gauge(
-    "timeline_redis_write_window",
-    "Entries that may be under way to Redis; less than a call: one call at a time, and a rest after it",
-  ),
-  waiting: gauge("timeline_redis_writes_waiting", "Calls with entries that wait for a turn"),
-};
-
 // Each key is a call in a cluster: the client can follow a slot that moves. A redirected call keeps its deadline.
 export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
   const lanes = createLanes(WINDOWS);
   const split = createSplit();
   const deadline = async (key: string): Promise<number> => (await clock.now(key)) + COMMAND_TIMEOUT_MS;
-  const inScriptSpan = <T>(script: string, work: () => Promise<T>): Promise<T> =>
-    inSpan(`redis ${script}`, { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } }, work);
+  const inScriptSpan = <T>({ name }: Script, work: () => Promise<T>): Promise<T> =>
+    inSpan(`redis ${name}`, { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } }, work);
   return {
     many: (call) => inScriptSpan(call.script, () => many(call)),
     groups: (call) => inScriptSpan(call.script, () => groups(call)),
@@ -130,11 +120,6 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
     observeLane(name, lanes[name]);
     return sum(await allOf(replies).finally(() => observeLane(name, lanes[name])));
   }
-}
-
-function observeLane(lane: keyof Lanes, { window, waiting }: Lane): void {
-  figures.window.record(window, { lane });
-  figures.waiting.record(waiting, { lane });
 }
 
 interface Call {

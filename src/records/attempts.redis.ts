@@ -1,9 +1,11 @@
-import { attemptsKey } from "../../contracts/keys.js";
-import type { Delivery } from "../../delivery/handler.js";
-import type { AttemptCount, Attempts } from "../../delivery/process.js";
-import { createBatch } from "../../kernel/sharing.js";
-import { DAY } from "../../kernel/time.js";
-import type { Scripts } from "./scripts.js";
+import { attemptsKey } from "../contracts/keys.js";
+import type { Delivery } from "../delivery/handler.js";
+import type { AttemptCount, Attempts } from "../delivery/process.js";
+import { createBatch } from "../kernel/sharing.js";
+import { DAY } from "../kernel/time.js";
+import { type Scripts, script } from "../platform/redis/scripts.js";
+
+const NOTE_ATTEMPT = script("note-attempt", import.meta.url);
 
 const KEEP_MS = DAY;
 const MESSAGES_A_CALL = 256;
@@ -20,7 +22,7 @@ export function createAttempts({ run, command, isCluster }: Scripts): Attempts {
   const noteAll = async (notes: readonly Note[]): Promise<AttemptCount[]> => {
     const args = notes.flatMap(({ name, state }) => [name, state]);
     const noted = (await run(
-      "note-attempt",
+      NOTE_ATTEMPT,
       notes.map(({ key }) => key),
       [KEEP_MS, ...args],
     )) as number[];

@@ -1,10 +1,10 @@
-import { parseStored } from "../../contracts/events.js";
-import { WAITING_KEY } from "../../contracts/keys.js";
-import { affectedBy, type WaitingEvent } from "../../contracts/waiting.js";
-import type { Delivery } from "../../delivery/handler.js";
-import type { Waiting } from "../../delivery/process.js";
-import { MINUTE, SECOND, sharedNow } from "../../kernel/time.js";
-import type { Scripts } from "./scripts.js";
+import { parseStored } from "../contracts/events.js";
+import { WAITING_KEY } from "../contracts/keys.js";
+import type { Delivery } from "../delivery/handler.js";
+import type { Waiting } from "../delivery/process.js";
+import { MINUTE, SECOND, sharedNow } from "../kernel/time.js";
+import type { Scripts } from "../platform/redis/scripts.js";
+import { affectedBy, type WaitingEvent } from "./waiting.js";
 
 /** All of them are read at once: if there were more, none could be told from an event that is being applied. */
 const MOST_READ = 5_000;

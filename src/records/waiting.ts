@@ -1,5 +1,5 @@
-import type { TimelineEvent } from "./events.js";
-import type { Affected } from "./timelines.js";
+import type { TimelineEvent } from "../contracts/events.js";
+import type { Affected } from "../contracts/timelines.js";
 
 /** The event of the log waits for a single user. It was noted when it went back to the queue. */
 export interface WaitingEvent {

@@ -1,11 +1,18 @@
 import { RECENT_KEY } from "../contracts/keys.js";
-import { listedSince } from "../contracts/listed.js";
 import { notifySubject } from "../contracts/subjects.js";
+import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { traceHeaders } from "../delivery/telemetry.js";
 import { encodeId } from "../kernel/ids.js";
-import type { Publish } from "./nats/publish.js";
-import type { RedisClock } from "./redis/clock.js";
-import type { Scripts } from "./redis/scripts.js";
+import type { Publish } from "../platform/nats/publish.js";
+import type { RedisClock } from "../platform/redis/clock.js";
+import type { Scripts } from "../platform/redis/scripts.js";
+
+/**
+ * A user who was seen after this time is listed; ms since the epoch. By the clock of Redis, as the gateway writes it:
+ * with two clocks, notifications would not be stored for a user whom the gateway takes for listed.
+ */
+export const listedSince = async (clock: { now(key: string): Promise<number> }): Promise<number> =>
+  (await clock.now(RECENT_KEY)) - NOTIFY_WINDOW_MS;
 
 /** Notifies a user who has a stream open, or closed one within the window; resolves after the PubAck. */
 type NotifyUser = (user: string, notification: { readonly event: string }, messageId: string) => Promise<void>;
