@@ -6,7 +6,7 @@ import { eventually } from "../support/eventually.js";
 import { drops, expectLoaded } from "../support/load.js";
 import { progressRecorded } from "../support/progress-recorded.js";
 import { type Stack, testWithStack } from "../support/stack.js";
-import { created, deleted, followed, unfollowed } from "../support/timeline-events.js";
+import { created, deleted, followed, type TimelineEvent, unfollowed } from "../support/timeline-events.js";
 
 const READERS = Array.from({ length: 12 }, (_, number) => `reader-${number}`);
 /** Pages of five followers: alice's audience is queued in chunks. */
@@ -157,16 +157,22 @@ testWithStack(
   },
 );
 
+/** Posts some drops, and reads the homes that have them. */
+async function homesWithDrops({ publish, streams, world, reads }: Stack): Promise<TimelineEvent[]> {
+  const before = drops(world, READERS, 0, 5);
+  await publish(...before);
+  await streams.settled(before.length);
+  for (const reader of READERS) await reads.home(reader, { limit: 100 });
+  return before;
+}
+
 // Invariants 5, 8.
 testWithStack(
   "what an unavailable upstream holds up is set aside: only homes that may lack it are degraded, until it is applied",
   OPTIONS,
   async (stack) => {
     const { streams, upstreams, world, reads } = stack;
-    const before = drops(world, READERS, 0, 5);
-    await stack.publish(...before);
-    await streams.settled(before.length);
-    for (const reader of READERS) await reads.home(reader, { limit: 100 });
+    const before = await homesWithDrops(stack);
     await reads.home("late");
     await progressRecorded(stack);
     world.follow("reader-0", "anna");
@@ -210,10 +216,7 @@ testWithStack(
   OPTIONS,
   async (stack) => {
     const { streams, upstreams, world, reads } = stack;
-    const before = drops(world, READERS, 0, 5);
-    await stack.publish(...before);
-    await streams.settled(before.length);
-    for (const reader of READERS) await reads.home(reader, { limit: 100 });
+    const before = await homesWithDrops(stack);
     await progressRecorded(stack);
     world.follow("reader-0", "anna");
     world.follow("reader-1", "arno");
