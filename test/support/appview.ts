@@ -22,10 +22,11 @@ export interface FeedPost {
 export interface AppViewFault {
   readonly did?: string;
   /**
-   * An HTTP status; `hang`: no answer; `truncated`: the connection ends within the answer; `oversized`: 6 MiB of JSON;
+   * An HTTP status; `hang`: no answer; `stalled`: half an answer; `truncated`: the connection ends within the answer;
+   * `oversized`: 6 MiB of JSON;
    * `malformed`: JSON without a feed; `html`; `loop`: each page leads to itself.
    */
-  readonly kind: number | "hang" | "reset" | "truncated" | "oversized" | "malformed" | "html" | "loop";
+  readonly kind: number | "hang" | "stalled" | "reset" | "truncated" | "oversized" | "malformed" | "html" | "loop";
   readonly headers?: Readonly<Record<string, string>>;
   /** Of a status. */
   readonly body?: { readonly error: string; readonly message: string };
@@ -182,10 +183,11 @@ function fail(response: ServerResponse, { kind, headers = {}, body: told }: AppV
   switch (kind) {
     case "reset":
       return void response.socket?.destroy();
+    case "stalled":
     case "truncated":
       response.writeHead(200, { "content-type": "application/json", "content-length": body.length + 10 });
       response.write(body);
-      return void setImmediate(() => response.socket?.destroy());
+      return kind === "stalled" ? undefined : void setImmediate(() => response.socket?.destroy());
     case "oversized":
       return send(response, 200, { feed: [], cursor: "x".repeat(6 * MIB) });
     case "malformed":

@@ -31,14 +31,15 @@ export function createBoundedFetch(origin: string) {
   const outboundFetch = createOutboundFetch();
   return async (path: string, init: RequestInit): Promise<Response> => {
     const response = await outboundFetch(new URL(path, origin), { ...init, redirect: "manual" }).catch((error) =>
-      noAnswer(origin, error),
+      failed(origin, error),
     );
     const { status, headers } = response;
     const isRedirect = status >= 300 && status < 400;
     if (isRedirect || status === 429) await response.body?.cancel();
     if (isRedirect) throw new Error(`HTTP ${status}: redirects are not followed`);
     if (status === 429) throw new TooManyRequests(pauseOf(headers));
-    return new Response(await bodyOf(response), { status, headers });
+    const body = await bodyOf(response).catch((error) => cutOff(origin, error));
+    return new Response(body, { status, headers });
   };
 }
 
@@ -54,18 +55,26 @@ async function bodyOf({ body }: Response): Promise<Buffer> {
   return Buffer.concat(chunks);
 }
 
-/** The connection was made, and no HTTP answer came over it. */
+/** The connection was made, and no whole answer came over it. */
 const CUT_OFF = /^(ECONNRESET|EPIPE|HPE_|UND_ERR_(?!CONNECT_TIMEOUT))/;
 
-async function noAnswer(origin: string, error: unknown): Promise<never> {
+async function failed(origin: string, error: unknown): Promise<never> {
   const { name, cause } = error as { readonly name?: string; readonly cause?: { readonly code?: string } };
-  const isConnected =
-    name === "TimeoutError" ? await accepts(origin) : CUT_OFF.test(cause?.code ?? "") && !refusedByProxy(cause);
-  if (isConnected || name === "AbortError") throw error;
-  throw new Unreachable(oneLine(cause ?? error), { cause: error });
+  const isConnected = name === "TimeoutError" || (CUT_OFF.test(cause?.code ?? "") && !refusedByProxy(cause));
+  if (isConnected) return cutOff(origin, error);
+  throw name === "AbortError" ? error : unreachable(error);
 }
 
-/** Tells a server that hangs from one that cannot be reached. Behind a proxy that cannot be told: others' calls do. */
+/** A server that ends takes its connections with it. */
+async function cutOff(origin: string, error: unknown): Promise<never> {
+  throw error instanceof Unreadable || (await accepts(origin)) ? error : unreachable(error);
+}
+
+function unreachable(error: unknown): Unreachable {
+  return new Unreachable(oneLine((error as { readonly cause?: unknown }).cause ?? error), { cause: error });
+}
+
+/** Tells a server that is gone from one that fails for one account. Behind a proxy that cannot be told: others' calls do. */
 async function accepts(origin: string): Promise<boolean> {
   if (usesProxy()) return true;
   const { host, port } = parseServerUrl(origin);
