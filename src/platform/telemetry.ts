@@ -9,7 +9,6 @@ import { metrics, NodeSDK } from "@opentelemetry/sdk-node";
 import { AlwaysOffSampler, NoopSpanProcessor, ParentBasedSampler } from "@opentelemetry/sdk-trace-base";
 import { type Logger, silent } from "../kernel/logger.js";
 import { MINUTE, SECOND } from "../kernel/time.js";
-import { ActiveContext } from "./active-context.js";
 import { leaveToSdk, otelIgnored, readOtel } from "./otel-variables.js";
 
 export interface Telemetry {
@@ -37,7 +36,6 @@ export function startTelemetry(env: NodeJS.ProcessEnv, version: string, log: Log
     ),
     resourceDetectors: [envDetector],
     metricReaders: [prometheus, ...metricExporters.map((name) => exportingReader(name, env))],
-    contextManager: new ActiveContext(),
     instrumentations: [],
     ...(exportsTraces
       ? {}

@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
 import { context, propagation, trace } from "@opentelemetry/api";
+import { AsyncLocalStorageContextManager } from "@opentelemetry/context-async-hooks";
 import { core } from "@opentelemetry/sdk-node";
 import { AlwaysOffSampler, BasicTracerProvider, ParentBasedSampler } from "@opentelemetry/sdk-trace-base";
 import { contextOf, openSpan, spansOf } from "../../../src/delivery/telemetry.js";
-import { ActiveContext } from "../../../src/platform/active-context.js";
 
 const TRACE = "4bf92f3577b34da6a3ce929d0e0e4736";
 
@@ -20,7 +20,7 @@ test("a process without telemetry continues no trace", () => {
 describe("with telemetry", () => {
   beforeAll(() => {
     propagation.setGlobalPropagator(new core.W3CTraceContextPropagator());
-    context.setGlobalContextManager(new ActiveContext());
+    context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable());
     const sampler = new ParentBasedSampler({ root: new AlwaysOffSampler() });
     trace.setGlobalTracerProvider(new BasicTracerProvider({ sampler }));
   });

@@ -80,10 +80,11 @@ test("generated files stay out of the build", () => {
   expect(ignored("src/timeline/read-page.lua")).toBe(false);
 });
 
-test("every stage has the major version of Node that package.json requires", () => {
+test("every stage has the version of Node that README.md recommends, and package.json the oldest one that works", () => {
   const bases = instructions.filter(({ name }) => name === "FROM").map(({ rest }) => rest.split(" ")[0]);
   expect(bases.length).toBeGreaterThan(1);
-  const [, major] = /(\d+)/.exec(manifest.engines.node) ?? [];
+  const [, major, oldest] = /Node (\d+) \(LTS\), or (\S+) and newer/.exec(readText("README.md")) ?? [];
+  expect(manifest.engines.node).toBe(`>=${oldest}`);
   expect(new Set(bases)).toEqual(new Set([`node:${major}-bookworm-slim`]));
 });
 
