@@ -4,7 +4,6 @@ import type { PackedKeys } from "../contracts/keys.js";
 import { inSpan, SpanKind } from "../delivery/telemetry.js";
 import { allOf, chunked } from "../kernel/concurrency.js";
 import { createLanes } from "../kernel/lanes.js";
-import { pause } from "../kernel/time.js";
 import type { RedisClock } from "../platform/redis/clock.js";
 import { COMMAND_TIMEOUT_MS } from "../platform/redis/connect.js";
 import type { Script, Scripts } from "../platform/redis/scripts.js";
@@ -43,7 +42,7 @@ export interface Fenced {
    * others have ended before it rejects: none is applied later than what its caller does next.
    */
   groups(call: GroupsCall): Promise<number>;
-  /** Pauses as the lane `yielding` does after a call that took `ms`; not at all while the other lane is idle. */
+  /** Rests as the lane `yielding` does after a call that took `ms`: not at all while the other lane is idle. */
   yieldAfter(ms: number): Promise<void>;
   /** The keys must be in one slot. */
   one(script: Script, keys: readonly [string, ...string[]], args: readonly Argument[]): Promise<unknown>;
@@ -53,27 +52,18 @@ export interface Fenced {
 const ENTRIES_A_CALL = { prompt: 1_000, yielding: 125 };
 /** Lua passes about 8,000 values to a command. */
 const ITEMS_A_CALL = 250;
-/** A call takes the server as long as so many entries, beside its own. */
-const CALL_WEIGHT = 50;
-/** Calls of one write that are in a lane at a time: they fill its window, and calls of other writes come between. */
-const MOST_IN_LINE = { calls: 32, keys: 640 };
-/**
- * In entries. The deadline of a call counts from when it is sent, so that it does not spend it behind all others. Two calls
- * may always be under way: the server has the next one when it is done with the first.
- */
-const WINDOWS = {
-  prompt: { least: 2 * (CALL_WEIGHT + ENTRIES_A_CALL.prompt), most: 32_000, targetMs: 20 },
-  yielding: { least: 350, most: 8_000, targetMs: 2 },
-  /** This is a third of a call. */
-  beside: 60,
-};
+/** Calls under way in a lane. The server has the next one when it is done with the first; reads wait for all of them. */
+const CALLS_UNDER_WAY = { prompt: 8, yielding: 2 };
+/** A call has one key there, and there are several servers. */
+const CALLS_UNDER_WAY_IN_CLUSTER = { prompt: 640, yielding: 160 };
 
 /** So many take some 10 MB. */
 const MOST_TOKENS = 250_000;
 
 // Each key is a call in a cluster: the client can follow a slot that moves. A redirected call keeps its deadline.
 export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
-  const lanes = createLanes(WINDOWS);
+  const most = scripts.isCluster ? CALLS_UNDER_WAY_IN_CLUSTER : CALLS_UNDER_WAY;
+  const lanes = createLanes(most);
   const split = createSplit();
   const deadline = async (key: string): Promise<number> => (await clock.now(key)) + COMMAND_TIMEOUT_MS;
   const inScriptSpan = <T>({ name }: Script, work: () => Promise<T>): Promise<T> =>
@@ -81,10 +71,7 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
   return {
     many: (call) => inScriptSpan(call.script, () => many(call)),
     groups: (call) => inScriptSpan(call.script, () => groups(call)),
-    yieldAfter: async (ms) => {
-      const pauseMs = lanes.yielding.pauseMs(CALL_WEIGHT + ENTRIES_A_CALL.yielding, ms);
-      if (pauseMs > 0) await pause(pauseMs);
-    },
+    yieldAfter: lanes.rest,
     one: async (script, keys, args) => scripts.run(script, keys, [await deadline(keys[0]), ...args]),
   };
 
@@ -98,25 +85,26 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
       const key = prefix + token;
       return scripts.run(script, [key], [await deadline(key), ...before, "", ""]);
     };
-    return sum(await allOf(tokensOf(keys).map((token) => lanes.prompt.run(CALL_WEIGHT, () => write(token)))));
+    return sum(await allOf(tokensOf(keys).map((token) => lanes.prompt.run(() => write(token)))));
   }
 
   async function groups({ script, prefix, before, groups: all, yields = false }: GroupsCall): Promise<number> {
     const name = yields ? "yielding" : "prompt";
-    const send = (keys: readonly string[], start: string, { args, entries }: Call): Promise<unknown> =>
-      lanes[name].run(CALL_WEIGHT + entries, async () =>
+    const send = (keys: readonly string[], start: string, args: readonly Argument[]): Promise<unknown> =>
+      lanes[name].run(async () =>
         scripts.run(script, keys, [await deadline(keys[0] ?? prefix), ...before, start, ...args]),
       );
-    const inLine = pLimit(scripts.isCluster ? MOST_IN_LINE.keys : MOST_IN_LINE.calls);
+    // Calls of other writes come between those of a large one.
+    const inLine = pLimit(most[name]);
     const lists = yields ? merged(all) : byKey(merged(all), split);
     const replies = scripts.isCluster
       ? [...lists].flatMap(([packed, items]) =>
           chunked(items, ITEMS_A_CALL).flatMap((some) => {
-            const call = { args: ["", some.length, ...some.flat()], entries: some.length };
-            return packed.split(",").map((token) => inLine(() => send([prefix + token], "", call)));
+            const args = ["", some.length, ...some.flat()];
+            return packed.split(",").map((token) => inLine(() => send([prefix + token], "", args)));
           }),
         )
-      : callsOf(lists, ENTRIES_A_CALL[name], split).map((call) => inLine(() => send([], prefix, call)));
+      : callsOf(lists, ENTRIES_A_CALL[name], split).map(({ args }) => inLine(() => send([], prefix, args)));
     observeLane(name, lanes[name]);
     return sum(await allOf(replies).finally(() => observeLane(name, lanes[name])));
   }
