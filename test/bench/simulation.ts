@@ -35,11 +35,9 @@ function rowsOf({ population, strategies }: Scene, costs: ReturnType<typeof read
   const push = strategies.at(-1) as Strategy;
   return shown.map((threshold) => {
     const one = strategies.find((strategy) => strategy.threshold === threshold) as Strategy;
-    const merged = `${one.merged.perRead.toFixed(1)} authors merged a read`;
     return {
       ...{ name: nameOf(threshold), value: cores(one), unit: "cores" },
       ...(one === push ? {} : { peer: { name: "push", value: cores(push) } }),
-      note: `${one.entriesADrop.toFixed(0)} entries a drop; ${merged}`,
     };
   });
 }

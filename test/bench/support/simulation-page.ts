@@ -97,13 +97,18 @@ function modelRows(scenes: Scenes): string[][] {
   ];
 }
 
+/** The chart shows all thresholds, the tables show these. */
+const IN_MEMORY = [Number.POSITIVE_INFINITY, 1_000_000, DEFAULT_THRESHOLD, 10_000, 0];
+const BY_THRESHOLD = [...IN_MEMORY, 10_000_000, 2_000_000, 500_000, 1_000];
+
 const THRESHOLD_HEAD = [
   ...["Threshold", "Authors pulled", "Entries a drop", "Merged a read", "p50", "p99", "max"],
   ...["Cores, one server's costs", "Cores, a Cluster's", "Longest"],
 ];
 
 function thresholdRows({ population, strategies }: Scene, costs: UnitCosts): string[][] {
-  return strategies.toReversed().map((one) => {
+  const some = strategies.filter(({ threshold }) => BY_THRESHOLD.includes(threshold));
+  return some.toReversed().map((one) => {
     const cores = (form: Form): string => short(coresOf(one, population.users, redisOf(costs, form)).all);
     const { perRead, p50, p99, max } = one.merged;
     const longest = one.longest === 0 ? "" : `${short((one.longest * costs.server.entry.value) / 1e6)} s`;
@@ -117,9 +122,8 @@ function thresholdRows({ population, strategies }: Scene, costs: UnitCosts): str
 
 function memoryRows({ population, strategies }: Scene, costs: UnitCosts): string[][] {
   const bytes = { entry: costs.homeEntry.value, pullsMember: costs.pullsMember.value };
-  const some = [Number.POSITIVE_INFINITY, 1_000_000, DEFAULT_THRESHOLD, 10_000, 0];
   return strategies
-    .filter(({ threshold }) => some.includes(threshold))
+    .filter(({ threshold }) => IN_MEMORY.includes(threshold))
     .toReversed()
     .map((one) => {
       const { homes, authors, pulls } = bytesOf(one, population, bytes);
