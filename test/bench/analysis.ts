@@ -24,9 +24,8 @@ const REQUESTS_A_USER = 500;
 const HANGING = 100;
 const PATIENCE_MS = 300_000;
 
-const ABOUT = `Requests for analyses over HTTP (\`POST /api/v1/timeline/analyze\`), while the worker is busy and the AT Protocol does not answer. The peer is
-a bare express route that parses each request and answers the same. Then analyses of accounts with ${POSTS} posts by one worker, from the posts
-service and from a warm cache. Their peer is a bare loop over the measures. PostgreSQL commits without fsync.`;
+const ABOUT = `Analyses of accounts with ${POSTS} posts by one worker; the peer is a bare loop over the measures. Then requests over HTTP while the
+worker is busy and the AT Protocol does not answer; the peer is a bare express route that parses them. PostgreSQL commits without fsync.`;
 
 export async function run({ authors = ACCOUNTS, posts = REQUESTS, connections = 32 }: Parameters, bench: Bench) {
   const servers = await bench.servers(worldOf(authors));

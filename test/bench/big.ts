@@ -29,13 +29,12 @@ const SAMPLE_MS = 50;
 const PAGE_BYTES = 4_096;
 const MB = 1_048_576;
 
-const ABOUT = `Drops of one author with very many followers, one after the other, by one worker. The author is pushed, then tiered, then pulled
-(\`avion-timeline author\`). Each time runs from the publication of a drop until every follower can read it, and until every listener is notified. For
-a tiered author it also runs until the homes of each tier are written; every ${RECENT_APART}th follower has read their home lately. Memory is the growth of the worker.
-With push and tiers every home is checked afterwards. With pull no home may hold a drop, and pages of ${READERS} followers must show all drops.
+const ABOUT = `Drops of one author with ${FOLLOWERS.toLocaleString("en")} followers, who is pushed, then tiered, then pulled, by one worker. A time runs from the publication of a drop until every follower
+can read it, until every listener is notified, or until the homes of a tier are written. Every ${RECENT_APART}th follower has read their home
+lately. Memory is the growth of the worker.
 
-Then first pages of followers of 0, 20 and 200 pulled authors, who post ten drops a day each. The homes hold 1,000 drops and get a new one every
-36 s. No page is cached, and each is compared. CPU is that of \`api\` and Redis together.`;
+Then first pages of followers of pulled authors, who post ten drops a day each. Homes hold 1,000 drops and get one every 36 s. No page is
+cached.`;
 
 interface Landed {
   readonly published: number;
@@ -187,19 +186,17 @@ async function measure(scene: Scene, mode: Mode): Promise<{ readonly rows: Row[]
   const times = drops.map((drop) => landed.get(drop) as Landed);
   const mean = (timeOf: (one: Landed) => number): number =>
     times.reduce((sum, one) => sum + timeOf(one) - one.published, 0) / times.length / 1_000;
-  const followers = scene.fans.length.toLocaleString("en");
-  const of = `${mode}, ${followers} followers`;
-  const name = (what: string): string => `${of}: ${what}`;
+  const name = (what: string): string => `${mode}: ${what}`;
   return {
     drops,
     rows: [
       {
-        name: name("all can read it"),
+        name: name("readable by all"),
         value: mean((one) => one.readable ?? (one.completed as number)),
         unit: "s",
         cpu,
       },
-      { name: name(`${scene.listeners} who listen are told`), value: mean(({ told }) => told.last), unit: "s" },
+      { name: name(`${scene.listeners} listeners notified`), value: mean(({ told }) => told.last), unit: "s" },
       ...tierRows(times).map(([tier, value]) => ({ name: name(`homes written: ${tier}`), value, unit: "s" })),
       { name: name("complete"), value: mean(({ completed }) => completed as number), unit: "s" },
       {

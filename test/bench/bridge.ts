@@ -16,13 +16,11 @@ const PATIENCE_MS = 60_000;
 const CONSUMER = "planner";
 const BOUND = "bound: bare loop that checks events";
 
-const ABOUT = `From Redis Pub/Sub to the PubAck: \`drop_created\` events that one bridge admits to the log. A script inside Redis publishes them.
+const ABOUT = `\`drop_created\` events from Redis Pub/Sub to their PubAcks, by one bridge.
 
-The ceiling is a bare asynchronous publish into a stream of the same configuration, with message ids and one inbox for its PubAcks. A bare loop
-is a process that reads the same events from a channel of its own by the same client, publishes them into a stream of the same configuration,
-which has a consumer, and counts PubAcks. It keeps no event for another try and opens no span. One bare loop publishes the bytes it receives, with
-a message id. The other also does what the contract demands: it parses each event, checks it by the schema of the service, and publishes the same headers and
-bytes as the service. Ceiling, service and bare loops run alternately, after an unmeasured run.`;
+- Bare publish: publishes asynchronously, with message ids, into a stream of the same configuration.
+- Bare loop: reads the events by the same client, publishes them with a message id, and counts PubAcks.
+- Bare loop that checks events: also parses each event, checks it by the schema, and publishes the headers and bytes of the service.`;
 
 export async function run({ posts = POSTS }: Parameters, bench: Bench): Promise<Result> {
   const servers = await bench.servers();

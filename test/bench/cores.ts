@@ -10,11 +10,9 @@ const AUDIENCE = 100;
 const STREAMS = 1_000;
 const DROPS = 2_000;
 
-const ABOUT = `The gain from more processes of one role: drops for ${AUDIENCE} followers by several workers, first pages of ${PAGE} by several api
-processes, events of ${STREAMS.toLocaleString("en")} streams spread over several gateways. Homes hold ${ENTRIES} drops. The peer is one process.
-
-Processes, clients, Redis and NATS share the cores of the machine, so the rate grows only as far as cores are idle: with two cores, little. CPU shows
-what more cores would allow: if the sum of a unit stays that of one process, processes share the work without coordination.`;
+const ABOUT = `Several processes of a role against one: drops for ${AUDIENCE} followers, first pages of ${PAGE}, events of ${STREAMS.toLocaleString("en")} streams. Homes hold ${ENTRIES} drops.
+Processes, clients, Redis and NATS share the cores, so the rate grows only while cores are idle. CPU shows what more cores would allow: if
+the sum of a unit stays, processes share the work without coordination.`;
 
 type Case = readonly [
   name: string,

@@ -11,16 +11,15 @@ import { between, measured } from "./support/measure.js";
 import { numbered, redisBenchmark } from "./support/redis-benchmark.js";
 import { check, type Parameters, type Result, type Row } from "./support/result.js";
 
-const ABOUT = `From \`DROPS\` to Redis by one worker process. It knows the followers of the authors already. Homes are full, so each entry trims. All drops are published
-before the worker has finished the first ones. Every entry is looked up afterwards.
+const ABOUT = `From \`DROPS\` to Redis by one worker that knows the followers already. Homes are full, so each entry trims.
 
 - Together: a batch holds several drops of each author.
-- Single: a batch holds at most one drop of each author (\`TIMELINE_CONSUMER_CONCURRENCY\` is a quarter of their number), and no two authors have a follower in common.
-- Shared: each drop of a batch is of another author, and most of an author's followers also follow other authors.
+- Single: a batch holds at most one drop of each author, and authors have no follower in common.
+- Shared: each drop of a batch is of another author, and most followers follow several of them.
 
-The ceiling is \`ZADD\` into as many full keys, which nothing trims. The bare script is the bound of single: it reads the floor, writes the entry, reads
-the size, and trims, 1,000 homes a call. The bare loop pulls from \`DROPS\`, writes each batch in packed calls of one script, and acks; it checks
-nothing and notifies nobody. A second bare loop also publishes the completion of each drop and waits for its PubAck, as the contract demands before the ack.`;
+The ceiling is \`ZADD\` into as many full keys, without trimming. The bare script is the bound of single: it reads the floor, adds the entry, reads the
+size and trims, 1,000 homes a call. The bare loop pulls from \`DROPS\`, writes each batch by one script call, and acks. With completions it also
+publishes one for each drop and waits for its PubAck.`;
 
 interface Case {
   readonly name: "together" | "single" | "shared";

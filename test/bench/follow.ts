@@ -21,11 +21,11 @@ const OTHERS = 500;
 const CALM_AUTHORS = 20;
 const PATIENCE_MS = 300_000;
 
-const ABOUT = `Follows and unfollows in \`DROPS\`, applied by one process to full home timelines: ${DROPS} drops of the author are added or
-removed. The ceiling is the same number of bare ZADDs or ZREMs, pipelined by the client, on full timelines. A unit is one entry.
+const ABOUT = `Follows and unfollows in \`DROPS\`, applied by one process to full homes: ${DROPS} drops of the author are added or removed. The unit is an
+entry. The ceiling is as many bare, pipelined ZADDs or ZREMs on full homes.
 
-Then follows and drops of other users, one each 10 ms, from publishing to their ack or completion. First the service is idle, then one user gains 10,000
-followers a minute, three rounds each; then one user gains thousands in seconds.`;
+Then follows and drops of other users, one each 10 ms, from publishing to their ack or completion, while one user gains 10,000
+followers a minute, or thousands in seconds. The peer is an idle service.`;
 
 interface Edge {
   readonly follower: string;

@@ -17,12 +17,8 @@ const AUDIENCE = 100;
 const STREAMS = 500;
 const DROPS = 1_000;
 
-const ABOUT = `The cost of an operation with 1, 10 and 100 times as many users, by one process a role. The operations are a drop for ${AUDIENCE}
-followers anywhere among the users, a first page of ${PAGE} from any home, which the process has not cached, and an event for one of ${STREAMS} open streams. Each user has a full
-home of ${ENTRIES} drops and a notification in \`NOTIFY\`; one in ${LISTENING} has listened lately, in any audience.
-
-CPU is that of all servers together. The ratio is to the cost with ${SIZES[0]?.toLocaleString("en")} users: near 1, the cost does not depend on the number of users. Everything
-runs once unmeasured, so that the first size does not pay for compiling code.`;
+const ABOUT = `The cost of an operation with 1, 10 and 100 times as many users, by one process a role: a drop for ${AUDIENCE} followers, an uncached first page
+of ${PAGE}, and an event for one of ${STREAMS} streams. Homes are full with ${ENTRIES} drops; one user in ${LISTENING} has listened lately. The figure is the CPU of all servers.`;
 
 export async function run(
   { followers = AUDIENCE, posts = DROPS, connections = STREAMS }: Parameters,

@@ -27,14 +27,9 @@ const TARGET = 2;
 const PATIENCE_MS = 300_000;
 const SHAPES = [["fanout", "api"], ["fanout,api"]] as const;
 
-const ABOUT = `Small drops (audiences of 10 to 100, whose homes are full) and first pages of ${LIMIT}, while a drop of an author with very many followers
-is fanned out. The peer is the same without the large drop, in the same run: idle, beside the large drop, idle again.
-
-- Paced: a drop and a page each ${EVERY_MS} ms.
-- Behind: all small drops at once, right after the large one.
-
-Times run from publishing a drop to its completion. One large drop follows another as long as small ones come. The roles run in one process each, and
-then in one process together. All small drops are looked up in all their homes.`;
+const ABOUT = `Small drops (10 to 100 followers with full homes) until their completion, and first pages of ${LIMIT}, during fan-outs to ${FOLLOWERS.toLocaleString("en")} followers. The
+peer is the idle service. Paced: a drop and a page each ${EVERY_MS} ms. Behind: all small drops at once, right after the large one. The roles run in
+one process each, then in one together.`;
 
 type Load = "paced" | "behind";
 
@@ -106,7 +101,6 @@ function rowsOf(name: string, beside: readonly number[], idle: readonly (readonl
     name: `${name}, ${what}`,
     ...{ value: own[what], unit: "ms", peer: { name: "idle", value: peerOf(what) } },
     ...(what === "p99" ? { target: { atMost: TARGET } } : {}),
-    note: `${own.n} beside`,
   }));
 }
 

@@ -19,9 +19,8 @@ const LIMIT = 50;
 const NEWEST_MS = 1_750_000_000_000;
 const DEFAULT = 128;
 
-const ABOUT = `Home timelines by the kind of their drop ids and by \`zset-max-listpack-entries\` of Redis. That setting decides whether a sorted
-set is a listpack (compact, searched from its start) or a skiplist. Measured are the memory of an entry, and the CPU time Redis takes for a
-\`ZADD\` of one drop and for a page of ${LIMIT}. The peer is Redis' default of ${DEFAULT}. \`zset-max-listpack-value\` is 128, so that long URIs do not decide.`;
+const ABOUT = `Bytes of an entry, and CPU of Redis for a \`ZADD\` of one drop and a page of ${LIMIT}, by the kind of drop ids and the encoding of homes, which
+\`zset-max-listpack-entries\` decides. The peer is the default of ${DEFAULT}, a skiplist. \`zset-max-listpack-value\` is 128, so that URIs fit into a listpack.`;
 
 const padded = (number: number, digits: number, radix = 10): string => number.toString(radix).padStart(digits, "0");
 

@@ -22,9 +22,8 @@ const NEWEST_MS = 1_750_000_000_000;
 const HOME_MS = 60_000;
 const AUTHOR_MS = 20 * HOME_MS;
 
-const ABOUT = `First pages of ${LIMIT} from homes of ${ENTRIES} drops, by the number of pulled authors the reader follows. Their timelines of ${ENTRIES} drops are merged into
-the page. Measured is the CPU of Redis and of the process that asks, ${AT_ONCE} pages at once. The peer is the same homes while nobody is pulled. In the rows "cached"
-the process has cached the newest drops of the authors, and merges them itself. Each page is checked to be complete.`;
+const ABOUT = `First pages of ${LIMIT}, ${AT_ONCE} at once, that merge a home of ${ENTRIES} drops with the timelines of the pulled authors whom the reader follows, ${ENTRIES} drops each.
+"Cached": the process that asks has cached the newest drops of the authors, and merges them itself.`;
 
 const authorOf = (number: number): string => `author-${number}`;
 const readerOf = (pulls: number, number: number): string => `reader-${pulls}-${number}`;
@@ -50,8 +49,8 @@ export async function run({ authors, users: readers = READERS }: Parameters, ben
       const reader = new PageReader(scripts, { ...options, cache });
       const row = await measure((range) => reader.read(range), users, redisServer.pid as number);
       if (pulls === undefined) alone = row.value;
-      const peer = { name: "nobody is pulled", value: alone };
-      const name = pulls === undefined ? "nobody is pulled" : `${pulls} pulled authors${cache ? ", cached" : ""}`;
+      const peer = { name: "nobody pulled", value: alone };
+      const name = pulls === undefined ? "nobody pulled" : `${pulls} pulled authors${cache ? ", cached" : ""}`;
       rows.push({ ...row, name, peer });
     }
   }

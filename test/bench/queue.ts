@@ -28,14 +28,12 @@ const BARE = "BARE_LOOP";
 const BARE_PREFIX = "bare:home:";
 const PATIENCE_MS = 60_000;
 
-const ABOUT = `Drops of ${FOLLOWERS} followers, from the first one enqueued to the last one written and acknowledged: from \`DROPS\` by a worker
-process of the service, and from a BullMQ queue by a worker process of BullMQ. Both write to home timelines in the same
-Redis, which keeps an append-only file with \`everysec\`: to full ones of ${ENTRIES.toLocaleString("en")} drops, which they trim to ${TRIM_TO} once they pass
-${ENTRIES.toLocaleString("en")}, or to new ones. As many unmeasured drops warm both sides. Both producers hand over ${AT_ONCE} drops at once (\`addBulk\`). Every home is checked on all sides.
+const ABOUT = `Drops of ${FOLLOWERS} followers, from the first one enqueued to the last one written and acknowledged: from \`DROPS\` by one worker, and from a BullMQ queue
+by one worker of BullMQ. Homes are full (${ENTRIES.toLocaleString("en")} drops, trimmed to ${TRIM_TO}) or new, in one Redis with an append-only file (\`everysec\`). 20 authors have followers
+of their own; 400 authors share 2,000. Producers hand over ${AT_ONCE} drops at once; BullMQ handles ${CONCURRENCY} jobs at once.
 
-A job of BullMQ names its followers and is removed once done. ${CONCURRENCY} jobs are handled at once. One peer writes the homes of a job by commands of a pipeline,
-the other by one call of a script. They check no tombstones and no unfollows, and notify nobody. The bound is a process that pulls the same drops from a stream, writes each batch by one call
-of a script, in which homes get all their drops at once, and acks; it checks nothing either.`;
+One peer writes the homes of a job by pipelined commands, the other by one script call. The bound is a bare loop that pulls the drops from
+a stream, writes each batch by one script call, and acks. Peers and bound check nothing and notify nobody.`;
 
 interface Case {
   readonly name: string;
@@ -49,8 +47,8 @@ interface Case {
 const CASES: readonly Case[] = [ENTRIES, 0].flatMap((entries) => {
   const homes = entries === 0 ? "new homes" : "full homes";
   return [
-    { name: `20 authors, each with followers of their own; ${homes}`, authors: 20, apart: FOLLOWERS, entries },
-    { name: `400 authors, who share 2,000 followers; ${homes}`, authors: 400, apart: 7, entries },
+    { name: `${homes}, 20 authors`, authors: 20, apart: FOLLOWERS, entries },
+    { name: `${homes}, 400 authors`, authors: 400, apart: 7, entries },
   ];
 });
 const USERS = 2_000;
@@ -112,12 +110,12 @@ async function measureCase(
   for (const side of [own, commands, script, bare]) await side.stop();
   const unit = "drops/s";
   const target = { atLeast: 5 };
-  const byScript = { name: "BullMQ, a script a job", value: ofScript };
+  const byScript = { name: "BullMQ, scripts", value: ofScript };
   const byCommands = { name: "BullMQ, commands", value: ofCommands.rate };
   return [
     { name, value: rate, unit, peer: byCommands, target, cpu: { ...cpu, ...ofCommands.cpu } },
-    { name: `${name}; against scripts`, value: rate, unit, peer: byScript, target, cpu: theirs },
-    { name: `bound: bare loop; ${name}`, value: bound.rate, unit, peer: byScript, cpu: bound.cpu },
+    { name: `${name}, against scripts`, value: rate, unit, peer: byScript, target, cpu: theirs },
+    { name: `${name}, bound`, value: bound.rate, unit, peer: byScript, cpu: bound.cpu },
   ];
 }
 

@@ -34,13 +34,10 @@ const DELETED = 1_000;
 const TARGETS = { Home: 0.62, Local: 0.9, Global: 0.9 };
 const CPU_TARGET = 1.6;
 
-const ABOUT = `First pages of ${LIMIT} from warm timelines of 1,000 drops (ids as long as a UUID). The homes are those of ${READERS} users in turn. The peer is a bare gRPC server that
-answers the same bytes. Pages are read again and again, so the service caches those of homes; in the rows "from Redis" its cache is off.
-
-The bound is a bare server that does all that a page of local requires: it checks the request, asks Redis for the finished bytes once for all
-calls of a turn of the event loop, keeps the deadline, counts the call and measures its time. Each server runs in ${PROCESSES} processes, whose rounds alternate; figures are
-those of the median process. All processes run a full garbage collection under load before they are measured, since a page costs more after it, in each of
-them. Each answer is compared byte for byte.`;
+const ABOUT = `First pages of ${LIMIT} from timelines of 1,000 drops, of ${READERS} homes in turn. Pages of homes are cached; "from Redis": without the cache. The peer
+is a bare gRPC server that answers the same bytes. The bound also checks the request, asks Redis once for all calls of a turn of the event
+loop, keeps the deadline, and counts and times the call. Each server runs in ${PROCESSES} processes; figures are those of the median, after a full
+garbage collection.`;
 
 export async function run({ connections: inFlight = 64 }: Parameters, bench: Bench): Promise<Result> {
   const servers = await bench.servers();
@@ -78,9 +75,7 @@ export async function run({ connections: inFlight = 64 }: Parameters, bench: Ben
     if (isHeld)
       rows.push(...rowsOf(`Get${kind}Timeline from Redis`, { own: medianOf(uncached), peer: bare, targets: {} }));
     if (kind === "Local")
-      rows.push(
-        ...rowsOf("bound: bare server that asks; GetLocalTimeline", { own: medianOf(bound), peer: bare, targets: {} }),
-      );
+      rows.push(...rowsOf("GetLocalTimeline, bound", { own: medianOf(bound), peer: bare, targets: {} }));
   }
   return { about: ABOUT, rows };
 }

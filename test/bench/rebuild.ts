@@ -35,10 +35,10 @@ const CASES: readonly Case[] = [
   { readers: 2, followings: 7_500, latencyMs: 20 },
 ];
 
-const ABOUT = `Home timelines that are not in Redis, read at once from a service; each page must be complete. The upstreams run in the process of
-the benchmark. The ceiling is the same number of calls of a bare gRPC client in a process of its own, ${AT_ONCE} at once, since a cold read waits for
-calls only. The bound is another such client that first asks whom the readers follow, measures each call, writes the newest drops of a reader to
-Redis, looks them up among the deleted ones and reads the page. All have a heap of 256 MB, and take turns. Of a reader alone each time is the median of ${ROUNDS[0]} turns, of two readers that of ${ROUNDS[1]}. CPU is that of a call.`;
+const ABOUT = `Homes that are not in Redis, read at once, until the last page. The ceiling is as many calls of a bare gRPC client, ${AT_ONCE} at once. The
+bound is such a client that also asks whom the readers follow, times each call, writes the newest drops to Redis, looks up tombstones and
+reads the page. All have a heap of 256 MB. Of one reader the time is the median of ${ROUNDS[0]} turns, of two that of ${ROUNDS[1]}. Milliseconds are the latency of
+the upstream. CPU is that of a call.`;
 
 export async function run({ connections, authors }: Parameters, bench: Bench): Promise<Result> {
   const servers = await bench.servers();
@@ -84,18 +84,18 @@ async function coldReads(scene: Scene, of: Case): Promise<Row[]> {
     turns.push(await takeTurn(scene, { authors, readers, name: `${name}-${turns.length}` }));
   heal();
   const kind = `${latencyMs} ms${fresh ? ", new processes" : ""}`;
-  const about = `${readers} at once, ${followings.toLocaleString("en")} followings each, upstream ${kind}`;
+  const about = `${readers} x ${followings.toLocaleString("en")} followings, ${kind}`;
   const median = (of: (turn: Turn) => number): number => summarise(turns.map(of)).p50;
-  const peer = { name: `${turns[0]?.calls} bare calls`, value: median(({ bare }) => bare) / 1_000 };
+  const peer = { name: "bare calls", value: median(({ bare }) => bare) / 1_000 };
   const cpu = (name: string) => ({ [name]: summarise(turns.map((turn) => turn.cpu[name] as number)).mean });
   return [
     {
-      name: `${about}: the last page`,
+      name: about,
       ...{ value: median(({ last }) => last) / 1_000, unit: "s", target: { atMost: 1.3 }, peer },
       cpu: { ...cpu("service"), ...cpu("bare client") },
       note: `p50 ${(median(({ p50 }) => p50) / 1_000).toFixed(2)} s`,
     },
-    { name: `bound: ${about}`, value: median(({ bound }) => bound) / 1_000, unit: "s", peer, cpu: cpu("bound") },
+    { name: `${about}, bound`, value: median(({ bound }) => bound) / 1_000, unit: "s", peer, cpu: cpu("bound") },
   ];
 }
 

@@ -13,10 +13,8 @@ const DRAWS = 20_000_000;
 const SIZES = [100_000, 1_000_000, 10_000_000, 100_000_000, 500_000_000];
 const about = (
   users: number,
-): string => `A seeded simulation of ${users.toLocaleString("en")} users. Followers, followings, drops and reads are as published. It computes what Redis spends on entries and first pages
-if authors above a threshold are pulled instead of pushed. It starts no server: a unit of work costs what \`fanout\`, \`read\`,
-\`big\` and \`units\` measured last. The figure is the average CPU of Redis in cores; the peer is push. [simulation.md](simulation.md) has the tables,
-the sources and the conclusion.`;
+): string => `Computes, for ${users.toLocaleString("en")} simulated users, the average CPU of Redis for entries and first pages if authors above a threshold are pulled. A
+unit costs what \`fanout\`, \`read\`, \`big\` and \`units\` measured last. [simulation.md](simulation.md) has the model and the conclusion.`;
 
 export async function run({ users = USERS, seed = SEED }: Parameters): Promise<Result> {
   const costs = readUnitCosts();
@@ -37,11 +35,9 @@ function rowsOf({ population, strategies }: Scene, costs: ReturnType<typeof read
   const push = strategies.at(-1) as Strategy;
   return shown.map((threshold) => {
     const one = strategies.find((strategy) => strategy.threshold === threshold) as Strategy;
-    const merged = `${one.merged.perRead.toFixed(1)} authors merged a read`;
     return {
       ...{ name: nameOf(threshold), value: cores(one), unit: "cores" },
       ...(one === push ? {} : { peer: { name: "push", value: cores(push) } }),
-      note: `${one.entriesADrop.toFixed(0)} entries a drop; ${merged}`,
     };
   });
 }

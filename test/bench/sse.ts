@@ -18,10 +18,8 @@ const EVENTS = 100_000;
 const CALM_RATE = 2_000;
 const CALM_EVENTS = 10_000;
 
-const ABOUT = `Event streams in one gateway. Each event is published to \`NOTIFY\` and read by its client once and in order. The peer is a bare
-\`http\` server that writes the same frames to the same clients, which are sockets in one other process. The first ${WARM.toLocaleString("en")} streams are not measured.
-Latency is measured at ${CALM_RATE.toLocaleString("en")} events/s. Events from \`DROPS\` are drops of ${AUTHORS} authors, whose followers all listen, through one worker; its CPU is
-that of an entry in a home and a notification.`;
+const ABOUT = `Event streams of one gateway. Each client reads each event of \`NOTIFY\` once and in order. The peer is a bare \`http\` server that writes the same
+frames to the same clients. Latency is measured at ${CALM_RATE.toLocaleString("en")} events/s. Events from \`DROPS\` are drops of ${AUTHORS} authors whose followers all listen, through one worker.`;
 
 export async function run({ connections: streams = 10_000 }: Parameters, bench: Bench): Promise<Result> {
   const world = new World();

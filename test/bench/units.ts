@@ -19,9 +19,8 @@ const LOOKS = 2_000;
 const LOOKS_A_CALL = 1_000;
 const newest = Date.now() - 1_000 * ENTRIES;
 
-const ABOUT = `Costs that [capacity.md](../capacity.md) uses and no other benchmark measures: bytes in Redis, PostgreSQL and NATS, with ids as the posts service makes
-them; the CPU of Redis for a lookup in the index of listeners; and a fan-out and first pages on a Redis Cluster of three masters. There each home is a call of its own
-and gets one drop at a time. Each role is one process.`;
+const ABOUT = `Costs that [capacity.md](../capacity.md) uses and no other benchmark measures. The Redis Cluster has three masters; each home is a call of its own and
+gets one drop at a time. Each role is one process.`;
 
 export async function run({ followers, posts }: Parameters, bench: Bench): Promise<Result> {
   const { redis, redisServer } = await bench.redis();

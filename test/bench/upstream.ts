@@ -30,12 +30,9 @@ const PUBLISH_EVERY_MS = 5;
 const FOLLOWERS = 1_000_000;
 const FOLLOWERS_EMBEDDED = 100_000;
 
-const ABOUT = `The users and posts services: the statement that writes a drop and its event, the one that writes a follow and its event,
-the time from before the write of an event to its PubAck, and the read of a very long follower list.
-
-The ceiling of a write is one row into a bare table, committed with the same durability, by as many writers at once. The bound of a write alone is one
-statement that inserts the same rows into the same tables, with their indexes: it takes no locks, looks up nothing and returns nothing.
-Writes alone, their ceiling and their bound alternate, a hundred writes at a time, after an unmeasured run.`;
+const ABOUT = `The statement of the users or posts service that writes a follow or a drop with its event, the time from before that write to the PubAck, and
+the read of a long follower list. The ceiling is a bare row: one row into a bare table, with the same durability, by as many writers. The
+bound is one statement that inserts the same rows with their indexes, without locks, lookups and results.`;
 
 export async function run({ posts = WRITES, followers }: Parameters, bench: Bench): Promise<Result> {
   const rows: Row[] = [];
@@ -87,7 +84,7 @@ async function measure(db: Db, { writes, followers, bench }: Size): Promise<Row[
   const bare = () => db.query("INSERT INTO public.ceiling (a, b) VALUES ($1, $2) RETURNING id", [body, 1]);
   const publish = publisher(db, body);
   const bound = createBareWrites(db, body);
-  const peer = "one row into a bare table";
+  const peer = "bare row";
   const target = { atMost: 1.1 };
   // Makes the partition.
   await publish(0);
@@ -96,7 +93,7 @@ async function measure(db: Db, { writes, followers, bench }: Size): Promise<Row[
   const rows: Row[] = [
     { name: "drop and event, mean", value: drops.publish, unit: "ms", peer: { name: peer, value: drops.bare }, target },
     {
-      name: "bound: the rows of a drop and its event",
+      name: "bound of a drop and its event",
       value: drops.bound,
       unit: "ms",
       peer: { name: peer, value: drops.bare },
@@ -110,7 +107,7 @@ async function measure(db: Db, { writes, followers, bench }: Size): Promise<Row[
   const { means: follows } = await inTurns(writes, { bare, follow, bound: bound.follow });
   const bareRow = { name: peer, value: follows.bare };
   rows.push({ name: "follow and event, mean", value: follows.follow, unit: "ms", peer: bareRow, target });
-  rows.push({ name: "bound: the rows of a follow and its event", value: follows.bound, unit: "ms", peer: bareRow });
+  rows.push({ name: "bound of a follow and its event", value: follows.bound, unit: "ms", peer: bareRow });
   rows.push(await atOnce({ name: "follows and events", writes, one: follow, bare }));
   const [row] = await db.query<{ n: number }>("SELECT count(*) AS n FROM users.followings WHERE active");
   check(row?.n === edges + each, "every follow is there");
@@ -168,7 +165,7 @@ async function atOnce({
     () => rate(bare),
     () => rate(one),
   );
-  const peer = { name: "rows into a bare table", value: ceiling };
+  const peer = { name: "bare row", value: ceiling };
   return { name: `${name}, ${AT_ONCE} at once`, value: reached, unit: "/s", peer, target: { atLeast: 0.9 } };
 }
 
@@ -217,7 +214,7 @@ async function lag({ db, publish, bench, count }: Lag): Promise<Row> {
   await connection.close();
   const { p50, p95 } = summarise(times);
   return {
-    name: `outbox to JetStream at ${1_000 / PUBLISH_EVERY_MS} drops/s, from before the write to the PubAck, p50`,
+    name: `write to PubAck at ${1_000 / PUBLISH_EVERY_MS} drops/s, p50`,
     ...{ value: p50, unit: "ms", note: `p95 ${p95.toFixed(2)} ms` },
   };
 }

@@ -50,7 +50,7 @@ export async function readCosts({ redis, redisServer }: Servers, api: Service, r
     const name = `a page of a follower of ${followed} pulled authors`;
     const first = rows[0];
     const value = Object.values(cpu).reduce((sum, used) => sum + used, 0);
-    const peer = first && { name: "of none", value: first.value };
+    const peer = first && { name: "nobody pulled", value: first.value };
     rows.push({ name, value, unit: "µs", cpu, peer });
   }
   return rows;

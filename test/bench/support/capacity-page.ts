@@ -70,12 +70,12 @@ function tablesOf(): Readonly<Record<string, string>> {
       ["`posts` processes", from(nodes, ({ posts }) => posts)],
     ]),
     limits: tableOf(
-      ["", "Limit", "Reached with", "Measured by"],
-      limitsOf(main, costs).map(({ what, limit, unit, users, by }) => [
-        ...[what, unit === "B" ? sized(limit) : `${short(limit)} ${unit}`, `${short(users)} users`, by],
+      ["", "Limit", "Reached with"],
+      limitsOf(main, costs).map(({ what, limit, unit, users }) => [
+        ...[what, unit === "B" ? sized(limit) : `${short(limit)} ${unit}`, `${short(users)} users`],
       ]),
     ),
-    units: tableOf(["Unit", "Cost", "Measured by"], unitRows(costs)),
+    units: tableOf(["Unit", "Cost, in a Cluster", "Measured by"], unitRows(costs)),
     chosen: tableOf(
       ["Chosen", ""],
       Object.values(CHOSEN).map(({ value, unit }) => [unit.startsWith("bytes") ? sized(value) : short(value), unit]),
@@ -118,9 +118,11 @@ const NAMES: Readonly<Record<string, string>> = {
 };
 
 function unitRows({ server, cluster, ...others }: ReturnType<typeof readUnitCosts>): string[][] {
-  const rows = (units: Readonly<Record<string, Unit>>, where: string): string[][] =>
-    Object.entries(units).map(([name, { value, unit, by }]) => [
-      ...[`${NAMES[name] ?? name}${where}`, `${plain(value)} ${unit}`, by],
-    ]);
-  return [...rows(server, "; one server"), ...rows(cluster, "; Cluster"), ...rows(others, "")];
+  const row = (name: string, units: readonly Unit[]): string[] => [
+    NAMES[name] ?? name,
+    units.map(({ value, unit }) => `${plain(value)} ${unit}`).join("; "),
+    units.map(({ by }) => by).join("; "),
+  ];
+  const both = Object.entries(server).map(([name, unit]) => row(name, [unit, cluster[name as keyof typeof cluster]]));
+  return [...both, ...Object.entries(others).map(([name, unit]) => row(name, [unit]))];
 }

@@ -98,7 +98,6 @@ export interface Limit {
   readonly unit: string;
   /** Users at whose peak it is reached. */
   readonly users: number;
-  readonly by: string;
 }
 
 /** Limits that one more server does not move; the first to be reached comes first. Each user adds what one of `load` adds. */
@@ -107,8 +106,8 @@ export function limitsOf(load: Load, costs: UnitCosts): Limit[] {
   const { homes } = bytesKept(load, costs);
   const core = 1e6 * CHOSEN.busy.value;
   const cluster = CHOSEN.masters.value * CHOSEN.busy.value;
-  const of = (what: string, [limit, unit]: readonly [number, string], needed: number, by: string): Limit => ({
-    ...{ what, limit, unit, by },
+  const of = (what: string, [limit, unit]: readonly [number, string], needed: number): Limit => ({
+    ...{ what, limit, unit },
     users: (load.users * limit) / needed,
   });
   const cpu = (strategy: Strategy): number => {
@@ -118,19 +117,14 @@ export function limitsOf(load: Load, costs: UnitCosts): Limit[] {
   };
   const each = ({ value }: { readonly value: number }): number => core / value;
   return [
-    of("Index of listeners, one key", [each(costs.listenerLook), "looks/s"], entries, costs.listenerLook.by),
-    of("`NOTIFY`, one leader", [each(costs.natsNotification), "events/s"], notifications, costs.natsNotification.by),
-    of("Redis Cluster, CPU, push", [cluster, "cores"], cpu(load.push), costs.cluster.entry.by),
-    of("Redis Cluster, CPU, 100,000", [cluster, "cores"], cpu(load.usual), costs.cluster.author.by),
-    of("Redis Cluster, memory", [CHOSEN.masters.value * CHOSEN.redisBytes.value, "B"], homes, costs.homeEntry.by),
-    of(
-      "PostgreSQL of `posts`",
-      [CHOSEN.busy.value * costs.dropsASecond.value, "drops/s"],
-      drops,
-      costs.dropsASecond.by,
-    ),
-    of("`timeline:local`, one key", [each(costs.cluster.entry), "drops/s"], drops, costs.cluster.entry.by),
-    of("`DROPS`, one leader", [each(costs.natsDrop), "drops/s"], drops, costs.natsDrop.by),
-    of("Bridge: each receives everything", [each(costs.bridgeEvent), "events/s"], drops, costs.bridgeEvent.by),
+    of("Index of listeners, one key", [each(costs.listenerLook), "looks/s"], entries),
+    of("`NOTIFY`, one leader", [each(costs.natsNotification), "events/s"], notifications),
+    of("Redis Cluster, CPU, push", [cluster, "cores"], cpu(load.push)),
+    of("Redis Cluster, CPU, 100,000", [cluster, "cores"], cpu(load.usual)),
+    of("Redis Cluster, memory", [CHOSEN.masters.value * CHOSEN.redisBytes.value, "B"], homes),
+    of("PostgreSQL of `posts`", [CHOSEN.busy.value * costs.dropsASecond.value, "drops/s"], drops),
+    of("`timeline:local`, one key", [each(costs.cluster.entry), "drops/s"], drops),
+    of("`DROPS`, one leader", [each(costs.natsDrop), "drops/s"], drops),
+    of("Bridge: each receives everything", [each(costs.bridgeEvent), "events/s"], drops),
   ].sort((a, b) => a.users - b.users);
 }

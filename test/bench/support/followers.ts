@@ -31,7 +31,7 @@ export async function pageThroughFollowers(db: Db, count: number): Promise<Row> 
     name: `GetFollowersList over gRPC, ${count.toLocaleString("en")} followers in pages of ${PAGE.toLocaleString("en")}`,
     ...{ value: own.seconds, unit: "s" },
     peer: { name: "the bare query", value: ceiling.seconds },
-    note: `memory grew by ${own.grownMb.toFixed(0)} MB at most`,
+    note: `at most ${own.grownMb.toFixed(0)} MB more`,
   };
 }
 

@@ -66,8 +66,7 @@ export async function besideHotUser(servers: Servers, crowd: Crowd): Promise<Row
   const crush = crowd.fans.slice(ROUNDS * inAMinute);
   const burst = await beside([crush]);
   const idle = [before, await idly()];
-  const name = (many: number, during: string): string =>
-    `beside ${many.toLocaleString("en")} follows of one user ${during}`;
+  const name = (many: number, during: string): string => `beside ${many.toLocaleString("en")} ${during}`;
   return [
     ...rowsOf({ name: name(A_MINUTE, "a minute"), ...steady, idle, target: { atMost: TARGET } }),
     ...rowsOf({ name: name(crush.length, `in ${seconds} s`), ...burst, idle }),

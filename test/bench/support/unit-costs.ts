@@ -29,12 +29,12 @@ export function readUnitCosts(stored: Stored = storedRun) {
     return found;
   };
   const value = (bench: string, name: string, unit: Unit["unit"]): Unit => ({
-    ...{ value: row(bench, name).value, unit, by: `\`${bench}\`, ${name}` },
+    ...{ value: row(bench, name).value, unit, by: `\`${bench}\`` },
   });
   const cpu = (bench: string, name: string, process: string): Unit => {
     const used = row(bench, name).cpu?.[process];
     if (used === undefined) throw new Error(`docs/benchmarks/${bench}.json has no CPU of ${process} in "${name}"`);
-    return { value: used, unit: "µs", by: `\`${bench}\`, ${name}, ${process}` };
+    return { value: used, unit: "µs", by: `\`${bench}\`` };
   };
   /** A drop costs so much, and each of its entries; from two audiences. */
   const line = (process: string): { readonly drop: Unit; readonly entry: Unit } => {
@@ -42,7 +42,7 @@ export function readUnitCosts(stored: Stored = storedRun) {
       cpu("fanout", name, process),
     );
     const entry = ((large as Unit).value - (small as Unit).value) / (LARGE - SMALL);
-    const by = `\`fanout\`, audiences 100 and 1000, single, ${process}`;
+    const by = "`fanout`";
     return {
       drop: { value: Math.max(0, (small as Unit).value - SMALL * entry), unit: "µs", by },
       entry: { value: entry, unit: "µs", by },
@@ -59,7 +59,7 @@ export function readUnitCosts(stored: Stored = storedRun) {
       author: {
         value: (ofSome.value - ofNone.value) / SOME,
         unit: "µs",
-        by: "`big`, followers of 0 and 20 pulled authors, redis",
+        by: "`big`",
       },
       workerEntry: line("worker").entry,
       apiPage: cpu("read", "GetHomeTimeline from Redis", "service"),
