@@ -25,9 +25,9 @@ type Slice = keyof typeof SLICES;
 
 const GROUPS: readonly (readonly [title: string, ...slices: Slice[]])[] = [
   ["Every process", "process", "redis", "nats"],
-  ["Every consumer of messages", "delivery"],
-  ["gRPC that we serve: roles api, users, posts", "grpcServer"],
-  ["Calls to UserService and PostService: roles fanout, api, bridge, posts, analysis", "upstreams"],
+  ["Consumers of messages", "delivery"],
+  ["gRPC server: roles api, users, posts", "grpcServer"],
+  ["Calls to UserService and PostService", "upstreams"],
   ["Database: roles users, posts, analysis, rewards, gateway", "database"],
   ["Stored timelines: roles fanout and api", "storedTimelines"],
   ["Role fanout", "fanout", "audit"],
