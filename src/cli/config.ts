@@ -24,18 +24,11 @@ const FIRST = [
 type Slice = keyof typeof SLICES;
 
 const GROUPS: readonly (readonly [title: string, ...slices: Slice[]])[] = [
-  ["Every process", "process", "redis", "nats"],
-  ["Every consumer of messages", "delivery"],
-  ["gRPC that we serve: roles api, users, posts", "grpcServer"],
-  ["Calls to UserService and PostService: roles fanout, api, bridge, posts, analysis", "upstreams"],
-  ["Database: roles users, posts, analysis, rewards, gateway", "database"],
-  ["Stored timelines: roles fanout and api", "storedTimelines"],
-  ["Role fanout", "fanout", "audit"],
-  ["Reads and rebuilds: role api, and audits of role fanout", "timeline"],
+  ["Every process", "process", "redis", "nats", "delivery"],
+  ["gRPC and PostgreSQL", "grpcServer", "upstreams", "database"],
+  ["Timelines: roles fanout and api", "storedTimelines", "fanout", "audit", "timeline"],
   ["Role gateway", "gateway"],
-  ["Role users", "users"],
-  ["Role posts", "posts"],
-  ["Roles users and posts", "outbox"],
+  ["Roles users and posts", "users", "posts", "outbox"],
   ["Role analysis", "analysis"],
   ["The commands up and demo", "brokerBinaries"],
 ];

@@ -7,15 +7,13 @@ export const AUDIT_VARIABLES = {
     name: "TIMELINE_AUDIT_INTERVAL_MS",
     schema: integer(0, 7 * DAY),
     default: "600000",
-    about:
-      "How often one process of the role fanout reconciles, and compares some timelines with the upstreams, ms; 0: never",
+    about: "How often one process reconciles and audits some timelines, ms; 0: never",
   },
   settleMs: {
     name: "TIMELINE_AUDIT_SETTLE_MS",
     schema: integer(0, HOUR),
     default: "30000",
-    about:
-      "Audits, and the watch for a restored database, ignore changes younger than this, which may still be under way, ms",
+    about: "Audits and the watch for a restored database ignore younger changes, ms",
   },
 } as const satisfies Variables;
 

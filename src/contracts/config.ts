@@ -6,13 +6,13 @@ export const STORED_TIMELINES_VARIABLES = {
     name: "TIMELINE_MAX_ENTRIES",
     schema: integer(10, 100_000),
     default: "1000",
-    about: "Drops a stored timeline holds at most",
+    about: "Drops that a stored timeline holds at most; the same for all processes",
   },
   ttlMs: {
     name: "TIMELINE_KEY_TTL_MS",
     schema: integer(60 * SECOND, 365 * DAY),
     default: String(30 * DAY),
-    about: "Time to live of a home timeline that is not read, and of the keys beside it, ms",
+    about: "Time to live of a home that is not read, and of the keys beside it, ms",
   },
 } as const satisfies Variables;
 

@@ -5,8 +5,7 @@ export const DELIVERY_VARIABLES = {
     name: "TIMELINE_FANOUT_MAX_ATTEMPTS",
     schema: integer(1, 100),
     default: "5",
-    about:
-      "Attempts at a message of any consumer before it is dead-lettered (roles fanout, users, posts, rewards; analyses have 3)",
+    about: "Attempts at a message before it is dead-lettered; analyses have 3",
   },
   concurrency: {
     name: "TIMELINE_CONSUMER_CONCURRENCY",
@@ -14,7 +13,7 @@ export const DELIVERY_VARIABLES = {
     schema: integer(1, 1_024),
     default: "64",
     about:
-      "Messages that one consumer of a process handles one by one at the same time (n). A batch of first deliveries holds up to 4 n drops, 32 n follows or n/32 jobs; at most four batches are in flight",
+      "Messages that one consumer of a process handles one by one at a time (n). A batch of first deliveries holds up to 4 n drops, 32 n follows or n/32 jobs; at most four are in flight",
   },
   retryBaseMs: {
     name: "TIMELINE_RETRY_BASE_MS",

@@ -9,40 +9,38 @@ export const FANOUT_VARIABLES = {
     name: "TIMELINE_FANOUT_AUDIENCE",
     schema: z.enum(["all", "active"]),
     default: "all",
-    about: "all: write to every follower's home; active: only to homes that were read since they were created or lost",
+    about:
+      "all: write to every follower's home; active: only to homes that were read since they were created or lost; the next read rebuilds the others",
   },
   chunkSize: {
     name: "TIMELINE_FANOUT_CHUNK_SIZE",
     schema: integer(1, MAX_CHUNK_USERS),
     default: "1000",
-    about:
-      "Followers in a page of UserService's lists, and so in a chunk job; checks of publications read such pages, too",
+    about: "Followers in a page of UserService's lists, and in a job",
   },
   tierThreshold: {
     name: "TIMELINE_FANOUT_TIER_THRESHOLD",
     schema: FOLLOWERS,
     default: "off",
-    about:
-      "Followers above which an author is tiered, up to the pull threshold; off: no author is tiered for their followers",
+    about: "Followers above which an author is tiered, up to the pull threshold",
   },
   restRate: {
     name: "TIMELINE_FANOUT_REST_RATE",
     schema: integer(1, 1_000_000),
     default: "20000",
-    about: "Maximum number of homes of the last tier that a process writes a second",
+    about: "Homes of the last tier that a process writes a second at most",
   },
   pullThreshold: {
     name: "TIMELINE_FANOUT_PULL_THRESHOLD",
     schema: FOLLOWERS,
     default: "100000",
-    about: "Followers above which an author is pulled, not pushed; off: no author is pulled for their followers",
+    about: "Followers above which an author is pulled",
   },
   pullPressure: {
     name: "TIMELINE_FANOUT_PULL_PRESSURE",
     schema: thresholdUpTo(1_000_000_000_000),
     default: "off",
-    about:
-      "Writes to homes an hour (drops times followers) above which an author is pulled; off: no author is pulled for these",
+    about: "Writes to homes an hour (drops times followers) above which an author is pulled",
   },
 } as const satisfies Variables;
 

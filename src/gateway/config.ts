@@ -18,55 +18,52 @@ export const GATEWAY_VARIABLES = {
     name: "TIMELINE_JWT_SECRET",
     schema: nonEmptyList,
     about:
-      "Secret of HS256 tokens; 32 bytes or more, by RFC 7518 (role gateway; this or TIMELINE_JWT_JWKS_URL). While it is replaced: the new one and the old one (comma list)",
+      "Secret of HS256 tokens, 32 bytes or more (role gateway). While it is replaced: the new one and the old one (comma list)",
   },
   jwksUrl: {
     name: "TIMELINE_JWT_JWKS_URL",
     schema: webUrl,
-    about:
-      "Key set of asymmetric tokens, over https: (role gateway; this or TIMELINE_JWT_SECRET); needs issuer and audience",
+    about: "Key set of asymmetric tokens, over https:, in place of TIMELINE_JWT_SECRET; needs issuer and audience",
   },
   jwksMaxAgeMs: {
     name: "TIMELINE_JWT_JWKS_MAX_AGE_MS",
     schema: integer(60_000, 30 * DAY),
     default: "86400000",
-    about: "While the server of the key set does not answer, its keys count for so long, ms",
+    about: "Time for which keys count while their server does not answer, ms",
   },
   jwtIssuer: {
     name: "TIMELINE_JWT_ISSUER",
     schema: text,
-    about: "Required iss of tokens; unset: not checked (only with TIMELINE_JWT_SECRET)",
+    about: "Required iss of tokens; may be unset with TIMELINE_JWT_SECRET",
   },
   jwtAudience: {
     name: "TIMELINE_JWT_AUDIENCE",
     schema: text,
-    about: "Required aud of tokens; unset: not checked (only with TIMELINE_JWT_SECRET)",
+    about: "Required aud of tokens; may be unset with TIMELINE_JWT_SECRET",
   },
   allowUnsafeTokens: {
     name: "TIMELINE_JWT_ALLOW_UNSAFE",
     schema: flag,
     default: "false",
-    about:
-      "Allows a secret under 32 bytes, a key set over http:, and a key set without TIMELINE_JWT_ISSUER or TIMELINE_JWT_AUDIENCE; true or false",
+    about: "true: a secret may be shorter, and a key set over http: or without issuer and audience",
   },
   allowedOrigins: {
     name: "TIMELINE_ALLOWED_ORIGINS",
     schema: origins,
     default: "",
-    about:
-      "Origins (comma list), each as https://app.example, whose pages may open streams and ask for analyses, also with cookies",
+    about: "Origins (comma list), each as https://app.example, whose pages may use the gateway, also with cookies",
   },
   maxConnections: {
     name: "TIMELINE_SSE_MAX_CONNECTIONS",
     schema: integer(1, 1_000_000),
     default: "50000",
-    about: "Event streams that this process opens at most",
+    about: "Event streams that a process opens at most",
   },
   maxConnectionsPerUser: {
     name: "TIMELINE_SSE_MAX_CONNECTIONS_PER_USER",
     schema: integer(1, 1_000),
     default: "20",
-    about: "Event streams of one user that this process opens at most",
+    about: "Event streams of one user that a process opens at most",
   },
 } as const satisfies Variables;
 

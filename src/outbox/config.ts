@@ -5,7 +5,7 @@ export const OUTBOX_VARIABLES = {
     name: "TIMELINE_RELAY_CHANNELS",
     schema: flag,
     default: "false",
-    about: "Whether drops and follows are announced on the Redis channels too (roles users, posts); true or false",
+    about: "true: drops and follows are published on the Redis channels too",
   },
 } as const satisfies Variables;
 

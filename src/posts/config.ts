@@ -5,26 +5,25 @@ export const POSTS_VARIABLES = {
     name: "TIMELINE_DROP_MAX_CHARACTERS",
     schema: integer(1, 100_000),
     default: "5000",
-    about: "Maximum length of the body of a drop, characters (role posts)",
+    about: "Maximum length of the body of a drop, characters",
   },
   retentionDays: {
     name: "TIMELINE_DROPS_RETENTION_DAYS",
     schema: integer(0, 36_500),
     default: "0",
-    about: "Drops older than this are removed, by whole months, days; 0: never (role posts)",
+    about: "Drops older than this are removed, by whole months, days; 0: never",
   },
   maxImportAgeDays: {
     name: "TIMELINE_DROPS_IMPORT_MAX_AGE_DAYS",
     schema: integer(1, 7_300),
     default: "3650",
-    about: "Maximum age of an imported drop, days; each month takes partitions (role posts)",
+    about: "Maximum age of an imported drop, days",
   },
   maxWaitingEvents: {
     name: "TIMELINE_OUTBOX_MAX_WAITING",
     schema: integer(0, 100_000_000),
     default: "0",
-    about:
-      "Events of drops waiting in the outbox above which CreateDrop answers RESOURCE_EXHAUSTED; 0: never (role posts)",
+    about: "Waiting events of drops above which CreateDrop answers RESOURCE_EXHAUSTED; 0: never",
   },
 } as const satisfies Variables;
 

@@ -6,13 +6,13 @@ export const TIMELINE_VARIABLES = {
     name: "TIMELINE_UPSTREAM_CONCURRENCY",
     schema: integer(1, 4_096),
     default: "128",
-    about: "Calls of reads and rebuilds to the upstreams under way at once in this process",
+    about: "Calls of reads and rebuilds to the upstreams at once in a process",
   },
   readCacheBytes: {
     name: "TIMELINE_READ_CACHE_BYTES",
     schema: integer(0, 2 ** 40),
     default: String(64 * 2 ** 20),
-    about: "Memory for pages that are read again and again, bytes (role api); 0: none. Unused with a Redis Cluster",
+    about: "Memory for cached pages, bytes (role api); 0: none. Unused with a Redis Cluster",
   },
 } as const satisfies Variables;
 

@@ -6,7 +6,7 @@ export const USERS_VARIABLES = {
     name: "TIMELINE_MAX_FOLLOWING",
     schema: integer(1, MAX_FOLLOWING),
     default: "7500",
-    about: "Maximum number of users a user can follow (role users)",
+    about: "Users that a user can follow at most",
   },
 } as const satisfies Variables;
 

@@ -9,14 +9,14 @@ export const REDIS_VARIABLES = {
     schema: redisUrls,
     default: "redis://127.0.0.1:6379",
     about:
-      "Redis, as redis://user:password@host:port/database; rediss:// for TLS; of a Redis Cluster: one or several nodes (comma list)",
+      "Redis, as redis://user:password@host:port/database; rediss:// for TLS; a comma list names nodes of a Redis Cluster",
   },
   caFile: { name: "TIMELINE_REDIS_TLS_CA", schema: text, about: "CA file for Redis; needs rediss:// in REDIS_URL" },
   allowEviction: {
     name: "TIMELINE_REDIS_ALLOW_EVICTION",
     schema: flag,
     default: "false",
-    about: "`true`: start with a warning although Redis may evict keys; `false`: refuse to start",
+    about: "true: start with a warning although Redis may evict keys",
   },
 } as const satisfies Variables;
 
@@ -44,19 +44,19 @@ export const NATS_VARIABLES = {
     name: "TIMELINE_NATS_REPLICAS",
     schema: integer(1, 5),
     default: "1",
-    about: "Replicas of our streams",
+    about: "Replicas of the streams",
   },
   storageScale: {
     name: "TIMELINE_NATS_STORAGE_SCALE",
     schema: factor(1_000),
     default: "1",
-    about: "Multiplies max_bytes of every stream in nats/streams, e.g. 0.25 on a small disk, 4 for four times the load",
+    about: "Multiplies max_bytes of every stream in nats/streams",
   },
   ackWaitMs: {
     name: "TIMELINE_ACK_WAIT_MS",
     schema: integer(ACK_WAIT_MIN_MS, 600_000),
     default: "15000",
-    about: "Time after which messages that a dead process was handling are redelivered, ms",
+    about: "Time after which messages of a dead process are redelivered, ms; 3500 or more",
   },
 } as const satisfies Variables;
 
@@ -64,14 +64,12 @@ export const UPSTREAM_VARIABLES = {
   userServiceAddr: {
     name: "TIMELINE_USER_SERVICE_ADDR",
     schema: target,
-    about:
-      "UserService (roles fanout, api, bridge, posts, analysis, gateway); unset: this process, where it has the role users",
+    about: "UserService; unset: this process, where it has the role users",
   },
   postServiceAddr: {
     name: "TIMELINE_POST_SERVICE_ADDR",
     schema: target,
-    about:
-      "PostService (roles fanout, api, bridge, analysis, gateway); unset: this process, where it has the role posts",
+    about: "PostService; unset: this process, where it has the role posts",
   },
   ca: { name: "TIMELINE_UPSTREAM_TLS_CA", schema: text, about: "CA file for UserService and PostService" },
   cert: {
@@ -86,25 +84,24 @@ export const DATABASE_VARIABLES = {
   url: {
     name: "DATABASE_URL",
     schema: databaseUrl,
-    about:
-      "PostgreSQL 15 or newer (roles users, posts, analysis, rewards, and gateway for results); unset: embedded PGlite in TIMELINE_DATA_DIR, for one process",
+    about: "PostgreSQL 15 or newer; unset: embedded PGlite in TIMELINE_DATA_DIR, for one process",
   },
   caFile: {
     name: "TIMELINE_DATABASE_TLS_CA",
     schema: text,
-    about: "CA file for PostgreSQL, whose certificate is then verified; the same as sslrootcert in DATABASE_URL",
+    about: "CA file for PostgreSQL, as sslrootcert in DATABASE_URL",
   },
   dataDir: {
     name: "TIMELINE_DATA_DIR",
     schema: text,
     default: "avion-data",
-    about: "Folder of the embedded database (roles users, posts, analysis, rewards)",
+    about: "Folder of the embedded database",
   },
   poolSize: {
     name: "TIMELINE_DATABASE_POOL_SIZE",
     schema: integer(1, 1_000),
     default: "10",
-    about: "Connections of this process to PostgreSQL, beside the one that listens",
+    about: "Connections of a process to PostgreSQL",
   },
 } as const satisfies Variables;
 

@@ -41,10 +41,10 @@ export const GRPC_SERVER_VARIABLES = {
   ca: {
     name: "TIMELINE_GRPC_TLS_CA",
     schema: text,
-    about: "CA file: clients of our gRPC must present a certificate that it signed; needs certificate and key",
+    about: "CA file: clients must present a certificate that it signed; needs certificate and key",
   },
-  cert: { name: "TIMELINE_GRPC_TLS_CERT", schema: text, about: "Certificate file of our gRPC server" },
-  key: { name: "TIMELINE_GRPC_TLS_KEY", schema: text, about: "Key file of our gRPC server" },
+  cert: { name: "TIMELINE_GRPC_TLS_CERT", schema: text, about: "Certificate file of the gRPC server" },
+  key: { name: "TIMELINE_GRPC_TLS_KEY", schema: text, about: "Key file of the gRPC server" },
 } as const satisfies Variables;
 
 /** sandbox/brokers, which the image does not contain, reads these; every process knows their names. */
@@ -52,11 +52,11 @@ export const BROKER_BINARY_VARIABLES = {
   redis: {
     name: "TIMELINE_REDIS_SERVER",
     schema: text,
-    about: "redis-server or valkey-server that up and demo start; unset: from PATH",
+    about: "redis-server or valkey-server; unset: from PATH",
   },
   nats: {
     name: "TIMELINE_NATS_SERVER",
     schema: text,
-    about: "nats-server that up and demo start; unset: from PATH",
+    about: "nats-server; unset: from PATH",
   },
 } as const satisfies Variables;
