@@ -31,12 +31,29 @@ export interface OutboxEvent {
   readonly createdAt: number;
 }
 
-/** The fields of `event` are SQL expressions over a row of `from`. */
-export const insertEvents = (
+/** The columns of a draft that a statement reads from JSON. */
+const DRAFT = `(owner text, key text, subject text, "messageId" text, body text, traceparent text)`;
+
+/** Returns the row `e` of a table expression: a draft that is passed as JSON. */
+export const draftIn = (json: string): string => `json_to_record(${json}::json) AS e ${DRAFT}`;
+
+/** Returns the rows `e` of a table expression: drafts that are passed as a JSON array. */
+export const draftsIn = (json: string): string => `json_to_recordset(${json}::json) AS e ${DRAFT}`;
+
+/**
+ * Returns an INSERT of the event of each row of a table expression, whose rows `e` are drafts. The fields of `computed`
+ * are SQL expressions over such a row.
+ */
+export function insertEvents(
   source: OutboxSource,
-  event: Readonly<Record<keyof EventDraft, string>>,
   from: string,
-): string => `
-  INSERT INTO public.outbox (source, owner, key, subject, message_id, body, traceparent)
-  SELECT '${source}', ${event.owner}, ${event.key}, ${event.subject}, ${event.messageId}, ${event.body},
-    ${event.traceparent} FROM ${from}`;
+  computed: { readonly owner?: string; readonly messageId?: string; readonly body?: string } = {},
+): string {
+  const { owner = "e.owner", messageId = 'e."messageId"', body = "e.body" } = computed;
+  return `
+    INSERT INTO public.outbox (source, owner, key, subject, message_id, body, traceparent)
+    SELECT '${source}', ${owner}, e.key, e.subject, ${messageId}, ${body}, e.traceparent FROM ${from}`;
+}
+
+/** The message id of an event ends with the version of a row. */
+export const messageIdOf = (version: string): string => `e."messageId" || ':' || ${version}`;

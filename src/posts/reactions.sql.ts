@@ -1,10 +1,9 @@
-import type { EventDraft } from "../contracts/outbox.js";
+import { draftIn, type EventDraft, insertEvents, messageIdOf } from "../contracts/outbox.js";
 import type { Counts } from "../gen/avion/posts.js";
 import { HOUR } from "../kernel/time.js";
 import { type Db, NOW } from "../platform/db/db.js";
 import type { ReactionKey } from "./events.js";
 import { spanOf } from "./ids.js";
-import { Parameters } from "./statement.js";
 
 export type ReactionStore = ReturnType<typeof createReactionStore>;
 
@@ -25,16 +24,12 @@ export function createReactionStore(db: Db) {
       active: boolean,
       event: EventDraft,
     ): Promise<{ found: boolean; changed: boolean }> => {
-      const parameters = new Parameters();
-      const key = [parameters.add(drop_id, "uuid"), parameters.add(kind, "text"), parameters.add(actor_id, "text")];
-      const changed = active ? activate(key) : deactivate(key);
-      // A deletion of the drop waits for the lock, so that no reaction comes after it.
-      const text = `
-        WITH target AS (
-          SELECT drop_id FROM posts.drops WHERE drop_id = ${key[0]} AND deleted_at IS NULL FOR SHARE
-        ), changed AS (${changed}), event AS (${parameters.insertReaction(event, "changed")})
-        SELECT EXISTS (SELECT FROM target) AS found, EXISTS (SELECT FROM changed) AS changed`;
-      const rows = await db.query<{ found: boolean; changed: boolean }>(text, parameters.values);
+      const rows = await db.query<{ found: boolean; changed: boolean }>(active ? ACTIVATE : DEACTIVATE, [
+        drop_id,
+        kind,
+        actor_id,
+        event,
+      ]);
       return rows[0] ?? { found: false, changed: false };
     },
     counts: (ids: readonly string[]): Promise<Counts[]> => db.query<Counts>(COUNTS, [ids, ...spanOf(ids)]),
@@ -54,17 +49,26 @@ export function createReactionStore(db: Db) {
   };
 }
 
-const activate = ([, kind, actor]: readonly string[]): string => `
+/** A deletion of the drop waits for the lock, so that no reaction comes after it. */
+const react = (change: string): string => `
+WITH target AS (
+  SELECT drop_id FROM posts.drops WHERE drop_id = $1 AND deleted_at IS NULL FOR SHARE
+), changed AS (${change}), event AS (
+  ${insertEvents("reactions", `changed, ${draftIn("$4")}`, { messageId: messageIdOf("changed.version") })}
+)
+SELECT EXISTS (SELECT FROM target) AS found, EXISTS (SELECT FROM changed) AS changed`;
+
+const ACTIVATE = react(`
   INSERT INTO posts.reactions AS r (drop_id, kind, actor_id, active, version, changed_at)
-  SELECT drop_id, ${kind}, ${actor}, true, 1, ${NOW} FROM target
+  SELECT drop_id, $2, $3, true, 1, ${NOW} FROM target
   ON CONFLICT (drop_id, kind, actor_id) DO UPDATE
     SET active = true, version = r.version + 1, changed_at = excluded.changed_at WHERE NOT r.active
-  RETURNING version`;
+  RETURNING version`);
 
-const deactivate = ([drop, kind, actor]: readonly string[]): string => `
+const DEACTIVATE = react(`
   UPDATE posts.reactions r SET active = false, version = r.version + 1, changed_at = ${NOW}
-  FROM target WHERE r.drop_id = ${drop} AND r.kind = ${kind} AND r.actor_id = ${actor} AND r.active
-  RETURNING r.version`;
+  FROM target WHERE r.drop_id = $1 AND r.kind = $2 AND r.actor_id = $3 AND r.active
+  RETURNING r.version`);
 
 /** BETWEEN excludes the partitions that contain none of these ids. */
 const COUNTS = `

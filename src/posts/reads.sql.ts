@@ -1,9 +1,8 @@
 import { type Drop, Visibility } from "../gen/avion/posts.js";
 import { compareBytes } from "../kernel/ids.js";
 import type { Db } from "../platform/db/db.js";
-import type { StoredDrop } from "./drops.sql.js";
+import { dropColumns, type StoredDrop } from "./drops.sql.js";
 import { createdAtOf, isUuid, LAST_ID, lowestId, spanOf } from "./ids.js";
-import { dropColumns } from "./statement.js";
 
 type ChangedDrop = Drop & { readonly changed_at: number };
 

@@ -1,32 +1,18 @@
-import { insertEvents } from "../contracts/outbox.js";
-import { edgeSubject } from "../contracts/subjects.js";
+import { draftIn, insertEvents, messageIdOf } from "../contracts/outbox.js";
 import type { FollowChange } from "../gen/avion/users.js";
 import { AppError, codeOf } from "../kernel/errors.js";
-import { SECOND } from "../kernel/time.js";
 import { type Db, NOW } from "../platform/db/db.js";
 import { SQLSTATE, sqlState } from "../platform/db/errors.js";
-import { createSharedWrites, createTexts, givenRows } from "../platform/db/shared-writes.js";
-import { graphEvent, type Pair, pairKey, type TracedEdge } from "./edges.js";
+import { createSharedWrites, LOCK_TIMEOUT_MS, statementOf } from "../platform/db/shared-writes.js";
+import { edgeChanged, graphEvent, type Pair, pairKey, type TracedEdge } from "./edges.js";
 import type { Count } from "./reads.sql.js";
 
-/** The expressions read rows named `e`. The owner is the followed user. */
-const EVENT = {
-  owner: "split_part(e.pair, ':', 2)",
-  key: "e.pair",
-  subject: "e.subject",
-  messageId: "e.message_id",
-  body: "e.body",
-  traceparent: "e.traceparent",
-};
-
 /** Rows before counts, each in the order of their keys, so that two batches do not block each other. */
-const APPLY = `
-WITH bounded AS MATERIALIZED (SELECT set_config('lock_timeout', $10, true)), incoming AS (
-  SELECT DISTINCT ON (following_id, follower_id) i.*
-  FROM bounded CROSS JOIN unnest($1::text[], $2::text[], $3::bigint[], $4::boolean[],
-    $5::text[], $6::text[], $7::text[], $8::text[], $9::text[])
-    AS i (follower_id, following_id, version, active, pair, subject, message_id, body, traceparent)
-  ORDER BY following_id, follower_id, version DESC
+const applyEdges = statementOf(
+  { follower_id: "text", following_id: "text", version: "bigint", active: "boolean", event: "json" },
+  (given) => `
+WITH ${given}, incoming AS (
+  SELECT DISTINCT ON (following_id, follower_id) * FROM w ORDER BY following_id, follower_id, version DESC
 ), applied AS (
   INSERT INTO users.followers AS f (following_id, follower_id, version, active, delta, changed_at)
   SELECT following_id, follower_id, version, active, active::int, users.now_ms() FROM incoming
@@ -42,11 +28,11 @@ WITH bounded AS MATERIALIZED (SELECT set_config('lock_timeout', $10, true)), inc
   ON CONFLICT (user_id) DO UPDATE
   SET followers = GREATEST(c.followers + excluded.delta, 0), delta = excluded.delta, revision = c.revision + 1
 ), event AS (${insertEvents(
-  "users",
-  EVENT,
-  "applied a JOIN incoming e ON (e.following_id, e.follower_id) = (a.following_id, a.follower_id)",
-)})
-SELECT count(*) AS changed FROM applied`;
+    "users",
+    `applied a JOIN incoming i ON (i.following_id, i.follower_id) = (a.following_id, a.follower_id), ${draftIn("i.event")}`,
+  )})
+SELECT count(*) AS changed FROM applied`,
+);
 
 /** One statement, so that counts and rows are consistent. */
 const CURRENT = `
@@ -65,31 +51,15 @@ export interface CurrentFollowers extends Count {
   readonly gone: readonly string[];
 }
 
-/** The expressions read rows of follows and unfollows. */
-const EDGE_EVENT = {
-  ...EVENT,
-  messageId: "'edge:' || e.pair || ':' || e.version",
-  body: `json_build_object('follower_id', e.follower_id, 'following_id', e.following_id, 'version', e.version,
-    'following', e.active, 'changed_at', e.changed_at)`,
-};
-
-/** The rows of a statement have distinct pairs: a statement cannot change a row twice. */
-const givenEdges = givenRows({
-  n: "integer",
-  follower_id: "text",
-  following_id: "text",
-  active: "boolean",
-  pair: "text",
-  subject: "text",
-  traceparent: "text",
-});
-
 /**
  * Edges before counts, each in the order of their keys, so that two of these statements do not block each other. Where
  * an edge is so already nothing is written or locked. The version is null where the same change was made meanwhile.
- * OFFSET 0 keeps a plan for an empty table from scanning a full one.
+ * OFFSET 0 keeps a plan for an empty table from scanning a full one. The rows have distinct pairs: a statement cannot
+ * change a row twice. All have the same `most`.
  */
-const setFollowing = (given: string, most: number): string => `
+const setEdges = statementOf(
+  { n: "integer", follower_id: "text", following_id: "text", active: "boolean", most: "integer", event: "json" },
+  (given) => `
 WITH ${given}, wanted AS MATERIALIZED (
   SELECT w.*, coalesce(before.active, false) AS was_active, coalesce(before.version, 0) AS version
   FROM w LEFT JOIN LATERAL (
@@ -110,17 +80,22 @@ WITH ${given}, wanted AS MATERIALIZED (
   FROM (SELECT follower_id, CASE WHEN active THEN 1 ELSE -1 END AS delta FROM edge) deltas
   GROUP BY follower_id ORDER BY follower_id
   ON CONFLICT (user_id) DO UPDATE SET following = GREATEST(c.following + excluded.delta, 0), delta = excluded.delta
-  RETURNING CASE WHEN c.delta > 0 AND c.following > ${most} THEN users.refuse_following(c.user_id, ${most}) END
-), e AS (
-  SELECT edge.*, w.pair, w.subject, w.traceparent
-  FROM edge JOIN wanted w ON (w.follower_id, w.following_id) = (edge.follower_id, edge.following_id)
-), event AS (${insertEvents("edges", EDGE_EVENT, "e")})
+  RETURNING CASE WHEN c.delta > 0 AND c.following > (SELECT max(most) FROM w)
+    THEN users.refuse_following(c.user_id, (SELECT max(most) FROM w)) END
+), event AS (${insertEvents(
+    "edges",
+    `edge JOIN wanted w ON (w.follower_id, w.following_id) = (edge.follower_id, edge.following_id), ${draftIn("w.event")}`,
+    {
+      messageId: messageIdOf("edge.version"),
+      body: `json_build_object('follower_id', edge.follower_id, 'following_id', edge.following_id,
+        'version', edge.version, 'following', edge.active, 'changed_at', edge.changed_at)`,
+    },
+  )})
 SELECT edge.version IS NOT NULL AS changed,
   CASE WHEN w.active = w.was_active THEN w.version ELSE edge.version END AS version
 FROM wanted w LEFT JOIN edge ON (edge.follower_id, edge.following_id) = (w.follower_id, w.following_id)
-ORDER BY w.n`;
-
-const textOf = createTexts();
+ORDER BY w.n`,
+);
 
 const FOLLOWED = `
 SELECT following_id AS id FROM users.followings WHERE follower_id = $1 AND following_id = ANY($2::text[]) AND active`;
@@ -133,7 +108,6 @@ ORDER BY changed_at, following_id, follower_id LIMIT $6`;
 
 interface WantedEdge extends Pair {
   readonly wanted: boolean;
-  /** All edges of a process have the same limit. */
   readonly most: number;
   readonly traceparent?: string | undefined;
 }
@@ -146,7 +120,7 @@ interface SetEdge {
 export type EdgeStore = ReturnType<typeof createEdgeStore>;
 
 export function createEdgeStore(db: Db) {
-  const setShared = createSharedWrites((edges: readonly WantedEdge[]) => setAll(db, edges, edges.length > 1));
+  const setShared = createSharedWrites((edges: readonly WantedEdge[]) => setAll(db, edges));
   return {
     /**
      * Edges that are set while others are being committed share the next statement and its commit.
@@ -165,7 +139,7 @@ export function createEdgeStore(db: Db) {
     ): Promise<{ readonly changed: number } | { readonly over: string }> => {
       try {
         const edges = pairs.map((pair) => ({ ...pair, wanted: true, most, traceparent }));
-        const set = await setAll(db, edges, false);
+        const set = await setAll(db, edges, LOCK_TIMEOUT_MS.alone);
         return { changed: set.filter((one) => one?.changed).length };
       } catch (error) {
         const { cause } = error as { cause?: { detail?: string } };
@@ -177,22 +151,17 @@ export function createEdgeStore(db: Db) {
      * The newest version of a pair wins. Resolves to the number of changed edges, or to undefined where a row stays
      * locked.
      */
-    apply: async (edges: readonly TracedEdge[], lockMs = 5 * SECOND): Promise<number | undefined> => {
-      const events = edges.map(graphEvent);
-      const values = [
-        edges.map(({ follower }) => follower),
-        edges.map(({ following }) => following),
-        edges.map(({ version }) => version),
-        edges.map(({ active }) => active),
-        edges.map(pairKey),
-        events.map(({ subject }) => subject),
-        events.map(({ messageId }) => messageId),
-        events.map(({ body }) => body),
-        edges.map(({ traceparent }) => traceparent ?? null),
-        String(lockMs),
-      ];
+    apply: async (edges: readonly TracedEdge[], lockMs = LOCK_TIMEOUT_MS.alone): Promise<number | undefined> => {
+      const rows = edges.map((edge) => ({
+        follower_id: edge.follower,
+        following_id: edge.following,
+        version: edge.version,
+        active: edge.active,
+        event: graphEvent(edge),
+      }));
+      const { text, values } = applyEdges(rows, lockMs);
       try {
-        const [row] = await db.query<{ changed: number }>(APPLY, values);
+        const [row] = await db.query<{ changed: number }>(text, values);
         return row?.changed ?? 0;
       } catch (error) {
         if (sqlState((error as Error).cause) === SQLSTATE.lockNotAvailable) return undefined;
@@ -222,22 +191,24 @@ export function createEdgeStore(db: Db) {
  * Resolves to undefined where another change of the pair came first: a statement makes one of several differing
  * changes.
  */
-async function setAll(db: Db, edges: readonly WantedEdge[], shared: boolean): Promise<(SetEdge | undefined)[]> {
+async function setAll(
+  db: Db,
+  edges: readonly WantedEdge[],
+  lockMs?: number,
+): Promise<(SetEdge | undefined)[]> {
   const first = new Map<string, WantedEdge>();
   for (const edge of edges) if (!first.has(pairKey(edge))) first.set(pairKey(edge), edge);
-  const rows = [...first].map(([pair, { follower, following, wanted, traceparent }], n) => ({
-    ...{ n, follower_id: follower, following_id: following, active: wanted, pair, traceparent },
-    subject: edgeSubject("calm", following),
+  const rows = [...first.values()].map(({ follower, following, wanted, most, traceparent }, n) => ({
+    ...{ n, follower_id: follower, following_id: following, active: wanted, most },
+    event: edgeChanged({ follower, following }, traceparent),
   }));
-  const most = edges[0]?.most ?? 0;
-  const { parts, values } = givenEdges(rows, shared);
-  const text = textOf(`${most} ${parts}`, () => setFollowing(parts, most));
+  const { text, values } = setEdges(rows, lockMs);
   const found = await db.query<{ changed: boolean; version: number | null }>(text, values).catch((error: unknown) => {
     if (sqlState(error) !== SQLSTATE.raised) throw error;
-    const message = `following_id: a user can follow at most ${most} others`;
+    const message = `following_id: a user can follow at most ${edges[0]?.most} others`;
     throw new AppError("exhausted", message, { cause: error });
   });
-  const set = new Map(rows.map(({ pair }, n) => [pair, found[n]]));
+  const set = new Map([...first.keys()].map((pair, n) => [pair, found[n]]));
   return edges.map((edge) => {
     const { changed = false, version = null } = set.get(pairKey(edge)) ?? {};
     const leader = first.get(pairKey(edge));

@@ -1,5 +1,7 @@
 import { z } from "zod";
 import { messageId, parseJson, SUBJECT_OF, type TimelineEvent } from "../contracts/events.js";
+import type { EventDraft } from "../contracts/outbox.js";
+import { edgeSubject } from "../contracts/subjects.js";
 import { understood, userId } from "../contracts/untrusted.js";
 import type { Handler } from "../delivery/handler.js";
 import { traceHeaders } from "../delivery/telemetry.js";
@@ -40,17 +42,34 @@ export function parseGraphEvent(body: Uint8Array): Pair {
   return { follower: follower_id, following: following_id };
 }
 
+/** The statement that sets an edge adds its version to the message id, and writes the body. */
+export const edgeChanged = (pair: Pair, traceparent: string | undefined): EventDraft => ({
+  owner: encodeId(pair.following),
+  key: pairKey(pair),
+  subject: edgeSubject("calm", pair.following),
+  messageId: `edge:${pairKey(pair)}`,
+  body: "",
+  traceparent,
+});
+
+export interface TracedEdge extends Edge {
+  readonly traceparent?: string | undefined;
+}
+
 /** The event for the timeline roles, once both lists contain the edge. */
-export function graphEvent({ follower, following, version, active }: Edge) {
+export function graphEvent({ follower, following, version, active, traceparent }: TracedEdge): EventDraft {
   const event: TimelineEvent = {
     name: active ? "user_followed" : "user_unfollowed",
     payload: { follower_id: follower, following_id: following, version },
   };
-  return { subject: SUBJECT_OF[event.name], messageId: messageId(event), body: JSON.stringify(event.payload) };
-}
-
-export interface TracedEdge extends Edge {
-  readonly traceparent?: string | undefined;
+  return {
+    owner: encodeId(following),
+    key: pairKey({ follower, following }),
+    subject: SUBJECT_OF[event.name],
+    messageId: messageId(event),
+    body: JSON.stringify(event.payload),
+    traceparent,
+  };
 }
 
 interface ApplyDeps {
