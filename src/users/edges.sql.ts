@@ -5,9 +5,11 @@ import { type Db, NOW } from "../platform/db/db.js";
 import { SQLSTATE, sqlState } from "../platform/db/errors.js";
 import { createSharedWrites, LOCK_TIMEOUT_MS, statementOf } from "../platform/db/shared-writes.js";
 import { edgeChanged, graphEvent, type Pair, pairKey, type TracedEdge } from "./edges.js";
-import type { Count } from "./reads.sql.js";
 
-/** Rows before counts, each in the order of their keys, so that two batches do not block each other. */
+/**
+ * Rows before counts, each in the order of their keys, so that two batches do not block each other. Processes of an
+ * earlier version read the revision of a count.
+ */
 const applyEdges = statementOf(
   { follower_id: "text", following_id: "text", version: "bigint", active: "boolean", event: "json" },
   (given) => `
@@ -33,23 +35,6 @@ WITH ${given}, incoming AS (
   )})
 SELECT count(*) AS changed FROM applied`,
 );
-
-/** One statement, so that counts and rows are consistent. */
-const CURRENT = `
-SELECT p.following_id AS "user", coalesce(c.followers, 0) AS total, coalesce(c.revision, 0) AS revision,
-  coalesce(array_agg(DISTINCT p.follower_id) FILTER (WHERE f.active), '{}') AS present,
-  coalesce(array_agg(DISTINCT p.follower_id) FILTER (WHERE f.active IS NOT true), '{}') AS gone
-FROM unnest($1::text[], $2::text[]) AS p (follower_id, following_id)
-LEFT JOIN users.followers f ON f.following_id = p.following_id AND f.follower_id = p.follower_id
-LEFT JOIN users.follower_counts c ON c.user_id = p.following_id
-GROUP BY p.following_id, c.followers, c.revision`;
-
-/** The count of a user's followers, and which of those asked about are among them. */
-export interface CurrentFollowers extends Count {
-  readonly user: string;
-  readonly present: readonly string[];
-  readonly gone: readonly string[];
-}
 
 /**
  * Edges before counts, each in the order of their keys, so that two of these statements do not block each other. Where
@@ -168,11 +153,6 @@ export function createEdgeStore(db: Db) {
         throw error;
       }
     },
-    currentFollowers: (pairs: readonly Pair[]): Promise<CurrentFollowers[]> =>
-      db.query<CurrentFollowers>(CURRENT, [
-        pairs.map(({ follower }) => follower),
-        pairs.map(({ following }) => following),
-      ]),
     followed: async (user: string, others: readonly string[]): Promise<ReadonlySet<string>> =>
       new Set((await db.query<{ id: string }>(FOLLOWED, [user, others])).map(({ id }) => id)),
     /**

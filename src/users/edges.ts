@@ -27,9 +27,8 @@ export const pairKey = ({ follower, following }: Pair): string => `${encodeId(fo
 
 const storedUserId = userId.refine((id) => !id.includes("\0"), { message: "must not contain NUL" });
 
-const pair = { follower_id: storedUserId, following_id: storedUserId, version: z.number().int().nonnegative() };
-const edge = z.object({ ...pair, following: z.boolean(), changed_at: z.number().optional() });
-const graph = z.object(pair);
+const pair = z.object({ follower_id: storedUserId, following_id: storedUserId, version: z.number().int().nonnegative() });
+const edge = pair.extend({ following: z.boolean(), changed_at: z.number().optional() });
 
 /** `acceptedAt`: the time of the follow or unfollow, ms since the epoch. @throws AppError `invalid` */
 export function parseEdge(body: Uint8Array): Edge & { readonly acceptedAt: number | undefined } {
@@ -37,8 +36,9 @@ export function parseEdge(body: Uint8Array): Edge & { readonly acceptedAt: numbe
   return { follower: follower_id, following: following_id, version, active: following, acceptedAt: changed_at };
 }
 
-export function parseGraphEvent(body: Uint8Array): Pair {
-  const { follower_id, following_id } = understood(graph, parseJson(body));
+/** Parses the event of a pair, of either outbox. @throws AppError `invalid` */
+export function parsePair(body: Uint8Array): Pair {
+  const { follower_id, following_id } = understood(pair, parseJson(body));
   return { follower: follower_id, following: following_id };
 }
 

@@ -43,8 +43,8 @@ const readCount = ({ counts, count }: Table): string =>
 const countPage = ({ edges, owner, other }: Table): string => `
 SELECT count(*) AS read, count(*) FILTER (WHERE active) AS active, max(${other}) AS last
 FROM (SELECT ${other}, active FROM ${edges} WHERE ${owner} = $1 AND ${other} > $2 ORDER BY ${other} LIMIT $3) AS page`;
-const correct = ({ counts, count, counted }: Table): string => `
-UPDATE ${counts} SET ${count} = GREATEST(${count} + $2, 0), corrections = corrections + 1${counted.next}
+const correct = ({ counts, count }: Table): string => `
+UPDATE ${counts} SET ${count} = GREATEST(${count} + $2, 0), corrections = corrections + 1
 WHERE user_id = $1 AND corrections = $3 RETURNING 1`;
 
 export type MaintenanceStore = ReturnType<typeof createMaintenanceStore>;

@@ -15,7 +15,7 @@ const listed = histogram(
 );
 const reads = counter(
   "timeline_users_reads",
-  "Reads of lists and profiles by source: process, cache, database, or uncached while Redis is unavailable",
+  "Reads of lists by source: cache, database, or uncached while Redis is unavailable",
 );
 const superseded = counter("timeline_users_overtaken_fills", "Results not cached because they had changed meanwhile");
 const failures = counter("timeline_users_cache_failures", "Failures of the cache");
@@ -34,7 +34,7 @@ export const observeUsers = {
   },
   listed: (lane: string, acceptedAt: number): void =>
     listed.record(Math.max(0, sharedNow() - acceptedAt) / 1_000, { lane }),
-  read: (what: string, from: "process" | "cache" | "database" | "uncached"): void => reads.add(1, { what, from }),
+  read: (what: string, from: "cache" | "database" | "uncached"): void => reads.add(1, { what, from }),
   /** A result was too old to be cached. */
   superseded: (what: string): void => superseded.add(1, { what }),
   cacheFailed: (what: string): void => failures.add(1, { what }),

@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import { codeOf } from "../../../src/kernel/errors.js";
-import { graphEvent, pairKey, parseEdge, parseGraphEvent } from "../../../src/users/edges.js";
+import { graphEvent, pairKey, parseEdge, parsePair } from "../../../src/users/edges.js";
 
 const bytes = (value: unknown): Uint8Array => Buffer.from(JSON.stringify(value));
 const EDGE = { follower_id: "a", following_id: "b", version: 7, following: true, changed_at: 9 };
@@ -9,7 +9,7 @@ test("an edge is parsed, and unknown fields are ignored", () => {
   const edge = { follower: "a", following: "b", version: 7, active: true };
   expect(parseEdge(bytes({ ...EDGE, more: 1 }))).toEqual({ ...edge, acceptedAt: 9 });
   expect(parseEdge(bytes({ ...EDGE, changed_at: undefined }))).toEqual({ ...edge, acceptedAt: undefined });
-  expect(parseGraphEvent(bytes(EDGE))).toEqual({ follower: "a", following: "b" });
+  expect(parsePair(bytes(EDGE))).toEqual({ follower: "a", following: "b" });
 });
 
 test.each([
@@ -36,7 +36,10 @@ test("a message that is not JSON is invalid", () => {
 });
 
 test("the event of an edge has the name and id that a bridge would give it", () => {
-  expect(graphEvent({ follower: "ann/a", following: "b", version: 7, active: true })).toEqual({
+  expect(graphEvent({ follower: "ann/a", following: "b", version: 7, active: true, traceparent: "00-1" })).toEqual({
+    owner: "b",
+    key: "=YW5uL2E:b",
+    traceparent: "00-1",
     subject: "graph.followed",
     messageId: "user_followed:=YW5uL2E:b:7",
     body: JSON.stringify({ follower_id: "ann/a", following_id: "b", version: 7 }),
