@@ -34,10 +34,7 @@ export async function maintain(
       pruned += gone;
       if (gone < PRUNED_AT_ONCE) break;
     }
-    for (const user of stopping?.aborted ? [] : await store.toCount(list, SAMPLE)) {
-      const drift = await store.calibrate(list, user, stopping);
-      if (drift) drifts.push(drift);
-    }
+    if (!stopping?.aborted) drifts.push(...(await store.calibrate(list, SAMPLE)));
   }
   for (const { list, user, counted, rows } of drifts) {
     observe.drifted(list, counted - rows);
