@@ -11,10 +11,10 @@ import { edgeChanged, graphEvent, type Pair, pairKey, type TracedEdge } from "./
  * earlier version read the revision of a count.
  */
 const applyEdges = statementOf(
-  { follower_id: "text", following_id: "text", version: "bigint", active: "boolean", event: "json" },
+  { follower_id: "text", following_id: "text", version: "bigint", following: "boolean", event: "json" },
   (given) => `
 WITH ${given}, incoming AS (
-  SELECT DISTINCT ON (following_id, follower_id) * FROM w ORDER BY following_id, follower_id, version DESC
+  SELECT DISTINCT ON (following_id, follower_id) *, following AS active FROM w ORDER BY following_id, follower_id, version DESC
 ), applied AS (
   INSERT INTO users.followers AS f (following_id, follower_id, version, active, delta, changed_at)
   SELECT following_id, follower_id, version, active, active::int, users.now_ms() FROM incoming
@@ -43,9 +43,9 @@ SELECT count(*) AS changed FROM applied`,
  * change a row twice. All have the same `most`.
  */
 const setEdges = statementOf(
-  { n: "integer", follower_id: "text", following_id: "text", active: "boolean", most: "integer", event: "json" },
+  { n: "integer", follower_id: "text", following_id: "text", wanted: "boolean", most: "integer", event: "json" },
   (given) => `
-WITH ${given}, wanted AS MATERIALIZED (
+WITH ${given}, compared AS MATERIALIZED (
   SELECT w.*, coalesce(before.active, false) AS was_active, coalesce(before.version, 0) AS version
   FROM w LEFT JOIN LATERAL (
     SELECT f.active, f.version FROM users.followings f
@@ -53,7 +53,7 @@ WITH ${given}, wanted AS MATERIALIZED (
   ) before ON true
 ), edge AS (
   INSERT INTO users.followings AS f (follower_id, following_id, version, active, changed_at)
-  SELECT follower_id, following_id, ${NOW}, active, ${NOW} FROM wanted WHERE active <> was_active
+  SELECT follower_id, following_id, ${NOW}, wanted, ${NOW} FROM compared WHERE wanted <> was_active
   ORDER BY follower_id COLLATE "C", following_id COLLATE "C"
   ON CONFLICT (follower_id, following_id) DO UPDATE
   SET version = GREATEST(f.version + 1, excluded.version), active = excluded.active, changed_at = excluded.changed_at
@@ -69,7 +69,7 @@ WITH ${given}, wanted AS MATERIALIZED (
     THEN users.refuse_following(c.user_id, (SELECT max(most) FROM w)) END
 ), event AS (${insertEvents(
     "edges",
-    `edge JOIN wanted w ON (w.follower_id, w.following_id) = (edge.follower_id, edge.following_id), ${draftIn("w.event")}`,
+    `edge JOIN compared w ON (w.follower_id, w.following_id) = (edge.follower_id, edge.following_id), ${draftIn("w.event")}`,
     {
       messageId: messageIdOf("edge.version"),
       body: `json_build_object('follower_id', edge.follower_id, 'following_id', edge.following_id,
@@ -77,8 +77,8 @@ WITH ${given}, wanted AS MATERIALIZED (
     },
   )})
 SELECT edge.version IS NOT NULL AS changed,
-  CASE WHEN w.active = w.was_active THEN w.version ELSE edge.version END AS version
-FROM wanted w LEFT JOIN edge ON (edge.follower_id, edge.following_id) = (w.follower_id, w.following_id)
+  CASE WHEN w.wanted = w.was_active THEN w.version ELSE edge.version END AS version
+FROM compared w LEFT JOIN edge ON (edge.follower_id, edge.following_id) = (w.follower_id, w.following_id)
 ORDER BY w.n`,
 );
 
@@ -137,13 +137,7 @@ export function createEdgeStore(db: Db) {
      * locked.
      */
     apply: async (edges: readonly TracedEdge[], lockMs = LOCK_TIMEOUT_MS.alone): Promise<number | undefined> => {
-      const rows = edges.map((edge) => ({
-        follower_id: edge.follower,
-        following_id: edge.following,
-        version: edge.version,
-        active: edge.active,
-        event: graphEvent(edge),
-      }));
+      const rows = edges.map((edge) => ({ ...edge, event: graphEvent(edge) }));
       const { text, values } = applyEdges(rows, lockMs);
       try {
         const [row] = await db.query<{ changed: number }>(text, values);
@@ -178,10 +172,7 @@ async function setAll(
 ): Promise<(SetEdge | undefined)[]> {
   const first = new Map<string, WantedEdge>();
   for (const edge of edges) if (!first.has(pairKey(edge))) first.set(pairKey(edge), edge);
-  const rows = [...first.values()].map(({ follower, following, wanted, most, traceparent }, n) => ({
-    ...{ n, follower_id: follower, following_id: following, active: wanted, most },
-    event: edgeChanged({ follower, following }, traceparent),
-  }));
+  const rows = [...first.values()].map((edge, n) => ({ ...edge, n, event: edgeChanged(edge) }));
   const { text, values } = setEdges(rows, lockMs);
   const found = await db.query<{ changed: boolean; version: number | null }>(text, values).catch((error: unknown) => {
     if (sqlState(error) !== SQLSTATE.raised) throw error;

@@ -12,62 +12,52 @@ import { createBatch } from "../kernel/sharing.js";
 import { SECOND } from "../kernel/time.js";
 import type { ObserveUsers } from "./observe.js";
 
-export interface Pair {
-  readonly follower: string;
-  readonly following: string;
-}
-
-interface Edge extends Pair {
-  readonly version: number;
-  readonly active: boolean;
-}
-
-/** The key of a pair's events, which are published in their order. */
-export const pairKey = ({ follower, following }: Pair): string => `${encodeId(follower)}:${encodeId(following)}`;
-
 const storedUserId = userId.refine((id) => !id.includes("\0"), { message: "must not contain NUL" });
 
-const pair = z.object({ follower_id: storedUserId, following_id: storedUserId, version: z.number().int().nonnegative() });
-const edge = pair.extend({ following: z.boolean(), changed_at: z.number().optional() });
-
-/** `acceptedAt`: the time of the follow or unfollow, ms since the epoch. @throws AppError `invalid` */
-export function parseEdge(body: Uint8Array): Edge & { readonly acceptedAt: number | undefined } {
-  const { follower_id, following_id, version, following, changed_at } = understood(edge, parseJson(body));
-  return { follower: follower_id, following: following_id, version, active: following, acceptedAt: changed_at };
-}
-
-/** Parses the event of a pair, of either outbox. @throws AppError `invalid` */
-export function parsePair(body: Uint8Array): Pair {
-  const { follower_id, following_id } = understood(pair, parseJson(body));
-  return { follower: follower_id, following: following_id };
-}
-
-/** The statement that sets an edge adds its version to the message id, and writes the body. */
-export const edgeChanged = (pair: Pair, traceparent: string | undefined): EventDraft => ({
-  owner: encodeId(pair.following),
-  key: pairKey(pair),
-  subject: edgeSubject("calm", pair.following),
-  messageId: `edge:${pairKey(pair)}`,
-  body: "",
-  traceparent,
+const pair = z.object({ follower_id: storedUserId, following_id: storedUserId });
+const edge = pair.extend({
+  version: z.number().int().nonnegative(),
+  following: z.boolean(),
+  /** The time of the follow or unfollow, ms since the epoch. */
+  changed_at: z.number().optional(),
 });
 
-export interface TracedEdge extends Edge {
+export type Pair = Readonly<z.infer<typeof pair>>;
+
+export type TracedEdge = Readonly<Omit<z.infer<typeof edge>, "changed_at">> & {
   readonly traceparent?: string | undefined;
-}
+};
+
+/** Parses the event of a pair, of either outbox. @throws AppError `invalid` */
+export const parsePair = (body: Uint8Array): Pair => understood(pair, parseJson(body));
+
+/** @throws AppError `invalid` */
+export const parseEdge = (body: Uint8Array): z.infer<typeof edge> => understood(edge, parseJson(body));
+
+/** The key of a pair's events, which are published in their order. */
+export const pairKey = ({ follower_id, following_id }: Pair): string =>
+  `${encodeId(follower_id)}:${encodeId(following_id)}`;
+
+/** The statement that sets an edge adds its version to the message id, and writes the body. */
+export const edgeChanged = (edge: Pair & Pick<TracedEdge, "traceparent">): EventDraft => ({
+  owner: encodeId(edge.following_id),
+  key: pairKey(edge),
+  subject: edgeSubject("calm", edge.following_id),
+  messageId: `edge:${pairKey(edge)}`,
+  body: "",
+  traceparent: edge.traceparent,
+});
 
 /** The event for the timeline roles, once both lists contain the edge. */
-export function graphEvent({ follower, following, version, active, traceparent }: TracedEdge): EventDraft {
-  const event: TimelineEvent = {
-    name: active ? "user_followed" : "user_unfollowed",
-    payload: { follower_id: follower, following_id: following, version },
-  };
+export function graphEvent({ follower_id, following_id, version, following, traceparent }: TracedEdge): EventDraft {
+  const payload = { follower_id, following_id, version };
+  const event: TimelineEvent = { name: following ? "user_followed" : "user_unfollowed", payload };
   return {
-    owner: encodeId(following),
-    key: pairKey({ follower, following }),
+    owner: encodeId(following_id),
+    key: pairKey(payload),
     subject: SUBJECT_OF[event.name],
     messageId: messageId(event),
-    body: JSON.stringify(event.payload),
+    body: JSON.stringify(payload),
     traceparent,
   };
 }
@@ -107,15 +97,15 @@ export function createApplyEdges({ apply, wakeRelay, observe }: ApplyDeps, lane:
   };
   const run = async (edges: readonly TracedEdge[]): Promise<void> => {
     if (await applied(edges, lane.maxLockWaitMs)) return;
-    const users = [...grouped(edges, ({ following }) => following).values()];
+    const users = [...grouped(edges, ({ following_id }) => following_id).values()];
     const all = await mapLimited(users, USERS_AT_ONCE, (own) => applied(own));
     if (!all.every(Boolean)) throw new AppError("unavailable", "the followers of a user stay locked");
   };
   const batches = Array.from({ length: lane.atOnce }, () => createBatch(lane.batch, run, lane.maxLockWaitMs));
   return async ({ body }) => {
-    const { acceptedAt, ...edge } = parseEdge(body);
-    const batch = batches[spread(edge.following) % batches.length] as (typeof batches)[number];
+    const { changed_at, ...edge } = parseEdge(body);
+    const batch = batches[spread(edge.following_id) % batches.length] as (typeof batches)[number];
     await batch({ ...edge, traceparent: traceHeaders()["traceparent"] });
-    if (acceptedAt !== undefined) observe.listed(lane.name, acceptedAt);
+    if (changed_at !== undefined) observe.listed(lane.name, changed_at);
   };
 }

@@ -40,12 +40,12 @@ export const changeFollows = (deps: FollowsDeps) => ({
     const most = deps.maxFollowing;
     const done = await deps.edges.followMany(pairs, { most, traceparent: traceHeaders()["traceparent"] });
     if ("over" in done) {
-      const index = pairs.findIndex(({ follower }) => follower === done.over);
+      const index = pairs.findIndex(({ follower_id }) => follower_id === done.over);
       throw new AppError("exhausted", `follows.${index}.following_id: a user can follow at most ${most} others`);
     }
     if (done.changed > 0) {
       deps.observe.followed("follow", done.changed);
-      await afterChange(deps, [...new Set(pairs.map(({ follower }) => follower))]);
+      await afterChange(deps, [...new Set(pairs.map(({ follower_id }) => follower_id))]);
     }
     return { changed: done.changed };
   },
@@ -61,19 +61,19 @@ const setFollowing =
     const done = await deps.edges.setFollowing({ ...pair, wanted, most: deps.maxFollowing, traceparent });
     if (done.changed) {
       deps.observe.followed(wanted ? "follow" : "unfollow", 1);
-      await afterChange(deps, [pair.follower]);
+      await afterChange(deps, [pair.follower_id]);
     }
     return done;
   };
 
 const readPair = (prefix: string, { follower_id, following_id }: wire.FollowRequest): Pair => ({
-  follower: readId(`${prefix}follower_id`, follower_id),
-  following: readId(`${prefix}following_id`, following_id),
+  follower_id: readId(`${prefix}follower_id`, follower_id),
+  following_id: readId(`${prefix}following_id`, following_id),
 });
 
-function refuseSelf(prefix: string, { follower, following }: Pair): Pair {
-  if (follower === following) throw invalid(`${prefix}following_id`, "must not be the follower");
-  return { follower, following };
+function refuseSelf(prefix: string, pair: Pair): Pair {
+  if (pair.follower_id === pair.following_id) throw invalid(`${prefix}following_id`, "must not be the follower");
+  return pair;
 }
 
 /** Removes the followers' cached lists; while Redis is unavailable, the relay does so before it publishes the events. */

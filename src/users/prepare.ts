@@ -24,8 +24,8 @@ interface PrepareDeps {
 export function createPrepareUserEvents({ cache, isHot, observe, log }: PrepareDeps) {
   return async (events: readonly OutboxEvent[]): Promise<readonly OutboxEvent[]> => {
     const parsed = events.map((event) => ({ event, isEdge: event.subject.startsWith("edges."), pair: pairOf(event, log) }));
-    const followers = parsed.flatMap(({ isEdge, pair }) => (isEdge && pair ? pair.follower : []));
-    const followed = parsed.flatMap(({ isEdge, pair }) => (!isEdge && pair ? pair.following : []));
+    const followers = parsed.flatMap(({ isEdge, pair }) => (isEdge && pair ? pair.follower_id : []));
+    const followed = parsed.flatMap(({ isEdge, pair }) => (!isEdge && pair ? pair.following_id : []));
     try {
       await Promise.all([
         ...[...new Set(followers)].map((user) => cache.drop("following", user)),
@@ -36,9 +36,9 @@ export function createPrepareUserEvents({ cache, isHot, observe, log }: PrepareD
       throw new AppError("unavailable", `cached lists could not be dropped: ${oneLine(error)}`, { cause: error });
     }
     return parsed.map(({ event, isEdge, pair }) => {
-      if (!isEdge || pair === undefined || !isHot(pair.following)) return event;
+      if (!isEdge || pair === undefined || !isHot(pair.following_id)) return event;
       observe.redirected(1);
-      return { ...event, subject: edgeSubject("hot", pair.following) };
+      return { ...event, subject: edgeSubject("hot", pair.following_id) };
     });
   };
 }

@@ -81,7 +81,7 @@ test("while EDGES takes nothing, the outbox of graph events goes on undisturbed"
   await users.follow({ follower_id: "ada", following_id: "bob" });
   const version = 1;
   await createEdgeStore(db).apply([
-    { follower: "cid", following: "bob", version, active: true, traceparent: undefined },
+    { follower_id: "cid", following_id: "bob", version, following: true },
   ]);
   await resize(STREAM.edges, 1);
   relay(db, "users", "edges");

@@ -105,8 +105,8 @@ installed("writes beside a locked row, on PostgreSQL", () => {
 
   test("follows that share a statement with one of a locked follower are set; that one follows", async () => {
     const { setFollowing } = createEdgeStore(db);
-    const follow = (follower: string, following: string) =>
-      setFollowing({ follower, following, wanted: true, most: 100 });
+    const follow = (follower_id: string, following_id: string) =>
+      setFollowing({ follower_id, following_id, wanted: true, most: 100 });
     await follow("slow", "first");
     const slow = await locked(LOCK_COUNT, "slow", async () => {
       const waiting = follow("slow", "second");
