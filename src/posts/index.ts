@@ -15,7 +15,6 @@ import { observePosts } from "./observe.js";
 import { createCountEngagement, reactToDrops } from "./reactions.js";
 import { readDrops } from "./read-drops.js";
 import { remoteObjects } from "./remote-objects.js";
-import { DEFAULT_POSTS_LIMITS } from "./request.js";
 import { createPostsStore } from "./store.sql.js";
 import { writeDrops } from "./write-drops.js";
 
@@ -43,12 +42,10 @@ export function createPostsService(deps: PostsDeps, log: Logger): Service {
 export function startPosts({ db, users, tokens, config, wakeRelay, waitingEvents, log }: PostsOptions) {
   const store = createPostsStore(db);
   const [now, observe] = [sharedNow, observePosts];
-  const { retentionDays, maxBodyCharacters, maxImportAgeDays, maxWaitingEvents } = config;
-  const limits = { ...DEFAULT_POSTS_LIMITS, maxBodyCharacters, maxImportAgeDays };
+  const { retentionDays, maxWaitingEvents } = config;
   const followedAmong = createFollowedAmong(users);
   const isFull = () => maxWaitingEvents > 0 && waitingEvents() > maxWaitingEvents;
-  const written = { isFull, wakeRelay };
-  const deps = { store, followedAmong, tokens, limits, retentionDays, now, ...written, observe };
+  const deps = { store, followedAmong, tokens, config, now, isFull, wakeRelay, observe };
   const maintenance = startMaintenance({ store, now, retentionDays, log, observe });
   return {
     service: createPostsService(deps, log),

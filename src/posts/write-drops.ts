@@ -17,6 +17,8 @@ import {
   readWholeNumber,
 } from "./request.js";
 
+const MAX_RECIPIENTS = 20;
+
 export function writeDrops(deps: PostsDeps) {
   const { store, wakeRelay, observe } = deps;
   const nextId = createDropIds();
@@ -46,7 +48,7 @@ export function writeDrops(deps: PostsDeps) {
         drop_id: readDropId("drop_id", request.drop_id),
         user_id: readId("user_id", request.user_id),
         expected_revision: readWholeNumber("expected_revision", request.expected_revision),
-        ...readTexts(request, deps.limits),
+        ...readTexts(request, deps.config.maxBodyCharacters),
       };
       const edited = await store.drops.edit(edit);
       if (edited === undefined) throw await refusalReason(deps, edit);
@@ -83,20 +85,20 @@ function readDraft(request: wire.CreateDropRequest, deps: PostsDeps, nextId: (no
   const draft = {
     user_id: readId("user_id", request.user_id),
     visibility: readVisibility(request.visibility),
-    recipients: readRecipients(request.recipients, deps.limits.maxRecipients),
+    recipients: readRecipients(request.recipients, MAX_RECIPIENTS),
     reply_to: request.reply_to === "" ? "" : readAnyDropId("reply_to", request.reply_to),
-    ...readTexts(request, deps.limits),
+    ...readTexts(request, deps.config.maxBodyCharacters),
   };
   const createdAt = readCreatedAt(request.created_at, deps);
   return { drop_id: createdAt === 0 ? nextId(deps.now()) : importedId(createdAt), ...draft };
 }
 
-function readCreatedAt(createdAt: number, { now, limits }: PostsDeps): number {
+function readCreatedAt(createdAt: number, { now, config }: PostsDeps): number {
   readWholeNumber("created_at", createdAt);
   if (createdAt === 0) return createdAt;
   if (createdAt > now()) throw invalid("created_at", "is in the future");
-  if (createdAt < now() - limits.maxImportAgeDays * DAY)
-    throw invalid("created_at", `is more than ${limits.maxImportAgeDays} days ago`);
+  if (createdAt < now() - config.maxImportAgeDays * DAY)
+    throw invalid("created_at", `is more than ${config.maxImportAgeDays} days ago`);
   return createdAt;
 }
 

@@ -6,7 +6,7 @@ import { monthOf, monthsFrom } from "../../src/posts/ids.js";
 import { createMaintenanceRound, type MaintenanceDeps } from "../../src/posts/maintenance.js";
 import { DATABASES, type DatabaseServer, longTest } from "../support/databases.js";
 import { eventually } from "../support/eventually.js";
-import { asAnotherProcess, type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
+import { asAnotherProcess, POSTS_CONFIG, type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
 
 const TABLES = ["counts", "drops", "reactions", "revisions"];
 const QUIET = {
@@ -28,7 +28,10 @@ describe.each(DATABASES)("partitions on $name", ({ name, start }) => {
   afterAll(() => server.stop());
   beforeEach(async () => {
     now = Date.UTC(2026, 4, 17);
-    posts = await startPosts(await server.emptyDatabase(), { now: clock, retentionDays: 100 });
+    posts = await startPosts(await server.emptyDatabase(), {
+      now: clock,
+      config: { ...POSTS_CONFIG, retentionDays: 100 },
+    });
   });
   afterEach(() => posts.stop());
 
