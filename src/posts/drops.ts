@@ -5,7 +5,7 @@ import { type Clock, DAY } from "../kernel/time.js";
 import type { PostsConfig } from "./config.js";
 import type { NewDrop, StoredDrop } from "./drops.sql.js";
 import { createdAtOf } from "./ids.js";
-import type { ObservePosts } from "./observe.js";
+import { observePosts } from "./observe.js";
 import type { PostsStore } from "./store.sql.js";
 
 /** Resolves to those of `people` that a person follows. @throws AppError `unavailable` while that is not known */
@@ -20,7 +20,6 @@ export interface PostsDeps {
   readonly wakeRelay: (source: "posts" | "reactions") => void;
   /** Returns true while more events wait to be published than may: no drop is created then. */
   readonly isFull: () => boolean;
-  readonly observe: Pick<ObservePosts, "changed">;
 }
 
 /** @throws AppError `invalid` if drops of this time are no longer kept */

@@ -11,7 +11,6 @@ import type { PostsDeps } from "./drops.js";
 import { createFollowedAmong } from "./followings.grpc.js";
 import { listDrops } from "./list-drops.js";
 import { startMaintenance } from "./maintenance.js";
-import { observePosts } from "./observe.js";
 import { createCountEngagement, reactToDrops } from "./reactions.js";
 import { readDrops } from "./read-drops.js";
 import { remoteObjects } from "./remote-objects.js";
@@ -41,15 +40,15 @@ export function createPostsService(deps: PostsDeps, log: Logger): Service {
 /** Starts the posts service and its maintenance, on a migrated database. */
 export function startPosts({ db, users, tokens, config, wakeRelay, waitingEvents, log }: PostsOptions) {
   const store = createPostsStore(db);
-  const [now, observe] = [sharedNow, observePosts];
+  const now = sharedNow;
   const { retentionDays, maxWaitingEvents } = config;
   const followedAmong = createFollowedAmong(users);
   const isFull = () => maxWaitingEvents > 0 && waitingEvents() > maxWaitingEvents;
-  const deps = { store, followedAmong, tokens, config, now, isFull, wakeRelay, observe };
-  const maintenance = startMaintenance({ store, now, retentionDays, log, observe });
+  const deps = { store, followedAmong, tokens, config, now, isFull, wakeRelay };
+  const maintenance = startMaintenance({ store, now, retentionDays, log });
   return {
     service: createPostsService(deps, log),
-    countEngagement: createCountEngagement(store.reactions, observe),
+    countEngagement: createCountEngagement(store.reactions),
     close: maintenance.close,
   };
 }

@@ -20,7 +20,7 @@ import {
 const MAX_RECIPIENTS = 20;
 
 export function writeDrops(deps: PostsDeps) {
-  const { store, wakeRelay, observe } = deps;
+  const { store, wakeRelay } = deps;
   const nextId = createDropIds();
   const wakeRelays = (reaction: EventDraft | undefined): void => {
     wakeRelay("posts");
@@ -38,7 +38,7 @@ export function writeDrops(deps: PostsDeps) {
       const made = await store.drops.create({ drop, idempotencyKey, created: dropCreated(drop), replied });
       if (!made) return { drop: await findMade(deps, drop, idempotencyKey) };
       wakeRelays(replied);
-      observe.changed("created");
+      observePosts.changed("created");
       const stored = { ...drop, revision: 1, updated_at: createdAtOf(drop.drop_id), deleted_at: null };
       return { drop: presentDetails(stored) };
     },
@@ -52,7 +52,7 @@ export function writeDrops(deps: PostsDeps) {
       };
       const edited = await store.drops.edit(edit);
       if (edited === undefined) throw await refusalReason(deps, edit);
-      observe.changed("edited");
+      observePosts.changed("edited");
       return { drop: presentDetails(edited) };
     },
 
@@ -67,7 +67,7 @@ export function writeDrops(deps: PostsDeps) {
       const removed = await store.drops.remove(drop, { deleted: dropDeleted(dropId, userId), withdrawn });
       if (removed === undefined) return { tombstone: presentTombstone(await findDrop(deps, dropId)) };
       wakeRelays(withdrawn);
-      observe.changed("deleted");
+      observePosts.changed("deleted");
       return { tombstone: presentTombstone(removed) };
     },
   };

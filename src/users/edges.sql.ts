@@ -88,8 +88,10 @@ SELECT following_id AS id FROM users.followings WHERE follower_id = $1 AND follo
 const CHANGES = `
 SELECT follower_id, following_id, version, active AS following, changed_at
 FROM users.followers
-WHERE changed_at >= $1 AND changed_at < $2 AND (changed_at, following_id, follower_id) > ($3, $4, $5)
-ORDER BY changed_at, following_id, follower_id LIMIT $6`;
+WHERE (changed_at, following_id, follower_id) > ($1, $2, $3) AND changed_at < $4
+ORDER BY changed_at, following_id, follower_id LIMIT $5`;
+
+export type ChangePosition = readonly [changedAt: number, followingId: string, followerId: string];
 
 interface WantedEdge extends Pair {
   readonly wanted: boolean;
@@ -149,15 +151,9 @@ export function createEdgeStore(db: Db) {
     },
     followed: async (user: string, others: readonly string[]): Promise<ReadonlySet<string>> =>
       new Set((await db.query<{ id: string }>(FOLLOWED, [user, others])).map(({ id }) => id)),
-    /**
-     * Edges are sorted by the time at which both lists contained them, in ms since the epoch by the database's clock.
-     */
-    changes: (
-      { since, until = Number.MAX_SAFE_INTEGER }: { readonly since: number; readonly until: number | undefined },
-      [changedAt, following, follower]: readonly [number, string, string],
-      limit: number,
-    ): Promise<FollowChange[]> =>
-      db.query<FollowChange>(CHANGES, [since, until, changedAt, following, follower, limit]),
+    /** Returns edges after a position that both lists contained before a time, ms of the database's clock. */
+    changes: (after: ChangePosition, until: number, limit: number): Promise<FollowChange[]> =>
+      db.query<FollowChange>(CHANGES, [...after, until, limit]),
   };
 }
 

@@ -10,7 +10,7 @@ import { AppError } from "../kernel/errors.js";
 import { encodeId, spread } from "../kernel/ids.js";
 import { createBatch } from "../kernel/sharing.js";
 import { SECOND } from "../kernel/time.js";
-import type { ObserveUsers } from "./observe.js";
+import { observeUsers } from "./observe.js";
 
 const storedUserId = userId.refine((id) => !id.includes("\0"), { message: "must not contain NUL" });
 
@@ -66,7 +66,6 @@ interface ApplyDeps {
   /** Resolves to the number of changed edges; undefined where a row stays locked for so long. */
   readonly apply: (edges: readonly TracedEdge[], lockMs?: number) => Promise<number | undefined>;
   readonly wakeRelay: () => void;
-  readonly observe: Pick<ObserveUsers, "applied" | "listed">;
 }
 
 interface EdgeBatching {
@@ -87,11 +86,11 @@ export const CALM_LANE: EdgeBatching = { name: "calm", batch: 250, atOnce: 4, ma
 export const HOT_LANE: EdgeBatching = { name: "hot", batch: 2_000, atOnce: 1, maxLockWaitMs: 5 * SECOND };
 
 /** Handles the stream EDGES: applies edges to the follower lists. The newest version of a pair wins, in any order. */
-export function createApplyEdges({ apply, wakeRelay, observe }: ApplyDeps, lane: EdgeBatching): Handler {
+export function createApplyEdges({ apply, wakeRelay }: ApplyDeps, lane: EdgeBatching): Handler {
   const applied = async (edges: readonly TracedEdge[], lockMs?: number): Promise<boolean> => {
     const changed = await apply(edges, lockMs);
     if (changed === undefined) return false;
-    observe.applied(lane.name, edges.length, changed);
+    observeUsers.applied(lane.name, edges.length, changed);
     if (changed > 0) wakeRelay();
     return true;
   };
@@ -106,6 +105,6 @@ export function createApplyEdges({ apply, wakeRelay, observe }: ApplyDeps, lane:
     const { changed_at, ...edge } = parseEdge(body);
     const batch = batches[spread(edge.following_id) % batches.length] as (typeof batches)[number];
     await batch({ ...edge, traceparent: traceHeaders()["traceparent"] });
-    if (changed_at !== undefined) observe.listed(lane.name, changed_at);
+    if (changed_at !== undefined) observeUsers.listed(lane.name, changed_at);
   };
 }

@@ -15,7 +15,6 @@ import { changeFollows, type FollowsDeps, readFollows } from "./follows.js";
 import { createReadList } from "./lists.js";
 import { startMaintenance } from "./maintenance.js";
 import { createMaintenanceStore } from "./maintenance.sql.js";
-import { observeUsers } from "./observe.js";
 import { createIsHot, createPrepareUserEvents } from "./prepare.js";
 import { type ProfileDeps, profiles } from "./profiles.js";
 import { createListStore, createProfileStore } from "./reads.sql.js";
@@ -33,7 +32,6 @@ export const prepareUserEvents = ({ scripts, log }: Pick<UsersOptions, "scripts"
   createPrepareUserEvents({
     cache: createListCache(scripts),
     isHot: createIsHot(HOT_USER_RATE),
-    observe: observeUsers,
     log,
   });
 
@@ -57,7 +55,6 @@ const tooManyReads = () => new AppError("unavailable", "too many reads wait for 
 
 /** Starts the users service and its maintenance, on a migrated database. */
 export function startUsers({ db, scripts, tokens, config, readsAtOnce, wakeRelay, log }: UsersOptions) {
-  const observe = observeUsers;
   const cache = createListCache(scripts);
   // Writes get connections while the cache is unavailable.
   const bounded = createBoundedQueue({ atOnce: readsAtOnce, waiting: MAX_WAITING_READS, refusal: tooManyReads });
@@ -68,16 +65,15 @@ export function startUsers({ db, scripts, tokens, config, readsAtOnce, wakeRelay
       maxFollowing: config.maxFollowing,
       wakeRelay: () => wakeRelay("edges"),
       tokens,
-      readList: createReadList({ store, cache, bounded, maxCachedIds: MAX_CACHED_IDS, observe }),
+      readList: createReadList({ store, cache, bounded, maxCachedIds: MAX_CACHED_IDS }),
       edges,
       profiles: createProfileStore(db),
       bounded,
-      observe,
     },
     log,
   );
-  const applying = { apply: edges.apply, wakeRelay: () => wakeRelay("users"), observe };
-  const maintenance = startMaintenance({ store: createMaintenanceStore(db), log, observe });
+  const applying = { apply: edges.apply, wakeRelay: () => wakeRelay("users") };
+  const maintenance = startMaintenance({ store: createMaintenanceStore(db), log });
   return {
     service,
     applyEdges: { calm: createApplyEdges(applying, CALM_LANE), hot: createApplyEdges(applying, HOT_LANE) },

@@ -3,7 +3,7 @@ import { codeOf } from "../kernel/errors.js";
 import { compareBytes, encodeId } from "../kernel/ids.js";
 import { SingleFlight } from "../kernel/sharing.js";
 import type { ListCache } from "./cache.redis.js";
-import type { ObserveUsers } from "./observe.js";
+import { observeUsers } from "./observe.js";
 import type { ListName, ListStore } from "./reads.sql.js";
 
 interface ListPage {
@@ -16,7 +16,6 @@ interface ListsDeps {
   readonly cache: ListCache;
   readonly bounded: BoundedQueue;
   readonly maxCachedIds: number;
-  readonly observe: Pick<ObserveUsers, "read" | "superseded" | "cacheFailed">;
 }
 
 interface ListRequest {
@@ -38,23 +37,23 @@ export type ReadList = (request: ListRequest) => Promise<ListPage>;
  * after either finds the new generation.
  */
 export function createReadList(deps: ListsDeps): ReadList {
-  const { cache, maxCachedIds, observe } = deps;
+  const { cache, maxCachedIds } = deps;
   const flights = new SingleFlight<Whole>();
   return async (request) => {
     const { list, user, after, limit } = request;
-    const cached = await orUncached(observe, list, () => cache.read(list, user, after, limit));
+    const cached = await orUncached(list, () => cache.read(list, user, after, limit));
     if (cached === undefined) {
       // A query in flight may be too old to share where the generation is not known.
-      observe.read(list, "uncached");
+      observeUsers.read(list, "uncached");
       const [ids, total] = await Promise.all([limit === 0 ? [] : readIds(deps, request), readTotal(deps, request)]);
       return { ids, total };
     }
     const { ids, total, generation } = cached;
     if (total !== undefined && (limit === 0 || ids !== undefined)) {
-      observe.read(list, "cache");
+      observeUsers.read(list, "cache");
       return { ids: ids ?? [], total };
     }
-    observe.read(list, "database");
+    observeUsers.read(list, "database");
     const flight = `${list}:${encodeId(user)}:${generation}`;
     if (limit === 0) {
       const counted = await flights.run(`${flight}:total`, () => fillTotal(deps, request, generation));
@@ -84,19 +83,19 @@ async function fillWhole(deps: ListsDeps, request: ListRequest, generation: stri
   const { list, user } = request;
   const ids = await readIds(deps, { list, user, after: "", limit: maxCachedIds + 1 });
   if (ids.length > maxCachedIds) return fillTotal(deps, request, generation);
-  await filled(deps, list, () => cache.fill(list, user, generation, ids));
+  await filled(list, () => cache.fill(list, user, generation, ids));
   return { ids, total: ids.length };
 }
 
 async function fillTotal(deps: ListsDeps, request: ListRequest, generation: string): Promise<Whole> {
   const { list, user } = request;
   const total = await readTotal(deps, request);
-  await filled(deps, list, () => deps.cache.fillTotal(list, user, generation, total));
+  await filled(list, () => deps.cache.fillTotal(list, user, generation, total));
   return { total };
 }
 
-async function filled({ observe }: ListsDeps, list: ListName, fill: () => Promise<boolean>): Promise<void> {
-  if ((await orUncached(observe, list, fill)) === false) observe.superseded(list);
+async function filled(list: ListName, fill: () => Promise<boolean>): Promise<void> {
+  if ((await orUncached(list, fill)) === false) observeUsers.superseded(list);
 }
 
 function pageOf(ids: readonly string[], { after, limit }: ListRequest): readonly string[] {
@@ -106,14 +105,13 @@ function pageOf(ids: readonly string[], { after, limit }: ListRequest): readonly
 
 /** Resolves to undefined while Redis is unavailable. */
 async function orUncached<Result>(
-  observe: Pick<ObserveUsers, "cacheFailed">,
   what: string,
   ask: () => Promise<Result>,
 ): Promise<Result | undefined> {
   try {
     return await ask();
   } catch (error) {
-    observe.cacheFailed(`${what}: ${codeOf(error)}`);
+    observeUsers.cacheFailed(`${what}: ${codeOf(error)}`);
     return undefined;
   }
 }

@@ -23,8 +23,6 @@ const redirected = counter("timeline_users_hot_edges", "Edges moved to the hot l
 const pruned = counter("timeline_users_pruned", "Inactive edges removed, by table");
 const drift = counter("timeline_users_count_drift", "Differences between counts and their rows that were corrected");
 
-export type ObserveUsers = typeof observeUsers;
-
 export const observeUsers = {
   followed: (change: "follow" | "unfollow", count: number): void => follows.add(count, { change }),
   applied: (lane: string, edges: number, changed: number): void => {

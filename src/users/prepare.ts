@@ -6,13 +6,12 @@ import type { Logger } from "../kernel/logger.js";
 import { type Clock, SECOND } from "../kernel/time.js";
 import type { ListCache } from "./cache.redis.js";
 import { type Pair, parsePair } from "./edges.js";
-import type { ObserveUsers } from "./observe.js";
+import { observeUsers } from "./observe.js";
 
 interface PrepareDeps {
   readonly cache: Pick<ListCache, "drop">;
   /** Counts a change of a user's followers; true while there are very many changes. */
   readonly isHot: (user: string) => boolean;
-  readonly observe: Pick<ObserveUsers, "redirected">;
   readonly log: Logger;
 }
 
@@ -21,7 +20,7 @@ interface PrepareDeps {
  * published, and moves the edges of users with very many new followers to the hot lane. It may run twice. It rejects
  * with AppError `unavailable` while Redis is unavailable: nothing may be published then.
  */
-export function createPrepareUserEvents({ cache, isHot, observe, log }: PrepareDeps) {
+export function createPrepareUserEvents({ cache, isHot, log }: PrepareDeps) {
   return async (events: readonly OutboxEvent[]): Promise<readonly OutboxEvent[]> => {
     const parsed = events.map((event) => ({ event, isEdge: event.subject.startsWith("edges."), pair: pairOf(event, log) }));
     const followers = parsed.flatMap(({ isEdge, pair }) => (isEdge && pair ? pair.follower_id : []));
@@ -37,7 +36,7 @@ export function createPrepareUserEvents({ cache, isHot, observe, log }: PrepareD
     }
     return parsed.map(({ event, isEdge, pair }) => {
       if (!isEdge || pair === undefined || !isHot(pair.following_id)) return event;
-      observe.redirected(1);
+      observeUsers.redirected(1);
       return { ...event, subject: edgeSubject("hot", pair.following_id) };
     });
   };

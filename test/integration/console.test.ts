@@ -42,7 +42,7 @@ beforeEach(async () => {
   await redis.client.flushall();
   faults = new Faults();
   const store = createPostsStore(db);
-  const quiet = { wakeRelay: () => undefined, isFull: () => false, observe: { changed: () => undefined } };
+  const quiet = { wakeRelay: () => undefined, isFull: () => false };
   const posts = createPostsService(
     {
       store,

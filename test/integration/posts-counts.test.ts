@@ -38,7 +38,7 @@ describe.each(DATABASES)("counts on $name", ({ name, start }) => {
     posts = await startPosts(db);
     other = await asAnotherProcess(db);
     handlers = [posts.store, createPostsStore(other)].map(({ reactions }) =>
-      createCountEngagement(reactions, { counted: () => undefined }),
+      createCountEngagement(reactions),
     );
   });
   afterAll(async () => {
@@ -57,7 +57,6 @@ describe.each(DATABASES)("counts on $name", ({ name, start }) => {
       drops: posts.store.reactions,
       lease: posts.store.lease,
       log: silent,
-      observe: { calibrated: () => undefined },
     })(steps);
 
   test.each([1, 2, 3])(

@@ -4,7 +4,6 @@ import { silent } from "../../src/kernel/logger.js";
 import { HOUR, SECOND } from "../../src/kernel/time.js";
 import { dropDeleted } from "../../src/posts/events.js";
 import { createMaintenanceRound, type MaintenanceDeps, startMaintenance } from "../../src/posts/maintenance.js";
-import { observePosts } from "../../src/posts/observe.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { eventually } from "../support/eventually.js";
 import { type PostsHarness, post, startPosts } from "../support/posts.js";
@@ -30,7 +29,6 @@ describe.each(DATABASES)("the maintenance of posts on $name", ({ start }) => {
     now: Date.now,
     retentionDays: 0,
     log: silent,
-    observe: observePosts,
     ...options,
   });
   const round = (options: Partial<MaintenanceDeps> = {}, holder = "me"): Promise<void> =>

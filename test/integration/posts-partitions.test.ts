@@ -9,13 +9,6 @@ import { eventually } from "../support/eventually.js";
 import { asAnotherProcess, POSTS_CONFIG, type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
 
 const TABLES = ["counts", "drops", "reactions", "revisions"];
-const QUIET = {
-  months: () => undefined,
-  removed: () => undefined,
-  maintenanceFailed: () => undefined,
-  calibrated: () => undefined,
-};
-
 describe.each(DATABASES)("partitions on $name", ({ name, start }) => {
   let server: DatabaseServer;
   let posts: PostsHarness;
@@ -37,7 +30,7 @@ describe.each(DATABASES)("partitions on $name", ({ name, start }) => {
 
   const round = (options: Partial<MaintenanceDeps> = {}): Promise<void> =>
     createMaintenanceRound(
-      { store: posts.store, now: clock, retentionDays: 0, log: silent, observe: QUIET, ...options },
+      { store: posts.store, now: clock, retentionDays: 0, log: silent, ...options },
       "this process",
     )();
 

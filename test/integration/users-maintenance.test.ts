@@ -4,7 +4,6 @@ import { DAY } from "../../src/kernel/time.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { KEPT_MS, maintain, startMaintenance } from "../../src/users/maintenance.js";
 import { createMaintenanceStore } from "../../src/users/maintenance.sql.js";
-import { observeUsers } from "../../src/users/observe.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { eventually } from "../support/eventually.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
@@ -26,7 +25,7 @@ describe.each(DATABASES)("the maintenance of the follow graph on $name", ({ name
   });
   afterAll(() => Promise.all([server.stop(), redis.close()]));
 
-  const keeping = () => ({ store: createMaintenanceStore(db), log: silent, observe: observeUsers });
+  const keeping = () => ({ store: createMaintenanceStore(db), log: silent });
   const graph = async (): Promise<string[]> => {
     for (const follower_id of ["a", "b", "c"]) await users.follow({ follower_id, following_id: "star" });
     const { version } = await users.unfollow({ follower_id: "b", following_id: "star" });

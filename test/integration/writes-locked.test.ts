@@ -126,8 +126,7 @@ installed("writes beside a locked row, on PostgreSQL", () => {
     const other = openPostgres({ url: server.url, poolSize: 10, name: "test" }, silent);
     const nothing = () => undefined;
     const handlers = [db, other].map((of) => {
-      const observe = { applied: nothing, listed: nothing };
-      return createApplyEdges({ apply: createEdgeStore(of).apply, wakeRelay: nothing, observe }, CALM_LANE);
+      return createApplyEdges({ apply: createEdgeStore(of).apply, wakeRelay: nothing }, CALM_LANE);
     });
     const edge = (follower_id: string, following_id: string) => ({
       ...{ id: 0, key: "", messageId: "", createdAt: 0, subject: "edges.calm.x" },

@@ -55,7 +55,6 @@ export async function startPosts(db: Db, options: Partial<PostsDeps> = {}): Prom
       woken += 1;
     },
     isFull: () => false,
-    observe: { changed: () => undefined },
     ...options,
   };
   const server = await serveGrpc("127.0.0.1:0", [createPostsService(deps, silent)], {});

@@ -17,7 +17,6 @@ import { createEdgeStore, type EdgeStore } from "../../src/users/edges.sql.js";
 import { changeFollows } from "../../src/users/follows.js";
 import { createUsersService, USERS_MIGRATIONS, type UsersServiceDeps } from "../../src/users/index.js";
 import { createReadList } from "../../src/users/lists.js";
-import { observeUsers } from "../../src/users/observe.js";
 import { createIsHot, createPrepareUserEvents } from "../../src/users/prepare.js";
 import { createListStore, createProfileStore, type ListStore } from "../../src/users/reads.sql.js";
 import type { DatabaseServer } from "./databases.js";
@@ -50,10 +49,9 @@ export function usersProcess(options: UsersOptions) {
   const { wrap = (store) => store, wrapHot = (apply) => apply, maxCachedIds = MAX_CACHED_IDS } = options;
   const cache = createListCache(scripts);
   const bounded = createBoundedQueue({ atOnce: 8, waiting: 2_000 });
-  const observe = observeUsers;
   const edges = createEdgeStore(db);
   const store = wrap(createListStore(db));
-  const readList = createReadList({ store, cache, bounded, maxCachedIds, observe });
+  const readList = createReadList({ store, cache, bounded, maxCachedIds });
   const deps: UsersServiceDeps = {
     edges,
     profiles: createProfileStore(db),
@@ -63,14 +61,13 @@ export function usersProcess(options: UsersOptions) {
     tokens: createPageTokens("a secret of tests"),
     maxFollowing,
     wakeRelay,
-    observe,
   };
   return {
     readList,
     ...changeFollows(deps),
-    normal: createApplyEdges({ apply: edges.apply, wakeRelay, observe }, CALM_LANE),
-    hot: createApplyEdges({ apply: wrapHot(edges.apply), wakeRelay, observe }, HOT_LANE),
-    prepare: createPrepareUserEvents({ cache, isHot: createIsHot(hotRate, now), observe, log: silent }),
+    normal: createApplyEdges({ apply: edges.apply, wakeRelay }, CALM_LANE),
+    hot: createApplyEdges({ apply: wrapHot(edges.apply), wakeRelay }, HOT_LANE),
+    prepare: createPrepareUserEvents({ cache, isHot: createIsHot(hotRate, now), log: silent }),
     service: createUsersService(deps, silent),
   };
 }
