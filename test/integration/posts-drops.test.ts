@@ -11,7 +11,7 @@ import { POSTS_CONFIG, post, refusal, startPosts } from "../support/posts.js";
 
 const UNKNOWN = v7();
 
-describePosts("drops", (posts, { newDatabase }) => {
+describePosts("drops", {}, (posts, { newDatabase }) => {
   test("a drop is stored with its event, answered, and read again", async () => {
     await posts.written();
     const before = { woken: posts.woken(), now: Date.now() };
