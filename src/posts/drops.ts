@@ -12,7 +12,7 @@ import type { PostsStore } from "./store.sql.js";
 export type FollowedAmong = (follower: string, people: readonly string[]) => Promise<ReadonlySet<string>>;
 
 export interface PostsDeps {
-  readonly store: Pick<PostsStore, "drops" | "reactions" | "remote" | "retention">;
+  readonly store: PostsStore;
   readonly config: Omit<PostsConfig, "maxWaitingEvents">;
   readonly tokens: PageTokens;
   readonly followedAmong: FollowedAmong;

@@ -11,7 +11,7 @@ import type { Calibration, ReactionStore } from "./reactions.sql.js";
 import type { PostsStore } from "./store.sql.js";
 
 export interface MaintenanceDeps {
-  readonly store: Pick<PostsStore, "partitions" | "retention" | "cleanup" | "lease" | "reactions" | "remote">;
+  readonly store: PostsStore;
   readonly now: Clock;
   readonly retentionDays: number;
   readonly everyMs?: number;
