@@ -116,10 +116,8 @@ const insertWhereAllowed = statementOf(
     SELECT local_parent, 'reply', drop_id::text, true, 1, ${NOW} FROM w JOIN made USING (drop_id)
     WHERE replied IS NOT NULL
     RETURNING actor_id, version
-  ), replying AS (${insertEvents(
-    "reactions",
-    `w JOIN replies ON actor_id::uuid = drop_id, ${draftIn("w.replied")}`,
-    { messageId: messageIdOf("version") },
-  )})
+  ), replying AS (${insertEvents("reactions", `w JOIN replies ON actor_id::uuid = drop_id, ${draftIn("w.replied")}`, {
+    messageId: messageIdOf("version"),
+  })})
   ${insertEvents("posts", `w JOIN made USING (drop_id), ${draftIn("w.created")}`)} RETURNING key`,
 );

@@ -5,7 +5,6 @@ import { type Clock, DAY } from "../kernel/time.js";
 import type { PostsConfig } from "./config.js";
 import type { NewDrop, StoredDrop } from "./drops.sql.js";
 import { createdAtOf } from "./ids.js";
-import { observePosts } from "./observe.js";
 import type { PostsStore } from "./store.sql.js";
 
 /** Resolves to those of `people` that a person follows. @throws AppError `unavailable` while that is not known */

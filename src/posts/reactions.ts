@@ -57,9 +57,7 @@ const BATCH = 500;
 const message = z.object({ drop_id: z.string(), kind: z.enum(REACTION_KINDS), actor_id: z.string() });
 
 /** Handles `engagement.changed`. A message only names a reaction, so that it may arrive twice and in any order. */
-export function createCountEngagement(
-  { count }: Pick<ReactionStore, "count">,
-): Handler {
+export function createCountEngagement({ count }: Pick<ReactionStore, "count">): Handler {
   const batch = createBatch<ReactionKey>(BATCH, async (reactions) => {
     await count(reactions);
     observePosts.counted(reactions.length);

@@ -7,6 +7,7 @@ import { DAY, SECOND } from "../kernel/time.js";
 import { type Addressing, followersOf, readAddressing } from "./addressing.js";
 import { type PostsDeps, requireKept, visibleTo } from "./drops.js";
 import { dropDeleted, remoteDropReceived } from "./events.js";
+import { observePosts } from "./observe.js";
 import type { NewRemoteObject, StoredRemoteObject } from "./remote.sql.js";
 import {
   readRecipients,

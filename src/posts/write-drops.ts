@@ -7,6 +7,7 @@ import { findDrop, isForEverybody, type PostsDeps, presentDetails, presentTombst
 import type { NewDrop } from "./drops.sql.js";
 import { dropCreated, dropDeleted, engagementChanged } from "./events.js";
 import { createDropIds, createdAtOf, importedId } from "./ids.js";
+import { observePosts } from "./observe.js";
 import {
   isUri,
   readAnyDropId,

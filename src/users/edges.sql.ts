@@ -161,11 +161,7 @@ export function createEdgeStore(db: Db) {
  * Resolves to undefined where another change of the pair came first: a statement makes one of several differing
  * changes.
  */
-async function setAll(
-  db: Db,
-  edges: readonly WantedEdge[],
-  lockMs?: number,
-): Promise<(SetEdge | undefined)[]> {
+async function setAll(db: Db, edges: readonly WantedEdge[], lockMs?: number): Promise<(SetEdge | undefined)[]> {
   const first = new Map<string, WantedEdge>();
   for (const edge of edges) if (!first.has(pairKey(edge))) first.set(pairKey(edge), edge);
   const rows = [...first.values()].map((edge, n) => ({ ...edge, n, event: edgeChanged(edge) }));

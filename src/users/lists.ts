@@ -104,10 +104,7 @@ function pageOf(ids: readonly string[], { after, limit }: ListRequest): readonly
 }
 
 /** Resolves to undefined while Redis is unavailable. */
-async function orUncached<Result>(
-  what: string,
-  ask: () => Promise<Result>,
-): Promise<Result | undefined> {
+async function orUncached<Result>(what: string, ask: () => Promise<Result>): Promise<Result | undefined> {
   try {
     return await ask();
   } catch (error) {

@@ -53,9 +53,7 @@ export function createMaintenanceStore(db: Db) {
     },
     /** Compares some of `sample` counts with their rows, and corrects them. */
     calibrate: async (list: ListName, sample: number): Promise<Drift[]> => {
-      const found = await underLock(db, ({ query }) =>
-        query<Omit<Drift, "list">>(calibrate(TABLES[list]), [sample]),
-      );
+      const found = await underLock(db, ({ query }) => query<Omit<Drift, "list">>(calibrate(TABLES[list]), [sample]));
       return (found ?? []).map((drift) => ({ list, ...drift }));
     },
   };

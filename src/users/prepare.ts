@@ -22,7 +22,11 @@ interface PrepareDeps {
  */
 export function createPrepareUserEvents({ cache, isHot, log }: PrepareDeps) {
   return async (events: readonly OutboxEvent[]): Promise<readonly OutboxEvent[]> => {
-    const parsed = events.map((event) => ({ event, isEdge: event.subject.startsWith("edges."), pair: pairOf(event, log) }));
+    const parsed = events.map((event) => ({
+      event,
+      isEdge: event.subject.startsWith("edges."),
+      pair: pairOf(event, log),
+    }));
     const followers = parsed.flatMap(({ isEdge, pair }) => (isEdge && pair ? pair.follower_id : []));
     const followed = parsed.flatMap(({ isEdge, pair }) => (!isEdge && pair ? pair.following_id : []));
     try {

@@ -20,7 +20,10 @@ const STREAMS = ["ADVISORIES", "CHECKS", "COMPLETIONS", "DLQ", "DROPS", "EDGES",
 const OPTIONS: StackOptions = { env: { TIMELINE_FANOUT_CHUNK_SIZE: "5" }, timeoutMs: 90_000 };
 
 /** Kills nats-server and starts it again on its port, without anything it had stored. */
-async function loseNats({ natsServer, afterServices }: Stack, while_: () => Promise<void> = async () => {}): Promise<void> {
+async function loseNats(
+  { natsServer, afterServices }: Stack,
+  while_: () => Promise<void> = async () => {},
+): Promise<void> {
   natsServer.kill("SIGKILL");
   await natsServer.exited;
   await while_();
@@ -104,10 +107,7 @@ testWithStack(
       await stack.publish(...meanwhile);
     });
     await streams.answering();
-    await eventually(
-      async () => (await Promise.all(STREAMS.map(streamIsThere(stack)))).every(Boolean),
-      "all streams",
-    );
+    await eventually(async () => (await Promise.all(STREAMS.map(streamIsThere(stack)))).every(Boolean), "all streams");
     // The process that only reads reconnects by itself, a moment later.
     await eventually(async () => (await reads.home("reader-0", { limit: 100 })).degraded, "pages say so");
     await ready(service);

@@ -37,9 +37,7 @@ describe.each(DATABASES)("counts on $name", ({ name, start }) => {
     const db = await server.newDatabase();
     posts = await startPosts(db);
     other = await asAnotherProcess(db);
-    handlers = [posts.store, createPostsStore(other)].map(({ reactions }) =>
-      createCountEngagement(reactions),
-    );
+    handlers = [posts.store, createPostsStore(other)].map(({ reactions }) => createCountEngagement(reactions));
   });
   afterAll(async () => {
     await posts.stop();

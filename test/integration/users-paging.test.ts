@@ -73,7 +73,11 @@ describe.each(DATABASES)("long lists on $name", ({ start }) => {
       const leaving = oneOf(random, [...staying]);
       staying.delete(leaving);
       const coming = Array.from({ length: 20 }, () => idOf(below(random, count / 2) * 2 + 1));
-      const edges = [...new Set(coming)].map((follower_id) => ({ follower_id, following_id: user, following: random() < 0.7 }));
+      const edges = [...new Set(coming)].map((follower_id) => ({
+        follower_id,
+        following_id: user,
+        following: random() < 0.7,
+      }));
       await apply(shuffled(random, [...edges, { follower_id: leaving, following_id: user, following: false }]));
     };
     for (let round = 0; round < 3; round++) {

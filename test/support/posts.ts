@@ -38,7 +38,11 @@ export type PostsHarness = {
   stop(): Promise<void>;
 };
 
-export const POSTS_CONFIG: PostsDeps["config"] = { maxBodyCharacters: 5_000, retentionDays: 0, maxImportAgeDays: 3_650 };
+export const POSTS_CONFIG: PostsDeps["config"] = {
+  maxBodyCharacters: 5_000,
+  retentionDays: 0,
+  maxImportAgeDays: 3_650,
+};
 
 /** Brings a database to the schema, and serves posts from it. */
 export async function startPosts(db: Db, options: Partial<PostsDeps> = {}): Promise<PostsHarness> {
