@@ -31,29 +31,27 @@ export interface OutboxEvent {
   readonly createdAt: number;
 }
 
-/** The columns of a draft that a statement reads from JSON. */
-const DRAFT = `(owner text, key text, subject text, "messageId" text, body text, traceparent text)`;
+/** SQL expressions. */
+type DraftColumns = Readonly<Record<keyof EventDraft, string>>;
 
-/** Returns the row `e` of a table expression: a draft that is passed as JSON. */
-export const draftIn = (json: string): string => `json_to_record(${json}::json) AS e ${DRAFT}`;
+/** Returns the fields of an EventDraft that a statement gets as JSON. */
+export const draftIn = (json: string): DraftColumns => ({
+  owner: `${json} ->> 'owner'`,
+  key: `${json} ->> 'key'`,
+  subject: `${json} ->> 'subject'`,
+  messageId: `${json} ->> 'messageId'`,
+  body: `${json} ->> 'body'`,
+  traceparent: `${json} ->> 'traceparent'`,
+});
 
-/** Returns the rows `e` of a table expression: drafts that are passed as a JSON array. */
-export const draftsIn = (json: string): string => `json_to_recordset(${json}::json) AS e ${DRAFT}`;
+/** Ends the message id of an event with the version of a row. */
+export const withVersion = (event: DraftColumns, version: string): DraftColumns => ({
+  ...event,
+  messageId: `(${event.messageId}) || ':' || ${version}`,
+});
 
-/**
- * Returns an INSERT of the event of each row of a table expression, whose rows `e` are drafts. The fields of `computed`
- * are SQL expressions over such a row.
- */
-export function insertEvents(
-  source: OutboxSource,
-  from: string,
-  computed: { readonly owner?: string; readonly messageId?: string; readonly body?: string } = {},
-): string {
-  const { owner = "e.owner", messageId = 'e."messageId"', body = "e.body" } = computed;
-  return `
-    INSERT INTO public.outbox (source, owner, key, subject, message_id, body, traceparent)
-    SELECT '${source}', ${owner}, e.key, e.subject, ${messageId}, ${body}, e.traceparent FROM ${from}`;
-}
-
-/** The message id of an event ends with the version of a row. */
-export const messageIdOf = (version: string): string => `e."messageId" || ':' || ${version}`;
+/** Returns an INSERT of an event for each row of `from`. */
+export const insertEvents = (source: OutboxSource, event: DraftColumns, from: string): string => `
+  INSERT INTO public.outbox (source, owner, key, subject, message_id, body, traceparent)
+  SELECT '${source}', ${event.owner}, ${event.key}, ${event.subject}, ${event.messageId}, ${event.body},
+    ${event.traceparent} FROM ${from}`;

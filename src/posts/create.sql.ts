@@ -1,4 +1,4 @@
-import { draftIn, type EventDraft, insertEvents, messageIdOf } from "../contracts/outbox.js";
+import { draftIn, type EventDraft, insertEvents, withVersion } from "../contracts/outbox.js";
 import { type Db, NOW } from "../platform/db/db.js";
 import { SQLSTATE, sqlState } from "../platform/db/errors.js";
 import { createSharedWrites, statementOf } from "../platform/db/shared-writes.js";
@@ -21,8 +21,9 @@ interface Creation {
 export function createCreation(db: Db, partitions: Pick<PartitionStore, "make">) {
   return createSharedWrites(async (all: readonly Creation[]): Promise<boolean[]> => {
     const rows = all.map(rowOf);
-    const plain = rows.every(({ reply_to, idempotency_key }) => (reply_to ?? idempotency_key) === undefined);
-    const { text, values } = plain ? insertPlain(rows) : insertWhereAllowed(rows);
+    const isReply = rows.some(({ reply_to }) => reply_to !== undefined);
+    const plain = !isReply && rows.every(({ idempotency_key }) => idempotency_key === undefined);
+    const { text, values } = plain ? insertPlain(rows) : isReply ? insertReplies(rows) : insertKeyed(rows);
     const insert = () => db.query<{ key: string }>(text, values);
     const made = await insert().catch(async (error: unknown) => {
       const [first, ...others] = all;
@@ -53,7 +54,12 @@ function rowOf({ drop, idempotencyKey, created, replied }: Creation) {
     ...parent,
     idempotency_key: idempotencyKey || undefined,
     updated_at: createdAtOf(drop.drop_id),
-    created,
+    event_owner: created.owner,
+    event_key: created.key,
+    event_subject: created.subject,
+    event_message_id: created.messageId,
+    event_body: created.body,
+    event_traceparent: created.traceparent,
     replied,
   };
 }
@@ -67,8 +73,23 @@ const PLAIN = {
   visibility: "smallint",
   recipients: "text[]",
   updated_at: "bigint",
-  created: "json",
+  event_owner: "text",
+  event_key: "text",
+  event_subject: "text",
+  event_message_id: "text",
+  event_body: "text",
+  event_traceparent: "text",
 } as const;
+
+/** Columns cost less than JSON, and every creation has this event. */
+const CREATED = {
+  owner: "event_owner",
+  key: "event_key",
+  subject: "event_subject",
+  messageId: "event_message_id",
+  body: "event_body",
+  traceparent: "event_traceparent",
+};
 
 const insertDrops = (condition: string): string => `
   INSERT INTO posts.drops (drop_id, user_id, reply_to, summary, body, visibility, recipients, updated_at, changed_at)
@@ -77,47 +98,49 @@ const insertDrops = (condition: string): string => `
 /** Drops that reply to nothing and have no key are all inserted: returning them would cost more than a condition. */
 const insertPlain = statementOf(
   PLAIN,
-  (given) => `WITH ${given}, made AS (${insertDrops("")}) ${insertEvents("posts", `w, ${draftIn("w.created")}`)}`,
+  (given) => `WITH ${given}, made AS (${insertDrops("")}) ${insertEvents("posts", CREATED, "w")}`,
 );
 
 const PARENT_EXISTS = `(local_parent IS NULL OR local_parent IN (SELECT drop_id FROM parents))
   AND (remote_parent IS NULL OR remote_parent COLLATE "C" IN (SELECT uri FROM remotes))`;
 
+const PARENTS = `parents AS (
+  SELECT drop_id FROM posts.drops WHERE drop_id = ANY (ARRAY(SELECT local_parent FROM w)) AND deleted_at IS NULL
+  ORDER BY drop_id FOR SHARE
+), remotes AS (
+  SELECT uri FROM posts.remote_objects
+  WHERE uri = ANY (ARRAY(SELECT remote_parent COLLATE "C" FROM w)) AND kind = 1 AND deleted_at IS NULL
+)`;
+
+const REPLIES = `replies AS (
+  INSERT INTO posts.reactions (drop_id, kind, actor_id, active, version, changed_at)
+  SELECT local_parent, 'reply', drop_id::text, true, 1, ${NOW} FROM w JOIN made USING (drop_id)
+  WHERE replied IS NOT NULL
+  RETURNING actor_id, version
+), replying AS (
+  ${insertEvents("reactions", withVersion(draftIn("replied"), "version"), "w JOIN replies ON actor_id::uuid = drop_id")}
+)`;
+
 /** The drop that is replied to exists, and is not deleted before this commits (FOR SHARE); the key is not taken. */
-const insertWhereAllowed = statementOf(
-  {
-    ...PLAIN,
-    local_parent: "uuid",
-    remote_parent: "text",
-    idempotency_key: "text",
-    replied: "json",
-  },
-  (given) => `
-  WITH ${given}, parents AS (
-    SELECT drop_id FROM posts.drops WHERE drop_id = ANY (ARRAY(SELECT local_parent FROM w)) AND deleted_at IS NULL
-    ORDER BY drop_id FOR SHARE
-  ), remotes AS (
-    SELECT uri FROM posts.remote_objects
-    WHERE uri = ANY (ARRAY(SELECT remote_parent COLLATE "C" FROM w)) AND kind = 1 AND deleted_at IS NULL
-  ), claims AS (
+const insertWhere = (replies: boolean) =>
+  statementOf(
+    { ...PLAIN, local_parent: "uuid", remote_parent: "text", idempotency_key: "text", replied: "json" },
+    (given) => `
+  WITH ${given}, ${replies ? `${PARENTS}, ` : ""} claims AS (
     INSERT INTO posts.idempotency AS i (user_id, key, drop_id, created_at)
     SELECT DISTINCT ON (user_id, idempotency_key) user_id, idempotency_key, drop_id, ${NOW} FROM w
-    WHERE ${PARENT_EXISTS} AND idempotency_key IS NOT NULL
+    WHERE idempotency_key IS NOT NULL ${replies ? `AND ${PARENT_EXISTS}` : ""}
     ORDER BY user_id, idempotency_key, drop_id
     ON CONFLICT (user_id, key) DO UPDATE SET drop_id = excluded.drop_id, created_at = excluded.created_at
       WHERE i.created_at < ${NOW} - ${KEY_LIFETIME_MS}
     RETURNING drop_id
   ), made AS (
     ${insertDrops(
-      `WHERE ${PARENT_EXISTS} AND (idempotency_key IS NULL OR drop_id IN (SELECT drop_id FROM claims))`,
+      `WHERE (idempotency_key IS NULL OR drop_id IN (SELECT drop_id FROM claims)) ${replies ? `AND ${PARENT_EXISTS}` : ""}`,
     )} RETURNING drop_id
-  ), replies AS (
-    INSERT INTO posts.reactions (drop_id, kind, actor_id, active, version, changed_at)
-    SELECT local_parent, 'reply', drop_id::text, true, 1, ${NOW} FROM w JOIN made USING (drop_id)
-    WHERE replied IS NOT NULL
-    RETURNING actor_id, version
-  ), replying AS (${insertEvents("reactions", `w JOIN replies ON actor_id::uuid = drop_id, ${draftIn("w.replied")}`, {
-    messageId: messageIdOf("version"),
-  })})
-  ${insertEvents("posts", `w JOIN made USING (drop_id), ${draftIn("w.created")}`)} RETURNING key`,
-);
+  ) ${replies ? `, ${REPLIES}` : ""}
+  ${insertEvents("posts", CREATED, "w JOIN made USING (drop_id)")} RETURNING key`,
+  );
+
+const insertKeyed = insertWhere(false);
+const insertReplies = insertWhere(true);

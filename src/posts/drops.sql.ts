@@ -1,4 +1,4 @@
-import { draftIn, type EventDraft, insertEvents, messageIdOf } from "../contracts/outbox.js";
+import { draftIn, type EventDraft, insertEvents, withVersion } from "../contracts/outbox.js";
 import type { DropDetails } from "../gen/avion/posts.js";
 import { type Db, NOW } from "../platform/db/db.js";
 import { KEY_LIFETIME_MS } from "./maintenance.sql.js";
@@ -54,13 +54,13 @@ WITH d AS (
 ), versions AS (
   DELETE FROM posts.revisions WHERE drop_id = $1 AND EXISTS (SELECT FROM d)
 ), event AS (
-  ${insertEvents("posts", `d, ${draftIn("$3")}`)}
+  ${insertEvents("posts", draftIn("$3::json"), "d")}
 ), withdrawn AS (
   UPDATE posts.reactions r SET active = false, version = r.version + 1, changed_at = ${NOW}
   FROM d WHERE r.drop_id = $4 AND r.kind = 'reply' AND r.actor_id = d.drop_id::text AND r.active
   RETURNING r.version
 ), withdrawing AS (
-  ${insertEvents("reactions", `withdrawn, ${draftIn("$5")}`, { messageId: messageIdOf("withdrawn.version") })}
+  ${insertEvents("reactions", withVersion(draftIn("$5::json"), "version"), "withdrawn")}
 )
 SELECT ${dropColumns()} FROM d`;
 

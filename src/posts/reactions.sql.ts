@@ -1,4 +1,4 @@
-import { draftIn, type EventDraft, insertEvents, messageIdOf } from "../contracts/outbox.js";
+import { draftIn, type EventDraft, insertEvents, withVersion } from "../contracts/outbox.js";
 import type { Counts } from "../gen/avion/posts.js";
 import { HOUR } from "../kernel/time.js";
 import { type Db, NOW } from "../platform/db/db.js";
@@ -52,7 +52,7 @@ const react = (change: string): string => `
 WITH target AS (
   SELECT drop_id FROM posts.drops WHERE drop_id = $1 AND deleted_at IS NULL FOR SHARE
 ), changed AS (${change}), event AS (
-  ${insertEvents("reactions", `changed, ${draftIn("$4")}`, { messageId: messageIdOf("changed.version") })}
+  ${insertEvents("reactions", withVersion(draftIn("$4::json"), "version"), "changed")}
 )
 SELECT EXISTS (SELECT FROM target) AS found, EXISTS (SELECT FROM changed) AS changed`;
 

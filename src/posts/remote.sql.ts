@@ -1,4 +1,4 @@
-import { draftIn, draftsIn, type EventDraft, insertEvents } from "../contracts/outbox.js";
+import { draftIn, type EventDraft, insertEvents } from "../contracts/outbox.js";
 import type { Drop, RemoteObject } from "../gen/avion/posts.js";
 import { MINUTE } from "../kernel/time.js";
 import { type Db, NOW } from "../platform/db/db.js";
@@ -72,7 +72,7 @@ WITH o AS (
   WHERE o.deleted_at IS NULL AND o.kind = excluded.kind
     AND (o.actor_uri = '' OR excluded.actor_uri = '' OR o.actor_uri = excluded.actor_uri)
   RETURNING *
-), event AS (${insertEvents("posts", `o, ${draftIn("$11")} WHERE o.kind = 1 AND o.fetches = 1`)})
+), event AS (${insertEvents("posts", draftIn("$11::json"), "o WHERE o.kind = 1 AND o.fetches = 1")})
 SELECT ${COLUMNS}, o.fetches = 1 AS created FROM o`;
 
 /** A deletion may arrive before its object: the tombstone keeps the object from being stored. */
@@ -84,7 +84,7 @@ WITH o AS (
     expires_at = excluded.expires_at, deleted_at = excluded.deleted_at
   WHERE o.deleted_at IS NULL
   RETURNING *
-), event AS (${insertEvents("posts", `o, ${draftIn("$2")} WHERE o.kind = 1`)})
+), event AS (${insertEvents("posts", draftIn("$2::json"), "o WHERE o.kind = 1")})
 SELECT ${COLUMNS} FROM o`;
 
 /** The index has these rows. */
@@ -113,14 +113,14 @@ UPDATE posts.remote_objects a SET drops_removed = true WHERE uri IN (
 /** One of several processes deletes a drop, and writes its event in the same statement. */
 const DELETE_DROPS = `
 WITH e AS (
-  SELECT * FROM ${draftsIn("$1")}
+  SELECT draft, draft ->> 'key' AS uri FROM json_array_elements($1::json) AS draft
 ), picked AS (
   SELECT uri FROM posts.remote_objects
-  WHERE uri = ANY (ARRAY(SELECT key COLLATE "C" FROM e)) AND deleted_at IS NULL ORDER BY uri FOR UPDATE
+  WHERE uri = ANY (ARRAY(SELECT e.uri COLLATE "C" FROM e)) AND deleted_at IS NULL ORDER BY uri FOR UPDATE
 ), gone AS (
   UPDATE posts.remote_objects o SET document = '', recipients = '{}', expires_at = clock.now, deleted_at = clock.now
   FROM picked, (SELECT ${NOW} AS now) clock WHERE o.uri = picked.uri RETURNING o.uri, o.actor_uri
-), event AS (${insertEvents("posts", "gone JOIN e ON e.key = gone.uri", { owner: "gone.actor_uri" })})
+), event AS (${insertEvents("posts", { ...draftIn("e.draft"), owner: "gone.actor_uri" }, "gone JOIN e ON e.uri = gone.uri")})
 SELECT uri FROM gone`;
 
 const BY_WEBFINGER = `

@@ -1,20 +1,33 @@
-import { draftIn, insertEvents, messageIdOf } from "../contracts/outbox.js";
+import { insertEvents, withVersion } from "../contracts/outbox.js";
+import { edgeSubject } from "../contracts/subjects.js";
 import type { FollowChange } from "../gen/avion/users.js";
 import { AppError, codeOf } from "../kernel/errors.js";
 import { type Db, NOW } from "../platform/db/db.js";
 import { SQLSTATE, sqlState } from "../platform/db/errors.js";
 import { createSharedWrites, LOCK_TIMEOUT_MS, statementOf } from "../platform/db/shared-writes.js";
-import { edgeChanged, graphEvent, type Pair, pairKey, type TracedEdge } from "./edges.js";
+import { graphEvent, type Pair, pairKey, type TracedEdge } from "./edges.js";
+
+/** The expressions read rows named `e`. The owner is the followed user. */
+const EVENT = {
+  owner: "split_part(e.pair, ':', 2)",
+  key: "e.pair",
+  subject: "e.subject",
+  messageId: "e.message_id",
+  body: "e.body",
+  traceparent: "e.traceparent",
+};
 
 /**
  * Rows before counts, each in the order of their keys, so that two batches do not block each other. Processes of an
  * earlier version read the revision of a count.
  */
-const applyEdges = statementOf(
-  { follower_id: "text", following_id: "text", version: "bigint", following: "boolean", event: "json" },
-  (given) => `
-WITH ${given}, incoming AS (
-  SELECT DISTINCT ON (following_id, follower_id) *, following AS active FROM w ORDER BY following_id, follower_id, version DESC
+const APPLY = `
+WITH bounded AS MATERIALIZED (SELECT set_config('lock_timeout', $10, true)), incoming AS (
+  SELECT DISTINCT ON (following_id, follower_id) i.*
+  FROM bounded CROSS JOIN unnest($1::text[], $2::text[], $3::bigint[], $4::boolean[],
+    $5::text[], $6::text[], $7::text[], $8::text[], $9::text[])
+    AS i (follower_id, following_id, version, active, pair, subject, message_id, body, traceparent)
+  ORDER BY following_id, follower_id, version DESC
 ), applied AS (
   INSERT INTO users.followers AS f (following_id, follower_id, version, active, delta, changed_at)
   SELECT following_id, follower_id, version, active, active::int, users.now_ms() FROM incoming
@@ -30,11 +43,18 @@ WITH ${given}, incoming AS (
   ON CONFLICT (user_id) DO UPDATE
   SET followers = GREATEST(c.followers + excluded.delta, 0), delta = excluded.delta, revision = c.revision + 1
 ), event AS (${insertEvents(
-    "users",
-    `applied a JOIN incoming i ON (i.following_id, i.follower_id) = (a.following_id, a.follower_id), ${draftIn("i.event")}`,
-  )})
-SELECT count(*) AS changed FROM applied`,
-);
+  "users",
+  EVENT,
+  "applied a JOIN incoming e ON (e.following_id, e.follower_id) = (a.following_id, a.follower_id)",
+)})
+SELECT count(*) AS changed FROM applied`;
+
+/** The expressions read rows of follows and unfollows. */
+const EDGE_EVENT = {
+  ...withVersion({ ...EVENT, messageId: "'edge:' || e.pair" }, "e.version"),
+  body: `json_build_object('follower_id', e.follower_id, 'following_id', e.following_id, 'version', e.version,
+    'following', e.active, 'changed_at', e.changed_at)`,
+};
 
 /**
  * Edges before counts, each in the order of their keys, so that two of these statements do not block each other. Where
@@ -43,7 +63,16 @@ SELECT count(*) AS changed FROM applied`,
  * change a row twice. All have the same `most`.
  */
 const setEdges = statementOf(
-  { n: "integer", follower_id: "text", following_id: "text", wanted: "boolean", most: "integer", event: "json" },
+  {
+    n: "integer",
+    follower_id: "text",
+    following_id: "text",
+    wanted: "boolean",
+    most: "integer",
+    pair: "text",
+    subject: "text",
+    traceparent: "text",
+  },
   (given) => `
 WITH ${given}, compared AS MATERIALIZED (
   SELECT w.*, coalesce(before.active, false) AS was_active, coalesce(before.version, 0) AS version
@@ -67,15 +96,10 @@ WITH ${given}, compared AS MATERIALIZED (
   ON CONFLICT (user_id) DO UPDATE SET following = GREATEST(c.following + excluded.delta, 0), delta = excluded.delta
   RETURNING CASE WHEN c.delta > 0 AND c.following > (SELECT max(most) FROM w)
     THEN users.refuse_following(c.user_id, (SELECT max(most) FROM w)) END
-), event AS (${insertEvents(
-    "edges",
-    `edge JOIN compared w ON (w.follower_id, w.following_id) = (edge.follower_id, edge.following_id), ${draftIn("w.event")}`,
-    {
-      messageId: messageIdOf("edge.version"),
-      body: `json_build_object('follower_id', edge.follower_id, 'following_id', edge.following_id,
-        'version', edge.version, 'following', edge.active, 'changed_at', edge.changed_at)`,
-    },
-  )})
+), e AS (
+  SELECT edge.*, w.pair, w.subject, w.traceparent
+  FROM edge JOIN compared w ON (w.follower_id, w.following_id) = (edge.follower_id, edge.following_id)
+), event AS (${insertEvents("edges", EDGE_EVENT, "e")})
 SELECT edge.version IS NOT NULL AS changed,
   CASE WHEN w.wanted = w.was_active THEN w.version ELSE edge.version END AS version
 FROM compared w LEFT JOIN edge ON (edge.follower_id, edge.following_id) = (w.follower_id, w.following_id)
@@ -139,10 +163,21 @@ export function createEdgeStore(db: Db) {
      * locked.
      */
     apply: async (edges: readonly TracedEdge[], lockMs = LOCK_TIMEOUT_MS.alone): Promise<number | undefined> => {
-      const rows = edges.map((edge) => ({ ...edge, event: graphEvent(edge) }));
-      const { text, values } = applyEdges(rows, lockMs);
+      const events = edges.map(graphEvent);
+      const values = [
+        edges.map(({ follower_id }) => follower_id),
+        edges.map(({ following_id }) => following_id),
+        edges.map(({ version }) => version),
+        edges.map(({ following }) => following),
+        edges.map(pairKey),
+        events.map(({ subject }) => subject),
+        events.map(({ messageId }) => messageId),
+        events.map(({ body }) => body),
+        edges.map(({ traceparent }) => traceparent ?? null),
+        String(lockMs),
+      ];
       try {
-        const [row] = await db.query<{ changed: number }>(text, values);
+        const [row] = await db.query<{ changed: number }>(APPLY, values);
         return row?.changed ?? 0;
       } catch (error) {
         if (sqlState((error as Error).cause) === SQLSTATE.lockNotAvailable) return undefined;
@@ -164,7 +199,10 @@ export function createEdgeStore(db: Db) {
 async function setAll(db: Db, edges: readonly WantedEdge[], lockMs?: number): Promise<(SetEdge | undefined)[]> {
   const first = new Map<string, WantedEdge>();
   for (const edge of edges) if (!first.has(pairKey(edge))) first.set(pairKey(edge), edge);
-  const rows = [...first.values()].map((edge, n) => ({ ...edge, n, event: edgeChanged(edge) }));
+  const rows = [...first].map(([pair, { follower_id, following_id, wanted, most, traceparent }], n) => ({
+    ...{ n, follower_id, following_id, wanted, most, pair, traceparent },
+    subject: edgeSubject("calm", following_id),
+  }));
   const { text, values } = setEdges(rows, lockMs);
   const found = await db.query<{ changed: boolean; version: number | null }>(text, values).catch((error: unknown) => {
     if (sqlState(error) !== SQLSTATE.raised) throw error;

@@ -1,7 +1,5 @@
 import { z } from "zod";
 import { messageId, parseJson, SUBJECT_OF, type TimelineEvent } from "../contracts/events.js";
-import type { EventDraft } from "../contracts/outbox.js";
-import { edgeSubject } from "../contracts/subjects.js";
 import { understood, userId } from "../contracts/untrusted.js";
 import type { Handler } from "../delivery/handler.js";
 import { traceHeaders } from "../delivery/telemetry.js";
@@ -38,28 +36,11 @@ export const parseEdge = (body: Uint8Array): z.infer<typeof edge> => understood(
 export const pairKey = ({ follower_id, following_id }: Pair): string =>
   `${encodeId(follower_id)}:${encodeId(following_id)}`;
 
-/** The statement that sets an edge adds its version to the message id, and writes the body. */
-export const edgeChanged = (edge: Pair & Pick<TracedEdge, "traceparent">): EventDraft => ({
-  owner: encodeId(edge.following_id),
-  key: pairKey(edge),
-  subject: edgeSubject("calm", edge.following_id),
-  messageId: `edge:${pairKey(edge)}`,
-  body: "",
-  traceparent: edge.traceparent,
-});
-
 /** The event for the timeline roles, once both lists contain the edge. */
-export function graphEvent({ follower_id, following_id, version, following, traceparent }: TracedEdge): EventDraft {
+export function graphEvent({ follower_id, following_id, version, following }: TracedEdge) {
   const payload = { follower_id, following_id, version };
   const event: TimelineEvent = { name: following ? "user_followed" : "user_unfollowed", payload };
-  return {
-    owner: encodeId(following_id),
-    key: pairKey(payload),
-    subject: SUBJECT_OF[event.name],
-    messageId: messageId(event),
-    body: JSON.stringify(payload),
-    traceparent,
-  };
+  return { subject: SUBJECT_OF[event.name], messageId: messageId(event), body: JSON.stringify(payload) };
 }
 
 interface ApplyDeps {

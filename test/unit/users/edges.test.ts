@@ -35,11 +35,8 @@ test("a message that is not JSON is invalid", () => {
 });
 
 test("the event of an edge has the name and id that a bridge would give it", () => {
-  const edge = { follower_id: "ann/a", following_id: "b", version: 7, following: true, traceparent: "00-1" };
+  const edge = { follower_id: "ann/a", following_id: "b", version: 7, following: true };
   expect(graphEvent(edge)).toEqual({
-    owner: "b",
-    key: "=YW5uL2E:b",
-    traceparent: "00-1",
     subject: "graph.followed",
     messageId: "user_followed:=YW5uL2E:b:7",
     body: JSON.stringify({ follower_id: "ann/a", following_id: "b", version: 7 }),
