@@ -31,12 +31,27 @@ export interface OutboxEvent {
   readonly createdAt: number;
 }
 
-/** The fields of `event` are SQL expressions over a row of `from`. */
-export const insertEvents = (
-  source: OutboxSource,
-  event: Readonly<Record<keyof EventDraft, string>>,
-  from: string,
-): string => `
+/** SQL expressions. */
+type DraftColumns = Readonly<Record<keyof EventDraft, string>>;
+
+/** Returns the fields of an EventDraft that a statement gets as JSON. */
+export const draftIn = (json: string): DraftColumns => ({
+  owner: `${json} ->> 'owner'`,
+  key: `${json} ->> 'key'`,
+  subject: `${json} ->> 'subject'`,
+  messageId: `${json} ->> 'messageId'`,
+  body: `${json} ->> 'body'`,
+  traceparent: `${json} ->> 'traceparent'`,
+});
+
+/** Ends the message id of an event with the version of a row. */
+export const withVersion = (event: DraftColumns, version: string): DraftColumns => ({
+  ...event,
+  messageId: `(${event.messageId}) || ':' || ${version}`,
+});
+
+/** Returns an INSERT of an event for each row of `from`. */
+export const insertEvents = (source: OutboxSource, event: DraftColumns, from: string): string => `
   INSERT INTO public.outbox (source, owner, key, subject, message_id, body, traceparent)
   SELECT '${source}', ${event.owner}, ${event.key}, ${event.subject}, ${event.messageId}, ${event.body},
     ${event.traceparent} FROM ${from}`;

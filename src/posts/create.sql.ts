@@ -1,12 +1,11 @@
-import { type EventDraft, insertEvents } from "../contracts/outbox.js";
+import { draftIn, type EventDraft, insertEvents, withVersion } from "../contracts/outbox.js";
 import { type Db, NOW } from "../platform/db/db.js";
 import { SQLSTATE, sqlState } from "../platform/db/errors.js";
-import { createSharedWrites, createTexts, givenRows } from "../platform/db/shared-writes.js";
+import { createSharedWrites, statementOf } from "../platform/db/shared-writes.js";
 import type { NewDrop } from "./drops.sql.js";
 import { createdAtOf, monthOf } from "./ids.js";
 import { KEY_LIFETIME_MS, type PartitionStore } from "./maintenance.sql.js";
 import { isUri } from "./request.js";
-import { VERSION } from "./statement.js";
 
 interface Creation {
   readonly drop: NewDrop;
@@ -22,9 +21,9 @@ interface Creation {
 export function createCreation(db: Db, partitions: Pick<PartitionStore, "make">) {
   return createSharedWrites(async (all: readonly Creation[]): Promise<boolean[]> => {
     const rows = all.map(rowOf);
-    const plain = rows.every(({ reply_to, key }) => reply_to === undefined && key === undefined);
-    const { parts, values } = plain ? givenPlain(rows) : givenConditional(rows);
-    const text = plain ? textOf(parts, () => plainStatement(parts)) : conditionalStatement(parts, rows);
+    const isReply = rows.some(({ reply_to }) => reply_to !== undefined);
+    const plain = !isReply && rows.every(({ idempotency_key }) => idempotency_key === undefined);
+    const { text, values } = plain ? insertPlain(rows) : isReply ? insertReplies(rows) : insertKeyed(rows);
     const insert = () => db.query<{ key: string }>(text, values);
     const made = await insert().catch(async (error: unknown) => {
       const [first, ...others] = all;
@@ -44,36 +43,26 @@ function lacksPartition(error: unknown): boolean {
   return sqlState(error) === SQLSTATE.checkViolation && (constraint ?? "") === "";
 }
 
-const isLocal = ({ reply_to }: NewDrop): boolean => reply_to !== "" && !isUri(reply_to);
-const isRemote = ({ reply_to }: NewDrop): boolean => reply_to !== "" && isUri(reply_to);
-
-const rowOf = ({ drop, idempotencyKey, created, replied }: Creation) => ({
-  drop_id: drop.drop_id,
-  user_id: drop.user_id,
-  reply_to: drop.reply_to || undefined,
-  parent: isLocal(drop) ? drop.reply_to : undefined,
-  remote: isRemote(drop) ? drop.reply_to : undefined,
-  key: idempotencyKey || undefined,
-  summary: drop.summary,
-  body: drop.body,
-  visibility: drop.visibility,
-  recipients: drop.recipients,
-  updated_at: createdAtOf(drop.drop_id),
-  created_owner: created.owner,
-  created_key: created.key,
-  created_subject: created.subject,
-  created_message_id: created.messageId,
-  created_body: created.body,
-  created_traceparent: created.traceparent,
-  replied_owner: replied?.owner,
-  replied_key: replied?.key,
-  replied_subject: replied?.subject,
-  replied_message_id: replied?.messageId,
-  replied_body: replied?.body,
-  replied_traceparent: replied?.traceparent,
-});
-
-type Row = ReturnType<typeof rowOf>;
+function rowOf({ drop, idempotencyKey, created, replied }: Creation) {
+  const { reply_to, ...fields } = drop;
+  const parent = reply_to === "" ? {} : isUri(reply_to) ? { remote_parent: reply_to } : { local_parent: reply_to };
+  return {
+    ...fields,
+    reply_to: reply_to || undefined,
+    remote_parent: undefined,
+    local_parent: undefined,
+    ...parent,
+    idempotency_key: idempotencyKey || undefined,
+    updated_at: createdAtOf(drop.drop_id),
+    event_owner: created.owner,
+    event_key: created.key,
+    event_subject: created.subject,
+    event_message_id: created.messageId,
+    event_body: created.body,
+    event_traceparent: created.traceparent,
+    replied,
+  };
+}
 
 const PLAIN = {
   drop_id: "uuid",
@@ -84,97 +73,74 @@ const PLAIN = {
   visibility: "smallint",
   recipients: "text[]",
   updated_at: "bigint",
-  created_owner: "text",
-  created_key: "text",
-  created_subject: "text",
-  created_message_id: "text",
-  created_body: "text",
-  created_traceparent: "text",
+  event_owner: "text",
+  event_key: "text",
+  event_subject: "text",
+  event_message_id: "text",
+  event_body: "text",
+  event_traceparent: "text",
 } as const;
 
-const givenPlain = givenRows(PLAIN);
-
-const givenConditional = givenRows({
-  ...PLAIN,
-  parent: "uuid",
-  remote: "text",
-  key: "text",
-  replied_owner: "text",
-  replied_key: "text",
-  replied_subject: "text",
-  replied_message_id: "text",
-  replied_body: "text",
-  replied_traceparent: "text",
-});
-
-const textOf = createTexts();
-
-/** Drops that reply to nothing and have no key are all inserted: returning them would cost more than a condition. */
-const plainStatement = (given: string): string =>
-  `WITH ${given}, made AS (${insertDrops("")}) ${insertEvent("created", "w")}`;
-
-/**
- * The statement has the conditions that its rows need: the drop that is replied to exists, and is not deleted before
- * this commits (FOR SHARE); the key is not taken.
- */
-function conditionalStatement(given: string, rows: readonly Row[]): string {
-  const parts = [given];
-  const conditions: string[] = [];
-  if (rows.some(({ parent }) => parent !== undefined)) {
-    parts.push(`parents AS (
-      SELECT drop_id FROM posts.drops WHERE drop_id = ANY (ARRAY(SELECT parent FROM w)) AND deleted_at IS NULL
-      ORDER BY drop_id FOR SHARE
-    )`);
-    conditions.push("(parent IS NULL OR parent IN (SELECT drop_id FROM parents))");
-  }
-  if (rows.some(({ remote }) => remote !== undefined)) {
-    parts.push(`remotes AS (
-      SELECT uri FROM posts.remote_objects
-      WHERE uri = ANY (ARRAY(SELECT remote COLLATE "C" FROM w)) AND kind = 1 AND deleted_at IS NULL
-    )`);
-    conditions.push('(remote IS NULL OR remote COLLATE "C" IN (SELECT uri FROM remotes))');
-  }
-  if (rows.some(({ key }) => key !== undefined)) {
-    parts.push(`claims AS (
-      INSERT INTO posts.idempotency AS i (user_id, key, drop_id, created_at)
-      SELECT DISTINCT ON (user_id, key) user_id, key, drop_id, ${NOW} FROM w ${where([...conditions, "key IS NOT NULL"])}
-      ORDER BY user_id, key, drop_id
-      ON CONFLICT (user_id, key) DO UPDATE SET drop_id = excluded.drop_id, created_at = excluded.created_at
-        WHERE i.created_at < ${NOW} - ${KEY_LIFETIME_MS}
-      RETURNING drop_id
-    )`);
-    conditions.push("(key IS NULL OR drop_id IN (SELECT drop_id FROM claims))");
-  }
-  parts.push(`made AS (${insertDrops(where(conditions))} RETURNING drop_id)`);
-  if (rows.some(({ replied_subject }) => replied_subject !== undefined)) {
-    parts.push(`replies AS (
-      INSERT INTO posts.reactions (drop_id, kind, actor_id, active, version, changed_at)
-      SELECT parent, 'reply', drop_id::text, true, 1, ${NOW} FROM w JOIN made USING (drop_id) WHERE replied_subject IS NOT NULL
-      RETURNING actor_id, version
-    )`);
-    parts.push(`replying AS (${insertEvent("replied", "w JOIN replies ON actor_id::uuid = drop_id", VERSION)})`);
-  }
-  return `WITH ${parts.join(", ")} ${insertEvent("created", "w JOIN made USING (drop_id)")} RETURNING key`;
-}
+/** Columns cost less than JSON, and every creation has this event. */
+const CREATED = {
+  owner: "event_owner",
+  key: "event_key",
+  subject: "event_subject",
+  messageId: "event_message_id",
+  body: "event_body",
+  traceparent: "event_traceparent",
+};
 
 const insertDrops = (condition: string): string => `
   INSERT INTO posts.drops (drop_id, user_id, reply_to, summary, body, visibility, recipients, updated_at, changed_at)
   SELECT drop_id, user_id, reply_to, summary, body, visibility, recipients, updated_at, ${NOW} FROM w ${condition}`;
 
-const where = (conditions: readonly string[]): string =>
-  conditions.length === 0 ? "" : `WHERE ${conditions.join(" AND ")}`;
+/** Drops that reply to nothing and have no key are all inserted: returning them would cost more than a condition. */
+const insertPlain = statementOf(
+  PLAIN,
+  (given) => `WITH ${given}, made AS (${insertDrops("")}) ${insertEvents("posts", CREATED, "w")}`,
+);
 
-/** Inserts an event of the rows; `suffix` is added to its message id. */
-const insertEvent = (event: "created" | "replied", from: string, suffix = "''"): string =>
-  insertEvents(
-    event === "created" ? "posts" : "reactions",
-    {
-      owner: `${event}_owner`,
-      key: `${event}_key`,
-      subject: `${event}_subject`,
-      messageId: `${event}_message_id || ${suffix}`,
-      body: `${event}_body`,
-      traceparent: `${event}_traceparent`,
-    },
-    from,
+const PARENT_EXISTS = `(local_parent IS NULL OR local_parent IN (SELECT drop_id FROM parents))
+  AND (remote_parent IS NULL OR remote_parent COLLATE "C" IN (SELECT uri FROM remotes))`;
+
+const PARENTS = `parents AS (
+  SELECT drop_id FROM posts.drops WHERE drop_id = ANY (ARRAY(SELECT local_parent FROM w)) AND deleted_at IS NULL
+  ORDER BY drop_id FOR SHARE
+), remotes AS (
+  SELECT uri FROM posts.remote_objects
+  WHERE uri = ANY (ARRAY(SELECT remote_parent COLLATE "C" FROM w)) AND kind = 1 AND deleted_at IS NULL
+)`;
+
+const REPLIES = `replies AS (
+  INSERT INTO posts.reactions (drop_id, kind, actor_id, active, version, changed_at)
+  SELECT local_parent, 'reply', drop_id::text, true, 1, ${NOW} FROM w JOIN made USING (drop_id)
+  WHERE replied IS NOT NULL
+  RETURNING actor_id, version
+), replying AS (
+  ${insertEvents("reactions", withVersion(draftIn("replied"), "version"), "w JOIN replies ON actor_id::uuid = drop_id")}
+)`;
+
+/** The drop that is replied to exists, and is not deleted before this commits (FOR SHARE); the key is not taken. */
+const insertWhere = (replies: boolean) =>
+  statementOf(
+    { ...PLAIN, local_parent: "uuid", remote_parent: "text", idempotency_key: "text", replied: "json" },
+    (given) => `
+  WITH ${given}, ${replies ? `${PARENTS}, ` : ""} claims AS (
+    INSERT INTO posts.idempotency AS i (user_id, key, drop_id, created_at)
+    SELECT DISTINCT ON (user_id, idempotency_key) user_id, idempotency_key, drop_id, ${NOW} FROM w
+    WHERE idempotency_key IS NOT NULL ${replies ? `AND ${PARENT_EXISTS}` : ""}
+    ORDER BY user_id, idempotency_key, drop_id
+    ON CONFLICT (user_id, key) DO UPDATE SET drop_id = excluded.drop_id, created_at = excluded.created_at
+      WHERE i.created_at < ${NOW} - ${KEY_LIFETIME_MS}
+    RETURNING drop_id
+  ), made AS (
+    ${insertDrops(
+      `WHERE (idempotency_key IS NULL OR drop_id IN (SELECT drop_id FROM claims)) ${replies ? `AND ${PARENT_EXISTS}` : ""}`,
+    )} RETURNING drop_id
+  ) ${replies ? `, ${REPLIES}` : ""}
+  ${insertEvents("posts", CREATED, "w JOIN made USING (drop_id)")} RETURNING key`,
   );
+
+const insertKeyed = insertWhere(false);
+const insertReplies = insertWhere(true);

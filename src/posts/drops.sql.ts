@@ -1,8 +1,7 @@
-import type { EventDraft } from "../contracts/outbox.js";
+import { draftIn, type EventDraft, insertEvents, withVersion } from "../contracts/outbox.js";
 import type { DropDetails } from "../gen/avion/posts.js";
 import { type Db, NOW } from "../platform/db/db.js";
 import { KEY_LIFETIME_MS } from "./maintenance.sql.js";
-import { dropColumns, Parameters } from "./statement.js";
 
 /** The fields of drops are named as on the wire, in the tables too. The id contains the time of creation. */
 export type NewDrop = Omit<DropDetails, "revision" | "created_at" | "updated_at">;
@@ -21,6 +20,10 @@ interface RemoveOptions {
   readonly withdrawn: EventDraft | undefined;
 }
 
+export const dropColumns = (from = "d"): string =>
+  `d.drop_id, d.user_id, d.visibility, d.recipients, coalesce(d.reply_to, '') AS reply_to,
+   ${from}.summary, ${from}.body, ${from}.revision, ${from}.updated_at, d.deleted_at`;
+
 /** Each change is one statement, and so all or nothing in one round trip. */
 export function createDropWrites(db: Db) {
   return {
@@ -36,39 +39,30 @@ export function createDropWrites(db: Db) {
     edit: async ({ drop_id, user_id, summary, body, expected_revision }: Edit): Promise<StoredDrop | undefined> =>
       (await db.query<StoredDrop>(EDIT, [drop_id, user_id, summary, body, expected_revision]))[0],
     /** Replaces a drop by a tombstone. Resolves to undefined if it is not this author's, or is deleted already. */
-    remove: async (drop: NewDrop, options: RemoveOptions): Promise<StoredDrop | undefined> => {
-      const { text, values } = removeStatement(drop, options);
-      return (await db.query<StoredDrop>(text, values))[0];
+    remove: async (drop: NewDrop, { deleted, withdrawn }: RemoveOptions): Promise<StoredDrop | undefined> => {
+      const parent = withdrawn && drop.reply_to;
+      return (await db.query<StoredDrop>(REMOVE, [drop.drop_id, drop.user_id, deleted, parent, withdrawn]))[0];
     },
   };
 }
 
-function removeStatement({ drop_id, user_id, reply_to }: NewDrop, { deleted, withdrawn }: RemoveOptions) {
-  const parameters = new Parameters();
-  const id = parameters.add(drop_id, "uuid");
-  const author = parameters.add(user_id, "text");
-  const parts = [
-    `d AS (
-      UPDATE posts.drops SET deleted_at = ${NOW}, changed_at = ${NOW}, summary = '', body = '', recipients = '{}'
-      WHERE drop_id = ${id} AND user_id = ${author} AND deleted_at IS NULL
-      RETURNING *
-    )`,
-    `versions AS (DELETE FROM posts.revisions WHERE drop_id = ${id} AND EXISTS (SELECT FROM d))`,
-    `event AS (${parameters.insertEvent(deleted, "d")})`,
-  ];
-  if (withdrawn !== undefined) {
-    const parent = parameters.add(reply_to, "uuid");
-    parts.push(
-      `withdrawn AS (
-        UPDATE posts.reactions r SET active = false, version = r.version + 1, changed_at = ${NOW}
-        FROM d WHERE r.drop_id = ${parent} AND r.kind = 'reply' AND r.actor_id = d.drop_id::text AND r.active
-        RETURNING r.version
-      )`,
-      `withdrawing AS (${parameters.insertReaction(withdrawn, "withdrawn")})`,
-    );
-  }
-  return { text: `WITH ${parts.join(", ")} SELECT ${dropColumns()} FROM d`, values: parameters.values };
-}
+const REMOVE = `
+WITH d AS (
+  UPDATE posts.drops SET deleted_at = ${NOW}, changed_at = ${NOW}, summary = '', body = '', recipients = '{}'
+  WHERE drop_id = $1 AND user_id = $2 AND deleted_at IS NULL
+  RETURNING *
+), versions AS (
+  DELETE FROM posts.revisions WHERE drop_id = $1 AND EXISTS (SELECT FROM d)
+), event AS (
+  ${insertEvents("posts", draftIn("$3::json"), "d")}
+), withdrawn AS (
+  UPDATE posts.reactions r SET active = false, version = r.version + 1, changed_at = ${NOW}
+  FROM d WHERE r.drop_id = $4 AND r.kind = 'reply' AND r.actor_id = d.drop_id::text AND r.active
+  RETURNING r.version
+), withdrawing AS (
+  ${insertEvents("reactions", withVersion(draftIn("$5::json"), "version"), "withdrawn")}
+)
+SELECT ${dropColumns()} FROM d`;
 
 /** An edit waits for the edits and deletions before it, and continues from their result. */
 const EDIT = `

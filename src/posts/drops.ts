@@ -2,32 +2,28 @@ import { type DropDetails, type GetDropResponse, type Tombstone, Visibility } fr
 import { AppError, invalid } from "../kernel/errors.js";
 import type { PageTokens } from "../kernel/paging.js";
 import { type Clock, DAY } from "../kernel/time.js";
+import type { PostsConfig } from "./config.js";
 import type { NewDrop, StoredDrop } from "./drops.sql.js";
 import { createdAtOf } from "./ids.js";
-import type { ObservePosts } from "./observe.js";
-import type { PostsLimits } from "./request.js";
 import type { PostsStore } from "./store.sql.js";
 
 /** Resolves to those of `people` that a person follows. @throws AppError `unavailable` while that is not known */
 export type FollowedAmong = (follower: string, people: readonly string[]) => Promise<ReadonlySet<string>>;
 
 export interface PostsDeps {
-  readonly store: Pick<PostsStore, "drops" | "reactions" | "remote" | "retention">;
-  readonly limits: PostsLimits;
+  readonly store: PostsStore;
+  readonly config: Omit<PostsConfig, "maxWaitingEvents">;
   readonly tokens: PageTokens;
   readonly followedAmong: FollowedAmong;
-  /** Drops older than this are removed; 0 keeps all. */
-  readonly retentionDays: number;
   readonly now: Clock;
   readonly wakeRelay: (source: "posts" | "reactions") => void;
   /** Returns true while more events wait to be published than may: no drop is created then. */
   readonly isFull: () => boolean;
-  readonly observe: Pick<ObservePosts, "changed">;
 }
 
 /** @throws AppError `invalid` if drops of this time are no longer kept */
-export async function requireKept(createdAt: number, { now, retentionDays, store }: PostsDeps): Promise<void> {
-  const oldest = retentionDays === 0 ? 0 : now() - retentionDays * DAY;
+export async function requireKept(createdAt: number, { now, config, store }: PostsDeps): Promise<void> {
+  const oldest = config.retentionDays === 0 ? 0 : now() - config.retentionDays * DAY;
   if (createdAt < oldest || createdAt < (await store.retention.start()))
     throw invalid("created_at", "is before the time down to which drops are kept");
 }

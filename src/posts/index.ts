@@ -11,11 +11,9 @@ import type { PostsDeps } from "./drops.js";
 import { createFollowedAmong } from "./followings.grpc.js";
 import { listDrops } from "./list-drops.js";
 import { startMaintenance } from "./maintenance.js";
-import { observePosts } from "./observe.js";
 import { createCountEngagement, reactToDrops } from "./reactions.js";
 import { readDrops } from "./read-drops.js";
 import { remoteObjects } from "./remote-objects.js";
-import { DEFAULT_POSTS_LIMITS } from "./request.js";
 import { createPostsStore } from "./store.sql.js";
 import { writeDrops } from "./write-drops.js";
 
@@ -42,17 +40,15 @@ export function createPostsService(deps: PostsDeps, log: Logger): Service {
 /** Starts the posts service and its maintenance, on a migrated database. */
 export function startPosts({ db, users, tokens, config, wakeRelay, waitingEvents, log }: PostsOptions) {
   const store = createPostsStore(db);
-  const [now, observe] = [sharedNow, observePosts];
-  const { retentionDays, maxBodyCharacters, maxImportAgeDays, maxWaitingEvents } = config;
-  const limits = { ...DEFAULT_POSTS_LIMITS, maxBodyCharacters, maxImportAgeDays };
+  const now = sharedNow;
+  const { retentionDays, maxWaitingEvents } = config;
   const followedAmong = createFollowedAmong(users);
   const isFull = () => maxWaitingEvents > 0 && waitingEvents() > maxWaitingEvents;
-  const written = { isFull, wakeRelay };
-  const deps = { store, followedAmong, tokens, limits, retentionDays, now, ...written, observe };
-  const maintenance = startMaintenance({ store, now, retentionDays, log, observe });
+  const deps = { store, followedAmong, tokens, config, now, isFull, wakeRelay };
+  const maintenance = startMaintenance({ store, now, retentionDays, log });
   return {
     service: createPostsService(deps, log),
-    countEngagement: createCountEngagement(store.reactions, observe),
+    countEngagement: createCountEngagement(store.reactions),
     close: maintenance.close,
   };
 }

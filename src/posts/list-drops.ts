@@ -38,7 +38,7 @@ export const listDrops = ({ store, tokens }: PostsDeps) => ({
     const since = readTime("since", request.since);
     const until = readTime("until", request.until) || Number.MAX_SAFE_INTEGER;
     const page = tokens.open<[number, string]>(["drops", request.since, request.until], request, CHANGE_PAGES);
-    const changed = await store.drops.changes({ since, until, after: page.after ?? [since, ""] }, page.limit);
+    const changed = await store.drops.changes(page.after ?? [since, ""], until, page.limit);
     const { items, next_page_token } = page.pageOf(changed, (drop) => [drop.changed_at, drop.drop_id]);
     return { drops: items, next_page_token };
   },

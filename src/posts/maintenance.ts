@@ -6,17 +6,16 @@ import { startLoop } from "../kernel/loop.js";
 import { type Clock, DAY, MINUTE } from "../kernel/time.js";
 import { dropDeleted } from "./events.js";
 import { FIRST_ID, monthOf, monthsFrom } from "./ids.js";
-import type { ObservePosts } from "./observe.js";
+import { observePosts } from "./observe.js";
 import type { Calibration, ReactionStore } from "./reactions.sql.js";
 import type { PostsStore } from "./store.sql.js";
 
 export interface MaintenanceDeps {
-  readonly store: Pick<PostsStore, "partitions" | "retention" | "cleanup" | "lease" | "reactions" | "remote">;
+  readonly store: PostsStore;
   readonly now: Clock;
   readonly retentionDays: number;
   readonly everyMs?: number;
   readonly log: Logger;
-  readonly observe: Pick<ObservePosts, "months" | "removed" | "maintenanceFailed" | "calibrated">;
 }
 
 type Task = (mayContinue: () => Promise<boolean>) => Promise<void>;
@@ -61,7 +60,7 @@ export function createMaintenanceRound(
   deps: MaintenanceDeps,
   holder: string,
 ): (stopping?: AbortSignal) => Promise<void> {
-  const { store, log, observe, everyMs = MINUTE } = deps;
+  const { store, log, everyMs = MINUTE } = deps;
   const tasks = tasksOf(deps);
   const failing = new Set<string>();
   return async (stopping) => {
@@ -81,7 +80,7 @@ export function createMaintenanceRound(
           away ??= error;
           continue;
         }
-        observe.maintenanceFailed(name);
+        observePosts.maintenanceFailed(name);
         if (!failing.has(name)) log.error({ task: name, error: oneLine(error) }, "a maintenance task of posts failed");
         failing.add(name);
       }
@@ -92,12 +91,12 @@ export function createMaintenanceRound(
 
 function tasksOf(deps: MaintenanceDeps): Readonly<Record<string, Task>> {
   const { cleanup, reactions: drops, lease, retention, remote } = deps.store;
-  const calibration = createCalibration({ drops, lease, log: deps.log, observe: deps.observe });
+  const calibration = createCalibration({ drops, lease, log: deps.log });
   const removing = (name: string, remove: (limit: number) => Promise<number>): Record<string, Task> => ({
     [name]: async (mayContinue) => {
       for (let step = 0; step < STEPS_A_ROUND && (await mayContinue()); step++) {
         const removed = await remove(ROWS_AT_ONCE);
-        deps.observe.removed(name, removed);
+        observePosts.removed(name, removed);
         if (removed === 0) return;
       }
     },
@@ -114,13 +113,13 @@ function tasksOf(deps: MaintenanceDeps): Readonly<Record<string, Task>> {
   };
 }
 
-async function makeMonths({ store, now, observe }: MaintenanceDeps): Promise<void> {
+async function makeMonths({ store, now }: MaintenanceDeps): Promise<void> {
   for (const month of monthsFrom(now(), 1 + MONTHS_AHEAD))
-    if (await store.partitions.make(month)) observe.months("made");
+    if (await store.partitions.make(month)) observePosts.months("made");
 }
 
 async function dropMonths(deps: MaintenanceDeps, mayContinue: () => Promise<boolean>): Promise<void> {
-  const { store, now, retentionDays, log, observe } = deps;
+  const { store, now, retentionDays, log } = deps;
   // Remote drops and timelines use this time, too: it is the start of a month, and raised before the month is dropped.
   const wanted = retentionDays === 0 ? 0 : monthOf(now() - retentionDays * DAY).start;
   const retentionStart = await store.retention.raise(wanted);
@@ -128,7 +127,7 @@ async function dropMonths(deps: MaintenanceDeps, mayContinue: () => Promise<bool
   for (const month of old) {
     if (!(await mayContinue())) return;
     await store.partitions.drop(month);
-    observe.months("dropped");
+    observePosts.months("dropped");
     log.info({ month: month.name }, "a month of drops reached the end of its retention, and was removed");
   }
 }
@@ -142,12 +141,11 @@ export interface CalibrationDeps {
   readonly drops: Pick<ReactionStore, "next" | "calibrate">;
   readonly lease: Pick<PostsStore["lease"], "walkedTo" | "walkTo">;
   readonly log: Logger;
-  readonly observe: Pick<ObservePosts, "calibrated">;
 }
 
 /** Each call continues where the last one stopped; after the last drop it starts again. */
 export function createCalibration(deps: CalibrationDeps) {
-  const { drops, lease, log, observe } = deps;
+  const { drops, lease, log } = deps;
   return async (steps: number, mayContinue: () => Promise<boolean> = async () => true) => {
     const total = { checked: 0, corrected: 0, overdue: 0 };
     for (let step = 0; step < steps && (await mayContinue()); step++) {
@@ -156,7 +154,7 @@ export function createCalibration(deps: CalibrationDeps) {
         const found = await calibrateSome(deps, ids);
         total.corrected += found.corrected;
         total.overdue += found.overdue;
-        observe.calibrated(found);
+        observePosts.calibrated(found);
       }
       total.checked += span.length;
       const isLast = span.length < DROPS_A_STEP;

@@ -31,5 +31,3 @@ export const observePosts = {
   },
   maintenanceFailed: (task: string): void => failures.add(1, { task }),
 };
-
-export type ObservePosts = typeof observePosts;

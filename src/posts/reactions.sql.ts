@@ -1,10 +1,9 @@
-import type { EventDraft } from "../contracts/outbox.js";
+import { draftIn, type EventDraft, insertEvents, withVersion } from "../contracts/outbox.js";
 import type { Counts } from "../gen/avion/posts.js";
 import { HOUR } from "../kernel/time.js";
 import { type Db, NOW } from "../platform/db/db.js";
 import type { ReactionKey } from "./events.js";
 import { spanOf } from "./ids.js";
-import { Parameters } from "./statement.js";
 
 export type ReactionStore = ReturnType<typeof createReactionStore>;
 
@@ -25,16 +24,12 @@ export function createReactionStore(db: Db) {
       active: boolean,
       event: EventDraft,
     ): Promise<{ found: boolean; changed: boolean }> => {
-      const parameters = new Parameters();
-      const key = [parameters.add(drop_id, "uuid"), parameters.add(kind, "text"), parameters.add(actor_id, "text")];
-      const changed = active ? activate(key) : deactivate(key);
-      // A deletion of the drop waits for the lock, so that no reaction comes after it.
-      const text = `
-        WITH target AS (
-          SELECT drop_id FROM posts.drops WHERE drop_id = ${key[0]} AND deleted_at IS NULL FOR SHARE
-        ), changed AS (${changed}), event AS (${parameters.insertReaction(event, "changed")})
-        SELECT EXISTS (SELECT FROM target) AS found, EXISTS (SELECT FROM changed) AS changed`;
-      const rows = await db.query<{ found: boolean; changed: boolean }>(text, parameters.values);
+      const rows = await db.query<{ found: boolean; changed: boolean }>(active ? ACTIVATE : DEACTIVATE, [
+        drop_id,
+        kind,
+        actor_id,
+        event,
+      ]);
       return rows[0] ?? { found: false, changed: false };
     },
     counts: (ids: readonly string[]): Promise<Counts[]> => db.query<Counts>(COUNTS, [ids, ...spanOf(ids)]),
@@ -43,28 +38,35 @@ export function createReactionStore(db: Db) {
       db.query(NEXT, [after, limit]),
     /** Compares counts with the counted reactions, which change in the same statement: a difference is always an error. */
     calibrate: async (ids: readonly string[]): Promise<Calibration> => {
-      const checked = await db.query<Checked>(CHECK, [ids, ...spanOf(ids)]);
-      const drifted = checked.filter(isDrifted);
-      for (const drop of drifted) await correct(db, drop);
-      const overdue = checked.filter((drop) => drop.overdue > 0).map(({ drop_id }) => drop_id);
+      const found = await db.query<Checked>(CALIBRATE, [ids, ...spanOf(ids)]);
+      const overdue = found.filter((drop) => drop.overdue > 0).map(({ drop_id }) => drop_id);
       const late = overdue.length === 0 ? [] : await db.query<ReactionKey>(LATE, [overdue]);
       if (late.length > 0) await count(late);
-      return { corrected: drifted.length, overdue: late.length };
+      return { corrected: found.filter(({ drifted }) => drifted).length, overdue: late.length };
     },
   };
 }
 
-const activate = ([, kind, actor]: readonly string[]): string => `
+/** A deletion of the drop waits for the lock, so that no reaction comes after it. */
+const react = (change: string): string => `
+WITH target AS (
+  SELECT drop_id FROM posts.drops WHERE drop_id = $1 AND deleted_at IS NULL FOR SHARE
+), changed AS (${change}), event AS (
+  ${insertEvents("reactions", withVersion(draftIn("$4::json"), "version"), "changed")}
+)
+SELECT EXISTS (SELECT FROM target) AS found, EXISTS (SELECT FROM changed) AS changed`;
+
+const ACTIVATE = react(`
   INSERT INTO posts.reactions AS r (drop_id, kind, actor_id, active, version, changed_at)
-  SELECT drop_id, ${kind}, ${actor}, true, 1, ${NOW} FROM target
+  SELECT drop_id, $2, $3, true, 1, ${NOW} FROM target
   ON CONFLICT (drop_id, kind, actor_id) DO UPDATE
     SET active = true, version = r.version + 1, changed_at = excluded.changed_at WHERE NOT r.active
-  RETURNING version`;
+  RETURNING version`);
 
-const deactivate = ([drop, kind, actor]: readonly string[]): string => `
+const DEACTIVATE = react(`
   UPDATE posts.reactions r SET active = false, version = r.version + 1, changed_at = ${NOW}
-  FROM target WHERE r.drop_id = ${drop} AND r.kind = ${kind} AND r.actor_id = ${actor} AND r.active
-  RETURNING r.version`;
+  FROM target WHERE r.drop_id = $1 AND r.kind = $2 AND r.actor_id = $3 AND r.active
+  RETURNING r.version`);
 
 /** BETWEEN excludes the partitions that contain none of these ids. */
 const COUNTS = `
@@ -115,33 +117,10 @@ export interface Calibration {
   readonly overdue: number;
 }
 
-/** The counted reactions of a drop and its stored counts are of one time. */
-interface Checked extends Counts {
+interface Checked {
+  readonly drop_id: string;
   readonly overdue: number;
-  /** The counts are of likes, shares and replies; null where none are stored. */
-  readonly stored: readonly [number, number, number] | null;
-}
-
-function isDrifted(drop: Checked): boolean {
-  const [likes, shares, replies] = drop.stored ?? [0, 0, 0];
-  return drop.likes !== likes || drop.shares !== shares || drop.replies !== replies;
-}
-
-/** Counts that changed since they were compared are left for the next round. */
-async function correct(db: Db, drop: Checked): Promise<void> {
-  const actual = [drop.drop_id, drop.likes, drop.shares, drop.replies];
-  if (drop.stored === null) {
-    await db.query(
-      "INSERT INTO posts.counts (drop_id, likes, shares, replies) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
-      actual,
-    );
-    return;
-  }
-  await db.query(
-    `UPDATE posts.counts SET likes = $2, shares = $3, replies = $4
-     WHERE drop_id = $1 AND likes = $5 AND shares = $6 AND replies = $7`,
-    [...actual, ...drop.stored],
-  );
+  readonly drifted: boolean;
 }
 
 /** Steps from drop to drop through the index of reactions, without reading all reactions of a drop. */
@@ -165,17 +144,33 @@ const OVERDUE = `r.counted <> r.active AND r.changed_at < ${NOW} - ${OVERDUE_MS}
 
 const counted = (kind: string): string => `count(*) FILTER (WHERE r.kind = '${kind}' AND r.counted)`;
 
-/** Deleted drops are left out: their reactions and counts are being removed. */
-const CHECK = `
-SELECT d.drop_id, actual.*, c.stored
-FROM posts.drops d
-LEFT JOIN LATERAL (SELECT json_build_array(likes, shares, replies) AS stored FROM posts.counts c WHERE c.drop_id = d.drop_id LIMIT 1) c ON true
-CROSS JOIN LATERAL (
-  SELECT ${counted("like")} AS likes, ${counted("share")} AS shares, ${counted("reply")} AS replies,
-    count(*) FILTER (WHERE ${OVERDUE}) AS overdue
-  FROM posts.reactions r WHERE r.drop_id = d.drop_id
-) actual
-WHERE d.drop_id = ANY($1::uuid[]) AND d.drop_id BETWEEN $2::uuid AND $3::uuid AND d.deleted_at IS NULL`;
+/**
+ * Deleted drops are left out: their reactions and counts are being removed. Counts that changed since they were compared
+ * are left for the next round.
+ */
+const CALIBRATE = `
+WITH checked AS (
+  SELECT d.drop_id, actual.*, c.likes AS old_likes, c.shares AS old_shares, c.replies AS old_replies,
+    (actual.likes, actual.shares, actual.replies)
+      <> (coalesce(c.likes, 0), coalesce(c.shares, 0), coalesce(c.replies, 0)) AS drifted
+  FROM posts.drops d
+  LEFT JOIN LATERAL (SELECT likes, shares, replies FROM posts.counts c WHERE c.drop_id = d.drop_id LIMIT 1) c ON true
+  CROSS JOIN LATERAL (
+    SELECT ${counted("like")} AS likes, ${counted("share")} AS shares, ${counted("reply")} AS replies,
+      count(*) FILTER (WHERE ${OVERDUE}) AS overdue
+    FROM posts.reactions r WHERE r.drop_id = d.drop_id
+  ) actual
+  WHERE d.drop_id = ANY($1::uuid[]) AND d.drop_id BETWEEN $2::uuid AND $3::uuid AND d.deleted_at IS NULL
+), inserted AS (
+  INSERT INTO posts.counts (drop_id, likes, shares, replies)
+  SELECT drop_id, likes, shares, replies FROM checked WHERE drifted AND old_likes IS NULL
+  ON CONFLICT DO NOTHING
+), updated AS (
+  UPDATE posts.counts c SET likes = k.likes, shares = k.shares, replies = k.replies FROM checked k
+  WHERE k.drifted AND c.drop_id = k.drop_id AND c.drop_id BETWEEN $2::uuid AND $3::uuid
+    AND (c.likes, c.shares, c.replies) = (k.old_likes, k.old_shares, k.old_replies)
+)
+SELECT drop_id, overdue, drifted FROM checked WHERE drifted OR overdue > 0`;
 
 const LATE = `
 SELECT r.drop_id, r.kind, r.actor_id FROM posts.reactions r

@@ -8,7 +8,7 @@ import { readId } from "../kernel/fields.js";
 import { createBatch } from "../kernel/sharing.js";
 import { findDrop, type PostsDeps } from "./drops.js";
 import { engagementChanged, REACTION_KINDS, type ReactionKey } from "./events.js";
-import type { ObservePosts } from "./observe.js";
+import { observePosts } from "./observe.js";
 import type { ReactionStore } from "./reactions.sql.js";
 import { isUri, readDropId, readDropIds } from "./request.js";
 
@@ -40,7 +40,7 @@ const react =
     if (!found) return refused(deps, drop_id, active);
     if (changed) {
       deps.wakeRelay("reactions");
-      deps.observe.changed(`${active ? "" : "un"}${kind}d`);
+      observePosts.changed(`${active ? "" : "un"}${kind}d`);
     }
     return { changed };
   };
@@ -57,13 +57,10 @@ const BATCH = 500;
 const message = z.object({ drop_id: z.string(), kind: z.enum(REACTION_KINDS), actor_id: z.string() });
 
 /** Handles `engagement.changed`. A message only names a reaction, so that it may arrive twice and in any order. */
-export function createCountEngagement(
-  { count }: Pick<ReactionStore, "count">,
-  observe: Pick<ObservePosts, "counted">,
-): Handler {
+export function createCountEngagement({ count }: Pick<ReactionStore, "count">): Handler {
   const batch = createBatch<ReactionKey>(BATCH, async (reactions) => {
     await count(reactions);
-    observe.counted(reactions.length);
+    observePosts.counted(reactions.length);
   });
   return async ({ body }) => {
     const { drop_id, kind, actor_id } = understood(message, parseJson(body));

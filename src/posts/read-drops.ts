@@ -6,7 +6,7 @@ import { FIRST_ID } from "./ids.js";
 import { requireShown } from "./remote-objects.js";
 import {
   isUri,
-  type PostsLimits,
+  MAX_SUMMARY_CHARACTERS,
   readAnyDropId,
   readDropId,
   readDropIds,
@@ -23,8 +23,8 @@ const DEFAULT_DROPS = 20;
 const MAX_DROPS = 100;
 
 /** A page has as many drops of the longest text as fit a message. */
-function textPages({ maxBodyCharacters, maxSummaryCharacters }: PostsLimits): PageLimits {
-  const bytes = CHARACTER_BYTES * (maxBodyCharacters + maxSummaryCharacters) + DROP_BYTES;
+function textPages({ maxBodyCharacters }: PostsDeps["config"]): PageLimits {
+  const bytes = CHARACTER_BYTES * (maxBodyCharacters + MAX_SUMMARY_CHARACTERS) + DROP_BYTES;
   const max = Math.min(MAX_DROPS, Math.floor(MESSAGE_BYTES / bytes));
   return { default: Math.min(DEFAULT_DROPS, max), max };
 }
@@ -45,7 +45,7 @@ export const readDrops = (deps: PostsDeps) => ({
 
   /** Drops are in the order asked for; unknown ones are left out. */
   async getDrops(request: wire.GetDropsRequest): Promise<wire.GetDropsResponse> {
-    const ids = readDropIds("drop_ids", request.drop_ids, textPages(deps.limits).max);
+    const ids = readDropIds("drop_ids", request.drop_ids, textPages(deps.config).max);
     const own = ids.filter((id) => !isUri(id));
     const viewer = readViewer(request.viewer_id);
     const stored = own.length === 0 ? [] : await deps.store.drops.byIds(own);
@@ -56,7 +56,7 @@ export const readDrops = (deps: PostsDeps) => ({
 
   async listRevisions(request: wire.ListRevisionsRequest): Promise<wire.ListRevisionsResponse> {
     const dropId = readDropId("drop_id", request.drop_id);
-    const page = deps.tokens.open<[number]>(["revisions", dropId], request, textPages(deps.limits));
+    const page = deps.tokens.open<[number]>(["revisions", dropId], request, textPages(deps.config));
     const viewer = readViewer(request.viewer_id);
     if (viewer !== undefined) await findDrop(deps, dropId, viewer);
     const [below] = page.after ?? [ABOVE_EVERY_REVISION];
@@ -70,7 +70,7 @@ export const readDrops = (deps: PostsDeps) => ({
   async listReplies(request: wire.ListRepliesRequest): Promise<wire.ListRepliesResponse> {
     const dropId = readAnyDropId("drop_id", request.drop_id);
     const viewer = readViewer(request.viewer_id);
-    const page = deps.tokens.open<[string]>(["replies", dropId, viewer ?? ""], request, textPages(deps.limits));
+    const page = deps.tokens.open<[string]>(["replies", dropId, viewer ?? ""], request, textPages(deps.config));
     if (viewer !== undefined) await (isUri(dropId) ? requireShown : findDrop)(deps, dropId, viewer);
     const [after] = page.after ?? [FIRST_ID];
     const replies = await deps.store.drops.replies({ replyTo: dropId, after, viewer: viewer ?? "" }, page.limit);

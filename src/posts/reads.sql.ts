@@ -1,9 +1,8 @@
 import { type Drop, Visibility } from "../gen/avion/posts.js";
 import { compareBytes } from "../kernel/ids.js";
 import type { Db } from "../platform/db/db.js";
-import type { StoredDrop } from "./drops.sql.js";
+import { dropColumns, type StoredDrop } from "./drops.sql.js";
 import { createdAtOf, isUuid, LAST_ID, lowestId, spanOf } from "./ids.js";
-import { dropColumns } from "./statement.js";
 
 type ChangedDrop = Drop & { readonly changed_at: number };
 
@@ -29,12 +28,6 @@ interface AuthorDrops {
 /** A page looks through at most so many drops for those that its reader sees. */
 const MAX_SCANNED = 5_000;
 
-interface ChangeWindow {
-  readonly since: number;
-  readonly until: number;
-  readonly after: readonly [changedAt: number, dropId: string];
-}
-
 export function createDropReads(db: Db) {
   return {
     byIds: (ids: readonly string[]): Promise<StoredDrop[]> => db.query<StoredDrop>(BY_IDS, [ids, ...spanOf(ids)]),
@@ -58,11 +51,11 @@ export function createDropReads(db: Db) {
       const drops = found.map(({ at: _, ...drop }) => dated(drop));
       return { drops, end: found.length < limit && found.at(-1)?.at !== MAX_SCANNED };
     },
-    changes: async ({ since, until, after: [at, id] }: ChangeWindow, limit: number): Promise<ChangedDrop[]> => {
-      const start = at < since ? { at: since, id: "" } : { at, id };
+    /** Returns drops that changed after a position, and before a time. */
+    changes: async ([at, id]: readonly [at: number, id: string], until: number, limit: number) => {
       // Every URI is beyond every UUID.
-      const uuid = start.id === "" || isUuid(start.id) ? start.id || lowestId(0) : LAST_ID;
-      return (await db.query<ChangedDrop>(CHANGES, [start.at, uuid, start.id, until, limit])).map(dated);
+      const uuid = id === "" || isUuid(id) ? id || lowestId(0) : LAST_ID;
+      return (await db.query<ChangedDrop>(CHANGES, [at, uuid, id, until, limit])).map(dated);
     },
   };
 }

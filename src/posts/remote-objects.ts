@@ -7,6 +7,7 @@ import { DAY, SECOND } from "../kernel/time.js";
 import { type Addressing, followersOf, readAddressing } from "./addressing.js";
 import { type PostsDeps, requireKept, visibleTo } from "./drops.js";
 import { dropDeleted, remoteDropReceived } from "./events.js";
+import { observePosts } from "./observe.js";
 import type { NewRemoteObject, StoredRemoteObject } from "./remote.sql.js";
 import {
   readRecipients,
@@ -29,7 +30,7 @@ const DAY_S = DAY / SECOND;
 const MAX_AGE_S = 365 * DAY_S;
 
 export function remoteObjects(deps: PostsDeps) {
-  const { store, wakeRelay, observe } = deps;
+  const { store, wakeRelay } = deps;
   return {
     /** Stores a remote object each time it is fetched; a deleted one stays deleted. */
     async putRemoteObject(request: wire.PutRemoteObjectRequest): Promise<wire.PutRemoteObjectResponse> {
@@ -38,7 +39,7 @@ export function remoteObjects(deps: PostsDeps) {
       const stored = await store.remote.put(object, maxAge * SECOND, eventOf(object));
       if (stored === undefined) throw await conflictWith(object, deps);
       if (stored.created && object.kind === RemoteKind.DROP) wakeRelay("posts");
-      observe.changed("remote-stored");
+      observePosts.changed("remote-stored");
       return { object: stored, created: stored.created };
     },
 
@@ -60,7 +61,7 @@ export function remoteObjects(deps: PostsDeps) {
       const object = await store.remote.remove(uri, dropDeleted(uri));
       if (object.kind !== RemoteKind.DROP) await removeDropsOf(uri, deps);
       wakeRelay("posts");
-      observe.changed("remote-deleted");
+      observePosts.changed("remote-deleted");
       return { tombstone: presentTombstone(object) };
     },
 

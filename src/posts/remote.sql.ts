@@ -1,9 +1,8 @@
-import { type EventDraft, insertEvents } from "../contracts/outbox.js";
+import { draftIn, type EventDraft, insertEvents } from "../contracts/outbox.js";
 import type { Drop, RemoteObject } from "../gen/avion/posts.js";
 import { MINUTE } from "../kernel/time.js";
 import { type Db, NOW } from "../platform/db/db.js";
 import type { Position } from "./reads.sql.js";
-import { Parameters } from "./statement.js";
 
 /** Fields that do not apply to the kind are empty, 0 or unspecified. Times are ms since the epoch. */
 export type NewRemoteObject = Omit<RemoteObject, "fetched_at" | "expires_at" | "expired">;
@@ -31,34 +30,13 @@ export function createRemoteStore(db: Db) {
       lifetimeMs: number,
       received: EventDraft | undefined,
     ): Promise<(StoredRemoteObject & { readonly created: boolean }) | undefined> => {
-      const parameters = new Parameters();
-      const texts = [object.document, object.public_key, object.webfinger];
-      const actorUri = parameters.add(object.actor_uri, "text");
-      const row = [
-        parameters.add(object.uri, "text"),
-        parameters.add(object.kind, "smallint"),
-        actorUri,
-        parameters.add(object.created_at, "bigint"),
-        parameters.add(object.visibility, "smallint"),
-        parameters.add(object.recipients, "text[]"),
-        ...texts.map((text) => parameters.add(text, "text")),
-        "clock.now",
-        `clock.now + ${parameters.add(lifetimeMs, "bigint")}`,
-      ];
-      const text = `
-        WITH o AS (${upsert(row, actorUri)})
-        ${received === undefined ? "" : `, event AS (${parameters.insertEvent(received, "o WHERE fetches = 1")})`}
-        SELECT ${COLUMNS}, o.fetches = 1 AS created FROM o`;
-      return (await db.query<StoredRemoteObject & { created: boolean }>(text, parameters.values))[0];
+      const { uri, kind, actor_uri, created_at, visibility, recipients, document, public_key, webfinger } = object;
+      const row = [uri, kind, actor_uri, created_at, visibility, recipients, document, public_key, webfinger];
+      return (await db.query<StoredRemoteObject & { created: boolean }>(PUT, [...row, lifetimeMs, received]))[0];
     },
     /** Leaves a tombstone, and writes the event where the object was a drop; a tombstone stays as it is. */
     remove: async (uri: string, deleted: EventDraft): Promise<StoredRemoteObject> => {
-      const parameters = new Parameters();
-      const tombstone = deleteObject(parameters.add(uri, "text"));
-      const text = `
-        WITH o AS (${tombstone}), event AS (${parameters.insertEvent(deleted, "o WHERE kind = 1")})
-        SELECT ${COLUMNS} FROM o`;
-      const [removed] = await db.query<StoredRemoteObject>(text, parameters.values);
+      const [removed] = await db.query<StoredRemoteObject>(REMOVE, [uri, deleted]);
       return removed ?? ((await get(uri)) as StoredRemoteObject);
     },
     /**
@@ -70,7 +48,7 @@ export function createRemoteStore(db: Db) {
         ? db.query<{ uri: string }>(DROPS_OF_DELETED, [limit])
         : db.query<{ uri: string }>(DROPS_OF_ONE, [limit, actorUri]));
       if (found.length === 0) return actorUri === undefined ? (await db.query(DROPS_REMOVED, [limit])).length : 0;
-      return (await db.query(DELETE_DROPS, columnsOf(found.map(({ uri }) => eventOf(uri))))).length;
+      return (await db.query(DELETE_DROPS, [JSON.stringify(found.map(({ uri }) => eventOf(uri)))])).length;
     },
     byActor: (actorUri: string, below: Position | undefined, limit: number): Promise<Drop[]> =>
       db.query<Drop>(BY_ACTOR, [actorUri, below?.createdAt ?? Number.MAX_SAFE_INTEGER, below?.id ?? "", limit]),
@@ -80,27 +58,34 @@ export function createRemoteStore(db: Db) {
 const COLUMNS = `o.uri, o.kind, o.actor_uri, o.created_at, o.visibility, o.recipients, o.document, o.public_key, o.webfinger,
   o.fetched_at, o.expires_at, o.expires_at <= ${NOW} AS expired, o.deleted_at`;
 
-/** A deleted object stays deleted, and a deleted actor gets no drops. A known drop keeps what its event said: time, actor, visibility and recipients. */
-const upsert = (row: readonly string[], actorUri: string): string => `
+/** A deleted object stays deleted, and a deleted actor gets no drops. A known drop keeps the fields of its event. */
+const PUT = `
+WITH o AS (
   INSERT INTO posts.remote_objects AS o
     (uri, kind, actor_uri, created_at, visibility, recipients, document, public_key, webfinger, fetched_at, expires_at)
-  SELECT ${row.join(", ")} FROM (SELECT ${NOW} AS now) clock
-  WHERE NOT EXISTS (SELECT FROM posts.remote_objects a WHERE a.uri = ${actorUri} AND a.deleted_at IS NOT NULL)
+  SELECT $1, $2::smallint, $3, $4::bigint, $5::smallint, $6::text[], $7, $8, $9, clock.now, clock.now + $10::bigint
+  FROM (SELECT ${NOW} AS now) clock
+  WHERE NOT EXISTS (SELECT FROM posts.remote_objects a WHERE a.uri = $3 AND a.deleted_at IS NOT NULL)
   ON CONFLICT (uri) DO UPDATE SET
     document = excluded.document, public_key = excluded.public_key, webfinger = excluded.webfinger,
     fetched_at = excluded.fetched_at, expires_at = excluded.expires_at, fetches = o.fetches + 1
   WHERE o.deleted_at IS NULL AND o.kind = excluded.kind
     AND (o.actor_uri = '' OR excluded.actor_uri = '' OR o.actor_uri = excluded.actor_uri)
-  RETURNING *`;
+  RETURNING *
+), event AS (${insertEvents("posts", draftIn("$11::json"), "o WHERE o.kind = 1 AND o.fetches = 1")})
+SELECT ${COLUMNS}, o.fetches = 1 AS created FROM o`;
 
 /** A deletion may arrive before its object: the tombstone keeps the object from being stored. */
-const deleteObject = (uri: string): string => `
+const REMOVE = `
+WITH o AS (
   INSERT INTO posts.remote_objects AS o (uri, kind, fetched_at, expires_at, deleted_at)
-  SELECT ${uri}, 0, clock.now, clock.now, clock.now FROM (SELECT ${NOW} AS now) clock
+  SELECT $1, 0, clock.now, clock.now, clock.now FROM (SELECT ${NOW} AS now) clock
   ON CONFLICT (uri) DO UPDATE SET document = '', public_key = '', webfinger = '', recipients = '{}',
     expires_at = excluded.expires_at, deleted_at = excluded.deleted_at
   WHERE o.deleted_at IS NULL
-  RETURNING *`;
+  RETURNING *
+), event AS (${insertEvents("posts", draftIn("$2::json"), "o WHERE o.kind = 1")})
+SELECT ${COLUMNS} FROM o`;
 
 /** The index has these rows. */
 const DROPS_LEFT = "kind <> 1 AND deleted_at IS NOT NULL AND NOT drops_removed";
@@ -127,33 +112,16 @@ UPDATE posts.remote_objects a SET drops_removed = true WHERE uri IN (
 
 /** One of several processes deletes a drop, and writes its event in the same statement. */
 const DELETE_DROPS = `
-WITH picked AS (
-  SELECT uri FROM posts.remote_objects WHERE uri = ANY ($1::text[]) AND deleted_at IS NULL ORDER BY uri FOR UPDATE
+WITH e AS (
+  SELECT draft, draft ->> 'key' AS uri FROM json_array_elements($1::json) AS draft
+), picked AS (
+  SELECT uri FROM posts.remote_objects
+  WHERE uri = ANY (ARRAY(SELECT e.uri COLLATE "C" FROM e)) AND deleted_at IS NULL ORDER BY uri FOR UPDATE
 ), gone AS (
   UPDATE posts.remote_objects o SET document = '', recipients = '{}', expires_at = clock.now, deleted_at = clock.now
   FROM picked, (SELECT ${NOW} AS now) clock WHERE o.uri = picked.uri RETURNING o.uri, o.actor_uri
-), event AS (${insertEvents(
-  "posts",
-  {
-    owner: "gone.actor_uri",
-    key: "gone.uri",
-    subject: "e.subject",
-    messageId: "e.message_id",
-    body: "e.body",
-    traceparent: "e.traceparent",
-  },
-  `gone JOIN unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[])
-    AS e (uri, subject, message_id, body, traceparent) ON e.uri = gone.uri`,
-)})
+), event AS (${insertEvents("posts", { ...draftIn("e.draft"), owner: "gone.actor_uri" }, "gone JOIN e ON e.uri = gone.uri")})
 SELECT uri FROM gone`;
-
-const columnsOf = (events: readonly EventDraft[]): unknown[] => [
-  events.map(({ key }) => key),
-  events.map(({ subject }) => subject),
-  events.map(({ messageId }) => messageId),
-  events.map(({ body }) => body),
-  events.map(({ traceparent }) => traceparent ?? null),
-];
 
 const BY_WEBFINGER = `
 SELECT ${COLUMNS} FROM posts.remote_objects o

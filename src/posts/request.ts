@@ -4,16 +4,8 @@ import { invalid } from "../kernel/errors.js";
 import { readId, readText } from "../kernel/fields.js";
 import { isUuid } from "./ids.js";
 
-export const DEFAULT_POSTS_LIMITS = {
-  /** Both limits are in Unicode code points. */
-  maxBodyCharacters: 5_000,
-  maxSummaryCharacters: 500,
-  maxRecipients: 20,
-  /** An imported drop is at most so old: each month has partitions of its own. */
-  maxImportAgeDays: 3_650,
-};
-
-export type PostsLimits = Readonly<typeof DEFAULT_POSTS_LIMITS>;
+/** Unicode code points. */
+export const MAX_SUMMARY_CHARACTERS = 500;
 
 // Each reader throws an AppError `invalid` that names the field.
 
@@ -61,10 +53,10 @@ export function readViewer(viewerId: string): string | undefined {
 
 export function readTexts(
   { summary, body }: { readonly summary: string; readonly body: string },
-  limits: Pick<PostsLimits, "maxSummaryCharacters" | "maxBodyCharacters">,
+  maxBodyCharacters: number,
 ): { summary: string; body: string } {
-  readText("summary", summary, limits.maxSummaryCharacters);
-  readText("body", body, limits.maxBodyCharacters);
+  readText("summary", summary, MAX_SUMMARY_CHARACTERS);
+  readText("body", body, maxBodyCharacters);
   if (body === "" && summary === "") throw invalid("body", "must not be empty without a summary");
   return { summary, body };
 }

@@ -7,6 +7,7 @@ import { findDrop, isForEverybody, type PostsDeps, presentDetails, presentTombst
 import type { NewDrop } from "./drops.sql.js";
 import { dropCreated, dropDeleted, engagementChanged } from "./events.js";
 import { createDropIds, createdAtOf, importedId } from "./ids.js";
+import { observePosts } from "./observe.js";
 import {
   isUri,
   readAnyDropId,
@@ -17,8 +18,10 @@ import {
   readWholeNumber,
 } from "./request.js";
 
+const MAX_RECIPIENTS = 20;
+
 export function writeDrops(deps: PostsDeps) {
-  const { store, wakeRelay, observe } = deps;
+  const { store, wakeRelay } = deps;
   const nextId = createDropIds();
   const wakeRelays = (reaction: EventDraft | undefined): void => {
     wakeRelay("posts");
@@ -36,7 +39,7 @@ export function writeDrops(deps: PostsDeps) {
       const made = await store.drops.create({ drop, idempotencyKey, created: dropCreated(drop), replied });
       if (!made) return { drop: await findMade(deps, drop, idempotencyKey) };
       wakeRelays(replied);
-      observe.changed("created");
+      observePosts.changed("created");
       const stored = { ...drop, revision: 1, updated_at: createdAtOf(drop.drop_id), deleted_at: null };
       return { drop: presentDetails(stored) };
     },
@@ -46,11 +49,11 @@ export function writeDrops(deps: PostsDeps) {
         drop_id: readDropId("drop_id", request.drop_id),
         user_id: readId("user_id", request.user_id),
         expected_revision: readWholeNumber("expected_revision", request.expected_revision),
-        ...readTexts(request, deps.limits),
+        ...readTexts(request, deps.config.maxBodyCharacters),
       };
       const edited = await store.drops.edit(edit);
       if (edited === undefined) throw await refusalReason(deps, edit);
-      observe.changed("edited");
+      observePosts.changed("edited");
       return { drop: presentDetails(edited) };
     },
 
@@ -65,7 +68,7 @@ export function writeDrops(deps: PostsDeps) {
       const removed = await store.drops.remove(drop, { deleted: dropDeleted(dropId, userId), withdrawn });
       if (removed === undefined) return { tombstone: presentTombstone(await findDrop(deps, dropId)) };
       wakeRelays(withdrawn);
-      observe.changed("deleted");
+      observePosts.changed("deleted");
       return { tombstone: presentTombstone(removed) };
     },
   };
@@ -83,20 +86,20 @@ function readDraft(request: wire.CreateDropRequest, deps: PostsDeps, nextId: (no
   const draft = {
     user_id: readId("user_id", request.user_id),
     visibility: readVisibility(request.visibility),
-    recipients: readRecipients(request.recipients, deps.limits.maxRecipients),
+    recipients: readRecipients(request.recipients, MAX_RECIPIENTS),
     reply_to: request.reply_to === "" ? "" : readAnyDropId("reply_to", request.reply_to),
-    ...readTexts(request, deps.limits),
+    ...readTexts(request, deps.config.maxBodyCharacters),
   };
   const createdAt = readCreatedAt(request.created_at, deps);
   return { drop_id: createdAt === 0 ? nextId(deps.now()) : importedId(createdAt), ...draft };
 }
 
-function readCreatedAt(createdAt: number, { now, limits }: PostsDeps): number {
+function readCreatedAt(createdAt: number, { now, config }: PostsDeps): number {
   readWholeNumber("created_at", createdAt);
   if (createdAt === 0) return createdAt;
   if (createdAt > now()) throw invalid("created_at", "is in the future");
-  if (createdAt < now() - limits.maxImportAgeDays * DAY)
-    throw invalid("created_at", `is more than ${limits.maxImportAgeDays} days ago`);
+  if (createdAt < now() - config.maxImportAgeDays * DAY)
+    throw invalid("created_at", `is more than ${config.maxImportAgeDays} days ago`);
   return createdAt;
 }
 

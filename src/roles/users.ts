@@ -13,14 +13,14 @@ export async function startUsersRole(
   deps: StoringRoleDeps<"users" | "database" | "outbox" | ConsumerSlices>,
 ): Promise<RunningRole> {
   const { config, connections, db, log } = deps;
-  const stores = { db, scripts: connections.scripts, log };
-  const prepare = prepareUserEvents(stores);
+  const { scripts } = connections;
+  const prepare = prepareUserEvents({ scripts, log });
   const outboxes = {
     users: await startOutboxOf(deps, { source: "users", prepare }),
     edges: await startOutboxOf(deps, { source: "edges", prepare }),
   };
   const users = startUsers({
-    ...stores,
+    ...{ db, scripts, log },
     tokens: await openPageTokens(db, "users", log),
     config: config.users,
     // The rest of the pool is for writes, which go on while Redis is unavailable and every read is one of the database.

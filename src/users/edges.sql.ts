@@ -1,13 +1,11 @@
-import { insertEvents } from "../contracts/outbox.js";
+import { insertEvents, withVersion } from "../contracts/outbox.js";
 import { edgeSubject } from "../contracts/subjects.js";
 import type { FollowChange } from "../gen/avion/users.js";
 import { AppError, codeOf } from "../kernel/errors.js";
-import { SECOND } from "../kernel/time.js";
 import { type Db, NOW } from "../platform/db/db.js";
 import { SQLSTATE, sqlState } from "../platform/db/errors.js";
-import { createSharedWrites, createTexts, givenRows } from "../platform/db/shared-writes.js";
+import { createSharedWrites, LOCK_TIMEOUT_MS, statementOf } from "../platform/db/shared-writes.js";
 import { graphEvent, type Pair, pairKey, type TracedEdge } from "./edges.js";
-import type { Count } from "./reads.sql.js";
 
 /** The expressions read rows named `e`. The owner is the followed user. */
 const EVENT = {
@@ -19,7 +17,10 @@ const EVENT = {
   traceparent: "e.traceparent",
 };
 
-/** Rows before counts, each in the order of their keys, so that two batches do not block each other. */
+/**
+ * Rows before counts, each in the order of their keys, so that two batches do not block each other. Processes of an
+ * earlier version read the revision of a count.
+ */
 const APPLY = `
 WITH bounded AS MATERIALIZED (SELECT set_config('lock_timeout', $10, true)), incoming AS (
   SELECT DISTINCT ON (following_id, follower_id) i.*
@@ -48,49 +49,32 @@ WITH bounded AS MATERIALIZED (SELECT set_config('lock_timeout', $10, true)), inc
 )})
 SELECT count(*) AS changed FROM applied`;
 
-/** One statement, so that counts and rows are consistent. */
-const CURRENT = `
-SELECT p.following_id AS "user", coalesce(c.followers, 0) AS total, coalesce(c.revision, 0) AS revision,
-  coalesce(array_agg(DISTINCT p.follower_id) FILTER (WHERE f.active), '{}') AS present,
-  coalesce(array_agg(DISTINCT p.follower_id) FILTER (WHERE f.active IS NOT true), '{}') AS gone
-FROM unnest($1::text[], $2::text[]) AS p (follower_id, following_id)
-LEFT JOIN users.followers f ON f.following_id = p.following_id AND f.follower_id = p.follower_id
-LEFT JOIN users.follower_counts c ON c.user_id = p.following_id
-GROUP BY p.following_id, c.followers, c.revision`;
-
-/** The count of a user's followers, and which of those asked about are among them. */
-export interface CurrentFollowers extends Count {
-  readonly user: string;
-  readonly present: readonly string[];
-  readonly gone: readonly string[];
-}
-
 /** The expressions read rows of follows and unfollows. */
 const EDGE_EVENT = {
-  ...EVENT,
-  messageId: "'edge:' || e.pair || ':' || e.version",
+  ...withVersion({ ...EVENT, messageId: "'edge:' || e.pair" }, "e.version"),
   body: `json_build_object('follower_id', e.follower_id, 'following_id', e.following_id, 'version', e.version,
     'following', e.active, 'changed_at', e.changed_at)`,
 };
 
-/** The rows of a statement have distinct pairs: a statement cannot change a row twice. */
-const givenEdges = givenRows({
-  n: "integer",
-  follower_id: "text",
-  following_id: "text",
-  active: "boolean",
-  pair: "text",
-  subject: "text",
-  traceparent: "text",
-});
-
 /**
  * Edges before counts, each in the order of their keys, so that two of these statements do not block each other. Where
  * an edge is so already nothing is written or locked. The version is null where the same change was made meanwhile.
- * OFFSET 0 keeps a plan for an empty table from scanning a full one.
+ * OFFSET 0 keeps a plan for an empty table from scanning a full one. The rows have distinct pairs: a statement cannot
+ * change a row twice. All have the same `most`.
  */
-const setFollowing = (given: string, most: number): string => `
-WITH ${given}, wanted AS MATERIALIZED (
+const setEdges = statementOf(
+  {
+    n: "integer",
+    follower_id: "text",
+    following_id: "text",
+    wanted: "boolean",
+    most: "integer",
+    pair: "text",
+    subject: "text",
+    traceparent: "text",
+  },
+  (given) => `
+WITH ${given}, compared AS MATERIALIZED (
   SELECT w.*, coalesce(before.active, false) AS was_active, coalesce(before.version, 0) AS version
   FROM w LEFT JOIN LATERAL (
     SELECT f.active, f.version FROM users.followings f
@@ -98,7 +82,7 @@ WITH ${given}, wanted AS MATERIALIZED (
   ) before ON true
 ), edge AS (
   INSERT INTO users.followings AS f (follower_id, following_id, version, active, changed_at)
-  SELECT follower_id, following_id, ${NOW}, active, ${NOW} FROM wanted WHERE active <> was_active
+  SELECT follower_id, following_id, ${NOW}, wanted, ${NOW} FROM compared WHERE wanted <> was_active
   ORDER BY follower_id COLLATE "C", following_id COLLATE "C"
   ON CONFLICT (follower_id, following_id) DO UPDATE
   SET version = GREATEST(f.version + 1, excluded.version), active = excluded.active, changed_at = excluded.changed_at
@@ -110,17 +94,17 @@ WITH ${given}, wanted AS MATERIALIZED (
   FROM (SELECT follower_id, CASE WHEN active THEN 1 ELSE -1 END AS delta FROM edge) deltas
   GROUP BY follower_id ORDER BY follower_id
   ON CONFLICT (user_id) DO UPDATE SET following = GREATEST(c.following + excluded.delta, 0), delta = excluded.delta
-  RETURNING CASE WHEN c.delta > 0 AND c.following > ${most} THEN users.refuse_following(c.user_id, ${most}) END
+  RETURNING CASE WHEN c.delta > 0 AND c.following > (SELECT max(most) FROM w)
+    THEN users.refuse_following(c.user_id, (SELECT max(most) FROM w)) END
 ), e AS (
   SELECT edge.*, w.pair, w.subject, w.traceparent
-  FROM edge JOIN wanted w ON (w.follower_id, w.following_id) = (edge.follower_id, edge.following_id)
+  FROM edge JOIN compared w ON (w.follower_id, w.following_id) = (edge.follower_id, edge.following_id)
 ), event AS (${insertEvents("edges", EDGE_EVENT, "e")})
 SELECT edge.version IS NOT NULL AS changed,
-  CASE WHEN w.active = w.was_active THEN w.version ELSE edge.version END AS version
-FROM wanted w LEFT JOIN edge ON (edge.follower_id, edge.following_id) = (w.follower_id, w.following_id)
-ORDER BY w.n`;
-
-const textOf = createTexts();
+  CASE WHEN w.wanted = w.was_active THEN w.version ELSE edge.version END AS version
+FROM compared w LEFT JOIN edge ON (edge.follower_id, edge.following_id) = (w.follower_id, w.following_id)
+ORDER BY w.n`,
+);
 
 const FOLLOWED = `
 SELECT following_id AS id FROM users.followings WHERE follower_id = $1 AND following_id = ANY($2::text[]) AND active`;
@@ -128,12 +112,13 @@ SELECT following_id AS id FROM users.followings WHERE follower_id = $1 AND follo
 const CHANGES = `
 SELECT follower_id, following_id, version, active AS following, changed_at
 FROM users.followers
-WHERE changed_at >= $1 AND changed_at < $2 AND (changed_at, following_id, follower_id) > ($3, $4, $5)
-ORDER BY changed_at, following_id, follower_id LIMIT $6`;
+WHERE (changed_at, following_id, follower_id) > ($1, $2, $3) AND changed_at < $4
+ORDER BY changed_at, following_id, follower_id LIMIT $5`;
+
+export type ChangePosition = readonly [changedAt: number, followingId: string, followerId: string];
 
 interface WantedEdge extends Pair {
   readonly wanted: boolean;
-  /** All edges of a process have the same limit. */
   readonly most: number;
   readonly traceparent?: string | undefined;
 }
@@ -146,7 +131,7 @@ interface SetEdge {
 export type EdgeStore = ReturnType<typeof createEdgeStore>;
 
 export function createEdgeStore(db: Db) {
-  const setShared = createSharedWrites((edges: readonly WantedEdge[]) => setAll(db, edges, edges.length > 1));
+  const setShared = createSharedWrites((edges: readonly WantedEdge[]) => setAll(db, edges));
   return {
     /**
      * Edges that are set while others are being committed share the next statement and its commit.
@@ -165,7 +150,7 @@ export function createEdgeStore(db: Db) {
     ): Promise<{ readonly changed: number } | { readonly over: string }> => {
       try {
         const edges = pairs.map((pair) => ({ ...pair, wanted: true, most, traceparent }));
-        const set = await setAll(db, edges, false);
+        const set = await setAll(db, edges, LOCK_TIMEOUT_MS.alone);
         return { changed: set.filter((one) => one?.changed).length };
       } catch (error) {
         const { cause } = error as { cause?: { detail?: string } };
@@ -177,13 +162,13 @@ export function createEdgeStore(db: Db) {
      * The newest version of a pair wins. Resolves to the number of changed edges, or to undefined where a row stays
      * locked.
      */
-    apply: async (edges: readonly TracedEdge[], lockMs = 5 * SECOND): Promise<number | undefined> => {
+    apply: async (edges: readonly TracedEdge[], lockMs = LOCK_TIMEOUT_MS.alone): Promise<number | undefined> => {
       const events = edges.map(graphEvent);
       const values = [
-        edges.map(({ follower }) => follower),
-        edges.map(({ following }) => following),
+        edges.map(({ follower_id }) => follower_id),
+        edges.map(({ following_id }) => following_id),
         edges.map(({ version }) => version),
-        edges.map(({ active }) => active),
+        edges.map(({ following }) => following),
         edges.map(pairKey),
         events.map(({ subject }) => subject),
         events.map(({ messageId }) => messageId),
@@ -199,22 +184,11 @@ export function createEdgeStore(db: Db) {
         throw error;
       }
     },
-    currentFollowers: (pairs: readonly Pair[]): Promise<CurrentFollowers[]> =>
-      db.query<CurrentFollowers>(CURRENT, [
-        pairs.map(({ follower }) => follower),
-        pairs.map(({ following }) => following),
-      ]),
     followed: async (user: string, others: readonly string[]): Promise<ReadonlySet<string>> =>
       new Set((await db.query<{ id: string }>(FOLLOWED, [user, others])).map(({ id }) => id)),
-    /**
-     * Edges are sorted by the time at which both lists contained them, in ms since the epoch by the database's clock.
-     */
-    changes: (
-      { since, until = Number.MAX_SAFE_INTEGER }: { readonly since: number; readonly until: number | undefined },
-      [changedAt, following, follower]: readonly [number, string, string],
-      limit: number,
-    ): Promise<FollowChange[]> =>
-      db.query<FollowChange>(CHANGES, [since, until, changedAt, following, follower, limit]),
+    /** Returns edges after a position that both lists contained before a time, ms of the database's clock. */
+    changes: (after: ChangePosition, until: number, limit: number): Promise<FollowChange[]> =>
+      db.query<FollowChange>(CHANGES, [...after, until, limit]),
   };
 }
 
@@ -222,22 +196,20 @@ export function createEdgeStore(db: Db) {
  * Resolves to undefined where another change of the pair came first: a statement makes one of several differing
  * changes.
  */
-async function setAll(db: Db, edges: readonly WantedEdge[], shared: boolean): Promise<(SetEdge | undefined)[]> {
+async function setAll(db: Db, edges: readonly WantedEdge[], lockMs?: number): Promise<(SetEdge | undefined)[]> {
   const first = new Map<string, WantedEdge>();
   for (const edge of edges) if (!first.has(pairKey(edge))) first.set(pairKey(edge), edge);
-  const rows = [...first].map(([pair, { follower, following, wanted, traceparent }], n) => ({
-    ...{ n, follower_id: follower, following_id: following, active: wanted, pair, traceparent },
-    subject: edgeSubject("calm", following),
+  const rows = [...first].map(([pair, { follower_id, following_id, wanted, most, traceparent }], n) => ({
+    ...{ n, follower_id, following_id, wanted, most, pair, traceparent },
+    subject: edgeSubject("calm", following_id),
   }));
-  const most = edges[0]?.most ?? 0;
-  const { parts, values } = givenEdges(rows, shared);
-  const text = textOf(`${most} ${parts}`, () => setFollowing(parts, most));
+  const { text, values } = setEdges(rows, lockMs);
   const found = await db.query<{ changed: boolean; version: number | null }>(text, values).catch((error: unknown) => {
     if (sqlState(error) !== SQLSTATE.raised) throw error;
-    const message = `following_id: a user can follow at most ${most} others`;
+    const message = `following_id: a user can follow at most ${edges[0]?.most} others`;
     throw new AppError("exhausted", message, { cause: error });
   });
-  const set = new Map(rows.map(({ pair }, n) => [pair, found[n]]));
+  const set = new Map([...first.keys()].map((pair, n) => [pair, found[n]]));
   return edges.map((edge) => {
     const { changed = false, version = null } = set.get(pairKey(edge)) ?? {};
     const leader = first.get(pairKey(edge));

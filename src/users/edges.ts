@@ -8,56 +8,45 @@ import { AppError } from "../kernel/errors.js";
 import { encodeId, spread } from "../kernel/ids.js";
 import { createBatch } from "../kernel/sharing.js";
 import { SECOND } from "../kernel/time.js";
-import type { ObserveUsers } from "./observe.js";
-
-export interface Pair {
-  readonly follower: string;
-  readonly following: string;
-}
-
-interface Edge extends Pair {
-  readonly version: number;
-  readonly active: boolean;
-}
-
-/** The key of a pair's events, which are published in their order. */
-export const pairKey = ({ follower, following }: Pair): string => `${encodeId(follower)}:${encodeId(following)}`;
+import { observeUsers } from "./observe.js";
 
 const storedUserId = userId.refine((id) => !id.includes("\0"), { message: "must not contain NUL" });
 
-const pair = { follower_id: storedUserId, following_id: storedUserId, version: z.number().int().nonnegative() };
-const edge = z.object({ ...pair, following: z.boolean(), changed_at: z.number().optional() });
-const graph = z.object(pair);
+const pair = z.object({ follower_id: storedUserId, following_id: storedUserId });
+const edge = pair.extend({
+  version: z.number().int().nonnegative(),
+  following: z.boolean(),
+  /** The time of the follow or unfollow, ms since the epoch. */
+  changed_at: z.number().optional(),
+});
 
-/** `acceptedAt`: the time of the follow or unfollow, ms since the epoch. @throws AppError `invalid` */
-export function parseEdge(body: Uint8Array): Edge & { readonly acceptedAt: number | undefined } {
-  const { follower_id, following_id, version, following, changed_at } = understood(edge, parseJson(body));
-  return { follower: follower_id, following: following_id, version, active: following, acceptedAt: changed_at };
-}
+export type Pair = Readonly<z.infer<typeof pair>>;
 
-export function parseGraphEvent(body: Uint8Array): Pair {
-  const { follower_id, following_id } = understood(graph, parseJson(body));
-  return { follower: follower_id, following: following_id };
-}
+export type TracedEdge = Readonly<Omit<z.infer<typeof edge>, "changed_at">> & {
+  readonly traceparent?: string | undefined;
+};
+
+/** Parses the event of a pair, of either outbox. @throws AppError `invalid` */
+export const parsePair = (body: Uint8Array): Pair => understood(pair, parseJson(body));
+
+/** @throws AppError `invalid` */
+export const parseEdge = (body: Uint8Array): z.infer<typeof edge> => understood(edge, parseJson(body));
+
+/** The key of a pair's events, which are published in their order. */
+export const pairKey = ({ follower_id, following_id }: Pair): string =>
+  `${encodeId(follower_id)}:${encodeId(following_id)}`;
 
 /** The event for the timeline roles, once both lists contain the edge. */
-export function graphEvent({ follower, following, version, active }: Edge) {
-  const event: TimelineEvent = {
-    name: active ? "user_followed" : "user_unfollowed",
-    payload: { follower_id: follower, following_id: following, version },
-  };
-  return { subject: SUBJECT_OF[event.name], messageId: messageId(event), body: JSON.stringify(event.payload) };
-}
-
-export interface TracedEdge extends Edge {
-  readonly traceparent?: string | undefined;
+export function graphEvent({ follower_id, following_id, version, following }: TracedEdge) {
+  const payload = { follower_id, following_id, version };
+  const event: TimelineEvent = { name: following ? "user_followed" : "user_unfollowed", payload };
+  return { subject: SUBJECT_OF[event.name], messageId: messageId(event), body: JSON.stringify(payload) };
 }
 
 interface ApplyDeps {
   /** Resolves to the number of changed edges; undefined where a row stays locked for so long. */
   readonly apply: (edges: readonly TracedEdge[], lockMs?: number) => Promise<number | undefined>;
   readonly wakeRelay: () => void;
-  readonly observe: Pick<ObserveUsers, "applied" | "listed">;
 }
 
 interface EdgeBatching {
@@ -78,25 +67,25 @@ export const CALM_LANE: EdgeBatching = { name: "calm", batch: 250, atOnce: 4, ma
 export const HOT_LANE: EdgeBatching = { name: "hot", batch: 2_000, atOnce: 1, maxLockWaitMs: 5 * SECOND };
 
 /** Handles the stream EDGES: applies edges to the follower lists. The newest version of a pair wins, in any order. */
-export function createApplyEdges({ apply, wakeRelay, observe }: ApplyDeps, lane: EdgeBatching): Handler {
+export function createApplyEdges({ apply, wakeRelay }: ApplyDeps, lane: EdgeBatching): Handler {
   const applied = async (edges: readonly TracedEdge[], lockMs?: number): Promise<boolean> => {
     const changed = await apply(edges, lockMs);
     if (changed === undefined) return false;
-    observe.applied(lane.name, edges.length, changed);
+    observeUsers.applied(lane.name, edges.length, changed);
     if (changed > 0) wakeRelay();
     return true;
   };
   const run = async (edges: readonly TracedEdge[]): Promise<void> => {
     if (await applied(edges, lane.maxLockWaitMs)) return;
-    const users = [...grouped(edges, ({ following }) => following).values()];
+    const users = [...grouped(edges, ({ following_id }) => following_id).values()];
     const all = await mapLimited(users, USERS_AT_ONCE, (own) => applied(own));
     if (!all.every(Boolean)) throw new AppError("unavailable", "the followers of a user stay locked");
   };
   const batches = Array.from({ length: lane.atOnce }, () => createBatch(lane.batch, run, lane.maxLockWaitMs));
   return async ({ body }) => {
-    const { acceptedAt, ...edge } = parseEdge(body);
-    const batch = batches[spread(edge.following) % batches.length] as (typeof batches)[number];
+    const { changed_at, ...edge } = parseEdge(body);
+    const batch = batches[spread(edge.following_id) % batches.length] as (typeof batches)[number];
     await batch({ ...edge, traceparent: traceHeaders()["traceparent"] });
-    if (acceptedAt !== undefined) observe.listed(lane.name, acceptedAt);
+    if (changed_at !== undefined) observeUsers.listed(lane.name, changed_at);
   };
 }

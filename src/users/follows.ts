@@ -6,9 +6,9 @@ import { readId } from "../kernel/fields.js";
 import { type PageLimits, type PageTokens, readTime } from "../kernel/paging.js";
 import type { ListCache } from "./cache.redis.js";
 import type { Pair } from "./edges.js";
-import type { EdgeStore } from "./edges.sql.js";
+import type { ChangePosition, EdgeStore } from "./edges.sql.js";
 import type { ReadList } from "./lists.js";
-import type { ObserveUsers } from "./observe.js";
+import { observeUsers } from "./observe.js";
 import type { ListName } from "./reads.sql.js";
 
 export interface FollowsDeps {
@@ -19,7 +19,6 @@ export interface FollowsDeps {
   readonly edges: EdgeStore;
   readonly bounded: BoundedQueue;
   readonly tokens: PageTokens;
-  readonly observe: Pick<ObserveUsers, "followed" | "cacheFailed">;
 }
 
 // Each method throws an AppError: `invalid` naming the field, `exhausted` where a user would follow too many.
@@ -40,12 +39,12 @@ export const changeFollows = (deps: FollowsDeps) => ({
     const most = deps.maxFollowing;
     const done = await deps.edges.followMany(pairs, { most, traceparent: traceHeaders()["traceparent"] });
     if ("over" in done) {
-      const index = pairs.findIndex(({ follower }) => follower === done.over);
+      const index = pairs.findIndex(({ follower_id }) => follower_id === done.over);
       throw new AppError("exhausted", `follows.${index}.following_id: a user can follow at most ${most} others`);
     }
     if (done.changed > 0) {
-      deps.observe.followed("follow", done.changed);
-      await afterChange(deps, [...new Set(pairs.map(({ follower }) => follower))]);
+      observeUsers.followed("follow", done.changed);
+      await afterChange(deps, [...new Set(pairs.map(({ follower_id }) => follower_id))]);
     }
     return { changed: done.changed };
   },
@@ -60,33 +59,31 @@ const setFollowing =
     const traceparent = traceHeaders()["traceparent"];
     const done = await deps.edges.setFollowing({ ...pair, wanted, most: deps.maxFollowing, traceparent });
     if (done.changed) {
-      deps.observe.followed(wanted ? "follow" : "unfollow", 1);
-      await afterChange(deps, [pair.follower]);
+      observeUsers.followed(wanted ? "follow" : "unfollow", 1);
+      await afterChange(deps, [pair.follower_id]);
     }
     return done;
   };
 
 const readPair = (prefix: string, { follower_id, following_id }: wire.FollowRequest): Pair => ({
-  follower: readId(`${prefix}follower_id`, follower_id),
-  following: readId(`${prefix}following_id`, following_id),
+  follower_id: readId(`${prefix}follower_id`, follower_id),
+  following_id: readId(`${prefix}following_id`, following_id),
 });
 
-function refuseSelf(prefix: string, { follower, following }: Pair): Pair {
-  if (follower === following) throw invalid(`${prefix}following_id`, "must not be the follower");
-  return { follower, following };
+function refuseSelf(prefix: string, pair: Pair): Pair {
+  if (pair.follower_id === pair.following_id) throw invalid(`${prefix}following_id`, "must not be the follower");
+  return pair;
 }
 
 /** Removes the followers' cached lists; while Redis is unavailable, the relay does so before it publishes the events. */
 async function afterChange(deps: FollowsDeps, followers: readonly string[]): Promise<void> {
   deps.wakeRelay();
   const dropped = await Promise.allSettled(followers.map((follower) => deps.cache.drop("following", follower)));
-  if (dropped.some(({ status }) => status === "rejected")) deps.observe.cacheFailed("following");
+  if (dropped.some(({ status }) => status === "rejected")) observeUsers.cacheFailed("following");
 }
 
 const ID_PAGES: PageLimits = { default: 1_000, max: 5_000 };
 const MAX_IDS = 1_000;
-
-type Position = readonly [changedAt: number, following: string, follower: string];
 
 export const readFollows = (deps: FollowsDeps) => ({
   getFollowingList: getList(deps, "following"),
@@ -113,9 +110,9 @@ export const readFollows = (deps: FollowsDeps) => ({
   /** Edges are sorted by the time at which both lists contained their last change. */
   async listFollowChanges(request: wire.ListFollowChangesRequest): Promise<wire.ListFollowChangesResponse> {
     const since = readTime("since", request.since);
-    const until = readTime("until", request.until) || undefined;
-    const page = deps.tokens.open<Position>(["follow-changes", request.since, request.until], request, ID_PAGES);
-    const found = await deps.bounded(() => deps.edges.changes({ since, until }, page.after ?? [0, "", ""], page.limit));
+    const until = readTime("until", request.until) || Number.MAX_SAFE_INTEGER;
+    const page = deps.tokens.open<ChangePosition>(["follow-changes", request.since, request.until], request, ID_PAGES);
+    const found = await deps.bounded(() => deps.edges.changes(page.after ?? [since, "", ""], until, page.limit));
     const { items, next_page_token } = page.pageOf(found, (edge) => [
       edge.changed_at,
       edge.following_id,

@@ -7,15 +7,14 @@ import type { Db } from "../platform/db/db.js";
 import type { Service } from "../platform/grpc/unary.js";
 import { unaryService } from "../platform/grpc/unary.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import { createListCache, createProfileCache, MAX_CACHED_IDS } from "./cache.redis.js";
+import { createListCache, MAX_CACHED_IDS } from "./cache.redis.js";
 import type { UsersConfig } from "./config.js";
 import { CALM_LANE, createApplyEdges, HOT_LANE } from "./edges.js";
 import { createEdgeStore } from "./edges.sql.js";
 import { changeFollows, type FollowsDeps, readFollows } from "./follows.js";
-import { createHotPages, createReadList } from "./lists.js";
+import { createReadList } from "./lists.js";
 import { startMaintenance } from "./maintenance.js";
 import { createMaintenanceStore } from "./maintenance.sql.js";
-import { observeUsers } from "./observe.js";
 import { createIsHot, createPrepareUserEvents } from "./prepare.js";
 import { type ProfileDeps, profiles } from "./profiles.js";
 import { createListStore, createProfileStore } from "./reads.sql.js";
@@ -25,22 +24,14 @@ export const USERS_MIGRATIONS = { component: "users", folder: new URL("./migrati
 
 const MAX_WAITING_READS = 10_000;
 
-export interface UsersStores {
-  readonly db: Db;
-  readonly scripts: Scripts;
-  readonly log: Logger;
-}
-
 /** Follower changes a second above which those of a user are applied in a lane of their own, so that others do not wait. */
 const HOT_USER_RATE = 200;
 
 /** The function that the outbox runs before it publishes events of the users service. */
-export const prepareUserEvents = ({ db, scripts, log }: UsersStores) =>
+export const prepareUserEvents = ({ scripts, log }: Pick<UsersOptions, "scripts" | "log">) =>
   createPrepareUserEvents({
     cache: createListCache(scripts),
-    currentFollowers: createEdgeStore(db).currentFollowers,
     isHot: createIsHot(HOT_USER_RATE),
-    observe: observeUsers,
     log,
   });
 
@@ -49,41 +40,40 @@ export type UsersServiceDeps = FollowsDeps & ProfileDeps;
 export const createUsersService = (deps: UsersServiceDeps, log: Logger): Service =>
   unaryService(UserServiceService, { ...changeFollows(deps), ...readFollows(deps), ...profiles(deps) }, log);
 
-export interface UsersOptions extends UsersStores {
+export interface UsersOptions {
+  readonly db: Db;
+  readonly scripts: Scripts;
   readonly tokens: PageTokens;
   readonly config: UsersConfig;
   /** Database queries of reads at once. */
   readonly readsAtOnce: number;
   readonly wakeRelay: (source: "users" | "edges") => void;
+  readonly log: Logger;
 }
 
 const tooManyReads = () => new AppError("unavailable", "too many reads wait for the database");
 
 /** Starts the users service and its maintenance, on a migrated database. */
 export function startUsers({ db, scripts, tokens, config, readsAtOnce, wakeRelay, log }: UsersOptions) {
-  const observe = observeUsers;
   const cache = createListCache(scripts);
   // Writes get connections while the cache is unavailable.
   const bounded = createBoundedQueue({ atOnce: readsAtOnce, waiting: MAX_WAITING_READS, refusal: tooManyReads });
   const [edges, store] = [createEdgeStore(db), createListStore(db)];
-  const pages = createHotPages();
   const service = createUsersService(
     {
       cache,
       maxFollowing: config.maxFollowing,
       wakeRelay: () => wakeRelay("edges"),
       tokens,
-      readList: createReadList({ store, cache, pages, bounded, maxCachedIds: MAX_CACHED_IDS, observe }),
+      readList: createReadList({ store, cache, bounded, maxCachedIds: MAX_CACHED_IDS }),
       edges,
       profiles: createProfileStore(db),
-      profileCache: createProfileCache(scripts),
       bounded,
-      observe,
     },
     log,
   );
-  const applying = { apply: edges.apply, wakeRelay: () => wakeRelay("users"), observe };
-  const maintenance = startMaintenance({ store: createMaintenanceStore(db), log, observe });
+  const applying = { apply: edges.apply, wakeRelay: () => wakeRelay("users") };
+  const maintenance = startMaintenance({ store: createMaintenanceStore(db), log });
   return {
     service,
     applyEdges: { calm: createApplyEdges(applying, CALM_LANE), hot: createApplyEdges(applying, HOT_LANE) },

@@ -1,11 +1,9 @@
-import { LRUCache } from "lru-cache";
 import type { BoundedQueue } from "../kernel/concurrency.js";
 import { codeOf } from "../kernel/errors.js";
 import { compareBytes, encodeId } from "../kernel/ids.js";
 import { SingleFlight } from "../kernel/sharing.js";
-import { type Clock, SECOND } from "../kernel/time.js";
 import type { ListCache } from "./cache.redis.js";
-import type { ObserveUsers } from "./observe.js";
+import { observeUsers } from "./observe.js";
 import type { ListName, ListStore } from "./reads.sql.js";
 
 interface ListPage {
@@ -16,10 +14,8 @@ interface ListPage {
 interface ListsDeps {
   readonly store: ListStore;
   readonly cache: ListCache;
-  readonly pages: HotPages;
   readonly bounded: BoundedQueue;
   readonly maxCachedIds: number;
-  readonly observe: Pick<ObserveUsers, "read" | "superseded" | "cacheFailed">;
 }
 
 interface ListRequest {
@@ -34,165 +30,85 @@ interface ListRequest {
 export type ReadList = (request: ListRequest) => Promise<ListPage>;
 
 /**
- * Reads lists from pages of this process, then from the cache of all processes, then from the database.
+ * Reads lists from the cache of all processes, then from the database.
  *
- * No read returns outdated data. Every read asks for the list's generation itself; a page of this process is used only
- * under that generation, and only reads with the same generation share a query. A change raises the generation before
- * its event is published or its call answered, so that a read after either finds the new generation.
+ * No read returns outdated data. Every read asks for the list's generation, and only reads with the same generation
+ * share a query. A change raises the generation before its event is published or its call answered, so that a read
+ * after either finds the new generation.
  */
 export function createReadList(deps: ListsDeps): ReadList {
-  const flights = { page: new SingleFlight<ListPage>(), whole: new SingleFlight<Whole>() };
+  const { cache, maxCachedIds } = deps;
+  const flights = new SingleFlight<Whole>();
   return async (request) => {
     const { list, user, after, limit } = request;
-    const answer = (from: Parameters<ObserveUsers["read"]>[1], page: ListPage): ListPage => {
-      deps.observe.read(list, from);
-      return page;
-    };
-    const kept = await keptPage(deps, request);
-    if (kept) return answer("process", kept);
-    const cached = await orUncached(deps.observe, list, () => deps.cache.read(list, user, after, limit));
-    // A query in flight may be too old to share where the generation is not known.
-    if (cached === undefined) return answer("uncached", await queryUncached(deps, request));
+    const cached = await orUncached(list, () => cache.read(list, user, after, limit));
+    if (cached === undefined) {
+      // A query in flight may be too old to share where the generation is not known.
+      observeUsers.read(list, "uncached");
+      const [ids, total] = await Promise.all([limit === 0 ? [] : readIds(deps, request), readTotal(deps, request)]);
+      return { ids, total };
+    }
     const { ids, total, generation } = cached;
-    if (ids !== undefined && total !== undefined)
-      return answer("cache", keep(deps, request, generation, { ids, total }));
-    const page = await queryOnce(deps, flights, request, cached);
-    return answer("database", keep(deps, request, generation, page));
+    if (total !== undefined && (limit === 0 || ids !== undefined)) {
+      observeUsers.read(list, "cache");
+      return { ids: ids ?? [], total };
+    }
+    observeUsers.read(list, "database");
+    const flight = `${list}:${encodeId(user)}:${generation}`;
+    if (limit === 0) {
+      const counted = await flights.run(`${flight}:total`, () => fillTotal(deps, request, generation));
+      return { ids: [], total: counted.total };
+    }
+    const isLong = total !== undefined && total > maxCachedIds;
+    const whole = isLong ? { total } : await flights.run(flight, () => fillWhole(deps, request, generation));
+    return { ids: whole.ids ? pageOf(whole.ids, request) : await readIds(deps, request), total: whole.total };
   };
 }
 
-const pageKey = ({ list, user, after, limit }: ListRequest): string => `${list}:${limit}:${encodeId(user)}:${after}`;
+const readIds = ({ store, bounded }: ListsDeps, { list, user, after, limit }: ListRequest): Promise<string[]> =>
+  bounded(() => store.ids(list, user, after, limit));
 
-async function keptPage(deps: ListsDeps, request: ListRequest): Promise<ListPage | undefined> {
-  const kept = deps.pages.get(pageKey(request));
-  if (kept === undefined) return undefined;
-  const current = await orUncached(deps.observe, request.list, () => deps.cache.generation(request.list, request.user));
-  return current === kept.generation ? kept.page : undefined;
-}
+const readTotal = ({ store, bounded }: ListsDeps, { list, user }: ListRequest): Promise<number> =>
+  bounded(() => store.count(list, user));
 
-function keep(deps: ListsDeps, request: ListRequest, generation: string, page: ListPage): ListPage {
-  deps.pages.offer(pageKey(request), { generation, page });
-  return page;
-}
-
+/** The ids are unset where they are too many to be cached. */
 interface Whole {
   readonly ids?: readonly string[];
   readonly total: number;
 }
 
-async function queryOnce(
-  deps: ListsDeps,
-  flights: { readonly page: SingleFlight<ListPage>; readonly whole: SingleFlight<Whole> },
-  request: ListRequest,
-  { generation, total }: Awaited<ReturnType<ListCache["read"]>>,
-): Promise<ListPage> {
-  const { limit, after } = request;
-  const flight = `${request.list}:${encodeId(request.user)}:${generation}`;
-  if (limit === 0) {
-    const size =
-      total ?? (await flights.whole.run(`${flight}:count`, () => fillCount(deps, request, generation))).total;
-    return { ids: [], total: size };
-  }
-  const page = (of: number): Promise<ListPage> =>
-    flights.page.run(`${flight}:${limit}:${after}`, () => readPage(deps, request, of));
-  if (total !== undefined && total > deps.maxCachedIds) return page(total);
-  const whole = await flights.whole.run(flight, () => fillWhole(deps, request, generation));
-  return whole.ids ? { ids: pageOf(whole.ids, request), total: whole.total } : page(whole.total);
-}
-
-async function readPage({ store, bounded }: ListsDeps, request: ListRequest, total: number): Promise<ListPage> {
-  const { list, user, after, limit } = request;
-  return { ids: await bounded(() => store.ids(list, user, after, limit)), total };
-}
-
-/** Reads and caches a whole list; of one that is too long only its count. */
+/** Reads and caches a whole list; of one that is too long only its total. */
 async function fillWhole(deps: ListsDeps, request: ListRequest, generation: string): Promise<Whole> {
-  const { store, cache, bounded, maxCachedIds } = deps;
+  const { cache, maxCachedIds } = deps;
   const { list, user } = request;
-  const ids = await bounded(() => store.ids(list, user, "", maxCachedIds + 1));
-  if (ids.length > maxCachedIds) return fillCount(deps, request, generation);
-  await filled(deps, list, () => cache.fill(list, user, generation, ids));
+  const ids = await readIds(deps, { list, user, after: "", limit: maxCachedIds + 1 });
+  if (ids.length > maxCachedIds) return fillTotal(deps, request, generation);
+  await filled(list, () => cache.fill(list, user, generation, ids));
   return { ids, total: ids.length };
 }
 
-async function fillCount(deps: ListsDeps, { list, user }: ListRequest, generation: string): Promise<Whole> {
-  const count = await deps.bounded(() => deps.store.count(list, user));
-  await filled(deps, list, () => deps.cache.fillCount(list, user, generation, count));
-  return { total: count.total };
+async function fillTotal(deps: ListsDeps, request: ListRequest, generation: string): Promise<Whole> {
+  const { list, user } = request;
+  const total = await readTotal(deps, request);
+  await filled(list, () => deps.cache.fillTotal(list, user, generation, total));
+  return { total };
 }
 
-async function filled(deps: ListsDeps, list: ListName, fill: () => Promise<boolean>): Promise<void> {
-  if ((await orUncached(deps.observe, list, fill)) === false) deps.observe.superseded(list);
-}
-
-async function queryUncached(
-  { store, bounded }: ListsDeps,
-  { list, user, after, limit }: ListRequest,
-): Promise<ListPage> {
-  const [ids, { total }] = await Promise.all([
-    limit === 0 ? [] : bounded(() => store.ids(list, user, after, limit)),
-    bounded(() => store.count(list, user)),
-  ]);
-  return { ids, total };
+async function filled(list: ListName, fill: () => Promise<boolean>): Promise<void> {
+  if ((await orUncached(list, fill)) === false) observeUsers.superseded(list);
 }
 
 function pageOf(ids: readonly string[], { after, limit }: ListRequest): readonly string[] {
-  let [from, to] = [0, ids.length];
-  while (after !== "" && from < to) {
-    const middle = (from + to) >> 1;
-    if (compareBytes(ids[middle] as string, after) <= 0) from = middle + 1;
-    else to = middle;
-  }
-  return ids.slice(from, from + limit);
+  const from = after === "" ? 0 : ids.findIndex((id) => compareBytes(id, after) > 0);
+  return from < 0 ? [] : ids.slice(from, from + limit);
 }
 
 /** Resolves to undefined while Redis is unavailable. */
-export async function orUncached<Result>(
-  observe: Pick<ObserveUsers, "cacheFailed">,
-  what: string,
-  ask: () => Promise<Result>,
-): Promise<Result | undefined> {
+async function orUncached<Result>(what: string, ask: () => Promise<Result>): Promise<Result | undefined> {
   try {
     return await ask();
   } catch (error) {
-    observe.cacheFailed(`${what}: ${codeOf(error)}`);
+    observeUsers.cacheFailed(`${what}: ${codeOf(error)}`);
     return undefined;
   }
-}
-
-interface KeptPage {
-  readonly generation: string;
-  readonly page: ListPage;
-}
-
-/** A page is kept once it was offered this often within a second. */
-const OFFERS = 3;
-const PAGES_COUNTED = 10_000;
-/** The bound is for all pages together: about 50 MB at 36 bytes an id. */
-const MAX_IDS = 250_000;
-
-type HotPages = ReturnType<typeof createHotPages>;
-
-/** Keeps pages that are read very often in this process. */
-export function createHotPages(now: Clock = Date.now) {
-  const pages = new LRUCache<string, KeptPage>({
-    maxSize: MAX_IDS,
-    sizeCalculation: ({ page }) => page.ids.length + 1,
-  });
-  const counted = new LRUCache<string, { readonly since: number; offers: number }>({ max: PAGES_COUNTED });
-  const isHot = (key: string): boolean => {
-    const count = counted.get(key);
-    if (count === undefined || now() - count.since >= SECOND) {
-      counted.set(key, { since: now(), offers: 1 });
-      return false;
-    }
-    count.offers += 1;
-    return count.offers >= OFFERS;
-  };
-  return {
-    get: (key: string): KeptPage | undefined => pages.get(key),
-    offer: (key: string, kept: KeptPage): void => {
-      if (pages.has(key) || isHot(key)) pages.set(key, kept);
-    },
-  };
 }

@@ -4,7 +4,7 @@ import type { Logger } from "../kernel/logger.js";
 import { type Loop, startLoop } from "../kernel/loop.js";
 import { DAY, MINUTE } from "../kernel/time.js";
 import type { Drift, MaintenanceStore } from "./maintenance.sql.js";
-import type { ObserveUsers } from "./observe.js";
+import { observeUsers } from "./observe.js";
 import type { ListName } from "./reads.sql.js";
 
 /** Inactive followers keep older versions from being applied: twice as long as a dead letter can be redriven. */
@@ -17,12 +17,11 @@ const SAMPLE = 50;
 interface MaintenanceDeps {
   readonly store: MaintenanceStore;
   readonly log: Logger;
-  readonly observe: Pick<ObserveUsers, "pruned" | "drifted">;
 }
 
 /** Removes old inactive edges, and compares some counts with the rows. Rejects while the database is unavailable. */
 export async function maintain(
-  { store, log, observe }: MaintenanceDeps,
+  { store, log }: MaintenanceDeps,
   stopping?: AbortSignal,
 ): Promise<{ readonly pruned: number; readonly drifts: readonly Drift[] }> {
   let pruned = 0;
@@ -30,17 +29,14 @@ export async function maintain(
   for (const list of ["following", "followers"] as const) {
     for (let time = 0; time < MAX_PRUNES && !stopping?.aborted; time++) {
       const gone = await store.prune(list, KEPT_MS[list], PRUNED_AT_ONCE);
-      observe.pruned(list, gone);
+      observeUsers.pruned(list, gone);
       pruned += gone;
       if (gone < PRUNED_AT_ONCE) break;
     }
-    for (const user of stopping?.aborted ? [] : await store.toCount(list, SAMPLE)) {
-      const drift = await store.calibrate(list, user, stopping);
-      if (drift) drifts.push(drift);
-    }
+    if (!stopping?.aborted) drifts.push(...(await store.calibrate(list, SAMPLE)));
   }
   for (const { list, user, counted, rows } of drifts) {
-    observe.drifted(list, counted - rows);
+    observeUsers.drifted(list, counted - rows);
     log.warn({ list, user: encodeId(user), counted, rows }, "a count differed from its rows, and was corrected");
   }
   return { pruned, drifts };

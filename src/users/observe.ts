@@ -15,15 +15,13 @@ const listed = histogram(
 );
 const reads = counter(
   "timeline_users_reads",
-  "Reads of lists and profiles by source: process, cache, database, or uncached while Redis is unavailable",
+  "Reads of lists by source: cache, database, or uncached while Redis is unavailable",
 );
 const superseded = counter("timeline_users_overtaken_fills", "Results not cached because they had changed meanwhile");
 const failures = counter("timeline_users_cache_failures", "Failures of the cache");
 const redirected = counter("timeline_users_hot_edges", "Edges moved to the hot lane");
 const pruned = counter("timeline_users_pruned", "Inactive edges removed, by table");
 const drift = counter("timeline_users_count_drift", "Differences between counts and their rows that were corrected");
-
-export type ObserveUsers = typeof observeUsers;
 
 export const observeUsers = {
   followed: (change: "follow" | "unfollow", count: number): void => follows.add(count, { change }),
@@ -34,7 +32,7 @@ export const observeUsers = {
   },
   listed: (lane: string, acceptedAt: number): void =>
     listed.record(Math.max(0, sharedNow() - acceptedAt) / 1_000, { lane }),
-  read: (what: string, from: "process" | "cache" | "database" | "uncached"): void => reads.add(1, { what, from }),
+  read: (what: string, from: "cache" | "database" | "uncached"): void => reads.add(1, { what, from }),
   /** A result was too old to be cached. */
   superseded: (what: string): void => superseded.add(1, { what }),
   cacheFailed: (what: string): void => failures.add(1, { what }),

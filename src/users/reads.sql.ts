@@ -1,12 +1,7 @@
+import type { Profile, SetProfileRequest } from "../gen/avion/users.js";
 import type { Db } from "../platform/db/db.js";
 
 export type ListName = "following" | "followers";
-
-/** The revision rises with each change of the total; 0 where none is kept. */
-export interface Count {
-  readonly total: number;
-  readonly revision: number;
-}
 
 export const TABLES = {
   following: {
@@ -15,7 +10,6 @@ export const TABLES = {
     count: "following",
     owner: "follower_id",
     other: "following_id",
-    counted: { revision: "0", next: "" },
   },
   followers: {
     edges: "users.followers",
@@ -23,7 +17,6 @@ export const TABLES = {
     count: "followers",
     owner: "following_id",
     other: "follower_id",
-    counted: { revision: "revision", next: ", revision = revision + 1" },
   },
 } as const;
 export type Table = (typeof TABLES)[ListName];
@@ -31,8 +24,7 @@ export type Table = (typeof TABLES)[ListName];
 const ids = ({ edges, owner, other }: Table): string => `
 SELECT ${other} AS id FROM ${edges} WHERE ${owner} = $1 AND ${other} > $2 AND active ORDER BY ${other} LIMIT $3`;
 
-const countOf = ({ counts, count, counted }: Table): string =>
-  `SELECT ${count} AS total, ${counted.revision} AS revision FROM ${counts} WHERE user_id = $1`;
+const countOf = ({ counts, count }: Table): string => `SELECT ${count} AS total FROM ${counts} WHERE user_id = $1`;
 
 export type ListStore = ReturnType<typeof createListStore>;
 
@@ -41,23 +33,12 @@ export function createListStore(db: Pick<Db, "query">) {
     /** Returns ids after `after` ("" is the start), by their bytes. */
     ids: async (list: ListName, user: string, after: string, limit: number): Promise<string[]> =>
       (await db.query<{ id: string }>(ids(TABLES[list]), [user, after, limit])).map(({ id }) => id),
-    count: async (list: ListName, user: string): Promise<Count> =>
-      (await db.query<Count>(countOf(TABLES[list]), [user]))[0] ?? { total: 0, revision: 0 },
+    count: async (list: ListName, user: string): Promise<number> =>
+      (await db.query<{ total: number }>(countOf(TABLES[list]), [user]))[0]?.total ?? 0,
   };
 }
 
-export interface Profile {
-  readonly userId: string;
-  readonly displayName: string;
-  readonly bio: string;
-  readonly avatarUrl: string;
-  readonly updatedAt: number;
-}
-
-export type ProfileDraft = Omit<Profile, "updatedAt">;
-
-const COLUMNS = `user_id AS "userId", display_name AS "displayName", bio, avatar_url AS "avatarUrl",
-  updated_at AS "updatedAt"`;
+const COLUMNS = "user_id, display_name, bio, avatar_url, updated_at";
 
 const GET = `SELECT ${COLUMNS} FROM users.profiles WHERE user_id = $1`;
 
@@ -81,8 +62,8 @@ export type ProfileStore = ReturnType<typeof createProfileStore>;
 export function createProfileStore(db: Pick<Db, "query">) {
   return {
     get: async (user: string): Promise<Profile | undefined> => (await db.query<Profile>(GET, [user]))[0],
-    set: async ({ userId, displayName, bio, avatarUrl }: ProfileDraft): Promise<Profile> =>
-      (await db.query<Profile>(SET, [userId, displayName, bio, avatarUrl]))[0] as Profile,
+    set: async ({ user_id, display_name, bio, avatar_url }: SetProfileRequest): Promise<Profile> =>
+      (await db.query<Profile>(SET, [user_id, display_name, bio, avatar_url]))[0] as Profile,
     /** Returns profiles after `after` whose user ids begin with a prefix, by the bytes of their ids. */
     list: (prefix: string, after: string, limit: number): Promise<Profile[]> =>
       db.query<Profile>(LIST, [prefix, lastWith(prefix), after, limit]),

@@ -6,21 +6,21 @@
 -- ARGV[1]  the generation that stood before it was read
 -- ARGV[2]  time to live of what is stored, ms
 -- ARGV[3]  how long it is, where the list itself is too long to be stored; else ""
--- ARGV[4]  the revision at which that was counted
--- ARGV[5+] the ids of the whole list
+-- ARGV[4+] the ids of the whole list
 -- returns  1; 0 where another generation stands, or none: the list may have changed
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 if redis.call('GET', KEYS[3]) ~= ARGV[1] or string.sub(ARGV[1], 1, #run) ~= run then return 0 end
 -- The list is valid for as long as its generation is there.
 redis.call('PEXPIRE', KEYS[3], ARGV[2])
 if ARGV[3] ~= '' then
-  redis.call('HSET', KEYS[2], 'total', ARGV[3], 'revision', ARGV[4])
+  -- A process of an earlier version changes a total whose revision is lower than that of its change.
+  redis.call('HSET', KEYS[2], 'total', ARGV[3], 'revision', 0)
   redis.call('PEXPIRE', KEYS[2], ARGV[2])
   return 1
 end
 redis.call('DEL', KEYS[1])
 local entries = { 0, '' }
-for i = 5, #ARGV do
+for i = 4, #ARGV do
   entries[#entries + 1] = 0
   entries[#entries + 1] = ARGV[i]
   -- Lua passes only so many arguments at once.

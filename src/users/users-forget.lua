@@ -1,4 +1,4 @@
--- Forgets what is remembered about a user, and keeps what was read before from being stored.
+-- Forgets what is remembered of a list of users, and keeps what was read before from being stored.
 --
 -- KEYS[1]  the generation, which begins with the run id of the server that made it
 -- KEYS[2+] what is remembered under it

@@ -103,7 +103,7 @@ async function measure(db: Db, { writes, followers, bench }: Size): Promise<Row[
   const store = createEdgeStore(db);
   let edges = 0;
   const follow = () =>
-    store.setFollowing({ follower: `f${++edges}`, following: `a${edges % 97}`, wanted: true, most: 10_000 });
+    store.setFollowing({ follower_id: `f${++edges}`, following_id: `a${edges % 97}`, wanted: true, most: 10_000 });
   const { means: follows } = await inTurns(writes, { bare, follow, bound: bound.follow });
   const bareRow = { name: peer, value: follows.bare };
   rows.push({ name: "follow and event, mean", value: follows.follow, unit: "ms", peer: bareRow, target });

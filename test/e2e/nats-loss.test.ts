@@ -2,7 +2,7 @@ import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
-import { type Broker, startNats, startRedis } from "../../src/sandbox/brokers/index.js";
+import { startNats, startRedis } from "../../src/sandbox/brokers/index.js";
 import { eventually } from "../support/eventually.js";
 import { AUTHOR, drops, dropsOf, expectLoaded } from "../support/load.js";
 import { progressRecorded } from "../support/progress-recorded.js";
@@ -20,12 +20,16 @@ const STREAMS = ["ADVISORIES", "CHECKS", "COMPLETIONS", "DLQ", "DROPS", "EDGES",
 const OPTIONS: StackOptions = { env: { TIMELINE_FANOUT_CHUNK_SIZE: "5" }, timeoutMs: 90_000 };
 
 /** Kills nats-server and starts it again on its port, without anything it had stored. */
-async function loseNats({ natsServer }: Stack, while_: () => Promise<void> = async () => {}): Promise<Broker> {
+async function loseNats(
+  { natsServer, afterServices }: Stack,
+  while_: () => Promise<void> = async () => {},
+): Promise<void> {
   natsServer.kill("SIGKILL");
   await natsServer.exited;
   await while_();
   await rm(join(natsServer.dir, "jetstream"), { recursive: true, force: true });
-  return startNats({ dir: natsServer.dir, port: natsServer.port });
+  const again = await startNats({ dir: natsServer.dir, port: natsServer.port });
+  afterServices(() => again.stop());
 }
 
 async function notReady(service: Service): Promise<string> {
@@ -82,6 +86,7 @@ testWithStack(
     // A process that only reads sees the same.
     const other = await stack.start({ roles: "api" });
     const reads = openReader(other.grpcAddress);
+    stack.defer(() => reads.close());
     const before = drops(world, READERS, 0, 20);
     await stack.publish(...before);
     await streams.settled(before.length);
@@ -96,34 +101,25 @@ testWithStack(
     await eventually(async () => (await streams.count("DROPS")) === 52, "all are admitted");
     const readiness = followReadiness(service);
     let meanwhile: TimelineEvent[] = [];
-    const again = await loseNats(stack, async () => {
+    await loseNats(stack, async () => {
       await eventually(async () => (await notReady(service)) !== "", "the service is not ready");
       meanwhile = drops(world, STAYING, 50, 10);
       await stack.publish(...meanwhile);
     });
-    try {
-      await streams.answering();
-      await eventually(
-        async () => (await Promise.all(STREAMS.map(streamIsThere(stack)))).every(Boolean),
-        "all streams",
-      );
-      // The process that only reads reconnects by itself, a moment later.
-      await eventually(async () => (await reads.home("reader-0", { limit: 100 })).degraded, "pages say so");
-      await ready(service);
-      await readiness.stop();
-      heal();
-      const after = drops(world, STAYING, 60, 10);
-      await stack.publish(...after);
-      await readUntilWhole(reads, "reader-0", 69);
-      await streams.settledWith(50, 30_000);
-      await expectLoaded(stack.redis, READERS, [...before, ...lost, ...gone, ...meanwhile, ...after]);
-      expect(await streams.count("DLQ")).toBe(0);
-      expect([...readiness.faults].join("\n")).toMatch(/NATS/);
-    } finally {
-      reads.close();
-      await Promise.all([service.stop(), other.stop()]);
-      await again.stop();
-    }
+    await streams.answering();
+    await eventually(async () => (await Promise.all(STREAMS.map(streamIsThere(stack)))).every(Boolean), "all streams");
+    // The process that only reads reconnects by itself, a moment later.
+    await eventually(async () => (await reads.home("reader-0", { limit: 100 })).degraded, "pages say so");
+    await ready(service);
+    await readiness.stop();
+    heal();
+    const after = drops(world, STAYING, 60, 10);
+    await stack.publish(...after);
+    await readUntilWhole(reads, "reader-0", 69);
+    await streams.settledWith(50, 30_000);
+    await expectLoaded(stack.redis, READERS, [...before, ...lost, ...gone, ...meanwhile, ...after]);
+    expect(await streams.count("DLQ")).toBe(0);
+    expect([...readiness.faults].join("\n")).toMatch(/NATS/);
   },
 );
 
@@ -147,26 +143,21 @@ testWithStack(
     await progressRecorded(stack);
     redisServer.kill("SIGKILL");
     await redisServer.exited;
-    const nats = await loseNats(stack);
+    await loseNats(stack);
     const redis = await startRedis({ dir: `${redisServer.dir}/empty`, port: redisServer.port });
-    try {
-      await ready(service);
-      const expected = world.homeOf("reader-0").map(({ drop_id }) => drop_id);
-      for (const read of [(query: object) => reads.home("reader-0", query), reads.local, reads.global]) {
-        await eventually(
-          async () => {
-            const page = await read({ limit: 100 }).catch(() => undefined);
-            if (page?.degraded === false) expect(page.drop_ids).toEqual(expected);
-            return page?.degraded === false;
-          },
-          "the page is whole",
-          40_000,
-        );
-      }
-    } finally {
-      await service.stop();
-      await redis.stop();
-      await nats.stop();
+    stack.afterServices(() => redis.stop());
+    await ready(service);
+    const expected = world.homeOf("reader-0").map(({ drop_id }) => drop_id);
+    for (const read of [(query: object) => reads.home("reader-0", query), reads.local, reads.global]) {
+      await eventually(
+        async () => {
+          const page = await read({ limit: 100 }).catch(() => undefined);
+          if (page?.degraded === false) expect(page.drop_ids).toEqual(expected);
+          return page?.degraded === false;
+        },
+        "the page is whole",
+        40_000,
+      );
     }
   },
 );
@@ -186,18 +177,13 @@ testWithStack(
     await stack.publish(...history);
     await streams.settled(history.length);
     await progressRecorded(stack);
-    const again = await loseNats(stack);
-    try {
-      await ready(service);
-      await eventually(() => /the log is backfilled/.test(service.output()), "the log is backfilled", 90_000);
-      await streams.settledWith(history.length, 30_000);
-      await redis.flushall();
-      const page = await reads.local({ limit: 100 });
-      expect([page.degraded, page.drop_ids.length, page.drop_ids.at(-1)]).toEqual([false, 6, "old"]);
-    } finally {
-      await service.stop();
-      await again.stop();
-    }
+    await loseNats(stack);
+    await ready(service);
+    await eventually(() => /the log is backfilled/.test(service.output()), "the log is backfilled", 90_000);
+    await streams.settledWith(history.length, 30_000);
+    await redis.flushall();
+    const page = await reads.local({ limit: 100 });
+    expect([page.degraded, page.drop_ids.length, page.drop_ids.at(-1)]).toEqual([false, 6, "old"]);
   },
 );
 
@@ -210,17 +196,12 @@ testWithStack(
     await stack.publish(...before);
     await streams.settled(before.length);
     await progressRecorded(stack);
-    const again = await loseNats(stack);
-    try {
-      await ready(service);
-      const after = drops(world, READERS, 5, 5);
-      await stack.publish(...after);
-      await readUntilWhole(reads, "reader-0", 10);
-      expect(service.output()).toMatch(/"level":"error"[^\n]*the log was lost, and the upstream cannot list changes/);
-    } finally {
-      await service.stop();
-      await again.stop();
-    }
+    await loseNats(stack);
+    await ready(service);
+    const after = drops(world, READERS, 5, 5);
+    await stack.publish(...after);
+    await readUntilWhole(reads, "reader-0", 10);
+    expect(service.output()).toMatch(/"level":"error"[^\n]*the log was lost, and the upstream cannot list changes/);
   },
 );
 

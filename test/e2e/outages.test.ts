@@ -122,12 +122,8 @@ testWithStack("Redis killed and back with its data: nothing admitted is lost or 
   await delay(AWAY_MS);
   const { dir, port } = stack.redisServer;
   const again = await startRedis({ dir, port, appendonly: true });
-  try {
-    await expectLanded(stack, history);
-  } finally {
-    await stack.service.stop();
-    await again.stop();
-  }
+  stack.afterServices(() => again.stop());
+  await expectLanded(stack, history);
 });
 
 testWithStack("Redis killed and back empty: reads heal from the upstreams and the log", IMPATIENT, async (stack) => {
@@ -137,18 +133,14 @@ testWithStack("Redis killed and back empty: reads heal from the upstreams and th
   await stack.streams.settled(history.length);
   await killed(redisServer);
   const again = await startRedis({ dir: `${redisServer.dir}/empty`, port: redisServer.port });
-  try {
-    const expected = world.homeOf("reader-0").map(({ drop_id }) => drop_id);
-    for (const read of [(query: object) => reads.home("reader-0", query), reads.local, reads.global]) {
-      await becomes(async () => {
-        const page = await read({ limit: 100 });
-        if (!page.degraded) expect(page.drop_ids).toEqual(expected);
-        expect(page.degraded).toBe(false);
-      });
-    }
-  } finally {
-    await stack.service.stop();
-    await again.stop();
+  stack.afterServices(() => again.stop());
+  const expected = world.homeOf("reader-0").map(({ drop_id }) => drop_id);
+  for (const read of [(query: object) => reads.home("reader-0", query), reads.local, reads.global]) {
+    await becomes(async () => {
+      const page = await read({ limit: 100 });
+      if (!page.degraded) expect(page.drop_ids).toEqual(expected);
+      expect(page.degraded).toBe(false);
+    });
   }
 });
 
@@ -162,12 +154,8 @@ testWithStack("NATS killed and back with its data under load: nothing is lost", 
   await delay(AWAY_MS);
   const { dir, port } = stack.natsServer;
   const again = await startNats({ dir, port });
-  try {
-    await expectLanded(stack, history);
-  } finally {
-    await stack.service.stop();
-    await again.stop();
-  }
+  stack.afterServices(() => again.stop());
+  await expectLanded(stack, history);
 });
 
 async function killed(server: Stack["redisServer"]): Promise<void> {

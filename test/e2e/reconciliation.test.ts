@@ -78,12 +78,8 @@ testWithStack("events published while Redis was dead are found after it is back"
   const lost = drops(stack.world, READERS, 40, 20);
   const { dir, port } = stack.redisServer;
   const again = await startRedis({ dir, port, appendonly: true });
-  try {
-    await expectLanded(stack, [...history, ...lost]);
-  } finally {
-    await stack.service.stop();
-    await again.stop();
-  }
+  stack.afterServices(() => again.stop());
+  await expectLanded(stack, [...history, ...lost]);
 });
 
 testWithStack("a gap in a producer's numbers is reconciled", {}, async (stack) => {

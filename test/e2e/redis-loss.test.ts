@@ -1,7 +1,7 @@
 import { status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
 import { headers as newHeaders } from "nats";
-import { type Broker, startRedis } from "../../src/sandbox/brokers/index.js";
+import { startRedis } from "../../src/sandbox/brokers/index.js";
 import { eventually } from "../support/eventually.js";
 import { drops, expectLoaded } from "../support/load.js";
 import { progressRecorded } from "../support/progress-recorded.js";
@@ -16,13 +16,14 @@ const OPTIONS = { env: { TIMELINE_FANOUT_CHUNK_SIZE: "5" }, timeoutMs: 60_000 };
 const RECORD = "timeline:x:continuity:{0}";
 
 /** Kills Redis and starts it with what it had saved; what it wrote since is lost, as in a failover. */
-async function loseSince({ redis, redisServer }: Stack, during: () => Promise<void>): Promise<Broker> {
+async function loseSince({ redis, redisServer, afterServices }: Stack, during: () => Promise<void>): Promise<void> {
   await redis.config("SET", "appendonly", "no");
   await redis.save();
   await during();
   redisServer.kill("SIGKILL");
   await redisServer.exited;
-  return startRedis({ dir: redisServer.dir, port: redisServer.port });
+  const again = await startRedis({ dir: redisServer.dir, port: redisServer.port });
+  afterServices(() => again.stop());
 }
 
 /** The metric that counts replays. */
@@ -42,21 +43,16 @@ testWithStack("writes that Redis confirmed and lost are applied again from the l
   const lost = drops(stack.world, READERS, 20, 30);
   world.remove("load-3");
   const gone = [deleted("load-3", "alice"), unfollowed("reader-1", "alice", world.unfollow("reader-1", "alice"))];
-  const again = await loseSince(stack, async () => {
+  await loseSince(stack, async () => {
     await stack.publish(...lost, ...gone);
     await streams.settled(before.length + lost.length + gone.length);
   });
-  try {
-    await eventually(async () => (await replays(stack)) === 1, "the loss is noticed and recovered from", 30_000);
-    await streams.settledWith(before.length + lost.length + gone.length);
-    // The sets themselves, before any read could have healed them.
-    await expectLoaded(stack.redis, READERS, [...before, ...lost, ...gone]);
-    await eventually(async () => !(await reads.home("reader-0")).degraded, "pages are whole again");
-    expect(await streams.count("DLQ")).toBe(0);
-  } finally {
-    await stack.service.stop();
-    await again.stop();
-  }
+  await eventually(async () => (await replays(stack)) === 1, "the loss is noticed and recovered from", 30_000);
+  await streams.settledWith(before.length + lost.length + gone.length);
+  // The sets themselves, before any read could have healed them.
+  await expectLoaded(stack.redis, READERS, [...before, ...lost, ...gone]);
+  await eventually(async () => !(await reads.home("reader-0")).degraded, "pages are whole again");
+  expect(await streams.count("DLQ")).toBe(0);
 });
 
 // Invariant 5.
@@ -68,30 +64,25 @@ testWithStack("pages are degraded while lost events are applied again", OPTIONS,
   expect((await reads.home("reader-0", { limit: 100 })).degraded).toBe(false);
   await progressRecorded(stack);
   const lost = drops(stack.world, READERS, 5, 5);
-  const again = await loseSince(stack, async () => {
+  await loseSince(stack, async () => {
     await stack.publish(...lost);
     await streams.settled(before.length + lost.length);
   });
-  try {
-    const heal = upstreams.inject({ method: "GetFollowersList", delayMs: 1_500 });
-    const pages: { ids: number; degraded: boolean }[] = [];
-    await eventually(
-      async () => {
-        const page = await reads.home("reader-0", { limit: 100 }, 2_000).catch(() => undefined);
-        if (page) pages.push({ ids: page.drop_ids.length, degraded: page.degraded });
-        return page?.degraded === false && (await replays(stack)) === 1;
-      },
-      "pages are whole again",
-      40_000,
-    );
-    heal();
-    // None was short without saying so.
-    expect(pages.filter(({ ids, degraded }) => !degraded && ids < 10)).toEqual([]);
-    expect(pages.some(({ degraded }) => degraded)).toBe(true);
-  } finally {
-    await stack.service.stop();
-    await again.stop();
-  }
+  const heal = upstreams.inject({ method: "GetFollowersList", delayMs: 1_500 });
+  const pages: { ids: number; degraded: boolean }[] = [];
+  await eventually(
+    async () => {
+      const page = await reads.home("reader-0", { limit: 100 }, 2_000).catch(() => undefined);
+      if (page) pages.push({ ids: page.drop_ids.length, degraded: page.degraded });
+      return page?.degraded === false && (await replays(stack)) === 1;
+    },
+    "pages are whole again",
+    40_000,
+  );
+  heal();
+  // None was short without saying so.
+  expect(pages.filter(({ ids, degraded }) => !degraded && ids < 10)).toEqual([]);
+  expect(pages.some(({ degraded }) => degraded)).toBe(true);
 });
 
 testWithStack(
@@ -104,19 +95,14 @@ testWithStack(
     await streams.settled(before.length);
     await progressRecorded(stack);
     const lost = drops(stack.world, READERS, 5, 5);
-    const again = await loseSince(stack, async () => {
+    await loseSince(stack, async () => {
       await streams.connection.jetstream().publish("drops.created", "{}");
       await stack.publish(...lost);
       await streams.settled(before.length + 1 + lost.length);
     });
-    try {
-      await eventually(async () => (await replays(stack)) === 1, "the loss is noticed and recovered from", 30_000);
-      await expectLoaded(stack.redis, READERS, [...before, ...lost]);
-      await eventually(async () => !(await reads.home("reader-0")).degraded, "pages are whole again");
-    } finally {
-      await stack.service.stop();
-      await again.stop();
-    }
+    await eventually(async () => (await replays(stack)) === 1, "the loss is noticed and recovered from", 30_000);
+    await expectLoaded(stack.redis, READERS, [...before, ...lost]);
+    await eventually(async () => !(await reads.home("reader-0")).degraded, "pages are whole again");
   },
 );
 
@@ -135,25 +121,20 @@ testWithStack(
     world.follow("reader-0", "anna");
     const ill = { drop_id: "ill", user_id: "anna", visibility: "public" as const, created_at: Date.now() };
     world.post(ill);
-    const again = await loseSince(stack, async () => {
+    await loseSince(stack, async () => {
       await stack.publish(...lost, created(ill));
       await streams.settled(before.length + lost.length + 1);
       // From now on nothing can be had of anna's followers.
       upstreams.inject({ method: "GetFollowersList", user: "anna", code: status.INTERNAL });
     });
-    try {
-      await eventually(async () => (await replays(stack)) === 1, "the loss is noticed and recovered from", 30_000);
-      await eventually(async () => !(await reads.home("reader-1")).degraded, "pages are whole again");
-      const letters = await streams.all("DLQ");
-      expect(letters.map(({ subject, headers }) => [subject, headers["Dlq-Consumer"]])).toEqual([
-        ["dlq.exhausted.drop_created", "replay"],
-      ]);
-      expect(JSON.parse(String(letters[0]?.body))).toMatchObject({ drop_id: "ill" });
-      await expectLoaded(stack.redis, ["reader-1"], [...before, ...lost, created(ill)]);
-    } finally {
-      await stack.service.stop();
-      await again.stop();
-    }
+    await eventually(async () => (await replays(stack)) === 1, "the loss is noticed and recovered from", 30_000);
+    await eventually(async () => !(await reads.home("reader-1")).degraded, "pages are whole again");
+    const letters = await streams.all("DLQ");
+    expect(letters.map(({ subject, headers }) => [subject, headers["Dlq-Consumer"]])).toEqual([
+      ["dlq.exhausted.drop_created", "replay"],
+    ]);
+    expect(JSON.parse(String(letters[0]?.body))).toMatchObject({ drop_id: "ill" });
+    await expectLoaded(stack.redis, ["reader-1"], [...before, ...lost, created(ill)]);
   },
 );
 
@@ -182,31 +163,26 @@ testWithStack(
     const follow = followed("late", "anna", world.follow("late", "anna"));
     const lost = [...drops(world, READERS, 5, 5), created(held), follow];
     const heals: (() => void)[] = [];
-    const again = await loseSince(stack, async () => {
+    await loseSince(stack, async () => {
       await stack.publish(...lost);
       await streams.settled(before.length + lost.length);
       for (const method of ["GetFollowersList", "GetDropsByUserID"] as const)
         heals.push(upstreams.inject({ method, user: "anna", code: status.UNAVAILABLE }));
     });
-    try {
-      await eventually(async () => (await replays(stack)) === 1, "all else is recovered", 30_000);
-      // The shared timelines have anna's drop; the homes of those who do not follow her have all of theirs.
-      await expectLoaded(stack.redis, READERS.slice(1), [...before, ...lost]);
-      const degraded = async (user: string) => (await reads.home(user, { limit: 100 })).degraded;
-      await eventually(async () => !(await degraded("reader-1")), "homes without anna are whole");
-      const local = await reads.local({ limit: 100 });
-      expect([local.degraded, local.drop_ids.includes("held")]).toEqual([false, true]);
-      for (const user of ["reader-0", "late"]) expect([user, await degraded(user)]).toEqual([user, true]);
-      for (const heal of heals) heal();
-      for (const user of ["reader-0", "late"]) {
-        await eventually(async () => !(await degraded(user)), `the home of ${user} is whole`, 30_000);
-        expect((await reads.home(user, { limit: 100 })).drop_ids).toContain("held");
-      }
-      expect(await streams.count("DLQ")).toBe(0);
-    } finally {
-      await stack.service.stop();
-      await again.stop();
+    await eventually(async () => (await replays(stack)) === 1, "all else is recovered", 30_000);
+    // The shared timelines have anna's drop; the homes of those who do not follow her have all of theirs.
+    await expectLoaded(stack.redis, READERS.slice(1), [...before, ...lost]);
+    const degraded = async (user: string) => (await reads.home(user, { limit: 100 })).degraded;
+    await eventually(async () => !(await degraded("reader-1")), "homes without anna are whole");
+    const local = await reads.local({ limit: 100 });
+    expect([local.degraded, local.drop_ids.includes("held")]).toEqual([false, true]);
+    for (const user of ["reader-0", "late"]) expect([user, await degraded(user)]).toEqual([user, true]);
+    for (const heal of heals) heal();
+    for (const user of ["reader-0", "late"]) {
+      await eventually(async () => !(await degraded(user)), `the home of ${user} is whole`, 30_000);
+      expect((await reads.home(user, { limit: 100 })).drop_ids).toContain("held");
     }
+    expect(await streams.count("DLQ")).toBe(0);
   },
 );
 
@@ -225,25 +201,20 @@ testWithStack(
     });
     world.post(...held);
     const heals = new Map<string, () => void>();
-    const again = await loseSince(stack, async () => {
+    await loseSince(stack, async () => {
       await stack.publish(...held.map(created));
       await streams.settled(before.length + held.length);
       for (const user of ["anna", "arno"])
         heals.set(user, upstreams.inject({ method: "GetFollowersList", user, code: status.UNAVAILABLE }));
     });
-    try {
-      await eventually(async () => (await replays(stack)) === 1, "all else is recovered", 30_000);
-      const degraded = async (user: string) => (await reads.home(user, { limit: 100 })).degraded;
-      await eventually(async () => !(await degraded("reader-2")), "other homes are whole");
-      for (const user of ["reader-0", "reader-1"]) expect([user, await degraded(user)]).toEqual([user, true]);
-      heals.get("arno")?.();
-      await eventually(async () => !(await degraded("reader-1")), "the home of reader-1 is whole", 30_000);
-      expect((await reads.home("reader-1", { limit: 100 })).drop_ids).toContain("held-arno");
-      expect(await degraded("reader-0")).toBe(true);
-    } finally {
-      await stack.service.stop();
-      await again.stop();
-    }
+    await eventually(async () => (await replays(stack)) === 1, "all else is recovered", 30_000);
+    const degraded = async (user: string) => (await reads.home(user, { limit: 100 })).degraded;
+    await eventually(async () => !(await degraded("reader-2")), "other homes are whole");
+    for (const user of ["reader-0", "reader-1"]) expect([user, await degraded(user)]).toEqual([user, true]);
+    heals.get("arno")?.();
+    await eventually(async () => !(await degraded("reader-1")), "the home of reader-1 is whole", 30_000);
+    expect((await reads.home("reader-1", { limit: 100 })).drop_ids).toContain("held-arno");
+    expect(await degraded("reader-0")).toBe(true);
   },
 );
 

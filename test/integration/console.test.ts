@@ -6,7 +6,6 @@ import { migrate } from "../../src/platform/db/migrate.js";
 import { type GrpcServer, serveGrpc } from "../../src/platform/grpc/serve.js";
 import { type HttpServer, serveHttp } from "../../src/platform/http/serve.js";
 import { createPostsService } from "../../src/posts/index.js";
-import { DEFAULT_POSTS_LIMITS } from "../../src/posts/request.js";
 import { createPostsStore } from "../../src/posts/store.sql.js";
 import { MIGRATIONS } from "../../src/roles/database.js";
 import { createConsoleRouter } from "../../src/sandbox/world/console.http.js";
@@ -14,6 +13,7 @@ import { breakable, Faults } from "../../src/sandbox/world/faults.grpc.js";
 import { connectWorld, type World } from "../../src/sandbox/world/world.grpc.js";
 import { openApi } from "../support/api.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { POSTS_CONFIG } from "../support/posts.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
 import { usersProcess } from "../support/users.js";
 
@@ -42,14 +42,13 @@ beforeEach(async () => {
   await redis.client.flushall();
   faults = new Faults();
   const store = createPostsStore(db);
-  const quiet = { wakeRelay: () => undefined, isFull: () => false, observe: { changed: () => undefined } };
+  const quiet = { wakeRelay: () => undefined, isFull: () => false };
   const posts = createPostsService(
     {
       store,
-      limits: DEFAULT_POSTS_LIMITS,
+      config: POSTS_CONFIG,
       tokens: createPageTokens("secret"),
       followedAmong: async () => new Set(),
-      retentionDays: 0,
       now: Date.now,
       ...quiet,
     },

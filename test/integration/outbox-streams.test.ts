@@ -80,9 +80,7 @@ test("while EDGES takes nothing, the outbox of graph events goes on undisturbed"
   const users = usersProcess({ db, scripts: redis.scripts });
   await users.follow({ follower_id: "ada", following_id: "bob" });
   const version = 1;
-  await createEdgeStore(db).apply([
-    { follower: "cid", following: "bob", version, active: true, traceparent: undefined },
-  ]);
+  await createEdgeStore(db).apply([{ follower_id: "cid", following_id: "bob", version, following: true }]);
   await resize(STREAM.edges, 1);
   relay(db, "users", "edges");
   await eventually(() => (failed["edges"] ?? 0) >= 3, "the follow cannot be published");

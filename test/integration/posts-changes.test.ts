@@ -7,7 +7,7 @@ import { post, refusal } from "../support/posts.js";
 
 const UNKNOWN = v7();
 
-describePosts("changing drops", (posts, { name }) => {
+describePosts("changing drops", {}, (posts, { name }) => {
   const edit = (drop_id: string, body: string, expected_revision = 0, user_id = "ada") =>
     posts.call.editDrop({ drop_id, user_id, body, summary: "", expected_revision });
 

@@ -37,9 +37,7 @@ describe.each(DATABASES)("counts on $name", ({ name, start }) => {
     const db = await server.newDatabase();
     posts = await startPosts(db);
     other = await asAnotherProcess(db);
-    handlers = [posts.store, createPostsStore(other)].map(({ reactions }) =>
-      createCountEngagement(reactions, { counted: () => undefined }),
-    );
+    handlers = [posts.store, createPostsStore(other)].map(({ reactions }) => createCountEngagement(reactions));
   });
   afterAll(async () => {
     await posts.stop();
@@ -57,7 +55,6 @@ describe.each(DATABASES)("counts on $name", ({ name, start }) => {
       drops: posts.store.reactions,
       lease: posts.store.lease,
       log: silent,
-      observe: { calibrated: () => undefined },
     })(steps);
 
   test.each([1, 2, 3])(

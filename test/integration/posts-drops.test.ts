@@ -6,13 +6,12 @@ import { v7 } from "uuid";
 import { CreateDropRequest, Visibility } from "../../src/gen/avion/posts.js";
 import { dateOfId } from "../../src/kernel/ids.js";
 import { DAY } from "../../src/kernel/time.js";
-import { DEFAULT_POSTS_LIMITS } from "../../src/posts/request.js";
 import { describePosts } from "../support/describe-posts.js";
-import { post, refusal, startPosts } from "../support/posts.js";
+import { POSTS_CONFIG, post, refusal, startPosts } from "../support/posts.js";
 
 const UNKNOWN = v7();
 
-describePosts("drops", (posts, { newDatabase }) => {
+describePosts("drops", {}, (posts, { newDatabase }) => {
   test("a drop is stored with its event, answered, and read again", async () => {
     await posts.written();
     const before = { woken: posts.woken(), now: Date.now() };
@@ -248,11 +247,11 @@ describePosts("drops", (posts, { newDatabase }) => {
 
   // Invariant 11.
   test("pages of the longest drops that are allowed fit a message, also where these are twenty times as long", async () => {
-    const limits = { ...DEFAULT_POSTS_LIMITS, maxBodyCharacters: 100_000 };
-    const long = await startPosts(await newDatabase(), { limits });
+    const config = { ...POSTS_CONFIG, maxBodyCharacters: 100_000 };
+    const long = await startPosts(await newDatabase(), { config });
     try {
       const parent = await post(long);
-      const body = "\u{1f600}".repeat(limits.maxBodyCharacters);
+      const body = "\u{1f600}".repeat(config.maxBodyCharacters);
       const replies: string[] = [];
       for (let n = 0; n < 12; n++) replies.push(await post(long, { reply_to: parent, body }));
       const seen: string[] = [];

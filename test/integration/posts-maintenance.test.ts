@@ -1,36 +1,19 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
+import { expect, test } from "@jest/globals";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { HOUR, SECOND } from "../../src/kernel/time.js";
 import { dropDeleted } from "../../src/posts/events.js";
 import { createMaintenanceRound, type MaintenanceDeps, startMaintenance } from "../../src/posts/maintenance.js";
-import { observePosts } from "../../src/posts/observe.js";
-import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { describePosts } from "../support/describe-posts.js";
 import { eventually } from "../support/eventually.js";
-import { type PostsHarness, post, startPosts } from "../support/posts.js";
+import { post } from "../support/posts.js";
 
-describe.each(DATABASES)("the maintenance of posts on $name", ({ start }) => {
-  let server: DatabaseServer;
-  let posts: PostsHarness;
-
-  beforeAll(async () => {
-    server = await start();
-  });
-  beforeEach(async () => {
-    await posts?.stop();
-    posts = await startPosts(await server.emptyDatabase());
-  });
-  afterAll(async () => {
-    await posts.stop();
-    await server.stop();
-  });
-
+describePosts("the maintenance of posts", { emptied: true }, (posts) => {
   const deps = (options: Partial<MaintenanceDeps> = {}): MaintenanceDeps => ({
     store: posts.store,
     now: Date.now,
     retentionDays: 0,
     log: silent,
-    observe: observePosts,
     ...options,
   });
   const round = (options: Partial<MaintenanceDeps> = {}, holder = "me"): Promise<void> =>

@@ -1,18 +1,17 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
+import { beforeEach, expect, test } from "@jest/globals";
 import { v7 } from "uuid";
 import { type Drop, RemoteKind, Visibility } from "../../src/gen/avion/posts.js";
 import { compareBytes } from "../../src/kernel/ids.js";
 import { HOUR } from "../../src/kernel/time.js";
-import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { describePosts } from "../support/describe-posts.js";
 import { rewritten } from "../support/page-tokens.js";
-import { type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
+import { post, refusal } from "../support/posts.js";
 import { below, oneOf, type Random, seeded, ulid } from "../support/random.js";
 
 const newestFirst = (a: Drop, b: Drop): number => b.created_at - a.created_at || compareBytes(b.drop_id, a.drop_id);
 const idsOf = (drops: readonly Drop[]): string[] => drops.map(({ drop_id }) => drop_id);
 
-describePosts("pages of drops", (posts) => {
+describePosts("pages of drops", {}, (posts) => {
   let people = 0;
   let ada: string;
   const base = Date.now() - HOUR;
@@ -193,22 +192,7 @@ describePosts("pages of drops", (posts) => {
   });
 });
 
-describe.each(DATABASES)("changes of drops on $name", ({ start }) => {
-  let server: DatabaseServer;
-  let posts: PostsHarness;
-
-  beforeAll(async () => {
-    server = await start();
-  });
-  beforeEach(async () => {
-    await posts?.stop();
-    posts = await startPosts(await server.emptyDatabase());
-  });
-  afterAll(async () => {
-    await posts.stop();
-    await server.stop();
-  });
-
+describePosts("changes of drops", { emptied: true }, (posts) => {
   type Asked = { since?: number; until?: number; page_size?: number };
   const walk = async (asked: Asked = {}, between: () => Promise<unknown> = async () => undefined): Promise<Drop[]> => {
     const seen: Drop[] = [];

@@ -6,16 +6,9 @@ import { monthOf, monthsFrom } from "../../src/posts/ids.js";
 import { createMaintenanceRound, type MaintenanceDeps } from "../../src/posts/maintenance.js";
 import { DATABASES, type DatabaseServer, longTest } from "../support/databases.js";
 import { eventually } from "../support/eventually.js";
-import { asAnotherProcess, type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
+import { asAnotherProcess, POSTS_CONFIG, type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
 
 const TABLES = ["counts", "drops", "reactions", "revisions"];
-const QUIET = {
-  months: () => undefined,
-  removed: () => undefined,
-  maintenanceFailed: () => undefined,
-  calibrated: () => undefined,
-};
-
 describe.each(DATABASES)("partitions on $name", ({ name, start }) => {
   let server: DatabaseServer;
   let posts: PostsHarness;
@@ -28,13 +21,16 @@ describe.each(DATABASES)("partitions on $name", ({ name, start }) => {
   afterAll(() => server.stop());
   beforeEach(async () => {
     now = Date.UTC(2026, 4, 17);
-    posts = await startPosts(await server.emptyDatabase(), { now: clock, retentionDays: 100 });
+    posts = await startPosts(await server.emptyDatabase(), {
+      now: clock,
+      config: { ...POSTS_CONFIG, retentionDays: 100 },
+    });
   });
   afterEach(() => posts.stop());
 
   const round = (options: Partial<MaintenanceDeps> = {}): Promise<void> =>
     createMaintenanceRound(
-      { store: posts.store, now: clock, retentionDays: 0, log: silent, observe: QUIET, ...options },
+      { store: posts.store, now: clock, retentionDays: 0, log: silent, ...options },
       "this process",
     )();
 

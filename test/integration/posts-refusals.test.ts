@@ -142,7 +142,7 @@ const REFUSED: readonly (readonly [Method, field: string, Bad])[] = [
   ["resolveWebfinger", "webfinger", { webfinger: "eve@far@example" }],
 ];
 
-describePosts("what posts refuse", (posts) => {
+describePosts("what posts refuse", {}, (posts) => {
   afterAll(async () => {
     expect(await posts.written()).toEqual([]);
   });
@@ -162,7 +162,7 @@ describePosts("what posts refuse", (posts) => {
   });
 });
 
-describePosts("what posts just so take", (posts) => {
+describePosts("what posts just so take", {}, (posts) => {
   test("the longest values of all fields are stored unchanged", async () => {
     const longest = {
       user_id: "é".repeat(64),

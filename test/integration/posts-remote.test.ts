@@ -7,7 +7,7 @@ import { refusal } from "../support/posts.js";
 const { DROP, ACTOR, SERVER } = RemoteKind;
 const ACTOR_URI = "https://far.example/users/eve";
 
-describePosts("remote objects", (posts) => {
+describePosts("remote objects", {}, (posts) => {
   let made = 0;
   const newUri = (): string => `https://far.example/notes/${++made}`;
   const document = (text: string): string => `{ "content" : ${JSON.stringify(text)}, "to": "as:Public" }`;

@@ -54,12 +54,8 @@ const ARGS: Readonly<Record<string, readonly (string | number)[]>> = {
   "take-slot": ["a", 1, 1_000, 1],
   "take-token": [5_000, 50, 1, 0],
   "users-read-list": ["(", 10, "g", 1_000],
-  "users-generation": [],
-  "users-fill-list": ["g", 1_000, "", 0, "a"],
-  "users-change-list": ["g", "h", 1_000, 1, 1, 10, 1, "a"],
+  "users-fill-list": ["g", 1_000, "", "a"],
   "users-forget": ["g", 1_000],
-  "users-read-profile": ["g", 1_000],
-  "users-fill-profile": ["g", 1_000, ""],
   "remove-wrong-types": ["zcard", "k:remove-wrong-types:1"],
 };
 

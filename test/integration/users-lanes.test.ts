@@ -74,7 +74,7 @@ describe.each(DATABASES)("a user whom thousands follow at once, on $name", ({ na
     const users = usersProcess({ db, scripts: redis.scripts, wakeRelay: () => relay.wake?.() });
     const { followMany } = createEdgeStore(db);
     for (let from = 0; from < CROWD; from += 1_000) {
-      const pairs = Array.from({ length: 1_000 }, (_, n) => ({ follower: `c${from + n}`, following: "idol" }));
+      const pairs = Array.from({ length: 1_000 }, (_, n) => ({ follower_id: `c${from + n}`, following_id: "idol" }));
       await followMany(pairs, { most: 10 });
     }
     const started = startRelays(db, users);
@@ -120,7 +120,7 @@ describe.each(DATABASES)("a user whom thousands follow at once, on $name", ({ na
     hot.close();
     const { followMany } = createEdgeStore(db);
     for (let from = 0; from < FLOOD; from += 1_000) {
-      const pairs = Array.from({ length: 1_000 }, (_, n) => ({ follower: `f${from + n}`, following: "star" }));
+      const pairs = Array.from({ length: 1_000 }, (_, n) => ({ follower_id: `f${from + n}`, following_id: "star" }));
       await followMany(pairs, { most: 10 });
     }
     const others = Array.from({ length: OTHERS }, (_, n) => ({ follower_id: `o${n}`, following_id: `quiet${n % 6}` }));

@@ -42,8 +42,8 @@ describe.each(DATABASES)("long lists on $name", ({ start }) => {
     await createEdgeStore(db).apply(edges.map((edge) => ({ ...edge, version })));
     await relayAll({ db, prepare: users.prepare }, async () => undefined);
   };
-  const followers = (following: string, from: number, to: number) =>
-    Array.from({ length: to - from }, (_, n) => ({ follower: idOf(from + n), following, active: true }));
+  const followers = (following_id: string, from: number, to: number) =>
+    Array.from({ length: to - from }, (_, n) => ({ follower_id: idOf(from + n), following_id, following: true }));
 
   test("20,000 followers are paged, each once and in the order of their bytes", async () => {
     for (let from = 0; from < 20_000; from += 2_000) {
@@ -68,13 +68,17 @@ describe.each(DATABASES)("long lists on $name", ({ start }) => {
     const user = `changing ${what}`;
     const even = followers(user, 0, count).filter((_, n) => n % 2 === 0);
     await apply(even);
-    const staying = new Set(even.map(({ follower }) => follower));
+    const staying = new Set(even.map(({ follower_id }) => follower_id));
     const change = async (): Promise<void> => {
       const leaving = oneOf(random, [...staying]);
       staying.delete(leaving);
       const coming = Array.from({ length: 20 }, () => idOf(below(random, count / 2) * 2 + 1));
-      const edges = [...new Set(coming)].map((follower) => ({ follower, following: user, active: random() < 0.7 }));
-      await apply(shuffled(random, [...edges, { follower: leaving, following: user, active: false }]));
+      const edges = [...new Set(coming)].map((follower_id) => ({
+        follower_id,
+        following_id: user,
+        following: random() < 0.7,
+      }));
+      await apply(shuffled(random, [...edges, { follower_id: leaving, following_id: user, following: false }]));
     };
     for (let round = 0; round < 3; round++) {
       const seen = await wholeList(client.getFollowersList, user, Math.ceil(count / 17), change);

@@ -105,8 +105,8 @@ installed("writes beside a locked row, on PostgreSQL", () => {
 
   test("follows that share a statement with one of a locked follower are set; that one follows", async () => {
     const { setFollowing } = createEdgeStore(db);
-    const follow = (follower: string, following: string) =>
-      setFollowing({ follower, following, wanted: true, most: 100 });
+    const follow = (follower_id: string, following_id: string) =>
+      setFollowing({ follower_id, following_id, wanted: true, most: 100 });
     await follow("slow", "first");
     const slow = await locked(LOCK_COUNT, "slow", async () => {
       const waiting = follow("slow", "second");
@@ -126,8 +126,7 @@ installed("writes beside a locked row, on PostgreSQL", () => {
     const other = openPostgres({ url: server.url, poolSize: 10, name: "test" }, silent);
     const nothing = () => undefined;
     const handlers = [db, other].map((of) => {
-      const observe = { applied: nothing, listed: nothing };
-      return createApplyEdges({ apply: createEdgeStore(of).apply, wakeRelay: nothing, observe }, CALM_LANE);
+      return createApplyEdges({ apply: createEdgeStore(of).apply, wakeRelay: nothing }, CALM_LANE);
     });
     const edge = (follower_id: string, following_id: string) => ({
       ...{ id: 0, key: "", messageId: "", createdAt: 0, subject: "edges.calm.x" },

@@ -10,7 +10,6 @@ import { openPostgres } from "../../src/platform/db/postgres.js";
 import { serveGrpc } from "../../src/platform/grpc/serve.js";
 import type { PostsDeps } from "../../src/posts/drops.js";
 import { createPostsService, POSTS_MIGRATIONS } from "../../src/posts/index.js";
-import { DEFAULT_POSTS_LIMITS } from "../../src/posts/request.js";
 import { createPostsStore, type PostsStore } from "../../src/posts/store.sql.js";
 import { type Calls, callsOf } from "./grpc.js";
 
@@ -39,6 +38,12 @@ export type PostsHarness = {
   stop(): Promise<void>;
 };
 
+export const POSTS_CONFIG: PostsDeps["config"] = {
+  maxBodyCharacters: 5_000,
+  retentionDays: 0,
+  maxImportAgeDays: 3_650,
+};
+
 /** Brings a database to the schema, and serves posts from it. */
 export async function startPosts(db: Db, options: Partial<PostsDeps> = {}): Promise<PostsHarness> {
   await migrate(db, [OUTBOX_MIGRATIONS, POSTS_MIGRATIONS], silent);
@@ -46,16 +51,14 @@ export async function startPosts(db: Db, options: Partial<PostsDeps> = {}): Prom
   let woken = 0;
   const deps: PostsDeps = {
     store,
-    limits: DEFAULT_POSTS_LIMITS,
+    config: POSTS_CONFIG,
     followedAmong: async () => new Set(),
     tokens: createPageTokens(await readPageSecret(db, "posts")),
-    retentionDays: 0,
     now: Date.now,
     wakeRelay: () => {
       woken += 1;
     },
     isFull: () => false,
-    observe: { changed: () => undefined },
     ...options,
   };
   const server = await serveGrpc("127.0.0.1:0", [createPostsService(deps, silent)], {});

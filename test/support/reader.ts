@@ -38,35 +38,24 @@ export type Between = (page: number) => Promise<void>;
 /** Pages a test turns at most: more means that paging does not end. */
 const PAGES_MAX = 2_000;
 
+/** Turns pages until there are no more; `onwards` returns what a page hands over for the next one. */
+const turnPages =
+  (onwards: (page: GetTimelineResponse) => Query) =>
+  async (read: Read, query: Query, between: Between = async () => {}): Promise<GetTimelineResponse[]> => {
+    const pages = [await read(query)];
+    for (let last = pages[0]; last?.has_more; last = pages.at(-1)) {
+      if (pages.length > PAGES_MAX) throw new Error("paging does not end");
+      await between(pages.length);
+      pages.push(await read({ limit: query.limit ?? 0, ...onwards(last) }));
+    }
+    return pages;
+  };
+
 /** Turns pages towards the older end; yields the pages, each newest first. */
-export async function pagesDown(
-  read: Read,
-  query: Query,
-  between: Between = async () => {},
-): Promise<GetTimelineResponse[]> {
-  const pages = [await read(query)];
-  for (let last = pages[0]; last?.has_more; last = pages.at(-1)) {
-    if (pages.length > PAGES_MAX) throw new Error("paging down does not end");
-    await between(pages.length);
-    pages.push(await read({ limit: query.limit ?? 0, max_id: last.next_max_id }));
-  }
-  return pages;
-}
+export const pagesDown = turnPages(({ next_max_id }) => ({ max_id: next_max_id }));
 
 /** Turns pages from `min_id` towards the newer end; yields the pages, each newest first, the oldest page first. */
-export async function pagesUp(
-  read: Read,
-  query: Query,
-  between: Between = async () => {},
-): Promise<GetTimelineResponse[]> {
-  const pages = [await read(query)];
-  for (let last = pages[0]; last?.has_more; last = pages.at(-1)) {
-    if (pages.length > PAGES_MAX) throw new Error("paging up does not end");
-    await between(pages.length);
-    pages.push(await read({ limit: query.limit ?? 0, min_id: last.prev_min_id }));
-  }
-  return pages;
-}
+export const pagesUp = turnPages(({ prev_min_id }) => ({ min_id: prev_min_id }));
 
 /** All ids of pages that were turned down, newest first. */
 export function downIds(pages: readonly GetTimelineResponse[]): string[] {

@@ -43,6 +43,8 @@ export type Stack = {
   publish(...events: readonly TimelineEvent[]): Promise<void>;
   /** Leaves `close` to be called at the end, last first. */
   defer(close: () => unknown): void;
+  /** Leaves `close` to be called once the services have ended: a broker that took the place of another one. */
+  afterServices(close: () => unknown): void;
   /** The error with the last lines of every service. */
   explain(error: unknown): unknown;
   stop(): Promise<void>;
@@ -74,6 +76,7 @@ async function assemble(
   closes.push(() => redisServer.stop());
   const natsServer = await (natsDir === undefined ? privateNats() : startNats({ dir: natsDir }));
   closes.push(() => natsServer.stop());
+  const brokers = closes.length;
   const world = new World();
   const upstreams = await startUpstreams(world, options);
   closes.push(() => upstreams.stop());
@@ -108,6 +111,7 @@ async function assemble(
     },
     publish: (...events) => publish(redis, ...events),
     defer: (close) => void closes.push(close),
+    afterServices: (close) => void closes.splice(brokers, 0, close),
     explain: (error) => withLogs(error, services),
   };
 }

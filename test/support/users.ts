@@ -11,15 +11,14 @@ import type { Db } from "../../src/platform/db/db.js";
 import { migrate } from "../../src/platform/db/migrate.js";
 import { serveGrpc } from "../../src/platform/grpc/serve.js";
 import type { Scripts } from "../../src/platform/redis/scripts.js";
-import { createListCache, createProfileCache, MAX_CACHED_IDS } from "../../src/users/cache.redis.js";
+import { createListCache, MAX_CACHED_IDS } from "../../src/users/cache.redis.js";
 import { CALM_LANE, createApplyEdges, HOT_LANE } from "../../src/users/edges.js";
 import { createEdgeStore, type EdgeStore } from "../../src/users/edges.sql.js";
 import { changeFollows } from "../../src/users/follows.js";
 import { createUsersService, USERS_MIGRATIONS, type UsersServiceDeps } from "../../src/users/index.js";
-import { createHotPages, createReadList } from "../../src/users/lists.js";
-import { observeUsers } from "../../src/users/observe.js";
+import { createReadList } from "../../src/users/lists.js";
 import { createIsHot, createPrepareUserEvents } from "../../src/users/prepare.js";
-import { createListStore, createProfileStore, type ListStore, type ProfileStore } from "../../src/users/reads.sql.js";
+import { createListStore, createProfileStore, type ListStore } from "../../src/users/reads.sql.js";
 import type { DatabaseServer } from "./databases.js";
 import { contextWith, deliveryOf } from "./deliveries.js";
 import { callsOf } from "./grpc.js";
@@ -40,8 +39,6 @@ export interface UsersOptions {
   readonly maxCachedIds?: number;
   readonly now?: () => number;
   readonly wrap?: (store: ListStore) => ListStore;
-  readonly wrapProfiles?: (store: ProfileStore) => ProfileStore;
-  readonly wrapCurrentFollowers?: (read: EdgeStore["currentFollowers"]) => EdgeStore["currentFollowers"];
   readonly wrapHot?: (apply: EdgeStore["apply"]) => EdgeStore["apply"];
   readonly wakeRelay?: () => void;
 }
@@ -49,41 +46,28 @@ export interface UsersOptions {
 /** Everything of the users service that one process holds, as the composition root puts it together. */
 export function usersProcess(options: UsersOptions) {
   const { db, scripts, maxFollowing = 7_500, hotRate = 200, now = Date.now, wakeRelay = () => undefined } = options;
-  const { wrap = (store) => store, wrapProfiles = (store) => store } = options;
-  const { wrapCurrentFollowers = (read) => read, wrapHot = (apply) => apply } = options;
-  const maxCachedIds = options.maxCachedIds ?? MAX_CACHED_IDS;
-  const cache = createListCache(scripts, maxCachedIds);
+  const { wrap = (store) => store, wrapHot = (apply) => apply, maxCachedIds = MAX_CACHED_IDS } = options;
+  const cache = createListCache(scripts);
   const bounded = createBoundedQueue({ atOnce: 8, waiting: 2_000 });
-  const observe = observeUsers;
   const edges = createEdgeStore(db);
   const store = wrap(createListStore(db));
-  const pages = createHotPages(now);
-  const readList = createReadList({ store, cache, pages, bounded, maxCachedIds, observe });
-  const currentFollowers = wrapCurrentFollowers(edges.currentFollowers);
+  const readList = createReadList({ store, cache, bounded, maxCachedIds });
   const deps: UsersServiceDeps = {
     edges,
-    profiles: wrapProfiles(createProfileStore(db)),
-    profileCache: createProfileCache(scripts),
+    profiles: createProfileStore(db),
     cache,
     readList,
     bounded,
     tokens: createPageTokens("a secret of tests"),
     maxFollowing,
     wakeRelay,
-    observe,
   };
   return {
     readList,
     ...changeFollows(deps),
-    normal: createApplyEdges({ apply: edges.apply, wakeRelay, observe }, CALM_LANE),
-    hot: createApplyEdges({ apply: wrapHot(edges.apply), wakeRelay, observe }, HOT_LANE),
-    prepare: createPrepareUserEvents({
-      cache,
-      currentFollowers,
-      isHot: createIsHot(hotRate, now),
-      observe,
-      log: silent,
-    }),
+    normal: createApplyEdges({ apply: edges.apply, wakeRelay }, CALM_LANE),
+    hot: createApplyEdges({ apply: wrapHot(edges.apply), wakeRelay }, HOT_LANE),
+    prepare: createPrepareUserEvents({ cache, isHot: createIsHot(hotRate, now), log: silent }),
     service: createUsersService(deps, silent),
   };
 }

@@ -7,7 +7,8 @@ const ROWS_AT_ONCE = 100;
 /** A write that takes longer, because it waits for a lock or the database does not answer, holds up no other. */
 const OVERTAKEN_AFTER_MS = SECOND / 4;
 
-const LOCK_TIMEOUT_MS = { alone: 5 * SECOND, shared: SECOND / 4 };
+/** A statement with rows of several callers waits for a lock for a shorter time. */
+export const LOCK_TIMEOUT_MS = { alone: 5 * SECOND, shared: SECOND / 4 };
 
 /**
  * Rows that are written while a statement is being committed go together into the next one. A statement that fails, or
@@ -27,42 +28,32 @@ export function createSharedWrites<Row, Result>(
   return createBatch(ROWS_AT_ONCE, writeShared, OVERTAKEN_AFTER_MS);
 }
 
-interface GivenRows {
-  /** These are the first parts of a WITH; `w` has the rows. */
-  readonly parts: string;
+interface Statement {
+  readonly text: string;
   readonly values: readonly unknown[];
 }
 
 /**
- * Returns the beginning of a statement that reads rows of these columns. One row is passed as one parameter a field; several
- * are passed as one JSON text, since their number varies. The statement waits for a lock for a bounded time, which is
- * shorter where the rows come from several callers.
+ * Returns a function that makes the statement for some rows. `build` gets the first parts of its WITH, of which `w` has
+ * the rows. One row is passed as one parameter a field; several are passed as one JSON text, since their number varies.
  */
-export function givenRows<Row extends Readonly<Record<keyof Row, unknown>>>(
+export function statementOf<Row extends Readonly<Record<keyof Row, unknown>>>(
   types: Readonly<Record<keyof Row & string, string>>,
-): (rows: readonly Row[], shared?: boolean) => GivenRows {
+  build: (given: string) => string,
+): (rows: readonly Row[], lockTimeoutMs?: number) => Statement {
   const columns = Object.entries(types) as [keyof Row & string, string][];
-  const bounded = (ms: number) => `bounded AS MATERIALIZED (SELECT set_config('lock_timeout', '${ms}', true))`;
-  const fields = columns.map(([name, type], at) => `$${at + 1}::${type} AS ${name}`).join(", ");
-  const one = `${bounded(LOCK_TIMEOUT_MS.alone)}, w AS NOT MATERIALIZED (SELECT ${fields} FROM bounded)`;
+  const fields = columns.map(([name, type], at) => `$${at + 2}::${type} AS ${name}`).join(", ");
   const record = columns.map(([name, type]) => `${name} ${type}`).join(", ");
-  const several = (ms: number) =>
-    `${bounded(ms)}, w AS (SELECT given.* FROM bounded CROSS JOIN json_to_recordset($1::json) AS given (${record}))`;
-  const [ofOne, ofSeveral] = [several(LOCK_TIMEOUT_MS.alone), several(LOCK_TIMEOUT_MS.shared)];
-  return (rows, shared = rows.length > 1) => {
+  const bounded = "bounded AS MATERIALIZED (SELECT set_config('lock_timeout', $1, true))";
+  const one = build(`${bounded}, w AS NOT MATERIALIZED (SELECT ${fields} FROM bounded)`);
+  const several = build(
+    `${bounded}, w AS (SELECT given.* FROM bounded CROSS JOIN json_to_recordset($2::json) AS given (${record}))`,
+  );
+  return (rows, lockTimeoutMs = rows.length > 1 ? LOCK_TIMEOUT_MS.shared : LOCK_TIMEOUT_MS.alone) => {
     const [first, second] = rows;
+    const timeout = String(lockTimeoutMs);
     if (first !== undefined && second === undefined)
-      return { parts: one, values: columns.map(([name]) => first[name]) };
-    return { parts: shared ? ofSeveral : ofOne, values: [JSON.stringify(rows)] };
-  };
-}
-
-/** Keeps the texts of statements: building one takes longer than finding it. */
-export function createTexts(): (key: string, build: () => string) => string {
-  const texts = new Map<string, string>();
-  return (key, build) => {
-    const text = texts.get(key) ?? build();
-    texts.set(key, text);
-    return text;
+      return { text: one, values: [timeout, ...columns.map(([name]) => first[name])] };
+    return { text: several, values: [timeout, JSON.stringify(rows)] };
   };
 }

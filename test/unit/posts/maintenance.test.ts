@@ -28,7 +28,6 @@ function drops(reactions: Readonly<Record<string, number>>, fails: (ids: readonl
       },
     },
     log: silent,
-    observe: { calibrated: () => undefined },
   };
   return { calibrate: createCalibration(deps), asked, walked: () => walked };
 }

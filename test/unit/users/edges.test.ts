@@ -1,15 +1,14 @@
 import { expect, test } from "@jest/globals";
 import { codeOf } from "../../../src/kernel/errors.js";
-import { graphEvent, pairKey, parseEdge, parseGraphEvent } from "../../../src/users/edges.js";
+import { graphEvent, pairKey, parseEdge, parsePair } from "../../../src/users/edges.js";
 
 const bytes = (value: unknown): Uint8Array => Buffer.from(JSON.stringify(value));
 const EDGE = { follower_id: "a", following_id: "b", version: 7, following: true, changed_at: 9 };
 
 test("an edge is parsed, and unknown fields are ignored", () => {
-  const edge = { follower: "a", following: "b", version: 7, active: true };
-  expect(parseEdge(bytes({ ...EDGE, more: 1 }))).toEqual({ ...edge, acceptedAt: 9 });
-  expect(parseEdge(bytes({ ...EDGE, changed_at: undefined }))).toEqual({ ...edge, acceptedAt: undefined });
-  expect(parseGraphEvent(bytes(EDGE))).toEqual({ follower: "a", following: "b" });
+  expect(parseEdge(bytes({ ...EDGE, more: 1 }))).toEqual(EDGE);
+  expect(parseEdge(bytes({ ...EDGE, changed_at: undefined }))).toEqual({ ...EDGE, changed_at: undefined });
+  expect(parsePair(bytes(EDGE))).toEqual({ follower_id: "a", following_id: "b" });
 });
 
 test.each([
@@ -36,20 +35,21 @@ test("a message that is not JSON is invalid", () => {
 });
 
 test("the event of an edge has the name and id that a bridge would give it", () => {
-  expect(graphEvent({ follower: "ann/a", following: "b", version: 7, active: true })).toEqual({
+  const edge = { follower_id: "ann/a", following_id: "b", version: 7, following: true };
+  expect(graphEvent(edge)).toEqual({
     subject: "graph.followed",
     messageId: "user_followed:=YW5uL2E:b:7",
     body: JSON.stringify({ follower_id: "ann/a", following_id: "b", version: 7 }),
   });
-  const { subject, messageId } = graphEvent({ follower: "a", following: "b", version: 8, active: false });
+  const { subject, messageId } = graphEvent({ ...EDGE, version: 8, following: false });
   expect([subject, messageId]).toEqual(["graph.unfollowed", "user_unfollowed:a:b:8"]);
 });
 
 test("no two pairs share a key", () => {
   const pairs = [
-    { follower: "a", following: "b:c" },
-    { follower: "a:b", following: "c" },
-    { follower: "a", following: "b" },
+    { follower_id: "a", following_id: "b:c" },
+    { follower_id: "a:b", following_id: "c" },
+    { follower_id: "a", following_id: "b" },
   ];
   expect(new Set(pairs.map(pairKey)).size).toBe(pairs.length);
 });
