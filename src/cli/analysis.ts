@@ -1,7 +1,7 @@
 import type { Command } from "commander";
-import { type AnalysisOperations, createAnalysisOperations, type Unfinished } from "../analysis/index.js";
+import { createAnalysisOperations, type Unfinished } from "../analysis/index.js";
 import { printable } from "../kernel/errors.js";
-import { openLog, withConnections } from "./bootstrap.js";
+import { type Opening, openLog, withConnections } from "./bootstrap.js";
 import { exitWith, JSON_OPTION, wholeNumber } from "./options.js";
 
 const DEFAULT_LIMIT = 100;
@@ -27,11 +27,13 @@ export function define(analysis: Command): void {
     .action(exitWith(show));
 }
 
-const withOperations = (run: (operations: AnalysisOperations) => Promise<number>): Promise<number> =>
-  withConnections({ name: "analysis", open: openLog }, (connections) => run(createAnalysisOperations(connections)));
+const ANALYSIS = {
+  name: "analysis",
+  open: async (opening: Opening) => createAnalysisOperations(await openLog(opening)),
+};
 
 function list({ limit, json }: ListOptions): Promise<number> {
-  return withOperations(async (operations) => {
+  return withConnections(ANALYSIS, async (operations) => {
     const found: Unfinished[] = [];
     for await (const one of operations.list()) if (found.push(one) === limit) break;
     if (json) console.log(JSON.stringify(found));
@@ -59,7 +61,7 @@ function asLine({
 }
 
 function show(id: string, { json }: { readonly json?: boolean }): Promise<number> {
-  return withOperations(async (operations) => {
+  return withConnections(ANALYSIS, async (operations) => {
     const shown = await operations.show(id);
     const lines = Object.entries(shown).map(([name, value]) => `${name}: ${printable(String(value ?? "-"))}`);
     console.log(json ? JSON.stringify(shown) : lines.join("\n"));

@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import { printable } from "../kernel/errors.js";
-import type { AuthorRegistry, ModeChoice, StoredState } from "../pull/index.js";
+import type { ModeChoice, StoredState } from "../pull/index.js";
 import { openRegistry, withConnections } from "./bootstrap.js";
 import { parseUserId } from "./option-values.js";
 import { exitWith, JSON_OPTION } from "./options.js";
@@ -32,11 +32,10 @@ export function define(author: Command): void {
   }
 }
 
-const withRegistry = (run: (registry: AuthorRegistry) => Promise<number>): Promise<number> =>
-  withConnections({ name: "author", open: openRegistry }, run);
+const AUTHOR = { name: "author", open: openRegistry };
 
 function list({ json }: Options): Promise<number> {
-  return withRegistry(async (registry) => {
+  return withConnections(AUTHOR, async (registry) => {
     const stored = [...(await registry.list())].map(([author, state]) => row(author, state));
     if (json) console.log(JSON.stringify(stored));
     else if (stored.length === 0) console.log("every author is pushed");
@@ -46,7 +45,7 @@ function list({ json }: Options): Promise<number> {
 }
 
 function choose(id: string, choice: ModeChoice, { json }: Options): Promise<number> {
-  return withRegistry(async (registry) => {
+  return withConnections(AUTHOR, async (registry) => {
     const chosen = row(id, await registry.choose(id, choice));
     console.log(json ? JSON.stringify(chosen) : asLine(chosen));
     return 0;

@@ -22,7 +22,7 @@ import {
   withFences,
 } from "../roles/connections.js";
 import { createTimelines, type Timelines } from "../timeline/index.js";
-import { type Say, toTerminal, withProgress } from "./terminal.js";
+import { createPacedProgress, type Say, toTerminal } from "./terminal.js";
 
 /** Shells use this exit code after Ctrl-C: 128 and the number of the signal. */
 const INTERRUPTED = 130;
@@ -62,6 +62,7 @@ export async function withConnections<Opened>(
 export interface Job<Opened> {
   readonly connections: Opened;
   readonly config: Config;
+  /** Aborts on SIGINT and SIGTERM. A second signal ends the process. */
   readonly stopping: AbortSignal;
   readonly say: Say;
 }
@@ -72,37 +73,23 @@ export interface Answer {
   readonly failed?: boolean;
 }
 
-/** Shows the progress of a job and prints its answer. Exit code 1: it failed. */
+/** Shows the progress of a job and prints its answer. Exit code 1: it failed, or has no answer because nothing was done. */
 export function runJob<Opened>(
   { name, open, json }: { name: string; open: (opening: Opening) => Promise<Opened>; json: boolean | undefined },
-  job: (of: Job<Opened>) => Promise<Answer>,
+  work: (job: Job<Opened>) => Promise<Answer | undefined>,
 ): Promise<number> {
   return withConnections({ name, open }, async (connections, config) => {
-    const stopping = interruption();
-    const answer = await withProgress((say) => job({ connections, config, stopping, say }));
-    return printAnswer({ ...answer, text: json ? JSON.stringify(answer.json) : answer.text, stopping });
+    const interrupted = new AbortController();
+    for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => interrupted.abort());
+    const stopping = interrupted.signal;
+    const { say, end } = createPacedProgress();
+    const answer = await work({ connections, config, stopping, say }).finally(end);
+    const code = stopping.aborted ? INTERRUPTED : !answer || answer.failed ? 1 : 0;
+    // It is set before it is printed: a pipe that is closed ends the process.
+    process.exitCode = code;
+    if (answer) console.log(json ? JSON.stringify(answer.json) : answer.text);
+    return code;
   });
-}
-
-interface Printed {
-  readonly text: string;
-  readonly failed?: boolean;
-  readonly stopping: AbortSignal;
-}
-
-/** Returns the exit code, and sets it first: a pipe that is closed ends the process. */
-export function printAnswer({ text, failed, stopping }: Printed): number {
-  const code = stopping.aborted ? INTERRUPTED : failed ? 1 : 0;
-  process.exitCode = code;
-  console.log(text);
-  return code;
-}
-
-/** Aborts on SIGINT and SIGTERM. A second signal ends the process. */
-export function interruption(): AbortSignal {
-  const interrupted = new AbortController();
-  for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => interrupted.abort());
-  return interrupted.signal;
 }
 
 export async function openLog({ config, name, closers }: Opening): Promise<LogConnections> {

@@ -19,10 +19,10 @@ import {
   selectionFault,
 } from "../dead-letters/index.js";
 import { missingUpstreams } from "../roles/connections.js";
-import { interruption, openLog, printAnswer, withConnections } from "./bootstrap.js";
+import { type Opening, openLog, runJob, withConnections } from "./bootstrap.js";
 import { argumentOf, parseRate, parseSeq, parseTime } from "./option-values.js";
 import { exitWith, JSON_OPTION } from "./options.js";
-import { confirm, withProgress } from "./terminal.js";
+import { confirm } from "./terminal.js";
 
 interface ListOptions extends Filters {
   readonly json?: boolean;
@@ -88,15 +88,16 @@ const selecting =
     return exitWith(work)(chosen);
   };
 
-function withDeadLetters(run: (deadLetters: DeadLetterOperations) => Promise<number>): Promise<number> {
-  return withConnections({ name: "dlq", open: openLog }, ({ nats, publish, upstreams }, config) => {
-    const reachable = missingUpstreams(config.upstreams).length === 0;
-    return run(createDeadLetters({ nats, publish, upstreams: reachable ? () => upstreams("operator") : undefined }));
-  });
+async function openDeadLetters(opening: Opening): Promise<DeadLetterOperations> {
+  const { nats, publish, upstreams } = await openLog(opening);
+  const reachable = missingUpstreams(opening.config.upstreams).length === 0;
+  return createDeadLetters({ nats, publish, upstreams: reachable ? () => upstreams("operator") : undefined });
 }
 
+const DLQ = { name: "dlq", open: openDeadLetters };
+
 function list(options: ListOptions): Promise<number> {
-  return withDeadLetters(async (deadLetters) => {
+  return withConnections(DLQ, async (deadLetters) => {
     const listed = deadLetters.list(options, { bodies: !options.json && !options.ungrouped });
     if (options.json) await printJsonArray(listed);
     else if (options.ungrouped) for await (const deadLetter of listed) console.log(deadLetterAsLine(deadLetter));
@@ -116,7 +117,7 @@ async function printJsonArray(deadLetters: AsyncIterable<StoredDeadLetter>): Pro
 }
 
 function show(seq: number, { json }: ListOptions): Promise<number> {
-  return withDeadLetters(async (deadLetters) => {
+  return withConnections(DLQ, async (deadLetters) => {
     const deadLetter = await deadLetters.show(seq);
     console.log(json ? JSON.stringify(deadLetterAsJson(deadLetter)) : deadLetterAsText(deadLetter));
     return 0;
@@ -125,15 +126,12 @@ function show(seq: number, { json }: ListOptions): Promise<number> {
 
 /** Ends with exit code 1 if a dead letter was refused, or failed. */
 function redrive({ rate, dryRun = false, json, ...selection }: Chosen): Promise<number> {
-  return withDeadLetters(async (deadLetters) => {
+  return runJob({ ...DLQ, json }, async ({ connections: deadLetters, stopping, say }) => {
     const seqs = await deadLetters.select(selection);
-    const stopping = interruption();
-    const report = await withProgress((say) => {
-      const onProgress = (now: Report): void => say(() => `${lengthOf(now)} of ${seqs.length} dead letters tried`);
-      return deadLetters.redrive(seqs, { rate, dryRun, stopping, onProgress });
-    });
-    const text = json ? asJson(report, dryRun) : reportAsText(report, dryRun);
-    return printAnswer({ text, stopping, failed: report.refused.length + report.failed.length > 0 });
+    const onProgress = (now: Report): void => say(() => `${lengthOf(now)} of ${seqs.length} dead letters tried`);
+    const report = await deadLetters.redrive(seqs, { rate, dryRun, stopping, onProgress });
+    const failed = report.refused.length + report.failed.length > 0;
+    return { json: asJson(report, dryRun), text: reportAsText(report, dryRun), failed };
   });
 }
 
@@ -141,17 +139,13 @@ const lengthOf = (report: Report): number => Object.values(report).reduce((sum, 
 
 /** Ends with exit code 1 if a dead letter could not be deleted, or the question was not answered with yes. */
 function remove({ dryRun = false, force, json, ...selection }: Chosen): Promise<number> {
-  return withDeadLetters(async (deadLetters) => {
+  return runJob({ ...DLQ, json }, async ({ connections: deadLetters, stopping, say }) => {
     const seqs = await deadLetters.select(selection);
-    if (!force && !dryRun && seqs.length > 0 && !(await mayDelete(seqs.length))) return 1;
-    const stopping = interruption();
-    const removal = await withProgress((say) => {
-      const onProgress = (now: Removal): void =>
-        say(() => `${now.removed.length} of ${seqs.length} dead letters deleted`);
-      return deadLetters.remove(seqs, { dryRun, stopping, onProgress });
-    });
-    const text = json ? asJson(removal, dryRun) : removalAsText(removal, dryRun);
-    return printAnswer({ text, stopping, failed: removal.failed.length > 0 });
+    if (!force && !dryRun && seqs.length > 0 && !(await mayDelete(seqs.length))) return undefined;
+    const onProgress = ({ removed }: Removal): void =>
+      say(() => `${removed.length} of ${seqs.length} dead letters deleted`);
+    const removal = await deadLetters.remove(seqs, { dryRun, stopping, onProgress });
+    return { json: asJson(removal, dryRun), text: removalAsText(removal, dryRun), failed: removal.failed.length > 0 };
   });
 }
 
@@ -161,5 +155,4 @@ async function mayDelete(count: number): Promise<boolean> {
   return false;
 }
 
-const asJson = (outcome: object, dryRun: boolean): string =>
-  JSON.stringify(dryRun ? { ...outcome, dry_run: true } : outcome);
+const asJson = (outcome: object, dryRun: boolean): object => (dryRun ? { ...outcome, dry_run: true } : outcome);

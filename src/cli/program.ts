@@ -6,16 +6,11 @@ import { VERSION } from "../roles/version.js";
 /** An invalid command line or configuration ends with this exit code. */
 const USAGE = 2;
 
-interface CommandFile {
-  define(command: Command): void;
-}
-
 /** A file is loaded when its command is called, so that `--help` and `serve` start fast. */
-const COMMANDS: Readonly<Record<string, readonly [about: string, load: () => Promise<CommandFile>]>> = {
-  serve: [
-    "run the roles in TIMELINE_ROLES until SIGTERM",
-    async () => ({ define: (command) => void command.action(async () => (await import("./serve.js")).serve()) }),
-  ],
+const COMMANDS: Readonly<
+  Record<string, readonly [about: string, load: () => Promise<{ define(command: Command): void }>]>
+> = {
+  serve: ["run the roles in TIMELINE_ROLES until SIGTERM", () => import("./serve.js")],
   config: ["print every variable, its default and its meaning, as Markdown", () => import("./config.js")],
   doctor: ["check versions and connections; say what is wrong and what to do", () => import("./doctor.js")],
   reconcile: ["admit the changes of the upstreams whose events never reached the log", () => import("./reconcile.js")],

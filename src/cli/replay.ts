@@ -23,14 +23,6 @@ interface ReplayOptions {
   readonly json?: boolean;
 }
 
-interface ReplayResult {
-  applied: number;
-  /** The newest of them was admitted at this time, in ms since the epoch. */
-  upTo: number | undefined;
-  /** These events could not be applied. Each is named by its sequence in the log. */
-  readonly left_out: { readonly seq: number; readonly error: string }[];
-}
-
 export function define(command: Command): void {
   command
     .requiredOption("--from <when>", "the start of the range: 15m, 2h, 7d (ago), or a date", parseTime)
@@ -47,23 +39,24 @@ export function define(command: Command): void {
 /** Ends with exit code 1 if an event could not be applied. */
 function replayByHand({ from, to, after, rate, json }: ReplayOptions): Promise<number> {
   return runJob({ name: "replay", open: openTimelines, json }, async ({ connections, config, stopping, say }) => {
-    const result: ReplayResult = { applied: 0, upTo: undefined, left_out: [] };
+    // Each is named by its sequence in the log.
+    const left_out: { readonly seq: number; readonly error: string }[] = [];
+    let done = 0;
+    let upTo = 0;
     const events = new Resumable<Delivery>(after?.toString(), ({ seq }) => String(seq - 1));
     const fanout = createFanout({ ...connections, config, upstreams: connections.upstreams("fanout"), log: silent });
     const apply = retrying(parsed(fanout.apply), {
       stopping,
-      waiting: (error) => say(() => `${result.applied} events; waiting: ${error}${events.hint()}`),
-      leftOut: ({ seq }, error) => void result.left_out.push({ seq, error: oneLine(error) }),
+      waiting: (error) => say(() => `${done - left_out.length} events; waiting: ${error}${events.hint()}`),
+      leftOut: ({ seq }, error) => void left_out.push({ seq, error: oneLine(error) }),
     });
     const readRange = createReadRange(connections.nats, { keptMs: DAY });
     const range = { since: from, until: to ?? Number.POSITIVE_INFINITY, after };
-    let done = 0;
     const work = async (event: Delivery): Promise<void> => {
       await apply(event);
       events.done(event);
-      result.applied = ++done - result.left_out.length;
-      const upTo = Math.max(result.upTo ?? 0, event.time);
-      result.upTo = upTo;
+      done++;
+      upTo = Math.max(upTo, event.time);
       say(() => `${done} events, up to ${dateOf(upTo)}${events.hint()}`);
     };
     try {
@@ -72,20 +65,19 @@ function replayByHand({ from, to, after, rate, json }: ReplayOptions): Promise<n
       if (!stopping.aborted) throw new Error(`${oneLine(error)}${events.hint()}`, { cause: error });
     }
     const complete = !stopping.aborted;
-    const { applied, upTo, left_out } = result;
-    const up_to = upTo === undefined ? null : dateOf(upTo);
+    const applied = done - left_out.length;
+    const up_to = done === 0 ? null : dateOf(upTo);
+    const lines = [
+      `${applied} events applied${up_to === null ? "" : `, up to ${up_to}`}`,
+      ...left_out.map(({ seq, error }) => `  left out ${seq} of DROPS: ${error}`),
+      ...(complete ? [] : [`stopped before the end${events.hint()}`]),
+    ];
     return {
       json: { applied, left_out, up_to, complete, after: complete ? null : (events.position ?? null) },
-      text: asText(result, complete ? "" : `stopped before the end${events.hint()}`),
+      text: lines.join("\n"),
       failed: left_out.length > 0,
     };
   });
 }
 
 const dateOf = (ms: number): string => new Date(ms).toISOString();
-
-function asText({ applied, upTo, left_out }: ReplayResult, end: string): string {
-  const reached = upTo === undefined ? "" : `, up to ${dateOf(upTo)}`;
-  const lines = left_out.map(({ seq, error }) => `  left out ${seq} of DROPS: ${error}`);
-  return [`${applied} events applied${reached}`, ...lines, ...(end ? [end] : [])].join("\n");
-}

@@ -1,3 +1,4 @@
+import type { Command } from "commander";
 import { oneLine } from "../kernel/errors.js";
 import { SECOND } from "../kernel/time.js";
 import { ConfigError } from "../kernel/variables.js";
@@ -8,6 +9,10 @@ import { configWarnings, readConfig } from "../roles/config/config.js";
 import { checkFiles } from "../roles/config/files.js";
 import type { Wraps } from "../roles/role.js";
 import { SERVICE_FIELDS, VERSION } from "../roles/version.js";
+
+export function define(command: Command): void {
+  command.action(() => serve());
+}
 
 /** Connections have so long to close after the grace period. */
 const CLOSE_MARGIN_MS = 10 * SECOND;

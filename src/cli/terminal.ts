@@ -46,16 +46,6 @@ export function createPacedProgress(stream: Screen = process.stderr, now: Clock 
 
 export type Say = (text: () => string) => void;
 
-/** Runs work that reports progress; the progress line is removed at its end. */
-export async function withProgress<Result>(work: (say: Say) => Promise<Result>): Promise<Result> {
-  const progress = createPacedProgress();
-  try {
-    return await work(progress.say);
-  } finally {
-    progress.end();
-  }
-}
-
 /** Asks on a terminal, where only yes is yes. Without a terminal, as in a script, resolves to true. */
 export async function confirm(
   question: string,

@@ -84,7 +84,7 @@ function headersOf({ headers, summary, firstSeenAt }: StoredDeadLetter, now: num
 
 /** Reads the present state of the upstreams. Errors are AppError. */
 export interface Upstreams {
-  /** A page of an author's drops, newest first, below a position. */
+  /** Reads a page of an author's drops, newest first, below a position. */
   readonly drops: (author: string, below: TimelineEntry) => Promise<DropPage>;
   readonly following: (user: string, token: string) => Promise<IdPage>;
 }
@@ -96,8 +96,8 @@ const NOT_CONFIGURED =
   "set TIMELINE_USER_SERVICE_ADDR and TIMELINE_POST_SERVICE_ADDR";
 
 /**
- * The reason for which a message must not be applied any more, by the upstreams; undefined if there is none. Only for a
- * message older than the log: tombstones and edge versions, which live as long as the log, decide about younger ones.
+ * Returns the reason why a message must not be applied any more by the upstreams; undefined if there is none. Only a
+ * message older than the log is checked: tombstones and edge versions, which live as long as the log, decide about younger ones.
  * @throws AppError `invalid` if the upstreams cannot tell.
  */
 export async function overtakenBy(

@@ -1,3 +1,4 @@
+import { grouped as groupedBy } from "../kernel/concurrency.js";
 import { printable } from "../kernel/errors.js";
 import { decodeBody, type StoredDeadLetter } from "./dead-letter.js";
 import type { Removal } from "./operations.js";
@@ -115,13 +116,8 @@ export function removalAsText({ removed, failed }: Removal, dryRun: boolean): st
 }
 
 function causesAsText(name: string, list: Causes): string[] {
-  const seqsOf = new Map<string, number[]>();
-  for (const { seq, why } of list) {
-    const seqs = seqsOf.get(why);
-    if (seqs) seqs.push(seq);
-    else seqsOf.set(why, [seq]);
-  }
-  return [...seqsOf].map(([why, seqs]) => `  ${name} ${rangesAsText(seqs)}: ${printable(why)}`);
+  const groups = [...groupedBy(list, ({ why }) => why)];
+  return groups.map(([why, all]) => `  ${name} ${rangesAsText(all.map(({ seq }) => seq))}: ${printable(why)}`);
 }
 
 const RANGES_SHOWN = 20;

@@ -65,9 +65,11 @@ export async function oneByOne(
   return [];
 }
 
-type RedriveOutcome =
-  | "redriven"
-  | { readonly list: "refused" | "failed" | "overtaken"; readonly why: string; unavailable?: boolean };
+interface RedriveOutcome {
+  readonly list: keyof Report;
+  readonly why?: string;
+  readonly unavailable?: boolean;
+}
 
 /**
  * Redrives dead letters one after the other, in the order given: each is published, and deleted only after the PubAck.
@@ -88,20 +90,16 @@ export async function redrive(
   };
   options.onProgress?.(report);
   const notTried = await oneByOne(seqs, { stopping: options.stopping, throttle }, async (seq) => {
-    const outcome = await redriveOne(deps, seq, { logAgeMs, dryRun: options.dryRun === true });
-    if (outcome === "redriven") report.redriven.push(seq);
-    else report[outcome.list].push({ seq, why: outcome.why });
+    const { list, why = "", unavailable } = await redriveOne(deps, seq, logAgeMs, options.dryRun);
+    if (list === "redriven") report.redriven.push(seq);
+    else report[list].push({ seq, why });
     options.onProgress?.(report);
-    return typeof outcome === "object" && outcome.unavailable === true;
+    return unavailable === true;
   });
   return { ...report, failed: [...report.failed, ...notTried] };
 }
 
-async function redriveOne(
-  deps: RedriveDeps,
-  seq: number,
-  { logAgeMs, dryRun }: { readonly logAgeMs: number; readonly dryRun: boolean },
-): Promise<RedriveOutcome> {
+async function redriveOne(deps: RedriveDeps, seq: number, logAgeMs: number, dryRun = false): Promise<RedriveOutcome> {
   try {
     const deadLetter = await deps.store.find(seq);
     if (!deadLetter) return { list: "failed", why: "it is not there any more" };
@@ -116,7 +114,7 @@ async function redriveOne(
       }
       await removeRedriven(deps, seq, why === undefined);
     }
-    return why === undefined ? "redriven" : { list: "overtaken", why };
+    return why === undefined ? { list: "redriven" } : { list: "overtaken", why };
   } catch (error) {
     const code = codeOf(error);
     const list = code === "invalid" || code === "poison" ? "refused" : "failed";

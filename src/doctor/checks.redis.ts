@@ -1,9 +1,8 @@
-import { Redis } from "ioredis";
 import { silent } from "../kernel/logger.js";
 import { pause, SECOND } from "../kernel/time.js";
 import { printableAddress, printableAddresses } from "../kernel/urls.js";
 import { clockFault } from "../platform/redis/clock.js";
-import { connectRedis, redisError, serverOf } from "../platform/redis/connect.js";
+import { connectRedis, type RedisClient, redisError } from "../platform/redis/connect.js";
 import { fieldsOf, readMasters } from "../platform/redis/servers.js";
 import { adviceOn, refusalOf } from "../platform/refusals.js";
 import { type About, type Check, checked, type Finding, versionFinding } from "./doctor.js";
@@ -17,14 +16,18 @@ const advice = (error: unknown): string => adviceOn(error, "start Redis there, o
 export const redisChecks = (urls: readonly string[], allowEviction: boolean): Check[] => [
   ...urls.map((url) =>
     checked(`Redis ${printableAddress(url)}`, advice, async (server) => {
-      const { info, time } = await ask(url);
+      const { info, time } = await withRedis([url], false, async (client) => ({
+        info: await client.info(),
+        time: await client.time(),
+      }));
       const fields = fieldsOf(info);
       const field = (name: string): string => fields.get(name) ?? "";
+      const [seconds, micros] = time.map(Number) as [number, number];
       return [
         versionFinding(server, field("valkey_version") || field("redis_version"), OLDEST, NEEDED),
         policyFinding(server, field("maxmemory_policy"), allowEviction),
         persistenceFinding(server, field("aof_enabled")),
-        clockFinding(server, time),
+        clockFinding(server, seconds * SECOND + micros / 1_000),
         ...(urls.length === 1 && field("cluster_enabled") === "1" ? await clusterFindings(urls) : []),
       ];
     }),
@@ -32,51 +35,35 @@ export const redisChecks = (urls: readonly string[], allowEviction: boolean): Ch
   ...(urls.length > 1 ? [() => clusterFindings(urls)] : []),
 ];
 
-/** Connects as the service does: over the addresses that the nodes name. */
 const clusterFindings = (urls: readonly string[]): Promise<readonly Finding[]> =>
   checked(`Redis Cluster ${printableAddresses(urls)}`, advice, async (cluster) => {
-    const client = connectRedis(urls, silent, { cluster: true });
-    let reason: unknown = new Error("does not answer");
-    client.on("error", (error: Error & { lastNodeError?: Error }) => {
-      reason = refusalOf(client) ?? redisError(error.lastNodeError ?? error);
-    });
-    try {
-      const ready = new AbortController();
-      client.once("ready", () => ready.abort());
-      await pause(TIMEOUT_MS, ready.signal);
-      if (client.status !== "ready") throw reason;
-      const masters = await readMasters(client);
-      const away = masters.filter(({ reachable }) => !reachable).map(({ node }) => node);
-      if (away.length === 0) return [cluster.ok(`${masters.length} masters answer`)];
-      const advice = "let the nodes announce addresses that this process reaches, and that their certificates hold";
-      return [cluster.fault(`does not reach ${away.join(", ")}, which the cluster names`, advice)];
-    } finally {
-      client.disconnect();
-    }
+    const masters = await withRedis(urls, true, readMasters);
+    const away = masters.filter(({ reachable }) => !reachable).map(({ node }) => node);
+    if (away.length === 0) return [cluster.ok(`${masters.length} masters answer`)];
+    const advice = "let the nodes announce addresses that this process reaches, and that their certificates hold";
+    return [cluster.fault(`does not reach ${away.join(", ")}, which the cluster names`, advice)];
   })();
 
-async function ask(url: string): Promise<{ readonly info: string; readonly time: number }> {
-  const redis = new Redis({
-    ...serverOf([url]),
-    lazyConnect: true,
-    maxRetriesPerRequest: 0,
-    connectTimeout: TIMEOUT_MS,
-    // The client asks before it counts as connected.
-    commandTimeout: TIMEOUT_MS,
-    retryStrategy: () => null,
+/** Connects as the service does: to a cluster over the addresses that the nodes name. @throws the first error */
+async function withRedis<Result>(
+  urls: readonly string[],
+  cluster: boolean,
+  ask: (client: RedisClient) => Promise<Result>,
+): Promise<Result> {
+  const client = connectRedis(urls, silent, { cluster });
+  const settled = new AbortController();
+  let reason: unknown = new Error("does not answer");
+  client.on("error", (error: Error & { lastNodeError?: Error }) => {
+    reason = refusalOf(client) ?? redisError(error.lastNodeError ?? error);
+    settled.abort();
   });
-  let reason: Error | undefined;
-  redis.on("error", (error) => {
-    reason = error;
-  });
+  client.once("ready", () => settled.abort());
   try {
-    // The error of connect() does not name the reason; the event before it does.
-    await redis.connect().catch((error: Error) => Promise.reject(redisError(reason ?? error)));
-    const info = await redis.info();
-    const [seconds, micros] = await redis.time();
-    return { info, time: Number(seconds) * SECOND + Number(micros) / 1_000 };
+    await pause(TIMEOUT_MS, settled.signal);
+    if (client.status !== "ready") throw reason;
+    return await ask(client);
   } finally {
-    redis.disconnect();
+    client.disconnect();
   }
 }
 

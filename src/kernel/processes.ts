@@ -1,6 +1,5 @@
 import { execFile } from "node:child_process";
 import { readFile } from "node:fs/promises";
-import { setTimeout as delay } from "node:timers/promises";
 import { SECOND } from "./time.js";
 
 const MAX_OUTPUT_BYTES = 16 * 1024 * 1024;
@@ -33,24 +32,6 @@ export async function identify(pid: number): Promise<ProcessIdentity | undefined
 export async function isAlive(known: ProcessIdentity): Promise<boolean> {
   const now = await identify(known.pid);
   return now?.startTime === known.startTime;
-}
-
-export async function waitUntilGone(known: ProcessIdentity, timeoutMs: number): Promise<boolean> {
-  const deadline = Date.now() + timeoutMs;
-  while (await isAlive(known)) {
-    if (Date.now() >= deadline) return false;
-    await delay(25);
-  }
-  return true;
-}
-
-export function signalProcess(pid: number, signal: NodeJS.Signals): boolean {
-  try {
-    return process.kill(pid, signal);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ESRCH") return false;
-    throw error;
-  }
 }
 
 async function fromProc(pid: number): Promise<string | undefined> {

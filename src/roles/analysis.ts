@@ -2,7 +2,7 @@ import { createSources, startAnalysisService, startAnalysisWorker } from "../ana
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import { connectPosts, connectUsers } from "../platform/grpc/upstreams.js";
 import { createNotifyUser } from "../records/listed.redis.js";
-import { type ConsumerSlices, startConsumer } from "./consumers.js";
+import { startConsumer } from "./consumers.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
 import { VERSION } from "./version.js";
 
@@ -12,9 +12,7 @@ import { VERSION } from "./version.js";
  */
 const ANALYSES_AT_ONCE = 256;
 
-export async function startAnalysisRole(
-  deps: StoringRoleDeps<"analysis" | "upstreams" | ConsumerSlices>,
-): Promise<RunningRole> {
+export async function startAnalysisRole(deps: StoringRoleDeps): Promise<RunningRole> {
   const { config, connections, db, wraps, log } = deps;
   const concurrency = wraps?.limits?.analysesAtOnce ?? ANALYSES_AT_ONCE;
   const { nats, publish, scripts } = connections;

@@ -3,11 +3,7 @@ import { createTimelines, openReadCache } from "../timeline/index.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 
 /** Serves timelines over gRPC. */
-export async function startApiRole({
-  config,
-  connections,
-  log,
-}: RoleDeps<"storedTimelines" | "timeline" | "redis">): Promise<RunningRole> {
+export async function startApiRole({ config, connections, log }: RoleDeps): Promise<RunningRole> {
   const losses = watchForLosses({ ...connections, log });
   connections.scripts.client.on("close", losses.suspect);
   connections.topology.onPossibleLoss(losses.suspect);

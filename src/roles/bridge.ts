@@ -5,12 +5,7 @@ import { missingUpstreams } from "./connections.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 import { VERSION } from "./version.js";
 
-export async function startBridgeRole({
-  config,
-  connections,
-  exportsTraces,
-  log,
-}: RoleDeps<"redis" | "upstreams">): Promise<RunningRole> {
+export async function startBridgeRole({ config, connections, exportsTraces, log }: RoleDeps): Promise<RunningRole> {
   const subscriber = connectSubscriber(config.redis.urls, log, connections.scripts.client);
   const upstreamsMissing = missingUpstreams(config.upstreams).length > 0;
   if (upstreamsMissing)

@@ -3,7 +3,7 @@ import { failpoint } from "../kernel/failpoints.js";
 import type { Logger } from "../kernel/logger.js";
 import { type Clock, countdown, SECOND } from "../kernel/time.js";
 
-/** `graceMs`: time to finish what is in flight. */
+/** `graceMs` is the time to finish what is in flight. */
 type Close = (graceMs: number) => Promise<void> | void;
 
 /** Each close has so long once the grace is over: most calls end within it. */

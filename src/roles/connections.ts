@@ -41,9 +41,9 @@ export interface Connections extends Publisher {
 export interface ServiceConnections extends Connections {
   readonly topology: TopologyWatch;
   readonly eviction: EvictionWatch;
-  /** Why the clock of this process is too far from that of Redis. */
+  /** Returns the reason why the clock of this process is too far from that of Redis. */
   readonly clockFault: () => string | undefined;
-  /** The name of the Redis; undefined while nobody has given it one. */
+  /** The Redis has this name; undefined while nobody has given it one. */
   readonly redisOfLog: string | undefined;
   readonly podName: string;
 }
@@ -51,7 +51,7 @@ export interface ServiceConnections extends Connections {
 /** Each caller of the upstreams keeps its own record of their failures. */
 type Caller = "reads" | "fanout" | "reconcile" | "operator" | "gateway";
 
-/** The upstreams over channels that are opened at the first call and shared. */
+/** The first call opens the channels, which all callers share. */
 type OpenUpstreams = (caller: Caller) => Upstreams;
 
 type Waiting = (server: string | undefined) => void;
@@ -62,7 +62,7 @@ type Waiting = (server: string | undefined) => void;
  * @param waiting called with the server that is waited for, at the end with undefined
  */
 export async function openConnections(
-  config: Pick<Config, "process" | "redis" | "nats" | "upstreams" | "timeline" | "fanout">,
+  config: Config,
   log: Logger,
   { closers, reads, waiting }: { closers: Closers; reads?: Partial<ReadBounds> | undefined; waiting: Waiting },
 ): Promise<ServiceConnections> {
@@ -105,9 +105,14 @@ export async function openConnections(
   waiting(undefined);
   const upstreams = upstreamsOnDemand(config.upstreams, closers, log);
   const opened = { ...redis, nats, ...createPublisher(nats, { noStream: () => topology.check() }), upstreams };
-  const fenced = withFences(config, opened, log);
-  const readLimits = createReadLimits(config.timeline, reads);
-  return { ...fenced, readLimits, topology, eviction, clockFault: redis.clockFault, redisOfLog, podName };
+  return {
+    ...withFences(config, opened, log, reads),
+    topology,
+    eviction,
+    clockFault: redis.clockFault,
+    redisOfLog,
+    podName,
+  };
 }
 
 type OpenRedis = ReturnType<typeof openClient>;
@@ -160,13 +165,14 @@ function openClient(urls: readonly string[], log: Logger, { own, cluster }: { ow
  * posts service itself.
  */
 export const withFences = (
-  config: Pick<Config, "timeline" | "fanout">,
+  config: Config,
   opened: Pick<Connections, "scripts" | "clock" | "fenced" | "nats" | keyof Publisher | "upstreams">,
   log: Logger,
+  reads?: Partial<ReadBounds>,
 ): Connections => ({
   ...opened,
   ...openFences({ ...opened, log }),
-  readLimits: createReadLimits(config.timeline),
+  readLimits: createReadLimits(config.timeline, reads),
   pulled: openPulled(opened.scripts, opened.clock, config.fanout),
 });
 

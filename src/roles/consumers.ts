@@ -9,14 +9,14 @@ import { countOutcome, expectOutcomes, observed, observedBatch } from "../delive
 import { type Consuming, consume } from "../platform/nats/consume.js";
 import { createAttempts } from "../records/attempts.redis.js";
 import { createWaiting } from "../records/waiting.redis.js";
+import type { Config } from "./config/config.js";
 import type { Connections } from "./connections.js";
 import type { RoleDeps } from "./role.js";
 import { VERSION } from "./version.js";
 
-/** Every consumer reads these slices of the configuration. */
-export type ConsumerSlices = "delivery" | "nats";
-
-type ConsumerDeps = Pick<RoleDeps<ConsumerSlices>, "config" | "connections" | "suspectLock" | "wraps" | "log">;
+type ConsumerDeps = Pick<RoleDeps, "connections" | "suspectLock" | "wraps" | "log"> & {
+  readonly config: Pick<Config, "delivery" | "nats">;
+};
 
 /** Several batches are under way at once, as many messages as `concurrency` a batch. */
 const BATCHES = 4;
@@ -56,7 +56,7 @@ export function startFanoutConsumers(
 export const maxDeliveriesHandler = ({ nats, publish }: Pick<Connections, "nats" | "publish">): Handler =>
   createMaxDeliveriesHandler({ nats, storeDeadLetter: cutWhereTooLarge(publish), eventOf, version: VERSION });
 
-/** The event name in the subject of a dead letter. */
+/** Returns the event name in the subject of a dead letter. */
 function eventOf({ stream, subject }: Pick<Delivery, "stream" | "subject">): DlqEvent {
   if (stream === STREAM.advisories) return "advisory";
   if (stream === STREAM.checks) return "fanout_completed";

@@ -32,7 +32,7 @@ export const MIGRATIONS = [
  * @throws an error if the schema is of another version
  */
 export async function openDatabase(
-  { process: { roles }, database }: Pick<Config, "process" | "database">,
+  { process: { roles }, database }: Config,
   log: Logger,
   closers: Closers,
 ): Promise<Db | undefined> {
@@ -81,7 +81,7 @@ async function connect(config: DatabaseConfig, log: Logger): Promise<Db> {
 
 /** Starts the outbox of a service on the connections of this process. */
 export const startOutboxOf = (
-  { config, connections: { publish, scripts }, db, log }: StoringRoleDeps<"outbox">,
+  { config, connections: { publish, scripts }, db, log }: StoringRoleDeps,
   service: Pick<OutboxOptions, "source" | "prepare" | "countEveryMs">,
 ): Promise<Outbox> =>
   startOutbox({

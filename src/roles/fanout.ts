@@ -10,13 +10,11 @@ import {
 import { createDeadLetters, startDeadLetterService } from "../dead-letters/index.js";
 import { createFanout } from "../fanout/index.js";
 import { createTimelines } from "../timeline/index.js";
-import { type ConsumerSlices, startFanoutConsumers } from "./consumers.js";
+import { startFanoutConsumers } from "./consumers.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 import { VERSION } from "./version.js";
 
-export async function startFanoutRole(
-  deps: RoleDeps<"fanout" | "storedTimelines" | "timeline" | "audit" | ConsumerSlices>,
-): Promise<RunningRole> {
+export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
   const { config, connections, wraps, log } = deps;
   const checks = wraps?.limits?.publicationChecks;
   const { nats, publish } = connections;

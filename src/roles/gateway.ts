@@ -8,14 +8,14 @@ import type { Config } from "./config/config.js";
 import { missingUpstreams } from "./connections.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 
-export interface GatewayRoleDeps extends RoleDeps<"gateway" | "upstreams"> {
+export interface GatewayRoleDeps extends RoleDeps {
   readonly db: Db | undefined;
   readonly http: HttpServer;
   readonly entrance: ReturnType<typeof openEntrance>;
 }
 
 /** The entrance opens before the connections: who asks for a stream meanwhile comes back. */
-export function openEntrance({ gateway }: Pick<Config, "gateway">, http: HttpServer, log: Logger) {
+export function openEntrance({ gateway }: Config, http: HttpServer, log: Logger) {
   const entrance = createEntrance({ config: gateway, log });
   http.handle(entrance.handle);
   return entrance;

@@ -2,7 +2,7 @@ import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import { SECOND } from "../kernel/time.js";
 import { connectUsers } from "../platform/grpc/upstreams.js";
 import { startPosts } from "../posts/index.js";
-import { type ConsumerSlices, startConsumer } from "./consumers.js";
+import { startConsumer } from "./consumers.js";
 import { openPageTokens, startOutboxOf } from "./database.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
 
@@ -10,9 +10,7 @@ import type { RunningRole, StoringRoleDeps } from "./role.js";
 const COUNTED_AT_ONCE = 500;
 
 /** Starts the service, its outboxes, and the counting of reactions. */
-export async function startPostsRole(
-  deps: StoringRoleDeps<"posts" | "upstreams" | "outbox" | ConsumerSlices>,
-): Promise<RunningRole> {
+export async function startPostsRole(deps: StoringRoleDeps): Promise<RunningRole> {
   const { config, db, log } = deps;
   const { userServiceAddr: usersAddr } = config.upstreams;
   if (usersAddr === undefined)
@@ -41,7 +39,7 @@ export async function startPostsRole(
     close: async (graceMs) => {
       await Promise.all([counter.close(graceMs), posts.close()]);
       users?.close();
-      // Last, so that events written until now are published.
+      // They close last, so that events written until now are published.
       await Promise.all([outboxes.posts.close(), outboxes.reactions.close()]);
     },
   };

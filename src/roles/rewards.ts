@@ -1,13 +1,13 @@
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import { createNotifyUser } from "../records/listed.redis.js";
 import { startRewards } from "../rewards/index.js";
-import { type ConsumerSlices, startConsumer } from "./consumers.js";
+import { startConsumer } from "./consumers.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
 
 /** The consumer's max_ack_pending is the same: more messages are not handed out. */
 const REWARDED_AT_ONCE = 100;
 
-export async function startRewardsRole(deps: StoringRoleDeps<ConsumerSlices>): Promise<RunningRole> {
+export async function startRewardsRole(deps: StoringRoleDeps): Promise<RunningRole> {
   const { connections, db, log } = deps;
   const { publish } = connections;
   const rewards = startRewards({ db, publish, notify: createNotifyUser(connections), log });

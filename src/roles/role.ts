@@ -12,7 +12,7 @@ import type { ServiceConnections } from "./connections.js";
 export interface RunningRole {
   /** These are served over gRPC. */
   readonly services?: readonly Service[];
-  /** The reason if the role is not ready. */
+  /** Returns the reason if the role is not ready. */
   notReady(): string | undefined;
   close(graceMs: number): Promise<void>;
 }
@@ -36,9 +36,8 @@ export interface Wraps {
   readonly limits?: Limits;
 }
 
-/** A role names the slices of the configuration it reads. */
-export interface RoleDeps<Slices extends keyof Config = keyof Config> {
-  readonly config: Pick<Config, Slices>;
+export interface RoleDeps {
+  readonly config: Config;
   readonly connections: ServiceConnections;
   /** One a process: a crash ends all its consumers. */
   readonly suspectLock: SuspectLock;
@@ -48,6 +47,6 @@ export interface RoleDeps<Slices extends keyof Config = keyof Config> {
 }
 
 /** Roles that keep data of their own have a database. */
-export interface StoringRoleDeps<Slices extends keyof Config = keyof Config> extends RoleDeps<Slices> {
+export interface StoringRoleDeps extends RoleDeps {
   readonly db: Db;
 }

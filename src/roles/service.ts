@@ -24,7 +24,7 @@ import { startFanoutRole } from "./fanout.js";
 import { type GatewayRoleDeps, openEntrance, startGatewayRole } from "./gateway.js";
 import { startPostsRole } from "./posts.js";
 import { startRewardsRole } from "./rewards.js";
-import type { RoleDeps, RunningRole, Wraps } from "./role.js";
+import type { RoleDeps, RunningRole, StoringRoleDeps, Wraps } from "./role.js";
 import { startUsersRole } from "./users.js";
 
 export interface RunningService {
@@ -52,8 +52,8 @@ export async function startService(config: Config, options: StartOptions): Promi
   const certificates = startCertificateSample(config, log);
   closers.add("certificates", () => certificates.close());
   const entrance = roles.includes("gateway") ? openEntrance(config, http, log) : undefined;
-  const { db, ...deps } = await openDeps(config, options, readiness);
-  const start = createStart(deps, { db, http, entrance, closers, readiness });
+  const deps = { ...(await openDeps(config, options, readiness)), http, entrance } as AnyRoleDeps;
+  const start = createStart(deps, closers, readiness);
   const serving = await start(SERVING);
   const services = serving.flatMap((role) => role.services ?? []);
   const grpc = await openGrpc(
@@ -65,12 +65,10 @@ export async function startService(config: Config, options: StartOptions): Promi
   // Upstreams are checked only now, since this process may serve one itself.
   await Promise.all(calledUpstreams(config).map((upstream) => checkTls(upstream, config.upstreams)));
   if (roles.includes("fanout") || roles.includes("api")) {
-    const { retention, pulled } = deps.connections;
-    for (const [name, following] of [
-      ["retention", retention.follow()],
-      ["pulled authors", pulled.follow(log)],
-    ] as const)
-      closers.add(name, () => following.close());
+    const retention = deps.connections.retention.follow();
+    closers.add("retention", () => retention.close());
+    const pulled = deps.connections.pulled.follow(log);
+    closers.add("pulled authors", () => pulled.close());
   }
   await start(WORKING);
   http.complete();
@@ -122,37 +120,29 @@ async function openDeps(
   return { config, connections, db, suspectLock: new SuspectLock(), exportsTraces, wraps, log };
 }
 
-interface Beside {
-  readonly db: Db | undefined;
-  readonly http: HttpServer;
-  readonly entrance: GatewayRoleDeps["entrance"] | undefined;
-  readonly closers: Closers;
-  readonly readiness: Readiness;
-}
+/** Roles that keep data have a database, and the gateway has an entrance. */
+type AnyRoleDeps = StoringRoleDeps & GatewayRoleDeps;
+
+const STARTS: Readonly<Record<Role, (deps: AnyRoleDeps) => Promise<RunningRole>>> = {
+  users: startUsersRole,
+  posts: startPostsRole,
+  api: startApiRole,
+  gateway: startGatewayRole,
+  fanout: startFanoutRole,
+  bridge: startBridgeRole,
+  analysis: startAnalysisRole,
+  rewards: startRewardsRole,
+};
 
 /** Starts those of some roles that this process has, one after the other; they are closed together. */
-function createStart(deps: RoleDeps, { db, http, entrance, closers, readiness }: Beside) {
-  const { roles } = deps.config.process;
-  const starts: Partial<Record<Role, () => Promise<RunningRole>>> = {
-    ...(db && {
-      users: () => startUsersRole({ ...deps, db }),
-      posts: () => startPostsRole({ ...deps, db }),
-      analysis: () => startAnalysisRole({ ...deps, db }),
-      rewards: () => startRewardsRole({ ...deps, db }),
-    }),
-    api: () => startApiRole(deps),
-    ...(entrance && { gateway: () => startGatewayRole({ ...deps, db, http, entrance }) }),
-    fanout: () => startFanoutRole(deps),
-    bridge: () => startBridgeRole(deps),
-  };
+function createStart(deps: AnyRoleDeps, closers: Closers, readiness: Readiness) {
   return async (some: readonly Role[]): Promise<RunningRole[]> => {
     const started: RunningRole[] = [];
     closers.add(some.join(", "), async (graceMs) => {
       await Promise.all(started.map((role) => role.close(graceMs)));
     });
-    for (const role of some.filter((one) => roles.includes(one))) {
-      const running = await starts[role]?.();
-      if (!running) continue;
+    for (const role of some.filter((one) => deps.config.process.roles.includes(one))) {
+      const running = await STARTS[role](deps);
       started.push(running);
       readiness.roles.push(running);
     }

@@ -1,6 +1,6 @@
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import { prepareUserEvents, startUsers } from "../users/index.js";
-import { type ConsumerSlices, startConsumer } from "./consumers.js";
+import { startConsumer } from "./consumers.js";
 import { openPageTokens, startOutboxOf } from "./database.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
 
@@ -9,9 +9,7 @@ const CALM_AT_ONCE = 1_000;
 const HOT_AT_ONCE = 2_000;
 
 /** The follow graph: the service, its outboxes, and the building of the follower lists. */
-export async function startUsersRole(
-  deps: StoringRoleDeps<"users" | "database" | "outbox" | ConsumerSlices>,
-): Promise<RunningRole> {
+export async function startUsersRole(deps: StoringRoleDeps): Promise<RunningRole> {
   const { config, connections, db, log } = deps;
   const { scripts } = connections;
   const prepare = prepareUserEvents({ scripts, log });
@@ -38,7 +36,7 @@ export async function startUsersRole(
     notReady: () => (consuming.every((one) => one.healthy()) ? undefined : "users: edges are not fetched"),
     close: async (graceMs) => {
       await Promise.all([users.close(), ...consuming.map((one) => one.close(graceMs))]);
-      // Last, so that events written until now are published.
+      // They close last, so that events written until now are published.
       await Promise.all([outboxes.users.close(), outboxes.edges.close()]);
     },
   };

@@ -1,18 +1,17 @@
 import { randomBytes } from "node:crypto";
-import { mkdtemp, readdir, rm, stat } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { SignJWT } from "jose";
 import { createProgress, toTerminal } from "../cli/terminal.js";
 import { silent } from "../kernel/logger.js";
-import { MINUTE, SECOND } from "../kernel/time.js";
+import { SECOND } from "../kernel/time.js";
 import { createLogger } from "../platform/logger.js";
 import { connectNats } from "../platform/nats/connect.js";
 import { startTelemetry } from "../platform/telemetry.js";
 import { Closers } from "../roles/closers.js";
 import { readConfig } from "../roles/config/config.js";
 import { SERVICE_FIELDS, VERSION } from "../roles/version.js";
-import { clearStale, freePort, isFree, startNats, startRedis } from "./brokers/index.js";
+import { freePort, isFree, startNats, startRedis } from "./brokers/index.js";
+import { openDataFolder } from "./data-folder.js";
 import { fillWorld } from "./fill-world.js";
 import { superviseWorker } from "./worker.js";
 import { createConsoleRouter } from "./world/console.http.js";
@@ -52,14 +51,14 @@ async function openSandbox(
   { closers, progress }: { readonly closers: Closers; readonly progress: ReturnType<typeof createProgress> },
 ) {
   const onProgress = progress.say;
-  const folder = await newDataFolder();
-  closers.add("data folder", () => rm(folder, { recursive: true, force: true }));
+  const { folder, remove } = await openDataFolder();
+  closers.add("data folder", () => remove?.());
   const telemetry = startTelemetry(process.env, VERSION);
   closers.add("telemetry", () => telemetry.close());
   const [redis, nats, { startService }] = await Promise.all([
     startRedis({ dir: join(folder, "redis"), appendonly: true, onProgress }),
     startNats({ dir: join(folder, "nats"), onProgress }),
-    // Loaded after telemetry has started; see startTelemetry.
+    // It is loaded after telemetry has started; see startTelemetry.
     import("../roles/service.js"),
   ]);
   for (const server of [redis, nats]) closers.add(`${server.kind}-server`, () => server.stop());
@@ -111,25 +110,6 @@ function workerEnvironment(env: { readonly TIMELINE_GRPC_ADDR: string }): NodeJS
     TIMELINE_USER_SERVICE_ADDR: env.TIMELINE_GRPC_ADDR,
     TIMELINE_POST_SERVICE_ADDR: env.TIMELINE_GRPC_ADDR,
   };
-}
-
-const PREFIX = "avion-timeline-";
-
-/** Several sandboxes can run side by side. Ends what is left of those that were killed. */
-async function newDataFolder(): Promise<string> {
-  for (const name of (await readdir(tmpdir())).filter((entry) => entry.startsWith(PREFIX))) {
-    const folder = join(tmpdir(), name);
-    try {
-      // A folder just made may belong to a sandbox whose servers have not started yet.
-      if (Date.now() - (await stat(folder)).mtimeMs < MINUTE) continue;
-      await clearStale(join(folder, "redis"));
-      await clearStale(join(folder, "nats"));
-      await rm(folder, { recursive: true, force: true });
-    } catch {
-      // The folder is in use, or another user's.
-    }
-  }
-  return mkdtemp(join(tmpdir(), PREFIX));
 }
 
 const portOr = async (preferred: number): Promise<number> =>

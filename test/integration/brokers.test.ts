@@ -1,7 +1,6 @@
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
-import { once } from "node:events";
 import { existsSync } from "node:fs";
-import { readFile, rm, writeFile } from "node:fs/promises";
+import { rm } from "node:fs/promises";
 import { connect as connectTcp } from "node:net";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -9,7 +8,7 @@ import { pathToFileURL } from "node:url";
 import { afterEach, expect } from "@jest/globals";
 import { Redis } from "ioredis";
 import { AckPolicy, connect, StringCodec } from "nats";
-import { type Broker, clearStale, findBroker, startNats, startRedis } from "../../src/sandbox/brokers/index.js";
+import { type Broker, findBroker, startNats, startRedis } from "../../src/sandbox/brokers/index.js";
 import { alive, freeze, privateNats, privateRedis, temporaryFolder, withBrokers } from "../support/brokers.js";
 import { eventually } from "../support/eventually.js";
 import { quickTest, slowTest } from "../support/suite.js";
@@ -90,7 +89,7 @@ quickTest("both servers start, answer and stop", async () => {
 
 quickTest("stop removes a private folder, and may be called twice", async () => {
   const redis = await privateRedis();
-  expect(existsSync(join(redis.dir, "broker.pid"))).toBe(true);
+  expect(existsSync(redis.dir)).toBe(true);
   await redis.stop();
   await redis.stop();
   expect(existsSync(redis.dir)).toBe(false);
@@ -145,13 +144,12 @@ quickTest("signals reach the real server, and a stopped server can still be ende
   expect(await alive(redis.pid)).toBe(false);
 });
 
-quickTest("a port that is taken, and a folder that is in use, are refused with the reason", async () => {
+quickTest("a port that is taken is refused with the reason", async () => {
   const redis = kept(await privateRedis());
   await expect(privateRedis({ port: redis.port })).rejects.toThrow(
     /port \d+ is taken.*last lines of.*Address already/s,
   );
   await expect(privateNats({ port: redis.port })).rejects.toThrow(/port \d+ is taken/);
-  await expect(startRedis({ dir: redis.dir })).rejects.toThrow(`data folder in use by pid ${process.pid}`);
   expect(await withRedis(redis, (client) => client.ping())).toBe("PONG");
 });
 
@@ -175,43 +173,12 @@ quickTest("kill -9 of the parent leaves no server behind, even a stopped one", a
   for (const pid of pids) await eventually(async () => !(await alive(pid)), `end of server ${pid}`);
 });
 
-quickTest("a folder is refused while its parent lives, and taken over once that is dead", async () => {
-  const dir = await folder("stale");
-  const parent = otherProcess(START_BOTH, { DIR: dir });
-  await parent.line();
-  const redisDir = join(dir, "redis");
-  await expect(clearStale(redisDir)).rejects.toThrow(`data folder in use by pid ${parent.child.pid}`);
-  parent.child.kill("SIGKILL");
-  await once(parent.child, "exit");
-  kept(await startRedis({ dir: redisDir }));
-});
-
-quickTest("a server without a guard is ended by the next start, and a reused pid is left alone", async () => {
-  const dir = await folder("orphan");
-  const orphan = spawn("sleep", ["600"], { stdio: "ignore" });
-  cleanups.push(() => orphan.kill("SIGKILL"));
-  const pid = orphan.pid as number;
-  const stat = await readFile(`/proc/${pid}/stat`, "utf8");
-  const startTime = stat.slice(stat.lastIndexOf(")") + 2).split(" ")[19];
-
-  await writeFile(join(dir, "broker.pid"), JSON.stringify({ pid, startTime: "1" }));
-  await clearStale(dir);
-  expect(await alive(pid)).toBe(true);
-  expect(existsSync(join(dir, "broker.pid"))).toBe(false);
-
-  await writeFile(join(dir, "broker.pid"), JSON.stringify({ pid, startTime }));
-  await clearStale(dir);
-  expect(await alive(pid)).toBe(false);
-});
-
 quickTest("a missing server is answered by what to install on each system", async () => {
   const env = { PATH: "", HOME: await folder("home") };
-  for (const options of [{ env, fetch: false }, { env }]) {
-    for (const name of ["redis", "nats"] as const) {
-      const error = (await findBroker(name, options).catch((reason: unknown) => reason)) as Error;
-      for (const system of ["Debian", "Fedora", "Arch", "Alpine", "macOS"]) expect(error.message).toContain(system);
-      expect(error.message).toContain(`TIMELINE_${name.toUpperCase()}_SERVER`);
-    }
+  for (const name of ["redis", "nats"] as const) {
+    const error = (await findBroker(name, { env }).catch((reason: unknown) => reason)) as Error;
+    for (const system of ["Debian", "Fedora", "Arch", "Alpine", "macOS"]) expect(error.message).toContain(system);
+    expect(error.message).toContain(`TIMELINE_${name.toUpperCase()}_SERVER`);
   }
 });
 
@@ -226,7 +193,7 @@ quickTest("a binary named in the environment wins, and a wrong one is an error",
 slowTest(
   "two processes fetching into a fresh cache fetch once",
   async () => {
-    const installed = await findBroker("nats", { fetch: false }).catch(() => undefined);
+    const installed = await findBroker("nats").catch(() => undefined);
     if (spawnSync("apt-get", ["--version"]).status !== 0 || installed?.origin === "path") {
       console.log("skipped: fetching needs apt-get, and a machine without a nats-server of its own");
       return;

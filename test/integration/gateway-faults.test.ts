@@ -49,11 +49,7 @@ test("after an outage of NATS the notifications stored meanwhile arrive, in orde
   await own.exited;
   await eventually(() => !running.gateway.healthy(), "the gateway notices");
   expect((await ask(running.url, { authorization: `Bearer ${await token("bob")}` })).response.statusCode).toBe(503);
-  again = await startNats({
-    dir: own.dir,
-    port: own.port,
-    ...(process.env["TIMELINE_NATS_SERVER"] ? { binary: process.env["TIMELINE_NATS_SERVER"] } : {}),
-  });
+  again = await startNats({ dir: own.dir, port: own.port });
   const other = await connectNats({ servers: [again.url], name: "publisher" }, silent);
   cleanups.push(() => other.close());
   for (const drop of ["d2", "d3"]) await publish(drop, other);

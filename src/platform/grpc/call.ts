@@ -8,7 +8,7 @@ import { Turns } from "../turns.js";
 import { clientCredentials, type TlsFiles } from "./credentials.js";
 import { decodeResponse } from "./int64.js";
 
-export const CHANNEL_OPTIONS = {
+const CHANNEL_OPTIONS = {
   // Its counts of calls and messages are read by nobody.
   "grpc.enable_channelz": 0,
   // A proxy that https_proxy names leads to servers outside; these are our own.

@@ -101,7 +101,7 @@ function endUnanswered(client: Redis): void {
 }
 
 /** The certificate of a server over TLS is verified. */
-export function serverOf([url = ""]: readonly string[]): RedisOptions {
+function serverOf([url = ""]: readonly string[]): RedisOptions {
   const { host, port } = parseServerUrl(url);
   return { host, port, db: Number(new URL(url).pathname.slice(1)), ...wayIn(url) };
 }

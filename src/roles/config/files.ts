@@ -8,15 +8,9 @@ type Connections = Pick<Config, "grpcServer" | "redis" | "nats" | "upstreams" | 
 
 /** @throws ConfigError naming every configured file that cannot be read, or holds no usable certificate */
 export function checkFiles(connections: Connections): void {
-  const { nats, database } = connections;
-  const certificates = certificatesOf(connections);
-  const files: [string, string | undefined][] = [["TIMELINE_NATS_CREDS", nats.credsFile]];
-  for (const [name, { ca, cert, key }] of Object.entries(certificates))
-    files.push([`${name}_CA`, ca], [`${name}_CERT`, cert], [`${name}_KEY`, key]);
-  files.push(...databaseFiles(database));
-  const faults = files.flatMap(([name, file]) => (file === undefined ? [] : readFault(name, file)));
+  const faults = filesOf(connections).flatMap(({ setting, file }) => readFault(setting, file));
   if (faults.length === 0)
-    faults.push(...Object.entries(certificates).flatMap(([name, tls]) => certificateFault(name, tls)));
+    faults.push(...Object.entries(certificatesOf(connections)).flatMap(([name, tls]) => certificateFault(name, tls)));
   if (faults.length > 0) throw new ConfigError(faults);
 }
 
@@ -28,18 +22,23 @@ const certificatesOf = ({ grpcServer, nats, upstreams, redis, database }: Connec
   TIMELINE_DATABASE_TLS: { ca: database.caFile, cert: undefined, key: undefined },
 });
 
-const databaseFiles = ({ url }: Connections["database"]): [string, string][] =>
-  [...(url === undefined ? [] : new URL(url).searchParams)]
-    .filter(([parameter]) => /^ssl(cert|key|rootcert)$/.test(parameter))
-    .map(([parameter, file]) => [`DATABASE_URL: ${parameter}`, file]);
-
-/** The files that hold certificates, by the setting that names them. */
-export function certificateFiles(connections: Connections): { setting: string; file: string }[] {
-  const files: [string, string | undefined][] = databaseFiles(connections.database);
-  for (const [name, { ca, cert }] of Object.entries(certificatesOf(connections)))
-    files.push([`${name}_CA`, ca], [`${name}_CERT`, cert]);
-  return files.flatMap(([setting, file]) => (file === undefined || /sslkey$/.test(setting) ? [] : { setting, file }));
+interface ConfiguredFile {
+  readonly setting: string;
+  readonly file: string;
 }
+
+function filesOf(connections: Connections): ConfiguredFile[] {
+  const { url } = connections.database;
+  const files: [string, string | undefined][] = [["TIMELINE_NATS_CREDS", connections.nats.credsFile]];
+  for (const [name, { ca, cert, key }] of Object.entries(certificatesOf(connections)))
+    files.push([`${name}_CA`, ca], [`${name}_CERT`, cert], [`${name}_KEY`, key]);
+  for (const [parameter, file] of url === undefined ? [] : new URL(url).searchParams)
+    if (/^ssl(cert|key|rootcert)$/.test(parameter)) files.push([`DATABASE_URL: ${parameter}`, file]);
+  return files.flatMap(([setting, file]) => (file === undefined ? [] : { setting, file }));
+}
+
+export const certificateFiles = (connections: Connections): ConfiguredFile[] =>
+  filesOf(connections).filter(({ setting }) => !/(_CREDS|_KEY|sslkey)$/.test(setting));
 
 /** The value is not printed: it may be the content that belongs into the file. */
 function readFault(name: string, file: string): string[] {

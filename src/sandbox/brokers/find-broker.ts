@@ -1,7 +1,11 @@
-import { access, constants, mkdtemp, readdir, rename, rm, stat } from "node:fs/promises";
-import { delimiter, join } from "node:path";
+import { access, constants, lstat, mkdir, mkdtemp, readdir, rename, rm, stat } from "node:fs/promises";
+import { homedir, tmpdir, userInfo } from "node:os";
+import { delimiter, isAbsolute, join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { oneLine } from "../../kernel/errors.js";
+import { tryLockFile } from "../../kernel/lock-file.js";
 import { runCommand } from "../../kernel/processes.js";
-import { cacheFolder, underLock } from "./cache.js";
+import { MINUTE } from "../../kernel/time.js";
 import { type BrokerName, fetchFromDebian, type OnProgress } from "./debian.js";
 
 export interface BrokerBinary {
@@ -14,9 +18,6 @@ export interface BrokerBinary {
 
 interface FindOptions {
   readonly onProgress?: OnProgress | undefined;
-  /** Wins over TIMELINE_REDIS_SERVER and TIMELINE_NATS_SERVER. */
-  readonly binary?: string | undefined;
-  readonly fetch?: boolean;
   /** Holds PATH, HOME, XDG_CACHE_HOME and the two overrides; the process's own by default. */
   readonly env?: NodeJS.ProcessEnv;
 }
@@ -35,10 +36,9 @@ const BINARY_FOLDERS = ["usr/bin", "usr/sbin", "bin", "sbin"];
  *
  * @throws an error that says what to install where none of these has one
  */
-export async function findBroker(name: BrokerName, options: FindOptions = {}): Promise<BrokerBinary> {
-  const env = options.env ?? process.env;
-  const named = options.binary ?? env[OVERRIDES[name]];
-  if (named !== undefined && named !== "") {
+export async function findBroker(name: BrokerName, { env = process.env, onProgress }: FindOptions = {}) {
+  const named = env[OVERRIDES[name]];
+  if (named) {
     const binary = await usable(named, "path");
     if (binary === undefined) throw new Error(`${named} is not a ${name}-server that runs here`);
     return binary;
@@ -46,57 +46,36 @@ export async function findBroker(name: BrokerName, options: FindOptions = {}): P
   const installed = await usable(await onPath(PROGRAMS[name], env), "path");
   if (installed !== undefined) return installed;
   const cache = await cacheFolder(env);
-  return (await unpackedIn(name, join(cache, name), "cache")) ?? fetchOnce(name, cache, options, env);
-}
-
-async function fetchOnce(
-  name: BrokerName,
-  cache: string,
-  options: FindOptions,
-  env: NodeJS.ProcessEnv,
-): Promise<BrokerBinary> {
-  if (options.fetch === false) throw missingBroker(name, "fetching is switched off");
+  const folder = join(cache, name);
+  const cached = await unpackedIn(name, folder, "cache");
+  if (cached !== undefined) return cached;
   for (const tool of ["apt-get", "dpkg-deb"]) {
     if ((await onPath([tool], env)) === undefined) throw missingBroker(name, `there is no ${tool} on this machine`);
   }
-  const onWait = (): void => options.onProgress?.(`${name}: another process is fetching it, waiting`);
-  return underLock(join(cache, `${name}.lock`), onWait, async () => {
+  const onWait = (): void => onProgress?.(`${name}: another process is fetching it, waiting`);
+  return underLock(`${folder}.lock`, onWait, async () => {
     // Another process may have fetched it before this one got the lock.
-    return (await unpackedIn(name, join(cache, name), "cache")) ?? fetchInto(name, cache, options, env);
+    const theirs = await unpackedIn(name, folder, "cache");
+    if (theirs !== undefined) return theirs;
+    await fetchInto(folder, name, { env, onProgress });
+    const fetched = await unpackedIn(name, folder, "debian");
+    if (fetched === undefined) throw missingBroker(name, "the fetched server does not run here");
+    return fetched;
   });
 }
 
-async function fetchInto(
-  name: BrokerName,
-  cache: string,
-  options: FindOptions,
-  env: NodeJS.ProcessEnv,
-): Promise<BrokerBinary> {
-  await removeLeftovers(name, cache);
-  const final = join(cache, name);
-  const beside = await mkdtemp(join(cache, `.${name}-`));
-  const target = join(beside, "root");
+/** The caller holds the lock of `folder`, which a fetch that is killed leaves as it was. */
+async function fetchInto(folder: string, name: BrokerName, { env, onProgress }: FindOptions): Promise<void> {
+  const beside = `${folder}.new`;
+  await rm(beside, { recursive: true, force: true });
   try {
-    await fetchFromDebian(name, { work: join(beside, "work"), target }, env, options.onProgress).catch((error) => {
-      throw missingBroker(name, error instanceof Error ? error.message : String(error));
-    });
-    if ((await unpackedIn(name, target, "debian")) === undefined)
-      throw missingBroker(name, "the fetched server does not run here");
-    // A usable one there would have been taken from the cache.
-    await rm(final, { recursive: true, force: true });
-    await rename(target, final);
+    await fetchFromDebian(name, beside, env ?? {}, onProgress);
+    await rm(folder, { recursive: true, force: true });
+    await rename(join(beside, "root"), folder);
+  } catch (error) {
+    throw missingBroker(name, oneLine(error));
   } finally {
     await rm(beside, { recursive: true, force: true });
-  }
-  const found = await unpackedIn(name, final, "debian");
-  if (found === undefined) throw missingBroker(name, `${final} was removed while it was being fetched`);
-  return found;
-}
-
-/** Removes what a killed fetch has left: nobody uses it while this process has the lock. */
-async function removeLeftovers(name: BrokerName, cache: string): Promise<void> {
-  for (const entry of await readdir(cache)) {
-    if (entry.startsWith(`.${name}-`)) await rm(join(cache, entry), { recursive: true, force: true });
   }
 }
 
@@ -169,4 +148,61 @@ function missingBroker(name: BrokerName, reason: string): Error {
   const lines = INSTALLATION[name].map((sentence) => `  ${sentence}`).join("\n");
   const head = `${name}-server was not found and could not be fetched: ${reason}`;
   return new Error(`${head}\nInstall it, or name a binary in ${OVERRIDES[name]}.\n${lines}`);
+}
+
+/**
+ * Finds the folder for fetched servers: under the user's cache folder, or under the temporary folder where that
+ * cannot be written.
+ */
+async function cacheFolder(env: NodeJS.ProcessEnv): Promise<string> {
+  const preferred = join(userCache(env), "avion-timeline", "brokers");
+  return (await isWritable(preferred)) ? preferred : temporaryFolder();
+}
+
+function userCache(env: NodeJS.ProcessEnv): string {
+  const named = env["XDG_CACHE_HOME"];
+  // The XDG specification has relative paths ignored.
+  if (named !== undefined && isAbsolute(named)) return named;
+  return join(env["HOME"] || homedir(), ".cache");
+}
+
+async function isWritable(folder: string): Promise<boolean> {
+  try {
+    await mkdir(folder, { recursive: true });
+    await access(folder, constants.W_OK | constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Another user could make a folder of this name first, and programs are run from it: it must be ours alone. */
+async function temporaryFolder(): Promise<string> {
+  const { uid } = userInfo();
+  const folder = join(tmpdir(), `avion-timeline-brokers-${uid}`);
+  await mkdir(folder, { mode: 0o700 }).catch(() => undefined);
+  const found = await lstat(folder).catch(() => undefined);
+  const ours = found?.isDirectory() === true && found.uid === uid && (found.mode & 0o022) === 0;
+  return ours ? folder : mkdtemp(`${folder}-`);
+}
+
+const POLL_MS = 100;
+const WAIT_LIMIT_MS = 10 * MINUTE;
+
+/** Runs `work` under a lock file. */
+async function underLock<T>(path: string, onWait: () => void, work: () => Promise<T>): Promise<T> {
+  const deadline = Date.now() + WAIT_LIMIT_MS;
+  for (let tries = 1; ; tries++) {
+    const lock = await tryLockFile(path);
+    if (lock.taken) {
+      try {
+        return await work();
+      } finally {
+        await lock.release();
+      }
+    }
+    if (Date.now() > deadline) throw new Error(`${path} is held by another process for too long`);
+    if (tries === 1) onWait();
+    await delay(POLL_MS);
+  }
 }

@@ -1,9 +1,42 @@
-import { randomBytes } from "node:crypto";
-import { connect } from "node:net";
-import { join, resolve } from "node:path";
-import { findBroker } from "./find-broker.js";
-import { freePort } from "./free-port.js";
-import { type Attempt, type Broker, launch, type StartOptions } from "./launch.js";
+import { spawn } from "node:child_process";
+import { randomInt } from "node:crypto";
+import { mkdir, open, readFile } from "node:fs/promises";
+import { createServer } from "node:net";
+import { dirname, join, resolve } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { SECOND } from "../../kernel/time.js";
+import type { BrokerName, OnProgress } from "./debian.js";
+import { type BrokerBinary, findBroker } from "./find-broker.js";
+
+interface BrokerExit {
+  readonly code: number | null;
+  readonly signal: NodeJS.Signals | null;
+}
+
+export interface Broker {
+  readonly kind: BrokerName;
+  readonly url: string;
+  readonly port: number;
+  readonly pid: number;
+  readonly dir: string;
+  readonly version: string;
+  /** A shell calls the client that came with the server by this command. Only Redis has one. */
+  readonly cli: string | undefined;
+  /** Only NATS serves its state over HTTP. */
+  readonly monitorUrl: string | undefined;
+  readonly exited: Promise<BrokerExit>;
+  /** Sends SIGTERM, then SIGKILL after 5 seconds; it is safe to call twice. */
+  stop(): Promise<void>;
+  kill(signal: NodeJS.Signals): void;
+}
+
+export interface StartOptions {
+  /** The folder is made when it is missing. A restart on the same folder keeps the data. */
+  readonly dir: string;
+  readonly port?: number;
+  readonly extraArgs?: readonly string[];
+  readonly onProgress?: OnProgress;
+}
 
 export type RedisOptions = StartOptions & {
   /** Keeps the data across restarts: append-only file, synced every second. */
@@ -11,104 +44,153 @@ export type RedisOptions = StartOptions & {
 };
 
 /** Starts a private Redis (or Valkey) on loopback that ends with this process. */
-export async function startRedis(options: RedisOptions): Promise<Broker> {
-  return start("redis", options, async () => {
-    const port = options.port ?? (await freePort());
-    return { port, args: redisArgs(port, options), isReady: (pid) => redisIsReady(port, pid) };
-  });
+export function startRedis(options: RedisOptions): Promise<Broker> {
+  // The data folder is the working directory: older servers split a --dir with spaces in it.
+  const network = ["--bind", "127.0.0.1", "--daemonize", "no"];
+  const storage = ["--save", "", "--appendonly", options.appendonly ? "yes" : "no", "--appendfsync", "everysec"];
+  const memory = ["--maxmemory-policy", "noeviction"];
+  return start("redis", options, (port) => ["--port", port, ...network, ...storage, ...memory]);
 }
 
 /** Starts a private nats-server with JetStream (file storage in `dir`) on loopback that ends with this process. */
-export async function startNats(options: StartOptions): Promise<Broker> {
-  return start("nats", options, (dir) => natsAttempt(dir, options));
+export function startNats(options: StartOptions): Promise<Broker> {
+  const storage = ["-js", "-sd", join(resolve(options.dir), "jetstream")];
+  return start("nats", options, (port) => ["-a", "127.0.0.1", "-p", port, "-m", "-1", ...storage]);
 }
+
+/** A server logs this line once it answers. */
+const READY: Readonly<Record<BrokerName, RegExp>> = {
+  redis: /Ready to accept connections/,
+  nats: /Server is ready/,
+};
+
+const CLASH_TRIES = 8;
+const START_TIMEOUT_MS = 30 * SECOND;
+const STOP_GRACE_MS = 5 * SECOND;
+const LOG_LINES_SHOWN = 12;
 
 async function start(
-  kind: "redis" | "nats",
+  kind: BrokerName,
   options: StartOptions,
-  attempt: (dir: string) => Promise<Attempt>,
+  argsOf: (port: string) => readonly string[],
 ): Promise<Broker> {
   const dir = resolve(options.dir);
-  const binary = await findBroker(kind, { onProgress: options.onProgress, binary: options.binary });
-  return launch({ kind, dir, binary, nextAttempt: () => attempt(dir), portFixed: options.port !== undefined });
-}
-
-/** The data folder is the working directory: older servers split a --dir with spaces in it. */
-function redisArgs(port: number, options: RedisOptions): string[] {
-  const appendonly = options.appendonly === true ? "yes" : "no";
-  const network = ["--port", String(port), "--bind", "127.0.0.1", "--daemonize", "no"];
-  const storage = ["--save", "", "--appendonly", appendonly, "--appendfsync", "everysec"];
-  const memory = ["--maxmemory-policy", "noeviction"];
-  return [...network, ...storage, ...memory, ...(options.extraArgs ?? [])];
-}
-
-const NAME_FLAGS = new Set(["-n", "--name", "--server_name"]);
-
-async function natsAttempt(dir: string, options: StartOptions): Promise<Attempt> {
-  const port = options.port ?? (await freePort());
-  let monitorPort = await freePort();
-  while (monitorPort === port) monitorPort = await freePort();
-  const extraArgs = options.extraArgs ?? [];
-  // The name tells our server from another on the same port; a caller's own name switches that check off.
-  const name = extraArgs.some((arg) => NAME_FLAGS.has(arg)) ? undefined : `timeline-${randomBytes(6).toString("hex")}`;
-  const network = ["-a", "127.0.0.1", "-p", String(port), "-m", String(monitorPort)];
-  const storage = ["-js", "-sd", join(dir, "jetstream")];
-  return {
-    port,
-    monitorUrl: `http://127.0.0.1:${monitorPort}`,
-    args: [...network, ...storage, ...(name === undefined ? [] : ["-n", name]), ...extraArgs],
-    isReady: () => natsIsReady(port, name),
-  };
-}
-
-/** Another server may own the port while ours fails to bind it: the process that answers must be ours. */
-async function redisIsReady(port: number, pid: number): Promise<boolean> {
-  const answer = await talk(port, "PING\r\nINFO server\r\n", (text) => /process_id:\d+\r|^-.*\r\n-.*\r\n/.test(text));
-  // A server with a password refuses every command, which is an answer as well.
-  if (answer.startsWith("-NOAUTH")) return true;
-  return answer.startsWith("+PONG") && answer.includes(`process_id:${pid}\r`);
-}
-
-/** NATS is ready when it answers PING, has JetStream on, and carries the name we gave it. */
-async function natsIsReady(port: number, serverName: string | undefined): Promise<boolean> {
-  const hello = `CONNECT {"verbose":false,"pedantic":false}\r\nPING\r\n`;
-  const answer = await talk(port, hello, (text) => /\r\nPONG\r\n|\r\n-ERR/.test(text));
-  const info = readInfo(answer);
-  if (info === undefined || (serverName !== undefined && info["server_name"] !== serverName)) return false;
-  const answered = answer.includes("\r\nPONG\r\n") || answer.includes("-ERR 'Authorization Violation'");
-  return answered && info["jetstream"] === true;
-}
-
-function readInfo(answer: string): Record<string, unknown> | undefined {
-  const json = /^INFO (\{.*\})\s*\r\n/.exec(answer)?.[1];
-  try {
-    return json === undefined ? undefined : (JSON.parse(json) as Record<string, unknown>);
-  } catch {
-    return undefined;
+  await mkdir(dir, { recursive: true });
+  const binary = await findBroker(kind, { onProgress: options.onProgress });
+  for (let tries = 1; ; tries++) {
+    const port = options.port ?? (await freePort());
+    const args = [...argsOf(String(port)), ...(options.extraArgs ?? [])];
+    const { logFile, readLog, ...server } = await launch(binary, { dir, kind, args });
+    const fault = await startFault(server.exited, async () => READY[kind].test(await readLog()));
+    if (fault !== undefined) await server.stop();
+    const log = await readLog();
+    if (fault === undefined) {
+      const monitor = /Starting http monitor on (\S+)/.exec(log)?.[1];
+      const monitorUrl = monitor === undefined ? undefined : `http://${monitor}`;
+      const url = `${kind}://127.0.0.1:${port}`;
+      return { ...server, kind, url, port, dir, version: binary.version, cli: clientOf(kind, binary), monitorUrl };
+    }
+    const clash = /address already in use/i.test(log);
+    if (clash && options.port === undefined && tries < CLASH_TRIES) continue;
+    const taken = clash ? ` (port ${port} is taken)` : "";
+    const lines = log.trimEnd().split("\n").slice(-LOG_LINES_SHOWN).join("\n");
+    throw new Error(`${binary.command} ${fault}${taken}; the last lines of ${logFile}:\n${lines}`);
   }
 }
 
-const ANSWER_LIMIT_CHARS = 256 * 1024;
-const ANSWER_TIMEOUT_MS = 1_000;
+interface Launch {
+  readonly dir: string;
+  readonly kind: BrokerName;
+  readonly args: readonly string[];
+}
 
-/** Sends one text and gathers the answer until it is complete, or the connection fails. */
-function talk(port: number, request: string, complete: (text: string) => boolean): Promise<string> {
+async function launch({ command, env }: BrokerBinary, { dir, kind, args }: Launch) {
+  const logFile = join(dir, `${kind}.log`);
+  const log = await open(logFile, "a");
+  const logStart = (await log.stat()).size;
+  const server = spawn(command, args, {
+    cwd: dir,
+    env: { ...process.env, ...env },
+    stdio: ["ignore", log.fd, log.fd],
+    // Ctrl-C in the terminal reaches only this process, which ends the servers after those who use them.
+    detached: true,
+  });
+  const exited = new Promise<BrokerExit>((ended) => {
+    server.once("error", () => ended({ code: -1, signal: null }));
+    server.once("exit", (code, signal) => ended({ code, signal }));
+  });
+  endWithThisProcess(server.pid, exited);
+  await log.close();
+  const kill = (signal: NodeJS.Signals): void => void server.kill(signal);
+  return {
+    pid: server.pid as number,
+    exited,
+    kill,
+    stop: async () => {
+      kill("SIGTERM");
+      // A server stopped by SIGSTOP would not see the SIGTERM.
+      kill("SIGCONT");
+      const impatience = setTimeout(() => kill("SIGKILL"), STOP_GRACE_MS);
+      await exited;
+      clearTimeout(impatience);
+    },
+    logFile,
+    /** Reads what the server has logged since this start. */
+    readLog: async () => (await readFile(logFile)).subarray(logStart).toString(),
+  };
+}
+
+const END_AFTER_PARENT = 'read -r _; kill -TERM "$1"; kill -CONT "$1"';
+
+/** A shell waits until the kernel closes its input, which it does however this process ends, and then ends the server. */
+function endWithThisProcess(pid: number | undefined, exited: Promise<unknown>): void {
+  const args = ["-c", END_AFTER_PARENT, "end-after-parent", String(pid)];
+  const shell = spawn("/bin/sh", args, { stdio: ["pipe", "ignore", "ignore"], detached: true });
+  void exited.then(() => shell.kill("SIGKILL"));
+}
+
+/** Resolves to the reason why a server does not start; undefined once it answers. */
+async function startFault(exited: Promise<BrokerExit>, isReady: () => Promise<boolean>): Promise<string | undefined> {
+  let exit: BrokerExit | undefined;
+  void exited.then((value) => {
+    exit = value;
+  });
+  const deadline = Date.now() + START_TIMEOUT_MS;
+  while (Date.now() < deadline) {
+    const ready = await isReady();
+    if (exit !== undefined) return `ended with ${exit.signal ?? `code ${exit.code}`} while starting`;
+    if (ready) return undefined;
+    await Promise.race([delay(20), exited]);
+  }
+  return `did not answer within ${START_TIMEOUT_MS / SECOND} seconds`;
+}
+
+/** Fetched packages bring the client along, with libraries of their own. */
+function clientOf(kind: BrokerName, { command, env, origin }: BrokerBinary): string | undefined {
+  if (kind !== "redis") return undefined;
+  if (origin === "path") return "redis-cli";
+  const variables = Object.entries(env).map(([name, value]) => `${name}=${value} `);
+  return `${variables.join("")}${join(dirname(command), "redis-cli")}`;
+}
+
+// The range is below that of outgoing connections, so a port found free mostly stays free until it is used.
+const FIRST_PORT = 20_000;
+const LAST_PORT = 32_000;
+const PORT_TRIES = 50;
+
+/** Finds a loopback port without a listener; the caller retries if another process takes it first. */
+export async function freePort(): Promise<number> {
+  for (let i = 0; i < PORT_TRIES; i++) {
+    const port = randomInt(FIRST_PORT, LAST_PORT);
+    if (await isFree(port)) return port;
+  }
+  throw new Error(`no free port found between ${FIRST_PORT} and ${LAST_PORT}`);
+}
+
+export function isFree(port: number): Promise<boolean> {
   return new Promise((resolve) => {
-    let text = "";
-    const socket = connect({ port, host: "127.0.0.1" });
-    const finish = (): void => {
-      clearTimeout(timer);
-      socket.destroy();
-      resolve(text);
-    };
-    const timer = setTimeout(finish, ANSWER_TIMEOUT_MS);
-    socket.setEncoding("utf8");
-    socket.once("connect", () => socket.write(request));
-    socket.on("data", (chunk: string) => {
-      text += chunk;
-      if (complete(text) || text.length > ANSWER_LIMIT_CHARS) finish();
-    });
-    socket.once("error", finish);
-    socket.once("close", finish);
+    const server = createServer();
+    server.once("error", () => resolve(false));
+    server.listen({ port, host: "127.0.0.1", exclusive: true }, () => server.close(() => resolve(true)));
   });
 }

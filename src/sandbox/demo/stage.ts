@@ -25,8 +25,10 @@ export async function setStage(sandbox: Sandbox): Promise<Stage> {
   expect(author !== undefined, "ada follows nobody");
   const redis = new Redis(sandbox.redis.url);
   closers.add("demo's Redis", () => redis.disconnect());
-  await eventually("the service's readiness", 20_000, async () =>
-    (await fetch(`${httpUrl}/readyz`)).ok && (await workerPulls(nats)) ? true : undefined,
+  await eventually(
+    "the service's readiness",
+    20_000,
+    async () => (await fetch(`${httpUrl}/readyz`)).ok && (await workerPulls(nats)),
   );
   const stage = { sandbox, redis, nats, reader, author, stream: await openStream(sandbox, reader) };
   closers.add("demo's stream", () => stage.stream.close());
@@ -38,11 +40,8 @@ async function workerPulls(nats: Stage["nats"]): Promise<boolean> {
   return (await manager.consumers.info(STREAM.drops, "planner")).num_waiting > 0;
 }
 
-export const held = async ({ redis }: Stage, key: string, drop: string): Promise<true | undefined> =>
-  (await redis.zscore(key, drop)) == null ? undefined : true;
-
-export const gone = async ({ redis }: Stage, key: string, drop: string): Promise<true | undefined> =>
-  (await redis.zscore(key, drop)) == null ? true : undefined;
+export const holds = async ({ redis }: Stage, key: string, drop: string): Promise<boolean> =>
+  (await redis.zscore(key, drop)) != null;
 
 /** Resolves to the id of the drop. */
 export async function post({ sandbox }: Stage, user_id: string, visibility = Visibility.PUBLIC): Promise<string> {
@@ -53,7 +52,7 @@ export async function post({ sandbox }: Stage, user_id: string, visibility = Vis
 export const readHome = ({ sandbox, reader }: Stage, limit = 0) =>
   sandbox.world.timelines.getHomeTimeline({ user_id: reader, limit });
 
-/** Fields of the answers that the demo looks at. */
+/** The demo looks at these fields of answers. */
 interface Answered {
   readonly analysis_id: string;
   readonly status: string;
@@ -87,12 +86,16 @@ export function expect(fact: boolean, otherwise: string): asserts fact {
   if (!fact) throw new Error(otherwise);
 }
 
-/** Asks until there is an answer; rejects, naming `what`, after `withinMs`. */
-export async function eventually<T>(what: string, withinMs: number, ask: () => Promise<T | undefined>): Promise<T> {
+/** Asks until there is an answer other than false; rejects, naming `what`, after `withinMs`. */
+export async function eventually<T>(
+  what: string,
+  withinMs: number,
+  ask: () => Promise<T | undefined | false>,
+): Promise<T> {
   const deadline = Date.now() + withinMs;
   for (;;) {
     const answer = await ask();
-    if (answer !== undefined) return answer;
+    if (answer !== undefined && answer !== false) return answer;
     if (Date.now() > deadline) throw new Error(`${what}: not within ${withinMs} ms`);
     await pause(10);
   }

@@ -3,18 +3,7 @@ import { STREAM } from "../../contracts/subjects.js";
 import { Visibility } from "../../gen/avion/posts.js";
 import { BIG_AUTHOR } from "../world/seed.js";
 import { dropsOf } from "../world/world.grpc.js";
-import {
-  countHolding,
-  eventually,
-  expect,
-  gone,
-  held,
-  openStream,
-  post,
-  readHome,
-  request,
-  type Stage,
-} from "./stage.js";
+import { countHolding, eventually, expect, holds, openStream, post, readHome, request, type Stage } from "./stage.js";
 
 /** Resolves to a line about what was seen. */
 interface Step {
@@ -53,8 +42,8 @@ export const STEPS: readonly Step[] = [
       const took = performance.now() - started;
       const page = await readHome(stage);
       expect(page.drop_ids[0] === drop, "the drop is not on top of the page");
-      await eventually("the drop in local", 2_000, () => held(stage, LOCAL_KEY, drop));
-      await eventually("the drop in global", 2_000, () => held(stage, GLOBAL_KEY, drop));
+      await eventually("the drop in local", 2_000, () => holds(stage, LOCAL_KEY, drop));
+      await eventually("the drop in global", 2_000, () => holds(stage, GLOBAL_KEY, drop));
       return `published to browser in ${took.toFixed(0)} ms, as event ${event.id}`;
     },
   },
@@ -63,7 +52,7 @@ export const STEPS: readonly Step[] = [
     async run(stage) {
       const drop = await post(stage, stage.author, Visibility.FOLLOWERS);
       await stage.stream.waitFor("new_drop", drop);
-      expect((await gone(stage, LOCAL_KEY, drop)) === true, "the drop is in local");
+      expect(!(await holds(stage, LOCAL_KEY, drop)), "the drop is in local");
       return "in the homes of followers only";
     },
   },
@@ -75,7 +64,7 @@ export const STEPS: readonly Step[] = [
       await stage.sandbox.world.posts.deleteDrop({ drop_id: drop, user_id: stage.author });
       await stage.stream.waitFor("drop_deleted", drop);
       for (const key of [homeKey(stage.reader), LOCAL_KEY, GLOBAL_KEY])
-        await eventually(`the drop gone from ${key}`, 2_000, () => gone(stage, key, drop));
+        await eventually(`the drop gone from ${key}`, 2_000, async () => !(await holds(stage, key, drop)));
       return "gone from the home, local and global timelines";
     },
   },
@@ -87,7 +76,7 @@ export const STEPS: readonly Step[] = [
       const drop = await post(stage, BIG_AUTHOR);
       const count = await eventually(`${followers} timelines`, 30_000, async () => {
         const landed = await countHolding(stage, drop);
-        return landed >= followers + 1 ? landed : undefined;
+        return landed >= followers + 1 && landed;
       });
       expect(count === followers + 1, `${count} timelines hold it`);
       return `${count} timelines in ${((performance.now() - started) / 1_000).toFixed(2)} s`;
@@ -106,7 +95,7 @@ export const STEPS: readonly Step[] = [
       // Messages in flight in the dead worker are redelivered after an ack_wait.
       await eventually("every drop of the burst", 60_000, async () => {
         const scores = await stage.redis.zmscore(key, ...drops);
-        return scores.every((score) => score != null) ? true : undefined;
+        return scores.every((score) => score != null);
       });
       for (const drop of drops) await stage.stream.waitFor("new_drop", drop);
       return `${BURST} drops, all there; a new worker has pid ${worker.pid()}`;
@@ -134,8 +123,8 @@ export const STEPS: readonly Step[] = [
       const before = await admitted();
       const event = { drop_id: "https://far.example/notes/1", created_at: Date.now() };
       for (let time = 0; time < 3; time++) await stage.redis.publish("ap_drop_received", JSON.stringify(event));
-      await eventually("the remote drop in global", 5_000, () => held(stage, GLOBAL_KEY, event.drop_id));
-      expect((await gone(stage, LOCAL_KEY, event.drop_id)) === true, "the remote drop is in local");
+      await eventually("the remote drop in global", 5_000, () => holds(stage, GLOBAL_KEY, event.drop_id));
+      expect(!(await holds(stage, LOCAL_KEY, event.drop_id)), "the remote drop is in local");
       const once = (await admitted()) - before;
       expect(once === 1, `it was admitted ${once} times`);
       return "a remote drop, published three times and admitted once, is in the global timeline";
@@ -184,7 +173,7 @@ export const STEPS: readonly Step[] = [
       await stage.redis.flushall();
       const after = await eventually("a complete page", 15_000, async () => {
         const page = await readHome(stage, 100);
-        return page.degraded ? undefined : page;
+        return !page.degraded && page;
       });
       expect(JSON.stringify(after.drop_ids) === JSON.stringify(before.drop_ids), "the page is not the same as before");
       return `the same ${after.drop_ids.length} drops`;

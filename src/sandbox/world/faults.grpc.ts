@@ -7,30 +7,26 @@ type FaultService = (typeof FAULT_SERVICES)[number];
 
 interface Fault {
   readonly service: FaultService;
-  /** A method's name, as in the proto; unset: every method. */
+  /** It is named as in the proto. Where it is unset, every method fails. */
   readonly method?: string | undefined;
   readonly userId?: string | undefined;
-  /** The gRPC status; 0 lets the call through after the delay. */
+  /** Calls get this gRPC status; 0 lets them through after the delay. */
   readonly code: number;
   readonly delayMs: number;
 }
 
-interface UpstreamCall {
-  readonly service: FaultService;
-  readonly method: string;
-  readonly userId: string | undefined;
-}
+type CallKey = Pick<Fault, "service" | "method" | "userId">;
 
 const MAX_FAULTS = 1_000;
 
-const weight = ({ method, userId }: Fault): number => (userId === undefined ? 0 : 2) + (method === undefined ? 0 : 1);
+const keyOf = ({ service, method, userId }: CallKey): string => JSON.stringify([service, method, userId]);
 
 export class Faults {
   readonly #faults = new Map<string, Fault>();
 
   /** A fault for the same calls is replaced. False where there are too many. */
   set(fault: Fault): boolean {
-    const key = JSON.stringify([fault.service, fault.method?.toLowerCase(), fault.userId]);
+    const key = keyOf(fault);
     if (this.#faults.size >= MAX_FAULTS && !this.#faults.has(key)) return false;
     this.#faults.set(key, fault);
     return true;
@@ -45,14 +41,9 @@ export class Faults {
   }
 
   /** Finds the most specific fault for a call: by user, then by method. */
-  find({ service, method, userId }: UpstreamCall): Fault | undefined {
-    const fits = (fault: Fault): boolean =>
-      fault.service === service &&
-      (fault.method?.toLowerCase() ?? method.toLowerCase()) === method.toLowerCase() &&
-      (fault.userId ?? userId) === userId;
-    return this.list()
-      .filter(fits)
-      .sort((a, b) => weight(b) - weight(a))[0];
+  find({ service, method, userId }: CallKey): Fault | undefined {
+    const specificFirst = [{ method, userId }, { userId }, { method }, {}];
+    return specificFirst.map((part) => this.#faults.get(keyOf({ service, ...part }))).find((fault) => fault);
   }
 }
 

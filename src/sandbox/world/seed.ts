@@ -11,7 +11,7 @@ export interface SeedOptions {
   readonly seed?: number;
   readonly users?: number;
   readonly bigAuthorFollowers: number;
-  /** The end of the history, ms since the epoch. */
+  /** The history ends here, in ms since the epoch. */
   readonly now: number;
 }
 
@@ -134,7 +134,7 @@ function followersOfBigAuthor(people: readonly string[], count: number): Pair[] 
 }
 
 function draft(people: readonly string[], random: Random, { index, now }: { index: number; now: number }) {
-  // Few of the big author: each goes to all their followers.
+  // The big author posts few drops, since each goes to all their followers.
   const user_id = index % 40 === 0 ? BIG_AUTHOR : (people[zipf(random, people.length)] as string);
   const created_at = now - 1 - Math.floor(random() ** 2 * DROP_DAYS * DAY);
   const visibility = pickVisibility(random());

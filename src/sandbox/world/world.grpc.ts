@@ -1,10 +1,9 @@
-import { Client, Metadata, type ServiceError, status } from "@grpc/grpc-js";
+import { type Client, Metadata, type ServiceError, status } from "@grpc/grpc-js";
 import { type GetDropResponse, PostServiceService, Visibility } from "../../gen/avion/posts.js";
 import { TimelineServiceService } from "../../gen/avion/timeline.js";
 import { UserServiceService } from "../../gen/avion/users.js";
 import { SECOND } from "../../kernel/time.js";
-import { CHANNEL_OPTIONS } from "../../platform/grpc/call.js";
-import { clientCredentials } from "../../platform/grpc/credentials.js";
+import { connectUpstream } from "../../platform/grpc/call.js";
 
 interface Method {
   readonly path: string;
@@ -16,7 +15,7 @@ interface Method {
 type Request<Of extends Method> = ReturnType<Of["requestDeserialize"]>;
 type Response<Of extends Method> = ReturnType<Of["responseDeserialize"]>;
 
-/** Every method of a service with a promise; what a request leaves out is empty. */
+/** Each method of a service returns a promise; what a request leaves out is empty. */
 export type Calls<Service extends Record<keyof Service, Method>> = {
   readonly [Name in keyof Service]: (
     fields?: Partial<Request<Service[Name]>>,
@@ -47,7 +46,7 @@ export function callsOf<Service extends Record<keyof Service, Method>>(
 export type World = ReturnType<typeof connectWorld>;
 
 export function connectWorld(address: string) {
-  const client = new Client(address, clientCredentials({}), CHANNEL_OPTIONS);
+  const client = connectUpstream(address, {});
   return {
     users: callsOf(client, UserServiceService),
     posts: callsOf(client, PostServiceService),
@@ -56,7 +55,7 @@ export function connectWorld(address: string) {
   };
 }
 
-/** A drop as the page shows it; one that is unknown has only its id. */
+/** The page shows a drop in this form. An unknown one has only its id. */
 export interface SeenDrop {
   readonly drop_id: string;
   readonly author: string;

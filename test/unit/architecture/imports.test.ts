@@ -142,7 +142,6 @@ const BY_THE_OWN_CLOCK = [
   "doctor/checks.redis.ts",
   "kernel/deadlines.ts",
   "kernel/lock-file.ts",
-  "kernel/processes.ts",
   "kernel/time.ts",
   "outbox/index.ts",
   "platform/grpc/call.ts",

@@ -1,7 +1,7 @@
 const SVG = "http://www.w3.org/2000/svg";
 const [BAR, HEIGHT] = [10, 48];
 
-/** The labels and figures of each measure's chart. */
+/** The chart of each measure shows these labels and figures. */
 const BARS = {
   flow: ({ hours }) => hours.map((count, hour) => [`${hour}:00`, count]),
   clout: ({ reach_per_post, median_reach, h_index }) => [
@@ -63,7 +63,7 @@ export function createAnalyses({ status, charts, reward, call }) {
       status.textContent = `The analysis failed: ${error_code}`;
     },
     rewarded: ({ total }) => showReward(total),
-    /** For another user. */
+    /** Shows another user's reward. */
     async open() {
       status.textContent = "";
       charts.replaceChildren();

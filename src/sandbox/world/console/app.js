@@ -99,7 +99,7 @@ async function connect() {
   stream = new AbortController();
   const { signal } = stream;
   showStatus("connecting", "connecting…");
-  // On every opening, not only the first: what was missed may be gone.
+  // Every opening fetches the page, not only the first: what was missed may be gone.
   const opened = () => {
     log("open", "", "");
     showStatus("live", `live as ${viewer}`);

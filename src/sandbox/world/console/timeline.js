@@ -1,7 +1,7 @@
 const MAX_SHOWN = 1_000;
 const MAX_DELETED = 5_000;
 
-/** The list of drops: newest first, each once, and no deleted one again. */
+/** Shows the newest drop first, each once, and no deleted one again. */
 export function createTimeline({ list, empty, template, onDelete }) {
   const shown = new Map();
   const deleted = new Set();
@@ -47,7 +47,7 @@ export function createTimeline({ list, empty, template, onDelete }) {
 
   return {
     describe,
-    /** `liveSince`: the fetch during which the drops arrived on the stream; unset for those of a page. */
+    /** `liveSince` is the fetch during which the drops arrived on the stream; it is unset for those of a page. */
     add(drops, liveSince) {
       for (const drop of drops) insert(drop, liveSince);
       empty.hidden = shown.size > 0;
