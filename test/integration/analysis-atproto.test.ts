@@ -84,13 +84,16 @@ test.each(BROKEN)("%s for one account is a failure of that account, not an outag
   expect(await outcome(source, ADA)).toBe("1 posts");
 });
 
-test.each(["hang", "stalled"] as const)("a server that ends within its first answer (%s) is an outage", async (kind) => {
-  view.inject({ kind });
-  const asked = outcome(source, ADA);
-  await eventually(() => view.held() === 1, "the call is under way");
-  await view.stop();
-  expect(await asked).toBe("unavailable");
-});
+test.each(["hang", "stalled"] as const)(
+  "a server that ends within its first answer (%s) is an outage",
+  async (kind) => {
+    view.inject({ kind });
+    const asked = outcome(source, ADA);
+    await eventually(() => view.held() === 1, "the call is under way");
+    await view.stop();
+    expect(await asked).toBe("unavailable");
+  },
+);
 
 test("an account for which the source hangs has failed after the time-out; the others are answered meanwhile", async () => {
   source = createAtprotoSource({ url: view.url, bucket, timeoutMs: SECOND });
