@@ -5,43 +5,20 @@ import { AppError } from "../kernel/errors.js";
 import { askNats, managerOf, unlessAbsent } from "../platform/nats/ask.js";
 import type { Publish } from "../platform/nats/publish.js";
 
-interface Entry {
-  readonly value: unknown;
-  readonly revision: number;
-}
+export type Bucket = ReturnType<typeof createBucket>;
+
+/** nats-server calls both codes "wrong last sequence" (server/errors.json), with and without the sequence. */
+const WRONG_REVISION = new Set([10071, 10164]);
 
 /**
  * The key-value bucket is ANALYSES; its values are JSON. Everything rejects with AppError `unavailable` while NATS is
  * away.
  */
-export interface Bucket {
-  /** Resolves to false where the key has a value. */
-  create(key: string, value: unknown): Promise<boolean>;
-  /** Resolves to false where the value is of another revision by now; revision 0 stands for no value. */
-  replace(key: string, value: unknown, revision: number): Promise<boolean>;
-  put(key: string, value: unknown): Promise<void>;
-  get(key: string): Promise<Entry | undefined>;
-  /** Resolves to the keys that match a filter with wildcards, in no order. */
-  keys(filter: string): Promise<string[]>;
-}
-
-/** nats-server calls both codes "wrong last sequence" (server/errors.json), with and without the sequence. */
-const WRONG_REVISION = new Set([10071, 10164]);
-
-export function createBucket(nats: NatsConnection, publish: Publish): Bucket {
-  const write = async (
-    key: string,
-    value: unknown,
-    headers: Readonly<Record<string, string>> = {},
-  ): Promise<boolean> => {
-    const message = {
-      subject: ANALYSES_PREFIX + key,
-      body: Buffer.from(JSON.stringify(value)),
-      id: randomUUID(),
-      headers,
-    };
+export function createBucket(nats: NatsConnection, publish: Publish) {
+  const write = async (key: string, value: unknown, headers: Readonly<Record<string, string>> = {}) => {
+    const body = Buffer.from(JSON.stringify(value));
     try {
-      await publish(message);
+      await publish({ subject: ANALYSES_PREFIX + key, body, id: randomUUID(), headers });
       return true;
     } catch (error) {
       const cause = error instanceof AppError ? error.cause : undefined;
@@ -49,20 +26,24 @@ export function createBucket(nats: NatsConnection, publish: Publish): Bucket {
       throw error;
     }
   };
-  const ifRevision = (revision: number) => ({ "Nats-Expected-Last-Subject-Sequence": String(revision) });
+  const replace = (key: string, value: unknown, revision: number): Promise<boolean> =>
+    write(key, value, { "Nats-Expected-Last-Subject-Sequence": String(revision) });
   return {
-    create: (key, value) => write(key, value, ifRevision(0)),
-    replace: (key, value, revision) => write(key, value, ifRevision(revision)),
-    put: async (key, value) => void (await write(key, value)),
+    /** Resolves to false where the key has a value. */
+    create: (key: string, value: unknown) => replace(key, value, 0),
+    /** Resolves to false where the value is of another revision by now; revision 0 stands for no value. */
+    replace,
+    put: async (key: string, value: unknown) => void (await write(key, value)),
     // The stream's leader answers: a replica may not have the value yet.
-    get: (key) =>
+    get: (key: string) =>
       askNats("a key of ANALYSES", async () => {
         const { streams } = await managerOf(nats);
         const query = { last_by_subj: ANALYSES_PREFIX + key };
         const found = await unlessAbsent(streams.getMessage(STREAM.analyses, query), "message");
         return found && { value: found.json<unknown>(), revision: found.seq };
       }),
-    keys: (filter) =>
+    /** Resolves to the keys that match a filter with wildcards, in no order. */
+    keys: (filter: string) =>
       askNats("the keys of ANALYSES", async () => {
         const { streams } = await managerOf(nats);
         const { state } = await streams.info(STREAM.analyses, { subjects_filter: ANALYSES_PREFIX + filter });

@@ -1,7 +1,6 @@
 import type { NatsConnection } from "nats";
 import { measuresOf } from "../contracts/analysis.js";
 import type { AnalysisNotification } from "../contracts/stream-events.js";
-import { ANALYSIS_COMPLETED, ANALYSIS_FAILED } from "../contracts/subjects.js";
 import type { StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { Process } from "../delivery/handler.js";
 import { traceHeaders } from "../delivery/telemetry.js";
@@ -14,7 +13,7 @@ import type { Publish } from "../platform/nats/publish.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import { createBucket } from "./bucket.nats.js";
 import { createAnalysisCache } from "./cache.redis.js";
-import { measure } from "./measures/measure.js";
+import { measure } from "./measures.js";
 import { observeAnalysis } from "./observe.js";
 import { createRequests } from "./requests.nats.js";
 import { KEPT_DAYS, MAX_ATTEMPTS } from "./saga.js";
@@ -47,9 +46,6 @@ interface WorkerOptions {
 export function startAnalysisWorker({ nats, publish, scripts, db, sourceOf, notify, log }: WorkerOptions) {
   observeAnalysis.started();
   const store = createAnalysisStore(db);
-  const publishTo = (subject: string) => async (event: object, id: string) => {
-    await publish({ subject, body: Buffer.from(JSON.stringify(event)), id, headers: traceHeaders() });
-  };
   const deps: WorkerDeps = {
     requests: createRequests(createBucket(nats, publish)),
     store,
@@ -58,11 +54,10 @@ export function startAnalysisWorker({ nats, publish, scripts, db, sourceOf, noti
       const measures = measuresOf(type);
       return measure(sourceOf(did).posts(did, { user, limit: POSTS, signal }), { measures, now: sharedNow() });
     },
-    publishCompleted: publishTo(ANALYSIS_COMPLETED),
-    publishFailed: publishTo(ANALYSIS_FAILED),
+    publish: async (subject, event, id) => {
+      await publish({ subject, body: Buffer.from(JSON.stringify(event)), id, headers: traceHeaders() });
+    },
     notify,
-    observe: observeAnalysis,
-    now: sharedNow,
   };
   const retention = startRetention(store, log);
   return {

@@ -1,5 +1,6 @@
-import type { AnalysisRequest } from "../contracts/analysis.js";
-import { counter, histogram } from "../kernel/meters.js";
+import type { AnalysisRequest, UserTier } from "../contracts/analysis.js";
+import type { Sample } from "../delivery/sampling.js";
+import { counter, gauge, histogram } from "../kernel/meters.js";
 import { SECOND } from "../kernel/time.js";
 import type { Failure } from "./saga.js";
 
@@ -17,8 +18,6 @@ const duration = histogram(
   "Time from the 202 of an analysis to its completion, in seconds",
   [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1_800],
 );
-
-export type ObserveAnalysis = typeof observeAnalysis;
 
 export const observeAnalysis = {
   /** Counters that alerts use start at 0. */
@@ -38,3 +37,54 @@ export const observeAnalysis = {
     if (final) finished.add(1, { outcome: "failed" });
   },
 };
+
+const accepted = counter(
+  "timeline_analysis_accepted",
+  "Analyses accepted with 202, by tier; a repeated Idempotency-Key does not count",
+);
+const refused = counter(
+  "timeline_analysis_refused",
+  "Requests about analyses and rewards that were refused, by HTTP status",
+);
+const uncounted = counter(
+  "timeline_analysis_uncounted",
+  "Analyses accepted while Redis could not count them against the hourly limit",
+);
+const answered = histogram(
+  "timeline_analysis_request_seconds",
+  "Time from the arrival of a POST of an analysis until its answer is written, in seconds, by HTTP status",
+  [0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 2.5, 10],
+);
+
+export const observeHttp = {
+  /** Counters that alerts use start at 0. */
+  started(): void {
+    for (const status of [500, 503]) refused.add(0, { status });
+  },
+  accepted(tier: UserTier, counted: boolean): void {
+    accepted.add(1, { tier });
+    if (!counted) uncounted.add(1);
+  },
+  answered: (status: number, seconds: number): void => answered.record(seconds, { status }),
+  refused(status: number): void {
+    refused.add(1, { status });
+  },
+};
+
+const calls = histogram(
+  "timeline_analysis_source_call_seconds",
+  "Time a call to the AT Protocol took, in seconds, by HTTP status or why there was none: timeout, unreachable, broken",
+  [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5],
+);
+const tokens = gauge(
+  "timeline_analysis_source_tokens",
+  "Calls to the AT Protocol that all processes together may make at once now",
+);
+
+/** `result` is an HTTP status, or says why there is none. */
+export const observeCall = (result: string, ms: number): void => calls.record(ms / SECOND, { result });
+
+export const sampleTokens = (left: () => Promise<number>): Sample => ({
+  name: "source tokens",
+  take: async () => [{ gauge: tokens, labels: {}, value: await left() }],
+});

@@ -1,7 +1,7 @@
 import type { NatsConnection } from "nats";
-import { type AnalysisRequest, parseRequest } from "../contracts/analysis.js";
+import { type AnalysisRequest, requestIn } from "../contracts/analysis.js";
 import { ANALYSIS_REQUESTED, CONSUMER, DLQ_HEADER, STREAM, WORK_EVENTS } from "../contracts/subjects.js";
-import { AppError, codeOf } from "../kernel/errors.js";
+import { AppError } from "../kernel/errors.js";
 import { decodeId } from "../kernel/ids.js";
 import { askNats, managerOf, unlessAbsent } from "../platform/nats/ask.js";
 import { createStoredMessages, type StoredMessage } from "../platform/nats/message.js";
@@ -92,7 +92,7 @@ export function createAnalysisOperations({
   };
 }
 
-const isOf = ({ body }: StoredMessage, id: string): boolean => requestOf(body)?.analysis_id === id;
+const isOf = ({ body }: StoredMessage, id: string): boolean => requestIn(body)?.analysis_id === id;
 
 /** A work queue holds what is not acked; a server that was killed may still hold what was (docs/gotchas.md). */
 const ackedUpTo = (nats: NatsConnection): Promise<number> =>
@@ -112,7 +112,7 @@ async function factsOf(id: string, requests: Requests): Promise<Facts> {
 }
 
 async function waitingOf({ body, time, seq }: StoredMessage, requests: Requests): Promise<Unfinished> {
-  const request = requestOf(body);
+  const request = requestIn(body);
   const facts = request && (await requests.find(request.user_id, request.analysis_id));
   const since = facts?.startedAt ?? request?.requested_at ?? new Date(time).toISOString();
   const status = facts?.startedAt === undefined ? "queued" : "processing";
@@ -122,16 +122,7 @@ async function waitingOf({ body, time, seq }: StoredMessage, requests: Requests)
 function deadLetterOf({ body, time, seq, headers }: StoredMessage): Unfinished {
   const since = headers.get(DLQ_HEADER.failedAt) ?? new Date(time).toISOString();
   const why = { reason: headers.get(DLQ_HEADER.reason) ?? null, error: headers.get(DLQ_HEADER.error) ?? null };
-  return { ...named(requestOf(body)), status: "failed", since, stream: STREAM.dlq, stream_seq: seq, ...why };
-}
-
-function requestOf(body: Uint8Array): AnalysisRequest | undefined {
-  try {
-    return parseRequest(body);
-  } catch (error) {
-    if (codeOf(error) === "invalid") return undefined;
-    throw error;
-  }
+  return { ...named(requestIn(body)), status: "failed", since, stream: STREAM.dlq, stream_seq: seq, ...why };
 }
 
 function named(request: AnalysisRequest | undefined) {

@@ -6,28 +6,9 @@ import type { Facts, FailedFact, RequestFact } from "./saga.js";
 
 type Started = RequestFact & { readonly started_at: string };
 
-/**
- * The facts about analyses are kept here until they have a row. Everything rejects with AppError `unavailable` while
- * NATS is away.
- */
-export interface Requests {
-  /** Adds it to the user's list, too. Changes nothing where it is recorded. */
-  record(fact: RequestFact): Promise<void>;
-  /** The first start counts. */
-  start(request: RequestFact, now: number): Promise<void>;
-  /** Returns the failure that stands: after a crash the next attempt repeats it. */
-  fail(request: AnalysisRequest, failure: FailedFact): Promise<FailedFact>;
-  /** Marks the failure of an analysis that is completed now: operators ask no database. */
-  overcome(request: AnalysisRequest): Promise<void>;
-  find(user: string, analysis: string): Promise<Facts | undefined>;
-  /** Resolves to the ids of the newest that the user asked for, at most LISTED, newest first. */
-  listed(user: string): Promise<readonly string[]>;
-  /** Resolves to the users of an analysis: one, or none where it is unknown. */
-  userTokensOf(analysis: string): Promise<string[]>;
-}
+export type Requests = ReturnType<typeof createRequests>;
 
-const dayOf = (analysis: string): string => dayName(dateOfId(analysis) ?? 0);
-const dayName = (ms: number): string => new Date(ms).toISOString().slice(0, 10);
+const dayOf = (analysis: string): string => new Date(dateOfId(analysis) ?? 0).toISOString().slice(0, 10);
 
 const listKey = (userToken: string): string => `r.${userToken}.ids`;
 
@@ -40,7 +21,11 @@ const MAX_CONFLICTS = 1_000;
 const keyOf = (userToken: string, analysis: string, fact: "requested" | "started" | "failed" | "*"): string =>
   `r.${userToken}.${dayOf(analysis)}.${analysis}.${fact}`;
 
-export function createRequests(bucket: Bucket): Requests {
+/**
+ * The facts about analyses are kept here until they have a row. Everything rejects with AppError `unavailable` while
+ * NATS is away.
+ */
+export function createRequests(bucket: Bucket) {
   const find = async (token: string, analysis: string): Promise<Facts | undefined> => {
     const [requested, started, failed] = await Promise.all([
       bucket.get(keyOf(token, analysis, "requested")),
@@ -76,33 +61,39 @@ export function createRequests(bucket: Bucket): Requests {
     throw new AppError("unavailable", "the list of a user changes too often");
   };
   return {
-    async record(fact) {
+    /** Adds it to the user's list, too. Changes nothing where it is recorded. */
+    async record(fact: RequestFact): Promise<void> {
       const token = encodeId(fact.user_id);
       await Promise.all([
         bucket.create(keyOf(token, fact.analysis_id, "requested"), fact),
         addToList(token, fact.analysis_id),
       ]);
     },
-    async start(request, at) {
+    /** The first start counts. */
+    async start(request: RequestFact, at: number): Promise<void> {
       const started: Started = { ...request, started_at: new Date(at).toISOString() };
       const token = encodeId(request.user_id);
       // A process of an earlier version, which took the request, keeps no lists.
       await addToList(token, request.analysis_id);
       await bucket.create(keyOf(token, request.analysis_id, "started"), started);
     },
-    async fail(request, failure) {
+    /** Returns the failure that stands: after a crash the next attempt repeats it. */
+    async fail(request: AnalysisRequest, failure: FailedFact): Promise<FailedFact> {
       const { key, held } = await failureOf(request);
       if (held !== undefined && held.redrives === failure.redrives) return held;
       await bucket.put(key, failure);
       return failure;
     },
-    async overcome(request) {
+    /** Marks the failure of an analysis that is completed now: operators ask no database. */
+    async overcome(request: AnalysisRequest): Promise<void> {
       const { key, held } = await failureOf(request);
       if (held !== undefined && !held.overcome) await bucket.put(key, { ...held, overcome: true });
     },
-    find: (user, analysis) => find(encodeId(user), analysis),
-    listed: async (user) => (await listOf(encodeId(user))).ids,
-    async userTokensOf(analysis) {
+    find: (user: string, analysis: string) => find(encodeId(user), analysis),
+    /** Resolves to the ids of the newest that the user asked for, at most LISTED, newest first. */
+    listed: async (user: string) => (await listOf(encodeId(user))).ids,
+    /** Resolves to the users of an analysis: one, or none where it is unknown. */
+    async userTokensOf(analysis: string): Promise<string[]> {
       const keys = await bucket.keys(keyOf("*", analysis, "*"));
       return [...new Set(keys.map((key) => key.split(".")[1] as string))];
     },

@@ -123,20 +123,19 @@ export function resultsFor(type: AnalysisType, results: AnalysisResults): Analys
 
 const ABANDONED = "the analysis was given up";
 
-/** Returns the JSON of an analysis, as its user and operators read it. */
+/** Returns the JSON of an analysis, as its user reads it. Fields that are undefined are left out of it. */
 export function viewOf(facts: Facts, completed: CompletedAnalysis | undefined) {
   const { request, startedAt, failed } = facts;
   const { analysis_id, did, type, requested_at, estimated_completion } = request;
   const status = statusOf(facts, completed);
-  const started_at = completed?.started_at ?? startedAt;
   return {
     analysis_id,
     did,
     type,
     status,
     requested_at,
-    ...(estimated_completion === undefined ? {} : { estimated_completion }),
-    ...(started_at === undefined ? {} : { started_at }),
+    estimated_completion,
+    started_at: completed?.started_at ?? startedAt,
     ...(completed && { completed_at: completed.completed_at, cached: completed.cached, results: completed.results }),
     ...(status === "failed" && { error: failed?.error ?? ABANDONED }),
   };

@@ -1,7 +1,6 @@
-import { isDid, parseRequest } from "../contracts/analysis.js";
-import type { Delivery, Process } from "../delivery/handler.js";
+import { isDid, requestIn } from "../contracts/analysis.js";
+import type { Process } from "../delivery/handler.js";
 import { countOutcome } from "../delivery/telemetry.js";
-import { codeOf } from "../kernel/errors.js";
 import { backoff, MINUTE, SECOND } from "../kernel/time.js";
 import { createShares } from "./shares.js";
 
@@ -16,9 +15,9 @@ const AGAIN_CAP_MS = 5 * MINUTE;
 export function keepingSlotsFree(slots: number, process: Process): Process {
   const ofAtproto = createShares(Math.floor(slots / 2));
   return async (delivery, context) => {
-    const user = askerOfAtproto(delivery);
-    if (user === undefined) return process(delivery, context);
-    const end = ofAtproto.take(user);
+    const request = requestIn(delivery.body);
+    if (!request || !isDid(request.did)) return process(delivery, context);
+    const end = ofAtproto.take(request.user_id);
     if (!end) {
       countOutcome("waited", delivery);
       return { kind: "retry", delayMs: backoff(delivery.deliveries, AGAIN_BASE_MS, AGAIN_CAP_MS) };
@@ -29,15 +28,4 @@ export function keepingSlotsFree(slots: number, process: Process): Process {
       end();
     }
   };
-}
-
-/** Returns the user who asks for an account of the AT Protocol, and undefined for other accounts. */
-function askerOfAtproto({ body }: Delivery): string | undefined {
-  try {
-    const { did, user_id } = parseRequest(body);
-    return isDid(did) ? user_id : undefined;
-  } catch (error) {
-    if (codeOf(error) === "invalid") return undefined;
-    throw error;
-  }
 }

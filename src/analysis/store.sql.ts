@@ -3,34 +3,26 @@ import { type Db, NOW, type Queries } from "../platform/db/db.js";
 import { SQLSTATE, sqlState } from "../platform/db/errors.js";
 import type { CompletedAnalysis } from "./saga.js";
 
-/** @throws AppError `unavailable` while the database is unavailable */
-export interface AnalysisStore {
-  /** Returns the row that stands: an analysis is completed once. */
-  insert(analysis: CompletedAnalysis): Promise<CompletedAnalysis>;
-  find(user: string, analysis: string): Promise<CompletedAnalysis | undefined>;
-  findAmong(user: string, analyses: readonly string[]): Promise<ReadonlyMap<string, CompletedAnalysis>>;
-  /** Returns the ids of the user's newest, newest first; `before` excludes that id and the newer ones. */
-  newest(user: string, page: { readonly limit: number; readonly before?: string | undefined }): Promise<string[]>;
-  /** Returns how many rows were removed, at most a thousand. */
-  removeOlderThan(days: number): Promise<number>;
-}
-
-type Row = { readonly [Field in keyof CompletedAnalysis]: CompletedAnalysis[Field] } & Times;
-interface Times {
-  readonly requested_at: never;
-  readonly started_at: never;
-  readonly completed_at: never;
-}
-
 const TIMES = ["requested_at", "started_at", "completed_at"] as const;
+type Time = (typeof TIMES)[number];
+type Row = Omit<CompletedAnalysis, Time> & Readonly<Record<Time, number>>;
+
+interface PageRequest {
+  readonly limit: number;
+  readonly before?: string | undefined;
+}
+
 const ROWS_AT_ONCE = 1_000;
 const LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff";
 
 const COLUMNS = `analysis_id, user_id, did, type, tier, requested_at, started_at, completed_at, cached, results,
   request_seq`;
 
-export function createAnalysisStore(db: Db): AnalysisStore {
-  const findAmong = async (user: string, ids: readonly string[]): Promise<Map<string, CompletedAnalysis>> => {
+export type AnalysisStore = ReturnType<typeof createAnalysisStore>;
+
+/** Everything rejects with AppError `unavailable` while the database is unavailable. */
+export function createAnalysisStore(db: Db) {
+  const findAmong = async (user: string, ids: readonly string[]): Promise<ReadonlyMap<string, CompletedAnalysis>> => {
     const found = await unlessMissing(() =>
       db.query<Row>(
         `SELECT ${COLUMNS} FROM public.timeline_analyses WHERE analysis_id = ANY($1::uuid[]) AND user_id = $2`,
@@ -41,12 +33,14 @@ export function createAnalysisStore(db: Db): AnalysisStore {
   };
   const find = async (user: string, id: string) => (await findAmong(user, [id])).get(id);
   return {
-    async insert(analysis) {
+    /** Returns the row that stands: an analysis is completed once. */
+    async insert(analysis: CompletedAnalysis): Promise<CompletedAnalysis> {
       return (await inserted(db, analysis)) ?? (await find(analysis.user_id, analysis.analysis_id)) ?? analysis;
     },
     find,
     findAmong,
-    async newest(user, { limit, before = LAST_ID }) {
+    /** Returns the ids of the user's newest, newest first; `before` excludes that id and the newer ones. */
+    async newest(user: string, { limit, before = LAST_ID }: PageRequest): Promise<string[]> {
       const rows = await unlessMissing(() =>
         db.query<{ analysis_id: string }>(
           `SELECT analysis_id FROM public.timeline_analyses WHERE user_id = $1 AND analysis_id < $2::uuid
@@ -56,7 +50,8 @@ export function createAnalysisStore(db: Db): AnalysisStore {
       );
       return rows.map(({ analysis_id }) => analysis_id);
     },
-    async removeOlderThan(days) {
+    /** Returns how many rows were removed, at most a thousand. */
+    async removeOlderThan(days: number): Promise<number> {
       const removed = await db.query(
         `DELETE FROM public.timeline_analyses WHERE analysis_id IN (
            SELECT analysis_id FROM public.timeline_analyses WHERE completed_at < ${NOW} - $1::bigint
@@ -81,8 +76,8 @@ async function inserted(db: Queries, analysis: CompletedAnalysis): Promise<Compl
 }
 
 function completedOf(row: Row): CompletedAnalysis {
-  const times = Object.fromEntries(TIMES.map((field) => [field, new Date(row[field]).toISOString()]));
-  return { ...row, ...times };
+  const times = TIMES.map((field) => [field, new Date(row[field]).toISOString()]);
+  return { ...row, ...(Object.fromEntries(times) as Record<Time, string>) };
 }
 
 /** A gateway may read before the first worker has made the table. */

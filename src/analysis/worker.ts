@@ -3,20 +3,18 @@ import {
   type AnalysisFailed,
   type AnalysisRequest,
   type AnalysisResults,
-  completedMessageId,
-  failedMessageId,
   parseRequest,
   statusPath,
 } from "../contracts/analysis.js";
 import type { AnalysisNotification } from "../contracts/stream-events.js";
-import { DLQ_HEADER } from "../contracts/subjects.js";
+import { ANALYSIS_COMPLETED, ANALYSIS_FAILED, DLQ_HEADER } from "../contracts/subjects.js";
 import type { StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { Context, Delivery, Handler } from "../delivery/handler.js";
 import { oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
-import type { Clock } from "../kernel/time.js";
+import { sharedNow } from "../kernel/time.js";
 import type { AnalysisCache } from "./cache.redis.js";
-import type { ObserveAnalysis } from "./observe.js";
+import { observeAnalysis } from "./observe.js";
 import type { Requests } from "./requests.nats.js";
 import { type CompletedAnalysis, decideFailure, decideStart, type Failure } from "./saga.js";
 import type { AnalysisStore } from "./store.sql.js";
@@ -27,12 +25,9 @@ export interface WorkerDeps {
   readonly cache: AnalysisCache;
   /** Reads the posts of the account and measures them. */
   readonly analyse: (request: AnalysisRequest, signal: AbortSignal) => Promise<AnalysisResults>;
-  /** Resolves after the PubAck, as the next two. */
-  readonly publishCompleted: (event: AnalysisCompleted, messageId: string) => Promise<void>;
-  readonly publishFailed: (event: AnalysisFailed, messageId: string) => Promise<void>;
+  /** Resolves after the PubAck, as the next one. */
+  readonly publish: (subject: string, event: AnalysisCompleted | AnalysisFailed, messageId: string) => Promise<void>;
   readonly notify: (user: string, notification: AnalysisNotification, messageId: string) => Promise<void>;
-  readonly observe: ObserveAnalysis;
-  readonly now: Clock;
 }
 
 /**
@@ -76,8 +71,8 @@ interface Message {
 }
 
 async function complete(deps: WorkerDeps, request: AnalysisRequest, { delivery, context }: Message): Promise<void> {
-  const { store, requests, now } = deps;
-  const startedAt = now();
+  const { store, requests } = deps;
+  const startedAt = sharedNow();
   await requests.start({ ...request, request_seq: delivery.seq }, startedAt);
   const held = await store.find(request.user_id, request.analysis_id);
   const start = decideStart(held, { seq: delivery.seq, redrives: redrivesOf(delivery) });
@@ -89,34 +84,34 @@ async function complete(deps: WorkerDeps, request: AnalysisRequest, { delivery, 
 }
 
 async function insert(
-  { cache, analyse, store, observe, now }: WorkerDeps,
+  { cache, analyse, store }: WorkerDeps,
   request: AnalysisRequest,
   { delivery, context, startedAt }: Message & { readonly startedAt: number },
 ): Promise<CompletedAnalysis> {
   const cached = await cache.find(request, startedAt);
-  observe.cache(cached !== undefined);
+  observeAnalysis.cache(cached !== undefined);
   const results = cached ?? (await analyse(request, context.stopping));
   await failpoint("analysed", delivery.body);
   const row = await store.insert({
     ...request,
     started_at: new Date(startedAt).toISOString(),
-    completed_at: new Date(now()).toISOString(),
+    completed_at: new Date(sharedNow()).toISOString(),
     cached: cached !== undefined,
     results,
     request_seq: delivery.seq,
   });
   await failpoint("analysis-stored", delivery.body);
-  if (!cached) await cache.fill(request, results, now());
+  if (!cached) await cache.fill(request, results, sharedNow());
   await failpoint("analysis-cached", delivery.body);
-  observe.completed(request, now());
+  observeAnalysis.completed(request, sharedNow());
   return row;
 }
 
 async function announce(deps: WorkerDeps, completed: CompletedAnalysis): Promise<void> {
   const { analysis_id, user_id, did, type, tier, cached, completed_at } = completed;
   const event = { event_id: analysis_id, analysis_id, user_id, did, type, tier, cached, completed_at };
-  const id = completedMessageId(analysis_id);
-  await deps.publishCompleted(event, id);
+  const id = `completed:${analysis_id}`;
+  await deps.publish(ANALYSIS_COMPLETED, event, id);
   await failpoint("analysis-published", did);
   const status_url = statusPath(analysis_id);
   await deps.notify(user_id, { event: "analysis_completed", analysis_id, did, type, status_url }, `notify:${id}`);
@@ -131,12 +126,12 @@ interface Failed {
 async function fail(deps: WorkerDeps, { request, failure, redrives }: Failed): Promise<void> {
   const { analysis_id, user_id, did, type } = request;
   const { final, rethrow: _, ...why } = failure;
-  const fact = { ...why, redrives, failed_at: new Date(deps.now()).toISOString() };
+  const fact = { ...why, redrives, failed_at: new Date(sharedNow()).toISOString() };
   const { attempt, error, error_code } = final ? await deps.requests.fail(request, fact) : fact;
-  const id = failedMessageId(analysis_id, redrives, attempt);
-  await deps.publishFailed({ analysis_id, user_id, did, type, attempt, final, error, error_code }, id);
+  const id = `failed:${analysis_id}:${redrives}:${attempt}`;
+  await deps.publish(ANALYSIS_FAILED, { analysis_id, user_id, did, type, attempt, final, error, error_code }, id);
   await failpoint("analysis-failed", did);
-  deps.observe.failed(failure);
+  observeAnalysis.failed(failure);
   if (final) await deps.notify(user_id, { event: "analysis_failed", analysis_id, error_code }, `notify:${id}`);
 }
 

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { codeOf } from "../kernel/errors.js";
 import { storedIdFault } from "../kernel/fields.js";
 import { parseJson } from "./events.js";
 import { understood, userId } from "./untrusted.js";
@@ -99,6 +100,17 @@ export type AnalysisRequest = z.output<typeof request>;
 export type AnalysisCompleted = z.output<typeof completed>;
 
 export const parseRequest = (body: Uint8Array): AnalysisRequest => understood(request, parseJson(body));
+
+/** Returns undefined for a body that is no request. */
+export function requestIn(body: Uint8Array): AnalysisRequest | undefined {
+  try {
+    return parseRequest(body);
+  } catch (error) {
+    if (codeOf(error) === "invalid") return undefined;
+    throw error;
+  }
+}
+
 export const parseCompleted = (body: Uint8Array): AnalysisCompleted => understood(completed, parseJson(body));
 
 /** This is the body of `events.timeline.failed`. */
@@ -119,11 +131,6 @@ export interface XpEarned {
   readonly reason: "timeline_analysis";
   readonly earned_at: string;
 }
-
-export const completedMessageId = (analysis: string): string => `completed:${analysis}`;
-export const failedMessageId = (analysis: string, redrives: number, attempt: number): string =>
-  `failed:${analysis}:${redrives}:${attempt}`;
-export const xpMessageId = (analysis: string): string => `xp:${analysis}`;
 
 export type MeasureResult = Readonly<Record<string, unknown>>;
 

@@ -105,20 +105,10 @@ export const PAYLOADS = {
 } as const;
 
 export type DropCreated = z.output<typeof created>;
-type DropDeleted = z.output<typeof deleted>;
 export type RemoteDropReceived = z.output<typeof received>;
-type EdgeChanged = z.output<typeof edge>;
-
-interface PayloadOf {
-  drop_created: DropCreated;
-  drop_deleted: DropDeleted;
-  ap_drop_received: RemoteDropReceived;
-  user_followed: EdgeChanged;
-  user_unfollowed: EdgeChanged;
-}
 
 export type TimelineEvent = {
-  [Name in EventName]: { readonly name: Name; readonly payload: PayloadOf[Name] };
+  [Name in EventName]: { readonly name: Name; readonly payload: z.output<(typeof PAYLOADS)[Name]> };
 }[EventName];
 export type EdgeEvent = Extract<TimelineEvent, { readonly name: "user_followed" | "user_unfollowed" }>;
 export type DropEvent = Exclude<TimelineEvent, EdgeEvent>;

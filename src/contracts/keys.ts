@@ -14,8 +14,6 @@ export const TOMBSTONES_KEY = "timeline:tombstones";
 /** Each drop is announced when its tombstone is written; not in a cluster, where no pages are held. */
 export const DELETIONS_CHANNEL = "timeline:x:deletions";
 
-/** The sorted set has the first pages of homes that are read most, by minute and reads in it. */
-
 export const HOME_PREFIX = "timeline:home:";
 
 export const homeKey = (user: string): string => HOME_PREFIX + encodeId(user);
@@ -28,7 +26,7 @@ export function userOfHomeKey(key: string): string | undefined {
 
 export const AUTHOR_PREFIX = "timeline:author:";
 
-/** The drops of a pulled author, those for a recipient only left out. */
+/** The sorted set has the drops of a pulled author, without those for recipients only. */
 export const authorKey = (author: string): string => AUTHOR_PREFIX + encodeId(author);
 
 export const authorOfKey = (key: string): string | undefined =>
@@ -37,7 +35,7 @@ export const authorOfKey = (key: string): string | undefined =>
 /** The hash has author token -> state, of those who are pulled or about to change. */
 export const PULLED_KEY = "timeline:x:pulled";
 
-/** Sorted set of an author's drops of the last hour, by the time they were admitted. */
+/** The sorted set has an author's drops of the last hour, by the time they were admitted. */
 export const postedKey = (author: string): string => `timeline:x:posted:${encodeId(author)}`;
 
 export const CROSSING_LEASE_KEY = "timeline:x:crossing";
@@ -51,7 +49,7 @@ export const pullsKey = (user: string): string => PULLS_PREFIX + pullsToken(user
 
 export const pullsKeyOfHome = (home: string): string => `${PULLS_PREFIX.slice(0, -HOME_PREFIX.length)}${home}}`;
 
-/** Sorted set of drops that have left a timeline lately, by when; the braces put it into the slot of the timeline. */
+/** The sorted set has drops that left a timeline lately, by when; the braces put it into the slot of the timeline. */
 export const removalNotesKey = (timeline: string): string => `timeline:x:taken:{${timeline}}`;
 
 export function kindOf(key: string): "home" | "local" | "global" | "author" {
@@ -66,7 +64,7 @@ export const generationKey = (author: string): string => `timeline:x:generation:
 const EDGE_PARTS = 1_024;
 export const EDGES_PREFIX = "timeline:x:edges:";
 export const UNFOLLOWERS_PREFIX = "timeline:x:unfollowers:";
-/** Sorted sets of an author's deleted drops, in the slot of the author's edges. */
+/** The sorted sets have an author's deleted drops, and are in the slot of the author's edges. */
 export const DELETED_PREFIX = "timeline:x:deleted:";
 
 const partName = (part: number): string => `{${part}}`;
@@ -113,7 +111,7 @@ export const TRIM_LEASE_KEY = "timeline:x:trimming";
 
 export const actorKey = (drop: string): string => `timeline:x:actor:${encodeId(drop)}`;
 
-/** Says that a drop is for its recipients only, in no author's timeline: its deletion does not. */
+/** The key says that a drop is for its recipients only, in no author's timeline: its deletion does not say so. */
 export const directDropKey = (drop: string): string => `timeline:x:direct:${encodeId(drop)}`;
 
 /** Keeps the creation time of a deleted drop, so that its id still works as a cursor. */
@@ -133,7 +131,7 @@ export const usersKey = (what: string, user: string): string => `${USERS_PREFIX}
 /** The key holds the analyses that the user asked for within the last hour. */
 export const analysesAskedKey = (user: string): string => `timeline:x:asked:${encodeId(user)}`;
 
-/** Calls to the AT Protocol that all processes together may make now. */
+/** The token bucket has the calls to the AT Protocol that all processes together may make now. */
 export const SOURCE_TOKENS_KEY = "timeline:x:source-tokens";
 
 /**
@@ -141,14 +139,14 @@ export const SOURCE_TOKENS_KEY = "timeline:x:source-tokens";
  */
 export const SOURCE_TURN_KEYS = [`{${SOURCE_TOKENS_KEY}}:taken`, `{${SOURCE_TOKENS_KEY}}:waiting`] as const;
 
-/** Reads of analyses and rewards that the user may make now. */
+/** The token bucket has the reads of analyses and rewards that the user may make now. */
 export const analysisReadsKey = (user: string): string => `timeline:x:reads:${encodeId(user)}`;
 
 /** `day` is YYYY-MM-DD in UTC. */
 export const analysisCacheKey = (account: string, type: string, day: string): string =>
   `analysis:${encodeId(account)}:${type}:${day}`;
 
-/** Sorted set of users with a stream open or recently closed, by the time they were last seen. */
+/** The sorted set has users with a stream open or recently closed, by the time they were last seen. */
 export const RECENT_KEY = "sse_recent:users";
 
 export const CONNECTIONS_SEEN_KEY = "sse_recent:connections";

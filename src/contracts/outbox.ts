@@ -1,5 +1,5 @@
 /**
- * Each has relays of its own, so that a stream that takes nothing delays no event of another stream: those of `posts` and
+ * Each source has relays of its own, so that a stream that takes nothing delays no event of another stream: those of `posts` and
  * `users` go to DROPS, those of `edges` to EDGES, those of `reactions` to ENGAGEMENT.
  */
 export type OutboxSource = "posts" | "reactions" | "users" | "edges";
@@ -21,12 +21,8 @@ export interface EventDraft {
   readonly traceparent: string | undefined;
 }
 
-export interface OutboxEvent {
+export interface OutboxEvent extends Omit<EventDraft, "owner" | "traceparent"> {
   readonly id: number;
-  readonly key: string;
-  readonly subject: string;
-  readonly messageId: string;
-  readonly body: string;
   readonly traceparent?: string | null | undefined;
   readonly createdAt: number;
 }

@@ -99,7 +99,7 @@ export const isPlainSubject = (subject: string): boolean => PLAIN_SUBJECT.test(s
 export const DLQ_REASONS = ["invalid", "poison", "exhausted", "crashed", "toolarge"] as const;
 export type DlqReason = (typeof DLQ_REASONS)[number];
 
-/** What a dead letter may be about, by the last part of its subject. */
+/** A dead letter is about one of these, which is the last part of its subject. */
 export const DLQ_EVENTS = [
   ...EVENT_NAMES,
   ...Object.values(WORK_EVENTS),

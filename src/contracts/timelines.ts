@@ -19,7 +19,7 @@ export interface TimelineEntry {
 export const compareEntries = (a: TimelineEntry, b: TimelineEntry): number =>
   a.score - b.score || compareBytes(a.drop, b.drop);
 
-/** A page of an author's drops, newest first, below the position asked for, each drop once. */
+/** It is a page of an author's drops, newest first, below the position asked for, each drop once. */
 export interface DropPage {
   readonly drops: readonly Drop[];
   /** The next page begins below it, which need not be a drop; undefined: the author has no older drop. */

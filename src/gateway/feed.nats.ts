@@ -13,8 +13,8 @@ export type FeedState = Awaited<ReturnType<Feed["state"]>>;
 export function createFeed(connection: NatsConnection, onGap: () => void) {
   const feed = createSubjectFeed(connection, STREAM.notify, onGap);
   const followed = new Map<string, FollowedUser>();
-  const incarnationOf = createIncarnations();
   return {
+    ...feed,
     /** Delivers a user's notifications from now on. A user's event streams share a subscription. Returns how to stop. */
     follow: (user: string, take: Take): (() => void) => {
       const entry = followed.get(user) ?? followUser(feed, user);
@@ -28,24 +28,11 @@ export function createFeed(connection: NatsConnection, onGap: () => void) {
       };
     },
     users: (): number => followed.size,
-    /** The state is read now, or was read at most `maxAgeMs` ago. */
-    state: async (maxAgeMs?: number) => {
-      const { createdAt, ...state } = await feed.state(maxAgeMs);
-      return { ...state, incarnation: incarnationOf(createdAt) };
-    },
-    /** The incarnation is undefined while the stream may have been replaced. */
-    current: (): string | undefined => {
-      const createdAt = feed.current();
-      return createdAt === undefined ? undefined : incarnationOf(createdAt);
-    },
     lastOf: (user: string) => feed.lastOf(notifySubject(user)),
     oldestOf: (user: string) => feed.oldestOf(notifySubject(user)),
     /** Passes the user's notifications after `after` on, oldest first, until `take` returns false. */
     read: (user: string, after: number, take: (notification: Notification) => boolean) =>
       feed.read(notifySubject(user), after, (message) => take(notificationOf(message))),
-    flushed: feed.flushed,
-    connected: feed.connected,
-    close: feed.close,
   };
 }
 
@@ -61,15 +48,6 @@ function followUser(feed: SubjectFeed, user: string): FollowedUser {
   };
   const entry: FollowedUser = { takes: [], stop: feed.follow(liveSubject(user), deliver) };
   return entry;
-}
-
-/** Keeps the last one: it is asked for with every notification. */
-function createIncarnations(): (createdAt: number) => string {
-  let [known, incarnation] = [Number.NaN, ""];
-  return (createdAt) => {
-    if (createdAt !== known) [known, incarnation] = [createdAt, createdAt.toString(36)];
-    return incarnation;
-  };
 }
 
 function notificationOf({ seq, previous, storedAt, header, body }: SubjectMessage): Notification {

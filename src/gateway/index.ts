@@ -11,7 +11,7 @@ import { createAuthenticate, createAuthorize } from "./auth.js";
 import type { GatewayConfig } from "./config.js";
 import { createFeed } from "./feed.nats.js";
 import { followKeys } from "./keys.http.js";
-import { observeGateway } from "./observe.js";
+import { observeGateway, SentEvents } from "./observe.js";
 import { StreamRegistry } from "./registry.js";
 import { createStreamRegistryStore } from "./registry.redis.js";
 import { createRoutes, type StreamRequest } from "./routes.http.js";
@@ -85,7 +85,7 @@ export function createGateway(deps: GatewayDeps, limits: GatewayLimits = LIMITS)
     store: createStreamRegistryStore(scripts, { podName, ttlMs: limits.registrationTtlMs, windowMs: limits.windowMs }),
     log,
   });
-  const streams = new Streams({ feed, registry, config, limits, log });
+  const streams = new Streams({ feed, registry, sentEvents: new SentEvents(), config, limits, log });
   entrance.open((request) => streams.serve(request));
   return {
     healthy: (): boolean => !streams.closing && feed.connected() && scripts.client.status === "ready",

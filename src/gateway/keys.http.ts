@@ -2,28 +2,20 @@ import { errors, type JWTVerifyGetKey } from "jose";
 import { AppError, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { startLoop } from "../kernel/loop.js";
+import { SingleFlight } from "../kernel/sharing.js";
 import { type Clock, MINUTE, pause, SECOND } from "../kernel/time.js";
 import { fetchKeySet, type KeySet } from "../platform/http/key-set.js";
 import { observeGateway } from "./observe.js";
 
 interface KeysOptions {
   readonly url: string;
-  /** How long keys stay valid after the server last returned them. */
+  /** Keys stay valid for so long after the server last returned them. */
   readonly maxAgeMs: number;
   readonly log: Logger;
-  readonly fetchKeys?: (url: string) => Promise<KeySet>;
   readonly refreshMs?: number;
   /** Two requests to the key server begin at least so far apart, whoever needs the keys. */
   readonly leastMs?: number;
   readonly now?: Clock;
-}
-
-export interface Keys {
-  /** @throws AppError `unavailable` where the key is not known and its server does not answer */
-  readonly find: JWTVerifyGetKey;
-  /** Returns the reason if no token can be checked. */
-  notReady(): string | undefined;
-  close(): Promise<void>;
 }
 
 const FAILED = "the keys that sign access tokens cannot be fetched";
@@ -33,14 +25,13 @@ const FAILED = "the keys that sign access tokens cannot be fetched";
  * of a known key nothing. A token whose key is unknown waits for a request that began after it came: its issuer may
  * have published the key just now.
  */
-export function followKeys(options: KeysOptions): Keys {
-  const { url, maxAgeMs, log, fetchKeys = fetchKeySet, refreshMs = 5 * MINUTE, leastMs = SECOND } = options;
+export function followKeys(options: KeysOptions) {
+  const { url, maxAgeMs, log, refreshMs = 5 * MINUTE, leastMs = SECOND } = options;
   const now = options.now ?? (() => performance.now());
   let known: KeySet | undefined;
   /** `asked` is when the last request began, `answered` when the last one that was answered began. */
   let asked = Number.NEGATIVE_INFINITY;
   let answered = Number.NEGATIVE_INFINITY;
-  let running: Promise<void> | undefined;
   let away = false;
 
   const ask = async (): Promise<void> => {
@@ -48,7 +39,7 @@ export function followKeys(options: KeysOptions): Keys {
     const began = now();
     asked = began;
     try {
-      known = await fetchKeys(url);
+      known = await fetchKeySet(url);
       answered = began;
       if (away) log.info({}, "the keys that sign access tokens are fetched again");
       away = false;
@@ -59,13 +50,23 @@ export function followKeys(options: KeysOptions): Keys {
       throw new AppError("unavailable", FAILED, { cause: error });
     }
   };
-  const refresh = (): Promise<void> => {
-    running ??= ask().finally(() => {
-      running = undefined;
-    });
-    return running;
-  };
+  const flight = new SingleFlight<void>();
+  const refresh = (): Promise<void> => flight.run(url, ask);
   const usable = (): boolean => known !== undefined && now() - answered < maxAgeMs;
+
+  /** @throws AppError `unavailable` where the key is not known and its server does not answer */
+  const find: JWTVerifyGetKey = async (header, token) => {
+    const came = now();
+    while (!usable()) await refresh();
+    for (;;) {
+      try {
+        return await (known as KeySet).find(header, token);
+      } catch (error) {
+        if (!(error instanceof errors.JWKSNoMatchingKey) || answered >= came) throw error;
+        await refresh();
+      }
+    }
+  };
 
   const started = now();
   observeGateway.keys(() => (now() - Math.max(answered, started)) / SECOND);
@@ -78,18 +79,8 @@ export function followKeys(options: KeysOptions): Keys {
     closeMs: SECOND / 10,
   });
   return {
-    find: async (header, token) => {
-      const came = now();
-      while (!usable()) await refresh();
-      for (;;) {
-        try {
-          return await (known as KeySet).find(header, token);
-        } catch (error) {
-          if (!(error instanceof errors.JWKSNoMatchingKey) || answered >= came) throw error;
-          await refresh();
-        }
-      }
-    },
+    find,
+    /** Returns the reason if no token can be checked. */
     notReady: () => (usable() ? undefined : FAILED),
     close: () => loop.close(),
   };

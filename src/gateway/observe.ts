@@ -38,19 +38,37 @@ const KNOWN_EVENTS = new Set(["new_drop", "drop_deleted", "analysis_completed", 
 const REFUSALS = [401, 403, 429, 500, 503];
 
 /**
- * Counts the events sent in this turn of the event loop, by type, with the times of the oldest; of live events that is
- * the first. They belong to the counters above, of which a process has one each.
+ * Counts the events that a gateway sends in one turn of the event loop, by type, with the times of the oldest; of live
+ * events that is the first.
  */
-const tallies = new Map<string, { count: number; createdAt: number; storedAt: string | undefined }>();
+export class SentEvents {
+  readonly #tallies = new Map<string, { count: number; createdAt: number; storedAt: string | undefined }>();
 
-function recordSent(): void {
-  const now = sharedNow();
-  for (const [type, { count, createdAt, storedAt }] of tallies) {
-    sent.add(count, { type });
-    if (Number.isFinite(createdAt)) sinceCreated.record(Math.max(0, now - createdAt) / 1_000, { type });
-    if (storedAt) sinceStored.record(Math.max(0, now - Date.parse(storedAt)) / 1_000, { type });
+  /** The delay of a replayed one is the client's absence, not ours. */
+  add({ content, storedAt }: Notification, replayed: boolean): void {
+    const event = content?.event ?? "";
+    const type = KNOWN_EVENTS.has(event) ? event : "other";
+    if (this.#tallies.size === 0) setImmediate(() => this.#record());
+    let tally = this.#tallies.get(type);
+    if (!tally) {
+      tally = { count: 0, createdAt: Number.POSITIVE_INFINITY, storedAt: undefined };
+      this.#tallies.set(type, tally);
+    }
+    tally.count++;
+    if (replayed) return;
+    tally.createdAt = Math.min(tally.createdAt, content?.createdAt ?? Number.POSITIVE_INFINITY);
+    tally.storedAt ??= storedAt;
   }
-  tallies.clear();
+
+  #record(): void {
+    const now = sharedNow();
+    for (const [type, { count, createdAt, storedAt }] of this.#tallies) {
+      sent.add(count, { type });
+      if (Number.isFinite(createdAt)) sinceCreated.record(Math.max(0, now - createdAt) / 1_000, { type });
+      if (storedAt) sinceStored.record(Math.max(0, now - Date.parse(storedAt)) / 1_000, { type });
+    }
+    this.#tallies.clear();
+  }
 }
 
 export const observeGateway = {
@@ -83,21 +101,6 @@ export const observeGateway = {
   refused: (status: number): void => refused.add(1, { status }),
   writing: ({ traced }: Notification): OpenSpan | undefined =>
     traced && openSpan("sse write", { kind: SpanKind.PRODUCER, parent: contextOf(traced) }),
-  /** The delay of a replayed one is the client's absence, not ours. */
-  sent({ content, storedAt }: Notification, replayed: boolean): void {
-    const event = content?.event ?? "";
-    const type = KNOWN_EVENTS.has(event) ? event : "other";
-    if (tallies.size === 0) setImmediate(recordSent);
-    let tally = tallies.get(type);
-    if (!tally) {
-      tally = { count: 0, createdAt: Number.POSITIVE_INFINITY, storedAt: undefined };
-      tallies.set(type, tally);
-    }
-    tally.count++;
-    if (replayed) return;
-    tally.createdAt = Math.min(tally.createdAt, content?.createdAt ?? Number.POSITIVE_INFINITY);
-    tally.storedAt ??= storedAt;
-  },
   resumed: (outcome: "replayed" | "reset"): void => resumes.add(1, { outcome }),
   reset: (reason: ResetReason): void => resets.add(1, { reason }),
   duplicate: (): void => duplicates.add(1),

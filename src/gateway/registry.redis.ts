@@ -53,7 +53,7 @@ const userOf = (id: string): string => decodeId(id.slice(id.indexOf(".") + 1));
 
 /** In a cluster the keys of a stream are on several nodes. */
 export function createStreamRegistryStore(scripts: Scripts, { podName, ttlMs, windowMs }: StoreOptions) {
-  const send = createSend(scripts, true);
+  const send = createSend(scripts);
   const ttl = Math.ceil(ttlMs / SECOND);
   const fixed: Fixed = { podName, ttl, listTtl: Math.ceil(windowMs / SECOND) + ttl };
   const { isCluster } = scripts;
@@ -70,13 +70,20 @@ export function createStreamRegistryStore(scripts: Scripts, { podName, ttlMs, wi
     /** Resolves to the ids of those that are gone, or whose user another listing has begun for. */
     renew: async (some: readonly Connection[], moment: Moment): Promise<ReadonlySet<string>> => {
       const times = { ...fixed, ...moment };
-      const gone = isCluster ? await renewSingly(scripts, some, times) : await renewTogether(scripts, some, times);
+      const gone = isCluster
+        ? await renewSingly(scripts, send, some, times)
+        : await renewTogether(scripts, some, times);
       return new Set(gone);
     },
 
+    /** A connection leaves the index last: a sweep finds by it what a failure has left. */
     remove: async (some: readonly Connection[], moment: Moment): Promise<void> => {
-      const parts = isCluster ? some.map((one) => [one]) : [some];
-      await Promise.all([touchListed(scripts, some, moment), ...parts.map((part) => send(removal(part)))]);
+      const ofUsers = some.flatMap<Command>(({ id, user }) => [
+        ["SREM", connectionsOfUserKey(user), id],
+        ["DEL", connectionKey(id)],
+      ]);
+      await Promise.all([touchListed(scripts, some, moment), send(ofUsers)]);
+      await send([["ZREM", CONNECTIONS_SEEN_KEY, ...some.map(({ id }) => id)]]);
     },
 
     sweep: (now: number) => sweep(send, now, { staleMs: 1.5 * ttlMs, forgetMs: windowMs + MINUTE }),
@@ -89,14 +96,6 @@ interface Fixed {
   readonly ttl: number;
   readonly listTtl: number;
 }
-
-const removal = (some: readonly Connection[]): Command[] => [
-  ...some.flatMap<Command>(({ id, user }) => [
-    ["SREM", connectionsOfUserKey(user), id],
-    ["DEL", connectionKey(id)],
-  ]),
-  ["ZREM", CONNECTIONS_SEEN_KEY, ...some.map(({ id }) => id)],
-];
 
 /** Resolves to whether each user is listed. */
 async function touchListed(
@@ -122,7 +121,7 @@ async function registerTogether(scripts: Scripts, some: readonly Connection[], t
   return (await scripts.run(REGISTER_STREAMS, keys, args)) as string[];
 }
 
-/** Does what `register-streams` does, one command after the other. */
+/** Does what `register-streams` does, with single commands. */
 async function registerStepwise(send: Send, { id, user, createdAt }: Connection, times: Times): Promise<string> {
   const { podName, ttl, now, listedSince } = times;
   const [seen, stored] = await send([
@@ -131,9 +130,11 @@ async function registerStepwise(send: Send, { id, user, createdAt }: Connection,
   ]);
   const isListed = typeof stored === "string" && seen != null && Number(seen) >= listedSince;
   const listing = isListed ? stored : nameListing();
-  if (!isListed) await send([["SET", listingKey(user), listing, "PX", LISTING_TTL_MS]]);
   await send([
+    ...(isListed ? [] : [["SET", listingKey(user), listing, "PX", LISTING_TTL_MS] as Command]),
     ["ZADD", CONNECTIONS_SEEN_KEY, now, id],
+  ]);
+  await send([
     ["SADD", connectionsOfUserKey(user), id],
     ["EXPIRE", connectionsOfUserKey(user), 2 * ttl],
     ["HSET", connectionKey(id), "pod_name", podName, "user_id", user, "created_at", createdAt],
@@ -159,9 +160,8 @@ async function renewTogether(scripts: Scripts, some: readonly Connection[], time
 }
 
 /** Does what `renew-streams` does, with single commands. */
-async function renewSingly(scripts: Scripts, some: readonly Connection[], times: Times): Promise<string[]> {
+async function renewSingly(scripts: Scripts, send: Send, some: readonly Connection[], times: Times): Promise<string[]> {
   const { now, ttl } = times;
-  const send = createSend(scripts, false);
   const perConnection = some.flatMap<Command>(({ id, user }) => [
     ["GET", listingKey(user)],
     ["PEXPIRE", listingKey(user), LISTING_TTL_MS],
@@ -226,28 +226,19 @@ async function sweepConnections(send: Send, ids: readonly string[], before: numb
 type Send = (commands: readonly Command[]) => Promise<unknown[]>;
 
 /**
- * Sends the commands in one round trip. In a cluster each takes one of its own, as the keys are on several nodes, and
- * they go one after the other if `ordered`. The client flattens replies by names in lower case.
+ * Sends the commands in one round trip; in a cluster, where the keys are on several nodes, in any order. The client
+ * flattens replies by names in lower case.
  */
-function createSend(scripts: Scripts, ordered: boolean): Send {
-  return async (commands) => {
-    if (commands.length === 0) return [];
-    return scripts.command("sse registry", async (client) => {
-      if (!scripts.isCluster) return pipelined(client, commands);
-      const call = ([name, ...args]: Command): Promise<unknown> => client.call(name.toLowerCase(), ...args);
-      if (!ordered) return Promise.all(commands.map(call));
-      const replies: unknown[] = [];
-      for (const command of commands) replies.push(await call(command));
-      return replies;
+function createSend(scripts: Scripts): Send {
+  return (commands) =>
+    scripts.command("sse registry", async (client) => {
+      const calls = commands.map(([name, ...args]): [string, ...(string | number)[]] => [name.toLowerCase(), ...args]);
+      if (scripts.isCluster) return Promise.all(calls.map((call) => client.call(...call)));
+      const replies = await client.pipeline(calls).exec();
+      if (!replies) throw new AppError("unavailable", "Redis executed no command");
+      return replies.map(([error, reply]) => {
+        if (error) throw redisError(error);
+        return reply;
+      });
     });
-  };
-}
-
-async function pipelined(client: Scripts["client"], commands: readonly Command[]): Promise<unknown[]> {
-  const replies = await client.pipeline(commands.map(([name, ...args]) => [name.toLowerCase(), ...args])).exec();
-  if (!replies) throw new AppError("unavailable", "Redis executed no command");
-  return replies.map(([error, reply]) => {
-    if (error) throw redisError(error);
-    return reply;
-  });
 }

@@ -1,19 +1,8 @@
 import type { Feed, FeedState } from "./feed.nats.js";
-import { checkOf, type Notification, parsePosition, type StreamPosition } from "./notification.js";
+import { checkOf, type Notification, type StreamPosition } from "./notification.js";
 
 export const RESET_REASONS = ["unknown_position", "too_old", "registration_lost", "stream_replaced"] as const;
 export type ResetReason = (typeof RESET_REASONS)[number];
-
-export type Wanted =
-  | { readonly kind: "new" }
-  | { readonly kind: "after"; readonly position: StreamPosition }
-  | { readonly kind: "unreadable" };
-
-export function readLastEventId(header: string | undefined): Wanted {
-  if (header === undefined || header === "") return { kind: "new" };
-  const position = parsePosition(header);
-  return position ? { kind: "after", position } : { kind: "unreadable" };
-}
 
 const MAX_BUFFERED = 256;
 const MAX_BUFFERED_CHARS = 256 * 1024;
@@ -113,7 +102,7 @@ export async function readHistory(options: HistoryOptions): Promise<History> {
   });
   const count = notifications.length + live.count;
   const state = await feed.state();
-  if (state.incarnation !== incarnation) return { notifications: [], reachedEnd, fault: "stream_replaced" };
+  if (state.createdAt !== incarnation) return { notifications: [], reachedEnd, fault: "stream_replaced" };
   const oldest = count >= state.perSubject ? await feed.oldestOf(user) : undefined;
   const fault = historyFault({ position: seq, count, state, oldest });
   return { notifications, reachedEnd, fault: fault ?? (isConfirmed ? undefined : "unknown_position") };

@@ -11,6 +11,7 @@ import { observeGateway } from "./observe.js";
 
 export interface StreamRequest {
   readonly principal: Principal;
+  /** The id is undefined for a stream that resumes nothing. */
   readonly lastEventId: string | undefined;
   /** The header names the span that opens the stream. */
   readonly traceparent: string | undefined;
@@ -61,7 +62,7 @@ async function openStream(deps: RouteDeps, { request, response, headers }: Excha
   try {
     await deps.serve({
       principal,
-      lastEventId: request.headers["last-event-id"]?.toString(),
+      lastEventId: request.headers["last-event-id"]?.toString() || undefined,
       traceparent: span.headers["traceparent"],
       isGone: () => response.destroyed,
       open: (first, closed) => new SseStream(request, response, deps.limits, { headers, first, closed }),

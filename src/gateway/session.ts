@@ -1,25 +1,22 @@
+import { randomUUID } from "node:crypto";
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
+import { sharedNow } from "../kernel/time.js";
 import type { Feed, FeedState } from "./feed.nats.js";
 import {
   checkOf,
   frameOf,
   greetingBlock,
   type Notification,
+  parsePosition,
   positionBlock,
   resetBlock,
   type StreamPosition,
 } from "./notification.js";
-import { observeGateway } from "./observe.js";
-import {
-  type History,
-  LiveBuffer,
-  RecentKeys,
-  type ResetReason,
-  readHistory,
-  readLastEventId,
-  type Wanted,
-} from "./resume.js";
+import { observeGateway, type SentEvents } from "./observe.js";
+import type { Registration } from "./registry.js";
+import { connectionId } from "./registry.redis.js";
+import { type History, LiveBuffer, RecentKeys, type ResetReason, readHistory } from "./resume.js";
 
 interface EventSink {
   write(block: string): void;
@@ -27,8 +24,8 @@ interface EventSink {
 }
 
 interface SessionDeps {
-  readonly user: string;
   readonly feed: Feed;
+  readonly sentEvents: SentEvents;
   readonly log: Logger;
 }
 
@@ -53,11 +50,13 @@ const MAX_SENT_KEYS = 512;
  * live notification lately, compare the position with the user's last sequence at the leader. Where the stream lacks
  * something after the position, or was replaced, the client gets a `reset`, and the session goes on at its end.
  */
-export class Session {
+export class Session implements Registration {
+  readonly id: string;
+  readonly createdAt = sharedNow();
   sent = 0;
   /** The last registration returned this listing of the user. */
   listing = "";
-  /** When a live notification last showed that none before it was missed, by performance.now(). */
+  /** A live notification last showed at this performance.now() that none before it was missed. */
   heardAt = Number.NEGATIVE_INFINITY;
   /** The buffer is made when it is needed, and so are the keys: most streams are quiet. */
   #live: LiveBuffer | undefined;
@@ -68,23 +67,26 @@ export class Session {
   #verified = 0;
   /** This notification moved the position last. */
   #last: Notification | undefined;
-  #incarnation = "";
+  #incarnation = 0;
   #isReset = false;
   #catchingUp = true;
   #ended = false;
 
-  constructor(private readonly deps: SessionDeps) {}
+  constructor(
+    readonly user: string,
+    private readonly deps: SessionDeps,
+  ) {
+    this.id = connectionId(randomUUID(), user);
+  }
 
   /** Finds the start, and sends nothing. Live notifications must reach {@link take} already. */
   async prepare(lastEventId: string | undefined, tail: FeedState | undefined): Promise<Start> {
-    const wanted = readLastEventId(lastEventId);
-    const { lastSeq, incarnation } = tail ?? (await this.deps.feed.state());
-    this.#incarnation = incarnation;
-    const start = await this.#startAt(wanted);
-    const atEnd = start === undefined || start.reset !== undefined;
-    this.#seq = atEnd ? lastSeq : start.seq;
-    this.#verified = this.#seq;
-    return atEnd ? { seq: lastSeq, reset: start?.reset, replay: [] } : start;
+    const { lastSeq, createdAt } = tail ?? (await this.deps.feed.state());
+    this.#incarnation = createdAt;
+    const start = lastEventId === undefined ? undefined : await this.#startAfter(parsePosition(lastEventId), lastSeq);
+    if (start) observeGateway.resumed(start.reset ? "reset" : "replayed");
+    this.#seq = this.#verified = start?.seq ?? lastSeq;
+    return start ?? { seq: lastSeq, replay: [] };
   }
 
   /**
@@ -137,11 +139,11 @@ export class Session {
    */
   async recheck({ maxAgeMs, heardMs }: { readonly maxAgeMs: number; readonly heardMs: number }): Promise<void> {
     if (this.#ended || this.#catchingUp) return;
-    const { feed, user, log } = this.deps;
+    const { feed, log } = this.deps;
     const before = this.#seq;
     try {
       const held = await feed.state(maxAgeMs);
-      const { lastSeq, incarnation } = held.lastSeq < before ? await feed.state() : held;
+      const { lastSeq, createdAt: incarnation } = held.lastSeq < before ? await feed.state() : held;
       if (this.#catchingUp || this.#ended) return;
       if (incarnation !== this.#incarnation || lastSeq < before) {
         this.#startOver("stream_replaced", { seq: lastSeq, incarnation });
@@ -151,7 +153,7 @@ export class Session {
       const isConfirmed = lastSeq <= this.#seq && this.#verified >= this.#seq;
       if (performance.now() - this.heardAt < heardMs || isConfirmed) return;
       // The leader has all of the user's notifications up to `lastSeq`.
-      const last = await feed.lastOf(user);
+      const last = await feed.lastOf(this.user);
       const isForged = last < this.#seq && this.#verified < this.#seq;
       if (isForged) this.#seq = this.#verified;
       if (isForged || last > this.#seq) await this.#catchUp();
@@ -179,29 +181,25 @@ export class Session {
     return { seq: this.#seq, incarnation: this.#incarnation, listing: this.listing, check };
   }
 
-  async #startAt(wanted: Wanted): Promise<Start | undefined> {
-    if (wanted.kind === "new") return undefined;
-    const start = wanted.kind === "after" ? await this.#replayFrom(wanted.position) : resetWith("unknown_position");
-    observeGateway.resumed(start.reset ? "reset" : "replayed");
-    return start;
-  }
-
-  async #replayFrom({ seq, incarnation, listing, check }: StreamPosition): Promise<Start> {
+  async #startAfter(position: StreamPosition | undefined, lastSeq: number): Promise<Start> {
+    const resetWith = (reset: ResetReason): Start => ({ seq: lastSeq, reset, replay: [] });
+    if (!position) return resetWith("unknown_position");
+    const { seq, incarnation, listing, check } = position;
     if (incarnation !== this.#incarnation) return resetWith("stream_replaced");
-    const { lastSeq } = await this.deps.feed.state();
     if (seq > lastSeq) return resetWith("unknown_position");
     if (listing !== this.listing) return resetWith("registration_lost");
     this.#seq = seq;
     // The read begins at 0: a notification that the client has may be stored again after its position.
     const { notifications, fault } = await this.#readHistory(0, check);
-    return { seq, reset: fault, replay: notifications };
+    return fault ? resetWith(fault) : { seq, replay: notifications };
   }
 
   #readHistory(from: number, check?: string): Promise<History> {
     const stopped = (): boolean => this.#ended;
     this.#sentKeys ??= new RecentKeys(MAX_SENT_KEYS);
     const buffers = { live: this.#buffer, sentKeys: this.#sentKeys };
-    return readHistory({ ...this.deps, ...buffers, position: { ...this.#position, check }, from, stopped });
+    const { user, deps } = this;
+    return readHistory({ feed: deps.feed, user, ...buffers, position: { ...this.#position, check }, from, stopped });
   }
 
   async #catchUp(): Promise<void> {
@@ -226,7 +224,7 @@ export class Session {
 
   async #readRound(): Promise<void> {
     const aim = Math.max(this.#seq, this.#live?.highest ?? 0);
-    const { lastSeq, incarnation } = await this.deps.feed.state();
+    const { lastSeq, createdAt: incarnation } = await this.deps.feed.state();
     const replaced = incarnation !== this.#incarnation || lastSeq < aim;
     if (replaced) return this.#startOver("stream_replaced", { seq: lastSeq, incarnation });
     const { notifications, reachedEnd, fault } = await this.#readHistory(this.#seq);
@@ -270,7 +268,7 @@ export class Session {
     this.#sink?.write(frameOf(notification, this.#position));
     span?.end();
     this.sent++;
-    observeGateway.sent(notification, replayed);
+    this.deps.sentEvents.add(notification, replayed);
   }
 
   #startOver(reason: ResetReason, { seq, incarnation }: Omit<StreamPosition, "listing">): void {
@@ -286,5 +284,3 @@ export class Session {
     this.#sink?.write(resetBlock(this.#position, reason));
   }
 }
-
-const resetWith = (reset: ResetReason): Start => ({ seq: 0, reset, replay: [] });

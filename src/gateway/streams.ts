@@ -1,5 +1,4 @@
-import { randomUUID } from "node:crypto";
-import { mapLimited } from "../kernel/concurrency.js";
+import { allOf, mapLimited } from "../kernel/concurrency.js";
 import { AppError, oneLine } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
@@ -7,9 +6,8 @@ import { createBatch } from "../kernel/sharing.js";
 import { pause, type Range, randomMs, SECOND, sharedNow } from "../kernel/time.js";
 import type { GatewayConfig } from "./config.js";
 import type { Feed } from "./feed.nats.js";
-import { type CloseReason, observeGateway } from "./observe.js";
-import { REGISTRATIONS_A_CALL, type Registration, type StreamRegistry } from "./registry.js";
-import { connectionId } from "./registry.redis.js";
+import { type CloseReason, observeGateway, type SentEvents } from "./observe.js";
+import { REGISTRATIONS_A_CALL, type StreamRegistry } from "./registry.js";
 import type { StreamRequest } from "./routes.http.js";
 import { Session } from "./session.js";
 
@@ -33,15 +31,13 @@ const TAIL_AGE_MS = SECOND;
 interface StreamsDeps {
   readonly feed: Feed;
   readonly registry: StreamRegistry;
+  readonly sentEvents: SentEvents;
   readonly config: Pick<GatewayConfig, "maxConnections" | "maxConnectionsPerUser">;
   readonly limits: StreamLimits;
   readonly log: Logger;
 }
 
-class Stream implements Registration {
-  readonly id: string;
-  readonly createdAt = sharedNow();
-  readonly session: Session;
+class Stream {
   sink: ReturnType<StreamRequest["open"]> | undefined;
   unfollow: (() => void) | undefined;
   reason: CloseReason | undefined;
@@ -49,35 +45,21 @@ class Stream implements Registration {
   endsAt = 0;
   beatAt = 0;
   checking = false;
-  readonly user: string;
   readonly expiresAt: number;
   readonly #traceparent: string | undefined;
 
-  constructor({ principal, traceparent }: StreamRequest, { feed, log }: StreamsDeps) {
-    const { user, expiresAt } = principal;
-    this.user = user;
-    this.expiresAt = expiresAt;
+  constructor(
+    { principal, traceparent }: StreamRequest,
+    readonly session: Session,
+  ) {
+    this.expiresAt = principal.expiresAt;
     this.#traceparent = traceparent;
-    this.id = connectionId(randomUUID(), user);
-    this.session = new Session({ user, feed, log });
   }
 
   /** Log lines of the stream have these fields. */
   get fields(): object {
     const [, trace_id, span_id] = this.#traceparent?.split("-") ?? [];
-    return { user: encodeId(this.user), connection: this.id, trace_id, span_id };
-  }
-
-  get listing(): string {
-    return this.session.listing;
-  }
-
-  set listing(name: string) {
-    this.session.listing = name;
-  }
-
-  registeredAgain(): void {
-    this.session.registeredAgain();
+    return { user: encodeId(this.session.user), connection: this.session.id, trace_id, span_id };
   }
 
   end(reason: CloseReason): void {
@@ -96,12 +78,11 @@ export class Streams {
   readonly #ticking: NodeJS.Timeout;
   /** Streams that open together share a call to Redis and a flush. */
   readonly #announce = createBatch(REGISTRATIONS_A_CALL, async (some: readonly Stream[]): Promise<void> => {
-    for (const stream of some) stream.unfollow ??= this.deps.feed.follow(stream.user, stream.session.take);
+    const { feed, registry } = this.deps;
+    const sessions = some.map(({ session }) => session);
+    for (const stream of some) stream.unfollow ??= feed.follow(stream.session.user, stream.session.take);
     // Promise.all would leave a registration that follows its removal.
-    const ended = await Promise.allSettled([this.deps.registry.register(some), this.deps.feed.flushed()]);
-    const [registered, flushed] = ended;
-    if (flushed.status === "rejected") throw flushed.reason;
-    if (registered.status === "rejected") throw registered.reason;
+    await allOf([feed.flushed(), registry.register(sessions)]);
   });
   #allGone: (() => void) | undefined;
 
@@ -113,8 +94,9 @@ export class Streams {
   async serve(request: StreamRequest): Promise<void> {
     if (this.closing) throw new AppError("unavailable", "the gateway is shutting down");
     if (!this.deps.feed.connected()) throw new AppError("unavailable", "NATS is unavailable");
-    this.#admit(request.principal.user);
-    const stream = new Stream(request, this.deps);
+    const { user } = request.principal;
+    this.#admit(user);
+    const stream = new Stream(request, new Session(user, this.deps));
     try {
       await this.#start(stream, request);
     } finally {
@@ -166,7 +148,7 @@ export class Streams {
   async #start(stream: Stream, request: StreamRequest): Promise<void> {
     const { feed, limits, log } = this.deps;
     const { session } = stream;
-    const resumes = (request.lastEventId ?? "") !== "";
+    const resumes = request.lastEventId !== undefined;
     const tail = resumes ? undefined : await feed.state(TAIL_AGE_MS);
     await this.#announce(stream);
     const start = await session.prepare(request.lastEventId, tail);
@@ -188,20 +170,21 @@ export class Streams {
   }
 
   async #closed(stream: Stream): Promise<void> {
-    const { createdAt, session, sink } = stream;
+    const { session, sink } = stream;
     const reason = stream.reason ?? (sink?.slow ? "slow" : "client");
     this.#open.delete(stream);
     observeGateway.closed(reason);
-    const seconds = Math.round((sharedNow() - createdAt) / SECOND);
+    const seconds = Math.round((sharedNow() - session.createdAt) / SECOND);
     this.deps.log.info({ ...stream.fields, reason, seconds, events: session.sent }, "an event stream is closed");
     await this.#remove(stream);
   }
 
   async #remove(stream: Stream): Promise<void> {
-    const { user } = stream;
-    stream.session.end();
+    const { session } = stream;
+    const { user } = session;
+    session.end();
     stream.unfollow?.();
-    await this.deps.registry.remove(stream);
+    await this.deps.registry.remove(session);
     const held = this.#perUser.get(user) ?? 1;
     if (held > 1) this.#perUser.set(user, held - 1);
     else this.#perUser.delete(user);

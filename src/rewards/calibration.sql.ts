@@ -1,36 +1,40 @@
 import type { Queries } from "../platform/db/db.js";
 
-interface UserRange {
-  /** The bound is exclusive; "" is before every user. */
-  readonly after: string;
-  /** The bound is inclusive; undefined stands for the last user. */
-  readonly upTo?: string | undefined;
-}
+const USERS_A_STEP = 1_000;
+const STEPS = 10;
+const MAX_KNOWN = 10_000;
 
-export type CalibrationStore = ReturnType<typeof createCalibrationStore>;
-
-/** Finds users whose total differs from the sum of their transactions. */
-export function createCalibrationStore(db: Queries) {
-  // A plan that was made for empty tables scans full ones.
-  const drifted = async (where: string, params: readonly unknown[]): Promise<string[]> =>
-    (await db.query<{ user_id: string }>(driftedWhere(where), params, { eachTime: true })).map(
-      ({ user_id }) => user_id,
-    );
-  return {
-    /** The last of the next `count` users with a total; undefined where fewer are left. */
-    async endOfNext(after: string, count: number): Promise<string | undefined> {
-      const [row] = await db.query<{ user_id: string }>(
-        "SELECT user_id FROM public.xp_totals WHERE user_id > $1 ORDER BY user_id OFFSET $2 LIMIT 1",
-        [after, count - 1],
-        { eachTime: true },
-      );
-      return row?.user_id;
-    },
-    driftedIn: ({ after, upTo }: UserRange): Promise<string[]> =>
-      upTo === undefined ? drifted("user_id > $1", [after]) : drifted("user_id > $1 AND user_id <= $2", [after, upTo]),
-    driftedAmong: (users: readonly string[]): Promise<string[]> => drifted("user_id = ANY($1)", [users]),
+/**
+ * Each call compares the totals of the next users with their transactions, and begins again after the last one. Users
+ * who differed before are compared each time. Returns how many are known to differ.
+ */
+export function createCalibration(
+  db: Queries,
+  { users = USERS_A_STEP, steps = STEPS }: { readonly users?: number; readonly steps?: number } = {},
+): () => Promise<number> {
+  let known = new Set<string>();
+  let after = "";
+  const usersOf = async (sql: string, ...params: readonly unknown[]): Promise<string[]> => {
+    // A plan that was made for empty tables scans full ones.
+    const rows = await db.query<{ user_id: string }>(sql, params, { eachTime: true });
+    return rows.map(({ user_id }) => user_id);
+  };
+  return async () => {
+    if (known.size > 0) known = new Set(await usersOf(driftedWhere("user_id = ANY($1)"), [...known]));
+    for (let step = 0; step < steps; step++) {
+      const [upTo] = await usersOf(LAST_OF_NEXT, after, users - 1);
+      const drifted = await (upTo === undefined
+        ? usersOf(driftedWhere("user_id > $1"), after)
+        : usersOf(driftedWhere("user_id > $1 AND user_id <= $2"), after, upTo));
+      for (const user of drifted) if (known.size < MAX_KNOWN) known.add(user);
+      after = upTo ?? "";
+      if (upTo === undefined) break;
+    }
+    return known.size;
   };
 }
+
+const LAST_OF_NEXT = "SELECT user_id FROM public.xp_totals WHERE user_id > $1 ORDER BY user_id OFFSET $2 LIMIT 1";
 
 /** A user may have transactions and no total, or a total and no transactions. */
 const driftedWhere = (where: string): string => `

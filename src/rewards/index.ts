@@ -1,4 +1,4 @@
-import { parseCompleted } from "../contracts/analysis.js";
+import { type AnalysisCompleted, parseCompleted, type UserTier, type XpEarned } from "../contracts/analysis.js";
 import type { AnalysisNotification } from "../contracts/stream-events.js";
 import { DLQ_HEADER, XP_EARNED } from "../contracts/subjects.js";
 import type { Handler } from "../delivery/handler.js";
@@ -9,10 +9,8 @@ import type { Logger } from "../kernel/logger.js";
 import { MINUTE, sharedNow } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
 import type { Publish } from "../platform/nats/publish.js";
-import { createCalibration } from "./calibration.js";
-import { createCalibrationStore } from "./calibration.sql.js";
+import { createCalibration } from "./calibration.sql.js";
 import { drift, observeReward } from "./observe.js";
-import { announcementsOf, awardFor } from "./reward.js";
 import { createRewardStore } from "./store.sql.js";
 
 export { createRewardStore } from "./store.sql.js";
@@ -28,22 +26,28 @@ interface RewardsOptions {
 
 const CALIBRATE_EVERY_MS = 10 * MINUTE;
 
+/** An analysis earns so much XP, before the multiplier. */
+const BASE = 10;
+const MULTIPLIERS: Readonly<Record<UserTier, number>> = { DRIFT: 1, LIFT: 1.5, JET: 2, ORBIT: 3 };
+
 /** Rewards each completed analysis once, and compares totals with their transactions. Needs a migrated database. */
 export function startRewards({ db, publish, notify, log }: RewardsOptions) {
   const store = createRewardStore(db);
   const reward: Handler = async ({ body, seq, headers }) => {
     const completed = parseCompleted(body);
-    const award = await store.award(awardFor(completed, sharedNow()), seq);
+    const award = await store.award(earnedFor(completed), seq);
+    const { total, event_seq, ...event } = award;
     // Another message of the same event tells of the award.
-    if (award.event_seq !== seq && headers.get(DLQ_HEADER.redriveCount) === undefined) return;
+    if (event_seq !== seq && headers.get(DLQ_HEADER.redriveCount) === undefined) return;
     await failpoint("rewarded", body);
-    const { event, id, notification, notificationId } = announcementsOf(award);
+    const { event_id, user_id, amount } = event;
+    const id = `xp:${event_id}`;
     await publish({ subject: XP_EARNED, body: Buffer.from(JSON.stringify(event)), id, headers: traceHeaders() });
     await failpoint("reward-published", body);
-    await notify(award.user_id, notification, notificationId);
+    await notify(user_id, { event: "xp_earned", event_id, amount, total }, `notify:${id}`);
     observeReward(completed, award, sharedNow());
   };
-  const drifted = createCalibration(createCalibrationStore(db));
+  const drifted = createCalibration(db);
   const calibration = startSampling(
     [{ name: "rewards", take: async () => [{ gauge: drift, labels: {}, value: await drifted() }] }],
     { everyMs: CALIBRATE_EVERY_MS, log },
@@ -51,5 +55,10 @@ export function startRewards({ db, publish, notify, log }: RewardsOptions) {
   return { reward, close: () => calibration.close() };
 }
 
-/** Reads the rewards of users. */
-export const createXpReader = (db: Db) => ({ page: createRewardStore(db).page });
+/** Amounts have at most two decimals. */
+function earnedFor({ event_id, user_id, tier }: AnalysisCompleted): XpEarned {
+  const multiplier = MULTIPLIERS[tier];
+  const amount = Math.round(BASE * multiplier * 100) / 100;
+  const earned_at = new Date(sharedNow()).toISOString();
+  return { event_id, user_id, amount, multiplier, reason: "timeline_analysis", earned_at };
+}

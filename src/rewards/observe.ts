@@ -1,7 +1,7 @@
 import type { AnalysisCompleted } from "../contracts/analysis.js";
 import { counter, gauge, histogram } from "../kernel/meters.js";
 import { SECOND } from "../kernel/time.js";
-import type { Award } from "./reward.js";
+import type { Award } from "./store.sql.js";
 
 const awards = counter("timeline_rewards", "Rewards given, by tier");
 const amount = counter("timeline_rewards_xp", "XP given");

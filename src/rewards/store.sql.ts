@@ -2,26 +2,23 @@ import type { XpEarned } from "../contracts/analysis.js";
 import { invalid } from "../kernel/errors.js";
 import type { Db, Queries } from "../platform/db/db.js";
 import { SQLSTATE, sqlState } from "../platform/db/errors.js";
-import type { Award } from "./reward.js";
 
-/** @throws AppError `unavailable` while the database is unavailable */
-export interface RewardStore {
-  /** Returns the award that stands: an event is awarded once. `eventSeq`: of its message in TIMELINE_EVENTS. */
-  award(earned: XpEarned, eventSeq: number): Promise<Award>;
-  page(user: string, page: { readonly limit: number; readonly before?: string | undefined }): Promise<XpPage>;
-}
-
-export interface XpPage {
+/** The ledger keeps awards in this form. Times are in the format of RFC 3339. */
+export interface Award extends XpEarned {
+  /** The total is the user's with this award. */
   readonly total: number;
-  /** Transactions are listed newest first. */
-  readonly transactions: readonly Pick<Award, "event_id" | "amount" | "multiplier" | "reason" | "earned_at">[];
-  /** The cursor leads to the next page. */
-  readonly next?: string | undefined;
+  /** This is the sequence in TIMELINE_EVENTS of the message that it rewards. */
+  readonly event_seq: number;
 }
 
 interface Row extends Omit<Award, "earned_at"> {
   readonly earned_at: number;
   readonly position: number;
+}
+
+interface PageRequest {
+  readonly limit: number;
+  readonly before?: string | undefined;
 }
 
 /** This is above every position. */
@@ -35,10 +32,22 @@ const awardOf = ({ position: _, earned_at, ...row }: Row): Award => ({
   earned_at: new Date(earned_at).toISOString(),
 });
 
-export function createRewardStore(db: Db): RewardStore {
+/** Everything rejects with AppError `unavailable` while the database is unavailable. */
+export function createRewardStore(db: Db) {
   return {
-    award: (earned, eventSeq) => db.transaction((queries) => award(queries, earned, eventSeq)),
-    page: (user, page) => unlessMissing(() => readPage(db, user, page)),
+    /** Returns the award that stands: an event is awarded once. `eventSeq`: of its message in TIMELINE_EVENTS. */
+    award: (earned: XpEarned, eventSeq: number): Promise<Award> =>
+      db.transaction((queries) => award(queries, earned, eventSeq)),
+    /** Transactions are listed newest first; `next` is the cursor of the next page. */
+    page: async (user: string, page: PageRequest) => {
+      try {
+        return await readPage(db, user, page);
+      } catch (error) {
+        // A gateway may read before the first process with the role has made the tables.
+        if (sqlState(error) === SQLSTATE.undefinedTable) return { total: 0, transactions: [], next: undefined };
+        throw error;
+      }
+    },
   };
 }
 
@@ -71,11 +80,7 @@ async function standing(queries: Queries, event: string): Promise<Award> {
   return awardOf(row);
 }
 
-async function readPage(
-  db: Db,
-  user: string,
-  { limit, before = FIRST_PAGE }: { readonly limit: number; readonly before?: string | undefined },
-): Promise<XpPage> {
+async function readPage(db: Db, user: string, { limit, before = FIRST_PAGE }: PageRequest) {
   if (!/^\d{1,16}$/.test(before)) throw invalid("cursor", "is no cursor of this list");
   const [held] = await db.query<{ total: number }>(
     "SELECT total::float8 AS total FROM public.xp_totals WHERE user_id = $1",
@@ -95,14 +100,4 @@ async function readPage(
     }),
     next: rows.length > limit ? String(page.at(-1)?.position) : undefined,
   };
-}
-
-/** A gateway may read before the first process with the role has made the tables. */
-async function unlessMissing(work: () => Promise<XpPage>): Promise<XpPage> {
-  try {
-    return await work();
-  } catch (error) {
-    if (sqlState(error) === SQLSTATE.undefinedTable) return { total: 0, transactions: [] };
-    throw error;
-  }
 }

@@ -3,7 +3,7 @@ import { createEntrance, createGateway, LIMITS } from "../gateway/index.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Db } from "../platform/db/db.js";
 import type { HttpServer } from "../platform/http/serve.js";
-import { createXpReader } from "../rewards/index.js";
+import { createRewardStore } from "../rewards/index.js";
 import type { Config } from "./config/config.js";
 import { missingUpstreams } from "./connections.js";
 import type { RoleDeps, RunningRole } from "./role.js";
@@ -36,7 +36,7 @@ export async function startGatewayRole(deps: GatewayRoleDeps): Promise<RunningRo
       upstreams,
       ...{ authorize: entrance.authorize, allowedOrigins: config.gateway.allowedOrigins },
       connected: () => connections.topology.connected,
-      ...{ db, rewards: db && createXpReader(db), log },
+      ...{ db, rewards: db && createRewardStore(db), log },
     }),
   );
   return {

@@ -2,7 +2,7 @@ import { fork } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { v7 } from "uuid";
-import { measure } from "../../src/analysis/measures/measure.js";
+import { measure } from "../../src/analysis/measures.js";
 import type { Post } from "../../src/analysis/sources/source.js";
 import { type AnalysisRequest, MEASURES } from "../../src/contracts/analysis.js";
 import { ANALYSIS_REQUESTED } from "../../src/contracts/subjects.js";

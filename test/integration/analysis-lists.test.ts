@@ -6,12 +6,11 @@ import { createAnalysisStore } from "../../src/analysis/store.sql.js";
 import type { AnalysisRequest } from "../../src/contracts/analysis.js";
 import { AppError } from "../../src/kernel/errors.js";
 import type { Db } from "../../src/platform/db/db.js";
-import { createXpReader } from "../../src/rewards/index.js";
-import { createRewardStore } from "../../src/rewards/store.sql.js";
+import { createRewardStore } from "../../src/rewards/index.js";
 import { call, post, sharedAnalysisBench } from "../support/analysis-http.js";
 import { eventually } from "../support/eventually.js";
 
-const bench = sharedAnalysisBench({ rewards: createXpReader });
+const bench = sharedAnalysisBench({ rewards: createRewardStore });
 let requests: Requests;
 beforeAll(() => {
   requests = createRequests(createBucket(bench.nats.connection, bench.nats.publish));
@@ -181,7 +180,7 @@ test("while the database is away, what rests on NATS is answered, and what canno
   };
   const db: Db = { query: gone, run: gone, transaction: gone, listen: gone, close: gone };
   for (const url of [
-    await bench.another({ db, rewards: createXpReader(db) }),
+    await bench.another({ db, rewards: createRewardStore(db) }),
     await bench.another({ db: undefined, rewards: undefined }),
   ]) {
     const { status, body } = await post(url, `out-${url}`);

@@ -1,6 +1,6 @@
 import { status } from "@grpc/grpc-js";
 import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
-import { measure } from "../../src/analysis/measures/measure.js";
+import { measure } from "../../src/analysis/measures.js";
 import { createAtprotoSource } from "../../src/analysis/sources/atproto.http.js";
 import { createPostsSource } from "../../src/analysis/sources/posts.grpc.js";
 import type { Source } from "../../src/analysis/sources/source.js";

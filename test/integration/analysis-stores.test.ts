@@ -11,8 +11,7 @@ import { silent } from "../../src/kernel/logger.js";
 import { DAY, MINUTE } from "../../src/kernel/time.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { migrate } from "../../src/platform/db/migrate.js";
-import { createCalibration } from "../../src/rewards/calibration.js";
-import { createCalibrationStore } from "../../src/rewards/calibration.sql.js";
+import { createCalibration } from "../../src/rewards/calibration.sql.js";
 import { createRewardStore, REWARDS_MIGRATIONS } from "../../src/rewards/index.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { type NatsBench, openNats } from "../support/nats.js";
@@ -93,7 +92,7 @@ describe.each(DATABASES)("analyses and rewards on $name", ({ start }) => {
         .sort((a, b) => a - b)
         .at(-1),
     ).toBe(150);
-    expect(await createCalibration(createCalibrationStore(db))()).toBe(0);
+    expect(await createCalibration(db)()).toBe(0);
     for (const user of ["ada", "bob"]) {
       const { total, transactions } = await store.page(user, { limit: 100 });
       expect([total, transactions.length]).toEqual([150, 10]);
@@ -125,7 +124,7 @@ describe.each(DATABASES)("analyses and rewards on $name", ({ start }) => {
     const store = createRewardStore(db);
     const users = ["a", "b", "c", "d", "e", "f", "g"];
     for (const user_id of users) await store.award(earned({ user_id }), 1);
-    const drifted = createCalibration(createCalibrationStore(db), { users: 2, steps: 1 });
+    const drifted = createCalibration(db, { users: 2, steps: 1 });
     const round = async (): Promise<number[]> => [await drifted(), await drifted(), await drifted(), await drifted()];
     expect(await round()).toEqual([0, 0, 0, 0]);
     await db.query("UPDATE xp_totals SET total = total + 1 WHERE user_id = 'b'");

@@ -17,8 +17,7 @@ import type { Consuming } from "../../src/platform/nats/consume.js";
 import type { Publish } from "../../src/platform/nats/publish.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";
 import { createNotifyUser } from "../../src/records/listed.redis.js";
-import { createCalibration } from "../../src/rewards/calibration.js";
-import { createCalibrationStore } from "../../src/rewards/calibration.sql.js";
+import { createCalibration } from "../../src/rewards/calibration.sql.js";
 import { REWARDS_MIGRATIONS, startRewards } from "../../src/rewards/index.js";
 import { startConsumer } from "../../src/roles/consumers.js";
 import { eventually } from "./eventually.js";
@@ -202,6 +201,6 @@ async function faultsOf(bench: SagaBench, requests: readonly AnalysisRequest[]):
     if (of(told, "analysis_completed") > 1) faults.push(`${id}: told more than once`);
     if (of(told, "xp_earned") > 1) faults.push(`${id}: its reward was told more than once`);
   }
-  expectCount("users whose total drifted", await createCalibration(createCalibrationStore(bench.db))(), 0);
+  expectCount("users whose total drifted", await createCalibration(bench.db)(), 0);
   return faults;
 }

@@ -3,36 +3,11 @@ import { type AnalysisRequest, isAtLeast, statusPath } from "../../contracts/ana
 import { codeOf } from "../../kernel/errors.js";
 import { fingerprint } from "../../kernel/ids.js";
 import { sharedNow } from "../../kernel/time.js";
+import { observeHttp } from "../observe.js";
 import type { RequestFact } from "../saga.js";
-import { observeHttp } from "./observe.js";
-import { Problem } from "./problem.js";
+import type { Accepted, IdempotencyKeys, KeptAnswer } from "./idempotency.nats.js";
+import { Problem } from "./problem.http.js";
 import { type Quota, quotaHeaders, type RateLimit } from "./rate-limit.redis.js";
-
-/** This is the body of a 202. */
-interface Accepted {
-  readonly analysis_id: string;
-  readonly status: "queued";
-  readonly estimated_completion: string;
-  readonly status_url: string;
-}
-
-/** The answer is kept under an Idempotency-Key for a day. */
-export interface KeptAnswer {
-  /** The time is in the format of RFC 3339. */
-  readonly at: string;
-  /** This is a fingerprint of the body. */
-  readonly body: string;
-  readonly answer: Accepted;
-  /** The request has its PubAck. */
-  readonly accepted: boolean;
-}
-
-export interface IdempotencyKeys {
-  find(user: string, key: string): Promise<KeptAnswer | undefined>;
-  /** Keeps the answer unless another one is kept; resolves to the one that is kept then. */
-  claim(user: string, key: string, answer: KeptAnswer): Promise<KeptAnswer>;
-  accepted(user: string, key: string, answer: KeptAnswer): Promise<void>;
-}
 
 interface AskDeps {
   readonly keys: IdempotencyKeys;

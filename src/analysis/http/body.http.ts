@@ -1,6 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import { BODY_MS } from "../../platform/http/serve.js";
-import { badRequest, Problem } from "./problem.js";
+import { badRequest, Problem } from "./problem.http.js";
 
 const MAX_BYTES = 16 * 1_024;
 /** A client reads its answer only after its body is taken; a longer body is cut off. */

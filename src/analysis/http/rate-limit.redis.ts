@@ -4,14 +4,14 @@ import { codeOf } from "../../kernel/errors.js";
 import { HOUR, SECOND } from "../../kernel/time.js";
 import type { RedisClock } from "../../platform/redis/clock.js";
 import { type Scripts, script } from "../../platform/redis/scripts.js";
-import { TAKE_TOKEN } from "../take-token.redis.js";
+import { TAKE_TOKEN } from "../sources/token-bucket.redis.js";
 
 const TAKE_SLOT = script("take-slot", import.meta.url);
 
 /** A user may ask for so many analyses within an hour. */
 export const HOURLY: Readonly<Record<UserTier, number>> = { DRIFT: 10, LIFT: 60, JET: 120, ORBIT: 600 };
 
-/** Reads of a user within a second, by their cost: far more than a page that polls its analyses needs. */
+/** A user may read as much within a second, by the cost: far more than a page that polls its analyses needs. */
 const READS_A_SECOND = 100;
 const READS_AT_ONCE = 1_000;
 

@@ -3,7 +3,7 @@ import { AppError, codeOf } from "../../kernel/errors.js";
 import type { Requests } from "../requests.nats.js";
 import { type CompletedAnalysis, type Facts, mayBeCompleted, statusOf, viewOf } from "../saga.js";
 import type { AnalysisStore } from "../store.sql.js";
-import { badRequest, Problem } from "./problem.js";
+import { badRequest, Problem } from "./problem.http.js";
 
 interface PageRequest {
   readonly limit: number;

@@ -12,13 +12,12 @@ import { contextOf, inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { faultInWords, storedIdFault } from "../../kernel/fields.js";
 import type { Logger } from "../../kernel/logger.js";
 import { answerPreflight, corsHeaders, isPreflight, TRACE_CONTEXT } from "../../platform/http/cors.js";
+import { observeHttp } from "../observe.js";
 import type { Ask } from "./ask.js";
 import { readJson } from "./body.http.js";
-import { readIdempotencyKey } from "./idempotency-key.js";
-import { observeHttp } from "./observe.js";
+import { readIdempotencyKey } from "./idempotency.nats.js";
 import { openApi } from "./openapi.js";
-import { createProblemHandler } from "./problem.http.js";
-import { badRequest, Problem } from "./problem.js";
+import { badRequest, createProblemHandler, Problem } from "./problem.http.js";
 import { quotaHeaders, type RateLimit } from "./rate-limit.redis.js";
 import type { Reads } from "./read.js";
 import { PAGE } from "./schemas.js";
@@ -26,7 +25,7 @@ import { PAGE } from "./schemas.js";
 export interface RouteDeps {
   /** Finds the caller. @throws AppError `unauthenticated`, `forbidden`, `unavailable` */
   readonly authorize: (headers: Request["headers"]) => Promise<{ readonly user: string; readonly tier?: unknown }>;
-  /** Whose pages may read the answers, and send cookies. */
+  /** Pages of these origins may read the answers, and send cookies. */
   readonly allowedOrigins: ReadonlySet<string>;
   readonly ask: Ask;
   /** Resolves to whether this is a user of ours; undefined where the upstreams are not configured. */
@@ -43,14 +42,14 @@ interface Caller {
 
 /** A list costs this much of a status, because it reads the facts of many analyses. */
 const LIST_COST = 10;
-/** It asks both upstreams. */
+/** A look for a user asks both upstreams. */
 const USER_COST = 10;
 
 const PREFLIGHT = {
   methods: "GET, HEAD, POST",
   headers: `authorization, content-type, idempotency-key, cache-control, ${TRACE_CONTEXT}`,
 };
-/** The others a page may read anyway. */
+/** A page may read the other headers anyway. */
 const READABLE = "Location, Retry-After, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, RateLimit-Policy";
 
 export function createAnalysisRouter({ authorize, allowedOrigins, ask, isUser, reads, limit, log }: RouteDeps): Router {

@@ -2,14 +2,13 @@ import { LRUCache } from "lru-cache";
 import { inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { AppError, codeOf } from "../../kernel/errors.js";
 import { HOUR, SECOND, sharedNow } from "../../kernel/time.js";
+import { observeCall } from "../observe.js";
 import { createShares } from "../shares.js";
 import { createAsk } from "./ask.http.js";
 import { createBoundedFetch } from "./bounded-fetch.http.js";
-import { type Page, readItem, readPage } from "./feed.js";
-import { observeCall } from "./observe.js";
 import { type Post, SKIPPED, type Source } from "./source.js";
 import type { TokenBucket } from "./token-bucket.redis.js";
-import { reasonOf, refusalOf, resultOf } from "./xrpc-errors.js";
+import { type Page, readItem, readPage, refusalOf, resultOf } from "./xrpc.js";
 
 const METHOD = "app.bsky.feed.getAuthorFeed";
 /** The lexicon allows no more. */
@@ -25,12 +24,12 @@ const TIMEOUT_MS = 5 * SECOND;
 const INTERRUPTED_MS = HOUR;
 const MAX_INTERRUPTED = 1_000;
 
-/** The pages of an account read so far. */
+/** It holds the pages of an account that were read so far. */
 interface Read {
   readonly posts: Post[];
   skipped: number;
   pages: number;
-  /** How many pages in a row had no posts, up to the last one. */
+  /** So many pages in a row had no posts, up to the last one. */
   emptyPages: number;
   /** These posts were read: pages may overlap. */
   readonly ids: Set<string>;
@@ -49,7 +48,7 @@ interface AtprotoOptions {
 }
 
 /**
- * Posts of accounts of the AT Protocol, as everybody sees them. A read that an outage or the lack of a token interrupts
+ * Reads posts of accounts of the AT Protocol, as everybody sees them. A read that an outage or the lack of a token interrupts
  * goes on from its last page when the account is asked for again: no page takes a second token.
  */
 export function createAtprotoSource({ url, bucket, timeoutMs = TIMEOUT_MS }: AtprotoOptions): Source {
@@ -110,19 +109,20 @@ async function fetchPage(
 ): Promise<Page> {
   const query = new URLSearchParams({ actor: account, limit: String(POSTS_A_PAGE), ...(cursor && { cursor }) });
   const attributes = { "rpc.system": "xrpc", "rpc.method": METHOD };
+  let result = "200";
   const call = async (): Promise<string> => {
     const response = await fetchBounded(`/xrpc/${METHOD}?${query.toString()}`, { signal });
     const text = await response.text();
-    if (!response.ok) throw refusalOf(response.status, text);
-    return text;
+    if (response.ok) return text;
+    result = String(response.status);
+    throw refusalOf(response.status, text);
   };
   const started = performance.now();
-  let result = "200";
   try {
     return readPage(await inSpan(METHOD, { kind: SpanKind.CLIENT, attributes }, call));
   } catch (error) {
-    result = resultOf(error);
-    throw reasonOf(error);
+    if (result === "200") result = resultOf(error);
+    throw error;
   } finally {
     observeCall(result, performance.now() - started);
   }

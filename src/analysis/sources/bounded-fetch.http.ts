@@ -14,8 +14,6 @@ export class Unreachable extends Error {}
 export class Unreadable extends Error {}
 
 export class TooManyRequests extends Error {
-  readonly status = 429;
-
   constructor(readonly waitMs: number) {
     super(`the source asks for a pause of ${Math.ceil(waitMs / SECOND)} s`);
   }

@@ -15,7 +15,7 @@ export type PostReads = Pick<Upstreams, "dropsByUser" | "counts">;
 export type UserReads = Pick<Upstreams, "profile" | "followers" | "following">;
 
 /**
- * Public and unlisted drops of a user of ours. Any drop proves that the user exists; without one a profile does.
+ * Reads public and unlisted drops of a user of ours. Any drop proves that the user exists; without one a profile does.
  * `users` is undefined where no UserService is configured.
  */
 export const createPostsSource = (posts: PostReads, users: UserReads | undefined): Source => ({

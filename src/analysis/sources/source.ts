@@ -23,8 +23,8 @@ interface PostsOptions {
 /** Posts of an account are read from a source. */
 export interface Source {
   /**
-   * The newest posts of an account that everybody may see, newest first, without posts of others that it shared.
-   * At most `limit`, beside those skipped.
+   * Yields the newest posts of an account that everybody may see, newest first, without posts of others that it shared:
+   * at most `limit`, beside those skipped.
    *
    * @throws AccountGone; AppError `unavailable` in an outage and after the signal; AppError `failed` where only this account fails
    */

@@ -2,10 +2,12 @@ import { SOURCE_TOKENS_KEY, SOURCE_TURN_KEYS } from "../../contracts/keys.js";
 import { AppError } from "../../kernel/errors.js";
 import { encodeId } from "../../kernel/ids.js";
 import { pause, SECOND } from "../../kernel/time.js";
-import type { Scripts } from "../../platform/redis/scripts.js";
-import { TAKE_TOKEN } from "../take-token.redis.js";
+import { type Scripts, script } from "../../platform/redis/scripts.js";
 
-/** Calls that all processes together may make. Each method throws AppError `unavailable` while Redis is. */
+/** Takes tokens from a bucket that fills by the clock of Redis. */
+export const TAKE_TOKEN = script("take-token", import.meta.url);
+
+/** All processes together take calls from it. Each method throws AppError `unavailable` while Redis is unavailable. */
 export interface TokenBucket {
   /**
    * Waits up to a second. Of users who wait, those who took the fewest within the hour are first.

@@ -1,8 +1,7 @@
 import { readFileSync } from "node:fs";
 import { afterEach, expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { clout, flow, kudos, pulse } from "../../../src/analysis/measures/formulas.js";
-import { measure } from "../../../src/analysis/measures/measure.js";
+import { clout, flow, kudos, measure, pulse } from "../../../src/analysis/measures.js";
 import { type Post, SKIPPED } from "../../../src/analysis/sources/source.js";
 import { DAY, HOUR, MINUTE } from "../../../src/kernel/time.js";
 

@@ -1,39 +1,42 @@
 import { expect, test } from "@jest/globals";
-import { historyFault, MAX_REPLAYED, readLastEventId } from "../../../src/gateway/resume.js";
+import { parsePosition } from "../../../src/gateway/notification.js";
+import { historyFault, MAX_REPLAYED } from "../../../src/gateway/resume.js";
+
+/** NOTIFY was created then. */
+const K2 = Number.parseInt("k2", 36);
 
 test.each([
-  [undefined, { kind: "new" }],
-  ["", { kind: "new" }],
-  ["0-k2-m5", { kind: "after", position: { seq: 0, incarnation: "k2", listing: "m5" } }],
-  ["17-mi9c3k2v-3", { kind: "after", position: { seq: 17, incarnation: "mi9c3k2v", listing: "3" } }],
+  ["", undefined],
+  ["0-k2-m5", { seq: 0, incarnation: K2, listing: "m5" }],
+  ["17-mi9c3k2v-3", { seq: 17, incarnation: Number.parseInt("mi9c3k2v", 36), listing: "3" }],
   // Which stream it counts in is not said.
-  ["0", { kind: "unreadable" }],
-  ["17", { kind: "unreadable" }],
-  ["17-", { kind: "unreadable" }],
+  ["0", undefined],
+  ["17", undefined],
+  ["17-", undefined],
   // Nor of which listing the client is.
-  ["17-k2", { kind: "unreadable" }],
-  ["-k2-3", { kind: "unreadable" }],
-  ["17-K2-3", { kind: "unreadable" }],
-  ["17-k2-", { kind: "unreadable" }],
-  ["17-k2-3-4", { kind: "after", position: { seq: 17, incarnation: "k2", listing: "3", check: "4" } }],
-  ["17-k2-3-", { kind: "unreadable" }],
-  ["17-k2-3-4-5", { kind: "unreadable" }],
-  ["17-k2-3-12345678", { kind: "unreadable" }],
-  ["9999999999999999-k2-3", { kind: "unreadable" }],
-  ["-1", { kind: "unreadable" }],
-  ["1.5", { kind: "unreadable" }],
-  ["1e3", { kind: "unreadable" }],
-  [" 1", { kind: "unreadable" }],
-  ["abc", { kind: "unreadable" }],
-  ["99999999999999999999", { kind: "unreadable" }],
-  ["9".repeat(5_000), { kind: "unreadable" }],
-  ["١٢", { kind: "unreadable" }],
+  ["17-k2", undefined],
+  ["-k2-3", undefined],
+  ["17-K2-3", undefined],
+  ["17-k2-", undefined],
+  ["17-k2-3-4", { seq: 17, incarnation: K2, listing: "3", check: "4" }],
+  ["17-k2-3-", undefined],
+  ["17-k2-3-4-5", undefined],
+  ["17-k2-3-12345678", undefined],
+  ["9999999999999999-k2-3", undefined],
+  ["-1", undefined],
+  ["1.5", undefined],
+  ["1e3", undefined],
+  [" 1", undefined],
+  ["abc", undefined],
+  ["99999999999999999999", undefined],
+  ["9".repeat(5_000), undefined],
+  ["١٢", undefined],
 ])("Last-Event-ID %p means %p", (header, wanted) => {
-  expect(readLastEventId(header)).toEqual(wanted);
+  expect(parsePosition(header)).toEqual(wanted);
 });
 
 const state = (firstSeq: number, lastSeq: number, perSubject = 128) => ({
-  incarnation: "k2",
+  createdAt: K2,
   firstSeq,
   lastSeq,
   perSubject,

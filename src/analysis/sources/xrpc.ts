@@ -1,7 +1,8 @@
 import { isTooFarAhead } from "../../contracts/times.js";
+import { oneLine } from "../../kernel/errors.js";
 import { fingerprint } from "../../kernel/ids.js";
-import { Unreadable } from "./bounded-fetch.http.js";
-import { type Post, SKIPPED } from "./source.js";
+import { TooManyRequests, Unreachable, Unreadable } from "./bounded-fetch.http.js";
+import { AccountGone, type Post, SKIPPED } from "./source.js";
 
 /** This is a page of app.bsky.feed.getAuthorFeed. */
 export interface Page {
@@ -69,6 +70,57 @@ function timeOf(createdAt: unknown, indexedAt: unknown, now: number): number | u
 }
 
 const countOf = (count: unknown): number => (Number.isSafeInteger(count) ? Math.max(0, count as number) : 0);
+
+// AppViews name these cases themselves, pass on what the server of an account says, or only describe them.
+const GONE = [
+  {
+    code: "account_suspended",
+    name: /^(Account|Actor|Did|Profile|Repo|User)(Takedown|Taken[dD]own|Suspended|Deactivated)$/,
+    message: /^(account|repo|profile) (has been|is|was) (suspended|taken ?down|deactivated)/i,
+  },
+  {
+    code: "account_unknown",
+    name: /^(Account|Actor|Did|Profile|Repo|User)NotFound$/,
+    message: /^((account|repo|profile|actor) not found|could not (find|resolve) |unable to resolve )/i,
+  },
+] as const;
+/** These names alone say nothing about the account: other faults of a request have them, too. */
+const DESCRIBED = /^(InvalidRequest|NotFound)$/;
+
+/** These statuses refuse who asks, or how, whatever the account: authorization, time, order. */
+const OF_CALLER: ReadonlySet<number> = new Set([401, 403, 407, 408, 425]);
+
+/**
+ * Reads an answer that refuses. Its body is JSON {"error", "message"}, or anything. Returns AccountGone where it says that
+ * the account is gone.
+ */
+export function refusalOf(status: number, body: string): Error {
+  const { name, message } = textsOf(body);
+  const isOfRequest = status >= 400 && status < 500;
+  const gone =
+    isOfRequest && GONE.find((known) => known.name.test(name) || (DESCRIBED.test(name) && known.message.test(message)));
+  if (gone) return new AccountGone(gone.code, oneLine(message));
+  return new (isOfRequest && !OF_CALLER.has(status) ? Unreadable : Error)(
+    oneLine(`HTTP ${status} ${name}: ${message}`),
+  );
+}
+
+/** A text is empty where the answer has none. */
+function textsOf(body: string): { readonly name: string; readonly message: string } {
+  try {
+    const { error, message } = asObject(JSON.parse(body));
+    return { name: asText(error) ?? "", message: asText(message) ?? "" };
+  } catch {
+    return { name: "", message: "" };
+  }
+}
+
+/** The label says why there is no HTTP status. */
+export function resultOf(error: unknown): string {
+  if (error instanceof TooManyRequests) return "429";
+  if (error instanceof Unreachable) return "unreachable";
+  return (error as Error).name === "TimeoutError" ? "timeout" : "broken";
+}
 
 const asText = (value: unknown): string | undefined => (typeof value === "string" && value !== "" ? value : undefined);
 
