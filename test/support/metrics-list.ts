@@ -10,9 +10,7 @@ export interface Listed {
 
 /** The rows of docs/metrics.md. */
 export function readMetricsList(): Listed[] {
-  const rows = readFileSync("docs/metrics.md", "utf8").matchAll(
-    /^\| `(\w+)` \| (\w+) \| [^|]* \| ([^|]*) \| (.*) \|$/gm,
-  );
+  const rows = readFileSync("docs/metrics.md", "utf8").matchAll(/^\| `(\w+)` \| (\w+) \| ([^|]*) \| (.*) \|$/gm);
   return [...rows].map(([, name = "", type = "", labels = "", meaning = ""]) => ({
     name,
     type,

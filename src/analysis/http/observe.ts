@@ -3,7 +3,7 @@ import { counter, histogram } from "../../kernel/meters.js";
 
 const accepted = counter(
   "timeline_analysis_accepted",
-  "Analyses accepted with 202, by tier; a repeated Idempotency-Key does not count",
+  "Analyses accepted with 202; a repeated Idempotency-Key does not count",
 );
 const refused = counter(
   "timeline_analysis_refused",
@@ -15,7 +15,7 @@ const uncounted = counter(
 );
 const answered = histogram(
   "timeline_analysis_request_seconds",
-  "Time from the arrival of a POST of an analysis until its answer is written, in seconds, by HTTP status",
+  "From the arrival of a POST of an analysis until its answer is written, by HTTP status",
   [0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 2.5, 10],
 );
 

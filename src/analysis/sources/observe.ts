@@ -4,12 +4,12 @@ import { SECOND } from "../../kernel/time.js";
 
 const calls = histogram(
   "timeline_analysis_source_call_seconds",
-  "Time a call to the AT Protocol took, in seconds, by HTTP status or why there was none: timeout, unreachable, broken",
+  "Time a call to the AT Protocol took, by HTTP status, or timeout, unreachable or broken",
   [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5],
 );
 const tokens = gauge(
   "timeline_analysis_source_tokens",
-  "Calls to the AT Protocol that all processes together may make at once now",
+  "Calls to the AT Protocol that all processes together may make now",
 );
 
 /** `result` is an HTTP status, or says why there is none. */
