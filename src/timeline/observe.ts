@@ -23,7 +23,7 @@ export const observeTimeline = {
   }): void {
     observedCounter(
       "timeline_read_cache",
-      "Cached answers of Redis: found (hit) or not (miss); dropped since a key changed, a drop was deleted, for want of room (evicted), or after a minute (expired)",
+      "Cached answers of Redis: found (hit), not found (miss), or removed because a key changed, a drop was deleted, room was needed (evicted) or a minute passed (expired)",
       { label: "event", values: () => events },
     );
     observedGauge("timeline_read_cache_bytes", "Memory of the answers of Redis that this process caches", bytes);
