@@ -4,18 +4,12 @@ import { counter, gauge, histogram } from "../kernel/meters.js";
 import { SECOND } from "../kernel/time.js";
 import type { Failure } from "./saga.js";
 
-const finished = counter(
-  "timeline_analyses_finished",
-  "Analyses that ended, by outcome: completed, or failed for good",
-);
-const attempts = counter("timeline_analysis_attempts_failed", "Attempts at an analysis that failed, by error code");
-const cache = counter(
-  "timeline_analysis_cache",
-  "Analyses looked for in the cache, by whether they were found: hit or miss",
-);
+const finished = counter("timeline_analyses_finished", "Analyses completed, or failed for good");
+const attempts = counter("timeline_analysis_attempts_failed", "Failed attempts at an analysis");
+const cache = counter("timeline_analysis_cache", "Analyses looked for in the cache: hit or miss");
 const duration = histogram(
   "timeline_analysis_seconds",
-  "Time from the 202 of an analysis to its completion, in seconds",
+  "From the 202 of an analysis to its completion",
   [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1_800],
 );
 

@@ -10,10 +10,10 @@ export interface Forwarded {
   readonly publishedAt?: number | undefined;
 }
 
-const events = counter("timeline_bridge_events", "Payloads from Redis Pub/Sub, by outcome");
+const events = counter("timeline_bridge_events", "Payloads from Redis Pub/Sub");
 const sincePublished = histogram(
   "timeline_published_to_admitted_seconds",
-  "From the created_at of a drop_created until the bridge has its PubAck, in seconds; drops from the past are left out",
+  "From the created_at of a drop_created until the bridge has its PubAck; without drops from the past",
   [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 15, 60, 300],
 );
 const inFlight = upDownCounter("timeline_bridge_in_flight", "Payloads on their way into the log");

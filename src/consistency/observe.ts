@@ -4,35 +4,29 @@ import type { PublicationResult } from "./audit/publications.js";
 import type { Cause, Reconciled } from "./reconcile/reconcile.js";
 import type { Loss } from "./redis-loss/loss-detector.js";
 
-const audited = counter("timeline_audited", "Home timelines compared with what the upstreams say");
-const timelines = counter("timeline_audit_timelines", "Audited timelines, by kind (home, local, global) and result");
-const differences = counter(
-  "timeline_audit_differences",
-  "Entries found to differ from what the upstreams or the log say, by how",
-);
+const audited = counter("timeline_audited", "Homes audited");
+const timelines = counter("timeline_audit_timelines", "Audited timelines");
+const differences = counter("timeline_audit_differences", "Wrong entries that audits found");
 const repaired = counter("timeline_audit_repaired", "Timelines rebuilt since an audit found them to differ");
 const repairs = counter(
   "timeline_audit_repairs",
-  "Repairs by audits, by result; one after which the timeline differs still has failed",
+  "Repairs by audits; one after which the timeline differs still has failed",
 );
 
 const publications = counter(
   "timeline_audit_publications",
-  "Completed publications and deletions looked up in some timelines, by result",
+  "Completed publications and deletions looked up in some timelines",
 );
 
-const windows = counter(
-  "timeline_suspect_windows",
-  "Time ranges in which events may have been lost on Redis Pub/Sub, by cause",
-);
+const windows = counter("timeline_suspect_windows", "Time ranges in which Redis Pub/Sub may have lost events");
 const events = counter("timeline_reconciled_events", "Changes the upstreams listed, by whether the log had them");
 const losses = counter(
   "timeline_redis_losses",
-  "Times a Redis was found to have lost what it had confirmed, and the log was applied again",
+  "Losses of confirmed writes of a Redis, after which the log was applied again",
 );
 const logLosses = counter(
   "timeline_log_losses",
-  "Times DROPS or FANOUT was found to have lost messages or to have been made anew, and that was reconciled",
+  "Losses of DROPS or FANOUT, or of messages in them, after which the upstreams were reconciled",
 );
 const replayed = counter("timeline_replayed_events", "Events applied again from the log");
 

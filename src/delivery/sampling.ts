@@ -23,10 +23,7 @@ export interface SamplingOptions {
   readonly log: Logger;
 }
 
-const up = gauge(
-  "timeline_sample_up",
-  "Whether the last sample worked (1) or failed (0); while it fails its gauges are NaN",
-);
+const up = gauge("timeline_sample_up", "Whether the last sample worked (1) or failed (0)");
 
 const CLOSE_MS = 500;
 /** A sample counts as failed after so many intervals without an answer. */

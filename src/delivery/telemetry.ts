@@ -21,10 +21,10 @@ import type { BatchHandler, Handler, Headers } from "./handler.js";
 const tracer = trace.getTracer("avion-timeline");
 const duration = histogram(
   "timeline_handle_seconds",
-  "Time a handling took, of one message or of a batch, in seconds",
+  "Time the handling of a message or a batch took",
   [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10],
 );
-const outcomes = counter("timeline_deliveries", "Handled messages, by outcome");
+const outcomes = counter("timeline_deliveries", "Handled messages");
 
 const getter = {
   keys: (headers: Headers) => [...headers.entries()].map(([name]) => name),

@@ -8,20 +8,20 @@ import { sharedNow } from "../kernel/time.js";
 const LAGS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 15, 60, 300];
 const sinceCreated = histogram(
   "timeline_created_to_landed_seconds",
-  "From the creation of a drop until its last timeline is written, in seconds; drops from the past are left out",
+  "From the creation of a drop until its last timeline is written; without drops from the past",
   LAGS,
 );
 const sinceAdmitted = histogram(
   "timeline_admitted_to_landed_seconds",
-  "From the admission of an event until its last timeline is written, in seconds",
+  "From the admission of an event until its last timeline is written",
   LAGS,
 );
 const tierLag = histogram(
   "timeline_tier_lag_seconds",
-  "From the admission of a tiered drop until a chunk of the tier is written, in seconds",
+  "From the admission of a tiered drop until a chunk of the tier is written",
   LAGS,
 );
-const recipients = counter("timeline_fanout_recipients", "Home timelines that fan-outs were for");
+const recipients = counter("timeline_fanout_recipients", "Homes that fan-outs were for");
 const notified = counter("timeline_notifications", "Notifications stored for streams");
 
 export const observeFanout = {

@@ -10,29 +10,29 @@ export type CloseReason = (typeof CLOSE_REASONS)[number];
 
 const SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 15, 60, 300];
 
-const open = upDownCounter("timeline_sse_connections", "Event streams open now");
+const open = upDownCounter("timeline_sse_connections", "Open event streams");
 const limit = gauge("timeline_sse_max_connections", "Event streams a process opens at most");
 const opened = counter("timeline_sse_opened", "Event streams opened");
-const closed = counter("timeline_sse_closed", "Event streams closed, by reason");
+const closed = counter("timeline_sse_closed", "Event streams closed");
 const refused = counter(
   "timeline_sse_refused",
   "Event streams refused, by HTTP status; also where the client got a stream that ends at once",
 );
-const sent = counter("timeline_sse_events", "Events sent, by type");
+const sent = counter("timeline_sse_events", "Events sent");
 const sinceCreated = histogram(
   "timeline_sse_created_to_written_seconds",
-  "From the creation of a drop until its notification is sent, in seconds; of those sent together, the oldest",
+  "From the creation of a drop until its notification is sent; of those sent together, the oldest",
   SECONDS,
 );
 const sinceStored = histogram(
   "timeline_sse_stored_to_written_seconds",
-  "From storing a notification until it is sent, in seconds; of those sent together, the oldest",
+  "From storing a notification until it is sent; of those sent together, the oldest",
   SECONDS,
 );
-const resumes = counter("timeline_sse_resumes", "Resumed streams, by outcome");
-const resets = counter("timeline_sse_resets", "Resets sent, by reason");
+const resumes = counter("timeline_sse_resumes", "Resumed streams");
+const resets = counter("timeline_sse_resets", "Resets sent");
 const duplicates = counter("timeline_sse_duplicates", "Repeated notifications not sent again");
-const renewed = counter("timeline_sse_registrations", "Registrations by outcome");
+const renewed = counter("timeline_sse_registrations", "Registrations of listeners");
 
 const KNOWN_EVENTS = new Set(["new_drop", "drop_deleted", "analysis_completed", "analysis_failed", "xp_earned"]);
 const REFUSALS = [401, 403, 429, 500, 503];
@@ -93,11 +93,7 @@ export const observeGateway = {
     closed.add(1, { reason });
   },
   keys: (age: () => number): void =>
-    observedGauge(
-      "timeline_jwks_age_seconds",
-      "Time since the server of the keys that sign access tokens last answered, in seconds",
-      age,
-    ),
+    observedGauge("timeline_jwks_age_seconds", "Time since the server of the key set last answered", age),
   refused: (status: number): void => refused.add(1, { status }),
   writing: ({ traced }: Notification): OpenSpan | undefined =>
     traced && openSpan("sse write", { kind: SpanKind.PRODUCER, parent: contextOf(traced) }),

@@ -5,18 +5,15 @@ import { sharedNow } from "../kernel/time.js";
 import type { OutboxStore } from "./store.sql.js";
 
 const published = counter("timeline_outbox_published", "Events published from an outbox");
-const deadLetters = counter(
-  "timeline_outbox_dead_lettered",
-  "Events of an outbox that NATS does not take, dead-lettered",
-);
+const deadLetters = counter("timeline_outbox_dead_lettered", "Events of an outbox that NATS does not take");
 const failures = counter("timeline_outbox_failures", "Rounds of a relay in which an event could not be published");
 const lag = histogram(
   "timeline_outbox_lag_seconds",
-  "Time from the writing of an event to its PubAck, in seconds",
+  "From the writing of an event to its PubAck",
   [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 5, 30],
 );
-const waiting = gauge("timeline_outbox_waiting", "Events that are not published yet");
-const oldest = gauge("timeline_outbox_oldest_seconds", "Age of the oldest event that is not published yet, in seconds");
+const waiting = gauge("timeline_outbox_waiting", "Unpublished events");
+const oldest = gauge("timeline_outbox_oldest_seconds", "Age of the oldest unpublished event");
 
 export type ObserveOutbox = ReturnType<typeof observeOutbox>;
 

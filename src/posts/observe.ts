@@ -7,7 +7,7 @@ const overdue = counter(
   "timeline_posts_reactions_overdue",
   "Reactions whose event never arrived, counted by the calibration",
 );
-const partitions = counter("timeline_posts_partitions", "Months made and dropped");
+const partitions = counter("timeline_posts_partitions", "Months created and dropped");
 const removed = counter("timeline_posts_rows_removed", "Rows removed by the maintenance");
 const failures = counter("timeline_posts_maintenance_failures", "Maintenance tasks that failed");
 

@@ -6,7 +6,7 @@ export function observePulled(copy: PulledAuthors["copy"]): void {
   const count = (value: () => number) => () => (copy() === undefined ? Number.NaN : value());
   observedGauge(
     "timeline_pulled_authors",
-    "Authors in the registry of pulled authors; NaN while it cannot be read",
+    "Pulled authors; NaN while the registry cannot be read",
     count(() => states().length),
   );
   observedGauge(

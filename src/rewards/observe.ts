@@ -3,11 +3,11 @@ import { counter, gauge, histogram } from "../kernel/meters.js";
 import { SECOND } from "../kernel/time.js";
 import type { Award } from "./store.sql.js";
 
-const awards = counter("timeline_rewards", "Rewards given, by tier");
+const awards = counter("timeline_rewards", "Rewards given");
 const amount = counter("timeline_rewards_xp", "XP given");
 const lag = histogram(
   "timeline_rewards_lag_seconds",
-  "Time from the completion of an analysis to its reward, in seconds",
+  "From the completion of an analysis to its reward",
   [0.01, 0.05, 0.1, 0.5, 1, 5, 30, 60, 300, 3_600, 86_400],
 );
 /** The sampling of the role records this. */

@@ -9,7 +9,7 @@ import { certificateFiles, checkFiles } from "./config/files.js";
 
 const expiry = gauge(
   "timeline_certificate_expiry_seconds",
-  "Time until a configured certificate expires, in seconds; of a file of authorities, the last of them",
+  "Time until a configured certificate expires; of a file of authorities, the last of them",
 );
 
 type Connections = Parameters<typeof checkFiles>[0];

@@ -3,12 +3,12 @@ import type { CacheEvent } from "./page-cache.js";
 
 const reads = tallies(
   "timeline_reads",
-  "Pages by timeline and outcome: complete (hit), complete and read wholly below the stored part (beyond), rebuilt first, or degraded",
+  "Pages: complete (hit), complete and read wholly below the stored part (beyond), rebuilt first, or degraded",
 );
-const rebuilds = counter("timeline_rebuilds", "Rebuilds of a timeline by outcome");
+const rebuilds = counter("timeline_rebuilds", "Rebuilds of a timeline");
 const rebuildTime = histogram(
   "timeline_rebuild_seconds",
-  "Time a rebuild took, in seconds",
+  "Time a rebuild took",
   [0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25],
 );
 
@@ -23,14 +23,10 @@ export const observeTimeline = {
   }): void {
     observedCounter(
       "timeline_read_cache",
-      "Cached answers of Redis: read from there (hit) or not (miss); dropped since a key of theirs changed, a drop was deleted, for want of room (evicted), or after a minute (expired)",
+      "Cached answers of Redis: found (hit), not found (miss), or removed because a key changed, a drop was deleted, room was needed (evicted) or a minute passed (expired)",
       { label: "event", values: () => events },
     );
-    observedGauge(
-      "timeline_read_cache_bytes",
-      "Memory of the answers of Redis that this process holds, in bytes",
-      bytes,
-    );
+    observedGauge("timeline_read_cache_bytes", "Memory of the answers of Redis that this process caches", bytes);
   },
   rebuilt(outcome: string, seconds: number): void {
     rebuilds.add(1, { outcome });

@@ -2,7 +2,7 @@ import { counter, histogram } from "../kernel/meters.js";
 import { sharedNow } from "../kernel/time.js";
 
 const follows = counter("timeline_users_follows", "Follows and unfollows that changed an edge");
-const applied = counter("timeline_users_edges", "Edges applied to the follower lists, by lane and outcome");
+const applied = counter("timeline_users_edges", "Edges applied to the follower lists");
 const batches = histogram(
   "timeline_users_edge_batch",
   "Edges applied in one statement",
@@ -10,7 +10,7 @@ const batches = histogram(
 );
 const listed = histogram(
   "timeline_users_edge_lag_seconds",
-  "From the answer to a follow or unfollow until the follower list contains it, in seconds",
+  "From the answer to a follow or unfollow until the follower list contains it",
   [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 3, 5, 15, 60, 300],
 );
 const reads = counter(
@@ -20,7 +20,7 @@ const reads = counter(
 const superseded = counter("timeline_users_overtaken_fills", "Results not cached because they had changed meanwhile");
 const failures = counter("timeline_users_cache_failures", "Failures of the cache");
 const redirected = counter("timeline_users_hot_edges", "Edges moved to the hot lane");
-const pruned = counter("timeline_users_pruned", "Inactive edges removed, by table");
+const pruned = counter("timeline_users_pruned", "Inactive edges removed");
 const drift = counter("timeline_users_count_drift", "Differences between counts and their rows that were corrected");
 
 export const observeUsers = {

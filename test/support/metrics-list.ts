@@ -10,13 +10,11 @@ export interface Listed {
 
 /** The rows of docs/metrics.md. */
 export function readMetricsList(): Listed[] {
-  const rows = readFileSync("docs/metrics.md", "utf8").matchAll(
-    /^\| `(\w+)` \| (\w+) \| [^|]* \| ([^|]*) \| (.*) \|$/gm,
-  );
-  return [...rows].map(([, name = "", type = "", labels = "", meaning = ""]) => ({
+  const rows = readFileSync("docs/metrics.md", "utf8").matchAll(/^\| `(\w+)(?:\{([\w,]+)\})?` \| (\w+) \| (.*) \|$/gm);
+  return [...rows].map(([, name = "", labels, type = "", meaning = ""]) => ({
     name,
     type,
-    labels: [...labels.matchAll(/`(\w+)`/g)].map(([, label]) => label as string),
+    labels: labels?.split(",") ?? [],
     meaning,
   }));
 }

@@ -12,7 +12,7 @@ const MAX_LOGGED = 1_000;
 
 const leftOut = counter(
   "timeline_upstream_left_out",
-  "Users, drops and changes left out of an upstream's answer because they break the contract",
+  "Items left out of an upstream's answer because they break the contract",
 );
 
 /** Counts items of an answer about `subject`, a user or author, that are left out. */

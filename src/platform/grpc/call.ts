@@ -30,7 +30,7 @@ const UPSTREAM_TIMEOUT_MS = 5 * SECOND;
 
 const callTime = histogram(
   "timeline_upstream_call_seconds",
-  "Time a call to an upstream took, in seconds",
+  "Time a call to an upstream took",
   [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5],
 );
 

@@ -29,10 +29,10 @@ export interface CallContext {
 
 const DEFAULT_DEADLINE_MS = 10 * SECOND;
 
-const requests = tallies("timeline_grpc_requests", "gRPC calls by method and status");
+const requests = tallies("timeline_grpc_requests", "gRPC calls, by status");
 const duration = histogram(
   "timeline_grpc_request_seconds",
-  "Time a gRPC call took, in seconds",
+  "Time a gRPC call took",
   [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 2.5, 10],
 );
 

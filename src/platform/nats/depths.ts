@@ -12,19 +12,16 @@ const SAMPLE_MS = 5 * SECOND;
 const TIMEOUT_MS = 3 * SECOND;
 
 const GAUGES = {
-  pending: gauge("timeline_queue_depth", "Messages a consumer has not been handed yet"),
-  unacked: gauge("timeline_queue_unacked", "Messages handed out and not acknowledged"),
+  pending: gauge("timeline_queue_depth", "Messages not yet delivered to a consumer"),
+  unacked: gauge("timeline_queue_unacked", "Messages delivered and not acknowledged"),
   oldest: gauge(
     "timeline_queue_oldest_seconds",
-    "Age of the oldest message a consumer has not acknowledged, in seconds; 0 where there is none",
+    "Age of the oldest message a consumer has not acknowledged; 0 where there is none",
   ),
-  messages: gauge("timeline_stream_messages", "Messages a stream holds"),
-  bytes: gauge("timeline_stream_bytes", "Bytes a stream holds"),
-  maxBytes: gauge("timeline_stream_max_bytes", "Bytes a stream may hold; absent where it has no limit"),
-  lastSequence: gauge(
-    "timeline_stream_last_sequence",
-    "Sequence of the last message a stream stored; it rises with each, and never falls",
-  ),
+  messages: gauge("timeline_stream_messages", "Messages in a stream"),
+  bytes: gauge("timeline_stream_bytes", "Size of a stream"),
+  maxBytes: gauge("timeline_stream_max_bytes", "Limit of a stream; absent where it has none"),
+  lastSequence: gauge("timeline_stream_last_sequence", "Sequence of the last message of a stream; it never falls"),
   deadLetters: gauge("timeline_dlq_messages", "Dead letters in the DLQ"),
   advisories: gauge("timeline_advisories", "Messages the server gave up delivering"),
 } as const;

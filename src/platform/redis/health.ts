@@ -14,14 +14,14 @@ const persistence = gauge(
 );
 
 const FIELDS = [
-  field("timeline_redis_used_memory_bytes", "used_memory", "Memory that Redis uses, in bytes"),
-  field("timeline_redis_maxmemory_bytes", "maxmemory", "Memory that Redis may use, in bytes; 0: no limit of its own"),
-  field("timeline_redis_system_memory_bytes", "total_system_memory", "Memory of the machine Redis runs on, in bytes"),
-  field("timeline_redis_evicted_keys", "evicted_keys", "Keys evicted for memory since Redis was started"),
-  field("timeline_redis_expired_keys", "expired_keys", "Keys whose time to live ended since Redis was started"),
+  field("timeline_redis_used_memory_bytes", "used_memory", "Memory that Redis uses"),
+  field("timeline_redis_maxmemory_bytes", "maxmemory", "Memory that Redis may use; 0: no limit of its own"),
+  field("timeline_redis_system_memory_bytes", "total_system_memory", "Memory of the machine Redis runs on"),
+  field("timeline_redis_evicted_keys", "evicted_keys", "Keys evicted since Redis was started"),
+  field("timeline_redis_expired_keys", "expired_keys", "Keys expired since Redis was started"),
   field("timeline_redis_rejected_connections", "rejected_connections", "Connections refused since Redis was started"),
-  field("timeline_redis_connected_replicas", "connected_slaves", "Replicas that follow a Redis master now"),
-  field("timeline_redis_loading", "loading", "Whether Redis is loading its data (1) and answers nothing else"),
+  field("timeline_redis_connected_replicas", "connected_slaves", "Replicas of a Redis master"),
+  field("timeline_redis_loading", "loading", "1 while Redis loads its data and answers nothing else"),
 ] as const;
 
 function field(name: string, of: string, description: string) {

@@ -35,7 +35,7 @@ type Reply = unknown;
 
 const commandTime = histogram(
   "timeline_redis_command_seconds",
-  "Time from sending a command to Redis to its reply, in seconds",
+  "Time a command to Redis took",
   [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5],
 );
 

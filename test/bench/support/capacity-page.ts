@@ -21,10 +21,10 @@ export function withTables(page: string): string {
 function tablesOf(): Readonly<Record<string, string>> {
   const { loads } = JSON.parse(readFileSync("docs/benchmarks/simulation.json", "utf8")) as { loads: readonly Load[] };
   const costs = readUnitCosts();
-  const sizes = loads.map(({ users }) => `${short(users)} users`);
+  const sizes = loads.map(({ users }) => short(users));
   const table = (rows: readonly (readonly [string, readonly number[]])[], shown = short): string =>
     tableOf(
-      ["", ...sizes],
+      ["Users", ...sizes],
       rows.map(([name, values]) => [name, ...values.map(shown)]),
     );
   const [requests, bytes, nodes] = [
@@ -70,9 +70,9 @@ function tablesOf(): Readonly<Record<string, string>> {
       ["`posts` processes", from(nodes, ({ posts }) => posts)],
     ]),
     limits: tableOf(
-      ["", "Limit", "Reached with"],
+      ["", "Limit", "Users"],
       limitsOf(main, costs).map(({ what, limit, unit, users }) => [
-        ...[what, unit === "B" ? sized(limit) : `${short(limit)} ${unit}`, `${short(users)} users`],
+        ...[what, unit === "B" ? sized(limit) : `${short(limit)} ${unit}`, short(users)],
       ]),
     ),
     units: tableOf(["Unit", "Cost, in a Cluster", "Measured by"], unitRows(costs)),
