@@ -1,7 +1,7 @@
 import { type EventDraft, insertEvents } from "../contracts/outbox.js";
 import { type Db, NOW } from "../platform/db/db.js";
 import { SQLSTATE, sqlState } from "../platform/db/errors.js";
-import { createSharedWrites, createTexts, givenRows } from "../platform/db/shared-writes.js";
+import { createSharedWrites, givenRows } from "../platform/db/shared-writes.js";
 import type { NewDrop } from "./drops.sql.js";
 import { createdAtOf, monthOf } from "./ids.js";
 import { KEY_LIFETIME_MS, type PartitionStore } from "./maintenance.sql.js";
@@ -24,7 +24,7 @@ export function createCreation(db: Db, partitions: Pick<PartitionStore, "make">)
     const rows = all.map(rowOf);
     const plain = rows.every(({ reply_to, key }) => reply_to === undefined && key === undefined);
     const { parts, values } = plain ? givenPlain(rows) : givenConditional(rows);
-    const text = plain ? textOf(parts, () => plainStatement(parts)) : conditionalStatement(parts, rows);
+    const text = plain ? plainStatement(parts) : conditionalStatement(parts, rows);
     const insert = () => db.query<{ key: string }>(text, values);
     const made = await insert().catch(async (error: unknown) => {
       const [first, ...others] = all;
@@ -106,8 +106,6 @@ const givenConditional = givenRows({
   replied_body: "text",
   replied_traceparent: "text",
 });
-
-const textOf = createTexts();
 
 /** Drops that reply to nothing and have no key are all inserted: returning them would cost more than a condition. */
 const plainStatement = (given: string): string =>

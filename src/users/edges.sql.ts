@@ -5,7 +5,7 @@ import { AppError, codeOf } from "../kernel/errors.js";
 import { SECOND } from "../kernel/time.js";
 import { type Db, NOW } from "../platform/db/db.js";
 import { SQLSTATE, sqlState } from "../platform/db/errors.js";
-import { createSharedWrites, createTexts, givenRows } from "../platform/db/shared-writes.js";
+import { createSharedWrites, givenRows } from "../platform/db/shared-writes.js";
 import { graphEvent, type Pair, pairKey, type TracedEdge } from "./edges.js";
 import type { Count } from "./reads.sql.js";
 
@@ -120,8 +120,6 @@ SELECT edge.version IS NOT NULL AS changed,
 FROM wanted w LEFT JOIN edge ON (edge.follower_id, edge.following_id) = (w.follower_id, w.following_id)
 ORDER BY w.n`;
 
-const textOf = createTexts();
-
 const FOLLOWED = `
 SELECT following_id AS id FROM users.followings WHERE follower_id = $1 AND following_id = ANY($2::text[]) AND active`;
 
@@ -231,7 +229,7 @@ async function setAll(db: Db, edges: readonly WantedEdge[], shared: boolean): Pr
   }));
   const most = edges[0]?.most ?? 0;
   const { parts, values } = givenEdges(rows, shared);
-  const text = textOf(`${most} ${parts}`, () => setFollowing(parts, most));
+  const text = setFollowing(parts, most);
   const found = await db.query<{ changed: boolean; version: number | null }>(text, values).catch((error: unknown) => {
     if (sqlState(error) !== SQLSTATE.raised) throw error;
     const message = `following_id: a user can follow at most ${most} others`;

@@ -56,13 +56,3 @@ export function givenRows<Row extends Readonly<Record<keyof Row, unknown>>>(
     return { parts: shared ? ofSeveral : ofOne, values: [JSON.stringify(rows)] };
   };
 }
-
-/** Keeps the texts of statements: building one takes longer than finding it. */
-export function createTexts(): (key: string, build: () => string) => string {
-  const texts = new Map<string, string>();
-  return (key, build) => {
-    const text = texts.get(key) ?? build();
-    texts.set(key, text);
-    return text;
-  };
-}
