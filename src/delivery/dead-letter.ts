@@ -47,7 +47,7 @@ export function deadLetterOf(delivery: Delivery, attempts: number, failure: Fail
 /** This describes an event that never became a message of a stream. */
 interface Unstored {
   readonly id: string;
-  /** The channel it came from, or the subject it was for. */
+  /** The event came from this channel, or was for this subject. */
   readonly origin: string;
   readonly body: Uint8Array;
   readonly deliveries: number;
@@ -56,8 +56,7 @@ interface Unstored {
 }
 
 const CUT_BYTES = 64 * 1024;
-/** The limit is in characters. */
-const MAX_HEADER = 1_024;
+const MAX_HEADER_CHARACTERS = 1_024;
 
 export function deadLetterOfUnstored(unstored: Unstored, failure: Failure): DeadLetter {
   const { id, origin, body, deliveries, firstSeen, headers } = unstored;
@@ -95,7 +94,7 @@ export const cutWhereTooLarge =
 
 function cut({ headers: all, body, subject, id }: DeadLetter): DeadLetter {
   const own = Object.entries(all).filter(([name]) => /^dlq-/i.test(name));
-  const headers = Object.fromEntries(own.map(([name, value]) => [name, value.slice(0, MAX_HEADER)]));
+  const headers = Object.fromEntries(own.map(([name, value]) => [name, value.slice(0, MAX_HEADER_CHARACTERS)]));
   if (body.byteLength <= CUT_BYTES) return { subject, id, headers, body };
   const reason: DlqReason = "toolarge";
   return {
@@ -118,7 +117,7 @@ function common(failure: Failure): Record<string, string> {
 
 /** The result is printable ASCII, because clients disagree about other characters. */
 function headerSafe(text: string): string {
-  return text.replaceAll(/[^\x20-\x7e]+/g, (part) => encodeId(part)).slice(0, MAX_HEADER);
+  return text.replaceAll(/[^\x20-\x7e]+/g, (part) => encodeId(part)).slice(0, MAX_HEADER_CHARACTERS);
 }
 
 /** The broker's own headers would change the effect of the dead letter. */

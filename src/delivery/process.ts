@@ -1,14 +1,13 @@
 import { randomUUID } from "node:crypto";
+import pLimit from "p-limit";
 import type { DlqEvent, DlqReason } from "../contracts/subjects.js";
 import { assertNever, oneLine, subjectOf } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { pause, SECOND, sharedNow } from "../kernel/time.js";
 import { deadLetterOf, type StoreDeadLetter } from "./dead-letter.js";
 import type { BatchHandler, Context, Delivery, DeliveryOutcome, Handler, Process, ProcessBatch } from "./handler.js";
-import type { Returns } from "./returns.js";
-import type { SuspectLock } from "./suspect-lock.js";
 import { inTraceOf } from "./telemetry.js";
-import { crashed, type RetryLimits, verdict } from "./verdict.js";
+import { crashed, type RetryLimits, Returns, verdict } from "./verdict.js";
 
 export interface AttemptCount {
   readonly count: number;
@@ -36,12 +35,23 @@ export interface Waiting {
   remove(delivery: Pick<Delivery, "consumer" | "seq">): Promise<void>;
 }
 
+/**
+ * One at a time of the messages that may have ended a process holds this lock. It is given in the order of the calls.
+ */
+export class SuspectLock {
+  readonly #limit = pLimit(1);
+
+  /** Resolves with a function that gives it up; later calls of that do nothing. */
+  acquire(): Promise<() => void> {
+    return new Promise((acquired) => void this.#limit(() => new Promise<void>((release) => acquired(release))));
+  }
+}
+
 interface ProcessOptions {
   readonly handler: Handler;
   readonly attempts: Attempts;
   readonly storeDeadLetter: StoreDeadLetter;
   readonly limits: RetryLimits;
-  readonly returns: Returns;
   readonly waiting?: Waiting | undefined;
   /** All consumers of the process share this lock. */
   readonly suspectLock: SuspectLock;
@@ -79,7 +89,12 @@ const MAX_GROWTHS = 8;
  * the subject of the message is unavailable, since others can be handled in the slot.
  */
 export function createProcess(options: ProcessOptions): Process {
-  return (delivery, context) => inTraceOf(delivery.headers, () => untilOutcome(options, delivery, context));
+  const own: Options = { ...options, returns: new Returns() };
+  return (delivery, context) => inTraceOf(delivery.headers, () => untilOutcome(own, delivery, context));
+}
+
+interface Options extends ProcessOptions {
+  readonly returns: Returns;
 }
 
 type BatchOptions = Pick<ProcessOptions, "observe"> & { readonly handler: BatchHandler };
@@ -113,7 +128,7 @@ function logHandled(delivery: Delivery, context: Context, started: number): void
   inTraceOf(headers, () => context.log.debug(fields, "an event is handled"));
 }
 
-async function untilOutcome(options: ProcessOptions, delivery: Delivery, context: Context): Promise<DeliveryOutcome> {
+async function untilOutcome(options: Options, delivery: Delivery, context: Context): Promise<DeliveryOutcome> {
   const startedAt = performance.now();
   const message: InFlight = { delivery, context, name: randomUUID(), startedAt, attempt: 0, waits: 0, alone: false };
   for (;;) {
@@ -130,7 +145,7 @@ async function untilOutcome(options: ProcessOptions, delivery: Delivery, context
   }
 }
 
-async function once(options: ProcessOptions, message: InFlight): Promise<Step> {
+async function once(options: Options, message: InFlight): Promise<Step> {
   const { attempts, limits } = options;
   const { delivery, context } = message;
   const release = message.alone ? await options.suspectLock.acquire() : undefined;
@@ -171,7 +186,7 @@ const aloneMs = ({ beside }: AttemptCount): number => ALONE_MS * ALONE_GROWTH **
  */
 function aloneFor(
   ms: number,
-  { attempts }: ProcessOptions,
+  { attempts }: Options,
   { message, release }: { readonly message: InFlight; readonly release: () => void },
 ): () => Promise<void> {
   let noted: Promise<unknown> | undefined;
@@ -187,7 +202,7 @@ function aloneFor(
   };
 }
 
-async function afterFailure(options: ProcessOptions, message: InFlight, error: unknown): Promise<Step> {
+async function afterFailure(options: Options, message: InFlight, error: unknown): Promise<Step> {
   const { delivery, context, attempt, waits } = message;
   const { deliveries } = delivery;
   const decided = verdict(error, { attempt, waits, deliveries }, options.limits);
@@ -220,7 +235,7 @@ async function afterFailure(options: ProcessOptions, message: InFlight, error: u
 }
 
 async function returned(
-  options: ProcessOptions,
+  options: Options,
   message: InFlight,
   { error, delayMs }: { readonly error: unknown; readonly delayMs: number },
 ): Promise<Step> {
@@ -240,7 +255,7 @@ async function returned(
 }
 
 async function deadLetter(
-  options: ProcessOptions,
+  options: Options,
   message: InFlight,
   failure: { readonly reason: DlqReason; readonly error: unknown; readonly attempt: number },
 ): Promise<DeliveryOutcome> {
@@ -260,7 +275,7 @@ const fieldsOf = ({ delivery: { stream, consumer, seq, subject }, attempt }: InF
   return { stream, consumer, seq, subject, attempt };
 };
 
-function ended(options: ProcessOptions, message: InFlight, outcome: Observed): void {
+function ended(options: Options, message: InFlight, outcome: Observed): void {
   options.observe(outcome, message.delivery);
   const duration_ms = Math.round(performance.now() - message.startedAt);
   message.context.log.debug({ ...fieldsOf(message), outcome, duration_ms }, "an event is handled");

@@ -18,7 +18,7 @@ export interface Sample {
   take(): Promise<readonly Measurement[]>;
 }
 
-export interface SamplingOptions {
+interface SamplingOptions {
   readonly everyMs: number;
   readonly log: Logger;
 }
@@ -69,10 +69,8 @@ function sampleLoop(sample: Sample, { everyMs, log }: SamplingOptions): Loop {
   });
 }
 
-async function answerOf(sample: Sample): Promise<Answer> {
-  try {
-    return { found: await sample.take() };
-  } catch (error) {
-    return { found: [], error: oneLine(error) };
-  }
-}
+const answerOf = (sample: Sample): Promise<Answer> =>
+  sample.take().then(
+    (found) => ({ found }),
+    (error: unknown) => ({ found: [], error: oneLine(error) }),
+  );

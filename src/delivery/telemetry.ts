@@ -62,7 +62,6 @@ export class OpenSpan {
     this.#span = tracer.startSpan(name, options, parent);
   }
 
-  /** These headers continue the trace. */
   get headers(): Record<string, string> {
     const { traceId, spanId } = this.#span.spanContext();
     // Propagators look at each digit of the ids, a tenth of what an event costs a bridge.
@@ -72,13 +71,11 @@ export class OpenSpan {
     return headers;
   }
 
-  /** A log line has these fields. */
   get ids(): { readonly trace_id: string; readonly span_id: string } {
     const { traceId, spanId } = this.#span.spanContext();
     return { trace_id: traceId, span_id: spanId };
   }
 
-  /** This is true where the span is exported. */
   get isSampled(): boolean {
     return (this.#span.spanContext().traceFlags & TraceFlags.SAMPLED) !== 0;
   }

@@ -1,3 +1,4 @@
+import { LRUCache } from "lru-cache";
 import type { DlqReason } from "../contracts/subjects.js";
 import { AppError, codeOf, subjectOf } from "../kernel/errors.js";
 import { backoff, MINUTE, SECOND } from "../kernel/time.js";
@@ -28,9 +29,9 @@ const RETURNS_A_DOUBLING = 4;
 interface Tries {
   /** This is the number of attempts, this one included. */
   readonly attempt: number;
-  /** How many times in a row the message has waited for a server. */
+  /** So many times in a row the message has waited for a server. */
   readonly waits: number;
-  /** How many times NATS has delivered the message, this time included. */
+  /** So many times NATS has delivered the message, this time included. */
   readonly deliveries: number;
 }
 
@@ -58,3 +59,20 @@ const earliest = (error: unknown): number => (error instanceof AppError ? (error
 /** Returns the error of a message that was begun too often without ever reporting back. */
 export const crashed = (attempts: number): AppError =>
   new AppError("poison", `${attempts} attempts never ended: the process probably died in each`);
+
+/** So many messages that wait for one subject come back in a second, however many wait. */
+const RETURNS_A_SECOND = 100;
+const MAX_SUBJECTS = 1_000;
+
+/** Spaces the messages that go back to the queue, by the subject that they wait for. */
+export class Returns {
+  readonly #latest = new LRUCache<string, number>({ max: MAX_SUBJECTS });
+
+  /** Returns when a message may come back, in ms from now: not before `atLeastMs`. */
+  delayMs(subject: string, atLeastMs: number): number {
+    const now = performance.now();
+    const at = Math.max(now + atLeastMs, (this.#latest.get(subject) ?? 0) + SECOND / RETURNS_A_SECOND);
+    this.#latest.set(subject, at);
+    return Math.round(at - now);
+  }
+}

@@ -20,61 +20,11 @@ export function readDeadlines(callerDeadline: number, maxMs: number): ReadDeadli
   return { deadline: now + left - margin, latest: now + left - margin / 2 };
 }
 
-interface Waiting {
-  /** The deadline is in ms since the epoch. */
-  readonly deadline: number;
-  readonly reject: (error: AppError) => void;
-  /** This is its index in `waiting`. */
-  at: number;
-}
-
-const CHECK_MS = 10;
-
-/** Rejects at most 10 ms after the deadline; the work goes on. */
-export type WithDeadline = <T>(work: Promise<T>, deadline: number) => Promise<T>;
-
-/**
- * All share one timer: a timer each is a tenth of what a read costs. A Set would not do: one that lives long keeps what
- * was deleted from it until a full collection.
- */
-export function createWithDeadline(): WithDeadline {
-  const waiting: Waiting[] = [];
-  let timer: NodeJS.Timeout | undefined;
-
-  /** The last one takes its place. */
-  const remove = (one: Waiting): void => {
-    if (waiting[one.at] !== one) return;
-    const last = waiting.pop() as Waiting;
-    if (last === one) return;
-    waiting[one.at] = last;
-    last.at = one.at;
-  };
-
-  const rejectLate = (): void => {
-    const now = Date.now();
-    for (const one of waiting.filter(({ deadline }) => deadline <= now)) {
-      remove(one);
-      one.reject(new AppError("deadline", "the timeline could not be read in time"));
-    }
-    if (waiting.length > 0) return;
-    clearInterval(timer);
-    timer = undefined;
-  };
-
-  return (work, deadline) =>
-    new Promise((resolve, reject) => {
-      const one: Waiting = { deadline, reject, at: waiting.length };
-      waiting.push(one);
-      timer ??= setInterval(rejectLate, CHECK_MS).unref();
-      work.then(
-        (result) => {
-          remove(one);
-          resolve(result);
-        },
-        (error: unknown) => {
-          remove(one);
-          reject(error);
-        },
-      );
-    });
+/** Rejects at the deadline, in ms since the epoch; the work goes on. */
+export function withDeadline<T>(work: Promise<T>, deadline: number): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const late = (): void => reject(new AppError("deadline", "the timeline could not be read in time"));
+    const timer = setTimeout(late, deadline - Date.now()).unref();
+    work.then(resolve, reject).finally(() => clearTimeout(timer));
+  });
 }

@@ -14,17 +14,13 @@ export function readId(field: string, id: string): string {
 
 /** Counts Unicode code points. */
 export function readText(field: string, text: string, maxCharacters: number): string {
-  if (exceeds(text, maxCharacters)) throw invalid(field, `must have at most ${maxCharacters} characters`);
+  // A code point takes at most two code units: a much longer text need not be counted.
+  const isTooLong =
+    text.length > maxCharacters && (text.length > 2 * maxCharacters || Array.from(text).length > maxCharacters);
+  if (isTooLong) throw invalid(field, `must have at most ${maxCharacters} characters`);
   if (text.includes("\0")) throw invalid(field, "must not contain NUL");
   if (!text.isWellFormed()) throw invalid(field, "is not well-formed Unicode");
   return text;
-}
-
-function exceeds(text: string, maxCharacters: number): boolean {
-  if (text.length <= maxCharacters) return false;
-  let characters = 0;
-  for (const _ of text) if (++characters > maxCharacters) return true;
-  return false;
 }
 
 const KINDS: Readonly<Record<string, string>> = { int: "a whole number", object: "an object", array: "a list" };

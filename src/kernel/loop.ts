@@ -14,15 +14,10 @@ interface LoopOptions {
   readonly closeMs?: number;
 }
 
-export interface Loop {
-  /** Begins the next round now, or after the running one. Does not shorten the wait after a failure. */
-  wake(): void;
-  /** Aborts the signal of the running round and waits for its end. */
-  close(): Promise<void>;
-}
+export type Loop = ReturnType<typeof startLoop>;
 
 /** Rounds never overlap; the delays between them do not keep the process alive. */
-export function startLoop(options: LoopOptions): Loop {
+export function startLoop(options: LoopOptions) {
   const { work, everyMs, firstAfterMs = 0, jitter = false, backoffBaseMs = SECOND, backoffCapMs, failed } = options;
   const stopping = new AbortController();
   // Each pause has a controller of its own: AbortSignal.any would leave something at `stopping` with each round.
@@ -51,8 +46,10 @@ export function startLoop(options: LoopOptions): Loop {
   const running = run();
 
   return {
-    wake: () => waking.abort(),
-    close: async () => {
+    /** Begins the next round now, or after the running one. Does not shorten the wait after a failure. */
+    wake: (): void => waking.abort(),
+    /** Aborts the signal of the running round and waits for its end. */
+    close: async (): Promise<void> => {
       stopping.abort();
       waking.abort();
       await (options.closeMs === undefined ? running : Promise.race([running, pause(options.closeMs)]));

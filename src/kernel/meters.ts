@@ -1,11 +1,4 @@
-import {
-  type Attributes,
-  type Counter,
-  type Gauge,
-  type Histogram,
-  metrics,
-  type UpDownCounter,
-} from "@opentelemetry/api";
+import { type Counter, type Gauge, type Histogram, metrics, type UpDownCounter } from "@opentelemetry/api";
 
 // The meter is asked for each time: an instrument that is older than the telemetry of the process measures nothing.
 const meter = () => metrics.getMeter("avion-timeline");
@@ -21,35 +14,10 @@ export const gauge = (name: string, description: string): Gauge => meter().creat
 export const histogram = (name: string, description: string, bounds: readonly number[]): Histogram =>
   meter().createHistogram(name, { description, advice: { explicitBucketBoundaries: [...bounds] } });
 
-/** Calls `value` at each scrape. */
 export const observedGauge = (name: string, description: string, value: () => number): void =>
   meter()
     .createObservableGauge(name, { description })
     .addCallback((result) => result.observe(value()));
-
-export interface Tally {
-  add(count?: number): void;
-}
-
-/** A counter for what happens very often: its attributes are looked at in a scrape only. */
-export function tallies(name: string, description: string): (attributes: Attributes) => Tally {
-  const sums = new Map<string, { readonly attributes: Attributes; sum: number }>();
-  meter()
-    .createObservableCounter(name, { description })
-    .addCallback((result) => {
-      for (const { attributes, sum } of sums.values()) result.observe(sum, attributes);
-    });
-  return (attributes) => {
-    const name = JSON.stringify(attributes);
-    const one = sums.get(name) ?? { attributes, sum: 0 };
-    sums.set(name, one);
-    return {
-      add: (count = 1) => {
-        one.sum += count;
-      },
-    };
-  };
-}
 
 /** Calls `values` at each scrape: cheaper than a counter for what happens very often. Sums by label. */
 export const observedCounter = (

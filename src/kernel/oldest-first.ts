@@ -1,25 +1,6 @@
 import { SECOND } from "./time.js";
 
-/** Says once that a call has ended, with its error or without. */
-export type Ended = (error?: unknown) => void;
-
-/** The calls of a piece of work come before those of later places. */
-export interface Place {
-  /**
-   * Begins a call for each item, in their order. Rejects with the first error, also one that `call` throws; nothing begins
-   * after it.
-   */
-  each<T>(items: Iterable<T>, call: (item: T, ended: Ended) => void): Promise<void>;
-  one<T>(call: () => Promise<T>): Promise<T>;
-}
-
-/**
- * Serves the oldest piece of work first: if all took turns, all would finish late. An owner who has begun `many` calls
- * lately comes after all others, but for every eighth call; one who has begun twice as many comes after that one.
- */
-export interface OldestFirst {
-  place(owner: string): Place;
-}
+export type OldestFirst = ReturnType<typeof createOldestFirst>;
 
 const WINDOW_MS = 10 * SECOND;
 const OLDEST_EVERY = 8;
@@ -27,7 +8,7 @@ const OLDEST_EVERY = 8;
 interface Round {
   readonly place: number;
   readonly owner: string;
-  begin(): void;
+  readonly begin: () => Promise<void>;
 }
 
 /** Counts the calls of each owner since the window began. */
@@ -49,14 +30,15 @@ function createShares(many: number) {
   };
 }
 
-type Owned = Pick<Round, "place" | "owner">;
-
-export function createOldestFirst(atOnce: number, many = 2_048): OldestFirst {
+/**
+ * Serves the oldest piece of work first: if all took turns, all would finish late. An owner who has begun `many` calls
+ * lately comes after all others, but for every eighth call; one who has begun twice as many comes after that one.
+ */
+export function createOldestFirst(atOnce: number, many = 2_048) {
   /** These rounds have calls to begin; the oldest comes first. */
   const rounds: Round[] = [];
   let underWay = 0;
   let places = 0;
-  let isFilling = false;
 
   const shares = createShares(many);
   let turn = 0;
@@ -64,14 +46,7 @@ export function createOldestFirst(atOnce: number, many = 2_048): OldestFirst {
     rounds.length < 2 || ++turn % OLDEST_EVERY === 0 ? rounds[0] : shares.firstOf(rounds);
 
   const fill = (): void => {
-    // A call may end before it returns.
-    if (isFilling) return;
-    isFilling = true;
-    try {
-      while (underWay < atOnce && rounds.length > 0) next()?.begin();
-    } finally {
-      isFilling = false;
-    }
+    while (underWay < atOnce && rounds.length > 0) void next()?.begin();
   };
 
   const leave = (round: Round): void => {
@@ -79,15 +54,14 @@ export function createOldestFirst(atOnce: number, many = 2_048): OldestFirst {
     if (at >= 0) rounds.splice(at, 1);
   };
 
-  const each = <T>({ place, owner }: Owned, items: Iterable<T>, call: (item: T, ended: Ended) => void): Promise<void> =>
-    new Promise((resolve, reject) => {
-      const iterator = items[Symbol.iterator]();
-      let next = iterator.next();
-      let own = 0;
-      const round: Round = {
-        place,
-        owner,
-        begin() {
+  const placeAt = (place: number, owner: string) => {
+    /** Begins a call for each item, in their order. Rejects with the first error; nothing begins after it. */
+    const each = <T>(items: Iterable<T>, call: (item: T) => Promise<void>): Promise<void> =>
+      new Promise((resolve, reject) => {
+        const iterator = items[Symbol.iterator]();
+        let next = iterator.next();
+        let own = 0;
+        const begin = async (): Promise<void> => {
           shares.count(owner);
           const item = next.value as T;
           next = iterator.next();
@@ -95,44 +69,35 @@ export function createOldestFirst(atOnce: number, many = 2_048): OldestFirst {
           own++;
           underWay++;
           try {
-            call(item, ended);
+            await call(item);
           } catch (error) {
-            ended(error);
+            leave(round);
+            reject(error);
           }
-        },
-      };
-      const ended: Ended = (error) => {
-        own--;
-        underWay--;
-        if (error !== undefined) {
-          leave(round);
-          reject(error);
-        } else if (own === 0 && next.done) resolve();
+          own--;
+          underWay--;
+          if (own === 0 && next.done) resolve();
+          fill();
+        };
+        const round: Round = { place, owner, begin };
+        if (next.done) return resolve();
+        rounds.splice(rounds.findLastIndex((other) => other.place <= place) + 1, 0, round);
         fill();
-      };
-      if (next.done) return resolve();
-      rounds.splice(rounds.findLastIndex((other) => other.place <= place) + 1, 0, round);
-      fill();
-    });
-
-  const one = async <T>(place: Owned, call: () => Promise<T>): Promise<T> => {
-    let answer: T | undefined;
-    await each(place, [call], (begin, ended) => {
-      begin().then((value) => {
-        answer = value;
-        ended();
-      }, ended);
-    });
-    return answer as T;
+      });
+    return {
+      each,
+      async one<T>(call: () => Promise<T>): Promise<T> {
+        let answer: T | undefined;
+        await each([call], async (begin) => {
+          answer = await begin();
+        });
+        return answer as T;
+      },
+    };
   };
 
   return {
-    place(owner) {
-      const place = { place: places++, owner };
-      return {
-        each: (items, call) => each(place, items, call),
-        one: (call) => one(place, call),
-      };
-    },
+    /** The calls of a piece of work come before those of later places. */
+    place: (owner: string) => placeAt(places++, owner),
   };
 }

@@ -61,7 +61,6 @@ export function createPageTokens(secret: string) {
     open: <Key extends PageKey>(list: ListName, { page_size, page_token }: PageRequest, limits: PageLimits) => {
       const size = readSize("page_size", page_size, limits);
       return {
-        /** The key is undefined for the start. */
         after: read(list, page_token) as Key | undefined,
         /** One more item than the page has tells whether another page follows. */
         limit: size + 1,

@@ -33,7 +33,6 @@ export function printableAddress(url: string): string {
 
 export const printableAddresses = (urls: readonly string[]): string => urls.map(printableAddress).join(",");
 
-/** A check returns faults. */
 type Check = (urls: readonly ServerUrl[]) => readonly string[];
 
 /** A fault names the position, never the value: a text that cannot be parsed may be a password. */

@@ -1,7 +1,7 @@
 import type { Redis } from "ioredis";
 import type { OutboxSource } from "../contracts/outbox.js";
 import type { StoreDeadLetter } from "../delivery/dead-letter.js";
-import { startSampling } from "../delivery/sampling.js";
+import { type Measurement, startSampling } from "../delivery/sampling.js";
 import type { Logger } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
@@ -49,18 +49,12 @@ export async function startOutbox(options: OutboxOptions) {
   await store.onNotified(relay.wake);
   const maintenance = startOutboxMaintenance(store, log);
   let waiting = 0;
-  const count = async () => {
+  const take = async (): Promise<Measurement[]> => {
     const found = await store.backlog();
     waiting = found.waiting;
-    return found;
+    return backlogMeasurements(found, source);
   };
-  const backlog = startSampling(
-    [{ name: `outbox ${source}`, take: () => backlogMeasurements({ backlog: count }, source) }],
-    {
-      everyMs: countEveryMs,
-      log,
-    },
-  );
+  const backlog = startSampling([{ name: `outbox ${source}`, take }], { everyMs: countEveryMs, log });
   const wakeOthers = throttled(store.notifyRelays, log);
   return {
     /** Tells the relays of a new event. Never throws. */

@@ -2,7 +2,6 @@ import type { OutboxEvent } from "../contracts/outbox.js";
 import type { Measurement } from "../delivery/sampling.js";
 import { counter, gauge, histogram } from "../kernel/meters.js";
 import { sharedNow } from "../kernel/time.js";
-import type { OutboxStore } from "./store.sql.js";
 
 const published = counter("timeline_outbox_published", "Events published from an outbox");
 const deadLetters = counter("timeline_outbox_dead_lettered", "Events of an outbox that NATS does not take");
@@ -29,13 +28,10 @@ export const observeOutbox = (source: string) => ({
   failed: (): void => failures.add(1, { source }),
 });
 
-export async function backlogMeasurements(
-  { backlog }: Pick<OutboxStore, "backlog">,
+export const backlogMeasurements = (
+  backlog: { readonly waiting: number; readonly oldestMs: number },
   source: string,
-): Promise<Measurement[]> {
-  const found = await backlog();
-  return [
-    { gauge: waiting, labels: { source }, value: found.waiting },
-    { gauge: oldest, labels: { source }, value: found.oldestMs / 1_000 },
-  ];
-}
+): Measurement[] => [
+  { gauge: waiting, labels: { source }, value: backlog.waiting },
+  { gauge: oldest, labels: { source }, value: backlog.oldestMs / 1_000 },
+];

@@ -62,7 +62,6 @@ function resourceFaults({ OTEL_RESOURCE_ATTRIBUTES: attributes }: Env): string[]
   return ["OTEL_RESOURCE_ATTRIBUTES: must be a list of key=value, with commas and equals signs percent-encoded"];
 }
 
-/** These variables work as the specification says. */
 const OBEYED = new RegExp(
   `^OTEL_(${[
     "SDK_DISABLED|SERVICE_NAME|RESOURCE_ATTRIBUTES|TRACES_EXPORTER|METRICS_EXPORTER|TRACES_SAMPLER|TRACES_SAMPLER_ARG",
@@ -96,7 +95,6 @@ export interface OtelSettings {
   readonly metricExporters: readonly string[];
 }
 
-/** Reads settings without faults. */
 export function readOtel(env: Env): OtelSettings {
   if (/^true$/i.test(env["OTEL_SDK_DISABLED"]?.trim() ?? "")) return { exportsTraces: false, metricExporters: [] };
   const traces = listIn(env["OTEL_TRACES_EXPORTER"]);

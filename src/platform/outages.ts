@@ -133,14 +133,12 @@ export function createJudge({ most = ENOUGH }: { readonly most?: number } = {}) 
   const majority = createMajority();
   const probe = createProbe(majority, { most });
   return {
-    /** `again` repeats the call. */
     answered(subject: string, again?: Again): void {
       majority.note(subject, true);
       if (again) probe.remember(subject, again);
     },
     failed: (subject: string): void => majority.note(subject, false),
     ofFailure: async (subject: string): Promise<Judgement> => judged(await probe.ask(subject), majority.failing()),
-    /** Judges by what is known, without a call. */
     ofFailureNow: (): Judgement => judged(NOBODY, majority.failing()),
   };
 }

@@ -11,19 +11,14 @@ import { type Logger, silent } from "../kernel/logger.js";
 import { MINUTE, SECOND } from "../kernel/time.js";
 import { leaveToSdk, otelIgnored, readOtel } from "./otel-variables.js";
 
-export interface Telemetry {
-  /** If false, spans without a parent are not sampled. */
-  readonly exportsTraces: boolean;
-  scrape(request: IncomingMessage, response: ServerResponse): void;
-  close(): Promise<void>;
-}
+export type Telemetry = ReturnType<typeof startTelemetry>;
 
 /**
  * Traces leave the process only where `OTEL_*` names an exporter or endpoint; trace ids exist either way. `/metrics` is
  * served whatever these variables say. Must run before the modules that measure are loaded: an instrument made earlier
  * measures nothing.
  */
-export function startTelemetry(env: NodeJS.ProcessEnv, version: string, log: Logger = silent): Telemetry {
+export function startTelemetry(env: NodeJS.ProcessEnv, version: string, log: Logger = silent) {
   const ignored = otelIgnored(env);
   if (ignored.length > 0) log.warn({ variables: ignored }, "these variables of OpenTelemetry have no effect here");
   const { exportsTraces, metricExporters } = readOtel(env);
@@ -46,9 +41,11 @@ export function startTelemetry(env: NodeJS.ProcessEnv, version: string, log: Log
   });
   sdk.start();
   return {
+    /** If false, spans without a parent are not sampled. */
     exportsTraces,
-    scrape: (request, response) => prometheus.getMetricsRequestHandler(request, response),
-    close: () => sdk.shutdown().catch(() => undefined),
+    scrape: (request: IncomingMessage, response: ServerResponse): void =>
+      prometheus.getMetricsRequestHandler(request, response),
+    close: (): Promise<void> => sdk.shutdown().catch(() => undefined),
   };
 }
 

@@ -4,7 +4,6 @@ import { createMaxDeliveriesHandler } from "../dead-letters/index.js";
 import { cutWhereTooLarge, type StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { BatchHandler, Delivery, Handler, Handlers, Process } from "../delivery/handler.js";
 import { createBatchProcess, createProcess } from "../delivery/process.js";
-import { Returns } from "../delivery/returns.js";
 import { countOutcome, expectOutcomes, observed, observedBatch } from "../delivery/telemetry.js";
 import { type Consuming, consume } from "../platform/nats/consume.js";
 import { createAttempts } from "../records/attempts.redis.js";
@@ -94,7 +93,6 @@ export function startConsumer(deps: ConsumerDeps, options: ConsumerOptions): Con
       maxAttempts: options.maxAttempts ?? config.delivery.maxAttempts,
       retryBaseMs: config.delivery.retryBaseMs,
     },
-    returns: new Returns(),
     waiting: stream === STREAM.drops ? createWaiting(scripts) : undefined,
     suspectLock,
     version: VERSION,

@@ -1,6 +1,6 @@
 import type { PublicationChecks } from "../consistency/index.js";
 import type { Handler, Process, ProcessBatch } from "../delivery/handler.js";
-import type { SuspectLock } from "../delivery/suspect-lock.js";
+import type { SuspectLock } from "../delivery/process.js";
 import type { GatewayLimits } from "../gateway/index.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Db } from "../platform/db/db.js";

@@ -1,4 +1,4 @@
-import { SuspectLock } from "../delivery/suspect-lock.js";
+import { SuspectLock } from "../delivery/process.js";
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { observedGauge } from "../kernel/meters.js";

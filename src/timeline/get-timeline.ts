@@ -1,7 +1,7 @@
 import { authorOfKey, GLOBAL_KEY, homeKey, LOCAL_KEY } from "../contracts/keys.js";
 import { type Affected, compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import type { GetTimelineRequest } from "../gen/avion/timeline.js";
-import { createWithDeadline, type ReadDeadlines, readDeadlines, type WithDeadline } from "../kernel/deadlines.js";
+import { type ReadDeadlines, readDeadlines, withDeadline } from "../kernel/deadlines.js";
 import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
@@ -29,10 +29,6 @@ export interface ReadDeps extends HomeDeps {
   readonly observe: (timeline: string, outcome: ReadOutcome) => void;
 }
 
-interface PageDeps extends ReadDeps {
-  readonly withDeadline: WithDeadline;
-}
-
 /** `hit`: read from the stored timeline, at least in part; `beyond`: wholly from the upstreams, below the floor. */
 type ReadOutcome = "hit" | "beyond" | "rebuilt" | "degraded";
 
@@ -54,8 +50,7 @@ interface Timeline {
   readonly belowFloor?: (options: { readonly deadline: number; readonly tolerant?: boolean }) => BelowFloor;
 }
 
-export function getHomeTimeline(given: ReadDeps): GetTimeline {
-  const deps = { ...given, withDeadline: createWithDeadline() };
+export function getHomeTimeline(deps: ReadDeps): GetTimeline {
   return (request, context) => {
     const user = parseUser(request.user_id);
     const page = parsePageRequest(request);
@@ -70,20 +65,19 @@ export function getHomeTimeline(given: ReadDeps): GetTimeline {
   };
 }
 
-export function getSharedTimeline(given: ReadDeps, name: SharedName): GetTimeline {
-  const deps = { ...given, withDeadline: createWithDeadline() };
+export function getSharedTimeline(deps: ReadDeps, name: SharedName): GetTimeline {
   const key = name === "local" ? LOCAL_KEY : GLOBAL_KEY;
   const timeline: Timeline = { name, key, snapshot: () => deps.readSharedLog(name) };
   return (request, context) => getPage(deps, context, parsePageRequest(request), timeline);
 }
 
 /** A first page that is stored whole is read outside the trace of its call: see decision 45. */
-async function getPage(deps: PageDeps, context: ReadContext, page: PageRequest, timeline: Timeline): Promise<Buffer> {
+async function getPage(deps: ReadDeps, context: ReadContext, page: PageRequest, timeline: Timeline): Promise<Buffer> {
   const until = readDeadlines(context.deadline, deps.deadlineMaxMs);
   const mayLack = (): boolean => deps.maybeLost() || (timeline.name === "home" && deps.affected().length > 0);
   const isFirst = page.cursor === undefined && !mayLack();
   const read = () => deps.store.readFirstPage(timeline.key, page.limit, deps.fences.retentionStart());
-  const first = isFirst ? await deps.withDeadline(read(), until.deadline).catch(() => undefined) : undefined;
+  const first = isFirst ? await withDeadline(read(), until.deadline).catch(() => undefined) : undefined;
   if (Buffer.isBuffer(first) && !mayLack()) {
     deps.observe(timeline.name, "hit");
     return first;
@@ -98,12 +92,12 @@ interface Asked extends ReadDeadlines {
   readonly incomplete: Incomplete | undefined;
 }
 
-async function getAnyPage(deps: PageDeps, asked: Asked, timeline: Timeline): Promise<Buffer> {
+async function getAnyPage(deps: ReadDeps, asked: Asked, timeline: Timeline): Promise<Buffer> {
   const { page, deadline } = asked;
   const mayLack = async (): Promise<boolean> => {
     if (deps.maybeLost()) return true;
     if (!timeline.isAffected || deps.affected().length === 0) return false;
-    return deps.withDeadline(timeline.isAffected(deadline), deadline).catch(() => true);
+    return withDeadline(timeline.isAffected(deadline), deadline).catch(() => true);
   };
   const before = mayLack();
   const read = await readComplete(deps, timeline, asked);
@@ -129,25 +123,25 @@ const DEGRADED_WAIT_MS = SECOND;
 /** A home, then its owner's pulled authors if a change came between, then their timelines; and one to spare. */
 const MAX_REBUILDS = 4;
 
-async function readComplete(deps: PageDeps, timeline: Timeline, asked: Asked): Promise<Read> {
+async function readComplete(deps: ReadDeps, timeline: Timeline, asked: Asked): Promise<Read> {
   const { page: request, deadline, incomplete } = asked;
   const { key } = timeline;
   const below = timeline.belowFloor && tracked(timeline.belowFloor({ deadline }));
   let query: Query | undefined;
   try {
     for (let rebuilds = 0; rebuilds <= MAX_REBUILDS; rebuilds++) {
-      const wanted = await deps.withDeadline(queryOf(deps, key, request), deadline);
+      const wanted = await withDeadline(queryOf(deps, key, request), deadline);
       if (!isIncomplete(wanted)) query = wanted;
       const whole = { ...wanted, ...(below && { belowFloor: below.belowFloor }) };
       const known = isIncomplete(whole) ? whole : rebuilds === 0 ? incomplete : undefined;
-      const read = known ?? (await deps.withDeadline(readPage(deps, key, whole as Query), deadline));
+      const read = known ?? (await withDeadline(readPage(deps, key, whole as Query), deadline));
       if (!isIncomplete(read)) {
         const { entries: page, reached } = read;
         if (reached) return { page, outcome: "degraded", reached };
         if (rebuilds > 0) return { page, outcome: "rebuilt" };
         return { page, outcome: below?.isSourceOf(page, request.limit) ? "beyond" : "hit" };
       }
-      await deps.withDeadline(complete(deps, timeline, { ...read, deadline }), deadline);
+      await withDeadline(complete(deps, timeline, { ...read, deadline }), deadline);
     }
     throw new AppError("unavailable", "the timeline must be rebuilt again and again");
   } catch (error) {
@@ -200,14 +194,14 @@ interface Degraded extends ReadDeadlines {
 }
 
 async function degrade(
-  deps: PageDeps,
+  deps: ReadDeps,
   timeline: Timeline,
   { query, deadline, latest, error }: Degraded,
 ): Promise<Read> {
   if (codeOf(error) === "invalid") throw error;
   deps.log.warn({ timeline: timeline.name, error: oneLine(error) }, "a page is degraded");
   if (!query) return { page: [], outcome: "degraded" };
-  const stored = await deps.withDeadline(readStored(deps, timeline.key, query), latest).catch(() => []);
+  const stored = await withDeadline(readStored(deps, timeline.key, query), latest).catch(() => []);
   const { belowFloor } = timeline;
   const degradedDeadline = Math.min(deadline, Date.now() + DEGRADED_WAIT_MS);
   const isFull = stored.length >= query.count;
@@ -217,11 +211,11 @@ async function degrade(
   // The upstreams give what they have at their deadline.
   const degradedLatest = degradedDeadline + latest - deadline;
   const none = { entries: [], reached: undefined };
-  const { entries: read, reached } = await deps.withDeadline(upstream, degradedLatest).catch(() => none);
+  const { entries: read, reached } = await withDeadline(upstream, degradedLatest).catch(() => none);
   // If the tombstones cannot be read in time, only the upstreams say what is deleted.
-  const shown = await deps
-    .withDeadline(visible(deps.fences, read), degradedLatest)
-    .catch(() => retainedOf(deps.fences, read));
+  const shown = await withDeadline(visible(deps.fences, read), degradedLatest).catch(() =>
+    retainedOf(deps.fences, read),
+  );
   const merged = new Map([...stored, ...shown].map((entry) => [entry.drop, entry]));
   const page = [...merged.values()].sort((a, b) => compareEntries(b, a)).slice(0, query.count);
   const oldest = page.at(-1);

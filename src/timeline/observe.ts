@@ -1,7 +1,7 @@
-import { counter, histogram, observedCounter, observedGauge, tallies } from "../kernel/meters.js";
+import { counter, histogram, observedCounter, observedGauge } from "../kernel/meters.js";
 import type { CacheEvent } from "./page-cache.js";
 
-const reads = tallies(
+const reads = counter(
   "timeline_reads",
   "Pages: complete (hit), complete and read wholly below the stored part (beyond), rebuilt first, or degraded",
 );
@@ -13,7 +13,7 @@ const rebuildTime = histogram(
 );
 
 export const observeTimeline = {
-  read: (timeline: string, outcome: string): void => reads({ timeline, outcome }).add(),
+  read: (timeline: string, outcome: string): void => reads.add(1, { timeline, outcome }),
   cache({
     events,
     bytes,

@@ -63,14 +63,15 @@ export function createSources(
       },
       drops(authors, { reader, count, deadline, tolerant = false }, answered) {
         const read = upstreams.openDropsByUser();
-        return place.each(authors, (asked, ended) => {
-          const answer = (error: unknown, page?: DropPage): void => {
-            if (page || tolerant) answered(asked, page ?? NO_DROPS);
-            ended(tolerant ? undefined : error);
-          };
-          if (Date.now() >= deadline) return answer(new AppError("deadline", "not every author could be read in time"));
+        return place.each(authors, async (asked) => {
           const { author, position } = asked;
-          read({ author, below: position, limit: count, reader }, deadline, answer);
+          try {
+            if (Date.now() >= deadline) throw new AppError("deadline", "not every author could be read in time");
+            answered(asked, await read({ author, below: position, limit: count, reader }, deadline));
+          } catch (error) {
+            if (!tolerant) throw error;
+            answered(asked, NO_DROPS);
+          }
         });
       },
     };

@@ -31,10 +31,13 @@ test("the age of the oldest row is exported, and shows no old value while the da
       [key, ageMs],
     );
   const store = createOutboxStore(db, "posts");
-  const sampling = startSampling([{ name: "outbox posts", take: () => backlogFigures(store, "posts") }], {
-    everyMs: 50,
-    log: silent,
-  });
+  const sampling = startSampling(
+    [{ name: "outbox posts", take: async () => backlogFigures(await store.backlog(), "posts") }],
+    {
+      everyMs: 50,
+      log: silent,
+    },
+  );
   const shows = (name: string, labels: Record<string, string>, value: unknown) =>
     becomes(async () => expect(await metrics.value(name, labels)).toEqual(value));
   const source = { source: "posts" };

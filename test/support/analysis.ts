@@ -8,7 +8,7 @@ import { createAnalysisStore } from "../../src/analysis/store.sql.js";
 import type { AnalysisRequest } from "../../src/contracts/analysis.js";
 import { RECENT_KEY } from "../../src/contracts/keys.js";
 import { ANALYSIS_REQUESTED, CONSUMER, STREAM } from "../../src/contracts/subjects.js";
-import { SuspectLock } from "../../src/delivery/suspect-lock.js";
+import { SuspectLock } from "../../src/delivery/process.js";
 import { encodeId } from "../../src/kernel/ids.js";
 import { silent } from "../../src/kernel/logger.js";
 import type { Db } from "../../src/platform/db/db.js";

@@ -1,12 +1,12 @@
 import type { ReadHistory } from "../../src/consistency/fences/fences.js";
+import type { DropsRequest } from "../../src/contracts/drop-pages.js";
+import type { ReadDrops as ReadPages } from "../../src/contracts/drop-reads.js";
 import type { TimelineEvent } from "../../src/contracts/events.js";
 import type { DropPage, TimelineEntry } from "../../src/contracts/timelines.js";
 import type { Sources as FanoutSources } from "../../src/fanout/sources.grpc.js";
 import type { Drop } from "../../src/gen/avion/posts.js";
 import { createBoundedQueue } from "../../src/kernel/concurrency.js";
 import { createOldestFirst } from "../../src/kernel/oldest-first.js";
-import type { DropsRequest } from "../../src/platform/grpc/drop-pages.js";
-import type { ReadDrops as ReadPages } from "../../src/platform/grpc/upstreams.js";
 import { createSources, type Sources } from "../../src/timeline/sources.grpc.js";
 import { newestFirst, pageAfter, type World } from "./world.js";
 
@@ -50,9 +50,7 @@ export function sourcesOf(world: World, read = readDropsOf(world)): Sources {
       next: "",
       total: undefined,
     }),
-    openDropsByUser: (): ReadPages => (request, _, answered) => {
-      void read(request).then((drops) => answered(undefined, dropPageOf(drops)), answered);
-    },
+    openDropsByUser: (): ReadPages => async (request) => dropPageOf(await read(request)),
   };
   return createSources(upstreams, createOldestFirst(128))("reader");
 }

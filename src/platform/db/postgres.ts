@@ -46,7 +46,7 @@ export function openPostgres({ url, poolSize, name, answerMs = ANSWER_MS }: Post
   const session = { connection: pool, answerMs, names: new Map<string, string>() };
   const db: Db = {
     query: (...query) => asked(() => queryOn(session, ...query)),
-    run: (script) => asked(() => runOn(pool, script)),
+    run: (script) => asked(async () => void (await pool.query(script))),
     transaction: (work) => asked(() => transact(session, work)),
     listen: listener.listen,
     close: async () => {
@@ -87,10 +87,6 @@ async function queryOn<Row>(
   return (await connection.query({ ...query, name })).rows as Row[];
 }
 
-async function runOn(connection: Session["connection"], script: string): Promise<void> {
-  await connection.query(script);
-}
-
 async function transact<Result>(
   session: Session & { readonly connection: pg.Pool },
   work: (queries: Queries) => Promise<Result>,
@@ -107,7 +103,7 @@ async function transact<Result>(
     await command("BEGIN");
     const result = await work({
       query: (...query) => queryOn({ ...session, connection: client }, ...query),
-      run: (script) => runOn(client, script),
+      run: async (script) => void (await client.query(script)),
     });
     await command("COMMIT");
     return result;

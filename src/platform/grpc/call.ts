@@ -6,7 +6,7 @@ import { SECOND } from "../../kernel/time.js";
 import { createJudge, type Judge } from "../outages.js";
 import { Turns } from "../turns.js";
 import { clientCredentials, type TlsFiles } from "./credentials.js";
-import { decodeResponse } from "./int64.js";
+import { MessageTypes } from "./message-types.js";
 
 const CHANNEL_OPTIONS = {
   // Its counts of calls and messages are read by nobody.
@@ -44,25 +44,6 @@ interface About {
   readonly deadline?: number | undefined;
 }
 
-/** Takes an answer, or the AppError that says why there is none. It is called once. */
-export type Answered<Response> = (error: AppError | undefined, response?: Response) => void;
-
-/** Calls an upstream within 5 s, or before the caller's deadline if that is sooner. Never throws. */
-type CallMethod<Request, Response> = (request: Request, about: About, answered: Answered<Response>) => void;
-
-interface CallUpstream {
-  /** The calls of one method for one piece of work continue the trace that is active now. */
-  open<Request, Response>(method: MethodDefinition<Request, Response>): CallMethod<Request, Response>;
-  /** @throws AppError `unavailable` where the upstream does not answer or fails for most; otherwise `failed` */
-  once<Request, Response>(
-    method: MethodDefinition<Request, Response>,
-    request: Request,
-    about: About,
-  ): Promise<Response>;
-  /** Calls without a deadline do not wait for a subject that keeps others waiting. */
-  inTurn<T>(method: { readonly path: string }, subject: string, call: () => Promise<T>): Promise<T>;
-}
-
 /** grpc-js, Go and C++, Java, and .NET use these words. The upstream may answer if it is asked for less. */
 const TOO_LARGE = /larger than max|exceeds (the )?(configured )?maximum/i;
 
@@ -80,11 +61,12 @@ export const isNotFound = (error: unknown): boolean => isAnswered(error, status.
 export const isInvalidArgument = (error: unknown): boolean => isAnswered(error, status.INVALID_ARGUMENT);
 
 /** The answer is larger than a message may be. */
-export const isTooLarge = (error: Error): boolean =>
-  isAnswered(error, status.RESOURCE_EXHAUSTED) && TOO_LARGE.test(error.message);
+export const isTooLarge = (error: unknown): boolean =>
+  isAnswered(error, status.RESOURCE_EXHAUSTED) && TOO_LARGE.test((error as Error).message);
 
 /** Judges by the calls made through it whether a method of the upstream is unavailable. */
-export function createCallUpstream(client: Client): CallUpstream {
+export function createCallUpstream(client: Client) {
+  const types = new MessageTypes();
   const judges = new Map<string, Judge>();
   const judgeOf = (name: string): Judge => {
     const judge = judges.get(name) ?? createJudge();
@@ -94,11 +76,11 @@ export function createCallUpstream(client: Client): CallUpstream {
   const turns = new Turns(async (name, subject) => (await judgeOf(name).ofFailure(subject)).isOfOne);
 
   const refusalOf = async (
-    error: Error,
+    error: ServiceError,
     name: string,
     about: About & { readonly waited: number },
   ): Promise<AppError> => {
-    const { code, details } = error as ServiceError;
+    const { code, details } = error;
     const isAnswer = code === status.UNIMPLEMENTED || (code === status.RESOURCE_EXHAUSTED && TOO_LARGE.test(details));
     const { isOutage, isOfOne } = isAnswer ? ANSWERED : await judgementOf(judgeOf(name), code, about);
     const isAway = code === status.UNAVAILABLE || isOutage;
@@ -110,32 +92,43 @@ export function createCallUpstream(client: Client): CallUpstream {
     });
   };
 
-  const again = <Request, Response>(method: MethodDefinition<Request, Response>, sent: Sent<Request>): Promise<void> =>
-    new Promise((resolve, reject) => unary(client, method, sent, (error) => (error ? reject(error) : resolve())));
-
-  const open: CallUpstream["open"] = (method) => {
+  /**
+   * Calls an upstream within 5 s, or before the caller's deadline if that is sooner. The calls of one method for one piece
+   * of work continue the trace that is active now.
+   *
+   * @throws AppError `unavailable` where the upstream does not answer or fails for most; otherwise `failed`
+   */
+  const open = <Request, Response>(method: MethodDefinition<Request, Response>) => {
     const name = nameOf(method);
     const judge = judgeOf(name);
     const traced = tracedCalls(name);
-    return (request, about, answered) => {
+    const call = unaryCall(client, method, types);
+    return async (request: Request, about: About): Promise<Response> => {
       const { span, metadata } = traced();
+      const send = (deadline: number | undefined): Promise<Response> => call(request, metadata, deadline);
       const started = performance.now();
-      unary(client, method, { request, deadline: about.deadline, metadata }, (error, response) => {
-        const waited = performance.now() - started;
-        const result = error ? (status[error.code] ?? "UNKNOWN") : "OK";
-        callTime.record(waited / SECOND, { method: name, result });
-        span.end(error);
-        if (error) return void refusalOf(error, name, { ...about, waited }).then(answered);
-        judge.answered(about.subject, (deadline) => again(method, { request, deadline, metadata }));
-        answered(undefined, response);
-      });
+      const { response, error } = await send(about.deadline).then(
+        (response) => ({ response, error: undefined }),
+        (error: ServiceError) => ({ response: undefined, error }),
+      );
+      const waited = performance.now() - started;
+      const result = error ? (status[error.code] ?? "UNKNOWN") : "OK";
+      callTime.record(waited / SECOND, { method: name, result });
+      span.end(error);
+      if (error) throw await refusalOf(error, name, { ...about, waited });
+      judge.answered(about.subject, send);
+      return response as Response;
     };
   };
 
   return {
     open,
-    once: (method, request, about) => promised((answered) => open(method)(request, about, answered)),
-    inTurn: (method, subject, call) => turns.take(nameOf(method), subject, call),
+    /** Works as a single call of {@link open}. */
+    once: <Request, Response>(method: MethodDefinition<Request, Response>, request: Request, about: About) =>
+      open(method)(request, about),
+    /** Calls without a deadline do not wait for a subject that keeps others waiting. */
+    inTurn: <T>(method: { readonly path: string }, subject: string, call: () => Promise<T>): Promise<T> =>
+      turns.take(nameOf(method), subject, call),
   };
 }
 
@@ -153,15 +146,10 @@ async function judgementOf(judge: Judge, code: status, { subject, deadline, wait
   return { ...judgement, isOutage };
 }
 
-/** @throws AppError of the call */
-export const promised = <Response>(call: (answered: Answered<Response>) => void): Promise<Response> =>
-  new Promise((resolve, reject) => call((error, response) => (error ? reject(error) : resolve(response as Response))));
-
 export const nameOf = ({ path }: { readonly path: string }): string => path.slice(path.lastIndexOf("/") + 1);
 
 interface Traced {
   readonly span: OpenSpan;
-  /** Continues the trace of the span. */
   readonly metadata: Metadata;
 }
 
@@ -179,29 +167,26 @@ function tracedCalls(name: string): () => Traced {
   };
 }
 
-interface Sent<Request> {
-  readonly request: Request;
-  readonly deadline: number | undefined;
-  readonly metadata: Metadata;
-}
-
-function unary<Request, Response>(
+/** The returned function rejects with a ServiceError. */
+function unaryCall<Request, Response>(
   client: Client,
   { path, requestSerialize, responseDeserialize: decode }: MethodDefinition<Request, Response>,
-  { request, deadline, metadata }: Sent<Request>,
-  answered: (error: ServiceError | null, response?: Response) => void,
-): void {
-  const latest = Date.now() + UPSTREAM_TIMEOUT_MS;
-  const options = { deadline: deadline === undefined ? latest : Math.min(deadline, latest) };
-  const responseDeserialize = (bytes: Buffer): Response => decodeResponse(path, bytes, decode);
-  // The client takes a stack for each call, to show it should the call fail: nobody reads it.
-  const { stackTraceLimit } = Error;
-  Error.stackTraceLimit = 0;
-  try {
-    client.makeUnaryRequest(path, requestSerialize, responseDeserialize, request, metadata, options, answered);
-  } catch (error) {
-    answered(error as ServiceError);
-  } finally {
-    Error.stackTraceLimit = stackTraceLimit;
-  }
+  types: MessageTypes,
+) {
+  const deserialize = (bytes: Buffer): Response => types.decodeResponse(path, bytes, decode);
+  return (request: Request, metadata: Metadata, deadline = Number.POSITIVE_INFINITY): Promise<Response> => {
+    const options = { deadline: Math.min(deadline, Date.now() + UPSTREAM_TIMEOUT_MS) };
+    // The client takes a stack for each call, to show it should the call fail: nobody reads it.
+    const { stackTraceLimit } = Error;
+    Error.stackTraceLimit = 0;
+    try {
+      return new Promise((resolve, reject) =>
+        client.makeUnaryRequest(path, requestSerialize, deserialize, request, metadata, options, (error, response) =>
+          error ? reject(error) : resolve(response as Response),
+        ),
+      );
+    } finally {
+      Error.stackTraceLimit = stackTraceLimit;
+    }
+  };
 }

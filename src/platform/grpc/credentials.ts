@@ -87,8 +87,8 @@ const REREAD_MS = 10 * SECOND;
  * swapped, leaves the ones before in force: the client's own watcher would drop connections meanwhile.
  */
 class FileCertificates implements Provider {
-  readonly #caListeners = new Set<CaListener>();
-  readonly #identityListeners = new Set<IdentityListener>();
+  /** Each listener, and what hands it the certificates. */
+  readonly #listeners = new Map<CaListener | IdentityListener, () => void>();
   #held: Held;
   #timer: NodeJS.Timeout | undefined;
 
@@ -97,45 +97,37 @@ class FileCertificates implements Provider {
     this.#held = readUsable(files);
   }
 
+  /** Node's own authorities count where there is no CA file, with those of NODE_EXTRA_CA_CERTS. */
   addCaCertificateListener(listener: CaListener): void {
-    this.#caListeners.add(listener);
-    this.#watch();
-    process.nextTick(() => this.#tellCa(listener));
-  }
-
-  removeCaCertificateListener(listener: CaListener): void {
-    this.#caListeners.delete(listener);
-    this.#watch();
+    this.#add(listener, () => listener({ caCertificate: this.#held.ca as Buffer }));
   }
 
   addIdentityCertificateListener(listener: IdentityListener): void {
-    this.#identityListeners.add(listener);
-    this.#watch();
-    process.nextTick(() => this.#tellIdentity(listener));
+    this.#add(listener, () => {
+      const { cert, key } = this.#held;
+      listener(cert && key ? { certificate: cert, privateKey: key } : null);
+    });
+  }
+
+  removeCaCertificateListener(listener: CaListener): void {
+    this.#remove(listener);
   }
 
   removeIdentityCertificateListener(listener: IdentityListener): void {
-    this.#identityListeners.delete(listener);
-    this.#watch();
+    this.#remove(listener);
   }
 
-  /** Node's own authorities count where there is no CA file, with those of NODE_EXTRA_CA_CERTS. */
-  #tellCa(listener: CaListener): void {
-    listener({ caCertificate: this.#held.ca as Buffer });
+  #add(listener: CaListener | IdentityListener, tell: () => void): void {
+    this.#listeners.set(listener, tell);
+    this.#timer ??= setInterval(() => this.#reread(), REREAD_MS).unref();
+    process.nextTick(tell);
   }
 
-  #tellIdentity(listener: IdentityListener): void {
-    const { cert, key } = this.#held;
-    listener(cert && key ? { certificate: cert, privateKey: key } : null);
-  }
-
-  #watch(): void {
-    const isUsed = this.#caListeners.size + this.#identityListeners.size > 0;
-    if (isUsed) this.#timer ??= setInterval(() => this.#reread(), REREAD_MS).unref();
-    else {
-      clearInterval(this.#timer);
-      this.#timer = undefined;
-    }
+  #remove(listener: CaListener | IdentityListener): void {
+    this.#listeners.delete(listener);
+    if (this.#listeners.size > 0) return;
+    clearInterval(this.#timer);
+    this.#timer = undefined;
   }
 
   #reread(): void {
@@ -148,8 +140,7 @@ class FileCertificates implements Provider {
     }
     if (isSame(read, this.#held)) return;
     this.#held = read;
-    for (const listener of this.#identityListeners) this.#tellIdentity(listener);
-    for (const listener of this.#caListeners) this.#tellCa(listener);
+    for (const tell of this.#listeners.values()) tell();
   }
 }
 

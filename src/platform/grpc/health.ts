@@ -7,17 +7,11 @@ import {
   HealthCheckResponse_ServingStatus as Status,
 } from "../../gen/grpc/health/v1/health.js";
 
-interface Health {
-  setServing(serving: boolean): void;
-  /** Ends the streams of watchers, which would keep a server from closing. */
-  close(): void;
-}
-
 /**
  * Serves the health of the server ("") and of its services, which is one.
  * grpc-health-check would parse its protos at each start, for a tenth of the CPU time that a start takes.
  */
-export function addHealth(server: Server, services: readonly string[]): Health {
+export function addHealth(server: Server, services: readonly string[]) {
   const known = new Set(["", ...services]);
   const watchers = new Set<ServerWritableStream<HealthCheckRequest, HealthCheckResponse>>();
   let health = Status.NOT_SERVING;
@@ -35,11 +29,12 @@ export function addHealth(server: Server, services: readonly string[]): Health {
   };
   server.addService(HealthService, implementation);
   return {
-    setServing: (serving) => {
+    setServing: (serving: boolean): void => {
       health = serving ? Status.SERVING : Status.NOT_SERVING;
       for (const call of watchers) if (known.has(call.request.service)) call.write({ status: health });
     },
-    close: () => {
+    /** Ends the streams of watchers, which would keep a server from closing. */
+    close: (): void => {
       for (const call of watchers) call.end();
     },
   };

@@ -1,6 +1,5 @@
-import { readFileSync } from "node:fs";
-import { createFileRegistry, type DescFile, type FileRegistry, fromBinary, toBinary } from "@bufbuild/protobuf";
-import { FileDescriptorProtoSchema, FileDescriptorSetSchema } from "@bufbuild/protobuf/wkt";
+import { type DescFile, type FileRegistry, toBinary } from "@bufbuild/protobuf";
+import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
 import { type Server, type ServerDuplexStream, status } from "@grpc/grpc-js";
 import {
   ServerReflectionService as ReflectionV1,
@@ -8,26 +7,12 @@ import {
   type ServerReflectionResponse,
 } from "../../gen/grpc/reflection/v1/reflection.js";
 import { ServerReflectionService as ReflectionV1Alpha } from "../../gen/grpc/reflection/v1alpha/reflection.js";
-
-const IMAGE = new URL("../../gen/image.binpb", import.meta.url);
-
-let registry: FileRegistry | undefined;
-
-/** A constant of the build, read at the first call: most processes never need it. */
-export function messageTypes(): FileRegistry {
-  registry ??= createFileRegistry(fromBinary(FileDescriptorSetSchema, readFileSync(IMAGE)));
-  return registry;
-}
+import type { MessageTypes } from "./message-types.js";
 
 type Talk = ServerDuplexStream<ServerReflectionRequest, ServerReflectionResponse>;
 
-interface Reflection {
-  /** Ends open streams, which would keep a server from closing. */
-  close(): void;
-}
-
 /** Both versions of the protocol; @grpc/reflection leaves out imports (grpc-node issues 3018 and 3034). */
-export function addReflection(server: Server, services: readonly string[]): Reflection {
+export function addReflection(server: Server, services: readonly string[], types: MessageTypes) {
   const open = new Set<Talk>();
   const talk = (call: Talk): void => {
     open.add(call);
@@ -35,7 +20,7 @@ export function addReflection(server: Server, services: readonly string[]): Refl
     call.on("data", (request: ServerReflectionRequest) => {
       if (call.writableEnded) return;
       // A client that takes no answers is asked for no more requests.
-      if (!call.write(answer(messageTypes(), services, request))) call.pause();
+      if (!call.write(answer(types.registry, services, request))) call.pause();
     });
     call.on("drain", () => call.resume());
     call.on("end", () => call.end());
@@ -44,7 +29,8 @@ export function addReflection(server: Server, services: readonly string[]): Refl
   server.addService(ReflectionV1, { serverReflectionInfo: talk });
   server.addService(ReflectionV1Alpha, { serverReflectionInfo: talk });
   return {
-    close: () => {
+    /** Ends open streams, which would keep a server from closing. */
+    close: (): void => {
       for (const call of open) call.end();
     },
   };

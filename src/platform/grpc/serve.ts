@@ -1,16 +1,11 @@
 import { Server } from "@grpc/grpc-js";
 import { serverCredentials, type TlsFiles } from "./credentials.js";
 import { addHealth } from "./health.js";
+import { MessageTypes } from "./message-types.js";
 import { addReflection } from "./reflection.js";
 import { readingInt64, type Service } from "./unary.js";
 
-export interface GrpcServer {
-  readonly port: number;
-  /** The health service answers by this. */
-  setServing(serving: boolean): void;
-  /** Refuses new calls; ends once running calls have ended, or after `graceMs`. */
-  close(graceMs: number): Promise<void>;
-}
+export type GrpcServer = Awaited<ReturnType<typeof serveGrpc>>;
 
 const OPTIONS = {
   // Its counts of calls and messages are read by nobody.
@@ -23,21 +18,26 @@ const OPTIONS = {
 } as const;
 
 /** Also serves health and reflection. `address` is host:port; port 0 takes a free one. */
-export async function serveGrpc(address: string, services: readonly Service[], tls: TlsFiles): Promise<GrpcServer> {
+export async function serveGrpc(address: string, services: readonly Service[], tls: TlsFiles) {
   const server = new Server(OPTIONS);
-  for (const { definition, implementation } of services) server.addService(readingInt64(definition), implementation);
+  const types = new MessageTypes();
+  for (const { definition, implementation } of services)
+    server.addService(readingInt64(definition, types), implementation);
   const names = services.map(({ name }) => name);
   const health = addHealth(server, names);
-  const reflection = addReflection(server, [...names, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"]);
+  const listed = [...names, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"];
+  const reflection = addReflection(server, listed, types);
   const port = await new Promise<number>((resolve, reject) => {
     server.bindAsync(address, serverCredentials(tls), (error, bound) => (error ? reject(error) : resolve(bound)));
   });
   const bound = address.replace(/\d+$/, String(port));
   return {
     port,
+    /** The health service answers by this. */
     setServing: health.setServing,
-    close: (graceMs) =>
-      new Promise((resolve) => {
+    /** Refuses new calls; ends once running calls have ended, or after `graceMs`. */
+    close: (graceMs: number) =>
+      new Promise<void>((resolve) => {
         health.close();
         reflection.close();
         // Calls that outlast the grace are ended; a second time, those of connections that were still being made.

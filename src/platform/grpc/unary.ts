@@ -7,14 +7,14 @@ import {
   status,
   type UntypedServiceImplementation,
 } from "@grpc/grpc-js";
+import type { Headers } from "../../delivery/handler.js";
 import { contextOf, type OpenSpan, openSpan, SpanKind } from "../../delivery/telemetry.js";
 import { AppError, oneLine, PRESENTATION } from "../../kernel/errors.js";
-import { createFailureLog } from "../../kernel/failure-log.js";
-import type { Logger } from "../../kernel/logger.js";
-import { histogram, type Tally, tallies } from "../../kernel/meters.js";
+import { createFailureLog, type Logger } from "../../kernel/logger.js";
+import { counter, histogram } from "../../kernel/meters.js";
 import { SECOND } from "../../kernel/time.js";
 import { nameOf } from "./call.js";
-import { int64Fault } from "./int64.js";
+import type { MessageTypes } from "./message-types.js";
 
 export interface Service {
   readonly name: string;
@@ -29,7 +29,7 @@ export interface CallContext {
 
 const DEFAULT_DEADLINE_MS = 10 * SECOND;
 
-const requests = tallies("timeline_grpc_requests", "gRPC calls, by status");
+const requests = counter("timeline_grpc_requests", "gRPC calls, by status");
 const duration = histogram(
   "timeline_grpc_request_seconds",
   "Time a gRPC call took",
@@ -45,9 +45,7 @@ export function unary<Request, Response>(
   log: Logger,
   method: (request: Request, context: CallContext) => Promise<Response>,
 ): handleUnaryCall<Request, Response> {
-  return answering({ name, log }, (request, deadline, span) =>
-    span.run(async () => method(request as Request, { deadline })),
-  ) as handleUnaryCall<Request, Response>;
+  return answering({ name, log }, (request, deadline, span) => span.run(async () => method(request, { deadline })));
 }
 
 interface TracedContext extends CallContext {
@@ -62,30 +60,25 @@ export function lazilyTraced<Request, Response>(
   method: (request: Request, context: TracedContext) => Promise<Response>,
 ): handleUnaryCall<Request, Response> {
   return answering({ name, log }, (request, deadline, span) => {
-    const start = (): Promise<Response> => method(request as Request, { deadline, traced: (work) => span.run(work) });
+    const start = (): Promise<Response> => method(request, { deadline, traced: (work) => span.run(work) });
     return span.isSampled ? span.run(start) : start();
-  }) as handleUnaryCall<Request, Response>;
+  });
 }
 
-function answering(
+function answering<Request, Response>(
   { name, log }: { readonly name: string; readonly log: Logger },
-  start: (request: unknown, deadline: number, span: OpenSpan) => Promise<unknown>,
-): handleUnaryCall<unknown, unknown> {
-  const outcomes = new Map(EXPECTED.map((code) => [code, requests({ method: name, code: status[code] })]));
-  const outcomeOf = (code: status): Tally => {
-    const known = outcomes.get(code) ?? requests({ method: name, code: status[code] ?? "UNKNOWN" });
-    outcomes.set(code, known);
-    return known;
-  };
+  start: (request: Request, deadline: number, span: OpenSpan) => Promise<Response>,
+): handleUnaryCall<Request, Response> {
   const labels = { method: name };
-  const toError = toServiceError(name, log);
+  for (const code of EXPECTED) requests.add(0, { ...labels, code: status[code] });
+  const logFailure = createFailureLog(log, "a call failed");
   const attributes = { "rpc.system": "grpc", "rpc.method": name };
   return (call, callback) => {
     const started = performance.now();
     const span = openSpan(name, { kind: SpanKind.SERVER, parent: contextOf(headersOf(call.metadata)), attributes });
     const ended = (code: status, error?: unknown): void => {
       const ms = performance.now() - started;
-      outcomeOf(code).add();
+      requests.add(1, { ...labels, code: status[code] ?? "UNKNOWN" });
       duration.record(ms / SECOND, labels);
       if (log.isLevelEnabled("info")) {
         const what = { ...labels, code: status[code], duration_ms: tenths(ms), peer: call.getPeer() };
@@ -93,12 +86,12 @@ function answering(
       }
       span.end(error);
     };
-    const answered = (response: unknown): void => {
+    const answered = (response: Response): void => {
       ended(status.OK);
       callback(null, response);
     };
     const failed = (error: unknown): void => {
-      const refusal = span.run(() => toError(error));
+      const refusal = span.run(() => serviceError(error, { name, log, logFailure }));
       ended(refusal.code ?? status.UNKNOWN, error);
       callback(refusal);
     };
@@ -115,37 +108,29 @@ function answering(
  * Generated code throws at an int64 beyond the safe integers, and gRPC would answer INTERNAL. Such a request is read as
  * the error that the method answers.
  */
-export function readingInt64(service: ServiceDefinition): ServiceDefinition {
-  const methods = Object.entries(service).map(([name, method]) => {
-    const requestDeserialize = (bytes: Buffer): unknown => {
+export const readingInt64 = (service: ServiceDefinition, types: MessageTypes): ServiceDefinition =>
+  withMethods(service, ({ path, requestDeserialize }) => ({
+    requestDeserialize: (bytes: Buffer): unknown => {
       try {
-        return method.requestDeserialize(bytes);
+        return requestDeserialize(bytes);
       } catch (error) {
-        const fault = int64Fault(method.path, bytes);
+        const fault = types.int64Fault(path, bytes);
         if (fault) return fault;
         throw error;
       }
-    };
-    return [name, { ...method, requestDeserialize }];
-  });
-  return Object.fromEntries(methods) as ServiceDefinition;
-}
+    },
+  }));
 
 /** The methods of the returned service answer encoded messages. */
-export function encodedResponses(service: ServiceDefinition): ServiceDefinition {
-  const methods = Object.entries(service).map(([name, method]) => [
-    name,
-    { ...method, responseSerialize: (message: Buffer) => message },
-  ]);
+export const encodedResponses = (service: ServiceDefinition): ServiceDefinition =>
+  withMethods(service, () => ({ responseSerialize: (message: Buffer) => message }));
+
+function withMethods(service: ServiceDefinition, change: (method: ServiceDefinition[string]) => object) {
+  const methods = Object.entries(service).map(([name, method]) => [name, { ...method, ...change(method) }]);
   return Object.fromEntries(methods) as ServiceDefinition;
 }
 
 const tenths = (ms: number): number => Math.round(ms * 10) / 10;
-
-function toServiceError(name: string, log: Logger): (error: unknown) => Partial<ServiceError> {
-  const logFailure = createFailureLog(log, "a call failed");
-  return (error) => serviceError(error, { name, log, logFailure });
-}
 
 interface Failing {
   readonly name: string;
@@ -179,10 +164,7 @@ function deadlineOf(call: ServerUnaryCall<unknown, unknown>): number {
   return Number.isFinite(ms) ? ms : Date.now() + DEFAULT_DEADLINE_MS;
 }
 
-function headersOf(metadata: Metadata): {
-  get(name: string): string | undefined;
-  entries(): Iterable<readonly [string, string]>;
-} {
+function headersOf(metadata: Metadata): Headers {
   const get = (name: string): string | undefined => metadata.get(name)[0]?.toString();
   return { get, entries: () => Object.keys(metadata.getMap()).map((name) => [name, get(name) ?? ""] as const) };
 }

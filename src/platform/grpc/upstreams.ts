@@ -1,18 +1,43 @@
 import type { Client } from "@grpc/grpc-js";
+import { LRUCache } from "lru-cache";
+import type { DropsRequest } from "../../contracts/drop-pages.js";
+import { createDropReads, type ReadDrops } from "../../contracts/drop-reads.js";
 import type { DropPage } from "../../contracts/timelines.js";
 import { isTime } from "../../contracts/times.js";
+import { broken, checkPage, type LeaveOut, totalOf, validUsers } from "../../contracts/upstream-answers.js";
 import { type Counts, type ListDropsRequest, PostServiceService } from "../../gen/avion/posts.js";
 import { type ListFollowChangesRequest, UserServiceService } from "../../gen/avion/users.js";
+import { encodeId } from "../../kernel/ids.js";
 import type { Logger } from "../../kernel/logger.js";
+import { counter } from "../../kernel/meters.js";
 import type { IdPage } from "../../kernel/paging.js";
-import { broken, checkPage, createLeaveOut, type LeaveOut, totalOf, validUsers } from "./answers.js";
-import { connectUpstream, createCallUpstream, nameOf, promised } from "./call.js";
+import { HOUR } from "../../kernel/time.js";
+import { connectUpstream, createCallUpstream, isInvalidArgument, isTooLarge, nameOf } from "./call.js";
 import type { TlsFiles } from "./credentials.js";
-import type { DropsRequest } from "./drop-pages.js";
-import { createDropReads, type ReadDrops } from "./drop-reads.js";
 
 export { isInvalidArgument, isNotFound, isOfUpstream, isUnimplemented } from "./call.js";
-export type { ReadDrops } from "./drop-reads.js";
+
+const leftOut = counter(
+  "timeline_upstream_left_out",
+  "Items left out of an upstream's answer because they break the contract",
+);
+const MAX_LOGGED = 1_000;
+
+/** Logs once an hour for each method and subject. */
+function createLeaveOut(log: Logger | undefined): LeaveOut {
+  const logged = new LRUCache<string, true>({ max: MAX_LOGGED, ttl: HOUR });
+  return (method, subject, count = 1) => {
+    if (count === 0) return;
+    leftOut.add(count, { method });
+    const name = `${method} ${subject}`;
+    if (logged.has(name)) return;
+    logged.set(name, true);
+    log?.warn(
+      { method, subject: encodeId(subject), count },
+      "items of an upstream's answer that break the contract are left out",
+    );
+  };
+}
 
 interface PageRequest {
   readonly user: string;
@@ -104,13 +129,13 @@ function onUsers(users: Client, leaveOut: LeaveOut) {
 function onPosts(posts: Client, leaveOut: LeaveOut) {
   const { open, once: call, inTurn } = createCallUpstream(posts);
   const { getDropsByUserId, getCounts, listDrops, getRetention } = PostServiceService;
-  const dropReads = createDropReads(leaveOut);
+  const dropReads = createDropReads({ leaveOut, isTooLarge, isInvalidArgument });
   /** The calls are for one piece of work. */
   const openDropsByUser = (): ReadDrops => dropReads(open(getDropsByUserId));
   return {
     openDropsByUser,
     dropsByUser: (request: DropsRequest, deadline?: number): Promise<DropPage> => {
-      const ask = () => promised<DropPage>((answered) => openDropsByUser()(request, deadline, answered));
+      const ask = () => openDropsByUser()(request, deadline);
       return deadline === undefined ? inTurn(getDropsByUserId, request.author, ask) : ask();
     },
     /** At most 200 drops of one user may be asked for. */

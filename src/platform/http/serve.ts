@@ -2,8 +2,7 @@ import { createServer, type IncomingMessage, type ServerResponse, STATUS_CODES }
 import { type AddressInfo, Server as ListeningServer } from "node:net";
 import express, { type ErrorRequestHandler, type Router } from "express";
 import { AppError, oneLine, PRESENTATION } from "../../kernel/errors.js";
-import { createFailureLog } from "../../kernel/failure-log.js";
-import type { Logger } from "../../kernel/logger.js";
+import { createFailureLog, type Logger } from "../../kernel/logger.js";
 import { SECOND } from "../../kernel/time.js";
 
 interface HttpOptions {
@@ -16,18 +15,7 @@ interface HttpOptions {
 /** Answers the request, now or later; returns false where it is for others. */
 export type Handle = (request: IncomingMessage, response: ServerResponse) => boolean;
 
-export interface HttpServer {
-  readonly port: number;
-  /** Goes before all routers, and holds nothing of theirs. */
-  handle(handle: Handle): void;
-  use(router: Router): void;
-  /** Says that all routers are there. Until then a path may be one of theirs: the answer is 503, not 404. */
-  complete(): void;
-  /** Refuses new connections; those that are open get answers that end them. */
-  stopListening(): void;
-  /** Refuses new connections, and waits up to `graceMs` for the open ones. */
-  close(graceMs: number): Promise<void>;
-}
+export type HttpServer = Awaited<ReturnType<typeof serveHttp>>;
 
 /** Proxies keep idle connections for 60 s, which is shorter: one that we close meets the request it is used for. */
 const IDLE_MS = 75 * SECOND;
@@ -35,7 +23,7 @@ const HEADERS_MS = 80 * SECOND;
 /** A body takes at most this long to come. */
 export const BODY_MS = 10 * SECOND;
 
-export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
+export async function serveHttp(options: HttpOptions) {
   const app = express().disable("x-powered-by").disable("etag");
   app.get("/healthz", (_request, response) => void response.json({ status: "ok" }));
   app.get("/readyz", (_request, response) => {
@@ -68,18 +56,22 @@ export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
   });
   return {
     port: (server.address() as AddressInfo).port,
-    handle: (handle) => void handles.push(handle),
-    use: (router) => void roles.use(router),
-    complete: () => {
+    /** Goes before all routers, and holds nothing of theirs. */
+    handle: (handle: Handle): void => void handles.push(handle),
+    use: (router: Router): void => void roles.use(router),
+    /** Says that all routers are there. Until then a path may be one of theirs: the answer is 503, not 404. */
+    complete: (): void => {
       isComplete = true;
     },
-    stopListening: () => {
+    /** Refuses new connections; those that are open get answers that end them. */
+    stopListening: (): void => {
       isListening = false;
       // The server's own `close` ends idle connections, too: a request may be on its way there.
       ListeningServer.prototype.close.call(server);
     },
-    close: (graceMs) =>
-      new Promise((resolve) => {
+    /** Refuses new connections, and waits up to `graceMs` for the open ones. */
+    close: (graceMs: number) =>
+      new Promise<void>((resolve) => {
         const force = setTimeout(() => server.closeAllConnections(), graceMs);
         server.close(() => {
           clearTimeout(force);

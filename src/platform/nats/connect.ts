@@ -1,4 +1,3 @@
-import { readFileSync } from "node:fs";
 import {
   type Authenticator,
   type ConnectionOptions,
@@ -16,6 +15,7 @@ import { encodeId } from "../../kernel/ids.js";
 import type { Logger } from "../../kernel/logger.js";
 import { pause, SECOND } from "../../kernel/time.js";
 import { parseServerUrl, printableAddress } from "../../kernel/urls.js";
+import { rereading } from "../files.js";
 import { isTlsFault, noteRefusal, Refusal } from "../refusals.js";
 
 export interface NatsOptions {
@@ -67,15 +67,8 @@ function settingsOf(options: NatsOptions): ConnectionOptions {
 
 /** Credentials are read at each connection, as the client reads the files of TLS. */
 export function credentialsOf(file: string): Authenticator {
-  let held = readFileSync(file);
-  return (nonce) => {
-    try {
-      held = readFileSync(file);
-    } catch {
-      // It is being swapped: those before count.
-    }
-    return credsAuthenticator(held)(nonce);
-  };
+  const read = rereading(file);
+  return (nonce) => credsAuthenticator(read())(nonce);
 }
 
 /** The client insists on TLS, and verifies the certificate, if it is given an object, even an empty one. */

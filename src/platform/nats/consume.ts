@@ -20,11 +20,7 @@ export interface ConsumeOptions extends HandlingOptions {
   readonly log: Logger;
 }
 
-export interface Consuming {
-  healthy(): boolean;
-  /** Hands back messages not begun, and waits at most `graceMs` for the others. */
-  close(graceMs: number): Promise<void>;
-}
+export type Consuming = ReturnType<typeof consume>;
 
 // A leader change stalls a pull for two heartbeats (heartbeat * 2 <= expires).
 const PULL = { expires: 8_000, idle_heartbeat: 2_000 };
@@ -36,12 +32,13 @@ const GONE = new Set<string>([
   ConsumerEvents.NoResponders,
 ]);
 
-export function consume(connection: NatsConnection, options: ConsumeOptions): Consuming {
+export function consume(connection: NatsConnection, options: ConsumeOptions) {
   const loop = new ConsumeLoop(connection, options);
   const running = loop.run();
   return {
-    healthy: () => loop.pulling,
-    close: async (graceMs) => {
+    healthy: (): boolean => loop.pulling,
+    /** Hands back messages not begun, and waits at most `graceMs` for the others. */
+    close: async (graceMs: number): Promise<void> => {
       await loop.close(graceMs);
       // While NATS is unavailable the pull never ends by itself.
       await Promise.race([running, pause(SECOND)]);

@@ -2,7 +2,7 @@ import { checkJsError, ErrorCode, Events, type Msg, type NatsConnection } from "
 import pLimit from "p-limit";
 import { AppError } from "../../kernel/errors.js";
 import { coalesce } from "../../kernel/sharing.js";
-import { SECOND } from "../../kernel/time.js";
+import { pause, SECOND } from "../../kernel/time.js";
 import { ABSENT, askNats, managerOf, unlessAbsent } from "./ask.js";
 import { Incarnation } from "./incarnation.js";
 import { headOf } from "./wire.js";
@@ -25,31 +25,19 @@ interface StreamState {
   readonly perSubject: number;
 }
 
-/** Everything rejects with AppError `unavailable`. */
-export interface SubjectFeed {
-  follow(subject: string, take: (message: SubjectMessage) => void): () => void;
-  /** Resolves when the server has taken every subscription made before the call. */
-  flushed(): Promise<void>;
-  /** The state is read now, or was read at most `maxAgeMs` ago. */
-  state(maxAgeMs?: number): Promise<StreamState>;
-  /** Returns when the stream of live messages was created, in ms since the epoch; undefined while it may be another. */
-  current(): number | undefined;
-  /** The leader answers; 0 stands for a subject without messages. */
-  lastOf(subject: string): Promise<number>;
-  /** The leader answers; undefined stands for a subject without messages. */
-  oldestOf(subject: string): Promise<number | undefined>;
-  /** Passes messages on oldest first, from after `after` to the leader's last, as long as `take` returns true. */
-  read(subject: string, after: number, take: (message: SubjectMessage) => boolean): Promise<void>;
-  connected(): boolean;
-  close(): void;
-}
+export type SubjectFeed = ReturnType<typeof createSubjectFeed>;
 
 /** A storm of resumes must not swamp the server. */
 const READS_AT_ONCE = 128;
 const TIMEOUT_MS = 5 * SECOND;
 
-/** Calls `onGap` after a reconnect, and once a replaced stream is known: messages may have been missed. */
-export function createSubjectFeed(connection: NatsConnection, stream: string, onGap: () => void): SubjectFeed {
+type Take = (message: SubjectMessage) => void;
+
+/**
+ * Calls `onGap` after a reconnect, and once a replaced stream is known: messages may have been missed. Everything rejects
+ * with AppError `unavailable`.
+ */
+export function createSubjectFeed(connection: NatsConnection, stream: string, onGap: () => void) {
   const limit = pLimit(READS_AT_ONCE);
   const incarnation = new Incarnation({ ask: () => state(), onGap });
   let newest: { readonly at: number; readonly state: StreamState } | undefined;
@@ -68,18 +56,18 @@ export function createSubjectFeed(connection: NatsConnection, stream: string, on
     return newest.state;
   });
 
+  // Servers know `next_by_subj` since 2.9; the client's types do not.
   const fromLeader = async (query: {
     readonly seq: number;
     readonly next_by_subj: string;
   }): Promise<SubjectMessage | undefined> => {
-    // Servers know `next_by_subj` since 2.9; the client's types do not.
     const { streams } = await managerOf(connection);
     const found = await unlessAbsent(streams.getMessage(stream, query), "message", "stream");
     if (!found) return undefined;
     const { seq, time, header, data: body } = found;
     return { seq, storedAt: time.toISOString(), header: (name) => header?.get(name) || undefined, body };
   };
-  // The manager throws an error where there is no message, which is the answer to most heartbeats.
+  // The manager throws an error where there is no message, which is the answer to most heartbeats: 20 of 44 µs.
   const lastOf = async (subject: string): Promise<number> => {
     const query = JSON.stringify({ last_by_subj: subject });
     const answer = await connection.request(`$JS.API.STREAM.MSG.GET.${stream}`, query, { timeout: TIMEOUT_MS });
@@ -90,7 +78,7 @@ export function createSubjectFeed(connection: NatsConnection, stream: string, on
   };
 
   // Any replica answers a direct get, also one that lags: only the leader knows the end.
-  const read: SubjectFeed["read"] = async (subject, after, take) => {
+  const read = async (subject: string, after: number, take: (message: SubjectMessage) => boolean): Promise<void> => {
     let at = after;
     for (;;) {
       const message = await directGet(connection, stream, { seq: at + 1, next_by_subj: subject });
@@ -109,19 +97,25 @@ export function createSubjectFeed(connection: NatsConnection, stream: string, on
   const ask = <T>(question: () => Promise<T>): Promise<T> => askNats(`messages of ${stream}`, () => limit(question));
 
   return {
-    follow: (subject, take) => followSubject(connection, subject, take),
+    follow: (subject: string, take: Take): (() => void) => followSubject(connection, subject, take),
+    /** Resolves when the server has taken every subscription made before the call. */
     flushed: coalesce(() => askNats("a flush", () => flushed(connection))),
-    state: async (maxAgeMs = 0) => {
+    /** The state is read now, or was read at most `maxAgeMs` ago. */
+    state: async (maxAgeMs = 0): Promise<StreamState> => {
       const isFresh =
         newest && newest.at > performance.now() - maxAgeMs && newest.state.createdAt === incarnation.current;
       return newest && isFresh ? newest.state : askNats(`the state of ${stream}`, state);
     },
-    current: () => incarnation.current,
-    oldestOf: (subject) => ask(async () => (await fromLeader({ seq: 1, next_by_subj: subject }))?.seq),
-    lastOf: (subject) => ask(() => lastOf(subject)),
-    read: (subject, after, take) => ask(() => read(subject, after, take)),
-    connected: () => link.connected && !connection.isClosed(),
-    close: () => link.close(),
+    /** Returns when the stream of live messages was created, in ms since the epoch; undefined while it may be another. */
+    current: (): number | undefined => incarnation.current,
+    /** The leader answers; undefined stands for a subject without messages. */
+    oldestOf: (subject: string) => ask(async () => (await fromLeader({ seq: 1, next_by_subj: subject }))?.seq),
+    /** The leader answers; 0 stands for a subject without messages. */
+    lastOf: (subject: string) => ask(() => lastOf(subject)),
+    /** Passes messages on oldest first, from after `after` to the leader's last, as long as `take` returns true. */
+    read: (...of: Parameters<typeof read>) => ask(() => read(...of)),
+    connected: (): boolean => link.connected && !connection.isClosed(),
+    close: (): void => link.close(),
   };
 }
 
@@ -182,11 +176,7 @@ function valueIn(head: string, line: string, from: number): string | undefined {
   return at < 0 ? undefined : head.slice(at + line.length, head.indexOf("\r\n", at + line.length));
 }
 
-function followSubject(
-  connection: NatsConnection,
-  subject: string,
-  take: (message: SubjectMessage) => void,
-): () => void {
+function followSubject(connection: NatsConnection, subject: string, take: Take): () => void {
   const subscription = connection.subscribe(subject, {
     callback: (error, message) => {
       // The permission was withdrawn; heartbeats go on reading the stream itself.
@@ -204,23 +194,11 @@ const numberIn = (text: string | undefined): number | undefined =>
   text && /^\d+$/.test(text) ? Number(text) : undefined;
 
 async function flushed(connection: NatsConnection): Promise<void> {
-  let late: NodeJS.Timeout | undefined;
-  const silence = new Promise((_, reject) => {
-    late = setTimeout(() => reject(new Error("no answer")), TIMEOUT_MS).unref();
-  });
-  try {
-    await Promise.race([connection.flush(), silence]);
-  } finally {
-    clearTimeout(late);
-  }
+  const silence = pause(TIMEOUT_MS).then(() => Promise.reject(new Error("no answer")));
+  await Promise.race([connection.flush(), silence]);
 }
 
-interface Link {
-  readonly connected: boolean;
-  close(): void;
-}
-
-function watchLink(connection: NatsConnection, stream: string, incarnation: Incarnation): Link {
+function watchLink(connection: NatsConnection, stream: string, incarnation: Incarnation) {
   let connected = true;
   const deletions = connection.subscribe(`$JS.EVENT.ADVISORY.STREAM.DELETED.${stream}`, {
     callback: (error) => void (error || incarnation.suspect()),
@@ -233,10 +211,10 @@ function watchLink(connection: NatsConnection, stream: string, incarnation: Inca
     }
   })();
   return {
-    get connected() {
+    get connected(): boolean {
       return connected;
     },
-    close: () => {
+    close: (): void => {
       incarnation.close();
       if (!connection.isClosed()) deletions.unsubscribe();
     },

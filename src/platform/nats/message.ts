@@ -63,15 +63,10 @@ class HeaderLines implements Headers {
 
 export type StoredMessage = Omit<Delivery, "consumer" | "deliveries">;
 
-/** Everything rejects with AppError `unavailable`. */
-export interface StoredMessages {
-  read(stream: string, seq: number): Promise<StoredMessage | undefined>;
-  /** Returns the first from `seq` on; the subject may have wildcards. */
-  next(stream: string, subject: string, seq: number): Promise<StoredMessage | undefined>;
-  remove(stream: string, seq: number): Promise<void>;
-}
+export type StoredMessages = ReturnType<typeof createStoredMessages>;
 
-export function createStoredMessages(connection: NatsConnection): StoredMessages {
+/** Everything rejects with AppError `unavailable`. */
+export function createStoredMessages(connection: NatsConnection) {
   // Servers know `next_by_subj` since 2.9; the client's types do not.
   const get = (stream: string, query: { seq: number; next_by_subj?: string }): Promise<StoredMessage | undefined> =>
     askNats(`a message of ${stream}`, async () => {
@@ -80,9 +75,10 @@ export function createStoredMessages(connection: NatsConnection): StoredMessages
       return found && storedOf(stream, found);
     });
   return {
-    read: (stream, seq) => get(stream, { seq }),
-    next: (stream, subject, seq) => get(stream, { seq, next_by_subj: subject }),
-    async remove(stream, seq) {
+    read: (stream: string, seq: number) => get(stream, { seq }),
+    /** Returns the first from `seq` on; the subject may have wildcards. */
+    next: (stream: string, subject: string, seq: number) => get(stream, { seq, next_by_subj: subject }),
+    async remove(stream: string, seq: number): Promise<void> {
       try {
         await askNats(`removing a message of ${stream}`, async () =>
           (await managerOf(connection)).streams.deleteMessage(stream, seq, false),

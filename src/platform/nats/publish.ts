@@ -31,10 +31,7 @@ export type Publish = (message: Message) => Promise<Stored>;
 /** Resolves once each message has its PubAck, or the error that `Publish` throws. */
 export type PublishAll = (messages: readonly Message[]) => Promise<readonly (Stored | AppError)[]>;
 
-export interface Publisher {
-  readonly publish: Publish;
-  readonly publishAll: PublishAll;
-}
+export type Publisher = ReturnType<typeof createPublisher>;
 
 const ACK_TIMEOUT_MS = 5_000;
 
@@ -44,7 +41,7 @@ interface PublisherOptions {
   readonly timeoutMs?: number;
 }
 
-export function createPublisher(connection: NatsConnection, options: PublisherOptions = {}): Publisher {
+export function createPublisher(connection: NatsConnection, options: PublisherOptions = {}) {
   const pubAcks = new PubAcks(connection, options);
   let batches = 0;
   const publishAll: PublishAll = (messages) =>
@@ -54,14 +51,12 @@ export function createPublisher(connection: NatsConnection, options: PublisherOp
       const results = new Array(messages.length);
       pubAcks.send({ messages, results, missing: messages.length, name: ++batches, sent: 0, deadline, resolve });
     });
-  return {
-    publishAll,
-    publish: async (message) => {
-      const [result] = await publishAll([message]);
-      if (result === undefined || result instanceof AppError) throw result;
-      return result;
-    },
+  const publish: Publish = async (message) => {
+    const [result] = await publishAll([message]);
+    if (result === undefined || result instanceof AppError) throw result;
+    return result;
   };
+  return { publish, publishAll };
 }
 
 interface Batch {

@@ -1,9 +1,8 @@
 import { AckPolicy, DeliverPolicy, millis, type NatsConnection, nanos } from "nats";
-import type { Headers } from "../../delivery/handler.js";
 import { AppError } from "../../kernel/errors.js";
 import { HOUR } from "../../kernel/time.js";
 import { natsError } from "./ask.js";
-import { headersOf } from "./message.js";
+import { headersOf, type StoredMessage } from "./message.js";
 
 export interface LogRange {
   readonly stream: string;
@@ -11,9 +10,8 @@ export interface LogRange {
   /** The stream stored it at this time, in ms since the epoch; `until` is exclusive. */
   readonly from?: number | undefined;
   readonly until?: number | undefined;
-  /** Excludes `from`. */
+  /** It is used only where `from` is unset. */
   readonly after?: number | undefined;
-  /** Bodies are empty. */
   readonly headersOnly?: boolean | undefined;
   /** So many messages are fetched at once; the default is 1,000. */
   readonly batch?: number | undefined;
@@ -21,13 +19,7 @@ export interface LogRange {
   readonly keptMs?: number | undefined;
 }
 
-export interface LogEntry {
-  readonly subject: string;
-  readonly seq: number;
-  readonly time: number;
-  readonly headers: Headers;
-  readonly body: Uint8Array;
-}
+export type LogEntry = Omit<StoredMessage, "stream">;
 
 const BATCH = 1_000;
 

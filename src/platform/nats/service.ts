@@ -40,7 +40,6 @@ export async function startNatsService(options: ServiceOptions) {
     log.error({ error: oneLine(error) }, `the service ${name} could not be started; use the command line`);
   }
   return {
-    /** Takes no more requests. */
     close: async (): Promise<void> => {
       closing = true;
       // A stop never ends if there is no connection.
@@ -49,17 +48,10 @@ export async function startNatsService(options: ServiceOptions) {
   };
 }
 
-async function addService({
-  nats,
-  name,
-  version,
-  description,
-  group,
-  endpoints,
-  log,
-}: ServiceOptions): Promise<Service> {
+async function addService(options: ServiceOptions): Promise<Service> {
+  const { nats, name, version, description, endpoints, log } = options;
   const service = await nats.services.add({ name, version, description });
-  const subjects = service.addGroup(group);
+  const subjects = service.addGroup(options.group);
   for (const [endpoint, { about, answer }] of Object.entries(endpoints)) {
     subjects.addEndpoint(endpoint, {
       metadata: { request: about },

@@ -124,7 +124,7 @@ export class TopologyWatch {
     this.deps.log.warn({ lost }, "streams and consumers are in place again");
   }
 
-  /** Missing, or created at another time than when they were last applied. */
+  /** Returns what is missing, or was created at another time than when it was last applied. */
   #lostOf(held: ReadonlyMap<string, string>): string[] {
     const { streams, consumers } = this.#declared;
     const names = [

@@ -7,7 +7,6 @@ import type { NatsConnectionImpl } from "nats/lib/nats-base-client/nats.js";
 // All private fields of the client that we use, with the reasons in docs/decisions/0065-private-fields-of-libraries.md.
 // test/integration/wire.test.ts fails where a new version of the client has changed them.
 
-/** Sends bytes of the protocol as they are. */
 export function sendBytes(connection: NatsConnection, bytes: Uint8Array): void {
   (connection as NatsConnectionImpl).protocol.sendCommand(bytes);
 }

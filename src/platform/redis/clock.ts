@@ -13,12 +13,7 @@ const SAMPLE_MS = 15 * SECOND;
 /** The shortest round trip tells the time best. */
 const ASKED_A_SAMPLE = 3;
 
-export interface RedisClock {
-  /** Returns ms since the epoch at the server that holds the key; a new server is asked first. */
-  now(key: string): Promise<number>;
-  sample(): Promise<void>;
-  close(): void;
-}
+export type RedisClock = ReturnType<typeof followClock>;
 
 /** The answer is seconds, and microseconds on top. */
 type AskTime = (server: Redis) => Promise<readonly (string | number)[]>;
@@ -40,7 +35,7 @@ interface FollowOptions {
 export function followClock(
   scripts: Scripts,
   { ask = (server) => server.time(), sampled = () => undefined }: FollowOptions = {},
-): RedisClock {
+) {
   const { client } = scripts;
   const offsets = new WeakMap<Redis, Promise<number>>();
   const measure = (server: Redis): Promise<Measured> =>
@@ -77,7 +72,8 @@ export function followClock(
   };
   const loop = startLoop({ everyMs: SAMPLE_MS, firstAfterMs: SAMPLE_MS, work: sample });
   return {
-    async now(key) {
+    /** Returns ms since the epoch at the server that holds the key; a new server is asked first. */
+    async now(key: string): Promise<number> {
       const server = masterOf(client, key);
       return Math.floor(performance.now() + (await (offsets.get(server) ?? learn(server))));
     },
@@ -101,7 +97,7 @@ function masterOf(client: RedisClient, key: string): Redis {
 /** Clients, certificates and traces go by the clock of the process, and those who read its log. */
 const MOST_OFF_MS = 5 * SECOND;
 
-/** Why the clock of a process is too far from that of Redis; undefined where it is not. */
+/** Says why the clock of a process is too far from that of Redis; undefined where it is not. */
 export function clockFault(redisNow: number, now: number): string | undefined {
   const off = now - redisNow;
   if (Math.abs(off) <= MOST_OFF_MS) return undefined;

@@ -1,9 +1,9 @@
-import { readFileSync } from "node:fs";
 import { Cluster, Redis, type RedisOptions } from "ioredis";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { pause, SECOND } from "../../kernel/time.js";
 import { parseServerUrl } from "../../kernel/urls.js";
+import { rereading } from "../files.js";
 import { isTlsFault, noteRefusal, Refusal } from "../refusals.js";
 import { failUnanswered, reportRefreshes } from "./wire.js";
 
@@ -124,15 +124,10 @@ function wayIn(url: string): RedisOptions {
 function tlsOf(url: string): { readonly ca?: Buffer } {
   const file = new URL(url).searchParams.get("ca");
   if (file === null) return {};
-  let held = readFileSync(file);
+  const read = rereading(file);
   return {
     get ca() {
-      try {
-        held = readFileSync(file);
-      } catch {
-        // It is being swapped: the one before counts.
-      }
-      return held;
+      return read();
     },
   };
 }

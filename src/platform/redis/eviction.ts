@@ -1,4 +1,5 @@
 import type { Logger } from "../../kernel/logger.js";
+import { startLoop } from "../../kernel/loop.js";
 import { SECOND } from "../../kernel/time.js";
 import { ConfigError } from "../../kernel/variables.js";
 import type { RedisClient } from "./connect.js";
@@ -6,17 +7,17 @@ import { readMasters } from "./servers.js";
 
 const LOOK_MS = 5 * SECOND;
 
-/** An evicted tombstone or follow version would bring deleted data back. */
-export interface EvictionWatch {
-  fault(): string | undefined;
-  close(): void;
-}
+export type EvictionWatch = Awaited<ReturnType<typeof watchEviction>>;
 
-/** Reads `maxmemory-policy` of every master every 5 s. @throws ConfigError where one evicts now and must not */
+/**
+ * An evicted tombstone or follow version would bring deleted data back. Reads `maxmemory-policy` of every master every 5 s.
+ *
+ * @throws ConfigError where one evicts now and must not
+ */
 export async function watchEviction(
   client: RedisClient,
-  { allowed, log, everyMs = LOOK_MS }: { readonly allowed: boolean; readonly log: Logger; readonly everyMs?: number },
-): Promise<EvictionWatch> {
+  { allowed, log }: { readonly allowed: boolean; readonly log: Logger },
+) {
   let lastNotice: string | undefined;
   let fault: string | undefined;
   const look = async (): Promise<void> => {
@@ -41,7 +42,6 @@ export async function watchEviction(
     throw new ConfigError([
       `REDIS_URL: ${fault}; set maxmemory-policy noeviction there, or TIMELINE_REDIS_ALLOW_EVICTION=true here`,
     ]);
-  const timer = setInterval(() => void look().catch(() => undefined), everyMs);
-  timer.unref();
-  return { fault: () => fault, close: () => clearInterval(timer) };
+  const loop = startLoop({ everyMs: LOOK_MS, firstAfterMs: LOOK_MS, work: look });
+  return { fault: (): string | undefined => fault, close: () => void loop.close() };
 }

@@ -43,12 +43,7 @@ const commandTime = histogram(
 const SPANNED: ReadonlySet<string> = new Set(["zscore", "zmscore"]);
 const SPAN = { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } } as const;
 
-export interface Scripts {
-  readonly client: RedisClient;
-  readonly isCluster: boolean;
-  run(of: Script, keys: readonly string[], args: readonly Argument[]): Promise<Reply>;
-  command<T>(name: string, call: (client: RedisClient) => Promise<T>): Promise<T>;
-}
+export type Scripts = ReturnType<typeof createScripts>;
 
 type Command = (...args: readonly unknown[]) => Promise<Reply>;
 
@@ -61,7 +56,7 @@ interface Commands {
  * The client sends a script's hash, and its text where the server does not know it. A script or a command that meets a
  * key of a wrong type runs again: all of them may be repeated. A script is registered when it is first called.
  */
-export function createScripts(client: RedisClient, log: Logger = silent): Scripts {
+export function createScripts(client: RedisClient, log: Logger = silent) {
   const known = new Map<Script, Commands>();
   const commandsOf = (of: Script): Commands => {
     const held = known.get(of);
@@ -101,8 +96,9 @@ export function createScripts(client: RedisClient, log: Logger = silent): Script
   return {
     client,
     isCluster: client.isCluster,
-    run: (of, keys, args) => run(of, commandsOf(of), [keys.length, ...keys, ...args]),
-    command: (name, call) => {
+    run: (of: Script, keys: readonly string[], args: readonly Argument[]): Promise<Reply> =>
+      run(of, commandsOf(of), [keys.length, ...keys, ...args]),
+    command: <T>(name: string, call: (client: RedisClient) => Promise<T>): Promise<T> => {
       const again = (error: unknown) => wrongTypes.callAgain(() => call(client), error);
       return inSpanIf(SPANNED.has(name), name, () => measured(name, call, again));
     },
@@ -122,14 +118,8 @@ type Measured = <T>(
   again: (error: unknown) => Promise<T>,
 ) => Promise<T>;
 
-interface CircuitBreaker {
-  /** @throws AppError `unavailable` after a timeout, until a ping is answered */
-  check(): void;
-  note(error: unknown): void;
-}
-
 /** A cluster has none: its nodes fail one by one. */
-function createCircuitBreaker(client: RedisClient): CircuitBreaker {
+function createCircuitBreaker(client: RedisClient) {
   let silent = false;
   const untilAnswered = async (): Promise<void> => {
     while (silent && client.status !== "end") {
@@ -142,10 +132,11 @@ function createCircuitBreaker(client: RedisClient): CircuitBreaker {
     }
   };
   return {
-    check() {
+    /** @throws AppError `unavailable` after a timeout, until a ping is answered */
+    check(): void {
       if (silent) throw new AppError("unavailable", "Redis: does not answer");
     },
-    note(error) {
+    note(error: unknown): void {
       if (silent || client.isCluster || (error as Error).message !== "Command timed out") return;
       silent = true;
       void untilAnswered();

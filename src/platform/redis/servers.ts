@@ -3,7 +3,6 @@ import { oneLine } from "../../kernel/errors.js";
 import { type RedisClient, redisError } from "./connect.js";
 import type { Scripts } from "./scripts.js";
 
-/** Returns the masters of a cluster that are known now. */
 export const mastersOf = (client: RedisClient): Redis[] =>
   client instanceof Cluster ? client.nodes("master") : [client];
 
@@ -81,7 +80,6 @@ async function infoOf(node: string, server: Redis | undefined): Promise<MasterIn
   }
 }
 
-/** Reads the fields of a reply to INFO. */
 export function fieldsOf(info: string): ServerInfo {
   const lines = info.split("\r\n").filter((line) => line.includes(":"));
   return new Map(lines.map((line) => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 1)]));

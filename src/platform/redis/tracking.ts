@@ -21,16 +21,7 @@ interface Announcements {
 }
 
 /** Changes of keys in Redis, as the server announces them to this process. */
-export interface Tracking {
-  readonly announcements: EventEmitter<Announcements>;
-  /** Returns false while keys cannot be followed. */
-  isOn(): boolean;
-  /** The first change that comes after a command sent later is announced. Resolves to false where keys are not followed. */
-  follow(keys: readonly string[]): Promise<boolean>;
-  /** Resolves once everything is announced that happened before the call; to false where it may not have been. */
-  upToDate(): Promise<boolean>;
-  close(): Promise<void>;
-}
+export type Tracking = ReturnType<typeof trackChanges>;
 
 interface TrackingDeps {
   readonly scripts: Scripts;
@@ -49,7 +40,7 @@ interface TrackingDeps {
  * a ping: after it, all earlier ones are known. The server forgets what a connection that it has closed had followed; a
  * ping there shows that it has not.
  */
-export function trackChanges({ scripts, urls, channel, log }: TrackingDeps): Tracking {
+export function trackChanges({ scripts, urls, channel, log }: TrackingDeps) {
   const client = scripts.client as Redis;
   const listener = connectRedis(urls, silent, { protocol: 2, autoResubscribe: false }) as Redis;
   const announcements = new EventEmitter<Announcements>();
@@ -112,8 +103,10 @@ export function trackChanges({ scripts, urls, channel, log }: TrackingDeps): Tra
   const settled = oncePerTurn(coalesce(ping));
   return {
     announcements,
-    isOn: () => on,
-    follow: async (keys) => {
+    /** Returns false while keys cannot be followed. */
+    isOn: (): boolean => on,
+    /** The first change that comes after a command sent later is announced. Resolves to false where keys are not followed. */
+    follow: async (keys: readonly string[]): Promise<boolean> => {
       const before = closed;
       const ask = () => Promise.all([client.call("CLIENT", "CACHING", "YES"), client.exists(...keys)]);
       return scripts.command("exists", ask).then(
@@ -121,8 +114,9 @@ export function trackChanges({ scripts, urls, channel, log }: TrackingDeps): Tra
         () => false,
       );
     },
-    upToDate: () => (on ? settled() : Promise.resolve(false)),
-    close: async () => {
+    /** Resolves once everything is announced that happened before the call; to false where it may not have been. */
+    upToDate: (): Promise<boolean> => (on ? settled() : Promise.resolve(false)),
+    close: async (): Promise<void> => {
       await loop.close();
       listener.disconnect();
     },

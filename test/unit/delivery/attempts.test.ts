@@ -1,9 +1,7 @@
 import { expect, test } from "@jest/globals";
 import type { DeadLetter } from "../../../src/delivery/dead-letter.js";
 import type { DeliveryOutcome } from "../../../src/delivery/handler.js";
-import { type Attempts, createProcess } from "../../../src/delivery/process.js";
-import { Returns } from "../../../src/delivery/returns.js";
-import { SuspectLock } from "../../../src/delivery/suspect-lock.js";
+import { type Attempts, createProcess, SuspectLock } from "../../../src/delivery/process.js";
 import { AppError } from "../../../src/kernel/errors.js";
 import { contextWith, deliveryOf } from "../../support/deliveries.js";
 
@@ -33,7 +31,6 @@ function setup(handler: (seq: number) => Promise<void>) {
     storeDeadLetter: async (letter) => void letters.push(letter),
     limits: { maxAttempts: 3, retryBaseMs: 100 },
     suspectLock: new SuspectLock(),
-    returns: new Returns(),
     version: "1.2.3",
     eventOf: () => "drop_created",
     observe: () => undefined,

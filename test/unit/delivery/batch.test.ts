@@ -1,9 +1,7 @@
 import { expect, test } from "@jest/globals";
 import type { DeadLetter } from "../../../src/delivery/dead-letter.js";
 import type { BatchHandler, Delivery, DeliveryOutcome, Handler } from "../../../src/delivery/handler.js";
-import { type Attempts, createBatchProcess, createProcess } from "../../../src/delivery/process.js";
-import { Returns } from "../../../src/delivery/returns.js";
-import { SuspectLock } from "../../../src/delivery/suspect-lock.js";
+import { type Attempts, createBatchProcess, createProcess, SuspectLock } from "../../../src/delivery/process.js";
 import { AppError } from "../../../src/kernel/errors.js";
 import { contextWith, deliveryOf } from "../../support/deliveries.js";
 
@@ -50,7 +48,6 @@ function setup({ together, one, lost = 0, maxAttempts = MAX_ATTEMPTS }: Setup) {
     storeDeadLetter: async (letter) => void letters.push(letter),
     limits: { maxAttempts, retryBaseMs: 1 },
     suspectLock,
-    returns: new Returns(),
     version: "1.2.3",
     eventOf: () => "drop_created",
     observe,

@@ -1,9 +1,8 @@
 import { expect, test } from "@jest/globals";
 import type { DeadLetter } from "../../../src/delivery/dead-letter.js";
 import type { Delivery, DeliveryOutcome, Handler } from "../../../src/delivery/handler.js";
-import { type Attempts, createProcess, type Waiting } from "../../../src/delivery/process.js";
-import { Returns } from "../../../src/delivery/returns.js";
-import { SuspectLock } from "../../../src/delivery/suspect-lock.js";
+import { type Attempts, createProcess, SuspectLock, type Waiting } from "../../../src/delivery/process.js";
+import { Returns } from "../../../src/delivery/verdict.js";
 import { AppError } from "../../../src/kernel/errors.js";
 import { contextWith, deliveryOf } from "../../support/deliveries.js";
 
@@ -64,7 +63,6 @@ function setup({ handler, ...given }: Setup) {
     },
     limits: { maxAttempts: 5, retryBaseMs: 100 },
     suspectLock: given.suspectLock ?? new SuspectLock(),
-    returns: new Returns(),
     waiting: given.waiting,
     version: "1.2.3",
     eventOf: () => "drop_created",

@@ -1,19 +1,23 @@
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { createOldestFirst, type Ended } from "../../../src/kernel/oldest-first.js";
+import { createOldestFirst } from "../../../src/kernel/oldest-first.js";
+
+/** Resolves once everything has happened that what has ended leads to. */
+const settled = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 /** Calls that end when they are told to. */
 function controlled() {
   const begun: string[] = [];
-  const ends = new Map<string, Ended>();
-  const call = (name: string, ended: Ended): void => {
+  const ends = new Map<string, (error?: unknown) => void>();
+  const call = (name: string): Promise<void> => {
     begun.push(name);
-    ends.set(name, ended);
+    return new Promise((resolve, reject) => ends.set(name, (error) => (error ? reject(error) : resolve())));
   };
-  const end = (name: string, error?: unknown): void => {
+  const end = async (name: string, error?: unknown): Promise<void> => {
     const ended = ends.get(name);
     ends.delete(name);
     ended?.(error);
+    await settled();
   };
   return { begun, ends, call, end };
 }
@@ -25,7 +29,7 @@ test("calls of the oldest piece of work come first, and no more than the limit a
   const [old, young] = [calls.place("ann"), calls.place("bob")];
   const made = [young.each(["y1", "y2", "y3"], call), old.each(["o1", "o2", "o3"], call)];
   expect(begun).toEqual(["y1", "y2"]);
-  for (const name of ["y1", "y2", "o1", "o2", "o3", "y3"]) end(name);
+  for (const name of ["y1", "y2", "o1", "o2", "o3", "y3"]) await end(name);
   expect(begun).toEqual(["y1", "y2", "o1", "o2", "o3", "y3"]);
   await Promise.all(made);
 });
@@ -53,7 +57,7 @@ test("each item has one call, whatever ends when, and older work begins all of i
         for (let ended = 0; ended < total; ended++) {
           expect(ends.size).toBe(Math.min(limit, total - ended));
           const open = [...ends.keys()];
-          end(open[(choices.next().value as number) % open.length] as string);
+          await end(open[(choices.next().value as number) % open.length] as string);
         }
         await Promise.all(all);
         expect(begun).toEqual(names.flat());
@@ -63,16 +67,13 @@ test("each item has one call, whatever ends when, and older work begins all of i
   );
 });
 
-test("work without calls, and calls that end before they return, end at once", async () => {
+test("work without calls, and calls that end at once, end", async () => {
   const calls = createOldestFirst(1);
-  await calls.place("ann").each([], () => undefined);
+  await calls.place("ann").each([], async () => undefined);
   const seen: number[] = [];
   await calls.place("ann").each(
     Array.from({ length: 50_000 }, (_, at) => at),
-    (at, ended) => {
-      seen.push(at);
-      ended();
-    },
+    async (at) => void seen.push(at),
   );
   expect(seen).toHaveLength(50_000);
 });
@@ -82,11 +83,12 @@ test("the first call that fails ends the work: nothing begins after it, and its 
   const calls = createOldestFirst(2);
   const failing = calls.place("ann").each(["a", "b", "c"], call);
   const next = calls.place("ann").each(["d"], call);
-  end("a", new Error("away"));
-  await expect(failing).rejects.toThrow("away");
+  const failed = expect(failing).rejects.toThrow("away");
+  await end("a", new Error("away"));
+  await failed;
   expect(begun).toEqual(["a", "b", "d"]);
-  end("b", new Error("also away"));
-  end("d");
+  await end("b", new Error("also away"));
+  await end("d");
   await next;
 });
 
@@ -107,10 +109,10 @@ test("an item is looked at when its turn comes", async () => {
   }
   const work = createOldestFirst(1).place("ann").each(left(), call);
   wanted.delete("c");
-  end("a");
-  end("b");
+  await end("a");
+  await end("b");
   expect(begun).toEqual(["a", "b", "d"]);
-  end("d");
+  await end("d");
   await work;
 });
 
@@ -125,14 +127,9 @@ test("a single call yields its answer or its error", async () => {
 test("owners who have begun more calls lately come later, in steps of as many as are many", async () => {
   const calls = createOldestFirst(1, 4);
   const order: string[] = [];
-  const ends: Ended[] = [];
   const made = ["ann", "bob", "eve"].map((owner, at) =>
-    calls.place(owner).each(Array(12 >> at).fill(0), (_, ended) => {
-      order.push(owner);
-      ends.push(ended);
-    }),
+    calls.place(owner).each(Array(12 >> at).fill(0), async () => void order.push(owner)),
   );
-  for (let ended = ends.shift(); ended; ended = ends.shift()) ended();
   await Promise.all(made);
   // But for every eighth call, which is the oldest one's.
   const initials = order.map(([initial]) => initial).join("");
@@ -143,18 +140,22 @@ test("owners who have begun more calls lately come later, in steps of as many as
 test("an owner of very many calls lately comes after the others, but for every eighth call", async () => {
   const calls = createOldestFirst(1);
   const order: string[] = [];
-  const ends: Ended[] = [];
-  const begin = (owner: string) => (_: unknown, ended: Ended) => {
+  const ends: (() => void)[] = [];
+  const begin = (owner: string) => (): Promise<void> => {
     order.push(owner);
-    ends.push(ended);
+    return new Promise((resolve) => ends.push(resolve));
+  };
+  const endNext = async (): Promise<void> => {
+    ends.shift()?.();
+    await settled();
   };
   const greedy = calls.place("ann").each(Array(6_000).fill(0), begin("ann"));
-  while (order.length < 3_000) ends.shift()?.();
+  while (order.length < 3_000) await endNext();
   const modest = calls.place("bob").each(Array(100).fill(0), begin("bob"));
   order.length = 0;
-  while (order.filter((owner) => owner === "bob").length < 100) ends.shift()?.();
+  while (order.filter((owner) => owner === "bob").length < 100) await endNext();
   expect(order.filter((owner) => owner === "ann").length).toBeLessThan(20);
   expect(order).toContain("ann");
-  for (let ended = ends.shift(); ended; ended = ends.shift()) ended();
+  while (ends.length > 0) await endNext();
   await Promise.all([greedy, modest]);
 });

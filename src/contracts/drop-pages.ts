@@ -1,10 +1,10 @@
-import { compareEntries, type DropPage, NO_DROPS, type TimelineEntry } from "../../contracts/timelines.js";
-import { isTime, isTooFarAhead } from "../../contracts/times.js";
-import { MAX_RECIPIENTS } from "../../contracts/untrusted.js";
-import type { Drop, GetDropsByUserIDRequest, GetDropsByUserIDResponse } from "../../gen/avion/posts.js";
-import { FLOOR_MEMBER, idFault } from "../../kernel/ids.js";
-import { sharedNow } from "../../kernel/time.js";
-import { broken, refuseLong } from "./answers.js";
+import type { Drop, GetDropsByUserIDRequest, GetDropsByUserIDResponse } from "../gen/avion/posts.js";
+import { FLOOR_MEMBER, idFault } from "../kernel/ids.js";
+import { sharedNow } from "../kernel/time.js";
+import { compareEntries, type DropPage, NO_DROPS, type TimelineEntry } from "./timelines.js";
+import { isTime, isTooFarAhead } from "./times.js";
+import { MAX_RECIPIENTS } from "./untrusted.js";
+import { broken, refuseLong } from "./upstream-answers.js";
 
 export const METHOD = "GetDropsByUserID";
 

@@ -1,8 +1,8 @@
 import { expect, test } from "@jest/globals";
+import { takePage } from "../../../src/contracts/drop-pages.js";
+import { checkPage, totalOf, validUsers } from "../../../src/contracts/upstream-answers.js";
 import { type Drop, Visibility } from "../../../src/gen/avion/posts.js";
 import { AppError } from "../../../src/kernel/errors.js";
-import { checkPage, totalOf, validUsers } from "../../../src/platform/grpc/answers.js";
-import { takePage } from "../../../src/platform/grpc/drop-pages.js";
 
 const DROP: Drop = {
   drop_id: "d1",

@@ -1,38 +1,12 @@
-import { LRUCache } from "lru-cache";
-import { AppError } from "../../kernel/errors.js";
-import { encodeId, idFault } from "../../kernel/ids.js";
-import type { Logger } from "../../kernel/logger.js";
-import { counter } from "../../kernel/meters.js";
-import { HOUR } from "../../kernel/time.js";
+import { AppError } from "../kernel/errors.js";
+import { idFault } from "../kernel/ids.js";
 
 /** An upstream may answer with more than it was asked for, but not with more than this. */
 const MAX_ITEMS = 10_000;
 const MAX_TOKEN_CHARACTERS = 4_096;
-const MAX_LOGGED = 1_000;
-
-const leftOut = counter(
-  "timeline_upstream_left_out",
-  "Items left out of an upstream's answer because they break the contract",
-);
 
 /** Counts items of an answer about `subject`, a user or author, that are left out. */
 export type LeaveOut = (method: string, subject: string, count?: number) => void;
-
-/** Logs once an hour for each method and subject. */
-export function createLeaveOut(log: Logger | undefined): LeaveOut {
-  const logged = new LRUCache<string, true>({ max: MAX_LOGGED, ttl: HOUR });
-  return (method, subject, count = 1) => {
-    if (count === 0) return;
-    leftOut.add(count, { method });
-    const name = `${method} ${subject}`;
-    if (logged.has(name)) return;
-    logged.set(name, true);
-    log?.warn(
-      { method, subject: encodeId(subject), count },
-      "items of an upstream's answer that break the contract are left out",
-    );
-  };
-}
 
 export const broken = (method: string, fault: string): AppError =>
   new AppError("failed", `${method}: the answer breaks the contract: ${fault}`);
