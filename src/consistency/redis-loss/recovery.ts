@@ -122,8 +122,9 @@ async function backfillLog(
   for (let end = until; end > since && !stopping.aborted; ) {
     try {
       const begin = Math.max(end - SLICE_MS, since);
-      admitted += (await reconcile({ since: begin, until: end }, { stopping })).admitted;
-      await untilApplied(readUnapplied, sharedNow() - MOST_BEHIND_MS, stopping);
+      const found = await reconcile({ since: begin, until: end }, { stopping });
+      admitted += found.admitted;
+      if (found.admitted > 0) await untilApplied(readUnapplied, sharedNow() - MOST_BEHIND_MS, stopping);
       end = begin;
       failures = 0;
     } catch (error) {
