@@ -94,11 +94,11 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
       const replies = keys.map((packed) => scripts.run(script, [], [until, ...before, prefix, packed]));
       return sum(await allOf(replies));
     }
-    const writeOne = async (token: string): Promise<unknown> => {
+    const write = async (token: string): Promise<unknown> => {
       const key = prefix + token;
       return scripts.run(script, [key], [await deadline(key), ...before, "", ""]);
     };
-    return sum(await allOf(tokensOf(keys).map((token) => lanes.prompt.run(CALL_WEIGHT, () => writeOne(token)))));
+    return sum(await allOf(tokensOf(keys).map((token) => lanes.prompt.run(CALL_WEIGHT, () => write(token)))));
   }
 
   async function groups({ script, prefix, before, groups: all, yields = false }: GroupsWrite): Promise<number> {
