@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import { createReadRange, parsed, replay, retrying } from "../consistency/index.js";
+import { EventLog, parsed, replay, retrying } from "../consistency/index.js";
 import type { Delivery } from "../delivery/handler.js";
 import { createFanout } from "../fanout/index.js";
 import { oneLine } from "../kernel/errors.js";
@@ -50,7 +50,7 @@ function replayByHand({ from, to, after, rate, json }: ReplayOptions): Promise<n
       waiting: (error) => say(() => `${done - left_out.length} events; waiting: ${error}${events.hint()}`),
       leftOut: ({ seq }, error) => void left_out.push({ seq, error: oneLine(error) }),
     });
-    const readRange = createReadRange(connections.nats, { keptMs: DAY });
+    const eventLog = new EventLog(connections.nats);
     const range = { since: from, until: to ?? Number.POSITIVE_INFINITY, after };
     const work = async (event: Delivery): Promise<void> => {
       await apply(event);
@@ -60,7 +60,7 @@ function replayByHand({ from, to, after, rate, json }: ReplayOptions): Promise<n
       say(() => `${done} events, up to ${dateOf(upTo)}${events.hint()}`);
     };
     try {
-      await replay(events.track(readRange(range)), work, { rate, stopping });
+      await replay(events.track(eventLog.readRange(range, DAY)), work, { rate, stopping });
     } catch (error) {
       if (!stopping.aborted) throw new Error(`${oneLine(error)}${events.hint()}`, { cause: error });
     }

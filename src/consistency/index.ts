@@ -1,71 +1,51 @@
 import type { NatsConnection } from "nats";
 import type { StoredTimelinesConfig } from "../contracts/config.js";
+import { SUBJECT_OF } from "../contracts/events.js";
 import { AUDIT_LEASE_KEY, REPLAY_LEASE_KEY } from "../contracts/keys.js";
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import { LOG_AGE_MS } from "../contracts/times.js";
-import type { StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { Logger } from "../kernel/logger.js";
 import { sharedNow } from "../kernel/time.js";
 import type { Upstreams } from "../platform/grpc/upstreams.js";
 import { type Consuming, consume } from "../platform/nats/consume.js";
+import { createStoredMessages } from "../platform/nats/message.js";
 import type { Publish } from "../platform/nats/publish.js";
 import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import type { Fenced } from "../records/fenced.redis.js";
-import type { Fences } from "../records/fences.js";
+import { edgesIn, type Fences } from "../records/fences.js";
 import type { PulledAuthors } from "../records/pulled.js";
-import { createReadWaiting } from "../records/waiting.redis.js";
+import { createReadWaiting, createWaiting } from "../records/waiting.redis.js";
 import { startAuditLoop } from "./audit/audit-loop.js";
 import { type Auditor, createAuditor, createReadEntry, type Rebuilding } from "./audit/auditor.redis.js";
 import { checkPublication, createChecks, createSample, PUBLICATION_CHECKS } from "./audit/publications.js";
-import { createReconciledUpTo } from "./audit/reconciled.redis.js";
 import type { AuditConfig } from "./config.js";
-import { createFences, createRetention, followRetention } from "./fences/fences.js";
+import { createFences, createRetention } from "./fences/fences.js";
 import { createFenceStore } from "./fences/store.redis.js";
-import {
-  createAdmit,
-  createLogBinding,
-  createReadAdmittedIds,
-  createReadBacklog,
-  createReadBacklogStart,
-  createReadHistory,
-  createReadLastAdmission,
-  createReadLogState,
-  createReadmit,
-  createReadRange,
-  createReadUnapplied,
-} from "./log.nats.js";
-import { observeAudit, observeReconcile, observeRecovery } from "./observe.js";
-import {
-  createReconcileRequests,
-  createReconciliation,
-  type Reconcile,
-  type ReconcileRequests,
-} from "./reconcile/reconcile.js";
-import { createUnreconciled } from "./reconcile/unreconciled.redis.js";
+import { createAdmit, createReadmit, EventLog, GRAPH_SUBJECTS } from "./log.nats.js";
+import { observeAudit, observeRecovery } from "./observe.js";
+import { createReconcileRequests, createReconciliation, type Reconcile } from "./reconcile/reconcile.js";
+import { createReconciledUpTo, createUnreconciled } from "./reconcile/times.redis.js";
 import { checkRedisOfLog, findRedisOfLog } from "./redis-loss/binding.js";
 import { LossDetector, type Recovery } from "./redis-loss/loss-detector.js";
-import { createRecovery } from "./redis-loss/recovery.js";
+import { createRecovery, type RecoveryDeps } from "./redis-loss/recovery.js";
 import { createServerIdentity } from "./redis-loss/server-identity.redis.js";
 import { type ApplyEvent, parsed } from "./replay.js";
-import { openUndo, type UndoLost } from "./restored/index.js";
-import {
-  createIsKnown,
-  createListsDrops,
-  createPublicationSources,
-  createReadChanges,
-  createReadRetentionStart,
-  WAITING,
-} from "./upstreams.grpc.js";
+import { dropUserCaches } from "./restored/caches.redis.js";
+import { dropsIn } from "./restored/judge.js";
+import { createUndoLost, type UndoLost } from "./restored/recover.js";
+import { createReadSample } from "./restored/samples.nats.js";
+import { createSamples } from "./restored/samples.redis.js";
+import { startRestoreWatch } from "./restored/watch.js";
+import { UpstreamView, WAITING } from "./upstreams.grpc.js";
 
 export { type Report, type Reports, TIMELINES, type TimelineKind } from "./audit/audit.js";
 export type { Auditor } from "./audit/auditor.redis.js";
 export type { PublicationChecks } from "./audit/publications.js";
 export { isLeftWrong, reportsAsJson, reportsAsText } from "./audit/report.js";
-export { type Reconciled, type ReconcileRequests, untilNow } from "./reconcile/reconcile.js";
+export { type Reconciled, untilNow } from "./reconcile/reconcile.js";
 export { parsed, replay, retrying } from "./replay.js";
-export { watchForRestores } from "./restored/index.js";
-export { createReadBacklogStart, createReadLastAdmission, createReadRange };
+export { EventLog };
 
 interface Handles {
   readonly scripts: Scripts;
@@ -78,24 +58,21 @@ interface Handles {
   readonly log: Logger;
 }
 
-/** The fences, and the retention time they use once it is refreshed or followed. */
-export function openFences(handles: Omit<Handles, "publish" | "fences" | "pulled">) {
-  const { scripts, fenced, nats, upstreams, log } = handles;
-  const retention = createRetention(createReadRetentionStart(() => upstreams("operator")));
-  const fences = createFences({
-    store: createFenceStore(scripts, fenced),
-    readHistory: createReadHistory(nats),
-    retentionStart: retention.retentionStart,
-    log,
-  });
-  return { fences, retention: { refresh: retention.refresh, follow: () => followRetention(retention, log) } };
+type With<Names extends keyof Handles> = Pick<Handles, Names>;
+type Servers = With<"scripts" | "fenced" | "nats" | "upstreams" | "log">;
+
+const eventLogOf = ({ nats, scripts }: With<"nats" | "scripts">) => new EventLog(nats, createReadWaiting(scripts));
+
+/** Opens the fences, and the retention time they use once it is refreshed or followed. */
+export function openFences({ scripts, fenced, nats, upstreams, log }: Servers) {
+  const retention = createRetention(() => new UpstreamView(upstreams("operator")).readRetentionStart(), log);
+  const store = createFenceStore(scripts, fenced);
+  const { readHistory } = new EventLog(nats);
+  return { fences: createFences({ store, readHistory, retentionStart: retention.retentionStart, log }), retention };
 }
 
-/**
- * Resolves to the sequence up to which the log created at that time was applied; undefined if Redis knows of another
- * log.
- */
-export function createReadAcked({ scripts, fenced }: Pick<Handles, "scripts" | "fenced">) {
+/** The function reads up to which sequence the log created at that time was applied; undefined for another log. */
+export function createReadAcked({ scripts, fenced }: With<"scripts" | "fenced">) {
   const identity = createServerIdentity(scripts, fenced);
   return async (logCreated: string): Promise<number | undefined> => {
     const { log, acked } = await identity.read();
@@ -103,11 +80,11 @@ export function createReadAcked({ scripts, fenced }: Pick<Handles, "scripts" | "
   };
 }
 
-type BindingHandles = Pick<Handles, "scripts" | "fenced" | "nats">;
+type BindingHandles = With<"scripts" | "fenced" | "nats">;
 
 const bindingOf = ({ scripts, fenced, nats }: BindingHandles) => ({
   identity: createServerIdentity(scripts, fenced),
-  binding: createLogBinding(nats),
+  eventLog: new EventLog(nats),
 });
 
 /** Resolves to the name of the Redis that the log belongs to. @throws ConfigError where that is another one */
@@ -118,46 +95,42 @@ export const openRedisOfLog = (handles: BindingHandles, { mayBind }: { readonly 
 export const checkBelonging = (handles: BindingHandles): Promise<void> => checkRedisOfLog(bindingOf(handles));
 
 /** `lacking` is called once for each method that an upstream does not have. */
-export function createReconcile({
-  nats,
-  publish,
-  upstreams,
-  log,
-  lacking = (method) => log.warn({ method }, "the upstream cannot list changes; it is not reconciled"),
-}: Pick<Handles, "nats" | "publish" | "upstreams" | "log"> & { lacking?: (method: string) => void }): Reconcile {
+export function createReconcile(
+  handles: With<"nats" | "publish" | "upstreams" | "log"> & { readonly lacking?: (method: string) => void },
+): Reconcile {
+  const { nats, publish, upstreams, log } = handles;
+  const warn = (method: string) => log.warn({ method }, "the upstream cannot list changes; it is not reconciled");
+  const { readChanges } = new UpstreamView(upstreams("reconcile"));
   return createReconciliation({
-    readChanges: createReadChanges(() => upstreams("reconcile"), lacking),
-    readAdmittedIds: createReadAdmittedIds(nats),
+    readChanges: (range) => readChanges(range, handles.lacking ?? warn),
+    readLogged: new EventLog(nats).readLogged,
     admit: createAdmit(publish),
   });
 }
 
 /** Takes requests to reconcile. Without upstreams to ask it only counts them. */
-export function startReconcileRequests(
-  handles: Pick<Handles, "scripts" | "nats" | "publish" | "upstreams" | "log">,
+export const startReconcileRequests = (
+  handles: With<"scripts" | "nats" | "publish" | "upstreams" | "log">,
   { canReconcile }: { readonly canReconcile: boolean },
-): ReconcileRequests {
-  return createReconcileRequests({
+) =>
+  createReconcileRequests({
     reconcile: canReconcile ? createReconcile(handles) : undefined,
     unreconciled: createUnreconciled(handles.scripts),
     log: handles.log,
-    observe: observeReconcile,
   });
-}
-
-type LossHandles = Pick<Handles, "scripts" | "fenced" | "nats" | "upstreams" | "log">;
 
 /** Watches Redis and the log for losses; without `recovery` it only detects them. */
-export function watchForLosses(handles: LossHandles, recovery?: Recovery): LossDetector {
-  const { scripts, fenced, nats, upstreams, log } = handles;
+export function watchForLosses(servers: Servers, recovery?: Recovery): LossDetector {
+  const { scripts, fenced, nats, upstreams, log } = servers;
   if (recovery) observeRecovery.started();
-  const listsDrops = createListsDrops(() => upstreams("reconcile"));
+  const { readLogState, readBacklog } = new EventLog(nats);
+  const { listsDrops } = new UpstreamView(upstreams("reconcile"));
   let isNew: boolean | undefined;
   return new LossDetector({
     identity: createServerIdentity(scripts, fenced),
-    readLogState: createReadLogState(nats),
+    readLogState,
     lacksHistory: async () => {
-      isNew ??= (await createReadBacklog(nats)()).acked === 0;
+      isNew ??= (await readBacklog()).acked === 0;
       return isNew && listsDrops(sharedNow() - LOG_AGE_MS);
     },
     log,
@@ -177,23 +150,22 @@ interface Config {
 export function openRecovery(
   config: Pick<Config, "delivery">,
   handles: Omit<Handles, "fenced" | "fences" | "pulled"> & { readonly redisOfLog: string | undefined },
-  { apply, ...deadLettering }: { apply: ApplyEvent; storeDeadLetter: StoreDeadLetter; version: string },
+  { apply, ...deadLettering }: { readonly apply: ApplyEvent } & Pick<RecoveryDeps, "storeDeadLetter" | "version">,
 ): Recovery {
-  const { scripts, nats, log, redisOfLog: redis } = handles;
+  const { scripts, log, redisOfLog: redis } = handles;
   const lacking = (method: string): void =>
     log.error({ method }, "the log was lost, and the upstream cannot list changes: unapplied events stay lost");
-  const readBacklog = createReadBacklog(nats);
+  const { readBacklog, readUnapplied, readRange, bindRedis: bind } = eventLogOf(handles);
   return {
     lease: createLease(scripts, REPLAY_LEASE_KEY),
-    bound: redis === undefined ? undefined : { redis, bind: createLogBinding(nats).bind },
+    bound: redis === undefined ? undefined : { redis, bind },
     readBacklog,
-    readUnapplied: createReadUnapplied(nats, createReadWaiting(scripts)),
+    readUnapplied,
     recover: createRecovery({
-      readBacklog,
-      readRange: createReadRange(nats),
+      readUnapplied,
+      readRange,
       apply: parsed(apply),
       reconcile: createReconcile({ ...handles, lacking }),
-      reconciled: observeReconcile.reconciled,
       readmit: createReadmit(handles.publish),
       ...WAITING,
       retryBaseMs: config.delivery.retryBaseMs,
@@ -204,22 +176,53 @@ export function openRecovery(
   };
 }
 
+/** Looks whether the upstreams know what the log and local hold, in the process that writes the server identity record. */
+export function watchForRestores(
+  { audit: { settleMs } }: Pick<Config, "audit">,
+  { scripts, nats, upstreams, fences, log }: With<"scripts" | "nats" | "upstreams" | "fences" | "log">,
+  losses: LossDetector,
+) {
+  observeRecovery.behind(() => losses.behind !== undefined);
+  const samples = createSamples({
+    ...{ scripts, fences, settleMs },
+    readDrops: createReadSample(nats, SUBJECT_OF.drop_created, dropsIn),
+    readEdges: createReadSample(nats, GRAPH_SUBJECTS, edgesIn),
+  });
+  return startRestoreWatch({ samples, upstreams: new UpstreamView(upstreams("reconcile")), losses, settleMs, log });
+}
+
+/** Makes the log and the fences what the upstreams say, after a restore of their database. */
+export function openUndoLost(handles: Omit<Handles, "fenced" | "pulled">): UndoLost {
+  const { scripts, nats, publish, upstreams, fences } = handles;
+  const messages = createStoredMessages(nats);
+  const waiting = createWaiting(scripts);
+  return createUndoLost({
+    eventLog: eventLogOf(handles),
+    upstreams: new UpstreamView(upstreams("operator")),
+    fences,
+    dropUserCaches: () => dropUserCaches(scripts),
+    removeLogged: async (seq) => {
+      // NATS discards what waits together with its message.
+      await waiting.remove({ consumer: CONSUMER.graph, seq });
+      await messages.remove(STREAM.drops, seq);
+    },
+    admit: createAdmit(publish),
+    reconcile: createReconcile(handles),
+  });
+}
+
 /** Audits timelines, and rebuilds those that differ. */
 export const openAuditor = (
   { audit: { settleMs }, storedTimelines }: Pick<Config, "audit" | "storedTimelines">,
-  handles: Pick<Handles, "scripts" | "nats" | "upstreams" | "fences" | "pulled" | "log">,
+  handles: With<"scripts" | "nats" | "upstreams" | "fences" | "pulled" | "log">,
   rebuilding: Rebuilding,
 ): Auditor =>
   createAuditor({
     ...handles,
     ...{ storedTimelines, settleMs, rebuilding },
-    readUnapplied: createReadUnapplied(handles.nats, createReadWaiting(handles.scripts)),
-    isKnown: createIsKnown(() => handles.upstreams("reads")),
+    readUnapplied: eventLogOf(handles).readUnapplied,
+    isKnown: new UpstreamView(handles.upstreams("reads")).isKnown,
   });
-
-/** Makes the log and the fences what the upstreams say, after a restore of their database. */
-export const openUndoLost = (handles: Omit<Handles, "fenced" | "pulled">): UndoLost =>
-  openUndo(handles, createReconcile(handles));
 
 interface Audited {
   readonly auditor: Auditor;
@@ -237,16 +240,15 @@ export function startAudits(
 ): { readonly checks: Consuming; close(graceMs: number): Promise<void> } {
   observeAudit.started();
   const { intervalMs, settleMs } = config.audit;
-  const { auditor, maybeLost: recovering } = audited;
   const loop =
     intervalMs === 0
       ? undefined
       : startAuditLoop({
           lease: createLease(handles.scripts, AUDIT_LEASE_KEY),
-          ...{ intervalMs, settleMs, recovering, auditor, log: handles.log },
+          ...{ intervalMs, settleMs, recovering: audited.maybeLost, auditor: audited.auditor, log: handles.log },
           reconciledUpTo: createReconciledUpTo(handles.scripts),
           reconcile: createReconcile(handles),
-          observe: { reconciled: observeReconcile.reconciled, audited: observeAudit.audited },
+          audited: observeAudit.audited,
         });
   const checks = startPublicationChecks(config, handles, audited);
   return { checks, close: async (graceMs) => void (await Promise.all([loop?.close(), checks.close(graceMs)])) };
@@ -259,18 +261,18 @@ export const samplePublications = (checks: Partial<typeof PUBLICATION_CHECKS> = 
   createSample({ ...PUBLICATION_CHECKS, ...checks, observe: observeAudit.published });
 
 function startPublicationChecks(
-  { fanout, nats: { ackWaitMs } }: Config,
+  { fanout: { chunkSize }, nats: { ackWaitMs } }: Config,
   { scripts, nats, upstreams, fences, pulled, log }: Omit<Handles, "fenced" | "publish">,
   { auditor, maybeLost, stopped, checks }: Audited,
 ): Consuming {
   const { delayMs } = { ...PUBLICATION_CHECKS, ...checks };
+  const { tombstonedAmong, unfollowedAmong } = fences;
+  const { findDrop, sampleFollowers } = new UpstreamView(upstreams("reads"));
   const deps = {
-    ...createPublicationSources(() => upstreams("reads"), fanout.chunkSize),
+    ...{ findDrop, tombstonedAmong, unfollowedAmong, maybeLost, repair: auditor.repair, recheckMs: delayMs },
+    sampleFollowers: (author: string, pages: number) => sampleFollowers(author, pages, chunkSize),
     readEntry: createReadEntry(scripts, pulled),
-    tombstonedAmong: fences.tombstonedAmong,
-    unfollowedAmong: fences.unfollowedAmong,
-    readUnapplied: createReadUnapplied(nats, createReadWaiting(scripts)),
-    ...{ repair: auditor.repair, maybeLost, recheckMs: delayMs },
+    readUnapplied: eventLogOf({ nats, scripts }).readUnapplied,
   };
   const process = createChecks({
     check: (completed, context) => checkPublication(deps, completed, context),

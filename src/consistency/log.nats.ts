@@ -10,53 +10,133 @@ import { askNats, managerOf, unlessAbsent } from "../platform/nats/ask.js";
 import { createStoredMessages } from "../platform/nats/message.js";
 import type { Publish } from "../platform/nats/publish.js";
 import { type LogEntry, type LogRange, logEntries } from "../platform/nats/read-log.js";
-import type { WaitingEvent } from "../records/waiting.js";
-import type { ReadHistory } from "./fences/fences.js";
-import type { Admit, ReadAdmittedIds } from "./reconcile/reconcile.js";
-import type { LogBinding } from "./redis-loss/binding.js";
+import type { WaitingEvent } from "../records/waiting.redis.js";
+import type { Admit, Logged, TimeRange } from "./reconcile/reconcile.js";
 import type { Backlog, LogState, Unapplied } from "./redis-loss/loss-detector.js";
 import type { ReadRange } from "./replay.js";
-import type { ReadLogged } from "./restored/phantoms.js";
 
-/** A reader may read nothing for `keptMs` without losing its place; the default is an hour. */
-export function createReadRange(nats: NatsConnection, { keptMs }: { readonly keptMs?: number } = {}): ReadRange {
-  return async function* ({ since, until, after }) {
-    const from = after === undefined ? since : undefined;
-    for await (const entry of entriesOf(nats, { subject: ">", from, after, until, keptMs }))
-      yield { stream: STREAM.drops, consumer: "replay", deliveries: 1, ...entry };
+export const GRAPH_SUBJECTS = "graph.*";
+
+/** The stream `DROPS`, and the jobs that come of it. */
+export class EventLog {
+  /** `readWaiting` lists the events that wait for a single user; without it none stand apart. */
+  constructor(
+    private readonly nats: NatsConnection,
+    private readonly readWaiting: () => Promise<readonly WaitingEvent[]> = async () => [],
+  ) {}
+
+  /** A reader may read nothing for `keptMs` without losing its place; the default is an hour. */
+  readonly readRange = (range: Parameters<ReadRange>[0], keptMs?: number) => deliveriesOf(this.nats, range, keptMs);
+
+  readonly readLogged = (range: TimeRange, subject = ">"): AsyncIterable<Logged> =>
+    loggedOf(this.nats, [subject], range);
+
+  /** Reads all deletions and changes of edges. */
+  readonly readHistory = (): AsyncIterable<Logged> => loggedOf(this.nats, [SUBJECT_OF.drop_deleted, GRAPH_SUBJECTS]);
+
+  /**
+   * Resolves to the time of the last drop or deletion, or of the last follow or unfollow, whichever is older: an outbox of
+   * ours may publish those of one kind, also while no bridge runs.
+   */
+  readonly readLastAdmission = async (): Promise<number | undefined> => {
+    const { streams } = await managerOf(this.nats);
+    const lastOf = (last_by_subj: string) =>
+      unlessAbsent(streams.getMessage(STREAM.drops, { last_by_subj }), "message");
+    const last = await Promise.all(["drops.*", GRAPH_SUBJECTS].map(lastOf));
+    const held = last.flatMap((message) => message?.time.getTime() ?? []);
+    if (held.length > 0) return Math.min(...held);
+    const { state } = await streams.info(STREAM.drops);
+    return state.last_seq > 0 ? Date.parse(state.last_ts) : undefined;
   };
+
+  readonly readLogState = (): Promise<LogState> =>
+    askNats("looking at the log", async () => {
+      const [drops, fanout] = await Promise.all([infoOf(this.nats, STREAM.drops), infoOf(this.nats, STREAM.fanout)]);
+      return {
+        ...{ drops: drops?.created ?? "", last: drops?.state.last_seq ?? 0 },
+        ...{ fanout: fanout?.created ?? "", lastJob: fanout?.state.last_seq ?? 0 },
+        redis: redisIn(drops),
+      };
+    });
+
+  /** Resolves to the name of the Redis that the log belongs to. */
+  readonly readRedis = (): Promise<string | undefined> =>
+    askNats("reading whose the log is", async () => redisIn(await infoOf(this.nats, STREAM.drops)));
+
+  /**
+   * Writes the name of a Redis into the description of the stream, unless one is there: it is lost, saved and restored with
+   * the log, and all roles may read it.
+   */
+  readonly bindRedis = (redis: string): Promise<void> =>
+    askNats("writing whose the log is", async () => {
+      const { streams } = await managerOf(this.nats);
+      const held = await streams.info(STREAM.drops);
+      if (redisIn(held) !== undefined) return;
+      const description = `${held.config.description ?? ""}; of the Redis ${redis}`;
+      await streams.update(STREAM.drops, { ...held.config, description });
+    });
+
+  /** Resolves to true while processes of the role fanout pull from the log, wherever their Redis is. */
+  readonly isAtWork = (): Promise<boolean> =>
+    askNats("looking for processes at work", async () => {
+      const { consumers } = await managerOf(this.nats);
+      const infos = PULLED_FROM.map(([stream, consumer]) =>
+        unlessAbsent(consumers.info(stream, consumer), "stream", "consumer"),
+      );
+      // The server forgets the pulls of a connection that has ended when it is asked.
+      return (await Promise.all(infos)).some((info) => (info?.num_waiting ?? 0) > 0);
+    });
+
+  /** Finds the oldest event that a consumer of the log, or a job, still has to apply. */
+  readonly readBacklog = async (): Promise<Backlog> => {
+    const { start, acked } = await unappliedOf(this.nats, async () => []);
+    return { start, acked };
+  };
+
+  /** Does the same, apart from the events that wait for a single user. */
+  readonly readUnapplied = (): Promise<Unapplied> => unappliedOf(this.nats, this.readWaiting);
 }
 
-export function createReadHistory(nats: NatsConnection): ReadHistory {
-  return async function* () {
-    for (const subject of [SUBJECT_OF.drop_deleted, "graph.*"]) {
-      for await (const entry of entriesOf(nats, { subject })) {
-        const event = eventOf(entry);
-        if (event) yield { event, time: entry.time };
-      }
-    }
-  };
+async function* deliveriesOf(
+  nats: NatsConnection,
+  { since, until, after }: Parameters<ReadRange>[0],
+  keptMs: number | undefined,
+): AsyncGenerator<Delivery> {
+  const from = after === undefined ? since : undefined;
+  for await (const entry of entriesOf(nats, { subject: ">", from, after, until, keptMs }))
+    yield { stream: STREAM.drops, consumer: "replay", deliveries: 1, ...entry };
 }
 
-/** Reads the events of a subject, with their sequences; those that break the contract are left out. */
-export function createReadLogged(nats: NatsConnection, subject: string): ReadLogged {
-  return async function* ({ since, until }) {
-    for await (const entry of entriesOf(nats, { subject, from: since, until })) {
+/** Leaves out events that break the contract. */
+async function* loggedOf(
+  nats: NatsConnection,
+  subjects: readonly string[],
+  { since: from, until }: Partial<TimeRange> = {},
+): AsyncGenerator<Logged> {
+  for (const subject of subjects) {
+    for await (const entry of entriesOf(nats, { subject, from, until })) {
       const event = eventOf(entry);
       if (event) yield { event, seq: entry.seq, time: entry.time };
     }
-  };
+  }
 }
 
-/** Derives message ids from the bodies: redriven events were stored under other ids. */
-export function createReadAdmittedIds(nats: NatsConnection): ReadAdmittedIds {
-  return async function* ({ since, until }) {
-    for await (const entry of entriesOf(nats, { subject: ">", from: since, until })) {
-      const event = eventOf(entry);
-      if (event) yield messageId(event);
-    }
-  };
+/** Returns undefined for an event that breaks the contract: its consumer dead-letters it. */
+export function eventOf({
+  subject,
+  body,
+  time,
+}: Pick<LogEntry, "subject" | "body" | "time">): TimelineEvent | undefined {
+  try {
+    return parseStored(subject, body, time);
+  } catch (error) {
+    if (codeOf(error) === "invalid") return undefined;
+    throw error;
+  }
 }
+
+export const entriesOf = (nats: NatsConnection, range: Omit<LogRange, "stream">): AsyncIterable<LogEntry> =>
+  logEntries(nats, { stream: STREAM.drops, ...range });
 
 export function createAdmit(publish: Publish): Admit {
   return (event, silent) =>
@@ -78,71 +158,15 @@ export function createReadmit(publish: Publish): (event: Delivery) => Promise<nu
   };
 }
 
-const KINDS = ["drops.*", "graph.*"] as const;
-
-/**
- * The last drop or deletion, or the last follow or unfollow, whichever is older: an outbox of ours may publish those of
- * one kind, also while no bridge runs.
- */
-export function createReadLastAdmission(nats: NatsConnection): () => Promise<number | undefined> {
-  return async () => {
-    const { streams } = await managerOf(nats);
-    const lastOf = (last_by_subj: string) =>
-      unlessAbsent(streams.getMessage(STREAM.drops, { last_by_subj }), "message");
-    const held = (await Promise.all(KINDS.map(lastOf))).flatMap((message) => message?.time.getTime() ?? []);
-    if (held.length > 0) return Math.min(...held);
-    const { state } = await streams.info(STREAM.drops);
-    return state.last_seq > 0 ? Date.parse(state.last_ts) : undefined;
-  };
-}
-
-export function createReadLogState(nats: NatsConnection): () => Promise<LogState> {
-  const infoOf = async (stream: string): Promise<StreamInfo | undefined> =>
-    unlessAbsent((await managerOf(nats)).streams.info(stream), "stream");
-  return () =>
-    askNats("looking at the log", async () => {
-      const [drops, fanout] = await Promise.all([infoOf(STREAM.drops), infoOf(STREAM.fanout)]);
-      return {
-        ...{ drops: drops?.created ?? "", last: drops?.state.last_seq ?? 0 },
-        ...{ fanout: fanout?.created ?? "", lastJob: fanout?.state.last_seq ?? 0 },
-        redis: redisIn(drops),
-      };
-    });
-}
+const infoOf = async (nats: NatsConnection, stream: string): Promise<StreamInfo | undefined> =>
+  unlessAbsent((await managerOf(nats)).streams.info(stream), "stream");
 
 const REDIS = /; of the Redis ([0-9a-f-]{36})$/;
 
 const redisIn = (drops: StreamInfo | undefined): string | undefined => REDIS.exec(drops?.config.description ?? "")?.[1];
 
-/**
- * The description of the stream has the binding: it is lost, saved and restored with the log, and all roles may read
- * it.
- */
-export function createLogBinding(nats: NatsConnection): LogBinding {
-  const infoOf = async () => (await managerOf(nats)).streams.info(STREAM.drops);
-  return {
-    read: () => askNats("reading whose the log is", async () => redisIn(await unlessAbsent(infoOf(), "stream"))),
-    bind: (redis) =>
-      askNats("writing whose the log is", async () => {
-        const held = await infoOf();
-        if (redisIn(held) !== undefined) return;
-        const description = `${held.config.description ?? ""}; of the Redis ${redis}`;
-        await (await managerOf(nats)).streams.update(STREAM.drops, { ...held.config, description });
-      }),
-    isAtWork: () =>
-      askNats("looking for processes at work", async () => {
-        const { consumers } = await managerOf(nats);
-        const infos = PULLED.map(([stream, consumer]) =>
-          unlessAbsent(consumers.info(stream, consumer), "stream", "consumer"),
-        );
-        // The server forgets the pulls of a connection that has ended when it is asked.
-        return (await Promise.all(infos)).some((info) => (info?.num_waiting ?? 0) > 0);
-      }),
-  };
-}
-
 /** A process that fills all its slots of one consumer pulls from another. */
-const PULLED = [
+const PULLED_FROM = [
   [STREAM.drops, CONSUMER.planner],
   [STREAM.drops, CONSUMER.graph],
   [STREAM.fanout, CONSUMER.worker],
@@ -150,59 +174,41 @@ const PULLED = [
   [STREAM.advisories, CONSUMER.backstop],
 ] as const;
 
-/** Finds the oldest event that a consumer of the log, or a job, still has to apply. */
-export function createReadBacklog(nats: NatsConnection): () => Promise<Backlog> {
-  const readUnapplied = createReadUnapplied(nats, async () => []);
-  return async () => {
-    const { start, acked } = await readUnapplied();
-    return { start, acked };
-  };
-}
-
 /**
- * Does the same, apart from the events that wait for a single user. NATS does not tell which messages are not
- * acknowledged, only how many: the events that wait stand apart where a consumer has no others.
+ * NATS does not tell which messages are not acknowledged, only how many: the events that wait stand apart where a consumer
+ * has no others.
  */
-export function createReadUnapplied(
-  nats: NatsConnection,
-  readWaiting: () => Promise<readonly WaitingEvent[]>,
-): () => Promise<Unapplied> {
-  return () =>
-    askNats("reading the backlog", async () => {
-      const now = sharedNow();
-      const manager = await managerOf(nats);
-      const { state } = await manager.streams.info(STREAM.drops);
-      const consumers = [CONSUMER.planner, CONSUMER.graph].map(async (consumer) => {
-        const info = await manager.consumers.info(STREAM.drops, consumer);
-        const { num_pending, num_ack_pending, ack_floor, delivered } = info;
-        // The list is read after the consumer, so that an event that is begun again meanwhile counts as not applied.
-        const waiting = (await readWaiting()).filter((one) => isOf(info, one));
-        const areAllWaiting = num_ack_pending === waiting.length;
-        if (num_pending === 0 && areAllWaiting) return { start: now, acked: state.last_seq, waiting };
-        const acked = waiting.length > 0 && areAllWaiting ? delivered.stream_seq : ack_floor.stream_seq;
-        const next = await createStoredMessages(nats).read(STREAM.drops, acked + 1);
-        // A message that is gone has aged out; all that are left are younger.
-        return { start: next?.time ?? Date.parse(state.first_ts), acked, waiting };
-      });
-      const found = await Promise.all(consumers);
-      // Jobs are read after the planner, which acks an event only once its jobs are stored: none is missed in between.
-      const queued = await oldestJob(manager);
-      return {
-        start: Math.min(now, queued, ...found.map(({ start }) => start)),
-        acked: Math.min(...found.map(({ acked }) => acked)),
-        waiting: found.flatMap(({ waiting }) => waiting),
-      };
+function unappliedOf(nats: NatsConnection, readWaiting: () => Promise<readonly WaitingEvent[]>): Promise<Unapplied> {
+  return askNats("reading the backlog", async () => {
+    const now = sharedNow();
+    const manager = await managerOf(nats);
+    const { state } = await manager.streams.info(STREAM.drops);
+    const consumers = [CONSUMER.planner, CONSUMER.graph].map(async (consumer) => {
+      const info = await manager.consumers.info(STREAM.drops, consumer);
+      const { num_pending, num_ack_pending, ack_floor, delivered } = info;
+      // The list is read after the consumer, so that an event that is begun again meanwhile counts as not applied.
+      const waiting = (await readWaiting()).filter((one) => isOf(info, one));
+      const areAllWaiting = num_ack_pending === waiting.length;
+      if (num_pending === 0 && areAllWaiting) return { start: now, acked: state.last_seq, waiting };
+      const acked = waiting.length > 0 && areAllWaiting ? delivered.stream_seq : ack_floor.stream_seq;
+      const next = await createStoredMessages(nats).read(STREAM.drops, acked + 1);
+      // A message that is gone has aged out; all that are left are younger.
+      return { start: next?.time ?? Date.parse(state.first_ts), acked, waiting };
     });
+    const found = await Promise.all(consumers);
+    // Jobs are read after the planner, which acks an event only once its jobs are stored: none is missed in between.
+    const queued = await oldestJob(manager);
+    return {
+      start: Math.min(now, queued, ...found.map(({ start }) => start)),
+      acked: Math.min(...found.map(({ acked }) => acked)),
+      waiting: found.flatMap(({ waiting }) => waiting),
+    };
+  });
 }
 
 /** Returns false for an event that is applied, or was noted for an earlier consumer of this name. */
 const isOf = ({ name, created, ack_floor, delivered }: ConsumerInfo, { consumer, seq, at }: WaitingEvent): boolean =>
   consumer === name && seq > ack_floor.stream_seq && seq <= delivered.stream_seq && at >= Date.parse(created);
-
-export function createReadBacklogStart(nats: NatsConnection): () => Promise<number> {
-  const readBacklog = createReadBacklog(nats);
-  return async () => (await readBacklog()).start;
-}
 
 const JOB_CONSUMERS = [CONSUMER.worker, CONSUMER.hotGraph, CONSUMER.rest];
 
@@ -222,16 +228,3 @@ async function prefixesLeftTo(manager: JetStreamManager, consumer: string): Prom
   const { filter_subject: filter = ">" } = config;
   return num_pending + num_ack_pending > 0 ? [filter.slice(0, -1)] : [];
 }
-
-/** Returns undefined for an event that breaks the contract: its consumer dead-letters it. */
-function eventOf({ subject, body, time }: LogEntry): TimelineEvent | undefined {
-  try {
-    return parseStored(subject, body, time);
-  } catch (error) {
-    if (codeOf(error) === "invalid") return undefined;
-    throw error;
-  }
-}
-
-const entriesOf = (nats: NatsConnection, range: Omit<LogRange, "stream">): AsyncIterable<LogEntry> =>
-  logEntries(nats, { stream: STREAM.drops, ...range });

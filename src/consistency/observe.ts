@@ -1,8 +1,6 @@
 import { counter, observedGauge } from "../kernel/meters.js";
 import { KINDS, type Report, type Reports, TIMELINES, type TimelineKind } from "./audit/audit.js";
 import type { PublicationResult } from "./audit/publications.js";
-import type { Cause, Reconciled } from "./reconcile/reconcile.js";
-import type { Loss } from "./redis-loss/loss-detector.js";
 
 const audited = counter("timeline_audited", "Homes audited");
 const timelines = counter("timeline_audit_timelines", "Audited timelines");
@@ -61,8 +59,8 @@ function auditedOne(timeline: TimelineKind, report: Report): void {
 }
 
 export const observeReconcile = {
-  requested: (cause: Cause): void => windows.add(1, { cause }),
-  reconciled({ changes, admitted }: Reconciled): void {
+  requested: (cause: string): void => windows.add(1, { cause }),
+  reconciled({ changes, admitted }: { readonly changes: number; readonly admitted: number }): void {
     events.add(admitted, { outcome: "admitted" });
     events.add(changes - admitted, { outcome: "known" });
   },
@@ -78,7 +76,7 @@ export const observeRecovery = {
   started(): void {
     for (const counted of [losses, logLosses, replayed]) counted.add(0);
   },
-  recovered({ redis, log }: Loss, count: number): void {
+  recovered({ redis, log }: { readonly redis: boolean; readonly log: boolean }, count: number): void {
     if (redis) losses.add(1);
     if (log || !redis) logLosses.add(1);
     replayed.add(count);

@@ -9,76 +9,51 @@ import { readPages } from "../kernel/paging.js";
 import { MINUTE } from "../kernel/time.js";
 import { isNotFound, isOfUpstream, isUnimplemented, type Upstreams } from "../platform/grpc/upstreams.js";
 import { Busy } from "../platform/turns.js";
-import type { EdgeChange } from "../records/fences.js";
-import type { PublicationDeps } from "./audit/publications.js";
-import type { ReadRetentionStart } from "./fences/fences.js";
-import type { ReadChanges, TimeRange } from "./reconcile/reconcile.js";
-import type { RecoveryDeps } from "./redis-loss/recovery.js";
-import { edgeChangeOf, type Follows, type ListEdges } from "./restored/edges.js";
-import type { KnowsDrop, ListDropIds } from "./restored/judge.js";
+import { type EdgeChange, edgesIn } from "../records/fences.js";
+import type { TimeRange } from "./reconcile/reconcile.js";
+import type { HeldDrop } from "./restored/judge.js";
 
 /** A recovery waits for these failures, or sets their events aside. */
-export const WAITING: Pick<RecoveryDeps, "isUpstreamAway" | "isBusy"> = {
-  isUpstreamAway: (error) => codeOf(error) === "unavailable" && isOfUpstream(error),
-  isBusy: (error) => error instanceof Busy,
+export const WAITING = {
+  isUpstreamAway: (error: unknown): boolean => codeOf(error) === "unavailable" && isOfUpstream(error),
+  isBusy: (error: unknown): boolean => error instanceof Busy,
 };
 
 const CHANGES_A_PAGE = 500;
-const FOLLOWERS = 10;
-const MOST_PAGES = 5;
-/** An author has few drops of one millisecond. */
-const DROPS = 20;
-const MOST_DROP_PAGES = 20;
+const FOLLOWING_A_PAGE = 1_000;
+const DROPS_A_PAGE = 100;
+/** An upstream may round the time of a drop otherwise than the event that tells of it. */
+const ROUNDED_MS = MINUTE;
+const SAMPLED_FOLLOWERS = 10;
+const MOST_SAMPLED_PAGES = 5;
 
-export function createReadRetentionStart(upstreams: () => Upstreams): ReadRetentionStart {
-  return async () => {
-    try {
-      return (await upstreams().retention()).kept_since;
-    } catch (error) {
-      if (isUnimplemented(error)) return undefined;
-      throw error;
-    }
-  };
-}
+/** The users and posts services, as this component asks them. */
+export class UpstreamView {
+  readonly #lacked = new Set<string>();
 
-/** Skips an upstream that lacks the method, and calls `lacking` once for each such method. */
-export function createReadChanges(upstreams: () => Upstreams, lacking: (method: string) => void): ReadChanges {
-  const reported = new Set<string>();
-  const unlessLacking = async function* (name: string, pages: AsyncIterable<TimelineEvent>) {
-    try {
-      yield* pages;
-    } catch (error) {
-      if (!isUnimplemented(error)) throw error;
-      if (!reported.has(name)) lacking(name);
-      reported.add(name);
-    }
-  };
-  return async function* (range) {
-    yield* unlessLacking("ListDrops", drops(upstreams(), range));
-    yield* unlessLacking("ListFollowChanges", edges(upstreams(), range));
-  };
-}
+  constructor(private readonly upstreams: Upstreams) {}
 
-/**
- * Resolves to true where the posts service lists a change since then (ms since the epoch); one without ListDrops lists
- * none.
- */
-export function createListsDrops(upstreams: () => Upstreams): (since: number) => Promise<boolean> {
-  return async (since) => {
-    try {
-      const page = await upstreams().changedDrops({ since, until: 0, page_size: 1, page_token: "" });
-      return page.drops.length > 0;
-    } catch (error) {
-      if (isUnimplemented(error)) return false;
-      throw error;
-    }
-  };
-}
+  /** Resolves to the time down to which drops are kept, in ms since the epoch; to undefined without GetRetention. */
+  readonly readRetentionStart = async (): Promise<number | undefined> =>
+    (await unlessLacking(() => this.upstreams.retention()))?.kept_since;
 
-/** Resolves to false where the upstreams have no drop, follow, follower or profile of a user. */
-export function createIsKnown(upstreams: () => Upstreams): (user: string) => Promise<boolean> {
-  return async (user) => {
-    const { dropsByUser, following, followers, profile } = upstreams();
+  /** Yields the changes of a range. `lacking` is called once for each method that an upstream does not have. */
+  readonly readChanges = (range: TimeRange, lacking: (method: string) => void): AsyncIterable<TimelineEvent> =>
+    changesOf(this.upstreams, range, (method) => {
+      if (!this.#lacked.has(method)) lacking(method);
+      this.#lacked.add(method);
+    });
+
+  /** Resolves to true where the posts service lists a change since then, in ms since the epoch. */
+  readonly listsDrops = async (since: number): Promise<boolean> => {
+    const first = { since, until: 0, page_size: 1, page_token: "" };
+    const page = await unlessLacking(() => this.upstreams.changedDrops(first));
+    return page !== undefined && page.drops.length > 0;
+  };
+
+  /** Resolves to false where the upstreams have no drop, follow, follower or profile of a user. */
+  readonly isKnown = async (user: string): Promise<boolean> => {
+    const { dropsByUser, following, followers, profile } = this.upstreams;
     const one = { user, size: 1, token: "" };
     return (
       (await dropsByUser({ author: user, below: undefined, limit: 1 })).drops.length > 0 ||
@@ -87,6 +62,72 @@ export function createIsKnown(upstreams: () => Upstreams): (user: string) => Pro
       (await profile(user).then(() => true, falseIfNone))
     );
   };
+
+  /** @throws AppError where the author's drops cannot be had */
+  readonly findDrop = async ({ drop, author = "", createdAt }: HeldDrop): Promise<Drop | undefined> => {
+    let below: TimelineEntry | undefined = { score: createdAt + ROUNDED_MS, drop: "" };
+    while (below && below.score >= createdAt - ROUNDED_MS) {
+      const page: DropPage = await this.upstreams.dropsByUser({ author, below, limit: DROPS_A_PAGE });
+      const found = page.drops.find(({ drop_id, deleted }) => drop_id === drop && !deleted);
+      if (found) return found;
+      below = page.next;
+    }
+    return undefined;
+  };
+
+  /**
+   * Resolves to the own drops changed in a range, each with whether it is there or deleted; to undefined without ListDrops,
+   * or where there are more than `most`.
+   */
+  readonly listDropIds = (
+    range: TimeRange,
+    most = Number.POSITIVE_INFINITY,
+  ): Promise<ReadonlyMap<string, boolean> | undefined> =>
+    unlessLacking(async () => {
+      const listed = new Map<string, boolean>();
+      for await (const page of dropPages(this.upstreams, range)) {
+        for (const { drop_id, deleted } of page.drops) listed.set(drop_id, !deleted);
+        if (listed.size > most) return undefined;
+      }
+      return listed;
+    });
+
+  /** Resolves to the edges that changed in a range, each as it is now; to undefined without ListFollowChanges. */
+  readonly listEdges = (range: TimeRange): Promise<readonly EdgeChange[] | undefined> =>
+    unlessLacking(async () => {
+      const listed: EdgeChange[] = [];
+      for await (const event of changedEdges(this.upstreams, range)) listed.push(...edgesIn(event));
+      return listed;
+    });
+
+  readonly follows = async (follower: string, following: string): Promise<boolean> => {
+    const [follows] = (await unlessLacking(() => this.upstreams.isFollowing(follower, [following]))) ?? [];
+    if (follows !== undefined) return follows;
+    const read = (token: string) => this.upstreams.following({ user: follower, size: FOLLOWING_A_PAGE, token });
+    for await (const { ids } of readPages(read)) if (ids.includes(following)) return true;
+    return false;
+  };
+
+  /** Resolves to followers at random, out of a list of about so many pages. */
+  readonly sampleFollowers = async (author: string, pages: number, size: number): Promise<readonly string[]> => {
+    const ask = (token: string) => this.upstreams.followers({ user: author, size, token });
+    let page = await ask("");
+    for (let skip = randomInt(Math.min(Math.max(pages, 1), MOST_SAMPLED_PAGES)); skip > 0 && page.next !== ""; skip--)
+      page = await ask(page.next);
+    const left = [...page.ids];
+    const draw = (): string[] => left.splice(randomInt(left.length), 1);
+    return Array.from({ length: Math.min(SAMPLED_FOLLOWERS, left.length) }, draw).flat();
+  };
+}
+
+/** Resolves to undefined where the upstream lacks the method. */
+async function unlessLacking<T>(ask: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await ask();
+  } catch (error) {
+    if (isUnimplemented(error)) return undefined;
+    throw error;
+  }
 }
 
 function falseIfNone(error: unknown): boolean {
@@ -94,71 +135,31 @@ function falseIfNone(error: unknown): boolean {
   throw error;
 }
 
-/** An upstream may round the time of a drop otherwise than the event that tells of it. */
-const ROUNDED_MS = MINUTE;
-const DROPS_A_LOOK = 100;
+const LISTS = [
+  ["ListDrops", changedDrops],
+  ["ListFollowChanges", changedEdges],
+] as const;
 
-export function createKnowsDrop(upstreams: () => Upstreams): KnowsDrop {
-  return async ({ drop, author = "", createdAt }) => {
-    let below: TimelineEntry | undefined = { score: createdAt + ROUNDED_MS, drop: "" };
-    while (below && below.score >= createdAt - ROUNDED_MS) {
-      const page: DropPage = await upstreams().dropsByUser({ author, below, limit: DROPS_A_LOOK });
-      if (page.drops.some(({ drop_id, deleted }) => drop_id === drop && !deleted)) return true;
-      below = page.next;
-    }
-    return false;
-  };
-}
-
-export function createListDropIds(upstreams: () => Upstreams): ListDropIds {
-  return async (range, most = Number.POSITIVE_INFINITY) => {
-    const listed = new Map<string, boolean>();
-    const read = (page_token: string) => upstreams().changedDrops({ ...range, page_size: CHANGES_A_PAGE, page_token });
+async function* changesOf(
+  upstreams: Upstreams,
+  range: TimeRange,
+  lacking: (method: string) => void,
+): AsyncGenerator<TimelineEvent> {
+  for (const [method, changes] of LISTS) {
     try {
-      for await (const page of readPages(read)) {
-        for (const { drop_id, deleted } of page.drops) listed.set(drop_id, !deleted);
-        if (listed.size > most) return undefined;
-      }
-    } catch (error) {
-      if (isUnimplemented(error)) return undefined;
-      throw error;
-    }
-    return listed;
-  };
-}
-
-export function createListEdges(upstreams: () => Upstreams): ListEdges {
-  return async (range) => {
-    const listed: EdgeChange[] = [];
-    try {
-      for await (const event of edges(upstreams(), range)) listed.push(edgeChangeOf(event) as EdgeChange);
-    } catch (error) {
-      if (isUnimplemented(error)) return undefined;
-      throw error;
-    }
-    return listed;
-  };
-}
-
-const FOLLOWING_A_PAGE = 1_000;
-
-export function createFollows(upstreams: () => Upstreams): Follows {
-  return async (follower, following) => {
-    try {
-      const [follows] = await upstreams().isFollowing(follower, [following]);
-      if (follows !== undefined) return follows;
+      yield* changes(upstreams, range);
     } catch (error) {
       if (!isUnimplemented(error)) throw error;
+      lacking(method);
     }
-    const read = (token: string) => upstreams().following({ user: follower, size: FOLLOWING_A_PAGE, token });
-    for await (const { ids } of readPages(read)) if (ids.includes(following)) return true;
-    return false;
-  };
+  }
 }
 
-async function* drops(upstreams: Upstreams, range: TimeRange): AsyncGenerator<TimelineEvent> {
-  const read = (page_token: string) => upstreams.changedDrops({ ...range, page_size: CHANGES_A_PAGE, page_token });
-  for await (const page of readPages(read))
+const dropPages = (upstreams: Upstreams, range: TimeRange) =>
+  readPages((page_token) => upstreams.changedDrops({ ...range, page_size: CHANGES_A_PAGE, page_token }));
+
+async function* changedDrops(upstreams: Upstreams, range: TimeRange): AsyncGenerator<TimelineEvent> {
+  for await (const page of dropPages(upstreams, range))
     for (const drop of page.drops)
       yield* unlessInvalid(
         () => eventOfDrop(drop, range.until),
@@ -166,7 +167,7 @@ async function* drops(upstreams: Upstreams, range: TimeRange): AsyncGenerator<Ti
       );
 }
 
-async function* edges(upstreams: Upstreams, range: TimeRange): AsyncGenerator<TimelineEvent> {
+async function* changedEdges(upstreams: Upstreams, range: TimeRange): AsyncGenerator<TimelineEvent> {
   const read = (page_token: string) => upstreams.changedEdges({ ...range, page_size: CHANGES_A_PAGE, page_token });
   for await (const page of readPages(read))
     for (const edge of page.changes)
@@ -197,40 +198,6 @@ function eventOfDrop(drop: Drop, now: number): TimelineEvent {
 }
 
 function eventOfEdge({ follower_id, following_id, version, following }: FollowChange, now: number): TimelineEvent {
-  return parseEvent(
-    following ? "user_followed" : "user_unfollowed",
-    encoded({ follower_id, following_id, version }),
-    now,
-  );
-}
-
-export function createPublicationSources(
-  upstreams: () => Upstreams,
-  followersAPage: number,
-): Pick<PublicationDeps, "sampleFollowers" | "findDrop"> {
-  return {
-    async sampleFollowers(author, pages) {
-      const ask = (token: string) => upstreams().followers({ user: author, size: followersAPage, token });
-      let page = await ask("");
-      for (let skip = randomInt(Math.min(Math.max(pages, 1), MOST_PAGES)); skip > 0 && page.next !== ""; skip--)
-        page = await ask(page.next);
-      return sampleOf(page.ids, FOLLOWERS);
-    },
-    async findDrop(author, drop, createdAt) {
-      let below: TimelineEntry | undefined = { score: createdAt + 1, drop: "" };
-      for (let pages = 0; below && below.score >= createdAt && pages < MOST_DROP_PAGES; pages++) {
-        const page: DropPage = await upstreams().dropsByUser({ author, below, limit: DROPS });
-        const found = page.drops.find(({ drop_id, deleted }) => drop_id === drop && !deleted);
-        if (found) return found;
-        below = page.next;
-      }
-      return undefined;
-    },
-  };
-}
-
-function sampleOf(ids: readonly string[], count: number): string[] {
-  const left = [...ids];
-  const draw = (): string[] => left.splice(randomInt(left.length), 1);
-  return Array.from({ length: Math.min(count, left.length) }, draw).flat();
+  const name = following ? "user_followed" : "user_unfollowed";
+  return parseEvent(name, encoded({ follower_id, following_id, version }), now);
 }

@@ -23,11 +23,10 @@ export type ModeChoice = Mode | "auto";
 
 /** An author above one of these is tiered or pulled; an infinite one is never reached. */
 interface Thresholds {
-  /** The threshold is a number of followers. */
+  /** `tier` and `pull` are numbers of followers. */
   readonly tier: number;
-  /** The threshold is a number of followers. */
   readonly pull: number;
-  /** Writes to homes an hour: drops times followers. */
+  /** So many writes to homes an hour are allowed: drops times followers. */
   readonly pressure: number;
 }
 
@@ -93,7 +92,7 @@ export function createAuthorRegistry(deps: AuthorRegistryDeps) {
       const time = await store.now();
       return moving.filter(([, { since }]) => time - since >= graceMs).map(([author, now]) => ({ author, ...now }));
     },
-    /** Ends a step: the author's next state; none after `leaving`. */
+    /** Ends a step: the author gets the next state, or leaves the registry after `leaving`. */
     async proceed({ author, ...now }: Due): Promise<void> {
       const next = NEXT[now.state] ?? (now.by === "hand" ? "pushed" : undefined);
       await change(author, now, next && { state: next, by: now.by });
@@ -118,7 +117,7 @@ export function createAuthorRegistry(deps: AuthorRegistryDeps) {
   };
 }
 
-/** The copy of the registry is that of this process. */
+/** Keeps the copy of this process. */
 function createCopy(store: PullStore, clock: () => number) {
   let stored: Stored = { version: null, born: null, authors: new Map() };
   let pulled: PullRegistry = new Map();

@@ -11,14 +11,14 @@ import { observeLane } from "./observe.js";
 
 type Argument = string | number;
 
-interface FencedCall {
+interface KeysWrite {
   readonly script: Script;
   readonly prefix: string;
   readonly keys: PackedKeys;
   readonly before: readonly Argument[];
 }
 
-interface GroupsCall {
+interface GroupsWrite {
   readonly script: Script;
   readonly prefix: string;
   readonly before: readonly Argument[];
@@ -27,7 +27,7 @@ interface GroupsCall {
   readonly yields?: boolean;
 }
 
-/** Keys, and what each of them gets: arguments an item. */
+/** Each of the keys gets all items, as arguments of the script. */
 export interface Group {
   readonly keys: PackedKeys;
   readonly items: readonly (readonly Argument[])[];
@@ -36,12 +36,12 @@ export interface Group {
 /** The deadline is the command timeout, by the clock of the server written to. */
 export interface Fenced {
   /** Resolves to the sum of the replies once all of them succeeded. Where one fails, the others have ended, as below. */
-  many(call: FencedCall): Promise<number>;
+  many(write: KeysWrite): Promise<number>;
   /**
    * Resolves once each reply was a success. A call takes as many entries as reads can wait for. Where one fails, the
    * others have ended before it rejects: none is applied later than what its caller does next.
    */
-  groups(call: GroupsCall): Promise<number>;
+  groups(write: GroupsWrite): Promise<number>;
   /** Rests as the lane `yielding` does after a call that took `ms`: not at all while the other lane is idle. */
   yieldAfter(ms: number): Promise<void>;
   /** The keys must be in one slot. */
@@ -69,13 +69,13 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
   const inScriptSpan = <T>({ name }: Script, work: () => Promise<T>): Promise<T> =>
     inSpan(`redis ${name}`, { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } }, work);
   return {
-    many: (call) => inScriptSpan(call.script, () => many(call)),
-    groups: (call) => inScriptSpan(call.script, () => groups(call)),
+    many: (write) => inScriptSpan(write.script, () => many(write)),
+    groups: (write) => inScriptSpan(write.script, () => groups(write)),
     yieldAfter: lanes.rest,
     one: async (script, keys, args) => scripts.run(script, keys, [await deadline(keys[0]), ...args]),
   };
 
-  async function many({ script, prefix, keys, before }: FencedCall): Promise<number> {
+  async function many({ script, prefix, keys, before }: KeysWrite): Promise<number> {
     if (!scripts.isCluster) {
       const until = await deadline(prefix);
       const replies = keys.map((packed) => scripts.run(script, [], [until, ...before, prefix, packed]));
@@ -88,7 +88,7 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
     return sum(await allOf(tokensOf(keys).map((token) => lanes.prompt.run(() => write(token)))));
   }
 
-  async function groups({ script, prefix, before, groups: all, yields = false }: GroupsCall): Promise<number> {
+  async function groups({ script, prefix, before, groups: all, yields = false }: GroupsWrite): Promise<number> {
     const name = yields ? "yielding" : "prompt";
     const send = (keys: readonly string[], start: string, args: readonly Argument[]): Promise<unknown> =>
       lanes[name].run(async () =>
@@ -110,12 +110,13 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
   }
 }
 
+/** The arguments of one call of a script. */
 interface Call {
   readonly args: Argument[];
   entries: number;
 }
 
-/** Many items to few keys a call: they share the look at each key. */
+/** A call has many items for few keys: these share the look at each key. */
 function callsOf(lists: ReadonlyMap<string, Items>, most: number, split: Split): Call[] {
   const calls: Call[] = [];
   const itemsACall = Math.min(ITEMS_A_CALL, most);

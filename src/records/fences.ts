@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import type { TimelineEvent } from "../contracts/events.js";
 import { sharedNow } from "../kernel/time.js";
 
 export interface EdgeChange {
@@ -7,6 +8,17 @@ export interface EdgeChange {
   readonly version: number;
   readonly follows: boolean;
 }
+
+/** Returns the edge that an event changes. A user cannot unfollow themselves: their own drops stay in their home. */
+export function edgesIn({ name, payload }: TimelineEvent): EdgeChange[] {
+  if (name !== "user_followed" && name !== "user_unfollowed") return [];
+  const { follower_id: follower, following_id: following, version } = payload;
+  return follower === following ? [] : [{ follower, following, version, follows: name === "user_followed" }];
+}
+
+/** The name of an edge has both of its users. */
+export const edgeName = ({ follower, following }: Pick<EdgeChange, "follower" | "following">): string =>
+  JSON.stringify([follower, following]);
 
 /** `time` is in ms since the epoch. */
 export interface Deletion {
@@ -37,6 +49,8 @@ export interface Fences {
   newestEdges(changes: readonly EdgeChange[]): Promise<readonly EdgeState[]>;
   /** Records the edges as they are given, also where a newer version is known: its change was undone. */
   replaceEdges(changes: readonly EdgeChange[]): Promise<void>;
+  /** Yields the newest versions of all edges, also of changes that the log may have lost. */
+  allEdges(): AsyncIterable<EdgeChange>;
   unfollowedAmong(author: string, users: readonly string[]): Promise<string[]>;
   /**
    * Yields pages of users recorded at `since` (ms since the epoch) or later; those recorded meanwhile may be among

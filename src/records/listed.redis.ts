@@ -14,21 +14,19 @@ import type { Scripts } from "../platform/redis/scripts.js";
 export const listedSince = async (clock: { now(key: string): Promise<number> }): Promise<number> =>
   (await clock.now(RECENT_KEY)) - NOTIFY_WINDOW_MS;
 
-/** Notifies a user who has a stream open, or closed one within the window; resolves after the PubAck. */
-type NotifyUser = (user: string, notification: { readonly event: string }, messageId: string) => Promise<void>;
-
 interface NotifyUserDeps {
   readonly publish: Publish;
   readonly scripts: Scripts;
   readonly clock: Pick<RedisClock, "now">;
 }
 
-export function createNotifyUser({ publish, scripts, clock }: NotifyUserDeps): NotifyUser {
-  return async (user, notification, id) => {
+/** Notifies a user who has a stream open, or closed one within the window; resolves after the PubAck. */
+export const createNotifyUser =
+  ({ publish, scripts, clock }: NotifyUserDeps) =>
+  async (user: string, notification: { readonly event: string }, id: string): Promise<void> => {
     const since = await listedSince(clock);
     const seen = await scripts.command("zscore", (client) => client.zscore(RECENT_KEY, encodeId(user)));
     if (seen === null || Number(seen) <= since) return;
     const body = Buffer.from(JSON.stringify(notification));
     await publish({ subject: notifySubject(user), body, id, headers: traceHeaders() });
   };
-}

@@ -8,7 +8,7 @@ const NOTE_REMOVED = script("note-removed", import.meta.url);
 const DROPS_A_CALL = 5_000;
 
 /**
- * Drops that were removed from timelines before the fan-out of their deletion looked for listeners who have them. It
+ * Notes drops that were removed from timelines before the fan-out of their deletion looked for listeners who have them. It
  * reads the timeline first and these notes next, and so misses nobody. Deletions older than the window notify nobody.
  */
 export function createRemovalNotes({ run, command }: Scripts) {

@@ -1,5 +1,5 @@
 import { startBridge } from "../bridge/index.js";
-import { createReadLastAdmission, startReconcileRequests } from "../consistency/index.js";
+import { EventLog, startReconcileRequests } from "../consistency/index.js";
 import { connectSubscriber } from "../platform/redis/connect.js";
 import { missingUpstreams } from "./connections.js";
 import type { RoleDeps, RunningRole } from "./role.js";
@@ -12,7 +12,7 @@ export async function startBridgeRole({ config, connections, exportsTraces, log 
     log.warn({}, "without UserService and PostService a bridge cannot look up what Redis Pub/Sub has lost");
   const requests = startReconcileRequests({ ...connections, log }, { canReconcile: !upstreamsMissing });
   // The last admission is read before the bridge starts: what it admits would hide since when none ran.
-  const last = await createReadLastAdmission(connections.nats)();
+  const last = await new EventLog(connections.nats).readLastAdmission();
   const bridge = await startBridge({
     ...connections,
     subscriber,

@@ -1,5 +1,5 @@
 import {
-  createReadBacklogStart,
+  EventLog,
   openAuditor,
   openRecovery,
   samplePublications,
@@ -38,8 +38,9 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
     },
   });
   const restores = watchForRestores(config, handles, losses);
+  const eventLog = new EventLog(nats);
   const trimming = timelines.startTrimming();
-  const crossings = startCrossings(createReadBacklogStart(nats));
+  const crossings = startCrossings(async () => (await eventLog.readBacklog()).start);
   const audits = startAudits(config, handles, {
     auditor: openAuditor(config, handles, timelines),
     maybeLost: losses.maybeLost,

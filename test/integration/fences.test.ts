@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
 import { createFences, type ReadHistory } from "../../src/consistency/fences/fences.js";
 import type { FenceStore } from "../../src/consistency/fences/store.redis.js";
-import { createReadHistory } from "../../src/consistency/log.nats.js";
+import { EventLog } from "../../src/consistency/log.nats.js";
 import type { TimelineEvent } from "../../src/contracts/events.js";
 import { DELETED_PREFIX, edgePart, edgesKey, homeKey, unfollowersKey } from "../../src/contracts/keys.js";
 import { AppError, codeOf } from "../../src/kernel/errors.js";
@@ -309,12 +309,12 @@ test("the history holds the deletions and edges of the log, without events that 
     await put("graph.followed", "no JSON");
     await put("graph.followed", { follower_id: "eve", following_id: "ada", version: 1 });
     const seen: string[] = [];
-    for await (const { event, time } of createReadHistory(nats.connection)()) {
+    for await (const { event, time } of new EventLog(nats.connection).readHistory()) {
       expect(Math.abs(time - Date.now())).toBeLessThan(60_000);
       seen.push(event.name);
     }
     expect(seen.sort()).toEqual(["drop_deleted", "user_followed", "user_unfollowed"]);
-    const fences = open(createReadHistory(nats.connection));
+    const fences = open(new EventLog(nats.connection).readHistory);
     expect([...(await fences.tombstonedAmong(["dead", "alive"]))]).toEqual(["dead"]);
     expect(await fences.unfollowedAmong("ada", ["bob", "eve"])).toEqual(["bob"]);
   } finally {

@@ -1,11 +1,6 @@
 import { beforeEach, expect, test } from "@jest/globals";
 import { RetentionPolicy } from "nats";
-import {
-  createReadBacklog,
-  createReadLastAdmission,
-  createReadLogState,
-  createReadUnapplied,
-} from "../../src/consistency/log.nats.js";
+import { EventLog } from "../../src/consistency/log.nats.js";
 import type { FanoutJob } from "../../src/contracts/fanout.js";
 import { createQueueJobs } from "../../src/fanout/publish.nats.js";
 import { createReadWaiting, createWaiting } from "../../src/records/waiting.redis.js";
@@ -36,14 +31,14 @@ test("the backlog begins with its oldest job, wherever that stands in the queue"
     ["last", 2],
   ] as const)
     await queue([job(drop, now - age * MINUTE)]);
-  const { start } = await createReadBacklog(bench.connection)();
+  const { start } = await new EventLog(bench.connection).readBacklog();
   expect(start).toBeLessThanOrEqual(now - 600 * MINUTE);
   expect(start).toBeGreaterThan(now - 601 * MINUTE);
 });
 
 test("without pending events the backlog begins now, and everything is acknowledged", async () => {
   const before = Date.now();
-  const { start, acked } = await createReadBacklog(bench.connection)();
+  const { start, acked } = await new EventLog(bench.connection).readBacklog();
   expect(start).toBeGreaterThanOrEqual(before);
   expect(acked).toBe((await bench.manager.streams.info("DROPS")).state.last_seq);
 });
@@ -51,14 +46,14 @@ test("without pending events the backlog begins now, and everything is acknowled
 test("an event that no consumer has acknowledged is in the backlog", async () => {
   const { seq } = await bench.publish({ subject: "drops.created", id: "one", body: Buffer.from("{}") });
   const { time } = await bench.manager.streams.getMessage("DROPS", { seq });
-  expect(await createReadBacklog(bench.connection)()).toEqual({ start: time.getTime(), acked: seq - 1 });
+  expect(await new EventLog(bench.connection).readBacklog()).toEqual({ start: time.getTime(), acked: seq - 1 });
 });
 
 // Invariant 5.
 test("events that wait for a single user stand apart from the backlog where nothing else is under way", async () => {
   const { connection, manager, publish } = bench;
   const [waiting, readWaiting] = [createWaiting(redis.scripts), createReadWaiting(redis.scripts)];
-  const read = createReadUnapplied(connection, readWaiting);
+  const read = new EventLog(connection, readWaiting).readUnapplied;
   const admit = async (drop_id: string) => {
     const body = Buffer.from(JSON.stringify({ drop_id, user_id: "anna", visibility: "public", created_at: 1 }));
     const { seq } = await publish({ subject: "drops.created", id: `waits ${drop_id}`, body });
@@ -80,7 +75,7 @@ test("events that wait for a single user stand apart from the backlog where noth
   expect(rest).toMatchObject({ acked: second.seq, waiting: [noted] });
   const third = await admit("c");
   expect(await read()).toMatchObject({ start: third.time, acked: second.seq, waiting: [noted] });
-  expect(await createReadBacklog(connection)()).toEqual(all);
+  expect(await new EventLog(connection).readBacklog()).toEqual(all);
   // It is handled again, and the others are not told from it any more.
   await waiting.remove(delivery);
   expect(await read()).toEqual({ ...all, waiting: [] });
@@ -98,13 +93,13 @@ test("what was noted for an earlier consumer, or is long overdue, does not stand
   const planner = await bench.connection.jetstream().consumers.get("DROPS", "planner");
   const message = await planner.next();
   const earlier = { consumer: "planner", seq, at: 0 };
-  expect((await createReadUnapplied(bench.connection, async () => [earlier])()).waiting).toEqual([]);
+  expect((await new EventLog(bench.connection, async () => [earlier]).readUnapplied()).waiting).toEqual([]);
   await message?.ackAck();
 });
 
 // Invariant 5.
 test("the last admission is that of the kind of events that has waited longer; of an empty log, that of its last event", async () => {
-  const read = createReadLastAdmission(bench.connection);
+  const read = new EventLog(bench.connection).readLastAdmission;
   const admit = async (subject: string, id: string): Promise<number> => {
     const { seq } = await bench.publish({ subject, id, body: Buffer.from("{}") });
     return (await bench.manager.streams.getMessage("DROPS", { seq })).time.getTime();
@@ -128,17 +123,17 @@ test("jobs that are acknowledged and still in the queue, as a killed server may 
   for (const consumer of consumers) await manager.consumers.add("FANOUT", consumer.config);
   const before = Date.now();
   await createQueueJobs(bench.publishAll)([job("done", before - 600 * MINUTE)]);
-  expect((await createReadBacklog(connection)()).start).toBeLessThan(before - 599 * MINUTE);
+  expect((await new EventLog(connection).readBacklog()).start).toBeLessThan(before - 599 * MINUTE);
   const message = await (await connection.jetstream().consumers.get("FANOUT", "worker")).next();
   await message?.ackAck();
   expect((await manager.streams.info("FANOUT")).state.messages).toBe(1);
-  expect((await createReadBacklog(connection)()).start).toBeGreaterThanOrEqual(before);
+  expect((await new EventLog(connection).readBacklog()).start).toBeGreaterThanOrEqual(before);
   await manager.streams.delete("FANOUT");
   await manager.streams.add(config);
 });
 
 test("a stream that was deleted and declared again has another creation time", async () => {
-  const read = createReadLogState(bench.connection);
+  const read = new EventLog(bench.connection).readLogState;
   const before = await read();
   await bench.publish({ subject: "drops.created", id: "two", body: Buffer.from("{}") });
   expect(await read()).toEqual({ ...before, last: before.last + 1 });

@@ -276,7 +276,7 @@ test("finish rebuild: after the deadline by the server's clock nothing is writte
 });
 
 // Invariant 2.
-test.each(["finish-refill", "record-server"] as const)(
+test.each(["mark-tombstones", "record-server"] as const)(
   "%s: what vouches is refused after its deadline",
   async (script) => {
     const late = bench.scripts.run(lua(script), [KEY], [Date.now() - 1, "1", "1"]);

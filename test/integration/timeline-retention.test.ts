@@ -196,6 +196,7 @@ test("the retention is remembered: an outage, a smaller time and one ahead of no
   let answer = async (): Promise<number | undefined> => SINCE;
   const retention = createRetention(
     () => answer(),
+    silent,
     () => 10_000,
   );
   expect(retention.retentionStart()).toBe(0);

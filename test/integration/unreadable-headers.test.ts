@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { connect } from "node:net";
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
-import { createReadRange } from "../../src/consistency/index.js";
+import { EventLog } from "../../src/consistency/index.js";
 import type { Delivery } from "../../src/delivery/handler.js";
 import { silent } from "../../src/kernel/logger.js";
 import { consume } from "../../src/platform/nats/consume.js";
@@ -35,7 +35,7 @@ const headersIn = ({ headers }: Pick<Delivery, "headers">) => [headers.get("trac
 // Invariant 1.
 test("a message whose headers cannot be read is read without them, from the log and by its number", async () => {
   const read: unknown[] = [];
-  for await (const one of createReadRange(bench.connection)({ since: 0, until: Number.POSITIVE_INFINITY }))
+  for await (const one of new EventLog(bench.connection).readRange({ since: 0, until: Number.POSITIVE_INFINITY }))
     read.push(headersIn(one));
   const stored = await createStoredMessages(bench.connection).read("DROPS", 1);
   read.push(stored && headersIn(stored));

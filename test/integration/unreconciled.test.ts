@@ -5,7 +5,7 @@ import {
   type TimeRange,
   type Unreconciled,
 } from "../../src/consistency/reconcile/reconcile.js";
-import { createUnreconciled } from "../../src/consistency/reconcile/unreconciled.redis.js";
+import { createUnreconciled } from "../../src/consistency/reconcile/times.redis.js";
 import { UNRECONCILED_KEY } from "../../src/contracts/keys.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
@@ -33,7 +33,6 @@ function openBridge(reconcile: Reconcile = async () => NOTHING, unreconciled?: U
     },
     unreconciled: unreconciled ?? createUnreconciled(redis.scripts),
     log: silent,
-    observe: { requested: () => undefined, reconciled: () => undefined },
   });
   closes.push(requests.close);
   return { ...requests, asked };

@@ -4,6 +4,7 @@ import { type Lease, renewing } from "../../kernel/lease.js";
 import type { Logger } from "../../kernel/logger.js";
 import { startLoop } from "../../kernel/loop.js";
 import { MINUTE, SECOND, sharedNow } from "../../kernel/time.js";
+import { observeReconcile } from "../observe.js";
 import type { Reconcile, Reconciled } from "../reconcile/reconcile.js";
 import { type Report, type Reports, TIMELINES, type TimelineKind } from "./audit.js";
 import type { Auditor } from "./auditor.redis.js";
@@ -26,7 +27,7 @@ interface AuditLoopDeps {
   readonly reconcile: Reconcile;
   readonly auditor: Pick<Auditor, "sample" | "homes" | "shared">;
   readonly log: Logger;
-  readonly observe: { reconciled(found: Reconciled): void; audited(reports: Reports): void };
+  readonly audited: (reports: Reports) => void;
   /** A round takes at most so many ms; the default is two minutes. */
   readonly roundMs?: number;
 }
@@ -87,7 +88,7 @@ async function round(deps: AuditLoopDeps, stopping: AbortSignal): Promise<void> 
 }
 
 async function reconcileRecent(deps: AuditLoopDeps, stopping: AbortSignal): Promise<void> {
-  const { reconcile, reconciledUpTo, settleMs, log, observe } = deps;
+  const { reconcile, reconciledUpTo, settleMs, log } = deps;
   const until = sharedNow() - settleMs;
   const recent = until - RECONCILED_MS;
   const before = await reconciledUpTo.read();
@@ -100,14 +101,14 @@ async function reconcileRecent(deps: AuditLoopDeps, stopping: AbortSignal): Prom
   };
   try {
     const found = await reconcile({ since, until }, { progress, stopping });
-    observe.reconciled(found);
+    observeReconcile.reconciled(found);
     if (found.admitted > 0) log.warn(found, "events had been lost unnoticed; they are admitted now");
   } finally {
     await reconciledUpTo.write(reached);
   }
 }
 
-async function auditSample({ auditor, log, observe }: AuditLoopDeps, stopping: AbortSignal): Promise<void> {
+async function auditSample({ auditor, log, audited }: AuditLoopDeps, stopping: AbortSignal): Promise<void> {
   const options = { fix: true, stopping };
   const [home, local, global] = await Promise.all([
     auditor.homes(await auditor.sample(AUDITED_HOMES), options),
@@ -115,7 +116,7 @@ async function auditSample({ auditor, log, observe }: AuditLoopDeps, stopping: A
     auditor.shared("global", options),
   ]);
   const reports = { home, local, global };
-  observe.audited(reports);
+  audited(reports);
   for (const kind of TIMELINES) logReport(kind, reports[kind], log);
 }
 

@@ -3,7 +3,7 @@ import { isTooFarAhead } from "../../contracts/times.js";
 import { paced } from "../../kernel/concurrency.js";
 import { oneLine } from "../../kernel/errors.js";
 import { MINUTE, pause, SECOND, sharedNow } from "../../kernel/time.js";
-import type { WaitingEvent } from "../../records/waiting.js";
+import type { WaitingEvent } from "../../records/waiting.redis.js";
 
 export const TIMELINES = ["home", "local", "global"] as const;
 export type TimelineKind = (typeof TIMELINES)[number];
@@ -125,15 +125,10 @@ async function twice(deps: AuditDeps, names: readonly string[], options: AuditOp
   // The changes that the first comparison saw are published, admitted and applied by then.
   const waiting = await untilApplied(deps.readUnapplied, since, options.stopping);
   if (!waiting) {
-    first.undecided.push(...differing.map(({ name }) => name));
+    first.undecided.push(...namesOf(differing));
     return first;
   }
-  const { stopping } = options;
-  const second = await once(
-    deps,
-    differing.map(({ name }) => name),
-    { stopping },
-  );
+  const second = await once(deps, namesOf(differing), { stopping: options.stopping });
   first.failed.push(...second.failed);
   for (const one of stillDiffering(differing, second.differing)) {
     const differences = one.differences.filter(({ drop }) => !isOpen(waiting, one.name, drop));
@@ -142,6 +137,8 @@ async function twice(deps: AuditDeps, names: readonly string[], options: AuditOp
   }
   return first;
 }
+
+const namesOf = (differing: readonly Differing[]): string[] => differing.map(({ name }) => name);
 
 /** An event that waits may bring the drop, take it away, or change whom the user follows. */
 export const isOpen = (waiting: readonly WaitingEvent[], user: string, drop: string): boolean =>

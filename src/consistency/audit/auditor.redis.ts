@@ -13,7 +13,7 @@ import {
 import type { TimelineEntry } from "../../contracts/timelines.js";
 import { MAX_IDLE_MS } from "../../contracts/times.js";
 import { oneLine } from "../../kernel/errors.js";
-import { decodeId, encodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
+import { decodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
 import type { Logger } from "../../kernel/logger.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import { type DataNode, dataNodes } from "../../platform/redis/servers.js";
@@ -148,30 +148,26 @@ function merged(parts: readonly (Contents | undefined)[]): Contents | undefined 
   return { floor: Math.max(...whole.map(({ floor }) => floor)), entries };
 }
 
-export function createReadEntry({ command }: Scripts, pulled: PulledAuthors): PublicationDeps["readEntry"] {
+export function createReadEntry(scripts: Scripts, pulled: PulledAuthors): PublicationDeps["readEntry"] {
   const numberOf = (text: string | null | undefined): number | undefined => (text == null ? undefined : Number(text));
   const look = async (key: string, drop: string): Promise<StoredEntry> => {
-    const [score, floor] = await command("zmscore", (client) => client.zmscore(key, drop, FLOOR_MEMBER));
+    const [score, floor] = await scripts.command("zmscore", (client) => client.zmscore(key, drop, FLOOR_MEMBER));
     return { score: numberOf(score), floor: numberOf(floor) };
   };
-  const isPulled = async (author: string): Promise<boolean> => !isPushed((await currentOf(pulled)).get(author)?.state);
   return async (timeline, drop, author) => {
     const own = await look(keyOf(timeline), drop);
-    if (timeline.kind !== "home" || own.score !== undefined || !(await isPulled(author))) return own;
-    const members = [PULLS_COMPLETE, encodeId(author)];
-    const [known, pulls] = await command("smismember", (client) =>
-      client.smismember(pullsKey(timeline.name), ...members),
-    );
-    if (known !== 1) return NOT_KNOWN;
-    if (pulls !== 1) return own;
+    if (timeline.kind !== "home" || own.score !== undefined) return own;
+    const registry = await currentOf(pulled);
+    if (isPushed(registry.get(author)?.state)) return own;
+    const keys = await mergedKeys(scripts, timeline.name, registry);
+    // A read makes them known first.
+    if (!keys) return { score: undefined, floor: undefined };
+    if (!keys.includes(authorKey(author))) return own;
     const merging = await look(authorKey(author), drop);
     const floors = [own.floor ?? -1, merging.floor ?? -1];
     return { score: merging.score, floor: Math.min(...floors) < 0 ? undefined : Math.max(...floors) };
   };
 }
-
-/** A read makes it complete first. */
-const NOT_KNOWN: StoredEntry = { score: undefined, floor: undefined };
 
 const KEYS_A_STEP = 500;
 /** Bounds the scan of a server that holds few home timelines. */

@@ -10,6 +10,7 @@ import { codeOf, oneLine } from "../../kernel/errors.js";
 import { encodeId } from "../../kernel/ids.js";
 import type { Logger } from "../../kernel/logger.js";
 import { MINUTE, pause, SECOND, sharedNow } from "../../kernel/time.js";
+import type { HeldDrop } from "../restored/judge.js";
 import { type AuditDeps, isOpen, type TimelineName, untilApplied } from "./audit.js";
 
 /**
@@ -29,7 +30,7 @@ export interface PublicationDeps extends Pick<AuditDeps, "tombstonedAmong" | "re
   readonly readEntry: (timeline: TimelineName, drop: string, author: string) => Promise<StoredEntry>;
   /** Returns followers at random, out of a list of about so many pages. */
   readonly sampleFollowers: (author: string, pages: number) => Promise<readonly string[]>;
-  readonly findDrop: (author: string, drop: string, createdAt: number) => Promise<Drop | undefined>;
+  readonly findDrop: (held: HeldDrop) => Promise<Drop | undefined>;
   readonly unfollowedAmong: (author: string, users: readonly string[]) => Promise<readonly string[]>;
   readonly maybeLost: () => boolean;
   readonly recheckMs: number;
@@ -94,12 +95,12 @@ async function lookForPublished(
   completed: FanoutCompleted,
   timelines?: readonly TimelineName[],
 ): Promise<readonly TimelineName[] | undefined> {
-  const { drop_id, user_id, chunks } = completed;
+  const { drop_id, user_id } = completed;
   // The upstreams cannot be asked who may see it if the author is not known.
   if (user_id === "" || (await deps.tombstonedAmong([drop_id])).has(drop_id)) return undefined;
-  const drop = await deps.findDrop(user_id, drop_id, completed.created_at);
+  const drop = await deps.findDrop({ author: user_id, drop: drop_id, createdAt: completed.created_at });
   if (!drop) return undefined;
-  const sample = timelines ?? [...sharedOf(drop, completed), ...(await homesOf(deps, drop, { completed, chunks }))];
+  const sample = timelines ?? [...sharedOf(drop, completed), ...(await homesOf(deps, drop, completed))];
   const createdAt = Math.min(drop.created_at, completed.created_at);
   // A timeline without a floor is rebuilt by its next read; below the floor it holds nothing.
   const absent = await filtered(
@@ -117,12 +118,11 @@ async function lookForPublished(
 async function homesOf(
   deps: PublicationDeps,
   drop: Drop,
-  { completed, chunks }: { readonly completed: FanoutCompleted; readonly chunks: number },
+  { event, user_id: author, chunks }: FanoutCompleted,
 ): Promise<readonly TimelineName[]> {
-  const author = completed.user_id;
   const followers = await deps.sampleFollowers(author, chunks);
   // The author of a remote drop has no home here.
-  const own = completed.event === "drop_created" ? [author] : [];
+  const own = event === "drop_created" ? [author] : [];
   return [...own, ...followers.filter((user) => user !== author && belongsHome(drop, user))].map(homeOf);
 }
 

@@ -7,10 +7,10 @@ import type { Logger } from "../../kernel/logger.js";
 import { type Loop, startLoop } from "../../kernel/loop.js";
 import { SingleFlight } from "../../kernel/sharing.js";
 import { type Clock, MINUTE, SECOND, sharedNow } from "../../kernel/time.js";
-import { type Deletion, type EdgeChange, type Fences, nameGeneration } from "../../records/fences.js";
+import { type Deletion, type EdgeChange, edgesIn, type Fences } from "../../records/fences.js";
 import type { FenceStore, RefillBatch } from "./store.redis.js";
 
-/** The deletions and edge changes of the log, oldest first, with the time they were admitted. */
+/** Yields the deletions and edge changes of the log, oldest first, with the times of their admission. */
 export type ReadHistory = () => AsyncIterable<{ readonly event: TimelineEvent; readonly time: number }>;
 
 interface FencesDeps {
@@ -40,18 +40,11 @@ export function createFences(deps: FencesDeps): Fences {
   };
   return {
     retentionStart,
-    async recordTombstones(deletions) {
-      const { complete, authors } = await store.recordTombstones(deletions);
-      if (!complete) await ensure();
-      return authors;
-    },
-    async tombstonedAmong(drops) {
-      if (drops.length === 0) return new Set();
-      return certain(async () => {
-        const { tombstoned, complete } = await store.tombstonedAmong(drops);
-        return complete ? tombstoned : undefined;
-      });
-    },
+    generations: store.generations,
+    renewGenerations: store.renewGenerations,
+    allEdges: store.allEdges,
+    recordTombstones: (deletions) => certain(() => store.recordTombstones(deletions)),
+    tombstonedAmong: async (drops) => (drops.length === 0 ? new Set() : certain(() => store.tombstonedAmong(drops))),
     changeEdges: async (changes) => (changes.length === 0 ? [] : certain(() => store.changeEdges(changes))),
     newestEdges: async (changes) => (changes.length === 0 ? [] : certain(() => store.changeEdges(changes, "look"))),
     async replaceEdges(changes) {
@@ -67,11 +60,7 @@ export function createFences(deps: FencesDeps): Fences {
         from = next;
       }
     },
-    generations: (authors) => store.generations(authors, nameGeneration),
-    renewGenerations: (authors) => store.setGenerations(authors.map((author) => [author, nameGeneration()] as const)),
-    async removeDeleted(users) {
-      await certain(async () => ((await store.removeDeleted(users)).complete ? true : undefined));
-    },
+    removeDeleted: async (users) => void (await certain(() => store.removeDeleted(users))),
   };
 }
 
@@ -83,7 +72,7 @@ async function refillFences(deps: FencesDeps): Promise<void> {
 
 async function refillLost({ store, readHistory, log }: FencesDeps): Promise<void> {
   const mark = -randomInt(1, 2 ** 47);
-  const lost = await store.beginRefill(mark);
+  const lost = await store.mark("begin", mark);
   if (lost === 0) return;
   log.warn(
     { keys: lost },
@@ -102,7 +91,7 @@ async function refillLost({ store, readHistory, log }: FencesDeps): Promise<void
   } finally {
     clearInterval(reporting);
   }
-  if ((await store.finishRefill(mark)) < lost)
+  if ((await store.mark("finish", mark)) < lost)
     throw new AppError("unavailable", "the fences were lost while they were refilled");
   log.info(fields(), "fences are refilled from the log");
 }
@@ -121,11 +110,7 @@ async function* batchesOf(
       const { drop_id: drop, user_id: author } = event.payload;
       deletions.push({ drop, author, time });
     }
-    if (event.name === "user_followed" || event.name === "user_unfollowed") {
-      const { follower_id: follower, following_id: following, version } = event.payload;
-      // A user cannot unfollow themselves: their own drops stay in their home.
-      if (follower !== following) edges.push({ follower, following, version, follows: event.name === "user_followed" });
-    }
+    edges.push(...edgesIn(event));
     if (deletions.length + edges.length < EVENTS_A_BATCH) continue;
     yield { deletions, edges };
     deletions = [];
@@ -134,37 +119,35 @@ async function* batchesOf(
   yield { deletions, edges };
 }
 
-/** The posts service keeps drops down to this time. */
-type Retention = ReturnType<typeof createRetention>;
-
-export type ReadRetentionStart = () => Promise<number | undefined>;
-
 const EVERY_MS = 10 * SECOND;
 const UNKNOWN_EVERY_MS = 10 * MINUTE;
 
-/** The time never falls, so the last answer is right while the posts service is unavailable. */
-export function createRetention(read: ReadRetentionStart, now: Clock = sharedNow) {
+/**
+ * The posts service keeps drops down to a time, which never falls: the last answer is right while the service is
+ * unavailable.
+ */
+export function createRetention(read: () => Promise<number | undefined>, log: Logger, now: Clock = sharedNow) {
   let retentionStart = 0;
+  /** Asks the posts service; false if it does not know the question. */
+  const refresh = async (): Promise<boolean> => {
+    const answer = await read();
+    // A time in the future would hide everything.
+    if (answer !== undefined && Number.isSafeInteger(answer) && answer <= now())
+      retentionStart = Math.max(retentionStart, answer);
+    return answer !== undefined;
+  };
   return {
     /** Returns ms since the epoch. 0 means that everything is kept, or that nothing is known yet. */
     retentionStart: (): number => retentionStart,
-    /** Asks the posts service; false if it does not know the question. */
-    refresh: async (): Promise<boolean> => {
-      const answer = await read();
-      // A time in the future would hide everything.
-      if (answer !== undefined && Number.isSafeInteger(answer) && answer <= now())
-        retentionStart = Math.max(retentionStart, answer);
-      return answer !== undefined;
-    },
+    refresh,
+    follow: (): Loop =>
+      startLoop({
+        work: async () => ((await refresh()) ? undefined : UNKNOWN_EVERY_MS),
+        everyMs: EVERY_MS,
+        backoffCapMs: EVERY_MS,
+        failed: (error) =>
+          log.debug({ error: oneLine(error) }, "the posts service did not answer how long drops are kept"),
+        closeMs: SECOND,
+      }),
   };
-}
-
-export function followRetention({ refresh }: Retention, log: Logger): Loop {
-  return startLoop({
-    work: async () => ((await refresh()) ? undefined : UNKNOWN_EVERY_MS),
-    everyMs: EVERY_MS,
-    backoffCapMs: EVERY_MS,
-    failed: (error) => log.debug({ error: oneLine(error) }, "the posts service did not answer how long drops are kept"),
-    closeMs: SECOND,
-  });
 }

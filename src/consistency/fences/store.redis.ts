@@ -2,7 +2,6 @@ import {
   ALL_EDGE_PARTS,
   EDGES_PREFIX,
   edgeField,
-  edgePart,
   edgesKey,
   generationKey,
   packKeys,
@@ -18,12 +17,11 @@ import { HOUR, sharedNow } from "../../kernel/time.js";
 import { createLease } from "../../platform/redis/lease.js";
 import { type Scripts, script } from "../../platform/redis/scripts.js";
 import type { Fenced } from "../../records/fenced.redis.js";
-import type { Deletion, EdgeChange, EdgeState } from "../../records/fences.js";
+import { type Deletion, type EdgeChange, type EdgeState, nameGeneration } from "../../records/fences.js";
 import { createDeletions } from "./deletions.redis.js";
-import { callsFor } from "./parts.js";
+import { callsFor, runFor } from "./parts.redis.js";
 
-const BEGIN_REFILL = script("begin-refill", import.meta.url);
-const FINISH_REFILL = script("finish-refill", import.meta.url);
+const MARK_TOMBSTONES = script("mark-tombstones", import.meta.url);
 const MARK_EDGES = script("mark-edges", import.meta.url);
 const CHANGE_EDGES = script("change-edges", import.meta.url);
 const READ_RECENT_UNFOLLOWERS = script("read-recent-unfollowers", import.meta.url);
@@ -34,11 +32,6 @@ const UNFOLLOWERS_A_PAGE = 1_000;
 const DROPS_A_CALL = 5_000;
 const PARTS = packKeys(ALL_EDGE_PARTS);
 
-interface Tombstoned {
-  readonly tombstoned: ReadonlySet<string>;
-  readonly complete: boolean;
-}
-
 export interface RefillBatch {
   readonly deletions: readonly Deletion[];
   readonly edges: readonly EdgeChange[];
@@ -46,70 +39,42 @@ export interface RefillBatch {
 
 export type FenceStore = ReturnType<typeof createFenceStore>;
 
-/** Each key holds a floor that is lost with it: then `complete` is false, and an answer undefined. */
+/** Each key holds a floor that is lost with it: then an answer is undefined. */
 export function createFenceStore(scripts: Scripts, fenced: Fenced) {
-  const { run, command, isCluster } = scripts;
-  const tombstonedAmong = async (drops: readonly string[]): Promise<Tombstoned> => {
+  const tombstonedAmong = async (drops: readonly string[]): Promise<ReadonlySet<string> | undefined> => {
     const tombstoned = new Set<string>();
-    let complete = true;
     for (const part of chunked(drops, DROPS_A_CALL)) {
-      const [floor, ...scores] = await command("zmscore", (client) =>
+      const [floor, ...scores] = await scripts.command("zmscore", (client) =>
         client.zmscore(TOMBSTONES_KEY, FLOOR_MEMBER, ...part),
       );
+      if (!stands(floor)) return undefined;
       for (const [index, drop] of part.entries()) if (scores[index] != null) tombstoned.add(drop);
-      complete &&= stands(floor);
     }
-    return { tombstoned, complete };
+    return tombstoned;
   };
   const deletions = createDeletions(scripts, tombstonedAmong, REMEMBER_MS);
-  // A call in a cluster is for one slot.
-  const read = (keys: readonly string[]): Promise<(string | null)[]> =>
-    isCluster
-      ? Promise.all(keys.map((key) => command("get", (client) => client.get(key))))
-      : command("mget", (client) => client.mget(...keys));
-  const markEdges = (step: "begin" | "finish", mark: number): Promise<number> =>
-    fenced.many({ script: MARK_EDGES, prefix: EDGES_PREFIX, keys: PARTS, before: [step, mark] });
   return {
     tombstonedAmong,
     ...deletions,
+    ...generationsIn(scripts),
     ...edgesIn(scripts),
-    async generations(authors: readonly string[], nameNew: () => string): Promise<Map<string, string>> {
-      const held = authors.length === 0 ? [] : await read(authors.map(generationKey));
-      const names = new Map<string, string>();
-      const unnamed = authors.filter((author, at) => {
-        const name = held[at];
-        if (name) names.set(author, name);
-        return !name;
+    /**
+     * `begin` gives each lost key the mark as its floor, `finish` declares the keys complete that still have it. Returns
+     * how many keys these are: fewer if some were lost again.
+     */
+    async mark(step: "begin" | "finish", mark: number): Promise<number> {
+      const edges = await fenced.many({
+        ...{ script: MARK_EDGES, prefix: EDGES_PREFIX, keys: PARTS },
+        before: [step, mark],
       });
-      await Promise.all(
-        unnamed.map(async (author) => {
-          const key = generationKey(author);
-          const name = nameNew();
-          await command("set", (client) => client.set(key, name, "PX", REMEMBER_MS, "NX"));
-          names.set(author, (await command("get", (client) => client.get(key))) ?? name);
-        }),
-      );
-      return names;
-    },
-    async setGenerations(names: readonly (readonly [author: string, name: string])[]): Promise<void> {
-      const set = ([author, name]: readonly [string, string]) =>
-        command("set", (client) => client.set(generationKey(author), name, "PX", REMEMBER_MS));
-      await Promise.all(names.map(set));
-    },
-    /** Sets a negative floor in each lost key; returns how many there are. */
-    async beginRefill(mark: number): Promise<number> {
-      return Number(await run(BEGIN_REFILL, [TOMBSTONES_KEY], [mark])) + (await markEdges("begin", mark));
+      const args = [step, mark, sharedNow() - REMEMBER_MS];
+      return edges + Number(await fenced.one(MARK_TOMBSTONES, [TOMBSTONES_KEY], args));
     },
     async refill({ deletions: deleted, edges }: RefillBatch): Promise<void> {
       await Promise.all([
         deleted.length > 0 ? deletions.recordTombstones(deleted) : undefined,
-        ...callsFor(edges, authorOf, scripts.isCluster).map((some) => changeEdges(scripts, some, "refill")),
+        ...callsFor(scripts, edges, authorOf).map((some) => changeEdges(scripts, some, "refill")),
       ]);
-    },
-    /** Declares the keys complete that still have the mark; returns how many: fewer if some were lost again. */
-    async finishRefill(mark: number): Promise<number> {
-      const edges = await markEdges("finish", mark);
-      return edges + Number(await fenced.one(FINISH_REFILL, [TOMBSTONES_KEY], [mark, sharedNow() - REMEMBER_MS]));
     },
     lease: createLease(scripts, REFILL_LEASE_KEY),
   };
@@ -117,14 +82,44 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced) {
 
 const stands = (floor: string | null | undefined): boolean => floor != null && Number(floor) >= 0;
 
+function generationsIn({ command, isCluster }: Scripts) {
+  // A call in a cluster is for one slot.
+  const read = (keys: readonly string[]): Promise<(string | null)[]> =>
+    isCluster
+      ? Promise.all(keys.map((key) => command("get", (client) => client.get(key))))
+      : command("mget", (client) => client.mget(...keys));
+  return {
+    async generations(authors: readonly string[]): Promise<Map<string, string>> {
+      const held = authors.length === 0 ? [] : await read(authors.map(generationKey));
+      const named = authors.map(async (author, at) => {
+        if (held[at]) return [author, held[at]] as const;
+        const [key, name] = [generationKey(author), nameGeneration()];
+        await command("set", (client) => client.set(key, name, "PX", REMEMBER_MS, "NX"));
+        return [author, (await command("get", (client) => client.get(key))) ?? name] as const;
+      });
+      return new Map(await Promise.all(named));
+    },
+    async renewGenerations(authors: readonly string[]): Promise<void> {
+      const renew = (author: string) =>
+        command("set", (client) => client.set(generationKey(author), nameGeneration(), "PX", REMEMBER_MS));
+      await Promise.all(authors.map(renew));
+    },
+  };
+}
+
+/** Tokens hold no "~": other fields of a part say when an author's unfollowers and deletions were recorded. */
+const FIELD = /^([^:~]+):([^:~]+)$/;
+const VALUE = /^(\d+):([01])/;
+
 function edgesIn(scripts: Scripts) {
+  const { command, run } = scripts;
   return {
     async changeEdges(
       changes: readonly EdgeChange[],
       how: "record" | "look" | "replace" = "record",
     ): Promise<readonly EdgeState[] | undefined> {
       const states = new Map<EdgeChange, EdgeState>();
-      const recorded = callsFor(changes, authorOf, scripts.isCluster).map(async (some) => {
+      const recorded = callsFor(scripts, changes, authorOf).map(async (some) => {
         const held = await changeEdges(scripts, some, how);
         for (const [at, change] of some.entries())
           if (held[2 * at]) states.set(change, { version: Number(held[2 * at]), follows: held[2 * at + 1] === "1" });
@@ -133,10 +128,23 @@ function edgesIn(scripts: Scripts) {
       const all = changes.flatMap((change) => states.get(change) ?? []);
       return all.length === changes.length ? all : undefined;
     },
+    /** Yields the newest versions of all edges, also of changes that the log may have lost. */
+    async *allEdges(): AsyncGenerator<EdgeChange> {
+      for (const part of ALL_EDGE_PARTS) {
+        const held = await command("hgetall", (client) => client.hgetall(EDGES_PREFIX + part));
+        for (const [field, value] of Object.entries(held)) {
+          const [, author, user] = FIELD.exec(field) ?? [];
+          const [, version, state] = VALUE.exec(value) ?? [];
+          if (author === undefined || user === undefined || version === undefined) continue;
+          const [follower, following] = [decodeId(user), decodeId(author)];
+          yield { follower, following, version: Number(version), follows: state === "1" };
+        }
+      }
+    },
     async unfollowedAmong(author: string, users: readonly string[]): Promise<string[] | undefined> {
       const start = edgeField(author);
       const fields = users.map((user) => start + encodeId(user));
-      const [floor, ...held] = await scripts.command("hmget", (client) =>
+      const [floor, ...held] = await command("hmget", (client) =>
         client.hmget(edgesKey(author), FLOOR_MEMBER, ...fields),
       );
       return stands(floor) ? users.filter((_, index) => held[index]?.split(":")[1] === "0") : undefined;
@@ -150,17 +158,15 @@ function edgesIn(scripts: Scripts) {
       from: number,
     ): Promise<{ users: string[]; next: number | undefined } | undefined> {
       // Scores are unique, and a user who is recorded again moves towards the pages still to be read: none is missed.
-      const [complete, ...held] = (await scripts.run(
+      const [complete, ...held] = (await run(
         READ_RECENT_UNFOLLOWERS,
         [edgesKey(author), unfollowersKey(author)],
         [edgeField(author), REMEMBER_MS, from, UNFOLLOWERS_A_PAGE],
       )) as string[];
       if (complete !== "1") return undefined;
       const users = held.filter((_, index) => index % 2 === 0);
-      return {
-        users: users.map(decodeId),
-        next: users.length < UNFOLLOWERS_A_PAGE ? undefined : Number(held.at(-1)) + 1,
-      };
+      const next = users.length < UNFOLLOWERS_A_PAGE ? undefined : Number(held.at(-1)) + 1;
+      return { users: users.map(decodeId), next };
     },
   };
 }
@@ -168,16 +174,13 @@ function edgesIn(scripts: Scripts) {
 const authorOf = ({ following }: EdgeChange): string => following;
 
 async function changeEdges(
-  { run, isCluster }: Scripts,
+  scripts: Scripts,
   edges: readonly EdgeChange[],
   how: "record" | "refill" | "look" | "replace",
 ): Promise<string[]> {
-  const keys = isCluster ? edges.slice(0, 1).map(({ following }) => edgesKey(following)) : [];
-  const args = edges.flatMap(({ follower, following, version, follows }) => [
-    ...[edgePart(following), encodeId(following), encodeId(follower), version, follows ? "1" : "0"],
-  ]);
-  return (await run(CHANGE_EDGES, keys, [
-    ...[EDGES_PREFIX, UNFOLLOWERS_PREFIX, REMEMBER_MS, how],
-    ...args,
-  ])) as string[];
+  const of = edges.map(
+    ({ following, follower, version, follows }) =>
+      [following, encodeId(follower), version, follows ? "1" : "0"] as const,
+  );
+  return (await runFor(scripts, CHANGE_EDGES, [UNFOLLOWERS_PREFIX, REMEMBER_MS, how], of)) as string[];
 }

@@ -5,6 +5,7 @@ import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { startLoop } from "../../kernel/loop.js";
 import { DAY, HOUR, MINUTE, pause, SECOND, sharedNow } from "../../kernel/time.js";
+import { observeReconcile } from "../observe.js";
 
 /** The range is [since, until), in ms since the epoch. */
 export interface TimeRange {
@@ -18,17 +19,25 @@ export const untilNow = (since: number): TimeRange => ({
   until: sharedNow() + CLOCK_SKEW_MS,
 });
 
-/** The changes that the upstreams list, in any order; none of an upstream that lists no changes. */
+/** Yields the changes that the upstreams list, in any order; none of an upstream that lists no changes. */
 export type ReadChanges = (range: TimeRange) => AsyncIterable<TimelineEvent>;
 
-export type ReadAdmittedIds = (range: TimeRange) => AsyncIterable<string>;
+/** The log stored the event under this sequence, at this time in ms since the epoch. */
+export interface Logged {
+  readonly event: TimelineEvent;
+  readonly seq: number;
+  readonly time: number;
+}
+
+/** Yields the events that the log admitted in a range, oldest first, without those that break the contract. */
+export type ReadLogged = (range: TimeRange) => AsyncIterable<Logged>;
 
 /** Resolves after the PubAck. A silent event notifies nobody. */
 export type Admit = (event: TimelineEvent, silent: boolean) => Promise<void>;
 
 interface ReconcileDeps {
   readonly readChanges: ReadChanges;
-  readonly readAdmittedIds: ReadAdmittedIds;
+  readonly readLogged: ReadLogged;
   readonly admit: Admit;
 }
 
@@ -82,7 +91,7 @@ interface Slice extends TimeRange {
 
 /** Resolves to undefined where `stopping` aborts before anything is admitted. */
 async function reconcileSlice(
-  { readChanges, readAdmittedIds, admit }: ReconcileDeps,
+  { readChanges, readLogged, admit }: ReconcileDeps,
   slice: Slice,
   stopping: AbortSignal | undefined,
 ): Promise<Reconciled | "too many" | undefined> {
@@ -96,7 +105,9 @@ async function reconcileSlice(
   const changes = missing.size;
   if (changes === 0) return { changes, admitted: 0 };
   const admittedIn = { since: slice.since - CLOCK_SKEW_MS, until: slice.until + ADMISSION_LAG_MS };
-  for await (const id of readAdmittedIds(admittedIn)) {
+  for await (const { event } of readLogged(admittedIn)) {
+    // The id comes from the event: a redriven one was stored under another.
+    const id = messageId(event);
     missing.delete(id);
     // A remote drop that an upstream lists too is not one of this server's own.
     if (id.startsWith("ap_drop_received:")) missing.delete(id.replace("ap_drop_received:", "drop_created:"));
@@ -129,17 +140,14 @@ interface RequestsDeps {
   readonly reconcile: Reconcile | undefined;
   readonly unreconciled: Unreconciled;
   readonly log: Logger;
-  readonly observe: { requested(cause: Cause): void; reconciled(found: Reconciled): void };
 }
-
-export type ReconcileRequests = ReturnType<typeof createReconcileRequests>;
 
 const SETTLE_MS = SECOND / 2;
 const RETRY_CAP_MS = 30 * SECOND;
 
 /** Reconciles the requested time, one range at a time, and retries until the upstreams have answered. */
 export function createReconcileRequests(deps: RequestsDeps) {
-  const { reconcile, unreconciled, log, observe } = deps;
+  const { reconcile, unreconciled, log } = deps;
   let [since, noted] = [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY];
   const unnoted = (error: unknown) => {
     log.debug({ error: oneLine(error) }, "times that are to be reconciled were not noted, read or forgotten");
@@ -157,7 +165,7 @@ export function createReconcileRequests(deps: RequestsDeps) {
       const from = Math.min(requested, held.since, sharedNow());
       const found = await reconcile(untilNow(from));
       await unreconciled.forget(held.names).catch(unnoted);
-      observe.reconciled(found);
+      observeReconcile.reconciled(found);
       if (found.admitted > 0) log.warn({ ...found, from }, "events lost on Redis Pub/Sub are admitted now");
       else log.info({ ...found, from }, "no events were lost on Redis Pub/Sub");
     } catch (error) {
@@ -176,7 +184,7 @@ export function createReconcileRequests(deps: RequestsDeps) {
     closeMs: SECOND,
   });
   const request = (from: number, cause: Cause): void => {
-    observe.requested(cause);
+    observeReconcile.requested(cause);
     since = Math.min(since, from);
     if (reconcile && from < noted) {
       noted = from;

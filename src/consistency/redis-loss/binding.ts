@@ -1,22 +1,14 @@
 import { randomUUID } from "node:crypto";
 import { pause, SECOND } from "../../kernel/time.js";
 import { ConfigError } from "../../kernel/variables.js";
+import type { EventLog } from "../log.nats.js";
 import type { ServerIdentity } from "./loss-detector.js";
-
-/** The name of the Redis that the log belongs to stands in the log. */
-export interface LogBinding {
-  read(): Promise<string | undefined>;
-  bind(redis: string): Promise<void>;
-  /** Resolves to true while processes of the role fanout pull from the log, wherever their Redis is. */
-  isAtWork(): Promise<boolean>;
-}
 
 interface BindingDeps {
   readonly identity: Pick<ServerIdentity, "read">;
-  readonly binding: LogBinding;
+  readonly eventLog: Pick<EventLog, "readRedis" | "bindRedis" | "isAtWork">;
   /** Only the role fanout may change streams. */
   readonly mayBind: boolean;
-  readonly patienceMs?: number;
 }
 
 /** A Redis that has lost its record gets it again within a second from the process at work that writes it. */
@@ -40,36 +32,31 @@ const emptyRedis = (bound: string): ConfigError =>
 
 /**
  * Finds the name of the Redis that this log belongs to. What lacks the name, an empty Redis or a new log, gets that of the
- * other: one of them was lost, or replaced. Undefined where neither has one, and this process may not give one.
+ * other: one of them was lost, or replaced. Resolves to undefined where neither has one, and this process may not give one.
  *
  * @throws ConfigError where they do not belong together
  */
-export async function findRedisOfLog({
-  identity,
-  binding,
-  mayBind,
-  patienceMs,
-}: BindingDeps): Promise<string | undefined> {
-  const until = performance.now() + (patienceMs ?? PATIENCE_MS);
+export async function findRedisOfLog({ identity, eventLog, mayBind }: BindingDeps): Promise<string | undefined> {
+  const until = performance.now() + PATIENCE_MS;
   for (;;) {
     const { redis, log } = await identity.read();
-    const [own, bound] = [log?.redis, await binding.read()];
+    const [own, bound] = [log?.redis, await eventLog.readRedis()];
     if (own !== undefined && bound !== undefined && own !== bound) throw otherRedis(bound, own);
-    if (redis === "none" && bound !== undefined && (await binding.isAtWork())) {
+    if (redis === "none" && bound !== undefined && (await eventLog.isAtWork())) {
       if (performance.now() > until) throw emptyRedis(bound);
       await pause(LOOK_MS);
       continue;
     }
     if (bound !== undefined || !mayBind) return bound ?? own;
-    await binding.bind(own ?? randomUUID());
+    await eventLog.bindRedis(own ?? randomUUID());
     // Two processes that bind it at once both find the name that came last.
     await pause(SECOND);
   }
 }
 
 /** Serves a process that changes nothing of this. @throws ConfigError where both have a name, and not the same */
-export async function checkRedisOfLog({ identity, binding }: Pick<BindingDeps, "identity" | "binding">): Promise<void> {
+export async function checkRedisOfLog({ identity, eventLog }: Omit<BindingDeps, "mayBind">): Promise<void> {
   const own = (await identity.read()).log?.redis;
-  const bound = await binding.read();
+  const bound = await eventLog.readRedis();
   if (own !== undefined && bound !== undefined && own !== bound) throw otherRedis(bound, own);
 }

@@ -5,10 +5,10 @@ import { type Lease, renewing } from "../../kernel/lease.js";
 import type { Logger } from "../../kernel/logger.js";
 import { type Loop, startLoop } from "../../kernel/loop.js";
 import { pause, SECOND, sharedNow } from "../../kernel/time.js";
-import type { WaitingEvent } from "../../records/waiting.js";
+import type { WaitingEvent } from "../../records/waiting.redis.js";
 import type { Behind } from "../restored/watch.js";
 
-/** The streams of events and jobs, and how far they go. */
+/** The state tells the streams of events and jobs from others, and how far they go. */
 export interface LogState {
   /** When `DROPS` and `FANOUT` were created; "" for a stream that is missing. */
   readonly drops: string;
@@ -18,7 +18,7 @@ export interface LogState {
   /** The last sequence of `FANOUT` is not in records of earlier versions. */
   readonly lastJob?: number;
   readonly setAside?: readonly SetAside[];
-  /** The name of the Redis that the log belongs to: see binding.ts. */
+  /** The log belongs to the Redis of this name: see binding.ts. */
   readonly redis?: string | undefined;
   /** Where this is unset, the upstreams know what the log holds. */
   readonly behind?: Behind | undefined;
@@ -75,7 +75,7 @@ export interface Recovery {
   readonly lease: Lease;
   readonly readBacklog: () => Promise<Backlog>;
   readonly readUnapplied: () => Promise<Unapplied>;
-  /** The name of this Redis, which the log gets where it has none, as a new one. */
+  /** The log gets the name of this Redis where it has none, as a new one. */
   readonly bound?: { readonly redis: string; readonly bind: (redis: string) => Promise<void> } | undefined;
   /** Applies what was lost again, or sets it aside. A recovery that rejects is begun anew. */
   readonly recover: (loss: Loss, stopping: AbortSignal) => Promise<Recovered>;
@@ -131,7 +131,7 @@ export class LossDetector {
   /** Resolves once nothing is lost, so that a process begins with whole pages; after some seconds in any case. */
   readonly checked: Promise<void>;
   #firstChecked = (): void => undefined;
-  /** The log when nothing was lost: it outlives a record that is lost together with the log. */
+  /** The log was like this when nothing was lost. It outlives a record that is lost together with the log. */
   #known: LogState | undefined;
   /** `at` is a time of performance.now(). */
   #seen: { readonly at: number; readonly from: number }[] = [];

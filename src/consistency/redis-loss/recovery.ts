@@ -7,12 +7,14 @@ import { countOutcome } from "../../delivery/telemetry.js";
 import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { backoff, MINUTE, pause, SECOND, sharedNow } from "../../kernel/time.js";
-import { affectedBy } from "../../records/waiting.js";
-import { ADMISSION_LAG_MS, type Reconcile, type Reconciled, type TimeRange, untilNow } from "../reconcile/reconcile.js";
+import { affectedBy } from "../../records/waiting.redis.js";
+import { untilApplied } from "../audit/audit.js";
+import { observeReconcile } from "../observe.js";
+import { ADMISSION_LAG_MS, type Reconcile, type TimeRange, untilNow } from "../reconcile/reconcile.js";
 import { isPermanent, type ReadRange, replay, retrying } from "../replay.js";
 import type { Recovery, SetAside } from "./loss-detector.js";
 
-export interface RecoveryDeps extends Pick<Recovery, "readBacklog"> {
+export interface RecoveryDeps extends Pick<Recovery, "readUnapplied"> {
   readonly readRange: ReadRange;
   readonly apply: (event: Delivery) => Promise<void>;
   readonly reconcile: Reconcile;
@@ -25,7 +27,6 @@ export interface RecoveryDeps extends Pick<Recovery, "readBacklog"> {
   readonly version: string;
   readonly retryBaseMs: number;
   readonly log: Logger;
-  readonly reconciled: (found: Reconciled) => void;
 }
 
 /**
@@ -42,7 +43,7 @@ export function createRecovery(deps: RecoveryDeps): Recovery["recover"] {
     const changedSince = from - ADMISSION_LAG_MS;
     if (logLost) {
       const found = await reconcile(untilNow(changedSince), { stopping });
-      deps.reconciled(found);
+      observeReconcile.reconciled(found);
       log.warn({ ...found, since: changedSince }, "the log was lost; changes since then are admitted again");
     }
     const aside = new Aside(deps);
@@ -105,7 +106,6 @@ async function leaveOut(
 
 const SLICE_MS = 10 * MINUTE;
 const MOST_BEHIND_MS = 5 * SECOND;
-const PATIENCE_MS = MINUTE;
 const RETRY_CAP_MS = 30 * SECOND;
 
 /**
@@ -113,7 +113,7 @@ const RETRY_CAP_MS = 30 * SECOND;
  * behind these.
  */
 async function backfillLog(
-  { reconcile, readBacklog, log }: RecoveryDeps,
+  { reconcile, readUnapplied, log }: RecoveryDeps,
   { since, until }: TimeRange,
   stopping: AbortSignal,
 ): Promise<void> {
@@ -122,15 +122,9 @@ async function backfillLog(
   for (let end = until; end > since && !stopping.aborted; ) {
     try {
       const begin = Math.max(end - SLICE_MS, since);
-      admitted += (await reconcile({ since: begin, until: end }, { stopping })).admitted;
-      // Messages that wait for one user keep the backlog old for long.
-      const until = performance.now() + PATIENCE_MS;
-      while (
-        !stopping.aborted &&
-        performance.now() < until &&
-        (await readBacklog()).start < sharedNow() - MOST_BEHIND_MS
-      )
-        await pause(SECOND, stopping);
+      const found = await reconcile({ since: begin, until: end }, { stopping });
+      admitted += found.admitted;
+      if (found.admitted > 0) await untilApplied(readUnapplied, sharedNow() - MOST_BEHIND_MS, stopping);
       end = begin;
       failures = 0;
     } catch (error) {

@@ -1,23 +1,16 @@
-import type { TimelineEvent } from "../../contracts/events.js";
 import { CLOCK_SKEW_MS, LOG_AGE_MS } from "../../contracts/times.js";
 import { mapLimited } from "../../kernel/concurrency.js";
 import { HOUR } from "../../kernel/time.js";
-import type { EdgeChange } from "../../records/fences.js";
+import { type EdgeChange, edgeName, edgesIn, type Fences } from "../../records/fences.js";
+import { type EventLog, GRAPH_SUBJECTS } from "../log.nats.js";
 import { ADMISSION_LAG_MS, type TimeRange } from "../reconcile/reconcile.js";
-import type { ReadLogged } from "./phantoms.js";
-
-/** Lists the edges that changed in a range, each as it is now; undefined where the upstream lists none. */
-export type ListEdges = (range: TimeRange) => Promise<readonly EdgeChange[] | undefined>;
-
-/** Asks the upstream whether the follow exists now. */
-export type Follows = (follower: string, following: string) => Promise<boolean>;
+import type { UpstreamView } from "../upstreams.grpc.js";
 
 interface LostEdgeDeps {
-  readonly readGraph: ReadLogged;
+  readonly eventLog: Pick<EventLog, "readLogged">;
   /** The fences may know changes of edges that the log has lost. */
-  readonly readFenced: () => AsyncIterable<EdgeChange>;
-  readonly listEdges: ListEdges;
-  readonly follows: Follows;
+  readonly fences: Pick<Fences, "allEdges">;
+  readonly upstreams: Pick<UpstreamView, "listEdges" | "follows">;
 }
 
 /** The log or the fences have a newer version of this follow edge than the upstream. */
@@ -38,53 +31,37 @@ const ASKED_AT_ONCE = 8;
 /** Compares the newest version of each edge, of the log before `until` (ms since the epoch) and of the fences, with the upstream. */
 export async function findLostEdges(deps: LostEdgeDeps, until: number): Promise<readonly LostEdge[]> {
   const range = { since: until - LOG_AGE_MS - HOUR, until };
-  const logged = await readLogged(deps, range);
-  const changes = await deps.listEdges({
+  const logged = await readLoggedEdges(deps, range);
+  const changes = await deps.upstreams.listEdges({
     since: range.since - ADMISSION_LAG_MS - CLOCK_SKEW_MS,
     until: until + CLOCK_SKEW_MS,
   });
-  const listed = new Map(changes?.map((change) => [keyOf(change), change]));
-  const newer = [...logged].filter(([key, { newest }]) => (listed.get(key)?.version ?? -1) < newest.version);
-  const found = await mapLimited(newer, ASKED_AT_ONCE, async ([key, { newest, messages }]) => {
+  const listed = new Map(changes?.map((change) => [edgeName(change), change]));
+  const newer = [...logged].filter(([name, { newest }]) => (listed.get(name)?.version ?? -1) < newest.version);
+  const found = await mapLimited(newer, ASKED_AT_ONCE, async ([name, { newest, messages }]) => {
     const { follower, following } = newest;
-    const follows = await deps.follows(follower, following);
+    const follows = await deps.upstreams.follows(follower, following);
     // An upstream that lists no changes does not show which versions it has lost.
     if (!changes && follows === newest.follows) return [];
-    const version = listed.get(key)?.version ?? 0;
+    const version = listed.get(name)?.version ?? 0;
     const seqs = messages.flatMap((message) => (message.version > version ? message.seq : []));
     return [{ upstream: { follower, following, follows, version }, seqs }];
   });
   return found.flat();
 }
 
-async function readLogged(
-  { readGraph, readFenced }: LostEdgeDeps,
+async function readLoggedEdges(
+  { eventLog, fences }: LostEdgeDeps,
   range: TimeRange,
 ): Promise<ReadonlyMap<string, LoggedEdge>> {
   const logged = new Map<string, LoggedEdge>();
   const note = (change: EdgeChange, messages: LoggedEdge["messages"]): void => {
-    const before = logged.get(keyOf(change));
+    const before = logged.get(edgeName(change));
     const newest = before && before.newest.version > change.version ? before.newest : change;
-    logged.set(keyOf(change), { newest, messages: [...(before?.messages ?? []), ...messages] });
+    logged.set(edgeName(change), { newest, messages: [...(before?.messages ?? []), ...messages] });
   };
-  for await (const { event, seq } of readGraph(range)) {
-    const change = edgeIn(event);
-    if (change) note(change, [{ seq, version: change.version }]);
-  }
-  for await (const change of readFenced()) note(change, []);
+  for await (const { event, seq } of eventLog.readLogged(range, GRAPH_SUBJECTS))
+    for (const change of edgesIn(event)) note(change, [{ seq, version: change.version }]);
+  for await (const change of fences.allEdges()) note(change, []);
   return logged;
-}
-
-const keyOf = ({ follower, following }: EdgeChange): string => JSON.stringify([follower, following]);
-
-export function edgeChangeOf({ name, payload }: TimelineEvent): EdgeChange | undefined {
-  if (name !== "user_followed" && name !== "user_unfollowed") return undefined;
-  const { follower_id: follower, following_id: following, version } = payload;
-  return { follower, following, version, follows: name === "user_followed" };
-}
-
-/** Returns undefined also for users who follow themselves: no list contains them. */
-export function edgeIn(event: TimelineEvent): EdgeChange | undefined {
-  const change = edgeChangeOf(event);
-  return change && change.follower !== change.following ? change : undefined;
 }

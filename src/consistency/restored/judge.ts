@@ -1,4 +1,5 @@
-import type { TimeRange } from "../reconcile/reconcile.js";
+import type { TimelineEvent } from "../../contracts/events.js";
+import { codeOf, subjectOf } from "../../kernel/errors.js";
 
 /** The drop is of the log, or of local, which names no author. */
 export interface HeldDrop {
@@ -8,14 +9,10 @@ export interface HeldDrop {
   readonly createdAt: number;
 }
 
-/** @throws AppError where the author's drops cannot be had */
-export type KnowsDrop = (held: HeldDrop) => Promise<boolean>;
-
-/**
- * The own drops changed in a range, each with whether it is there or deleted; undefined without ListDrops, or where there
- * are more than `most`.
- */
-export type ListDropIds = (range: TimeRange, most?: number) => Promise<ReadonlyMap<string, boolean> | undefined>;
+export function dropsIn({ name, payload }: TimelineEvent): HeldDrop[] {
+  if (name !== "drop_created") return [];
+  return [{ drop: payload.drop_id, author: payload.user_id, createdAt: payload.created_at }];
+}
 
 export interface Judged<Held> {
   readonly held: Held;
@@ -27,9 +24,10 @@ const FEWEST = 3;
 const MOST_KNOWN_BETWEEN = 0.1;
 
 /**
- * The drops or edges that the upstreams lost with a restore of their database, of a sample in the order of admission. A
- * restore loses all changes of a time, whoever made them, and keeps those before it. What an upstream no longer keeps is the
- * oldest instead, and what one user alone made went with the user. `madeBy`: undefined where it is not known.
+ * Returns the drops or edges that the upstreams lost with a restore of their database, of a sample in the order of
+ * admission. A restore loses all changes of a time, whoever made them, and keeps those before it. What an upstream no longer
+ * keeps is the oldest instead, and what one user alone made went with the user. `madeBy` returns undefined where it is not
+ * known.
  */
 export function lostByRestore<Held>(
   sample: readonly Judged<Held>[],
@@ -43,4 +41,14 @@ export function lostByRestore<Held>(
   const makers = new Set(unknown.map(({ held }) => madeBy(held)));
   const isOfOne = makers.size === 1 && !makers.has(undefined);
   return unknown.length >= FEWEST && isRun && !isOfOne ? unknown.map(({ held }) => held) : [];
+}
+
+/** Resolves to undefined where the failure of one user leaves the question unanswered. */
+export async function unlessUnanswered<T>(ask: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await ask();
+  } catch (error) {
+    if (codeOf(error) === "unavailable" && subjectOf(error) === undefined) throw error;
+    return undefined;
+  }
 }

@@ -1,22 +1,17 @@
-import type { TimelineEvent } from "../../contracts/events.js";
+import { SUBJECT_OF } from "../../contracts/events.js";
 import { CLOCK_SKEW_MS, LOG_AGE_MS } from "../../contracts/times.js";
 import { grouped, mapLimited } from "../../kernel/concurrency.js";
-import { codeOf, subjectOf } from "../../kernel/errors.js";
 import { HOUR } from "../../kernel/time.js";
+import type { Fences } from "../../records/fences.js";
+import type { EventLog } from "../log.nats.js";
 import { ADMISSION_LAG_MS, type TimeRange } from "../reconcile/reconcile.js";
-import type { HeldDrop, KnowsDrop, ListDropIds } from "./judge.js";
-
-/** Reads events that the log admitted in a range, with their sequences. */
-export type ReadLogged = (
-  range: TimeRange,
-) => AsyncIterable<{ readonly event: TimelineEvent; readonly seq: number; readonly time: number }>;
+import type { UpstreamView } from "../upstreams.grpc.js";
+import { dropsIn, type HeldDrop, unlessUnanswered } from "./judge.js";
 
 interface PhantomDeps {
-  readonly readCreated: ReadLogged;
-  readonly tombstonedAmong: (drops: readonly string[]) => Promise<ReadonlySet<string>>;
-  readonly retentionStart: () => number;
-  readonly listDropIds: ListDropIds;
-  readonly knowsDrop: KnowsDrop;
+  readonly eventLog: Pick<EventLog, "readLogged">;
+  readonly fences: Pick<Fences, "tombstonedAmong" | "retentionStart">;
+  readonly upstreams: Pick<UpstreamView, "listDropIds" | "findDrop">;
 }
 
 export interface Phantoms {
@@ -37,35 +32,28 @@ export async function* findPhantoms(deps: PhantomDeps, until: number): AsyncGene
     yield await phantomsIn(deps, { since, until: Math.min(since + SLICE_MS, until) });
 }
 
-async function phantomsIn(deps: PhantomDeps, slice: TimeRange): Promise<Phantoms> {
+async function phantomsIn({ eventLog, fences, upstreams }: PhantomDeps, slice: TimeRange): Promise<Phantoms> {
   const held = new Map<string, HeldDrop>();
-  for await (const { event } of deps.readCreated(slice)) {
-    if (event.name !== "drop_created") continue;
-    const { drop_id: drop, user_id: author, created_at: createdAt } = event.payload;
-    if (createdAt >= deps.retentionStart()) held.set(drop, { drop, author, createdAt });
+  for await (const { event } of eventLog.readLogged(slice, SUBJECT_OF.drop_created)) {
+    const [one] = dropsIn(event);
+    if (one && one.createdAt >= fences.retentionStart()) held.set(one.drop, one);
   }
   if (held.size === 0) return { phantoms: [], known: 0, failed: 0, revived: [] };
-  const listed = await deps.listDropIds({
+  const listed = await upstreams.listDropIds({
     since: slice.since - ADMISSION_LAG_MS - CLOCK_SKEW_MS,
     until: slice.until + CLOCK_SKEW_MS,
   });
-  const tombstoned = await deps.tombstonedAmong([...held.keys()]);
+  const tombstoned = await fences.tombstonedAmong([...held.keys()]);
   const revived = [...held.values()].filter(({ drop }) => tombstoned.has(drop) && listed?.get(drop) === true);
   const asked = [...held.values()].filter(({ drop }) => !listed?.has(drop) && !tombstoned.has(drop));
   const byAuthor = [...grouped(asked, ({ author = "" }) => author).values()];
-  const judged = (await mapLimited(byAuthor, AUTHORS_AT_ONCE, (drops) => judge(deps, drops))).flat();
-  const phantoms = judged.flatMap(({ one, known }) => (known === false ? one : []));
-  const failed = judged.filter(({ known }) => known === undefined).length;
+  const judged = await mapLimited(byAuthor, AUTHORS_AT_ONCE, (drops) =>
+    mapLimited(drops, 1, async (one) => {
+      const known = await unlessUnanswered(async () => (await upstreams.findDrop(one)) !== undefined);
+      return { one, known };
+    }),
+  );
+  const phantoms = judged.flat().flatMap(({ one, known }) => (known === false ? one : []));
+  const failed = judged.flat().filter(({ known }) => known === undefined).length;
   return { phantoms, failed, revived, known: held.size - phantoms.length - failed - tombstoned.size };
-}
-
-async function judge(deps: PhantomDeps, drops: readonly HeldDrop[]) {
-  return mapLimited(drops, 1, async (one) => {
-    try {
-      return { one, known: await deps.knowsDrop(one) };
-    } catch (error) {
-      if (codeOf(error) === "unavailable" && subjectOf(error) === undefined) throw error;
-      return { one, known: undefined };
-    }
-  });
 }

@@ -4,18 +4,19 @@ import { chunked, mapLimited } from "../../kernel/concurrency.js";
 import { AppError } from "../../kernel/errors.js";
 import { pause, SECOND, sharedNow } from "../../kernel/time.js";
 import type { Fences } from "../../records/fences.js";
-import { type ReadUnapplied, untilApplied } from "../audit/audit.js";
+import { untilApplied } from "../audit/audit.js";
+import type { EventLog } from "../log.nats.js";
 import { type Admit, type Reconcile, untilNow } from "../reconcile/reconcile.js";
-import type { LostEdge } from "./edges.js";
+import type { UpstreamView } from "../upstreams.grpc.js";
+import { findLostEdges, type LostEdge } from "./edges.js";
 import type { HeldDrop } from "./judge.js";
-import type { Phantoms } from "./phantoms.js";
+import { findPhantoms } from "./phantoms.js";
 
 interface RecoverDeps {
-  readonly findPhantoms: (until: number) => AsyncIterable<Phantoms>;
-  readonly findLostEdges: (until: number) => Promise<readonly LostEdge[]>;
-  readonly readUnapplied: ReadUnapplied;
+  readonly eventLog: Pick<EventLog, "readLogged" | "readUnapplied">;
+  readonly upstreams: UpstreamView;
+  readonly fences: Fences;
   readonly dropUserCaches: () => Promise<void>;
-  readonly fences: Pick<Fences, "replaceEdges" | "renewGenerations">;
   readonly removeLogged: (seq: number) => Promise<void>;
   readonly admit: Admit;
   readonly reconcile: Reconcile;
@@ -49,11 +50,11 @@ export function createUndoLost(deps: RecoverDeps) {
       const until = sharedNow();
       await pause(SETTLE_MS, stopping);
       // An edge that is applied later would undo the correction. One that waits is in the fences, and leaves the log.
-      if (!(await untilApplied(deps.readUnapplied, until, stopping)))
+      if (!(await untilApplied(deps.eventLog.readUnapplied, until, stopping)))
         throw new AppError("unavailable", "events wait to be applied; start a process of the role fanout first");
       await deps.dropUserCaches();
       const found: Found = { phantoms: [], known: 0, failed: 0, revived: [], edges: [] };
-      for await (const { phantoms, known, failed, revived } of deps.findPhantoms(until)) {
+      for await (const { phantoms, known, failed, revived } of findPhantoms(deps, until)) {
         if (stopping.aborted) return found;
         found.phantoms.push(...phantoms);
         found.revived.push(...revived);
@@ -61,7 +62,7 @@ export function createUndoLost(deps: RecoverDeps) {
         found.failed += failed;
         progress?.(`${found.known} drops known, ${found.phantoms.length} not`);
       }
-      found.edges = await deps.findLostEdges(until);
+      found.edges = await findLostEdges(deps, until);
       return found;
     },
     /** Deletes the phantoms, undoes the edges, and admits what the log lacks. Resolves once all of it is applied. */
@@ -79,7 +80,7 @@ export function createUndoLost(deps: RecoverDeps) {
         await undoEdges(deps, some);
       }
       await deps.reconcile(untilNow(sharedNow() - LOG_AGE_MS), { stopping });
-      if (!stopping.aborted && !(await untilApplied(deps.readUnapplied, sharedNow(), stopping)))
+      if (!stopping.aborted && !(await untilApplied(deps.eventLog.readUnapplied, sharedNow(), stopping)))
         throw new AppError("unavailable", "events wait to be applied; run the command again once they are");
     },
   };

@@ -1,11 +1,11 @@
 import type { NatsConnection } from "nats";
-import { parseStored, type TimelineEvent } from "../../contracts/events.js";
+import type { TimelineEvent } from "../../contracts/events.js";
 import { STREAM } from "../../contracts/subjects.js";
 import { MINUTE } from "../../kernel/time.js";
 import { askNats, managerOf } from "../../platform/nats/ask.js";
 import { createStoredMessages } from "../../platform/nats/message.js";
-import { type LogEntry, logEntries } from "../../platform/nats/read-log.js";
-import type { HeldDrop } from "./judge.js";
+import type { LogEntry } from "../../platform/nats/read-log.js";
+import { entriesOf, eventOf } from "../log.nats.js";
 
 const NEWEST = 40;
 const OLDER = 10;
@@ -19,16 +19,16 @@ const REACHES = [200, 2_000, 20_000];
 export function createReadSample<Held>(
   nats: NatsConnection,
   subject: string,
-  heldIn: (event: TimelineEvent) => Held | undefined,
+  heldIn: (event: TimelineEvent) => readonly Held[],
 ): (until: number) => Promise<readonly Held[]> {
   const messages = createStoredMessages(nats);
   return async (until) => {
     const info = async () => (await managerOf(nats)).streams.info(STREAM.drops);
     const { state } = await askNats("the state of the log", info);
     const found = new Map<number, Held>();
-    const take = (entry: Pick<LogEntry, "seq" | "subject" | "body" | "time">): void => {
+    const take = (entry: Omit<LogEntry, "headers">): void => {
       const event = entry.time < until ? eventOf(entry) : undefined;
-      const held = event && heldIn(event);
+      const [held] = event ? heldIn(event) : [];
       if (held !== undefined) found.set(entry.seq, held);
     };
     const step = (state.last_seq - state.first_seq) / OLDER;
@@ -39,25 +39,11 @@ export function createReadSample<Held>(
     for (const reach of REACHES) {
       const after = Math.max(state.first_seq - 1, state.last_seq - reach);
       const newest: LogEntry[] = [];
-      for await (const entry of logEntries(nats, { stream: STREAM.drops, subject, after, keptMs: MINUTE }))
+      for await (const entry of entriesOf(nats, { subject, after, keptMs: MINUTE }))
         if (entry.time < until) newest.push(entry);
       for (const entry of newest.slice(-NEWEST)) take(entry);
       if (newest.length >= NEWEST || after < state.first_seq) break;
     }
     return [...found].sort(([one], [other]) => one - other).map(([, held]) => held);
   };
-}
-
-function eventOf({ subject, body, time }: Pick<LogEntry, "subject" | "body" | "time">): TimelineEvent | undefined {
-  try {
-    return parseStored(subject, body, time);
-  } catch {
-    // An event that cannot be parsed becomes a dead letter.
-    return undefined;
-  }
-}
-
-export function dropIn({ name, payload }: TimelineEvent): HeldDrop | undefined {
-  if (name !== "drop_created") return undefined;
-  return { drop: payload.drop_id, author: payload.user_id, createdAt: payload.created_at };
 }

@@ -2,9 +2,8 @@ import { LOCAL_KEY } from "../../contracts/keys.js";
 import { FLOOR_MEMBER } from "../../kernel/ids.js";
 import { sharedNow } from "../../kernel/time.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
-import type { EdgeChange, Fences } from "../../records/fences.js";
+import { type EdgeChange, edgeName, type Fences } from "../../records/fences.js";
 import type { HeldDrop } from "./judge.js";
-import type { Samples } from "./watch.js";
 
 const NEWEST = 40;
 
@@ -16,7 +15,10 @@ interface SamplesDeps {
   readonly settleMs: number;
 }
 
-export function createSamples({ scripts, fences, readDrops, readEdges, settleMs }: SamplesDeps): Samples {
+export type Samples = ReturnType<typeof createSamples>;
+
+/** Samples of what is held: deleted drops, and those older than the retention, are left out. */
+export function createSamples({ scripts, fences, readDrops, readEdges, settleMs }: SamplesDeps) {
   const { command } = scripts;
   const alive = async (drops: readonly HeldDrop[]): Promise<readonly HeldDrop[]> => {
     const tombstoned = await fences.tombstonedAmong(drops.map(({ drop }) => drop));
@@ -31,23 +33,25 @@ export function createSamples({ scripts, fences, readDrops, readEdges, settleMs 
     return edges.map((edge, at) => ({ ...edge, ...newest[at] }));
   };
   return {
+    /** The newest settled drops of the log and some older ones, in the order of admission. */
     drops: async () => alive(await readDrops(sharedNow() - settleMs)),
+    /** The newest follows of the log, each with the version in force. */
     edges: async () => {
       const edges = await readEdges(sharedNow() - settleMs);
       // The last message of an edge is the one that a restore may have lost.
-      return inForce([...new Map(edges.map((edge) => [keyOf(edge), edge])).values()]);
+      return inForce([...new Map(edges.map((edge) => [edgeName(edge), edge])).values()]);
     },
     inForce,
+    /** The newest drops of local, oldest first; they may be in no log any more. */
     local: async () => alive(await readNewestLocal(scripts, sharedNow() - settleMs)),
-    stillHeld: async (drops) => {
+    /** Returns the drops of a sample that are neither deleted nor gone from where they were found. */
+    stillHeld: async (drops: readonly HeldDrop[]): Promise<readonly HeldDrop[]> => {
       const held = await alive(drops);
       const scores = held.length === 0 ? [] : await scoresOf(held);
       return held.filter(({ author }, at) => author !== undefined || scores[at] != null);
     },
   };
 }
-
-const keyOf = ({ follower, following }: EdgeChange): string => JSON.stringify([follower, following]);
 
 async function readNewestLocal({ command }: Pick<Scripts, "command">, until: number): Promise<HeldDrop[]> {
   const flat = await command("zrevrangebyscore", (client) =>

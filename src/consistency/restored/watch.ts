@@ -1,12 +1,13 @@
 import { CLOCK_SKEW_MS } from "../../contracts/times.js";
 import { mapLimited } from "../../kernel/concurrency.js";
-import { codeOf, oneLine, subjectOf } from "../../kernel/errors.js";
+import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { type Loop, startLoop } from "../../kernel/loop.js";
 import { SECOND } from "../../kernel/time.js";
-import type { EdgeChange } from "../../records/fences.js";
-import type { Follows } from "./edges.js";
-import { type HeldDrop, type Judged, type KnowsDrop, type ListDropIds, lostByRestore } from "./judge.js";
+import { type EdgeChange, edgeName } from "../../records/fences.js";
+import type { UpstreamView } from "../upstreams.grpc.js";
+import { type HeldDrop, type Judged, lostByRestore, unlessUnanswered } from "./judge.js";
+import type { Samples } from "./samples.redis.js";
 
 /** Pages are degraded by this mark: it has some of the drops and edges that the upstreams do not know any more. */
 export interface Behind {
@@ -14,28 +15,11 @@ export interface Behind {
   readonly edges: readonly EdgeChange[];
 }
 
-export interface Samples {
-  /** The newest settled drops of the log and some older ones, in the order of admission, without deleted ones. */
-  readonly drops: () => Promise<readonly HeldDrop[]>;
-  /** The edges are the newest follows of the log, each with the version in force. */
-  readonly edges: () => Promise<readonly EdgeChange[]>;
-  /** The newest drops of local, oldest first; they may be in no log any more. */
-  readonly local: () => Promise<readonly HeldDrop[]>;
-  /** Returns the drops of the sample that are neither deleted nor gone from where they were found. */
-  readonly stillHeld: (drops: readonly HeldDrop[]) => Promise<readonly HeldDrop[]>;
-  readonly inForce: (edges: readonly EdgeChange[]) => Promise<readonly EdgeChange[]>;
-}
-
 interface WatchDeps {
   readonly samples: Samples;
-  /** This is asked about drops that name an author. */
-  readonly isKnown: KnowsDrop;
-  readonly follows: Follows;
-  readonly listDropIds: ListDropIds;
-  /** Returns true in the one process that looks and writes the mark. */
-  readonly inCharge: () => boolean;
-  readonly marked: () => Behind | undefined;
-  readonly mark: (behind: Behind | undefined) => void;
+  readonly upstreams: Pick<UpstreamView, "findDrop" | "follows" | "listDropIds">;
+  /** The process in charge, while nothing else is lost, looks and sets the mark. */
+  readonly losses: { readonly inCharge: boolean; readonly isLost: boolean; behind: Behind | undefined };
   readonly settleMs: number;
   readonly log: Logger;
 }
@@ -58,7 +42,7 @@ export function startRestoreWatch(deps: WatchDeps): Loop {
   return startLoop({
     everyMs,
     work: async () => {
-      if (!deps.inCharge()) return SECOND;
+      if (!deps.losses.inCharge || deps.losses.isLost) return SECOND;
       const found = await look(deps, suspects);
       const isNew = [...found.unknown].some((one) => !suspects.has(one));
       suspects = found.unknown;
@@ -82,39 +66,33 @@ async function look(deps: WatchDeps, suspects: ReadonlySet<string>): Promise<Fou
     return { held, known: known || !suspects.has(name) };
   };
   const drops = await mapLimited(await samples.drops(), CALLS_AT_ONCE, async (held) =>
-    judged(held, held.drop, await knownOrSilent(() => deps.isKnown(held))),
+    judged(held, held.drop, await isKnown(deps, held)),
   );
   const edges = await mapLimited(await samples.edges(), CALLS_AT_ONCE, async (held) =>
-    judged(held, JSON.stringify([held.follower, held.following]), await isAsHeld(deps, held)),
+    judged(held, edgeName(held), await isAsHeld(deps, held)),
   );
   const local = await samples.local();
   const since = (local[0]?.createdAt ?? 0) - CLOCK_SKEW_MS;
-  const listed = local.length === 0 ? undefined : await deps.listDropIds({ since, until: 0 }, MOST_LISTED);
+  const listed = local.length === 0 ? undefined : await deps.upstreams.listDropIds({ since, until: 0 }, MOST_LISTED);
   const shown = listed ? local.map((held) => judged(held, held.drop, listed.has(held.drop))) : [];
   const [lost, ofLocal] = [drops, shown].map((sample) => lostByRestore(sample, ({ author }) => author));
   const lostEdges = lostByRestore(edges, ({ follower }) => follower);
   return { drops: (lost?.length ? lost : ofLocal) ?? [], edges: lostEdges, unknown };
 }
 
-const isAsHeld = (deps: WatchDeps, { follower, following, follows }: EdgeChange): Promise<boolean> =>
-  knownOrSilent(async () => (await deps.follows(follower, following)) === follows);
+/** A drop or an edge counts as known where the failure of one user leaves the question unanswered. */
+const isKnown = async ({ upstreams }: WatchDeps, held: HeldDrop): Promise<boolean> =>
+  (await unlessUnanswered(async () => (await upstreams.findDrop(held)) !== undefined)) ?? true;
 
-/** An event counts as known where the failure of one user leaves it unanswered. */
-async function knownOrSilent(ask: () => Promise<boolean>): Promise<boolean> {
-  try {
-    return await ask();
-  } catch (error) {
-    if (codeOf(error) === "unavailable" && subjectOf(error) === undefined) throw error;
-    return true;
-  }
-}
+const isAsHeld = async ({ upstreams }: WatchDeps, { follower, following, follows }: EdgeChange): Promise<boolean> =>
+  ((await unlessUnanswered(() => upstreams.follows(follower, following))) ?? follows) === follows;
 
 async function judge(deps: WatchDeps, { drops, edges }: Found): Promise<void> {
-  const { log, marked, mark } = deps;
-  const before = marked();
+  const { log, losses } = deps;
+  const before = losses.behind;
   if (drops.length + edges.length > 0) {
     if (before) return;
-    mark({ drops: drops.slice(0, EXAMPLES), edges: edges.slice(0, EXAMPLES) });
+    losses.behind = { drops: drops.slice(0, EXAMPLES), edges: edges.slice(0, EXAMPLES) };
     const since =
       drops.length > 0 ? new Date(Math.min(...drops.map(({ createdAt }) => createdAt))).toISOString() : null;
     log.error(
@@ -124,17 +102,17 @@ async function judge(deps: WatchDeps, { drops, edges }: Found): Promise<void> {
     return;
   }
   if (!before || !(await isOver(deps, before))) return;
-  mark(undefined);
+  losses.behind = undefined;
   log.warn({}, "the upstreams know the drops and follows of the log and local again, or these were undone");
 }
 
-async function isOver({ samples, ...deps }: WatchDeps, { drops, edges }: Behind): Promise<boolean> {
-  const held = await samples.stillHeld(drops);
+async function isOver(deps: WatchDeps, { drops, edges }: Behind): Promise<boolean> {
+  const held = await deps.samples.stillHeld(drops);
   // Local names no authors to ask about.
   if (held.some(({ author }) => author === undefined)) return false;
   const known = await Promise.all([
-    ...held.map((one) => knownOrSilent(() => deps.isKnown(one))),
-    ...(await samples.inForce(edges)).map((edge) => isAsHeld({ samples, ...deps }, edge)),
+    ...held.map((one) => isKnown(deps, one)),
+    ...(await deps.samples.inForce(edges)).map((edge) => isAsHeld(deps, edge)),
   ]);
   return !known.includes(false);
 }

@@ -67,10 +67,7 @@ function scene(
       shared: async () => REPORT,
     },
     log: silent,
-    observe: {
-      reconciled: () => undefined,
-      audited: ({ home }) => trace.push(`observed ${home?.judged}`),
-    },
+    audited: ({ home }) => void trace.push(`observed ${home?.judged}`),
     ...(how.roundMs === undefined ? {} : { roundMs: how.roundMs }),
   });
   return { loop, trace, looks: () => looks };

@@ -15,8 +15,8 @@ async function reconcileWith(time: number): Promise<number> {
     readChanges: async function* () {
       yield change;
     },
-    readAdmittedIds: async function* ({ since, until }: TimeRange) {
-      if (since <= time && time < until) yield messageId(change);
+    readLogged: async function* ({ since, until }: TimeRange) {
+      if (since <= time && time < until) yield { event: change, seq: 1, time };
     },
     admit: async () => undefined,
   });
@@ -46,7 +46,7 @@ test("a quiet week is read in a few slices, a busy time within it in slices of t
       for (let at = Math.max(since, busy.since); at < Math.min(until, busy.until); at += 100)
         yield { ...change, payload: { ...change.payload, drop_id: `drop-${at}`, created_at: at } } as TimelineEvent;
     },
-    readAdmittedIds: async function* () {},
+    readLogged: async function* () {},
     admit: async (event, silent) => void (silent && admitted.add(messageId(event))),
   });
   expect(await reconcile({ since: 0, until: 7 * DAY })).toEqual({ changes: 18_000, admitted: 18_000 });
@@ -66,7 +66,7 @@ test("of a range up to now, what changed more than ten minutes ago is admitted s
         if (since <= at && at < until) yield { name: "drop_deleted", payload };
       }
     },
-    readAdmittedIds: async function* () {},
+    readLogged: async function* () {},
     admit: async (event, silent) => void told.push([messageId(event), silent]),
   });
   await reconcile({ since: now - DAY, until: now + MINUTE });

@@ -6,7 +6,7 @@ import {
 } from "../../../../src/consistency/redis-loss/loss-detector.js";
 import { silent } from "../../../../src/kernel/logger.js";
 import { DAY } from "../../../../src/kernel/time.js";
-import type { WaitingEvent } from "../../../../src/records/waiting.js";
+import type { WaitingEvent } from "../../../../src/records/waiting.redis.js";
 import { eventually } from "../../../support/eventually.js";
 
 const STREAMS: LogState = { drops: "monday", fanout: "monday", last: 7, lastJob: 3 };

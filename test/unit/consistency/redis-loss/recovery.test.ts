@@ -141,7 +141,7 @@ test("what an upstream holds up is admitted again once all else is applied; very
   const steps: string[] = [];
   const recovering = (authors: number) =>
     createRecovery({
-      readBacklog: async () => ({ start: 0, acked: 0 }),
+      readUnapplied: async () => ({ start: 0, acked: 0, waiting: [] }),
       readRange: async function* () {
         for (let seq = 1; seq <= authors; seq++) {
           const json = { drop_id: `d${seq}`, user_id: `author-${seq}`, visibility: "public", created_at: 1 };
@@ -166,7 +166,7 @@ test("what an upstream holds up is admitted again once all else is applied; very
       isUpstreamAway: (error) => error === away,
       reconcile: async () => ({ changes: 0, admitted: 0 }),
       storeDeadLetter: async () => undefined,
-      ...{ version: "1", retryBaseMs: 1, log: silent, reconciled: () => undefined, isBusy: () => false },
+      ...{ version: "1", retryBaseMs: 1, log: silent, isBusy: () => false },
     });
   const loss = { since: 0, redis: true, log: false, record: false };
   const { events, setAside } = await recovering(1)(loss, new AbortController().signal);
@@ -182,7 +182,7 @@ test("what an upstream holds up is admitted again once all else is applied; very
 test("an event that leaves no room for the headers of its dead letter is kept cut, and ends no recovery", async () => {
   const kept: DeadLetter[] = [];
   const recover = createRecovery({
-    readBacklog: async () => ({ start: 0, acked: 0 }),
+    readUnapplied: async () => ({ start: 0, acked: 0, waiting: [] }),
     readRange: async function* () {
       yield deliveryOf({ seq: 7, subject: "drops.created", body: Buffer.alloc(1_000_000) });
     },
@@ -192,7 +192,7 @@ test("an event that leaves no room for the headers of its dead letter is kept cu
       if (deadLetter.body.byteLength > 100_000) throw new AppError("invalid", "too large");
       kept.push(deadLetter);
     },
-    ...{ version: "1", retryBaseMs: 1, log: silent, reconciled: () => undefined, isBusy: () => false },
+    ...{ version: "1", retryBaseMs: 1, log: silent, isBusy: () => false },
     ...NOTHING_ASIDE,
   });
   const loss = { since: 0, redis: true, log: false, record: false };
@@ -203,7 +203,7 @@ test("an event that leaves no room for the headers of its dead letter is kept cu
 test("after a loss of the log the upstreams are asked for a minute more than now, since their clocks may be ahead", async () => {
   const ends: number[] = [];
   const recover = createRecovery({
-    readBacklog: async () => ({ start: 0, acked: 0 }),
+    readUnapplied: async () => ({ start: 0, acked: 0, waiting: [] }),
     readRange: async function* () {},
     apply: async () => undefined,
     reconcile: async ({ until }) => {
@@ -211,7 +211,7 @@ test("after a loss of the log the upstreams are asked for a minute more than now
       return { changes: 0, admitted: 0 };
     },
     storeDeadLetter: async () => undefined,
-    ...{ version: "1", retryBaseMs: 1, log: silent, reconciled: () => undefined, isBusy: () => false },
+    ...{ version: "1", retryBaseMs: 1, log: silent, isBusy: () => false },
     ...NOTHING_ASIDE,
   });
   const now = Date.now();

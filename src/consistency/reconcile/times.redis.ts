@@ -1,7 +1,8 @@
 import { randomUUID } from "node:crypto";
-import { UNRECONCILED_KEY } from "../../contracts/keys.js";
+import { RECONCILED_KEY, UNRECONCILED_KEY } from "../../contracts/keys.js";
 import { LOG_AGE_MS } from "../../contracts/times.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
+import type { ReconciledUpTo } from "../audit/audit-loop.js";
 import type { Unreconciled } from "./reconcile.js";
 
 export function createUnreconciled({ command }: Pick<Scripts, "command">): Unreconciled {
@@ -17,6 +18,18 @@ export function createUnreconciled({ command }: Pick<Scripts, "command">): Unrec
     },
     forget: async (names) => {
       if (names.length > 0) await command("zrem", (client) => client.zrem(UNRECONCILED_KEY, ...names));
+    },
+  };
+}
+
+export function createReconciledUpTo({ command }: Pick<Scripts, "command">): ReconciledUpTo {
+  return {
+    read: async () => {
+      const upTo = await command("get", (client) => client.get(RECONCILED_KEY));
+      return upTo === null ? undefined : Number(upTo);
+    },
+    write: async (upTo) => {
+      await command("set", (client) => client.set(RECONCILED_KEY, upTo, "PX", LOG_AGE_MS));
     },
   };
 }
