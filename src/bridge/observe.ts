@@ -1,6 +1,6 @@
 import { EVENT_NAMES, type EventName } from "../contracts/events.js";
 import { isNews } from "../contracts/times.js";
-import { counter, histogram, upDownCounter } from "../kernel/meters.js";
+import { histogram, tallies, upDownCounter } from "../kernel/meters.js";
 import { sharedNow } from "../kernel/time.js";
 
 export interface Forwarded {
@@ -10,7 +10,7 @@ export interface Forwarded {
   readonly publishedAt?: number | undefined;
 }
 
-const events = counter("timeline_bridge_events", "Payloads from Redis Pub/Sub, by outcome");
+const events = tallies("timeline_bridge_events", "Payloads from Redis Pub/Sub, by outcome");
 const sincePublished = histogram(
   "timeline_published_to_admitted_seconds",
   "From the created_at of a drop_created until the bridge has its PubAck, in seconds; drops from the past are left out",
@@ -21,22 +21,18 @@ const inFlight = upDownCounter("timeline_bridge_in_flight", "Payloads on their w
 export const observeBridge = {
   /** Counts from 0, so that the first refusal is seen as a rise. */
   started(): void {
-    for (const channel of EVENT_NAMES) events.add(0, { outcome: "refused", channel });
+    for (const channel of EVENT_NAMES) events({ outcome: "refused", channel }).add(0);
     inFlight.add(0);
   },
   forwarded(all: readonly Forwarded[]): void {
     const now = sharedNow();
-    for (const { outcome, publishedAt } of all) {
+    for (const { outcome, channel, publishedAt } of all) {
+      events({ outcome, channel }).add();
       // A bridge leaves out an event that another bridge admitted first.
       if (outcome !== "admitted" || publishedAt === undefined || !isNews(publishedAt, now)) continue;
       sincePublished.record(Math.max(0, now - publishedAt) / 1_000);
     }
-    for (const channel of EVENT_NAMES) {
-      const counts = new Map<string, number>();
-      for (const one of all) if (one.channel === channel) counts.set(one.outcome, (counts.get(one.outcome) ?? 0) + 1);
-      for (const [outcome, count] of counts) events.add(count, { outcome, channel });
-    }
   },
-  refused: (channel: EventName): void => events.add(1, { outcome: "refused", channel }),
+  refused: (channel: EventName): void => events({ outcome: "refused", channel }).add(),
   inFlight: (change: number): void => inFlight.add(change),
 };
