@@ -1,7 +1,7 @@
 import type { EventName } from "../contracts/events.js";
 import type { FanoutCompleted, FanoutJob } from "../contracts/fanout.js";
 import { isNews } from "../contracts/times.js";
-import { counter, histogram } from "../kernel/meters.js";
+import { counter, histogram, tallies } from "../kernel/meters.js";
 import { sharedNow } from "../kernel/time.js";
 
 // 2 is the bound of an objective (docs/slo.md).
@@ -21,19 +21,17 @@ const tierLag = histogram(
   "From the admission of a tiered drop until a chunk of the tier is written, in seconds",
   LAGS,
 );
-const recipients = counter("timeline_fanout_recipients", "Home timelines that fan-outs were for");
+const recipients = tallies("timeline_fanout_recipients", "Home timelines that fan-outs were for");
 const notified = counter("timeline_notifications", "Notifications stored for streams");
 
 export const observeFanout = {
   completed(all: readonly FanoutCompleted[]): void {
-    const sums = new Map<string, number>();
     for (const { event, created_at, admitted_at, landed_at, lag_ms, recipients: size } of all) {
       sinceAdmitted.record(Math.max(0, landed_at - admitted_at) / 1_000, { event });
       // A deletion has no creation.
       if (event !== "drop_deleted" && isNews(created_at, admitted_at)) sinceCreated.record(lag_ms / 1_000, { event });
-      sums.set(event, (sums.get(event) ?? 0) + size);
+      recipients({ event }).add(size);
     }
-    for (const [event, size] of sums) recipients.add(size, { event });
   },
   edgeApplied: (event: EventName, admittedAt: number): void =>
     sinceAdmitted.record(Math.max(0, sharedNow() - admittedAt) / 1_000, { event }),
