@@ -18,8 +18,8 @@ import { createApply } from "./apply.js";
 import type { FanoutDeps } from "./deps.js";
 import { createApplyEdges } from "./graph.js";
 import { createGraphHandlers } from "./graph-jobs.js";
-import { createJobHandlers, isRedriven } from "./jobs.js";
-import { createPlan, FollowerCache, type Plan } from "./plan.js";
+import { createJobHandlers } from "./jobs.js";
+import { createPlan, FollowerCache, isRedriven, type Plan } from "./plan.js";
 import type { Trace } from "./publish.nats.js";
 import { audienceOf, type SharedAddition } from "./writer.redis.js";
 

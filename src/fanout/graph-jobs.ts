@@ -5,7 +5,7 @@ import { allOf, chunked, grouped } from "../kernel/concurrency.js";
 import { SECOND } from "../kernel/time.js";
 import type { FanoutDeps } from "./deps.js";
 import { type AdmittedEdge, createApplyEdges } from "./graph.js";
-import { isRedriven } from "./jobs.js";
+import { isRedriven } from "./plan.js";
 
 /** A followed user with more edges in a batch is hot, a follower with more is busy. */
 const FEW_EDGES = 100;

@@ -1,18 +1,15 @@
 import { chunkId, parseJob } from "../contracts/fanout.js";
-import { DLQ_HEADER } from "../contracts/subjects.js";
 import type { Delivery, Handlers } from "../delivery/handler.js";
 import { sampledTrace } from "../delivery/telemetry.js";
 import type { WithApply } from "./apply.js";
 import { observeFanout } from "./observe.js";
+import { isRedriven } from "./plan.js";
 import { audienceOf } from "./writer.redis.js";
 
 type JobDeps = WithApply & {
   /** Resolves when so many homes may be written. */
   readonly throttle: (homes: number, stopping: AbortSignal) => Promise<void>;
 };
-
-/** The message may have been handled before, under another sequence. */
-export const isRedriven = ({ headers }: Delivery): boolean => headers.get(DLQ_HEADER.redriveCount) !== undefined;
 
 /** Handles `fanout.job.*` and `fanout.rest.*`: writes chunks, and publishes a completion after the last one of a fan-out. */
 export function createJobHandlers({ apply, progress, untilCovered, throttle }: JobDeps): Handlers {

@@ -1,4 +1,6 @@
 import { LRUCache } from "lru-cache";
+import { DLQ_HEADER } from "../contracts/subjects.js";
+import type { Delivery } from "../delivery/handler.js";
 import { mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
 import { readPages } from "../kernel/paging.js";
@@ -185,7 +187,10 @@ async function isFollowing({ readFollowing }: PlanDeps, user: string, author: st
   return false;
 }
 
-interface ListOf {
+/** The message may have been handled before, under another sequence. */
+export const isRedriven = ({ headers }: Delivery): boolean => headers.get(DLQ_HEADER.redriveCount) !== undefined;
+
+interface FollowerList {
   readonly author: string;
   readonly generation: string;
   readonly includeAuthor: boolean;
@@ -203,13 +208,15 @@ export class FollowerCache {
 
   constructor(private readonly read: Sources["readFollowers"]) {}
 
-  known({ author, generation, includeAuthor }: ListOf): Audience | undefined {
+  known({ author, generation, includeAuthor }: FollowerList): Audience | undefined {
     const cached = this.#cache.get(`${includeAuthor ? "+" : "-"}${author}`);
     return cached?.generation === generation ? cached.audience : undefined;
   }
 
   /** `only` says that the page is the whole list. `total` is its length, where that is known. */
-  async *pages(of: ListOf): AsyncGenerator<Audience & { readonly only: boolean; readonly total?: number | undefined }> {
+  async *pages(
+    of: FollowerList,
+  ): AsyncGenerator<Audience & { readonly only: boolean; readonly total?: number | undefined }> {
     const { author, generation, includeAuthor } = of;
     const known = this.known(of);
     if (known) {
