@@ -1,4 +1,4 @@
-import { PULLS_PREFIX, pullsKey, pullsToken, RECENT_KEY } from "../contracts/keys.js";
+import { PULLS_PREFIX, pullsToken, RECENT_KEY } from "../contracts/keys.js";
 import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { chunked, mapLimited, paced } from "../kernel/concurrency.js";
 import { AppError, codeOf } from "../kernel/errors.js";
@@ -133,9 +133,10 @@ async function visitFollowers(
 async function findPulling({ run, isCluster }: Scripts, users: readonly string[], authors: readonly string[]) {
   const tokens = authors.map(encodeId);
   const parts = chunked(users, isCluster ? 1 : USERS_A_CALL);
-  const calls = isCluster
-    ? users.map((user) => run(FIND_PULLING, [pullsKey(user)], ["", "", ...tokens]))
-    : parts.map((part) => run(FIND_PULLING, [], [PULLS_PREFIX, part.map(pullsToken).join(","), ...tokens]));
+  const calls = parts.map((part) => {
+    const keys = part.map(pullsToken).join(",");
+    return run(FIND_PULLING, isCluster ? [PULLS_PREFIX + keys] : [], [PULLS_PREFIX, keys, ...tokens]);
+  });
   const replies = (await Promise.all(calls)) as number[][][];
   const usersAt = (list: number): string[] =>
     parts.flatMap((part, call) => (replies[call]?.[list] ?? []).map((place) => part[place] as string));

@@ -173,9 +173,10 @@ async function runForHomes(
   users: readonly string[],
   before: readonly number[] = [],
 ): Promise<unknown[]> {
-  const calls = isCluster
-    ? users.map((user) => run(of, [homeKey(user)], before))
-    : packKeys(users.map(encodeId)).map((keys) => run(of, [], [...before, HOME_PREFIX, keys]));
+  const tokens = users.map(encodeId);
+  const calls = (isCluster ? tokens : packKeys(tokens)).map((keys) =>
+    run(of, isCluster ? [HOME_PREFIX + keys] : [], [...before, HOME_PREFIX, keys]),
+  );
   return (await Promise.all(calls)).flat();
 }
 

@@ -96,27 +96,27 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
     }
     const write = async (token: string): Promise<unknown> => {
       const key = prefix + token;
-      return scripts.run(script, [key], [await deadline(key), ...before, "", ""]);
+      return scripts.run(script, [key], [await deadline(key), ...before, prefix, token]);
     };
     return sum(await allOf(tokensOf(keys).map((token) => lanes.prompt.run(CALL_WEIGHT, () => write(token)))));
   }
 
   async function groups({ script, prefix, before, groups: all, yields = false }: GroupsCall): Promise<number> {
     const name = yields ? "yielding" : "prompt";
-    const send = (keys: readonly string[], start: string, { args, entries }: Call): Promise<unknown> =>
+    const send = (keys: readonly string[], { args, entries }: Call): Promise<unknown> =>
       lanes[name].run(CALL_WEIGHT + entries, async () =>
-        scripts.run(script, keys, [await deadline(keys[0] ?? prefix), ...before, start, ...args]),
+        scripts.run(script, keys, [await deadline(keys[0] ?? prefix), ...before, prefix, ...args]),
       );
     const inLine = pLimit(scripts.isCluster ? MOST_IN_LINE.keys : MOST_IN_LINE.calls);
     const lists = yields ? merged(all) : byKey(merged(all), split);
     const replies = scripts.isCluster
       ? [...lists].flatMap(([packed, items]) =>
           chunked(items, ITEMS_A_CALL).flatMap((some) => {
-            const call = { args: ["", some.length, ...some.flat()], entries: some.length };
-            return packed.split(",").map((token) => inLine(() => send([prefix + token], "", call)));
+            const callOf = (token: string) => ({ args: [token, some.length, ...some.flat()], entries: some.length });
+            return packed.split(",").map((token) => inLine(() => send([prefix + token], callOf(token))));
           }),
         )
-      : callsOf(lists, ENTRIES_A_CALL[name], split).map((call) => inLine(() => send([], prefix, call)));
+      : callsOf(lists, ENTRIES_A_CALL[name], split).map((call) => inLine(() => send([], call)));
     observeLane(name, lanes[name]);
     return sum(await allOf(replies).finally(() => observeLane(name, lanes[name])));
   }
