@@ -201,7 +201,7 @@ interface Pending {
 function admit(deps: WithGaps, batch: readonly Arrived[], refuse: (arrived: Arrived, error: unknown) => void): Pending {
   const all: Pending["all"][number][] = [];
   const events: Admission[] = [];
-  let shared: Traced | undefined;
+  let shared: ReturnType<typeof traced> | undefined;
   for (const arrived of batch) {
     try {
       const event = parsePayload(deps, arrived);
@@ -240,13 +240,8 @@ async function admitted(deps: ForwardDeps, { all, results }: Pending, failures: 
   return stored;
 }
 
-interface Traced {
-  readonly headers: Readonly<Record<string, string>>;
-  /** The span is kept where it is exported. */
-  readonly span: OpenSpan | undefined;
-}
-
-function traced(event: TimelineEvent): Traced {
+/** The span is kept where it is exported. */
+function traced(event: TimelineEvent) {
   const span = spanOf(event);
   return { headers: span.headers, span: span.isSampled ? span : undefined };
 }

@@ -74,13 +74,9 @@ export function createChannels(subscriber: Redis, log: Logger) {
 
 /** TCP notices a silent link after hours; a ping without an answer notices it within ten seconds. */
 async function failureOfPing(subscriber: Redis): Promise<unknown> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<Error>((resolve) => {
-    timer = setTimeout(() => resolve(new Error(`no answer within ${PING_MS} ms`)), PING_MS);
-  });
   const answered = subscriber.ping().then(
     () => undefined,
     (error: unknown) => error,
   );
-  return Promise.race([answered, late]).finally(() => clearTimeout(timer));
+  return Promise.race([answered, pause(PING_MS).then(() => new Error(`no answer within ${PING_MS} ms`))]);
 }

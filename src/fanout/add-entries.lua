@@ -1,6 +1,6 @@
 -- Adds drops to many timelines in one call: groups of timelines, each with drops of its own.
 --
--- KEYS     the timelines, one node's worth (Redis Cluster: exactly one); or none
+-- KEYS     none; in a Redis Cluster the one timeline that ARGV names
 -- ARGV[1]  deadline by this server's clock, ms; later the call is refused, since what it
 --          carries may have been overtaken by a deletion
 -- ARGV[2]  cap on drops per timeline
@@ -8,7 +8,7 @@
 -- ARGV[4]  time to live of a key that is created here, ms; 0: none
 -- ARGV[5]  "1": only where a ~floor stands
 -- ARGV[6]  prefix of the keys
--- ARGV[7+] groups: the rest of each key, joined by "," (none: KEYS), how many drops, and
+-- ARGV[7+] groups: the rest of each key, joined by ",", how many drops, and
 --          score, drop id, score, drop id, ...
 -- returns  how many entries are new and stand above the floor
 local call = redis.call
@@ -84,7 +84,6 @@ while at <= #ARGV do
     entries[#entries + 1] = ARGV[i + 1]
     if tonumber(ARGV[i]) < tonumber(lowest) then lowest = ARGV[i] end
   end
-  for _, key in ipairs(KEYS) do total = total + add(key, entries, lowest) end
   for token in string.gmatch(rest, '[^,]+') do total = total + add(prefix .. token, entries, lowest) end
   at = last + 1
 end

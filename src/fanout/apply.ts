@@ -5,13 +5,11 @@ import { grouped } from "../kernel/concurrency.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { createBatch } from "../kernel/sharing.js";
 import { SECOND, sharedNow } from "../kernel/time.js";
-import { type Fences, generationSince, writeUnlessDeleted } from "../records/fences.js";
-import { type Audience, audienceOf } from "./audience.js";
-import type { Listeners } from "./listeners.redis.js";
+import { generationSince, writeUnlessDeleted } from "../records/fences.js";
+import type { FanoutDeps } from "./deps.js";
 import type { FanoutSize } from "./progress.redis.js";
-import type { AudienceNotification, Complete, Notify, Told, Trace } from "./publish.nats.js";
-import type { AuthorWriter } from "./pulled.redis.js";
-import type { HomeDrops, HomeEntries, TimelineWriter } from "./writer.redis.js";
+import type { AudienceNotification, Told, Trace } from "./publish.nats.js";
+import { type Audience, audienceOf, type HomeAddition, type HomeRemoval } from "./writer.redis.js";
 
 const YOUNG_MS = 10 * SECOND;
 
@@ -36,17 +34,6 @@ export interface Part {
   readonly trace?: Trace;
 }
 
-interface ApplyDeps {
-  readonly writer: TimelineWriter;
-  readonly fences: Fences;
-  readonly listeners: Listeners;
-  readonly notify: Notify;
-  readonly complete: Complete;
-  readonly authors: Pick<AuthorWriter, "remove">;
-  /** Writes to homes let those of others go first. */
-  readonly yields?: boolean;
-}
-
 /** Doing a step of a fan-out again changes nothing more. */
 export interface Apply {
   chunks(parts: readonly Part[]): Promise<void>;
@@ -59,6 +46,8 @@ export interface Apply {
   whole(part: Part, nonFollowers?: readonly string[]): Promise<void>;
   complete(done: readonly (Omit<Part, "audience"> & { readonly size: FanoutSize })[]): Promise<void>;
 }
+
+export type WithApply = FanoutDeps & { readonly apply: Apply };
 
 /**
  * A publication is written, then its tombstone and the author's generation are read, then its audience is notified,
@@ -81,13 +70,13 @@ export interface Apply {
  * time. It is removed from the homes of those recorded as unfollowers since it was admitted. One that is handled for
  * the first time was written by no other list.
  */
-export function createApply(deps: ApplyDeps): Apply {
+export function createApply(deps: FanoutDeps): Apply {
   const { writer, authors, fences, listeners, complete, yields } = deps;
   const { add, removeUnfollowed } = createAdd(deps);
   const remove = async (parts: readonly Part[]): Promise<void> => {
     if (parts.length === 0) return;
     await notifyAudiences(deps, parts);
-    await writer.removeHome(removals(parts), yields);
+    await writer.removeFromHomes(removals(parts), yields);
   };
   const removeFromUnfollowers = async (deletions: readonly Part[]): Promise<void> => {
     for await (const users of fences.recentUnfollowers(deletions[0]?.change.user_id as string, 0)) {
@@ -148,69 +137,65 @@ export function createApply(deps: ApplyDeps): Apply {
   return steps;
 }
 
-interface Add {
-  add(parts: readonly Part[]): Promise<void>;
-  /** A user who follows again before it ends keeps the drop. */
-  removeUnfollowed(change: Change, unfollowed: readonly string[]): Promise<void>;
-}
-
-function createAdd(deps: ApplyDeps): Add {
+function createAdd(deps: FanoutDeps) {
   const { writer, fences, yields } = deps;
-  const steps: Add = {
-    async add(all) {
-      const start = fences.retentionStart();
-      const parts = all.filter(({ change }) => change.created_at >= start);
-      if (parts.length === 0) return;
-      const drops = parts.map(({ change }) => change.drop_id);
-      let generations: ReadonlyMap<string, string> = new Map();
-      let isTaken = false;
-      const deleted = await writeUnlessDeleted(drops, {
-        write: async () => {
-          await failpoint("write", ...drops);
-          isTaken = await writer.addHome(additions(parts), yields);
-          await failpoint("written", ...drops);
-        },
-        tombstonedAmong: async () => {
-          const authors = [...byAuthor(parts).keys()];
-          const looks = [fences.tombstonedAmong(drops), fences.generations(authors)] as const;
-          const [tombstoned, now] = await Promise.all(looks);
-          generations = now;
-          await failpoint("checked", ...drops);
-          return tombstoned;
-        },
-        remove: (dead) => writer.removeHomeNoted(removals(parts.filter(({ change }) => dead.includes(change.drop_id)))),
-      });
-      const audiences: Part[] = [];
-      for (const part of deleted?.size ? parts.filter(({ change }) => !deleted.has(change.drop_id)) : parts) {
-        const { user_id, generation } = part.change;
-        audiences.push(generations.get(user_id) === generation ? part : await withoutUnfollowed(part));
-      }
-      // An attempt before this one may have announced them after their deletions were.
-      await notifyDeleted(deps, deleted?.size ? parts.filter(({ change }) => deleted.has(change.drop_id)) : []);
-      await notifyOfDeletions(deps, await notifyAudiences(deps, audiences, isTaken));
-      await failpoint("notified", ...drops);
-    },
-    async removeUnfollowed(change, unfollowed) {
-      if (unfollowed.length === 0) return;
-      await writer.removeHomeNoted([{ audience: audienceOf(unfollowed), drops: [change.drop_id] }]);
-      const still = new Set(await fences.unfollowedAmong(change.user_id, unfollowed));
-      const back = unfollowed.filter((user) => !still.has(user));
-      if (back.length > 0) await steps.add([{ change, audience: audienceOf(back) }]);
-    },
-  };
-  return steps;
+  return { add, removeUnfollowed };
+
+  async function add(all: readonly Part[]): Promise<void> {
+    const start = fences.retentionStart();
+    const parts = all.filter(({ change }) => change.created_at >= start);
+    if (parts.length === 0) return;
+    const drops = parts.map(({ change }) => change.drop_id);
+    let generations: ReadonlyMap<string, string> = new Map();
+    let isTaken = false;
+    const deleted = await writeUnlessDeleted(drops, {
+      write: async () => {
+        await failpoint("write", ...drops);
+        isTaken = await writer.addToHomes(additions(parts), yields);
+        await failpoint("written", ...drops);
+      },
+      tombstonedAmong: async () => {
+        const authors = [...byAuthor(parts).keys()];
+        const looks = [fences.tombstonedAmong(drops), fences.generations(authors)] as const;
+        const [tombstoned, now] = await Promise.all(looks);
+        generations = now;
+        await failpoint("checked", ...drops);
+        return tombstoned;
+      },
+      remove: (dead) =>
+        writer.removeFromHomesWithNote(removals(parts.filter(({ change }) => dead.includes(change.drop_id)))),
+    });
+    const audiences: Part[] = [];
+    for (const part of deleted?.size ? parts.filter(({ change }) => !deleted.has(change.drop_id)) : parts) {
+      const { user_id, generation } = part.change;
+      audiences.push(generations.get(user_id) === generation ? part : await withoutUnfollowed(part));
+    }
+    // An attempt before this one may have announced them after their deletions were.
+    await notifyDeleted(deps, deleted?.size ? parts.filter(({ change }) => deleted.has(change.drop_id)) : []);
+    await notifyOfDeletions(deps, await notifyAudiences(deps, audiences, isTaken));
+    await failpoint("notified", ...drops);
+  }
+
+  /** A user who follows again before it ends keeps the drop. */
+  async function removeUnfollowed(change: Change, unfollowed: readonly string[]): Promise<void> {
+    if (unfollowed.length === 0) return;
+    await writer.removeFromHomesWithNote([{ audience: audienceOf(unfollowed), drops: [change.drop_id] }]);
+    const still = new Set(await fences.unfollowedAmong(change.user_id, unfollowed));
+    const back = unfollowed.filter((user) => !still.has(user));
+    if (back.length > 0) await add([{ change, audience: audienceOf(back) }]);
+  }
 
   /** The list of followers may have been read before some of them left. */
   async function withoutUnfollowed(part: Part): Promise<Part> {
     const { change, audience } = part;
     const gone = new Set(await fences.unfollowedAmong(change.user_id, audience.ids));
-    await steps.removeUnfollowed(change, [...gone]);
+    await removeUnfollowed(change, [...gone]);
     return gone.size === 0 ? part : { ...part, audience: audienceOf(audience.ids.filter((id) => !gone.has(id))) };
   }
 }
 
 /** `isTaken` says that all homes took what is added, so that none stands below a floor. Returns who was notified. */
-async function notifyAudiences(deps: ApplyDeps, parts: readonly Part[], isTaken = false): Promise<Told[]> {
+async function notifyAudiences(deps: FanoutDeps, parts: readonly Part[], isTaken = false): Promise<Told[]> {
   const { writer, notify } = deps;
   return notify(
     parts.filter(notifies).map((part): AudienceNotification => {
@@ -227,7 +212,7 @@ async function notifyAudiences(deps: ApplyDeps, parts: readonly Part[], isTaken 
 }
 
 /** The notification is for those who have the drop: all followers of an author whom they pull. */
-function deletionOf({ writer }: ApplyDeps, { change, audience, trace }: Part): AudienceNotification {
+function deletionOf({ writer }: FanoutDeps, { change, audience, trace }: Part): AudienceNotification {
   const { drop_id, pulled } = change;
   const holders = (listening: readonly string[]) => writer.holdersAmong(listening, drop_id);
   const among = pulled ? undefined : holders;
@@ -238,7 +223,7 @@ function deletionOf({ writer }: ApplyDeps, { change, audience, trace }: Part): A
  * A deletion may have set its tombstone and notified its holders after the look for tombstones and before the drop was
  * announced: for those users it is announced again, after the drop.
  */
-async function notifyOfDeletions({ fences, notify }: ApplyDeps, told: readonly Told[]): Promise<void> {
+async function notifyOfDeletions({ fences, notify }: FanoutDeps, told: readonly Told[]): Promise<void> {
   if (told.length === 0) return;
   const deleted = await fences.tombstonedAmong([...new Set(told.map(({ notification }) => notification.drop_id))]);
   if (deleted.size === 0) return;
@@ -251,7 +236,7 @@ async function notifyOfDeletions({ fences, notify }: ApplyDeps, told: readonly T
 }
 
 /** Notifies those who had the drop until it was removed just now. The gateway leaves out what it has sent already. */
-async function notifyDeleted(deps: ApplyDeps, parts: readonly Part[]): Promise<void> {
+async function notifyDeleted(deps: FanoutDeps, parts: readonly Part[]): Promise<void> {
   const dead = parts.filter(notifies);
   if (dead.length === 0) return;
   await deps.notify(dead.map((part) => ({ ...deletionOf(deps, part), idPrefix: INSTEAD_OF_DROP })));
@@ -264,9 +249,9 @@ const mayNotify = ({ silent, admitted_at, created_at }: Change): boolean =>
 const notifies = ({ change, audience }: Part): boolean => audience.ids.length > 0 && mayNotify(change);
 const isDeletion = ({ change }: Part): boolean => change.action === "remove";
 const entryOf = ({ drop_id: drop, created_at: score }: Change): TimelineEntry => ({ drop, score });
-const additions = (parts: readonly Part[]): HomeEntries[] =>
+const additions = (parts: readonly Part[]): HomeAddition[] =>
   parts.flatMap(({ audience, change }) => (change.pulled ? [] : { audience, entries: [entryOf(change)] }));
-const removals = (parts: readonly Part[]): HomeDrops[] =>
+const removals = (parts: readonly Part[]): HomeRemoval[] =>
   parts.map(({ audience, change }) => ({ audience, drops: [change.drop_id] }));
 const sizeOf = ({ audience }: Part): FanoutSize => ({ recipients: audience.ids.length, chunks: 1 });
 

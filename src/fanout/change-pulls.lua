@@ -2,12 +2,12 @@
 --
 -- Sets that are being filled go, and their fills start over, since what they have read may be outdated.
 --
--- KEYS     the sets (Redis Cluster: exactly one); or none
+-- KEYS     none; in a Redis Cluster the one set that ARGV names
 -- ARGV[1]  deadline by this server's clock, ms; later the call is refused, since an author's state or a user's
 --          follows may have changed back
 -- ARGV[2]  "add" or "remove"
 -- ARGV[3]  prefix of the keys
--- ARGV[4+] groups: the rest of each key, joined by "," (none: KEYS), how many authors, and their tokens
+-- ARGV[4+] groups: the rest of each key, joined by ",", how many authors, and their tokens
 -- returns  how many sets and members have changed
 local call = redis.call
 local time = call('TIME')
@@ -24,7 +24,6 @@ end
 local total, at = 0, 4
 while at <= #ARGV do
   local first, last = at + 2, at + 1 + tonumber(ARGV[at + 1])
-  for _, key in ipairs(KEYS) do total = total + change(key, first, last) end
   for rest in string.gmatch(ARGV[at], '[^,]+') do total = total + change(prefix .. rest, first, last) end
   at = last + 1
 end

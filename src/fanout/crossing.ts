@@ -7,35 +7,25 @@ import type { Logger } from "../kernel/logger.js";
 import { type Loop, startLoop } from "../kernel/loop.js";
 import { readPages } from "../kernel/paging.js";
 import { SECOND } from "../kernel/time.js";
-import type { Fences } from "../records/fences.js";
 import { currentOf, type Due, isSettled, PULL_GRACE_MS, type PullState } from "../records/pulled.js";
+import type { FanoutDeps } from "./deps.js";
 import { changedHome, DropWrites, dropReads, MAX_DROP_PAGES } from "./graph-drops.js";
-import type { Listeners } from "./listeners.redis.js";
 import { MAX_PAGES } from "./plan.js";
-import type { Pulled } from "./pulled.js";
-import type { AuthorWriter } from "./pulled.redis.js";
-import type { Sources } from "./sources.grpc.js";
-import type { HomeBounds, TimelineWriter } from "./writer.redis.js";
+import type { HomeBounds } from "./writer.redis.js";
 
-interface CrossingDeps extends Pick<Sources, "readFollowers" | "readAuthorDrops" | "calls"> {
-  readonly fences: Pick<Fences, "unfollowedAmong" | "recentUnfollowers" | "removeDeleted">;
-  readonly writer: TimelineWriter;
-  readonly authors: AuthorWriter;
-  readonly listeners: Pick<Listeners, "visit">;
-  readonly registry: Pulled;
-  readonly maxEntries: number;
+type CrossingDeps = FanoutDeps & {
   /** Resolves to when the oldest event or job that is not applied yet was admitted, in ms since the epoch. */
   readonly readBacklogStart: () => Promise<number>;
-}
+};
 
 const EVERY_MS = SECOND;
 
 /** Completes changes between pushed, tiered and pulled, in one process at a time; after a crash a step begins anew. */
 export function startCrossings(deps: CrossingDeps & { readonly lease: Lease; readonly log: Logger }): Loop {
-  const { registry, lease, log } = deps;
+  const { pulled, lease, log } = deps;
   return startLoop({
     work: async (stopping) => {
-      const due = await registry.due();
+      const due = await pulled.due();
       if (due.length === 0) return;
       // Very many authors may wait for one backlog after a loss.
       let start: Promise<number> | undefined;
@@ -77,7 +67,7 @@ export function startCrossings(deps: CrossingDeps & { readonly lease: Lease; rea
  * ends with all who have unfollowed since the state began.
  */
 export function createCross(deps: CrossingDeps) {
-  const { authors, listeners, registry, readFollowers, readBacklogStart } = deps;
+  const { authors, listeners, pulled, readFollowers, readBacklogStart } = deps;
   const join = async (author: string): Promise<Step> => {
     await authors.forget(author);
     return {
@@ -105,13 +95,13 @@ export function createCross(deps: CrossingDeps) {
     if (isEnding && (await readBacklogStart()) < since + PULL_GRACE_MS) return;
     const step = await steps[state](author);
     for await (const { ids } of readPages((token) => readFollowers(author, token), MAX_PAGES)) {
-      if (stopping.aborted || (await currentOf(registry)).get(author)?.since !== since) return;
+      if (stopping.aborted || (await currentOf(pulled)).get(author)?.since !== since) return;
       await toFollowers(deps, { author, users: ids.filter((id) => id !== author) }, step);
       await failpoint("crossing", state);
     }
     await toUnfollowers(deps, due, step);
     if (steps[state] === join) await listeners.visit(author, async () => undefined);
-    await registry.proceed(due);
+    await pulled.proceed(due);
   };
 }
 
@@ -126,56 +116,55 @@ interface AuthorFollowers {
   readonly users: readonly string[];
 }
 
-async function toFollowers(
-  { fences }: CrossingDeps,
-  { author, users }: AuthorFollowers,
-  { apply, undo }: Step,
-): Promise<void> {
-  if (!undo) return apply(users);
+async function toFollowers(deps: CrossingDeps, { author, users }: AuthorFollowers, step: Step): Promise<void> {
+  if (!step.undo) return step.apply(users);
   for (let open = users; open.length > 0; ) {
-    const before = new Set(await fences.unfollowedAmong(author, open));
-    const following = open.filter((user) => !before.has(user));
-    await apply(following);
-    const gone = await fences.unfollowedAmong(author, following);
-    await undo(gone);
-    const still = new Set(await fences.unfollowedAmong(author, gone));
-    open = gone.filter((user) => !still.has(user));
+    const gone = new Set(await deps.fences.unfollowedAmong(author, open));
+    const following = open.filter((user) => !gone.has(user));
+    await step.apply(following);
+    open = await undoFor(deps, { author, users: following }, step.undo);
   }
 }
 
 async function toUnfollowers(deps: CrossingDeps, { author, since }: Due, step: Step): Promise<void> {
-  const { fences } = deps;
   if (!step.undo) return;
-  for await (const users of fences.recentUnfollowers(author, since - CLOCK_SKEW_MS)) {
-    const gone = await fences.unfollowedAmong(author, users);
-    await step.undo(gone);
-    const still = new Set(await fences.unfollowedAmong(author, gone));
-    await toFollowers(deps, { author, users: gone.filter((user) => !still.has(user)) }, step);
-  }
+  for await (const users of deps.fences.recentUnfollowers(author, since - CLOCK_SKEW_MS))
+    await toFollowers(deps, { author, users: await undoFor(deps, { author, users }, step.undo) }, step);
 }
 
+/** Takes the step back for those who have unfollowed; returns those of them who follow again by then. */
+async function undoFor(
+  { fences }: CrossingDeps,
+  { author, users }: AuthorFollowers,
+  undo: (users: readonly string[]) => Promise<void>,
+): Promise<string[]> {
+  const gone = await fences.unfollowedAmong(author, users);
+  await undo(gone);
+  const still = new Set(await fences.unfollowedAmong(author, gone));
+  return gone.filter((user) => !still.has(user));
+}
+
+/** An index is at most that of the page after the last one that was read. */
 type ReadPage = (index: number) => Promise<DropPage>;
 
 /** No user has this id. */
 const NOBODY = "";
 
 /**
- * An author's drops page by page, newest first, without direct ones, which homes have in every state of their author. A
- * page is read once for all followers: later drops go into homes.
+ * Reads an author's drops page by page, newest first, without direct ones, which homes have in every state of their
+ * author. A page is read once for all followers: later drops go into homes.
  */
 function openDrops(deps: CrossingDeps, author: string): ReadPage {
   const { first, next: readNext } = dropReads(deps, { author, user: author, reader: NOBODY });
-  const pages: Promise<DropPage>[] = [];
-  const read = async (below: DropPage["next"]): Promise<DropPage> => {
-    const { drops, next } = await (below ? readNext(below) : first());
-    return { drops: drops.filter((drop) => belongsHome(drop, NOBODY)), next };
+  const pages: DropPage[] = [];
+  return async (index) => {
+    if (index === pages.length) {
+      const below = pages.at(-1)?.next;
+      const { drops, next } = await (below ? readNext(below) : first());
+      pages.push({ drops: drops.filter((drop) => belongsHome(drop, NOBODY)), next });
+    }
+    return pages[index] as DropPage;
   };
-  const page: ReadPage = async (index) => {
-    const below = index === 0 ? undefined : (await page(index - 1)).next;
-    pages[index] ??= read(below);
-    return pages[index];
-  };
-  return page;
 }
 
 async function changeHomes(

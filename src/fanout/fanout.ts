@@ -15,42 +15,18 @@ import { Foreground } from "../kernel/foreground.js";
 import { SECOND } from "../kernel/time.js";
 import { type Fences, writeUnlessDeleted } from "../records/fences.js";
 import { createApply } from "./apply.js";
-import { audienceOf } from "./audience.js";
-import { createApplyEdges, type EdgeApplied } from "./graph.js";
+import type { FanoutDeps } from "./deps.js";
+import { createApplyEdges } from "./graph.js";
 import { createGraphHandlers } from "./graph-jobs.js";
-import { createJobHandlers, type UntilCovered } from "./jobs.js";
-import type { Listeners } from "./listeners.redis.js";
+import { createJobHandlers } from "./jobs.js";
 import { createPlan, FollowerCache, isRedriven, type Plan } from "./plan.js";
-import type { Progress } from "./progress.redis.js";
-import type { Complete, Notify, QueueEdges, QueueJobs, Trace } from "./publish.nats.js";
-import type { Pulled } from "./pulled.js";
-import type { AuthorWriter } from "./pulled.redis.js";
-import type { Sources } from "./sources.grpc.js";
-import type { SharedEntry, TimelineWriter } from "./writer.redis.js";
+import type { Trace } from "./publish.nats.js";
+import { audienceOf, type SharedAddition } from "./writer.redis.js";
 
 /** Jobs, and pages of long follower lists, wait no longer for batches of drops: at least 50 a second begin. */
 const JOBS_WAIT_MS = SECOND / 50;
 /** A batch of the last tier waits no longer for batches of drops and of other jobs. */
 const REST_WAIT_MS = SECOND;
-
-export interface FanoutDeps extends Sources {
-  readonly writer: TimelineWriter;
-  readonly authors: AuthorWriter;
-  readonly pulled: Pulled;
-  readonly fences: Fences;
-  readonly listeners: Listeners;
-  readonly notify: Notify;
-  readonly queue: QueueJobs;
-  readonly queueEdges: QueueEdges;
-  readonly progress: Progress;
-  readonly complete: Complete;
-  readonly applied: EdgeApplied;
-  readonly maxEntries: number;
-  readonly recentMs: number;
-  /** So many homes of the last tier are written a second. */
-  readonly restRate: number;
-  readonly untilCovered?: UntilCovered | undefined;
-}
 
 export interface Fanout {
   readonly handlers: Readonly<Record<"drops" | "graph" | "hotGraph" | "jobs" | "rest", Handlers>>;
@@ -86,12 +62,7 @@ export function composeFanout(deps: FanoutDeps): Fanout {
         single: async (delivery) => drops.single(dropOf(delivery)),
         batch: (...batch) => beforeRest.run(() => beforeJobs.run(() => drops.batch(...batch))),
       },
-      ...createGraphHandlers({
-        ...deps,
-        applyEdges: createApplyEdges(deps),
-        applyYielding: createApplyEdges({ ...deps, yields: true }),
-        throttle: () => beforeJobs.untilIdle(),
-      }),
+      ...createGraphHandlers({ ...deps, throttle: () => beforeJobs.untilIdle() }),
       jobs: { ...jobs, batch: (...batch) => beforeRest.run(() => jobs.batch(...batch)) },
       rest,
     },
@@ -179,11 +150,11 @@ function createApplyDrops(deps: FanoutDeps, followers: FollowerCache): ApplyDrop
 
 const isDeletion = ({ event }: AdmittedDrop): boolean => event.name === "drop_deleted";
 
-type DropDeps = Pick<FanoutDeps, "fences" | "writer">;
-
 /** Writes the shared timelines, and returns the plans for the homes, in the same order. */
-async function planPublications(deps: DropDeps, drops: readonly AdmittedDrop[]): Promise<readonly Plan[]> {
-  const shared: SharedEntry[] = [];
+async function planPublications(deps: FanoutDeps, drops: readonly AdmittedDrop[]): Promise<readonly Plan[]> {
+  const { writer } = deps;
+  const shared: SharedAddition[] = [];
+  const remembering: Promise<void>[] = [];
   const plans = drops.map(({ event: { name, payload }, admitted_at, silent, trace }): Plan => {
     const { drop_id, created_at, user_id, visibility, recipients = [] } = payload as DropCreated | RemoteDropReceived;
     const isLocal = name === "drop_created";
@@ -194,14 +165,11 @@ async function planPublications(deps: DropDeps, drops: readonly AdmittedDrop[]):
       });
     const change = { action: "add", event: name, drop_id, created_at, admitted_at, silent } as const;
     const direct = visibility === "direct" ? recipients : undefined;
+    if (direct) remembering.push(writer.rememberDirect(drop_id));
+    if (!isLocal && user_id !== undefined) remembering.push(writer.rememberActor(drop_id, user_id));
     return { change, user_id, includeAuthor: isLocal, recipients: direct, trace };
   });
-  const received = drops.flatMap(({ event }) => (event.name === "ap_drop_received" ? event.payload : []));
-  const direct = plans.filter(({ recipients }) => recipients !== undefined);
-  await Promise.all([
-    ...received.map((drop) => rememberActor(deps, drop)),
-    ...direct.map(({ change }) => deps.writer.rememberDirect(change.drop_id)),
-  ]);
+  await Promise.all(remembering);
   await addShared(deps, shared);
   return plans;
 }
@@ -209,7 +177,11 @@ async function planPublications(deps: DropDeps, drops: readonly AdmittedDrop[]):
 type Authors = Awaited<ReturnType<Fences["recordTombstones"]>>;
 
 /** The tombstones of these deletions must be set. */
-async function planDeletions({ writer }: DropDeps, drops: readonly AdmittedDrop[], authors: Authors): Promise<Plan[]> {
+async function planDeletions(
+  { writer }: FanoutDeps,
+  drops: readonly AdmittedDrop[],
+  authors: Authors,
+): Promise<Plan[]> {
   await writer.rememberCreations(authors);
   await writer.removeShared([...authors.keys()]);
   return drops.map(({ event: { name, payload }, admitted_at, silent, trace }): Plan => {
@@ -219,11 +191,7 @@ async function planDeletions({ writer }: DropDeps, drops: readonly AdmittedDrop[
   });
 }
 
-async function rememberActor({ writer }: DropDeps, { drop_id, user_id }: RemoteDropReceived): Promise<void> {
-  if (user_id !== undefined) await writer.rememberActor(drop_id, user_id);
-}
-
-async function addShared({ fences, writer }: DropDeps, all: readonly SharedEntry[]): Promise<void> {
+async function addShared({ fences, writer }: FanoutDeps, all: readonly SharedAddition[]): Promise<void> {
   const start = fences.retentionStart();
   const kept = all.filter(({ entry }) => entry.score >= start);
   if (kept.length === 0) return;
@@ -238,7 +206,7 @@ async function addShared({ fences, writer }: DropDeps, all: readonly SharedEntry
 }
 
 /** Returns the authors of the deleted drops. */
-async function recordTombstones({ fences }: DropDeps, drops: readonly AdmittedDrop[]): Promise<Authors> {
+async function recordTombstones({ fences }: FanoutDeps, drops: readonly AdmittedDrop[]): Promise<Authors> {
   const deletions = drops.flatMap(({ event, admitted_at: time }) =>
     event.name === "drop_deleted" ? [{ drop: event.payload.drop_id, author: event.payload.user_id, time }] : [],
   );

@@ -1,8 +1,8 @@
 -- Finds which of some users pull which authors.
 --
--- KEYS     the users' sets of pulled authors (Redis Cluster: exactly one); or none
--- ARGV[1]  prefix of the keys
--- ARGV[2]  rest of each key, joined by "," (none: KEYS)
+-- KEYS     none; in a Redis Cluster the one set that ARGV names
+-- ARGV[1]  prefix of the keys of the users' sets of pulled authors
+-- ARGV[2]  rest of each key, joined by ","
 -- ARGV[3+] the authors
 -- returns  the places, from 0, of the users whose sets are not known; then for each author those of who pull them
 local places, place = { {} }, 0
@@ -18,6 +18,5 @@ local function look(key)
   place = place + 1
 end
 
-for _, key in ipairs(KEYS) do look(key) end
 for rest in string.gmatch(ARGV[2], '[^,]+') do look(ARGV[1] .. rest) end
 return places

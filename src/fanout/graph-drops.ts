@@ -3,9 +3,14 @@ import { isTooFarAhead } from "../contracts/times.js";
 import type { Drop } from "../gen/avion/posts.js";
 import { FLOOR_MEMBER } from "../kernel/ids.js";
 import { sharedNow } from "../kernel/time.js";
-import { audienceOf } from "./audience.js";
 import { DROPS_A_PAGE, type Sources } from "./sources.grpc.js";
-import type { HomeBounds, HomeDrops, HomeEntries, TimelineWriter } from "./writer.redis.js";
+import {
+  audienceOf,
+  type HomeAddition,
+  type HomeBounds,
+  type HomeRemoval,
+  type TimelineWriter,
+} from "./writer.redis.js";
 
 /** Reads the drops of one author. */
 export interface DropReads {
@@ -16,7 +21,7 @@ export interface DropReads {
 
 export interface ReadFor {
   readonly author: string;
-  /** Whose calls these are. */
+  /** The calls are for this user. */
   readonly user: string;
   readonly reader: string | undefined;
 }
@@ -122,21 +127,21 @@ const ENTRIES_A_WRITE = 20_000;
 
 /** Adds drops to homes and removes them, many together. */
 export class DropWrites {
-  readonly #adding: Parts<HomeEntries>;
-  readonly #removing: Parts<HomeDrops>;
+  readonly #adding: Parts<HomeAddition>;
+  readonly #removing: Parts<HomeRemoval>;
 
   constructor(
-    { addHome, removeHome }: TimelineWriter,
+    { addToHomes, removeFromHomes }: TimelineWriter,
     private readonly maxEntries: number,
     yields = false,
   ) {
     this.#adding = new Parts(
       ({ audience, entries }) => audience.ids.length * entries.length,
-      async (all) => void (await addHome(all, yields)),
+      async (all) => void (await addToHomes(all, yields)),
     );
     this.#removing = new Parts(
       ({ audience, drops }) => audience.ids.length * drops.length,
-      (all) => removeHome(all, yields),
+      (all) => removeFromHomes(all, yields),
     );
   }
 

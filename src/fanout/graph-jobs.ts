@@ -3,25 +3,19 @@ import { type EdgeJob, MAX_JOB_EDGES, parseEdgeJob } from "../contracts/fanout.j
 import type { Delivery, Handlers } from "../delivery/handler.js";
 import { allOf, chunked, grouped } from "../kernel/concurrency.js";
 import { SECOND } from "../kernel/time.js";
-import type { AdmittedEdge, ApplyEdges } from "./graph.js";
-import type { UntilCovered } from "./jobs.js";
+import type { FanoutDeps } from "./deps.js";
+import { type AdmittedEdge, createApplyEdges } from "./graph.js";
 import { isRedriven } from "./plan.js";
-import type { QueueEdges } from "./publish.nats.js";
 
 /** A followed user with more edges in a batch is hot, a follower with more is busy. */
 const FEW_EDGES = 100;
 /** The drops of authors whose edges are handled together are waited for so long. */
 const TIMEOUT_MS = SECOND / 2;
 
-interface GraphDeps {
-  readonly applyEdges: ApplyEdges;
-  /** Its writes let those of others go first. */
-  readonly applyYielding: ApplyEdges;
-  readonly queueEdges: QueueEdges;
+type GraphDeps = FanoutDeps & {
   /** Resolves when a batch of jobs may begin. */
   readonly throttle: () => Promise<void>;
-  readonly untilCovered?: UntilCovered | undefined;
-}
+};
 
 /**
  * Handles `graph.*` and `fanout.edges.*`. A batch in which one user gets very many followers shows that edges wait: those
@@ -29,7 +23,8 @@ interface GraphDeps {
  * applied beside the others, and the next batch waits for the others only.
  */
 export function createGraphHandlers(deps: GraphDeps): Readonly<Record<"graph" | "hotGraph", Handlers>> {
-  const { applyEdges, queueEdges } = deps;
+  const { queueEdges } = deps;
+  const applyEdges = createApplyEdges(deps);
   return {
     graph: {
       single: async (delivery) => void (await applyEdges([edgeOf(delivery)])),
@@ -50,7 +45,9 @@ export function createGraphHandlers(deps: GraphDeps): Readonly<Record<"graph" | 
   };
 }
 
-function createHotGraph({ applyYielding, throttle, untilCovered }: GraphDeps): Handlers {
+function createHotGraph(deps: GraphDeps): Handlers {
+  const { throttle, untilCovered } = deps;
+  const applyYielding = createApplyEdges({ ...deps, yields: true });
   return {
     single: async (delivery, { stopping }) => {
       const job = parseEdgeJob(delivery.body);
@@ -71,14 +68,8 @@ function edgeOf({ subject, body, time }: Delivery): AdmittedEdge {
   return { event: parseStored(subject, body, time) as EdgeEvent, admittedAt: time };
 }
 
-interface Divided {
-  readonly few: AdmittedEdge[];
-  readonly busy: AdmittedEdge[];
-  readonly jobs: EdgeJob[];
-}
-
 /** Divides the edges into those of users who have few in the batch, those of busy followers, and jobs for hot users. */
-function divided(edges: readonly AdmittedEdge[]): Divided {
+function divided(edges: readonly AdmittedEdge[]) {
   const calm: AdmittedEdge[] = [];
   const jobs: EdgeJob[] = [];
   for (const [user, own] of grouped(edges, ({ event }) => event.payload.following_id)) {
@@ -86,9 +77,8 @@ function divided(edges: readonly AdmittedEdge[]): Divided {
     else jobs.push(...chunked(own, MAX_JOB_EDGES).map((some) => jobOf(user, some)));
   }
   const byFollower = [...grouped(calm, ({ event }) => event.payload.follower_id).values()];
-  const [few, busy] = [false, true].map((isBusy) =>
-    byFollower.filter(({ length }) => length > FEW_EDGES === isBusy).flat(),
-  ) as [AdmittedEdge[], AdmittedEdge[]];
+  const few = byFollower.filter(({ length }) => length <= FEW_EDGES).flat();
+  const busy = byFollower.filter(({ length }) => length > FEW_EDGES).flat();
   return { few, busy, jobs };
 }
 

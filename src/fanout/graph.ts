@@ -1,30 +1,16 @@
-import type { EdgeEvent, EventName } from "../contracts/events.js";
+import type { EdgeEvent } from "../contracts/events.js";
 import { grouped, mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
 import type { EdgeChange, EdgeState, Fences } from "../records/fences.js";
-import { currentOf, isMerged, type PulledAuthors, type PullRegistry } from "../records/pulled.js";
+import { currentOf, isMerged, type PullRegistry } from "../records/pulled.js";
+import type { FanoutDeps } from "./deps.js";
 import { changedHome, DropWrites, dropReads, MAX_DROP_PAGES, readsWithTimeout, usualPages } from "./graph-drops.js";
-import type { AuthorWriter } from "./pulled.redis.js";
-import { AUTHORS_AT_ONCE, type Sources } from "./sources.grpc.js";
-import type { HomeBounds, TimelineWriter } from "./writer.redis.js";
-
-/** `admittedAt` is in ms since the epoch. */
-export type EdgeApplied = (event: EventName, admittedAt: number) => void;
+import { AUTHORS_AT_ONCE } from "./sources.grpc.js";
+import type { HomeBounds } from "./writer.redis.js";
 
 export interface AdmittedEdge {
   readonly event: EdgeEvent;
   readonly admittedAt: number;
-}
-
-interface GraphDeps extends Pick<Sources, "readAuthorDrops" | "calls"> {
-  readonly fences: Fences;
-  readonly writer: TimelineWriter;
-  readonly pulled: PulledAuthors;
-  readonly authors: Pick<AuthorWriter, "addToPulls" | "removeFromPulls">;
-  readonly maxEntries: number;
-  readonly applied: EdgeApplied;
-  /** Writes to homes let those of others go first. */
-  readonly yields?: boolean;
 }
 
 /** Returns the edges that are left out, in the same order. */
@@ -54,7 +40,7 @@ const MAX_ROUNDS = 10;
  * author's have come for so long, and those of authors who take more pages than most: they hold up no other. Without it,
  * homes that would need more than `MAX_DROP_PAGES` are left to be rebuilt by their next read.
  */
-export function createApplyEdges(deps: GraphDeps): ApplyEdges {
+export function createApplyEdges(deps: FanoutDeps): ApplyEdges {
   return async (batch, timeoutMs) => {
     const late = new Set<string>();
     const isLate = ({ event }: AdmittedEdge): boolean => late.has(event.payload.following_id);
@@ -111,7 +97,7 @@ function newer(known: EdgeState | undefined, { version, follows }: EdgeState): E
 
 /** Returns the authors whose edges are left out. An author's drops are read after all edges of the round are recorded. */
 async function applyRound(
-  deps: GraphDeps,
+  deps: FanoutDeps,
   { edges, registry }: { readonly edges: readonly Edge[]; readonly registry: PullRegistry },
   timeoutMs: number | undefined,
 ): Promise<ReadonlySet<string>> {

@@ -12,13 +12,12 @@ import type { Fenced } from "../records/fenced.redis.js";
 import type { Fences } from "../records/fences.js";
 import type { FanoutConfig } from "./config.js";
 import { startCrossings } from "./crossing.js";
+import type { FanoutDeps, Pulled } from "./deps.js";
 import { composeFanout, type Fanout } from "./fanout.js";
-import type { UntilCovered } from "./jobs.js";
 import { createListeners, createListenersAmong } from "./listeners.redis.js";
 import { observeFanout } from "./observe.js";
 import { createProgress } from "./progress.redis.js";
 import { createComplete, createNotify, createQueueEdges, createQueueJobs, type Sample } from "./publish.nats.js";
-import type { Pulled } from "./pulled.js";
 import { createAuthorWriter } from "./pulled.redis.js";
 import { createSources } from "./sources.grpc.js";
 import { createTimelineWriter } from "./writer.redis.js";
@@ -36,7 +35,7 @@ interface FanoutHandles {
   /** Resolves once the pulled authors of a user are known; unset: nobody is notified. */
   readonly fillPulls?: (user: string) => Promise<void>;
   /** Redriven jobs wait for it; unset: they do not wait. */
-  readonly untilCovered?: UntilCovered | undefined;
+  readonly untilCovered?: FanoutDeps["untilCovered"];
   /** Chooses the completions that are checked later; unset: none. */
   readonly sample?: Sample;
   /** The default is RECENT_MS. */
@@ -59,30 +58,24 @@ export function createFanout(handles: FanoutHandles): Fanout & { readonly startC
   const activeOnly = config.fanout.audience === "active";
   const { fillPulls = async () => undefined, sample = () => new Set() } = handles;
   const listenersAmong = createListenersAmong(scripts, clock);
-  const shared = {
+  const deps: FanoutDeps = {
     ...createSources(upstreams, config.fanout.chunkSize),
-    fences,
+    ...{ fences, pulled, maxEntries, untilCovered },
     writer: createTimelineWriter({ scripts, fenced, listenersAmong }, { maxEntries, ttlMs, activeOnly }),
     authors: createAuthorWriter(scripts, fenced, { maxEntries, ttlMs }),
     listeners: createListeners({ scripts, clock, unfollowedAmong: fences.unfollowedAmong, fillPulls }),
-    maxEntries,
-  };
-  const fanout = composeFanout({
-    ...shared,
-    pulled,
     recentMs: handles.recentMs ?? RECENT_MS,
     restRate: config.fanout.restRate,
-    untilCovered,
     notify: createNotify(publishAll, listenersAmong),
     queue: createQueueJobs(publishAll),
     queueEdges: createQueueEdges(publishAll),
     progress: createProgress(scripts),
     complete: createComplete(publishAll, sample),
     applied: observeFanout.edgeApplied,
-  });
+  };
   const lease = createLease(scripts, CROSSING_LEASE_KEY);
   return {
-    ...fanout,
-    startCrossings: (readBacklogStart) => startCrossings({ ...shared, readBacklogStart, registry: pulled, lease, log }),
+    ...composeFanout(deps),
+    startCrossings: (readBacklogStart) => startCrossings({ ...deps, readBacklogStart, lease, log }),
   };
 }

@@ -1,6 +1,6 @@
 -- Makes rebuilds under way start over, since what they have read may be outdated.
 --
--- KEYS     the timelines (Redis Cluster: exactly one); or none, and then
+-- KEYS     none; in a Redis Cluster the one timeline that ARGV names
 -- ARGV[1]  prefix of the keys
 -- ARGV[2]  rest of each key, joined by ","
 -- returns  of each timeline: the floor that stands, or ""; the score of its oldest drop, or ""
@@ -17,9 +17,5 @@ local function interrupt(key)
   result[#result + 1] = (first[1] == '~floor' and first[4] or first[1] ~= '~floor' and first[2]) or ''
 end
 
-if #KEYS > 0 then
-  for _, key in ipairs(KEYS) do interrupt(key) end
-else
-  for rest in string.gmatch(ARGV[2], '[^,]+') do interrupt(ARGV[1] .. rest) end
-end
+for rest in string.gmatch(ARGV[2], '[^,]+') do interrupt(ARGV[1] .. rest) end
 return result

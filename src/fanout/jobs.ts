@@ -1,22 +1,15 @@
-import { chunkId, type FanoutJob, parseJob } from "../contracts/fanout.js";
+import { chunkId, parseJob } from "../contracts/fanout.js";
 import type { Delivery, Handlers } from "../delivery/handler.js";
 import { sampledTrace } from "../delivery/telemetry.js";
-import type { Apply } from "./apply.js";
-import { audienceOf } from "./audience.js";
+import type { WithApply } from "./apply.js";
 import { observeFanout } from "./observe.js";
 import { isRedriven } from "./plan.js";
-import type { Progress } from "./progress.redis.js";
+import { audienceOf } from "./writer.redis.js";
 
-/** Resolves once an event of that time (ms since the epoch) would be applied again after a loss of Redis. */
-export type UntilCovered = (admittedAt: number, stopping: AbortSignal) => Promise<void>;
-
-interface JobDeps {
-  readonly apply: Apply;
-  readonly progress: Progress;
-  readonly untilCovered?: UntilCovered | undefined;
+type JobDeps = WithApply & {
   /** Resolves when so many homes may be written. */
   readonly throttle: (homes: number, stopping: AbortSignal) => Promise<void>;
-}
+};
 
 /** Handles `fanout.job.*` and `fanout.rest.*`: writes chunks, and publishes a completion after the last one of a fan-out. */
 export function createJobHandlers({ apply, progress, untilCovered, throttle }: JobDeps): Handlers {
@@ -25,9 +18,10 @@ export function createJobHandlers({ apply, progress, untilCovered, throttle }: J
     stopping: AbortSignal,
     traceOf?: typeof sampledTrace,
   ): Promise<void> => {
-    const jobs = deliveries.map(({ body }) => parseJob(body));
-    const parts = jobs.map(({ user_ids, ...change }, at) => {
-      return { change, audience: audienceOf(user_ids), trace: traceOf?.((deliveries[at] as Delivery).headers) };
+    const parts = deliveries.map(({ body, headers }) => {
+      const job = parseJob(body);
+      const { user_ids, ...change } = job;
+      return { change, chunk: chunkId(job), audience: audienceOf(user_ids), trace: traceOf?.(headers) };
     });
     await throttle(
       parts.reduce((sum, { audience }) => sum + audience.ids.length, 0),
@@ -35,13 +29,11 @@ export function createJobHandlers({ apply, progress, untilCovered, throttle }: J
     );
     await apply.chunks(parts);
     for (const { change } of parts) observeFanout.tierWritten(change);
-    const finished = await Promise.all(
-      parts.map(({ change }, at) => progress.done(change, chunkId(jobs[at] as FanoutJob))),
-    );
+    const sizes = await Promise.all(parts.map(({ change, chunk }) => progress.done(change, chunk)));
     await apply.complete(
-      parts.flatMap((part, at) => {
-        const size = finished[at];
-        return size ? [{ ...part, size }] : [];
+      parts.flatMap(({ change, trace }, at) => {
+        const size = sizes[at];
+        return size ? [{ change, trace, size }] : [];
       }),
     );
   };

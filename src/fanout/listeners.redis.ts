@@ -1,4 +1,4 @@
-import { PULLS_PREFIX, pullsKey, pullsToken, RECENT_KEY } from "../contracts/keys.js";
+import { PULLS_PREFIX, pullsToken, RECENT_KEY } from "../contracts/keys.js";
 import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { chunked, mapLimited, paced } from "../kernel/concurrency.js";
 import { AppError, codeOf } from "../kernel/errors.js";
@@ -14,11 +14,11 @@ const FIND_PULLING = script("find-pulling", import.meta.url);
 
 /** A listener has a stream open, or closed one less than the window of NOTIFY ago. The gateway's index lists them. */
 export interface Listeners {
-  /** The number is at least that of those who listen. */
+  /** Returns a number that is not below that of the listeners. */
   count(): Promise<number>;
   /**
-   * Visits those who follow an author whom followers pull, 1,000 at most at a time; one may be visited twice. Those whose
-   * pulled authors are not known come last, once they are. Resolves once every visit has.
+   * Visits the listeners who pull an author, up to 1,000 at a time; one may be visited twice. Those whose pulled authors
+   * are not known come last, once they are. Resolves once every visit has.
    *
    * @throws AppError `unavailable`; then some may have been visited
    */
@@ -35,13 +35,13 @@ interface ListenersDeps {
   readonly fillPulls: (user: string) => Promise<void>;
 }
 
-interface Wanted {
+interface AuthorVisit {
   readonly author: string;
   readonly visit: Visit;
 }
 
 const USERS_A_LOOK = 1_000;
-/** Of an audience: reading so many listeners costs much less than a look for each user. */
+/** Reading all listeners costs much less than a look for each user, if they are at most this share of the audiences. */
 const FEW = 1 / 4;
 const USERS_A_PAGE = 1_000;
 const PAGES_AT_ONCE = 4;
@@ -55,22 +55,22 @@ const FILLS_AT_ONCE = 32;
 /** Authors asked for together share a walk through the index. */
 export function createListeners(deps: ListenersDeps): Listeners {
   const { scripts } = deps;
-  const walk = createBatch<Wanted>(AUTHORS_A_WALK, (wanted) => walkListeners(deps, wanted), LATE_MS);
+  const walk = createBatch<AuthorVisit>(AUTHORS_A_WALK, (visits) => walkListeners(deps, visits), LATE_MS);
   return {
     count: () => scripts.command("zcard", (client) => client.zcard(RECENT_KEY)),
     visit: (author, visit) => walk({ author, visit }),
   };
 }
 
-async function walkListeners(deps: ListenersDeps, wanted: readonly Wanted[]): Promise<void> {
+async function walkListeners(deps: ListenersDeps, visits: readonly AuthorVisit[]): Promise<void> {
   const unknown: string[] = [];
-  await paced(listening(deps), { atOnce: PAGES_AT_ONCE }, async (users) => {
-    unknown.push(...(await visitFollowers(deps, users, wanted)));
+  await paced(listenerPages(deps), { atOnce: PAGES_AT_ONCE }, async (users) => {
+    unknown.push(...(await visitFollowers(deps, users, visits)));
   });
   for (const users of chunked(unknown, USERS_A_PAGE)) {
     const isKnown = await mapLimited(users, FILLS_AT_ONCE, (user) => fill(deps, user));
     const known = users.filter((_, at) => isKnown[at]);
-    if ((await visitFollowers(deps, known, wanted)).length > 0)
+    if ((await visitFollowers(deps, known, visits)).length > 0)
       throw new AppError("unavailable", "the pulled authors of a listener changed while they were read");
   }
 }
@@ -87,10 +87,10 @@ async function fill({ fillPulls }: ListenersDeps, user: string): Promise<boolean
 }
 
 /**
- * Pages in the order of the times users were last seen. One who is seen again meanwhile moves on to pages still to be
- * read: none is missed.
+ * Yields listeners in the order of the times they were last seen. One who is seen again meanwhile moves on to pages still
+ * to be read: none is missed.
  */
-async function* listening({ scripts: { command }, clock }: ListenersDeps): AsyncGenerator<readonly string[]> {
+async function* listenerPages({ scripts: { command }, clock }: ListenersDeps): AsyncGenerator<readonly string[]> {
   const since = await listedSince(clock);
   const until = String(since + 2 * NOTIFY_WINDOW_MS);
   let from = `(${since}`;
@@ -114,37 +114,29 @@ async function* listening({ scripts: { command }, clock }: ListenersDeps): Async
 async function visitFollowers(
   { scripts, unfollowedAmong }: ListenersDeps,
   users: readonly string[],
-  wanted: readonly Wanted[],
+  visits: readonly AuthorVisit[],
 ): Promise<readonly string[]> {
   if (users.length === 0) return [];
-  const authors = wanted.map(({ author }) => author);
+  const authors = visits.map(({ author }) => author);
   const { unknown, pulling } = await findPulling(scripts, users, authors);
-  const visitOne = async ({ author, visit }: Wanted, at: number): Promise<void> => {
+  const visitOne = async ({ author, visit }: AuthorVisit, at: number): Promise<void> => {
     const some = pulling[at] ?? [];
     const gone = new Set(await unfollowedAmong(author, some));
     const following = some.filter((user) => !gone.has(user));
     if (following.length > 0) await visit(following);
   };
-  await Promise.all(wanted.map(visitOne));
+  await Promise.all(visits.map(visitOne));
   return unknown;
 }
 
-interface Pulling {
-  readonly unknown: readonly string[];
-  /** The lists are in the order of the authors. */
-  readonly pulling: readonly (readonly string[])[];
-}
-
-async function findPulling(
-  { run, isCluster }: Scripts,
-  users: readonly string[],
-  authors: readonly string[],
-): Promise<Pulling> {
+/** Returns for each author those of the users who pull them, and the users whose pulled authors are not known. */
+async function findPulling({ run, isCluster }: Scripts, users: readonly string[], authors: readonly string[]) {
   const tokens = authors.map(encodeId);
   const parts = chunked(users, isCluster ? 1 : USERS_A_CALL);
-  const calls = isCluster
-    ? users.map((user) => run(FIND_PULLING, [pullsKey(user)], ["", "", ...tokens]))
-    : parts.map((part) => run(FIND_PULLING, [], [PULLS_PREFIX, part.map(pullsToken).join(","), ...tokens]));
+  const calls = parts.map((part) => {
+    const keys = part.map(pullsToken).join(",");
+    return run(FIND_PULLING, isCluster ? [PULLS_PREFIX + keys] : [], [PULLS_PREFIX, keys, ...tokens]);
+  });
   const replies = (await Promise.all(calls)) as number[][][];
   const usersAt = (list: number): string[] =>
     parts.flatMap((part, call) => (replies[call]?.[list] ?? []).map((place) => part[place] as string));
@@ -153,18 +145,18 @@ async function findPulling(
 
 export type IsListening = (user: string) => boolean;
 
-/** The users with a stream open, or closed less than the window of NOTIFY ago, in the gateway's index; unset: none. */
+/** Finds the listeners among users; resolves to undefined if nobody listens. */
 export type ListenersAmong = (audiences: readonly (readonly string[])[]) => Promise<IsListening | undefined>;
 
 export function createListenersAmong({ command }: Scripts, clock: RedisClock): ListenersAmong {
-  const listenersAmong: ListenersAmong = async (audiences) => {
+  return async function listenersAmong(audiences) {
     const since = await listedSince(clock);
     const users = audiences.reduce((sum, { length }) => sum + length, 0);
     const most = Math.min(USERS_A_LOOK, Math.ceil(users * FEW));
     const few = await command("zrange", (client) =>
       client.zrange(RECENT_KEY, `(${since}`, "+inf", "BYSCORE", "LIMIT", 0, most),
     );
-    // Asked for each drop and follower: ids, since encoding takes five times as long as the lookup.
+    // It is asked for each drop and follower: it has ids, since encoding one takes five times as long as the lookup.
     const found = new Set(few.map(decodeId));
     const look = async (some: readonly string[]): Promise<void> => {
       const scores = await command("zmscore", (client) => client.zmscore(RECENT_KEY, ...some.map(encodeId)));
@@ -175,5 +167,4 @@ export function createListenersAmong({ command }: Scripts, clock: RedisClock): L
     if (few.length === most) await Promise.all(chunked([...new Set(audiences.flat())], USERS_A_LOOK).map(look));
     return found.size === 0 ? undefined : (user) => found.has(user);
   };
-  return listenersAmong;
 }

@@ -4,18 +4,12 @@ import type { Delivery } from "../delivery/handler.js";
 import { mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
 import { readPages } from "../kernel/paging.js";
-import type { Fences } from "../records/fences.js";
 import { currentOf, isPushed, type Published, type PullState } from "../records/pulled.js";
-import type { Apply, Change, Part } from "./apply.js";
-import { type Audience, audienceOf } from "./audience.js";
-import type { Listeners } from "./listeners.redis.js";
-import type { Progress } from "./progress.redis.js";
-import type { QueueJobs, Trace } from "./publish.nats.js";
-import { addToAuthor, covers, type Pulled, toListeners } from "./pulled.js";
-import type { AuthorWriter } from "./pulled.redis.js";
-import { openJobs, toTiers } from "./queue.js";
-import type { ReadFollowers, ReadFollowing } from "./sources.grpc.js";
-import type { TimelineWriter } from "./writer.redis.js";
+import type { Change, Part, WithApply } from "./apply.js";
+import type { Trace } from "./publish.nats.js";
+import { type Authored, addToAuthor, openJobs, toListeners, toTiers } from "./routes.js";
+import type { Sources } from "./sources.grpc.js";
+import { type Audience, audienceOf } from "./writer.redis.js";
 
 export interface Plan {
   readonly change: Omit<Change, "generation" | "user_id" | "pulled" | "tier">;
@@ -23,24 +17,11 @@ export interface Plan {
   /** It is unset where the drop is in nobody's home. */
   readonly user_id: string | undefined;
   readonly includeAuthor: boolean;
-  /** The change concerns only those of them who follow the author. Where this is unset, it concerns all followers. */
+  /** If this is set, the change concerns only those of them who follow the author. */
   readonly recipients?: readonly string[] | undefined;
 }
 
-interface PlanDeps {
-  readonly fences: Pick<Fences, "generations" | "tombstonedAmong" | "retentionStart">;
-  readonly pulled: Pulled;
-  readonly authors: AuthorWriter;
-  readonly writer: Pick<TimelineWriter, "addHome" | "removeHomeNoted" | "recentAmong" | "yieldAfter">;
-  readonly followers: FollowerCache;
-  readonly apply: Apply;
-  readonly queue: QueueJobs;
-  readonly progress: Progress;
-  readonly readFollowing: ReadFollowing;
-  readonly listeners: Listeners;
-  /** Followers of tiered authors who have read their home so lately are in the second tier, ms. */
-  readonly recentMs: number;
-}
+type PlanDeps = WithApply & { readonly followers: FollowerCache };
 
 /** The bound lets as many followers through in pages of the smallest size, which is one. */
 export const MAX_PAGES = 100_000_000;
@@ -118,10 +99,16 @@ export function createPlan(deps: PlanDeps): Planner {
   };
 }
 
+/** A change planned in one state need not be planned again in the other; pushed authors have none. */
+function covers(planned: PullState | undefined, now: PullState | undefined): boolean {
+  if (isPushed(planned)) return isPushed(now);
+  return planned !== "pulled" || now === "pulled";
+}
+
 /** Returns how many followers the author has; undefined where only recipients were looked at. */
 async function planOne(
   deps: PlanDeps,
-  plan: Plan & { readonly user_id: string },
+  plan: Plan & Authored,
   state: PullState | undefined,
 ): Promise<number | undefined> {
   const { fences, authors } = deps;
@@ -135,11 +122,10 @@ async function planOne(
   if (state === undefined) return toFollowers(deps, plan, change);
   const isRemoval = planned.action === "remove";
   const isTiered = state === "tiered" && !isRemoval && !planned.silent;
-  if (!isRemoval && (isTiered || !isPushed(state))) await addToAuthor(deps, change, { includeAuthor });
+  if (!isRemoval && (isTiered || !isPushed(state))) await addToAuthor(deps, change, plan);
   if (isTiered) {
     const pages = deps.followers.pages({ author, generation, includeAuthor: false });
-    const jobs = openJobs(deps, change, plan.trace);
-    return toTiers({ ...deps, pages, jobs }, plan);
+    return toTiers(deps, plan, pages, openJobs(deps, change, plan.trace));
   }
   const held = isRemoval ? await authors.heldBeforeDeletion(author, planned.drop_id) : state === "pulled";
   const pulled = held ?? !isPushed(state);
@@ -157,7 +143,7 @@ async function planOne(
   return size;
 }
 
-async function toFollowers(deps: PlanDeps, plan: Plan & { readonly user_id: string }, change: Change): Promise<number> {
+async function toFollowers(deps: PlanDeps, plan: Plan & Authored, change: Change): Promise<number> {
   const { user_id: author, includeAuthor, trace } = plan;
   const jobs = openJobs(deps, change, trace);
   let recipients = 0;
@@ -183,28 +169,28 @@ const followersIn = (recipients: number, { includeAuthor }: Pick<Plan, "includeA
   includeAuthor ? recipients - 1 : recipients;
 
 async function toRecipients(
-  { apply, readFollowing }: PlanDeps,
+  deps: PlanDeps,
   change: Change,
   { named, includeAuthor }: { named: readonly string[]; includeAuthor: boolean },
 ): Promise<void> {
   const author = change.user_id;
   const others = [...new Set(named)].filter((user) => user !== author);
-  const follows = await mapLimited(others, RECIPIENTS_AT_ONCE, (user) => isFollowing(readFollowing, user, author));
+  const follows = await mapLimited(others, RECIPIENTS_AT_ONCE, (user) => isFollowing(deps, user, author));
   const followers = others.filter((_, index) => follows[index]);
   const audience = audienceOf(includeAuthor ? [author, ...followers] : followers);
   const nonFollowers = others.filter((_, index) => !follows[index]);
-  await apply.whole({ change, audience }, nonFollowers);
+  await deps.apply.whole({ change, audience }, nonFollowers);
 }
 
-async function isFollowing(read: ReadFollowing, user: string, author: string): Promise<boolean> {
-  for await (const { ids } of readPages((token) => read(user, token))) if (ids.includes(author)) return true;
+async function isFollowing({ readFollowing }: PlanDeps, user: string, author: string): Promise<boolean> {
+  for await (const { ids } of readPages((token) => readFollowing(user, token))) if (ids.includes(author)) return true;
   return false;
 }
 
-/** It may have been handled before, under another sequence. */
+/** The message may have been handled before, under another sequence. */
 export const isRedriven = ({ headers }: Delivery): boolean => headers.get(DLQ_HEADER.redriveCount) !== undefined;
 
-interface ListOf {
+interface FollowerList {
   readonly author: string;
   readonly generation: string;
   readonly includeAuthor: boolean;
@@ -220,15 +206,17 @@ export class FollowerCache {
     sizeCalculation: ({ audience }) => audience.ids.length + 1,
   });
 
-  constructor(private readonly read: ReadFollowers) {}
+  constructor(private readonly read: Sources["readFollowers"]) {}
 
-  known({ author, generation, includeAuthor }: ListOf): Audience | undefined {
+  known({ author, generation, includeAuthor }: FollowerList): Audience | undefined {
     const cached = this.#cache.get(`${includeAuthor ? "+" : "-"}${author}`);
     return cached?.generation === generation ? cached.audience : undefined;
   }
 
   /** `only` says that the page is the whole list. `total` is its length, where that is known. */
-  async *pages(of: ListOf): AsyncGenerator<Audience & { readonly only: boolean; readonly total?: number | undefined }> {
+  async *pages(
+    of: FollowerList,
+  ): AsyncGenerator<Audience & { readonly only: boolean; readonly total?: number | undefined }> {
     const { author, generation, includeAuthor } = of;
     const known = this.known(of);
     if (known) {

@@ -8,9 +8,7 @@ const MARK_CHUNK = script("mark-chunk", import.meta.url);
 const PROGRESS_TTL_MS = DAY;
 const RECIPIENTS = "~recipients";
 
-/**
- * The numbers are the users of a fan-out, and of a tiered one also the users of each tier, in the order of the tiers.
- */
+/** Numbers of users: of the whole fan-out, and if it is tiered of each tier, in the order of the tiers. */
 export type Recipients = readonly [all: number, ...tiers: number[]];
 
 export interface FanoutSize {
@@ -19,7 +17,7 @@ export interface FanoutSize {
   readonly tiers?: Tiers | undefined;
 }
 
-/** A fan-out of many chunks keeps its progress here. Both return its size once all of it is done. */
+/** Keeps the progress of fan-outs of many chunks. Both resolve to the size of a fan-out once all of it is done. */
 export interface Progress {
   planned(of: FanoutName, chunks: readonly string[], recipients: Recipients): Promise<FanoutSize | undefined>;
   done(of: FanoutName, chunk: string): Promise<FanoutSize | undefined>;
@@ -43,7 +41,7 @@ export function createProgress({ run }: Scripts): Progress {
   };
 }
 
-/** `done` has chunks and when they were done, and the recipients. */
+/** `done` has each chunk with the time it was done, and the numbers of users. */
 function sizeOf(done: readonly string[]): FanoutSize {
   const fields = new Map<string, string>();
   for (let at = 0; at < done.length; at += 2) fields.set(done[at] as string, done[at + 1] as string);

@@ -40,10 +40,7 @@ export type Told = Pick<AudienceNotification, "users" | "notification" | "trace"
 export type Notify = (all: readonly AudienceNotification[]) => Promise<Told[]>;
 
 /** Resolves after every PubAck. */
-export type QueueJobs = (jobs: readonly FanoutJob[]) => Promise<void>;
-
-/** Resolves after every PubAck. */
-export type QueueEdges = (jobs: readonly EdgeJob[]) => Promise<void>;
+export type Queue<Job> = (jobs: readonly Job[]) => Promise<void>;
 
 /** Resolves after every PubAck. */
 export type Complete = (
@@ -79,32 +76,21 @@ function messagesOf({ notification, idPrefix = "", trace }: AudienceNotification
   return users.map((user) => ({ subject: notifySubject(user), body, id: id + encodeId(user), headers }));
 }
 
-export function createQueueJobs(publishAll: PublishAll): QueueJobs {
-  return async (jobs) => {
-    const headers = traceHeaders();
-    await stored(
-      publishAll,
-      jobs.map((job) => {
-        return { subject: jobSubject(job), body: JSON.stringify(job), id: jobMessageId(job), headers };
-      }),
-    );
-  };
-}
+export const createQueueJobs = (publishAll: PublishAll): Queue<FanoutJob> =>
+  createQueue(publishAll, jobSubject, jobMessageId);
 
-export function createQueueEdges(publishAll: PublishAll): QueueEdges {
+export const createQueueEdges = (publishAll: PublishAll): Queue<EdgeJob> =>
+  createQueue(publishAll, ({ admitted_at }) => edgeJobSubject(admitted_at), edgeJobMessageId);
+
+function createQueue<Job>(
+  publishAll: PublishAll,
+  subjectOf: (job: Job) => string,
+  idOf: (job: Job) => string,
+): Queue<Job> {
   return async (jobs) => {
     const headers = traceHeaders();
-    await stored(
-      publishAll,
-      jobs.map((job) => {
-        return {
-          subject: edgeJobSubject(job.admitted_at),
-          body: JSON.stringify(job),
-          id: edgeJobMessageId(job),
-          headers,
-        };
-      }),
-    );
+    const messageOf = (job: Job) => ({ subject: subjectOf(job), body: JSON.stringify(job), id: idOf(job), headers });
+    await stored(publishAll, jobs.map(messageOf));
   };
 }
 

@@ -1,18 +1,17 @@
-import {
-  AUTHOR_PREFIX,
-  authorKey,
-  deletedDropKey,
-  directDropKey,
-  PULLS_PREFIX,
-  packKeys,
-  pullsToken,
-} from "../contracts/keys.js";
+import { AUTHOR_PREFIX, authorKey, PULLS_PREFIX, packKeys, pullsToken } from "../contracts/keys.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { encodeId, FLOOR_MEMBER } from "../kernel/ids.js";
 import { type Scripts, script } from "../platform/redis/scripts.js";
 import type { Fenced } from "../records/fenced.redis.js";
 import { createRemovalNotes } from "../records/removal-notes.redis.js";
-import { ADD_ENTRIES, DELETED_DROP_TTL_MS, limitsOf, REMOVE_ENTRIES, type WriterOptions } from "./writer.redis.js";
+import {
+  ADD_ENTRIES,
+  isDirect,
+  limitsOf,
+  REMOVE_ENTRIES,
+  rememberCreation,
+  type WriterOptions,
+} from "./writer.redis.js";
 
 const CHANGE_PULLS = script("change-pulls", import.meta.url);
 
@@ -41,22 +40,21 @@ export function createAuthorWriter(scripts: Scripts, fenced: Fenced, options: Om
       const groups = [{ keys: [encodeId(author)], items: [[drop]] }];
       await fenced.groups({ script: REMOVE_ENTRIES, prefix: AUTHOR_PREFIX, before: [], groups });
     },
-    /** Removes as `remove` does, before fan-out of the drop's deletion looks here. */
-    removeNoted: (author: string, drop: string) => notes.remove(authorKey(author), [drop]),
+    /** Also notes that the timeline had the drop: fan-out of its deletion has not looked here yet. */
+    removeWithNote: (author: string, drop: string) => notes.remove(authorKey(author), [drop]),
     /**
-     * Resolves to true where the timeline has the drop, whose id then still works as a cursor once it is removed, or
-     * had it lately. It resolves to undefined where it lacks the drop, which is not direct, and is not complete:
-     * readers may have seen it before the timeline was lost or forgotten.
+     * Resolves to true if the timeline has the drop, or had it lately; then the drop's id still works as a cursor once it
+     * is removed. Resolves to undefined if that is not known: the timeline was lost or forgotten, the drop is not direct,
+     * and readers may have seen it before.
      */
     async heldBeforeDeletion(author: string, drop: string): Promise<boolean | undefined> {
       const members = [drop, FLOOR_MEMBER];
       const [score, floor] = await command("zmscore", (client) => client.zmscore(authorKey(author), ...members));
       if (score == null) {
         if (await notes.wasRemoved(authorKey(author), drop)) return true;
-        const isDirect = async () => (await command("exists", (client) => client.exists(directDropKey(drop)))) === 1;
-        return isComplete(floor) || (await isDirect()) ? false : undefined;
+        return isComplete(floor) || (await isDirect(scripts, drop)) ? false : undefined;
       }
-      await command("set", (client) => client.set(deletedDropKey(drop), score, "PX", DELETED_DROP_TTL_MS));
+      await rememberCreation(scripts, drop, score);
       return true;
     },
     async forget(author: string): Promise<void> {

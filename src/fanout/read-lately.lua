@@ -1,10 +1,10 @@
 -- Tells which homes were read lately: those with a floor, which a read gives them, and much time to live left, which
 -- only reads renew.
 --
--- KEYS     the home (Redis Cluster); or none
+-- KEYS     none; in a Redis Cluster the one home that ARGV names
 -- ARGV[1]  time to live that must be left, ms
 -- ARGV[2]  prefix of the keys
--- ARGV[3]  rest of each key, joined by "," (none: KEYS)
+-- ARGV[3]  rest of each key, joined by ","
 -- returns  of each home 1 or 0
 local least = tonumber(ARGV[1])
 
@@ -15,6 +15,5 @@ local function is_recent(key)
 end
 
 local answers = {}
-for i, key in ipairs(KEYS) do answers[i] = is_recent(key) end
-for rest in string.gmatch(ARGV[3] or '', '[^,]+') do answers[#answers + 1] = is_recent(ARGV[2] .. rest) end
+for rest in string.gmatch(ARGV[3], '[^,]+') do answers[#answers + 1] = is_recent(ARGV[2] .. rest) end
 return answers

@@ -1,10 +1,10 @@
 -- Removes drops from many timelines in one call: groups of timelines, each with drops of its own.
 --
--- KEYS     the timelines, one node's worth (Redis Cluster: exactly one); or none
+-- KEYS     none; in a Redis Cluster the one timeline that ARGV names
 -- ARGV[1]  deadline by this server's clock, ms; later the call is refused, since a follow
 --          may have brought the drops back
 -- ARGV[2]  prefix of the keys
--- ARGV[3+] groups: the rest of each key, joined by "," (none: KEYS), how many drops, and
+-- ARGV[3+] groups: the rest of each key, joined by ",", how many drops, and
 --          their ids
 -- returns  how many entries were removed
 local time = redis.call('TIME')
@@ -14,7 +14,6 @@ end
 local total, at, prefix = 0, 3, ARGV[2]
 while at <= #ARGV do
   local first, last = at + 2, at + 1 + tonumber(ARGV[at + 1])
-  for _, key in ipairs(KEYS) do total = total + redis.call('ZREM', key, unpack(ARGV, first, last)) end
   for token in string.gmatch(ARGV[at], '[^,]+') do
     total = total + redis.call('ZREM', prefix .. token, unpack(ARGV, first, last))
   end

@@ -3,19 +3,6 @@ import { createOldestFirst, type OldestFirst } from "../kernel/oldest-first.js";
 import type { IdPage } from "../kernel/paging.js";
 import type { Upstreams } from "../platform/grpc/upstreams.js";
 
-export type ReadFollowers = (author: string, token: string) => Promise<IdPage>;
-export type ReadFollowing = (user: string, token: string) => Promise<IdPage>;
-
-/**
- * `below` undefined: the newest ones. `reader`: direct drops only where this user may see them, "": none, undefined: all.
- * Upstreams may ignore `reader`.
- */
-export type ReadAuthorDrops = (
-  author: string,
-  below: TimelineEntry | undefined,
-  reader: string | undefined,
-) => Promise<DropPage>;
-
 export const DROPS_A_PAGE = 200;
 const FOLLOWING_A_PAGE = 1_000;
 
@@ -27,9 +14,13 @@ export const AUTHORS_AT_ONCE = 128;
 const MANY_CALLS = 128;
 
 export interface Sources {
-  readonly readFollowers: ReadFollowers;
-  readonly readFollowing: ReadFollowing;
-  readonly readAuthorDrops: ReadAuthorDrops;
+  readFollowers(author: string, token: string): Promise<IdPage>;
+  readFollowing(user: string, token: string): Promise<IdPage>;
+  /**
+   * `below` undefined: the newest ones. `reader`: direct drops only where this user may see them, "": none, undefined:
+   * all. Upstreams may ignore `reader`.
+   */
+  readAuthorDrops(author: string, below: TimelineEntry | undefined, reader: string | undefined): Promise<DropPage>;
   /** The calls of `readAuthorDrops`, by the user they are for. */
   readonly calls: OldestFirst;
 }

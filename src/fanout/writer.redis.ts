@@ -6,6 +6,7 @@ import {
   HOME_PREFIX,
   homeKey,
   LOCAL_KEY,
+  type PackedKeys,
   packKeys,
   SHARED_PREFIX,
   SHARED_TOKENS,
@@ -14,10 +15,9 @@ import type { TimelineEntry } from "../contracts/timelines.js";
 import { chunked } from "../kernel/concurrency.js";
 import { encodeId, FLOOR_MEMBER } from "../kernel/ids.js";
 import { DAY } from "../kernel/time.js";
-import { type Scripts, script } from "../platform/redis/scripts.js";
+import { type Script, type Scripts, script } from "../platform/redis/scripts.js";
 import type { Fenced } from "../records/fenced.redis.js";
 import { createRemovalNotes } from "../records/removal-notes.redis.js";
-import type { Audience } from "./audience.js";
 import type { ListenersAmong } from "./listeners.redis.js";
 
 export const ADD_ENTRIES = script("add-entries", import.meta.url);
@@ -25,24 +25,38 @@ export const REMOVE_ENTRIES = script("remove-entries", import.meta.url);
 const READ_LATELY = script("read-lately", import.meta.url);
 const INTERRUPT_REBUILD = script("interrupt-rebuild", import.meta.url);
 
-export interface HomeEntries {
+/** Users, each once, and the tokens of their keys as scripts take them. */
+export interface Audience {
+  readonly ids: readonly string[];
+  readonly keys: PackedKeys;
+}
+
+export function audienceOf(users: Iterable<string>): Audience {
+  const ids = [...new Set(users)];
+  return { ids, keys: packKeys(ids.map(encodeId)) };
+}
+
+/** The homes of the audience get these entries. */
+export interface HomeAddition {
   readonly audience: Audience;
   readonly entries: readonly TimelineEntry[];
 }
 
-export interface HomeDrops {
+/** The homes of the audience lose these drops. */
+export interface HomeRemoval {
   readonly audience: Audience;
   readonly drops: readonly string[];
 }
 
-export interface SharedEntry {
+export interface SharedAddition {
   readonly timelines: readonly Shared[];
   readonly entry: TimelineEntry;
 }
 
-/** The current floor, and the time of the oldest drop, in ms since the epoch. */
+/** Both are in ms since the epoch, and undefined where a home has none. */
 export interface HomeBounds {
   readonly floor: number | undefined;
+  /** The oldest drop was created then. */
   readonly oldest: number | undefined;
 }
 
@@ -64,7 +78,9 @@ interface WriterDeps {
   readonly listenersAmong: ListenersAmong;
 }
 
-export const DELETED_DROP_TTL_MS = DAY;
+/** The creation time of a deleted drop is kept for so long. */
+const DELETED_DROP_TTL_MS = DAY;
+/** So many commands about single homes are under way at once. */
 const LOOKS_AT_ONCE = 500;
 
 /** Trimming one entry at every insert halves the rate on full timelines; five percent at once does not. */
@@ -78,41 +94,42 @@ export const limitsOf = (options: Omit<WriterOptions, "ttlMs">, ttlMs: number): 
   options.activeOnly ? "1" : "0",
 ];
 
-/** Every method resolves only after each reply was a success. `yields`: others do not wait for the call. */
+/** Every method resolves only after each reply was a success. A call that `yields` lets those of others go first. */
 export function createTimelineWriter({ scripts, fenced, listenersAmong }: WriterDeps, options: WriterOptions) {
   const homeLimits = limitsOf(options, options.ttlMs);
   const sharedLimits = limitsOf({ ...options, activeOnly: false }, 0);
   const itemOf = ({ drop, score }: TimelineEntry) => [score, drop];
   const notes = createRemovalNotes(scripts);
-  const removeHome = async (all: readonly HomeDrops[], yields = false): Promise<void> => {
+  const removeFromHomes = async (all: readonly HomeRemoval[], yields = false): Promise<void> => {
     const groups = all.map(({ audience: { keys }, drops }) => ({ keys, items: drops.map((drop) => [drop]) }));
     await fenced.groups({ script: REMOVE_ENTRIES, prefix: HOME_PREFIX, before: [], groups, yields });
   };
   return {
-    removeHome,
-    /** As `removeHome`, before fan-out of the drops' deletions looks which listeners had them. */
-    async removeHomeNoted(all: readonly HomeDrops[]): Promise<void> {
+    removeFromHomes,
+    /** Also notes for listeners what they had: fan-out of the drops' deletions has not looked at their homes yet. */
+    async removeFromHomesWithNote(all: readonly HomeRemoval[]): Promise<void> {
       const isListening = await listenersAmong(all.map(({ audience }) => audience.ids));
       if (isListening)
         for (const { audience, drops } of all)
-          for (const some of chunked(audience.ids.filter(isListening), LOOKS_AT_ONCE))
-            await Promise.all(some.map((user) => notes.note(homeKey(user), drops)));
-      await removeHome(all);
+          await eachOf(audience.ids.filter(isListening), (user) => notes.note(homeKey(user), drops));
+      await removeFromHomes(all);
     },
-    /** True where every home took every entry, as new; false where some had it, or may have refused it. */
-    async addHome(all: readonly HomeEntries[], yields = false): Promise<boolean> {
+    /** Resolves to true if every home took every entry as new. */
+    async addToHomes(all: readonly HomeAddition[], yields = false): Promise<boolean> {
       const groups = all.map(({ audience: { keys }, entries }) => ({ keys, items: entries.map(itemOf) }));
       const call = { script: ADD_ENTRIES, prefix: HOME_PREFIX, before: homeLimits, groups, yields } as const;
       const sent = all.reduce((sum, { audience, entries }) => sum + audience.ids.length * entries.length, 0);
       return (await fenced.groups(call)) === sent;
     },
-    /** Users whose home would show a drop of that time, or was not read yet. */
+    /** Returns the users whose home would show a drop of that time, or was not read yet. */
     async aboveFloorAmong(users: readonly string[], time: number): Promise<string[]> {
       const floors = await floorsOf(scripts, users);
       return users.filter((_, at) => !((floors[at] ?? 0) > 0) || time > (floors[at] as number));
     },
+    /** Returns the users who were told of the drop: their home has it or had it, or was not read yet. */
     async holdersAmong(users: readonly string[], drop: string): Promise<string[]> {
-      const holders = await filtered(users, (user) => notes.had(homeKey(user), drop));
+      const had = await eachOf(users, (user) => notes.had(homeKey(user), drop));
+      const holders = users.filter((_, at) => had[at]);
       if (!options.activeOnly || holders.length === users.length) return holders;
       // A home that was never read took nothing, and its user was told all the same.
       const held = new Set(holders);
@@ -122,16 +139,12 @@ export function createTimelineWriter({ scripts, fenced, listenersAmong }: Writer
       if (unread.length === 0 || (await isDirect(scripts, drop))) return holders;
       return [...holders, ...unread];
     },
-    /** Users whose home was read within a time. Only reads renew its time to live, and only a read gives it a floor. */
-    async recentAmong(users: readonly string[], withinMs: number): Promise<string[]> {
-      const left = options.ttlMs - withinMs;
-      const calls = scripts.isCluster
-        ? users.map((user) => scripts.run(READ_LATELY, [homeKey(user)], [left]))
-        : packKeys(users.map(encodeId)).map((keys) => scripts.run(READ_LATELY, [], [left, HOME_PREFIX, keys]));
-      const recent = (await Promise.all(calls)).flat();
+    /** Returns the users who have read their home so lately: only reads give it a floor, and renew its time to live. */
+    async recentReadersAmong(users: readonly string[], withinMs: number): Promise<string[]> {
+      const recent = await runForHomes(scripts, READ_LATELY, users, [options.ttlMs - withinMs]);
       return users.filter((_, at) => recent[at] === 1);
     },
-    async addShared(all: readonly SharedEntry[]): Promise<void> {
+    async addShared(all: readonly SharedAddition[]): Promise<void> {
       const groups = all.map(({ timelines, entry }) => {
         return { keys: [timelines.map((name) => SHARED_TOKENS[name]).join(",")], items: [itemOf(entry)] };
       });
@@ -141,63 +154,71 @@ export function createTimelineWriter({ scripts, fenced, listenersAmong }: Writer
       const groups = [{ keys: [`${SHARED_TOKENS.local},${SHARED_TOKENS.global}`], items: drops.map((drop) => [drop]) }];
       await fenced.groups({ script: REMOVE_ENTRIES, prefix: SHARED_PREFIX, before: [], groups });
     },
-    /** Makes rebuilds under way start over; returns the bounds of each timeline. */
+    /** Makes the rebuilds of these homes that are under way start over; returns the homes' bounds. */
     async interruptRebuilds(users: readonly string[]): Promise<HomeBounds[]> {
-      const calls = scripts.isCluster
-        ? users.map((user) => scripts.run(INTERRUPT_REBUILD, [homeKey(user)], []))
-        : packKeys(users.map(encodeId)).map((keys) => scripts.run(INTERRUPT_REBUILD, [], [HOME_PREFIX, keys]));
-      const held = (await Promise.all(calls)).flat() as string[];
+      const held = (await runForHomes(scripts, INTERRUPT_REBUILD, users)) as string[];
       const timeOf = (text: string | undefined) => (text ? Number(text) : undefined);
       return users.map((_, at) => ({ floor: timeOf(held[2 * at]), oldest: timeOf(held[2 * at + 1]) }));
     },
-    /** Lets others go first, after `ms` of work for writes that yield. */
+    /** Lets others go first, as a write that yields does after `ms` of work. */
     yieldAfter: fenced.yieldAfter,
-    ...memories(scripts, options.ttlMs),
+    ...rememberedDrops(scripts, options.ttlMs),
   };
 }
 
-async function filtered(users: readonly string[], test: (user: string) => Promise<boolean>): Promise<string[]> {
-  const passed: string[] = [];
-  for (const some of chunked(users, LOOKS_AT_ONCE)) {
-    const results = await Promise.all(some.map(test));
-    passed.push(...some.filter((_, at) => results[at]));
-  }
-  return passed;
+/** The replies are in the order of the users. In a cluster each home is a call. */
+async function runForHomes(
+  { isCluster, run }: Scripts,
+  of: Script,
+  users: readonly string[],
+  before: readonly number[] = [],
+): Promise<unknown[]> {
+  const tokens = users.map(encodeId);
+  const calls = (isCluster ? tokens : packKeys(tokens)).map((keys) =>
+    run(of, isCluster ? [HOME_PREFIX + keys] : [], [...before, HOME_PREFIX, keys]),
+  );
+  return (await Promise.all(calls)).flat();
 }
 
-/** In ms since the epoch; undefined where a home has none. */
+async function eachOf<T>(users: readonly string[], look: (user: string) => Promise<T>): Promise<T[]> {
+  const found: T[] = [];
+  for (const some of chunked(users, LOOKS_AT_ONCE)) found.push(...(await Promise.all(some.map(look))));
+  return found;
+}
+
+/** The floors are in ms since the epoch, and undefined where a home has none. */
 async function floorsOf({ command }: Scripts, users: readonly string[]): Promise<(number | undefined)[]> {
-  const floors: (number | undefined)[] = [];
-  for (const some of chunked(users, LOOKS_AT_ONCE)) {
-    const looks = some.map((user) => command("zscore", (client) => client.zscore(homeKey(user), FLOOR_MEMBER)));
-    floors.push(...(await Promise.all(looks)).map((score) => (score === null ? undefined : Number(score))));
-  }
-  return floors;
+  const look = (user: string) => command("zscore", (client) => client.zscore(homeKey(user), FLOOR_MEMBER));
+  return (await eachOf(users, look)).map((score) => (score === null ? undefined : Number(score)));
 }
 
 /** Listeners to whom a direct drop may not be addressed must not learn of its deletion. */
-const isDirect = async ({ command }: Scripts, drop: string): Promise<boolean> =>
+export const isDirect = async ({ command }: Scripts, drop: string): Promise<boolean> =>
   (await command("exists", (client) => client.exists(directDropKey(drop)))) > 0;
 
-function memories({ command }: Scripts, ttlMs: number) {
+/** Keeps the creation time of a drop that is removed next, so that its id still works as a cursor. */
+export async function rememberCreation({ command }: Scripts, drop: string, time: string): Promise<void> {
+  await command("set", (client) => client.set(deletedDropKey(drop), time, "PX", DELETED_DROP_TTL_MS));
+}
+
+/** Remembers what fan-out of a deletion asks about a drop. */
+function rememberedDrops(scripts: Scripts, ttlMs: number) {
+  const { command } = scripts;
   return {
-    /** Keeps the creation time of a drop that is about to be removed, so that its id still works as a cursor. */
+    /** Keeps the creation times of drops that are removed next, as far as their timelines tell them. */
     async rememberCreations(authors: ReadonlyMap<string, string | undefined>): Promise<void> {
       const drops = [...authors.keys()];
       const look = (key: string, some: readonly string[]) =>
         command("zmscore", (client) => client.zmscore(key, ...some));
-      const [local, global, ...own] = await Promise.all([
-        ...[LOCAL_KEY, GLOBAL_KEY].map((key) => look(key, drops)),
-        ...drops.map((drop) =>
-          authors.get(drop) === undefined ? [] : look(homeKey(authors.get(drop) as string), [drop]),
-        ),
-      ]);
-      const remember = async (drop: string, at: number): Promise<void> => {
-        const score = own[at]?.[0] ?? local?.[at] ?? global?.[at];
-        if (score != null)
-          await command("set", (client) => client.set(deletedDropKey(drop), score, "PX", DELETED_DROP_TTL_MS));
-      };
-      await Promise.all(drops.map(remember));
+      const own = drops.map((drop) => {
+        const author = authors.get(drop);
+        return author === undefined ? [] : look(homeKey(author), [drop]);
+      });
+      const [local, global, ...homes] = await Promise.all([look(LOCAL_KEY, drops), look(GLOBAL_KEY, drops), ...own]);
+      const times = drops.map((_, at) => homes[at]?.[0] ?? local?.[at] ?? global?.[at]);
+      await Promise.all(
+        drops.flatMap((drop, at) => (times[at] == null ? [] : rememberCreation(scripts, drop, times[at]))),
+      );
     },
     async rememberActor(drop: string, actor: string): Promise<void> {
       await command("set", (client) => client.set(actorKey(drop), actor, "PX", ttlMs));

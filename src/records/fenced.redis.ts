@@ -83,16 +83,16 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
     }
     const write = async (token: string): Promise<unknown> => {
       const key = prefix + token;
-      return scripts.run(script, [key], [await deadline(key), ...before, "", ""]);
+      return scripts.run(script, [key], [await deadline(key), ...before, prefix, token]);
     };
     return sum(await allOf(tokensOf(keys).map((token) => lanes.prompt.run(() => write(token)))));
   }
 
   async function groups({ script, prefix, before, groups: all, yields = false }: GroupsWrite): Promise<number> {
     const name = yields ? "yielding" : "prompt";
-    const send = (keys: readonly string[], start: string, args: readonly Argument[]): Promise<unknown> =>
+    const send = (keys: readonly string[], args: readonly Argument[]): Promise<unknown> =>
       lanes[name].run(async () =>
-        scripts.run(script, keys, [await deadline(keys[0] ?? prefix), ...before, start, ...args]),
+        scripts.run(script, keys, [await deadline(keys[0] ?? prefix), ...before, prefix, ...args]),
       );
     // Calls of other writes come between those of a large one.
     const inLine = pLimit(most[name]);
@@ -100,11 +100,11 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
     const replies = scripts.isCluster
       ? [...lists].flatMap(([packed, items]) =>
           chunked(items, ITEMS_A_CALL).flatMap((some) => {
-            const args = ["", some.length, ...some.flat()];
-            return packed.split(",").map((token) => inLine(() => send([prefix + token], "", args)));
+            const argsOf = (token: string) => [token, some.length, ...some.flat()];
+            return packed.split(",").map((token) => inLine(() => send([prefix + token], argsOf(token))));
           }),
         )
-      : callsOf(lists, ENTRIES_A_CALL[name], split).map(({ args }) => inLine(() => send([], prefix, args)));
+      : callsOf(lists, ENTRIES_A_CALL[name], split).map(({ args }) => inLine(() => send([], args)));
     observeLane(name, lanes[name]);
     return sum(await allOf(replies).finally(() => observeLane(name, lanes[name])));
   }

@@ -7,7 +7,8 @@ const USERS = 10_000;
 type ReadFollowing = (user: string, token: string, deadline: number) => Promise<IdPage>;
 
 /**
- * The home is that of a named reader, or of a follower of a named author, and may lack what a recovery has set aside.
+ * Makes the function that tells whether a user's home may lack what a recovery has set aside: it may if the user is a
+ * named reader, or follows a named author.
  */
 export function createIsAffected(affected: () => readonly Affected[], readFollowing: ReadFollowing) {
   const known = new LRUCache<string, boolean>({ max: USERS });

@@ -5,18 +5,20 @@ import { HOUR, sharedNow } from "../kernel/time.js";
 import type { Sources } from "./sources.grpc.js";
 
 /** Both positions are exclusive; the deadline is in ms since the epoch. */
-interface CollectRequest {
+export interface CollectRequest {
   readonly reader: string;
   readonly authors: readonly string[];
   readonly below?: TimelineEntry | undefined;
   readonly above?: TimelineEntry | undefined;
   readonly count: number;
   readonly deadline: number;
+  /** An author who cannot be read has no drops. */
+  readonly tolerant?: boolean | undefined;
   /** The default is a budget of its own. */
   readonly budget?: Budget;
 }
 
-/** Upstream calls left. */
+/** So many upstream calls are left. */
 interface Budget {
   calls: number;
 }
@@ -31,9 +33,11 @@ interface Collected {
   readonly more: boolean;
   /** This is set where the calls ran out: the entries are complete down to it. */
   readonly reached: TimelineEntry | undefined;
+  /** So many pages were read. */
+  readonly reads: number;
 }
 
-/** Drops of a first page: fewer for many authors, most of whom have no recent drop. */
+/** A first page has so many drops: fewer for many authors, most of whom have no recent drop. */
 const FIRST_PAGE_MIN = 10;
 const FIRST_PAGE_MAX = 40;
 const MAX_FIRST_DROPS = 20_000;
@@ -52,12 +56,17 @@ interface AuthorRead {
  * @throws AppError `deadline` if not all authors can be read in time
  */
 export async function collect(sources: Sources, wanted: CollectRequest): Promise<Collected> {
-  const { reader, authors, below, count, deadline, budget = budgetFor(authors) } = wanted;
+  const { reader, authors, below, count, deadline, tolerant, budget = budgetFor(authors) } = wanted;
+  const limits = { reader, deadline, tolerant };
+  let reads = 0;
   const newest = new Newest(count + 1);
   const all = authors.map((author): AuthorRead => ({ author, position: below, exhausted: false }));
-  const take = (read: AuthorRead, page: DropPage): void => takePage(read, page, { wanted, newest });
+  const take = (read: AuthorRead, page: DropPage): void => {
+    reads++;
+    takePage(read, page, { wanted, newest });
+  };
   budget.calls -= all.length;
-  await sources.drops(all, { reader, count: firstPageOf(all.length), deadline }, take);
+  await sources.drops(all, { ...limits, count: firstPageOf(all.length) }, take);
   const isOpen = ({ exhausted, position }: AuthorRead): boolean =>
     !exhausted && (!newest.oldest || !position || compareEntries(position, newest.oldest) > 0);
   let open = all;
@@ -66,19 +75,12 @@ export async function collect(sources: Sources, wanted: CollectRequest): Promise
     open = open.filter(isOpen);
     if (open.length === 0 || budget.calls < open.length) break;
     budget.calls -= open.length;
-    await sources.drops(stillOpen(open, isOpen), { reader, count: NEXT_PAGE, deadline }, take);
+    await sources.drops(stillOpen(open, isOpen), { ...limits, count: NEXT_PAGE }, take);
   }
-  const reached = highest(open);
+  const ends = open.flatMap(({ position }) => position ?? []);
+  const reached = ends.sort((a, b) => compareEntries(b, a))[0];
   const entries = newest.all().filter((entry) => !reached || compareEntries(entry, reached) >= 0);
-  return { entries: entries.slice(0, count), more: entries.length > count, reached };
-}
-
-/** Returns where reads ended too early, or undefined where none did. */
-function highest(open: readonly AuthorRead[]): TimelineEntry | undefined {
-  let reached: TimelineEntry | undefined;
-  for (const { position } of open)
-    if (position && (!reached || compareEntries(position, reached) > 0)) reached = position;
-  return reached;
+  return { entries: entries.slice(0, count), more: entries.length > count, reached, reads };
 }
 
 /** Pages that come meanwhile may have closed a read before it is its turn. */
@@ -86,7 +88,7 @@ function* stillOpen(reads: readonly AuthorRead[], isOpen: (read: AuthorRead) => 
   for (const read of reads) if (isOpen(read)) yield read;
 }
 
-/** How many drops each of so many authors is asked for at first. */
+/** Returns how many drops each of so many authors is asked for at first. */
 export const firstPageOf = (authors: number): number =>
   Math.max(FIRST_PAGE_MIN, Math.min(FIRST_PAGE_MAX, Math.floor(MAX_FIRST_DROPS / authors)));
 
@@ -108,7 +110,7 @@ function takePage(
 class Newest {
   /** The oldest entry kept at the last {@link cut}; undefined while there are fewer than `size`. */
   oldest: TimelineEntry | undefined;
-  readonly #entries: TimelineEntry[] = [];
+  #entries: TimelineEntry[] = [];
   readonly #cutAt: number;
 
   constructor(private readonly size: number) {
@@ -122,21 +124,13 @@ class Newest {
   }
 
   cut(): void {
-    this.#entries.sort((a, b) => compareEntries(b, a));
-    this.#dropRepeated();
-    if (this.#entries.length < this.size) return;
-    this.#entries.length = this.size;
-    this.oldest = this.#entries.at(-1);
-  }
-
-  /** Two authors may list one drop. */
-  #dropRepeated(): void {
-    let kept = 0;
-    for (const entry of this.#entries) {
-      const last = this.#entries[kept - 1];
-      if (kept === 0 || last?.drop !== entry.drop || last.score !== entry.score) this.#entries[kept++] = entry;
-    }
-    this.#entries.length = kept;
+    const sorted = this.#entries.sort((a, b) => compareEntries(b, a));
+    // Two authors may list one drop.
+    const unique = sorted.filter(
+      (entry, at) => at === 0 || compareEntries(entry, sorted[at - 1] as TimelineEntry) !== 0,
+    );
+    this.#entries = unique.slice(0, this.size);
+    if (unique.length >= this.size) this.oldest = this.#entries.at(-1);
   }
 
   all(): readonly TimelineEntry[] {

@@ -1,5 +1,5 @@
 import { authorOfKey, GLOBAL_KEY, homeKey, LOCAL_KEY } from "../contracts/keys.js";
-import { type Affected, compareEntries, type TimelineEntry } from "../contracts/timelines.js";
+import { type Affected, compareEntries } from "../contracts/timelines.js";
 import type { GetTimelineRequest } from "../gen/avion/timeline.js";
 import { type ReadDeadlines, readDeadlines, withDeadline } from "../kernel/deadlines.js";
 import { AppError, codeOf, oneLine } from "../kernel/errors.js";
@@ -8,8 +8,17 @@ import { SECOND } from "../kernel/time.js";
 import { authorSnapshot, fillPulls, type HomeDeps, homeBelowFloor, homeSnapshot } from "./home.js";
 import { type PageRequest, parsePageRequest, parseUser } from "./page-request.js";
 import { present } from "./page-response.js";
-import { type BelowFloor, type Entries, type PageFences, type Query, readPage, retainedOf, visible } from "./pages.js";
-import { queryOf } from "./query.js";
+import {
+  type BelowFloor,
+  type Entries,
+  type Page,
+  type PageFences,
+  type Query,
+  queryOf,
+  readPage,
+  retainedOf,
+  visible,
+} from "./pages.js";
 import type { Rebuild, TakeSnapshot } from "./rebuild.js";
 import type { SharedName } from "./shared-log.nats.js";
 import type { Snapshot, TimelineStore } from "./store.redis.js";
@@ -86,66 +95,59 @@ async function getPage(deps: ReadDeps, context: ReadContext, page: PageRequest, 
   return context.traced(() => getAnyPage(deps, { ...until, page, incomplete }, timeline));
 }
 
-interface Asked extends ReadDeadlines {
+interface PageCall extends ReadDeadlines {
   readonly page: PageRequest;
   /** The read of the first page found this. */
   readonly incomplete: Incomplete | undefined;
 }
 
-async function getAnyPage(deps: ReadDeps, asked: Asked, timeline: Timeline): Promise<Buffer> {
-  const { page, deadline } = asked;
+async function getAnyPage(deps: ReadDeps, call: PageCall, timeline: Timeline): Promise<Buffer> {
+  const { page, deadline } = call;
   const mayLack = async (): Promise<boolean> => {
     if (deps.maybeLost()) return true;
-    if (!timeline.isAffected || deps.affected().length === 0) return false;
-    return withDeadline(timeline.isAffected(deadline), deadline).catch(() => true);
+    return timeline.isAffected ? withDeadline(timeline.isAffected(deadline), deadline).catch(() => true) : false;
   };
   const before = mayLack();
-  const read = await readComplete(deps, timeline, asked);
+  const read = await readComplete(deps, timeline, call);
   const outcome = (await before) || (await mayLack()) ? "degraded" : read.outcome;
   deps.observe(timeline.name, outcome);
-  const { reached } = read;
-  return present(read.page, {
-    ...{ page, reached },
+  return present(read.entries, {
+    ...{ page, reached: read.reached },
     newestFirst: page.cursor?.kind !== "min_id",
     degraded: outcome === "degraded",
   });
 }
 
-interface Read {
-  readonly page: Entries;
-  readonly outcome: ReadOutcome;
-  /** The next page goes on here; the default is after the last entry. */
-  readonly reached?: TimelineEntry | undefined;
-}
+type Read = Pick<Page, "entries" | "reached"> & { readonly outcome: ReadOutcome };
 
 const DEGRADED_WAIT_MS = SECOND;
 
 /** A home, then its owner's pulled authors if a change came between, then their timelines; and one to spare. */
 const MAX_REBUILDS = 4;
 
-async function readComplete(deps: ReadDeps, timeline: Timeline, asked: Asked): Promise<Read> {
-  const { page: request, deadline, incomplete } = asked;
+async function readComplete(deps: ReadDeps, timeline: Timeline, call: PageCall): Promise<Read> {
+  const { page: request, deadline, incomplete } = call;
   const { key } = timeline;
-  const below = timeline.belowFloor && tracked(timeline.belowFloor({ deadline }));
+  const belowFloor = timeline.belowFloor?.({ deadline });
   let query: Query | undefined;
   try {
     for (let rebuilds = 0; rebuilds <= MAX_REBUILDS; rebuilds++) {
       const wanted = await withDeadline(queryOf(deps, key, request), deadline);
       if (!isIncomplete(wanted)) query = wanted;
-      const whole = { ...wanted, ...(below && { belowFloor: below.belowFloor }) };
-      const known = isIncomplete(whole) ? whole : rebuilds === 0 ? incomplete : undefined;
-      const read = known ?? (await withDeadline(readPage(deps, key, whole as Query), deadline));
+      const known = isIncomplete(wanted) ? wanted : rebuilds === 0 ? incomplete : undefined;
+      const read = known ?? (await withDeadline(readPage({ ...deps, belowFloor }, key, wanted as Query), deadline));
       if (!isIncomplete(read)) {
-        const { entries: page, reached } = read;
-        if (reached) return { page, outcome: "degraded", reached };
-        if (rebuilds > 0) return { page, outcome: "rebuilt" };
-        return { page, outcome: below?.isSourceOf(page, request.limit) ? "beyond" : "hit" };
+        const { entries, reached, beyond } = read;
+        if (reached) return { entries, outcome: "degraded", reached };
+        if (rebuilds > 0) return { entries, outcome: "rebuilt" };
+        const isBeyond = beyond && entries.slice(0, request.limit).every((entry) => beyond.has(entry));
+        return { entries, outcome: isBeyond ? "beyond" : "hit" };
       }
       await withDeadline(complete(deps, timeline, { ...read, deadline }), deadline);
     }
     throw new AppError("unavailable", "the timeline must be rebuilt again and again");
   } catch (error) {
-    return degrade(deps, timeline, { ...asked, query, error });
+    return degrade(deps, timeline, { ...call, query, error });
   }
 }
 
@@ -164,29 +166,6 @@ async function complete(
   await Promise.all([...keys.map(rebuild), fills && fillPulls?.(deadline)]);
 }
 
-function tracked({ older, newer }: BelowFloor): {
-  belowFloor: BelowFloor;
-  isSourceOf(page: Read["page"], drops: number): boolean;
-} {
-  let used = false;
-  const drops = new Set<string>();
-  const record: <Read extends { readonly entries: Entries }>(reading: Promise<Read>) => Promise<Read> = async (
-    reading,
-  ) => {
-    used = true;
-    const read = await reading;
-    for (const { drop } of read.entries) drops.add(drop);
-    return read;
-  };
-  return {
-    belowFloor: {
-      older: (from, query) => record(older(from, query)),
-      newer: (query, top) => record(newer(query, top)),
-    },
-    isSourceOf: (page, shown) => used && page.slice(0, shown).every(({ drop }) => drops.has(drop)),
-  };
-}
-
 interface Degraded extends ReadDeadlines {
   /** The query is undefined while the position of the cursor is not known. */
   readonly query: Query | undefined;
@@ -200,28 +179,28 @@ async function degrade(
 ): Promise<Read> {
   if (codeOf(error) === "invalid") throw error;
   deps.log.warn({ timeline: timeline.name, error: oneLine(error) }, "a page is degraded");
-  if (!query) return { page: [], outcome: "degraded" };
+  if (!query) return { entries: [], outcome: "degraded" };
   const stored = await withDeadline(readStored(deps, timeline.key, query), latest).catch(() => []);
   const { belowFloor } = timeline;
   const degradedDeadline = Math.min(deadline, Date.now() + DEGRADED_WAIT_MS);
   const isFull = stored.length >= query.count;
   if (!belowFloor || query.direction === "newer" || isFull || degradedDeadline <= Date.now())
-    return { page: stored, outcome: "degraded" };
+    return { entries: stored, outcome: "degraded" };
   const upstream = belowFloor({ deadline: degradedDeadline, tolerant: true }).older(query.below, query);
   // The upstreams give what they have at their deadline.
   const degradedLatest = degradedDeadline + latest - deadline;
-  const none = { entries: [], reached: undefined };
+  const none: Page = { entries: [] };
   const { entries: read, reached } = await withDeadline(upstream, degradedLatest).catch(() => none);
   // If the tombstones cannot be read in time, only the upstreams say what is deleted.
   const shown = await withDeadline(visible(deps.fences, read), degradedLatest).catch(() =>
     retainedOf(deps.fences, read),
   );
   const merged = new Map([...stored, ...shown].map((entry) => [entry.drop, entry]));
-  const page = [...merged.values()].sort((a, b) => compareEntries(b, a)).slice(0, query.count);
-  const oldest = page.at(-1);
+  const entries = [...merged.values()].sort((a, b) => compareEntries(b, a)).slice(0, query.count);
+  const oldest = entries.at(-1);
   // A page that shows stored drops from below goes on after them.
-  const isCutShort = reached && page.length < query.count && (!oldest || compareEntries(oldest, reached) >= 0);
-  return { page, outcome: "degraded", ...(isCutShort && { reached }) };
+  const isCutShort = reached && entries.length < query.count && (!oldest || compareEntries(oldest, reached) >= 0);
+  return { entries, outcome: "degraded", ...(isCutShort && { reached }) };
 }
 
 async function readStored({ store, fences }: ReadDeps, key: string, query: Query): Promise<Entries> {

@@ -1,7 +1,7 @@
 import { homeKey } from "../contracts/keys.js";
 import { annotate } from "../delivery/telemetry.js";
 import type { BoundedQueue } from "../kernel/concurrency.js";
-import { collect, collectUpward } from "./collect.js";
+import { type CollectRequest, collect, collectUpward } from "./collect.js";
 import { type BelowFloor, startOf } from "./pages.js";
 import type { Pulls } from "./pulls.redis.js";
 import { snapshotOf, type TakeSnapshot } from "./rebuild.js";
@@ -17,9 +17,8 @@ export interface HomeDeps {
 /** No user has this id. */
 const NOBODY = "";
 
-async function authorsFor(sources: Sources, user: string, deadline: number): Promise<string[]> {
-  return [...new Set([user, ...(await sources.following(user, deadline))])];
-}
+/** A home has its owner's drops, too. */
+const authorsOf = (reader: string, following: readonly string[]): string[] => [...new Set([reader, ...following])];
 
 /** Reads also which of the authors are pulled; with `afresh` it does so whatever is kept of it. */
 export function homeSnapshot(
@@ -28,23 +27,16 @@ export function homeSnapshot(
   { afresh = false } = {},
 ): TakeSnapshot {
   return async (deadline) => {
-    const opened = openSources(reader);
-    let reads = 0;
-    const drops: Sources["drops"] = (authors, limits, answered) =>
-      opened.drops(authors, limits, (...answer) => {
-        reads++;
-        answered(...answer);
-      });
-    const sources = { ...opened, drops };
+    const sources = openSources(reader);
     const following = await pulls.following(reader, () => sources.following(reader, deadline), afresh);
-    const authors = [...new Set([reader, ...following])];
-    const { entries, reached } = await collect(sources, { reader, authors, deadline, count: maxEntries + 1 });
+    const authors = authorsOf(reader, following);
+    const { entries, reached, reads } = await collect(sources, { reader, authors, deadline, count: maxEntries + 1 });
     annotate({ "timeline.authors": authors.length, "timeline.author_reads": reads });
     return snapshotOf(entries, maxEntries, reached?.score ?? 0);
   };
 }
 
-/** The drops of a pulled author that any follower may see; direct ones are in the homes of their recipients. */
+/** Reads the drops of a pulled author that any follower may see; direct ones are in the homes of their recipients. */
 export function authorSnapshot({ openSources, maxEntries }: HomeDeps, author: string): TakeSnapshot {
   return async (deadline) => {
     const wanted = { reader: NOBODY, authors: [author], deadline, count: maxEntries + 1 };
@@ -69,23 +61,21 @@ export async function readExpectedHome(deps: HomeDeps, reader: string, { floor, 
   return { entries, floor: reached?.score ?? 0 };
 }
 
+type HomeRead = Pick<CollectRequest, "reader" | "authors" | "deadline" | "tolerant">;
+
 export function homeBelowFloor(
   { openSources, rebuildQueue }: HomeDeps,
   reader: string,
   { deadline, tolerant = false }: { readonly deadline: number; readonly tolerant?: boolean },
 ): BelowFloor {
-  const ask = <T>(work: (sources: Sources, authors: readonly string[]) => Promise<T>): Promise<T> =>
+  const ask = <T>(work: (sources: Sources, home: HomeRead) => Promise<T>): Promise<T> =>
     rebuildQueue(async () => {
-      const opened = openSources(reader);
-      const drops: Sources["drops"] = (authors, limits, answered) =>
-        opened.drops(authors, { ...limits, tolerant }, answered);
-      const sources = { ...opened, drops };
-      return work(sources, await authorsFor(sources, reader, deadline));
+      const sources = openSources(reader);
+      const authors = authorsOf(reader, await sources.following(reader, deadline));
+      return work(sources, { reader, authors, deadline, tolerant });
     }, homeKey(reader));
   return {
-    older: (below, { above, count }) =>
-      ask((sources, authors) => collect(sources, { reader, authors, below, above, count, deadline })),
-    newer: ({ above, count }, top) =>
-      ask((sources, authors) => collectUpward(sources, { reader, authors, above, top, count, deadline })),
+    older: (below, { above, count }) => ask((sources, home) => collect(sources, { ...home, below, above, count })),
+    newer: ({ above, count }, top) => ask((sources, home) => collectUpward(sources, { ...home, above, top, count })),
   };
 }

@@ -1,21 +1,7 @@
-import {
-  AUTHOR_PREFIX,
-  HOME_PREFIX,
-  packKeys,
-  SHARED_PREFIX,
-  SHARED_TOKENS,
-  TRIMMED_KEY,
-  userOfHomeKey,
-} from "../contracts/keys.js";
+import { HOME_PREFIX, userOfHomeKey } from "../contracts/keys.js";
 import { invalid } from "../kernel/errors.js";
-import { encodeId } from "../kernel/ids.js";
-import { DAY } from "../kernel/time.js";
-import { type Scripts, script } from "../platform/redis/scripts.js";
+import type { Scripts } from "../platform/redis/scripts.js";
 import { dataNodes } from "../platform/redis/servers.js";
-import type { Fenced } from "../records/fenced.redis.js";
-import type { PulledAuthors } from "../records/pulled.js";
-
-const TRIM_OLDER = script("trim-older", import.meta.url);
 
 export interface Homes {
   readonly users: readonly string[];
@@ -46,25 +32,4 @@ export async function* listHomes(scripts: Scripts, after?: string): AsyncGenerat
       cursor = next;
     } while (cursor !== "0");
   }
-}
-
-export type TrimStore = ReturnType<typeof createTrimStore>;
-
-export function createTrimStore(scripts: Scripts, fenced: Fenced, pulled: PulledAuthors) {
-  const trim = (prefix: string, tokens: readonly string[], before: number): Promise<number> =>
-    fenced.many({ script: TRIM_OLDER, prefix, keys: packKeys(tokens), before: [before] });
-  return {
-    /** Resolves to ms since the epoch, or to 0 if the last trimming was more than a day ago. */
-    trimmedTo: async (): Promise<number> =>
-      Number((await scripts.command("get", (client) => client.get(TRIMMED_KEY))) ?? 0),
-    recordTrimmed: async (before: number): Promise<void> => {
-      await scripts.command("set", (client) => client.set(TRIMMED_KEY, before, "PX", DAY));
-    },
-    /** Yields the number of drops removed. */
-    async *trimAll(before: number): AsyncGenerator<number> {
-      yield await trim(SHARED_PREFIX, Object.values(SHARED_TOKENS), before);
-      yield await trim(AUTHOR_PREFIX, [...(await pulled.refresh()).keys()].map(encodeId), before);
-      for await (const { users } of listHomes(scripts)) yield await trim(HOME_PREFIX, users.map(encodeId), before);
-    },
-  };
 }

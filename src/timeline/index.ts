@@ -29,16 +29,15 @@ import { createIsAffected } from "./affected.js";
 import type { TimelineConfig } from "./config.js";
 import { getHomeTimeline, getSharedTimeline } from "./get-timeline.js";
 import { authorSnapshot, type Expected, fillPulls, homeSnapshot, readExpectedHome } from "./home.js";
-import { createTrimStore, type Homes, listHomes } from "./homes.redis.js";
-import { createReadListedDrops } from "./listed-drops.grpc.js";
+import { type Homes, listHomes } from "./homes.redis.js";
 import { observeTimeline } from "./observe.js";
 import { PageCache } from "./page-cache.js";
 import { createPulls } from "./pulls.redis.js";
 import { createRebuild } from "./rebuild.js";
 import { AUDIT_LOOKBACKS_MS, createReadSharedLog, type SharedName, withOlder } from "./shared-log.nats.js";
-import { createSources, FOLLOWING_A_PAGE } from "./sources.grpc.js";
+import { createReadListedDrops, createSources, FOLLOWING_A_PAGE } from "./sources.grpc.js";
 import { createTimelineStore, type Snapshot } from "./store.redis.js";
-import { startTrimming } from "./trim.js";
+import { createTrimStore, startTrimming } from "./trim.redis.js";
 
 export type { Homes };
 
@@ -84,13 +83,13 @@ interface Losses {
 
 export type ReadLimits = ReturnType<typeof createReadLimits>;
 
-/** Bounds of a process for reads of timelines that are not stored, or not as far down as they are read. */
+/** These bound the reads of a process whose timelines are not stored, or not as far down as they are read. */
 export interface ReadBounds {
-  /** Rebuilds and pages read from the upstreams at once: enough to keep all upstream calls of the process busy. */
+  /** So many rebuilds and pages are read from the upstreams at once: they keep all upstream calls of the process busy. */
   readonly rebuildsAtOnce: number;
-  /** Rebuilds and pages that wait for their turn. A page that finds no place is degraded at once. */
+  /** So many rebuilds and pages wait for their turn. A page that finds no place is degraded at once. */
   readonly rebuildsWaiting: number;
-  /** Longest time a read takes, whatever its caller's deadline: nobody waits longer for a page. */
+  /** A read takes no longer, whatever its caller's deadline. */
   readonly deadlineMaxMs: number;
 }
 
@@ -152,7 +151,7 @@ export function createTimelines(deps: TimelinesDeps) {
       await rebuild(homeKey(user), homeSnapshot(home, user, { afresh: true }), { afresh: true });
       if (!alone) {
         const registry = await pulled.refresh();
-        const keys = await store.mergedKeys(homeKey(user));
+        const keys = await store.mergedKeysOf(homeKey(user));
         const isWhole = (key: string) => !isPushed(registry.get(authorOfKey(key) as string)?.state);
         await mapLimited(keys.filter(isWhole), 1, rebuildAuthorKey);
       }

@@ -8,8 +8,8 @@ export interface Part {
 }
 
 /**
- * The entries of a range, nearest first, as far as a home has room for them; undefined if they go beyond the `size` newest
- * ones of the author.
+ * Returns the entries of a range, nearest first, as far as a home has room for them; undefined if they go beyond the
+ * `size` newest ones of the author.
  */
 export function partOfHead(
   { entries, floor }: Stored,
@@ -35,7 +35,7 @@ export function partOfHead(
   return newer.slice(0, count).filter((entry) => !last || compareEntries(entry, last) < 0);
 }
 
-/** Each drop once, with its smallest time among the entries that the home has room for. */
+/** Takes each drop once, with its smallest time among the entries that the home has room for. */
 export function merge({ key, direction, count }: Range, home: Stored, parts: readonly Part[]): Stored {
   const sign = direction === "older" ? -1 : 1;
   const last = home.entries.length >= count ? home.entries.at(-1) : undefined;
@@ -48,9 +48,10 @@ export function merge({ key, direction, count }: Range, home: Stored, parts: rea
   const all = [home, ...parts.map(({ stored }) => stored)];
   for (const { entries: some } of all) some.forEach(take);
   const nearest = [...entries.values()].sort((a, b) => sign * compareEntries(a, b)).slice(0, count);
-  const keys = parts.map((part) => part.key);
-  const incomplete = [key, ...keys].filter((_, at) => all[at]?.floor === undefined);
-  const floor = incomplete.length > 0 ? undefined : Math.max(...all.map((one) => one.floor as number));
+  const merged = parts.map((part) => part.key);
+  const keys = [key, ...merged].filter((_, at) => all[at]?.floor === undefined);
+  const incomplete = keys.length > 0 ? { keys, arePullsKnown: true } : undefined;
+  const floor = incomplete ? undefined : Math.max(...all.map((one) => one.floor as number));
   const areAlive = all.every((one) => one.areAlive);
-  return { floor, entries: nearest, areAlive, pulled: { areKnown: true, keys, incomplete } };
+  return { floor, entries: nearest, areAlive, merged, incomplete };
 }

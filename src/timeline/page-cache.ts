@@ -18,10 +18,10 @@ interface PageCacheOptions {
   readonly ttlMs: number;
 }
 
-/** A key that answers were read from. */
+/** Answers were read from this key. */
 export interface FollowedKey {
   readonly key: string;
-  /** Reads under way. */
+  /** So many reads of it are under way. */
   reads: number;
   /** The names are those of the cached answers. */
   readonly names: Set<string>;
@@ -29,13 +29,12 @@ export interface FollowedKey {
 
 /** The keys of an answer, and how many deletions were known before it was read. */
 export interface Origin {
-  readonly tokens: readonly FollowedKey[];
+  readonly keys: readonly FollowedKey[];
   readonly deletions: number;
 }
 
-interface Answer {
+interface CachedAnswer extends Pick<Origin, "keys"> {
   readonly stored: Stored;
-  readonly tokens: readonly FollowedKey[];
   deletions: number;
   readonly size: number;
 }
@@ -59,25 +58,25 @@ const BYTES = { answer: 500, key: 200, drop: 150 };
  * shows one is discarded.
  */
 export class PageCache {
-  /** Counts since the start. */
+  /** These count since the start. */
   readonly events: Record<CacheEvent, number> = { hit: 0, miss: 0, changed: 0, deleted: 0, evicted: 0, expired: 0 };
   readonly #options: PageCacheOptions;
-  readonly #tokens = new Map<string, FollowedKey>();
+  readonly #followed = new Map<string, FollowedKey>();
   readonly #seen = new LRUCache<string, true>({ max: SEEN });
-  readonly #answers: LRUCache<string, Answer>;
+  readonly #answers: LRUCache<string, CachedAnswer>;
   readonly #deleted: string[] = [];
   #deletions = 0;
 
   constructor(options: PageCacheOptions) {
     this.#options = options;
-    this.#answers = new LRUCache<string, Answer>({
+    this.#answers = new LRUCache<string, CachedAnswer>({
       maxSize: options.maxBytes,
       sizeCalculation: ({ size }) => size,
       ttl: Math.max(1, Math.min(MAX_AGE_MS, options.ttlMs * SHARE_OF_TTL)),
       dispose: (one, name, reason) => {
-        for (const token of one.tokens) {
-          token.names.delete(name);
-          this.#forget(token);
+        for (const key of one.keys) {
+          key.names.delete(name);
+          this.#forget(key);
         }
         if (reason === "evict") this.events.evicted++;
         if (reason === "expire") this.events.expired++;
@@ -100,7 +99,7 @@ export class PageCache {
     return false;
   }
 
-  /** The answer that Redis would give now, if it is cached. */
+  /** Resolves to the answer that Redis would give now, if it is cached. */
   async read(name: string): Promise<Stored | undefined> {
     const found = this.#answers.has(name) && (await this.upToDate()) ? this.get(name) : undefined;
     this.events[found ? "hit" : "miss"]++;
@@ -112,7 +111,7 @@ export class PageCache {
     return this.#options.changes.upToDate();
   }
 
-  get(name: string): Answer | undefined {
+  get(name: string): CachedAnswer | undefined {
     const one = this.#answers.get(name);
     if (!one || this.#isAlive(one)) return one;
     this.#discard(name, "deleted");
@@ -121,42 +120,42 @@ export class PageCache {
 
   /** Follows the keys of a read that is sent after the call, and that must be ended. */
   begin(keys: readonly string[]): Origin {
-    const tokens = keys.map((key) => this.#tokenOf(key));
-    for (const token of tokens) token.reads++;
-    return { tokens, deletions: this.#deletions };
+    const followed = keys.map((key) => this.#followedKey(key));
+    for (const key of followed) key.reads++;
+    return { keys: followed, deletions: this.#deletions };
   }
 
   /** Sends the keys of reads, which are sent next; resolves to true where they are followed. */
   follow(origins: readonly Origin[]): Promise<boolean> {
-    return this.#options.changes.follow([...new Set(origins.flatMap(({ tokens }) => tokens.map(({ key }) => key)))]);
+    return this.#options.changes.follow([...new Set(origins.flatMap(({ keys }) => keys.map(({ key }) => key)))]);
   }
 
   /** Holds what was read, unless it is incomplete, hides something, or a key has changed or ceased to be followed. */
-  keep(name: string, stored: Stored, { tokens, deletions }: Origin): void {
+  keep(name: string, stored: Stored, { keys, deletions }: Origin): void {
     this.#answers.delete(name);
     const hides = !stored.areAlive && stored.entries.length > 0;
-    if (hides || stored.floor === undefined || !tokens.every((token) => this.#isFollowed(token))) return;
+    if (hides || stored.floor === undefined || !keys.every((key) => this.#isFollowed(key))) return;
     const page = stored.page && ownCopy(stored.page);
-    const parts = BYTES.key * tokens.length + BYTES.drop * stored.entries.length + (page?.length ?? 0);
+    const parts = BYTES.key * keys.length + BYTES.drop * stored.entries.length + (page?.length ?? 0);
     const size = BYTES.answer + parts + name.length;
     if (size > this.#options.maxBytes) return;
     // The names are added first: the answers that make room for this one may be the last others of a key.
-    for (const token of tokens) token.names.add(name);
-    this.#answers.set(name, { stored: page ? { ...stored, page } : stored, tokens, deletions, size });
+    for (const key of keys) key.names.add(name);
+    this.#answers.set(name, { stored: page ? { ...stored, page } : stored, keys, deletions, size });
   }
 
-  end({ tokens }: Origin): void {
-    for (const token of tokens) {
-      token.reads--;
-      this.#forget(token);
+  end({ keys }: Origin): void {
+    for (const key of keys) {
+      key.reads--;
+      this.#forget(key);
     }
   }
 
   changed(key: string): void {
-    const token = this.#tokens.get(key);
-    if (!token) return;
-    this.#tokens.delete(key);
-    for (const name of [...token.names]) this.#discard(name, "changed");
+    const followed = this.#followed.get(key);
+    if (!followed) return;
+    this.#followed.delete(key);
+    for (const name of [...followed.names]) this.#discard(name, "changed");
   }
 
   deleted(drop: string): void {
@@ -167,23 +166,23 @@ export class PageCache {
 
   /** This forgets everything, since any key may have changed. */
   clear(): void {
-    this.#tokens.clear();
+    this.#followed.clear();
     this.#answers.clear();
   }
 
-  #tokenOf(key: string): FollowedKey {
-    const token = this.#tokens.get(key) ?? { key, reads: 0, names: new Set<string>() };
-    this.#tokens.set(key, token);
-    return token;
+  #followedKey(key: string): FollowedKey {
+    const followed = this.#followed.get(key) ?? { key, reads: 0, names: new Set<string>() };
+    this.#followed.set(key, followed);
+    return followed;
   }
 
-  #forget(token: FollowedKey): void {
-    const isUsed = token.reads > 0 || token.names.size > 0;
-    if (!isUsed && this.#isFollowed(token)) this.#tokens.delete(token.key);
+  #forget(followed: FollowedKey): void {
+    const isUsed = followed.reads > 0 || followed.names.size > 0;
+    if (!isUsed && this.#isFollowed(followed)) this.#followed.delete(followed.key);
   }
 
-  #isFollowed(token: FollowedKey): boolean {
-    return this.#tokens.get(token.key) === token;
+  #isFollowed(followed: FollowedKey): boolean {
+    return this.#followed.get(followed.key) === followed;
   }
 
   #discard(name: string, why: CacheEvent): void {
@@ -191,7 +190,7 @@ export class PageCache {
   }
 
   /** No drop of the answer is known to be deleted since it was read. */
-  #isAlive(one: Answer): boolean {
+  #isAlive(one: CachedAnswer): boolean {
     const unknown = this.#deletions - one.deletions;
     one.deletions = this.#deletions;
     if (unknown === 0) return true;

@@ -4,12 +4,12 @@ import { MAX_IDLE_MS } from "../contracts/times.js";
 import { type Scripts, script } from "../platform/redis/scripts.js";
 import type { Origin, PageCache } from "./page-cache.js";
 import { encodedPage } from "./page-response.js";
-import type { EncodedPage, Range } from "./stored.js";
+import type { Range, Stored } from "./stored.js";
 
 const READ_PAGE = script("read-page", import.meta.url, { inBytes: true });
 
-/** An ask is for one timeline, which read-page.lua reads. */
-export interface Ask {
+/** The read of one timeline by read-page.lua. */
+export interface StoreRead {
   readonly range: Range;
   /** The read gives the key this time to live, in ms; 0 leaves it. */
   readonly ttl: number;
@@ -19,59 +19,46 @@ export interface Ask {
   readonly follows: readonly string[];
 }
 
-export interface Answer {
-  /** The floor is in ms; where it is undefined, the timeline must be rebuilt. */
-  readonly floor: number | undefined;
-  /** The entries nearest to the position come first. */
-  readonly entries: readonly TimelineEntry[];
-  /** The entries must be compared with the tombstones where this is false. */
-  readonly areAlive: boolean;
-  /** An encoded page replaces the entries where nothing is merged into it. */
-  readonly page?: EncodedPage;
-  /**
-   * The tokens are of the authors in the set that was named; undefined where none was named, or the set is not known.
-   */
+/** An encoded page replaces the entries where nothing is merged into it. */
+export interface Reply extends Omit<Stored, "merged" | "incomplete"> {
+  /** The tokens of the authors in the set that was named; undefined if none was, or the set is not known. */
   readonly authors: readonly string[] | undefined;
   readonly isSetNamed: boolean;
-  /**
-   * The keys are followed since before the call; this must be ended. It is undefined where not all of them are
-   * followed.
-   */
+  /** The keys are followed since before the call, until this is ended; undefined if one of them is not followed. */
   readonly origin: Origin | undefined;
 }
 
-class Asked {
-  resolve!: (answer: Answer) => void;
+class PendingRead {
+  resolve!: (reply: Reply) => void;
   reject!: (error: unknown) => void;
-  readonly answer = new Promise<Answer>((resolve, reject) => {
+  readonly reply = new Promise<Reply>((resolve, reject) => {
     this.resolve = resolve;
     this.reject = reject;
   });
 
-  constructor(readonly ask: Ask) {}
+  constructor(readonly read: StoreRead) {}
 }
 
 /** A call of so many pages blocks Redis for about 2 ms. */
 const PAGES_A_CALL = 32;
 
 /**
- * Asks of one turn of the event loop, and those that come while a call is under way, share the next call; none shares a
- * call that began before it. Asks for the same have the same name, and get the same promise; `askOf` is called for the
- * first of them.
+ * Reads of one turn of the event loop, and those that come while a call is under way, share the next call; none shares a
+ * call that began before it. Reads of one name get the same promise; `readOf` is called for the first of them.
  */
 export function createPageCalls(scripts: Scripts, cache: PageCache | undefined) {
   const queues = new Map<string, Queue>();
-  return (key: string, name: string, askOf: () => Ask): Promise<Answer> => {
+  return (key: string, name: string, readOf: () => StoreRead): Promise<Reply> => {
     // The slots of a cluster fail one by one.
     const slot = scripts.isCluster ? key : "";
     const queue = queues.get(slot) ?? new Queue(scripts, cache, () => queues.delete(slot));
     queues.set(slot, queue);
-    return queue.ask(name, askOf);
+    return queue.add(name, readOf);
   };
 }
 
 class Queue {
-  readonly #asked = new Map<string, Asked>();
+  readonly #pending = new Map<string, PendingRead>();
   #isBusy = false;
 
   constructor(
@@ -80,81 +67,81 @@ class Queue {
     private readonly idle: () => void,
   ) {}
 
-  ask(name: string, askOf: () => Ask): Promise<Answer> {
-    const asked = this.#asked.get(name) ?? new Asked(askOf());
-    this.#asked.set(name, asked);
+  add(name: string, readOf: () => StoreRead): Promise<Reply> {
+    const pending = this.#pending.get(name) ?? new PendingRead(readOf());
+    this.#pending.set(name, pending);
     if (!this.#isBusy) {
       this.#isBusy = true;
       setImmediate(() => this.#next());
     }
-    return asked.answer;
+    return pending.reply;
   }
 
-  /** Sends the next call before readers get their answers: Redis works while they are sent. */
+  /** Sends the next call before readers get their replies: Redis works while they are sent. */
   #next(): void {
-    const pages: Asked[] = [];
-    for (const [name, asked] of this.#asked) {
-      this.#asked.delete(name);
-      pages.push(asked);
-      if (pages.length >= PAGES_A_CALL) break;
+    const reads: PendingRead[] = [];
+    for (const [name, pending] of this.#pending) {
+      this.#pending.delete(name);
+      reads.push(pending);
+      if (reads.length >= PAGES_A_CALL) break;
     }
-    if (pages.length === 0) {
+    if (reads.length === 0) {
       this.#isBusy = false;
       return this.idle();
     }
-    void this.#call(pages).then((settle) => {
+    void this.#call(reads).then((settle) => {
       this.#next();
       settle();
     });
   }
 
-  async #call(pages: readonly Asked[]): Promise<() => void> {
+  async #call(reads: readonly PendingRead[]): Promise<() => void> {
     const { cache } = this;
-    const origins = pages.map(({ ask: { follows } }) => (follows.length > 0 ? cache?.begin(follows) : undefined));
+    const origins = reads.map(({ read: { follows } }) => (follows.length > 0 ? cache?.begin(follows) : undefined));
     const begun = origins.filter((origin) => origin !== undefined);
     const end = (): void => {
       for (const origin of begun) cache?.end(origin);
     };
     const followed = begun.length > 0 && cache?.follow(begun);
     try {
-      const replies = await this.#ask(pages);
-      const answers = replies.map((reply, at) => answerOf(reply, (pages[at] as Asked).ask));
+      const texts = await this.#send(reads.map(({ read }) => read));
+      const replies = texts.map((text, at) => replyOf(text, (reads[at] as PendingRead).read));
       const areFollowed = (await followed) === true;
       if (!areFollowed) end();
       return () => {
-        for (const [at, { resolve }] of pages.entries())
-          resolve({ ...(answers[at] as Omit<Answer, "origin">), origin: areFollowed ? origins[at] : undefined });
+        for (const [at, { resolve }] of reads.entries())
+          resolve({ ...(replies[at] as Omit<Reply, "origin">), origin: areFollowed ? origins[at] : undefined });
       };
     } catch (error) {
       end();
       return () => {
-        for (const { reject } of pages) reject(error);
+        for (const { reject } of reads) reject(error);
       };
     }
   }
 
-  #ask(pages: readonly Asked[]): Promise<Buffer[]> {
+  #send(reads: readonly StoreRead[]): Promise<Buffer[]> {
     const { isCluster, run } = this.scripts;
-    const keys = pages.map(({ ask }) => ask.range.key);
-    const args = [isCluster ? "" : 1, MAX_IDLE_MS, ...pages.flatMap(({ ask }) => argsOf(ask))];
+    const keys = reads.map(({ range }) => range.key);
+    const args = [isCluster ? "" : 1, MAX_IDLE_MS, ...reads.flatMap(argsOf)];
     return run(READ_PAGE, isCluster ? keys : [...keys, TOMBSTONES_KEY], args) as Promise<Buffer[]>;
   }
 }
 
-function argsOf({ range: { direction, from, count, page }, ttl, pulls }: Ask): readonly (string | number)[] {
+function argsOf({ range: { direction, from, count, page }, ttl, pulls }: StoreRead): readonly (string | number)[] {
   if (from) return [direction, count, ttl, from.score, from.drop, pulls, 0, 0];
   return [direction, count, ttl, "", "", pulls, page?.drops ?? 0, page?.since ?? 0];
 }
 
 const NOT_KNOWN = "?";
-/** Begins an answer with entries; a page begins with 0 or 1. */
+/** This begins a reply with entries; a page begins with 0 or 1. */
 const JSON_START = "[".charCodeAt(0);
 
-function answerOf(reply: Buffer, { range: { direction }, pulls }: Ask): Omit<Answer, "origin"> {
+function replyOf(text: Buffer, { range: { direction }, pulls }: StoreRead): Omit<Reply, "origin"> {
   const isSetNamed = pulls !== "";
-  if (reply[0] !== JSON_START)
-    return { floor: 0, entries: [], areAlive: true, authors: [], isSetNamed, page: encodedPage(reply) };
-  const [floor = "", alive, authors = "", ...held] = JSON.parse(reply.toString()) as string[];
+  if (text[0] !== JSON_START)
+    return { floor: 0, entries: [], areAlive: true, authors: [], isSetNamed, page: encodedPage(text) };
+  const [floor = "", alive, authors = "", ...held] = JSON.parse(text.toString()) as string[];
   const entries: TimelineEntry[] = [];
   for (let at = 0; at < held.length; at += 2) entries.push({ drop: held[at] as string, score: Number(held[at + 1]) });
   if (direction === "older") entries.reverse();

@@ -12,7 +12,7 @@ import type { Scripts } from "../platform/redis/scripts.js";
 import { currentOf, isPushed, type PulledAuthors } from "../records/pulled.js";
 import { merge, type Part, partOfHead } from "./merge.js";
 import type { FollowedKey, PageCache } from "./page-cache.js";
-import { type Answer, type Ask, createPageCalls } from "./page-calls.redis.js";
+import { createPageCalls, type Reply, type StoreRead } from "./page-calls.redis.js";
 import { encodeWhole } from "./page-response.js";
 import { type EncodedPage, type Incomplete, incompleteOf, type Range, type Stored } from "./stored.js";
 
@@ -25,24 +25,23 @@ export interface PageReaderOptions {
   readonly merge?: typeof merge;
 }
 
-type Reading = Omit<Ask, "follows"> & {
+type Reading = Omit<StoreRead, "follows"> & {
   /** Homes have all drops of this author: what the author's own timeline lacks is not missing. */
   readonly isBeside?: boolean;
 };
 
-/** The tokens are the keys that `stored` was read from. They are undefined where not all of them are followed. */
-interface Made {
+/** `keys` are those that `stored` was read from; undefined if one of them is not followed. */
+interface Merged {
   readonly stored: Stored;
-  readonly tokens: readonly FollowedKey[] | undefined;
+  readonly keys: readonly FollowedKey[] | undefined;
 }
 
 interface Asked {
-  readonly asked: Promise<Answer>;
-  /** This is true where the cache gives nothing that is older than the read. */
+  readonly name: string;
+  readonly reading: Reading;
+  /** True: the cache gives nothing that is older than the read. */
   readonly upToDate: boolean | Promise<boolean>;
 }
-
-type Home = Pick<Answer, "authors" | "isSetNamed"> & Pick<Asked, "upToDate">;
 
 const SPAN = { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } } as const;
 
@@ -58,8 +57,8 @@ const HEAD = 128;
  */
 export class PageReader {
   readonly #ask: ReturnType<typeof createPageCalls>;
-  /** Callers that share a call share what is made of its answer. */
-  readonly #made = new WeakMap<Promise<Answer>, Promise<Stored>>();
+  /** Callers that share a reply share the answer that is made of it. */
+  readonly #answers = new WeakMap<Promise<Reply>, Promise<Stored>>();
 
   constructor(
     scripts: Scripts,
@@ -75,15 +74,15 @@ export class PageReader {
     return this.#read({ range, ttl: kind === "author" ? ttlMs : 0, pulls: "" });
   };
 
-  /** The encoded page; undefined where it is not whole, or hides drops: deleted ones, or those created before `since`. */
+  /** Resolves to undefined where the page is not whole, or hides drops: deleted ones, or those from before `since`. */
   readonly readFirstPage = async (
     key: string,
     drops: number,
     since: number,
   ): Promise<EncodedPage | Incomplete | undefined> => {
     const range = { key, direction: "older", from: undefined, count: drops + 1, page: { drops, since } } as const;
-    const { page, floor, pulled } = await this.read(range);
-    return page || floor !== undefined ? page : incompleteOf(key, pulled);
+    const stored = await this.read(range);
+    return stored.page || stored.floor !== undefined ? stored.page : incompleteOf(key, stored);
   };
 
   async #read(reading: Reading): Promise<Stored> {
@@ -96,52 +95,55 @@ export class PageReader {
   #readFromRedis(name: string, reading: Reading): Promise<Stored> {
     // While nobody is pulled the script answers the encoded page.
     const pulls = this.options.pulled.copy()?.size === 0 ? "" : reading.pulls;
-    const answer = this.#ask(reading.range.key, name, () => ({
+    const reply = this.#ask(reading.range.key, name, () => ({
       ...reading,
       pulls,
       follows: this.#keysOf(name, reading),
     }));
     // The server is asked beside the call, not after it.
     const upToDate = (pulls !== "" && this.options.cache?.upToDate()) || false;
-    const stored = this.#made.get(answer) ?? this.#make(name, reading, { asked: answer, upToDate });
-    this.#made.set(answer, stored);
-    return stored;
+    const answer = this.#answers.get(reply) ?? this.#answer(reply, { name, reading, upToDate });
+    this.#answers.set(reply, answer);
+    return answer;
   }
 
-  /** The keys to follow: those of an answer that is to be cached. */
+  /** Returns the keys to follow: those of an answer that is to be cached. */
   #keysOf(name: string, { range: { key }, pulls }: Reading): readonly string[] {
     const { cache } = this.options;
     if (SHARED.has(key) || !cache?.isOn() || !cache.isWanted(name)) return [];
     return pulls === "" ? [key] : [key, pulls, PULLED_KEY];
   }
 
-  async #make(name: string, reading: Reading, { asked, upToDate }: Asked): Promise<Stored> {
+  async #answer(replied: Promise<Reply>, { name, reading, upToDate }: Asked): Promise<Stored> {
     const { cache } = this.options;
-    const answer = await asked;
-    const { origin, floor, entries, areAlive, page: encoded } = answer;
+    const reply = await replied;
+    const { origin, floor, entries, areAlive, page: encoded } = reply;
     try {
       const own: Stored = { floor: reading.isBeside ? 0 : floor, entries, areAlive, ...(encoded && { page: encoded }) };
-      const { stored, tokens } =
-        reading.pulls === "" ? { stored: own, tokens: [] } : await this.#merge(reading, own, { ...answer, upToDate });
+      const { stored, keys } =
+        reading.pulls === "" ? { stored: own, keys: [] } : await this.#merge(reading, own, { ...reply, upToDate });
       const page = encodeWhole(stored, reading.range);
       const whole: Stored = page ? { floor: stored.floor, entries: [], areAlive: true, page } : stored;
-      if (origin && tokens) cache?.keep(name, whole, { ...origin, tokens: [...origin.tokens, ...tokens] });
+      if (origin && keys) cache?.keep(name, whole, { ...origin, keys: [...origin.keys, ...keys] });
       return whole;
     } finally {
       if (origin) cache?.end(origin);
     }
   }
 
-  async #merge(reading: Reading, home: Stored, { authors, isSetNamed, upToDate }: Home): Promise<Made> {
+  async #merge(
+    reading: Reading,
+    home: Stored,
+    { authors, isSetNamed, upToDate }: Reply & Pick<Asked, "upToDate">,
+  ): Promise<Merged> {
     const { range } = reading;
-    // Looked at after the call: the process may have been suspended while an author changed over.
+    // It is looked at after the call: the process may have been suspended while an author changed over.
     const registry = await currentOf(this.options.pulled);
-    if (registry.size === 0) return { stored: home, tokens: [] };
-    if (!isSetNamed) return { stored: await this.#read(reading), tokens: undefined };
+    if (registry.size === 0) return { stored: home, keys: [] };
+    if (!isSetNamed) return { stored: await this.#read(reading), keys: undefined };
     if (authors === undefined) {
-      const incomplete = home.floor === undefined ? [range.key] : [];
-      const pulled = { areKnown: false, keys: [], incomplete };
-      return { stored: { ...home, floor: undefined, pulled }, tokens: undefined };
+      const incomplete = { keys: home.floor === undefined ? [range.key] : [], arePullsKnown: false };
+      return { stored: { ...home, floor: undefined, incomplete }, keys: undefined };
     }
     const isUpToDate = await upToDate;
     const parts = await Promise.all(
@@ -152,16 +154,16 @@ export class PageReader {
         return this.#readPart({ ...range, key, page: undefined }, { home, isUpToDate, isBeside: isPushed(state) });
       }),
     );
-    if (parts.length === 0) return { stored: home, tokens: [] };
-    const tokens = parts.every((part) => part.tokens) ? parts.flatMap((part) => part.tokens ?? []) : undefined;
-    return { stored: (this.options.merge ?? merge)(range, home, parts), tokens };
+    if (parts.length === 0) return { stored: home, keys: [] };
+    const keys = parts.every((part) => part.keys) ? parts.flatMap((part) => part.keys ?? []) : undefined;
+    return { stored: (this.options.merge ?? merge)(range, home, parts), keys };
   }
 
   /** Reads from the author's cached newest drops, where these reach far enough. */
   async #readPart(
     range: Range,
     { home, isUpToDate, isBeside }: { readonly home: Stored; readonly isUpToDate: boolean; readonly isBeside: boolean },
-  ): Promise<Part & Pick<Made, "tokens">> {
+  ): Promise<Part & Pick<Merged, "keys">> {
     const { cache, ttlMs } = this.options;
     const { key } = range;
     const how = { ttl: isBeside ? 0 : ttlMs, pulls: "", isBeside };
@@ -172,10 +174,10 @@ export class PageReader {
       const head = cached?.stored ?? (await this.#readFromRedis(name, newest));
       const entries = partOfHead(head, HEAD, { range, home });
       const kept = cached ?? cache.get(name);
-      const tokens = kept?.stored === head ? kept.tokens : undefined;
-      if (entries) return { key, stored: { ...head, entries }, tokens };
+      const keys = kept?.stored === head ? kept.keys : undefined;
+      if (entries) return { key, stored: { ...head, entries }, keys };
     }
-    return { key, stored: await this.#read({ ...how, range }), tokens: undefined };
+    return { key, stored: await this.#read({ ...how, range }), keys: undefined };
   }
 }
 

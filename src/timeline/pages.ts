@@ -1,7 +1,10 @@
 import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
+import { AppError, invalid } from "../kernel/errors.js";
+import { dateOfId } from "../kernel/ids.js";
 import type { Fences } from "../records/fences.js";
+import { type Cursor, fromToken, type PageRequest } from "./page-request.js";
 import type { TimelineStore } from "./store.redis.js";
-import { type Incomplete, incompleteOf, type Stored } from "./stored.js";
+import { type Incomplete, incompleteOf, isIncomplete, type Stored } from "./stored.js";
 
 export type Entries = readonly TimelineEntry[];
 
@@ -10,41 +13,78 @@ export interface Query {
   readonly direction: "older" | "newer";
   readonly above: TimelineEntry | undefined;
   readonly below: TimelineEntry | undefined;
-  /** One more than a page's, to know if another page follows. */
+  /** It is one more than a page's, to know if another page follows. */
   readonly count: number;
-  readonly belowFloor?: BelowFloor;
 }
 
+/** Reads from the upstreams what a home does not hold. */
 export interface BelowFloor {
   /** Reads from the newest where `from` is undefined. */
-  older(from: TimelineEntry | undefined, query: Pick<Query, "above" | "count">): Promise<Beyond>;
+  older(from: TimelineEntry | undefined, query: Pick<Query, "above" | "count">): Promise<Page>;
   /** Reads entries above `query.above` and created before `top` ms, oldest first. */
-  newer(query: Query & { readonly above: TimelineEntry }, top: number): Promise<Beyond>;
-}
-
-interface Beyond {
-  readonly entries: Entries;
-  /** This is set where the calls of a page ran out: nothing is missing up to there. */
-  readonly reached: TimelineEntry | undefined;
+  newer(query: Pick<Query, "count"> & { readonly above: TimelineEntry }, top: number): Promise<Page>;
 }
 
 export interface Page {
   readonly entries: Entries;
   /** This is set where the rest of the page would take too many calls of the upstreams: the next one goes on there. */
   readonly reached?: TimelineEntry | undefined;
+  /** These entries were read below the floor; undefined if nothing was. */
+  readonly beyond?: ReadonlySet<TimelineEntry> | undefined;
 }
 
 interface PageDeps {
   readonly store: Pick<TimelineStore, "read" | "remove">;
   readonly fences: PageFences;
+  /** Without it a page ends where the stored timeline does. */
+  readonly belowFloor?: BelowFloor | undefined;
 }
 
 export type PageFences = Pick<Fences, "retentionStart" | "tombstonedAmong">;
 
+interface QueryDeps {
+  readonly store: Pick<TimelineStore, "read" | "createdAt">;
+  readonly maybeLost: () => boolean;
+}
+
+/** Makes the query of a request; incomplete: the timeline must be rebuilt before the cursor's position is known. */
+export async function queryOf(deps: QueryDeps, key: string, request: PageRequest): Promise<Query | Incomplete> {
+  const { cursor, limit } = request;
+  const position = cursor && (await positionOf(deps, key, cursor));
+  if (position && isIncomplete(position)) return position;
+  return {
+    direction: cursor?.kind === "min_id" ? "newer" : "older",
+    above: cursor?.kind === "max_id" ? undefined : position,
+    below: cursor?.kind === "max_id" ? position : undefined,
+    count: limit + 1,
+  };
+}
+
+async function positionOf(
+  { store, maybeLost }: QueryDeps,
+  key: string,
+  { kind, text }: Cursor,
+): Promise<TimelineEntry | Incomplete> {
+  const position = fromToken(text);
+  if (position) return position;
+  const at = (score: number): TimelineEntry => ({ score, drop: text });
+  const dated = dateOfId(text);
+  if (dated !== undefined) return at((await store.createdAt(key, text).catch(() => undefined)) ?? dated);
+  const found = await store.createdAt(key, text);
+  if (found !== undefined) return at(found);
+  const stored = await store.read({ key, direction: "older", from: undefined, count: 1 });
+  if (stored.floor === undefined) return incompleteOf(key, stored);
+  // Another read may have completed the timeline meanwhile.
+  const foundNow = await store.createdAt(key, text);
+  if (foundNow !== undefined) return at(foundNow);
+  if (maybeLost()) throw new AppError("unavailable", `${kind}: Redis may have lost the drop`);
+  throw invalid(kind, "is neither a token nor a drop of this timeline, and carries no date");
+}
+
 /** So many more are read than asked for, in place of drops that are hidden. */
 const SPARE = 16;
 
-/** A position before every drop of this ms: no drop id is empty. */
+/** Returns the position before all drops of this ms: no drop id is empty. */
 export const startOf = (score: number): TimelineEntry => ({ score, drop: "" });
 
 /**
@@ -56,22 +96,23 @@ export function readPage(deps: PageDeps, key: string, query: Query): Promise<Pag
 }
 
 async function readOlder(deps: PageDeps, key: string, query: Query): Promise<Page | Incomplete> {
+  const { belowFloor } = deps;
   const found: TimelineEntry[] = [];
   let from = query.below;
   for (;;) {
     const count = query.count - found.length + SPARE;
     const stored = await deps.store.read({ key, direction: query.direction, from, count });
-    if (stored.floor === undefined) return incompleteOf(key, stored.pulled);
-    const complete = query.belowFloor ? aboveFloor(stored.entries, stored.floor) : stored.entries;
+    if (stored.floor === undefined) return incompleteOf(key, stored);
+    const complete = belowFloor ? aboveFloor(stored.entries, stored.floor) : stored.entries;
     const wanted = complete.filter((entry) => query.above === undefined || compareEntries(entry, query.above) > 0);
     found.push(...(await visibleStored(deps, key, { ...stored, entries: wanted })));
     if (found.length >= query.count || wanted.length < complete.length) break;
     if (complete.length < stored.entries.length || stored.entries.length < count) {
       const top = startOf(stored.floor + 1);
-      if (stored.floor === 0 || (query.above && compareEntries(query.above, top) >= 0)) break;
+      if (!belowFloor || stored.floor === 0 || (query.above && compareEntries(query.above, top) >= 0)) break;
       const start = from !== undefined && compareEntries(from, top) < 0 ? from : top;
-      const reached = await readBelow(deps, { query, found }, start);
-      return { entries: found.slice(0, query.count), reached };
+      const rest = await readBelow({ ...deps, belowFloor }, { ...query, count: query.count - found.length }, start);
+      return { ...rest, entries: [...found, ...rest.entries].slice(0, query.count), beyond: new Set(rest.entries) };
     }
     from = stored.entries.at(-1);
   }
@@ -80,36 +121,41 @@ async function readOlder(deps: PageDeps, key: string, query: Query): Promise<Pag
 
 /** Reads on until there is enough or no more: drops that are deleted meanwhile must not look like the end. */
 async function readBelow(
-  { fences }: PageDeps,
-  { query, found }: { readonly query: Query; readonly found: TimelineEntry[] },
+  { fences, belowFloor }: PageDeps & { readonly belowFloor: BelowFloor },
+  query: Query,
   start: TimelineEntry,
-): Promise<Page["reached"]> {
+): Promise<Page> {
+  const found: TimelineEntry[] = [];
   let from: TimelineEntry | undefined = start;
-  while (query.belowFloor && from && found.length < query.count) {
+  while (from && found.length < query.count) {
     const count = query.count - found.length;
-    const { entries, reached }: Beyond = await query.belowFloor.older(from, { ...query, count });
+    const { entries, reached }: Page = await belowFloor.older(from, { ...query, count });
     found.push(...(await visible(fences, entries)));
     from = entries.length < count ? undefined : entries.at(-1);
     // Nothing older is shown.
-    if (from && from.score < fences.retentionStart()) return undefined;
-    if (reached && !from) return reached;
+    if (from && from.score < fences.retentionStart()) break;
+    if (reached && !from) return { entries: found, reached };
   }
-  return undefined;
+  return { entries: found };
 }
 
 async function readNewer(deps: PageDeps, key: string, query: Query): Promise<Page | Incomplete> {
+  const { belowFloor } = deps;
   const found: TimelineEntry[] = [];
+  let beyond: Set<TimelineEntry> | undefined;
   // Nothing older is shown, however much of it the upstreams still list.
   const lowest = startOf(deps.fences.retentionStart());
   let from = query.above && compareEntries(query.above, lowest) < 0 ? lowest : query.above;
   while (found.length < query.count) {
     const missing = query.count - found.length;
     const stored = await deps.store.read({ key, direction: "newer", from, count: missing + SPARE });
-    if (stored.floor === undefined) return incompleteOf(key, stored.pulled);
+    if (stored.floor === undefined) return incompleteOf(key, stored);
     const top = startOf(stored.floor + 1);
-    if (query.belowFloor && stored.floor > 0 && from !== undefined && compareEntries(from, top) < 0) {
-      const { entries, reached } = await query.belowFloor.newer({ ...query, above: from, count: missing }, top.score);
-      found.push(...(await visible(deps.fences, entries)));
+    if (belowFloor && stored.floor > 0 && from !== undefined && compareEntries(from, top) < 0) {
+      const { entries, reached } = await belowFloor.newer({ above: from, count: missing }, top.score);
+      const shown = await visible(deps.fences, entries);
+      found.push(...shown);
+      beyond = new Set([...(beyond ?? []), ...shown]);
       if (reached) return { entries: found, reached };
       from = entries.length < missing ? top : entries.at(-1);
       continue;
@@ -118,7 +164,7 @@ async function readNewer(deps: PageDeps, key: string, query: Query): Promise<Pag
     if (stored.entries.length < missing + SPARE) break;
     from = stored.entries.at(-1);
   }
-  return { entries: found.slice(0, query.count) };
+  return { entries: found.slice(0, query.count), beyond };
 }
 
 export const aboveFloor = (entries: Entries, floor: number): Entries =>
@@ -139,13 +185,13 @@ export function retainedOf(fences: PageFences, entries: Entries): Entries {
 async function visibleStored(
   { store, fences }: PageDeps,
   key: string,
-  { entries, areAlive, pulled }: Pick<Stored, "entries" | "areAlive" | "pulled">,
+  { entries, areAlive, merged = [] }: Stored,
 ): Promise<Entries> {
   const shown = areAlive ? retainedOf(fences, entries) : await visible(fences, entries);
   if (shown.length < entries.length) {
     const kept = new Set(shown);
     const gone = entries.filter((entry) => !kept.has(entry)).map(({ drop }) => drop);
-    for (const one of [key, ...(pulled?.keys ?? [])]) void store.remove(one, gone).catch(() => undefined);
+    for (const one of [key, ...merged]) void store.remove(one, gone).catch(() => undefined);
   }
   return shown;
 }

@@ -89,7 +89,7 @@ async function rebuild(deps: RebuildDeps, key: string, task: Task): Promise<void
 async function rebuildInRounds(deps: RebuildDeps, key: string, task: Task): Promise<void> {
   const deadline = Date.now() + REBUILD_MS;
   for (let round = 0; round < MAX_ROUNDS; round++) {
-    if (await rebuildOnce(deps, key, { ...task, takeSnapshot: () => task.takeSnapshot(deadline) })) return;
+    if (await rebuildOnce(deps, key, { ...task, deadline })) return;
     deps.observe("overtaken", 0);
   }
   throw new AppError("unavailable", "the timeline changes faster than it can be rebuilt");
@@ -98,13 +98,13 @@ async function rebuildInRounds(deps: RebuildDeps, key: string, task: Task): Prom
 async function rebuildOnce(
   { store, fences }: RebuildDeps,
   key: string,
-  { takeSnapshot, afresh }: { readonly takeSnapshot: () => Promise<Snapshot>; readonly afresh: boolean },
+  { takeSnapshot, afresh, deadline }: Task & { readonly deadline: number },
 ): Promise<boolean> {
   const mark = -randomInt(1, 2 ** 47);
   const held = await store.beginRebuild(key, mark, afresh);
   if (held === undefined) return true;
   await failpoint("rebuild-marked", key);
-  const taken = await takeSnapshot();
+  const taken = await takeSnapshot(deadline);
   const snapshot = { ...taken, entries: retainedOf(fences, taken.entries) };
   await failpoint("rebuild-read", key);
   const drops = snapshot.entries.map(({ drop }) => drop);

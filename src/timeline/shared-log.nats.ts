@@ -7,9 +7,9 @@ import { DAY, HOUR, MINUTE, sharedNow } from "../kernel/time.js";
 import { askNats, managerOf } from "../platform/nats/ask.js";
 import { logEntries } from "../platform/nats/read-log.js";
 import type { Fences } from "../records/fences.js";
-import type { ListedDrops, ReadListedDrops } from "./listed-drops.grpc.js";
 import { aboveFloor, type Entries } from "./pages.js";
 import { snapshotOf } from "./rebuild.js";
+import type { ListedDrops, ReadListedDrops } from "./sources.grpc.js";
 import type { Snapshot } from "./store.redis.js";
 
 export type SharedName = "local" | "global";
@@ -83,7 +83,7 @@ interface Logged {
   readonly received: Set<string>;
 }
 
-/** Public drops with their times; of two times the smaller one. */
+/** Reads public drops with their times; of two times the smaller one counts. */
 async function readLog(connection: NatsConnection, from: number, subjects: readonly string[]): Promise<Logged> {
   const logged: Logged = { own: new Map(), remote: new Map(), received: new Set() };
   for (const subject of subjects) {

@@ -1,8 +1,11 @@
 import { type DropPage, MAX_FOLLOWING, NO_DROPS, type TimelineEntry } from "../contracts/timelines.js";
+import { isTime } from "../contracts/times.js";
+import { Visibility } from "../gen/avion/posts.js";
 import { AppError, codeOf, invalid, oneLine } from "../kernel/errors.js";
+import { idFault } from "../kernel/ids.js";
 import type { OldestFirst } from "../kernel/oldest-first.js";
 import { type IdPage, readPages } from "../kernel/paging.js";
-import { isInvalidArgument, type Upstreams } from "../platform/grpc/upstreams.js";
+import { isInvalidArgument, isUnimplemented, type Upstreams } from "../platform/grpc/upstreams.js";
 
 export interface AuthorBelow {
   readonly author: string;
@@ -15,7 +18,7 @@ interface ReadLimits {
   readonly reader: string;
   readonly count: number;
   readonly deadline: number;
-  readonly tolerant?: boolean;
+  readonly tolerant?: boolean | undefined;
 }
 
 /** Deadlines are in ms since the epoch. */
@@ -23,7 +26,7 @@ export interface Sources {
   /** @throws AppError `invalid` where the users service answers for others, and refuses this id */
   following(user: string, deadline: number): Promise<readonly string[]>;
   /**
-   * A page of about `count` drops of each author, as `reader` sees them; `answered` takes them, an author at a time.
+   * Reads a page of about `count` drops of each author, as `reader` sees them; `answered` takes them, an author at a time.
    * `tolerant`: who cannot be read has none.
    *
    * @throws AppError of the first author who cannot be read, `deadline` if not all can be asked in time
@@ -81,4 +84,31 @@ export function createSources(
 /** Only a refusal of the first page is about the user: a later one may be refused for its token. */
 function refusalOr(error: unknown): unknown {
   return codeOf(error) === "failed" && isInvalidArgument(error) ? invalid("user_id", oneLine(error)) : error;
+}
+
+/** Has the own drops that changed since a time. The values are the times of those that are public and not deleted. */
+export type ListedDrops = ReadonlyMap<string, number | undefined>;
+
+/** Resolves to undefined where the upstream has no ListDrops. `since` in ms since the epoch. */
+export type ReadListedDrops = (since: number) => Promise<ListedDrops | undefined>;
+
+const LISTED_A_PAGE = 1_000;
+
+export function createReadListedDrops(upstreams: Pick<Upstreams, "changedDrops">): ReadListedDrops {
+  return async (since) => {
+    const listed = new Map<string, number | undefined>();
+    const read = (page_token: string) =>
+      upstreams.changedDrops({ since, until: 0, page_size: LISTED_A_PAGE, page_token });
+    try {
+      for await (const { drops } of readPages(read))
+        for (const { drop_id, created_at, visibility, deleted } of drops) {
+          if (idFault(drop_id) !== undefined || !isTime(created_at)) continue;
+          listed.set(drop_id, visibility === Visibility.PUBLIC && !deleted ? created_at : undefined);
+        }
+    } catch (error) {
+      if (isUnimplemented(error)) return undefined;
+      throw error;
+    }
+    return listed;
+  };
 }

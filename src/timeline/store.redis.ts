@@ -52,8 +52,8 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
   const reader = new PageReader(scripts, { ttlMs: config.ttlMs, ...options });
   const notes = createRemovalNotes(scripts);
   const score = (key: string, member: string) => command("zscore", (client) => client.zscore(key, member));
-  /** The timelines of authors that are merged into a home, as far as they are known. */
-  const mergedKeys = async (home: string): Promise<string[]> => {
+  /** Returns the keys of the timelines that are merged into a home, as far as they are known. */
+  const mergedKeysOf = async (home: string): Promise<string[]> => {
     if ((await currentOf(pulled)).size === 0) return [];
     const members = await command("smembers", (client) => client.smembers(pullsKeyOfHome(home)));
     return members.filter((member) => !member.startsWith("~")).map((token) => AUTHOR_PREFIX + token);
@@ -62,7 +62,7 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
   return {
     read: reader.read,
     readFirstPage: reader.readFirstPage,
-    mergedKeys,
+    mergedKeysOf,
     isComplete: async (key: string): Promise<boolean> => Number((await score(key, FLOOR_MEMBER)) ?? -1) >= 0,
     /**
      * Looks in this timeline, in what is merged into it, and in recent deletions; undefined if none of them knows the
@@ -73,7 +73,7 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
         score(key, drop),
         command("get", (client) => client.get(deletedDropKey(drop))),
       ]);
-      const keys = stored === null && deleted === null && kindOf(key) === "home" ? await mergedKeys(key) : [];
+      const keys = stored === null && deleted === null && kindOf(key) === "home" ? await mergedKeysOf(key) : [];
       const others = await Promise.all(keys.map((one) => score(one, drop)));
       const known = stored ?? deleted ?? others.find((other) => other !== null);
       return known == null ? undefined : Number(known);
@@ -109,7 +109,7 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
   };
 }
 
-/** Arguments of the scripts, in parts: the number of ids to remove, those ids, and entries to add. */
+/** Returns the arguments of the scripts in parts: the number of ids to remove, those ids, and entries to add. */
 function partsOf(gone: readonly string[], entries: readonly TimelineEntry[]): (string | number)[][] {
   const removals = chunked(gone, DROPS_A_CALL).map((drops) => [drops.length, ...drops]);
   const additions = chunked(entries, DROPS_A_CALL).map((part) => part.flatMap(({ score, drop }) => [score, drop]));

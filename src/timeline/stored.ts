@@ -22,7 +22,10 @@ export interface Stored {
   readonly areAlive: boolean;
   /** An encoded page replaces the entries. */
   readonly page?: EncodedPage;
-  readonly pulled?: MergedTimelines;
+  /** The timelines of pulled authors that are merged into a home. */
+  readonly merged?: readonly string[] | undefined;
+  /** It is set where more, or something else, must be rebuilt than the timeline that was read. */
+  readonly incomplete?: Incomplete | undefined;
 }
 
 /** All of this must be rebuilt before a timeline can be read. */
@@ -35,16 +38,5 @@ export interface Incomplete {
 
 export const isIncomplete = (read: object): read is Incomplete => "arePullsKnown" in read;
 
-export const incompleteOf = (key: string, pulled: MergedTimelines | undefined): Incomplete => ({
-  keys: pulled?.incomplete ?? [key],
-  arePullsKnown: pulled?.areKnown ?? true,
-});
-
-/** The timelines of pulled authors that are merged into a home. */
-export interface MergedTimelines {
-  /** The reader's pulled authors must be read first where this is false. */
-  readonly areKnown: boolean;
-  readonly keys: readonly string[];
-  /** These keys are to be rebuilt, that of the home among them. */
-  readonly incomplete: readonly string[];
-}
+export const incompleteOf = (key: string, { incomplete }: Pick<Stored, "incomplete">): Incomplete =>
+  incomplete ?? { keys: [key], arePullsKnown: true };

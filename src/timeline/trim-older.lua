@@ -1,10 +1,10 @@
 -- Removes drops created before a time from many timelines in one call.
 --
--- KEYS     the timelines, one node's worth (Redis Cluster: exactly one); or none, and then
--- ARGV[3]  prefix of the keys
--- ARGV[4]  rest of each key, joined by ","
+-- KEYS     none; in a Redis Cluster the one timeline that ARGV names
 -- ARGV[1]  deadline by this server's clock, ms; later the call is refused
 -- ARGV[2]  the time, ms since the epoch
+-- ARGV[3]  prefix of the keys
+-- ARGV[4]  rest of each key, joined by ","
 -- returns  how many entries were removed
 local call = redis.call
 local time = call('TIME')
@@ -23,9 +23,5 @@ local function trim(key)
   if within then call('ZADD', key, floor, '~floor') end
 end
 
-if #KEYS > 0 then
-  for _, key in ipairs(KEYS) do trim(key) end
-else
-  for rest in string.gmatch(ARGV[4], '[^,]+') do trim(ARGV[3] .. rest) end
-end
+for rest in string.gmatch(ARGV[4], '[^,]+') do trim(ARGV[3] .. rest) end
 return total

@@ -203,10 +203,10 @@ test("a batch of edges fails where the job of a hot user is not stored, after th
       queueEdges: () => Promise.reject(new AppError("unavailable", "full")),
       writer: {
         ...deps.writer,
-        addHome: async (...of) => {
+        addToHomes: async (...of) => {
           writes = true;
           await isHeld;
-          return deps.writer.addHome(...of);
+          return deps.writer.addToHomes(...of);
         },
       },
     }),
@@ -258,10 +258,10 @@ test("deletions hide their drops and let the next batch begin while others are r
       ...deps,
       writer: {
         ...deps.writer,
-        removeHome: async (all, ...more) => {
+        removeFromHomes: async (all, ...more) => {
           removals.push(all.flatMap(({ drops }) => drops));
           await released;
-          await deps.writer.removeHome(all, ...more);
+          await deps.writer.removeFromHomes(all, ...more);
         },
       },
     }),

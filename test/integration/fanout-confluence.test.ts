@@ -1,6 +1,6 @@
 import { test } from "@jest/globals";
 import type { TimelineEvent as Admitted } from "../../src/contracts/events.js";
-import type { FanoutDeps } from "../../src/fanout/fanout.js";
+import type { FanoutDeps } from "../../src/fanout/deps.js";
 import { type AdmittedEdge, createApplyEdges } from "../../src/fanout/graph.js";
 import { chunked, mapLimited } from "../../src/kernel/concurrency.js";
 import { contextWith } from "../support/deliveries.js";
@@ -133,9 +133,9 @@ const failingBy =
     writer: failing(
       deps.writer,
       [
-        "addHome",
-        "removeHome",
-        "removeHomeNoted",
+        "addToHomes",
+        "removeFromHomes",
+        "removeFromHomesWithNote",
         "addShared",
         "removeShared",
         "rememberActor",

@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
 import { RECENT_KEY } from "../../src/contracts/keys.js";
 import { NEWS_AGE_MS } from "../../src/contracts/times.js";
-import type { FanoutDeps } from "../../src/fanout/fanout.js";
+import type { FanoutDeps } from "../../src/fanout/deps.js";
 import { createListenersAmong } from "../../src/fanout/listeners.redis.js";
 import { createNotify } from "../../src/fanout/publish.nats.js";
 import { DROP, type FanoutBench, followers, handle, openFanout } from "../support/fanout.js";

@@ -28,8 +28,8 @@ async function openNoting(order: string[]) {
       ...deps,
       writer: {
         ...writer,
-        addHome: noting("written", writer.addHome),
-        removeHome: noting("removed", writer.removeHome),
+        addToHomes: noting("written", writer.addToHomes),
+        removeFromHomes: noting("removed", writer.removeFromHomes),
       },
       fences: {
         ...fences,
@@ -123,9 +123,9 @@ test("a deletion that breaks off before the removal notifies the same users agai
       ...deps,
       writer: {
         ...deps.writer,
-        removeHome: async (...args) => {
+        removeFromHomes: async (...args) => {
           if (broken) throw away();
-          await deps.writer.removeHome(...args);
+          await deps.writer.removeFromHomes(...args);
         },
       },
     }),
@@ -216,9 +216,9 @@ test("a deletion sets the tombstone before it removes anything", async () => {
           await look("shared");
           await deps.writer.removeShared(drop);
         },
-        removeHome: async (...args) => {
+        removeFromHomes: async (...args) => {
           await look("home");
-          await deps.writer.removeHome(...args);
+          await deps.writer.removeFromHomes(...args);
         },
       },
     }),

@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
 import { createFences } from "../../src/consistency/fences/fences.js";
 import { unfollowersKey } from "../../src/contracts/keys.js";
-import type { FanoutDeps } from "../../src/fanout/fanout.js";
+import type { FanoutDeps } from "../../src/fanout/deps.js";
 import { silent } from "../../src/kernel/logger.js";
 import { MINUTE } from "../../src/kernel/time.js";
 import { contextWith } from "../support/deliveries.js";
@@ -165,9 +165,9 @@ test.each(["followers", "direct"] as const)(
         ...deps,
         writer: {
           ...deps.writer,
-          addHome: async (...args) => {
+          addToHomes: async (...args) => {
             await handle(elsewhere, unfollowed("bob", "ada", world.unfollow("bob", "ada")));
-            await deps.writer.addHome(...args);
+            await deps.writer.addToHomes(...args);
             throw new Error("the process dies");
           },
         },

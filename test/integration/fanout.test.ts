@@ -94,8 +94,8 @@ test("a follow between the look-up of unfollowers and the removal wins", async (
       },
       writer: {
         ...deps.writer,
-        addHome: async (all) => {
-          const isTaken = await deps.writer.addHome(all);
+        addToHomes: async (all) => {
+          const isTaken = await deps.writer.addToHomes(all);
           // As an edge that changes meanwhile does: the followers that were read may be those of yesterday.
           await deps.fences.renewGenerations(["ada"]);
           return isTaken;
@@ -115,9 +115,9 @@ test("a deletion between the write and the look for tombstones wins", async () =
       ...deps,
       writer: {
         ...deps.writer,
-        addHome: async (all) => {
+        addToHomes: async (all) => {
           await handle(openFanout(redis, world), deleted("d1", "ada"));
-          return deps.writer.addHome(all);
+          return deps.writer.addToHomes(all);
         },
       },
     }),
@@ -275,7 +275,7 @@ test("an event older than the window of NOTIFY notifies nobody", async () => {
 
 test("a failed write fails the handling: nobody is notified, nothing is completed", async () => {
   const bench = openFanout(redis, followers(1), {
-    change: (deps) => ({ ...deps, writer: { ...deps.writer, addHome: () => Promise.reject(new Error("no")) } }),
+    change: (deps) => ({ ...deps, writer: { ...deps.writer, addToHomes: () => Promise.reject(new Error("no")) } }),
   });
   await expect(bench.handlers.drops.single(logged(created(DROP), Date.now()), contextWith())).rejects.toThrow("no");
   expect([bench.notified, bench.completed]).toEqual([[], []]);

@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import { authorKey, pullsKey, RECENT_KEY } from "../../src/contracts/keys.js";
-import type { FanoutDeps } from "../../src/fanout/fanout.js";
+import type { FanoutDeps } from "../../src/fanout/deps.js";
 import { PULLS_COMPLETE, PULLS_FILLING } from "../../src/records/pulled.js";
 import { contextWith } from "../support/deliveries.js";
 import { DROP, type FanoutBench, followers, handle, logged, openFanout, work } from "../support/fanout.js";
@@ -91,7 +91,7 @@ test("a batch leaves drops of authors who are pulled, and of those who begin to 
   let meanwhile = async (): Promise<unknown> => undefined;
   const { registry, bench } = open(world, Number.POSITIVE_INFINITY, ({ writer, ...deps }) => ({
     ...deps,
-    writer: { ...writer, addHome: (...args) => meanwhile().then(() => writer.addHome(...args)) },
+    writer: { ...writer, addToHomes: (...args) => meanwhile().then(() => writer.addToHomes(...args)) },
   }));
   // Its list is kept, and the author's drops are taken in batches.
   await post(bench, world, "d1", 1_000);
@@ -341,7 +341,7 @@ test.each(["demoting", "promoting"])(
     const { writer, authors } = bench.deps;
     const deps: FanoutDeps = {
       ...bench.deps,
-      writer: { ...writer, addHome: (...homes) => breaking(() => writer.addHome(...homes)) },
+      writer: { ...writer, addToHomes: (...homes) => breaking(() => writer.addToHomes(...homes)) },
       authors: { ...authors, addToPulls: (...users) => breaking(() => authors.addToPulls(...users)) },
     };
     await expect(step({ ...bench, deps }, registry)).rejects.toThrow("killed");

@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { pullsKey, RECENT_KEY } from "../../src/contracts/keys.js";
-import type { FanoutDeps } from "../../src/fanout/fanout.js";
+import type { FanoutDeps } from "../../src/fanout/deps.js";
 import { AppError } from "../../src/kernel/errors.js";
 import type { AuthorRegistry } from "../../src/pull/registry.js";
 import { DROP, type FanoutBench, followers, handle, openFanout, work } from "../support/fanout.js";

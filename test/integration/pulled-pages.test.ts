@@ -84,12 +84,16 @@ test("a merged read equals that of one timeline that holds everything, each drop
               .slice(0, count)
               .map(({ score, drop: name }) => ({ score, drop: name }));
             for (const [name, store] of stores) {
-              const { pulled, ...stored } = await store.read({ key: HOME, direction, from, count });
+              const {
+                merged,
+                incomplete: lacking,
+                ...stored
+              } = await store.read({ key: HOME, direction, from, count });
               const floor = incomplete.length === 0 ? Math.max(...(lows as number[])) : undefined;
               expect({ name, ...stored }).toEqual({ name, floor, entries, areAlive: false });
-              expect(pulled?.areKnown).toBe(true);
-              expect(new Set(pulled?.keys)).toEqual(new Set(KEYS.slice(1)));
-              expect(new Set(pulled?.incomplete)).toEqual(new Set(incomplete));
+              expect(lacking?.arePullsKnown).toBe(incomplete.length > 0 ? true : undefined);
+              expect(new Set(merged)).toEqual(new Set(KEYS.slice(1)));
+              expect(new Set(lacking?.keys)).toEqual(new Set(incomplete));
             }
           }
         }
@@ -135,7 +139,7 @@ test("a set that is not known is said to be unknown, and the home is answered al
       const stored = await store.read({ key: HOME, direction: "older", from: undefined, count: 9 });
       expect({ name, ...stored }).toEqual({
         ...{ name, floor: undefined, entries: [{ score: 1, drop: "own" }], areAlive: false },
-        pulled: { areKnown: false, keys: [], incomplete: [] },
+        incomplete: { arePullsKnown: false, keys: [] },
       });
     }
   }
@@ -197,8 +201,8 @@ test("a read renews the set and the timelines it merges, and vouches for none th
   const days = Number(STORED_TIMELINES_VARIABLES.ttlMs.default) / 86_400_000;
   for (const key of [PULLS, ...KEYS.slice(0, 2)]) await redis.raw.expire(key, (days - 1) * 86_400);
   await redis.raw.expire(KEYS[2] as string, 60);
-  const { pulled } = await store.read({ key: HOME, direction: "older", from: undefined, count: 9 });
-  expect(pulled?.incomplete).toEqual([KEYS[2]]);
+  const { incomplete } = await store.read({ key: HOME, direction: "older", from: undefined, count: 9 });
+  expect(incomplete?.keys).toEqual([KEYS[2]]);
   // The last one has lost its only member, the floor.
   const left = await Promise.all([PULLS, ...KEYS.slice(0, 2)].map((key) => redis.raw.ttl(key)));
   expect(left.map((seconds) => Math.round(seconds / 86_400))).toEqual([days, days, days]);

@@ -46,8 +46,8 @@ test("entries: in any order and however often written, of each drop the smallest
       for (const { drop, score } of told)
         await bench.scripts.run(
           lua("add-entries"),
-          [HOME],
-          [...[Date.now() + 60_000, 100, 95, 0, "0", "", "", 1, score, drop]],
+          [],
+          [...[Date.now() + 60_000, 100, 95, 0, "0", "", HOME, 1, score, drop]],
         );
       const smallest = new Map<string, number>();
       for (const { drop, score } of entries) smallest.set(drop, Math.min(score, smallest.get(drop) ?? score));

@@ -15,9 +15,9 @@ afterAll(() => bench.close());
 const LATER = Date.now() + 3_600_000;
 
 const ARGS: Readonly<Record<string, readonly (string | number)[]>> = {
-  "add-entries": [LATER, 10, 9, 0, "0", "", "", 1, 1, "a"],
-  "remove-entries": [LATER, "", "", 1, "a"],
-  "trim-older": [LATER, 1, "", ""],
+  "add-entries": [LATER, 10, 9, 0, "0", "k:add-entries:", "1,2,3", 1, 1, "a"],
+  "remove-entries": [LATER, "k:remove-entries:", "1,2,3", 1, "a"],
+  "trim-older": [LATER, 1, "k:trim-older:", "1,2,3"],
   "read-page": [
     ...["", 1],
     ...["older", 1, 0, "", "", "", 1, 0],
@@ -28,7 +28,7 @@ const ARGS: Readonly<Record<string, readonly (string | number)[]>> = {
   "begin-rebuild": [-1, 0, ""],
   "stage-rebuild": [LATER, -1, 1_000, 0],
   "finish-rebuild": [LATER, -1, 0, 10, 0, 0],
-  "interrupt-rebuild": [],
+  "interrupt-rebuild": ["k:interrupt-rebuild:", "1,2,3"],
   "note-removed": [1_000, "remove", "a"],
   "record-tombstones": [1, "channel", 1, "a"],
   "record-deleted": ["k:", "l:", 1_000, "{1}", "author", "a", 1],
@@ -40,10 +40,10 @@ const ARGS: Readonly<Record<string, readonly (string | number)[]>> = {
   "read-recent-unfollowers": ["author:", 1_000, 0, 10],
   "note-attempt": [1_000, "n", "begun", "n", "begun", "n", "failed"],
   "mark-chunk": [1_000, "0"],
-  "read-lately": [1_000, "timeline:home:", "ada"],
+  "read-lately": [1_000, "k:read-lately:", "1,2,3"],
   "change-pulled": ["ada", "", "promoting:hand", 10],
-  "change-pulls": [LATER, "add", "", "", 1, "ada"],
-  "find-pulling": ["", "", "ada"],
+  "change-pulls": [LATER, "add", "k:change-pulls:", "1,2,3", 1, "ada"],
+  "find-pulling": ["k:find-pulling:", "1,2,3", "ada"],
   "note-drop": ["d", 1_000, 1_000, 10],
   "record-server": [LATER, "1", "0", "{}"],
   "hold-lease": ["owner", 1_000],

@@ -22,11 +22,12 @@ interface Add {
 function add(entries: readonly (readonly [id: string, score: number])[], how: Add = {}): Promise<unknown> {
   const { deadline = LATER, cap = 1_000, low = 950, ttl = 0, active = false, packed } = how;
   const flat = entries.flatMap(([id, score]) => [score, id]);
-  const [keys, prefix, rest] = packed === undefined ? [how.keys ?? [KEY], "", ""] : [[], "timeline:home:", packed];
-  return bench.scripts.run(lua("add-entries"), keys, [
-    ...[deadline, cap, low, ttl, active ? "1" : "0", prefix],
-    ...[rest, entries.length, ...flat],
-  ]);
+  const [prefix, rest] = packed === undefined ? ["", (how.keys ?? [KEY]).join(",")] : ["timeline:home:", packed];
+  return bench.scripts.run(
+    lua("add-entries"),
+    [],
+    [...[deadline, cap, low, ttl, active ? "1" : "0", prefix], ...[rest, entries.length, ...flat]],
+  );
 }
 
 const plant = (floor: number, key = KEY) => bench.raw.zadd(key, floor, "~floor");
@@ -198,7 +199,7 @@ test("add and remove: after the deadline by the server's clock nothing is writte
   expect(await failure(add([["a", 1]], { deadline: Number(seconds) * 1_000 - 1 }))).toMatch(/^unavailable: .*LATE/);
   expect(await bench.raw.exists(KEY)).toBe(0);
   await add([["a", 1]], { deadline: Number(seconds) * 1_000 + 60_000 });
-  expect(await failure(bench.scripts.run(lua("remove-entries"), [KEY], [1, "", "", 1, "a"]))).toMatch(
+  expect(await failure(bench.scripts.run(lua("remove-entries"), [], [1, "", KEY, 1, "a"]))).toMatch(
     /^unavailable: .*LATE/,
   );
   expect((await held(bench.raw, KEY)).entries).toEqual([["a", 1]]);
@@ -366,7 +367,7 @@ test("finish rebuild: a floor clears what is not above it; past the cap the floo
 test("finish rebuild: nothing is written where the mark is gone, with the key or without it", async () => {
   await begin(-7);
   await add([["a", 1]]);
-  expect(await bench.scripts.run(lua("interrupt-rebuild"), [KEY], [])).toEqual(["", "1"]);
+  expect(await bench.scripts.run(lua("interrupt-rebuild"), [], ["", KEY])).toEqual(["", "1"]);
   expect(await finish(-7, { entries: [["b", 2]] })).toBe(0);
   expect(await held(bench.raw, KEY)).toEqual({ floor: undefined, entries: [["a", 1]] });
   await begin(-8);
@@ -376,7 +377,7 @@ test("finish rebuild: nothing is written where the mark is gone, with the key or
 });
 
 test("interrupt rebuild: leaves a floor that stands, and returns it and the time of the oldest drop", async () => {
-  const interrupt = () => bench.scripts.run(lua("interrupt-rebuild"), [KEY], []);
+  const interrupt = () => bench.scripts.run(lua("interrupt-rebuild"), [], ["", KEY]);
   expect(await interrupt()).toEqual(["", ""]);
   await plant(0);
   expect(await interrupt()).toEqual(["0", ""]);

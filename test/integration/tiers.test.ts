@@ -141,15 +141,15 @@ test("the last tier begins once other jobs have ended", async () => {
   });
   const bench = openFanout(redis, followers(2), {
     change: (deps) => {
-      const addHome: typeof deps.writer.addHome = async (all, yields) => {
+      const addToHomes: typeof deps.writer.addToHomes = async (all, yields) => {
         const [user] = all[0]?.audience.ids ?? [];
         order.push(`${user} begins`);
         if (user === "f0") await opened;
-        const isTaken = await deps.writer.addHome(all, yields);
+        const isTaken = await deps.writer.addToHomes(all, yields);
         order.push(`${user} ends`);
         return isTaken;
       };
-      return { ...deps, writer: { ...deps.writer, addHome } };
+      return { ...deps, writer: { ...deps.writer, addToHomes } };
     },
   });
   const { drop_id, user_id, created_at } = DROP;

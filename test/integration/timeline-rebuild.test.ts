@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
 import { createFences } from "../../src/consistency/fences/fences.js";
 import type { TimelineEntry } from "../../src/contracts/timelines.js";
-import { audienceOf } from "../../src/fanout/audience.js";
+import { audienceOf } from "../../src/fanout/writer.redis.js";
 import { createBoundedQueue } from "../../src/kernel/concurrency.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
@@ -50,9 +50,9 @@ function snapshots(first: () => Promise<unknown>, ...results: readonly (readonly
 
 test("entries that are not in the snapshot go; entries that fan-out writes meanwhile stay", async () => {
   const { rebuild, writer, observed } = scene();
-  await writer.addHome([{ audience: ADA, entries: [entry("stale", 1), entry("true", 2)] }]);
+  await writer.addToHomes([{ audience: ADA, entries: [entry("stale", 1), entry("true", 2)] }]);
   const { take, taken } = snapshots(
-    () => writer.addHome([{ audience: ADA, entries: [entry("new", 9)] }]),
+    () => writer.addToHomes([{ audience: ADA, entries: [entry("new", 9)] }]),
     [entry("true", 2), entry("missed", 3)],
   );
   await rebuild(KEY, take);
@@ -85,7 +85,7 @@ test("a rebuild held back on its way to Redis brings back nothing that was delet
     });
     await expect(rebuilding).rejects.toMatchObject({ code: "unavailable" });
     await fences.recordTombstones([{ drop: "doomed", time: Date.now() }]);
-    await writer.removeHome([{ audience: ADA, drops: ["doomed"] }]);
+    await writer.removeFromHomes([{ audience: ADA, drops: ["doomed"] }]);
     proxy.set("pass");
     const answers = () =>
       slow.ping().then(
@@ -147,7 +147,7 @@ test.each<[string, (at: ReturnType<typeof scene>) => Promise<unknown>]>([
   [
     "the timeline is trimmed",
     ({ writer }) =>
-      writer.addHome([
+      writer.addToHomes([
         { audience: ADA, entries: Array.from({ length: 11 }, (_, index) => entry(`n${index}`, 50 + index)) },
       ]),
   ],
@@ -169,7 +169,7 @@ test("a drop deleted while the snapshot is taken does not come back", async () =
   const { rebuild, writer, fences } = scene();
   const dies = async (): Promise<void> => {
     await fences.recordTombstones([{ drop: "dead", time: Date.now() }]);
-    await writer.removeHome([{ audience: ADA, drops: ["dead"] }]);
+    await writer.removeFromHomes([{ audience: ADA, drops: ["dead"] }]);
   };
   await rebuild(KEY, snapshots(dies, [entry("dead", 5), entry("alive", 6)]).take);
   expect(await held(redis.raw, KEY)).toEqual({ floor: 0, entries: [["alive", 6]] });

@@ -7,10 +7,9 @@ import { DAY } from "../../src/kernel/time.js";
 import type { PullRegistry } from "../../src/records/pulled.js";
 import { getHomeTimeline } from "../../src/timeline/get-timeline.js";
 import { homeBelowFloor } from "../../src/timeline/home.js";
-import { createTrimStore } from "../../src/timeline/homes.redis.js";
 import { type Entries, readPage } from "../../src/timeline/pages.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
-import { startTrimming } from "../../src/timeline/trim.js";
+import { createTrimStore, startTrimming } from "../../src/timeline/trim.redis.js";
 import { becomes } from "../support/eventually.js";
 import { handle, openFanout } from "../support/fanout.js";
 import { historyOf, readDropsOf, rebuildQueue, sourcesOf } from "../support/memory-upstreams.js";
@@ -77,13 +76,8 @@ test("a page upwards from before the retention begins there, and asks for none o
   };
   const belowFloor = homeBelowFloor(home, "rik", { deadline: Date.now() + 10_000 });
   const above = { score: 1, drop: "a" };
-  const page = await readPage({ store, fences }, key, {
-    direction: "newer",
-    above,
-    below: undefined,
-    count: 6,
-    belowFloor,
-  });
+  const query = { direction: "newer", above, below: undefined, count: 6 } as const;
+  const page = await readPage({ store, fences, belowFloor }, key, query);
   expect(page).toMatchObject({ entries: [SINCE, SINCE + 1, SINCE + 2].map((score) => ({ score })) });
   // Of ada and rik: a page, and the end.
   expect(calls).toBeLessThanOrEqual(4);

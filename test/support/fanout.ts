@@ -3,7 +3,8 @@ import { type EventName, SUBJECT_OF, type TimelineEvent } from "../../src/contra
 import type { EdgeJob, FanoutCompleted, FanoutJob } from "../../src/contracts/fanout.js";
 import type { DropNotification } from "../../src/contracts/stream-events.js";
 import { jobSubject } from "../../src/contracts/subjects.js";
-import { composeFanout, type FanoutDeps } from "../../src/fanout/fanout.js";
+import type { FanoutDeps } from "../../src/fanout/deps.js";
+import { composeFanout } from "../../src/fanout/fanout.js";
 import { createListeners } from "../../src/fanout/listeners.redis.js";
 import { createProgress } from "../../src/fanout/progress.redis.js";
 import type { Told } from "../../src/fanout/publish.nats.js";

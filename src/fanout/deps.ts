@@ -1,0 +1,44 @@
+import type { EventName } from "../contracts/events.js";
+import type { EdgeJob, FanoutJob } from "../contracts/fanout.js";
+import type { Fences } from "../records/fences.js";
+import type { Due, Published, PulledAuthors } from "../records/pulled.js";
+import type { Listeners } from "./listeners.redis.js";
+import type { Progress } from "./progress.redis.js";
+import type { Complete, Notify, Queue } from "./publish.nats.js";
+import type { AuthorWriter } from "./pulled.redis.js";
+import type { Sources } from "./sources.grpc.js";
+import type { TimelineWriter } from "./writer.redis.js";
+
+/** Everything that fan-out touches outside of itself. */
+export interface FanoutDeps extends Sources {
+  readonly writer: TimelineWriter;
+  readonly authors: AuthorWriter;
+  readonly pulled: Pulled;
+  readonly fences: Fences;
+  readonly listeners: Listeners;
+  readonly notify: Notify;
+  readonly queue: Queue<FanoutJob>;
+  readonly queueEdges: Queue<EdgeJob>;
+  readonly progress: Progress;
+  readonly complete: Complete;
+  /** Is told of each edge that was applied; `admittedAt` is in ms since the epoch. */
+  readonly applied: (event: EventName, admittedAt: number) => void;
+  readonly maxEntries: number;
+  /** Followers of tiered authors who have read their home so lately are in the second tier, ms. */
+  readonly recentMs: number;
+  /** So many homes of the last tier are written a second. */
+  readonly restRate: number;
+  /** Resolves once an event of that time (ms since the epoch) would be applied again after a loss of Redis. */
+  readonly untilCovered?: ((admittedAt: number, stopping: AbortSignal) => Promise<void>) | undefined;
+  /** Writes to homes let those of others go first. */
+  readonly yields?: boolean;
+}
+
+/** The registry of pulled authors, as far as fan-out uses it. */
+export interface Pulled extends PulledAuthors {
+  /** Begins to pull, tier or push an author if their followers or drops require it. */
+  updateStates(published: readonly Published[]): Promise<void>;
+  due(): Promise<Due[]>;
+  /** Ends a step: gives the author the next state, unless somebody else has changed it. */
+  proceed(of: Due): Promise<void>;
+}

@@ -1,0 +1,135 @@
+import { chunkId, type FanoutJob, type HomeTier, MAX_CHUNK_USERS, MAX_JOB_BYTES } from "../contracts/fanout.js";
+import { writeUnlessDeleted } from "../records/fences.js";
+import type { Change, WithApply } from "./apply.js";
+import type { FanoutDeps } from "./deps.js";
+import type { Recipients } from "./progress.redis.js";
+import type { Trace } from "./publish.nats.js";
+import { audienceOf } from "./writer.redis.js";
+
+/** Whose followers a change is for; `includeAuthor`: the author's own home gets it, too. */
+export interface Authored {
+  readonly user_id: string;
+  readonly includeAuthor: boolean;
+}
+
+interface Jobs {
+  add(users: readonly string[], tier?: HomeTier): Promise<void>;
+  end(recipients: Recipients): Promise<void>;
+}
+
+/** Queues jobs of a change, whose progress is kept. */
+export function openJobs({ apply, queue, progress, writer }: WithApply, change: Change, trace: Trace): Jobs {
+  const chunks: string[] = [];
+  let resumed = performance.now();
+  return {
+    add: async (users, tier) => {
+      if (users.length === 0) return;
+      const jobs = jobsOf(tier ? { ...change, tier } : change, users);
+      await queue(jobs);
+      for (const job of jobs) chunks.push(chunkId(job));
+      // Reading a page and queueing it costs as much CPU as writing it, of the upstream and NATS too.
+      await writer.yieldAfter(performance.now() - resumed);
+      resumed = performance.now();
+    },
+    end: async (recipients) => {
+      await apply.toRecentUnfollowers(change);
+      const size = await progress.planned(change, chunks, recipients);
+      if (size) await apply.complete([{ change, trace, size }]);
+    },
+  };
+}
+
+function jobsOf(change: Change, users: readonly string[]): FanoutJob[] {
+  const jobs: FanoutJob[] = [];
+  let part: string[] = [];
+  let bytes = 0;
+  for (const user of users) {
+    const size = Buffer.byteLength(JSON.stringify(user)) + 1;
+    if (bytes + size > MAX_JOB_BYTES || part.length === MAX_CHUNK_USERS) {
+      jobs.push({ ...change, user_ids: part });
+      part = [];
+      bytes = 0;
+    }
+    part.push(user);
+    bytes += size;
+  }
+  if (part.length > 0) jobs.push({ ...change, user_ids: part });
+  return jobs;
+}
+
+/**
+ * Queues a drop for its author and its followers, tier by tier; returns how many followers there are. Those who listen are
+ * written with the first tier, and once more with their page.
+ */
+export async function toTiers(
+  { listeners, writer, recentMs }: FanoutDeps,
+  { user_id: author, includeAuthor }: Authored,
+  pages: AsyncIterable<{ readonly ids: readonly string[] }>,
+  jobs: Jobs,
+): Promise<number> {
+  const own = includeAuthor ? [author] : [];
+  await jobs.add(own, "connected");
+  let [connected, recent, rest] = [own.length, 0, 0];
+  await listeners.visit(author, async (users) => {
+    connected += users.length;
+    await jobs.add(users, "connected");
+  });
+  for await (const { ids } of pages) {
+    const lately = new Set(await writer.recentReadersAmong(ids, recentMs));
+    await jobs.add([...lately], "recent");
+    const others = ids.filter((id) => !lately.has(id));
+    await jobs.add(others, "rest");
+    recent += lately.size;
+    rest += others.length;
+  }
+  await jobs.end([own.length + recent + rest, connected, recent, rest]);
+  return recent + rest;
+}
+
+/** Adds a drop to the timeline of its author, and to the author's own home. */
+export async function addToAuthor(
+  { fences, writer, authors }: FanoutDeps,
+  change: Change,
+  { includeAuthor }: Authored,
+): Promise<void> {
+  const { user_id: author, drop_id: drop, created_at: score } = change;
+  if (score < fences.retentionStart()) return;
+  const audience = audienceOf(includeAuthor ? [author] : []);
+  await writeUnlessDeleted([drop], {
+    write: () =>
+      Promise.all([
+        authors.add(author, { drop, score }),
+        writer.addToHomes([{ audience, entries: [{ drop, score }] }]),
+      ]),
+    tombstonedAmong: fences.tombstonedAmong,
+    remove: () =>
+      Promise.all([
+        authors.removeWithNote(author, drop),
+        writer.removeFromHomesWithNote([{ audience, drops: [drop] }]),
+      ]),
+  });
+}
+
+/**
+ * Notifies those who listen to a pulled author, by the index of listeners, which completes a publication. Returns the
+ * number of followers; undefined where it is not known, or is one page, or more users listen: then nobody is notified.
+ */
+export async function toListeners(
+  { apply, listeners }: WithApply,
+  {
+    change,
+    includeAuthor,
+    trace,
+  }: { readonly change: Change; readonly includeAuthor: boolean; readonly trace?: Trace },
+  pages: AsyncIterable<{ readonly only: boolean; readonly total?: number | undefined }>,
+): Promise<number | undefined> {
+  for await (const { only, total } of pages) {
+    if (only || total === undefined || (await listeners.count()) > total) return undefined;
+    await apply.toListeners({ change, audience: audienceOf(includeAuthor ? [change.user_id] : []), trace });
+    if (change.action === "remove") return total;
+    await apply.toRecentUnfollowers(change);
+    await apply.complete([{ change, trace, size: { recipients: includeAuthor ? total + 1 : total, chunks: 1 } }]);
+    return total;
+  }
+  return undefined;
+}
