@@ -34,7 +34,7 @@ export const observeAnalysis = {
 
 const accepted = counter(
   "timeline_analysis_accepted",
-  "Analyses accepted with 202, by tier; a repeated Idempotency-Key does not count",
+  "Analyses accepted with 202; a repeated Idempotency-Key does not count",
 );
 const refused = counter(
   "timeline_analysis_refused",
@@ -46,7 +46,7 @@ const uncounted = counter(
 );
 const answered = histogram(
   "timeline_analysis_request_seconds",
-  "Time from the arrival of a POST of an analysis until its answer is written, in seconds, by HTTP status",
+  "From the arrival of a POST of an analysis until its answer is written, by HTTP status",
   [0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 2.5, 10],
 );
 
@@ -67,12 +67,12 @@ export const observeHttp = {
 
 const calls = histogram(
   "timeline_analysis_source_call_seconds",
-  "Time a call to the AT Protocol took, in seconds, by HTTP status or why there was none: timeout, unreachable, broken",
+  "Time a call to the AT Protocol took, by HTTP status, or timeout, unreachable or broken",
   [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5],
 );
 const tokens = gauge(
   "timeline_analysis_source_tokens",
-  "Calls to the AT Protocol that all processes together may make at once now",
+  "Calls to the AT Protocol that all processes together may make now",
 );
 
 /** `result` is an HTTP status, or says why there is none. */

@@ -153,7 +153,6 @@ const BY_THE_OWN_CLOCK = [
   "timeline/index.ts",
   "timeline/rebuild.ts",
   "timeline/sources.grpc.ts",
-  "users/lists.ts",
   "users/prepare.ts",
 ];
 
