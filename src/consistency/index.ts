@@ -54,7 +54,7 @@ interface Handles {
   readonly publish: Publish;
   readonly upstreams: (caller: "reads" | "reconcile" | "operator") => Upstreams;
   readonly fences: Fences;
-  readonly pulled: PulledAuthors;
+  readonly authorStates: PulledAuthors;
   readonly log: Logger;
 }
 
@@ -149,7 +149,7 @@ interface Config {
 /** Recovers from losses with the function that applies an event. Dead letters name the version of this program. */
 export function openRecovery(
   config: Pick<Config, "delivery">,
-  handles: Omit<Handles, "fenced" | "fences" | "pulled"> & { readonly redisOfLog: string | undefined },
+  handles: Omit<Handles, "fenced" | "fences" | "authorStates"> & { readonly redisOfLog: string | undefined },
   { apply, ...deadLettering }: { readonly apply: ApplyEvent } & Pick<RecoveryDeps, "storeDeadLetter" | "version">,
 ): Recovery {
   const { scripts, log, redisOfLog: redis } = handles;
@@ -192,7 +192,7 @@ export function watchForRestores(
 }
 
 /** Makes the log and the fences what the upstreams say, after a restore of their database. */
-export function openUndoLost(handles: Omit<Handles, "fenced" | "pulled">): UndoLost {
+export function openUndoLost(handles: Omit<Handles, "fenced" | "authorStates">): UndoLost {
   const { scripts, nats, publish, upstreams, fences } = handles;
   const messages = createStoredMessages(nats);
   const waiting = createWaiting(scripts);
@@ -214,7 +214,7 @@ export function openUndoLost(handles: Omit<Handles, "fenced" | "pulled">): UndoL
 /** Audits timelines, and rebuilds those that differ. */
 export const openAuditor = (
   { audit: { settleMs }, storedTimelines }: Pick<Config, "audit" | "storedTimelines">,
-  handles: With<"scripts" | "nats" | "upstreams" | "fences" | "pulled" | "log">,
+  handles: With<"scripts" | "nats" | "upstreams" | "fences" | "authorStates" | "log">,
   rebuilding: Rebuilding,
 ): Auditor =>
   createAuditor({
@@ -262,7 +262,7 @@ export const samplePublications = (checks: Partial<typeof PUBLICATION_CHECKS> = 
 
 function startPublicationChecks(
   { fanout: { chunkSize }, nats: { ackWaitMs } }: Config,
-  { scripts, nats, upstreams, fences, pulled, log }: Omit<Handles, "fenced" | "publish">,
+  { scripts, nats, upstreams, fences, authorStates, log }: Omit<Handles, "fenced" | "publish">,
   { auditor, maybeLost, stopped, checks }: Audited,
 ): Consuming {
   const { delayMs } = { ...PUBLICATION_CHECKS, ...checks };
@@ -271,7 +271,7 @@ function startPublicationChecks(
   const deps = {
     ...{ findDrop, tombstonedAmong, unfollowedAmong, maybeLost, repair: auditor.repair, recheckMs: delayMs },
     sampleFollowers: (author: string, pages: number) => sampleFollowers(author, pages, chunkSize),
-    readEntry: createReadEntry(scripts, pulled),
+    readEntry: createReadEntry(scripts, authorStates),
     readUnapplied: eventLogOf({ nats, scripts }).readUnapplied,
   };
   const process = createChecks({

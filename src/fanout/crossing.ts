@@ -22,10 +22,10 @@ const EVERY_MS = SECOND;
 
 /** Completes changes between pushed, tiered and pulled, in one process at a time; after a crash a step begins anew. */
 export function startCrossings(deps: CrossingDeps & { readonly lease: Lease; readonly log: Logger }): Loop {
-  const { pulled, lease, log } = deps;
+  const { authorStates, lease, log } = deps;
   return startLoop({
     work: async (stopping) => {
-      const due = await pulled.due();
+      const due = await authorStates.due();
       if (due.length === 0) return;
       // Very many authors may wait for one backlog after a loss.
       let start: Promise<number> | undefined;
@@ -67,7 +67,7 @@ export function startCrossings(deps: CrossingDeps & { readonly lease: Lease; rea
  * ends with all who have unfollowed since the state began.
  */
 export function createCross(deps: CrossingDeps) {
-  const { authors, listeners, pulled, readFollowers, readBacklogStart } = deps;
+  const { authors, listeners, authorStates, readFollowers, readBacklogStart } = deps;
   const join = async (author: string): Promise<Step> => {
     await authors.forget(author);
     return {
@@ -95,13 +95,13 @@ export function createCross(deps: CrossingDeps) {
     if (isEnding && (await readBacklogStart()) < since + PULL_GRACE_MS) return;
     const step = await steps[state](author);
     for await (const { ids } of readPages((token) => readFollowers(author, token), MAX_PAGES)) {
-      if (stopping.aborted || (await currentOf(pulled)).get(author)?.since !== since) return;
+      if (stopping.aborted || (await currentOf(authorStates)).get(author)?.since !== since) return;
       await toFollowers(deps, { author, users: ids.filter((id) => id !== author) }, step);
       await failpoint("crossing", state);
     }
     await toUnfollowers(deps, due, step);
     if (steps[state] === join) await listeners.visit(author, async () => undefined);
-    await pulled.proceed(due);
+    await authorStates.proceed(due);
   };
 }
 

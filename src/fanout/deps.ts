@@ -13,7 +13,7 @@ import type { TimelineWriter } from "./writer.redis.js";
 export interface FanoutDeps extends Sources {
   readonly writer: TimelineWriter;
   readonly authors: AuthorWriter;
-  readonly pulled: Pulled;
+  readonly authorStates: Pulled;
   readonly fences: Fences;
   readonly listeners: Listeners;
   readonly notify: Notify;

@@ -48,14 +48,14 @@ export function createApplyEdges(deps: FanoutDeps): ApplyEdges {
     const admitted = batch.filter(({ event: { payload } }) => payload.follower_id !== payload.following_id);
     let edges = await inForce(deps.fences.changeEdges, admitted.map(changeOf));
     for (let round = 0; round < MAX_ROUNDS && edges.length > 0; round++) {
-      const registry = await currentOf(deps.pulled);
+      const registry = await currentOf(deps.authorStates);
       for (const author of await applyRound(deps, { edges, registry }, timeoutMs)) late.add(author);
       const before = edges.filter(({ following }) => !late.has(following));
       const now = await inForce(
         deps.fences.newestEdges,
         before.flatMap(({ changes }) => changes),
       );
-      const registryNow = await currentOf(deps.pulled);
+      const registryNow = await currentOf(deps.authorStates);
       edges = now.filter(
         ({ version, follows, following }, at) =>
           version !== before[at]?.version ||

@@ -30,7 +30,7 @@ interface FanoutHandles {
   readonly publishAll: PublishAll;
   readonly upstreams: Upstreams;
   readonly fences: Fences;
-  readonly pulled: Pulled;
+  readonly authorStates: Pulled;
   readonly log: Logger;
   /** Resolves once the pulled authors of a user are known; unset: nobody is notified. */
   readonly fillPulls?: (user: string) => Promise<void>;
@@ -53,14 +53,14 @@ type StartCrossings = (readBacklogStart: () => Promise<number>) => Loop;
 
 /** Composes fan-out: the handlers of its consumers, and the function under them that a replay calls. */
 export function createFanout(handles: FanoutHandles): Fanout & { readonly startCrossings: StartCrossings } {
-  const { config, scripts, clock, fenced, publishAll, upstreams, fences, pulled, untilCovered, log } = handles;
+  const { config, scripts, clock, fenced, publishAll, upstreams, fences, authorStates, untilCovered, log } = handles;
   const { maxEntries, ttlMs } = config.storedTimelines;
   const activeOnly = config.fanout.audience === "active";
   const { fillPulls = async () => undefined, sample = () => new Set() } = handles;
   const listenersAmong = createListenersAmong(scripts, clock);
   const deps: FanoutDeps = {
     ...createSources(upstreams, config.fanout.chunkSize),
-    ...{ fences, pulled, maxEntries, untilCovered },
+    ...{ fences, authorStates, maxEntries, untilCovered },
     writer: createTimelineWriter({ scripts, fenced, listenersAmong }, { maxEntries, ttlMs, activeOnly }),
     authors: createAuthorWriter(scripts, fenced, { maxEntries, ttlMs }),
     listeners: createListeners({ scripts, clock, unfollowedAmong: fences.unfollowedAmong, fillPulls }),

@@ -50,8 +50,8 @@ interface Planner {
  * their tier has its turn. One that is silent is pushed: it is history, or applied again.
  */
 export function createPlan(deps: PlanDeps): Planner {
-  const { apply, fences, followers, pulled } = deps;
-  const stateOf = async (author: string) => (await currentOf(pulled)).get(author)?.state;
+  const { apply, fences, followers, authorStates } = deps;
+  const stateOf = async (author: string) => (await currentOf(authorStates)).get(author)?.state;
   return {
     single: async (plan) => {
       const { change: planned, user_id: author, trace } = plan;
@@ -63,14 +63,14 @@ export function createPlan(deps: PlanDeps): Planner {
         const state = await stateOf(author);
         const size = await planOne(deps, { ...plan, user_id: author }, state);
         if (!covers(state, await stateOf(author))) continue;
-        if (size !== undefined) await pulled.updateStates(publishedOf(plan, size));
+        if (size !== undefined) await authorStates.updateStates(publishedOf(plan, size));
         return;
       }
       throw new AppError("unavailable", "the author's state changes faster than a change can be planned");
     },
     batch: async (plans) => {
       const authors = new Set(plans.flatMap(({ user_id }) => user_id ?? []));
-      const registry = await currentOf(pulled);
+      const registry = await currentOf(authorStates);
       const generations = await fences.generations([...authors]);
       const left: Plan[] = [];
       const applied: Plan[] = [];
@@ -90,10 +90,10 @@ export function createPlan(deps: PlanDeps): Planner {
         }
       }
       await apply.first(parts);
-      const now = await currentOf(pulled);
+      const now = await currentOf(authorStates);
       const again = now.size === 0 ? [] : applied.filter(({ user_id = "" }) => now.has(user_id));
       const sizeAt = (at: number): number => parts[at]?.audience.ids.length ?? 0;
-      await pulled.updateStates(applied.flatMap((plan, at) => publishedOf(plan, followersIn(sizeAt(at), plan))));
+      await authorStates.updateStates(applied.flatMap((plan, at) => publishedOf(plan, followersIn(sizeAt(at), plan))));
       return [...left, ...again];
     },
   };

@@ -73,8 +73,8 @@ export interface PulledAuthors {
 }
 
 /** Returns a copy that may be used. @throws AppError `unavailable` */
-export const currentOf = (pulled: PulledAuthors): PullRegistry | Promise<PullRegistry> =>
-  pulled.copy() ?? pulled.refresh();
+export const currentOf = (authorStates: PulledAuthors): PullRegistry | Promise<PullRegistry> =>
+  authorStates.copy() ?? authorStates.refresh();
 
 /** `pullsKey` has these members beside the tokens of authors. Without the first one the set is not known. */
 export const PULLS_COMPLETE = "~complete";

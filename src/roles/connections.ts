@@ -33,7 +33,7 @@ export interface Connections extends Publisher {
   readonly nats: NatsConnection;
   readonly retention: ReturnType<typeof openFences>["retention"];
   readonly fences: Fences;
-  readonly pulled: AuthorRegistry;
+  readonly authorStates: AuthorRegistry;
   readonly upstreams: OpenUpstreams;
   readonly readLimits: ReadLimits;
 }
@@ -173,7 +173,7 @@ export const withFences = (
   ...opened,
   ...openFences({ ...opened, log }),
   readLimits: createReadLimits(config.timeline, reads),
-  pulled: openPulled(opened.scripts, opened.clock, config.fanout),
+  authorStates: openPulled(opened.scripts, opened.clock, config.fanout),
 });
 
 export const natsOptions = (config: NatsConfig, name: string) => ({

@@ -33,7 +33,7 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
   const losses = watchForLosses(handles, {
     ...recovery,
     recover: async (...loss) => {
-      await connections.pulled.beginAnew();
+      await connections.authorStates.beginAnew();
       return recovery.recover(...loss);
     },
   });

@@ -67,7 +67,7 @@ export async function startService(config: Config, options: StartOptions): Promi
   if (roles.includes("fanout") || roles.includes("api")) {
     const retention = deps.connections.retention.follow();
     closers.add("retention", () => retention.close());
-    const pulled = deps.connections.pulled.follow(log);
+    const pulled = deps.connections.authorStates.follow(log);
     closers.add("pulled authors", () => pulled.close());
   }
   await start(WORKING);

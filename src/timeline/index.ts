@@ -47,7 +47,7 @@ interface TimelinesDeps {
   readonly nats: NatsConnection;
   readonly upstreams: Upstreams;
   readonly fences: Fences;
-  readonly pulled: PulledAuthors;
+  readonly authorStates: PulledAuthors;
   readonly readLimits: ReadLimits;
   readonly config: { readonly storedTimelines: StoredTimelinesConfig; readonly timeline: TimelineConfig };
   readonly readCache?: ReadCache | undefined;
@@ -115,12 +115,12 @@ export type Timelines = ReturnType<typeof createTimelines>;
 
 /** Composes the reads, rebuilds and trimming of timelines. */
 export function createTimelines(deps: TimelinesDeps) {
-  const { scripts, fenced, nats, fences, pulled, config, log } = deps;
+  const { scripts, fenced, nats, fences, authorStates, config, log } = deps;
   const { maxEntries, ttlMs } = config.storedTimelines;
   const { rebuildQueue, calls, deadlineMaxMs } = deps.readLimits;
-  const of = { config: config.storedTimelines, pulled, cache: deps.readCache?.pages };
+  const of = { config: config.storedTimelines, authorStates, cache: deps.readCache?.pages };
   const store = createTimelineStore(scripts, fenced, of);
-  const pulls = createPulls(scripts, pulled, ttlMs);
+  const pulls = createPulls(scripts, authorStates, ttlMs);
   const home = { openSources: createSources(deps.upstreams, calls), pulls, rebuildQueue, maxEntries };
   const logged = { connection: nats, tombstonedAmong: fences.tombstonedAmong, maxEntries };
   const readSharedLog = createReadSharedLog(logged);
@@ -150,7 +150,7 @@ export function createTimelines(deps: TimelinesDeps) {
     async rebuildHome(user: string, { alone = false } = {}): Promise<void> {
       await rebuild(homeKey(user), homeSnapshot(home, user, { afresh: true }), { afresh: true });
       if (!alone) {
-        const registry = await pulled.refresh();
+        const registry = await authorStates.refresh();
         const keys = await store.mergedKeysOf(homeKey(user));
         const isWhole = (key: string) => !isPushed(registry.get(authorOfKey(key) as string)?.state);
         await mapLimited(keys.filter(isWhole), 1, rebuildAuthorKey);
@@ -161,7 +161,7 @@ export function createTimelines(deps: TimelinesDeps) {
     /** Resolves once it is known which pulled authors the user follows. */
     fillPulls: (user: string): Promise<void> => fillPulls(home, user, Date.now() + FILL_MS),
     pulledAuthors: async (): Promise<string[]> =>
-      [...(await pulled.refresh())].flatMap(([author, { state }]) => (isPushed(state) ? [] : author)),
+      [...(await authorStates.refresh())].flatMap(([author, { state }]) => (isPushed(state) ? [] : author)),
     /** Rebuilds local or global from the upstreams and the log; older drops go, except those of `older`. */
     rebuildShared: (name: SharedName, older?: Snapshot): Promise<void> => {
       const takeSnapshot = async (): Promise<Snapshot> => {
@@ -181,7 +181,7 @@ export function createTimelines(deps: TimelinesDeps) {
     /** Starts removing drops older than the retention, in one process at a time. */
     startTrimming: (): Loop =>
       startTrimming({
-        store: createTrimStore(scripts, fenced, pulled),
+        store: createTrimStore(scripts, fenced, authorStates),
         retentionStart: () => fences.retentionStart(),
         lease: createLease(scripts, TRIM_LEASE_KEY),
         log,

@@ -19,7 +19,7 @@ import { type EncodedPage, type Incomplete, incompleteOf, type Range, type Store
 export interface PageReaderOptions {
   /** The time to live is that of homes and authors, in ms. */
   readonly ttlMs: number;
-  readonly pulled: PulledAuthors;
+  readonly authorStates: PulledAuthors;
   readonly cache?: PageCache | undefined;
   /** Tests pass a wrong one, and must notice it. */
   readonly merge?: typeof merge;
@@ -94,7 +94,7 @@ export class PageReader {
 
   #readFromRedis(name: string, reading: Reading): Promise<Stored> {
     // While nobody is pulled the script answers the encoded page.
-    const pulls = this.options.pulled.copy()?.size === 0 ? "" : reading.pulls;
+    const pulls = this.options.authorStates.copy()?.size === 0 ? "" : reading.pulls;
     const reply = this.#ask(reading.range.key, name, () => ({
       ...reading,
       pulls,
@@ -138,7 +138,7 @@ export class PageReader {
   ): Promise<Merged> {
     const { range } = reading;
     // It is looked at after the call: the process may have been suspended while an author changed over.
-    const registry = await currentOf(this.options.pulled);
+    const registry = await currentOf(this.options.authorStates);
     if (registry.size === 0) return { stored: home, keys: [] };
     if (!isSetNamed) return { stored: await this.#read(reading), keys: undefined };
     if (authors === undefined) {

@@ -21,7 +21,7 @@ interface Filled {
 const MAX_ROUNDS = 8;
 
 /** Keeps for each user the pulled authors among those they follow. */
-export function createPulls({ run }: Scripts, pulled: PulledAuthors, ttlMs: number) {
+export function createPulls({ run }: Scripts, authorStates: PulledAuthors, ttlMs: number) {
   const flight = new SingleFlight<void>();
   const filling = async (user: string, read: () => Promise<Following>, how: "begin" | "afresh"): Promise<Filled> => {
     const step = (what: string, mark: string, ...authors: string[]) =>
@@ -29,14 +29,14 @@ export function createPulls({ run }: Scripts, pulled: PulledAuthors, ttlMs: numb
     const mark = (await step(how, PULLS_FILLING + randomUUID())) as string | null;
     const following = await read();
     if (mark === null) return { following, known: true };
-    const registry = await pulled.refresh();
+    const registry = await authorStates.refresh();
     const tokens = following.filter((author) => isMerged(registry.get(author))).map(encodeId);
     return { following, known: (await step("finish", mark, ...tokens)) === 1 };
   };
   return {
     /** Reads whom a user follows, and keeps the pulled ones if nothing changes meanwhile; `afresh`: whatever is kept. */
     async following(user: string, read: () => Promise<Following>, afresh = false): Promise<Following> {
-      if ((await currentOf(pulled)).size === 0) return read();
+      if ((await currentOf(authorStates)).size === 0) return read();
       return (await filling(user, read, afresh ? "afresh" : "begin")).following;
     },
     /** Resolves once the pulled authors of the user are known. */

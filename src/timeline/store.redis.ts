@@ -47,14 +47,14 @@ interface StoreOptions extends Omit<PageReaderOptions, "ttlMs"> {
 }
 
 export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, ...options }: StoreOptions) {
-  const { pulled } = options;
+  const { authorStates } = options;
   const { run, command } = scripts;
   const reader = new PageReader(scripts, { ttlMs: config.ttlMs, ...options });
   const notes = createRemovalNotes(scripts);
   const score = (key: string, member: string) => command("zscore", (client) => client.zscore(key, member));
   /** Returns the keys of the timelines that are merged into a home, as far as they are known. */
   const mergedKeysOf = async (home: string): Promise<string[]> => {
-    if ((await currentOf(pulled)).size === 0) return [];
+    if ((await currentOf(authorStates)).size === 0) return [];
     const members = await command("smembers", (client) => client.smembers(pullsKeyOfHome(home)));
     return members.filter((member) => !member.startsWith("~")).map((token) => AUTHOR_PREFIX + token);
   };

@@ -12,7 +12,7 @@ import { listHomes } from "./homes.redis.js";
 
 const TRIM_OLDER = script("trim-older", import.meta.url);
 
-export function createTrimStore(scripts: Scripts, fenced: Fenced, pulled: PulledAuthors) {
+export function createTrimStore(scripts: Scripts, fenced: Fenced, authorStates: PulledAuthors) {
   const trim = (prefix: string, tokens: readonly string[], before: number): Promise<number> =>
     fenced.many({ script: TRIM_OLDER, prefix, keys: packKeys(tokens), before: [before] });
   return {
@@ -25,7 +25,7 @@ export function createTrimStore(scripts: Scripts, fenced: Fenced, pulled: Pulled
     /** Yields the number of drops removed. */
     async *trimAll(before: number): AsyncGenerator<number> {
       yield await trim(SHARED_PREFIX, Object.values(SHARED_TOKENS), before);
-      yield await trim(AUTHOR_PREFIX, [...(await pulled.refresh()).keys()].map(encodeId), before);
+      yield await trim(AUTHOR_PREFIX, [...(await authorStates.refresh()).keys()].map(encodeId), before);
       for await (const { users } of listHomes(scripts)) yield await trim(HOME_PREFIX, users.map(encodeId), before);
     },
   };

@@ -95,7 +95,7 @@ async function pages(
   const client = connectRedis([url], silent);
   bench.defer(() => client.disconnect());
   await connected(client);
-  const reader = new PageReader(createScripts(client), { ttlMs: 0, pulled: NOBODY });
+  const reader = new PageReader(createScripts(client), { ttlMs: 0, authorStates: NOBODY });
   const { cpu } = await measured({ processes: { redis: pid }, units: READS }, async () => {
     for (let n = 0; n < READS; n += AT_ONCE) {
       const some = Array.from({ length: AT_ONCE }, (_, index) => keys[(n + index) % keys.length] as string);

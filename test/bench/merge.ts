@@ -44,7 +44,7 @@ export async function run({ authors, users: readers = READERS }: Parameters, ben
   for (const pulls of authors === undefined ? [undefined, 0, 20, AUTHORS] : [undefined, authors]) {
     const users = Array.from({ length: readers }, (_, number) => readerOf(pulls ?? -1, number));
     for (const [number, user] of users.entries()) await follow(redis, user, { number, pulls });
-    const options = { ttlMs: 0, pulled: registryOf(pulls) };
+    const options = { ttlMs: 0, authorStates: registryOf(pulls) };
     for (const cache of pulls ? [undefined, cached.cache] : [undefined]) {
       const reader = new PageReader(scripts, { ...options, cache });
       const row = await measure((range) => reader.read(range), users, redisServer.pid as number);

@@ -81,7 +81,7 @@ function openSteps(
   const notify = createNotify(nats.publishAll, createListenersAmong(redis.scripts, clockOn(redis.scripts)));
   const change = (deps: FanoutDeps): FanoutDeps => ({
     ...deps,
-    ...(registry && { pulled: registry }),
+    ...(registry && { authorStates: registry }),
     ...{ writer: stepping(deps.writer), fences: stepping(deps.fences) },
     notify: async (all) => {
       await before("notify");
@@ -189,7 +189,7 @@ test("a listener is notified of a deletion, also if it comes while their home is
 /** Ada is pulled by f0 and f1, who listen. */
 async function pulledAda(world: World): Promise<AuthorRegistry> {
   const registry = openRegistry(redis, Number.POSITIVE_INFINITY);
-  const fanout = openFanout(redis, world, { change: (deps) => ({ ...deps, pulled: registry }) });
+  const fanout = openFanout(redis, world, { change: (deps) => ({ ...deps, authorStates: registry }) });
   await registry.choose("ada", "pull");
   await step(fanout, registry);
   expect(await stateOf(registry, "ada")).toBe("pulled");
@@ -204,7 +204,7 @@ async function pulledAda(world: World): Promise<AuthorRegistry> {
 test("listeners of a pulled author are notified of a deletion, also if a page has removed the drop from the author's timeline", async () => {
   const world = followers(3);
   const registry = await pulledAda(world);
-  const fanout = openFanout(redis, world, { change: (deps) => ({ ...deps, pulled: registry }) });
+  const fanout = openFanout(redis, world, { change: (deps) => ({ ...deps, authorStates: registry }) });
   const reads = openReads(world, registry);
   const drop = newDrop();
   world.post(drop);

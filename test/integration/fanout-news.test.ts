@@ -60,7 +60,7 @@ test("a drop that a full home cuts off at once does not notify its reader", asyn
 test("a drop of a pulled author notifies nobody whose home has its floor above it", async () => {
   const registry = openRegistry(redis, Number.POSITIVE_INFINITY);
   const world = followers(9);
-  const bench = openFanout(redis, world, { pageSize: 2, change: (deps) => ({ ...deps, pulled: registry }) });
+  const bench = openFanout(redis, world, { pageSize: 2, change: (deps) => ({ ...deps, authorStates: registry }) });
   await registry.choose("ada", "pull");
   await step(bench, registry);
   for (const user of ["f1", "f2"]) await redis.raw.zadd(RECENT_KEY, Date.now(), user);

@@ -16,7 +16,10 @@ const pullsOf = async (user: string) => (await redis.raw.smembers(pullsKey(user)
 
 function open(world: World, threshold: number, change: (deps: FanoutDeps) => FanoutDeps = (deps) => deps) {
   const registry = openRegistry(redis, threshold);
-  const bench = openFanout(redis, world, { pageSize: 2, change: (deps) => change({ ...deps, pulled: registry }) });
+  const bench = openFanout(redis, world, {
+    pageSize: 2,
+    change: (deps) => change({ ...deps, authorStates: registry }),
+  });
   return { registry, bench };
 }
 
@@ -127,7 +130,7 @@ test("a deletion removes what was pushed and what is pulled, and notifies everyb
     pageSize: 2,
     change: (deps) => ({
       ...deps,
-      pulled: bench.deps.pulled,
+      authorStates: bench.deps.authorStates,
       notify: bench.deps.notify,
       queue: async (jobs) => {
         if (fails) throw new Error("not stored");
@@ -245,7 +248,7 @@ test.each([
   async (choice, state, end, pulls) => {
     const { world, registry } = await pulledAuthor();
     // A process that has read no list of followers yet queues jobs.
-    const bench = openFanout(redis, world, { pageSize: 2, change: (deps) => ({ ...deps, pulled: registry }) });
+    const bench = openFanout(redis, world, { pageSize: 2, change: (deps) => ({ ...deps, authorStates: registry }) });
     await registry.choose("ada", choice);
     const readAuthorDrops: FanoutDeps["readAuthorDrops"] = async (...of) => {
       const page = await bench.deps.readAuthorDrops(...of);
@@ -276,7 +279,7 @@ test.each([
 test("a home whose floor is below what an author's list holds gets a floor where that list is cut off", async () => {
   const world = followers(1);
   const registry = openRegistry(redis, 0);
-  const bench = openFanout(redis, world, { maxEntries: 10, change: (deps) => ({ ...deps, pulled: registry }) });
+  const bench = openFanout(redis, world, { maxEntries: 10, change: (deps) => ({ ...deps, authorStates: registry }) });
   for (let time = 1; time <= 15; time++) world.post({ ...DROP, drop_id: `d${time + 10}`, created_at: time });
   await redis.raw.zadd(homeKey("f0"), 0, "~floor");
   await registry.choose("ada", "pull");
@@ -367,7 +370,7 @@ test.each([
     copy: () => registries[Math.min(1, looks++)],
     refresh: async () => new Map(),
   };
-  const change = (deps: FanoutDeps) => ({ ...deps, pulled: { ...deps.pulled, ...pulled } });
+  const change = (deps: FanoutDeps) => ({ ...deps, authorStates: { ...deps.authorStates, ...pulled } });
   const bench = openFanout(redis, world, { pageSize: 2, change });
   await handle(bench, created(DROP));
   await work(bench);

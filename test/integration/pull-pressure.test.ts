@@ -111,7 +111,7 @@ test("an operator's choice outweighs the writes", async () => {
 test("by its drops an author is pulled, and pushed again, and homes hold each drop; deletions and history do not count", async () => {
   const world = followers(5);
   const registry = openRegistry(redis, OFF, { pressure: 20 });
-  const bench = openFanout(redis, world, { change: (deps) => ({ ...deps, pulled: registry }) });
+  const bench = openFanout(redis, world, { change: (deps) => ({ ...deps, authorStates: registry }) });
   const publish = async (drop_id: string, created_at: number): Promise<void> => {
     world.post({ ...DROP, drop_id, created_at });
     await handle(bench, created({ ...DROP, drop_id, created_at }));

@@ -24,7 +24,10 @@ const asIs: Change = (deps) => deps;
 
 /** A process that has read no list of followers yet. */
 function open(world: World, change = asIs, registry = openRegistry(redis, Number.POSITIVE_INFINITY)): Scene {
-  const bench = openFanout(redis, world, { pageSize: 2, change: (deps) => change({ ...deps, pulled: registry }) });
+  const bench = openFanout(redis, world, {
+    pageSize: 2,
+    change: (deps) => change({ ...deps, authorStates: registry }),
+  });
   return { world, registry, bench };
 }
 

@@ -17,7 +17,7 @@ const idsOf = async (key: string) => (await held(redis.raw, key)).entries.map(([
 async function tieredAuthor() {
   const world = followers(5);
   const registry = openRegistry(redis, Number.POSITIVE_INFINITY, { tier: 3 });
-  const bench = openFanout(redis, world, { pageSize: 2, change: (deps) => ({ ...deps, pulled: registry }) });
+  const bench = openFanout(redis, world, { pageSize: 2, change: (deps) => ({ ...deps, authorStates: registry }) });
   for (let index = 0; index < 5; index++) await redis.raw.sadd(pullsKey(`f${index}`), PULLS_COMPLETE);
   await redis.raw.zadd(RECENT_KEY, Date.now(), "f0");
   await redis.raw.zadd(homeKey("f1"), 0, "~floor");
@@ -123,7 +123,7 @@ test("a removal from the author's timeline that fails is done again before the f
   };
   const world = followers(5);
   const dying = openFanout(redis, world, {
-    change: (deps) => ({ ...deps, pulled: registry, authors: { ...authors, remove } }),
+    change: (deps) => ({ ...deps, authorStates: registry, authors: { ...authors, remove } }),
   });
   dying.jobs.push(last);
   await expect(work(dying)).rejects.toThrow("killed");

@@ -43,7 +43,7 @@ export interface FanoutBench {
 const nobody = new Map();
 
 /** Every author is pushed. */
-const NOBODY_PULLED: FanoutDeps["pulled"] = {
+const NOBODY_PULLED: FanoutDeps["authorStates"] = {
   copy: () => nobody,
   refresh: async () => nobody,
   updateStates: async () => undefined,
@@ -72,11 +72,11 @@ export function openFanout(
   const applied: FanoutBench["applied"] = [];
   const fences = createFences({ store: fenceStore, readHistory: historyOf(log), log: silent });
   const fillPulls = (user: string): Promise<void> =>
-    adaptersOn(redis.scripts, { maxEntries }, deps.pulled).pulls.fill(user, async () => world.followingOf(user));
+    adaptersOn(redis.scripts, { maxEntries }, deps.authorStates).pulls.fill(user, async () => world.followingOf(user));
   const deps = change({
     writer,
     authors,
-    pulled: NOBODY_PULLED,
+    authorStates: NOBODY_PULLED,
     fences,
     listeners: createListeners({
       scripts: redis.scripts,

@@ -84,7 +84,10 @@ export class Scene {
     this.#registry = openRegistry(redis, thresholdOf("pull"), { tier: thresholdOf("tier") });
     const pulled = this.#registry;
     const options = { log: this.#log, maxEntries: MAX_ENTRIES, pageSize: 2 };
-    this.#fanout = openFanout(redis, this.#world, { ...options, change: (deps) => mutate({ ...deps, pulled }) });
+    this.#fanout = openFanout(redis, this.#world, {
+      ...options,
+      change: (deps) => mutate({ ...deps, authorStates: pulled }),
+    });
     const { store, pulls, fenceStore } = adaptersOn(redis.scripts, { maxEntries: MAX_ENTRIES, merge }, pulled);
     const fences = createFences({ store: fenceStore, readHistory: historyOf(this.#log), log: silent });
     this.#reads = {

@@ -28,7 +28,7 @@ export const published = (author: string, followers: number, drop = "d1", at = D
 /** Takes every author one step further. */
 export async function step(bench: FanoutBench, registry: AuthorRegistry): Promise<void> {
   const readBacklogStart = async () => Math.min(...bench.jobs.map(({ admitted_at }) => admitted_at));
-  const cross = createCross({ ...bench.deps, pulled: registry, readBacklogStart });
+  const cross = createCross({ ...bench.deps, authorStates: registry, readBacklogStart });
   for (const due of await registry.due()) await cross(due, new AbortController().signal);
 }
 

@@ -89,7 +89,7 @@ export function adaptersOn(
     readonly cache?: PageCache;
     readonly merge?: Merge | undefined;
   },
-  pulled: PulledAuthors = NOBODY,
+  authorStates: PulledAuthors = NOBODY,
 ) {
   const ttlMs = Number(STORED_TIMELINES_VARIABLES.ttlMs.default);
   const fenced = fencedOn(scripts);
@@ -99,9 +99,9 @@ export function adaptersOn(
     authors: createAuthorWriter(scripts, fenced, { ttlMs, maxEntries: options.maxEntries }),
     store: createTimelineStore(scripts, fenced, {
       config: { ttlMs, maxEntries: options.maxEntries },
-      ...{ pulled, cache, ...(merge && { merge }) },
+      ...{ authorStates, cache, ...(merge && { merge }) },
     }),
-    pulls: createPulls(scripts, pulled, ttlMs),
+    pulls: createPulls(scripts, authorStates, ttlMs),
     fenceStore: createFenceStore(scripts, fenced),
   };
 }

@@ -48,7 +48,7 @@ export interface Rebuilding {
 interface AuditorDeps extends Pick<AuditDeps, "readUnapplied" | "isKnown" | "settleMs"> {
   readonly scripts: Scripts;
   readonly fences: Pick<Fences, "retentionStart" | "tombstonedAmong">;
-  readonly pulled: PulledAuthors;
+  readonly authorStates: PulledAuthors;
   readonly storedTimelines: StoredTimelinesConfig;
   readonly rebuilding: Rebuilding;
   readonly log: Logger;
@@ -67,7 +67,7 @@ export function createAuditor(deps: AuditorDeps) {
   const ofHomes: AuditDeps = {
     ...common,
     readStored: async (user) => {
-      const registry = await currentOf(deps.pulled);
+      const registry = await currentOf(deps.authorStates);
       const keys = await mergedKeys(scripts, user, registry);
       const parts = await Promise.all([homeKey(user), ...(keys ?? [])].map(readOne));
       return keys && merged(parts);
@@ -148,7 +148,7 @@ function merged(parts: readonly (Contents | undefined)[]): Contents | undefined 
   return { floor: Math.max(...whole.map(({ floor }) => floor)), entries };
 }
 
-export function createReadEntry(scripts: Scripts, pulled: PulledAuthors): PublicationDeps["readEntry"] {
+export function createReadEntry(scripts: Scripts, authorStates: PulledAuthors): PublicationDeps["readEntry"] {
   const numberOf = (text: string | null | undefined): number | undefined => (text == null ? undefined : Number(text));
   const look = async (key: string, drop: string): Promise<StoredEntry> => {
     const [score, floor] = await scripts.command("zmscore", (client) => client.zmscore(key, drop, FLOOR_MEMBER));
@@ -157,7 +157,7 @@ export function createReadEntry(scripts: Scripts, pulled: PulledAuthors): Public
   return async (timeline, drop, author) => {
     const own = await look(keyOf(timeline), drop);
     if (timeline.kind !== "home" || own.score !== undefined) return own;
-    const registry = await currentOf(pulled);
+    const registry = await currentOf(authorStates);
     if (isPushed(registry.get(author)?.state)) return own;
     const keys = await mergedKeys(scripts, timeline.name, registry);
     // A read makes them known first.
