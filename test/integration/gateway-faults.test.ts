@@ -103,8 +103,9 @@ test("a slow reader is cut off at the bound, and nobody else notices", async () 
   // Never read again: the buffers of both kernels fill up first, and then ours.
   const padding = "x".repeat(100_000);
   let count = 0;
-  while (running.gateway.counts().streams === 2 && count < 400) {
-    await send("alice", `d${count++}${padding}`);
+  // Kernels that grow their buffers hold up to 40 MB.
+  while (running.gateway.counts().streams === 2 && count < 1_000) {
+    await Promise.all(Array.from({ length: 20 }, () => send("alice", `d${count++}${padding}`)));
     await eventually(() => other.drops().length === count, "the other one keeps up");
   }
   expect(running.gateway.counts().streams).toBe(1);
