@@ -4,8 +4,8 @@ import { spread } from "../kernel/ids.js";
 /** Sequences of two incarnations cannot be compared: a stream that is created again counts from 1. */
 export interface StreamPosition {
   readonly seq: number;
-  /** The incarnation is the creation of NOTIFY, in ms since the epoch. */
-  readonly incarnation: number;
+  /** {@link incarnationOf} NOTIFY. */
+  readonly incarnation: string;
   /** The listing of the user is named, since no sequence tells what was not stored between two listings. */
   readonly listing: string;
   /**
@@ -14,16 +14,19 @@ export interface StreamPosition {
   readonly check?: string | undefined;
 }
 
+/** Names the stream by its creation, in ms since the epoch. */
+export const incarnationOf = (createdAt: number): string => createdAt.toString(36);
+
 /** Clients hold a position (`id:`) as `17-mi9c3k2v-4fzyo82m`, or as `17-mi9c3k2v-4fzyo82m-1x7v2k9` with a check. */
 const formatPosition = ({ seq, incarnation, listing, check }: StreamPosition): string =>
-  `${seq}-${incarnation.toString(36)}-${listing}${check === undefined ? "" : `-${check}`}`;
+  `${seq}-${incarnation}-${listing}${check === undefined ? "" : `-${check}`}`;
 
 const POSITION = /^(\d{1,16})-([0-9a-z]{1,16})-([0-9a-z]{1,16})(?:-([0-9a-z]{1,7}))?$/;
 
 export function parsePosition(text: string): StreamPosition | undefined {
-  const [, digits, created = "", listing = "", check] = POSITION.exec(text) ?? [];
+  const [, digits, incarnation = "", listing = "", check] = POSITION.exec(text) ?? [];
   const seq = Number(digits);
-  return Number.isSafeInteger(seq) ? { seq, incarnation: Number.parseInt(created, 36), listing, check } : undefined;
+  return Number.isSafeInteger(seq) ? { seq, incarnation, listing, check } : undefined;
 }
 
 /** Tells a notification from a forged one with its sequence. */

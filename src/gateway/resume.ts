@@ -1,5 +1,5 @@
 import type { Feed, FeedState } from "./feed.nats.js";
-import { checkOf, type Notification, type StreamPosition } from "./notification.js";
+import { checkOf, incarnationOf, type Notification, type StreamPosition } from "./notification.js";
 
 export const RESET_REASONS = ["unknown_position", "too_old", "registration_lost", "stream_replaced"] as const;
 export type ResetReason = (typeof RESET_REASONS)[number];
@@ -102,7 +102,8 @@ export async function readHistory(options: HistoryOptions): Promise<History> {
   });
   const count = notifications.length + live.count;
   const state = await feed.state();
-  if (state.createdAt !== incarnation) return { notifications: [], reachedEnd, fault: "stream_replaced" };
+  if (incarnationOf(state.createdAt) !== incarnation)
+    return { notifications: [], reachedEnd, fault: "stream_replaced" };
   const oldest = count >= state.perSubject ? await feed.oldestOf(user) : undefined;
   const fault = historyFault({ position: seq, count, state, oldest });
   return { notifications, reachedEnd, fault: fault ?? (isConfirmed ? undefined : "unknown_position") };

@@ -7,6 +7,7 @@ import {
   checkOf,
   frameOf,
   greetingBlock,
+  incarnationOf,
   type Notification,
   parsePosition,
   positionBlock,
@@ -67,7 +68,9 @@ export class Session implements Registration {
   #verified = 0;
   /** This notification moved the position last. */
   #last: Notification | undefined;
-  #incarnation = 0;
+  #streamCreatedAt = 0;
+  /** The text stands in each position: making it takes a twentieth of an event. */
+  #incarnation = "";
   #isReset = false;
   #catchingUp = true;
   #ended = false;
@@ -82,7 +85,7 @@ export class Session implements Registration {
   /** Finds the start, and sends nothing. Live notifications must reach {@link take} already. */
   async prepare(lastEventId: string | undefined, tail: FeedState | undefined): Promise<Start> {
     const { lastSeq, createdAt } = tail ?? (await this.deps.feed.state());
-    this.#incarnation = createdAt;
+    this.#countIn(createdAt);
     const start = lastEventId === undefined ? undefined : await this.#startAfter(parsePosition(lastEventId), lastSeq);
     if (start) observeGateway.resumed(start.reset ? "reset" : "replayed");
     this.#seq = this.#verified = start?.seq ?? lastSeq;
@@ -107,7 +110,7 @@ export class Session implements Registration {
   }
 
   readonly take = (notification: Notification): void => {
-    const known = this.deps.feed.current() === this.#incarnation;
+    const known = this.deps.feed.current() === this.#streamCreatedAt;
     if (this.#ended) return;
     if (known && notification.seq <= this.#seq) return this.#passed(notification);
     if (this.#catchingUp || !known) return this.#buffer.add(notification);
@@ -143,10 +146,10 @@ export class Session implements Registration {
     const before = this.#seq;
     try {
       const held = await feed.state(maxAgeMs);
-      const { lastSeq, createdAt: incarnation } = held.lastSeq < before ? await feed.state() : held;
+      const { lastSeq, createdAt } = held.lastSeq < before ? await feed.state() : held;
       if (this.#catchingUp || this.#ended) return;
-      if (incarnation !== this.#incarnation || lastSeq < before) {
-        this.#startOver("stream_replaced", { seq: lastSeq, incarnation });
+      if (createdAt !== this.#streamCreatedAt || lastSeq < before) {
+        this.#startOver("stream_replaced", lastSeq, createdAt);
         return await this.#catchUp();
       }
       // The stream confirms what it heard live while NOTIFY still holds it, also where nothing is new.
@@ -213,7 +216,7 @@ export class Session implements Registration {
       for (let read = readFirst; !this.#ended; read = true) {
         if (read) await this.#readRound();
         await this.#sendBuffered();
-        if ((this.#live?.highest ?? 0) <= this.#seq && this.deps.feed.current() === this.#incarnation) break;
+        if ((this.#live?.highest ?? 0) <= this.#seq && this.deps.feed.current() === this.#streamCreatedAt) break;
       }
     } catch (error) {
       this.deps.log.debug({ error: oneLine(error) }, "a stream did not catch up; the next heartbeat tries again");
@@ -224,12 +227,12 @@ export class Session implements Registration {
 
   async #readRound(): Promise<void> {
     const aim = Math.max(this.#seq, this.#live?.highest ?? 0);
-    const { lastSeq, createdAt: incarnation } = await this.deps.feed.state();
-    const replaced = incarnation !== this.#incarnation || lastSeq < aim;
-    if (replaced) return this.#startOver("stream_replaced", { seq: lastSeq, incarnation });
+    const { lastSeq, createdAt } = await this.deps.feed.state();
+    const replaced = createdAt !== this.#streamCreatedAt || lastSeq < aim;
+    if (replaced) return this.#startOver("stream_replaced", lastSeq, createdAt);
     const { notifications, reachedEnd, fault } = await this.#readHistory(this.#seq);
     if (fault === "stream_replaced") return;
-    if (fault) return this.#startOver(fault, { seq: Math.max(lastSeq, this.#seq), incarnation });
+    if (fault) return this.#startOver(fault, Math.max(lastSeq, this.#seq), createdAt);
     await this.#sendAll(notifications);
     // All notifications of the user up to there are sent, or were removed from the stream.
     if (reachedEnd) this.#seq = Math.max(this.#seq, lastSeq);
@@ -239,7 +242,7 @@ export class Session implements Registration {
   async #sendBuffered(): Promise<void> {
     for (let next = this.#live?.first; next && this.#follows(next); next = this.#live?.first) {
       await this.#sink?.drained();
-      if (this.deps.feed.current() !== this.#incarnation) return;
+      if (this.deps.feed.current() !== this.#streamCreatedAt) return;
       this.#live?.shift();
       if (next.seq > this.#seq) this.#send(next);
     }
@@ -271,12 +274,17 @@ export class Session implements Registration {
     this.deps.sentEvents.add(notification, replayed);
   }
 
-  #startOver(reason: ResetReason, { seq, incarnation }: Omit<StreamPosition, "listing">): void {
+  #startOver(reason: ResetReason, seq: number, createdAt: number): void {
     this.#seq = this.#verified = seq;
-    this.#incarnation = incarnation;
+    this.#countIn(createdAt);
     // The old stream's sequences mean nothing in a new one.
     if (reason === "stream_replaced") this.#live = undefined;
     this.#sendReset(reason);
+  }
+
+  #countIn(createdAt: number): void {
+    this.#streamCreatedAt = createdAt;
+    this.#incarnation = incarnationOf(createdAt);
   }
 
   #sendReset(reason: ResetReason): void {

@@ -11,8 +11,8 @@ export interface Lane {
 }
 
 export interface Lanes extends Readonly<Record<LaneName, Lane>> {
-  /** Rests as `yielding` does after work that took `ms`. */
-  rest(ms: number): Promise<void>;
+  /** Pauses as `yielding` does after work that took `ms`: not at all while `prompt` is idle. */
+  yieldAfter(ms: number): Promise<void>;
 }
 
 /** The clock is any that counts ms. */
@@ -26,12 +26,12 @@ const REAL: Timers = { now: () => performance.now(), pause };
 /** Another prompt call is expected for so long after one. */
 const RECENTLY_MS = 100;
 /** The lane is busy for a third of the time. */
-const RESTS_A_CALL = 2;
-const MAX_REST_MS = 50;
+const PAUSE_BY_DURATION = 2;
+const MAX_PAUSE_MS = 50;
 
 /**
  * Two lanes to one server, with at most so many calls under way in each. While `prompt` has calls, `yielding` makes one
- * call at a time, and rests after it for twice as long as it took. Latency cannot show the need: a small drop makes ten
+ * call at a time, and pauses after it for twice as long as it took. Latency cannot show the need: a small drop makes ten
  * fast calls, and shares its cores with the work behind this lane.
  */
 export function createLanes(most: Readonly<Record<LaneName, number>>, timers = REAL): Lanes {
@@ -42,8 +42,8 @@ export function createLanes(most: Readonly<Record<LaneName, number>>, timers = R
   const adjust = (): void => {
     yielding.concurrency = isPromptBusy() ? 1 : most.yielding;
   };
-  const rest = async (ms: number): Promise<void> => {
-    if (isPromptBusy()) await timers.pause(Math.min(RESTS_A_CALL * ms, MAX_REST_MS));
+  const yieldAfter = async (ms: number): Promise<void> => {
+    if (isPromptBusy()) await timers.pause(Math.min(PAUSE_BY_DURATION * ms, MAX_PAUSE_MS));
   };
 
   async function runPrompt<T>(call: () => Promise<T>): Promise<T> {
@@ -56,7 +56,7 @@ export function createLanes(most: Readonly<Record<LaneName, number>>, timers = R
     }
   }
 
-  /** The result waits for the rest: only the last call of a fan-out shows it. */
+  /** The result waits for the pause: only the last call of a fan-out shows it. */
   const runYielding = <T>(call: () => Promise<T>): Promise<T> =>
     yielding(async () => {
       adjust();
@@ -64,7 +64,7 @@ export function createLanes(most: Readonly<Record<LaneName, number>>, timers = R
       try {
         return await call();
       } finally {
-        await rest(timers.now() - begun);
+        await yieldAfter(timers.now() - begun);
         adjust();
       }
     });
@@ -82,6 +82,6 @@ export function createLanes(most: Readonly<Record<LaneName, number>>, timers = R
         return yielding.pendingCount;
       },
     },
-    rest,
+    yieldAfter,
   };
 }

@@ -42,7 +42,7 @@ export interface Fenced {
    * others have ended before it rejects: none is applied later than what its caller does next.
    */
   groups(write: GroupsWrite): Promise<number>;
-  /** Rests as the lane `yielding` does after a call that took `ms`: not at all while the other lane is idle. */
+  /** Pauses as the lane `yielding` does after a call that took `ms`: not at all while the other lane is idle. */
   yieldAfter(ms: number): Promise<void>;
   /** The keys must be in one slot. */
   one(script: Script, keys: readonly [string, ...string[]], args: readonly Argument[]): Promise<unknown>;
@@ -71,7 +71,7 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
   return {
     many: (write) => inScriptSpan(write.script, () => many(write)),
     groups: (write) => inScriptSpan(write.script, () => groups(write)),
-    yieldAfter: lanes.rest,
+    yieldAfter: lanes.yieldAfter,
     one: async (script, keys, args) => scripts.run(script, keys, [await deadline(keys[0]), ...args]),
   };
 

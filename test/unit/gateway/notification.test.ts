@@ -13,7 +13,7 @@ import {
 
 const read = (value: unknown, id?: string) =>
   readContent(Buffer.from(typeof value === "string" ? value : JSON.stringify(value)), () => id);
-const at = (seq: number) => ({ seq, incarnation: Number.parseInt("k2", 36), listing: "m5" });
+const at = (seq: number) => ({ seq, incarnation: "k2", listing: "m5" });
 
 test("a new drop says its id and time, in this order and nothing else", () => {
   const content = read({ created_at: 5, more: 1, drop_id: "d\n1", event: "new_drop" }) as Content;

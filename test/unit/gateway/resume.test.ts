@@ -7,8 +7,8 @@ const K2 = Number.parseInt("k2", 36);
 
 test.each([
   ["", undefined],
-  ["0-k2-m5", { seq: 0, incarnation: K2, listing: "m5" }],
-  ["17-mi9c3k2v-3", { seq: 17, incarnation: Number.parseInt("mi9c3k2v", 36), listing: "3" }],
+  ["0-k2-m5", { seq: 0, incarnation: "k2", listing: "m5" }],
+  ["17-mi9c3k2v-3", { seq: 17, incarnation: "mi9c3k2v", listing: "3" }],
   // Which stream it counts in is not said.
   ["0", undefined],
   ["17", undefined],
@@ -18,7 +18,7 @@ test.each([
   ["-k2-3", undefined],
   ["17-K2-3", undefined],
   ["17-k2-", undefined],
-  ["17-k2-3-4", { seq: 17, incarnation: K2, listing: "3", check: "4" }],
+  ["17-k2-3-4", { seq: 17, incarnation: "k2", listing: "3", check: "4" }],
   ["17-k2-3-", undefined],
   ["17-k2-3-4-5", undefined],
   ["17-k2-3-12345678", undefined],

@@ -104,7 +104,7 @@ test("while prompt calls wait, the other lane goes on with one call at a time", 
 });
 
 // Invariant 11.
-test("while prompt calls come, the other lane is busy for a third of the time; later it does not rest", async () => {
+test("while prompt calls come, the other lane is busy for a third of the time; later it does not pause", async () => {
   const { lanes, call, serve, at, underWay, now } = simulated();
   const large = Array.from({ length: 2_000 }, () => call("yielding", 1));
   const small: Promise<void>[] = [];
@@ -122,9 +122,9 @@ test("while prompt calls come, the other lane is busy for a third of the time; l
   }
   expect(busy.beside / busy.all).toBeCloseTo(1 / 3, 1);
   expect(busy.later).toBe(MOST.yielding);
-  const rested = lanes.rest(10);
+  const paused = lanes.yieldAfter(10);
   while (await serve());
-  await Promise.all([...large, ...small, rested]);
+  await Promise.all([...large, ...small, paused]);
 });
 
 test("a call that fails gives its place to the next", async () => {
