@@ -15,12 +15,9 @@ const idsOf = async (key: string) => (await held(redis.raw, key)).entries.map(([
 const pullsOf = async (user: string) => (await redis.raw.smembers(pullsKey(user))).sort();
 
 function open(world: World, threshold: number, change: (deps: FanoutDeps) => FanoutDeps = (deps) => deps) {
-  const registry = openRegistry(redis, threshold);
-  const bench = openFanout(redis, world, {
-    pageSize: 2,
-    change: (deps) => change({ ...deps, authorStates: registry }),
-  });
-  return { registry, bench };
+  const authorStates = openRegistry(redis, threshold);
+  const bench = openFanout(redis, world, { pageSize: 2, change: (deps) => change({ ...deps, authorStates }) });
+  return { registry: authorStates, bench };
 }
 
 async function post(bench: FanoutBench, world: World, drop_id: string, created_at: number): Promise<void> {
