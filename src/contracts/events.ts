@@ -11,6 +11,10 @@ export const EVENT_NAMES = [
   "ap_drop_received",
   "user_followed",
   "user_unfollowed",
+  "user_blocked",
+  "user_unblocked",
+  "user_muted",
+  "user_unmuted",
 ] as const;
 export type EventName = (typeof EVENT_NAMES)[number];
 
@@ -20,6 +24,10 @@ export const SUBJECT_OF: Readonly<Record<EventName, string>> = {
   ap_drop_received: "drops.ap_received",
   user_followed: "graph.followed",
   user_unfollowed: "graph.unfollowed",
+  user_blocked: "graph.blocked",
+  user_unblocked: "graph.unblocked",
+  user_muted: "graph.muted",
+  user_unmuted: "graph.unmuted",
 };
 
 const EVENT_OF = new Map(EVENT_NAMES.map((name) => [SUBJECT_OF[name], name]));
@@ -75,6 +83,9 @@ const created = z.object({
   visibility,
   created_at: createdAt,
   recipients: userIds(MAX_RECIPIENTS).optional(),
+  /** Of a repost: the original and its author. */
+  repost_of: dropId.optional(),
+  repost_author: userId.optional(),
 });
 
 const deleted = z.object({ ...source, drop_id: dropId, user_id: userId.optional() });
@@ -95,6 +106,17 @@ const edge = z.object({
   version: z.number().int().nonnegative(),
 });
 
+const relation = z.object({
+  ...source,
+  user_id: userId,
+  target_id: userId,
+  version: z.number().int().nonnegative(),
+  /** Of a mute: when it ends, ms since the epoch; 0: never. */
+  expires_at: z.number().refine(isTime, { message: "must be an integer of ms since the epoch, at least 0" }).default(0),
+  /** Of a mute: it hides only what the target reposts. */
+  reposts_only: z.boolean().default(false),
+});
+
 /** Producers publish these payloads. */
 export const PAYLOADS = {
   drop_created: created,
@@ -102,6 +124,10 @@ export const PAYLOADS = {
   ap_drop_received: received,
   user_followed: edge,
   user_unfollowed: edge,
+  user_blocked: relation,
+  user_unblocked: relation,
+  user_muted: relation,
+  user_unmuted: relation,
 } as const;
 
 export type DropCreated = z.output<typeof created>;
@@ -111,7 +137,11 @@ export type TimelineEvent = {
   [Name in EventName]: { readonly name: Name; readonly payload: z.output<(typeof PAYLOADS)[Name]> };
 }[EventName];
 export type EdgeEvent = Extract<TimelineEvent, { readonly name: "user_followed" | "user_unfollowed" }>;
-export type DropEvent = Exclude<TimelineEvent, EdgeEvent>;
+export type RelationEvent = Extract<TimelineEvent, { readonly payload: { readonly target_id: string } }>;
+export type DropEvent = Exclude<TimelineEvent, EdgeEvent | RelationEvent>;
+
+export const isEdge = (event: TimelineEvent): event is EdgeEvent => "follower_id" in event.payload;
+export const isRelation = (event: TimelineEvent): event is RelationEvent => "target_id" in event.payload;
 
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
@@ -144,9 +174,13 @@ function datedEvent(event: TimelineEvent, arrival: number): TimelineEvent {
 }
 
 export function messageId(event: TimelineEvent): string {
-  if (event.name === "user_followed" || event.name === "user_unfollowed") {
+  if (isEdge(event)) {
     const { follower_id, following_id, version } = event.payload;
     return `${event.name}:${encodeId(follower_id)}:${encodeId(following_id)}:${version}`;
+  }
+  if (isRelation(event)) {
+    const { user_id, target_id, version } = event.payload;
+    return `${event.name}:${encodeId(user_id)}:${encodeId(target_id)}:${version}`;
   }
   return `${event.name}:${encodeId(event.payload.drop_id)}`;
 }

@@ -3,6 +3,8 @@ import {
   EVENT_NAMES,
   type EventName,
   eventOfSubject,
+  isEdge,
+  isRelation,
   messageId,
   parseEvent,
   SUBJECT_OF,
@@ -122,16 +124,19 @@ function checkOf({ stream, subject, body }: RedrivenMessage, now: number): Check
     );
   }
   if (stream !== STREAM.drops) return undefined;
-  const { name, payload } = parseEvent(eventOfSubject(subject), body, now);
-  // A deletion stays true: drop ids are not used again.
-  if (name === "drop_deleted") return undefined;
-  if (name === "user_followed" || name === "user_unfollowed") {
-    const expected = name === "user_followed";
+  const event = parseEvent(eventOfSubject(subject), body, now);
+  // A relation is read from the users service when it is applied.
+  if (isRelation(event)) return undefined;
+  if (isEdge(event)) {
+    const expected = event.name === "user_followed";
     return async (upstreams) => {
-      if ((await follows(payload, upstreams)) === expected) return undefined;
+      if ((await follows(event.payload, upstreams)) === expected) return undefined;
       return `overtaken: the user has ${expected ? "unfollowed" : "followed again"} since`;
     };
   }
+  const { name, payload } = event;
+  // A deletion stays true: drop ids are not used again.
+  if (name === "drop_deleted") return undefined;
   const { user_id: author, drop_id: drop, created_at } = payload;
   if (author === undefined)
     throw new AppError("invalid", "it is older than the log, and names no author whose drops could be read");

@@ -1,7 +1,8 @@
 import {
   type DropCreated,
   type DropEvent,
-  type EdgeEvent,
+  isEdge,
+  isRelation,
   parseStored,
   type RemoteDropReceived,
   type TimelineEvent,
@@ -66,15 +67,12 @@ export function composeFanout(deps: FanoutDeps): Fanout {
       jobs: { ...jobs, batch: (...batch) => beforeRest.run(() => jobs.batch(...batch)) },
       rest,
     },
-    apply: async (event, { time }) =>
-      isEdge(event)
-        ? void (await edgesAgain([{ event, admittedAt: time }]))
-        : dropsAgain.single({ event, admitted_at: time, silent: true }),
+    apply: async (event, { time }) => {
+      if (isEdge(event)) await edgesAgain([{ event, admittedAt: time }]);
+      else if (!isRelation(event)) await dropsAgain.single({ event, admitted_at: time, silent: true });
+    },
   };
 }
-
-const isEdge = (event: TimelineEvent): event is EdgeEvent =>
-  event.name === "user_followed" || event.name === "user_unfollowed";
 
 const nothing = async (): Promise<undefined> => undefined;
 

@@ -4,10 +4,12 @@ import { type Db, NOW } from "../platform/db/db.js";
 import { KEY_LIFETIME_MS } from "./maintenance.sql.js";
 
 /** The fields of drops are named as on the wire, in the tables too. The id contains the time of creation. */
-export type NewDrop = Omit<DropDetails, "revision" | "created_at" | "updated_at">;
+export type NewDrop = Omit<DropDetails, "revision" | "created_at" | "updated_at" | "repost_of" | "original">;
 
 /** The texts and recipients of a deleted drop are empty. Times are ms since the epoch. */
-export type StoredDrop = Omit<DropDetails, "created_at"> & { readonly deleted_at: number | null };
+export type StoredDrop = Omit<DropDetails, "created_at" | "repost_of" | "original"> & {
+  readonly deleted_at: number | null;
+};
 
 interface Edit extends Pick<NewDrop, "drop_id" | "user_id" | "summary" | "body"> {
   /** 0 accepts any revision. */

@@ -57,7 +57,12 @@ export async function visibleTo<Drop extends Pick<NewDrop, "user_id" | "visibili
   return drops.filter((drop) => isOpen(drop) || (isForFollowers(drop) && followed.has(drop.user_id)));
 }
 
-export const presentDetails = (drop: StoredDrop): DropDetails => ({ ...drop, created_at: createdAtOf(drop.drop_id) });
+export const presentDetails = (drop: StoredDrop): DropDetails => ({
+  ...drop,
+  created_at: createdAtOf(drop.drop_id),
+  repost_of: "",
+  original: undefined,
+});
 
 export const presentTombstone = ({ drop_id, reply_to, deleted_at }: StoredDrop): Tombstone => ({
   id: drop_id,

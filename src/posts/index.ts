@@ -34,7 +34,7 @@ export interface PostsOptions {
 
 export function createPostsService(deps: PostsDeps, log: Logger): Service {
   const drops = { ...listDrops(deps), ...readDrops(deps), ...writeDrops(deps), ...reactToDrops(deps) };
-  return unaryService(PostServiceService, { ...drops, ...remoteObjects(deps) }, log);
+  return unaryService(PostServiceService, { ...drops, ...remoteObjects(deps) } as never, log);
 }
 
 /** Starts the posts service and its maintenance, on a migrated database. */

@@ -61,7 +61,12 @@ export function createDropReads(db: Db) {
 }
 
 /** The time of a drop of this server is in its id. */
-const dated = <Row extends Drop>(row: Row): Row => ({ ...row, created_at: row.created_at || createdAtOf(row.drop_id) });
+const dated = <Row extends Drop>(row: Row): Row => ({
+  ...row,
+  created_at: row.created_at || createdAtOf(row.drop_id),
+  repost_of: "",
+  repost_author: "",
+});
 
 /** The drops are below `bound`. From `exact` on, in the position's own millisecond, ids are compared as text. */
 function boundOf(below: Position | undefined): { bound: string; exact: string; id: string } {

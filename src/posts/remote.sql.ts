@@ -129,6 +129,7 @@ WHERE webfinger = ANY ($1::text[]) AND kind = 2 AND deleted_at IS NULL
 ORDER BY fetched_at DESC LIMIT 1`;
 
 const BY_ACTOR = `
-SELECT uri AS drop_id, actor_uri AS user_id, visibility, created_at, false AS deleted, recipients FROM posts.remote_objects
+SELECT uri AS drop_id, actor_uri AS user_id, visibility, created_at, false AS deleted, recipients,
+  '' AS repost_of, '' AS repost_author FROM posts.remote_objects
 WHERE actor_uri = $1 AND kind = 1 AND deleted_at IS NULL AND (created_at, uri) < ($2::bigint, $3::text)
 ORDER BY created_at DESC, uri DESC LIMIT $4`;

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import type { TimelineEvent } from "../contracts/events.js";
+import { isEdge, type TimelineEvent } from "../contracts/events.js";
 import { sharedNow } from "../kernel/time.js";
 
 export interface EdgeChange {
@@ -10,10 +10,10 @@ export interface EdgeChange {
 }
 
 /** Returns the edge that an event changes. A user cannot unfollow themselves: their own drops stay in their home. */
-export function edgesIn({ name, payload }: TimelineEvent): EdgeChange[] {
-  if (name !== "user_followed" && name !== "user_unfollowed") return [];
-  const { follower_id: follower, following_id: following, version } = payload;
-  return follower === following ? [] : [{ follower, following, version, follows: name === "user_followed" }];
+export function edgesIn(event: TimelineEvent): EdgeChange[] {
+  if (!isEdge(event)) return [];
+  const { follower_id: follower, following_id: following, version } = event.payload;
+  return follower === following ? [] : [{ follower, following, version, follows: event.name === "user_followed" }];
 }
 
 /** The name of an edge has both of its users. */

@@ -1,4 +1,4 @@
-import { parseStored, type TimelineEvent } from "../contracts/events.js";
+import { isEdge, isRelation, parseStored, type TimelineEvent } from "../contracts/events.js";
 import { WAITING_KEY } from "../contracts/keys.js";
 import type { Affected } from "../contracts/timelines.js";
 import type { Delivery } from "../delivery/handler.js";
@@ -18,8 +18,10 @@ export interface WaitingEvent {
 }
 
 /** Returns undefined where no page lacks anything: deleted drops are hidden, and local and global are written first. */
-export function affectedBy({ name, payload }: TimelineEvent): Affected | undefined {
-  if (name === "user_followed" || name === "user_unfollowed") return { kind: "reader", user: payload.follower_id };
+export function affectedBy(event: TimelineEvent): Affected | undefined {
+  if (isEdge(event)) return { kind: "reader", user: event.payload.follower_id };
+  if (isRelation(event)) return { kind: "reader", user: event.payload.user_id };
+  const { name, payload } = event;
   if (name === "drop_deleted" || payload.user_id === undefined) return undefined;
   return { kind: "author", user: payload.user_id };
 }

@@ -38,7 +38,7 @@ export const prepareUserEvents = ({ scripts, log }: Pick<UsersOptions, "scripts"
 export type UsersServiceDeps = FollowsDeps & ProfileDeps;
 
 export const createUsersService = (deps: UsersServiceDeps, log: Logger): Service =>
-  unaryService(UserServiceService, { ...changeFollows(deps), ...readFollows(deps), ...profiles(deps) }, log);
+  unaryService(UserServiceService, { ...changeFollows(deps), ...readFollows(deps), ...profiles(deps) } as never, log);
 
 export interface UsersOptions {
   readonly db: Db;

@@ -78,20 +78,28 @@ test("two bridges admit every event of every channel once, and write one dead le
     ap_drop_received: { drop_id: "https://example.org/1", created_at: "2020-01-01T00:00:00Z" },
     user_followed: { follower_id: "bob", following_id: "ada", version: 1 },
     user_unfollowed: { follower_id: "bob", following_id: "ada", version: 2 },
+    user_blocked: { user_id: "bob", target_id: "ada", version: 1 },
+    user_unblocked: { user_id: "bob", target_id: "ada", version: 2 },
+    user_muted: { user_id: "bob", target_id: "ada", version: 1, expires_at: 1, reposts_only: true },
+    user_unmuted: { user_id: "bob", target_id: "ada", version: 2 },
   };
   for (const name of EVENT_NAMES) expect(await redis.raw.publish(name, JSON.stringify(payloads[name]))).toBe(2);
   await redis.raw.publish("drop_created", "{}");
   await redis.raw.publish("unrelated", "{}");
   await eventually(
-    async () => (await streams.count("DROPS")) === 5 && (await streams.count("DLQ")) === 1,
+    async () => (await streams.count("DROPS")) === EVENT_NAMES.length && (await streams.count("DLQ")) === 1,
     "all are admitted",
   );
   expect((await streams.all("DROPS")).map(({ subject }) => subject).sort()).toEqual([
     "drops.ap_received",
     "drops.created",
     "drops.deleted",
+    "graph.blocked",
     "graph.followed",
+    "graph.muted",
+    "graph.unblocked",
     "graph.unfollowed",
+    "graph.unmuted",
   ]);
   const [deadLetter] = await streams.all("DLQ");
   expect([deadLetter?.subject, String(deadLetter?.body)]).toEqual(["dlq.invalid.drop_created", "{}"]);

@@ -186,7 +186,7 @@ function userService(
     ),
     getProfile: desk.unary("GetProfile", ({ user_id }: { user_id: string }) => {
       if (!world.hasProfile(user_id)) throw new Refusal(status.NOT_FOUND, "user_id: has no profile");
-      return { profile: { user_id, display_name: "", bio: "", avatar_url: "", updated_at: 0 } };
+      return { profile: { user_id, display_name: "", bio: "", avatar_url: "", updated_at: 0, created_at: 0 } };
     }),
     listFollowChanges: desk.unary("ListFollowChanges", (request: ChangesRequest) => {
       if (!reconciliation) throw new Refusal(status.UNIMPLEMENTED, "this service cannot do that");

@@ -114,7 +114,10 @@ export class World {
   post(...drops: readonly WorldDrop[]): void {
     for (const { remote = false, visibility = "public", recipients = [], counts, ...rest } of drops) {
       if (counts) this.#counts.set(rest.drop_id, { ...NO_COUNTS, ...counts, drop_id: rest.drop_id });
-      const drop = { ...rest, visibility: VISIBILITIES[visibility], deleted: false, recipients: [...recipients] };
+      const drop = {
+        ...{ repost_of: "", repost_author: "", ...rest },
+        ...{ visibility: VISIBILITIES[visibility], deleted: false, recipients: [...recipients] },
+      };
       this.#store({ drop, remote, changedAt: Date.now() });
     }
   }

@@ -12,7 +12,7 @@ const IDS = [`${MARK}\r\nNats-Msg-Id: forged`, `${MARK}\u202e`, `${MARK} é`, `$
 
 const payloadOf = (name: EventName, id: string): Record<string, unknown> =>
   name.startsWith("user_")
-    ? { follower_id: id, following_id: `${id}2`, version: 1 }
+    ? { user_id: id, target_id: `${id}2`, follower_id: id, following_id: `${id}2`, version: 1 }
     : { drop_id: id, user_id: id, visibility: "direct", created_at: 1, recipients: [id] };
 
 async function textsOf(name: EventName, payload: unknown, refusals = 0) {
@@ -77,6 +77,10 @@ const WRONG: Readonly<Record<EventName, (id: string) => object[]>> = {
   ap_drop_received: (id) => [{ created_at: id }, { drop_id: `${id}\ud800` }],
   user_followed: (id) => [{ version: id }, { follower_id: "" }],
   user_unfollowed: (id) => [{ version: -1 }, { following_id: id.repeat(99) }],
+  user_blocked: (id) => [{ version: id }, { target_id: "" }],
+  user_unblocked: (id) => [{ user_id: id.repeat(99) }],
+  user_muted: (id) => [{ expires_at: id }, { reposts_only: id }],
+  user_unmuted: (id) => [{ version: -1 }, { target_id: [id] }],
 };
 
 // Invariant 9.

@@ -31,11 +31,22 @@ const GOOD = {
   ap_drop_received: { drop_id: "https://example.org/d/1", created_at: 1_000 },
   user_followed: { follower_id: "bob", following_id: "ada", version: 1 },
   user_unfollowed: { follower_id: "bob", following_id: "ada", version: 0 },
+  user_blocked: { user_id: "bob", target_id: "ada", version: 1 },
+  user_unblocked: { user_id: "bob", target_id: "ada", version: 2 },
+  user_muted: { user_id: "bob", target_id: "ada", version: 1 },
+  user_unmuted: { user_id: "bob", target_id: "ada", version: 2 },
 } as const;
 
+const DEFAULTS: Partial<Record<EventName, object>> = {
+  ap_drop_received: { visibility: "public" },
+  user_blocked: { expires_at: 0, reposts_only: false },
+  user_unblocked: { expires_at: 0, reposts_only: false },
+  user_muted: { expires_at: 0, reposts_only: false },
+  user_unmuted: { expires_at: 0, reposts_only: false },
+};
+
 test.each(EVENT_NAMES)("%s: the smallest payload of the contract is understood", (name) => {
-  const payload = name === "ap_drop_received" ? { ...GOOD[name], visibility: "public" } : GOOD[name];
-  expect(parse(name, GOOD[name])).toEqual({ name, payload });
+  expect(parse(name, GOOD[name])).toEqual({ name, payload: { ...GOOD[name], ...DEFAULTS[name] } });
   expect(eventOfSubject(SUBJECT_OF[name])).toBe(name);
 });
 
@@ -50,6 +61,10 @@ const REQUIRED: readonly (readonly [EventName, readonly string[]])[] = [
   ["ap_drop_received", ["drop_id", "created_at"]],
   ["user_followed", ["follower_id", "following_id", "version"]],
   ["user_unfollowed", ["follower_id", "following_id", "version"]],
+  ["user_blocked", ["user_id", "target_id", "version"]],
+  ["user_unblocked", ["user_id", "target_id", "version"]],
+  ["user_muted", ["user_id", "target_id", "version"]],
+  ["user_unmuted", ["user_id", "target_id", "version"]],
 ];
 
 test.each(REQUIRED)("%s: a required field that is missing, null or of another type is named", (name, fields) => {

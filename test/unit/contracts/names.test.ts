@@ -175,6 +175,8 @@ test.each<[string, Partial<Drop>, string, boolean]>([
     created_at: 1,
     deleted: false,
     recipients: [],
+    repost_of: "",
+    repost_author: "",
     ...change,
   };
   expect(belongsHome(drop, reader)).toBe(belongs);

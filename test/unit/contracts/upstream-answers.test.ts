@@ -11,6 +11,8 @@ const DROP: Drop = {
   created_at: 1,
   deleted: false,
   recipients: [],
+  repost_of: "",
+  repost_author: "",
 };
 
 function faultOf(read: () => unknown): string {

@@ -160,7 +160,7 @@ test("memory while many authors are read is bounded by the count asked for", asy
     const from = below === undefined ? 1_000 : below.score;
     return Array.from({ length: Math.min(limit, from) }, (_, index) => ({
       ...{ drop_id: `${user_id}-${from - index - 1}`, user_id, visibility: 1, deleted: false, recipients: [] },
-      created_at: from - index - 1,
+      ...{ created_at: from - index - 1, repost_of: "", repost_author: "" },
     }));
   });
   const { entries, more } = await collect(sources, { reader: READER, authors, count: 30, deadline: deadline() });

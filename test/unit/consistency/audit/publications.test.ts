@@ -31,6 +31,7 @@ function scene(stored: Record<string, StoredEntry>, changes: Partial<Publication
     sampleFollowers: async () => ["bob", "carol"],
     findDrop: async () => ({
       ...{ drop_id: "d", user_id: "alice", created_at: NOW, deleted: false },
+      ...{ repost_of: "", repost_author: "" },
       ...{ visibility: Visibility.PUBLIC, recipients: [] },
     }),
     tombstonedAmong: async () => new Set(),
@@ -47,7 +48,7 @@ function scene(stored: Record<string, StoredEntry>, changes: Partial<Publication
 }
 
 const DIRECT = {
-  ...{ drop_id: "d", user_id: "alice", created_at: NOW, deleted: false },
+  ...{ drop_id: "d", user_id: "alice", created_at: NOW, deleted: false, repost_of: "", repost_author: "" },
   ...{ visibility: Visibility.DIRECT, recipients: ["bob"] },
 };
 
