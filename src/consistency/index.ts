@@ -18,7 +18,13 @@ import type { PulledAuthors } from "../records/pulled.js";
 import { createReadWaiting, createWaiting } from "../records/waiting.redis.js";
 import { startAuditLoop } from "./audit/audit-loop.js";
 import { type Auditor, createAuditor, createReadEntry, type Rebuilding } from "./audit/auditor.redis.js";
-import { checkPublication, createChecks, createSample, PUBLICATION_CHECKS } from "./audit/publications.js";
+import {
+  checkPublication,
+  createChecks,
+  createSample,
+  PUBLICATION_CHECKS,
+  type PublicationDeps,
+} from "./audit/publications.js";
 import type { AuditConfig } from "./config.js";
 import { createFences, createRetention } from "./fences/fences.js";
 import { createFenceStore } from "./fences/store.redis.js";
@@ -226,6 +232,8 @@ export const openAuditor = (
 
 interface Audited {
   readonly auditor: Auditor;
+  /** Tells whether a user does not see a drop; timeline/index.ts has it. */
+  readonly hides: PublicationDeps["hides"];
   readonly maybeLost: () => boolean;
   /** This is called once no more publications are fetched. */
   readonly stopped: () => void;
@@ -263,13 +271,13 @@ export const samplePublications = (checks: Partial<typeof PUBLICATION_CHECKS> = 
 function startPublicationChecks(
   { fanout: { chunkSize }, nats: { ackWaitMs } }: Config,
   { scripts, nats, upstreams, fences, authorStates, log }: Omit<Handles, "fenced" | "publish">,
-  { auditor, maybeLost, stopped, checks }: Audited,
+  { auditor, hides, maybeLost, stopped, checks }: Audited,
 ): Consuming {
   const { delayMs } = { ...PUBLICATION_CHECKS, ...checks };
   const { tombstonedAmong, unfollowedAmong } = fences;
   const { findDrop, sampleFollowers } = new UpstreamView(upstreams("reads"));
   const deps = {
-    ...{ findDrop, tombstonedAmong, unfollowedAmong, maybeLost, repair: auditor.repair, recheckMs: delayMs },
+    ...{ findDrop, tombstonedAmong, unfollowedAmong, hides, maybeLost, repair: auditor.repair, recheckMs: delayMs },
     sampleFollowers: (author: string, pages: number) => sampleFollowers(author, pages, chunkSize),
     readEntry: createReadEntry(scripts, authorStates),
     readUnapplied: eventLogOf({ nats, scripts }).readUnapplied,

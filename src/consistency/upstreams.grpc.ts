@@ -3,8 +3,8 @@ import { parseEvent, type TimelineEvent } from "../contracts/events.js";
 import { type DropPage, type KnownVisibility, type TimelineEntry, VISIBILITY_NAMES } from "../contracts/timelines.js";
 import { MAX_RECIPIENTS } from "../contracts/untrusted.js";
 import { type Drop, Visibility } from "../gen/avion/posts.js";
-import type { FollowChange } from "../gen/avion/users.js";
-import { codeOf } from "../kernel/errors.js";
+import { type FollowChange, type RelationChange, RelationKind } from "../gen/avion/users.js";
+import { codeOf, invalid } from "../kernel/errors.js";
 import { readPages } from "../kernel/paging.js";
 import { MINUTE } from "../kernel/time.js";
 import { isNotFound, isOfUpstream, isUnimplemented, type Upstreams } from "../platform/grpc/upstreams.js";
@@ -138,6 +138,7 @@ function falseIfNone(error: unknown): boolean {
 const LISTS = [
   ["ListDrops", changedDrops],
   ["ListFollowChanges", changedEdges],
+  ["ListRelationChanges", changedRelations],
 ] as const;
 
 async function* changesOf(
@@ -177,6 +178,16 @@ async function* changedEdges(upstreams: Upstreams, range: TimeRange): AsyncGener
       );
 }
 
+async function* changedRelations(upstreams: Upstreams, range: TimeRange): AsyncGenerator<TimelineEvent> {
+  const read = (page_token: string) => upstreams.changedRelations({ ...range, page_size: CHANGES_A_PAGE, page_token });
+  for await (const page of readPages(read))
+    for (const change of page.changes)
+      yield* unlessInvalid(
+        () => eventOfRelation(change, range.until),
+        () => upstreams.leaveOut("ListRelationChanges", change.user_id),
+      );
+}
+
 /** Answers of an upstream follow the same rules as messages of a channel. */
 function* unlessInvalid(read: () => TimelineEvent, leaveOut: () => void): Generator<TimelineEvent> {
   try {
@@ -190,11 +201,23 @@ function* unlessInvalid(read: () => TimelineEvent, leaveOut: () => void): Genera
 const encoded = (payload: object): Buffer => Buffer.from(JSON.stringify(payload));
 
 function eventOfDrop(drop: Drop, now: number): TimelineEvent {
-  const { drop_id, user_id, created_at, recipients } = drop;
+  const { drop_id, user_id, created_at, recipients, repost_of, repost_author } = drop;
   if (drop.deleted) return parseEvent("drop_deleted", encoded({ drop_id, ...(user_id && { user_id }) }), now);
   const visibility = VISIBILITY_NAMES[drop.visibility as KnownVisibility];
   const direct = drop.visibility === Visibility.DIRECT ? { recipients: recipients.slice(0, MAX_RECIPIENTS + 1) } : {};
-  return parseEvent("drop_created", encoded({ drop_id, user_id, visibility, created_at, ...direct }), now);
+  const repost = { ...(repost_of && { repost_of }), ...(repost_author && { repost_author }) };
+  return parseEvent("drop_created", encoded({ drop_id, user_id, visibility, created_at, ...direct, ...repost }), now);
+}
+
+const RELATION_EVENTS = {
+  [RelationKind.BLOCK]: { true: "user_blocked", false: "user_unblocked" },
+  [RelationKind.MUTE]: { true: "user_muted", false: "user_unmuted" },
+} as const;
+
+function eventOfRelation({ kind, active, changed_at: _, ...payload }: RelationChange, now: number): TimelineEvent {
+  const names = RELATION_EVENTS[kind as keyof typeof RELATION_EVENTS];
+  if (names === undefined) throw invalid("kind", "is unknown");
+  return parseEvent(names[`${active}`], encoded(payload), now);
 }
 
 function eventOfEdge({ follower_id, following_id, version, following }: FollowChange, now: number): TimelineEvent {

@@ -26,6 +26,9 @@ const job = z.object({
   drop_id: dropId,
   user_id: userId,
   created_at: ms,
+  /** Of a repost. */
+  repost_of: dropId.optional(),
+  repost_author: userId.optional(),
   admitted_at: ms,
   generation: z.string().max(MAX_GENERATION_CHARACTERS),
   user_ids: userIds(MAX_CHUNK_USERS),

@@ -49,6 +49,20 @@ export const pullsKey = (user: string): string => PULLS_PREFIX + pullsToken(user
 
 export const pullsKeyOfHome = (home: string): string => `${PULLS_PREFIX.slice(0, -HOME_PREFIX.length)}${home}}`;
 
+/** The braces put what is about a timeline into its slot. */
+export const HIDDEN_PREFIX = `timeline:x:hidden:{${HOME_PREFIX}`;
+
+/** The hash has the tokens of users whose drops the user does not see. */
+export const hiddenKey = (user: string): string => HIDDEN_PREFIX + pullsToken(user);
+
+export const hiddenKeyOfHome = (home: string): string => `${HIDDEN_PREFIX.slice(0, -HOME_PREFIX.length)}${home}}`;
+
+/** The set has the tokens of users who may not see this user's drops: their hashes decide. */
+export const hidersKey = (user: string): string => `timeline:x:hiders:${encodeId(user)}`;
+
+/** The hash has the bylines of a timeline's drops: of local and global all, of an author's those of reposts. */
+export const bylinesKey = (timeline: string): string => `timeline:x:bylines:{${timeline}}`;
+
 /** The sorted set has drops that left a timeline lately, by when; the braces put it into the slot of the timeline. */
 export const removalNotesKey = (timeline: string): string => `timeline:x:taken:{${timeline}}`;
 

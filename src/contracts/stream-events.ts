@@ -7,7 +7,11 @@ const analysis_id = z.uuid();
 
 /** The data of each event of a user's event stream, by the event's name. */
 export const STREAM_EVENTS = {
-  new_drop: z.object({ drop_id, created_at }),
+  new_drop: z.object({
+    drop_id,
+    created_at,
+    repost_of: drop_id.optional().meta({ description: "of a repost: the original" }),
+  }),
   drop_deleted: z.object({ drop_id }),
   reset: z.object({ reason: z.string() }),
   analysis_completed: z.object({
@@ -26,6 +30,21 @@ type Named<Name extends keyof StreamEvents> = {
   [Event in Name]: { readonly event: Event } & Readonly<z.output<StreamEvents[Event]>>;
 }[Name];
 
-/** This is the body of a message in NOTIFY. The gateway sends `event` as the name and the other fields as data. */
-export type DropNotification = Named<"new_drop" | "drop_deleted">;
+/**
+ * These are bodies of messages in NOTIFY. The gateway sends `event` as the name and the other fields as data, without
+ * the byline `by` of a new drop, by which it judges whether the user may see it.
+ */
+export type DropNotification = (Named<"new_drop"> & { readonly by: string }) | Named<"drop_deleted">;
+/**
+ * Tells the gateway that drops of `user_id` are hidden from now on, also those in NOTIFY; "none": that they are not. No
+ * event of a stream has such a name, so that a gateway that does not know it sends nothing.
+ */
+export interface HidingNotification {
+  readonly event: typeof HIDING_EVENT;
+  readonly user_id: string;
+  readonly hiding: "all" | "reposts" | "none";
+}
+
+export const HIDING_EVENT = "~hiding";
+
 export type AnalysisNotification = Named<"analysis_completed" | "analysis_failed" | "xp_earned">;

@@ -1,5 +1,5 @@
 import { type Drop, Visibility } from "../gen/avion/posts.js";
-import { compareBytes } from "../kernel/ids.js";
+import { compareBytes, decodeId, encodeId } from "../kernel/ids.js";
 
 /** Events use these names of visibilities. */
 export const VISIBILITY_NAMES = {
@@ -11,9 +11,32 @@ export const VISIBILITY_NAMES = {
 
 export type KnownVisibility = keyof typeof VISIBILITY_NAMES;
 
+/** Who a drop is by; of a repost also who its original is by. */
+export interface Byline {
+  readonly author: string;
+  readonly original?: string | undefined;
+}
+
 export interface TimelineEntry {
   readonly score: number;
   readonly drop: string;
+  /** It is set where it is known, and somebody asks for it. */
+  readonly by?: Byline | undefined;
+}
+
+/** The entry of a drop that an upstream lists. */
+export const entryOfDrop = ({ drop_id: drop, created_at: score, user_id: author, repost_author }: Drop) => ({
+  ...{ score, drop },
+  by: { author, original: repost_author || undefined },
+});
+
+/** The text of a byline has the tokens of its users, joined by ",", which they never hold. */
+export const bylineText = ({ author, original }: Byline): string =>
+  original ? `${encodeId(author)},${encodeId(original)}` : encodeId(author);
+
+export function bylineOf(text: string): Byline {
+  const [author = "", original] = text.split(",").map(decodeId);
+  return { author, original };
 }
 
 export const compareEntries = (a: TimelineEntry, b: TimelineEntry): number =>

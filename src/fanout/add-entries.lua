@@ -7,9 +7,10 @@
 -- ARGV[3]  size a timeline is trimmed down to once it passes the cap
 -- ARGV[4]  time to live of a key that is created here, ms; 0: none
 -- ARGV[5]  "1": only where a ~floor stands
--- ARGV[6]  prefix of the keys
--- ARGV[7+] groups: the rest of each key, joined by ",", how many drops, and
---          score, drop id, score, drop id, ...
+-- ARGV[6]  "homes": drops that a home's user does not see are left out; "all", "reposts": the bylines of these are kept
+-- ARGV[7]  prefix of the keys
+-- ARGV[8+] groups: the rest of each key, joined by ",", how many drops, and
+--          score, drop id, byline, score, drop id, byline, ...
 -- returns  how many entries are new and stand above the floor
 local call = redis.call
 local time = call('TIME')
@@ -17,7 +18,7 @@ if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[1]) then
   return redis.error_reply('LATE the write came after its deadline')
 end
 local cap, low, ttl = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local active, prefix = ARGV[5] == '1', ARGV[6]
+local active, kind, prefix = ARGV[5] == '1', ARGV[6], ARGV[7]
 
 -- The floor rises to the last entry cut off. A rebuild under way (negative floor) could
 -- miss what is cut off here: its floor goes, and it starts over. Popping the entries would
@@ -56,6 +57,7 @@ end
 -- later time stands below the drops, the floor does, too. To count costs half of what the floor itself does, a number
 -- that Redis would print and Lua read.
 local function add(key, entries, lowest)
+  if #entries == 0 then return 0 end
   if active or call('ZCOUNT', key, '1', '(' .. lowest) == 0 then
     local floor = floorOf(key)
     if active and not floor then return 0 end
@@ -75,16 +77,93 @@ local function add(key, entries, lowest)
   return added
 end
 
-local total, at = 0, 7
-while at <= #ARGV do
-  local rest, last = ARGV[at], at + 1 + 2 * tonumber(ARGV[at + 1])
+-- The users of a byline who have hiders. Their sets are in other slots of a cluster: there each home is asked.
+local have_hiders = {}
+local function hidden_users(byline)
+  local users = {}
+  for user in string.gmatch(byline, '[^,]+') do
+    if have_hiders[user] == nil then
+      have_hiders[user] = #KEYS > 0 or call('EXISTS', 'timeline:x:hiders:' .. user) == 1
+    end
+    if have_hiders[user] then users[#users + 1] = user end
+  end
+  return users
+end
+
+-- The homes among these whose users may not see drops of these users; all of them in a cluster.
+local function suspects_among(tokens, users)
+  local suspects = {}
+  for _, user in ipairs(users) do
+    local are = #KEYS == 0 and call('SMISMEMBER', 'timeline:x:hiders:' .. user, unpack(tokens))
+    for i, token in ipairs(tokens) do
+      if not are or are[i] == 1 then suspects[token] = true end
+    end
+  end
+  return suspects
+end
+
+-- Where whom a suspect hides is not known, the home is not complete either: its rebuild decides.
+local function is_hidden(token, byline)
+  local author, original = string.match(byline, '([^,]+),?(.*)')
+  if not author or author == token then return false end
+  local home = prefix .. token
+  local held = call('HMGET', 'timeline:x:hidden:{' .. home .. '}', '~state', author, original)
+  if held[1] ~= 'complete' and #KEYS == 0 then
+    call('ZREM', home, '~floor')
+    return true
+  end
+  return held[2] == 'all' or (original ~= '' and (held[2] == 'reposts' or held[3] == 'all'))
+end
+
+local function shown_to(token, first, last)
   local entries, lowest = {}, '+inf'
-  for i = at + 2, last, 2 do
+  for i = first, last, 3 do
+    if not is_hidden(token, ARGV[i + 2]) then
+      entries[#entries + 1] = ARGV[i]
+      entries[#entries + 1] = ARGV[i + 1]
+      if tonumber(ARGV[i]) < tonumber(lowest) then lowest = ARGV[i] end
+    end
+  end
+  return entries, lowest
+end
+
+-- Bylines of drops that have left the timeline go once they are as many as those that are there.
+local function keep_bylines(key, first, last)
+  local bylines = 'timeline:x:bylines:{' .. key .. '}'
+  for i = first, last, 3 do
+    if kind == 'all' or string.find(ARGV[i + 2], ',', 1, true) then call('HSET', bylines, ARGV[i + 1], ARGV[i + 2]) end
+  end
+  if call('HLEN', bylines) > 2 * cap then
+    for _, drop in ipairs(call('HKEYS', bylines)) do
+      if not call('ZSCORE', key, drop) then call('HDEL', bylines, drop) end
+    end
+  end
+  if ttl > 0 then call('PEXPIRE', bylines, ttl) end
+end
+
+local total, at = 0, 8
+while at <= #ARGV do
+  local rest, first, last = ARGV[at], at + 2, at + 1 + 3 * tonumber(ARGV[at + 1])
+  local entries, lowest, hidden = {}, '+inf', {}
+  for i = first, last, 3 do
     entries[#entries + 1] = ARGV[i]
     entries[#entries + 1] = ARGV[i + 1]
     if tonumber(ARGV[i]) < tonumber(lowest) then lowest = ARGV[i] end
+    if kind == 'homes' then
+      for _, user in ipairs(hidden_users(ARGV[i + 2])) do hidden[#hidden + 1] = user end
+    end
   end
-  for token in string.gmatch(rest, '[^,]+') do total = total + add(prefix .. token, entries, lowest) end
+  local tokens = {}
+  for token in string.gmatch(rest, '[^,]+') do tokens[#tokens + 1] = token end
+  local suspects = hidden[1] and suspects_among(tokens, hidden)
+  for _, token in ipairs(tokens) do
+    if suspects and suspects[token] then
+      total = total + add(prefix .. token, shown_to(token, first, last))
+    else
+      total = total + add(prefix .. token, entries, lowest)
+    end
+    if kind ~= 'homes' then keep_bylines(prefix .. token, first, last) end
+  end
   at = last + 1
 end
 return total

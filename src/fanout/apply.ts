@@ -1,5 +1,5 @@
 import type { FanoutCompleted, FanoutJob } from "../contracts/fanout.js";
-import type { TimelineEntry } from "../contracts/timelines.js";
+import { type Byline, bylineText } from "../contracts/timelines.js";
 import { CLOCK_SKEW_MS, isNews, NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { grouped } from "../kernel/concurrency.js";
 import { failpoint } from "../kernel/failpoints.js";
@@ -9,7 +9,7 @@ import { generationSince, writeUnlessDeleted } from "../records/fences.js";
 import type { FanoutDeps } from "./deps.js";
 import type { FanoutSize } from "./progress.redis.js";
 import type { AudienceNotification, Told, Trace } from "./publish.nats.js";
-import { type Audience, audienceOf, type HomeAddition, type HomeRemoval } from "./writer.redis.js";
+import { type Audience, audienceOf, type HomeAddition, type HomeRemoval, type SignedEntry } from "./writer.redis.js";
 
 const YOUNG_MS = 10 * SECOND;
 
@@ -196,17 +196,20 @@ function createAdd(deps: FanoutDeps) {
 
 /** `isTaken` says that all homes took what is added, so that none stands below a floor. Returns who was notified. */
 async function notifyAudiences(deps: FanoutDeps, parts: readonly Part[], isTaken = false): Promise<Told[]> {
-  const { writer, notify } = deps;
+  const { writer, relations, notify } = deps;
   return notify(
     parts.filter(notifies).map((part): AudienceNotification => {
       if (isDeletion(part)) return deletionOf(deps, part);
       const { change, audience, trace } = part;
-      const { drop_id, created_at } = change;
+      const { drop_id, created_at, repost_of } = change;
+      const by = bylineOfChange(change);
       const above = (listening: readonly string[]) => writer.aboveFloorAmong(listening, created_at);
       // A home has its floor above so young a drop only if as many newer ones came as it holds.
       const isYoung = sharedNow() - created_at < YOUNG_MS;
       const among = isYoung || (isTaken && !change.pulled) ? undefined : above;
-      return { users: audience.ids, notification: { event: "new_drop", drop_id, created_at }, among, trace };
+      const notification = { event: "new_drop", drop_id, created_at, repost_of, by: bylineText(by) } as const;
+      const judge = (listening: readonly string[]) => relations.judge(listening, by);
+      return { users: audience.ids, notification, among, judge, trace };
     }),
   );
 }
@@ -248,7 +251,10 @@ const mayNotify = ({ silent, admitted_at, created_at }: Change): boolean =>
   !silent && sharedNow() - admitted_at <= NOTIFY_WINDOW_MS && isNews(created_at, admitted_at);
 const notifies = ({ change, audience }: Part): boolean => audience.ids.length > 0 && mayNotify(change);
 const isDeletion = ({ change }: Part): boolean => change.action === "remove";
-const entryOf = ({ drop_id: drop, created_at: score }: Change): TimelineEntry => ({ drop, score });
+const bylineOfChange = ({ user_id: author, repost_author: original }: Change): Byline => ({ author, original });
+export const entryOf = (change: Change): SignedEntry => {
+  return { drop: change.drop_id, score: change.created_at, by: bylineOfChange(change) };
+};
 const additions = (parts: readonly Part[]): HomeAddition[] =>
   parts.flatMap(({ audience, change }) => (change.pulled ? [] : { audience, entries: [entryOf(change)] }));
 const removals = (parts: readonly Part[]): HomeRemoval[] =>

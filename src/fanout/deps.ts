@@ -2,10 +2,11 @@ import type { EventName } from "../contracts/events.js";
 import type { EdgeJob, FanoutJob } from "../contracts/fanout.js";
 import type { Fences } from "../records/fences.js";
 import type { Due, Published, PulledAuthors } from "../records/pulled.js";
-import type { Listeners } from "./listeners.redis.js";
+import type { Listeners, ListenersAmong } from "./listeners.redis.js";
 import type { Progress } from "./progress.redis.js";
-import type { Complete, Notify, Queue } from "./publish.nats.js";
+import type { Complete, Notify, NotifyHiding, Queue } from "./publish.nats.js";
 import type { AuthorWriter } from "./pulled.redis.js";
+import type { RelationWriter } from "./relations.redis.js";
 import type { Sources } from "./sources.grpc.js";
 import type { TimelineWriter } from "./writer.redis.js";
 
@@ -16,7 +17,10 @@ export interface FanoutDeps extends Sources {
   readonly authorStates: Pulled;
   readonly fences: Fences;
   readonly listeners: Listeners;
+  readonly listenersAmong: ListenersAmong;
+  readonly relations: RelationWriter;
   readonly notify: Notify;
+  readonly notifyHiding: NotifyHiding;
   readonly queue: Queue<FanoutJob>;
   readonly queueEdges: Queue<EdgeJob>;
   readonly progress: Progress;

@@ -22,6 +22,7 @@ import { createGraphHandlers } from "./graph-jobs.js";
 import { createJobHandlers } from "./jobs.js";
 import { createPlan, FollowerCache, isRedriven, type Plan } from "./plan.js";
 import type { Trace } from "./publish.nats.js";
+import { createApplyRelations } from "./relations.js";
 import { audienceOf, type SharedAddition } from "./writer.redis.js";
 
 /** Jobs, and pages of long follower lists, wait no longer for batches of drops: at least 50 a second begin. */
@@ -57,6 +58,7 @@ export function composeFanout(deps: FanoutDeps): Fanout {
   const silently = { ...deps, ...noOutput(deps) };
   const dropsAgain = createApplyDrops(silently, followers);
   const edgesAgain = createApplyEdges(silently);
+  const relationsAgain = createApplyRelations(silently);
   return {
     handlers: {
       drops: {
@@ -69,16 +71,19 @@ export function composeFanout(deps: FanoutDeps): Fanout {
     },
     apply: async (event, { time }) => {
       if (isEdge(event)) await edgesAgain([{ event, admittedAt: time }]);
-      else if (!isRelation(event)) await dropsAgain.single({ event, admitted_at: time, silent: true });
+      else if (isRelation(event)) await relationsAgain([{ event, admittedAt: time }]);
+      else await dropsAgain.single({ event, admitted_at: time, silent: true });
     },
   };
 }
 
 const nothing = async (): Promise<undefined> => undefined;
 
-function noOutput(deps: FanoutDeps): Pick<FanoutDeps, "notify" | "queue" | "progress" | "complete" | "applied"> {
+type Outputs = Pick<FanoutDeps, "notify" | "notifyHiding" | "queue" | "progress" | "complete" | "applied">;
+
+function noOutput(deps: FanoutDeps): Outputs {
   const progress = { planned: nothing, done: nothing };
-  const outputs = { notify: async () => [], progress, complete: nothing, applied: nothing };
+  const outputs = { notify: async () => [], notifyHiding: nothing, progress, complete: nothing, applied: nothing };
   const { chunks } = createApply({ ...deps, ...outputs, yields: true });
   return {
     ...outputs,
@@ -156,12 +161,15 @@ async function planPublications(deps: FanoutDeps, drops: readonly AdmittedDrop[]
   const plans = drops.map(({ event: { name, payload }, admitted_at, silent, trace }): Plan => {
     const { drop_id, created_at, user_id, visibility, recipients = [] } = payload as DropCreated | RemoteDropReceived;
     const isLocal = name === "drop_created";
-    if (visibility === "public")
+    const { repost_of, repost_author } = repostOf(payload);
+    // The timelines of all show an original once, not with each of its reposts.
+    if (visibility === "public" && repost_of === undefined)
       shared.push({
         timelines: isLocal ? ["local", "global"] : ["global"],
-        entry: { drop: drop_id, score: created_at },
+        entry: { drop: drop_id, score: created_at, by: { author: user_id ?? "" } },
       });
-    const change = { action: "add", event: name, drop_id, created_at, admitted_at, silent } as const;
+    const added = { action: "add", event: name, drop_id, created_at, admitted_at, silent } as const;
+    const change = repost_of === undefined ? added : { ...added, repost_of, repost_author };
     const direct = visibility === "direct" ? recipients : undefined;
     if (direct) remembering.push(writer.rememberDirect(drop_id));
     if (!isLocal && user_id !== undefined) remembering.push(writer.rememberActor(drop_id, user_id));
@@ -171,6 +179,9 @@ async function planPublications(deps: FanoutDeps, drops: readonly AdmittedDrop[]
   await addShared(deps, shared);
   return plans;
 }
+
+const repostOf = (payload: object): Pick<DropCreated, "repost_of" | "repost_author"> =>
+  "repost_of" in payload ? (payload as DropCreated) : {};
 
 type Authors = Awaited<ReturnType<Fences["recordTombstones"]>>;
 

@@ -1,4 +1,4 @@
-import { belongsHome, type DropPage, type TimelineEntry } from "../contracts/timelines.js";
+import { belongsHome, type DropPage, entryOfDrop, type TimelineEntry } from "../contracts/timelines.js";
 import { isTooFarAhead } from "../contracts/times.js";
 import type { Drop } from "../gen/avion/posts.js";
 import { FLOOR_MEMBER } from "../kernel/ids.js";
@@ -9,6 +9,7 @@ import {
   type HomeAddition,
   type HomeBounds,
   type HomeRemoval,
+  type SignedEntry,
   type TimelineWriter,
 } from "./writer.redis.js";
 
@@ -179,10 +180,10 @@ export class DropWrites {
   /** Returns how many drops all of these followers are shown. */
   async #add(followers: readonly string[], page: readonly Drop[], atMost: number): Promise<number> {
     const now = sharedNow();
-    const toAll: TimelineEntry[] = [];
+    const toAll: SignedEntry[] = [];
     for (const drop of page) {
       if (isTooFarAhead(drop.created_at, now)) continue;
-      const entry = { drop: drop.drop_id, score: drop.created_at };
+      const entry = entryOfDrop(drop);
       const readers = followers.filter((follower) => belongsHome(drop, follower));
       if (readers.length === followers.length) toAll.push(entry);
       else await this.#adding.push({ audience: audienceOf(readers), entries: [entry] });

@@ -1,4 +1,4 @@
-import { type EdgeEvent, parseStored } from "../contracts/events.js";
+import { isEdge, isRelation, parseStored } from "../contracts/events.js";
 import { type EdgeJob, MAX_JOB_EDGES, parseEdgeJob } from "../contracts/fanout.js";
 import type { Delivery, Handlers } from "../delivery/handler.js";
 import { allOf, chunked, grouped } from "../kernel/concurrency.js";
@@ -6,6 +6,7 @@ import { SECOND } from "../kernel/time.js";
 import type { FanoutDeps } from "./deps.js";
 import { type AdmittedEdge, createApplyEdges } from "./graph.js";
 import { isRedriven } from "./plan.js";
+import { type AdmittedRelation, createApplyRelations } from "./relations.js";
 
 /** A followed user with more edges in a batch is hot, a follower with more is busy. */
 const FEW_EDGES = 100;
@@ -25,12 +26,19 @@ type GraphDeps = FanoutDeps & {
 export function createGraphHandlers(deps: GraphDeps): Readonly<Record<"graph" | "hotGraph", Handlers>> {
   const { queueEdges } = deps;
   const applyEdges = createApplyEdges(deps);
+  const applyRelations = createApplyRelations(deps);
   return {
     graph: {
-      single: async (delivery) => void (await applyEdges([edgeOf(delivery)])),
+      single: async (delivery) => {
+        const { edges, relations } = changesOf([delivery]);
+        await applyRelations(relations);
+        await applyEdges([...edges.values()]);
+      },
+      // Relations come first: no page may show what they hide, and they wait for no upstream.
       batch: async (deliveries, { beginNext }) => {
-        const edges = deliveries.map(edgeOf);
-        const { few, busy, jobs } = divided(edges);
+        const { edges, relations } = changesOf(deliveries);
+        await applyRelations(relations);
+        const { few, busy, jobs } = divided([...edges.values()]);
         // A refusal of jobs comes while edges are still written: their writes must not follow those of the next attempt.
         const late = await allOf([
           applyEdges(few, TIMEOUT_MS).finally(beginNext),
@@ -38,7 +46,7 @@ export function createGraphHandlers(deps: GraphDeps): Readonly<Record<"graph" | 
           queueEdges(jobs),
         ]);
         const left = new Set([...late[0], ...late[1]]);
-        return deliveries.filter((_, at) => left.has(edges[at] as AdmittedEdge));
+        return deliveries.filter((delivery) => left.has(edges.get(delivery) as AdmittedEdge));
       },
     },
     hotGraph: createHotGraph(deps),
@@ -64,8 +72,16 @@ function createHotGraph(deps: GraphDeps): Handlers {
   };
 }
 
-function edgeOf({ subject, body, time }: Delivery): AdmittedEdge {
-  return { event: parseStored(subject, body, time) as EdgeEvent, admittedAt: time };
+function changesOf(deliveries: readonly Delivery[]) {
+  const edges = new Map<Delivery, AdmittedEdge>();
+  const relations: AdmittedRelation[] = [];
+  for (const delivery of deliveries) {
+    const { subject, body, time: admittedAt } = delivery;
+    const event = parseStored(subject, body, admittedAt);
+    if (isRelation(event)) relations.push({ event, admittedAt });
+    else if (isEdge(event)) edges.set(delivery, { event, admittedAt });
+  }
+  return { edges, relations };
 }
 
 /** Divides the edges into those of users who have few in the batch, those of busy followers, and jobs for hot users. */

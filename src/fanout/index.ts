@@ -10,6 +10,8 @@ import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import type { Fenced } from "../records/fenced.redis.js";
 import type { Fences } from "../records/fences.js";
+import { createReadHidden } from "../records/hidden.grpc.js";
+import { createHiddenStore } from "../records/hidden.redis.js";
 import type { FanoutConfig } from "./config.js";
 import { startCrossings } from "./crossing.js";
 import type { FanoutDeps, Pulled } from "./deps.js";
@@ -17,8 +19,16 @@ import { composeFanout, type Fanout } from "./fanout.js";
 import { createListeners, createListenersAmong } from "./listeners.redis.js";
 import { observeFanout } from "./observe.js";
 import { createProgress } from "./progress.redis.js";
-import { createComplete, createNotify, createQueueEdges, createQueueJobs, type Sample } from "./publish.nats.js";
+import {
+  createComplete,
+  createNotify,
+  createNotifyHiding,
+  createQueueEdges,
+  createQueueJobs,
+  type Sample,
+} from "./publish.nats.js";
 import { createAuthorWriter } from "./pulled.redis.js";
+import { createRelationWriter } from "./relations.redis.js";
 import { createSources } from "./sources.grpc.js";
 import { createTimelineWriter } from "./writer.redis.js";
 
@@ -66,7 +76,10 @@ export function createFanout(handles: FanoutHandles): Fanout & { readonly startC
     listeners: createListeners({ scripts, clock, unfollowedAmong: fences.unfollowedAmong, fillPulls }),
     recentMs: handles.recentMs ?? RECENT_MS,
     restRate: config.fanout.restRate,
+    listenersAmong,
+    relations: createRelationWriter(scripts, createHiddenStore(scripts, createReadHidden(upstreams), ttlMs), ttlMs),
     notify: createNotify(publishAll, listenersAmong),
+    notifyHiding: createNotifyHiding(publishAll),
     queue: createQueueJobs(publishAll),
     queueEdges: createQueueEdges(publishAll),
     progress: createProgress(scripts),

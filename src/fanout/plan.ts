@@ -84,8 +84,9 @@ export function createPlan(deps: PlanDeps): Planner {
         else {
           applied.push(plan);
           // Spreading them would take V8 4 µs a drop.
-          const { action, event, drop_id, created_at, admitted_at, silent } = plan.change;
-          const change = { action, event, drop_id, created_at, admitted_at, silent, user_id: author, generation };
+          const { action, event, drop_id, created_at, admitted_at, silent, repost_of, repost_author } = plan.change;
+          const of = { action, event, drop_id, created_at, admitted_at, silent, user_id: author, generation };
+          const change = repost_of === undefined ? of : { ...of, repost_of, repost_author };
           parts.push({ change, audience, trace });
         }
       }

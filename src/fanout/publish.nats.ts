@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import {
   type EdgeJob,
   edgeJobMessageId,
@@ -5,7 +6,7 @@ import {
   type FanoutJob,
   jobMessageId,
 } from "../contracts/fanout.js";
-import type { DropNotification } from "../contracts/stream-events.js";
+import { type DropNotification, HIDING_EVENT, type HidingNotification } from "../contracts/stream-events.js";
 import {
   COMPLETED_FANOUT,
   edgeJobSubject,
@@ -19,6 +20,7 @@ import { encodeId } from "../kernel/ids.js";
 import type { Message, PublishAll } from "../platform/nats/publish.js";
 import type { IsListening, ListenersAmong } from "./listeners.redis.js";
 import { observeFanout } from "./observe.js";
+import type { HidingChange, Judged } from "./relations.redis.js";
 
 /** These headers continue a trace. Where they are unset, the active trace counts. */
 export type Trace = Readonly<Record<string, string>> | undefined;
@@ -28,6 +30,8 @@ export interface AudienceNotification {
   readonly notification: DropNotification;
   /** Selects some of those who have a stream. */
   readonly among?: ((listening: readonly string[]) => Promise<readonly string[]>) | undefined;
+  /** Tells who of them may see the drop. Whoever cannot be judged is told to read the timeline again. */
+  readonly judge?: ((listening: readonly string[]) => Promise<Judged>) | undefined;
   /** NOTIFY may have it already, before what it must follow, and stores an id once in two minutes: begins another one. */
   readonly idPrefix?: string;
   readonly trace?: Trace;
@@ -52,8 +56,12 @@ export function createNotify(publishAll: PublishAll, listenersAmong: ListenersAm
     if (all.length === 0) return [];
     const isListening = await listenersAmong(all.map(({ users }) => users));
     if (!isListening) return [];
-    const told = await Promise.all(all.map((one) => toldOf(one, isListening)));
-    const notifications = told.flatMap((users, at) => messagesOf(all[at] as AudienceNotification, users));
+    const judged = await Promise.all(all.map((one) => toldOf(one, isListening)));
+    const told = judged.map(({ seeing }) => seeing);
+    const notifications = judged.flatMap(({ seeing, unknown }, at) => {
+      const one = all[at] as AudienceNotification;
+      return [...messagesOf(one, seeing), ...resetsOf(one, unknown)];
+    });
     await stored(publishAll, notifications);
     if (notifications.length > 0) observeFanout.notified(notifications.length);
     return all.flatMap(({ notification, trace }, at) => {
@@ -63,10 +71,33 @@ export function createNotify(publishAll: PublishAll, listenersAmong: ListenersAm
   };
 }
 
-async function toldOf({ users, among }: AudienceNotification, isListening: IsListening): Promise<readonly string[]> {
+async function toldOf({ users, among, judge }: AudienceNotification, isListening: IsListening): Promise<Judged> {
   const listening = users.filter(isListening);
-  return listening.length === 0 || !among ? listening : among(listening);
+  const some = listening.length === 0 || !among ? listening : await among(listening);
+  return some.length === 0 || !judge ? { seeing: some, unknown: [] } : judge(some);
 }
+
+function resetsOf({ notification, trace }: AudienceNotification, users: readonly string[]): Message[] {
+  if (users.length === 0) return [];
+  const body = JSON.stringify({ event: "reset", reason: "relations_unknown" });
+  const id = `reset:${encodeId(notification.drop_id)}:`;
+  const headers = trace ?? traceHeaders();
+  return users.map((user) => ({ subject: notifySubject(user), body, id: id + encodeId(user), headers }));
+}
+
+/** Tells gateways whose drops a user with a stream does not see any more, or sees again. */
+export type NotifyHiding = (changes: readonly HidingChange[]) => Promise<void>;
+
+export const createNotifyHiding =
+  (publishAll: PublishAll): NotifyHiding =>
+  (changes) => {
+    const headers = traceHeaders();
+    const messages = changes.map(({ user, target, hiding }): Message => {
+      const body: HidingNotification = { event: HIDING_EVENT, user_id: target, hiding: hiding ?? "none" };
+      return { subject: notifySubject(user), body: JSON.stringify(body), id: `hiding:${randomUUID()}`, headers };
+    });
+    return stored(publishAll, messages);
+  };
 
 function messagesOf({ notification, idPrefix = "", trace }: AudienceNotification, users: readonly string[]): Message[] {
   if (users.length === 0) return [];

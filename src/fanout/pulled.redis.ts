@@ -1,15 +1,16 @@
 import { AUTHOR_PREFIX, authorKey, PULLS_PREFIX, packKeys, pullsToken } from "../contracts/keys.js";
-import type { TimelineEntry } from "../contracts/timelines.js";
 import { encodeId, FLOOR_MEMBER } from "../kernel/ids.js";
 import { type Scripts, script } from "../platform/redis/scripts.js";
 import type { Fenced } from "../records/fenced.redis.js";
 import { createRemovalNotes } from "../records/removal-notes.redis.js";
 import {
   ADD_ENTRIES,
+  addOptionsOf,
   isDirect,
-  limitsOf,
+  itemOf,
   REMOVE_ENTRIES,
   rememberCreation,
+  type SignedEntry,
   type WriterOptions,
 } from "./writer.redis.js";
 
@@ -24,7 +25,7 @@ type UsersOf = ReadonlyMap<string, readonly string[]>;
 export function createAuthorWriter(scripts: Scripts, fenced: Fenced, options: Omit<WriterOptions, "activeOnly">) {
   const { command } = scripts;
   const notes = createRemovalNotes(scripts);
-  const before = limitsOf({ ...options, activeOnly: false }, options.ttlMs);
+  const before = addOptionsOf({ ...options, activeOnly: false, kind: "reposts" });
   const changePulls = (how: "add" | "remove") => async (users: UsersOf) => {
     const groups = [...users].map(([author, some]) => {
       return { keys: packKeys(some.map(pullsToken)), items: [[encodeId(author)]] };
@@ -32,8 +33,8 @@ export function createAuthorWriter(scripts: Scripts, fenced: Fenced, options: Om
     await fenced.groups({ script: CHANGE_PULLS, prefix: PULLS_PREFIX, before: [how], groups });
   };
   return {
-    async add(author: string, { drop, score }: TimelineEntry): Promise<void> {
-      const groups = [{ keys: [encodeId(author)], items: [[score, drop]] }];
+    async add(author: string, entry: SignedEntry): Promise<void> {
+      const groups = [{ keys: [encodeId(author)], items: [itemOf(entry)] }];
       await fenced.groups({ script: ADD_ENTRIES, prefix: AUTHOR_PREFIX, before, groups });
     },
     async remove(author: string, drop: string): Promise<void> {

@@ -1,6 +1,6 @@
 import { chunkId, type FanoutJob, type HomeTier, MAX_CHUNK_USERS, MAX_JOB_BYTES } from "../contracts/fanout.js";
 import { writeUnlessDeleted } from "../records/fences.js";
-import type { Change, WithApply } from "./apply.js";
+import { type Change, entryOf, type WithApply } from "./apply.js";
 import type { FanoutDeps } from "./deps.js";
 import type { Recipients } from "./progress.redis.js";
 import type { Trace } from "./publish.nats.js";
@@ -92,15 +92,12 @@ export async function addToAuthor(
   change: Change,
   { includeAuthor }: Authored,
 ): Promise<void> {
-  const { user_id: author, drop_id: drop, created_at: score } = change;
-  if (score < fences.retentionStart()) return;
+  const { user_id: author, drop_id: drop } = change;
+  const entry = entryOf(change);
+  if (entry.score < fences.retentionStart()) return;
   const audience = audienceOf(includeAuthor ? [author] : []);
   await writeUnlessDeleted([drop], {
-    write: () =>
-      Promise.all([
-        authors.add(author, { drop, score }),
-        writer.addToHomes([{ audience, entries: [{ drop, score }] }]),
-      ]),
+    write: () => Promise.all([authors.add(author, entry), writer.addToHomes([{ audience, entries: [entry] }])]),
     tombstonedAmong: fences.tombstonedAmong,
     remove: () =>
       Promise.all([

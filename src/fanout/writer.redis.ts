@@ -11,7 +11,7 @@ import {
   SHARED_PREFIX,
   SHARED_TOKENS,
 } from "../contracts/keys.js";
-import type { TimelineEntry } from "../contracts/timelines.js";
+import { type Byline, bylineText, type TimelineEntry } from "../contracts/timelines.js";
 import { chunked } from "../kernel/concurrency.js";
 import { encodeId, FLOOR_MEMBER } from "../kernel/ids.js";
 import { DAY } from "../kernel/time.js";
@@ -36,11 +36,13 @@ export function audienceOf(users: Iterable<string>): Audience {
   return { ids, keys: packKeys(ids.map(encodeId)) };
 }
 
-/** The homes of the audience get these entries. */
+/** The homes of the audience get these entries, without those that their users do not see. */
 export interface HomeAddition {
   readonly audience: Audience;
-  readonly entries: readonly TimelineEntry[];
+  readonly entries: readonly SignedEntry[];
 }
+
+export type SignedEntry = TimelineEntry & { readonly by: Byline };
 
 /** The homes of the audience lose these drops. */
 export interface HomeRemoval {
@@ -50,7 +52,7 @@ export interface HomeRemoval {
 
 export interface SharedAddition {
   readonly timelines: readonly Shared[];
-  readonly entry: TimelineEntry;
+  readonly entry: SignedEntry;
 }
 
 /** Both are in ms since the epoch, and undefined where a home has none. */
@@ -86,19 +88,26 @@ const LOOKS_AT_ONCE = 500;
 /** Trimming one entry at every insert halves the rate on full timelines; five percent at once does not. */
 const TRIM_TO = 0.95;
 
-/** The limits that the script `add-entries` takes; a time to live of 0: none. */
-export const limitsOf = (options: Omit<WriterOptions, "ttlMs">, ttlMs: number): (string | number)[] => [
-  options.maxEntries,
-  Math.ceil(options.maxEntries * TRIM_TO),
+interface AddOptions extends WriterOptions {
+  /** The script says what it does for these. */
+  readonly kind: "homes" | "all" | "reposts";
+}
+
+/** What the script `add-entries` takes before the groups; a time to live of 0: none. */
+export const addOptionsOf = ({ maxEntries, ttlMs, activeOnly, kind }: AddOptions): (string | number)[] => [
+  maxEntries,
+  Math.ceil(maxEntries * TRIM_TO),
   ttlMs,
-  options.activeOnly ? "1" : "0",
+  activeOnly ? "1" : "0",
+  kind,
 ];
+
+export const itemOf = ({ drop, score, by }: SignedEntry): (string | number)[] => [score, drop, bylineText(by)];
 
 /** Every method resolves only after each reply was a success. A call that `yields` lets those of others go first. */
 export function createTimelineWriter({ scripts, fenced, listenersAmong }: WriterDeps, options: WriterOptions) {
-  const homeLimits = limitsOf(options, options.ttlMs);
-  const sharedLimits = limitsOf({ ...options, activeOnly: false }, 0);
-  const itemOf = ({ drop, score }: TimelineEntry) => [score, drop];
+  const toHomes = addOptionsOf({ ...options, kind: "homes" });
+  const toShared = addOptionsOf({ ...options, activeOnly: false, ttlMs: 0, kind: "all" });
   const notes = createRemovalNotes(scripts);
   const removeFromHomes = async (all: readonly HomeRemoval[], yields = false): Promise<void> => {
     const groups = all.map(({ audience: { keys }, drops }) => ({ keys, items: drops.map((drop) => [drop]) }));
@@ -114,10 +123,10 @@ export function createTimelineWriter({ scripts, fenced, listenersAmong }: Writer
           await eachOf(audience.ids.filter(isListening), (user) => notes.note(homeKey(user), drops));
       await removeFromHomes(all);
     },
-    /** Resolves to true if every home took every entry as new. */
+    /** Resolves to true if every home took every entry as new, and none of them was left out. */
     async addToHomes(all: readonly HomeAddition[], yields = false): Promise<boolean> {
       const groups = all.map(({ audience: { keys }, entries }) => ({ keys, items: entries.map(itemOf) }));
-      const call = { script: ADD_ENTRIES, prefix: HOME_PREFIX, before: homeLimits, groups, yields } as const;
+      const call = { script: ADD_ENTRIES, prefix: HOME_PREFIX, before: toHomes, groups, yields } as const;
       const sent = all.reduce((sum, { audience, entries }) => sum + audience.ids.length * entries.length, 0);
       return (await fenced.groups(call)) === sent;
     },
@@ -148,7 +157,7 @@ export function createTimelineWriter({ scripts, fenced, listenersAmong }: Writer
       const groups = all.map(({ timelines, entry }) => {
         return { keys: [timelines.map((name) => SHARED_TOKENS[name]).join(",")], items: [itemOf(entry)] };
       });
-      await fenced.groups({ script: ADD_ENTRIES, prefix: SHARED_PREFIX, before: sharedLimits, groups });
+      await fenced.groups({ script: ADD_ENTRIES, prefix: SHARED_PREFIX, before: toShared, groups });
     },
     async removeShared(drops: readonly string[]): Promise<void> {
       const groups = [{ keys: [`${SHARED_TOKENS.local},${SHARED_TOKENS.global}`], items: drops.map((drop) => [drop]) }];
@@ -167,11 +176,11 @@ export function createTimelineWriter({ scripts, fenced, listenersAmong }: Writer
 }
 
 /** The replies are in the order of the users. In a cluster each home is a call. */
-async function runForHomes(
+export async function runForHomes(
   { isCluster, run }: Scripts,
   of: Script,
   users: readonly string[],
-  before: readonly number[] = [],
+  before: readonly (string | number)[] = [],
 ): Promise<unknown[]> {
   const tokens = users.map(encodeId);
   const calls = (isCluster ? tokens : packKeys(tokens)).map((keys) =>

@@ -1,7 +1,7 @@
 import type { NatsConnection } from "nats";
 import { liveSubject, notifySubject, STREAM } from "../contracts/subjects.js";
 import { createSubjectFeed, type SubjectFeed, type SubjectMessage } from "../platform/nats/feed.js";
-import { isSampled, type Notification, readContent, traceOf } from "./notification.js";
+import { isSampled, type Notification, readContent, readHiding, traceOf } from "./notification.js";
 
 type Take = (notification: Notification) => void;
 
@@ -51,11 +51,7 @@ function followUser(feed: SubjectFeed, user: string): FollowedUser {
 }
 
 function notificationOf({ seq, previous, storedAt, header, body }: SubjectMessage): Notification {
-  return {
-    seq,
-    previous,
-    storedAt,
-    traced: isSampled(header("traceparent")) ? traceOf(header) : undefined,
-    content: readContent(body, () => header("Nats-Msg-Id")),
-  };
+  const content = readContent(body, () => header("Nats-Msg-Id"));
+  const traced = isSampled(header("traceparent")) ? traceOf(header) : undefined;
+  return { seq, previous, storedAt, traced, content, hiding: content ? undefined : readHiding(body) };
 }

@@ -1,5 +1,7 @@
+import { HIDING_EVENT } from "../contracts/stream-events.js";
 import type { Headers } from "../delivery/handler.js";
 import { spread } from "../kernel/ids.js";
+import type { Hiding } from "../records/hidden.js";
 
 /** Sequences of two incarnations cannot be compared: a stream that is created again counts from 1. */
 export interface StreamPosition {
@@ -42,6 +44,8 @@ export interface Notification {
   /** The headers are kept only where the trace is recorded. */
   readonly traced?: Headers | undefined;
   readonly content?: Content | undefined;
+  /** Nothing is sent: drops of a user are hidden from now on, or are not. */
+  readonly hiding?: HidingChange | undefined;
   /** The block on the wire is made for the first of the user's streams that sends it, and names this listing. */
   frame?: { readonly listing: string; readonly block: string };
 }
@@ -52,24 +56,32 @@ export interface Content {
   /** Notifications with the same key are duplicates; undefined: never a duplicate. */
   readonly key?: string | undefined;
   readonly createdAt?: number | undefined;
+  /** Who a new drop is by, as text. */
+  readonly by?: string | undefined;
+}
+
+export interface HidingChange {
+  readonly target: string;
+  readonly hiding: Hiding | undefined;
 }
 
 const EVENT = /^[a-z][a-z0-9_]{0,63}$/;
 /** Fan-out writes bodies of this form, without a character that JSON escapes. Such a body need not be parsed. */
 const PLAIN =
-  /^\{"event":"(new_drop|drop_deleted)",("drop_id":"([ !#-[\]-~]+)"(?:,"created_at":(0|[1-9]\d{0,14}))?)\}$/;
+  /^\{"event":"(new_drop|drop_deleted)",("drop_id":"([ !#-[\]-~]+)"(?:,"created_at":(0|[1-9]\d{0,14}))?)(?:,"by":"([\w=,-]*)")?\}$/;
 const decoder = new TextDecoder("utf-8", { fatal: true });
 
 /** Reads the body of a notification; `messageId` makes the key of a notification without a drop. */
 export function readContent(body: Uint8Array, messageId: () => string | undefined): Content | undefined {
   const bytes = Buffer.isBuffer(body) ? body : Buffer.from(body.buffer, body.byteOffset, body.byteLength);
-  const [, name = "", fields = "", dropId = "", time] = PLAIN.exec(bytes.toString("latin1")) ?? [];
+  const [, name = "", fields = "", dropId = "", time, by] = PLAIN.exec(bytes.toString("latin1")) ?? [];
   if (name !== "" && (name === "new_drop") === (time !== undefined))
     return {
       event: name,
       data: `{${fields}}`,
       key: `${name}\n${dropId}`,
       createdAt: time === undefined ? undefined : Number(time),
+      by,
     };
   const value = parseObject(body);
   if (value === undefined) return undefined;
@@ -83,12 +95,21 @@ export function readContent(body: Uint8Array, messageId: () => string | undefine
     data: JSON.stringify(fieldsOf(event, rest)),
     key: id === undefined ? undefined : `${event}\n${id}`,
     createdAt: typeof createdAt === "number" ? createdAt : undefined,
+    by: event === "new_drop" && typeof rest["by"] === "string" ? rest["by"] : undefined,
   };
 }
 
+/** Reads the body of a {@link HidingNotification}; undefined for any other. */
+export function readHiding(body: Uint8Array): HidingChange | undefined {
+  const { event, user_id: target, hiding } = parseObject(body) ?? {};
+  if (event !== HIDING_EVENT || typeof target !== "string") return undefined;
+  return { target, hiding: hiding === "all" || hiding === "reposts" ? hiding : undefined };
+}
+
 function fieldsOf(event: string, rest: Record<string, unknown>): Record<string, unknown> {
-  if (event === "new_drop") return { drop_id: rest["drop_id"], created_at: rest["created_at"] };
-  if (event === "drop_deleted") return { drop_id: rest["drop_id"] };
+  const { drop_id, created_at, repost_of } = rest;
+  if (event === "new_drop") return { drop_id, created_at, ...(repost_of !== undefined && { repost_of }) };
+  if (event === "drop_deleted") return { drop_id };
   return rest;
 }
 

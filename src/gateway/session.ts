@@ -3,6 +3,7 @@ import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { sharedNow } from "../kernel/time.js";
 import type { Feed, FeedState } from "./feed.nats.js";
+import { Hidings } from "./hidings.js";
 import {
   checkOf,
   frameOf,
@@ -62,6 +63,7 @@ export class Session implements Registration {
   /** The buffer is made when it is needed, and so are the keys: most streams are quiet. */
   #live: LiveBuffer | undefined;
   #sentKeys: RecentKeys | undefined;
+  readonly #hidings: Hidings;
   #sink: EventSink | undefined;
   #seq = 0;
   /** NOTIFY was read up to there. Live messages move the position only: whoever may publish them can forge one. */
@@ -80,6 +82,7 @@ export class Session implements Registration {
     private readonly deps: SessionDeps,
   ) {
     this.id = connectionId(randomUUID(), user);
+    this.#hidings = new Hidings(user);
   }
 
   /** Finds the start, and sends nothing. Live notifications must reach {@link take} already. */
@@ -253,6 +256,8 @@ export class Session implements Registration {
   }
 
   async #sendAll(notifications: readonly Notification[], replayed = false): Promise<void> {
+    // A replayed drop is judged as a live one: by the relations of now.
+    for (const notification of notifications) this.#hidings.note(notification);
     for (const notification of notifications) {
       await this.#sink?.drained();
       if (this.#ended) return;
@@ -264,7 +269,8 @@ export class Session implements Registration {
     this.#seq = notification.seq;
     this.#last = notification;
     const { content } = notification;
-    if (!content) return;
+    this.#hidings.note(notification);
+    if (!content || this.#hidings.hides(content)) return;
     this.#sentKeys ??= new RecentKeys(MAX_SENT_KEYS);
     if (content.key !== undefined && this.#sentKeys.isRepeated(content.key)) return observeGateway.duplicate();
     const span = observeGateway.writing(notification);

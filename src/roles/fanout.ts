@@ -43,6 +43,7 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
   const crossings = startCrossings(async () => (await eventLog.readBacklog()).start);
   const audits = startAudits(config, handles, {
     auditor: openAuditor(config, handles, timelines),
+    hides: timelines.hides,
     maybeLost: losses.maybeLost,
     stopped: () => connections.topology.check(),
     checks,

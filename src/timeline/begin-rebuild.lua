@@ -1,13 +1,16 @@
 -- Marks a timeline as being rebuilt.
 --
 -- KEYS[1]  the timeline
+-- KEYS[2]  of a home: the hash of those whose drops its user does not see
 -- ARGV[1]  a negative number nobody else uses: the rebuild's mark, planted as the floor
 -- ARGV[2]  time to live of the key, ms; 0: none
 -- ARGV[3]  "1": also where the timeline is complete; that is no read, so that a time to live goes on as it was
--- returns  false where the timeline is complete; else the drop ids it held before
+-- returns  false where the timeline is complete; 0 where the hash is not: fan-out could not tell what it may write
+--          meanwhile; else the drop ids it held before
 local afresh = ARGV[3] == '1'
 local floor = redis.call('ZSCORE', KEYS[1], '~floor')
 if floor and tonumber(floor) >= 0 and not afresh then return false end
+if KEYS[2] and redis.call('HGET', KEYS[2], '~state') ~= 'complete' then return 0 end
 local left = redis.call('PTTL', KEYS[1])
 if floor then redis.call('ZREM', KEYS[1], '~floor') end
 local held = redis.call('ZRANGE', KEYS[1], 0, -1)

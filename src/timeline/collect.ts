@@ -1,7 +1,8 @@
-import { belongsHome, compareEntries, type DropPage, type TimelineEntry } from "../contracts/timelines.js";
+import { belongsHome, compareEntries, type DropPage, entryOfDrop, type TimelineEntry } from "../contracts/timelines.js";
 import { isTooFarAhead } from "../contracts/times.js";
 import { AppError } from "../kernel/errors.js";
 import { HOUR, sharedNow } from "../kernel/time.js";
+import type { Hidden } from "../records/hidden.js";
 import type { Sources } from "./sources.grpc.js";
 
 /** Both positions are exclusive; the deadline is in ms since the epoch. */
@@ -14,6 +15,8 @@ export interface CollectRequest {
   readonly deadline: number;
   /** An author who cannot be read has no drops. */
   readonly tolerant?: boolean | undefined;
+  /** Drops that the reader does not see. */
+  readonly hidden?: Pick<Hidden, "hides"> | undefined;
   /** The default is a budget of its own. */
   readonly budget?: Budget;
 }
@@ -95,14 +98,15 @@ export const firstPageOf = (authors: number): number =>
 function takePage(
   read: AuthorRead,
   { drops, next }: DropPage,
-  { wanted: { reader, above }, newest }: { readonly wanted: CollectRequest; readonly newest: Newest },
+  { wanted: { reader, above, hidden }, newest }: { readonly wanted: CollectRequest; readonly newest: Newest },
 ): void {
   const now = sharedNow();
   read.position = next;
   read.exhausted = !next || (above !== undefined && compareEntries(next, above) <= 0);
   for (const drop of drops) {
     if (!belongsHome(drop, reader) || isTooFarAhead(drop.created_at, now)) continue;
-    const entry = { score: drop.created_at, drop: drop.drop_id };
+    const entry = entryOfDrop(drop);
+    if (hidden?.hides(entry.by)) continue;
     if (above === undefined || compareEntries(entry, above) > 0) newest.add(entry);
   }
 }

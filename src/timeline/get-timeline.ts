@@ -23,6 +23,7 @@ import type { Rebuild, TakeSnapshot } from "./rebuild.js";
 import type { SharedName } from "./shared-log.nats.js";
 import type { Snapshot, TimelineStore } from "./store.redis.js";
 import { type Incomplete, isIncomplete } from "./stored.js";
+import { withoutHidden } from "./without-hidden.js";
 
 export interface ReadDeps extends HomeDeps {
   readonly store: TimelineStore;
@@ -54,6 +55,7 @@ interface Timeline {
   readonly name: "home" | "local" | "global";
   readonly key: string;
   readonly snapshot: TakeSnapshot;
+  readonly prepare?: (deadline: number) => Promise<unknown>;
   readonly isAffected?: (deadline: number) => Promise<boolean>;
   readonly fillPulls?: (deadline: number) => Promise<void>;
   readonly belowFloor?: (options: { readonly deadline: number; readonly tolerant?: boolean }) => BelowFloor;
@@ -67,6 +69,7 @@ export function getHomeTimeline(deps: ReadDeps): GetTimeline {
       name: "home",
       key: homeKey(user),
       snapshot: (deadline) => homeSnapshot(deps, user)(deadline),
+      prepare: (deadline) => deps.hidden.fill(user, deadline),
       isAffected: (deadline) => deps.isAffected(user, deadline),
       fillPulls: (deadline) => fillPulls(deps, user, deadline),
       belowFloor: (options) => homeBelowFloor(deps, user, options),
@@ -77,7 +80,34 @@ export function getHomeTimeline(deps: ReadDeps): GetTimeline {
 export function getSharedTimeline(deps: ReadDeps, name: SharedName): GetTimeline {
   const key = name === "local" ? LOCAL_KEY : GLOBAL_KEY;
   const timeline: Timeline = { name, key, snapshot: () => deps.readSharedLog(name) };
-  return (request, context) => getPage(deps, context, parsePageRequest(request), timeline);
+  return (request, context) => {
+    const page = parsePageRequest(request);
+    if (request.user_id === "") return getPage(deps, context, page, timeline);
+    return getSharedPage(deps, context, page, { ...timeline, viewer: parseUser(request.user_id) });
+  };
+}
+
+type SharedTimeline = Timeline & { readonly viewer: string };
+
+/** A viewer who hides nobody gets the page that all others get. */
+async function getSharedPage(
+  deps: ReadDeps,
+  context: ReadContext,
+  page: PageRequest,
+  timeline: SharedTimeline,
+): Promise<Buffer> {
+  const { viewer } = timeline;
+  const until = readDeadlines(context.deadline, deps.deadlineMaxMs);
+  const held = await withDeadline(deps.store.readHidden(viewer), until.deadline).catch(() => undefined);
+  if (held?.size === 0) return getPage(deps, context, page, timeline);
+  return context.traced(async () => {
+    const asked =
+      held ?? (await withDeadline(deps.hidden.known(viewer, until.deadline), until.deadline).catch(() => undefined));
+    const hidden = asked ?? deps.hidden.lastKnown(viewer);
+    const store = { ...deps.store, read: withoutHidden(deps.store, hidden) };
+    const call = { ...until, page, incomplete: undefined, isUnjudged: asked === undefined };
+    return getAnyPage({ ...deps, store }, call, timeline);
+  });
 }
 
 /** A first page that is stored whole is read outside the trace of its call: see decision 45. */
@@ -97,6 +127,8 @@ async function getPage(deps: ReadDeps, context: ReadContext, page: PageRequest, 
 
 interface PageCall extends ReadDeadlines {
   readonly page: PageRequest;
+  /** Whose drops the viewer does not see is not known as of now. */
+  readonly isUnjudged?: boolean;
   /** The read of the first page found this. */
   readonly incomplete: Incomplete | undefined;
 }
@@ -109,7 +141,7 @@ async function getAnyPage(deps: ReadDeps, call: PageCall, timeline: Timeline): P
   };
   const before = mayLack();
   const read = await readComplete(deps, timeline, call);
-  const outcome = (await before) || (await mayLack()) ? "degraded" : read.outcome;
+  const outcome = call.isUnjudged || (await before) || (await mayLack()) ? "degraded" : read.outcome;
   deps.observe(timeline.name, outcome);
   return present(read.entries, {
     ...{ page, reached: read.reached },
@@ -154,12 +186,13 @@ async function readComplete(deps: ReadDeps, timeline: Timeline, call: PageCall):
 /** Makes the timeline complete, and those that are merged into it, as far as they are known. */
 async function complete(
   deps: ReadDeps,
-  { key, snapshot, fillPulls }: Timeline,
+  { key, snapshot, prepare, fillPulls }: Timeline,
   { keys, arePullsKnown, deadline }: Incomplete & { readonly deadline: number },
 ): Promise<void> {
   const rebuild = (incomplete: string): Promise<void> => {
     const author = authorOfKey(incomplete);
-    return deps.rebuild(incomplete, author === undefined ? snapshot : authorSnapshot(deps, author));
+    if (author !== undefined) return deps.rebuild(incomplete, authorSnapshot(deps, author));
+    return deps.rebuild(incomplete, snapshot, { prepare });
   };
   // The rebuild of a home reads its owner's pulled authors, too.
   const fills = !arePullsKnown && !keys.includes(key);

@@ -1,6 +1,8 @@
 import { homeKey } from "../contracts/keys.js";
 import { annotate } from "../delivery/telemetry.js";
 import type { BoundedQueue } from "../kernel/concurrency.js";
+import type { Hidden } from "../records/hidden.js";
+import type { HiddenStore } from "../records/hidden.redis.js";
 import { type CollectRequest, collect, collectUpward } from "./collect.js";
 import { type BelowFloor, startOf } from "./pages.js";
 import type { Pulls } from "./pulls.redis.js";
@@ -10,6 +12,7 @@ import type { OpenSources, Sources } from "./sources.grpc.js";
 export interface HomeDeps {
   readonly openSources: OpenSources;
   readonly pulls: Pulls;
+  readonly hidden: HiddenStore;
   readonly rebuildQueue: BoundedQueue;
   readonly maxEntries: number;
 }
@@ -17,20 +20,23 @@ export interface HomeDeps {
 /** No user has this id. */
 const NOBODY = "";
 
-/** A home has its owner's drops, too. */
-const authorsOf = (reader: string, following: readonly string[]): string[] => [...new Set([reader, ...following])];
+/** A home has its owner's drops, too. Authors who are hidden need not be read. */
+const authorsOf = (reader: string, following: readonly string[], hidden: Hidden): string[] =>
+  [...new Set([reader, ...following])].filter((author) => !hidden.hides({ author }));
 
 /** Reads also which of the authors are pulled; with `afresh` it does so whatever is kept of it. */
 export function homeSnapshot(
-  { openSources, pulls, maxEntries }: HomeDeps,
+  { openSources, pulls, hidden: store, maxEntries }: HomeDeps,
   reader: string,
   { afresh = false } = {},
 ): TakeSnapshot {
   return async (deadline) => {
     const sources = openSources(reader);
+    const hidden = await store.known(reader, deadline);
     const following = await pulls.following(reader, () => sources.following(reader, deadline), afresh);
-    const authors = authorsOf(reader, following);
-    const { entries, reached, reads } = await collect(sources, { reader, authors, deadline, count: maxEntries + 1 });
+    const authors = authorsOf(reader, following, hidden);
+    const wanted = { reader, authors, hidden, deadline, count: maxEntries + 1 };
+    const { entries, reached, reads } = await collect(sources, wanted);
     annotate({ "timeline.authors": authors.length, "timeline.author_reads": reads });
     return snapshotOf(entries, maxEntries, reached?.score ?? 0);
   };
@@ -61,18 +67,22 @@ export async function readExpectedHome(deps: HomeDeps, reader: string, { floor, 
   return { entries, floor: reached?.score ?? 0 };
 }
 
-type HomeRead = Pick<CollectRequest, "reader" | "authors" | "deadline" | "tolerant">;
+type HomeRead = Pick<CollectRequest, "reader" | "authors" | "hidden" | "deadline" | "tolerant">;
 
 export function homeBelowFloor(
-  { openSources, rebuildQueue }: HomeDeps,
+  { openSources, hidden: store, rebuildQueue }: HomeDeps,
   reader: string,
   { deadline, tolerant = false }: { readonly deadline: number; readonly tolerant?: boolean },
 ): BelowFloor {
   const ask = <T>(work: (sources: Sources, home: HomeRead) => Promise<T>): Promise<T> =>
     rebuildQueue(async () => {
       const sources = openSources(reader);
-      const authors = authorsOf(reader, await sources.following(reader, deadline));
-      return work(sources, { reader, authors, deadline, tolerant });
+      const hidden = await store.known(reader, deadline).catch((error: unknown) => {
+        if (!tolerant) throw error;
+        return store.lastKnown(reader);
+      });
+      const authors = authorsOf(reader, await sources.following(reader, deadline), hidden);
+      return work(sources, { reader, authors, hidden, deadline, tolerant });
     }, homeKey(reader));
   return {
     older: (below, { above, count }) => ask((sources, home) => collect(sources, { ...home, below, above, count })),

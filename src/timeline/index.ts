@@ -9,7 +9,7 @@ import {
   LOCAL_KEY,
   TRIM_LEASE_KEY,
 } from "../contracts/keys.js";
-import type { Affected } from "../contracts/timelines.js";
+import type { Affected, Byline } from "../contracts/timelines.js";
 import { TimelineServiceService } from "../gen/avion/timeline.js";
 import { createBoundedQueue, mapLimited } from "../kernel/concurrency.js";
 import type { Logger } from "../kernel/logger.js";
@@ -24,6 +24,8 @@ import type { Scripts } from "../platform/redis/scripts.js";
 import { trackChanges } from "../platform/redis/tracking.js";
 import type { Fenced } from "../records/fenced.redis.js";
 import type { Fences } from "../records/fences.js";
+import { createReadHidden } from "../records/hidden.grpc.js";
+import { createHiddenStore } from "../records/hidden.redis.js";
 import { isPushed, type PulledAuthors } from "../records/pulled.js";
 import { createIsAffected } from "./affected.js";
 import type { TimelineConfig } from "./config.js";
@@ -118,10 +120,11 @@ export function createTimelines(deps: TimelinesDeps) {
   const { scripts, fenced, nats, fences, authorStates, config, log } = deps;
   const { maxEntries, ttlMs } = config.storedTimelines;
   const { rebuildQueue, calls, deadlineMaxMs } = deps.readLimits;
-  const of = { config: config.storedTimelines, authorStates, cache: deps.readCache?.pages };
+  const hidden = createHiddenStore(scripts, createReadHidden(deps.upstreams), ttlMs);
+  const of = { config: config.storedTimelines, authorStates, cache: deps.readCache?.pages, hidden };
   const store = createTimelineStore(scripts, fenced, of);
   const pulls = createPulls(scripts, authorStates, ttlMs);
-  const home = { openSources: createSources(deps.upstreams, calls), pulls, rebuildQueue, maxEntries };
+  const home = { openSources: createSources(deps.upstreams, calls), pulls, hidden, rebuildQueue, maxEntries };
   const logged = { connection: nats, tombstonedAmong: fences.tombstonedAmong, maxEntries };
   const readSharedLog = createReadSharedLog(logged);
   const compared = { ...logged, readListed: createReadListedDrops(deps.upstreams) };
@@ -148,7 +151,8 @@ export function createTimelines(deps: TimelinesDeps) {
     },
     /** Rebuilds a home timeline, and those merged into it, whatever their state; they stay readable meanwhile. */
     async rebuildHome(user: string, { alone = false } = {}): Promise<void> {
-      await rebuild(homeKey(user), homeSnapshot(home, user, { afresh: true }), { afresh: true });
+      const prepare = (deadline: number) => hidden.fill(user, deadline);
+      await rebuild(homeKey(user), homeSnapshot(home, user, { afresh: true }), { afresh: true, prepare });
       if (!alone) {
         const registry = await authorStates.refresh();
         const keys = await store.mergedKeysOf(homeKey(user));
@@ -177,6 +181,8 @@ export function createTimelines(deps: TimelinesDeps) {
       const { entries, wholeSince } = await readAuditedLog(name);
       return { entries, floor: wholeSince };
     },
+    /** Tells whether the user does not see a drop. */
+    hides: async (user: string, by: Byline): Promise<boolean> => (await hidden.known(user)).hides(by),
     listHomes: (after?: string) => listHomes(scripts, after),
     /** Starts removing drops older than the retention, in one process at a time. */
     startTrimming: (): Loop =>

@@ -136,7 +136,8 @@ export class PageCache {
     const hides = !stored.areAlive && stored.entries.length > 0;
     if (hides || stored.floor === undefined || !keys.every((key) => this.#isFollowed(key))) return;
     const page = stored.page && ownCopy(stored.page);
-    const parts = BYTES.key * keys.length + BYTES.drop * stored.entries.length + (page?.length ?? 0);
+    const drops = stored.entries.length + (stored.relations?.size ?? 0);
+    const parts = BYTES.key * keys.length + BYTES.drop * drops + (page?.length ?? 0);
     const size = BYTES.answer + parts + name.length;
     if (size > this.#options.maxBytes) return;
     // The names are added first: the answers that make room for this one may be the last others of a key.

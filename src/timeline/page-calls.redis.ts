@@ -24,6 +24,8 @@ export interface Reply extends Omit<Stored, "merged" | "incomplete"> {
   /** The tokens of the authors in the set that was named; undefined if none was, or the set is not known. */
   readonly authors: readonly string[] | undefined;
   readonly isSetNamed: boolean;
+  /** The user of the home hides somebody, and authors are merged into it. */
+  readonly hides: boolean;
   /** The keys are followed since before the call, until this is ended; undefined if one of them is not followed. */
   readonly origin: Origin | undefined;
 }
@@ -140,8 +142,8 @@ const JSON_START = "[".charCodeAt(0);
 function replyOf(text: Buffer, { range: { direction }, pulls }: StoreRead): Omit<Reply, "origin"> {
   const isSetNamed = pulls !== "";
   if (text[0] !== JSON_START)
-    return { floor: 0, entries: [], areAlive: true, authors: [], isSetNamed, page: encodedPage(text) };
-  const [floor = "", alive, authors = "", ...held] = JSON.parse(text.toString()) as string[];
+    return { floor: 0, entries: [], areAlive: true, authors: [], isSetNamed, hides: false, page: encodedPage(text) };
+  const [floor = "", alive, authors = "", hides, ...held] = JSON.parse(text.toString()) as string[];
   const entries: TimelineEntry[] = [];
   for (let at = 0; at < held.length; at += 2) entries.push({ drop: held[at] as string, score: Number(held[at + 1]) });
   if (direction === "older") entries.reverse();
@@ -151,5 +153,6 @@ function replyOf(text: Buffer, { range: { direction }, pulls }: StoreRead): Omit
     areAlive: alive === "1",
     authors: !isSetNamed || authors === NOT_KNOWN ? undefined : authors.split(",").filter(Boolean),
     isSetNamed,
+    hides: hides === "1",
   };
 }

@@ -2,13 +2,18 @@ import {
   AUTHOR_PREFIX,
   authorOfKey,
   GLOBAL_KEY,
+  hiddenKey,
   kindOf,
   LOCAL_KEY,
   PULLED_KEY,
   pullsKeyOfHome,
+  userOfHomeKey,
 } from "../contracts/keys.js";
+import type { Byline } from "../contracts/timelines.js";
 import { inChildSpan, SpanKind } from "../delivery/telemetry.js";
 import type { Scripts } from "../platform/redis/scripts.js";
+import type { Hidden } from "../records/hidden.js";
+import type { HiddenStore } from "../records/hidden.redis.js";
 import { currentOf, isPushed, type PulledAuthors } from "../records/pulled.js";
 import { merge, type Part, partOfHead } from "./merge.js";
 import type { FollowedKey, PageCache } from "./page-cache.js";
@@ -21,6 +26,8 @@ export interface PageReaderOptions {
   readonly ttlMs: number;
   readonly authorStates: PulledAuthors;
   readonly cache?: PageCache | undefined;
+  readonly hidden: Pick<HiddenStore, "held" | "lastKnown">;
+  readonly bylinesOf: (key: string, drops: readonly string[]) => Promise<ReadonlyMap<string, Byline>>;
   /** Tests pass a wrong one, and must notice it. */
   readonly merge?: typeof merge;
 }
@@ -85,6 +92,24 @@ export class PageReader {
     return stored.page || stored.floor !== undefined ? stored.page : incompleteOf(key, stored);
   };
 
+  /** Whose drops a user does not see; undefined where that must be asked for. */
+  readonly readHidden = async (user: string): Promise<Hidden | undefined> => {
+    const { cache, hidden } = this.options;
+    const name = hiddenKey(user);
+    const cached = await cache?.read(name);
+    if (cached) return cached.relations;
+    if (!cache?.isOn() || !cache.isWanted(name)) return hidden.held(user);
+    const origin = cache.begin([name]);
+    try {
+      const followed = cache.follow([origin]);
+      const relations = await hidden.held(user);
+      if (relations && (await followed)) cache.keep(name, { floor: 0, entries: [], areAlive: true, relations }, origin);
+      return relations;
+    } finally {
+      cache.end(origin);
+    }
+  };
+
   async #read(reading: Reading): Promise<Stored> {
     const { cache } = this.options;
     const name = nameOf(reading);
@@ -134,7 +159,7 @@ export class PageReader {
   async #merge(
     reading: Reading,
     home: Stored,
-    { authors, isSetNamed, upToDate }: Reply & Pick<Asked, "upToDate">,
+    { authors, isSetNamed, hides, upToDate }: Reply & Pick<Asked, "upToDate">,
   ): Promise<Merged> {
     const { range } = reading;
     // It is looked at after the call: the process may have been suspended while an author changed over.
@@ -146,17 +171,42 @@ export class PageReader {
       return { stored: { ...home, floor: undefined, incomplete }, keys: undefined };
     }
     const isUpToDate = await upToDate;
+    const hidden = hides ? await this.#hiddenOf(range.key) : undefined;
     const parts = await Promise.all(
       authors.flatMap((token) => {
         const key = AUTHOR_PREFIX + token;
-        const state = registry.get(authorOfKey(key) as string)?.state;
-        if (state === undefined) return [];
+        const author = authorOfKey(key) as string;
+        const state = registry.get(author)?.state;
+        if (state === undefined || hidden?.hides({ author })) return [];
         return this.#readPart({ ...range, key, page: undefined }, { home, isUpToDate, isBeside: isPushed(state) });
       }),
     );
     if (parts.length === 0) return { stored: home, keys: [] };
     const keys = parts.every((part) => part.keys) ? parts.flatMap((part) => part.keys ?? []) : undefined;
-    return { stored: (this.options.merge ?? merge)(range, home, parts), keys };
+    const merged = (this.options.merge ?? merge)(range, home, parts);
+    return { stored: hidden ? await this.#withoutReposts(merged, parts, hidden) : merged, keys };
+  }
+
+  async #hiddenOf(home: string): Promise<Hidden> {
+    const { hidden } = this.options;
+    const user = userOfHomeKey(home) as string;
+    return (await hidden.held(user)) ?? hidden.lastKnown(user);
+  }
+
+  /** Hides reposts by pulled authors, which are in no home. */
+  async #withoutReposts(merged: Stored, parts: readonly Part[], viewer: Hidden): Promise<Stored> {
+    const bylines = await Promise.all(
+      parts.map(({ key, stored }) =>
+        this.options.bylinesOf(
+          key,
+          stored.entries.map(({ drop }) => drop),
+        ),
+      ),
+    );
+    const hidden = new Set(
+      bylines.flatMap((some) => [...some].filter(([, by]) => viewer.hides(by)).map(([drop]) => drop)),
+    );
+    return hidden.size > 0 ? { ...merged, hidden } : merged;
   }
 
   /** Reads from the author's cached newest drops, where these reach far enough. */

@@ -27,8 +27,8 @@ function field(number: number, text: string): string {
 /** Returns undefined where a page is not asked for or not complete, or a drop of it may be hidden. */
 export function encodeWhole(stored: Stored, { direction, page }: Range): EncodedPage | undefined {
   if (stored.page) return stored.page;
-  const { floor, entries, areAlive } = stored;
-  if (!page || direction === "newer" || floor === undefined || !areAlive) return undefined;
+  const { floor, entries, areAlive, hidden } = stored;
+  if (hidden || !page || direction === "newer" || floor === undefined || !areAlive) return undefined;
   const given = entries.slice(0, page.drops + 1);
   const oldest = given.at(-1);
   const isMore = given.length > page.drops;

@@ -181,11 +181,11 @@ export function retainedOf(fences: PageFences, entries: Entries): Entries {
   return start === 0 ? entries : entries.filter(({ score }) => score >= start);
 }
 
-/** Also removes hidden drops: a deletion may have missed them, as the followers of a remote author may be unknown. */
+/** Leaves out what the viewer does not see. Also removes deleted drops: a deletion may have missed them, as the followers of a remote author may be unknown. */
 async function visibleStored(
   { store, fences }: PageDeps,
   key: string,
-  { entries, areAlive, merged = [] }: Stored,
+  { entries, areAlive, hidden, merged = [] }: Stored,
 ): Promise<Entries> {
   const shown = areAlive ? retainedOf(fences, entries) : await visible(fences, entries);
   if (shown.length < entries.length) {
@@ -193,5 +193,5 @@ async function visibleStored(
     const gone = entries.filter((entry) => !kept.has(entry)).map(({ drop }) => drop);
     for (const one of [key, ...merged]) void store.remove(one, gone).catch(() => undefined);
   }
-  return shown;
+  return hidden ? shown.filter(({ drop }) => !hidden.has(drop)) : shown;
 }

@@ -14,8 +14,9 @@
 --          merged into it; 0: answer entries
 --     [8]  drops older than this are hidden, ms
 -- returns  of each timeline the page: 1 if more follow, score (double) and length of its newest and its oldest id,
---          `repeated string 1`; or as JSON [floor or "", "1" if none is tombstoned, authors, id, score, id, score, ...]
---          in ascending order of (score, bytes). authors: joined by ","; "?" where the set is not known
+--          `repeated string 1`; or as JSON [floor or "", "1" if none is tombstoned, authors, hides, id, score, ...] in
+--          ascending order of (score, bytes). authors: joined by ","; "?" where the set is not known. hides: "1" where
+--          authors are asked for and the home's user hides somebody
 local call = redis.call
 local timelines = ARGV[1] == '1' and #KEYS - 1 or #KEYS
 local tombstones = KEYS[timelines + 1]
@@ -54,7 +55,11 @@ local function renew(key, ttl)
   local left = call('PTTL', key)
   local is_idle = left >= 0 and ttl - left > tonumber(ARGV[2])
   if is_idle or left - ttl > ttl / 100 then call('ZREM', key, '~floor') end
-  if left == -1 or math.abs(ttl - left) > ttl / 100 then expire(key, ttl) end
+  if left == -1 or math.abs(ttl - left) > ttl / 100 then
+    expire(key, ttl)
+    expire('timeline:x:hidden:{' .. key .. '}', ttl)
+    expire('timeline:x:bylines:{' .. key .. '}', ttl)
+  end
 end
 
 local function untouched(ids)
@@ -152,7 +157,9 @@ local function read(key, direction, count, ttl, score, id, pulls, size, since)
   local encoded = tombstones and size > 0 and authors == '' and page_of(key, size, tonumber(since))
   if encoded then return encoded end
   local ids, scores = entries_of(key, first_of(key, older, score, id), older, count)
-  local answer = { call('ZSCORE', key, '~floor') or '', untouched(ids) and '1' or '', authors }
+  -- One of its fields is its state.
+  local hides = authors ~= '' and call('HLEN', 'timeline:x:hidden:{' .. key .. '}') > 1 and '1' or ''
+  local answer = { call('ZSCORE', key, '~floor') or '', untouched(ids) and '1' or '', authors, hides }
   for i = 1, #ids do
     answer[#answer + 1] = ids[i]
     answer[#answer + 1] = scores[i]

@@ -37,6 +37,8 @@ const POLL_MAX_MS = SECOND / 2;
 interface RebuildOptions {
   /** Rebuilds a complete timeline, too, and keeps none of its entries and times. */
   readonly afresh?: boolean;
+  /** Runs before the timeline is marked: a home can be marked once it is known whose drops its user does not see. */
+  readonly prepare?: ((deadline: number) => Promise<unknown>) | undefined;
 }
 
 export type Rebuild = (key: string, takeSnapshot: TakeSnapshot, options?: RebuildOptions) => Promise<void>;
@@ -54,14 +56,14 @@ export type Rebuild = (key: string, takeSnapshot: TakeSnapshot, options?: Rebuil
  */
 export function createRebuild(deps: RebuildDeps): Rebuild {
   const flight = new SingleFlight<void>();
-  return (key, takeSnapshot, { afresh = false } = {}) =>
+  return (key, takeSnapshot, { afresh = false, prepare } = {}) =>
     flight.run(afresh ? `afresh ${key}` : key, async () => {
       const started = performance.now();
       const seconds = (): number => (performance.now() - started) / 1_000;
       try {
         // The span belongs to the read that asked first; it may outlast that read.
         await inSpan("rebuild", { attributes: { "timeline.kind": kindOf(key), "timeline.afresh": afresh } }, () =>
-          rebuild(deps, key, { takeSnapshot, afresh }),
+          rebuild(deps, key, { takeSnapshot, afresh, prepare }),
         );
         deps.observe("done", seconds());
       } catch (error) {
@@ -72,7 +74,7 @@ export function createRebuild(deps: RebuildDeps): Rebuild {
     });
 }
 
-interface Task {
+interface Task extends Pick<RebuildOptions, "prepare"> {
   readonly takeSnapshot: TakeSnapshot;
   readonly afresh: boolean;
 }
@@ -98,11 +100,12 @@ async function rebuildInRounds(deps: RebuildDeps, key: string, task: Task): Prom
 async function rebuildOnce(
   { store, fences }: RebuildDeps,
   key: string,
-  { takeSnapshot, afresh, deadline }: Task & { readonly deadline: number },
+  { takeSnapshot, prepare, afresh, deadline }: Task & { readonly deadline: number },
 ): Promise<boolean> {
+  await prepare?.(deadline);
   const mark = -randomInt(1, 2 ** 47);
   const held = await store.beginRebuild(key, mark, afresh);
-  if (held === undefined) return true;
+  if (typeof held === "string") return held === "complete";
   await failpoint("rebuild-marked", key);
   const taken = await takeSnapshot(deadline);
   const snapshot = { ...taken, entries: retainedOf(fences, taken.entries) };

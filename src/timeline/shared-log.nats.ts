@@ -64,7 +64,7 @@ async function readSince(deps: LogDeps, name: SharedName, from: number): Promise
   const found = await readLog(connection, from, listed || name === "global" ? ALL : OWN);
   const own = listed ? ownListed(found, listed, isListed) : found.own;
   const all = name === "global" ? new Map([...found.remote, ...own]) : own;
-  const entries = [...all].map(([drop, score]) => ({ drop, score })).sort((a, b) => compareEntries(b, a));
+  const entries = [...all.values()].sort((a, b) => compareEntries(b, a));
   const readTo = isWholeLog ? 0 : isListed;
   const shown = await newestAlive(aboveFloor(entries, readTo), maxEntries + 1, tombstonedAmong);
   const snapshot = snapshotOf(shown, maxEntries, readTo);
@@ -77,34 +77,38 @@ const OWN = [SUBJECT_OF.drop_created];
 const ALL = [...OWN, SUBJECT_OF.ap_drop_received];
 
 interface Logged {
-  readonly own: Map<string, number>;
-  readonly remote: Map<string, number>;
+  readonly own: Map<string, TimelineEntry>;
+  readonly remote: Map<string, TimelineEntry>;
   /** Received drops count whatever their visibility. */
   readonly received: Set<string>;
 }
 
-/** Reads public drops with their times; of two times the smaller one counts. */
+/** Reads public drops, without reposts; of two times of a drop the smaller one counts. */
 async function readLog(connection: NatsConnection, from: number, subjects: readonly string[]): Promise<Logged> {
   const logged: Logged = { own: new Map(), remote: new Map(), received: new Set() };
   for (const subject of subjects) {
     for await (const entry of logEntries(connection, { stream: STREAM.drops, subject, from })) {
       const event = eventOf(entry.subject, entry.body, entry.time);
       if (event?.name !== "drop_created" && event?.name !== "ap_drop_received") continue;
-      const { drop_id: drop, created_at: score, visibility } = event.payload;
+      const { drop_id: drop, created_at: score, user_id: author = "", visibility } = event.payload;
       if (event.name === "ap_drop_received") logged.received.add(drop);
       const of = event.name === "drop_created" ? logged.own : logged.remote;
-      if (visibility === "public") of.set(drop, Math.min(score, of.get(drop) ?? score));
+      const isRepost = event.name === "drop_created" && event.payload.repost_of !== undefined;
+      if (visibility === "public" && !isRepost) of.set(drop, earlier({ drop, score, by: { author } }, of.get(drop)));
     }
   }
   return logged;
 }
 
+const earlier = (entry: TimelineEntry, other: TimelineEntry | undefined): TimelineEntry =>
+  other && other.score < entry.score ? other : entry;
+
 /** The upstream lists every drop above a time; a remote one that it lists too is not one of this server's own. */
-function ownListed({ own, received }: Logged, listed: ListedDrops, above: number): Map<string, number> {
-  const kept = [...own].filter(([drop, score]) => score <= above && !(listed.has(drop) && !listed.get(drop)));
-  const shown = [...listed].flatMap(([drop, score]): [string, number][] => {
-    if (score === undefined || score <= above || received.has(drop)) return [];
-    return [[drop, Math.min(score, own.get(drop) ?? score)]];
+function ownListed({ own, received }: Logged, listed: ListedDrops, above: number): Map<string, TimelineEntry> {
+  const kept = [...own].filter(([drop, { score }]) => score <= above && !(listed.has(drop) && !listed.get(drop)));
+  const shown = [...listed].flatMap(([drop, entry]): [string, TimelineEntry][] => {
+    if (entry === undefined || entry.score <= above || received.has(drop)) return [];
+    return [[drop, earlier(entry, own.get(drop))]];
   });
   return new Map([...kept, ...shown]);
 }

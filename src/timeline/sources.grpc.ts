@@ -1,4 +1,4 @@
-import { type DropPage, MAX_FOLLOWING, NO_DROPS, type TimelineEntry } from "../contracts/timelines.js";
+import { type DropPage, entryOfDrop, MAX_FOLLOWING, NO_DROPS, type TimelineEntry } from "../contracts/timelines.js";
 import { isTime } from "../contracts/times.js";
 import { Visibility } from "../gen/avion/posts.js";
 import { AppError, codeOf, invalid, oneLine } from "../kernel/errors.js";
@@ -86,8 +86,8 @@ function refusalOr(error: unknown): unknown {
   return codeOf(error) === "failed" && isInvalidArgument(error) ? invalid("user_id", oneLine(error)) : error;
 }
 
-/** Has the own drops that changed since a time. The values are the times of those that are public and not deleted. */
-export type ListedDrops = ReadonlyMap<string, number | undefined>;
+/** Has the own drops that changed since a time. The values are the entries of those that belong in local. */
+export type ListedDrops = ReadonlyMap<string, TimelineEntry | undefined>;
 
 /** Resolves to undefined where the upstream has no ListDrops. `since` in ms since the epoch. */
 export type ReadListedDrops = (since: number) => Promise<ListedDrops | undefined>;
@@ -96,14 +96,15 @@ const LISTED_A_PAGE = 1_000;
 
 export function createReadListedDrops(upstreams: Pick<Upstreams, "changedDrops">): ReadListedDrops {
   return async (since) => {
-    const listed = new Map<string, number | undefined>();
+    const listed = new Map<string, TimelineEntry | undefined>();
     const read = (page_token: string) =>
       upstreams.changedDrops({ since, until: 0, page_size: LISTED_A_PAGE, page_token });
     try {
       for await (const { drops } of readPages(read))
-        for (const { drop_id, created_at, visibility, deleted } of drops) {
-          if (idFault(drop_id) !== undefined || !isTime(created_at)) continue;
-          listed.set(drop_id, visibility === Visibility.PUBLIC && !deleted ? created_at : undefined);
+        for (const drop of drops) {
+          if (idFault(drop.drop_id) !== undefined || !isTime(drop.created_at)) continue;
+          const isShown = drop.visibility === Visibility.PUBLIC && !drop.deleted && drop.repost_of === "";
+          listed.set(drop.drop_id, isShown ? entryOfDrop(drop) : undefined);
         }
     } catch (error) {
       if (isUnimplemented(error)) return undefined;

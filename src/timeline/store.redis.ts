@@ -3,6 +3,7 @@ import {
   AUTHOR_PREFIX,
   deletedDropKey,
   GLOBAL_KEY,
+  hiddenKeyOfHome,
   kindOf,
   LOCAL_KEY,
   pullsKeyOfHome,
@@ -18,6 +19,7 @@ import { type Scripts, script } from "../platform/redis/scripts.js";
 import type { Fenced } from "../records/fenced.redis.js";
 import { currentOf } from "../records/pulled.js";
 import { createRemovalNotes } from "../records/removal-notes.redis.js";
+import { createBylines } from "./bylines.redis.js";
 import { PageReader, type PageReaderOptions } from "./page-reader.redis.js";
 
 const BEGIN_REBUILD = script("begin-rebuild", import.meta.url, { spanned: true });
@@ -32,6 +34,8 @@ export interface Snapshot {
 
 export type TimelineStore = ReturnType<typeof createTimelineStore>;
 
+type Begun = readonly string[] | "complete" | "hidden unknown";
+
 interface Rebuilt {
   readonly mark: number;
   readonly gone: readonly string[];
@@ -42,14 +46,16 @@ const DROPS_A_CALL = 5_000;
 
 const STAGED_TTL_MS = MINUTE;
 
-interface StoreOptions extends Omit<PageReaderOptions, "ttlMs"> {
+interface StoreOptions extends Omit<PageReaderOptions, "ttlMs" | "bylinesOf"> {
   readonly config: StoredTimelinesConfig;
 }
 
 export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, ...options }: StoreOptions) {
   const { authorStates } = options;
   const { run, command } = scripts;
-  const reader = new PageReader(scripts, { ttlMs: config.ttlMs, ...options });
+  const ttl = (key: string): number => (key === LOCAL_KEY || key === GLOBAL_KEY ? 0 : config.ttlMs);
+  const bylines = createBylines(scripts, ttl);
+  const reader = new PageReader(scripts, { ttlMs: config.ttlMs, bylinesOf: bylines.of, ...options });
   const notes = createRemovalNotes(scripts);
   const score = (key: string, member: string) => command("zscore", (client) => client.zscore(key, member));
   /** Returns the keys of the timelines that are merged into a home, as far as they are known. */
@@ -58,10 +64,10 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
     const members = await command("smembers", (client) => client.smembers(pullsKeyOfHome(home)));
     return members.filter((member) => !member.startsWith("~")).map((token) => AUTHOR_PREFIX + token);
   };
-  const ttl = (key: string): number => (key === LOCAL_KEY || key === GLOBAL_KEY ? 0 : config.ttlMs);
   return {
     read: reader.read,
     readFirstPage: reader.readFirstPage,
+    readHidden: reader.readHidden,
     mergedKeysOf,
     isComplete: async (key: string): Promise<boolean> => Number((await score(key, FLOOR_MEMBER)) ?? -1) >= 0,
     /**
@@ -78,16 +84,20 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
       const known = stored ?? deleted ?? others.find((other) => other !== null);
       return known == null ? undefined : Number(known);
     },
-    /** Marks an incomplete timeline, or any if `afresh`. Returns its drops; undefined if it was not marked. */
-    async beginRebuild(key: string, mark: number, afresh = false): Promise<readonly string[] | undefined> {
-      const held = (await run(BEGIN_REBUILD, [key], [mark, ttl(key), afresh ? "1" : ""])) as string[] | null;
-      return held ?? undefined;
+    /** Marks an incomplete timeline, or any if `afresh`. Returns its drops, or why it was not marked. */
+    async beginRebuild(key: string, mark: number, afresh = false): Promise<Begun> {
+      const keys: [string, ...string[]] = kindOf(key) === "home" ? [key, hiddenKeyOfHome(key)] : [key];
+      const held = (await run(BEGIN_REBUILD, keys, [mark, ttl(key), afresh ? "1" : ""])) as string[] | 0 | null;
+      return held === null ? "complete" : held === 0 ? "hidden unknown" : held;
     },
     /** Returns false if the mark is gone: the snapshot is outdated. */
     async finishRebuild(key: string, { mark, gone, snapshot }: Rebuilt): Promise<boolean> {
       const keys = [key, stagedKey(key, mark, "add"), stagedKey(key, mark, "remove")] as const;
       const parts = partsOf(gone, snapshot.entries);
       const last = parts.pop() ?? [0];
+      const kind = kindOf(key);
+      const signed = kind === "author" ? snapshot.entries.filter(({ by }) => by?.original) : snapshot.entries;
+      if (kind !== "home") await bylines.keep(key, signed);
       const kept = new Set(snapshot.entries.map(({ drop }) => drop));
       await notes.note(
         key,
@@ -102,6 +112,11 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
       return (await fenced.one(FINISH_REBUILD, keys, rest)) === 1;
     },
     remove: notes.remove,
+    bylinesOf: bylines.of,
+    /** The next read rebuilds the timeline. */
+    async loseFloor(key: string): Promise<void> {
+      await command("zrem", (client) => client.zrem(key, FLOOR_MEMBER));
+    },
     rebuildLease: (key: string) => createLease(scripts, rebuildLeaseKey(key)),
     async rebuildLeaseLeft(key: string): Promise<number> {
       return Math.max(0, await command("pttl", (client) => client.pttl(rebuildLeaseKey(key))));

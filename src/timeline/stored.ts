@@ -1,4 +1,5 @@
 import type { TimelineEntry } from "../contracts/timelines.js";
+import type { Hidden } from "../records/hidden.js";
 
 /** A GetTimelineResponse without `degraded`, encoded: the store had the whole page, and nothing of it is hidden. */
 export type EncodedPage = Buffer;
@@ -22,6 +23,10 @@ export interface Stored {
   readonly areAlive: boolean;
   /** An encoded page replaces the entries. */
   readonly page?: EncodedPage;
+  /** Drops among the entries that the viewer does not see. */
+  readonly hidden?: ReadonlySet<string> | undefined;
+  /** Whose drops a user does not see, instead of entries. */
+  readonly relations?: Hidden | undefined;
   /** The timelines of pulled authors that are merged into a home. */
   readonly merged?: readonly string[] | undefined;
   /** It is set where more, or something else, must be rebuilt than the timeline that was read. */

@@ -1,11 +1,12 @@
 import { z } from "zod";
 import { parseJson } from "../../contracts/events.js";
 import type { FanoutCompleted } from "../../contracts/fanout.js";
-import { belongsHome } from "../../contracts/timelines.js";
+import { type Byline, belongsHome, entryOfDrop } from "../../contracts/timelines.js";
 import { understood } from "../../contracts/untrusted.js";
 import type { Context, Delivery, DeliveryOutcome, Process } from "../../delivery/handler.js";
 import { contextOf, inSpan } from "../../delivery/telemetry.js";
 import { type Drop, Visibility } from "../../gen/avion/posts.js";
+import { mapLimited } from "../../kernel/concurrency.js";
 import { codeOf, oneLine } from "../../kernel/errors.js";
 import { encodeId } from "../../kernel/ids.js";
 import type { Logger } from "../../kernel/logger.js";
@@ -32,9 +33,13 @@ export interface PublicationDeps extends Pick<AuditDeps, "tombstonedAmong" | "re
   readonly sampleFollowers: (author: string, pages: number) => Promise<readonly string[]>;
   readonly findDrop: (held: HeldDrop) => Promise<Drop | undefined>;
   readonly unfollowedAmong: (author: string, users: readonly string[]) => Promise<readonly string[]>;
+  /** Rejects where whom the user hides is not known. */
+  readonly hides: (user: string, by: Byline) => Promise<boolean>;
   readonly maybeLost: () => boolean;
   readonly recheckMs: number;
 }
+
+const HOMES_AT_ONCE = 8;
 
 const SHARED: readonly TimelineName[] = [
   { kind: "local", name: "local" },
@@ -112,7 +117,12 @@ async function lookForPublished(
   );
   const users = absent.filter(({ kind }) => kind === "home").map(({ name }) => name);
   const unfollowers = new Set(users.length === 0 ? [] : await deps.unfollowedAmong(user_id, users));
-  return absent.filter(({ kind, name }) => kind !== "home" || !unfollowers.has(name));
+  const missing = absent.filter(({ kind, name }) => kind !== "home" || !unfollowers.has(name));
+  const { by } = entryOfDrop(drop);
+  const hidden = await mapLimited(missing, HOMES_AT_ONCE, async ({ kind, name }) =>
+    kind === "home" ? deps.hides(name, by) : false,
+  );
+  return missing.filter((_, at) => !hidden[at]);
 }
 
 async function homesOf(
@@ -126,8 +136,8 @@ async function homesOf(
   return [...own, ...followers.filter((user) => user !== author && belongsHome(drop, user))].map(homeOf);
 }
 
-function sharedOf({ visibility }: Drop, { event }: FanoutCompleted): readonly TimelineName[] {
-  if (visibility !== Visibility.PUBLIC) return [];
+function sharedOf({ visibility, repost_of }: Drop, { event }: FanoutCompleted): readonly TimelineName[] {
+  if (visibility !== Visibility.PUBLIC || repost_of !== "") return [];
   return event === "drop_created" ? SHARED : SHARED.filter(({ kind }) => kind === "global");
 }
 

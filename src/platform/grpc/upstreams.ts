@@ -6,7 +6,11 @@ import type { DropPage } from "../../contracts/timelines.js";
 import { isTime } from "../../contracts/times.js";
 import { broken, checkPage, type LeaveOut, totalOf, validUsers } from "../../contracts/upstream-answers.js";
 import { type Counts, type ListDropsRequest, PostServiceService } from "../../gen/avion/posts.js";
-import { type ListFollowChangesRequest, UserServiceService } from "../../gen/avion/users.js";
+import {
+  type ListFollowChangesRequest,
+  type ListRelationChangesRequest,
+  UserServiceService,
+} from "../../gen/avion/users.js";
 import { encodeId } from "../../kernel/ids.js";
 import type { Logger } from "../../kernel/logger.js";
 import { counter } from "../../kernel/meters.js";
@@ -93,7 +97,8 @@ export function connectPosts(address: string, tls: TlsFiles, log?: Logger) {
 
 function onUsers(users: Client, leaveOut: LeaveOut) {
   const { once: call, inTurn } = createCallUpstream(users);
-  const { getFollowersList, getFollowingList, isFollowing, listFollowChanges, getProfile } = UserServiceService;
+  const { getFollowersList, getFollowingList, isFollowing, getHidden, getProfile } = UserServiceService;
+  const { listFollowChanges, listRelationChanges } = UserServiceService;
   const list = async (
     method: typeof getFollowersList | typeof getFollowingList,
     page: PageRequest,
@@ -113,6 +118,13 @@ function onUsers(users: Client, leaveOut: LeaveOut) {
     /** Answers are in the order asked for. */
     isFollowing: async (user: string, others: readonly string[]): Promise<readonly boolean[]> =>
       (await call(isFollowing, { follower_id: user, following_ids: [...others] }, { subject: user })).following,
+    /** Reads one page of those whose drops a user does not see. */
+    hidden: async ({ user, size, token, deadline }: PageRequest) => {
+      const request = { user_id: user, page_size: size, page_token: token };
+      const { hidden, next_page_token: next } = await call(getHidden, request, { subject: user, deadline });
+      checkPage(nameOf(getHidden), token, { length: hidden.length, next });
+      return { hidden, next };
+    },
     /** @throws AppError, of which `isNotFound` tells that the user has none */
     profile: (user: string) => call(getProfile, { user_id: user }, { subject: user }),
     /** Reads one page of the edges changed in a window. */
@@ -121,6 +133,14 @@ function onUsers(users: Client, leaveOut: LeaveOut) {
         subject: "ListFollowChanges",
       });
       checkPage("ListFollowChanges", request.page_token, { length: changes.length, next });
+      return { changes, next };
+    },
+    /** Reads one page of the blocks and mutes changed in a window. */
+    changedRelations: async (request: ListRelationChangesRequest) => {
+      const { changes, next_page_token: next } = await call(listRelationChanges, request, {
+        subject: "ListRelationChanges",
+      });
+      checkPage("ListRelationChanges", request.page_token, { length: changes.length, next });
       return { changes, next };
     },
   };

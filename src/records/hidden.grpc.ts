@@ -1,0 +1,27 @@
+import { idFault } from "../kernel/ids.js";
+import { readPages } from "../kernel/paging.js";
+import { sharedNow } from "../kernel/time.js";
+import { isUnimplemented, type Upstreams } from "../platform/grpc/upstreams.js";
+import type { Hiding } from "./hidden.js";
+import type { ReadHidden } from "./hidden.redis.js";
+
+const HIDDEN_A_PAGE = 1_000;
+
+/** A users service without GetHidden hides nobody. */
+export function createReadHidden(upstreams: Pick<Upstreams, "hidden" | "leaveOut">): ReadHidden {
+  return async (user, deadline) => {
+    const targets = new Map<string, Hiding>();
+    const read = (token: string) => upstreams.hidden({ user, token, size: HIDDEN_A_PAGE, deadline });
+    try {
+      for await (const { hidden } of readPages(read))
+        for (const { target_id, reposts_only, expires_at } of hidden) {
+          if (idFault(target_id) !== undefined) upstreams.leaveOut("GetHidden", user);
+          else if (expires_at !== 0 && expires_at <= sharedNow()) continue;
+          else if (targets.get(target_id) !== "all") targets.set(target_id, reposts_only ? "reposts" : "all");
+        }
+    } catch (error) {
+      if (!isUnimplemented(error)) throw error;
+    }
+    return targets;
+  };
+}

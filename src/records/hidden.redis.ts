@@ -1,0 +1,80 @@
+import { randomUUID } from "node:crypto";
+import { LRUCache } from "lru-cache";
+import { hiddenKey, hidersKey } from "../contracts/keys.js";
+import { chunked } from "../kernel/concurrency.js";
+import { AppError } from "../kernel/errors.js";
+import { decodeId, encodeId } from "../kernel/ids.js";
+import { SingleFlight } from "../kernel/sharing.js";
+import { type Scripts, script } from "../platform/redis/scripts.js";
+import { Hidden, type Hiding } from "./hidden.js";
+
+const FILL_HIDDEN = script("fill-hidden", import.meta.url);
+
+/** The field says that the hash is complete, or holds the mark of a fill. */
+const STATE = "~state";
+const COMPLETE = "complete";
+const MAX_ROUNDS = 8;
+const LAST_KNOWN_USERS = 10_000;
+const HIDERS_A_CALL = 500;
+
+type HiddenUsers = ReadonlyMap<string, Hiding>;
+
+/** Reads from the users service whose drops a user does not see. The deadline is in ms since the epoch. */
+export type ReadHidden = (user: string, deadline?: number) => Promise<HiddenUsers>;
+
+export type HiddenStore = ReturnType<typeof createHiddenStore>;
+
+/**
+ * Keeps in Redis whose drops each user does not see. A relation that changes makes a user's hash incomplete, and with it
+ * their home; the next read fills it from the users service.
+ *
+ * A fill adds the user to the hiders of each target before the hash is complete. So fan-out, which asks for an author's
+ * hiders first, finds every user whose complete hash has the author.
+ */
+export function createHiddenStore({ run, command }: Scripts, readHidden: ReadHidden, ttlMs: number) {
+  const flight = new SingleFlight<void>();
+  const lastKnown = new LRUCache<string, Hidden>({ max: LAST_KNOWN_USERS });
+  const fillOnce = async (user: string, deadline: number | undefined): Promise<boolean> => {
+    const step = (what: string, mark: string, fields: readonly string[] = []) =>
+      run(FILL_HIDDEN, [hiddenKey(user)], [what, mark, ttlMs, ...fields]);
+    const mark = (await step("begin", `~${randomUUID()}`)) as string | null;
+    if (mark === null) return true;
+    const targets = await readHidden(user, deadline);
+    const token = encodeId(user);
+    for (const some of chunked([...targets.keys()], HIDERS_A_CALL))
+      await Promise.all(some.map((target) => command("sadd", (client) => client.sadd(hidersKey(target), token))));
+    const fields = [...targets].flatMap(([target, hiding]) => [encodeId(target), hiding]);
+    return (await step("finish", mark, fields)) === 1;
+  };
+  /** Resolves to undefined where the hash is not complete. */
+  const held = async (user: string): Promise<Hidden | undefined> => {
+    const fields = await command("hgetall", (client) => client.hgetall(hiddenKey(user)));
+    const { [STATE]: state, ...targets } = fields;
+    const hidden = new Hidden(
+      user,
+      new Map(Object.entries(targets).map(([token, hiding]) => [decodeId(token), hiding as Hiding])),
+    );
+    if (state === COMPLETE || hidden.size > 0) lastKnown.set(user, hidden);
+    return state === COMPLETE ? hidden : undefined;
+  };
+  const fill = (user: string, deadline?: number): Promise<void> =>
+    flight.run(user, async () => {
+      for (let round = 0; round < MAX_ROUNDS; round++) if (await fillOnce(user, deadline)) return;
+      throw new AppError("unavailable", "whom the user hides changes faster than it can be read");
+    });
+  return {
+    held,
+    fill,
+    /** Whose drops are hidden, read from the users service where it is not held. */
+    async known(user: string, deadline?: number): Promise<Hidden> {
+      for (let round = 0; round < MAX_ROUNDS; round++) {
+        const hidden = await held(user);
+        if (hidden) return hidden;
+        await fill(user, deadline);
+      }
+      throw new AppError("unavailable", "whom the user hides changes faster than it can be read");
+    },
+    /** What this process has known last, for the time in which {@link known} rejects. */
+    lastKnown: (user: string): Hidden => lastKnown.get(user) ?? new Hidden(user, new Map()),
+  };
+}

@@ -1,0 +1,40 @@
+import { LRUCache } from "lru-cache";
+import { bylinesKey } from "../contracts/keys.js";
+import { type Byline, bylineOf, bylineText, type TimelineEntry } from "../contracts/timelines.js";
+import { chunked } from "../kernel/concurrency.js";
+import type { Scripts } from "../platform/redis/scripts.js";
+
+const CACHED_DROPS = 20_000;
+const DROPS_A_CALL = 1_000;
+
+/** Keeps and reads who the drops of a timeline are by. That of a drop never changes. */
+export function createBylines({ command }: Pick<Scripts, "command">, ttlOf: (key: string) => number) {
+  const cached = new LRUCache<string, Byline>({ max: CACHED_DROPS });
+  return {
+    async keep(key: string, entries: readonly TimelineEntry[]): Promise<void> {
+      const bylines = bylinesKey(key);
+      const signed = entries.flatMap(({ drop, by }) => (by ? [[drop, bylineText(by)] as const] : []));
+      for (const some of chunked(signed, DROPS_A_CALL))
+        await command("hset", (client) => client.hset(bylines, new Map(some)));
+      const ttl = ttlOf(key);
+      if (ttl > 0 && signed.length > 0) await command("pexpire", (client) => client.pexpire(bylines, ttl));
+    },
+    /** Returns the bylines of these drops, as far as they are kept. */
+    async of(key: string, drops: readonly string[]): Promise<ReadonlyMap<string, Byline>> {
+      const missing = drops.filter((drop) => !cached.has(drop));
+      if (missing.length > 0) {
+        const texts = await command("hmget", (client) => client.hmget(bylinesKey(key), ...missing));
+        for (const [at, drop] of missing.entries()) {
+          const text = texts[at];
+          if (text != null) cached.set(drop, bylineOf(text));
+        }
+      }
+      return new Map(
+        drops.flatMap((drop) => {
+          const by = cached.get(drop);
+          return by ? [[drop, by] as const] : [];
+        }),
+      );
+    },
+  };
+}
