@@ -55,7 +55,6 @@ interface Timeline {
   readonly name: "home" | "local" | "global";
   readonly key: string;
   readonly snapshot: TakeSnapshot;
-  readonly prepare?: (deadline: number) => Promise<unknown>;
   readonly isAffected?: (deadline: number) => Promise<boolean>;
   readonly fillPulls?: (deadline: number) => Promise<void>;
   readonly belowFloor?: (options: { readonly deadline: number; readonly tolerant?: boolean }) => BelowFloor;
@@ -69,7 +68,6 @@ export function getHomeTimeline(deps: ReadDeps): GetTimeline {
       name: "home",
       key: homeKey(user),
       snapshot: (deadline) => homeSnapshot(deps, user)(deadline),
-      prepare: (deadline) => deps.hidden.fill(user, deadline),
       isAffected: (deadline) => deps.isAffected(user, deadline),
       fillPulls: (deadline) => fillPulls(deps, user, deadline),
       belowFloor: (options) => homeBelowFloor(deps, user, options),
@@ -186,13 +184,12 @@ async function readComplete(deps: ReadDeps, timeline: Timeline, call: PageCall):
 /** Makes the timeline complete, and those that are merged into it, as far as they are known. */
 async function complete(
   deps: ReadDeps,
-  { key, snapshot, prepare, fillPulls }: Timeline,
+  { key, snapshot, fillPulls }: Timeline,
   { keys, arePullsKnown, deadline }: Incomplete & { readonly deadline: number },
 ): Promise<void> {
   const rebuild = (incomplete: string): Promise<void> => {
     const author = authorOfKey(incomplete);
-    if (author !== undefined) return deps.rebuild(incomplete, authorSnapshot(deps, author));
-    return deps.rebuild(incomplete, snapshot, { prepare });
+    return deps.rebuild(incomplete, author === undefined ? snapshot : authorSnapshot(deps, author));
   };
   // The rebuild of a home reads its owner's pulled authors, too.
   const fills = !arePullsKnown && !keys.includes(key);

@@ -130,7 +130,14 @@ export function createTimelines(deps: TimelinesDeps) {
   const compared = { ...logged, readListed: createReadListedDrops(deps.upstreams) };
   const readListedLog = createReadSharedLog(compared);
   const readAuditedLog = createReadSharedLog({ ...compared, lookbacksMs: AUDIT_LOOKBACKS_MS });
-  const rebuild = createRebuild({ store, fences, rebuildQueue, log, observe: observeTimeline.rebuilt });
+  const rebuild = createRebuild({
+    store,
+    fences,
+    rebuildQueue,
+    fillHidden: hidden.fill,
+    log,
+    observe: observeTimeline.rebuilt,
+  });
   const rebuildAuthorKey = (key: string): Promise<void> =>
     rebuild(key, authorSnapshot(home, authorOfKey(key) as string), { afresh: true });
   return {
@@ -151,8 +158,7 @@ export function createTimelines(deps: TimelinesDeps) {
     },
     /** Rebuilds a home timeline, and those merged into it, whatever their state; they stay readable meanwhile. */
     async rebuildHome(user: string, { alone = false } = {}): Promise<void> {
-      const prepare = (deadline: number) => hidden.fill(user, deadline);
-      await rebuild(homeKey(user), homeSnapshot(home, user, { afresh: true }), { afresh: true, prepare });
+      await rebuild(homeKey(user), homeSnapshot(home, user, { afresh: true }), { afresh: true });
       if (!alone) {
         const registry = await authorStates.refresh();
         const keys = await store.mergedKeysOf(homeKey(user));

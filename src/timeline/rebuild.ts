@@ -1,5 +1,5 @@
 import { randomInt } from "node:crypto";
-import { GLOBAL_KEY, kindOf, LOCAL_KEY } from "../contracts/keys.js";
+import { GLOBAL_KEY, kindOf, LOCAL_KEY, userOfHomeKey } from "../contracts/keys.js";
 import { annotate, inSpan } from "../delivery/telemetry.js";
 import type { BoundedQueue } from "../kernel/concurrency.js";
 import { AppError, oneLine } from "../kernel/errors.js";
@@ -9,6 +9,7 @@ import type { Logger } from "../kernel/logger.js";
 import { SingleFlight } from "../kernel/sharing.js";
 import { MINUTE, pause, SECOND } from "../kernel/time.js";
 import { writeUnlessDeleted } from "../records/fences.js";
+import type { HiddenStore } from "../records/hidden.redis.js";
 import { type Entries, type PageFences, retainedOf } from "./pages.js";
 import type { Snapshot, TimelineStore } from "./store.redis.js";
 
@@ -16,6 +17,8 @@ interface RebuildDeps {
   readonly store: TimelineStore;
   readonly fences: PageFences;
   readonly rebuildQueue: BoundedQueue;
+  /** Resolves once it is known whose drops a user does not see: their home can be marked then. */
+  readonly fillHidden: HiddenStore["fill"];
   readonly log: Logger;
   readonly observe: (outcome: "done" | "overtaken" | "failed", seconds: number) => void;
 }
@@ -37,8 +40,6 @@ const POLL_MAX_MS = SECOND / 2;
 interface RebuildOptions {
   /** Rebuilds a complete timeline, too, and keeps none of its entries and times. */
   readonly afresh?: boolean;
-  /** Runs before the timeline is marked: a home can be marked once it is known whose drops its user does not see. */
-  readonly prepare?: ((deadline: number) => Promise<unknown>) | undefined;
 }
 
 export type Rebuild = (key: string, takeSnapshot: TakeSnapshot, options?: RebuildOptions) => Promise<void>;
@@ -56,14 +57,14 @@ export type Rebuild = (key: string, takeSnapshot: TakeSnapshot, options?: Rebuil
  */
 export function createRebuild(deps: RebuildDeps): Rebuild {
   const flight = new SingleFlight<void>();
-  return (key, takeSnapshot, { afresh = false, prepare } = {}) =>
+  return (key, takeSnapshot, { afresh = false } = {}) =>
     flight.run(afresh ? `afresh ${key}` : key, async () => {
       const started = performance.now();
       const seconds = (): number => (performance.now() - started) / 1_000;
       try {
         // The span belongs to the read that asked first; it may outlast that read.
         await inSpan("rebuild", { attributes: { "timeline.kind": kindOf(key), "timeline.afresh": afresh } }, () =>
-          rebuild(deps, key, { takeSnapshot, afresh, prepare }),
+          rebuild(deps, key, { takeSnapshot, afresh }),
         );
         deps.observe("done", seconds());
       } catch (error) {
@@ -74,7 +75,7 @@ export function createRebuild(deps: RebuildDeps): Rebuild {
     });
 }
 
-interface Task extends Pick<RebuildOptions, "prepare"> {
+interface Task {
   readonly takeSnapshot: TakeSnapshot;
   readonly afresh: boolean;
 }
@@ -98,11 +99,12 @@ async function rebuildInRounds(deps: RebuildDeps, key: string, task: Task): Prom
 }
 
 async function rebuildOnce(
-  { store, fences }: RebuildDeps,
+  { store, fences, fillHidden }: RebuildDeps,
   key: string,
-  { takeSnapshot, prepare, afresh, deadline }: Task & { readonly deadline: number },
+  { takeSnapshot, afresh, deadline }: Task & { readonly deadline: number },
 ): Promise<boolean> {
-  await prepare?.(deadline);
+  const user = userOfHomeKey(key);
+  if (user !== undefined) await fillHidden(user, deadline);
   const mark = -randomInt(1, 2 ** 47);
   const held = await store.beginRebuild(key, mark, afresh);
   if (typeof held === "string") return held === "complete";

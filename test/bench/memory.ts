@@ -7,6 +7,7 @@ import { createScripts } from "../../src/platform/redis/scripts.js";
 import type { PulledAuthors } from "../../src/records/pulled.js";
 import { PageReader } from "../../src/timeline/page-reader.redis.js";
 import type { Bench } from "./support/bench.js";
+import { NOBODY_HIDDEN } from "./support/homes.js";
 import { measured } from "./support/measure.js";
 import { check, type Parameters, type Result, type Row } from "./support/result.js";
 
@@ -95,7 +96,7 @@ async function pages(
   const client = connectRedis([url], silent);
   bench.defer(() => client.disconnect());
   await connected(client);
-  const reader = new PageReader(createScripts(client), { ttlMs: 0, authorStates: NOBODY });
+  const reader = new PageReader(createScripts(client), { ttlMs: 0, authorStates: NOBODY, ...NOBODY_HIDDEN });
   const { cpu } = await measured({ processes: { redis: pid }, units: READS }, async () => {
     for (let n = 0; n < READS; n += AT_ONCE) {
       const some = Array.from({ length: AT_ONCE }, (_, index) => keys[(n + index) % keys.length] as string);

@@ -8,6 +8,7 @@ import { PULLS_COMPLETE, type PulledAuthors, type PullRegistry } from "../../src
 import { PageReader } from "../../src/timeline/page-reader.redis.js";
 import { openCache } from "../support/read-cache.js";
 import type { Bench } from "./support/bench.js";
+import { NOBODY_HIDDEN } from "./support/homes.js";
 import { measured } from "./support/measure.js";
 import { check, type Parameters, type Result, type Row } from "./support/result.js";
 
@@ -46,7 +47,7 @@ export async function run({ authors, users: readers = READERS }: Parameters, ben
     for (const [number, user] of users.entries()) await follow(redis, user, { number, pulls });
     const options = { ttlMs: 0, authorStates: registryOf(pulls) };
     for (const cache of pulls ? [undefined, cached.cache] : [undefined]) {
-      const reader = new PageReader(scripts, { ...options, cache });
+      const reader = new PageReader(scripts, { ...options, ...NOBODY_HIDDEN, cache });
       const row = await measure((range) => reader.read(range), users, redisServer.pid as number);
       if (pulls === undefined) alone = row.value;
       const peer = { name: "nobody pulled", value: alone };

@@ -30,9 +30,16 @@ const MAX_ENTRIES = 20;
 
 /** A process of `api`. */
 function openReads(world: World, registry?: AuthorRegistry) {
-  const { store, fenceStore } = adaptersOn(redis.scripts, { maxEntries: MAX_ENTRIES }, registry);
+  const { store, hidden, fenceStore } = adaptersOn(redis.scripts, { maxEntries: MAX_ENTRIES }, registry);
   const fences = createFences({ store: fenceStore, readHistory: historyOf([]), log: silent });
-  const rebuild = createRebuild({ store, fences, rebuildQueue, log: silent, observe: () => undefined });
+  const rebuild = createRebuild({
+    store,
+    fences,
+    fillHidden: hidden.fill,
+    rebuildQueue,
+    log: silent,
+    observe: () => undefined,
+  });
   const entriesOf = (user: string) =>
     world.homeOf(user).map(({ drop_id: drop, created_at: score }) => ({ drop, score }));
   return {

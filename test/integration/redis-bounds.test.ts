@@ -46,9 +46,16 @@ async function everyKind(world: World, maxEntries: number): Promise<void> {
 // Invariant 11.
 test("whatever is handled, each key it leaves has a time to live, but for the three that have a bound of their own", async () => {
   await everyKind(new World(), 1_000);
-  const { store, fenceStore } = adaptersOn(redis.scripts, { maxEntries: 1_000 });
+  const { store, hidden, fenceStore } = adaptersOn(redis.scripts, { maxEntries: 1_000 });
   const fences = createFences({ store: fenceStore, readHistory: historyOf([]), log: silent });
-  const rebuild = createRebuild({ store, fences, rebuildQueue, log: silent, observe: () => undefined });
+  const rebuild = createRebuild({
+    store,
+    fences,
+    fillHidden: hidden.fill,
+    rebuildQueue,
+    log: silent,
+    observe: () => undefined,
+  });
   for (const key of ["timeline:home:f0", "timeline:home:cold"]) {
     await rebuild(key, async () => ({ entries: [{ drop: "d1", score: 1 }], floor: 0 }));
     await store.read({ key, direction: "older", from: undefined, count: 1 });
@@ -137,9 +144,16 @@ test("the jobs of a large fan-out fit into a message, however long the names are
 });
 
 test("a home that is rebuilt where there was no key has a time to live before anybody reads it", async () => {
-  const { store, fenceStore } = adaptersOn(redis.scripts, { maxEntries: 10 });
+  const { store, hidden, fenceStore } = adaptersOn(redis.scripts, { maxEntries: 10 });
   const fences = createFences({ store: fenceStore, readHistory: historyOf([]), log: silent });
-  const rebuild = createRebuild({ store, fences, rebuildQueue, log: silent, observe: () => undefined });
+  const rebuild = createRebuild({
+    store,
+    fences,
+    fillHidden: hidden.fill,
+    rebuildQueue,
+    log: silent,
+    observe: () => undefined,
+  });
   for (const floor of [0, 1]) {
     await rebuild(`timeline:home:cold-${floor}`, async () => ({ entries: [{ drop: "d1", score: 1 }], floor }));
     expect(await redis.raw.pttl(`timeline:home:cold-${floor}`)).toBeGreaterThan(0);

@@ -21,10 +21,10 @@ test("while a home cannot be rebuilt, a page whose calls run out hands out where
   // So many drops take more calls than a page makes.
   const all = readDropsOf(world);
   const read: typeof all = (of) => all({ ...of, limit: of.limit > 40 ? 1 : of.limit });
-  const { store, pulls, fenceStore } = adaptersOn(redis.scripts, { maxEntries: 10 });
+  const { store, pulls, hidden, fenceStore } = adaptersOn(redis.scripts, { maxEntries: 10 });
   const away = () => Promise.reject(new AppError("unavailable", "away"));
   const home = getHomeTimeline({
-    ...{ store, pulls, rebuildQueue, maxEntries: 10, deadlineMaxMs: 30_000, log: silent },
+    ...{ store, pulls, hidden, rebuildQueue, maxEntries: 10, deadlineMaxMs: 30_000, log: silent },
     fences: createFences({ store: fenceStore, readHistory: historyOf([]), log: silent }),
     openSources: () => sourcesOf(world, read),
     readSharedLog: away,

@@ -26,9 +26,16 @@ async function fill(entries: readonly TimelineEntry[]): Promise<void> {
 }
 
 function scene() {
-  const { store, fenceStore } = adaptersOn(redis.scripts, { maxEntries: MAX });
+  const { store, hidden, fenceStore } = adaptersOn(redis.scripts, { maxEntries: MAX });
   const fences = createFences({ store: fenceStore, readHistory: historyOf([]), log: silent });
-  const rebuild = createRebuild({ store, fences, rebuildQueue, log: silent, observe: () => undefined });
+  const rebuild = createRebuild({
+    store,
+    fences,
+    fillHidden: hidden.fill,
+    rebuildQueue,
+    log: silent,
+    observe: () => undefined,
+  });
   return { store, fences, fenceStore, rebuild };
 }
 

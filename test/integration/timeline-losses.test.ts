@@ -16,7 +16,7 @@ test.each([
   ["a first page", ""],
   ["a later page", toToken({ score: 9, drop: "d" })],
 ])("%s is degraded where Redis may have lost data before it was read or while it was", async (_, max_id) => {
-  const { store, pulls, fenceStore } = adaptersOn(redis.scripts, { maxEntries: 10 });
+  const { store, pulls, hidden, fenceStore } = adaptersOn(redis.scripts, { maxEntries: 10 });
   const fences = createFences({ store: fenceStore, readHistory: historyOf([]), log: silent });
   await fences.recordTombstones([{ drop: "other", time: Date.now() }]);
   await redis.raw.zadd("timeline:local", 0, "~floor", 1, "a", 2, "b");
@@ -29,7 +29,7 @@ test.each([
         read: (range) => store.read(range).finally(() => meanwhile()),
         readFirstPage: (...of) => store.readFirstPage(...of).finally(() => meanwhile()),
       },
-      ...{ pulls, fences, rebuildQueue, maxEntries: 10, deadlineMaxMs: 30_000, log: silent },
+      ...{ pulls, hidden, fences, rebuildQueue, maxEntries: 10, deadlineMaxMs: 30_000, log: silent },
       openSources: () => sourcesOf(new World()),
       readSharedLog: async () => ({ entries: [], floor: 0 }),
       rebuild: async () => undefined,

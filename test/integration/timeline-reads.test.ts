@@ -45,16 +45,23 @@ class Scene {
 
   constructor(change: Partial<ReadDeps> = {}) {
     this.fanout = openFanout(redis, this.world, { maxEntries: MAX });
-    const { store, pulls, fenceStore } = adaptersOn(redis.scripts, { maxEntries: MAX });
+    const { store, pulls, hidden, fenceStore } = adaptersOn(redis.scripts, { maxEntries: MAX });
     this.fences = createFences({ store: fenceStore, readHistory: historyOf([]), log: silent });
     this.deps = {
-      ...{ store, pulls },
+      ...{ store, pulls, hidden },
       fences: this.fences,
       openSources: () => sourcesOf(this.world),
       rebuildQueue,
       deadlineMaxMs: 30_000,
       readSharedLog: async () => ({ entries: [], floor: 0 }),
-      rebuild: createRebuild({ store, fences: this.fences, rebuildQueue, log: silent, observe: () => undefined }),
+      rebuild: createRebuild({
+        store,
+        fences: this.fences,
+        fillHidden: hidden.fill,
+        rebuildQueue,
+        log: silent,
+        observe: () => undefined,
+      }),
       maxEntries: MAX,
       ...{ maybeLost: () => false, affected: () => [], isAffected: async () => false },
       log: silent,
@@ -338,8 +345,15 @@ test("a caller's deadline is bounded by ours", async () => {
 test("a timeline whose rebuild finds no place in the queue is degraded, and shows what is stored", async () => {
   const full = { rebuildQueue: createBoundedQueue({ atOnce: 1, waiting: 0 }) };
   const scene = new Scene();
-  const { store } = scene.deps;
-  const rebuild = createRebuild({ store, fences: scene.fences, ...full, log: silent, observe: () => undefined });
+  const { store, hidden } = scene.deps;
+  const rebuild = createRebuild({
+    store,
+    fences: scene.fences,
+    fillHidden: hidden.fill,
+    ...full,
+    log: silent,
+    observe: () => undefined,
+  });
   const deps = { ...scene.deps, ...full, rebuild };
   let go: () => void = () => undefined;
   const busy = full.rebuildQueue(() => new Promise<void>((resolve) => (go = resolve)));

@@ -18,21 +18,22 @@ const KEY = "timeline:home:ada";
 const ADA = audienceOf(["ada"]);
 const redis = redisOfFile();
 
-const entry = (drop: string, score: number): TimelineEntry => ({ drop, score });
+const entry = (drop: string, score: number) => ({ drop, score, by: { author: "eve" } });
 
 /** One process that rebuilds, and the writer beside it. */
 function scene(maxEntries = 10) {
-  const { store, writer, fenceStore } = adaptersOn(redis.scripts, { maxEntries });
+  const { store, writer, hidden, fenceStore } = adaptersOn(redis.scripts, { maxEntries });
   const fences = createFences({ store: fenceStore, readHistory: historyOf([]), log: silent });
   const observed: string[] = [];
   const rebuild = createRebuild({
     store,
     fences,
+    fillHidden: hidden.fill,
     rebuildQueue,
     log: silent,
     observe: (outcome) => observed.push(outcome),
   });
-  return { store, writer, fences, rebuild, observed };
+  return { store, writer, hidden, fences, rebuild, observed };
 }
 
 /** A snapshot that is taken anew each time, with something happening while it is taken the first time. */
@@ -74,9 +75,16 @@ test("a rebuild held back on its way to Redis brings back nothing that was delet
   const slow = connectRedis([proxy.url("redis")], silent);
   try {
     await eventually(() => slow.status === "ready", "Redis is connected through the proxy");
-    const { store } = adaptersOn(createScripts(slow), { maxEntries: 10 });
+    const { store, hidden } = adaptersOn(createScripts(slow), { maxEntries: 10 });
     const { writer, fences } = scene();
-    const rebuild = createRebuild({ store, fences, rebuildQueue, log: silent, observe: () => undefined });
+    const rebuild = createRebuild({
+      store,
+      fences,
+      fillHidden: hidden.fill,
+      rebuildQueue,
+      log: silent,
+      observe: () => undefined,
+    });
     // The server's clock and scripts are known from before.
     await rebuild("timeline:home:other", async () => ({ entries: [], floor: 0 }));
     const rebuilding = rebuild(KEY, async () => {
@@ -243,9 +251,16 @@ test.each([true, false])(
 );
 
 test("homes wait for their turn; local and global, which come from the log, do not wait for homes", async () => {
-  const { store, fences } = scene();
+  const { store, hidden, fences } = scene();
   const one = createBoundedQueue({ atOnce: 1, waiting: 10 });
-  const rebuild = createRebuild({ store, fences, rebuildQueue: one, log: silent, observe: () => undefined });
+  const rebuild = createRebuild({
+    store,
+    fences,
+    fillHidden: hidden.fill,
+    rebuildQueue: one,
+    log: silent,
+    observe: () => undefined,
+  });
   let go: () => void = () => undefined;
   const waiting = new Promise<void>((resolve) => {
     go = resolve;

@@ -34,9 +34,9 @@ const fill = (key: string, floor: number | undefined, scores: readonly number[])
   );
 
 function scene(retentionStart = (): number => SINCE) {
-  const { store, fenceStore } = adaptersOn(redis.scripts, { maxEntries: 100 });
+  const { store, hidden, fenceStore } = adaptersOn(redis.scripts, { maxEntries: 100 });
   const fences = createFences({ store: fenceStore, readHistory: historyOf([]), retentionStart, log: silent });
-  return { store, fences, trimStore: createTrimStore(redis.scripts, fencedOn(redis.scripts), PULLED) };
+  return { store, hidden, fences, trimStore: createTrimStore(redis.scripts, fencedOn(redis.scripts), PULLED) };
 }
 
 // Invariant 4.
@@ -56,7 +56,7 @@ test("pages leave out drops older than the retention, and remove them from the t
 
 // Invariant 11.
 test("a page upwards from before the retention begins there, and asks for none of the hidden drops", async () => {
-  const { store, fences } = scene();
+  const { store, hidden, fences } = scene();
   const world = new World();
   world.follow("rik", "ada");
   for (let at = 1; at <= 600; at++) world.post({ drop_id: `old${at}`, user_id: "ada", created_at: at });
@@ -72,7 +72,7 @@ test("a page upwards from before the retention begins there, and asks for none o
   const home = {
     openSources: () => sourcesOf(world, counted),
     pulls: adaptersOn(redis.scripts, { maxEntries: 100 }).pulls,
-    ...{ rebuildQueue, maxEntries: 100 },
+    ...{ hidden, rebuildQueue, maxEntries: 100 },
   };
   const belowFloor = homeBelowFloor(home, "rik", { deadline: Date.now() + 10_000 });
   const above = { score: 1, drop: "a" };
@@ -85,8 +85,15 @@ test("a page upwards from before the retention begins there, and asks for none o
 
 // Invariant 4.
 test("a rebuild does not bring back drops older than the retention", async () => {
-  const { store, fences } = scene();
-  const rebuild = createRebuild({ store, fences, rebuildQueue, log: silent, observe: () => undefined });
+  const { store, hidden, fences } = scene();
+  const rebuild = createRebuild({
+    store,
+    fences,
+    fillHidden: hidden.fill,
+    rebuildQueue,
+    log: silent,
+    observe: () => undefined,
+  });
   const entries = [SINCE + 1, SINCE, SINCE - 1].map((score) => ({ score, drop: `d${score}` }));
   await rebuild("timeline:global", async () => ({ entries, floor: 0 }));
   expect(await idsOf("timeline:global")).toEqual([`d${SINCE + 1}`, `d${SINCE}`]);
@@ -209,7 +216,7 @@ test("the retention is remembered: an outage, a smaller time and one ahead of no
 
 // Invariant 4.
 test("a degraded page shows neither deleted drops nor those older than the retention, whatever the upstreams say", async () => {
-  const { store, fences } = scene();
+  const { store, hidden, fences } = scene();
   const world = new World();
   world.follow("rik", "ada");
   for (const [at, drop_id] of ["old", "gone", "kept"].entries())
@@ -217,7 +224,7 @@ test("a degraded page shows neither deleted drops nor those older than the reten
   await fences.recordTombstones([{ drop: "gone", time: Date.now() }]);
   const away = () => Promise.reject(new AppError("unavailable", "away"));
   const read = getHomeTimeline({
-    ...{ store, fences, rebuildQueue, maxEntries: 100, deadlineMaxMs: 30_000, log: silent },
+    ...{ store, hidden, fences, rebuildQueue, maxEntries: 100, deadlineMaxMs: 30_000, log: silent },
     pulls: adaptersOn(redis.scripts, { maxEntries: 100 }).pulls,
     openSources: () => sourcesOf(world),
     readSharedLog: away,

@@ -106,7 +106,8 @@ const NOW = Date.now();
 const readBeside = (listed: Readonly<Record<string, number | undefined>>) =>
   createReadSharedLog({
     ...{ connection: nats.connection, tombstonedAmong, maxEntries: 10 },
-    readListed: async () => new Map(Object.entries(listed)),
+    readListed: async () =>
+      new Map(Object.entries(listed).map(([drop, score]) => [drop, score === undefined ? undefined : { drop, score }])),
   });
 
 // Invariant 5.

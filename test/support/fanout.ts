@@ -8,9 +8,11 @@ import { composeFanout } from "../../src/fanout/fanout.js";
 import { createListeners } from "../../src/fanout/listeners.redis.js";
 import { createProgress } from "../../src/fanout/progress.redis.js";
 import type { Told } from "../../src/fanout/publish.nats.js";
+import type { HidingChange } from "../../src/fanout/relations.redis.js";
 import { codeOf } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { DAY } from "../../src/kernel/time.js";
+import type { ReadHidden } from "../../src/records/hidden.redis.js";
 import { contextWith, deliveryOf } from "./deliveries.js";
 import { fanoutSourcesOf, historyOf } from "./memory-upstreams.js";
 import { adaptersOn, clockOn, type RedisBench } from "./redis.js";
@@ -33,6 +35,7 @@ export type MemoryLog = { readonly event: TimelineEvent; readonly time: number }
 export interface FanoutBench {
   readonly handlers: ReturnType<typeof composeFanout>["handlers"];
   readonly deps: FanoutDeps;
+  readonly hidings: readonly HidingChange[];
   readonly jobs: FanoutJob[];
   readonly edgeJobs: EdgeJob[];
   readonly notified: { readonly users: readonly string[]; readonly notification: DropNotification }[];
@@ -60,12 +63,15 @@ export function openFanout(
     readonly maxEntries?: number;
     readonly pageSize?: number;
     readonly activeOnly?: boolean;
+    readonly readHidden?: ReadHidden;
     readonly change?: (deps: FanoutDeps) => FanoutDeps;
   } = {},
 ): FanoutBench {
-  const { log = [], maxEntries = 1_000, pageSize = 100, activeOnly = false, change = (deps) => deps } = how;
-  const { writer, authors, fenceStore } = adaptersOn(redis.scripts, { maxEntries, activeOnly });
+  const { log = [], maxEntries = 1_000, pageSize = 100, activeOnly = false, readHidden, change = (deps) => deps } = how;
+  const adapters = adaptersOn(redis.scripts, { maxEntries, activeOnly, readHidden });
+  const { writer, authors, fenceStore, relations, listenersAmong } = adapters;
   const jobs: FanoutJob[] = [];
+  const hidings: HidingChange[] = [];
   const edgeJobs: EdgeJob[] = [];
   const notified: FanoutBench["notified"] = [];
   const completed: FanoutCompleted[] = [];
@@ -84,10 +90,13 @@ export function openFanout(
       unfollowedAmong: fences.unfollowedAmong,
       fillPulls,
     }),
+    ...{ relations, listenersAmong },
+    notifyHiding: async (changes) => void hidings.push(...changes),
     notify: async (all) => {
       const told: Told[] = [];
-      for (const { users: audience, notification, among } of all) {
-        const users = among ? await among(audience) : audience;
+      for (const { users: audience, notification, among, judge } of all) {
+        const some = among ? await among(audience) : audience;
+        const users = judge && some.length > 0 ? (await judge(some)).seeing : some;
         if (users.length > 0) told.push({ users, notification });
       }
       notified.push(...told);
@@ -103,7 +112,7 @@ export function openFanout(
     recentMs: DAY,
     restRate: 1_000_000,
   });
-  return { handlers: composeFanout(deps).handlers, deps, jobs, edgeJobs, notified, completed, applied };
+  return { handlers: composeFanout(deps).handlers, deps, hidings, jobs, edgeJobs, notified, completed, applied };
 }
 
 /** An event in the log, as the planner or the graph consumer is handed it. */

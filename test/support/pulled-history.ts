@@ -88,14 +88,21 @@ export class Scene {
       ...options,
       change: (deps) => mutate({ ...deps, authorStates: pulled }),
     });
-    const { store, pulls, fenceStore } = adaptersOn(redis.scripts, { maxEntries: MAX_ENTRIES, merge }, pulled);
+    const { store, pulls, hidden, fenceStore } = adaptersOn(redis.scripts, { maxEntries: MAX_ENTRIES, merge }, pulled);
     const fences = createFences({ store: fenceStore, readHistory: historyOf(this.#log), log: silent });
     this.#reads = {
-      ...{ store, pulls, fences, rebuildQueue, maxEntries: MAX_ENTRIES, log: silent },
+      ...{ store, pulls, hidden, fences, rebuildQueue, maxEntries: MAX_ENTRIES, log: silent },
       openSources: () => sourcesOf(this.#world),
       deadlineMaxMs: 30_000,
       readSharedLog: async () => ({ entries: [], floor: 0 }),
-      rebuild: createRebuild({ store, fences, rebuildQueue, log: silent, observe: () => undefined }),
+      rebuild: createRebuild({
+        store,
+        fences,
+        fillHidden: hidden.fill,
+        rebuildQueue,
+        log: silent,
+        observe: () => undefined,
+      }),
       maybeLost: () => false,
       affected: () => [],
       isAffected: async () => false,

@@ -3,12 +3,14 @@ import { createFenceStore } from "../../src/consistency/fences/store.redis.js";
 import { STORED_TIMELINES_VARIABLES } from "../../src/contracts/config.js";
 import { createListenersAmong } from "../../src/fanout/listeners.redis.js";
 import { createAuthorWriter } from "../../src/fanout/pulled.redis.js";
+import { createRelationWriter } from "../../src/fanout/relations.redis.js";
 import { createTimelineWriter } from "../../src/fanout/writer.redis.js";
 import { silent } from "../../src/kernel/logger.js";
 import { followClock, type RedisClock } from "../../src/platform/redis/clock.js";
 import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
 import { createFenced, type Fenced } from "../../src/records/fenced.redis.js";
+import { createHiddenStore, type ReadHidden } from "../../src/records/hidden.redis.js";
 import type { PulledAuthors } from "../../src/records/pulled.js";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import type { merge as mergeTimelines } from "../../src/timeline/merge.js";
@@ -82,25 +84,31 @@ export function adaptersOn(
   {
     cache,
     merge,
+    readHidden = async () => new Map(),
     ...options
   }: {
     readonly maxEntries: number;
     readonly activeOnly?: boolean;
     readonly cache?: PageCache;
     readonly merge?: Merge | undefined;
+    /** Whose drops a user does not see. The default hides nobody. */
+    readonly readHidden?: ReadHidden;
   },
   authorStates: PulledAuthors = NOBODY,
 ) {
   const ttlMs = Number(STORED_TIMELINES_VARIABLES.ttlMs.default);
   const fenced = fencedOn(scripts);
   const listenersAmong = createListenersAmong(scripts, clockOn(scripts));
+  const hidden = createHiddenStore(scripts, readHidden, ttlMs);
   return {
     writer: createTimelineWriter({ scripts, fenced, listenersAmong }, { activeOnly: false, ttlMs, ...options }),
     authors: createAuthorWriter(scripts, fenced, { ttlMs, maxEntries: options.maxEntries }),
     store: createTimelineStore(scripts, fenced, {
       config: { ttlMs, maxEntries: options.maxEntries },
-      ...{ authorStates, cache, ...(merge && { merge }) },
+      ...{ authorStates, cache, hidden, ...(merge && { merge }) },
     }),
+    ...{ hidden, listenersAmong },
+    relations: createRelationWriter(scripts, hidden, ttlMs),
     pulls: createPulls(scripts, authorStates, ttlMs),
     fenceStore: createFenceStore(scripts, fenced),
   };

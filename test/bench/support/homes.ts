@@ -1,5 +1,7 @@
 import type { Redis } from "ioredis";
+import type { Byline } from "../../../src/contracts/timelines.js";
 import { chunked } from "../../../src/kernel/concurrency.js";
+import { Hidden } from "../../../src/records/hidden.js";
 import { homeKey } from "../../support/timeline-keys.js";
 import { check } from "./result.js";
 
@@ -58,3 +60,9 @@ export async function checkHomes(redis: Redis, users: readonly string[], drops: 
   const count = await countHeld(redis, users, drops);
   check(count === users.length * drops.length, `${count} of ${users.length * drops.length} entries are there`);
 }
+
+/** What a reader of pages needs where nobody hides anybody. */
+export const NOBODY_HIDDEN = {
+  hidden: { held: async () => undefined, lastKnown: (user: string) => new Hidden(user, new Map()) },
+  bylinesOf: async () => new Map<string, Byline>(),
+};

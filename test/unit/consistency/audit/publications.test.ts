@@ -38,6 +38,7 @@ function scene(stored: Record<string, StoredEntry>, changes: Partial<Publication
     unfollowedAmong: async () => [],
     readUnapplied: async () => unapplied(Number.POSITIVE_INFINITY),
     repair: async ({ name }) => void repaired.push(name),
+    hides: async () => false,
     maybeLost: () => false,
     recheckMs: 0,
     ...changes,
