@@ -269,7 +269,7 @@ test("an event older than the window of NOTIFY notifies nobody", async () => {
   await handle(bench, created(drop), Date.now() - 11 * 60_000);
   await handle(bench, created({ ...drop, drop_id: "d2" }), Date.now() - 9 * 60_000);
   expect(bench.notified.map(({ notification }) => notification)).toEqual([
-    { event: "new_drop", drop_id: "d2", created_at: drop.created_at },
+    { event: "new_drop", drop_id: "d2", created_at: drop.created_at, by: "ada" },
   ]);
 });
 

@@ -115,9 +115,10 @@ test("adding groups of drops ends in the state of the model, and of the script t
         for (const prefix of ["new:", "old:"]) await bench.raw.zadd(prefix + USERS[index], floor, "~floor");
       }
       const before = [LATER, of.cap, of.low, of.ttl, of.active ? "1" : "0"];
+      const signed = (entries: readonly Entry[]) => entries.flatMap((one) => [...one, "eve"]);
       for (const groups of calls) {
-        const args = groups.flatMap(({ users, entries }) => [users.join(","), entries.length, ...entries.flat()]);
-        const added = await bench.scripts.run(lua("add-entries"), [], [...before, "new:", ...args]);
+        const args = groups.flatMap(({ users, entries }) => [users.join(","), entries.length, ...signed(entries)]);
+        const added = await bench.scripts.run(lua("add-entries"), [], [...before, "homes", "new:", ...args]);
         let expected = 0;
         for (const { users, entries } of groups) {
           expected += await run.oneByOne(0, ...before, "old:", users.join(","), ...entries.flat());
@@ -154,13 +155,13 @@ test("however groups are cut into calls, each timeline gets each of its drops on
     ...bench.scripts,
     run: (name, keys, args) => {
       let entries = 0;
-      for (let at = 6; at < args.length; at += 2 + 2 * Number(args[at + 1]))
+      for (let at = 7; at < args.length; at += 2 + 3 * Number(args[at + 1]))
         entries += String(args[at]).split(",").length * Number(args[at + 1]);
       sizes.push(entries);
       return bench.scripts.run(name, keys, args);
     },
   };
-  const before = [5_000, 4_000, 0, "0"];
+  const before = [5_000, 4_000, 0, "0", "homes"];
   const call = { script: lua("add-entries"), prefix: "t:", before, groups } as const;
   const fenced = createFenced(watched, CLOCK);
   await fenced.groups(call);
@@ -224,12 +225,12 @@ test("a home that is written to by several groups is looked at once, and gets ea
         ...bench.scripts,
         isCluster,
         run: async (_, given, args) => {
-          for (let at = 6; at < args.length; at += 2 + 2 * Number(args[at + 1])) {
+          for (let at = 7; at < args.length; at += 2 + 2 * Number(args[at + 1])) {
             const keys = isCluster
               ? given
               : String(args[at])
                   .split(",")
-                  .map((key) => `${String(args[5])}${key}`);
+                  .map((key) => `${String(args[6])}${key}`);
             const items = args.slice(at + 2, at + 2 + 2 * Number(args[at + 1]));
             looks.push(...keys);
             for (let n = 0; n < items.length; n += 2)
@@ -238,7 +239,12 @@ test("a home that is written to by several groups is looked at once, and gets ea
         },
       };
       const packed = groups.map(({ keys, items }) => ({ keys: keys.map((some) => some.join(",")), items }));
-      const call = { script: lua("add-entries"), prefix: "t:", before: [10, 9, 0, "0"], groups: packed } as const;
+      const call = {
+        script: lua("add-entries"),
+        prefix: "t:",
+        before: [10, 9, 0, "0", "homes"],
+        groups: packed,
+      } as const;
       await createFenced(scripts, CLOCK).groups(call);
       const wanted = groups.flatMap(({ keys, items }) =>
         keys.flat().flatMap((key) => items.map(([score, drop]) => `t:${key} ${score} ${drop}`)),
@@ -262,8 +268,8 @@ test("callers whose groups go together each fail by their own keys only", async 
       .groups({
         script: lua("add-entries"),
         prefix: "t:",
-        before: [10, 9, 0, "0"],
-        groups: [{ keys: [key], items: [[1, drop]] }],
+        before: [10, 9, 0, "0", "homes"],
+        groups: [{ keys: [key], items: [[1, drop, "eve"]] }],
       })
       .then(
         () => "written",
@@ -284,4 +290,4 @@ async function heldIn(pattern: string): Promise<number> {
 }
 
 const names = (of: string, count: number) => Array.from({ length: count }, (_, index) => of + index).join(",");
-const items = (count: number) => Array.from({ length: count }, (_, index) => [index + 1, `d${index}`]);
+const items = (count: number) => Array.from({ length: count }, (_, index) => [index + 1, `d${index}`, "eve"]);

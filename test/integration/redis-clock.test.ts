@@ -138,8 +138,8 @@ quickTest("in a cluster the deadline of a write goes by the clock of the master 
   ]);
   for (const key of KEYS) {
     const writing = fenced.groups({
-      ...{ script: lua("add-entries"), prefix: "", before: [10, 9, 0, "0"] },
-      groups: [{ keys: [key], items: [[1, "d1"]] }],
+      ...{ script: lua("add-entries"), prefix: "", before: [10, 9, 0, "0", "homes"] },
+      groups: [{ keys: [key], items: [[1, "d1", "eve"]] }],
     });
     const reply = await writing.catch((error: Error) => error.message);
     // By the clock we take that server to have, the deadline is long over there.

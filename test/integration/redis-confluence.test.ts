@@ -47,7 +47,7 @@ test("entries: in any order and however often written, of each drop the smallest
         await bench.scripts.run(
           lua("add-entries"),
           [],
-          [...[Date.now() + 60_000, 100, 95, 0, "0", "", HOME, 1, score, drop]],
+          [...[Date.now() + 60_000, 100, 95, 0, "0", "homes", "", HOME, 1, score, drop, "eve"]],
         );
       const smallest = new Map<string, number>();
       for (const { drop, score } of entries) smallest.set(drop, Math.min(score, smallest.get(drop) ?? score));

@@ -15,7 +15,7 @@ afterAll(() => bench.close());
 const LATER = Date.now() + 3_600_000;
 
 const ARGS: Readonly<Record<string, readonly (string | number)[]>> = {
-  "add-entries": [LATER, 10, 9, 0, "0", "k:add-entries:", "1,2,3", 1, 1, "a"],
+  "add-entries": [LATER, 10, 9, 0, "0", "homes", "k:add-entries:", "1,2,3", 1, 1, "a", "eve"],
   "remove-entries": [LATER, "k:remove-entries:", "1,2,3", 1, "a"],
   "trim-older": [LATER, 1, "k:trim-older:", "1,2,3"],
   "read-page": [
@@ -24,6 +24,9 @@ const ARGS: Readonly<Record<string, readonly (string | number)[]>> = {
     ...["newer", 1, 0, "", "", "", 0, 0],
     ...["older", 1, 0, 1, "a", "pulls", 0, 0],
   ],
+  "fill-hidden": ["begin", "mark", 1_000],
+  "change-hidden": ["eve", "all", 1_000],
+  "hidden-among": ["eve", "", "k:hidden-among:", "1,2,3"],
   "fill-pulls": ["begin", "mark", 1_000],
   "begin-rebuild": [-1, 0, ""],
   "stage-rebuild": [LATER, -1, 1_000, 0],

@@ -21,12 +21,12 @@ interface Add {
 
 function add(entries: readonly (readonly [id: string, score: number])[], how: Add = {}): Promise<unknown> {
   const { deadline = LATER, cap = 1_000, low = 950, ttl = 0, active = false, packed } = how;
-  const flat = entries.flatMap(([id, score]) => [score, id]);
+  const flat = entries.flatMap(([id, score]) => [score, id, "eve"]);
   const [prefix, rest] = packed === undefined ? ["", (how.keys ?? [KEY]).join(",")] : ["timeline:home:", packed];
   return bench.scripts.run(
     lua("add-entries"),
     [],
-    [...[deadline, cap, low, ttl, active ? "1" : "0", prefix], ...[rest, entries.length, ...flat]],
+    [...[deadline, cap, low, ttl, active ? "1" : "0", "homes", prefix], ...[rest, entries.length, ...flat]],
   );
 }
 

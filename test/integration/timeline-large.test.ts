@@ -36,7 +36,7 @@ function scene() {
     log: silent,
     observe: () => undefined,
   });
-  return { store, fences, fenceStore, rebuild };
+  return { store, hidden, fences, fenceStore, rebuild };
 }
 
 test("a timeline of 100,000 drops that holds 100,000 others is rebuilt", async () => {
@@ -53,8 +53,9 @@ test("a timeline of 100,000 drops that holds 100,000 others is rebuilt", async (
 
 // Invariant 5.
 test("while a large snapshot is written no read takes a part of it for the whole", async () => {
-  const { store } = scene();
+  const { store, hidden } = scene();
   await fill(drops("stale"));
+  await hidden.fill("ada");
   const entries = drops("true");
   expect(await store.beginRebuild(KEY, -7)).toHaveLength(MAX);
   let done = false;

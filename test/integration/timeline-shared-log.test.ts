@@ -23,6 +23,8 @@ const drop = (drop_id: string, created_at: number, visibility = "public") => ({
   created_at,
 });
 
+const ADA = { author: "ada" };
+
 async function fill(): Promise<void> {
   await put("drops.created", drop("a", 10));
   await put("drops.created", drop("é", 20));
@@ -40,12 +42,12 @@ test("the whole log yields a timeline from the start: public drops, the smaller 
   await fill();
   const read = readLog(10);
   const local = [
-    { drop: "twice", score: 30 },
-    { drop: "é", score: 20 },
-    { drop: "a", score: 10 },
+    { drop: "twice", score: 30, by: ADA },
+    { drop: "é", score: 20, by: ADA },
+    { drop: "a", score: 10, by: ADA },
   ];
   expect(await read("local")).toEqual({ entries: local, floor: 0, wholeSince: 0 });
-  const global = [local[0], { drop: "remote", score: 25 }, local[1], local[2]];
+  const global = [local[0], { drop: "remote", score: 25, by: { author: "" } }, local[1], local[2]];
   expect(await read("global")).toEqual({ entries: global, floor: 0, wholeSince: 0 });
 });
 
@@ -95,8 +97,8 @@ test("drops have the times that fan-out gives them, also where the clock of a br
   await put("drops.ap_received", { drop_id: "remote", created_at: remote });
   const { entries } = await readLog(10)("global");
   expect(entries).toEqual([
-    { drop: "ahead", score: ahead },
-    { drop: "remote", score: remote },
+    { drop: "ahead", score: ahead, by: ADA },
+    { drop: "remote", score: remote, by: { author: "" } },
   ]);
 });
 
@@ -131,7 +133,7 @@ test("what the log holds from before the time that is listed stays, unless it is
   await put("drops.created", drop("long ago", 7));
   await put("drops.created", drop("long ago, deleted", 8));
   const { entries, wholeSince } = await readBeside({ "long ago, deleted": undefined })("local");
-  expect(entries).toEqual([{ drop: "long ago", score: 7 }]);
+  expect(entries).toEqual([{ drop: "long ago", score: 7, by: ADA }]);
   // Nothing is known of other drops of that time.
   expect(wholeSince).toBeGreaterThan(NOW - 8 * DAY);
 });
