@@ -75,7 +75,8 @@ test("while a large snapshot is written no read takes a part of it for the whole
 });
 
 test("a large snapshot that was superseded leaves the timeline as it is, and nothing without a time to live", async () => {
-  const { store } = scene();
+  const { store, hidden } = scene();
+  await hidden.fill("ada");
   await store.beginRebuild(KEY, -7);
   await redis.raw.zadd(KEY, 1, "new");
   await store.beginRebuild(KEY, -8);
