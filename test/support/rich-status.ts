@@ -7,7 +7,10 @@ import {
 } from "@bufbuild/protobuf/wkt";
 import type { Metadata } from "@grpc/grpc-js";
 
-const field = (name: string, number: number, type: number, more: object = {}) => ({ name, number, type, ...more });
+const field = (name: string, number: number, type: number, more: object = {}) => ({
+  ...{ name, jsonName: name, number, type },
+  ...more,
+});
 const [INT32, STRING, MESSAGE, REPEATED] = [5, 9, 11, 3];
 
 /** The messages of https://github.com/googleapis/googleapis/tree/master/google/rpc that a refusal has. */
