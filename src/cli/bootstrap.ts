@@ -121,9 +121,11 @@ export async function openTimelines(opening: Opening): Promise<Connections> {
   return connections;
 }
 
-export async function openRegistry({ config, closers }: Opening): Promise<AuthorRegistry> {
-  const redis = await openAnsweringRedis(config.redis, closers);
-  return openPulled(redis.scripts, redis.clock, config.fanout);
+export const openRedisAlone = ({ config, closers }: Opening) => openAnsweringRedis(config.redis, closers);
+
+export async function openRegistry(opening: Opening): Promise<AuthorRegistry> {
+  const redis = await openRedisAlone(opening);
+  return openPulled(redis.scripts, redis.clock, opening.config.fanout);
 }
 
 export const timelinesOn = (connections: Connections, config: Config): Timelines =>

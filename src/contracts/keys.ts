@@ -1,5 +1,6 @@
 import { chunked } from "../kernel/concurrency.js";
 import { decodeId, encodeId, idFault, spread } from "../kernel/ids.js";
+import { LIMIT_KINDS, type LimitKind } from "./limits.js";
 
 export const LOCAL_KEY = "timeline:local";
 export const GLOBAL_KEY = "timeline:global";
@@ -144,6 +145,21 @@ export const usersKey = (what: string, user: string): string => `${USERS_PREFIX}
 
 /** The key holds the analyses that the user asked for within the last hour. */
 export const analysesAskedKey = (user: string): string => `timeline:x:asked:${encodeId(user)}`;
+
+export const LIMIT_PREFIX = "timeline:x:limit:";
+
+/**
+ * The sorted set has what the user did within the time of a limit; `of` tells apart several of one kind. All limits of a
+ * user are in one slot of a cluster.
+ */
+export const limitKey = (kind: LimitKind, user: string, of?: string): string =>
+  `${LIMIT_PREFIX}${kind}:{${encodeId(user)}}${of === undefined ? "" : `:${of}`}`;
+
+export function limitOfKey(key: string): { readonly kind: LimitKind; readonly user: string } | undefined {
+  const [, name, token] = /^([a-z-]+):\{([^{}]+)\}/.exec(key.slice(LIMIT_PREFIX.length)) ?? [];
+  const kind = LIMIT_KINDS.find((one) => one === name);
+  return kind === undefined || token === undefined ? undefined : { kind, user: decodeId(token) };
+}
 
 /** The token bucket has the calls to the AT Protocol that all processes together may make now. */
 export const SOURCE_TOKENS_KEY = "timeline:x:source-tokens";

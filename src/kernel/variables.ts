@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { DAY, HOUR, MINUTE, SECOND } from "./time.js";
 
 export interface Variable {
   readonly name: string;
@@ -55,6 +56,30 @@ export const thresholdUpTo = (max: number) => {
   const error = `must be off, or ${wholeFrom(0, max)}`;
   return z.union([z.literal("off").transform(() => Number.POSITIVE_INFINITY), integer(0, max)], { error });
 };
+
+/** At most so many within any time of this length. */
+export interface Limit {
+  readonly most: number;
+  /** The time as it was given, such as 3h. */
+  readonly within: string;
+  readonly withinMs: number;
+}
+
+const UNITS: Readonly<Record<string, number>> = { s: SECOND, m: MINUTE, h: HOUR, d: DAY };
+/** Redis holds so many times for a user at the limit. */
+const MOST_COUNTED = 10_000;
+const LONGEST_MS = 30 * DAY;
+
+/** `off` becomes undefined. */
+export const limit = z.string().transform((value, context): Limit | undefined => {
+  if (value === "off") return undefined;
+  const [, digits = "", within = "", length = "", unit = ""] = /^(\d+)\/((\d+)([smhd]))$/.exec(value) ?? [];
+  const [most, withinMs] = [Number(digits), Number(length) * (UNITS[unit] ?? 0)];
+  if (most >= 1 && most <= MOST_COUNTED && withinMs >= SECOND && withinMs <= LONGEST_MS)
+    return { most, within, withinMs };
+  context.addIssue(`must be off, or a number from 1 to ${MOST_COUNTED} and a time from 1s to 30d, such as 300/3h`);
+  return z.NEVER;
+});
 
 export const factor = (max: number) =>
   digits(/^\d+(\.\d+)?$/, (value) => value > 0 && value <= max, `must be a number above 0, up to ${max}`);

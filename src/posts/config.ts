@@ -1,4 +1,4 @@
-import { type ConfigOf, integer, type Variables } from "../kernel/variables.js";
+import { type ConfigOf, integer, limit, type Variables } from "../kernel/variables.js";
 
 export const POSTS_VARIABLES = {
   maxBodyCharacters: {
@@ -24,6 +24,24 @@ export const POSTS_VARIABLES = {
     schema: integer(0, 100_000_000),
     default: "0",
     about: "Waiting events of drops above which CreateDrop answers RESOURCE_EXHAUSTED; 0: never",
+  },
+  limitDrops: {
+    name: "TIMELINE_LIMIT_DROPS",
+    schema: limit,
+    default: "300/3h",
+    about: "New drops of a user at most, as number/time (s, m, h, d), or off; imports do not count",
+  },
+  limitSameBody: {
+    name: "TIMELINE_LIMIT_SAME_BODY",
+    schema: limit,
+    default: "5/10m",
+    about: "New drops of a user with the same text for the same people at most, as number/time, or off",
+  },
+  limitReactions: {
+    name: "TIMELINE_LIMIT_REACTIONS",
+    schema: limit,
+    default: "1000/1h",
+    about: "Likes and shares of a user at most, as number/time, or off",
   },
 } as const satisfies Variables;
 

@@ -2,6 +2,7 @@ import { type DropDetails, type GetDropResponse, type Tombstone, Visibility } fr
 import { AppError, invalid } from "../kernel/errors.js";
 import type { PageTokens } from "../kernel/paging.js";
 import { type Clock, DAY } from "../kernel/time.js";
+import type { Limited } from "../records/limits.redis.js";
 import type { PostsConfig } from "./config.js";
 import type { NewDrop, StoredDrop } from "./drops.sql.js";
 import { createdAtOf } from "./ids.js";
@@ -19,6 +20,7 @@ export interface PostsDeps {
   readonly wakeRelay: (source: "posts" | "reactions") => void;
   /** Returns true while more events wait to be published than may: no drop is created then. */
   readonly isFull: () => boolean;
+  readonly limited: Limited;
 }
 
 /** @throws AppError `invalid` if drops of this time are no longer kept */

@@ -6,6 +6,8 @@ import type { Db } from "../platform/db/db.js";
 import type { Service } from "../platform/grpc/unary.js";
 import { unaryService } from "../platform/grpc/unary.js";
 import type { Users } from "../platform/grpc/upstreams.js";
+import type { Scripts } from "../platform/redis/scripts.js";
+import { createLimits } from "../records/limits.redis.js";
 import type { PostsConfig } from "./config.js";
 import type { PostsDeps } from "./drops.js";
 import { createFollowedAmong } from "./followings.grpc.js";
@@ -22,6 +24,7 @@ export const POSTS_MIGRATIONS = { component: "posts", folder: new URL("./migrati
 
 export interface PostsOptions {
   readonly db: Db;
+  readonly scripts: Scripts;
   /** Where there is no UserService, drops for followers are shown to their author only. */
   readonly users: Users | undefined;
   readonly tokens: PageTokens;
@@ -38,17 +41,18 @@ export function createPostsService(deps: PostsDeps, log: Logger): Service {
 }
 
 /** Starts the posts service and its maintenance, on a migrated database. */
-export function startPosts({ db, users, tokens, config, wakeRelay, waitingEvents, log }: PostsOptions) {
+export function startPosts({ db, scripts, users, tokens, config, wakeRelay, waitingEvents, log }: PostsOptions) {
   const store = createPostsStore(db);
   const now = sharedNow;
   const { retentionDays, maxWaitingEvents } = config;
   const followedAmong = createFollowedAmong(users);
   const isFull = () => maxWaitingEvents > 0 && waitingEvents() > maxWaitingEvents;
-  const deps = { store, followedAmong, tokens, config, now, isFull, wakeRelay };
+  const limits = createLimits(scripts);
+  const deps = { store, followedAmong, tokens, config, now, isFull, limited: limits.limited, wakeRelay };
   const maintenance = startMaintenance({ store, now, retentionDays, log });
   return {
     service: createPostsService(deps, log),
     countEngagement: createCountEngagement(store.reactions),
-    close: maintenance.close,
+    close: async () => void (await Promise.all([maintenance.close(), limits.close()])),
   };
 }

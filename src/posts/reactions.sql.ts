@@ -32,6 +32,8 @@ export function createReactionStore(db: Db) {
       ]);
       return rows[0] ?? { found: false, changed: false };
     },
+    isActive: async ({ drop_id, kind, actor_id }: ReactionKey): Promise<boolean> =>
+      (await db.query(IS_ACTIVE, [drop_id, kind, actor_id])).length > 0,
     counts: (ids: readonly string[]): Promise<Counts[]> => db.query<Counts>(COUNTS, [ids, ...spanOf(ids)]),
     /** Returns the next drops after an id that have counts or reactions, each with about how many reactions it has. */
     next: (after: string, limit: number): Promise<{ readonly drop_id: string; readonly reactions: number }[]> =>
@@ -67,6 +69,8 @@ const DEACTIVATE = react(`
   UPDATE posts.reactions r SET active = false, version = r.version + 1, changed_at = ${NOW}
   FROM target WHERE r.drop_id = $1 AND r.kind = $2 AND r.actor_id = $3 AND r.active
   RETURNING r.version`);
+
+const IS_ACTIVE = "SELECT FROM posts.reactions WHERE drop_id = $1 AND kind = $2 AND actor_id = $3 AND active";
 
 /** BETWEEN excludes the partitions that contain none of these ids. */
 const COUNTS = `

@@ -36,7 +36,8 @@ const react =
   async (request: { readonly drop_id: string; readonly user_id: string }): Promise<{ changed: boolean }> => {
     const drop_id = readDropId("drop_id", request.drop_id);
     const reaction = { drop_id, kind, actor_id: readId("user_id", request.user_id) };
-    const { found, changed } = await deps.store.reactions.react(reaction, active, engagementChanged(reaction));
+    const write = () => deps.store.reactions.react(reaction, active, engagementChanged(reaction));
+    const { found, changed } = await (active ? limitedReaction(deps, reaction, write) : write());
     if (!found) return refused(deps, drop_id, active);
     if (changed) {
       deps.wakeRelay("reactions");
@@ -44,6 +45,15 @@ const react =
     }
     return { changed };
   };
+
+type ReactionWrite = () => ReturnType<ReactionStore["react"]>;
+
+const limitedReaction = ({ limited, config, store }: PostsDeps, reaction: ReactionKey, write: ReactionWrite) =>
+  limited([{ kind: "reactions", user: reaction.actor_id, limit: config.limitReactions }], {
+    write,
+    changed: ({ changed }) => changed,
+    changesNothing: () => store.reactions.isActive(reaction),
+  });
 
 /** A deleted drop has no reactions: there is nothing to take back, and none can be added. */
 async function refused(deps: PostsDeps, dropId: string, active: boolean): Promise<{ changed: false }> {

@@ -7,6 +7,7 @@ import { findDrop, isForEverybody, type PostsDeps, presentDetails, presentTombst
 import type { NewDrop } from "./drops.sql.js";
 import { dropCreated, dropDeleted, engagementChanged } from "./events.js";
 import { createDropIds, createdAtOf, importedId } from "./ids.js";
+import { usesOfDrop } from "./limits.js";
 import { observePosts } from "./observe.js";
 import {
   isUri,
@@ -36,7 +37,12 @@ export function writeDrops(deps: PostsDeps) {
       if (request.created_at !== 0) await requireKept(request.created_at, deps);
       const idempotencyKey = request.idempotency_key === "" ? "" : readId("idempotency_key", request.idempotency_key);
       const replied = isForEverybody(drop) ? replyOf(drop) : undefined;
-      const made = await store.drops.create({ drop, idempotencyKey, created: dropCreated(drop), replied });
+      const made = await deps.limited(request.created_at === 0 ? usesOfDrop(drop, deps.config) : [], {
+        write: () => store.drops.create({ drop, idempotencyKey, created: dropCreated(drop), replied }),
+        changed: (created) => created,
+        changesNothing: async () =>
+          idempotencyKey !== "" && (await store.drops.dropOfKey(drop.user_id, idempotencyKey)) !== undefined,
+      });
       if (!made) return { drop: await findMade(deps, drop, idempotencyKey) };
       wakeRelays(replied);
       observePosts.changed("created");

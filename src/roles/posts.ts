@@ -11,7 +11,7 @@ const COUNTED_AT_ONCE = 500;
 
 /** Starts the service, its outboxes, and the counting of reactions. */
 export async function startPostsRole(deps: StoringRoleDeps): Promise<RunningRole> {
-  const { config, db, log } = deps;
+  const { config, connections, db, log } = deps;
   const { userServiceAddr: usersAddr } = config.upstreams;
   if (usersAddr === undefined)
     log.warn({}, "TIMELINE_USER_SERVICE_ADDR is not set: drops for followers are shown to no viewer but their author");
@@ -23,7 +23,7 @@ export async function startPostsRole(deps: StoringRoleDeps): Promise<RunningRole
   const users = usersAddr === undefined ? undefined : connectUsers(usersAddr, config.upstreams, log);
   const tokens = await openPageTokens(db, "posts", log);
   const posts = startPosts({
-    ...{ db, users, tokens, config: config.posts, log },
+    ...{ db, scripts: connections.scripts, users, tokens, config: config.posts, log },
     wakeRelay: (source) => outboxes[source].wake(),
     waitingEvents: outboxes.posts.waiting,
   });

@@ -1,5 +1,5 @@
 import { MAX_FOLLOWING } from "../contracts/timelines.js";
-import { type ConfigOf, integer, type Variables } from "../kernel/variables.js";
+import { type ConfigOf, integer, limit, type Variables } from "../kernel/variables.js";
 
 export const USERS_VARIABLES = {
   maxFollowing: {
@@ -7,6 +7,12 @@ export const USERS_VARIABLES = {
     schema: integer(1, MAX_FOLLOWING),
     default: "7500",
     about: "Users that a user can follow at most",
+  },
+  limitFollows: {
+    name: "TIMELINE_LIMIT_FOLLOWS",
+    schema: limit,
+    default: "400/24h",
+    about: "Follows of a user at most, as number/time (s, m, h, d), or off",
   },
 } as const satisfies Variables;
 

@@ -4,6 +4,8 @@ import type { BoundedQueue } from "../kernel/concurrency.js";
 import { AppError, invalid } from "../kernel/errors.js";
 import { readId } from "../kernel/fields.js";
 import { type PageLimits, type PageTokens, readTime } from "../kernel/paging.js";
+import type { Limit } from "../kernel/variables.js";
+import type { Limited } from "../records/limits.redis.js";
 import type { ListCache } from "./cache.redis.js";
 import type { Pair } from "./edges.js";
 import type { ChangePosition, EdgeStore } from "./edges.sql.js";
@@ -14,6 +16,8 @@ import type { ListName } from "./reads.sql.js";
 export interface FollowsDeps {
   readonly cache: Pick<ListCache, "drop">;
   readonly maxFollowing: number;
+  readonly limitFollows: Limit | undefined;
+  readonly limited: Limited;
   readonly wakeRelay: () => void;
   readonly readList: ReadList;
   readonly edges: EdgeStore;
@@ -21,7 +25,7 @@ export interface FollowsDeps {
   readonly tokens: PageTokens;
 }
 
-// Each method throws an AppError: `invalid` naming the field, `exhausted` where a user would follow too many.
+// Each method throws an AppError: `invalid` naming the field, `exhausted` where a user would follow too many, or too fast.
 
 const MAX_PAIRS = 1_000;
 
@@ -57,13 +61,23 @@ const setFollowing =
     const pair = readPair("", request);
     if (wanted) refuseSelf("", pair);
     const traceparent = traceHeaders()["traceparent"];
-    const done = await deps.edges.setFollowing({ ...pair, wanted, most: deps.maxFollowing, traceparent });
+    const write = () => deps.edges.setFollowing({ ...pair, wanted, most: deps.maxFollowing, traceparent });
+    const done = wanted ? await limitedFollow(deps, pair, write) : await write();
     if (done.changed) {
       observeUsers.followed(wanted ? "follow" : "unfollow", 1);
       await afterChange(deps, [pair.follower_id]);
     }
     return done;
   };
+
+const limitedFollow = (deps: FollowsDeps, { follower_id: user, following_id }: Pair, write: EdgeWrite) =>
+  deps.limited([{ kind: "follows", user, limit: deps.limitFollows }], {
+    write,
+    changed: ({ changed }) => changed,
+    changesNothing: async () => (await deps.bounded(() => deps.edges.followed(user, [following_id]))).size > 0,
+  });
+
+type EdgeWrite = () => ReturnType<EdgeStore["setFollowing"]>;
 
 const readPair = (prefix: string, { follower_id, following_id }: wire.FollowRequest): Pair => ({
   follower_id: readId(`${prefix}follower_id`, follower_id),

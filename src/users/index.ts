@@ -7,6 +7,7 @@ import type { Db } from "../platform/db/db.js";
 import type { Service } from "../platform/grpc/unary.js";
 import { unaryService } from "../platform/grpc/unary.js";
 import type { Scripts } from "../platform/redis/scripts.js";
+import { createLimits } from "../records/limits.redis.js";
 import { createListCache, MAX_CACHED_IDS } from "./cache.redis.js";
 import type { UsersConfig } from "./config.js";
 import { CALM_LANE, createApplyEdges, HOT_LANE } from "./edges.js";
@@ -58,11 +59,13 @@ export function startUsers({ db, scripts, tokens, config, readsAtOnce, wakeRelay
   const cache = createListCache(scripts);
   // Writes get connections while the cache is unavailable.
   const bounded = createBoundedQueue({ atOnce: readsAtOnce, waiting: MAX_WAITING_READS, refusal: tooManyReads });
+  const limits = createLimits(scripts);
   const [edges, store] = [createEdgeStore(db), createListStore(db)];
   const service = createUsersService(
     {
       cache,
-      maxFollowing: config.maxFollowing,
+      ...config,
+      limited: limits.limited,
       wakeRelay: () => wakeRelay("edges"),
       tokens,
       readList: createReadList({ store, cache, bounded, maxCachedIds: MAX_CACHED_IDS }),
@@ -77,6 +80,6 @@ export function startUsers({ db, scripts, tokens, config, readsAtOnce, wakeRelay
   return {
     service,
     applyEdges: { calm: createApplyEdges(applying, CALM_LANE), hot: createApplyEdges(applying, HOT_LANE) },
-    close: maintenance.close,
+    close: async () => void (await Promise.all([maintenance.close(), limits.close()])),
   };
 }

@@ -136,7 +136,7 @@ test("the limit is that of a list of all requests of the last hour, whatever the
       let now = 1_700_000_000_000;
       const user = `model-${run++}`;
       const model = new Model();
-      const limit = createRateLimit(own.scripts, { now: async () => now });
+      const limit = createRateLimit(own.scripts, () => now);
       for (const { waitMs, tier, request: number, act } of history) {
         now += waitMs;
         const request = `r${number}`;

@@ -13,6 +13,7 @@ import { breakable, Faults } from "../../src/sandbox/world/faults.grpc.js";
 import { connectWorld, type World } from "../../src/sandbox/world/world.grpc.js";
 import { openApi } from "../support/api.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { unlimited } from "../support/limits.js";
 import { POSTS_CONFIG } from "../support/posts.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
 import { usersProcess } from "../support/users.js";
@@ -42,7 +43,7 @@ beforeEach(async () => {
   await redis.client.flushall();
   faults = new Faults();
   const store = createPostsStore(db);
-  const quiet = { wakeRelay: () => undefined, isFull: () => false };
+  const quiet = { wakeRelay: () => undefined, isFull: () => false, limited: unlimited };
   const posts = createPostsService(
     {
       store,

@@ -12,19 +12,22 @@ import { POSTS_MIGRATIONS, startPosts } from "../../src/posts/index.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { eventually } from "../support/eventually.js";
 import { callsOf } from "../support/grpc.js";
+import { POSTS_CONFIG } from "../support/posts.js";
+import { openRedis, type RedisBench } from "../support/redis.js";
 
 const LIMIT = 3;
 
 describe.each(DATABASES)("drops while events wait, on $name", ({ start }) => {
   let server: DatabaseServer;
+  let redis: RedisBench;
   let db: Db;
 
   beforeAll(async () => {
-    server = await start();
+    [server, redis] = await Promise.all([start(), openRedis()]);
     db = await server.newDatabase();
     await migrate(db, [OUTBOX_MIGRATIONS, POSTS_MIGRATIONS], silent);
   });
-  afterAll(() => server.stop());
+  afterAll(() => Promise.all([server.stop(), redis.close()]));
 
   /** A posts service whose events are published while `open`. */
   async function serve(maxWaitingEvents: number) {
@@ -40,10 +43,10 @@ describe.each(DATABASES)("drops while events wait, on $name", ({ start }) => {
       storeDeadLetter: async () => expect("a dead letter").toBe("none"),
     });
     const posts = startPosts({
-      ...{ db, users: undefined, tokens: createPageTokens("a secret of tests"), log: silent },
+      ...{ db, scripts: redis.scripts, users: undefined, tokens: createPageTokens("a secret of tests"), log: silent },
       wakeRelay: outbox.wake,
       waitingEvents: outbox.waiting,
-      config: { maxBodyCharacters: 100, retentionDays: 0, maxImportAgeDays: 1, maxWaitingEvents },
+      config: { ...POSTS_CONFIG, maxWaitingEvents },
     });
     const grpc = await serveGrpc("127.0.0.1:0", [posts.service], {});
     const client = new PostServiceClient(`127.0.0.1:${grpc.port}`, credentials.createInsecure());

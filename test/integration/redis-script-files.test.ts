@@ -53,7 +53,7 @@ const ARGS: Readonly<Record<string, readonly (string | number)[]>> = {
   "register-streams": [2_000, 1_000, 60, 600, "p", 1_000, "alice", "c1", "m5", "alice", 1_500],
   "renew-streams": [2_000, 60, 600, 3_600_000, 1_000, "alice", "c1", "m5"],
   "touch-listed": [2_000, 1_000, "alice"],
-  "take-slot": ["a", 1, 1_000, 1],
+  "take-place": ["a", "", 1, 1_000, 2, 1_000, 1, 1_000],
   "take-token": [5_000, 50, 1, 0],
   "users-read-list": ["(", 10, "g", 1_000],
   "users-fill-list": ["g", 1_000, "", "a"],

@@ -1,3 +1,4 @@
+import type { Limited } from "../../src/records/limits.redis.js";
 import type { Limits } from "../../src/roles/role.js";
 
 /** The variable that `support/entry` reads. */
@@ -7,3 +8,14 @@ export const LIMITS_VARIABLE = "AVION_TEST_LIMITS";
 export const limited = (limits: Limits): Readonly<Record<string, string>> => ({
   [LIMITS_VARIABLE]: JSON.stringify(limits),
 });
+
+/** Nothing is refused. */
+export const unlimited: Limited = (_uses, { write }) => write();
+
+/** Environment of a process that does so. */
+export const UNLIMITED = {
+  TIMELINE_LIMIT_DROPS: "off",
+  TIMELINE_LIMIT_SAME_BODY: "off",
+  TIMELINE_LIMIT_FOLLOWS: "off",
+  TIMELINE_LIMIT_REACTIONS: "off",
+} as const;

@@ -12,6 +12,7 @@ import type { PostsDeps } from "../../src/posts/drops.js";
 import { createPostsService, POSTS_MIGRATIONS } from "../../src/posts/index.js";
 import { createPostsStore, type PostsStore } from "../../src/posts/store.sql.js";
 import { type Calls, callsOf } from "./grpc.js";
+import { unlimited } from "./limits.js";
 
 /** An event in the outbox. */
 export type Written = {
@@ -42,6 +43,9 @@ export const POSTS_CONFIG: PostsDeps["config"] = {
   maxBodyCharacters: 5_000,
   retentionDays: 0,
   maxImportAgeDays: 3_650,
+  limitDrops: undefined,
+  limitSameBody: undefined,
+  limitReactions: undefined,
 };
 
 /** Brings a database to the schema, and serves posts from it. */
@@ -59,6 +63,7 @@ export async function startPosts(db: Db, options: Partial<PostsDeps> = {}): Prom
       woken += 1;
     },
     isFull: () => false,
+    limited: unlimited,
     ...options,
   };
   const server = await serveGrpc("127.0.0.1:0", [createPostsService(deps, silent)], {});

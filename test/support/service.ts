@@ -5,7 +5,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { fillDataFolder } from "./data-folder.js";
 import { eventually } from "./eventually.js";
 import { FAILPOINTS_VARIABLE } from "./failpoints.js";
-import { LIMITS_VARIABLE } from "./limits.js";
+import { LIMITS_VARIABLE, UNLIMITED } from "./limits.js";
 
 /** Addresses a service needs; `env` wins over everything. */
 export type ServiceOptions = {
@@ -107,6 +107,7 @@ export async function launchService(options: ServiceOptions): Promise<Service> {
     TIMELINE_USER_SERVICE_ADDR: options.usersAddress,
     TIMELINE_POST_SERVICE_ADDR: options.postsAddress,
     TIMELINE_JWT_SECRET: JWT_SECRET,
+    ...UNLIMITED,
     ...addresses,
     ...(options.roles === undefined ? {} : { TIMELINE_ROLES: options.roles }),
     ...options.env,

@@ -5,12 +5,14 @@ import * as wire from "../../src/gen/avion/users.js";
 import { createBoundedQueue } from "../../src/kernel/concurrency.js";
 import { silent } from "../../src/kernel/logger.js";
 import { createPageTokens } from "../../src/kernel/paging.js";
+import type { Limit } from "../../src/kernel/variables.js";
 import { OUTBOX_MIGRATIONS } from "../../src/outbox/index.js";
 import { createOutboxStore, type OutboxStore } from "../../src/outbox/store.sql.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { migrate } from "../../src/platform/db/migrate.js";
 import { serveGrpc } from "../../src/platform/grpc/serve.js";
 import type { Scripts } from "../../src/platform/redis/scripts.js";
+import type { Limited } from "../../src/records/limits.redis.js";
 import { createListCache, MAX_CACHED_IDS } from "../../src/users/cache.redis.js";
 import { CALM_LANE, createApplyEdges, HOT_LANE } from "../../src/users/edges.js";
 import { createEdgeStore, type EdgeStore } from "../../src/users/edges.sql.js";
@@ -22,6 +24,7 @@ import { createListStore, createProfileStore, type ListStore } from "../../src/u
 import type { DatabaseServer } from "./databases.js";
 import { contextWith, deliveryOf } from "./deliveries.js";
 import { callsOf } from "./grpc.js";
+import { unlimited } from "./limits.js";
 
 /** A database with the schema of the users service. */
 export async function newUsersDatabase(server: DatabaseServer): Promise<Db> {
@@ -35,6 +38,8 @@ export interface UsersOptions {
   readonly db: Db;
   readonly scripts: Scripts;
   readonly maxFollowing?: number;
+  readonly limitFollows?: Limit;
+  readonly limited?: Limited;
   readonly hotRate?: number;
   readonly maxCachedIds?: number;
   readonly now?: () => number;
@@ -46,6 +51,7 @@ export interface UsersOptions {
 /** Everything of the users service that one process holds, as the composition root puts it together. */
 export function usersProcess(options: UsersOptions) {
   const { db, scripts, maxFollowing = 7_500, hotRate = 200, now = Date.now, wakeRelay = () => undefined } = options;
+  const { limitFollows, limited = unlimited } = options;
   const { wrap = (store) => store, wrapHot = (apply) => apply, maxCachedIds = MAX_CACHED_IDS } = options;
   const cache = createListCache(scripts);
   const bounded = createBoundedQueue({ atOnce: 8, waiting: 2_000 });
@@ -60,6 +66,8 @@ export function usersProcess(options: UsersOptions) {
     bounded,
     tokens: createPageTokens("a secret of tests"),
     maxFollowing,
+    limitFollows,
+    limited,
     wakeRelay,
   };
   return {

@@ -43,7 +43,7 @@ export function createAnalysisApi({ upstreams, db, rewards, log, ...deps }: Anal
   observeHttp.started();
   const bucket = createBucket(deps.nats, deps.publish);
   const requests = createRequests(bucket);
-  const limit = createRateLimit(deps.scripts, deps.clock);
+  const limit = createRateLimit(deps.scripts);
   const ask = createAsk({
     keys: createIdempotencyKeys(bucket),
     limit,

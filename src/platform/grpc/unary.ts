@@ -1,6 +1,6 @@
 import {
   type handleUnaryCall,
-  Metadata,
+  type Metadata,
   type ServerUnaryCall,
   type ServiceDefinition,
   type ServiceError,
@@ -15,6 +15,7 @@ import { counter, histogram } from "../../kernel/meters.js";
 import { SECOND } from "../../kernel/time.js";
 import { nameOf } from "./call.js";
 import type { MessageTypes } from "./message-types.js";
+import { trailersOf } from "./retry-info.js";
 
 export interface Service {
   readonly name: string;
@@ -140,15 +141,12 @@ interface Failing {
 
 function serviceError(error: unknown, { name, log, logFailure }: Failing): Partial<ServiceError> {
   if (error instanceof AppError) {
-    const metadata = new Metadata();
-    // A client with a retry policy waits as long (gRPC A6, "Pushback").
-    if (error.retryAfterMs !== undefined) metadata.set("grpc-retry-pushback-ms", `${error.retryAfterMs}`);
     if (error.publicMessage !== error.message) logFailure(error.code, { method: name, error: oneLine(error) });
     return {
       code: PRESENTATION[error.code].grpcStatus,
       details: error.publicMessage,
       message: error.publicMessage,
-      metadata,
+      metadata: trailersOf(error),
     };
   }
   log.error(

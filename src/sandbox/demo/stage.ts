@@ -43,9 +43,11 @@ async function workerPulls(nats: Stage["nats"]): Promise<boolean> {
 export const holds = async ({ redis }: Stage, key: string, drop: string): Promise<boolean> =>
   (await redis.zscore(key, drop)) != null;
 
-/** Resolves to the id of the drop. */
+let posted = 0;
+
+/** Resolves to the id of the drop. Each has another text: one text may be posted a few times only. */
 export async function post({ sandbox }: Stage, user_id: string, visibility = Visibility.PUBLIC): Promise<string> {
-  const { drop } = await sandbox.world.posts.createDrop({ user_id, visibility, body: "Hello" });
+  const { drop } = await sandbox.world.posts.createDrop({ user_id, visibility, body: `Hello ${++posted}` });
   return drop?.drop_id as string;
 }
 

@@ -84,6 +84,11 @@ test.each([
   ["TIMELINE_MAX_ENTRIES", "-5", ["must be a whole number from 10 to 100000"]],
   ["TIMELINE_HTTP_ADDR", "8080", ["must be host:port"]],
   ["TIMELINE_FANOUT_PULL_THRESHOLD", "-1", ["must be off, or a whole number from 0 to 1000000000"]],
+  [
+    "TIMELINE_LIMIT_DROPS",
+    "300",
+    ["must be off, or a number from 1 to 10000 and a time from 1s to 30d, such as 300/3h"],
+  ],
   ["TIMELINE_ROLES", "api,cook", [`cook is not a role; the roles are ${ROLES.join(", ")}`]],
 ])("the fault of %s=%s says what the variable takes, once", (name, value, faults) => {
   expect(faultsOf({ ...ENOUGH, [name]: value })).toEqual(faults.map((fault) => `${name}: ${fault}`));
@@ -154,6 +159,10 @@ test.each<[string, string, object]>([
   ["TIMELINE_GRPC_ADDR", "[::1]:50051", { grpcServer: { address: "[::1]:50051" } }],
   ["TIMELINE_MAX_ENTRIES", "10", { storedTimelines: { maxEntries: 10 } }],
   ["TIMELINE_FANOUT_TIER_THRESHOLD", "99999", { fanout: { tierThreshold: 99_999, pullThreshold: 100_000 } }],
+  ["TIMELINE_LIMIT_FOLLOWS", "off", { users: { limitFollows: undefined } }],
+  ["TIMELINE_LIMIT_DROPS", "300/3h", { posts: { limitDrops: { most: 300, within: "3h", withinMs: 10_800_000 } } }],
+  ["TIMELINE_LIMIT_SAME_BODY", "1/90s", { posts: { limitSameBody: { most: 1, within: "90s", withinMs: 90_000 } } }],
+  ["TIMELINE_LIMIT_REACTIONS", "10000/30d", { posts: { limitReactions: { most: 10_000, withinMs: 2_592_000_000 } } }],
   ["TIMELINE_FANOUT_PULL_THRESHOLD", "0", { fanout: { pullThreshold: 0 } }],
   [
     "TIMELINE_ALLOWED_ORIGINS",
@@ -171,6 +180,9 @@ test.each([
   ["TIMELINE_FANOUT_MAX_ATTEMPTS", "0"],
   // Reads merge no more.
   ["TIMELINE_MAX_FOLLOWING", "100001"],
+  ...["0/1h", "10001/1h", "5/0s", "5/31d", "5/h", "5/1w", "5/1H", "-5/1h", "5.5/1h", "5/1h ", "5/1h/2", "OFF"].flatMap(
+    (value) => ["DROPS", "SAME_BODY", "FOLLOWS", "REACTIONS"].map((of) => [`TIMELINE_LIMIT_${of}`, value] as const),
+  ),
   ["TIMELINE_RETRY_BASE_MS", "-1"],
   ["TIMELINE_FANOUT_AUDIENCE", "some"],
   ["TIMELINE_GRPC_ADDR", "localhost"],

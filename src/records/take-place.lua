@@ -1,0 +1,34 @@
+-- Takes a place in sliding windows: in each of them, unless one is full.
+--
+-- KEYS     the windows: places by the time they were taken
+-- ARGV[1]  the place; empty: only look
+-- ARGV[2]  now, ms since the epoch; empty: the clock of Redis
+-- ARGV[3+] for each window: how many places it has; its length, ms
+-- returns  1 where the place is taken, also by an earlier call; for each window: how many places are taken; time until one
+--          of them, or where it is full until room for another, leaves the window, ms: 0 where none is taken
+local place, time = ARGV[1], redis.call('TIME')
+local now = tonumber(ARGV[2]) or time[1] * 1000 + math.floor(time[2] / 1000)
+local taken, free, used = 0, place ~= '', {}
+for index, key in ipairs(KEYS) do
+  local room, window = tonumber(ARGV[2 * index + 1]), tonumber(ARGV[2 * index + 2])
+  redis.call('ZREMRANGEBYSCORE', key, '-inf', now - window)
+  used[index] = redis.call('ZCARD', key)
+  if place ~= '' and redis.call('ZSCORE', key, place) then taken = 1 end
+  free = free and used[index] < room
+end
+if free and taken == 0 then
+  taken = 1
+  for index, key in ipairs(KEYS) do
+    redis.call('ZADD', key, now, place)
+    redis.call('PEXPIRE', key, ARGV[2 * index + 2])
+    used[index] = used[index] + 1
+  end
+end
+local reply = { taken }
+for index, key in ipairs(KEYS) do
+  local room, window = tonumber(ARGV[2 * index + 1]), tonumber(ARGV[2 * index + 2])
+  local at = math.max(0, used[index] - room)
+  local first = redis.call('ZRANGE', key, at, at, 'WITHSCORES')[2]
+  reply[2 * index], reply[2 * index + 1] = used[index], first and first + window - now or 0
+end
+return reply

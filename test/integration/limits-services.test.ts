@@ -1,0 +1,173 @@
+import { type ServiceError, status } from "@grpc/grpc-js";
+import { afterAll, beforeAll, expect, test } from "@jest/globals";
+import { limitKey } from "../../src/contracts/keys.js";
+import type { LimitKind } from "../../src/contracts/limits.js";
+import { Visibility } from "../../src/gen/avion/posts.js";
+import type { Limit } from "../../src/kernel/variables.js";
+import { createLimits } from "../../src/records/limits.redis.js";
+import { freeze } from "../support/brokers.js";
+import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { becomes } from "../support/eventually.js";
+import { POSTS_CONFIG, type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
+import { openRedis, type RedisBench } from "../support/redis.js";
+import { richStatusOf } from "../support/rich-status.js";
+import { newUsersDatabase, serveUsers, type UsersClient, usersProcess } from "../support/users.js";
+
+const HOUR = 3_600_000;
+const hourly = (most: number): Limit => ({ most, within: "1h", withinMs: HOUR });
+
+let server: DatabaseServer;
+let redis: RedisBench;
+let posts: PostsHarness;
+let users: UsersClient;
+let limits: ReturnType<typeof createLimits>;
+
+beforeAll(async () => {
+  const start = DATABASES.at(-1)?.start as () => Promise<DatabaseServer>;
+  [server, redis] = await Promise.all([start(), openRedis()]);
+  limits = createLimits(redis.scripts);
+  const { limited } = limits;
+  const config = { ...POSTS_CONFIG, limitDrops: hourly(4), limitSameBody: hourly(2), limitReactions: hourly(3) };
+  posts = await startPosts(await server.newDatabase(), { limited, config });
+  const db = await newUsersDatabase(server);
+  users = await serveUsers(usersProcess({ db, scripts: redis.scripts, limitFollows: hourly(2), limited }));
+});
+afterAll(async () => {
+  await Promise.all([posts.stop(), users.close()]);
+  await limits.close();
+  await Promise.all([server.stop(), redis.close()]);
+});
+
+let texts = 0;
+const newText = (): string => `text ${++texts}`;
+/** Each drop has a text of its own. */
+const drop = (user_id: string, more: Parameters<typeof post>[1] = {}) =>
+  post(posts, { user_id, body: newText(), ...more });
+
+/** What counts, once all places that were given back are free. */
+async function counted(kind: LimitKind, user: string): Promise<number> {
+  await limits.close();
+  return redis.raw.zcard(limitKey(kind, user));
+}
+
+const DROPS_REFUSED = "RESOURCE_EXHAUSTED at most 4 drops within 1h";
+const SAME_REFUSED = "RESOURCE_EXHAUSTED at most 2 drops with the same text for the same people within 1h";
+const REACTIONS_REFUSED = "RESOURCE_EXHAUSTED at most 3 likes and shares within 1h";
+const FOLLOWS_REFUSED = "RESOURCE_EXHAUSTED at most 2 follows within 1h";
+
+test("past the limit CreateDrop is RESOURCE_EXHAUSTED, and tells the time to wait in every way", async () => {
+  for (let n = 0; n < 4; n++) await drop("ada");
+  const error = await drop("ada").then(
+    () => Promise.reject(new Error("it was not refused")),
+    (refused: ServiceError) => refused,
+  );
+  expect([error.code, error.details]).toEqual([status.RESOURCE_EXHAUSTED, "at most 4 drops within 1h"]);
+  const ms = Number(error.metadata.get("retry-after-ms")[0]);
+  expect(ms).toBeLessThanOrEqual(HOUR);
+  expect(ms).toBeGreaterThan(HOUR - 60_000);
+  expect(error.metadata.get("grpc-retry-pushback-ms")).toEqual([String(ms)]);
+  expect(richStatusOf(error.metadata)).toEqual({
+    code: status.RESOURCE_EXHAUSTED,
+    message: error.details,
+    details: [
+      {
+        "@type": "type.googleapis.com/google.rpc.RetryInfo",
+        retry_delay: expect.stringMatching(new RegExp(`^${Math.floor(ms / 1_000)}(\\.\\d{3})?s$`)),
+      },
+    ],
+  });
+  await drop("bob");
+});
+
+test("a drop made before by its idempotency key is answered at the limit, too, and does not count again", async () => {
+  const keyed = { idempotency_key: "k1", body: "once" };
+  const first = await drop("cid", keyed);
+  for (let n = 0; n < 3; n++) expect(await drop("cid", keyed)).toBe(first);
+  expect([await counted("drops", "cid"), await counted("same-body", "cid")]).toEqual([1, 0]);
+  for (let n = 0; n < 3; n++) await drop("cid");
+  expect(await refusal(drop("cid"))).toBe(DROPS_REFUSED);
+  expect(await refusal(drop("cid", { idempotency_key: "k2" }))).toBe(DROPS_REFUSED);
+  expect(await drop("cid", keyed)).toBe(first);
+});
+
+test("imports, refused drops and deletions do not count, and are not refused at the limit", async () => {
+  const first = await drop("dan");
+  const gone = "019a0000-0000-7000-8000-000000000000";
+  for (let n = 0; n < 6; n++) {
+    expect(await refusal(drop("dan", { reply_to: gone }))).toMatch(/^INVALID_ARGUMENT reply_to/);
+    expect(await refusal(drop("dan", { body: "" }))).toMatch(/^INVALID_ARGUMENT body/);
+    await drop("dan", { created_at: Date.now() - HOUR, body: "imported" });
+  }
+  expect(await counted("drops", "dan")).toBe(1);
+  for (let n = 0; n < 3; n++) await drop("dan");
+  await posts.call.deleteDrop({ drop_id: first, user_id: "dan" });
+  expect(await refusal(drop("dan"))).toBe(DROPS_REFUSED);
+  await drop("dan", { created_at: Date.now() - HOUR });
+});
+
+test("one text for one audience may be posted a few times; another text, audience or author is another one", async () => {
+  const same = { body: "buy this" };
+  const direct = (...recipients: string[]) => ({ ...same, visibility: Visibility.DIRECT, recipients });
+  for (let n = 0; n < 2; n++) await drop("eve", same);
+  expect(await refusal(drop("eve", same))).toBe(SAME_REFUSED);
+  const parent = await drop("fay");
+  expect(await refusal(drop("eve", { ...same, reply_to: parent }))).toBe(SAME_REFUSED);
+  await drop("fay", same);
+  await drop("eve", direct("u1", "u2"));
+  await drop("eve", direct("u2", "u1"));
+  expect(await counted("drops", "eve")).toBe(4);
+  await redis.raw.del(limitKey("drops", "eve"));
+  expect(await refusal(drop("eve", direct("u1", "u2", "u1")))).toBe(SAME_REFUSED);
+  await drop("eve", direct("u1"));
+  await drop("eve", { ...same, visibility: Visibility.UNLISTED });
+});
+
+test("likes and shares count together; a repeated one and its withdrawal neither count nor are refused", async () => {
+  const [first, second, third, fourth] = await Promise.all([drop("gus"), drop("gus"), drop("gus"), drop("gus")]);
+  const { likeDrop, unlikeDrop, shareDrop, unshareDrop } = posts.call;
+  const by = (drop_id = "") => ({ drop_id, user_id: "hal" });
+  for (let n = 0; n < 3; n++) expect(await likeDrop(by(first))).toMatchObject({ changed: n === 0 });
+  await shareDrop(by(first));
+  expect(await counted("reactions", "hal")).toBe(2);
+  await unlikeDrop(by(first));
+  await unlikeDrop(by(first));
+  await posts.call.deleteDrop({ drop_id: fourth, user_id: "gus" });
+  expect(await refusal(likeDrop(by(fourth)))).toMatch(/^FAILED_PRECONDITION/);
+  expect(await counted("reactions", "hal")).toBe(2);
+  await likeDrop(by(second));
+  expect(await refusal(likeDrop(by(third)))).toBe(REACTIONS_REFUSED);
+  expect(await refusal(likeDrop(by(first)))).toBe(REACTIONS_REFUSED);
+  expect(await refusal(shareDrop(by(third)))).toBe(REACTIONS_REFUSED);
+  expect(await likeDrop(by(second))).toMatchObject({ changed: false });
+  expect(await shareDrop(by(first))).toMatchObject({ changed: false });
+  expect(await unshareDrop(by(first))).toMatchObject({ changed: true });
+  expect(await unlikeDrop(by(second))).toMatchObject({ changed: true });
+});
+
+test("follows count; repeated ones, unfollows and FollowMany neither count nor are refused", async () => {
+  const by = (following_id: string) => ({ follower_id: "ivy", following_id });
+  const first = await users.follow(by("a"));
+  for (let n = 0; n < 3; n++) expect(await users.follow(by("a"))).toEqual({ ...first, changed: false });
+  await users.followMany({ follows: ["b", "c", "d"].map(by) });
+  expect(await counted("follows", "ivy")).toBe(1);
+  await users.follow(by("e"));
+  expect(await refusal(users.follow(by("f")))).toBe(FOLLOWS_REFUSED);
+  expect(await users.follow(by("a"))).toEqual({ ...first, changed: false });
+  expect(await users.unfollow(by("a"))).toMatchObject({ changed: true });
+  expect(await refusal(users.follow(by("a")))).toBe(FOLLOWS_REFUSED);
+  expect(await users.followMany({ follows: ["f", "g"].map(by) })).toEqual({ changed: 2 });
+  expect((await users.follow({ follower_id: "jan", following_id: "a" })).changed).toBe(true);
+});
+
+test("while Redis does not answer nothing is refused, and calls are answered soon; then limits hold again", async () => {
+  for (let n = 0; n < 4; n++) await drop("kim");
+  expect(await refusal(drop("kim"))).toBe(DROPS_REFUSED);
+  await freeze(redis.broker);
+  for (let n = 0; n < 4; n++) {
+    const started = performance.now();
+    await drop("kim");
+    expect(performance.now() - started).toBeLessThan(2_000);
+  }
+  redis.broker.kill("SIGCONT");
+  await becomes(async () => expect(await refusal(drop("kim"))).toBe(DROPS_REFUSED));
+});

@@ -1,0 +1,270 @@
+import { afterAll, beforeAll, expect, test } from "@jest/globals";
+import fc from "fast-check";
+import { limitKey, limitOfKey } from "../../src/contracts/keys.js";
+import { AppError } from "../../src/kernel/errors.js";
+import { silent } from "../../src/kernel/logger.js";
+import type { Limit } from "../../src/kernel/variables.js";
+import { connectRedis } from "../../src/platform/redis/connect.js";
+import { createScripts } from "../../src/platform/redis/scripts.js";
+import {
+  createLimits,
+  freePlace,
+  type Limited,
+  type LimitedWrite,
+  takePlace,
+  type Use,
+  type Window,
+} from "../../src/records/limits.redis.js";
+import { freeze } from "../support/brokers.js";
+import { type RedisCluster, startRedisCluster } from "../support/clusters.js";
+import { eventually } from "../support/eventually.js";
+import { openRedis, type RedisBench } from "../support/redis.js";
+
+const HOUR = 3_600_000;
+
+let bench: RedisBench;
+let cluster: RedisCluster;
+beforeAll(async () => {
+  [bench, cluster] = await Promise.all([openRedis(), startRedisCluster({ replicas: false })]);
+});
+afterAll(() => Promise.all([bench.close(), cluster.stop()]));
+
+const limitOf = (most: number, withinMs = HOUR): Limit => ({ most, within: `${withinMs}ms`, withinMs });
+const useOf = (user: string, most: number, withinMs?: number): Use => ({
+  ...{ kind: "reactions", user },
+  limit: limitOf(most, withinMs),
+});
+
+const CHANGES: LimitedWrite<string> = {
+  write: async () => "done",
+  changed: () => true,
+  changesNothing: async () => false,
+};
+
+/** Resolves to "refused" past the limit. */
+const once = (limited: Limited, uses: readonly Use[], work: LimitedWrite<string> = CHANGES): Promise<string> =>
+  limited(uses, work).catch((error: unknown) => {
+    if (error instanceof AppError && error.code === "exhausted") return "refused";
+    throw error;
+  });
+
+const placesOf = (user: string) => bench.raw.zcard(limitKey("reactions", user));
+
+type Step = { readonly waitMs: number; readonly text: number; readonly act: "take" | "look" | "free" };
+
+const steps = fc.array(
+  fc.record({
+    waitMs: fc.oneof(fc.constant(0), fc.nat(40), fc.constantFrom(99, 100, 101, 299, 300, 301)),
+    text: fc.nat(2),
+    act: fc.constantFrom("take", "take", "take", "take", "look", "free"),
+  }) as fc.Arbitrary<Step>,
+  { maxLength: 80 },
+);
+
+const [DROPS, SAME] = [
+  { most: 4, withinMs: 300 },
+  { most: 2, withinMs: 100 },
+] as const;
+
+/** Everything that counts, with its time; what the script does with sorted sets. */
+class Model {
+  #held: { readonly at: number; readonly text: number; readonly place: string }[] = [];
+  /** The times of all that were ever taken and never freed. */
+  readonly taken: { readonly at: number; readonly text: number; readonly place: string }[] = [];
+
+  take(now: number, text: number, place: string) {
+    const before = this.#seen(now, text);
+    const fits = place !== "" && before.every(({ used }, index) => used < ([DROPS, SAME][index]?.most ?? 0));
+    if (fits) for (const list of [this.#held, this.taken]) list.push({ at: now, text, place });
+    return { taken: fits, seen: this.#seen(now, text) };
+  }
+
+  free(place: string): void {
+    this.#held = this.#held.filter((one) => one.place !== place);
+    const at = this.taken.findIndex((one) => one.place === place);
+    if (at >= 0) this.taken.splice(at, 1);
+  }
+
+  #seen(now: number, text: number) {
+    const within = ({ withinMs }: { withinMs: number }) => this.#held.filter(({ at }) => at > now - withinMs);
+    const lists = [within(DROPS), within(SAME).filter((one) => one.text === text)];
+    return lists.map((list, index) => {
+      const { most, withinMs } = [DROPS, SAME][index] as typeof DROPS;
+      const first = list[Math.max(0, list.length - most)];
+      return { used: list.length, waitMs: first === undefined ? 0 : first.at + withinMs - now };
+    });
+  }
+}
+
+// Invariant 11.
+test("two limits at once are those of a list of all that counts: exact in any window, and in what they say", async () => {
+  let run = 0;
+  await fc.assert(
+    fc.asyncProperty(steps, async (history) => {
+      let now = 1_700_000_000_000;
+      const model = new Model();
+      const user = `model-${run++}`;
+      const keyOf = (text: number) => limitKey("same-body", user, `t${text}`);
+      const windows = (text: number): Window[] => [
+        { key: limitKey("drops", user), ...DROPS },
+        { key: keyOf(text), ...SAME },
+      ];
+      for (const [index, { waitMs, text, act }] of history.entries()) {
+        now += waitMs;
+        const last = model.taken.at(-1);
+        if (act === "free" && last !== undefined) {
+          await freePlace(bench.scripts, windows(last.text), last.place);
+          model.free(last.place);
+        } else {
+          const place = act === "take" ? `p${index}` : "";
+          expect(await takePlace(bench.scripts, windows(text), place, now)).toEqual(model.take(now, text, place));
+        }
+      }
+      for (const { at } of model.taken) {
+        const together = model.taken.filter((one) => one.at >= at && one.at < at + DROPS.withinMs);
+        expect(together.length).toBeLessThanOrEqual(DROPS.most);
+      }
+      for (const { key, withinMs } of windows(0)) {
+        const ttl = await bench.raw.pttl(key);
+        expect(ttl === -2 || (ttl > 0 && ttl <= withinMs)).toBe(true);
+      }
+    }),
+    { numRuns: 100 },
+  );
+});
+
+// Invariant 11.
+test("of calls through two connections at once as many pass as fit, and what changed nothing does not count", async () => {
+  const other = connectRedis([bench.broker.url], silent);
+  await eventually(() => other.status === "ready", "the other process is connected");
+  const [first, second] = [createLimits(bench.scripts), createLimits(createScripts(other))];
+  const uses = [useOf("otto", 50)];
+  let under = 0;
+  let most = 0;
+  const work: LimitedWrite<string> = {
+    ...CHANGES,
+    write: async () => {
+      most = Math.max(most, ++under);
+      await bench.raw.ping();
+      under -= 1;
+      return "done";
+    },
+  };
+  const idle: LimitedWrite<string> = { ...work, changed: () => false };
+  // Some give their places back while others ask for one: the limit holds all the time.
+  await Promise.all(
+    Array.from({ length: 200 }, (_, n) =>
+      once((n % 2 === 0 ? first : second).limited, uses, n % 3 === 0 ? work : idle),
+    ),
+  );
+  expect(most).toBeLessThanOrEqual(50);
+  await Promise.all([first.close(), second.close()]);
+  const before = await placesOf("otto");
+  const answers = await Promise.all(
+    Array.from({ length: 100 }, (_, n) => once((n % 2 === 0 ? first : second).limited, uses)),
+  );
+  expect(answers.filter((one) => one === "done")).toHaveLength(50 - before);
+  expect(await placesOf("otto")).toBe(50);
+  other.disconnect();
+});
+
+test("a write that changed nothing or failed gives its place back, at the latest when the process closes", async () => {
+  const limits = createLimits(bench.scripts);
+  const uses = [useOf("bea", 1)];
+  const failing = { ...CHANGES, write: () => Promise.reject(new AppError("invalid", "reply_to: is wrong")) };
+  await expect(limits.limited(uses, failing)).rejects.toThrow("reply_to");
+  await limits.close();
+  expect(await once(limits.limited, uses, { ...CHANGES, changed: () => false })).toBe("done");
+  await limits.close();
+  expect(await placesOf("bea")).toBe(0);
+  expect(await once(limits.limited, uses)).toBe("done");
+  expect(await once(limits.limited, uses)).toBe("refused");
+  expect(await once(limits.limited, uses, { ...CHANGES, changesNothing: async () => true })).toBe("done");
+  expect(await placesOf("bea")).toBe(1);
+});
+
+test("a refusal names the limit that lasts longest, and the time to wait; it does not prolong it", async () => {
+  const { limited } = createLimits(bench.scripts);
+  const uses: Use[] = [
+    { kind: "same-body", user: "cid", of: "text", limit: limitOf(1, HOUR / 2) },
+    { kind: "drops", user: "cid", limit: limitOf(1) },
+  ];
+  await limited(uses, CHANGES);
+  const key = limitKey("drops", "cid");
+  const ttl = await bench.raw.pttl(key);
+  const refused = await limited(uses, CHANGES).catch((error: unknown) => error as AppError);
+  expect(refused).toMatchObject({ code: "exhausted", message: "at most 1 drops within 3600000ms" });
+  const { retryAfterMs = 0 } = refused as AppError;
+  expect(retryAfterMs).toBeLessThanOrEqual(HOUR);
+  expect(retryAfterMs).toBeGreaterThan(HOUR - 60_000);
+  expect(await bench.raw.pttl(key)).toBeLessThanOrEqual(ttl);
+});
+
+test("times are those of the clock of Redis, whatever the clock of the process; a place is free once its time has passed", async () => {
+  const { limited } = createLimits(bench.scripts);
+  const timeOf = async () => {
+    const [seconds = 0, micros = 0] = (await bench.raw.time()).map(Number);
+    return seconds * 1_000 + Math.floor(micros / 1_000);
+  };
+  const { now } = Date;
+  const before = await timeOf();
+  Date.now = () => now() - 10 * HOUR;
+  try {
+    await limited([useOf("dan", 1, 400)], CHANGES);
+  } finally {
+    Date.now = now;
+  }
+  const [, score] = await bench.raw.zrange(limitKey("reactions", "dan"), "0", "0", "WITHSCORES");
+  expect(Number(score)).toBeGreaterThanOrEqual(before);
+  expect(Number(score)).toBeLessThanOrEqual(await timeOf());
+  await eventually(async () => (await once(limited, [useOf("dan", 1, 400)])) === "done", "the place is free again");
+  expect((await timeOf()) - Number(score)).toBeGreaterThanOrEqual(400);
+});
+
+test("a limit that is off asks nothing of Redis", async () => {
+  const broken = connectRedis(["redis://127.0.0.1:1"], silent);
+  const { limited } = createLimits(createScripts(broken));
+  expect(await limited([{ kind: "drops", user: "eve", limit: undefined }], CHANGES)).toBe("done");
+  broken.disconnect();
+});
+
+test("while Redis is frozen or gone nothing is refused, and no call waits for it long", async () => {
+  const own = await openRedis();
+  const limits = createLimits(own.scripts);
+  const uses = [useOf("fay", 1)];
+  const passesSoon = async (): Promise<void> => {
+    const started = performance.now();
+    expect(await once(limits.limited, uses)).toBe("done");
+    expect(performance.now() - started).toBeLessThan(2_000);
+  };
+  expect(await once(limits.limited, uses)).toBe("done");
+  expect(await once(limits.limited, uses)).toBe("refused");
+  await freeze(own.broker);
+  for (let n = 0; n < 3; n++) await passesSoon();
+  await Promise.all(Array.from({ length: 20 }, passesSoon));
+  own.broker.kill("SIGKILL");
+  await own.broker.exited;
+  for (let n = 0; n < 3; n++) await passesSoon();
+  const idle = { ...CHANGES, changed: () => false };
+  expect(await once(limits.limited, uses, idle)).toBe("done");
+  await limits.close();
+  await own.close();
+});
+
+test("in a Redis Cluster the limits of a user are in one slot, and as exact", async () => {
+  const client = connectRedis(cluster.urls.split(","), silent);
+  await eventually(() => client.status === "ready", "the cluster is connected");
+  const limits = createLimits(createScripts(client));
+  for (const user of ["plain", "{odd} user}", "ünï", "a:b"]) {
+    const uses = (text: string): Use[] => [
+      { kind: "drops", user, limit: limitOf(3) },
+      { kind: "same-body", user, of: text, limit: limitOf(2) },
+    ];
+    const answers: string[] = [];
+    for (const text of ["a", "a", "a", "b", "b"]) answers.push(await once(limits.limited, uses(text)));
+    expect(answers).toEqual(["done", "done", "refused", "done", "refused"]);
+    expect(limitOfKey(limitKey("same-body", user, "a"))).toEqual({ kind: "same-body", user });
+  }
+  await limits.close();
+  client.disconnect();
+});
