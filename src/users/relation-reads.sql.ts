@@ -14,16 +14,24 @@ const { BLOCK } = RelationKind;
 /** A mute that has ended counts as none. */
 const STANDING = `active AND (expires_at = 0 OR expires_at > (SELECT ${NOW}))`;
 
-/** Each fact about the user $1 and one of $2 is a row. */
+/**
+ * Each fact about the user $1 and one of $2 is a row. OFFSET 0 makes the plan look for one row by its whole key: one that
+ * is kept must not read all rows of a user, and compare each with all of $2.
+ */
 const FACTS = `
-SELECT following_id AS id, 'following' AS fact, 0::bigint AS expires_at, false AS reposts_only FROM users.followings
-WHERE follower_id = $1 AND following_id = ANY($2::text[]) AND active
-UNION ALL SELECT follower_id, 'followed_by', 0, false FROM users.followings
-WHERE following_id = $1 AND follower_id = ANY($2::text[]) AND active
-UNION ALL SELECT user_id, 'blocked_by', 0, false FROM users.relations
-WHERE target_id = $1 AND user_id = ANY($2::text[]) AND kind = ${BLOCK} AND active
-UNION ALL SELECT target_id, CASE kind WHEN ${BLOCK} THEN 'blocking' ELSE 'muting' END, expires_at, reposts_only
-FROM users.relations WHERE user_id = $1 AND target_id = ANY($2::text[]) AND ${STANDING}`;
+WITH t AS (SELECT unnest($2::text[]) AS id)
+SELECT id, 'following' AS fact, 0::bigint AS expires_at, false AS reposts_only FROM t
+CROSS JOIN LATERAL (SELECT active FROM users.followings WHERE follower_id = $1 AND following_id = id OFFSET 0) f
+WHERE active
+UNION ALL SELECT id, 'followed_by', 0, false FROM t
+CROSS JOIN LATERAL (SELECT active FROM users.followings WHERE follower_id = id AND following_id = $1 OFFSET 0) f
+WHERE active
+UNION ALL SELECT id, 'blocked_by', 0, false FROM t
+CROSS JOIN LATERAL (
+  SELECT active FROM users.relations WHERE user_id = id AND target_id = $1 AND kind = ${BLOCK} OFFSET 0
+) r WHERE active
+UNION ALL SELECT id, CASE kind WHEN ${BLOCK} THEN 'blocking' ELSE 'muting' END, expires_at, reposts_only FROM t
+CROSS JOIN LATERAL (SELECT * FROM users.relations WHERE user_id = $1 AND target_id = id OFFSET 0) r WHERE ${STANDING}`;
 
 const LISTED = `
 SELECT target_id, created_at, expires_at, reposts_only FROM users.relations

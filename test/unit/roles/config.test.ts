@@ -171,6 +171,7 @@ test.each([
   ["TIMELINE_FANOUT_MAX_ATTEMPTS", "0"],
   // Reads merge no more.
   ["TIMELINE_MAX_FOLLOWING", "100001"],
+  ["TIMELINE_MAX_RELATIONS", "100001"],
   ["TIMELINE_RETRY_BASE_MS", "-1"],
   ["TIMELINE_FANOUT_AUDIENCE", "some"],
   ["TIMELINE_GRPC_ADDR", "localhost"],
