@@ -2,7 +2,7 @@ import { insertEvents, withVersion } from "../contracts/outbox.js";
 import { edgeSubject } from "../contracts/subjects.js";
 import type { FollowChange } from "../gen/avion/users.js";
 import { AppError, codeOf } from "../kernel/errors.js";
-import { type Db, NOW } from "../platform/db/db.js";
+import { type Db, NOW, type Queries } from "../platform/db/db.js";
 import { SQLSTATE, sqlState } from "../platform/db/errors.js";
 import { createSharedWrites, LOCK_TIMEOUT_MS, statementOf } from "../platform/db/shared-writes.js";
 import { graphEvent, type Pair, pairKey, type TracedEdge } from "./edges.js";
@@ -25,16 +25,16 @@ const APPLY = `
 WITH bounded AS MATERIALIZED (SELECT set_config('lock_timeout', $10, true)), incoming AS (
   SELECT DISTINCT ON (following_id, follower_id) i.*
   FROM bounded CROSS JOIN unnest($1::text[], $2::text[], $3::bigint[], $4::boolean[],
-    $5::text[], $6::text[], $7::text[], $8::text[], $9::text[])
-    AS i (follower_id, following_id, version, active, pair, subject, message_id, body, traceparent)
+    $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $11::bigint[])
+    AS i (follower_id, following_id, version, active, pair, subject, message_id, body, traceparent, since)
   ORDER BY following_id, follower_id, version DESC
 ), applied AS (
-  INSERT INTO users.followers AS f (following_id, follower_id, version, active, delta, changed_at)
-  SELECT following_id, follower_id, version, active, active::int, users.now_ms() FROM incoming
+  INSERT INTO users.followers AS f (following_id, follower_id, version, active, delta, changed_at, since)
+  SELECT following_id, follower_id, version, active, active::int, users.now_ms(), since FROM incoming
   ORDER BY following_id COLLATE "C", follower_id COLLATE "C"
   ON CONFLICT (following_id, follower_id) DO UPDATE
   SET version = excluded.version, active = excluded.active, delta = excluded.active::int - f.active::int,
-    changed_at = users.now_ms()
+    changed_at = users.now_ms(), since = excluded.since
   WHERE f.version < excluded.version
   RETURNING f.following_id, f.follower_id, f.delta
 ), counted AS (
@@ -49,6 +49,9 @@ WITH bounded AS MATERIALIZED (SELECT set_config('lock_timeout', $10, true)), inc
 )})
 SELECT count(*) AS changed FROM applied`;
 
+/** One of the two users of an edge `f` blocks the other. */
+const BLOCKED = "(f.blocking OR f.blocked_by)";
+
 /** The expressions read rows of follows and unfollows. */
 const EDGE_EVENT = {
   ...withVersion({ ...EVENT, messageId: "'edge:' || e.pair" }, "e.version"),
@@ -58,7 +61,8 @@ const EDGE_EVENT = {
 
 /**
  * Edges before counts, each in the order of their keys, so that two of these statements do not block each other. Where
- * an edge is so already nothing is written or locked. The version is null where the same change was made meanwhile.
+ * an edge is so already, or a block refuses it, nothing is written or locked. The version is null where the same change
+ * was made meanwhile, or a block came first: a conflicting row is looked at under its lock, whatever the snapshot has.
  * OFFSET 0 keeps a plan for an empty table from scanning a full one. The rows have distinct pairs: a statement cannot
  * change a row twice. All have the same `most`.
  */
@@ -75,18 +79,19 @@ const setEdges = statementOf(
   },
   (given) => `
 WITH ${given}, compared AS MATERIALIZED (
-  SELECT w.*, coalesce(before.active, false) AS was_active, coalesce(before.version, 0) AS version
+  SELECT w.*, coalesce(before.active, false) AS was_active, coalesce(before.version, 0) AS version,
+    w.wanted AND coalesce(before.blocked, false) AS refused
   FROM w LEFT JOIN LATERAL (
-    SELECT f.active, f.version FROM users.followings f
+    SELECT f.active, f.version, ${BLOCKED} AS blocked FROM users.followings f
     WHERE f.follower_id = w.follower_id AND f.following_id = w.following_id OFFSET 0
   ) before ON true
 ), edge AS (
   INSERT INTO users.followings AS f (follower_id, following_id, version, active, changed_at)
-  SELECT follower_id, following_id, ${NOW}, wanted, ${NOW} FROM compared WHERE wanted <> was_active
+  SELECT follower_id, following_id, ${NOW}, wanted, ${NOW} FROM compared WHERE wanted <> was_active AND NOT refused
   ORDER BY follower_id COLLATE "C", following_id COLLATE "C"
   ON CONFLICT (follower_id, following_id) DO UPDATE
   SET version = GREATEST(f.version + 1, excluded.version), active = excluded.active, changed_at = excluded.changed_at
-  WHERE f.active <> excluded.active
+  WHERE f.active <> excluded.active AND NOT (excluded.active AND ${BLOCKED})
   RETURNING f.follower_id, f.following_id, f.version, f.active, f.changed_at
 ), counted AS (
   INSERT INTO users.following_counts AS c (user_id, following, delta)
@@ -100,14 +105,17 @@ WITH ${given}, compared AS MATERIALIZED (
   SELECT edge.*, w.pair, w.subject, w.traceparent
   FROM edge JOIN compared w ON (w.follower_id, w.following_id) = (edge.follower_id, edge.following_id)
 ), event AS (${insertEvents("edges", EDGE_EVENT, "e")})
-SELECT edge.version IS NOT NULL AS changed,
+SELECT edge.version IS NOT NULL AS changed, w.refused,
   CASE WHEN w.wanted = w.was_active THEN w.version ELSE edge.version END AS version
 FROM compared w LEFT JOIN edge ON (edge.follower_id, edge.following_id) = (w.follower_id, w.following_id)
 ORDER BY w.n`,
 );
 
+/** OFFSET 0 as above: a plan that is kept must not read all that the user follows. */
 const FOLLOWED = `
-SELECT following_id AS id FROM users.followings WHERE follower_id = $1 AND following_id = ANY($2::text[]) AND active`;
+SELECT t.id FROM unnest($2::text[]) AS t (id) CROSS JOIN LATERAL (
+  SELECT active FROM users.followings WHERE follower_id = $1 AND following_id = t.id OFFSET 0
+) f WHERE active`;
 
 const CHANGES = `
 SELECT follower_id, following_id, version, active AS following, changed_at
@@ -126,6 +134,8 @@ interface WantedEdge extends Pair {
 interface SetEdge {
   readonly changed: boolean;
   readonly version: number;
+  /** A block between the two users forbids the follow. */
+  readonly refused: boolean;
 }
 
 export type EdgeStore = ReturnType<typeof createEdgeStore>;
@@ -135,23 +145,26 @@ export function createEdgeStore(db: Db) {
   return {
     /**
      * Edges that are set while others are being committed share the next statement and its commit.
-     * @throws AppError `exhausted` where more than `most` would be followed
+     * @throws AppError `exhausted` where more than `most` would be followed, `conflict` where a block forbids it
      */
-    setFollowing: async (edge: WantedEdge): Promise<SetEdge> => {
+    setFollowing: async (edge: WantedEdge): Promise<Omit<SetEdge, "refused">> => {
       for (;;) {
         const set = await setShared(edge);
-        if (set !== undefined) return set;
+        if (set?.refused) throw new AppError("conflict", `following_id: ${BLOCK_STANDS}`);
+        if (set !== undefined) return { changed: set.changed, version: set.version };
       }
     },
-    /** Connects all pairs, or none where a user would follow more than `most`. Resolves to the number of changed edges. */
+    /**
+     * Connects all pairs, or none where a user would follow more than `most`. Resolves to the number of changed edges.
+     * @throws AppError `conflict` where a block forbids one of them
+     */
     followMany: async (
       pairs: readonly Pair[],
       { most, traceparent }: Pick<WantedEdge, "most" | "traceparent">,
     ): Promise<{ readonly changed: number } | { readonly over: string }> => {
       try {
         const edges = pairs.map((pair) => ({ ...pair, wanted: true, most, traceparent }));
-        const set = await setAll(db, edges, LOCK_TIMEOUT_MS.alone);
-        return { changed: set.filter((one) => one?.changed).length };
+        return { changed: await db.transaction((queries) => connectAll(queries, edges)) };
       } catch (error) {
         const { cause } = error as { cause?: { detail?: string } };
         if (codeOf(error) !== "exhausted" || cause?.detail === undefined) throw error;
@@ -175,6 +188,7 @@ export function createEdgeStore(db: Db) {
         events.map(({ body }) => body),
         edges.map(({ traceparent }) => traceparent ?? null),
         String(lockMs),
+        edges.map(({ following, changed_at }) => (following ? (changed_at ?? null) : null)),
       ];
       try {
         const [row] = await db.query<{ changed: number }>(APPLY, values);
@@ -192,11 +206,37 @@ export function createEdgeStore(db: Db) {
   };
 }
 
+const BLOCK_STANDS = "one of the two users blocks the other";
+
+/** What another transaction has changed meanwhile is set again: this one sees then why. Resolves to the changed edges. */
+async function connectAll(queries: Queries, edges: readonly WantedEdge[]): Promise<number> {
+  let changed = 0;
+  for (let open = edges; open.length > 0; ) {
+    const set = await setAll(queries, open, LOCK_TIMEOUT_MS.alone);
+    const refused = open.find((_, n) => set[n]?.refused);
+    if (refused) throw new AppError("conflict", `follows.${edges.indexOf(refused)}.following_id: ${BLOCK_STANDS}`);
+    changed += set.filter((one) => one?.changed).length;
+    open = open.filter((_, n) => set[n] === undefined);
+  }
+  return changed;
+}
+
+interface FoundEdge {
+  readonly changed: boolean;
+  readonly refused: boolean;
+  readonly version: number | null;
+}
+
 /**
  * Resolves to undefined where another change of the pair came first: a statement makes one of several differing
  * changes.
+ * @throws AppError `exhausted`
  */
-async function setAll(db: Db, edges: readonly WantedEdge[], lockMs?: number): Promise<(SetEdge | undefined)[]> {
+export async function setAll(
+  queries: Queries,
+  edges: readonly WantedEdge[],
+  lockMs?: number,
+): Promise<(SetEdge | undefined)[]> {
   const first = new Map<string, WantedEdge>();
   for (const edge of edges) if (!first.has(pairKey(edge))) first.set(pairKey(edge), edge);
   const rows = [...first].map(([pair, { follower_id, following_id, wanted, most, traceparent }], n) => ({
@@ -204,16 +244,16 @@ async function setAll(db: Db, edges: readonly WantedEdge[], lockMs?: number): Pr
     subject: edgeSubject("calm", following_id),
   }));
   const { text, values } = setEdges(rows, lockMs);
-  const found = await db.query<{ changed: boolean; version: number | null }>(text, values).catch((error: unknown) => {
+  const found = await queries.query<FoundEdge>(text, values).catch((error: unknown) => {
     if (sqlState(error) !== SQLSTATE.raised) throw error;
     const message = `following_id: a user can follow at most ${edges[0]?.most} others`;
     throw new AppError("exhausted", message, { cause: error });
   });
   const set = new Map([...first.keys()].map((pair, n) => [pair, found[n]]));
   return edges.map((edge) => {
-    const { changed = false, version = null } = set.get(pairKey(edge)) ?? {};
+    const { changed = false, version = null, refused = false } = set.get(pairKey(edge)) ?? {};
     const leader = first.get(pairKey(edge));
-    if (version === null || leader?.wanted !== edge.wanted) return undefined;
-    return { changed: changed && leader === edge, version };
+    if (leader?.wanted !== edge.wanted || (version === null && !refused)) return undefined;
+    return { changed: changed && leader === edge, version: version ?? 0, refused };
   });
 }

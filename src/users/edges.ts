@@ -17,12 +17,12 @@ const edge = pair.extend({
   version: z.number().int().nonnegative(),
   following: z.boolean(),
   /** The time of the follow or unfollow, ms since the epoch. */
-  changed_at: z.number().optional(),
+  changed_at: z.number().int().nonnegative().optional(),
 });
 
 export type Pair = Readonly<z.infer<typeof pair>>;
 
-export type TracedEdge = Readonly<Omit<z.infer<typeof edge>, "changed_at">> & {
+export type TracedEdge = Readonly<z.infer<typeof edge>> & {
   readonly traceparent?: string | undefined;
 };
 
@@ -83,9 +83,9 @@ export function createApplyEdges({ apply, wakeRelay }: ApplyDeps, lane: EdgeBatc
   };
   const batches = Array.from({ length: lane.atOnce }, () => createBatch(lane.batch, run, lane.maxLockWaitMs));
   return async ({ body }) => {
-    const { changed_at, ...edge } = parseEdge(body);
+    const edge = parseEdge(body);
     const batch = batches[spread(edge.following_id) % batches.length] as (typeof batches)[number];
     await batch({ ...edge, traceparent: traceHeaders()["traceparent"] });
-    if (changed_at !== undefined) observeUsers.listed(lane.name, changed_at);
+    if (edge.changed_at !== undefined) observeUsers.listed(lane.name, edge.changed_at);
   };
 }

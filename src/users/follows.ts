@@ -11,21 +11,23 @@ import type { Pair } from "./edges.js";
 import type { ChangePosition, EdgeStore } from "./edges.sql.js";
 import type { ReadList } from "./lists.js";
 import { observeUsers } from "./observe.js";
-import type { ListName } from "./reads.sql.js";
+import { type DatedPosition, type ListName, NEWEST, type ReadDated } from "./reads.sql.js";
 
 export interface FollowsDeps {
   readonly cache: Pick<ListCache, "drop">;
   readonly maxFollowing: number;
   readonly limitFollows: Limit | undefined;
   readonly limited: Limited;
-  readonly wakeRelay: () => void;
+  readonly wakeRelay: (source: "users" | "edges") => void;
   readonly readList: ReadList;
+  readonly readDated: ReadDated;
   readonly edges: EdgeStore;
   readonly bounded: BoundedQueue;
   readonly tokens: PageTokens;
 }
 
-// Each method throws an AppError: `invalid` naming the field, `exhausted` where a user would follow too many, or too fast.
+// Each method throws an AppError: `invalid` naming the field, `exhausted` where a user would follow too many, or too fast,
+// `conflict` where a block forbids a follow.
 
 const MAX_PAIRS = 1_000;
 
@@ -90,18 +92,24 @@ function refuseSelf(prefix: string, pair: Pair): Pair {
 }
 
 /** Removes the followers' cached lists; while Redis is unavailable, the relay does so before it publishes the events. */
-async function afterChange(deps: FollowsDeps, followers: readonly string[]): Promise<void> {
-  deps.wakeRelay();
+export async function afterChange(
+  deps: Pick<FollowsDeps, "cache" | "wakeRelay">,
+  followers: readonly string[],
+): Promise<void> {
+  deps.wakeRelay("edges");
   const dropped = await Promise.allSettled(followers.map((follower) => deps.cache.drop("following", follower)));
   if (dropped.some(({ status }) => status === "rejected")) observeUsers.cacheFailed("following");
 }
 
 const ID_PAGES: PageLimits = { default: 1_000, max: 5_000 };
+const DATED_PAGES: PageLimits = { default: 1_000, max: 1_000 };
 const MAX_IDS = 1_000;
 
 export const readFollows = (deps: FollowsDeps) => ({
   getFollowingList: getList(deps, "following"),
   getFollowersList: getList(deps, "followers"),
+  listFollowing: listDated(deps, "following"),
+  listFollowers: listDated(deps, "followers"),
 
   async getFollowCounts({ user_id }: wire.GetFollowCountsRequest): Promise<wire.GetFollowCountsResponse> {
     const user = readId("user_id", user_id);
@@ -149,4 +157,15 @@ const getList =
     const { ids, total } = await readList({ list, user, after, limit: page.limit });
     const { items, next_page_token } = page.pageOf(ids, (id) => [id]);
     return { user_ids: items, next_page_token, total_count: total };
+  };
+
+/** Newest first: a follow that begins meanwhile is on no later page, and one that stays is on exactly one. */
+const listDated =
+  ({ readDated, tokens, bounded }: FollowsDeps, list: ListName) =>
+  async (request: wire.ListFollowingRequest): Promise<wire.ListFollowingResponse> => {
+    const user = readId("user_id", request.user_id);
+    const page = tokens.open<DatedPosition>([`dated-${list}`, user], request, DATED_PAGES);
+    const found = await bounded(() => readDated(list, user, page.after ?? NEWEST, page.limit));
+    const { items, next_page_token } = page.pageOf(found, ({ since, user_id }) => [since, user_id]);
+    return { follows: items, next_page_token };
   };

@@ -14,11 +14,14 @@ import { CALM_LANE, createApplyEdges, HOT_LANE } from "./edges.js";
 import { createEdgeStore } from "./edges.sql.js";
 import { changeFollows, type FollowsDeps, readFollows } from "./follows.js";
 import { createReadList } from "./lists.js";
-import { startMaintenance } from "./maintenance.js";
+import { startEndingMutes, startMaintenance } from "./maintenance.js";
 import { createMaintenanceStore } from "./maintenance.sql.js";
 import { createIsHot, createPrepareUserEvents } from "./prepare.js";
 import { type ProfileDeps, profiles } from "./profiles.js";
-import { createListStore, createProfileStore } from "./reads.sql.js";
+import { createListStore, createProfileStore, createReadDated } from "./reads.sql.js";
+import { changeRelations, type RelationsDeps, readRelations } from "./relation-methods.js";
+import { createRelationReads } from "./relation-reads.sql.js";
+import { createRelationStore } from "./relations.sql.js";
 
 /** They need the migrations of the outbox. */
 export const USERS_MIGRATIONS = { component: "users", folder: new URL("./migrations/", import.meta.url) };
@@ -36,10 +39,13 @@ export const prepareUserEvents = ({ scripts, log }: Pick<UsersOptions, "scripts"
     log,
   });
 
-export type UsersServiceDeps = FollowsDeps & ProfileDeps;
+export type UsersServiceDeps = FollowsDeps & RelationsDeps & ProfileDeps;
 
-export const createUsersService = (deps: UsersServiceDeps, log: Logger): Service =>
-  unaryService(UserServiceService, { ...changeFollows(deps), ...readFollows(deps), ...profiles(deps) } as never, log);
+export function createUsersService(deps: UsersServiceDeps, log: Logger): Service {
+  const follows = { ...changeFollows(deps), ...readFollows(deps) };
+  const relations = { ...changeRelations(deps), ...readRelations(deps) };
+  return unaryService(UserServiceService, { ...follows, ...relations, ...profiles(deps) }, log);
+}
 
 export interface UsersOptions {
   readonly db: Db;
@@ -60,26 +66,35 @@ export function startUsers({ db, scripts, tokens, config, readsAtOnce, wakeRelay
   // Writes get connections while the cache is unavailable.
   const bounded = createBoundedQueue({ atOnce: readsAtOnce, waiting: MAX_WAITING_READS, refusal: tooManyReads });
   const limits = createLimits(scripts);
-  const [edges, store] = [createEdgeStore(db), createListStore(db)];
+  const [edges, store, relations] = [createEdgeStore(db), createListStore(db), createRelationStore(db)];
   const service = createUsersService(
     {
       cache,
       ...config,
       limited: limits.limited,
-      wakeRelay: () => wakeRelay("edges"),
+      wakeRelay,
       tokens,
       readList: createReadList({ store, cache, bounded, maxCachedIds: MAX_CACHED_IDS }),
+      readDated: createReadDated(db),
       edges,
+      relations,
+      relationReads: createRelationReads(db),
       profiles: createProfileStore(db),
       bounded,
     },
     log,
   );
-  const applying = { apply: edges.apply, wakeRelay: () => wakeRelay("users") };
-  const maintenance = startMaintenance({ store: createMaintenanceStore(db), log });
+  const wakeUsersRelay = () => wakeRelay("users");
+  const loops = [
+    startMaintenance({ store: createMaintenanceStore(db), log }),
+    startEndingMutes({ endMutes: relations.endMutes, wakeRelay: wakeUsersRelay, log }),
+  ];
+  const applying = { apply: edges.apply, wakeRelay: wakeUsersRelay };
   return {
     service,
     applyEdges: { calm: createApplyEdges(applying, CALM_LANE), hot: createApplyEdges(applying, HOT_LANE) },
-    close: async () => void (await Promise.all([maintenance.close(), limits.close()])),
+    close: async (): Promise<void> => {
+      await Promise.all([...loops, limits].map((one) => one.close()));
+    },
   };
 }

@@ -11,15 +11,29 @@ export interface Drift {
 /** The key of the advisory lock is the bytes of "users". */
 const LOCK = 0x75_73_65_72_73;
 
-/** SKIP LOCKED: an edge that is being changed is not old. */
-const prune = ({ edges, owner, other }: Table): string => `
+/** Inactive rows of these are removed. An edge with a block is kept: it refuses follows. */
+const PRUNED = {
+  following: {
+    table: "users.followings",
+    key: ["follower_id", "following_id"],
+    inactive: "NOT (active OR blocking OR blocked_by)",
+  },
+  followers: { table: "users.followers", key: ["following_id", "follower_id"], inactive: "NOT active" },
+  relations: { table: "users.relations", key: ["user_id", "target_id", "kind"], inactive: "NOT active" },
+} as const;
+export type Pruned = keyof typeof PRUNED;
+
+/** SKIP LOCKED: a row that is being changed is not old. */
+const prune = ({ table, key, inactive }: (typeof PRUNED)[Pruned]): string => `
 WITH old AS (
-  SELECT ${owner}, ${other} FROM ${edges} WHERE NOT active AND changed_at < users.now_ms() - $1::bigint
+  SELECT ${key.join(", ")} FROM ${table} WHERE ${inactive} AND changed_at < users.now_ms() - $1::bigint
   ORDER BY changed_at LIMIT $2 FOR UPDATE SKIP LOCKED
 ), gone AS (
-  DELETE FROM ${edges} e USING old WHERE (e.${owner}, e.${other}) = (old.${owner}, old.${other}) RETURNING 1
+  DELETE FROM ${table} e USING old WHERE (${columnsOf("e", key)}) = (${columnsOf("old", key)}) RETURNING 1
 )
 SELECT count(*) AS gone FROM gone`;
+
+const columnsOf = (row: string, key: readonly string[]): string => key.map((name) => `${row}.${name}`).join(", ");
 
 /** The sample has about ten times the rows wanted, or the whole table where its size is unknown or small. */
 const percent = (counts: string): string => `(
@@ -47,8 +61,8 @@ export type MaintenanceStore = ReturnType<typeof createMaintenanceStore>;
 /** Each step does nothing while another process runs it. */
 export function createMaintenanceStore(db: Db) {
   return {
-    prune: async (list: ListName, keptMs: number, limit: number): Promise<number> => {
-      const gone = await underLock(db, ({ query }) => query<{ gone: number }>(prune(TABLES[list]), [keptMs, limit]));
+    prune: async (rows: Pruned, keptMs: number, limit: number): Promise<number> => {
+      const gone = await underLock(db, ({ query }) => query<{ gone: number }>(prune(PRUNED[rows]), [keptMs, limit]));
       return gone?.[0]?.gone ?? 0;
     },
     /** Compares some of `sample` counts with their rows, and corrects them. */

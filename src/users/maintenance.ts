@@ -2,13 +2,19 @@ import { oneLine } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
 import { type Loop, startLoop } from "../kernel/loop.js";
-import { DAY, MINUTE } from "../kernel/time.js";
-import type { Drift, MaintenanceStore } from "./maintenance.sql.js";
+import { DAY, MINUTE, SECOND } from "../kernel/time.js";
+import type { Drift, MaintenanceStore, Pruned } from "./maintenance.sql.js";
 import { observeUsers } from "./observe.js";
-import type { ListName } from "./reads.sql.js";
 
-/** Inactive followers keep older versions from being applied: twice as long as a dead letter can be redriven. */
-export const KEPT_MS: Readonly<Record<ListName, number>> = { following: 30 * DAY, followers: 60 * DAY };
+/**
+ * Inactive followers keep older versions from being applied: twice as long as a dead letter can be redriven. Relations
+ * are listed for as long.
+ */
+export const KEPT_MS: Readonly<Record<Pruned, number>> = {
+  following: 30 * DAY,
+  followers: 60 * DAY,
+  relations: 60 * DAY,
+};
 
 const PRUNED_AT_ONCE = 1_000;
 const MAX_PRUNES = 20;
@@ -19,22 +25,23 @@ interface MaintenanceDeps {
   readonly log: Logger;
 }
 
-/** Removes old inactive edges, and compares some counts with the rows. Rejects while the database is unavailable. */
+/** Removes old inactive rows, and compares some counts with the rows. Rejects while the database is unavailable. */
 export async function maintain(
   { store, log }: MaintenanceDeps,
   stopping?: AbortSignal,
 ): Promise<{ readonly pruned: number; readonly drifts: readonly Drift[] }> {
   let pruned = 0;
   const drifts: Drift[] = [];
-  for (const list of ["following", "followers"] as const) {
+  for (const rows of ["following", "followers", "relations"] as const) {
     for (let time = 0; time < MAX_PRUNES && !stopping?.aborted; time++) {
-      const gone = await store.prune(list, KEPT_MS[list], PRUNED_AT_ONCE);
-      observeUsers.pruned(list, gone);
+      const gone = await store.prune(rows, KEPT_MS[rows], PRUNED_AT_ONCE);
+      observeUsers.pruned(rows, gone);
       pruned += gone;
       if (gone < PRUNED_AT_ONCE) break;
     }
-    if (!stopping?.aborted) drifts.push(...(await store.calibrate(list, SAMPLE)));
   }
+  for (const list of ["following", "followers"] as const)
+    if (!stopping?.aborted) drifts.push(...(await store.calibrate(list, SAMPLE)));
   for (const { list, user, counted, rows } of drifts) {
     observeUsers.drifted(list, counted - rows);
     log.warn({ list, user: encodeId(user), counted, rows }, "a count differed from its rows, and was corrected");
@@ -54,6 +61,32 @@ export function startMaintenance(deps: MaintenanceDeps, everyMs = MINUTE): Loop 
     failed: (error, inARow) => {
       if (inARow > 1) return;
       deps.log.warn({ error: oneLine(error) }, "the maintenance of the follow graph failed; it is tried again");
+    },
+  });
+}
+
+const ENDED_AT_ONCE = 500;
+
+interface EndMutesDeps {
+  readonly endMutes: (limit: number) => Promise<number>;
+  readonly wakeRelay: () => void;
+  readonly log: Logger;
+}
+
+/** Ends mutes a second after their end at the latest, also those that ended while no process ran. Several may run it. */
+export function startEndingMutes({ endMutes, wakeRelay, log }: EndMutesDeps): Loop {
+  return startLoop({
+    work: async () => {
+      const ended = await endMutes(ENDED_AT_ONCE);
+      if (ended === 0) return undefined;
+      observeUsers.related("mute-ended", ended);
+      wakeRelay();
+      return ended === ENDED_AT_ONCE ? 0 : undefined;
+    },
+    everyMs: SECOND,
+    failed: (error, inARow) => {
+      if (inARow > 1) return;
+      log.warn({ error: oneLine(error) }, "mutes whose time is over could not be ended; it is tried again");
     },
   });
 }

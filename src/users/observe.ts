@@ -2,6 +2,7 @@ import { counter, histogram } from "../kernel/meters.js";
 import { sharedNow } from "../kernel/time.js";
 
 const follows = counter("timeline_users_follows", "Follows and unfollows that changed an edge");
+const relations = counter("timeline_users_relations", "Changes of blocks and mutes; mutes that ended by themselves");
 const applied = counter("timeline_users_edges", "Edges applied to the follower lists");
 const batches = histogram(
   "timeline_users_edge_batch",
@@ -20,11 +21,13 @@ const reads = counter(
 const superseded = counter("timeline_users_overtaken_fills", "Results not cached because they had changed meanwhile");
 const failures = counter("timeline_users_cache_failures", "Failures of the cache");
 const redirected = counter("timeline_users_hot_edges", "Edges moved to the hot lane");
-const pruned = counter("timeline_users_pruned", "Inactive edges removed");
+const pruned = counter("timeline_users_pruned", "Inactive edges, blocks and mutes removed");
 const drift = counter("timeline_users_count_drift", "Differences between counts and their rows that were corrected");
 
 export const observeUsers = {
   followed: (change: "follow" | "unfollow", count: number): void => follows.add(count, { change }),
+  related: (change: "block" | "unblock" | "mute" | "unmute" | "mute-ended", count: number): void =>
+    relations.add(count, { change }),
   applied: (lane: string, edges: number, changed: number): void => {
     applied.add(changed, { lane, outcome: "changed" });
     applied.add(edges - changed, { lane, outcome: "older" });

@@ -7,6 +7,7 @@ import { type Clock, SECOND } from "../kernel/time.js";
 import type { ListCache } from "./cache.redis.js";
 import { type Pair, parsePair } from "./edges.js";
 import { observeUsers } from "./observe.js";
+import { isRelationSubject } from "./relations.js";
 
 interface PrepareDeps {
   readonly cache: Pick<ListCache, "drop">;
@@ -25,7 +26,8 @@ export function createPrepareUserEvents({ cache, isHot, log }: PrepareDeps) {
     const parsed = events.map((event) => ({
       event,
       isEdge: event.subject.startsWith("edges."),
-      pair: pairOf(event, log),
+      // No cached list contains blocks and mutes.
+      pair: isRelationSubject(event.subject) ? undefined : pairOf(event, log),
     }));
     const followers = parsed.flatMap(({ isEdge, pair }) => (isEdge && pair ? pair.follower_id : []));
     const followed = parsed.flatMap(({ isEdge, pair }) => (!isEdge && pair ? pair.following_id : []));

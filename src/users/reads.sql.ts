@@ -1,4 +1,4 @@
-import type { Profile, SetProfileRequest } from "../gen/avion/users.js";
+import type { DatedFollow, Profile, SetProfileRequest } from "../gen/avion/users.js";
 import type { Db } from "../platform/db/db.js";
 
 export type ListName = "following" | "followers";
@@ -10,6 +10,7 @@ export const TABLES = {
     count: "following",
     owner: "follower_id",
     other: "following_id",
+    since: "changed_at",
   },
   followers: {
     edges: "users.followers",
@@ -17,12 +18,23 @@ export const TABLES = {
     count: "followers",
     owner: "following_id",
     other: "follower_id",
+    since: "coalesce(since, changed_at)",
   },
 } as const;
 export type Table = (typeof TABLES)[ListName];
 
 const ids = ({ edges, owner, other }: Table): string => `
 SELECT ${other} AS id FROM ${edges} WHERE ${owner} = $1 AND ${other} > $2 AND active ORDER BY ${other} LIMIT $3`;
+
+const dated = ({ edges, owner, other, since }: Table): string => `
+SELECT ${other} AS user_id, ${since} AS since FROM ${edges}
+WHERE ${owner} = $1 AND active AND (${since}, ${other}) < ($2, $3) ORDER BY ${since} DESC, ${other} DESC LIMIT $4`;
+
+/** A position in a list that is sorted by time, newest first, and by the bytes of the ids. */
+export type DatedPosition = readonly [time: number, id: string];
+
+/** The start of such a list. */
+export const NEWEST: DatedPosition = [Number.MAX_SAFE_INTEGER, ""];
 
 const countOf = ({ counts, count }: Table): string => `SELECT ${count} AS total FROM ${counts} WHERE user_id = $1`;
 
@@ -38,20 +50,31 @@ export function createListStore(db: Pick<Db, "query">) {
   };
 }
 
-const COLUMNS = "user_id, display_name, bio, avatar_url, updated_at";
+export type ReadDated = ReturnType<typeof createReadDated>;
 
-const GET = `SELECT ${COLUMNS} FROM users.profiles WHERE user_id = $1`;
+/** Returns a function that returns follows after a position, newest first. */
+export const createReadDated =
+  (db: Pick<Db, "query">) =>
+  (list: ListName, user: string, after: DatedPosition, limit: number): Promise<DatedFollow[]> =>
+    db.query<DatedFollow>(dated(TABLES[list]), [user, ...after, limit]);
+
+/** A row that a version without created_at wrote has none. */
+const CREATED_AT = "coalesce(p.created_at, p.updated_at)";
+
+const COLUMNS = `p.user_id, p.display_name, p.bio, p.avatar_url, p.updated_at, ${CREATED_AT} AS created_at`;
+
+const GET = `SELECT ${COLUMNS} FROM users.profiles p WHERE user_id = $1`;
 
 const SET = `
-INSERT INTO users.profiles AS p (user_id, display_name, bio, avatar_url, updated_at)
-VALUES ($1, $2, $3, $4, users.now_ms())
+INSERT INTO users.profiles AS p (user_id, display_name, bio, avatar_url, updated_at, created_at)
+SELECT $1, $2, $3, $4, now, now FROM users.now_ms() AS now
 ON CONFLICT (user_id) DO UPDATE
 SET display_name = excluded.display_name, bio = excluded.bio, avatar_url = excluded.avatar_url,
-  updated_at = GREATEST(p.updated_at, users.now_ms())
+  updated_at = GREATEST(p.updated_at, excluded.updated_at), created_at = ${CREATED_AT}
 RETURNING ${COLUMNS}`;
 
 const LIST = `
-SELECT ${COLUMNS} FROM users.profiles
+SELECT ${COLUMNS} FROM users.profiles p
 WHERE user_id >= $1 AND user_id <= $2 AND user_id > $3 ORDER BY user_id LIMIT $4`;
 
 /** The last id that can begin with a prefix: an id has at most 128 bytes, which are 32 of the last character. */

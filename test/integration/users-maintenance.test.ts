@@ -9,6 +9,8 @@ import { eventually } from "../support/eventually.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
 import { newUsersDatabase, settle, type UsersProcess, usersProcess } from "../support/users.js";
 
+const ALWAYS = { expires_at: 0, reposts_only: false };
+
 describe.each(DATABASES)("the maintenance of the follow graph on $name", ({ name, start }) => {
   let server: DatabaseServer;
   let redis: RedisBench;
@@ -22,6 +24,7 @@ describe.each(DATABASES)("the maintenance of the follow graph on $name", ({ name
   });
   beforeEach(async () => {
     await db.run("TRUNCATE users.followings, users.following_counts, users.followers, users.follower_counts");
+    await db.run("TRUNCATE users.relations");
   });
   afterAll(() => Promise.all([server.stop(), redis.close()]));
 
@@ -60,6 +63,36 @@ describe.each(DATABASES)("the maintenance of the follow graph on $name", ({ name
       ids: ["a", "b"],
       total: 2,
     });
+  });
+
+  test("inactive relations are removed after their time; an edge stays for as long as a block", async () => {
+    const ab = { user_id: "a", target_id: "b" };
+    await users.block(ab);
+    const unblocked = await users.unblock(ab);
+    await users.mute({ ...ab, ...ALWAYS });
+    await users.block({ user_id: "c", target_id: "d" });
+    const age = () =>
+      db.run(`
+        UPDATE users.followings SET changed_at = changed_at - ${KEPT_MS.following + DAY};
+        UPDATE users.relations SET changed_at = changed_at - ${KEPT_MS.relations + DAY}`);
+    expect((await maintain(keeping())).pruned).toBe(0);
+    await age();
+    // The two edges and the block of the first pair.
+    expect((await maintain(keeping())).pruned).toBe(3);
+    expect(await rows("followings")).toEqual(["c", "d"]);
+    const left = await db.query("SELECT user_id, kind, active FROM users.relations ORDER BY 1");
+    expect(left).toEqual([
+      { user_id: "a", kind: 2, active: true },
+      { user_id: "c", kind: 1, active: true },
+    ]);
+    await expect(users.follow({ follower_id: "d", following_id: "c" })).rejects.toMatchObject({ code: "conflict" });
+    const again = await users.block(ab);
+    expect([again.changed, again.version > unblocked.version]).toEqual([true, true]);
+    await users.unblock({ user_id: "c", target_id: "d" });
+    expect((await maintain(keeping())).pruned).toBe(0);
+    await age();
+    expect((await maintain(keeping())).pruned).toBe(3);
+    expect(await rows("followings")).toEqual(["a", "b"]);
   });
 
   test("more than one batch is removed in a round", async () => {

@@ -20,7 +20,10 @@ import { changeFollows } from "../../src/users/follows.js";
 import { createUsersService, USERS_MIGRATIONS, type UsersServiceDeps } from "../../src/users/index.js";
 import { createReadList } from "../../src/users/lists.js";
 import { createIsHot, createPrepareUserEvents } from "../../src/users/prepare.js";
-import { createListStore, createProfileStore, type ListStore } from "../../src/users/reads.sql.js";
+import { createListStore, createProfileStore, createReadDated, type ListStore } from "../../src/users/reads.sql.js";
+import { changeRelations } from "../../src/users/relation-methods.js";
+import { createRelationReads } from "../../src/users/relation-reads.sql.js";
+import { createRelationStore } from "../../src/users/relations.sql.js";
 import type { DatabaseServer } from "./databases.js";
 import { contextWith, deliveryOf } from "./deliveries.js";
 import { callsOf } from "./grpc.js";
@@ -40,6 +43,7 @@ export interface UsersOptions {
   readonly maxFollowing?: number;
   readonly limitFollows?: Limit;
   readonly limited?: Limited;
+  readonly maxRelations?: number;
   readonly hotRate?: number;
   readonly maxCachedIds?: number;
   readonly now?: () => number;
@@ -52,6 +56,7 @@ export interface UsersOptions {
 export function usersProcess(options: UsersOptions) {
   const { db, scripts, maxFollowing = 7_500, hotRate = 200, now = Date.now, wakeRelay = () => undefined } = options;
   const { limitFollows, limited = unlimited } = options;
+  const { maxRelations = 10_000 } = options;
   const { wrap = (store) => store, wrapHot = (apply) => apply, maxCachedIds = MAX_CACHED_IDS } = options;
   const cache = createListCache(scripts);
   const bounded = createBoundedQueue({ atOnce: 8, waiting: 2_000 });
@@ -60,19 +65,24 @@ export function usersProcess(options: UsersOptions) {
   const readList = createReadList({ store, cache, bounded, maxCachedIds });
   const deps: UsersServiceDeps = {
     edges,
+    relations: createRelationStore(db),
+    relationReads: createRelationReads(db),
     profiles: createProfileStore(db),
     cache,
     readList,
+    readDated: createReadDated(db),
     bounded,
     tokens: createPageTokens("a secret of tests"),
     maxFollowing,
     limitFollows,
     limited,
+    maxRelations,
     wakeRelay,
   };
   return {
     readList,
     ...changeFollows(deps),
+    ...changeRelations(deps),
     normal: createApplyEdges({ apply: edges.apply, wakeRelay }, CALM_LANE),
     hot: createApplyEdges({ apply: wrapHot(edges.apply), wakeRelay }, HOT_LANE),
     prepare: createPrepareUserEvents({ cache, isHot: createIsHot(hotRate, now), log: silent }),

@@ -41,10 +41,11 @@ test.each(Object.entries(STREAM_EVENTS))("the fields of the stream event %s are 
 
 test("subjects and message ids are those under which the service stores events", () => {
   const fields = { drop_id: "d", user_id: "u", created_at: 1, visibility: "public" };
-  const edge = { follower_id: "f", following_id: "g", version: 7 };
-  const named = { "<drop>": "d", "<follower>": "f", "<following>": "g", "<version>": "7" };
+  const pairs = { follower_id: "f", following_id: "g", target_id: "t", version: 7 };
+  const edge = { "<follower>": "f", "<following>": "g" };
+  const named = { "<drop>": "d", ...edge, "<user>": "u", "<target>": "t", "<version>": "7" };
   const rows = EVENT_NAMES.map((event) => {
-    const body = Buffer.from(JSON.stringify({ ...fields, ...edge }));
+    const body = Buffer.from(JSON.stringify({ ...fields, ...pairs }));
     return [event, SUBJECT_OF[event], messageId(parseEvent(event, body, 10))];
   });
   const described = rowsUnder("## Publish durably").map((row) =>

@@ -183,6 +183,7 @@ test.each([
   ...["0/1h", "10001/1h", "5/0s", "5/31d", "5/h", "5/1w", "5/1H", "-5/1h", "5.5/1h", "5/1h ", "5/1h/2", "OFF"].flatMap(
     (value) => ["DROPS", "SAME_BODY", "FOLLOWS", "REACTIONS"].map((of) => [`TIMELINE_LIMIT_${of}`, value] as const),
   ),
+  ["TIMELINE_MAX_RELATIONS", "100001"],
   ["TIMELINE_RETRY_BASE_MS", "-1"],
   ["TIMELINE_FANOUT_AUDIENCE", "some"],
   ["TIMELINE_GRPC_ADDR", "localhost"],
