@@ -1,6 +1,7 @@
 import { DAY, SECOND } from "../kernel/time.js";
 import { type Db, NOW, type Queries } from "../platform/db/db.js";
 import { FIRST_ID, type Month, monthNamed } from "./ids.js";
+import type { RepostStore } from "./reposts.sql.js";
 
 /** A key makes one drop in this time. */
 export const KEY_LIFETIME_MS = DAY;
@@ -8,7 +9,7 @@ export const KEY_LIFETIME_MS = DAY;
 const TOMBSTONES = 500;
 
 /** Each step removes at most `limit` rows and resolves to their number. */
-export function createCleanupStore(db: Db) {
+export function createCleanupStore(db: Db, reposts: Pick<RepostStore, "removeOf">) {
   const removed = async (sql: string, ...params: readonly number[]): Promise<number> =>
     (await db.query(sql, params)).length;
   return {
@@ -17,10 +18,13 @@ export function createCleanupStore(db: Db) {
       removed(PRUNE_REMOTE_OBJECTS, expiredForMs, limit),
     /** Removes remote drops created before a time, and tombstones of those deleted before it. */
     pruneRemoteDrops: (before: number, limit: number): Promise<number> => removed(PRUNE_REMOTE_DROPS, before, limit),
+    /** Removes what is left about deleted drops: their reposts, which get tombstones and events, then the rest. */
     purgeTombstones: async (limit: number): Promise<number> => {
       const rows = await db.query<{ dropId: string }>(UNPURGED, [TOMBSTONES]);
       const ids = rows.map(({ dropId }) => dropId);
       if (ids.length === 0) return 0;
+      const reposted = await reposts.removeOf(ids, limit);
+      if (reposted > 0) return reposted;
       const reactions = await db.query(PURGE_REACTIONS, [ids, limit]);
       // The statement waited for transactions that counted these reactions: no counts come after it.
       if (reactions.length === limit) return reactions.length;
