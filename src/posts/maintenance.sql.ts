@@ -1,15 +1,16 @@
 import { DAY, SECOND } from "../kernel/time.js";
 import { type Db, NOW, type Queries } from "../platform/db/db.js";
 import { FIRST_ID, type Month, monthNamed } from "./ids.js";
-import type { RepostStore } from "./reposts.sql.js";
 
 /** A key makes one drop in this time. */
 export const KEY_LIFETIME_MS = DAY;
 
 const TOMBSTONES = 500;
 
+type RemoveReposts = (originals: readonly string[], limit: number) => Promise<number>;
+
 /** Each step removes at most `limit` rows and resolves to their number. */
-export function createCleanupStore(db: Db, reposts: Pick<RepostStore, "removeOf">) {
+export function createCleanupStore(db: Db, removeReposts: RemoveReposts) {
   const removed = async (sql: string, ...params: readonly number[]): Promise<number> =>
     (await db.query(sql, params)).length;
   return {
@@ -23,7 +24,7 @@ export function createCleanupStore(db: Db, reposts: Pick<RepostStore, "removeOf"
       const rows = await db.query<{ dropId: string }>(UNPURGED, [TOMBSTONES]);
       const ids = rows.map(({ dropId }) => dropId);
       if (ids.length === 0) return 0;
-      const reposted = await reposts.removeOf(ids, limit);
+      const reposted = await removeReposts(ids, limit);
       if (reposted > 0) return reposted;
       const reactions = await db.query(PURGE_REACTIONS, [ids, limit]);
       // The statement waited for transactions that counted these reactions: no counts come after it.

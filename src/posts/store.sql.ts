@@ -24,7 +24,7 @@ export function createPostsStore(db: Db) {
     remote: createRemoteStore(db),
     partitions,
     retention: createRetentionStore(db),
-    cleanup: createCleanupStore(db, reposts),
+    cleanup: createCleanupStore(db, reposts.removeOf),
     lease: createMaintenanceLease(db),
   };
 }
