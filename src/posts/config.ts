@@ -23,7 +23,7 @@ export const POSTS_VARIABLES = {
     name: "TIMELINE_OUTBOX_MAX_WAITING",
     schema: integer(0, 100_000_000),
     default: "0",
-    about: "Waiting events of drops above which CreateDrop answers RESOURCE_EXHAUSTED; 0: never",
+    about: "Waiting events of drops above which CreateDrop and ShareDrop answer RESOURCE_EXHAUSTED; 0: never",
   },
   limitDrops: {
     name: "TIMELINE_LIMIT_DROPS",

@@ -25,15 +25,25 @@ export function createCreation(db: Db, partitions: Pick<PartitionStore, "make">)
     const plain = !isReply && rows.every(({ idempotency_key }) => idempotency_key === undefined);
     const { text, values } = plain ? insertPlain(rows) : isReply ? insertReplies(rows) : insertKeyed(rows);
     const insert = () => db.query<{ key: string }>(text, values);
-    const made = await insert().catch(async (error: unknown) => {
-      const [first, ...others] = all;
-      if (!lacksPartition(error) || first === undefined || others.length > 0) throw error;
-      await partitions.make(monthOf(createdAtOf(first.drop.drop_id)));
-      return insert();
-    });
+    const [first, ...others] = all;
+    const isOne = first !== undefined && others.length === 0;
+    const made = await (isOne ? inItsMonth(partitions, first.drop.drop_id, insert) : insert());
     if (plain) return all.map(() => true);
     const keys = new Set(made.map(({ key }) => key));
     return all.map(({ drop }) => keys.has(drop.drop_id));
+  });
+}
+
+/** Runs the insert of a drop, and again once its month is made where it lacks one. */
+export async function inItsMonth<Result>(
+  partitions: Pick<PartitionStore, "make">,
+  dropId: string,
+  insert: () => Promise<Result>,
+): Promise<Result> {
+  return insert().catch(async (error: unknown) => {
+    if (!lacksPartition(error)) throw error;
+    await partitions.make(monthOf(createdAtOf(dropId)));
+    return insert();
   });
 }
 
@@ -105,7 +115,8 @@ const PARENT_EXISTS = `(local_parent IS NULL OR local_parent IN (SELECT drop_id 
   AND (remote_parent IS NULL OR remote_parent COLLATE "C" IN (SELECT uri FROM remotes))`;
 
 const PARENTS = `parents AS (
-  SELECT drop_id FROM posts.drops WHERE drop_id = ANY (ARRAY(SELECT local_parent FROM w)) AND deleted_at IS NULL
+  SELECT drop_id FROM posts.drops
+  WHERE drop_id = ANY (ARRAY(SELECT local_parent FROM w)) AND deleted_at IS NULL AND repost_of IS NULL
   ORDER BY drop_id FOR SHARE
 ), remotes AS (
   SELECT uri FROM posts.remote_objects
@@ -121,7 +132,7 @@ const REPLIES = `replies AS (
   ${insertEvents("reactions", withVersion(draftIn("replied"), "version"), "w JOIN replies ON actor_id::uuid = drop_id")}
 )`;
 
-/** The drop that is replied to exists, and is not deleted before this commits (FOR SHARE); the key is not taken. */
+/** The drop that is replied to exists, is no repost, and is not deleted before this commits (FOR SHARE); the key is not taken. */
 const insertWhere = (replies: boolean) =>
   statementOf(
     { ...PLAIN, local_parent: "uuid", remote_parent: "text", idempotency_key: "text", replied: "json" },

@@ -7,7 +7,7 @@ import { KEY_LIFETIME_MS } from "./maintenance.sql.js";
 export type NewDrop = Omit<DropDetails, "revision" | "created_at" | "updated_at" | "repost_of" | "original">;
 
 /** The texts and recipients of a deleted drop are empty. Times are ms since the epoch. */
-export type StoredDrop = Omit<DropDetails, "created_at" | "repost_of" | "original"> & {
+export type StoredDrop = Omit<DropDetails, "created_at" | "original"> & {
   readonly deleted_at: number | null;
 };
 
@@ -24,6 +24,7 @@ interface RemoveOptions {
 
 export const dropColumns = (from = "d"): string =>
   `d.drop_id, d.user_id, d.visibility, d.recipients, coalesce(d.reply_to, '') AS reply_to,
+   coalesce(d.repost_of::text, '') AS repost_of,
    ${from}.summary, ${from}.body, ${from}.revision, ${from}.updated_at, d.deleted_at`;
 
 /** Each change is one statement, and so all or nothing in one round trip. */
@@ -37,13 +38,13 @@ export function createDropWrites(db: Db) {
       );
       return rows[0]?.dropId;
     },
-    /** Resolves to undefined if the author or revision is another, or the drop is deleted. */
+    /** Resolves to undefined if the author or revision is another, or the drop is deleted or a repost. */
     edit: async ({ drop_id, user_id, summary, body, expected_revision }: Edit): Promise<StoredDrop | undefined> =>
       (await db.query<StoredDrop>(EDIT, [drop_id, user_id, summary, body, expected_revision]))[0],
-    /** Replaces a drop by a tombstone. Resolves to undefined if it is not this author's, or is deleted already. */
-    remove: async (drop: NewDrop, { deleted, withdrawn }: RemoveOptions): Promise<StoredDrop | undefined> => {
+    /** Replaces a drop by a tombstone. Resolves to false if it is not this author's, or is deleted already. */
+    remove: async (drop: NewDrop, { deleted, withdrawn }: RemoveOptions): Promise<boolean> => {
       const parent = withdrawn && drop.reply_to;
-      return (await db.query<StoredDrop>(REMOVE, [drop.drop_id, drop.user_id, deleted, parent, withdrawn]))[0];
+      return (await db.query(REMOVE, [drop.drop_id, drop.user_id, deleted, parent, withdrawn])).length > 0;
     },
   };
 }
@@ -64,13 +65,14 @@ WITH d AS (
 ), withdrawing AS (
   ${insertEvents("reactions", withVersion(draftIn("$5::json"), "version"), "withdrawn")}
 )
-SELECT ${dropColumns()} FROM d`;
+SELECT FROM d`;
 
 /** An edit waits for the edits and deletions before it, and continues from their result. */
 const EDIT = `
 WITH before AS (
   SELECT drop_id, revision, summary, body, updated_at FROM posts.drops
-  WHERE drop_id = $1 AND user_id = $2 AND deleted_at IS NULL AND ($5::integer = 0 OR revision = $5::integer)
+  WHERE drop_id = $1 AND user_id = $2 AND deleted_at IS NULL AND repost_of IS NULL
+    AND ($5::integer = 0 OR revision = $5::integer)
   FOR NO KEY UPDATE
 ), kept AS (
   INSERT INTO posts.revisions (drop_id, revision, summary, body, updated_at) SELECT * FROM before

@@ -1,7 +1,7 @@
 import { type DropDetails, type GetDropResponse, type Tombstone, Visibility } from "../gen/avion/posts.js";
 import { AppError, invalid } from "../kernel/errors.js";
 import type { PageTokens } from "../kernel/paging.js";
-import { type Clock, DAY } from "../kernel/time.js";
+import { type Clock, DAY, SECOND } from "../kernel/time.js";
 import type { Limited } from "../records/limits.redis.js";
 import type { PostsConfig } from "./config.js";
 import type { NewDrop, StoredDrop } from "./drops.sql.js";
@@ -23,6 +23,11 @@ export interface PostsDeps {
   readonly limited: Limited;
 }
 
+/** @throws AppError `exhausted` while more events wait to be published than may */
+export function refuseWhileFull({ isFull }: PostsDeps): void {
+  if (isFull()) throw new AppError("exhausted", "too many drops wait to be published", { retryAfterMs: SECOND });
+}
+
 /** @throws AppError `invalid` if drops of this time are no longer kept */
 export async function requireKept(createdAt: number, { now, config, store }: PostsDeps): Promise<void> {
   const oldest = config.retentionDays === 0 ? 0 : now() - config.retentionDays * DAY;
@@ -30,18 +35,59 @@ export async function requireKept(createdAt: number, { now, config, store }: Pos
     throw invalid("created_at", "is before the time down to which drops are kept");
 }
 
+/** Finds a drop, deleted or not, whoever may see it. @throws AppError `notfound` */
+export async function storedDrop({ store }: PostsDeps, dropId: string): Promise<StoredDrop> {
+  const [drop] = await store.drops.byIds([dropId]);
+  if (drop === undefined) throw notFound();
+  return drop;
+}
+
 /** Finds a drop, deleted or not, that the viewer (unset: anybody) may see. @throws AppError `notfound` */
 export async function findDrop(deps: PostsDeps, dropId: string, viewer?: string): Promise<StoredDrop> {
-  const [visible] = await visibleTo(deps, viewer, await deps.store.drops.byIds([dropId]));
+  const drop = await storedDrop(deps, dropId);
   // A drop that the viewer may not see is answered like one that does not exist.
-  if (visible === undefined) throw new AppError("notfound", "drop_id: there is no such drop");
-  return visible;
+  if ((await visibleTo(deps, viewer, [drop])).length === 0) throw notFound();
+  return drop;
 }
+
+const notFound = (): AppError => new AppError("notfound", "drop_id: there is no such drop");
 
 export const isForEverybody = ({ visibility }: Pick<NewDrop, "visibility">): boolean =>
   visibility === Visibility.PUBLIC || visibility === Visibility.UNLISTED;
 
-export async function visibleTo<Drop extends Pick<NewDrop, "user_id" | "visibility" | "recipients">>(
+type Audience = Pick<NewDrop, "user_id" | "visibility" | "recipients">;
+
+interface MaybeRepost {
+  readonly repost_of?: string;
+  readonly deleted_at: number | null;
+}
+
+/**
+ * Returns those of the drops that a viewer (unset: anybody) may see, reposts with their originals. A repost is gone with
+ * its original, and hidden where the original is.
+ */
+export async function visibleTo<Drop extends Audience & MaybeRepost>(
+  deps: PostsDeps,
+  viewer: string | undefined,
+  drops: readonly Drop[],
+): Promise<readonly (Drop & { readonly original?: StoredDrop })[]> {
+  const originalOf = ({ repost_of = "", deleted_at }: Drop): string => (deleted_at === null ? repost_of : "");
+  const ids = new Set(drops.map(originalOf).filter((id) => id !== ""));
+  if (ids.size === 0) return visibleAlone(deps, viewer, drops);
+  const originals = (await deps.store.drops.byIds([...ids])).filter(({ deleted_at }) => deleted_at === null);
+  const visible = new Set(await visibleAlone<Audience>(deps, viewer, [...drops, ...originals]));
+  const byId = new Map(originals.filter((one) => visible.has(one)).map((one) => [one.drop_id, one]));
+  return drops
+    .filter((drop) => visible.has(drop))
+    .flatMap((drop) => {
+      if (originalOf(drop) === "") return drop;
+      const original = byId.get(originalOf(drop));
+      return original === undefined ? [] : { ...drop, original };
+    });
+}
+
+/** Returns those of the drops whose own audience the viewer belongs to. */
+async function visibleAlone<Drop extends Audience>(
   { followedAmong }: PostsDeps,
   viewer: string | undefined,
   drops: readonly Drop[],
@@ -59,11 +105,12 @@ export async function visibleTo<Drop extends Pick<NewDrop, "user_id" | "visibili
   return drops.filter((drop) => isOpen(drop) || (isForFollowers(drop) && followed.has(drop.user_id)));
 }
 
-export const presentDetails = (drop: StoredDrop): DropDetails => ({
+type Shown = StoredDrop & { readonly original?: StoredDrop };
+
+export const presentDetails = (drop: Shown): DropDetails => ({
   ...drop,
   created_at: createdAtOf(drop.drop_id),
-  repost_of: "",
-  original: undefined,
+  original: drop.original && presentDetails(drop.original),
 });
 
 export const presentTombstone = ({ drop_id, reply_to, deleted_at }: StoredDrop): Tombstone => ({
@@ -72,5 +119,5 @@ export const presentTombstone = ({ drop_id, reply_to, deleted_at }: StoredDrop):
   deleted_at: deleted_at ?? 0,
 });
 
-export const presentEither = (drop: StoredDrop): GetDropResponse =>
+export const presentEither = (drop: Shown): GetDropResponse =>
   drop.deleted_at === null ? { drop: presentDetails(drop) } : { tombstone: presentTombstone(drop) };

@@ -15,8 +15,12 @@ const addressing = ({ visibility, recipients }: Addressing) => ({
   ...(visibility === Visibility.DIRECT ? { recipients: [...recipients] } : {}),
 });
 
-export function dropCreated({ drop_id, user_id, ...drop }: NewDrop): EventDraft {
-  const payload = { drop_id, user_id, created_at: createdAtOf(drop_id), ...addressing(drop) };
+/** `repost` names the original and its author where the drop is a repost. */
+export function dropCreated(
+  { drop_id, user_id, ...drop }: NewDrop,
+  repost?: { readonly repost_of: string; readonly repost_author: string },
+): EventDraft {
+  const payload = { drop_id, user_id, created_at: createdAtOf(drop_id), ...addressing(drop), ...repost };
   return dropEvent({ name: "drop_created", payload });
 }
 

@@ -11,11 +11,13 @@ import { createLimits } from "../records/limits.redis.js";
 import type { PostsConfig } from "./config.js";
 import type { PostsDeps } from "./drops.js";
 import { createFollowedAmong } from "./followings.grpc.js";
+import { createDropIds } from "./ids.js";
 import { listDrops } from "./list-drops.js";
 import { startMaintenance } from "./maintenance.js";
 import { createCountEngagement, reactToDrops } from "./reactions.js";
 import { readDrops } from "./read-drops.js";
 import { remoteObjects } from "./remote-objects.js";
+import { repostDrops } from "./reposts.js";
 import { createPostsStore } from "./store.sql.js";
 import { writeDrops } from "./write-drops.js";
 
@@ -36,8 +38,10 @@ export interface PostsOptions {
 }
 
 export function createPostsService(deps: PostsDeps, log: Logger): Service {
-  const drops = { ...listDrops(deps), ...readDrops(deps), ...writeDrops(deps), ...reactToDrops(deps) };
-  return unaryService(PostServiceService, { ...drops, ...remoteObjects(deps) } as never, log);
+  const nextId = createDropIds();
+  const drops = { ...listDrops(deps), ...readDrops(deps), ...writeDrops(deps, nextId), ...reactToDrops(deps) };
+  const others = { ...repostDrops(deps, nextId), ...remoteObjects(deps) };
+  return unaryService(PostServiceService, { ...drops, ...others } as never, log);
 }
 
 /** Starts the posts service and its maintenance, on a migrated database. */

@@ -7,8 +7,10 @@ export const KEY_LIFETIME_MS = DAY;
 
 const TOMBSTONES = 500;
 
+type RemoveReposts = (originals: readonly string[], limit: number) => Promise<number>;
+
 /** Each step removes at most `limit` rows and resolves to their number. */
-export function createCleanupStore(db: Db) {
+export function createCleanupStore(db: Db, removeReposts: RemoveReposts) {
   const removed = async (sql: string, ...params: readonly number[]): Promise<number> =>
     (await db.query(sql, params)).length;
   return {
@@ -17,10 +19,13 @@ export function createCleanupStore(db: Db) {
       removed(PRUNE_REMOTE_OBJECTS, expiredForMs, limit),
     /** Removes remote drops created before a time, and tombstones of those deleted before it. */
     pruneRemoteDrops: (before: number, limit: number): Promise<number> => removed(PRUNE_REMOTE_DROPS, before, limit),
+    /** Removes what is left about deleted drops: their reposts, which get tombstones and events, then the rest. */
     purgeTombstones: async (limit: number): Promise<number> => {
       const rows = await db.query<{ dropId: string }>(UNPURGED, [TOMBSTONES]);
       const ids = rows.map(({ dropId }) => dropId);
       if (ids.length === 0) return 0;
+      const reposted = await removeReposts(ids, limit);
+      if (reposted > 0) return reposted;
       const reactions = await db.query(PURGE_REACTIONS, [ids, limit]);
       // The statement waited for transactions that counted these reactions: no counts come after it.
       if (reactions.length === limit) return reactions.length;

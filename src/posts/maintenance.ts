@@ -90,7 +90,7 @@ export function createMaintenanceRound(
 }
 
 function tasksOf(deps: MaintenanceDeps): Readonly<Record<string, Task>> {
-  const { cleanup, reactions: drops, lease, retention, remote } = deps.store;
+  const { cleanup, reactions: drops, lease, retention, remote, reposts } = deps.store;
   const calibration = createCalibration({ drops, lease, log: deps.log });
   const removing = (name: string, remove: (limit: number) => Promise<number>): Record<string, Task> => ({
     [name]: async (mayContinue) => {
@@ -106,6 +106,7 @@ function tasksOf(deps: MaintenanceDeps): Readonly<Record<string, Task>> {
     "old-months": (mayContinue) => dropMonths(deps, mayContinue),
     ...removing("keys", cleanup.pruneKeys),
     ...removing("tombstones", cleanup.purgeTombstones),
+    ...removing("reposts-of-old-drops", async (limit) => reposts.removeOlder(await retention.start(), limit)),
     ...removing("drops-of-deleted-actors", (limit) => remote.removeDropsOfDeleted({ limit, eventOf: dropDeleted })),
     ...removing("remote-objects", (limit) => cleanup.pruneRemoteObjects(REMOTE_KEPT_MS, limit)),
     ...removing("remote-drops", async (limit) => cleanup.pruneRemoteDrops(await retention.start(), limit)),

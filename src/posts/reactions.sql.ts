@@ -49,10 +49,10 @@ export function createReactionStore(db: Db) {
   };
 }
 
-/** A deletion of the drop waits for the lock, so that no reaction comes after it. */
+/** A deletion of the drop waits for the lock, so that no reaction comes after it. A repost has no reactions. */
 const react = (change: string): string => `
 WITH target AS (
-  SELECT drop_id FROM posts.drops WHERE drop_id = $1 AND deleted_at IS NULL FOR SHARE
+  SELECT drop_id FROM posts.drops WHERE drop_id = $1 AND deleted_at IS NULL AND repost_of IS NULL FOR SHARE
 ), changed AS (${change}), event AS (
   ${insertEvents("reactions", withVersion(draftIn("$4::json"), "version"), "changed")}
 )

@@ -6,7 +6,7 @@ import type { GetCountsRequest, GetCountsResponse } from "../gen/avion/posts.js"
 import { AppError } from "../kernel/errors.js";
 import { readId } from "../kernel/fields.js";
 import { createBatch } from "../kernel/sharing.js";
-import { findDrop, type PostsDeps } from "./drops.js";
+import { type PostsDeps, storedDrop } from "./drops.js";
 import { engagementChanged, REACTION_KINDS, type ReactionKey } from "./events.js";
 import { observePosts } from "./observe.js";
 import type { ReactionStore } from "./reactions.sql.js";
@@ -16,10 +16,8 @@ const MAX_COUNTS = 200;
 const NONE = { likes: 0, shares: 0, replies: 0 } as const;
 
 export const reactToDrops = (deps: PostsDeps) => ({
-  likeDrop: react(deps, "like", true),
-  unlikeDrop: react(deps, "like", false),
-  shareDrop: react(deps, "share", true),
-  unshareDrop: react(deps, "share", false),
+  likeDrop: react(deps, true),
+  unlikeDrop: react(deps, false),
 
   /** Counts are in the order asked for, and zero for deleted and unknown drops. */
   async getCounts(request: GetCountsRequest): Promise<GetCountsResponse> {
@@ -32,34 +30,37 @@ export const reactToDrops = (deps: PostsDeps) => ({
 });
 
 const react =
-  (deps: PostsDeps, kind: "like" | "share", active: boolean) =>
+  (deps: PostsDeps, active: boolean) =>
   async (request: { readonly drop_id: string; readonly user_id: string }): Promise<{ changed: boolean }> => {
     const drop_id = readDropId("drop_id", request.drop_id);
-    const reaction = { drop_id, kind, actor_id: readId("user_id", request.user_id) };
+    const reaction = { drop_id, kind: "like", actor_id: readId("user_id", request.user_id) } as const;
     const write = () => deps.store.reactions.react(reaction, active, engagementChanged(reaction));
     const { found, changed } = await (active ? limitedReaction(deps, reaction, write) : write());
     if (!found) return refused(deps, drop_id, active);
     if (changed) {
       deps.wakeRelay("reactions");
-      observePosts.changed(`${active ? "" : "un"}${kind}d`);
+      observePosts.changed(active ? "liked" : "unliked");
     }
     return { changed };
   };
 
-type ReactionWrite = () => ReturnType<ReactionStore["react"]>;
-
-const limitedReaction = ({ limited, config, store }: PostsDeps, reaction: ReactionKey, write: ReactionWrite) =>
+/** A like or a share counts unless it changes nothing. */
+export const limitedReaction = <Result extends { readonly changed: boolean }>(
+  { limited, config, store }: PostsDeps,
+  reaction: ReactionKey,
+  write: () => Promise<Result>,
+): Promise<Result> =>
   limited([{ kind: "reactions", user: reaction.actor_id, limit: config.limitReactions }], {
     write,
     changed: ({ changed }) => changed,
     changesNothing: () => store.reactions.isActive(reaction),
   });
 
-/** A deleted drop has no reactions: there is nothing to take back, and none can be added. */
+/** A deleted drop and a repost have no likes: there is nothing to take back, and none can be added. */
 async function refused(deps: PostsDeps, dropId: string, active: boolean): Promise<{ changed: false }> {
-  await findDrop(deps, dropId);
-  if (active) throw new AppError("conflict", "drop_id: the drop is deleted");
-  return { changed: false };
+  const { deleted_at } = await storedDrop(deps, dropId);
+  if (!active) return { changed: false };
+  throw new AppError("conflict", `drop_id: the drop is ${deleted_at === null ? "a repost" : "deleted"}`);
 }
 
 const BATCH = 500;

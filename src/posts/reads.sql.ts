@@ -64,8 +64,6 @@ export function createDropReads(db: Db) {
 const dated = <Row extends Drop>(row: Row): Row => ({
   ...row,
   created_at: row.created_at || createdAtOf(row.drop_id),
-  repost_of: "",
-  repost_author: "",
 });
 
 /** The drops are below `bound`. From `exact` on, in the position's own millisecond, ids are compared as text. */
@@ -76,6 +74,8 @@ function boundOf(below: Position | undefined): { bound: string; exact: string; i
   const within = isUuid(below.id) && compareBytes(below.id, beyond) < 0;
   return { bound: within ? below.id : beyond, exact: lowest, id: below.id };
 }
+
+const REPOST = "coalesce(d.repost_of::text, '') AS repost_of, coalesce(d.repost_author, '') AS repost_author";
 
 const BY_IDS = `
 SELECT ${dropColumns()} FROM posts.drops d
@@ -101,16 +101,19 @@ WHERE d.reply_to = $1 AND d.deleted_at IS NULL AND d.drop_id > $2::uuid AND (
 ORDER BY d.drop_id LIMIT $3`;
 
 const BY_AUTHOR = `
-SELECT d.drop_id, d.user_id, d.visibility, 0::bigint AS created_at, false AS deleted, d.recipients FROM posts.drops d
+SELECT d.drop_id, d.user_id, d.visibility, 0::bigint AS created_at, false AS deleted, d.recipients, ${REPOST}
+FROM posts.drops d
 WHERE d.user_id = $1 AND d.deleted_at IS NULL AND d.drop_id < $2::uuid
   AND (d.drop_id < $3::uuid OR d.drop_id::text COLLATE "C" < $4)
 ORDER BY d.drop_id DESC LIMIT $5`;
 
 const SEEN_BY_READER = `
 SELECT drop_id, user_id, visibility, 0::bigint AS created_at, false AS deleted, at::integer,
-  CASE WHEN visibility = ${Visibility.DIRECT} AND $6::text = ANY (recipients) THEN ARRAY[$6::text] ELSE '{}' END AS recipients
+  CASE WHEN visibility = ${Visibility.DIRECT} AND $6::text = ANY (recipients) THEN ARRAY[$6::text] ELSE '{}' END AS recipients,
+  repost_of, repost_author
 FROM (
-  SELECT d.drop_id, d.user_id, d.visibility, d.recipients, row_number() OVER (ORDER BY d.drop_id DESC) AS at
+  SELECT d.drop_id, d.user_id, d.visibility, d.recipients, ${REPOST},
+    row_number() OVER (ORDER BY d.drop_id DESC) AS at
   FROM posts.drops d
   WHERE d.user_id = $1 AND d.deleted_at IS NULL AND d.drop_id < $2::uuid
     AND (d.drop_id < $3::uuid OR d.drop_id::text COLLATE "C" < $4)
@@ -122,12 +125,12 @@ ORDER BY drop_id DESC LIMIT $5`;
 const CHANGES = `
 SELECT * FROM (
   (SELECT d.drop_id::text COLLATE "C" AS drop_id, d.user_id, d.visibility, d.recipients, 0::bigint AS created_at,
-     d.changed_at, d.deleted_at IS NOT NULL AS deleted
+     d.changed_at, d.deleted_at IS NOT NULL AS deleted, ${REPOST}
    FROM posts.drops d
    WHERE (d.changed_at, d.drop_id) > ($1::bigint, $2::uuid) AND d.changed_at < $4::bigint
    ORDER BY d.changed_at, d.drop_id LIMIT $5)
   UNION ALL
-  (SELECT uri, actor_uri, 1::smallint, '{}'::text[], created_at, deleted_at, true
+  (SELECT uri, actor_uri, 1::smallint, '{}'::text[], created_at, deleted_at, true, '', ''
    FROM posts.remote_objects
    WHERE kind = 1 AND deleted_at IS NOT NULL AND (deleted_at, uri) > ($1::bigint, $3::text) AND deleted_at < $4::bigint
    ORDER BY deleted_at, uri LIMIT $5)

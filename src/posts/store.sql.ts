@@ -10,18 +10,21 @@ import {
 import { createReactionStore } from "./reactions.sql.js";
 import { createDropReads } from "./reads.sql.js";
 import { createRemoteStore } from "./remote.sql.js";
+import { createRepostStore } from "./reposts.sql.js";
 
 export type PostsStore = ReturnType<typeof createPostsStore>;
 
 export function createPostsStore(db: Db) {
   const partitions = createPartitionStore(db);
+  const reposts = createRepostStore(db, partitions);
   return {
     drops: { ...createDropReads(db), ...createDropWrites(db), create: createCreation(db, partitions) },
     reactions: createReactionStore(db),
+    reposts,
     remote: createRemoteStore(db),
     partitions,
     retention: createRetentionStore(db),
-    cleanup: createCleanupStore(db),
+    cleanup: createCleanupStore(db, reposts.removeOf),
     lease: createMaintenanceLease(db),
   };
 }

@@ -2,13 +2,22 @@ import type { EventDraft } from "../contracts/outbox.js";
 import * as wire from "../gen/avion/posts.js";
 import { AppError, invalid } from "../kernel/errors.js";
 import { readId } from "../kernel/fields.js";
-import { DAY, SECOND } from "../kernel/time.js";
-import { findDrop, isForEverybody, type PostsDeps, presentDetails, presentTombstone, requireKept } from "./drops.js";
-import type { NewDrop } from "./drops.sql.js";
+import { DAY } from "../kernel/time.js";
+import {
+  isForEverybody,
+  type PostsDeps,
+  presentDetails,
+  presentTombstone,
+  refuseWhileFull,
+  requireKept,
+  storedDrop,
+} from "./drops.js";
+import type { NewDrop, StoredDrop } from "./drops.sql.js";
 import { dropCreated, dropDeleted, engagementChanged } from "./events.js";
-import { createDropIds, createdAtOf, importedId } from "./ids.js";
+import { createdAtOf, importedId } from "./ids.js";
 import { usesOfDrop } from "./limits.js";
 import { observePosts } from "./observe.js";
+import { removeReposts, withdrawShare } from "./reposts.js";
 import {
   isUri,
   readAnyDropId,
@@ -21,18 +30,26 @@ import {
 
 const MAX_RECIPIENTS = 20;
 
-export function writeDrops(deps: PostsDeps) {
+export function writeDrops(deps: PostsDeps, nextId: (now: number) => string) {
   const { store, wakeRelay } = deps;
-  const nextId = createDropIds();
   const wakeRelays = (reaction: EventDraft | undefined): void => {
     wakeRelay("posts");
     if (reaction !== undefined) wakeRelay("reactions");
   };
+  const remove = async (drop: StoredDrop): Promise<void> => {
+    const { drop_id, user_id, repost_of } = drop;
+    if (repost_of !== "")
+      return void (await withdrawShare(deps, { original: repost_of, sharer: user_id, repostId: drop_id }));
+    const withdrawn = replyOf(drop);
+    const isRemoved = await store.drops.remove(drop, { deleted: dropDeleted(drop_id, user_id), withdrawn });
+    if (!isRemoved) return;
+    wakeRelays(withdrawn);
+    observePosts.changed("deleted");
+  };
   return {
     /** Creates a drop, or answers the drop that the same key has made before. */
     async createDrop(request: wire.CreateDropRequest): Promise<wire.CreateDropResponse> {
-      if (deps.isFull())
-        throw new AppError("exhausted", "too many drops wait to be published", { retryAfterMs: SECOND });
+      refuseWhileFull(deps);
       const drop = readDraft(request, deps, nextId);
       if (request.created_at !== 0) await requireKept(request.created_at, deps);
       const idempotencyKey = request.idempotency_key === "" ? "" : readId("idempotency_key", request.idempotency_key);
@@ -46,7 +63,7 @@ export function writeDrops(deps: PostsDeps) {
       if (!made) return { drop: await findMade(deps, drop, idempotencyKey) };
       wakeRelays(replied);
       observePosts.changed("created");
-      const stored = { ...drop, revision: 1, updated_at: createdAtOf(drop.drop_id), deleted_at: null };
+      const stored = { ...drop, revision: 1, updated_at: createdAtOf(drop.drop_id), repost_of: "", deleted_at: null };
       return { drop: presentDetails(stored) };
     },
 
@@ -63,19 +80,16 @@ export function writeDrops(deps: PostsDeps) {
       return { drop: presentDetails(edited) };
     },
 
-    /** Answers the tombstone, also of a drop that was deleted before. */
+    /** Answers the tombstone, also of a drop that was deleted before. Its reposts go with it. */
     async deleteDrop(request: wire.DeleteDropRequest): Promise<wire.DeleteDropResponse> {
       const dropId = readDropId("drop_id", request.drop_id);
       const userId = readId("user_id", request.user_id);
-      const drop = await findDrop(deps, dropId);
+      const drop = await storedDrop(deps, dropId);
       if (drop.user_id !== userId) throw invalid("user_id", "is not the author");
-      if (drop.deleted_at !== null) return { tombstone: presentTombstone(drop) };
-      const withdrawn = replyOf(drop);
-      const removed = await store.drops.remove(drop, { deleted: dropDeleted(dropId, userId), withdrawn });
-      if (removed === undefined) return { tombstone: presentTombstone(await findDrop(deps, dropId)) };
-      wakeRelays(withdrawn);
-      observePosts.changed("deleted");
-      return { tombstone: presentTombstone(removed) };
+      if (drop.deleted_at === null) await remove(drop);
+      // An earlier call may have ended before the last of them.
+      if (drop.repost_of === "") await removeReposts(deps, dropId);
+      return { tombstone: presentTombstone(await storedDrop(deps, dropId)) };
     },
   };
 }
@@ -113,7 +127,7 @@ function readCreatedAt(createdAt: number, { now, config }: PostsDeps): number {
 async function findMade({ store }: PostsDeps, drop: NewDrop, key: string): Promise<wire.DropDetails> {
   const before = key === "" ? undefined : await store.drops.dropOfKey(drop.user_id, key);
   if (before === undefined) {
-    if (drop.reply_to !== "") throw invalid("reply_to", "there is no such drop");
+    if (drop.reply_to !== "") throw await lacksParent(store, drop.reply_to);
     throw new AppError("unavailable", "idempotency_key: expired during the request");
   }
   const [made] = await store.drops.byIds([before]);
@@ -122,9 +136,17 @@ async function findMade({ store }: PostsDeps, drop: NewDrop, key: string): Promi
   return presentDetails(made);
 }
 
+async function lacksParent(store: PostsDeps["store"], replyTo: string): Promise<AppError> {
+  const [parent] = isUri(replyTo) ? [] : await store.drops.byIds([replyTo]);
+  if (parent !== undefined && parent.repost_of !== "")
+    return new AppError("conflict", "reply_to: the drop is a repost");
+  return invalid("reply_to", "there is no such drop");
+}
+
 async function refusalReason(deps: PostsDeps, edit: Pick<NewDrop, "drop_id" | "user_id">): Promise<AppError> {
-  const drop = await findDrop(deps, edit.drop_id);
+  const drop = await storedDrop(deps, edit.drop_id);
   if (drop.user_id !== edit.user_id) return invalid("user_id", "is not the author");
   if (drop.deleted_at !== null) return new AppError("conflict", "drop_id: the drop is deleted");
+  if (drop.repost_of !== "") return new AppError("conflict", "drop_id: the drop is a repost");
   return new AppError("conflict", `expected_revision: the drop is at revision ${drop.revision}`);
 }

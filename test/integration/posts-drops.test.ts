@@ -28,6 +28,7 @@ describePosts("drops", {}, (posts, { newDatabase }) => {
       visibility: Visibility.DIRECT,
       recipients: ["bob", "eve"],
       reply_to: "",
+      repost_of: "",
       summary: "psst",
       body: "gr\u00fc\u00dfe \u{1f600}",
       revision: 1,

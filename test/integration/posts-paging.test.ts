@@ -98,6 +98,8 @@ describePosts("pages of drops", {}, (posts) => {
       created_at: expect.any(Number),
       deleted: false,
       recipients: ["bob"],
+      repost_of: "",
+      repost_author: "",
     });
     expect(idsOf(await byUser({ limit: 1_000_000 }))).toEqual(alive);
     expect(idsOf(await byUser({ limit: 3, max_id: ids[1] as string }))).toEqual(ids.slice(2, 5));
@@ -178,6 +180,8 @@ describePosts("pages of drops", {}, (posts) => {
       created_at: expect.any(Number),
       deleted: false,
       recipients: [],
+      repost_of: "",
+      repost_author: "",
     });
     const seen: string[] = [];
     for (let max_id = ""; ; ) {
@@ -232,6 +236,8 @@ describePosts("changes of drops", { emptied: true }, (posts) => {
       created_at: Date.UTC(2022, 0, 1),
       deleted: true,
       recipients: [],
+      repost_of: "",
+      repost_author: "",
     });
     expect(await walk({ since: 1, until: started - 1 })).toEqual([]);
   });
@@ -265,6 +271,8 @@ describePosts("changes of drops", { emptied: true }, (posts) => {
       created_at: expect.any(Number),
       deleted: true,
       recipients: [],
+      repost_of: "",
+      repost_author: "",
     });
   });
 

@@ -134,6 +134,27 @@ describe.each(DATABASES)("partitions on $name", ({ name, start }) => {
     expect(await posts.db.query("SELECT FROM pg_class WHERE relname LIKE '%2026\\_02'")).toEqual([]);
   });
 
+  test("the reposts of drops whose month is removed are gone at once, and deleted by the maintenance", async () => {
+    const [old, young] = [await post(posts, draftAt(now - 100 * DAY)), await post(posts)];
+    const ids: string[] = [];
+    for (const drop_id of [old, young]) ids.push((await posts.call.shareDrop({ drop_id, user_id: "bob" })).repost_id);
+    const [gone, kept] = ids as [string, string];
+    await posts.store.partitions.drop(monthOf(now - 100 * DAY));
+    for (const viewer_id of ["", "bob"]) {
+      expect(await refusal(posts.call.getDrop({ drop_id: gone, viewer_id }))).toMatch(/^NOT_FOUND/);
+      const { results } = await posts.call.getDrops({ drop_ids: ids, viewer_id });
+      expect(results.map(({ drop }) => drop?.drop_id)).toEqual([kept]);
+    }
+    await posts.written();
+    now = Date.UTC(2026, 2, 1) + 100 * DAY;
+    await round({ retentionDays: 100 });
+    expect((await posts.written()).map(({ body }) => body)).toEqual([{ drop_id: gone, user_id: "bob" }]);
+    expect((await posts.call.getDrop({ drop_id: gone })).tombstone?.id).toBe(gone);
+    expect((await posts.call.getDrop({ drop_id: kept })).drop?.repost_of).toBe(young);
+    await posts.call.deleteDrop({ drop_id: gone, user_id: "bob" });
+    expect(await posts.written()).toEqual([]);
+  });
+
   test("removed drops stay removed when the retention becomes longer", async () => {
     now = Date.UTC(2026, 4, 17);
     await round({ retentionDays: 30 });

@@ -15,7 +15,7 @@ export type PostReads = Pick<Upstreams, "dropsByUser" | "counts">;
 export type UserReads = Pick<Upstreams, "profile" | "followers" | "following">;
 
 /**
- * Reads public and unlisted drops of a user of ours. Any drop proves that the user exists; without one a profile does.
+ * Reads public and unlisted drops of a user of ours, without reposts. Any drop proves that the user exists; without one a profile does.
  * `users` is undefined where no UserService is configured.
  */
 export const createPostsSource = (posts: PostReads, users: UserReads | undefined): Source => ({
@@ -47,9 +47,10 @@ export const createIsUser =
     return drops.length > 0 || next !== undefined || exists(users, user);
   };
 
-const isOpen = ({ visibility, deleted, created_at }: Drop): boolean =>
+const isOpen = ({ visibility, deleted, created_at, repost_of }: Drop): boolean =>
   (visibility === Visibility.PUBLIC || visibility === Visibility.UNLISTED) &&
   !deleted &&
+  repost_of === "" &&
   !isTooFarAhead(created_at, sharedNow());
 
 function noneIfUnknown(error: unknown): DropPage {

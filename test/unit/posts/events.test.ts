@@ -49,6 +49,11 @@ test.each<[string, EventDraft, object]>([
     dropCreated({ ...drop, visibility: Visibility.DIRECT }),
     { ...base, visibility: "direct", recipients: [] },
   ],
+  [
+    "a repost",
+    dropCreated(drop, { repost_of: "original", repost_author: "bob" }),
+    { ...base, visibility: "public", repost_of: "original", repost_author: "bob" },
+  ],
   ["a deleted drop", dropDeleted(drop.drop_id, drop.user_id), { drop_id: drop.drop_id, user_id: drop.user_id }],
   ["a deleted remote drop", dropDeleted(URI), { drop_id: URI }],
   ["a remote drop", remoteDropReceived(remote), { drop_id: URI, created_at: NOW, visibility: "public" }],

@@ -69,7 +69,7 @@ test("a plan is made true as it stands: people first, follows last and in bounde
       return { drop: { drop_id: draft.body } as DropDetails };
     },
     likeDrop: async (reaction: object = {}) => reactedTo(reaction, "like"),
-    shareDrop: async (reaction: object = {}) => ({ ...(await reactedTo(reaction, "share")), repost_id: "" }),
+    shareDrop: async (reaction: object = {}) => ({ ...reactedTo(reaction, "share"), repost_id: "" }),
   };
   await seedWorld({ users, posts }, wanted, (what, done, total) =>
     told.set(what, [...(told.get(what) ?? []), done / total]),
