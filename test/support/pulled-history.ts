@@ -3,23 +3,29 @@ import fc from "fast-check";
 import { createFences } from "../../src/consistency/fences/fences.js";
 import type { TimelineEvent as Admitted } from "../../src/contracts/events.js";
 import type { FanoutJob } from "../../src/contracts/fanout.js";
-import { AUTHOR_PREFIX, authorKey, homeKey, PULLED_KEY, pullsKey } from "../../src/contracts/keys.js";
+import { AUTHOR_PREFIX, authorKey, hiddenKey, homeKey, PULLED_KEY, pullsKey } from "../../src/contracts/keys.js";
+import { entryOfDrop } from "../../src/contracts/timelines.js";
 import { GetTimelineRequest, GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { silent } from "../../src/kernel/logger.js";
 import type { AuthorRegistry } from "../../src/pull/registry.js";
-import { getHomeTimeline, type ReadDeps } from "../../src/timeline/get-timeline.js";
+import {
+  type GetTimeline,
+  getHomeTimeline,
+  getSharedTimeline,
+  type ReadDeps,
+} from "../../src/timeline/get-timeline.js";
 import { toToken } from "../../src/timeline/page-request.js";
-import { createRebuild } from "../../src/timeline/rebuild.js";
+import { createRebuild, snapshotOf } from "../../src/timeline/rebuild.js";
 import { type FanoutBench, handle, type MemoryLog, openFanout, work } from "./fanout.js";
 import { historyOf, rebuildQueue, sourcesOf } from "./memory-upstreams.js";
 import { openRegistry, step } from "./pulled.js";
 import { adaptersOn, type Merge, type RedisBench } from "./redis.js";
-import { created, deleted, followed, received, type TimelineEvent, unfollowed } from "./timeline-events.js";
+import { created, deleted, followed, received, related, type TimelineEvent, unfollowed } from "./timeline-events.js";
 import { World } from "./world.js";
 
 /** Of each step the fields that its kind needs, as numbers: the same history for every way to cross. */
 export interface Step {
-  readonly kind: "post" | "delete" | "edge" | "cross" | "proceed" | "lose" | "flush" | "read";
+  readonly kind: "post" | "repost" | "delete" | "edge" | "relate" | "cross" | "proceed" | "lose" | "flush" | "read";
   readonly who: number;
   readonly whom: number;
   readonly at: number;
@@ -42,6 +48,8 @@ const START = Date.now() - 60_000;
 
 const weighted: readonly (readonly [Step["kind"], number])[] = [
   ["post", 16],
+  ["repost", 6],
+  ["relate", 5],
   ["delete", 3],
   ["edge", 5],
   ["cross", 3],
@@ -68,7 +76,7 @@ export class Scene {
   readonly #registry: AuthorRegistry;
   readonly #fanout: FanoutBench;
   readonly #reads: ReadDeps;
-  readonly #alive: { readonly id: string; readonly author: string }[] = [];
+  readonly #alive: { readonly id: string; readonly author: string; readonly isRepost?: true }[] = [];
   #under: Promise<void>[] = [];
   /** Those of them that are about drops. */
   #planning: Promise<void>[] = [];
@@ -83,18 +91,23 @@ export class Scene {
     const thresholdOf = (way: Crossing) => (crossing === way ? 0 : Number.POSITIVE_INFINITY);
     this.#registry = openRegistry(redis, thresholdOf("pull"), { tier: thresholdOf("tier") });
     const pulled = this.#registry;
-    const options = { log: this.#log, maxEntries: MAX_ENTRIES, pageSize: 2 };
+    const readHidden = async (user: string) => this.#world.hiddenFrom(user);
+    const options = { log: this.#log, maxEntries: MAX_ENTRIES, pageSize: 2, readHidden };
     this.#fanout = openFanout(redis, this.#world, {
       ...options,
       change: (deps) => mutate({ ...deps, authorStates: pulled }),
     });
-    const { store, pulls, hidden, fenceStore } = adaptersOn(redis.scripts, { maxEntries: MAX_ENTRIES, merge }, pulled);
+    const { store, pulls, hidden, fenceStore } = adaptersOn(
+      redis.scripts,
+      { maxEntries: MAX_ENTRIES, merge, readHidden },
+      pulled,
+    );
     const fences = createFences({ store: fenceStore, readHistory: historyOf(this.#log), log: silent });
     this.#reads = {
       ...{ store, pulls, hidden, fences, rebuildQueue, maxEntries: MAX_ENTRIES, log: silent },
       openSources: () => sourcesOf(this.#world),
       deadlineMaxMs: 30_000,
-      readSharedLog: async () => ({ entries: [], floor: 0 }),
+      readSharedLog: async () => snapshotOf(this.#world.localOf().map(entryOfDrop), MAX_ENTRIES, 0),
       rebuild: createRebuild({
         store,
         fences,
@@ -124,7 +137,9 @@ export class Scene {
   async #change(one: Step): Promise<void> {
     if (one.kind === "post") this.#apply(this.#post(one));
     else if (one.kind === "delete" && this.#alive.length > 0) this.#apply(this.#delete(one));
+    else if (one.kind === "repost") this.#apply(this.#repost(one));
     else if (one.kind === "edge") this.#apply(this.#edge(one));
+    else if (one.kind === "relate") for (const event of this.#relate(one)) this.#apply(event);
     else if (one.kind === "lose") await this.#lose(this.#keyOf(one));
     else if (one.kind === "flush") await this.#settled(() => this.redis.raw.flushall());
     else if (one.kind === "proceed") await this.#proceed();
@@ -204,14 +219,48 @@ export class Scene {
 
   #edge({ who, whom }: Step): TimelineEvent | undefined {
     const [follower, author] = [pickOf(USERS, who), pickOf(AUTHORS, whom)];
-    if (follower === author) return undefined;
+    const { blocking, blocked_by } = this.#world.relation(follower, author);
+    if (follower === author || blocking || blocked_by) return undefined;
     if (!this.#world.follows(follower, author)) return followed(follower, author, this.#world.follow(follower, author));
     return unfollowed(follower, author, this.#world.unfollow(follower, author));
   }
 
+  #repost({ who, at, pick }: Step): TimelineEvent | undefined {
+    const [user_id, original] = [pickOf(USERS, who), this.#alive.length > 0 ? pickOf(this.#alive, pick) : undefined];
+    if (original === undefined || original.isRepost) return undefined;
+    const drop = { drop_id: `r${this.#drops++}`, user_id, created_at: START + at, visibility: "public" } as const;
+    const repost = { ...drop, repost_of: original.id, repost_author: original.author };
+    this.#alive.push({ id: drop.drop_id, author: user_id, isRepost: true });
+    this.#world.post(repost);
+    return created(repost);
+  }
+
+  /** The version of a relation counts for nothing: timelines ask how it is. */
+  #relate({ who, whom, pick }: Step): readonly TimelineEvent[] {
+    const [user, target] = [pickOf(USERS, who), pickOf(AUTHORS, whom)];
+    if (user === target) return [];
+    const world = this.#world;
+    const { blocking, muting } = world.relation(user, target);
+    if (pick % 2 === 0) {
+      if (muting) world.unmute(user, target);
+      else world.mute(user, target, pick % 4 === 0);
+      return [related(muting ? "user_unmuted" : "user_muted", user, target, { reposts_only: pick % 4 === 0 })];
+    }
+    if (blocking) {
+      world.unblock(user, target);
+      return [related("user_unblocked", user, target)];
+    }
+    const edges = [[user, target] as const, [target, user] as const].filter(([one, other]) =>
+      world.follows(one, other),
+    );
+    const ended = edges.map(([one, other]) => unfollowed(one, other, world.unfollow(one, other)));
+    world.block(user, target);
+    return [related("user_blocked", user, target), ...ended];
+  }
+
   #keyOf({ who, pick }: Step): string {
     const [user, author] = [pickOf(USERS, who), pickOf(AUTHORS, who)];
-    return pickOf([homeKey(user), pullsKey(user), authorKey(author), PULLED_KEY], pick);
+    return pickOf([homeKey(user), pullsKey(user), hiddenKey(user), authorKey(author), PULLED_KEY], pick);
   }
 
   /** Turns all pages down and up, compares them with the world, and reads next to one drop. */
@@ -229,6 +278,7 @@ export class Scene {
       max_id = page.next_max_id;
     }
     expect({ user, down }).toEqual({ user, down: ids });
+    await this.#readLocal(user, limit);
     const last = all.at(-1);
     if (!last) return ids;
     const up: string[] = [];
@@ -245,10 +295,32 @@ export class Scene {
     return ids;
   }
 
-  async #page(user_id: string, asked: Partial<GetTimelineRequest>): Promise<GetTimelineResponse> {
+  /** Local has a cap: it shows a user those of its newest drops that they see. */
+  async #readLocal(user: string, limit: number): Promise<void> {
+    const held = new Set(this.#world.localOf().map(({ drop_id }) => drop_id));
+    const shown: string[] = [];
+    for (let max_id = ""; ; ) {
+      const page = await this.#page(user, { limit, max_id }, getSharedTimeline(this.#reads, "local"));
+      shown.push(...page.drop_ids);
+      if (!page.has_more) break;
+      max_id = page.next_max_id;
+    }
+    const expected = this.#world.localOf(user).map(({ drop_id }) => drop_id);
+    expect(shown.filter((id) => !held.has(id))).toEqual([]);
+    expect({ user, shown }).toEqual({ user, shown: expected.slice(0, shown.length) });
+    const stored = await this.redis.raw.zrange("timeline:local", 0, "-1");
+    const atLeast = stored.filter((id) => expected.includes(id)).length;
+    expect(shown.length).toBe(atLeast);
+  }
+
+  async #page(
+    user_id: string,
+    asked: Partial<GetTimelineRequest>,
+    get: GetTimeline = getHomeTimeline(this.#reads),
+  ): Promise<GetTimelineResponse> {
     const request = GetTimelineRequest.create({ user_id, ...asked });
     const context = { deadline: Date.now() + 20_000, traced: <T>(work: () => Promise<T>) => work() };
-    const answer = await getHomeTimeline(this.#reads)(request, context);
+    const answer = await get(request, context);
     const page = GetTimelineResponse.decode(answer);
     expect(page.degraded).toBe(false);
     return page;

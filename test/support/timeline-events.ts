@@ -9,6 +9,8 @@ type DropCreated = {
   readonly visibility: VisibilityName;
   readonly created_at: number | string;
   readonly recipients?: readonly string[];
+  readonly repost_of?: string;
+  readonly repost_author?: string;
 };
 type DropDeleted = { readonly drop_id: string; readonly user_id?: string };
 type RemoteDrop = {
@@ -20,12 +22,21 @@ type RemoteDrop = {
 };
 type EdgeChange = { readonly follower_id: string; readonly following_id: string; readonly version: number };
 
+type RelationChange = {
+  readonly user_id: string;
+  readonly target_id: string;
+  readonly version: number;
+  readonly reposts_only?: boolean;
+};
+type RelationChannel = "user_blocked" | "user_unblocked" | "user_muted" | "user_unmuted";
+
 /** One message of a Redis channel the service listens to. */
 export type TimelineEvent =
   | { readonly channel: "drop_created"; readonly payload: DropCreated }
   | { readonly channel: "drop_deleted"; readonly payload: DropDeleted }
   | { readonly channel: "ap_drop_received"; readonly payload: RemoteDrop }
-  | { readonly channel: "user_followed" | "user_unfollowed"; readonly payload: EdgeChange };
+  | { readonly channel: "user_followed" | "user_unfollowed"; readonly payload: EdgeChange }
+  | { readonly channel: RelationChannel; readonly payload: RelationChange };
 
 /** A `drop_created`. */
 export function created(payload: DropCreated): TimelineEvent {
@@ -52,10 +63,22 @@ export function unfollowed(follower_id: string, following_id: string, version: n
   return { channel: "user_unfollowed", payload: { follower_id, following_id, version } };
 }
 
-/** The identity of an event: channel and drop id, or follower, following and version. */
+/** A `user_blocked`, `user_unblocked`, `user_muted` or `user_unmuted`. */
+export function related(
+  channel: RelationChannel,
+  user_id: string,
+  target_id: string,
+  { version = 1, reposts_only = false } = {},
+): TimelineEvent {
+  return { channel, payload: { user_id, target_id, version, reposts_only } };
+}
+
+/** The identity of an event: channel and drop id, or both users and the version. */
 function identity(event: TimelineEvent): string {
   const { payload } = event;
   if ("drop_id" in payload) return JSON.stringify([event.channel, payload.drop_id]);
+  if ("target_id" in payload)
+    return JSON.stringify([event.channel, payload.user_id, payload.target_id, payload.version]);
   return JSON.stringify([event.channel, payload.follower_id, payload.following_id, payload.version]);
 }
 

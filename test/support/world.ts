@@ -1,5 +1,5 @@
 import { type Counts, type Drop, Visibility } from "../../src/gen/avion/posts.js";
-import type { FollowChange } from "../../src/gen/avion/users.js";
+import type { FollowChange, Relation } from "../../src/gen/avion/users.js";
 import type { VisibilityName } from "./timeline-events.js";
 
 /** A drop as a test states it. */
@@ -11,6 +11,8 @@ export type WorldDrop = {
   readonly recipients?: readonly string[];
   /** Came by ActivityPub: its author's list shows it, ListDrops, which is about this server's, does not. */
   readonly remote?: boolean;
+  readonly repost_of?: string;
+  readonly repost_author?: string;
   /** Zeros where there are none. */
   readonly counts?: { readonly likes?: number; readonly shares?: number; readonly replies?: number };
 };
@@ -50,6 +52,9 @@ export class World {
   readonly #edges = new Map<string, FollowChange>();
   readonly #counts = new Map<string, Counts>();
   readonly #profiles = new Set<string>();
+  readonly #blocks = new Set<string>();
+  /** Whether a mute hides reposts only. */
+  readonly #mutes = new Map<string, boolean>();
 
   /** Gives a user a profile. */
   addProfile(user: string): void {
@@ -87,6 +92,54 @@ export class World {
     const sorted = [...(this.#followers.get(user) ?? [])].sort(compareBytes);
     this.#sortedFollowers.set(user, sorted);
     return sorted;
+  }
+
+  /** A block ends both follows. */
+  block(user: string, target: string): void {
+    for (const [one, other] of [[user, target] as const, [target, user] as const])
+      if (this.follows(one, other)) this.unfollow(one, other);
+    this.#blocks.add(pairKey(user, target));
+  }
+
+  unblock(user: string, target: string): void {
+    this.#blocks.delete(pairKey(user, target));
+  }
+
+  mute(user: string, target: string, repostsOnly = false): void {
+    this.#mutes.set(pairKey(user, target), repostsOnly);
+  }
+
+  unmute(user: string, target: string): void {
+    this.#mutes.delete(pairKey(user, target));
+  }
+
+  /** Whose drops a user does not see. */
+  hiddenFrom(user: string): Map<string, "all" | "reposts"> {
+    const hidden = new Map<string, "all" | "reposts">();
+    for (const [key, repostsOnly] of this.#mutes) {
+      const [owner, target] = JSON.parse(key) as [string, string];
+      if (owner === user) hidden.set(target, repostsOnly ? "reposts" : "all");
+    }
+    for (const key of this.#blocks) {
+      const [one, other] = JSON.parse(key) as [string, string];
+      if (one === user) hidden.set(other, "all");
+      if (other === user) hidden.set(one, "all");
+    }
+    return hidden;
+  }
+
+  relation(user: string, target: string): Relation {
+    const muted = this.#mutes.get(pairKey(user, target));
+    return {
+      target_id: target,
+      following: this.follows(user, target),
+      followed_by: this.follows(target, user),
+      blocking: this.#blocks.has(pairKey(user, target)),
+      blocked_by: this.#blocks.has(pairKey(target, user)),
+      muting: muted !== undefined,
+      mute_reposts_only: muted === true,
+      mute_expires_at: 0,
+    };
   }
 
   /** Says of all follows so far that they changed then: reconciliation admits those that no event told of. */
@@ -175,7 +228,29 @@ export class World {
   homeOf(user: string): Drop[] {
     const authors = [user, ...this.followingOf(user)];
     const visible = authors.flatMap((author) => this.dropsOf(author).filter((drop) => maySee(user, drop)));
-    return visible.sort(newestFirst);
+    return this.#shownTo(user, visible);
+  }
+
+  /** Drops that local must show to a user, or to anybody, newest first. */
+  localOf(user?: string): Drop[] {
+    const own = [...this.#drops.values()]
+      .filter(({ drop, remote }) => !remote && !drop.deleted)
+      .map(({ drop }) => drop);
+    const shared = own.filter((drop) => drop.visibility === Visibility.PUBLIC && drop.repost_of === "");
+    return user === undefined ? shared.sort(newestFirst) : this.#shownTo(user, shared);
+  }
+
+  #shownTo(user: string, drops: readonly Drop[]): Drop[] {
+    const hidden = this.hiddenFrom(user);
+    const isHidden = ({ user_id, repost_of, repost_author }: Drop): boolean => {
+      if (user_id === user) return false;
+      const isRepost = repost_of !== "";
+      return (
+        hidden.get(user_id) === "all" ||
+        (isRepost && (hidden.get(user_id) === "reposts" || hidden.get(repost_author) === "all"))
+      );
+    };
+    return drops.filter((drop) => !isHidden(drop)).sort(newestFirst);
   }
 
   #store(stored: Stored): void {
@@ -209,6 +284,8 @@ function within(time: number, since: number, until: number): boolean {
 export function edgeKey(edge: { readonly follower_id: string; readonly following_id: string }): string {
   return JSON.stringify([edge.follower_id, edge.following_id]);
 }
+
+const pairKey = (user: string, target: string): string => JSON.stringify([user, target]);
 
 function change(lists: Map<string, Set<string>>, owner: string, item: string, present: boolean): void {
   const list = lists.get(owner) ?? new Set<string>();
