@@ -1,7 +1,7 @@
 import type { NatsConnection } from "nats";
 import { liveSubject, notifySubject, STREAM } from "../contracts/subjects.js";
 import { createSubjectFeed, type SubjectFeed, type SubjectMessage } from "../platform/nats/feed.js";
-import { isSampled, type Notification, readContent, traceOf } from "./notification.js";
+import { checkOf, isSampled, type Notification, readContent, traceOf } from "./notification.js";
 
 type Take = (notification: Notification) => void;
 
@@ -57,5 +57,6 @@ function notificationOf({ seq, previous, storedAt, header, body }: SubjectMessag
     storedAt,
     traced: isSampled(header("traceparent")) ? traceOf(header) : undefined,
     content: readContent(body, () => header("Nats-Msg-Id")),
+    check: checkOf(body),
   };
 }

@@ -1,5 +1,5 @@
+import { crc32 } from "node:zlib";
 import type { Headers } from "../delivery/handler.js";
-import { spread } from "../kernel/ids.js";
 
 /** Sequences of two incarnations cannot be compared: a stream that is created again counts from 1. */
 export interface StreamPosition {
@@ -29,9 +29,8 @@ export function parsePosition(text: string): StreamPosition | undefined {
   return Number.isSafeInteger(seq) ? { seq, incarnation, listing, check } : undefined;
 }
 
-/** Tells a notification from a forged one with its sequence. */
-export const checkOf = ({ content }: Notification): string =>
-  spread(content ? `${content.event}\n${content.data}` : "").toString(36);
+/** Tells a notification from a forged one with its sequence, by its body. */
+export const checkOf = (body: Uint8Array): string => crc32(body).toString(36);
 
 export interface Notification {
   readonly seq: number;
@@ -42,6 +41,7 @@ export interface Notification {
   /** The headers are kept only where the trace is recorded. */
   readonly traced?: Headers | undefined;
   readonly content?: Content | undefined;
+  readonly check: string;
   /** The block on the wire is made for the first of the user's streams that sends it, and names this listing. */
   frame?: { readonly listing: string; readonly block: string };
 }

@@ -1,5 +1,5 @@
 import type { Feed, FeedState } from "./feed.nats.js";
-import { checkOf, incarnationOf, type Notification, type StreamPosition } from "./notification.js";
+import { incarnationOf, type Notification, type StreamPosition } from "./notification.js";
 
 export const RESET_REASONS = ["unknown_position", "too_old", "registration_lost", "stream_replaced"] as const;
 export type ResetReason = (typeof RESET_REASONS)[number];
@@ -92,7 +92,7 @@ export async function readHistory(options: HistoryOptions): Promise<History> {
   let reachedEnd = true;
   let isConfirmed = check === undefined;
   await feed.read(user, from, (notification) => {
-    if (notification.seq === seq) isConfirmed ||= checkOf(notification) === check;
+    if (notification.seq === seq) isConfirmed ||= notification.check === check;
     if (notification.seq > seq) notifications.push(notification);
     else if (notification.content?.key) sentKeys.isRepeated(notification.content.key);
     // The buffer has the notifications after these: reading on might never catch up with a busy publisher.
