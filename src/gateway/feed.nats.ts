@@ -1,7 +1,7 @@
 import type { NatsConnection } from "nats";
 import { liveSubject, notifySubject, STREAM } from "../contracts/subjects.js";
 import { createSubjectFeed, type SubjectFeed, type SubjectMessage } from "../platform/nats/feed.js";
-import { isSampled, type Notification, readContent, readHiding, traceOf } from "./notification.js";
+import { checkOf, isSampled, type Notification, readContent, readHiding, traceOf } from "./notification.js";
 
 type Take = (notification: Notification) => void;
 
@@ -53,5 +53,6 @@ function followUser(feed: SubjectFeed, user: string): FollowedUser {
 function notificationOf({ seq, previous, storedAt, header, body }: SubjectMessage): Notification {
   const content = readContent(body, () => header("Nats-Msg-Id"));
   const traced = isSampled(header("traceparent")) ? traceOf(header) : undefined;
-  return { seq, previous, storedAt, traced, content, hiding: content ? undefined : readHiding(body) };
+  const hiding = content ? undefined : readHiding(body);
+  return { seq, previous, storedAt, traced, content, hiding, check: checkOf(body) };
 }

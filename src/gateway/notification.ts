@@ -1,6 +1,6 @@
+import { crc32 } from "node:zlib";
 import { HIDING_EVENT } from "../contracts/stream-events.js";
 import type { Headers } from "../delivery/handler.js";
-import { spread } from "../kernel/ids.js";
 import type { Hiding } from "../records/hidden.js";
 
 /** Sequences of two incarnations cannot be compared: a stream that is created again counts from 1. */
@@ -31,9 +31,8 @@ export function parsePosition(text: string): StreamPosition | undefined {
   return Number.isSafeInteger(seq) ? { seq, incarnation, listing, check } : undefined;
 }
 
-/** Tells a notification from a forged one with its sequence. */
-export const checkOf = ({ content }: Notification): string =>
-  spread(content ? `${content.event}\n${content.data}` : "").toString(36);
+/** Tells a notification from a forged one with its sequence, by its body. */
+export const checkOf = (body: Uint8Array): string => crc32(body).toString(36);
 
 export interface Notification {
   readonly seq: number;
@@ -46,6 +45,7 @@ export interface Notification {
   readonly content?: Content | undefined;
   /** Nothing is sent: drops of a user are hidden from now on, or are not. */
   readonly hiding?: HidingChange | undefined;
+  readonly check: string;
   /** The block on the wire is made for the first of the user's streams that sends it, and names this listing. */
   frame?: { readonly listing: string; readonly block: string };
 }

@@ -5,7 +5,6 @@ import { sharedNow } from "../kernel/time.js";
 import type { Feed, FeedState } from "./feed.nats.js";
 import { Hidings } from "./hidings.js";
 import {
-  checkOf,
   frameOf,
   greetingBlock,
   incarnationOf,
@@ -68,8 +67,8 @@ export class Session implements Registration {
   #seq = 0;
   /** NOTIFY was read up to there. Live messages move the position only: whoever may publish them can forge one. */
   #verified = 0;
-  /** This notification moved the position last. */
-  #last: Notification | undefined;
+  /** This is of the notification that moved the position last, which would stay in memory itself. */
+  #check: string | undefined;
   #streamCreatedAt = 0;
   /** The text stands in each position: making it takes a twentieth of an event. */
   #incarnation = "";
@@ -183,7 +182,7 @@ export class Session implements Registration {
   }
 
   get #position(): StreamPosition {
-    const check = this.#last && this.#seq > this.#verified ? checkOf(this.#last) : undefined;
+    const check = this.#seq > this.#verified ? this.#check : undefined;
     return { seq: this.#seq, incarnation: this.#incarnation, listing: this.listing, check };
   }
 
@@ -267,7 +266,7 @@ export class Session implements Registration {
 
   #send(notification: Notification, replayed = false): void {
     this.#seq = notification.seq;
-    this.#last = notification;
+    this.#check = notification.check;
     const { content } = notification;
     this.#hidings.note(notification);
     if (!content || this.#hidings.hides(content)) return;

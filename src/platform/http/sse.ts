@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Socket } from "node:net";
 
 export interface SseLimits {
   /** So many bytes may wait for a client before it is disconnected. */
@@ -43,10 +44,14 @@ const LINGER_MS = 2_000;
 /** More characters are not held back until the end of the turn. */
 const MAX_HELD_CHARS = 32 * 1024;
 
-/** Blocks of one turn of the event loop leave in one write. */
+/**
+ * Blocks of one turn of the event loop leave in one write. After the first they go to the socket itself: the response
+ * adds nothing to them, and its part of each write takes a tenth of an event.
+ */
 export class SseStream {
   /** The client was disconnected because it read too slowly. */
   slow = false;
+  readonly #socket: Socket;
   #over = false;
   #held = "";
   /** The time is of performance.now(), and 0 while the client reads. */
@@ -59,6 +64,7 @@ export class SseStream {
     private readonly limits: SseLimits,
     { headers, first, closed }: Opening,
   ) {
+    this.#socket = request.socket;
     response.on("close", () => {
       this.#over = true;
       this.#resume();
@@ -66,7 +72,7 @@ export class SseStream {
     });
     // A broken connection emits an error and then its close, which counts.
     response.on("error", () => undefined);
-    response.on("drain", () => this.#resume());
+    this.#socket.on("drain", () => this.#resume());
     // The body ends with the connection: framing it as chunks costs a fifth of an event.
     response.removeHeader("Transfer-Encoding");
     response.writeHead(200, { ...headers, ...KIND, Connection: "close" });
@@ -87,9 +93,9 @@ export class SseStream {
     if (this.#over || this.#held === "") return;
     const text = this.#held;
     this.#held = "";
-    const waiting = this.response.writableLength;
+    const waiting = this.#socket.writableLength;
     if (waiting > 0 && waiting + Buffer.byteLength(text) > this.limits.maxBufferedBytes) return this.#disconnect();
-    if (!this.response.write(text)) this.#blockedSince ||= performance.now();
+    if (!this.#socket.write(text)) this.#blockedSince ||= performance.now();
   }
 
   /** Disconnects a client that has read nothing for too long. */
@@ -98,7 +104,7 @@ export class SseStream {
   }
 
   async drained(): Promise<void> {
-    if (this.#over || !this.response.writableNeedDrain) return;
+    if (this.#over || !this.#socket.writableNeedDrain) return;
     await new Promise<void>((resolve) => {
       this.#waiting ??= [];
       this.#waiting.push(resolve);
