@@ -29,16 +29,17 @@ function eventKeysIn(body: string): string[] {
 
 /** Producers may spell an event in several ways; the key is the same. */
 function eventKeyOf(payload: Partial<Record<string, unknown>>): string {
-  const { created_at, drop_id, follower_id, following_id, version } = payload;
+  const { created_at, drop_id, follower_id, following_id, user_id, target_id, version } = payload;
+  if (target_id !== undefined) return JSON.stringify(["relation", user_id, target_id, version]);
   if (drop_id === undefined) return JSON.stringify(["edge", follower_id, following_id, version]);
   return JSON.stringify([created_at === undefined ? "deleted" : "created", drop_id]);
 }
 
 /** Returns true where there is a newer version of the same edge: upstreams list the newest only. */
 function isSuperseded(events: readonly TimelineEvent[], { payload }: TimelineEvent): boolean {
-  if (!("version" in payload)) return false;
+  if (!("follower_id" in payload)) return false;
   return events.some(({ payload: other }) => {
-    const same = "version" in other && other.follower_id === payload.follower_id;
+    const same = "follower_id" in other && other.follower_id === payload.follower_id;
     return same && other.following_id === payload.following_id && other.version > payload.version;
   });
 }
