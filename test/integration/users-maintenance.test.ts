@@ -1,7 +1,9 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
 import { silent } from "../../src/kernel/logger.js";
+import { createPageTokens } from "../../src/kernel/paging.js";
 import { DAY } from "../../src/kernel/time.js";
 import type { Db } from "../../src/platform/db/db.js";
+import { startUsers } from "../../src/users/index.js";
 import { KEPT_MS, maintain, startMaintenance } from "../../src/users/maintenance.js";
 import { createMaintenanceStore } from "../../src/users/maintenance.sql.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
@@ -93,6 +95,24 @@ describe.each(DATABASES)("the maintenance of the follow graph on $name", ({ name
     await age();
     expect((await maintain(keeping())).pruned).toBe(3);
     expect(await rows("followings")).toEqual(["a", "b"]);
+  });
+
+  test("the service ends mutes by itself, and wakes the relay of their events", async () => {
+    await users.mute({ user_id: "a", target_id: "b", expires_at: Date.now() + DAY, reposts_only: false });
+    // It ended while no process ran.
+    await db.run("UPDATE users.relations SET expires_at = 1; TRUNCATE public.outbox");
+    const woken: string[] = [];
+    const service = startUsers({
+      ...{ db, scripts: redis.scripts, tokens: createPageTokens("a secret of tests"), readsAtOnce: 2, log: silent },
+      config: { maxFollowing: 10, maxRelations: 10 },
+      wakeRelay: (source) => void woken.push(source),
+    });
+    await eventually(() => woken.length > 0, "the relay is woken");
+    await service.close();
+    expect(woken).toEqual(["users"]);
+    expect((await settle(db, users)).map(({ subject, key }) => [subject, key])).toEqual([
+      ["graph.unmuted", "mute:a:b"],
+    ]);
   });
 
   test("more than one batch is removed in a round", async () => {

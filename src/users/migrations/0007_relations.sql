@@ -22,6 +22,13 @@ CREATE INDEX relations_ending ON users.relations (expires_at) WHERE active AND e
 CREATE INDEX relations_changed ON users.relations (changed_at, user_id, target_id, kind);
 CREATE INDEX relations_inactive ON users.relations (changed_at) WHERE NOT active;
 
+-- Building an index of a million follows takes some seconds. What is locked against reads comes after what is not.
+CREATE INDEX followings_listed ON users.followings (follower_id, changed_at, following_id) WHERE active;
+
+-- The time of the follow, ms since the epoch: changed_at is when it was applied. It is null in rows of the version before.
+ALTER TABLE users.followers ADD COLUMN since bigint;
+CREATE INDEX followers_listed ON users.followers (following_id, (coalesce(since, changed_at)), follower_id) WHERE active;
+
 -- Whether the follower blocks the other, or the other the follower. A follow looks at the row that it writes, whose lock
 -- orders it and a block: a block has a row here in both directions, also where nobody has followed.
 ALTER TABLE users.followings
@@ -29,11 +36,6 @@ ALTER TABLE users.followings
   ADD COLUMN blocked_by boolean NOT NULL DEFAULT false;
 CREATE INDEX followings_prunable ON users.followings (changed_at) WHERE NOT (active OR blocking OR blocked_by);
 DROP INDEX users.followings_inactive;
-CREATE INDEX followings_listed ON users.followings (follower_id, changed_at, following_id) WHERE active;
-
--- The time of the follow, ms since the epoch: changed_at is when it was applied. It is null in rows of the version before.
-ALTER TABLE users.followers ADD COLUMN since bigint;
-CREATE INDEX followers_listed ON users.followers (following_id, (coalesce(since, changed_at)), follower_id) WHERE active;
 
 -- It is null in rows of the version before, until their next change: updated_at stands for it.
 ALTER TABLE users.profiles ADD COLUMN created_at bigint;
