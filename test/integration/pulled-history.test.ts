@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { compareEntries } from "../../src/contracts/timelines.js";
 import { merge } from "../../src/timeline/merge.js";
-import { type Crossing, history, type Mutate, Scene } from "../support/pulled-history.js";
+import { type Crossing, history, type Mutate, Scene, withoutPeople } from "../support/pulled-history.js";
 import { type Merge, openRedis, type RedisBench } from "../support/redis.js";
 import { runs, slowTest } from "../support/suite.js";
 
@@ -15,8 +15,8 @@ beforeAll(async () => {
 afterAll(() => redis.close());
 
 /** Returns the pages of each history with the authors crossing in each of these ways; a mutant is to be seen by some. */
-const samePages = (crossings: readonly Crossing[], mutate: Mutate = asIs, merged?: Merge) =>
-  fc.asyncProperty(history, async (steps) => {
+const samePages = (crossings: readonly Crossing[], mutate: Mutate = asIs, merged?: Merge, histories = withoutPeople) =>
+  fc.asyncProperty(histories, async (steps) => {
     const pages = [];
     for (const crossing of crossings) {
       await redis.raw.flushall();
@@ -27,7 +27,10 @@ const samePages = (crossings: readonly Crossing[], mutate: Mutate = asIs, merged
 
 // Invariant 5.
 test("the same history gives the same pages, entry for entry, whoever is pulled and whenever they cross", async () => {
-  await fc.assert(samePages(["off", "pull", "tier", "random"]), { numRuns: runs.slow ? 60 : 10, endOnFailure: true });
+  await fc.assert(samePages(["off", "pull", "tier", "random"], asIs, undefined, history), {
+    numRuns: runs.slow ? 60 : 10,
+    endOnFailure: true,
+  });
 }, 300_000);
 
 const MUTANTS: readonly (readonly [does: string, merge: Merge, crossing?: Crossing])[] = [
@@ -88,3 +91,32 @@ slowTest(
   },
   300_000,
 );
+
+const HIDING_MUTANTS: readonly (readonly [does: string, mutate: Mutate])[] = [
+  [
+    "a fan-out that asks nobody whether a drop is hidden from them",
+    ({ writer, ...deps }) => {
+      const unsigned = (all: Parameters<typeof writer.addToHomes>[0]) =>
+        all.map((one) => ({ ...one, entries: one.entries.map((entry) => ({ ...entry, by: { author: "" } })) }));
+      return { ...deps, writer: { ...writer, addToHomes: (all, yields) => writer.addToHomes(unsigned(all), yields) } };
+    },
+  ],
+  [
+    "a block that leaves the home as it is",
+    ({ relations, ...deps }) => ({ ...deps, relations: { ...relations, change: async () => undefined } }),
+  ],
+];
+
+for (const [does, mutate] of HIDING_MUTANTS) {
+  // Invariant 5.
+  slowTest(
+    `${does} is found out`,
+    async () => {
+      const { failed } = await fc.check(samePages(["random"], mutate, undefined, history), {
+        ...{ seed: 1, numRuns: 300, endOnFailure: true },
+      });
+      expect(failed).toBe(true);
+    },
+    300_000,
+  );
+}

@@ -104,7 +104,7 @@ describe.each(DATABASES)("the maintenance of the follow graph on $name", ({ name
     const woken: string[] = [];
     const service = startUsers({
       ...{ db, scripts: redis.scripts, tokens: createPageTokens("a secret of tests"), readsAtOnce: 2, log: silent },
-      config: { maxFollowing: 10, maxRelations: 10 },
+      config: { limitFollows: undefined, maxFollowing: 10, maxRelations: 10 },
       wakeRelay: (source) => void woken.push(source),
     });
     await eventually(() => woken.length > 0, "the relay is woken");

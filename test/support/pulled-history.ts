@@ -17,7 +17,7 @@ import {
 import { toToken } from "../../src/timeline/page-request.js";
 import { createRebuild, snapshotOf } from "../../src/timeline/rebuild.js";
 import { type FanoutBench, handle, type MemoryLog, openFanout, work } from "./fanout.js";
-import { historyOf, rebuildQueue, sourcesOf } from "./memory-upstreams.js";
+import { historyOf as logOf, rebuildQueue, sourcesOf } from "./memory-upstreams.js";
 import { openRegistry, step } from "./pulled.js";
 import { adaptersOn, type Merge, type RedisBench } from "./redis.js";
 import { created, deleted, followed, received, related, type TimelineEvent, unfollowed } from "./timeline-events.js";
@@ -59,13 +59,18 @@ const weighted: readonly (readonly [Step["kind"], number])[] = [
 ];
 const stepOf = (kind: fc.Arbitrary<Step["kind"]>): fc.Arbitrary<Step> =>
   fc.record({ kind, who: fc.nat(), whom: fc.nat(), at: fc.nat(29), pick: fc.nat() });
-const kinds = fc.oneof(...weighted.map(([kind, weight]) => ({ weight, arbitrary: fc.constant(kind) })));
-const some = fc.array(stepOf(kinds), { minLength: 10, maxLength: 40, size: "max" });
-
 /** At most one loss of all of Redis. */
-export const history: fc.Arbitrary<readonly Step[]> = fc
-  .tuple(some, fc.option(stepOf(fc.constant("flush")), { nil: undefined, freq: 3 }), some)
-  .map(([before, flush, after]) => [...before, ...(flush ? [flush] : []), ...after]);
+function historyOf(weights: typeof weighted): fc.Arbitrary<readonly Step[]> {
+  const kinds = fc.oneof(...weights.map(([kind, weight]) => ({ weight, arbitrary: fc.constant(kind) })));
+  const some = fc.array(stepOf(kinds), { minLength: 10, maxLength: 40, size: "max" });
+  return fc
+    .tuple(some, fc.option(stepOf(fc.constant("flush")), { nil: undefined, freq: 3 }), some)
+    .map(([before, flush, after]) => [...before, ...(flush ? [flush] : []), ...after]);
+}
+
+export const history = historyOf(weighted);
+/** Nobody hides anybody and nothing is reposted: what has to do with neither is found sooner. */
+export const withoutPeople = historyOf(weighted.filter(([kind]) => kind !== "repost" && kind !== "relate"));
 
 const pickOf = <T>(items: readonly T[], pick: number): T => items[pick % items.length] as T;
 
@@ -102,7 +107,7 @@ export class Scene {
       { maxEntries: MAX_ENTRIES, merge, readHidden },
       pulled,
     );
-    const fences = createFences({ store: fenceStore, readHistory: historyOf(this.#log), log: silent });
+    const fences = createFences({ store: fenceStore, readHistory: logOf(this.#log), log: silent });
     this.#reads = {
       ...{ store, pulls, hidden, fences, rebuildQueue, maxEntries: MAX_ENTRIES, log: silent },
       openSources: () => sourcesOf(this.#world),
