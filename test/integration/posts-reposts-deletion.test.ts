@@ -124,6 +124,24 @@ describePosts("deleting what has reposts", { emptied: true }, (posts, { name, ne
     }
   });
 
+  test("unshares and deletions of one repost at once withdraw one share", async () => {
+    for (let turn = 0; turn < 6; turn++) {
+      const bob = { drop_id: await post(posts), user_id: "bob" };
+      const { repost_id } = await posts.call.shareDrop(bob);
+      await posts.written();
+      const deletions = Array.from({ length: 3 }, () => posts.call.deleteDrop({ ...bob, drop_id: repost_id }));
+      const unshares = Array.from({ length: 7 }, () => posts.call.unshareDrop(bob));
+      await Promise.all(deletions);
+      const changed = (await Promise.all(unshares)).filter((one) => one.changed);
+      expect(changed.length).toBeLessThanOrEqual(1);
+      expect((await posts.written()).map(({ subject }) => subject).sort()).toEqual([
+        "drops.deleted",
+        "engagement.changed",
+      ]);
+      expect(await repostsIn(posts)).toEqual(NONE);
+    }
+  });
+
   test("shares beside unshares, deletions of reposts and of the original leave shares and reposts that agree", async () => {
     for (let turn = 0; turn < 10; turn++) {
       const drop_id = await post(posts);
