@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
 import { RemoteKind, Visibility } from "../../src/gen/avion/posts.js";
 import { silent } from "../../src/kernel/logger.js";
-import { DAY } from "../../src/kernel/time.js";
+import { DAY, MINUTE } from "../../src/kernel/time.js";
 import { monthOf, monthsFrom } from "../../src/posts/ids.js";
 import { createMaintenanceRound, type MaintenanceDeps } from "../../src/posts/maintenance.js";
 import { DATABASES, type DatabaseServer, longTest } from "../support/databases.js";
@@ -153,6 +153,16 @@ describe.each(DATABASES)("partitions on $name", ({ name, start }) => {
     expect((await posts.call.getDrop({ drop_id: kept })).drop?.repost_of).toBe(young);
     await posts.call.deleteDrop({ drop_id: gone, user_id: "bob" });
     expect(await posts.written()).toEqual([]);
+  });
+
+  test("a repost goes with its original where the clock of its process was behind, in the month before", async () => {
+    now = Date.UTC(2026, 5, 1);
+    const original = await post(posts);
+    now -= 5 * MINUTE;
+    const { repost_id } = await posts.call.shareDrop({ drop_id: original, user_id: "bob" });
+    expect(repost_id < original).toBe(true);
+    await posts.call.deleteDrop({ drop_id: original, user_id: "ada" });
+    expect((await posts.call.getDrop({ drop_id: repost_id })).tombstone?.id).toBe(repost_id);
   });
 
   test("removed drops stay removed when the retention becomes longer", async () => {

@@ -124,6 +124,24 @@ describePosts("deleting what has reposts", { emptied: true }, (posts, { name, ne
     }
   });
 
+  test("unshares and deletions of one repost at once withdraw one share", async () => {
+    for (let turn = 0; turn < 6; turn++) {
+      const bob = { drop_id: await post(posts), user_id: "bob" };
+      const { repost_id } = await posts.call.shareDrop(bob);
+      await posts.written();
+      const deletions = Array.from({ length: 3 }, () => posts.call.deleteDrop({ ...bob, drop_id: repost_id }));
+      const unshares = Array.from({ length: 7 }, () => posts.call.unshareDrop(bob));
+      await Promise.all(deletions);
+      const changed = (await Promise.all(unshares)).filter((one) => one.changed);
+      expect(changed.length).toBeLessThanOrEqual(1);
+      expect((await posts.written()).map(({ subject }) => subject).sort()).toEqual([
+        "drops.deleted",
+        "engagement.changed",
+      ]);
+      expect(await repostsIn(posts)).toEqual(NONE);
+    }
+  });
+
   test("shares beside unshares, deletions of reposts and of the original leave shares and reposts that agree", async () => {
     for (let turn = 0; turn < 10; turn++) {
       const drop_id = await post(posts);
@@ -153,19 +171,20 @@ describePosts("deleting what has reposts", { emptied: true }, (posts, { name, ne
 
   const onServer = name === "PGlite" ? test.skip : test;
 
+  const waiting = (statements: number, what: string): Promise<void> =>
+    eventually(async () => {
+      const rows = await posts.db.query(
+        `SELECT FROM pg_stat_activity
+         WHERE datname = current_database() AND state = 'active' AND wait_event_type = 'Lock'`,
+      );
+      return rows.length === statements || `${rows.length} wait`;
+    }, what);
+
   onServer("a deletion waits for a share that has begun, and deletes its repost", async () => {
     const drop_id = await post(posts);
     const bob = { drop_id, user_id: "bob" };
     await posts.call.shareDrop(bob);
     await posts.call.unshareDrop(bob);
-    const waiting = (statements: number, what: string): Promise<void> =>
-      eventually(async () => {
-        const rows = await posts.db.query(
-          `SELECT FROM pg_stat_activity
-           WHERE datname = current_database() AND state = 'active' AND wait_event_type = 'Lock'`,
-        );
-        return rows.length === statements || `${rows.length} wait`;
-      }, what);
     const racing = await posts.db.transaction(async (tx) => {
       await tx.query("SELECT FROM posts.reactions WHERE drop_id = $1 FOR UPDATE", [drop_id]);
       const sharing = posts.call.shareDrop(bob);
@@ -179,6 +198,29 @@ describePosts("deleting what has reposts", { emptied: true }, (posts, { name, ne
     expect((await posts.call.getDrop({ drop_id: repost_id })).tombstone?.id).toBe(repost_id);
     expect(await repostsIn(posts)).toEqual(NONE);
   });
+
+  onServer(
+    "of an unshare and a deletion of the repost that meet, one withdraws the share, and neither holds the repost",
+    async () => {
+      const drop_id = await post(posts);
+      const bob = { drop_id, user_id: "bob" };
+      const { repost_id } = await posts.call.shareDrop(bob);
+      await posts.written();
+      const racing = await posts.db.transaction(async (tx) => {
+        await tx.query("SELECT FROM posts.reactions WHERE drop_id = $1 FOR UPDATE", [drop_id]);
+        const calls = [posts.call.unshareDrop(bob), posts.call.deleteDrop({ ...bob, drop_id: repost_id })] as const;
+        await waiting(2, "both wait for the share");
+        await tx.query("SELECT FROM posts.drops WHERE drop_id = $1 FOR UPDATE NOWAIT", [repost_id]);
+        return calls;
+      });
+      await Promise.all(racing);
+      expect((await posts.written()).map(({ subject }) => subject).sort()).toEqual([
+        "drops.deleted",
+        "engagement.changed",
+      ]);
+      expect(await repostsIn(posts)).toEqual(NONE);
+    },
+  );
 
   test("shares made before reposts existed stay counts, until they are shared again or withdrawn", async () => {
     const db = await newDatabase();
