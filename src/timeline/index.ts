@@ -117,7 +117,7 @@ export type Timelines = ReturnType<typeof createTimelines>;
 
 /** Composes the reads, rebuilds and trimming of timelines. */
 export function createTimelines(deps: TimelinesDeps) {
-  const { scripts, fenced, nats, fences, authorStates, config, log } = deps;
+  const { scripts, fenced, fences, authorStates, config, log } = deps;
   const { maxEntries, ttlMs } = config.storedTimelines;
   const { rebuildQueue, calls, deadlineMaxMs } = deps.readLimits;
   const hidden = createHiddenStore(scripts, createReadHidden(deps.upstreams), ttlMs);
@@ -125,19 +125,9 @@ export function createTimelines(deps: TimelinesDeps) {
   const store = createTimelineStore(scripts, fenced, of);
   const pulls = createPulls(scripts, authorStates, ttlMs);
   const home = { openSources: createSources(deps.upstreams, calls), pulls, hidden, rebuildQueue, maxEntries };
-  const logged = { connection: nats, tombstonedAmong: fences.tombstonedAmong, maxEntries };
-  const readSharedLog = createReadSharedLog(logged);
-  const compared = { ...logged, readListed: createReadListedDrops(deps.upstreams) };
-  const readListedLog = createReadSharedLog(compared);
-  const readAuditedLog = createReadSharedLog({ ...compared, lookbacksMs: AUDIT_LOOKBACKS_MS });
-  const rebuild = createRebuild({
-    store,
-    fences,
-    rebuildQueue,
-    fillHidden: hidden.fill,
-    log,
-    observe: observeTimeline.rebuilt,
-  });
+  const { readSharedLog, readListedLog, readAuditedLog } = openSharedLogs(deps);
+  const writes = { store, fences, rebuildQueue, fillHidden: hidden.fill };
+  const rebuild = createRebuild({ ...writes, log, observe: observeTimeline.rebuilt });
   const rebuildAuthorKey = (key: string): Promise<void> =>
     rebuild(key, authorSnapshot(home, authorOfKey(key) as string), { afresh: true });
   return {
@@ -198,5 +188,16 @@ export function createTimelines(deps: TimelinesDeps) {
         lease: createLease(scripts, TRIM_LEASE_KEY),
         log,
       }),
+  };
+}
+
+/** Local and global as the log has them, and as the posts service lists what the log has. */
+function openSharedLogs({ nats: connection, fences: { tombstonedAmong }, upstreams, config }: TimelinesDeps) {
+  const logged = { connection, tombstonedAmong, maxEntries: config.storedTimelines.maxEntries };
+  const compared = { ...logged, readListed: createReadListedDrops(upstreams) };
+  return {
+    readSharedLog: createReadSharedLog(logged),
+    readListedLog: createReadSharedLog(compared),
+    readAuditedLog: createReadSharedLog({ ...compared, lookbacksMs: AUDIT_LOOKBACKS_MS }),
   };
 }
