@@ -41,6 +41,12 @@ export function openApi(address: string) {
     unfollow: users.unfollow,
     followers: users.getFollowersList,
     following: users.getFollowingList,
+    isFollowing: users.isFollowing,
+    share: posts.shareDrop,
+    block: users.block,
+    unblock: users.unblock,
+    mute: users.mute,
+    unmute: users.unmute,
     close: () => {
       toPosts.close();
       toUsers.close();

@@ -167,6 +167,34 @@ export const STEPS: readonly Step[] = [
     },
   },
   {
+    title: "A block empties a page and a stream, and an unblock does not restore the follow",
+    async run(stage) {
+      const { users, timelines } = stage.sandbox.world;
+      const pair = { user_id: stage.reader, target_id: stage.author };
+      const edge = { follower_id: stage.reader, following_id: stage.author };
+      const before = await post(stage, stage.author);
+      await stage.stream.waitFor("new_drop", before);
+      await users.block(pair);
+      const local = () => timelines.getLocalTimeline({ user_id: stage.reader });
+      await eventually("pages without the author", 2_000, async () => {
+        const pages = await Promise.all([readHome(stage, 100), local()]);
+        return pages.every(({ drop_ids, degraded }) => !degraded && !drop_ids.includes(before));
+      });
+      const hidden = await post(stage, stage.author);
+      await stage.stream.waitFor("new_drop", await post(stage, stage.reader));
+      const isTold = stage.stream.events.some(({ data }) => data.includes(JSON.stringify(hidden)));
+      expect(!isTold, "the stream has the drop of a blocked author");
+      await users.unblock(pair);
+      const { following } = await users.isFollowing({ follower_id: stage.reader, following_ids: [stage.author] });
+      expect(following[0] === false, "the unblock has restored the follow");
+      await users.follow(edge);
+      await eventually("the drops of the author back in the home", 5_000, async () => {
+        return (await readHome(stage, 100)).drop_ids.includes(before);
+      });
+      return "hidden in the home, local and the stream; back after an unblock and a new follow";
+    },
+  },
+  {
     title: "Redis loses everything, and the next read heals the timeline",
     async run(stage) {
       const before = await readHome(stage, 100);
