@@ -5,15 +5,17 @@ import { type Clock, DAY } from "../kernel/time.js";
 import type { PostsConfig } from "./config.js";
 import type { NewDrop, StoredDrop } from "./drops.sql.js";
 import { createdAtOf } from "./ids.js";
+import { type Asking, isBlocked, type RelationsDeps, relationsOf } from "./relations.js";
 import type { PostsStore } from "./store.sql.js";
 
 /** Resolves to those of `people` that a person follows. @throws AppError `unavailable` while that is not known */
 export type FollowedAmong = (follower: string, people: readonly string[]) => Promise<ReadonlySet<string>>;
 
-export interface PostsDeps {
+export interface PostsDeps extends RelationsDeps {
   readonly store: PostsStore;
   readonly config: Omit<PostsConfig, "maxWaitingEvents">;
   readonly tokens: PageTokens;
+  /** Is asked where the UserService has no relations. */
   readonly followedAmong: FollowedAmong;
   readonly now: Clock;
   readonly wakeRelay: (source: "posts" | "reactions") => void;
@@ -39,8 +41,21 @@ export async function findDrop(deps: PostsDeps, dropId: string, viewer?: string)
 export const isForEverybody = ({ visibility }: Pick<NewDrop, "visibility">): boolean =>
   visibility === Visibility.PUBLIC || visibility === Visibility.UNLISTED;
 
-export async function visibleTo<Drop extends Pick<NewDrop, "user_id" | "visibility" | "recipients">>(
-  { followedAmong }: PostsDeps,
+/** A repost names its original's author, too. */
+interface OfPeople extends Pick<NewDrop, "user_id"> {
+  readonly repost_author?: string;
+}
+
+const peopleOf = ({ user_id, repost_author = "" }: OfPeople): string[] => [user_id, repost_author];
+
+/** Tells whether a user and one of a drop's people block each other. */
+export async function isBetweenBlocked(deps: RelationsDeps, asking: Asking, drop: OfPeople): Promise<boolean> {
+  const relations = await relationsOf(deps, asking, peopleOf(drop));
+  return peopleOf(drop).some((person) => isBlocked(relations?.get(person)));
+}
+
+export async function visibleTo<Drop extends Pick<NewDrop, "visibility" | "recipients"> & OfPeople>(
+  deps: PostsDeps,
   viewer: string | undefined,
   drops: readonly Drop[],
 ): Promise<readonly Drop[]> {
@@ -52,10 +67,20 @@ export async function visibleTo<Drop extends Pick<NewDrop, "user_id" | "visibili
   // A remote drop may have no actor: nobody follows that.
   const isForFollowers = (drop: Drop): boolean =>
     !isOpen(drop) && drop.visibility === Visibility.FOLLOWERS && drop.user_id !== "";
-  const authors = [...new Set(drops.filter(isForFollowers).map(({ user_id }) => user_id))];
-  const followed = authors.length === 0 ? new Set<string>() : await followedAmong(viewer, authors);
-  return drops.filter((drop) => isOpen(drop) || (isForFollowers(drop) && followed.has(drop.user_id)));
+  const addressed = drops.filter((drop) => isOpen(drop) || isForFollowers(drop));
+  const asking = { field: "viewer_id", user: viewer } as const;
+  const relations = await relationsOf(deps, asking, addressed.flatMap(peopleOf));
+  const authors = [...new Set(addressed.filter(isForFollowers).map(({ user_id }) => user_id))];
+  const followed = relations || authors.length === 0 ? undefined : await deps.followedAmong(viewer, authors);
+  return addressed.filter((drop) => {
+    if (peopleOf(drop).some((person) => isBlocked(relations?.get(person)))) return false;
+    return isOpen(drop) || (relations ? relations.get(drop.user_id)?.following : followed?.has(drop.user_id));
+  });
 }
+
+/** Works as {@link visibleTo} for a list that, without a viewer, is for everybody. */
+export const shownTo: typeof visibleTo = async (deps, viewer, drops) =>
+  viewer === undefined ? drops.filter(isForEverybody) : visibleTo(deps, viewer, drops);
 
 export const presentDetails = (drop: StoredDrop): DropDetails => ({
   ...drop,

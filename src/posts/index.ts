@@ -10,9 +10,11 @@ import type { PostsConfig } from "./config.js";
 import type { PostsDeps } from "./drops.js";
 import { createFollowedAmong } from "./followings.grpc.js";
 import { listDrops } from "./list-drops.js";
+import { lists } from "./lists.js";
 import { startMaintenance } from "./maintenance.js";
 import { createCountEngagement, reactToDrops } from "./reactions.js";
 import { readDrops } from "./read-drops.js";
+import { createRelationsTo } from "./relations.grpc.js";
 import { remoteObjects } from "./remote-objects.js";
 import { createPostsStore } from "./store.sql.js";
 import { writeDrops } from "./write-drops.js";
@@ -22,7 +24,7 @@ export const POSTS_MIGRATIONS = { component: "posts", folder: new URL("./migrati
 
 export interface PostsOptions {
   readonly db: Db;
-  /** Where there is no UserService, drops for followers are shown to their author only. */
+  /** Where there is no UserService, drops for followers are shown to their author only, and nobody is blocked. */
   readonly users: Users | undefined;
   readonly tokens: PageTokens;
   readonly config: PostsConfig;
@@ -34,7 +36,7 @@ export interface PostsOptions {
 
 export function createPostsService(deps: PostsDeps, log: Logger): Service {
   const drops = { ...listDrops(deps), ...readDrops(deps), ...writeDrops(deps), ...reactToDrops(deps) };
-  return unaryService(PostServiceService, { ...drops, ...remoteObjects(deps) } as never, log);
+  return unaryService(PostServiceService, { ...drops, ...lists(deps), ...remoteObjects(deps) } as never, log);
 }
 
 /** Starts the posts service and its maintenance, on a migrated database. */
@@ -42,9 +44,9 @@ export function startPosts({ db, users, tokens, config, wakeRelay, waitingEvents
   const store = createPostsStore(db);
   const now = sharedNow;
   const { retentionDays, maxWaitingEvents } = config;
-  const followedAmong = createFollowedAmong(users);
+  const [followedAmong, relationsTo] = [createFollowedAmong(users), createRelationsTo(users)];
   const isFull = () => maxWaitingEvents > 0 && waitingEvents() > maxWaitingEvents;
-  const deps = { store, followedAmong, tokens, config, now, isFull, wakeRelay };
+  const deps = { store, followedAmong, relationsTo, tokens, config, now, isFull, wakeRelay };
   const maintenance = startMaintenance({ store, now, retentionDays, log });
   return {
     service: createPostsService(deps, log),

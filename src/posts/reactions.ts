@@ -6,7 +6,7 @@ import type { GetCountsRequest, GetCountsResponse } from "../gen/avion/posts.js"
 import { AppError } from "../kernel/errors.js";
 import { readId } from "../kernel/fields.js";
 import { createBatch } from "../kernel/sharing.js";
-import { findDrop, type PostsDeps } from "./drops.js";
+import { findDrop, isBetweenBlocked, type PostsDeps } from "./drops.js";
 import { engagementChanged, REACTION_KINDS, type ReactionKey } from "./events.js";
 import { observePosts } from "./observe.js";
 import type { ReactionStore } from "./reactions.sql.js";
@@ -36,6 +36,7 @@ const react =
   async (request: { readonly drop_id: string; readonly user_id: string }): Promise<{ changed: boolean }> => {
     const drop_id = readDropId("drop_id", request.drop_id);
     const reaction = { drop_id, kind, actor_id: readId("user_id", request.user_id) };
+    if (active) await requireUnblocked(deps, reaction);
     const { found, changed } = await deps.store.reactions.react(reaction, active, engagementChanged(reaction));
     if (!found) return refused(deps, drop_id, active);
     if (changed) {
@@ -44,6 +45,14 @@ const react =
     }
     return { changed };
   };
+
+/** @throws AppError `notfound` where the user and the drop's author block each other: what there is can be taken back */
+async function requireUnblocked(deps: PostsDeps, { drop_id, actor_id }: ReactionKey): Promise<void> {
+  if (deps.relationsTo === undefined) return;
+  const [drop] = await deps.store.drops.byIds([drop_id]);
+  if (drop && (await isBetweenBlocked(deps, { field: "user_id", user: actor_id }, drop)))
+    throw new AppError("notfound", "drop_id: there is no such drop");
+}
 
 /** A deleted drop has no reactions: there is nothing to take back, and none can be added. */
 async function refused(deps: PostsDeps, dropId: string, active: boolean): Promise<{ changed: false }> {

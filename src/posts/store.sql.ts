@@ -1,6 +1,7 @@
 import type { Db } from "../platform/db/db.js";
 import { createCreation } from "./create.sql.js";
 import { createDropWrites } from "./drops.sql.js";
+import { createListReads } from "./lists.sql.js";
 import {
   createCleanupStore,
   createMaintenanceLease,
@@ -18,6 +19,7 @@ export function createPostsStore(db: Db) {
   return {
     drops: { ...createDropReads(db), ...createDropWrites(db), create: createCreation(db, partitions) },
     reactions: createReactionStore(db),
+    lists: createListReads(db),
     remote: createRemoteStore(db),
     partitions,
     retention: createRetentionStore(db),

@@ -3,11 +3,20 @@ import * as wire from "../gen/avion/posts.js";
 import { AppError, invalid } from "../kernel/errors.js";
 import { readId } from "../kernel/fields.js";
 import { DAY, SECOND } from "../kernel/time.js";
-import { findDrop, isForEverybody, type PostsDeps, presentDetails, presentTombstone, requireKept } from "./drops.js";
+import {
+  findDrop,
+  isBetweenBlocked,
+  isForEverybody,
+  type PostsDeps,
+  presentDetails,
+  presentTombstone,
+  requireKept,
+} from "./drops.js";
 import type { NewDrop } from "./drops.sql.js";
 import { dropCreated, dropDeleted, engagementChanged } from "./events.js";
 import { createDropIds, createdAtOf, importedId } from "./ids.js";
 import { observePosts } from "./observe.js";
+import { judged } from "./remote-objects.js";
 import {
   isUri,
   readAnyDropId,
@@ -36,8 +45,10 @@ export function writeDrops(deps: PostsDeps) {
       if (request.created_at !== 0) await requireKept(request.created_at, deps);
       const idempotencyKey = request.idempotency_key === "" ? "" : readId("idempotency_key", request.idempotency_key);
       const replied = isForEverybody(drop) ? replyOf(drop) : undefined;
-      const made = await store.drops.create({ drop, idempotencyKey, created: dropCreated(drop), replied });
-      if (!made) return { drop: await findMade(deps, drop, idempotencyKey) };
+      const isRefused = await repliesToBlocked(deps, drop);
+      const made =
+        !isRefused && (await store.drops.create({ drop, idempotencyKey, created: dropCreated(drop), replied }));
+      if (!made) return { drop: await findMade(deps, { drop, key: idempotencyKey, isRefused }) };
       wakeRelays(replied);
       observePosts.changed("created");
       const stored = { ...drop, revision: 1, updated_at: createdAtOf(drop.drop_id), deleted_at: null };
@@ -103,10 +114,24 @@ function readCreatedAt(createdAt: number, { now, config }: PostsDeps): number {
   return createdAt;
 }
 
-/** Finds why a request made no drop: its key has made one before, or the drop replied to does not exist. */
-async function findMade({ store }: PostsDeps, drop: NewDrop, key: string): Promise<wire.DropDetails> {
+async function repliesToBlocked(deps: PostsDeps, { user_id, reply_to }: NewDrop): Promise<boolean> {
+  if (reply_to === "" || deps.relationsTo === undefined) return false;
+  const { drops, remote } = deps.store;
+  const [parent] = isUri(reply_to) ? (await remote.dropsByUris([reply_to])).map(judged) : await drops.byIds([reply_to]);
+  return parent !== undefined && isBetweenBlocked(deps, { field: "user_id", user: user_id }, parent);
+}
+
+/**
+ * Finds why a request made no drop: its key has made one before, the drop replied to does not exist, or its author and
+ * the user block each other.
+ */
+async function findMade(
+  { store }: PostsDeps,
+  { drop, key, isRefused }: { readonly drop: NewDrop; readonly key: string; readonly isRefused: boolean },
+): Promise<wire.DropDetails> {
   const before = key === "" ? undefined : await store.drops.dropOfKey(drop.user_id, key);
   if (before === undefined) {
+    if (isRefused) throw new AppError("notfound", "reply_to: there is no such drop");
     if (drop.reply_to !== "") throw invalid("reply_to", "there is no such drop");
     throw new AppError("unavailable", "idempotency_key: expired during the request");
   }

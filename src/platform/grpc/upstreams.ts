@@ -6,7 +6,7 @@ import type { DropPage } from "../../contracts/timelines.js";
 import { isTime } from "../../contracts/times.js";
 import { broken, checkPage, type LeaveOut, totalOf, validUsers } from "../../contracts/upstream-answers.js";
 import { type Counts, type ListDropsRequest, PostServiceService } from "../../gen/avion/posts.js";
-import { type ListFollowChangesRequest, UserServiceService } from "../../gen/avion/users.js";
+import { type ListFollowChangesRequest, type Relation, UserServiceService } from "../../gen/avion/users.js";
 import { encodeId } from "../../kernel/ids.js";
 import type { Logger } from "../../kernel/logger.js";
 import { counter } from "../../kernel/meters.js";
@@ -93,7 +93,8 @@ export function connectPosts(address: string, tls: TlsFiles, log?: Logger) {
 
 function onUsers(users: Client, leaveOut: LeaveOut) {
   const { once: call, inTurn } = createCallUpstream(users);
-  const { getFollowersList, getFollowingList, isFollowing, listFollowChanges, getProfile } = UserServiceService;
+  const { getFollowersList, getFollowingList, isFollowing, getRelations, listFollowChanges, getProfile } =
+    UserServiceService;
   const list = async (
     method: typeof getFollowersList | typeof getFollowingList,
     page: PageRequest,
@@ -113,6 +114,13 @@ function onUsers(users: Client, leaveOut: LeaveOut) {
     /** Answers are in the order asked for. */
     isFollowing: async (user: string, others: readonly string[]): Promise<readonly boolean[]> =>
       (await call(isFollowing, { follower_id: user, following_ids: [...others] }, { subject: user })).following,
+    /** Answers are in the order asked for: one that is missing would show a drop between blocked people. */
+    relations: async (user: string, others: readonly string[]): Promise<readonly Relation[]> => {
+      const { relations } = await call(getRelations, { user_id: user, target_ids: [...others] }, { subject: user });
+      if (relations.length !== others.length || relations.some(({ target_id }, at) => target_id !== others[at]))
+        throw broken(nameOf(getRelations), "its relations are not those asked for");
+      return relations;
+    },
     /** @throws AppError, of which `isNotFound` tells that the user has none */
     profile: (user: string) => call(getProfile, { user_id: user }, { subject: user }),
     /** Reads one page of the edges changed in a window. */
