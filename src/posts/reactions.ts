@@ -49,7 +49,7 @@ const react =
 /** @throws AppError `notfound` where the user and the drop's author block each other: what there is can be taken back */
 async function requireUnblocked(deps: PostsDeps, { drop_id, actor_id }: ReactionKey): Promise<void> {
   if (deps.relationsTo === undefined) return;
-  const [drop] = await deps.store.drops.byIds([drop_id]);
+  const drop = await deps.store.drops.byId(drop_id);
   if (drop && (await isBetweenBlocked(deps, { field: "user_id", user: actor_id }, drop)))
     throw new AppError("notfound", "drop_id: there is no such drop");
 }
