@@ -7,7 +7,7 @@ import {
   PostServiceService,
   Visibility,
 } from "../../src/gen/avion/posts.js";
-import { type UserServiceServer, UserServiceService } from "../../src/gen/avion/users.js";
+import { type GetRelationsRequest, type UserServiceServer, UserServiceService } from "../../src/gen/avion/users.js";
 import { compareBytes, edgeKey, maySee, newestFirst, pageAfter, type World } from "./world.js";
 
 /** The methods the timeline service calls. */
@@ -16,6 +16,7 @@ export type UpstreamMethod =
   | "GetFollowersList"
   | "GetProfile"
   | "ListFollowChanges"
+  | "GetRelations"
   | "GetDropsByUserID"
   | "GetCounts"
   | "ListDrops";
@@ -166,7 +167,10 @@ function userService(
   world: World,
   desk: Desk,
   { reconciliation = true, pageLimit = 1_000, reshapeUsers = (ids) => ids }: UpstreamOptions,
-): Pick<UserServiceServer, "getFollowingList" | "getFollowersList" | "listFollowChanges" | "getProfile"> {
+): Pick<
+  UserServiceServer,
+  "getFollowingList" | "getFollowersList" | "listFollowChanges" | "getProfile" | "getRelations"
+> {
   type ListRequest = { user_id: string; page_size: number; page_token: string };
   const list = (ids: readonly string[], request: ListRequest) => {
     const size = Math.min(request.page_size > 0 ? request.page_size : 100, pageLimit);
@@ -184,6 +188,9 @@ function userService(
     getFollowersList: desk.unary("GetFollowersList", (request: ListRequest) =>
       list(world.followersOf(request.user_id), request),
     ),
+    getRelations: desk.unary("GetRelations", ({ user_id, target_ids }: GetRelationsRequest) => ({
+      relations: target_ids.map((target) => world.relation(user_id, target)),
+    })),
     getProfile: desk.unary("GetProfile", ({ user_id }: { user_id: string }) => {
       if (!world.hasProfile(user_id)) throw new Refusal(status.NOT_FOUND, "user_id: has no profile");
       return { profile: { user_id, display_name: "", bio: "", avatar_url: "", updated_at: 0, created_at: 0 } };

@@ -1,5 +1,5 @@
 import { type Counts, type Drop, Visibility } from "../../src/gen/avion/posts.js";
-import type { FollowChange } from "../../src/gen/avion/users.js";
+import type { FollowChange, Relation } from "../../src/gen/avion/users.js";
 import type { VisibilityName } from "./timeline-events.js";
 
 /** A drop as a test states it. */
@@ -50,6 +50,9 @@ export class World {
   readonly #edges = new Map<string, FollowChange>();
   readonly #counts = new Map<string, Counts>();
   readonly #profiles = new Set<string>();
+  readonly #blocks = new Set<string>();
+  /** Whether a mute hides reposts only. */
+  readonly #mutes = new Map<string, boolean>();
 
   /** Gives a user a profile. */
   addProfile(user: string): void {
@@ -87,6 +90,35 @@ export class World {
     const sorted = [...(this.#followers.get(user) ?? [])].sort(compareBytes);
     this.#sortedFollowers.set(user, sorted);
     return sorted;
+  }
+
+  /** A block ends both follows. */
+  block(user: string, target: string): void {
+    for (const [one, other] of [[user, target] as const, [target, user] as const])
+      if (this.follows(one, other)) this.unfollow(one, other);
+    this.#blocks.add(pairKey(user, target));
+  }
+
+  unblock(user: string, target: string): void {
+    this.#blocks.delete(pairKey(user, target));
+  }
+
+  mute(user: string, target: string, repostsOnly = false): void {
+    this.#mutes.set(pairKey(user, target), repostsOnly);
+  }
+
+  relation(user: string, target: string): Relation {
+    const muted = this.#mutes.get(pairKey(user, target));
+    return {
+      target_id: target,
+      following: this.follows(user, target),
+      followed_by: this.follows(target, user),
+      blocking: this.#blocks.has(pairKey(user, target)),
+      blocked_by: this.#blocks.has(pairKey(target, user)),
+      muting: muted !== undefined,
+      mute_reposts_only: muted === true,
+      mute_expires_at: 0,
+    };
   }
 
   /** Says of all follows so far that they changed then: reconciliation admits those that no event told of. */
@@ -209,6 +241,8 @@ function within(time: number, since: number, until: number): boolean {
 export function edgeKey(edge: { readonly follower_id: string; readonly following_id: string }): string {
   return JSON.stringify([edge.follower_id, edge.following_id]);
 }
+
+const pairKey = (user: string, target: string): string => JSON.stringify([user, target]);
 
 function change(lists: Map<string, Set<string>>, owner: string, item: string, present: boolean): void {
   const list = lists.get(owner) ?? new Set<string>();
