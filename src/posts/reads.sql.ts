@@ -35,8 +35,7 @@ const DROPS_AT_ONCE = 100;
 const OVERTAKEN_AFTER_MS = SECOND / 4;
 
 export function createDropReads(db: Db) {
-  const byIds = (ids: readonly string[]): Promise<StoredDrop[]> =>
-    db.query<StoredDrop>(BY_IDS, [ids, ...spanOf(ids)]);
+  const byIds = (ids: readonly string[]): Promise<StoredDrop[]> => db.query<StoredDrop>(BY_IDS, [ids, ...spanOf(ids)]);
   const byEachId = async (ids: readonly string[]): Promise<(StoredDrop | undefined)[]> => {
     const drops = new Map((await byIds(ids)).map((drop) => [drop.drop_id, drop]));
     return ids.map((id) => drops.get(id));
