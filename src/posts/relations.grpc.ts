@@ -11,7 +11,7 @@ const LACKS_METHOD_MS = MINUTE;
 
 export function createRelationsTo(
   users: Pick<Users, "relations"> | undefined,
-  now: Clock = Date.now,
+  now: Clock = () => performance.now(),
 ): RelationsTo | undefined {
   if (users === undefined) return undefined;
   let lacksMethodUntil = 0;

@@ -68,7 +68,8 @@ describePostsWithUsers("blocks", (running) => {
         () => calls().listShares({ drop_id: own, viewer_id }),
       ];
       expect(await shown(all, bob)).toEqual(all);
-      for (const target of [ada, eveUri]) world.block(...(blocked ? ([target, bob] as const) : ([bob, target] as const)));
+      const pairs = [ada, eveUri].map((target): [string, string] => (blocked ? [target, bob] : [bob, target]));
+      for (const pair of pairs) world.block(...pair);
       for (const call of asked) expect(await refusal(call())).toBe(NO_DROP);
       expect(await refusal(calls().getRemoteObject({ uri: remote, viewer_id }))).toBe(
         "NOT_FOUND uri: there is no such object",
@@ -80,7 +81,7 @@ describePostsWithUsers("blocks", (running) => {
       expect(await shown([own, remote], cid)).toEqual([own, remote]);
       expect(await shown([own, remote], "")).toEqual([own, remote]);
       expect(await shown([own, direct], ada)).toEqual([own, direct]);
-      for (const target of [ada, eveUri]) world.unblock(...(blocked ? ([target, bob] as const) : ([bob, target] as const)));
+      for (const pair of pairs) world.unblock(...pair);
       for (const call of asked.filter((_, index) => index !== 3)) await call();
       // The block has ended the follow.
       expect(await shown(all, bob)).toEqual([own, direct, remote, others]);
