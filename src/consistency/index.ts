@@ -32,7 +32,6 @@ import { createAdmit, createReadmit, EventLog, GRAPH_SUBJECTS } from "./log.nats
 import { observeAudit, observeRecovery } from "./observe.js";
 import { createReconcileRequests, createReconciliation, type Reconcile } from "./reconcile/reconcile.js";
 import { createReconciledUpTo, createUnreconciled } from "./reconcile/times.redis.js";
-import { checkRedisOfLog, findRedisOfLog } from "./redis-loss/binding.js";
 import { LossDetector, type Recovery } from "./redis-loss/loss-detector.js";
 import { createRecovery, type RecoveryDeps } from "./redis-loss/recovery.js";
 import { createServerIdentity } from "./redis-loss/server-identity.redis.js";
@@ -50,6 +49,7 @@ export type { Auditor } from "./audit/auditor.redis.js";
 export type { PublicationChecks } from "./audit/publications.js";
 export { isLeftWrong, reportsAsJson, reportsAsText } from "./audit/report.js";
 export { type Reconciled, untilNow } from "./reconcile/reconcile.js";
+export { checkBelonging, createReadAcked, openRedisOfLog } from "./redis-loss/servers.js";
 export { parsed, replay, retrying } from "./replay.js";
 export { EventLog };
 
@@ -76,29 +76,6 @@ export function openFences({ scripts, fenced, nats, upstreams, log }: Servers) {
   const { readHistory } = new EventLog(nats);
   return { fences: createFences({ store, readHistory, retentionStart: retention.retentionStart, log }), retention };
 }
-
-/** The function reads up to which sequence the log created at that time was applied; undefined for another log. */
-export function createReadAcked({ scripts, fenced }: With<"scripts" | "fenced">) {
-  const identity = createServerIdentity(scripts, fenced);
-  return async (logCreated: string): Promise<number | undefined> => {
-    const { log, acked } = await identity.read();
-    return log?.drops === logCreated ? acked : undefined;
-  };
-}
-
-type BindingHandles = With<"scripts" | "fenced" | "nats">;
-
-const bindingOf = ({ scripts, fenced, nats }: BindingHandles) => ({
-  identity: createServerIdentity(scripts, fenced),
-  eventLog: new EventLog(nats),
-});
-
-/** Resolves to the name of the Redis that the log belongs to. @throws ConfigError where that is another one */
-export const openRedisOfLog = (handles: BindingHandles, { mayBind }: { readonly mayBind: boolean }) =>
-  findRedisOfLog({ ...bindingOf(handles), mayBind });
-
-/** @throws ConfigError where the log belongs to another Redis */
-export const checkBelonging = (handles: BindingHandles): Promise<void> => checkRedisOfLog(bindingOf(handles));
 
 /** `lacking` is called once for each method that an upstream does not have. */
 export function createReconcile(

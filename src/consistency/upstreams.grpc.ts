@@ -151,7 +151,8 @@ async function* changesOf(
       yield* changes(upstreams, range);
     } catch (error) {
       if (!isUnimplemented(error)) throw error;
-      lacking(method);
+      // A users service of before hides nobody: none of its relations can be lost.
+      if (changes !== changedRelations) lacking(method);
     }
   }
 }

@@ -51,7 +51,7 @@ export const pullsKey = (user: string): string => PULLS_PREFIX + pullsToken(user
 export const pullsKeyOfHome = (home: string): string => `${PULLS_PREFIX.slice(0, -HOME_PREFIX.length)}${home}}`;
 
 /** The braces put what is about a timeline into its slot. */
-export const HIDDEN_PREFIX = `timeline:x:hidden:{${HOME_PREFIX}`;
+const HIDDEN_PREFIX = `timeline:x:hidden:{${HOME_PREFIX}`;
 
 /** The hash has the tokens of users whose drops the user does not see. */
 export const hiddenKey = (user: string): string => HIDDEN_PREFIX + pullsToken(user);

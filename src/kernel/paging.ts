@@ -64,10 +64,11 @@ export function createPageTokens(secret: string) {
         after: read(list, page_token) as Key | undefined,
         /** One more item than the page has tells whether another page follows. */
         limit: size + 1,
-        /** An empty token stands for the end. */
-        pageOf: <Item>(found: readonly Item[], keyOf: (item: Item) => Key) => {
+        /** An empty token stands for the end. A search that stopped before the page was full continues at `stoppedAt`. */
+        pageOf: <Item>(found: readonly Item[], keyOf: (item: Item) => Key, stoppedAt?: Key) => {
           const last = found.length > size ? found[size - 1] : undefined;
-          return { items: found.slice(0, size), next_page_token: last === undefined ? "" : write(list, keyOf(last)) };
+          const next = last === undefined ? stoppedAt : keyOf(last);
+          return { items: found.slice(0, size), next_page_token: next === undefined ? "" : write(list, next) };
         },
       };
     },

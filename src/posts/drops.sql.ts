@@ -8,6 +8,8 @@ export type NewDrop = Omit<DropDetails, "revision" | "created_at" | "updated_at"
 
 /** The texts and recipients of a deleted drop are empty. Times are ms since the epoch. */
 export type StoredDrop = Omit<DropDetails, "created_at" | "original"> & {
+  /** Of a repost: the author of the original. */
+  readonly repost_author: string;
   readonly deleted_at: number | null;
 };
 
@@ -24,7 +26,7 @@ interface RemoveOptions {
 
 export const dropColumns = (from = "d"): string =>
   `d.drop_id, d.user_id, d.visibility, d.recipients, coalesce(d.reply_to, '') AS reply_to,
-   coalesce(d.repost_of::text, '') AS repost_of,
+   coalesce(d.repost_of::text, '') AS repost_of, coalesce(d.repost_author, '') AS repost_author,
    ${from}.summary, ${from}.body, ${from}.revision, ${from}.updated_at, d.deleted_at`;
 
 /** Each change is one statement, and so all or nothing in one round trip. */

@@ -6,15 +6,17 @@ import type { Limited } from "../records/limits.redis.js";
 import type { PostsConfig } from "./config.js";
 import type { NewDrop, StoredDrop } from "./drops.sql.js";
 import { createdAtOf } from "./ids.js";
+import { type Asking, isBlocked, type RelationsDeps, relationsOf } from "./relations.js";
 import type { PostsStore } from "./store.sql.js";
 
 /** Resolves to those of `people` that a person follows. @throws AppError `unavailable` while that is not known */
 export type FollowedAmong = (follower: string, people: readonly string[]) => Promise<ReadonlySet<string>>;
 
-export interface PostsDeps {
+export interface PostsDeps extends RelationsDeps {
   readonly store: PostsStore;
   readonly config: Omit<PostsConfig, "maxWaitingEvents">;
   readonly tokens: PageTokens;
+  /** Is asked where the UserService has no relations. */
   readonly followedAmong: FollowedAmong;
   readonly now: Clock;
   readonly wakeRelay: (source: "posts" | "reactions") => void;
@@ -55,12 +57,31 @@ const notFound = (): AppError => new AppError("notfound", "drop_id: there is no 
 export const isForEverybody = ({ visibility }: Pick<NewDrop, "visibility">): boolean =>
   visibility === Visibility.PUBLIC || visibility === Visibility.UNLISTED;
 
-type Audience = Pick<NewDrop, "user_id" | "visibility" | "recipients">;
+/** A repost names its original's author, too. */
+interface OfPeople extends Pick<NewDrop, "user_id"> {
+  readonly repost_author?: string;
+}
+
+const peopleOf = ({ user_id, repost_author = "" }: OfPeople): string[] => [user_id, repost_author];
+
+/** Tells whether a user and one of a drop's people block each other. */
+export async function isBetweenBlocked(deps: RelationsDeps, asking: Asking, drop: OfPeople): Promise<boolean> {
+  const relations = await relationsOf(deps, asking, peopleOf(drop));
+  return peopleOf(drop).some((person) => isBlocked(relations?.get(person)));
+}
+
+type Audience = Pick<NewDrop, "visibility" | "recipients"> & OfPeople;
 
 interface MaybeRepost {
   readonly repost_of?: string;
-  readonly deleted_at: number | null;
+  readonly deleted_at?: number | null;
 }
+
+interface WithOriginal {
+  readonly original?: StoredDrop;
+}
+
+export type ShownDrop = StoredDrop & WithOriginal;
 
 /**
  * Returns those of the drops that a viewer (unset: anybody) may see, reposts with their originals. A repost is gone with
@@ -70,8 +91,8 @@ export async function visibleTo<Drop extends Audience & MaybeRepost>(
   deps: PostsDeps,
   viewer: string | undefined,
   drops: readonly Drop[],
-): Promise<readonly (Drop & { readonly original?: StoredDrop })[]> {
-  const originalOf = ({ repost_of = "", deleted_at }: Drop): string => (deleted_at === null ? repost_of : "");
+): Promise<readonly (Drop & WithOriginal)[]> {
+  const originalOf = ({ repost_of = "", deleted_at = null }: Drop): string => (deleted_at === null ? repost_of : "");
   const ids = new Set(drops.map(originalOf).filter((id) => id !== ""));
   if (ids.size === 0) return visibleAlone(deps, viewer, drops);
   const originals = (await deps.store.drops.byIds([...ids])).filter(({ deleted_at }) => deleted_at === null);
@@ -86,9 +107,9 @@ export async function visibleTo<Drop extends Audience & MaybeRepost>(
     });
 }
 
-/** Returns those of the drops whose own audience the viewer belongs to. */
+/** Returns those of the drops whose own audience the viewer belongs to, and of whose people none is blocked. */
 async function visibleAlone<Drop extends Audience>(
-  { followedAmong }: PostsDeps,
+  deps: PostsDeps,
   viewer: string | undefined,
   drops: readonly Drop[],
 ): Promise<readonly Drop[]> {
@@ -100,14 +121,25 @@ async function visibleAlone<Drop extends Audience>(
   // A remote drop may have no actor: nobody follows that.
   const isForFollowers = (drop: Drop): boolean =>
     !isOpen(drop) && drop.visibility === Visibility.FOLLOWERS && drop.user_id !== "";
-  const authors = [...new Set(drops.filter(isForFollowers).map(({ user_id }) => user_id))];
-  const followed = authors.length === 0 ? new Set<string>() : await followedAmong(viewer, authors);
-  return drops.filter((drop) => isOpen(drop) || (isForFollowers(drop) && followed.has(drop.user_id)));
+  const addressed = drops.filter((drop) => isOpen(drop) || isForFollowers(drop));
+  const asking = { field: "viewer_id", user: viewer } as const;
+  const relations = await relationsOf(deps, asking, addressed.flatMap(peopleOf));
+  const authors = [...new Set(addressed.filter(isForFollowers).map(({ user_id }) => user_id))];
+  const followed = relations || authors.length === 0 ? undefined : await deps.followedAmong(viewer, authors);
+  return addressed.filter((drop) => {
+    if (peopleOf(drop).some((person) => isBlocked(relations?.get(person)))) return false;
+    return isOpen(drop) || (relations ? relations.get(drop.user_id)?.following : followed?.has(drop.user_id));
+  });
 }
 
-type Shown = StoredDrop & { readonly original?: StoredDrop };
+/** Works as {@link visibleTo} for a list that, without a viewer, is for everybody. */
+export const shownTo: typeof visibleTo = async (deps, viewer, drops) => {
+  if (viewer !== undefined) return visibleTo(deps, viewer, drops);
+  const shown = await visibleTo(deps, viewer, drops.filter(isForEverybody));
+  return shown.filter(({ original }) => original === undefined || isForEverybody(original));
+};
 
-export const presentDetails = (drop: Shown): DropDetails => ({
+export const presentDetails = (drop: ShownDrop): DropDetails => ({
   ...drop,
   created_at: createdAtOf(drop.drop_id),
   original: drop.original && presentDetails(drop.original),
@@ -119,5 +151,5 @@ export const presentTombstone = ({ drop_id, reply_to, deleted_at }: StoredDrop):
   deleted_at: deleted_at ?? 0,
 });
 
-export const presentEither = (drop: Shown): GetDropResponse =>
+export const presentEither = (drop: ShownDrop): GetDropResponse =>
   drop.deleted_at === null ? { drop: presentDetails(drop) } : { tombstone: presentTombstone(drop) };

@@ -13,9 +13,11 @@ import type { PostsDeps } from "./drops.js";
 import { createFollowedAmong } from "./followings.grpc.js";
 import { createDropIds } from "./ids.js";
 import { listDrops } from "./list-drops.js";
+import { lists } from "./lists.js";
 import { startMaintenance } from "./maintenance.js";
 import { createCountEngagement, reactToDrops } from "./reactions.js";
 import { readDrops } from "./read-drops.js";
+import { createRelationsTo } from "./relations.grpc.js";
 import { remoteObjects } from "./remote-objects.js";
 import { repostDrops } from "./reposts.js";
 import { createPostsStore } from "./store.sql.js";
@@ -27,7 +29,7 @@ export const POSTS_MIGRATIONS = { component: "posts", folder: new URL("./migrati
 export interface PostsOptions {
   readonly db: Db;
   readonly scripts: Scripts;
-  /** Where there is no UserService, drops for followers are shown to their author only. */
+  /** Where there is no UserService, drops for followers are shown to their author only, and nobody is blocked. */
   readonly users: Users | undefined;
   readonly tokens: PageTokens;
   readonly config: PostsConfig;
@@ -39,9 +41,9 @@ export interface PostsOptions {
 
 export function createPostsService(deps: PostsDeps, log: Logger): Service {
   const nextId = createDropIds();
-  const drops = { ...listDrops(deps), ...readDrops(deps), ...writeDrops(deps, nextId), ...reactToDrops(deps) };
-  const others = { ...repostDrops(deps, nextId), ...remoteObjects(deps) };
-  return unaryService(PostServiceService, { ...drops, ...others } as never, log);
+  const drops = { ...listDrops(deps), ...readDrops(deps), ...writeDrops(deps, nextId), ...lists(deps) };
+  const others = { ...reactToDrops(deps), ...repostDrops(deps, nextId), ...remoteObjects(deps) };
+  return unaryService(PostServiceService, { ...drops, ...others }, log);
 }
 
 /** Starts the posts service and its maintenance, on a migrated database. */
@@ -49,10 +51,10 @@ export function startPosts({ db, scripts, users, tokens, config, wakeRelay, wait
   const store = createPostsStore(db);
   const now = sharedNow;
   const { retentionDays, maxWaitingEvents } = config;
-  const followedAmong = createFollowedAmong(users);
+  const [followedAmong, relationsTo] = [createFollowedAmong(users), createRelationsTo(users)];
   const isFull = () => maxWaitingEvents > 0 && waitingEvents() > maxWaitingEvents;
   const limits = createLimits(scripts);
-  const deps = { store, followedAmong, tokens, config, now, isFull, limited: limits.limited, wakeRelay };
+  const deps = { store, followedAmong, relationsTo, tokens, config, now, isFull, limited: limits.limited, wakeRelay };
   const maintenance = startMaintenance({ store, now, retentionDays, log });
   return {
     service: createPostsService(deps, log),

@@ -6,7 +6,7 @@ import type { GetCountsRequest, GetCountsResponse } from "../gen/avion/posts.js"
 import { AppError } from "../kernel/errors.js";
 import { readId } from "../kernel/fields.js";
 import { createBatch } from "../kernel/sharing.js";
-import { type PostsDeps, storedDrop } from "./drops.js";
+import { isBetweenBlocked, type PostsDeps, storedDrop } from "./drops.js";
 import { engagementChanged, REACTION_KINDS, type ReactionKey } from "./events.js";
 import { observePosts } from "./observe.js";
 import type { ReactionStore } from "./reactions.sql.js";
@@ -35,6 +35,7 @@ const react =
     const drop_id = readDropId("drop_id", request.drop_id);
     const reaction = { drop_id, kind: "like", actor_id: readId("user_id", request.user_id) } as const;
     const write = () => deps.store.reactions.react(reaction, active, engagementChanged(reaction));
+    if (active) await requireUnblocked(deps, reaction);
     const { found, changed } = await (active ? limitedReaction(deps, reaction, write) : write());
     if (!found) return refused(deps, drop_id, active);
     if (changed) {
@@ -55,6 +56,14 @@ export const limitedReaction = <Result extends { readonly changed: boolean }>(
     changed: ({ changed }) => changed,
     changesNothing: () => store.reactions.isActive(reaction),
   });
+
+/** @throws AppError `notfound` where the user and one of the drop's people block each other: what there is can be taken back */
+async function requireUnblocked(deps: PostsDeps, { drop_id, actor_id }: ReactionKey): Promise<void> {
+  if (deps.relationsTo === undefined) return;
+  const drop = await deps.store.drops.byId(drop_id);
+  if (drop && (await isBetweenBlocked(deps, { field: "user_id", user: actor_id }, drop)))
+    throw new AppError("notfound", "drop_id: there is no such drop");
+}
 
 /** A deleted drop and a repost have no likes: there is nothing to take back, and none can be added. */
 async function refused(deps: PostsDeps, dropId: string, active: boolean): Promise<{ changed: false }> {

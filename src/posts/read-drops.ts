@@ -1,33 +1,11 @@
-import type * as wire from "../gen/avion/posts.js";
+import * as wire from "../gen/avion/posts.js";
 import { AppError } from "../kernel/errors.js";
-import type { PageLimits } from "../kernel/paging.js";
 import { findDrop, type PostsDeps, presentDetails, presentEither, visibleTo } from "./drops.js";
 import { FIRST_ID } from "./ids.js";
-import { requireShown } from "./remote-objects.js";
-import {
-  isUri,
-  MAX_SUMMARY_CHARACTERS,
-  readAnyDropId,
-  readDropId,
-  readDropIds,
-  readViewer,
-  readWholeNumber,
-} from "./request.js";
-
-/** gRPC clients take messages of at most this size by default. */
-const MESSAGE_BYTES = 4 * 1024 * 1024;
-/** The other fields of a drop, above all its recipients, take at most so much. */
-const DROP_BYTES = 4 * 1024;
-const CHARACTER_BYTES = 4;
-const DEFAULT_DROPS = 20;
-const MAX_DROPS = 100;
-
-/** A page has as many drops of the longest text as fit a message. */
-function textPages({ maxBodyCharacters }: PostsDeps["config"]): PageLimits {
-  const bytes = CHARACTER_BYTES * (maxBodyCharacters + MAX_SUMMARY_CHARACTERS) + DROP_BYTES;
-  const max = Math.min(MAX_DROPS, Math.floor(MESSAGE_BYTES / bytes));
-  return { default: Math.min(DEFAULT_DROPS, max), max };
-}
+import { fillPage, MESSAGE_BYTES, partOf, textPages } from "./pages.js";
+import { askingOnce } from "./relations.js";
+import { judged, presentRemote, requireShown } from "./remote-objects.js";
+import { isUri, readAnyDropId, readDropId, readDropIds, readViewer, readWholeNumber } from "./request.js";
 
 const ABOVE_EVERY_REVISION = 2 ** 31;
 
@@ -46,12 +24,21 @@ export const readDrops = (deps: PostsDeps) => ({
   /** Drops are in the order asked for; unknown ones are left out. */
   async getDrops(request: wire.GetDropsRequest): Promise<wire.GetDropsResponse> {
     const ids = readDropIds("drop_ids", request.drop_ids, textPages(deps.config).max);
-    const own = ids.filter((id) => !isUri(id));
+    const [own, uris] = [ids.filter((id) => !isUri(id)), ids.filter(isUri)];
     const viewer = readViewer(request.viewer_id);
-    const stored = own.length === 0 ? [] : await deps.store.drops.byIds(own);
-    const drops = await visibleTo(deps, viewer, stored);
-    const byId = new Map(drops.map((drop) => [drop.drop_id, presentEither(drop)]));
-    return { results: ids.flatMap((id) => byId.get(id) ?? []) };
+    const [stored, remote] = await Promise.all([
+      own.length === 0 ? [] : deps.store.drops.byIds(own),
+      uris.length === 0 ? [] : deps.store.remote.dropsByUris(uris),
+    ]);
+    const drops = await visibleTo(deps, viewer, [...stored, ...remote.map(judged)]);
+    const byId = new Map(
+      drops.map((drop) => ("uri" in drop ? [drop.uri, presentRemote(drop)] : [drop.drop_id, presentEither(drop)])),
+    );
+    const response = { results: ids.flatMap((id) => byId.get(id) ?? []) };
+    // Drops of this server always fit; documents of others may be much longer.
+    if (remote.length > 0 && wire.GetDropsResponse.encode(response).finish().length > MESSAGE_BYTES)
+      throw new AppError("exhausted", "drop_ids: the drops exceed a message of 4 MiB: ask for fewer");
+    return response;
   },
 
   async listRevisions(request: wire.ListRevisionsRequest): Promise<wire.ListRevisionsResponse> {
@@ -70,13 +57,20 @@ export const readDrops = (deps: PostsDeps) => ({
   async listReplies(request: wire.ListRepliesRequest): Promise<wire.ListRepliesResponse> {
     const dropId = readAnyDropId("drop_id", request.drop_id);
     const viewer = readViewer(request.viewer_id);
-    const page = deps.tokens.open<[string]>(["replies", dropId, viewer ?? ""], request, textPages(deps.config));
-    if (viewer !== undefined) await (isUri(dropId) ? requireShown : findDrop)(deps, dropId, viewer);
-    const [after] = page.after ?? [FIRST_ID];
-    const replies = await deps.store.drops.replies({ replyTo: dropId, after, viewer: viewer ?? "" }, page.limit);
-    if (replies.length === 0 && !isUri(dropId)) await findDrop(deps, dropId);
-    const { items, next_page_token } = page.pageOf(replies, ({ drop_id }) => [drop_id]);
-    const visible = await visibleTo(deps, viewer, items);
-    return { replies: visible.map(presentDetails), next_page_token };
+    const sizes = textPages(deps.config);
+    const page = deps.tokens.open<[string]>(["replies", dropId, viewer ?? ""], request, sizes);
+    const asking = askingOnce(deps);
+    if (viewer !== undefined) await (isUri(dropId) ? requireShown : findDrop)(asking, dropId, viewer);
+    const keyOf = ({ drop_id }: { readonly drop_id: string }): [string] => [drop_id];
+    const { items, next_page_token } = await fillPage(page, {
+      ...{ keyOf, most: sizes.max },
+      read: async (after, limit) => {
+        const part = { replyTo: dropId, after: after?.[0] ?? FIRST_ID, viewer: viewer ?? "" };
+        return partOf(await deps.store.drops.replies(part, limit), limit, keyOf);
+      },
+      keep: (replies) => visibleTo(asking, viewer, replies),
+    });
+    if (items.length === 0 && !isUri(dropId)) await findDrop(deps, dropId);
+    return { replies: items.map(presentDetails), next_page_token };
   },
 });

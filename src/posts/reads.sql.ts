@@ -1,5 +1,7 @@
 import { type Drop, Visibility } from "../gen/avion/posts.js";
 import { compareBytes } from "../kernel/ids.js";
+import { createBatch } from "../kernel/sharing.js";
+import { SECOND } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
 import { dropColumns, type StoredDrop } from "./drops.sql.js";
 import { createdAtOf, isUuid, LAST_ID, lowestId, spanOf } from "./ids.js";
@@ -28,9 +30,20 @@ interface AuthorDrops {
 /** A page looks through at most so many drops for those that its reader sees. */
 const MAX_SCANNED = 5_000;
 
+const DROPS_AT_ONCE = 100;
+/** A read that takes longer holds up no other. */
+const OVERTAKEN_AFTER_MS = SECOND / 4;
+
 export function createDropReads(db: Db) {
+  const byIds = (ids: readonly string[]): Promise<StoredDrop[]> => db.query<StoredDrop>(BY_IDS, [ids, ...spanOf(ids)]);
+  const byEachId = async (ids: readonly string[]): Promise<(StoredDrop | undefined)[]> => {
+    const drops = new Map((await byIds(ids)).map((drop) => [drop.drop_id, drop]));
+    return ids.map((id) => drops.get(id));
+  };
   return {
-    byIds: (ids: readonly string[]): Promise<StoredDrop[]> => db.query<StoredDrop>(BY_IDS, [ids, ...spanOf(ids)]),
+    byIds,
+    /** Reads of single drops that are asked for together share a statement. */
+    byId: createBatch(DROPS_AT_ONCE, byEachId, OVERTAKEN_AFTER_MS),
     revisions: (dropId: string, below: number, limit: number): Promise<StoredDrop[]> =>
       db.query<StoredDrop>(REVISIONS, [dropId, below, limit]),
     /**

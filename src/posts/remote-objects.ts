@@ -81,10 +81,17 @@ export async function requireShown(deps: PostsDeps, uri: string, viewer: string)
 }
 
 /** Only drops may be hidden from a viewer. */
+export const judged = <Object extends StoredRemoteObject>(object: Object): Object & { readonly user_id: string } =>
+  object.kind === RemoteKind.DROP
+    ? { ...object, user_id: object.actor_uri }
+    : { ...object, user_id: "", visibility: Visibility.PUBLIC };
+
 async function isShown(deps: PostsDeps, viewer: string | undefined, object: StoredRemoteObject): Promise<boolean> {
-  if (object.kind !== RemoteKind.DROP) return true;
-  return (await visibleTo(deps, viewer, [{ ...object, user_id: object.actor_uri }])).length > 0;
+  return (await visibleTo(deps, viewer, [judged(object)])).length > 0;
 }
+
+export const presentRemote = (object: StoredRemoteObject): wire.GetDropResponse =>
+  object.deleted_at === null ? { remote: object } : { tombstone: presentTombstone(object) };
 
 const KIND_NAMES: Readonly<Partial<Record<wire.RemoteKind, string>>> = {
   [RemoteKind.DROP]: "drop",

@@ -22,6 +22,9 @@ export function createRemoteStore(db: Db) {
     one(`SELECT ${COLUMNS} FROM posts.remote_objects o WHERE uri = $1`, uri);
   return {
     get,
+    /** An object that was deleted before it was ever stored may have been a drop. */
+    dropsByUris: (uris: readonly string[]): Promise<StoredRemoteObject[]> =>
+      db.query<StoredRemoteObject>(DROPS_BY_URIS, [uris]),
     /** Returns the actor last fetched among those stored with one of these forms of an address. */
     byWebfinger: (forms: readonly string[]): Promise<StoredRemoteObject | undefined> => one(BY_WEBFINGER, forms),
     /** Resolves to undefined if the stored object or its actor is deleted, or is of another kind or another actor. */
@@ -57,6 +60,9 @@ export function createRemoteStore(db: Db) {
 
 const COLUMNS = `o.uri, o.kind, o.actor_uri, o.created_at, o.visibility, o.recipients, o.document, o.public_key, o.webfinger,
   o.fetched_at, o.expires_at, o.expires_at <= ${NOW} AS expired, o.deleted_at`;
+
+const DROPS_BY_URIS = `
+SELECT ${COLUMNS} FROM posts.remote_objects o WHERE o.uri = ANY ($1::text[]) AND o.kind <= 1`;
 
 /** A deleted object stays deleted, and a deleted actor gets no drops. A known drop keeps the fields of its event. */
 const PUT = `

@@ -6,6 +6,7 @@ import type { StoredDrop } from "./drops.sql.js";
 import { dropCreated, dropDeleted, engagementChanged } from "./events.js";
 import { observePosts } from "./observe.js";
 import { limitedReaction } from "./reactions.js";
+import { askingOnce } from "./relations.js";
 import { readDropId } from "./request.js";
 
 /** A share makes a repost: a drop of its own, which lives as long as the share and its original do. */
@@ -18,7 +19,7 @@ export const repostDrops = (deps: PostsDeps, nextId: (now: number) => string) =>
     const dropId = readDropId("drop_id", request.drop_id);
     const sharer = readId("user_id", request.user_id);
     refuseWhileFull(deps);
-    const original = await findShareable(deps, dropId, sharer);
+    const original = await findShareable(askingOnce(deps, "user_id"), dropId, sharer);
     const repost = { ...original, drop_id: nextId(deps.now()), user_id: sharer };
     const share = shareOf(original.drop_id, sharer);
     const { found, changed, repostId } = await limitedReaction(deps, share, () =>

@@ -1,6 +1,7 @@
 import type { Db } from "../platform/db/db.js";
 import { createCreation } from "./create.sql.js";
 import { createDropWrites } from "./drops.sql.js";
+import { createListReads } from "./lists.sql.js";
 import {
   createCleanupStore,
   createMaintenanceLease,
@@ -21,6 +22,7 @@ export function createPostsStore(db: Db) {
     drops: { ...createDropReads(db), ...createDropWrites(db), create: createCreation(db, partitions) },
     reactions: createReactionStore(db),
     reposts,
+    lists: createListReads(db),
     remote: createRemoteStore(db),
     partitions,
     retention: createRetentionStore(db),

@@ -4,6 +4,7 @@ import { AppError, invalid } from "../kernel/errors.js";
 import { readId } from "../kernel/fields.js";
 import { DAY } from "../kernel/time.js";
 import {
+  isBetweenBlocked,
   isForEverybody,
   type PostsDeps,
   presentDetails,
@@ -17,6 +18,7 @@ import { dropCreated, dropDeleted, engagementChanged } from "./events.js";
 import { createdAtOf, importedId } from "./ids.js";
 import { usesOfDrop } from "./limits.js";
 import { observePosts } from "./observe.js";
+import { judged } from "./remote-objects.js";
 import { removeReposts, withdrawShare } from "./reposts.js";
 import {
   isUri,
@@ -54,16 +56,20 @@ export function writeDrops(deps: PostsDeps, nextId: (now: number) => string) {
       if (request.created_at !== 0) await requireKept(request.created_at, deps);
       const idempotencyKey = request.idempotency_key === "" ? "" : readId("idempotency_key", request.idempotency_key);
       const replied = isForEverybody(drop) ? replyOf(drop) : undefined;
-      const made = await deps.limited(request.created_at === 0 ? usesOfDrop(drop, deps.config) : [], {
-        write: () => store.drops.create({ drop, idempotencyKey, created: dropCreated(drop), replied }),
-        changed: (created) => created,
-        changesNothing: async () =>
-          idempotencyKey !== "" && (await store.drops.dropOfKey(drop.user_id, idempotencyKey)) !== undefined,
-      });
-      if (!made) return { drop: await findMade(deps, drop, idempotencyKey) };
+      const isRefused = await repliesToBlocked(deps, drop);
+      const made =
+        !isRefused &&
+        (await deps.limited(request.created_at === 0 ? usesOfDrop(drop, deps.config) : [], {
+          write: () => store.drops.create({ drop, idempotencyKey, created: dropCreated(drop), replied }),
+          changed: (created) => created,
+          changesNothing: async () =>
+            idempotencyKey !== "" && (await store.drops.dropOfKey(drop.user_id, idempotencyKey)) !== undefined,
+        }));
+      if (!made) return { drop: await findMade(deps, { drop, key: idempotencyKey, isRefused }) };
       wakeRelays(replied);
       observePosts.changed("created");
-      const stored = { ...drop, revision: 1, updated_at: createdAtOf(drop.drop_id), repost_of: "", deleted_at: null };
+      const repost = { repost_of: "", repost_author: "" };
+      const stored = { ...drop, revision: 1, updated_at: createdAtOf(drop.drop_id), ...repost, deleted_at: null };
       return { drop: presentDetails(stored) };
     },
 
@@ -123,10 +129,24 @@ function readCreatedAt(createdAt: number, { now, config }: PostsDeps): number {
   return createdAt;
 }
 
-/** Finds why a request made no drop: its key has made one before, or the drop replied to does not exist. */
-async function findMade({ store }: PostsDeps, drop: NewDrop, key: string): Promise<wire.DropDetails> {
+async function repliesToBlocked(deps: PostsDeps, { user_id, reply_to }: NewDrop): Promise<boolean> {
+  if (reply_to === "" || deps.relationsTo === undefined) return false;
+  const { drops, remote } = deps.store;
+  const [parent] = isUri(reply_to) ? (await remote.dropsByUris([reply_to])).map(judged) : await drops.byIds([reply_to]);
+  return parent !== undefined && isBetweenBlocked(deps, { field: "user_id", user: user_id }, parent);
+}
+
+/**
+ * Finds why a request made no drop: its key has made one before, the drop replied to does not exist, or one of its people
+ * and the user block each other.
+ */
+async function findMade(
+  { store }: PostsDeps,
+  { drop, key, isRefused }: { readonly drop: NewDrop; readonly key: string; readonly isRefused: boolean },
+): Promise<wire.DropDetails> {
   const before = key === "" ? undefined : await store.drops.dropOfKey(drop.user_id, key);
   if (before === undefined) {
+    if (isRefused) throw new AppError("notfound", "reply_to: there is no such drop");
     if (drop.reply_to !== "") throw await lacksParent(store, drop.reply_to);
     throw new AppError("unavailable", "idempotency_key: expired during the request");
   }

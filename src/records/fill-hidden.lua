@@ -1,5 +1,6 @@
--- Fills the hash of those whose drops a user does not see, in two steps. A change that comes between them removes the
--- mark. Until the hash is complete it has what was known before.
+-- Fills the hash of those whose drops a user does not see, in two steps.
+--
+-- A change that comes between them removes the mark. Until the hash is complete it has what was known before.
 --
 -- KEYS[1]  the hash: user -> "all" or "reposts"; ~state -> "complete", or the mark of a fill
 -- ARGV[1]  "begin" or "finish"

@@ -27,19 +27,13 @@ const redis = redisOfFile();
 const nats = natsOfFile();
 
 const MAX_ENTRIES = 20;
+const QUIET = { log: silent, observe: () => undefined };
 
 /** A process of `api`. */
 function openReads(world: World, registry?: AuthorRegistry) {
   const { store, hidden, fenceStore } = adaptersOn(redis.scripts, { maxEntries: MAX_ENTRIES }, registry);
   const fences = createFences({ store: fenceStore, readHistory: historyOf([]), log: silent });
-  const rebuild = createRebuild({
-    store,
-    fences,
-    fillHidden: hidden.fill,
-    rebuildQueue,
-    log: silent,
-    observe: () => undefined,
-  });
+  const rebuild = createRebuild({ store, fences, fillHidden: hidden.fill, rebuildQueue, ...QUIET });
   const entriesOf = (user: string) =>
     world.homeOf(user).map(({ drop_id: drop, created_at: score }) => ({ drop, score }));
   return {

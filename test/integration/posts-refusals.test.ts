@@ -80,6 +80,21 @@ const REFUSED: readonly (readonly [Method, field: string, Bad])[] = [
       [method, "user_id", { ...reaction, user_id: NUL }],
     ],
   ),
+  ...(["listLikes", "listShares"] as const).flatMap((method): readonly (readonly [Method, string, Bad])[] => [
+    [method, "drop_id", { drop_id: URI }],
+    [method, "viewer_id", { drop_id: ID, viewer_id: NUL }],
+    [method, "page_size", { drop_id: ID, page_size: -1 }],
+    [method, "page_token", { drop_id: ID, page_token: "x" }],
+  ]),
+  ...(["listUserLikes", "listUserShares", "listUserDrops"] as const).flatMap(
+    (method): readonly (readonly [Method, string, Bad])[] => [
+      [method, "user_id", { user_id: "" }],
+      [method, "user_id", { user_id: LONG_ID }],
+      [method, "viewer_id", { user_id: "ada", viewer_id: NUL }],
+      [method, "page_size", { user_id: "ada", page_size: -1 }],
+      [method, "page_token", { user_id: "ada", page_token: "x" }],
+    ],
+  ),
   ["getCounts", "drop_ids", { drop_ids: ["x"] }],
   ["getCounts", "drop_ids", { drop_ids: Array(201).fill(ID) }],
   ["getDropsByUserId", "user_id", { user_id: "" }],

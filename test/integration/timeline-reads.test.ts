@@ -26,6 +26,7 @@ const redis = redisOfFile();
 
 const READER = "rik";
 const MAX = 12;
+const QUIET = { log: silent, observe: () => undefined };
 
 const decoded =
   (read: GetTimeline) =>
@@ -54,14 +55,7 @@ class Scene {
       rebuildQueue,
       deadlineMaxMs: 30_000,
       readSharedLog: async () => ({ entries: [], floor: 0 }),
-      rebuild: createRebuild({
-        store,
-        fences: this.fences,
-        fillHidden: hidden.fill,
-        rebuildQueue,
-        log: silent,
-        observe: () => undefined,
-      }),
+      rebuild: createRebuild({ store, fences: this.fences, fillHidden: hidden.fill, rebuildQueue, ...QUIET }),
       maxEntries: MAX,
       ...{ maybeLost: () => false, affected: () => [], isAffected: async () => false },
       log: silent,
@@ -346,14 +340,7 @@ test("a timeline whose rebuild finds no place in the queue is degraded, and show
   const full = { rebuildQueue: createBoundedQueue({ atOnce: 1, waiting: 0 }) };
   const scene = new Scene();
   const { store, hidden } = scene.deps;
-  const rebuild = createRebuild({
-    store,
-    fences: scene.fences,
-    fillHidden: hidden.fill,
-    ...full,
-    log: silent,
-    observe: () => undefined,
-  });
+  const rebuild = createRebuild({ store, fences: scene.fences, fillHidden: hidden.fill, ...full, ...QUIET });
   const deps = { ...scene.deps, ...full, rebuild };
   let go: () => void = () => undefined;
   const busy = full.rebuildQueue(() => new Promise<void>((resolve) => (go = resolve)));

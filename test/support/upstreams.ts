@@ -17,6 +17,8 @@ export type UpstreamMethod =
   | "GetProfile"
   | "ListFollowChanges"
   | "GetRelations"
+  | "GetHidden"
+  | "ListRelationChanges"
   | "GetDropsByUserID"
   | "GetCounts"
   | "ListDrops";
@@ -169,7 +171,13 @@ function userService(
   { reconciliation = true, pageLimit = 1_000, reshapeUsers = (ids) => ids }: UpstreamOptions,
 ): Pick<
   UserServiceServer,
-  "getFollowingList" | "getFollowersList" | "listFollowChanges" | "getProfile" | "getRelations"
+  | "getFollowingList"
+  | "getFollowersList"
+  | "listFollowChanges"
+  | "getProfile"
+  | "getRelations"
+  | "getHidden"
+  | "listRelationChanges"
 > {
   type ListRequest = { user_id: string; page_size: number; page_token: string };
   const list = (ids: readonly string[], request: ListRequest) => {
@@ -191,6 +199,17 @@ function userService(
     getRelations: desk.unary("GetRelations", ({ user_id, target_ids }: GetRelationsRequest) => ({
       relations: target_ids.map((target) => world.relation(user_id, target)),
     })),
+    getHidden: desk.unary("GetHidden", ({ user_id }: { user_id: string }) => ({
+      hidden: [...world.hiddenFrom(user_id)].map(([target_id, hiding]) => ({
+        ...{ target_id, reposts_only: hiding === "reposts", expires_at: 0 },
+        blocked: world.relation(user_id, target_id).blocking || world.relation(user_id, target_id).blocked_by,
+      })),
+      next_page_token: "",
+    })),
+    listRelationChanges: desk.unary("ListRelationChanges", ({ since, until }: ChangesRequest) => {
+      if (!reconciliation) throw new Refusal(status.UNIMPLEMENTED, "this service cannot do that");
+      return { changes: world.changedRelations(since, until), next_page_token: "" };
+    }),
     getProfile: desk.unary("GetProfile", ({ user_id }: { user_id: string }) => {
       if (!world.hasProfile(user_id)) throw new Refusal(status.NOT_FOUND, "user_id: has no profile");
       return { profile: { user_id, display_name: "", bio: "", avatar_url: "", updated_at: 0, created_at: 0 } };

@@ -1,5 +1,5 @@
 import { type Counts, type Drop, Visibility } from "../../src/gen/avion/posts.js";
-import type { FollowChange, Relation } from "../../src/gen/avion/users.js";
+import { type FollowChange, type Relation, type RelationChange, RelationKind } from "../../src/gen/avion/users.js";
 import type { VisibilityName } from "./timeline-events.js";
 
 /** A drop as a test states it. */
@@ -52,9 +52,7 @@ export class World {
   readonly #edges = new Map<string, FollowChange>();
   readonly #counts = new Map<string, Counts>();
   readonly #profiles = new Set<string>();
-  readonly #blocks = new Set<string>();
-  /** Whether a mute hides reposts only. */
-  readonly #mutes = new Map<string, boolean>();
+  readonly #relations = new Map<string, RelationChange>();
 
   /** Gives a user a profile. */
   addProfile(user: string): void {
@@ -98,48 +96,58 @@ export class World {
   block(user: string, target: string): void {
     for (const [one, other] of [[user, target] as const, [target, user] as const])
       if (this.follows(one, other)) this.unfollow(one, other);
-    this.#blocks.add(pairKey(user, target));
+    this.#relate({ user_id: user, target_id: target, kind: RelationKind.BLOCK, active: true });
   }
 
   unblock(user: string, target: string): void {
-    this.#blocks.delete(pairKey(user, target));
+    this.#relate({ user_id: user, target_id: target, kind: RelationKind.BLOCK, active: false });
   }
 
-  mute(user: string, target: string, repostsOnly = false): void {
-    this.#mutes.set(pairKey(user, target), repostsOnly);
+  mute(user: string, target: string, reposts_only = false): void {
+    this.#relate({ user_id: user, target_id: target, kind: RelationKind.MUTE, active: true, reposts_only });
   }
 
   unmute(user: string, target: string): void {
-    this.#mutes.delete(pairKey(user, target));
+    this.#relate({ user_id: user, target_id: target, kind: RelationKind.MUTE, active: false });
   }
 
   /** Whose drops a user does not see. */
   hiddenFrom(user: string): Map<string, "all" | "reposts"> {
     const hidden = new Map<string, "all" | "reposts">();
-    for (const [key, repostsOnly] of this.#mutes) {
-      const [owner, target] = JSON.parse(key) as [string, string];
-      if (owner === user) hidden.set(target, repostsOnly ? "reposts" : "all");
-    }
-    for (const key of this.#blocks) {
-      const [one, other] = JSON.parse(key) as [string, string];
-      if (one === user) hidden.set(other, "all");
-      if (other === user) hidden.set(one, "all");
+    for (const { user_id, target_id, kind, active, reposts_only } of this.#relations.values()) {
+      if (!active) continue;
+      const other = user_id === user ? target_id : target_id === user && kind === RelationKind.BLOCK ? user_id : "";
+      if (other !== "" && hidden.get(other) !== "all") hidden.set(other, reposts_only ? "reposts" : "all");
     }
     return hidden;
   }
 
+  /** Relations changed in [since, until). */
+  changedRelations(since: number, until: number): RelationChange[] {
+    return [...this.#relations.values()].filter(({ changed_at }) => within(changed_at, since, until));
+  }
+
   relation(user: string, target: string): Relation {
-    const muted = this.#mutes.get(pairKey(user, target));
+    const [blocking, blocked_by] = [this.#isActive("BLOCK", user, target), this.#isActive("BLOCK", target, user)];
     return {
       target_id: target,
       following: this.follows(user, target),
       followed_by: this.follows(target, user),
-      blocking: this.#blocks.has(pairKey(user, target)),
-      blocked_by: this.#blocks.has(pairKey(target, user)),
-      muting: muted !== undefined,
-      mute_reposts_only: muted === true,
+      ...{ blocking, blocked_by },
+      muting: this.#isActive("MUTE", user, target),
+      mute_reposts_only: this.#relations.get(relationKey(RelationKind.MUTE, user, target))?.reposts_only ?? false,
       mute_expires_at: 0,
     };
+  }
+
+  #isActive(kind: keyof typeof RelationKind, user: string, target: string): boolean {
+    return this.#relations.get(relationKey(RelationKind[kind] as RelationKind, user, target))?.active ?? false;
+  }
+
+  #relate(change: Pick<RelationChange, "user_id" | "target_id" | "kind" | "active"> & Partial<RelationChange>): void {
+    const key = relationKey(change.kind, change.user_id, change.target_id);
+    const version = (this.#relations.get(key)?.version ?? 0) + 1;
+    this.#relations.set(key, { reposts_only: false, expires_at: 0, changed_at: Date.now(), version, ...change });
   }
 
   /** Says of all follows so far that they changed then: reconciliation admits those that no event told of. */
@@ -285,7 +293,7 @@ export function edgeKey(edge: { readonly follower_id: string; readonly following
   return JSON.stringify([edge.follower_id, edge.following_id]);
 }
 
-const pairKey = (user: string, target: string): string => JSON.stringify([user, target]);
+const relationKey = (kind: RelationKind, user: string, target: string): string => JSON.stringify([kind, user, target]);
 
 function change(lists: Map<string, Set<string>>, owner: string, item: string, present: boolean): void {
   const list = lists.get(owner) ?? new Set<string>();

@@ -9,6 +9,7 @@ import { type Counts, type ListDropsRequest, PostServiceService } from "../../ge
 import {
   type ListFollowChangesRequest,
   type ListRelationChangesRequest,
+  type Relation,
   UserServiceService,
 } from "../../gen/avion/users.js";
 import { encodeId } from "../../kernel/ids.js";
@@ -97,7 +98,7 @@ export function connectPosts(address: string, tls: TlsFiles, log?: Logger) {
 
 function onUsers(users: Client, leaveOut: LeaveOut) {
   const { once: call, inTurn } = createCallUpstream(users);
-  const { getFollowersList, getFollowingList, isFollowing, getHidden, getProfile } = UserServiceService;
+  const { getFollowersList, getFollowingList, isFollowing, getRelations, getHidden, getProfile } = UserServiceService;
   const { listFollowChanges, listRelationChanges } = UserServiceService;
   const list = async (
     method: typeof getFollowersList | typeof getFollowingList,
@@ -118,6 +119,13 @@ function onUsers(users: Client, leaveOut: LeaveOut) {
     /** Answers are in the order asked for. */
     isFollowing: async (user: string, others: readonly string[]): Promise<readonly boolean[]> =>
       (await call(isFollowing, { follower_id: user, following_ids: [...others] }, { subject: user })).following,
+    /** Answers are in the order asked for: one that is missing would show a drop between blocked people. */
+    relations: async (user: string, others: readonly string[]): Promise<readonly Relation[]> => {
+      const { relations } = await call(getRelations, { user_id: user, target_ids: [...others] }, { subject: user });
+      if (relations.length !== others.length || relations.some(({ target_id }, at) => target_id !== others[at]))
+        throw broken(nameOf(getRelations), "its relations are not those asked for");
+      return relations;
+    },
     /** Reads one page of those whose drops a user does not see. */
     hidden: async ({ user, size, token, deadline }: PageRequest) => {
       const request = { user_id: user, page_size: size, page_token: token };

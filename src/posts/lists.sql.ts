@@ -1,0 +1,89 @@
+import { type DropReaction, type Reaction, Visibility } from "../gen/avion/posts.js";
+import type { Db } from "../platform/db/db.js";
+import { dropColumns, type StoredDrop } from "./drops.sql.js";
+import type { ReactionKey } from "./events.js";
+import { FIRST_ID, LAST_ID } from "./ids.js";
+import type { Part } from "./pages.js";
+
+type Kind = Exclude<ReactionKey["kind"], "reply">;
+
+export type At = readonly [at: number, id: string];
+
+interface ReactedDrop extends DropReaction, Pick<StoredDrop, "user_id" | "visibility" | "recipients"> {
+  readonly deleted: boolean;
+}
+
+interface UserDrops {
+  readonly userId: string;
+  /** "" sees only what is for everybody. */
+  readonly viewer: string;
+  readonly replies: boolean;
+  readonly reposts: boolean;
+}
+
+/** One statement looks through at most so many drops of an author for those that the list shows. */
+const MAX_SCANNED = 5_000;
+
+const NEWEST: At = [Number.MAX_SAFE_INTEGER, ""];
+const NEWEST_DROP: At = [Number.MAX_SAFE_INTEGER, FIRST_ID];
+
+export function createListReads(db: Db) {
+  return {
+    /** Likes or shares of a drop are listed newest first. */
+    ofDrop: (dropId: string, kind: Kind, [at, id]: At = NEWEST, limit: number): Promise<Reaction[]> =>
+      db.query<Reaction>(OF_DROP, [dropId, kind, at, id, limit]),
+    /** What a user likes or shares is listed newest first. */
+    ofUser: (userId: string, kind: Kind, [at, id]: At = NEWEST_DROP, limit: number): Promise<ReactedDrop[]> =>
+      db.query<ReactedDrop>(OF_USER, [userId, kind, at, id, limit]),
+    /** The last drop may be one that the list does not show, where very many of them stand in a row. */
+    userDrops: async (
+      { userId, viewer, replies, reposts }: UserDrops,
+      [below]: [string] = [LAST_ID],
+      limit: number,
+    ): Promise<Part<StoredDrop, [string]>> => {
+      const parameters = [userId, below, viewer, replies, limit, reposts];
+      const rows = await db.query<StoredDrop & { readonly row: number }>(USER_DROPS, parameters);
+      const last = rows.at(-1);
+      const mayGoOn = last !== undefined && (rows.length === limit || last.row === MAX_SCANNED);
+      return { rows, next: mayGoOn ? [last.drop_id] : undefined };
+    },
+  };
+}
+
+/** The condition on the kind is that of the index. */
+const LISTED = "r.active AND r.kind <> 'reply' AND r.kind = $2";
+
+const OF_DROP = `
+SELECT r.actor_id AS user_id, r.changed_at AS at FROM posts.reactions r
+WHERE r.drop_id = $1 AND ${LISTED} AND (r.changed_at, r.actor_id) < ($3::bigint, $4::text COLLATE "C")
+ORDER BY r.changed_at DESC, r.actor_id DESC LIMIT $5`;
+
+/** A deleted drop is on the page, too: the next one begins below it. */
+const OF_USER = `
+SELECT r.drop_id, r.changed_at AS at, d.drop_id IS NULL AS deleted, coalesce(d.user_id, '') AS user_id,
+  coalesce(d.visibility, 0) AS visibility, coalesce(d.recipients, '{}') AS recipients
+FROM (
+  SELECT r.drop_id, r.changed_at FROM posts.reactions r
+  WHERE r.actor_id = $1 AND ${LISTED} AND (r.changed_at, r.drop_id) < ($3::bigint, $4::uuid)
+  ORDER BY r.changed_at DESC, r.drop_id DESC LIMIT $5
+) r
+LEFT JOIN LATERAL (
+  SELECT d.drop_id, d.user_id, d.visibility, d.recipients FROM posts.drops d
+  WHERE d.drop_id = r.drop_id AND d.deleted_at IS NULL LIMIT 1
+) d ON true
+ORDER BY r.changed_at DESC, r.drop_id DESC`;
+
+/** The service judges each drop once more; what is left out here is not read. */
+const USER_DROPS = `
+SELECT ${dropColumns()}, d.row::integer FROM (
+  SELECT d.*, row_number() OVER (ORDER BY d.drop_id DESC) AS row FROM posts.drops d
+  WHERE d.user_id = $1 AND d.deleted_at IS NULL AND d.drop_id < $2::uuid
+  ORDER BY d.drop_id DESC LIMIT ${MAX_SCANNED}
+) d
+WHERE d.row = ${MAX_SCANNED} OR (
+  ($4::boolean OR d.reply_to IS NULL) AND ($6::boolean OR d.repost_of IS NULL)
+  AND (d.visibility <= ${Visibility.UNLISTED} OR ($3::text <> '' AND (
+    d.visibility = ${Visibility.FOLLOWERS} OR d.user_id = $3::text OR $3::text = ANY (d.recipients)
+  )))
+)
+ORDER BY d.drop_id DESC LIMIT $5`;
