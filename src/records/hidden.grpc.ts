@@ -1,7 +1,7 @@
 import { idFault } from "../kernel/ids.js";
 import { readPages } from "../kernel/paging.js";
 import { sharedNow } from "../kernel/time.js";
-import { isUnimplemented, type Upstreams } from "../platform/grpc/upstreams.js";
+import { isUnimplemented, refusalOfUser, type Upstreams } from "../platform/grpc/upstreams.js";
 import type { Hiding } from "./hidden.js";
 import type { ReadHidden } from "./hidden.redis.js";
 
@@ -20,7 +20,7 @@ export function createReadHidden(upstreams: Pick<Upstreams, "hidden" | "leaveOut
           else if (targets.get(target_id) !== "all") targets.set(target_id, reposts_only ? "reposts" : "all");
         }
     } catch (error) {
-      if (!isUnimplemented(error)) throw error;
+      if (!isUnimplemented(error)) throw refusalOfUser(error);
     }
     return targets;
   };

@@ -85,6 +85,12 @@ export function getSharedTimeline(deps: ReadDeps, name: SharedName): GetTimeline
   };
 }
 
+/** Rejects where the users service refuses the viewer's id. */
+function unlessInvalid(error: unknown): undefined {
+  if (codeOf(error) === "invalid") throw error;
+  return undefined;
+}
+
 type SharedTimeline = Timeline & { readonly viewer: string };
 
 /** A viewer who hides nobody gets the page that all others get. */
@@ -99,8 +105,8 @@ async function getSharedPage(
   const held = await withDeadline(deps.store.readHidden(viewer), until.deadline).catch(() => undefined);
   if (held?.size === 0) return getPage(deps, context, page, timeline);
   return context.traced(async () => {
-    const asked =
-      held ?? (await withDeadline(deps.hidden.known(viewer, until.deadline), until.deadline).catch(() => undefined));
+    const known = () => withDeadline(deps.hidden.known(viewer, until.deadline), until.deadline);
+    const asked = held ?? (await known().catch(unlessInvalid));
     const hidden = asked ?? deps.hidden.lastKnown(viewer);
     const store = { ...deps.store, read: withoutHidden(deps.store, hidden) };
     const call = { ...until, page, incomplete: undefined, isUnjudged: asked === undefined };

@@ -1,11 +1,11 @@
 import { type DropPage, entryOfDrop, MAX_FOLLOWING, NO_DROPS, type TimelineEntry } from "../contracts/timelines.js";
 import { isTime } from "../contracts/times.js";
 import { Visibility } from "../gen/avion/posts.js";
-import { AppError, codeOf, invalid, oneLine } from "../kernel/errors.js";
+import { AppError } from "../kernel/errors.js";
 import { idFault } from "../kernel/ids.js";
 import type { OldestFirst } from "../kernel/oldest-first.js";
 import { type IdPage, readPages } from "../kernel/paging.js";
-import { isInvalidArgument, isUnimplemented, type Upstreams } from "../platform/grpc/upstreams.js";
+import { isUnimplemented, refusalOfUser, type Upstreams } from "../platform/grpc/upstreams.js";
 
 export interface AuthorBelow {
   readonly author: string;
@@ -56,7 +56,8 @@ export function createSources(
           place
             .one(() => upstreams.following({ user, token, size: FOLLOWING_A_PAGE, deadline }))
             .catch((error: unknown) => {
-              throw token === "" ? refusalOr(error) : error;
+              // A later page may be refused for its token.
+              throw token === "" ? refusalOfUser(error) : error;
             });
         for await (const { ids } of readPages(read)) {
           for (const id of ids) all.push(id);
@@ -79,11 +80,6 @@ export function createSources(
       },
     };
   };
-}
-
-/** Only a refusal of the first page is about the user: a later one may be refused for its token. */
-function refusalOr(error: unknown): unknown {
-  return codeOf(error) === "failed" && isInvalidArgument(error) ? invalid("user_id", oneLine(error)) : error;
 }
 
 /** Has the own drops that changed since a time. The values are the entries of those that belong in local. */

@@ -12,6 +12,7 @@ import {
   type Relation,
   UserServiceService,
 } from "../../gen/avion/users.js";
+import { codeOf, invalid, oneLine } from "../../kernel/errors.js";
 import { encodeId } from "../../kernel/ids.js";
 import type { Logger } from "../../kernel/logger.js";
 import { counter } from "../../kernel/meters.js";
@@ -21,6 +22,10 @@ import { connectUpstream, createCallUpstream, isInvalidArgument, isTooLarge, nam
 import type { TlsFiles } from "./credentials.js";
 
 export { isInvalidArgument, isNotFound, isOfUpstream, isUnimplemented } from "./call.js";
+
+/** Returns the error `invalid` where the users service refuses the id that it is asked about, else the error itself. */
+export const refusalOfUser = (error: unknown): unknown =>
+  codeOf(error) === "failed" && isInvalidArgument(error) ? invalid("user_id", oneLine(error)) : error;
 
 const leftOut = counter(
   "timeline_upstream_left_out",

@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { belongsHome, compareEntries, type TimelineEntry } from "../../../src/contracts/timelines.js";
+import { belongsHome, compareEntries, entryOfDrop, type TimelineEntry } from "../../../src/contracts/timelines.js";
 import { AppError } from "../../../src/kernel/errors.js";
 import { createOldestFirst } from "../../../src/kernel/oldest-first.js";
 import { connectUpstreams } from "../../../src/platform/grpc/upstreams.js";
@@ -39,7 +39,7 @@ function visible(world: World, above: TimelineEntry | undefined, below: Timeline
   return [...AUTHORS, READER]
     .flatMap((author) => world.dropsOf(author))
     .filter((one) => belongsHome(one, READER))
-    .map((one) => ({ score: one.created_at, drop: one.drop_id }))
+    .map(entryOfDrop)
     .filter((one) => (!above || compareEntries(one, above) > 0) && (!below || compareEntries(one, below) < 0))
     .sort((a, b) => compareEntries(b, a));
 }
