@@ -102,12 +102,23 @@ local function suspects_among(tokens, users)
   return suspects
 end
 
+-- Whoever hides the user again is added again, before their hash is complete.
+local function is_no_hider(token, user)
+  if #KEYS == 0 and user ~= '' then call('SREM', 'timeline:x:hiders:' .. user, token) end
+end
+
 -- Where whom a suspect hides is not known, the home is not complete either: its rebuild decides.
 local function is_hidden(token, byline)
   local author, original = string.match(byline, '([^,]+),?(.*)')
   if not author or author == token then return false end
   local home = prefix .. token
-  local held = call('HMGET', 'timeline:x:hidden:{' .. home .. '}', '~state', author, original)
+  local hidden = 'timeline:x:hidden:{' .. home .. '}'
+  local held = call('HMGET', hidden, '~state', author, original)
+  local is_lost = held[1] ~= 'complete' and call('EXISTS', hidden) == 0
+  if is_lost or held[1] == 'complete' then
+    if not held[2] then is_no_hider(token, author) end
+    if not held[3] then is_no_hider(token, original) end
+  end
   if held[1] ~= 'complete' and #KEYS == 0 then
     call('ZREM', home, '~floor')
     return true
