@@ -21,7 +21,8 @@ export async function fillWorld(
   };
   const plan = planWorld({ bigAuthorFollowers, now: Date.now() });
   await seedWorld(world, plan, (what, done, total) => say(`seeding a world: ${done} of ${total} ${what}`));
-  const events = plan.drops.length + plan.follows.length;
+  const reposts = plan.reactions.filter(({ kind }) => kind === "share");
+  const events = plan.drops.length + reposts.length + plan.follows.length;
   for (;;) {
     // A server may answer late, because all of this is on one machine.
     const { admitted, underWay } = await progressOf(nats).catch(() => ({ admitted: 0, underWay: 1 }));

@@ -122,7 +122,7 @@ test("follows change once, and show in the summary", async () => {
   });
 });
 
-test("the timeline is what the service returned, with authors, times and texts", async () => {
+test("the timeline is what the service returned, as its viewer sees it, with authors, times and texts", async () => {
   const drop = (await call("POST", "/world/drops", { user: "ada" })).body.drops[0];
   const asked: unknown[] = [];
   readHome = async (request) => {
@@ -132,11 +132,51 @@ test("the timeline is what the service returned, with authors, times and texts",
   };
   const { body } = await call("GET", "/world/timeline?user=bob&max_id=x");
   expect(asked).toEqual([{ user_id: "bob", max_id: "x" }]);
-  expect(body).toMatchObject({
+  const { degraded, prev_min_id, ...page } = body;
+  expect(page).toEqual({
     has_more: true,
     next_max_id: "t",
-    drops: [drop, { drop_id: "01890000-0000-7000-8000-000000000000", author: "" }],
+    drops: [{ ...drop, shared: false, muting: false, blocking: false }],
+    muted: [],
+    blocked: [],
   });
+});
+
+test("a share makes a repost, which is shown as its original, and is deleted as the sharer's", async () => {
+  const drop = (await call("POST", "/world/drops", { user: "ada", body: "Good morning" })).body.drops[0];
+  const share = { user_id: "bob", drop_id: drop.drop_id };
+  expect(await call("POST", "/world/shares", share)).toMatchObject({ body: { changed: true } });
+  const { repost_id } = await world.posts.shareDrop(share);
+  const read = async (viewer: string) => (await call("GET", `/world/drops/${repost_id}?user=${viewer}`)).body;
+  const shown = { drop_id: repost_id, repost_of: drop.drop_id, reposted_by: "bob", author: "ada" };
+  expect(await read("bob")).toMatchObject({ ...shown, body: "Good morning", shared: true, muting: false });
+  expect(await read("nova")).toMatchObject({ ...shown, shared: false });
+  const ofAuthor = await read("ada");
+  expect(ofAuthor).toMatchObject({ ...shown, shared: false });
+  expect(ofAuthor).not.toHaveProperty("muting");
+  expect(await call("DELETE", `/world/drops/${repost_id}`)).toMatchObject({ status: 204 });
+  expect(await call("DELETE", "/world/shares", share)).toMatchObject({ body: { changed: false } });
+  const secret = (await call("POST", "/world/drops", { user: "ada", visibility: "followers" })).body.drops[0];
+  expect(await call("POST", "/world/shares", { ...share, drop_id: secret.drop_id })).toMatchObject({ status: 404 });
+});
+
+test("mutes and blocks change once, and show in the timeline of who made them", async () => {
+  const drop = (await call("POST", "/world/drops", { user: "ada" })).body.drops[0];
+  readHome = async () => ({
+    ...{ drop_ids: [drop.drop_id], has_more: false, next_max_id: "", prev_min_id: "", degraded: false },
+  });
+  const pair = { user_id: "bob", target_id: "ada" };
+  const timeline = async () => (await call("GET", "/world/timeline?user=bob")).body;
+  for (const [kind, state, list] of [
+    ["mutes", "muting", "muted"],
+    ["blocks", "blocking", "blocked"],
+  ] as const) {
+    expect(await call("POST", `/world/${kind}`, pair)).toMatchObject({ body: { changed: true } });
+    expect(await call("POST", `/world/${kind}`, pair)).toMatchObject({ body: { changed: false } });
+    expect(await timeline()).toMatchObject({ drops: [{ [state]: true }], [list]: ["ada"] });
+    expect(await call("DELETE", `/world/${kind}`, pair)).toMatchObject({ body: { changed: true } });
+    expect(await timeline()).toMatchObject({ drops: [{ [state]: false }], [list]: [] });
+  }
 });
 
 test("a timeline that cannot be read is 503, a cursor it refuses 400", async () => {
@@ -176,6 +216,9 @@ test.each([
   ["POST", "/world/drops", { user: "ada", visibility: "public", recipients: ["bob"] }, "recipients"],
   ["POST", "/world/drops", { user: "ada", text: "hi" }, "text"],
   ["POST", "/world/follows", { follower_id: "x".repeat(129), following_id: "ada" }, "follower_id"],
+  ["POST", "/world/mutes", { user_id: "ada", target_id: "ada" }, "target_id"],
+  ["POST", "/world/blocks", { user_id: "ada", target_id: "nobody" }, "target_id"],
+  ["POST", "/world/shares", { user_id: "ada", drop_id: "x" }, "drop_id"],
   ["POST", "/world/faults", { service: "users", code: "BAD" }, "code"],
   ["POST", "/world/faults", { service: "users", method: "ListDrops" }, "method"],
   ["GET", "/world/timeline", undefined, "user"],

@@ -1,6 +1,6 @@
 import { execFileSync } from "node:child_process";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "@jest/globals";
-import type { Browser, Page } from "playwright-core";
+import type { Browser, Locator, Page } from "playwright-core";
 import { hasBrowser, launchBrowser } from "../support/browser.js";
 import { eventually } from "../support/eventually.js";
 import { TcpProxy } from "../support/proxy.js";
@@ -38,8 +38,9 @@ import { MAIN, runMain, type ServiceProcess } from "../support/service.js";
 
   const newest = (page: Page): Promise<string | null> => page.locator("#timeline > li").first().textContent();
 
-  const postAs = async (page: Page, author: string): Promise<void> => {
+  const postAs = async (page: Page, author: string, text = ""): Promise<void> => {
     await page.locator("#post-form [name=author]").fill(author);
+    await page.locator("#post-form [name=body]").fill(text);
     await page.getByRole("button", { name: "Post a drop" }).click();
   };
 
@@ -96,12 +97,55 @@ import { MAIN, runMain, type ServiceProcess } from "../support/service.js";
   test("who deletes a drop by keyboard goes on at the next one", async () => {
     const page = await open("grace");
     const nextId = await page.locator("#timeline > li").nth(1).getAttribute("data-id");
-    await page.locator("#timeline > li button").first().press("Enter");
+    await page
+      .getByRole("button", { name: /^Delete drop/ })
+      .first()
+      .press("Enter");
     await eventually(async () => {
       const focused = await page.evaluate("document.activeElement.closest('li')?.dataset.id");
       return focused === nextId;
     }, "the focus is on the next drop");
   }, 30_000);
+
+  const rowsWith = (page: Page, ...texts: string[]): Locator =>
+    texts.reduce((rows, hasText) => rows.filter({ hasText }), page.locator("#timeline > li"));
+
+  const becomes = (rows: Locator, count: number): Promise<void> =>
+    eventually(async () => (await rows.count()) === count || `${await rows.count()} rows`, `${count} rows`);
+
+  test("a repost shows its original and who reposted it; mutes and blocks take drops away, and an unmute returns them", async () => {
+    // Everybody follows nova.
+    const [donald, edsger] = [await open("donald"), await open("edsger")];
+    await edsger.locator("#follow-form [name=following]").fill("donald");
+    await edsger.getByRole("button", { name: "Follow", exact: true }).click();
+    await postAs(donald, "nova", "Worth a repost");
+    await rowsWith(donald, "Worth a repost").getByRole("button", { name: "Repost" }).click();
+    const repost = rowsWith(edsger, "donald reposted", "Worth a repost");
+    await repost.waitFor();
+    expect(await repost.locator(".author").textContent()).toBe("nova");
+    expect(await repost.getByRole("button").allTextContents()).toEqual(["Repost", "Mute", "Block", "Delete"]);
+    await becomes(rowsWith(edsger, "Worth a repost"), 2);
+    const own = rowsWith(donald, "donald reposted", "Worth a repost");
+    await own.getByRole("button", { name: "Undo repost" }).waitFor();
+
+    await repost.getByRole("button", { name: "Mute nova" }).click();
+    await becomes(rowsWith(edsger, "nova"), 0);
+    await edsger.getByRole("button", { name: "Unmute nova" }).click();
+    await becomes(rowsWith(edsger, "Worth a repost"), 2);
+    expect(await edsger.locator("#hidden").isVisible()).toBe(false);
+    expect(await edsger.evaluate("document.activeElement.id")).toBe("timeline");
+
+    await postAs(donald, "donald", "By donald");
+    await rowsWith(edsger, "By donald").getByRole("button", { name: "Block donald" }).click();
+    await becomes(rowsWith(edsger, "donald"), 0);
+    await becomes(rowsWith(edsger, "Worth a repost"), 1);
+    await edsger.getByRole("button", { name: "Unblock donald" }).click();
+    await edsger.locator("#hidden").waitFor({ state: "hidden" });
+
+    await own.getByRole("button", { name: "Undo repost" }).click();
+    await becomes(rowsWith(donald, "Worth a repost"), 1);
+    await rowsWith(donald, "Worth a repost").getByRole("button", { name: "Repost of drop" }).waitFor();
+  }, 90_000);
 
   test("on a narrow screen nothing is cut off, and names are not broken into letters", async () => {
     const page = await open("grace");

@@ -9,7 +9,7 @@ import { understood, userId } from "../../contracts/untrusted.js";
 import { Visibility } from "../../gen/avion/posts.js";
 import { AppError, invalid } from "../../kernel/errors.js";
 import { FAULT_SERVICES, type Faults, methodsOf } from "./faults.grpc.js";
-import { dropsOf, isKnown, type SeenDrop, seen, type World } from "./world.grpc.js";
+import { dropsOf, hiddenFrom, isKnown, type SeenDrop, seen, viewsOf, type World } from "./world.grpc.js";
 
 interface ConsoleDeps {
   readonly world: World;
@@ -40,7 +40,10 @@ const dropsRequest = z.strictObject({
   body: z.string().max(5_000).default(""),
   count: z.number().int().min(1).max(100).default(1),
 });
+const viewerRequest = z.object({ user: userId.optional() });
 const followRequest = z.strictObject({ follower_id: userId, following_id: userId });
+const relationRequest = z.strictObject({ user_id: userId, target_id: userId });
+const shareRequest = z.strictObject({ user_id: userId, drop_id: z.string().max(1_024) });
 const faultRequest = z.strictObject({
   service: z.enum(FAULT_SERVICES),
   method: z.string().min(1).max(64).optional(),
@@ -66,7 +69,7 @@ export function createConsoleRouter(deps: ConsoleDeps): Router {
   world.use(express.json({ limit: "16kb" }));
   addReads(world, deps);
   addDrops(world, deps.world);
-  addFollows(world, deps.world);
+  addChanges(world, deps.world);
   addFaults(world, deps.faults);
   world.use(refusals);
   router.use("/world", world);
@@ -81,7 +84,8 @@ const REFUSALS = new Set([status.INVALID_ARGUMENT, status.RESOURCE_EXHAUSTED, st
 
 const refusals: ErrorRequestHandler = (error: { code?: status; details?: string }, _request, _response, next) => {
   const { code, details = "" } = error;
-  next(code !== undefined && REFUSALS.has(code) ? new AppError("invalid", details, { cause: error }) : error);
+  if (code === status.NOT_FOUND) next(new AppError("notfound", details, { cause: error }));
+  else next(code !== undefined && REFUSALS.has(code) ? new AppError("invalid", details, { cause: error }) : error);
 };
 
 function addReads(router: Router, { world, issueToken }: ConsoleDeps): void {
@@ -108,18 +112,23 @@ function addReads(router: Router, { world, issueToken }: ConsoleDeps): void {
       throw new AppError("unavailable", "the timeline service did not answer", { cause });
     });
     const { drop_ids, ...rest } = page;
-    response.json({ drops: await dropsOf(world, drop_ids), ...rest });
+    const drops = await dropsOf(world, drop_ids, user);
+    const [views, hidden] = await Promise.all([viewsOf(world, drops, user), hiddenFrom(world, user)]);
+    response.json({ drops: views, ...hidden, ...rest });
   });
 }
 
 function addDrops(router: Router, world: World): void {
-  const find = async (request: Request<{ id: string }>): Promise<SeenDrop> => {
-    const [drop] = await dropsOf(world, [request.params.id]);
-    if (!drop || (drop.created_at === null && !drop.deleted))
-      throw new AppError("notfound", "drop_id: is no drop of this world");
+  const find = async (request: Request<{ id: string }>, viewer?: string): Promise<SeenDrop> => {
+    const [drop] = await dropsOf(world, [request.params.id], viewer);
+    if (!drop) throw new AppError("notfound", "drop_id: is no drop of this world");
     return drop;
   };
-  router.get("/drops/:id", async (request, response) => void response.json(await find(request)));
+  router.get("/drops/:id", async (request, response) => {
+    const { user } = understood(viewerRequest, request.query);
+    const drop = await find(request, user);
+    response.json(user === undefined ? drop : (await viewsOf(world, [drop], user))[0]);
+  });
   router.post("/drops", async (request, response) => {
     const { user: user_id, count, visibility, recipients, body } = understood(dropsRequest, request.body ?? {});
     await requireUser(world, "user", user_id);
@@ -137,22 +146,33 @@ function addDrops(router: Router, world: World): void {
     response.status(201).json({ drops });
   });
   router.delete("/drops/:id", async (request, response) => {
-    const { drop_id, author, deleted } = await find(request);
+    const { drop_id, author, reposted_by, deleted } = await find(request);
     if (deleted) throw new AppError("notfound", "drop_id: is no drop of this world any more");
-    await world.posts.deleteDrop({ drop_id, user_id: author });
+    await world.posts.deleteDrop({ drop_id, user_id: reposted_by || author });
     response.status(204).end();
   });
 }
 
-function addFollows(router: Router, world: World): void {
-  const change = (act: World["users"]["follow"]) => async (request: Request, response: Response) => {
-    const pair = understood(followRequest, request.body ?? {});
-    await requireUser(world, "follower_id", pair.follower_id);
-    await requireUser(world, "following_id", pair.following_id);
-    response.json({ changed: (await act(pair)).changed });
-  };
-  router.post("/follows", change(world.users.follow));
-  router.delete("/follows", change(world.users.unfollow));
+function addChanges(router: Router, world: World): void {
+  const change =
+    <Fields extends Record<string, string>>(
+      schema: z.ZodType<Fields>,
+      act: (fields: Fields) => Promise<{ readonly changed: boolean }>,
+    ) =>
+    async (request: Request, response: Response): Promise<void> => {
+      const fields = understood(schema, request.body ?? {});
+      for (const [field, id] of Object.entries(fields)) if (field !== "drop_id") await requireUser(world, field, id);
+      response.json({ changed: (await act(fields)).changed });
+    };
+  const { users, posts } = world;
+  router.post("/follows", change(followRequest, users.follow));
+  router.delete("/follows", change(followRequest, users.unfollow));
+  router.post("/mutes", change(relationRequest, users.mute));
+  router.delete("/mutes", change(relationRequest, users.unmute));
+  router.post("/blocks", change(relationRequest, users.block));
+  router.delete("/blocks", change(relationRequest, users.unblock));
+  router.post("/shares", change(shareRequest, posts.shareDrop));
+  router.delete("/shares", change(shareRequest, posts.unshareDrop));
 }
 
 function addFaults(router: Router, faults: Faults): void {

@@ -55,31 +55,82 @@ export function connectWorld(address: string) {
   };
 }
 
-/** The page shows a drop in this form. An unknown one has only its id. */
+/** The page shows a drop in this form, and a repost as its original. */
 export interface SeenDrop {
   readonly drop_id: string;
+  /** The author of the original. */
   readonly author: string;
-  /** The time is in ms since the epoch. */
+  /** The time is in ms since the epoch. Of a repost it is its own. */
   readonly created_at: number | null;
   readonly visibility: string | null;
   readonly body: string;
   readonly deleted: boolean;
+  /** The original of a repost and who reposted it; empty for other drops. */
+  readonly repost_of: string;
+  readonly reposted_by: string;
 }
 
-const unseen = { author: "", created_at: null, visibility: null, body: "", deleted: false };
+const unseen = { author: "", created_at: null, visibility: null, body: "", repost_of: "", reposted_by: "" };
 
 export function seen({ drop, tombstone }: GetDropResponse): SeenDrop {
   if (!drop) return { ...unseen, drop_id: tombstone?.id ?? "", deleted: true };
-  const { drop_id, user_id: author, created_at, visibility, body } = drop;
-  return { drop_id, author, created_at, visibility: Visibility[visibility].toLowerCase(), body, deleted: false };
+  const { drop_id, created_at, repost_of, original = drop } = drop;
+  const { user_id: author, visibility, body } = original;
+  const reposted_by = repost_of === "" ? "" : drop.user_id;
+  const shown = { author, visibility: Visibility[visibility].toLowerCase(), body };
+  return { drop_id, created_at, deleted: false, repost_of, reposted_by, ...shown };
 }
 
-/** Drops are in the order asked for. */
-export async function dropsOf({ posts }: World, dropIds: readonly string[]): Promise<SeenDrop[]> {
-  if (dropIds.length === 0) return [];
-  const { results } = await posts.getDrops({ drop_ids: [...dropIds] });
-  const found = new Map(results.map(seen).map((drop) => [drop.drop_id, drop]));
-  return dropIds.map((drop_id) => found.get(drop_id) ?? { ...unseen, drop_id });
+/** Drops are in the order asked for, without those that a viewer may not see. Without a viewer all are returned. */
+export async function dropsOf({ posts }: World, drop_ids: readonly string[], viewer_id = ""): Promise<SeenDrop[]> {
+  if (drop_ids.length === 0) return [];
+  const { results } = await posts.getDrops({ drop_ids: [...drop_ids], viewer_id });
+  return results.map(seen);
+}
+
+/** A drop and what its viewer has done about it and its author; unset where the viewer cannot do so. */
+interface ViewedDrop extends SeenDrop {
+  readonly shared?: boolean;
+  readonly muting?: boolean;
+  readonly blocking?: boolean;
+}
+
+const SHARES_READ = 1_000;
+
+/** Of the viewer's shares only the newest are known. */
+export async function viewsOf(
+  { users, posts }: World,
+  drops: readonly SeenDrop[],
+  user_id: string,
+): Promise<ViewedDrop[]> {
+  const target_ids = [...new Set(drops.map(({ author }) => author))].filter((id) => id !== "" && id !== user_id);
+  const [{ relations }, { shares }] = await Promise.all([
+    users.getRelations({ user_id, target_ids }),
+    posts.listUserShares({ user_id, viewer_id: user_id, page_size: SHARES_READ }),
+  ]);
+  const relationTo = new Map(
+    relations.map(({ target_id, muting, blocking }) => [target_id, { muting, blocking }] as const),
+  );
+  const shared = new Set(shares.map(({ drop_id }) => drop_id));
+  return drops.map((drop) => {
+    const { drop_id, author, visibility, repost_of } = drop;
+    const isShareable =
+      visibility === "public" || visibility === "unlisted" || (visibility === "followers" && author === user_id);
+    return {
+      ...drop,
+      ...(isShareable && { shared: shared.has(repost_of || drop_id) }),
+      ...relationTo.get(author),
+    };
+  });
+}
+
+const HIDDEN_READ = 100;
+
+/** Whom a user mutes and blocks, the newest first. */
+export async function hiddenFrom({ users }: World, user_id: string): Promise<{ muted: string[]; blocked: string[] }> {
+  const page = { user_id, page_size: HIDDEN_READ };
+  const [{ mutes }, { blocks }] = await Promise.all([users.listMutes(page), users.listBlocks(page)]);
+  return { muted: mutes.map(({ target_id }) => target_id), blocked: blocks.map(({ target_id }) => target_id) };
 }
 
 export async function isKnown({ users }: World, user_id: string): Promise<boolean> {

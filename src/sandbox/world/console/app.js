@@ -1,14 +1,18 @@
 import { createAnalyses } from "./analysis.js";
 import { readEvents } from "./events.js";
-import { createTimeline } from "./timeline.js";
+import { createTimeline, originalOf } from "./timeline.js";
 
 const MAX_LOG_ROWS = 200;
+// What a change hides is gone from the pages within 2 s, and what it shows again is back within 5 s, mostly much sooner.
+const LOOKS_MS = [500, 2_000, 5_000];
 const byId = (id) => document.getElementById(id);
 const timeline = createTimeline({
   list: byId("timeline"),
   empty: byId("empty"),
   template: byId("drop"),
   onDelete: (dropId) => attempt(() => call("DELETE", `/world/drops/${encodeURIComponent(dropId)}`)),
+  onChange: (kind, drop, undo) =>
+    attempt(() => (kind === "shares" ? changeShare(originalOf(drop), undo) : changeRelation(kind, drop.author, undo))),
 });
 
 const analyses = createAnalyses({
@@ -25,6 +29,7 @@ let stream = new AbortController();
 let lastEventId = "";
 let retry;
 let older = "";
+let looks = [];
 // Grows with every fetch, so that an answer that arrives late is dropped.
 let fetches = 0;
 
@@ -36,12 +41,16 @@ async function call(method, path, body) {
   return answer;
 }
 
+const showError = (error) => {
+  byId("message").textContent = error.message;
+};
+
 async function attempt(action) {
   byId("message").textContent = "";
   try {
     await action();
   } catch (error) {
-    byId("message").textContent = error.message;
+    showError(error);
   }
 }
 
@@ -66,13 +75,43 @@ async function fetchPage(maxId = "") {
   older = page.has_more ? page.next_max_id : "";
   byId("older").hidden = older === "";
   byId("degraded").hidden = !page.degraded;
+  showHidden(page);
 }
 
-/** new_drop says which drop and when; who wrote it is asked of the world. */
+/** Nothing on the stream says that a page has changed after a follow, a mute or a block. */
+function lookAgain() {
+  stopLooking();
+  looks = LOOKS_MS.map((ms) => setTimeout(() => fetchPage().catch(showError), ms));
+}
+
+function stopLooking() {
+  for (const look of looks) clearTimeout(look);
+}
+
+/** The drops of these users are not on the page, so that their buttons are here. */
+function showHidden({ muted, blocked }) {
+  const button = (text, kind, user) => {
+    const made = document.createElement("button");
+    Object.assign(made, { type: "button", className: "secondary outline", textContent: `${text} ${user}` });
+    made.addEventListener("click", () => attempt(() => changeRelation(kind, user, true)));
+    return made;
+  };
+  const buttons = [
+    ...muted.map((user) => button("Unmute", "mutes", user)),
+    ...blocked.map((user) => button("Unblock", "blocks", user)),
+  ];
+  const focused = byId("hidden").contains(document.activeElement) ? document.activeElement : undefined;
+  byId("hidden").replaceChildren("Muted and blocked:", ...buttons);
+  byId("hidden").hidden = buttons.length === 0;
+  if (focused) (buttons.find(({ textContent }) => textContent === focused.textContent) ?? byId("timeline")).focus();
+}
+
+/** new_drop says which drop and when; the rest is asked of the world. */
 async function showNew({ drop_id, created_at }) {
   const user = viewer;
   timeline.add([{ drop_id, created_at }], fetches);
-  const drop = await call("GET", `/world/drops/${encodeURIComponent(drop_id)}`).catch(() => undefined);
+  const query = new URLSearchParams({ user });
+  const drop = await call("GET", `/world/drops/${encodeURIComponent(drop_id)}?${query}`).catch(() => undefined);
   if (drop !== undefined && user === viewer) timeline.describe(drop);
 }
 
@@ -123,7 +162,7 @@ async function open(user) {
     fetches += 1;
     token = session.token;
     if (user !== viewer) {
-      timeline.replace([]);
+      timeline.clear();
       lastEventId = "";
     }
     viewer = user;
@@ -158,9 +197,22 @@ async function post({ author, visibility, body }, count) {
 async function changeFollow({ following }, method = "POST") {
   const { changed } = await call(method, "/world/follows", { follower_id: viewer, following_id: following });
   if (!changed) throw new Error("Nothing to change.");
+  await showChanged();
+}
+
+async function changeRelation(kind, user, undo) {
+  await call(undo ? "DELETE" : "POST", `/world/${kind}`, { user_id: viewer, target_id: user });
+  await showChanged();
+}
+
+async function changeShare(original, undo) {
+  await call(undo ? "DELETE" : "POST", "/world/shares", { user_id: viewer, drop_id: original });
+  timeline.share(original, !undo);
+}
+
+async function showChanged() {
+  lookAgain();
   showPeople((await call("GET", `/world/users/${encodeURIComponent(viewer)}`)).user);
-  // Backfill and removal notify nobody, so look again when they will be done.
-  setTimeout(() => attempt(() => fetchPage()), 700);
 }
 
 function onSubmit(form, act) {
@@ -176,7 +228,11 @@ onSubmit("viewer-form", ({ viewer: user }) => open(user.trim()));
 onSubmit("post-form", post);
 onSubmit("follow-form", changeFollow);
 onSubmit("analysis-form", analyses.ask);
-onClick("older", () => fetchPage(older));
+onClick("older", () => {
+  // A look would take the older drops away.
+  stopLooking();
+  return fetchPage(older);
+});
 onClick("clear-log", () => byId("log").replaceChildren());
 onClick("break", () => changeFaults("POST", { service: "users", code: "UNAVAILABLE" }));
 onClick("heal", () => changeFaults("DELETE"));

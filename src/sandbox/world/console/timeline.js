@@ -1,8 +1,35 @@
 const MAX_SHOWN = 1_000;
 const MAX_DELETED = 5_000;
 
-/** Shows the newest drop first, each once, and no deleted one again. */
-export function createTimeline({ list, empty, template, onDelete }) {
+/** Each button of a row that makes or undoes something: where the drop says whether it is made, and on what it acts. */
+const CHANGES = {
+  shares: { state: "shared", texts: ["Repost", "Undo repost"], target: (drop) => `of drop ${originalOf(drop)}` },
+  mutes: { state: "muting", texts: ["Mute", "Unmute"], target: ({ author }) => author },
+  blocks: { state: "blocking", texts: ["Block", "Unblock"], target: ({ author }) => author },
+};
+
+export const originalOf = ({ drop_id, repost_of }) => repost_of || drop_id;
+
+function draw(row, drop) {
+  const { drop_id, author, body, visibility, reposted_by } = drop;
+  row.querySelector(".repost").hidden = !reposted_by;
+  row.querySelector(".reposter").textContent = reposted_by ?? "";
+  row.querySelector(".author").textContent = author || "(unknown author)";
+  row.querySelector(".body").textContent = body ?? "";
+  row.querySelector(".id").textContent = visibility ? `${drop_id} · ${visibility}` : drop_id;
+  for (const [name, { state, texts, target }] of Object.entries(CHANGES)) {
+    const button = row.querySelector(`[name=${name}]`);
+    button.hidden = drop[state] === undefined;
+    button.textContent = texts[Number(drop[state] ?? false)];
+    button.setAttribute("aria-label", `${button.textContent} ${target(drop)}`);
+  }
+}
+
+/**
+ * Shows the newest drop first, each once, and no deleted one again. `onChange` gets a key of {@link CHANGES}, the drop,
+ * and whether to undo.
+ */
+export function createTimeline({ list, empty, template, onDelete, onChange }) {
   const shown = new Map();
   const deleted = new Set();
 
@@ -11,23 +38,26 @@ export function createTimeline({ list, empty, template, onDelete }) {
   function forget(dropId) {
     const row = shown.get(dropId)?.row;
     // The keyboard goes on beside a row that vanishes, and not at the top of the page.
-    if (row?.contains(document.activeElement))
-      ((row.nextElementSibling ?? row.previousElementSibling)?.querySelector("button") ?? list).focus();
+    const focused = document.activeElement;
+    if (row?.contains(focused)) {
+      const neighbour = row.nextElementSibling ?? row.previousElementSibling;
+      (neighbour?.querySelector(`[name="${focused.name}"]:not([hidden])`) ?? list).focus();
+    }
     row?.remove();
     shown.delete(dropId);
     empty.hidden = shown.size > 0;
   }
 
-  function describe({ drop_id, author, body, visibility }) {
-    const row = shown.get(drop_id)?.row;
-    if (!row) return;
-    row.querySelector(".author").textContent = author || "(unknown author)";
-    row.querySelector(".body").textContent = body ?? "";
-    row.querySelector(".id").textContent = visibility ? `${drop_id} · ${visibility}` : drop_id;
+  function describe(fields) {
+    const entry = shown.get(fields.drop_id);
+    if (!entry) return;
+    entry.drop = { ...entry.drop, ...fields };
+    draw(entry.row, entry.drop);
   }
 
   function insert(drop, liveSince) {
-    if (deleted.has(drop.drop_id) || drop.deleted || shown.has(drop.drop_id)) return;
+    if (deleted.has(drop.drop_id) || drop.deleted) return;
+    if (shown.has(drop.drop_id)) return describe(drop);
     const row = template.content.firstElementChild.cloneNode(true);
     row.dataset.id = drop.drop_id;
     row.classList.toggle("fresh", liveSince !== undefined);
@@ -35,9 +65,14 @@ export function createTimeline({ list, empty, template, onDelete }) {
     const date = new Date(drop.created_at ?? 0);
     time.dateTime = date.toISOString();
     time.textContent = date.toLocaleString();
-    const button = row.querySelector("button");
+    const button = row.querySelector("[name=delete]");
     button.setAttribute("aria-label", `Delete drop ${drop.drop_id}`);
     button.addEventListener("click", () => onDelete(drop.drop_id));
+    for (const [name, { state }] of Object.entries(CHANGES))
+      row.querySelector(`[name=${name}]`).addEventListener("click", () => {
+        const { drop: now } = shown.get(drop.drop_id);
+        onChange(name, now, now[state]);
+      });
     const next = [...list.children].find((other) => isAfter(drop, shown.get(other.dataset.id).drop));
     list.insertBefore(row, next ?? null);
     shown.set(drop.drop_id, { drop, row, liveSince });
@@ -52,15 +87,23 @@ export function createTimeline({ list, empty, template, onDelete }) {
       for (const drop of drops) insert(drop, liveSince);
       empty.hidden = shown.size > 0;
     },
+    /** Shows on all rows of an original whether the viewer reposts it. */
+    share(original, shared) {
+      for (const { drop } of shown.values()) if (originalOf(drop) === original) describe({ ...drop, shared });
+    },
     drop(dropId) {
       deleted.add(dropId);
       if (deleted.size > MAX_DELETED) deleted.delete(deleted.values().next().value);
       forget(dropId);
     },
-    /** Keeps what arrived live during the fetch, which its answer may lack. */
+    /** Keeps what arrived live during the fetch, which its answer may lack, and the rows of what stays, for the focus. */
     replace(drops, fetch) {
-      for (const [dropId, { liveSince }] of shown) if (liveSince !== fetch) forget(dropId);
+      const stays = new Set(drops.filter((drop) => !drop.deleted).map(({ drop_id }) => drop_id));
+      for (const [dropId, { liveSince }] of shown) if (liveSince !== fetch && !stays.has(dropId)) forget(dropId);
       this.add(drops);
+    },
+    clear() {
+      for (const dropId of shown.keys()) forget(dropId);
     },
   };
 }
