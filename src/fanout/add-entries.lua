@@ -93,7 +93,7 @@ end
 -- The homes among these whose users may not see drops of these users; all of them in a cluster.
 local function suspects_among(tokens, users)
   local suspects = {}
-  for _, user in ipairs(users) do
+  for user in pairs(users) do
     local are = #KEYS == 0 and call('SMISMEMBER', 'timeline:x:hiders:' .. user, unpack(tokens))
     for i, token in ipairs(tokens) do
       if not are or are[i] == 1 then suspects[token] = true end
@@ -161,12 +161,12 @@ while at <= #ARGV do
     entries[#entries + 1] = ARGV[i + 1]
     if tonumber(ARGV[i]) < tonumber(lowest) then lowest = ARGV[i] end
     if kind == 'homes' then
-      for _, user in ipairs(hidden_users(ARGV[i + 2])) do hidden[#hidden + 1] = user end
+      for _, user in ipairs(hidden_users(ARGV[i + 2])) do hidden[user] = true end
     end
   end
   local tokens = {}
   for token in string.gmatch(rest, '[^,]+') do tokens[#tokens + 1] = token end
-  local suspects = hidden[1] and suspects_among(tokens, hidden)
+  local suspects = next(hidden) and suspects_among(tokens, hidden)
   for _, token in ipairs(tokens) do
     if suspects and suspects[token] then
       total = total + add(prefix .. token, shown_to(token, first, last))

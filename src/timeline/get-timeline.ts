@@ -54,6 +54,8 @@ export type GetTimeline = (request: GetTimelineRequest, context: ReadContext) =>
 interface Timeline {
   readonly name: "home" | "local" | "global";
   readonly key: string;
+  /** What this user does not see is left out; of a home it is when it is written. */
+  readonly viewer?: string | undefined;
   readonly snapshot: TakeSnapshot;
   readonly isAffected?: (deadline: number) => Promise<boolean>;
   readonly fillPulls?: (deadline: number) => Promise<void>;
@@ -80,8 +82,8 @@ export function getSharedTimeline(deps: ReadDeps, name: SharedName): GetTimeline
   const timeline: Timeline = { name, key, snapshot: () => deps.readSharedLog(name) };
   return (request, context) => {
     const page = parsePageRequest(request);
-    if (request.user_id === "") return getPage(deps, context, page, timeline);
-    return getSharedPage(deps, context, page, { ...timeline, viewer: parseUser(request.user_id) });
+    const viewer = request.user_id === "" ? undefined : parseUser(request.user_id);
+    return getPage(deps, context, page, { ...timeline, viewer });
   };
 }
 
@@ -91,42 +93,38 @@ function unlessInvalid(error: unknown): undefined {
   return undefined;
 }
 
-type SharedTimeline = Timeline & { readonly viewer: string };
-
-/** A viewer who hides nobody gets the page that all others get. */
-async function getSharedPage(
-  deps: ReadDeps,
-  context: ReadContext,
-  page: PageRequest,
-  timeline: SharedTimeline,
-): Promise<Buffer> {
-  const { viewer } = timeline;
-  const until = readDeadlines(context.deadline, deps.deadlineMaxMs);
-  const held = await withDeadline(deps.store.readHidden(viewer), until.deadline).catch(() => undefined);
-  if (held?.size === 0) return getPage(deps, context, page, timeline);
-  return context.traced(async () => {
-    const known = () => withDeadline(deps.hidden.known(viewer, until.deadline), until.deadline);
-    const asked = held ?? (await known().catch(unlessInvalid));
-    const hidden = asked ?? deps.hidden.lastKnown(viewer);
-    const store = { ...deps.store, read: withoutHidden(deps.store, hidden) };
-    const call = { ...until, page, incomplete: undefined, isUnjudged: asked === undefined };
-    return getAnyPage({ ...deps, store }, call, timeline);
-  });
-}
-
 /** A first page that is stored whole is read outside the trace of its call: see decision 45. */
 async function getPage(deps: ReadDeps, context: ReadContext, page: PageRequest, timeline: Timeline): Promise<Buffer> {
+  const { name, key, viewer } = timeline;
   const until = readDeadlines(context.deadline, deps.deadlineMaxMs);
-  const mayLack = (): boolean => deps.maybeLost() || (timeline.name === "home" && deps.affected().length > 0);
+  const mayLack = (): boolean => deps.maybeLost() || (name === "home" && deps.affected().length > 0);
   const isFirst = page.cursor === undefined && !mayLack();
-  const read = () => deps.store.readFirstPage(timeline.key, page.limit, deps.fences.retentionStart());
+  const read = () => deps.store.readFirstPage(key, { drops: page.limit, since: deps.fences.retentionStart() }, viewer);
   const first = isFirst ? await withDeadline(read(), until.deadline).catch(() => undefined) : undefined;
   if (Buffer.isBuffer(first) && !mayLack()) {
-    deps.observe(timeline.name, "hit");
+    deps.observe(name, "hit");
     return first;
   }
   const incomplete = Buffer.isBuffer(first) ? undefined : first;
-  return context.traced(() => getAnyPage(deps, { ...until, page, incomplete }, timeline));
+  return context.traced(async () => {
+    const call = { ...until, page, incomplete };
+    return viewer === undefined ? getAnyPage(deps, call, timeline) : getShownPage(deps, { ...call, viewer }, timeline);
+  });
+}
+
+/** Leaves out of local or global what the viewer does not see. */
+async function getShownPage(
+  deps: ReadDeps,
+  { viewer, ...call }: PageCall & { readonly viewer: string },
+  timeline: Timeline,
+): Promise<Buffer> {
+  const { deadline } = call;
+  const held = await withDeadline(deps.store.readHidden(viewer), deadline).catch(() => undefined);
+  const known = () => withDeadline(deps.hidden.known(viewer, deadline), deadline);
+  const asked = held ?? (await known().catch(unlessInvalid));
+  const hidden = asked ?? deps.hidden.lastKnown(viewer);
+  const store = { ...deps.store, read: withoutHidden(deps.store, hidden) };
+  return getAnyPage({ ...deps, store }, { ...call, isUnjudged: asked === undefined }, timeline);
 }
 
 interface PageCall extends ReadDeadlines {

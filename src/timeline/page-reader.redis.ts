@@ -19,6 +19,7 @@ import { merge, type Part, partOfHead } from "./merge.js";
 import type { FollowedKey, PageCache } from "./page-cache.js";
 import { createPageCalls, type Reply, type StoreRead } from "./page-calls.redis.js";
 import { encodeWhole } from "./page-response.js";
+import { createShownPages } from "./shown-pages.js";
 import { type EncodedPage, type Incomplete, incompleteOf, type Range, type Stored } from "./stored.js";
 
 export interface PageReaderOptions {
@@ -66,12 +67,14 @@ export class PageReader {
   readonly #ask: ReturnType<typeof createPageCalls>;
   /** Callers that share a reply share the answer that is made of it. */
   readonly #answers = new WeakMap<Promise<Reply>, Promise<Stored>>();
+  readonly #readShown: ReturnType<typeof createShownPages>;
 
   constructor(
     scripts: Scripts,
     private readonly options: PageReaderOptions,
   ) {
     this.#ask = createPageCalls(scripts, options.cache);
+    this.#readShown = createShownPages({ read: this.read, bylinesOf: options.bylinesOf });
   }
 
   readonly read = (range: Range): Promise<Stored> => {
@@ -81,13 +84,20 @@ export class PageReader {
     return this.#read({ range, ttl: kind === "author" ? ttlMs : 0, pulls: "" });
   };
 
-  /** Resolves to undefined where the page is not whole, or hides drops: deleted ones, or those from before `since`. */
+  /**
+   * Resolves to undefined where the page is not whole, or hides drops: deleted ones, or those from before `since`; or
+   * where whom the viewer hides must be asked for.
+   */
   readonly readFirstPage = async (
     key: string,
-    drops: number,
-    since: number,
+    page: NonNullable<Range["page"]>,
+    viewer?: string,
   ): Promise<EncodedPage | Incomplete | undefined> => {
-    const range = { key, direction: "older", from: undefined, count: drops + 1, page: { drops, since } } as const;
+    if (viewer !== undefined) {
+      const hidden = await this.readHidden(viewer);
+      if (hidden?.size !== 0) return hidden && this.#readShown({ key, page }, hidden);
+    }
+    const range = { key, direction: "older", from: undefined, count: page.drops + 1, page } as const;
     const stored = await this.read(range);
     return stored.page || stored.floor !== undefined ? stored.page : incompleteOf(key, stored);
   };

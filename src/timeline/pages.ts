@@ -4,7 +4,7 @@ import { dateOfId } from "../kernel/ids.js";
 import type { Fences } from "../records/fences.js";
 import { type Cursor, fromToken, type PageRequest } from "./page-request.js";
 import type { TimelineStore } from "./store.redis.js";
-import { type Incomplete, incompleteOf, isIncomplete, type Stored } from "./stored.js";
+import { type Incomplete, incompleteOf, isIncomplete, SPARE, type Stored } from "./stored.js";
 
 export type Entries = readonly TimelineEntry[];
 
@@ -80,9 +80,6 @@ async function positionOf(
   if (maybeLost()) throw new AppError("unavailable", `${kind}: Redis may have lost the drop`);
   throw invalid(kind, "is neither a token nor a drop of this timeline, and carries no date");
 }
-
-/** So many more are read than asked for, in place of drops that are hidden. */
-const SPARE = 16;
 
 /** Returns the position before all drops of this ms: no drop id is empty. */
 export const startOf = (score: number): TimelineEntry => ({ score, drop: "" });

@@ -14,6 +14,9 @@ export interface Range {
   readonly page?: { readonly drops: number; readonly since: number } | undefined;
 }
 
+/** So many more are read than asked for, in place of drops that are hidden. */
+export const SPARE = 16;
+
 export interface Stored {
   /** The floor is in ms. It is undefined where the timeline, or what is merged into it, must be rebuilt. */
   readonly floor: number | undefined;

@@ -3,12 +3,14 @@ import { once } from "node:events";
 import { type ClientHttp2Session, connect } from "node:http2";
 import type { Redis } from "ioredis";
 import { GLOBAL_KEY, homeKey, LOCAL_KEY, TOMBSTONES_KEY } from "../../src/contracts/keys.js";
-import { GetTimelineRequest } from "../../src/gen/avion/timeline.js";
 import { FLOOR_MEMBER } from "../../src/kernel/ids.js";
 import { MAIN } from "../support/service.js";
 import type { Bench } from "./support/bench.js";
 import { cpuSeconds, summarise } from "./support/measure.js";
 import {
+  askedPage,
+  type Drive,
+  drivePages,
   LIMIT,
   openFrames,
   READ_KINDS,
@@ -19,7 +21,7 @@ import {
   timelineOf,
   userOf,
 } from "./support/reads-shared.js";
-import { check, type Parameters, type Result, type Row } from "./support/result.js";
+import type { Parameters, Result, Row } from "./support/result.js";
 import { SETTLE } from "./support/sse-driver.js";
 
 /** Of each server. */
@@ -133,25 +135,10 @@ async function timed(kind: ReadKind, server: Server, inFlight: number): Promise<
   return { calls, seconds, service: cpuSeconds(service) - before[0], redis: cpuSeconds(redis) - before[1] };
 }
 
-async function drive(
-  kind: ReadKind,
-  { session }: Server,
-  { inFlight, until }: { readonly inFlight: number; readonly until: (calls: number) => boolean },
-): Promise<number> {
+function drive(kind: ReadKind, { session }: Server, how: Drive): Promise<number> {
   const call = openFrames(session, `/avion.TimelineService/Get${kind}Timeline`);
-  const pages = Array.from({ length: READERS }, (_, reader) => ({
-    request: GetTimelineRequest.encode(GetTimelineRequest.create({ user_id: userOf(reader), limit: LIMIT })).finish(),
-    expected: responseOf(kind, reader),
-  }));
-  let calls = 0;
-  const lane = async (): Promise<void> => {
-    while (!until(calls)) {
-      const { request, expected } = pages[calls++ % READERS] as (typeof pages)[number];
-      check(expected.equals(await call(request)), "each page is the expected one");
-    }
-  };
-  await Promise.all(Array.from({ length: inFlight }, lane));
-  return calls;
+  const pages = Array.from({ length: READERS }, (_, reader) => askedPage(userOf(reader), responseOf(kind, reader)));
+  return drivePages(call, pages, how);
 }
 
 type Figures = Record<"rate" | "service" | "redis", number>;

@@ -1,7 +1,9 @@
 import type { Redis } from "ioredis";
 import type { Byline } from "../../../src/contracts/timelines.js";
-import { chunked } from "../../../src/kernel/concurrency.js";
+import { chunked, mapLimited } from "../../../src/kernel/concurrency.js";
+import { createScripts } from "../../../src/platform/redis/scripts.js";
 import { Hidden } from "../../../src/records/hidden.js";
+import { createHiddenStore } from "../../../src/records/hidden.redis.js";
 import { homeKey } from "../../support/timeline-keys.js";
 import { check } from "./result.js";
 
@@ -66,3 +68,10 @@ export const NOBODY_HIDDEN = {
   hidden: { held: async () => undefined, lastKnown: (user: string) => new Hidden(user, new Map()) },
   bylinesOf: async () => new Map<string, Byline>(),
 };
+
+/** Stores whom these users hide, as the service does. */
+export async function storeHidden(redis: Redis, all: ReadonlyMap<string, readonly string[]>): Promise<void> {
+  const readHidden = async (user: string) => new Map(all.get(user)?.map((target) => [target, "all"] as const));
+  const hidden = createHiddenStore(createScripts(redis), readHidden, TTL_MS);
+  await mapLimited([...all.keys()], 32, (user) => hidden.fill(user));
+}

@@ -1,6 +1,7 @@
 import type { ClientHttp2Session } from "node:http2";
-import { GetTimelineResponse } from "../../../src/gen/avion/timeline.js";
+import { GetTimelineRequest, GetTimelineResponse } from "../../../src/gen/avion/timeline.js";
 import { toToken } from "../../../src/timeline/page-request.js";
+import { check } from "./result.js";
 
 export const READ_KINDS = ["Home", "Local", "Global"] as const;
 export type ReadKind = (typeof READ_KINDS)[number];
@@ -13,8 +14,13 @@ export const userOf = (reader: number): string => `reader-${reader}`;
 const ENTRIES = 1_000;
 const NEWEST_MS = 1_750_000_000_000;
 
+interface Entry {
+  readonly score: number;
+  readonly drop: string;
+}
+
 /** Newest first; ids as long as a UUID. -2: local, -1: global. */
-export const timelineOf = (reader: number): { readonly score: number; readonly drop: string }[] =>
+export const timelineOf = (reader: number): Entry[] =>
   Array.from({ length: ENTRIES }, (_, age) => ({
     score: NEWEST_MS - 1_000 * age,
     drop: `0197a7c8-${String(reader + 2).padStart(4, "0")}-7000-8000-${String(age).padStart(12, "0")}`,
@@ -23,8 +29,12 @@ export const timelineOf = (reader: number): { readonly score: number; readonly d
 /** Both servers answer this to a first page. */
 export function responseOf(kind: ReadKind, reader: number): Buffer {
   const of = { Home: reader, Local: -2, Global: -1 }[kind];
-  const page = timelineOf(of).slice(0, LIMIT);
-  const [newest, oldest] = [page[0], page[LIMIT - 1]].map((entry) => toToken(entry as (typeof page)[number]));
+  return encodedPage(timelineOf(of).slice(0, LIMIT));
+}
+
+/** A page that others follow. */
+export function encodedPage(page: readonly Entry[]): Buffer {
+  const [newest, oldest] = [page[0], page.at(-1)].map((entry) => toToken(entry as Entry));
   const response = { drop_ids: page.map(({ drop }) => drop), has_more: true, degraded: false };
   const whole = { ...response, next_max_id: oldest as string, prev_min_id: newest as string };
   return Buffer.from(GetTimelineResponse.encode(whole).finish());
@@ -50,4 +60,32 @@ export function openFrames(session: ClientHttp2Session, path: string): (request:
       stream.on("error", reject);
       stream.end(frame);
     });
+}
+
+/** The request of a user's first page, and its answer. */
+export const askedPage = (user_id: string, expected: Buffer) => ({
+  request: GetTimelineRequest.encode(GetTimelineRequest.create({ user_id, limit: LIMIT })).finish(),
+  expected,
+});
+
+export interface Drive {
+  readonly inFlight: number;
+  readonly until: (calls: number) => boolean;
+}
+
+/** Asks for these pages in turn, and checks them; resolves to the number of calls. */
+export async function drivePages(
+  call: ReturnType<typeof openFrames>,
+  pages: readonly ReturnType<typeof askedPage>[],
+  { inFlight, until }: Drive,
+): Promise<number> {
+  let calls = 0;
+  const lane = async (): Promise<void> => {
+    while (!until(calls)) {
+      const { request, expected } = pages[calls++ % pages.length] as (typeof pages)[number];
+      check(expected.equals(await call(request)), "each page is the expected one");
+    }
+  };
+  await Promise.all(Array.from({ length: inFlight }, lane));
+  return calls;
 }

@@ -1,0 +1,55 @@
+import type { Byline, TimelineEntry } from "../contracts/timelines.js";
+import type { Hidden } from "../records/hidden.js";
+import { encodeWhole } from "./page-response.js";
+import { type EncodedPage, type Range, SPARE, type Stored } from "./stored.js";
+
+interface Signed {
+  readonly bylines: Promise<ReadonlyMap<string, Byline>>;
+  /** The names are the places of hidden drops. */
+  readonly pages: Map<string, EncodedPage | undefined>;
+}
+
+interface ShownPagesDeps {
+  readonly read: (range: Range) => Promise<Stored>;
+  readonly bylinesOf: (key: string, drops: readonly string[]) => Promise<ReadonlyMap<string, Byline>>;
+}
+
+interface FirstPage {
+  readonly key: string;
+  readonly page: NonNullable<Range["page"]>;
+}
+
+/**
+ * Returns a function that reads a first page of local or global without the drops that a viewer does not see; it resolves
+ * to undefined where that takes more than one read. Viewers who share a read, and see the same of it, share the page.
+ */
+export function createShownPages({ read, bylinesOf }: ShownPagesDeps) {
+  const known = new WeakMap<Stored, Signed>();
+  const signedOf = (key: string, stored: Stored): Signed => {
+    const found = known.get(stored);
+    if (found) return found;
+    const drops = stored.entries.map(({ drop }) => drop);
+    const signed: Signed = { bylines: bylinesOf(key, drops), pages: new Map() };
+    known.set(stored, signed);
+    return signed;
+  };
+  return async ({ key, page }: FirstPage, viewer: Hidden): Promise<EncodedPage | undefined> => {
+    const range = { key, direction: "older", from: undefined, count: page.drops + 1 + SPARE } as const;
+    const stored = await read(range);
+    const { entries } = stored;
+    const { bylines, pages } = signedOf(key, stored);
+    const byOf = await bylines;
+    const shown: TimelineEntry[] = [];
+    let name = "";
+    for (const [place, entry] of entries.entries()) {
+      const by = byOf.get(entry.drop);
+      if (!by) return undefined;
+      if (viewer.hides(by)) name += `${place},`;
+      else if (shown.push(entry) > page.drops) break;
+    }
+    const mayBeMore = shown.length <= page.drops && entries.length >= range.count;
+    if (mayBeMore || (shown.at(-1)?.score ?? 0) < page.since) return undefined;
+    if (!pages.has(name)) pages.set(name, encodeWhole({ ...stored, entries: shown }, { ...range, page }));
+    return pages.get(name);
+  };
+}
