@@ -4,6 +4,7 @@ import type { GetTimelineRequest } from "../gen/avion/timeline.js";
 import { type ReadDeadlines, readDeadlines, withDeadline } from "../kernel/deadlines.js";
 import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
+import { SingleFlight } from "../kernel/sharing.js";
 import { SECOND } from "../kernel/time.js";
 import { authorSnapshot, fillPulls, type HomeDeps, homeBelowFloor, homeSnapshot } from "./home.js";
 import { type PageRequest, parsePageRequest, parseUser } from "./page-request.js";
@@ -78,10 +79,12 @@ export function getHomeTimeline(deps: ReadDeps): GetTimeline {
 export function getSharedTimeline(deps: ReadDeps, name: SharedName): GetTimeline {
   const key = name === "local" ? LOCAL_KEY : GLOBAL_KEY;
   const timeline: Timeline = { name, key, snapshot: () => deps.readSharedLog(name) };
+  const flight = new SingleFlight<Snapshot>();
+  const readLog = async () => (await flight.run(name, () => deps.readSharedLog(name))).entries;
   return (request, context) => {
     const page = parsePageRequest(request);
     if (request.user_id === "") return getPage(deps, context, page, timeline);
-    return getSharedPage(deps, context, page, { ...timeline, viewer: parseUser(request.user_id) });
+    return getSharedPage(deps, context, page, { ...timeline, readLog, viewer: parseUser(request.user_id) });
   };
 }
 
@@ -91,7 +94,7 @@ function unlessInvalid(error: unknown): undefined {
   return undefined;
 }
 
-type SharedTimeline = Timeline & { readonly viewer: string };
+type SharedTimeline = Timeline & { readonly viewer: string; readonly readLog: () => Promise<Entries> };
 
 /** A viewer who hides nobody gets the page that all others get. */
 async function getSharedPage(
@@ -108,7 +111,7 @@ async function getSharedPage(
     const known = () => withDeadline(deps.hidden.known(viewer, until.deadline), until.deadline);
     const asked = held ?? (await known().catch(unlessInvalid));
     const hidden = asked ?? deps.hidden.lastKnown(viewer);
-    const store = { ...deps.store, read: withoutHidden(deps.store, hidden) };
+    const store = { ...deps.store, read: withoutHidden(deps.store, hidden, timeline.readLog) };
     const call = { ...until, page, incomplete: undefined, isUnjudged: asked === undefined };
     return getAnyPage({ ...deps, store }, call, timeline);
   });

@@ -61,7 +61,10 @@ test("on a Redis Cluster pages and streams are without those whom a user hides, 
     redis.publish(channel, JSON.stringify(related(channel, "ada", target, how).payload));
 
   await post("pia");
-  await eventually(async () => (await redis.hget("timeline:x:pulled", "pia"))?.startsWith("pulled"), "pia is pulled");
+  await eventually(
+    async () => (await redis.hget("timeline:x:pulled", "pia"))?.startsWith("pulled") ?? false,
+    "pia is pulled",
+  );
   const bobs = await post("bob");
   for (const author of ["cat", "pia"]) await post(author, { repost_of: bobs, repost_author: "bob" });
   await post("cat");

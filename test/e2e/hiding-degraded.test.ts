@@ -88,27 +88,31 @@ testWithStack(
 );
 
 // Invariant 5.
-testWithStack("GetHidden that fails for one user hurts no other; their stream is told to read again", {}, async (stack) => {
-  const { upstreams, world } = stack;
-  world.follow("eve", "dan");
-  await seed(stack);
-  const [adas, eves] = [
-    await openEvents(stack.service.httpUrl, "ada"),
-    await openEvents(stack.service.httpUrl, "eve"),
-  ];
-  const heal = upstreams.inject({ method: "GetHidden", user: "ada", code: status.INTERNAL });
-  await post(stack, "dan", 30);
-  await eventually(() => eves.drops().includes("dan-30"), "the drop on the stream of another");
-  expect((await adas.waitFor("reset")).data).toEqual({ reason: "relations_unknown" });
-  await shows(stack, "ada", ["dan-30", "dan-2", "cat-1", "bob-0"], true);
-  expect((await stack.reads.home("eve", { limit: 100 })).degraded).toBe(false);
-  heal();
-  await shows(stack, "ada", ["dan-30", "dan-2", "cat-1", "bob-0"]);
-  await post(stack, "dan", 31);
-  await eventually(() => adas.drops().includes("dan-31"), "the next drop on the stream");
-  expect(await stack.streams.count("DLQ")).toBe(0);
-  for (const stream of [adas, eves]) stream.close();
-});
+testWithStack(
+  "GetHidden that fails for one user hurts no other; their stream is told to read again",
+  {},
+  async (stack) => {
+    const { upstreams, world } = stack;
+    world.follow("eve", "dan");
+    await seed(stack);
+    const [adas, eves] = [
+      await openEvents(stack.service.httpUrl, "ada"),
+      await openEvents(stack.service.httpUrl, "eve"),
+    ];
+    const heal = upstreams.inject({ method: "GetHidden", user: "ada", code: status.INTERNAL });
+    await post(stack, "dan", 30);
+    await eventually(() => eves.drops().includes("dan-30"), "the drop on the stream of another");
+    expect((await adas.waitFor("reset")).data).toEqual({ reason: "relations_unknown" });
+    await shows(stack, "ada", ["dan-30", "dan-2", "cat-1", "bob-0"], true);
+    expect((await stack.reads.home("eve", { limit: 100 })).degraded).toBe(false);
+    heal();
+    await shows(stack, "ada", ["dan-30", "dan-2", "cat-1", "bob-0"]);
+    await post(stack, "dan", 31);
+    await eventually(() => adas.drops().includes("dan-31"), "the next drop on the stream");
+    expect(await stack.streams.count("DLQ")).toBe(0);
+    for (const stream of [adas, eves]) stream.close();
+  },
+);
 
 // Invariant 5.
 testWithStack("a mute that Redis Pub/Sub lost is found by reconciliation", {}, async (stack) => {
