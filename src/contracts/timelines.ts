@@ -11,7 +11,7 @@ export const VISIBILITY_NAMES = {
 
 export type KnownVisibility = keyof typeof VISIBILITY_NAMES;
 
-/** Who a drop is by; of a repost also who its original is by. */
+/** Who a drop is by; of a repost also who its original is by, "" where that is not known. */
 export interface Byline {
   readonly author: string;
   readonly original?: string | undefined;
@@ -25,14 +25,14 @@ export interface TimelineEntry {
 }
 
 /** The entry of a drop that an upstream lists. */
-export const entryOfDrop = ({ drop_id: drop, created_at: score, user_id: author, repost_author }: Drop) => ({
+export const entryOfDrop = ({ drop_id: drop, created_at: score, user_id: author, repost_of, repost_author }: Drop) => ({
   ...{ score, drop },
-  by: { author, original: repost_author || undefined },
+  by: { author, original: repost_of === "" ? undefined : repost_author },
 });
 
 /** The text of a byline has the tokens of its users, joined by ",", which they never hold. */
 export const bylineText = ({ author, original }: Byline): string =>
-  original ? `${encodeId(author)},${encodeId(original)}` : encodeId(author);
+  original === undefined ? encodeId(author) : `${encodeId(author)},${encodeId(original)}`;
 
 export function bylineOf(text: string): Byline {
   const [author = "", original] = text.split(",").map(decodeId);

@@ -251,7 +251,8 @@ const mayNotify = ({ silent, admitted_at, created_at }: Change): boolean =>
   !silent && sharedNow() - admitted_at <= NOTIFY_WINDOW_MS && isNews(created_at, admitted_at);
 const notifies = ({ change, audience }: Part): boolean => audience.ids.length > 0 && mayNotify(change);
 const isDeletion = ({ change }: Part): boolean => change.action === "remove";
-const bylineOfChange = ({ user_id: author, repost_author: original }: Change): Byline => ({ author, original });
+const bylineOfChange = ({ user_id: author, repost_of, repost_author = "" }: Change): Byline =>
+  repost_of === undefined ? { author } : { author, original: repost_author };
 export const entryOf = (change: Change): SignedEntry => {
   return { drop: change.drop_id, score: change.created_at, by: bylineOfChange(change) };
 };

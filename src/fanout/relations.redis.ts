@@ -1,11 +1,11 @@
-import { hiddenKey, hidersKey, homeKey } from "../contracts/keys.js";
+import { hiddenKey, homeKey } from "../contracts/keys.js";
 import type { Byline } from "../contracts/timelines.js";
 import { mapLimited } from "../kernel/concurrency.js";
 import { encodeId } from "../kernel/ids.js";
 import { SECOND } from "../kernel/time.js";
 import { type Scripts, script } from "../platform/redis/scripts.js";
 import type { Hiding } from "../records/hidden.js";
-import type { HiddenStore } from "../records/hidden.redis.js";
+import { addHider, type HiddenStore } from "../records/hidden.redis.js";
 import { createRemovalNotes } from "../records/removal-notes.redis.js";
 import { runForHomes } from "./writer.redis.js";
 
@@ -34,8 +34,8 @@ export type RelationWriter = ReturnType<typeof createRelationWriter>;
 export function createRelationWriter(scripts: Scripts, hidden: Pick<HiddenStore, "fill" | "known">, ttlMs: number) {
   const { run, command } = scripts;
   const notes = createRemovalNotes(scripts);
-  const look = async (users: readonly string[], { author, original = "" }: Byline): Promise<Map<string, number>> => {
-    const before = [encodeId(author), original && encodeId(original)];
+  const look = async (users: readonly string[], { author, original }: Byline): Promise<Map<string, number>> => {
+    const before = [encodeId(author), original === undefined ? "" : encodeId(original)];
     const answers = (await runForHomes(scripts, HIDDEN_AMONG, users, before)) as number[];
     return new Map(users.map((user, at) => [user, answers[at] as number]));
   };
@@ -44,7 +44,7 @@ export function createRelationWriter(scripts: Scripts, hidden: Pick<HiddenStore,
   return {
     /** Fan-out looks for hiders first: they are added before the home goes. */
     async change({ user, target, hiding }: HidingChange, isListening: boolean): Promise<void> {
-      if (hiding) await command("sadd", (client) => client.sadd(hidersKey(target), encodeId(user)));
+      if (hiding) await addHider({ command }, target, user, ttlMs);
       const home = homeKey(user);
       if (hiding && isListening)
         await notes.note(home, await command("zrange", (client) => client.zrange(home, "0", "-1")));

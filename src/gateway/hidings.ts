@@ -17,6 +17,11 @@ export class Hidings {
     this.#targets.set(change.target, change.hiding);
   }
 
+  /** Changes may have been missed: fan-out has judged what comes from now on by them. */
+  forget(): void {
+    this.#targets = undefined;
+  }
+
   hides({ by }: Content): boolean {
     return this.#targets !== undefined && by !== undefined && new Hidden(this.user, this.#targets).hides(bylineOf(by));
   }

@@ -282,6 +282,7 @@ export class Session implements Registration {
   #startOver(reason: ResetReason, seq: number, createdAt: number): void {
     this.#seq = this.#verified = seq;
     this.#countIn(createdAt);
+    this.#hidings.forget();
     // The old stream's sequences mean nothing in a new one.
     if (reason === "stream_replaced") this.#live = undefined;
     this.#sendReset(reason);

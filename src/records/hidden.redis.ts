@@ -1,7 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { LRUCache } from "lru-cache";
-import { hiddenKey, hidersKey } from "../contracts/keys.js";
+import { hiddenKey, hidersKey, homeKey } from "../contracts/keys.js";
 import { chunked } from "../kernel/concurrency.js";
+import { withDeadline } from "../kernel/deadlines.js";
 import { AppError } from "../kernel/errors.js";
 import { decodeId, encodeId } from "../kernel/ids.js";
 import { SingleFlight } from "../kernel/sharing.js";
@@ -19,10 +20,20 @@ const HIDERS_A_CALL = 500;
 
 type HiddenUsers = ReadonlyMap<string, Hiding>;
 
-/** Reads from the users service whose drops a user does not see. The deadline is in ms since the epoch. */
-export type ReadHidden = (user: string, deadline?: number) => Promise<HiddenUsers>;
+/** Reads from the users service whose drops a user does not see. */
+export type ReadHidden = (user: string) => Promise<HiddenUsers>;
 
 export type HiddenStore = ReturnType<typeof createHiddenStore>;
+
+/**
+ * Adds a user to the hiders of a target. These outlive the user's hash, which no read renews: the home of a user whose
+ * hash is gone is not complete.
+ */
+export async function addHider({ command }: Pick<Scripts, "command">, target: string, user: string, ttlMs: number) {
+  const hiders = hidersKey(target);
+  await command("sadd", (client) => client.sadd(hiders, encodeId(user)));
+  await command("pexpire", (client) => client.pexpire(hiders, 2 * ttlMs));
+}
 
 /**
  * Keeps in Redis whose drops each user does not see. A relation that changes makes a user's hash incomplete, and with it
@@ -34,15 +45,14 @@ export type HiddenStore = ReturnType<typeof createHiddenStore>;
 export function createHiddenStore({ run, command }: Scripts, readHidden: ReadHidden, ttlMs: number) {
   const flight = new SingleFlight<void>();
   const lastKnown = new LRUCache<string, Hidden>({ max: LAST_KNOWN_USERS });
-  const fillOnce = async (user: string, deadline: number | undefined): Promise<boolean> => {
+  const fillOnce = async (user: string): Promise<boolean> => {
     const step = (what: string, mark: string, fields: readonly string[] = []) =>
-      run(FILL_HIDDEN, [hiddenKey(user)], [what, mark, ttlMs, ...fields]);
+      run(FILL_HIDDEN, [hiddenKey(user), homeKey(user)], [what, mark, ttlMs, ...fields]);
     const mark = (await step("begin", `~${randomUUID()}`)) as string | null;
     if (mark === null) return true;
-    const targets = await readHidden(user, deadline);
-    const token = encodeId(user);
+    const targets = await readHidden(user);
     for (const some of chunked([...targets.keys()], HIDERS_A_CALL))
-      await Promise.all(some.map((target) => command("sadd", (client) => client.sadd(hidersKey(target), token))));
+      await Promise.all(some.map((target) => addHider({ command }, target, user, ttlMs)));
     const fields = [...targets].flatMap(([target, hiding]) => [encodeId(target), hiding]);
     return (await step("finish", mark, fields)) === 1;
   };
@@ -57,11 +67,14 @@ export function createHiddenStore({ run, command }: Scripts, readHidden: ReadHid
     if (state === COMPLETE || hidden.size > 0) lastKnown.set(user, hidden);
     return state === COMPLETE ? hidden : undefined;
   };
-  const fill = (user: string, deadline?: number): Promise<void> =>
-    flight.run(user, async () => {
-      for (let round = 0; round < MAX_ROUNDS; round++) if (await fillOnce(user, deadline)) return;
+  /** Callers share the work, which goes on when one of them gives up, at their deadline in ms since the epoch. */
+  const fill = (user: string, deadline?: number): Promise<void> => {
+    const filled = flight.run(user, async () => {
+      for (let round = 0; round < MAX_ROUNDS; round++) if (await fillOnce(user)) return;
       throw new AppError("unavailable", "whom the user hides changes faster than it can be read");
     });
+    return deadline === undefined ? filled : withDeadline(filled, deadline);
+  };
   return {
     held,
     fill,

@@ -22,7 +22,7 @@ export class Hidden {
   hides({ author, original }: Byline): boolean {
     if (this.targets.size === 0 || author === this.user) return false;
     const hiding = this.targets.get(author);
-    if (hiding === "all" || !original) return hiding === "all";
+    if (hiding === "all" || original === undefined) return hiding === "all";
     return hiding === "reposts" || this.targets.get(original) === "all";
   }
 }

@@ -4,6 +4,7 @@ import type { GetTimelineRequest } from "../gen/avion/timeline.js";
 import { type ReadDeadlines, readDeadlines, withDeadline } from "../kernel/deadlines.js";
 import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
+import { SingleFlight } from "../kernel/sharing.js";
 import { SECOND } from "../kernel/time.js";
 import { authorSnapshot, fillPulls, type HomeDeps, homeBelowFloor, homeSnapshot } from "./home.js";
 import { type PageRequest, parsePageRequest, parseUser } from "./page-request.js";
@@ -51,11 +52,17 @@ interface ReadContext {
 /** Returns an encoded GetTimelineResponse. */
 export type GetTimeline = (request: GetTimelineRequest, context: ReadContext) => Promise<Buffer>;
 
+interface Viewer {
+  readonly user: string;
+  /** The log tells who drops of the timeline are by. */
+  readonly readLog: () => Promise<Entries>;
+}
+
 interface Timeline {
   readonly name: "home" | "local" | "global";
   readonly key: string;
   /** What this user does not see is left out; of a home it is when it is written. */
-  readonly viewer?: string | undefined;
+  readonly viewer?: Viewer | undefined;
   readonly snapshot: TakeSnapshot;
   readonly isAffected?: (deadline: number) => Promise<boolean>;
   readonly fillPulls?: (deadline: number) => Promise<void>;
@@ -80,9 +87,11 @@ export function getHomeTimeline(deps: ReadDeps): GetTimeline {
 export function getSharedTimeline(deps: ReadDeps, name: SharedName): GetTimeline {
   const key = name === "local" ? LOCAL_KEY : GLOBAL_KEY;
   const timeline: Timeline = { name, key, snapshot: () => deps.readSharedLog(name) };
+  const flight = new SingleFlight<Snapshot>();
+  const readLog = async () => (await flight.run(name, () => deps.readSharedLog(name))).entries;
   return (request, context) => {
     const page = parsePageRequest(request);
-    const viewer = request.user_id === "" ? undefined : parseUser(request.user_id);
+    const viewer = request.user_id === "" ? undefined : { user: parseUser(request.user_id), readLog };
     return getPage(deps, context, page, { ...timeline, viewer });
   };
 }
@@ -99,7 +108,8 @@ async function getPage(deps: ReadDeps, context: ReadContext, page: PageRequest, 
   const until = readDeadlines(context.deadline, deps.deadlineMaxMs);
   const mayLack = (): boolean => deps.maybeLost() || (name === "home" && deps.affected().length > 0);
   const isFirst = page.cursor === undefined && !mayLack();
-  const read = () => deps.store.readFirstPage(key, { drops: page.limit, since: deps.fences.retentionStart() }, viewer);
+  const read = () =>
+    deps.store.readFirstPage(key, { drops: page.limit, since: deps.fences.retentionStart() }, viewer?.user);
   const first = isFirst ? await withDeadline(read(), until.deadline).catch(() => undefined) : undefined;
   if (Buffer.isBuffer(first) && !mayLack()) {
     deps.observe(name, "hit");
@@ -115,15 +125,15 @@ async function getPage(deps: ReadDeps, context: ReadContext, page: PageRequest, 
 /** Leaves out of local or global what the viewer does not see. */
 async function getShownPage(
   deps: ReadDeps,
-  { viewer, ...call }: PageCall & { readonly viewer: string },
+  { viewer: { user, readLog }, ...call }: PageCall & { readonly viewer: Viewer },
   timeline: Timeline,
 ): Promise<Buffer> {
   const { deadline } = call;
-  const held = await withDeadline(deps.store.readHidden(viewer), deadline).catch(() => undefined);
-  const known = () => withDeadline(deps.hidden.known(viewer, deadline), deadline);
+  const held = await withDeadline(deps.store.readHidden(user), deadline).catch(() => undefined);
+  const known = () => withDeadline(deps.hidden.known(user, deadline), deadline);
   const asked = held ?? (await known().catch(unlessInvalid));
-  const hidden = asked ?? deps.hidden.lastKnown(viewer);
-  const store = { ...deps.store, read: withoutHidden(deps.store, hidden) };
+  const hidden = asked ?? deps.hidden.lastKnown(user);
+  const store = { ...deps.store, read: withoutHidden(deps.store, hidden, readLog) };
   return getAnyPage({ ...deps, store }, { ...call, isUnjudged: asked === undefined }, timeline);
 }
 

@@ -57,7 +57,6 @@ local function renew(key, ttl)
   if is_idle or left - ttl > ttl / 100 then call('ZREM', key, '~floor') end
   if left == -1 or math.abs(ttl - left) > ttl / 100 then
     expire(key, ttl)
-    expire('timeline:x:hidden:{' .. key .. '}', ttl)
     expire('timeline:x:bylines:{' .. key .. '}', ttl)
   end
 end
@@ -149,17 +148,25 @@ local function authors_of(pulls, ttl)
   return table.concat(authors, ',')
 end
 
+-- A home whose user may hide somebody that this server does not know of is not complete: a version that knew no hidden
+-- users wrote it, or the hash is lost.
+local function is_judged(key)
+  if string.sub(key, 1, 14) ~= 'timeline:home:' then return true end
+  return call('HGET', 'timeline:x:hidden:{' .. key .. '}', '~state') == 'complete'
+end
+
 local function read(key, direction, count, ttl, score, id, pulls, size, since)
   local older = direction == 'older'
   count, ttl, size = tonumber(count), tonumber(ttl), tonumber(size)
   if ttl > 0 then renew(key, ttl) end
   local authors = pulls == '' and '' or authors_of(pulls, ttl)
-  local encoded = tombstones and size > 0 and authors == '' and page_of(key, size, tonumber(since))
+  local judged = is_judged(key)
+  local encoded = judged and tombstones and size > 0 and authors == '' and page_of(key, size, tonumber(since))
   if encoded then return encoded end
   local ids, scores = entries_of(key, first_of(key, older, score, id), older, count)
   -- One of its fields is its state.
   local hides = authors ~= '' and call('HLEN', 'timeline:x:hidden:{' .. key .. '}') > 1 and '1' or ''
-  local answer = { call('ZSCORE', key, '~floor') or '', untouched(ids) and '1' or '', authors, hides }
+  local answer = { judged and call('ZSCORE', key, '~floor') or '', untouched(ids) and '1' or '', authors, hides }
   for i = 1, #ids do
     answer[#answer + 1] = ids[i]
     answer[#answer + 1] = scores[i]

@@ -9,6 +9,7 @@ import {
   pullsKeyOfHome,
   rebuildLeaseKey,
   stagedKey,
+  userOfHomeKey,
 } from "../contracts/keys.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { chunked } from "../kernel/concurrency.js";
@@ -69,7 +70,11 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
     readFirstPage: reader.readFirstPage,
     readHidden: reader.readHidden,
     mergedKeysOf,
-    isComplete: async (key: string): Promise<boolean> => Number((await score(key, FLOOR_MEMBER)) ?? -1) >= 0,
+    async isComplete(key: string): Promise<boolean> {
+      const [floor, user] = [await score(key, FLOOR_MEMBER), userOfHomeKey(key)];
+      if (Number(floor ?? -1) < 0) return false;
+      return user === undefined || (await options.hidden.held(user)) !== undefined;
+    },
     /**
      * Looks in this timeline, in what is merged into it, and in recent deletions; undefined if none of them knows the
      * drop.
@@ -96,7 +101,8 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
       const parts = partsOf(gone, snapshot.entries);
       const last = parts.pop() ?? [0];
       const kind = kindOf(key);
-      const signed = kind === "author" ? snapshot.entries.filter(({ by }) => by?.original) : snapshot.entries;
+      const signed =
+        kind === "author" ? snapshot.entries.filter(({ by }) => by?.original !== undefined) : snapshot.entries;
       if (kind !== "home") await bylines.keep(key, signed);
       const kept = new Set(snapshot.entries.map(({ drop }) => drop));
       await notes.note(
@@ -113,10 +119,7 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
     },
     remove: notes.remove,
     bylinesOf: bylines.of,
-    /** The next read rebuilds the timeline. */
-    async loseFloor(key: string): Promise<void> {
-      await command("zrem", (client) => client.zrem(key, FLOOR_MEMBER));
-    },
+    keepBylines: bylines.keep,
     rebuildLease: (key: string) => createLease(scripts, rebuildLeaseKey(key)),
     async rebuildLeaseLeft(key: string): Promise<number> {
       return Math.max(0, await command("pttl", (client) => client.pttl(rebuildLeaseKey(key))));

@@ -1,25 +1,35 @@
+import type { Byline, TimelineEntry } from "../contracts/timelines.js";
 import type { Hidden } from "../records/hidden.js";
 import type { TimelineStore } from "./store.redis.js";
+import type { Stored } from "./stored.js";
 
-type HidingStore = Pick<TimelineStore, "read" | "bylinesOf" | "loseFloor">;
+type HidingStore = Pick<TimelineStore, "read" | "bylinesOf" | "keepBylines">;
+
+const NOBODY: Byline = { author: "" };
 
 /**
- * Reads local or global, and tells which of the drops a viewer does not see. A timeline that a version without bylines
- * wrote is rebuilt.
+ * Reads local or global, and tells which of the drops a viewer does not see. Of drops that a version without bylines
+ * wrote, the log tells who they are by. Nobody knows that of those it has lost: they are shown to all. While the log
+ * cannot be read the timeline is not complete.
  */
 export const withoutHidden =
-  (store: HidingStore, viewer: Hidden): TimelineStore["read"] =>
+  (store: HidingStore, viewer: Hidden, readLog: () => Promise<readonly TimelineEntry[]>): TimelineStore["read"] =>
   async (range) => {
     const stored = await store.read(range);
     if (viewer.size === 0 || stored.floor === undefined) return stored;
-    const bylines = await store.bylinesOf(
-      range.key,
-      stored.entries.map(({ drop }) => drop),
-    );
-    if (stored.entries.some(({ drop }) => !bylines.has(drop))) {
-      await store.loseFloor(range.key);
-      return { ...stored, floor: undefined };
-    }
-    const hidden = [...bylines].filter(([, by]) => viewer.hides(by)).map(([drop]) => drop);
-    return hidden.length === 0 ? stored : { ...stored, hidden: new Set(hidden) };
+    const drops = stored.entries.map(({ drop }) => drop);
+    const known = await store.bylinesOf(range.key, drops);
+    const unknown = stored.entries.filter(({ drop }) => !known.has(drop));
+    if (unknown.length === 0) return judged(stored, viewer, known);
+    const logged = await readLog().catch(() => undefined);
+    if (!logged) return { ...judged(stored, viewer, known), floor: undefined };
+    const authors = new Map(logged.map(({ drop, by }) => [drop, by]));
+    const learnt = unknown.map((entry) => ({ ...entry, by: authors.get(entry.drop) ?? NOBODY }));
+    await store.keepBylines(range.key, learnt);
+    return judged(stored, viewer, new Map([...known, ...learnt.map(({ drop, by }) => [drop, by] as const)]));
   };
+
+function judged(stored: Stored, viewer: Hidden, bylines: ReadonlyMap<string, Byline>): Stored {
+  const hidden = [...bylines].filter(([, by]) => viewer.hides(by)).map(([drop]) => drop);
+  return hidden.length === 0 ? stored : { ...stored, hidden: new Set(hidden) };
+}

@@ -10,7 +10,7 @@ import { DROP, followers, handle, logged, openFanout, work } from "../support/fa
 import { adaptersOn, clockOn } from "../support/redis.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 import { created, deleted, followed, received, unfollowed } from "../support/timeline-events.js";
-import { held, homeKey } from "../support/timeline-keys.js";
+import { held, hidesNobody, homeKey } from "../support/timeline-keys.js";
 import { World } from "../support/world.js";
 
 const redis = redisOfFile();
@@ -252,6 +252,7 @@ test("a home that was not read for longer than tombstones are kept is rebuilt be
   const { store } = adaptersOn(redis.scripts, { maxEntries: 10 });
   const read = () => store.read({ key: homeKey("f0"), direction: "older", from: undefined, count: 10 });
   await handle(openFanout(redis, world), received({ drop_id: "r1", user_id: "ada", created_at: 5 }));
+  await hidesNobody(redis.raw, homeKey("f0"));
   await redis.raw.zadd(homeKey("f0"), 0, "~floor");
   expect((await read()).floor).toBe(0);
   const whole = await redis.raw.pttl(homeKey("f0"));

@@ -9,6 +9,7 @@ import type { TimelineStore } from "../../src/timeline/store.redis.js";
 import { becomes } from "../support/eventually.js";
 import { openRegistry } from "../support/pulled.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/redis.js";
+import { hidesNobody } from "../support/timeline-keys.js";
 
 const HOME = "timeline:home:ada";
 const PULLS = "timeline:x:pulls:{timeline:home:ada}";
@@ -34,6 +35,7 @@ afterAll(() => redis.close());
 beforeEach(async () => {
   await redis.raw.flushall();
   await redis.raw.hset("timeline:x:pulled", "bob", "pulled:hand:0", "=Y2Fyb2wu", "promoting:hand:0", "~version", 2);
+  await hidesNobody(redis.raw, HOME);
 });
 
 const id = fc.string({ unit: fc.constantFrom("a", "~", "é", "\u{1f600}"), minLength: 1, maxLength: 3 });

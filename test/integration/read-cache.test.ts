@@ -1,6 +1,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { createFences } from "../../src/consistency/fences/fences.js";
+import { hiddenKeyOfHome } from "../../src/contracts/keys.js";
 import { GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { silent } from "../../src/kernel/logger.js";
 import type { RedisClient } from "../../src/platform/redis/connect.js";
@@ -43,7 +44,13 @@ afterAll(async () => {
   await proxy.close();
   await redis.close();
 });
-beforeEach(() => redis.raw.flushall());
+beforeEach(() => afresh());
+
+async function afresh(): Promise<void> {
+  const multi = redis.raw.multi().flushall().zadd("timeline:tombstones", 0, "~floor");
+  for (const home of HOMES) multi.hset(hiddenKeyOfHome(home), "~state", "complete");
+  await multi.exec();
+}
 
 type Asked = Query & { readonly key: string };
 
@@ -130,7 +137,7 @@ function stepOf(random: Random): Step {
 
 /** The registry, too: what processes have of it is what Redis has. */
 async function loseEverything(): Promise<void> {
-  await redis.raw.multi().flushall().zadd("timeline:tombstones", 0, "~floor").exec();
+  await afresh();
   registry.clear();
 }
 
@@ -298,7 +305,7 @@ const historiesFail = (options: CacheOptions, mutate: (held: CacheBench) => void
     mutate(held);
     const histories = async (): Promise<void> => {
       for (let seed = 1; seed <= 4; seed++) {
-        await redis.raw.flushall();
+        await afresh();
         await followHistory(seed, held);
       }
     };

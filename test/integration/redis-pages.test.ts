@@ -7,6 +7,7 @@ import { toToken } from "../../src/timeline/page-request.js";
 import type { TimelineStore } from "../../src/timeline/store.redis.js";
 import { eventually } from "../support/eventually.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/redis.js";
+import { hidesNobody } from "../support/timeline-keys.js";
 
 const KEY = "timeline:home:ada";
 let bench: RedisBench;
@@ -34,6 +35,7 @@ const free = fc.record({ score: fc.integer({ min: 0, max: 6 }), drop: fc.oneof(i
 
 async function fill(held: readonly TimelineEntry[], floor: number | undefined): Promise<void> {
   await bench.raw.del(KEY);
+  await hidesNobody(bench.raw, KEY);
   const flat = [...held, ...(floor === undefined ? [] : [{ score: floor, drop: "~floor" }])].flatMap(
     ({ score, drop }) => [score, drop],
   );

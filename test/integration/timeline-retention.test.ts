@@ -16,7 +16,7 @@ import { historyOf, readDropsOf, rebuildQueue, sourcesOf } from "../support/memo
 import { adaptersOn, fencedOn } from "../support/redis.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 import { created, received } from "../support/timeline-events.js";
-import { held, homeKey, inKey } from "../support/timeline-keys.js";
+import { held, hidesNobody, homeKey, inKey } from "../support/timeline-keys.js";
 import { World } from "../support/world.js";
 
 const SINCE = 5_000;
@@ -26,12 +26,14 @@ const redis = redisOfFile();
 const REGISTRY: PullRegistry = new Map([["ö", { state: "pulled", by: "hand", since: 0 }]]);
 const PULLED = { copy: () => REGISTRY, refresh: async () => REGISTRY };
 const idsOf = async (key: string) => (await held(redis.raw, key)).entries.map(([id]) => id);
-const fill = (key: string, floor: number | undefined, scores: readonly number[]) =>
-  redis.raw.zadd(
+const fill = async (key: string, floor: number | undefined, scores: readonly number[]) => {
+  await hidesNobody(redis.raw, key);
+  await redis.raw.zadd(
     key,
     ...scores.flatMap((score) => [score, `d${score}`]),
     ...(floor === undefined ? [] : [floor, "~floor"]),
   );
+};
 
 function scene(retentionStart = (): number => SINCE) {
   const { store, hidden, fenceStore } = adaptersOn(redis.scripts, { maxEntries: 100 });

@@ -18,6 +18,11 @@ export function homeKey(user: string): string {
   return `timeline:home:${inKey(user)}`;
 }
 
+/** Says that the users of these homes hide nobody, as the first rebuild of a home does. */
+export async function hidesNobody(redis: Redis, ...homes: readonly string[]): Promise<void> {
+  for (const home of homes) await redis.hset(`timeline:x:hidden:{${home}}`, "~state", "complete");
+}
+
 /** Reads a timeline's key whole. */
 export async function held(redis: Redis, key: string): Promise<Held> {
   return parse(await redis.zrevrange(key, 0, -1, "WITHSCORES"));

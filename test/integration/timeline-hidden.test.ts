@@ -1,0 +1,217 @@
+import { expect, test } from "@jest/globals";
+import { createFences } from "../../src/consistency/fences/fences.js";
+import { bylinesKey, hiddenKey, hidersKey, homeKey, LOCAL_KEY } from "../../src/contracts/keys.js";
+import { entryOfDrop } from "../../src/contracts/timelines.js";
+import { GetTimelineRequest, GetTimelineResponse } from "../../src/gen/avion/timeline.js";
+import { silent } from "../../src/kernel/logger.js";
+import type { AuthorRegistry } from "../../src/pull/registry.js";
+import { createReadHidden } from "../../src/records/hidden.grpc.js";
+import type { ReadHidden } from "../../src/records/hidden.redis.js";
+import {
+  type GetTimeline,
+  getHomeTimeline,
+  getSharedTimeline,
+  type ReadDeps,
+} from "../../src/timeline/get-timeline.js";
+import { createRebuild, snapshotOf } from "../../src/timeline/rebuild.js";
+import { type FanoutBench, handle, openFanout } from "../support/fanout.js";
+import { historyOf, rebuildQueue, sourcesOf } from "../support/memory-upstreams.js";
+import { openRegistry, step } from "../support/pulled.js";
+import { adaptersOn } from "../support/redis.js";
+import { redisOfFile } from "../support/redis-of-file.js";
+import { created, related } from "../support/timeline-events.js";
+import { World, type WorldDrop } from "../support/world.js";
+
+const redis = redisOfFile();
+const START = Date.now() - 600_000;
+const MAX = 50;
+
+/** Ada follows bob and cat, and reads. */
+class Scene {
+  readonly world = new World();
+  readonly fanout: FanoutBench;
+  readonly deps: ReadDeps;
+  readonly hidden: ReturnType<typeof adaptersOn>["hidden"];
+  /** The log is said to hold drops from this time on. */
+  logFrom = 0;
+  rebuilt = 0;
+  #drops = 0;
+
+  constructor({
+    readHidden = async (user: string) => this.world.hiddenFrom(user),
+    registry,
+  }: { readonly readHidden?: ReadHidden; readonly registry?: AuthorRegistry } = {}) {
+    const options = { maxEntries: MAX, readHidden };
+    const change = registry && { change: (deps: FanoutBench["deps"]) => ({ ...deps, authorStates: registry }) };
+    this.fanout = openFanout(redis, this.world, { ...options, ...change });
+    const { store, pulls, hidden, fenceStore } = adaptersOn(redis.scripts, options, registry);
+    this.hidden = hidden;
+    const fences = createFences({ store: fenceStore, readHistory: historyOf([]), log: silent });
+    const observe = (outcome: string) => {
+      if (outcome === "done") this.rebuilt++;
+    };
+    const rebuild = createRebuild({ store, fences, fillHidden: hidden.fill, rebuildQueue, log: silent, observe });
+    this.deps = {
+      ...{ store, pulls, hidden, fences, rebuildQueue, rebuild, maxEntries: MAX, log: silent },
+      openSources: () => sourcesOf(this.world),
+      deadlineMaxMs: 30_000,
+      readSharedLog: async () => {
+        const logged = this.world.localOf().map(entryOfDrop);
+        return snapshotOf(
+          logged.filter(({ score }) => score >= this.logFrom),
+          MAX,
+          this.logFrom,
+        );
+      },
+      ...{ maybeLost: () => false, affected: () => [], isAffected: async () => false, observe: () => undefined },
+    };
+    for (const author of ["bob", "cat"]) this.world.follow("ada", author);
+  }
+
+  async post(user_id: string, more: Partial<WorldDrop> = {}): Promise<string> {
+    const at = { drop_id: `${user_id}-${this.#drops}`, user_id, created_at: START + this.#drops++ };
+    const drop = { ...at, visibility: "public", ...more } as const;
+    this.world.post(drop);
+    const { repost_author, ...event } = drop;
+    await handle(this.fanout, created({ ...event, ...(repost_author ? { repost_author } : {}) }));
+    return drop.drop_id;
+  }
+
+  home = (user_id = "ada", deadline?: number) => read(getHomeTimeline(this.deps), user_id, deadline);
+  local = (user_id = "ada", deadline?: number) => read(getSharedTimeline(this.deps, "local"), user_id, deadline);
+
+  /** What a page of home must be. */
+  expected(user = "ada") {
+    return { drop_ids: this.world.homeOf(user).map(({ drop_id }) => drop_id), degraded: false };
+  }
+}
+
+async function read(get: GetTimeline, user_id: string, deadline = Date.now() + 10_000) {
+  const asked = GetTimelineRequest.fromPartial({ user_id, limit: 100 });
+  return GetTimelineResponse.decode(await get(asked, { deadline, traced: (work) => work() }));
+}
+
+// Invariant 5.
+test.each(["pushed", "pulled"])(
+  "a home of a version that knew no hidden users is rebuilt; its author is %s",
+  async (how) => {
+    const registry = openRegistry(redis, how === "pulled" ? 0 : Number.POSITIVE_INFINITY);
+    const scene = new Scene({ registry });
+    for (const author of ["bob", "cat", "bob"]) await scene.post(author);
+    if (how === "pulled") await step(scene.fanout, registry);
+    expect(await scene.home()).toMatchObject(scene.expected());
+    // The relation is older than the service that knows of it.
+    await redis.raw.del(hiddenKey("ada"));
+    scene.world.mute("ada", "bob");
+    expect(await scene.home()).toMatchObject(scene.expected());
+    expect(await scene.local()).toMatchObject({ drop_ids: ["cat-1"], degraded: false });
+    await scene.post("bob");
+    expect(await scene.home()).toMatchObject(scene.expected());
+  },
+);
+
+// Invariant 5.
+test("a home whose user turns out to hide nobody is read as it is", async () => {
+  const scene = new Scene();
+  for (const author of ["bob", "cat"]) await scene.post(author);
+  await scene.home();
+  await redis.raw.zadd(homeKey("ada"), START + 90, "kept");
+  await redis.raw.del(hiddenKey("ada"));
+  expect(await scene.home()).toMatchObject({ drop_ids: ["kept", "cat-1", "bob-0"], degraded: false });
+});
+
+// Invariant 5.
+test("a repost whose original's author is not named is a repost: a mute of reposts hides it", async () => {
+  const scene = new Scene();
+  const original = await scene.post("eve");
+  await scene.post("bob");
+  scene.world.mute("ada", "bob", true);
+  await handle(scene.fanout, related("user_muted", "ada", "bob", { reposts_only: true }));
+  await scene.home();
+  await scene.post("bob", { repost_of: original });
+  expect(await scene.home()).toMatchObject({ drop_ids: ["bob-1"], degraded: false });
+  const told = scene.fanout.notified.filter(({ notification }) => notification.drop_id === "bob-2");
+  expect(told.flatMap(({ users }) => users)).not.toContain("ada");
+  await redis.raw.flushall();
+  expect(await scene.home()).toMatchObject({ drop_ids: ["bob-1"], degraded: false });
+});
+
+// Invariant 5.
+test("a user who is blocked and whose reposts are muted is hidden, and so is one whose mute has ended", async () => {
+  const hidden = [
+    { target_id: "bob", reposts_only: true, expires_at: 0, blocked: true },
+    { target_id: "cat", reposts_only: false, expires_at: 1, blocked: true },
+    { target_id: "dan", reposts_only: true, expires_at: 0, blocked: false },
+    { target_id: "eve", reposts_only: false, expires_at: 1, blocked: false },
+  ];
+  const upstreams = { hidden: async () => ({ hidden, next: "" }), leaveOut: () => undefined };
+  const read = createReadHidden(upstreams as unknown as Parameters<typeof createReadHidden>[0]);
+  expect([...(await read("ada"))]).toEqual([
+    ["bob", "all"],
+    ["cat", "all"],
+    ["dan", "reposts"],
+  ]);
+});
+
+test("nothing about hidden users is kept for ever, and who hides somebody is kept longer than whom they hide", async () => {
+  const scene = new Scene();
+  await scene.post("bob");
+  scene.world.mute("ada", "bob");
+  await handle(scene.fanout, related("user_muted", "ada", "bob"));
+  expect(await redis.raw.pttl(hidersKey("bob"))).toBeGreaterThan(0);
+  await scene.home();
+  const filled = await redis.raw.pttl(hiddenKey("ada"));
+  expect(await redis.raw.pttl(hidersKey("bob"))).toBeGreaterThan(filled + 1_000);
+  // A read renews the home: whom its user hides is asked for again all the same.
+  await redis.raw.pexpire(homeKey("ada"), filled - 86_400_000);
+  await redis.raw.pexpire(hiddenKey("ada"), filled - 86_400_000);
+  await scene.home();
+  expect(await redis.raw.pttl(homeKey("ada"))).toBeGreaterThan(filled - 1_000_000);
+  expect(await redis.raw.pttl(hiddenKey("ada"))).toBeLessThan(filled - 80_000_000);
+});
+
+// Invariant 5.
+test("local of a version without bylines keeps what the log has lost, and hides what the log tells of", async () => {
+  const scene = new Scene();
+  for (const author of ["bob", "cat", "bob", "cat"]) await scene.post(author);
+  await scene.local("");
+  await redis.raw.del(bylinesKey(LOCAL_KEY));
+  scene.logFrom = START + 2;
+  scene.world.mute("ada", "bob");
+  await handle(scene.fanout, related("user_muted", "ada", "bob"));
+  expect(await scene.local()).toMatchObject({ drop_ids: ["cat-3", "cat-1", "bob-0"], degraded: false });
+  expect(await scene.local("")).toMatchObject({ drop_ids: ["cat-3", "bob-2", "cat-1", "bob-0"], degraded: false });
+});
+
+// Invariant 5.
+test("pages are right for a user who hides very many", async () => {
+  const scene = new Scene();
+  for (const author of ["bob", "cat", "bob"]) await scene.post(author);
+  for (let number = 0; number < 12_000; number++) scene.world.mute("ada", `somebody ${number}`);
+  scene.world.mute("ada", "bob");
+  await handle(scene.fanout, related("user_muted", "ada", "bob"));
+  expect(await scene.home()).toMatchObject(scene.expected());
+  expect(await scene.local()).toMatchObject({ drop_ids: ["cat-1"], degraded: false });
+  await scene.post("bob");
+  expect(await scene.home()).toMatchObject(scene.expected());
+});
+
+// Invariant 5.
+test("a caller who cannot wait does not spoil the page of one who can", async () => {
+  let answer = (): void => undefined;
+  const asked = new Promise<void>((resolve) => {
+    answer = resolve;
+  });
+  const scene = new Scene({
+    readHidden: async () => {
+      await asked;
+      return new Map([["bob", "all"]]);
+    },
+  });
+  for (const author of ["bob", "cat"]) await scene.post(author);
+  const hasty = scene.local("ada", Date.now() + 200);
+  const patient = scene.local("ada");
+  expect((await hasty).degraded).toBe(true);
+  answer();
+  expect(await patient).toMatchObject({ drop_ids: ["cat-1"], degraded: false });
+});
