@@ -4,7 +4,8 @@ import { encodeWhole } from "./page-response.js";
 import { type EncodedPage, type Range, SPARE, type Stored } from "./stored.js";
 
 interface Signed {
-  readonly bylines: Promise<ReadonlyMap<string, Byline>>;
+  /** Each is at the place of its entry. */
+  readonly bylines: Promise<readonly (Byline | undefined)[]>;
   /** The names are the places of hidden drops. */
   readonly pages: Map<string, EncodedPage | undefined>;
 }
@@ -29,7 +30,8 @@ export function createShownPages({ read, bylinesOf }: ShownPagesDeps) {
     const found = known.get(stored);
     if (found) return found;
     const drops = stored.entries.map(({ drop }) => drop);
-    const signed: Signed = { bylines: bylinesOf(key, drops), pages: new Map() };
+    const bylines = bylinesOf(key, drops).then((byOf) => drops.map((drop) => byOf.get(drop)));
+    const signed: Signed = { bylines, pages: new Map() };
     known.set(stored, signed);
     return signed;
   };
@@ -38,14 +40,14 @@ export function createShownPages({ read, bylinesOf }: ShownPagesDeps) {
     const stored = await read(range);
     const { entries } = stored;
     const { bylines, pages } = signedOf(key, stored);
-    const byOf = await bylines;
+    const signed = await bylines;
     const shown: TimelineEntry[] = [];
     let name = "";
-    for (const [place, entry] of entries.entries()) {
-      const by = byOf.get(entry.drop);
+    for (let place = 0; place < entries.length && shown.length <= page.drops; place++) {
+      const by = signed[place];
       if (!by) return undefined;
       if (viewer.hides(by)) name += `${place},`;
-      else if (shown.push(entry) > page.drops) break;
+      else shown.push(entries[place] as TimelineEntry);
     }
     const mayBeMore = shown.length <= page.drops && entries.length >= range.count;
     if (mayBeMore || (shown.at(-1)?.score ?? 0) < page.since) return undefined;
