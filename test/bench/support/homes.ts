@@ -1,4 +1,5 @@
 import type { Redis } from "ioredis";
+import { hiddenKey } from "../../../src/contracts/keys.js";
 import type { Byline } from "../../../src/contracts/timelines.js";
 import { chunked, mapLimited } from "../../../src/kernel/concurrency.js";
 import { createScripts } from "../../../src/platform/redis/scripts.js";
@@ -33,11 +34,19 @@ export async function fillKeys(
   }
 }
 
-export const fillHomes = (
+/** The users hide nobody. */
+export async function fillHomes(
   redis: Redis,
   users: readonly string[],
   options: Parameters<typeof fillKeys>[2],
-): Promise<void> => fillKeys(redis, users.map(homeKey), options);
+): Promise<void> {
+  await fillKeys(redis, users.map(homeKey), options);
+  for (const some of chunked(users, KEYS_A_CALL)) {
+    const pipeline = redis.pipeline();
+    for (const user of some) pipeline.hset(hiddenKey(user), "~state", "complete");
+    await pipeline.exec();
+  }
+}
 
 /** Number of these drops in the homes of these users together. */
 export const countHeld = (redis: Redis, users: readonly string[], drops: readonly string[]): Promise<number> =>
