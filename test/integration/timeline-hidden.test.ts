@@ -1,8 +1,9 @@
-import { expect, test } from "@jest/globals";
+import { afterEach, expect, test } from "@jest/globals";
 import { createFences } from "../../src/consistency/fences/fences.js";
 import { bylinesKey, hiddenKey, hidersKey, homeKey, LOCAL_KEY } from "../../src/contracts/keys.js";
 import { entryOfDrop } from "../../src/contracts/timelines.js";
 import { GetTimelineRequest, GetTimelineResponse } from "../../src/gen/avion/timeline.js";
+import { type Failpoint, hookFailpoints } from "../../src/kernel/failpoints.js";
 import { silent } from "../../src/kernel/logger.js";
 import type { AuthorRegistry } from "../../src/pull/registry.js";
 import { createReadHidden } from "../../src/records/hidden.grpc.js";
@@ -19,7 +20,7 @@ import { historyOf, rebuildQueue, sourcesOf } from "../support/memory-upstreams.
 import { openRegistry, step } from "../support/pulled.js";
 import { adaptersOn } from "../support/redis.js";
 import { redisOfFile } from "../support/redis-of-file.js";
-import { created, related } from "../support/timeline-events.js";
+import { created, followed, related, unfollowed } from "../support/timeline-events.js";
 import { World, type WorldDrop } from "../support/world.js";
 
 const redis = redisOfFile();
@@ -215,3 +216,72 @@ test("a caller who cannot wait does not spoil the page of one who can", async ()
   answer();
   expect(await patient).toMatchObject({ drop_ids: ["cat-1"], degraded: false });
 });
+
+afterEach(() => hookFailpoints(undefined));
+
+/** Does something once, when the work under way comes to a point. */
+function onceAt(point: Failpoint, work: () => Promise<unknown>): () => boolean {
+  let done = false;
+  hookFailpoints(async (name) => {
+    if (name !== point || done) return;
+    done = true;
+    await work();
+  });
+  return () => done;
+}
+
+/** Ada blocks bob: both follows end, and the service is told in this order. */
+async function block({ world, fanout }: Scene): Promise<void> {
+  world.block("ada", "bob");
+  await handle(fanout, related("user_blocked", "ada", "bob"));
+  await handle(fanout, unfollowed("ada", "bob", 2));
+}
+
+// Invariant 5.
+test.each<Failpoint>(["write", "written", "checked", "notified"])(
+  "a block beside the fan-out of a drop, at the point %s: no later page has the drop",
+  async (point) => {
+    for (const isRead of [false, true]) {
+      await redis.raw.flushall();
+      const scene = new Scene();
+      await scene.post("cat");
+      await scene.home();
+      const wasThere = onceAt(point, async () => {
+        await block(scene);
+        if (isRead) await scene.home();
+      });
+      await scene.post("bob");
+      expect(wasThere()).toBe(true);
+      for (let reads = 0; reads < 2; reads++) expect(await scene.home()).toMatchObject(scene.expected());
+      expect(await scene.local()).toMatchObject({ drop_ids: ["cat-0"], degraded: false });
+    }
+  },
+);
+
+// Invariant 5.
+test("a follow that is applied after the block that ended it brings no drop back", async () => {
+  const scene = new Scene();
+  for (const author of ["bob", "cat"]) await scene.post(author);
+  await scene.home();
+  await block(scene);
+  await handle(scene.fanout, followed("ada", "bob", 1));
+  expect(await scene.home()).toMatchObject(scene.expected());
+  expect(scene.expected().drop_ids).toEqual(["cat-1"]);
+});
+
+// Invariant 5.
+test.each<Failpoint>(["rebuild-marked", "rebuild-read"])(
+  "the end of a mute beside a rebuild, at the point %s: the drops are back",
+  async (point) => {
+    const scene = new Scene();
+    scene.world.mute("ada", "bob");
+    for (const author of ["bob", "cat"]) await scene.post(author);
+    const wasThere = onceAt(point, async () => {
+      scene.world.unmute("ada", "bob");
+      await handle(scene.fanout, related("user_unmuted", "ada", "bob", { version: 2 }));
+    });
+    await scene.home();
+    expect(wasThere()).toBe(true);
+    expect(await scene.home()).toMatchObject({ drop_ids: ["cat-1", "bob-0"], degraded: false });
+  },
+);
