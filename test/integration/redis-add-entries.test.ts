@@ -125,9 +125,11 @@ test("adding groups of drops ends in the state of the model, and of the script t
           for (const user of users) addToModel(model[USERS.indexOf(user)] as Timeline, entries, of);
         }
         const written = await read("new:");
-        // It counts none of those that a timeline has cut off at once.
-        const isKept = ([time, drop]: readonly [number, string], user: string): boolean =>
-          written[USERS.indexOf(user)]?.drops.get(drop) === time;
+        // It counts none of those that a timeline has cut off at once, and none that stand below a floor of 1 at time 0.
+        const isKept = ([time, drop]: readonly [number, string], user: string): boolean => {
+          const { drops, floor = 0 } = written[USERS.indexOf(user)] as Timeline;
+          return drops.get(drop) === time && (floor <= 0 || time > floor);
+        };
         const kept = groups.every(({ users, entries }) =>
           users.every((user) => entries.every((one) => isKept(one, user))),
         );
