@@ -1,7 +1,7 @@
--- Fills the hash of those whose drops a user does not see, in two steps. Where it was incomplete and has somebody now, the
--- home may have their drops: it is not complete any more.
+-- Fills the hash of those whose drops a user does not see, in two steps.
 --
--- A change that comes between them removes the mark. Until the hash is complete it has what was known before.
+-- A change that comes between them removes the mark. Until the hash is complete it has what was known before. Where it
+-- was incomplete and has somebody now, the home may have their drops: it is not complete any more.
 --
 -- KEYS[1]  the hash: user -> "all" or "reposts"; ~state -> "complete", or the mark of a fill
 -- KEYS[2]  the home
