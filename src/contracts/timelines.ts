@@ -11,7 +11,7 @@ export const VISIBILITY_NAMES = {
 
 export type KnownVisibility = keyof typeof VISIBILITY_NAMES;
 
-/** Who a drop is by; of a repost also who its original is by, "" where that is not known. */
+/** The author of a drop, and of a repost also the original's author, "" if that one is not known. */
 export interface Byline {
   readonly author: string;
   readonly original?: string | undefined;

@@ -102,12 +102,12 @@ local function suspects_among(tokens, users)
   return suspects
 end
 
--- Whoever hides the user again is added again, before their hash is complete.
+-- A user who hides this one again is added again, before their hash is complete.
 local function is_no_hider(token, user)
   if #KEYS == 0 and user ~= '' then call('SREM', 'timeline:x:hiders:' .. user, token) end
 end
 
--- Where whom a suspect hides is not known, the home is not complete either: its rebuild decides.
+-- If a suspect's hash is not complete, the home is not, either: its rebuild decides.
 local function is_hidden(token, byline)
   local author, original = string.match(byline, '([^,]+),?(.*)')
   if not author or author == token then return false end

@@ -39,7 +39,7 @@ export function createRelationWriter(scripts: Scripts, hidden: Pick<HiddenStore,
     const answers = (await runForHomes(scripts, HIDDEN_AMONG, users, before)) as number[];
     return new Map(users.map((user, at) => [user, answers[at] as number]));
   };
-  // Whoever cannot be judged in time is unknown.
+  // A user who cannot be judged in time is unknown.
   const fill = (user: string): Promise<void> => hidden.fill(user, Date.now() + FILL_MS).catch(() => undefined);
   return {
     /** Fan-out looks for hiders first: they are added before the home goes. */

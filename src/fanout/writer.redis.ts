@@ -93,7 +93,7 @@ interface AddOptions extends WriterOptions {
   readonly kind: "homes" | "all" | "reposts";
 }
 
-/** What the script `add-entries` takes before the groups; a time to live of 0: none. */
+/** Returns the arguments of the script `add-entries` before the groups; a time to live of 0: none. */
 export const addOptionsOf = ({ maxEntries, ttlMs, activeOnly, kind }: AddOptions): (string | number)[] => [
   maxEntries,
   Math.ceil(maxEntries * TRIM_TO),

@@ -56,7 +56,7 @@ export interface Content {
   /** Notifications with the same key are duplicates; undefined: never a duplicate. */
   readonly key?: string | undefined;
   readonly createdAt?: number | undefined;
-  /** Who a new drop is by, as text. */
+  /** The byline of a new drop, as text. */
   readonly by?: string | undefined;
 }
 

@@ -39,7 +39,7 @@ const [NEW_DROP, DROP_DELETED] = ["new_drop\n", "drop_deleted\n"];
 /** The newest keys are in a plain set: an LRU package takes 1.4 to 13 KB a stream, an empty set 0.2 KB. */
 export class RecentKeys {
   readonly #keys = new Set<string>();
-  /** Where none was ever added, none is looked for: that takes 2 µs. */
+  /** If no deletion was ever added, none is looked for: that takes 2 µs. */
   #hasDeletions = false;
 
   constructor(private readonly capacity: number) {}

@@ -29,7 +29,7 @@ export const POSTS_MIGRATIONS = { component: "posts", folder: new URL("./migrati
 export interface PostsOptions {
   readonly db: Db;
   readonly scripts: Scripts;
-  /** Where there is no UserService, drops for followers are shown to their author only, and nobody is blocked. */
+  /** Without a UserService drops for followers are shown to their author only, and nobody is blocked. */
   readonly users: Users | undefined;
   readonly tokens: PageTokens;
   readonly config: PostsConfig;

@@ -32,7 +32,7 @@ export function createListReads(db: Db) {
     /** Likes or shares of a drop are listed newest first. */
     ofDrop: (dropId: string, kind: Kind, [at, id]: At = NEWEST, limit: number): Promise<Reaction[]> =>
       db.query<Reaction>(OF_DROP, [dropId, kind, at, id, limit]),
-    /** What a user likes or shares is listed newest first. */
+    /** Drops that a user likes or shares are listed newest first. */
     ofUser: (userId: string, kind: Kind, [at, id]: At = NEWEST_DROP, limit: number): Promise<ReactedDrop[]> =>
       db.query<ReactedDrop>(OF_USER, [userId, kind, at, id, limit]),
     /** The last drop may be one that the list does not show, where very many of them stand in a row. */

@@ -78,7 +78,7 @@ export function createHiddenStore({ run, command }: Scripts, readHidden: ReadHid
   return {
     held,
     fill,
-    /** Whose drops are hidden, read from the users service where it is not held. */
+    /** Reads the hidden users from the users service if Redis does not hold them. */
     async known(user: string, deadline?: number): Promise<Hidden> {
       for (let round = 0; round < MAX_ROUNDS; round++) {
         const hidden = await held(user);
@@ -87,7 +87,7 @@ export function createHiddenStore({ run, command }: Scripts, readHidden: ReadHid
       }
       throw new AppError("unavailable", "whom the user hides changes faster than it can be read");
     },
-    /** What this process has known last, for the time in which {@link known} rejects. */
+    /** Returns the hidden users that this process knew last, for the time in which {@link known} rejects. */
     lastKnown: (user: string): Hidden => lastKnown.get(user) ?? new Hidden(user, new Map()),
   };
 }

@@ -61,7 +61,7 @@ interface Viewer {
 interface Timeline {
   readonly name: "home" | "local" | "global";
   readonly key: string;
-  /** What this user does not see is left out; of a home it is when it is written. */
+  /** The page leaves out drops that this user does not see; a home does so when it is written. */
   readonly viewer?: Viewer | undefined;
   readonly snapshot: TakeSnapshot;
   readonly isAffected?: (deadline: number) => Promise<boolean>;
@@ -139,7 +139,7 @@ async function getShownPage(
 
 interface PageCall extends ReadDeadlines {
   readonly page: PageRequest;
-  /** Whose drops the viewer does not see is not known as of now. */
+  /** The viewer's hidden users are not known as of now. */
   readonly isUnjudged?: boolean;
   /** The read of the first page found this. */
   readonly incomplete: Incomplete | undefined;

@@ -102,7 +102,7 @@ export class PageReader {
     return stored.page || stored.floor !== undefined ? stored.page : incompleteOf(key, stored);
   };
 
-  /** Whose drops a user does not see; undefined where that must be asked for. */
+  /** Resolves to the hidden users of a user; undefined if the users service must be asked. */
   readonly readHidden = async (user: string): Promise<Hidden | undefined> => {
     const { cache, hidden } = this.options;
     const name = hiddenKey(user);

@@ -28,7 +28,7 @@ export interface Stored {
   readonly page?: EncodedPage;
   /** Drops among the entries that the viewer does not see. */
   readonly hidden?: ReadonlySet<string> | undefined;
-  /** Whose drops a user does not see, instead of entries. */
+  /** The hidden users of a user, in place of entries. */
   readonly relations?: Hidden | undefined;
   /** The timelines of pulled authors that are merged into a home. */
   readonly merged?: readonly string[] | undefined;

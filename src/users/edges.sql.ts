@@ -208,7 +208,7 @@ export function createEdgeStore(db: Db) {
 
 const BLOCK_STANDS = "one of the two users blocks the other";
 
-/** What another transaction has changed meanwhile is set again: this one sees then why. Resolves to the changed edges. */
+/** Sets edges again that another transaction has changed meanwhile: this one sees then why. Resolves to the changed edges. */
 async function connectAll(queries: Queries, edges: readonly WantedEdge[]): Promise<number> {
   let changed = 0;
   for (let open = edges; open.length > 0; ) {

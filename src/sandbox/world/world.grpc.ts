@@ -126,7 +126,7 @@ export async function viewsOf(
 
 const HIDDEN_READ = 100;
 
-/** Whom a user mutes and blocks, the newest first. */
+/** Lists the users that a user mutes and blocks, the newest first. */
 export async function hiddenFrom({ users }: World, user_id: string): Promise<{ muted: string[]; blocked: string[] }> {
   const page = { user_id, page_size: HIDDEN_READ };
   const [{ mutes }, { blocks }] = await Promise.all([users.listMutes(page), users.listBlocks(page)]);

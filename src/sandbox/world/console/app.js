@@ -3,7 +3,7 @@ import { readEvents } from "./events.js";
 import { createTimeline, originalOf } from "./timeline.js";
 
 const MAX_LOG_ROWS = 200;
-// What a change hides is gone from the pages within 2 s, and what it shows again is back within 5 s, mostly much sooner.
+// A change hides drops from pages within 2 s, and brings them back within 5 s, mostly much sooner.
 const LOOKS_MS = [500, 2_000, 5_000];
 const byId = (id) => document.getElementById(id);
 const timeline = createTimeline({
