@@ -1,15 +1,56 @@
-/** Counts the tests in the JSON that jest wrote to the files named; exits 1 if one failed, or if none passed. */
+/**
+ * Counts the tests in the JSON that jest wrote to the files named, and names those that failed; exits 1 if one failed, or
+ * if none passed. Where a few test files failed, they have run once more, alone: `x-again.json` beside `x.json` counts for
+ * them, and what failed at first is named, too. With --failed it names the test files that should run once more.
+ */
 import { existsSync, readFileSync } from "node:fs";
+import { stripVTControlCharacters } from "node:util";
+
+const LINES_OF_A_FAILURE = 12;
+/** More test files that fail are no accident of a busy machine. */
+const MOST_RUN_AGAIN = 3;
 
 /** Without results the run did not come as far as a test. */
 const filesOf = (path) =>
-  existsSync(path) ? JSON.parse(readFileSync(path, "utf8")).testResults : [{ status: "failed" }];
+  existsSync(path) ? JSON.parse(readFileSync(path, "utf8")).testResults : [{ status: "failed", name: path }];
 
-const count = { passed: 0, failed: 0, pending: 0 };
-for (const { status: whole, assertionResults: tests = [] } of process.argv.slice(2).flatMap(filesOf)) {
-  for (const { status } of tests) count[status] = (count[status] ?? 0) + 1;
-  if (whole === "failed" && tests.every(({ status }) => status !== "failed")) count.failed++;
+const isFailed = ({ status }) => status === "failed";
+
+function describe(heading, { name, message, assertionResults: tests = [] }) {
+  const failed = tests.filter(isFailed).map(({ fullName, failureMessages: [text] }) => [`${name}: ${fullName}`, text]);
+  for (const [what, text = ""] of failed.length > 0 ? failed : [[name, message]]) {
+    const lines = stripVTControlCharacters(text).split("\n").slice(0, LINES_OF_A_FAILURE);
+    console.log([`${heading} ${what}`, ...lines].join("\n"));
+  }
 }
-console.log(`${count.pending} skipped`);
-console.log(`${count.passed} passed, ${count.failed} failed`);
-process.exitCode = count.failed === 0 && count.passed > 0 ? 0 : 1;
+
+function count(paths) {
+  const found = { passed: 0, failed: 0, pending: 0 };
+  for (const path of paths) {
+    const again = path.replace(/\.json$/, "-again.json");
+    const last = existsSync(again) ? filesOf(again) : [];
+    for (const file of filesOf(path)) {
+      const now = last.find(({ name }) => name === file.name) ?? file;
+      if (now !== file) describe("FAILED AT FIRST", file);
+      for (const { status } of now.assertionResults ?? []) found[status] = (found[status] ?? 0) + 1;
+      if (!isFailed(now)) continue;
+      describe("FAILED", now);
+      if (!(now.assertionResults ?? []).some(isFailed)) found.failed++;
+    }
+  }
+  return found;
+}
+
+const [first, ...others] = process.argv.slice(2);
+if (first === "--failed") {
+  const failed = others
+    .filter((path) => existsSync(path))
+    .flatMap(filesOf)
+    .filter(isFailed);
+  if (failed.length <= MOST_RUN_AGAIN) for (const { name } of failed) console.log(name);
+} else {
+  const { passed, failed, pending } = count([first, ...others]);
+  console.log(`${pending} skipped`);
+  console.log(`${passed} passed, ${failed} failed`);
+  process.exitCode = failed === 0 && passed > 0 ? 0 : 1;
+}

@@ -1,6 +1,13 @@
-import type { AnalysisRequest, AnalysisResults, AnalysisType, UserTier } from "../contracts/analysis.js";
-import { analysisCacheKey } from "../contracts/keys.js";
-import { MINUTE } from "../kernel/time.js";
+import {
+  ANALYSIS_TYPES,
+  type AnalysisRequest,
+  type AnalysisResults,
+  type AnalysisType,
+  type UserTier,
+} from "../contracts/analysis.js";
+import { analysesAskedKey, analysisCacheKey, readsKey, SOURCE_TURN_KEYS } from "../contracts/keys.js";
+import { encodeId } from "../kernel/ids.js";
+import { DAY, MINUTE, sharedNow } from "../kernel/time.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import { resultsFor } from "./saga.js";
 
@@ -37,3 +44,16 @@ export function createAnalysisCache({ command }: Pick<Scripts, "command">) {
     },
   };
 }
+
+/** Removes what the role and the gateway keep of a user in Redis. Results are cached for an hour. */
+export const createRemoveKeys =
+  ({ command }: Pick<Scripts, "command">) =>
+  async (user: string): Promise<void> => {
+    const days = [sharedNow() - DAY, sharedNow()].map(dayOf);
+    const cached = days.flatMap((day) => ANALYSIS_TYPES.map((type) => analysisCacheKey(user, type, day)));
+    const keys = [...cached, analysesAskedKey(user), readsKey(user)];
+    await Promise.all([
+      ...keys.map((key) => command("del", (client) => client.del(key))),
+      ...SOURCE_TURN_KEYS.map((key) => command("zrem", (client) => client.zrem(key, encodeId(user)))),
+    ]);
+  };

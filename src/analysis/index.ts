@@ -4,15 +4,18 @@ import type { AnalysisNotification } from "../contracts/stream-events.js";
 import type { StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { Process } from "../delivery/handler.js";
 import { traceHeaders } from "../delivery/telemetry.js";
-import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
-import { startLoop } from "../kernel/loop.js";
+import { startLoop, warnOnce } from "../kernel/loop.js";
 import { HOUR, sharedNow } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
 import type { Publish } from "../platform/nats/publish.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import { createBucket } from "./bucket.nats.js";
-import { createAnalysisCache } from "./cache.redis.js";
+import { createBucket } from "../records/bucket.nats.js";
+import type { Erased } from "../records/erasures.js";
+import { createAnalysisCache, createRemoveKeys } from "./cache.redis.js";
+import { createForget, createForgetRequest } from "./erasure/forget.js";
+import { createErasedMessages } from "./erasure/messages.nats.js";
+import { createErasedRows } from "./erasure/rows.sql.js";
 import { measure } from "./measures.js";
 import { observeAnalysis } from "./observe.js";
 import { createRequests } from "./requests.nats.js";
@@ -39,15 +42,22 @@ interface WorkerOptions {
   readonly db: Db;
   readonly sourceOf: (account: string) => Source;
   readonly notify: (user: string, notification: AnalysisNotification, messageId: string) => Promise<void>;
+  readonly erased: Pick<Erased, "among" | "reports">;
+  /** An erasure waits for so long before it removes anything; the default is that of its role. */
+  readonly settleMs?: number | undefined;
   readonly log: Logger;
 }
 
 /** Starts what analyses accounts, and the removal of old analyses, on a migrated database. */
-export function startAnalysisWorker({ nats, publish, scripts, db, sourceOf, notify, log }: WorkerOptions) {
+export function startAnalysisWorker(options: WorkerOptions) {
+  const { nats, publish, scripts, db, sourceOf, notify, erased, settleMs, log } = options;
   observeAnalysis.started();
   const store = createAnalysisStore(db);
+  const requests = createRequests(createBucket(nats, publish, "ANALYSES"));
+  const messages = createErasedMessages(nats);
+  const removeKeys = createRemoveKeys(scripts);
   const deps: WorkerDeps = {
-    requests: createRequests(createBucket(nats, publish)),
+    requests,
     store,
     cache: createAnalysisCache(scripts),
     analyse: ({ did, type, user_id: user }, signal) => {
@@ -55,9 +65,13 @@ export function startAnalysisWorker({ nats, publish, scripts, db, sourceOf, noti
       return measure(sourceOf(did).posts(did, { user, limit: POSTS, signal }), { measures, now: sharedNow() });
     },
     publish: async (subject, event, id) => {
-      await publish({ subject, body: Buffer.from(JSON.stringify(event)), id, headers: traceHeaders() });
+      const message = { subject, body: Buffer.from(JSON.stringify(event)), id, headers: traceHeaders() };
+      return (await publish(message)).seq;
     },
     notify,
+    erased,
+    forget: createForgetRequest({ erased, requests, removeKeys }),
+    removeEvent: messages.removeEvent,
   };
   const retention = startRetention(store, log);
   return {
@@ -66,6 +80,7 @@ export function startAnalysisWorker({ nats, publish, scripts, db, sourceOf, noti
     /** @param slots messages that the consumer holds at once */
     process: (slots: number) => (usual: Process) => keepingSlotsFree(slots, usual),
     storeDeadLetter: (usual: StoreDeadLetter) => tellingOfCrashes(deps, usual),
+    forget: createForget({ rows: createErasedRows(db), requests, messages, removeKeys, erased, settleMs }),
     close: () => retention.close(),
   };
 }
@@ -75,7 +90,5 @@ const startRetention = (store: AnalysisStore, log: Logger) =>
     work: async () => ((await store.removeOlderThan(KEPT_DAYS)) > 0 ? 0 : undefined),
     everyMs: HOUR,
     jitter: true,
-    failed: (error, inARow) => {
-      if (inARow === 1) log.warn({ error: oneLine(error) }, "old analyses could not be removed; it is tried again");
-    },
+    failed: warnOnce(log, "old analyses could not be removed; it is tried again"),
   });

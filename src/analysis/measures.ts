@@ -12,11 +12,7 @@ const FORMULAS: Readonly<Record<Measure, (sorted: readonly Post[], now: number) 
   pulse,
 };
 
-/**
- * Keeps five numbers of each post, so that memory is bounded by the limit of the source and every figure is exact.
- *
- * @param now ms since the epoch
- */
+/** `now` is in ms since the epoch. Five numbers of each post are kept: the limit of the source bounds memory, and every figure is exact. */
 export async function measure(
   posts: AsyncIterable<Post | typeof SKIPPED>,
   { measures, now }: { readonly measures: readonly Measure[]; readonly now: number },
@@ -99,10 +95,7 @@ export function kudos(posts: readonly Post[]) {
   };
 }
 
-/**
- * The values are sorted. The coefficient is half the mean difference of two of them, divided by their mean (C. Gini,
- * 1912).
- */
+/** The values are sorted. The coefficient is half the mean difference of two of them, divided by their mean (C. Gini, 1912). */
 function gini(sorted: readonly number[]): number {
   const n = sorted.length;
   return sum(sorted.map((value, index) => (2 * index + 1 - n) * value)) / (n * sum(sorted));
@@ -113,10 +106,10 @@ const RECENT_MS = 7 * DAY;
 const RECENT_PART = 1 / 4;
 const ENOUGH_POSTS = 5;
 
-/** @param now ms since the epoch */
+/** `now` is in ms since the epoch. */
 export function pulse(posts: readonly Post[], now: number) {
   const [first, last] = [posts[0]?.createdAt ?? Number.NaN, posts.at(-1)?.createdAt ?? Number.NaN];
-  // Clocks differ.
+  // The clock of a client may be ahead.
   const end = Math.max(now, last);
   const width = Math.min(RECENT_MS, (end - first) * RECENT_PART);
   const recent = posts.filter(({ createdAt }) => createdAt > end - width).length;
@@ -157,6 +150,5 @@ function median(values: readonly number[]): number {
   return ((sorted[Math.floor(middle)] ?? Number.NaN) + (sorted[Math.ceil(middle)] ?? Number.NaN)) / 2;
 }
 
-/** Rounds to three decimals; null stands for what is no number. */
 const rounded = (value: number): number | null =>
   Number.isFinite(value) ? Math.round(value * 1_000) / 1_000 || 0 : null;

@@ -51,7 +51,6 @@ const answered = histogram(
 );
 
 export const observeHttp = {
-  /** Counters that alerts use start at 0. */
   started(): void {
     for (const status of [500, 503]) refused.add(0, { status });
   },

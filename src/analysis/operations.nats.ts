@@ -2,15 +2,15 @@ import type { NatsConnection } from "nats";
 import { type AnalysisRequest, requestIn } from "../contracts/analysis.js";
 import { ANALYSIS_REQUESTED, CONSUMER, DLQ_HEADER, STREAM, WORK_EVENTS } from "../contracts/subjects.js";
 import { AppError } from "../kernel/errors.js";
-import { decodeId } from "../kernel/ids.js";
+import { decodeId, isUuid } from "../kernel/ids.js";
 import { askNats, managerOf, unlessAbsent } from "../platform/nats/ask.js";
 import { createStoredMessages, type StoredMessage } from "../platform/nats/message.js";
 import type { Publish } from "../platform/nats/publish.js";
-import { createBucket } from "./bucket.nats.js";
+import { createBucket } from "../records/bucket.nats.js";
 import { createRequests, type Requests } from "./requests.nats.js";
 import { type Facts, KEPT_DAYS, type RequestFact, type Status, statusOf } from "./saga.js";
 
-/** This is the JSON of an analysis that is not done. Null stands for what a malformed request does not say. */
+/** Null stands for what a malformed request does not say. */
 export interface Unfinished {
   readonly analysis_id: string | null;
   readonly user_id: string | null;
@@ -18,17 +18,14 @@ export interface Unfinished {
   readonly type: string | null;
   readonly tier: string | null;
   readonly status: Exclude<Status, "completed">;
-  /** When it came into this status, RFC 3339. */
+  /** The analysis has had this status since this time, RFC 3339. */
   readonly since: string;
-  /** The stream that holds its message is TIMELINE or DLQ. */
   readonly stream: string;
   readonly stream_seq: number;
-  /** The reason is that of a dead letter. */
   readonly reason: string | null;
   readonly error: string | null;
 }
 
-/** Operators see an analysis without its results. */
 interface Shown extends AnalysisRequest {
   readonly status: Status;
   readonly started_at: string | null;
@@ -51,23 +48,14 @@ export function createAnalysisOperations({
   readonly nats: NatsConnection;
   readonly publish: Publish;
 }) {
-  const requests = createRequests(createBucket(nats, publish));
+  const requests = createRequests(createBucket(nats, publish, "ANALYSES"));
   const messages = createStoredMessages(nats);
-
-  /** Messages are read one by one: a work queue admits no second consumer. */
-  async function* read(stream: string, subject: string, after = 0): AsyncGenerator<StoredMessage> {
-    for (let seq = after; ; ) {
-      const message = await messages.next(stream, subject, seq + 1);
-      if (!message) return;
-      seq = message.seq;
-      yield message;
-    }
-  }
-  /** Lists the requests that wait, oldest first, and then the dead letters, oldest first. */
+  const deadLetters = () => messages.each(STREAM.dlq, DEAD_LETTERS, 1);
   async function* list(): AsyncGenerator<Unfinished> {
-    const done = await ackedUpTo(nats);
-    for await (const message of read(STREAM.timeline, ANALYSIS_REQUESTED, done)) yield waitingOf(message, requests);
-    for await (const message of read(STREAM.dlq, DEAD_LETTERS)) yield deadLetterOf(message);
+    const from = (await ackedUpTo(nats)) + 1;
+    for await (const message of messages.each(STREAM.timeline, ANALYSIS_REQUESTED, from))
+      yield waitingOf(message, requests);
+    for await (const message of deadLetters()) yield deadLetterOf(message);
   }
   const waiting = async ({ analysis_id, request_seq: seq = 0 }: RequestFact): Promise<StoredMessage | undefined> => {
     const message = seq > (await ackedUpTo(nats)) ? await messages.read(STREAM.timeline, seq) : undefined;
@@ -75,7 +63,7 @@ export function createAnalysisOperations({
     return message && isOf(message, analysis_id) ? message : undefined;
   };
   const deadLetter = async (id: string): Promise<StoredMessage | undefined> => {
-    for await (const message of read(STREAM.dlq, DEAD_LETTERS)) if (isOf(message, id)) return message;
+    for await (const message of deadLetters()) if (isOf(message, id)) return message;
     return undefined;
   };
   return {
@@ -102,10 +90,8 @@ const ackedUpTo = (nats: NatsConnection): Promise<number> =>
     return info?.ack_floor.stream_seq ?? 0;
   });
 
-const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
-
 async function factsOf(id: string, requests: Requests): Promise<Facts> {
-  const [token] = UUID.test(id) ? await requests.userTokensOf(id) : [];
+  const [token] = isUuid(id) ? await requests.userTokensOf(id) : [];
   const facts = token === undefined ? undefined : await requests.find(decodeId(token), id);
   if (!facts) throw new AppError("notfound", `no such analysis is known; they are kept for ${KEPT_DAYS} days`);
   return facts;

@@ -1,14 +1,17 @@
-import type { AnalysisRequest } from "../contracts/analysis.js";
+import { type AnalysisRequest, naming } from "../contracts/analysis.js";
+import { parseJson } from "../contracts/events.js";
+import { grouped, mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
 import { dateOfId, encodeId } from "../kernel/ids.js";
-import type { Bucket } from "./bucket.nats.js";
+import type { Bucket } from "../records/bucket.nats.js";
 import type { Facts, FailedFact, RequestFact } from "./saga.js";
 
+export type AnalysisKey = Pick<AnalysisRequest, "user_id" | "analysis_id">;
 type Started = RequestFact & { readonly started_at: string };
 
 export type Requests = ReturnType<typeof createRequests>;
 
-const dayOf = (analysis: string): string => new Date(dateOfId(analysis) ?? 0).toISOString().slice(0, 10);
+const dayOfId = (analysis: string): string => new Date(dateOfId(analysis) ?? 0).toISOString().slice(0, 10);
 
 const listKey = (userToken: string): string => `r.${userToken}.ids`;
 
@@ -17,14 +20,81 @@ const LISTED = 1_000;
 /** The requests of one user conflict far less often. */
 const MAX_CONFLICTS = 1_000;
 
-/** The day is in the id, which is a UUIDv7: operators find the key of an analysis by it. */
-const keyOf = (userToken: string, analysis: string, fact: "requested" | "started" | "failed" | "*"): string =>
-  `r.${userToken}.${dayOf(analysis)}.${analysis}.${fact}`;
+const FACTS = ["requested", "started", "failed"] as const;
+const AT_ONCE = 32;
 
-/**
- * The facts about analyses are kept here until they have a row. Everything rejects with AppError `unavailable` while
- * NATS is away.
- */
+/** The day is in the id, which is a UUIDv7: operators find the key of an analysis by it. */
+const keyOf = (userToken: string, analysis: string, fact: (typeof FACTS)[number] | "*"): string =>
+  `r.${userToken}.${dayOfId(analysis)}.${analysis}.${fact}`;
+
+/** STREAM.INFO with `subjects_filter` makes nats-server 2.9 look through all facts of everybody. */
+function createLists(bucket: Bucket) {
+  const read = async (token: string) => {
+    const entry = await bucket.get(listKey(token));
+    return { ids: (entry?.value ?? []) as readonly string[], revision: entry?.revision ?? 0 };
+  };
+  /** @param change returns undefined where the list stays as it is */
+  const update = async (
+    token: string,
+    change: (ids: readonly string[]) => readonly string[] | undefined,
+  ): Promise<void> => {
+    for (let attempt = 0; attempt < MAX_CONFLICTS; attempt++) {
+      const { ids, revision } = await read(token);
+      const changed = change(ids);
+      // Each conflict is another request that was added.
+      if (changed === undefined || (await bucket.replace(listKey(token), changed, revision))) return;
+    }
+    throw new AppError("unavailable", "the list of a user changes too often");
+  };
+  return {
+    read,
+    add: (token: string, analysis: string): Promise<void> =>
+      update(token, (ids) =>
+        ids.includes(analysis) ? undefined : [...ids, analysis].sort().reverse().slice(0, LISTED),
+      ),
+    remove: (token: string, analyses: ReadonlySet<string>): Promise<void> =>
+      update(token, (ids) => {
+        const left = ids.filter((id) => !analyses.has(id));
+        return left.length < ids.length ? left : undefined;
+      }),
+  };
+}
+
+function createFactRemovals(bucket: Bucket, lists: Pick<ReturnType<typeof createLists>, "remove">) {
+  const removeFromLists = async (some: readonly AnalysisKey[]): Promise<void> => {
+    const byUser = [...grouped(some, ({ user_id }) => user_id)];
+    await mapLimited(byUser, AT_ONCE, ([user, of]) =>
+      lists.remove(encodeId(user), new Set(of.map(({ analysis_id }) => analysis_id))),
+    );
+  };
+  return {
+    async about(user: string, most: number): Promise<readonly AnalysisKey[]> {
+      const namedAs = naming(user);
+      const found = new Map<string, AnalysisKey>();
+      for await (const { key, body } of bucket.entries("r.*.*.*.*")) {
+        if (namedAs(body) !== "account") continue;
+        const { user_id, analysis_id } = parseJson(body) as AnalysisKey;
+        found.set(key.slice(0, key.lastIndexOf(".")), { user_id, analysis_id });
+        if (found.size === most) break;
+      }
+      return [...found.values()];
+    },
+    /** Removes the facts of some analyses. The lists come first: until the facts are removed, they lead to these. */
+    async remove(some: readonly AnalysisKey[]): Promise<void> {
+      await removeFromLists(some);
+      const keys = some.flatMap(({ user_id, analysis_id }) =>
+        FACTS.map((fact) => keyOf(encodeId(user_id), analysis_id, fact)),
+      );
+      // A server looks up a whole key, and compares a filter with all keys.
+      await mapLimited(keys, AT_ONCE, bucket.purge);
+    },
+    removeFromLists,
+    /** Removes all keys of a user, also those of requests that may be repeated. */
+    removeAllOf: (user: string) => bucket.purge(`*.${encodeId(user)}.>`),
+  };
+}
+
+/** Facts stay here until there is a row. Everything rejects with AppError `unavailable` while NATS is away. */
 export function createRequests(bucket: Bucket) {
   const find = async (token: string, analysis: string): Promise<Facts | undefined> => {
     const [requested, started, failed] = await Promise.all([
@@ -42,31 +112,14 @@ export function createRequests(bucket: Bucket) {
     const key = keyOf(encodeId(user_id), analysis_id, "failed");
     return { key, held: (await bucket.get(key))?.value as FailedFact | undefined };
   };
-  /**
-   * The list has one key a user: STREAM.INFO with `subjects_filter` makes nats-server 2.9 look through all facts of
-   * everybody.
-   */
-  const listOf = async (token: string) => {
-    const entry = await bucket.get(listKey(token));
-    return { ids: (entry?.value ?? []) as readonly string[], revision: entry?.revision ?? 0 };
-  };
-  const addToList = async (token: string, analysis: string): Promise<void> => {
-    for (let attempt = 0; attempt < MAX_CONFLICTS; attempt++) {
-      const { ids, revision } = await listOf(token);
-      if (ids.includes(analysis)) return;
-      const newest = [...ids, analysis].sort().reverse().slice(0, LISTED);
-      // Each conflict is another request that was added.
-      if (await bucket.replace(listKey(token), newest, revision)) return;
-    }
-    throw new AppError("unavailable", "the list of a user changes too often");
-  };
+  const lists = createLists(bucket);
   return {
-    /** Adds it to the user's list, too. Changes nothing where it is recorded. */
+    /** Changes nothing where it is recorded. */
     async record(fact: RequestFact): Promise<void> {
       const token = encodeId(fact.user_id);
       await Promise.all([
         bucket.create(keyOf(token, fact.analysis_id, "requested"), fact),
-        addToList(token, fact.analysis_id),
+        lists.add(token, fact.analysis_id),
       ]);
     },
     /** The first start counts. */
@@ -74,7 +127,7 @@ export function createRequests(bucket: Bucket) {
       const started: Started = { ...request, started_at: new Date(at).toISOString() };
       const token = encodeId(request.user_id);
       // A process of an earlier version, which took the request, keeps no lists.
-      await addToList(token, request.analysis_id);
+      await lists.add(token, request.analysis_id);
       await bucket.create(keyOf(token, request.analysis_id, "started"), started);
     },
     /** Returns the failure that stands: after a crash the next attempt repeats it. */
@@ -89,12 +142,12 @@ export function createRequests(bucket: Bucket) {
       const { key, held } = await failureOf(request);
       if (held !== undefined && !held.overcome) await bucket.put(key, { ...held, overcome: true });
     },
+    ...createFactRemovals(bucket, lists),
     find: (user: string, analysis: string) => find(encodeId(user), analysis),
-    /** Resolves to the ids of the newest that the user asked for, at most LISTED, newest first. */
-    listed: async (user: string) => (await listOf(encodeId(user))).ids,
-    /** Resolves to the users of an analysis: one, or none where it is unknown. */
+    /** The newest are first; there are at most LISTED. */
+    listed: async (user: string) => (await lists.read(encodeId(user))).ids,
     async userTokensOf(analysis: string): Promise<string[]> {
-      const keys = await bucket.keys(keyOf("*", analysis, "*"));
+      const keys = (await bucket.keys(keyOf("*", analysis, "*"))) ?? [];
       return [...new Set(keys.map((key) => key.split(".")[1] as string))];
     },
   };

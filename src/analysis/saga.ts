@@ -29,12 +29,11 @@ export interface FailedFact {
   readonly overcome?: true;
 }
 
-/** NATS holds these facts about one analysis. */
 export interface Facts {
   readonly request: RequestFact;
   readonly startedAt?: string | undefined;
   readonly failed?: FailedFact | undefined;
-  /** Its message had left the queue before nothing was found about its end: NATS gave it up. */
+  /** NATS gave it up: its message left the queue, and later nothing told of its end. */
   readonly abandoned?: boolean | undefined;
 }
 
@@ -67,9 +66,7 @@ interface RequestMessage {
   readonly redrives: number;
 }
 
-/**
- * `announce` leaves only the events to be published. `ignore` means that another message of the same request does all.
- */
+/** `announce` only publishes the events. With `ignore` another message of the same request does all. */
 export function decideStart(
   completed: Pick<CompletedAnalysis, "request_seq"> | undefined,
   { seq, redrives }: RequestMessage,
@@ -95,12 +92,12 @@ const GONE = {
   account_suspended: "the account is suspended, deactivated or taken down",
 } as const satisfies Record<AccountGone["code"], string>;
 
-/** Returns undefined for an outage, which spends no attempt. `attempt` counts this one. */
+/** Returns undefined for an outage, which spends no attempt, and for an erased user. `attempt` counts this one. */
 export function decideFailure(error: unknown, attempt: number): Failure | undefined {
   if (error instanceof AccountGone)
     return { attempt, final: true, rethrow: false, error: GONE[error.code], error_code: error.code };
   const code = codeOf(error);
-  if (code === "unavailable") return undefined;
+  if (code === "unavailable" || code === "gone") return undefined;
   const final = attempt >= MAX_ATTEMPTS || code === "invalid" || code === "poison";
   const known = error instanceof AppError;
   return {
@@ -113,7 +110,6 @@ export function decideFailure(error: unknown, attempt: number): Failure | undefi
   };
 }
 
-/** Keeps those results that the type asks for; there may be more measures. */
 export function resultsFor(type: AnalysisType, results: AnalysisResults): AnalysisResults {
   const wanted = measuresOf(type);
   const left: { -readonly [Field in keyof AnalysisResults]: AnalysisResults[Field] } = { ...results };
@@ -123,7 +119,7 @@ export function resultsFor(type: AnalysisType, results: AnalysisResults): Analys
 
 const ABANDONED = "the analysis was given up";
 
-/** Returns the JSON of an analysis, as its user reads it. Fields that are undefined are left out of it. */
+/** Fields that are undefined are left out of the JSON. */
 export function viewOf(facts: Facts, completed: CompletedAnalysis | undefined) {
   const { request, startedAt, failed } = facts;
   const { analysis_id, did, type, requested_at, estimated_completion } = request;

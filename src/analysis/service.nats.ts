@@ -19,7 +19,6 @@ const SHOW = z.strictObject({ analysis_id: z.string() });
 
 const EMPTY = Buffer.from("{}");
 
-/** Offers what operators ask about analyses as the NATS service `avion-analysis`. */
 export function startAnalysisService({ nats, publish, version, log }: AnalysisServiceOptions): Promise<NatsService> {
   const operations = createAnalysisOperations({ nats, publish });
   const read = <Schema extends z.ZodType>(schema: Schema, request: Uint8Array): z.output<Schema> =>

@@ -1,7 +1,4 @@
-/**
- * Shares places among users: each may hold as many as are free, and one where any is free. So a user alone takes half of
- * them, and always some are left for others.
- */
+/** A user may hold as many places as are free, and one where any is free: one alone takes half of them. */
 export function createShares(most: number) {
   const held = new Map<string, number>();
   let taken = 0;

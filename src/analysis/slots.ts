@@ -9,8 +9,8 @@ const AGAIN_BASE_MS = 5 * SECOND;
 const AGAIN_CAP_MS = 5 * MINUTE;
 
 /**
- * Accounts of the AT Protocol take at most half of the slots: they may wait for tokens for hours. Users share these. A
- * message without a slot goes back to NATS before an attempt of it is counted, and comes again later.
+ * Accounts of the AT Protocol may wait for tokens for hours, and take half of the slots at most. A message without a
+ * slot goes back to NATS before an attempt of it is counted.
  */
 export function keepingSlotsFree(slots: number, process: Process): Process {
   const ofAtproto = createShares(Math.floor(slots / 2));

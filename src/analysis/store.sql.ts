@@ -1,6 +1,7 @@
+import { AppError } from "../kernel/errors.js";
 import { DAY } from "../kernel/time.js";
 import { type Db, NOW, type Queries } from "../platform/db/db.js";
-import { SQLSTATE, sqlState } from "../platform/db/errors.js";
+import { unlessNoTable } from "../platform/db/errors.js";
 import type { CompletedAnalysis } from "./saga.js";
 
 const TIMES = ["requested_at", "started_at", "completed_at"] as const;
@@ -23,31 +24,28 @@ export type AnalysisStore = ReturnType<typeof createAnalysisStore>;
 /** Everything rejects with AppError `unavailable` while the database is unavailable. */
 export function createAnalysisStore(db: Db) {
   const findAmong = async (user: string, ids: readonly string[]): Promise<ReadonlyMap<string, CompletedAnalysis>> => {
-    const found = await unlessMissing(() =>
-      db.query<Row>(
-        `SELECT ${COLUMNS} FROM public.timeline_analyses WHERE analysis_id = ANY($1::uuid[]) AND user_id = $2`,
-        [ids, user],
-      ),
-    );
+    const sql = `SELECT ${COLUMNS} FROM public.timeline_analyses WHERE analysis_id = ANY($1::uuid[]) AND user_id = $2`;
+    const found = await unlessNoTable(db.query<Row>(sql, [ids, user]), []);
     return new Map(found.map((row) => [row.analysis_id, completedOf(row)]));
   };
   const find = async (user: string, id: string) => (await findAmong(user, [id])).get(id);
   return {
-    /** Returns the row that stands: an analysis is completed once. */
+    /** Returns the row that stands: an analysis is completed once. @throws AppError `gone` for that of an erased user */
     async insert(analysis: CompletedAnalysis): Promise<CompletedAnalysis> {
-      return (await inserted(db, analysis)) ?? (await find(analysis.user_id, analysis.analysis_id)) ?? analysis;
+      const { user_id, did, analysis_id } = analysis;
+      const row = (await inserted(db, analysis)) ?? (await find(user_id, analysis_id));
+      if (row) return row;
+      const erased = await db.query("SELECT FROM public.erased_analyses WHERE user_id IN ($1, $2)", [user_id, did]);
+      if (erased.length > 0) throw new AppError("gone", "the user or the account of the analysis is erased");
+      return analysis;
     },
     find,
     findAmong,
-    /** Returns the ids of the user's newest, newest first; `before` excludes that id and the newer ones. */
+    /** `before` excludes that id and the newer ones. */
     async newest(user: string, { limit, before = LAST_ID }: PageRequest): Promise<string[]> {
-      const rows = await unlessMissing(() =>
-        db.query<{ analysis_id: string }>(
-          `SELECT analysis_id FROM public.timeline_analyses WHERE user_id = $1 AND analysis_id < $2::uuid
-           ORDER BY analysis_id DESC LIMIT $3`,
-          [user, before, limit],
-        ),
-      );
+      const sql = `SELECT analysis_id FROM public.timeline_analyses WHERE user_id = $1 AND analysis_id < $2::uuid
+        ORDER BY analysis_id DESC LIMIT $3`;
+      const rows = await unlessNoTable(db.query<{ analysis_id: string }>(sql, [user, before, limit]), []);
       return rows.map(({ analysis_id }) => analysis_id);
     },
     /** Returns how many rows were removed, at most a thousand. */
@@ -68,7 +66,9 @@ async function inserted(db: Queries, analysis: CompletedAnalysis): Promise<Compl
   const { analysis_id, user_id, did, type, tier, cached, results, request_seq } = analysis;
   const times = TIMES.map((field) => Date.parse(analysis[field]));
   const [row] = await db.query<Row>(
-    `INSERT INTO public.timeline_analyses (${COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10::json, $11)
+    `INSERT INTO public.timeline_analyses (${COLUMNS})
+     SELECT $1::uuid, $2::text, $3::text, $4, $5, $6::bigint, $7::bigint, $8::bigint, $9::boolean, $10::json, $11::bigint
+     WHERE NOT EXISTS (SELECT FROM public.erased_analyses WHERE user_id IN ($2::text, $3::text))
      ON CONFLICT (analysis_id) DO NOTHING RETURNING ${COLUMNS}`,
     [analysis_id, user_id, did, type, tier, ...times, cached, JSON.stringify(results), request_seq],
   );
@@ -78,14 +78,4 @@ async function inserted(db: Queries, analysis: CompletedAnalysis): Promise<Compl
 function completedOf(row: Row): CompletedAnalysis {
   const times = TIMES.map((field) => [field, new Date(row[field]).toISOString()]);
   return { ...row, ...(Object.fromEntries(times) as Record<Time, string>) };
-}
-
-/** A gateway may read before the first worker has made the table. */
-async function unlessMissing<T>(work: () => Promise<T[]>): Promise<T[]> {
-  try {
-    return await work();
-  } catch (error) {
-    if (sqlState(error) === SQLSTATE.undefinedTable) return [];
-    throw error;
-  }
 }

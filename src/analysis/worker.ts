@@ -4,16 +4,19 @@ import {
   type AnalysisRequest,
   type AnalysisResults,
   parseRequest,
+  requestIn,
   statusPath,
 } from "../contracts/analysis.js";
 import type { AnalysisNotification } from "../contracts/stream-events.js";
 import { ANALYSIS_COMPLETED, ANALYSIS_FAILED, DLQ_HEADER } from "../contracts/subjects.js";
 import type { StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { Context, Delivery, Handler } from "../delivery/handler.js";
-import { oneLine } from "../kernel/errors.js";
+import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { sharedNow } from "../kernel/time.js";
+import type { Erased } from "../records/erasures.js";
 import type { AnalysisCache } from "./cache.redis.js";
+import type { ForgetRequest } from "./erasure/forget.js";
 import { observeAnalysis } from "./observe.js";
 import type { Requests } from "./requests.nats.js";
 import { type CompletedAnalysis, decideFailure, decideStart, type Failure } from "./saga.js";
@@ -23,46 +26,97 @@ export interface WorkerDeps {
   readonly requests: Pick<Requests, "start" | "fail" | "overcome">;
   readonly store: Pick<AnalysisStore, "find" | "insert">;
   readonly cache: AnalysisCache;
-  /** Reads the posts of the account and measures them. */
   readonly analyse: (request: AnalysisRequest, signal: AbortSignal) => Promise<AnalysisResults>;
-  /** Resolves after the PubAck, as the next one. */
-  readonly publish: (subject: string, event: AnalysisCompleted | AnalysisFailed, messageId: string) => Promise<void>;
+  /** Resolves after the PubAck, as `notify`, to the sequence of the event. */
+  readonly publish: (subject: string, event: AnalysisCompleted | AnalysisFailed, messageId: string) => Promise<number>;
   readonly notify: (user: string, notification: AnalysisNotification, messageId: string) => Promise<void>;
+  readonly erased: Pick<Erased, "among">;
+  readonly forget: ForgetRequest;
+  readonly removeEvent: (seq: number) => Promise<void>;
 }
 
-/**
- * Analyses an account: cache, posts, measures, row, cache, `completed`, notification. Each step may be done again after
- * a crash: the row stands once it is inserted, and what is published again has the same message id.
- */
+/** Each step may be done again after a crash: the row stands, and what is published again has the same message id. */
 export function createAnalysisHandler(deps: WorkerDeps): Handler {
   return async (delivery, context) => {
     const request = parseRequest(delivery.body);
-    try {
-      await complete(deps, request, { delivery, context });
-    } catch (error) {
-      const failure = decideFailure(error, context.attempt ?? 1);
-      if (failure === undefined) throw error;
-      await fail(deps, { request, failure, redrives: redrivesOf(delivery) });
-      const { analysis_id } = request;
-      context.log.warn({ analysis_id, ...failure, cause: oneLine(error) }, "an analysis failed");
-      if (failure.rethrow) throw error;
-    }
+    await unlessErased(deps, request, (guarded) => attempt(guarded, request, { delivery, context }));
   };
 }
 
-/** The handler cannot tell of a crash: the dead letter does. */
+async function attempt(deps: WorkerDeps, request: AnalysisRequest, { delivery, context }: Message): Promise<void> {
+  try {
+    await complete(deps, request, { delivery, context });
+  } catch (error) {
+    const failure = decideFailure(error, context.attempt ?? 1);
+    if (failure === undefined) throw error;
+    await fail(deps, { request, failure, redrives: redrivesOf(delivery) });
+    const { analysis_id } = request;
+    context.log.warn({ analysis_id, ...failure, cause: oneLine(error) }, "an analysis failed");
+    if (failure.rethrow) throw error;
+  }
+}
+
+/** The handler cannot tell of a crash: the dead letter does. An erased user gets none. */
 export function tellingOfCrashes(deps: WorkerDeps, store: StoreDeadLetter): StoreDeadLetter {
   return async (deadLetter) => {
     const { headers, body } = deadLetter;
-    if (headers[DLQ_HEADER.reason] === "crashed") {
-      const error = "the analysis ended its process each time";
-      const attempt = Number(headers[DLQ_HEADER.deliveries]);
-      const failure = { attempt, final: true, rethrow: false, error, error_code: "crashed" };
-      const redrives = Number(headers[DLQ_HEADER.redriveCount]);
-      await fail(deps, { request: parseRequest(body), failure, redrives });
-    }
-    return store(deadLetter);
+    const request = requestIn(body);
+    if (!request) return store(deadLetter);
+    return unlessErased(deps, request, async (guarded) => {
+      if (headers[DLQ_HEADER.reason] === "crashed") {
+        const error = "the analysis ended its process each time";
+        const spent = Number(headers[DLQ_HEADER.deliveries]);
+        const failure = { attempt: spent, final: true, rethrow: false, error, error_code: "crashed" };
+        await fail(guarded, { request, failure, redrives: Number(headers[DLQ_HEADER.redriveCount]) });
+      }
+      await store(deadLetter);
+    });
   };
+}
+
+/**
+ * An erasure may come between a look for its marker and a write. So every write looks for the markers of the user and
+ * of the account, and so does the end of the work: either the erasure finds what was written, or this removes it.
+ */
+async function unlessErased(
+  deps: WorkerDeps,
+  request: AnalysisRequest,
+  work: (guarded: WorkerDeps) => Promise<void>,
+): Promise<void> {
+  const events: number[] = [];
+  const look = async (): Promise<void> => {
+    const { size } = await deps.erased.among([request.user_id, request.did]);
+    if (size > 0) throw new AppError("gone", "the user or the account of the analysis is erased");
+  };
+  const looked =
+    <Args extends unknown[], Result>(write: (...args: Args) => Promise<Result>) =>
+    async (...args: Args): Promise<Result> => {
+      await look();
+      return write(...args);
+    };
+  const { requests, cache } = deps;
+  const guarded: WorkerDeps = {
+    ...deps,
+    requests: { start: looked(requests.start), fail: looked(requests.fail), overcome: looked(requests.overcome) },
+    cache: { find: cache.find, fill: looked(cache.fill) },
+    publish: looked(async (...args) => {
+      const seq = await deps.publish(...args);
+      events.push(seq);
+      return seq;
+    }),
+    notify: looked(deps.notify),
+  };
+  try {
+    try {
+      await work(guarded);
+    } finally {
+      await look();
+    }
+  } catch (error) {
+    if (codeOf(error) !== "gone") throw error;
+    await deps.forget(request);
+    await Promise.all(events.map(deps.removeEvent));
+  }
 }
 
 interface Message {

@@ -46,11 +46,20 @@ export function createChannels(subscriber: Redis, log: Logger) {
       subscriber.on("messageBuffer", receive);
       alive = readClocks();
       await subscriber.subscribe(...names);
+      let missedSince: number | undefined;
+      // The connection is ready before the server knows the subscription again: until then events are missed.
+      const again = (): void => {
+        if (missedSince === undefined) return;
+        log.info({}, "subscribed again; what was published in between was not received");
+        interrupted(missedSince);
+        missedSince = undefined;
+        alive = readClocks();
+      };
       subscriber.on("ready", () => paused && stream()?.pause());
       subscriber.on("ready", () => {
-        log.info({}, "subscribed again; what was published in between was not received");
-        interrupted(wallTimeOf(alive));
-        alive = readClocks();
+        missedSince ??= wallTimeOf(alive);
+        // Where the connection is lost again, the next one is asked.
+        subscriber.subscribe(...names).then(again, () => undefined);
       });
     },
     /** Pauses or resumes reading; false where this source cannot be paused. */

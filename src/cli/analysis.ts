@@ -3,6 +3,7 @@ import { createAnalysisOperations, type Unfinished } from "../analysis/index.js"
 import { printable } from "../kernel/errors.js";
 import { type Opening, openLog, withConnections } from "./bootstrap.js";
 import { exitWith, JSON_OPTION, wholeNumber } from "./options.js";
+import { printList } from "./terminal.js";
 
 const DEFAULT_LIMIT = 100;
 const MAX_LIMIT = 10_000;
@@ -36,10 +37,7 @@ function list({ limit, json }: ListOptions): Promise<number> {
   return withConnections(ANALYSIS, async (operations) => {
     const found: Unfinished[] = [];
     for await (const one of operations.list()) if (found.push(one) === limit) break;
-    if (json) console.log(JSON.stringify(found));
-    else if (found.length === 0) console.log("no analysis waits, and there is no dead letter of one");
-    else for (const one of found) console.log(asLine(one));
-    return 0;
+    return printList(found, { json, none: "no analysis waits, and there is no dead letter of one", asLine });
   });
 }
 

@@ -12,8 +12,7 @@ import {
 } from "../consistency/index.js";
 import { silent } from "../kernel/logger.js";
 import { openTimelines, runJob, timelinesOn } from "./bootstrap.js";
-import { parseUserIds } from "./option-values.js";
-import { exitWith, JSON_OPTION, wholeNumber } from "./options.js";
+import { exitWith, JSON_OPTION, parseUserIds, wholeNumber } from "./options.js";
 import type { Say } from "./terminal.js";
 
 const DEFAULT_USERS = 100;
@@ -37,10 +36,7 @@ export function define(command: Command): void {
     .action(exitWith(audit));
 }
 
-/**
- * Ends with exit code 1 if a timeline differs and was not repaired, could not be audited, is undecided, or is of no
- * known user.
- */
+/** Ends with exit code 1 if a timeline was left wrong, could not be audited, is undecided, or is of no known user. */
 function audit(options: AuditOptions): Promise<number> {
   const job = { name: "audit", open: openTimelines, json: options.json };
   return runJob(job, async ({ connections, config, stopping, say }) => {

@@ -2,8 +2,8 @@ import type { Command } from "commander";
 import { printable } from "../kernel/errors.js";
 import type { ModeChoice, StoredState } from "../pull/index.js";
 import { openRegistry, withConnections } from "./bootstrap.js";
-import { parseUserId } from "./option-values.js";
-import { exitWith, JSON_OPTION } from "./options.js";
+import { exitWith, JSON_OPTION, parseUserId } from "./options.js";
+import { printList } from "./terminal.js";
 
 interface Options {
   readonly json?: boolean;
@@ -37,10 +37,7 @@ const AUTHOR = { name: "author", open: openRegistry };
 function list({ json }: Options): Promise<number> {
   return withConnections(AUTHOR, async (registry) => {
     const stored = [...(await registry.list())].map(([author, state]) => row(author, state));
-    if (json) console.log(JSON.stringify(stored));
-    else if (stored.length === 0) console.log("every author is pushed");
-    else for (const one of stored) console.log(asLine(one));
-    return 0;
+    return printList(stored, { json, none: "every author is pushed", asLine });
   });
 }
 

@@ -5,7 +5,8 @@ import { SECOND } from "../kernel/time.js";
 import { printableAddresses } from "../kernel/urls.js";
 import { connectNats } from "../platform/nats/connect.js";
 import { createPublisher } from "../platform/nats/publish.js";
-import { connected, redisError } from "../platform/redis/connect.js";
+import { connected } from "../platform/redis/connect.js";
+import { redisError } from "../platform/redis/errors.js";
 import { adviceOn } from "../platform/refusals.js";
 import { type AuthorRegistry, openPulled } from "../pull/index.js";
 import { Closers } from "../roles/closers.js";
@@ -38,11 +39,7 @@ export interface Opening {
   readonly closers: Closers;
 }
 
-/**
- * Runs a command on the connections it needs and closes them, the last opened first; resolves to its exit code.
- *
- * @throws ConfigError; and an error if a server does not answer within ten seconds
- */
+/** @throws ConfigError; and an error if a server does not answer within ten seconds */
 export async function withConnections<Opened>(
   { name, open }: { readonly name: string; readonly open: (opening: Opening) => Promise<Opened> },
   run: (connections: Opened, config: Config) => Promise<number>,
@@ -100,7 +97,7 @@ export async function openLog({ config, name, closers }: Opening): Promise<LogCo
     },
   );
   closers.add("NATS", () => nats.drain().catch(() => undefined));
-  return { nats, ...createPublisher(nats), upstreams };
+  return { nats, ...createPublisher(nats, { notifyParts: config.nats.notifyParts }), upstreams };
 }
 
 /** @throws an error naming the addresses of upstreams that are not configured */

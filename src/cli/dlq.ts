@@ -20,8 +20,7 @@ import {
 } from "../dead-letters/index.js";
 import { missingUpstreams } from "../roles/connections.js";
 import { type Opening, openLog, runJob, withConnections } from "./bootstrap.js";
-import { argumentOf, parseRate, parseSeq, parseTime } from "./option-values.js";
-import { exitWith, JSON_OPTION } from "./options.js";
+import { argumentOf, exitWith, JSON_OPTION, parseRate, parseSeq, parseTime } from "./options.js";
 import { confirm } from "./terminal.js";
 
 interface ListOptions extends Filters {

@@ -43,7 +43,7 @@ function checksOf(config: Config): Check[] {
   return [
     nodeCheck(VERSION),
     ...redisChecks(redis.urls, redis.allowEviction),
-    ...natsChecks(natsOptions(nats, "doctor")),
+    ...natsChecks(natsOptions(nats, "doctor"), nats.notifyParts),
     ...(url !== undefined ? databaseChecks({ url, poolSize, migrations: MIGRATIONS }) : []),
     ...(url === undefined && keepsData(process.roles) ? folderChecks(dataFolder(database)) : []),
     ...(process.roles.includes("gateway") && jwksUrl !== undefined ? keyChecks(jwksUrl) : []),

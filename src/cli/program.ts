@@ -24,6 +24,7 @@ const COMMANDS: Readonly<
   timeline: ["work on stored timelines", () => import("./timeline.js")],
   database: ["work on the database of the roles that keep data", () => import("./database.js")],
   author: ["show and choose whose drops are pushed into homes, tiered or pulled", () => import("./author.js")],
+  erase: ["erase a user for ever; show and verify erasures", () => import("./erase.js")],
   limits: ["list the users who are at a limit now", () => import("./limits.js")],
   audit: ["compare timelines with the upstreams and the log; exits 1 if one differs", () => import("./audit.js")],
 };

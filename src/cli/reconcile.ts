@@ -3,8 +3,7 @@ import { createReconcile, type Reconciled, untilNow } from "../consistency/index
 import { oneLine } from "../kernel/errors.js";
 import { silent } from "../kernel/logger.js";
 import { openLogAndUpstreams, runJob } from "./bootstrap.js";
-import { parseTime, refuseEmptyRange } from "./option-values.js";
-import { exitWith, JSON_OPTION } from "./options.js";
+import { exitWith, JSON_OPTION, parseTime, refuseEmptyRange } from "./options.js";
 
 /** Times are in ms since the epoch. */
 interface ReconcileOptions {

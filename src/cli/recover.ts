@@ -4,8 +4,7 @@ import { printable } from "../kernel/errors.js";
 import { silent } from "../kernel/logger.js";
 import type { Connections } from "../roles/connections.js";
 import { type Answer, type Job, openTimelines, runJob } from "./bootstrap.js";
-import { parseRate } from "./option-values.js";
-import { exitWith, JSON_OPTION } from "./options.js";
+import { exitWith, JSON_OPTION, parseRate } from "./options.js";
 import { confirm } from "./terminal.js";
 import { DEFAULT_RATE, rebuildChosen } from "./timeline.js";
 

@@ -6,8 +6,7 @@ import { oneLine } from "../kernel/errors.js";
 import { silent } from "../kernel/logger.js";
 import { DAY } from "../kernel/time.js";
 import { openTimelines, runJob } from "./bootstrap.js";
-import { parseRate, parseTime, refuseEmptyRange } from "./option-values.js";
-import { exitWith, JSON_OPTION, wholeNumber } from "./options.js";
+import { exitWith, JSON_OPTION, parseRate, parseTime, refuseEmptyRange, wholeNumber } from "./options.js";
 import { AFTER_OPTION, Resumable } from "./resumable.js";
 
 /** Replays a small server's day in minutes, without strain on its upstreams. */
@@ -39,7 +38,6 @@ export function define(command: Command): void {
 /** Ends with exit code 1 if an event could not be applied. */
 function replayByHand({ from, to, after, rate, json }: ReplayOptions): Promise<number> {
   return runJob({ name: "replay", open: openTimelines, json }, async ({ connections, config, stopping, say }) => {
-    // Each is named by its sequence in the log.
     const left_out: { readonly seq: number; readonly error: string }[] = [];
     let done = 0;
     let upTo = 0;

@@ -11,7 +11,6 @@ export class Resumable<Step> {
     private readonly positionOf: (step: Step) => string,
   ) {}
 
-  /** Hands out the steps, in their order. */
   async *track(steps: AsyncIterable<Step> | Iterable<Step>): AsyncGenerator<Step> {
     for await (const step of steps) {
       this.#open.add(step);

@@ -17,10 +17,7 @@ export function define(command: Command): void {
 /** Connections have so long to close after the grace period. */
 const CLOSE_MARGIN_MS = 10 * SECOND;
 
-/**
- * Runs the roles until a signal. Exits 0 after work in flight is finished and all is closed, 1 if a close failed or
- * took too long.
- */
+/** Exits 0 after work in flight is finished and all is closed, 1 if a close failed or took too long. */
 export async function serve(wraps: Wraps = {}): Promise<void> {
   const config = readConfig(process.env);
   checkFiles(config);

@@ -2,7 +2,6 @@ import { createInterface } from "node:readline";
 import { type Logger, silent } from "../kernel/logger.js";
 import { type Clock, SECOND } from "../kernel/time.js";
 
-/** Prints errors only. */
 export const toTerminal: Logger = {
   ...silent,
   error: (fields, message) =>
@@ -61,4 +60,18 @@ export async function confirm(
   });
   lines.close();
   return /^y(es)?$/i.test(answer.trim());
+}
+
+interface Listing<Item> {
+  readonly json: boolean | undefined;
+  /** This is printed where there are no items. */
+  readonly none: string;
+  readonly asLine: (item: Item) => string;
+}
+
+/** Returns the exit code. */
+export function printList<Item>(items: readonly Item[], { json, none, asLine }: Listing<Item>): number {
+  if (json) console.log(JSON.stringify(items));
+  else console.log(items.length === 0 ? none : items.map(asLine).join("\n"));
+  return 0;
 }

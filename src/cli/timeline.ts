@@ -4,8 +4,7 @@ import { codeOf, oneLine, printable } from "../kernel/errors.js";
 import type { Connections } from "../roles/connections.js";
 import type { Homes } from "../timeline/index.js";
 import { type Answer, type Job, openTimelines, runJob, timelinesOn } from "./bootstrap.js";
-import { parseRate, parseUserIds } from "./option-values.js";
-import { exitWith, JSON_OPTION } from "./options.js";
+import { exitWith, JSON_OPTION, parseRate, parseUserIds } from "./options.js";
 import { AFTER_OPTION, Resumable } from "./resumable.js";
 
 /** A rebuild reads the drops of all authors a user follows from the upstreams. */

@@ -12,6 +12,9 @@ import { createStoredMessages } from "../platform/nats/message.js";
 import type { Publish } from "../platform/nats/publish.js";
 import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
+import { LEAVE_MS } from "../platform/redis/sentinel.js";
+import { hasSentinels } from "../platform/redis/servers.js";
+import type { Erased } from "../records/erasures.js";
 import type { Fenced } from "../records/fenced.redis.js";
 import { edgesIn, type Fences } from "../records/fences.js";
 import type { PulledAuthors } from "../records/pulled.js";
@@ -26,12 +29,11 @@ import {
   type PublicationDeps,
 } from "./audit/publications.js";
 import type { AuditConfig } from "./config.js";
-import { createFences, createRetention } from "./fences/fences.js";
-import { createFenceStore } from "./fences/store.redis.js";
-import { createAdmit, createReadmit, EventLog, GRAPH_SUBJECTS } from "./log.nats.js";
+import { createAdmit, createReadmit, EventLog, GRAPH_SUBJECTS, storedOf } from "./log.nats.js";
 import { observeAudit, observeRecovery } from "./observe.js";
 import { createReconcileRequests, createReconciliation, type Reconcile } from "./reconcile/reconcile.js";
 import { createReconciledUpTo, createUnreconciled } from "./reconcile/times.redis.js";
+import { recoveringErasures } from "./redis-loss/erasures.js";
 import { LossDetector, type Recovery } from "./redis-loss/loss-detector.js";
 import { createRecovery, type RecoveryDeps } from "./redis-loss/recovery.js";
 import { createServerIdentity } from "./redis-loss/server-identity.redis.js";
@@ -42,12 +44,14 @@ import { createUndoLost, type UndoLost } from "./restored/recover.js";
 import { createReadSample } from "./restored/samples.nats.js";
 import { createSamples } from "./restored/samples.redis.js";
 import { startRestoreWatch } from "./restored/watch.js";
+import { standingEvents } from "./standing.js";
 import { UpstreamView, WAITING } from "./upstreams.grpc.js";
 
 export { type Report, type Reports, TIMELINES, type TimelineKind } from "./audit/audit.js";
 export type { Auditor } from "./audit/auditor.redis.js";
 export type { PublicationChecks } from "./audit/publications.js";
 export { isLeftWrong, reportsAsJson, reportsAsText } from "./audit/report.js";
+export { openFences } from "./fences/index.js";
 export { type Reconciled, untilNow } from "./reconcile/reconcile.js";
 export { checkBelonging, createReadAcked, openRedisOfLog } from "./redis-loss/servers.js";
 export { parsed, replay, retrying } from "./replay.js";
@@ -60,6 +64,7 @@ interface Handles {
   readonly publish: Publish;
   readonly upstreams: (caller: "reads" | "reconcile" | "operator") => Upstreams;
   readonly fences: Fences;
+  readonly erased: Erased;
   readonly authorStates: PulledAuthors;
   readonly log: Logger;
 }
@@ -68,14 +73,6 @@ type With<Names extends keyof Handles> = Pick<Handles, Names>;
 type Servers = With<"scripts" | "fenced" | "nats" | "upstreams" | "log">;
 
 const eventLogOf = ({ nats, scripts }: With<"nats" | "scripts">) => new EventLog(nats, createReadWaiting(scripts));
-
-/** Opens the fences, and the retention time they use once it is refreshed or followed. */
-export function openFences({ scripts, fenced, nats, upstreams, log }: Servers) {
-  const retention = createRetention(() => new UpstreamView(upstreams("operator")).readRetentionStart(), log);
-  const store = createFenceStore(scripts, fenced);
-  const { readHistory } = new EventLog(nats);
-  return { fences: createFences({ store, readHistory, retentionStart: retention.retentionStart, log }), retention };
-}
 
 /** `lacking` is called once for each method that an upstream does not have. */
 export function createReconcile(
@@ -132,29 +129,32 @@ interface Config {
 /** Recovers from losses with the function that applies an event. Dead letters name the version of this program. */
 export function openRecovery(
   config: Pick<Config, "delivery">,
-  handles: Omit<Handles, "fenced" | "fences" | "authorStates"> & { readonly redisOfLog: string | undefined },
+  handles: Omit<Handles, "fenced" | "fences" | "erased" | "authorStates"> & { readonly redisOfLog: string | undefined },
   { apply, ...deadLettering }: { readonly apply: ApplyEvent } & Pick<RecoveryDeps, "storeDeadLetter" | "version">,
 ): Recovery {
   const { scripts, log, redisOfLog: redis } = handles;
   const lacking = (method: string): void =>
     log.error({ method }, "the log was lost, and the upstream cannot list changes: unapplied events stay lost");
-  const { readBacklog, readUnapplied, readRange, bindRedis: bind } = eventLogOf(handles);
+  const { readBacklog, readUnapplied, readRange, readErasures, bindRedis: bind } = eventLogOf(handles);
+  const readmit = createReadmit(handles.publish);
+  const recover = createRecovery({
+    readUnapplied,
+    readRange,
+    apply: parsed(apply),
+    reconcile: createReconcile({ ...handles, lacking }),
+    readmit,
+    ...WAITING,
+    retryBaseMs: config.delivery.retryBaseMs,
+    log,
+    ...deadLettering,
+  });
   return {
+    leaveMs: hasSentinels(scripts) ? LEAVE_MS : 0,
     lease: createLease(scripts, REPLAY_LEASE_KEY),
     bound: redis === undefined ? undefined : { redis, bind },
     readBacklog,
     readUnapplied,
-    recover: createRecovery({
-      readUnapplied,
-      readRange,
-      apply: parsed(apply),
-      reconcile: createReconcile({ ...handles, lacking }),
-      readmit: createReadmit(handles.publish),
-      ...WAITING,
-      retryBaseMs: config.delivery.retryBaseMs,
-      log,
-      ...deadLettering,
-    }),
+    recover: recoveringErasures({ readErasures, apply, readmit: (event) => readmit(storedOf(event)) }, recover),
     observe: observeRecovery.recovered,
   };
 }
@@ -162,12 +162,13 @@ export function openRecovery(
 /** Looks whether the upstreams know what the log and local hold, in the process that writes the server identity record. */
 export function watchForRestores(
   { audit: { settleMs } }: Pick<Config, "audit">,
-  { scripts, nats, upstreams, fences, log }: With<"scripts" | "nats" | "upstreams" | "fences" | "log">,
+  handles: With<"scripts" | "nats" | "upstreams" | "fences" | "erased" | "log">,
   losses: LossDetector,
 ) {
+  const { scripts, nats, upstreams, fences, erased, log } = handles;
   observeRecovery.behind(() => losses.behind !== undefined);
   const samples = createSamples({
-    ...{ scripts, fences, settleMs },
+    ...{ scripts, fences, erased, settleMs },
     readDrops: createReadSample(nats, SUBJECT_OF.drop_created, dropsIn),
     readEdges: createReadSample(nats, GRAPH_SUBJECTS, edgesIn),
   });
@@ -176,11 +177,12 @@ export function watchForRestores(
 
 /** Makes the log and the fences what the upstreams say, after a restore of their database. */
 export function openUndoLost(handles: Omit<Handles, "fenced" | "authorStates">): UndoLost {
-  const { scripts, nats, publish, upstreams, fences } = handles;
+  const { scripts, nats, publish, upstreams, fences, erased } = handles;
+  const { readLogged, readUnapplied } = eventLogOf(handles);
   const messages = createStoredMessages(nats);
   const waiting = createWaiting(scripts);
   return createUndoLost({
-    eventLog: eventLogOf(handles),
+    eventLog: { readUnapplied, readLogged: (...range) => standingEvents(erased, readLogged(...range)) },
     upstreams: new UpstreamView(upstreams("operator")),
     fences,
     dropUserCaches: () => dropUserCaches(scripts),

@@ -31,6 +31,8 @@ export class EventLog {
   readonly readLogged = (range: TimeRange, subject = ">"): AsyncIterable<Logged> =>
     loggedOf(this.nats, [subject], range);
 
+  readonly readErasures = (): AsyncIterable<Logged> => loggedOf(this.nats, [SUBJECT_OF.user_erased]);
+
   /** Reads all deletions and changes of edges. */
   readonly readHistory = (): AsyncIterable<Logged> => loggedOf(this.nats, [SUBJECT_OF.drop_deleted, GRAPH_SUBJECTS]);
 
@@ -138,20 +140,25 @@ export function eventOf({
 export const entriesOf = (nats: NatsConnection, range: Omit<LogRange, "stream">): AsyncIterable<LogEntry> =>
   logEntries(nats, { stream: STREAM.drops, ...range });
 
+/** Returns the message that the log stores of an event. */
+export const storedOf = ({ name, payload }: TimelineEvent) => ({
+  subject: SUBJECT_OF[name],
+  body: Buffer.from(JSON.stringify(payload)),
+});
+
 export function createAdmit(publish: Publish): Admit {
   return (event, silent) =>
     inSpan(`reconcile ${event.name}`, { kind: SpanKind.PRODUCER }, async () => {
       await publish({
-        subject: SUBJECT_OF[event.name],
+        ...storedOf(event),
         id: messageId(event),
-        body: Buffer.from(JSON.stringify(event.payload)),
         headers: { ...traceHeaders(), ...(silent ? { [SILENT_HEADER]: "1" } : {}) },
       });
     });
 }
 
 /** The event gets an id of its own, since the log may still know its old one. Nobody is notified. */
-export function createReadmit(publish: Publish): (event: Delivery) => Promise<number> {
+export function createReadmit(publish: Publish): (event: Pick<Delivery, "subject" | "body">) => Promise<number> {
   return async ({ subject, body }) => {
     const { seq } = await publish({ subject, id: `again:${randomUUID()}`, body, headers: { [SILENT_HEADER]: "1" } });
     return seq;

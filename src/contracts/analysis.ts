@@ -113,6 +113,29 @@ export function requestIn(body: Uint8Array): AnalysisRequest | undefined {
 
 export const parseCompleted = (body: Uint8Array): AnalysisCompleted => understood(completed, parseJson(body));
 
+/**
+ * Returns a test of JSON: what a request, an event or a fact names the user as. Undefined stands for neither, and for what
+ * is no JSON.
+ */
+export function naming(user: string): (body: Uint8Array) => "user" | "account" | undefined {
+  const written = Buffer.from(JSON.stringify(user).slice(1, -1));
+  return (body) => {
+    const text = Buffer.from(body.buffer, body.byteOffset, body.byteLength);
+    // Most name others, and need not be parsed. Other producers may escape any character.
+    if (!text.includes(written) && !text.includes("\\")) return undefined;
+    const { user_id, did } = namesIn(text);
+    return user_id === user ? "user" : did === user ? "account" : undefined;
+  };
+}
+
+function namesIn(text: Buffer): { readonly user_id?: unknown; readonly did?: unknown } {
+  try {
+    return (JSON.parse(text.toString()) as object | null) ?? {};
+  } catch {
+    return {};
+  }
+}
+
 /** This is the body of `events.timeline.failed`. */
 export interface AnalysisFailed extends Pick<AnalysisRequest, "analysis_id" | "user_id" | "did" | "type"> {
   readonly attempt: number;

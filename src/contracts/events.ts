@@ -15,6 +15,7 @@ export const EVENT_NAMES = [
   "user_unblocked",
   "user_muted",
   "user_unmuted",
+  "user_erased",
 ] as const;
 export type EventName = (typeof EVENT_NAMES)[number];
 
@@ -28,6 +29,7 @@ export const SUBJECT_OF: Readonly<Record<EventName, string>> = {
   user_unblocked: "graph.unblocked",
   user_muted: "graph.muted",
   user_unmuted: "graph.unmuted",
+  user_erased: "graph.erased",
 };
 
 const EVENT_OF = new Map(EVENT_NAMES.map((name) => [SUBJECT_OF[name], name]));
@@ -117,6 +119,8 @@ const relation = z.object({
   reposts_only: z.boolean().default(false),
 });
 
+const erasure = z.object({ ...source, user_id: userId, version: z.number().int().nonnegative() });
+
 /** Producers publish these payloads. */
 export const PAYLOADS = {
   drop_created: created,
@@ -128,6 +132,7 @@ export const PAYLOADS = {
   user_unblocked: relation,
   user_muted: relation,
   user_unmuted: relation,
+  user_erased: erasure,
 } as const;
 
 export type DropCreated = z.output<typeof created>;
@@ -138,10 +143,12 @@ export type TimelineEvent = {
 }[EventName];
 export type EdgeEvent = Extract<TimelineEvent, { readonly name: "user_followed" | "user_unfollowed" }>;
 export type RelationEvent = Extract<TimelineEvent, { readonly payload: { readonly target_id: string } }>;
-export type DropEvent = Exclude<TimelineEvent, EdgeEvent | RelationEvent>;
+export type ErasureEvent = Extract<TimelineEvent, { readonly name: "user_erased" }>;
+export type DropEvent = Exclude<TimelineEvent, EdgeEvent | RelationEvent | ErasureEvent>;
 
 export const isEdge = (event: TimelineEvent): event is EdgeEvent => "follower_id" in event.payload;
 export const isRelation = (event: TimelineEvent): event is RelationEvent => "target_id" in event.payload;
+export const isErasure = (event: TimelineEvent): event is ErasureEvent => event.name === "user_erased";
 
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
@@ -182,5 +189,6 @@ export function messageId(event: TimelineEvent): string {
     const { user_id, target_id, version } = event.payload;
     return `${event.name}:${encodeId(user_id)}:${encodeId(target_id)}:${version}`;
   }
+  if (isErasure(event)) return `${event.name}:${encodeId(event.payload.user_id)}`;
   return `${event.name}:${encodeId(event.payload.drop_id)}`;
 }

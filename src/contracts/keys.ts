@@ -12,7 +12,10 @@ export const SHARED_TOKENS = {
 
 export const TOMBSTONES_KEY = "timeline:tombstones";
 
-/** Each drop is announced when its tombstone is written; not in a cluster, where no pages are held. */
+/** The sorted set has the tokens of erased users. */
+export const ERASED_KEY = "timeline:x:erased";
+
+/** Each drop is announced when its tombstone is written, by the server that holds the tombstones. */
 export const DELETIONS_CHANNEL = "timeline:x:deletions";
 
 export const HOME_PREFIX = "timeline:home:";
@@ -97,6 +100,8 @@ export const edgeField = (author: string): string => `${encodeId(author)}:`;
 export const unfollowersKey = (author: string): string =>
   `${UNFOLLOWERS_PREFIX}${edgePart(author)}:${encodeId(author)}`;
 
+export const deletedKey = (author: string): string => `${DELETED_PREFIX}${edgePart(author)}:${encodeId(author)}`;
+
 export const rebuildLeaseKey = (name: string): string => `timeline:x:rebuilding:${name}`;
 
 export const stagedKey = (name: string, mark: number, what: "add" | "remove"): string =>
@@ -169,23 +174,46 @@ export const SOURCE_TOKENS_KEY = "timeline:x:source-tokens";
  */
 export const SOURCE_TURN_KEYS = [`{${SOURCE_TOKENS_KEY}}:taken`, `{${SOURCE_TOKENS_KEY}}:waiting`] as const;
 
-/** The token bucket has the reads of analyses and rewards that the user may make now. */
-export const analysisReadsKey = (user: string): string => `timeline:x:reads:${encodeId(user)}`;
+/** The token bucket has the reads over HTTP that the user may make now. */
+export const readsKey = (user: string): string => `timeline:x:reads:${encodeId(user)}`;
 
 /** `day` is YYYY-MM-DD in UTC. */
 export const analysisCacheKey = (account: string, type: string, day: string): string =>
   `analysis:${encodeId(account)}:${type}:${day}`;
 
-/** The sorted set has users with a stream open or recently closed, by the time they were last seen. */
+/**
+ * The sorted set has users with a stream open or recently closed, by the time they were last seen: the index of
+ * listeners. In a cluster this key is written by gateways of 0.1.0 only, and the others have parts of it.
+ */
 export const RECENT_KEY = "sse_recent:users";
 
+/** The sorted set has connections by the time they were last seen. It has the same parts. */
 export const CONNECTIONS_SEEN_KEY = "sse_recent:connections";
+
+const LISTENER_PARTS = 128;
+const WHOLE = "";
+
+/** A part is a suffix of its keys, which are in one slot of a cluster. */
+const ALL_LISTENER_PARTS: readonly string[] = Array.from({ length: LISTENER_PARTS }, (_, part) => `:${partName(part)}`);
+
+/** A single server has one part: asking one sorted set takes it less time than asking many. */
+export const listenerParts = (isCluster: boolean): readonly string[] => (isCluster ? ALL_LISTENER_PARTS : [WHOLE]);
+
+export const listenerPart = (user: string, isCluster: boolean): string =>
+  isCluster ? (ALL_LISTENER_PARTS[spread(user) % LISTENER_PARTS] as string) : WHOLE;
+
+export const recentKey = (part: string): string => RECENT_KEY + part;
+
+export const connectionsSeenKey = (part: string): string => CONNECTIONS_SEEN_KEY + part;
+
+/** The key names the time for which all notifications of the user are stored. */
+export const listingKey = (part: string, user: string): string => `sse_recent:listing${part}:${encodeId(user)}`;
 
 export const connectionsOfUserKey = (user: string): string => `sse_connections:user:${encodeId(user)}`;
 export const connectionKey = (connectionId: string): string => `sse_connection:${connectionId}`;
 
 /** Bounds how long reads wait behind a script. */
-const KEYS_A_CALL = 500;
+export const KEYS_A_CALL = 500;
 
 /** The ids are encoded, and joined by ",", which they never hold. */
 export type PackedKeys = readonly string[];

@@ -1,3 +1,5 @@
+import { messageId, SUBJECT_OF, type TimelineEvent } from "./events.js";
+
 /**
  * Each source has relays of its own, so that a stream that takes nothing delays no event of another stream: those of `posts` and
  * `users` go to DROPS, those of `edges` to EDGES, those of `reactions` to ENGAGEMENT.
@@ -21,13 +23,23 @@ export interface EventDraft {
   readonly traceparent: string | undefined;
 }
 
+export const draftOf = (
+  event: TimelineEvent,
+  { owner, key, traceparent }: Pick<EventDraft, "owner" | "key" | "traceparent">,
+): EventDraft => ({
+  ...{ owner, key, traceparent },
+  subject: SUBJECT_OF[event.name],
+  messageId: messageId(event),
+  body: JSON.stringify(event.payload),
+});
+
 export interface OutboxEvent extends Omit<EventDraft, "owner" | "traceparent"> {
   readonly id: number;
   readonly traceparent?: string | null | undefined;
   readonly createdAt: number;
 }
 
-/** SQL expressions. */
+/** Each field is an SQL expression. */
 type DraftColumns = Readonly<Record<keyof EventDraft, string>>;
 
 /** Returns the fields of an EventDraft that a statement gets as JSON. */

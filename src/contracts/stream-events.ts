@@ -47,4 +47,11 @@ export interface HidingNotification {
 
 export const HIDING_EVENT = "~hiding";
 
+/** Tells the gateway that the user is erased: it ends their streams. No client gets it. */
+export interface ErasedNotification {
+  readonly event: typeof ERASED_EVENT;
+}
+
+export const ERASED_EVENT = "~erased";
+
 export type AnalysisNotification = Named<"analysis_completed" | "analysis_failed" | "xp_earned">;

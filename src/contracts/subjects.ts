@@ -18,6 +18,8 @@ export const STREAM = {
   gamification: "GAMIFICATION",
   /** This is the key-value bucket ANALYSES: the facts known about requested analyses. */
   analyses: "KV_ANALYSES",
+  /** This is the key-value bucket ERASED: the erased users, and which roles have forgotten them. */
+  erased: "KV_ERASED",
 } as const;
 
 export const CONSUMER = {
@@ -40,7 +42,16 @@ export const ANALYSIS_COMPLETED = "events.timeline.completed";
 export const ANALYSIS_FAILED = "events.timeline.failed";
 export const XP_EARNED = "events.xp.earned";
 
-export const ANALYSES_PREFIX = "$KV.ANALYSES.";
+export type BucketName = "ANALYSES" | "ERASED";
+
+export const streamOfBucket = (bucket: BucketName): string => `KV_${bucket}`;
+export const bucketPrefix = (bucket: BucketName): string => `$KV.${bucket}.`;
+
+/** These forget an erased user, each in its own consumer of the log. */
+export const ERASURE_PARTS = ["posts", "timelines", "analyses", "rewards"] as const;
+export type ErasurePart = (typeof ERASURE_PARTS)[number];
+
+export const erasureConsumer = (part: ErasurePart): string => `erased-${part}`;
 
 /** A user whom very many follow at once does not keep the others waiting. */
 type EdgeLane = "calm" | "hot";

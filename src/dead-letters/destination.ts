@@ -4,6 +4,7 @@ import {
   type EventName,
   eventOfSubject,
   isEdge,
+  isErasure,
   isRelation,
   messageId,
   parseEvent,
@@ -125,8 +126,8 @@ function checkOf({ stream, subject, body }: RedrivenMessage, now: number): Check
   }
   if (stream !== STREAM.drops) return undefined;
   const event = parseEvent(eventOfSubject(subject), body, now);
-  // A relation is read from the users service when it is applied.
-  if (isRelation(event)) return undefined;
+  // A relation is read from the users service when it is applied, and an erasure is for ever.
+  if (isRelation(event) || isErasure(event)) return undefined;
   if (isEdge(event)) {
     const expected = event.name === "user_followed";
     return async (upstreams) => {

@@ -1,10 +1,11 @@
-import type { JetStreamManager } from "nats";
+import type { JetStreamManager, NatsConnection } from "nats";
 import { LEAST_MAX_PAYLOAD } from "../contracts/fanout.js";
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import { silent } from "../kernel/logger.js";
 import { printableAddresses } from "../kernel/urls.js";
 import { connectNats, type NatsOptions, payloadFault } from "../platform/nats/connect.js";
-import { readTopology } from "../platform/nats/declared.js";
+import { fileOf, readTopology } from "../platform/nats/declared.js";
+import { oldParts } from "../platform/nats/notify-streams.js";
 import { differences, keepingNote } from "../platform/nats/topology.js";
 import { adviceOn } from "../platform/refusals.js";
 import { type About, about, type Check, checked, type Finding, isOlder, versionFinding } from "./doctor.js";
@@ -16,11 +17,11 @@ const advice = (error: unknown): string =>
   adviceOn(error, "start nats-server there with JetStream (-js), or set NATS_URL to where it is");
 const MISSING = ["is not there", "the service creates it when it starts"] as const;
 
-export function natsChecks(options: NatsOptions): Check[] {
-  return [checked(`NATS ${printableAddresses(options.servers)}`, advice, () => examineNats(options))];
+export function natsChecks(options: NatsOptions, notifyParts: number): Check[] {
+  return [checked(`NATS ${printableAddresses(options.servers)}`, advice, () => examineNats(options, notifyParts))];
 }
 
-async function examineNats(options: NatsOptions): Promise<readonly Finding[]> {
+async function examineNats(options: NatsOptions, notifyParts: number): Promise<readonly Finding[]> {
   const connection = await connectNats({ ...options, failFast: true }, silent);
   try {
     const server = about(`NATS ${connection.getServer()}`);
@@ -33,7 +34,8 @@ async function examineNats(options: NatsOptions): Promise<readonly Finding[]> {
       version,
       server.ok("JetStream is on"),
       ...(payload === undefined ? [] : [server.fault(payload, larger)]),
-      ...(await streamFindings(manager)),
+      ...(await streamFindings(manager, notifyParts)),
+      ...(await oldPartFindings(connection, notifyParts)),
       ...(await consumerFindings(manager)),
     ];
   } finally {
@@ -47,8 +49,8 @@ function supportFinding(server: About, version: string): Finding {
   return server.warning(found.says, `works, but gets no security fixes: use ${MAINTAINED} or newer`);
 }
 
-async function streamFindings(manager: JetStreamManager): Promise<Finding[]> {
-  const { streams } = await readTopology();
+async function streamFindings(manager: JetStreamManager, notifyParts: number): Promise<Finding[]> {
+  const { streams } = await readTopology(notifyParts);
   return Promise.all(
     streams.map(async (wanted): Promise<Finding> => {
       const stream = about(`stream ${wanted.name}`);
@@ -57,9 +59,17 @@ async function streamFindings(manager: JetStreamManager): Promise<Finding[]> {
       const { num_replicas, max_bytes } = held.config;
       const changed = differences({ ...keepingNote(wanted, held.config), num_replicas, max_bytes }, held.config);
       if (changed.length === 0) return stream.ok(`${held.state.messages} messages`);
-      const advice = `compare with nats/streams/${wanted.name}.json; a start of the service updates what can be`;
+      const advice = `compare with ${fileOf(wanted.name)}; a start of the service updates what can be`;
       return stream.warning(`differs in ${changed.join(", ")}`, advice);
     }),
+  );
+}
+
+async function oldPartFindings(connection: NatsConnection, notifyParts: number): Promise<Finding[]> {
+  const says = `is of another TIMELINE_NOTIFY_PARTS than ${notifyParts}`;
+  const advice = "give all processes the same number; fanout removes it once it has been empty for ten minutes";
+  return (await oldParts(connection, notifyParts)).map(({ part }) =>
+    about(`stream ${part.stream}`).warning(says, advice),
   );
 }
 

@@ -1,9 +1,11 @@
 import { silent } from "../kernel/logger.js";
 import { pause, SECOND } from "../kernel/time.js";
-import { printableAddress, printableAddresses } from "../kernel/urls.js";
+import { namesSentinels, parseSentinelUrl, printableAddress, printableAddresses } from "../kernel/urls.js";
 import { clockFault } from "../platform/redis/clock.js";
-import { connectRedis, type RedisClient, redisError } from "../platform/redis/connect.js";
-import { fieldsOf, readMasters } from "../platform/redis/servers.js";
+import { connectRedis, type RedisClient, tlsOf } from "../platform/redis/connect.js";
+import { redisError } from "../platform/redis/errors.js";
+import { openSentinel } from "../platform/redis/sentinel.js";
+import { fieldsOf, readMasters, type ServerInfo } from "../platform/redis/servers.js";
 import { adviceOn, refusalOf } from "../platform/refusals.js";
 import { type About, type Check, checked, type Finding, versionFinding } from "./doctor.js";
 
@@ -12,28 +14,76 @@ const TIMEOUT_MS = 3_000;
 const NEEDED = ": ZADD LT and ZMSCORE are needed";
 
 const advice = (error: unknown): string => adviceOn(error, "start Redis there, or set REDIS_URL to where it is");
+const sentinelAdvice = (error: unknown): string =>
+  adviceOn(error, "start the sentinel there, or set REDIS_URL to where it is");
 
-export const redisChecks = (urls: readonly string[], allowEviction: boolean): Check[] => [
-  ...urls.map((url) =>
-    checked(`Redis ${printableAddress(url)}`, advice, async (server) => {
-      const { info, time } = await withRedis([url], false, async (client) => ({
-        info: await client.info(),
-        time: await client.time(),
-      }));
-      const fields = fieldsOf(info);
-      const field = (name: string): string => fields.get(name) ?? "";
-      const [seconds, micros] = time.map(Number) as [number, number];
-      return [
-        versionFinding(server, field("valkey_version") || field("redis_version"), OLDEST, NEEDED),
-        policyFinding(server, field("maxmemory_policy"), allowEviction),
-        persistenceFinding(server, field("aof_enabled")),
-        clockFinding(server, seconds * SECOND + micros / 1_000),
-        ...(urls.length === 1 && field("cluster_enabled") === "1" ? await clusterFindings(urls) : []),
-      ];
-    }),
-  ),
-  ...(urls.length > 1 ? [() => clusterFindings(urls)] : []),
-];
+export function redisChecks(urls: readonly string[], allowEviction: boolean): Check[] {
+  if (namesSentinels(urls)) {
+    const what = `Redis ${parseSentinelUrl(urls[0] as string).name}`;
+    return [...urls.map(sentinelCheck), serverCheck({ what, urls, allowEviction }, failoverFindings)];
+  }
+  const nodeFindings = (_: About, fields: ServerInfo) =>
+    urls.length === 1 && fields.get("cluster_enabled") === "1" ? clusterFindings(urls) : [];
+  return [
+    ...urls.map((url) =>
+      serverCheck({ what: `Redis ${printableAddress(url)}`, urls: [url], allowEviction }, nodeFindings),
+    ),
+    ...(urls.length > 1 ? [() => clusterFindings(urls)] : []),
+  ];
+}
+
+interface Checked {
+  readonly what: string;
+  readonly urls: readonly string[];
+  readonly allowEviction: boolean;
+}
+
+type MoreFindings = (server: About, fields: ServerInfo) => readonly Finding[] | Promise<readonly Finding[]>;
+
+const serverCheck = ({ what, urls, allowEviction }: Checked, more: MoreFindings): Check =>
+  checked(what, advice, async (server) => {
+    const { info, time } = await withRedis(urls, false, async (client) => ({
+      info: await client.info(),
+      time: await client.time(),
+    }));
+    const fields = fieldsOf(info);
+    const field = (name: string): string => fields.get(name) ?? "";
+    const [seconds, micros] = time.map(Number) as [number, number];
+    return [
+      versionFinding(server, field("valkey_version") || field("redis_version"), OLDEST, NEEDED),
+      policyFinding(server, field("maxmemory_policy"), allowEviction),
+      persistenceFinding(server, field("aof_enabled")),
+      clockFinding(server, seconds * SECOND + micros / 1_000),
+      ...(await more(server, fields)),
+    ];
+  });
+
+const sentinelCheck = (url: string): Check =>
+  checked(`Redis Sentinel ${printableAddress(url)}`, sentinelAdvice, async (about) => {
+    const sentinel = openSentinel(url, tlsOf(url).tls);
+    try {
+      const { host, port } = await sentinel.master();
+      const named = about.ok(`names ${host}:${port} as ${sentinel.name}`);
+      const advice = "bring back sentinels: a master that fails is not replaced";
+      return await sentinel.quorum().then(
+        () => [named],
+        (error: Error) => [named, about.warning(error.message, advice)],
+      );
+    } finally {
+      sentinel.close();
+    }
+  });
+
+function failoverFindings(server: About, fields: ServerInfo): Finding[] {
+  const replicas = Number(fields.get("connected_slaves") ?? 0);
+  const alone = "add a replica: without one no failover is possible";
+  const unguarded =
+    "set min-replicas-to-write 1 and min-replicas-max-lag 10: a master that is cut off takes writes, which are lost";
+  return [
+    replicas > 0 ? server.ok(`has replicas: ${replicas}`) : server.warning("has no replica", alone),
+    ...(fields.has("min_slaves_good_slaves") ? [] : [server.warning("min-replicas-to-write 0", unguarded)]),
+  ];
+}
 
 const clusterFindings = (urls: readonly string[]): Promise<readonly Finding[]> =>
   checked(`Redis Cluster ${printableAddresses(urls)}`, advice, async (cluster) => {

@@ -1,17 +1,19 @@
 -- Adds drops to many timelines in one call: groups of timelines, each with drops of its own.
 --
--- KEYS     none; in a Redis Cluster the one timeline that ARGV names
+-- KEYS     none; in a Redis Cluster one of the keys that ARGV names, which are all on its node
 -- ARGV[1]  deadline by this server's clock, ms; later the call is refused, since what it
 --          carries may have been overtaken by a deletion
 -- ARGV[2]  cap on drops per timeline
 -- ARGV[3]  size a timeline is trimmed down to once it passes the cap
 -- ARGV[4]  time to live of a key that is created here, ms; 0: none
 -- ARGV[5]  "1": only where a ~floor stands
--- ARGV[6]  "homes": drops that a home's user does not see are left out; "all", "reposts": the bylines of these are kept
+-- ARGV[6]  "homes": drops that a home's user does not see are left out; "new homes": the same, and the users of homes that
+--          do not exist are known not to be erased; "all", "reposts": the bylines of these are kept
 -- ARGV[7]  prefix of the keys
 -- ARGV[8+] groups: the rest of each key, joined by ",", how many drops, and
 --          score, drop id, byline, score, drop id, byline, ...
--- returns  how many entries are new and stand above the floor
+-- returns  how many entries are new and stand above the floor; where a Redis Cluster has homes that do not exist, and that
+--          were not made, a list of this number and their tokens, joined by ","
 local call = redis.call
 local time = call('TIME')
 if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[1]) then
@@ -19,6 +21,7 @@ if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[1]) then
 end
 local cap, low, ttl = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local active, kind, prefix = ARGV[5] == '1', ARGV[6], ARGV[7]
+local are_homes = kind == 'homes' or kind == 'new homes'
 
 -- The floor rises to the last entry cut off. A rebuild under way (negative floor) could
 -- miss what is cut off here: its floor goes, and it starts over. Popping the entries would
@@ -53,6 +56,17 @@ local function floorOf(key)
   return floor and tonumber(floor)
 end
 
+-- A list of followers may have been read before one of them was erased: their home is not made again. Erased users are in
+-- another slot of a cluster: the caller asks for them, and calls again.
+local unmade = {}
+local function may_make(key)
+  if kind ~= 'homes' then return true end
+  local token = string.sub(key, #prefix + 1)
+  if #KEYS == 0 then return not call('ZSCORE', 'timeline:x:erased', token) end
+  unmade[#unmade + 1] = token
+  return false
+end
+
 -- Nothing in a timeline stands below its floor, except drops of the time 0 below a floor of 1. So where an entry of a
 -- later time stands below the drops, the floor does, too. To count costs half of what the floor itself does, a number
 -- that Redis would print and Lua read.
@@ -67,7 +81,13 @@ local function add(key, entries, lowest)
   local added = call('ZADD', key, 'LT', unpack(entries))
   if added == 0 then return 0 end
   local size = call('ZCARD', key)
-  if ttl > 0 and size == added then call('PEXPIRE', key, ttl) end
+  if ttl > 0 and size == added then
+    if not may_make(key) then
+      call('DEL', key)
+      return 0
+    end
+    call('PEXPIRE', key, ttl)
+  end
   if size > cap then
     local floor = floorOf(key)
     if floor then size = size - 1 end
@@ -90,13 +110,20 @@ local function hidden_users(byline)
   return users
 end
 
--- The homes among these whose users may not see drops of these users; all of them in a cluster.
+-- The homes among these whose users may not see drops of these users; in a cluster those whose users hide anybody, since
+-- one of the fields of a hash is its state.
 local function suspects_among(tokens, users)
   local suspects = {}
+  if #KEYS > 0 then
+    for _, token in ipairs(tokens) do
+      if call('HLEN', 'timeline:x:hidden:{' .. prefix .. token .. '}') > 1 then suspects[token] = true end
+    end
+    return suspects
+  end
   for user in pairs(users) do
-    local are = #KEYS == 0 and call('SMISMEMBER', 'timeline:x:hiders:' .. user, unpack(tokens))
+    local are = call('SMISMEMBER', 'timeline:x:hiders:' .. user, unpack(tokens))
     for i, token in ipairs(tokens) do
-      if not are or are[i] == 1 then suspects[token] = true end
+      if are[i] == 1 then suspects[token] = true end
     end
   end
   return suspects
@@ -138,13 +165,14 @@ local function shown_to(token, first, last)
   return entries, lowest
 end
 
--- Bylines of drops that have left the timeline go once they are as many as those that are there.
+-- Bylines of drops that have left the timeline go once they are as many as those that are there; not while a rebuild,
+-- whose mark is a negative floor, has kept those of drops that come at its end.
 local function keep_bylines(key, first, last)
   local bylines = 'timeline:x:bylines:{' .. key .. '}'
   for i = first, last, 3 do
     if kind == 'all' or string.find(ARGV[i + 2], ',', 1, true) then call('HSET', bylines, ARGV[i + 1], ARGV[i + 2]) end
   end
-  if call('HLEN', bylines) > 2 * cap then
+  if call('HLEN', bylines) > 2 * cap and (floorOf(key) or 0) >= 0 then
     for _, drop in ipairs(call('HKEYS', bylines)) do
       if not call('ZSCORE', key, drop) then call('HDEL', bylines, drop) end
     end
@@ -160,7 +188,7 @@ while at <= #ARGV do
     entries[#entries + 1] = ARGV[i]
     entries[#entries + 1] = ARGV[i + 1]
     if tonumber(ARGV[i]) < tonumber(lowest) then lowest = ARGV[i] end
-    if kind == 'homes' then
+    if are_homes then
       for _, user in ipairs(hidden_users(ARGV[i + 2])) do hidden[user] = true end
     end
   end
@@ -173,8 +201,9 @@ while at <= #ARGV do
     else
       total = total + add(prefix .. token, entries, lowest)
     end
-    if kind ~= 'homes' then keep_bylines(prefix .. token, first, last) end
+    if not are_homes then keep_bylines(prefix .. token, first, last) end
   end
   at = last + 1
 end
+if #unmade > 0 then return { total, table.concat(unmade, ',') } end
 return total

@@ -2,7 +2,7 @@
 --
 -- Sets that are being filled go, and their fills start over, since what they have read may be outdated.
 --
--- KEYS     none; in a Redis Cluster the one set that ARGV names
+-- KEYS     none; in a Redis Cluster one of the keys that ARGV names, which are all on its node
 -- ARGV[1]  deadline by this server's clock, ms; later the call is refused, since an author's state or a user's
 --          follows may have changed back
 -- ARGV[2]  "add" or "remove"

@@ -33,7 +33,7 @@ export const FANOUT_VARIABLES = {
   pullThreshold: {
     name: "TIMELINE_FANOUT_PULL_THRESHOLD",
     schema: FOLLOWERS,
-    default: "100000",
+    default: "500000",
     about: "Followers above which an author is pulled",
   },
   pullPressure: {

@@ -91,6 +91,7 @@ export function createCross(deps: CrossingDeps) {
   return async (due: Due, stopping: AbortSignal): Promise<void> => {
     const { author, state, since } = due;
     if (isSettled(state)) return;
+    if ((await deps.erased.among([author])).has(author)) return authorStates.forget(author);
     const isEnding = state === "tiering" || state === "leaving";
     if (isEnding && (await readBacklogStart()) < since + PULL_GRACE_MS) return;
     const step = await steps[state](author);

@@ -1,8 +1,10 @@
 import type { EventName } from "../contracts/events.js";
 import type { EdgeJob, FanoutJob } from "../contracts/fanout.js";
+import type { Erased } from "../records/erasures.js";
 import type { Fences } from "../records/fences.js";
 import type { Due, Published, PulledAuthors } from "../records/pulled.js";
-import type { Listeners, ListenersAmong } from "./listeners.redis.js";
+import type { Listeners } from "./listeners.redis.js";
+import type { ListenersAmong } from "./listening.redis.js";
 import type { Progress } from "./progress.redis.js";
 import type { Complete, Notify, NotifyHiding, Queue } from "./publish.nats.js";
 import type { AuthorWriter } from "./pulled.redis.js";
@@ -16,6 +18,7 @@ export interface FanoutDeps extends Sources {
   readonly authors: AuthorWriter;
   readonly authorStates: Pulled;
   readonly fences: Fences;
+  readonly erased: Erased;
   readonly listeners: Listeners;
   readonly listenersAmong: ListenersAmong;
   readonly relations: RelationWriter;
@@ -42,6 +45,8 @@ export interface FanoutDeps extends Sources {
 export interface Pulled extends PulledAuthors {
   /** Begins to pull, tier or push an author if their followers or drops require it. */
   updateStates(published: readonly Published[]): Promise<void>;
+  /** Takes an erased author out, whatever their state. */
+  forget(author: string): Promise<void>;
   due(): Promise<Due[]>;
   /** Ends a step: gives the author the next state, unless somebody else has changed it. */
   proceed(of: Due): Promise<void>;

@@ -2,6 +2,7 @@ import {
   type DropCreated,
   type DropEvent,
   isEdge,
+  isErasure,
   isRelation,
   parseStored,
   type RemoteDropReceived,
@@ -15,10 +16,12 @@ import { createThrottle } from "../kernel/concurrency.js";
 import { Foreground } from "../kernel/foreground.js";
 import { SECOND } from "../kernel/time.js";
 import { type Fences, writeUnlessDeleted } from "../records/fences.js";
+import { currentOf } from "../records/pulled.js";
+import { standing, standingDrops, usersOfEdge, usersOfRelation } from "../records/standing.js";
 import { createApply } from "./apply.js";
 import type { FanoutDeps } from "./deps.js";
 import { createApplyEdges } from "./graph.js";
-import { createGraphHandlers } from "./graph-jobs.js";
+import { createGraphHandlers, recordErasure } from "./graph-jobs.js";
 import { createJobHandlers } from "./jobs.js";
 import { createPlan, FollowerCache, isRedriven, type Plan } from "./plan.js";
 import type { Trace } from "./publish.nats.js";
@@ -70,8 +73,16 @@ export function composeFanout(deps: FanoutDeps): Fanout {
       rest,
     },
     apply: async (event, { time }) => {
-      if (isEdge(event)) await edgesAgain([{ event, admittedAt: time }]);
-      else if (isRelation(event)) await relationsAgain([{ event, admittedAt: time }]);
+      const admittedAt = time;
+      if (isErasure(event)) await recordErasure(deps, event);
+      else if (isEdge(event))
+        await edgesAgain(
+          (await standing(deps.erased, [event], usersOfEdge)).map((one) => ({ event: one, admittedAt })),
+        );
+      else if (isRelation(event))
+        await relationsAgain(
+          (await standing(deps.erased, [event], usersOfRelation)).map((one) => ({ event: one, admittedAt })),
+        );
       else await dropsAgain.single({ event, admitted_at: time, silent: true });
     },
   };
@@ -100,6 +111,8 @@ interface AdmittedDrop {
   /** Nobody is to be notified. */
   readonly silent: true | undefined;
   readonly trace?: Trace;
+  /** A deletion is by this erased user. */
+  readonly erasedAuthor?: string;
 }
 
 function dropOf({ subject, body, time, headers }: Delivery, trace?: Trace): AdmittedDrop {
@@ -115,7 +128,9 @@ interface ApplyDrops {
 function createApplyDrops(deps: FanoutDeps, followers: FollowerCache): ApplyDrops {
   const plan = createPlan({ ...deps, apply: createApply(deps), followers });
   return {
-    single: async (drop) => {
+    single: async (admitted) => {
+      const [drop] = await standingDrops(deps.erased, [admitted]);
+      if (drop === undefined) return;
       const drops = [drop];
       const plans = isDeletion(drop)
         ? await planDeletions(deps, drops, await recordTombstones(deps, drops))
@@ -124,10 +139,16 @@ function createApplyDrops(deps: FanoutDeps, followers: FollowerCache): ApplyDrop
     },
     // The removals come last: once its tombstone is set no page shows a drop, and other deletions need not wait.
     batch: async (deliveries, { beginNext }) => {
-      const handled = deliveries.flatMap((delivery) =>
-        isRedriven(delivery) ? [] : { delivery, drop: dropOf(delivery, sampledTrace(delivery.headers)) },
+      const first = deliveries.filter((delivery) => !isRedriven(delivery));
+      const drops = await standingDrops(
+        deps.erased,
+        first.map((delivery) => dropOf(delivery, sampledTrace(delivery.headers))),
       );
-      const done = new Set<Delivery>();
+      const handled = first.flatMap((delivery, at) => {
+        const drop = drops[at];
+        return drop === undefined ? [] : { delivery, drop };
+      });
+      const done = new Set(first.filter((_, at) => drops[at] === undefined));
       const apply = async (
         some: typeof handled,
         planAll: (drops: readonly AdmittedDrop[]) => Promise<readonly Plan[]>,
@@ -186,18 +207,25 @@ const repostOf = (payload: object): Pick<DropCreated, "repost_of" | "repost_auth
 type Authors = Awaited<ReturnType<Fences["recordTombstones"]>>;
 
 /** The tombstones of these deletions must be set. */
-async function planDeletions(
-  { writer }: FanoutDeps,
-  drops: readonly AdmittedDrop[],
-  authors: Authors,
-): Promise<Plan[]> {
+async function planDeletions(deps: FanoutDeps, drops: readonly AdmittedDrop[], authors: Authors): Promise<Plan[]> {
+  const { writer } = deps;
   await writer.rememberCreations(authors);
   await writer.removeShared([...authors.keys()]);
+  await removeFromErased(deps, drops);
   return drops.map(({ event: { name, payload }, admitted_at, silent, trace }): Plan => {
     const { drop_id } = payload;
     const change = { action: "remove", event: name, drop_id, created_at: admitted_at, admitted_at, silent } as const;
     return { change, user_id: authors.get(drop_id), includeAuthor: true, trace };
   });
+}
+
+/** The timeline of an erased author may still be merged into pages. */
+async function removeFromErased({ authors, authorStates }: FanoutDeps, drops: readonly AdmittedDrop[]): Promise<void> {
+  const erased = drops.filter(({ erasedAuthor }) => erasedAuthor !== undefined);
+  if (erased.length === 0) return;
+  const registry = await currentOf(authorStates);
+  const pulled = erased.filter(({ erasedAuthor = "" }) => registry.has(erasedAuthor));
+  await Promise.all(pulled.map(({ event, erasedAuthor = "" }) => authors.remove(erasedAuthor, event.payload.drop_id)));
 }
 
 async function addShared({ fences, writer }: FanoutDeps, all: readonly SharedAddition[]): Promise<void> {
@@ -214,10 +242,18 @@ async function addShared({ fences, writer }: FanoutDeps, all: readonly SharedAdd
   );
 }
 
-/** Returns the authors of the deleted drops. */
-async function recordTombstones({ fences }: FanoutDeps, drops: readonly AdmittedDrop[]): Promise<Authors> {
+/** Returns the authors of the deleted drops, as far as they are known and not erased. */
+async function recordTombstones({ fences, erased }: FanoutDeps, drops: readonly AdmittedDrop[]): Promise<Authors> {
   const deletions = drops.flatMap(({ event, admitted_at: time }) =>
     event.name === "drop_deleted" ? [{ drop: event.payload.drop_id, author: event.payload.user_id, time }] : [],
   );
-  return deletions.length === 0 ? new Map() : fences.recordTombstones(deletions);
+  if (deletions.length === 0) return new Map();
+  const authors = await fences.recordTombstones(deletions);
+  // The event of a remote deletion need not name the actor.
+  const learnt = deletions.flatMap(({ drop, author }) => (author === undefined ? (authors.get(drop) ?? []) : []));
+  const gone = await erased.among([...new Set(learnt)]);
+  if (gone.size === 0) return authors;
+  return new Map(
+    [...authors].map(([drop, author = ""]) => [drop, author === "" || gone.has(author) ? undefined : author]),
+  );
 }

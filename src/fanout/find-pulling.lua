@@ -1,6 +1,6 @@
 -- Finds which of some users pull which authors.
 --
--- KEYS     none; in a Redis Cluster the one set that ARGV names
+-- KEYS     none; in a Redis Cluster one of the keys that ARGV names, which are all on its node
 -- ARGV[1]  prefix of the keys of the users' sets of pulled authors
 -- ARGV[2]  rest of each key, joined by ","
 -- ARGV[3+] the authors

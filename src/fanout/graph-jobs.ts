@@ -1,8 +1,9 @@
-import { isEdge, isRelation, parseStored } from "../contracts/events.js";
+import { type ErasureEvent, isEdge, isErasure, isRelation, parseStored } from "../contracts/events.js";
 import { type EdgeJob, MAX_JOB_EDGES, parseEdgeJob } from "../contracts/fanout.js";
 import type { Delivery, Handlers } from "../delivery/handler.js";
 import { allOf, chunked, grouped } from "../kernel/concurrency.js";
 import { SECOND } from "../kernel/time.js";
+import { standing, usersOfEdge, usersOfRelation } from "../records/standing.js";
 import type { FanoutDeps } from "./deps.js";
 import { type AdmittedEdge, createApplyEdges } from "./graph.js";
 import { isRedriven } from "./plan.js";
@@ -27,16 +28,22 @@ export function createGraphHandlers(deps: GraphDeps): Readonly<Record<"graph" | 
   const { queueEdges } = deps;
   const applyEdges = createApplyEdges(deps);
   const applyRelations = createApplyRelations(deps);
+  /** The erasures of the batch count for its other events. */
+  const changesOf = async (deliveries: readonly Delivery[]): Promise<Changes> => {
+    const { changes, erasures } = parsed(deliveries);
+    await Promise.all(erasures.map((event) => recordErasure(deps, event)));
+    return standingChanges(deps, changes);
+  };
   return {
     graph: {
       single: async (delivery) => {
-        const { edges, relations } = changesOf([delivery]);
+        const { edges, relations } = await changesOf([delivery]);
         await applyRelations(relations);
         await applyEdges([...edges.values()]);
       },
       // Relations come first: no page may show what they hide, and they wait for no upstream.
       batch: async (deliveries, { beginNext }) => {
-        const { edges, relations } = changesOf(deliveries);
+        const { edges, relations } = await changesOf(deliveries);
         await applyRelations(relations);
         const { few, busy, jobs } = divided([...edges.values()]);
         // A refusal of jobs comes while edges are still written: their writes must not follow those of the next attempt.
@@ -53,35 +60,67 @@ export function createGraphHandlers(deps: GraphDeps): Readonly<Record<"graph" | 
   };
 }
 
+/** Once this resolves no event brings the user back, nor are they pulled. */
+export async function recordErasure(
+  { erased, authorStates }: Pick<FanoutDeps, "erased" | "authorStates">,
+  { payload }: ErasureEvent,
+): Promise<void> {
+  await erased.record(payload.user_id, payload.version);
+  await authorStates.forget(payload.user_id);
+}
+
 function createHotGraph(deps: GraphDeps): Handlers {
   const { throttle, untilCovered } = deps;
+  const standingEdges = (edges: readonly AdmittedEdge[]) =>
+    standing(deps.erased, edges, ({ event }) => usersOfEdge(event));
   const applyYielding = createApplyEdges({ ...deps, yields: true });
   return {
     single: async (delivery, { stopping }) => {
       const job = parseEdgeJob(delivery.body);
       // A job that was redriven waits, as in jobs.ts.
       if (isRedriven(delivery)) await untilCovered?.(job.admitted_at, stopping);
-      await applyYielding(edgesIn(job));
+      await applyYielding(await standingEdges(edgesIn(job)));
     },
     batch: async (deliveries) => {
       await throttle();
       const jobs = deliveries.map((delivery) => (isRedriven(delivery) ? [] : edgesIn(parseEdgeJob(delivery.body))));
-      const left = new Set(await applyYielding(jobs.flat(), TIMEOUT_MS));
+      const left = new Set(await applyYielding(await standingEdges(jobs.flat()), TIMEOUT_MS));
       return deliveries.filter((delivery, at) => isRedriven(delivery) || jobs[at]?.some((edge) => left.has(edge)));
     },
   };
 }
 
-function changesOf(deliveries: readonly Delivery[]) {
+interface Changes {
+  readonly edges: ReadonlyMap<Delivery, AdmittedEdge>;
+  readonly relations: readonly AdmittedRelation[];
+}
+
+function parsed(deliveries: readonly Delivery[]) {
   const edges = new Map<Delivery, AdmittedEdge>();
   const relations: AdmittedRelation[] = [];
+  const erasures: ErasureEvent[] = [];
   for (const delivery of deliveries) {
     const { subject, body, time: admittedAt } = delivery;
     const event = parseStored(subject, body, admittedAt);
     if (isRelation(event)) relations.push({ event, admittedAt });
     else if (isEdge(event)) edges.set(delivery, { event, admittedAt });
+    else if (isErasure(event)) erasures.push(event);
   }
-  return { edges, relations };
+  return { changes: { edges, relations }, erasures };
+}
+
+/** One question is asked for all. */
+async function standingChanges({ erased }: GraphDeps, { edges, relations }: Changes): Promise<Changes> {
+  const usersOf = ({ event }: AdmittedEdge | AdmittedRelation): readonly string[] =>
+    isRelation(event) ? usersOfRelation(event) : usersOfEdge(event);
+  const all = [...edges.values(), ...relations];
+  const kept = await standing(erased, all, usersOf);
+  if (kept.length === all.length) return { edges, relations };
+  const some = new Set(kept);
+  return {
+    edges: new Map([...edges].filter(([, edge]) => some.has(edge))),
+    relations: relations.filter((relation) => some.has(relation)),
+  };
 }
 
 /** Divides the edges into those of users who have few in the batch, those of busy followers, and jobs for hot users. */

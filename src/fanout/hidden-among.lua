@@ -1,6 +1,6 @@
 -- Tells which users do not see a drop.
 --
--- KEYS     none; in a Redis Cluster the one home that ARGV names
+-- KEYS     none; in a Redis Cluster one of the keys that ARGV names, which are all on its node
 -- ARGV[1]  the author
 -- ARGV[2]  of a repost: the author of the original; else ""
 -- ARGV[3]  prefix of the homes

@@ -8,6 +8,7 @@ import type { PublishAll } from "../platform/nats/publish.js";
 import type { RedisClock } from "../platform/redis/clock.js";
 import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
+import type { Erased } from "../records/erasures.js";
 import type { Fenced } from "../records/fenced.redis.js";
 import type { Fences } from "../records/fences.js";
 import { createReadHidden } from "../records/hidden.grpc.js";
@@ -16,7 +17,8 @@ import type { FanoutConfig } from "./config.js";
 import { startCrossings } from "./crossing.js";
 import type { FanoutDeps, Pulled } from "./deps.js";
 import { composeFanout, type Fanout } from "./fanout.js";
-import { createListeners, createListenersAmong } from "./listeners.redis.js";
+import { createListeners } from "./listeners.redis.js";
+import { createListenersAmong } from "./listening.redis.js";
 import { observeFanout } from "./observe.js";
 import { createProgress } from "./progress.redis.js";
 import {
@@ -40,6 +42,7 @@ interface FanoutHandles {
   readonly publishAll: PublishAll;
   readonly upstreams: Upstreams;
   readonly fences: Fences;
+  readonly erased: Erased;
   readonly authorStates: Pulled;
   readonly log: Logger;
   /** Resolves once the pulled authors of a user are known; unset: nobody is notified. */
@@ -63,22 +66,24 @@ type StartCrossings = (readBacklogStart: () => Promise<number>) => Loop;
 
 /** Composes fan-out: the handlers of its consumers, and the function under them that a replay calls. */
 export function createFanout(handles: FanoutHandles): Fanout & { readonly startCrossings: StartCrossings } {
-  const { config, scripts, clock, fenced, publishAll, upstreams, fences, authorStates, untilCovered, log } = handles;
+  const { config, scripts, clock, fenced, publishAll, upstreams, fences, erased, authorStates, untilCovered, log } =
+    handles;
   const { maxEntries, ttlMs } = config.storedTimelines;
   const activeOnly = config.fanout.audience === "active";
   const { fillPulls = async () => undefined, sample = () => new Set() } = handles;
   const listenersAmong = createListenersAmong(scripts, clock);
+  const hidden = createHiddenStore(scripts, createReadHidden(upstreams), erased, ttlMs);
   const deps: FanoutDeps = {
-    ...createSources(upstreams, config.fanout.chunkSize),
-    ...{ fences, authorStates, maxEntries, untilCovered },
-    writer: createTimelineWriter({ scripts, fenced, listenersAmong }, { maxEntries, ttlMs, activeOnly }),
+    ...createSources(upstreams, erased, config.fanout.chunkSize),
+    ...{ fences, erased, authorStates, maxEntries, untilCovered },
+    writer: createTimelineWriter({ scripts, fenced, erased, listenersAmong }, { maxEntries, ttlMs, activeOnly }),
     authors: createAuthorWriter(scripts, fenced, { maxEntries, ttlMs }),
     listeners: createListeners({ scripts, clock, unfollowedAmong: fences.unfollowedAmong, fillPulls }),
     recentMs: handles.recentMs ?? RECENT_MS,
     restRate: config.fanout.restRate,
     listenersAmong,
-    relations: createRelationWriter(scripts, createHiddenStore(scripts, createReadHidden(upstreams), ttlMs), ttlMs),
-    notify: createNotify(publishAll, listenersAmong),
+    relations: createRelationWriter(scripts, hidden, ttlMs),
+    notify: createNotify(publishAll, listenersAmong, erased),
     notifyHiding: createNotifyHiding(publishAll),
     queue: createQueueJobs(publishAll),
     queueEdges: createQueueEdges(publishAll),

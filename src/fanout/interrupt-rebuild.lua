@@ -1,9 +1,9 @@
 -- Makes rebuilds under way start over, since what they have read may be outdated.
 --
--- KEYS     none; in a Redis Cluster the one timeline that ARGV names
+-- KEYS     none; in a Redis Cluster one of the keys that ARGV names, which are all on its node
 -- ARGV[1]  prefix of the keys
 -- ARGV[2]  rest of each key, joined by ","
--- returns  of each timeline: the floor that stands, or ""; the score of its oldest drop, or ""
+-- returns  of each timeline { the floor that stands, or ""; the score of its oldest drop, or "" }
 local call, result = redis.call, {}
 
 local function interrupt(key)
@@ -13,8 +13,8 @@ local function interrupt(key)
     floor = nil
   end
   local first = call('ZRANGE', key, 0, 1, 'WITHSCORES')
-  result[#result + 1] = floor or ''
-  result[#result + 1] = (first[1] == '~floor' and first[4] or first[1] ~= '~floor' and first[2]) or ''
+  local oldest = first[1] == '~floor' and first[4] or first[1] ~= '~floor' and first[2]
+  result[#result + 1] = { floor or '', oldest or '' }
 end
 
 for rest in string.gmatch(ARGV[2], '[^,]+') do interrupt(ARGV[1] .. rest) end

@@ -1,6 +1,7 @@
 import { chunkId, parseJob } from "../contracts/fanout.js";
 import type { Delivery, Handlers } from "../delivery/handler.js";
 import { sampledTrace } from "../delivery/telemetry.js";
+import { authorsOf, standing } from "../records/standing.js";
 import type { WithApply } from "./apply.js";
 import { observeFanout } from "./observe.js";
 import { isRedriven } from "./plan.js";
@@ -11,22 +12,26 @@ type JobDeps = WithApply & {
   readonly throttle: (homes: number, stopping: AbortSignal) => Promise<void>;
 };
 
-/** Handles `fanout.job.*` and `fanout.rest.*`: writes chunks, and publishes a completion after the last one of a fan-out. */
-export function createJobHandlers({ apply, progress, untilCovered, throttle }: JobDeps): Handlers {
-  const all = async (
+/**
+ * Handles `fanout.job.*` and `fanout.rest.*`: writes chunks, and publishes a completion after the last one of a fan-out. A
+ * fan-out for an erased author ends without one.
+ */
+export function createJobHandlers({ apply, erased, progress, untilCovered, throttle }: JobDeps): Handlers {
+  const handle = async (
     deliveries: readonly Delivery[],
     stopping: AbortSignal,
     traceOf?: typeof sampledTrace,
   ): Promise<void> => {
-    const parts = deliveries.map(({ body, headers }) => {
+    const all = deliveries.map(({ body, headers }) => {
       const job = parseJob(body);
       const { user_ids, ...change } = job;
       return { change, chunk: chunkId(job), audience: audienceOf(user_ids), trace: traceOf?.(headers) };
     });
-    await throttle(
-      parts.reduce((sum, { audience }) => sum + audience.ids.length, 0),
-      stopping,
-    );
+    const homes = all.reduce((sum, { audience }) => sum + audience.ids.length, 0);
+    const [parts] = await Promise.all([
+      standing(erased, all, ({ change }) => authorsOf(change)),
+      throttle(homes, stopping),
+    ]);
     await apply.chunks(parts);
     for (const { change } of parts) observeFanout.tierWritten(change);
     const sizes = await Promise.all(parts.map(({ change, chunk }) => progress.done(change, chunk)));
@@ -42,11 +47,11 @@ export function createJobHandlers({ apply, progress, untilCovered, throttle }: J
       // A redriven job was not pending when the server identity was last recorded: a loss right after it would not be
       // replayed from there.
       if (isRedriven(delivery)) await untilCovered?.(parseJob(delivery.body).admitted_at, stopping);
-      await all([delivery], stopping);
+      await handle([delivery], stopping);
     },
     batch: async (deliveries, { stopping }) => {
       const first = deliveries.filter((delivery) => !isRedriven(delivery));
-      await all(first, stopping, sampledTrace);
+      await handle(first, stopping, sampledTrace);
       return deliveries.filter(isRedriven);
     },
   };

@@ -1,6 +1,6 @@
-import { PULLS_PREFIX, pullsToken, RECENT_KEY } from "../contracts/keys.js";
+import { PULLS_PREFIX, pullsToken } from "../contracts/keys.js";
 import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
-import { chunked, mapLimited, paced } from "../kernel/concurrency.js";
+import { allOf, chunked, mapLimited, paced } from "../kernel/concurrency.js";
 import { AppError, codeOf } from "../kernel/errors.js";
 import { decodeId, encodeId } from "../kernel/ids.js";
 import { createBatch } from "../kernel/sharing.js";
@@ -8,8 +8,9 @@ import { SECOND } from "../kernel/time.js";
 import type { RedisClock } from "../platform/redis/clock.js";
 import { type Scripts, script } from "../platform/redis/scripts.js";
 import type { Fences } from "../records/fences.js";
-import { listedSince } from "../records/listed.redis.js";
+import { allRecentKeys, listedSince } from "../records/listed.redis.js";
 
+const COUNT_LISTENERS = script("count-listeners", import.meta.url);
 const FIND_PULLING = script("find-pulling", import.meta.url);
 
 /** A listener has a stream open, or closed one less than the window of NOTIFY ago. The gateway's index lists them. */
@@ -40,10 +41,8 @@ interface AuthorVisit {
   readonly visit: Visit;
 }
 
-const USERS_A_LOOK = 1_000;
-/** Reading all listeners costs much less than a look for each user, if they are at most this share of the audiences. */
-const FEW = 1 / 4;
 const USERS_A_PAGE = 1_000;
+const KEYS_AT_ONCE = 32;
 const PAGES_AT_ONCE = 4;
 /** A call of this size blocks Redis. */
 const USERS_A_CALL = 250;
@@ -57,9 +56,21 @@ export function createListeners(deps: ListenersDeps): Listeners {
   const { scripts } = deps;
   const walk = createBatch<AuthorVisit>(AUTHORS_A_WALK, (visits) => walkListeners(deps, visits), LATE_MS);
   return {
-    count: () => scripts.command("zcard", (client) => client.zcard(RECENT_KEY)),
+    count: () => countListeners(scripts),
     visit: (author, visit) => walk({ author, visit }),
   };
+}
+
+async function countListeners({ run, byNode, isCluster }: Scripts): Promise<number> {
+  const keys = allRecentKeys(isCluster);
+  const answers = await byNode(keys, keys.length, async (route, places) => {
+    return (await run(
+      COUNT_LISTENERS,
+      route,
+      places.map((place) => keys[place] as string),
+    )) as number;
+  });
+  return answers.reduce((sum, { reply }) => sum + reply, 0);
 }
 
 async function walkListeners(deps: ListenersDeps, visits: readonly AuthorVisit[]): Promise<void> {
@@ -86,18 +97,34 @@ async function fill({ fillPulls }: ListenersDeps, user: string): Promise<boolean
   }
 }
 
-/**
- * Yields listeners in the order of the times they were last seen. One who is seen again meanwhile moves on to pages still
- * to be read: none is missed.
- */
-async function* listenerPages({ scripts: { command }, clock }: ListenersDeps): AsyncGenerator<readonly string[]> {
+/** Yields up to 1,000 listeners at a time, some of them twice. */
+async function* listenerPages({ scripts, clock }: ListenersDeps): AsyncGenerator<readonly string[]> {
   const since = await listedSince(clock);
+  for (const keys of chunked(allRecentKeys(scripts.isCluster), KEYS_AT_ONCE)) {
+    let open = keys.map((key) => pagesOf(scripts, key, since));
+    while (open.length > 0) {
+      const read = await allOf(open.map(async (pages) => ({ pages, next: await pages.next() })));
+      const more = read.flatMap(({ pages, next }) => (next.done ? [] : [{ pages, users: next.value }]));
+      yield* chunked(
+        more.flatMap(({ users }) => users),
+        USERS_A_PAGE,
+      );
+      open = more.map(({ pages }) => pages);
+    }
+  }
+}
+
+/**
+ * Yields listeners of a sorted set in the order of the times they were last seen. One who is seen again meanwhile moves on
+ * to pages still to be read: none is missed.
+ */
+async function* pagesOf({ command }: Scripts, key: string, since: number): AsyncGenerator<readonly string[]> {
   const until = String(since + 2 * NOTIFY_WINDOW_MS);
   let from = `(${since}`;
   let before: ReadonlySet<string> = new Set();
   for (let size = USERS_A_PAGE; ; ) {
     const held = await command("zrange", (client) =>
-      client.zrange(RECENT_KEY, from, until, "BYSCORE", "LIMIT", 0, size, "WITHSCORES"),
+      client.zrange(key, from, until, "BYSCORE", "LIMIT", 0, size, "WITHSCORES"),
     );
     const tokens = held.filter((_, at) => at % 2 === 0);
     yield tokens.filter((token) => !before.has(token)).map(decodeId);
@@ -130,41 +157,15 @@ async function visitFollowers(
 }
 
 /** Returns for each author those of the users who pull them, and the users whose pulled authors are not known. */
-async function findPulling({ run, isCluster }: Scripts, users: readonly string[], authors: readonly string[]) {
-  const tokens = authors.map(encodeId);
-  const parts = chunked(users, isCluster ? 1 : USERS_A_CALL);
-  const calls = parts.map((part) => {
-    const keys = part.map(pullsToken).join(",");
-    return run(FIND_PULLING, isCluster ? [PULLS_PREFIX + keys] : [], [PULLS_PREFIX, keys, ...tokens]);
+async function findPulling({ run, byNode }: Scripts, users: readonly string[], authors: readonly string[]) {
+  const names = authors.map(encodeId);
+  const tokens = users.map(pullsToken);
+  const keys = tokens.map((token) => PULLS_PREFIX + token);
+  const answers = await byNode(keys, USERS_A_CALL, async (route, places) => {
+    const packed = places.map((place) => tokens[place]).join(",");
+    return (await run(FIND_PULLING, route, [PULLS_PREFIX, packed, ...names])) as number[][];
   });
-  const replies = (await Promise.all(calls)) as number[][][];
   const usersAt = (list: number): string[] =>
-    parts.flatMap((part, call) => (replies[call]?.[list] ?? []).map((place) => part[place] as string));
+    answers.flatMap(({ places, reply }) => (reply[list] ?? []).map((at) => users[places[at] as number] as string));
   return { unknown: usersAt(0), pulling: authors.map((_, at) => usersAt(at + 1)) };
-}
-
-export type IsListening = (user: string) => boolean;
-
-/** Finds the listeners among users; resolves to undefined if nobody listens. */
-export type ListenersAmong = (audiences: readonly (readonly string[])[]) => Promise<IsListening | undefined>;
-
-export function createListenersAmong({ command }: Scripts, clock: RedisClock): ListenersAmong {
-  return async function listenersAmong(audiences) {
-    const since = await listedSince(clock);
-    const users = audiences.reduce((sum, { length }) => sum + length, 0);
-    const most = Math.min(USERS_A_LOOK, Math.ceil(users * FEW));
-    const few = await command("zrange", (client) =>
-      client.zrange(RECENT_KEY, `(${since}`, "+inf", "BYSCORE", "LIMIT", 0, most),
-    );
-    // It is asked for each drop and follower: it has ids, since encoding one takes five times as long as the lookup.
-    const found = new Set(few.map(decodeId));
-    const look = async (some: readonly string[]): Promise<void> => {
-      const scores = await command("zmscore", (client) => client.zmscore(RECENT_KEY, ...some.map(encodeId)));
-      for (const [index, user] of some.entries()) {
-        if (scores[index] != null && Number(scores[index]) > since) found.add(user);
-      }
-    };
-    if (few.length === most) await Promise.all(chunked([...new Set(audiences.flat())], USERS_A_LOOK).map(look));
-    return found.size === 0 ? undefined : (user) => found.has(user);
-  };
 }

@@ -54,11 +54,8 @@ export function createPlan(deps: PlanDeps): Planner {
   const stateOf = async (author: string) => (await currentOf(authorStates)).get(author)?.state;
   return {
     single: async (plan) => {
-      const { change: planned, user_id: author, trace } = plan;
-      if (author === undefined) {
-        const change = { ...planned, user_id: "", generation: "" };
-        return apply.complete([{ change, trace, size: { recipients: 0, chunks: 0 } }]);
-      }
+      const { user_id: author } = plan;
+      if (author === undefined) return apply.complete([nobodys(plan)]);
       for (let tries = 0; tries < MAX_STATES; tries++) {
         const state = await stateOf(author);
         const size = await planOne(deps, { ...plan, user_id: author }, state);
@@ -68,7 +65,11 @@ export function createPlan(deps: PlanDeps): Planner {
       }
       throw new AppError("unavailable", "the author's state changes faster than a change can be planned");
     },
-    batch: async (plans) => {
+    batch: async (all) => {
+      const plans = all.filter(({ user_id }) => user_id !== undefined);
+      if (plans.length < all.length)
+        await apply.complete(all.filter(({ user_id }) => user_id === undefined).map(nobodys));
+      if (plans.length === 0) return [];
       const authors = new Set(plans.flatMap(({ user_id }) => user_id ?? []));
       const registry = await currentOf(authorStates);
       const generations = await fences.generations([...authors]);
@@ -99,6 +100,10 @@ export function createPlan(deps: PlanDeps): Planner {
     },
   };
 }
+
+const nobodys = ({ change, trace }: Plan) => {
+  return { change: { ...change, user_id: "", generation: "" }, trace, size: { recipients: 0, chunks: 0 } };
+};
 
 /** A change planned in one state need not be planned again in the other; pushed authors have none. */
 function covers(planned: PullState | undefined, now: PullState | undefined): boolean {

@@ -18,7 +18,8 @@ import { traceHeaders } from "../delivery/telemetry.js";
 import { AppError } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import type { Message, PublishAll } from "../platform/nats/publish.js";
-import type { IsListening, ListenersAmong } from "./listeners.redis.js";
+import type { Erased } from "../records/erasures.js";
+import type { ListenersAmong } from "./listening.redis.js";
 import { observeFanout } from "./observe.js";
 import type { HidingChange, Judged } from "./relations.redis.js";
 
@@ -40,7 +41,7 @@ export interface AudienceNotification {
 /** These users of an audience were notified. */
 export type Told = Pick<AudienceNotification, "users" | "notification" | "trace">;
 
-/** Notifies those of the users who have a stream; resolves after every PubAck, with those who were notified. */
+/** Notifies those of the users who have a stream and are not erased; resolves after every PubAck, with those who were notified. */
 export type Notify = (all: readonly AudienceNotification[]) => Promise<Told[]>;
 
 /** Resolves after every PubAck. */
@@ -51,16 +52,25 @@ export type Complete = (
   all: readonly { readonly completed: FanoutCompleted; readonly trace?: Trace }[],
 ) => Promise<void>;
 
-export function createNotify(publishAll: PublishAll, listenersAmong: ListenersAmong): Notify {
+export function createNotify(
+  publishAll: PublishAll,
+  listenersAmong: ListenersAmong,
+  { among }: Pick<Erased, "among">,
+): Notify {
   return async (all) => {
     if (all.length === 0) return [];
     const isListening = await listenersAmong(all.map(({ users }) => users));
     if (!isListening) return [];
-    const judged = await Promise.all(all.map((one) => toldOf(one, isListening)));
-    const told = judged.map(({ seeing }) => seeing);
-    const notifications = judged.flatMap(({ seeing, unknown }, at) => {
+    const audiences = all.map(({ users }) => users.filter(isListening));
+    const [erased, ...judged] = await Promise.all([
+      among([...new Set(audiences.flat())]),
+      ...all.map((one, at) => toldOf(one, audiences[at] as readonly string[])),
+    ]);
+    const standing = (users: readonly string[]) => users.filter((user) => !erased.has(user));
+    const told = judged.map(({ seeing }) => standing(seeing));
+    const notifications = judged.flatMap(({ unknown }, at) => {
       const one = all[at] as AudienceNotification;
-      return [...messagesOf(one, seeing), ...resetsOf(one, unknown)];
+      return [...messagesOf(one, told[at] as readonly string[]), ...resetsOf(one, standing(unknown))];
     });
     await stored(publishAll, notifications);
     if (notifications.length > 0) observeFanout.notified(notifications.length);
@@ -71,8 +81,7 @@ export function createNotify(publishAll: PublishAll, listenersAmong: ListenersAm
   };
 }
 
-async function toldOf({ users, among, judge }: AudienceNotification, isListening: IsListening): Promise<Judged> {
-  const listening = users.filter(isListening);
+async function toldOf({ among, judge }: AudienceNotification, listening: readonly string[]): Promise<Judged> {
   const some = listening.length === 0 || !among ? listening : await among(listening);
   return some.length === 0 || !judge ? { seeing: some, unknown: [] } : judge(some);
 }

@@ -1,7 +1,7 @@
 -- Tells which homes were read lately: those with a floor, which a read gives them, and much time to live left, which
 -- only reads renew.
 --
--- KEYS     none; in a Redis Cluster the one home that ARGV names
+-- KEYS     none; in a Redis Cluster one of the keys that ARGV names, which are all on its node
 -- ARGV[1]  time to live that must be left, ms
 -- ARGV[2]  prefix of the keys
 -- ARGV[3]  rest of each key, joined by ","

@@ -36,7 +36,7 @@ export function createRelationWriter(scripts: Scripts, hidden: Pick<HiddenStore,
   const notes = createRemovalNotes(scripts);
   const look = async (users: readonly string[], { author, original }: Byline): Promise<Map<string, number>> => {
     const before = [encodeId(author), original === undefined ? "" : encodeId(original)];
-    const answers = (await runForHomes(scripts, HIDDEN_AMONG, users, before)) as number[];
+    const answers = await runForHomes<number>(scripts, HIDDEN_AMONG, users, before);
     return new Map(users.map((user, at) => [user, answers[at] as number]));
   };
   // A user who cannot be judged in time is unknown.

@@ -1,6 +1,6 @@
 -- Removes drops from many timelines in one call: groups of timelines, each with drops of its own.
 --
--- KEYS     none; in a Redis Cluster the one timeline that ARGV names
+-- KEYS     none; in a Redis Cluster one of the keys that ARGV names, which are all on its node
 -- ARGV[1]  deadline by this server's clock, ms; later the call is refused, since a follow
 --          may have brought the drops back
 -- ARGV[2]  prefix of the keys

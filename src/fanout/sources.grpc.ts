@@ -2,6 +2,7 @@ import type { DropPage, TimelineEntry } from "../contracts/timelines.js";
 import { createOldestFirst, type OldestFirst } from "../kernel/oldest-first.js";
 import type { IdPage } from "../kernel/paging.js";
 import type { Upstreams } from "../platform/grpc/upstreams.js";
+import { type Erased, withoutErasedOriginals } from "../records/erasures.js";
 
 export const DROPS_A_PAGE = 200;
 const FOLLOWING_A_PAGE = 1_000;
@@ -18,18 +19,19 @@ export interface Sources {
   readFollowing(user: string, token: string): Promise<IdPage>;
   /**
    * `below` undefined: the newest ones. `reader`: direct drops only where this user may see them, "": none, undefined:
-   * all. Upstreams may ignore `reader`.
+   * all. Upstreams may ignore `reader`, and be slow to forget whose drops a repost repeats.
    */
   readAuthorDrops(author: string, below: TimelineEntry | undefined, reader: string | undefined): Promise<DropPage>;
   /** The calls of `readAuthorDrops`, by the user they are for. */
   readonly calls: OldestFirst;
 }
 
-export function createSources(upstreams: Upstreams, followersAPage: number): Sources {
+export function createSources(upstreams: Upstreams, erased: Pick<Erased, "among">, followersAPage: number): Sources {
   return {
     readFollowers: (user, token) => upstreams.followers({ user, token, size: followersAPage }),
     readFollowing: (user, token) => upstreams.following({ user, token, size: FOLLOWING_A_PAGE }),
-    readAuthorDrops: (author, below, reader) => upstreams.dropsByUser({ author, below, reader, limit: DROPS_A_PAGE }),
+    readAuthorDrops: async (author, below, reader) =>
+      withoutErasedOriginals(erased, await upstreams.dropsByUser({ author, below, reader, limit: DROPS_A_PAGE })),
     calls: createOldestFirst(AUTHORS_AT_ONCE, MANY_CALLS),
   };
 }

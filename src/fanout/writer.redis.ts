@@ -5,6 +5,7 @@ import {
   GLOBAL_KEY,
   HOME_PREFIX,
   homeKey,
+  KEYS_A_CALL,
   LOCAL_KEY,
   type PackedKeys,
   packKeys,
@@ -13,12 +14,13 @@ import {
 } from "../contracts/keys.js";
 import { type Byline, bylineText, type TimelineEntry } from "../contracts/timelines.js";
 import { chunked } from "../kernel/concurrency.js";
-import { encodeId, FLOOR_MEMBER } from "../kernel/ids.js";
+import { decodeId, encodeId, FLOOR_MEMBER } from "../kernel/ids.js";
 import { DAY } from "../kernel/time.js";
-import { type Script, type Scripts, script } from "../platform/redis/scripts.js";
+import { inOrder, type Script, type Scripts, script } from "../platform/redis/scripts.js";
+import type { Erased } from "../records/erasures.js";
 import type { Fenced } from "../records/fenced.redis.js";
 import { createRemovalNotes } from "../records/removal-notes.redis.js";
-import type { ListenersAmong } from "./listeners.redis.js";
+import type { ListenersAmong } from "./listening.redis.js";
 
 export const ADD_ENTRIES = script("add-entries", import.meta.url);
 export const REMOVE_ENTRIES = script("remove-entries", import.meta.url);
@@ -77,6 +79,7 @@ export interface WriterOptions {
 interface WriterDeps {
   readonly scripts: Scripts;
   readonly fenced: Fenced;
+  readonly erased: Pick<Erased, "among">;
   readonly listenersAmong: ListenersAmong;
 }
 
@@ -90,7 +93,7 @@ const TRIM_TO = 0.95;
 
 interface AddOptions extends WriterOptions {
   /** The script says what it does for these. */
-  readonly kind: "homes" | "all" | "reposts";
+  readonly kind: "homes" | "new homes" | "all" | "reposts";
 }
 
 /** Returns the arguments of the script `add-entries` before the groups; a time to live of 0: none. */
@@ -105,8 +108,8 @@ export const addOptionsOf = ({ maxEntries, ttlMs, activeOnly, kind }: AddOptions
 export const itemOf = ({ drop, score, by }: SignedEntry): (string | number)[] => [score, drop, bylineText(by)];
 
 /** Every method resolves only after each reply was a success. A call that `yields` lets those of others go first. */
-export function createTimelineWriter({ scripts, fenced, listenersAmong }: WriterDeps, options: WriterOptions) {
-  const toHomes = addOptionsOf({ ...options, kind: "homes" });
+export function createTimelineWriter(deps: WriterDeps, options: WriterOptions) {
+  const { scripts, fenced, listenersAmong } = deps;
   const toShared = addOptionsOf({ ...options, activeOnly: false, ttlMs: 0, kind: "all" });
   const notes = createRemovalNotes(scripts);
   const removeFromHomes = async (all: readonly HomeRemoval[], yields = false): Promise<void> => {
@@ -123,13 +126,7 @@ export function createTimelineWriter({ scripts, fenced, listenersAmong }: Writer
           await eachOf(audience.ids.filter(isListening), (user) => notes.note(homeKey(user), drops));
       await removeFromHomes(all);
     },
-    /** Resolves to true if every home took every entry as new, and none of them was left out. */
-    async addToHomes(all: readonly HomeAddition[], yields = false): Promise<boolean> {
-      const groups = all.map(({ audience: { keys }, entries }) => ({ keys, items: entries.map(itemOf) }));
-      const call = { script: ADD_ENTRIES, prefix: HOME_PREFIX, before: toHomes, groups, yields } as const;
-      const sent = all.reduce((sum, { audience, entries }) => sum + audience.ids.length * entries.length, 0);
-      return (await fenced.groups(call)) === sent;
-    },
+    addToHomes: createAddToHomes(deps, options),
     /** Returns the users whose home would show a drop of that time, or was not read yet. */
     async aboveFloorAmong(users: readonly string[], time: number): Promise<string[]> {
       const floors = await floorsOf(scripts, users);
@@ -150,7 +147,7 @@ export function createTimelineWriter({ scripts, fenced, listenersAmong }: Writer
     },
     /** Returns the users who have read their home so lately: only reads give it a floor, and renew its time to live. */
     async recentReadersAmong(users: readonly string[], withinMs: number): Promise<string[]> {
-      const recent = await runForHomes(scripts, READ_LATELY, users, [options.ttlMs - withinMs]);
+      const recent = await runForHomes<number>(scripts, READ_LATELY, users, [options.ttlMs - withinMs]);
       return users.filter((_, at) => recent[at] === 1);
     },
     async addShared(all: readonly SharedAddition[]): Promise<void> {
@@ -165,9 +162,9 @@ export function createTimelineWriter({ scripts, fenced, listenersAmong }: Writer
     },
     /** Makes the rebuilds of these homes that are under way start over; returns the homes' bounds. */
     async interruptRebuilds(users: readonly string[]): Promise<HomeBounds[]> {
-      const held = (await runForHomes(scripts, INTERRUPT_REBUILD, users)) as string[];
-      const timeOf = (text: string | undefined) => (text ? Number(text) : undefined);
-      return users.map((_, at) => ({ floor: timeOf(held[2 * at]), oldest: timeOf(held[2 * at + 1]) }));
+      const held = await runForHomes<readonly [floor: string, oldest: string]>(scripts, INTERRUPT_REBUILD, users);
+      const timeOf = (text: string) => (text === "" ? undefined : Number(text));
+      return held.map(([floor, oldest]) => ({ floor: timeOf(floor), oldest: timeOf(oldest) }));
     },
     /** Lets others go first, as a write that yields does after `ms` of work. */
     yieldAfter: fenced.yieldAfter,
@@ -175,18 +172,54 @@ export function createTimelineWriter({ scripts, fenced, listenersAmong }: Writer
   };
 }
 
-/** The replies are in the order of the users. In a cluster each home is a call. */
-export async function runForHomes(
-  { isCluster, run }: Scripts,
+function createAddToHomes({ fenced, erased }: WriterDeps, options: WriterOptions) {
+  const toHomes = addOptionsOf({ ...options, kind: "homes" });
+  const toNewHomes = addOptionsOf({ ...options, kind: "new homes" });
+  /** Adds the tokens of homes that do not exist, and were not made, to `unmade`. */
+  const add = (additions: readonly HomeAddition[], yields: boolean, unmade?: Set<string>): Promise<number> => {
+    const groups = additions.map(({ audience: { keys }, entries }) => ({ keys, items: entries.map(itemOf) }));
+    const numberOf = (reply: unknown): number => {
+      if (!Array.isArray(reply)) return Number(reply);
+      const [added, tokens] = reply as [number, string];
+      for (const token of tokens.split(",")) unmade?.add(token);
+      return added;
+    };
+    const before = unmade ? toHomes : toNewHomes;
+    return fenced.groups({ script: ADD_ENTRIES, prefix: HOME_PREFIX, before, groups, yields, numberOf });
+  };
+  /** Resolves to true if every home took every entry as new, and none of them was left out. Erased users get no home. */
+  const addToHomes = async (additions: readonly HomeAddition[], yields = false): Promise<boolean> => {
+    const unmade = new Set<string>();
+    const added = await add(additions, yields, unmade);
+    if (unmade.size === 0) return added === entriesIn(additions);
+    // In a cluster the script cannot ask whether the users of these homes are erased.
+    const gone = await erased.among([...unmade].map(decodeId));
+    const made = only(additions, (user) => !gone.has(user) && unmade.has(encodeId(user)));
+    return added + (await add(made, yields)) === entriesIn(only(additions, (user) => !gone.has(user)));
+  };
+  return addToHomes;
+}
+
+const entriesIn = (additions: readonly HomeAddition[]): number =>
+  additions.reduce((sum, { audience, entries }) => sum + audience.ids.length * entries.length, 0);
+
+const only = (additions: readonly HomeAddition[], has: (user: string) => boolean): readonly HomeAddition[] =>
+  additions.map(({ audience: { ids }, entries }) => ({ audience: audienceOf(ids.filter(has)), entries }));
+
+/** The replies are in the order of the users. */
+export async function runForHomes<T>(
+  { run, byNode }: Scripts,
   of: Script,
   users: readonly string[],
   before: readonly (string | number)[] = [],
-): Promise<unknown[]> {
+): Promise<T[]> {
   const tokens = users.map(encodeId);
-  const calls = (isCluster ? tokens : packKeys(tokens)).map((keys) =>
-    run(of, isCluster ? [HOME_PREFIX + keys] : [], [...before, HOME_PREFIX, keys]),
-  );
-  return (await Promise.all(calls)).flat();
+  const keys = tokens.map((token) => HOME_PREFIX + token);
+  const answers = await byNode(keys, KEYS_A_CALL, async (route, places) => {
+    const packed = places.map((place) => tokens[place]).join(",");
+    return (await run(of, route, [...before, HOME_PREFIX, packed])) as T[];
+  });
+  return inOrder(answers);
 }
 
 async function eachOf<T>(users: readonly string[], look: (user: string) => Promise<T>): Promise<T[]> {

@@ -73,7 +73,7 @@ function createClaimsOf({ jwtSecrets = [], keys, jwtIssuer, jwtAudience }: AuthC
 
 /**
  * A token is valid by any of the secrets, so that one can be replaced. This library checks in the caller's thread, 8 us
- * a token; jose asks another thread. A body without end would come meanwhile, and be cut off before its answer is read.
+ * a token; jose asks another thread.
  */
 function claimsBySecret(secrets: readonly KeyObject[], rules: VerifyOptions): ClaimsOf {
   return (token) => {

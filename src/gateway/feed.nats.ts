@@ -1,58 +1,124 @@
 import type { NatsConnection } from "nats";
-import { liveSubject, notifySubject, STREAM } from "../contracts/subjects.js";
-import { createSubjectFeed, type SubjectFeed, type SubjectMessage } from "../platform/nats/feed.js";
-import { checkOf, isSampled, type Notification, readContent, readHiding, traceOf } from "./notification.js";
+import { type NotifyPart, notifyPartOf, notifyParts, otherPartsOf } from "../contracts/notify-parts.js";
+import { liveSubject } from "../contracts/subjects.js";
+import { encodeId } from "../kernel/ids.js";
+import { createSubjectFeed, lastSequence, type SubjectFeed, type SubjectMessage } from "../platform/nats/feed.js";
+import { followPresentParts } from "../platform/nats/notify-streams.js";
+import { checkOf, isSampled, type Notification, readContent, readSignal, traceOf } from "./notification.js";
 
-type Take = (notification: Notification) => void;
+interface Follower {
+  readonly take: (notification: Notification) => void;
+  /** A notification has come that another part stores: its sequence means nothing here. */
+  readonly takeElsewhere: (notification: Notification) => void;
+  /** A message that the user is erased has come, which is no notification. */
+  userErased(): void;
+}
+
+interface FeedOptions {
+  /** So many streams share the notifications. */
+  readonly parts: number;
+  /** It is called when live notifications of a part may have been missed, or its stream was replaced. */
+  readonly onGap: (part: PartFeed) => void;
+}
 
 /** Everything rejects with AppError `unavailable`. */
 export type Feed = ReturnType<typeof createFeed>;
-export type FeedState = Awaited<ReturnType<Feed["state"]>>;
+/** Reads one part of NOTIFY. */
+export type PartFeed = ReturnType<typeof createPartFeed>;
+export type FeedState = Awaited<ReturnType<PartFeed["state"]>>;
 
-/** @param onGap called when live notifications may have been missed, or the stream was replaced */
-export function createFeed(connection: NatsConnection, onGap: () => void) {
-  const feed = createSubjectFeed(connection, STREAM.notify, onGap);
+export function createFeed(connection: NatsConnection, { parts, onGap }: FeedOptions) {
+  const present = followPresentParts(connection);
+  const isElsewhere = async (user: string): Promise<boolean> => {
+    await present.looked();
+    const others = otherPartsOf(user, parts).filter(({ stream }) => present.has(stream));
+    const last = others.map(({ stream, subject }) => lastSequence(connection, stream, subject(encodeId(user))));
+    return (await Promise.all(last)).some((seq) => seq > 0);
+  };
+  const feeds = new Map(
+    notifyParts(parts).map((part) => {
+      const feed: PartFeed = createPartFeed(
+        createSubjectFeed(connection, part.stream, () => onGap(feed)),
+        { part, isElsewhere },
+      );
+      return [part, feed];
+    }),
+  );
+  const [first] = [...feeds.values()] as [PartFeed];
+  const of = (user: string): PartFeed => feeds.get(notifyPartOf(user, parts)) ?? first;
   const followed = new Map<string, FollowedUser>();
   return {
-    ...feed,
+    of,
     /** Delivers a user's notifications from now on. A user's event streams share a subscription. Returns how to stop. */
-    follow: (user: string, take: Take): (() => void) => {
-      const entry = followed.get(user) ?? followUser(feed, user);
+    follow: (user: string, follower: Follower): (() => void) => {
+      const entry = followed.get(user) ?? followUser(of(user), user, present.add);
       followed.set(user, entry);
-      entry.takes = [...entry.takes, take];
+      entry.followers = [...entry.followers, follower];
       return () => {
-        entry.takes = entry.takes.filter((one) => one !== take);
-        if (entry.takes.length > 0 || followed.get(user) !== entry) return;
+        entry.followers = entry.followers.filter((one) => one !== follower);
+        if (entry.followers.length > 0 || followed.get(user) !== entry) return;
         entry.stop();
         followed.delete(user);
       };
     },
     users: (): number => followed.size,
-    lastOf: (user: string) => feed.lastOf(notifySubject(user)),
-    oldestOf: (user: string) => feed.oldestOf(notifySubject(user)),
+    // All parts share the connection.
+    flushed: first.flushed,
+    connected: first.connected,
+    close: (): void => {
+      for (const feed of feeds.values()) feed.close();
+      present.close();
+    },
+  };
+}
+
+interface PartFeedOptions {
+  readonly part: NotifyPart;
+  readonly isElsewhere: (user: string) => Promise<boolean>;
+}
+
+function createPartFeed(feed: SubjectFeed, { part, isElsewhere }: PartFeedOptions) {
+  const subjectOf = (user: string): string => part.subject(encodeId(user));
+  return {
+    ...feed,
+    /** Positions name the part; it is unset where there is one stream. */
+    part: part.number,
+    /**
+     * Tells whether another part, which was or will be the user's under another number of parts, stores notifications of
+     * the user. The feed of this part cannot replay them.
+     */
+    isElsewhere,
+    lastOf: (user: string) => feed.lastOf(subjectOf(user)),
+    oldestOf: (user: string) => feed.oldestOf(subjectOf(user)),
     /** Passes the user's notifications after `after` on, oldest first, until `take` returns false. */
     read: (user: string, after: number, take: (notification: Notification) => boolean) =>
-      feed.read(notifySubject(user), after, (message) => take(notificationOf(message))),
+      feed.read(subjectOf(user), after, (message) => take(notificationOf(message))),
   };
 }
 
 interface FollowedUser {
-  takes: readonly Take[];
+  followers: readonly Follower[];
   readonly stop: () => void;
 }
 
-function followUser(feed: SubjectFeed, user: string): FollowedUser {
+function followUser(feed: PartFeed, user: string, foundElsewhere: (stream: string) => void): FollowedUser {
   const deliver = (message: SubjectMessage): void => {
+    const { otherStream } = message;
     const notification = notificationOf(message);
-    for (const take of entry.takes) take(notification);
+    if (otherStream !== undefined) foundElsewhere(otherStream);
+    for (const follower of entry.followers) {
+      if (notification.erased) follower.userErased();
+      else if (otherStream === undefined) follower.take(notification);
+      else follower.takeElsewhere(notification);
+    }
   };
-  const entry: FollowedUser = { takes: [], stop: feed.follow(liveSubject(user), deliver) };
+  const entry: FollowedUser = { followers: [], stop: feed.follow(liveSubject(user), deliver) };
   return entry;
 }
 
 function notificationOf({ seq, previous, storedAt, header, body }: SubjectMessage): Notification {
   const content = readContent(body, () => header("Nats-Msg-Id"));
   const traced = isSampled(header("traceparent")) ? traceOf(header) : undefined;
-  const hiding = content ? undefined : readHiding(body);
-  return { seq, previous, storedAt, traced, content, hiding, check: checkOf(body) };
+  const { hiding, erased }: ReturnType<typeof readSignal> = content ? {} : readSignal(body);
+  return { seq, previous, storedAt, traced, content, hiding, erased, check: checkOf(body) };
 }

@@ -7,6 +7,7 @@ import { MINUTE, SECOND } from "../kernel/time.js";
 import type { SseLimits } from "../platform/http/sse.js";
 import type { RedisClock } from "../platform/redis/clock.js";
 import type { Scripts } from "../platform/redis/scripts.js";
+import type { Erased } from "../records/erasures.js";
 import { createAuthenticate, createAuthorize } from "./auth.js";
 import type { GatewayConfig } from "./config.js";
 import { createFeed } from "./feed.nats.js";
@@ -17,6 +18,8 @@ import { createStreamRegistryStore } from "./registry.redis.js";
 import { createRoutes, type StreamRequest } from "./routes.http.js";
 import { type StreamLimits, Streams } from "./streams.js";
 
+export { createTimelineRouter } from "./timelines.http.js";
+
 type Entrance = ReturnType<typeof createEntrance>;
 
 interface GatewayDeps {
@@ -24,6 +27,9 @@ interface GatewayDeps {
   readonly scripts: Scripts;
   readonly clock: Pick<RedisClock, "now">;
   readonly nats: NatsConnection;
+  /** So many streams share the notifications. */
+  readonly notifyParts: number;
+  readonly erased: Pick<Erased, "among">;
   readonly config: GatewayConfig;
   readonly podName: string;
   readonly log: Logger;
@@ -76,11 +82,13 @@ export type Gateway = ReturnType<typeof createGateway>;
 
 /** Opens the gateway: timelines over Server-Sent Events. Closing it leaves Redis and NATS connected. */
 export function createGateway(deps: GatewayDeps, limits: GatewayLimits = LIMITS) {
-  const { entrance, scripts, clock, nats, config, podName, log } = deps;
+  const { entrance, scripts, clock, nats, notifyParts, erased, config, podName, log } = deps;
   observeGateway.started(config.maxConnections);
-  const feed = createFeed(nats, () => void streams.recheckAll());
+  const feed = createFeed(nats, { parts: notifyParts, onGap: (part) => void streams.recheckAll(part) });
   const registry = new StreamRegistry({
     ...limits,
+    erased,
+    end: (users) => streams.endOf(users),
     now: () => clock.now(RECENT_KEY),
     store: createStreamRegistryStore(scripts, { podName, ttlMs: limits.registrationTtlMs, windowMs: limits.windowMs }),
     log,

@@ -1,12 +1,12 @@
 import { crc32 } from "node:zlib";
-import { HIDING_EVENT } from "../contracts/stream-events.js";
+import { ERASED_EVENT, HIDING_EVENT } from "../contracts/stream-events.js";
 import type { Headers } from "../delivery/handler.js";
 import type { Hiding } from "../records/hidden.js";
 
 /** Sequences of two incarnations cannot be compared: a stream that is created again counts from 1. */
 export interface StreamPosition {
   readonly seq: number;
-  /** {@link incarnationOf} NOTIFY. */
+  /** {@link incarnationOf} the user's part of NOTIFY. */
   readonly incarnation: string;
   /** The listing of the user is named, since no sequence tells what was not stored between two listings. */
   readonly listing: string;
@@ -16,14 +16,18 @@ export interface StreamPosition {
   readonly check?: string | undefined;
 }
 
-/** Names the stream by its creation, in ms since the epoch. */
-export const incarnationOf = (createdAt: number): string => createdAt.toString(36);
+/** Names the stream by its creation, in ms since the epoch, and by its part where NOTIFY has several. */
+export const incarnationOf = (createdAt: number, part?: number): string =>
+  createdAt.toString(36) + (part === undefined ? "" : `.${part}`);
 
-/** Clients hold a position (`id:`) as `17-mi9c3k2v-4fzyo82m`, or as `17-mi9c3k2v-4fzyo82m-1x7v2k9` with a check. */
+/**
+ * Clients hold a position (`id:`) as `17-mi9c3k2v-4fzyo82m`, or as `17-mi9c3k2v-4fzyo82m-1x7v2k9` with a check. In part 3 of
+ * several the incarnation is `mi9c3k2v.3`.
+ */
 const formatPosition = ({ seq, incarnation, listing, check }: StreamPosition): string =>
   `${seq}-${incarnation}-${listing}${check === undefined ? "" : `-${check}`}`;
 
-const POSITION = /^(\d{1,16})-([0-9a-z]{1,16})-([0-9a-z]{1,16})(?:-([0-9a-z]{1,7}))?$/;
+const POSITION = /^(\d{1,16})-([0-9a-z]{1,16}(?:\.\d{1,2})?)-([0-9a-z]{1,16})(?:-([0-9a-z]{1,7}))?$/;
 
 export function parsePosition(text: string): StreamPosition | undefined {
   const [, digits, incarnation = "", listing = "", check] = POSITION.exec(text) ?? [];
@@ -45,6 +49,8 @@ export interface Notification {
   readonly content?: Content | undefined;
   /** Nothing is sent: drops of a user are hidden from now on, or are not. */
   readonly hiding?: HidingChange | undefined;
+  /** Nothing is sent: the user is erased. */
+  readonly erased?: boolean | undefined;
   readonly check: string;
   /** The block on the wire is made for the first of the user's streams that sends it, and names this listing. */
   frame?: { readonly listing: string; readonly block: string };
@@ -99,11 +105,12 @@ export function readContent(body: Uint8Array, messageId: () => string | undefine
   };
 }
 
-/** Reads the body of a {@link HidingNotification}; undefined for any other. */
-export function readHiding(body: Uint8Array): HidingChange | undefined {
+/** Reads the body of a {@link HidingNotification} or an {@link ErasedNotification}; nothing is in any other. */
+export function readSignal(body: Uint8Array): Pick<Notification, "hiding" | "erased"> {
   const { event, user_id: target, hiding } = parseObject(body) ?? {};
-  if (event !== HIDING_EVENT || typeof target !== "string") return undefined;
-  return { target, hiding: hiding === "all" || hiding === "reposts" ? hiding : undefined };
+  if (event === ERASED_EVENT) return { erased: true };
+  if (event !== HIDING_EVENT || typeof target !== "string") return {};
+  return { hiding: { target, hiding: hiding === "all" || hiding === "reposts" ? hiding : undefined } };
 }
 
 function fieldsOf(event: string, rest: Record<string, unknown>): Record<string, unknown> {

@@ -1,3 +1,4 @@
+import { TIMELINES, type TimelineName } from "../contracts/timeline-pages.js";
 import type { Headers } from "../delivery/handler.js";
 import { contextOf, type OpenSpan, openSpan, SpanKind } from "../delivery/telemetry.js";
 import { counter, gauge, histogram, observedGauge, upDownCounter } from "../kernel/meters.js";
@@ -5,7 +6,7 @@ import { sharedNow } from "../kernel/time.js";
 import type { Notification } from "./notification.js";
 import { RESET_REASONS, type ResetReason } from "./resume.js";
 
-const CLOSE_REASONS = ["client", "slow", "expired", "lifetime", "drain"] as const;
+const CLOSE_REASONS = ["client", "slow", "expired", "lifetime", "drain", "erased"] as const;
 export type CloseReason = (typeof CLOSE_REASONS)[number];
 
 const SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 15, 60, 300];
@@ -13,7 +14,7 @@ const SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 15, 60, 300]
 const open = upDownCounter("timeline_sse_connections", "Open event streams");
 const limit = gauge("timeline_sse_max_connections", "Event streams a process opens at most");
 const opened = counter("timeline_sse_opened", "Event streams opened");
-const closed = counter("timeline_sse_closed", "Event streams closed");
+const closed = counter("timeline_sse_closed", "Event streams closed; `erased`: their user was erased");
 const refused = counter(
   "timeline_sse_refused",
   "Event streams refused, by HTTP status; also where the client got a stream that ends at once",
@@ -32,10 +33,12 @@ const sinceStored = histogram(
 const resumes = counter("timeline_sse_resumes", "Resumed streams");
 const resets = counter("timeline_sse_resets", "Resets sent");
 const duplicates = counter("timeline_sse_duplicates", "Repeated notifications not sent again");
+const pages = counter("timeline_http_pages", "Pages of timelines served over HTTP, by timeline");
+const pagesRefused = counter("timeline_http_pages_refused", "Requests for such pages refused, by HTTP status");
 const renewed = counter("timeline_sse_registrations", "Registrations of listeners");
 
 const KNOWN_EVENTS = new Set(["new_drop", "drop_deleted", "analysis_completed", "analysis_failed", "xp_earned"]);
-const REFUSALS = [401, 403, 429, 500, 503];
+const REFUSALS = [401, 403, 410, 429, 500, 503];
 
 /**
  * Counts the events that a gateway sends in one turn of the event loop, by type, with the times of the oldest; of live
@@ -92,6 +95,12 @@ export const observeGateway = {
     open.add(-1);
     closed.add(1, { reason });
   },
+  pagesServed(): void {
+    for (const timeline of TIMELINES) pages.add(0, { timeline });
+    for (const status of [500, 503]) pagesRefused.add(0, { status });
+  },
+  pageServed: (timeline: TimelineName): void => pages.add(1, { timeline }),
+  pageRefused: (status: number): void => pagesRefused.add(1, { status }),
   keys: (age: () => number): void =>
     observedGauge("timeline_jwks_age_seconds", "Time since the server of the key set last answered", age),
   refused: (status: number): void => refused.add(1, { status }),

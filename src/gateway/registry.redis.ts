@@ -1,14 +1,21 @@
 import { randomInt } from "node:crypto";
-import { CONNECTIONS_SEEN_KEY, connectionKey, connectionsOfUserKey, RECENT_KEY } from "../contracts/keys.js";
-import { AppError } from "../kernel/errors.js";
+import {
+  connectionKey,
+  connectionsOfUserKey,
+  connectionsSeenKey,
+  listenerPart,
+  listenerParts,
+  listingKey,
+  recentKey,
+} from "../contracts/keys.js";
 import { decodeId, encodeId } from "../kernel/ids.js";
 import { HOUR, MINUTE, SECOND } from "../kernel/time.js";
-import { redisError } from "../platform/redis/connect.js";
-import { type Scripts, script } from "../platform/redis/scripts.js";
+import { inOrder, type Script, type Scripts, script } from "../platform/redis/scripts.js";
+import { type Command, sendCommands } from "../platform/redis/send.js";
 
 const REGISTER_STREAMS = script("register-streams", import.meta.url);
 const RENEW_STREAMS = script("renew-streams", import.meta.url);
-const TOUCH_LISTED = script("touch-listed", import.meta.url);
+const SWEEP_STREAMS = script("sweep-streams", import.meta.url);
 
 /** While a user is not listed, no notifications are stored for them: a listing is the time of which all are stored. */
 const nameListing = (): string => randomInt(36 ** 8).toString(36);
@@ -36,148 +43,117 @@ interface StoreOptions {
   readonly windowMs: number;
 }
 
-type Command = readonly [name: string, ...args: (string | number)[]];
-
 const SWEPT_AT_ONCE = 100;
 /** A call of this size blocks Redis for about 1 ms. */
 const FORGOTTEN_AT_ONCE = 1_000;
 /** The key lives longer after the last renewal than the user is listed. */
 const LISTING_TTL_MS = HOUR;
 
-const listingKey = (user: string): string => `sse_recent:listing:${encodeId(user)}`;
-
 /** Contains the user, so that a sweep finds the set from which a dead pod's connection is to be removed. */
 export const connectionId = (unique: string, user: string): string => `${unique}.${encodeId(user)}`;
 
 const userOf = (id: string): string => decodeId(id.slice(id.indexOf(".") + 1));
 
-/** In a cluster the keys of a stream are on several nodes. */
+/** The scripts change the index of listeners. Connections have keys of their own, which are on other nodes of a cluster. */
 export function createStreamRegistryStore(scripts: Scripts, { podName, ttlMs, windowMs }: StoreOptions) {
   const send = createSend(scripts);
   const ttl = Math.ceil(ttlMs / SECOND);
-  const fixed: Fixed = { podName, ttl, listTtl: Math.ceil(windowMs / SECOND) + ttl };
+  const ttls = [LISTING_TTL_MS, Math.ceil(windowMs / SECOND) + ttl, 10 * ttl] as const;
+  const run = <T>(of: Script, some: readonly Listed[], { now, listedSince }: Moment): Promise<T[]> =>
+    runForStreams(scripts, some, { of, before: [now, ...ttls, listedSince] });
   const { isCluster } = scripts;
 
   return {
     /** Resolves to the names of the listings; one of a user who was not seen since `listedSince` begins now. */
-    register: (some: readonly Connection[], moment: Moment): Promise<string[]> => {
-      const times = { ...fixed, ...moment };
-      return isCluster
-        ? Promise.all(some.map((one) => registerStepwise(send, one, times)))
-        : registerTogether(scripts, some, times);
+    register: async (some: readonly Connection[], moment: Moment): Promise<string[]> => {
+      const named = some.map(({ id, user }) => ({ id, user, listing: nameListing() }));
+      // A connection enters the index first: a sweep finds by it what a failure has left.
+      const listings = await run<string>(REGISTER_STREAMS, named, moment);
+      await send(some.flatMap((one) => commandsToKeep(one, podName, ttl)));
+      return listings;
     },
 
     /** Resolves to the ids of those that are gone, or whose user another listing has begun for. */
     renew: async (some: readonly Connection[], moment: Moment): Promise<ReadonlySet<string>> => {
-      const times = { ...fixed, ...moment };
-      const gone = isCluster
-        ? await renewSingly(scripts, send, some, times)
-        : await renewTogether(scripts, some, times);
-      return new Set(gone);
+      const perConnection = some.flatMap((one) => commandsToRenew(one, ttl));
+      const [listed, replies] = await Promise.all([run<number>(RENEW_STREAMS, some, moment), send(perConnection)]);
+      const each = perConnection.length / some.length;
+      const isGone = (at: number): boolean =>
+        listed[at] === 0 || replies.slice(each * at, each * (at + 1)).some((reply) => Number(reply) === 0);
+      return new Set(some.filter((_, at) => isGone(at)).map(({ id }) => id));
     },
 
     /** A connection leaves the index last: a sweep finds by it what a failure has left. */
     remove: async (some: readonly Connection[], moment: Moment): Promise<void> => {
+      const ending = some.map(({ user, listing }) => ({ id: "", user, listing }));
       const ofUsers = some.flatMap<Command>(({ id, user }) => [
         ["SREM", connectionsOfUserKey(user), id],
         ["DEL", connectionKey(id)],
       ]);
-      await Promise.all([touchListed(scripts, some, moment), send(ofUsers)]);
-      await send([["ZREM", CONNECTIONS_SEEN_KEY, ...some.map(({ id }) => id)]]);
+      await Promise.all([run(RENEW_STREAMS, ending, moment), send(ofUsers)]);
+      await send(some.map(({ id }) => ["ZREM", indexKeyOf(id, isCluster), id]));
     },
 
-    sweep: (now: number) => sweep(send, now, { staleMs: 1.5 * ttlMs, forgetMs: windowMs + MINUTE }),
+    removeUser: async (user: string): Promise<void> => {
+      const part = listenerPart(user, isCluster);
+      await send([
+        ["ZREM", recentKey(part), encodeId(user)],
+        ["DEL", listingKey(part, user)],
+      ]);
+    },
+
+    sweep: async (now: number): Promise<Swept> => {
+      const before = now - 1.5 * ttlMs;
+      const { stale, more } = await findStale(scripts, before, now - windowMs - MINUTE);
+      const connections = await sweepConnections(send, stale, { before, isCluster });
+      return { connections, more };
+    },
   };
 }
 
-interface Fixed {
-  readonly podName: string;
-  /** The time to live is in seconds. */
-  readonly ttl: number;
-  readonly listTtl: number;
-}
+/** Returns the key of the index that has the connection. */
+const indexKeyOf = (id: string, isCluster: boolean): string => connectionsSeenKey(listenerPart(userOf(id), isCluster));
 
-/** Resolves to whether each user is listed. */
-async function touchListed(
-  scripts: Scripts,
-  some: readonly Connection[],
-  { now, listedSince }: Moment,
-): Promise<readonly boolean[]> {
-  const users = some.map(({ user }) => encodeId(user));
-  const replies = await scripts.run(TOUCH_LISTED, [RECENT_KEY], [now, listedSince, ...users]);
-  return (replies as number[]).map((reply) => reply === 1);
-}
+type Listed = Pick<Connection, "id" | "user" | "listing">;
 
-interface Times extends Fixed, Moment {}
+const KEYS_A_STREAM = 3;
 
-async function registerTogether(scripts: Scripts, some: readonly Connection[], times: Times): Promise<string[]> {
-  const { podName, ttl, listTtl, now, listedSince } = times;
-  const keys = [RECENT_KEY, CONNECTIONS_SEEN_KEY];
-  const args: (string | number)[] = [now, LISTING_TTL_MS, ttl, listTtl, podName, listedSince];
-  for (const { id, user, createdAt } of some) {
-    keys.push(listingKey(user), connectionsOfUserKey(user), connectionKey(id));
-    args.push(encodeId(user), id, nameListing(), user, createdAt);
-  }
-  return (await scripts.run(REGISTER_STREAMS, keys, args)) as string[];
-}
-
-/** Does what `register-streams` does, with single commands. */
-async function registerStepwise(send: Send, { id, user, createdAt }: Connection, times: Times): Promise<string> {
-  const { podName, ttl, now, listedSince } = times;
-  const [seen, stored] = await send([
-    ["ZSCORE", RECENT_KEY, encodeId(user)],
-    ["GET", listingKey(user)],
-  ]);
-  const isListed = typeof stored === "string" && seen != null && Number(seen) >= listedSince;
-  const listing = isListed ? stored : nameListing();
-  await send([
-    ...(isListed ? [] : [["SET", listingKey(user), listing, "PX", LISTING_TTL_MS] as Command]),
-    ["ZADD", CONNECTIONS_SEEN_KEY, now, id],
-  ]);
-  await send([
-    ["SADD", connectionsOfUserKey(user), id],
-    ["EXPIRE", connectionsOfUserKey(user), 2 * ttl],
-    ["HSET", connectionKey(id), "pod_name", podName, "user_id", user, "created_at", createdAt],
-    ["EXPIRE", connectionKey(id), ttl],
-    ["ZADD", RECENT_KEY, now, encodeId(user)],
-    ...keepIndexes(times),
-  ]);
-  return listing;
-}
-
-const keepIndexes = ({ ttl, listTtl }: Fixed): Command[] => [
-  ["EXPIRE", RECENT_KEY, listTtl],
-  ["EXPIRE", CONNECTIONS_SEEN_KEY, 10 * ttl],
+/** Returns what the scripts take for a stream: keys of one slot come first. */
+const argsOf = ({ id, user, listing }: Listed, part: string): string[] => [
+  ...[recentKey(part), connectionsSeenKey(part), listingKey(part, user)],
+  ...[encodeId(user), id, listing],
 ];
 
-async function renewTogether(scripts: Scripts, some: readonly Connection[], times: Times): Promise<string[]> {
-  const { ttl, listTtl, now, listedSince } = times;
-  const keys = some.flatMap(({ id, user }) => [listingKey(user), connectionsOfUserKey(user), connectionKey(id)]);
-  const args = some.flatMap(({ id, user, listing }) => [encodeId(user), id, listing]);
-  const all = [RECENT_KEY, CONNECTIONS_SEEN_KEY, ...keys];
-  const first = [now, ttl, listTtl, LISTING_TTL_MS, listedSince];
-  return (await scripts.run(RENEW_STREAMS, all, [...first, ...args])) as string[];
-}
+const commandsToKeep = ({ id, user, createdAt }: Connection, podName: string, ttl: number): Command[] => [
+  ["SADD", connectionsOfUserKey(user), id],
+  ["EXPIRE", connectionsOfUserKey(user), 2 * ttl],
+  ["HSET", connectionKey(id), "pod_name", podName, "user_id", user, "created_at", createdAt],
+  ["EXPIRE", connectionKey(id), ttl],
+];
 
-/** Does what `renew-streams` does, with single commands. */
-async function renewSingly(scripts: Scripts, send: Send, some: readonly Connection[], times: Times): Promise<string[]> {
-  const { now, ttl } = times;
-  const perConnection = some.flatMap<Command>(({ id, user }) => [
-    ["GET", listingKey(user)],
-    ["PEXPIRE", listingKey(user), LISTING_TTL_MS],
-    ["HEXISTS", connectionKey(id), "pod_name"],
-    ["SISMEMBER", connectionsOfUserKey(user), id],
-    ["EXPIRE", connectionKey(id), ttl],
-    ["EXPIRE", connectionsOfUserKey(user), 2 * ttl],
-  ]);
-  const [listed, replies] = await Promise.all([
-    touchListed(scripts, some, times),
-    send(perConnection),
-    send([["ZADD", CONNECTIONS_SEEN_KEY, ...some.flatMap(({ id }) => [now, id])], ...keepIndexes(times)]),
-  ]);
-  const isGone = ({ listing }: Connection, at: number): boolean =>
-    replies[at] !== listing || replies.slice(at + 1, at + 5).some((n) => Number(n) === 0);
-  return some.filter((one, n) => !listed[n] || isGone(one, 6 * n)).map(({ id }) => id);
+/** A reply of 0 tells that something is gone. */
+const commandsToRenew = ({ id, user }: Connection, ttl: number): Command[] => [
+  ["HEXISTS", connectionKey(id), "pod_name"],
+  ["SISMEMBER", connectionsOfUserKey(user), id],
+  ["EXPIRE", connectionKey(id), ttl],
+  ["EXPIRE", connectionsOfUserKey(user), 2 * ttl],
+];
+
+/** The replies are in the order of the streams. */
+async function runForStreams<T>(
+  { run, byNode, isCluster }: Scripts,
+  some: readonly Listed[],
+  { of, before }: { readonly of: Script; readonly before: readonly number[] },
+): Promise<T[]> {
+  const parts = some.map(({ user }) => listenerPart(user, isCluster));
+  const answers = await byNode(parts.map(recentKey), some.length, async (route, places) => {
+    const streams = places.map((place) => argsOf(some[place] as Listed, parts[place] as string));
+    const isOneSlot = isCluster && new Set(places.map((place) => parts[place])).size === 1;
+    // While a slot moves, a call that names all of its keys waits until they have moved.
+    const keys = isOneSlot ? [...new Set(streams.flatMap((args) => args.slice(0, KEYS_A_STREAM)))] : route;
+    return (await run(of, keys, [...before, ...streams.flat()])) as T[];
+  });
+  return inOrder(answers);
 }
 
 interface Swept {
@@ -186,59 +162,45 @@ interface Swept {
   readonly more: boolean;
 }
 
+/** Forgets users last seen by the time `forgotten`, and returns connections last seen by the time `before`. */
+async function findStale({ run, byNode, isCluster }: Scripts, before: number, forgotten: number) {
+  const parts = listenerParts(isCluster);
+  const answers = await byNode(parts.map(recentKey), parts.length, async (route, places) => {
+    const keys = places
+      .map((place) => parts[place] as string)
+      .flatMap((part) => [recentKey(part), connectionsSeenKey(part)]);
+    const args = [forgotten, before, FORGOTTEN_AT_ONCE, SWEPT_AT_ONCE, ...keys];
+    const named = isCluster && places.length === 1 ? keys : route;
+    return (await run(SWEEP_STREAMS, named, args)) as [users: number, ...ids: string[]];
+  });
+  const stale = answers.flatMap(({ reply: [, ...ids] }) => ids);
+  return { stale, more: stale.length > 0 || answers.some(({ reply: [users] }) => users === FORGOTTEN_AT_ONCE) };
+}
+
+interface Sweep {
+  readonly before: number;
+  readonly isCluster: boolean;
+}
+
 /**
  * Removes stale connections from their users' sets, then from the index. A pod that was only slow may register them
  * again meanwhile, in the index before the set: the second read of the index shows it, and the removal is undone. An
  * index entry removed too late is written again by the pod's next renewal, which does not count its loss.
  */
-async function sweep(
-  send: Send,
-  now: number,
-  { staleMs, forgetMs }: { staleMs: number; forgetMs: number },
-): Promise<Swept> {
-  const before = now - staleMs;
-  const forgotten = now - forgetMs;
-  const [listed, last] = await send([
-    ["ZRANGEBYSCORE", CONNECTIONS_SEEN_KEY, "-inf", before, "LIMIT", 0, SWEPT_AT_ONCE],
-    ["ZRANGE", RECENT_KEY, "-inf", forgotten, "BYSCORE", "LIMIT", FORGOTTEN_AT_ONCE - 1, 1, "WITHSCORES"],
-  ]);
-  // Users are removed by time, so that one who is seen again meanwhile stays.
-  const [, upTo = forgotten] = last as string[];
-  await send([["ZREMRANGEBYSCORE", RECENT_KEY, "-inf", upTo]]);
-  const ids = listed as string[];
-  return { connections: await sweepConnections(send, ids, before), more: ids.length > 0 || upTo !== forgotten };
-}
-
-async function sweepConnections(send: Send, ids: readonly string[], before: number): Promise<number> {
+async function sweepConnections(send: Send, ids: readonly string[], { before, isCluster }: Sweep): Promise<number> {
   if (ids.length === 0) return 0;
   await send(ids.map((id) => ["SREM", connectionsOfUserKey(userOf(id)), id]));
-  const [again] = await send([["ZMSCORE", CONNECTIONS_SEEN_KEY, ...ids]]);
-  const scores = again as unknown[];
-  const revived = ids.filter((_, i) => scores[i] != null && Number(scores[i]) > before);
-  const dead = ids.filter((id) => !revived.includes(id));
-  await send([
-    ...revived.map<Command>((id) => ["SADD", connectionsOfUserKey(userOf(id)), id]),
-    ...(dead.length > 0 ? [["ZREM", CONNECTIONS_SEEN_KEY, ...dead] as Command] : []),
-  ]);
-  return dead.length;
+  const scores = await send(ids.map((id) => ["ZSCORE", indexKeyOf(id, isCluster), id]));
+  const again = ids.map((id, at): Command => {
+    const isRevived = scores[at] != null && Number(scores[at]) > before;
+    return isRevived ? ["SADD", connectionsOfUserKey(userOf(id)), id] : ["ZREM", indexKeyOf(id, isCluster), id];
+  });
+  await send(again);
+  return again.filter(([name]) => name === "ZREM").length;
 }
 
 type Send = (commands: readonly Command[]) => Promise<unknown[]>;
 
-/**
- * Sends the commands in one round trip; in a cluster, where the keys are on several nodes, in any order. The client
- * flattens replies by names in lower case.
- */
 function createSend(scripts: Scripts): Send {
-  return (commands) =>
-    scripts.command("sse registry", async (client) => {
-      const calls = commands.map(([name, ...args]): [string, ...(string | number)[]] => [name.toLowerCase(), ...args]);
-      if (scripts.isCluster) return Promise.all(calls.map((call) => client.call(...call)));
-      const replies = await client.pipeline(calls).exec();
-      if (!replies) throw new AppError("unavailable", "Redis executed no command");
-      return replies.map(([error, reply]) => {
-        if (error) throw redisError(error);
-        return reply;
-      });
-    });
+  return (commands) => scripts.command("sse registry", (client) => sendCommands(client, commands));
 }

@@ -4,11 +4,15 @@ import type { Logger } from "../kernel/logger.js";
 import { type Loop, startLoop } from "../kernel/loop.js";
 import { createBatch } from "../kernel/sharing.js";
 import { SECOND } from "../kernel/time.js";
+import type { Erased } from "../records/erasures.js";
 import { observeGateway } from "./observe.js";
 import type { Connection, Moment, StreamRegistryStore } from "./registry.redis.js";
 
 interface StreamRegistryDeps {
   readonly store: StreamRegistryStore;
+  readonly erased: Pick<Erased, "among">;
+  /** Ends the streams of erased users, which are not registered, or not any more. */
+  readonly end: (users: ReadonlySet<string>) => void;
   /** Returns ms since the epoch by the clock of Redis, by which fan-out decides who is listed. */
   readonly now: () => Promise<number>;
   readonly renewMs: number;
@@ -69,7 +73,10 @@ export class StreamRegistry {
     return this.#registered.size;
   }
 
-  async register(some: readonly Registration[]): Promise<void> {
+  /** Leaves out streams of erased users. */
+  async register(all: readonly Registration[]): Promise<void> {
+    const some = await this.#standing(all);
+    if (some.length === 0) return;
     const listings = await this.deps.store.register(some, await this.#moment());
     for (const [at, registration] of some.entries()) {
       registration.listing = listings[at] as string;
@@ -82,6 +89,15 @@ export class StreamRegistry {
     return this.#forget(registration);
   }
 
+  /** No trace of an erased user is left: otherwise they are listed until their last stream is long gone. */
+  async removeUser(user: string): Promise<void> {
+    try {
+      await this.deps.store.removeUser(user);
+    } catch (error) {
+      this.deps.log.debug({ error: oneLine(error) }, "the listing of an erased user was not removed; it expires");
+    }
+  }
+
   async close(): Promise<void> {
     await Promise.all(this.#loops.map((loop) => loop.close()));
   }
@@ -90,7 +106,9 @@ export class StreamRegistry {
     for (const part of chunked([...this.#registered], REGISTRATIONS_A_CALL)) await this.#renew(part);
   }
 
-  async #renew(part: readonly Registration[]): Promise<void> {
+  async #renew(registered: readonly Registration[]): Promise<void> {
+    const part = await this.#standing(registered);
+    if (part.length === 0) return;
     const gone = await this.deps.store.renew(part, await this.#moment());
     const lost = part.filter(({ id }) => gone.has(id));
     observeGateway.registrations("renewed", part.length - lost.length);
@@ -100,7 +118,7 @@ export class StreamRegistry {
   async #restore(lost: readonly Registration[]): Promise<void> {
     const { store, log } = this.deps;
     const moment = await this.#moment();
-    const held = lost.filter((entry) => this.#registered.has(entry));
+    const held = (await this.#standing(lost)).filter((entry) => this.#registered.has(entry));
     const listings = await store.register(held, moment);
     const closed = held.filter((entry) => !this.#registered.has(entry));
     if (closed.length > 0) await store.remove(closed, moment);
@@ -111,6 +129,14 @@ export class StreamRegistry {
     observeGateway.registrations("lost", held.length);
     if (held.length > 0)
       log.warn({ count: held.length }, "registrations were lost and are restored; their streams were reset");
+  }
+
+  /** Ends the streams of erased users; returns those of others. */
+  async #standing(some: readonly Registration[]): Promise<readonly Registration[]> {
+    const erased = await this.deps.erased.among([...new Set(some.map(({ user }) => user))]);
+    if (erased.size === 0) return some;
+    this.deps.end(erased);
+    return some.filter(({ user }) => !erased.has(user));
   }
 
   async #moment(): Promise<Moment> {

@@ -1,4 +1,4 @@
-import type { Feed, FeedState } from "./feed.nats.js";
+import type { FeedState, PartFeed } from "./feed.nats.js";
 import { incarnationOf, type Notification, type StreamPosition } from "./notification.js";
 
 export const RESET_REASONS = ["unknown_position", "too_old", "registration_lost", "stream_replaced"] as const;
@@ -74,7 +74,7 @@ export interface History {
 }
 
 interface HistoryOptions {
-  readonly feed: Feed;
+  readonly feed: PartFeed;
   readonly user: string;
   readonly position: StreamPosition;
   /** The read begins after this. Of notifications up to the position, which were sent before, only keys are kept. */
@@ -106,7 +106,7 @@ export async function readHistory(options: HistoryOptions): Promise<History> {
   });
   const count = notifications.length + live.count;
   const state = await feed.state();
-  if (incarnationOf(state.createdAt) !== incarnation)
+  if (incarnationOf(state.createdAt, feed.part) !== incarnation)
     return { notifications: [], reachedEnd, fault: "stream_replaced" };
   const oldest = count >= state.perSubject ? await feed.oldestOf(user) : undefined;
   const fault = historyFault({ position: seq, count, state, oldest });

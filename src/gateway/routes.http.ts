@@ -4,7 +4,7 @@ import type { Logger } from "../kernel/logger.js";
 import { type Range, randomMs, SECOND } from "../kernel/time.js";
 import { answerPreflight, corsHeaders, isPreflight, TRACE_CONTEXT } from "../platform/http/cors.js";
 import type { Handle } from "../platform/http/serve.js";
-import { acceptsEventStream, refuseForNow, type SseLimits, SseStream } from "../platform/http/sse.js";
+import { acceptsEventStream, refuseForNow, SendTurn, type SseLimits, SseStream } from "../platform/http/sse.js";
 import type { Authorize, Principal } from "./auth.js";
 import { traceOf } from "./notification.js";
 import { observeGateway } from "./observe.js";
@@ -33,6 +33,7 @@ const PREFLIGHT = { methods: "GET", headers: `authorization, last-event-id, cach
 const SSE_PATH = /^(?:https?:\/\/[^/?]+)?\/events\/timeline\/home\/?(?:\?|$)/i;
 
 export function createRoutes(deps: RouteDeps): Handle {
+  const turn = new SendTurn();
   return (request, response) => {
     if (!SSE_PATH.test(request.url ?? "")) return false;
     const headers = corsHeaders(request, deps.allowedOrigins);
@@ -41,7 +42,7 @@ export function createRoutes(deps: RouteDeps): Handle {
     else if (isPreflight(request, headers)) answerPreflight(response, headers, PREFLIGHT);
     else if (request.method !== "GET") sendProblem(response, 405, { ...headers, Allow: "GET" });
     else {
-      const exchange = { request, response, headers };
+      const exchange = { request, response, headers, turn };
       openStream(deps, exchange).catch((error) => refuse(deps, error, exchange));
     }
     return true;
@@ -53,9 +54,10 @@ interface Exchange {
   readonly response: ServerResponse;
   /** Every answer has these headers. */
   readonly headers: Readonly<Record<string, string>>;
+  readonly turn: SendTurn;
 }
 
-async function openStream(deps: RouteDeps, { request, response, headers }: Exchange): Promise<void> {
+async function openStream(deps: RouteDeps, { request, response, headers, turn }: Exchange): Promise<void> {
   const principal = await deps.authorize(request.headers);
   const trace = traceOf((name) => request.headers[name]?.toString());
   const span = observeGateway.opening(trace);
@@ -65,7 +67,7 @@ async function openStream(deps: RouteDeps, { request, response, headers }: Excha
       lastEventId: request.headers["last-event-id"]?.toString() || undefined,
       traceparent: span.headers["traceparent"],
       isGone: () => response.destroyed,
-      open: (first, closed) => new SseStream(request, response, deps.limits, { headers, first, closed }),
+      open: (first, closed) => new SseStream(request, response, deps.limits, { turn, headers, first, closed }),
     });
     span.end();
   } catch (error) {

@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { sharedNow } from "../kernel/time.js";
-import type { Feed, FeedState } from "./feed.nats.js";
+import type { Feed, FeedState, PartFeed } from "./feed.nats.js";
 import { Hidings } from "./hidings.js";
 import {
   frameOf,
@@ -18,11 +18,9 @@ import { observeGateway, type SentEvents } from "./observe.js";
 import type { Registration } from "./registry.js";
 import { connectionId } from "./registry.redis.js";
 import { type History, LiveBuffer, RecentKeys, type ResetReason, readHistory } from "./resume.js";
+import type { StreamRequest } from "./routes.http.js";
 
-interface EventSink {
-  write(block: string): void;
-  drained(): Promise<void>;
-}
+type EventSink = Pick<ReturnType<StreamRequest["open"]>, "write" | "drained">;
 
 interface SessionDeps {
   readonly feed: Feed;
@@ -40,25 +38,32 @@ const MAX_SENT_KEYS = 512;
 
 /**
  * One stream of one user. The position is the sequence up to which every notification of the user is sent, with the
- * incarnation of NOTIFY it counts in and the user's listing; the client gets it as `id:`. Where a live notification moved
- * it, the id has a check of that one: a resume goes on only where NOTIFY has it, since a live one may be forged.
+ * incarnation of the user's part of NOTIFY it counts in and the user's listing; the client gets it as `id:`. Where a live
+ * notification moved it, the id has a check of that one: a resume goes on only where NOTIFY has it, since a live one may
+ * be forged.
  * Live notifications do not name their incarnation: they are buffered until the feed is sure that it is the session's.
  *
  * A session is *live* or *catching up*, at first catching up. Live, a notification whose predecessor is not beyond the
  * position is sent at once. Any other shows a gap, and the session catches up: it reads the stream after the position,
- * up to the leader's last or to the first buffered live notification. Notifications that find no room in the buffer are
- * read in another round. So a cutover is bounded, loses nothing and repeats nothing. Reconnects, and heartbeats with no
- * live notification lately, compare the position with the user's last sequence at the leader. Where the stream lacks
- * something after the position, or was replaced, the client gets a `reset`, and the session goes on at its end.
+ * up to the leader's last or to the first buffered live notification; what finds no room in the buffer is read in another
+ * round. Reconnects, and heartbeats with no live notification lately, compare the position with the user's last sequence
+ * at the leader. Where the stream lacks something, or was replaced, the client gets a `reset`, and goes on at its end.
+ *
+ * While the number of parts is changed, processes with another number store notifications of the user in other parts.
+ * These cannot be put in order with those of the user's part: the client gets a `reset` in place of them.
  */
 export class Session implements Registration {
   readonly id: string;
+  /** The user's part of NOTIFY. */
+  readonly feed: PartFeed;
   readonly createdAt = sharedNow();
   sent = 0;
   /** The last registration returned this listing of the user. */
   listing = "";
   /** A live notification last showed at this performance.now() that none before it was missed. */
   heardAt = Number.NEGATIVE_INFINITY;
+  /** Counts when live notifications may have been missed, also those of other parts. */
+  gaps = 0;
   /** The buffer is made when it is needed, and so are the keys: most streams are quiet. */
   #live: LiveBuffer | undefined;
   #sentKeys: RecentKeys | undefined;
@@ -73,6 +78,9 @@ export class Session implements Registration {
   /** The text stands in each position: making it takes a twentieth of an event. */
   #incarnation = "";
   #isReset = false;
+  /** Another part has stored a notification of the user, and the client has got no reset since. */
+  #isElsewhere = false;
+  #gapsLookedAt = 0;
   #catchingUp = true;
   #ended = false;
 
@@ -81,12 +89,13 @@ export class Session implements Registration {
     private readonly deps: SessionDeps,
   ) {
     this.id = connectionId(randomUUID(), user);
+    this.feed = deps.feed.of(user);
     this.#hidings = new Hidings(user);
   }
 
   /** Finds the start, and sends nothing. Live notifications must reach {@link take} already. */
   async prepare(lastEventId: string | undefined, tail: FeedState | undefined): Promise<Start> {
-    const { lastSeq, createdAt } = tail ?? (await this.deps.feed.state());
+    const { lastSeq, createdAt } = tail ?? (await this.feed.state());
     this.#countIn(createdAt);
     const start = lastEventId === undefined ? undefined : await this.#startAfter(parsePosition(lastEventId), lastSeq);
     if (start) observeGateway.resumed(start.reset ? "reset" : "replayed");
@@ -112,7 +121,7 @@ export class Session implements Registration {
   }
 
   readonly take = (notification: Notification): void => {
-    const known = this.deps.feed.current() === this.#streamCreatedAt;
+    const known = this.feed.current() === this.#streamCreatedAt;
     if (this.#ended) return;
     if (known && notification.seq <= this.#seq) return this.#passed(notification);
     if (this.#catchingUp || !known) return this.#buffer.add(notification);
@@ -122,6 +131,11 @@ export class Session implements Registration {
     }
     this.#buffer.add(notification);
     void this.#catchUp();
+  };
+
+  readonly takeElsewhere = (notification: Notification): void => {
+    this.#hidings.note(notification);
+    this.#isElsewhere = true;
   };
 
   /** A live message that was not sent stands where another one, which NOTIFY does not hold, has moved the position. */
@@ -144,27 +158,34 @@ export class Session implements Registration {
    */
   async recheck({ maxAgeMs, heardMs }: { readonly maxAgeMs: number; readonly heardMs: number }): Promise<void> {
     if (this.#ended || this.#catchingUp) return;
-    const { feed, log } = this.deps;
+    const { feed, deps } = this;
     const before = this.#seq;
     try {
       const held = await feed.state(maxAgeMs);
       const { lastSeq, createdAt } = held.lastSeq < before ? await feed.state() : held;
+      const { gaps } = this;
+      if (gaps > this.#gapsLookedAt && (await feed.isElsewhere(this.user))) this.#isElsewhere = true;
+      this.#gapsLookedAt = gaps;
       if (this.#catchingUp || this.#ended) return;
-      if (createdAt !== this.#streamCreatedAt || lastSeq < before) {
+      if (createdAt !== this.#streamCreatedAt || lastSeq < before || this.#isElsewhere) {
         this.#startOver("stream_replaced", lastSeq, createdAt);
         return await this.#catchUp();
       }
       // The stream confirms what it heard live while NOTIFY still holds it, also where nothing is new.
       const isConfirmed = lastSeq <= this.#seq && this.#verified >= this.#seq;
       if (performance.now() - this.heardAt < heardMs || isConfirmed) return;
+      const asked = this.#seq;
       // The leader has all of the user's notifications up to `lastSeq`.
       const last = await feed.lastOf(this.user);
+      if (this.#catchingUp || this.#ended) return;
+      if (last > this.#seq) return await this.#catchUp();
+      // Live notifications that came meanwhile may be newer than the answer, and would look forged.
+      if (this.#seq !== asked) return;
       const isForged = last < this.#seq && this.#verified < this.#seq;
-      if (isForged) this.#seq = this.#verified;
-      if (isForged || last > this.#seq) await this.#catchUp();
-      else if (!this.#catchingUp) this.#seq = this.#verified = Math.max(this.#seq, lastSeq);
+      this.#seq = this.#verified = isForged ? this.#verified : Math.max(this.#seq, lastSeq);
+      if (isForged) await this.#catchUp();
     } catch (error) {
-      log.debug({ error: oneLine(error) }, "a stream was not checked; the next heartbeat checks it");
+      deps.log.debug({ error: oneLine(error) }, "a stream was not checked; the next heartbeat checks it");
     }
   }
 
@@ -193,6 +214,7 @@ export class Session implements Registration {
     if (incarnation !== this.#incarnation) return resetWith("stream_replaced");
     if (seq > lastSeq) return resetWith("unknown_position");
     if (listing !== this.listing) return resetWith("registration_lost");
+    if (await this.feed.isElsewhere(this.user)) return resetWith("stream_replaced");
     this.#seq = seq;
     // The read begins at 0: a notification that the client has may be stored again after its position.
     const { notifications, fault } = await this.#readHistory(0, check);
@@ -203,8 +225,8 @@ export class Session implements Registration {
     const stopped = (): boolean => this.#ended;
     this.#sentKeys ??= new RecentKeys(MAX_SENT_KEYS);
     const buffers = { live: this.#buffer, sentKeys: this.#sentKeys };
-    const { user, deps } = this;
-    return readHistory({ feed: deps.feed, user, ...buffers, position: { ...this.#position, check }, from, stopped });
+    const { user, feed } = this;
+    return readHistory({ feed, user, ...buffers, position: { ...this.#position, check }, from, stopped });
   }
 
   async #catchUp(): Promise<void> {
@@ -218,7 +240,7 @@ export class Session implements Registration {
       for (let read = readFirst; !this.#ended; read = true) {
         if (read) await this.#readRound();
         await this.#sendBuffered();
-        if ((this.#live?.highest ?? 0) <= this.#seq && this.deps.feed.current() === this.#streamCreatedAt) break;
+        if ((this.#live?.highest ?? 0) <= this.#seq && this.feed.current() === this.#streamCreatedAt) break;
       }
     } catch (error) {
       this.deps.log.debug({ error: oneLine(error) }, "a stream did not catch up; the next heartbeat tries again");
@@ -229,7 +251,7 @@ export class Session implements Registration {
 
   async #readRound(): Promise<void> {
     const aim = Math.max(this.#seq, this.#live?.highest ?? 0);
-    const { lastSeq, createdAt } = await this.deps.feed.state();
+    const { lastSeq, createdAt } = await this.feed.state();
     const replaced = createdAt !== this.#streamCreatedAt || lastSeq < aim;
     if (replaced) return this.#startOver("stream_replaced", lastSeq, createdAt);
     const { notifications, reachedEnd, fault } = await this.#readHistory(this.#seq);
@@ -244,7 +266,7 @@ export class Session implements Registration {
   async #sendBuffered(): Promise<void> {
     for (let next = this.#live?.first; next && this.#follows(next); next = this.#live?.first) {
       await this.#sink?.drained();
-      if (this.deps.feed.current() !== this.#streamCreatedAt) return;
+      if (this.feed.current() !== this.#streamCreatedAt) return;
       this.#live?.shift();
       if (next.seq > this.#seq) this.#send(next);
     }
@@ -281,6 +303,7 @@ export class Session implements Registration {
 
   #startOver(reason: ResetReason, seq: number, createdAt: number): void {
     this.#seq = this.#verified = seq;
+    this.#isElsewhere = false;
     this.#countIn(createdAt);
     this.#hidings.forget();
     // The old stream's sequences mean nothing in a new one.
@@ -290,7 +313,7 @@ export class Session implements Registration {
 
   #countIn(createdAt: number): void {
     this.#streamCreatedAt = createdAt;
-    this.#incarnation = incarnationOf(createdAt);
+    this.#incarnation = incarnationOf(createdAt, this.feed.part);
   }
 
   #sendReset(reason: ResetReason): void {

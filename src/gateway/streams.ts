@@ -5,7 +5,7 @@ import type { Logger } from "../kernel/logger.js";
 import { createBatch } from "../kernel/sharing.js";
 import { pause, type Range, randomMs, SECOND, sharedNow } from "../kernel/time.js";
 import type { GatewayConfig } from "./config.js";
-import type { Feed } from "./feed.nats.js";
+import type { Feed, PartFeed } from "./feed.nats.js";
 import { type CloseReason, observeGateway, type SentEvents } from "./observe.js";
 import { REGISTRATIONS_A_CALL, type StreamRegistry } from "./registry.js";
 import type { StreamRequest } from "./routes.http.js";
@@ -62,6 +62,11 @@ class Stream {
     return { user: encodeId(this.session.user), connection: this.session.id, trace_id, span_id };
   }
 
+  /** @throws AppError `gone` */
+  refuseErased(): void {
+    if (this.reason === "erased") throw new AppError("gone", "the user is erased");
+  }
+
   end(reason: CloseReason): void {
     this.reason ??= reason;
     this.session.end();
@@ -75,12 +80,19 @@ export class Streams {
   size = 0;
   readonly #perUser = new Map<string, number>();
   readonly #open = new Set<Stream>();
+  /** These have been admitted and are not removed yet. */
+  readonly #held = new Set<Stream>();
   readonly #ticking: NodeJS.Timeout;
   /** Streams that open together share a call to Redis and a flush. */
   readonly #announce = createBatch(REGISTRATIONS_A_CALL, async (some: readonly Stream[]): Promise<void> => {
     const { feed, registry } = this.deps;
     const sessions = some.map(({ session }) => session);
-    for (const stream of some) stream.unfollow ??= feed.follow(stream.session.user, stream.session.take);
+    for (const stream of some) {
+      const { session } = stream;
+      const { take, takeElsewhere } = session;
+      const follower = { take, takeElsewhere, userErased: () => stream.end("erased") };
+      stream.unfollow ??= feed.follow(session.user, follower);
+    }
     // Promise.all would leave a registration that follows its removal.
     await allOf([feed.flushed(), registry.register(sessions)]);
   });
@@ -97,6 +109,7 @@ export class Streams {
     const { user } = request.principal;
     this.#admit(user);
     const stream = new Stream(request, new Session(user, this.deps));
+    this.#held.add(stream);
     try {
       await this.#start(stream, request);
     } finally {
@@ -104,13 +117,19 @@ export class Streams {
     }
   }
 
-  async recheckAll(): Promise<void> {
+  /** Also those that open. */
+  endOf(users: ReadonlySet<string>): void {
+    for (const stream of this.#held) if (users.has(stream.session.user)) stream.end("erased");
+  }
+
+  /** Live notifications of a part may have been missed. */
+  async recheckAll(part: PartFeed): Promise<void> {
     const { feed, log } = this.deps;
+    for (const { session } of this.#held) if (session.feed === part) session.gaps++;
     try {
       await feed.flushed();
-      await mapLimited([...this.#open], RECHECKS_AT_ONCE, ({ session }) =>
-        session.recheck({ maxAgeMs: 0, heardMs: 0 }),
-      );
+      const concerned = [...this.#open].filter(({ session }) => session.feed === part);
+      await mapLimited(concerned, RECHECKS_AT_ONCE, ({ session }) => session.recheck({ maxAgeMs: 0, heardMs: 0 }));
     } catch (error) {
       log.warn({ error: oneLine(error) }, "event streams were not checked after a gap; their heartbeats check them");
     }
@@ -146,13 +165,15 @@ export class Streams {
   }
 
   async #start(stream: Stream, request: StreamRequest): Promise<void> {
-    const { feed, limits, log } = this.deps;
+    const { limits, log } = this.deps;
     const { session } = stream;
     const resumes = request.lastEventId !== undefined;
-    const tail = resumes ? undefined : await feed.state(TAIL_AGE_MS);
+    const tail = resumes ? undefined : await session.feed.state(TAIL_AGE_MS);
     await this.#announce(stream);
+    stream.refuseErased();
     const start = await session.prepare(request.lastEventId, tail);
     if (request.isGone()) return;
+    stream.refuseErased();
     if (this.closing) throw new AppError("unavailable", "the gateway is shutting down");
     const now = performance.now();
     stream.endsAt = now + limits.maxLifeMs * (0.8 + 0.4 * Math.random());
@@ -183,8 +204,10 @@ export class Streams {
     const { session } = stream;
     const { user } = session;
     session.end();
+    this.#held.delete(stream);
     stream.unfollow?.();
     await this.deps.registry.remove(session);
+    if (stream.reason === "erased") await this.deps.registry.removeUser(user);
     const held = this.#perUser.get(user) ?? 1;
     if (held > 1) this.#perUser.set(user, held - 1);
     else this.#perUser.delete(user);

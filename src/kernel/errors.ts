@@ -6,6 +6,7 @@
  * - `exhausted`: a bound of ours was reached.
  * - `forbidden`: the caller is known, and may not do this.
  * - `deadline`: the caller's time ran out.
+ * - `gone`: the user is erased.
  */
 export type ErrorCode =
   | "invalid"
@@ -17,7 +18,8 @@ export type ErrorCode =
   | "exhausted"
   | "deadline"
   | "notfound"
-  | "conflict";
+  | "conflict"
+  | "gone";
 
 interface Presentation {
   readonly grpcStatus: number;
@@ -35,6 +37,7 @@ export const PRESENTATION: Readonly<Record<ErrorCode, Presentation>> = {
   deadline: { grpcStatus: 4, httpStatus: 504 },
   notfound: { grpcStatus: 5, httpStatus: 404 },
   conflict: { grpcStatus: 9, httpStatus: 409 },
+  gone: { grpcStatus: 9, httpStatus: 410 },
 };
 
 /** `message` and `cause` are for the log. */
@@ -75,6 +78,11 @@ export function codeOf(error: unknown): ErrorCode {
 /** Returns the user or author without whom the work would have been done. */
 export function subjectOf(error: unknown): string | undefined {
   return error instanceof AppError ? error.subject : undefined;
+}
+
+/** @throws AppError `unavailable` once the process stops: another one does the work again, or goes on with it */
+export function throwIfStopping({ aborted }: AbortSignal, before: string): void {
+  if (aborted) throw new AppError("unavailable", `the process stops before ${before}`);
 }
 
 const MAX_LINE = 1_024;

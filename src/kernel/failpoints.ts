@@ -26,6 +26,18 @@ export const FAILPOINTS = [
   "analysis-failed",
   "rewarded",
   "reward-published",
+  "erasure-ended",
+  "erasure-dropped",
+  "erasure-step",
+  "erasure-reported",
+  "posts-forgetting",
+  "forgetting",
+  "timelines-streams-ended",
+  "timelines-applied",
+  "timelines-fenced",
+  "timelines-walking",
+  "timelines-walked",
+  "timelines-forgotten",
   "close",
 ] as const;
 export type Failpoint = (typeof FAILPOINTS)[number];

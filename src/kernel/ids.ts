@@ -48,6 +48,11 @@ export function fingerprint(text: string | Uint8Array): string {
   return createHash("sha256").update(text).digest().subarray(0, 16).toString("base64url");
 }
 
+const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
+
+/** The text must be in lower case, the form in which ids are compared. */
+export const isUuid = (text: string): boolean => UUID.test(text);
+
 const UUID_V7 = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/i;
 const ULID = /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/i;
 const CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";

@@ -1,3 +1,5 @@
+import { oneLine } from "./errors.js";
+import type { Logger } from "./logger.js";
 import { backoff, pause, SECOND } from "./time.js";
 
 interface LoopOptions {
@@ -56,3 +58,10 @@ export function startLoop(options: LoopOptions) {
     },
   };
 }
+
+/** Only the first of several failures in a row is logged. */
+export const warnOnce =
+  (log: Logger, message: string): NonNullable<LoopOptions["failed"]> =>
+  (error, failures) => {
+    if (failures === 1) log.warn({ error: oneLine(error) }, message);
+  };

@@ -1,8 +1,11 @@
+import { z } from "zod";
 import { nonEmptyList } from "./variables.js";
 
 const DEFAULT_PORTS: Readonly<Record<string, number>> = {
   "redis:": 6379,
   "rediss:": 6379,
+  "redis+sentinel:": 26379,
+  "rediss+sentinel:": 26379,
   "nats:": 4222,
   "tls:": 4222,
   "postgres:": 5432,
@@ -24,6 +27,25 @@ export function parseServerUrl(text: string) {
     password: decodeURIComponent(url.password),
   };
 }
+
+/** The form of a URL is redis+sentinel://user:password@host:port/name/database?sentinel_user=…&sentinel_password=…. */
+export const namesSentinels = ([url = ""]: readonly string[]): boolean => /^rediss?\+sentinel:/.test(url);
+
+/** Each URL names one of the sentinels. */
+export function parseSentinelUrl(text: string) {
+  const server = parseServerUrl(text);
+  const [, name = "", database = ""] = server.url.pathname.split("/");
+  // URLSearchParams would read a plus as a space.
+  const parameter = (wanted: string): string => {
+    const pairs = server.url.search.slice(1).split("&");
+    return decodeURIComponent(pairs.find((pair) => pair.startsWith(`${wanted}=`))?.slice(wanted.length + 1) ?? "");
+  };
+  const [sentinelUser, sentinelPassword] = [parameter("sentinel_user"), parameter("sentinel_password")];
+  return { ...server, name, database: Number(database), sentinelUser, sentinelPassword };
+}
+
+/** Several URLs name the nodes of a Redis Cluster, unless they name sentinels. */
+export const namesCluster = (urls: readonly string[]): boolean => urls.length > 1 && !namesSentinels(urls);
 
 /** Returns host:port. A whole URL may hold a password and must not be printed. */
 export function printableAddress(url: string): string {
@@ -93,9 +115,56 @@ const clusterDatabase: Check = (all) =>
         "names a database: a Redis Cluster has only database 0",
       )(all);
 
-export const redisUrls = urls(
-  ["redis:", "rediss:"],
-  ...[hasHost, noExtras, numberPath, clusterDatabase, noUserAlone, sameAccess],
+const plainRedis = [noExtras, numberPath, clusterDatabase, noUserAlone];
+
+/** Configuration adds `ca` later. */
+const SENTINEL_PARAMETERS = new Set(["sentinel_user", "sentinel_password"]);
+
+/** Returns undefined where an escape is broken. */
+function sentinelParameters({ url }: ServerUrl) {
+  try {
+    const { sentinelUser, sentinelPassword } = parseSentinelUrl(url.href);
+    return { sentinelUser, sentinelPassword };
+  } catch {
+    return undefined;
+  }
+}
+
+const sentinelChecks = [
+  each(
+    ({ url }) => !/^\/[\w.-]+(\/\d*)?$/.test(url.pathname),
+    "has a path that is not /name or /name/database; the name of a master has letters, digits, dots, hyphens and underscores",
+  ),
+  each(
+    ({ url }) => url.hash || [...url.searchParams.keys()].some((name) => !SENTINEL_PARAMETERS.has(name)),
+    "has a fragment, or query parameters other than sentinel_user and sentinel_password",
+  ),
+  each((of) => sentinelParameters(of) === undefined, "has a query parameter that is not percent-encoded"),
+  each((of) => {
+    const found = sentinelParameters(of);
+    return found && found.sentinelUser !== "" && found.sentinelPassword === "";
+  }, "has a sentinel_user and no sentinel_password"),
+  noUserAlone,
+];
+
+const sameMaster: Check = (all) =>
+  differs(all, ({ url }) => url.pathname + url.search) ? ["all sentinels must have the same master and password"] : [];
+
+const redisOrSentinels: Check = (all) =>
+  namesSentinels(all.map(({ protocol }) => protocol))
+    ? [...sentinelChecks.flatMap((check) => check(all.slice(0, 1))), ...sameMaster(all)]
+    : plainRedis.flatMap((check) => check(all));
+
+/** A URL of several sentinels becomes one of each. */
+const eachSentinel = z.string().transform((text) => {
+  const [, head, hosts = "", tail] = /^\s*(rediss?\+sentinel:\/\/(?:[^/?#]*@)?)([^/?#]*)(.*)$/.exec(text) ?? [];
+  if (head === undefined) return text;
+  const named = hosts.split(",").map((host) => host.trim());
+  return named.map((host) => `${head}${host}${tail}`).join(",");
+});
+
+export const redisUrls = eachSentinel.pipe(
+  urls(["redis:", "rediss:", "redis+sentinel:", "rediss+sentinel:"], ...[hasHost, redisOrSentinels, sameAccess]),
 );
 
 /** A user without a password is a token, as in other NATS clients. */
@@ -129,3 +198,17 @@ export const databaseUrl = urls(["postgres:", "postgresql:"], single, ...postgre
 export const webUrl = urls(["https:", "http:"], single, noCredentials).transform(first);
 
 export const webOrigin = urls(["https:", "http:"], single, noCredentials, noExtras, noPath).transform(first);
+
+/** Ids begin with it: it has no "/" at its end. */
+export const publicUrl = urls(["https:", "http:"], single, noCredentials, noExtras)
+  .transform(first)
+  .transform((text) => new URL(text).href.replace(/\/+$/, ""));
+
+/** URL.canParse of Node 20 refuses Latin letters beyond ASCII once V8 has optimized its caller. */
+export function parseUrl(text: string): URL | undefined {
+  try {
+    return new URL(text);
+  } catch {
+    return undefined;
+  }
+}

@@ -19,7 +19,7 @@ export interface OutboxOptions {
   readonly db: Db;
   readonly publish: Publish;
   readonly storeDeadLetter: StoreDeadLetter;
-  /** Events are not published on Redis channels where this is unset. */
+  /** Where it is unset, events are not published on Redis channels. */
   readonly channels: Pick<Redis, "publish"> | undefined;
   readonly prepare?: PrepareEvents;
   /** Metrics set the interval where this is unset. */
@@ -33,7 +33,6 @@ export type Outbox = Awaited<ReturnType<typeof startOutbox>>;
 /** Counting takes longer the more events wait. */
 const BACKLOG_SAMPLE_MS = 10 * SECOND;
 
-/** Starts the relay, its maintenance, and the sampling of the backlog. */
 export async function startOutbox(options: OutboxOptions) {
   const { source, db, channels, storeDeadLetter, version, prepare, countEveryMs = BACKLOG_SAMPLE_MS, log } = options;
   const store = createOutboxStore(db, source);
@@ -57,12 +56,11 @@ export async function startOutbox(options: OutboxOptions) {
   const backlog = startSampling([{ name: `outbox ${source}`, take }], { everyMs: countEveryMs, log });
   const wakeOthers = throttled(store.notifyRelays, log);
   return {
-    /** Tells the relays of a new event. Never throws. */
+    /** Never throws. */
     wake: (): void => {
       relay.wake();
       wakeOthers();
     },
-    /** Returns how many events of all processes waited when they were last counted. */
     waiting: (): number => waiting,
     close: async (): Promise<void> => {
       await Promise.all([relay.close(), maintenance.close(), backlog.close()]);

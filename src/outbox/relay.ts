@@ -2,7 +2,7 @@ import type { OutboxEvent } from "../contracts/outbox.js";
 import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import type { Logger } from "../kernel/logger.js";
-import { type Loop, startLoop } from "../kernel/loop.js";
+import { type Loop, startLoop, warnOnce } from "../kernel/loop.js";
 import { HOUR, SECOND } from "../kernel/time.js";
 import type { DeadLetterEvent } from "./dead-letters.js";
 import type { ObserveOutbox } from "./observe.js";
@@ -47,19 +47,17 @@ const PUBLISH_WITHIN_MS = 3 * SECOND;
 const MAX_REFUSALS = 5;
 const REFUSED_AGAIN_MS = SECOND;
 
-/**
- * Any number of relays publish an event once, the events of a key in order. The claim of a relay that dies expires; an
- * event it had published is recognised by its message id.
- */
+/** The claim of a relay that dies expires; an event it had published is recognised by its message id. */
 export function startRelay(deps: RelayDeps) {
+  const warn = warnOnce(deps.log, "the outbox cannot be published; it is kept");
   const loop = startLoop({
     work: async () => ((await relayOnce(deps)) === 0 ? undefined : 0),
     everyMs: deps.lookEveryMs ?? SECOND,
     backoffBaseMs: SECOND / 10,
     backoffCapMs: 5 * SECOND,
-    failed: (error, inARow) => {
+    failed: (...failure) => {
       deps.observe.failed();
-      if (inARow === 1) deps.log.warn({ error: oneLine(error) }, "the outbox cannot be published; it is kept");
+      warn(...failure);
     },
   });
   return {
@@ -79,7 +77,7 @@ async function relayOnce(deps: RelayDeps): Promise<number> {
   const leasedUntil = performance.now() + LEASE_MS;
   const claimed = await store.claim(BATCH, LEASE_MS);
   if (claimed.length === 0) return 0;
-  await failpoint("outbox-claimed");
+  await failpoint("outbox-claimed", ...claimed.map(({ body }) => body));
   const { published, refused, outage } = await publishAll(deps, claimed);
   await failpoint("outbox-published");
   if (published.length > 0) await store.markPublished(published.map(({ id }) => id));
@@ -161,9 +159,6 @@ export function startOutboxMaintenance(store: Pick<OutboxStore, "prune">, log: L
     work: async () => ((await store.prune(KEPT_MS, PRUNED_AT_ONCE)) === PRUNED_AT_ONCE ? 0 : undefined),
     everyMs: 15 * SECOND,
     jitter: true,
-    failed: (error, inARow) => {
-      if (inARow > 1) return;
-      log.warn({ error: oneLine(error) }, "published events could not be removed from the outbox; it is tried again");
-    },
+    failed: warnOnce(log, "published events could not be removed from the outbox; it is tried again"),
   });
 }

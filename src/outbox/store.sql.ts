@@ -1,9 +1,7 @@
 import { NEWEST_COUNTS, type OutboxEvent, type OutboxSource } from "../contracts/outbox.js";
-import { type Db, NOW } from "../platform/db/db.js";
+import { type Db, NOW, PLANNED_EACH_TIME } from "../platform/db/db.js";
 
-/**
- * A claim looks at so many of the oldest rows of one owner, or of one key: those of a key have to wait for each other.
- */
+/** A claim looks at so many of the oldest rows of an owner or a key: those of a key wait for each other. */
 const WINDOW = 2_000;
 
 /** Each row wanted has so many candidates: where one owner has few, another's fill up. */
@@ -92,9 +90,6 @@ const BACKLOG = `
 SELECT count(*) AS waiting, coalesce(${NOW} - min(created_at), 0) AS "oldestMs"
 FROM public.outbox WHERE source = $1 AND published_at IS NULL`;
 
-/** The plan is made each time, because the number of waiting rows varies by orders of magnitude. */
-const PLANNED = { eachTime: true };
-
 export type OutboxStore = ReturnType<typeof createOutboxStore>;
 
 export function createOutboxStore(db: Db, source: OutboxSource) {
@@ -105,7 +100,7 @@ export function createOutboxStore(db: Db, source: OutboxSource) {
     claim: async (limit: number, leaseMs: number): Promise<OutboxEvent[]> => {
       // A turn is empty where others have its events in hand: only after all owners nothing is left to claim.
       for (let fromFirst = from === ""; ; fromFirst ||= from === "") {
-        const rows = await db.query<Claimed>(claim, [source, limit, leaseMs, from], PLANNED);
+        const rows = await db.query<Claimed>(claim, [source, limit, leaseMs, from], PLANNED_EACH_TIME);
         const upTo = rows[0]?.upTo;
         from = upTo == null ? "" : after(upTo);
         const events = rows.flatMap(({ upTo: _, ...event }) => (event.id === null ? [] : [event]));
@@ -124,14 +119,12 @@ export function createOutboxStore(db: Db, source: OutboxSource) {
         [ids],
       );
     },
-    /** Removes at most `limit` events published longer ago than `ageMs`; returns how many. */
     prune: async (ageMs: number, limit: number): Promise<number> =>
       (await db.query(PRUNE, [source, ageMs, limit])).length,
     backlog: async () => {
       const [found] = await db.query<{ readonly waiting: number; readonly oldestMs: number }>(BACKLOG, [source]);
       return found ?? { waiting: 0, oldestMs: 0 };
     },
-    /** Wakes the relays of all processes. */
     notifyRelays: async (): Promise<void> => void (await db.query("SELECT pg_notify($1, '')", [channel])),
     onNotified: (wake: () => void): Promise<void> => db.listen(channel, wake),
   };

@@ -6,14 +6,21 @@ import type { Logger } from "../kernel/logger.js";
  * waits as in an outage.
  */
 export class Refusal extends AppError {
-  constructor(message: string, options: { readonly cause?: unknown; readonly publicMessage: string }) {
+  /** An operator does this, unless it is the user, the password or the certificate that is wrong. */
+  readonly advice: string | undefined;
+
+  constructor(
+    message: string,
+    options: { readonly cause?: unknown; readonly publicMessage: string; readonly advice?: string },
+  ) {
     super("unavailable", message, options);
+    this.advice = options.advice;
   }
 }
 
 /** Advises an operator: after a refusal it does not help to start the server. */
 export const adviceOn = (error: unknown, otherwise: string): string =>
-  error instanceof Refusal ? "correct the user, the password or the certificate" : otherwise;
+  error instanceof Refusal ? (error.advice ?? "correct the user, the password or the certificate") : otherwise;
 
 /** EPROTO is a server that does not speak TLS. */
 const TLS_CODE =

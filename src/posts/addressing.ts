@@ -2,6 +2,8 @@ import { MAX_RECIPIENTS } from "../contracts/untrusted.js";
 import { Visibility } from "../gen/avion/posts.js";
 import { invalid } from "../kernel/errors.js";
 import { storedIdFault } from "../kernel/fields.js";
+import { parseUrl } from "../kernel/urls.js";
+import { isUri } from "./request.js";
 
 export interface Addressing {
   readonly visibility: Visibility;
@@ -13,16 +15,9 @@ const PUBLIC = new Set(["https://www.w3.org/ns/activitystreams#Public", "as:Publ
 /** Only `to` and `cc` can make an object public. */
 const FIELDS = ["to", "cc", "bto", "bcc", "audience"] as const;
 
-/**
- * Reads the audience of an ActivityStreams object. An address that cannot be read is ignored: this never adds anybody.
- * @throws AppError `invalid` naming the field of the document, where no address can be read, or too many are
- */
+/** An address that cannot be read adds nobody. @throws AppError `invalid` where too many can be read */
 export function readAddressing(document: unknown, followers: string | undefined): Addressing {
-  const values = FIELDS.map((field) => valuesOf(document, field));
-  const [to = [], cc = [], ...others] = values.map(addressesAmong);
-  const named = FIELDS.find((_, index) => (values[index] as unknown[]).length > 0);
-  if (named !== undefined && to.length + cc.length + others.flat().length === 0)
-    throw invalid(`document.${named}`, "must be a URI, an object with an id, or a list of these");
+  const [to = [], cc = [], ...others] = FIELDS.map((field) => addressesAmong(valuesOf(document, field)));
   if (to.some((id) => PUBLIC.has(id))) return { visibility: Visibility.PUBLIC, recipients: [] };
   if (cc.some((id) => PUBLIC.has(id))) return { visibility: Visibility.UNLISTED, recipients: [] };
   const everybody = [...to, ...cc, ...others.flat()];
@@ -36,6 +31,10 @@ export function readAddressing(document: unknown, followers: string | undefined)
 /** Addresses that are no users of this server may be longer than its ids. */
 const isId = (id: string): boolean => storedIdFault(id) === undefined;
 
+/** Returns the first URI or id that a field of a document names. */
+export const uriAmong = (document: unknown, field: string): string | undefined =>
+  addressesAmong(valuesOf(document, field))[0];
+
 function valuesOf(document: unknown, field: string): unknown[] {
   const value: unknown = isObject(document) ? document[field] : undefined;
   if (value === undefined || value === null) return [];
@@ -43,9 +42,28 @@ function valuesOf(document: unknown, field: string): unknown[] {
 }
 
 const addressesAmong = (values: readonly unknown[]): string[] =>
-  values.map((one) => (isObject(one) ? [one["id"], one["@id"]].find(isAddress) : one)).filter(isAddress);
+  values.map((one) => (isObject(one) ? idOf(one) : one)).filter(isAddress);
 
-const isAddress = (id: unknown): id is string => typeof id === "string" && id !== "";
+/** Of two ids the one that is not public counts: the stricter reading. */
+function idOf(object: Record<string, unknown>): string | undefined {
+  const ids = [object["id"], object["@id"]].filter(isAddress);
+  return ids.find((id) => !PUBLIC.has(id)) ?? ids[0];
+}
+
+export const isAddress = (id: unknown): id is string => typeof id === "string" && id !== "";
+
+/**
+ * Returns the addresses of which one may be the collection of the actor's followers, as long as the actor's document
+ * is not known. That collection is on the actor's server, and no object mentions it.
+ */
+export function maybeFollowers(document: unknown, actorUri: string): string[] {
+  const host = parseUrl(actorUri)?.host;
+  const tags = valuesOf(document, "tag").map((tag) => (isObject(tag) ? tag["href"] : undefined));
+  const people = new Set([actorUri, ...tags]);
+  const addresses = FIELDS.flatMap((field) => addressesAmong(valuesOf(document, field)));
+  const isOnItsServer = (uri: string): boolean => isUri(uri) && parseUrl(uri)?.host === host;
+  return [...new Set(addresses)].filter((uri) => !PUBLIC.has(uri) && !people.has(uri) && isOnItsServer(uri));
+}
 
 /** Returns the URI of an actor's followers: that in the actor's document, or the one that most servers form. */
 export function followersOf(actorUri: string, document: string | undefined): string | undefined {

@@ -1,3 +1,4 @@
+import { publicUrl } from "../kernel/urls.js";
 import { type ConfigOf, integer, limit, type Variables } from "../kernel/variables.js";
 
 export const POSTS_VARIABLES = {
@@ -42,6 +43,12 @@ export const POSTS_VARIABLES = {
     schema: limit,
     default: "1000/1h",
     about: "Likes and shares of a user at most, as number/time, or off",
+  },
+  publicUrl: {
+    name: "TIMELINE_PUBLIC_URL",
+    schema: publicUrl,
+    about:
+      "The URL that the URIs of local users (/users/<id>) and drops (/drops/<id>) begin with; unset: they have none",
   },
 } as const satisfies Variables;
 

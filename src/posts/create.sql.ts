@@ -3,6 +3,7 @@ import { type Db, NOW } from "../platform/db/db.js";
 import { SQLSTATE, sqlState } from "../platform/db/errors.js";
 import { createSharedWrites, statementOf } from "../platform/db/shared-writes.js";
 import type { NewDrop } from "./drops.sql.js";
+import { erasedConflict, noneErased } from "./erased.sql.js";
 import { createdAtOf, monthOf } from "./ids.js";
 import { KEY_LIFETIME_MS, type PartitionStore } from "./maintenance.sql.js";
 import { isUri } from "./request.js";
@@ -12,11 +13,13 @@ interface Creation {
   readonly idempotencyKey: string;
   readonly created: EventDraft;
   readonly replied: EventDraft | undefined;
+  /** The id under which a remote drop that is replied to has reactions. */
+  readonly parentKey?: string | undefined;
 }
 
 /**
- * Resolves to false where the key has made a drop before, or the drop that is replied to does not exist. Drops that
- * are created while others are being committed share the next statement and its commit.
+ * Resolves to false where the key has made a drop before, or the drop that is replied to does not exist. @throws
+ * AppError `conflict` where the author or a recipient is erased
  */
 export function createCreation(db: Db, partitions: Pick<PartitionStore, "make">) {
   return createSharedWrites(async (all: readonly Creation[]): Promise<boolean[]> => {
@@ -27,7 +30,9 @@ export function createCreation(db: Db, partitions: Pick<PartitionStore, "make">)
     const insert = () => db.query<{ key: string }>(text, values);
     const [first, ...others] = all;
     const isOne = first !== undefined && others.length === 0;
-    const made = await (isOne ? inItsMonth(partitions, first.drop.drop_id, insert) : insert());
+    const made = await (isOne
+      ? inItsMonth(partitions, first.drop.drop_id, insert).catch((error) => refuseErased(error, first.drop))
+      : insert());
     if (plain) return all.map(() => true);
     const keys = new Set(made.map(({ key }) => key));
     return all.map(({ drop }) => keys.has(drop.drop_id));
@@ -47,21 +52,25 @@ export async function inItsMonth<Result>(
   });
 }
 
+function refuseErased(error: unknown, { user_id }: NewDrop): never {
+  if (sqlState(error) !== SQLSTATE.raised) throw error;
+  throw erasedConflict((error as { detail?: string }).detail === user_id ? "user_id" : "recipients");
+}
+
 /** A CHECK names its constraint; a missing partition has none. */
 function lacksPartition(error: unknown): boolean {
   const { constraint } = error as { constraint?: string };
   return sqlState(error) === SQLSTATE.checkViolation && (constraint ?? "") === "";
 }
 
-function rowOf({ drop, idempotencyKey, created, replied }: Creation) {
+function rowOf({ drop, idempotencyKey, created, replied, parentKey }: Creation) {
   const { reply_to, ...fields } = drop;
-  const parent = reply_to === "" ? {} : isUri(reply_to) ? { remote_parent: reply_to } : { local_parent: reply_to };
+  const isRemote = isUri(reply_to);
   return {
     ...fields,
     reply_to: reply_to || undefined,
-    remote_parent: undefined,
-    local_parent: undefined,
-    ...parent,
+    remote_parent: isRemote ? reply_to : undefined,
+    local_parent: isRemote ? undefined : reply_to || undefined,
     idempotency_key: idempotencyKey || undefined,
     updated_at: createdAtOf(drop.drop_id),
     event_owner: created.owner,
@@ -71,6 +80,7 @@ function rowOf({ drop, idempotencyKey, created, replied }: Creation) {
     event_body: created.body,
     event_traceparent: created.traceparent,
     replied,
+    parent_key: parentKey ?? (isRemote ? undefined : reply_to || undefined),
   };
 }
 
@@ -101,14 +111,17 @@ const CREATED = {
   traceparent: "event_traceparent",
 };
 
-const insertDrops = (condition: string): string => `
+const PEOPLE = "ARRAY(SELECT user_id FROM w UNION ALL SELECT unnest(recipients) FROM w)";
+
+const insertDrops = (condition = "true"): string => `
   INSERT INTO posts.drops (drop_id, user_id, reply_to, summary, body, visibility, recipients, updated_at, changed_at)
-  SELECT drop_id, user_id, reply_to, summary, body, visibility, recipients, updated_at, ${NOW} FROM w ${condition}`;
+  SELECT drop_id, user_id, reply_to, summary, body, visibility, recipients, updated_at, ${NOW} FROM w
+  WHERE ${noneErased(PEOPLE)} AND ${condition}`;
 
 /** Drops that reply to nothing and have no key are all inserted: returning them would cost more than a condition. */
 const insertPlain = statementOf(
   PLAIN,
-  (given) => `WITH ${given}, made AS (${insertDrops("")}) ${insertEvents("posts", CREATED, "w")}`,
+  (given) => `WITH ${given}, made AS (${insertDrops()}) ${insertEvents("posts", CREATED, "w")}`,
 );
 
 const PARENT_EXISTS = `(local_parent IS NULL OR local_parent IN (SELECT drop_id FROM parents))
@@ -121,12 +134,13 @@ const PARENTS = `parents AS (
 ), remotes AS (
   SELECT uri FROM posts.remote_objects
   WHERE uri = ANY (ARRAY(SELECT remote_parent COLLATE "C" FROM w)) AND kind = 1 AND deleted_at IS NULL
+  ORDER BY uri FOR SHARE
 )`;
 
 const REPLIES = `replies AS (
   INSERT INTO posts.reactions (drop_id, kind, actor_id, active, version, changed_at)
-  SELECT local_parent, 'reply', drop_id::text, true, 1, ${NOW} FROM w JOIN made USING (drop_id)
-  WHERE replied IS NOT NULL
+  SELECT parent_key, 'reply', drop_id::text, true, 1, ${NOW} FROM w JOIN made USING (drop_id)
+  WHERE replied IS NOT NULL AND parent_key IS NOT NULL
   RETURNING actor_id, version
 ), replying AS (
   ${insertEvents("reactions", withVersion(draftIn("replied"), "version"), "w JOIN replies ON actor_id::uuid = drop_id")}
@@ -135,7 +149,14 @@ const REPLIES = `replies AS (
 /** The drop that is replied to exists, is no repost, and is not deleted before this commits (FOR SHARE); the key is not taken. */
 const insertWhere = (replies: boolean) =>
   statementOf(
-    { ...PLAIN, local_parent: "uuid", remote_parent: "text", idempotency_key: "text", replied: "json" },
+    {
+      ...PLAIN,
+      local_parent: "uuid",
+      remote_parent: "text",
+      parent_key: "uuid",
+      idempotency_key: "text",
+      replied: "json",
+    },
     (given) => `
   WITH ${given}, ${replies ? `${PARENTS}, ` : ""} claims AS (
     INSERT INTO posts.idempotency AS i (user_id, key, drop_id, created_at)
@@ -147,7 +168,7 @@ const insertWhere = (replies: boolean) =>
     RETURNING drop_id
   ), made AS (
     ${insertDrops(
-      `WHERE (idempotency_key IS NULL OR drop_id IN (SELECT drop_id FROM claims)) ${replies ? `AND ${PARENT_EXISTS}` : ""}`,
+      `(idempotency_key IS NULL OR drop_id IN (SELECT drop_id FROM claims)) ${replies ? `AND ${PARENT_EXISTS}` : ""}`,
     )} RETURNING drop_id
   ) ${replies ? `, ${REPLIES}` : ""}
   ${insertEvents("posts", CREATED, "w JOIN made USING (drop_id)")} RETURNING key`,

@@ -1,12 +1,15 @@
-import { type DropDetails, type GetDropResponse, type Tombstone, Visibility } from "../gen/avion/posts.js";
+import { type DropDetails, type GetDropResponse, RemoteKind, type Tombstone, Visibility } from "../gen/avion/posts.js";
 import { AppError, invalid } from "../kernel/errors.js";
 import type { PageTokens } from "../kernel/paging.js";
 import { type Clock, DAY, SECOND } from "../kernel/time.js";
 import type { Limited } from "../records/limits.redis.js";
 import type { PostsConfig } from "./config.js";
+import type { DeletedActorsDeps } from "./deleted-actors.js";
 import type { NewDrop, StoredDrop } from "./drops.sql.js";
 import { createdAtOf } from "./ids.js";
 import { type Asking, isBlocked, type RelationsDeps, relationsOf } from "./relations.js";
+import type { StoredRemoteObject } from "./remote.sql.js";
+import { isUri } from "./request.js";
 import type { PostsStore } from "./store.sql.js";
 
 /** Resolves to those of `people` that a person follows. @throws AppError `unavailable` while that is not known */
@@ -18,9 +21,10 @@ export interface PostsDeps extends RelationsDeps {
   readonly tokens: PageTokens;
   /** Is asked where the UserService has no relations. */
   readonly followedAmong: FollowedAmong;
+  readonly eraseUser?: DeletedActorsDeps["eraseUser"];
+  readonly hasProfile?: (userId: string) => Promise<boolean>;
   readonly now: Clock;
   readonly wakeRelay: (source: "posts" | "reactions") => void;
-  /** Returns true while more events wait to be published than may: no drop is created then. */
   readonly isFull: () => boolean;
   readonly limited: Limited;
 }
@@ -57,7 +61,6 @@ const notFound = (): AppError => new AppError("notfound", "drop_id: there is no 
 export const isForEverybody = ({ visibility }: Pick<NewDrop, "visibility">): boolean =>
   visibility === Visibility.PUBLIC || visibility === Visibility.UNLISTED;
 
-/** A repost names its original's author, too. */
 interface OfPeople extends Pick<NewDrop, "user_id"> {
   readonly repost_author?: string;
 }
@@ -70,6 +73,12 @@ export async function isBetweenBlocked(deps: RelationsDeps, asking: Asking, drop
   return peopleOf(drop).some((person) => isBlocked(relations?.get(person)));
 }
 
+/** Only drops may be hidden from a viewer. */
+export const judged = <Object extends StoredRemoteObject>(object: Object): Object & { readonly user_id: string } =>
+  object.kind === RemoteKind.DROP
+    ? { ...object, user_id: object.actor_uri }
+    : { ...object, user_id: "", visibility: Visibility.PUBLIC };
+
 type Audience = Pick<NewDrop, "visibility" | "recipients"> & OfPeople;
 
 interface MaybeRepost {
@@ -79,13 +88,13 @@ interface MaybeRepost {
 
 interface WithOriginal {
   readonly original?: StoredDrop;
+  readonly remote_original?: StoredRemoteObject;
 }
 
 export type ShownDrop = StoredDrop & WithOriginal;
 
 /**
- * Returns those of the drops that a viewer (unset: anybody) may see, reposts with their originals. A repost is gone with
- * its original, and hidden where the original is.
+ * A viewer (unset: anybody) sees a repost with its original. It is gone with the original, and hidden where that is.
  */
 export async function visibleTo<Drop extends Audience & MaybeRepost>(
   deps: PostsDeps,
@@ -95,16 +104,30 @@ export async function visibleTo<Drop extends Audience & MaybeRepost>(
   const originalOf = ({ repost_of = "", deleted_at = null }: Drop): string => (deleted_at === null ? repost_of : "");
   const ids = new Set(drops.map(originalOf).filter((id) => id !== ""));
   if (ids.size === 0) return visibleAlone(deps, viewer, drops);
-  const originals = (await deps.store.drops.byIds([...ids])).filter(({ deleted_at }) => deleted_at === null);
+  const originals = await originalsOf(deps, [...ids]);
   const visible = new Set(await visibleAlone<Audience>(deps, viewer, [...drops, ...originals]));
-  const byId = new Map(originals.filter((one) => visible.has(one)).map((one) => [one.drop_id, one]));
+  const byId = new Map(originals.filter((one) => visible.has(one)).map((one) => [idOf(one), one]));
   return drops
     .filter((drop) => visible.has(drop))
     .flatMap((drop) => {
       if (originalOf(drop) === "") return drop;
       const original = byId.get(originalOf(drop));
-      return original === undefined ? [] : { ...drop, original };
+      if (original === undefined) return [];
+      return { ...drop, ...("uri" in original ? { remote_original: original } : { original }) };
     });
+}
+
+type Original = StoredDrop | (StoredRemoteObject & { readonly user_id: string });
+
+const idOf = (original: Original): string => ("uri" in original ? original.uri : original.drop_id);
+
+async function originalsOf({ store }: PostsDeps, ids: readonly string[]): Promise<Original[]> {
+  const [own, uris] = [ids.filter((id) => !isUri(id)), ids.filter(isUri)];
+  const [drops, remote] = await Promise.all([
+    own.length === 0 ? [] : store.drops.byIds(own),
+    uris.length === 0 ? [] : store.remote.dropsByUris(uris),
+  ]);
+  return [...drops, ...remote.map(judged)].filter(({ deleted_at }) => deleted_at === null);
 }
 
 /** Returns those of the drops whose own audience the viewer belongs to, and of whose people none is blocked. */
@@ -136,13 +159,16 @@ async function visibleAlone<Drop extends Audience>(
 export const shownTo: typeof visibleTo = async (deps, viewer, drops) => {
   if (viewer !== undefined) return visibleTo(deps, viewer, drops);
   const shown = await visibleTo(deps, viewer, drops.filter(isForEverybody));
-  return shown.filter(({ original }) => original === undefined || isForEverybody(original));
+  return shown.filter(({ original, remote_original }) =>
+    [original, remote_original].every((one) => one === undefined || isForEverybody(one)),
+  );
 };
 
 export const presentDetails = (drop: ShownDrop): DropDetails => ({
   ...drop,
   created_at: createdAtOf(drop.drop_id),
   original: drop.original && presentDetails(drop.original),
+  remote_original: drop.remote_original,
 });
 
 export const presentTombstone = ({ drop_id, reply_to, deleted_at }: StoredDrop): Tombstone => ({

@@ -1,5 +1,5 @@
-import { messageId, SUBJECT_OF, type TimelineEvent } from "../contracts/events.js";
-import type { EventDraft } from "../contracts/outbox.js";
+import type { TimelineEvent } from "../contracts/events.js";
+import { draftOf, type EventDraft } from "../contracts/outbox.js";
 import { ENGAGEMENT_CHANGED } from "../contracts/subjects.js";
 import { type KnownVisibility, VISIBILITY_NAMES } from "../contracts/timelines.js";
 import { traceHeaders } from "../delivery/telemetry.js";
@@ -15,12 +15,14 @@ const addressing = ({ visibility, recipients }: Addressing) => ({
   ...(visibility === Visibility.DIRECT ? { recipients: [...recipients] } : {}),
 });
 
-/** `repost` names the original and its author where the drop is a repost. */
 export function dropCreated(
   { drop_id, user_id, ...drop }: NewDrop,
   repost?: { readonly repost_of: string; readonly repost_author: string },
 ): EventDraft {
-  const payload = { drop_id, user_id, created_at: createdAtOf(drop_id), ...addressing(drop), ...repost };
+  // A remote original may have no actor.
+  const { repost_author, ...original } = repost ?? { repost_author: "" };
+  const by = repost_author === "" ? {} : { repost_author };
+  const payload = { drop_id, user_id, created_at: createdAtOf(drop_id), ...addressing(drop), ...original, ...by };
   return dropEvent({ name: "drop_created", payload });
 }
 
@@ -30,10 +32,19 @@ export function dropDeleted(dropId: string, userId?: string): EventDraft {
   return dropEvent({ name: "drop_deleted", payload });
 }
 
-export function remoteDropReceived({ uri, created_at, actor_uri, ...drop }: NewRemoteObject): EventDraft {
+type ReceivedDrop = Pick<NewRemoteObject, "uri" | "created_at" | "actor_uri"> & Addressing;
+
+export function remoteDropReceived({ uri, created_at, actor_uri, ...drop }: ReceivedDrop): EventDraft {
   const author = actor_uri === "" ? {} : { user_id: actor_uri };
   const payload = { drop_id: uri, created_at, ...author, ...addressing(drop) };
   return dropEvent({ name: "ap_drop_received", payload });
+}
+
+/** Any version will do: an erasure outranks every event. */
+export function actorErased(actorUri: string): EventDraft {
+  const token = encodeId(actorUri);
+  const event = { name: "user_erased", payload: { user_id: actorUri, version: 0 } } as const;
+  return draftOf(event, { owner: token, key: token, traceparent: traceHeaders()["traceparent"] });
 }
 
 export const REACTION_KINDS = ["like", "share", "reply"] as const;
@@ -45,10 +56,7 @@ export interface ReactionKey {
   readonly actor_id: string;
 }
 
-/**
- * The event only names the reaction: its row has the state to count. The statement adds the row's version to the
- * message id.
- */
+/** The row has the state to count. The statement adds the row's version to the message id. */
 export function engagementChanged({ drop_id, kind, actor_id }: ReactionKey): EventDraft {
   const key = `${drop_id}:${kind}:${encodeId(actor_id)}`;
   return {
@@ -64,12 +72,6 @@ export function engagementChanged({ drop_id, kind, actor_id }: ReactionKey): Eve
 function dropEvent(
   event: Extract<TimelineEvent, { name: "drop_created" | "drop_deleted" | "ap_drop_received" }>,
 ): EventDraft {
-  return {
-    owner: event.payload.user_id ?? event.payload.drop_id,
-    key: event.payload.drop_id,
-    subject: SUBJECT_OF[event.name],
-    messageId: messageId(event),
-    body: JSON.stringify(event.payload),
-    traceparent: traceHeaders()["traceparent"],
-  };
+  const { user_id, drop_id } = event.payload;
+  return draftOf(event, { owner: user_id ?? drop_id, key: drop_id, traceparent: traceHeaders()["traceparent"] });
 }

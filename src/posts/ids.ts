@@ -26,17 +26,11 @@ export const importedId = (createdAt: number): string => v7({ msecs: createdAt }
 
 export const createdAtOf = (dropId: string): number => dateOfId(dropId) ?? 0;
 
-/** Returns the lowest id of a millisecond, at most LAST_ID. */
 export function lowestId(ms: number): string {
   if (ms > MAX_MS) return LAST_ID;
   const hex = ms.toString(16).padStart(12, "0");
   return `${hex.slice(0, 8)}-${hex.slice(8)}-7000-8000-000000000000`;
 }
-
-const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
-
-/** The ids must be in lower case, the form in which they are compared. */
-export const isUuid = (text: string): boolean => UUID.test(text);
 
 export function spanOf(ids: readonly string[]): [lowest: string, highest: string] {
   let [lowest, highest] = [LAST_ID, FIRST_ID];
@@ -47,10 +41,7 @@ export function spanOf(ids: readonly string[]): [lowest: string, highest: string
   return [lowest, highest];
 }
 
-/**
- * A month is in UTC, and has its first id and the first id after it. Each table has a partition for it. Times are in
- * ms.
- */
+/** Each table has a partition of a month (UTC), from its first id up to the first id after it. Times are in ms. */
 export type Month = ReturnType<typeof monthAt>;
 
 const NAME = /^(\d{4})_(\d\d)$/;
@@ -60,7 +51,6 @@ export function monthOf(ms: number, ahead = 0): Month {
   return monthAt(date.getUTCFullYear(), date.getUTCMonth() + ahead);
 }
 
-/** Returns `count` months, the first of which contains the time. */
 export const monthsFrom = (ms: number, count: number): Month[] =>
   Array.from({ length: count }, (_, ahead) => monthOf(ms, ahead));
 

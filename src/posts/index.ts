@@ -10,17 +10,19 @@ import type { Scripts } from "../platform/redis/scripts.js";
 import { createLimits } from "../records/limits.redis.js";
 import type { PostsConfig } from "./config.js";
 import type { PostsDeps } from "./drops.js";
-import { createFollowedAmong } from "./followings.grpc.js";
+import { createForget } from "./erasure.js";
 import { createDropIds } from "./ids.js";
-import { listDrops } from "./list-drops.js";
 import { lists } from "./lists.js";
 import { startMaintenance } from "./maintenance.js";
 import { createCountEngagement, reactToDrops } from "./reactions.js";
 import { readDrops } from "./read-drops.js";
-import { createRelationsTo } from "./relations.grpc.js";
+import { createEraseUser, createFollowedAmong, createHasProfile, createRelationsTo } from "./relations.grpc.js";
 import { remoteObjects } from "./remote-objects.js";
+import { remoteReactions } from "./remote-reactions.js";
 import { repostDrops } from "./reposts.js";
 import { createPostsStore } from "./store.sql.js";
+import { timelineReads } from "./timeline-reads.js";
+import { webfinger } from "./webfinger.js";
 import { writeDrops } from "./write-drops.js";
 
 /** They need the migrations of the outbox. */
@@ -34,16 +36,20 @@ export interface PostsOptions {
   readonly tokens: PageTokens;
   readonly config: PostsConfig;
   readonly wakeRelay: PostsDeps["wakeRelay"];
-  /** Returns the number of events of drops that are not published yet. */
   readonly waitingEvents: () => number;
   readonly log: Logger;
 }
 
 export function createPostsService(deps: PostsDeps, log: Logger): Service {
   const nextId = createDropIds();
-  const drops = { ...listDrops(deps), ...readDrops(deps), ...writeDrops(deps, nextId), ...lists(deps) };
-  const others = { ...reactToDrops(deps), ...repostDrops(deps, nextId), ...remoteObjects(deps) };
-  return unaryService(PostServiceService, { ...drops, ...others }, log);
+  const drops = { ...timelineReads(deps), ...readDrops(deps), ...writeDrops(deps, nextId), ...lists(deps) };
+  const others = {
+    ...reactToDrops(deps),
+    ...repostDrops(deps, nextId),
+    ...remoteObjects(deps),
+    ...remoteReactions(deps),
+  };
+  return unaryService(PostServiceService, { ...drops, ...others, ...webfinger(deps) }, log);
 }
 
 /** Starts the posts service and its maintenance, on a migrated database. */
@@ -54,11 +60,14 @@ export function startPosts({ db, scripts, users, tokens, config, wakeRelay, wait
   const [followedAmong, relationsTo] = [createFollowedAmong(users), createRelationsTo(users)];
   const isFull = () => maxWaitingEvents > 0 && waitingEvents() > maxWaitingEvents;
   const limits = createLimits(scripts);
-  const deps = { store, followedAmong, relationsTo, tokens, config, now, isFull, limited: limits.limited, wakeRelay };
-  const maintenance = startMaintenance({ store, now, retentionDays, log });
+  const eraseUser = createEraseUser(users);
+  const asked = { followedAmong, relationsTo, hasProfile: createHasProfile(users), eraseUser };
+  const deps = { ...asked, store, tokens, config, now, isFull, limited: limits.limited, wakeRelay };
+  const maintenance = startMaintenance({ store, eraseUser, now, retentionDays, config, log });
   return {
     service: createPostsService(deps, log),
     countEngagement: createCountEngagement(store.reactions),
+    forget: createForget({ store, wakeRelay, config, now }),
     close: async () => void (await Promise.all([maintenance.close(), limits.close()])),
   };
 }

@@ -1,6 +1,6 @@
-import { type DropReaction, type Reaction, Visibility } from "../gen/avion/posts.js";
+import type { DropReaction, Reaction } from "../gen/avion/posts.js";
 import type { Db } from "../platform/db/db.js";
-import { dropColumns, type StoredDrop } from "./drops.sql.js";
+import { dropColumns, maybeSeenBy, type StoredDrop } from "./drops.sql.js";
 import type { ReactionKey } from "./events.js";
 import { FIRST_ID, LAST_ID } from "./ids.js";
 import type { Part } from "./pages.js";
@@ -9,8 +9,10 @@ type Kind = Exclude<ReactionKey["kind"], "reply">;
 
 export type At = readonly [at: number, id: string];
 
-interface ReactedDrop extends DropReaction, Pick<StoredDrop, "user_id" | "visibility" | "recipients"> {
+export interface ReactedDrop extends DropReaction, Pick<StoredDrop, "user_id" | "visibility" | "recipients"> {
   readonly deleted: boolean;
+  /** The id under which the drop has reactions. */
+  readonly key: string;
 }
 
 interface UserDrops {
@@ -29,10 +31,8 @@ const NEWEST_DROP: At = [Number.MAX_SAFE_INTEGER, FIRST_ID];
 
 export function createListReads(db: Db) {
   return {
-    /** Likes or shares of a drop are listed newest first. */
     ofDrop: (dropId: string, kind: Kind, [at, id]: At = NEWEST, limit: number): Promise<Reaction[]> =>
       db.query<Reaction>(OF_DROP, [dropId, kind, at, id, limit]),
-    /** Drops that a user likes or shares are listed newest first. */
     ofUser: (userId: string, kind: Kind, [at, id]: At = NEWEST_DROP, limit: number): Promise<ReactedDrop[]> =>
       db.query<ReactedDrop>(OF_USER, [userId, kind, at, id, limit]),
     /** The last drop may be one that the list does not show, where very many of them stand in a row. */
@@ -60,8 +60,9 @@ ORDER BY r.changed_at DESC, r.actor_id DESC LIMIT $5`;
 
 /** A deleted drop is on the page, too: the next one begins below it. */
 const OF_USER = `
-SELECT r.drop_id, r.changed_at AS at, d.drop_id IS NULL AS deleted, coalesce(d.user_id, '') AS user_id,
-  coalesce(d.visibility, 0) AS visibility, coalesce(d.recipients, '{}') AS recipients
+SELECT coalesce(o.uri, r.drop_id::text) AS drop_id, r.drop_id AS key, r.changed_at AS at,
+  d.drop_id IS NULL AND o.uri IS NULL AS deleted, coalesce(d.user_id, o.actor_uri, '') AS user_id,
+  coalesce(d.visibility, o.visibility, 0) AS visibility, coalesce(d.recipients, o.recipients, '{}') AS recipients
 FROM (
   SELECT r.drop_id, r.changed_at FROM posts.reactions r
   WHERE r.actor_id = $1 AND ${LISTED} AND (r.changed_at, r.drop_id) < ($3::bigint, $4::uuid)
@@ -71,9 +72,9 @@ LEFT JOIN LATERAL (
   SELECT d.drop_id, d.user_id, d.visibility, d.recipients FROM posts.drops d
   WHERE d.drop_id = r.drop_id AND d.deleted_at IS NULL LIMIT 1
 ) d ON true
+LEFT JOIN posts.remote_objects o ON o.drop_id = r.drop_id AND o.deleted_at IS NULL
 ORDER BY r.changed_at DESC, r.drop_id DESC`;
 
-/** The service judges each drop once more; what is left out here is not read. */
 const USER_DROPS = `
 SELECT ${dropColumns()}, d.row::integer FROM (
   SELECT d.*, row_number() OVER (ORDER BY d.drop_id DESC) AS row FROM posts.drops d
@@ -81,9 +82,6 @@ SELECT ${dropColumns()}, d.row::integer FROM (
   ORDER BY d.drop_id DESC LIMIT ${MAX_SCANNED}
 ) d
 WHERE d.row = ${MAX_SCANNED} OR (
-  ($4::boolean OR d.reply_to IS NULL) AND ($6::boolean OR d.repost_of IS NULL)
-  AND (d.visibility <= ${Visibility.UNLISTED} OR ($3::text <> '' AND (
-    d.visibility = ${Visibility.FOLLOWERS} OR d.user_id = $3::text OR $3::text = ANY (d.recipients)
-  )))
+  ($4::boolean OR d.reply_to IS NULL) AND ($6::boolean OR d.repost_of IS NULL) AND ${maybeSeenBy("$3")}
 )
 ORDER BY d.drop_id DESC LIMIT $5`;

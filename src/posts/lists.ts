@@ -1,12 +1,14 @@
-import type * as wire from "../gen/avion/posts.js";
+import * as wire from "../gen/avion/posts.js";
 import { readId } from "../kernel/fields.js";
 import type { PageLimits } from "../kernel/paging.js";
-import { findDrop, isBetweenBlocked, type PostsDeps, presentDetails, type ShownDrop, shownTo } from "./drops.js";
+import { isBetweenBlocked, type PostsDeps, presentDetails, type ShownDrop, shownTo } from "./drops.js";
 import type { StoredDrop } from "./drops.sql.js";
-import type { At } from "./lists.sql.js";
-import { fillPage, partOf, textPages } from "./pages.js";
+import type { At, ReactedDrop } from "./lists.sql.js";
+import { FIELD_BYTES, fillPage, type PageOf, partOf, textPages } from "./pages.js";
 import { askingOnce, isHidden, relationsOf } from "./relations.js";
-import { readDropId, readViewer } from "./request.js";
+import { localOr } from "./reply-to.js";
+import { readAnyDropId, readViewer } from "./request.js";
+import { findTarget } from "./targets.js";
 
 const ID_PAGES: PageLimits = { default: 100, max: 1_000 };
 
@@ -18,11 +20,6 @@ interface Request {
 
 type OfDrop = Request & { readonly drop_id: string };
 type OfUser = Request & { readonly user_id: string };
-
-interface PageOf<Item> {
-  readonly items: Item[];
-  readonly next_page_token: string;
-}
 
 /** All lists are newest first, as a viewer may see them, and pages are filled. */
 export const lists = (deps: PostsDeps) => ({
@@ -63,22 +60,24 @@ export const lists = (deps: PostsDeps) => ({
       keyOf: ({ drop_id }) => [drop_id],
       read: (after, limit) => deps.store.lists.userDrops(wanted, after, limit),
       keep: (drops) => shownTo(asking, viewer, drops.filter(isListed)),
+      // Documents of others may be much longer than drops of this server.
+      bytesOf: (drop) => FIELD_BYTES + wire.DropDetails.encode(presentDetails(drop)).finish().length,
     });
     return { drops: items.map(presentDetails), next_page_token };
   },
 });
 
 async function listOfDrop(deps: PostsDeps, kind: "like" | "share", request: OfDrop): Promise<PageOf<wire.Reaction>> {
-  const dropId = readDropId("drop_id", request.drop_id);
+  const dropId = readAnyDropId("drop_id", localOr(request.drop_id, deps.config));
   const viewer = readViewer(request.viewer_id);
   const page = deps.tokens.open<At>([`${kind}s`, dropId, viewer ?? ""], request, ID_PAGES);
-  const drop = await findDrop(deps, dropId, viewer);
+  const drop = await findTarget(deps, "drop_id", dropId, viewer);
   // Its reactions are removed soon.
   if (drop.deleted_at !== null) return { items: [], next_page_token: "" };
   const keyOf = ({ at, user_id }: wire.Reaction): At => [at, user_id];
   return fillPage(page, {
     ...{ keyOf, most: ID_PAGES.max },
-    read: async (after, limit) => partOf(await deps.store.lists.ofDrop(dropId, kind, after, limit), limit, keyOf),
+    read: async (after, limit) => partOf(await deps.store.lists.ofDrop(drop.key, kind, after, limit), limit, keyOf),
     keep: async (reactions) => {
       if (viewer === undefined) return reactions;
       const people = reactions.map(({ user_id }) => user_id);
@@ -97,7 +96,7 @@ async function listOfUser(
   const viewer = readViewer(request.viewer_id);
   const page = deps.tokens.open<At>([`user-${kind}s`, userId, viewer ?? ""], request, ID_PAGES);
   if (await isBlockedFrom(deps, viewer, userId)) return { items: [], next_page_token: "" };
-  const keyOf = ({ at, drop_id }: wire.DropReaction): At => [at, drop_id];
+  const keyOf = ({ at, key }: Pick<ReactedDrop, "at" | "key">): At => [at, key];
   const isKept = ({ deleted }: { readonly deleted: boolean }): boolean => !deleted;
   return fillPage(page, {
     ...{ keyOf, most: ID_PAGES.max },

@@ -13,31 +13,34 @@ type RemoveReposts = (originals: readonly string[], limit: number) => Promise<nu
 export function createCleanupStore(db: Db, removeReposts: RemoveReposts) {
   const removed = async (sql: string, ...params: readonly number[]): Promise<number> =>
     (await db.query(sql, params)).length;
+  const removeReactions = async (ids: readonly string[], limit: number): Promise<number> =>
+    (await db.query(PURGE_REACTIONS, [ids, limit])).length;
+  /** Removes what is left about some deleted drops: their reposts, which get tombstones and events, then the rest. */
+  const purge = async (ids: readonly string[], limit: number): Promise<number> => {
+    const reposted = await removeReposts(ids, limit);
+    if (reposted > 0) return reposted;
+    const reactions = await removeReactions(ids, limit);
+    // The statement waited for transactions that counted these reactions: no counts come after it.
+    if (reactions === limit) return reactions;
+    return reactions + (await db.query(FINISH_PURGE, [ids])).length;
+  };
   return {
+    purge,
+    removeReactions,
     pruneKeys: (limit: number): Promise<number> => removed(PRUNE_KEYS, KEY_LIFETIME_MS, limit),
     pruneRemoteObjects: (expiredForMs: number, limit: number): Promise<number> =>
       removed(PRUNE_REMOTE_OBJECTS, expiredForMs, limit),
     /** Removes remote drops created before a time, and tombstones of those deleted before it. */
     pruneRemoteDrops: (before: number, limit: number): Promise<number> => removed(PRUNE_REMOTE_DROPS, before, limit),
-    /** Removes what is left about deleted drops: their reposts, which get tombstones and events, then the rest. */
     purgeTombstones: async (limit: number): Promise<number> => {
       const rows = await db.query<{ dropId: string }>(UNPURGED, [TOMBSTONES]);
       const ids = rows.map(({ dropId }) => dropId);
-      if (ids.length === 0) return 0;
-      const reposted = await removeReposts(ids, limit);
-      if (reposted > 0) return reposted;
-      const reactions = await db.query(PURGE_REACTIONS, [ids, limit]);
-      // The statement waited for transactions that counted these reactions: no counts come after it.
-      if (reactions.length === limit) return reactions.length;
-      return reactions.length + (await db.query(FINISH_PURGE, [ids])).length;
+      return ids.length === 0 ? 0 : purge(ids, limit);
     },
   };
 }
 
-/**
- * Rows are named by ctid, so that the plan does not depend on estimates. The clock in a subquery does not keep the
- * index from being used.
- */
+/** Rows are named by ctid, whatever the estimates. A clock that is no subquery would keep the index from being used. */
 const pruning = (table: string, old: string, before = `(SELECT ${NOW} - $1::bigint)`): string => `
 DELETE FROM posts.${table} WHERE ctid = ANY (ARRAY(
   SELECT ctid FROM posts.${table} WHERE ${old} < ${before} LIMIT $2 FOR UPDATE SKIP LOCKED
@@ -68,6 +71,8 @@ WITH done AS (
   DELETE FROM posts.counts WHERE drop_id IN (SELECT drop_id FROM done)
 ), versions AS (
   DELETE FROM posts.revisions WHERE drop_id IN (SELECT drop_id FROM done)
+), remote AS (
+  DELETE FROM posts.remote_reactions WHERE object = ANY (ARRAY(SELECT drop_id::text COLLATE "C" FROM done))
 )
 SELECT drop_id FROM done`;
 

@@ -2,18 +2,25 @@ import { randomUUID } from "node:crypto";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { codeOf, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
-import { startLoop } from "../kernel/loop.js";
+import { startLoop, warnOnce } from "../kernel/loop.js";
 import { type Clock, DAY, MINUTE } from "../kernel/time.js";
+import type { LinkDeps } from "./adopt.js";
+import { decideWaiting } from "./audience.js";
+import { type DeletedActorsDeps, eraseDeletedActors } from "./deleted-actors.js";
 import { dropDeleted } from "./events.js";
 import { FIRST_ID, monthOf, monthsFrom } from "./ids.js";
+import { LINKS_TASK, linkDrops } from "./links.js";
 import { observePosts } from "./observe.js";
+import { linkReactions, REACTIONS_TASK } from "./reaction-links.js";
 import type { Calibration, ReactionStore } from "./reactions.sql.js";
 import type { PostsStore } from "./store.sql.js";
 
 export interface MaintenanceDeps {
   readonly store: PostsStore;
   readonly now: Clock;
+  readonly eraseUser?: DeletedActorsDeps["eraseUser"];
   readonly retentionDays: number;
+  readonly config?: LinkDeps["config"];
   readonly everyMs?: number;
   readonly log: Logger;
 }
@@ -21,17 +28,14 @@ export interface MaintenanceDeps {
 type Task = (mayContinue: () => Promise<boolean>) => Promise<void>;
 
 const MONTHS_AHEAD = 3;
-/** A remote object is kept for so long after it has expired. */
 const REMOTE_KEPT_MS = 90 * DAY;
 const ROWS_AT_ONCE = 2_000;
+const ERASURES_AT_ONCE = 200;
 const STEPS_A_ROUND = 50;
 /** Each step renews the lease; another process takes over after this many rounds without a renewal. */
 const LEASE_ROUNDS = 3;
 
-/**
- * Starts the maintenance, which one process does at a time: it makes partitions ahead, drops old ones, removes rows that
- * are no longer needed, and calibrates the counts. A failure is logged once, and tried again.
- */
+/** One process at a time does the maintenance. A failure is logged once, and tried again. */
 export function startMaintenance(deps: MaintenanceDeps): { close(): Promise<void> } {
   const { log, store, everyMs = MINUTE } = deps;
   const holder = randomUUID();
@@ -40,9 +44,7 @@ export function startMaintenance(deps: MaintenanceDeps): { close(): Promise<void
     everyMs,
     jitter: true,
     backoffCapMs: MINUTE,
-    failed: (error, failures) => {
-      if (failures === 1) log.warn({ error: oneLine(error) }, "the maintenance of posts waits for the database");
-    },
+    failed: warnOnce(log, "the maintenance of posts waits for the database"),
   });
   return {
     close: async () => {
@@ -52,10 +54,7 @@ export function startMaintenance(deps: MaintenanceDeps): { close(): Promise<void
   };
 }
 
-/**
- * One round runs each task in a bounded number of steps, unless another process holds the lease. It rejects with
- * AppError `unavailable` while the database is unavailable; other failures are logged.
- */
+/** Rejects with AppError `unavailable` while the database is unavailable; other failures are logged. */
 export function createMaintenanceRound(
   deps: MaintenanceDeps,
   holder: string,
@@ -90,7 +89,7 @@ export function createMaintenanceRound(
 }
 
 function tasksOf(deps: MaintenanceDeps): Readonly<Record<string, Task>> {
-  const { cleanup, reactions: drops, lease, retention, remote, reposts } = deps.store;
+  const { cleanup, reactions: drops, lease, retention, remote, remoteReactions, reposts } = deps.store;
   const calibration = createCalibration({ drops, lease, log: deps.log });
   const removing = (name: string, remove: (limit: number) => Promise<number>): Record<string, Task> => ({
     [name]: async (mayContinue) => {
@@ -107,8 +106,13 @@ function tasksOf(deps: MaintenanceDeps): Readonly<Record<string, Task>> {
     ...removing("keys", cleanup.pruneKeys),
     ...removing("tombstones", cleanup.purgeTombstones),
     ...removing("reposts-of-old-drops", async (limit) => reposts.removeOlder(await retention.start(), limit)),
+    ...removing(LINKS_TASK, (limit) => linkDrops(deps, limit)),
+    ...removing(REACTIONS_TASK, (limit) => linkReactions(deps, limit)),
+    "erasures-of-deleted-actors": async () => void (await eraseDeletedActors(deps, ERASURES_AT_ONCE)),
     ...removing("drops-of-deleted-actors", (limit) => remote.removeDropsOfDeleted({ limit, eventOf: dropDeleted })),
+    "drops-that-await-their-actor": async () => void (await decideWaiting(deps.store)),
     ...removing("remote-objects", (limit) => cleanup.pruneRemoteObjects(REMOTE_KEPT_MS, limit)),
+    ...removing("remote-reactions", (limit) => remoteReactions.pruneDeleted(REMOTE_KEPT_MS, limit)),
     ...removing("remote-drops", async (limit) => cleanup.pruneRemoteDrops(await retention.start(), limit)),
     calibration: async (mayContinue) => void (await calibration(CALIBRATION_STEPS, mayContinue)),
   };

@@ -16,7 +16,7 @@ type PostsChange =
   | "edited"
   | `${"" | "remote-"}deleted`
   | "remote-stored"
-  | `${"" | "un"}${"like" | "share"}d`;
+  | `${"" | "remote-"}${"" | "un"}${"like" | "share"}d`;
 
 export const observePosts = {
   changed: (change: PostsChange): void => changes.add(1, { change }),

@@ -4,6 +4,8 @@ import { MAX_SUMMARY_CHARACTERS } from "./request.js";
 
 /** gRPC clients take messages of at most this size by default. */
 export const MESSAGE_BYTES = 4 * 1024 * 1024;
+/** The tag and length of a row in a message take at most so much. */
+export const FIELD_BYTES = 16;
 /** The other fields of a drop, above all its recipients, take at most so much. */
 const DROP_BYTES = 4 * 1024;
 const CHARACTER_BYTES = 4;
@@ -26,7 +28,7 @@ interface Page<Key> {
   pageOf<Item>(found: readonly Item[], keyOf: (item: Item) => Key, stoppedAt?: Key): PageOf<Item>;
 }
 
-interface PageOf<Item> {
+export interface PageOf<Item> {
   readonly items: Item[];
   readonly next_page_token: string;
 }
@@ -39,11 +41,12 @@ export interface Part<Row, Key> {
 
 interface Filling<Row, Key> {
   readonly read: (after: Key | undefined, limit: number) => Promise<Part<Row, Key>>;
-  /** Returns those rows that the list shows. */
   readonly keep: (rows: readonly Row[]) => Promise<readonly Row[]>;
   readonly keyOf: (row: Row) => Key;
   /** The parts after the first one have so many rows. */
   readonly most: number;
+  /** The size of a row in a message, where rows may be so long that a page exceeds one. */
+  readonly bytesOf?: (row: Row) => number;
 }
 
 /** Reads on until a page is full: what the list leaves out does not count. */
@@ -54,10 +57,22 @@ export async function fillPage<Row, Key>(page: Page<Key>, filling: Filling<Row, 
   for (let reads = 0; reads < MAX_READS; reads++) {
     const { rows, next } = await read(after, limit);
     kept.push(...(await keep(rows)));
-    if (kept.length >= page.limit || next === undefined) return page.pageOf(kept, keyOf);
+    if (kept.length >= page.limit || next === undefined) return fitting(page, page.pageOf(kept, keyOf), filling);
     [after, limit] = [next, most];
   }
-  return page.pageOf(kept, keyOf, after);
+  return fitting(page, page.pageOf(kept, keyOf, after), filling);
+}
+
+/** Ends a page before the row that exceeds a message, unless it is the first one. */
+function fitting<Row, Key>(page: Page<Key>, whole: PageOf<Row>, { keyOf, bytesOf }: Filling<Row, Key>): PageOf<Row> {
+  if (bytesOf === undefined) return whole;
+  let bytes = 0;
+  const beyond = whole.items.findIndex((row, at) => {
+    bytes += bytesOf(row);
+    return at > 0 && bytes > MESSAGE_BYTES;
+  });
+  if (beyond < 0) return whole;
+  return page.pageOf(whole.items.slice(0, beyond), keyOf, keyOf(whole.items[beyond - 1] as Row));
 }
 
 /** A part that is shorter than asked for ends the list. */

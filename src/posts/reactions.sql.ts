@@ -2,39 +2,35 @@ import { draftIn, type EventDraft, insertEvents, withVersion } from "../contract
 import type { Counts } from "../gen/avion/posts.js";
 import { HOUR } from "../kernel/time.js";
 import { type Db, NOW } from "../platform/db/db.js";
+import { erasedConflict, notErased } from "./erased.sql.js";
 import type { ReactionKey } from "./events.js";
 import { spanOf } from "./ids.js";
 
 export type ReactionStore = ReturnType<typeof createReactionStore>;
 
-export function createReactionStore(db: Db) {
+export function createReactionStore(db: Pick<Db, "query">) {
   /** Adds the difference between a row's state and its counted state, under the row's lock: it may run twice. */
   const count = async (reactions: readonly ReactionKey[]): Promise<void> => {
-    const byKey = new Map(reactions.map((reaction) => [keyOf(reaction), reaction]));
-    const sorted = [...byKey.keys()].sort().map((key) => byKey.get(key) as ReactionKey);
-    const ids = sorted.map(({ drop_id }) => drop_id);
-    const kinds = sorted.map(({ kind }) => kind);
-    const actors = sorted.map(({ actor_id }) => actor_id);
-    await db.query(COUNT, [ids, kinds, actors, ...spanOf(ids)]);
+    await db.query(COUNT, keysOf(reactions));
   };
   return {
     count,
+    /** @throws AppError `conflict` where the user is erased */
     react: async (
       { drop_id, kind, actor_id }: ReactionKey,
       active: boolean,
       event: EventDraft,
+      isRemote = false,
     ): Promise<{ found: boolean; changed: boolean }> => {
-      const rows = await db.query<{ found: boolean; changed: boolean }>(active ? ACTIVATE : DEACTIVATE, [
-        drop_id,
-        kind,
-        actor_id,
-        event,
-      ]);
-      return rows[0] ?? { found: false, changed: false };
+      const sql = (isRemote ? REACT.remote : REACT.local)[active ? "activate" : "deactivate"];
+      const [row] = await db.query<Reacted>(sql, [drop_id, kind, actor_id, event]);
+      if (row?.erased) throw erasedConflict("user_id");
+      return row ?? { found: false, changed: false };
     },
     isActive: async ({ drop_id, kind, actor_id }: ReactionKey): Promise<boolean> =>
       (await db.query(IS_ACTIVE, [drop_id, kind, actor_id])).length > 0,
     counts: (ids: readonly string[]): Promise<Counts[]> => db.query<Counts>(COUNTS, [ids, ...spanOf(ids)]),
+    remoteCounts: (uris: readonly string[]): Promise<Counts[]> => db.query<Counts>(REMOTE_COUNTS, [uris]),
     /** Returns the next drops after an id that have counts or reactions, each with about how many reactions it has. */
     next: (after: string, limit: number): Promise<{ readonly drop_id: string; readonly reactions: number }[]> =>
       db.query(NEXT, [after, limit]),
@@ -49,26 +45,46 @@ export function createReactionStore(db: Db) {
   };
 }
 
-/** A deletion of the drop waits for the lock, so that no reaction comes after it. A repost has no reactions. */
-const react = (change: string): string => `
-WITH target AS (
-  SELECT drop_id FROM posts.drops WHERE drop_id = $1 AND deleted_at IS NULL AND repost_of IS NULL FOR SHARE
-), changed AS (${change}), event AS (
+interface Reacted {
+  readonly found: boolean;
+  readonly changed: boolean;
+  readonly erased: boolean;
+}
+
+/** A repost has no reactions. */
+const LOCAL_TARGET = `
+  SELECT drop_id FROM posts.drops
+  WHERE drop_id = $1 AND deleted_at IS NULL AND repost_of IS NULL AND ${notErased("$3")} FOR SHARE`;
+
+const REMOTE_TARGET = `
+  SELECT drop_id FROM posts.remote_objects
+  WHERE drop_id = $1 AND kind = 1 AND deleted_at IS NULL AND ${notErased("$3")} FOR SHARE`;
+
+/** A deletion of the drop waits for the lock, so that no reaction comes after it. */
+const react = (target: string, change: string): string => `
+WITH target AS (${target}), changed AS (${change}), event AS (
   ${insertEvents("reactions", withVersion(draftIn("$4::json"), "version"), "changed")}
 )
-SELECT EXISTS (SELECT FROM target) AS found, EXISTS (SELECT FROM changed) AS changed`;
+SELECT EXISTS (SELECT FROM target) AS found, EXISTS (SELECT FROM changed) AS changed, NOT ${notErased("$3")} AS erased`;
 
-const ACTIVATE = react(`
+const ACTIVATE = `
   INSERT INTO posts.reactions AS r (drop_id, kind, actor_id, active, version, changed_at)
   SELECT drop_id, $2, $3, true, 1, ${NOW} FROM target
   ON CONFLICT (drop_id, kind, actor_id) DO UPDATE
     SET active = true, version = r.version + 1, changed_at = excluded.changed_at WHERE NOT r.active
-  RETURNING version`);
+  RETURNING version`;
 
-const DEACTIVATE = react(`
+const DEACTIVATE = `
   UPDATE posts.reactions r SET active = false, version = r.version + 1, changed_at = ${NOW}
   FROM target WHERE r.drop_id = $1 AND r.kind = $2 AND r.actor_id = $3 AND r.active
-  RETURNING r.version`);
+  RETURNING r.version`;
+
+const reactTo = (target: string) => ({
+  activate: react(target, ACTIVATE),
+  deactivate: react(target, DEACTIVATE),
+});
+
+const REACT = { local: reactTo(LOCAL_TARGET), remote: reactTo(REMOTE_TARGET) };
 
 const IS_ACTIVE = "SELECT FROM posts.reactions WHERE drop_id = $1 AND kind = $2 AND actor_id = $3 AND active";
 
@@ -81,20 +97,37 @@ WHERE c.drop_id = ANY($1::uuid[]) AND c.drop_id BETWEEN $2::uuid AND $3::uuid
     WHERE d.drop_id = c.drop_id AND d.deleted_at IS NULL AND d.drop_id BETWEEN $2::uuid AND $3::uuid
   )`;
 
+const REMOTE_COUNTS = `
+SELECT o.uri AS drop_id, c.likes, c.shares, c.replies FROM posts.remote_objects o
+CROSS JOIN LATERAL (SELECT * FROM posts.counts c WHERE c.drop_id = o.drop_id LIMIT 1) c
+WHERE o.uri = ANY ($1::text[]) AND o.deleted_at IS NULL`;
+
 const keyOf = ({ drop_id, kind, actor_id }: ReactionKey): string => `${drop_id} ${kind} ${actor_id}`;
+
+/** Returns the columns of distinct keys in the order in which their rows are locked, and their lowest and highest drop. */
+export function keysOf(reactions: readonly ReactionKey[]) {
+  const byKey = new Map(reactions.map((reaction) => [keyOf(reaction), reaction]));
+  const sorted = [...byKey.keys()].sort().map((key) => byKey.get(key) as ReactionKey);
+  const ids = sorted.map(({ drop_id }) => drop_id);
+  const kinds = sorted.map(({ kind }) => kind);
+  const actors = sorted.map(({ actor_id }) => actor_id);
+  return [ids, kinds, actors, ...spanOf(ids)] as const;
+}
+
+/** Locks rows in the order of {@link keysOf}, whose result are the parameters. */
+export const lockedReactions = (condition: string): string => `
+  SELECT r.* FROM unnest($1::uuid[], $2::text[], $3::text[]) AS asked (drop_id, kind, actor_id)
+  CROSS JOIN LATERAL (
+    SELECT drop_id, kind, actor_id FROM posts.reactions r
+    WHERE r.drop_id = asked.drop_id AND r.kind = asked.kind AND r.actor_id = asked.actor_id AND ${condition}
+      AND r.drop_id BETWEEN $4::uuid AND $5::uuid
+    LIMIT 1 FOR UPDATE
+  ) r`;
 
 const sum = (kind: string): string => `coalesce(sum(delta) FILTER (WHERE kind = '${kind}'), 0)::integer`;
 
 const COUNT = `
-WITH locked AS (
-  SELECT r.* FROM unnest($1::uuid[], $2::text[], $3::text[]) AS asked (drop_id, kind, actor_id)
-  CROSS JOIN LATERAL (
-    SELECT drop_id, kind, actor_id FROM posts.reactions r
-    WHERE r.drop_id = asked.drop_id AND r.kind = asked.kind AND r.actor_id = asked.actor_id AND r.counted <> r.active
-      AND r.drop_id BETWEEN $4::uuid AND $5::uuid
-    LIMIT 1 FOR UPDATE
-  ) r
-), moved AS (
+WITH locked AS (${lockedReactions("r.counted <> r.active")}), moved AS (
   UPDATE posts.reactions r SET delta = r.active::integer - r.counted::integer, counted = r.active
   FROM locked l
   WHERE r.drop_id = l.drop_id AND r.kind = l.kind AND r.actor_id = l.actor_id AND r.counted <> r.active
@@ -148,23 +181,24 @@ const OVERDUE = `r.counted <> r.active AND r.changed_at < ${NOW} - ${OVERDUE_MS}
 
 const counted = (kind: string): string => `count(*) FILTER (WHERE r.kind = '${kind}' AND r.counted)`;
 
-/**
- * Deleted drops are left out: their reactions and counts are being removed. Counts that changed since they were compared
- * are left for the next round.
- */
+/** Deleted drops are being purged. Counts that changed since they were compared are left for the next round. */
 const CALIBRATE = `
 WITH checked AS (
   SELECT d.drop_id, actual.*, c.likes AS old_likes, c.shares AS old_shares, c.replies AS old_replies,
     (actual.likes, actual.shares, actual.replies)
       <> (coalesce(c.likes, 0), coalesce(c.shares, 0), coalesce(c.replies, 0)) AS drifted
-  FROM posts.drops d
+  FROM (
+    SELECT drop_id, deleted_at FROM posts.drops WHERE drop_id = ANY($1::uuid[]) AND drop_id BETWEEN $2::uuid AND $3::uuid
+    UNION ALL
+    SELECT drop_id, deleted_at FROM posts.remote_objects WHERE drop_id = ANY($1::uuid[])
+  ) d
   LEFT JOIN LATERAL (SELECT likes, shares, replies FROM posts.counts c WHERE c.drop_id = d.drop_id LIMIT 1) c ON true
   CROSS JOIN LATERAL (
     SELECT ${counted("like")} AS likes, ${counted("share")} AS shares, ${counted("reply")} AS replies,
       count(*) FILTER (WHERE ${OVERDUE}) AS overdue
     FROM posts.reactions r WHERE r.drop_id = d.drop_id
   ) actual
-  WHERE d.drop_id = ANY($1::uuid[]) AND d.drop_id BETWEEN $2::uuid AND $3::uuid AND d.deleted_at IS NULL
+  WHERE d.deleted_at IS NULL
 ), inserted AS (
   INSERT INTO posts.counts (drop_id, likes, shares, replies)
   SELECT drop_id, likes, shares, replies FROM checked WHERE drifted AND old_likes IS NULL

@@ -7,10 +7,13 @@ import { AppError } from "../kernel/errors.js";
 import { readId } from "../kernel/fields.js";
 import { createBatch } from "../kernel/sharing.js";
 import { isBetweenBlocked, type PostsDeps, storedDrop } from "./drops.js";
+import { refuseErased } from "./erased.sql.js";
 import { engagementChanged, REACTION_KINDS, type ReactionKey } from "./events.js";
 import { observePosts } from "./observe.js";
 import type { ReactionStore } from "./reactions.sql.js";
-import { isUri, readDropId, readDropIds } from "./request.js";
+import { localOr } from "./reply-to.js";
+import { isUri, readAnyDropId, readDropId, readDropIds } from "./request.js";
+import { findTarget, type Target } from "./targets.js";
 
 const MAX_COUNTS = 200;
 const NONE = { likes: 0, shares: 0, replies: 0 } as const;
@@ -19,25 +22,31 @@ export const reactToDrops = (deps: PostsDeps) => ({
   likeDrop: react(deps, true),
   unlikeDrop: react(deps, false),
 
-  /** Counts are in the order asked for, and zero for deleted and unknown drops. */
   async getCounts(request: GetCountsRequest): Promise<GetCountsResponse> {
     const ids = readDropIds("drop_ids", request.drop_ids, MAX_COUNTS);
-    const own = ids.filter((id) => !isUri(id));
-    const counts = own.length === 0 ? [] : await deps.store.reactions.counts(own);
-    const byId = new Map(counts.map((count) => [count.drop_id, count]));
-    return { counts: ids.map((drop_id) => ({ ...NONE, ...byId.get(drop_id), drop_id })) };
+    const stored = ids.map((id) => localOr(id, deps.config));
+    const [own, uris] = [stored.filter((id) => !isUri(id)), stored.filter(isUri)];
+    const counts = await Promise.all([
+      own.length === 0 ? [] : deps.store.reactions.counts(own),
+      uris.length === 0 ? [] : deps.store.reactions.remoteCounts(uris),
+    ]);
+    const byId = new Map(counts.flat().map((count) => [count.drop_id, count]));
+    return { counts: ids.map((drop_id, at) => ({ ...NONE, ...byId.get(stored[at] as string), drop_id })) };
   },
 });
 
 const react =
   (deps: PostsDeps, active: boolean) =>
   async (request: { readonly drop_id: string; readonly user_id: string }): Promise<{ changed: boolean }> => {
-    const drop_id = readDropId("drop_id", request.drop_id);
-    const reaction = { drop_id, kind: "like", actor_id: readId("user_id", request.user_id) } as const;
-    const write = () => deps.store.reactions.react(reaction, active, engagementChanged(reaction));
-    if (active) await requireUnblocked(deps, reaction);
+    const id = readAnyDropId("drop_id", localOr(request.drop_id, deps.config));
+    const actor_id = readId("user_id", request.user_id);
+    const target = isUri(id) ? await findTarget(deps, "drop_id", id) : undefined;
+    if (target && target.deleted_at !== null) return refused(target, active);
+    const reaction = { drop_id: target?.key ?? id, kind: "like", actor_id } as const;
+    const write = () => deps.store.reactions.react(reaction, active, engagementChanged(reaction), target !== undefined);
+    if (active) await requireUnblocked(deps, reaction, target);
     const { found, changed } = await (active ? limitedReaction(deps, reaction, write) : write());
-    if (!found) return refused(deps, drop_id, active);
+    if (!found) return refused(target ?? (await storedDrop(deps, id)), active);
     if (changed) {
       deps.wakeRelay("reactions");
       observePosts.changed(active ? "liked" : "unliked");
@@ -50,26 +59,37 @@ export const limitedReaction = <Result extends { readonly changed: boolean }>(
   { limited, config, store }: PostsDeps,
   reaction: ReactionKey,
   write: () => Promise<Result>,
+  changesNothing: () => Promise<boolean> = () => store.reactions.isActive(reaction),
 ): Promise<Result> =>
   limited([{ kind: "reactions", user: reaction.actor_id, limit: config.limitReactions }], {
     write,
     changed: ({ changed }) => changed,
-    changesNothing: () => store.reactions.isActive(reaction),
+    changesNothing,
   });
 
 /** @throws AppError `notfound` where the user and one of the drop's people block each other: what there is can be taken back */
-async function requireUnblocked(deps: PostsDeps, { drop_id, actor_id }: ReactionKey): Promise<void> {
+async function requireUnblocked(
+  deps: PostsDeps,
+  { drop_id, actor_id }: ReactionKey,
+  target: Target | undefined,
+): Promise<void> {
   if (deps.relationsTo === undefined) return;
-  const drop = await deps.store.drops.byId(drop_id);
+  await refuseErased(deps, actor_id);
+  const drop = target ?? (await deps.store.drops.byId(drop_id));
   if (drop && (await isBetweenBlocked(deps, { field: "user_id", user: actor_id }, drop)))
     throw new AppError("notfound", "drop_id: there is no such drop");
 }
 
 /** A deleted drop and a repost have no likes: there is nothing to take back, and none can be added. */
-async function refused(deps: PostsDeps, dropId: string, active: boolean): Promise<{ changed: false }> {
-  const { deleted_at } = await storedDrop(deps, dropId);
+function refused(
+  { repost_of, deleted_at }: Pick<Target, "repost_of" | "deleted_at">,
+  active: boolean,
+): { changed: false } {
   if (!active) return { changed: false };
-  throw new AppError("conflict", `drop_id: the drop is ${deleted_at === null ? "a repost" : "deleted"}`);
+  throw new AppError(
+    "conflict",
+    `drop_id: the drop is ${deleted_at === null && repost_of !== "" ? "a repost" : "deleted"}`,
+  );
 }
 
 const BATCH = 500;

@@ -1,15 +1,16 @@
 import * as wire from "../gen/avion/posts.js";
 import { AppError } from "../kernel/errors.js";
-import { findDrop, type PostsDeps, presentDetails, presentEither, visibleTo } from "./drops.js";
+import { findDrop, judged, type PostsDeps, presentDetails, presentEither, visibleTo } from "./drops.js";
+import type { StoredDrop } from "./drops.sql.js";
 import { FIRST_ID } from "./ids.js";
-import { fillPage, MESSAGE_BYTES, partOf, textPages } from "./pages.js";
+import { FIELD_BYTES, fillPage, MESSAGE_BYTES, partOf, textPages } from "./pages.js";
 import { askingOnce } from "./relations.js";
-import { judged, presentRemote, requireShown } from "./remote-objects.js";
+import type { StoredRemoteObject } from "./remote.sql.js";
+import { presentRemote, requireShown } from "./remote-objects.js";
+import { localOr } from "./reply-to.js";
 import { isUri, readAnyDropId, readDropId, readDropIds, readViewer, readWholeNumber } from "./request.js";
 
 const ABOVE_EVERY_REVISION = 2 ** 31;
-
-/** Returns drops with their texts, as a viewer may see them. */
 export const readDrops = (deps: PostsDeps) => ({
   async getDrop(request: wire.GetDropRequest): Promise<wire.GetDropResponse> {
     const dropId = readDropId("drop_id", request.drop_id);
@@ -21,7 +22,6 @@ export const readDrops = (deps: PostsDeps) => ({
     return { drop: presentDetails(version) };
   },
 
-  /** Drops are in the order asked for; unknown ones are left out. */
   async getDrops(request: wire.GetDropsRequest): Promise<wire.GetDropsResponse> {
     const ids = readDropIds("drop_ids", request.drop_ids, textPages(deps.config).max);
     const [own, uris] = [ids.filter((id) => !isUri(id)), ids.filter(isUri)];
@@ -36,7 +36,8 @@ export const readDrops = (deps: PostsDeps) => ({
     );
     const response = { results: ids.flatMap((id) => byId.get(id) ?? []) };
     // Drops of this server always fit; documents of others may be much longer.
-    if (remote.length > 0 && wire.GetDropsResponse.encode(response).finish().length > MESSAGE_BYTES)
+    const areLong = remote.length > 0 || drops.some(({ remote_original }) => remote_original !== undefined);
+    if (areLong && wire.GetDropsResponse.encode(response).finish().length > MESSAGE_BYTES)
       throw new AppError("exhausted", "drop_ids: the drops exceed a message of 4 MiB: ask for fewer");
     return response;
   },
@@ -53,24 +54,48 @@ export const readDrops = (deps: PostsDeps) => ({
     return { revisions: items.map(presentDetails), next_page_token };
   },
 
-  /** Replies are listed oldest first. A deleted drop keeps its replies. */
   async listReplies(request: wire.ListRepliesRequest): Promise<wire.ListRepliesResponse> {
-    const dropId = readAnyDropId("drop_id", request.drop_id);
+    const dropId = readAnyDropId("drop_id", localOr(request.drop_id, deps.config));
     const viewer = readViewer(request.viewer_id);
     const sizes = textPages(deps.config);
     const page = deps.tokens.open<[string]>(["replies", dropId, viewer ?? ""], request, sizes);
     const asking = askingOnce(deps);
     if (viewer !== undefined) await (isUri(dropId) ? requireShown : findDrop)(asking, dropId, viewer);
-    const keyOf = ({ drop_id }: { readonly drop_id: string }): [string] => [drop_id];
-    const { items, next_page_token } = await fillPage(page, {
-      ...{ keyOf, most: sizes.max },
+    const { items, next_page_token } = await fillPage<Reply, [string]>(page, {
+      ...{ keyOf: keyOfReply, most: sizes.max },
       read: async (after, limit) => {
         const part = { replyTo: dropId, after: after?.[0] ?? FIRST_ID, viewer: viewer ?? "" };
-        return partOf(await deps.store.drops.replies(part, limit), limit, keyOf);
+        return partOf(await repliesOf(deps, part, limit), limit, keyOfReply);
       },
       keep: (replies) => visibleTo(asking, viewer, replies),
+      bytesOf: bytesOfReply,
     });
     if (items.length === 0 && !isUri(dropId)) await findDrop(deps, dropId);
-    return { replies: items.map(presentDetails), next_page_token };
+    const replies = items.flatMap((reply) => ("uri" in reply ? [] : presentDetails(reply)));
+    return { replies, items: items.map(presentReply), next_page_token };
   },
 });
+
+type Reply = StoredDrop | (StoredRemoteObject & { readonly drop_id: string; readonly user_id: string });
+
+const keyOfReply = ({ drop_id }: Reply): [string] => [drop_id];
+
+/** Both lists are in the order of their ids, which begin with the time of creation. */
+async function repliesOf(
+  { store }: PostsDeps,
+  part: { readonly replyTo: string; readonly after: string; readonly viewer: string },
+  limit: number,
+): Promise<Reply[]> {
+  const [own, remote] = await Promise.all([store.drops.replies(part, limit), store.remote.replies(part, limit)]);
+  const all = [...own, ...remote.map(judged)];
+  return all.sort((a, b) => (a.drop_id < b.drop_id ? -1 : 1)).slice(0, limit);
+}
+
+const presentReply = (reply: Reply): wire.Reply =>
+  "uri" in reply ? { remote: reply } : { drop: presentDetails(reply) };
+
+/** A drop of this server is in both lists of a page. */
+function bytesOfReply(reply: Reply): number {
+  const { length } = wire.Reply.encode(presentReply(reply)).finish();
+  return FIELD_BYTES + ("uri" in reply ? length : 2 * length);
+}

@@ -1,10 +1,10 @@
 import { type Drop, Visibility } from "../gen/avion/posts.js";
-import { compareBytes } from "../kernel/ids.js";
+import { compareBytes, isUuid } from "../kernel/ids.js";
 import { createBatch } from "../kernel/sharing.js";
 import { SECOND } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
-import { dropColumns, type StoredDrop } from "./drops.sql.js";
-import { createdAtOf, isUuid, LAST_ID, lowestId, spanOf } from "./ids.js";
+import { dropColumns, maybeSeenBy, type StoredDrop } from "./drops.sql.js";
+import { createdAtOf, LAST_ID, lowestId, spanOf } from "./ids.js";
 
 type ChangedDrop = Drop & { readonly changed_at: number };
 
@@ -46,9 +46,7 @@ export function createDropReads(db: Db) {
     byId: createBatch(DROPS_AT_ONCE, byEachId, OVERTAKEN_AFTER_MS),
     revisions: (dropId: string, below: number, limit: number): Promise<StoredDrop[]> =>
       db.query<StoredDrop>(REVISIONS, [dropId, below, limit]),
-    /**
-     * Replies are listed oldest first. A viewer also sees all those for followers, their own, and direct ones to them.
-     */
+    /** A viewer also sees all replies for followers, their own, and direct ones to them. */
     replies: (
       { replyTo, after, viewer }: { replyTo: string; after: string; viewer: string },
       limit: number,
@@ -64,7 +62,6 @@ export function createDropReads(db: Db) {
       const drops = found.map(({ at: _, ...drop }) => dated(drop));
       return { drops, end: found.length < limit && found.at(-1)?.at !== MAX_SCANNED };
     },
-    /** Returns drops that changed after a position, and before a time. */
     changes: async ([at, id]: readonly [at: number, id: string], until: number, limit: number) => {
       // Every URI is beyond every UUID.
       const uuid = id === "" || isUuid(id) ? id || lowestId(0) : LAST_ID;
@@ -88,7 +85,8 @@ function boundOf(below: Position | undefined): { bound: string; exact: string; i
   return { bound: within ? below.id : beyond, exact: lowest, id: below.id };
 }
 
-const REPOST = "coalesce(d.repost_of::text, '') AS repost_of, coalesce(d.repost_author, '') AS repost_author";
+const REPOST =
+  "coalesce(d.repost_uri, d.repost_of::text, '') AS repost_of, coalesce(d.repost_author, '') AS repost_author";
 
 const BY_IDS = `
 SELECT ${dropColumns()} FROM posts.drops d
@@ -106,11 +104,7 @@ ORDER BY revision DESC LIMIT $3`;
 
 const REPLIES = `
 SELECT ${dropColumns()} FROM posts.drops d
-WHERE d.reply_to = $1 AND d.deleted_at IS NULL AND d.drop_id > $2::uuid AND (
-  d.visibility <= ${Visibility.UNLISTED} OR ($4::text <> '' AND (
-    d.visibility = ${Visibility.FOLLOWERS} OR d.user_id = $4::text OR $4::text = ANY (d.recipients)
-  ))
-)
+WHERE d.reply_to = $1 AND d.deleted_at IS NULL AND d.drop_id > $2::uuid AND ${maybeSeenBy("$4")}
 ORDER BY d.drop_id LIMIT $3`;
 
 const BY_AUTHOR = `

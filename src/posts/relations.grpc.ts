@@ -1,33 +1,111 @@
 import { chunked } from "../kernel/concurrency.js";
 import { AppError, oneLine } from "../kernel/errors.js";
+import { readPages } from "../kernel/paging.js";
 import { type Clock, MINUTE } from "../kernel/time.js";
-import { isUnimplemented, type Users } from "../platform/grpc/upstreams.js";
+import { isNotFound, isUnimplemented, type Users } from "../platform/grpc/upstreams.js";
+import type { EraseUser } from "./deleted-actors.js";
+import type { FollowedAmong } from "./drops.js";
 import type { RelationsTo } from "./relations.js";
 
+/** The limit holds for the ids of a request, and for those of a page. */
 const MAX_ASKED = 1_000;
 
-/** A UserService that is replaced by one with blocks is asked again after this time. */
+/** A UserService that lacks a method may be replaced by one that has it: it is asked again after this time. */
 const LACKS_METHOD_MS = MINUTE;
+
+const sinceStart: Clock = () => performance.now();
+
+/** Calls a method of the UserService; resolves to `otherwise` where it is lacking. */
+function unlessLacking(now: Clock) {
+  let until = Number.NEGATIVE_INFINITY;
+  return async <Answer, Other>(
+    call: () => Promise<Answer>,
+    otherwise: () => Promise<Other>,
+  ): Promise<Answer | Other> => {
+    if (now() < until) return otherwise();
+    try {
+      return await call();
+    } catch (error) {
+      if (!isUnimplemented(error)) throw error;
+      until = now() + LACKS_METHOD_MS;
+      return otherwise();
+    }
+  };
+}
 
 export function createRelationsTo(
   users: Pick<Users, "relations"> | undefined,
-  now: Clock = () => performance.now(),
+  now = sinceStart,
 ): RelationsTo | undefined {
   if (users === undefined) return undefined;
-  let lacksMethodUntil = 0;
+  const ask = unlessLacking(now);
   return async ({ field, user }, people) => {
-    if (now() < lacksMethodUntil) return undefined;
     try {
-      const answers = await Promise.all(chunked(people, MAX_ASKED).map((part) => users.relations(user, part)));
-      return new Map(answers.flat().map((relation) => [relation.target_id, relation]));
+      const asked = () => Promise.all(chunked(people, MAX_ASKED).map((part) => users.relations(user, part)));
+      const answers = await ask(asked, async () => undefined);
+      return answers && new Map(answers.flat().map((relation) => [relation.target_id, relation]));
     } catch (error) {
-      if (isUnimplemented(error)) {
-        lacksMethodUntil = now() + LACKS_METHOD_MS;
-        return undefined;
-      }
       // NOT_FOUND would claim that the drop does not exist, and an answer could show it to somebody who is blocked.
       const publicMessage = `${field}: the users they block, and who block them, are not known`;
       throw new AppError("unavailable", `${publicMessage}: ${oneLine(error)}`, { cause: error, publicMessage });
     }
   };
+}
+
+/** Nobody has a profile where there is no UserService, or one without profiles. */
+export function createHasProfile(users: Pick<Users, "profile"> | undefined): (userId: string) => Promise<boolean> {
+  return async (userId) => {
+    try {
+      return users !== undefined && (await users.profile(userId)).profile !== undefined;
+    } catch (error) {
+      if (isNotFound(error) || isUnimplemented(error)) return false;
+      const publicMessage = "webfinger: the profile of the user is not known";
+      throw new AppError("unavailable", `${publicMessage}: ${oneLine(error)}`, { cause: error, publicMessage });
+    }
+  };
+}
+
+export function createEraseUser(users: Pick<Users, "erase"> | undefined): EraseUser {
+  return async (userId) => {
+    try {
+      if (users !== undefined) await users.erase(userId);
+      return users !== undefined;
+    } catch (error) {
+      if (isUnimplemented(error)) return false;
+      throw error;
+    }
+  };
+}
+
+/** No user follows another where there is no UserService. */
+export function createFollowedAmong(users: Users | undefined, now = sinceStart): FollowedAmong {
+  if (users === undefined) return async () => new Set();
+  const ask = unlessLacking(now);
+  const asked = async (follower: string, people: readonly string[]): Promise<ReadonlySet<string>> => {
+    const answers = await Promise.all(chunked(people, MAX_ASKED).map((part) => users.isFollowing(follower, part)));
+    const follows = answers.flat();
+    return new Set(people.filter((_, index) => follows[index] === true));
+  };
+  return async (follower, people) => {
+    try {
+      return await ask(
+        () => asked(follower, people),
+        () => listed(users, follower, people),
+      );
+    } catch (error) {
+      // NOT_FOUND would claim that the drop does not exist.
+      const publicMessage = "viewer_id: the users they follow are not known";
+      throw new AppError("unavailable", `${publicMessage}: ${oneLine(error)}`, { cause: error, publicMessage });
+    }
+  };
+}
+
+async function listed(users: Users, follower: string, people: readonly string[]): Promise<ReadonlySet<string>> {
+  const wanted = new Set(people);
+  const found = new Set<string>();
+  for await (const { ids } of readPages((token) => users.following({ user: follower, size: MAX_ASKED, token }))) {
+    for (const id of ids) if (wanted.has(id)) found.add(id);
+    if (found.size === wanted.size) break;
+  }
+  return found;
 }

@@ -1,22 +1,18 @@
 import type { Relation } from "../gen/avion/users.js";
 
-/** The field of the request that names the user stands in errors. */
+/** Errors name this field of the request. */
 export interface Asking {
-  readonly field: "viewer_id" | "user_id";
+  readonly field: "viewer_id" | "user_id" | "actor_uri";
   readonly user: string;
 }
 
-/**
- * Resolves to how a user stands to others; undefined where the UserService has no relations: then nobody is blocked.
- * @throws AppError `unavailable` while they are not known
- */
+/** Undefined stands for a UserService without relations. @throws AppError `unavailable` while they are not known */
 export type RelationsTo = (
   asking: Asking,
   people: readonly string[],
 ) => Promise<ReadonlyMap<string, Relation> | undefined>;
 
 export interface RelationsDeps {
-  /** Without a UserService nobody is blocked. */
   readonly relationsTo?: RelationsTo | undefined;
 }
 

@@ -1,13 +1,21 @@
 import { draftIn, type EventDraft, insertEvents } from "../contracts/outbox.js";
-import type { Drop, RemoteObject } from "../gen/avion/posts.js";
+import { type Drop, type RemoteObject, Visibility } from "../gen/avion/posts.js";
 import { MINUTE } from "../kernel/time.js";
 import { type Db, NOW } from "../platform/db/db.js";
 import type { Position } from "./reads.sql.js";
 
 /** Fields that do not apply to the kind are empty, 0 or unspecified. Times are ms since the epoch. */
-export type NewRemoteObject = Omit<RemoteObject, "fetched_at" | "expires_at" | "expired">;
+export type NewRemoteObject = Omit<RemoteObject, "fetched_at" | "expires_at" | "expired"> & {
+  /** The drop is as for followers, and has no event, until its actor's document tells whom it addresses. */
+  readonly awaits_actor: boolean;
+  readonly drop_id: string | null;
+};
 
-export type StoredRemoteObject = RemoteObject & { readonly deleted_at: number | null };
+export type StoredRemoteObject = RemoteObject & {
+  readonly deleted_at: number | null;
+  /** The id under which a drop has reactions; null where an earlier version has stored it. */
+  readonly drop_id: string | null;
+};
 
 interface DropsOfDeleted {
   readonly limit: number;
@@ -19,15 +27,22 @@ export function createRemoteStore(db: Db) {
   const one = async (sql: string, parameter: string | readonly string[]): Promise<StoredRemoteObject | undefined> =>
     (await db.query<StoredRemoteObject>(sql, [parameter]))[0];
   const get = (uri: string): Promise<StoredRemoteObject | undefined> =>
-    one(`SELECT ${COLUMNS} FROM posts.remote_objects o WHERE uri = $1`, uri);
+    one(`SELECT ${REMOTE_COLUMNS} FROM posts.remote_objects o WHERE uri = $1`, uri);
   return {
     get,
     /** An object that was deleted before it was ever stored may have been a drop. */
     dropsByUris: (uris: readonly string[]): Promise<StoredRemoteObject[]> =>
       db.query<StoredRemoteObject>(DROPS_BY_URIS, [uris]),
+    actorsAmong: (uris: readonly string[]): Promise<{ readonly uri: string }[]> => db.query(ACTORS_AMONG, [uris]),
+    /** A viewer also sees all replies for followers, and direct ones to them. */
+    replies: (
+      { replyTo, after, viewer }: { replyTo: string; after: string; viewer: string },
+      limit: number,
+    ): Promise<(StoredRemoteObject & { readonly drop_id: string })[]> =>
+      db.query(REPLIES, [replyTo, after, limit, viewer]),
     /** Returns the actor last fetched among those stored with one of these forms of an address. */
     byWebfinger: (forms: readonly string[]): Promise<StoredRemoteObject | undefined> => one(BY_WEBFINGER, forms),
-    /** Resolves to undefined if the stored object or its actor is deleted, or is of another kind or another actor. */
+    /** Resolves to undefined if the object or its actor is deleted or another's, or a new one names an erased user. */
     put: async (
       object: NewRemoteObject,
       lifetimeMs: number,
@@ -35,16 +50,19 @@ export function createRemoteStore(db: Db) {
     ): Promise<(StoredRemoteObject & { readonly created: boolean }) | undefined> => {
       const { uri, kind, actor_uri, created_at, visibility, recipients, document, public_key, webfinger } = object;
       const row = [uri, kind, actor_uri, created_at, visibility, recipients, document, public_key, webfinger];
-      return (await db.query<StoredRemoteObject & { created: boolean }>(PUT, [...row, lifetimeMs, received]))[0];
+      const found = [object.webfinger_type, object.webfinger_href, object.lrdd_template];
+      const linking = [object.drop_id, object.reply_to];
+      const values = [...row, lifetimeMs, received, object.awaits_actor, ...found, ...linking];
+      return (await db.query<StoredRemoteObject & { created: boolean }>(PUT, values))[0];
     },
-    /** Leaves a tombstone, and writes the event where the object was a drop; a tombstone stays as it is. */
-    remove: async (uri: string, deleted: EventDraft): Promise<StoredRemoteObject> => {
-      const [removed] = await db.query<StoredRemoteObject>(REMOVE, [uri, deleted]);
+    /** Leaves a tombstone, which stays as it is, writes the event of a drop, and notes the erasure of an actor. */
+    remove: async (uri: string, deleted: EventDraft, isActor = false): Promise<StoredRemoteObject> => {
+      const [removed] = await db.query<StoredRemoteObject>(REMOVE, [uri, deleted, isActor]);
       return removed ?? ((await get(uri)) as StoredRemoteObject);
     },
     /**
-     * Deletes drops of a deleted actor, or of any where none is given, at most `limit`; resolves to their number. A drop
-     * whose statement began before the tombstone stood may come after it: actors are looked at for a minute.
+     * Resolves to the number of drops. A drop whose statement began before the tombstone of its actor stood may come
+     * after it: actors are looked at for a minute.
      */
     removeDropsOfDeleted: async ({ limit, actorUri, eventOf }: DropsOfDeleted): Promise<number> => {
       const found = await (actorUri === undefined
@@ -53,45 +71,80 @@ export function createRemoteStore(db: Db) {
       if (found.length === 0) return actorUri === undefined ? (await db.query(DROPS_REMOVED, [limit])).length : 0;
       return (await db.query(DELETE_DROPS, [JSON.stringify(found.map(({ uri }) => eventOf(uri)))])).length;
     },
+    erasuresDue: async (limit: number, uri?: string): Promise<string[]> =>
+      (await db.query<{ uri: string }>(ERASURES_DUE, [limit, uri])).map((row) => row.uri),
+    erasureAsked: async (uri: string): Promise<void> => void (await db.query(ERASURE_ASKED, [uri])),
+    /** Writes the event of the erasure for a users service that has none of its own. */
+    announceErasure: async (uri: string, erased: EventDraft): Promise<void> =>
+      void (await db.query(ANNOUNCE_ERASURE, [uri, erased])),
     byActor: (actorUri: string, below: Position | undefined, limit: number): Promise<Drop[]> =>
       db.query<Drop>(BY_ACTOR, [actorUri, below?.createdAt ?? Number.MAX_SAFE_INTEGER, below?.id ?? "", limit]),
   };
 }
 
-const COLUMNS = `o.uri, o.kind, o.actor_uri, o.created_at, o.visibility, o.recipients, o.document, o.public_key, o.webfinger,
-  o.fetched_at, o.expires_at, o.expires_at <= ${NOW} AS expired, o.deleted_at`;
+export const REMOTE_COLUMNS = `o.uri, o.kind, o.actor_uri, o.created_at, o.visibility, o.recipients, o.document, o.public_key, o.webfinger,
+  o.webfinger_type, o.webfinger_href, o.lrdd_template, o.fetched_at, o.expires_at, o.expires_at <= ${NOW} AS expired, o.deleted_at, o.drop_id,
+  coalesce(o.reply_to, '') AS reply_to`;
 
 const DROPS_BY_URIS = `
-SELECT ${COLUMNS} FROM posts.remote_objects o WHERE o.uri = ANY ($1::text[]) AND o.kind <= 1`;
+SELECT ${REMOTE_COLUMNS} FROM posts.remote_objects o WHERE o.uri = ANY ($1::text[]) AND o.kind <= 1`;
 
-/** A deleted object stays deleted, and a deleted actor gets no drops. A known drop keeps the fields of its event. */
+const ACTORS_AMONG = "SELECT uri FROM posts.remote_objects WHERE uri = ANY ($1::text[]) AND kind = 2";
+
+/** A known drop keeps the fields of its event. Only a new one may be refused for an erased user. */
 const PUT = `
 WITH o AS (
   INSERT INTO posts.remote_objects AS o
-    (uri, kind, actor_uri, created_at, visibility, recipients, document, public_key, webfinger, fetched_at, expires_at)
-  SELECT $1, $2::smallint, $3, $4::bigint, $5::smallint, $6::text[], $7, $8, $9, clock.now, clock.now + $10::bigint
+    (uri, kind, actor_uri, created_at, visibility, recipients, document, public_key, webfinger, fetched_at, expires_at,
+     awaits_actor, webfinger_type, webfinger_href, lrdd_template, drop_id, reply_to)
+  SELECT $1, $2::smallint, $3, $4::bigint, $5::smallint, $6::text[], $7, $8, $9, clock.now, clock.now + $10::bigint,
+    $12::boolean, $13, $14, $15, $16::uuid, nullif($17, '')
   FROM (SELECT ${NOW} AS now) clock
-  WHERE NOT EXISTS (SELECT FROM posts.remote_objects a WHERE a.uri = $3 AND a.deleted_at IS NOT NULL)
+  WHERE NOT EXISTS (SELECT FROM posts.remote_objects a WHERE a.uri = $3 AND a.deleted_at IS NOT NULL) AND (
+    NOT EXISTS (SELECT FROM posts.erased WHERE user_id = ANY ($6::text[] || $3::text || $1::text))
+    OR EXISTS (SELECT FROM posts.remote_objects known WHERE known.uri = $1)
+  )
   ON CONFLICT (uri) DO UPDATE SET
     document = excluded.document, public_key = excluded.public_key, webfinger = excluded.webfinger,
-    fetched_at = excluded.fetched_at, expires_at = excluded.expires_at, fetches = o.fetches + 1
+    webfinger_type = excluded.webfinger_type, webfinger_href = excluded.webfinger_href,
+    lrdd_template = excluded.lrdd_template, fetched_at = excluded.fetched_at, expires_at = excluded.expires_at, fetches = o.fetches + 1
   WHERE o.deleted_at IS NULL AND o.kind = excluded.kind
     AND (o.actor_uri = '' OR excluded.actor_uri = '' OR o.actor_uri = excluded.actor_uri)
   RETURNING *
-), event AS (${insertEvents("posts", draftIn("$11::json"), "o WHERE o.kind = 1 AND o.fetches = 1")})
-SELECT ${COLUMNS}, o.fetches = 1 AS created FROM o`;
+), event AS (${insertEvents("posts", draftIn("$11::json"), "o WHERE o.kind = 1 AND o.fetches = 1 AND NOT o.awaits_actor")})
+SELECT ${REMOTE_COLUMNS}, o.fetches = 1 AS created FROM o`;
+
+/** Rows name an actor whose object was never stored. */
+const IS_NAMED = `(
+  EXISTS (SELECT FROM posts.remote_objects d WHERE d.actor_uri = $1 AND d.kind = 1 AND d.deleted_at IS NULL)
+  OR EXISTS (SELECT FROM posts.drops d WHERE d.user_id = $1 AND d.deleted_at IS NULL)
+  OR EXISTS (SELECT FROM posts.reactions r WHERE r.actor_id = $1 AND r.active AND r.kind <> 'reply')
+)`;
 
 /** A deletion may arrive before its object: the tombstone keeps the object from being stored. */
 const REMOVE = `
 WITH o AS (
-  INSERT INTO posts.remote_objects AS o (uri, kind, fetched_at, expires_at, deleted_at)
-  SELECT $1, 0, clock.now, clock.now, clock.now FROM (SELECT ${NOW} AS now) clock
-  ON CONFLICT (uri) DO UPDATE SET document = '', public_key = '', webfinger = '', recipients = '{}',
-    expires_at = excluded.expires_at, deleted_at = excluded.deleted_at
-  WHERE o.deleted_at IS NULL
+  INSERT INTO posts.remote_objects AS o (uri, kind, fetched_at, expires_at, deleted_at, erasure_due)
+  SELECT $1, 0, clock.now, clock.now, clock.now, $3::boolean OR ${IS_NAMED} FROM (SELECT ${NOW} AS now) clock
+  ON CONFLICT (uri) DO UPDATE SET document = '', public_key = '', webfinger = '', webfinger_type = '',
+    webfinger_href = '', lrdd_template = '', recipients = '{}', expires_at = excluded.expires_at,
+    deleted_at = coalesce(o.deleted_at, excluded.deleted_at),
+    erasure_due = o.kind = 2 OR (o.kind = 0 AND excluded.erasure_due)
+  WHERE o.deleted_at IS NULL OR (
+    (o.kind = 2 OR (o.kind = 0 AND excluded.erasure_due)) AND NOT EXISTS (SELECT FROM posts.erased WHERE user_id = $1)
+  )
   RETURNING *
 ), event AS (${insertEvents("posts", draftIn("$2::json"), "o WHERE o.kind = 1")})
-SELECT ${COLUMNS} FROM o`;
+SELECT ${REMOTE_COLUMNS} FROM o`;
+
+const ERASURES_DUE = `
+SELECT uri FROM posts.remote_objects WHERE erasure_due AND ($2::text IS NULL OR uri = $2)
+ORDER BY deleted_at, uri LIMIT $1`;
+
+const ERASURE_ASKED = "UPDATE posts.remote_objects SET erasure_due = false WHERE uri = $1 AND erasure_due RETURNING 1";
+
+const ANNOUNCE_ERASURE = `
+WITH asked AS (${ERASURE_ASKED}) ${insertEvents("posts", draftIn("$2::json"), "asked")}`;
 
 /** The index has these rows. */
 const DROPS_LEFT = "kind <> 1 AND deleted_at IS NOT NULL AND NOT drops_removed";
@@ -129,13 +182,21 @@ WITH e AS (
 ), event AS (${insertEvents("posts", { ...draftIn("e.draft"), owner: "gone.actor_uri" }, "gone JOIN e ON e.uri = gone.uri")})
 SELECT uri FROM gone`;
 
+const REPLIES = `
+SELECT ${REMOTE_COLUMNS} FROM posts.remote_objects o
+WHERE o.reply_to = $1 AND o.deleted_at IS NULL AND o.drop_id > $2::uuid AND (
+  o.visibility <= ${Visibility.UNLISTED}
+  OR ($4::text <> '' AND (o.visibility = ${Visibility.FOLLOWERS} OR o.actor_uri = $4 OR $4 = ANY (o.recipients)))
+)
+ORDER BY o.drop_id LIMIT $3`;
+
 const BY_WEBFINGER = `
-SELECT ${COLUMNS} FROM posts.remote_objects o
+SELECT ${REMOTE_COLUMNS} FROM posts.remote_objects o
 WHERE webfinger = ANY ($1::text[]) AND kind = 2 AND deleted_at IS NULL
 ORDER BY fetched_at DESC LIMIT 1`;
 
 const BY_ACTOR = `
 SELECT uri AS drop_id, actor_uri AS user_id, visibility, created_at, false AS deleted, recipients,
   '' AS repost_of, '' AS repost_author FROM posts.remote_objects
-WHERE actor_uri = $1 AND kind = 1 AND deleted_at IS NULL AND (created_at, uri) < ($2::bigint, $3::text)
+WHERE actor_uri = $1 AND kind = 1 AND deleted_at IS NULL AND NOT awaits_actor AND (created_at, uri) < ($2::bigint, $3::text)
 ORDER BY created_at DESC, uri DESC LIMIT $4`;

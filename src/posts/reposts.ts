@@ -1,68 +1,90 @@
 import * as wire from "../gen/avion/posts.js";
 import { AppError } from "../kernel/errors.js";
 import { readId } from "../kernel/fields.js";
-import { findDrop, isForEverybody, type PostsDeps, refuseWhileFull, storedDrop } from "./drops.js";
-import type { StoredDrop } from "./drops.sql.js";
+import { isForEverybody, type PostsDeps, refuseWhileFull, storedDrop } from "./drops.js";
+import { refuseErased } from "./erased.sql.js";
 import { dropCreated, dropDeleted, engagementChanged } from "./events.js";
 import { observePosts } from "./observe.js";
 import { limitedReaction } from "./reactions.js";
 import { askingOnce } from "./relations.js";
-import { readDropId } from "./request.js";
+import { localOr } from "./reply-to.js";
+import { isUri, readAnyDropId } from "./request.js";
+import { findTarget, type Target } from "./targets.js";
 
 /** A share makes a repost: a drop of its own, which lives as long as the share and its original do. */
 export const repostDrops = (deps: PostsDeps, nextId: (now: number) => string) => ({
-  /**
-   * Shares the original where the drop is a repost. A share made before reposts existed gets its repost now; `changed`
-   * is about the share, and false.
-   */
+  /** A share made before reposts existed gets its repost now; `changed` is about the share, and false. */
   async shareDrop(request: wire.ShareDropRequest): Promise<wire.ShareDropResponse> {
-    const dropId = readDropId("drop_id", request.drop_id);
+    const dropId = readAnyDropId("drop_id", localOr(request.drop_id, deps.config));
     const sharer = readId("user_id", request.user_id);
     refuseWhileFull(deps);
-    const original = await findShareable(askingOnce(deps, "user_id"), dropId, sharer);
-    const repost = { ...original, drop_id: nextId(deps.now()), user_id: sharer };
-    const share = shareOf(original.drop_id, sharer);
-    const { found, changed, repostId } = await limitedReaction(deps, share, () =>
-      deps.store.reposts.share({
-        original: original.drop_id,
-        sharer,
-        repostId: repost.drop_id,
-        created: dropCreated(repost, { repost_of: original.drop_id, repost_author: original.user_id }),
-        shared: engagementChanged(share),
-      }),
-    );
-    if (!found) throw isDeleted();
-    if (changed || repostId === repost.drop_id) wakeRelays(deps);
+    await refuseErased(deps, sharer);
+    const original = await findShareable(askingOnce(deps, "user_id"), { field: "drop_id", id: dropId, sharer });
+    const share = newShare(original, sharer, nextId(deps.now()));
+    const reaction = shareOf(original.key, sharer);
+    const { found, changed, repostId } = await limitedReaction(deps, reaction, () => deps.store.reposts.share(share));
+    if (!found) throw deletedConflict("drop_id");
+    if (changed || repostId === share.repostId) wakeRelays(deps);
     if (changed) observePosts.changed("shared");
     return { changed, repost_id: repostId ?? "" };
   },
 
-  /** Withdraws the share of the original where the drop is a repost. */
   async unshareDrop(request: wire.UnshareDropRequest): Promise<wire.UnshareDropResponse> {
-    const dropId = readDropId("drop_id", request.drop_id);
+    const dropId = readAnyDropId("drop_id", localOr(request.drop_id, deps.config));
     const sharer = readId("user_id", request.user_id);
-    const drop = await storedDrop(deps, dropId);
-    if (drop.deleted_at !== null) return { changed: false };
-    const original = drop.repost_of || dropId;
-    const share = await deps.store.reposts.shareOf(original, sharer);
-    if (share === undefined || (!share.active && share.repostId === null)) return { changed: false };
+    await refuseErased(deps, sharer);
+    const original = await keyOfOriginal(deps, dropId);
+    const share = original === undefined ? undefined : await deps.store.reposts.shareOf(original, sharer);
+    if (original === undefined || share === undefined || (!share.active && share.repostId === null))
+      return { changed: false };
     return { changed: await withdrawShare(deps, { original, sharer, repostId: share.repostId ?? undefined }) };
   },
 });
 
-/** @throws AppError `notfound` if the user may not see the drop, or `conflict` if it cannot be shared */
-async function findShareable(deps: PostsDeps, dropId: string, sharer: string): Promise<StoredDrop> {
-  const drop = await findDrop(deps, dropId, sharer);
-  if (drop.deleted_at !== null) throw isDeleted();
-  if (drop.repost_of !== "") return findShareable(deps, drop.repost_of, sharer);
-  const isOwnForFollowers = drop.visibility === wire.Visibility.FOLLOWERS && drop.user_id === sharer;
-  if (isForEverybody(drop) || isOwnForFollowers) return drop;
-  throw new AppError("conflict", "drop_id: the drop is neither public nor unlisted, nor one's own for followers");
+/** Resolves to undefined for a deleted drop. @throws AppError `notfound` */
+async function keyOfOriginal(deps: PostsDeps, id: string): Promise<string | undefined> {
+  if (isUri(id)) {
+    const { key, deleted_at } = await findTarget(deps, "drop_id", id);
+    return deleted_at === null ? key : undefined;
+  }
+  const drop = await storedDrop(deps, id);
+  return drop.deleted_at === null ? drop.original_key || id : undefined;
 }
 
-const isDeleted = (): AppError => new AppError("conflict", "drop_id: the drop is deleted");
+/** The share of an original, its repost and both events. */
+export function newShare(original: Target, sharer: string, repostId: string) {
+  const { id, key, isRemote, visibility, user_id: repost_author } = original;
+  const repost = { drop_id: repostId, user_id: sharer, visibility, recipients: [], ...NO_TEXT };
+  return {
+    ...{ original: key, uri: isRemote ? id : undefined, sharer, repostId },
+    created: dropCreated(repost, { repost_of: id, repost_author }),
+    shared: engagementChanged(shareOf(key, sharer)),
+  };
+}
 
-const shareOf = (drop_id: string, actor_id: string) => ({ drop_id, kind: "share", actor_id }) as const;
+const NO_TEXT = { reply_to: "", summary: "", body: "" };
+
+interface Sharing {
+  readonly field: string;
+  readonly id: string;
+  readonly sharer: string;
+}
+
+/** @throws AppError `notfound` if the user may not see the drop, or `conflict` if it cannot be shared */
+export async function findShareable(deps: PostsDeps, { field, id, sharer }: Sharing): Promise<Target> {
+  const drop = await findTarget(deps, field, id, sharer);
+  if (drop.deleted_at !== null) throw deletedConflict(field);
+  if (drop.repost_of !== "") return findShareable(deps, { field, id: drop.repost_of, sharer });
+  if (isShareable(drop, sharer)) return drop;
+  throw new AppError("conflict", `${field}: the drop is neither public nor unlisted, nor one's own for followers`);
+}
+
+export const isShareable = (drop: Target, sharer: string): boolean =>
+  isForEverybody(drop) || (drop.visibility === wire.Visibility.FOLLOWERS && drop.user_id === sharer);
+
+const deletedConflict = (field: string): AppError => new AppError("conflict", `${field}: the drop is deleted`);
+
+export const shareOf = (drop_id: string, actor_id: string) => ({ drop_id, kind: "share", actor_id }) as const;
 
 interface Share {
   readonly original: string;

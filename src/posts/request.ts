@@ -1,10 +1,10 @@
-import { domainToASCII, domainToUnicode } from "node:url";
 import { Visibility } from "../gen/avion/posts.js";
 import { invalid } from "../kernel/errors.js";
 import { readId, readText } from "../kernel/fields.js";
-import { isUuid } from "./ids.js";
+import { isUuid } from "../kernel/ids.js";
+import { parseUrl } from "../kernel/urls.js";
 
-/** Unicode code points. */
+/** Characters are Unicode code points. */
 export const MAX_SUMMARY_CHARACTERS = 500;
 
 // Each reader throws an AppError `invalid` that names the field.
@@ -18,7 +18,7 @@ export function readDropId(field: string, id: string): string {
 const WEB = /^https?:\/\/[^\s/?#]/i;
 
 export function isUri(text: string): boolean {
-  return WEB.test(text) && URL.canParse(text) && !/[\p{Cc}\s]/u.test(text) && text.isWellFormed();
+  return WEB.test(text) && parseUrl(text) !== undefined && !/[\p{Cc}\s]/u.test(text) && text.isWellFormed();
 }
 
 export function readUri(field: string, uri: string, maxBytes: number): string {
@@ -64,30 +64,4 @@ export function readTexts(
 export function readWholeNumber(field: string, value: number): number {
   if (!Number.isSafeInteger(value) || value < 0) throw invalid(field, "must be a whole number, not negative");
   return value;
-}
-
-/** The pattern takes user@host, @user@host or acct:user@host. */
-const ADDRESS = /^(?:acct:)?@?([^\s@\p{Cc}]+)@([^\s@\p{Cc}/:?#\\]+)(:\d{1,5})?$/iu;
-const MAX_ADDRESS_BYTES = 320;
-
-/** One way to write an address is stored: in small letters, with the host in ASCII. */
-export function readWebfinger(address: string): string {
-  const [, user = "", host = "", port = ""] = ADDRESS.exec(address) ?? [];
-  const ascii = domainToASCII(host).replace(/\.$/, "");
-  const canonical = `${user.toLowerCase()}@${ascii}${port}`;
-  if (/^\.*$/.test(ascii) || Buffer.byteLength(canonical) > MAX_ADDRESS_BYTES || !address.isWellFormed())
-    throw invalid("webfinger", "must be user@host");
-  return canonical;
-}
-
-/**
- * Returns all forms in which an actor of this address may be stored. Earlier versions kept the form it was written in,
- * in small letters, which the next put of the actor replaces.
- */
-export function readStoredWebfingers(address: string): string[] {
-  const canonical = readWebfinger(address);
-  const [, user = "", host = "", port = ""] = ADDRESS.exec(canonical) ?? [];
-  const hosts = [host, domainToUnicode(host)].flatMap((one) => [one, `${one}.`]);
-  const written = hosts.flatMap((one) => [`${user}@${one}${port}`, `acct:${user}@${one}${port}`]);
-  return [...new Set([canonical, address.toLowerCase(), ...written])];
 }

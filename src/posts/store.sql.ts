@@ -1,6 +1,10 @@
 import type { Db } from "../platform/db/db.js";
+import { createAudienceStore } from "./audience.sql.js";
 import { createCreation } from "./create.sql.js";
 import { createDropWrites } from "./drops.sql.js";
+import { createErasedReads } from "./erased.sql.js";
+import { createErasureStore } from "./erasure.sql.js";
+import { createLinkStore } from "./links.sql.js";
 import { createListReads } from "./lists.sql.js";
 import {
   createCleanupStore,
@@ -11,6 +15,7 @@ import {
 import { createReactionStore } from "./reactions.sql.js";
 import { createDropReads } from "./reads.sql.js";
 import { createRemoteStore } from "./remote.sql.js";
+import { createRemoteReactionStore } from "./remote-reactions.sql.js";
 import { createRepostStore } from "./reposts.sql.js";
 
 export type PostsStore = ReturnType<typeof createPostsStore>;
@@ -24,9 +29,14 @@ export function createPostsStore(db: Db) {
     reposts,
     lists: createListReads(db),
     remote: createRemoteStore(db),
+    audience: createAudienceStore(db),
+    remoteReactions: createRemoteReactionStore(db),
+    links: createLinkStore(db, partitions),
     partitions,
     retention: createRetentionStore(db),
     cleanup: createCleanupStore(db, reposts.removeOf),
+    erased: createErasedReads(db),
+    erasure: createErasureStore(db),
     lease: createMaintenanceLease(db),
   };
 }

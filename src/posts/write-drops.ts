@@ -2,10 +2,14 @@ import type { EventDraft } from "../contracts/outbox.js";
 import * as wire from "../gen/avion/posts.js";
 import { AppError, invalid } from "../kernel/errors.js";
 import { readId } from "../kernel/fields.js";
+import { fingerprint } from "../kernel/ids.js";
 import { DAY } from "../kernel/time.js";
+import type { Use } from "../records/limits.redis.js";
+import { parentKey } from "./adopt.js";
 import {
   isBetweenBlocked,
   isForEverybody,
+  judged,
   type PostsDeps,
   presentDetails,
   presentTombstone,
@@ -14,11 +18,11 @@ import {
   storedDrop,
 } from "./drops.js";
 import type { NewDrop, StoredDrop } from "./drops.sql.js";
+import { refuseErased } from "./erased.sql.js";
 import { dropCreated, dropDeleted, engagementChanged } from "./events.js";
 import { createdAtOf, importedId } from "./ids.js";
-import { usesOfDrop } from "./limits.js";
 import { observePosts } from "./observe.js";
-import { judged } from "./remote-objects.js";
+import { localOr } from "./reply-to.js";
 import { removeReposts, withdrawShare } from "./reposts.js";
 import {
   isUri,
@@ -39,28 +43,29 @@ export function writeDrops(deps: PostsDeps, nextId: (now: number) => string) {
     if (reaction !== undefined) wakeRelay("reactions");
   };
   const remove = async (drop: StoredDrop): Promise<void> => {
-    const { drop_id, user_id, repost_of } = drop;
-    if (repost_of !== "")
-      return void (await withdrawShare(deps, { original: repost_of, sharer: user_id, repostId: drop_id }));
-    const withdrawn = replyOf(drop);
-    const isRemoved = await store.drops.remove(drop, { deleted: dropDeleted(drop_id, user_id), withdrawn });
+    const { drop_id, user_id, original_key: original } = drop;
+    if (original !== "") return void (await withdrawShare(deps, { original, sharer: user_id, repostId: drop_id }));
+    const parent = await parentKey(deps, drop.reply_to);
+    const withdrawn = replyOf(drop, parent);
+    const isRemoved = await store.drops.remove(drop, { deleted: dropDeleted(drop_id, user_id), withdrawn, parent });
     if (!isRemoved) return;
     wakeRelays(withdrawn);
     observePosts.changed("deleted");
   };
   return {
-    /** Creates a drop, or answers the drop that the same key has made before. */
     async createDrop(request: wire.CreateDropRequest): Promise<wire.CreateDropResponse> {
       refuseWhileFull(deps);
       const drop = readDraft(request, deps, nextId);
       if (request.created_at !== 0) await requireKept(request.created_at, deps);
       const idempotencyKey = request.idempotency_key === "" ? "" : readId("idempotency_key", request.idempotency_key);
-      const replied = isForEverybody(drop) ? replyOf(drop) : undefined;
+      const parent = await parentKey(deps, drop.reply_to);
+      const replied = isForEverybody(drop) ? replyOf(drop, parent) : undefined;
       const isRefused = await repliesToBlocked(deps, drop);
       const made =
         !isRefused &&
         (await deps.limited(request.created_at === 0 ? usesOfDrop(drop, deps.config) : [], {
-          write: () => store.drops.create({ drop, idempotencyKey, created: dropCreated(drop), replied }),
+          write: () =>
+            store.drops.create({ drop, idempotencyKey, created: dropCreated(drop), replied, parentKey: parent }),
           changed: (created) => created,
           changesNothing: async () =>
             idempotencyKey !== "" && (await store.drops.dropOfKey(drop.user_id, idempotencyKey)) !== undefined,
@@ -68,7 +73,7 @@ export function writeDrops(deps: PostsDeps, nextId: (now: number) => string) {
       if (!made) return { drop: await findMade(deps, { drop, key: idempotencyKey, isRefused }) };
       wakeRelays(replied);
       observePosts.changed("created");
-      const repost = { repost_of: "", repost_author: "" };
+      const repost = { repost_of: "", original_key: "", repost_author: "" };
       const stored = { ...drop, revision: 1, updated_at: createdAtOf(drop.drop_id), ...repost, deleted_at: null };
       return { drop: presentDetails(stored) };
     },
@@ -90,6 +95,7 @@ export function writeDrops(deps: PostsDeps, nextId: (now: number) => string) {
     async deleteDrop(request: wire.DeleteDropRequest): Promise<wire.DeleteDropResponse> {
       const dropId = readDropId("drop_id", request.drop_id);
       const userId = readId("user_id", request.user_id);
+      await refuseErased(deps, userId);
       const drop = await storedDrop(deps, dropId);
       if (drop.user_id !== userId) throw invalid("user_id", "is not the author");
       if (drop.deleted_at === null) await remove(drop);
@@ -100,11 +106,18 @@ export function writeDrops(deps: PostsDeps, nextId: (now: number) => string) {
   };
 }
 
-/** Returns the drop of this server whose count of replies changes. */
-const replyOf = ({ drop_id, reply_to }: NewDrop) =>
-  reply_to === "" || isUri(reply_to)
-    ? undefined
-    : engagementChanged({ drop_id: reply_to, kind: "reply", actor_id: drop_id });
+/** A new drop counts as one of its author, and as one with this text for this audience, whatever it replies to. */
+function usesOfDrop(drop: NewDrop, { limitDrops, limitSameBody }: PostsDeps["config"]): Use[] {
+  const { user_id: user, visibility, recipients, summary, body } = drop;
+  const text = fingerprint(JSON.stringify([visibility, [...recipients].sort(), summary, body]));
+  return [
+    { kind: "drops", user, limit: limitDrops },
+    { kind: "same-body", user, of: text, limit: limitSameBody },
+  ];
+}
+
+const replyOf = ({ drop_id }: NewDrop, parent: string | undefined) =>
+  parent === undefined ? undefined : engagementChanged({ drop_id: parent, kind: "reply", actor_id: drop_id });
 
 function readDraft(request: wire.CreateDropRequest, deps: PostsDeps, nextId: (now: number) => string): NewDrop {
   if (request.recipients.length > 0 && request.visibility !== wire.Visibility.DIRECT)
@@ -113,7 +126,7 @@ function readDraft(request: wire.CreateDropRequest, deps: PostsDeps, nextId: (no
     user_id: readId("user_id", request.user_id),
     visibility: readVisibility(request.visibility),
     recipients: readRecipients(request.recipients, MAX_RECIPIENTS),
-    reply_to: request.reply_to === "" ? "" : readAnyDropId("reply_to", request.reply_to),
+    reply_to: request.reply_to === "" ? "" : readAnyDropId("reply_to", localOr(request.reply_to, deps.config)),
     ...readTexts(request, deps.config.maxBodyCharacters),
   };
   const createdAt = readCreatedAt(request.created_at, deps);
@@ -131,15 +144,13 @@ function readCreatedAt(createdAt: number, { now, config }: PostsDeps): number {
 
 async function repliesToBlocked(deps: PostsDeps, { user_id, reply_to }: NewDrop): Promise<boolean> {
   if (reply_to === "" || deps.relationsTo === undefined) return false;
+  await refuseErased(deps, user_id);
   const { drops, remote } = deps.store;
   const [parent] = isUri(reply_to) ? (await remote.dropsByUris([reply_to])).map(judged) : await drops.byIds([reply_to]);
   return parent !== undefined && isBetweenBlocked(deps, { field: "user_id", user: user_id }, parent);
 }
 
-/**
- * Finds why a request made no drop: its key has made one before, the drop replied to does not exist, or one of its people
- * and the user block each other.
- */
+/** A request makes no drop if its key has made one, or the drop replied to is missing, or a block stands between. */
 async function findMade(
   { store }: PostsDeps,
   { drop, key, isRefused }: { readonly drop: NewDrop; readonly key: string; readonly isRefused: boolean },
@@ -164,6 +175,7 @@ async function lacksParent(store: PostsDeps["store"], replyTo: string): Promise<
 }
 
 async function refusalReason(deps: PostsDeps, edit: Pick<NewDrop, "drop_id" | "user_id">): Promise<AppError> {
+  await refuseErased(deps, edit.user_id);
   const drop = await storedDrop(deps, edit.drop_id);
   if (drop.user_id !== edit.user_id) return invalid("user_id", "is not the author");
   if (drop.deleted_at !== null) return new AppError("conflict", "drop_id: the drop is deleted");

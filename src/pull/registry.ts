@@ -1,4 +1,4 @@
-import { oneLine } from "../kernel/errors.js";
+import { AppError, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { type Loop, startLoop } from "../kernel/loop.js";
 import { coalesce } from "../kernel/sharing.js";
@@ -84,6 +84,15 @@ export function createAuthorRegistry(deps: AuthorRegistryDeps) {
     async list(): Promise<Stored["authors"]> {
       await refresh();
       return registry.authors();
+    },
+    /** Takes an erased author out, whatever their state. */
+    async forget(author: string): Promise<void> {
+      for (let tries = 0; tries < MAX_TRIES; tries++) {
+        await refresh();
+        const now = registry.authors().get(author);
+        if (now === undefined || (await change(author, now, undefined))) return;
+      }
+      throw new AppError("unavailable", "the registry of pulled authors changes faster than it can be written");
     },
     /** Returns the authors whose next step may begin: no process uses a copy from before their state any more. */
     async due(): Promise<Due[]> {

@@ -1,4 +1,4 @@
-import { PULLED_KEY, postedKey } from "../contracts/keys.js";
+import { ERASED_KEY, PULLED_KEY, postedKey } from "../contracts/keys.js";
 import { AppError } from "../kernel/errors.js";
 import { decodeId, encodeId } from "../kernel/ids.js";
 import { HOUR } from "../kernel/time.js";
@@ -38,6 +38,8 @@ const BORN_FIELD = "~born";
 const VALUE = new RegExp(`^(pushed|${PULL_STATES.join("|")}):(hand|count|pressure):(\\d+)$`);
 
 export function createPullStore({ run, command }: Scripts, clock: RedisClock) {
+  const isErased = async (author: string): Promise<boolean> =>
+    (await command("zscore", (client) => client.zscore(ERASED_KEY, encodeId(author)))) !== null;
   return {
     async version(): Promise<Version> {
       const fields = [VERSION_FIELD, BORN_FIELD] as const;
@@ -53,14 +55,14 @@ export function createPullStore({ run, command }: Scripts, clock: RedisClock) {
       const authors = Object.entries(fields).map(([token, value]) => [decodeId(token), parse(value)] as const);
       return { version, born, authors: new Map(authors) };
     },
-    /** Returns false where the author's state is not `from` any more, or the registry is full. */
+    /** Returns false where the author's state is not `from` any more, or the registry is full. An erased author leaves. */
     async change(
       author: string,
       from: StoredState | undefined,
       to: Omit<StoredState, "since"> | undefined,
     ): Promise<boolean> {
       const current = from ? `${from.state}:${from.by}:${from.since}` : "";
-      const next = to ? `${to.state}:${to.by}` : "";
+      const next = to && !(await isErased(author)) ? `${to.state}:${to.by}` : "";
       return (await run(CHANGE_PULLED, [PULLED_KEY], [encodeId(author), current, next, MAX_AUTHORS])) === 1;
     },
     /** Resolves to the drops of the author in the hour up to this one. */

@@ -3,7 +3,7 @@ import type { Delivery } from "../delivery/handler.js";
 import type { AttemptCount, Attempts } from "../delivery/process.js";
 import { createBatch } from "../kernel/sharing.js";
 import { DAY } from "../kernel/time.js";
-import { type Scripts, script } from "../platform/redis/scripts.js";
+import { inOrder, type Scripts, script } from "../platform/redis/scripts.js";
 
 const NOTE_ATTEMPT = script("note-attempt", import.meta.url);
 
@@ -16,26 +16,29 @@ interface Note {
   readonly state: "begun" | "alone" | "failed";
 }
 
-/** Messages that begin together are counted in one call. */
-export function createAttempts({ run, command, isCluster }: Scripts): Attempts {
+/** Messages that begin together are counted in one call; in a cluster those whose counts are on one node. */
+export function createAttempts({ run, command, byNode, nodeOf, isCluster }: Scripts): Attempts {
   const keyOf = ({ stream, seq, time }: Delivery): string => attemptsKey(stream, seq, time);
   const noteAll = async (notes: readonly Note[]): Promise<AttemptCount[]> => {
-    const args = notes.flatMap(({ name, state }) => [name, state]);
-    const noted = (await run(
-      NOTE_ATTEMPT,
-      notes.map(({ key }) => key),
-      [KEEP_MS, ...args],
-    )) as number[];
-    return notes.map((_, index) => {
-      const [count = 0, lost = 0, beside = 0] = noted.slice(3 * index, 3 * index + 3);
-      return { count, lost, beside };
+    const keys = notes.map(({ key }) => key);
+    const answers = await byNode(keys, MESSAGES_A_CALL, async (route, places) => {
+      const args = places.flatMap((place) => {
+        const { key, name, state } = notes[place] as Note;
+        return [key, name, state];
+      });
+      return (await run(NOTE_ATTEMPT, route, [KEEP_MS, ...args])) as (readonly [number, number, number])[];
     });
+    return inOrder(answers).map(([count, lost, beside]) => ({ count, lost, beside }));
   };
-  // A call in a cluster is for one slot.
-  const note = isCluster
-    ? async (one: Note): Promise<AttemptCount> => (await noteAll([one]))[0] as AttemptCount
-    : createBatch(MESSAGES_A_CALL, noteAll);
+  const batches = new Map<string, (one: Note) => Promise<AttemptCount>>();
+  const note = (one: Note): Promise<AttemptCount> => {
+    const node = nodeOf(one.key);
+    const batch = batches.get(node) ?? createBatch(MESSAGES_A_CALL, noteAll);
+    batches.set(node, batch);
+    return batch(one);
+  };
   const unlink = (keys: readonly string[]) => command("unlink", (client) => client.unlink(...keys));
+  // A command in a cluster is for one slot.
   const forget = isCluster
     ? (key: string) => unlink([key])
     : createBatch<string>(MESSAGES_A_CALL, async (keys) => void (await unlink(keys)));

@@ -16,7 +16,6 @@ export function edgesIn(event: TimelineEvent): EdgeChange[] {
   return follower === following ? [] : [{ follower, following, version, follows: event.name === "user_followed" }];
 }
 
-/** The name of an edge has both of its users. */
 export const edgeName = ({ follower, following }: Pick<EdgeChange, "follower" | "following">): string =>
   JSON.stringify([follower, following]);
 
@@ -32,10 +31,7 @@ export interface EdgeState {
   readonly follows: boolean;
 }
 
-/**
- * Fences are state that decides against late events. It lives longer than the log, and is refilled from it if Redis
- * lost it.
- */
+/** Fences decide against late events. They live longer than the log, and are refilled from it if Redis lost them. */
 export interface Fences {
   /** Returns the authors of the drops; where one is not known, the drop is in nobody's home. */
   recordTombstones(deletions: readonly Deletion[]): Promise<ReadonlyMap<string, string | undefined>>;
@@ -52,10 +48,7 @@ export interface Fences {
   /** Yields the newest versions of all edges, also of changes that the log may have lost. */
   allEdges(): AsyncIterable<EdgeChange>;
   unfollowedAmong(author: string, users: readonly string[]): Promise<string[]>;
-  /**
-   * Yields pages of users recorded at `since` (ms since the epoch) or later; those recorded meanwhile may be among
-   * them.
-   */
+  /** Yields users recorded at `since` (ms since the epoch) or later, and maybe those recorded meanwhile. */
   recentUnfollowers(author: string, since: number): AsyncIterable<readonly string[]>;
   /** The names of the authors' current follower lists. A name changes with its list, and if the name is lost. */
   generations(authors: readonly string[]): Promise<ReadonlyMap<string, string>>;
@@ -66,7 +59,6 @@ export interface Fences {
 
 export const nameGeneration = (): string => `${sharedNow()}:${randomUUID()}`;
 
-/** Returns when a generation was created, in ms since the epoch; infinite if its name does not hold it. */
 export function generationSince(name: string): number {
   const [, since] = /^(\d+):/.exec(name) ?? [];
   return since === undefined ? Number.POSITIVE_INFINITY : Number(since);

@@ -7,6 +7,7 @@ import { AppError } from "../kernel/errors.js";
 import { decodeId, encodeId } from "../kernel/ids.js";
 import { SingleFlight } from "../kernel/sharing.js";
 import { type Scripts, script } from "../platform/redis/scripts.js";
+import { type Erased, writeUnlessErased } from "./erasures.js";
 import { Hidden, type Hiding } from "./hidden.js";
 
 const FILL_HIDDEN = script("fill-hidden", import.meta.url);
@@ -20,15 +21,11 @@ const HIDERS_A_CALL = 500;
 
 type HiddenUsers = ReadonlyMap<string, Hiding>;
 
-/** Reads from the users service whose drops a user does not see. */
 export type ReadHidden = (user: string) => Promise<HiddenUsers>;
 
 export type HiddenStore = ReturnType<typeof createHiddenStore>;
 
-/**
- * Adds a user to the hiders of a target. These outlive the user's hash, which no read renews: the home of a user whose
- * hash is gone is not complete.
- */
+/** The hiders outlive the user's hash, which no read renews: without the hash a home is not complete. */
 export async function addHider({ command }: Pick<Scripts, "command">, target: string, user: string, ttlMs: number) {
   const hiders = hidersKey(target);
   await command("sadd", (client) => client.sadd(hiders, encodeId(user)));
@@ -42,21 +39,29 @@ export async function addHider({ command }: Pick<Scripts, "command">, target: st
  * A fill adds the user to the hiders of each target before the hash is complete. So fan-out, which asks for an author's
  * hiders first, finds every user whose complete hash has the author.
  */
-export function createHiddenStore({ run, command }: Scripts, readHidden: ReadHidden, ttlMs: number) {
+export function createHiddenStore(
+  { run, command }: Scripts,
+  readHidden: ReadHidden,
+  erased: Pick<Erased, "among">,
+  ttlMs: number,
+) {
   const flight = new SingleFlight<void>();
   const lastKnown = new LRUCache<string, Hidden>({ max: LAST_KNOWN_USERS });
-  const fillOnce = async (user: string): Promise<boolean> => {
+  /** Adds to `hiding` the targets that get the user as a hider. */
+  const fillOnce = async (user: string, hiding: Set<string>): Promise<boolean> => {
     const step = (what: string, mark: string, fields: readonly string[] = []) =>
       run(FILL_HIDDEN, [hiddenKey(user), homeKey(user)], [what, mark, ttlMs, ...fields]);
     const mark = (await step("begin", `~${randomUUID()}`)) as string | null;
     if (mark === null) return true;
-    const targets = await readHidden(user);
+    const listed = await readHidden(user);
+    const gone = await erased.among([...listed.keys()]);
+    const targets = new Map([...listed].filter(([target]) => !gone.has(target)));
+    for (const target of targets.keys()) hiding.add(target);
     for (const some of chunked([...targets.keys()], HIDERS_A_CALL))
       await Promise.all(some.map((target) => addHider({ command }, target, user, ttlMs)));
     const fields = [...targets].flatMap(([target, hiding]) => [encodeId(target), hiding]);
     return (await step("finish", mark, fields)) === 1;
   };
-  /** Resolves to undefined where the hash is not complete. */
   const held = async (user: string): Promise<Hidden | undefined> => {
     const fields = await command("hgetall", (client) => client.hgetall(hiddenKey(user)));
     const { [STATE]: state, ...targets } = fields;
@@ -67,11 +72,20 @@ export function createHiddenStore({ run, command }: Scripts, readHidden: ReadHid
     if (state === COMPLETE || hidden.size > 0) lastKnown.set(user, hidden);
     return state === COMPLETE ? hidden : undefined;
   };
+  const forget = async (user: string, hiding: ReadonlySet<string>): Promise<void> => {
+    const removeHider = (target: string) => command("srem", (client) => client.srem(hidersKey(target), encodeId(user)));
+    for (const some of chunked([...hiding], HIDERS_A_CALL)) await Promise.all(some.map(removeHider));
+    await command("del", (client) => client.del(hiddenKey(user)));
+  };
   /** Callers share the work, which goes on when one of them gives up, at their deadline in ms since the epoch. */
   const fill = (user: string, deadline?: number): Promise<void> => {
-    const filled = flight.run(user, async () => {
-      for (let round = 0; round < MAX_ROUNDS; round++) if (await fillOnce(user)) return;
-      throw new AppError("unavailable", "whom the user hides changes faster than it can be read");
+    const filled = flight.run(user, () => {
+      const hiding = new Set<string>();
+      const write = async (): Promise<void> => {
+        for (let round = 0; round < MAX_ROUNDS; round++) if (await fillOnce(user, hiding)) return;
+        throw new AppError("unavailable", "whom the user hides changes faster than it can be read");
+      };
+      return writeUnlessErased(erased, user, { write, remove: () => forget(user, hiding) });
     });
     return deadline === undefined ? filled : withDeadline(filled, deadline);
   };

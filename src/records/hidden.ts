@@ -3,7 +3,6 @@ import type { Byline } from "../contracts/timelines.js";
 /** A block or a mute hides all of a user's drops, or only what they repost. */
 export type Hiding = "all" | "reposts";
 
-/** The users whose drops a user does not see. */
 export class Hidden {
   constructor(
     private readonly user: string,

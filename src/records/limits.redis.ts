@@ -9,8 +9,9 @@ import { observeLimits } from "./observe.js";
 
 const TAKE_PLACE = script("take-place", import.meta.url);
 
-/** A server that hangs must not hold up an answer. */
-const TIMEOUT_MS = SECOND / 4;
+/** A server that hangs must not hold up an answer: it is given up after so many turns of a timer. */
+const MAX_TURNS = 5;
+const TURN_MS = SECOND / 20;
 
 /** A sliding window by the clock of Redis, for all processes together. */
 export interface Window {
@@ -28,16 +29,13 @@ interface Seen {
 export interface Taken {
   /** The place is taken now, or was before. */
   readonly taken: boolean;
-  /** In the order of the windows. */
+  /** They are in the order of the windows. */
   readonly seen: readonly Seen[];
 }
 
 /**
- * Takes a place in all windows, or in none if one is full. An empty place only looks. In a cluster the windows are in one
- * slot.
- *
- * @param now ms since the epoch; unset: the clock of Redis
- * @throws AppError `unavailable` while Redis is away
+ * Takes a place in all windows, or in none if one is full. An empty place only looks. `now` is in ms since the epoch;
+ * unset: the clock of Redis. @throws AppError `unavailable` while Redis is away
  */
 export async function takePlace(
   { run }: Pick<Scripts, "run">,
@@ -60,15 +58,21 @@ export async function freePlace(
   await Promise.all(windows.map(({ key }) => command("zrem", (client) => client.zrem(key, place))));
 }
 
-/** Resolves to undefined while Redis is away, or does not answer within a quarter of a second. */
+/**
+ * Resolves to undefined while Redis is away, or does not answer within a quarter of a second. Time in which this process
+ * stands still counts as one turn: the answer may have come, and is read after it.
+ */
 export const unlessAway = <T>(work: Promise<T>): Promise<T | undefined> =>
   new Promise((resolve, reject) => {
-    const timer = setTimeout(() => resolve(undefined), TIMEOUT_MS);
+    let turns = 0;
+    const timer = setInterval(() => {
+      if (++turns === MAX_TURNS) resolve(undefined);
+    }, TURN_MS);
     const failed = (error: unknown): void => (codeOf(error) === "unavailable" ? resolve(undefined) : reject(error));
-    work.then(resolve, failed).finally(() => clearTimeout(timer));
+    work.then(resolve, failed).finally(() => clearInterval(timer));
   });
 
-/** One thing that a user does; with `of` of this sort. */
+/** A user does one thing; `of` narrows it to those of one sort. */
 export interface Use {
   readonly kind: LimitKind;
   readonly user: string;
@@ -95,8 +99,8 @@ const WORDS: Readonly<Record<LimitKind, string>> = {
 };
 
 /**
- * Limits what users do. A write takes its place before it begins, and gives it back where it changed nothing or failed: if
- * that is lost, the place is free once the window has passed. While Redis is away nothing is refused.
+ * A write takes its place before it begins, and gives it back where it changed nothing. While Redis is away nothing is
+ * refused.
  */
 export function createLimits(scripts: Scripts) {
   observeLimits.started();
@@ -128,7 +132,6 @@ export function createLimits(scripts: Scripts) {
   };
   return {
     limited,
-    /** Waits until the places that writes gave back are free. */
     close: async (): Promise<void> => void (await Promise.all(givingBack)),
   };
 }

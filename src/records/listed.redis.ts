@@ -1,4 +1,4 @@
-import { RECENT_KEY } from "../contracts/keys.js";
+import { listenerPart, listenerParts, RECENT_KEY, recentKey } from "../contracts/keys.js";
 import { notifySubject } from "../contracts/subjects.js";
 import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { traceHeaders } from "../delivery/telemetry.js";
@@ -8,11 +8,26 @@ import type { RedisClock } from "../platform/redis/clock.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 
 /**
- * A user who was seen after this time is listed; ms since the epoch. By the clock of Redis, as the gateway writes it:
- * with two clocks, notifications would not be stored for a user whom the gateway takes for listed.
+ * The time is that of the clock of Redis, as the gateway writes it, in ms since the epoch: with two clocks, notifications
+ * would not be stored for a user whom the gateway takes for listed.
  */
 export const listedSince = async (clock: { now(key: string): Promise<number> }): Promise<number> =>
   (await clock.now(RECENT_KEY)) - NOTIFY_WINDOW_MS;
+
+/** In a cluster gateways of 0.1.0 list their users in this key. It expires 11 minutes after the last of them has ended. */
+const older = (isCluster: boolean): readonly string[] => (isCluster ? [RECENT_KEY] : []);
+
+/** Returns the keys that a listener may be in. */
+const recentKeysOf = (user: string, isCluster: boolean): readonly string[] => [
+  recentKey(listenerPart(user, isCluster)),
+  ...older(isCluster),
+];
+
+/** Returns the keys of the whole index of listeners. */
+export const allRecentKeys = (isCluster: boolean): readonly string[] => [
+  ...listenerParts(isCluster).map(recentKey),
+  ...older(isCluster),
+];
 
 interface NotifyUserDeps {
   readonly publish: Publish;
@@ -25,8 +40,9 @@ export const createNotifyUser =
   ({ publish, scripts, clock }: NotifyUserDeps) =>
   async (user: string, notification: { readonly event: string }, id: string): Promise<void> => {
     const since = await listedSince(clock);
-    const seen = await scripts.command("zscore", (client) => client.zscore(RECENT_KEY, encodeId(user)));
-    if (seen === null || Number(seen) <= since) return;
+    const look = (key: string) => scripts.command("zscore", (client) => client.zscore(key, encodeId(user)));
+    const seen = await Promise.all(recentKeysOf(user, scripts.isCluster).map(look));
+    if (Math.max(...seen.map(Number)) <= since) return;
     const body = Buffer.from(JSON.stringify(notification));
     await publish({ subject: notifySubject(user), body, id, headers: traceHeaders() });
   };

@@ -1,10 +1,10 @@
 import { LIMIT_KINDS, type LimitKind } from "../contracts/limits.js";
-import type { Lane, LaneName } from "../kernel/lanes.js";
+import type { LaneName } from "../kernel/lanes.js";
 import { counter, gauge } from "../kernel/meters.js";
 
 const callsWaiting = gauge("timeline_redis_writes_waiting", "Calls with entries that wait for a turn");
 
-export function observeLane(lane: LaneName, { waiting }: Lane): void {
+export function observeLane(lane: LaneName, waiting: number): void {
   callsWaiting.record(waiting, { lane });
 }
 

@@ -17,10 +17,7 @@ export type PullState = (typeof PULL_STATES)[number];
 
 const PUSHED_STATES: ReadonlySet<string | undefined> = new Set(["pushed", "leaving", "tiering", "tiered", undefined]);
 
-/**
- * Homes get all drops of the author. The author's timeline need not be complete: it is merged where it exists, and
- * never rebuilt.
- */
+/** Homes get all drops of the author, whose timeline is merged where it exists, and never rebuilt. */
 export const isPushed = (state: PullState | "pushed" | undefined): boolean => PUSHED_STATES.has(state);
 
 export interface PulledAuthor {
@@ -31,13 +28,11 @@ export interface PulledAuthor {
   readonly since: number;
 }
 
-/** The drop was published to its author's followers. */
 export interface Published {
   readonly author: string;
-  /** So many followers have the drop. */
   readonly followers: number;
   readonly drop: string;
-  /** When it was admitted, ms since the epoch. */
+  /** The drop was admitted at this time, in ms since the epoch. */
   readonly at: number;
 }
 
@@ -46,7 +41,6 @@ export interface Due extends PulledAuthor {
   readonly author: string;
 }
 
-/** The keys are ids of authors. */
 export type PullRegistry = ReadonlyMap<string, PulledAuthor>;
 
 /** No step is under way. */
@@ -72,7 +66,6 @@ export interface PulledAuthors {
   refresh(): Promise<PullRegistry>;
 }
 
-/** Returns a copy that may be used. @throws AppError `unavailable` */
 export const currentOf = (authorStates: PulledAuthors): PullRegistry | Promise<PullRegistry> =>
   authorStates.copy() ?? authorStates.refresh();
 

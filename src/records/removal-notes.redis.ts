@@ -8,8 +8,8 @@ const NOTE_REMOVED = script("note-removed", import.meta.url);
 const DROPS_A_CALL = 5_000;
 
 /**
- * Notes drops that were removed from timelines before the fan-out of their deletion looked for listeners who have them. It
- * reads the timeline first and these notes next, and so misses nobody. Deletions older than the window notify nobody.
+ * The fan-out of a deletion reads a timeline first and these notes next, and so misses no listener who had the drop.
+ * Deletions older than the window notify nobody.
  */
 export function createRemovalNotes({ run, command }: Scripts) {
   const noteWith = (how: "remove" | "note") => async (timeline: string, drops: readonly string[]) => {
@@ -20,9 +20,8 @@ export function createRemovalNotes({ run, command }: Scripts) {
     (await command("zscore", (client) => client.zscore(key, drop))) !== null;
   const wasRemoved = (timeline: string, drop: string) => isIn(removalNotesKey(timeline), drop);
   return {
-    /** Notes and removes drops. */
     remove: noteWith("remove"),
-    /** Notes drops that the caller removes next. */
+    /** The caller removes them next. */
     note: noteWith("note"),
     wasRemoved,
     had: async (timeline: string, drop: string) => (await isIn(timeline, drop)) || wasRemoved(timeline, drop),

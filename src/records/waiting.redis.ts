@@ -1,4 +1,4 @@
-import { isEdge, isRelation, parseStored, type TimelineEvent } from "../contracts/events.js";
+import { isEdge, isErasure, isRelation, parseStored, type TimelineEvent } from "../contracts/events.js";
 import { WAITING_KEY } from "../contracts/keys.js";
 import type { Affected } from "../contracts/timelines.js";
 import type { Delivery } from "../delivery/handler.js";
@@ -10,17 +10,20 @@ import type { Scripts } from "../platform/redis/scripts.js";
 export interface WaitingEvent {
   readonly consumer: string;
   readonly seq: number;
-  /** When it was noted, ms since the epoch. */
+  /** It was noted at this time, in ms since the epoch. */
   readonly at: number;
   /** Timelines may have this drop, or lack it, until the event is applied. */
   readonly drop?: string | undefined;
   readonly affected?: Affected | undefined;
 }
 
-/** Returns undefined where no page lacks anything: deleted drops are hidden, and local and global are written first. */
+/**
+ * No page waits for an erasure or lacks a deletion, since deleted drops are hidden; local and global are written first.
+ */
 export function affectedBy(event: TimelineEvent): Affected | undefined {
   if (isEdge(event)) return { kind: "reader", user: event.payload.follower_id };
   if (isRelation(event)) return { kind: "reader", user: event.payload.user_id };
+  if (isErasure(event)) return undefined;
   const { name, payload } = event;
   if (name === "drop_deleted" || payload.user_id === undefined) return undefined;
   return { kind: "author", user: payload.user_id };
@@ -37,7 +40,6 @@ type Noted = WaitingEvent & { readonly until: number };
 
 const fieldOf = ({ consumer, seq }: Pick<Delivery, "consumer" | "seq">): string => `${consumer} ${seq}`;
 
-/** Notes the events of the log that wait for a single user. */
 export function createWaiting({ command }: Pick<Scripts, "command">): Waiting {
   return {
     note: async (delivery, delayMs) => {

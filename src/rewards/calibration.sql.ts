@@ -1,13 +1,10 @@
-import type { Queries } from "../platform/db/db.js";
+import { PLANNED_EACH_TIME, type Queries } from "../platform/db/db.js";
 
 const USERS_A_STEP = 1_000;
 const STEPS = 10;
 const MAX_KNOWN = 10_000;
 
-/**
- * Each call compares the totals of the next users with their transactions, and begins again after the last one. Users
- * who differed before are compared each time. Returns how many are known to differ.
- */
+/** Each call compares the next users, and again those who differed. Returns how many are known to differ. */
 export function createCalibration(
   db: Queries,
   { users = USERS_A_STEP, steps = STEPS }: { readonly users?: number; readonly steps?: number } = {},
@@ -15,8 +12,7 @@ export function createCalibration(
   let known = new Set<string>();
   let after = "";
   const usersOf = async (sql: string, ...params: readonly unknown[]): Promise<string[]> => {
-    // A plan that was made for empty tables scans full ones.
-    const rows = await db.query<{ user_id: string }>(sql, params, { eachTime: true });
+    const rows = await db.query<{ user_id: string }>(sql, params, PLANNED_EACH_TIME);
     return rows.map(({ user_id }) => user_id);
   };
   return async () => {

@@ -1,6 +1,7 @@
-import { type AnalysisCompleted, parseCompleted, type UserTier, type XpEarned } from "../contracts/analysis.js";
+import type { NatsConnection } from "nats";
+import { type AnalysisCompleted, naming, parseCompleted, type UserTier, type XpEarned } from "../contracts/analysis.js";
 import type { AnalysisNotification } from "../contracts/stream-events.js";
-import { DLQ_HEADER, XP_EARNED } from "../contracts/subjects.js";
+import { DLQ_HEADER, STREAM, XP_EARNED } from "../contracts/subjects.js";
 import type { Handler } from "../delivery/handler.js";
 import { startSampling } from "../delivery/sampling.js";
 import { traceHeaders } from "../delivery/telemetry.js";
@@ -9,9 +10,12 @@ import type { Logger } from "../kernel/logger.js";
 import { MINUTE, sharedNow } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
 import type { Publish } from "../platform/nats/publish.js";
+import { createRemovals } from "../platform/nats/remove-messages.js";
+import type { Erased } from "../records/erasures.js";
 import { createCalibration } from "./calibration.sql.js";
+import { createForget } from "./erasure.sql.js";
 import { drift, observeReward } from "./observe.js";
-import { createRewardStore } from "./store.sql.js";
+import { type Award, createRewardStore } from "./store.sql.js";
 
 export { createRewardStore } from "./store.sql.js";
 
@@ -19,8 +23,12 @@ export const REWARDS_MIGRATIONS = { component: "rewards", folder: new URL("./mig
 
 interface RewardsOptions {
   readonly db: Db;
+  readonly nats: NatsConnection;
   readonly publish: Publish;
   readonly notify: (user: string, notification: AnalysisNotification, messageId: string) => Promise<void>;
+  readonly erased: Pick<Erased, "among">;
+  /** An erasure waits for so long before it removes anything; the default is that of its role. */
+  readonly settleMs?: number | undefined;
   readonly log: Logger;
 }
 
@@ -31,28 +39,57 @@ const BASE = 10;
 const MULTIPLIERS: Readonly<Record<UserTier, number>> = { DRIFT: 1, LIFT: 1.5, JET: 2, ORBIT: 3 };
 
 /** Rewards each completed analysis once, and compares totals with their transactions. Needs a migrated database. */
-export function startRewards({ db, publish, notify, log }: RewardsOptions) {
-  const store = createRewardStore(db);
-  const reward: Handler = async ({ body, seq, headers }) => {
-    const completed = parseCompleted(body);
-    const award = await store.award(earnedFor(completed), seq);
-    const { total, event_seq, ...event } = award;
-    // Another message of the same event tells of the award.
-    if (event_seq !== seq && headers.get(DLQ_HEADER.redriveCount) === undefined) return;
-    await failpoint("rewarded", body);
-    const { event_id, user_id, amount } = event;
-    const id = `xp:${event_id}`;
-    await publish({ subject: XP_EARNED, body: Buffer.from(JSON.stringify(event)), id, headers: traceHeaders() });
-    await failpoint("reward-published", body);
-    await notify(user_id, { event: "xp_earned", event_id, amount, total }, `notify:${id}`);
-    observeReward(completed, award, sharedNow());
-  };
+export function startRewards({ db, nats, publish, notify, erased, settleMs, log }: RewardsOptions) {
+  const removals = createRemovals(nats);
+  const reward = createReward({ store: createRewardStore(db), publish, notify, erased, remove: removals.remove });
   const drifted = createCalibration(db);
   const calibration = startSampling(
     [{ name: "rewards", take: async () => [{ gauge: drift, labels: {}, value: await drifted() }] }],
     { everyMs: CALIBRATE_EVERY_MS, log },
   );
-  return { reward, close: () => calibration.close() };
+  const removeEarned = (user: string, stopping: AbortSignal): Promise<void> => {
+    const namedAs = naming(user);
+    const events = { stream: STREAM.gamification, subject: XP_EARNED };
+    return removals.fromLog({ ...events, isWanted: ({ body }) => namedAs(body) !== undefined, stopping });
+  };
+  return {
+    reward,
+    forget: createForget({ db, removeEarned, settleMs }),
+    close: () => calibration.close(),
+  };
+}
+
+interface RewardDeps extends Pick<RewardsOptions, "publish" | "notify" | "erased"> {
+  readonly store: ReturnType<typeof createRewardStore>;
+  readonly remove: (stream: string, seq: number) => Promise<void>;
+}
+
+/**
+ * What is published is removed again where the erasure came meanwhile. A late event about an erased user does not stay.
+ */
+function createReward({ store, publish, notify, erased, remove }: RewardDeps): Handler {
+  const isErased = async (user: string): Promise<boolean> => (await erased.among([user])).size > 0;
+  const tell = async ({ total, event_seq: _, ...event }: Award, body: Uint8Array): Promise<void> => {
+    const { event_id, user_id, amount } = event;
+    const id = `xp:${event_id}`;
+    const message = { subject: XP_EARNED, body: Buffer.from(JSON.stringify(event)), id, headers: traceHeaders() };
+    const { seq } = await publish(message);
+    await failpoint("reward-published", body);
+    if (await isErased(user_id)) return remove(STREAM.gamification, seq);
+    await notify(user_id, { event: "xp_earned", event_id, amount, total }, `notify:${id}`);
+  };
+  return async ({ body, seq, headers }) => {
+    const completed = parseCompleted(body);
+    const { user_id: user, did } = completed;
+    const award = await store.award(earnedFor(completed), seq);
+    // Another message of the same event tells of the award.
+    if (award && (award.event_seq === seq || headers.get(DLQ_HEADER.redriveCount) !== undefined)) {
+      await failpoint("rewarded", body);
+      if (!(await isErased(user))) await tell(award, body);
+      observeReward(completed, award, sharedNow());
+    }
+    if ((await erased.among([user, did])).size > 0) await remove(STREAM.timelineEvents, seq);
+  };
 }
 
 /** Amounts have at most two decimals. */

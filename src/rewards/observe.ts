@@ -10,7 +10,6 @@ const lag = histogram(
   "From the completion of an analysis to its reward",
   [0.01, 0.05, 0.1, 0.5, 1, 5, 30, 60, 300, 3_600, 86_400],
 );
-/** The sampling of the role records this. */
 export const drift = gauge(
   "timeline_rewards_drifted_users",
   "Users whose total differs from the sum of their transactions",

@@ -1,9 +1,9 @@
 import type { XpEarned } from "../contracts/analysis.js";
 import { invalid } from "../kernel/errors.js";
 import type { Db, Queries } from "../platform/db/db.js";
-import { SQLSTATE, sqlState } from "../platform/db/errors.js";
+import { unlessNoTable } from "../platform/db/errors.js";
 
-/** The ledger keeps awards in this form. Times are in the format of RFC 3339. */
+/** Times are RFC 3339. */
 export interface Award extends XpEarned {
   /** The total is the user's with this award. */
   readonly total: number;
@@ -21,7 +21,6 @@ interface PageRequest {
   readonly before?: string | undefined;
 }
 
-/** This is above every position. */
 const FIRST_PAGE = String(Number.MAX_SAFE_INTEGER);
 
 const COLUMNS = `event_id, user_id, amount::float8 AS amount, multiplier::float8 AS multiplier, reason, earned_at,
@@ -35,30 +34,25 @@ const awardOf = ({ position: _, earned_at, ...row }: Row): Award => ({
 /** Everything rejects with AppError `unavailable` while the database is unavailable. */
 export function createRewardStore(db: Db) {
   return {
-    /** Returns the award that stands: an event is awarded once. `eventSeq`: of its message in TIMELINE_EVENTS. */
-    award: (earned: XpEarned, eventSeq: number): Promise<Award> =>
+    /** An event is awarded once: returns the award that stands, or undefined for an erased user. */
+    award: (earned: XpEarned, eventSeq: number): Promise<Award | undefined> =>
       db.transaction((queries) => award(queries, earned, eventSeq)),
-    /** Transactions are listed newest first; `next` is the cursor of the next page. */
-    page: async (user: string, page: PageRequest) => {
-      try {
-        return await readPage(db, user, page);
-      } catch (error) {
-        // A gateway may read before the first process with the role has made the tables.
-        if (sqlState(error) === SQLSTATE.undefinedTable) return { total: 0, transactions: [], next: undefined };
-        throw error;
-      }
-    },
+    page: (user: string, page: PageRequest) =>
+      unlessNoTable(readPage(db, user, page), { total: 0, transactions: [], next: undefined }),
   };
 }
 
-async function award(queries: Queries, earned: XpEarned, eventSeq: number): Promise<Award> {
+async function award(queries: Queries, earned: XpEarned, eventSeq: number): Promise<Award | undefined> {
   const { event_id, user_id, amount, multiplier, reason, earned_at } = earned;
-  // Holds the user's row: no other writer of this user is between here and the end of the transaction.
-  await queries.query(
-    `INSERT INTO public.xp_totals (user_id, position, total) VALUES ($1, 0, 0)
-     ON CONFLICT (user_id) DO UPDATE SET position = xp_totals.position`,
+  // Holds the user's row: no other writer of this user is between here and the end of the transaction. An erasure waits
+  // for that end where this does not see its marker.
+  const held = await queries.query(
+    `INSERT INTO public.xp_totals (user_id, position, total) SELECT $1::text, 0, 0
+     WHERE NOT EXISTS (SELECT FROM public.erased_rewards WHERE user_id = $1::text)
+     ON CONFLICT (user_id) DO UPDATE SET position = xp_totals.position RETURNING user_id`,
     [user_id],
   );
+  if (held.length === 0) return undefined;
   const [row] = await queries.query<Row>(
     `INSERT INTO public.xp_transactions (event_id, user_id, amount, multiplier, reason, earned_at, event_seq, position, total)
      SELECT $1, user_id, $3::numeric, $4::numeric, $5, $6::bigint, $7::bigint, position + 1, total + $3::numeric

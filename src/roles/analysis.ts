@@ -2,7 +2,7 @@ import { createSources, startAnalysisService, startAnalysisWorker } from "../ana
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import { connectPosts, connectUsers } from "../platform/grpc/upstreams.js";
 import { createNotifyUser } from "../records/listed.redis.js";
-import { startConsumer } from "./consumers.js";
+import { startConsumer, startForgetting } from "./consumers.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
 import { VERSION } from "./version.js";
 
@@ -29,6 +29,7 @@ export async function startAnalysisRole(deps: StoringRoleDeps): Promise<RunningR
     db,
     sourceOf: sources.of,
     notify: createNotifyUser(connections),
+    erased: connections.erased,
     log,
   });
   const consuming = startConsumer(deps, {
@@ -40,11 +41,16 @@ export async function startAnalysisRole(deps: StoringRoleDeps): Promise<RunningR
     maxAttempts: worker.maxAttempts,
     storeDeadLetter: worker.storeDeadLetter(publish),
   });
+  const forgetting = await startForgetting(deps, "analyses", worker.forget);
   const service = await startAnalysisService({ nats, publish, version: VERSION, log });
   return {
-    notReady: () => (consuming.healthy() ? undefined : "analysis: requests are not fetched"),
+    notReady: () => {
+      if (!consuming.healthy()) return "analysis: requests are not fetched";
+      return forgetting.healthy() ? undefined : "analysis: erasures are not fetched";
+    },
     close: async (graceMs) => {
-      await Promise.all([consuming.close(graceMs), worker.close(), service.close(), sources.close()]);
+      const consumers = [consuming.close(graceMs), forgetting.close(graceMs)];
+      await Promise.all([...consumers, worker.close(), service.close(), sources.close()]);
       posts.close();
       users?.close();
     },

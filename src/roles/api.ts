@@ -7,7 +7,7 @@ export async function startApiRole({ config, connections, log }: RoleDeps): Prom
   const losses = watchForLosses({ ...connections, log });
   connections.scripts.client.on("close", losses.suspect);
   connections.topology.onPossibleLoss(losses.suspect);
-  const readCache = openReadCache({ ...connections, urls: config.redis.urls, config, log });
+  const readCache = openReadCache({ ...connections, config, log });
   const upstreams = connections.upstreams("reads");
   const timelines = createTimelines({ ...connections, upstreams, readCache, config, log });
   let isChecked = false;

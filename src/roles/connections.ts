@@ -4,6 +4,7 @@ import { createReadAcked, openFences, openRedisOfLog } from "../consistency/inde
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { pause, SECOND } from "../kernel/time.js";
+import { namesCluster, namesSentinels } from "../kernel/urls.js";
 import { ConfigError } from "../kernel/variables.js";
 import { openUpstreamChannels, type UpstreamChannels, type Upstreams } from "../platform/grpc/upstreams.js";
 import { connectNats } from "../platform/nats/connect.js";
@@ -18,6 +19,9 @@ import { createScripts, type Scripts } from "../platform/redis/scripts.js";
 import { servesCluster } from "../platform/redis/servers.js";
 import { Refusal } from "../platform/refusals.js";
 import { type AuthorRegistry, openPulled } from "../pull/index.js";
+import { createBucket } from "../records/bucket.nats.js";
+import { createErased } from "../records/erased.redis.js";
+import type { Erased } from "../records/erasures.js";
 import { createFenced, type Fenced } from "../records/fenced.redis.js";
 import type { Fences } from "../records/fences.js";
 import { createReadLimits, type ReadBounds, type ReadLimits } from "../timeline/index.js";
@@ -33,6 +37,7 @@ export interface Connections extends Publisher {
   readonly nats: NatsConnection;
   readonly retention: ReturnType<typeof openFences>["retention"];
   readonly fences: Fences;
+  readonly erased: Erased;
   readonly authorStates: AuthorRegistry;
   readonly upstreams: OpenUpstreams;
   readonly readLimits: ReadLimits;
@@ -100,11 +105,17 @@ export async function openConnections(
     "the start waits: it cannot be read yet whether this Redis and this log belong together",
     (error) => !(error instanceof ConfigError),
   );
-  const topology = await watchTopology({ connection: nats, apply, log });
+  const { notifyParts } = config.nats;
+  const topology = await watchTopology({ connection: nats, apply, notifyParts, log });
   closers.add("topology", () => topology.close());
   waiting(undefined);
   const upstreams = upstreamsOnDemand(config.upstreams, closers, log);
-  const opened = { ...redis, nats, ...createPublisher(nats, { noStream: () => topology.check() }), upstreams };
+  const opened = {
+    ...redis,
+    nats,
+    ...createPublisher(nats, { noStream: () => topology.check(), notifyParts }),
+    upstreams,
+  };
   return {
     ...withFences(config, opened, log, reads),
     topology,
@@ -129,11 +140,13 @@ export async function openRedis(
   log: Logger,
   { closers, answer }: RedisOpening,
 ): Promise<OpenRedis> {
-  for (let cluster = urls.length > 1; ; cluster = true) {
+  for (let cluster = namesCluster(urls); ; cluster = true) {
     const own = new Closers();
     closers.add("Redis", async (graceMs) => void (await own.closeAll(log, graceMs)));
     const redis = openClient(urls, log, { own, cluster });
     if ((await answer(redis, own)) === cluster) return redis;
+    if (namesSentinels(urls))
+      throw new Error("REDIS_URL names sentinels, and their master is a node of a Redis Cluster");
     if (namesDatabase(urls)) throw new Error("REDIS_URL names a database: a Redis Cluster has only database 0");
     log.info({}, "Redis is a node of a cluster: the whole cluster is used");
     await own.closeAll(log);
@@ -169,12 +182,16 @@ export const withFences = (
   opened: Pick<Connections, "scripts" | "clock" | "fenced" | "nats" | keyof Publisher | "upstreams">,
   log: Logger,
   reads?: Partial<ReadBounds>,
-): Connections => ({
-  ...opened,
-  ...openFences({ ...opened, log }),
-  readLimits: createReadLimits(config.timeline, reads),
-  authorStates: openPulled(opened.scripts, opened.clock, config.fanout),
-});
+): Connections => {
+  const erased = createErased(opened.scripts, createBucket(opened.nats, opened.publish, "ERASED"));
+  return {
+    ...opened,
+    ...openFences({ ...opened, erased, log }),
+    erased,
+    readLimits: createReadLimits(config.timeline, reads),
+    authorStates: openPulled(opened.scripts, opened.clock, config.fanout),
+  };
+};
 
 export const natsOptions = (config: NatsConfig, name: string) => ({
   ...config,

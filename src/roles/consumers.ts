@@ -1,5 +1,13 @@
 import { knownEvent } from "../contracts/events.js";
-import { CONSUMER, type DlqEvent, STREAM, TIMELINE_COMPLETED, workEventOf } from "../contracts/subjects.js";
+import {
+  CONSUMER,
+  type DlqEvent,
+  type ErasurePart,
+  erasureConsumer,
+  STREAM,
+  TIMELINE_COMPLETED,
+  workEventOf,
+} from "../contracts/subjects.js";
 import { createMaxDeliveriesHandler } from "../dead-letters/index.js";
 import { cutWhereTooLarge, type StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { BatchHandler, Delivery, Handler, Handlers, Process } from "../delivery/handler.js";
@@ -7,6 +15,7 @@ import { createBatchProcess, createProcess } from "../delivery/process.js";
 import { countOutcome, expectOutcomes, observed, observedBatch } from "../delivery/telemetry.js";
 import { type Consuming, consume } from "../platform/nats/consume.js";
 import { createAttempts } from "../records/attempts.redis.js";
+import { createForgetHandler, type Forget } from "../records/erasures.js";
 import { createWaiting } from "../records/waiting.redis.js";
 import type { Config } from "./config/config.js";
 import type { Connections } from "./connections.js";
@@ -61,6 +70,20 @@ function eventOf({ stream, subject }: Pick<Delivery, "stream" | "subject">): Dlq
   if (stream === STREAM.checks) return "fanout_completed";
   if (stream === STREAM.timelineEvents) return TIMELINE_COMPLETED;
   return workEventOf(stream) ?? knownEvent(subject) ?? "unknown";
+}
+
+const ERASURES_AT_ONCE = 4;
+
+/** Starts the consumer by which a role forgets erased users. */
+export async function startForgetting(deps: ConsumerDeps, part: ErasurePart, forget: Forget): Promise<Consuming> {
+  const { erased } = deps.connections;
+  await erased.announce(part);
+  return startConsumer(deps, {
+    stream: STREAM.drops,
+    consumer: erasureConsumer(part),
+    handler: createForgetHandler(erased, part, forget),
+    concurrency: ERASURES_AT_ONCE,
+  });
 }
 
 interface ConsumerOptions {

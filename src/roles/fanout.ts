@@ -8,9 +8,13 @@ import {
   watchForRestores,
 } from "../consistency/index.js";
 import { createDeadLetters, startDeadLetterService } from "../dead-letters/index.js";
+import { createForgetTimelines } from "../erasure/index.js";
 import { createFanout } from "../fanout/index.js";
+import { startPartRemoval } from "../platform/nats/notify-streams.js";
+import type { Forget } from "../records/erasures.js";
+import { createReadWaiting } from "../records/waiting.redis.js";
 import { createTimelines } from "../timeline/index.js";
-import { startFanoutConsumers } from "./consumers.js";
+import { startFanoutConsumers, startForgetting } from "./consumers.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 import { VERSION } from "./version.js";
 
@@ -48,9 +52,10 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
     stopped: () => connections.topology.check(),
     checks,
   });
+  const removal = startPartRemoval(nats, { count: config.nats.notifyParts, log });
   // An acknowledgement would hide that nobody has worked on the log yet.
   await losses.checked;
-  const consumers = startFanoutConsumers(deps, handlers);
+  const consumers = [...startFanoutConsumers(deps, handlers), await startForgetting(deps, "timelines", forgetIn(deps))];
   const operations = createDeadLetters({ nats, publish, upstreams: () => connections.upstreams("operator") });
   const deadLetters = await startDeadLetterService({ nats, operations, version: VERSION, log });
   return {
@@ -63,9 +68,19 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
         audits.close(graceMs),
         trimming.close(),
         crossings.close(),
+        removal.close(),
         deadLetters.close(),
         ...consumers.map((one) => one.close(graceMs)),
       ]);
     },
   };
+}
+
+function forgetIn({ connections }: RoleDeps): Forget {
+  const { scripts, nats, authorStates } = connections;
+  const log = new EventLog(nats, createReadWaiting(scripts));
+  return createForgetTimelines(
+    { ...connections, upstreams: connections.upstreams("fanout") },
+    { leavePulled: authorStates.forget, readBacklogStart: async () => (await log.readUnapplied()).start },
+  );
 }

@@ -1,8 +1,11 @@
 import { createAnalysisApi } from "../analysis/index.js";
-import { createEntrance, createGateway, LIMITS } from "../gateway/index.js";
+import { createEntrance, createGateway, createTimelineRouter, LIMITS } from "../gateway/index.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Db } from "../platform/db/db.js";
+import { connectTimelines } from "../platform/grpc/timelines.js";
 import type { HttpServer } from "../platform/http/serve.js";
+import { refuseErased } from "../records/erased.redis.js";
+import { createReadRate } from "../records/read-rate.redis.js";
 import { createRewardStore } from "../rewards/index.js";
 import type { Config } from "./config/config.js";
 import { missingUpstreams } from "./connections.js";
@@ -26,27 +29,41 @@ export async function startGatewayRole(deps: GatewayRoleDeps): Promise<RunningRo
   if (config.gateway.allowUnsafeTokens)
     log.warn({}, "TIMELINE_JWT_ALLOW_UNSAFE is set: tokens that others made may be accepted");
   const gateway = createGateway(
-    { ...connections, entrance, config: config.gateway, log },
+    { ...connections, ...{ entrance, log }, notifyParts: config.nats.notifyParts, config: config.gateway },
     { ...LIMITS, ...wraps?.limits?.gateway },
   );
   const upstreams = missingUpstreams(config.upstreams).length > 0 ? undefined : connections.upstreams("gateway");
+  const { authorize } = entrance;
+  const { allowedOrigins } = config.gateway;
+  const { timelineServiceAddr } = config.upstreams;
+  const timelines = timelineServiceAddr ? connectTimelines(timelineServiceAddr, config.upstreams) : undefined;
   http.use(
     createAnalysisApi({
       ...connections,
-      upstreams,
-      ...{ authorize: entrance.authorize, allowedOrigins: config.gateway.allowedOrigins },
+      ...{ authorize, allowedOrigins, upstreams },
+      servesTimelines: timelines !== undefined,
       connected: () => connections.topology.connected,
       ...{ db, rewards: db && createRewardStore(db), log },
     }),
   );
+  if (timelines)
+    http.use(
+      createTimelineRouter({
+        ...{ authorize, allowedOrigins: new Set(allowedOrigins), readPage: timelines.read },
+        refuseCaller: refuseErased(connections.erased),
+        takeRead: createReadRate(connections.scripts),
+        log,
+      }),
+    );
   return {
     notReady: () => {
       const keys = entrance.keysNotReady();
       return gateway.healthy() ? keys && `gateway: ${keys}` : "gateway: Redis or NATS is unavailable";
     },
-    close: (graceMs) => {
+    close: async (graceMs) => {
       http.stopListening();
-      return gateway.close(graceMs);
+      await gateway.close(graceMs);
+      timelines?.close();
     },
   };
 }

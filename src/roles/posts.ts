@@ -2,14 +2,14 @@ import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import { SECOND } from "../kernel/time.js";
 import { connectUsers } from "../platform/grpc/upstreams.js";
 import { startPosts } from "../posts/index.js";
-import { startConsumer } from "./consumers.js";
+import { startConsumer, startForgetting } from "./consumers.js";
 import { openPageTokens, startOutboxOf } from "./database.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
 
 /** So many reactions are in flight: they are counted together. */
 const COUNTED_AT_ONCE = 500;
 
-/** Starts the service, its outboxes, and the counting of reactions. */
+/** Starts the service, its outboxes, the counting of reactions, and the erasures. */
 export async function startPostsRole(deps: StoringRoleDeps): Promise<RunningRole> {
   const { config, connections, db, log } = deps;
   const { userServiceAddr: usersAddr } = config.upstreams;
@@ -33,11 +33,15 @@ export async function startPostsRole(deps: StoringRoleDeps): Promise<RunningRole
     handler: posts.countEngagement,
     concurrency: COUNTED_AT_ONCE,
   });
+  const forgetting = await startForgetting(deps, "posts", posts.forget);
   return {
     services: [posts.service],
-    notReady: () => (counter.healthy() ? undefined : "posts: the counter is not pulling"),
+    notReady: () => {
+      if (!counter.healthy()) return "posts: the counter is not pulling";
+      return forgetting.healthy() ? undefined : "posts: erasures are not fetched";
+    },
     close: async (graceMs) => {
-      await Promise.all([counter.close(graceMs), posts.close()]);
+      await Promise.all([counter.close(graceMs), forgetting.close(graceMs), posts.close()]);
       users?.close();
       // They close last, so that events written until now are published.
       await Promise.all([outboxes.posts.close(), outboxes.reactions.close()]);

@@ -111,7 +111,11 @@ async function openDeps(
     },
   });
   const connections = wraps.connections?.(usual) ?? usual;
-  const depths = await startDepths(connections.nats, { ages: roles.includes("fanout"), log });
+  const depths = await startDepths(connections.nats, {
+    ages: roles.includes("fanout"),
+    notifyParts: config.nats.notifyParts,
+    log,
+  });
   closers.add("depths", () => depths.close());
   readiness.connections = connections;
   const db = await openDatabase(config, log, closers);

@@ -11,14 +11,14 @@ const HOT_AT_ONCE = 2_000;
 /** The follow graph: the service, its outboxes, and the building of the follower lists. */
 export async function startUsersRole(deps: StoringRoleDeps): Promise<RunningRole> {
   const { config, connections, db, log } = deps;
-  const { scripts } = connections;
+  const { scripts, erased } = connections;
   const prepare = prepareUserEvents({ scripts, log });
   const outboxes = {
     users: await startOutboxOf(deps, { source: "users", prepare }),
     edges: await startOutboxOf(deps, { source: "edges", prepare }),
   };
   const users = startUsers({
-    ...{ db, scripts, log },
+    ...{ db, scripts, erased, log },
     tokens: await openPageTokens(db, "users", log),
     config: config.users,
     // The rest of the pool is for writes, which go on while Redis is unavailable and every read is one of the database.

@@ -94,7 +94,14 @@ async function openSandbox(
       .setIssuedAt()
       .setExpirationTime("1 day")
       .sign(new TextEncoder().encode(secret));
-  service.http.use(createConsoleRouter({ world, faults, issueToken }));
+  const ask = async (endpoint: string, request: object): Promise<unknown> => {
+    const answer = await connection.request(`avion.ops.dlq.${endpoint}`, JSON.stringify(request), {
+      timeout: 5 * SECOND,
+    });
+    return answer.json();
+  };
+  const deadLetters = { list: () => ask("list", {}), redrive: () => ask("redrive", { all: true }) };
+  service.http.use(createConsoleRouter({ world, faults, deadLetters, issueToken }));
   const httpUrl = `http://${config.process.httpAddress}`;
   const servers = { redis, nats, connection, closers, progress };
   return { ...servers, folder, logFile, world, seeded, worker, grpcAddress, httpUrl, secret, issueToken };

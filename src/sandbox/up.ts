@@ -1,52 +1,81 @@
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { VERSION } from "../roles/version.js";
 import { type Sandbox, withSandbox } from "./sandbox.js";
 
+interface UpOptions {
+  readonly httpPort: number;
+  readonly grpcPort: number;
+  readonly followers: number;
+  /** One line of JSON says where everything is, for tools. */
+  readonly json?: boolean;
+}
+
 /** Starts a sandbox, prints its addresses, and stays up until a signal. */
-export async function up(options: { httpPort: number; grpcPort: number; followers: number }): Promise<void> {
+export async function up({ json = false, ...options }: UpOptions): Promise<void> {
   await withSandbox({ ...options, exitCode: 0 }, async (sandbox) => {
     sandbox.progress.end();
-    console.log(await description(sandbox));
+    const variables = await variablesOf(sandbox);
+    const shell = join(sandbox.folder, "env");
+    writeFileSync(shell, shellOf(sandbox, variables), { mode: 0o600 });
+    console.log(json ? JSON.stringify(factsOf(sandbox, variables)) : description(sandbox, shell));
     const { worker } = sandbox;
-    worker.onReplaced(() => console.log(`The worker has ended; another one is started with pid ${worker.pid()}.`));
+    worker.onReplaced(() => {
+      const pid = worker.pid();
+      console.log(
+        json ? JSON.stringify({ worker_pid: pid }) : `The worker has ended; another one is started with pid ${pid}.`,
+      );
+    });
     await new Promise(() => undefined);
   });
 }
 
-async function description(sandbox: Sandbox): Promise<string> {
-  const { redis, nats, httpUrl, grpcAddress } = sandbox;
-  const token = await sandbox.issueToken("ada");
+/** The commands in the documents use these. */
+async function variablesOf({ httpUrl, redis, nats, grpcAddress, secret, issueToken }: Sandbox) {
+  return {
+    HTTP: httpUrl,
+    GRPC: grpcAddress,
+    REDIS_URL: redis.url,
+    NATS_URL: nats.url,
+    TIMELINE_USER_SERVICE_ADDR: grpcAddress,
+    TIMELINE_POST_SERVICE_ADDR: grpcAddress,
+    TIMELINE_JWT_SECRET: secret,
+    TOKEN: await issueToken("ada"),
+  };
+}
+
+type VariablesOfUp = Awaited<ReturnType<typeof variablesOf>>;
+
+function shellOf({ redis }: Sandbox, variables: VariablesOfUp): string {
+  const lines = Object.entries(variables).map(([name, value]) => `export ${name}='${value}'`);
+  const client = redis.cli === "redis-cli" ? [] : [`alias redis-cli='${redis.cli}'`];
+  return `# TOKEN is ada's, for one day.\n${[...lines, ...client].join("\n")}\n`;
+}
+
+const factsOf = ({ redis, nats, worker, folder, logFile, seeded }: Sandbox, variables: VariablesOfUp) => ({
+  version: VERSION,
+  seeded,
+  variables,
+  redis_pid: redis.pid,
+  nats_pid: nats.pid,
+  worker_pid: worker.pid(),
+  folder,
+  log_file: logFile,
+});
+
+function description({ httpUrl, worker, logFile, seeded }: Sandbox, shell: string): string {
   return `
-avion-timeline ${VERSION} is up: ${sandbox.seeded}.
+avion-timeline ${VERSION} is up: ${seeded}.
 
-  Page     ${httpUrl}/   pick a user, post a drop, watch it arrive
-  gRPC     ${grpcAddress}   TimelineService, UserService and PostService of package avion, with health and reflection
-  HTTP     ${httpUrl}   /events/timeline/home /api/v1/timeline/analyze /api/v1/xp /openapi.json /healthz /readyz /metrics
-  Redis    ${redis.url}   redis-server ${redis.version}, pid ${redis.pid}
-  NATS     ${nats.url}   nats-server ${nats.version}, pid ${nats.pid}
-  Worker   pid ${sandbox.worker.pid()}   kill -9 it: another one starts, and nothing is missing
-  Data     ${sandbox.folder}   gone when this ends; the roles log to ${sandbox.logFile}
+  Page     ${httpUrl}/   open it in two tabs: post a drop in one, watch it arrive in the other
+  Worker   pid ${worker.pid()}   kill -9 it: another one starts, and nothing is missing
+  Log      ${logFile}   of all roles; it is gone when this ends
+  Shell    . ${shell}   in another terminal: addresses and a token, also for docs/operating.md
 
-Ada's access token (one day):
-  export TOKEN=${token}
-
-Try:
-  curl -N -H "Authorization: Bearer $TOKEN" ${httpUrl}/events/timeline/home
-  curl -H "Authorization: Bearer $TOKEN" --json '{"did":"nova","type":"full"}' ${httpUrl}/api/v1/timeline/analyze
-  npx buf curl --protocol grpc --http2-prior-knowledge -d '{"user_id":"ada","limit":5}' http://${grpcAddress}/avion.TimelineService/GetHomeTimeline
-  npx buf curl --protocol grpc --http2-prior-knowledge -d '{"user_id":"nova","visibility":"VISIBILITY_PUBLIC","body":"Hello"}' http://${grpcAddress}/avion.PostService/CreateDrop
-  ${redis.cli} -u ${redis.url} zrevrange timeline:home:ada 0 4 withscores
-  ${redis.cli} -u ${redis.url} publish drop_created 'not json'
-  nats -s ${nats.url} stream ls
-  nats -s ${nats.url} stream view DLQ
-  nats -s ${nats.url} consumer info DROPS planner
-
-Go through docs/operating.md (avion-timeline is node dist/main.js):
-  export HTTP=${httpUrl} NATS_URL=${nats.url} REDIS_URL=${redis.url}
-  export TIMELINE_USER_SERVICE_ADDR=${grpcAddress} TIMELINE_POST_SERVICE_ADDR=${grpcAddress}
-  export TIMELINE_JWT_SECRET=${sandbox.secret}   # doctor asks for it
-  curl --json '{"service":"users","method":"GetFollowersList","user_id":"alan","code":"INTERNAL"}' $HTTP/world/faults
-  curl --json '{"user":"alan","count":5}' $HTTP/world/drops   # five dead letters; redrive them after this:
-  curl -X DELETE $HTTP/world/faults
+  curl -N -H "Authorization: Bearer $TOKEN" $HTTP/events/timeline/home
+  curl -H "Authorization: Bearer $TOKEN" $HTTP/api/v1/timelines/home
+  redis-cli -u $REDIS_URL publish drop_created 'not json'   # becomes a dead letter
+  node dist/main.js dlq ls
 
 Ctrl-C ends it.`;
 }

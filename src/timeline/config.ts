@@ -12,7 +12,7 @@ export const TIMELINE_VARIABLES = {
     name: "TIMELINE_READ_CACHE_BYTES",
     schema: integer(0, 2 ** 40),
     default: String(64 * 2 ** 20),
-    about: "Memory for cached pages, bytes (role api); 0: none. Unused with a Redis Cluster",
+    about: "Memory for cached pages, bytes (role api); 0: none",
   },
 } as const satisfies Variables;
 

@@ -6,6 +6,7 @@ import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { SingleFlight } from "../kernel/sharing.js";
 import { SECOND } from "../kernel/time.js";
+import { Hidden } from "../records/hidden.js";
 import { authorSnapshot, fillPulls, type HomeDeps, homeBelowFloor, homeSnapshot } from "./home.js";
 import { type PageRequest, parsePageRequest, parseUser } from "./page-request.js";
 import { present } from "./page-response.js";
@@ -96,10 +97,10 @@ export function getSharedTimeline(deps: ReadDeps, name: SharedName): GetTimeline
   };
 }
 
-/** Rejects where the users service refuses the viewer's id. */
-function unlessInvalid(error: unknown): undefined {
+/** Rejects where the users service refuses the viewer's id. An erased viewer hides nobody. */
+function unlessInvalid(user: string, error: unknown): Hidden | undefined {
   if (codeOf(error) === "invalid") throw error;
-  return undefined;
+  return codeOf(error) === "notfound" ? new Hidden(user, new Map()) : undefined;
 }
 
 /** A first page that is stored whole is read outside the trace of its call: see decision 45. */
@@ -131,7 +132,7 @@ async function getShownPage(
   const { deadline } = call;
   const held = await withDeadline(deps.store.readHidden(user), deadline).catch(() => undefined);
   const known = () => withDeadline(deps.hidden.known(user, deadline), deadline);
-  const asked = held ?? (await known().catch(unlessInvalid));
+  const asked = held ?? (await known().catch((error: unknown) => unlessInvalid(user, error)));
   const hidden = asked ?? deps.hidden.lastKnown(user);
   const store = { ...deps.store, read: withoutHidden(deps.store, hidden, readLog) };
   return getAnyPage({ ...deps, store }, { ...call, isUnjudged: asked === undefined }, timeline);
@@ -221,7 +222,8 @@ async function degrade(
   timeline: Timeline,
   { query, deadline, latest, error }: Degraded,
 ): Promise<Read> {
-  if (codeOf(error) === "invalid") throw error;
+  // A reader whom the users service refuses, or who is erased, has no page.
+  if (["invalid", "notfound"].includes(codeOf(error))) throw error;
   deps.log.warn({ timeline: timeline.name, error: oneLine(error) }, "a page is degraded");
   if (!query) return { entries: [], outcome: "degraded" };
   const stored = await withDeadline(readStored(deps, timeline.key, query), latest).catch(() => []);

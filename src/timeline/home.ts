@@ -76,7 +76,7 @@ export function homeBelowFloor(
 ): BelowFloor {
   const ask = <T>(work: (sources: Sources, home: HomeRead) => Promise<T>): Promise<T> =>
     rebuildQueue(async () => {
-      const sources = openSources(reader);
+      const sources = openSources(reader, { tolerant });
       const hidden = await store.known(reader, deadline).catch((error: unknown) => {
         if (!tolerant) throw error;
         return store.lastKnown(reader);

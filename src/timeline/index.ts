@@ -7,6 +7,7 @@ import {
   GLOBAL_KEY,
   homeKey,
   LOCAL_KEY,
+  TOMBSTONES_KEY,
   TRIM_LEASE_KEY,
 } from "../contracts/keys.js";
 import type { Affected, Byline } from "../contracts/timelines.js";
@@ -22,6 +23,7 @@ import type { Upstreams } from "../platform/grpc/upstreams.js";
 import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import { trackChanges } from "../platform/redis/tracking.js";
+import type { Erased } from "../records/erasures.js";
 import type { Fenced } from "../records/fenced.redis.js";
 import type { Fences } from "../records/fences.js";
 import { createReadHidden } from "../records/hidden.grpc.js";
@@ -29,6 +31,7 @@ import { createHiddenStore } from "../records/hidden.redis.js";
 import { isPushed, type PulledAuthors } from "../records/pulled.js";
 import { createIsAffected } from "./affected.js";
 import type { TimelineConfig } from "./config.js";
+import { rebuildUnlessErased, sourcesWithoutErased } from "./erased.js";
 import { getHomeTimeline, getSharedTimeline } from "./get-timeline.js";
 import { authorSnapshot, type Expected, fillPulls, homeSnapshot, readExpectedHome } from "./home.js";
 import { type Homes, listHomes } from "./homes.redis.js";
@@ -39,6 +42,7 @@ import { createRebuild } from "./rebuild.js";
 import { AUDIT_LOOKBACKS_MS, createReadSharedLog, type SharedName, withOlder } from "./shared-log.nats.js";
 import { createReadListedDrops, createSources, FOLLOWING_A_PAGE } from "./sources.grpc.js";
 import { createTimelineStore, type Snapshot } from "./store.redis.js";
+import { startTombstoneCopy } from "./tombstone-copy.redis.js";
 import { createTrimStore, startTrimming } from "./trim.redis.js";
 
 export type { Homes };
@@ -49,6 +53,7 @@ interface TimelinesDeps {
   readonly nats: NatsConnection;
   readonly upstreams: Upstreams;
   readonly fences: Fences;
+  readonly erased: Erased;
   readonly authorStates: PulledAuthors;
   readonly readLimits: ReadLimits;
   readonly config: { readonly storedTimelines: StoredTimelinesConfig; readonly timeline: TimelineConfig };
@@ -58,23 +63,24 @@ interface TimelinesDeps {
 
 export type ReadCache = NonNullable<ReturnType<typeof openReadCache>>;
 
-/** Holds pages that are read often; undefined where there is no room for any, or in a cluster, whose nodes fail one by one. */
-export function openReadCache({
-  scripts,
-  urls,
-  config,
-  log,
-}: Pick<TimelinesDeps, "scripts" | "config" | "log"> & { readonly urls: readonly string[] }) {
+/** Holds pages that are read often, and in a cluster a copy of the tombstones; undefined where there is no room for pages. */
+export function openReadCache({ scripts, config, log }: Pick<TimelinesDeps, "scripts" | "config" | "log">) {
   const { readCacheBytes: maxBytes } = config.timeline;
-  if (scripts.isCluster || maxBytes === 0) return undefined;
-  const tracking = trackChanges({ scripts, urls, channel: DELETIONS_CHANNEL, log });
+  if (maxBytes === 0) return undefined;
+  const tracking = trackChanges({ scripts, channel: DELETIONS_CHANNEL, publisher: TOMBSTONES_KEY, log });
   const { ttlMs } = config.storedTimelines;
-  const pages = new PageCache({ changes: tracking, maxBytes, ttlMs });
+  const pages = new PageCache({ changes: tracking, nodeOf: scripts.nodeOf, maxBytes, ttlMs });
   tracking.announcements.on("changed", (key) => pages.changed(key));
   tracking.announcements.on("published", (drop) => pages.deleted(drop));
   tracking.announcements.on("lost", () => pages.clear());
   observeTimeline.cache({ events: pages.events, bytes: () => pages.bytes });
-  return { pages, close: () => tracking.close() };
+  const tombstones = scripts.isCluster ? startTombstoneCopy({ scripts, tracking, log }) : undefined;
+  observeTimeline.tombstones(() => tombstones?.size() ?? 0);
+  const close = async (): Promise<void> => {
+    await tombstones?.close();
+    await tracking.close();
+  };
+  return { pages, tombstones, close };
 }
 
 interface Losses {
@@ -117,17 +123,20 @@ export type Timelines = ReturnType<typeof createTimelines>;
 
 /** Composes the reads, rebuilds and trimming of timelines. */
 export function createTimelines(deps: TimelinesDeps) {
-  const { scripts, fenced, fences, authorStates, config, log } = deps;
+  const { scripts, fenced, fences, erased, authorStates, config, log } = deps;
   const { maxEntries, ttlMs } = config.storedTimelines;
   const { rebuildQueue, calls, deadlineMaxMs } = deps.readLimits;
-  const hidden = createHiddenStore(scripts, createReadHidden(deps.upstreams), ttlMs);
-  const of = { config: config.storedTimelines, authorStates, cache: deps.readCache?.pages, hidden };
+  const hidden = createHiddenStore(scripts, createReadHidden(deps.upstreams), erased, ttlMs);
+  const { pages: cache, tombstones } = deps.readCache ?? {};
+  const of = { config: config.storedTimelines, authorStates, cache, tombstones, hidden };
   const store = createTimelineStore(scripts, fenced, of);
-  const pulls = createPulls(scripts, authorStates, ttlMs);
-  const home = { openSources: createSources(deps.upstreams, calls), pulls, hidden, rebuildQueue, maxEntries };
+  const pulls = createPulls(scripts, authorStates, erased, ttlMs);
+  const openSources = sourcesWithoutErased(createSources(deps.upstreams, calls), erased);
+  const home = { openSources, pulls, hidden, rebuildQueue, maxEntries };
   const { readSharedLog, readListedLog, readAuditedLog } = openSharedLogs(deps);
   const writes = { store, fences, rebuildQueue, fillHidden: hidden.fill };
-  const rebuild = createRebuild({ ...writes, log, observe: observeTimeline.rebuilt });
+  const rebuildAny = createRebuild({ ...writes, log, observe: observeTimeline.rebuilt });
+  const rebuild = rebuildUnlessErased(rebuildAny, { store, erased, authorStates });
   const rebuildAuthorKey = (key: string): Promise<void> =>
     rebuild(key, authorSnapshot(home, authorOfKey(key) as string), { afresh: true });
   return {
@@ -192,8 +201,8 @@ export function createTimelines(deps: TimelinesDeps) {
 }
 
 /** Local and global as the log has them, and as the posts service lists what the log has. */
-function openSharedLogs({ nats: connection, fences: { tombstonedAmong }, upstreams, config }: TimelinesDeps) {
-  const logged = { connection, tombstonedAmong, maxEntries: config.storedTimelines.maxEntries };
+function openSharedLogs({ nats: connection, fences: { tombstonedAmong }, erased, upstreams, config }: TimelinesDeps) {
+  const logged = { connection, tombstonedAmong, erased, maxEntries: config.storedTimelines.maxEntries };
   const compared = { ...logged, readListed: createReadListedDrops(upstreams) };
   return {
     readSharedLog: createReadSharedLog(logged),

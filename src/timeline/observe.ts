@@ -28,6 +28,12 @@ export const observeTimeline = {
     );
     observedGauge("timeline_read_cache_bytes", "Memory of the answers of Redis that this process caches", bytes);
   },
+  tombstones: (copied: () => number): void =>
+    observedGauge(
+      "timeline_tombstones_copied",
+      "Tombstones that this process has a copy of; 0: in a Redis Cluster it asks about each page",
+      copied,
+    ),
   rebuilt(outcome: string, seconds: number): void {
     rebuilds.add(1, { outcome });
     if (outcome === "done") rebuildTime.record(seconds);

@@ -4,15 +4,17 @@ import type { Stored } from "./stored.js";
 
 /** Changes of keys, as the server announces them (see platform/redis/tracking.ts). */
 interface Changes {
-  isOn(): boolean;
+  isOn(nodes: readonly string[]): boolean;
   follow(keys: readonly string[]): Promise<boolean>;
-  upToDate(): Promise<boolean>;
+  upToDate(nodes: readonly string[]): Promise<boolean>;
 }
 
 export type CacheEvent = "hit" | "miss" | "changed" | "deleted" | "evicted" | "expired";
 
 interface PageCacheOptions {
   readonly changes: Changes;
+  /** Returns the name of the server that holds a key. */
+  readonly nodeOf: (key: string) => string;
   readonly maxBytes: number;
   /** Time to live of homes, ms. Reads from Redis renew it; cached answers do not. */
   readonly ttlMs: number;
@@ -21,6 +23,8 @@ interface PageCacheOptions {
 /** Answers were read from this key. */
 export interface FollowedKey {
   readonly key: string;
+  /** The server that it was read from announces its changes. */
+  readonly node: string;
   /** So many reads of it are under way. */
   reads: number;
   /** The names are those of the cached answers. */
@@ -35,6 +39,7 @@ export interface Origin {
 
 interface CachedAnswer extends Pick<Origin, "keys"> {
   readonly stored: Stored;
+  readonly nodes: readonly string[];
   deletions: number;
   readonly size: number;
 }
@@ -88,8 +93,10 @@ export class PageCache {
     return this.#answers.calculatedSize;
   }
 
-  isOn(): boolean {
-    return this.#options.changes.isOn();
+  /** Returns true while answers read from this key can be cached: never where there is room for none. */
+  isOn(key: string): boolean {
+    const { maxBytes, changes, nodeOf } = this.#options;
+    return maxBytes > BYTES.answer && changes.isOn([nodeOf(key)]);
   }
 
   /** The page was asked for before, and not long ago. */
@@ -99,16 +106,17 @@ export class PageCache {
     return false;
   }
 
-  /** Resolves to the answer that Redis would give now, if it is cached. */
-  async read(name: string): Promise<Stored | undefined> {
-    const found = this.#answers.has(name) && (await this.upToDate()) ? this.get(name) : undefined;
-    this.events[found ? "hit" : "miss"]++;
-    return found?.stored;
+  /** Returns the cached answer, which may be outdated. */
+  peek(name: string): Stored | undefined {
+    return this.#answers.peek(name)?.stored;
   }
 
-  /** Resolves to true once {@link get} gives nothing that was outdated when this was called. */
-  upToDate(): Promise<boolean> {
-    return this.#options.changes.upToDate();
+  /** Resolves to the answer that Redis would give now, if it is cached. */
+  async read(name: string): Promise<CachedAnswer | undefined> {
+    const held = this.#answers.peek(name);
+    const found = held && (await this.#options.changes.upToDate(held.nodes)) ? this.get(name) : undefined;
+    this.events[found ? "hit" : "miss"]++;
+    return found;
   }
 
   get(name: string): CachedAnswer | undefined {
@@ -138,11 +146,12 @@ export class PageCache {
     const page = stored.page && ownCopy(stored.page);
     const drops = stored.entries.length + (stored.relations?.size ?? 0);
     const parts = BYTES.key * keys.length + BYTES.drop * drops + (page?.length ?? 0);
+    const nodes = [...new Set(keys.map(({ node }) => node))];
     const size = BYTES.answer + parts + name.length;
     if (size > this.#options.maxBytes) return;
     // The names are added first: the answers that make room for this one may be the last others of a key.
     for (const key of keys) key.names.add(name);
-    this.#answers.set(name, { stored: page ? { ...stored, page } : stored, keys, deletions, size });
+    this.#answers.set(name, { stored: page ? { ...stored, page } : stored, keys, nodes, deletions, size });
   }
 
   end({ keys }: Origin): void {
@@ -172,7 +181,10 @@ export class PageCache {
   }
 
   #followedKey(key: string): FollowedKey {
-    const followed = this.#followed.get(key) ?? { key, reads: 0, names: new Set<string>() };
+    const node = this.#options.nodeOf(key);
+    // Its slot has moved: another node announces its changes.
+    if (this.#followed.get(key)?.node !== node) this.changed(key);
+    const followed = this.#followed.get(key) ?? { key, node, reads: 0, names: new Set<string>() };
     this.#followed.set(key, followed);
     return followed;
   }

@@ -1,10 +1,11 @@
-import { TOMBSTONES_KEY } from "../contracts/keys.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
 import { MAX_IDLE_MS } from "../contracts/times.js";
-import { type Scripts, script } from "../platform/redis/scripts.js";
+import { inOrder, type Scripts, script } from "../platform/redis/scripts.js";
 import type { Origin, PageCache } from "./page-cache.js";
-import { encodedPage } from "./page-response.js";
+import { dropsOf, encodedPage, someDrop } from "./page-response.js";
 import type { Range, Stored } from "./stored.js";
+import type { TombstoneCopy, Tombstones } from "./tombstone-copy.redis.js";
+import { createTombstoneCheck } from "./tombstones.redis.js";
 
 const READ_PAGE = script("read-page", import.meta.url, { inBytes: true });
 
@@ -30,6 +31,8 @@ export interface Reply extends Omit<Stored, "merged" | "incomplete"> {
   readonly origin: Origin | undefined;
 }
 
+type Unfollowed = Omit<Reply, "origin">;
+
 class PendingRead {
   resolve!: (reply: Reply) => void;
   reject!: (error: unknown) => void;
@@ -41,22 +44,34 @@ class PendingRead {
   constructor(readonly read: StoreRead) {}
 }
 
+export interface PageCallsOptions {
+  readonly cache?: PageCache | undefined;
+  /** In a cluster pages that show none of these need not be asked for. */
+  readonly tombstones?: Pick<TombstoneCopy, "upToDate"> | undefined;
+}
+
 /** A call of so many pages blocks Redis for about 2 ms. */
 const PAGES_A_CALL = 32;
 
 /**
  * Reads of one turn of the event loop, and those that come while a call is under way, share the next call; none shares a
- * call that began before it. Reads of one name get the same promise; `readOf` is called for the first of them.
+ * call that began before it. Reads of one name get the same promise; `readOf` is called for the first of them. Each node
+ * of a cluster has calls of its own: nodes fail one by one.
  */
-export function createPageCalls(scripts: Scripts, cache: PageCache | undefined) {
+export function createPageCalls(scripts: Scripts, { cache, tombstones }: PageCallsOptions) {
   const queues = new Map<string, Queue>();
+  const deps = { scripts, cache, tombstones, areAlive: createTombstoneCheck(scripts) };
   return (key: string, name: string, readOf: () => StoreRead): Promise<Reply> => {
-    // The slots of a cluster fail one by one.
-    const slot = scripts.isCluster ? key : "";
-    const queue = queues.get(slot) ?? new Queue(scripts, cache, () => queues.delete(slot));
-    queues.set(slot, queue);
+    const node = scripts.nodeOf(key);
+    const queue = queues.get(node) ?? new Queue(deps, () => queues.delete(node));
+    queues.set(node, queue);
     return queue.add(name, readOf);
   };
+}
+
+interface QueueDeps extends PageCallsOptions {
+  readonly scripts: Scripts;
+  readonly areAlive: ReturnType<typeof createTombstoneCheck>;
 }
 
 class Queue {
@@ -64,8 +79,7 @@ class Queue {
   #isBusy = false;
 
   constructor(
-    private readonly scripts: Scripts,
-    private readonly cache: PageCache | undefined,
+    private readonly deps: QueueDeps,
     private readonly idle: () => void,
   ) {}
 
@@ -98,48 +112,88 @@ class Queue {
   }
 
   async #call(reads: readonly PendingRead[]): Promise<() => void> {
-    const { cache } = this;
+    const { scripts, cache, tombstones } = this.deps;
     const origins = reads.map(({ read: { follows } }) => (follows.length > 0 ? cache?.begin(follows) : undefined));
     const begun = origins.filter((origin) => origin !== undefined);
     const end = (): void => {
       for (const origin of begun) cache?.end(origin);
     };
+    const fail = (error: unknown): void => {
+      for (const { reject } of reads) reject(error);
+    };
     const followed = begun.length > 0 && cache?.follow(begun);
+    const known = tombstones?.upToDate();
     try {
-      const texts = await this.#send(reads.map(({ read }) => read));
-      const replies = texts.map((text, at) => replyOf(text, (reads[at] as PendingRead).read));
+      const replies = await this.#send(reads.map(({ read }) => read));
       const areFollowed = (await followed) === true;
       if (!areFollowed) end();
-      return () => {
+      const settle = (all: readonly Unfollowed[]): void => {
         for (const [at, { resolve }] of reads.entries())
-          resolve({ ...(replies[at] as Omit<Reply, "origin">), origin: areFollowed ? origins[at] : undefined });
+          resolve({ ...(all[at] as Unfollowed), origin: areFollowed ? origins[at] : undefined });
       };
+      if (!scripts.isCluster) return () => settle(replies);
+      // The next call does not wait for the node of the tombstones.
+      return () => void this.#judged(reads, replies, known).then(settle, fail);
     } catch (error) {
       end();
-      return () => {
-        for (const { reject } of reads) reject(error);
-      };
+      return () => fail(error);
     }
   }
 
-  #send(reads: readonly StoreRead[]): Promise<Buffer[]> {
-    const { isCluster, run } = this.scripts;
+  /** In a cluster the tombstones are on a node of their own. A page that may show a deleted drop is read again as entries. */
+  async #judged(
+    reads: readonly PendingRead[],
+    replies: readonly Unfollowed[],
+    known: Promise<Tombstones | undefined> | undefined,
+  ): Promise<readonly Unfollowed[]> {
+    const tombstones = await known;
+    const judged = replies.map((reply) => ({
+      ...reply,
+      areAlive: tombstones !== undefined && !mayShow(reply, tombstones),
+    }));
+    const open = [...judged.keys()].filter((at) => !judged[at]?.areAlive);
+    if (open.length === 0) return judged;
+    const alive = await this.deps.areAlive(open.map((at) => shownBy(replies[at] as Unfollowed))).catch(() => undefined);
+    for (const [n, at] of open.entries())
+      judged[at] = { ...(replies[at] as Unfollowed), areAlive: alive?.[n] === true };
+    const dead = open.filter((at) => judged[at]?.page && !judged[at].areAlive);
+    if (dead.length === 0) return judged;
+    const again = await this.#send(dead.map((at) => withoutPage((reads[at] as PendingRead).read)));
+    for (const [n, at] of dead.entries()) judged[at] = { ...(again[n] as Unfollowed), areAlive: false };
+    return judged;
+  }
+
+  async #send(reads: readonly StoreRead[]): Promise<Unfollowed[]> {
+    const { byNode, isCluster, run } = this.deps.scripts;
     const keys = reads.map(({ range }) => range.key);
-    const args = [isCluster ? "" : 1, MAX_IDLE_MS, ...reads.flatMap(argsOf)];
-    return run(READ_PAGE, isCluster ? keys : [...keys, TOMBSTONES_KEY], args) as Promise<Buffer[]>;
+    const answers = await byNode(keys, PAGES_A_CALL, (route, places) => {
+      const args = places.flatMap((place) => argsOf(reads[place] as StoreRead));
+      return run(READ_PAGE, route, [isCluster ? "" : 1, MAX_IDLE_MS, ...args]) as Promise<Buffer[]>;
+    });
+    return inOrder(answers).map((text, at) => replyOf(text, reads[at] as StoreRead));
   }
 }
 
-function argsOf({ range: { direction, from, count, page }, ttl, pulls }: StoreRead): readonly (string | number)[] {
-  if (from) return [direction, count, ttl, from.score, from.drop, pulls, 0, 0];
-  return [direction, count, ttl, "", "", pulls, page?.drops ?? 0, page?.since ?? 0];
+const shownBy = ({ page, entries }: Unfollowed): readonly string[] =>
+  page ? dropsOf(page) : entries.map(({ drop }) => drop);
+
+const mayShow = ({ page, entries }: Unfollowed, tombstones: Tombstones): boolean =>
+  page
+    ? someDrop(page, (start, end) => tombstones.mayHave(page, start, end))
+    : entries.some(({ drop }) => tombstones.mayHave(Buffer.from(drop)));
+
+const withoutPage = ({ range: { page: _, ...range }, ...read }: StoreRead): StoreRead => ({ ...read, range });
+
+function argsOf({ range: { key, direction, from, count, page }, ttl, pulls }: StoreRead): readonly (string | number)[] {
+  if (from) return [key, direction, count, ttl, from.score, from.drop, pulls, 0, 0];
+  return [key, direction, count, ttl, "", "", pulls, page?.drops ?? 0, page?.since ?? 0];
 }
 
 const NOT_KNOWN = "?";
 /** This begins a reply with entries; a page begins with 0 or 1. */
 const JSON_START = "[".charCodeAt(0);
 
-function replyOf(text: Buffer, { range: { direction }, pulls }: StoreRead): Omit<Reply, "origin"> {
+function replyOf(text: Buffer, { range: { direction }, pulls }: StoreRead): Unfollowed {
   const isSetNamed = pulls !== "";
   if (text[0] !== JSON_START)
     return { floor: 0, entries: [], areAlive: true, authors: [], isSetNamed, hides: false, page: encodedPage(text) };

@@ -1,10 +1,8 @@
 import {
   AUTHOR_PREFIX,
   authorOfKey,
-  GLOBAL_KEY,
   hiddenKey,
   kindOf,
-  LOCAL_KEY,
   PULLED_KEY,
   pullsKeyOfHome,
   userOfHomeKey,
@@ -16,17 +14,16 @@ import type { Hidden } from "../records/hidden.js";
 import type { HiddenStore } from "../records/hidden.redis.js";
 import { currentOf, isPushed, type PulledAuthors } from "../records/pulled.js";
 import { merge, type Part, partOfHead } from "./merge.js";
-import type { FollowedKey, PageCache } from "./page-cache.js";
-import { createPageCalls, type Reply, type StoreRead } from "./page-calls.redis.js";
+import type { FollowedKey } from "./page-cache.js";
+import { createPageCalls, type PageCallsOptions, type Reply, type StoreRead } from "./page-calls.redis.js";
 import { encodeWhole } from "./page-response.js";
 import { createShownPages } from "./shown-pages.js";
 import { type EncodedPage, type Incomplete, incompleteOf, type Range, type Stored } from "./stored.js";
 
-export interface PageReaderOptions {
+export interface PageReaderOptions extends PageCallsOptions {
   /** The time to live is that of homes and authors, in ms. */
   readonly ttlMs: number;
   readonly authorStates: PulledAuthors;
-  readonly cache?: PageCache | undefined;
   readonly hidden: Pick<HiddenStore, "held" | "lastKnown">;
   readonly bylinesOf: (key: string, drops: readonly string[]) => Promise<ReadonlyMap<string, Byline>>;
   /** Tests pass a wrong one, and must notice it. */
@@ -44,17 +41,7 @@ interface Merged {
   readonly keys: readonly FollowedKey[] | undefined;
 }
 
-interface Asked {
-  readonly name: string;
-  readonly reading: Reading;
-  /** True: the cache gives nothing that is older than the read. */
-  readonly upToDate: boolean | Promise<boolean>;
-}
-
 const SPAN = { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } } as const;
-
-/** All reads of a turn share one page, and reading it costs less than asking whether a cached one is up to date. */
-const SHARED: ReadonlySet<string> = new Set([LOCAL_KEY, GLOBAL_KEY]);
 
 /** So many newest drops of a pulled author are cached: more than a page. */
 const HEAD = 128;
@@ -73,7 +60,7 @@ export class PageReader {
     scripts: Scripts,
     private readonly options: PageReaderOptions,
   ) {
-    this.#ask = createPageCalls(scripts, options.cache);
+    this.#ask = createPageCalls(scripts, options);
     this.#readShown = createShownPages({ read: this.read, bylinesOf: options.bylinesOf });
   }
 
@@ -93,13 +80,18 @@ export class PageReader {
     page: NonNullable<Range["page"]>,
     viewer?: string,
   ): Promise<EncodedPage | Incomplete | undefined> => {
-    if (viewer !== undefined) {
-      const hidden = await this.readHidden(viewer);
-      if (hidden?.size !== 0) return hidden && this.#readShown({ key, page }, hidden);
-    }
     const range = { key, direction: "older", from: undefined, count: page.drops + 1, page } as const;
-    const stored = await this.read(range);
-    return stored.page || stored.floor !== undefined ? stored.page : incompleteOf(key, stored);
+    if (viewer === undefined) return firstPageOf(key, await this.read(range));
+    const { cache } = this.options;
+    const name = hiddenKey(viewer);
+    if (cache?.peek(name)?.relations?.size === 0) {
+      // Most viewers hide nobody: their page is read beside the question whether that is still so.
+      const [held, stored] = await Promise.all([cache.read(name), this.read(range)]);
+      if (held?.stored.relations?.size === 0) return firstPageOf(key, stored);
+    }
+    const hidden = await this.readHidden(viewer);
+    if (hidden?.size !== 0) return hidden && this.#readShown({ key, page }, hidden);
+    return firstPageOf(key, await this.read(range));
   };
 
   /** Resolves to the hidden users of a user; undefined if the users service must be asked. */
@@ -107,8 +99,8 @@ export class PageReader {
     const { cache, hidden } = this.options;
     const name = hiddenKey(user);
     const cached = await cache?.read(name);
-    if (cached) return cached.relations;
-    if (!cache?.isOn() || !cache.isWanted(name)) return hidden.held(user);
+    if (cached) return cached.stored.relations;
+    if (!cache?.isOn(name) || !cache.isWanted(name)) return hidden.held(user);
     const origin = cache.begin([name]);
     try {
       const followed = cache.follow([origin]);
@@ -123,8 +115,8 @@ export class PageReader {
   async #read(reading: Reading): Promise<Stored> {
     const { cache } = this.options;
     const name = nameOf(reading);
-    const cached = cache && !SHARED.has(reading.range.key) ? await cache.read(name) : undefined;
-    return cached ?? inChildSpan("redis read-page", SPAN, () => this.#readFromRedis(name, reading));
+    const cached = await cache?.read(name);
+    return cached?.stored ?? inChildSpan("redis read-page", SPAN, () => this.#readFromRedis(name, reading));
   }
 
   #readFromRedis(name: string, reading: Reading): Promise<Stored> {
@@ -135,9 +127,7 @@ export class PageReader {
       pulls,
       follows: this.#keysOf(name, reading),
     }));
-    // The server is asked beside the call, not after it.
-    const upToDate = (pulls !== "" && this.options.cache?.upToDate()) || false;
-    const answer = this.#answers.get(reply) ?? this.#answer(reply, { name, reading, upToDate });
+    const answer = this.#answers.get(reply) ?? this.#answer(reply, name, reading);
     this.#answers.set(reply, answer);
     return answer;
   }
@@ -145,18 +135,18 @@ export class PageReader {
   /** Returns the keys to follow: those of an answer that is to be cached. */
   #keysOf(name: string, { range: { key }, pulls }: Reading): readonly string[] {
     const { cache } = this.options;
-    if (SHARED.has(key) || !cache?.isOn() || !cache.isWanted(name)) return [];
+    if (!cache?.isOn(key) || !cache.isWanted(name)) return [];
     return pulls === "" ? [key] : [key, pulls, PULLED_KEY];
   }
 
-  async #answer(replied: Promise<Reply>, { name, reading, upToDate }: Asked): Promise<Stored> {
+  async #answer(replied: Promise<Reply>, name: string, reading: Reading): Promise<Stored> {
     const { cache } = this.options;
     const reply = await replied;
     const { origin, floor, entries, areAlive, page: encoded } = reply;
     try {
       const own: Stored = { floor: reading.isBeside ? 0 : floor, entries, areAlive, ...(encoded && { page: encoded }) };
       const { stored, keys } =
-        reading.pulls === "" ? { stored: own, keys: [] } : await this.#merge(reading, own, { ...reply, upToDate });
+        reading.pulls === "" ? { stored: own, keys: [] } : await this.#merge(reading, own, reply);
       const page = encodeWhole(stored, reading.range);
       const whole: Stored = page ? { floor: stored.floor, entries: [], areAlive: true, page } : stored;
       if (origin && keys) cache?.keep(name, whole, { ...origin, keys: [...origin.keys, ...keys] });
@@ -166,11 +156,7 @@ export class PageReader {
     }
   }
 
-  async #merge(
-    reading: Reading,
-    home: Stored,
-    { authors, isSetNamed, hides, upToDate }: Reply & Pick<Asked, "upToDate">,
-  ): Promise<Merged> {
+  async #merge(reading: Reading, home: Stored, { authors, isSetNamed, hides }: Reply): Promise<Merged> {
     const { range } = reading;
     // It is looked at after the call: the process may have been suspended while an author changed over.
     const registry = await currentOf(this.options.authorStates);
@@ -180,7 +166,6 @@ export class PageReader {
       const incomplete = { keys: home.floor === undefined ? [range.key] : [], arePullsKnown: false };
       return { stored: { ...home, floor: undefined, incomplete }, keys: undefined };
     }
-    const isUpToDate = await upToDate;
     const hidden = hides ? await this.#hiddenOf(range.key) : undefined;
     const parts = await Promise.all(
       authors.flatMap((token) => {
@@ -188,7 +173,7 @@ export class PageReader {
         const author = authorOfKey(key) as string;
         const state = registry.get(author)?.state;
         if (state === undefined || hidden?.hides({ author })) return [];
-        return this.#readPart({ ...range, key, page: undefined }, { home, isUpToDate, isBeside: isPushed(state) });
+        return this.#readPart({ ...range, key, page: undefined }, { home, isBeside: isPushed(state) });
       }),
     );
     if (parts.length === 0) return { stored: home, keys: [] };
@@ -222,15 +207,15 @@ export class PageReader {
   /** Reads from the author's cached newest drops, where these reach far enough. */
   async #readPart(
     range: Range,
-    { home, isUpToDate, isBeside }: { readonly home: Stored; readonly isUpToDate: boolean; readonly isBeside: boolean },
+    { home, isBeside }: { readonly home: Stored; readonly isBeside: boolean },
   ): Promise<Part & Pick<Merged, "keys">> {
     const { cache, ttlMs } = this.options;
     const { key } = range;
     const how = { ttl: isBeside ? 0 : ttlMs, pulls: "", isBeside };
-    if (cache?.isOn()) {
+    if (cache?.isOn(key)) {
       const newest: Reading = { ...how, range: { key, direction: "older", from: undefined, count: HEAD } };
       const name = nameOf(newest);
-      const cached = isUpToDate ? cache.get(name) : undefined;
+      const cached = await cache.read(name);
       const head = cached?.stored ?? (await this.#readFromRedis(name, newest));
       const entries = partOfHead(head, HEAD, { range, home });
       const kept = cached ?? cache.get(name);
@@ -240,6 +225,9 @@ export class PageReader {
     return { key, stored: await this.#read({ ...how, range }), keys: undefined };
   }
 }
+
+const firstPageOf = (key: string, stored: Stored): EncodedPage | Incomplete | undefined =>
+  stored.page || stored.floor !== undefined ? stored.page : incompleteOf(key, stored);
 
 const NO_PAGE = { drops: 0, since: 0 } as const;
 

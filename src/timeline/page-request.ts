@@ -1,3 +1,4 @@
+import { DEFAULT_LIMIT, MAX_CURSOR_CHARS, MAX_LIMIT } from "../contracts/timeline-pages.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
 import type { GetTimelineRequest } from "../gen/avion/timeline.js";
 import { invalid } from "../kernel/errors.js";
@@ -12,11 +13,6 @@ export interface Cursor {
   readonly kind: "since_id" | "max_id" | "min_id";
   readonly text: string;
 }
-
-const DEFAULT_LIMIT = 20;
-const MAX_LIMIT = 100;
-/** A token holds an id of up to 128 bytes as base64url, and its time. */
-const MAX_CURSOR_CHARS = 256;
 
 /** @throws AppError `invalid`, naming the field */
 export function parsePageRequest(request: GetTimelineRequest): PageRequest {

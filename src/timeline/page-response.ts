@@ -17,6 +17,28 @@ export function encodedPage(reply: Buffer): EncodedPage {
   return Buffer.concat([drops, Buffer.from(more + field(3, oldest) + field(4, newest), "latin1")]);
 }
 
+const DROP_TAG = 0x0a;
+
+/** Looks at the bytes of each drop of an encoded page, which come first, until one fits. Ids have at most 128 bytes. */
+export function someDrop(page: EncodedPage, fits: (start: number, end: number) => boolean): boolean {
+  for (let at = 0; page[at] === DROP_TAG; ) {
+    const length = page[at + 1] as number;
+    const start = at + (length < 128 ? 2 : 3);
+    at = start + (length < 128 ? length : (length % 128) + 128 * (page[at + 2] as number));
+    if (fits(start, at)) return true;
+  }
+  return false;
+}
+
+export function dropsOf(page: EncodedPage): string[] {
+  const drops: string[] = [];
+  someDrop(page, (start, end) => {
+    drops.push(page.toString("utf8", start, end));
+    return false;
+  });
+  return drops;
+}
+
 /** The text is ASCII, and shorter than 2^14. */
 function field(number: number, text: string): string {
   const { length } = text;

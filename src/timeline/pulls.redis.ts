@@ -4,6 +4,7 @@ import { AppError } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import { SingleFlight } from "../kernel/sharing.js";
 import { type Scripts, script } from "../platform/redis/scripts.js";
+import { type Erased, writeUnlessErased } from "../records/erasures.js";
 import { currentOf, isMerged, PULLS_FILLING, type PulledAuthors } from "../records/pulled.js";
 
 const FILL_PULLS = script("fill-pulls", import.meta.url);
@@ -21,9 +22,14 @@ interface Filled {
 const MAX_ROUNDS = 8;
 
 /** Keeps for each user the pulled authors among those they follow. */
-export function createPulls({ run }: Scripts, authorStates: PulledAuthors, ttlMs: number) {
+export function createPulls(
+  { run, command }: Scripts,
+  authorStates: PulledAuthors,
+  erased: Pick<Erased, "among">,
+  ttlMs: number,
+) {
   const flight = new SingleFlight<void>();
-  const filling = async (user: string, read: () => Promise<Following>, how: "begin" | "afresh"): Promise<Filled> => {
+  const fillOnce = async (user: string, read: () => Promise<Following>, how: "begin" | "afresh"): Promise<Filled> => {
     const step = (what: string, mark: string, ...authors: string[]) =>
       run(FILL_PULLS, [pullsKey(user)], [what, mark, ttlMs, ...authors]);
     const mark = (await step(how, PULLS_FILLING + randomUUID())) as string | null;
@@ -33,6 +39,11 @@ export function createPulls({ run }: Scripts, authorStates: PulledAuthors, ttlMs
     const tokens = following.filter((author) => isMerged(registry.get(author))).map(encodeId);
     return { following, known: (await step("finish", mark, ...tokens)) === 1 };
   };
+  const filling = (user: string, ...of: [read: () => Promise<Following>, how: "begin" | "afresh"]): Promise<Filled> =>
+    writeUnlessErased(erased, user, {
+      write: () => fillOnce(user, ...of),
+      remove: () => command("del", (client) => client.del(pullsKey(user))),
+    });
   return {
     /** Reads whom a user follows, and keeps the pulled ones if nothing changes meanwhile; `afresh`: whatever is kept. */
     async following(user: string, read: () => Promise<Following>, afresh = false): Promise<Following> {

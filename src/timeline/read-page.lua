@@ -1,25 +1,25 @@
 -- Reads of each timeline the entries next to a position, the floor, and whether one of them is tombstoned, at one instant.
 --
--- KEYS     the timelines; then the tombstones if ARGV[1] is 1
--- ARGV[1]  without 1 nothing is said about tombstones
+-- KEYS     none; in a Redis Cluster one of the timelines, which are all on its node
+-- ARGV[1]  "1": the tombstones are on this server; without it nothing is said about them, and a page may show deleted drops
 -- ARGV[2]  a key nobody has read for longer than this, ms, is not vouched for: deletions it has missed may be forgotten
 -- ARGV     then of each timeline:
---     [1]  "older" or "newer" than the position
---     [2]  how many
---     [3]  time to live a read gives the key, ms; 0: leave it
---     [4]  score of the position; "" reads from the end (older: the newest; newer: the oldest)
---     [5]  drop id of the position, which need not be held
---     [6]  the set of authors whose timelines are merged into this one; "": none
---     [7]  drops of the newest page, to answer it encoded where it is complete, nothing of it is hidden and nothing is
+--     [1]  its key
+--     [2]  "older" or "newer" than the position
+--     [3]  how many
+--     [4]  time to live a read gives the key, ms; 0: leave it
+--     [5]  score of the position; "" reads from the end (older: the newest; newer: the oldest)
+--     [6]  drop id of the position, which need not be held
+--     [7]  the set of authors whose timelines are merged into this one; "": none
+--     [8]  drops of the newest page, to answer it encoded where it is complete, nothing of it is hidden and nothing is
 --          merged into it; 0: answer entries
---     [8]  drops older than this are hidden, ms
+--     [9]  drops older than this are hidden, ms
 -- returns  of each timeline the page: 1 if more follow, score (double) and length of its newest and its oldest id,
 --          `repeated string 1`; or as JSON [floor or "", "1" if none is tombstoned, authors, hides, id, score, ...] in
 --          ascending order of (score, bytes). authors: joined by ","; "?" where the set is not known. hides: "1" where
 --          authors are asked for and the home's user hides somebody
 local call = redis.call
-local timelines = ARGV[1] == '1' and #KEYS - 1 or #KEYS
-local tombstones = KEYS[timelines + 1]
+local tombstones = ARGV[1] == '1' and 'timeline:tombstones'
 
 -- Lua compares strings by the locale, Redis members by their bytes.
 local function less(a, b)
@@ -101,7 +101,7 @@ local function page_of(key, size, since)
   local scores = call('ZMSCORE', key, '~floor', ids[1], ids[shown], ids[last])
   local floor, oldest, more = tonumber(scores[1] or -1), tonumber(scores[4]), last > size
   if floor < 0 or (not more and floor > 0) or (oldest <= floor and floor > 0) or oldest < since then return nil end
-  if not untouched(ids) then return nil end
+  if tombstones and not untouched(ids) then return nil end
   local header = struct.pack('>BdBdB', more and 1 or 0, tonumber(scores[2]), #ids[1], tonumber(scores[3]), #ids[shown])
   return header .. encode(ids, shown)
 end
@@ -161,7 +161,7 @@ local function read(key, direction, count, ttl, score, id, pulls, size, since)
   if ttl > 0 then renew(key, ttl) end
   local authors = pulls == '' and '' or authors_of(pulls, ttl)
   local judged = is_judged(key)
-  local encoded = judged and tombstones and size > 0 and authors == '' and page_of(key, size, tonumber(since))
+  local encoded = judged and size > 0 and authors == '' and page_of(key, size, tonumber(since))
   if encoded then return encoded end
   local ids, scores = entries_of(key, first_of(key, older, score, id), older, count)
   -- One of its fields is its state.
@@ -175,5 +175,5 @@ local function read(key, direction, count, ttl, score, id, pulls, size, since)
 end
 
 local answers = {}
-for i = 1, timelines do answers[i] = read(KEYS[i], unpack(ARGV, 8 * i - 5, 8 * i + 2)) end
+for i = 3, #ARGV, 9 do answers[#answers + 1] = read(unpack(ARGV, i, i + 8)) end
 return answers

@@ -6,6 +6,7 @@ import { CLOCK_SKEW_MS, MAX_AHEAD_MS } from "../contracts/times.js";
 import { DAY, HOUR, MINUTE, sharedNow } from "../kernel/time.js";
 import { askNats, managerOf } from "../platform/nats/ask.js";
 import { logEntries } from "../platform/nats/read-log.js";
+import type { Erased } from "../records/erasures.js";
 import type { Fences } from "../records/fences.js";
 import { aboveFloor, type Entries } from "./pages.js";
 import { snapshotOf } from "./rebuild.js";
@@ -36,6 +37,7 @@ const MOST_AHEAD_MS = MAX_AHEAD_MS + CLOCK_SKEW_MS;
 interface LogDeps {
   readonly connection: NatsConnection;
   readonly tombstonedAmong: Fences["tombstonedAmong"];
+  readonly erased: Pick<Erased, "among">;
   readonly maxEntries: number;
   readonly lookbacksMs?: readonly number[];
   /** Own drops are then those that the upstream lists, where it lists any; the log alone tells of remote ones. */
@@ -54,7 +56,7 @@ export function createReadSharedLog(deps: LogDeps): ReadSharedLog {
 }
 
 async function readSince(deps: LogDeps, name: SharedName, from: number): Promise<LogSnapshot> {
-  const { connection, tombstonedAmong, maxEntries } = deps;
+  const { connection, maxEntries } = deps;
   const info = async () => (await managerOf(connection)).streams.info(STREAM.drops);
   const { state } = await askNats("the state of the log", info);
   const firstAt = state.messages === 0 ? undefined : Date.parse(String(state.first_ts));
@@ -66,7 +68,7 @@ async function readSince(deps: LogDeps, name: SharedName, from: number): Promise
   const all = name === "global" ? new Map([...found.remote, ...own]) : own;
   const entries = [...all.values()].sort((a, b) => compareEntries(b, a));
   const readTo = isWholeLog ? 0 : isListed;
-  const shown = await newestAlive(aboveFloor(entries, readTo), maxEntries + 1, tombstonedAmong);
+  const shown = await newestAlive(aboveFloor(entries, readTo), maxEntries + 1, deps);
   const snapshot = snapshotOf(shown, maxEntries, readTo);
   const lostUntil = isWholeLog ? 0 : Math.max(from, firstAt ?? sharedNow()) + MOST_AHEAD_MS;
   const known = listed ? (name === "local" ? isListed : Math.max(isListed, lostUntil)) : lostUntil;
@@ -114,18 +116,22 @@ function ownListed({ own, received }: Logged, listed: ListedDrops, above: number
 }
 
 const DROPS_A_CHECK = 1_000;
+const authorOf = ({ by }: TimelineEntry): string => by?.author ?? "";
 
-/** Deleted drops must not take the room of others, however many they are. */
+/** Deleted drops, and those of erased users, must not take the room of others, however many they are. */
 async function newestAlive(
   entries: Entries,
   count: number,
-  tombstonedAmong: LogDeps["tombstonedAmong"],
+  { tombstonedAmong, erased }: Pick<LogDeps, "tombstonedAmong" | "erased">,
 ): Promise<Entries> {
   const alive: TimelineEntry[] = [];
   for (let at = 0; at < entries.length && alive.length < count; at += DROPS_A_CHECK) {
     const some = entries.slice(at, at + DROPS_A_CHECK);
-    const tombstoned = await tombstonedAmong(some.map(({ drop }) => drop));
-    alive.push(...some.filter(({ drop }) => !tombstoned.has(drop)));
+    const [tombstoned, gone] = await Promise.all([
+      tombstonedAmong(some.map(({ drop }) => drop)),
+      erased.among([...new Set(some.map(authorOf).filter((author) => author !== ""))]),
+    ]);
+    alive.push(...some.filter((entry) => !tombstoned.has(entry.drop) && !gone.has(authorOf(entry))));
   }
   return alive;
 }

@@ -20,22 +20,29 @@ interface FirstPage {
   readonly page: NonNullable<Range["page"]>;
 }
 
+/** A page takes some KB. */
+const MOST_PAGES = 100;
+
 /**
  * Returns a function that reads a first page of local or global without the drops that a viewer does not see; it resolves
- * to undefined where that takes more than one read. Viewers who share a read, and see the same of it, share the page.
+ * to undefined where that takes more than one read. Viewers who read the same, and see the same of it, share the page.
  */
 export function createShownPages({ read, bylinesOf }: ShownPagesDeps) {
   const known = new WeakMap<Stored, Signed>();
   const signedOf = (key: string, stored: Stored): Signed => {
-    const found = known.get(stored);
-    if (found) return found;
+    const shared = known.get(stored);
+    if (shared) return shared;
     const drops = stored.entries.map(({ drop }) => drop);
     const bylines = bylinesOf(key, drops).then((byOf) => drops.map((drop) => byOf.get(drop)));
     const signed: Signed = { bylines, pages: new Map() };
     known.set(stored, signed);
+    // The next read may know the missing bylines.
+    const forget = (): void => void known.delete(stored);
+    bylines.then((all) => all.includes(undefined) && forget(), forget);
     return signed;
   };
-  return async ({ key, page }: FirstPage, viewer: Hidden): Promise<EncodedPage | undefined> => {
+  return async (first: FirstPage, viewer: Hidden): Promise<EncodedPage | undefined> => {
+    const { key, page } = first;
     const range = { key, direction: "older", from: undefined, count: page.drops + 1 + SPARE } as const;
     const stored = await read(range);
     const { entries } = stored;
@@ -51,7 +58,9 @@ export function createShownPages({ read, bylinesOf }: ShownPagesDeps) {
     }
     const mayBeMore = shown.length <= page.drops && entries.length >= range.count;
     if (mayBeMore || (shown.at(-1)?.score ?? 0) < page.since) return undefined;
-    if (!pages.has(name)) pages.set(name, encodeWhole({ ...stored, entries: shown }, { ...range, page }));
-    return pages.get(name);
+    if (pages.has(name)) return pages.get(name);
+    const encoded = encodeWhole({ ...stored, entries: shown }, { ...range, page });
+    if (pages.size < MOST_PAGES) pages.set(name, encoded);
+    return encoded;
   };
 }

@@ -26,7 +26,7 @@ export interface Sources {
   /** @throws AppError `invalid` where the users service answers for others, and refuses this id */
   following(user: string, deadline: number): Promise<readonly string[]>;
   /**
-   * Reads a page of about `count` drops of each author, as `reader` sees them; `answered` takes them, an author at a time.
+   * Reads a page of about `count` drops of each author, as `reader` sees them; `answered` takes them.
    * `tolerant`: who cannot be read has none.
    *
    * @throws AppError of the first author who cannot be read, `deadline` if not all can be asked in time
@@ -34,12 +34,15 @@ export interface Sources {
   drops<Asked extends AuthorBelow>(
     authors: Iterable<Asked>,
     limits: ReadLimits,
-    answered: (asked: Asked, page: DropPage) => void,
+    answered: (asked: Asked, page: DropPage) => void | Promise<void>,
   ): Promise<void>;
 }
 
-/** Opens the upstreams for one piece of work of a user; its calls come before those of later ones. */
-export type OpenSources = (user: string) => Sources;
+/**
+ * Opens the upstreams for one piece of work of a user; its calls come before those of later ones. `tolerant`: drops of
+ * erased authors may come while Redis, which knows these, is away.
+ */
+export type OpenSources = (user: string, of?: { readonly tolerant: boolean }) => Sources;
 
 export const FOLLOWING_A_PAGE = 1_000;
 
@@ -71,10 +74,10 @@ export function createSources(
           const { author, position } = asked;
           try {
             if (Date.now() >= deadline) throw new AppError("deadline", "not every author could be read in time");
-            answered(asked, await read({ author, below: position, limit: count, reader }, deadline));
+            await answered(asked, await read({ author, below: position, limit: count, reader }, deadline));
           } catch (error) {
             if (!tolerant) throw error;
-            answered(asked, NO_DROPS);
+            await answered(asked, NO_DROPS);
           }
         });
       },

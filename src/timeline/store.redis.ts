@@ -1,6 +1,7 @@
 import type { StoredTimelinesConfig } from "../contracts/config.js";
 import {
   AUTHOR_PREFIX,
+  bylinesKey,
   deletedDropKey,
   GLOBAL_KEY,
   hiddenKeyOfHome,
@@ -8,6 +9,7 @@ import {
   LOCAL_KEY,
   pullsKeyOfHome,
   rebuildLeaseKey,
+  removalNotesKey,
   stagedKey,
   userOfHomeKey,
 } from "../contracts/keys.js";
@@ -118,6 +120,9 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
       return (await fenced.one(FINISH_REBUILD, keys, rest)) === 1;
     },
     remove: notes.remove,
+    /** Removes a timeline, and what is kept about it. */
+    forget: (key: string): Promise<number> =>
+      command("del", (client) => client.del(key, removalNotesKey(key), bylinesKey(key))),
     bylinesOf: bylines.of,
     keepBylines: bylines.keep,
     rebuildLease: (key: string) => createLease(scripts, rebuildLeaseKey(key)),

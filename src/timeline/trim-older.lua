@@ -1,6 +1,6 @@
 -- Removes drops created before a time from many timelines in one call.
 --
--- KEYS     none; in a Redis Cluster the one timeline that ARGV names
+-- KEYS     none; in a Redis Cluster one of the keys that ARGV names, which are all on its node
 -- ARGV[1]  deadline by this server's clock, ms; later the call is refused
 -- ARGV[2]  the time, ms since the epoch
 -- ARGV[3]  prefix of the keys

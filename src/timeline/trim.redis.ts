@@ -1,4 +1,4 @@
-import { AUTHOR_PREFIX, HOME_PREFIX, packKeys, SHARED_PREFIX, SHARED_TOKENS, TRIMMED_KEY } from "../contracts/keys.js";
+import { AUTHOR_PREFIX, HOME_PREFIX, SHARED_PREFIX, SHARED_TOKENS, TRIMMED_KEY } from "../contracts/keys.js";
 import { oneLine } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import { type Lease, underLease } from "../kernel/lease.js";
@@ -14,7 +14,7 @@ const TRIM_OLDER = script("trim-older", import.meta.url);
 
 export function createTrimStore(scripts: Scripts, fenced: Fenced, authorStates: PulledAuthors) {
   const trim = (prefix: string, tokens: readonly string[], before: number): Promise<number> =>
-    fenced.many({ script: TRIM_OLDER, prefix, keys: packKeys(tokens), before: [before] });
+    fenced.many({ script: TRIM_OLDER, prefix, tokens, before: [before] });
   return {
     /** Resolves to ms since the epoch, or to 0 if the last trimming was more than a day ago. */
     trimmedTo: async (): Promise<number> =>

@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { usersKey } from "../contracts/keys.js";
+import { limitKey, usersKey } from "../contracts/keys.js";
 import { MINUTE } from "../kernel/time.js";
 import { type Scripts, script } from "../platform/redis/scripts.js";
 import type { ListName } from "./reads.sql.js";
@@ -25,7 +25,7 @@ const keysOf = (list: ListName, user: string): [string, string, string] => [
 export type ListCache = ReturnType<typeof createListCache>;
 
 /** A change raises the generation of a list, which keeps results read before it from being stored. */
-export function createListCache({ run }: Scripts) {
+export function createListCache({ run, command }: Scripts) {
   const process = randomBytes(9).toString("base64url");
   let made = 0;
   const newGeneration = (): string => `${process}.${++made}`;
@@ -33,7 +33,6 @@ export function createListCache({ run }: Scripts) {
   const store = async (list: ListName, user: string, generation: string, values: readonly (string | number)[]) =>
     (await run(USERS_FILL_LIST, keysOf(list, user), [generation, LIST_TTL_MS, ...values])) === 1;
   return {
-    /** The ids are undefined where the list is not cached. */
     read: async (list: ListName, user: string, after: string, limit: number) => {
       const args = [`(${after}`, limit, newGeneration(), GENERATION_TTL_MS];
       const reply = (await run(USERS_READ_LIST, keysOf(list, user), args)) as ListReply;
@@ -44,9 +43,14 @@ export function createListCache({ run }: Scripts) {
       store(list, user, generation, ["", ...ids]),
     fillTotal: (list: ListName, user: string, generation: string, total: number): Promise<boolean> =>
       store(list, user, generation, [total]),
-    drop: async (list: ListName, user: string): Promise<void> => {
+    discard: async (list: ListName, user: string): Promise<void> => {
       const [held, count, generation] = keysOf(list, user);
       await run(USERS_FORGET, [generation, held, count], [newGeneration(), GENERATION_TTL_MS]);
+    },
+    /** Removes all keys of an erased user; what was read before is not stored, since the generation is gone. */
+    forget: async (user: string): Promise<void> => {
+      const keys = [...keysOf("following", user), ...keysOf("followers", user), limitKey("follows", user)];
+      await command("del", (client) => client.del(...keys));
     },
   };
 }

@@ -6,8 +6,9 @@ import { type Db, NOW, type Queries } from "../platform/db/db.js";
 import { SQLSTATE, sqlState } from "../platform/db/errors.js";
 import { createSharedWrites, LOCK_TIMEOUT_MS, statementOf } from "../platform/db/shared-writes.js";
 import { graphEvent, type Pair, pairKey, type TracedEdge } from "./edges.js";
+import { EDGE_IDS, erasedColumn, erasedConflict, isNotErased } from "./erased.sql.js";
 
-/** The expressions read rows named `e`. The owner is the followed user. */
+/** The expressions read rows named `e`. The owner of an event is the followed user. */
 const EVENT = {
   owner: "split_part(e.pair, ':', 2)",
   key: "e.pair",
@@ -18,8 +19,8 @@ const EVENT = {
 };
 
 /**
- * Rows before counts, each in the order of their keys, so that two batches do not block each other. Processes of an
- * earlier version read the revision of a count.
+ * Rows are locked before counts, each in the order of their keys, so that two batches do not block each other.
+ * Processes of an earlier version read the revision of a count.
  */
 const APPLY = `
 WITH bounded AS MATERIALIZED (SELECT set_config('lock_timeout', $10, true)), incoming AS (
@@ -27,6 +28,7 @@ WITH bounded AS MATERIALIZED (SELECT set_config('lock_timeout', $10, true)), inc
   FROM bounded CROSS JOIN unnest($1::text[], $2::text[], $3::bigint[], $4::boolean[],
     $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $11::bigint[])
     AS i (follower_id, following_id, version, active, pair, subject, message_id, body, traceparent, since)
+  WHERE ${isNotErased("i.follower_id", "i.following_id")}
   ORDER BY following_id, follower_id, version DESC
 ), applied AS (
   INSERT INTO users.followers AS f (following_id, follower_id, version, active, delta, changed_at, since)
@@ -49,10 +51,8 @@ WITH bounded AS MATERIALIZED (SELECT set_config('lock_timeout', $10, true)), inc
 )})
 SELECT count(*) AS changed FROM applied`;
 
-/** One of the two users of an edge `f` blocks the other. */
 const BLOCKED = "(f.blocking OR f.blocked_by)";
 
-/** The expressions read rows of follows and unfollows. */
 const EDGE_EVENT = {
   ...withVersion({ ...EVENT, messageId: "'edge:' || e.pair" }, "e.version"),
   body: `json_build_object('follower_id', e.follower_id, 'following_id', e.following_id, 'version', e.version,
@@ -61,7 +61,7 @@ const EDGE_EVENT = {
 
 /**
  * Edges before counts, each in the order of their keys, so that two of these statements do not block each other. Where
- * an edge is so already, or a block refuses it, nothing is written or locked. The version is null where the same change
+ * an edge is so already, or is refused, nothing is written or locked. The version is null where the same change
  * was made meanwhile, or a block came first: a conflicting row is looked at under its lock, whatever the snapshot has.
  * OFFSET 0 keeps a plan for an empty table from scanning a full one. The rows have distinct pairs: a statement cannot
  * change a row twice. All have the same `most`.
@@ -80,14 +80,15 @@ const setEdges = statementOf(
   (given) => `
 WITH ${given}, compared AS MATERIALIZED (
   SELECT w.*, coalesce(before.active, false) AS was_active, coalesce(before.version, 0) AS version,
-    w.wanted AND coalesce(before.blocked, false) AS refused
+    coalesce(${erasedColumn("w", EDGE_IDS)}, CASE WHEN w.wanted AND before.blocked THEN 'blocked' END) AS refused
   FROM w LEFT JOIN LATERAL (
     SELECT f.active, f.version, ${BLOCKED} AS blocked FROM users.followings f
     WHERE f.follower_id = w.follower_id AND f.following_id = w.following_id OFFSET 0
   ) before ON true
 ), edge AS (
   INSERT INTO users.followings AS f (follower_id, following_id, version, active, changed_at)
-  SELECT follower_id, following_id, ${NOW}, wanted, ${NOW} FROM compared WHERE wanted <> was_active AND NOT refused
+  SELECT follower_id, following_id, ${NOW}, wanted, ${NOW} FROM compared
+  WHERE wanted <> was_active AND CASE WHEN refused IS NULL THEN true ELSE false END
   ORDER BY follower_id COLLATE "C", following_id COLLATE "C"
   ON CONFLICT (follower_id, following_id) DO UPDATE
   SET version = GREATEST(f.version + 1, excluded.version), active = excluded.active, changed_at = excluded.changed_at
@@ -111,7 +112,7 @@ FROM compared w LEFT JOIN edge ON (edge.follower_id, edge.following_id) = (w.fol
 ORDER BY w.n`,
 );
 
-/** OFFSET 0 as above: a plan that is kept must not read all that the user follows. */
+/** OFFSET 0 makes a plan that is kept look for single rows: it must not read all that the user follows. */
 const FOLLOWED = `
 SELECT t.id FROM unnest($2::text[]) AS t (id) CROSS JOIN LATERAL (
   SELECT active FROM users.followings WHERE follower_id = $1 AND following_id = t.id OFFSET 0
@@ -119,8 +120,9 @@ SELECT t.id FROM unnest($2::text[]) AS t (id) CROSS JOIN LATERAL (
 
 const CHANGES = `
 SELECT follower_id, following_id, version, active AS following, changed_at
-FROM users.followers
+FROM users.followers f
 WHERE (changed_at, following_id, follower_id) > ($1, $2, $3) AND changed_at < $4
+  AND ${isNotErased("f.follower_id", "f.following_id")}
 ORDER BY changed_at, following_id, follower_id LIMIT $5`;
 
 export type ChangePosition = readonly [changedAt: number, followingId: string, followerId: string];
@@ -134,30 +136,26 @@ interface WantedEdge extends Pair {
 interface SetEdge {
   readonly changed: boolean;
   readonly version: number;
-  /** A block between the two users forbids the follow. */
-  readonly refused: boolean;
+  readonly refused: Refusal | undefined;
 }
+
+/** A block between the two users forbids the follow, or this one of them is erased. */
+type Refusal = "blocked" | "follower_id" | "following_id";
 
 export type EdgeStore = ReturnType<typeof createEdgeStore>;
 
 export function createEdgeStore(db: Db) {
   const setShared = createSharedWrites((edges: readonly WantedEdge[]) => setAll(db, edges));
   return {
-    /**
-     * Edges that are set while others are being committed share the next statement and its commit.
-     * @throws AppError `exhausted` where more than `most` would be followed, `conflict` where a block forbids it
-     */
+    /** @throws AppError `exhausted` above `most`, `conflict` where a block forbids it or a user is erased */
     setFollowing: async (edge: WantedEdge): Promise<Omit<SetEdge, "refused">> => {
       for (;;) {
         const set = await setShared(edge);
-        if (set?.refused) throw new AppError("conflict", `following_id: ${BLOCK_STANDS}`);
+        if (set?.refused) throw refused(set.refused);
         if (set !== undefined) return { changed: set.changed, version: set.version };
       }
     },
-    /**
-     * Connects all pairs, or none where a user would follow more than `most`. Resolves to the number of changed edges.
-     * @throws AppError `conflict` where a block forbids one of them
-     */
+    /** Connects all pairs or none. @throws AppError `conflict` where a block forbids one of them or a user is erased */
     followMany: async (
       pairs: readonly Pair[],
       { most, traceparent }: Pick<WantedEdge, "most" | "traceparent">,
@@ -171,10 +169,6 @@ export function createEdgeStore(db: Db) {
         return { over: cause.detail };
       }
     },
-    /**
-     * The newest version of a pair wins. Resolves to the number of changed edges, or to undefined where a row stays
-     * locked.
-     */
     apply: async (edges: readonly TracedEdge[], lockMs = LOCK_TIMEOUT_MS.alone): Promise<number | undefined> => {
       const events = edges.map(graphEvent);
       const values = [
@@ -206,15 +200,18 @@ export function createEdgeStore(db: Db) {
   };
 }
 
-const BLOCK_STANDS = "one of the two users blocks the other";
+const refused = (why: Refusal, prefix = ""): AppError =>
+  why === "blocked"
+    ? new AppError("conflict", `${prefix}following_id: one of the two users blocks the other`)
+    : erasedConflict(prefix + why);
 
 /** Sets edges again that another transaction has changed meanwhile: this one sees then why. Resolves to the changed edges. */
 async function connectAll(queries: Queries, edges: readonly WantedEdge[]): Promise<number> {
   let changed = 0;
   for (let open = edges; open.length > 0; ) {
     const set = await setAll(queries, open, LOCK_TIMEOUT_MS.alone);
-    const refused = open.find((_, n) => set[n]?.refused);
-    if (refused) throw new AppError("conflict", `follows.${edges.indexOf(refused)}.following_id: ${BLOCK_STANDS}`);
+    for (const [n, one] of set.entries())
+      if (one?.refused) throw refused(one.refused, `follows.${edges.indexOf(open[n] as WantedEdge)}.`);
     changed += set.filter((one) => one?.changed).length;
     open = open.filter((_, n) => set[n] === undefined);
   }
@@ -223,15 +220,11 @@ async function connectAll(queries: Queries, edges: readonly WantedEdge[]): Promi
 
 interface FoundEdge {
   readonly changed: boolean;
-  readonly refused: boolean;
+  readonly refused: Refusal | null;
   readonly version: number | null;
 }
 
-/**
- * Resolves to undefined where another change of the pair came first: a statement makes one of several differing
- * changes.
- * @throws AppError `exhausted`
- */
+/** A statement makes one of several differing changes: undefined stands for the others. @throws AppError `exhausted` */
 export async function setAll(
   queries: Queries,
   edges: readonly WantedEdge[],
@@ -251,9 +244,9 @@ export async function setAll(
   });
   const set = new Map([...first.keys()].map((pair, n) => [pair, found[n]]));
   return edges.map((edge) => {
-    const { changed = false, version = null, refused = false } = set.get(pairKey(edge)) ?? {};
+    const { changed = false, version = null, refused = null } = set.get(pairKey(edge)) ?? {};
     const leader = first.get(pairKey(edge));
-    if (leader?.wanted !== edge.wanted || (version === null && !refused)) return undefined;
-    return { changed: changed && leader === edge, version: version ?? 0, refused };
+    if (leader?.wanted !== edge.wanted || (version === null && refused === null)) return undefined;
+    return { changed: changed && leader === edge, version: version ?? 0, refused: refused ?? undefined };
   });
 }

@@ -26,10 +26,8 @@ export type TracedEdge = Readonly<z.infer<typeof edge>> & {
   readonly traceparent?: string | undefined;
 };
 
-/** Parses the event of a pair, of either outbox. @throws AppError `invalid` */
 export const parsePair = (body: Uint8Array): Pair => understood(pair, parseJson(body));
 
-/** @throws AppError `invalid` */
 export const parseEdge = (body: Uint8Array): z.infer<typeof edge> => understood(edge, parseJson(body));
 
 /** The key of a pair's events, which are published in their order. */

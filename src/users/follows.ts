@@ -14,7 +14,7 @@ import { observeUsers } from "./observe.js";
 import { type DatedPosition, type ListName, NEWEST, type ReadDated } from "./reads.sql.js";
 
 export interface FollowsDeps {
-  readonly cache: Pick<ListCache, "drop">;
+  readonly cache: Pick<ListCache, "discard">;
   readonly maxFollowing: number;
   readonly limitFollows: Limit | undefined;
   readonly limited: Limited;
@@ -27,7 +27,7 @@ export interface FollowsDeps {
 }
 
 // Each method throws an AppError: `invalid` naming the field, `exhausted` where a user would follow too many, or too fast,
-// `conflict` where a block forbids a follow.
+// `conflict` where a block forbids a follow or a user is erased.
 
 const MAX_PAIRS = 1_000;
 
@@ -35,7 +35,6 @@ export const changeFollows = (deps: FollowsDeps) => ({
   follow: setFollowing(deps, true),
   unfollow: setFollowing(deps, false),
 
-  /** The call follows all pairs, or none. */
   async followMany({ follows }: wire.FollowManyRequest): Promise<wire.FollowManyResponse> {
     if (follows.length > MAX_PAIRS) throw invalid("follows", `must have at most ${MAX_PAIRS} entries`);
     const pairs = follows.map((follow, index) =>
@@ -97,8 +96,8 @@ export async function afterChange(
   followers: readonly string[],
 ): Promise<void> {
   deps.wakeRelay("edges");
-  const dropped = await Promise.allSettled(followers.map((follower) => deps.cache.drop("following", follower)));
-  if (dropped.some(({ status }) => status === "rejected")) observeUsers.cacheFailed("following");
+  const discarded = await Promise.allSettled(followers.map((follower) => deps.cache.discard("following", follower)));
+  if (discarded.some(({ status }) => status === "rejected")) observeUsers.cacheFailed("following");
 }
 
 const ID_PAGES: PageLimits = { default: 1_000, max: 5_000 };
@@ -144,10 +143,7 @@ export const readFollows = (deps: FollowsDeps) => ({
   },
 });
 
-/**
- * The list is sorted by the bytes of the ids, so that paging is exact while users follow. That of an unknown user is
- * empty.
- */
+/** The list is sorted by the bytes of the ids, so that paging is exact while users follow. */
 const getList =
   ({ readList, tokens }: FollowsDeps, list: ListName) =>
   async (request: wire.GetFollowingListRequest): Promise<wire.GetFollowingListResponse> => {

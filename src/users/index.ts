@@ -4,14 +4,20 @@ import { AppError } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import type { PageTokens } from "../kernel/paging.js";
 import type { Db } from "../platform/db/db.js";
+import { untilOlderEnded } from "../platform/db/older-transactions.js";
 import type { Service } from "../platform/grpc/unary.js";
 import { unaryService } from "../platform/grpc/unary.js";
 import type { Scripts } from "../platform/redis/scripts.js";
+import type { Erased } from "../records/erasures.js";
 import { createLimits } from "../records/limits.redis.js";
 import { createListCache, MAX_CACHED_IDS } from "./cache.redis.js";
 import type { UsersConfig } from "./config.js";
 import { CALM_LANE, createApplyEdges, HOT_LANE } from "./edges.js";
 import { createEdgeStore } from "./edges.sql.js";
+import { type ErasureMethodsDeps, erasureMethods } from "./erasure-methods.js";
+import { createErasureRows } from "./erasure-rows.sql.js";
+import { startErasures } from "./erasures.js";
+import { createErasureStore } from "./erasures.sql.js";
 import { changeFollows, type FollowsDeps, readFollows } from "./follows.js";
 import { createReadList } from "./lists.js";
 import { startEndingMutes, startMaintenance } from "./maintenance.js";
@@ -31,7 +37,6 @@ const MAX_WAITING_READS = 10_000;
 /** Follower changes a second above which those of a user are applied in a lane of their own, so that others do not wait. */
 const HOT_USER_RATE = 200;
 
-/** The function that the outbox runs before it publishes events of the users service. */
 export const prepareUserEvents = ({ scripts, log }: Pick<UsersOptions, "scripts" | "log">) =>
   createPrepareUserEvents({
     cache: createListCache(scripts),
@@ -39,20 +44,25 @@ export const prepareUserEvents = ({ scripts, log }: Pick<UsersOptions, "scripts"
     log,
   });
 
-export type UsersServiceDeps = FollowsDeps & RelationsDeps & ProfileDeps;
+export type UsersServiceDeps = FollowsDeps & RelationsDeps & ProfileDeps & ErasureMethodsDeps;
 
 export function createUsersService(deps: UsersServiceDeps, log: Logger): Service {
   const follows = { ...changeFollows(deps), ...readFollows(deps) };
   const relations = { ...changeRelations(deps), ...readRelations(deps) };
-  return unaryService(UserServiceService, { ...follows, ...relations, ...profiles(deps) }, log);
+  return unaryService(
+    UserServiceService,
+    { ...follows, ...relations, ...erasureMethods(deps), ...profiles(deps) },
+    log,
+  );
 }
 
 export interface UsersOptions {
   readonly db: Db;
   readonly scripts: Scripts;
+  readonly erased: Pick<Erased, "record" | "reports">;
   readonly tokens: PageTokens;
   readonly config: UsersConfig;
-  /** Database queries of reads at once. */
+  /** So many reads query the database at once. */
   readonly readsAtOnce: number;
   readonly wakeRelay: (source: "users" | "edges") => void;
   readonly log: Logger;
@@ -61,12 +71,18 @@ export interface UsersOptions {
 const tooManyReads = () => new AppError("unavailable", "too many reads wait for the database");
 
 /** Starts the users service and its maintenance, on a migrated database. */
-export function startUsers({ db, scripts, tokens, config, readsAtOnce, wakeRelay, log }: UsersOptions) {
+export function startUsers({ db, scripts, erased, tokens, config, readsAtOnce, wakeRelay, log }: UsersOptions) {
   const cache = createListCache(scripts);
   // Writes get connections while the cache is unavailable.
   const bounded = createBoundedQueue({ atOnce: readsAtOnce, waiting: MAX_WAITING_READS, refusal: tooManyReads });
   const limits = createLimits(scripts);
   const [edges, store, relations] = [createEdgeStore(db), createListStore(db), createRelationStore(db)];
+  const erasures = createErasureStore(db);
+  const wakeUsersRelay = () => wakeRelay("users");
+  const erasing = startErasures({
+    ...{ store: erasures, rows: createErasureRows(db), cache, erased, wakeRelay: wakeUsersRelay, log },
+    untilOlderEnded: (stopping) => untilOlderEnded(db, { stopping }),
+  });
   const service = createUsersService(
     {
       cache,
@@ -74,18 +90,20 @@ export function startUsers({ db, scripts, tokens, config, readsAtOnce, wakeRelay
       limited: limits.limited,
       wakeRelay,
       tokens,
-      readList: createReadList({ store, cache, bounded, maxCachedIds: MAX_CACHED_IDS }),
+      readList: createReadList({ store, cache, bounded, maxCachedIds: MAX_CACHED_IDS, isErased: erasures.isErased }),
       readDated: createReadDated(db),
       edges,
       relations,
       relationReads: createRelationReads(db),
       profiles: createProfileStore(db),
+      erasures,
+      wakeErasures: erasing.wake,
       bounded,
     },
     log,
   );
-  const wakeUsersRelay = () => wakeRelay("users");
   const loops = [
+    erasing,
     startMaintenance({ store: createMaintenanceStore(db), log }),
     startEndingMutes({ endMutes: relations.endMutes, wakeRelay: wakeUsersRelay, log }),
   ];

@@ -14,6 +14,7 @@ interface ListPage {
 interface ListsDeps {
   readonly store: ListStore;
   readonly cache: ListCache;
+  readonly isErased: (user: string) => Promise<boolean>;
   readonly bounded: BoundedQueue;
   readonly maxCachedIds: number;
 }
@@ -30,11 +31,8 @@ interface ListRequest {
 export type ReadList = (request: ListRequest) => Promise<ListPage>;
 
 /**
- * Reads lists from the cache of all processes, then from the database.
- *
- * No read returns outdated data. Every read asks for the list's generation, and only reads with the same generation
- * share a query. A change raises the generation before its event is published or its call answered, so that a read
- * after either finds the new generation.
+ * No read returns outdated data. Only reads with the same generation of a list share a query. A change raises the
+ * generation before its event is published or its call answered: a read after either finds the new one.
  */
 export function createReadList(deps: ListsDeps): ReadList {
   const { cache, maxCachedIds } = deps;
@@ -77,12 +75,12 @@ interface Whole {
   readonly total: number;
 }
 
-/** Reads and caches a whole list; of one that is too long only its total. */
 async function fillWhole(deps: ListsDeps, request: ListRequest, generation: string): Promise<Whole> {
   const { cache, maxCachedIds } = deps;
   const { list, user } = request;
   const ids = await readIds(deps, { list, user, after: "", limit: maxCachedIds + 1 });
   if (ids.length > maxCachedIds) return fillTotal(deps, request, generation);
+  if (ids.length === 0 && (await forgottenIfErased(deps, request))) return { ids, total: 0 };
   await filled(list, () => cache.fill(list, user, generation, ids));
   return { ids, total: ids.length };
 }
@@ -90,8 +88,19 @@ async function fillWhole(deps: ListsDeps, request: ListRequest, generation: stri
 async function fillTotal(deps: ListsDeps, request: ListRequest, generation: string): Promise<Whole> {
   const { list, user } = request;
   const total = await readTotal(deps, request);
+  if (total === 0 && (await forgottenIfErased(deps, request))) return { total };
   await filled(list, () => deps.cache.fillTotal(list, user, generation, total));
   return { total };
+}
+
+/** The read itself has made the generation of the list: nothing is kept that names an erased user. */
+async function forgottenIfErased(
+  { cache, isErased, bounded }: ListsDeps,
+  { list, user }: ListRequest,
+): Promise<boolean> {
+  if (!(await bounded(() => isErased(user)))) return false;
+  await orUncached(list, () => cache.forget(user));
+  return true;
 }
 
 async function filled(list: ListName, fill: () => Promise<boolean>): Promise<void> {
@@ -103,7 +112,6 @@ function pageOf(ids: readonly string[], { after, limit }: ListRequest): readonly
   return from < 0 ? [] : ids.slice(from, from + limit);
 }
 
-/** Resolves to undefined while Redis is unavailable. */
 async function orUncached<Result>(what: string, ask: () => Promise<Result>): Promise<Result | undefined> {
   try {
     return await ask();

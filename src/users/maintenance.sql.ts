@@ -41,8 +41,8 @@ const percent = (counts: string): string => `(
 )`;
 
 /**
- * Corrects counts by their difference from the rows, which changes of the lists leave as it is. A count is locked once
- * all are compared; one that another process has corrected meanwhile is left alone.
+ * Changes of lists leave the difference as it is. A count is locked once all are compared; one that another process has
+ * corrected meanwhile is left alone.
  */
 const calibrate = ({ edges, counts, count, owner }: Table): string => `
 WITH found AS MATERIALIZED (
@@ -65,7 +65,6 @@ export function createMaintenanceStore(db: Db) {
       const gone = await underLock(db, ({ query }) => query<{ gone: number }>(prune(PRUNED[rows]), [keptMs, limit]));
       return gone?.[0]?.gone ?? 0;
     },
-    /** Compares some of `sample` counts with their rows, and corrects them. */
     calibrate: async (list: ListName, sample: number): Promise<Drift[]> => {
       const found = await underLock(db, ({ query }) => query<Omit<Drift, "list">>(calibrate(TABLES[list]), [sample]));
       return (found ?? []).map((drift) => ({ list, ...drift }));
@@ -73,7 +72,6 @@ export function createMaintenanceStore(db: Db) {
   };
 }
 
-/** Resolves to undefined while another process holds the lock. */
 function underLock<Result>(db: Db, work: (queries: Queries) => Promise<Result>): Promise<Result | undefined> {
   return db.transaction(async (queries) => {
     const [row] = await queries.query<{ taken: boolean }>("SELECT pg_try_advisory_xact_lock($1) AS taken", [LOCK]);

@@ -1,15 +1,11 @@
-import { oneLine } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
-import { type Loop, startLoop } from "../kernel/loop.js";
+import { type Loop, startLoop, warnOnce } from "../kernel/loop.js";
 import { DAY, MINUTE, SECOND } from "../kernel/time.js";
 import type { Drift, MaintenanceStore, Pruned } from "./maintenance.sql.js";
 import { observeUsers } from "./observe.js";
 
-/**
- * Inactive followers keep older versions from being applied: twice as long as a dead letter can be redriven. Relations
- * are listed for as long.
- */
+/** Inactive followers keep older versions from being applied, twice as long as a dead letter can be redriven. */
 export const KEPT_MS: Readonly<Record<Pruned, number>> = {
   following: 30 * DAY,
   followers: 60 * DAY,
@@ -58,10 +54,7 @@ export function startMaintenance(deps: MaintenanceDeps, everyMs = MINUTE): Loop 
     everyMs,
     firstAfterMs: everyMs,
     jitter: true,
-    failed: (error, inARow) => {
-      if (inARow > 1) return;
-      deps.log.warn({ error: oneLine(error) }, "the maintenance of the follow graph failed; it is tried again");
-    },
+    failed: warnOnce(deps.log, "the maintenance of the follow graph failed; it is tried again"),
   });
 }
 
@@ -84,9 +77,6 @@ export function startEndingMutes({ endMutes, wakeRelay, log }: EndMutesDeps): Lo
       return ended === ENDED_AT_ONCE ? 0 : undefined;
     },
     everyMs: SECOND,
-    failed: (error, inARow) => {
-      if (inARow > 1) return;
-      log.warn({ error: oneLine(error) }, "mutes whose time is over could not be ended; it is tried again");
-    },
+    failed: warnOnce(log, "mutes whose time is over could not be ended; it is tried again"),
   });
 }

@@ -1,4 +1,4 @@
-import { counter, histogram } from "../kernel/meters.js";
+import { counter, gauge, histogram } from "../kernel/meters.js";
 import { sharedNow } from "../kernel/time.js";
 
 const follows = counter("timeline_users_follows", "Follows and unfollows that changed an edge");
@@ -23,6 +23,8 @@ const failures = counter("timeline_users_cache_failures", "Failures of the cache
 const redirected = counter("timeline_users_hot_edges", "Edges moved to the hot lane");
 const pruned = counter("timeline_users_pruned", "Inactive edges, blocks and mutes removed");
 const drift = counter("timeline_users_count_drift", "Differences between counts and their rows that were corrected");
+const erasures = counter("timeline_users_erasures", "Erasures of users that were requested, and that are completed");
+const oldestErasure = gauge("timeline_users_erasure_oldest_seconds", "Age of the oldest erasure that is not completed");
 
 export const observeUsers = {
   followed: (change: "follow" | "unfollow", count: number): void => follows.add(count, { change }),
@@ -36,10 +38,11 @@ export const observeUsers = {
   listed: (lane: string, acceptedAt: number): void =>
     listed.record(Math.max(0, sharedNow() - acceptedAt) / 1_000, { lane }),
   read: (what: string, from: "cache" | "database" | "uncached"): void => reads.add(1, { what, from }),
-  /** A result was too old to be cached. */
   superseded: (what: string): void => superseded.add(1, { what }),
   cacheFailed: (what: string): void => failures.add(1, { what }),
   redirected: (count: number): void => redirected.add(count),
   pruned: (table: string, rows: number): void => pruned.add(rows, { table }),
+  erased: (state: "requested" | "completed"): void => erasures.add(1, { state }),
+  erasing: (oldestMs: number): void => oldestErasure.record(oldestMs / 1_000),
   drifted: (list: string, by: number): void => drift.add(Math.abs(by), { list }),
 };

@@ -1,4 +1,5 @@
 import { LRUCache } from "lru-cache";
+import { SUBJECT_OF } from "../contracts/events.js";
 import type { OutboxEvent } from "../contracts/outbox.js";
 import { edgeSubject } from "../contracts/subjects.js";
 import { AppError, codeOf, oneLine } from "../kernel/errors.js";
@@ -10,31 +11,30 @@ import { observeUsers } from "./observe.js";
 import { isRelationSubject } from "./relations.js";
 
 interface PrepareDeps {
-  readonly cache: Pick<ListCache, "drop">;
-  /** Counts a change of a user's followers; true while there are very many changes. */
+  readonly cache: Pick<ListCache, "discard">;
   readonly isHot: (user: string) => boolean;
   readonly log: Logger;
 }
 
 /**
- * Drops the cached lists before the relay publishes events, so that a list contains a change before its event is
- * published, and moves the edges of users with very many new followers to the hot lane. It may run twice. It rejects
- * with AppError `unavailable` while Redis is unavailable: nothing may be published then.
+ * A list contains a change before its event is published, since its cached copy is discarded first. Rejects with
+ * AppError `unavailable` while Redis is unavailable: nothing may be published then.
  */
 export function createPrepareUserEvents({ cache, isHot, log }: PrepareDeps) {
   return async (events: readonly OutboxEvent[]): Promise<readonly OutboxEvent[]> => {
     const parsed = events.map((event) => ({
       event,
       isEdge: event.subject.startsWith("edges."),
-      // No cached list contains blocks and mutes.
-      pair: isRelationSubject(event.subject) ? undefined : pairOf(event, log),
+      // No cached list contains blocks and mutes, and an erasure discards lists itself.
+      pair:
+        isRelationSubject(event.subject) || event.subject === SUBJECT_OF.user_erased ? undefined : pairOf(event, log),
     }));
     const followers = parsed.flatMap(({ isEdge, pair }) => (isEdge && pair ? pair.follower_id : []));
     const followed = parsed.flatMap(({ isEdge, pair }) => (!isEdge && pair ? pair.following_id : []));
     try {
       await Promise.all([
-        ...[...new Set(followers)].map((user) => cache.drop("following", user)),
-        ...[...new Set(followed)].map((user) => cache.drop("followers", user)),
+        ...[...new Set(followers)].map((user) => cache.discard("following", user)),
+        ...[...new Set(followed)].map((user) => cache.discard("followers", user)),
       ]);
     } catch (error) {
       if (codeOf(error) === "unavailable") throw error;

@@ -3,6 +3,7 @@ import type { BoundedQueue } from "../kernel/concurrency.js";
 import { AppError, invalid } from "../kernel/errors.js";
 import { readId, readText, storedIdFault } from "../kernel/fields.js";
 import type { PageLimits, PageTokens } from "../kernel/paging.js";
+import { parseUrl } from "../kernel/urls.js";
 import type { ProfileStore } from "./reads.sql.js";
 
 /** A page of profiles must fit into gRPC's 4 MiB. */
@@ -17,7 +18,8 @@ export interface ProfileDeps {
   readonly tokens: PageTokens;
 }
 
-// Each method throws an AppError: `invalid` naming the field, `notfound` if the user has no profile.
+// Each method throws an AppError: `invalid` naming the field, `notfound` if the user has no profile, `conflict` where the user
+// is erased.
 
 export const profiles = ({ profiles: store, bounded, tokens }: ProfileDeps) => ({
   async getProfile({ user_id }: wire.GetProfileRequest): Promise<wire.GetProfileResponse> {
@@ -38,7 +40,6 @@ export const profiles = ({ profiles: store, bounded, tokens }: ProfileDeps) => (
     return { profile };
   },
 
-  /** Profiles are sorted by the bytes of the user ids. */
   async listProfiles(request: wire.ListProfilesRequest): Promise<wire.ListProfilesResponse> {
     const { prefix } = request;
     const fault = prefix === "" ? undefined : storedIdFault(prefix);
@@ -54,7 +55,7 @@ export const profiles = ({ profiles: store, bounded, tokens }: ProfileDeps) => (
 /** An empty text means that there is no picture. */
 function readUrl(field: string, text: string): string {
   readText(field, text, MAX_URL);
-  if (text !== "" && !(URL.canParse(text) && /^https?:$/.test(new URL(text).protocol)))
+  if (text !== "" && !/^https?:$/.test(parseUrl(text)?.protocol ?? ""))
     throw invalid(field, "must be an http or https URL");
   return text;
 }

@@ -1,5 +1,6 @@
 import type { DatedFollow, Profile, SetProfileRequest } from "../gen/avion/users.js";
 import type { Db } from "../platform/db/db.js";
+import { erasedConflict, isNotErased } from "./erased.sql.js";
 
 export type ListName = "following" | "followers";
 
@@ -33,7 +34,6 @@ WHERE ${owner} = $1 AND active AND (${since}, ${other}) < ($2, $3) ORDER BY ${si
 /** A position in a list that is sorted by time, newest first, and by the bytes of the ids. */
 export type DatedPosition = readonly [time: number, id: string];
 
-/** The start of such a list. */
 export const NEWEST: DatedPosition = [Number.MAX_SAFE_INTEGER, ""];
 
 const countOf = ({ counts, count }: Table): string => `SELECT ${count} AS total FROM ${counts} WHERE user_id = $1`;
@@ -42,7 +42,7 @@ export type ListStore = ReturnType<typeof createListStore>;
 
 export function createListStore(db: Pick<Db, "query">) {
   return {
-    /** Returns ids after `after` ("" is the start), by their bytes. */
+    /** The ids are sorted by their bytes; "" is the start. */
     ids: async (list: ListName, user: string, after: string, limit: number): Promise<string[]> =>
       (await db.query<{ id: string }>(ids(TABLES[list]), [user, after, limit])).map(({ id }) => id),
     count: async (list: ListName, user: string): Promise<number> =>
@@ -52,7 +52,6 @@ export function createListStore(db: Pick<Db, "query">) {
 
 export type ReadDated = ReturnType<typeof createReadDated>;
 
-/** Returns a function that returns follows after a position, newest first. */
 export const createReadDated =
   (db: Pick<Db, "query">) =>
   (list: ListName, user: string, after: DatedPosition, limit: number): Promise<DatedFollow[]> =>
@@ -63,11 +62,11 @@ const CREATED_AT = "coalesce(p.created_at, p.updated_at)";
 
 const COLUMNS = `p.user_id, p.display_name, p.bio, p.avatar_url, p.updated_at, ${CREATED_AT} AS created_at`;
 
-const GET = `SELECT ${COLUMNS} FROM users.profiles p WHERE user_id = $1`;
+const GET = `SELECT ${COLUMNS} FROM users.profiles p WHERE user_id = $1 AND ${isNotErased("$1")}`;
 
 const SET = `
 INSERT INTO users.profiles AS p (user_id, display_name, bio, avatar_url, updated_at, created_at)
-SELECT $1, $2, $3, $4, now, now FROM users.now_ms() AS now
+SELECT $1, $2, $3, $4, now, now FROM users.now_ms() AS now WHERE ${isNotErased("$1")}
 ON CONFLICT (user_id) DO UPDATE
 SET display_name = excluded.display_name, bio = excluded.bio, avatar_url = excluded.avatar_url,
   updated_at = GREATEST(p.updated_at, excluded.updated_at), created_at = ${CREATED_AT}
@@ -75,7 +74,8 @@ RETURNING ${COLUMNS}`;
 
 const LIST = `
 SELECT ${COLUMNS} FROM users.profiles p
-WHERE user_id >= $1 AND user_id <= $2 AND user_id > $3 ORDER BY user_id LIMIT $4`;
+WHERE user_id >= $1 AND user_id <= $2 AND user_id > $3 AND ${isNotErased("p.user_id")}
+ORDER BY user_id LIMIT $4`;
 
 /** The last id that can begin with a prefix: an id has at most 128 bytes, which are 32 of the last character. */
 const lastWith = (prefix: string): string => prefix + "\u{10FFFF}".repeat(32);
@@ -85,9 +85,12 @@ export type ProfileStore = ReturnType<typeof createProfileStore>;
 export function createProfileStore(db: Pick<Db, "query">) {
   return {
     get: async (user: string): Promise<Profile | undefined> => (await db.query<Profile>(GET, [user]))[0],
-    set: async ({ user_id, display_name, bio, avatar_url }: SetProfileRequest): Promise<Profile> =>
-      (await db.query<Profile>(SET, [user_id, display_name, bio, avatar_url]))[0] as Profile,
-    /** Returns profiles after `after` whose user ids begin with a prefix, by the bytes of their ids. */
+    /** @throws AppError `conflict` where the user is erased */
+    set: async ({ user_id, display_name, bio, avatar_url }: SetProfileRequest): Promise<Profile> => {
+      const [profile] = await db.query<Profile>(SET, [user_id, display_name, bio, avatar_url]);
+      if (profile === undefined) throw erasedConflict("user_id");
+      return profile;
+    },
     list: (prefix: string, after: string, limit: number): Promise<Profile[]> =>
       db.query<Profile>(LIST, [prefix, lastWith(prefix), after, limit]),
   };

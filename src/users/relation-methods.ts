@@ -12,7 +12,7 @@ import type { StoredKind } from "./relations.js";
 import type { RelationStore } from "./relations.sql.js";
 
 export interface RelationsDeps {
-  readonly cache: Pick<ListCache, "drop">;
+  readonly cache: Pick<ListCache, "discard">;
   readonly maxRelations: number;
   readonly wakeRelay: (source: "users" | "edges") => void;
   readonly relations: Pick<RelationStore, "set">;
@@ -30,7 +30,8 @@ const CHANGES = {
   unmute: { kind: MUTE, active: false },
 } as const;
 
-// Each method throws an AppError: `invalid` naming the field, `exhausted` where a user would have too many relations.
+// Each method throws an AppError: `invalid` naming the field, `exhausted` where a user would have too many relations,
+// `conflict` where a user is erased.
 
 export const changeRelations = (deps: RelationsDeps) => ({
   block: setRelation(deps, "block"),

@@ -67,7 +67,6 @@ export type RelationReads = ReturnType<typeof createRelationReads>;
 
 export function createRelationReads(db: Pick<Db, "query">) {
   return {
-    /** Returns how the user stands to each target, in their order. */
     between: async (user: string, targets: readonly string[]): Promise<Relation[]> => {
       const relations = new Map(targets.map((target_id) => [target_id, { ...NONE, target_id }]));
       for (const { id, fact, expires_at, reposts_only } of await db.query<Fact>(FACTS, [user, targets])) {
@@ -78,13 +77,12 @@ export function createRelationReads(db: Pick<Db, "query">) {
       }
       return targets.map((target) => relations.get(target) as Relation);
     },
-    /** Returns blocks or mutes after a position, newest first. */
     list: (user: string, kind: StoredKind, after: DatedPosition, limit: number): Promise<RelationEntry[]> =>
       db.query<RelationEntry>(LISTED, [user, kind, ...after, limit]),
-    /** Returns targets after `after` ("" is the start), by their bytes. */
+    /** The targets are sorted by their bytes; "" is the start. */
     hidden: (user: string, after: string, limit: number): Promise<HiddenUser[]> =>
       db.query<HiddenUser>(HIDDEN, [user, after, limit]),
-    /** Returns changes after a position and before a time, ms of the database's clock. */
+    /** The times are those of the database's clock, in ms. */
     changes: (after: RelationPosition, until: number, limit: number): Promise<RelationChange[]> =>
       db.query<RelationChange>(CHANGES, [...after, until, limit]),
   };

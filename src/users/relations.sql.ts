@@ -4,6 +4,7 @@ import { RelationKind } from "../gen/avion/users.js";
 import { type Db, NOW, type Queries } from "../platform/db/db.js";
 import { LOCK_TIMEOUT_MS } from "../platform/db/shared-writes.js";
 import { setAll } from "./edges.sql.js";
+import { erasedColumn, erasedConflict, isNotErased, RELATION_IDS } from "./erased.sql.js";
 import {
   changeOf,
   endOf,
@@ -22,7 +23,8 @@ const LOCK = `SELECT set_config('lock_timeout', $1, true), pg_advisory_xact_lock
 
 /** The row is locked against the end of its mute. The version is null where there is none. */
 const READ = `
-SELECT ${NOW} AS now, r.* FROM (SELECT) one LEFT JOIN LATERAL (
+SELECT ${NOW} AS now, ${erasedColumn("one", RELATION_IDS)} AS erased, r.*
+FROM (SELECT $1::text AS user_id, $2::text AS target_id) one LEFT JOIN LATERAL (
   SELECT version, active, expires_at, reposts_only, created_at FROM users.relations
   WHERE user_id = $1 AND target_id = $2 AND kind = $3 FOR UPDATE
 ) r ON true`;
@@ -31,10 +33,12 @@ const COUNT = `
 SELECT count(*) AS held FROM users.relations
 WHERE user_id = $1 AND active AND (expires_at = 0 OR expires_at > (SELECT ${NOW}))`;
 
+/** A row that names an erased user is left out: the transaction may have read before the erasure. */
 const WRITE = `
 WITH w AS MATERIALIZED (
   SELECT * FROM json_to_recordset($1::json) AS given (user_id text, target_id text, kind smallint, version bigint,
     active boolean, expires_at bigint, reposts_only boolean, created_at bigint, changed_at bigint, event json)
+  WHERE ${isNotErased("given.user_id", "given.target_id")}
 ), written AS (
   INSERT INTO users.relations
     (user_id, target_id, kind, version, active, expires_at, reposts_only, created_at, changed_at)
@@ -43,11 +47,11 @@ WITH w AS MATERIALIZED (
   SET version = excluded.version, active = excluded.active, expires_at = excluded.expires_at,
     reposts_only = excluded.reposts_only, created_at = excluded.created_at, changed_at = excluded.changed_at
 )
-${insertEvents("users", draftIn("w.event"), "w")}`;
+${insertEvents("users", draftIn("w.event"), "w")} RETURNING 1`;
 
 /**
- * Marks the edges between two users as blocked by the first one, or no longer. The rows' locks order it and follows: it
- * sees a follow that came first, and one that comes later sees the mark. A row that is marked is not pruned.
+ * The rows' locks order a block and follows: it sees a follow that came first, and one that comes later sees the mark.
+ * A row that is marked is not pruned.
  */
 const MARK_BLOCK = `
 INSERT INTO users.followings AS f (follower_id, following_id, version, active, changed_at, blocking, blocked_by)
@@ -61,14 +65,14 @@ SET blocking = CASE WHEN f.follower_id = $1 THEN $3 ELSE f.blocking END,
 
 /** One that another transaction has locked is being changed, or is ended there. */
 const ENDED = `
-SELECT user_id, target_id, version, created_at, ${NOW} AS now FROM users.relations
-WHERE active AND expires_at > 0 AND expires_at <= (SELECT ${NOW})
+SELECT user_id, target_id, version, created_at, ${NOW} AS now FROM users.relations r
+WHERE active AND expires_at > 0 AND expires_at <= (SELECT ${NOW}) AND ${isNotErased("r.user_id", "r.target_id")}
 ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED`;
 
 interface SetRelation {
   readonly changed: boolean;
   readonly version: number;
-  /** A block has ended their follows. */
+  /** A block has ended the follows of these. */
   readonly unfollowed: readonly string[];
 }
 
@@ -76,21 +80,16 @@ export type RelationStore = ReturnType<typeof createRelationStore>;
 
 export function createRelationStore(db: Db) {
   return {
-    /** @throws AppError `invalid` for an end that has passed, `exhausted` where a user would have more than `most` */
-    set: (wanted: WantedRelation, most: number): Promise<SetRelation> =>
-      db.transaction(async (queries) => {
-        const { user_id, target_id, kind } = wanted;
-        await queries.query(LOCK, [String(LOCK_TIMEOUT_MS.alone), user_id]);
-        const [found] = await queries.query<Found>(READ, [user_id, target_id, kind]);
-        const { now, ...before } = found as Found;
-        const { row, adds } = changeOf(before.version === null ? undefined : before, wanted, now);
-        if (row === undefined) return { changed: false, version: before.version ?? 0, unfollowed: [] };
-        if (adds && (await countOf(queries, user_id)) >= most) throw tooManyRelations(most);
-        await write(queries, [row]);
-        const isBlock = kind === RelationKind.BLOCK;
-        return { changed: true, version: row.version, unfollowed: isBlock ? await markBlock(queries, row) : [] };
-      }),
-    /** Ends mutes whose end has come, at most `limit`; resolves to their number. */
+    /**
+     * @throws AppError `invalid` for an end that has passed, `exhausted` where a user would have more than `most`,
+     * `conflict` where a user is erased
+     */
+    set: async (wanted: WantedRelation, most: number): Promise<SetRelation> => {
+      for (;;) {
+        const set = await db.transaction((queries) => setOnce(queries, wanted, most));
+        if (set !== undefined) return set;
+      }
+    },
     endMutes: (limit: number): Promise<number> =>
       db.transaction(async (queries) => {
         const ended = await queries.query<RelationRow & { readonly now: number }>(ENDED, [limit]);
@@ -104,15 +103,30 @@ export function createRelationStore(db: Db) {
   };
 }
 
-type Found = (StoredRelation | { readonly version: null }) & { readonly now: number };
+/** Resolves to undefined where an erasure came between. */
+async function setOnce(queries: Queries, wanted: WantedRelation, most: number): Promise<SetRelation | undefined> {
+  const { user_id, target_id, kind } = wanted;
+  await queries.query(LOCK, [String(LOCK_TIMEOUT_MS.alone), user_id]);
+  const [found] = await queries.query<Found>(READ, [user_id, target_id, kind]);
+  const { now, erased, ...before } = found as Found;
+  if (erased !== null) throw erasedConflict(erased);
+  const { row, adds } = changeOf(before.version === null ? undefined : before, wanted, now);
+  if (row === undefined) return { changed: false, version: before.version ?? 0, unfollowed: [] };
+  if (adds && (await countOf(queries, user_id)) >= most) throw tooManyRelations(most);
+  if ((await write(queries, [row])) === 0) return undefined;
+  const isBlock = kind === RelationKind.BLOCK;
+  return { changed: true, version: row.version, unfollowed: isBlock ? await markBlock(queries, row) : [] };
+}
+
+type Found = (StoredRelation | { readonly version: null }) & { readonly now: number; readonly erased: string | null };
 
 const countOf = async (queries: Queries, user: string): Promise<number> =>
   (await queries.query<{ held: number }>(COUNT, [user]))[0]?.held ?? 0;
 
-async function write(queries: Queries, rows: readonly RelationRow[]): Promise<void> {
+async function write(queries: Queries, rows: readonly RelationRow[]): Promise<number> {
   const traceparent = traceHeaders()["traceparent"];
   const given = rows.map((row) => ({ ...row, event: relationEvent(row, traceparent) }));
-  await queries.query(WRITE, [JSON.stringify(given)]);
+  return (await queries.query(WRITE, [JSON.stringify(given)])).length;
 }
 
 /** A block ends the follows between the two users. Resolves to those who follow no longer. */

@@ -1,5 +1,5 @@
-import { messageId, type RelationEvent, SUBJECT_OF } from "../contracts/events.js";
-import type { EventDraft } from "../contracts/outbox.js";
+import { type RelationEvent, SUBJECT_OF } from "../contracts/events.js";
+import { draftOf, type EventDraft } from "../contracts/outbox.js";
 import { RelationKind } from "../gen/avion/users.js";
 import { AppError, invalid } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
@@ -9,7 +9,7 @@ export type StoredKind = RelationKind.BLOCK | RelationKind.MUTE;
 /** A block has neither an end nor `reposts_only`, and nor has what is not active. */
 interface RelationState {
   readonly active: boolean;
-  /** Ms since the epoch; 0: never. */
+  /** It is in ms since the epoch; 0 stands for never. */
   readonly expires_at: number;
   readonly reposts_only: boolean;
 }
@@ -34,13 +34,12 @@ const isStanding = ({ active, expires_at }: RelationState, now: number): boolean
   active && (expires_at === 0 || expires_at > now);
 
 interface Change {
-  /** Unset where nothing changes. */
   readonly row?: RelationRow;
   /** The user has one block or mute more. */
   readonly adds: boolean;
 }
 
-/** Decides what a wish changes at a time, ms since the epoch. @throws AppError `invalid` for an end that has passed */
+/** @throws AppError `invalid` for an end that has passed */
 export function changeOf(before: StoredRelation | undefined, wanted: WantedRelation, now: number): Change {
   const { active, expires_at, reposts_only } = wanted;
   if (expires_at > 0 && expires_at <= now) throw invalid("expires_at", "must be 0 or in the future");
@@ -57,7 +56,6 @@ export function changeOf(before: StoredRelation | undefined, wanted: WantedRelat
 /** Versions start from the time, so that they go on rising where an inactive row was pruned. */
 const nextVersion = (version: number | undefined, now: number): number => Math.max((version ?? 0) + 1, now);
 
-/** Returns a mute that has ended as it is from now on. */
 export const endOf = (
   { user_id, target_id, version, created_at }: Pick<RelationRow, "user_id" | "target_id" | "version" | "created_at">,
   now: number,
@@ -82,14 +80,8 @@ export function relationEvent(row: RelationRow, traceparent?: string): EventDraf
     name: active ? on : off,
     payload: { user_id, target_id, version, expires_at, reposts_only },
   };
-  return {
-    owner: encodeId(user_id),
-    key: `${key}:${encodeId(user_id)}:${encodeId(target_id)}`,
-    subject: SUBJECT_OF[event.name],
-    messageId: messageId(event),
-    body: JSON.stringify(event.payload),
-    traceparent,
-  };
+  const owner = encodeId(user_id);
+  return draftOf(event, { owner, key: `${key}:${owner}:${encodeId(target_id)}`, traceparent });
 }
 
 const SUBJECTS: ReadonlySet<string> = new Set(

@@ -30,7 +30,7 @@ export async function run({ users = USERS, seed = SEED }: Parameters): Promise<R
 function rowsOf({ population, strategies }: Scene, costs: ReturnType<typeof readUnitCosts>): Row[] {
   const { entry, page, author } = costs.server;
   const unit = { entry: entry.value, page: page.value, author: author.value };
-  const shown = [Number.POSITIVE_INFINITY, 1_000_000, DEFAULT_THRESHOLD, 10_000, 0];
+  const shown = [Number.POSITIVE_INFINITY, 1_000_000, DEFAULT_THRESHOLD, 100_000, 10_000, 0];
   const cores = (one: Strategy): number => coresOf(one, population.users, unit).all;
   const push = strategies.at(-1) as Strategy;
   return shown.map((threshold) => {

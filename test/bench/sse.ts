@@ -3,7 +3,9 @@ import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
+import { notifyParts } from "../../src/contracts/notify-parts.js";
 import { createPublisher } from "../../src/platform/nats/publish.js";
+import type { NatsCluster } from "../support/clusters.js";
 import { World } from "../support/world.js";
 import type { Bench, Servers } from "./support/bench.js";
 import type { Parameters, Result, Row } from "./support/result.js";
@@ -21,25 +23,31 @@ const CALM_EVENTS = 10_000;
 const ABOUT = `Event streams of one gateway. Each client reads each event of \`NOTIFY\` once and in order. The peer is a bare \`http\` server that writes the same
 frames to the same clients. Latency is measured at ${CALM_RATE.toLocaleString("en")} events/s. Events from \`DROPS\` are drops of ${AUTHORS} authors whose followers all listen, through one worker.`;
 
-export async function run({ connections: streams = 10_000 }: Parameters, bench: Bench): Promise<Result> {
+export async function run({ connections: streams = 10_000, parts = 1 }: Parameters, bench: Bench): Promise<Result> {
   const world = new World();
   for (let n = 0; n < streams; n++) world.follow(`u${n}`, authorOf(n));
-  const servers = await bench.servers(world);
+  const single = await bench.servers(world);
+  const clustered = parts > 1 ? await bench.natsCluster() : undefined;
+  const servers = { ...single, ...clustered };
+  const natsServers = clustered?.cluster.servers ?? [single.natsServer];
+  const natsPids = Object.fromEntries(natsServers.map(({ pid }, at) => [at === 0 ? "NATS" : `NATS ${at + 1}`, pid]));
+  const env = { TIMELINE_NOTIFY_PARTS: String(parts), ...(clustered && { TIMELINE_NATS_REPLICAS: "3" }) };
   const { connection } = servers.streams;
   const gateway = await bench.service(servers, {
     roles: "gateway",
-    env: { TIMELINE_LOG_LEVEL: "info" },
+    env: { TIMELINE_LOG_LEVEL: "info", ...env },
     command: ["--expose-gc", "--import", SETTLE, join(process.cwd(), "dist/main.js"), "serve"],
   });
-  const worker = await bench.service(servers, { roles: "fanout" });
+  const worker = await bench.service(servers, { roles: "fanout", env });
+  const leaders = clustered && (await leadersOf(clustered.cluster, parts));
   const own = await measure({
     ...{
       pid: gateway.pid,
       port: Number(new URL(gateway.httpUrl).port),
       streams,
-      others: { Redis: servers.redisServer.pid, NATS: servers.natsServer.pid, worker: worker.pid },
+      others: { Redis: servers.redisServer.pid, ...natsPids, worker: worker.pid },
     },
-    send: (begin, rounds, roundMs) => publish(connection, { streams, begin, rounds, roundMs }),
+    send: (begin, rounds, roundMs) => publish(connection, { streams, parts, begin, rounds, roundMs }),
     post: (begin, rounds) => post(servers, { begin, rounds }),
   });
   await Promise.all([gateway.stop(), worker.stop()]);
@@ -52,12 +60,21 @@ export async function run({ connections: streams = 10_000 }: Parameters, bench: 
     },
   });
   server.kill();
-  return { about: ABOUT, rows: rowsOf(own, bare) };
+  return { about: ABOUT, rows: [...rowsOf(own, bare), ...(leaders ?? [])] };
+}
+
+/** Counts the parts of NOTIFY that each server leads. */
+async function leadersOf(cluster: NatsCluster, parts: number): Promise<Row[]> {
+  const leaders = await Promise.all(notifyParts(parts).map(({ stream }) => cluster.leaderOf(stream)));
+  return cluster.servers.map((server, at) => ({
+    ...{ name: `parts of NOTIFY that server ${at + 1} leads`, unit: "" },
+    value: leaders.filter((leader) => leader === server).length,
+  }));
 }
 
 /** A drop of each author a round; a round begins when all followers have the one before. */
 async function post(
-  { streams }: Servers,
+  { streams }: Pick<Servers, "streams">,
   { begin, rounds }: { readonly begin: number; readonly rounds: number },
 ): Promise<void> {
   const { publishAll } = createPublisher(streams.connection);

@@ -1,12 +1,17 @@
 import type { Redis } from "ioredis";
-import { homeKey, RECENT_KEY } from "../../src/contracts/keys.js";
-import { chunked } from "../../src/kernel/concurrency.js";
+import { homeKey, listenerPart, recentKey } from "../../src/contracts/keys.js";
+import { createListenersAmong } from "../../src/fanout/listening.redis.js";
+import { chunked, grouped } from "../../src/kernel/concurrency.js";
 import { encodeId } from "../../src/kernel/ids.js";
+import { silent } from "../../src/kernel/logger.js";
+import { followClock } from "../../src/platform/redis/clock.js";
+import { connectRedis } from "../../src/platform/redis/connect.js";
+import { createScripts } from "../../src/platform/redis/scripts.js";
 import { createDropIds } from "../../src/posts/ids.js";
 import type { Bench } from "./support/bench.js";
 import { measured } from "./support/measure.js";
-import type { Parameters, Result, Row } from "./support/result.js";
-import { ofTheCluster } from "./support/units-cluster.js";
+import { check, type Parameters, type Result, type Row } from "./support/result.js";
+import { bytesInNats } from "./support/units-nats.js";
 import { bytesInPostgres } from "./support/units-postgres.js";
 
 const HOMES = 400;
@@ -16,22 +21,23 @@ const PULLS = 20_000;
 const PULLED = 32;
 const LISTENERS = 1_000_000;
 const LOOKS = 2_000;
-const LOOKS_A_CALL = 1_000;
+const LOOKS_AT_ONCE = 1_000;
+/** One of so many followers listens at peak. */
+const FOLLOWERS_A_LISTENER = 34;
 const newest = Date.now() - 1_000 * ENTRIES;
 
-const ABOUT = `Costs that [capacity.md](../capacity.md) uses and no other benchmark measures. The Redis Cluster has three masters; each home is a call of its own and
-gets one drop at a time. Each role is one process.`;
+const ABOUT = `Costs that [capacity.md](../capacity.md) uses and no other benchmark measures. Each role is one process.`;
 
-export async function run({ followers, posts }: Parameters, bench: Bench): Promise<Result> {
-  const { redis, redisServer } = await bench.redis();
+export async function run(_: Parameters, bench: Bench): Promise<Result> {
+  const { redis } = await bench.redis();
   const rows: Row[] = [];
   rows.push(await bytesOfEntry(redis));
   await redis.flushall();
   rows.push(await bytesOfPulls(redis));
   await redis.flushall();
-  rows.push(await looks(redis, redisServer.pid));
+  rows.push(await looks(bench));
   rows.push(...(await bytesInPostgres(bench)));
-  rows.push(...(await ofTheCluster(bench, { followers, posts })));
+  rows.push(...(await bytesInNats(bench)));
   return { about: ABOUT, rows };
 }
 
@@ -69,18 +75,33 @@ async function bytesOfPulls(redis: Redis): Promise<Row> {
   return { name: `Redis: an author in a reader's pulls of ${PULLED}`, value: bytes / (PULLS * PULLED), unit: "B" };
 }
 
-async function looks(redis: Redis, pid: number): Promise<Row> {
+/** As fan-out looks: in a Cluster for some users of a part at a time. */
+async function looks(bench: Bench): Promise<Row> {
+  const { redis, masters, redisServer } = await bench.redisCluster();
+  const client = connectRedis(redisServer.url.split(","), silent);
+  bench.defer(() => client.disconnect());
   const users = Array.from({ length: LISTENERS }, (_, n) => `listener-${String(n).padStart(8, "0")}`);
-  for (const some of chunked(users, 5_000)) await redis.zadd(RECENT_KEY, ...some.flatMap((user) => [Date.now(), user]));
-  const units = LOOKS * LOOKS_A_CALL;
-  const { cpu } = await measured({ processes: { redis: pid }, units }, async () => {
+  for (const some of chunked(users, 5_000)) {
+    const pipelines = [...grouped(some, (user) => recentKey(listenerPart(user, true)))].map(([key, all]) =>
+      redis.zadd(key, ...all.flatMap((user) => [Date.now(), user])),
+    );
+    await Promise.all(pipelines);
+  }
+  const scripts = createScripts(client);
+  const clock = followClock(scripts);
+  bench.defer(() => clock.close());
+  const among = createListenersAmong(scripts, clock);
+  const processes = Object.fromEntries(masters.map(({ pid }, n) => [n, pid]));
+  const { cpu } = await measured({ processes, units: LOOKS * LOOKS_AT_ONCE }, async () => {
     for (let n = 0; n < LOOKS; n++) {
       const asked = Array.from(
-        { length: LOOKS_A_CALL },
-        (_, at) => users[(n * 7_919 + at * 104_729) % LISTENERS] as string,
+        { length: LOOKS_AT_ONCE },
+        (_, at) =>
+          (at % FOLLOWERS_A_LISTENER === 0 ? users[(n * 7_919 + at * 104_729) % LISTENERS] : `away-${at}`) as string,
       );
-      await redis.zmscore(RECENT_KEY, ...asked);
+      check((await among([asked])) !== undefined, "the listeners are found");
     }
   });
-  return { name: "Redis: a look for a listener among a million", value: cpu["redis"] as number, unit: "µs" };
+  const value = Object.values(cpu).reduce((sum, spent) => sum + spent, 0);
+  return { name: "Redis Cluster: a look for a listener among a million", value, unit: "µs" };
 }

@@ -324,3 +324,15 @@ function seriesOf(name: string, labels: Readonly<Record<string, string>>, value 
 
 const right = ({ world }: Stack, user: string): [string, number][] =>
   world.homeOf(user).map(({ drop_id, created_at }) => [drop_id, created_at]);
+
+testWithStack(
+  "an audit of a million homes finds all there are among many other keys",
+  { ...OPTIONS, slow: true },
+  async (stack) => {
+    await complete(stack);
+    const fill = "for i = tonumber(ARGV[1]), tonumber(ARGV[2]) do redis.call('set', 'other:' .. i, '') end";
+    for (let from = 0; from < 1_200_000; from += 50_000) await stack.redis.eval(fill, 0, from, from + 49_999);
+    const { users, differ } = await jsonOf<Audited>(stack, ["audit", "--users", "1000000", "--timeline", "home"]);
+    expect({ users, differ }).toEqual({ users: READERS.length, differ: 0 });
+  },
+);

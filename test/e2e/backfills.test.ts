@@ -62,7 +62,7 @@ testWithStack(
     welcome(stack, "bot", 21_000);
     world.post({ drop_id: "of-carol", user_id: "carol", created_at: START });
     await Promise.all(["rik", "bob"].map((user) => stack.reads.home(user)));
-    const heal = upstreams.inject({ method: "GetDropsByUserID", delayMs: 40 });
+    const heal = upstreams.inject({ method: "GetDropsByUserID", user: "bot", delayMs: 200 });
     await stack.publish(follow(stack, "rik", "bot"), follow(stack, "bob", "carol"));
     await becomes(stack, "bob", 1);
     expect(upstreams.calls("GetDropsByUserID", "bot")).toBeLessThan(20);

@@ -15,7 +15,7 @@ const COMPLETE = {
 /** Starts with these variables and expects a refusal that names all of `faults`. */
 async function expectRefusal(env: Readonly<Record<string, string>>, faults: readonly string[]): Promise<void> {
   const refused = runMain(["serve"], env);
-  const timer = setTimeout(() => refused.signal("SIGKILL"), 10_000);
+  const timer = setTimeout(() => refused.signal("SIGKILL"), 45_000);
   const ending = await refused.exited;
   clearTimeout(timer);
   expect({ ...ending, text: refused.errors() }).toMatchObject({ code: 2, signal: null });

@@ -8,7 +8,7 @@ import { Redis } from "ioredis";
 import pg from "pg";
 import { serveGrpc } from "../../src/platform/grpc/serve.js";
 import { type Broker, freePort, startNats } from "../../src/sandbox/brokers/index.js";
-import { privateNats, privateRedis, temporaryFolder } from "../support/brokers.js";
+import { privateNats, privateRedis, temporaryFolder, useRedisWithTls } from "../support/brokers.js";
 import { type Certificates, makeCertificates } from "../support/certificates.js";
 import { becomes, eventually } from "../support/eventually.js";
 import { addGuardedRole, postgresPrograms, startPostgres } from "../support/postgres.js";
@@ -29,6 +29,7 @@ const users = (password: string): string =>
   `authorization { users: [{ user: "our user", password: "${password}" }] }\n`;
 
 beforeAll(async () => {
+  useRedisWithTls();
   certificates = makeCertificates();
   folder = await temporaryFolder("credentials");
   conf = join(folder, "nats.conf");
@@ -68,7 +69,7 @@ const options = (env: Readonly<Record<string, string>>) => ({
 /** Starts a service that is turned away; its start ends, with one line that says why and no secret. */
 async function expectEnd(env: Readonly<Record<string, string>>, why: RegExp): Promise<void> {
   const service = await launchService(options(env));
-  const timer = setTimeout(() => service.signal("SIGKILL"), 15_000);
+  const timer = setTimeout(() => service.signal("SIGKILL"), 45_000);
   const { code } = await service.exited;
   clearTimeout(timer);
   expect({ code, errors: service.errors() }).toMatchObject({ code: 1, errors: expect.stringMatching(why) });

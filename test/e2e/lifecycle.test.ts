@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import { rm } from "node:fs/promises";
-import { credentials } from "@grpc/grpc-js";
+import { credentials, status } from "@grpc/grpc-js";
 import { expect, test } from "@jest/globals";
 import { ServerReflectionClient } from "../../src/gen/grpc/reflection/v1/reflection.js";
 import { startNats, startRedis } from "../../src/sandbox/brokers/index.js";
@@ -28,11 +28,16 @@ import { tokenOf } from "../support/tokens.js";
 const START = Date.now() - 3_600_000;
 const READERS = Array.from({ length: 40 }, (_, number) => `reader-${number}`);
 
-/** Drops of one author with 40 followers. */
+/** Her followers cannot be asked for while work is held up, so that her drop waits. */
+const HELD = "bella";
+const AUTHORS = ["alice", HELD];
+
+/** Drops of one author with 40 followers, after the first, which is of another one. */
 function load({ world }: Stack, count: number): TimelineEvent[] {
-  for (const reader of READERS) world.follow(reader, "alice");
+  for (const reader of READERS) for (const author of AUTHORS) world.follow(reader, author);
   const drops = Array.from({ length: count }, (_, number) => {
-    return { drop_id: `load-${number}`, user_id: "alice", visibility: "public" as const, created_at: START + number };
+    const user_id = number === 0 ? HELD : "alice";
+    return { drop_id: `load-${number}`, user_id, visibility: "public" as const, created_at: START + number };
   });
   world.post(...drops);
   return drops.map(created);
@@ -40,8 +45,8 @@ function load({ world }: Stack, count: number): TimelineEvent[] {
 
 /** All keys hold what they must; the follows were there before any event. */
 async function expectLanded({ redis }: Stack, history: readonly TimelineEvent[]): Promise<void> {
-  const edges = READERS.map((reader) => followed(reader, "alice", 1));
-  await expectTimelines(redis, ["alice", ...READERS], [...edges, ...history]);
+  const edges = READERS.flatMap((reader) => AUTHORS.map((author) => followed(reader, author, 1)));
+  await expectTimelines(redis, [...AUTHORS, ...READERS], [...edges, ...history]);
 }
 
 /** Ends a service by SIGTERM while there is work: nobody can finish it between the look and the signal. */
@@ -55,8 +60,15 @@ async function stopAtWork({ streams }: Stack, service: Service, ...others: reado
   return ending;
 }
 
-/** Holds every event up a little, so that work waits. */
-const slowly = ({ upstreams }: Stack): (() => void) => upstreams.inject({ method: "GetFollowersList", delayMs: 100 });
+/** Holds every event up a little, and one until this is healed, so that work waits. */
+function slowly({ upstreams }: Stack): () => void {
+  const slow = upstreams.inject({ method: "GetFollowersList", delayMs: 100 });
+  const held = upstreams.inject({ method: "GetFollowersList", user: HELD, code: status.UNAVAILABLE });
+  return () => {
+    slow();
+    held();
+  };
+}
 
 // Invariant 1.
 testWithStack("SIGTERM under load: code 0, streams ended, nothing lost", { timeoutMs: 90_000 }, async (stack) => {

@@ -34,27 +34,29 @@ const urlOf = (user: User): string =>
   nats.url.replace("nats://", `nats://${user}:${encodeURIComponent(passwordOf(user))}@`);
 const of = (role: (typeof ROLES)[number]): Service => services.get(role) as Service;
 
+async function launch(role: (typeof ROLES)[number], env: Readonly<Record<string, string>> = {}): Promise<void> {
+  const addresses = { usersAddress: "", postsAddress: "", redisUrl: redis.url, natsUrl: urlOf(role) };
+  services.set(role, await launchService({ ...addresses, roles: role, env }));
+}
+
+const upstreams = () => ({
+  TIMELINE_USER_SERVICE_ADDR: of("users").grpcAddress,
+  TIMELINE_POST_SERVICE_ADDR: of("posts").grpcAddress,
+});
+
 beforeAll(async () => {
   for (const user of [...ROLES, "operator", "sys"])
     process.env[`NATS_${user.toUpperCase()}_PASSWORD`] = passwordOf(user);
   redis = await privateRedis();
   folder = await temporaryFolder("accounts");
   nats = await privateNats({ extraArgs: ["-c", await configuration()] });
-  const launch = async (role: (typeof ROLES)[number], env: Readonly<Record<string, string>> = {}): Promise<void> => {
-    const addresses = { usersAddress: "", postsAddress: "", redisUrl: redis.url, natsUrl: urlOf(role) };
-    services.set(role, await launchService({ ...addresses, roles: role, env }));
-  };
   for (const role of ["users", "posts"] as const) {
     await launch(role, { TIMELINE_DATA_DIR: join(folder, role) });
   }
-  const upstreams = {
-    TIMELINE_USER_SERVICE_ADDR: of("users").grpcAddress,
-    TIMELINE_POST_SERVICE_ADDR: of("posts").grpcAddress,
-  };
   for (const role of ["analysis", "rewards"] as const)
-    await launch(role, { ...upstreams, TIMELINE_DATA_DIR: join(folder, role) });
+    await launch(role, { ...upstreams(), TIMELINE_DATA_DIR: join(folder, role) });
   // The role that makes the streams comes last: the others wait for it.
-  for (const role of ["gateway", "api", "bridge", "fanout"] as const) await launch(role, upstreams);
+  for (const role of ["gateway", "api", "bridge", "fanout"] as const) await launch(role, upstreams());
   await Promise.all([...services.values()].map((service) => untilReady(service, 60_000)));
 }, 120_000);
 
@@ -116,6 +118,72 @@ test("every role does its whole work as its own user of NATS", async () => {
   }
 }, 60_000);
 
+// The audit of the chart runs so.
+test("the command audit works as the user of NATS that the role fanout has", async () => {
+  const env = { NATS_URL: urlOf("fanout"), REDIS_URL: redis.url, ...upstreams() };
+  const run = runMain(["audit", "--users", "1000000", "--json"], env);
+  const { code } = await run.exited;
+  expect({ code, errors: run.errors() }).toEqual({ code: 0, errors: "" });
+  expect(JSON.parse(run.output())).toMatchObject({ differ: 0, failed: [], undecided: [] });
+}, 60_000);
+
+test("analyses and rewards of an erased user are removed by their roles, as their own users of NATS", async () => {
+  const token = await tokenOf("ada");
+  const status = async (path: string) =>
+    (await fetch(of("gateway").httpUrl + path, { headers: { authorization: `Bearer ${token}` } })).status;
+  expect(await status("/api/v1/xp")).toBe(503);
+  const named = async (connection: NatsConnection): Promise<string[]> => {
+    const { streams } = await connection.jetstreamManager();
+    const { state } = await streams.info("KV_ANALYSES", { subjects_filter: "$KV.ANALYSES.*.ada.>" });
+    const found = Object.keys(state.subjects ?? {});
+    for (const stream of ["TIMELINE_EVENTS", "GAMIFICATION"])
+      if ((await streams.info(stream)).state.messages > 0) found.push(stream);
+    return found;
+  };
+  await as("operator", async (connection) => {
+    expect(await named(connection)).toEqual(expect.arrayContaining(["TIMELINE_EVENTS", "GAMIFICATION"]));
+    await connection.jetstream().publish("graph.erased", JSON.stringify({ user_id: "ada", version: 1 }));
+    await becomes(async () => expect(await named(connection)).toEqual([]), 30_000);
+    const bucket = await connection.jetstream().views.kv("ERASED");
+    for (const part of ["analyses", "rewards"])
+      await becomes(async () =>
+        expect((await bucket.get(`report.ada.${part}`))?.json()).toEqual({ done: true, left: 0 }),
+      );
+  });
+  expect(await status("/api/v1/xp")).toBe(410);
+  for (const role of ["analysis", "rewards", "gateway"] as const)
+    expect([role, violations(of(role))]).toEqual([role, []]);
+}, 60_000);
+
+test("the role fanout removes what names an erased user, as its own user of NATS", async () => {
+  await as("operator", async (connection) => {
+    const jetstream = connection.jetstream();
+    await jetstream.publish("notify.user.zoe", JSON.stringify({ event: "reset" }));
+    await jetstream.publish("notify.user.other", JSON.stringify({ event: "new_drop", drop_id: "d", by: "zoe" }));
+    await jetstream.publish("checks.publication", JSON.stringify({ user_id: "zoe" }));
+    await jetstream.publish("dlq.poison.drop_created", JSON.stringify({ user_id: "zoe" }));
+    await jetstream.publish("graph.erased", JSON.stringify({ user_id: "zoe", version: 1 }));
+    const bucket = await jetstream.views.kv("ERASED");
+    const report = async () => (await bucket.get("report.zoe.timelines"))?.json();
+    await becomes(async () => expect(await report()).toEqual({ done: true, left: 0 }), 30_000);
+    expect((await letters()).map(({ reason }) => reason)).not.toContain("poison");
+  });
+  expect(violations(of("fanout"))).toEqual([]);
+}, 60_000);
+
+test("every role forgets an erased user, as its own user of NATS", async () => {
+  const users = openApi(of("users").grpcAddress);
+  try {
+    await users.erase({ user_id: "bob" });
+    await becomes(async () =>
+      expect((await users.erasure({ user_id: "bob" })).erasure).toMatchObject({ status: "completed" }),
+    );
+    for (const [role, service] of services) expect([role, violations(service)]).toEqual([role, []]);
+  } finally {
+    users.close();
+  }
+}, 60_000);
+
 /** Until the streams are there, the other roles ask in vain for the right to make them. */
 function violations(service: Service): string[] {
   const output = service.output();
@@ -167,6 +235,10 @@ const FORBIDDEN: readonly [User, string][] = [
     [role, "fanout.job.add"],
   ]),
   ...(["gateway", "api", "bridge", "users", "posts"] as const).map((role): [User, string] => [role, "notify.user.ada"]),
+  ["analysis", "$JS.API.CONSUMER.MSG.NEXT.TIMELINE_EVENTS.rewards"],
+  ["analysis", "$JS.API.CONSUMER.DELETE.TIMELINE_EVENTS.rewards"],
+  ["rewards", "$KV.ERASED.report.ada.analyses"],
+  ["gateway", "$KV.ERASED.user.ada"],
   ["gateway", "events.timeline.completed"],
   ["rewards", "events.timeline.completed"],
   ["analysis", "events.xp.earned"],
@@ -200,3 +272,50 @@ test.each<[User, string]>([
   });
   await expect(refused).rejects.toThrow(/Permissions Violation/);
 });
+
+test.each<[User, string]>([
+  ...(["gateway", "fanout"] as const).map((role): [User, string] => [role, "$JS.API.STREAM.NAMES"]),
+  ...[0, 15, 63].flatMap((part): [User, string][] => [
+    ["gateway", `$JS.API.STREAM.MSG.GET.NOTIFY-${part}`],
+    ["gateway", `$JS.API.DIRECT.GET.NOTIFY-${part}`],
+    ["fanout", `$JS.API.STREAM.PURGE.NOTIFY-${part}`],
+    ["fanout", `$JS.API.STREAM.DELETE.NOTIFY-${part}`],
+    ["analysis", `notify.${part}.user.ada`],
+    ["rewards", `notify.${part}.user.ada`],
+  ]),
+])("%s may publish to %s", async (user, subject) => {
+  const asked = as(user, (connection) => connection.request(subject, "", { timeout: 2_000 }));
+  const failed = await asked.then(() => "", String);
+  expect(failed).not.toMatch(/Permissions Violation/);
+});
+
+// Invariant 7.
+test("with four parts of NOTIFY roles do their work as their own users, and clients of before get a reset", async () => {
+  const users = openApi(of("users").grpcAddress);
+  const posts = openApi(of("posts").grpcAddress);
+  try {
+    await users.follow({ follower_id: "cat", following_id: "dan" });
+    await becomes(async () =>
+      expect((await users.followers({ user_id: "dan", page_size: 10, page_token: "" })).user_ids).toEqual(["cat"]),
+    );
+    const before = await openEvents(of("gateway").httpUrl, "cat");
+    for (const role of ["fanout", "gateway"] as const) {
+      await of(role).stop();
+      await launch(role, { ...upstreams(), TIMELINE_NOTIFY_PARTS: "4" });
+    }
+    await Promise.all([of("fanout"), of("gateway")].map((service) => untilReady(service, 60_000)));
+    const stream = await openEvents(of("gateway").httpUrl, "cat", before.lastId());
+    expect((await stream.waitFor("reset")).data).toEqual({ reason: "stream_replaced" });
+    const drop = await posts.post("dan");
+    await becomes(async () => expect(stream.drops()).toEqual([drop.drop_id]));
+    expect(stream.lastId()).toMatch(/^\d+-\w+\.[0-3]-/);
+    await users.erase({ user_id: "dan" });
+    await becomes(async () =>
+      expect((await users.erasure({ user_id: "dan" })).erasure).toMatchObject({ status: "completed" }),
+    );
+    stream.close();
+    for (const role of ["fanout", "gateway"] as const) expect([role, violations(of(role))]).toEqual([role, []]);
+  } finally {
+    for (const open of [users, posts]) open.close();
+  }
+}, 120_000);

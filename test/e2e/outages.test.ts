@@ -94,12 +94,15 @@ testWithStack(
 
 /** Publishes everything and breaks something while all of it is in the log and some of it is not done. */
 async function breakUnderLoad(stack: Stack, history: readonly TimelineEvent[], broken: () => unknown): Promise<void> {
-  const heal = stack.upstreams.inject({ method: "GetFollowersList", delayMs: 300 });
+  const slow = stack.upstreams.inject({ method: "GetFollowersList", delayMs: 300 });
+  // The drops of one author wait until that is healed.
+  const held = stack.upstreams.inject({ method: "GetFollowersList", user: "abel", code: status.UNAVAILABLE });
   await stack.publish(...history);
   await eventually(async () => (await stack.streams.count("DROPS")) === history.length, "all are admitted");
   await broken();
   expect(await stack.streams.unfinished()).toBeGreaterThan(0);
-  heal();
+  slow();
+  held();
 }
 
 // Invariant 8.

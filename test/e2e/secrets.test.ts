@@ -27,6 +27,10 @@ const COMPLETE = {
 const FORMS: readonly [string, Readonly<Record<string, string>>][] = [
   ["taken, and no server is there", {}],
   [
+    "of sentinels, and none is there",
+    { REDIS_URL: `redis+sentinel://u:${MARKER}@127.0.0.1:1/main?sentinel_user=s&sentinel_password=${MARKER}` },
+  ],
+  [
     "of other protocols",
     { REDIS_URL: `http://:${MARKER}@h`, NATS_URL: `redis://u:${MARKER}@h`, DATABASE_URL: `mysql://u:${MARKER}@h/x` },
   ],

@@ -47,7 +47,7 @@ testWithStack(
     );
     const waiting = await post(stack, "anna");
     await stack.publish(followed("dora", "anna", world.follow("dora", "anna")));
-    await eventually(() => (service.output().match(/goes back to the queue/g) ?? []).length >= 2, "both wait", 20_000);
+    await eventually(() => (service.output().match(/goes back to the queue/g) ?? []).length >= 2, "both wait");
     const lost = await post(stack, "alice");
     await completed(stack, lost);
 

@@ -1,9 +1,9 @@
-import { request } from "node:http";
+import { Agent, type ClientRequest, request } from "node:http";
 import { connect } from "node:net";
 import { expect, test } from "@jest/globals";
-import { createBucket } from "../../src/analysis/bucket.nats.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { createPublisher } from "../../src/platform/nats/publish.js";
+import { createBucket } from "../../src/records/bucket.nats.js";
 import { call, post, sharedAnalysisBench } from "../support/analysis-http.js";
 import { eventually } from "../support/eventually.js";
 import { slowTest } from "../support/suite.js";
@@ -187,18 +187,33 @@ test("methods, media types and sizes", async () => {
 });
 
 // Invariant 11.
-test("a body without end is cut off", async () => {
+/** Sends spaces until the connection ends; `answered` gets the status. */
+async function sendWithoutEnd(answered: (status: number | undefined, upload: ClientRequest) => void): Promise<void> {
   const headers = { authorization: `Bearer ${await tokenOf("ben")}`, "content-type": "application/json" };
-  const status = await new Promise<number | undefined>((resolve, reject) => {
-    const upload = request(bench.url + ANALYZE, { method: "POST", headers, agent: false }, (response) => {
-      resolve(response.statusCode);
-      upload.destroy();
-    });
-    upload.on("error", reject);
-    const more = (): void => void upload.write(" ".repeat(8_192), () => upload.destroyed || setImmediate(more));
-    more();
+  // A server ends a connection that is not kept at its answer, whatever still comes.
+  const agent = new Agent({ keepAlive: true });
+  const upload = request(bench.url + ANALYZE, { method: "POST", headers, agent });
+  upload.once("response", ({ statusCode }) => answered(statusCode, upload));
+  upload.on("error", () => undefined);
+  const more = (): void => void upload.write(" ".repeat(8_192), () => upload.destroyed || setImmediate(more));
+  more();
+  await new Promise((resolve) => upload.once("close", resolve));
+  agent.destroy();
+}
+
+test("a body without end is refused while it comes", async () => {
+  let status: number | undefined;
+  await sendWithoutEnd((answer, upload) => {
+    status = answer;
+    upload.destroy();
   });
   expect(status).toBe(413);
+});
+
+slowTest("a body without end is cut off ten seconds after its refusal", async () => {
+  let refusedAt = 0;
+  await sendWithoutEnd(() => (refusedAt = performance.now()));
+  expect(performance.now() - refusedAt).toBeGreaterThan(9_000);
 });
 
 slowTest("a body that drips ends after ten seconds, read or not", async () => {
@@ -271,8 +286,8 @@ test("requests at once with one key and two bodies: one body is taken", async ()
 
 test("after a day a key is free for another body", async () => {
   const first = await post(bench.url, "eve", keyed("k"));
-  const bucket = createBucket(bench.nats.connection, bench.nats.publish);
-  const [name = ""] = await bucket.keys("k.eve.*");
+  const bucket = createBucket(bench.nats.connection, bench.nats.publish, "ANALYSES");
+  const [name = ""] = (await bucket.keys("k.eve.*")) ?? [];
   const kept = (await bucket.get(name))?.value as { at: string };
   const other = keyed("k", { body: { did: "bob", type: "clout" } });
   const put = (ago: number) => bucket.put(name, { ...kept, at: new Date(Date.now() - ago).toISOString() });

@@ -3,7 +3,7 @@ import fc from "fast-check";
 import { v7 } from "uuid";
 import { createRateLimit, HOURLY } from "../../src/analysis/http/rate-limit.redis.js";
 import { USER_TIERS, type UserTier } from "../../src/contracts/analysis.js";
-import { analysisReadsKey } from "../../src/contracts/keys.js";
+import { readsKey } from "../../src/contracts/keys.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
@@ -51,7 +51,7 @@ test("neither refusals nor reads count", async () => {
 
 test("a user who reads without end is told to wait; others and new requests are not", async () => {
   const list = (user: string) => call(`${bench.url}/api/v1/timeline/analyses`, { user });
-  const key = analysisReadsKey("ria");
+  const key = readsKey("ria");
   expect((await list("ria")).status).toBe(200);
   expect(Number(await bench.redis.raw.hget(key, "parts"))).toBeGreaterThan(0);
   const at = String(Date.now());

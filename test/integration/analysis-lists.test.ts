@@ -1,11 +1,11 @@
 import { beforeAll, expect, test } from "@jest/globals";
 import { v7 } from "uuid";
-import { createBucket } from "../../src/analysis/bucket.nats.js";
 import { createRequests, type Requests } from "../../src/analysis/requests.nats.js";
 import { createAnalysisStore } from "../../src/analysis/store.sql.js";
 import type { AnalysisRequest } from "../../src/contracts/analysis.js";
 import { AppError } from "../../src/kernel/errors.js";
 import type { Db } from "../../src/platform/db/db.js";
+import { createBucket } from "../../src/records/bucket.nats.js";
 import { createRewardStore } from "../../src/rewards/index.js";
 import { call, post, sharedAnalysisBench } from "../support/analysis-http.js";
 import { eventually } from "../support/eventually.js";
@@ -13,7 +13,7 @@ import { eventually } from "../support/eventually.js";
 const bench = sharedAnalysisBench({ rewards: createRewardStore });
 let requests: Requests;
 beforeAll(() => {
-  requests = createRequests(createBucket(bench.nats.connection, bench.nats.publish));
+  requests = createRequests(createBucket(bench.nats.connection, bench.nats.publish, "ANALYSES"));
 });
 
 const LIST = "/api/v1/timeline/analyses";
@@ -99,7 +99,7 @@ test("pages of any size hold every analysis once, and only the caller's own", as
 test("what has left the list of a user is listed from its row, and nobody asks NATS for all keys", async () => {
   const old = [await requested("old"), await requested("old"), await requested("old")];
   for (const one of old) await completed(one);
-  const bucket = createBucket(bench.nats.connection, bench.nats.publish);
+  const bucket = createBucket(bench.nats.connection, bench.nats.publish, "ANALYSES");
   await bucket.put("r.old.ids", [(old[2] as AnalysisRequest).analysis_id]);
   const asked: string[] = [];
   const watch = bench.nats.connection.subscribe("$JS.API.STREAM.INFO.KV_ANALYSES", {

@@ -1,12 +1,12 @@
 import { afterAll, afterEach, beforeAll, expect, test } from "@jest/globals";
 import { v7 } from "uuid";
-import { createBucket } from "../../src/analysis/bucket.nats.js";
 import { createAnalysisOperations, type Unfinished } from "../../src/analysis/operations.nats.js";
 import { createRequests } from "../../src/analysis/requests.nats.js";
 import { startAnalysisService } from "../../src/analysis/service.nats.js";
 import type { AnalysisRequest } from "../../src/contracts/analysis.js";
 import { CONSUMER, STREAM } from "../../src/contracts/subjects.js";
 import { silent } from "../../src/kernel/logger.js";
+import { createBucket } from "../../src/records/bucket.nats.js";
 import { type NatsBench, openNats } from "../support/nats.js";
 
 let nats: NatsBench;
@@ -28,7 +28,7 @@ const requestOf = (user_id: string, did = "bob"): AnalysisRequest => {
   return { analysis_id: v7(), user_id, did, type: "flow", tier: "JET", requested_at };
 };
 const bytes = (value: unknown) => Buffer.from(typeof value === "string" ? value : JSON.stringify(value));
-const facts = () => createRequests(createBucket(nats.connection, nats.publish));
+const facts = () => createRequests(createBucket(nats.connection, nats.publish, "ANALYSES"));
 const send = (body: unknown, id: string) =>
   nats.publish({ subject: "events.timeline.requested", body: bytes(body), id });
 const ask = async (endpoint: string, request: unknown) => {

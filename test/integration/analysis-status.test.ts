@@ -1,12 +1,12 @@
 import { expect, test } from "@jest/globals";
 import type { StoredMsg } from "nats";
 import { v7 } from "uuid";
-import { createBucket } from "../../src/analysis/bucket.nats.js";
 import { createRequests } from "../../src/analysis/requests.nats.js";
 import { createAnalysisStore } from "../../src/analysis/store.sql.js";
 import type { AnalysisRequest } from "../../src/contracts/analysis.js";
 import { ANALYSIS_REQUESTED, CONSUMER, STREAM } from "../../src/contracts/subjects.js";
 import { AppError } from "../../src/kernel/errors.js";
+import { createBucket } from "../../src/records/bucket.nats.js";
 import { maxDeliveriesHandler } from "../../src/roles/consumers.js";
 import { call, post, sharedAnalysisBench } from "../support/analysis-http.js";
 import { contextWith, deliveryOf } from "../support/deliveries.js";
@@ -47,7 +47,10 @@ test("an analysis that NATS gave up is failed, and completed once its dead lette
   const { connection, publish } = bench.nats;
   const { seq } = await publish({ subject: ANALYSIS_REQUESTED, body: letter.data, id: "redriven" });
   expect((await status()).status).toBe("failed");
-  await createRequests(createBucket(connection, publish)).start({ ...request, request_seq: seq }, Date.now());
+  await createRequests(createBucket(connection, publish, "ANALYSES")).start(
+    { ...request, request_seq: seq },
+    Date.now(),
+  );
   expect((await status()).status).toBe("processing");
   await insertRow(body.analysis_id, "ada");
   expect((await status()).status).toBe("completed");

@@ -1,6 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
 import { v7 } from "uuid";
-import { createBucket } from "../../src/analysis/bucket.nats.js";
 import { createAnalysisCache } from "../../src/analysis/cache.redis.js";
 import { ANALYSIS_MIGRATIONS } from "../../src/analysis/index.js";
 import { createRequests } from "../../src/analysis/requests.nats.js";
@@ -11,6 +10,7 @@ import { silent } from "../../src/kernel/logger.js";
 import { DAY, MINUTE } from "../../src/kernel/time.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { migrate } from "../../src/platform/db/migrate.js";
+import { createBucket } from "../../src/records/bucket.nats.js";
 import { createCalibration } from "../../src/rewards/calibration.sql.js";
 import { createRewardStore, REWARDS_MIGRATIONS } from "../../src/rewards/index.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
@@ -88,7 +88,7 @@ describe.each(DATABASES)("analyses and rewards on $name", ({ start }) => {
     expect(
       all
         .slice(0, 20)
-        .map(({ total }) => total)
+        .map((award) => award?.total ?? 0)
         .sort((a, b) => a - b)
         .at(-1),
     ).toBe(150);
@@ -151,7 +151,7 @@ describe("facts and the cache", () => {
   });
 
   test("a key is created once, and replaced only at its revision", async () => {
-    const bucket = createBucket(nats.connection, nats.publish);
+    const bucket = createBucket(nats.connection, nats.publish, "ANALYSES");
     expect(await bucket.get("k.a")).toBeUndefined();
     expect(await Promise.all([bucket.create("k.a", 1), bucket.create("k.a", 2)])).toEqual([true, false]);
     const entry = await bucket.get("k.a");
@@ -163,7 +163,7 @@ describe("facts and the cache", () => {
   });
 
   test("facts of an analysis add up, and another user does not find them", async () => {
-    const requests = createRequests(createBucket(nats.connection, nats.publish));
+    const requests = createRequests(createBucket(nats.connection, nats.publish, "ANALYSES"));
     const request = requestOf("grace@example");
     await requests.record({ ...request, estimated_completion: AT });
     await requests.record(request);
@@ -183,7 +183,7 @@ describe("facts and the cache", () => {
   });
 
   test("the list of a user has each analysis once, the newest first, however many are added at once, and is bounded", async () => {
-    const bucket = createBucket(nats.connection, nats.publish);
+    const bucket = createBucket(nats.connection, nats.publish, "ANALYSES");
     const requests = createRequests(bucket);
     const ids = Array.from({ length: 30 }, (_, i) => v7({ msecs: Date.now() - i * 0.6 * DAY }));
     await Promise.all([...ids, ...ids.slice(0, 5)].map((id) => requests.record(requestOf("lin", id))));

@@ -82,6 +82,7 @@ test("two bridges admit every event of every channel once, and write one dead le
     user_unblocked: { user_id: "bob", target_id: "ada", version: 2 },
     user_muted: { user_id: "bob", target_id: "ada", version: 1, expires_at: 1, reposts_only: true },
     user_unmuted: { user_id: "bob", target_id: "ada", version: 2 },
+    user_erased: { user_id: "bob", version: 1 },
   };
   for (const name of EVENT_NAMES) expect(await redis.raw.publish(name, JSON.stringify(payloads[name]))).toBe(2);
   await redis.raw.publish("drop_created", "{}");
@@ -95,6 +96,7 @@ test("two bridges admit every event of every channel once, and write one dead le
     "drops.created",
     "drops.deleted",
     "graph.blocked",
+    "graph.erased",
     "graph.followed",
     "graph.muted",
     "graph.unblocked",
@@ -103,6 +105,36 @@ test("two bridges admit every event of every channel once, and write one dead le
   ]);
   const [deadLetter] = await streams.all("DLQ");
   expect([deadLetter?.subject, String(deadLetter?.body)]).toEqual(["dlq.invalid.drop_created", "{}"]);
+});
+
+// Invariant 5.
+test("an interruption lasts until the server knows the subscription again", async () => {
+  const proxy = await TcpProxy.open(redis.broker.port);
+  cleanups.push(() => proxy.close());
+  const { subscriber, channels } = channelsOn(proxy.url("redis"));
+  const subscribers = async (): Promise<unknown> => (await redis.raw.pubsub("NUMSUB", "drop_created"))[1];
+  const taken: string[] = [];
+  const atInterruptions: Promise<unknown>[] = [];
+  await channels.subscribe(
+    ["drop_created"],
+    (_, payload) => void taken.push(Buffer.from(payload).toString()),
+    () => void atInterruptions.push(subscribers()),
+  );
+  let isHeld = false;
+  subscriber.prependListener("ready", () => {
+    proxy.set("pause", "toServer");
+    isHeld = true;
+  });
+  proxy.cut();
+  await eventually(() => isHeld, "there is a connection again");
+  await redis.raw.publish("drop_created", "missed");
+  expect(await subscribers()).toBe(0);
+  proxy.set("pass", "toServer");
+  await eventually(() => atInterruptions.length > 0, "the interruption is reported");
+  await redis.raw.publish("drop_created", "taken");
+  await eventually(() => taken.length > 0, "events are taken again");
+  expect(taken).toEqual(["taken"]);
+  expect(await Promise.all(atInterruptions)).toEqual([1]);
 });
 
 test("a link that is cut is opened and subscribed again", async () => {

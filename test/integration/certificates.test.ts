@@ -4,21 +4,26 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { TLSSocket } from "node:tls";
 import { credentials } from "@grpc/grpc-js";
-import { afterAll, beforeAll, expect, test } from "@jest/globals";
+import { afterAll, afterEach, beforeAll, expect, test } from "@jest/globals";
 import { HealthClient } from "../../src/gen/grpc/health/v1/health.js";
 import { silent } from "../../src/kernel/logger.js";
 import { openPostgres } from "../../src/platform/db/postgres.js";
 import { serveGrpc } from "../../src/platform/grpc/serve.js";
 import { connectUpstreams, isUnimplemented } from "../../src/platform/grpc/upstreams.js";
 import { credentialsOf } from "../../src/platform/nats/connect.js";
-import { type Certificates, makeCertificates } from "../support/certificates.js";
+import { type Certificates, makeCertificates, type Pair } from "../support/certificates.js";
 import { eventually } from "../support/eventually.js";
-import { slowTest } from "../support/suite.js";
+import { newPort } from "../support/ports.js";
 
 const folder = mkdtempSync(join(tmpdir(), "timeline-test-swapped-"));
 const files = { ca: join(folder, "ca.pem"), cert: join(folder, "tls.crt"), key: join(folder, "tls.key") };
 let first: Certificates;
 let second: Certificates;
+
+const cleanups: (() => unknown)[] = [];
+afterEach(() => {
+  for (const cleanup of cleanups.splice(0)) cleanup();
+});
 
 beforeAll(() => {
   first = makeCertificates();
@@ -46,46 +51,78 @@ function swapAll({ ca, good }: Certificates): void {
 async function answers(port: number, { ca, good }: Certificates): Promise<boolean> {
   const [trusted, key, cert] = [ca, good.key, good.cert].map((file) => readFileSync(file));
   const client = new HealthClient(
-    `127.0.0.1:${port}`,
+    `localhost:${port}`,
     credentials.createSsl(trusted as Buffer, key as Buffer, cert as Buffer),
   );
   try {
     return await new Promise((resolve) =>
-      client.check({ service: "" }, { deadline: Date.now() + 3_000 } as never, (error) => resolve(error === null)),
+      client.check({ service: "" }, { deadline: Date.now() + 10_000 } as never, (error) => resolve(error === null)),
     );
   } finally {
     client.close();
   }
 }
 
-/** Longer than files are left unread. */
-const READ_MEANWHILE_MS = 11_000;
+/** Files that are in use are read again after this. */
+const REREAD_MS = 10_000;
 
-slowTest("gRPC uses renewed certificates in both directions, and those before while a pair does not fit", async () => {
+/** Returns a function that has the files read again at once, of everything that is opened from now on. */
+function hastenedReads(): () => void {
+  const { setInterval } = globalThis;
+  const reads: (() => void)[] = [];
+  const hastened = (work: () => void, ms?: number): NodeJS.Timeout => {
+    if (ms === REREAD_MS) reads.push(work);
+    return setInterval(work, ms);
+  };
+  Object.assign(globalThis, { setInterval: hastened });
+  cleanups.push(() => Object.assign(globalThis, { setInterval }));
+  return () => {
+    expect(reads.length).toBeGreaterThan(0);
+    for (const read of reads) read();
+  };
+}
+
+test("gRPC uses renewed certificates in both directions, and those before while a pair does not fit", async () => {
   swapAll(first);
-  let server = await serveGrpc("127.0.0.1:0", [], files);
+  const readAgain = hastenedReads();
+  const address = `127.0.0.1:${await newPort()}`;
+  let server = await serveGrpc(address, [], files);
   const { port } = server;
-  const address = `127.0.0.1:${port}`;
   const upstreams = connectUpstreams({ userServiceAddr: address, postServiceAddr: address, tls: files });
   const isReached = (): Promise<boolean> => upstreams.retention().then(() => true, isUnimplemented);
   try {
-    expect(await isReached()).toBe(true);
+    await eventually(isReached, "the client reaches the server");
     // The key follows after the files were read without it.
     swap(second.ca, files.ca);
     swap(second.good.cert, files.cert);
-    await new Promise((resolve) => setTimeout(resolve, READ_MEANWHILE_MS));
+    readAgain();
     expect(await answers(port, first)).toBe(true);
     swap(second.good.key, files.key);
-    await eventually(() => answers(port, second), "the server shows its new certificate", 20_000);
+    readAgain();
+    await eventually(() => answers(port, second), "the server shows its new certificate");
     expect(await answers(port, first)).toBe(false);
     await server.close(0);
     server = await serveGrpc(address, [], files);
-    await eventually(isReached, "the client shows its new certificate, and trusts the new CA", 20_000);
+    await eventually(isReached, "the client shows its new certificate, and trusts the new CA");
   } finally {
     upstreams.close();
     await server.close(0);
   }
 });
+
+test("a server must show a certificate of the IP address that it is called by", async () => {
+  const reached = async ({ cert, key }: Pair): Promise<unknown> => {
+    const server = await serveGrpc("127.0.0.1:0", [], { cert, key });
+    const address = `127.0.0.1:${server.port}`;
+    const upstreams = connectUpstreams({ userServiceAddr: address, postServiceAddr: address, tls: { ca: first.ca } });
+    cleanups.push(() => upstreams.close());
+    const answer = await upstreams.retention().catch((error: unknown) => error);
+    await server.close(0);
+    return isUnimplemented(answer) || answer;
+  };
+  expect(await reached(first.good)).toBe(true);
+  expect(String(await reached(first.named))).toMatch(/UNAVAILABLE.*127\.0\.0\.1/);
+}, 20_000);
 
 test("a connection to PostgreSQL trusts the CA that its file holds then", async () => {
   swapAll(first);

@@ -26,6 +26,8 @@ let world: World;
 let errors: unknown[];
 let faults: Faults;
 let readHome: World["timelines"]["getHomeTimeline"];
+let readLocal: World["timelines"]["getLocalTimeline"];
+let listDeadLetters: () => Promise<unknown>;
 let server: HttpServer;
 let base: string;
 
@@ -64,8 +66,16 @@ beforeEach(async () => {
   server = await serveHttp({ address: "127.0.0.1:0", notReady: () => [], metrics: () => undefined, log });
   server.use(
     createConsoleRouter({
-      world: { ...world, timelines: { ...world.timelines, getHomeTimeline: (request) => readHome(request) } },
+      world: {
+        ...world,
+        timelines: {
+          ...world.timelines,
+          getHomeTimeline: (request) => readHome(request),
+          getLocalTimeline: (request) => readLocal(request),
+        },
+      },
       faults,
+      deadLetters: { list: () => listDeadLetters(), redrive: async () => ({ redriven: [7], refused: [], failed: [] }) },
       issueToken: async (user) => `token-of-${user}`,
     }),
   );
@@ -90,7 +100,7 @@ test("a session is a token of the user, and no cookie, which tabs of other users
   const { status, headers, body } = await call("POST", "/world/session", { user: "ada" });
   expect(status).toBe(200);
   expect(headers.get("set-cookie")).toBeNull();
-  expect(body).toEqual({ user: { user_id: "ada", followers: 0, following: 0 }, token: "token-of-ada" });
+  expect(body).toEqual({ user: { user_id: "ada", followers: 0, following: 0, follows: [] }, token: "token-of-ada" });
 });
 
 test("drops are posted, shown with their text, and deleted", async () => {
@@ -114,7 +124,7 @@ test("follows change once, and show in the summary", async () => {
   const pair = { follower_id: "bob", following_id: "ada" };
   expect(await call("POST", "/world/follows", pair)).toMatchObject({ body: { changed: true } });
   expect(await call("POST", "/world/follows", pair)).toMatchObject({ body: { changed: false } });
-  expect(await call("GET", "/world/users/bob")).toMatchObject({ body: { user: { following: 1 } } });
+  expect(await call("GET", "/world/users/bob")).toMatchObject({ body: { user: { following: 1, follows: ["ada"] } } });
   expect(await call("DELETE", "/world/follows", pair)).toMatchObject({ body: { changed: true } });
   expect(await call("POST", "/world/follows", { follower_id: "bob", following_id: "bob" })).toMatchObject({
     status: 400,
@@ -177,6 +187,26 @@ test("mutes and blocks change once, and show in the timeline of who made them", 
     expect(await call("DELETE", `/world/${kind}`, pair)).toMatchObject({ body: { changed: true } });
     expect(await timeline()).toMatchObject({ drops: [{ [state]: false }], [list]: [] });
   }
+});
+
+test("local and global are read as the viewer sees them", async () => {
+  const asked: unknown[] = [];
+  readLocal = async (request) => {
+    asked.push(request);
+    return { drop_ids: [], has_more: false, next_max_id: "", prev_min_id: "", degraded: true };
+  };
+  const { body } = await call("GET", "/world/timeline?user=bob&timeline=local");
+  expect([asked, body.drops, body.degraded]).toEqual([[{ user_id: "bob", max_id: "" }], [], true]);
+  expect(await call("GET", "/world/timeline?user=bob&timeline=loud")).toMatchObject({ status: 400 });
+});
+
+test("dead letters are listed and redriven by the service; while it does not answer that is 503", async () => {
+  listDeadLetters = async () => [{ seq: 7, error: "no" }];
+  expect((await call("GET", "/world/dead-letters")).body).toEqual({ dead_letters: [{ seq: 7, error: "no" }] });
+  expect((await call("POST", "/world/dead-letters/redrive", {})).body).toMatchObject({ redriven: [7] });
+  listDeadLetters = async () => Promise.reject(new Error("no responders at secret:4222"));
+  const refused = await call("GET", "/world/dead-letters");
+  expect([refused.status, JSON.stringify(refused.body).includes("secret")]).toEqual([503, false]);
 });
 
 test("a timeline that cannot be read is 503, a cursor it refuses 400", async () => {

@@ -85,7 +85,7 @@ installed("PostgreSQL that goes away", () => {
     const { port } = new URL(server.url);
     const proxy = await TcpProxy.open(Number(port));
     const url = server.url.replace(`:${port}/`, `:${new URL(proxy.url("nats")).port}/`);
-    const db = openPostgres({ url, poolSize: 2, name: "test", answerMs: 200 }, silent);
+    const db = openPostgres({ url, poolSize: 2, name: "test", answerMs: 2_000 }, silent);
     try {
       // As many connections are open as are asked over.
       await Promise.all([1, 2].map(() => db.query("SELECT pg_sleep(0.1)")));
@@ -94,7 +94,7 @@ installed("PostgreSQL that goes away", () => {
       for (const result of await Promise.allSettled(asked))
         expect(result).toMatchObject({ status: "rejected", reason: { code: "unavailable" } });
       proxy.set("pass");
-      await eventually(async () => (await db.query("SELECT 4")).length === 1, "it answers");
+      await eventually(async () => (await db.query("SELECT 4").catch(() => [])).length === 1, "it answers");
     } finally {
       await db.close();
       await proxy.close();
@@ -120,7 +120,7 @@ installed("PostgreSQL that goes away", () => {
 
   test("a script runs as long as the server lets it, however long ago a statement would have been given up", async () => {
     const server = await startPostgres();
-    const db = openPostgres({ url: server.url, poolSize: 1, name: "test", answerMs: 200 }, silent);
+    const db = openPostgres({ url: server.url, poolSize: 1, name: "test", answerMs: 2_000 }, silent);
     try {
       await db.transaction(async ({ run, query }) => {
         await run("CREATE TABLE item AS SELECT 1 AS id; SELECT pg_sleep(2.5)");

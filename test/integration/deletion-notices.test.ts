@@ -4,7 +4,7 @@ import { authorKey, pullsKey, RECENT_KEY, removalNotesKey } from "../../src/cont
 import type { DropNotification } from "../../src/contracts/stream-events.js";
 import type { FanoutDeps } from "../../src/fanout/deps.js";
 import { composeFanout } from "../../src/fanout/fanout.js";
-import { createListenersAmong } from "../../src/fanout/listeners.redis.js";
+import { createListenersAmong } from "../../src/fanout/listening.redis.js";
 import { createNotify } from "../../src/fanout/publish.nats.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
@@ -17,7 +17,7 @@ import { historyOf, rebuildQueue } from "../support/memory-upstreams.js";
 import { natsOfFile } from "../support/nats-of-file.js";
 import { openRegistry, stateOf, step } from "../support/pulled.js";
 import { below, oneOf, type Random, seeded } from "../support/random.js";
-import { adaptersOn, clockOn } from "../support/redis.js";
+import { adaptersOn, clockOn, NOBODY_ERASED } from "../support/redis.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 import { created, deleted, followed, unfollowed } from "../support/timeline-events.js";
 import { held, homeKey } from "../support/timeline-keys.js";
@@ -79,7 +79,8 @@ function openSteps(
     });
     return Object.fromEntries(steps) as T;
   };
-  const notify = createNotify(nats.publishAll, createListenersAmong(redis.scripts, clockOn(redis.scripts)));
+  const listenersAmong = createListenersAmong(redis.scripts, clockOn(redis.scripts));
+  const notify = createNotify(nats.publishAll, listenersAmong, NOBODY_ERASED);
   const change = (deps: FanoutDeps): FanoutDeps => ({
     ...deps,
     ...(registry && { authorStates: registry }),

@@ -251,15 +251,24 @@ test("a batch applies drops whose followers are known, and leaves the others, di
 // Invariant 4.
 test("deletions hide their drops and let the next batch begin while others are removed, and then share a removal", async () => {
   const removals: string[][] = [];
+  let planned = 0;
   let release = (): void => undefined;
   const released = new Promise<void>((resolve) => (release = resolve));
   const bench = openFanout(redis, followers(2), {
     change: (deps) => ({
       ...deps,
+      fences: {
+        ...deps.fences,
+        generations: async (authors) => {
+          const generations = await deps.fences.generations(authors);
+          planned++;
+          return generations;
+        },
+      },
       writer: {
         ...deps.writer,
         removeFromHomes: async (all, ...more) => {
-          removals.push(all.flatMap(({ drops }) => drops));
+          removals.push(all.flatMap(({ drops }) => drops).toSorted());
           await released;
           await deps.writer.removeFromHomes(all, ...more);
         },
@@ -268,6 +277,7 @@ test("deletions hide their drops and let the next batch begin while others are r
   });
   const drops = ["d1", "d2", "d3", "d4"];
   for (const drop_id of drops) await handle(bench, created({ ...DROP, drop_id }));
+  planned = 0;
   let next = 0;
   const context = { ...contextWith(), beginNext: () => void next++ };
   const remove = (...ids: string[]) =>
@@ -279,6 +289,8 @@ test("deletions hide their drops and let the next batch begin while others are r
   await eventually(() => removals.length === 1, "the first is being removed");
   batches.push(remove("d2", "d3"), remove("d4"));
   await eventually(() => next === 3, "each has let the next begin");
+  // The generation is the last thing that a batch asks for before its removal.
+  await eventually(() => planned === 3, "the others are to be removed");
   expect(await Promise.all(drops.map((drop) => redis.raw.zscore(TOMBSTONES_KEY, drop)))).not.toContain(null);
   expect(bench.completed.filter(({ event }) => event === "drop_deleted")).toEqual([]);
   release();

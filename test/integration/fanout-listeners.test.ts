@@ -1,21 +1,32 @@
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { pullsKey, RECENT_KEY } from "../../src/contracts/keys.js";
+import { listenerPart, pullsKey, RECENT_KEY, recentKey } from "../../src/contracts/keys.js";
 import { notifySubject } from "../../src/contracts/subjects.js";
-import { createListeners, createListenersAmong, type Listeners } from "../../src/fanout/listeners.redis.js";
+import { createListeners, type Listeners } from "../../src/fanout/listeners.redis.js";
+import { createListenersAmong } from "../../src/fanout/listening.redis.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { encodeId } from "../../src/kernel/ids.js";
+import { silent } from "../../src/kernel/logger.js";
 import type { Publish } from "../../src/platform/nats/publish.js";
+import type { Scripts } from "../../src/platform/redis/scripts.js";
+import { createNodeCalls } from "../../src/platform/redis/scripts.js";
 import { createNotifyUser } from "../../src/records/listed.redis.js";
 import { PULLS_COMPLETE, PULLS_FILLING } from "../../src/records/pulled.js";
-import { clockOn } from "../support/redis.js";
+import { asCluster, clockOn } from "../support/redis.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 
 const redis = redisOfFile();
 const [MINUTE, HOUR] = [60_000, 3_600_000];
 
+/** One server in the place of a cluster with one node. */
+function asOneNode(scripts: Scripts): Scripts {
+  const nodes = { ...asCluster(scripts), nodeOf: () => "node", nodeAt: () => "node" };
+  return { ...nodes, ...createNodeCalls(nodes, silent) };
+}
+
 interface How {
   readonly isCluster?: boolean;
+  readonly hasOneNode?: boolean;
   readonly unfollowed?: readonly string[];
   readonly fillPulls?: (user: string) => Promise<void>;
   readonly commands?: string[];
@@ -23,31 +34,47 @@ interface How {
 
 function open({
   isCluster = false,
+  hasOneNode = false,
   unfollowed = [],
   fillPulls = async () => undefined,
   commands = [],
 }: How): Listeners {
-  const { scripts } = redis;
+  const cluster = hasOneNode ? asOneNode : asCluster;
+  const scripts = isCluster ? cluster(redis.scripts) : redis.scripts;
   return createListeners({
     scripts: {
       ...scripts,
-      isCluster,
       command: (name, call) => {
         commands.push(name);
         return scripts.command(name, call);
       },
     },
-    clock: clockOn(scripts),
+    clock: clockOn(redis.scripts),
     unfollowedAmong: async (_, users) => users.filter((user) => unfollowed.includes(user)),
     fillPulls,
   });
 }
 
-async function listen(users: readonly string[], seen: (at: number) => number = () => Date.now()): Promise<void> {
+interface Seen {
+  readonly seen?: (at: number) => number;
+  readonly isCluster?: boolean;
+}
+
+async function listen(
+  users: readonly string[],
+  { seen = () => Date.now(), isCluster = false }: Seen = {},
+): Promise<void> {
   const pipeline = redis.raw.pipeline();
-  for (const [at, user] of users.entries()) pipeline.zadd(RECENT_KEY, seen(at), encodeId(user));
+  for (const [at, user] of users.entries())
+    pipeline.zadd(recentKey(listenerPart(user, isCluster)), seen(at), encodeId(user));
   await pipeline.exec();
 }
+
+const SERVERS: Readonly<Record<string, () => Scripts>> = {
+  "one server": () => redis.scripts,
+  "a cluster of many nodes": () => asCluster(redis.scripts),
+  "a cluster of one node": () => asOneNode(redis.scripts),
+};
 
 async function pull(users: readonly string[], ...authors: readonly string[]): Promise<void> {
   const pipeline = redis.raw.pipeline();
@@ -70,6 +97,8 @@ const listener = fc.record({
   set: fc.constantFrom("known", "unknown", "filling"),
   pulls: fc.subarray(["ada", "eve é"]),
   left: fc.boolean(),
+  /** In a cluster gateways of 0.1.0 list their users in the key of a single server. */
+  older: fc.boolean(),
 });
 
 // Invariant 2.
@@ -80,8 +109,8 @@ test.each([false, true])(
     await fc.assert(
       fc.asyncProperty(some, async (users) => {
         await redis.raw.flushall();
-        for (const { user, minutesAgo, set, pulls } of users) {
-          await listen([user], () => Date.now() - minutesAgo * MINUTE);
+        for (const { user, minutesAgo, set, pulls, older } of users) {
+          await listen([user], { seen: () => Date.now() - minutesAgo * MINUTE, isCluster: isCluster && !older });
           if (set === "known") await pull([user], ...pulls);
           if (set === "filling") await redis.raw.sadd(pullsKey(user), `${PULLS_FILLING}1`, ...pulls.map(encodeId));
         }
@@ -102,26 +131,33 @@ test.each([false, true])(
 );
 
 test.each([
-  ["one ms", 0],
-  ["a ms each", 1],
-])("of more than a page of listeners who were last seen in %s each is visited once", async (_, apart) => {
-  const users = names("u", 2_500);
-  const now = Date.now();
-  await listen(users, (at) => now - at * apart);
-  await pull(users, "ada");
-  expect(await visited(open({}), "ada")).toEqual([...users].sort());
-});
+  ["one ms", "one server", 0],
+  ["a ms each", "one server", 1],
+  ["one ms", "a cluster", 0],
+] as const)(
+  "of more than a page of listeners who were last seen in %s each is visited once by %s",
+  async (_, server, apart) => {
+    const isCluster = server === "a cluster";
+    const users = names("u", 2_500);
+    const now = Date.now();
+    await listen(users, { seen: (at) => now - at * apart, isCluster });
+    await pull(users, "ada");
+    const listeners = open({ isCluster });
+    expect(await visited(listeners, "ada")).toEqual([...users].sort());
+    for (const hasOneNode of [false, true]) expect(await open({ isCluster, hasOneNode }).count()).toBe(users.length);
+  },
+);
 
 // Invariant 2.
 test("nobody who is seen again during the walk is missed", async () => {
   const users = names("u", 3_000);
   const now = Date.now();
-  await listen(users, (at) => now - 10_000 + at);
+  await listen(users, { seen: (at) => now - 10_000 + at });
   await pull(users, "ada");
   const seen = new Set<string>();
   await open({}).visit("ada", async (some) => {
     for (const user of some) seen.add(user);
-    await listen(users.slice(1_500, 2_500), () => Date.now());
+    await listen(users.slice(1_500, 2_500));
   });
   expect(seen.size).toBe(users.length);
 });
@@ -133,7 +169,7 @@ test.each([
 ])("who is listed is decided by the clock of Redis, also where ours is %s", async (_, skewMs) => {
   const { now } = Date;
   const users = ["here", "gone"];
-  await listen(users, (at) => now() - (at === 0 ? 9.75 : 10.25) * MINUTE);
+  await listen(users, { seen: (at) => now() - (at === 0 ? 9.75 : 10.25) * MINUTE });
   await pull(users, "ada");
   const { scripts } = redis;
   const clock = clockOn(scripts);
@@ -185,18 +221,64 @@ test("a listener whose followings cannot be read is left out; while the upstream
   await expect(visited(failing("unavailable"), "ada")).rejects.toMatchObject({ code: "unavailable" });
 });
 
-test.each([1, 600])("of audiences those who listen are found, whatever their ids: %i listen in all", async (count) => {
-  const ids = (prefix: string) =>
-    names(prefix, count).flatMap((name) => [name, `${name} é`, `https://example.org/${name}`]);
-  await listen(ids("user"));
-  await listen(["gone ü"], () => Date.now() - HOUR);
-  const audiences = [
-    [...ids("user").slice(0, 3), "gone ü"],
-    ["user0", ...names("other", 30)],
-  ];
-  const isListening = await createListenersAmong(redis.scripts, clockOn(redis.scripts))(audiences);
-  expect(audiences.map((users) => users.filter((user) => isListening?.(user)))).toEqual([
-    ids("user").slice(0, 3),
-    ["user0"],
-  ]);
+const AMONG = Object.keys(SERVERS).flatMap((server) => [1, 600].map((count) => [server, count] as const));
+
+test.each(AMONG)(
+  "of audiences %s finds those who listen, whatever their ids: %i listen in all",
+  async (server, count) => {
+    const scripts = (SERVERS[server] as () => Scripts)();
+    const { isCluster } = scripts;
+    const ids = (prefix: string) =>
+      names(prefix, count).flatMap((name) => [name, `${name} é`, `https://example.org/${name}`]);
+    await listen(ids("user"), { isCluster });
+    await listen(["gone ü"], { seen: () => Date.now() - HOUR, isCluster });
+    const audiences = [
+      [...ids("user").slice(0, 3), "gone ü"],
+      ["user0", ...names("other", 30)],
+    ];
+    const isListening = await createListenersAmong(scripts, clockOn(redis.scripts))(audiences);
+    expect(audiences.map((users) => users.filter((user) => isListening?.(user)))).toEqual([
+      ids("user").slice(0, 3),
+      ["user0"],
+    ]);
+  },
+);
+
+test.each(Object.keys(SERVERS))(
+  "each of thousands of listeners is found among as many others by %s",
+  async (server) => {
+    const scripts = (SERVERS[server] as () => Scripts)();
+    const listening = names("user", 2_500);
+    await listen(listening, { isCluster: scripts.isCluster });
+    const isListening = await createListenersAmong(scripts, clockOn(redis.scripts))([names("other", 2_500), listening]);
+    expect([...names("other", 2_500), ...listening].filter((user) => isListening?.(user))).toEqual(listening);
+  },
+);
+
+// Invariant 7.
+test("in a cluster users are notified beside gateways of 0.1.0, whichever gateway lists them", async () => {
+  const scripts = asCluster(redis.scripts);
+  const clock = clockOn(redis.scripts);
+  const users = ["old", "new", "both", "moved on", "gone"];
+  const minutesAgo = (minutes: number) => ({ seen: () => Date.now() - minutes * MINUTE });
+  await listen(["old", "both"], minutesAgo(9));
+  await listen(["moved on", "gone"], minutesAgo(11));
+  await listen(["new", "both", "moved on"], { isCluster: true });
+  await pull(users, "ada");
+  const told: string[] = [];
+  const publish: Publish = async ({ subject }) => {
+    told.push(subject);
+    return { stream: "NOTIFY", seq: told.length, duplicate: false };
+  };
+  const notifyUser = createNotifyUser({ publish, scripts, clock });
+  for (const user of users) await notifyUser(user, { event: "xp_earned" }, user);
+  const listeners = ["old", "new", "both", "moved on"];
+  expect(told).toEqual(listeners.map((user) => notifySubject(user)));
+  const isListening = await createListenersAmong(scripts, clock)([users]);
+  expect(users.filter((user) => isListening?.(user))).toEqual(listeners);
+  expect(new Set(await visited(open({ isCluster: true }), "ada"))).toEqual(new Set(listeners));
+  expect(await open({ isCluster: true }).count()).toBeGreaterThanOrEqual(listeners.length);
+  await redis.raw.del(RECENT_KEY);
+  const withoutOld = await createListenersAmong(scripts, clock)([users]);
+  expect(users.filter((user) => withoutOld?.(user))).toEqual(["new", "both", "moved on"]);
 });

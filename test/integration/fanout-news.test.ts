@@ -2,12 +2,12 @@ import { expect, test } from "@jest/globals";
 import { RECENT_KEY } from "../../src/contracts/keys.js";
 import { NEWS_AGE_MS } from "../../src/contracts/times.js";
 import type { FanoutDeps } from "../../src/fanout/deps.js";
-import { createListenersAmong } from "../../src/fanout/listeners.redis.js";
+import { createListenersAmong } from "../../src/fanout/listening.redis.js";
 import { createNotify } from "../../src/fanout/publish.nats.js";
 import { DROP, type FanoutBench, followers, handle, openFanout } from "../support/fanout.js";
 import { natsOfFile } from "../support/nats-of-file.js";
 import { openRegistry, step } from "../support/pulled.js";
-import { clockOn } from "../support/redis.js";
+import { clockOn, NOBODY_ERASED } from "../support/redis.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 import { created, deleted } from "../support/timeline-events.js";
 import { homeKey } from "../support/timeline-keys.js";
@@ -94,7 +94,11 @@ async function storedFor(user: string): Promise<string[]> {
 // Invariant 2.
 test("a deletion that another process announces just before its drop is announced after it, too", async () => {
   const world = followers(2);
-  const notify = createNotify(nats.publishAll, createListenersAmong(redis.scripts, clockOn(redis.scripts)));
+  const notify = createNotify(
+    nats.publishAll,
+    createListenersAmong(redis.scripts, clockOn(redis.scripts)),
+    NOBODY_ERASED,
+  );
   const processOf = (before: () => Promise<void>): FanoutBench =>
     openFanout(redis, world, {
       change: (deps: FanoutDeps) => ({

@@ -3,6 +3,7 @@ import type { EdgeJob, FanoutCompleted, FanoutJob } from "../../src/contracts/fa
 import { createComplete, createNotify, createQueueEdges, createQueueJobs } from "../../src/fanout/publish.nats.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { natsOfFile } from "../support/nats-of-file.js";
+import { NOBODY_ERASED } from "../support/redis.js";
 
 const nats = natsOfFile();
 
@@ -37,7 +38,10 @@ test.each([
 
 // Invariant 2.
 test.each([
-  ["NOTIFY", () => createNotify(nats.publishAll, async () => () => true)([{ users: ["bob"], notification }])],
+  [
+    "NOTIFY",
+    () => createNotify(nats.publishAll, async () => () => true, NOBODY_ERASED)([{ users: ["bob"], notification }]),
+  ],
   ["CHECKS", () => createComplete(nats.publishAll, (all) => new Set(all))([{ completed }])],
   ["COMPLETIONS", () => createComplete(nats.publishAll, () => new Set())([{ completed }])],
 ])("what %s does not store is a failure", async (stream, publish) => {

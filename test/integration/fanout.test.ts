@@ -1,13 +1,13 @@
 import { expect, test } from "@jest/globals";
 import type { FanoutCompleted } from "../../src/contracts/fanout.js";
 import { deletedDropKey } from "../../src/contracts/keys.js";
-import { createListenersAmong } from "../../src/fanout/listeners.redis.js";
+import { createListenersAmong } from "../../src/fanout/listening.redis.js";
 import { createComplete, createNotify, createQueueJobs } from "../../src/fanout/publish.nats.js";
 import { DAY, MINUTE } from "../../src/kernel/time.js";
 import type { Message, PublishAll } from "../../src/platform/nats/publish.js";
 import { contextWith, deliveryOf } from "../support/deliveries.js";
 import { DROP, followers, handle, logged, openFanout, work } from "../support/fanout.js";
-import { adaptersOn, clockOn } from "../support/redis.js";
+import { adaptersOn, clockOn, NOBODY_ERASED } from "../support/redis.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 import { created, deleted, followed, received, unfollowed } from "../support/timeline-events.js";
 import { held, hidesNobody, homeKey } from "../support/timeline-keys.js";
@@ -302,7 +302,7 @@ test("only users with a stream, or with one until recently, are notified, each u
     return more.map((_, index) => ({ stream: "NOTIFY", seq: index + 1, duplicate: false }));
   };
   await redis.raw.zadd("sse_recent:users", Date.now(), "bob", Date.now(), "=w6k", Date.now() - 700_000, "gone");
-  const notify = createNotify(publish, createListenersAmong(redis.scripts, clockOn(redis.scripts)));
+  const notify = createNotify(publish, createListenersAmong(redis.scripts, clockOn(redis.scripts)), NOBODY_ERASED);
   const notification = { event: "drop_deleted", drop_id: "d.1" } as const;
   await notify([
     { users: ["bob", "gone", "never", "é", ...Array.from({ length: 2_500 }, (_, index) => `u${index}`)], notification },

@@ -1,7 +1,18 @@
 import { expect, test } from "@jest/globals";
 import { connectionsOfUserKey, RECENT_KEY } from "../../src/contracts/keys.js";
 import { eventually } from "../support/eventually.js";
-import { ask, cleanups, client, connection, idle, listen, send, start, token } from "../support/gateway.js";
+import {
+  ask,
+  cleanups,
+  client,
+  connection,
+  connectionWith,
+  idle,
+  listen,
+  send,
+  start,
+  token,
+} from "../support/gateway.js";
 
 /** Registrations are not renewed while a test runs. */
 const UNRENEWED = { limits: { renewMs: 3_600_000 } };
@@ -121,17 +132,13 @@ test("a registration that is lost while its stream opens is told of once the str
     release = resolve;
   });
   let isReading = false;
-  const slow = new Proxy(connection, {
-    get: (target, name) => {
-      const held: unknown = Reflect.get(target, name);
-      if (name !== "request") return typeof held === "function" ? held.bind(target) : held;
-      return async (...of: Parameters<typeof connection.request>) => {
-        if (of[0].startsWith("$JS.API.DIRECT.GET")) {
-          isReading = true;
-          await reading;
-        }
-        return connection.request(...of);
-      };
+  const slow = connectionWith({
+    request: async (...of) => {
+      if (of[0].startsWith("$JS.API.DIRECT.GET")) {
+        isReading = true;
+        await reading;
+      }
+      return connection.request(...of);
     },
   });
   const usual = await start();

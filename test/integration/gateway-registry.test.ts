@@ -1,5 +1,14 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
-import { CONNECTIONS_SEEN_KEY, connectionKey, connectionsOfUserKey, RECENT_KEY } from "../../src/contracts/keys.js";
+import { Redis } from "ioredis";
+import {
+  connectionKey,
+  connectionsOfUserKey,
+  connectionsSeenKey,
+  listenerPart,
+  listingKey,
+  RECENT_KEY,
+  recentKey,
+} from "../../src/contracts/keys.js";
 import {
   type Connection,
   createStreamRegistryStore,
@@ -10,23 +19,30 @@ import { encodeId } from "../../src/kernel/ids.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
+import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { privateRedis } from "../support/brokers.js";
-import { startRedisCluster } from "../support/clusters.js";
+import { moveSlot, type RedisCluster, startRedisCluster } from "../support/clusters.js";
 import { eventually } from "../support/eventually.js";
 
-const SERVERS = {
+interface Servers {
+  readonly urls: readonly string[];
+  readonly cluster?: RedisCluster;
+  stop(): Promise<unknown>;
+}
+
+const SERVERS: Readonly<Record<"one server" | "a cluster", () => Promise<Servers>>> = {
   "one server": async () => {
     const { url, stop } = await privateRedis();
     return { urls: [url], stop };
   },
   "a cluster": async () => {
-    const { urls, stop } = await startRedisCluster({ replicas: false });
-    return { urls: urls.split(","), stop };
+    const cluster = await startRedisCluster({ replicas: false });
+    return { urls: cluster.urls.split(","), cluster, stop: cluster.stop };
   },
 };
 
 describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on %s", (name) => {
-  let servers: { readonly urls: readonly string[]; stop(): Promise<unknown> };
+  let servers: Servers;
   let client: RedisClient;
   let store: StreamRegistryStore;
   let users = 0;
@@ -51,6 +67,9 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on
   };
   const connection = (unique: string) => ({ id: `${unique}.${user}`, user, createdAt: 5, listing: "" });
   const listedFrom = (listedSince: number): Moment => ({ now: Date.now(), listedSince });
+  const partOf = (of: string): string => listenerPart(of, client.isCluster);
+  const recentKeyOf = (of: string): string => recentKey(partOf(of));
+  const seenAt = async (of: string): Promise<number> => Number(await client.zscore(recentKeyOf(of), encodeId(of)));
   const LISTED_LATELY = listedFrom(0);
   const NEVER_LISTED = listedFrom(Number.MAX_SAFE_INTEGER);
 
@@ -59,8 +78,9 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on
     const own = registered.id;
     expect(await client.smembers(connectionsOfUserKey(user))).toEqual([own]);
     expect(await client.hgetall(connectionKey(own))).toEqual({ pod_name: "pod-1", user_id: user, created_at: "5" });
-    expect(Number(await client.zscore(CONNECTIONS_SEEN_KEY, own))).toBeGreaterThan(0);
-    for (const key of [connectionsOfUserKey(user), connectionKey(own), CONNECTIONS_SEEN_KEY, RECENT_KEY])
+    expect(Number(await client.zscore(connectionsSeenKey(partOf(user)), own))).toBeGreaterThan(0);
+    const index = [recentKeyOf(user), connectionsSeenKey(partOf(user)), listingKey(partOf(user), user)];
+    for (const key of [connectionsOfUserKey(user), connectionKey(own), ...index])
       expect(await client.ttl(key)).toBeGreaterThan(0);
     expect(await store.renew([registered], LISTED_LATELY)).toEqual(new Set());
     await client.del(connectionKey(own));
@@ -69,14 +89,15 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on
 
   // Invariant 11.
   test("users whose last stream ended long ago are forgotten, a thousand at a time, and no others", async () => {
-    await client.del(RECENT_KEY);
+    const key = recentKeyOf(user);
+    await client.del(key);
     const ended = Date.now() - 3_600_000;
     const gone = Array.from({ length: 2_500 }, (_, number) => [String(ended + number), `gone-${number}`]);
-    await client.zadd(RECENT_KEY, ...gone.flat(), String(Date.now()), "here");
+    await client.zadd(key, ...gone.flat(), String(Date.now()), "here");
     const left: number[] = [];
-    for (let more = true; more; left.push(await client.zcard(RECENT_KEY))) ({ more } = await store.sweep(Date.now()));
+    for (let more = true; more; left.push(await client.zcard(key))) ({ more } = await store.sweep(Date.now()));
     expect(left).toEqual([1_501, 501, 1]);
-    expect(await client.zrange(RECENT_KEY, "0", "-1")).toEqual(["here"]);
+    expect(await client.zrange(key, "0", "-1")).toEqual(["here"]);
   });
 
   test("streams that are registered together are found, renewed and removed each on its own", async () => {
@@ -89,9 +110,11 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on
     const registered = connections.map((one, n) => ({ ...one, listing: listings[n] as string }));
     const [first, second, third] = registered as [Connection, Connection, Connection];
     await client.srem(connectionsOfUserKey(second.user), second.id);
-    await client.zrem(RECENT_KEY, encodeId(third.user));
+    await client.zrem(recentKeyOf(third.user), encodeId(third.user));
     expect(await store.renew(registered, LISTED_LATELY)).toEqual(new Set([second.id, third.id]));
     await store.remove([first, second], LISTED_LATELY);
+    for (const { id, user } of [first, second])
+      expect(await client.zmscore(connectionsSeenKey(partOf(user)), id, "")).toEqual([null, null]);
     expect(await store.renew(registered, LISTED_LATELY)).toEqual(new Set(registered.map(({ id }) => id)));
     expect(await client.hgetall(connectionKey(third.id))).toMatchObject({ user_id: third.user });
   });
@@ -104,7 +127,7 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on
     const again = await register(connection("c"), NEVER_LISTED);
     expect(again.listing).not.toBe(listing);
     expect((await register(connection("d"), LISTED_LATELY)).listing).toBe(again.listing);
-    await client.zrem(RECENT_KEY, encodeId(user));
+    await client.zrem(recentKeyOf(user), encodeId(user));
     expect((await register(connection("e"), LISTED_LATELY)).listing).not.toBe(again.listing);
   });
 
@@ -113,25 +136,36 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on
     const before = await register(connection("a"), LISTED_LATELY);
     const after = await register(connection("b"), NEVER_LISTED);
     expect(await store.renew([before, after], LISTED_LATELY)).toEqual(new Set([before.id]));
-    await client.zadd(RECENT_KEY, 1_000, encodeId(user));
+    await client.zadd(recentKeyOf(user), 1_000, encodeId(user));
     expect(await store.renew([after], listedFrom(1_001))).toEqual(new Set([after.id]));
-    expect(Number(await client.zscore(RECENT_KEY, encodeId(user)))).toBe(1_000);
+    expect(await seenAt(user)).toBe(1_000);
     expect(await store.renew([after], listedFrom(1_000))).toEqual(new Set());
-    expect(Number(await client.zscore(RECENT_KEY, encodeId(user)))).toBeGreaterThan(1_000);
+    expect(await seenAt(user)).toBeGreaterThan(1_000);
   });
 
   // Invariant 7.
   test("a removal lets the listing last from then on, and does not prolong one that has ended", async () => {
     const one = await register(connection("a"), LISTED_LATELY);
-    await client.zadd(RECENT_KEY, 1_000, encodeId(user));
+    await client.zadd(recentKeyOf(user), 1_000, encodeId(user));
     await store.remove([one], listedFrom(1_001));
-    expect(Number(await client.zscore(RECENT_KEY, encodeId(user)))).toBe(1_000);
+    expect(await seenAt(user)).toBe(1_000);
     await store.remove([one], listedFrom(1_000));
-    expect(Number(await client.zscore(RECENT_KEY, encodeId(user)))).toBeGreaterThan(1_000);
+    expect(await seenAt(user)).toBeGreaterThan(1_000);
+  });
+
+  // Invariant 7.
+  test("a listing of a gateway of 0.1.0 does not go on here in a cluster: its client gets a reset", async () => {
+    await client.zadd(RECENT_KEY, Date.now(), encodeId(user));
+    const before = listingKey(listenerPart(user, false), user);
+    await client.set(before, "before");
+    const { listing } = await register(connection("a"), LISTED_LATELY);
+    expect(listing === "before").toBe(!client.isCluster);
+    expect(await client.get(before)).toBe("before");
+    expect(await seenAt(user)).toBeGreaterThan(0);
   });
 
   test("a listing is kept as long as a stream is renewed, and a lost one counts as a lost registration", async () => {
-    const key = `sse_recent:listing:${encodeId(user)}`;
+    const key = listingKey(partOf(user), user);
     const one = await register(connection("a"), NEVER_LISTED);
     await client.pexpire(key, 60_000);
     expect(await store.renew([one], LISTED_LATELY)).toEqual(new Set());
@@ -140,4 +174,32 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on
     expect(await store.renew([one], LISTED_LATELY)).toEqual(new Set([one.id]));
     expect((await register(one, LISTED_LATELY)).listing).not.toBe(one.listing);
   });
+
+  if (name === "a cluster")
+    test("streams are registered and renewed while the slot of their users moves", async () => {
+      const { masters } = servers.cluster as RedisCluster;
+      const one = await register(connection("a"), LISTED_LATELY);
+      const other = Array.from({ length: 1_000 }, (_, at) => `${user} ${at}`).find((of) => partOf(of) === partOf(user));
+      const beside = { ...connection("b"), id: `b.${other}`, user: other as string };
+      const slot = Number(await client.call("CLUSTER", "KEYSLOT", recentKeyOf(user)));
+      const from = masters[Math.floor((slot * masters.length) / 16_384)] as Broker;
+      const to = masters.find((master) => master !== from) as Broker;
+      await beginMove(slot, from, to);
+      const registering = register(beside, LISTED_LATELY);
+      const renewing = store.renew([one], LISTED_LATELY);
+      const [registered, gone] = await Promise.all([
+        registering,
+        renewing,
+        moveSlot(servers.cluster as RedisCluster, slot, from, to),
+      ]);
+      expect(gone).toEqual(new Set());
+      expect(await store.renew([one, registered], LISTED_LATELY)).toEqual(new Set());
+    });
 });
+
+async function beginMove(slot: number, from: Broker, to: Broker): Promise<void> {
+  const [source, target] = [new Redis(from.url), new Redis(to.url)];
+  await target.call("CLUSTER", "SETSLOT", slot, "IMPORTING", String(await source.call("CLUSTER", "MYID")));
+  await source.call("CLUSTER", "SETSLOT", slot, "MIGRATING", String(await target.call("CLUSTER", "MYID")));
+  for (const link of [source, target]) link.disconnect();
+}

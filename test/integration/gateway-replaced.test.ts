@@ -22,8 +22,11 @@ async function replaceNotify(meanwhile: () => Promise<void> = async () => {}): P
   const { streams } = await manager();
   const { config } = await streams.info(STREAM.notify);
   await streams.delete(STREAM.notify);
-  await meanwhile();
-  await streams.add(config as StreamConfig);
+  try {
+    await meanwhile();
+  } finally {
+    await streams.add(config as StreamConfig);
+  }
 }
 
 /** Everything that was sent after the reset, or before the stream was replaced: nothing in between is missing silently. */
@@ -82,6 +85,8 @@ test("an open stream gets a reset when its stream is made anew, also where the n
 test("while the stream is gone nothing is sent under its old ids", async () => {
   const running = await start();
   const raw = await listenAt(running, 3);
+  // A heartbeat takes the check away.
+  await eventually(() => raw.lastId.split("-").length === 3, "the position is confirmed");
   const before = raw.lastId;
   await replaceNotify(async () => {
     // Heartbeats go on, and stand still.

@@ -125,9 +125,9 @@ test("the caller's deadline is handed on; who sets none gets ten seconds", async
     seen = deadline - Date.now();
     return EMPTY;
   };
-  await call(new Metadata(), 2_000);
-  expect(seen).toBeGreaterThan(1_000);
-  expect(seen).toBeLessThanOrEqual(2_001);
+  await call(new Metadata(), 40_000);
+  expect(seen).toBeGreaterThan(30_000);
+  expect(seen).toBeLessThanOrEqual(40_001);
   await call(new Metadata(), 3_600_000);
   expect(seen).toBeGreaterThan(3_500_000);
   await new Promise((resolve, reject) => {

@@ -2,7 +2,7 @@ import { type ServiceError, status } from "@grpc/grpc-js";
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { limitKey } from "../../src/contracts/keys.js";
 import type { LimitKind } from "../../src/contracts/limits.js";
-import { Visibility } from "../../src/gen/avion/posts.js";
+import { RemoteReactionKind, Visibility } from "../../src/gen/avion/posts.js";
 import type { Limit } from "../../src/kernel/variables.js";
 import { createLimits } from "../../src/records/limits.redis.js";
 import { freeze } from "../support/brokers.js";
@@ -144,6 +144,20 @@ test("likes and shares count together; a repeated one and its withdrawal neither
   expect(await unlikeDrop(by(second))).toMatchObject({ changed: true });
 });
 
+test("reactions of a remote actor count, repeated ones and their deletions do not", async () => {
+  const { putRemoteReaction, deleteRemoteReaction } = posts.call;
+  const actor_uri = "https://far.example/users/flood";
+  const object = await drop("gil");
+  const react = (n: number) =>
+    putRemoteReaction({ uri: `https://far.example/likes/${n}`, actor_uri, object, kind: RemoteReactionKind.LIKE });
+  for (const n of [1, 1, 2]) await react(n);
+  expect(await counted("reactions", actor_uri)).toBe(2);
+  await react(3);
+  expect(await refusal(react(4))).toBe(REACTIONS_REFUSED);
+  expect(await react(1)).toMatchObject({ created: false });
+  expect(await deleteRemoteReaction({ uri: "https://far.example/likes/1" })).toEqual({ changed: true });
+});
+
 test("follows count; repeated ones, unfollows and FollowMany neither count nor are refused", async () => {
   const by = (following_id: string) => ({ follower_id: "ivy", following_id });
   const first = await users.follow(by("a"));
@@ -170,4 +184,13 @@ test("while Redis does not answer nothing is refused, and calls are answered soo
   }
   redis.broker.kill("SIGCONT");
   await becomes(async () => expect(await refusal(drop("kim"))).toBe(DROPS_REFUSED));
+});
+
+test("what is refused because the user is erased leaves no key that names them", async () => {
+  const drop_id = await drop("bob");
+  await posts.store.erasure.mark("eve-1");
+  const writes = [drop("eve-1"), posts.call.likeDrop({ drop_id, user_id: "eve-1" })];
+  for (const write of writes) expect(await refusal(write)).toBe("FAILED_PRECONDITION user_id: the user is erased");
+  await limits.close();
+  expect(await redis.raw.keys("*eve-1*")).toEqual([]);
 });

@@ -252,6 +252,17 @@ test("while Redis is frozen or gone nothing is refused, and no call waits for it
   await own.close();
 });
 
+test("a limit holds where the process stands still while Redis answers", async () => {
+  const limits = createLimits(bench.scripts);
+  const uses = [useOf("gus", 1)];
+  expect(await once(limits.limited, uses)).toBe("done");
+  const second = once(limits.limited, uses);
+  // Longer than Redis is waited for.
+  const until = performance.now() + 500;
+  while (performance.now() < until);
+  expect(await second).toBe("refused");
+});
+
 test("in a Redis Cluster the limits of a user are in one slot, and as exact", async () => {
   const client = connectRedis(cluster.urls.split(","), silent);
   await eventually(() => client.status === "ready", "the cluster is connected");

@@ -35,7 +35,7 @@ async function exhaust(stream: string, consumer: string, subject: string): Promi
   hdrs.set("traceparent", "00-1-2-03");
   const { seq } = await bench.connection
     .jetstream()
-    .publish(subject, '{"drop_id":"d1"}', { headers: hdrs, msgID: `given-up:${subject}` });
+    .publish(subject, '{"drop_id":"d1"}', { headers: hdrs, msgID: `given-up:${consumer}:${subject}` });
   const source = await bench.connection.jetstream().consumers.get(stream, consumer);
   for (let time = 0; time < 3; time++) (await source.next({ expires: 1_000 }))?.nak();
   await bench.manager.consumers.update(stream, consumer, { max_deliver: before.config.max_deliver ?? 1_000 });
@@ -59,7 +59,7 @@ test("what the server gives up is captured, dead-lettered once, and taken off th
     "FANOUT",
     String(seq),
     "worker",
-    "given-up:fanout.job.add",
+    "given-up:worker:fanout.job.add",
     "00-1-2-03",
   ]);
   expect(header("Dlq-Error")).toMatch(/NATS gave up after \d+ deliveries/);
@@ -69,6 +69,7 @@ test("what the server gives up is captured, dead-lettered once, and taken off th
 const MESSAGE_FOR: Readonly<Record<string, readonly [subject: string, event: string]>> = {
   "drops.>": ["drops.deleted", "drop_deleted"],
   "graph.>": ["graph.followed", "user_followed"],
+  "graph.erased": ["graph.erased", "user_erased"],
   "edges.calm.>": ["edges.calm.bob", "edge_changed"],
   "edges.hot.>": ["edges.hot.bob", "edge_changed"],
   "engagement.>": ["engagement.changed", "engagement_changed"],

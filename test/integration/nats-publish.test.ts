@@ -131,7 +131,7 @@ test("a PubAck of a duplicate that is not stored yet is an outage", async () => 
 });
 
 test("messages without a PubAck when the server dies are an outage; later ones are stored over the same connection", async () => {
-  const { publish, publishAll } = createPublisher(bench.connection, { timeoutMs: 300 });
+  const { publish, publishAll } = createPublisher(bench.connection, { timeoutMs: 1_000 });
   await publish(message());
   await freeze(bench.broker);
   const pending = publishAll([message(), message()]);

@@ -68,6 +68,7 @@ test("everything declared is created once; a second time nothing is changed", as
     "FANOUT",
     "GAMIFICATION",
     "KV_ANALYSES",
+    "KV_ERASED",
     "NOTIFY",
     "TIMELINE",
     "TIMELINE_EVENTS",

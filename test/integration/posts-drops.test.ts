@@ -210,7 +210,7 @@ describePosts("drops", {}, (posts, { newDatabase }) => {
     await posts.call.putRemoteObject({ uri, kind: 1, document: "{}", created_at: Date.now() });
     await posts.written();
     const reply = await post(posts, { reply_to: uri });
-    expect((await posts.written()).map(({ subject }) => subject)).toEqual(["drops.created"]);
+    expect((await posts.written()).map(({ subject }) => subject)).toEqual(["drops.created", "engagement.changed"]);
     expect((await posts.call.listReplies({ drop_id: uri })).replies.map(({ drop_id }) => drop_id)).toEqual([reply]);
     const { tombstone } = await posts.call.deleteDrop({ drop_id: reply, user_id: "ada" });
     expect(tombstone?.former_type).toBe("reply");

@@ -1,12 +1,15 @@
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { RemoteKind, Visibility } from "../../src/gen/avion/posts.js";
+import { MINUTE } from "../../src/kernel/time.js";
 import { type GrpcServer, serveGrpc } from "../../src/platform/grpc/serve.js";
 import { connectUsers } from "../../src/platform/grpc/upstreams.js";
-import { createFollowedAmong } from "../../src/posts/followings.grpc.js";
+import { createFollowedAmong } from "../../src/posts/relations.grpc.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
+import { startUpstreams } from "../support/upstreams.js";
 import { newUsersDatabase, type UsersProcess, usersProcess } from "../support/users.js";
+import { World } from "../support/world.js";
 
 let database: DatabaseServer;
 let redis: RedisBench;
@@ -39,4 +42,37 @@ test("of drops for followers a viewer sees those of an author they follow, and n
   expect(await refusal(posts.call.listReplies({ drop_id: uri, viewer_id }))).toMatch(/^NOT_FOUND/);
   const drop_id = await post(posts, { visibility: Visibility.FOLLOWERS });
   expect((await posts.call.getDrop({ drop_id, viewer_id })).drop?.drop_id).toBe(drop_id);
+});
+
+test("a UserService without IsFollowing is asked for its lists, and again for IsFollowing after a minute", async () => {
+  await users.follow({ follower_id: "gus", following_id: "ada" });
+  const upstreams = await startUpstreams(new World());
+  const external = connectUsers(upstreams.usersAddress, {});
+  const asked: string[] = [];
+  let now = Date.now();
+  let isOld = true;
+  const replaced: typeof followings = {
+    ...followings,
+    isFollowing: (follower, people) => {
+      asked.push("IsFollowing");
+      return (isOld ? external : followings).isFollowing(follower, people);
+    },
+    following: (page) => {
+      asked.push("GetFollowingList");
+      return followings.following(page);
+    },
+  };
+  const followedAmong = createFollowedAmong(replaced, () => now);
+  const among = async () => [...(await followedAmong("gus", ["ada", "bob"]))];
+  try {
+    expect([await among(), await among()]).toEqual([["ada"], ["ada"]]);
+    expect(asked).toEqual(["IsFollowing", "GetFollowingList", "GetFollowingList"]);
+    isOld = false;
+    now += MINUTE;
+    expect(await among()).toEqual(["ada"]);
+    expect(asked.slice(3)).toEqual(["IsFollowing"]);
+  } finally {
+    external.close();
+    await upstreams.stop();
+  }
 });

@@ -1,6 +1,6 @@
 import { afterAll, expect, test } from "@jest/globals";
 import { v7 } from "uuid";
-import { RemoteKind, Visibility } from "../../src/gen/avion/posts.js";
+import { RemoteKind, RemoteReactionKind, Visibility } from "../../src/gen/avion/posts.js";
 import { DAY, MINUTE } from "../../src/kernel/time.js";
 import { describePosts } from "../support/describe-posts.js";
 import { madeUpToken } from "../support/page-tokens.js";
@@ -19,6 +19,7 @@ type Method = keyof PostsHarness["call"];
 const drop = { user_id: "ada", visibility: Visibility.PUBLIC, body: "x" };
 const remote = { uri: URI, kind: RemoteKind.DROP, document: "{}" };
 const actor = { ...remote, kind: RemoteKind.ACTOR };
+const like = { uri: URI, actor_uri: URI, object: ID, kind: RemoteReactionKind.LIKE };
 const reaction = { drop_id: ID, user_id: "ada" };
 
 /** Each method with what it is asked, each wrong in the field named first. */
@@ -81,7 +82,8 @@ const REFUSED: readonly (readonly [Method, field: string, Bad])[] = [
     ],
   ),
   ...(["listLikes", "listShares"] as const).flatMap((method): readonly (readonly [Method, string, Bad])[] => [
-    [method, "drop_id", { drop_id: URI }],
+    [method, "drop_id", { drop_id: "x" }],
+    [method, "drop_id", { drop_id: LONG_URI }],
     [method, "viewer_id", { drop_id: ID, viewer_id: NUL }],
     [method, "page_size", { drop_id: ID, page_size: -1 }],
     [method, "page_token", { drop_id: ID, page_token: "x" }],
@@ -150,6 +152,16 @@ const REFUSED: readonly (readonly [Method, field: string, Bad])[] = [
   ["putRemoteObject", "webfinger", { ...actor, webfinger: NUL }],
   ["putRemoteObject", "webfinger", { ...remote, webfinger: "eve@far.example" }],
   ["putRemoteObject", "max_age", { ...remote, max_age: -1 }],
+  ["putRemoteObject", "reply_to", { ...remote, reply_to: "x" }],
+  ["putRemoteObject", "reply_to", { ...remote, reply_to: LONG_URI }],
+  ["putRemoteReaction", "uri", { ...like, uri: "x" }],
+  ["putRemoteReaction", "actor_uri", { ...like, actor_uri: LONG_URI }],
+  ["putRemoteReaction", "object", { ...like, object: LONG_URI }],
+  ["putRemoteReaction", "object", { ...like, object: "" }],
+  ["putRemoteReaction", "kind", { ...like, kind: RemoteReactionKind.UNSPECIFIED }],
+  ["putRemoteReaction", "kind", { ...like, kind: 3 }],
+  ["putRemoteReaction", "created_at", { ...like, created_at: -1 }],
+  ["deleteRemoteReaction", "uri", { uri: "x" }],
   ["getRemoteObject", "uri", { uri: "x" }],
   ["getRemoteObject", "uri", { uri: `https://far.example/${"x".repeat(2_048)}` }],
   ["deleteRemoteObject", "uri", { uri: "javascript:alert(1)" }],

@@ -8,7 +8,7 @@ import { createPulls } from "../../src/timeline/pulls.redis.js";
 import type { TimelineStore } from "../../src/timeline/store.redis.js";
 import { becomes } from "../support/eventually.js";
 import { openRegistry } from "../support/pulled.js";
-import { adaptersOn, openRedis, type RedisBench } from "../support/redis.js";
+import { adaptersOn, NOBODY_ERASED, openRedis, type RedisBench } from "../support/redis.js";
 import { hidesNobody } from "../support/timeline-keys.js";
 
 const HOME = "timeline:home:ada";
@@ -236,7 +236,7 @@ test("a Redis that refuses writes still answers pages whose times to live are du
 
 // Invariant 5.
 test("pulled authors are filled from the followings, unless a change comes between; `afresh` replaces them", async () => {
-  const pulls = createPulls(redis.scripts, PULLED, 60_000);
+  const pulls = createPulls(redis.scripts, PULLED, NOBODY_ERASED, 60_000);
   expect(await pulls.following("ada", async () => ["bob", "eve"])).toEqual(["bob", "eve"]);
   const held = async () => (await redis.raw.smembers(PULLS)).sort();
   expect(await held()).toEqual(["bob", "~complete"]);
@@ -260,7 +260,7 @@ test("fills of one set by two processes whose reads overlap each read once", asy
   const begun: [number, number] = [0, 0];
   let isDone = false;
   const fill = (process: 0 | 1, mayEnd: () => boolean): Promise<void> =>
-    createPulls(redis.scripts, PULLED, 60_000).fill("ada", async () => {
+    createPulls(redis.scripts, PULLED, NOBODY_ERASED, 60_000).fill("ada", async () => {
       begun[process]++;
       while (!mayEnd()) await new Promise(setImmediate);
       return ["bob", "eve"];
@@ -278,7 +278,10 @@ test("fills of one set by two processes whose reads overlap each read once", asy
 // Invariant 5.
 test("a fill that a change has overtaken does not end that of another process which began after the change", async () => {
   const { authors } = adaptersOn(redis.scripts, { maxEntries: 100 }, PULLED);
-  const [first, second] = [createPulls(redis.scripts, PULLED, 60_000), createPulls(redis.scripts, PULLED, 60_000)];
+  const [first, second] = [
+    createPulls(redis.scripts, PULLED, NOBODY_ERASED, 60_000),
+    createPulls(redis.scripts, PULLED, NOBODY_ERASED, 60_000),
+  ];
   let [reads, hasBegun, isDone] = [0, false, false];
   let other: Promise<void> | undefined;
   const beginOther = async (): Promise<void> => {

@@ -192,7 +192,7 @@ async function followHistory(seed: number, { cache }: CacheBench): Promise<void>
   for (const key of KEYS) await redis.raw.zadd(key, 0, "~floor", 120, "d0", 130, "d1");
   for (let at = 0; at < 400; at++) {
     // Else most of a history would be over before a connection that was cut is back.
-    if (at % 10 === 0) await eventually(() => cache.isOn(), "changes are followed again");
+    if (at % 10 === 0) await eventually(() => cache.isOn(KEYS[0] as string), "changes are followed again");
     const { name, change } = stepOf(random);
     const some = Array.from({ length: 3 }, askedOf);
     // Reads under way while the change is made: they may see it or not, and may be held.

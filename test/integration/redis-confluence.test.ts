@@ -33,7 +33,7 @@ test("edge versions: in any order and however often told, the newest is in force
         );
       const newest = Math.max(...changes.map(({ version }) => version));
       const left = changes.some(({ version, follows }) => version === newest && !follows);
-      expect(last).toEqual([String(newest), left ? "0" : "1"]);
+      expect(last).toEqual([[String(newest), left ? "0" : "1"]]);
     }),
     { numRuns: 150 },
   );

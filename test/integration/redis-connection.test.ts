@@ -8,6 +8,7 @@ import { silent } from "../../src/kernel/logger.js";
 import { connectRedis, connectSubscriber } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
 import { createAttempts } from "../../src/records/attempts.redis.js";
+import { freeze } from "../support/brokers.js";
 import { deliveryOf } from "../support/deliveries.js";
 import { eventually } from "../support/eventually.js";
 import { lua } from "../support/lua.js";
@@ -28,6 +29,12 @@ beforeEach(async () => {
 afterEach(async () => {
   for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
 });
+
+/** Redis answers nothing until it is sent a SIGCONT. */
+async function silence(): Promise<void> {
+  cleanups.push(() => bench.broker.kill("SIGCONT"));
+  await freeze(bench.broker);
+}
 
 const codeOf = (promise: Promise<unknown>): Promise<string> =>
   promise.then(
@@ -94,13 +101,13 @@ test("while Redis is unavailable commands are refused at once, not queued; after
   await expect(refused).rejects.toMatchObject({ code: "unavailable", message: "Redis: is not connected" });
   mend();
   await eventually(() => client.status === "ready", "the link stands again");
-  expect(await codeOf(scripts.run(lua("note-attempt"), ["k"], [1_000, "n", "begun"]))).toBe("done");
+  expect(await codeOf(scripts.run(lua("note-attempt"), [], [1_000, "k", "n", "begun"]))).toBe("done");
   expect(await bench.raw.exists("queued")).toBe(0);
 });
 
 // Invariant 8.
 test("a server that is full, read-only or loading is unavailable; a wrong value is the command's own fault", async () => {
-  const attempt = () => codeOf(bench.scripts.run(lua("note-attempt"), ["k"], [60_000, "n", "begun"]));
+  const attempt = () => codeOf(bench.scripts.run(lua("note-attempt"), [], [60_000, "k", "n", "begun"]));
   await bench.raw.config("SET", "maxmemory", "1");
   cleanups.push(() => bench.raw.config("SET", "maxmemory", "0"));
   expect(await attempt()).toBe("unavailable");
@@ -170,15 +177,17 @@ test("attempts: answers that come too late count nothing twice", async () => {
   cleanups.push(() => client.disconnect());
   await once(client, "ready");
   const attempts = createAttempts(createScripts(client));
-  await bench.raw.client("PAUSE", 600, "ALL");
+  await silence();
   const codes: string[] = [];
   for (let time = 0; time < 6; time++) codes.push(await codeOf(attempts.begin(deliveryOf(), "one handling", false)));
   expect(codes).toEqual(Array(6).fill("unavailable"));
+  bench.broker.kill("SIGCONT");
   await eventually(
     async () => (await codeOf(attempts.begin(deliveryOf(), "one handling", false))) === "done",
     "Redis answers again",
   );
-  expect(await attempts.begin(deliveryOf(), "one handling", false)).toEqual({ count: 1, lost: 0, beside: 0 });
+  const patient = createAttempts(bench.scripts);
+  expect(await patient.begin(deliveryOf(), "one handling", false)).toEqual({ count: 1, lost: 0, beside: 0 });
 });
 
 test("while Redis is silent nobody but the first waits for a time-out, until it answers", async () => {
@@ -187,9 +196,10 @@ test("while Redis is silent nobody but the first waits for a time-out, until it 
   await once(client, "ready");
   const scripts = createScripts(client);
   const get = (): Promise<string> => codeOf(scripts.command("get", (link) => link.get("key")));
-  await bench.raw.client("PAUSE", 1_500, "ALL");
+  await silence();
   expect(await get()).toBe("unavailable");
   for (let time = 0; time < 20; time++) expect(await get()).toBe("unavailable");
+  bench.broker.kill("SIGCONT");
   await eventually(async () => (await get()) === "done", "Redis answers again");
   // Nobody waits for what was never sent.
   const [, sent] = /cmdstat_get:calls=(\d+)/.exec(await bench.raw.info("commandstats")) ?? [];
@@ -230,7 +240,7 @@ test("a connection that falls silent without being closed is replaced, while oth
 // Invariant 8.
 test("connections without work are kept, those that listen, too, however short a silence may be", async () => {
   const open = async () => {
-    const client = connectRedis([bench.broker.url], silent, { socketTimeout: 50, protocol: 2 }) as Redis;
+    const client = connectRedis([bench.broker.url], silent, { socketTimeout: 500, protocol: 2 }) as Redis;
     cleanups.push(() => client.disconnect());
     await once(client, "ready");
     return { client, id: await client.client("ID") };
@@ -257,7 +267,7 @@ test("after a failover behind one address the client leaves the server that was 
   cleanups.push(() => client.disconnect());
   await once(client, "ready");
   const scripts = createScripts(client);
-  const note = () => codeOf(scripts.run(lua("note-attempt"), ["k"], [60_000, "n", "begun"]));
+  const note = () => codeOf(scripts.run(lua("note-attempt"), [], [60_000, "k", "n", "begun"]));
   expect(await note()).toBe("done");
   await old.raw.replicaof("127.0.0.1", successor.broker.port);
   proxy.aim(successor.broker.port);
@@ -290,7 +300,8 @@ test("a Redis that refuses the ping which follows a timeout is not silent", asyn
   const get = (): Promise<string> => codeOf(scripts.command("get", (link) => link.get("key")));
   await bench.raw.call("ACL", "SETUSER", "default", "-ping");
   cleanups.push(() => bench.raw.call("ACL", "SETUSER", "default", "+ping"));
-  await bench.raw.client("PAUSE", 600, "ALL");
+  await silence();
   expect(await get()).toBe("unavailable");
+  bench.broker.kill("SIGCONT");
   await eventually(async () => (await get()) === "done", "Redis answers again");
 });

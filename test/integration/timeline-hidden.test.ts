@@ -285,3 +285,15 @@ test.each<Failpoint>(["rebuild-marked", "rebuild-read"])(
     expect(await scene.home()).toMatchObject({ drop_ids: ["cat-1", "bob-0"], degraded: false });
   },
 );
+
+// Invariant 5.
+test.each([
+  { floor: -5, kept: 5, when: "while a rebuild is under way, which has kept them for its end" },
+  { floor: 0, kept: 1, when: "once there is none" },
+])("of bylines without a drop in local, $kept are left $when", async ({ floor, kept }) => {
+  const { writer } = adaptersOn(redis.scripts, { maxEntries: 2 });
+  await redis.raw.zadd(LOCAL_KEY, floor, "~floor");
+  for (const drop of ["a", "b", "c", "d"]) await redis.raw.hset(bylinesKey(LOCAL_KEY), drop, "bob");
+  await writer.addShared([{ timelines: ["local"], entry: { drop: "e", score: START, by: { author: "cat" } } }]);
+  expect(await redis.raw.hlen(bylinesKey(LOCAL_KEY))).toBe(kept);
+});

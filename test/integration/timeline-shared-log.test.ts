@@ -2,6 +2,7 @@ import { beforeEach, expect, test } from "@jest/globals";
 import { DAY, HOUR } from "../../src/kernel/time.js";
 import { createReadSharedLog } from "../../src/timeline/shared-log.nats.js";
 import { natsOfFile } from "../support/nats-of-file.js";
+import { NOBODY_ERASED } from "../support/redis.js";
 
 const nats = natsOfFile();
 let ids = 0;
@@ -12,7 +13,7 @@ beforeEach(() =>
 const dead = new Set<string>();
 const tombstonedAmong = async (drops: readonly string[]) => new Set(drops.filter((id) => dead.has(id)));
 const readLog = (maxEntries: number) =>
-  createReadSharedLog({ connection: nats.connection, tombstonedAmong, maxEntries });
+  createReadSharedLog({ connection: nats.connection, tombstonedAmong, erased: NOBODY_ERASED, maxEntries });
 
 const put = (subject: string, body: object | string) =>
   nats.publish({ subject, body: Buffer.from(typeof body === "string" ? body : JSON.stringify(body)), id: `m${ids++}` });
@@ -107,7 +108,7 @@ const NOW = Date.now();
 /** As an audit reads it, with an upstream that lists these drops: times of the public ones. */
 const readBeside = (listed: Readonly<Record<string, number | undefined>>) =>
   createReadSharedLog({
-    ...{ connection: nats.connection, tombstonedAmong, maxEntries: 10 },
+    ...{ connection: nats.connection, tombstonedAmong, erased: NOBODY_ERASED, maxEntries: 10 },
     readListed: async () =>
       new Map(Object.entries(listed).map(([drop, score]) => [drop, score === undefined ? undefined : { drop, score }])),
   });
@@ -136,4 +137,13 @@ test("what the log holds from before the time that is listed stays, unless it is
   expect(entries).toEqual([{ drop: "long ago", score: 7, by: ADA }]);
   // Nothing is known of other drops of that time.
   expect(wholeSince).toBeGreaterThan(NOW - 8 * DAY);
+});
+
+test("drops of an erased author are left out, and do not take the room of others", async () => {
+  await put("drops.created", drop("kept", 10));
+  for (let at = 20; at < 30; at++) await put("drops.created", { ...drop(`e${at}`, at), user_id: "eve" });
+  await put("drops.ap_received", { drop_id: "nobody's", created_at: 5 });
+  const erased = { among: async (users: readonly string[]) => new Set(users.filter((user) => user === "eve")) };
+  const read = createReadSharedLog({ connection: nats.connection, tombstonedAmong, erased, maxEntries: 2 });
+  expect((await read("global")).entries.map(({ drop: id }) => id)).toEqual(["kept", "nobody's"]);
 });

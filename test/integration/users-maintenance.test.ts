@@ -7,6 +7,7 @@ import { startUsers } from "../../src/users/index.js";
 import { KEPT_MS, maintain, startMaintenance } from "../../src/users/maintenance.js";
 import { createMaintenanceStore } from "../../src/users/maintenance.sql.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { erasedHere } from "../support/erasures.js";
 import { eventually } from "../support/eventually.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
 import { newUsersDatabase, settle, type UsersProcess, usersProcess } from "../support/users.js";
@@ -105,6 +106,7 @@ describe.each(DATABASES)("the maintenance of the follow graph on $name", ({ name
     const service = startUsers({
       ...{ db, scripts: redis.scripts, tokens: createPageTokens("a secret of tests"), readsAtOnce: 2, log: silent },
       config: { limitFollows: undefined, maxFollowing: 10, maxRelations: 10 },
+      erased: erasedHere(),
       wakeRelay: (source) => void woken.push(source),
     });
     await eventually(() => woken.length > 0, "the relay is woken");

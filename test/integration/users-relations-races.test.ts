@@ -9,7 +9,7 @@ import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { eventually } from "../support/eventually.js";
 import { below, seeded } from "../support/random.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
-import { newUsersDatabase, settle, type UsersProcess, usersProcess } from "../support/users.js";
+import { heldProcess, newUsersDatabase, settle, type UsersProcess, usersProcess } from "../support/users.js";
 
 const turns = async (count: number): Promise<void> => {
   for (let n = 0; n < count; n++) await new Promise(setImmediate);
@@ -53,27 +53,10 @@ describe.each(DATABASES)("blocks and mutes at the same time as other changes, on
       return waiting.length === 1;
     }, "the other transaction waits");
 
-  /** A process whose writes commit once `release` is called. */
-  function heldProcess() {
-    let release = (): void => undefined;
-    let arrived = (): void => undefined;
-    const released = new Promise<void>((resolve) => (release = resolve));
-    const held = new Promise<void>((resolve) => (arrived = resolve));
-    const transaction: Db["transaction"] = (work) =>
-      db.transaction(async (queries) => {
-        const result = await work(queries);
-        arrived();
-        await released;
-        return result;
-      });
-    const query: Db["query"] = (...statement) => transaction((queries) => queries.query(...statement));
-    return { process: usersProcess({ db: { ...db, query, transaction }, scripts: redis.scripts }), held, release };
-  }
-
   elsewhere.each(["follow", "followMany"] as const)(
     "a block waits for a %s that came first, and ends it",
     async (method) => {
-      const { process, held, release } = heldProcess();
+      const { process, held, release } = heldProcess(db, redis.scripts);
       const following =
         method === "follow" ? process.follow(pair("b", "a")) : process.followMany({ follows: [pair("b", "a")] });
       await held;
@@ -95,7 +78,7 @@ describe.each(DATABASES)("blocks and mutes at the same time as other changes, on
   );
 
   elsewhere("a follow waits for a block that came first, and is refused; those beside it are set", async () => {
-    const { process, held, release } = heldProcess();
+    const { process, held, release } = heldProcess(db, redis.scripts);
     const blocking = process.block(ab);
     await held;
     const follows = [pair("x", "y"), pair("a", "b"), pair("y", "x")].map((one) => outcome(users.follow(one)));
@@ -109,7 +92,7 @@ describe.each(DATABASES)("blocks and mutes at the same time as other changes, on
 
   elsewhere("a follow is refused until the end of a block is committed", async () => {
     await users.block(ab);
-    const { process, held, release } = heldProcess();
+    const { process, held, release } = heldProcess(db, redis.scripts);
     const unblocking = process.unblock(ab);
     await held;
     expect(await outcome(users.follow(pair("a", "b")))).toBe("conflict");

@@ -173,20 +173,55 @@ import { MAIN, runMain, type ServiceProcess } from "../support/service.js";
     await page.getByText(/^did: must be a DID/).waitFor();
   }, 60_000);
 
-  test("the commands that up prints make dead letters, which are redriven once the users service is mended", async () => {
-    const printed = up
-      .logs()
-      .split("\n")
-      .map((line) => line.trim());
-    const variables = printed.filter((line) => /^export (?!TOKEN)/.test(line));
-    const [fail = "", post = "", mend = ""] = printed.filter((line) => /^curl .*\$HTTP/.test(line));
-    const shell = (...commands: string[]): string =>
-      execFileSync("sh", ["-c", [...variables, ...commands].join("\n")], { encoding: "utf8", stdio: "pipe" });
-    const dlq = (command: string): string => shell(`"${process.execPath}" "${MAIN}" dlq ${command}`);
-    shell(fail, post);
-    await eventually(() => dlq("ls").startsWith("5 x GetFollowersList: INTERNAL"), "five dead letters", 60_000);
-    shell(mend);
-    expect(dlq("redrive --error GetFollowersList")).toBe("5 redriven\n");
+  test("what the service refuses becomes dead letters, which the page lists and redrives; commands see them too", async () => {
+    // Ada follows alan.
+    const page = await open("ada");
+    await page.locator("#refuse-form [name=author]").fill("alan");
+    await page.getByRole("button", { name: "Refuse to list them" }).click();
+    await page.getByText("Broken: users GetFollowersList alan").waitFor();
+    await postAs(page, "alan", "Refused at first");
+    await page.getByText(/^1 × GetFollowersList: INTERNAL.*\(exhausted drop_created\)$/).waitFor();
+    const shell = /Shell\s+\. (\S+)/.exec(up.logs())?.[1];
+    const dlq = (command: string): string => {
+      const script = `. ${shell}; "${process.execPath}" "${MAIN}" dlq ${command}`;
+      return execFileSync("sh", ["-c", script], { encoding: "utf8", stdio: "pipe" });
+    };
+    expect(dlq("ls")).toMatch(/^1 x GetFollowersList: INTERNAL/);
+    await page.getByRole("button", { name: "Heal it" }).click();
+    await page.getByText("No service is broken.").waitFor();
+    await page.getByRole("button", { name: "Redrive all" }).click();
+    await page.getByText("1 redriven, 0 refused, 0 failed.").waitFor();
+    await rowsWith(page, "Refused at first").waitFor();
+    await page.getByText("None.").waitFor();
     expect(dlq("ls")).toBe("no dead letters\n");
+  }, 90_000);
+
+  test("the page shows local and global beside the home, and says why a drop is not on it", async () => {
+    const page = await open("barbara");
+    await page.getByText("Home timeline of barbara").waitFor();
+    await postAs(page, "barbara", "Seen by all");
+    await page.getByText("Posted a drop as barbara.").waitFor();
+    await rowsWith(page, "Seen by all").waitFor();
+    const view = (name: string) => page.getByRole("radio", { name }).check();
+    await view("Local");
+    await page.getByText("Local timeline, as barbara sees it").waitFor();
+    await rowsWith(page, "Seen by all").waitFor();
+    await view("Global");
+    await rowsWith(page, "Seen by all").waitFor();
+    await view("Home");
+    await page.getByText("Home timeline of barbara").waitFor();
+    const stranger = (await page.evaluate(
+      "fetch('/world/users?limit=400').then((r) => r.json()).then(({ users }) => users.at(-1).user_id)",
+    )) as string;
+    await page.locator("#follow-form [name=following]").fill(stranger);
+    await page.getByRole("button", { name: "Unfollow" }).click();
+    await postAs(page, stranger, "Seen by others");
+    await page.getByText(`barbara does not follow ${stranger}: it does not come to this home.`).waitFor();
+    await page.getByRole("button", { name: "Break the users service" }).click();
+    await page.getByText("Broken: users").waitFor();
+    await postAs(page, "barbara", "Waits");
+    await page.getByText("Posted a drop as barbara. It waits until what is broken is healed.").waitFor();
+    await page.getByRole("button", { name: "Heal it" }).click();
+    await rowsWith(page, "Waits").waitFor();
   }, 90_000);
 });

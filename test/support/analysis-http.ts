@@ -9,6 +9,8 @@ import { migrate } from "../../src/platform/db/migrate.js";
 import { type HttpServer, serveHttp } from "../../src/platform/http/serve.js";
 import { createPublisher } from "../../src/platform/nats/publish.js";
 import { followClock } from "../../src/platform/redis/clock.js";
+import { createBucket } from "../../src/records/bucket.nats.js";
+import { createErased } from "../../src/records/erased.redis.js";
 import { REWARDS_MIGRATIONS } from "../../src/rewards/index.js";
 import { DATABASES, type DatabaseServer } from "./databases.js";
 import { type NatsBench, openNats } from "./nats.js";
@@ -47,12 +49,15 @@ export function sharedAnalysisBench({ rewards }: { readonly rewards?: (db: Db) =
     const clock = followClock(redis.scripts);
     clock.close();
     const { connection } = nats;
+    const { publish } = createPublisher(connection);
     const usual = {
+      erased: createErased(redis.scripts, createBucket(connection, publish, "ERASED")),
       authorize: createAuthorize(createAuthenticate({ jwtSecrets: [JWT_SECRET] }), new Set(ALLOWED_ORIGINS)),
       allowedOrigins: ALLOWED_ORIGINS,
       ...{ nats: connection, ...createPublisher(connection), scripts: redis.scripts, clock, db, log: silent },
       connected: () => true,
       upstreams: undefined,
+      servesTimelines: false,
       rewards: rewards?.(db),
     };
     const another: AnalysisBench["another"] = async (handles) => {

@@ -1,5 +1,4 @@
 import { v7 } from "uuid";
-import { createBucket } from "../../src/analysis/bucket.nats.js";
 import { ANALYSIS_MIGRATIONS, startAnalysisWorker } from "../../src/analysis/index.js";
 import { createRequests } from "../../src/analysis/requests.nats.js";
 import { statusOf } from "../../src/analysis/saga.js";
@@ -9,6 +8,7 @@ import type { AnalysisRequest } from "../../src/contracts/analysis.js";
 import { RECENT_KEY } from "../../src/contracts/keys.js";
 import { ANALYSIS_REQUESTED, CONSUMER, STREAM } from "../../src/contracts/subjects.js";
 import { SuspectLock } from "../../src/delivery/process.js";
+import { allOf } from "../../src/kernel/concurrency.js";
 import { encodeId } from "../../src/kernel/ids.js";
 import { silent } from "../../src/kernel/logger.js";
 import type { Db } from "../../src/platform/db/db.js";
@@ -16,6 +16,9 @@ import { migrate } from "../../src/platform/db/migrate.js";
 import type { Consuming } from "../../src/platform/nats/consume.js";
 import type { Publish } from "../../src/platform/nats/publish.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";
+import { createBucket } from "../../src/records/bucket.nats.js";
+import { createErased } from "../../src/records/erased.redis.js";
+import type { Erased } from "../../src/records/erasures.js";
 import { createNotifyUser } from "../../src/records/listed.redis.js";
 import { createCalibration } from "../../src/rewards/calibration.sql.js";
 import { REWARDS_MIGRATIONS, startRewards } from "../../src/rewards/index.js";
@@ -33,8 +36,8 @@ export interface SagaBench {
   readonly db: Db;
   /** The source of the next analyses; tests replace it. */
   posts: ReadPosts;
-  /** Called before the workers publish to a subject; may throw in the place of NATS. */
-  publishing: (subject: string) => void;
+  /** Called before the workers publish to a subject, and waited for; may throw in the place of NATS. */
+  publishing: (subject: string) => unknown;
   /** Reads of each account. */
   readonly reads: Map<string, number>;
   ask(asked?: Partial<AnalysisRequest>): Promise<AnalysisRequest>;
@@ -47,6 +50,11 @@ export interface SagaBench {
   bodies(stream: string, subject?: string): Promise<Record<string, unknown>[]>;
   /** Asserts that each request has one end, and each completed one a reward, an event and at most one notification. */
   faults(requests: readonly AnalysisRequest[]): Promise<string[]>;
+  readonly erased: Erased;
+  /** Marks a user, and forgets them as both roles do. */
+  erase(user: string): Promise<void>;
+  /** Forgets a user as one role does. */
+  forget(part: "analyses" | "rewards", user: string, stopping?: AbortSignal): Promise<void>;
   startWorkers(): void;
   stopWorkers(): Promise<void>;
   close(): Promise<void>;
@@ -65,9 +73,10 @@ export async function openSaga(db: Db): Promise<SagaBench> {
   await migrate(db, [ANALYSIS_MIGRATIONS, REWARDS_MIGRATIONS], silent);
   const [redis, nats] = await Promise.all([openRedis(), openNats()]);
   await applyTopology(nats.manager, { replicas: 1, ackWaitMs: ACK_WAIT_MS }, silent);
-  const requests = createRequests(createBucket(nats.connection, nats.publish));
+  const requests = createRequests(createBucket(nats.connection, nats.publish, "ANALYSES"));
   const store = createAnalysisStore(db);
   const running: { close(): Promise<void> }[] = [];
+  const erased = createErased(redis.scripts, createBucket(nats.connection, nats.publish, "ERASED"));
   const publish = async (request: AnalysisRequest, id: string): Promise<void> => {
     const body = Buffer.from(JSON.stringify(request));
     await nats.publish({ subject: ANALYSIS_REQUESTED, body, id });
@@ -85,6 +94,20 @@ export async function openSaga(db: Db): Promise<SagaBench> {
     redis,
     nats,
     db,
+    erased,
+    erase: async (user) => {
+      await erased.record(user, 1);
+      await allOf([bench.forget("analyses", user), bench.forget("rewards", user)]);
+    },
+    forget: async (part, user, stopping = new AbortController().signal) => {
+      const own = startOwn(bench);
+      const { forget } = part === "analyses" ? own.worker : own.rewards;
+      try {
+        await forget(user, { stopping, left: async () => undefined });
+      } finally {
+        await Promise.all([own.worker.close(), own.rewards.close()]);
+      }
+    },
     posts: () => [post(Date.now() - 1_000)],
     publishing: () => undefined,
     reads: new Map(),
@@ -133,10 +156,11 @@ export async function openSaga(db: Db): Promise<SagaBench> {
   return bench;
 }
 
-function startBoth(bench: SagaBench): { close(): Promise<void> }[] {
-  const { redis, nats, db } = bench;
+/** Starts what both roles do, without their consumers. */
+function startOwn(bench: SagaBench) {
+  const { redis, nats, db, erased } = bench;
   const publish: Publish = async (message) => {
-    bench.publishing(message.subject);
+    await bench.publishing(message.subject);
     return nats.publish(message);
   };
   const common = { publish, scripts: redis.scripts };
@@ -151,15 +175,17 @@ function startBoth(bench: SagaBench): { close(): Promise<void> }[] {
         yield* bench.posts(account);
       },
     }),
-    notify,
-    log: silent,
+    ...{ notify, erased, settleMs: 0, log: silent },
   });
-  const rewards = startRewards({
-    db,
-    publish,
-    notify,
-    log: silent,
-  });
+  const own = { nats: nats.connection, erased, settleMs: 0 };
+  const rewards = startRewards({ ...own, db, publish, notify, log: silent });
+  return { worker, rewards };
+}
+
+function startBoth(bench: SagaBench): { close(): Promise<void> }[] {
+  const { redis, nats } = bench;
+  const { worker, rewards } = startOwn(bench);
+  const common = { publish: nats.publish, scripts: redis.scripts };
   const connections = { ...common, nats: nats.connection, topology: { check: () => undefined } };
   const deps = { config: CONFIG, connections, suspectLock: new SuspectLock(), log: silent } as unknown as Parameters<
     typeof startConsumer

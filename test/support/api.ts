@@ -37,6 +37,9 @@ export function openApi(address: string) {
       posts.putRemoteObject({
         ...{ kind: RemoteKind.DROP, created_at: Date.now(), document: "{}", visibility: Visibility.PUBLIC, ...more },
       }),
+    deleteRemote: posts.deleteRemoteObject,
+    putReaction: posts.putRemoteReaction,
+    deleteReaction: posts.deleteRemoteReaction,
     follow: users.follow,
     unfollow: users.unfollow,
     followers: users.getFollowersList,
@@ -47,6 +50,8 @@ export function openApi(address: string) {
     unblock: users.unblock,
     mute: users.mute,
     unmute: users.unmute,
+    erase: users.eraseUser,
+    erasure: users.getErasure,
     close: () => {
       toPosts.close();
       toUsers.close();

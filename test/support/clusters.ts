@@ -1,9 +1,10 @@
 import { Redis } from "ioredis";
 import { connect, type JetStreamManager } from "nats";
-import { type Broker, freePort } from "../../src/sandbox/brokers/index.js";
-import { privateNats, privateRedis } from "./brokers.js";
+import { type Broker, startNats, startRedis } from "../../src/sandbox/brokers/index.js";
+import { privateNats, privateRedis, useRedisWithTls } from "./brokers.js";
 import type { Pair } from "./certificates.js";
 import { eventually } from "./eventually.js";
+import { newPort } from "./ports.js";
 import { type Routes, routesOf } from "./routes.js";
 
 const RANGES = [
@@ -11,6 +12,9 @@ const RANGES = [
   [5461, 10922],
   [10923, 16383],
 ] as const;
+
+/** Returns the place of the master that has the slot until it is moved. */
+export const ownerAtFirst = (slot: number): number => RANGES.findIndex(([, last]) => slot <= last);
 
 /** Time a master may be silent before a replica takes over, in ms. */
 const NODE_TIMEOUT_MS = 2_000;
@@ -23,6 +27,8 @@ export interface RedisCluster {
   readonly urls: string;
   /** Where it has TLS: one a node. */
   readonly tlsUrls: readonly string[];
+  /** Starts a node that was killed, at its former place. */
+  restart(node: Broker): Promise<void>;
   stop(): Promise<void>;
 }
 
@@ -31,24 +37,29 @@ export async function startRedisCluster(options: {
   readonly replicas: boolean;
   /** Nodes are named `localhost`, also by themselves, and show this certificate; `tlsUrls` name them. */
   readonly tls?: Pair & { readonly ca: string };
+  /** Further arguments of each node. */
+  readonly extraArgs?: readonly string[];
 }): Promise<RedisCluster> {
-  const { tls } = options;
-  const args = ["--cluster-enabled", "yes", "--cluster-node-timeout", String(NODE_TIMEOUT_MS)];
-  const tlsPorts: number[] = [];
-  const start = (): Promise<Broker[]> =>
-    Promise.all(
-      RANGES.map(async () => {
-        const port = await freePort();
-        if (tls) tlsPorts.push(port);
-        return privateRedis({ extraArgs: [...args, ...(tls ? tlsArgs(tls, port) : [])], appendonly: true });
-      }),
-    );
-  const masters = await start();
-  const replicas = options.replicas ? await start() : [];
+  const { tls, extraArgs = [] } = options;
+  if (tls) useRedisWithTls();
+  const args = ["--cluster-enabled", "yes", "--cluster-node-timeout", String(NODE_TIMEOUT_MS), ...extraArgs];
+  const startNode = async () => {
+    // The usual one, 10,000 above the other port, may be that of an outgoing connection.
+    const [busPort, tlsPort] = [await newPort(), await newPort()];
+    const extraArgs = [...args, "--cluster-port", String(busPort), ...(tls ? tlsArgs(tls, tlsPort) : [])];
+    const broker = await privateRedis({ extraArgs, appendonly: true });
+    return { broker, busPort, tlsPort, extraArgs };
+  };
+  const started = await Promise.all(RANGES.map(startNode));
+  const masters = started.map(({ broker }) => broker);
+  const standby = options.replicas ? await Promise.all(RANGES.map(startNode)) : [];
+  const replicas = standby.map(({ broker }) => broker);
   const nodes = [...masters, ...replicas];
   const links = nodes.map(({ url }) => new Redis(url));
   for (const [index, range] of RANGES.entries()) await links[index]?.call("CLUSTER", "ADDSLOTSRANGE", ...range);
-  for (const link of links) await link.call("CLUSTER", "MEET", "127.0.0.1", String(tlsPorts[0] ?? masters[0]?.port));
+  const [first] = started;
+  const meet = ["MEET", "127.0.0.1", String(tls ? first?.tlsPort : first?.broker.port), String(first?.busPort)];
+  for (const link of links) await link.call("CLUSTER", ...meet);
   const say = async (fact: RegExp): Promise<boolean> =>
     (await Promise.all(links.map((link) => link.call("CLUSTER", "INFO")))).every((info) => fact.test(String(info)));
   await eventually(() => say(new RegExp(`cluster_known_nodes:${nodes.length}\\b`)), "every node knows the others");
@@ -59,13 +70,24 @@ export async function startRedisCluster(options: {
   await eventually(() => say(/cluster_state:ok/), "the cluster is whole");
   if (options.replicas) await eventually(() => replicating(links.slice(RANGES.length)), "the replicas are in step");
   for (const link of links) link.disconnect();
+  const restarted: Broker[] = [];
   return {
     masters,
     replicas,
     urls: nodes.map(({ url }) => url).join(","),
-    tlsUrls: tlsPorts.map((port) => `rediss://localhost:${port}`),
-    stop: async () => void (await Promise.all(nodes.map((node) => node.stop()))),
+    tlsUrls: tls ? started.map(({ tlsPort }) => `rediss://localhost:${tlsPort}`) : [],
+    restart: async (node) => {
+      const extraArgs = [...started, ...standby].find(({ broker }) => broker === node)?.extraArgs ?? [];
+      restarted.push(await startRedis({ dir: node.dir, port: node.port, extraArgs, appendonly: true }));
+    },
+    stop: () => stopAll(restarted, nodes),
   };
+}
+
+/** The folders of the first processes are removed with them, so that the later ones end before. */
+async function stopAll(restarted: readonly Broker[], first: readonly Broker[]): Promise<void> {
+  await Promise.all(restarted.map((server) => server.stop()));
+  await Promise.all(first.map((server) => server.stop()));
 }
 
 const tlsArgs = ({ ca, cert, key }: Pair & { readonly ca: string }, port: number): string[] => [
@@ -121,6 +143,8 @@ export interface NatsCluster extends Pick<Routes, "isolate" | "heal"> {
   leaderOf(stream: string, asked?: JetStreamManager): Promise<Broker | undefined>;
   /** Makes a server the leader of a stream. */
   lead(stream: string, server: Broker): Promise<void>;
+  /** Starts a server that was killed, at its former place. */
+  restart(server: Broker): Promise<void>;
   stop(): Promise<void>;
 }
 
@@ -128,11 +152,12 @@ export interface NatsCluster extends Pick<Routes, "isolate" | "heal"> {
 export async function startNatsCluster(): Promise<NatsCluster> {
   const names = ["n1", "n2", "n3"];
   const routes = await routesOf(names.length);
-  const servers = await Promise.all(
-    names.map((name, index) =>
-      privateNats({ extraArgs: ["-n", name, "-cluster_name", "timeline", ...routes.argsOf(index)] }),
-    ),
-  );
+  const argsOf = (index: number) => [
+    ...["-n", names[index] as string, "-cluster_name", "timeline"],
+    ...routes.argsOf(index),
+  ];
+  const servers = await Promise.all(names.map((_, index) => privateNats({ extraArgs: argsOf(index) })));
+  const restarted: Broker[] = [];
   const connection = await connect({ servers: servers.map(({ url }) => url), maxReconnectAttempts: -1 });
   const manager = await connection.jetstreamManager({ checkAPI: false });
   await eventually(
@@ -163,9 +188,13 @@ export async function startNatsCluster(): Promise<NatsCluster> {
         `the server leads ${stream}`,
         60_000,
       ),
+    async restart(server) {
+      const { dir, port } = server;
+      restarted.push(await startNats({ dir, port, extraArgs: argsOf(servers.indexOf(server)) }));
+    },
     async stop() {
       await connection.close();
-      await Promise.all(servers.map((server) => server.stop()));
+      await stopAll(restarted, servers);
       await routes.close();
     },
   };

@@ -1,8 +1,7 @@
 import { afterAll, beforeAll, describe } from "@jest/globals";
 import { connectUsers } from "../../src/platform/grpc/upstreams.js";
 import type { PostsDeps } from "../../src/posts/drops.js";
-import { createFollowedAmong } from "../../src/posts/followings.grpc.js";
-import { createRelationsTo } from "../../src/posts/relations.grpc.js";
+import { createFollowedAmong, createRelationsTo } from "../../src/posts/relations.grpc.js";
 import { DATABASES, type DatabaseServer } from "./databases.js";
 import { type PostsHarness, startPosts } from "./posts.js";
 import { startUpstreams, type Upstreams } from "./upstreams.js";

@@ -45,11 +45,24 @@ export interface FanoutBench {
 
 const nobody = new Map();
 
+/** A record that no server keeps. */
+function erasedHere(): FanoutDeps["erased"] {
+  const users = new Set<string>();
+  return {
+    among: async (some) => new Set(some.filter((user) => users.has(user))),
+    record: async (user) => void users.add(user),
+    announce: async () => undefined,
+    report: async () => undefined,
+    reports: async () => new Map(),
+  };
+}
+
 /** Every author is pushed. */
 const NOBODY_PULLED: FanoutDeps["authorStates"] = {
   copy: () => nobody,
   refresh: async () => nobody,
   updateStates: async () => undefined,
+  forget: async () => undefined,
   due: async () => [],
   proceed: async () => undefined,
 };
@@ -64,11 +77,13 @@ export function openFanout(
     readonly pageSize?: number;
     readonly activeOnly?: boolean;
     readonly readHidden?: ReadHidden;
+    readonly erased?: FanoutDeps["erased"];
     readonly change?: (deps: FanoutDeps) => FanoutDeps;
   } = {},
 ): FanoutBench {
   const { log = [], maxEntries = 1_000, pageSize = 100, activeOnly = false, readHidden, change = (deps) => deps } = how;
-  const adapters = adaptersOn(redis.scripts, { maxEntries, activeOnly, readHidden });
+  const { erased = erasedHere() } = how;
+  const adapters = adaptersOn(redis.scripts, { maxEntries, activeOnly, readHidden, erased });
   const { writer, authors, fenceStore, relations, listenersAmong } = adapters;
   const jobs: FanoutJob[] = [];
   const hidings: HidingChange[] = [];
@@ -78,12 +93,15 @@ export function openFanout(
   const applied: FanoutBench["applied"] = [];
   const fences = createFences({ store: fenceStore, readHistory: historyOf(log), log: silent });
   const fillPulls = (user: string): Promise<void> =>
-    adaptersOn(redis.scripts, { maxEntries }, deps.authorStates).pulls.fill(user, async () => world.followingOf(user));
+    adaptersOn(redis.scripts, { maxEntries, erased }, deps.authorStates).pulls.fill(user, async () =>
+      world.followingOf(user),
+    );
   const deps = change({
     writer,
     authors,
     authorStates: NOBODY_PULLED,
     fences,
+    erased,
     listeners: createListeners({
       scripts: redis.scripts,
       clock: clockOn(redis.scripts),

@@ -4,17 +4,23 @@ import { createServer, request as httpRequest, type IncomingMessage, type Server
 import type { AddressInfo } from "node:net";
 import { afterAll, afterEach, beforeAll, beforeEach, expect } from "@jest/globals";
 import { SignJWT } from "jose";
-import type { NatsConnection } from "nats";
-import { notifySubject, STREAM } from "../../src/contracts/subjects.js";
+import { headers, type NatsConnection } from "nats";
+import { notifyPartOf } from "../../src/contracts/notify-parts.js";
+import { liveSubject, notifySubject } from "../../src/contracts/subjects.js";
 import type { GatewayConfig } from "../../src/gateway/config.js";
 import { createEntrance, createGateway, type Gateway, type GatewayLimits, LIMITS } from "../../src/gateway/index.js";
+import { encodeId } from "../../src/kernel/ids.js";
 import { type Logger, silent } from "../../src/kernel/logger.js";
 import { connectNats } from "../../src/platform/nats/connect.js";
+import { presentParts } from "../../src/platform/nats/notify-streams.js";
+import { createPublisher } from "../../src/platform/nats/publish.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";
 import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
+import type { Erased } from "../../src/records/erasures.js";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis } from "./brokers.js";
+import { erasedOn } from "./erased.js";
 import { eventually } from "./eventually.js";
 import { clockOn } from "./redis.js";
 import { type EventStream, follow } from "./sse.js";
@@ -57,7 +63,8 @@ afterAll(async () => {
 beforeEach(async () => {
   await eventually(async () => (await client.ping().catch(() => "")) === "PONG", "Redis answers");
   await client.flushall();
-  await (await connection.jetstreamManager()).streams.purge(STREAM.notify);
+  const { streams } = await connection.jetstreamManager();
+  for (const { part } of await presentParts(connection)) await streams.purge(part.stream);
 });
 
 afterEach(async () => {
@@ -66,6 +73,7 @@ afterEach(async () => {
 
 export interface Running {
   readonly gateway: Gateway;
+  readonly erased: Erased;
   readonly url: string;
   readonly port: number;
   readonly server: Server;
@@ -74,6 +82,7 @@ export interface Running {
 interface Overrides {
   readonly scripts?: Scripts;
   readonly nats?: NatsConnection;
+  readonly notifyParts?: number;
   readonly config?: Partial<GatewayConfig>;
   readonly limits?: Partial<GatewayLimits>;
   readonly log?: Logger;
@@ -84,7 +93,11 @@ export async function start({ config, limits, ...handles }: Overrides = {}): Pro
   const all = { ...LIMITS, ...FAST, ...limits };
   const entrance = createEntrance(usual, all);
   const clock = clockOn(handles.scripts ?? scripts);
-  const gateway = createGateway({ entrance, scripts, clock, nats: connection, podName: "pod-1", ...usual }, all);
+  const erased = erasedOn(handles.scripts ?? scripts, { connection, ...createPublisher(connection) });
+  const gateway = createGateway(
+    { entrance, scripts, clock, nats: connection, notifyParts: 1, erased, podName: "pod-1", ...usual },
+    all,
+  );
   const server = createServer((request, response) => void entrance.handle(request, response)).listen(0, "127.0.0.1");
   await once(server, "listening");
   cleanups.push(async () => {
@@ -93,10 +106,10 @@ export async function start({ config, limits, ...handles }: Overrides = {}): Pro
     server.close();
   });
   const { port } = server.address() as AddressInfo;
-  return { gateway, server, port, url: `http://127.0.0.1:${port}/events/timeline/home` };
+  return { gateway, erased, server, port, url: `http://127.0.0.1:${port}/events/timeline/home` };
 }
 
-export function token(sub: string, seconds = 60): Promise<string> {
+export function token(sub: string, seconds = 600): Promise<string> {
   const exp = Math.floor(Date.now() / 1_000) + seconds;
   return new SignJWT({ sub, exp }).setProtectedHeader({ alg: "HS256" }).sign(new TextEncoder().encode(SECRET));
 }
@@ -109,6 +122,31 @@ export async function send(user: string, drop: string, event = "new_drop"): Prom
 /** Several at once, in order. */
 export async function sendMany(user: string, drops: readonly string[]): Promise<void> {
   await Promise.all(drops.map((drop) => send(user, drop)));
+}
+
+/** Publishes what only nats-server may: a live message that looks like one of NOTIFY. */
+export function forge(user: string, drop: string, seq: number, parts = 1): void {
+  const { stream, subject } = notifyPartOf(user, parts);
+  const header = headers();
+  for (const [name, value] of [
+    ["Nats-Stream", stream],
+    ["Nats-Subject", subject(encodeId(user))],
+    ["Nats-Sequence", String(seq)],
+    ["Nats-Last-Sequence", "0"],
+  ] as const)
+    header.append(name, value);
+  const body = JSON.stringify({ event: "new_drop", drop_id: drop, created_at: 1_700_000_000_000 });
+  connection.publish(liveSubject(user), body, { headers: header });
+}
+
+/** The connection of the tests, some functions of which are others. */
+export function connectionWith(others: Partial<NatsConnection>, of = connection): NatsConnection {
+  return new Proxy(of, {
+    get: (target, name) => {
+      const held: unknown = Reflect.get(name in others ? others : target, name);
+      return typeof held === "function" ? held.bind(target) : held;
+    },
+  });
 }
 
 export const names = (prefix: string, count: number): string[] =>

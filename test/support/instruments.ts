@@ -48,6 +48,7 @@ export async function readInstruments(): Promise<Instrument[]> {
   const { observeTimeline } = await import("../../src/timeline/observe.js");
   const events = { hit: 0, miss: 0, changed: 0, deleted: 0, evicted: 0, expired: 0 };
   observeTimeline.cache({ events, bytes: () => 0 });
+  observeTimeline.tombstones(() => 0);
   metrics.disable();
   return made;
 }

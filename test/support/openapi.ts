@@ -17,7 +17,7 @@ interface Operation {
   >;
 }
 
-export const DOCUMENT = openApi() as {
+export const DOCUMENT = openApi({ servesTimelines: true }) as {
   readonly paths: Readonly<Record<string, Readonly<Record<string, Operation>>>>;
   readonly components: object;
 };
@@ -29,8 +29,8 @@ ajv.addSchema({ $id: "document", components: DOCUMENT.components });
 const PATHS = Object.entries(DOCUMENT.paths).map(
   ([path, operations]) => [new RegExp(`^${path.replaceAll(/\{\w+\}/g, "[^/]+")}$`), operations] as const,
 );
-/** Left out where Redis could not count the request. */
-const OPTIONAL = /^ratelimit-/i;
+/** Left out where Redis could not count the request, and where a page is empty. */
+const OPTIONAL = /^(?:ratelimit-|link$)/i;
 
 /** Checks the data of a stream event against the schemas of the contracts; those of events that these do not name pass. */
 export function checkEvent(event: string, data: unknown): void {

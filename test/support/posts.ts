@@ -46,6 +46,7 @@ export const POSTS_CONFIG: PostsDeps["config"] = {
   limitDrops: undefined,
   limitSameBody: undefined,
   limitReactions: undefined,
+  publicUrl: undefined,
 };
 
 /** Brings a database to the schema, and serves posts from it. */

@@ -1,5 +1,6 @@
+import type { Redis } from "ioredis";
 import { STORED_TIMELINES_VARIABLES } from "../../src/contracts/config.js";
-import { DELETIONS_CHANNEL } from "../../src/contracts/keys.js";
+import { DELETIONS_CHANNEL, TOMBSTONES_KEY } from "../../src/contracts/keys.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connected, connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
@@ -41,15 +42,18 @@ export async function openCache(
   { scripts, url }: Servers,
   { maxBytes = 1_000_000, upToDate }: CacheOptions = {},
 ): Promise<CacheBench> {
-  const tracking = trackChanges({ scripts, urls: [url], channel: DELETIONS_CHANNEL, log: silent });
+  const listen = () => connectRedis([url], silent, { protocol: 2, autoResubscribe: false }) as Redis;
+  const of = { channel: DELETIONS_CHANNEL, publisher: TOMBSTONES_KEY, log: silent };
+  const tracking = trackChanges({ scripts, ...of, listen });
   const cache = new PageCache({
     changes: upToDate ? { ...tracking, upToDate } : tracking,
+    nodeOf: scripts.nodeOf,
     maxBytes,
     ttlMs: Number(STORED_TIMELINES_VARIABLES.ttlMs.default),
   });
   tracking.announcements.on("changed", (key) => cache.changed(key));
   tracking.announcements.on("published", (drop) => cache.deleted(drop));
   tracking.announcements.on("lost", () => cache.clear());
-  await eventually(() => tracking.isOn(), "changes are followed");
+  await eventually(() => tracking.isOn([""]), "changes are followed");
   return { cache, close: () => tracking.close() };
 }

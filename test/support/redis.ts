@@ -1,14 +1,15 @@
 import { Redis } from "ioredis";
 import { createFenceStore } from "../../src/consistency/fences/store.redis.js";
 import { STORED_TIMELINES_VARIABLES } from "../../src/contracts/config.js";
-import { createListenersAmong } from "../../src/fanout/listeners.redis.js";
+import { createListenersAmong } from "../../src/fanout/listening.redis.js";
 import { createAuthorWriter } from "../../src/fanout/pulled.redis.js";
 import { createRelationWriter } from "../../src/fanout/relations.redis.js";
 import { createTimelineWriter } from "../../src/fanout/writer.redis.js";
 import { silent } from "../../src/kernel/logger.js";
 import { followClock, type RedisClock } from "../../src/platform/redis/clock.js";
 import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
-import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
+import { createNodeCalls, createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
+import type { Erased } from "../../src/records/erasures.js";
 import { createFenced, type Fenced } from "../../src/records/fenced.redis.js";
 import { createHiddenStore, type ReadHidden } from "../../src/records/hidden.redis.js";
 import type { PulledAuthors } from "../../src/records/pulled.js";
@@ -17,6 +18,7 @@ import type { merge as mergeTimelines } from "../../src/timeline/merge.js";
 import type { PageCache } from "../../src/timeline/page-cache.js";
 import { createPulls } from "../../src/timeline/pulls.redis.js";
 import { createTimelineStore } from "../../src/timeline/store.redis.js";
+import type { TombstoneCopy } from "../../src/timeline/tombstone-copy.redis.js";
 import { privateRedis } from "./brokers.js";
 import { eventually } from "./eventually.js";
 
@@ -50,6 +52,19 @@ export async function openRedis(options: Parameters<typeof privateRedis>[0] = {}
   };
 }
 
+/** One server in the place of a cluster of which each node has one of the keys. */
+export function asCluster(scripts: Scripts): Scripts {
+  const slots: string[] = [];
+  const slotOf = (key: string): number => (slots.includes(key) ? slots.indexOf(key) : slots.push(key) - 1);
+  const nodes = {
+    isCluster: true,
+    slotOf,
+    nodeAt: (slot: number) => slots[slot] as string,
+    nodeOf: (key: string) => key,
+  };
+  return { ...scripts, ...nodes, ...createNodeCalls(nodes, silent) };
+}
+
 const FENCED = new WeakMap<Scripts, Fenced>();
 const CLOCKS = new WeakMap<Scripts, RedisClock>();
 
@@ -75,41 +90,48 @@ export function fencedOn(scripts: Scripts): Fenced {
 /** A registry of pulled authors that stays empty. */
 const NOBODY: PulledAuthors = { copy: () => new Map(), refresh: async () => new Map() };
 
-/** The adapters of fan-out, fences and reads on one Redis. */
+/** Nobody is erased. */
+export const NOBODY_ERASED: Pick<Erased, "among"> = { among: async () => new Set() };
+
 /** Merges the timelines of pulled authors into a home. */
 export type Merge = typeof mergeTimelines;
 
+/** The adapters of fan-out, fences and reads on one Redis. */
 export function adaptersOn(
   scripts: Scripts,
   {
     cache,
+    tombstones,
     merge,
     readHidden = async () => new Map(),
+    erased = NOBODY_ERASED,
     ...options
   }: {
     readonly maxEntries: number;
     readonly activeOnly?: boolean;
     readonly cache?: PageCache;
+    readonly tombstones?: Pick<TombstoneCopy, "upToDate">;
     readonly merge?: Merge | undefined;
     /** Whose drops a user does not see. The default hides nobody. */
     readonly readHidden?: ReadHidden;
+    readonly erased?: Pick<Erased, "among">;
   },
   authorStates: PulledAuthors = NOBODY,
 ) {
   const ttlMs = Number(STORED_TIMELINES_VARIABLES.ttlMs.default);
   const fenced = fencedOn(scripts);
   const listenersAmong = createListenersAmong(scripts, clockOn(scripts));
-  const hidden = createHiddenStore(scripts, readHidden, ttlMs);
+  const hidden = createHiddenStore(scripts, readHidden, erased, ttlMs);
   return {
-    writer: createTimelineWriter({ scripts, fenced, listenersAmong }, { activeOnly: false, ttlMs, ...options }),
+    writer: createTimelineWriter({ scripts, fenced, erased, listenersAmong }, { activeOnly: false, ttlMs, ...options }),
     authors: createAuthorWriter(scripts, fenced, { ttlMs, maxEntries: options.maxEntries }),
     store: createTimelineStore(scripts, fenced, {
       config: { ttlMs, maxEntries: options.maxEntries },
-      ...{ authorStates, cache, hidden, ...(merge && { merge }) },
+      ...{ authorStates, cache, tombstones, hidden, ...(merge && { merge }) },
     }),
     ...{ hidden, listenersAmong },
     relations: createRelationWriter(scripts, hidden, ttlMs),
-    pulls: createPulls(scripts, authorStates, ttlMs),
+    pulls: createPulls(scripts, authorStates, erased, ttlMs),
     fenceStore: createFenceStore(scripts, fenced),
   };
 }

@@ -15,7 +15,9 @@ export interface Reposts {
 /** Shares of deleted drops are left out: the maintenance removes them. */
 const SHARES = `
   SELECT r.drop_id || ' ' || r.actor_id || ' ' || coalesce(r.repost_id::text, 'none') AS name
-  FROM posts.reactions r JOIN posts.drops d ON d.drop_id = r.drop_id AND d.deleted_at IS NULL
+  FROM posts.reactions r JOIN (
+    SELECT drop_id, deleted_at FROM posts.drops UNION ALL SELECT drop_id, deleted_at FROM posts.remote_objects
+  ) d ON d.drop_id = r.drop_id AND d.deleted_at IS NULL
   WHERE r.kind = 'share' AND (r.active OR r.repost_id IS NOT NULL) ORDER BY 1`;
 const LIVE = `
   SELECT repost_of || ' ' || user_id || ' ' || drop_id AS name FROM posts.drops

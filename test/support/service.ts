@@ -1,11 +1,11 @@
 import { type ChildProcess, spawn } from "node:child_process";
-import { createServer } from "node:net";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { fillDataFolder } from "./data-folder.js";
 import { eventually } from "./eventually.js";
 import { FAILPOINTS_VARIABLE } from "./failpoints.js";
 import { LIMITS_VARIABLE, UNLIMITED } from "./limits.js";
+import { newPort } from "./ports.js";
 
 /** Addresses a service needs; `env` wins over everything. */
 export type ServiceOptions = {
@@ -206,21 +206,4 @@ function runNode(args: readonly string[], env: Readonly<Record<string, string>>)
 }
 
 /** Two different ports that were free a moment ago. */
-export async function freePorts(): Promise<readonly [number, number]> {
-  const servers = [createServer(), createServer()] as const;
-  const ports = await Promise.all(
-    servers.map(
-      (server) =>
-        new Promise<number>((resolve, reject) => {
-          server.once("error", reject);
-          server.listen(0, "127.0.0.1", () => {
-            const address = server.address();
-            if (address === null || typeof address === "string") reject(new Error("no port"));
-            else resolve(address.port);
-          });
-        }),
-    ),
-  );
-  await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))));
-  return [ports[0] as number, ports[1] as number];
-}
+export const freePorts = (): Promise<readonly [number, number]> => Promise.all([newPort(), newPort()]);

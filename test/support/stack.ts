@@ -185,7 +185,8 @@ function present<T>(value: T | undefined): T {
   return value;
 }
 
-function withLogs(error: unknown, services: readonly Service[]): unknown {
+/** Returns the error with the last lines of every service. */
+export function withLogs(error: unknown, services: readonly Service[]): unknown {
   if (typeof error !== "object" || error === null || !("message" in error)) return error;
   const logs = services.map((service) => `--- service ${service.pid}, last lines ---\n${service.logs()}`).join("\n");
   const failure = error as Error;

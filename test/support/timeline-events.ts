@@ -36,7 +36,8 @@ export type TimelineEvent =
   | { readonly channel: "drop_deleted"; readonly payload: DropDeleted }
   | { readonly channel: "ap_drop_received"; readonly payload: RemoteDrop }
   | { readonly channel: "user_followed" | "user_unfollowed"; readonly payload: EdgeChange }
-  | { readonly channel: RelationChannel; readonly payload: RelationChange };
+  | { readonly channel: RelationChannel; readonly payload: RelationChange }
+  | { readonly channel: "user_erased"; readonly payload: { readonly user_id: string; readonly version: number } };
 
 /** A `drop_created`. */
 export function created(payload: DropCreated): TimelineEvent {
@@ -79,6 +80,7 @@ function identity(event: TimelineEvent): string {
   if ("drop_id" in payload) return JSON.stringify([event.channel, payload.drop_id]);
   if ("target_id" in payload)
     return JSON.stringify([event.channel, payload.user_id, payload.target_id, payload.version]);
+  if ("user_id" in payload) return JSON.stringify([event.channel, payload.user_id]);
   return JSON.stringify([event.channel, payload.follower_id, payload.following_id, payload.version]);
 }
 

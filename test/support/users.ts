@@ -16,10 +16,13 @@ import type { Limited } from "../../src/records/limits.redis.js";
 import { createListCache, MAX_CACHED_IDS } from "../../src/users/cache.redis.js";
 import { CALM_LANE, createApplyEdges, HOT_LANE } from "../../src/users/edges.js";
 import { createEdgeStore, type EdgeStore } from "../../src/users/edges.sql.js";
+import { erasureMethods } from "../../src/users/erasure-methods.js";
+import { createErasureStore } from "../../src/users/erasures.sql.js";
 import { changeFollows } from "../../src/users/follows.js";
 import { createUsersService, USERS_MIGRATIONS, type UsersServiceDeps } from "../../src/users/index.js";
 import { createReadList } from "../../src/users/lists.js";
 import { createIsHot, createPrepareUserEvents } from "../../src/users/prepare.js";
+import { profiles } from "../../src/users/profiles.js";
 import { createListStore, createProfileStore, createReadDated, type ListStore } from "../../src/users/reads.sql.js";
 import { changeRelations } from "../../src/users/relation-methods.js";
 import { createRelationReads } from "../../src/users/relation-reads.sql.js";
@@ -50,19 +53,21 @@ export interface UsersOptions {
   readonly wrap?: (store: ListStore) => ListStore;
   readonly wrapHot?: (apply: EdgeStore["apply"]) => EdgeStore["apply"];
   readonly wakeRelay?: () => void;
+  readonly wakeErasures?: () => void;
 }
 
 /** Everything of the users service that one process holds, as the composition root puts it together. */
 export function usersProcess(options: UsersOptions) {
   const { db, scripts, maxFollowing = 7_500, hotRate = 200, now = Date.now, wakeRelay = () => undefined } = options;
   const { limitFollows, limited = unlimited } = options;
-  const { maxRelations = 10_000 } = options;
+  const { maxRelations = 10_000, wakeErasures = () => undefined } = options;
   const { wrap = (store) => store, wrapHot = (apply) => apply, maxCachedIds = MAX_CACHED_IDS } = options;
   const cache = createListCache(scripts);
   const bounded = createBoundedQueue({ atOnce: 8, waiting: 2_000 });
   const edges = createEdgeStore(db);
   const store = wrap(createListStore(db));
-  const readList = createReadList({ store, cache, bounded, maxCachedIds });
+  const erasures = createErasureStore(db);
+  const readList = createReadList({ store, cache, bounded, maxCachedIds, isErased: erasures.isErased });
   const deps: UsersServiceDeps = {
     edges,
     relations: createRelationStore(db),
@@ -77,12 +82,17 @@ export function usersProcess(options: UsersOptions) {
     limitFollows,
     limited,
     maxRelations,
+    erasures,
     wakeRelay,
+    wakeErasures,
   };
   return {
     readList,
     ...changeFollows(deps),
     ...changeRelations(deps),
+    endMutes: createRelationStore(db).endMutes,
+    ...erasureMethods(deps),
+    setProfile: profiles(deps).setProfile,
     normal: createApplyEdges({ apply: edges.apply, wakeRelay }, CALM_LANE),
     hot: createApplyEdges({ apply: wrapHot(edges.apply), wakeRelay }, HOT_LANE),
     prepare: createPrepareUserEvents({ cache, isHot: createIsHot(hotRate, now), log: silent }),
@@ -191,4 +201,30 @@ export async function wholeList(
     if (page_token === "") return ids;
     await between();
   }
+}
+
+/** Counts that differ from their rows, and edges that are in one list only. */
+export const WRONG_LISTS = `
+SELECT 'following' AS list, user_id FROM users.following_counts c
+WHERE following <> (SELECT count(*) FROM users.followings f WHERE f.follower_id = c.user_id AND f.active)
+UNION ALL SELECT 'followers', user_id FROM users.follower_counts c
+WHERE followers <> (SELECT count(*) FROM users.followers f WHERE f.following_id = c.user_id AND f.active)
+UNION ALL SELECT 'both', f.follower_id FROM users.followings f FULL JOIN users.followers g USING (follower_id, following_id)
+WHERE coalesce(f.active, false) <> coalesce(g.active, false)`;
+
+/** A process whose writes commit once `release` is called; `held` resolves when the first one waits for that. */
+export function heldProcess(db: Db, scripts: Scripts) {
+  let release = (): void => undefined;
+  let arrived = (): void => undefined;
+  const released = new Promise<void>((resolve) => (release = resolve));
+  const held = new Promise<void>((resolve) => (arrived = resolve));
+  const transaction: Db["transaction"] = (work) =>
+    db.transaction(async (queries) => {
+      const result = await work(queries);
+      arrived();
+      await released;
+      return result;
+    });
+  const query: Db["query"] = (...statement) => transaction((queries) => queries.query(...statement));
+  return { process: usersProcess({ db: { ...db, query, transaction }, scripts }), held, release };
 }

@@ -2,22 +2,22 @@ import { v7 } from "uuid";
 import { type AnalysisRequest, isAtLeast, statusPath } from "../../contracts/analysis.js";
 import { codeOf } from "../../kernel/errors.js";
 import { fingerprint } from "../../kernel/ids.js";
+import { Problem } from "../../kernel/problem.js";
 import { sharedNow } from "../../kernel/time.js";
 import { observeHttp } from "../observe.js";
 import type { RequestFact } from "../saga.js";
+import type { ErasedRefusals } from "./erased.redis.js";
 import type { Accepted, IdempotencyKeys, KeptAnswer } from "./idempotency.nats.js";
-import { Problem } from "./problem.http.js";
 import { type Quota, quotaHeaders, type RateLimit } from "./rate-limit.redis.js";
 
 interface AskDeps {
   readonly keys: IdempotencyKeys;
   readonly limit: RateLimit;
-  /** Estimates the time until the completion, in ms. */
   readonly estimate: () => number;
-  /** Resolves after the PubAck, to the sequence of the message. */
+  /** Resolves after the PubAck to the sequence of the message. */
   readonly publish: (request: AnalysisRequest) => Promise<number>;
-  /** Makes `queued` show. */
   readonly record: (fact: RequestFact) => Promise<void>;
+  readonly erased: Pick<ErasedRefusals, "refuse" | "refuseWritten">;
 }
 
 type Asked = Pick<AnalysisRequest, "user_id" | "did" | "type" | "tier"> & { readonly key: string | undefined };
@@ -28,12 +28,14 @@ interface AskResult {
   readonly quota: Quota | undefined;
 }
 
-/** @throws Problem; AppError `unavailable` */
+/** @throws Problem; AppError `unavailable`, `gone` for an erased user, `notfound` for an erased account */
 export type Ask = (asked: Asked) => Promise<AskResult>;
 
-export function createAsk({ keys, limit, estimate, publish, record }: AskDeps): Ask {
+export function createAsk({ keys, limit, estimate, publish, record, erased }: AskDeps): Ask {
   return async ({ key, ...asked }) => {
     const { user_id: user, did, type, tier } = asked;
+    // The body may have come long after the caller was looked up.
+    await erased.refuse(asked);
     if (type === "full" && !isAtLeast(tier, "LIFT")) throw new Problem(403, "type: full needs the tier LIFT or higher");
     const fresh = answerTo(key === undefined ? "" : fingerprint(JSON.stringify([did, type])), estimate());
     const earlier = key === undefined ? undefined : await keys.find(user, key);
@@ -48,13 +50,17 @@ export function createAsk({ keys, limit, estimate, publish, record }: AskDeps): 
       refuseOther(kept, fresh);
       const { analysis_id, estimated_completion } = kept.answer;
       const request = { analysis_id, ...asked, requested_at: kept.at };
-      const request_seq = await publish(request);
-      await record({ ...request, estimated_completion, request_seq });
-      if (key !== undefined) await keys.accepted(user, key, kept);
+      try {
+        const request_seq = await publish(request);
+        await record({ ...request, estimated_completion, request_seq });
+        if (key !== undefined) await keys.accepted(user, key, kept);
+      } finally {
+        await erased.refuseWritten(request);
+      }
       if (kept === fresh || earlier) observeHttp.accepted(tier, quota !== undefined);
       return { answer: kept.answer, quota };
     } catch (error) {
-      if (codeOf(error) === "unavailable") await limit.giveBack(user, slot);
+      if (["unavailable", "notfound"].includes(codeOf(error))) await limit.giveBack(user, slot);
       throw error;
     }
   };

@@ -1,16 +1,16 @@
 import type { IncomingMessage } from "node:http";
+import { badRequest, Problem } from "../../kernel/problem.js";
 import { BODY_MS } from "../../platform/http/serve.js";
-import { badRequest, Problem } from "./problem.http.js";
 
 const MAX_BYTES = 16 * 1_024;
-/** A client reads its answer only after its body is taken; a longer body is cut off. */
-const MAX_DISCARDED_BYTES = 1_024 * 1_024;
 
 const MEDIA_TYPE = /^application\/json *(?:; *charset="?utf-8"? *)?$/i;
 const decoder = new TextDecoder("utf-8", { fatal: true });
 
 /**
- * Reads a JSON body of at most 16 KiB. A larger one is refused at once; `express.json` reads it to its end first.
+ * Refuses a larger body at once, which `express.json` reads to its end first. The rest is discarded until the connection
+ * ends: many a client reads its answer only after it has sent its body.
+ *
  * @throws Problem 400, 408, 413, 415
  */
 export async function readJson(request: IncomingMessage): Promise<unknown> {
@@ -33,7 +33,6 @@ function readBytes(request: IncomingMessage): Promise<Buffer> {
       size += part.length;
       if (size <= MAX_BYTES) parts.push(part);
       else reject(new Problem(413, "the body is larger than 16 KiB"));
-      if (size > MAX_DISCARDED_BYTES) request.destroy();
     });
     const late = setTimeout(() => reject(new Problem(408, "the body came too slowly")), BODY_MS).unref();
     request.once("end", () => {

@@ -1,7 +1,6 @@
 import { HOUR, MINUTE, SECOND } from "../../kernel/time.js";
 
 interface Queue {
-  /** So many requests are not completed. */
   readonly waiting: number;
   /** So many requests left the queue since its consumer was made. */
   readonly done: number;
@@ -13,8 +12,8 @@ const LOOK_EVERY_MS = 5 * SECOND;
 const MAX_MS = 24 * HOUR;
 
 /**
- * Estimates the time until a new analysis is completed, in ms: by those that wait, and by the pace of the queue. A call
- * uses the last look, and begins the next one where that is old. A consumer that was made anew counts from 0: no pace.
+ * Estimates the ms until a new analysis is completed, from the last look at the queue. A consumer that was made anew
+ * counts from 0, which tells no pace.
  */
 export function createEstimate(look: () => Promise<Queue>, now: () => number = Date.now): () => number {
   let seen: (Queue & { readonly at: number }) | undefined;

@@ -1,9 +1,8 @@
 import { encodeId, fingerprint } from "../../kernel/ids.js";
+import { badRequest } from "../../kernel/problem.js";
 import { DAY, sharedNow } from "../../kernel/time.js";
-import type { Bucket } from "../bucket.nats.js";
-import { badRequest } from "./problem.http.js";
+import type { Bucket } from "../../records/bucket.nats.js";
 
-/** This is the body of a 202. */
 export interface Accepted {
   readonly analysis_id: string;
   readonly status: "queued";
@@ -11,9 +10,7 @@ export interface Accepted {
   readonly status_url: string;
 }
 
-/** The answer is kept under an Idempotency-Key for a day. */
 export interface KeptAnswer {
-  /** The time is in the format of RFC 3339. */
   readonly at: string;
   /** This is a fingerprint of the body. */
   readonly body: string;

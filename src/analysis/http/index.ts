@@ -10,12 +10,18 @@ import { createStoredMessages } from "../../platform/nats/message.js";
 import type { Publish } from "../../platform/nats/publish.js";
 import type { RedisClock } from "../../platform/redis/clock.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
-import { createBucket } from "../bucket.nats.js";
+import { createBucket } from "../../records/bucket.nats.js";
+import { refuseErased } from "../../records/erased.redis.js";
+import type { Erased } from "../../records/erasures.js";
+import { createReadRate } from "../../records/read-rate.redis.js";
+import { createRemoveKeys } from "../cache.redis.js";
+import { createForgetRequest } from "../erasure/forget.js";
 import { observeHttp } from "../observe.js";
 import { createRequests } from "../requests.nats.js";
 import { createIsUser, type PostReads, type UserReads } from "../sources/posts.grpc.js";
 import { createAnalysisStore } from "../store.sql.js";
 import { createAsk } from "./ask.js";
+import { createErasedRefusals } from "./erased.redis.js";
 import { createEstimate } from "./estimate.js";
 import { createIdempotencyKeys } from "./idempotency.nats.js";
 import { createRateLimit } from "./rate-limit.redis.js";
@@ -30,21 +36,25 @@ interface AnalysisApiDeps {
   readonly connected: () => boolean;
   readonly scripts: Scripts;
   readonly clock: RedisClock;
-  /** The upstreams are undefined where they are not configured. */
   readonly upstreams: (PostReads & UserReads) | undefined;
-  /** The database is undefined where none is configured. */
   readonly db: Db | undefined;
   readonly rewards: Rewards | undefined;
+  readonly erased: Pick<Erased, "among">;
+  /** The process serves pages of timelines beside these routes. */
+  readonly servesTimelines: boolean;
   readonly log: Logger;
 }
 
 /** Makes the routes beside SSE: analyses, rewards, and their OpenAPI document. */
-export function createAnalysisApi({ upstreams, db, rewards, log, ...deps }: AnalysisApiDeps): Router {
+export function createAnalysisApi({ upstreams, db, rewards, erased, log, ...deps }: AnalysisApiDeps): Router {
   observeHttp.started();
-  const bucket = createBucket(deps.nats, deps.publish);
+  const bucket = createBucket(deps.nats, deps.publish, "ANALYSES");
   const requests = createRequests(bucket);
   const limit = createRateLimit(deps.scripts);
+  const forget = createForgetRequest({ erased, requests, removeKeys: createRemoveKeys(deps.scripts) });
+  const refusals = createErasedRefusals({ erased, forget });
   const ask = createAsk({
+    erased: refusals,
     keys: createIdempotencyKeys(bucket),
     limit,
     estimate: createEstimate(() => lookAtQueue(deps.nats)),
@@ -72,8 +82,9 @@ export function createAnalysisApi({ upstreams, db, rewards, log, ...deps }: Anal
   });
   const allowedOrigins = new Set(deps.allowedOrigins);
   const isUser = upstreams && createIsUser(upstreams, upstreams);
-  const work = { ask: ifConnected(ask), isUser, reads, limit };
-  return createAnalysisRouter({ authorize: deps.authorize, allowedOrigins, ...work, log });
+  const { authorize, servesTimelines, scripts } = deps;
+  const callers = { authorize, allowedOrigins, refuseCaller: refuseErased(erased), takeRead: createReadRate(scripts) };
+  return createAnalysisRouter({ ...callers, servesTimelines, ask: ifConnected(ask), isUser, reads, log });
 }
 
 async function lookAtQueue(nats: NatsConnection) {

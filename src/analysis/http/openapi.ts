@@ -1,35 +1,40 @@
 import { z } from "zod";
 import { ANALYSIS_ORDER, statusPath, USER_TIERS } from "../../contracts/analysis.js";
 import { STREAM_EVENTS } from "../../contracts/stream-events.js";
+import { TIMELINE_PAGE, TIMELINE_QUERY, TIMELINES, timelinePath } from "../../contracts/timeline-pages.js";
 import { HOURLY } from "./rate-limit.redis.js";
 import { ANSWERS, PAGE } from "./schemas.js";
 
 type Json = Readonly<Record<string, unknown>>;
 
-/** Returns the OpenAPI 3.1 document of the gateway. The routes check by its schemas. */
-export function openApi(): Json {
+/**
+ * Returns the OpenAPI 3.1 document of the gateway. The routes check by its schemas.
+ *
+ * @param servesTimelines the gateway serves pages of timelines
+ */
+export function openApi({ servesTimelines }: { readonly servesTimelines: boolean }): Json {
   return {
     openapi: "3.1.1",
     info: {
-      title: "avion-timeline: event streams, analyses and rewards",
+      title: "avion-timeline: event streams, timelines, analyses and rewards",
       version: "1.0.0",
       license: { name: "Apache-2.0", identifier: "Apache-2.0" },
     },
     servers: [{ url: "/" }],
     security: [{ bearer: [] }, { cookie: [] }],
-    paths: PATHS,
+    paths: { ...PATHS, ...(servesTimelines && TIMELINE_PATHS) },
     components: { schemas: schemas(), securitySchemes: SECURITY, headers: HEADERS },
   };
 }
 
 function schemas(): Json {
   const answers = z.registry<{ id: string }>();
-  for (const [id, schema] of Object.entries({ ...ANSWERS, ...EVENTS })) answers.add(schema, { id });
+  for (const [id, schema] of Object.entries({ ...ANSWERS, ...EVENTS, Timeline: TIMELINE_PAGE }))
+    answers.add(schema, { id });
   const { schemas: made } = z.toJSONSchema(answers, { uri: (id) => ref("schemas", id).$ref, override: shortened });
   return { ...made, Order: z.toJSONSchema(ANALYSIS_ORDER, { io: "input", override: shortened }) };
 }
 
-/** The schemas of the data of stream events, by their names in the document: `NewDrop`. */
 const EVENTS = Object.fromEntries(
   Object.entries(STREAM_EVENTS).map(([event, schema]) => [
     event.replaceAll(/(?:^|_)(\w)/g, (_, first: string) => first.toUpperCase()),
@@ -37,7 +42,7 @@ const EVENTS = Object.fromEntries(
   ]),
 );
 
-/** A format says the same as its pattern. */
+/** A format makes the pattern superfluous. */
 function shortened({ jsonSchema }: { jsonSchema: z.core.JSONSchema.BaseSchema }): void {
   delete jsonSchema.$schema;
   delete jsonSchema.$id;
@@ -67,6 +72,7 @@ const HEADERS: Json = {
   "RateLimit-Reset": { description: "Seconds until one more is left", ...whole },
   "RateLimit-Policy": { description: "The limit and its window in seconds", schema: { type: "string" } },
   Location: { description: "Where to ask for the status", schema: { type: "string", format: "uri-reference" } },
+  Link: { description: "The older page as next, the newer one as prev (RFC 8288)", schema: { type: "string" } },
   Allow: { description: "Methods of this path", schema: { type: "string" } },
 };
 
@@ -81,6 +87,7 @@ const PROBLEMS: Readonly<Record<number, Problem>> = {
   404: ["Unknown, or of somebody else"],
   405: ["The method is none of this path", ["Allow"]],
   408: ["The body did not come within 10 seconds"],
+  410: ["The user is erased"],
   413: ["The body is larger than 16 KiB"],
   415: ["The body is not application/json"],
   422: ["The Idempotency-Key was used with another body"],
@@ -101,15 +108,22 @@ const problem = ([description, headers = []]: Problem): Json => ({
 const problems = (...statuses: readonly number[]): Json =>
   Object.fromEntries(statuses.map((status) => [status, problem(PROBLEMS[status] ?? [""])]));
 
-const answer = (schema: keyof typeof ANSWERS, description: string, headers: readonly string[] = []): Json => ({
+const answer = (
+  schema: keyof typeof ANSWERS | "Timeline",
+  description: string,
+  headers: readonly string[] = [],
+): Json => ({
   description,
   ...headersOf(headers),
   content: { "application/json": { schema: ref("schemas", schema) } },
 });
 
-const { properties: page = {} } = z.toJSONSchema(PAGE, { override: shortened });
+function parametersOf(query: z.ZodType): Json[] {
+  const { properties = {} } = z.toJSONSchema(query, { override: shortened });
+  return Object.entries(properties).map(([name, schema]) => ({ name, in: "query", schema }));
+}
 
-const PAGE_PARAMETERS = Object.entries(page).map(([name, schema]) => ({ name, in: "query", schema }));
+const PAGE_PARAMETERS = parametersOf(PAGE);
 
 const STREAM = {
   description: `Events, each with an id to resume from; their data is JSON: ${Object.keys(STREAM_EVENTS)
@@ -133,7 +147,7 @@ const PATHS: Json = {
       ],
       responses: {
         200: STREAM,
-        ...problems(401, 403, 405, 503),
+        ...problems(401, 403, 405, 410, 503),
         429: problem(["The user or the process has too many streams", ["Retry-After"]]),
       },
     },
@@ -153,7 +167,8 @@ const PATHS: Json = {
       requestBody: { required: true, content: { "application/json": { schema: ref("schemas", "Order") } } },
       responses: {
         202: answer("Accepted", "The analysis is queued", ["Location", ...RATE_LIMIT]),
-        ...problems(400, 401, 403, 408, 413, 415, 422, 429, 500, 503),
+        ...problems(400, 401, 403, 408, 410, 413, 415, 422, 429, 500, 503),
+        404: problem(["The account was a user who is erased"]),
       },
     },
   },
@@ -162,7 +177,7 @@ const PATHS: Json = {
       operationId: "getAnalysis",
       summary: "Status and results of an analysis of the caller",
       parameters: [{ name: "id", in: "path", required: true, schema: { type: "string" } }],
-      responses: { 200: answer("Analysis", "The analysis"), ...problems(400, 401, 403, 404, 429, 500, 503) },
+      responses: { 200: answer("Analysis", "The analysis"), ...problems(400, 401, 403, 404, 410, 429, 500, 503) },
     },
   },
   "/api/v1/timeline/analyses": {
@@ -170,7 +185,7 @@ const PATHS: Json = {
       operationId: "listAnalyses",
       summary: "The analyses of the caller, the newest first",
       parameters: PAGE_PARAMETERS,
-      responses: { 200: answer("Analyses", "A page"), ...problems(400, 401, 403, 429, 500, 503) },
+      responses: { 200: answer("Analyses", "A page"), ...problems(400, 401, 403, 410, 429, 500, 503) },
     },
   },
   "/api/v1/xp": {
@@ -178,7 +193,7 @@ const PATHS: Json = {
       operationId: "getRewards",
       summary: "The rewards of the caller, the newest first",
       parameters: PAGE_PARAMETERS,
-      responses: { 200: answer("Rewards", "A page and the total"), ...problems(400, 401, 403, 429, 500, 503) },
+      responses: { 200: answer("Rewards", "A page and the total"), ...problems(400, 401, 403, 410, 429, 500, 503) },
     },
   },
   "/openapi.json": {
@@ -192,3 +207,27 @@ const PATHS: Json = {
     },
   },
 };
+
+const SUMMARIES: Readonly<Record<(typeof TIMELINES)[number], string>> = {
+  home: "The drops of the people whom the caller follows, and the caller's own",
+  local: "The public drops of this server, without those that the caller hides",
+  global: "The public drops of this server and of others, without those that the caller hides",
+};
+
+const TIMELINE_PATHS: Json = Object.fromEntries(
+  TIMELINES.map((name) => [
+    timelinePath(name),
+    {
+      get: {
+        operationId: `get${name[0]?.toUpperCase()}${name.slice(1)}Timeline`,
+        summary: SUMMARIES[name],
+        description: "max_id, min_id and since_id exclude each other",
+        parameters: parametersOf(TIMELINE_QUERY),
+        responses: {
+          200: answer("Timeline", "A page", ["Link"]),
+          ...problems(400, 401, 403, 405, 410, 429, 500, 503),
+        },
+      },
+    },
+  ]),
+);

@@ -1,16 +1,10 @@
 import type { UserTier } from "../../contracts/analysis.js";
-import { analysesAskedKey, analysisReadsKey } from "../../contracts/keys.js";
+import { analysesAskedKey } from "../../contracts/keys.js";
 import { HOUR, SECOND } from "../../kernel/time.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import { freePlace, takePlace, unlessAway } from "../../records/limits.redis.js";
-import { TAKE_TOKEN } from "../sources/token-bucket.redis.js";
 
-/** A user may ask for so many analyses within an hour. */
 export const HOURLY: Readonly<Record<UserTier, number>> = { DRIFT: 10, LIFT: 60, JET: 120, ORBIT: 600 };
-
-/** A user may read as much within a second, by the cost: far more than a page that polls its analyses needs. */
-const READS_A_SECOND = 100;
-const READS_AT_ONCE = 1_000;
 
 export interface Quota {
   /** The request is counted, or was before. */
@@ -23,11 +17,7 @@ export interface Quota {
 
 export type RateLimit = ReturnType<typeof createRateLimit>;
 
-/**
- * Counts requests by their id, over the last hour. While Redis is away, an answer is undefined and nothing is counted.
- *
- * @param now ms since the epoch; unset: the clock of Redis
- */
+/** Answers are undefined while Redis is away. `now` is in ms since the epoch; unset: the clock of Redis. */
 export function createRateLimit(scripts: Scripts, now?: () => number) {
   const ask = async (user: string, tier: UserTier, request: string): Promise<Quota> => {
     const window = { key: analysesAskedKey(user), most: HOURLY[tier], withinMs: HOUR };
@@ -39,13 +29,6 @@ export function createRateLimit(scripts: Scripts, now?: () => number) {
   return {
     take: (user: string, tier: UserTier, request: string) => unlessAway(ask(user, tier, request)),
     look: (user: string, tier: UserTier) => unlessAway(ask(user, tier, "")),
-    /** Resolves to the seconds to wait; 0 where the user may read. */
-    read: async (user: string, cost: number): Promise<number> => {
-      const bucket = [READS_A_SECOND * (HOUR / SECOND), READS_AT_ONCE, cost, 0];
-      const reply = await unlessAway(scripts.run(TAKE_TOKEN, [analysisReadsKey(user)], bucket));
-      const [waitMs] = (reply ?? [0]) as [number];
-      return Math.ceil(waitMs / SECOND);
-    },
     /** Takes back the slot of a request that came to nothing. */
     giveBack: (user: string, request: string) =>
       unlessAway(freePlace(scripts, [{ key: analysesAskedKey(user) }], request)),

@@ -1,16 +1,15 @@
 import { createBoundedQueue } from "../../kernel/concurrency.js";
 import { AppError, codeOf } from "../../kernel/errors.js";
+import { badRequest, Problem } from "../../kernel/problem.js";
 import type { Requests } from "../requests.nats.js";
 import { type CompletedAnalysis, type Facts, mayBeCompleted, statusOf, viewOf } from "../saga.js";
 import type { AnalysisStore } from "../store.sql.js";
-import { badRequest, Problem } from "./problem.http.js";
 
 interface PageRequest {
   readonly limit: number;
   readonly cursor?: string | undefined;
 }
 
-/** A user's rewards come newest first; `next` is the cursor of the next page. */
 export interface Rewards {
   readonly page: (
     user: string,
@@ -24,9 +23,8 @@ export interface Rewards {
 
 interface ReadDeps {
   readonly requests: Pick<Requests, "find" | "listed">;
-  /** Resolves to true while TIMELINE holds the message of this sequence. */
+  /** TIMELINE holds the message of this sequence. */
   readonly isQueued: (seq: number) => Promise<boolean>;
-  /** The store is undefined where no database is configured. */
   readonly store: Pick<AnalysisStore, "find" | "findAmong" | "newest"> | undefined;
   readonly rewards: Rewards | undefined;
 }
@@ -41,7 +39,7 @@ const LISTS_AT_ONCE = 4;
 /** One user has as many waiting as the limit of reads lets through at once; others have as many. */
 const LISTS_WAITING = 200;
 
-interface Known {
+interface Seen {
   readonly facts: Facts;
   readonly row?: CompletedAnalysis | undefined;
 }
@@ -49,20 +47,20 @@ interface Known {
 export function createReads({ requests, isQueued, store, rewards }: ReadDeps) {
   const refusal = () => new AppError("unavailable", "too many lists of analyses wait in this process");
   const inTurn = createBoundedQueue({ atOnce: LISTS_AT_ONCE, waiting: LISTS_WAITING, refusal });
-  const look = async (user: string, id: string): Promise<Known> => {
+  const look = async (user: string, id: string): Promise<Seen> => {
     const found = await requests.find(user, id).catch(unlessUnavailable);
     if (found && !(found instanceof AppError) && !mayBeCompleted(found)) return { facts: found };
-    const row = await known(store).find(user, id);
+    const row = await configured(store).find(user, id);
     if (found instanceof AppError) {
       // A row says all; without one only NATS knows.
       if (row) return { facts: { request: row }, row };
       throw found;
     }
     const facts = found ?? (row && { request: row });
-    if (!facts) throw unknown();
+    if (!facts) throw noSuchAnalysis();
     return { facts, row };
   };
-  const settled = async ({ facts, row }: Known): Promise<Known> => {
+  const settled = async ({ facts, row }: Seen): Promise<Seen> => {
     const { user_id, analysis_id, request_seq } = facts.request;
     const isOpen = ["queued", "processing"].includes(statusOf(facts, row)) && request_seq !== undefined;
     if (!isOpen || (await isQueued(request_seq))) return { facts, row };
@@ -70,7 +68,7 @@ export function createReads({ requests, isQueued, store, rewards }: ReadDeps) {
     const last = await look(user_id, analysis_id);
     return { ...last, facts: { ...last.facts, abandoned: true } };
   };
-  const view = async (seen: Known) => {
+  const view = async (seen: Seen) => {
     const { facts, row } = await settled(seen);
     return viewOf(facts, row);
   };
@@ -91,8 +89,9 @@ export function createReads({ requests, isQueued, store, rewards }: ReadDeps) {
     const facts = await Promise.all(page.map((id) => requests.find(user, id)));
     // An analysis without facts has a row: rows are kept as long, and begin earlier.
     const begun = page.filter((_, index) => !facts[index] || mayBeCompleted(facts[index]));
-    const rows = begun.length > 0 ? await known(store).findAmong(user, begun) : new Map<string, CompletedAnalysis>();
-    const seen = page.flatMap((id, index): Known[] => {
+    const rows =
+      begun.length > 0 ? await configured(store).findAmong(user, begun) : new Map<string, CompletedAnalysis>();
+    const seen = page.flatMap((id, index): Seen[] => {
       const row = rows.get(id);
       const held = facts[index] ?? (row && { request: row });
       return held ? [{ facts: held, row }] : [];
@@ -104,7 +103,7 @@ export function createReads({ requests, isQueued, store, rewards }: ReadDeps) {
   };
   return {
     analysis: async (user: string, id: string) => {
-      if (!UUID.test(id)) throw unknown();
+      if (!UUID.test(id)) throw noSuchAnalysis();
       return view(await look(user, id));
     },
     analyses: async (user: string, { limit, cursor }: PageRequest) => {
@@ -112,7 +111,7 @@ export function createReads({ requests, isQueued, store, rewards }: ReadDeps) {
       return inTurn(() => listOf(user, { limit, cursor }), user);
     },
     rewards: async (user: string, { limit, cursor }: PageRequest) => {
-      const { total, transactions, next = null } = await known(rewards).page(user, { limit, before: cursor });
+      const { total, transactions, next = null } = await configured(rewards).page(user, { limit, before: cursor });
       return { user_id: user, total, transactions, next_cursor: next };
     },
   };
@@ -123,11 +122,11 @@ function unlessUnavailable(error: unknown): AppError {
   throw error;
 }
 
-const unknown = (): Problem => new Problem(404, "no such analysis");
+const noSuchAnalysis = (): Problem => new Problem(404, "no such analysis");
 
 const badCursor = (): Problem => badRequest([{ field: "cursor", detail: "is no cursor of this list" }]);
 
-function known<T>(source: T | undefined): T {
+function configured<T>(source: T | undefined): T {
   if (source === undefined) throw new AppError("unavailable", "DATABASE_URL is not set in this process");
   return source;
 }

@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { ANALYSIS_TYPES, MEASURES } from "../../contracts/analysis.js";
+import { PAGE_LIMIT } from "../../contracts/timeline-pages.js";
 
 const time = z.iso.datetime().meta({ description: "RFC 3339, UTC" });
 const uuid = z.uuid();
@@ -76,15 +77,9 @@ const problem = z
   .meta({ description: "RFC 9457" });
 
 const MAX_CURSOR = 256;
-const MAX_LIMIT = 100;
 
 export const PAGE = z.object({
-  limit: z.coerce
-    .number({ message: `must be a whole number from 1 to ${MAX_LIMIT}` })
-    .int()
-    .min(1)
-    .max(MAX_LIMIT)
-    .default(20),
+  limit: PAGE_LIMIT,
   cursor: z.string().max(MAX_CURSOR).optional(),
 });
 

@@ -4,8 +4,8 @@ import { AppError, codeOf } from "../../kernel/errors.js";
 import { HOUR, SECOND, sharedNow } from "../../kernel/time.js";
 import { observeCall } from "../observe.js";
 import { createShares } from "../shares.js";
-import { createAsk } from "./ask.http.js";
 import { createBoundedFetch } from "./bounded-fetch.http.js";
+import { createCallSource } from "./call-source.http.js";
 import { type Post, SKIPPED, type Source } from "./source.js";
 import type { TokenBucket } from "./token-bucket.redis.js";
 import { type Page, readItem, readPage, refusalOf, resultOf } from "./xrpc.js";
@@ -24,35 +24,29 @@ const TIMEOUT_MS = 5 * SECOND;
 const INTERRUPTED_MS = HOUR;
 const MAX_INTERRUPTED = 1_000;
 
-/** It holds the pages of an account that were read so far. */
 interface Read {
   readonly posts: Post[];
   skipped: number;
   pages: number;
   /** So many pages in a row had no posts, up to the last one. */
   emptyPages: number;
-  /** These posts were read: pages may overlap. */
+  /** Pages may overlap. */
   readonly ids: Set<string>;
-  /** The last of the cursors leads to the next page. */
   readonly cursors: string[];
 }
 
 const nothingRead = (): Read => ({ posts: [], skipped: 0, pages: 0, emptyPages: 0, ids: new Set(), cursors: [] });
 
 interface AtprotoOptions {
-  /** The URL is the origin of an AppView. */
   readonly url: string;
   readonly bucket: TokenBucket;
   /** The timeout is that of a page. */
   readonly timeoutMs?: number;
 }
 
-/**
- * Reads posts of accounts of the AT Protocol, as everybody sees them. A read that an outage or the lack of a token interrupts
- * goes on from its last page when the account is asked for again: no page takes a second token.
- */
+/** A read that an outage or the lack of a token interrupts goes on from its last page: no page takes a second token. */
 export function createAtprotoSource({ url, bucket, timeoutMs = TIMEOUT_MS }: AtprotoOptions): Source {
-  const ask = createAsk(bucket, timeoutMs);
+  const callSource = createCallSource(bucket, timeoutMs);
   const fetchBounded = createBoundedFetch(url);
   const interrupted = new LRUCache<string, Read>({ max: MAX_INTERRUPTED, ttl: INTERRUPTED_MS });
   const reads = createShares(MAX_READS);
@@ -64,7 +58,7 @@ export function createAtprotoSource({ url, bucket, timeoutMs = TIMEOUT_MS }: Atp
       interrupted.delete(account);
       try {
         await readOn(read, { account, limit }, (cursor) =>
-          ask({ account, user }, (within) => fetchPage(fetchBounded, { account, cursor }, within), signal),
+          callSource({ account, user }, (within) => fetchPage(fetchBounded, { account, cursor }, within), signal),
         );
       } catch (error) {
         if (codeOf(error) === "unavailable") interrupted.set(account, read);
@@ -81,10 +75,10 @@ export function createAtprotoSource({ url, bucket, timeoutMs = TIMEOUT_MS }: Atp
 async function readOn(
   read: Read,
   { account, limit }: { readonly account: string; readonly limit: number },
-  ask: (cursor: string | undefined) => Promise<Page>,
+  pageAt: (cursor: string | undefined) => Promise<Page>,
 ): Promise<void> {
   while (read.posts.length < limit && read.pages < MAX_PAGES && read.emptyPages < MAX_EMPTY_PAGES) {
-    const { items, cursor } = await ask(read.cursors.at(-1));
+    const { items, cursor } = await pageAt(read.cursors.at(-1));
     read.pages++;
     read.emptyPages = items.length === 0 ? read.emptyPages + 1 : 0;
     const now = sharedNow();

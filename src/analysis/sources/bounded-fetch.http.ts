@@ -20,10 +20,8 @@ export class TooManyRequests extends Error {
 }
 
 /**
- * Fetches paths of one server, within the signal of the request. Redirects are refused, since they could lead into a
- * private network, and so is an answer above 5 MiB.
- *
- * @throws Unreachable; TooManyRequests; Unreadable; Error for any other answer that cannot be used
+ * Redirects are refused: they could lead into a private network. @throws Unreachable; TooManyRequests; Unreadable;
+ * Error for any other answer that cannot be used
  */
 export function createBoundedFetch(origin: string) {
   const outboundFetch = createOutboundFetch();

@@ -14,10 +14,7 @@ const MAX_PAGES = 50;
 export type PostReads = Pick<Upstreams, "dropsByUser" | "counts">;
 export type UserReads = Pick<Upstreams, "profile" | "followers" | "following">;
 
-/**
- * Reads public and unlisted drops of a user of ours, without reposts. Any drop proves that the user exists; without one a profile does.
- * `users` is undefined where no UserService is configured.
- */
+/** Any drop proves that the user exists; without one a profile does. `users` is undefined without a UserService. */
 export const createPostsSource = (posts: PostReads, users: UserReads | undefined): Source => ({
   async *posts(user, { limit, signal }) {
     let found = 0;

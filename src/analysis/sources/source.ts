@@ -1,7 +1,7 @@
 export interface Post {
   /** The time is in ms since the epoch. */
   readonly createdAt: number;
-  /** The number is NaN where the source does not count, as the next three are. */
+  /** It is NaN where the source does not count, as are the next three. */
   readonly likes: number;
   /** The number is that of reposts, without those that quote. */
   readonly shares: number;
@@ -9,24 +9,20 @@ export interface Post {
   readonly quotes: number;
 }
 
-/** Stands for a post that cannot be read. */
 export const SKIPPED = "skipped";
 
 interface PostsOptions {
-  /** The analysis is this user's: users share a source. */
+  /** Users share a source. */
   readonly user: string;
   readonly limit: number;
   /** Ends every call and every wait. */
   readonly signal: AbortSignal;
 }
 
-/** Posts of an account are read from a source. */
 export interface Source {
   /**
-   * Yields the newest posts of an account that everybody may see, newest first, without posts of others that it shared:
-   * at most `limit`, beside those skipped.
-   *
-   * @throws AccountGone; AppError `unavailable` in an outage and after the signal; AppError `failed` where only this account fails
+   * Yields at most `limit` posts that everybody may see, newest first, beside those skipped. @throws AccountGone;
+   * AppError `unavailable` in an outage and after the signal; AppError `failed` where only this account fails
    */
   posts(account: string, options: PostsOptions): AsyncIterable<Post | typeof SKIPPED>;
 }

@@ -2,21 +2,17 @@ import { SOURCE_TOKENS_KEY, SOURCE_TURN_KEYS } from "../../contracts/keys.js";
 import { AppError } from "../../kernel/errors.js";
 import { encodeId } from "../../kernel/ids.js";
 import { pause, SECOND } from "../../kernel/time.js";
-import { type Scripts, script } from "../../platform/redis/scripts.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
+import { TAKE_TOKEN } from "../../records/read-rate.redis.js";
 
-/** Takes tokens from a bucket that fills by the clock of Redis. */
-export const TAKE_TOKEN = script("take-token", import.meta.url);
-
-/** All processes together take calls from it. Each method throws AppError `unavailable` while Redis is unavailable. */
+/** Each method throws AppError `unavailable` while Redis is unavailable. */
 export interface TokenBucket {
   /**
-   * Waits up to a second. Of users who wait, those who took the fewest within the hour are first.
-   * @throws AppError `unavailable` where there is no token by then, or the bucket is held
+   * Those who took the fewest within the hour are first. @throws AppError `unavailable` without a token within a second
    */
   take(user: string, signal: AbortSignal): Promise<void>;
-  /** Resolves to false where there is no token now. */
   tryTake(): Promise<boolean>;
-  /** Nobody takes any for this long. A longer hold stays. */
+  /** A longer hold stays. */
   hold(ms: number): Promise<void>;
   left(): Promise<number>;
 }
@@ -25,10 +21,7 @@ export interface TokenBucket {
 const BURST_PART = 1 / 100;
 const MAX_WAIT_MS = SECOND;
 
-/**
- * All processes share one bucket, by the clock of Redis. Within an hour at most `perHour` tokens and the burst are
- * taken, as long as Redis keeps its data.
- */
+/** Within an hour at most `perHour` tokens and the burst are taken, as long as Redis keeps its data. */
 export function createTokenBucket({ run }: Pick<Scripts, "run">, perHour: number): TokenBucket {
   const burst = Math.max(1, Math.floor(perHour * BURST_PART));
   const keys = [SOURCE_TOKENS_KEY, ...SOURCE_TURN_KEYS];

@@ -4,10 +4,8 @@ import { fingerprint } from "../../kernel/ids.js";
 import { TooManyRequests, Unreachable, Unreadable } from "./bounded-fetch.http.js";
 import { AccountGone, type Post, SKIPPED } from "./source.js";
 
-/** This is a page of app.bsky.feed.getAuthorFeed. */
 export interface Page {
   readonly items: readonly unknown[];
-  /** The cursor is undefined at the end. */
   readonly cursor: string | undefined;
 }
 
@@ -90,10 +88,7 @@ const DESCRIBED = /^(InvalidRequest|NotFound)$/;
 /** These statuses refuse who asks, or how, whatever the account: authorization, time, order. */
 const OF_CALLER: ReadonlySet<number> = new Set([401, 403, 407, 408, 425]);
 
-/**
- * Reads an answer that refuses. Its body is JSON {"error", "message"}, or anything. Returns AccountGone where it says that
- * the account is gone.
- */
+/** The body is JSON {"error", "message"}, or anything. AccountGone stands for an account that is gone. */
 export function refusalOf(status: number, body: string): Error {
   const { name, message } = textsOf(body);
   const isOfRequest = status >= 400 && status < 500;
@@ -105,7 +100,6 @@ export function refusalOf(status: number, body: string): Error {
   );
 }
 
-/** A text is empty where the answer has none. */
 function textsOf(body: string): { readonly name: string; readonly message: string } {
   try {
     const { error, message } = asObject(JSON.parse(body));

@@ -170,8 +170,8 @@ export function createReadEntry(scripts: Scripts, authorStates: PulledAuthors): 
 }
 
 const KEYS_A_STEP = 500;
-/** Bounds the scan of a server that holds few home timelines. */
-const MAX_STEPS = 1_000;
+/** Bounds the scan of a server that holds few home timelines; one that looks for a million reads all keys. */
+const stepsFor = (count: number): number => 1_000 + count;
 const RANDOM_CURSOR_BELOW = 2 ** 47;
 
 async function sampleUsers(scripts: Scripts, count: number): Promise<string[]> {
@@ -185,7 +185,7 @@ async function sampleOf(node: DataNode, count: number): Promise<string[]> {
   const users = new Set<string>();
   let cursor = String(randomInt(1, RANDOM_CURSOR_BELOW));
   // The second time at the end of the keys, all of them were scanned.
-  for (let step = 0, ends = 0; step < MAX_STEPS && ends < 2 && users.size < count; step++) {
+  for (let step = 0, ends = 0; step < stepsFor(count) && ends < 2 && users.size < count; step++) {
     const { next, keys } = await node.scan(cursor, HOME_PREFIX, KEYS_A_STEP);
     for (const user of keys.map(userOfHomeKey)) if (user !== undefined) users.add(user);
     if (next === "0") ends++;

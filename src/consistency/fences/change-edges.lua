@@ -3,14 +3,14 @@
 -- A part is a hash: "author:follower" -> "version:state:seconds", "author:" -> "0:0:seconds" of its last recorded
 -- unfollower, "~floor" -> "1" if the part is complete, "~sweep" -> cursor of the removal of old fields.
 --
--- KEYS[1]  Redis Cluster: the part of every edge given; else none
+-- KEYS     none; in a Redis Cluster one of the parts that ARGV names, which are all on its node
 -- ARGV[1]  prefix of the parts
 -- ARGV[2]  prefix of the recent unfollowers, sorted sets by the time of recording; no two at one time
 -- ARGV[3]  how long an edge is kept, ms
 -- ARGV[4]  "record"; "refill": the part is being refilled, and need not be complete; "look": nothing is recorded;
 --          "replace": recorded also where a newer version is in force
 -- ARGV[5+] of each edge: part, author, follower, version, "1" for a follow or "0"
--- returns  of each edge: version and state in force ("" and "" if the part was lost and nothing is recorded);
+-- returns  of each edge { version; state } in force, "" and "" if the part was lost and nothing is recorded;
 --          of two changes that name one version, the unfollow is in force
 local call = redis.call
 local keep, refilling, looking, replacing = tonumber(ARGV[3]), ARGV[4] == 'refill', ARGV[4] == 'look', ARGV[4] == 'replace'
@@ -60,7 +60,6 @@ for i = 5, #ARGV, 5 do
       if not refilling and (time[2] + i) % 8 == 0 then forget(part) end
     end
   end
-  result[#result + 1] = version
-  result[#result + 1] = state
+  result[#result + 1] = { version, state }
 end
 return result

@@ -1,10 +1,10 @@
 import { actorKey, DELETED_PREFIX, DELETIONS_CHANNEL, homeKey, TOMBSTONES_KEY } from "../../contracts/keys.js";
-import { mapLimited } from "../../kernel/concurrency.js";
+import { chunked, mapLimited } from "../../kernel/concurrency.js";
 import { FLOOR_MEMBER } from "../../kernel/ids.js";
 import { type Scripts, script } from "../../platform/redis/scripts.js";
 import type { Deletion } from "../../records/fences.js";
 import { createRemovalNotes } from "../../records/removal-notes.redis.js";
-import { callsFor, runFor } from "./parts.redis.js";
+import { runForAuthors } from "./parts.redis.js";
 
 const RECORD_TOMBSTONES = script("record-tombstones", import.meta.url);
 const RECORD_DELETED = script("record-deleted", import.meta.url);
@@ -14,8 +14,10 @@ const READ_DELETED = script("read-deleted", import.meta.url);
 const MANY_DELETED = 1_000;
 /** Other work waits for so many calls at most, and so many homes are in memory. */
 const CALLS_AT_ONCE = 4;
+const AUTHORS_AT_ONCE = 200;
 const HOMES_AT_ONCE = 16;
 
+type AuthorAndUsers = readonly [author: string, users: readonly string[]];
 type Authors = ReadonlyMap<string, string | undefined>;
 
 type TombstonedAmong = (drops: readonly string[]) => Promise<ReadonlySet<string> | undefined>;
@@ -36,14 +38,17 @@ export function createDeletions(scripts: Scripts, tombstonedAmong: TombstonedAmo
     if (drops.length > 0) await mapLimited(users, HOMES_AT_ONCE, (user) => remove(homeKey(user), drops));
     return true;
   };
-  const removeOf = async (all: readonly (readonly [author: string, users: readonly string[]])[]): Promise<boolean> => {
+  const removeOf = async (all: readonly AuthorAndUsers[]): Promise<boolean> => {
     for (let open = all; open.length > 0; ) {
+      const before = [DELETED_PREFIX, rememberMs, MANY_DELETED];
       const authors = open.map(([author]) => [author] as const);
-      const read = await runFor(scripts, READ_DELETED, [DELETED_PREFIX, rememberMs, MANY_DELETED], authors);
-      const deleted = read as (string[] | null)[];
-      for (const [at, drops] of deleted.entries())
-        if (drops === null || !(await removeFrom(open[at]?.[1] ?? [], drops))) return false;
-      open = open.slice(deleted.length);
+      const read = await runForAuthors<(string[] | null)[]>(scripts, { script: READ_DELETED, before, authors });
+      for (const { places, reply } of read)
+        for (const [at, drops] of reply.entries())
+          if (drops === null || !(await removeFrom(open[places[at] as number]?.[1] ?? [], drops))) return false;
+      // A reply ends where it has enough drops.
+      const left = read.flatMap(({ places, reply }) => places.slice(reply.length));
+      open = left.map((place) => open[place] as AuthorAndUsers);
     }
     return true;
   };
@@ -51,18 +56,17 @@ export function createDeletions(scripts: Scripts, tombstonedAmong: TombstonedAmo
     recordTombstones: createRecord(scripts, rememberMs),
     /** Removes drops from the homes of the followers of each author; resolves to undefined where the fences were lost. */
     async removeDeleted(followers: ReadonlyMap<string, readonly string[]>): Promise<true | undefined> {
-      const calls = callsFor(scripts, [...followers], ([author]) => author);
-      const done = await mapLimited(calls, CALLS_AT_ONCE, removeOf);
+      const done = await mapLimited(chunked([...followers], AUTHORS_AT_ONCE), CALLS_AT_ONCE, removeOf);
       return done.includes(false) ? undefined : true;
     },
   };
 }
 
 function createRecord(scripts: Scripts, rememberMs: number) {
-  const { command, isCluster } = scripts;
+  const { command } = scripts;
   const setTombstones = async (deletions: readonly Deletion[]): Promise<boolean> => {
     const entries = deletions.flatMap(({ drop, time }) => [time, drop]);
-    const args = [rememberMs, isCluster ? "" : DELETIONS_CHANNEL, ...entries];
+    const args = [rememberMs, DELETIONS_CHANNEL, ...entries];
     return (await scripts.run(RECORD_TOMBSTONES, [TOMBSTONES_KEY], args)) === 1;
   };
   const recordUnder = async (authors: Authors, deletions: readonly Deletion[]): Promise<void> => {
@@ -70,8 +74,7 @@ function createRecord(scripts: Scripts, rememberMs: number) {
       const author = authors.get(drop);
       return author === undefined ? [] : [[author, drop, time] as const];
     });
-    const calls = callsFor(scripts, known, ([author]) => author);
-    await Promise.all(calls.map((some) => runFor(scripts, RECORD_DELETED, [DELETED_PREFIX, rememberMs], some)));
+    await runForAuthors(scripts, { script: RECORD_DELETED, before: [DELETED_PREFIX, rememberMs], authors: known });
   };
   const actorOf = async ({ drop }: Deletion) =>
     [drop, (await command("get", (client) => client.get(actorKey(drop)))) ?? undefined] as const;

@@ -1,12 +1,12 @@
 -- Begins or finishes a refill of the parts of the follow edges that were lost.
 --
--- KEYS     the parts, one node's worth (Redis Cluster: exactly one); or none, and then
--- ARGV[4]  prefix of the keys
--- ARGV[5]  rest of each key, joined by ","
+-- KEYS     none; in a Redis Cluster one of the parts that ARGV names, which are all on its node
 -- ARGV[1]  deadline by this server's clock, ms
 -- ARGV[2]  "begin": each part that is not complete gets the mark as its floor
 --          "finish": each part that still has the mark is complete; a part that was lost again does not have it
 -- ARGV[3]  the mark, a negative number that no other refill uses
+-- ARGV[4]  prefix of the keys
+-- ARGV[5]  rest of each key, joined by ","
 -- returns  how many parts that were
 local time = redis.call('TIME')
 if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[1]) then
@@ -25,9 +25,5 @@ local function each(key)
   end
 end
 
-if #KEYS > 0 then
-  for _, key in ipairs(KEYS) do each(key) end
-else
-  for rest in string.gmatch(ARGV[5], '[^,]+') do each(ARGV[4] .. rest) end
-end
+for rest in string.gmatch(ARGV[5], '[^,]+') do each(ARGV[4] .. rest) end
 return total

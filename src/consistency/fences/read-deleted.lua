@@ -1,6 +1,6 @@
 -- Reads the deleted drops of authors, newest first, until it has read enough.
 --
--- KEYS[1]  Redis Cluster: the part of the follow edges that all authors given are in; else none
+-- KEYS     none; in a Redis Cluster one of the parts that ARGV names, which are all on its node
 -- ARGV[1]  prefix of the parts
 -- ARGV[2]  prefix of the deleted drops
 -- ARGV[3]  how long a deletion is kept, ms

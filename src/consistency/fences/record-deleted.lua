@@ -1,6 +1,6 @@
 -- Records deleted drops under their authors, and forgets old ones.
 --
--- KEYS[1]  Redis Cluster: the part of the follow edges that all authors given are in; else none
+-- KEYS     none; in a Redis Cluster one of the parts that ARGV names, which are all on its node
 -- ARGV[1]  prefix of the parts
 -- ARGV[2]  prefix of the deleted drops, sorted sets by the time of deletion
 -- ARGV[3]  how long a deletion is kept, ms

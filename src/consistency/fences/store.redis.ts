@@ -4,7 +4,6 @@ import {
   edgeField,
   edgesKey,
   generationKey,
-  packKeys,
   REFILL_LEASE_KEY,
   TOMBSTONES_KEY,
   UNFOLLOWERS_PREFIX,
@@ -15,11 +14,11 @@ import { chunked } from "../../kernel/concurrency.js";
 import { decodeId, encodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
 import { HOUR, sharedNow } from "../../kernel/time.js";
 import { createLease } from "../../platform/redis/lease.js";
-import { type Scripts, script } from "../../platform/redis/scripts.js";
+import { inOrder, type Scripts, script } from "../../platform/redis/scripts.js";
 import type { Fenced } from "../../records/fenced.redis.js";
 import { type Deletion, type EdgeChange, type EdgeState, nameGeneration } from "../../records/fences.js";
 import { createDeletions } from "./deletions.redis.js";
-import { callsFor, runFor } from "./parts.redis.js";
+import { runForAuthors } from "./parts.redis.js";
 
 const MARK_TOMBSTONES = script("mark-tombstones", import.meta.url);
 const MARK_EDGES = script("mark-edges", import.meta.url);
@@ -30,7 +29,6 @@ const READ_RECENT_UNFOLLOWERS = script("read-recent-unfollowers", import.meta.ur
 const REMEMBER_MS = LOG_AGE_MS + 12 * HOUR;
 const UNFOLLOWERS_A_PAGE = 1_000;
 const DROPS_A_CALL = 5_000;
-const PARTS = packKeys(ALL_EDGE_PARTS);
 
 export interface RefillBatch {
   readonly deletions: readonly Deletion[];
@@ -64,7 +62,7 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced) {
      */
     async mark(step: "begin" | "finish", mark: number): Promise<number> {
       const edges = await fenced.many({
-        ...{ script: MARK_EDGES, prefix: EDGES_PREFIX, keys: PARTS },
+        ...{ script: MARK_EDGES, prefix: EDGES_PREFIX, tokens: ALL_EDGE_PARTS },
         before: [step, mark],
       });
       const args = [step, mark, sharedNow() - REMEMBER_MS];
@@ -73,7 +71,7 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced) {
     async refill({ deletions: deleted, edges }: RefillBatch): Promise<void> {
       await Promise.all([
         deleted.length > 0 ? deletions.recordTombstones(deleted) : undefined,
-        ...callsFor(scripts, edges, authorOf).map((some) => changeEdges(scripts, some, "refill")),
+        changeEdges(scripts, edges, "refill"),
       ]);
     },
     lease: createLease(scripts, REFILL_LEASE_KEY),
@@ -118,15 +116,9 @@ function edgesIn(scripts: Scripts) {
       changes: readonly EdgeChange[],
       how: "record" | "look" | "replace" = "record",
     ): Promise<readonly EdgeState[] | undefined> {
-      const states = new Map<EdgeChange, EdgeState>();
-      const recorded = callsFor(scripts, changes, authorOf).map(async (some) => {
-        const held = await changeEdges(scripts, some, how);
-        for (const [at, change] of some.entries())
-          if (held[2 * at]) states.set(change, { version: Number(held[2 * at]), follows: held[2 * at + 1] === "1" });
-      });
-      await Promise.all(recorded);
-      const all = changes.flatMap((change) => states.get(change) ?? []);
-      return all.length === changes.length ? all : undefined;
+      const held = await changeEdges(scripts, changes, how);
+      const states = held.map(([version, state]) => ({ version: Number(version), follows: state === "1" }));
+      return held.some(([version]) => version === "") ? undefined : states;
     },
     /** Yields the newest versions of all edges, also of changes that the log may have lost. */
     async *allEdges(): AsyncGenerator<EdgeChange> {
@@ -171,16 +163,16 @@ function edgesIn(scripts: Scripts) {
   };
 }
 
-const authorOf = ({ following }: EdgeChange): string => following;
-
+/** Returns of each edge the version and the state in force, which are "" where they were lost. */
 async function changeEdges(
   scripts: Scripts,
   edges: readonly EdgeChange[],
   how: "record" | "refill" | "look" | "replace",
-): Promise<string[]> {
-  const of = edges.map(
+): Promise<(readonly [version: string, state: string])[]> {
+  const authors = edges.map(
     ({ following, follower, version, follows }) =>
       [following, encodeId(follower), version, follows ? "1" : "0"] as const,
   );
-  return (await runFor(scripts, CHANGE_EDGES, [UNFOLLOWERS_PREFIX, REMEMBER_MS, how], of)) as string[];
+  const before = [UNFOLLOWERS_PREFIX, REMEMBER_MS, how];
+  return inOrder(await runForAuthors(scripts, { script: CHANGE_EDGES, before, authors }));
 }

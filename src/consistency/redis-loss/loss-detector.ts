@@ -77,6 +77,8 @@ export interface Recovery {
   readonly readUnapplied: () => Promise<Unapplied>;
   /** The log gets the name of this Redis where it has none, as a new one. */
   readonly bound?: { readonly redis: string; readonly bind: (redis: string) => Promise<void> } | undefined;
+  /** Other processes may write to the former server for so long after this one has left it: what they write is lost. */
+  readonly leaveMs?: number;
   /** Applies what was lost again, or sets it aside. A recovery that rejects is begun anew. */
   readonly recover: (loss: Loss, stopping: AbortSignal) => Promise<Recovered>;
   readonly observe: (loss: Loss, events: number) => void;
@@ -249,8 +251,11 @@ export class LossDetector {
     recovery: Recovery,
     { loss, state, stopping }: { loss: Loss; state: LogState; stopping: AbortSignal },
   ): Promise<void> {
-    const backlog = await recovery.readBacklog();
-    const { events, setAside } = await renewing(recovery.lease, () => recovery.recover(loss, stopping));
+    const { backlog, events, setAside } = await renewing(recovery.lease, async () => {
+      if (loss.redis) await pause(recovery.leaveMs ?? 0, stopping);
+      const backlog = await recovery.readBacklog();
+      return { backlog, ...(await recovery.recover(loss, stopping)) };
+    });
     if (stopping.aborted) return;
     const redis = state.redis ?? recovery.bound?.redis;
     const log = { ...state, redis, setAside, behind: this.behind };

@@ -2,6 +2,7 @@ import { LOCAL_KEY } from "../../contracts/keys.js";
 import { FLOOR_MEMBER } from "../../kernel/ids.js";
 import { sharedNow } from "../../kernel/time.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
+import type { Erased } from "../../records/erasures.js";
 import { type EdgeChange, edgeName, type Fences } from "../../records/fences.js";
 import type { HeldDrop } from "./judge.js";
 
@@ -10,6 +11,8 @@ const NEWEST = 40;
 interface SamplesDeps {
   readonly scripts: Pick<Scripts, "command">;
   readonly fences: Pick<Fences, "tombstonedAmong" | "retentionStart" | "newestEdges">;
+  /** The upstreams do not know these users any more. */
+  readonly erased: Pick<Erased, "among">;
   readonly readDrops: (until: number) => Promise<readonly HeldDrop[]>;
   readonly readEdges: (until: number) => Promise<readonly EdgeChange[]>;
   readonly settleMs: number;
@@ -18,8 +21,12 @@ interface SamplesDeps {
 export type Samples = ReturnType<typeof createSamples>;
 
 /** Samples of what is held: deleted drops, and those older than the retention, are left out. */
-export function createSamples({ scripts, fences, readDrops, readEdges, settleMs }: SamplesDeps) {
+export function createSamples({ scripts, fences, erased, readDrops, readEdges, settleMs }: SamplesDeps) {
   const { command } = scripts;
+  const standing = async <Held>(held: readonly Held[], usersOf: (one: Held) => readonly string[]) => {
+    const gone = await erased.among([...new Set(held.flatMap(usersOf))]);
+    return held.filter((one) => !usersOf(one).some((user) => gone.has(user)));
+  };
   const alive = async (drops: readonly HeldDrop[]): Promise<readonly HeldDrop[]> => {
     const tombstoned = await fences.tombstonedAmong(drops.map(({ drop }) => drop));
     const since = fences.retentionStart();
@@ -34,10 +41,14 @@ export function createSamples({ scripts, fences, readDrops, readEdges, settleMs 
   };
   return {
     /** The newest settled drops of the log and some older ones, in the order of admission. */
-    drops: async () => alive(await readDrops(sharedNow() - settleMs)),
+    drops: async () => {
+      const drops = await readDrops(sharedNow() - settleMs);
+      return alive(await standing(drops, ({ author }) => (author === undefined ? [] : [author])));
+    },
     /** The newest follows of the log, each with the version in force. */
     edges: async () => {
-      const edges = await readEdges(sharedNow() - settleMs);
+      const read = await readEdges(sharedNow() - settleMs);
+      const edges = await standing(read, ({ follower, following }) => [follower, following]);
       // The last message of an edge is the one that a restore may have lost.
       return inForce([...new Map(edges.map((edge) => [edgeName(edge), edge])).values()]);
     },

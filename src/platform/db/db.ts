@@ -1,14 +1,13 @@
 /** The database's clock gives ms since the epoch. */
 export const NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 
+/** A plan that is kept fits the tables as they were when it was made: that of an empty table scans a full one. */
+export const PLANNED_EACH_TIME = { eachTime: true } as const;
+
 /** int8 arrives as a number: no count exceeds 2^53. */
 export interface Queries {
-  /**
-   * `planned.eachTime`: a plan that is kept fits the tables as they were when it was made, and that of an empty queue
-   * scans a full one.
-   * @throws AppError `unavailable` while the database is unavailable; otherwise the database's own error
-   */
-  query<Row>(sql: string, params?: readonly unknown[], planned?: { readonly eachTime: boolean }): Promise<Row[]>;
+  /** @throws AppError `unavailable` while the database is unavailable; otherwise the database's own error */
+  query<Row>(sql: string, params?: readonly unknown[], planned?: typeof PLANNED_EACH_TIME): Promise<Row[]>;
   /** Runs a migration, which may take hours: only the server bounds its statements. */
   run(script: string): Promise<void>;
 }

@@ -18,6 +18,16 @@ export function sqlState(error: unknown): string | undefined {
   return typeof code === "string" && /^[0-9A-Z]{5}$/.test(code) ? code : undefined;
 }
 
+/** A process may read before the first one with the role has made the tables. */
+export async function unlessNoTable<Result>(read: Promise<Result>, none: Result): Promise<Result> {
+  try {
+    return await read;
+  } catch (error) {
+    if (sqlState(error) === SQLSTATE.undefinedTable) return none;
+    throw error;
+  }
+}
+
 /**
  * The codes name connection exceptions, insufficient resources, shutdown, a read-only standby, or a timeout of a lock
  * or a statement.

@@ -5,7 +5,7 @@ import { histogram } from "../../kernel/meters.js";
 import { SECOND } from "../../kernel/time.js";
 import { createJudge, type Judge } from "../outages.js";
 import { Turns } from "../turns.js";
-import { clientCredentials, type TlsFiles } from "./credentials.js";
+import { clientCredentials, namedOptions, type TlsFiles } from "./credentials.js";
 import { MessageTypes } from "./message-types.js";
 
 const CHANNEL_OPTIONS = {
@@ -24,7 +24,7 @@ const CHANNEL_OPTIONS = {
 
 /** Connects at the first call, and reconnects by itself. */
 export const connectUpstream = (address: string, tls: TlsFiles): Client =>
-  new Client(address, clientCredentials(tls), CHANNEL_OPTIONS);
+  new Client(address, clientCredentials(address, tls), { ...CHANNEL_OPTIONS, ...namedOptions(address, tls) });
 
 const UPSTREAM_TIMEOUT_MS = 5 * SECOND;
 

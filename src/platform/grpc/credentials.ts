@@ -1,7 +1,9 @@
 import { readFileSync } from "node:fs";
-import { connect, createSecureContext } from "node:tls";
+import { isIP } from "node:net";
+import { checkServerIdentity, connect, createSecureContext, type PeerCertificate } from "node:tls";
 import {
   type ChannelCredentials,
+  type ChannelOptions,
   experimental,
   credentials as grpcCredentials,
   ServerCredentials,
@@ -30,18 +32,40 @@ export function serverCredentials(files: TlsFiles): ServerCredentials {
   );
 }
 
-/** New connections use what the files hold then. */
-export function clientCredentials(files: TlsFiles): ChannelCredentials {
+/**
+ * New connections use what the files hold then.
+ *
+ * @param address the server's, as host:port or dns:///host:port
+ */
+export function clientCredentials(address: string, files: TlsFiles): ChannelCredentials {
   if (!usesTls(files)) return grpcCredentials.createInsecure();
   const certificates = new FileCertificates(files);
-  return experimental.createCertificateProviderChannelCredentials(certificates, files.cert ? certificates : null);
+  const { host } = parse(address);
+  const check = (_name: string, certificate: PeerCertificate) => checkServerIdentity(host, certificate);
+  return experimental.createCertificateProviderChannelCredentials(
+    certificates,
+    files.cert ? certificates : null,
+    isIP(host) ? { checkServerIdentity: check } : {},
+  );
 }
+
+/**
+ * Options of a channel beside {@link clientCredentials}. RFC 6066 allows no IP address as the name that a client asks
+ * for, and Node 26 throws at one; grpc-js cannot leave the name out. So it asks for a name that no server has.
+ */
+export const namedOptions = (address: string, files: TlsFiles): ChannelOptions =>
+  usesTls(files) && isIP(parse(address).host) ? { "grpc.ssl_target_name_override": "address.invalid" } : {};
 
 const usesTls = ({ ca, cert }: TlsFiles): boolean => Boolean(ca || cert);
 
 /** A server that takes longer counts as away. */
 const HANDSHAKE_MS = 2 * SECOND;
 const ADDRESS = /^(?:dns:\/\/\/)?\[?(.+?)\]?:(\d+)$/;
+
+function parse(address: string): { readonly host: string; readonly port: number } {
+  const [, host = "", port = ""] = ADDRESS.exec(address) ?? [];
+  return { host, port: Number(port) };
+}
 
 /**
  * Connects once as clients of {@link clientCredentials} do, whose errors do not tell a refused certificate from an outage.
@@ -51,8 +75,7 @@ const ADDRESS = /^(?:dns:\/\/\/)?\[?(.+?)\]?:(\d+)$/;
  */
 export async function checkTls(server: { readonly name: string; readonly address: string }, files: TlsFiles) {
   if (!usesTls(files)) return;
-  const [, host = "", port = ""] = ADDRESS.exec(server.address) ?? [];
-  const socket = connect({ host, port: Number(port), ALPNProtocols: ["h2"], ...readUsable(files) });
+  const socket = connect({ ...parse(server.address), ALPNProtocols: ["h2"], ...readUsable(files) });
   const timer = setTimeout(() => socket.destroy(), HANDSHAKE_MS);
   const fault = await new Promise<Error | undefined>((resolve) => {
     socket.on("error", resolve);

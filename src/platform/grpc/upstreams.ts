@@ -7,6 +7,7 @@ import { isTime } from "../../contracts/times.js";
 import { broken, checkPage, type LeaveOut, totalOf, validUsers } from "../../contracts/upstream-answers.js";
 import { type Counts, type ListDropsRequest, PostServiceService } from "../../gen/avion/posts.js";
 import {
+  type Erasure,
   type ListFollowChangesRequest,
   type ListRelationChangesRequest,
   type Relation,
@@ -104,7 +105,7 @@ export function connectPosts(address: string, tls: TlsFiles, log?: Logger) {
 function onUsers(users: Client, leaveOut: LeaveOut) {
   const { once: call, inTurn } = createCallUpstream(users);
   const { getFollowersList, getFollowingList, isFollowing, getRelations, getHidden, getProfile } = UserServiceService;
-  const { listFollowChanges, listRelationChanges } = UserServiceService;
+  const { listFollowChanges, listRelationChanges, eraseUser, getErasure } = UserServiceService;
   const list = async (
     method: typeof getFollowersList | typeof getFollowingList,
     page: PageRequest,
@@ -140,6 +141,11 @@ function onUsers(users: Client, leaveOut: LeaveOut) {
     },
     /** @throws AppError, of which `isNotFound` tells that the user has none */
     profile: (user: string) => call(getProfile, { user_id: user }, { subject: user }),
+    erase: async (user: string): Promise<Erasure | undefined> =>
+      (await call(eraseUser, { user_id: user }, { subject: user })).erasure,
+    /** @throws AppError, of which `isNotFound` tells that the user has none */
+    erasure: async (user: string): Promise<Erasure | undefined> =>
+      (await call(getErasure, { user_id: user }, { subject: user })).erasure,
     /** Reads one page of the edges changed in a window. */
     changedEdges: async (request: ListFollowChangesRequest) => {
       const { changes, next_page_token: next } = await call(listFollowChanges, request, {

@@ -33,7 +33,23 @@ export function refuseForNow(response: ServerResponse, { headers, retryMs, why }
   response.end(`retry: ${retryMs}\n: ${why}\n\n`);
 }
 
+/** Sends what was written in a turn of the event loop to all streams at its end. */
+export class SendTurn {
+  #streams: SseStream[] = [];
+
+  add(stream: SseStream): void {
+    if (this.#streams.push(stream) === 1) setImmediate(() => this.#sendAll());
+  }
+
+  #sendAll(): void {
+    const streams = this.#streams;
+    this.#streams = [];
+    for (const stream of streams) stream.send();
+  }
+}
+
 interface Opening {
+  readonly turn: SendTurn;
   readonly headers: Readonly<Record<string, string>>;
   readonly first: string;
   /** This is called once, when the connection is gone. */
@@ -52,6 +68,7 @@ export class SseStream {
   /** The client was disconnected because it read too slowly. */
   slow = false;
   readonly #socket: Socket;
+  readonly #turn: SendTurn;
   #over = false;
   #held = "";
   /** The time is of performance.now(), and 0 while the client reads. */
@@ -62,9 +79,10 @@ export class SseStream {
     request: IncomingMessage,
     private readonly response: ServerResponse,
     private readonly limits: SseLimits,
-    { headers, first, closed }: Opening,
+    { turn, headers, first, closed }: Opening,
   ) {
     this.#socket = request.socket;
+    this.#turn = turn;
     response.on("close", () => {
       this.#over = true;
       this.#resume();
@@ -84,18 +102,21 @@ export class SseStream {
 
   write(block: string): void {
     if (this.#over) return;
-    if (this.#held === "") setImmediate(() => this.#send());
+    if (this.#held === "") this.#turn.add(this);
     this.#held += block;
-    if (this.#held.length > MAX_HELD_CHARS) this.#send();
+    if (this.#held.length > MAX_HELD_CHARS) this.send();
   }
 
-  #send(): void {
+  send(): void {
     if (this.#over || this.#held === "") return;
     const text = this.#held;
     this.#held = "";
+    const bytes = Buffer.byteLength(text);
     const waiting = this.#socket.writableLength;
-    if (waiting > 0 && waiting + Buffer.byteLength(text) > this.limits.maxBufferedBytes) return this.#disconnect();
-    if (!this.#socket.write(text)) this.#blockedSince ||= performance.now();
+    if (waiting > 0 && waiting + bytes > this.limits.maxBufferedBytes) return this.#disconnect();
+    // ASCII is the same in Latin-1, whose writes take a tenth less of an event.
+    const encoding = bytes === text.length ? "latin1" : "utf8";
+    if (!this.#socket.write(text, encoding)) this.#blockedSince ||= performance.now();
   }
 
   /** Disconnects a client that has read nothing for too long. */
@@ -113,7 +134,7 @@ export class SseStream {
 
   end(): void {
     if (this.#over) return;
-    this.#send();
+    this.send();
     if (this.#over) return;
     this.#over = true;
     this.response.end();

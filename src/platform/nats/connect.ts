@@ -123,7 +123,6 @@ function connectError(error: unknown): Error {
   return new AppError("unavailable", `NATS: ${oneLine(error)}`, { cause: error, publicMessage });
 }
 
-/** Returns undefined where the server takes messages as large as ours may be. */
 export function payloadFault({ info }: Pick<NatsConnection, "info">): string | undefined {
   const { max_payload = LEAST_MAX_PAYLOAD } = info ?? {};
   return max_payload < LEAST_MAX_PAYLOAD ? `max_payload is ${max_payload} bytes` : undefined;

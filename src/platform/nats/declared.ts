@@ -1,6 +1,7 @@
 import { readdir, readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import type { ConsumerConfig, StreamConfig } from "nats";
+import { notifyParts } from "../../contracts/notify-parts.js";
 import { STREAM } from "../../contracts/subjects.js";
 
 export interface Topology {
@@ -21,14 +22,27 @@ async function readAll<T>(folder: string): Promise<{ name: string; value: T }[]>
   );
 }
 
-export async function readTopology(): Promise<Topology> {
+/** @param parts so many streams share the notifications */
+export async function readTopology(parts = 1): Promise<Topology> {
   const [streams, consumers] = await Promise.all([
     readAll<StreamConfig>("streams/"),
     readAll<ConsumerConfig>("consumers/"),
   ]);
   const declared = consumers.map(({ name, value }) => ({ stream: name.slice(0, name.indexOf(".")), config: value }));
-  return { streams: streams.map(({ value }) => withAdvisories(value, declared)), consumers: declared };
+  const all = streams.flatMap(({ value }) => (value.name === STREAM.notify ? partsOf(value, parts) : value));
+  return { streams: all.map((stream) => withAdvisories(stream, declared)), consumers: declared };
 }
+
+/** All parts are declared by the file of NOTIFY. */
+export const fileOf = (stream: string): string => `nats/streams/${stream.replace(/^NOTIFY-\d+$/, STREAM.notify)}.json`;
+
+const partsOf = (notify: StreamConfig, count: number): StreamConfig[] =>
+  notifyParts(count).map(({ stream: name, subject }) => ({
+    ...notify,
+    name,
+    subjects: [subject("*")],
+    republish: { src: subject(">"), dest: notify.republish?.dest ?? "" },
+  }));
 
 /** The server sends such an advisory for each message that reached a consumer's max_deliver. */
 const MAX_DELIVERIES = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES";

@@ -29,15 +29,17 @@ const GAUGES = {
 interface DepthsOptions {
   /** Needs the right to read all streams, which only the role fanout has. */
   readonly ages: boolean;
+  /** So many streams share the notifications; the default is 1. */
+  readonly notifyParts?: number | undefined;
   readonly log: Logger;
   readonly everyMs?: number;
 }
 
 export async function startDepths(
   nats: NatsConnection,
-  { ages, log, everyMs = SAMPLE_MS }: DepthsOptions,
+  { ages, notifyParts, log, everyMs = SAMPLE_MS }: DepthsOptions,
 ): Promise<{ close(): Promise<void> }> {
-  const { streams, consumers } = await readTopology();
+  const { streams, consumers } = await readTopology(notifyParts);
   const manager = await nats.jetstreamManager({ checkAPI: false, timeout: TIMEOUT_MS });
   const stored = ages ? createStoredMessages(nats) : undefined;
   const samples: Sample[] = [

@@ -12,9 +12,10 @@ export interface SubjectMessage {
   readonly previous?: number | undefined;
   /** The server says this time in the format of RFC 3339. */
   readonly storedAt?: string | undefined;
-  /** The headers are the publisher's. */
   header(name: string): string | undefined;
   readonly body: Uint8Array;
+  /** A live message has the name of its stream where another one stored it: its sequence counts there. */
+  readonly otherStream?: string | undefined;
 }
 
 interface StreamState {
@@ -33,10 +34,7 @@ const TIMEOUT_MS = 5 * SECOND;
 
 type Take = (message: SubjectMessage) => void;
 
-/**
- * Calls `onGap` after a reconnect, and once a replaced stream is known: messages may have been missed. Everything rejects
- * with AppError `unavailable`.
- */
+/** `onGap` is called where messages may have been missed. Everything rejects with AppError `unavailable`. */
 export function createSubjectFeed(connection: NatsConnection, stream: string, onGap: () => void) {
   const limit = pLimit(READS_AT_ONCE);
   const incarnation = new Incarnation({ ask: () => state(), onGap });
@@ -67,15 +65,7 @@ export function createSubjectFeed(connection: NatsConnection, stream: string, on
     const { seq, time, header, data: body } = found;
     return { seq, storedAt: time.toISOString(), header: (name) => header?.get(name) || undefined, body };
   };
-  // The manager throws an error where there is no message, which is the answer to most heartbeats: 20 of 44 µs.
-  const lastOf = async (subject: string): Promise<number> => {
-    const query = JSON.stringify({ last_by_subj: subject });
-    const answer = await connection.request(`$JS.API.STREAM.MSG.GET.${stream}`, query, { timeout: TIMEOUT_MS });
-    const { message, error } = answer.json<LastAnswer>();
-    if (error && error.err_code !== ABSENT.message && error.err_code !== ABSENT.stream)
-      throw new Error(error.description);
-    return message?.seq ?? 0;
-  };
+  const lastOf = (subject: string): Promise<number> => readLast(connection, stream, subject);
 
   // Any replica answers a direct get, also one that lags: only the leader knows the end.
   const read = async (subject: string, after: number, take: (message: SubjectMessage) => boolean): Promise<void> => {
@@ -97,7 +87,7 @@ export function createSubjectFeed(connection: NatsConnection, stream: string, on
   const ask = <T>(question: () => Promise<T>): Promise<T> => askNats(`messages of ${stream}`, () => limit(question));
 
   return {
-    follow: (subject: string, take: Take): (() => void) => followSubject(connection, subject, take),
+    follow: (subject: string, take: Take): (() => void) => followSubject(connection, { subject, stream }, take),
     /** Resolves when the server has taken every subscription made before the call. */
     flushed: coalesce(() => askNats("a flush", () => flushed(connection))),
     /** The state is read now, or was read at most `maxAgeMs` ago. */
@@ -110,13 +100,26 @@ export function createSubjectFeed(connection: NatsConnection, stream: string, on
     current: (): number | undefined => incarnation.current,
     /** The leader answers; undefined stands for a subject without messages. */
     oldestOf: (subject: string) => ask(async () => (await fromLeader({ seq: 1, next_by_subj: subject }))?.seq),
-    /** The leader answers; 0 stands for a subject without messages. */
     lastOf: (subject: string) => ask(() => lastOf(subject)),
     /** Passes messages on oldest first, from after `after` to the leader's last, as long as `take` returns true. */
     read: (...of: Parameters<typeof read>) => ask(() => read(...of)),
     connected: (): boolean => link.connected && !connection.isClosed(),
     close: (): void => link.close(),
   };
+}
+
+/** Returns the sequence of the last message of a subject, by the leader; 0 where there is none. */
+export const lastSequence = (connection: NatsConnection, stream: string, subject: string): Promise<number> =>
+  askNats(`messages of ${stream}`, () => readLast(connection, stream, subject));
+
+// The manager throws an error where there is no message, which is the answer to most heartbeats: 20 of 44 µs.
+async function readLast(connection: NatsConnection, stream: string, subject: string): Promise<number> {
+  const query = JSON.stringify({ last_by_subj: subject });
+  const answer = await connection.request(`$JS.API.STREAM.MSG.GET.${stream}`, query, { timeout: TIMEOUT_MS });
+  const { message, error } = answer.json<LastAnswer>();
+  if (error && error.err_code !== ABSENT.message && error.err_code !== ABSENT.stream)
+    throw new Error(error.description);
+  return message?.seq ?? 0;
 }
 
 interface LastAnswer {
@@ -157,7 +160,7 @@ const SERVER_LINES = "\r\nNats-Stream: ";
 const LINE = { seq: "\r\nNats-Sequence: ", previous: "\r\nNats-Last-Sequence: ", stamp: "\r\nNats-Time-Stamp: " };
 
 /** The client takes 10 µs to read all headers into a map. */
-function liveMessageOf(message: Msg): SubjectMessage | undefined {
+function liveMessageOf(message: Msg, ownLine: string): SubjectMessage | undefined {
   const head = headOf(message);
   const own = head.lastIndexOf(SERVER_LINES);
   const seq = own < 0 ? undefined : numberIn(valueIn(head, LINE.seq, own));
@@ -168,6 +171,7 @@ function liveMessageOf(message: Msg): SubjectMessage | undefined {
     storedAt: valueIn(head, LINE.stamp, own),
     body: message.data,
     header: (name) => valueIn(head, `\r\n${name}: `, 0),
+    otherStream: head.startsWith(ownLine, own) ? undefined : valueIn(head, SERVER_LINES, own),
   };
 }
 
@@ -176,12 +180,17 @@ function valueIn(head: string, line: string, from: number): string | undefined {
   return at < 0 ? undefined : head.slice(at + line.length, head.indexOf("\r\n", at + line.length));
 }
 
-function followSubject(connection: NatsConnection, subject: string, take: Take): () => void {
+function followSubject(
+  connection: NatsConnection,
+  { subject, stream }: { readonly subject: string; readonly stream: string },
+  take: Take,
+): () => void {
+  const ownLine = `${SERVER_LINES}${stream}\r\n`;
   const subscription = connection.subscribe(subject, {
     callback: (error, message) => {
       // The permission was withdrawn; heartbeats go on reading the stream itself.
       if (error) return;
-      const heard = liveMessageOf(message);
+      const heard = liveMessageOf(message, ownLine);
       if (heard) take(heard);
     },
   });

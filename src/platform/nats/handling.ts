@@ -25,10 +25,7 @@ const BATCHES_AT_ONCE = 2;
 export interface PullContext {
   readonly context: Context;
   readonly mayAck: () => Promise<boolean>;
-  /**
-   * The map has the latest delivery of each message in pull, by its sequence. A message that comes again meanwhile is
-   * not handled twice at once: its first handling would count as lost.
-   */
+  /** A message that comes again meanwhile is not handled twice at once: its first handling would count as lost. */
   readonly latest: Map<number, JsMsg>;
 }
 
@@ -39,7 +36,6 @@ interface MessageInFlight {
 
 /** The messages of a consumer are in flight here. This is the only place where work is acked. */
 export class Handling {
-  /** Each batch in flight, and the end of its handling. */
   readonly #inFlight = new Map<readonly MessageInFlight[], Promise<void>>();
   #size = 0;
   #arrived: MessageInFlight[] = [];
@@ -81,7 +77,6 @@ export class Handling {
     }).then(() => this.room());
   }
 
-  /** Returns the messages that are not begun. */
   close(): JsMsg[] {
     this.#closing = true;
     this.#freed?.();

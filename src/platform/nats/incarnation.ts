@@ -37,7 +37,6 @@ export class Incarnation {
     };
   }
 
-  /** It may have been replaced. */
   suspect(): void {
     this.#suspicions++;
     this.current = undefined;

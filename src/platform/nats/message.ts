@@ -3,7 +3,6 @@ import type { Delivery, Headers } from "../../delivery/handler.js";
 import { askNats, managerOf, unlessAbsent } from "./ask.js";
 import { headOf } from "./wire.js";
 
-/** A message was fetched by this consumer. */
 interface Source {
   readonly stream: string;
   readonly consumer: string;
@@ -30,8 +29,8 @@ const NAMES = /\r\n([!-9;-~]+):/g;
 const LINE_BREAK = /[\r\n]/;
 
 /**
- * The client takes as long to read all headers into a map as for the rest of the message, and throws where one is
- * malformed, which servers and other clients accept. Such a header is left out here.
+ * The client is slow to read headers into a map, and throws where one is malformed, which servers accept: it is left
+ * out.
  */
 class HeaderLines implements Headers {
   #text: string | undefined;
@@ -74,10 +73,16 @@ export function createStoredMessages(connection: NatsConnection) {
       const found = await unlessAbsent(streams.getMessage(stream, query), "message");
       return found && storedOf(stream, found);
     });
+  /** Returns the first from `seq` on; the subject may have wildcards. */
+  const next = (stream: string, subject: string, seq: number) => get(stream, { seq, next_by_subj: subject });
   return {
     read: (stream: string, seq: number) => get(stream, { seq }),
-    /** Returns the first from `seq` on; the subject may have wildcards. */
-    next: (stream: string, subject: string, seq: number) => get(stream, { seq, next_by_subj: subject }),
+    next,
+    /** Reads from `seq` on, one by one: a work queue admits no second consumer. */
+    async *each(stream: string, subject: string, seq: number): AsyncGenerator<StoredMessage> {
+      let message = await next(stream, subject, seq);
+      for (; message !== undefined; message = await next(stream, subject, message.seq + 1)) yield message;
+    },
     async remove(stream: string, seq: number): Promise<void> {
       try {
         await askNats(`removing a message of ${stream}`, async () =>

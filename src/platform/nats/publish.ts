@@ -1,4 +1,5 @@
 import { type ApiError, ErrorCode, type Msg, type NatsConnection, NatsError, type Status } from "nats";
+import { toNotifyPart } from "../../contracts/notify-parts.js";
 import { isPlainSubject } from "../../contracts/subjects.js";
 import { AppError } from "../../kernel/errors.js";
 import { publishError, refusalOf } from "./publish-errors.js";
@@ -36,17 +37,24 @@ export type Publisher = ReturnType<typeof createPublisher>;
 const ACK_TIMEOUT_MS = 5_000;
 
 interface PublisherOptions {
-  /** This is called where no stream takes a subject. */
   readonly noStream?: () => void;
   readonly timeoutMs?: number;
+  /** So many streams share the notifications; the default is 1. */
+  readonly notifyParts?: number;
 }
 
 export function createPublisher(connection: NatsConnection, options: PublisherOptions = {}) {
   const pubAcks = new PubAcks(connection, options);
   let batches = 0;
-  const publishAll: PublishAll = (messages) =>
+  const { notifyParts = 1 } = options;
+  const addressed = (message: Message): Message => ({
+    ...message,
+    subject: toNotifyPart(message.subject, notifyParts),
+  });
+  const publishAll: PublishAll = (given) =>
     new Promise((resolve) => {
-      if (messages.length === 0) return resolve([]);
+      if (given.length === 0) return resolve([]);
+      const messages = notifyParts === 1 ? given : given.map(addressed);
       const deadline = performance.now() + (options.timeoutMs ?? ACK_TIMEOUT_MS);
       const results = new Array(messages.length);
       pubAcks.send({ messages, results, missing: messages.length, name: ++batches, sent: 0, deadline, resolve });
@@ -73,15 +81,13 @@ interface Batch {
 /** Servers since 2.11 refuse messages of a stream that wait to be stored beyond 10,000, of all publishers. */
 const MOST_PENDING = 4_096;
 
-/** So many characters are encoded together. */
 const TEXT_AT_ONCE = 32 * 1024;
 
 /** Counts PubAcks on one inbox: a request of the client takes ten times the processor time. */
 class PubAcks {
   /**
-   * Batches of which messages are sent are kept by their names, from the first that waits; undefined stands for one
-   * that has all PubAcks. A Map would not do: its discarded tables refer to later ones, and keep what these held until
-   * the next full garbage collection.
+   * They are kept by their names, from the first that waits. A Map would not do: its discarded tables refer to later
+   * ones, and keep what these held until the next full garbage collection.
    */
   readonly #batches: (Batch | undefined)[] = [];
   #firstName = 1;

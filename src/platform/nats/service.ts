@@ -14,7 +14,6 @@ interface ServiceOptions {
   readonly name: string;
   readonly description: string;
   readonly version: string;
-  /** Subjects of the endpoints begin with it. */
   readonly group: string;
   readonly endpoints: Readonly<Record<string, Endpoint>>;
   readonly log: Logger;

@@ -11,30 +11,28 @@ import {
 import { STREAM } from "../../contracts/subjects.js";
 import type { Logger } from "../../kernel/logger.js";
 import { unlessAbsent } from "./ask.js";
-import { readTopology, type Topology } from "./declared.js";
+import { fileOf, readTopology, type Topology } from "./declared.js";
 
 interface TopologyOptions {
   readonly replicas: number;
-  /** Multiplies `max_bytes` of every stream; the default is 1. */
   readonly storageScale?: number | undefined;
   readonly ackWaitMs?: number;
-  /**
-   * All consumers have acknowledged up to here, so that a missing consumer of the log does not deliver seven days
-   * again.
-   */
+  /** So many streams share the notifications; the default is 1. */
+  readonly notifyParts?: number | undefined;
+  /** A missing consumer of the log begins after it: all of them have acknowledged up to here. */
   readonly resumeAfter?: ResumeAfter | undefined;
 }
 
 type ResumeAfter = (logCreated: string) => Promise<number | undefined>;
 
-/** The account or the server has no room: see server/errors.json of nats-server. */
+/** The account or the server has no room (server/errors.json of nats-server). */
 const NO_ROOM = new Set([10002, 10023, 10047]);
 const SMALLEST_SCALE = 1 / 1024;
 const SMALLEST_BYTES = 1024 * 1024;
 
 /** JetStream reserves the `max_bytes` of all streams: where there is less room, all shrink by the same factor. */
 export async function applyTopology(manager: JetStreamManager, options: TopologyOptions, log: Logger): Promise<void> {
-  const topology = await readTopology();
+  const topology = await readTopology(options.notifyParts);
   const declared = options.storageScale ?? 1;
   for (let scale = declared; ; scale /= 2) {
     try {
@@ -76,7 +74,7 @@ async function applyOnce(manager: JetStreamManager, options: AppliedTopology, lo
   if (refusals[0]) throw refusals[0];
 }
 
-/** Creation times by a name such as `DROPS` or `DROPS.planner`. */
+/** Resolves to times of creation by names such as `DROPS` or `DROPS.planner`. */
 export async function readCreated(
   manager: JetStreamManager,
   { streams, consumers }: Topology,
@@ -134,7 +132,7 @@ async function applyStream(manager: JetStreamManager, wanted: StreamConfig, log:
   if (changed.length === 0) return;
   await unlessUnchangeable(manager.streams.update(wanted.name, { ...held.config, ...fitting }), {
     exists: `stream ${wanted.name} exists with other ${changed.join(", ")}`,
-    advice: `back it up and delete it, or make nats/streams/${wanted.name}.json fit it`,
+    advice: `back it up and delete it, or make ${fileOf(wanted.name)} fit it`,
   });
   log.info({ stream: wanted.name, changed }, "stream updated");
 }

@@ -19,6 +19,8 @@ const REMOVAL_MS = 3 * SECOND;
 interface WatchDeps {
   readonly connection: NatsConnection;
   readonly apply: (manager: JetStreamManager) => Promise<void>;
+  /** So many streams share the notifications; the default is 1. */
+  readonly notifyParts?: number | undefined;
   readonly log: Logger;
 }
 
@@ -45,7 +47,7 @@ export class TopologyWatch {
   constructor(private readonly deps: WatchDeps) {}
 
   async start(): Promise<void> {
-    this.#declared = await readTopology();
+    this.#declared = await readTopology(this.deps.notifyParts);
     this.#known = await readCreated(await managerOf(this.deps.connection), this.#declared);
     const { streams, consumers } = this.#declared;
     for (const { name } of streams) this.#announced(`STREAM.DELETED.${name}`, `stream ${name}`);

@@ -21,10 +21,7 @@ export function headOf(message: Msg | JsMsg): string {
   return from.hdr > 0 ? Buffer.from(bytes.buffer, bytes.byteOffset, from.hdr).toString() : "";
 }
 
-/**
- * Ends a pull after the messages on their way. The client's own close drops these, and the server delivers them again
- * only after ack_wait.
- */
+/** The client's own close drops the messages on their way, which come again only after ack_wait. */
 export async function drainPull(messages: ConsumerMessages): Promise<void> {
   await (messages as PullConsumerMessagesImpl).sub.drain().catch(() => undefined);
   await messages.closed();

@@ -1,10 +1,11 @@
 import { Cluster, Redis, type RedisOptions } from "ioredis";
-import { AppError, oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { pause, SECOND } from "../../kernel/time.js";
-import { parseServerUrl } from "../../kernel/urls.js";
+import { namesCluster, namesSentinels, parseSentinelUrl, parseServerUrl } from "../../kernel/urls.js";
 import { rereading } from "../files.js";
 import { isTlsFault, noteRefusal, Refusal } from "../refusals.js";
+import { redisError } from "./errors.js";
+import { followMaster } from "./sentinel.js";
 import { failUnanswered, reportRefreshes } from "./wire.js";
 
 export type RedisClient = Redis | Cluster;
@@ -31,13 +32,13 @@ interface ClientOptions extends RedisOptions {
 }
 
 /**
- * Reconnects for ever; commands fail while Redis is unavailable. Several URLs name the nodes of a Redis Cluster.
- * The other `options` are those of a single server.
+ * Reconnects for ever; commands fail while Redis is unavailable. Several URLs name the nodes of a Redis Cluster, or the
+ * sentinels of a master. The other `options` are those of a single server.
  */
 export function connectRedis(
   urls: readonly string[],
   log: Logger,
-  { cluster = urls.length > 1, ...options }: ClientOptions = {},
+  { cluster = namesCluster(urls), ...options }: ClientOptions = {},
 ): RedisClient {
   const client = cluster
     ? clusterOf(urls)
@@ -70,7 +71,8 @@ export async function connected(client: RedisClient): Promise<void> {
  * report interruptions.
  */
 export function connectSubscriber(urls: readonly string[], log: Logger, beside?: RedisClient): Redis {
-  const named = urls.map(addressOf);
+  // Sentinels name the only server.
+  const named = namesSentinels(urls) ? [] : urls.map(addressOf);
   const client: Redis = new Redis({
     ...serverOf(urls),
     enableOfflineQueue: true,
@@ -89,6 +91,15 @@ export function connectSubscriber(urls: readonly string[], log: Logger, beside?:
   return client;
 }
 
+/** Opens a connection to the same server that takes messages of RESP2, connects for ever, and subscribes to nothing by itself. */
+export function listenerBeside(server: Redis): Redis {
+  const { enableOfflineQueue, retryStrategy } = STRICT;
+  const own = { protocol: 2, autoResubscribe: false, lazyConnect: false } as const;
+  const listener = server.duplicate({ enableOfflineQueue, retryStrategy, ...own });
+  listener.on("error", () => undefined);
+  return listener;
+}
+
 /** A client that is not ready waits forever for the answers of a server. */
 function endUnanswered(client: Redis): void {
   let timer: NodeJS.Timeout | undefined;
@@ -101,7 +112,12 @@ function endUnanswered(client: Redis): void {
 }
 
 /** The certificate of a server over TLS is verified. */
-function serverOf([url = ""]: readonly string[]): RedisOptions {
+function serverOf(urls: readonly string[]): RedisOptions {
+  const [url = ""] = urls;
+  if (namesSentinels(urls)) {
+    const { name, database } = parseSentinelUrl(url);
+    return { name, db: database, ...wayIn(url), Connector: followMaster(urls) };
+  }
   const { host, port } = parseServerUrl(url);
   return { host, port, db: Number(new URL(url).pathname.slice(1)), ...wayIn(url) };
 }
@@ -112,22 +128,26 @@ function addressOf(url: string) {
 }
 
 function wayIn(url: string): RedisOptions {
-  const { protocol, user, password } = parseServerUrl(url);
+  const { user, password } = parseServerUrl(url);
   return {
     ...(user ? { username: user } : {}),
     ...(password ? { password } : {}),
-    ...(protocol === "rediss:" ? { tls: tlsOf(url) } : {}),
+    ...tlsOf(url),
   };
 }
 
 /** The configuration adds `ca`, a file, where one is set. The client asks for it at each connection. */
-function tlsOf(url: string): { readonly ca?: Buffer } {
-  const file = new URL(url).searchParams.get("ca");
-  if (file === null) return {};
+export function tlsOf(url: string): { readonly tls?: { readonly ca?: Buffer } } {
+  const { protocol, searchParams } = new URL(url);
+  if (!protocol.startsWith("rediss")) return {};
+  const file = searchParams.get("ca");
+  if (file === null) return { tls: {} };
   const read = rereading(file);
   return {
-    get ca() {
-      return read();
+    tls: {
+      get ca() {
+        return read();
+      },
     },
   };
 }
@@ -167,27 +187,5 @@ function watch(client: RedisClient, log: Logger): void {
     if (away) log.info({}, "Redis is available again");
     away = false;
     noteRefusal(client, undefined, log);
-  });
-}
-
-// Each other reply (LOADING, READONLY, OOM, CLUSTERDOWN, MOVED, BUSY, NOREPLICAS, MISCONF, LATE ...) is an outage.
-const ABOUT_THE_COMMAND = /^(WRONGTYPE|CROSSSLOT|ERR )/;
-const ABOUT_US = /^(NOAUTH|WRONGPASS|NOPERM|ERR (AUTH|invalid password|Client sent AUTH))/;
-/** Redis 6 wraps an error inside a script in an ERR of its own. */
-const WRAPPED_OUTAGE = /\b(OOM|READONLY|LOADING|CLUSTERDOWN|MASTERDOWN|MISCONF|NOREPLICAS|MOVED|TRYAGAIN)\b/;
-
-/** The client's words for a command that it cannot send now. */
-const NOT_CONNECTED = "Stream isn't writeable and enableOfflineQueue options is false";
-
-export function redisError(error: unknown): AppError {
-  if (error instanceof AppError) return error;
-  const text = oneLine(error);
-  const publicMessage = "Redis does not take a command";
-  if (ABOUT_US.test(text)) return new Refusal(`Redis: ${text}`, { cause: error, publicMessage });
-  if (isTlsFault(error)) return new Refusal(`Redis: TLS failed: ${text}`, { cause: error, publicMessage });
-  const code = ABOUT_THE_COMMAND.test(text) && !WRAPPED_OUTAGE.test(text) ? "failed" : "unavailable";
-  return new AppError(code, `Redis: ${text === NOT_CONNECTED ? "is not connected" : text}`, {
-    cause: error,
-    publicMessage,
   });
 }

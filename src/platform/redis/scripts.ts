@@ -1,11 +1,15 @@
 import { readFileSync } from "node:fs";
+import slotOf from "cluster-key-slot";
+import { Cluster } from "ioredis";
 import { inSpan, SpanKind } from "../../delivery/telemetry.js";
-import { AppError } from "../../kernel/errors.js";
+import { allOf, chunked, grouped, mapLimited } from "../../kernel/concurrency.js";
+import { AppError, oneLine } from "../../kernel/errors.js";
 import { type Logger, silent } from "../../kernel/logger.js";
 import { histogram } from "../../kernel/meters.js";
 import { pause } from "../../kernel/time.js";
 import { refusalOf } from "../refusals.js";
-import { type RedisClient, redisError } from "./connect.js";
+import type { RedisClient } from "./connect.js";
+import { redisError } from "./errors.js";
 import { createWrongTypes, isWrongType, removingWrongTypes, type WithRemoved } from "./wrong-types.js";
 
 /** A Lua script. Metrics and spans bear its name; no two of a process have the same one. */
@@ -93,9 +97,11 @@ export function createScripts(client: RedisClient, log: Logger = silent) {
     const again = async () => wrongTypes.resultOf((await removing(...args)) as WithRemoved);
     return inSpanIf(spanned, name, () => measured(name, () => usual(...args), again));
   };
+  const nodes = nodesOf(client);
   return {
     client,
-    isCluster: client.isCluster,
+    ...nodes,
+    ...createNodeCalls(nodes, log),
     run: (of: Script, keys: readonly string[], args: readonly Argument[]): Promise<Reply> =>
       run(of, commandsOf(of), [keys.length, ...keys, ...args]),
     command: <T>(name: string, call: (client: RedisClient) => Promise<T>): Promise<T> => {
@@ -103,6 +109,12 @@ export function createScripts(client: RedisClient, log: Logger = silent) {
       return inSpanIf(SPANNED.has(name), name, () => measured(name, call, again));
     },
   };
+}
+
+function nodesOf(client: RedisClient): Nodes {
+  if (!(client instanceof Cluster)) return { isCluster: false, slotOf: () => 0, nodeAt: () => "", nodeOf: () => "" };
+  const nodeAt = (slot: number): string => client.slots[slot]?.[0] ?? "";
+  return { isCluster: true, slotOf, nodeAt, nodeOf: (key) => nodeAt(slotOf(key)) };
 }
 
 function define(client: RedisClient, { name, lua, inBytes }: Script): Command {
@@ -142,4 +154,89 @@ function createCircuitBreaker(client: RedisClient) {
       void untilAnswered();
     },
   };
+}
+
+export interface Nodes {
+  readonly isCluster: boolean;
+  slotOf(key: string): number;
+  /** Returns the name of the node that holds the slot, as far as the client knows. */
+  nodeAt(slot: number): string;
+  /** Returns the name of the node that holds the key, as far as the client knows; "" for a single server. */
+  nodeOf(key: string): string;
+}
+
+/** A script is called for the keys at `places`. In a cluster `route` holds one of them, which the script names as its key. */
+type Call<T> = (route: readonly string[], places: readonly number[]) => Promise<T>;
+
+export interface Answer<T> {
+  readonly places: readonly number[];
+  readonly reply: T;
+}
+
+/** The node refuses a key that is in none of its slots, or that has just left one of them. */
+const ELSEWHERE = /\bnon local key\b/;
+/** The server lets a script use keys of one slot only. */
+const ONE_SLOT_ONLY = /do not hash to the same slot|undeclared key/;
+const SINGLY_AT_ONCE = 64;
+
+const byKey = (keys: readonly string[], places: readonly number[]): number[][] => [
+  ...grouped(places, (place) => keys[place] as string).values(),
+];
+
+const first = (keys: readonly string[], places: readonly number[]): string => keys[places[0] as number] as string;
+
+/**
+ * Calls scripts for keys of any slots: in a cluster one call for the keys of a node. Such a call names the first key, by
+ * which the client chooses the node. The script may use all others that the node holds: a script without a shebang has the
+ * flag `allow-cross-slot-keys`. Where a slot moves or has moved, the node refuses the call in its midst, and each key gets
+ * a call of its own, which the client can follow. So scripts may run twice for a key.
+ */
+export function createNodeCalls({ isCluster, nodeOf }: Nodes, log: Logger) {
+  let oneSlotOnly = false;
+  const partsOf = (keys: readonly string[]): (readonly number[])[] => {
+    const places = [...keys.keys()];
+    if (!isCluster) return [places];
+    if (oneSlotOnly) return byKey(keys, places);
+    return [...grouped(places, (place) => nodeOf(keys[place] as string)).values()];
+  };
+  /** Resolves to undefined where the keys must be called for singly. */
+  const unlessElsewhere = async <T>(call: () => Promise<T>): Promise<T | undefined> => {
+    try {
+      return await call();
+    } catch (error) {
+      const why = oneLine(error);
+      if (ONE_SLOT_ONLY.test(why)) {
+        if (!oneSlotOnly)
+          log.warn({ error: why }, "Redis lets a script use one slot only: each key is a call of its own");
+        oneSlotOnly = true;
+      } else if (!ELSEWHERE.test(why)) throw error;
+      return undefined;
+    }
+  };
+  return {
+    /** True once the server has refused a script that used several slots. */
+    servesOneSlotOnly: (): boolean => oneSlotOnly,
+    unlessElsewhere,
+    /** Calls for at most `most` keys at a time. The answers have all places, each once. All calls have ended when it rejects. */
+    async byNode<T>(keys: readonly string[], most: number, call: Call<T>): Promise<Answer<T>[]> {
+      const one = async (places: readonly number[]): Promise<Answer<T>> => {
+        const route = isCluster ? [first(keys, places)] : [];
+        return { places, reply: await call(route, places) };
+      };
+      const some = async (places: readonly number[]): Promise<Answer<T>[]> => {
+        const answer = await unlessElsewhere(() => one(places));
+        return answer ? [answer] : mapLimited(byKey(keys, places), SINGLY_AT_ONCE, one);
+      };
+      const parts = partsOf(keys).flatMap((part) => chunked(part, most));
+      const singly = oneSlotOnly ? mapLimited(parts, SINGLY_AT_ONCE, some) : allOf(parts.map(some));
+      return (await singly).flat();
+    },
+  };
+}
+
+/** Puts replies that have an item for each place into the order of the keys. */
+export function inOrder<T>(answers: readonly Answer<readonly T[]>[]): T[] {
+  const ordered: T[] = [];
+  for (const { places, reply } of answers) for (const [at, place] of places.entries()) ordered[place] = reply[at] as T;
+  return ordered;
 }

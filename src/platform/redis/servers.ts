@@ -1,6 +1,7 @@
 import { Cluster, type Redis } from "ioredis";
 import { oneLine } from "../../kernel/errors.js";
-import { type RedisClient, redisError } from "./connect.js";
+import type { RedisClient } from "./connect.js";
+import { redisError } from "./errors.js";
 import type { Scripts } from "./scripts.js";
 
 export const mastersOf = (client: RedisClient): Redis[] =>
@@ -19,6 +20,8 @@ async function nodeOf(server: Redis) {
   return {
     /** A restarted server has another. */
     runId: info.get("run_id") ?? "",
+    /** The number of keys. */
+    size: () => answered(() => server.dbsize()),
     /** One step through the keys that begin with `prefix`; the cursor "0" begins and ends. */
     scan: (cursor: string, prefix: string, count: number) =>
       answered(async () => {
@@ -46,10 +49,14 @@ export async function servesCluster({ client }: Pick<Scripts, "client">): Promis
   return fieldsOf(info).get("cluster_enabled") === "1";
 }
 
+/** True where a failover leaves the former master running, which takes writes until each client has left it. */
+export const hasSentinels = ({ client }: Pick<Scripts, "client">): boolean =>
+  !(client instanceof Cluster) && client.options.name !== undefined;
+
 export type ServerInfo = ReadonlyMap<string, string>;
 
 export interface MasterInfo {
-  /** The node is host:port. */
+  /** The node is host:port, or the name that sentinels have for it. */
   readonly node: string;
   readonly reachable: boolean;
   /** The info is undefined where the server does not answer, or forbids the question. */
@@ -68,7 +75,8 @@ function slotOwners(cluster: Cluster): (readonly [string, Redis | undefined])[] 
   return [...(owners.size > 0 ? owners : connected.keys())].map((node) => [node, connected.get(node)]);
 }
 
-const addressOf = ({ options }: Redis): string => `${options.host}:${options.port}`;
+/** A master that sentinels follow goes by its name, which a failover does not change. */
+const addressOf = ({ options }: Redis): string => options.name ?? `${options.host}:${options.port}`;
 
 async function infoOf(node: string, server: Redis | undefined): Promise<MasterInfo> {
   if (server === undefined) return { node, reachable: false, info: undefined };

@@ -1,11 +1,13 @@
 import { EventEmitter } from "node:events";
-import type { Redis } from "ioredis";
+import slotOf from "cluster-key-slot";
+import { Cluster, type Redis } from "ioredis";
+import { allOf, grouped } from "../../kernel/concurrency.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
-import { type Logger, silent } from "../../kernel/logger.js";
+import type { Logger } from "../../kernel/logger.js";
 import { startLoop } from "../../kernel/loop.js";
 import { coalesce, oncePerTurn } from "../../kernel/sharing.js";
 import { SECOND } from "../../kernel/time.js";
-import { connectRedis } from "./connect.js";
+import { listenerBeside } from "./connect.js";
 import type { Scripts } from "./scripts.js";
 import { fieldsOf } from "./servers.js";
 
@@ -16,23 +18,105 @@ interface Announcements {
   /** A followed key has changed, and is followed no longer. */
   changed: [key: string];
   published: [message: string];
-  /** No key is followed any longer; each may have changed. */
-  lost: [];
+  /** No key is followed any longer; each may have changed. If it is the publisher's, messages may be missing, too. */
+  lost: [isPublisher: boolean];
 }
 
-/** Changes of keys in Redis, as the server announces them to this process. */
+/** Changes of keys in Redis, as its servers announce them to this process. */
 export type Tracking = ReturnType<typeof trackChanges>;
 
 interface TrackingDeps {
   readonly scripts: Scripts;
-  readonly urls: readonly string[];
-  /** Its messages are announced, too, each in its place among the changes. */
+  /** Its messages are announced, too, each in its place among the changes of the server that holds `publisher`. */
   readonly channel: string;
+  /** A script that changes this key publishes the messages. */
+  readonly publisher: string;
   readonly log: Logger;
+  /** Opens the connection over which a server announces; the default is one like the server's own. */
+  readonly listen?: (server: Redis) => Redis;
 }
 
 /**
- * Follows keys read over the connection of `scripts` (client-side caching by CLIENT TRACKING). The client takes no
+ * Follows keys read over the connections of `scripts`: each server of a cluster by itself, from the first question about
+ * one of its keys on.
+ */
+export function trackChanges(deps: TrackingDeps) {
+  const { scripts, publisher } = deps;
+  const { nodeOf, client } = scripts;
+  const announcements = new EventEmitter<Announcements>();
+  const servers = new Map<string, ServerTracking>();
+  const serverAt = (node: string): ServerTracking | undefined => {
+    const held = servers.get(node);
+    const server = held ? undefined : connectionTo(client, node);
+    if (!server) return held;
+    const isPublisher = () => publishing() === node;
+    const tracking = trackServer({ ...deps, server, isPublisher, announcements });
+    servers.set(node, tracking);
+    server.once("end", () => {
+      servers.delete(node);
+      void tracking.close();
+    });
+    return tracking;
+  };
+  const isFollowing = (node: string): boolean => serverAt(node)?.isOn() ?? false;
+  let published = nodeOf(publisher);
+  /** What the new one has published before it was known as such is not announced. */
+  const publishing = (): string => {
+    const node = nodeOf(publisher);
+    if (node !== published) announcements.emit("lost", true);
+    published = node;
+    return node;
+  };
+  const isUpToDate = (node: string): Promise<boolean> => serverAt(node)?.upToDate() ?? Promise.resolve(false);
+  const areUpToDate = async (nodes: ReadonlySet<string>): Promise<boolean> =>
+    !(await Promise.all([...nodes].map(isUpToDate))).includes(false);
+  return {
+    announcements,
+    /** Returns false while keys of these servers cannot be followed. */
+    isOn: (nodes: readonly string[]): boolean => isFollowing(publishing()) && nodes.every(isFollowing),
+    /** The first change that comes after a command sent later is announced. Resolves to false where keys are not followed. */
+    follow: async (keys: readonly string[]): Promise<boolean> => {
+      const asked = [...grouped(keys, nodeOf)].map(
+        async ([node, some]) => (await serverAt(node)?.follow(bySlot(client, some))) ?? false,
+      );
+      return !(await Promise.all(asked)).includes(false);
+    },
+    /** Resolves once these servers have announced everything that happened before the call; to false where they may not have. */
+    upToDate: (nodes: readonly string[]): Promise<boolean> => {
+      const one = publishing();
+      return nodes.every((node) => node === one) ? isUpToDate(one) : areUpToDate(new Set([one, ...nodes]));
+    },
+    close: async (): Promise<void> => {
+      await allOf([...servers.values()].map((tracking) => tracking.close()));
+    },
+  };
+}
+
+const connectionTo = (client: Scripts["client"], node: string): Redis | undefined =>
+  client instanceof Cluster
+    ? client.nodes("all").find(({ options }) => `${options.host}:${options.port}` === node)
+    : client;
+
+/** A command in a cluster takes keys of one slot. */
+const bySlot = (client: Scripts["client"], keys: readonly string[]): readonly (readonly string[])[] =>
+  client instanceof Cluster ? [...grouped(keys, (key) => String(slotOf(key))).values()] : [keys];
+
+type ServerTracking = ReturnType<typeof trackServer>;
+
+interface ServerDeps {
+  readonly server: Redis;
+  /** Returns true while this server publishes the messages of the channel. */
+  readonly isPublisher: () => boolean;
+  readonly scripts: Pick<Scripts, "command">;
+  readonly channel: string;
+  readonly publisher: string;
+  readonly announcements: EventEmitter<Announcements>;
+  readonly log: Logger;
+  readonly listen?: (server: Redis) => Redis;
+}
+
+/**
+ * Follows keys read over the connection to one server (client-side caching by CLIENT TRACKING). The client takes no
  * invalidations, so that a connection of their own gets them, as messages of RESP2.
  *
  * A key is followed by a command of its own: before Redis 7.2 the keys that a script names are tracked, later those that
@@ -40,10 +124,9 @@ interface TrackingDeps {
  * a ping: after it, all earlier ones are known. The server forgets what a connection that it has closed had followed; a
  * ping there shows that it has not.
  */
-export function trackChanges({ scripts, urls, channel, log }: TrackingDeps) {
-  const client = scripts.client as Redis;
-  const listener = connectRedis(urls, silent, { protocol: 2, autoResubscribe: false }) as Redis;
-  const announcements = new EventEmitter<Announcements>();
+function trackServer({ server, scripts, announcements, log, ...deps }: ServerDeps) {
+  const { channel, publisher, isPublisher, listen = listenerBeside } = deps;
+  const listener = listen(server);
   let listening: Listening | undefined;
   /** Counts the connections of both that have closed. */
   let closed = 0;
@@ -51,28 +134,32 @@ export function trackChanges({ scripts, urls, channel, log }: TrackingDeps) {
 
   const end = (): void => {
     closed++;
-    if (on) announcements.emit("lost");
+    if (on) announcements.emit("lost", isPublisher());
     on = false;
   };
-  client.on("close", end);
+  server.on("close", end);
   listener.on("close", () => {
     listening = undefined;
     end();
   });
   listener.on("messageBuffer", (from: string | Buffer, message: Buffer | readonly Buffer[] | null) => {
-    if (String(from) === channel) announcements.emit("published", String(message));
-    else if (message === null) announcements.emit("lost");
+    // Every node of a cluster hands on what is published at any.
+    if (String(from) === channel) {
+      if (isPublisher()) announcements.emit("published", String(message));
+    } else if (message === null) announcements.emit("lost", isPublisher());
     else for (const key of [message].flat()) announcements.emit("changed", String(key));
   });
 
   const begin = async (): Promise<void> => {
-    if (on || client.status !== "ready" || listener.status !== "ready") return;
+    // The client of a cluster connects to a node with the first command to it.
+    if (server.status === "wait") await server.connect();
+    if (on || server.status !== "ready" || listener.status !== "ready") return;
     const before = closed;
     try {
-      listening ??= await listen(listener, channel);
-      if ((await runIdOf(client)) !== listening.runId)
+      listening ??= await begun(listener, channel);
+      if ((await runIdOf(server)) !== listening.runId)
         throw new AppError("unavailable", "the connections lead to different servers");
-      await client.call("CLIENT", "TRACKING", "ON", "REDIRECT", listening.id, "OPTIN");
+      await server.call("CLIENT", "TRACKING", "ON", "REDIRECT", listening.id, "OPTIN");
     } catch (error) {
       listener.disconnect(true);
       throw error;
@@ -92,8 +179,10 @@ export function trackChanges({ scripts, urls, channel, log }: TrackingDeps) {
 
   const ping = async (): Promise<boolean> => {
     const before = closed;
+    // A node that no longer holds the publisher's key refuses the question: another one publishes.
+    const answer = (): Promise<unknown> => (isPublisher() ? server.exists(publisher) : server.ping());
     try {
-      await Promise.all([listener.ping(), scripts.command("ping", () => client.ping())]);
+      await Promise.all([listener.ping(), scripts.command("ping", answer)]);
     } catch {
       listener.disconnect(true);
       end();
@@ -102,19 +191,17 @@ export function trackChanges({ scripts, urls, channel, log }: TrackingDeps) {
   };
   const settled = oncePerTurn(coalesce(ping));
   return {
-    announcements,
-    /** Returns false while keys cannot be followed. */
     isOn: (): boolean => on,
-    /** The first change that comes after a command sent later is announced. Resolves to false where keys are not followed. */
-    follow: async (keys: readonly string[]): Promise<boolean> => {
+    /** Each group of keys is of one slot. Resolves to false where one of them is not followed. */
+    follow: async (groups: readonly (readonly string[])[]): Promise<boolean> => {
       const before = closed;
-      const ask = () => Promise.all([client.call("CLIENT", "CACHING", "YES"), client.exists(...keys)]);
+      const ask = () =>
+        Promise.all(groups.flatMap((keys) => [server.call("CLIENT", "CACHING", "YES"), server.exists(...keys)]));
       return scripts.command("exists", ask).then(
         () => on && closed === before,
         () => false,
       );
     },
-    /** Resolves once everything is announced that happened before the call; to false where it may not have been. */
     upToDate: (): Promise<boolean> => (on ? settled() : Promise.resolve(false)),
     close: async (): Promise<void> => {
       await loop.close();
@@ -128,7 +215,7 @@ interface Listening {
   readonly runId: string | undefined;
 }
 
-async function listen(listener: Redis, channel: string): Promise<Listening> {
+async function begun(listener: Redis, channel: string): Promise<Listening> {
   const [id, runId] = await Promise.all([listener.client("ID"), runIdOf(listener)]);
   await listener.subscribe(INVALIDATIONS, channel);
   return { id, runId };

@@ -108,8 +108,10 @@ function withAuthorities(config: Config, faults: string[]): Config {
   const { redis, database } = config;
   const given = (url: string, parameter: string, file: string): string =>
     `${url}${url.includes("?") ? "&" : "?"}${parameter}=${encodeURIComponent(file)}`;
-  if (redis.caFile !== undefined && redis.urls?.some((url) => !url.startsWith("rediss:")))
-    faults.push("TIMELINE_REDIS_TLS_CA: needs rediss:// in REDIS_URL: without it Redis has no TLS");
+  if (redis.caFile !== undefined && redis.urls?.some((url) => !url.startsWith("rediss")))
+    faults.push(
+      "TIMELINE_REDIS_TLS_CA: needs rediss:// or rediss+sentinel:// in REDIS_URL: without it Redis has no TLS",
+    );
   const urls = redis.urls?.map((url) => (redis.caFile === undefined ? url : given(url, "ca", redis.caFile)));
   if (database.caFile === undefined || database.url === undefined) return { ...config, redis: { ...redis, urls } };
   const { searchParams } = new URL(database.url);
@@ -120,7 +122,7 @@ function withAuthorities(config: Config, faults: string[]): Config {
   return { ...config, redis: { ...redis, urls }, database: { ...database, url } };
 }
 
-const OWN_ADDRESSES = { userServiceAddr: "users", postServiceAddr: "posts" } as const;
+const OWN_ADDRESSES = { userServiceAddr: "users", postServiceAddr: "posts", timelineServiceAddr: "api" } as const;
 
 /** Returns where the process reaches its own gRPC, or undefined where the port is not known yet. */
 export function ownGrpcAddress({ grpcServer }: Pick<Config, "grpcServer">): string | undefined {
@@ -141,6 +143,7 @@ function withOwnAddresses(config: Config): Config {
 const CALLERS: Readonly<Record<keyof typeof OWN_ADDRESSES, readonly Role[]>> = {
   userServiceAddr: ["fanout", "api"],
   postServiceAddr: ["fanout", "api", "analysis"],
+  timelineServiceAddr: [],
 };
 
 /** The upstreams that roles of this process call, also those that some of them do without. */
@@ -148,9 +151,11 @@ export function calledUpstreams({ process: { roles }, upstreams }: Pick<Config, 
   const calledBy = (callers: readonly Role[]): boolean => callers.some((caller) => roles.includes(caller));
   const users = calledBy([...CALLERS.userServiceAddr, "posts", "analysis", "gateway"]) && upstreams.userServiceAddr;
   const posts = calledBy([...CALLERS.postServiceAddr, "gateway"]) && upstreams.postServiceAddr;
+  const timelines = calledBy(["gateway"]) && upstreams.timelineServiceAddr;
   return [
     ...(users ? [{ name: "UserService", address: users }] : []),
     ...(posts ? [{ name: "PostService", address: posts }] : []),
+    ...(timelines ? [{ name: "TimelineService", address: timelines }] : []),
   ];
 }
 

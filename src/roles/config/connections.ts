@@ -1,3 +1,5 @@
+import { z } from "zod";
+import { NOTIFY_PART_COUNTS } from "../../contracts/notify-parts.js";
 import { SECOND } from "../../kernel/time.js";
 import { databaseUrl, natsUrls, redisUrls } from "../../kernel/urls.js";
 import { type ConfigOf, factor, flag, integer, target, text, type Variables } from "../../kernel/variables.js";
@@ -9,9 +11,9 @@ export const REDIS_VARIABLES = {
     schema: redisUrls,
     default: "redis://127.0.0.1:6379",
     about:
-      "Redis, as redis://user:password@host:port/database; rediss:// for TLS; a comma list names nodes of a Redis Cluster",
+      "Redis, as redis://user:password@host:port/database; rediss:// for TLS; a comma list names nodes of a Redis Cluster; [with Redis Sentinel](operating.md#redis-sentinel) redis+sentinel://user:password@host:port,host:port/name/database",
   },
-  caFile: { name: "TIMELINE_REDIS_TLS_CA", schema: text, about: "CA file for Redis; needs rediss:// in REDIS_URL" },
+  caFile: { name: "TIMELINE_REDIS_TLS_CA", schema: text, about: "CA file for Redis; needs TLS in REDIS_URL" },
   allowEviction: {
     name: "TIMELINE_REDIS_ALLOW_EVICTION",
     schema: flag,
@@ -52,6 +54,12 @@ export const NATS_VARIABLES = {
     default: "1",
     about: "Multiplies max_bytes of every stream in nats/streams",
   },
+  notifyParts: {
+    name: "TIMELINE_NOTIFY_PARTS",
+    schema: z.literal(NOTIFY_PART_COUNTS.map(String), { error: "must be 1 to 16, 32 or 64" }).transform(Number),
+    default: "1",
+    about: "Streams that share the notifications: 1 to 16, 32 or 64; the same for all processes",
+  },
   ackWaitMs: {
     name: "TIMELINE_ACK_WAIT_MS",
     schema: integer(ACK_WAIT_MIN_MS, 600_000),
@@ -71,13 +79,27 @@ export const UPSTREAM_VARIABLES = {
     schema: target,
     about: "PostService; unset: this process, where it has the role posts",
   },
-  ca: { name: "TIMELINE_UPSTREAM_TLS_CA", schema: text, about: "CA file for UserService and PostService" },
+  timelineServiceAddr: {
+    name: "TIMELINE_API_ADDR",
+    schema: target,
+    about:
+      "TimelineService, whose pages the role gateway serves over HTTP; unset: this process, where it has the role api, else no pages",
+  },
+  ca: {
+    name: "TIMELINE_UPSTREAM_TLS_CA",
+    schema: text,
+    about: "CA file for UserService, PostService and TimelineService",
+  },
   cert: {
     name: "TIMELINE_UPSTREAM_TLS_CERT",
     schema: text,
-    about: "Client certificate file for UserService and PostService",
+    about: "Client certificate file for UserService, PostService and TimelineService",
   },
-  key: { name: "TIMELINE_UPSTREAM_TLS_KEY", schema: text, about: "Client key file for UserService and PostService" },
+  key: {
+    name: "TIMELINE_UPSTREAM_TLS_KEY",
+    schema: text,
+    about: "Client key file for UserService, PostService and TimelineService",
+  },
 } as const satisfies Variables;
 
 export const DATABASE_VARIABLES = {

@@ -41,6 +41,8 @@ export interface StartOptions {
 export type RedisOptions = StartOptions & {
   /** Keeps the data across restarts: append-only file, synced every second. */
   readonly appendonly?: boolean;
+  /** A sentinel keeps what it knows in this file, and does not start without it. */
+  readonly configFile?: string;
 };
 
 /** Starts a private Redis (or Valkey) on loopback that ends with this process. */
@@ -49,7 +51,8 @@ export function startRedis(options: RedisOptions): Promise<Broker> {
   const network = ["--bind", "127.0.0.1", "--daemonize", "no"];
   const storage = ["--save", "", "--appendonly", options.appendonly ? "yes" : "no", "--appendfsync", "everysec"];
   const memory = ["--maxmemory-policy", "noeviction"];
-  return start("redis", options, (port) => ["--port", port, ...network, ...storage, ...memory]);
+  const config = options.configFile === undefined ? [] : [options.configFile];
+  return start("redis", options, (port) => [...config, "--port", port, ...network, ...storage, ...memory]);
 }
 
 /** Starts a private nats-server with JetStream (file storage in `dir`) on loopback that ends with this process. */
@@ -60,7 +63,7 @@ export function startNats(options: StartOptions): Promise<Broker> {
 
 /** A server logs this line once it answers. */
 const READY: Readonly<Record<BrokerName, RegExp>> = {
-  redis: /Ready to accept connections/,
+  redis: /Ready to accept connections|Sentinel ID is/,
   nats: /Server is ready/,
 };
 

@@ -4,6 +4,7 @@ import { fileURLToPath } from "node:url";
 import { status } from "@grpc/grpc-js";
 import express, { type ErrorRequestHandler, type Request, type Response, Router } from "express";
 import { z } from "zod";
+import { TIMELINES } from "../../contracts/timeline-pages.js";
 import { VISIBILITY_NAMES } from "../../contracts/timelines.js";
 import { understood, userId } from "../../contracts/untrusted.js";
 import { Visibility } from "../../gen/avion/posts.js";
@@ -11,9 +12,18 @@ import { AppError, invalid } from "../../kernel/errors.js";
 import { FAULT_SERVICES, type Faults, methodsOf } from "./faults.grpc.js";
 import { dropsOf, hiddenFrom, isKnown, type SeenDrop, seen, viewsOf, type World } from "./world.grpc.js";
 
+/** Operations of the service; both reject where it does not answer. */
+export interface DeadLetters {
+  /** Resolves to the dead letters as `avion.ops.dlq.list` answers them. */
+  list(): Promise<unknown>;
+  /** Resolves to the report of `avion.ops.dlq.redrive`. */
+  redrive(): Promise<unknown>;
+}
+
 interface ConsoleDeps {
   readonly world: World;
   readonly faults: Faults;
+  readonly deadLetters: DeadLetters;
   readonly issueToken: (user: string) => string | Promise<string>;
 }
 
@@ -28,7 +38,11 @@ const HEADERS = {
 };
 
 const sessionRequest = z.strictObject({ user: userId });
-const timelineRequest = z.object({ user: userId, max_id: z.string().max(1_024).default("") });
+const timelineRequest = z.object({
+  user: userId,
+  timeline: z.enum(TIMELINES).default("home"),
+  max_id: z.string().max(1_024).default(""),
+});
 const usersRequest = z.object({
   prefix: z.string().max(128).default(""),
   limit: z.coerce.number().int().min(1).max(1_000).default(400),
@@ -71,6 +85,7 @@ export function createConsoleRouter(deps: ConsoleDeps): Router {
   addDrops(world, deps.world);
   addChanges(world, deps.world);
   addFaults(world, deps.faults);
+  addDeadLetters(world, deps.deadLetters);
   world.use(refusals);
   router.use("/world", world);
   const setHeaders = (response: Response): void => void response.set(HEADERS);
@@ -78,6 +93,15 @@ export function createConsoleRouter(deps: ConsoleDeps): Router {
   router.use("/pico", express.static(PICO, { setHeaders }));
   return router;
 }
+
+/** The newest follows of a user: nobody of this world has more. */
+const FOLLOWS_READ = 1_000;
+
+const READS = {
+  home: ({ timelines }: World) => timelines.getHomeTimeline,
+  local: ({ timelines }: World) => timelines.getLocalTimeline,
+  global: ({ timelines }: World) => timelines.getGlobalTimeline,
+} as const;
 
 /** The text of a service with one of these codes is meant for its caller. */
 const REFUSALS = new Set([status.INVALID_ARGUMENT, status.RESOURCE_EXHAUSTED, status.FAILED_PRECONDITION]);
@@ -91,7 +115,11 @@ const refusals: ErrorRequestHandler = (error: { code?: status; details?: string 
 function addReads(router: Router, { world, issueToken }: ConsoleDeps): void {
   const summary = async (user: string) => {
     await requireUser(world, "user", user);
-    return { user: { user_id: user, ...(await world.users.getFollowCounts({ user_id: user })) } };
+    const [counts, { follows }] = await Promise.all([
+      world.users.getFollowCounts({ user_id: user }),
+      world.users.listFollowing({ user_id: user, page_size: FOLLOWS_READ }),
+    ]);
+    return { user: { user_id: user, ...counts, follows: follows.map((follow) => follow.user_id) } };
   };
   router.post("/session", async (request, response) => {
     const { user } = understood(sessionRequest, request.body ?? {});
@@ -104,9 +132,9 @@ function addReads(router: Router, { world, issueToken }: ConsoleDeps): void {
   });
   router.get("/users/:id", async (request, response) => void response.json(await summary(request.params.id)));
   router.get("/timeline", async (request, response) => {
-    const { user, max_id } = understood(timelineRequest, request.query);
+    const { user, timeline, max_id } = understood(timelineRequest, request.query);
     await requireUser(world, "user", user);
-    const page = await world.timelines.getHomeTimeline({ user_id: user, max_id }).catch((cause) => {
+    const page = await READS[timeline](world)({ user_id: user, max_id }).catch((cause) => {
       // The cursor is the only argument that can be wrong here.
       if (cause?.code === status.INVALID_ARGUMENT) throw invalid("max_id", "is not understood");
       throw new AppError("unavailable", "the timeline service did not answer", { cause });
@@ -190,6 +218,22 @@ function addFaults(router: Router, faults: Faults): void {
     faults.clear();
     list(response);
   });
+}
+
+function addDeadLetters(router: Router, deadLetters: DeadLetters): void {
+  const answer =
+    (ask: () => Promise<unknown>) =>
+    async (_request: Request, response: Response): Promise<void> => {
+      const answered = await ask().catch((cause) => {
+        throw new AppError("unavailable", "the worker, which answers for dead letters, is away", { cause });
+      });
+      response.json(answered);
+    };
+  router.get(
+    "/dead-letters",
+    answer(async () => ({ dead_letters: await deadLetters.list() })),
+  );
+  router.post("/dead-letters/redrive", answer(deadLetters.redrive));
 }
 
 async function requireUser(world: World, field: string, user: string): Promise<void> {

@@ -1,6 +1,7 @@
-import { Redis } from "ioredis";
+import { Cluster, Redis } from "ioredis";
 import type { Broker } from "../../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis } from "../../support/brokers.js";
+import { startNatsCluster, startRedisCluster } from "../../support/clusters.js";
 import { type Postgres, type PostgresOptions, startPostgres } from "../../support/postgres.js";
 import { program, type Service, type ServiceOptions, startService } from "../../support/service.js";
 import type { Stack } from "../../support/stack.js";
@@ -12,6 +13,13 @@ import type { Parameters, Result } from "./result.js";
 export type Run = (parameters: Parameters, bench: Bench) => Promise<Result>;
 
 export type Servers = Pick<Stack, "redis" | "redisServer" | "natsServer" | "streams" | "world" | "upstreams">;
+
+/** Where a process of the service finds its servers. */
+export type Addresses = {
+  readonly redisServer: Pick<Broker, "url">;
+  readonly natsServer: Pick<Broker, "url">;
+  readonly upstreams: Servers["upstreams"];
+};
 
 /** A rewrite of the append-only file, which takes a core and copies pages, would fall to one side of a comparison by chance. */
 const NO_REWRITES = ["--auto-aof-rewrite-percentage", "0"];
@@ -38,6 +46,15 @@ export class Bench {
     return { redis, redisServer };
   }
 
+  /** Three masters without replicas. They have an append-only file. */
+  async redisCluster() {
+    const { masters, urls, stop } = await startRedisCluster({ replicas: false, extraArgs: NO_REWRITES });
+    this.defer(stop);
+    const redis = new Cluster(urls.split(","));
+    this.defer(() => redis.disconnect());
+    return { redis, masters, redisServer: { url: urls } };
+  }
+
   async nats(): Promise<{ readonly natsServer: Broker; readonly streams: Streams }> {
     const natsServer = await privateNats();
     this.versions["nats-server"] = natsServer.version;
@@ -45,6 +62,14 @@ export class Bench {
     const streams = await openStreams(natsServer.url);
     this.defer(() => streams.close());
     return { natsServer, streams };
+  }
+
+  async natsCluster() {
+    const cluster = await startNatsCluster();
+    this.defer(() => cluster.stop());
+    const streams = await openStreams(cluster.urls);
+    this.defer(() => streams.close());
+    return { natsServer: { url: cluster.urls }, streams, cluster };
   }
 
   async postgres(options: PostgresOptions = {}): Promise<Postgres> {
@@ -62,8 +87,8 @@ export class Bench {
   }
 
   /** A process of the built service. */
-  async service(servers: Servers, options: Pick<ServiceOptions, "roles" | "env" | "command"> = {}): Promise<Service> {
-    const { redisServer, natsServer, upstreams } = servers;
+  async service(at: Addresses, options: Pick<ServiceOptions, "roles" | "env" | "command"> = {}): Promise<Service> {
+    const { redisServer, natsServer, upstreams } = at;
     const { usersAddress, postsAddress } = upstreams;
     const { command = [...program(options.env), "serve"], ...others } = options;
     const profiling = this.profile === undefined ? [] : ["--cpu-prof", "--cpu-prof-dir", this.profile];

@@ -1,5 +1,5 @@
 import { connect } from "node:http2";
-import type { Redis } from "ioredis";
+import type { Cluster, Redis } from "ioredis";
 import { authorKey, homeKey, PULLED_KEY } from "../../../src/contracts/keys.js";
 import { GetTimelineRequest, GetTimelineResponse } from "../../../src/gen/avion/timeline.js";
 import { encodeId, FLOOR_MEMBER } from "../../../src/kernel/ids.js";
@@ -29,10 +29,12 @@ export function openReads(bench: Bench, { grpcAddress }: Service): Read {
 /** First pages of readers of 0, 20 and 200 pulled authors; each answer is compared. */
 export async function readCosts({ redis, redisServer }: Servers, api: Service, read: Read): Promise<Row[]> {
   const newest = Date.now() - HOUR_MS;
-  await fill(redis, newest);
+  await fillReaders(redis, newest);
   const rows: Row[] = [];
   for (const followed of FOLLOWED) {
-    const expected = pageOf(followed, newest);
+    const expected = pageOf(followed, newest)
+      .map(({ drop }) => drop)
+      .join();
     const many = async (count: number): Promise<void> => {
       let next = 0;
       const lane = async (): Promise<void> => {
@@ -56,10 +58,15 @@ export async function readCosts({ redis, redisServer }: Servers, api: Service, r
   return rows;
 }
 
-async function fill(redis: Redis, newest: number): Promise<void> {
+/** Stores the homes of the readers, and the timelines of the pulled authors. */
+export async function fillReaders(
+  redis: Redis | Cluster,
+  newest: number,
+  some: readonly number[] = FOLLOWED,
+): Promise<void> {
   const zadd = (key: string, entries: readonly Entry[]): Promise<unknown> =>
     redis.zadd(key, 0, FLOOR_MEMBER, ...entries.flatMap(({ score, drop }) => [score, drop]));
-  for (const followed of FOLLOWED)
+  for (const followed of some)
     for (let n = 0; n < READERS_EACH; n++) await zadd(homeKey(readerOf(followed, n)), homeEntries(newest));
   const now = Date.now();
   for (const [n, author] of bigAuthors().entries()) {
@@ -69,11 +76,9 @@ async function fill(redis: Redis, newest: number): Promise<void> {
   await redis.hset(PULLED_KEY, "~version", now);
 }
 
-function pageOf(followed: number, newest: number): string {
+/** The first page of a reader of so many pulled authors. */
+export function pageOf(followed: number, newest: number, limit = LIMIT): Entry[] {
   const authors = bigAuthors(followed).flatMap((_, n) => authorEntries(n, newest));
   const all = [...homeEntries(newest), ...authors].sort((a, b) => b.score - a.score || (a.drop < b.drop ? 1 : -1));
-  return all
-    .slice(0, LIMIT)
-    .map(({ drop }) => drop)
-    .join();
+  return all.slice(0, limit);
 }

@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import { bytesKept, CHOSEN, LISTENING, limitsOf, nodesOf, PEAK, requestsOf } from "./capacity.js";
+import { bytesKept, CHOSEN, LISTENING, limitsOf, nodesOf, PEAK, requestsOf, settingsOf } from "./capacity.js";
 import { PUBLISHED } from "./published.js";
 import type { Load } from "./scene.js";
 import { plain, short, sized, tableOf } from "./tables.js";
@@ -8,6 +8,7 @@ import { readUnitCosts, type Unit } from "./unit-costs.js";
 export const CAPACITY_PAGE = "docs/capacity.md";
 /** Users whose share of each load the limits are counted with. */
 const LIMITS_AT = 100_000_000;
+const SHOWN = [1_000_000, 500_000, 100_000] as const;
 
 /** The page with its tables counted again from the stored runs; a table stands between two comments that name it. */
 export function withTables(page: string): string {
@@ -39,7 +40,7 @@ function tablesOf(): Readonly<Record<string, string>> {
       ["drops/s", from(requests, ({ drops }) => drops)],
       ["reads of homes/s", from(requests, ({ reads }) => reads)],
       ["entries/s, push", from(requests, ({ entries }) => entries)],
-      ["authors merged a read, 100,000", from(requests, ({ merged }) => merged)],
+      ["authors merged a read, default", from(requests, ({ merged }) => merged)],
       ["open streams", from(requests, ({ streams }) => streams)],
       ["notifications/s", from(requests, ({ notifications }) => notifications)],
     ]),
@@ -47,7 +48,7 @@ function tablesOf(): Readonly<Record<string, string>> {
       (
         [
           ["Redis: homes", ({ homes }) => homes],
-          ["Redis: pulled authors of readers, 100,000", ({ pulls }) => pulls],
+          ["Redis: pulled authors of readers, default", ({ pulls }) => pulls],
           ["PostgreSQL: drops of a year", ({ dropsAYear }) => dropsAYear],
           ["PostgreSQL: follows", ({ follows }) => follows],
           ["NATS: `DROPS`, 7 days", ({ log }) => log],
@@ -60,8 +61,10 @@ function tablesOf(): Readonly<Record<string, string>> {
     nodes: table([
       ["Redis masters for memory", from(nodes, ({ byMemory }) => byMemory)],
       ["Redis masters for CPU, push", from(nodes, ({ byCpu }) => byCpu)],
-      ["Redis masters for CPU, 1,000,000", from(nodes, ({ byCpuRaised }) => byCpuRaised)],
-      ["Redis masters for CPU, 100,000", from(nodes, ({ byCpuUsual }) => byCpuUsual)],
+      ...SHOWN.map((threshold): [string, number[]] => [
+        `Redis masters for CPU, ${threshold.toLocaleString("en")}`,
+        from(nodes, ({ byCpuPulled }) => byCpuPulled(threshold)),
+      ]),
       ["NATS servers", from(nodes, (one) => one.nats)],
       ["PostgreSQL primaries for `posts`", from(nodes, ({ databases }) => databases)],
       ["`fanout` processes", from(nodes, ({ workers }) => workers)],
@@ -73,6 +76,12 @@ function tablesOf(): Readonly<Record<string, string>> {
       ["", "Limit", "Users"],
       limitsOf(main, costs).map(({ what, limit, unit, users }) => [
         ...[what, unit === "B" ? sized(limit) : `${short(limit)} ${unit}`, short(users)],
+      ]),
+    ),
+    settings: tableOf(
+      ["Settings", "Homes", "Masters for them", "Cores at peak", "Masters for them"],
+      settingsOf(loads.at(-1) as Load, costs).map(({ what, bytes, byMemory, cores, byCpu }) => [
+        ...[what, sized(bytes), short(byMemory), short(cores), short(byCpu)],
       ]),
     ),
     units: tableOf(["Unit", "Cost, in a Cluster", "Measured by"], unitRows(costs)),
@@ -102,14 +111,14 @@ const NAMES: Readonly<Record<string, string>> = {
   natsDrop: "NATS, a drop",
   homeEntry: "Redis, an entry of a home",
   pullsMember: "Redis, a pulled author of a reader",
-  listenerLook: "Redis, a look for a listener",
+  listenerLook: "Redis Cluster, a look for a listener",
   workerNotification: "`fanout`, an entry and its notification",
   natsNotification: "NATS, a notification",
   gatewayEvent: "`gateway`, an event",
   gatewayStream: "`gateway`, a stream",
   bridgeEvent: "`bridge`, an event",
   postsDrop: "`posts`, a drop",
-  dropsASecond: "PostgreSQL, drops and events",
+  databaseDrop: "PostgreSQL, a drop with its event",
   drop: "PostgreSQL, a drop",
   follow: "PostgreSQL, a follow",
   dropInLog: "NATS, a drop in `DROPS`",

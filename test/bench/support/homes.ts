@@ -1,10 +1,11 @@
-import type { Redis } from "ioredis";
+import type { Cluster, Redis } from "ioredis";
 import { hiddenKey } from "../../../src/contracts/keys.js";
 import type { Byline } from "../../../src/contracts/timelines.js";
 import { chunked, mapLimited } from "../../../src/kernel/concurrency.js";
 import { createScripts } from "../../../src/platform/redis/scripts.js";
 import { Hidden } from "../../../src/records/hidden.js";
 import { createHiddenStore } from "../../../src/records/hidden.redis.js";
+import { NOBODY_ERASED } from "../../support/redis.js";
 import { homeKey } from "../../support/timeline-keys.js";
 import { check } from "./result.js";
 
@@ -15,18 +16,28 @@ export const TTL_MS = 7 * 86_400_000;
 export const dropIds = (count: number, from = 0): string[] =>
   Array.from({ length: count }, (_, number) => String(4_000_000_000_000_000_000n + BigInt(from + number)));
 
-/** Fills sorted sets with as many entries and a floor below them; the newest is `newest`, the others 1 s apart. */
-export async function fillKeys(
-  redis: Redis,
-  keys: readonly string[],
-  { entries, newest = Date.now() - 60_000 }: { readonly entries: number; readonly newest?: number },
+interface Filling {
+  readonly entries: number;
+  readonly newest?: number;
+}
+
+/** Fills a sorted set with as many entries and a floor below them; the newest is `newest`, the others 1 s apart. */
+export async function fillKey(
+  redis: Redis | Cluster,
+  key: string,
+  { entries, newest = Date.now() - 60_000 }: Filling,
 ): Promise<void> {
+  await redis.del(key);
+  const ids = dropIds(entries).map((id, age) => [newest - 1_000 * age, id] as const);
+  await redis.zadd(key, ...ids.flat(), newest - 1_000 * entries, "~floor");
+  await redis.pexpire(key, TTL_MS);
+}
+
+/** Fills many alike. */
+export async function fillKeys(redis: Redis, keys: readonly string[], filling: Filling): Promise<void> {
   const [first, ...others] = keys;
   if (first === undefined) return;
-  await redis.del(first);
-  const ids = dropIds(entries).map((id, age) => [newest - 1_000 * age, id] as const);
-  await redis.zadd(first, ...ids.flat(), newest - 1_000 * entries, "~floor");
-  await redis.pexpire(first, TTL_MS);
+  await fillKey(redis, first, filling);
   for (const some of chunked(others, KEYS_A_CALL)) {
     const pipeline = redis.pipeline();
     for (const key of some) pipeline.copy(first, key, "REPLACE");
@@ -35,12 +46,8 @@ export async function fillKeys(
 }
 
 /** The users hide nobody. */
-export async function fillHomes(
-  redis: Redis,
-  users: readonly string[],
-  options: Parameters<typeof fillKeys>[2],
-): Promise<void> {
-  await fillKeys(redis, users.map(homeKey), options);
+export async function fillHomes(redis: Redis, users: readonly string[], filling: Filling): Promise<void> {
+  await fillKeys(redis, users.map(homeKey), filling);
   for (const some of chunked(users, KEYS_A_CALL)) {
     const pipeline = redis.pipeline();
     for (const user of some) pipeline.hset(hiddenKey(user), "~state", "complete");
@@ -49,25 +56,33 @@ export async function fillHomes(
 }
 
 /** Number of these drops in the homes of these users together. */
-export const countHeld = (redis: Redis, users: readonly string[], drops: readonly string[]): Promise<number> =>
-  countMembers(redis, users.map(homeKey), drops);
+export const countHeld = (
+  redis: Redis | Cluster,
+  users: readonly string[],
+  drops: readonly string[],
+): Promise<number> => countMembers(redis, users.map(homeKey), drops);
 
 /** The same for any sorted sets. */
-export async function countMembers(redis: Redis, keys: readonly string[], drops: readonly string[]): Promise<number> {
+export async function countMembers(
+  redis: Redis | Cluster,
+  keys: readonly string[],
+  drops: readonly string[],
+): Promise<number> {
   let count = 0;
-  for (const some of chunked(keys, KEYS_A_CALL)) {
-    const pipeline = redis.pipeline();
-    for (const key of some) pipeline.zmscore(key, ...drops);
-    for (const [error, scores] of (await pipeline.exec()) ?? []) {
-      if (error) throw error;
-      count += (scores as (string | null)[]).filter((score) => score !== null).length;
-    }
-  }
+  // A pipeline to a cluster may only have keys of one node.
+  await mapLimited(keys, KEYS_A_CALL, async (key) => {
+    const scores = await redis.zmscore(key, ...drops);
+    count += scores.filter((score) => score !== null).length;
+  });
   return count;
 }
 
 /** Each of these homes holds each of these drops. */
-export async function checkHomes(redis: Redis, users: readonly string[], drops: readonly string[]): Promise<void> {
+export async function checkHomes(
+  redis: Redis | Cluster,
+  users: readonly string[],
+  drops: readonly string[],
+): Promise<void> {
   const count = await countHeld(redis, users, drops);
   check(count === users.length * drops.length, `${count} of ${users.length * drops.length} entries are there`);
 }
@@ -81,6 +96,9 @@ export const NOBODY_HIDDEN = {
 /** Stores whom these users hide, as the service does. */
 export async function storeHidden(redis: Redis, all: ReadonlyMap<string, readonly string[]>): Promise<void> {
   const readHidden = async (user: string) => new Map(all.get(user)?.map((target) => [target, "all"] as const));
-  const hidden = createHiddenStore(createScripts(redis), readHidden, TTL_MS);
-  await mapLimited([...all.keys()], 32, (user) => hidden.fill(user));
+  const hidden = createHiddenStore(createScripts(redis), readHidden, NOBODY_ERASED, TTL_MS);
+  await mapLimited([...all.keys()], 32, async (user) => {
+    await redis.del(hiddenKey(user));
+    await hidden.fill(user);
+  });
 }

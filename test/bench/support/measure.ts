@@ -42,25 +42,26 @@ export const TURNS = 11;
 export const MIDDLE_TURNS = 5;
 
 /**
- * Kinds of work take turns, the first of which is not measured. Yields for each the mean of its middle turns: a median would be
+ * Kinds of work take `turns`, and one before them that is not measured. Yields for each the mean of its middle turns: a median would be
  * as coarse as the steps in which CPU time is counted.
  */
 export async function cpuInTurns<Name extends string>(
   works: Readonly<Record<Name, () => Promise<Cpu>>>,
+  turns = TURNS,
 ): Promise<Record<Name, Cpu>> {
   const names = Object.keys(works) as Name[];
   const seen = Object.fromEntries(names.map((name) => [name, []])) as unknown as Record<Name, Cpu[]>;
-  for (let turn = 0; turn <= TURNS; turn++)
+  for (let turn = 0; turn <= turns; turn++)
     for (const name of turn % 2 === 0 ? names : names.toReversed()) seen[name].push(await works[name]());
-  const middleOf = (turns: readonly Cpu[]): Cpu => {
-    const processes = Object.keys(turns[0] ?? {});
-    return Object.fromEntries(processes.map((one) => [one, middle(turns.slice(1).map((cpu) => cpu[one] as number))]));
+  const middleOf = (all: readonly Cpu[]): Cpu => {
+    const processes = Object.keys(all[0] ?? {});
+    return Object.fromEntries(processes.map((one) => [one, middle(all.slice(1).map((cpu) => cpu[one] as number))]));
   };
   return Object.fromEntries(names.map((name) => [name, middleOf(seen[name])])) as Record<Name, Cpu>;
 }
 
 function middle(values: readonly number[]): number {
-  const from = (values.length - MIDDLE_TURNS) / 2;
+  const from = Math.max(0, Math.floor((values.length - MIDDLE_TURNS) / 2));
   const some = values.toSorted((a, b) => a - b).slice(from, from + MIDDLE_TURNS);
   return some.reduce((sum, value) => sum + value, 0) / some.length;
 }

@@ -47,7 +47,7 @@ const CELLS_A_LOGARITHM = 16;
 /** Bounds of the cells, and the thresholds that can be asked for. */
 export const EDGES: readonly number[] = [
   0,
-  ...Array.from({ length: 9 }, (_, power) => [1, 2, 5].map((digit) => digit * 10 ** power)).flat(),
+  ...Array.from({ length: 9 }, (_, power) => [1, 2, 3, 5].map((digit) => digit * 10 ** power)).flat(),
 ];
 
 /** Upper shares of those who post and their followers, from the median of one side to the tail. */

@@ -63,8 +63,8 @@ export function openFrames(session: ClientHttp2Session, path: string): (request:
 }
 
 /** The request of a user's first page, and its answer. */
-export const askedPage = (user_id: string, expected: Buffer) => ({
-  request: GetTimelineRequest.encode(GetTimelineRequest.create({ user_id, limit: LIMIT })).finish(),
+export const askedPage = (user_id: string, expected: Buffer, limit = LIMIT) => ({
+  request: GetTimelineRequest.encode(GetTimelineRequest.create({ user_id, limit })).finish(),
   expected,
 });
 

@@ -8,6 +8,8 @@ export const PARAMETERS = [
   "connections",
   "users",
   "seed",
+  "turns",
+  "parts",
 ] as const;
 export type Parameters = Readonly<Partial<Record<(typeof PARAMETERS)[number], number>>>;
 

@@ -4,9 +4,11 @@ import { type Strategy, strategyAt } from "./strategies.js";
 
 const READERS = 50_000;
 /** Of TIMELINE_FANOUT_PULL_THRESHOLD. */
-export const DEFAULT_THRESHOLD = 100_000;
+export const DEFAULT_THRESHOLD = 500_000;
+/** docs/capacity.md and decision 40 compare these. */
+export const CANDIDATES = [1_000_000, 500_000, 300_000, 100_000] as const;
 export const THRESHOLDS = [
-  ...[0, 100, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000],
+  ...[0, 100, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 300_000, 500_000],
   ...[1_000_000, 2_000_000, 5_000_000, 10_000_000, Number.POSITIVE_INFINITY],
 ];
 
@@ -29,10 +31,8 @@ export interface Load {
   /** Authors a user follows, on the average. */
   readonly followings: number;
   readonly push: Strategy;
-  /** Above a million followers pulled. */
-  readonly raised: Strategy;
-  /** At the default threshold. */
-  readonly usual: Strategy;
+  /** At each of CANDIDATES, in their order. */
+  readonly pulled: readonly Strategy[];
 }
 
 export function loadOf({ population, readers, strategies }: Scene): Load {
@@ -40,8 +40,11 @@ export function loadOf({ population, readers, strategies }: Scene): Load {
   // JSON has no Infinity.
   const push = { ...at(Number.POSITIVE_INFINITY), threshold: population.users };
   const followings = readers.get(0)?.mean ?? 0;
-  return { users: population.users, followings, push, raised: at(1_000_000), usual: at(DEFAULT_THRESHOLD) };
+  return { users: population.users, followings, push, pulled: CANDIDATES.map(at) };
 }
+
+export const atThreshold = ({ pulled }: Load, threshold: (typeof CANDIDATES)[number]): Strategy =>
+  pulled.find((one) => one.threshold === threshold) as Strategy;
 
 export function nameOf(threshold: number): string {
   if (threshold === 0) return "pull";

@@ -2,6 +2,8 @@ import { type ChildProcess, fork } from "node:child_process";
 import { once } from "node:events";
 import { join } from "node:path";
 import { createInbox, headers, type NatsConnection } from "nats";
+import { toNotifyPart } from "../../../src/contracts/notify-parts.js";
+import { notifySubject } from "../../../src/contracts/subjects.js";
 import { cpuSeconds } from "./measure.js";
 import { check } from "./result.js";
 import { type ClientAnswer, type ClientRequest, sendRound } from "./sse-shared.js";
@@ -45,10 +47,18 @@ export async function receive(
   return answer;
 }
 
+interface Publishing {
+  readonly streams: number;
+  readonly parts?: number;
+  readonly begin: number;
+  readonly rounds: number;
+  readonly roundMs: number;
+}
+
 /** As fan-out does, each round awaited before the next. */
 export async function publish(
   connection: NatsConnection,
-  { streams, begin, rounds, roundMs }: { streams: number; begin: number; rounds: number; roundMs: number },
+  { streams, parts = 1, begin, rounds, roundMs }: Publishing,
 ): Promise<void> {
   const inbox = createInbox();
   let acked = 0;
@@ -69,7 +79,7 @@ export async function publish(
       head.set("Nats-Msg-Id", `new_drop:${drop}:u${n}`);
       head.set("traceparent", TRACEPARENT);
       const body = Buffer.from(JSON.stringify({ event: "new_drop", drop_id: drop, created_at: Date.now() }));
-      connection.publish(`notify.user.u${n}`, body, { reply: inbox, headers: head });
+      connection.publish(toNotifyPart(notifySubject(`u${n}`), parts), body, { reply: inbox, headers: head });
     });
     await done;
   }

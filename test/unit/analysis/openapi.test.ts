@@ -1,6 +1,7 @@
 import { expect, test } from "@jest/globals";
 import { Validator } from "@seriousme/openapi-schema-validator";
 import { createAnalysisRouter } from "../../../src/analysis/http/routes.http.js";
+import { createTimelineRouter } from "../../../src/gateway/index.js";
 import { silent } from "../../../src/kernel/logger.js";
 import { DOCUMENT } from "../../support/openapi.js";
 
@@ -20,16 +21,16 @@ test("the document is a valid OpenAPI 3.1 document, and each of its references l
 test("beside the event stream it describes the routes that are served, and no other", () => {
   const none = () => Promise.reject(new Error("is not called"));
   const reads = { analysis: none, analyses: none, rewards: none };
-  const router = createAnalysisRouter({
+  const callers = {
     authorize: none,
-    allowedOrigins: new Set(),
-    limit: { read: async () => 0 },
-    ask: none,
-    isUser: undefined,
-    reads,
+    allowedOrigins: new Set<string>(),
+    refuseCaller: none,
+    takeRead: none,
     log: silent,
-  });
-  const served = router.stack.flatMap(({ route }) => {
+  };
+  const analyses = createAnalysisRouter({ ...callers, ask: none, isUser: undefined, reads, servesTimelines: true });
+  const timelines = createTimelineRouter({ ...callers, readPage: none });
+  const served = [...analyses.stack, ...timelines.stack].flatMap(({ route }) => {
     const methods = route?.stack.map(({ method }) => method).filter((method) => method !== undefined);
     return route ? [`${route.path.replace(/:(\w+)/, "{$1}")} ${[...new Set(methods)].join()}`] : [];
   });

@@ -134,8 +134,8 @@ test("no source file has more than 250 lines of code", async () => {
 /** Of what these compare, nothing is stored: deadlines, pauses and rates of one process, and what other machines date. */
 const BY_THE_OWN_CLOCK = [
   "analysis/http/estimate.ts",
-  "analysis/sources/ask.http.ts",
   "analysis/sources/bounded-fetch.http.ts",
+  "analysis/sources/call-source.http.ts",
   "cli/bootstrap.ts",
   "cli/terminal.ts",
   "doctor/checks.grpc.ts",
@@ -150,6 +150,7 @@ const BY_THE_OWN_CLOCK = [
   "platform/outages.ts",
   "platform/redis/clock.ts",
   "roles/certificates.ts",
+  "timeline/erased.ts",
   "timeline/get-timeline.ts",
   "timeline/index.ts",
   "timeline/rebuild.ts",

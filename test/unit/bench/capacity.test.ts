@@ -1,11 +1,11 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { bytesKept, CHOSEN, limitsOf, nodesOf, requestsOf } from "../../bench/support/capacity.js";
+import { bytesKept, CHOSEN, limitsOf, nodesOf, requestsOf, settingsOf } from "../../bench/support/capacity.js";
 import { CAPACITY_PAGE, withTables } from "../../bench/support/capacity-page.js";
 import { drawPopulation } from "../../bench/support/population.js";
 import { drawReaders } from "../../bench/support/readers.js";
-import { type Load, loadOf } from "../../bench/support/scene.js";
+import { CANDIDATES, type Load, loadOf } from "../../bench/support/scene.js";
 import { strategyAt } from "../../bench/support/strategies.js";
 import { readUnitCosts } from "../../bench/support/unit-costs.js";
 
@@ -14,7 +14,7 @@ const costs = readUnitCosts();
 function loadFor(users: number): Load {
   const population = drawPopulation({ users, seed: 1, draws: 20_000, rates: "alike" });
   const readers = drawReaders(population, { readers: 200, seed: 1 });
-  const thresholds = [100_000, 1_000_000, Number.POSITIVE_INFINITY];
+  const thresholds = [...CANDIDATES, Number.POSITIVE_INFINITY];
   return loadOf({ population, readers, strategies: thresholds.map((one) => strategyAt(one, population, readers)) });
 }
 
@@ -22,7 +22,7 @@ test("the tables of docs/capacity.md are those that the stored runs give", () =>
   const page = readFileSync(CAPACITY_PAGE, "utf8");
   expect(withTables(page)).toBe(page);
   expect(page).not.toContain("no table");
-  expect(page.match(/<!-- table: \w+ -->\n\|/g)).toHaveLength(7);
+  expect(page.match(/<!-- table: \w+ -->\n\|/g)).toHaveLength(8);
 });
 
 test("twice the users make twice the requests and bytes", () => {
@@ -54,8 +54,16 @@ test("at the users of a limit the load is the limit, and limits come in their or
   const memory = limits.find(({ what }) => what === "Redis Cluster, memory");
   const full = bytesKept({ ...load, users: memory?.users ?? 0 }, costs).homes;
   expect(full / (CHOSEN.masters.value * CHOSEN.redisBytes.value)).toBeCloseTo(1);
-  const log = limits.find(({ what }) => what === "PostgreSQL of `posts`");
-  expect(requestsOf({ ...load, users: log?.users ?? 0 }).drops / (log?.limit ?? 1)).toBeCloseTo(1);
+  const database = limits.find(({ what }) => what === "PostgreSQL of `posts`, CPU");
+  expect(requestsOf({ ...load, users: database?.users ?? 0 }).drops / (database?.limit ?? 1)).toBeCloseTo(1);
+});
+
+test("fewer entries need less memory, and fewer homes less memory and CPU", () => {
+  const [, push, small, active] = settingsOf(loadFor(10_000_000), costs);
+  expect((small?.bytes ?? 0) / (push?.bytes ?? 1)).toBeCloseTo(0.4);
+  expect(small?.cores).toBe(push?.cores);
+  expect((active?.bytes ?? 0) / (small?.bytes ?? 1)).toBeCloseTo(0.5);
+  expect(active?.byCpu).toBeLessThan(small?.byCpu ?? 0);
 });
 
 test("a stored run that lacks a row is named", () => {

@@ -81,6 +81,7 @@ const WRONG: Readonly<Record<EventName, (id: string) => object[]>> = {
   user_unblocked: (id) => [{ user_id: id.repeat(99) }],
   user_muted: (id) => [{ expires_at: id }, { reposts_only: id }],
   user_unmuted: (id) => [{ version: -1 }, { target_id: [id] }],
+  user_erased: (id) => [{ version: id }, { user_id: "" }],
 };
 
 // Invariant 9.

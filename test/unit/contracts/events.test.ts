@@ -35,6 +35,7 @@ const GOOD = {
   user_unblocked: { user_id: "bob", target_id: "ada", version: 2 },
   user_muted: { user_id: "bob", target_id: "ada", version: 1 },
   user_unmuted: { user_id: "bob", target_id: "ada", version: 2 },
+  user_erased: { user_id: "bob", version: 1 },
 } as const;
 
 const DEFAULTS: Partial<Record<EventName, object>> = {
@@ -65,6 +66,7 @@ const REQUIRED: readonly (readonly [EventName, readonly string[]])[] = [
   ["user_unblocked", ["user_id", "target_id", "version"]],
   ["user_muted", ["user_id", "target_id", "version"]],
   ["user_unmuted", ["user_id", "target_id", "version"]],
+  ["user_erased", ["user_id", "version"]],
 ];
 
 test.each(REQUIRED)("%s: a required field that is missing, null or of another type is named", (name, fields) => {

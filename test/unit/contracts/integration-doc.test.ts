@@ -68,6 +68,6 @@ test("each method of an upstream that the page names is one of its proto", () =>
 test("each reason of a reset is named", () => {
   const [row = ""] = /^\| `reason` .*$/m.exec(DOCUMENT) ?? [];
   const [, ...reasons] = [...row.matchAll(/`(\w+)`/g)].map(([, name]) => name);
-  // Fan-out sends the last one.
-  expect(reasons).toEqual([...RESET_REASONS, "relations_unknown"]);
+  // Fan-out and erasures send the last two.
+  expect(reasons).toEqual([...RESET_REASONS, "relations_unknown", "user_erased"]);
 });

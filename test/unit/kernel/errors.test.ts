@@ -11,6 +11,7 @@ test("every code has the gRPC status of its name in the gRPC specification", () 
     poison: "FAILED_PRECONDITION",
     notfound: "NOT_FOUND",
     conflict: "FAILED_PRECONDITION",
+    gone: "FAILED_PRECONDITION",
     unavailable: "UNAVAILABLE",
     failed: "INTERNAL",
     unauthenticated: "UNAUTHENTICATED",

@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import { Visibility } from "../../../src/gen/avion/posts.js";
-import { followersOf, readAddressing } from "../../../src/posts/addressing.js";
+import { followersOf, maybeFollowers, readAddressing } from "../../../src/posts/addressing.js";
 
 const PUBLIC = "https://www.w3.org/ns/activitystreams#Public";
 const EVE = "https://far.example/users/eve";
@@ -55,16 +55,33 @@ test("without an actor no followers are addressed", () => {
   expect(readAddressing({ to: FOLLOWERS }, undefined)).toEqual(direct(FOLLOWERS));
 });
 
-test.each<[string, object, string]>([
-  ["a number", { to: 7 }, "document.to: "],
-  ["an empty URI", { cc: "" }, "document.cc: "],
-  ["a list with nothing in it", { to: [], cc: [null] }, "document.cc: "],
-  ["an object without an id", { cc: [{ href: PUBLIC }] }, "document.cc: "],
-  ["a list in a list", { to: [[PUBLIC]] }, "document.to: "],
-  ["a truth", { bcc: true }, "document.bcc: "],
-  ["too many", { to: Array.from({ length: 1_001 }, (_, n) => `${BOB}/${n}`) }, "document.to: "],
-])("%s is refused by the name of its field", (_, document, fault) => {
-  expect(() => readAddressing(document, FOLLOWERS)).toThrow(fault);
+test("what cannot be read addresses nobody, and is not refused", () => {
+  for (const value of [7, "", [null], [{ href: PUBLIC }], [[PUBLIC]], true, { id: 7 }])
+    for (const field of ["to", "cc", "bcc"]) expect(readAddressing({ [field]: value }, FOLLOWERS)).toEqual(direct());
+});
+
+test("of two ids of an address the stricter one counts", () => {
+  for (const to of [
+    { id: PUBLIC, "@id": BOB },
+    { id: BOB, "@id": PUBLIC },
+  ])
+    expect(readAddressing({ to }, FOLLOWERS)).toEqual(direct(BOB));
+});
+
+test("too many addresses are refused by the name of their field", () => {
+  const to = Array.from({ length: 1_001 }, (_, n) => `${BOB}/${n}`);
+  expect(() => readAddressing({ to }, FOLLOWERS)).toThrow("document.to: ");
+});
+
+test("an address on the actor's server may be its followers, unless it is mentioned, public or the actor", () => {
+  const [one, two] = ["https://far.example/f/7", "https://far.example/users/al"];
+  const tag = [{ type: "Mention", href: two }, null, 7];
+  expect(maybeFollowers({ to: [one, PUBLIC, EVE, "bob", 7], cc: { id: two }, bto: BOB, bcc: one }, EVE)).toEqual([
+    one,
+    two,
+  ]);
+  expect(maybeFollowers({ to: [one, two], tag }, EVE)).toEqual([one]);
+  expect(maybeFollowers({ to: [one] }, "")).toEqual([]);
 });
 
 test("the URI of an actor's followers is in its document, or formed as most servers do", () => {

@@ -28,6 +28,12 @@ const remote: NewRemoteObject = {
   document: "{}",
   public_key: "",
   webfinger: "",
+  webfinger_type: "",
+  webfinger_href: "",
+  lrdd_template: "",
+  reply_to: "",
+  awaits_actor: false,
+  drop_id: null,
 };
 const base = { drop_id: drop.drop_id, user_id: drop.user_id, created_at: NOW };
 

@@ -1,17 +1,8 @@
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { v7 } from "uuid";
-import { dateOfId } from "../../../src/kernel/ids.js";
-import {
-  createDropIds,
-  createdAtOf,
-  FIRST_ID,
-  importedId,
-  isUuid,
-  LAST_ID,
-  lowestId,
-  spanOf,
-} from "../../../src/posts/ids.js";
+import { dateOfId, isUuid } from "../../../src/kernel/ids.js";
+import { createDropIds, createdAtOf, FIRST_ID, importedId, LAST_ID, lowestId, spanOf } from "../../../src/posts/ids.js";
 
 const MAX_MS = 2 ** 48 - 1;
 const ms = fc.integer({ min: 0, max: MAX_MS });

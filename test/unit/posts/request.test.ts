@@ -25,6 +25,11 @@ test("a URI of a remote object is http or https, without spaces or control chara
   for (const uri of [...bad, ...worse]) expect([uri, isUri(uri)]).toEqual([uri, false]);
 });
 
+test("a URI with letters beyond ASCII is one however often the check has run", () => {
+  for (let n = 0; n < 500_000; n++) isUri(`https://far.example/${n % 100}`);
+  expect(isUri("https://müller.example/users/al")).toBe(true);
+});
+
 test("texts are counted in code points", () => {
   expect(readText("body", "\u{1f600}".repeat(10), 10)).toHaveLength(20);
   expect(() => readText("body", "\u{1f600}".repeat(11), 10)).toThrow("body: must have at most 10 characters");

@@ -2,6 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "@jest/globals";
+import { parseSentinelUrl } from "../../../src/kernel/urls.js";
 import { ConfigError } from "../../../src/kernel/variables.js";
 import { readConfig } from "../../../src/roles/config/config.js";
 import { checkFiles } from "../../../src/roles/config/files.js";
@@ -32,6 +33,8 @@ test.each([
   ["REDIS_URL", "redis://:pass@a:1/2"],
   ["REDIS_URL", "rediss://user:p%40ss@[::1]"],
   ["REDIS_URL", "redis://u:p@a:1,redis://u:p@b:1/0"],
+  ["REDIS_URL", "redis+sentinel://a/main"],
+  ["REDIS_URL", "rediss+sentinel://u:p%40ss@a:1,b,[::1]:3/the-main.1_x/2?sentinel_user=s&sentinel_password=p%2Fs"],
   ["NATS_URL", "nats://user:pass@a:4222/,nats://user:pass@b:4222"],
   ["NATS_URL", "tls://token@a"],
   ["DATABASE_URL", "postgres://user:pass@a:5432/timeline?sslmode=verify-full&application_name=x"],
@@ -50,6 +53,20 @@ test.each([
   ["a password of one node", "REDIS_URL", "redis://:p@a:1,redis://b:1"],
   ["TLS to one node of a cluster", "REDIS_URL", "redis://a:1,rediss://b:1"],
   ["no host", "REDIS_URL", "redis:///1"],
+  ["no name of a master", "REDIS_URL", "redis+sentinel://a:1,b:1"],
+  ["an empty name of a master", "REDIS_URL", "redis+sentinel://a:1//2"],
+  ["a name that no sentinel takes", "REDIS_URL", "redis+sentinel://a:1/ma%2Fin"],
+  ["a path after the database", "REDIS_URL", "redis+sentinel://a:1/main/0/1"],
+  ["a database that is no number", "REDIS_URL", "redis+sentinel://a:1/main/x"],
+  ["a parameter of sentinels", "REDIS_URL", "redis+sentinel://a:1/main?sentinel_pasword=x"],
+  ["a file that the configuration adds", "REDIS_URL", "rediss+sentinel://a:1/main?ca=/the.pem"],
+  ["a fragment after sentinels", "REDIS_URL", "redis+sentinel://a:1/main#x"],
+  ["a user of sentinels without a password", "REDIS_URL", "redis+sentinel://a:1/main?sentinel_user=s"],
+  ["a broken escape of a sentinel's password", "REDIS_URL", "redis+sentinel://a:1/main?sentinel_password=%zz"],
+  ["no sentinel", "REDIS_URL", "redis+sentinel:///main"],
+  ["a port that no sentinel has", "REDIS_URL", "redis+sentinel://a:99999,b:1/main"],
+  ["sentinels of two masters", "REDIS_URL", "redis+sentinel://a:1/main,redis+sentinel://b:1/other"],
+  ["sentinels beside a server", "REDIS_URL", "redis+sentinel://a:1/main,redis://b:1"],
   ["a path", "NATS_URL", "nats://a:1/x"],
   ["a parameter of NATS", "NATS_URL", "nats://a:1?tls=true"],
   ["TLS to one server", "NATS_URL", "nats://a:1,tls://b:1"],
@@ -96,6 +113,27 @@ test("a CA of Redis or PostgreSQL is used by whoever connects, and refused where
   expect(names({ ...ENOUGH, REDIS_URL: "rediss://a:1?ca=/the.pem" })).toEqual(["REDIS_URL"]);
 });
 
+test("a URL of sentinels becomes one of each, with the CA of the setting", () => {
+  const REDIS_URL = "rediss+sentinel://:p%40ss@a:1, b/main/3?sentinel_user=s&sentinel_password=1+1%2F";
+  const { redis } = readConfig({ ...ENOUGH, REDIS_URL, TIMELINE_REDIS_TLS_CA: "/the ca.pem" });
+  const sentinels = redis.urls.map((url) => ({
+    ...parseSentinelUrl(url),
+    url: undefined,
+    ca: new URL(url).searchParams.get("ca"),
+  }));
+  const same = {
+    ...{ protocol: "rediss+sentinel:", user: "", password: "p@ss", name: "main", database: 3 },
+    ...{ sentinelUser: "s", sentinelPassword: "1+1/", ca: "/the ca.pem", url: undefined },
+  };
+  expect(sentinels).toEqual([
+    { ...same, host: "a", port: 1 },
+    { ...same, host: "b", port: 26379 },
+  ]);
+  expect(names({ ...ENOUGH, REDIS_URL: "redis+sentinel://a/main", TIMELINE_REDIS_TLS_CA: "/x" })).toEqual([
+    "TIMELINE_REDIS_TLS_CA",
+  ]);
+});
+
 test("files that hold no certificate are refused", () => {
   const folder = mkdtempSync(join(tmpdir(), "timeline-test-config-"));
   const file = join(folder, "x.pem");
@@ -132,9 +170,32 @@ const SECRETS = [
   ...["", "user:", "us%20er:", "a b:"].map((user) => `${user}${MARKER}`),
   ...[":", "user:%zz", "user:p/", "user:p?", "user:p#", "user:1/", "user:p@", "user:p,"].map((head) => head + MARKER),
 ];
-const SHAPES = ["%@host:1", "%@host:99999", "%@host/%", "%@", "%", "%@host:1?password=%", "host:1/%", "host:1#%"];
+const SHAPES = [
+  "%@host:1,other:2/main?x=%",
+  "host/main?sentinel_password=%&x",
+  "host/%",
+  "%@host:1",
+  "%@host:99999",
+  "%@host/%",
+  "%@",
+  "%",
+  "%@host:1?password=%",
+  "host:1/%",
+  "host:1#%",
+];
 const URL_VARIABLES = ["REDIS_URL", "NATS_URL", "DATABASE_URL", "TIMELINE_JWT_JWKS_URL"];
-const PROTOCOLS = ["redis://", "rediss:", "nats://", "tls://", "postgres://", "http://", "ftp://", "", "://"];
+const PROTOCOLS = [
+  "redis://",
+  "redis+sentinel://",
+  "rediss:",
+  "nats://",
+  "tls://",
+  "postgres://",
+  "http://",
+  "ftp://",
+  "",
+  "://",
+];
 
 test("no fault of a URL repeats any part of a password", () => {
   let refused = 0;

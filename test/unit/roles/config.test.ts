@@ -34,7 +34,7 @@ test("the defaults of the contract", () => {
       audience: "all",
       tierThreshold: Number.POSITIVE_INFINITY,
       restRate: 20_000,
-      pullThreshold: 100_000,
+      pullThreshold: 500_000,
     },
     delivery: { maxAttempts: 5 },
     upstreams: { userServiceAddr: "users:1" },
@@ -83,6 +83,7 @@ test("every fault is named at once", () => {
 test.each([
   ["TIMELINE_MAX_ENTRIES", "-5", ["must be a whole number from 10 to 100000"]],
   ["TIMELINE_HTTP_ADDR", "8080", ["must be host:port"]],
+  ["TIMELINE_NOTIFY_PARTS", "48", ["must be 1 to 16, 32 or 64"]],
   ["TIMELINE_FANOUT_PULL_THRESHOLD", "-1", ["must be off, or a whole number from 0 to 1000000000"]],
   [
     "TIMELINE_LIMIT_DROPS",
@@ -158,7 +159,7 @@ test.each<[string, string, object]>([
   ["NATS_URL", "tls://a:4222, tls://b:4222", { nats: { servers: ["tls://a:4222", "tls://b:4222"] } }],
   ["TIMELINE_GRPC_ADDR", "[::1]:50051", { grpcServer: { address: "[::1]:50051" } }],
   ["TIMELINE_MAX_ENTRIES", "10", { storedTimelines: { maxEntries: 10 } }],
-  ["TIMELINE_FANOUT_TIER_THRESHOLD", "99999", { fanout: { tierThreshold: 99_999, pullThreshold: 100_000 } }],
+  ["TIMELINE_FANOUT_TIER_THRESHOLD", "499999", { fanout: { tierThreshold: 499_999, pullThreshold: 500_000 } }],
   ["TIMELINE_LIMIT_FOLLOWS", "off", { users: { limitFollows: undefined } }],
   ["TIMELINE_LIMIT_DROPS", "300/3h", { posts: { limitDrops: { most: 300, within: "3h", withinMs: 10_800_000 } } }],
   ["TIMELINE_LIMIT_SAME_BODY", "1/90s", { posts: { limitSameBody: { most: 1, within: "90s", withinMs: 90_000 } } }],
@@ -194,7 +195,7 @@ test.each([
   ["NATS_URL", "nats://a,redis://b"],
   ["TIMELINE_ATPROTO_URL", "https://appview.example/prefix"],
   ["TIMELINE_ATPROTO_URL", "https://appview.example?key=1"],
-  ["TIMELINE_FANOUT_TIER_THRESHOLD", "100000"],
+  ["TIMELINE_FANOUT_TIER_THRESHOLD", "500000"],
   ...["*", "null", "app.example", "https://app.example/", "https://app.example:443", "https://App.example"].map(
     (origin) => ["TIMELINE_ALLOWED_ORIGINS", `https://other.example,${origin}`] as const,
   ),

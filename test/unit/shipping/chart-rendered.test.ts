@@ -57,7 +57,10 @@ for (const [name, values, roles] of CASES) {
       const reads = role(deployment) === "gateway" && databaseGiven(values);
       expect(config.database.url !== undefined).toBe(STORING.includes(role(deployment)) || reads);
       const { terminationGracePeriodSeconds, enableServiceLinks } = deployment.spec.template.spec;
-      expect(terminationGracePeriodSeconds * 1000).toBeGreaterThan(config.process.shutdownGraceMs + CLOSE_MARGIN_MS);
+      const [sleep, seconds] = containerOf(deployment).lifecycle.preStop.exec.command;
+      expect(sleep).toBe("sleep");
+      const leaving = Number(seconds) * 1000 + config.process.shutdownGraceMs + CLOSE_MARGIN_MS;
+      expect(terminationGracePeriodSeconds * 1000).toBeGreaterThan(leaving);
       expect(enableServiceLinks).toBe(false);
     }
   });
@@ -331,6 +334,7 @@ rendering.each<[string, Values, RegExp]>([
   ],
   ["a short secret", { "jwt.secret": "short" }, /jwt\/secret/],
   ["a URL of another protocol", { "redis.url": "http://redis" }, /redis\/url/],
+  ["sentinels without the name of a master", { "redis.url": "redis+sentinel://a:1,b:2" }, /redis\/url/],
   ["an address without a port", { "upstreams.userService": "users" }, /upstreams\/userService/],
   ["a secret among the configuration", { "config.TIMELINE_JWT_SECRET": SECRET }, /TIMELINE_JWT_SECRET/],
   ["a setting of an earlier version", { "config.TIMELINE_REBUILD_QUEUE": "5" }, /TIMELINE_REBUILD_QUEUE/],

@@ -7,7 +7,9 @@ const policies = (values: Values): Map<string, Rendered> =>
 
 rendering("by default gRPC is open only to the roles that call it", () => {
   const own = policies(OWN_UPSTREAMS);
-  expect(own.get("api")?.spec.ingress).toEqual([]);
+  const gateway = { "app.kubernetes.io/component": "gateway" };
+  const callsApi = own.get("api")?.spec.ingress.flatMap(({ from }) => from);
+  expect(callsApi).toEqual([{ podSelector: { matchLabels: expect.objectContaining(gateway) } }]);
   for (const name of ["users", "posts"]) {
     const [rule, ...more] = own.get(name)?.spec.ingress ?? [];
     expect(more).toEqual([]);
@@ -22,7 +24,8 @@ rendering("by default gRPC is open only to the roles that call it", () => {
 
 rendering("the role api is open to the peers that are named", () => {
   const front = { podSelector: { matchLabels: { app: "front" } } };
-  const api = policies({ ...REQUIRED, "networkPolicy.apiFrom": [front] }).get("api");
+  const alone = { ...REQUIRED, "networkPolicy.apiFrom": [front], "roles.gateway.enabled": false };
+  const api = policies(alone).get("api");
   expect(api?.spec.ingress).toEqual([{ ports: [{ port: "grpc", protocol: "TCP" }], from: [front] }]);
 });
 
@@ -126,8 +129,9 @@ rendering("the notes name the ports that are open", () => {
 });
 
 rendering("a private CA of Redis, PostgreSQL and the key server is one value each", () => {
+  const SENTINELS = "rediss+sentinel://:p@a:1,b:2/main/0?sentinel_password=s";
   const cas = { "tls.redis.existingSecret": "r", "tls.database.existingSecret": "d", "tls.jwks.existingSecret": "j" };
-  const objects = renderChart({ ...OWN_UPSTREAMS, ...cas, ...KEYS, ...CLAIMS, "redis.url": "rediss://redis:6379" });
+  const objects = renderChart({ ...OWN_UPSTREAMS, ...cas, ...KEYS, ...CLAIMS, "redis.url": SENTINELS });
   const files = ["TIMELINE_REDIS_TLS_CA", "TIMELINE_DATABASE_TLS_CA", "NODE_EXTRA_CA_CERTS"];
   const stores = ["database-ca", "redis-ca"];
   const expected = { users: stores, posts: stores, gateway: [...stores, "jwks-ca"].sort(), api: ["redis-ca"] };

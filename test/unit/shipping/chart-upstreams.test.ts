@@ -49,6 +49,22 @@ rendering("named upstreams override those of the release, and a bridge runs with
   expect(addressesOf({ ...REQUIRED, ...alone })).toEqual([undefined, undefined]);
 });
 
+rendering("the gateway serves pages of the release's own api, or of the one that is named", () => {
+  const addressOf = (values: Values): unknown => {
+    const objects = renderChart({ ...OWN_UPSTREAMS, fullnameOverride: "x", ...values });
+    const gateway = ofKind(objects, "Deployment").find((one) => role(one) === "gateway") as Rendered;
+    return readConfig(environmentOf(gateway, objects)).upstreams.timelineServiceAddr;
+  };
+  expect(addressOf({})).toBe(`x-api:${PORTS.grpc}`);
+  expect(addressOf({ "upstreams.timelineService": "elsewhere:1" })).toBe("elsewhere:1");
+  expect(addressOf({ "roles.api.enabled": false })).toBeUndefined();
+  // The gateway could not show the certificate that api asks for.
+  const external = { "upstreams.userService": "u:1", "upstreams.postService": "p:1" };
+  const own = { "roles.users.enabled": false, "roles.posts.enabled": false };
+  const half = { "tls.grpc.existingSecret": "t", "tls.grpc.cert": "c", "tls.grpc.key": "k" };
+  expect(addressOf({ ...external, ...own, ...half })).toBeUndefined();
+});
+
 rendering("network policies admit the release's own callers and the peers that are named", () => {
   const objects = renderChart(EVERYTHING);
   const policyOf = (name: string): Rendered =>
@@ -72,6 +88,8 @@ rendering("network policies admit the release's own callers and the peers that a
     expect(fits({ app: "writer" }, calls?.from)).toBe(name === "posts");
     expect(fits(podOf("gateway"), calls?.from)).toBe(false);
   }
+  expect(fits(podOf("gateway"), policyOf("api").spec.ingress[0]?.from)).toBe(true);
+  expect(policyOf("gateway").spec.egress.some(({ to }) => fits(podOf("api"), to))).toBe(true);
   expect(fits({ app: "reader" }, policyOf("posts").spec.ingress[0]?.from)).toBe(false);
 });
 

@@ -27,6 +27,7 @@ export interface Container {
   startupProbe: Probe;
   livenessProbe: Probe;
   readinessProbe: Probe;
+  lifecycle: { preStop: { exec: { command: string[] } } };
   resources: object;
   volumeMounts: { name: string; mountPath: string; readOnly?: boolean }[];
   securityContext: object;
@@ -73,20 +74,23 @@ export interface Rendered {
   };
 }
 
-/** `helm` of the environment variable HELM, else of PATH. */
-export const HELM =
-  process.env["HELM"] ||
+const onPath = (program: string): string | undefined =>
   (process.env["PATH"] ?? "")
     .split(delimiter)
-    .map((folder) => join(folder, "helm"))
+    .map((folder) => join(folder, program))
     .find((file) => existsSync(file));
+
+/** `helm` of the environment variable HELM, else of PATH. */
+export const HELM = process.env["HELM"] || onPath("helm");
+/** The same of kubeconform, which compares objects with the schemas of Kubernetes. */
+export const KUBECONFORM = process.env["KUBECONFORM"] || onPath("kubeconform");
 
 const KUBE_VERSION = "1.30.0";
 
 /** Values by path, as in `{ "redis.url": "redis://redis:6379" }`. */
 export type Values = Record<string, unknown>;
 
-function nested(values: Values): object {
+export function nested(values: Values): object {
   const root: Record<string, unknown> = {};
   for (const [path, value] of Object.entries(values)) {
     const keys = path.split(".");
@@ -124,39 +128,57 @@ interface Release {
 
 export const RELEASE: Release = { name: "timeline", namespace: "default" };
 
-function template(values: Values, chart: string, { name, namespace }: Release = RELEASE): Rendered[] {
-  const folder = mkdtempSync(join(tmpdir(), "avion-timeline-chart-"));
-  const file = join(folder, "values.yaml");
+function template(values: Values, chart: string, release: Release = RELEASE): Rendered[] {
+  return parseAllDocuments(renderText(values, { chart, release }), { version: "1.1" })
+    .map((document) => {
+      if (document.errors.length > 0) throw new Error(`helm template: ${document.errors.join("; ")}`);
+      return document.toJS() as Rendered | null;
+    })
+    .filter((object) => object !== null);
+}
+
+interface Rendering {
+  readonly chart?: string;
+  readonly release?: Release;
+  readonly kubernetes?: string;
+  /** Further arguments of helm. */
+  readonly args?: readonly string[];
+}
+
+/** What helm writes, as text. */
+export function renderText(values: Values, options: Rendering = {}): string {
+  const { chart = CHART, release = RELEASE, kubernetes = KUBE_VERSION, args: more = [] } = options;
+  const as = ["--namespace", release.namespace, "--kube-version", kubernetes, "--values", "-"];
+  const args = ["template", release.name, chart, ...as, ...more];
+  const done = spawnSync(HELM as string, args, {
+    encoding: "utf8",
+    input: stringify(nested(values), { version: "1.1" }),
+  });
+  if (done.status !== 0) throw new Error(`helm template: ${done.error?.message ?? done.stderr}`);
+  return done.stdout;
+}
+
+/** Works on a copy of the chart in which `change` has changed a file. */
+export function withChart<T>(change: (folder: string) => void, work: (chart: string) => T): T {
+  const chart = join(mkdtempSync(join(tmpdir(), "avion-timeline-chart-")), "avion-timeline");
   try {
-    writeFileSync(file, stringify(nested(values)));
-    const as = ["--namespace", namespace, "--kube-version", KUBE_VERSION];
-    const args = ["template", name, chart, ...as, "--values", file];
-    const done = spawnSync(HELM as string, args, { encoding: "utf8" });
-    if (done.status !== 0) throw new Error(`helm template: ${done.error?.message ?? done.stderr}`);
-    return parseAllDocuments(done.stdout, { version: "1.1" })
-      .map((document) => {
-        if (document.errors.length > 0) throw new Error(`helm template: ${document.errors.join("; ")}`);
-        return document.toJS() as Rendered | null;
-      })
-      .filter((object) => object !== null);
+    cpSync(CHART, chart, { recursive: true });
+    change(chart);
+    return work(chart);
   } finally {
-    rmSync(folder, { recursive: true, force: true });
+    rmSync(join(chart, ".."), { recursive: true, force: true });
   }
 }
 
 /** The notes that follow an installation; helm itself renders them only against a cluster. */
 export function renderNotes(values: Values): string {
-  const chart = join(mkdtempSync(join(tmpdir(), "avion-timeline-notes-")), "avion-timeline");
-  try {
-    cpSync(CHART, chart, { recursive: true });
+  const asTemplate = (chart: string): void => {
     renameSync(join(chart, "templates/NOTES.txt"), join(chart, "notes.tpl"));
-    writeFileSync(
-      join(chart, "templates/notes.yaml"),
-      'kind: Notes\ntext: {{ tpl (.Files.Get "notes.tpl") . | toJson }}\n',
-    );
+    const template = 'kind: Notes\ntext: {{ tpl (.Files.Get "notes.tpl") . | toJson }}\n';
+    writeFileSync(join(chart, "templates/notes.yaml"), template);
+  };
+  return withChart(asTemplate, (chart) => {
     const notes = template(values, chart).find(({ kind }) => kind === "Notes") as unknown as { text: string };
     return notes.text;
-  } finally {
-    rmSync(join(chart, ".."), { recursive: true, force: true });
-  }
+  });
 }

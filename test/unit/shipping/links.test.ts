@@ -3,7 +3,7 @@ import { dirname, join } from "node:path";
 import { expect, test } from "@jest/globals";
 import { inRepository, readText } from "./files.js";
 
-const ROOT_DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "test/support/README.md"];
+const ROOT_DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "test/support/README.md"];
 
 const documentsIn = (folder: string): string[] =>
   readdirSync(inRepository(folder), { recursive: true, encoding: "utf8" })
@@ -67,4 +67,26 @@ test("a link to a missing file or heading is found", () => {
   expect(faultOf("README.md", "docs/nowhere.md")).toBe("README.md: no docs/nowhere.md");
   expect(faultOf("docs/slo.md", "operating.md#nothing")).toBe("docs/slo.md: no heading nothing in docs/operating.md");
   expect(faultOf("docs/slo.md", "operating.md#big-authors")).toBeUndefined();
+});
+
+test("README.md lists every document under who reads it", () => {
+  const [, index = ""] = readText("README.md").split("\n## Documents\n");
+  expect([...index.matchAll(/^\*\*(To \w+) it\*\*/gm)].map(([, reader]) => reader)).toEqual([
+    "To use",
+    "To operate",
+    "To change",
+  ]);
+  const listed = linksIn(index);
+  // Decisions have an index of their own, and the tests a list of helpers.
+  const documents = [...ROOT_DOCUMENTS, ...documentsIn("docs")].filter(
+    (file) => !/^README\.md$|^docs\/decisions\/\d|^test\//.test(file),
+  );
+  expect(documents.filter((file) => !listed.includes(file))).toEqual([]);
+});
+
+test("the repository and the image hold the license that package.json names", () => {
+  const { license } = JSON.parse(readText("package.json")) as { license: string };
+  const [, name, version] = /^\s+(\w+) License\s+Version ([\d.]+),/.exec(readText("LICENSE")) ?? [];
+  expect(`${name}-${version}`).toBe(license);
+  expect(readText("Dockerfile")).toMatch(/^COPY .*\bLICENSE\b/m);
 });

@@ -1,5 +1,6 @@
 import { readdirSync } from "node:fs";
 import { expect, test } from "@jest/globals";
+import { ALL_NOTIFY_PARTS } from "../../../src/contracts/notify-parts.js";
 import { inRepository, readText } from "./files.js";
 
 /** Fields of a stream's configuration that nats-server 2.9 knows; newer ones are dropped or refused by some server. */
@@ -75,6 +76,15 @@ test.each([...streams, ...consumers])("durations in %s are whole nanoseconds", (
   for (const value of [...given, ...((declared["backoff"] as unknown[] | undefined) ?? [])]) {
     expect(Number.isSafeInteger(value)).toBe(true);
     if (value !== 0) expect(value).toBeGreaterThanOrEqual(MS_IN_NS);
+  }
+});
+
+test("the accounts allow for every part of NOTIFY what they allow for one stream", () => {
+  const accounts = readText("nats/nats-server-accounts.conf");
+  const needed = ["STREAM.MSG.GET.", "DIRECT.GET.", "STREAM.PURGE.", "STREAM.MSG.DELETE.", "STREAM.DELETE."];
+  for (const { stream } of ALL_NOTIFY_PARTS) {
+    for (const action of needed) expect(accounts).toContain(`"$JS.API.${action}${stream}"`);
+    for (const action of ["MSG.NEXT", "DELETE"]) expect(accounts).toContain(`"$JS.API.CONSUMER.${action}.${stream}.*"`);
   }
 });
 

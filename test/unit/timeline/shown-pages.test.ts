@@ -43,3 +43,19 @@ test("there is no page where one read does not tell what it shows", async () => 
   expect(await pagesOf(authors, { areAlive: false })(["bob"])).toBeUndefined();
   expect(await pagesOf(authors)(["bob"], { drops: 3, since: 997 })).toBeUndefined();
 });
+
+test("an author who was not known, or could not be asked for, is asked for again", async () => {
+  const stored: Stored = { floor: 0, entries: [{ score: 1, drop: "d0" }], areAlive: true };
+  const answers: (() => Promise<ReadonlyMap<string, Byline>>)[] = [
+    async () => new Map(),
+    () => Promise.reject(new Error("Redis is away")),
+    async () => new Map([["d0", { author: "ada" }]]),
+  ];
+  const bylinesOf = () => (answers.shift() as (typeof answers)[number])();
+  const show = createShownPages({ read: async () => stored, bylinesOf });
+  const read = () => show({ key: KEY, page: PAGE }, new Hidden("eve", new Map([["bob", "all"]])));
+  expect(await read()).toBeUndefined();
+  await expect(read()).rejects.toThrow("away");
+  expect(idsOf(await read())).toEqual(["d0"]);
+  expect(idsOf(await read())).toEqual(["d0"]);
+});

@@ -1,5 +1,8 @@
 import { createAnalyses } from "./analysis.js";
+import { watchDeadLetters } from "./dead-letters.js";
 import { readEvents } from "./events.js";
+import { createFaults } from "./faults.js";
+import { createPeople } from "./people.js";
 import { createTimeline, originalOf } from "./timeline.js";
 
 const MAX_LOG_ROWS = 200;
@@ -22,7 +25,26 @@ const analyses = createAnalyses({
   call,
 });
 
+const deadLetters = watchDeadLetters({
+  count: byId("dead-count"),
+  list: byId("dead"),
+  redrive: byId("redrive"),
+  call,
+  attempt,
+  done: showDone,
+});
+
+const faults = createFaults({ status: byId("faults"), call });
+const people = createPeople({
+  summary: byId("people"),
+  hidden: byId("hidden"),
+  otherwise: byId("timeline"),
+  onShow: (kind, user) => attempt(() => changeRelation(kind, user, true)),
+});
+
 let viewer = "";
+// home, local or global.
+let view = "home";
 let token = "";
 // Ends the stream that is open.
 let stream = new AbortController();
@@ -44,6 +66,10 @@ async function call(method, path, body) {
 const showError = (error) => {
   byId("message").textContent = error.message;
 };
+
+function showDone(text) {
+  byId("done").textContent = text;
+}
 
 async function attempt(action) {
   byId("message").textContent = "";
@@ -68,14 +94,15 @@ function log(...texts) {
 /** Reads the newest page, or the one below `maxId`. */
 async function fetchPage(maxId = "") {
   const mine = maxId === "" ? ++fetches : fetches;
-  const page = await call("GET", `/world/timeline?${new URLSearchParams({ user: viewer, max_id: maxId })}`);
+  const query = new URLSearchParams({ user: viewer, timeline: view, max_id: maxId });
+  const page = await call("GET", `/world/timeline?${query}`);
   if (mine !== fetches) return;
   if (maxId === "") timeline.replace(page.drops, mine);
   else timeline.add(page.drops);
   older = page.has_more ? page.next_max_id : "";
   byId("older").hidden = older === "";
   byId("degraded").hidden = !page.degraded;
-  showHidden(page);
+  people.showHidden(page);
 }
 
 /** Nothing on the stream says that a page has changed after a follow, a mute or a block. */
@@ -88,26 +115,9 @@ function stopLooking() {
   for (const look of looks) clearTimeout(look);
 }
 
-/** The drops of these users are not on the page, so that their buttons are here. */
-function showHidden({ muted, blocked }) {
-  const button = (text, kind, user) => {
-    const made = document.createElement("button");
-    Object.assign(made, { type: "button", className: "secondary outline", textContent: `${text} ${user}` });
-    made.addEventListener("click", () => attempt(() => changeRelation(kind, user, true)));
-    return made;
-  };
-  const buttons = [
-    ...muted.map((user) => button("Unmute", "mutes", user)),
-    ...blocked.map((user) => button("Unblock", "blocks", user)),
-  ];
-  const focused = byId("hidden").contains(document.activeElement) ? document.activeElement : undefined;
-  byId("hidden").replaceChildren("Muted and blocked:", ...buttons);
-  byId("hidden").hidden = buttons.length === 0;
-  if (focused) (buttons.find(({ textContent }) => textContent === focused.textContent) ?? byId("timeline")).focus();
-}
-
-/** new_drop says which drop and when; the rest is asked of the world. */
+/** new_drop says which drop of the home and when; the rest is asked of the world. */
 async function showNew({ drop_id, created_at }) {
+  if (view !== "home") return;
   const user = viewer;
   timeline.add([{ drop_id, created_at }], fetches);
   const query = new URLSearchParams({ user });
@@ -128,8 +138,10 @@ const ACTS = {
 function receive({ id, event, data }) {
   lastEventId = id ?? lastEventId;
   if (event === undefined) return;
-  log(event, id ?? "", data ?? "");
-  attempt(() => ACTS[event]?.(JSON.parse(data)));
+  const content = JSON.parse(data);
+  const after = content.created_at === undefined ? "" : `${Date.now() - content.created_at} ms`;
+  log(event, after, id ?? "", data);
+  attempt(() => ACTS[event]?.(content));
 }
 
 async function connect() {
@@ -140,13 +152,13 @@ async function connect() {
   showStatus("connecting", "connecting…");
   // Every opening fetches the page, not only the first: what was missed may be gone.
   const opened = () => {
-    log("open", "", "");
+    log("open", "", "", "");
     showStatus("live", `live as ${viewer}`);
     attempt(() => fetchPage());
   };
   await readEvents({ token, after: lastEventId, signal, opened, received: receive }).catch(() => undefined);
   if (signal.aborted) return;
-  log("closed", "", "");
+  log("closed", "", "", "");
   showStatus("down", "connection lost, trying again…");
   openLater(2_000 + Math.random() * 2_000);
 }
@@ -166,38 +178,65 @@ async function open(user) {
       lastEventId = "";
     }
     viewer = user;
-    showPeople(session.user);
+    people.show(session.user);
   } catch (error) {
     // The server may be away for a while; another user stays where they are.
     if (user === viewer) openLater(3_000);
     throw error;
   }
   history.replaceState(null, "", `#${encodeURIComponent(user)}`);
-  byId("timeline-title").textContent = `Home timeline of ${user}`;
+  showTitle();
   connect();
   await analyses.open();
 }
 
-function showPeople({ followers, following }) {
-  byId("people").textContent = `${followers} followers, follows ${following}`;
+const TITLES = {
+  home: (user) => `Home timeline of ${user}`,
+  local: (user) => `Local timeline, as ${user} sees it`,
+  global: (user) => `Global timeline, as ${user} sees it`,
+};
+
+function showTitle() {
+  byId("timeline-title").textContent = TITLES[view](viewer);
 }
 
-async function changeFaults(method, body) {
-  const { faults } = await call(method, "/world/faults", body);
-  const broken = faults.map(({ service, method }) => `${service}${method ? `.${method}` : ""}`);
-  byId("faults").textContent = broken.length === 0 ? "No service is broken." : `Broken: ${broken.join(", ")}`;
+async function changeView(name) {
+  view = name;
+  showTitle();
+  timeline.clear();
+  await fetchPage();
 }
+
+/** The stream tells of the home alone. */
+setInterval(() => view !== "home" && document.visibilityState === "visible" && fetchPage().catch(showError), 2_000);
 
 async function post({ author, visibility, body }, count) {
   // Nobody but the viewer is at hand as a recipient.
   const recipients = visibility === "direct" && author !== viewer ? [viewer] : [];
-  await call("POST", "/world/drops", { user: author, visibility, recipients, body, count: Number(count ?? 1) });
+  const many = Number(count ?? 1);
+  await call("POST", "/world/drops", { user: author, visibility, recipients, body, count: many });
+  showDone(`Posted ${many === 1 ? "a drop" : `${many} drops`} as ${author}.${whyNotHere(author, visibility)}`);
+}
+
+/** Says why a drop that was posted is not on the page at once. */
+function whyNotHere(author, visibility) {
+  if (view !== "home" && visibility !== "public") return ` ${view} has public drops only.`;
+  if (view !== "home" || author === viewer || visibility === "direct")
+    return !faults.isBroken() ? "" : " It waits until what is broken is healed.";
+  if (!people.follows(author)) return ` ${viewer} does not follow ${author}: it does not come to this home.`;
+  return !faults.isBroken() ? "" : " It waits until what is broken is healed, or becomes a dead letter.";
 }
 
 async function changeFollow({ following }, method = "POST") {
   const { changed } = await call(method, "/world/follows", { follower_id: viewer, following_id: following });
   if (!changed) throw new Error("Nothing to change.");
+  showDone(`${viewer} ${method === "POST" ? "follows" : "no longer follows"} ${following}.`);
   await showChanged();
+}
+
+async function refuseFollowers({ author }) {
+  await faults.refuseFollowersOf(author);
+  showDone(`Drops of ${author} become dead letters until you heal it: post some.`);
 }
 
 async function changeRelation(kind, user, undo) {
@@ -212,7 +251,7 @@ async function changeShare(original, undo) {
 
 async function showChanged() {
   lookAgain();
-  showPeople((await call("GET", `/world/users/${encodeURIComponent(viewer)}`)).user);
+  people.show((await call("GET", `/world/users/${encodeURIComponent(viewer)}`)).user);
 }
 
 function onSubmit(form, act) {
@@ -228,19 +267,21 @@ onSubmit("viewer-form", ({ viewer: user }) => open(user.trim()));
 onSubmit("post-form", post);
 onSubmit("follow-form", changeFollow);
 onSubmit("analysis-form", analyses.ask);
+onSubmit("refuse-form", refuseFollowers);
+byId("views").addEventListener("change", ({ target }) => attempt(() => changeView(target.value)));
 onClick("older", () => {
   // A look would take the older drops away.
   stopLooking();
   return fetchPage(older);
 });
 onClick("clear-log", () => byId("log").replaceChildren());
-onClick("break", () => changeFaults("POST", { service: "users", code: "UNAVAILABLE" }));
-onClick("heal", () => changeFaults("DELETE"));
+onClick("break", faults.breakUsers);
+onClick("heal", faults.heal);
 
 attempt(async () => {
   const { users } = await call("GET", "/world/users?limit=400");
   byId("users").replaceChildren(...users.map(({ user_id }) => new Option("", user_id)));
-  await changeFaults("GET");
+  await faults.look();
   const wanted = decodeURIComponent(location.hash.slice(1)) || users[0]?.user_id;
   if (wanted === undefined) return;
   byId("viewer").value = wanted;
@@ -248,5 +289,9 @@ attempt(async () => {
     ? "nova"
     : wanted;
   document.querySelector("#analysis-form [name=did]").value = wanted;
+  document.querySelector("#refuse-form [name=author]").value = users.some(({ user_id }) => user_id === "alan")
+    ? "alan"
+    : wanted;
+  deadLetters.look();
   await open(wanted);
 });

@@ -17,6 +17,7 @@ function scene(how: {
   readonly held: IdentityRecord;
   readonly streams?: LogState;
   readonly inCharge?: boolean;
+  readonly leaveMs?: number;
   readonly lacksHistory?: () => Promise<boolean>;
 }) {
   const trace: string[] = [];
@@ -40,6 +41,7 @@ function scene(how: {
     lacksHistory: how.lacksHistory ?? (async () => false),
     log: silent,
     recovery: {
+      ...(how.leaveMs === undefined ? {} : { leaveMs: how.leaveMs }),
       lease: { hold: async () => how.inCharge ?? true, release: async () => void trace.push("released") },
       readBacklog: async () => ({ start: 9_000_000, acked: 7 }),
       readUnapplied: async () => ({ start: 9_000_000, acked: 7, waiting: [] }),
@@ -172,6 +174,21 @@ test("a backlog that was read while the log was replaced is not recorded", async
   expect(records.slice(0, 2)).toEqual(["recover", "tuesday"]);
   expect(trace).not.toContain("recorded");
   await second.close();
+});
+
+test("a recovery of Redis begins once no process writes to the former server, one of the log at once", async () => {
+  const cases: readonly [IdentityRecord, LogState, string[]][] = [
+    [{ ...WHOLE, redis: "other" }, STREAMS, ["look", "closing"]],
+    [WHOLE, { ...STREAMS, last: 6 }, ["look", "recover since 5000000 log"]],
+  ];
+  for (const [held, streams, begun] of cases) {
+    const { detector, trace, open } = scene({ held, streams, leaveMs: DAY });
+    await eventually(() => trace.length > 0, "it looks");
+    trace.push("closing");
+    open();
+    await detector.close();
+    expect(trace.slice(0, 2)).toEqual(begun);
+  }
 });
 
 test("a process without the lease only looks, and knows that data may be missing", async () => {

@@ -1,0 +1,38 @@
+import type { AnalysisRequest } from "../../contracts/analysis.js";
+import { AppError } from "../../kernel/errors.js";
+import { erasedUser } from "../../records/erased.redis.js";
+import type { Erased } from "../../records/erasures.js";
+import { unlessAway } from "../../records/limits.redis.js";
+import type { ForgetRequest } from "../erasure/forget.js";
+
+interface RefusalDeps {
+  readonly erased: Pick<Erased, "among">;
+  readonly forget: ForgetRequest;
+}
+
+type Named = Pick<AnalysisRequest, "user_id" | "did">;
+
+export type ErasedRefusals = ReturnType<typeof createErasedRefusals>;
+
+/** While Redis is away nothing is refused: the worker waits for it, and removes what an erased user has asked for. */
+export function createErasedRefusals({ erased, forget }: RefusalDeps) {
+  const among = (users: readonly string[]) => unlessAway(erased.among(users));
+  const refuse = async ({ user_id, did }: Named): Promise<void> => {
+    const found = await among([user_id, did]);
+    if (found?.has(user_id)) throw erasedUser();
+    if (found?.has(did)) throw new AppError("notfound", "did: there is no such account");
+  };
+  return {
+    /** @throws AppError `gone` for an erased user, `notfound` for an erased account */
+    refuse,
+    /** An erasure may have come while the request was written: then it is removed, and refused. */
+    async refuseWritten(request: Named & Pick<AnalysisRequest, "analysis_id">): Promise<void> {
+      try {
+        await refuse(request);
+      } catch (error) {
+        await forget(request);
+        throw error;
+      }
+    },
+  };
+}

@@ -1,0 +1,189 @@
+import type { Command } from "commander";
+import { isLeft, placesAsText, verifyErasure } from "../erasure/index.js";
+import type { Erasure } from "../gen/avion/users.js";
+import { mapLimited } from "../kernel/concurrency.js";
+import { printable } from "../kernel/errors.js";
+import { silent } from "../kernel/logger.js";
+import { openPostgres } from "../platform/db/postgres.js";
+import { connectUsers, isNotFound, isUnimplemented, type Users } from "../platform/grpc/upstreams.js";
+import { createBucket } from "../records/bucket.nats.js";
+import { createErasedList } from "../records/erased.redis.js";
+import { VERSION } from "../roles/version.js";
+import { type Opening, openLog, openRedisAlone, runJob, withConnections } from "./bootstrap.js";
+import { exitWith, JSON_OPTION, parseUserId, wholeNumber } from "./options.js";
+import { confirm, printList } from "./terminal.js";
+
+interface Options {
+  readonly json?: boolean;
+  readonly yes?: boolean;
+  readonly limit: number;
+}
+
+const DEFAULT_LIMIT = 100;
+const MAX_LIMIT = 10_000;
+const AT_ONCE = 8;
+
+export function define(erase: Command): void {
+  erase
+    .command("user")
+    .description("erase a user for ever, with all that the user has written; on a terminal it asks first")
+    .argument("<id>", "the user id", parseUserId)
+    .option("--yes", "do not ask; needed where there is no terminal")
+    .addOption(JSON_OPTION)
+    .action(exitWith(eraseUser));
+  erase
+    .command("ls")
+    .description("list the users who are being erased or are erased, the newest first")
+    .option("--limit <count>", "at most so many", wholeNumber({ min: 1, max: MAX_LIMIT }), DEFAULT_LIMIT)
+    .addOption(JSON_OPTION)
+    .action(exitWith(list));
+  erase
+    .command("show")
+    .description("show how far the erasure of one user is")
+    .argument("<id>", "the user id", parseUserId)
+    .addOption(JSON_OPTION)
+    .action(exitWith(show));
+  erase
+    .command("verify")
+    .description("look in PostgreSQL, Redis and NATS for places where a user is left; exits 1 if one may not be")
+    .argument("<user>", "whose id is looked for", parseUserId)
+    .addOption(JSON_OPTION)
+    .action(exitWith(verify));
+}
+
+const ERASE = { name: "erase", open: openErasures };
+
+type Erasures = Awaited<ReturnType<typeof openErasures>>;
+
+async function openErasures(opening: Opening) {
+  const { nats, publish } = await openLog(opening);
+  return { ...createErasedList(createBucket(nats, publish, "ERASED")), service: openUsers(opening) };
+}
+
+function openUsers({ config: { upstreams }, closers }: Opening): Users | undefined {
+  const { userServiceAddr } = upstreams;
+  if (userServiceAddr === undefined) return undefined;
+  const users = connectUsers(userServiceAddr, upstreams);
+  closers.add("users service", () => users.close());
+  return users;
+}
+
+const openUsersAlone = async (opening: Opening): Promise<Users> => {
+  const users = openUsers(opening);
+  if (users === undefined) throw new Error("set TIMELINE_USER_SERVICE_ADDR: this command asks the users service");
+  return users;
+};
+
+const CONSEQUENCE = "with profile, drops, reactions, follows, blocks, mutes, analyses and rewards; it cannot be undone";
+
+/** Ends with exit code 1 where nothing was done. */
+function eraseUser(id: string, { yes, json }: Options): Promise<number> {
+  return withConnections({ name: "erase", open: openUsersAlone }, async (users) => {
+    if (!yes && !(await mayErase(id))) return 1;
+    const erasure = await users.erase(id).catch((error: unknown) => {
+      if (!isUnimplemented(error)) throw error;
+      throw new Error("the users service cannot erase users: it has to publish user_erased itself", { cause: error });
+    });
+    print(shownOf(id, erasure), json);
+    return 0;
+  });
+}
+
+async function mayErase(id: string): Promise<boolean> {
+  if (process.stdin.isTTY) {
+    if (await confirm(`Erase the user ${printable(id)} for ever, ${CONSEQUENCE}?`)) return true;
+    console.error("nothing was erased");
+  } else console.error(`the user ${printable(id)} would be erased, ${CONSEQUENCE}: add --yes`);
+  return false;
+}
+
+function list({ json, limit }: Options): Promise<number> {
+  return withConnections(ERASE, async (erasures) => {
+    const users = (await erasures.users()).slice(0, limit);
+    const found = await mapLimited(users, AT_ONCE, (user) => read(erasures, user));
+    return printList(found, { json, none: "nobody is erased", asLine });
+  });
+}
+
+/** Ends with exit code 1 where the user is not erased. */
+function show(id: string, { json }: Options): Promise<number> {
+  return withConnections(ERASE, async (erasures) => {
+    const found = await read(erasures, id);
+    if (found.status === "none") {
+      console.error(`the user ${printable(id)} is not erased`);
+      return 1;
+    }
+    print(found, json);
+    return 0;
+  });
+}
+
+/** A users service that knows no erasure has published the event itself: then the reports of the roles tell the state. */
+async function read(erasures: Erasures, user: string): Promise<Shown> {
+  const known = await erasures.service?.erasure(user).catch((error: unknown) => {
+    if (isNotFound(error) || isUnimplemented(error)) return undefined;
+    throw error;
+  });
+  if (known) return shownOf(user, known);
+  if (!(await erasures.isErased(user))) return shownOf(user, undefined);
+  const steps = [...(await erasures.reports(user))].map(([name, report]) => ({ name, ...report }));
+  const status = steps.every(({ done }) => done) ? "completed" : "running";
+  return { ...shownOf(user, undefined), status, steps };
+}
+
+interface Shown {
+  readonly user_id: string;
+  readonly status: string;
+  /** It is null where the users service does not tell. */
+  readonly requested_at: string | null;
+  readonly completed_at: string | null;
+  readonly steps: Erasure["steps"];
+}
+
+const dateOf = (ms: number): string | null => (ms === 0 ? null : new Date(ms).toISOString());
+
+const shownOf = (user_id: string, erasure: Erasure | undefined): Shown => ({
+  user_id,
+  status: erasure?.status ?? "none",
+  requested_at: dateOf(erasure?.requested_at ?? 0),
+  completed_at: dateOf(erasure?.completed_at ?? 0),
+  steps: erasure?.steps ?? [],
+});
+
+function asLine({ user_id, status, requested_at, completed_at, steps }: Shown): string {
+  const since = completed_at ?? requested_at;
+  const open = steps.filter(({ done }) => !done).map(({ name }) => name);
+  const waiting = open.length === 0 ? "" : `  not done: ${open.join(", ")}`;
+  return printable(`${status}${since === null ? "" : ` since ${since}`}  ${user_id}${waiting}`);
+}
+
+function print(shown: Shown, json: boolean | undefined): void {
+  if (json) return console.log(JSON.stringify(shown));
+  console.log(asLine({ ...shown, steps: [] }));
+  for (const { name, done, left } of shown.steps)
+    console.log(`  ${name}: ${done ? "done" : left > 0 ? `${left} left` : "not done"}`);
+}
+
+/** Changes nothing. The database is that of DATABASE_URL; without it no table is read. */
+function verify(user: string, { json }: { readonly json?: boolean }): Promise<number> {
+  return runJob({ name: "erase", open: openAll, json }, async ({ connections, stopping, say }) => {
+    const places = await verifyErasure(connections, user, (text) => {
+      if (stopping.aborted) throw new Error("stopped before the end");
+      say(() => text);
+    });
+    const noTables = connections.db ? "" : "\nDATABASE_URL is not set: no table was read";
+    const answer = { user_id: user, left: isLeft(places), tables: connections.db !== undefined, places };
+    return { json: answer, text: placesAsText(user, places) + noTables, failed: answer.left };
+  });
+}
+
+async function openAll(opening: Opening) {
+  const { config, closers } = opening;
+  const { url } = config.database;
+  const db =
+    url === undefined ? undefined : openPostgres({ url, poolSize: 1, name: `avion-timeline/${VERSION} erase` }, silent);
+  if (db) closers.add("database", () => db.close());
+  const { nats } = await openLog(opening);
+  const { scripts } = await openRedisAlone(opening);
+  return { db, nats, scripts };
+}

@@ -1,0 +1,29 @@
+import type { NatsConnection } from "nats";
+import type { Logger } from "../../kernel/logger.js";
+import type { Upstreams } from "../../platform/grpc/upstreams.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
+import type { Erased } from "../../records/erasures.js";
+import type { Fenced } from "../../records/fenced.redis.js";
+import { EventLog } from "../log.nats.js";
+import { standingEvents } from "../standing.js";
+import { UpstreamView } from "../upstreams.grpc.js";
+import { createFences, createRetention } from "./fences.js";
+import { createFenceStore } from "./store.redis.js";
+
+interface Handles {
+  readonly scripts: Scripts;
+  readonly fenced: Fenced;
+  readonly nats: NatsConnection;
+  readonly upstreams: (caller: "operator") => Upstreams;
+  readonly erased: Erased;
+  readonly log: Logger;
+}
+
+/** Opens the fences, and the retention time they use once it is refreshed or followed. */
+export function openFences({ scripts, fenced, nats, upstreams, erased, log }: Handles) {
+  const retention = createRetention(() => new UpstreamView(upstreams("operator")).readRetentionStart(), log);
+  const store = createFenceStore(scripts, fenced);
+  const eventLog = new EventLog(nats);
+  const readHistory = () => standingEvents(erased, eventLog.readHistory());
+  return { fences: createFences({ store, readHistory, retentionStart: retention.retentionStart, log }), retention };
+}

@@ -1,0 +1,41 @@
+import { z } from "zod";
+
+/** Pages of these are read over gRPC and over HTTP. */
+export const TIMELINES = ["home", "local", "global"] as const;
+export type TimelineName = (typeof TIMELINES)[number];
+
+export const timelinePath = (name: string): string => `/api/v1/timelines/${name}`;
+
+export const DEFAULT_LIMIT = 20;
+export const MAX_LIMIT = 100;
+/** A token holds an id of up to 128 bytes as base64url, and its time. */
+export const MAX_CURSOR_CHARS = 256;
+
+const cursor = (about: string) => z.string().max(MAX_CURSOR_CHARS).optional().meta({ description: about });
+
+/** The length of a page in the query of any list over HTTP. */
+export const PAGE_LIMIT = z.coerce
+  .number({ message: `must be a whole number from 1 to ${MAX_LIMIT}` })
+  .int()
+  .min(1)
+  .max(MAX_LIMIT)
+  .default(DEFAULT_LIMIT);
+
+/** The query of a page over HTTP. The three cursors exclude each other. */
+export const TIMELINE_QUERY = z.object({
+  limit: PAGE_LIMIT,
+  max_id: cursor("Only drops older than this one: next_max_id of a page, or an id"),
+  min_id: cursor("The drops next newer than this one: prev_min_id of a page, or an id"),
+  since_id: cursor("Only drops newer than this one, from the newest down"),
+});
+
+/** A page over HTTP: GetTimelineResponse as JSON. */
+export const TIMELINE_PAGE = z
+  .object({
+    drop_ids: z.array(z.string()).meta({ description: "The newest first" }),
+    has_more: z.boolean().meta({ description: "There are more drops in the direction asked for" }),
+    next_max_id: z.string().meta({ description: "Hand back as max_id for the next older page" }),
+    prev_min_id: z.string().meta({ description: "Hand back as min_id for the next newer page" }),
+    degraded: z.boolean().meta({ description: "The page may be incomplete: a server failed" }),
+  })
+  .meta({ description: "A page of a timeline" });

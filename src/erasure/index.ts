@@ -1,0 +1,72 @@
+import type { NatsConnection } from "nats";
+import { authorKey, postedKey } from "../contracts/keys.js";
+import { FLOOR_MEMBER } from "../kernel/ids.js";
+import type { Queries } from "../platform/db/db.js";
+import type { Upstreams } from "../platform/grpc/upstreams.js";
+import type { Publish } from "../platform/nats/publish.js";
+import type { RedisClock } from "../platform/redis/clock.js";
+import type { Scripts } from "../platform/redis/scripts.js";
+import type { Erased, Forget } from "../records/erasures.js";
+import type { Fences } from "../records/fences.js";
+import { createNotifyUser } from "../records/listed.redis.js";
+import { listedDrops } from "./drops.grpc.js";
+import { createForget, type ForgetDeps } from "./forget.js";
+import { createMessages } from "./messages.nats.js";
+import { readOwnDrops } from "./own-drops.redis.js";
+import { createPlaces, type Place } from "./places.js";
+import { personOf } from "./values.js";
+import { verifyKeys } from "./verify-keys.redis.js";
+import { verifyStreams } from "./verify-streams.nats.js";
+import { verifyTables } from "./verify-tables.sql.js";
+import { createSend, createWalk } from "./walk.redis.js";
+
+export { isLeft, type Place, placesAsText } from "./places.js";
+
+interface Handles {
+  readonly scripts: Scripts;
+  readonly clock: Pick<RedisClock, "now">;
+  readonly nats: NatsConnection;
+  readonly publish: Publish;
+  readonly upstreams: Pick<Upstreams, "dropsByUser">;
+  readonly fences: Fences;
+  readonly erased: Pick<Erased, "reports">;
+}
+
+export function createForgetTimelines(
+  { scripts, clock, nats, publish, upstreams, fences, erased: { reports } }: Handles,
+  pulled: Pick<ForgetDeps, "leavePulled" | "readBacklogStart">,
+): Forget {
+  const send = createSend(scripts);
+  async function* drops(user: string): AsyncGenerator<readonly string[]> {
+    yield* listedDrops(upstreams, user);
+    const held = (await send([authorKey(user), postedKey(user)].map((key) => ["zrange", key, 0, -1]))) as string[][];
+    yield held.flat().filter((member) => member !== FLOOR_MEMBER);
+  }
+  return createForget({
+    ...pulled,
+    ...createMessages(nats, publish, createNotifyUser({ publish, scripts, clock })),
+    ...createWalk(scripts),
+    ...{ reports, fences, drops },
+    readOwn: (user) => readOwnDrops(send, user),
+  });
+}
+
+interface VerifyHandles {
+  readonly scripts: Scripts;
+  readonly nats: NatsConnection;
+  /** Without it no table is read. */
+  readonly db: Queries | undefined;
+}
+
+/** Finds every place where a user is named, and changes nothing. `progress` is told what is read now. */
+export async function verifyErasure(
+  { scripts, nats, db }: VerifyHandles,
+  user: string,
+  progress: (text: string) => void = () => undefined,
+): Promise<Place[]> {
+  const [person, places] = [personOf(user), createPlaces()];
+  if (db) await verifyTables(db, person, places, (table) => progress(`PostgreSQL: ${table}`));
+  await verifyKeys(scripts, person, places, (keys) => progress(`Redis: ${keys} keys`));
+  await verifyStreams(nats, person, places, (stream, count) => progress(`NATS: ${count} messages of ${stream}`));
+  return places.all();
+}

@@ -1,0 +1,60 @@
+import type { NatsConnection } from "nats";
+import { ERASED_EVENT, type ErasedNotification } from "../contracts/stream-events.js";
+import { DLQ_HEADER, notifySubject, STREAM } from "../contracts/subjects.js";
+import { traceHeaders } from "../delivery/telemetry.js";
+import { mapLimited } from "../kernel/concurrency.js";
+import { encodeId, fingerprint } from "../kernel/ids.js";
+import { askNats, managerOf } from "../platform/nats/ask.js";
+import { presentParts } from "../platform/nats/notify-streams.js";
+import type { Publish } from "../platform/nats/publish.js";
+import { type LogEntry, logEntries } from "../platform/nats/read-log.js";
+import { createRemovals } from "../platform/nats/remove-messages.js";
+import { messageIdNames, namesPerson, type Person, parsedJson, subjectNames } from "./values.js";
+
+/** Bounds memory: a body may be as large as a message. */
+const BATCH = 100;
+const NOTIFIED_AT_ONCE = 32;
+
+type NotifyUser = (user: string, notification: { readonly event: string }, id: string) => Promise<void>;
+
+type Message = Pick<LogEntry, "subject" | "headers" | "body">;
+
+/** Tells whether a message is for the user, or names them in its headers or its JSON. */
+export function messageNames({ subject, headers, body }: Message, person: Person): boolean {
+  if (subjectNames(subject, person) || subjectNames(headers.get(DLQ_HEADER.subject) ?? "", person)) return true;
+  const ids = [headers.get("Nats-Msg-Id"), headers.get(DLQ_HEADER.msgId)];
+  return ids.some((id) => id !== undefined && messageIdNames(id, person)) || namesPerson(parsedJson(body), person);
+}
+
+export const messagesIn = (nats: NatsConnection, stream: string): AsyncIterable<LogEntry> =>
+  logEntries(nats, { stream, subject: ">", batch: BATCH });
+
+/** Logs and queues are left: what they hold about the user is void. */
+const CLEANED = [STREAM.dlq, STREAM.checks];
+
+export function createMessages(nats: NatsConnection, publish: Publish, notifyUser: NotifyUser) {
+  const removals = createRemovals(nats);
+  return {
+    resetStreams: async (users: readonly string[], { token }: Person): Promise<void> => {
+      const reset = { event: "reset", reason: "user_erased" } as const;
+      // The id does not tell who is erased: it is stored for a while.
+      const id = `reset:${fingerprint(`erased:${token}`)}:`;
+      await mapLimited(users, NOTIFIED_AT_ONCE, (user) => notifyUser(user, reset, id + encodeId(user)));
+    },
+    endStreams: async ({ user, token }: Person): Promise<void> => {
+      const body: ErasedNotification = { event: ERASED_EVENT };
+      const headers = traceHeaders();
+      await publish({ subject: notifySubject(user), body: JSON.stringify(body), id: `erased:${token}`, headers });
+    },
+    removeMessages: async (person: Person, stopping: AbortSignal): Promise<void> => {
+      const parts = (await presentParts(nats)).map(({ part }) => part);
+      for (const { stream, subject } of parts)
+        await askNats("purging notifications", async () =>
+          (await managerOf(nats)).streams.purge(stream, { filter: subject(person.token) }),
+        );
+      const isWanted = (message: LogEntry): boolean => messageNames(message, person);
+      for (const stream of [...CLEANED, ...parts.map((part) => part.stream)])
+        await removals.fromLog({ stream, subject: ">", batch: BATCH, isWanted, stopping });
+    },
+  };
+}

@@ -1,0 +1,24 @@
+import { AppError, oneLine } from "../../kernel/errors.js";
+import { isTlsFault, Refusal } from "../refusals.js";
+
+// Each other reply (LOADING, READONLY, OOM, CLUSTERDOWN, MOVED, BUSY, NOREPLICAS, MISCONF, LATE ...) is an outage.
+const ABOUT_THE_COMMAND = /^(WRONGTYPE|CROSSSLOT|ERR )/;
+const ABOUT_US = /^(NOAUTH|WRONGPASS|NOPERM|ERR (AUTH|invalid password|Client sent AUTH))/;
+/** Redis 6 wraps an error inside a script in an ERR of its own. A script meets a key that is not there while its slot moves. */
+const WRAPPED_OUTAGE =
+  /\b(OOM|READONLY|LOADING|CLUSTERDOWN|MASTERDOWN|MISCONF|NOREPLICAS|MOVED|TRYAGAIN|non local key|the cluster is down)\b/;
+
+export const PUBLIC_MESSAGE = "Redis does not take a command";
+
+/** The client's words for a command that it cannot send now. */
+const NOT_CONNECTED = "Stream isn't writeable and enableOfflineQueue options is false";
+
+export function redisError(error: unknown, server = "Redis"): AppError {
+  if (error instanceof AppError) return error;
+  const text = oneLine(error);
+  const options = { cause: error, publicMessage: PUBLIC_MESSAGE };
+  if (ABOUT_US.test(text)) return new Refusal(`${server}: ${text}`, options);
+  if (isTlsFault(error)) return new Refusal(`${server}: TLS failed: ${text}`, options);
+  const code = ABOUT_THE_COMMAND.test(text) && !WRAPPED_OUTAGE.test(text) ? "failed" : "unavailable";
+  return new AppError(code, `${server}: ${text === NOT_CONNECTED ? "is not connected" : text}`, options);
+}

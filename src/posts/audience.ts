@@ -1,0 +1,96 @@
+import { MAX_RECIPIENTS } from "../contracts/untrusted.js";
+import * as wire from "../gen/avion/posts.js";
+import { codeOf, invalid } from "../kernel/errors.js";
+import { type Addressing, followersOf, maybeFollowers, readAddressing } from "./addressing.js";
+import type { PostsDeps } from "./drops.js";
+import { remoteDropReceived } from "./events.js";
+import type { NewRemoteObject } from "./remote.sql.js";
+import { readRecipients, readVisibility } from "./request.js";
+
+const { RemoteKind, Visibility } = wire;
+
+type Audience = Pick<NewRemoteObject, "visibility" | "recipients" | "awaits_actor">;
+
+/** Reads the audience of a remote drop from the request, and what the request leaves open from the document. */
+export async function readAudience(
+  request: wire.PutRemoteObjectRequest,
+  actorUri: string,
+  deps: PostsDeps,
+): Promise<Audience> {
+  const isUnset = request.visibility === Visibility.UNSPECIFIED;
+  const visibility = isUnset ? undefined : readVisibility(request.visibility);
+  const recipients = readRecipients(request.recipients, MAX_RECIPIENTS);
+  const isComplete = visibility !== undefined && (visibility !== Visibility.DIRECT || recipients.length > 0);
+  const addressed = isComplete ? undefined : await readDocumentAudience(request.document, actorUri, deps);
+  const effective = visibility ?? (addressed?.visibility as wire.Visibility);
+  if (addressed?.awaits_actor && isUnset && recipients.length === 0) return addressed;
+  // A request that names recipients is for a direct drop.
+  const isDirect = effective === Visibility.DIRECT || (isUnset && addressed?.awaits_actor === true);
+  if (recipients.length > 0 && !isDirect) throw invalid("recipients", "may be set for direct drops only");
+  if (!isDirect) return { visibility: effective, recipients: [], awaits_actor: false };
+  const named = addressed?.visibility === Visibility.DIRECT ? addressed.recipients : [];
+  const people = recipients.length > 0 ? recipients : named;
+  return { visibility: Visibility.DIRECT, recipients: people, awaits_actor: false };
+}
+
+async function readDocumentAudience(document: string, actorUri: string, { store }: PostsDeps): Promise<Audience> {
+  const actor = actorUri === "" ? undefined : await store.remote.get(actorUri);
+  const isActor = actor?.kind === RemoteKind.ACTOR && actor.deleted_at === null;
+  const content: unknown = JSON.parse(document);
+  const addressing = readAddressing(content, followersOf(actorUri, isActor ? actor.document : undefined));
+  if (isActor || addressing.visibility !== Visibility.DIRECT) return { ...addressing, awaits_actor: false };
+  const unknown = maybeFollowers(content, actorUri);
+  const people = unknown.length === 0 ? [] : await store.remote.actorsAmong(unknown);
+  if (unknown.length === people.length) return { ...addressing, awaits_actor: false };
+  return { visibility: Visibility.FOLLOWERS, recipients: [], awaits_actor: true };
+}
+
+export function refuseAudience({ visibility, recipients }: wire.PutRemoteObjectRequest): Audience {
+  if (visibility !== Visibility.UNSPECIFIED) throw invalid("visibility", "may be set for drops only");
+  if (recipients.length > 0) throw invalid("recipients", "may be set for drops only");
+  return { visibility, recipients: [], awaits_actor: false };
+}
+
+const DROPS_AT_ONCE = 200;
+/** The maintenance decides what is left, also of a call that did not end. */
+const MAX_STEPS = 10;
+
+type Store = Pick<PostsDeps["store"], "audience" | "erased">;
+
+/** Decides drops that wait for an actor (unset: any) whose document is stored by now. Resolves to their number. */
+export async function decideWaiting(store: Store, actorUri?: string): Promise<number> {
+  let total = 0;
+  for (let step = 0; step < MAX_STEPS; step++) {
+    const drops = await store.audience.waiting(DROPS_AT_ONCE, actorUri);
+    if (drops.length > 0) total += await decide(store, drops);
+    if (drops.length < DROPS_AT_ONCE) break;
+  }
+  return total;
+}
+
+async function decide({ audience, erased }: Store, drops: Awaited<ReturnType<Store["audience"]["waiting"]>>) {
+  const read = drops.map((drop) => ({ drop, addressing: decided(drop) }));
+  const gone = await erased.among(read.flatMap(({ addressing }) => addressing.recipients));
+  const decisions = read.map(({ drop, addressing: { visibility, ...addressing } }) => {
+    const recipients = addressing.recipients.filter((one) => !gone.has(one));
+    return { uri: drop.uri, visibility, recipients, event: remoteDropReceived({ ...drop, visibility, recipients }) };
+  });
+  return audience.decide(decisions);
+}
+
+/** A document that was replaced meanwhile makes a drop no more open than it was, and is not refused any more. */
+function decided(drop: {
+  readonly document: string;
+  readonly actor_uri: string;
+  readonly actor_document: string;
+}): Addressing {
+  const followers = followersOf(drop.actor_uri, drop.actor_document);
+  const forFollowers = { visibility: Visibility.FOLLOWERS, recipients: [] };
+  try {
+    const addressing = readAddressing(JSON.parse(drop.document), followers);
+    return addressing.visibility >= Visibility.FOLLOWERS ? addressing : forFollowers;
+  } catch (error) {
+    if (codeOf(error) === "invalid") return forFollowers;
+    throw error;
+  }
+}

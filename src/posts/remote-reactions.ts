@@ -1,0 +1,108 @@
+import * as wire from "../gen/avion/posts.js";
+import { AppError, invalid } from "../kernel/errors.js";
+import { MAX_ID_BYTES } from "../kernel/ids.js";
+import { isBetweenBlocked, type PostsDeps, refuseWhileFull, requireKept } from "./drops.js";
+import { erasedConflict } from "./erased.sql.js";
+import { observePosts } from "./observe.js";
+import { linkReactionNow } from "./reaction-links.js";
+import { limitedReaction } from "./reactions.js";
+import { askingOnce } from "./relations.js";
+import type { RemoteReaction } from "./remote-reactions.sql.js";
+import { MAX_URI_BYTES } from "./remote-request.js";
+import { localOr } from "./reply-to.js";
+import { findShareable } from "./reposts.js";
+import { isUri, readAnyDropId, readUri, readWholeNumber } from "./request.js";
+import { targetOf } from "./targets.js";
+import { urisOf } from "./uris.js";
+
+const { LIKE, SHARE } = wire.RemoteReactionKind;
+
+type NewReaction = Omit<RemoteReaction, "deleted_at">;
+
+export const remoteReactions = (deps: PostsDeps) => ({
+  async putRemoteReaction(request: wire.PutRemoteReactionRequest): Promise<wire.PutRemoteReactionResponse> {
+    const reaction = await findObject(deps, await readReaction(request, deps));
+    const { uri, actor_uri, object, kind } = reaction;
+    if (kind === SHARE) refuseWhileFull(deps);
+    const key = { drop_id: object, kind: kind === LIKE ? "like" : "share", actor_id: actor_uri } as const;
+    const { created } = await limitedReaction(
+      deps,
+      key,
+      async () => {
+        const stored = await put(deps, reaction);
+        return { ...stored, changed: stored.created };
+      },
+      async () => (await deps.store.remoteReactions.get(uri)) !== undefined,
+    );
+    if (created) {
+      await linkReactionNow(deps, reaction);
+      observePosts.changed(kind === LIKE ? "remote-liked" : "remote-shared");
+    }
+    return { created, repost_id: kind === SHARE ? await repostOf(deps, reaction) : "" };
+  },
+
+  /** A reaction that was never stored gets a tombstone, too: its deletion may arrive first. */
+  async deleteRemoteReaction(request: wire.DeleteRemoteReactionRequest): Promise<wire.DeleteRemoteReactionResponse> {
+    const uri = readUri("uri", request.uri, MAX_URI_BYTES);
+    const removed = await deps.store.remoteReactions.remove(uri);
+    if (removed === undefined) return { changed: false };
+    await linkReactionNow(deps, removed);
+    observePosts.changed(removed.kind === LIKE ? "remote-unliked" : "remote-unshared");
+    return { changed: true };
+  },
+});
+
+async function readReaction(request: wire.PutRemoteReactionRequest, deps: PostsDeps): Promise<NewReaction> {
+  const { kind } = request;
+  if (kind !== LIKE && kind !== SHARE) throw invalid("kind", "must be like or share");
+  const reaction = {
+    uri: readUri("uri", request.uri, MAX_URI_BYTES),
+    actor_uri: readUri("actor_uri", request.actor_uri, MAX_ID_BYTES),
+    object: readAnyDropId("object", localOr(request.object, deps.config)),
+    kind,
+    created_at: readWholeNumber("created_at", request.created_at),
+  };
+  const own = urisOf(deps.config);
+  for (const field of ["uri", "actor_uri"] as const)
+    if (own?.isOwn(reaction[field])) throw invalid(field, "is of this server");
+  const { created_at } = reaction;
+  if (kind === SHARE && created_at !== 0) await requireKept(created_at, deps);
+  // The clock of another server may be ahead.
+  return { ...reaction, created_at: created_at === 0 ? deps.now() : Math.min(created_at, deps.now()) };
+}
+
+/** A share of a repost is one of its original. @throws AppError `notfound` or `conflict`, naming the object */
+async function findObject(deps: PostsDeps, reaction: NewReaction): Promise<NewReaction> {
+  const { actor_uri: user, object: id, kind } = reaction;
+  const target = await targetOf(deps, id);
+  // A remote drop may come later.
+  if (target === undefined && isUri(id)) return reaction;
+  const asking = askingOnce(deps, "actor_uri");
+  if (target === undefined || (await isBetweenBlocked(asking, { field: "actor_uri", user }, target)))
+    throw new AppError("notfound", "object: there is no such drop");
+  if (target.deleted_at !== null) throw new AppError("conflict", "object: the drop is deleted");
+  if (kind === SHARE)
+    return { ...reaction, object: (await findShareable(asking, { field: "object", id, sharer: user })).id };
+  if (target.repost_of !== "") throw new AppError("conflict", "object: the drop is a repost");
+  return reaction;
+}
+
+/** @throws AppError `conflict` where the actor is gone, or the URI is that of another reaction, or deleted */
+async function put({ store }: PostsDeps, reaction: NewReaction): Promise<{ readonly created: boolean }> {
+  const stored = await store.remoteReactions.put(reaction);
+  if (stored === undefined) {
+    const { actor_uri } = reaction;
+    if ((await store.erased.among([actor_uri])).size > 0) throw erasedConflict("actor_uri");
+    throw new AppError("conflict", "actor_uri: the actor is deleted");
+  }
+  if (stored.deleted_at !== null) throw new AppError("conflict", "uri: the reaction is deleted");
+  for (const field of ["actor_uri", "object", "kind"] as const)
+    if (stored[field] !== reaction[field]) throw new AppError("conflict", `${field}: the reaction has another one`);
+  return stored;
+}
+
+async function repostOf(deps: PostsDeps, { object, actor_uri }: NewReaction): Promise<string> {
+  const target = await targetOf(deps, object);
+  if (target === undefined || target.key === "") return "";
+  return (await deps.store.reposts.shareOf(target.key, actor_uri))?.repostId ?? "";
+}

@@ -1,0 +1,118 @@
+import * as wire from "../gen/avion/posts.js";
+import { AppError, invalid } from "../kernel/errors.js";
+import { readText } from "../kernel/fields.js";
+import { MAX_ID_BYTES } from "../kernel/ids.js";
+import { keyFor } from "./adopt.js";
+import { readAudience, refuseAudience } from "./audience.js";
+import { isBetweenBlocked, type PostsDeps, requireKept } from "./drops.js";
+import type { NewRemoteObject } from "./remote.sql.js";
+import { localOr, readReplyTo } from "./reply-to.js";
+import { isUri, readAnyDropId, readUri, readWholeNumber } from "./request.js";
+import { urisOf } from "./uris.js";
+import { readWebfinger } from "./webfinger.js";
+
+const { RemoteKind } = wire;
+
+export const MAX_URI_BYTES = 2_048;
+const MAX_DOCUMENT_BYTES = 256 * 1_024;
+const MAX_KEY_BYTES = 16 * 1_024;
+const MAX_TYPE_CHARACTERS = 200;
+const PEM = /^-----BEGIN [A-Z ]+-----\r?\n/;
+
+export const KIND_NAMES: Readonly<Partial<Record<wire.RemoteKind, string>>> = {
+  [RemoteKind.DROP]: "drop",
+  [RemoteKind.ACTOR]: "actor",
+  [RemoteKind.SERVER]: "server",
+};
+
+const FIELDS_OF = {
+  [RemoteKind.DROP]: ["actor_uri", "reply_to"],
+  [RemoteKind.ACTOR]: ["public_key", "webfinger", "webfinger_type", "webfinger_href"],
+  [RemoteKind.SERVER]: ["lrdd_template"],
+} as const satisfies Partial<Record<wire.RemoteKind, readonly (keyof wire.PutRemoteObjectRequest)[]>>;
+
+function refuseOtherFields(request: wire.PutRemoteObjectRequest): void {
+  for (const [kind, fields] of Object.entries(FIELDS_OF)) {
+    const other = Number(kind) === request.kind ? undefined : fields.find((field) => request[field] !== "");
+    const name = KIND_NAMES[Number(kind) as wire.RemoteKind] as string;
+    if (other !== undefined) throw invalid(other, `is of ${name === "actor" ? "an" : "a"} ${name}`);
+  }
+}
+
+export async function readObject(request: wire.PutRemoteObjectRequest, deps: PostsDeps): Promise<NewRemoteObject> {
+  const { kind } = request;
+  if (kind < RemoteKind.DROP || kind > RemoteKind.SERVER) throw invalid("kind", "must be drop, actor or server");
+  const isDrop = kind === RemoteKind.DROP;
+  refuseOtherFields(request);
+  const own = urisOf(deps.config);
+  for (const field of ["uri", "actor_uri"] as const)
+    if (own?.isOwn(request[field])) throw invalid(field, "is of this server");
+  const object = {
+    uri: readUri("uri", request.uri, kind === RemoteKind.SERVER ? MAX_URI_BYTES : MAX_ID_BYTES),
+    kind,
+    actor_uri: request.actor_uri === "" ? "" : readUri("actor_uri", request.actor_uri, MAX_ID_BYTES),
+    created_at: isDrop ? await readCreatedAt(request.created_at, deps) : 0,
+    document: readDocument(request.document),
+    public_key: readKey(request.public_key),
+    webfinger: request.webfinger === "" ? "" : readWebfinger(request.webfinger),
+    webfinger_type: readText("webfinger_type", request.webfinger_type, MAX_TYPE_CHARACTERS),
+    webfinger_href:
+      request.webfinger_href === "" ? "" : readUri("webfinger_href", request.webfinger_href, MAX_URI_BYTES),
+    lrdd_template: readTemplate(request.lrdd_template),
+  };
+  const reply_to = isDrop ? readReply(request, deps) : "";
+  const audience = isDrop ? await readAudience(request, object.actor_uri, deps) : refuseAudience(request);
+  await refuseToBlocked(deps, { ...object, reply_to });
+  return { ...object, ...audience, reply_to, drop_id: isDrop ? keyFor(object.created_at, deps) : null };
+}
+
+function readReply(request: wire.PutRemoteObjectRequest, { config }: PostsDeps): string {
+  if (request.reply_to === "") return readReplyTo(request.document, request.uri, config) ?? "";
+  return readAnyDropId("reply_to", localOr(request.reply_to, config));
+}
+
+/** A drop that is stored is updated, whoever has been blocked since. @throws AppError `notfound` */
+async function refuseToBlocked(deps: PostsDeps, { uri, actor_uri, reply_to }: NewReply): Promise<void> {
+  if (reply_to === "" || isUri(reply_to) || actor_uri === "" || deps.relationsTo === undefined) return;
+  const [parent] = await deps.store.drops.byIds([reply_to]);
+  if (parent === undefined) return;
+  const isRefused = await isBetweenBlocked(deps, { field: "actor_uri", user: actor_uri }, parent);
+  if (isRefused && (await deps.store.remote.get(uri)) === undefined)
+    throw new AppError("notfound", "reply_to: there is no such drop");
+}
+
+type NewReply = Pick<NewRemoteObject, "uri" | "actor_uri" | "reply_to">;
+
+/** Host metadata have a URL template (RFC 6415), in which the address takes the place of {uri}. */
+function readTemplate(template: string): string {
+  if (template === "") return template;
+  if (!template.includes("{uri}")) throw invalid("lrdd_template", "has no {uri}");
+  readUri("lrdd_template", template.replaceAll("{uri}", "uri"), MAX_URI_BYTES);
+  return template;
+}
+
+/** The clock of another server may be ahead; 0: not known. */
+async function readCreatedAt(createdAt: number, deps: PostsDeps): Promise<number> {
+  readWholeNumber("created_at", createdAt);
+  if (createdAt === 0) return deps.now();
+  await requireKept(createdAt, deps);
+  return Math.min(createdAt, deps.now());
+}
+
+function readDocument(document: string): string {
+  if (Buffer.byteLength(document) > MAX_DOCUMENT_BYTES)
+    throw invalid("document", `must have at most ${MAX_DOCUMENT_BYTES} bytes`);
+  try {
+    JSON.parse(document);
+  } catch {
+    throw invalid("document", "is not JSON");
+  }
+  return document;
+}
+
+function readKey(key: string): string {
+  if (key === "") return key;
+  if (!PEM.test(key) || key.includes("\0")) throw invalid("public_key", "is not PEM");
+  if (Buffer.byteLength(key) > MAX_KEY_BYTES) throw invalid("public_key", `must have at most ${MAX_KEY_BYTES} bytes`);
+  return key;
+}

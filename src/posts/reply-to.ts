@@ -1,0 +1,21 @@
+import { storedIdFault } from "../kernel/fields.js";
+import { isUuid } from "../kernel/ids.js";
+import { isAddress, uriAmong } from "./addressing.js";
+import type { PostsConfig } from "./config.js";
+import { isUri } from "./request.js";
+import { urisOf } from "./uris.js";
+
+type OwnUrl = Partial<Pick<PostsConfig, "publicUrl">>;
+
+/** Returns the id of a drop of this server for its URI. Everything else stays as it is. */
+export const localOr = (id: string, config: OwnUrl = {}): string => urisOf(config)?.dropOf(id) ?? id;
+
+/** Returns the drop id or URI that a document says it replies to. What cannot be read, or stored, is no reply. */
+export function readReplyTo(document: string, uri: string, config?: OwnUrl): string | undefined {
+  const named = uriAmong(JSON.parse(document || "null"), "inReplyTo");
+  if (!isAddress(named) || named === uri || storedIdFault(named) !== undefined) return undefined;
+  const id = localOr(named, config);
+  const lower = id.toLowerCase();
+  if (isUuid(lower)) return lower;
+  return isUri(id) ? id : undefined;
+}

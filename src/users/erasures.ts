@@ -1,0 +1,190 @@
+import type { ErasureStep } from "../gen/avion/users.js";
+import { mapLimited } from "../kernel/concurrency.js";
+import { throwIfStopping } from "../kernel/errors.js";
+import { failpoint } from "../kernel/failpoints.js";
+import type { Logger } from "../kernel/logger.js";
+import { type Loop, startLoop, warnOnce } from "../kernel/loop.js";
+import { countdown, pause, SECOND } from "../kernel/time.js";
+import type { Erased } from "../records/erasures.js";
+import type { ListCache } from "./cache.redis.js";
+import type { ErasureRows } from "./erasure-rows.sql.js";
+import type { ErasureStore, RunningErasure } from "./erasures.sql.js";
+import { observeUsers } from "./observe.js";
+import type { ListName } from "./reads.sql.js";
+
+/** The users service does these itself, in this order. The parts that forget the user elsewhere report theirs. */
+export const OWN_STEPS = ["followings", "followers", "relations", "profile", "outbox", "lists"] as const;
+type OwnStep = (typeof OWN_STEPS)[number];
+
+export interface ErasuresDeps {
+  readonly store: Omit<ErasureStore, "erase" | "isErased">;
+  readonly rows: ErasureRows;
+  readonly cache: Pick<ListCache, "discard" | "forget">;
+  readonly erased: Pick<Erased, "record" | "reports">;
+  /** Resolves once nobody writes who has not seen the erasure. */
+  readonly untilOlderEnded: (stopping: AbortSignal) => Promise<void>;
+  readonly wakeRelay: () => void;
+  readonly turnMs?: number;
+  readonly log: Logger;
+}
+
+const AT_ONCE = 4;
+const CLAIMED_AT_ONCE = 16;
+
+/** After so long an erasure makes room for others, since one of them may have a million rows. */
+const TURN_MS = 5 * SECOND;
+
+/** Every step can be repeated, and may run in several processes at once: any of them goes on where one has ended. */
+export function startErasures(deps: ErasuresDeps): Loop {
+  return startLoop({
+    work: async (stopping) => ((await eraseDue(deps, stopping)) ? 0 : undefined),
+    everyMs: SECOND,
+    failed: warnOnce(deps.log, "erasures of users cannot go on; it is tried again"),
+  });
+}
+
+/** Resolves to whether more is due. The failure of one erasure does not hold up the others. */
+async function eraseDue(deps: ErasuresDeps, stopping: AbortSignal): Promise<boolean> {
+  const { claimed, oldestMs } = await deps.store.claim(CLAIMED_AT_ONCE);
+  observeUsers.erasing(oldestMs);
+  const failures: unknown[] = [];
+  const unfinished = await mapLimited(claimed, AT_ONCE, async (one) => {
+    try {
+      return !(await proceed(deps, one, stopping));
+    } catch (error) {
+      failures.push(error);
+      return false;
+    }
+  });
+  if (failures.length > 0 && !stopping.aborted) throw failures[0];
+  return claimed.length === CLAIMED_AT_ONCE || unfinished.includes(true);
+}
+
+/** Does what can be done now. Resolves to false where the turn is over before the steps are done. */
+async function proceed(deps: ErasuresDeps, erasure: RunningErasure, stopping: AbortSignal): Promise<boolean> {
+  const { store, cache, wakeRelay, turnMs = TURN_MS } = deps;
+  const { user_id: user } = erasure;
+  const steps = (await store.get(user))?.steps ?? [];
+  const done = new Set(steps.filter((step) => step.done).map(({ name }) => name));
+  const open = OWN_STEPS.filter((name) => !done.has(name));
+  if (open.length > 0) await deps.untilOlderEnded(stopping);
+  const turn = { stopping, msLeft: countdown(turnMs) };
+  for (const name of open) {
+    if (!(await DO[name](createStep(deps, erasure, { name, ...turn })))) {
+      await store.release(user);
+      return false;
+    }
+    await failpoint("erasure-step", user, name);
+    await store.setStep(user, { name, done: true, left: 0 });
+  }
+  if (!(await partsAreDone(deps, user, steps))) {
+    if (await store.announceAgain(erasure)) wakeRelay();
+    return true;
+  }
+  await failpoint("erasure-reported", user);
+  // Calls that were under way when the lists were forgotten may have left a key.
+  await cache.forget(user);
+  if (await store.complete(user)) observeUsers.erased("completed");
+  return true;
+}
+
+async function partsAreDone({ store, erased }: ErasuresDeps, user: string, before: readonly ErasureStep[]) {
+  const known = new Map(before.map((step) => [step.name, step]));
+  let all = true;
+  for (const [name, { done, left }] of await erased.reports(user)) {
+    const step = known.get(name);
+    if (step?.done) continue;
+    if (!done) all = false;
+    if (step?.done !== done || step.left !== left) await store.setStep(user, { name, done, left: done ? 0 : left });
+  }
+  return all;
+}
+
+interface Step extends ErasuresDeps {
+  readonly erasure: RunningErasure;
+  readonly user: string;
+  /** Works until no row is left, and records how many are; resolves to false where the turn is over before. */
+  readonly untilNone: (count: () => Promise<number>, work: () => Promise<number>) => Promise<boolean>;
+  readonly throwIfErasureStops: () => void;
+}
+
+/** Another process is at work on the rows where nothing could be done. */
+const IN_OTHER_HANDS_MS = SECOND / 20;
+
+interface Turn {
+  readonly stopping: AbortSignal;
+  readonly msLeft: () => number;
+}
+
+function createStep(
+  deps: ErasuresDeps,
+  erasure: RunningErasure,
+  { name, stopping, msLeft }: Turn & { readonly name: string },
+): Step {
+  const user = erasure.user_id;
+  const throwIfErasureStops = (): void => throwIfStopping(stopping, "the erasure is completed");
+  const untilNone: Step["untilNone"] = async (count, work) => {
+    for (let left = await count(); left > 0; throwIfErasureStops()) {
+      const done = await work();
+      if (done === 0) await pause(IN_OTHER_HANDS_MS, stopping);
+      else await deps.store.setStep(user, { name, done: false, left: Math.max(0, left - done) });
+      if (msLeft() === 0) return false;
+      left = left > done && done > 0 ? left - done : await count();
+    }
+    return true;
+  };
+  return { ...deps, erasure, user, untilNone, throwIfErasureStops };
+}
+
+const DO: Readonly<Record<OwnStep, (step: Step) => Promise<boolean>>> = {
+  followings: (step) => removeEdges(step, { own: "following", others: "followers" }),
+  followers: (step) => removeEdges(step, { own: "followers", others: "following" }),
+  relations: async ({ rows, user, untilNone }) => {
+    const remove = (by: "user_id" | "target_id") =>
+      untilNone(
+        () => rows.countRelations(by, user),
+        () => rows.removeRelations(by, user),
+      );
+    return (await remove("user_id")) && (await remove("target_id"));
+  },
+  profile: async ({ rows, user }) => {
+    await rows.removeProfile(user);
+    return true;
+  },
+  outbox: removeEvents,
+  lists: async ({ cache, erased, erasure, user }) => {
+    await erased.record(user, erasure.version);
+    await cache.forget(user);
+    return true;
+  },
+};
+
+/** A row of another's list stays until that list is discarded from the cache: a process that ends leaves none there. */
+async function removeEdges(
+  { rows, cache, user, untilNone }: Step,
+  { own, others }: Readonly<Record<"own" | "others", ListName>>,
+): Promise<boolean> {
+  const removeNaming = async (): Promise<number> => {
+    await rows.endEdges(others, user);
+    await failpoint("erasure-ended", user);
+    const owners = await rows.endedOwners(others, user);
+    await Promise.all(owners.map((owner) => cache.discard(others, owner)));
+    await failpoint("erasure-dropped", user);
+    return rows.removeEnded(others, user, owners);
+  };
+  return (
+    (await untilNone(() => rows.countNaming(others, user), removeNaming)) &&
+    (await untilNone(
+      () => rows.countOwn(own, user),
+      () => rows.removeOwn(own, user),
+    ))
+  );
+}
+
+/** Nothing that names the user is written any more: one walk finds all, whose place nobody remembers. */
+async function removeEvents({ rows, user, throwIfErasureStops }: Step): Promise<boolean> {
+  const last = await rows.lastEvent();
+  for (let after: number | undefined = 0; after !== undefined; throwIfErasureStops())
+    after = await rows.removeEvents(user, after, last);
+  return true;
+}

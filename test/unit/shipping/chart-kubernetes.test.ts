@@ -1,0 +1,129 @@
+import { spawnSync } from "node:child_process";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { expect, test } from "@jest/globals";
+import { readConfig } from "../../../src/roles/config/config.js";
+import {
+  EVERYTHING,
+  environmentOf,
+  OWN_UPSTREAMS,
+  ofKind,
+  REQUIRED,
+  role,
+  WITH_EXISTING_SECRETS,
+} from "./chart-cases.js";
+import { inRepository, readYaml } from "./files.js";
+import { HELM, KUBECONFORM, renderChart, renderText, type Values, withChart } from "./helm.js";
+
+const checking = HELM && KUBECONFORM ? test : test.skip;
+if (!KUBECONFORM)
+  console.warn("no kubeconform on PATH and none named by KUBECONFORM: objects are not compared with schemas");
+
+const EXAMPLES = "charts/avion-timeline/examples";
+/** The oldest version that Chart.yaml admits, and a new one. */
+const VERSIONS = ["1.25.0", "1.37.0"];
+/** Kinds of operators and of the Gateway API, whose schemas no registry has. */
+const OTHERS = "ScaledObject,ServiceMonitor,PrometheusRule,Certificate,HTTPRoute,GRPCRoute";
+const JOBS: Values = {
+  "audit.enabled": true,
+  "audit.fix": true,
+  "backupCheck.enabled": true,
+  "backupCheck.volume": { persistentVolumeClaim: { claimName: "backups", readOnly: true } },
+};
+const CASES: readonly [string, Values][] = [
+  ["what is required", REQUIRED],
+  ["existing Secrets", WITH_EXISTING_SECRETS],
+  ["upstreams of its own", OWN_UPSTREAMS],
+  ["everything switched on", { ...EVERYTHING, ...JOBS }],
+  [
+    "gRPC from outside",
+    {
+      ...REQUIRED,
+      "networkPolicy.apiFrom": [{ podSelector: {} }],
+      "ingress.grpc": {
+        enabled: true,
+        hosts: ["grpc.example"],
+        tls: [{ secretName: "grpc", hosts: ["grpc.example"] }],
+      },
+    },
+  ],
+  ["external metrics", { ...EVERYTHING, "autoscaling.signals": "external" }],
+];
+const valuesOf = (example: string): Values => readYaml(`${EXAMPLES}/${example}.yaml`) as Values;
+const SETS = readdirSync(inRepository(EXAMPLES))
+  .map((file) => file.replace(/\.yaml$/, ""))
+  .filter((name) => !name.endsWith("-servers"));
+const ALL = [...CASES, ...SETS.map((name): [string, Values] => [`the example ${name}`, valuesOf(name)])];
+
+/** What kubeconform finds wrong with objects. */
+function faultsOf(objects: string, version: string): string[] {
+  const schemas = join(inRepository("test/unit/shipping/kubernetes"), "{{ .NormalizedKubernetesVersion }}.json");
+  // Two at a time would each compile the schema.
+  const args = ["-n", "1", "-strict", "-kubernetes-version", version, "-schema-location", schemas, "-skip", OTHERS];
+  const done = spawnSync(KUBECONFORM as string, [...args, "-output", "json", "-summary"], {
+    input: objects,
+    encoding: "utf8",
+  });
+  const { resources, summary } = JSON.parse(done.stdout) as {
+    resources: { kind: string; name: string; msg: string }[];
+    summary: { valid: number };
+  };
+  if (resources.length === 0) expect(summary.valid).toBeGreaterThan(0);
+  return resources.map(({ kind, name, msg }) => `${kind} ${name}: ${msg}`);
+}
+
+checking.each(ALL)("Kubernetes takes all objects of %s", (_name, values) => {
+  for (const version of VERSIONS)
+    expect([version, faultsOf(renderText(values, { kubernetes: version }), version)]).toEqual([version, []]);
+});
+
+checking("Kubernetes takes the servers of the example laptop", () => {
+  const servers = readFileSync(inRepository(`${EXAMPLES}/laptop-servers.yaml`), "utf8");
+  for (const version of VERSIONS) expect(faultsOf(servers, version)).toEqual([]);
+});
+
+checking.each<[string, string, [from: string, to: string], RegExp]>([
+  ["a field that does not exist", "_pod.tpl", ["readinessProbe:", "readinesProbe:"], /readinesProbe/],
+  ["a field at the wrong place", "_pod.tpl", ["    resources:\n", "    livenessProbe: {}\n    limits:\n"], /limits/],
+  ["a number that is a text", "services.yaml", ["      port: 50051\n", '      port: "grpc"\n'], /spec\/ports\/0\/port/],
+  ["an old API", "ingress.yaml", ["networking.k8s.io/v1", "extensions/v1beta1"], /apiVersion/],
+  ["a kind that does not exist", "cronjobs.yaml", ["kind: CronJob", "kind: CronJobs"], /CronJobs/],
+  ["a field that is missing", "networkpolicies.yaml", ["  podSelector:\n", "  podSelectors:\n"], /podSelector/],
+])("%s in a template is found", (_name, file, [from, to], fault) => {
+  const breakIt = (chart: string): void => {
+    const path = join(chart, "templates", file);
+    const text = readFileSync(path, "utf8");
+    expect(text).toContain(from);
+    writeFileSync(path, text.replace(from, to));
+  };
+  const values = { ...EVERYTHING, ...JOBS };
+  const faults = withChart(breakIt, (chart) => faultsOf(renderText(values, { chart, kubernetes: "1.37.0" }), "1.37.0"));
+  expect(faults.join("\n")).toMatch(fault);
+});
+
+const linting = HELM ? test : test.skip;
+
+linting.each(SETS)("helm lint and the service take the example %s", (name) => {
+  const file = inRepository(`${EXAMPLES}/${name}.yaml`);
+  const done = spawnSync(
+    HELM as string,
+    ["lint", "--strict", inRepository("charts/avion-timeline"), "--values", file],
+    {
+      encoding: "utf8",
+    },
+  );
+  expect(done.stdout).toContain("1 chart(s) linted, 0 chart(s) failed");
+  const objects = renderChart(valuesOf(name));
+  const deployments = ofKind(objects, "Deployment");
+  expect(deployments.length).toBeGreaterThanOrEqual(4);
+  for (const one of deployments) expect(readConfig(environmentOf(one, objects)).process.roles).toEqual([role(one)]);
+});
+
+linting("the example laptop names the Services of its servers", () => {
+  const servers = readFileSync(inRepository(`${EXAMPLES}/laptop-servers.yaml`), "utf8");
+  const secrets = ofKind(renderChart(valuesOf("laptop")), "Secret")[0]?.data ?? {};
+  for (const key of ["REDIS_URL", "NATS_URL", "DATABASE_URL"]) {
+    const { hostname, port } = new URL(Buffer.from(secrets[key] ?? "", "base64").toString());
+    expect(servers).toMatch(new RegExp(`kind: Service\nmetadata: { name: ${hostname},[^]*?port: ${port}`));
+  }
+});
