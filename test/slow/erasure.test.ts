@@ -1,4 +1,5 @@
 import { expect } from "@jest/globals";
+import { mapLimited } from "../../src/kernel/concurrency.js";
 import { startNats, startRedis } from "../../src/sandbox/brokers/index.js";
 import { BusyWorld } from "../support/busy-world.js";
 import { startCommand } from "../support/command.js";
@@ -19,13 +20,7 @@ const AT_ONCE = 16;
 const SEED = Number(process.env["ERASURE_SEED"] ?? 1);
 const ENV = { TIMELINE_ACK_WAIT_MS: "3500", TIMELINE_RETRY_BASE_MS: "50" };
 
-async function all<T>(items: readonly T[], work: (item: T) => Promise<unknown>): Promise<void> {
-  const left = [...items];
-  const worker = async (): Promise<void> => {
-    for (let item = left.pop(); item !== undefined; item = left.pop()) await work(item);
-  };
-  await Promise.all(Array.from({ length: AT_ONCE }, worker));
-}
+const all = <T>(items: readonly T[], work: (item: T) => Promise<unknown>) => mapLimited(items, AT_ONCE, work);
 
 interface Scene {
   readonly stack: Stack;
@@ -72,6 +67,7 @@ async function fill({ world, reads }: Scene): Promise<void> {
   await all(OTHERS.slice(0, 600), (user) => world.follow(user, ERASED));
   await all(OTHERS.slice(500, 700), (user) => world.follow(ERASED, user));
   await all(Array.from({ length: 300 }), () => world.post(ERASED));
+  expect(world.dropsOf(ERASED)).toHaveLength(300);
   await all(OTHERS.slice(0, 1_000), (user) => world.post(user));
   await all(OTHERS.slice(0, 600), (user) => world.act(user, ERASED));
   await all(OTHERS.slice(0, 200), (user) => world.act(ERASED, user));

@@ -1,6 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { afterEach, expect } from "@jest/globals";
 import type { GetTimelineResponse } from "../../src/gen/avion/timeline.js";
+import { mapLimited } from "../../src/kernel/concurrency.js";
 import type { BusyWorld } from "../support/busy-world.js";
 import { becomes, eventually } from "../support/eventually.js";
 import { below, oneOf, type Random, seeded } from "../support/random.js";
@@ -31,13 +32,7 @@ afterEach(async () => {
   for (const close of closes.splice(0).reverse()) await close();
 });
 
-async function all<T>(items: readonly T[], work: (item: T) => Promise<unknown>): Promise<void> {
-  const left = [...items];
-  const worker = async (): Promise<void> => {
-    for (let item = left.pop(); item !== undefined; item = left.pop()) await work(item);
-  };
-  await Promise.all(Array.from({ length: AT_ONCE }, worker));
-}
+const all = <T>(items: readonly T[], work: (item: T) => Promise<unknown>) => mapLimited(items, AT_ONCE, work);
 
 function setOf(sets: Map<string, Set<string>>, key: string): Set<string> {
   const held = sets.get(key) ?? new Set();

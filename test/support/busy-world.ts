@@ -178,8 +178,9 @@ export class BusyWorld {
 
   /** Forgets a person, as an oracle that never knew them: with their drops go the reposts of these. */
   forget(person: string): void {
-    for (const [id, { user_id, repost_of }] of this.drops)
-      if (user_id === person || this.drops.get(repost_of)?.user_id === person) this.drops.delete(id);
+    const isTheirs = (drop?: KnownDrop): boolean => drop?.user_id === person;
+    const gone = [...this.drops.values()].filter((drop) => isTheirs(drop) || isTheirs(this.drops.get(drop.repost_of)));
+    for (const { drop_id } of gone) this.drops.delete(drop_id);
     this.follows.delete(person);
     for (const followed of this.follows.values()) followed.delete(person);
     for (const [id, likers] of this.likes)
