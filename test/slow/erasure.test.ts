@@ -105,10 +105,13 @@ async function goesOn(world: BusyWorld, things: number): Promise<void> {
 /** Kills processes at random, then each of the servers once. */
 async function harm({ stack, world, supervisor, killPostgres }: Scene): Promise<void> {
   const random = seeded(SEED + 2);
+  const processes = supervisor.running.length;
   for (let kill = 0; kill < KILLS; kill += 1) {
     await goesOn(world, 20 + below(random, 60));
-    if (supervisor.running.length > 0) oneOf(random, supervisor.running).signal("SIGKILL");
+    if (supervisor.running.length > 0) await oneOf(random, supervisor.running).crash();
   }
+  // A process that starts waits for Redis and NATS.
+  await eventually(() => supervisor.running.length === processes, "all processes run", 120_000);
   for (const { broker, start } of [
     { broker: stack.redisServer, start: () => startRedis({ ...placeOf(stack.redisServer), appendonly: true }) },
     { broker: stack.natsServer, start: () => startNats(placeOf(stack.natsServer)) },
