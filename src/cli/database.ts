@@ -2,11 +2,11 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import type { Command } from "commander";
 import { silent } from "../kernel/logger.js";
+import { VERSION } from "../kernel/version.js";
 import { copyDatabase } from "../platform/db/copy.js";
 import { openPglite } from "../platform/db/pglite.js";
 import { openPostgres } from "../platform/db/postgres.js";
 import { dataFolder, MIGRATIONS } from "../roles/database.js";
-import { VERSION } from "../roles/version.js";
 import { type Opening, runJob } from "./bootstrap.js";
 import { exitWith, JSON_OPTION } from "./options.js";
 

@@ -11,11 +11,11 @@ import {
   redisChecks,
   upstreamChecks,
 } from "../doctor/index.js";
+import { VERSION } from "../kernel/version.js";
 import { type Config, ownGrpcAddress, readConfig } from "../roles/config/config.js";
 import { checkFiles } from "../roles/config/files.js";
 import { natsOptions } from "../roles/connections.js";
 import { dataFolder, keepsData, MIGRATIONS } from "../roles/database.js";
-import { VERSION } from "../roles/version.js";
 import { exitWith, JSON_OPTION } from "./options.js";
 import { createProgress } from "./terminal.js";
 

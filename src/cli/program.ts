@@ -1,7 +1,7 @@
 import { Command } from "commander";
 import { oneLine } from "../kernel/errors.js";
 import { ConfigError } from "../kernel/variables.js";
-import { VERSION } from "../roles/version.js";
+import { VERSION } from "../kernel/version.js";
 
 /** An invalid command line or configuration ends with this exit code. */
 const USAGE = 2;

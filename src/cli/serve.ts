@@ -2,13 +2,13 @@ import type { Command } from "commander";
 import { oneLine } from "../kernel/errors.js";
 import { SECOND } from "../kernel/time.js";
 import { ConfigError } from "../kernel/variables.js";
+import { SERVICE_FIELDS, VERSION } from "../kernel/version.js";
 import { createLogger } from "../platform/logger.js";
 import { startTelemetry } from "../platform/telemetry.js";
 import { Closers } from "../roles/closers.js";
 import { configWarnings, readConfig } from "../roles/config/config.js";
 import { checkFiles } from "../roles/config/files.js";
 import type { Wraps } from "../roles/role.js";
-import { SERVICE_FIELDS, VERSION } from "../roles/version.js";
 
 export function define(command: Command): void {
   command.action(() => serve());

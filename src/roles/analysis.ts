@@ -1,10 +1,10 @@
 import { createSources, startAnalysisService, startAnalysisWorker } from "../analysis/index.js";
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
+import { VERSION } from "../kernel/version.js";
 import { connectPosts, connectUsers } from "../platform/grpc/upstreams.js";
 import { createNotifyUser } from "../records/listed.redis.js";
 import { startConsumer, startForgetting } from "./consumers.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
-import { VERSION } from "./version.js";
 
 /**
  * A process holds so many analyses at once, including those that wait for a source; at most half of them are of the AT

@@ -1,9 +1,9 @@
 import { startBridge } from "../bridge/index.js";
 import { EventLog, startReconcileRequests } from "../consistency/index.js";
+import { VERSION } from "../kernel/version.js";
 import { connectSubscriber } from "../platform/redis/connect.js";
 import { missingUpstreams } from "./connections.js";
 import type { RoleDeps, RunningRole } from "./role.js";
-import { VERSION } from "./version.js";
 
 export async function startBridgeRole({ config, connections, exportsTraces, log }: RoleDeps): Promise<RunningRole> {
   const subscriber = connectSubscriber(config.redis.urls, log, connections.scripts.client);

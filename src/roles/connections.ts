@@ -6,6 +6,7 @@ import type { Logger } from "../kernel/logger.js";
 import { pause, SECOND } from "../kernel/time.js";
 import { namesCluster, namesSentinels } from "../kernel/urls.js";
 import { ConfigError } from "../kernel/variables.js";
+import { VERSION } from "../kernel/version.js";
 import { openUpstreamChannels, type UpstreamChannels, type Upstreams } from "../platform/grpc/upstreams.js";
 import { connectNats } from "../platform/nats/connect.js";
 import { createPublisher, type Publisher } from "../platform/nats/publish.js";
@@ -28,7 +29,6 @@ import { createReadLimits, type ReadBounds, type ReadLimits } from "../timeline/
 import { Closers } from "./closers.js";
 import type { Config } from "./config/config.js";
 import { type NatsConfig, type RedisConfig, UPSTREAM_VARIABLES, type UpstreamsConfig } from "./config/connections.js";
-import { VERSION } from "./version.js";
 
 export interface Connections extends Publisher {
   readonly scripts: Scripts;

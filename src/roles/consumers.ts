@@ -13,6 +13,7 @@ import { cutWhereTooLarge, type StoreDeadLetter } from "../delivery/dead-letter.
 import type { BatchHandler, Delivery, Handler, Handlers, Process } from "../delivery/handler.js";
 import { createBatchProcess, createProcess } from "../delivery/process.js";
 import { countOutcome, expectOutcomes, observed, observedBatch } from "../delivery/telemetry.js";
+import { VERSION } from "../kernel/version.js";
 import { type Consuming, consume } from "../platform/nats/consume.js";
 import { createAttempts } from "../records/attempts.redis.js";
 import { createForgetHandler, type Forget } from "../records/erasures.js";
@@ -20,7 +21,6 @@ import { createWaiting } from "../records/waiting.redis.js";
 import type { Config } from "./config/config.js";
 import type { Connections } from "./connections.js";
 import type { RoleDeps } from "./role.js";
-import { VERSION } from "./version.js";
 
 type ConsumerDeps = Pick<RoleDeps, "connections" | "suspectLock" | "wraps" | "log"> & {
   readonly config: Pick<Config, "delivery" | "nats">;

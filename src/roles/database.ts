@@ -3,6 +3,7 @@ import { ANALYSIS_MIGRATIONS } from "../analysis/index.js";
 import { codeOf } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { createPageTokens, type PageTokens } from "../kernel/paging.js";
+import { VERSION } from "../kernel/version.js";
 import { OUTBOX_MIGRATIONS, type Outbox, type OutboxOptions, startOutbox } from "../outbox/index.js";
 import { type Db, readPageSecret } from "../platform/db/db.js";
 import { migrate } from "../platform/db/migrate.js";
@@ -15,7 +16,6 @@ import type { DatabaseConfig } from "./config/connections.js";
 import type { Role } from "./config/process.js";
 import { retryUntilDone } from "./connections.js";
 import type { StoringRoleDeps } from "./role.js";
-import { VERSION } from "./version.js";
 
 export const MIGRATIONS = [
   OUTBOX_MIGRATIONS,

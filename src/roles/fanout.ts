@@ -10,13 +10,13 @@ import {
 import { createDeadLetters, startDeadLetterService } from "../dead-letters/index.js";
 import { createForgetTimelines } from "../erasure/index.js";
 import { createFanout } from "../fanout/index.js";
+import { VERSION } from "../kernel/version.js";
 import { startPartRemoval } from "../platform/nats/notify-streams.js";
 import type { Forget } from "../records/erasures.js";
 import { createReadWaiting } from "../records/waiting.redis.js";
 import { createTimelines } from "../timeline/index.js";
 import { startFanoutConsumers, startForgetting } from "./consumers.js";
 import type { RoleDeps, RunningRole } from "./role.js";
-import { VERSION } from "./version.js";
 
 export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
   const { config, connections, wraps, log } = deps;

@@ -1,6 +1,6 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { VERSION } from "../roles/version.js";
+import { VERSION } from "../kernel/version.js";
 import { type Sandbox, withSandbox } from "./sandbox.js";
 
 interface UpOptions {

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
 import { headers } from "nats";
-import { VERSION } from "../../src/roles/version.js";
+import { VERSION } from "../../src/kernel/version.js";
 import { becomes, eventually } from "../support/eventually.js";
 import { type Ending, MAIN, runMain, type ServiceProcess } from "../support/service.js";
 import { type Stack, sharedStack } from "../support/stack.js";

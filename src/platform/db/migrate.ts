@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { readdir, readFile } from "node:fs/promises";
 import type { Logger } from "../../kernel/logger.js";
+import { releaseAfter, releaseOf, VERSION } from "../../kernel/version.js";
 import type { Db, Queries } from "./db.js";
 
 /** The files `NNNN_title.sql` of a folder are applied in their order. */
@@ -27,7 +28,8 @@ const LOCK = 0x61_76_69_6f_6e;
 
 /**
  * Applies all in one transaction, by one process at a time. Returns the migrations applied now, as `component/file`.
- * @throws MigrationRefusal for a migration of the database that this version lacks, or has with another text
+ * Migrations of the next release may be there already: a release takes away only what the one before it does not use.
+ * @throws MigrationRefusal for a migration of the database that a later release has made, or that has another text
  */
 export async function migrate(db: Db, sources: readonly MigrationSource[], log: Logger): Promise<string[]> {
   const own = await readSources(sources);
@@ -35,8 +37,11 @@ export async function migrate(db: Db, sources: readonly MigrationSource[], log: 
     await queries.query("SELECT pg_advisory_xact_lock($1)", [LOCK]);
     await queries.query(MIGRATIONS_TABLE);
     const missing = await missingOf(own, sources, queries);
-    // The tables of a large installation take longer than any statement of the service.
-    if (missing.length > 0) await queries.query("SET LOCAL statement_timeout = 0");
+    if (missing.length > 0) {
+      // The tables of a large installation take longer than any statement of the service.
+      await queries.query("SET LOCAL statement_timeout = 0");
+      await queries.query("ALTER TABLE public.avion_migrations ADD COLUMN IF NOT EXISTS release text");
+    }
     for (const migration of missing) await apply(queries, migration);
     const keys = missing.map(({ key }) => key);
     if (keys.length > 0) log.info({ migrations: keys }, "the database's schema was brought up to date");
@@ -61,22 +66,28 @@ const MIGRATIONS_TABLE = `CREATE TABLE IF NOT EXISTS public.avion_migrations (
   PRIMARY KEY (component, name)
 )`;
 
+/** A table that release 0.1 made does not have the column `release`. */
+const APPLIED = `
+SELECT component || '/' || name AS key, checksum, to_jsonb(m) ->> 'release' AS release
+FROM public.avion_migrations m WHERE component = ANY($1::text[])`;
+
 async function missingOf(
   own: readonly Migration[],
   sources: readonly MigrationSource[],
   queries: Queries,
 ): Promise<Migration[]> {
   const missing = new Map(own.map((migration) => [migration.key, migration]));
-  const applied = await queries.query<{ key: string; checksum: string }>(
-    "SELECT component || '/' || name AS key, checksum FROM public.avion_migrations WHERE component = ANY($1::text[])",
-    [sources.map(({ component }) => component)],
-  );
-  for (const { key, checksum } of applied) {
+  const components = sources.map(({ component }) => component);
+  const applied = await queries.query<{ key: string; checksum: string; release: string | null }>(APPLIED, [components]);
+  for (const { key, checksum, release } of applied) {
     const migration = missing.get(key);
-    if (migration === undefined)
+    if (migration === undefined) {
+      if (release !== null && mayServe(release)) continue;
       throw new MigrationRefusal(
-        `the database holds the migration ${key}, which this version does not have: it is newer`,
+        `the database holds the migration ${key} of the version ${release ?? "before 0.2"}, and this version is ${VERSION}: ` +
+          "a version starts with a database of the next release, and of no later one",
       );
+    }
     if (migration.checksum !== checksum)
       throw new MigrationRefusal(
         `the migration ${key} was applied to the database in another form than this version has it`,
@@ -86,6 +97,8 @@ async function missingOf(
   return [...missing.values()];
 }
 
+const mayServe = (release: string): boolean => [releaseOf(VERSION), releaseAfter(VERSION)].includes(releaseOf(release));
+
 async function apply(queries: Queries, { component, name, key, script, checksum }: Migration): Promise<void> {
   try {
     await queries.run(script);
@@ -94,8 +107,8 @@ async function apply(queries: Queries, { component, name, key, script, checksum 
     // The code tells a transaction what to repeat, and the start what to wait for.
     throw Object.assign(new Error(`the migration ${key} failed: ${message}`, { cause: error }), { code });
   }
-  const record = "INSERT INTO public.avion_migrations (component, name, checksum) VALUES ($1, $2, $3)";
-  await queries.query(record, [component, name, checksum]);
+  const record = "INSERT INTO public.avion_migrations (component, name, checksum, release) VALUES ($1, $2, $3, $4)";
+  await queries.query(record, [component, name, checksum, VERSION]);
 }
 
 async function readSources(sources: readonly MigrationSource[]): Promise<Migration[]> {

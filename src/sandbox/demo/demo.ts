@@ -1,5 +1,5 @@
 import { oneLine } from "../../kernel/errors.js";
-import { VERSION } from "../../roles/version.js";
+import { VERSION } from "../../kernel/version.js";
 import { withSandbox } from "../sandbox.js";
 import { setStage } from "./stage.js";
 import { STEPS } from "./steps.js";
