@@ -4,6 +4,7 @@ import { SECOND } from "../kernel/time.js";
 import { ConfigError } from "../kernel/variables.js";
 import { SERVICE_FIELDS, VERSION } from "../kernel/version.js";
 import { createLogger } from "../platform/logger.js";
+import { readOtel } from "../platform/otel-variables.js";
 import { startTelemetry } from "../platform/telemetry.js";
 import { Closers } from "../roles/closers.js";
 import { configWarnings, readConfig } from "../roles/config/config.js";
@@ -21,7 +22,12 @@ const CLOSE_MARGIN_MS = 10 * SECOND;
 export async function serve(wraps: Wraps = {}): Promise<void> {
   const config = readConfig(process.env);
   checkFiles(config);
-  const log = createLogger({ level: config.process.logLevel, fields: SERVICE_FIELDS });
+  const log = createLogger({
+    level: config.process.logLevel,
+    accessShare: config.process.accessLogShare,
+    isExported: readOtel(process.env).exportsLogs,
+    fields: SERVICE_FIELDS,
+  });
   for (const warning of configWarnings(process.env)) log.warn({}, warning);
   process.on("uncaughtExceptionMonitor", (error) =>
     log.error({ error: oneLine(error), stack: error.stack }, "an uncaught error ends the process"),

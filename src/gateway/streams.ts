@@ -51,6 +51,7 @@ class Stream {
   constructor(
     { principal, traceparent }: StreamRequest,
     readonly session: Session,
+    readonly isLogged: boolean,
   ) {
     this.expiresAt = principal.expiresAt;
     this.#traceparent = traceparent;
@@ -108,7 +109,7 @@ export class Streams {
     if (!this.deps.feed.connected()) throw new AppError("unavailable", "NATS is unavailable");
     const { user } = request.principal;
     this.#admit(user);
-    const stream = new Stream(request, new Session(user, this.deps));
+    const stream = new Stream(request, new Session(user, this.deps), this.deps.log.logsAccess());
     this.#held.add(stream);
     try {
       await this.#start(stream, request);
@@ -183,10 +184,8 @@ export class Streams {
     stream.sink = sink;
     this.#open.add(stream);
     observeGateway.opened();
-    log.info(
-      { ...stream.fields, resumed: resumes, position: start.seq, reset: start.reset },
-      "an event stream is open",
-    );
+    const { seq: position, reset } = start;
+    if (stream.isLogged) log.info({ ...stream.fields, resumed: resumes, position, reset }, "an event stream is open");
     void session.start(sink, start);
   }
 
@@ -196,7 +195,8 @@ export class Streams {
     this.#open.delete(stream);
     observeGateway.closed(reason);
     const seconds = Math.round((sharedNow() - session.createdAt) / SECOND);
-    this.deps.log.info({ ...stream.fields, reason, seconds, events: session.sent }, "an event stream is closed");
+    const closed = { reason, seconds, events: session.sent };
+    if (stream.isLogged) this.deps.log.info({ ...stream.fields, ...closed }, "an event stream is closed");
     await this.#remove(stream);
   }
 

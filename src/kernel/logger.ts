@@ -6,6 +6,8 @@ export interface Logger {
   warn(fields: object, message: string): void;
   error(fields: object, message: string): void;
   isLevelEnabled(level: "debug" | "info"): boolean;
+  /** Returns true if a line about a request that was served is to be logged: most may be left out, by chance. */
+  logsAccess(): boolean;
 }
 
 export const silent: Logger = {
@@ -14,6 +16,7 @@ export const silent: Logger = {
   warn: () => undefined,
   error: () => undefined,
   isLevelEnabled: () => false,
+  logsAccess: () => false,
 };
 
 /** Logs one failure of each kind a minute, and how many were left out before it: an outage fails every call. */

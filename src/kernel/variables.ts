@@ -51,6 +51,8 @@ const wholeFrom = (min: number, max: number) => `a whole number from ${min} to $
 export const integer = (min: number, max: number) =>
   digits(/^\d+$/, (value) => value >= min && value <= max, `must be ${wholeFrom(min, max)}`);
 
+export const share = digits(/^\d+(\.\d+)?$/, (value) => value <= 1, "must be a number from 0 to 1");
+
 /** `off` becomes a number that no other is above. */
 export const thresholdUpTo = (max: number) => {
   const error = `must be off, or ${wholeFrom(0, max)}`;

@@ -1,6 +1,7 @@
 import { trace } from "@opentelemetry/api";
-import { destination, type LoggerOptions as PinoOptions, pino, stdTimeFunctions } from "pino";
+import { destination, multistream, type LoggerOptions as PinoOptions, pino, stdTimeFunctions } from "pino";
 import type { Logger } from "../kernel/logger.js";
+import { createLogExport } from "./log-export.js";
 
 export const LOG_LEVELS = ["debug", "info", "warn", "error", "silent"] as const;
 type LogLevel = (typeof LOG_LEVELS)[number];
@@ -8,6 +9,10 @@ type LogLevel = (typeof LOG_LEVELS)[number];
 interface LoggerOptions {
   readonly level: LogLevel;
   readonly fields: object;
+  /** Of the lines about requests that were served, so many are logged: 0 to 1. */
+  readonly accessShare: number;
+  /** Lines are exported by OpenTelemetry, too. */
+  readonly isExported: boolean;
   /** The default is the standard output. */
   readonly file?: string | undefined;
 }
@@ -17,7 +22,7 @@ const MOST_WAITING_BYTES = 16 * 1024 * 1024;
 const BATCH_BYTES = 4_096;
 const FLUSH_MS = 100;
 
-export function createLogger({ level, fields, file }: LoggerOptions): Logger {
+export function createLogger({ level, fields, accessShare, isExported, file }: LoggerOptions): Logger {
   const options: PinoOptions = {
     level,
     base: { ...fields },
@@ -30,5 +35,9 @@ export function createLogger({ level, fields, file }: LoggerOptions): Logger {
   };
   // A reader that stalls must not hold up the process.
   const bounds = { minLength: BATCH_BYTES, periodicFlush: FLUSH_MS, maxLength: MOST_WAITING_BYTES };
-  return pino(options, destination({ dest: file ?? 1, sync: false, ...bounds }));
+  const written = destination({ dest: file ?? 1, sync: false, ...bounds });
+  const both = () => multistream([written, createLogExport()].map((stream) => ({ stream, level: "debug" })));
+  const log = pino(options, isExported ? both() : written);
+  const logsAccess = (): boolean => log.isLevelEnabled("info") && Math.random() < accessShare;
+  return Object.assign(log, { logsAccess });
 }

@@ -20,6 +20,7 @@ const VALUES: Readonly<Record<string, readonly string[]>> = {
   OTEL_EXPORTER_OTLP_PROTOCOL: PROTOCOLS,
   OTEL_EXPORTER_OTLP_TRACES_PROTOCOL: PROTOCOLS,
   OTEL_EXPORTER_OTLP_METRICS_PROTOCOL: PROTOCOLS,
+  OTEL_EXPORTER_OTLP_LOGS_PROTOCOL: PROTOCOLS,
 };
 
 const LISTS = ["OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER", "OTEL_PROPAGATORS"];
@@ -36,7 +37,8 @@ export function otelFaults(env: Env): string[] {
   return [...faults, ...numberFaults(env), ...samplerFaults(env), ...resourceFaults(env)];
 }
 
-const NUMBERS = /^OTEL_(BSP_\w+|(SPAN|EVENT|LINK|ATTRIBUTE)_\w+|METRIC_EXPORT_\w+|EXPORTER_OTLP_(\w+_)?TIMEOUT)$/;
+const NUMBERS =
+  /^OTEL_(BSP_\w+|BLRP_\w+|(SPAN|EVENT|LINK|ATTRIBUTE|LOGRECORD)_\w+|METRIC_EXPORT_\w+|EXPORTER_OTLP_(\w+_)?TIMEOUT)$/;
 
 const numberFaults = (env: Env): string[] =>
   Object.entries(env)
@@ -64,17 +66,15 @@ function resourceFaults({ OTEL_RESOURCE_ATTRIBUTES: attributes }: Env): string[]
 
 const OBEYED = new RegExp(
   `^OTEL_(${[
-    "SDK_DISABLED|SERVICE_NAME|RESOURCE_ATTRIBUTES|TRACES_EXPORTER|METRICS_EXPORTER|TRACES_SAMPLER|TRACES_SAMPLER_ARG",
-    "BSP_\\w+|(SPAN|EVENT|LINK|ATTRIBUTE)_\\w+|METRIC_EXPORT_(INTERVAL|TIMEOUT)",
-    "EXPORTER_OTLP_(?!LOGS_)\\w+|EXPORTER_ZIPKIN_\\w+",
+    "SDK_DISABLED|SERVICE_NAME|RESOURCE_ATTRIBUTES|(TRACES|METRICS|LOGS)_EXPORTER|TRACES_SAMPLER|TRACES_SAMPLER_ARG",
+    "BSP_\\w+|BLRP_\\w+|(SPAN|EVENT|LINK|ATTRIBUTE|LOGRECORD)_\\w+|METRIC_EXPORT_(INTERVAL|TIMEOUT)",
+    "EXPORTER_OTLP_\\w+|EXPORTER_ZIPKIN_\\w+",
   ].join("|")})$`,
 );
 
-/** Traces go on by the headers of W3C Trace Context, and logs go to the standard output. */
+/** Traces go on by the headers of W3C Trace Context. */
 const isDefault = (name: string, values: readonly string[]): boolean =>
-  name === "OTEL_LOGS_EXPORTER"
-    ? values.every((value) => value === "none")
-    : name === "OTEL_PROPAGATORS" && values.includes("tracecontext") && !values.some((value) => !isW3c(value));
+  name === "OTEL_PROPAGATORS" && values.includes("tracecontext") && values.every(isW3c);
 
 const isW3c = (value: string): boolean => value === "tracecontext" || value === "baggage";
 
@@ -93,22 +93,27 @@ export interface OtelSettings {
   readonly exportsTraces: boolean;
   /** These exporters come beside `/metrics`: `otlp`, `console`. */
   readonly metricExporters: readonly string[];
+  /** Logs are exported, beside the standard output, only where a variable names an exporter. */
+  readonly exportsLogs: boolean;
 }
 
 export function readOtel(env: Env): OtelSettings {
-  if (/^true$/i.test(env["OTEL_SDK_DISABLED"]?.trim() ?? "")) return { exportsTraces: false, metricExporters: [] };
+  if (/^true$/i.test(env["OTEL_SDK_DISABLED"]?.trim() ?? ""))
+    return { exportsTraces: false, metricExporters: [], exportsLogs: false };
   const traces = listIn(env["OTEL_TRACES_EXPORTER"]);
   const metrics = listIn(env["OTEL_METRICS_EXPORTER"]);
+  const logs = listIn(env["OTEL_LOGS_EXPORTER"]);
   const hasEndpoint = env["OTEL_EXPORTER_OTLP_ENDPOINT"] || env["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
   return {
     exportsTraces: traces.length > 0 ? !traces.includes("none") : Boolean(hasEndpoint),
     metricExporters: metrics.includes("none") ? [] : metrics.filter((name) => name !== "prometheus"),
+    exportsLogs: logs.length > 0 && !logs.includes("none"),
   };
 }
 
 /** Removes what the SDK must not read: empty variables, which are unset, and those that the service obeys by itself. */
 export function leaveToSdk(env: NodeJS.ProcessEnv): void {
+  if (!readOtel(env).exportsLogs) env["OTEL_LOGS_EXPORTER"] = "none";
   for (const [name, value] of Object.entries(env)) if (name.startsWith("OTEL_") && !value?.trim()) delete env[name];
   for (const name of ["OTEL_SDK_DISABLED", "OTEL_LOG_LEVEL", "OTEL_PROPAGATORS"]) delete env[name];
-  env["OTEL_LOGS_EXPORTER"] = "none";
 }

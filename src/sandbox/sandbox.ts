@@ -78,7 +78,13 @@ async function openSandbox(
   const logFile = join(folder, "service.log");
   const grpcAddress = config.grpcServer.address;
   const worker = superviseWorker(workerEnvironment(env), logFile);
-  const log = createLogger({ level: config.process.logLevel, fields: SERVICE_FIELDS, file: logFile });
+  const log = createLogger({
+    level: config.process.logLevel,
+    accessShare: config.process.accessLogShare,
+    isExported: false,
+    fields: SERVICE_FIELDS,
+    file: logFile,
+  });
   const wraps = { service: (one: Parameters<typeof breakable>[0]) => breakable(one, faults) };
   const service = await startService(config, { telemetry, closers, log, wraps });
   closers.add("worker", () => worker.stop());

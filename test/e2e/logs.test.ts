@@ -61,6 +61,17 @@ onStack("each served call is a line with method, status, duration, peer and trac
   ]);
 });
 
+const QUIET = { env: { TIMELINE_ACCESS_LOG_SHARE: "0" } };
+testWithStack("with a share of 0 served calls and streams are no lines, and failed calls are", QUIET, async (stack) => {
+  const { service } = stack;
+  expect(await read(stack, "ada")).toBe(0);
+  (await openEvents(service.httpUrl, "ada")).close();
+  expect(await read(stack, "ada", 1_000)).toBe(3);
+  const lines = await waitForLines(service, "a call is served");
+  expect(lines).toEqual([expect.objectContaining({ code: "INVALID_ARGUMENT" })]);
+  expect(logged(service, "an event stream is open")).toEqual([]);
+});
+
 testWithStack("a stream is a line when it opens, and one with its reason when it closes", {}, async (stack) => {
   const { service } = stack;
   stack.world.follow(ODD, "alice");

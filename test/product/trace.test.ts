@@ -22,6 +22,17 @@ type Export = {
   readonly resourceMetrics?: {
     readonly scopeMetrics: { readonly metrics: { readonly name: string }[] }[];
   }[];
+  readonly resourceLogs?: {
+    readonly resource: { readonly attributes: Attributes };
+    readonly scopeLogs: { readonly logRecords: LogRecord[] }[];
+  }[];
+};
+type LogRecord = {
+  readonly body: { readonly stringValue: string };
+  readonly severityNumber: number;
+  readonly traceId?: string;
+  readonly spanId?: string;
+  readonly attributes: Attributes;
 };
 
 const TRACE = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -31,6 +42,7 @@ const spans: Span[] = [];
 /** Of the resources of all spans. */
 const resources: Readonly<Record<string, unknown>>[] = [];
 const metrics = new Set<string>();
+const records: LogRecord[] = [];
 let collector: Server;
 let stack: Stack;
 
@@ -50,6 +62,10 @@ async function startCollector(): Promise<Server> {
       }
       for (const { scopeMetrics } of exported.resourceMetrics ?? [])
         for (const scope of scopeMetrics) for (const { name } of scope.metrics) metrics.add(name);
+      for (const { resource, scopeLogs } of exported.resourceLogs ?? []) {
+        resources.push(valuesOf(resource.attributes));
+        for (const scope of scopeLogs) records.push(...scope.logRecords);
+      }
       response.writeHead(200, { "content-type": "application/json" }).end("{}");
     });
   });
@@ -65,6 +81,8 @@ beforeAll(async () => {
       OTEL_EXPORTER_OTLP_ENDPOINT: endpoint,
       OTEL_EXPORTER_OTLP_PROTOCOL: "http/json",
       OTEL_BSP_SCHEDULE_DELAY: "100",
+      OTEL_LOGS_EXPORTER: "otlp",
+      OTEL_BLRP_SCHEDULE_DELAY: "100",
       OTEL_METRICS_EXPORTER: "otlp",
       OTEL_METRIC_EXPORT_INTERVAL: "500",
       OTEL_METRIC_EXPORT_TIMEOUT: "400",
@@ -158,6 +176,28 @@ test("the variables set the resource of every span and of target_info, and metri
     expect(info).toContain(label);
   expect(scraped).toContain("timeline_handle_seconds_bucket");
   expect(stack.service.output()).toMatch(/OTEL_EXPORTER_PROMETHEUS_PORT.*have no effect/);
+});
+
+test("a line of the log goes by OTLP with its level, fields and trace, beside the standard output", async () => {
+  const reads = openReader(stack.service.grpcAddress);
+  try {
+    await reads.home("cold-reader");
+  } finally {
+    reads.close();
+  }
+  const served = (): LogRecord | undefined =>
+    records.find(({ body, traceId }) => body.stringValue === "a call is served" && traceId !== undefined);
+  await eventually(() => served() !== undefined, "the record comes");
+  const { severityNumber, traceId, spanId, attributes } = served() as LogRecord;
+  expect(severityNumber).toBe(9);
+  expect(valuesOf(attributes)).toEqual({
+    ...{ method: expect.any(String), code: "OK", duration_ms: expect.any(Number), peer: expect.any(String) },
+  });
+  const [line = ""] = stack.service
+    .output()
+    .split("\n")
+    .filter((one) => one.includes(spanId as string) && one.includes("a call is served"));
+  expect(JSON.parse(line)).toMatchObject({ trace_id: traceId, service: "avion-timeline" });
 });
 
 test("with OTEL_SDK_DISABLED nothing is exported, and /metrics stays as it is", async () => {

@@ -81,7 +81,7 @@ function answering<Request, Response>(
       const ms = performance.now() - started;
       requests.add(1, { ...labels, code: status[code] ?? "UNKNOWN" });
       duration.record(ms / SECOND, labels);
-      if (log.isLevelEnabled("info")) {
+      if (code === status.OK ? log.logsAccess() : log.isLevelEnabled("info")) {
         const what = { ...labels, code: status[code], duration_ms: tenths(ms), peer: call.getPeer() };
         log.info({ ...what, ...span.ids }, "a call is served");
       }

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { address, integer, nonEmptyList, text, type Variables } from "../../kernel/variables.js";
+import { address, integer, nonEmptyList, share, text, type Variables } from "../../kernel/variables.js";
 import { LOG_LEVELS } from "../../platform/logger.js";
 
 /** Roles a process can take; any number of each may run. */
@@ -33,6 +33,12 @@ export const PROCESS_VARIABLES = {
     schema: z.enum(LOG_LEVELS),
     default: "info",
     about: `One of ${LOG_LEVELS.join(", ")}`,
+  },
+  accessLogShare: {
+    name: "TIMELINE_ACCESS_LOG_SHARE",
+    schema: share,
+    default: "1",
+    about: "Share of the served gRPC calls and event streams that are logged, 0 to 1; failed calls always are",
   },
 } as const satisfies Variables;
 

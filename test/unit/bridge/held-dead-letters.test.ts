@@ -24,6 +24,7 @@ function setup() {
       warn: line,
       error: (fields) => void alarms.push(fields),
       isLevelEnabled: () => true,
+      logsAccess: () => true,
     },
   });
   const take = (id: number, bytes = 1) => {

@@ -20,7 +20,14 @@ async function textsOf(name: EventName, payload: unknown, refusals = 0) {
   const headers: string[] = [];
   const ids: string[] = [];
   const line = (fields: object, message: string): void => void lines.push(JSON.stringify([fields, message]));
-  const log: Logger = { debug: line, info: line, warn: line, error: line, isLevelEnabled: () => true };
+  const log: Logger = {
+    debug: line,
+    info: line,
+    warn: line,
+    error: line,
+    isLevelEnabled: () => true,
+    logsAccess: () => true,
+  };
   let left = refusals;
   const forward = createForward({
     admitAll: async (events) =>

@@ -1,9 +1,10 @@
 import { expect, test } from "@jest/globals";
-import { otelFaults, otelIgnored, readOtel } from "../../../src/platform/otel-variables.js";
+import { leaveToSdk, otelFaults, otelIgnored, readOtel } from "../../../src/platform/otel-variables.js";
 
 test.each<[string, Record<string, string>, string]>([
   ["an unknown exporter of traces", { OTEL_TRACES_EXPORTER: "jaeger" }, "OTEL_TRACES_EXPORTER: "],
   ["one unknown exporter of two", { OTEL_METRICS_EXPORTER: "otlp, statsd" }, "OTEL_METRICS_EXPORTER: "],
+  ["an unknown protocol of logs", { OTEL_EXPORTER_OTLP_LOGS_PROTOCOL: "udp" }, "OTEL_EXPORTER_OTLP_LOGS_PROTOCOL: "],
   ["an unknown protocol", { OTEL_EXPORTER_OTLP_PROTOCOL: "http" }, "OTEL_EXPORTER_OTLP_PROTOCOL: "],
   ["an unknown sampler", { OTEL_TRACES_SAMPLER: "half" }, "OTEL_TRACES_SAMPLER: "],
   [
@@ -40,14 +41,12 @@ test("variables without an effect are named, unless they say what is so anyway",
     OTEL_LOGS_EXPORTER: "none",
     OTEL_EXPORTER_PROMETHEUS_PORT: "9464",
     OTEL_EXPORTER_OTLP_LOGS_ENDPOINT: "http://collector",
+    OTEL_BLRP_SCHEDULE_DELAY: "100",
     OTEL_LOG_LEVEL: "",
     PATH: "/bin",
   };
-  expect(otelIgnored(env)).toEqual(["OTEL_EXPORTER_PROMETHEUS_PORT", "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT"]);
-  expect(otelIgnored({ OTEL_PROPAGATORS: "b3", OTEL_LOGS_EXPORTER: "otlp" })).toEqual([
-    "OTEL_PROPAGATORS",
-    "OTEL_LOGS_EXPORTER",
-  ]);
+  expect(otelIgnored(env)).toEqual(["OTEL_EXPORTER_PROMETHEUS_PORT"]);
+  expect(otelIgnored({ OTEL_PROPAGATORS: "b3", OTEL_LOGS_EXPORTER: "otlp" })).toEqual(["OTEL_PROPAGATORS"]);
 });
 
 test.each<[string, Record<string, string>, boolean, string[]]>([
@@ -63,5 +62,18 @@ test.each<[string, Record<string, string>, boolean, string[]]>([
     [],
   ],
 ])("what is exported where %s", (_, env, exportsTraces, metricExporters) => {
-  expect(readOtel(env)).toEqual({ exportsTraces, metricExporters });
+  expect(readOtel(env)).toMatchObject({ exportsTraces, metricExporters });
+});
+
+test.each<[string, Record<string, string>, boolean]>([
+  ["nothing is set", {}, false],
+  ["an endpoint is set", { OTEL_EXPORTER_OTLP_ENDPOINT: "http://c" }, false],
+  ["an exporter is set", { OTEL_LOGS_EXPORTER: "otlp" }, true],
+  ["the exporter is none", { OTEL_LOGS_EXPORTER: "none" }, false],
+  ["the SDK is disabled", { OTEL_SDK_DISABLED: "true", OTEL_LOGS_EXPORTER: "otlp" }, false],
+])("whether logs are exported where %s", (_, env, exportsLogs) => {
+  expect(readOtel(env).exportsLogs).toBe(exportsLogs);
+  const left: NodeJS.ProcessEnv = { ...env };
+  leaveToSdk(left);
+  expect(left["OTEL_LOGS_EXPORTER"]).toBe(exportsLogs ? "otlp" : "none");
 });
