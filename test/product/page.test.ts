@@ -165,8 +165,10 @@ import { MAIN, runMain, type ServiceProcess } from "../support/service.js";
     await page.locator("#analysis-form [name=did]").fill("nova");
     await page.getByRole("button", { name: "Analyse" }).click();
     await page.getByText(/^full of nova: \d+ posts/).waitFor();
-    for (const measure of ["flow", "clout", "kudos", "pulse"])
-      await page.getByRole("img", { name: new RegExp(`^${measure}: `) }).waitFor();
+    for (const title of ["Posts by hour of the day", "Reach", "Reactions", "Posts a day"])
+      await page.getByRole("img", { name: new RegExp(`^${title}.*: `) }).waitFor();
+    const drawn = await page.locator("#charts figure").first().locator("svg > text").allTextContents();
+    expect(drawn).toEqual(["0", expect.stringMatching(/^[1-9]/), "0:00", "6:00", "12:00", "18:00"]);
     await page.getByText("20 XP").waitFor();
     await page.locator("#analysis-form [name=did]").fill("did:key:x");
     await page.getByRole("button", { name: "Analyse" }).click();

@@ -1,20 +1,30 @@
 const SVG = "http://www.w3.org/2000/svg";
-const [BAR, HEIGHT] = [10, 48];
 
-/** The chart of each measure shows these labels and figures. */
-const BARS = {
-  flow: ({ hours }) => hours.map((count, hour) => [`${hour}:00`, count]),
-  clout: ({ reach_per_post, median_reach, h_index }) => [
-    ["reach a post", reach_per_post],
-    ["median reach", median_reach],
-    ["h-index", h_index],
+/** The chart of each measure has this title, and these labels and figures. */
+const CHARTS = {
+  flow: ["Posts by hour of the day (UTC)", ({ hours }) => hours.map((count, hour) => [`${hour}:00`, count])],
+  clout: [
+    "Reach",
+    ({ reach_per_post, median_reach, h_index }) => [
+      ["a post", reach_per_post],
+      ["median", median_reach],
+      ["h-index", h_index],
+    ],
   ],
-  kudos: ({ likes, shares, replies, quotes }) => Object.entries({ likes, shares, replies, quotes }),
-  pulse: ({ baseline_posts_per_day, recent_posts_per_day }) => [
-    ["posts a day before", baseline_posts_per_day],
-    ["posts a day lately", recent_posts_per_day],
+  kudos: ["Reactions", ({ likes, shares, replies, quotes }) => Object.entries({ likes, shares, replies, quotes })],
+  pulse: [
+    "Posts a day",
+    ({ baseline_posts_per_day, recent_posts_per_day }) => [
+      ["before", baseline_posts_per_day],
+      ["lately", recent_posts_per_day],
+    ],
   ],
 };
+
+/** The plot and the room for the labels of its axes, in units of the drawing. */
+const [WIDTH, HEIGHT, LEFT, BELOW, ABOVE] = [200, 60, 30, 12, 10];
+/** More bars than these have no room for a figure each, and every sixth has a label. */
+const FEW = 6;
 
 function element(name, attributes, ...children) {
   const made = document.createElementNS(SVG, name);
@@ -23,20 +33,46 @@ function element(name, attributes, ...children) {
   return made;
 }
 
+const figureOf = (value) => value.toLocaleString("en", { maximumFractionDigits: 1 });
+
+const text = (x, y, anchor, words) => element("text", { x, y, "text-anchor": anchor }, words);
+
+/** Draws a bar with its label below, and its figure above where there is room. */
+function bar([label, value], at, { bars, most }) {
+  const width = WIDTH / bars.length;
+  const [left, middle] = [LEFT + at * width, LEFT + (at + 0.5) * width];
+  const height = (value / most) * HEIGHT;
+  const top = ABOVE + HEIGHT - height;
+  const title = element("title", {}, `${label}: ${figureOf(value)}`);
+  const rect = element("rect", { x: left + width * 0.1, y: top, width: width * 0.8, height }, title);
+  const isFew = bars.length <= FEW;
+  return [
+    rect,
+    ...(isFew ? [text(middle, top - 2, "middle", figureOf(value))] : []),
+    ...(isFew || at % FEW === 0 ? [text(middle, ABOVE + HEIGHT + 9, "middle", label)] : []),
+  ];
+}
+
+function axes(most) {
+  const [bottom, right] = [ABOVE + HEIGHT, LEFT + WIDTH];
+  return [
+    element("path", { d: `M${LEFT} ${ABOVE}V${bottom}H${right}` }),
+    text(LEFT - 3, bottom, "end", "0"),
+    text(LEFT - 3, ABOVE + 5, "end", figureOf(most)),
+  ];
+}
+
 function chart(name, measure) {
-  const bars = BARS[name](measure).map(([label, value]) => [label, value ?? 0]);
-  const most = Math.max(...bars.map(([, value]) => value), Number.MIN_VALUE);
-  const label = `${name}: ${bars.map(([of, value]) => `${of} ${value}`).join(", ")}`;
-  const rects = bars.map(([of, value], at) => {
-    const height = Math.max(1, (value / most) * HEIGHT);
-    const title = element("title", {}, `${of}: ${value}`);
-    return element("rect", { x: at * BAR, y: HEIGHT - height, width: BAR - 2, height }, title);
-  });
-  const box = { viewBox: `0 0 ${bars.length * BAR} ${HEIGHT}`, role: "img", "aria-label": label };
+  const [title, figures] = CHARTS[name];
+  const bars = figures(measure).map(([label, value]) => [label, value ?? 0]);
+  const most = Math.max(...bars.map(([, value]) => value)) || 1;
+  const label = `${title}: ${bars.map(([of, value]) => `${of} ${figureOf(value)}`).join(", ")}`;
+  const box = { viewBox: `0 0 ${LEFT + WIDTH} ${ABOVE + HEIGHT + BELOW}`, role: "img", "aria-label": label };
+  const drawn = bars.flatMap((one, at) => bar(one, at, { bars, most }));
   const figure = document.createElement("figure");
   const caption = document.createElement("figcaption");
-  caption.textContent = name;
-  figure.append(element("svg", box, ...rects), caption);
+  caption.textContent = title;
+  figure.append(caption, element("svg", box, ...axes(most), ...drawn));
   return figure;
 }
 
@@ -56,7 +92,9 @@ export function createAnalyses({ status, charts, reward, call }) {
       settled = analysis_id;
       const { did, type, cached, results } = await call("GET", status_url);
       status.textContent = `${type} of ${did}: ${results.posts} posts${cached ? ", from the cache" : ""}`;
-      charts.replaceChildren(...Object.keys(BARS).flatMap((name) => (results[name] ? chart(name, results[name]) : [])));
+      charts.replaceChildren(
+        ...Object.keys(CHARTS).flatMap((name) => (results[name] ? chart(name, results[name]) : [])),
+      );
     },
     failed({ analysis_id, error_code }) {
       settled = analysis_id;
