@@ -2,7 +2,7 @@ import { chunked } from "../kernel/concurrency.js";
 import { AppError, oneLine } from "../kernel/errors.js";
 import { readPages } from "../kernel/paging.js";
 import { type Clock, MINUTE } from "../kernel/time.js";
-import { isNotFound, isUnimplemented, type Users } from "../platform/grpc/upstreams.js";
+import { isInvalidArgument, isNotFound, isUnimplemented, type Users } from "../platform/grpc/upstreams.js";
 import type { EraseUser } from "./deleted-actors.js";
 import type { FollowedAmong } from "./drops.js";
 import type { FollowersOf, ProfileOf } from "./local-users.js";
@@ -55,13 +55,16 @@ export function createRelationsTo(
   };
 }
 
-/** Errors name a field of the request. Nobody has a profile where there is no UserService, or one without profiles. */
+/**
+ * Errors name a field of the request. Nobody has a profile where there is no UserService, or one without profiles, or
+ * one that refuses the id.
+ */
 export function createProfileOf(users: Pick<Users, "profile"> | undefined): ProfileOf {
   return async (field, userId) => {
     try {
       return (await users?.profile(userId))?.profile;
     } catch (error) {
-      if (isNotFound(error) || isUnimplemented(error)) return undefined;
+      if (isNotFound(error) || isUnimplemented(error) || isInvalidArgument(error)) return undefined;
       throw notKnown(`${field}: the profile of the user is not known`, error);
     }
   };
