@@ -21,7 +21,7 @@ export const uriOfUser = (uris: OwnUris, id: string): string => (isUri(id) ? id 
 /** The id of a remote drop is its URI. */
 export const uriOfDrop = (uris: OwnUris, id: string): string => (isUri(id) ? id : uris.ofDrop(id));
 
-export const followersUri = (uris: OwnUris, userId: string): string => `${uris.ofUser(userId)}/followers`;
+const followersUri = (uris: OwnUris, userId: string): string => `${uris.ofUser(userId)}/followers`;
 
 /** The ActivityPub service serves the inbox and the outbox, and adds its key. */
 export function personOf(uris: OwnUris, { id, profile }: LocalUser): Document {

@@ -8,6 +8,7 @@ import { activity, itemsOf, NOTHING, typeOrRefusal } from "../support/activities
 import { describePostsWithUsers } from "../support/describe-posts-with-users.js";
 import { POSTS_CONFIG, type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
 import { forget, startRelayOf } from "../support/posts-erasure.js";
+import { compareBytes } from "../support/world.js";
 
 const { PUBLIC, UNLISTED, FOLLOWERS, DIRECT } = Visibility;
 const HERE = "https://here.example";
@@ -15,7 +16,7 @@ const EVE = "https://far.example/users/eve";
 const userUri = (id: string): string => `${HERE}/users/${id}`;
 const dropUri = (id: string): string => `${HERE}/drops/${id}`;
 /** Likes and shares are told by their actors. */
-const actorsOf = (items: readonly unknown[]): unknown[] => items.map((item) => (item as { actor: string }).actor);
+const actorsOf = (items: readonly unknown[]): string[] => items.map((item) => (item as { actor: string }).actor);
 
 describePostsWithUsers("documents of users and drops", (running) => {
   const posts = {} as PostsHarness;
@@ -223,7 +224,7 @@ describePostsWithUsers("documents of users and drops", (running) => {
     const foreign = await putDrop("https://far.example/replies/1", { visibility: PUBLIC, reply_to: uri });
     await posts.countAll();
     const likes = await itemsOf(posts, `${uri}/likes`);
-    expect({ ...likes, items: actorsOf(likes.items).sort() }).toEqual({
+    expect({ ...likes, items: actorsOf(likes.items).sort(compareBytes) }).toEqual({
       total: 250,
       items: people.map(userUri),
       pages: 3,
