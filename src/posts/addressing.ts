@@ -4,26 +4,30 @@ import { invalid } from "../kernel/errors.js";
 import { storedIdFault } from "../kernel/fields.js";
 import { parseUrl } from "../kernel/urls.js";
 import { isUri } from "./request.js";
+import { localUserOr, type OwnUrl } from "./uris.js";
 
 export interface Addressing {
   readonly visibility: Visibility;
   readonly recipients: string[];
 }
 
-const PUBLIC = new Set(["https://www.w3.org/ns/activitystreams#Public", "as:Public", "Public"]);
+export const PUBLIC_COLLECTION = "https://www.w3.org/ns/activitystreams#Public";
+
+const PUBLIC = new Set([PUBLIC_COLLECTION, "as:Public", "Public"]);
 
 /** Only `to` and `cc` can make an object public. */
 const FIELDS = ["to", "cc", "bto", "bcc", "audience"] as const;
 
-/** An address that cannot be read adds nobody. @throws AppError `invalid` where too many can be read */
-export function readAddressing(document: unknown, followers: string | undefined): Addressing {
+/** An address that cannot be read adds nobody; the URI of a local user is one of its id. @throws AppError `invalid` where too many can be read */
+export function readAddressing(document: unknown, followers: string | undefined, config?: OwnUrl): Addressing {
   const [to = [], cc = [], ...others] = FIELDS.map((field) => addressesAmong(valuesOf(document, field)));
   if (to.some((id) => PUBLIC.has(id))) return { visibility: Visibility.PUBLIC, recipients: [] };
   if (cc.some((id) => PUBLIC.has(id))) return { visibility: Visibility.UNLISTED, recipients: [] };
   const everybody = [...to, ...cc, ...others.flat()];
   if (followers !== undefined && everybody.includes(followers))
     return { visibility: Visibility.FOLLOWERS, recipients: [] };
-  const recipients = new Set(everybody.filter((id) => !PUBLIC.has(id) && isId(id)));
+  const people = everybody.filter((id) => !PUBLIC.has(id)).map((id) => localUserOr(id, config));
+  const recipients = new Set(people.filter(isId));
   if (recipients.size > MAX_RECIPIENTS) throw invalid("document.to", `and cc address more than ${MAX_RECIPIENTS}`);
   return { visibility: Visibility.DIRECT, recipients: [...recipients] };
 }

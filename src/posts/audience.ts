@@ -6,6 +6,7 @@ import type { PostsDeps } from "./drops.js";
 import { remoteDropReceived } from "./events.js";
 import type { NewRemoteObject } from "./remote.sql.js";
 import { readRecipients, readVisibility } from "./request.js";
+import { localUserOr, type OwnUrl } from "./uris.js";
 
 const { RemoteKind, Visibility } = wire;
 
@@ -19,7 +20,10 @@ export async function readAudience(
 ): Promise<Audience> {
   const isUnset = request.visibility === Visibility.UNSPECIFIED;
   const visibility = isUnset ? undefined : readVisibility(request.visibility);
-  const recipients = readRecipients(request.recipients, MAX_RECIPIENTS);
+  const recipients = readRecipients(
+    request.recipients.map((one) => localUserOr(one, deps.config)),
+    MAX_RECIPIENTS,
+  );
   const isComplete = visibility !== undefined && (visibility !== Visibility.DIRECT || recipients.length > 0);
   const addressed = isComplete ? undefined : await readDocumentAudience(request.document, actorUri, deps);
   const effective = visibility ?? (addressed?.visibility as wire.Visibility);
@@ -33,11 +37,15 @@ export async function readAudience(
   return { visibility: Visibility.DIRECT, recipients: people, awaits_actor: false };
 }
 
-async function readDocumentAudience(document: string, actorUri: string, { store }: PostsDeps): Promise<Audience> {
+async function readDocumentAudience(
+  document: string,
+  actorUri: string,
+  { store, config }: PostsDeps,
+): Promise<Audience> {
   const actor = actorUri === "" ? undefined : await store.remote.get(actorUri);
   const isActor = actor?.kind === RemoteKind.ACTOR && actor.deleted_at === null;
   const content: unknown = JSON.parse(document);
-  const addressing = readAddressing(content, followersOf(actorUri, isActor ? actor.document : undefined));
+  const addressing = readAddressing(content, followersOf(actorUri, isActor ? actor.document : undefined), config);
   if (isActor || addressing.visibility !== Visibility.DIRECT) return { ...addressing, awaits_actor: false };
   const unknown = maybeFollowers(content, actorUri);
   const people = unknown.length === 0 ? [] : await store.remote.actorsAmong(unknown);
@@ -55,21 +63,26 @@ const DROPS_AT_ONCE = 200;
 /** The maintenance decides what is left, also of a call that did not end. */
 const MAX_STEPS = 10;
 
-type Store = Pick<PostsDeps["store"], "audience" | "erased">;
+interface WaitingDeps {
+  readonly store: Pick<PostsDeps["store"], "audience" | "erased">;
+  readonly config?: OwnUrl | undefined;
+}
+
+type Waiting = Awaited<ReturnType<WaitingDeps["store"]["audience"]["waiting"]>>;
 
 /** Decides drops that wait for an actor (unset: any) whose document is stored by now. Resolves to their number. */
-export async function decideWaiting(store: Store, actorUri?: string): Promise<number> {
+export async function decideWaiting(deps: WaitingDeps, actorUri?: string): Promise<number> {
   let total = 0;
   for (let step = 0; step < MAX_STEPS; step++) {
-    const drops = await store.audience.waiting(DROPS_AT_ONCE, actorUri);
-    if (drops.length > 0) total += await decide(store, drops);
+    const drops = await deps.store.audience.waiting(DROPS_AT_ONCE, actorUri);
+    if (drops.length > 0) total += await decide(deps, drops);
     if (drops.length < DROPS_AT_ONCE) break;
   }
   return total;
 }
 
-async function decide({ audience, erased }: Store, drops: Awaited<ReturnType<Store["audience"]["waiting"]>>) {
-  const read = drops.map((drop) => ({ drop, addressing: decided(drop) }));
+async function decide({ store: { audience, erased }, config }: WaitingDeps, drops: Waiting): Promise<number> {
+  const read = drops.map((drop) => ({ drop, addressing: decided(drop, config) }));
   const gone = await erased.among(read.flatMap(({ addressing }) => addressing.recipients));
   const decisions = read.map(({ drop, addressing: { visibility, ...addressing } }) => {
     const recipients = addressing.recipients.filter((one) => !gone.has(one));
@@ -79,15 +92,11 @@ async function decide({ audience, erased }: Store, drops: Awaited<ReturnType<Sto
 }
 
 /** A document that was replaced meanwhile makes a drop no more open than it was, and is not refused any more. */
-function decided(drop: {
-  readonly document: string;
-  readonly actor_uri: string;
-  readonly actor_document: string;
-}): Addressing {
+function decided(drop: Waiting[number], config: OwnUrl | undefined): Addressing {
   const followers = followersOf(drop.actor_uri, drop.actor_document);
   const forFollowers = { visibility: Visibility.FOLLOWERS, recipients: [] };
   try {
-    const addressing = readAddressing(JSON.parse(drop.document), followers);
+    const addressing = readAddressing(JSON.parse(drop.document), followers, config);
     return addressing.visibility >= Visibility.FOLLOWERS ? addressing : forFollowers;
   } catch (error) {
     if (codeOf(error) === "invalid") return forFollowers;

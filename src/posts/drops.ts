@@ -7,6 +7,7 @@ import type { PostsConfig } from "./config.js";
 import type { DeletedActorsDeps } from "./deleted-actors.js";
 import type { NewDrop, StoredDrop } from "./drops.sql.js";
 import { createdAtOf } from "./ids.js";
+import type { FollowersOf, ProfileOf } from "./local-users.js";
 import { type Asking, isBlocked, type RelationsDeps, relationsOf } from "./relations.js";
 import type { StoredRemoteObject } from "./remote.sql.js";
 import { isUri } from "./request.js";
@@ -22,7 +23,9 @@ export interface PostsDeps extends RelationsDeps {
   /** Is asked where the UserService has no relations. */
   readonly followedAmong: FollowedAmong;
   readonly eraseUser?: DeletedActorsDeps["eraseUser"];
-  readonly hasProfile?: (userId: string) => Promise<boolean>;
+  readonly profileOf?: ProfileOf;
+  /** Without it nobody has followers. */
+  readonly followersOf?: FollowersOf | undefined;
   readonly now: Clock;
   readonly wakeRelay: (source: "posts" | "reactions") => void;
   readonly isFull: () => boolean;

@@ -8,6 +8,7 @@ import { unaryService } from "../platform/grpc/unary.js";
 import type { Users } from "../platform/grpc/upstreams.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import { createLimits } from "../records/limits.redis.js";
+import { activities } from "./activities.js";
 import type { PostsConfig } from "./config.js";
 import type { PostsDeps } from "./drops.js";
 import { createForget } from "./erasure.js";
@@ -16,10 +17,17 @@ import { lists } from "./lists.js";
 import { startMaintenance } from "./maintenance.js";
 import { createCountEngagement, reactToDrops } from "./reactions.js";
 import { readDrops } from "./read-drops.js";
-import { createEraseUser, createFollowedAmong, createHasProfile, createRelationsTo } from "./relations.grpc.js";
+import {
+  createEraseUser,
+  createFollowedAmong,
+  createFollowersOf,
+  createProfileOf,
+  createRelationsTo,
+} from "./relations.grpc.js";
 import { remoteObjects } from "./remote-objects.js";
 import { remoteReactions } from "./remote-reactions.js";
 import { repostDrops } from "./reposts.js";
+import { resolveUris } from "./resolve-uri.js";
 import { createPostsStore } from "./store.sql.js";
 import { timelineReads } from "./timeline-reads.js";
 import { webfinger } from "./webfinger.js";
@@ -49,7 +57,8 @@ export function createPostsService(deps: PostsDeps, log: Logger): Service {
     ...remoteObjects(deps),
     ...remoteReactions(deps),
   };
-  return unaryService(PostServiceService, { ...drops, ...others, ...webfinger(deps) }, log);
+  const names = { ...webfinger(deps), ...resolveUris(deps), ...activities(deps) };
+  return unaryService(PostServiceService, { ...drops, ...others, ...names }, log);
 }
 
 /** Starts the posts service and its maintenance, on a migrated database. */
@@ -61,8 +70,13 @@ export function startPosts({ db, scripts, users, tokens, config, wakeRelay, wait
   const isFull = () => maxWaitingEvents > 0 && waitingEvents() > maxWaitingEvents;
   const limits = createLimits(scripts);
   const eraseUser = createEraseUser(users);
-  const asked = { followedAmong, relationsTo, hasProfile: createHasProfile(users), eraseUser };
-  const deps = { ...asked, store, tokens, config, now, isFull, limited: limits.limited, wakeRelay };
+  const asked = {
+    followedAmong,
+    relationsTo,
+    profileOf: createProfileOf(users),
+    followersOf: createFollowersOf(users),
+  };
+  const deps = { ...asked, eraseUser, store, tokens, config, now, isFull, limited: limits.limited, wakeRelay };
   const maintenance = startMaintenance({ store, eraseUser, now, retentionDays, config, log });
   return {
     service: createPostsService(deps, log),

@@ -15,6 +15,11 @@ export interface ReactedDrop extends DropReaction, Pick<StoredDrop, "user_id" | 
   readonly key: string;
 }
 
+export interface ListedReaction extends Reaction {
+  /** The repost that a share has made; null for a like. */
+  readonly repost_id: string | null;
+}
+
 interface UserDrops {
   readonly userId: string;
   /** "" sees only what is for everybody. */
@@ -31,8 +36,8 @@ const NEWEST_DROP: At = [Number.MAX_SAFE_INTEGER, FIRST_ID];
 
 export function createListReads(db: Db) {
   return {
-    ofDrop: (dropId: string, kind: Kind, [at, id]: At = NEWEST, limit: number): Promise<Reaction[]> =>
-      db.query<Reaction>(OF_DROP, [dropId, kind, at, id, limit]),
+    ofDrop: (dropId: string, kind: Kind, [at, id]: At = NEWEST, limit: number): Promise<ListedReaction[]> =>
+      db.query<ListedReaction>(OF_DROP, [dropId, kind, at, id, limit]),
     ofUser: (userId: string, kind: Kind, [at, id]: At = NEWEST_DROP, limit: number): Promise<ReactedDrop[]> =>
       db.query<ReactedDrop>(OF_USER, [userId, kind, at, id, limit]),
     /** The last drop may be one that the list does not show, where very many of them stand in a row. */
@@ -54,7 +59,7 @@ export function createListReads(db: Db) {
 const LISTED = "r.active AND r.kind <> 'reply' AND r.kind = $2";
 
 const OF_DROP = `
-SELECT r.actor_id AS user_id, r.changed_at AS at FROM posts.reactions r
+SELECT r.actor_id AS user_id, r.changed_at AS at, r.repost_id FROM posts.reactions r
 WHERE r.drop_id = $1 AND ${LISTED} AND (r.changed_at, r.actor_id) < ($3::bigint, $4::text COLLATE "C")
 ORDER BY r.changed_at DESC, r.actor_id DESC LIMIT $5`;
 

@@ -3,7 +3,7 @@ import { readId } from "../kernel/fields.js";
 import type { PageLimits } from "../kernel/paging.js";
 import { isBetweenBlocked, type PostsDeps, presentDetails, type ShownDrop, shownTo } from "./drops.js";
 import type { StoredDrop } from "./drops.sql.js";
-import type { At, ReactedDrop } from "./lists.sql.js";
+import type { At, ListedReaction, ReactedDrop } from "./lists.sql.js";
 import { FIELD_BYTES, fillPage, type PageOf, partOf, textPages } from "./pages.js";
 import { askingOnce, isHidden, relationsOf } from "./relations.js";
 import { localOr } from "./reply-to.js";
@@ -67,14 +67,18 @@ export const lists = (deps: PostsDeps) => ({
   },
 });
 
-async function listOfDrop(deps: PostsDeps, kind: "like" | "share", request: OfDrop): Promise<PageOf<wire.Reaction>> {
+export async function listOfDrop(
+  deps: PostsDeps,
+  kind: "like" | "share",
+  request: OfDrop,
+): Promise<PageOf<ListedReaction>> {
   const dropId = readAnyDropId("drop_id", localOr(request.drop_id, deps.config));
   const viewer = readViewer(request.viewer_id);
   const page = deps.tokens.open<At>([`${kind}s`, dropId, viewer ?? ""], request, ID_PAGES);
   const drop = await findTarget(deps, "drop_id", dropId, viewer);
   // Its reactions are removed soon.
   if (drop.deleted_at !== null) return { items: [], next_page_token: "" };
-  const keyOf = ({ at, user_id }: wire.Reaction): At => [at, user_id];
+  const keyOf = ({ at, user_id }: ListedReaction): At => [at, user_id];
   return fillPage(page, {
     ...{ keyOf, most: ID_PAGES.max },
     read: async (after, limit) => partOf(await deps.store.lists.ofDrop(drop.key, kind, after, limit), limit, keyOf),

@@ -110,7 +110,7 @@ function tasksOf(deps: MaintenanceDeps): Readonly<Record<string, Task>> {
     ...removing(REACTIONS_TASK, (limit) => linkReactions(deps, limit)),
     "erasures-of-deleted-actors": async () => void (await eraseDeletedActors(deps, ERASURES_AT_ONCE)),
     ...removing("drops-of-deleted-actors", (limit) => remote.removeDropsOfDeleted({ limit, eventOf: dropDeleted })),
-    "drops-that-await-their-actor": async () => void (await decideWaiting(deps.store)),
+    "drops-that-await-their-actor": async () => void (await decideWaiting(deps)),
     ...removing("remote-objects", (limit) => cleanup.pruneRemoteObjects(REMOTE_KEPT_MS, limit)),
     ...removing("remote-reactions", (limit) => remoteReactions.pruneDeleted(REMOTE_KEPT_MS, limit)),
     ...removing("remote-drops", async (limit) => cleanup.pruneRemoteDrops(await retention.start(), limit)),

@@ -2,9 +2,10 @@ import { chunked } from "../kernel/concurrency.js";
 import { AppError, oneLine } from "../kernel/errors.js";
 import { readPages } from "../kernel/paging.js";
 import { type Clock, MINUTE } from "../kernel/time.js";
-import { isNotFound, isUnimplemented, type Users } from "../platform/grpc/upstreams.js";
+import { isInvalidArgument, isNotFound, isUnimplemented, type Users } from "../platform/grpc/upstreams.js";
 import type { EraseUser } from "./deleted-actors.js";
 import type { FollowedAmong } from "./drops.js";
+import type { FollowersOf, ProfileOf } from "./local-users.js";
 import type { RelationsTo } from "./relations.js";
 
 /** The limit holds for the ids of a request, and for those of a page. */
@@ -33,6 +34,9 @@ function unlessLacking(now: Clock) {
   };
 }
 
+const notKnown = (publicMessage: string, cause: unknown): AppError =>
+  new AppError("unavailable", `${publicMessage}: ${oneLine(cause)}`, { cause, publicMessage });
+
 export function createRelationsTo(
   users: Pick<Users, "relations"> | undefined,
   now = sinceStart,
@@ -46,21 +50,33 @@ export function createRelationsTo(
       return answers && new Map(answers.flat().map((relation) => [relation.target_id, relation]));
     } catch (error) {
       // NOT_FOUND would claim that the drop does not exist, and an answer could show it to somebody who is blocked.
-      const publicMessage = `${field}: the users they block, and who block them, are not known`;
-      throw new AppError("unavailable", `${publicMessage}: ${oneLine(error)}`, { cause: error, publicMessage });
+      throw notKnown(`${field}: the users they block, and who block them, are not known`, error);
     }
   };
 }
 
-/** Nobody has a profile where there is no UserService, or one without profiles. */
-export function createHasProfile(users: Pick<Users, "profile"> | undefined): (userId: string) => Promise<boolean> {
-  return async (userId) => {
+/**
+ * Errors name a field of the request. Nobody has a profile where there is no UserService, or one without profiles, or
+ * one that refuses the id.
+ */
+export function createProfileOf(users: Pick<Users, "profile"> | undefined): ProfileOf {
+  return async (field, userId) => {
     try {
-      return users !== undefined && (await users.profile(userId)).profile !== undefined;
+      return (await users?.profile(userId))?.profile;
     } catch (error) {
-      if (isNotFound(error) || isUnimplemented(error)) return false;
-      const publicMessage = "webfinger: the profile of the user is not known";
-      throw new AppError("unavailable", `${publicMessage}: ${oneLine(error)}`, { cause: error, publicMessage });
+      if (isNotFound(error) || isUnimplemented(error) || isInvalidArgument(error)) return undefined;
+      throw notKnown(`${field}: the profile of the user is not known`, error);
+    }
+  };
+}
+
+export function createFollowersOf(users: Pick<Users, "followers"> | undefined): FollowersOf | undefined {
+  if (users === undefined) return undefined;
+  return async (user, size, token) => {
+    try {
+      return await users.followers({ user, size, token });
+    } catch (error) {
+      throw notKnown("uri: the followers of the user are not known", error);
     }
   };
 }
@@ -94,8 +110,7 @@ export function createFollowedAmong(users: Users | undefined, now = sinceStart):
       );
     } catch (error) {
       // NOT_FOUND would claim that the drop does not exist.
-      const publicMessage = "viewer_id: the users they follow are not known";
-      throw new AppError("unavailable", `${publicMessage}: ${oneLine(error)}`, { cause: error, publicMessage });
+      throw notKnown("viewer_id: the users they follow are not known", error);
     }
   };
 }

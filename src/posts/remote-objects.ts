@@ -29,7 +29,7 @@ export function remoteObjects(deps: PostsDeps) {
       if (stored === undefined) throw await conflictWith(object, deps);
       // The actor of a drop may have come meanwhile.
       const actor = object.kind === RemoteKind.ACTOR ? object.uri : object.awaits_actor ? object.actor_uri : undefined;
-      const decided = actor === undefined ? 0 : await decideWaiting(store, actor);
+      const decided = actor === undefined ? 0 : await decideWaiting(deps, actor);
       if (decided > 0 || (stored.created && object.kind === RemoteKind.DROP)) wakeRelay("posts");
       if (stored.created && object.kind === RemoteKind.DROP) await linkNow(deps, object.uri);
       observePosts.changed("remote-stored");

@@ -1,11 +1,8 @@
 import { storedIdFault } from "../kernel/fields.js";
 import { isUuid } from "../kernel/ids.js";
 import { isAddress, uriAmong } from "./addressing.js";
-import type { PostsConfig } from "./config.js";
 import { isUri } from "./request.js";
-import { urisOf } from "./uris.js";
-
-type OwnUrl = Partial<Pick<PostsConfig, "publicUrl">>;
+import { type OwnUrl, urisOf } from "./uris.js";
 
 /** Returns the id of a drop of this server for its URI. Everything else stays as it is. */
 export const localOr = (id: string, config: OwnUrl = {}): string => urisOf(config)?.dropOf(id) ?? id;

@@ -3,6 +3,7 @@ import type * as wire from "../gen/avion/posts.js";
 import { AppError, invalid } from "../kernel/errors.js";
 import { storedIdFault } from "../kernel/fields.js";
 import type { PostsDeps } from "./drops.js";
+import { findLocalUser } from "./local-users.js";
 import { urisOf } from "./uris.js";
 
 /** The pattern takes user@host, @user@host or acct:user@host. */
@@ -40,7 +41,7 @@ function readStoredWebfingers(address: string): string[] {
   return [...new Set([canonical, address.toLowerCase(), ...written])];
 }
 
-const ACTIVITY_JSON = "application/activity+json";
+export const ACTIVITY_JSON = "application/activity+json";
 
 export const webfinger = (deps: PostsDeps) => ({
   /** An address on the host of this server is one of a local user. */
@@ -60,12 +61,9 @@ export const webfinger = (deps: PostsDeps) => ({
 
 const notFound = (): AppError => new AppError("notfound", "webfinger: there is no such actor");
 
-/** A user is known by a profile or by drops. An address is in any case, ids are not. */
-async function findUser({ store, hasProfile }: PostsDeps, user: string): Promise<string> {
-  for (const id of new Set([user, user.toLowerCase()])) {
-    if (storedIdFault(id) !== undefined) continue;
-    if ((await hasProfile?.(id)) || (await store.drops.byAuthor(id, { below: undefined, limit: 1 })).drops.length > 0)
-      return id;
-  }
+/** An address is in any case, ids are not. */
+async function findUser(deps: PostsDeps, user: string): Promise<string> {
+  for (const id of new Set([user, user.toLowerCase()]))
+    if (storedIdFault(id) === undefined && (await findLocalUser(deps, "webfinger", id))) return id;
   throw notFound();
 }

@@ -1,5 +1,6 @@
 import { expect } from "@jest/globals";
 import { RemoteKind, RemoteReactionKind, Visibility } from "../../src/gen/avion/posts.js";
+import { connectWorld } from "../../src/sandbox/world/world.grpc.js";
 import { openApi } from "../support/api.js";
 import { startCommand } from "../support/command.js";
 import { becomes } from "../support/eventually.js";
@@ -60,6 +61,43 @@ quickTest(
       const verify = startCommand(stack, ["erase", "verify", EVE], database);
       const { code } = await verify.exited;
       expect({ code, left: code === 0 ? "" : verify.output() }).toEqual({ code: 0, left: "" });
+    } catch (error) {
+      throw stack.explain(error);
+    } finally {
+      await stack.stop();
+    }
+  },
+  120_000,
+);
+
+quickTest(
+  "other servers get documents of local users, and reach them by their URIs",
+  async () => {
+    const stack = await startStack({ service: false });
+    try {
+      const here = "https://here.example";
+      const database = await databaseOf(stack);
+      const own = { TIMELINE_USER_SERVICE_ADDR: "", TIMELINE_POST_SERVICE_ADDR: "", TIMELINE_PUBLIC_URL: here };
+      const service = await stack.start({
+        roles: "users,posts,bridge,fanout,api,gateway",
+        env: { ...own, ...database },
+      });
+      const world = connectWorld(service.grpcAddress);
+      stack.defer(() => world.close());
+      const { users, posts, timelines } = world;
+      const document = async (path: string) => JSON.parse((await posts.getActivity({ uri: here + path })).json);
+
+      await users.setProfile({ user_id: "ada", display_name: "Ada" });
+      expect(await document("/users/ada")).toMatchObject({ type: "Person", name: "Ada" });
+      await users.follow({ follower_id: EVE, following_id: "ada" });
+      await users.follow({ follower_id: "ada", following_id: EVE });
+      await becomes(async () => expect(await document("/users/ada/followers")).toMatchObject({ totalItems: 1 }));
+      expect(await document("/users/ada/followers?page_token=")).toMatchObject({ orderedItems: [EVE] });
+      const note = { uri: NOTE, kind: RemoteKind.DROP, actor_uri: EVE, document: `{"to":"${here}/users/ada"}` };
+      await posts.putRemoteObject(note);
+      await becomes(async () => expect((await timelines.getHomeTimeline({ user_id: "ada" })).drop_ids).toEqual([NOTE]));
+      await users.eraseUser({ user_id: "ada" });
+      await becomes(async () => expect(await document("/users/ada")).toMatchObject({ type: "Tombstone" }));
     } catch (error) {
       throw stack.explain(error);
     } finally {

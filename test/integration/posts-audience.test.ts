@@ -94,7 +94,7 @@ describePosts("drops whose audience the document of their actor decides", { empt
       "INSERT INTO posts.remote_objects (uri, kind, document, fetched_at, expires_at) VALUES ($1, 2, $2, 1, 1)",
       [EVE, JSON.stringify({ followers: COLLECTION })],
     );
-    expect(await decideWaiting(posts.store)).toBe(2);
+    expect(await decideWaiting(posts)).toBe(2);
     expect(await events()).toEqual(drops.map((drop) => [drop?.uri, "followers", undefined]));
   });
 });

@@ -167,6 +167,11 @@ const REFUSED: readonly (readonly [Method, field: string, Bad])[] = [
   ["deleteRemoteObject", "uri", { uri: "javascript:alert(1)" }],
   ["resolveWebfinger", "webfinger", { webfinger: "" }],
   ["resolveWebfinger", "webfinger", { webfinger: "eve@far@example" }],
+  ["resolveUri", "uri", { uri: "x" }],
+  ["resolveUri", "uri", { uri: `https://far.example/${"x".repeat(2_048)}` }],
+  ["resolveUri", "viewer_id", { uri: URI, viewer_id: NUL }],
+  ["getActivity", "uri", { uri: "" }],
+  ["getActivity", "viewer_id", { uri: URI, viewer_id: LONG_ID }],
 ];
 
 describePosts("what posts refuse", {}, (posts) => {

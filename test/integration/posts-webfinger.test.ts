@@ -2,7 +2,7 @@ import { status } from "@grpc/grpc-js";
 import { expect, test } from "@jest/globals";
 import { RemoteKind } from "../../src/gen/avion/posts.js";
 import { connectUsers } from "../../src/platform/grpc/upstreams.js";
-import { createHasProfile } from "../../src/posts/relations.grpc.js";
+import { createProfileOf } from "../../src/posts/relations.grpc.js";
 import { describePostsWithUsers } from "../support/describe-posts-with-users.js";
 import { POSTS_CONFIG, post, refusal, startPosts } from "../support/posts.js";
 
@@ -13,7 +13,7 @@ describePostsWithUsers("addresses of users", (running) => {
   const withUrl = async (work: (posts: Awaited<ReturnType<typeof startPosts>>) => Promise<void>) => {
     const users = connectUsers(running.upstreams.usersAddress, {});
     const config = { ...POSTS_CONFIG, publicUrl };
-    const posts = await startPosts(running.posts.db, { ...running.asked, config, hasProfile: createHasProfile(users) });
+    const posts = await startPosts(running.posts.db, { ...running.asked, config, profileOf: createProfileOf(users) });
     await work(posts);
     await posts.stop();
     users.close();

@@ -211,8 +211,9 @@ function userService(
       return { changes: world.changedRelations(since, until), next_page_token: "" };
     }),
     getProfile: desk.unary("GetProfile", ({ user_id }: { user_id: string }) => {
-      if (!world.hasProfile(user_id)) throw new Refusal(status.NOT_FOUND, "user_id: has no profile");
-      return { profile: { user_id, display_name: "", bio: "", avatar_url: "", updated_at: 0, created_at: 0 } };
+      const profile = world.profileOf(user_id);
+      if (profile === undefined) throw new Refusal(status.NOT_FOUND, "user_id: has no profile");
+      return { profile };
     }),
     listFollowChanges: desk.unary("ListFollowChanges", (request: ChangesRequest) => {
       if (!reconciliation) throw new Refusal(status.UNIMPLEMENTED, "this service cannot do that");

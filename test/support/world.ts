@@ -1,5 +1,11 @@
 import { type Counts, type Drop, Visibility } from "../../src/gen/avion/posts.js";
-import { type FollowChange, type Relation, type RelationChange, RelationKind } from "../../src/gen/avion/users.js";
+import {
+  type FollowChange,
+  type Profile,
+  type Relation,
+  type RelationChange,
+  RelationKind,
+} from "../../src/gen/avion/users.js";
 import type { VisibilityName } from "./timeline-events.js";
 
 /** A drop as a test states it. */
@@ -51,16 +57,17 @@ export class World {
   readonly #sortedFollowers = new Map<string, string[]>();
   readonly #edges = new Map<string, FollowChange>();
   readonly #counts = new Map<string, Counts>();
-  readonly #profiles = new Set<string>();
+  readonly #profiles = new Map<string, Profile>();
   readonly #relations = new Map<string, RelationChange>();
 
-  /** Gives a user a profile. */
-  addProfile(user: string): void {
-    this.#profiles.add(user);
+  /** Gives a user a profile, in which everything that is not stated is empty. */
+  addProfile(user: string, fields: Partial<Profile> = {}): void {
+    const empty = { display_name: "", bio: "", avatar_url: "", updated_at: 0, created_at: 0 };
+    this.#profiles.set(user, { user_id: user, ...empty, ...fields });
   }
 
-  hasProfile(user: string): boolean {
-    return this.#profiles.has(user);
+  profileOf(user: string): Profile | undefined {
+    return this.#profiles.get(user);
   }
 
   /** Makes `follower` follow `following`; returns the version of the edge. */

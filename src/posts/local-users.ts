@@ -1,0 +1,31 @@
+import type { Profile } from "../gen/avion/users.js";
+import type { IdPage } from "../kernel/paging.js";
+import type { PostsStore } from "./store.sql.js";
+
+/** Resolves to undefined where the user has none. @throws AppError `unavailable`, naming the field, while that is not known */
+export type ProfileOf = (field: string, userId: string) => Promise<Profile | undefined>;
+
+/** Resolves to one page. @throws AppError `unavailable` while it is not known */
+export type FollowersOf = (userId: string, size: number, token: string) => Promise<IdPage>;
+
+interface LocalUsersDeps {
+  readonly store: Pick<PostsStore, "drops">;
+  readonly profileOf?: ProfileOf;
+}
+
+export interface LocalUser {
+  readonly id: string;
+  readonly profile: Profile | undefined;
+}
+
+/** A user is known by a profile or by drops. Resolves to undefined for nobody. */
+export async function findLocalUser(
+  { store, profileOf }: LocalUsersDeps,
+  field: string,
+  id: string,
+): Promise<LocalUser | undefined> {
+  const profile = await profileOf?.(field, id);
+  if (profile !== undefined) return { id, profile };
+  const { drops } = await store.drops.byAuthor(id, { below: undefined, limit: 1 });
+  return drops.length > 0 ? { id, profile } : undefined;
+}
