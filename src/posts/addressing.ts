@@ -18,7 +18,10 @@ const PUBLIC = new Set([PUBLIC_COLLECTION, "as:Public", "Public"]);
 /** Only `to` and `cc` can make an object public. */
 const FIELDS = ["to", "cc", "bto", "bcc", "audience"] as const;
 
-/** An address that cannot be read adds nobody; the URI of a local user is one of its id. @throws AppError `invalid` where too many can be read */
+/**
+ * An address that cannot be read adds nobody; the URI of a local user adds that user.
+ * @throws AppError `invalid` where too many can be read
+ */
 export function readAddressing(document: unknown, followers: string | undefined, config?: OwnUrl): Addressing {
   const [to = [], cc = [], ...others] = FIELDS.map((field) => addressesAmong(valuesOf(document, field)));
   if (to.some((id) => PUBLIC.has(id))) return { visibility: Visibility.PUBLIC, recipients: [] };

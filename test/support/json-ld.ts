@@ -1,9 +1,9 @@
-import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
 import jsonld from "jsonld";
 
 const CONTEXT = "https://www.w3.org/ns/activitystreams";
-/** The context as https://www.w3.org/ns/activitystreams has it. */
-const context = JSON.parse(readFileSync(new URL("./activitystreams.json", import.meta.url), "utf8"));
+const require = createRequire(import.meta.url);
+const context = require("activitystreams-context");
 
 /** Serves the context of ActivityStreams, and nothing from the network. */
 const documentLoader = async (url: string) => {
