@@ -68,6 +68,15 @@ testWithStack(
     expect(await paged()).toEqual(later);
     expect(await audited()).toMatchObject({ global: { result: "same" } });
 
+    // An audit applies a share to remote drops that were there before it.
+    await redis.del("timeline:x:remote:{timeline:global}");
+    const more = remote(63, 4);
+    await publish(...more.map(received));
+    await streams.settled(81);
+    expect((await paged()).filter((id) => id.startsWith("remote"))).toHaveLength(9);
+    await jsonOf(stack, ["audit", "--fix"]);
+    expect(await paged()).toEqual([...idsOf(more), "remote-62", ...later.filter((id) => id.startsWith("own"))]);
+
     await redis.zrem("timeline:global", "own-5");
     const lacking = await jsonOf<{ shared: object }>(stack, ["audit", "--fix"]);
     expect(lacking.shared).toMatchObject({ global: { result: "differing", missing: ["own-5"], repaired: true } });
