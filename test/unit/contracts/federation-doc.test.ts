@@ -5,7 +5,7 @@ import { PostServiceService } from "../../../src/gen/avion/posts.js";
 import { UserServiceService } from "../../../src/gen/avion/users.js";
 
 const DOCUMENT = readFileSync("docs/federation.md", "utf8");
-const METHODS = new Set([
+const METHODS = new Set<string>([
   ...Object.values(PostServiceService).map(({ path }) => path),
   ...Object.values(UserServiceService).map(({ path }) => path),
 ]);
