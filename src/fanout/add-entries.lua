@@ -76,12 +76,18 @@ local function above_remote_floor(key, entries)
 end
 
 -- Remote drops are counted by a set beside the timeline. Drops that have left the timeline leave this set once it is
--- full. A rebuild adds to the set before it adds to the timeline, so nothing leaves the set while its mark stands.
+-- full. A rebuild adds to the set before it adds to the timeline, so nothing leaves the set while its mark stands: a
+-- rebuild during which too many come starts over.
 local function bound_remote(key, entries)
   local floor, set = floorOf(key), 'timeline:x:remote:{' .. key .. '}'
   if not floor then return end
   call('ZADD', set, 'LT', unpack(entries))
-  if floor < 0 or call('ZCARD', set) <= remote_cap then return end
+  local size = call('ZCARD', set)
+  if floor < 0 and size > 2 * cap then
+    call('DEL', set)
+    call('ZREM', key, '~floor')
+  end
+  if floor < 0 or size <= remote_cap then return end
   local risen = floorOf(set)
   call('ZINTERSTORE', set, 2, set, key, 'WEIGHTS', 0, 1)
   call('ZREM', set, '~floor')

@@ -226,6 +226,25 @@ test("a flood of remote drops takes no room of local ones", async () => {
   expect(model.remoteFloor).toBe(134);
 });
 
+test("rebuilds that never end leave a bounded set of remote drops, and one that ends keeps to the share", async () => {
+  const { model, take } = scene({ cap: 20, remoteCap: 5 });
+  for (let at = 0; at < 100; at++) {
+    await redis.raw.zadd(GLOBAL_KEY, -1 - at, "~floor");
+    await take({ kind: "remote", times: [at, at] });
+    expect(await redis.raw.zcard(REMOTE_KEY)).toBeLessThanOrEqual(41);
+  }
+  await take({ kind: "rebuild", meanwhile: [] });
+  expect((await held(redis.raw, GLOBAL_KEY)).entries).toHaveLength(5);
+  await take({ kind: "remote", times: [200] });
+  expect((await held(redis.raw, GLOBAL_KEY)).entries.map(([drop]) => drop)).toEqual(
+    model
+      .ordered()
+      .map(({ drop }) => drop)
+      .toReversed(),
+  );
+  expect(await redis.raw.zcard(REMOTE_KEY)).toBe(6);
+});
+
 test("the set of remote drops stays as small as its cap while none of them is held, and while nobody reads global", async () => {
   const { take } = scene({ cap: 20, remoteCap: 5 });
   for (let at = 0; at < 30; at++) await take({ kind: "remote", times: [at] });
