@@ -1,5 +1,5 @@
 import { DAY, SECOND } from "../kernel/time.js";
-import { type ConfigOf, integer, type Variables } from "../kernel/variables.js";
+import { type ConfigOf, factor, integer, type Variables } from "../kernel/variables.js";
 
 export const STORED_TIMELINES_VARIABLES = {
   maxEntries: {
@@ -7,6 +7,13 @@ export const STORED_TIMELINES_VARIABLES = {
     schema: integer(10, 100_000),
     default: "1000",
     about: "Drops that a stored timeline holds at most; the same for all processes",
+  },
+  globalRemoteShare: {
+    name: "TIMELINE_GLOBAL_REMOTE_SHARE",
+    schema: factor(1),
+    default: "1",
+    about:
+      "Share of `TIMELINE_MAX_ENTRIES` that remote drops may take in `timeline:global`; 1: they have no bound of their own; the same for all processes",
   },
   ttlMs: {
     name: "TIMELINE_KEY_TTL_MS",
@@ -17,3 +24,10 @@ export const STORED_TIMELINES_VARIABLES = {
 } as const satisfies Variables;
 
 export type StoredTimelinesConfig = ConfigOf<typeof STORED_TIMELINES_VARIABLES>;
+
+/** Returns how many remote drops `timeline:global` holds at most; undefined: as many as it holds drops. */
+export const remoteCapOf = ({
+  maxEntries,
+  globalRemoteShare,
+}: Pick<StoredTimelinesConfig, "maxEntries" | "globalRemoteShare">): number | undefined =>
+  globalRemoteShare < 1 ? Math.max(1, Math.floor(maxEntries * globalRemoteShare)) : undefined;

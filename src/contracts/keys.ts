@@ -67,6 +67,12 @@ export const hidersKey = (user: string): string => `timeline:x:hiders:${encodeId
 /** The hash has the bylines of a timeline's drops: of local and global all, of an author's those of reposts. */
 export const bylinesKey = (timeline: string): string => `timeline:x:bylines:{${timeline}}`;
 
+/**
+ * The sorted set has the remote drops of global, with their times, and may still have some that have left it. Remote
+ * drops created up to the score of its member `~floor`, ms since the epoch, are left out of global.
+ */
+export const REMOTE_KEY = `timeline:x:remote:{${GLOBAL_KEY}}`;
+
 /** The sorted set has drops that left a timeline lately, by when; the braces put it into the slot of the timeline. */
 export const removalNotesKey = (timeline: string): string => `timeline:x:taken:{${timeline}}`;
 

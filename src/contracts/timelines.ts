@@ -22,6 +22,8 @@ export interface TimelineEntry {
   readonly drop: string;
   /** It is set where it is known, and somebody asks for it. */
   readonly by?: Byline | undefined;
+  /** The drop is from another server; it is set in global only. */
+  readonly remote?: true;
 }
 
 /** The entry of a drop that an upstream lists. */

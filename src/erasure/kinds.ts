@@ -42,6 +42,7 @@ export const KINDS: readonly KeyKind[] = [
   { keys: "timeline:x:hidden:{timeline:home:<user>}", holds: "hash" },
   { keys: "timeline:x:hiders:<user>", holds: "set" },
   { keys: "timeline:x:bylines:{<timeline>}", holds: "bylines" },
+  { keys: "timeline:x:remote:{timeline:global}", holds: "drops" },
   { keys: "timeline:x:taken:{<timeline>}", holds: "drops" },
   { keys: "timeline:x:rebuilding:<timeline>" },
   // A rebuild looks for tombstones after it has written what is staged.

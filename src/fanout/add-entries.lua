@@ -8,7 +8,8 @@
 -- ARGV[4]  time to live of a key that is created here, ms; 0: none
 -- ARGV[5]  "1": only where a ~floor stands
 -- ARGV[6]  "homes": drops that a home's user does not see are left out; "new homes": the same, and the users of homes that
---          do not exist are known not to be erased; "all", "reposts": the bylines of these are kept
+--          do not exist are known not to be erased; "all", "reposts": the bylines of these are kept; "remote 500": the
+--          same as "all", and the drops are remote: a timeline holds at most so many of them
 -- ARGV[7]  prefix of the keys
 -- ARGV[8+] groups: the rest of each key, joined by ",", how many drops, and
 --          score, drop id, byline, score, drop id, byline, ...
@@ -22,6 +23,7 @@ end
 local cap, low, ttl = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local active, kind, prefix = ARGV[5] == '1', ARGV[6], ARGV[7]
 local are_homes = kind == 'homes' or kind == 'new homes'
+local remote_cap = tonumber(string.match(kind, '^remote (%d+)$'))
 
 -- The floor rises to the last entry cut off. A rebuild under way (negative floor) could
 -- miss what is cut off here: its floor goes, and it starts over. Popping the entries would
@@ -67,6 +69,37 @@ local function may_make(key)
   return false
 end
 
+-- Remote drops have a floor of their own. It says nothing while the timeline is rebuilt.
+local function above_remote_floor(key, entries)
+  local floor = (floorOf(key) or -1) >= 0 and floorOf('timeline:x:remote:{' .. key .. '}')
+  return floor and floor > 0 and above(floor, entries) or entries
+end
+
+-- Remote drops are counted by a set beside the timeline. Drops that have left the timeline leave this set once it is
+-- full. A rebuild adds to the set before it adds to the timeline, so nothing leaves the set while its mark stands: a
+-- rebuild during which too many come starts over.
+local function bound_remote(key, entries)
+  local floor, set = floorOf(key), 'timeline:x:remote:{' .. key .. '}'
+  if not floor then return end
+  call('ZADD', set, 'LT', unpack(entries))
+  local size = call('ZCARD', set)
+  if floor < 0 and size > 2 * cap then
+    call('DEL', set)
+    call('ZREM', key, '~floor')
+  end
+  if floor < 0 or size <= remote_cap then return end
+  local risen = floorOf(set)
+  call('ZINTERSTORE', set, 2, set, key, 'WEIGHTS', 0, 1)
+  call('ZREM', set, '~floor')
+  local held = call('ZCARD', set)
+  if held > remote_cap then
+    local cut = call('ZPOPMIN', set, held - math.ceil(remote_cap * low / cap))
+    for i = 1, #cut, 2 do call('ZREM', key, cut[i]) end
+    risen = math.max(risen or 0, tonumber(cut[#cut]), 1)
+  end
+  if risen then call('ZADD', set, risen, '~floor') end
+end
+
 -- Nothing in a timeline stands below its floor, except drops of the time 0 below a floor of 1. So where an entry of a
 -- later time stands below the drops, the floor does, too. To count costs half of what the floor itself does, a number
 -- that Redis would print and Lua read.
@@ -77,9 +110,11 @@ local function add(key, entries, lowest)
     if active and not floor then return 0 end
     if floor and floor > 0 then entries = above(floor, entries) end
   end
+  if remote_cap then entries = above_remote_floor(key, entries) end
   if #entries == 0 then return 0 end
   local added = call('ZADD', key, 'LT', unpack(entries))
   if added == 0 then return 0 end
+  if remote_cap then bound_remote(key, entries) end
   local size = call('ZCARD', key)
   if ttl > 0 and size == added then
     if not may_make(key) then
@@ -170,7 +205,7 @@ end
 local function keep_bylines(key, first, last)
   local bylines = 'timeline:x:bylines:{' .. key .. '}'
   for i = first, last, 3 do
-    if kind == 'all' or string.find(ARGV[i + 2], ',', 1, true) then call('HSET', bylines, ARGV[i + 1], ARGV[i + 2]) end
+    if kind == 'all' or remote_cap or string.find(ARGV[i + 2], ',', 1, true) then call('HSET', bylines, ARGV[i + 1], ARGV[i + 2]) end
   end
   if call('HLEN', bylines) > 2 * cap and (floorOf(key) or 0) >= 0 then
     for _, drop in ipairs(call('HKEYS', bylines)) do

@@ -187,7 +187,12 @@ async function planPublications(deps: FanoutDeps, drops: readonly AdmittedDrop[]
     if (visibility === "public" && repost_of === undefined)
       shared.push({
         timelines: isLocal ? ["local", "global"] : ["global"],
-        entry: { drop: drop_id, score: created_at, by: { author: user_id ?? "" } },
+        entry: {
+          drop: drop_id,
+          score: created_at,
+          by: { author: user_id ?? "" },
+          ...(isLocal ? {} : { remote: true }),
+        },
       });
     const added = { action: "add", event: name, drop_id, created_at, admitted_at, silent } as const;
     const change = repost_of === undefined ? added : { ...added, repost_of, repost_author };

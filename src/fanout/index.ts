@@ -1,4 +1,4 @@
-import type { StoredTimelinesConfig } from "../contracts/config.js";
+import { remoteCapOf, type StoredTimelinesConfig } from "../contracts/config.js";
 import { CROSSING_LEASE_KEY } from "../contracts/keys.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Loop } from "../kernel/loop.js";
@@ -76,7 +76,10 @@ export function createFanout(handles: FanoutHandles): Fanout & { readonly startC
   const deps: FanoutDeps = {
     ...createSources(upstreams, erased, config.fanout.chunkSize),
     ...{ fences, erased, authorStates, maxEntries, untilCovered },
-    writer: createTimelineWriter({ scripts, fenced, erased, listenersAmong }, { maxEntries, ttlMs, activeOnly }),
+    writer: createTimelineWriter(
+      { scripts, fenced, erased, listenersAmong },
+      { maxEntries, ttlMs, activeOnly, remoteCap: remoteCapOf(config.storedTimelines) },
+    ),
     authors: createAuthorWriter(scripts, fenced, { maxEntries, ttlMs }),
     listeners: createListeners({ scripts, clock, unfollowedAmong: fences.unfollowedAmong, fillPulls }),
     recentMs: handles.recentMs ?? RECENT_MS,

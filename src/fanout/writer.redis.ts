@@ -72,6 +72,8 @@ export interface WriterOptions {
   readonly maxEntries: number;
   /** Time to live of a home timeline that is not read. */
   readonly ttlMs: number;
+  /** Global holds at most so many remote drops; undefined: as many as it holds drops. */
+  readonly remoteCap?: number | undefined;
   /** Write only to home timelines that were read since they were last lost. */
   readonly activeOnly: boolean;
 }
@@ -93,7 +95,7 @@ const TRIM_TO = 0.95;
 
 interface AddOptions extends WriterOptions {
   /** The script says what it does for these. */
-  readonly kind: "homes" | "new homes" | "all" | "reposts";
+  readonly kind: "homes" | "new homes" | "all" | "reposts" | `remote ${number}`;
 }
 
 /** Returns the arguments of the script `add-entries` before the groups; a time to live of 0: none. */
@@ -110,7 +112,7 @@ export const itemOf = ({ drop, score, by }: SignedEntry): (string | number)[] =>
 /** Every method resolves only after each reply was a success. A call that `yields` lets those of others go first. */
 export function createTimelineWriter(deps: WriterDeps, options: WriterOptions) {
   const { scripts, fenced, listenersAmong } = deps;
-  const toShared = addOptionsOf({ ...options, activeOnly: false, ttlMs: 0, kind: "all" });
+  const addShared = createAddShared(deps, options);
   const notes = createRemovalNotes(scripts);
   const removeFromHomes = async (all: readonly HomeRemoval[], yields = false): Promise<void> => {
     const groups = all.map(({ audience: { keys }, drops }) => ({ keys, items: drops.map((drop) => [drop]) }));
@@ -150,12 +152,7 @@ export function createTimelineWriter(deps: WriterDeps, options: WriterOptions) {
       const recent = await runForHomes<number>(scripts, READ_LATELY, users, [options.ttlMs - withinMs]);
       return users.filter((_, at) => recent[at] === 1);
     },
-    async addShared(all: readonly SharedAddition[]): Promise<void> {
-      const groups = all.map(({ timelines, entry }) => {
-        return { keys: [timelines.map((name) => SHARED_TOKENS[name]).join(",")], items: [itemOf(entry)] };
-      });
-      await fenced.groups({ script: ADD_ENTRIES, prefix: SHARED_PREFIX, before: toShared, groups });
-    },
+    addShared,
     async removeShared(drops: readonly string[]): Promise<void> {
       const groups = [{ keys: [`${SHARED_TOKENS.local},${SHARED_TOKENS.global}`], items: drops.map((drop) => [drop]) }];
       await fenced.groups({ script: REMOVE_ENTRIES, prefix: SHARED_PREFIX, before: [], groups });
@@ -169,6 +166,30 @@ export function createTimelineWriter(deps: WriterDeps, options: WriterOptions) {
     /** Lets others go first, as a write that yields does after `ms` of work. */
     yieldAfter: fenced.yieldAfter,
     ...rememberedDrops(scripts, options.ttlMs),
+  };
+}
+
+function createAddShared({ fenced }: WriterDeps, { remoteCap, ...options }: WriterOptions) {
+  const add = async (all: readonly SharedAddition[], kind: AddOptions["kind"]): Promise<void> => {
+    if (all.length === 0) return;
+    const groups = all.map(({ timelines, entry }) => {
+      return { keys: [timelines.map((name) => SHARED_TOKENS[name]).join(",")], items: [itemOf(entry)] };
+    });
+    const before = addOptionsOf({ ...options, activeOnly: false, ttlMs: 0, kind });
+    await fenced.groups({ script: ADD_ENTRIES, prefix: SHARED_PREFIX, before, groups });
+  };
+  return async (all: readonly SharedAddition[]): Promise<void> => {
+    if (remoteCap === undefined) return add(all, "all");
+    await Promise.all([
+      add(
+        all.filter(({ entry }) => !entry.remote),
+        "all",
+      ),
+      add(
+        all.filter(({ entry }) => entry.remote),
+        `remote ${remoteCap}`,
+      ),
+    ]);
   };
 }
 

@@ -1,5 +1,5 @@
 import type { NatsConnection } from "nats";
-import type { StoredTimelinesConfig } from "../contracts/config.js";
+import { remoteCapOf, type StoredTimelinesConfig } from "../contracts/config.js";
 import {
   authorKey,
   authorOfKey,
@@ -133,7 +133,8 @@ export function createTimelines(deps: TimelinesDeps) {
   const pulls = createPulls(scripts, authorStates, erased, ttlMs);
   const openSources = sourcesWithoutErased(createSources(deps.upstreams, calls), erased);
   const home = { openSources, pulls, hidden, rebuildQueue, maxEntries };
-  const { readSharedLog, readListedLog, readAuditedLog } = openSharedLogs(deps);
+  const shared = { maxEntries, remoteCap: remoteCapOf(config.storedTimelines) };
+  const { readSharedLog, readListedLog, readAuditedLog } = openSharedLogs(deps, shared);
   const writes = { store, fences, rebuildQueue, fillHidden: hidden.fill };
   const rebuildAny = createRebuild({ ...writes, log, observe: observeTimeline.rebuilt });
   const rebuild = rebuildUnlessErased(rebuildAny, { store, erased, authorStates });
@@ -175,7 +176,7 @@ export function createTimelines(deps: TimelinesDeps) {
     rebuildShared: (name: SharedName, older?: Snapshot): Promise<void> => {
       const takeSnapshot = async (): Promise<Snapshot> => {
         const snapshot = await readListedLog(name);
-        return older ? withOlder(snapshot, older, maxEntries) : snapshot;
+        return older ? withOlder(snapshot, older, shared) : snapshot;
       };
       return rebuild(name === "local" ? LOCAL_KEY : GLOBAL_KEY, takeSnapshot, { afresh: true });
     },
@@ -183,8 +184,8 @@ export function createTimelines(deps: TimelinesDeps) {
     readExpectedHome: (user: string, of: Expected) => readExpectedHome(home, user, of),
     /** Reads local or global from the upstreams and the log, as far back as an audit looks. */
     readExpectedShared: async (name: SharedName): Promise<Snapshot> => {
-      const { entries, wholeSince } = await readAuditedLog(name);
-      return { entries, floor: wholeSince };
+      const { wholeSince, ...snapshot } = await readAuditedLog(name);
+      return { ...snapshot, floor: wholeSince };
     },
     /** Tells whether the user does not see a drop. */
     hides: async (user: string, by: Byline): Promise<boolean> => (await hidden.known(user)).hides(by),
@@ -201,8 +202,11 @@ export function createTimelines(deps: TimelinesDeps) {
 }
 
 /** Local and global as the log has them, and as the posts service lists what the log has. */
-function openSharedLogs({ nats: connection, fences: { tombstonedAmong }, erased, upstreams, config }: TimelinesDeps) {
-  const logged = { connection, tombstonedAmong, erased, maxEntries: config.storedTimelines.maxEntries };
+function openSharedLogs(
+  { nats: connection, fences: { tombstonedAmong }, erased, upstreams }: TimelinesDeps,
+  shared: { readonly maxEntries: number; readonly remoteCap: number | undefined },
+) {
+  const logged = { connection, tombstonedAmong, erased, ...shared };
   const compared = { ...logged, readListed: createReadListedDrops(upstreams) };
   return {
     readSharedLog: createReadSharedLog(logged),

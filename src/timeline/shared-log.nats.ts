@@ -39,6 +39,8 @@ interface LogDeps {
   readonly tombstonedAmong: Fences["tombstonedAmong"];
   readonly erased: Pick<Erased, "among">;
   readonly maxEntries: number;
+  /** Global gets at most so many remote drops; undefined: as many as it holds drops. */
+  readonly remoteCap?: number | undefined;
   readonly lookbacksMs?: readonly number[];
   /** Own drops are then those that the upstream lists, where it lists any; the log alone tells of remote ones. */
   readonly readListed?: ReadListedDrops;
@@ -56,7 +58,7 @@ export function createReadSharedLog(deps: LogDeps): ReadSharedLog {
 }
 
 async function readSince(deps: LogDeps, name: SharedName, from: number): Promise<LogSnapshot> {
-  const { connection, maxEntries } = deps;
+  const { connection, maxEntries, remoteCap } = deps;
   const info = async () => (await managerOf(connection)).streams.info(STREAM.drops);
   const { state } = await askNats("the state of the log", info);
   const firstAt = state.messages === 0 ? undefined : Date.parse(String(state.first_ts));
@@ -68,8 +70,9 @@ async function readSince(deps: LogDeps, name: SharedName, from: number): Promise
   const all = name === "global" ? new Map([...found.remote, ...own]) : own;
   const entries = [...all.values()].sort((a, b) => compareEntries(b, a));
   const readTo = isWholeLog ? 0 : isListed;
-  const shown = await newestAlive(aboveFloor(entries, readTo), maxEntries + 1, deps);
-  const snapshot = snapshotOf(shown, maxEntries, readTo);
+  const share = createShare(name === "global" ? remoteCap : undefined);
+  const shown = await newestAlive(aboveFloor(entries, readTo), { count: maxEntries + 1, share }, deps);
+  const snapshot = { ...snapshotOf(shown, maxEntries, readTo), remoteFloor: share.floor() };
   const lostUntil = isWholeLog ? 0 : Math.max(from, firstAt ?? sharedNow()) + MOST_AHEAD_MS;
   const known = listed ? (name === "local" ? isListed : Math.max(isListed, lostUntil)) : lostUntil;
   return { ...snapshot, wholeSince: Math.max(snapshot.floor, known) };
@@ -96,7 +99,8 @@ async function readLog(connection: NatsConnection, from: number, subjects: reado
       if (event.name === "ap_drop_received") logged.received.add(drop);
       const of = event.name === "drop_created" ? logged.own : logged.remote;
       const isRepost = event.name === "drop_created" && event.payload.repost_of !== undefined;
-      if (visibility === "public" && !isRepost) of.set(drop, earlier({ drop, score, by: { author } }, of.get(drop)));
+      const read = { drop, score, by: { author }, ...(of === logged.remote ? { remote: true as const } : {}) };
+      if (visibility === "public" && !isRepost) of.set(drop, earlier(read, of.get(drop)));
     }
   }
   return logged;
@@ -115,13 +119,29 @@ function ownListed({ own, received }: Logged, listed: ListedDrops, above: number
   return new Map([...kept, ...shown]);
 }
 
+type Share = ReturnType<typeof createShare>;
+
+/** Takes entries newest first, and of remote ones at most `cap`. */
+function createShare(cap: number | undefined) {
+  let [taken, floor] = [0, 0];
+  return {
+    takes({ remote, score }: TimelineEntry): boolean {
+      if (cap === undefined || !remote || ++taken <= cap) return true;
+      floor = Math.max(floor, score, 1);
+      return false;
+    },
+    /** Returns the time of the newest one left out, ms; 0: none was; undefined: there is no cap. */
+    floor: (): number | undefined => (cap === undefined ? undefined : floor),
+  };
+}
+
 const DROPS_A_CHECK = 1_000;
 const authorOf = ({ by }: TimelineEntry): string => by?.author ?? "";
 
-/** Deleted drops, and those of erased users, must not take the room of others, however many they are. */
+/** Deleted drops, those of erased users, and those above a share must not take the room of others, however many they are. */
 async function newestAlive(
   entries: Entries,
-  count: number,
+  { count, share }: { readonly count: number; readonly share: Share },
   { tombstonedAmong, erased }: Pick<LogDeps, "tombstonedAmong" | "erased">,
 ): Promise<Entries> {
   const alive: TimelineEntry[] = [];
@@ -131,7 +151,8 @@ async function newestAlive(
       tombstonedAmong(some.map(({ drop }) => drop)),
       erased.among([...new Set(some.map(authorOf).filter((author) => author !== ""))]),
     ]);
-    alive.push(...some.filter((entry) => !tombstoned.has(entry.drop) && !gone.has(authorOf(entry))));
+    const isAlive = (entry: TimelineEntry): boolean => !tombstoned.has(entry.drop) && !gone.has(authorOf(entry));
+    alive.push(...some.filter((entry) => isAlive(entry) && share.takes(entry)));
   }
   return alive;
 }
@@ -146,11 +167,21 @@ function eventOf(subject: string, body: Uint8Array, time: number): TimelineEvent
 }
 
 /** Keeps what `older` has from the time in which the log may have lost drops. */
-export function withOlder(logged: LogSnapshot, older: Snapshot, maxEntries: number): Snapshot {
+export function withOlder(
+  logged: LogSnapshot,
+  older: Snapshot,
+  { maxEntries, remoteCap }: Pick<LogDeps, "maxEntries" | "remoteCap">,
+): Snapshot {
   const { entries, wholeSince } = logged;
   if (older.floor >= wholeSince) return logged;
   const known = new Set(entries.map(({ drop }) => drop));
-  const kept = older.entries.filter(({ drop, score }) => score <= wholeSince && !known.has(drop));
+  const remoteFloor = Math.max(logged.remoteFloor ?? 0, older.remoteFloor ?? 0);
+  const kept = older.entries.filter(
+    ({ drop, score, remote }) => score <= wholeSince && !known.has(drop) && !(remote && score <= remoteFloor),
+  );
   const all = aboveFloor([...entries, ...kept], older.floor).toSorted((a, b) => compareEntries(b, a));
-  return snapshotOf(all, maxEntries, older.floor);
+  if (logged.remoteFloor === undefined) return snapshotOf(all, maxEntries, older.floor);
+  const share = createShare(remoteCap);
+  const shown = all.filter(share.takes);
+  return { ...snapshotOf(shown, maxEntries, older.floor), remoteFloor: Math.max(remoteFloor, share.floor() ?? 0) };
 }

@@ -8,6 +8,7 @@ import {
   kindOf,
   LOCAL_KEY,
   pullsKeyOfHome,
+  REMOTE_KEY,
   rebuildLeaseKey,
   removalNotesKey,
   stagedKey,
@@ -27,12 +28,15 @@ import { PageReader, type PageReaderOptions } from "./page-reader.redis.js";
 
 const BEGIN_REBUILD = script("begin-rebuild", import.meta.url, { spanned: true });
 const STAGE_REBUILD = script("stage-rebuild", import.meta.url, { spanned: true });
+const KEEP_REMOTE = script("keep-remote", import.meta.url, { spanned: true });
 const FINISH_REBUILD = script("finish-rebuild", import.meta.url, { spanned: true });
 
 export interface Snapshot {
   readonly entries: readonly TimelineEntry[];
   /** Complete down to this, in ms; 0: from the start. */
   readonly floor: number;
+  /** Of global: remote drops created up to then are left out for their share, ms; 0: none; undefined: they have no share. */
+  readonly remoteFloor?: number | undefined;
 }
 
 export type TimelineStore = ReturnType<typeof createTimelineStore>;
@@ -50,7 +54,7 @@ const DROPS_A_CALL = 5_000;
 const STAGED_TTL_MS = MINUTE;
 
 interface StoreOptions extends Omit<PageReaderOptions, "ttlMs" | "bylinesOf"> {
-  readonly config: StoredTimelinesConfig;
+  readonly config: Pick<StoredTimelinesConfig, "maxEntries" | "ttlMs">;
 }
 
 export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, ...options }: StoreOptions) {
@@ -60,6 +64,7 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
   const bylines = createBylines(scripts, ttl);
   const reader = new PageReader(scripts, { ttlMs: config.ttlMs, bylinesOf: bylines.of, ...options });
   const notes = createRemovalNotes(scripts);
+  const keepRemote = createKeepRemote(fenced);
   const score = (key: string, member: string) => command("zscore", (client) => client.zscore(key, member));
   /** Returns the keys of the timelines that are merged into a home, as far as they are known. */
   const mergedKeysOf = async (home: string): Promise<string[]> => {
@@ -102,10 +107,8 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
       const keys = [key, stagedKey(key, mark, "add"), stagedKey(key, mark, "remove")] as const;
       const parts = partsOf(gone, snapshot.entries);
       const last = parts.pop() ?? [0];
-      const kind = kindOf(key);
-      const signed =
-        kind === "author" ? snapshot.entries.filter(({ by }) => by?.original !== undefined) : snapshot.entries;
-      if (kind !== "home") await bylines.keep(key, signed);
+      if (kindOf(key) !== "home") await bylines.keep(key, signedOf(key, snapshot.entries));
+      if (!(await keepRemote(key, mark, snapshot))) return false;
       const kept = new Set(snapshot.entries.map(({ drop }) => drop));
       await notes.note(
         key,
@@ -131,6 +134,22 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
     },
   };
 }
+
+const signedOf = (key: string, entries: readonly TimelineEntry[]): readonly TimelineEntry[] =>
+  kindOf(key) === "author" ? entries.filter(({ by }) => by?.original !== undefined) : entries;
+
+/** Returns a function that resolves to false if the mark is gone. */
+const createKeepRemote =
+  (fenced: Fenced) =>
+  async (key: string, mark: number, { entries, remoteFloor }: Snapshot): Promise<boolean> => {
+    if (remoteFloor === undefined) return true;
+    const remote = entries.filter((entry) => entry.remote);
+    for (const part of remote.length === 0 ? [[]] : chunked(remote, DROPS_A_CALL)) {
+      const rest = [mark, remoteFloor, ...part.flatMap(({ score, drop }) => [score, drop])];
+      if ((await fenced.one(KEEP_REMOTE, [key, REMOTE_KEY], rest)) !== 1) return false;
+    }
+    return true;
+  };
 
 /** Returns the arguments of the scripts in parts: the number of ids to remove, those ids, and entries to add. */
 function partsOf(gone: readonly string[], entries: readonly TimelineEntry[]): (string | number)[][] {

@@ -35,6 +35,7 @@ const ARGS: Readonly<Record<string, readonly (string | number)[]>> = {
   "fill-pulls": ["begin", "mark", 1_000],
   "begin-rebuild": [-1, 0, ""],
   "stage-rebuild": [LATER, -1, 1_000, 0],
+  "keep-remote": [LATER, -1, 0],
   "finish-rebuild": [LATER, -1, 0, 10, 0, 0],
   "interrupt-rebuild": ["k:interrupt-rebuild:", "1,2,3"],
   "note-removed": [1_000, "remove", "a"],

@@ -12,8 +12,8 @@ beforeEach(() =>
 
 const dead = new Set<string>();
 const tombstonedAmong = async (drops: readonly string[]) => new Set(drops.filter((id) => dead.has(id)));
-const readLog = (maxEntries: number) =>
-  createReadSharedLog({ connection: nats.connection, tombstonedAmong, erased: NOBODY_ERASED, maxEntries });
+const readLog = (maxEntries: number, remoteCap?: number) =>
+  createReadSharedLog({ connection: nats.connection, tombstonedAmong, erased: NOBODY_ERASED, maxEntries, remoteCap });
 
 const put = (subject: string, body: object | string) =>
   nats.publish({ subject, body: Buffer.from(typeof body === "string" ? body : JSON.stringify(body)), id: `m${ids++}` });
@@ -48,7 +48,7 @@ test("the whole log yields a timeline from the start: public drops, the smaller 
     { drop: "a", score: 10, by: ADA },
   ];
   expect(await read("local")).toEqual({ entries: local, floor: 0, wholeSince: 0 });
-  const global = [local[0], { drop: "remote", score: 25, by: { author: "" } }, local[1], local[2]];
+  const global = [local[0], { drop: "remote", score: 25, by: { author: "" }, remote: true }, local[1], local[2]];
   expect(await read("global")).toEqual({ entries: global, floor: 0, wholeSince: 0 });
 });
 
@@ -56,6 +56,22 @@ test("entries that do not fit raise the floor to the first one left out", async 
   await fill();
   const { entries, floor, wholeSince } = await readLog(2)("local");
   expect([entries.map(({ drop: id }) => id), floor, wholeSince]).toEqual([["twice", "é"], 10, 10]);
+});
+
+test("remote drops beyond their share are left out of global, and take no room of others", async () => {
+  for (const at of [10, 20, 30]) await put("drops.created", drop(`own-${at}`, at));
+  for (const at of [11, 21, 31, 41, 51]) await put("drops.ap_received", { drop_id: `remote-${at}`, created_at: at });
+  const of = async (maxEntries: number, remoteCap: number, name: "local" | "global" = "global") => {
+    const { entries, floor, remoteFloor } = await readLog(maxEntries, remoteCap)(name);
+    return [entries.map(({ drop: id }) => id), floor, remoteFloor];
+  };
+  dead.add("remote-41");
+  const whole = ["remote-51", "remote-31", "own-30", "own-20", "own-10"];
+  expect(await of(5, 2)).toEqual([whole, 0, 21]);
+  expect(await of(4, 2)).toEqual([whole.slice(0, 4), 10, 21]);
+  expect(await of(10, 4)).toEqual([[...whole.slice(0, 3), "remote-21", "own-20", "remote-11", "own-10"], 0, 0]);
+  expect(await of(5, 2, "local")).toEqual([["own-30", "own-20", "own-10"], 0, undefined]);
+  dead.clear();
 });
 
 // Invariant 5.
@@ -99,7 +115,7 @@ test("drops have the times that fan-out gives them, also where the clock of a br
   const { entries } = await readLog(10)("global");
   expect(entries).toEqual([
     { drop: "ahead", score: ahead, by: ADA },
-    { drop: "remote", score: remote, by: { author: "" } },
+    { drop: "remote", score: remote, by: { author: "" }, remote: true },
   ]);
 });
 

@@ -108,6 +108,8 @@ export function adaptersOn(
     ...options
   }: {
     readonly maxEntries: number;
+    /** The default is that remote drops have no share of global. */
+    readonly remoteCap?: number | undefined;
     readonly activeOnly?: boolean;
     readonly cache?: PageCache;
     readonly tombstones?: Pick<TombstoneCopy, "upToDate">;

@@ -206,6 +206,8 @@ export interface Contents {
   /** The timeline is complete down to this time, in ms since the epoch; 0 is the start. */
   readonly floor: number;
   readonly entries: readonly TimelineEntry[];
+  /** Remote drops created up to then are left out for their share, in ms since the epoch. */
+  readonly remoteFloor?: number | undefined;
 }
 
 export const KINDS = ["missing", "unexpected", "wrong_score"] as const;
@@ -218,7 +220,10 @@ export interface Difference {
   readonly expected: number | undefined;
 }
 
-/** Compares above both floors. Drops younger than the settling time may be under way, and are left out. */
+/**
+ * Compares above both floors, and remote drops above both floors of theirs. Drops younger than the settling time may be
+ * under way, and are left out.
+ */
 export function compare(
   stored: Contents,
   expected: Contents,
@@ -228,15 +233,22 @@ export function compare(
   const lowest = floor > 0 ? floor : Number.NEGATIVE_INFINITY;
   const judged = (score: number): boolean => score > lowest && (score <= now - settleMs || isTooFarAhead(score, now));
   const held = new Map(stored.entries.map(({ drop, score }) => [drop, score]));
+  const remoteFloor = Math.max(stored.remoteFloor ?? 0, expected.remoteFloor ?? 0);
+  const leftOut = new Set(
+    [...stored.entries, ...expected.entries]
+      .filter((one) => one.remote && one.score <= remoteFloor)
+      .map(({ drop }) => drop),
+  );
   const wanted = new Map(expected.entries.map(({ drop, score }) => [drop, score]));
   const found: Difference[] = [];
   for (const [drop, time] of wanted) {
     const score = held.get(drop);
-    if (score === time || !judged(time)) continue;
+    if (score === time || !judged(time) || leftOut.has(drop)) continue;
     found.push({ kind: score === undefined ? "missing" : "wrong_score", drop, score, expected: time });
   }
   for (const [drop, score] of held) {
-    if (!wanted.has(drop) && judged(score)) found.push({ kind: "unexpected", drop, score, expected: undefined });
+    if (!wanted.has(drop) && judged(score) && !leftOut.has(drop))
+      found.push({ kind: "unexpected", drop, score, expected: undefined });
   }
   return found;
 }

@@ -1,5 +1,5 @@
 import { randomInt } from "node:crypto";
-import type { StoredTimelinesConfig } from "../../contracts/config.js";
+import { remoteCapOf, type StoredTimelinesConfig } from "../../contracts/config.js";
 import {
   AUTHOR_PREFIX,
   authorKey,
@@ -8,6 +8,7 @@ import {
   homeKey,
   LOCAL_KEY,
   pullsKey,
+  REMOTE_KEY,
   userOfHomeKey,
 } from "../../contracts/keys.js";
 import type { TimelineEntry } from "../../contracts/timelines.js";
@@ -63,7 +64,11 @@ export function createAuditor(deps: AuditorDeps) {
   const { retentionStart, tombstonedAmong } = fences;
   const common = { retentionStart, tombstonedAmong, readUnapplied, isKnown, maxEntries, settleMs };
   const readOne = (key: string): Promise<Contents | undefined> => readTimeline(scripts, key, ttlMs);
-  const readStored = (timeline: TimelineName): Promise<Contents | undefined> => readOne(keyOf(timeline));
+  const hasShare = remoteCapOf(deps.storedTimelines) !== undefined;
+  const readStored = async (timeline: TimelineName): Promise<Contents | undefined> => {
+    const stored = await readOne(keyOf(timeline));
+    return stored && hasShare && timeline.kind === "global" ? withRemote(scripts, stored) : stored;
+  };
   const ofHomes: AuditDeps = {
     ...common,
     readStored: async (user) => {
@@ -105,6 +110,14 @@ export function createAuditor(deps: AuditorDeps) {
 
 const keyOf = ({ kind, name }: TimelineName): string =>
   kind === "home" ? homeKey(name) : kind === "local" ? LOCAL_KEY : GLOBAL_KEY;
+
+/** Tells which entries of global are remote. They must have been read before: the floor of remote drops only rises. */
+async function withRemote({ command }: Scripts, stored: Contents): Promise<Contents> {
+  const flat = await command("zrange", (client) => client.zrange(REMOTE_KEY, "0", "-1", "WITHSCORES"));
+  const scores = new Map(flat.flatMap((drop, at) => (at % 2 === 0 ? [[drop, Number(flat[at + 1])] as const] : [])));
+  const marked = stored.entries.map((entry) => (scores.has(entry.drop) ? { ...entry, remote: true as const } : entry));
+  return { ...stored, entries: marked, remoteFloor: scores.get(FLOOR_MEMBER) ?? 0 };
+}
 
 /** Judges by the time to live, as read-page.lua does, whether the timeline is complete, and does not renew it. */
 async function readTimeline({ command }: Scripts, key: string, ttlMs: number): Promise<Contents | undefined> {
@@ -156,6 +169,7 @@ export function createReadEntry(scripts: Scripts, authorStates: PulledAuthors): 
   };
   return async (timeline, drop, author) => {
     const own = await look(keyOf(timeline), drop);
+    if (timeline.kind === "global") return { ...own, remoteFloor: (await look(REMOTE_KEY, drop)).floor };
     if (timeline.kind !== "home" || own.score !== undefined) return own;
     const registry = await currentOf(authorStates);
     if (isPushed(registry.get(author)?.state)) return own;

@@ -23,6 +23,8 @@ export type PublicationResult = "same" | "lost" | "kept" | "undecided" | "skippe
 export interface StoredEntry {
   readonly floor: number | undefined;
   readonly score: number | undefined;
+  /** Of global: remote drops created up to then are left out for their share. */
+  readonly remoteFloor?: number | undefined;
 }
 
 export interface PublicationDeps extends Pick<AuditDeps, "tombstonedAmong" | "readUnapplied"> {
@@ -112,8 +114,12 @@ async function lookForPublished(
     deps,
     sample,
     completed,
-    ({ floor, score }) =>
-      score === undefined && floor !== undefined && floor >= 0 && (floor === 0 || createdAt > floor),
+    ({ floor, score, remoteFloor = 0 }) =>
+      score === undefined &&
+      floor !== undefined &&
+      floor >= 0 &&
+      (floor === 0 || createdAt > floor) &&
+      (completed.event === "drop_created" || createdAt > remoteFloor),
   );
   const users = absent.filter(({ kind }) => kind === "home").map(({ name }) => name);
   const unfollowers = new Set(users.length === 0 ? [] : await deps.unfollowedAmong(user_id, users));

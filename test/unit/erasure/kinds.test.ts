@@ -46,6 +46,7 @@ const OF_NOBODY: Readonly<Record<string, readonly string[]>> = {
   PULLED_KEY: [keys.PULLED_KEY],
   CROSSING_LEASE_KEY: [keys.CROSSING_LEASE_KEY],
   edgesKey: [keys.edgesKey("ada")],
+  REMOTE_KEY: [keys.REMOTE_KEY],
   bylinesKey: [keys.bylinesKey(keys.LOCAL_KEY), keys.bylinesKey(keys.GLOBAL_KEY)],
   removalNotesKey: [keys.removalNotesKey(keys.GLOBAL_KEY)],
   rebuildLeaseKey: [keys.rebuildLeaseKey(keys.LOCAL_KEY)],
