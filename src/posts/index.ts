@@ -11,6 +11,7 @@ import { createLimits } from "../records/limits.redis.js";
 import type { PostsConfig } from "./config.js";
 import type { PostsDeps } from "./drops.js";
 import { createForget } from "./erasure.js";
+import { createFetcher } from "./fetch.http.js";
 import { createDropIds } from "./ids.js";
 import { lists } from "./lists.js";
 import { startMaintenance } from "./maintenance.js";
@@ -52,6 +53,9 @@ export function createPostsService(deps: PostsDeps, log: Logger): Service {
   return unaryService(PostServiceService, { ...drops, ...others, ...webfinger(deps) }, log);
 }
 
+const userAgentOf = ({ publicUrl }: PostsConfig): string =>
+  publicUrl === undefined ? "avion-timeline" : `avion-timeline (+${publicUrl})`;
+
 /** Starts the posts service and its maintenance, on a migrated database. */
 export function startPosts({ db, scripts, users, tokens, config, wakeRelay, waitingEvents, log }: PostsOptions) {
   const store = createPostsStore(db);
@@ -62,7 +66,8 @@ export function startPosts({ db, scripts, users, tokens, config, wakeRelay, wait
   const limits = createLimits(scripts);
   const eraseUser = createEraseUser(users);
   const asked = { followedAmong, relationsTo, hasProfile: createHasProfile(users), eraseUser };
-  const deps = { ...asked, store, tokens, config, now, isFull, limited: limits.limited, wakeRelay };
+  const fetcher = config.fetch ? createFetcher({ userAgent: userAgentOf(config) }) : undefined;
+  const deps = { ...asked, store, tokens, config, now, isFull, limited: limits.limited, wakeRelay, fetcher, log };
   const maintenance = startMaintenance({ store, eraseUser, now, retentionDays, config, log });
   return {
     service: createPostsService(deps, log),
