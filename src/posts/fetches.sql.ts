@@ -25,7 +25,7 @@ export function createFetchStore(db: Db) {
   /** The statement sees what holders of the lock of this host have written before. */
   const locked = <Row>(host: string, sql: string, params: readonly unknown[]): Promise<Row[]> =>
     db.transaction(async (queries) => {
-      await queries.query(LOCK, [String(LOCK_TIMEOUT_MS), host]);
+      await queries.query(LOCK, [String(LOCK_TIMEOUT_MS.alone), host]);
       return queries.query<Row>(sql, params);
     });
   return {
