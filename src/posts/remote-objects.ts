@@ -1,6 +1,6 @@
 import type { EventDraft } from "../contracts/outbox.js";
 import * as wire from "../gen/avion/posts.js";
-import { AppError } from "../kernel/errors.js";
+import { AppError, codeOf } from "../kernel/errors.js";
 import { DAY, SECOND } from "../kernel/time.js";
 import { decideWaiting } from "./audience.js";
 import { eraseDeletedActors } from "./deleted-actors.js";
@@ -79,7 +79,7 @@ const isFetched = (stored: StoredRemoteObject | undefined): boolean =>
 
 /** An expired object is better than none. */
 function unlessStored(error: unknown, stored: StoredRemoteObject | undefined): StoredRemoteObject {
-  if (stored === undefined) throw error;
+  if (stored === undefined || codeOf(error) === "failed") throw error;
   return stored;
 }
 

@@ -1,11 +1,10 @@
-import { Resolver } from "node:dns/promises";
 import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
 import { request } from "node:https";
 import { isIP } from "node:net";
 import { oneLine } from "../../kernel/errors.js";
-import { SECOND } from "../../kernel/time.js";
 import { parseUrl } from "../../kernel/urls.js";
 import { isPublicAddress } from "./public-addresses.js";
+import { createResolve, type Resolve } from "./resolve.js";
 
 /**
  * - `url`: it is not https on port 443, or has a user.
@@ -31,9 +30,6 @@ export type PublicFault =
 export type PublicAnswer =
   | { readonly body: Buffer; readonly headers: IncomingHttpHeaders }
   | { readonly fault: PublicFault; readonly detail: string };
-
-/** Resolves to the addresses of a host, none where it has none. */
-export type Resolve = (host: string, signal: AbortSignal) => Promise<readonly string[]>;
 
 export interface PublicFetchOptions {
   /** The time for all of it: names, connections, redirects and bodies. */
@@ -127,7 +123,7 @@ function targetOf(location: string | undefined, base: string): string {
 }
 
 async function addressesOf(host: string, { options, signal }: Fetch): Promise<readonly string[]> {
-  const { resolve = resolveByDns, isPublic = isPublicAddress } = options;
+  const { resolve = createResolve(), isPublic = isPublicAddress } = options;
   const literal = host.replace(/^\[(.*)\]$/, "$1");
   const addresses =
     isIP(literal) > 0
@@ -196,25 +192,3 @@ async function bodyOf(response: IncomingMessage, { maxBytes, types }: PublicFetc
   }
   return Buffer.concat(chunks);
 }
-
-const DNS_TIMEOUT_MS = 2 * SECOND;
-const DNS_TRIES = 2;
-const WITHOUT_ADDRESS: ReadonlySet<unknown> = new Set(["ENOTFOUND", "ENODATA", "EBADNAME"]);
-
-/**
- * Asks the servers of names directly. The resolver of the system has four threads in a process: slow names of others
- * would hold up those of our own servers. It would also complete a name with the search domains of this network.
- */
-const resolveByDns: Resolve = async (host, signal) => {
-  const resolver = new Resolver({ timeout: DNS_TIMEOUT_MS, tries: DNS_TRIES });
-  const cancel = (): void => resolver.cancel();
-  signal.addEventListener("abort", cancel, { once: true });
-  const answers = await Promise.allSettled([resolver.resolve4(host), resolver.resolve6(host)]);
-  signal.removeEventListener("abort", cancel);
-  const failed = answers.find(
-    (answer) => answer.status === "rejected" && !WITHOUT_ADDRESS.has((answer.reason as NodeJS.ErrnoException).code),
-  );
-  const found = answers.flatMap((answer) => (answer.status === "fulfilled" ? answer.value : []));
-  if (found.length === 0 && failed?.status === "rejected") throw failed.reason;
-  return found;
-};
