@@ -44,10 +44,9 @@ export interface FetchDeps {
   readonly fetcher: Fetcher;
   readonly put: (request: wire.PutRemoteObjectRequest) => Promise<StoredRemoteObject>;
   readonly log: Logger;
-  readonly bounds?: HostBounds;
 }
 
-/** The text tells about the other server only what everybody may know. It is unavailable for so long. */
+/** The text tells callers no address. The failure is remembered for so long; an outage may end sooner than that. */
 interface Failure {
   readonly text: string;
   readonly forMs: number;
@@ -98,11 +97,11 @@ const tooMany = (): AppError =>
   new AppError("exhausted", "uri: too many objects are fetched", { retryAfterMs: SECOND });
 
 async function whenClaimed(deps: FetchDeps, uri: string, host: string): Promise<StoredRemoteObject> {
-  const { store, bounds = HOST_BOUNDS } = deps;
+  const { store } = deps;
   const claim = { uri, holder: randomUUID() };
   const left = countdown(WAIT_MS);
   while (left() > 0) {
-    const turn = await store.fetches.claim(claim, { host, leaseMs: LEASE_MS, bounds });
+    const turn = await store.fetches.claim(claim, { host, leaseMs: LEASE_MS, bounds: HOST_BOUNDS });
     if (turn.state === "full") throw tooMany();
     if (turn.state === "failed") throw failed(turn.outcome, turn.leftMs);
     if (turn.state === "claimed") return fetchClaimed(deps, claim);
@@ -118,12 +117,15 @@ const isCurrent = ({ expired, deleted_at }: StoredRemoteObject): boolean => !exp
 
 async function fetchClaimed(deps: FetchDeps, claim: Claim): Promise<StoredRemoteObject> {
   const { fetches, remote } = deps.store;
-  let [outcome, forMs] = ["given-up", 0];
+  let [outcome, forMs] = ["failed", 0];
   try {
     // Another process may have ended between a look and the claim.
     const before = await remote.get(claim.uri);
-    if (before !== undefined && isCurrent(before)) return before;
-    const answer = await fetchOnce(deps, claim, before);
+    if (before !== undefined && isCurrent(before)) {
+      outcome = "stored";
+      return before;
+    }
+    const answer = await fetchOnce(deps, claim);
     if ("fault" in answer) {
       [outcome, forMs] = [answer.fault, FAILURES[answer.fault].forMs];
       throw failed(answer.fault);
@@ -137,14 +139,10 @@ async function fetchClaimed(deps: FetchDeps, claim: Claim): Promise<StoredRemote
   }
 }
 
-async function fetchOnce(
-  deps: FetchDeps,
-  claim: Claim,
-  before: StoredRemoteObject | undefined,
-): Promise<StoredRemoteObject | { readonly fault: Fault }> {
-  const { fetcher, store, put, log, bounds = HOST_BOUNDS } = deps;
+async function fetchOnce(deps: FetchDeps, claim: Claim): Promise<StoredRemoteObject | { readonly fault: Fault }> {
+  const { fetcher, store, put, log } = deps;
   const { uri } = claim;
-  const answer = await fetcher.fetch(uri, (host) => store.fetches.move(claim, host, bounds));
+  const answer = await fetcher.fetch(uri, (host) => store.fetches.move(claim, host, HOST_BOUNDS));
   if ("fault" in answer) {
     log.debug(
       { host: fetcher.hostOf(uri), fault: answer.fault, detail: answer.detail },
@@ -152,16 +150,17 @@ async function fetchOnce(
     );
     return answer;
   }
-  const request = readFetched({ uri, ...answer }, before);
+  // What was put meanwhile may be newer than the answer.
+  const stored = await store.remote.get(uri);
+  if (stored !== undefined && isCurrent(stored)) return stored;
+  const request = readFetched({ uri, ...answer }, stored);
   if ("fault" in request) return request;
   try {
     return await put(request);
   } catch (error) {
     if (!REFUSALS.has(codeOf(error))) throw error;
     log.debug({ host: fetcher.hostOf(uri), error: oneLine(error) }, "a fetched object is refused");
-    // It may have been deleted meanwhile.
-    const now = await store.remote.get(uri);
-    return now !== undefined && isCurrent(now) ? now : { fault: "unfit" };
+    return { fault: "unfit" };
   }
 }
 

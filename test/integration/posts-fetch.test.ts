@@ -23,14 +23,15 @@ afterAll(() => server.stop());
 const fetcherOf = (timeoutMs = 10_000) => createFetcher({ userAgent: "test", timeoutMs, ...server.seam });
 
 /** Answers nothing until it is released. */
-function held(): { url: string; waiting: () => number; release(): void } {
+function held(below?: string): { url: string; waiting: () => number; release(): void } {
   const waiting: (() => void)[] = [];
   let released = false;
   const url = server.add((request, response) => {
-    const answer = (): void => json({ ...NOTE, id: url })(request, response);
+    const attributedTo = new URL("/users/eve", url).href;
+    const answer = (): void => json({ ...NOTE, attributedTo, id: url })(request, response);
     if (released) answer();
     else waiting.push(answer);
-  });
+  }, below);
   return {
     url,
     waiting: () => waiting.length,
@@ -230,6 +231,15 @@ describePosts("fetching", {}, (posts) => {
     expect((await answer).tombstone?.id).toBe(url);
   });
 
+  test("what is put while it is fetched stays as it was put", async () => {
+    const { url, waiting, release } = held();
+    const answer = get(url);
+    await eventually(async () => waiting() === 1, "the request is under way");
+    const { object } = await posts.call.putRemoteObject({ uri: url, kind: DROP, actor_uri: EVE, document: '"newer"' });
+    release();
+    expect(await answer).toEqual({ object });
+  });
+
   test("drops of deleted actors, and what names erased users, are refused as they are put", async () => {
     const actor = "https://elsewhere.example/users/gone";
     await posts.call.deleteRemoteObject({ uri: actor, kind: ACTOR });
@@ -311,6 +321,17 @@ describePosts("fetching", {}, (posts) => {
     for (const { release } of all) release();
     expect((await Promise.all(answers)).map(({ object }) => object?.uri)).toEqual(all.map(({ url }) => url));
     expect((await get(uri)).object?.uri).toBe(uri);
+  });
+
+  test("a process fetches 32 objects at once at most", async () => {
+    const all = Array.from({ length: 32 }, (_, at) => held(`h${at}`));
+    const answers = all.map(({ url }) => get(url));
+    await eventually(async () => all.every(({ waiting }) => waiting() === 1), "the requests are under way");
+    const uri = held("h32").url;
+    expect(await refusal(get(uri))).toBe("RESOURCE_EXHAUSTED uri: too many objects are fetched");
+    expect(server.asked(uri)).toBe(0);
+    for (const { release } of all) release();
+    expect((await Promise.all(answers)).map(({ object }) => object?.uri)).toEqual(all.map(({ url }) => url));
   });
 
   test("a host is asked so many times a minute, over all processes", async () => {
