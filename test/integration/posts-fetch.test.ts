@@ -343,9 +343,9 @@ describePosts("fetching", {}, (posts) => {
       if (state === "claimed") await fetches.finish(made, "fetched", 0);
       return state;
     };
-    const states = await Promise.all(["a", "b", "c", "d", "e", "f"].map((path, at) => claim(at % 2 ? one : two, path)));
+    const states = await Promise.all(Array.from({ length: 40 }, (_, at) => claim(at % 2 ? one : two, String(at))));
     expect(states.filter((state) => state === "claimed")).toHaveLength(3);
-    expect(states.filter((state) => state === "full")).toHaveLength(3);
+    expect(states.filter((state) => state === "full")).toHaveLength(37);
     expect(await claim(one, "g", "other.example")).toBe("claimed");
     await forget();
     expect(await claim(two, "h")).toBe("claimed");
