@@ -89,3 +89,5 @@ export const factor = (max: number) =>
 export const text = z.string().min(1, { message: "must not be empty" });
 
 export const flag = z.enum(["true", "false"]).transform((value) => value === "true");
+
+export const onOff = z.enum(["on", "off"], { error: "must be on or off" }).transform((value) => value === "on");

@@ -1,5 +1,5 @@
 import { publicUrl } from "../kernel/urls.js";
-import { type ConfigOf, integer, limit, type Variables } from "../kernel/variables.js";
+import { type ConfigOf, integer, limit, onOff, type Variables } from "../kernel/variables.js";
 
 export const POSTS_VARIABLES = {
   maxBodyCharacters: {
@@ -49,6 +49,13 @@ export const POSTS_VARIABLES = {
     schema: publicUrl,
     about:
       "The URL that the URIs of local users (/users/<id>) and drops (/drops/<id>) begin with; unset: they have none",
+  },
+  fetch: {
+    name: "TIMELINE_FETCH",
+    schema: onOff,
+    default: "off",
+    about:
+      "on: GetRemoteObject with fetch asks other servers for what is missing or expired, over https and without a proxy",
   },
 } as const satisfies Variables;
 

@@ -1,11 +1,13 @@
 import { type DropDetails, type GetDropResponse, RemoteKind, type Tombstone, Visibility } from "../gen/avion/posts.js";
 import { AppError, invalid } from "../kernel/errors.js";
+import type { Logger } from "../kernel/logger.js";
 import type { PageTokens } from "../kernel/paging.js";
 import { type Clock, DAY, SECOND } from "../kernel/time.js";
 import type { Limited } from "../records/limits.redis.js";
 import type { PostsConfig } from "./config.js";
 import type { DeletedActorsDeps } from "./deleted-actors.js";
 import type { NewDrop, StoredDrop } from "./drops.sql.js";
+import type { Fetcher } from "./fetch.js";
 import { createdAtOf } from "./ids.js";
 import type { FollowersOf, ProfileOf } from "./local-users.js";
 import { type Asking, isBlocked, type RelationsDeps, relationsOf } from "./relations.js";
@@ -26,6 +28,9 @@ export interface PostsDeps extends RelationsDeps {
   readonly profileOf?: ProfileOf;
   /** Without it nobody has followers. */
   readonly followersOf?: FollowersOf | undefined;
+  /** Without it nothing is fetched. */
+  readonly fetcher?: Fetcher | undefined;
+  readonly log: Logger;
   readonly now: Clock;
   readonly wakeRelay: (source: "posts" | "reactions") => void;
   readonly isFull: () => boolean;

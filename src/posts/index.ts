@@ -12,6 +12,7 @@ import { activities } from "./activities.js";
 import type { PostsConfig } from "./config.js";
 import type { PostsDeps } from "./drops.js";
 import { createForget } from "./erasure.js";
+import { createFetcher } from "./fetch.http.js";
 import { createDropIds } from "./ids.js";
 import { lists } from "./lists.js";
 import { startMaintenance } from "./maintenance.js";
@@ -61,6 +62,9 @@ export function createPostsService(deps: PostsDeps, log: Logger): Service {
   return unaryService(PostServiceService, { ...drops, ...others, ...names }, log);
 }
 
+const userAgentOf = ({ publicUrl }: PostsConfig): string =>
+  publicUrl === undefined ? "avion-timeline" : `avion-timeline (+${publicUrl})`;
+
 /** Starts the posts service and its maintenance, on a migrated database. */
 export function startPosts({ db, scripts, users, tokens, config, wakeRelay, waitingEvents, log }: PostsOptions) {
   const store = createPostsStore(db);
@@ -75,8 +79,10 @@ export function startPosts({ db, scripts, users, tokens, config, wakeRelay, wait
     relationsTo,
     profileOf: createProfileOf(users),
     followersOf: createFollowersOf(users),
+    eraseUser,
   };
-  const deps = { ...asked, eraseUser, store, tokens, config, now, isFull, limited: limits.limited, wakeRelay };
+  const fetcher = config.fetch ? createFetcher({ userAgent: userAgentOf(config) }) : undefined;
+  const deps = { ...asked, store, tokens, config, now, isFull, limited: limits.limited, wakeRelay, fetcher, log };
   const maintenance = startMaintenance({ store, eraseUser, now, retentionDays, config, log });
   return {
     service: createPostsService(deps, log),

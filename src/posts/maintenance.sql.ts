@@ -1,5 +1,6 @@
 import { DAY, SECOND } from "../kernel/time.js";
 import { type Db, NOW, type Queries } from "../platform/db/db.js";
+import { FETCHES_COUNTED_MS } from "./fetches.sql.js";
 import { FIRST_ID, type Month, monthNamed } from "./ids.js";
 
 /** A key makes one drop in this time. */
@@ -32,6 +33,7 @@ export function createCleanupStore(db: Db, removeReposts: RemoveReposts) {
       removed(PRUNE_REMOTE_OBJECTS, expiredForMs, limit),
     /** Removes remote drops created before a time, and tombstones of those deleted before it. */
     pruneRemoteDrops: (before: number, limit: number): Promise<number> => removed(PRUNE_REMOTE_DROPS, before, limit),
+    pruneFetches: (limit: number): Promise<number> => removed(PRUNE_FETCHES, FETCHES_COUNTED_MS, limit),
     purgeTombstones: async (limit: number): Promise<number> => {
       const rows = await db.query<{ dropId: string }>(UNPURGED, [TOMBSTONES]);
       const ids = rows.map(({ dropId }) => dropId);
@@ -48,6 +50,7 @@ DELETE FROM posts.${table} WHERE ctid = ANY (ARRAY(
 
 const PRUNE_KEYS = pruning("idempotency", "created_at");
 const PRUNE_REMOTE_OBJECTS = pruning("remote_objects", "kind <> 1 AND expires_at");
+const PRUNE_FETCHES = pruning("fetches", "until");
 const PRUNE_REMOTE_DROPS = pruning("remote_objects", "kind = 1 AND greatest(created_at, deleted_at)", "$1::bigint");
 
 const UNPURGED = `

@@ -114,6 +114,7 @@ function tasksOf(deps: MaintenanceDeps): Readonly<Record<string, Task>> {
     ...removing("remote-objects", (limit) => cleanup.pruneRemoteObjects(REMOTE_KEPT_MS, limit)),
     ...removing("remote-reactions", (limit) => remoteReactions.pruneDeleted(REMOTE_KEPT_MS, limit)),
     ...removing("remote-drops", async (limit) => cleanup.pruneRemoteDrops(await retention.start(), limit)),
+    ...removing("fetches", cleanup.pruneFetches),
     calibration: async (mayContinue) => void (await calibration(CALIBRATION_STEPS, mayContinue)),
   };
 }

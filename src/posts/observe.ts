@@ -9,6 +9,7 @@ const overdue = counter(
 );
 const partitions = counter("timeline_posts_partitions", "Months created and dropped");
 const removed = counter("timeline_posts_rows_removed", "Rows removed by the maintenance");
+const fetches = counter("timeline_posts_fetches", "Fetches of remote objects from other servers");
 const failures = counter("timeline_posts_maintenance_failures", "Maintenance tasks that failed");
 
 type PostsChange =
@@ -20,6 +21,7 @@ type PostsChange =
 
 export const observePosts = {
   changed: (change: PostsChange): void => changes.add(1, { change }),
+  fetched: (outcome: string): void => fetches.add(1, { outcome }),
   counted: (reactions: number): void => counted.add(reactions),
   calibrated: (found: { readonly corrected: number; readonly overdue: number }): void => {
     if (found.corrected > 0) drift.add(found.corrected);

@@ -1,17 +1,19 @@
 import type { EventDraft } from "../contracts/outbox.js";
 import * as wire from "../gen/avion/posts.js";
-import { AppError } from "../kernel/errors.js";
+import { AppError, codeOf } from "../kernel/errors.js";
 import { DAY, SECOND } from "../kernel/time.js";
 import { decideWaiting } from "./audience.js";
 import { eraseDeletedActors } from "./deleted-actors.js";
 import { judged, type PostsDeps, visibleTo } from "./drops.js";
 import { erasedConflict } from "./erased.sql.js";
 import { dropDeleted, remoteDropReceived } from "./events.js";
+import { createFetch } from "./fetch.js";
 import { linkNow } from "./links.js";
 import { observePosts } from "./observe.js";
 import type { NewRemoteObject, StoredRemoteObject } from "./remote.sql.js";
 import { KIND_NAMES, MAX_URI_BYTES, readObject } from "./remote-request.js";
 import { readUri, readViewer, readWholeNumber } from "./request.js";
+import { urisOf } from "./uris.js";
 
 const { RemoteKind } = wire;
 
@@ -19,28 +21,25 @@ const DAY_S = DAY / SECOND;
 const MAX_AGE_S = 365 * DAY_S;
 
 export function remoteObjects(deps: PostsDeps) {
-  const { store, wakeRelay } = deps;
+  const { store, wakeRelay, fetcher, log } = deps;
+  const put = (request: wire.PutRemoteObjectRequest) => storeObject(deps, request);
+  const fetch = fetcher && createFetch({ store, fetcher, put, log });
   return {
     /** Stores a remote object each time it is fetched; a deleted one stays deleted. */
     async putRemoteObject(request: wire.PutRemoteObjectRequest): Promise<wire.PutRemoteObjectResponse> {
-      const object = await readObject(request, deps);
-      const maxAge = Math.min(readWholeNumber("max_age", request.max_age) || DAY_S, MAX_AGE_S);
-      const stored = await store.remote.put(object, maxAge * SECOND, eventOf(object));
-      if (stored === undefined) throw await conflictWith(object, deps);
-      // The actor of a drop may have come meanwhile.
-      const actor = object.kind === RemoteKind.ACTOR ? object.uri : object.awaits_actor ? object.actor_uri : undefined;
-      const decided = actor === undefined ? 0 : await decideWaiting(deps, actor);
-      if (decided > 0 || (stored.created && object.kind === RemoteKind.DROP)) wakeRelay("posts");
-      if (stored.created && object.kind === RemoteKind.DROP) await linkNow(deps, object.uri);
-      observePosts.changed("remote-stored");
+      const stored = await put(request);
       return { object: stored, created: stored.created };
     },
 
     async getRemoteObject(request: wire.GetRemoteObjectRequest): Promise<wire.GetRemoteObjectResponse> {
       const uri = readUri("uri", request.uri, MAX_URI_BYTES);
       const viewer = readViewer(request.viewer_id);
-      const object = await store.remote.get(uri);
-      if (object === undefined || !(await isShown(deps, viewer, object)))
+      const stored = await store.remote.get(uri);
+      // Nobody learns by a fetch of an object that is hidden from them.
+      const isHidden = stored !== undefined && !(await isShown(deps, viewer, stored));
+      const mayFetch = request.fetch && !isHidden && isFetched(stored) && !urisOf(deps.config)?.isOwn(uri);
+      const object = fetch && mayFetch ? await fetch(uri).catch((error) => unlessStored(error, stored)) : stored;
+      if (object === undefined || isHidden || (object !== stored && !(await isShown(deps, viewer, object))))
         throw new AppError("notfound", "uri: there is no such object");
       return object.deleted_at === null ? { object } : { tombstone: presentTombstone(object) };
     },
@@ -57,6 +56,31 @@ export function remoteObjects(deps: PostsDeps) {
       return { tombstone: presentTombstone(object) };
     },
   };
+}
+
+async function storeObject(deps: PostsDeps, request: wire.PutRemoteObjectRequest) {
+  const { store, wakeRelay } = deps;
+  const object = await readObject(request, deps);
+  const maxAge = Math.min(readWholeNumber("max_age", request.max_age) || DAY_S, MAX_AGE_S);
+  const stored = await store.remote.put(object, maxAge * SECOND, eventOf(object));
+  if (stored === undefined) throw await conflictWith(object, deps);
+  // The actor of a drop may have come meanwhile.
+  const actor = object.kind === RemoteKind.ACTOR ? object.uri : object.awaits_actor ? object.actor_uri : undefined;
+  const decided = actor === undefined ? 0 : await decideWaiting(deps, actor);
+  if (decided > 0 || (stored.created && object.kind === RemoteKind.DROP)) wakeRelay("posts");
+  if (stored.created && object.kind === RemoteKind.DROP) await linkNow(deps, object.uri);
+  observePosts.changed("remote-stored");
+  return stored;
+}
+
+/** What a server says about itself has no id that could be compared. */
+const isFetched = (stored: StoredRemoteObject | undefined): boolean =>
+  stored === undefined || (stored.expired && stored.deleted_at === null && stored.kind !== RemoteKind.SERVER);
+
+/** An expired object is better than none. */
+function unlessStored(error: unknown, stored: StoredRemoteObject | undefined): StoredRemoteObject {
+  if (stored === undefined || codeOf(error) === "failed") throw error;
+  return stored;
 }
 
 /** @throws AppError `notfound` for a remote drop that the viewer may not see; an unknown one may have replies */

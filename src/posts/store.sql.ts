@@ -4,6 +4,7 @@ import { createCreation } from "./create.sql.js";
 import { createDropWrites } from "./drops.sql.js";
 import { createErasedReads } from "./erased.sql.js";
 import { createErasureStore } from "./erasure.sql.js";
+import { createFetchStore } from "./fetches.sql.js";
 import { createLinkStore } from "./links.sql.js";
 import { createListReads } from "./lists.sql.js";
 import {
@@ -29,6 +30,7 @@ export function createPostsStore(db: Db) {
     reposts,
     lists: createListReads(db),
     remote: createRemoteStore(db),
+    fetches: createFetchStore(db),
     audience: createAudienceStore(db),
     remoteReactions: createRemoteReactionStore(db),
     links: createLinkStore(db, partitions),

@@ -106,3 +106,31 @@ quickTest(
   },
   120_000,
 );
+
+quickTest(
+  "a process asks other servers only where it is told to, and no address that is not public",
+  async () => {
+    const stack = await startStack({ service: false });
+    try {
+      const remote = { uri: "https://127.0.0.1/notes/1", viewer_id: "", fetch: true };
+      for (const [env, answer] of [
+        [{}, "NOT_FOUND: uri: there is no such object"],
+        [{ TIMELINE_FETCH: "on" }, "NOT_FOUND: uri: its server has no public address"],
+      ] as const) {
+        const upstreams = { TIMELINE_USER_SERVICE_ADDR: "", TIMELINE_POST_SERVICE_ADDR: "" };
+        const service = await stack.start({
+          roles: "posts",
+          env: { ...upstreams, ...(await databaseOf(stack)), ...env },
+        });
+        const api = openApi(service.grpcAddress);
+        stack.defer(() => api.close());
+        await expect(api.getRemote(remote)).rejects.toThrow(answer);
+      }
+    } catch (error) {
+      throw stack.explain(error);
+    } finally {
+      await stack.stop();
+    }
+  },
+  120_000,
+);

@@ -53,6 +53,7 @@ beforeEach(async () => {
       tokens: createPageTokens("secret"),
       followedAmong: async () => new Set(),
       now: Date.now,
+      log: silent,
       ...quiet,
     },
     silent,

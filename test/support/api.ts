@@ -37,6 +37,7 @@ export function openApi(address: string) {
       posts.putRemoteObject({
         ...{ kind: RemoteKind.DROP, created_at: Date.now(), document: "{}", visibility: Visibility.PUBLIC, ...more },
       }),
+    getRemote: posts.getRemoteObject,
     deleteRemote: posts.deleteRemoteObject,
     putReaction: posts.putRemoteReaction,
     deleteReaction: posts.deleteRemoteReaction,

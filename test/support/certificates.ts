@@ -13,7 +13,7 @@ export type Certificates = {
   readonly good: Pair;
   /** For localhost by its name alone. */
   readonly named: Pair;
-  /** For another host. */
+  /** For elsewhere.example and names below it. */
   readonly elsewhere: Pair;
   remove(): void;
 };
@@ -47,7 +47,7 @@ export function makeCertificates(): Certificates {
     ca: ca.cert,
     good: pair("good", "IP:127.0.0.1,DNS:localhost"),
     named: pair("named", "DNS:localhost"),
-    elsewhere: pair("elsewhere", "DNS:elsewhere.example"),
+    elsewhere: pair("elsewhere", "DNS:elsewhere.example,DNS:*.elsewhere.example"),
     remove: () => rmSync(folder, { recursive: true, force: true }),
   };
 }

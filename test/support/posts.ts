@@ -47,6 +47,7 @@ export const POSTS_CONFIG: PostsDeps["config"] = {
   limitSameBody: undefined,
   limitReactions: undefined,
   publicUrl: undefined,
+  fetch: false,
 };
 
 /** Brings a database to the schema, and serves posts from it. */
@@ -65,6 +66,7 @@ export async function startPosts(db: Db, options: Partial<PostsDeps> = {}): Prom
     },
     isFull: () => false,
     limited: unlimited,
+    log: silent,
     ...options,
   };
   const server = await serveGrpc("127.0.0.1:0", [createPostsService(deps, silent)], {});

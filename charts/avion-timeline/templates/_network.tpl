@@ -21,8 +21,24 @@ egress:
           matchLabels:
             {{- include "avion-timeline.selector" $root | nindent 12 }}
   {{- end }}
+  {{- if include "avion-timeline.fetches" . }}
+  # Servers of others, at public addresses.
+  - ports:
+      - { port: 443, protocol: TCP }
+    to:
+      - ipBlock:
+          cidr: 0.0.0.0/0
+          except: [0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 168.63.129.16/32, 169.254.0.0/16, 172.16.0.0/12, 192.0.0.0/24, 192.168.0.0/16, 198.18.0.0/15, 224.0.0.0/3]
+      - ipBlock: { cidr: "2000::/3" }
+  {{- end }}
   {{- toYaml $root.Values.networkPolicy.egress | nindent 2 }}
 {{- end -}}
+{{- end -}}
+
+{{/* Whether a role asks servers of others for remote objects: its own config goes before that of all. */}}
+{{- define "avion-timeline.fetches" -}}
+{{- $own := (index .root.Values.roles .role).config | default dict -}}
+{{- if and (eq .role "posts") (eq "on" ($own.TIMELINE_FETCH | default .root.Values.config.TIMELINE_FETCH | toString)) -}}true{{- end -}}
 {{- end -}}
 
 {{/* Labels and annotations of a route or an Ingress. */}}

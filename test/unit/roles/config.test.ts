@@ -166,6 +166,8 @@ test.each<[string, string, object]>([
   ["TIMELINE_LIMIT_DROPS", "300/3h", { posts: { limitDrops: { most: 300, within: "3h", withinMs: 10_800_000 } } }],
   ["TIMELINE_LIMIT_SAME_BODY", "1/90s", { posts: { limitSameBody: { most: 1, within: "90s", withinMs: 90_000 } } }],
   ["TIMELINE_LIMIT_REACTIONS", "10000/30d", { posts: { limitReactions: { most: 10_000, withinMs: 2_592_000_000 } } }],
+  ["TIMELINE_FETCH", "on", { posts: { fetch: true } }],
+  ["TIMELINE_FETCH", "off", { posts: { fetch: false } }],
   ["TIMELINE_FANOUT_PULL_THRESHOLD", "0", { fanout: { pullThreshold: 0 } }],
   [
     "TIMELINE_ALLOWED_ORIGINS",
@@ -187,6 +189,7 @@ test.each([
   ...["0/1h", "10001/1h", "5/0s", "5/31d", "5/h", "5/1w", "5/1H", "-5/1h", "5.5/1h", "5/1h ", "5/1h/2", "OFF"].flatMap(
     (value) => ["DROPS", "SAME_BODY", "FOLLOWS", "REACTIONS"].map((of) => [`TIMELINE_LIMIT_${of}`, value] as const),
   ),
+  ...["true", "ON", "yes"].map((value) => ["TIMELINE_FETCH", value] as const),
   ["TIMELINE_MAX_RELATIONS", "100001"],
   ["TIMELINE_RETRY_BASE_MS", "-1"],
   ["TIMELINE_FANOUT_AUDIENCE", "some"],

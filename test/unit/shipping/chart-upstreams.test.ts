@@ -1,4 +1,5 @@
 import { expect } from "@jest/globals";
+import { isPublicAddress } from "../../../src/platform/http/public-addresses.js";
 import { readConfig } from "../../../src/roles/config/config.js";
 import {
   EVERYTHING,
@@ -91,6 +92,28 @@ rendering("network policies admit the release's own callers and the peers that a
   expect(fits(podOf("gateway"), policyOf("api").spec.ingress[0]?.from)).toBe(true);
   expect(policyOf("gateway").spec.egress.some(({ to }) => fits(podOf("api"), to))).toBe(true);
   expect(fits({ app: "reader" }, policyOf("posts").spec.ingress[0]?.from)).toBe(false);
+});
+
+rendering("posts alone reach public addresses, and only where they fetch", () => {
+  const reached = (values: Values): string[] =>
+    ofKind(renderChart({ ...EVERYTHING, ...values }), "NetworkPolicy").flatMap((policy) =>
+      policy.spec.egress.flatMap(({ ports, to = [] }) =>
+        to.flatMap(({ ipBlock }) =>
+          ipBlock ? ports.map(({ port }) => `${role(policy)} ${ipBlock.cidr}:${port}`) : [],
+        ),
+      ),
+    );
+  const everywhere = ["posts 0.0.0.0/0:443", "posts 2000::/3:443"];
+  expect(reached({})).toEqual([]);
+  expect(reached({ "config.TIMELINE_FETCH": "on" })).toEqual(everywhere);
+  expect(reached({ "roles.posts.config.TIMELINE_FETCH": "on" })).toEqual(everywhere);
+  expect(reached({ "config.TIMELINE_FETCH": "on", "roles.posts.config.TIMELINE_FETCH": "off" })).toEqual([]);
+  const [posts] = ofKind(renderChart({ ...EVERYTHING, "config.TIMELINE_FETCH": "on" }), "NetworkPolicy").flatMap(
+    ({ spec }) => spec.egress.flatMap(({ to = [] }) => to.flatMap(({ ipBlock }) => ipBlock ?? [])),
+  );
+  const closed = (posts?.except ?? []).map((range) => range.split("/")[0] as string);
+  expect(closed).toContain("169.254.0.0");
+  expect(closed.filter(isPublicAddress)).toEqual([]);
 });
 
 rendering.each<[string, Values, RegExp]>([

@@ -46,6 +46,7 @@ interface PodSpec {
 }
 
 interface Peer {
+  ipBlock?: { cidr: string; except?: string[] };
   podSelector?: { matchLabels?: Labels; matchExpressions?: { key: string; operator: "In"; values: string[] }[] };
 }
 

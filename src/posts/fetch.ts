@@ -1,0 +1,175 @@
+import { randomUUID } from "node:crypto";
+import type * as wire from "../gen/avion/posts.js";
+import { createBoundedQueue } from "../kernel/concurrency.js";
+import { AppError, codeOf, oneLine } from "../kernel/errors.js";
+import type { Logger } from "../kernel/logger.js";
+import { SingleFlight } from "../kernel/sharing.js";
+import { countdown, HOUR, MINUTE, pause, SECOND } from "../kernel/time.js";
+import { type DocumentFault, readFetched } from "./fetched-documents.js";
+import type { Claim, HostBounds } from "./fetches.sql.js";
+import { observePosts } from "./observe.js";
+import type { StoredRemoteObject } from "./remote.sql.js";
+import type { PostsStore } from "./store.sql.js";
+
+export type NetworkFault =
+  | "url"
+  | "address"
+  | "unreachable"
+  | "late"
+  | "status"
+  | "overload"
+  | "redirects"
+  | "refused"
+  | "encoding"
+  | "type"
+  | "size";
+
+type Fault = NetworkFault | DocumentFault;
+
+export interface Fetcher {
+  /** Returns undefined for a URI that is never fetched. */
+  hostOf(uri: string): string | undefined;
+  /** `mayAsk` is asked before another host is. */
+  fetch(
+    uri: string,
+    mayAsk: (host: string) => Promise<boolean>,
+  ): Promise<
+    | { readonly document: string; readonly maxAgeS: number }
+    | { readonly fault: NetworkFault | "json"; readonly detail: string }
+  >;
+}
+
+export interface FetchDeps {
+  readonly store: Pick<PostsStore, "fetches" | "remote">;
+  readonly fetcher: Fetcher;
+  readonly put: (request: wire.PutRemoteObjectRequest) => Promise<StoredRemoteObject>;
+  readonly log: Logger;
+}
+
+/** The text tells callers no address. The failure is remembered for so long; an outage may end sooner than that. */
+interface Failure {
+  readonly text: string;
+  readonly forMs: number;
+  readonly isOutage?: true;
+}
+
+const FAILURES: Readonly<Record<Fault, Failure>> = {
+  url: { text: "only https on port 443, without a user, is fetched", forMs: HOUR },
+  address: { text: "its server has no public address", forMs: 10 * MINUTE },
+  unreachable: { text: "its server cannot be reached", forMs: MINUTE, isOutage: true },
+  late: { text: "its server does not answer in time", forMs: MINUTE, isOutage: true },
+  overload: { text: "its server does not answer now", forMs: MINUTE, isOutage: true },
+  refused: { text: "it leads to a server that is asked too often", forMs: MINUTE, isOutage: true },
+  status: { text: "its server has no such object for us", forMs: 10 * MINUTE },
+  redirects: { text: "its server redirects too often, or nowhere", forMs: 10 * MINUTE },
+  encoding: { text: "the answer of its server is compressed", forMs: 10 * MINUTE },
+  type: { text: "the answer of its server is not of a type of JSON", forMs: 10 * MINUTE },
+  size: { text: "the answer of its server is too large", forMs: HOUR },
+  json: { text: "the answer of its server is not a JSON object", forMs: 10 * MINUTE },
+  id: { text: "the answer of its server has another id", forMs: 10 * MINUTE },
+  unfit: { text: "the answer of its server is neither a drop nor an actor that may be stored", forMs: 10 * MINUTE },
+};
+
+/** A fetch takes 10 s, and what it brings is stored within the rest. */
+const LEASE_MS = 15 * SECOND;
+const WAIT_MS = LEASE_MS + 5 * SECOND;
+const LOOK_MS = 100;
+const AT_ONCE = 32;
+const HOST_BOUNDS: HostBounds = { atOnce: 4, perMinute: 60 };
+
+/**
+ * Returns a function that fetches and stores what is missing or expired. It does so once at a time over all processes;
+ * others wait, and read what was stored. A failure is remembered for a while. @throws AppError `notfound`,
+ * `unavailable` or `exhausted`
+ */
+export function createFetch(deps: FetchDeps): (uri: string) => Promise<StoredRemoteObject> {
+  const { fetcher } = deps;
+  const flights = new SingleFlight<StoredRemoteObject>();
+  const queue = createBoundedQueue({ atOnce: AT_ONCE, waiting: 0, refusal: () => tooMany() });
+  return async (uri) => {
+    const host = fetcher.hostOf(uri);
+    if (host === undefined) throw failed("url");
+    return flights.run(uri, () => queue(() => whenClaimed(deps, uri, host)));
+  };
+}
+
+const tooMany = (): AppError =>
+  new AppError("exhausted", "uri: too many objects are fetched", { retryAfterMs: SECOND });
+
+async function whenClaimed(deps: FetchDeps, uri: string, host: string): Promise<StoredRemoteObject> {
+  const { store } = deps;
+  const claim = { uri, holder: randomUUID() };
+  const left = countdown(WAIT_MS);
+  while (left() > 0) {
+    const turn = await store.fetches.claim(claim, { host, leaseMs: LEASE_MS, bounds: HOST_BOUNDS });
+    if (turn.state === "full") throw tooMany();
+    if (turn.state === "failed") throw failed(turn.outcome, turn.leftMs);
+    if (turn.state === "claimed") return fetchClaimed(deps, claim);
+    await pause(LOOK_MS);
+    const stored = await store.remote.get(uri);
+    if (stored !== undefined && isCurrent(stored)) return stored;
+  }
+  throw failed("late");
+}
+
+/** What is deleted stays so. */
+const isCurrent = ({ expired, deleted_at }: StoredRemoteObject): boolean => !expired || deleted_at !== null;
+
+async function fetchClaimed(deps: FetchDeps, claim: Claim): Promise<StoredRemoteObject> {
+  const { fetches, remote } = deps.store;
+  let [outcome, forMs] = ["failed", 0];
+  try {
+    // Another process may have ended between a look and the claim.
+    const before = await remote.get(claim.uri);
+    if (before !== undefined && isCurrent(before)) {
+      outcome = "stored";
+      return before;
+    }
+    const answer = await fetchOnce(deps, claim);
+    if ("fault" in answer) {
+      [outcome, forMs] = [answer.fault, FAILURES[answer.fault].forMs];
+      throw failed(answer.fault);
+    }
+    outcome = "fetched";
+    return answer;
+  } finally {
+    observePosts.fetched(outcome);
+    // A claim that is not given back runs out.
+    await fetches.finish(claim, outcome, forMs).catch(() => undefined);
+  }
+}
+
+async function fetchOnce(deps: FetchDeps, claim: Claim): Promise<StoredRemoteObject | { readonly fault: Fault }> {
+  const { fetcher, store, put, log } = deps;
+  const { uri } = claim;
+  const answer = await fetcher.fetch(uri, (host) => store.fetches.move(claim, host, HOST_BOUNDS));
+  if ("fault" in answer) {
+    log.debug(
+      { host: fetcher.hostOf(uri), fault: answer.fault, detail: answer.detail },
+      "a remote object is not fetched",
+    );
+    return answer;
+  }
+  // What was put meanwhile may be newer than the answer.
+  const stored = await store.remote.get(uri);
+  if (stored !== undefined && isCurrent(stored)) return stored;
+  const request = readFetched({ uri, ...answer }, stored);
+  if ("fault" in request) return request;
+  try {
+    return await put(request);
+  } catch (error) {
+    if (!REFUSALS.has(codeOf(error))) throw error;
+    log.debug({ host: fetcher.hostOf(uri), error: oneLine(error) }, "a fetched object is refused");
+    return { fault: "unfit" };
+  }
+}
+
+const REFUSALS: ReadonlySet<string> = new Set(["invalid", "conflict", "notfound", "gone"]);
+
+/** An outcome of a later version is none of these. */
+function failed(outcome: string, leftMs?: number): AppError {
+  const known: Readonly<Partial<Record<string, Failure>>> = FAILURES;
+  const { text, isOutage, forMs } = known[outcome] ?? FAILURES.status;
+  if (!isOutage) return new AppError("notfound", `uri: ${text}`);
+  return new AppError("unavailable", `uri: ${text}`, { retryAfterMs: leftMs ?? forMs });
+}

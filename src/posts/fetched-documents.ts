@@ -1,0 +1,69 @@
+import * as wire from "../gen/avion/posts.js";
+import { parseUrl } from "../kernel/urls.js";
+import { uriAmong } from "./addressing.js";
+import type { StoredRemoteObject } from "./remote.sql.js";
+
+const { RemoteKind } = wire;
+
+const ACTORS: ReadonlySet<unknown> = new Set(["Application", "Group", "Organization", "Person", "Service"]);
+const DROPS: ReadonlySet<unknown> = new Set([
+  ...["Article", "Audio", "Document", "Event", "Image", "Note", "Page", "Question", "Video"],
+]);
+/** Date.parse alone takes almost every text. */
+const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d/;
+
+export type DocumentFault = "json" | "id" | "unfit";
+
+/**
+ * Makes of a document what an ActivityPub service would put. A server speaks for its own actors alone, and a document
+ * says nothing about the address of an actor: it is as it was put last.
+ */
+export function readFetched(
+  { uri, document, maxAgeS }: { readonly uri: string; readonly document: string; readonly maxAgeS: number },
+  stored: StoredRemoteObject | undefined,
+): wire.PutRemoteObjectRequest | { readonly fault: DocumentFault } {
+  const content = parse(document);
+  if (content === undefined) return { fault: "json" };
+  if (content["id"] !== uri) return { fault: "id" };
+  const put = wire.PutRemoteObjectRequest.fromPartial({ uri, document, max_age: maxAgeS });
+  const types = listOf(content["type"]);
+  if (types.some((type) => ACTORS.has(type))) {
+    const { webfinger = "", webfinger_type = "", webfinger_href = "" } = stored ?? {};
+    const public_key = keyOf(content, uri);
+    return { ...put, kind: RemoteKind.ACTOR, public_key, webfinger, webfinger_type, webfinger_href };
+  }
+  const actor_uri = uriAmong(content, "attributedTo");
+  const created_at = timeOf(content["published"]);
+  // A drop without a time would be new, however old it is.
+  const isFit = types.some((type) => DROPS.has(type)) && actor_uri !== undefined && created_at !== undefined;
+  if (!isFit || !isOnHostOf(uri, actor_uri)) return { fault: "unfit" };
+  return { ...put, kind: RemoteKind.DROP, actor_uri, created_at };
+}
+
+function parse(document: string): Record<string, unknown> | undefined {
+  try {
+    const content: unknown = JSON.parse(document);
+    return isObject(content) ? content : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+
+const listOf = (value: unknown): unknown[] => (Array.isArray(value) ? value : [value]);
+
+const isOnHostOf = (uri: string, other: string): boolean => parseUrl(uri)?.host === parseUrl(other)?.host;
+
+function timeOf(published: unknown): number | undefined {
+  const time = typeof published === "string" && TIME.test(published) ? Date.parse(published) : Number.NaN;
+  return Number.isNaN(time) || time < 0 ? undefined : time;
+}
+
+/** Returns the first key that the actor owns. */
+function keyOf(content: Record<string, unknown>, uri: string): string {
+  const keys = listOf(content["publicKey"]).filter(isObject);
+  const pem = keys.find(({ owner }) => owner === uri)?.["publicKeyPem"];
+  return typeof pem === "string" ? pem : "";
+}

@@ -1,0 +1,75 @@
+import { expect, test } from "@jest/globals";
+import { RemoteKind } from "../../../src/gen/avion/posts.js";
+import { readFetched } from "../../../src/posts/fetched-documents.js";
+import type { StoredRemoteObject } from "../../../src/posts/remote.sql.js";
+
+const URI = "https://far.example/notes/1";
+const ACTOR = "https://far.example/users/eve";
+const NOTE = { id: URI, type: "Note", attributedTo: ACTOR, published: "2024-02-03T04:05:06.789Z" };
+const PEM = "-----BEGIN PUBLIC KEY-----\nkey";
+const EVE = { id: ACTOR, type: "Person", publicKey: { id: `${ACTOR}#main-key`, owner: ACTOR, publicKeyPem: PEM } };
+
+const read = (content: unknown, uri = URI, stored?: Partial<StoredRemoteObject>) =>
+  readFetched({ uri, document: JSON.stringify(content), maxAgeS: 60 }, stored as StoredRemoteObject | undefined);
+
+test("a note is a drop of its own time", () => {
+  expect(read(NOTE)).toMatchObject({
+    ...{ uri: URI, kind: RemoteKind.DROP, actor_uri: ACTOR, created_at: Date.UTC(2024, 1, 3, 4, 5, 6, 789) },
+    ...{ document: JSON.stringify(NOTE), max_age: 60, public_key: "", reply_to: "", recipients: [] },
+  });
+  expect(read({ ...NOTE, type: ["Question", "x:Other"], attributedTo: [{ id: ACTOR }, "x"] })).toMatchObject({
+    ...{ kind: RemoteKind.DROP, actor_uri: ACTOR },
+  });
+});
+
+test.each(["Person", "Service", "Group", "Organization", "Application"])("a %s is an actor with its key", (type) => {
+  expect(read({ ...EVE, type }, ACTOR)).toMatchObject({ kind: RemoteKind.ACTOR, public_key: PEM, webfinger: "" });
+});
+
+test("a key of another owner, or of none, is no key of the actor", () => {
+  for (const publicKey of [{ ...EVE.publicKey, owner: URI }, { publicKeyPem: PEM }, "key", null, [3]])
+    expect(read({ ...EVE, publicKey }, ACTOR)).toMatchObject({ kind: RemoteKind.ACTOR, public_key: "" });
+  const publicKey = [{ owner: URI, publicKeyPem: "other" }, EVE.publicKey];
+  expect(read({ ...EVE, publicKey }, ACTOR)).toMatchObject({ public_key: PEM });
+});
+
+test("an actor that is stored keeps its address, whatever its document says", () => {
+  const address = {
+    webfinger: "eve@far.example",
+    webfinger_type: "text/html",
+    webfinger_href: "https://far.example/@e",
+  };
+  expect(read({ ...EVE, preferredUsername: "adam", webfinger: "adam@near.example" }, ACTOR, address)).toMatchObject(
+    address,
+  );
+});
+
+test.each([
+  ["text", "json"],
+  [[NOTE], "json"],
+  [null, "json"],
+  [{ ...NOTE, id: undefined }, "id"],
+  [{ ...NOTE, id: undefined, "@id": URI }, "id"],
+  [{ ...NOTE, id: `${URI}/` }, "id"],
+  [{ ...NOTE, id: [URI] }, "id"],
+  [{ ...NOTE, type: "Create" }, "unfit"],
+  [{ ...NOTE, type: "Collection" }, "unfit"],
+  [{ ...NOTE, type: "Tombstone" }, "unfit"],
+  [{ ...NOTE, type: undefined }, "unfit"],
+  [{ ...NOTE, attributedTo: undefined }, "unfit"],
+  [{ ...NOTE, attributedTo: "https://near.example/users/ada" }, "unfit"],
+  [{ ...NOTE, attributedTo: "https://far.example:8443/users/eve" }, "unfit"],
+  [{ ...NOTE, attributedTo: "https://eve.far.example/" }, "unfit"],
+  [{ ...NOTE, attributedTo: "eve" }, "unfit"],
+  [{ ...NOTE, published: undefined }, "unfit"],
+  [{ ...NOTE, published: "yesterday" }, "unfit"],
+  [{ ...NOTE, published: 1_706_932_806_789 }, "unfit"],
+  [{ ...NOTE, published: "1969-12-31T23:59:59Z" }, "unfit"],
+])("%j is the fault %s", (content, fault) => {
+  expect(read(content)).toEqual({ fault });
+});
+
+test("what is no JSON is the fault json", () => {
+  expect(readFetched({ uri: URI, document: "{", maxAgeS: 0 }, undefined)).toEqual({ fault: "json" });
+  expect(readFetched({ uri: URI, document: "[".repeat(1_000_000), maxAgeS: 0 }, undefined)).toEqual({ fault: "json" });
+});
