@@ -54,7 +54,7 @@ const OWN = `namespace="$namespace",release="$release"`;
 const [COLUMNS, PANEL_HEIGHT] = [24, 8];
 
 /** Adds the chosen release to each selector, as the chart does in the rules. */
-export const ofRelease = (expr: string): string =>
+const ofRelease = (expr: string): string =>
   expr.replace(/\b((?:timeline[_:]|ALERTS\b)[\w:]*)(\{)?/g, (_all, metric: string, brace?: string) => {
     if (metric === SHARED) return metric + (brace ?? "");
     return brace === undefined ? `${metric}{${OWN}}` : `${metric}{${OWN},`;

@@ -11,7 +11,7 @@ import { USERS_AND_POSTS } from "./users-and-posts.js";
 export const FOLDER = "charts/avion-timeline/dashboards";
 
 /** The dashboards of the chart. */
-export const BOARDS = [OVERVIEW, PIPELINE, READ, STREAMS, BROKERS, USERS_AND_POSTS, ANALYSES];
+const BOARDS = [OVERVIEW, PIPELINE, READ, STREAMS, BROKERS, USERS_AND_POSTS, ANALYSES];
 
 /** The files of FOLDER: names and texts. */
 export const dashboardFiles = (): [name: string, text: string][] =>

@@ -3,15 +3,16 @@ import { maxOf, medianAndTail, percentile, perSecond } from "./queries.js";
 
 export const PIPELINE: Board = {
   name: "pipeline",
-  title: "from the outbox to the browser",
-  description: "The way of an event from its outbox over Redis Pub/Sub, the log and the homes to the event streams.",
+  title: "from publication to browser",
+  description:
+    "The way of an event from an outbox, or from Redis Pub/Sub over a bridge, through the log and the homes to the event streams.",
   rows: [
     {
       title: "Into the log",
       panels: [
         {
           title: "Payloads that the bridge received",
-          description: "Two bridges receive each payload, and the log admits it once: the others are duplicates.",
+          description: "Payloads from Redis Pub/Sub; two bridges receive each of them, and the log admits it once.",
           unit: "perSecond",
           queries: [perSecond("timeline_bridge_events_total", "outcome")],
         },
@@ -22,8 +23,9 @@ export const PIPELINE: Board = {
           queries: [percentile(99, "timeline_outbox_lag_seconds", ["source"])],
         },
         {
-          title: "Time until a drop is in the log",
-          description: "From the creation of a drop until the bridge has its PubAck.",
+          title: "Time until a bridge has put a drop into the log",
+          description:
+            "From the creation of a drop that was published on Redis Pub/Sub until the bridge has its PubAck.",
           unit: "seconds",
           queries: medianAndTail("timeline_published_to_admitted_seconds"),
         },

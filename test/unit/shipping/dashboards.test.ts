@@ -61,7 +61,7 @@ test("no two panels of a dashboard overlap, and none is wider than the page", ()
 /** The labels of each series of Prometheus: those of docs/metrics.md and of the rules, and those set where it scrapes. */
 function labelsOfSeries(): ReadonlyMap<string, ReadonlySet<string>> {
   const scraped = ["namespace", "release", "role"];
-  const listed = readMetricsList().flatMap(({ name, type, labels }): [string, string[]][] => {
+  const listed = readMetricsList().flatMap(({ name, type, labels }): [string, readonly string[]][] => {
     if (type !== "histogram") return [[name, labels]];
     const ends: [string, string[]][] = [
       ["bucket", ["le"]],
