@@ -74,6 +74,7 @@ async function startGrafana(sandbox: Omit<Sandbox, "httpAddresses">, command: st
     GF_SERVER_HTTP_ADDR: "127.0.0.1",
     GF_SERVER_HTTP_PORT: String(port),
     GF_AUTH_ANONYMOUS_ENABLED: "true",
+    GF_PLUGINS_PREINSTALL_DISABLED: "true",
     GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH: join(CHART, "dashboards", "overview.json"),
     GF_LOG_MODE: "console",
     GF_ANALYTICS_REPORTING_ENABLED: "false",

@@ -62,7 +62,7 @@ const FILLED = QUERIES.filter(({ file }) => ["overview.json", "pipeline.json"].i
   const tokenOfReader = () => tokenOf("reader", { secret: facts.variables.TIMELINE_JWT_SECRET });
 
   async function ask(query: string): Promise<Answer> {
-    const url = `${facts.dashboards.prometheus_url}/api/v1/query?${new URLSearchParams({ query })}`;
+    const url = `${facts.dashboards.prometheus_url}/api/v1/query?query=${encodeURIComponent(query)}`;
     return (await (await fetch(url)).json()) as Answer;
   }
 
