@@ -1,6 +1,7 @@
 import { existsSync, mkdirSync, realpathSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { SECOND } from "../kernel/time.js";
 import { onPath, startServer } from "./brokers/index.js";
 import { portOr, type Sandbox } from "./sandbox.js";
 
@@ -17,9 +18,9 @@ export interface Dashboards {
 }
 
 /** Starts Prometheus, and Grafana with the dashboards of the chart, where they are installed. Both end with the sandbox. */
-export async function startDashboards(sandbox: Sandbox): Promise<Dashboards> {
-  const prometheus = await onPath(["prometheus"], process.env);
-  const grafana = await onPath(["grafana", "grafana-server"], process.env);
+export async function startDashboards(sandbox: Sandbox, env: NodeJS.ProcessEnv = process.env): Promise<Dashboards> {
+  const prometheus = await onPath(["prometheus"], env);
+  const grafana = await onPath(["grafana", "grafana-server"], env);
   const missing = [...(prometheus ? [] : ["prometheus"]), ...(grafana ? [] : ["grafana"])];
   if (prometheus === undefined) return { missing };
   const prometheusUrl = await startPrometheus(sandbox, prometheus);
@@ -27,7 +28,17 @@ export async function startDashboards(sandbox: Sandbox): Promise<Dashboards> {
   return { prometheusUrl, grafanaUrl: await startGrafana(sandbox, grafana, prometheusUrl), missing };
 }
 
-async function startPrometheus({ httpAddresses, ...sandbox }: Sandbox, command: string): Promise<string> {
+/** Says where the servers are, and what is not installed. */
+export function describeDashboards({ prometheusUrl, grafanaUrl, missing }: Dashboards): string {
+  const lines = [
+    prometheusUrl && `  Metrics  ${prometheusUrl}   Prometheus, with the rules of the chart\n`,
+    grafanaUrl && `  Boards   ${grafanaUrl}/dashboards   Grafana, with the dashboards of the chart\n`,
+    missing.length > 0 && `  Not installed, and needed for the dashboards: ${missing.join(" and ")}\n`,
+  ];
+  return lines.filter(Boolean).join("");
+}
+
+async function startPrometheus(sandbox: Sandbox, command: string): Promise<string> {
   const dir = folderIn(sandbox.folder, "prometheus");
   const scraped = (role: string, address: string) => ({
     targets: [address],
@@ -40,7 +51,10 @@ async function startPrometheus({ httpAddresses, ...sandbox }: Sandbox, command: 
       {
         job_name: "avion-timeline",
         // The first process has all other roles.
-        static_configs: [scraped("others", httpAddresses.service), scraped("fanout", httpAddresses.worker)],
+        static_configs: [
+          scraped("others", sandbox.httpAddresses.service),
+          scraped("fanout", sandbox.httpAddresses.worker),
+        ],
       },
     ],
   });
@@ -53,7 +67,7 @@ async function startPrometheus({ httpAddresses, ...sandbox }: Sandbox, command: 
   );
 }
 
-async function startGrafana(sandbox: Omit<Sandbox, "httpAddresses">, command: string, prometheusUrl: string) {
+async function startGrafana(sandbox: Sandbox, command: string, prometheusUrl: string) {
   const dir = folderIn(sandbox.folder, "grafana");
   const provisioning = folderIn(dir, "provisioning");
   const jsonData = { timeInterval: SCRAPE_INTERVAL };
@@ -74,6 +88,7 @@ async function startGrafana(sandbox: Omit<Sandbox, "httpAddresses">, command: st
     GF_SERVER_HTTP_ADDR: "127.0.0.1",
     GF_SERVER_HTTP_PORT: String(port),
     GF_AUTH_ANONYMOUS_ENABLED: "true",
+    GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION: "true",
     GF_PLUGINS_PREINSTALL_DISABLED: "true",
     GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH: join(CHART, "dashboards", "overview.json"),
     GF_LOG_MODE: "console",
@@ -109,7 +124,7 @@ async function start(
 ): Promise<string> {
   progress.say(`starting ${launch.name}`);
   const answers = (): Promise<boolean> =>
-    fetch(url + health)
+    fetch(url + health, { signal: AbortSignal.timeout(SECOND) })
       .then(({ ok }) => ok)
       .catch(() => false);
   const server = await startServer(program, { ...launch, isReady: answers });

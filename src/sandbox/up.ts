@@ -1,7 +1,7 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { VERSION } from "../kernel/version.js";
-import { type Dashboards, startDashboards } from "./dashboards.js";
+import { type Dashboards, describeDashboards, startDashboards } from "./dashboards.js";
 import { type Sandbox, withSandbox } from "./sandbox.js";
 
 interface UpOptions {
@@ -74,15 +74,6 @@ const factsOfDashboards = ({ prometheusUrl, grafanaUrl, missing }: Dashboards) =
   not_installed: missing,
 });
 
-function linesOf({ prometheusUrl, grafanaUrl, missing }: Dashboards): string {
-  const lines = [
-    prometheusUrl && `  Metrics  ${prometheusUrl}   Prometheus, with the rules of the chart`,
-    grafanaUrl && `  Boards   ${grafanaUrl}/dashboards   Grafana, with the dashboards of the chart`,
-    missing.length > 0 && `  Dashboards need what is not installed here: ${missing.join(" and ")}.`,
-  ];
-  return lines.filter(Boolean).join("\n").concat("\n");
-}
-
 function description({ httpUrl, worker, logFile, seeded }: Sandbox, shell: string, dashboards?: Dashboards): string {
   return `
 avion-timeline ${VERSION} is up: ${seeded}.
@@ -91,7 +82,7 @@ avion-timeline ${VERSION} is up: ${seeded}.
   Worker   pid ${worker.pid()}   kill -9 it: another one starts, and nothing is missing
   Log      ${logFile}   of all roles; it is gone when this ends
   Shell    . ${shell}   in another terminal: addresses and a token, also for docs/operating.md
-${dashboards === undefined ? "" : linesOf(dashboards)}
+${dashboards === undefined ? "" : describeDashboards(dashboards)}
   curl -N -H "Authorization: Bearer $TOKEN" $HTTP/events/timeline/home
   curl -H "Authorization: Bearer $TOKEN" $HTTP/api/v1/timelines/home
   redis-cli -u $REDIS_URL publish drop_created 'not json'   # becomes a dead letter

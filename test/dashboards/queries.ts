@@ -40,11 +40,11 @@ export const percentile = (
 export const medianAndTail = (histogram: string, selector = ""): Query[] =>
   [50, 99].map((percent) => percentile(percent, histogram, [], selector));
 
-/** The share of a counter's increments that `selector` chooses. */
-export const shareOf = (counter: string, selector: string, labels: readonly string[] = []): Query => [
-  `sum${by(labels)} (rate(${counter}${selector}${WINDOW})) / sum${by(labels)} (rate(${counter}${WINDOW}))`,
-  legendOf(labels, "all"),
-];
+/** The share of a counter's increments that `selector` chooses; 0 while it chooses no series. */
+export function shareOf(counter: string, selector: string, labels: readonly string[] = []): Query {
+  const rate = (chosen: string): string => `sum${by(labels)} (rate(${counter}${chosen}${WINDOW}))`;
+  return [`(${rate(selector)} or 0 * ${rate("")}) / ${rate("")}`, legendOf(labels, "all")];
+}
 
 /** gRPC codes that are not the caller's fault, as in the rules. */
 export const FAILED = '{code=~"INTERNAL|UNAVAILABLE|DEADLINE_EXCEEDED|RESOURCE_EXHAUSTED|UNKNOWN"}';
