@@ -227,10 +227,11 @@ test("Prometheus asks every role at its port, and sets the labels that rules and
       relabel_configs: { target_label: string }[];
     }[];
   };
-  const [{ dns_sd_configs: [asked] = [], relabel_configs } = { relabel_configs: [] }] = scrape_configs;
+  const [asked] = scrape_configs.flatMap(({ dns_sd_configs }) => dns_sd_configs);
   expect([...(asked?.names ?? [])].sort()).toEqual([...ROLES].sort());
   expect(asked?.port).toBe(PORTS.http);
-  expect(relabel_configs.map(({ target_label }) => target_label).sort()).toEqual(["namespace", "release", "role"]);
+  const labels = scrape_configs.flatMap(({ relabel_configs }) => relabel_configs);
+  expect(labels.map(({ target_label }) => target_label).sort()).toEqual(["namespace", "release", "role"]);
   expect(rule_files).toEqual(["/etc/prometheus/rules/*.yaml"]);
   expect(mountedAt("prometheus", "/etc/prometheus/rules")?.[0]).toBe("./charts/avion-timeline/rules");
 });
