@@ -39,12 +39,12 @@ export function describeDashboards({ prometheusUrl, grafanaUrl, missing }: Dashb
 }
 
 async function startPrometheus(sandbox: Sandbox, command: string): Promise<string> {
-  const dir = folderIn(sandbox.folder, "prometheus");
+  const dir = join(sandbox.folder, "prometheus");
   const scraped = (role: string, address: string) => ({
     targets: [address],
     labels: { namespace: "sandbox", release: "up", role },
   });
-  const config = writeYaml(dir, "prometheus.yml", {
+  const config = writeYaml(join(dir, "prometheus.yml"), {
     global: { scrape_interval: SCRAPE_INTERVAL, evaluation_interval: SCRAPE_INTERVAL },
     rule_files: [join(CHART, "rules", "*.yaml")],
     scrape_configs: [
@@ -68,14 +68,14 @@ async function startPrometheus(sandbox: Sandbox, command: string): Promise<strin
 }
 
 async function startGrafana(sandbox: Sandbox, command: string, prometheusUrl: string) {
-  const dir = folderIn(sandbox.folder, "grafana");
-  const provisioning = folderIn(dir, "provisioning");
+  const dir = join(sandbox.folder, "grafana");
+  const provisioning = join(dir, "provisioning");
   const jsonData = { timeInterval: SCRAPE_INTERVAL };
-  writeYaml(folderIn(provisioning, "datasources"), "prometheus.yaml", {
+  writeYaml(join(provisioning, "datasources", "prometheus.yaml"), {
     apiVersion: 1,
     datasources: [{ name: "Prometheus", type: "prometheus", url: prometheusUrl, isDefault: true, jsonData }],
   });
-  writeYaml(folderIn(provisioning, "dashboards"), "timeline.yaml", {
+  writeYaml(join(provisioning, "dashboards", "timeline.yaml"), {
     apiVersion: 1,
     providers: [{ name: "timeline", folder: "Timeline", type: "file", options: { path: join(CHART, "dashboards") } }],
   });
@@ -132,15 +132,9 @@ async function start(
   return url;
 }
 
-function folderIn(parent: string, name: string): string {
-  const folder = join(parent, name);
-  mkdirSync(folder, { recursive: true });
-  return folder;
-}
-
 /** JSON is YAML, too. */
-function writeYaml(folder: string, name: string, content: object): string {
-  const file = join(folder, name);
+function writeYaml(file: string, content: object): string {
+  mkdirSync(dirname(file), { recursive: true });
   writeFileSync(file, JSON.stringify(content, null, 2));
   return file;
 }

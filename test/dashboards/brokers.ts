@@ -1,4 +1,4 @@
-import type { Board } from "./build.js";
+import { type Board, ONE } from "./build.js";
 import { maxOf, percentile, perSecond } from "./queries.js";
 
 export const BROKERS: Board = {
@@ -84,21 +84,21 @@ export const BROKERS: Board = {
           description: "1 while at least one process gets an answer from a master.",
           unit: "count",
           queries: [maxOf("timeline_redis_up", "node")],
-          newest: true,
+          newest: ONE,
         },
         {
           title: "Persistence of Redis",
           description: "0 where the last snapshot or append-only file of a master failed.",
           unit: "count",
           queries: [["min by (node, kind) (timeline_redis_persistence_ok)", "{{node}} {{kind}}"]],
-          newest: true,
+          newest: ONE,
         },
         {
           title: "Samples that work",
           description: "0 where no process gets an answer about it; its gauges are NaN then.",
           unit: "count",
           queries: [maxOf("timeline_sample_up", "sample")],
-          newest: true,
+          newest: ONE,
         },
         {
           title: "Losses that were found, and their repair",

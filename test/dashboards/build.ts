@@ -9,8 +9,12 @@ import {
   DashboardBuilder,
   DashboardCursorSync,
   DatasourceVariableBuilder,
+  FieldColorBuilder,
+  FieldColorModeId,
   QueryVariableBuilder,
   RowBuilder,
+  ThresholdsConfigBuilder,
+  ThresholdsMode,
   VariableRefresh,
   VariableSort,
 } from "@grafana/grafana-foundation-sdk/dashboard";
@@ -24,13 +28,25 @@ const UNITS = { bytes: BytesIEC, count: Short, perSecond: OpsPerSecond, seconds:
 /** A query in PromQL, without the labels of the release, and how its series are named. */
 export type Query = readonly [expr: string, legend: string];
 
+export type Step = readonly [from: number | null, color: "green" | "orange" | "red"];
+
+/** Steps of what should be 0, and of what should be 1. */
+export const ZERO: readonly Step[] = [
+  [null, "green"],
+  [1, "red"],
+];
+export const ONE: readonly Step[] = [
+  [null, "red"],
+  [1, "green"],
+];
+
 export interface Panel {
   readonly title: string;
   readonly description: string;
   readonly unit: keyof typeof UNITS;
   readonly queries: readonly Query[];
-  /** The newest values as numbers, in place of lines over time. */
-  readonly newest?: boolean;
+  /** The newest values as numbers, in place of lines over time, in the color of the last step that is not above them. */
+  readonly newest?: readonly Step[];
 }
 
 export interface Row {
@@ -71,11 +87,19 @@ const lines = () =>
     .fillOpacity(10)
     .legend(new VizLegendOptionsBuilder().showLegend(true))
     .tooltip(new VizTooltipOptionsBuilder().mode(TooltipDisplayMode.Multi));
-const numbers = () => new StatBuilder().reduceOptions(new ReduceDataOptionsBuilder().calcs(["lastNotNull"]));
+const numbers = (steps: readonly Step[]) =>
+  new StatBuilder()
+    .reduceOptions(new ReduceDataOptionsBuilder().calcs(["lastNotNull"]))
+    .colorScheme(new FieldColorBuilder().mode(FieldColorModeId.Thresholds))
+    .thresholds(
+      new ThresholdsConfigBuilder()
+        .mode(ThresholdsMode.Absolute)
+        .steps(steps.map(([value, color]) => ({ value, color }))),
+    );
 
-function panelOf({ title, description, unit, queries, newest = false }: Panel, width: number) {
-  const targets = queries.map((query, at) => target(query, newest).refId(String.fromCharCode(65 + at)));
-  const panel = newest ? numbers() : lines();
+function panelOf({ title, description, unit, queries, newest }: Panel, width: number) {
+  const targets = queries.map((query, at) => target(query, newest !== undefined).refId(String.fromCharCode(65 + at)));
+  const panel = newest ? numbers(newest) : lines();
   panel.title(title).description(description).datasource(DATASOURCE).targets(targets);
   return panel.unit(UNITS[unit]).height(PANEL_HEIGHT).span(width);
 }

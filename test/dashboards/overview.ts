@@ -1,4 +1,4 @@
-import type { Board } from "./build.js";
+import { type Board, ZERO } from "./build.js";
 import { FAILED, maxOf, medianAndTail, perSecond, shareOf, sumOf } from "./queries.js";
 
 const BUDGET = "on (slo) group_left () max by (slo) (timeline:slo_budget)";
@@ -16,10 +16,15 @@ export const OVERVIEW: Board = {
       panels: [
         {
           title: "Error budget of 30 days that is left",
-          description: "The share of the error budget of 30 days that is left for each objective.",
+          description:
+            "The share that is left for each objective; below half, first deploy what removes the cause of the misses.",
           unit: "share",
           queries: [[`1 - ${missed("30d")} / ${BUDGET}`, "{{slo}}"]],
-          newest: true,
+          newest: [
+            [null, "red"],
+            [0, "orange"],
+            [0.5, "green"],
+          ],
         },
         {
           title: "Speed at which error budgets are spent",
@@ -38,7 +43,7 @@ export const OVERVIEW: Board = {
           description: "The number of alerts that fire now; docs/operating.md has a runbook for each.",
           unit: "count",
           queries: [['count(ALERTS{alertname=~"Timeline.*",alertstate="firing"}) or vector(0)', "firing"]],
-          newest: true,
+          newest: ZERO,
         },
       ],
     },
@@ -79,7 +84,7 @@ export const OVERVIEW: Board = {
           description: "Processes that run and whose /readyz answers 503, by role.",
           unit: "count",
           queries: [["sum by (role) (1 - timeline_ready)", "{{role}}"]],
-          newest: true,
+          newest: ZERO,
         },
         {
           title: "gRPC calls that fail through no fault of the caller",

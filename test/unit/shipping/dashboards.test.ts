@@ -34,7 +34,9 @@ test("a dashboard has 6 to 12 panels in rows, each with a title, a sentence, a u
     });
     expect(new Set(all.map(({ id }) => id)).size).toBe(all.length);
     expect(new Set(shown.map(({ title }) => title)).size).toBe(shown.length);
-    for (const { title, description, fieldConfig, targets } of shown) {
+    for (const { title, type, description, fieldConfig, targets } of shown) {
+      const colored = fieldConfig?.defaults.thresholds !== undefined;
+      expect({ title, colored }).toEqual({ title, colored: type === "stat" });
       expect({ title }).toEqual({ title: expect.stringMatching(/^[A-Zg].*[^.]$/) });
       expect({ title, description }).toEqual({ title, description: expect.stringMatching(/^[A-Z0-9].*[^.]\.$/) });
       expect({ title, unit: fieldConfig?.defaults.unit }).toEqual({ title, unit: expect.stringMatching(/\w/) });

@@ -5,7 +5,7 @@ export interface PanelModel {
   readonly title: string;
   readonly description?: string;
   readonly gridPos: Readonly<Record<"x" | "y" | "w" | "h", number>>;
-  readonly fieldConfig?: { readonly defaults: { readonly unit?: string } };
+  readonly fieldConfig?: { readonly defaults: { readonly unit?: string; readonly thresholds?: object } };
   readonly targets?: readonly { readonly expr: string; readonly legendFormat: string }[];
 }
 
