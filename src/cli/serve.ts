@@ -23,8 +23,7 @@ export async function serve(wraps: Wraps = {}): Promise<void> {
   const config = readConfig(process.env);
   checkFiles(config);
   const log = createLogger({
-    level: config.process.logLevel,
-    accessShare: config.process.accessLogShare,
+    ...config.process,
     isExported: readOtel(process.env).exportsLogs,
     fields: SERVICE_FIELDS,
   });

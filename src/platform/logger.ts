@@ -7,10 +7,10 @@ export const LOG_LEVELS = ["debug", "info", "warn", "error", "silent"] as const;
 type LogLevel = (typeof LOG_LEVELS)[number];
 
 interface LoggerOptions {
-  readonly level: LogLevel;
+  readonly logLevel: LogLevel;
   readonly fields: object;
   /** Of the lines about requests that were served, so many are logged: 0 to 1. */
-  readonly accessShare: number;
+  readonly accessLogShare: number;
   /** Lines are exported by OpenTelemetry, too. */
   readonly isExported: boolean;
   /** The default is the standard output. */
@@ -22,7 +22,7 @@ const MOST_WAITING_BYTES = 16 * 1024 * 1024;
 const BATCH_BYTES = 4_096;
 const FLUSH_MS = 100;
 
-export function createLogger({ level, fields, accessShare, isExported, file }: LoggerOptions): Logger {
+export function createLogger({ logLevel: level, accessLogShare, isExported, fields, file }: LoggerOptions): Logger {
   const options: PinoOptions = {
     level,
     base: { ...fields },
@@ -38,6 +38,6 @@ export function createLogger({ level, fields, accessShare, isExported, file }: L
   const written = destination({ dest: file ?? 1, sync: false, ...bounds });
   const both = () => multistream([written, createLogExport()].map((stream) => ({ stream, level: "debug" })));
   const log = pino(options, isExported ? both() : written);
-  const logsAccess = (): boolean => log.isLevelEnabled("info") && Math.random() < accessShare;
+  const logsAccess = (): boolean => log.isLevelEnabled("info") && Math.random() < accessLogShare;
   return Object.assign(log, { logsAccess });
 }

@@ -77,14 +77,9 @@ async function openSandbox(
   const faults = new Faults();
   const logFile = join(folder, "service.log");
   const grpcAddress = config.grpcServer.address;
-  const worker = superviseWorker(workerEnvironment(env), logFile);
-  const log = createLogger({
-    level: config.process.logLevel,
-    accessShare: config.process.accessLogShare,
-    isExported: false,
-    fields: SERVICE_FIELDS,
-    file: logFile,
-  });
+  const workerHttpAddress = `127.0.0.1:${await freePort()}`;
+  const worker = superviseWorker(workerEnvironment(env, workerHttpAddress), logFile);
+  const log = createLogger({ ...config.process, isExported: false, fields: SERVICE_FIELDS, file: logFile });
   const wraps = { service: (one: Parameters<typeof breakable>[0]) => breakable(one, faults) };
   const service = await startService(config, { telemetry, closers, log, wraps });
   closers.add("worker", () => worker.stop());
@@ -93,13 +88,7 @@ async function openSandbox(
   const connection = await connectNats({ servers: [nats.url], name: "sandbox" }, silent);
   closers.add("sandbox's NATS", () => connection.close());
   const seeded = await fillWorld(world, connection, { bigAuthorFollowers: options.followers, onProgress });
-  const issueToken = (user: string) =>
-    new SignJWT({ tier: "JET" })
-      .setProtectedHeader({ alg: "HS256", typ: "JWT" })
-      .setSubject(user)
-      .setIssuedAt()
-      .setExpirationTime("1 day")
-      .sign(new TextEncoder().encode(secret));
+  const issueToken = (user: string) => signToken(user, secret);
   const ask = async (endpoint: string, request: object): Promise<unknown> => {
     const answer = await connection.request(`avion.ops.dlq.${endpoint}`, JSON.stringify(request), {
       timeout: 5 * SECOND,
@@ -110,20 +99,41 @@ async function openSandbox(
   service.http.use(createConsoleRouter({ world, faults, deadLetters, issueToken }));
   const httpUrl = `http://${config.process.httpAddress}`;
   const servers = { redis, nats, connection, closers, progress };
-  return { ...servers, folder, logFile, world, seeded, worker, grpcAddress, httpUrl, secret, issueToken };
+  const httpAddresses = { service: config.process.httpAddress, worker: workerHttpAddress };
+  return {
+    ...servers,
+    folder,
+    logFile,
+    world,
+    seeded,
+    worker,
+    grpcAddress,
+    httpUrl,
+    httpAddresses,
+    secret,
+    issueToken,
+  };
 }
 
+const signToken = (user: string, secret: string): Promise<string> =>
+  new SignJWT({ tier: "JET" })
+    .setProtectedHeader({ alg: "HS256", typ: "JWT" })
+    .setSubject(user)
+    .setIssuedAt()
+    .setExpirationTime("1 day")
+    .sign(new TextEncoder().encode(secret));
+
 /** The fan-out runs in a process of its own, so that it can be killed. */
-function workerEnvironment(env: { readonly TIMELINE_GRPC_ADDR: string }): NodeJS.ProcessEnv {
+function workerEnvironment(env: { readonly TIMELINE_GRPC_ADDR: string }, httpAddress: string): NodeJS.ProcessEnv {
   return {
     ...process.env,
     ...env,
     TIMELINE_ROLES: "fanout",
-    TIMELINE_HTTP_ADDR: "127.0.0.1:0",
+    TIMELINE_HTTP_ADDR: httpAddress,
     TIMELINE_USER_SERVICE_ADDR: env.TIMELINE_GRPC_ADDR,
     TIMELINE_POST_SERVICE_ADDR: env.TIMELINE_GRPC_ADDR,
   };
 }
 
-const portOr = async (preferred: number): Promise<number> =>
+export const portOr = async (preferred: number): Promise<number> =>
   preferred > 0 && (await isFree(preferred)) ? preferred : freePort();

@@ -1,24 +1,29 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { VERSION } from "../kernel/version.js";
+import { type Dashboards, describeDashboards, startDashboards } from "./dashboards.js";
 import { type Sandbox, withSandbox } from "./sandbox.js";
 
 interface UpOptions {
   readonly httpPort: number;
   readonly grpcPort: number;
   readonly followers: number;
+  /** Prometheus and Grafana are started, too, where they are installed. */
+  readonly dashboards?: boolean;
   /** One line of JSON says where everything is, for tools. */
   readonly json?: boolean;
 }
 
 /** Starts a sandbox, prints its addresses, and stays up until a signal. */
-export async function up({ json = false, ...options }: UpOptions): Promise<void> {
+export async function up({ json = false, dashboards = false, ...options }: UpOptions): Promise<void> {
   await withSandbox({ ...options, exitCode: 0 }, async (sandbox) => {
+    const started = dashboards ? await startDashboards(sandbox) : undefined;
     sandbox.progress.end();
     const variables = await variablesOf(sandbox);
     const shell = join(sandbox.folder, "env");
     writeFileSync(shell, shellOf(sandbox, variables), { mode: 0o600 });
-    console.log(json ? JSON.stringify(factsOf(sandbox, variables)) : description(sandbox, shell));
+    const facts = { ...factsOf(sandbox, variables), dashboards: started && factsOfDashboards(started) };
+    console.log(json ? JSON.stringify(facts) : description(sandbox, shell, started));
     const { worker } = sandbox;
     worker.onReplaced(() => {
       const pid = worker.pid();
@@ -63,7 +68,13 @@ const factsOf = ({ redis, nats, worker, folder, logFile, seeded }: Sandbox, vari
   log_file: logFile,
 });
 
-function description({ httpUrl, worker, logFile, seeded }: Sandbox, shell: string): string {
+const factsOfDashboards = ({ prometheusUrl, grafanaUrl, missing }: Dashboards) => ({
+  prometheus_url: prometheusUrl,
+  grafana_url: grafanaUrl,
+  not_installed: missing,
+});
+
+function description({ httpUrl, worker, logFile, seeded }: Sandbox, shell: string, dashboards?: Dashboards): string {
   return `
 avion-timeline ${VERSION} is up: ${seeded}.
 
@@ -71,7 +82,7 @@ avion-timeline ${VERSION} is up: ${seeded}.
   Worker   pid ${worker.pid()}   kill -9 it: another one starts, and nothing is missing
   Log      ${logFile}   of all roles; it is gone when this ends
   Shell    . ${shell}   in another terminal: addresses and a token, also for docs/operating.md
-
+${dashboards === undefined ? "" : describeDashboards(dashboards)}
   curl -N -H "Authorization: Bearer $TOKEN" $HTTP/events/timeline/home
   curl -H "Authorization: Bearer $TOKEN" $HTTP/api/v1/timelines/home
   redis-cli -u $REDIS_URL publish drop_created 'not json'   # becomes a dead letter

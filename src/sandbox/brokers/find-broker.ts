@@ -101,7 +101,8 @@ async function libraryFolders(root: string): Promise<string[]> {
   return found;
 }
 
-async function onPath(programs: readonly string[], env: NodeJS.ProcessEnv): Promise<string | undefined> {
+/** Finds the first program that is installed, also where only PATHs of root lead. */
+export async function onPath(programs: readonly string[], env: NodeJS.ProcessEnv): Promise<string | undefined> {
   const path = env["PATH"] ?? "";
   if (path === "") return undefined;
   return firstExecutable([...path.split(delimiter).filter((folder) => folder !== ""), ...SYSTEM_FOLDERS], programs);

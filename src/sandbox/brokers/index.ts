@@ -1,4 +1,4 @@
-export { findBroker } from "./find-broker.js";
+export { findBroker, onPath } from "./find-broker.js";
 export {
   type Broker,
   freePort,
@@ -7,4 +7,5 @@ export {
   type StartOptions,
   startNats,
   startRedis,
+  startServer,
 } from "./servers.js";

@@ -83,7 +83,7 @@ async function start(
   for (let tries = 1; ; tries++) {
     const port = options.port ?? (await freePort());
     const args = [...argsOf(String(port)), ...(options.extraArgs ?? [])];
-    const { logFile, readLog, ...server } = await launch(binary, { dir, kind, args });
+    const { logFile, readLog, ...server } = await launch(binary, { dir, name: kind, args });
     const fault = await startFault(server.exited, async () => READY[kind].test(await readLog()));
     if (fault !== undefined) await server.stop();
     const log = await readLog();
@@ -96,19 +96,40 @@ async function start(
     const clash = /address already in use/i.test(log);
     if (clash && options.port === undefined && tries < CLASH_TRIES) continue;
     const taken = clash ? ` (port ${port} is taken)` : "";
-    const lines = log.trimEnd().split("\n").slice(-LOG_LINES_SHOWN).join("\n");
-    throw new Error(`${binary.command} ${fault}${taken}; the last lines of ${logFile}:\n${lines}`);
+    throw new Error(`${binary.command} ${fault}${taken}; ${lastLines(logFile, log)}`);
   }
 }
 
+const lastLines = (logFile: string, log: string): string =>
+  `the last lines of ${logFile}:\n${log.trimEnd().split("\n").slice(-LOG_LINES_SHOWN).join("\n")}`;
+
 interface Launch {
+  /** It exists, and is the server's working directory. */
   readonly dir: string;
-  readonly kind: BrokerName;
+  readonly name: string;
   readonly args: readonly string[];
 }
 
-async function launch({ command, env }: BrokerBinary, { dir, kind, args }: Launch) {
-  const logFile = join(dir, `${kind}.log`);
+/**
+ * Starts another server that ends with this process, and waits until it answers.
+ *
+ * @throws an error with the end of its log
+ */
+export async function startServer(
+  program: Program,
+  options: Launch & { readonly isReady: () => Promise<boolean> },
+): Promise<{ stop(): Promise<void> }> {
+  const { stop, exited, logFile, readLog } = await launch(program, options);
+  const fault = await startFault(exited, options.isReady);
+  if (fault === undefined) return { stop };
+  await stop();
+  throw new Error(`${program.command} ${fault}; ${lastLines(logFile, await readLog())}`);
+}
+
+type Program = Pick<BrokerBinary, "command" | "env">;
+
+async function launch({ command, env }: Program, { dir, name, args }: Launch) {
+  const logFile = join(dir, `${name}.log`);
   const log = await open(logFile, "a");
   const logStart = (await log.stat()).size;
   const server = spawn(command, args, {

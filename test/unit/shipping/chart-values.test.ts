@@ -9,6 +9,7 @@ const MORE: Values = {
   ...EVERYTHING,
   "networkPolicy.apiFrom": [{ podSelector: {} }],
   "metrics.prometheusRule.enabled": true,
+  "metrics.dashboards.enabled": true,
   "ingress.grpc.enabled": true,
   "ingress.grpc.hosts": ["grpc.example"],
   "gatewayApi.http.enabled": true,

@@ -1,3 +1,4 @@
+import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { expect, test } from "@jest/globals";
 import { ConfigError } from "../../../src/kernel/variables.js";
@@ -12,6 +13,7 @@ import {
   readYaml,
   unknownVariables,
 } from "./files.js";
+import { PROMTOOL } from "./rules.js";
 
 interface Service {
   image: string;
@@ -27,6 +29,7 @@ interface Service {
   healthcheck?: { test: string[] };
   depends_on?: Record<string, { condition: string }>;
   deploy?: { replicas: number };
+  profiles?: string[];
   networks: string[];
 }
 
@@ -151,6 +154,8 @@ test("ports are the service's defaults, published on loopback only", () => {
     users: [`127.0.0.1:50052:${PORTS.grpc}`],
     posts: [`127.0.0.1:50053:${PORTS.grpc}`],
     gateway: [`127.0.0.1:${PORTS.http}:${PORTS.http}`],
+    prometheus: ["127.0.0.1:9090:9090"],
+    grafana: ["127.0.0.1:3000:3000"],
   });
 });
 
@@ -167,7 +172,7 @@ test.each(services)("%s runs without privileges", (name, service) => {
   expect(service.networks.filter((network) => !(network in compose.networks))).toEqual([]);
   if (roles.some(([role]) => role === name)) return;
   // PostgreSQL's releases of one major version change no behaviour; there is nothing between it and a patch.
-  expect(service.image).toMatch(name === "postgres" ? /:\d+-/ : /:\d+\.\d+/);
+  expect(service.image).toMatch(name === "postgres" ? /:\d+-/ : /:v?\d+\.\d+/);
 });
 
 test("a service that others wait for has a health check", () => {
@@ -196,4 +201,62 @@ test("the ports of the NATS configuration are those the compose file uses", () =
   expect(nats.healthcheck?.test.at(-1)).toBe(`http://127.0.0.1:${httpPort}/healthz`);
   const [, storeDir] = /store_dir: (\S+)/.exec(conf) ?? [];
   expect(nats.volumes?.some((volume) => storeDir?.startsWith(`${volume.split(":")[1]}/`))).toBe(true);
+});
+
+const MONITORING = "docs/examples/monitoring";
+/** The file or folder of the repository that a service has at `path`, and its rights. */
+const mountedAt = (service: string, path: string): string[] | undefined =>
+  compose.services[service]?.volumes?.map((volume) => volume.split(":")).find(([, target]) => target === path);
+
+test("Prometheus and Grafana are started on demand only, and read files of the repository", () => {
+  const onDemand = services.filter(([, { profiles }]) => profiles !== undefined);
+  expect(onDemand.map(([name, { profiles }]) => [name, profiles])).toEqual([
+    ["prometheus", ["dashboards"]],
+    ["grafana", ["dashboards"]],
+  ]);
+  const mounts = onDemand.flatMap(([, { volumes = [] }]) => volumes).filter((volume) => volume.startsWith("./"));
+  expect(mounts.length).toBeGreaterThan(3);
+  expect(mounts.filter((volume) => !volume.endsWith(":ro"))).toEqual([]);
+});
+
+test("Prometheus asks every role at its port, and sets the labels that rules and dashboards select by", () => {
+  const { scrape_configs, rule_files } = readYaml(`${MONITORING}/prometheus.yml`) as {
+    rule_files: string[];
+    scrape_configs: {
+      dns_sd_configs: { names: string[]; port: number }[];
+      relabel_configs: { target_label: string }[];
+    }[];
+  };
+  const [asked] = scrape_configs.flatMap(({ dns_sd_configs }) => dns_sd_configs);
+  expect([...(asked?.names ?? [])].sort()).toEqual([...ROLES].sort());
+  expect(asked?.port).toBe(PORTS.http);
+  const labels = scrape_configs.flatMap(({ relabel_configs }) => relabel_configs);
+  expect(labels.map(({ target_label }) => target_label).sort()).toEqual(["namespace", "release", "role"]);
+  expect(rule_files).toEqual(["/etc/prometheus/rules/*.yaml"]);
+  expect(mountedAt("prometheus", "/etc/prometheus/rules")?.[0]).toBe("./charts/avion-timeline/rules");
+});
+
+test("Grafana asks Prometheus, knows its interval, and has the dashboards of the chart", () => {
+  const { global } = readYaml(`${MONITORING}/prometheus.yml`) as { global: { scrape_interval: string } };
+  const { datasources } = readYaml(`${MONITORING}/grafana-datasource.yaml`) as { datasources: object[] };
+  const [port] = compose.services["prometheus"]?.ports?.[0]?.split(":").slice(-1) ?? [];
+  expect(datasources).toMatchObject([
+    { type: "prometheus", url: `http://prometheus:${port}`, jsonData: { timeInterval: global.scrape_interval } },
+  ]);
+  const { providers } = readYaml(`${MONITORING}/grafana-dashboards.yaml`) as {
+    providers: { type: string; options: { path: string } }[];
+  };
+  expect(providers.map(({ options }) => mountedAt("grafana", options.path)?.[0])).toEqual([
+    "./charts/avion-timeline/dashboards",
+  ]);
+  const home = compose.services["grafana"]?.environment?.["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] ?? "";
+  expect(
+    existsSync(inRepository(home.replace(providers[0]?.options.path ?? "", "charts/avion-timeline/dashboards"))),
+  ).toBe(true);
+});
+
+(PROMTOOL ? test : test.skip)("promtool accepts the configuration of Prometheus", () => {
+  const file = inRepository(`${MONITORING}/prometheus.yml`);
+  const { status, stdout, stderr } = spawnSync(PROMTOOL as string, ["check", "config", file], { encoding: "utf8" });
+  expect([status, stdout + stderr]).toEqual([0, expect.stringContaining("SUCCESS")]);
 });

@@ -41,5 +41,8 @@ export const metricsIn = ({ expr }: Alert | Recorded): string[] => [
   ...new Set(expr.match(/\btimeline(_|:slo_)[\w:]+/g) ?? []),
 ];
 
-/** `promtool` of PATH; undefined where there is none. */
-export const PROMTOOL = spawnSync("promtool", ["--version"]).status === 0 ? "promtool" : undefined;
+const installed = (program: string): string | undefined =>
+  spawnSync(program, ["--version"]).status === 0 ? program : undefined;
+
+/** Programs of PATH; undefined where there are none. */
+export const [PROMTOOL, PROMETHEUS] = ["promtool", "prometheus"].map(installed);
