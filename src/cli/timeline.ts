@@ -4,6 +4,7 @@ import { codeOf, oneLine, printable } from "../kernel/errors.js";
 import type { Connections } from "../roles/connections.js";
 import type { Homes } from "../timeline/index.js";
 import { type Answer, type Job, openTimelines, runJob, timelinesOn } from "./bootstrap.js";
+import { defineExplain } from "./explain.js";
 import { exitWith, JSON_OPTION, parseRate, parseUserIds } from "./options.js";
 import { AFTER_OPTION, Resumable } from "./resumable.js";
 
@@ -32,6 +33,7 @@ interface RebuildCounts {
 }
 
 export function define(timeline: Command): void {
+  defineExplain(timeline);
   timeline
     .command("rebuild")
     .description("rebuild home timelines from the upstreams, whatever they hold now; no user is notified")

@@ -51,6 +51,8 @@ export { type Report, type Reports, TIMELINES, type TimelineKind } from "./audit
 export type { Auditor } from "./audit/auditor.redis.js";
 export type { PublicationChecks } from "./audit/publications.js";
 export { isLeftWrong, reportsAsJson, reportsAsText } from "./audit/report.js";
+export type { Verdict } from "./explain/explain.js";
+export { openExplain } from "./explain/facts.redis.js";
 export { openFences } from "./fences/index.js";
 export { type Reconciled, untilNow } from "./reconcile/reconcile.js";
 export { checkBelonging, createReadAcked, openRedisOfLog } from "./redis-loss/servers.js";

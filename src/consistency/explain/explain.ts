@@ -1,0 +1,83 @@
+import type { TimelineEvent } from "../../contracts/events.js";
+
+/** Undefined means that it is not known. */
+export interface Facts {
+  readonly author: string | undefined;
+  /** The time is in ms since the epoch. */
+  readonly createdAt: number | undefined;
+  /** The log has these events of the drop, the oldest first; times are those of the admission. */
+  readonly admitted: readonly { readonly event: TimelineEvent["name"]; readonly seq: number; readonly time: number }[];
+  /** All of these events are applied. */
+  readonly isApplied: boolean;
+  /** PostService lists it among the drops of its author. */
+  readonly isListed: boolean | undefined;
+  readonly isTombstoned: boolean;
+  /** The user or the author is erased. */
+  readonly isErased: boolean;
+  /** A direct drop is for its author and its recipients. */
+  readonly isForUser: boolean | undefined;
+  /** Everybody gets their own drops. */
+  readonly follows: boolean | undefined;
+  /** The user blocks or mutes the author, or is blocked. */
+  readonly isHidden: boolean | undefined;
+  /** Drops of the author are merged into the home when it is read. */
+  readonly isPulled: boolean;
+  /** The time of the entry in the home or the merged timeline, and down to when these are complete, in ms. */
+  readonly score: number | undefined;
+  readonly floor: number | undefined;
+}
+
+/**
+ * - `shown`, `left-out`: the home has the drop, or lacks it, as it must.
+ * - `not-stored`: the home is not stored whole; the next read rebuilds it.
+ * - `older`: the home ends above the drop; a read past its end asks PostService.
+ * - `under-way`: an event of the drop still has to be applied.
+ * - `missing`, `unexpected`: the home is wrong. `audit --user <user> --fix` rebuilds it.
+ * - `unknown`: what decides is not known.
+ */
+export type Verdict =
+  | "shown"
+  | "left-out"
+  | "not-stored"
+  | "older"
+  | "under-way"
+  | "missing"
+  | "unexpected"
+  | "unknown";
+
+export interface Explanation {
+  readonly verdict: Verdict;
+  readonly why: string;
+}
+
+/** Judges by the facts, in the order in which they decide. */
+export function explain(facts: Facts): Explanation {
+  const { score, floor, createdAt, isApplied } = facts;
+  const reason = reasonToLeaveOut(facts);
+  if (score !== undefined) {
+    if (reason === undefined) return { verdict: "shown", why: "the home has it, as it must" };
+    if (facts.isTombstoned) return { verdict: "left-out", why: `${reason}; pages hide it` };
+    return isApplied ? { verdict: "unexpected", why: `${reason}, and the home has it` } : underWay;
+  }
+  if (reason !== undefined) return { verdict: "left-out", why: reason };
+  if (!isKnown(facts)) return { verdict: "unknown", why: "the log has no event of it: say who made it (--author)" };
+  if (floor === undefined || floor < 0)
+    return { verdict: "not-stored", why: "the home is not stored whole; the next read rebuilds it" };
+  if (createdAt !== undefined && createdAt <= floor)
+    return { verdict: "older", why: "the home ends above it; a read past its end asks PostService" };
+  return isApplied ? { verdict: "missing", why: "the home must have it, and lacks it" } : underWay;
+}
+
+const underWay: Explanation = { verdict: "under-way", why: "an event of it is not applied yet" };
+
+const isKnown = ({ isListed, isForUser, follows, isHidden }: Facts): boolean =>
+  [isListed, isForUser, follows, isHidden].every((fact) => fact !== undefined);
+
+function reasonToLeaveOut(facts: Facts): string | undefined {
+  if (facts.isTombstoned) return "it is deleted";
+  if (facts.isErased) return "the user or the author is erased";
+  if (facts.isListed === false) return "PostService does not list it for its author";
+  if (facts.isForUser === false) return "it is a direct drop for others";
+  if (facts.follows === false) return "the user does not follow the author";
+  return facts.isHidden ? "the user does not see drops of this author" : undefined;
+}
