@@ -5,26 +5,11 @@ import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { SingleFlight } from "../kernel/sharing.js";
 import { countdown, HOUR, MINUTE, pause, SECOND } from "../kernel/time.js";
-import { type DocumentFault, readFetched } from "./fetched-documents.js";
+import { readFetched } from "./fetched-documents.js";
 import type { Claim, HostBounds } from "./fetches.sql.js";
 import { observePosts } from "./observe.js";
 import type { StoredRemoteObject } from "./remote.sql.js";
 import type { PostsStore } from "./store.sql.js";
-
-export type NetworkFault =
-  | "url"
-  | "address"
-  | "unreachable"
-  | "late"
-  | "status"
-  | "overload"
-  | "redirects"
-  | "refused"
-  | "encoding"
-  | "type"
-  | "size";
-
-type Fault = NetworkFault | DocumentFault;
 
 export interface Fetcher {
   /** Returns undefined for a URI that is never fetched. */
@@ -34,8 +19,7 @@ export interface Fetcher {
     uri: string,
     mayAsk: (host: string) => Promise<boolean>,
   ): Promise<
-    | { readonly document: string; readonly maxAgeS: number }
-    | { readonly fault: NetworkFault | "json"; readonly detail: string }
+    { readonly document: string; readonly maxAgeS: number } | { readonly fault: Fault; readonly detail: string }
   >;
 }
 
@@ -53,7 +37,7 @@ interface Failure {
   readonly isOutage?: true;
 }
 
-const FAILURES: Readonly<Record<Fault, Failure>> = {
+const FAILURES = {
   url: { text: "only https on port 443, without a user, is fetched", forMs: HOUR },
   address: { text: "its server has no public address", forMs: 10 * MINUTE },
   unreachable: { text: "its server cannot be reached", forMs: MINUTE, isOutage: true },
@@ -68,7 +52,9 @@ const FAILURES: Readonly<Record<Fault, Failure>> = {
   json: { text: "the answer of its server is not a JSON object", forMs: 10 * MINUTE },
   id: { text: "the answer of its server has another id", forMs: 10 * MINUTE },
   unfit: { text: "the answer of its server is neither a drop nor an actor that may be stored", forMs: 10 * MINUTE },
-};
+} as const satisfies Readonly<Record<string, Failure>>;
+
+type Fault = keyof typeof FAILURES;
 
 /** A fetch takes 10 s, and what it brings is stored within the rest. */
 const LEASE_MS = 15 * SECOND;
@@ -169,7 +155,7 @@ const REFUSALS: ReadonlySet<string> = new Set(["invalid", "conflict", "notfound"
 /** An outcome of a later version is none of these. */
 function failed(outcome: string, leftMs?: number): AppError {
   const known: Readonly<Partial<Record<string, Failure>>> = FAILURES;
-  const { text, isOutage, forMs } = known[outcome] ?? FAILURES.status;
+  const { text, isOutage, forMs }: Failure = known[outcome] ?? FAILURES.status;
   if (!isOutage) return new AppError("notfound", `uri: ${text}`);
   return new AppError("unavailable", `uri: ${text}`, { retryAfterMs: leftMs ?? forMs });
 }

@@ -12,7 +12,7 @@ const DROPS: ReadonlySet<unknown> = new Set([
 /** Date.parse alone takes almost every text. */
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d/;
 
-export type DocumentFault = "json" | "id" | "unfit";
+type DocumentFault = "json" | "id" | "unfit";
 
 /**
  * Makes of a document what an ActivityPub service would put. A server speaks for its own actors alone, and a document
