@@ -170,26 +170,19 @@ export function createTimelineWriter(deps: WriterDeps, options: WriterOptions) {
 }
 
 function createAddShared({ fenced }: WriterDeps, { remoteCap, ...options }: WriterOptions) {
-  const add = async (all: readonly SharedAddition[], kind: AddOptions["kind"]): Promise<void> => {
+  const optionsOf = (kind: AddOptions["kind"]) => addOptionsOf({ ...options, activeOnly: false, ttlMs: 0, kind });
+  const [toAll, toRemote] = [optionsOf("all"), optionsOf(`remote ${remoteCap ?? 0}`)];
+  const add = async (all: readonly SharedAddition[], before: typeof toAll): Promise<void> => {
     if (all.length === 0) return;
     const groups = all.map(({ timelines, entry }) => {
       return { keys: [timelines.map((name) => SHARED_TOKENS[name]).join(",")], items: [itemOf(entry)] };
     });
-    const before = addOptionsOf({ ...options, activeOnly: false, ttlMs: 0, kind });
     await fenced.groups({ script: ADD_ENTRIES, prefix: SHARED_PREFIX, before, groups });
   };
-  return async (all: readonly SharedAddition[]): Promise<void> => {
-    if (remoteCap === undefined) return add(all, "all");
-    await Promise.all([
-      add(
-        all.filter(({ entry }) => !entry.remote),
-        "all",
-      ),
-      add(
-        all.filter(({ entry }) => entry.remote),
-        `remote ${remoteCap}`,
-      ),
-    ]);
+  return async function addShared(all: readonly SharedAddition[]): Promise<void> {
+    const remote = remoteCap === undefined ? [] : all.filter(({ entry }) => entry.remote);
+    const others = remote.length === 0 ? all : all.filter(({ entry }) => !entry.remote);
+    await Promise.all([add(others, toAll), add(remote, toRemote)]);
   };
 }
 

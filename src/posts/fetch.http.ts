@@ -15,8 +15,8 @@ export function createFetcher(options: Pick<PublicFetchOptions, "userAgent"> & P
   const publicFetch = createPublicFetch({ ...bounds, ...options });
   return {
     hostOf: publicHostOf,
-    fetch: async (uri, mayAsk) => {
-      const answer = await publicFetch(uri, mayAsk);
+    fetch: async (uri) => {
+      const answer = await publicFetch(uri);
       if ("fault" in answer) return answer;
       const document = textOf(answer.body);
       if (document === undefined) return { fault: "json", detail: "it is not UTF-8" };

@@ -14,10 +14,8 @@ import type { PostsStore } from "./store.sql.js";
 export interface Fetcher {
   /** Returns undefined for a URI that is never fetched. */
   hostOf(uri: string): string | undefined;
-  /** `mayAsk` is asked before another host is. */
   fetch(
     uri: string,
-    mayAsk: (host: string) => Promise<boolean>,
   ): Promise<
     { readonly document: string; readonly maxAgeS: number } | { readonly fault: Fault; readonly detail: string }
   >;
@@ -43,9 +41,8 @@ const FAILURES = {
   unreachable: { text: "its server cannot be reached", forMs: MINUTE, isOutage: true },
   late: { text: "its server does not answer in time", forMs: MINUTE, isOutage: true },
   overload: { text: "its server does not answer now", forMs: MINUTE, isOutage: true },
-  refused: { text: "it leads to a server that is asked too often", forMs: MINUTE, isOutage: true },
   status: { text: "its server has no such object for us", forMs: 10 * MINUTE },
-  redirects: { text: "its server redirects too often, or nowhere", forMs: 10 * MINUTE },
+  redirects: { text: "its server redirects too often, nowhere, or to another server", forMs: 10 * MINUTE },
   encoding: { text: "the answer of its server is compressed", forMs: 10 * MINUTE },
   type: { text: "the answer of its server is not of a type of JSON", forMs: 10 * MINUTE },
   size: { text: "the answer of its server is too large", forMs: HOUR },
@@ -128,7 +125,7 @@ async function fetchClaimed(deps: FetchDeps, claim: Claim): Promise<StoredRemote
 async function fetchOnce(deps: FetchDeps, claim: Claim): Promise<StoredRemoteObject | { readonly fault: Fault }> {
   const { fetcher, store, put, log } = deps;
   const { uri } = claim;
-  const answer = await fetcher.fetch(uri, (host) => store.fetches.move(claim, host, HOST_BOUNDS));
+  const answer = await fetcher.fetch(uri);
   if ("fault" in answer) {
     log.debug(
       { host: fetcher.hostOf(uri), fault: answer.fault, detail: answer.detail },

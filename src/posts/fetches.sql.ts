@@ -41,9 +41,6 @@ export function createFetchStore(db: Db) {
         ? { state: "fetching" }
         : { state: "failed", outcome: row.outcome, leftMs: row.left_ms };
     },
-    /** Counts a fetch for another host from now on; resolves to false where that host has no room. */
-    move: async ({ uri, holder }: Claim, host: string, bounds: HostBounds): Promise<boolean> =>
-      (await locked(host, MOVE, [hashOf(uri), host, bounds.atOnce, bounds.perMinute, holder])).length > 0,
     /** Keeps others from fetching the URI for so long. */
     finish: async ({ uri, holder }: Claim, outcome: string, forMs: number): Promise<void> =>
       void (await db.query(FINISH, [hashOf(uri), holder, outcome, forMs])),
@@ -83,10 +80,6 @@ WITH clock AS MATERIALIZED (SELECT ${NOW} AS now), known AS (
 )
 SELECT EXISTS (SELECT FROM claimed) AS claimed, EXISTS (SELECT FROM known) AS known,
   (SELECT outcome FROM known) AS outcome, (SELECT left_ms FROM known) AS left_ms`;
-
-const MOVE = `
-UPDATE posts.fetches f SET host = $2, started_at = clock.now FROM (SELECT ${NOW} AS now) clock
-WHERE f.uri_hash = $1 AND f.holder = $5::uuid AND ${HAS_ROOM} RETURNING 1`;
 
 const FINISH = `
 UPDATE posts.fetches SET outcome = $3, until = ${NOW} + $4::bigint WHERE uri_hash = $1 AND holder = $2::uuid`;

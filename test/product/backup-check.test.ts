@@ -60,7 +60,7 @@ const HOUR_S = 3_600;
     const user = unprivileged();
     if (user.uid !== undefined) chownSync(work, user.uid, user.gid as number);
     const env = { PATH: `${programs}:/usr/bin:/bin`, BACKUPS: backups, WORK: work, MAX_AGE_HOURS: String(maxAgeHours) };
-    const { status, stdout, stderr } = spawnSync("bash", ["-c", SCRIPT], { ...user, env, encoding: "utf8" });
+    const { status, stdout, stderr } = spawnSync("bash", ["-c", SCRIPT], { ...user, env, cwd: work, encoding: "utf8" });
     expect(existsSync(join(work, "data/postmaster.pid"))).toBe(false);
     return { status, stdout, stderr };
   }

@@ -11,8 +11,7 @@ import { createResolve, type Resolve } from "./resolve.js";
  * - `address`: the host has no address, or one that is not public.
  * - `unreachable`, `late`: no whole answer came, or not in time.
  * - `status`, `overload`: the answer has a status other than 200; it is one of 429 and 5xx.
- * - `redirects`: there are too many, or one leads nowhere.
- * - `refused`: a redirect leads to a host that must not be asked now.
+ * - `redirects`: there are too many, or one leads nowhere or to another host, which may not speak for the first.
  */
 export type PublicFault =
   | "url"
@@ -22,7 +21,6 @@ export type PublicFault =
   | "status"
   | "overload"
   | "redirects"
-  | "refused"
   | "encoding"
   | "type"
   | "size";
@@ -45,9 +43,6 @@ export interface PublicFetchOptions {
   readonly port?: number;
   readonly ca?: string;
 }
-
-/** Is asked before a redirect to another host is followed. */
-export type MayAsk = (host: string) => Promise<boolean>;
 
 const HTTPS_PORT = 443;
 const REDIRECTS: ReadonlySet<number | undefined> = new Set([301, 302, 303, 307, 308]);
@@ -75,11 +70,11 @@ export function publicHostOf(text: string): string | undefined {
  * those that were. No proxy is used: it would choose the address. Nothing is decompressed.
  */
 export function createPublicFetch(options: PublicFetchOptions) {
-  return async (url: string, mayAsk: MayAsk): Promise<PublicAnswer> => {
+  return async (url: string): Promise<PublicAnswer> => {
     const ended = new AbortController();
     const timer = setTimeout(() => ended.abort(), options.timeoutMs);
     try {
-      const response = await follow(url, { mayAsk, options, signal: ended.signal });
+      const response = await follow(url, { options, signal: ended.signal });
       return { body: await bodyOf(response, options), headers: response.headers };
     } catch (error) {
       if (!(error instanceof Fault)) throw error;
@@ -93,18 +88,16 @@ export function createPublicFetch(options: PublicFetchOptions) {
 }
 
 interface Fetch {
-  readonly mayAsk: MayAsk;
   readonly options: PublicFetchOptions;
   readonly signal: AbortSignal;
 }
 
 async function follow(first: string, fetch: Fetch): Promise<IncomingMessage> {
-  let [url, asked] = [first, publicHostOf(first)];
+  let url = first;
   for (let redirects = 0; redirects <= fetch.options.maxRedirects; redirects++) {
     const host = publicHostOf(url);
     if (host === undefined) throw new Fault("url");
-    if (host !== asked && !(await fetch.mayAsk(host))) throw new Fault("refused");
-    asked = host;
+    if (host !== publicHostOf(first)) throw new Fault("redirects", "it leads to another host");
     const response = await ask(new URL(url), await addressesOf(host, fetch), fetch);
     if (!REDIRECTS.has(response.statusCode)) return response;
     response.destroy();
@@ -137,7 +130,9 @@ async function addressesOf(host: string, { options, signal }: Fetch): Promise<re
 
 function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
-    signal.addEventListener("abort", () => reject(new Error("the time is up")), { once: true });
+    const late = (): void => reject(new Error("the time is up"));
+    if (signal.aborted) late();
+    signal.addEventListener("abort", late, { once: true });
     work.then(resolve, reject);
   });
 }
