@@ -14,10 +14,10 @@ const WRONG: readonly Verdict[] = ["missing", "unexpected"];
 export function defineExplain(timeline: Command): void {
   timeline
     .command("explain")
-    .description("say why a home timeline has a drop, or lacks it; exits 1 if that is wrong")
+    .description("say why a home timeline has a drop, or lacks it; exits 1 if the home is wrong")
     .argument("<user>", "whose home timeline", parseUserId)
     .argument("<drop>", "id of the drop", parseUserId)
-    .option("--author <user>", "who made it, where the log has no event of it any more", parseUserId)
+    .option("--author <user>", "author of a drop that the log no longer has", parseUserId)
     .addOption(JSON_OPTION)
     .action(exitWith(explain));
 }

@@ -71,7 +71,7 @@ test.each([
   expect(await resolved(host)).toEqual(addresses);
 });
 
-test("a name server that fails is no name without addresses", async () => {
+test("a name server that fails is an error, and not an empty list of addresses", async () => {
   await expect(resolved("failed.example")).rejects.toThrow("ESERVFAIL");
 });
 

@@ -20,7 +20,7 @@ import { type Explanation, explain, type Facts } from "./explain.js";
 export interface Asked {
   readonly user: string;
   readonly drop: string;
-  /** It is needed where the log has no event of the drop any more. */
+  /** It is needed if the log no longer has an event of the drop that names its author. */
   readonly author?: string | undefined;
 }
 
@@ -33,7 +33,7 @@ interface Handles {
   readonly authorStates: PulledAuthors;
 }
 
-/** Tells why a home has a drop, or lacks it. */
+/** Returns a function that tells why a home has a drop, or lacks it. */
 export function openExplain(
   { scripts, nats, upstreams, fences, erased, authorStates }: Handles,
   hides: PublicationDeps["hides"],
@@ -99,7 +99,7 @@ async function eventsOf({ readDropEvents }: ExplainDeps, drop: string): Promise<
   return found;
 }
 
-/** Resolves to undefined where its author or time is not known. */
+/** Resolves to undefined if the author or the time of the drop is not known. */
 async function findListed(
   { findDrop }: ExplainDeps,
   { drop, author, createdAt }: Partial<HeldDrop> & { readonly drop: string },

@@ -32,7 +32,7 @@ test.each<[string, Partial<Facts>, string, string]>([
   ["a drop that is not listed", { ...LACKS, isListed: false, isForUser: undefined }, "left-out", "PostService"],
   ["a direct drop for others", { ...LACKS, isForUser: false }, "left-out", "direct drop for others"],
   ["a drop of somebody not followed", { ...LACKS, follows: false }, "left-out", "does not follow"],
-  ["a drop of a muted author", { ...LACKS, isHidden: true }, "left-out", "does not see"],
+  ["a drop of a muted author", { ...LACKS, isHidden: true }, "left-out", "mute hides it"],
   ["an unfollowed author's drop that is there", { follows: false }, "unexpected", "does not follow the author, and"],
   ["the same while an event waits", { follows: false, isApplied: false }, "under-way", "not applied"],
   ["a drop of nobody known", { ...LACKS, author: undefined, follows: undefined }, "unknown", "--author"],
