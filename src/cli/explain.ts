@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import { openExplain, type Verdict } from "../consistency/index.js";
+import { isWrong, openExplain } from "../consistency/index.js";
 import { printable } from "../kernel/errors.js";
 import { type Answer, openTimelines, runJob, timelinesOn } from "./bootstrap.js";
 import { exitWith, JSON_OPTION, parseUserId } from "./options.js";
@@ -9,29 +9,30 @@ interface ExplainOptions {
   readonly json?: boolean;
 }
 
-const WRONG: readonly Verdict[] = ["missing", "unexpected"];
-
 export function defineExplain(timeline: Command): void {
   timeline
     .command("explain")
-    .description("say why a home timeline has a drop, or lacks it; exits 1 if that is wrong")
+    .description("say why a home timeline has a drop, or lacks it; exits 1 if the home is wrong")
     .argument("<user>", "whose home timeline", parseUserId)
     .argument("<drop>", "id of the drop", parseUserId)
-    .option("--author <user>", "who made it, where the log has no event of it any more", parseUserId)
+    .option("--author <user>", "author of a drop that the log no longer has", parseUserId)
     .addOption(JSON_OPTION)
     .action(exitWith(explain));
 }
 
 function explain(user: string, drop: string, { author, json }: ExplainOptions): Promise<number> {
-  return runJob({ name: "explain", open: openTimelines, json }, async ({ connections, config }): Promise<Answer> => {
-    const ask = openExplain(connections, timelinesOn(connections, config).hides);
-    const answer = await ask({ user, drop, author });
-    return {
-      json: { user, drop, ...answer },
-      text: asText(user, drop, answer),
-      failed: WRONG.includes(answer.verdict),
-    };
-  });
+  return runJob(
+    { name: "explain", open: openTimelines, json },
+    async ({ connections, config, stopping }): Promise<Answer> => {
+      const ask = openExplain(connections, timelinesOn(connections, config).hides);
+      const answer = await ask({ user, drop, author }, stopping);
+      return {
+        json: { user, drop, ...answer },
+        text: asText(user, drop, answer),
+        failed: isWrong(answer),
+      };
+    },
+  );
 }
 
 type Explained = Awaited<ReturnType<ReturnType<typeof openExplain>>>;
@@ -50,6 +51,7 @@ function asText(user: string, drop: string, answer: Explained): string {
     ["applied", yesOrNo(answer.isApplied)],
     ["listed by PostService", yesOrNo(answer.isListed)],
     ["deleted", yesOrNo(answer.isTombstoned)],
+    ["past the retention", yesOrNo(answer.isPastRetention)],
     ["user or author erased", yesOrNo(answer.isErased)],
     ["for this user", yesOrNo(answer.isForUser)],
     ["follows the author", yesOrNo(answer.follows)],

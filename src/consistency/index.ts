@@ -51,7 +51,7 @@ export { type Report, type Reports, TIMELINES, type TimelineKind } from "./audit
 export type { Auditor } from "./audit/auditor.redis.js";
 export type { PublicationChecks } from "./audit/publications.js";
 export { isLeftWrong, reportsAsJson, reportsAsText } from "./audit/report.js";
-export type { Verdict } from "./explain/explain.js";
+export { isWrong } from "./explain/explain.js";
 export { openExplain } from "./explain/facts.redis.js";
 export { openFences } from "./fences/index.js";
 export { type Reconciled, untilNow } from "./reconcile/reconcile.js";

@@ -13,7 +13,7 @@ export const STORED_TIMELINES_VARIABLES = {
     schema: factor(1),
     default: "1",
     about:
-      "Share of `TIMELINE_MAX_ENTRIES` that remote drops may take in `timeline:global`; 1: they have no bound of their own; the same for all processes",
+      "Share of `TIMELINE_MAX_ENTRIES` that remote drops may take in `timeline:global`, above 0; 1: no bound for them; the same for all processes",
   },
   ttlMs: {
     name: "TIMELINE_KEY_TTL_MS",
@@ -25,7 +25,7 @@ export const STORED_TIMELINES_VARIABLES = {
 
 export type StoredTimelinesConfig = ConfigOf<typeof STORED_TIMELINES_VARIABLES>;
 
-/** Returns how many remote drops `timeline:global` holds at most; undefined: as many as it holds drops. */
+/** Returns how many remote drops `timeline:global` holds at most; undefined: there is no bound for them. */
 export const remoteCapOf = ({
   maxEntries,
   globalRemoteShare,

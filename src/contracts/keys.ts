@@ -68,7 +68,7 @@ export const hidersKey = (user: string): string => `timeline:x:hiders:${encodeId
 export const bylinesKey = (timeline: string): string => `timeline:x:bylines:{${timeline}}`;
 
 /**
- * The sorted set has the remote drops of global, with their times, and may still have some that have left it. Remote
+ * The sorted set has the remote drops of global, with their times, and some that have left global. Remote
  * drops created up to the score of its member `~floor`, ms since the epoch, are left out of global.
  */
 export const REMOTE_KEY = `timeline:x:remote:{${GLOBAL_KEY}}`;

@@ -9,7 +9,7 @@
 -- ARGV[5]  "1": only where a ~floor stands
 -- ARGV[6]  "homes": drops that a home's user does not see are left out; "new homes": the same, and the users of homes that
 --          do not exist are known not to be erased; "all", "reposts": the bylines of these are kept; "remote 500": the
---          same as "all", and the drops are remote: a timeline holds at most so many of them
+--          same as "all", and the drops are remote: a timeline holds at most 500 of them
 -- ARGV[7]  prefix of the keys
 -- ARGV[8+] groups: the rest of each key, joined by ",", how many drops, and
 --          score, drop id, byline, score, drop id, byline, ...
@@ -69,15 +69,15 @@ local function may_make(key)
   return false
 end
 
--- Remote drops have a floor of their own. It says nothing while the timeline is rebuilt.
+-- Remote drops have a floor of their own. It is not valid while the timeline is rebuilt.
 local function above_remote_floor(key, entries)
   local floor = (floorOf(key) or -1) >= 0 and floorOf('timeline:x:remote:{' .. key .. '}')
   return floor and floor > 0 and above(floor, entries) or entries
 end
 
--- Remote drops are counted by a set beside the timeline. Drops that have left the timeline leave this set once it is
--- full. A rebuild adds to the set before it adds to the timeline, so nothing leaves the set while its mark stands: a
--- rebuild during which too many come starts over.
+-- A set beside the timeline counts its remote drops. Drops that have left the timeline leave this set once it is full.
+-- A rebuild adds to the set before it adds to the timeline, so nothing leaves the set while the mark of a rebuild stands.
+-- A rebuild starts over if too many remote drops come meanwhile.
 local function bound_remote(key, entries)
   local floor, set = floorOf(key), 'timeline:x:remote:{' .. key .. '}'
   if not floor then return end

@@ -72,7 +72,7 @@ export interface WriterOptions {
   readonly maxEntries: number;
   /** Time to live of a home timeline that is not read. */
   readonly ttlMs: number;
-  /** Global holds at most so many remote drops; undefined: as many as it holds drops. */
+  /** Global holds at most so many remote drops; undefined: there is no bound for them. */
   readonly remoteCap?: number | undefined;
   /** Write only to home timelines that were read since they were last lost. */
   readonly activeOnly: boolean;

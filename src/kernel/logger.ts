@@ -6,7 +6,7 @@ export interface Logger {
   warn(fields: object, message: string): void;
   error(fields: object, message: string): void;
   isLevelEnabled(level: "debug" | "info"): boolean;
-  /** Returns true if a line about a request that was served is to be logged: most may be left out, by chance. */
+  /** Returns true if a line about a served request is to be logged. A configured share of them is, chosen at random. */
   logsAccess(): boolean;
 }
 

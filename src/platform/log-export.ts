@@ -9,7 +9,7 @@ const SEVERITY: Readonly<Record<string, SeverityNumber>> = {
   fatal: SeverityNumber.FATAL,
 };
 
-/** The resource that all records share names service and version. */
+/** The resource of all records names service and version, so that a record does not. */
 interface Line {
   readonly level: string;
   readonly time: string;
@@ -20,7 +20,7 @@ interface Line {
   readonly span_id?: string;
 }
 
-/** Makes a stream for log lines as pino writes them: each becomes a record of OpenTelemetry, with the trace it names. */
+/** Returns a stream for lines of pino. Each becomes a record of OpenTelemetry, with the trace that the line names. */
 export function createLogExport() {
   const logger = logs.getLogger("avion-timeline");
   return {

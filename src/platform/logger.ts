@@ -9,7 +9,7 @@ type LogLevel = (typeof LOG_LEVELS)[number];
 interface LoggerOptions {
   readonly logLevel: LogLevel;
   readonly fields: object;
-  /** Of the lines about requests that were served, so many are logged: 0 to 1. */
+  /** The share of the lines about served requests that are logged, 0 to 1. */
   readonly accessLogShare: number;
   /** Lines are exported by OpenTelemetry, too. */
   readonly isExported: boolean;

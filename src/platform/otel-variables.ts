@@ -93,7 +93,7 @@ export interface OtelSettings {
   readonly exportsTraces: boolean;
   /** These exporters come beside `/metrics`: `otlp`, `console`. */
   readonly metricExporters: readonly string[];
-  /** Logs are exported, beside the standard output, only where a variable names an exporter. */
+  /** Logs are exported if a variable names an exporter. They always go to the standard output. */
   readonly exportsLogs: boolean;
 }
 

@@ -34,7 +34,7 @@ export const activities = (deps: PostsDeps) => ({
     const viewer = readViewer(request.viewer_id);
     const uris = urisOf(deps.config);
     if (uris === undefined)
-      throw new AppError("conflict", "uri: nothing here has one, since TIMELINE_PUBLIC_URL is not set");
+      throw new AppError("conflict", "uri: users and drops have no URIs here, since TIMELINE_PUBLIC_URL is not set");
     const named = uris.parse(uri);
     if (named === undefined) throw namesNothing();
     const document = await documentOf({ deps: askingOnce(deps), uris, named, viewer });
@@ -80,7 +80,7 @@ async function collectionOfUser({ deps, uris, named: { id, collection }, viewer 
       const list = ["activity-followers", id, viewer ?? ""] as const;
       const page = deps.tokens.open<[string]>(list, { page_size: 0, page_token }, FOLLOWER_PAGES);
       const { ids, next } = await followersOf(id, FOLLOWER_PAGES.default, page.after?.[0] ?? "");
-      // The users service ends the page: its token is kept in one of this list.
+      // A page ends where the users service ends it: the token of this list contains that of the users service.
       const { next_page_token } = page.pageOf<string>([], () => [""], next === "" ? undefined : [next]);
       const shown = await shownFollowers(deps, ids, viewer);
       return { items: shown.map((follower) => documents.uriOfUser(uris, follower)), next_page_token };
@@ -88,7 +88,7 @@ async function collectionOfUser({ deps, uris, named: { id, collection }, viewer 
   };
 }
 
-/** A viewer is shown nobody whom the lists of likes and shares leave out. */
+/** Leaves out whom the viewer hides, as the lists of likes and shares do. */
 async function shownFollowers(
   deps: PostsDeps,
   ids: readonly string[],

@@ -55,7 +55,7 @@ export const POSTS_VARIABLES = {
     schema: onOff,
     default: "off",
     about:
-      "on: GetRemoteObject with fetch asks other servers for what is missing or expired, over https and without a proxy",
+      "on: `GetRemoteObject` with `fetch` asks other servers for missing or expired objects, over https and without a proxy",
   },
 } as const satisfies Variables;
 

@@ -23,7 +23,7 @@ export const uriOfDrop = (uris: OwnUris, id: string): string => (isUri(id) ? id 
 
 const followersUri = (uris: OwnUris, userId: string): string => `${uris.ofUser(userId)}/followers`;
 
-/** The ActivityPub service serves the inbox and the outbox, and adds its key. */
+/** The ActivityPub service serves the inbox and the outbox, and adds the public key. */
 export function personOf(uris: OwnUris, { id, profile }: LocalUser): Document {
   const uri = uris.ofUser(id);
   return {

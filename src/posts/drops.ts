@@ -26,7 +26,7 @@ export interface PostsDeps extends RelationsDeps {
   readonly followedAmong: FollowedAmong;
   readonly eraseUser?: DeletedActorsDeps["eraseUser"];
   readonly profileOf?: ProfileOf;
-  /** Without it nobody has followers. */
+  /** Without it every user has no followers. */
   readonly followersOf?: FollowersOf | undefined;
   /** Without it nothing is fetched. */
   readonly fetcher?: Fetcher | undefined;

@@ -6,7 +6,7 @@ const TIMEOUT_MS = 10 * SECOND;
 const MAX_BYTES = 1_024 * 1_024;
 const MAX_REDIRECTS = 3;
 const TYPES = ["application/activity+json", "application/ld+json", "application/json"];
-/** A server that asks for less is not asked more often. */
+/** Shorter lifetimes are raised to this, so that no server is asked more often. */
 const MIN_AGE_S = (5 * MINUTE) / SECOND;
 
 /** `userAgent` names this server to others. */
@@ -33,7 +33,7 @@ function textOf(body: Buffer): string | undefined {
   }
 }
 
-/** Returns 0 where the server says nothing. */
+/** Returns the lifetime in seconds; 0 if the server names none. */
 function maxAgeOf(cacheControl = ""): number {
   if (/\bno-(store|cache)\b/i.test(cacheControl)) return MIN_AGE_S;
   const [, seconds] = /\bmax-age="?(\d{1,9})\b/i.exec(cacheControl) ?? [];

@@ -28,7 +28,7 @@ export interface FetchDeps {
   readonly log: Logger;
 }
 
-/** The text tells callers no address. The failure is remembered for so long; an outage may end sooner than that. */
+/** The text names no address. The failure is remembered for `forMs`. The error of an outage asks callers to retry. */
 interface Failure {
   readonly text: string;
   readonly forMs: number;
@@ -53,7 +53,7 @@ const FAILURES = {
 
 type Fault = keyof typeof FAILURES;
 
-/** A fetch takes 10 s, and what it brings is stored within the rest. */
+/** A fetch takes 10 s at most; the rest is for storing the answer. */
 const LEASE_MS = 15 * SECOND;
 const WAIT_MS = LEASE_MS + 5 * SECOND;
 const LOOK_MS = 100;
@@ -61,8 +61,8 @@ const AT_ONCE = 32;
 const HOST_BOUNDS: HostBounds = { atOnce: 4, perMinute: 60 };
 
 /**
- * Returns a function that fetches and stores what is missing or expired. It does so once at a time over all processes;
- * others wait, and read what was stored. A failure is remembered for a while. @throws AppError `notfound`,
+ * Returns a function that fetches and stores a missing or expired object. Of all processes one fetches a URI at a time;
+ * the others wait, and read what it stored. A failure is remembered for a while. @throws AppError `notfound`,
  * `unavailable` or `exhausted`
  */
 export function createFetch(deps: FetchDeps): (uri: string) => Promise<StoredRemoteObject> {
@@ -95,14 +95,14 @@ async function whenClaimed(deps: FetchDeps, uri: string, host: string): Promise<
   throw failed("late");
 }
 
-/** What is deleted stays so. */
+/** A deleted object is never fetched again. */
 const isCurrent = ({ expired, deleted_at }: StoredRemoteObject): boolean => !expired || deleted_at !== null;
 
 async function fetchClaimed(deps: FetchDeps, claim: Claim): Promise<StoredRemoteObject> {
   const { fetches, remote } = deps.store;
   let [outcome, forMs] = ["failed", 0];
   try {
-    // Another process may have ended between a look and the claim.
+    // Another process may have stored the object between the last read and this claim.
     const before = await remote.get(claim.uri);
     if (before !== undefined && isCurrent(before)) {
       outcome = "stored";
@@ -117,7 +117,7 @@ async function fetchClaimed(deps: FetchDeps, claim: Claim): Promise<StoredRemote
     return answer;
   } finally {
     observePosts.fetched(outcome);
-    // A claim that is not given back runs out.
+    // If this fails, the claim ends with its lease.
     await fetches.finish(claim, outcome, forMs).catch(() => undefined);
   }
 }
@@ -133,7 +133,7 @@ async function fetchOnce(deps: FetchDeps, claim: Claim): Promise<StoredRemoteObj
     );
     return answer;
   }
-  // What was put meanwhile may be newer than the answer.
+  // An object that was put meanwhile may be newer than the answer.
   const stored = await store.remote.get(uri);
   if (stored !== undefined && isCurrent(stored)) return stored;
   const request = readFetched({ uri, ...answer }, stored);
@@ -149,7 +149,7 @@ async function fetchOnce(deps: FetchDeps, claim: Claim): Promise<StoredRemoteObj
 
 const REFUSALS: ReadonlySet<string> = new Set(["invalid", "conflict", "notfound", "gone"]);
 
-/** An outcome of a later version is none of these. */
+/** A later version may have stored an outcome that this one does not know. */
 function failed(outcome: string, leftMs?: number): AppError {
   const known: Readonly<Partial<Record<string, Failure>>> = FAILURES;
   const { text, isOutage, forMs }: Failure = known[outcome] ?? FAILURES.status;

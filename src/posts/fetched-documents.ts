@@ -9,14 +9,14 @@ const ACTORS: ReadonlySet<unknown> = new Set(["Application", "Group", "Organizat
 const DROPS: ReadonlySet<unknown> = new Set([
   ...["Article", "Audio", "Document", "Event", "Image", "Note", "Page", "Question", "Video"],
 ]);
-/** Date.parse alone takes almost every text. */
+/** Date.parse alone accepts almost any text. */
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d/;
 
 type DocumentFault = "json" | "id" | "unfit";
 
 /**
- * Makes of a document what an ActivityPub service would put. A server speaks for its own actors alone, and a document
- * says nothing about the address of an actor: it is as it was put last.
+ * Turns a fetched document into the request with which an ActivityPub service would put it. A server may speak only for
+ * its own actors. A document cannot prove the webfinger address of an actor, so the one that was put is kept.
  */
 export function readFetched(
   { uri, document, maxAgeS }: { readonly uri: string; readonly document: string; readonly maxAgeS: number },
@@ -34,7 +34,7 @@ export function readFetched(
   }
   const actor_uri = uriAmong(content, "attributedTo");
   const created_at = timeOf(content["published"]);
-  // A drop without a time would be new, however old it is.
+  // A drop without a time would get the current one, however old it is.
   const isFit = types.some((type) => DROPS.has(type)) && actor_uri !== undefined && created_at !== undefined;
   if (!isFit || !isOnHostOf(uri, actor_uri)) return { fault: "unfit" };
   return { ...put, kind: RemoteKind.DROP, actor_uri, created_at };
@@ -61,7 +61,7 @@ function timeOf(published: unknown): number | undefined {
   return Number.isNaN(time) || time < 0 ? undefined : time;
 }
 
-/** Returns the first key that the actor owns. */
+/** Returns the first key that names the actor as its owner; empty if there is none. */
 function keyOf(content: Record<string, unknown>, uri: string): string {
   const keys = listOf(content["publicKey"]).filter(isObject);
   const pem = keys.find(({ owner }) => owner === uri)?.["publicKeyPem"];

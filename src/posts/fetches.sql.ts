@@ -3,7 +3,7 @@ import { MINUTE } from "../kernel/time.js";
 import { type Db, NOW } from "../platform/db/db.js";
 import { LOCK_TIMEOUT_MS } from "../platform/db/shared-writes.js";
 
-/** The right to fetch a URI, until it runs out. */
+/** The right to fetch a URI until the lease ends. */
 export interface Claim {
   readonly uri: string;
   readonly holder: string;
@@ -13,7 +13,7 @@ export type Turn =
   | { readonly state: "claimed" | "fetching" | "full" }
   | { readonly state: "failed"; readonly outcome: string; readonly leftMs: number };
 
-/** Requests to one host under way at once, and begun within a minute, over all processes. */
+/** How many requests to one host all processes together have under way at once, and begin within a minute. */
 export interface HostBounds {
   readonly atOnce: number;
   readonly perMinute: number;
@@ -22,7 +22,7 @@ export interface HostBounds {
 export const FETCHES_COUNTED_MS = MINUTE;
 
 export function createFetchStore(db: Db) {
-  /** The statement sees what holders of the lock of this host have written before. */
+  /** Earlier holders of the host's lock have committed when the statement begins, so that it sees their rows. */
   const locked = <Row>(host: string, sql: string, params: readonly unknown[]): Promise<Row[]> =>
     db.transaction(async (queries) => {
       await queries.query(LOCK, [String(LOCK_TIMEOUT_MS.alone), host]);
@@ -41,7 +41,7 @@ export function createFetchStore(db: Db) {
         ? { state: "fetching" }
         : { state: "failed", outcome: row.outcome, leftMs: row.left_ms };
     },
-    /** Keeps others from fetching the URI for so long. */
+    /** Nobody else fetches the URI for `forMs`. */
     finish: async ({ uri, holder }: Claim, outcome: string, forMs: number): Promise<void> =>
       void (await db.query(FINISH, [hashOf(uri), holder, outcome, forMs])),
   };

@@ -5,7 +5,7 @@ import type { PostsStore } from "./store.sql.js";
 /** Resolves to undefined where the user has none. @throws AppError `unavailable`, naming the field, while that is not known */
 export type ProfileOf = (field: string, userId: string) => Promise<Profile | undefined>;
 
-/** Resolves to one page. @throws AppError `unavailable` while it is not known */
+/** Resolves to one page of the followers. @throws AppError `unavailable` while they are not known */
 export type FollowersOf = (userId: string, size: number, token: string) => Promise<IdPage>;
 
 interface LocalUsersDeps {
@@ -18,7 +18,7 @@ export interface LocalUser {
   readonly profile: Profile | undefined;
 }
 
-/** A user is known by a profile or by drops. Resolves to undefined for nobody. */
+/** A local user has a profile or drops. Resolves to undefined if there is no such user. */
 export async function findLocalUser(
   { store, profileOf }: LocalUsersDeps,
   field: string,

@@ -35,7 +35,7 @@ export function remoteObjects(deps: PostsDeps) {
       const uri = readUri("uri", request.uri, MAX_URI_BYTES);
       const viewer = readViewer(request.viewer_id);
       const stored = await store.remote.get(uri);
-      // Nobody learns by a fetch of an object that is hidden from them.
+      // A fetch must not tell a viewer about an object that is hidden from them.
       const isHidden = stored !== undefined && !(await isShown(deps, viewer, stored));
       const mayFetch = request.fetch && !isHidden && isFetched(stored) && !urisOf(deps.config)?.isOwn(uri);
       const object = fetch && mayFetch ? await fetch(uri).catch((error) => unlessStored(error, stored)) : stored;
@@ -73,7 +73,7 @@ async function storeObject(deps: PostsDeps, request: wire.PutRemoteObjectRequest
   return stored;
 }
 
-/** What a server says about itself has no id that could be compared. */
+/** The document of a server has no id that could be compared with its URI. */
 const isFetched = (stored: StoredRemoteObject | undefined): boolean =>
   stored === undefined || (stored.expired && stored.deleted_at === null && stored.kind !== RemoteKind.SERVER);
 

@@ -10,7 +10,7 @@ export interface OwnUri {
   readonly id: string;
   /** The name of a collection of the user or drop; empty for the user or drop itself. */
   readonly collection: string;
-  /** It is empty for the first page, and undefined for the whole collection. */
+  /** It is empty for the first page, and undefined for the collection itself. */
   readonly pageToken: string | undefined;
 }
 
@@ -64,7 +64,7 @@ function parsePath(path: string): OwnUri | undefined {
   return undefined;
 }
 
-/** The id of a remote actor is a URI: it names nobody here. */
+/** The id of a remote actor is a URI: a local user has no such id. */
 function userIn(name: string): string | undefined {
   try {
     const id = decodeURIComponent(name);
@@ -74,5 +74,5 @@ function userIn(name: string): string | undefined {
   }
 }
 
-/** Schemes and hosts are in any case. */
+/** Schemes and hosts are compared in lower case. */
 const hrefOf = (uri: string): string => parseUrl(uri)?.href ?? uri;

@@ -10,7 +10,7 @@ export function sandboxCommands(): Command[] {
     .option("--http-port <port>", "preferred HTTP port", wholeNumber({ max: 65_535 }), 8080)
     .option("--grpc-port <port>", "preferred gRPC port", wholeNumber({ max: 65_535 }), 50051)
     .option(...followers, anyCount, 1_200)
-    .option("--dashboards", "start Prometheus, and Grafana with the dashboards, where they are installed")
+    .option("--dashboards", "also start Prometheus, and Grafana with the dashboards, if they are installed")
     .option("--json", "print where everything is as JSON, for tools")
     .action(async (options) => (await import("./up.js")).up(options));
   const demo = new Command("demo")

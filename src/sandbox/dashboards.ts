@@ -5,7 +5,7 @@ import { SECOND } from "../kernel/time.js";
 import { onPath, startServer } from "./brokers/index.js";
 import { portOr, type Sandbox } from "./sandbox.js";
 
-/** Rules for Prometheus, and dashboards for Grafana. */
+/** The chart has rules for Prometheus, and dashboards for Grafana. */
 const CHART = fileURLToPath(new URL("../../charts/avion-timeline", import.meta.url));
 const PORTS = { prometheus: 9090, grafana: 3000 };
 const SCRAPE_INTERVAL = "5s";

@@ -1,12 +1,12 @@
--- Adds the remote drops of a snapshot to the set of them, before finish-rebuild adds them to the timeline.
+-- Adds the remote drops of a snapshot to the set of remote drops, before finish-rebuild adds them to the timeline.
 --
--- Those that fan-out writes meanwhile stay in the set.
+-- Remote drops that fan-out writes meanwhile stay in the set.
 --
 -- KEYS[1]  the timeline
 -- KEYS[2]  the set of its remote drops
 -- ARGV[1]  deadline by this server's clock, ms; later the call is refused
 -- ARGV[2]  the rebuild's mark
--- ARGV[3]  remote drops created up to then are left out for their share, ms; 0: none
+-- ARGV[3]  the newest time of a remote drop that is left out because the share is used up, ms; 0: none is
 -- ARGV[4+] score, drop id, score, drop id, ...
 -- returns  1; 0 where the mark is gone
 local time = redis.call('TIME')

@@ -121,7 +121,7 @@ function ownListed({ own, received }: Logged, listed: ListedDrops, above: number
 
 type Share = ReturnType<typeof createShare>;
 
-/** Takes entries newest first, and of remote ones at most `cap`. */
+/** Counts entries, which come newest first, and takes at most `cap` remote ones. */
 function createShare(cap: number | undefined) {
   let [taken, floor] = [0, 0];
   return {
@@ -130,7 +130,7 @@ function createShare(cap: number | undefined) {
       floor = Math.max(floor, score, 1);
       return false;
     },
-    /** Returns the time of the newest one left out, ms; 0: none was; undefined: there is no cap. */
+    /** Returns the time of the newest entry that was left out, ms; 0: none was; undefined: there is no cap. */
     floor: (): number | undefined => (cap === undefined ? undefined : floor),
   };
 }
@@ -138,7 +138,7 @@ function createShare(cap: number | undefined) {
 const DROPS_A_CHECK = 1_000;
 const authorOf = ({ by }: TimelineEntry): string => by?.author ?? "";
 
-/** Deleted drops, those of erased users, and those above a share must not take the room of others, however many they are. */
+/** Deleted drops, those of erased users, and those beyond the share must not take the room of others. */
 async function newestAlive(
   entries: Entries,
   { count, share }: { readonly count: number; readonly share: Share },

@@ -35,7 +35,7 @@ export interface Snapshot {
   readonly entries: readonly TimelineEntry[];
   /** Complete down to this, in ms; 0: from the start. */
   readonly floor: number;
-  /** Of global: remote drops created up to then are left out for their share, ms; 0: none; undefined: they have no share. */
+  /** Global leaves out remote drops created up to this time, ms; 0: it leaves out none; undefined: there is no share. */
   readonly remoteFloor?: number | undefined;
 }
 

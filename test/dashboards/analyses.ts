@@ -28,8 +28,8 @@ export const ANALYSES: Board = {
           queries: [percentile(95, "timeline_analysis_request_seconds", ["status"])],
         },
         {
-          title: "Messages that wait",
-          description: "Analyses and rewards that are not yet delivered to a worker.",
+          title: "Messages that wait for a worker",
+          description: "Messages of analyses and rewards that are not yet delivered.",
           unit: "count",
           queries: [maxOf('timeline_queue_depth{consumer=~"analysis|rewards"}', "consumer")],
         },
@@ -57,8 +57,8 @@ export const ANALYSES: Board = {
           queries: medianAndTail("timeline_analysis_seconds"),
         },
         {
-          title: "Analyses looked for in the cache",
-          description: "Hits and misses of the cache of results.",
+          title: "Reads of the cache of results",
+          description: "Hits and misses when a worker looks for a result in the cache.",
           unit: "perSecond",
           queries: [perSecond("timeline_analysis_cache_total", "result")],
         },
@@ -68,7 +68,7 @@ export const ANALYSES: Board = {
       title: "AT Protocol and rewards",
       panels: [
         {
-          title: "Time a call to the AT Protocol takes",
+          title: "Duration of a call to the AT Protocol",
           description: "The 95th percentile, by HTTP status or reason of the failure.",
           unit: "seconds",
           queries: [percentile(95, "timeline_analysis_source_call_seconds", ["result"])],
@@ -86,7 +86,7 @@ export const ANALYSES: Board = {
           queries: medianAndTail("timeline_rewards_lag_seconds"),
         },
         {
-          title: "Users whose total is wrong",
+          title: "Users with a wrong total",
           description: "Users whose XP differs from the sum of their transactions; an alert fires above 0.",
           unit: "count",
           queries: [maxOf("timeline_rewards_drifted_users")],

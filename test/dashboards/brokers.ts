@@ -22,14 +22,14 @@ export const BROKERS: Board = {
           queries: [maxOf("timeline_stream_messages", "stream")],
         },
         {
-          title: "Messages in work",
+          title: "Messages under way",
           description: "Messages that were delivered to each consumer and are not acknowledged.",
           unit: "count",
           queries: [maxOf("timeline_queue_unacked", "consumer")],
         },
         {
           title: "Dead letters and messages given up",
-          description: "Messages in the DLQ, and those that NATS gave up delivering.",
+          description: "Messages in the DLQ, and messages that NATS gave up delivering.",
           unit: "count",
           queries: [
             ["max (timeline_dlq_messages)", "dead letters"],
@@ -54,13 +54,13 @@ export const BROKERS: Board = {
           ],
         },
         {
-          title: "Time a command takes",
+          title: "Duration of a command",
           description: "The 99th percentile of the time from sending a command until its answer, by command.",
           unit: "seconds",
           queries: [percentile(99, "timeline_redis_command_seconds", ["command"])],
         },
         {
-          title: "Calls with entries that wait",
+          title: "Write calls that wait",
           description: "Writes that wait for their turn, by lane; large fan-outs yield to small drops.",
           unit: "count",
           queries: [["sum by (lane) (timeline_redis_writes_waiting)", "{{lane}}"]],
@@ -81,7 +81,7 @@ export const BROKERS: Board = {
       panels: [
         {
           title: "Redis masters that answer",
-          description: "1 while at least one process gets an answer from a master.",
+          description: "1 while at least one process gets an answer from the master.",
           unit: "count",
           queries: [maxOf("timeline_redis_up", "node")],
           newest: ONE,
@@ -94,15 +94,15 @@ export const BROKERS: Board = {
           newest: ONE,
         },
         {
-          title: "Samples that work",
-          description: "0 where no process gets an answer about it; its gauges are NaN then.",
+          title: "Samples that succeed",
+          description: "0 where no process can take the sample; its gauges are NaN then.",
           unit: "count",
           queries: [maxOf("timeline_sample_up", "sample")],
           newest: ONE,
         },
         {
-          title: "Losses that were found, and their repair",
-          description: "Losses of a Redis or of the log, and events of the log that were applied again.",
+          title: "Losses and their repair",
+          description: "Losses of Redis or of the log that were detected, and events that were applied again.",
           unit: "perSecond",
           queries: [
             [perSecond("timeline_redis_losses_total")[0], "losses of Redis"],

@@ -30,7 +30,7 @@ export type Query = readonly [expr: string, legend: string];
 
 export type Step = readonly [from: number | null, color: "green" | "orange" | "red"];
 
-/** Steps of what should be 0, and of what should be 1. */
+/** Colors of a value that should be 0, and of one that should be 1. */
 export const ZERO: readonly Step[] = [
   [null, "green"],
   [1, "red"],
@@ -45,7 +45,7 @@ export interface Panel {
   readonly description: string;
   readonly unit: keyof typeof UNITS;
   readonly queries: readonly Query[];
-  /** The newest values as numbers, in place of lines over time, in the color of the last step that is not above them. */
+  /** The panel then shows the newest values as numbers, each in the color of the last step that is not above it. */
   readonly newest?: readonly Step[];
 }
 

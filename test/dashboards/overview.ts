@@ -9,7 +9,7 @@ export const OVERVIEW: Board = {
   name: "overview",
   title: "overview",
   description:
-    "Whether the service meets its objectives. It needs the rules that the chart ships (metrics.prometheusRule).",
+    "How well the service meets its objectives. It needs the rules that the chart ships (metrics.prometheusRule).",
   rows: [
     {
       title: "Objectives (docs/slo.md)",
@@ -17,7 +17,7 @@ export const OVERVIEW: Board = {
         {
           title: "Error budget of 30 days that is left",
           description:
-            "The share that is left for each objective; below half, first deploy what removes the cause of the misses.",
+            "The share of each budget that is left; below half, first deploy what removes the cause of the misses.",
           unit: "share",
           queries: [[`1 - ${missed("30d")} / ${BUDGET}`, "{{slo}}"]],
           newest: [
@@ -28,13 +28,14 @@ export const OVERVIEW: Board = {
         },
         {
           title: "Speed at which error budgets are spent",
-          description: "At 1 the budget lasts 30 days; alerts fire above 6 for hours, and above 14.4 within minutes.",
+          description:
+            "At 1 a budget lasts 30 days; alerts fire if it is above 14.4 over an hour, or above 6 over six hours.",
           unit: "count",
           queries: [[`${missed("1h")} / ${BUDGET}`, "{{slo}}"]],
         },
         {
           title: "Events that each objective judges",
-          description: "How many events a second count for each objective, good or not.",
+          description: "Events a second that count for each objective, good and bad ones.",
           unit: "perSecond",
           queries: [["timeline:slo_all:rate5m", "{{slo}}"]],
         },
@@ -57,7 +58,7 @@ export const OVERVIEW: Board = {
           queries: [perSecond("timeline_reads_total", "outcome")],
         },
         {
-          title: "Time a timeline read takes",
+          title: "Duration of a timeline read",
           description: "The objectives are 50 ms for 95 % of the reads, and 200 ms for 99 %.",
           unit: "seconds",
           queries: medianAndTail("timeline_grpc_request_seconds", '{method=~"Get(Home|Local|Global)Timeline"}'),
@@ -81,20 +82,20 @@ export const OVERVIEW: Board = {
       panels: [
         {
           title: "Processes that are not ready",
-          description: "Processes that run and whose /readyz answers 503, by role.",
+          description: "Running processes whose /readyz answers 503, by role.",
           unit: "count",
           queries: [["sum by (role) (1 - timeline_ready)", "{{role}}"]],
           newest: ZERO,
         },
         {
           title: "gRPC calls that fail through no fault of the caller",
-          description: "An alert fires above 2 % for a method.",
+          description: "An alert fires above 2 % for a method other than GetRemoteObject.",
           unit: "share",
           queries: [shareOf("timeline_grpc_requests_total", FAILED)],
         },
         {
           title: "Age of the oldest message of a consumer",
-          description: "How long the oldest message that each consumer has not acknowledged has been stored.",
+          description: "The age of the oldest message that each consumer has not acknowledged.",
           unit: "seconds",
           queries: [maxOf("timeline_queue_oldest_seconds", "consumer")],
         },

@@ -5,7 +5,7 @@ export const PIPELINE: Board = {
   name: "pipeline",
   title: "from publication to browser",
   description:
-    "The way of an event from an outbox, or from Redis Pub/Sub over a bridge, through the log and the homes to the event streams.",
+    "The path of an event from an outbox, or from Redis Pub/Sub over a bridge, through the log and the homes to the event streams.",
   rows: [
     {
       title: "Into the log",
@@ -18,7 +18,7 @@ export const PIPELINE: Board = {
         },
         {
           title: "Time until an event has left its outbox",
-          description: "The objective is 200 ms for 99 % of the events, from their writing to their PubAck.",
+          description: "The objective is that 99 % of the events have their PubAck within 200 ms of their writing.",
           unit: "seconds",
           queries: [percentile(99, "timeline_outbox_lag_seconds", ["source"])],
         },
@@ -42,7 +42,7 @@ export const PIPELINE: Board = {
       panels: [
         {
           title: "Messages that consumers handled",
-          description: "Handled messages by outcome; a retry is handled again later.",
+          description: "Messages by outcome; a message with the outcome retry is handled again later.",
           unit: "perSecond",
           queries: [perSecond("timeline_deliveries_total", "outcome")],
         },
@@ -53,14 +53,14 @@ export const PIPELINE: Board = {
           queries: [maxOf("timeline_queue_depth", "consumer")],
         },
         {
-          title: "Homes that fan-outs were for",
-          description: "Recipients of fan-outs, by event.",
+          title: "Recipients of fan-outs",
+          description: "The number of homes that fan-outs were for, by event.",
           unit: "perSecond",
           queries: [perSecond("timeline_fanout_recipients_total", "event")],
         },
         {
-          title: "Time the handling of a batch takes",
-          description: "The 99th percentile of the time that each consumer takes for a message or a batch.",
+          title: "Time to handle a batch",
+          description: "The 99th percentile of the time that each consumer needs for a message or a batch.",
           unit: "seconds",
           queries: [percentile(99, "timeline_handle_seconds", ["consumer"])],
         },
@@ -77,7 +77,7 @@ export const PIPELINE: Board = {
         },
         {
           title: "Time from admission to the last timeline",
-          description: "The 99th percentile of the part that fan-out takes, by event.",
+          description: "The 99th percentile of the time that fan-out needs, by event.",
           unit: "seconds",
           queries: [percentile(99, "timeline_admitted_to_landed_seconds", ["event"])],
         },
@@ -89,7 +89,7 @@ export const PIPELINE: Board = {
         },
         {
           title: "Time from creation to the event stream",
-          description: "The 99th percentile of the age of a drop when its event is sent, by type.",
+          description: "The 99th percentile of a drop's age when its event is sent, by type.",
           unit: "seconds",
           queries: [percentile(99, "timeline_sse_created_to_written_seconds", ["type"])],
         },

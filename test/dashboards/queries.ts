@@ -1,6 +1,6 @@
 import type { Query } from "./build.js";
 
-/** Grafana replaces it by at least four intervals between two scrapes. */
+/** Grafana replaces it by a time of at least four scrapes. */
 const WINDOW = "[$__rate_interval]";
 
 const by = (labels: readonly string[]): string => (labels.length === 0 ? "" : ` by (${labels.join(", ")})`);
@@ -36,7 +36,7 @@ export const percentile = (
   legendOf(labels, `${percent} %`),
 ];
 
-/** Half of the samples, and all but one of a hundred, are below the two lines. */
+/** The median, and the 99th percentile. */
 export const medianAndTail = (histogram: string, selector = ""): Query[] =>
   [50, 99].map((percent) => percentile(percent, histogram, [], selector));
 

@@ -25,13 +25,13 @@ export const READ: Board = {
         },
         {
           title: "Time of a gRPC read, by timeline",
-          description: "The 95th percentile of the time a read takes; the objective is 50 ms.",
+          description: "The 95th percentile of the duration; the objective is 50 ms.",
           unit: "seconds",
           queries: [percentile(95, "timeline_grpc_request_seconds", ["method"], READS)],
         },
         {
           title: "Pages over HTTP",
-          description: "Pages that gateways served, and requests that they refused by HTTP status.",
+          description: "Pages that gateways served, and requests that they refused, by HTTP status.",
           unit: "perSecond",
           queries: [
             perSecond("timeline_http_pages_total", "timeline"),
@@ -45,7 +45,7 @@ export const READ: Board = {
       panels: [
         {
           title: "Answers found in the cache",
-          description: "The share of the looked-up answers of Redis that api had cached.",
+          description: "The share of the answers of Redis that api found in its cache.",
           unit: "share",
           queries: [
             [
@@ -69,7 +69,7 @@ export const READ: Board = {
         {
           title: "Tombstones copied to a process",
           description:
-            "The most tombstones that a process has a copy of; 0 in a Redis Cluster means that it asks for each page.",
+            "The largest number of tombstones that a process has copied; at 0 in a Redis Cluster it asks Redis for each page.",
           unit: "count",
           queries: [maxOf("timeline_tombstones_copied")],
         },
@@ -85,8 +85,8 @@ export const READ: Board = {
           queries: [perSecond("timeline_rebuilds_total", "outcome")],
         },
         {
-          title: "Time a rebuild takes",
-          description: "The time that rebuilds which ended well took.",
+          title: "Duration of a rebuild",
+          description: "The duration of rebuilds that succeeded.",
           unit: "seconds",
           queries: medianAndTail("timeline_rebuild_seconds"),
         },
@@ -97,7 +97,7 @@ export const READ: Board = {
           queries: [perSecond("timeline_upstream_call_seconds_count", "result")],
         },
         {
-          title: "Time a call to an upstream takes",
+          title: "Duration of a call to an upstream",
           description: "The 95th percentile, by method.",
           unit: "seconds",
           queries: [percentile(95, "timeline_upstream_call_seconds", ["method"])],

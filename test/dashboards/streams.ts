@@ -11,7 +11,7 @@ export const STREAMS: Board = {
       panels: [
         {
           title: "Open streams and their limit",
-          description: "Open event streams of all gateways, and how many these open at most.",
+          description: "Open event streams of all gateways, and how many the gateways open at most.",
           unit: "count",
           queries: [
             ["sum (timeline_sse_connections)", "open"],
@@ -26,7 +26,7 @@ export const STREAMS: Board = {
         },
         {
           title: "Streams closed, by reason",
-          description: "A reader that is slow, or a process that ends, closes streams before their time.",
+          description: "A slow reader, or a process that ends, closes streams before their time.",
           unit: "perSecond",
           queries: [perSecond("timeline_sse_closed_total", "reason")],
         },
@@ -90,7 +90,8 @@ export const STREAMS: Board = {
         },
         {
           title: "Age of the key set",
-          description: "Time since the server of the key set last answered; there is none where tokens have a secret.",
+          description:
+            "Time since the server of the key set last answered; there is no value if a secret signs the tokens.",
           unit: "seconds",
           queries: [maxOf("timeline_jwks_age_seconds")],
         },

@@ -4,8 +4,7 @@ import { FAILED, maxOf, percentile, perSecond, shareOf } from "./queries.js";
 export const USERS_AND_POSTS: Board = {
   name: "users-and-posts",
   title: "users and posts",
-  description:
-    "The roles users and posts: their calls, what people do, and the follower lists. Other upstreams have metrics of their own.",
+  description: "Calls, changes and lists of the roles users and posts. Other upstreams have metrics of their own.",
   rows: [
     {
       title: "Calls",
@@ -18,12 +17,12 @@ export const USERS_AND_POSTS: Board = {
         },
         {
           title: "gRPC calls that fail through no fault of the caller",
-          description: "The share of the calls of each method; an alert fires above 2 %.",
+          description: "The share of the calls of each method; an alert fires above 2 %, not for GetRemoteObject.",
           unit: "share",
           queries: [shareOf("timeline_grpc_requests_total", FAILED, ["method"])],
         },
         {
-          title: "Time a call takes",
+          title: "Duration of a call",
           description: "The 95th percentile, by method; the objective for CreateDrop is 50 ms.",
           unit: "seconds",
           queries: [percentile(95, "timeline_grpc_request_seconds", ["method"])],
@@ -37,11 +36,11 @@ export const USERS_AND_POSTS: Board = {
       ],
     },
     {
-      title: "What people do",
+      title: "Changes",
       panels: [
         {
           title: "Changes of drops and remote objects",
-          description: "Changes by kind, of local users and of other servers.",
+          description: "Changes by local users and by other servers, by kind.",
           unit: "perSecond",
           queries: [perSecond("timeline_posts_changes_total", "change")],
         },
@@ -88,7 +87,7 @@ export const USERS_AND_POSTS: Board = {
         },
         {
           title: "Age of the oldest erasure",
-          description: "How long the oldest erasure of a user that is not completed has been under way.",
+          description: "The age of the oldest erasure of a user that is not completed.",
           unit: "seconds",
           queries: [maxOf("timeline_users_erasure_oldest_seconds")],
         },

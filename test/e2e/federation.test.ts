@@ -71,7 +71,7 @@ quickTest(
 );
 
 quickTest(
-  "other servers get documents of local users, and reach them by their URIs",
+  "other servers get documents of local users, and address them by their URIs",
   async () => {
     const stack = await startStack({ service: false });
     try {
@@ -108,7 +108,7 @@ quickTest(
 );
 
 quickTest(
-  "a process asks other servers only where it is told to, and no address that is not public",
+  "a process fetches from other servers only with TIMELINE_FETCH, and only from public addresses",
   async () => {
     const stack = await startStack({ service: false });
     try {

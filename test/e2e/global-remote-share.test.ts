@@ -52,7 +52,7 @@ testWithStack(
 
     const audited = async () => (await jsonOf<{ shared: object }>(stack, ["audit"])).shared;
     expect(await audited()).toMatchObject({ global: { result: "same" }, local: { result: "same" } });
-    // It is older than what is left out, and comes again.
+    // This drop is older than those that are left out, and comes again.
     await publish(received({ ...(flood[3] as (typeof flood)[number]), drop_id: "late" }));
     await streams.settled(73);
     expect(await paged()).toEqual(whole);
@@ -68,7 +68,7 @@ testWithStack(
     expect(await paged()).toEqual(later);
     expect(await audited()).toMatchObject({ global: { result: "same" } });
 
-    // An audit applies a share to remote drops that were there before it.
+    // An audit applies a share to remote drops that were there before the share.
     await redis.del("timeline:x:remote:{timeline:global}");
     const more = remote(63, 4);
     await publish(...more.map(received));

@@ -50,7 +50,7 @@ testWithStack("a command says why a drop is in a home or not, and exits 1 where 
   expect((await explained(stack, "direct")).why).toBe("it is a direct drop for others");
   for (const drop of ["stranger's", "unfollowed"])
     expect((await explained(stack, drop)).why).toBe("the user does not follow the author");
-  expect((await explained(stack, "muted")).why).toBe("the user does not see drops of this author");
+  expect((await explained(stack, "muted")).why).toBe("a block or a mute hides it from the user");
   expect((await explained(stack, "never")).verdict).toBe("unknown");
 
   await redis.zrem(homeKey("ada"), "lost");

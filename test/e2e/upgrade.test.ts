@@ -74,7 +74,7 @@ async function expectUsers({ users }: Upgraded): Promise<void> {
   expect(await users.listFollowers({ user_id: EVE, ...PAGE })).toMatchObject({
     follows: [{ user_id: "ada", since: T }],
   });
-  // The last of them was in the outbox.
+  // The follow of erin waited in the outbox.
   await becomes(async () => {
     const { follows } = await users.listFollowers({ user_id: "bob", ...PAGE });
     expect(follows.map(({ user_id, since }) => [user_id, since])).toEqual([

@@ -42,7 +42,7 @@ const bounds: fc.Arbitrary<Bounds> = fc
   .record({ cap: fc.integer({ min: 2, max: 24 }), share: fc.double({ min: 0.1, max: 0.95, noNaN: true }) })
   .map(({ cap, share }) => ({ cap, remoteCap: Math.max(1, Math.floor(cap * share)) }));
 
-/** Global by the rule. Of each kind of drop it has all above a floor, and the floors rise where drops are cut off. */
+/** A model of global: it has all local and all remote drops above a floor of each; a floor rises where drops are cut off. */
 class Model {
   readonly all = new Map<string, TimelineEntry>();
   held = new Map<string, TimelineEntry>();
@@ -51,7 +51,7 @@ class Model {
 
   constructor(private readonly bounds: Bounds) {}
 
-  /** The entries are of one kind. */
+  /** The entries are all local or all remote. */
   add(entries: readonly TimelineEntry[]): void {
     for (const entry of entries) this.#keep(this.all, entry);
     const before = this.held.size;
@@ -69,7 +69,7 @@ class Model {
     this.held.delete(drop);
   }
 
-  /** What the log says: the newest drops, of remote ones no more than their share. */
+  /** Takes the newest drops of the log, and no more remote ones than their share. */
   snapshot(): Snapshot {
     const { cap, remoteCap } = this.bounds;
     const newest = [...this.all.values()].sort((a, b) => compareEntries(b, a));
@@ -88,12 +88,12 @@ class Model {
     if (this.held.size > this.bounds.cap) this.floor = this.#cut(this.ordered(), this.bounds.cap, floor);
   }
 
-  /** Oldest first. */
+  /** Returns the entries, the oldest first. */
   ordered(): TimelineEntry[] {
     return [...this.held.values()].sort(compareEntries);
   }
 
-  /** The drops that a reader may count on: those above the floors. */
+  /** Returns the drops above the floors, which a reader must see. */
   promised(): string[] {
     return [...this.all.values()].filter((entry) => this.#isKnown(entry)).map(({ drop }) => drop);
   }
@@ -150,7 +150,7 @@ function scene(of: Bounds) {
       },
       { afresh: true },
     );
-    // What exceeds the cap while the timeline is rebuilt makes the rebuild start over.
+    // If drops exceed the cap while the timeline is rebuilt, the rebuild starts over.
     model.rebuilt(taken, rounds === 1 ? meanwhile : []);
   };
   const take = async (next: Step): Promise<void> => {
@@ -173,7 +173,7 @@ function scene(of: Bounds) {
   return { model, store, take };
 }
 
-/** Reads all pages of global from the newest on, as drops above the floor. */
+/** Reads all pages of global, the newest first, and returns the drops above the floor. */
 async function paged(store: ReturnType<typeof scene>["store"], count: number): Promise<string[]> {
   const drops: string[] = [];
   let from: TimelineEntry | undefined;
@@ -186,7 +186,7 @@ async function paged(store: ReturnType<typeof scene>["store"], count: number): P
 }
 
 // Invariants 5 and 6.
-test("global holds what the rule of its shares says, and all above its floors, after any drops, deletions and rebuilds", async () => {
+test("global holds what the model holds, and all above its floors, after any drops, deletions and rebuilds", async () => {
   await fc.assert(
     fc.asyncProperty(bounds, fc.array(step, { minLength: 1, maxLength: 30 }), async (of, steps) => {
       await redis.raw.flushall();
@@ -204,7 +204,7 @@ test("global holds what the rule of its shares says, and all above its floors, a
         expect(Number(await redis.raw.zscore(REMOTE_KEY, "~floor"))).toBe(model.remoteFloor);
         expect([...model.held.keys()]).toEqual(expect.arrayContaining(model.promised()));
         const remote = ordered.filter(({ remote: is }) => is).length;
-        // Those that come while it is rebuilt may stay until the next one comes.
+        // Remote drops that come during a rebuild may stay until the next remote drop comes.
         const more = next.kind === "rebuild" ? of.remoteCap + next.meanwhile.length : before;
         expect(remote).toBeLessThanOrEqual(Math.max(of.remoteCap, more));
         before = remote;

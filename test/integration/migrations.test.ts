@@ -106,7 +106,7 @@ describe.each(DATABASES)("migrations on $name", ({ start }) => {
     }
   });
 
-  test("a table of migrations that version 0.1.0 made is read, and gets the release of what is applied now", async () => {
+  test("a table of migrations of version 0.1.0 is read, and gets the release of each migration applied now", async () => {
     write("0001_items.sql", "CREATE TABLE item (id int)");
     await migrate(db, [source], silent);
     await db.query("ALTER TABLE public.avion_migrations DROP COLUMN release");

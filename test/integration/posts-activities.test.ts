@@ -59,7 +59,7 @@ describePostsWithUsers("documents of users and drops", (running) => {
     expect(await resolved(dropUri(id).toUpperCase().replace("/DROPS/", "/drops/"))).toMatchObject({ drop_id: id });
   });
 
-  test("a document is shown to those to whom GetDrop shows the drop, and to everybody if it is for everybody", async () => {
+  test("a document has the audience of its drop", async () => {
     const { world } = running;
     const [author, recipient, blocked] = ["may-a", "may-r", "may-b"];
     world.follow("may-f", author);
@@ -103,7 +103,7 @@ describePostsWithUsers("documents of users and drops", (running) => {
     expect(shown).toBe(2 * 5 + 2 * 5 + 2 * 2 + 3);
   });
 
-  test("nothing of a drop that is not for everybody is in what everybody gets", async () => {
+  test("a drop that is not for everybody is in no document that everybody gets", async () => {
     const [author, secret] = ["hush", "hush-hush"];
     const parent = await post(posts, { user_id: author });
     for (const visibility of [FOLLOWERS, DIRECT]) {
@@ -151,7 +151,7 @@ describePostsWithUsers("documents of users and drops", (running) => {
     expect(items).toEqual([{ type: "Announce", actor: EVE, object: dropUri(original), published: expect.any(String) }]);
   });
 
-  test("a user is a person with a profile, or known by drops; an erased one is a tombstone", async () => {
+  test("a user with a profile or with drops is a person; an erased user is a tombstone", async () => {
     running.world.addProfile("p/1", { display_name: "Pia", bio: "a\nb", created_at: 1, updated_at: 2 });
     expect(await activity(posts, userUri("p%2F1"))).toMatchObject({
       ...{ id: userUri("p%2F1"), type: "Person", preferredUsername: "p/1", name: "Pia", summary: "<p>a<br>b</p>" },
@@ -174,7 +174,7 @@ describePostsWithUsers("documents of users and drops", (running) => {
     expect(JSON.stringify(tombstone)).not.toMatch(/era\b|erased/);
   });
 
-  test("between users of whom one blocks the other there is nothing", async () => {
+  test("users of whom one blocks the other are not found for each other, and left out of lists", async () => {
     const { world } = running;
     for (const user of ["blk-a", "blk-b"]) world.addProfile(user);
     world.block("blk-a", "blk-b");
@@ -239,7 +239,7 @@ describePostsWithUsers("documents of users and drops", (running) => {
     expect((await itemsOf(posts, `${userUri("col")}/followers`, "col-001")).items).toHaveLength(251);
   });
 
-  test("a page token is of one list and one viewer", async () => {
+  test("a page token is valid for one list and one viewer", async () => {
     const { world } = running;
     world.addProfile("tok");
     for (let n = 0; n < 101; n++) world.follow(`tok-${n}`, "tok");
@@ -253,7 +253,7 @@ describePostsWithUsers("documents of users and drops", (running) => {
     expect(await typeOrRefusal(posts, `${dropUri(await post(posts))}/likes?page_token=${token}`)).toBe(refused);
   });
 
-  test("what names nothing here is not found", async () => {
+  test("a URI that names nothing here is not found", async () => {
     for (const uri of [
       ...[HERE, `${HERE}/`, `${HERE}/drops/7`, dropUri(v7()), `${dropUri(v7())}/likes`, `${HERE}/users/%00`],
       ...[`${HERE}/users/${encodeURIComponent(EVE)}`, `${userUri("ada")}/following`, `${userUri("ada")}/inbox`],
@@ -299,18 +299,18 @@ describePostsWithUsers("documents of users and drops", (running) => {
   test("without a public URL nothing here has a document or a URI", async () => {
     const uri = dropUri(await post(posts));
     expect(await refusal(running.posts.call.getActivity({ uri }))).toBe(
-      "FAILED_PRECONDITION uri: nothing here has one, since TIMELINE_PUBLIC_URL is not set",
+      "FAILED_PRECONDITION uri: users and drops have no URIs here, since TIMELINE_PUBLIC_URL is not set",
     );
     expect(await refusal(running.posts.call.resolveUri({ uri }))).toBe(NOTHING);
   });
 
-  test("an id that the users service refuses is nobody's", async () => {
+  test("an id that the users service refuses names no user", async () => {
     const restore = running.upstreams.inject({ method: "GetProfile", code: status.INVALID_ARGUMENT });
     expect(await typeOrRefusal(posts, userUri("odd"))).toBe(NOTHING);
     restore();
   });
 
-  test("while the users service is away, what depends on it is not known", async () => {
+  test("while the users service is away, documents that depend on it are UNAVAILABLE", async () => {
     running.world.addProfile("awa");
     const restores = (["GetProfile", "GetFollowersList", "GetRelations"] as const).map((method) => {
       const restore = running.upstreams.inject({ method, code: status.UNAVAILABLE });

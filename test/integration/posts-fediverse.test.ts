@@ -31,7 +31,7 @@ describePosts("documents as other servers send them", {}, (running, { name }) =>
       ["direct", DIRECT, { to: [ADA], cc: [], mentioned: [ADA] }, ["ada"]],
     ] as const;
 
-    test("an actor keeps its document and its address", async () => {
+    test("an actor keeps its document and its webfinger address", async () => {
       const document = JSON.stringify(actor);
       const { publicKeyPem: public_key } = actor["publicKey"] as { publicKeyPem: string };
       const { object } = await posts.call.putRemoteObject({

@@ -73,7 +73,7 @@ describePosts("fetching", {}, (posts) => {
     expect(server.asked(uri)).toBe(1);
   });
 
-  test("an actor that is missing is fetched, and has no address", async () => {
+  test("an actor that is missing is fetched, and has no webfinger address", async () => {
     const uri = server.add((request, response) => {
       const publicKey = { owner: uri, publicKeyPem: "-----BEGIN PUBLIC KEY-----\nkey" };
       json({ id: uri, type: "Person", publicKey, preferredUsername: "eve" })(request, response);
@@ -83,7 +83,7 @@ describePosts("fetching", {}, (posts) => {
     });
   });
 
-  test("nothing is fetched without the switch or the field", async () => {
+  test("nothing is fetched without TIMELINE_FETCH or without the field fetch", async () => {
     const uri = server.document(NOTE);
     const answer = "NOT_FOUND uri: there is no such object";
     expect(await refusal(posts.call.getRemoteObject({ uri, fetch: true }))).toBe(answer);
@@ -144,7 +144,7 @@ describePosts("fetching", {}, (posts) => {
     return uri;
   };
 
-  test("an outage of another server is an outage, and not asked again soon", async () => {
+  test("an outage of another server is UNAVAILABLE, and the server is not asked again soon", async () => {
     const impatient = await startPosts(posts.db, { fetcher: fetcherOf(300) });
     for (const [uri, words] of [
       [server.add((_request, response) => void response.writeHead(503).end()), "its server does not answer now"],
@@ -168,7 +168,7 @@ describePosts("fetching", {}, (posts) => {
     expect(await lifetime("max-age=999999999")).toBe(365 * DAY);
   });
 
-  test("an expired actor is fetched again, and keeps its address", async () => {
+  test("an expired actor is fetched again, and keeps its webfinger address", async () => {
     const uri = server.add((request, response) => json({ id: uri, type: "Person", name: "new" })(request, response));
     const address = {
       webfinger: `eve${server.asked(uri)}@elsewhere.example`,
@@ -186,7 +186,7 @@ describePosts("fetching", {}, (posts) => {
     expect(server.asked(uri)).toBe(1);
   });
 
-  test("an expired drop keeps its time, and is no new event", async () => {
+  test("an expired drop keeps its time, and makes no new event", async () => {
     const uri = server.document({ ...NOTE, published: "2020-01-01T00:00:00Z" });
     await posts.call.putRemoteObject({ uri, kind: DROP, actor_uri: EVE, created_at: PUBLISHED, document: "{}" });
     await expire(uri);
@@ -207,7 +207,7 @@ describePosts("fetching", {}, (posts) => {
     }
   });
 
-  test("what a server says about itself is not fetched", async () => {
+  test("the document of a server is not fetched", async () => {
     const uri = server.document(NOTE);
     await posts.call.putRemoteObject({ uri, kind: SERVER, document: "{}", lrdd_template: "https://a.example/{uri}" });
     await expire(uri);
@@ -215,14 +215,14 @@ describePosts("fetching", {}, (posts) => {
     expect(server.asked(uri)).toBe(0);
   });
 
-  test("what is deleted stays deleted, and is not asked for", async () => {
+  test("a deleted object stays deleted, and is not fetched", async () => {
     const uri = server.document(NOTE);
     await posts.call.deleteRemoteObject({ uri });
     expect((await get(uri)).tombstone?.id).toBe(uri);
     expect(server.asked(uri)).toBe(0);
   });
 
-  test("what is deleted while it is fetched stays deleted", async () => {
+  test("an object that is deleted while it is fetched stays deleted", async () => {
     const { url, waiting, release } = held();
     const answer = get(url);
     await eventually(async () => waiting() === 1, "the request is under way");
@@ -231,7 +231,7 @@ describePosts("fetching", {}, (posts) => {
     expect((await answer).tombstone?.id).toBe(url);
   });
 
-  test("what is put while it is fetched stays as it was put", async () => {
+  test("an object that is put while it is fetched stays as it was put", async () => {
     const { url, waiting, release } = held();
     const answer = get(url);
     await eventually(async () => waiting() === 1, "the request is under way");
@@ -240,7 +240,7 @@ describePosts("fetching", {}, (posts) => {
     expect(await answer).toEqual({ object });
   });
 
-  test("drops of deleted actors, and what names erased users, are refused as they are put", async () => {
+  test("a fetched drop of a deleted actor, or that names an erased user, is refused as a put is", async () => {
     const actor = "https://elsewhere.example/users/gone";
     await posts.call.deleteRemoteObject({ uri: actor, kind: ACTOR });
     await posts.db.query("INSERT INTO posts.erased (user_id, marked_at) VALUES ('erased-ada', 1) RETURNING 1");
@@ -248,7 +248,7 @@ describePosts("fetching", {}, (posts) => {
       expect(await refusal(get(server.document({ ...NOTE, ...fields })))).toMatch(/^NOT_FOUND .* may be stored$/);
   });
 
-  test("a URI of this server is not asked for", async () => {
+  test("a URI of this server is not fetched", async () => {
     const config = { ...POSTS_CONFIG, publicUrl: "https://elsewhere.example" };
     const own = await startPosts(posts.db, { fetcher: fetcherOf(), config });
     const uri = server.document(NOTE);
@@ -331,7 +331,7 @@ describePosts("fetching", {}, (posts) => {
     expect((await Promise.all(answers)).map(({ object }) => object?.uri)).toEqual(all.map(({ url }) => url));
   });
 
-  test("a host is asked so many times a minute, over all processes", async () => {
+  test("a host is asked a bounded number of times a minute by all processes together", async () => {
     const db = await asAnotherProcess(posts.db);
     const [one, two] = [posts.store, createPostsStore(db)];
     const claim = async ({ fetches }: typeof one, path: string, host = "busy.example") => {

@@ -197,7 +197,7 @@ test("a body without a length is given up at the largest size", async () => {
   await answered.closed;
 });
 
-test("a body that is shorter than it said is no answer", async () => {
+test("a body that is shorter than its content-length is refused", async () => {
   const url = server.add((_request, response) => {
     response.writeHead(200, { "content-type": ACTIVITY, "content-length": "100" });
     response.write("half");
@@ -206,7 +206,7 @@ test("a body that is shorter than it said is no answer", async () => {
   expect(await outcome(url)).toBe("fault: unreachable");
 });
 
-test("headers without an end are no answer", async () => {
+test("headers that never end are refused", async () => {
   const url = server.add((_request, response) => {
     response.socket?.write("HTTP/1.1 200 OK\r\n");
     response.socket?.write(`x-long: ${bytes(100_000)}\r\n`);
@@ -242,7 +242,7 @@ test("a name that is never resolved takes no longer than the whole fetch may", a
   expect(await outcome(server.add(json("hello")), { resolve, timeoutMs: 100 })).toBe("fault: late");
 });
 
-test("a name that cannot be resolved now is no answer", async () => {
+test("a name that cannot be resolved now is unreachable", async () => {
   const resolve = (): Promise<string[]> => Promise.reject(new Error("SERVFAIL"));
   expect(await outcome(server.add(json("hello")), { resolve })).toBe("fault: unreachable");
 });

@@ -8,7 +8,7 @@ const [A, AAAA] = [1, 28];
 const CODE = { none: 0, failed: 2, unknown: 3 };
 const HEADER_BYTES = 12;
 
-/** Addresses of a name, or the code of a failure; a name that is not here is never answered. */
+/** The answers to names: addresses, or the code of a failure. A name that is not listed is never answered. */
 const NAMES: Readonly<Record<string, Partial<Record<number, readonly string[] | number>>>> = {
   "both.example": { [A]: ["8.8.8.8", "10.0.0.1"], [AAAA]: ["2606:4700::1"] },
   "old.example": { [A]: ["8.8.8.8"], [AAAA]: [] },
@@ -33,7 +33,7 @@ beforeAll(async () => {
 });
 afterAll(() => new Promise<void>((resolve) => server.close(() => resolve())));
 
-/** Reads the question of a message, and makes the reply to it (RFC 1035, 4.1). */
+/** Reads the question of a message, and returns the reply to it (RFC 1035, 4.1). */
 function replyTo(message: Buffer): Buffer | undefined {
   const labels: string[] = [];
   let at = HEADER_BYTES;
@@ -71,7 +71,7 @@ test.each([
   expect(await resolved(host)).toEqual(addresses);
 });
 
-test("a name server that fails is no name without addresses", async () => {
+test("a name server that fails is an error, and not an empty list of addresses", async () => {
   await expect(resolved("failed.example")).rejects.toThrow("ESERVFAIL");
 });
 

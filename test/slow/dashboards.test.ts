@@ -12,7 +12,7 @@ import { panelsOf, queryAt } from "../unit/shipping/dashboards.js";
 import { inRepository, readText } from "../unit/shipping/files.js";
 import { PROMETHEUS } from "../unit/shipping/rules.js";
 
-/** What `up --json` prints, as far as it is used here. */
+/** The fields of the JSON of `up --json` that this test uses. */
 interface Facts {
   readonly variables: Readonly<Record<"HTTP" | "GRPC" | "REDIS_URL" | "TIMELINE_JWT_SECRET", string>>;
   readonly dashboards: { readonly prometheus_url: string; readonly not_installed: readonly string[] };
@@ -30,7 +30,7 @@ const QUERIES = readdirSync(inRepository(FOLDER)).flatMap((file) =>
     targets.map(({ expr }) => ({ file, title, query: queryAt(expr, { namespace: "sandbox", release: "up" }) })),
   ),
 );
-/** Drops alone fill these. */
+/** Drops alone fill the panels of these dashboards. */
 const FILLED = QUERIES.filter(({ file }) => ["overview.json", "pipeline.json"].includes(file));
 
 (PROMETHEUS ? describe : describe.skip)("`up --dashboards`", () => {
@@ -66,7 +66,7 @@ const FILLED = QUERIES.filter(({ file }) => ["overview.json", "pipeline.json"].i
     return (await (await fetch(url)).json()) as Answer;
   }
 
-  /** One drop that goes over an outbox and one over Redis Pub/Sub, seen by a reader and counted by Prometheus. */
+  /** Publishes a drop over an outbox and one over Redis Pub/Sub. A reader sees both, and Prometheus counts them. */
   async function postAndSee(): Promise<void> {
     const other = { drop_id: randomUUID(), user_id: "author", visibility: "public", created_at: Date.now() };
     await redis.publish("drop_created", JSON.stringify(other));
@@ -83,7 +83,7 @@ const FILLED = QUERIES.filter(({ file }) => ["overview.json", "pipeline.json"].i
     }, "both drops in the metrics");
   }
 
-  test("every query of the dashboards is one that Prometheus evaluates", async () => {
+  test("Prometheus evaluates every query of the dashboards", async () => {
     expect(QUERIES.length).toBeGreaterThan(80);
     for (const { file, title, query } of QUERIES) {
       const { status, error } = await ask(query);

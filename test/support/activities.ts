@@ -5,7 +5,7 @@ import { type PostsHarness, refusal } from "./posts.js";
 /** A document of ActivityStreams. */
 export type Activity = Record<string, unknown> & { readonly id: string; readonly type: string };
 
-/** The document of a URI, which must be valid. */
+/** Resolves to the document of a URI, and checks that it is valid. */
 export async function activity(posts: PostsHarness, uri: string, viewer_id = ""): Promise<Activity> {
   const { json, content_type } = await posts.call.getActivity({ uri, viewer_id });
   expect(content_type).toBe("application/activity+json");
@@ -13,7 +13,7 @@ export async function activity(posts: PostsHarness, uri: string, viewer_id = "")
   return JSON.parse(json) as Activity;
 }
 
-/** The items of a collection, read through its pages, of which each has some; its number of items. */
+/** Reads all pages of a collection, none of which may be empty; resolves to its items and its number of items. */
 export async function itemsOf(posts: PostsHarness, uri: string, viewer_id = "") {
   const collection = await activity(posts, uri, viewer_id);
   expect(collection).toMatchObject({ id: uri, type: "OrderedCollection" });
@@ -27,7 +27,7 @@ export async function itemsOf(posts: PostsHarness, uri: string, viewer_id = "") 
   return { total: collection["totalItems"], items: pages.flat(), pages: pages.length };
 }
 
-/** The type of a document, or the words of the refusal. */
+/** Resolves to the type of a document, or to the error that refuses it. */
 export const typeOrRefusal = async (posts: PostsHarness, uri: string, viewer_id = ""): Promise<string> => {
   const found = activity(posts, uri, viewer_id);
   return found.then(

@@ -13,7 +13,7 @@ export type Certificates = {
   readonly good: Pair;
   /** For localhost by its name alone. */
   readonly named: Pair;
-  /** For elsewhere.example and names below it. */
+  /** The certificate is for elsewhere.example and names below it. */
   readonly elsewhere: Pair;
   remove(): void;
 };

@@ -1,8 +1,8 @@
-/** What a server of some software sends: written after its documentation, with the extensions that it documents. */
+/** Documents as one server software sends them. They follow its documentation, with the extensions that it lists. */
 export interface Server {
   readonly actor: Readonly<Record<string, unknown>> & { readonly id: string; readonly followers: string };
   readonly webfinger: string;
-  /** A drop with this audience; a list of one address may be the address itself. */
+  /** Makes a drop with this audience; a list of one address may be written as the address itself. */
   note(
     id: string,
     audience: Audience,
@@ -135,7 +135,7 @@ const misskey: Server = {
   }),
 };
 
-/** A list of one is written as its only item, an empty one is left out. */
+/** Some servers write a list of one as its only item, and leave out an empty list. */
 const compact = (ids: readonly string[]) => (ids.length > 1 ? ids : ids[0]);
 
 const gotosocial: Server = {

@@ -6,14 +6,14 @@ import { isPublicAddress } from "../../src/platform/http/public-addresses.js";
 import type { PublicFetchOptions } from "../../src/platform/http/public-fetch.js";
 import { makeCertificates } from "./certificates.js";
 
-/** Its certificate is for this name and those below it. */
+/** The certificate is valid for this name and for names below it. */
 const HOST = "elsewhere.example";
 const ADDRESS = "127.0.0.1";
 export const ACTIVITY = "application/activity+json";
 
 type Answer = (request: IncomingMessage, response: ServerResponse) => void;
 
-/** A server of others, which answers each path as it is told. The port of its URLs is that of https. */
+/** An untrusted server that answers each path as a test says. Its URLs have the port of https. */
 export type HostileServer = {
   /** Answers the URL of a new path, on a host below that of the certificate where one is named. */
   add(answer: Answer, below?: string): string;
@@ -21,11 +21,11 @@ export type HostileServer = {
   document(fields: object, headers?: Readonly<Record<string, string>>): string;
   /** Requests for a URL so far. */
   asked(url: string): number;
-  /** Addresses of names; others have that of the server. */
+  /** The addresses of some names; all other names have that of the server. */
   readonly names: Map<string, readonly string[]>;
-  /** Names resolved so far. */
+  /** The names resolved so far. */
   readonly resolved: string[];
-  /** What a fetch needs to reach it. */
+  /** Options with which a fetch reaches the server. */
   readonly seam: Required<Pick<PublicFetchOptions, "resolve" | "isPublic" | "port" | "ca">>;
   stop(): Promise<void>;
 };

@@ -5,7 +5,7 @@ const CONTEXT = "https://www.w3.org/ns/activitystreams";
 const require = createRequire(import.meta.url);
 const context = require("activitystreams-context");
 
-/** Serves the context of ActivityStreams, and nothing from the network. */
+/** Loads the context of ActivityStreams from its package, and nothing from the network. */
 const documentLoader = async (url: string) => {
   if (url !== CONTEXT) throw new Error(`no document may need ${url}`);
   return { contextUrl: undefined, documentUrl: url, document: context };
@@ -16,12 +16,12 @@ const AS = `${CONTEXT}#`;
 const terms = Object.values<string | { "@id": string }>(context["@context"]).map((term) =>
   typeof term === "string" ? term : term["@id"],
 );
-/** All classes and properties. */
+/** All classes and properties of the vocabulary. */
 const VOCABULARY = new Set(terms.map((term) => term.replace(/^as:/, AS).replace(/^ldp:/, "http://www.w3.org/ns/ldp#")));
 
 const ACTIVITIES = ["Create", "Like", "Announce"];
 const COLLECTIONS = ["OrderedCollection", "OrderedCollectionPage"];
-/** The classes that have a property, as far as not every object has it. */
+/** The classes that have a property; every object may have those that are not listed. */
 const DOMAINS: Readonly<Record<string, readonly string[]>> = {
   ...{ actor: ACTIVITIES, object: ACTIVITIES },
   ...{ totalItems: COLLECTIONS, first: COLLECTIONS, items: COLLECTIONS },
@@ -60,7 +60,7 @@ function faultsOfValue(node: Node): string[] {
   return /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$/.test(String(value)) ? [] : [`${String(value)} is no time`];
 }
 
-/** Resolves to what contradicts the vocabulary of ActivityStreams, and to what JSON-LD loses of a document. */
+/** Resolves to the faults of a document: where it breaks the vocabulary of ActivityStreams, or JSON-LD loses a part. */
 export async function faultsInActivity(json: string): Promise<string[]> {
   const document = JSON.parse(json) as jsonld.JsonLdDocument;
   const expanded = await jsonld.expand(document, { documentLoader });

@@ -5,7 +5,7 @@ import { monthOf } from "../../src/posts/ids.js";
 import { createPartitionStore } from "../../src/posts/maintenance.sql.js";
 import { insert, type Newest } from "./older-schema.js";
 
-/** The schema of the version before remote objects were answered and people could be erased. */
+/** The schema of the last version without answers for remote objects and without erasures. */
 export const BEFORE_FEDERATION: Newest = { outbox: 2, users: 7, posts: 7, analysis: 2, rewards: 1 };
 
 /** An hour ago, ms since the epoch. */
@@ -31,7 +31,7 @@ export const DROPS = {
 
 export const ANALYSIS = idAt(20);
 
-/** What {@link BEFORE_FEDERATION} would have written: rows of every table, as its statements leave them. */
+/** Rows of every table, as the version with the schema {@link BEFORE_FEDERATION} writes them. */
 export async function insertOlderRows(db: Db): Promise<void> {
   await createPartitionStore(db).make(monthOf(T));
   await insertUsers(db);
@@ -45,7 +45,7 @@ async function insertUsers(db: Db): Promise<void> {
   const profile = { bio: "", avatar_url: "" };
   await insert(db, "users.profiles", [
     { user_id: "ada", display_name: "Ada", ...profile, updated_at: T, created_at: T - 1_000 },
-    // The version before that one has no such time.
+    // An even older version stored no such time.
     { user_id: "bob", display_name: "Bob", ...profile, updated_at: T - 5 },
   ]);
   const edge = { version: T, active: true, changed_at: T };
@@ -105,7 +105,7 @@ async function insertDrops(db: Db): Promise<void> {
   await insert(db, "posts.reactions", [
     { drop_id: DROPS.edited, kind: "like", actor_id: "ada", ...reaction },
     { drop_id: DROPS.edited, kind: "like", actor_id: "dave", ...reaction, active: false, counted: false, delta: -1 },
-    // It waits in the outbox.
+    // This like waits in the outbox.
     { drop_id: DROPS.edited, kind: "like", actor_id: "erin", ...reaction, counted: false, delta: 0 },
     { drop_id: DROPS.edited, kind: "share", actor_id: "carol", ...reaction, repost_id: DROPS.repost },
     { drop_id: DROPS.edited, kind: "reply", actor_id: DROPS.reply, ...reaction },

@@ -10,7 +10,7 @@ import { temporaryFolder } from "./brokers.js";
 /** The number of the last migration that a version has of each component. */
 export type Newest = Readonly<Record<string, number>>;
 
-/** Brings an empty database to the schema of an older version. A migration never changes, so that its files are ours. */
+/** Brings an empty database to the schema of an older version. Migrations never change, so today's files make it. */
 export async function migrateTo(db: Db, newest: Newest): Promise<void> {
   const root = await temporaryFolder("older-schema");
   try {

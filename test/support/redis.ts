@@ -108,7 +108,7 @@ export function adaptersOn(
     ...options
   }: {
     readonly maxEntries: number;
-    /** The default is that remote drops have no share of global. */
+    /** Remote drops have no bound in global by default. */
     readonly remoteCap?: number | undefined;
     readonly activeOnly?: boolean;
     readonly cache?: PageCache;

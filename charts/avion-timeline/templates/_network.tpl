@@ -22,7 +22,7 @@ egress:
             {{- include "avion-timeline.selector" $root | nindent 12 }}
   {{- end }}
   {{- if include "avion-timeline.fetches" . }}
-  # Servers of others, at public addresses.
+  # GetRemoteObject fetches from public addresses.
   - ports:
       - { port: 443, protocol: TCP }
     to:
@@ -35,7 +35,7 @@ egress:
 {{- end -}}
 {{- end -}}
 
-{{/* Whether a role asks servers of others for remote objects: its own config goes before that of all. */}}
+{{/* Renders true if a role fetches remote objects. The role's own config takes precedence over the common one. */}}
 {{- define "avion-timeline.fetches" -}}
 {{- $own := (index .root.Values.roles .role).config | default dict -}}
 {{- if and (eq .role "posts") (eq "on" ($own.TIMELINE_FETCH | default .root.Values.config.TIMELINE_FETCH | toString)) -}}true{{- end -}}

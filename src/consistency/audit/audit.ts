@@ -206,7 +206,7 @@ export interface Contents {
   /** The timeline is complete down to this time, in ms since the epoch; 0 is the start. */
   readonly floor: number;
   readonly entries: readonly TimelineEntry[];
-  /** Remote drops created up to then are left out for their share, in ms since the epoch. */
+  /** Remote drops created up to this time, ms since the epoch, are left out: the share is used up. */
   readonly remoteFloor?: number | undefined;
 }
 
@@ -221,8 +221,8 @@ export interface Difference {
 }
 
 /**
- * Compares above both floors, and remote drops above both floors of theirs. Drops younger than the settling time may be
- * under way, and are left out.
+ * Compares drops above both floors, and remote drops above both floors of remote drops. Drops younger than the settling
+ * time may be under way, and are left out.
  */
 export function compare(
   stored: Contents,

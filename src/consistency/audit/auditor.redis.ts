@@ -111,7 +111,7 @@ export function createAuditor(deps: AuditorDeps) {
 const keyOf = ({ kind, name }: TimelineName): string =>
   kind === "home" ? homeKey(name) : kind === "local" ? LOCAL_KEY : GLOBAL_KEY;
 
-/** Tells which entries of global are remote. They must have been read before: the floor of remote drops only rises. */
+/** Marks the remote entries of global. Read the entries first, since the floor of remote drops only rises. */
 async function withRemote({ command }: Scripts, stored: Contents): Promise<Contents> {
   const flat = await command("zrange", (client) => client.zrange(REMOTE_KEY, "0", "-1", "WITHSCORES"));
   const scores = new Map(flat.flatMap((drop, at) => (at % 2 === 0 ? [[drop, Number(flat[at + 1])] as const] : [])));

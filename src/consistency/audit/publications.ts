@@ -23,7 +23,7 @@ export type PublicationResult = "same" | "lost" | "kept" | "undecided" | "skippe
 export interface StoredEntry {
   readonly floor: number | undefined;
   readonly score: number | undefined;
-  /** Of global: remote drops created up to then are left out for their share. */
+  /** Global leaves out remote drops created up to this time, ms since the epoch: the share is used up. */
   readonly remoteFloor?: number | undefined;
 }
 

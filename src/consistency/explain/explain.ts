@@ -1,29 +1,34 @@
 import type { TimelineEvent } from "../../contracts/events.js";
 
-/** Undefined means that it is not known. */
+/** A fact that is not known is undefined, except for `score` and `floor`. */
 export interface Facts {
   readonly author: string | undefined;
   /** The time is in ms since the epoch. */
   readonly createdAt: number | undefined;
   /** The log has these events of the drop, the oldest first; times are those of the admission. */
   readonly admitted: readonly { readonly event: TimelineEvent["name"]; readonly seq: number; readonly time: number }[];
-  /** All of these events are applied. */
+  /** What was admitted before the question is applied, but for events that wait for other users and drops. */
   readonly isApplied: boolean;
-  /** PostService lists it among the drops of its author. */
+  /** PostService lists the drop among those of its author. */
   readonly isListed: boolean | undefined;
   readonly isTombstoned: boolean;
+  /** It was created before the drops that are kept. */
+  readonly isPastRetention: boolean;
   /** The user or the author is erased. */
   readonly isErased: boolean;
-  /** A direct drop is for its author and its recipients. */
+  /** It is false for a direct drop if the user is neither its author nor a recipient. */
   readonly isForUser: boolean | undefined;
-  /** Everybody gets their own drops. */
+  /** It is true for the user's own drops. */
   readonly follows: boolean | undefined;
-  /** The user blocks or mutes the author, or is blocked. */
+  /** A block or a mute hides the author, or the author of the original, from the user. */
   readonly isHidden: boolean | undefined;
   /** Drops of the author are merged into the home when it is read. */
   readonly isPulled: boolean;
-  /** The time of the entry in the home or the merged timeline, and down to when these are complete, in ms. */
+  /** The home itself lacks it: it stands in the timeline of the author. */
+  readonly isMerged: boolean;
+  /** The time of the drop's entry in the home or the merged timeline, ms; undefined: there is no entry. */
   readonly score: number | undefined;
+  /** The home is complete down to this time, ms; negative or undefined: it is not stored whole. */
   readonly floor: number | undefined;
 }
 
@@ -31,9 +36,9 @@ export interface Facts {
  * - `shown`, `left-out`: the home has the drop, or lacks it, as it must.
  * - `not-stored`: the home is not stored whole; the next read rebuilds it.
  * - `older`: the home ends above the drop; a read past its end asks PostService.
- * - `under-way`: an event of the drop still has to be applied.
+ * - `under-way`: events of the log still have to be applied.
  * - `missing`, `unexpected`: the home is wrong. `audit --user <user> --fix` rebuilds it.
- * - `unknown`: what decides is not known.
+ * - `unknown`: a fact that decides is not known.
  */
 export type Verdict =
   | "shown"
@@ -50,17 +55,23 @@ export interface Explanation {
   readonly why: string;
 }
 
-/** Judges by the facts, in the order in which they decide. */
+/** Returns true where the home must be mended. */
+export const isWrong = ({ verdict }: Explanation): boolean => verdict === "missing" || verdict === "unexpected";
+
+/** Gives the verdict, and the first fact that decides it. */
 export function explain(facts: Facts): Explanation {
   const { score, floor, createdAt, isApplied } = facts;
   const reason = reasonToLeaveOut(facts);
   if (score !== undefined) {
-    if (reason === undefined) return { verdict: "shown", why: "the home has it, as it must" };
-    if (facts.isTombstoned) return { verdict: "left-out", why: `${reason}; pages hide it` };
+    if (reason === undefined)
+      return isKnown(facts) ? { verdict: "shown", why: "the home has it, as it must" } : unknown;
+    // Pages leave these out, wherever they are stored.
+    if (facts.isTombstoned || facts.isPastRetention || (facts.isMerged && facts.isHidden))
+      return { verdict: "left-out", why: `${reason}; pages hide it` };
     return isApplied ? { verdict: "unexpected", why: `${reason}, and the home has it` } : underWay;
   }
   if (reason !== undefined) return { verdict: "left-out", why: reason };
-  if (!isKnown(facts)) return { verdict: "unknown", why: "the log has no event of it: say who made it (--author)" };
+  if (!isKnown(facts)) return unknown;
   if (floor === undefined || floor < 0)
     return { verdict: "not-stored", why: "the home is not stored whole; the next read rebuilds it" };
   if (createdAt !== undefined && createdAt <= floor)
@@ -68,16 +79,22 @@ export function explain(facts: Facts): Explanation {
   return isApplied ? { verdict: "missing", why: "the home must have it, and lacks it" } : underWay;
 }
 
-const underWay: Explanation = { verdict: "under-way", why: "an event of it is not applied yet" };
+const underWay: Explanation = { verdict: "under-way", why: "events of the log are not applied yet" };
+
+const unknown: Explanation = {
+  verdict: "unknown",
+  why: "its author or its time is not known; --author names the author",
+};
 
 const isKnown = ({ isListed, isForUser, follows, isHidden }: Facts): boolean =>
   [isListed, isForUser, follows, isHidden].every((fact) => fact !== undefined);
 
 function reasonToLeaveOut(facts: Facts): string | undefined {
   if (facts.isTombstoned) return "it is deleted";
+  if (facts.isPastRetention) return "it is older than the drops that are kept";
   if (facts.isErased) return "the user or the author is erased";
   if (facts.isListed === false) return "PostService does not list it for its author";
   if (facts.isForUser === false) return "it is a direct drop for others";
   if (facts.follows === false) return "the user does not follow the author";
-  return facts.isHidden ? "the user does not see drops of this author" : undefined;
+  return facts.isHidden ? "a block or a mute hides it from the user" : undefined;
 }

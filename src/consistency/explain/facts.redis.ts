@@ -1,13 +1,15 @@
 import type { NatsConnection } from "nats";
-import { type Byline, belongsHome, entryOfDrop } from "../../contracts/timelines.js";
+import { belongsHome, entryOfDrop } from "../../contracts/timelines.js";
 import type { Drop } from "../../gen/avion/posts.js";
 import { dateOfId } from "../../kernel/ids.js";
+import { sharedNow } from "../../kernel/time.js";
 import type { Upstreams } from "../../platform/grpc/upstreams.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import type { Erased } from "../../records/erasures.js";
 import type { Fences } from "../../records/fences.js";
 import { currentOf, isPushed, type PulledAuthors } from "../../records/pulled.js";
 import { createReadWaiting } from "../../records/waiting.redis.js";
+import { isOpen, untilApplied } from "../audit/audit.js";
 import { createReadEntry } from "../audit/auditor.redis.js";
 import type { PublicationDeps } from "../audit/publications.js";
 import { EventLog } from "../log.nats.js";
@@ -15,12 +17,12 @@ import { type Logged, untilNow } from "../reconcile/reconcile.js";
 import type { Unapplied } from "../redis-loss/loss-detector.js";
 import type { HeldDrop } from "../restored/judge.js";
 import { UpstreamView } from "../upstreams.grpc.js";
-import { type Explanation, explain, type Facts } from "./explain.js";
+import { type Explanation, explain, type Facts, isWrong } from "./explain.js";
 
 export interface Asked {
   readonly user: string;
   readonly drop: string;
-  /** It is needed where the log has no event of the drop any more. */
+  /** It is needed if the log no longer has an event of the drop that names its author. */
   readonly author?: string | undefined;
 }
 
@@ -33,7 +35,7 @@ interface Handles {
   readonly authorStates: PulledAuthors;
 }
 
-/** Tells why a home has a drop, or lacks it. */
+/** Returns a function that tells why a home has a drop, or lacks it. */
 export function openExplain(
   { scripts, nats, upstreams, fences, erased, authorStates }: Handles,
   hides: PublicationDeps["hides"],
@@ -44,13 +46,22 @@ export function openExplain(
     ...{ hides, readUnapplied, findDrop, follows },
     readEntry: createReadEntry(scripts, authorStates),
     tombstonedAmong: fences.tombstonedAmong,
+    retentionStart: fences.retentionStart,
     erasedAmong: erased.among,
     isPulled: async (author: string) => !isPushed((await currentOf(authorStates)).get(author)?.state),
     readDropEvents: (since: number) => readLogged(untilNow(since), "drops.*"),
   };
-  return async (asked: Asked): Promise<Facts & Explanation> => {
-    const facts = await readFacts(deps, asked);
+  const look = async (asked: Asked, since: number): Promise<Facts & Explanation> => {
+    const facts = await readFacts(deps, asked, since);
     return { ...explain(facts), ...facts };
+  };
+  return async (asked: Asked, stopping?: AbortSignal): Promise<Facts & Explanation> => {
+    const since = sharedNow();
+    const first = await look(asked, since);
+    if (!isWrong(first) && first.verdict !== "under-way") return first;
+    // A follow, a block or a deletion may have been under way.
+    await untilApplied(readUnapplied, since, stopping);
+    return look(asked, since);
   };
 }
 
@@ -62,31 +73,52 @@ interface ExplainDeps extends Pick<PublicationDeps, "readEntry" | "hides" | "tom
   readonly follows: (follower: string, following: string) => Promise<boolean>;
   readonly erasedAmong: (users: readonly string[]) => Promise<ReadonlySet<string>>;
   readonly isPulled: (author: string) => Promise<boolean>;
+  readonly retentionStart: () => number;
 }
 
-/** Reads all that decides whether a home has a drop. */
-async function readFacts(deps: ExplainDeps, asked: Asked): Promise<Facts> {
+/** Reads all that decides whether a home has a drop; events admitted before `since`, ms since the epoch, count as due. */
+async function readFacts(deps: ExplainDeps, asked: Asked, since: number): Promise<Facts> {
   const { user, drop } = asked;
   const logged = await eventsOf(deps, drop);
   const created = logged.map(({ event }) => event).find(({ name }) => name !== "drop_deleted");
   const payload = created && "created_at" in created.payload ? created.payload : undefined;
   const author = asked.author ?? payload?.user_id;
-  const createdAt = payload?.created_at ?? dateOfId(drop);
-  const listed = await findListed(deps, { drop, author, createdAt });
-  const people = author === undefined ? [user] : [user, author];
+  const home = { kind: "home", name: user } as const;
+  // Nobody's timeline is merged into this one.
+  const own = await deps.readEntry(home, drop, "");
+  const { score, floor } = author === undefined ? own : await deps.readEntry(home, drop, author);
+  const createdAt = payload?.created_at ?? dateOfId(drop) ?? score;
+  const isErased = (await deps.erasedAmong(author === undefined ? [user] : [user, author])).size > 0;
   const unapplied = await deps.readUnapplied();
-  const { score, floor } = await deps.readEntry({ kind: "home", name: user }, drop, author ?? "");
   return {
-    ...{ author, createdAt, score, floor },
+    ...{ author, createdAt, score, floor, isErased },
     admitted: logged.map(({ event: { name: event }, seq, time }) => ({ event, seq, time })),
-    isApplied: logged.every(({ seq }) => seq <= unapplied.acked) && unapplied.waiting.every((one) => one.drop !== drop),
-    isListed: listed && listed.drop !== undefined,
+    isApplied: unapplied.start >= since && !isOpen(unapplied.waiting, user, drop),
     isTombstoned: (await deps.tombstonedAmong([drop])).size > 0,
-    isErased: (await deps.erasedAmong(people)).size > 0,
-    isForUser: listed?.drop && belongsHome(listed.drop, user),
-    follows: author === undefined ? undefined : author === user || (await deps.follows(user, author)),
-    isHidden: await isHidden(deps, user, bylineOf(author, listed?.drop)),
+    isPastRetention: createdAt !== undefined && createdAt < deps.retentionStart(),
     isPulled: author !== undefined && (await deps.isPulled(author)),
+    isMerged: own.score === undefined && score !== undefined,
+    ...(await relationsOf(deps, isErased ? undefined : author, { user, drop, createdAt })),
+  };
+}
+
+type Relations = Pick<Facts, "isListed" | "isForUser" | "follows" | "isHidden">;
+
+/** Nothing is known without an author. The upstreams know nobody who is erased. */
+async function relationsOf(
+  deps: ExplainDeps,
+  author: string | undefined,
+  { user, drop, createdAt }: { readonly user: string; readonly drop: string; readonly createdAt: number | undefined },
+): Promise<Relations> {
+  if (author === undefined || createdAt === undefined)
+    return { isListed: undefined, isForUser: undefined, follows: undefined, isHidden: undefined };
+  const listed = await deps.findDrop({ drop, author, createdAt });
+  const isOwn = author === user;
+  return {
+    isListed: listed !== undefined,
+    isForUser: listed && belongsHome(listed, user),
+    follows: isOwn || (await deps.follows(user, author)),
+    isHidden: !isOwn && (await deps.hides(user, listed ? entryOfDrop(listed).by : { author })),
   };
 }
 
@@ -97,23 +129,4 @@ async function eventsOf({ readDropEvents }: ExplainDeps, drop: string): Promise<
     if ("drop_id" in payload && payload.drop_id === drop) found.push(logged);
   }
   return found;
-}
-
-/** Resolves to undefined where its author or time is not known. */
-async function findListed(
-  { findDrop }: ExplainDeps,
-  { drop, author, createdAt }: Partial<HeldDrop> & { readonly drop: string },
-): Promise<{ readonly drop: Drop | undefined } | undefined> {
-  if (author === undefined || createdAt === undefined) return undefined;
-  return { drop: await findDrop({ drop, author, createdAt }) };
-}
-
-function bylineOf(author: string | undefined, listed: Drop | undefined): Byline | undefined {
-  if (listed) return entryOfDrop(listed).by;
-  return author === undefined ? undefined : { author };
-}
-
-async function isHidden({ hides }: ExplainDeps, user: string, by: Byline | undefined): Promise<boolean | undefined> {
-  if (by === undefined) return undefined;
-  return by.author !== user && (await hides(user, by));
 }

@@ -29,7 +29,7 @@ const LOCK = 0x61_76_69_6f_6e;
 /**
  * Applies all in one transaction, by one process at a time. Returns the migrations applied now, as `component/file`.
  * Migrations of the next release may be there already: a release takes away only what the one before it does not use.
- * @throws MigrationRefusal for a migration of the database that a later release has made, or that has another text
+ * @throws MigrationRefusal for a migration of the database that is of an unknown or a later release, or has another text
  */
 export async function migrate(db: Db, sources: readonly MigrationSource[], log: Logger): Promise<string[]> {
   const own = await readSources(sources);

@@ -9,9 +9,12 @@ import { createResolve, type Resolve } from "./resolve.js";
 /**
  * - `url`: it is not https on port 443, or has a user.
  * - `address`: the host has no address, or one that is not public.
- * - `unreachable`, `late`: no whole answer came, or not in time.
- * - `status`, `overload`: the answer has a status other than 200; it is one of 429 and 5xx.
- * - `redirects`: there are too many, or one leads nowhere or to another host, which may not speak for the first.
+ * - `unreachable`: no whole answer came.
+ * - `late`: the answer did not come in time.
+ * - `status`: the answer has a status other than 200.
+ * - `overload`: the status is 429 or 5xx.
+ * - `redirects`: there are too many, one has no valid location, or one leads to another host: that host may not speak
+ *   for the first.
  */
 export type PublicFault =
   | "url"
@@ -30,14 +33,14 @@ export type PublicAnswer =
   | { readonly fault: PublicFault; readonly detail: string };
 
 export interface PublicFetchOptions {
-  /** The time for all of it: names, connections, redirects and bodies. */
+  /** The time for a whole fetch: names, connections, redirects and the body. */
   readonly timeoutMs: number;
   readonly maxBytes: number;
   readonly maxRedirects: number;
   /** Media types, the preferred ones first. */
   readonly types: readonly string[];
   readonly userAgent: string;
-  // Tests replace these.
+  // Only tests set the options below.
   readonly resolve?: Resolve;
   readonly isPublic?: (address: string) => boolean;
   readonly port?: number;
@@ -57,7 +60,7 @@ class Fault extends Error {
   }
 }
 
-/** Returns the host of a URL that may be fetched, in small letters and without a dot at its end. */
+/** Returns the host of a URL that may be fetched, in lower case and without a dot at its end. */
 export function publicHostOf(text: string): string | undefined {
   const url = parseUrl(text);
   if (url === undefined || url.protocol !== "https:" || url.port !== "" || url.username + url.password !== "")
@@ -66,8 +69,8 @@ export function publicHostOf(text: string): string | undefined {
 }
 
 /**
- * Fetches from servers that nobody vouches for. Every address of a host is checked, and the connection goes to one of
- * those that were. No proxy is used: it would choose the address. Nothing is decompressed.
+ * Returns a function that fetches from untrusted servers. It checks every address of a host, and connects to one of
+ * them. It uses no proxy, which would choose the address, and decompresses nothing.
  */
 export function createPublicFetch(options: PublicFetchOptions) {
   return async (url: string): Promise<PublicAnswer> => {
@@ -81,7 +84,7 @@ export function createPublicFetch(options: PublicFetchOptions) {
       return { fault: ended.signal.aborted ? "late" : error.fault, detail: error.message };
     } finally {
       clearTimeout(timer);
-      // Whatever is still open ends here.
+      // This closes a connection that is still open.
       ended.abort();
     }
   };
@@ -137,7 +140,7 @@ function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   });
 }
 
-/** Resolves once the headers are there. */
+/** Resolves once the headers of the answer are read. */
 function ask(url: URL, addresses: readonly string[], { options, signal }: Fetch): Promise<IncomingMessage> {
   const { port = HTTPS_PORT, ca, types, userAgent } = options;
   const records = addresses.map((address) => ({ address, family: isIP(address) }));
@@ -147,11 +150,11 @@ function ask(url: URL, addresses: readonly string[], { options, signal }: Fetch)
       ...{ host, port, path: `${url.pathname}${url.search}`, signal, ca },
       headers: { host: url.host, accept: types.join(", "), "accept-encoding": "identity", "user-agent": userAgent },
       servername: isIP(host) > 0 ? "" : host.replace(/\.$/, ""),
-      // A connection of its own, which nobody else has opened.
+      // Each request opens its own connection: a shared one may lead to another address.
       agent: false,
-      // The variable of Node that turns the check off has no effect here.
+      // NODE_TLS_REJECT_UNAUTHORIZED=0 has no effect here.
       rejectUnauthorized: true,
-      // The name is not resolved again: an answer that was not checked could come.
+      // The name is not resolved again: the new addresses would not be checked.
       lookup: (_host, { all }, found) =>
         all ? found(null, records) : found(null, records[0]?.address ?? "", records[0]?.family),
     });

@@ -1,7 +1,7 @@
 import { Resolver } from "node:dns/promises";
 import { SECOND } from "../../kernel/time.js";
 
-/** Resolves to the addresses of a host, none where it has none. Rejects where that is not known now. */
+/** Resolves to the addresses of a host, which may be none. Rejects if name servers give no answer. */
 export type Resolve = (host: string, signal: AbortSignal) => Promise<readonly string[]>;
 
 const TIMEOUT_MS = 2 * SECOND;

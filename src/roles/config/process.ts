@@ -38,7 +38,7 @@ export const PROCESS_VARIABLES = {
     name: "TIMELINE_ACCESS_LOG_SHARE",
     schema: share,
     default: "1",
-    about: "Share of the served gRPC calls and event streams that are logged, 0 to 1; failed calls always are",
+    about: "Share of the served gRPC calls and event streams that are logged, 0 to 1; failed calls are always logged",
   },
 } as const satisfies Variables;
 

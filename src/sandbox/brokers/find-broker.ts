@@ -101,7 +101,7 @@ async function libraryFolders(root: string): Promise<string[]> {
   return found;
 }
 
-/** Finds the first program that is installed, also where only PATHs of root lead. */
+/** Finds the first program that is installed, also in folders that only the PATH of root has. */
 export async function onPath(programs: readonly string[], env: NodeJS.ProcessEnv): Promise<string | undefined> {
   const path = env["PATH"] ?? "";
   if (path === "") return undefined;

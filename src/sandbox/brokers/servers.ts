@@ -104,7 +104,7 @@ const lastLines = (logFile: string, log: string): string =>
   `the last lines of ${logFile}:\n${log.trimEnd().split("\n").slice(-LOG_LINES_SHOWN).join("\n")}`;
 
 interface Launch {
-  /** It exists, and is the server's working directory. */
+  /** The server's working directory, which exists. */
   readonly dir: string;
   readonly name: string;
   readonly args: readonly string[];

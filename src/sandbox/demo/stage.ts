@@ -87,16 +87,16 @@ export function expect(fact: boolean, otherwise: string): asserts fact {
   if (!fact) throw new Error(otherwise);
 }
 
-/** A busy machine may take so long for what takes an idle one some ms. */
+/** A busy machine may need a minute for what takes an idle one some milliseconds. */
 const PATIENCE_MS = 60_000;
 
-/** Asks until there is an answer other than false; rejects, naming `what`, after a minute. */
+/** Asks until there is an answer other than false. After a minute it rejects, and names `what` it waited for. */
 export async function eventually<T>(what: string, ask: () => Promise<T | undefined | false>): Promise<T> {
   const deadline = Date.now() + PATIENCE_MS;
   for (;;) {
     const answer = await ask();
     if (answer !== undefined && answer !== false) return answer;
-    if (Date.now() > deadline) throw new Error(`${what}: not within ${PATIENCE_MS} ms`);
+    if (Date.now() > deadline) throw new Error(`waited ${PATIENCE_MS} ms in vain for ${what}`);
     await pause(10);
   }
 }

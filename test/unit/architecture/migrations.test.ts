@@ -3,10 +3,10 @@ import { join } from "node:path";
 import { expect, test } from "@jest/globals";
 import { releaseOf, VERSION } from "../../../src/kernel/version.js";
 
-/** This one dropped a function that running processes called. It was applied before there was a rule. */
+/** This migration dropped a function that running processes called. It is older than the rule. */
 const BEFORE_THE_RULE = ["src/users/migrations/0005_set_followings.sql"];
 
-/** Processes of the release before read and write what these take away or demand. */
+/** Processes of the release before may still use what these statements take away, and omit what they demand. */
 const BREAKS: readonly RegExp[] = [
   /\bDROP\s+(?!INDEX\b|CONSTRAINT\b|DEFAULT\b|NOT\s+NULL\b)[^;]*/gi,
   /\bRENAME\b[^;]*/gi,
@@ -33,7 +33,7 @@ const MIGRATIONS = readdirSync("src", { recursive: true, encoding: "utf8" })
   .map((file) => join("src", file));
 
 test.each(MIGRATIONS.filter((file) => !BEFORE_THE_RULE.includes(file)))(
-  "%s lets processes of the release before go on",
+  "%s lets processes of the release before keep running",
   (file) => {
     expect(breaksOf(readFileSync(file, "utf8"))).toEqual([]);
   },

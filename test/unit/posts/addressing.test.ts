@@ -94,7 +94,7 @@ test("the URI of an actor's followers is in its document, or formed as most serv
   expect(followersOf("", undefined)).toBeUndefined();
 });
 
-test("the URI of a local user, and of nothing else here, is an address of its id", () => {
+test("in an audience only the URI of a local user is replaced by its id", () => {
   const [publicUrl, long] = ["https://here.example", "é".repeat(60)];
   const to = [`${publicUrl}/users/bob`, "bob", `${publicUrl}/users/${encodeURIComponent(long)}`, `${publicUrl}/bob`];
   expect(readAddressing({ to }, FOLLOWERS, { publicUrl })).toEqual(direct("bob", long, `${publicUrl}/bob`));

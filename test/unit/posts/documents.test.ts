@@ -103,7 +103,7 @@ test("an announce names the original and its author, local or remote", async () 
   });
 });
 
-test("a person has the profile, or only an address where there is none", async () => {
+test("a person has the fields of the profile, or only an id if there is no profile", async () => {
   const uri = `${HERE}/users/ada`;
   const person = {
     "@context": "https://www.w3.org/ns/activitystreams",
@@ -121,7 +121,7 @@ test("a person has the profile, or only an address where there is none", async (
   });
 });
 
-test("collections, their pages and tombstones", async () => {
+test("collections, their pages and tombstones have the form of ActivityStreams", async () => {
   const [uri, object] = [`${HERE}/drops/${id}/shares`, `${HERE}/drops/${id}`];
   expect(await parsed(collectionOf(uri, 0))).toMatchObject({ totalItems: 0, first: `${uri}?page_token=` });
   expect(await parsed(collectionOf(uri, undefined))).not.toHaveProperty("totalItems");

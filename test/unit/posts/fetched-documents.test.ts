@@ -12,7 +12,7 @@ const EVE = { id: ACTOR, type: "Person", publicKey: { id: `${ACTOR}#main-key`, o
 const read = (content: unknown, uri = URI, stored?: Partial<StoredRemoteObject>) =>
   readFetched({ uri, document: JSON.stringify(content), maxAgeS: 60 }, stored as StoredRemoteObject | undefined);
 
-test("a note is a drop of its own time", () => {
+test("a note becomes a drop created at the time that it was published", () => {
   expect(read(NOTE)).toMatchObject({
     ...{ uri: URI, kind: RemoteKind.DROP, actor_uri: ACTOR, created_at: Date.UTC(2024, 1, 3, 4, 5, 6, 789) },
     ...{ document: JSON.stringify(NOTE), max_age: 60, public_key: "", reply_to: "", recipients: [] },
@@ -26,14 +26,14 @@ test.each(["Person", "Service", "Group", "Organization", "Application"])("a %s i
   expect(read({ ...EVE, type }, ACTOR)).toMatchObject({ kind: RemoteKind.ACTOR, public_key: PEM, webfinger: "" });
 });
 
-test("a key of another owner, or of none, is no key of the actor", () => {
+test("a key of another owner, or without an owner, is not taken", () => {
   for (const publicKey of [{ ...EVE.publicKey, owner: URI }, { publicKeyPem: PEM }, "key", null, [3]])
     expect(read({ ...EVE, publicKey }, ACTOR)).toMatchObject({ kind: RemoteKind.ACTOR, public_key: "" });
   const publicKey = [{ owner: URI, publicKeyPem: "other" }, EVE.publicKey];
   expect(read({ ...EVE, publicKey }, ACTOR)).toMatchObject({ public_key: PEM });
 });
 
-test("an actor that is stored keeps its address, whatever its document says", () => {
+test("a stored actor keeps its webfinger address, whatever its document says", () => {
   const address = {
     webfinger: "eve@far.example",
     webfinger_type: "text/html",
@@ -69,7 +69,7 @@ test.each([
   expect(read(content)).toEqual({ fault });
 });
 
-test("what is no JSON is the fault json", () => {
+test("a text that is not JSON is the fault json", () => {
   expect(readFetched({ uri: URI, document: "{", maxAgeS: 0 }, undefined)).toEqual({ fault: "json" });
   expect(readFetched({ uri: URI, document: "[".repeat(1_000_000), maxAgeS: 0 }, undefined)).toEqual({ fault: "json" });
 });

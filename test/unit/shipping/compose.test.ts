@@ -204,7 +204,7 @@ test("the ports of the NATS configuration are those the compose file uses", () =
 });
 
 const MONITORING = "docs/examples/monitoring";
-/** The file or folder of the repository that a service has at `path`, and its rights. */
+/** Returns the file or folder of the repository that is mounted at `path` of a service, and the mode. */
 const mountedAt = (service: string, path: string): string[] | undefined =>
   compose.services[service]?.volumes?.map((volume) => volume.split(":")).find(([, target]) => target === path);
 

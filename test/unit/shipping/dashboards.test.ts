@@ -60,7 +60,7 @@ test("no two panels of a dashboard overlap, and none is wider than the page", ()
   }
 });
 
-/** The labels of each series of Prometheus: those of docs/metrics.md and of the rules, and those set where it scrapes. */
+/** The labels of each series: those in docs/metrics.md and in the rules, and those that Prometheus sets as it scrapes. */
 function labelsOfSeries(): ReadonlyMap<string, ReadonlySet<string>> {
   const scraped = ["namespace", "release", "role"];
   const listed = readMetricsList().flatMap(({ name, type, labels }): [string, readonly string[]][] => {
@@ -94,7 +94,7 @@ function seriesIn(expr: string, legend = ""): Used[] {
   );
 }
 
-/** What is wrong with an expression: series that nobody makes, and labels that these do not have. */
+/** Returns the faults of an expression: series that do not exist, and labels that these do not have. */
 function unknownIn(expr: string, legend?: string): string[] {
   const known = labelsOfSeries();
   return seriesIn(expr, legend).flatMap(({ metric, labels }) => {

@@ -44,5 +44,5 @@ export const metricsIn = ({ expr }: Alert | Recorded): string[] => [
 const installed = (program: string): string | undefined =>
   spawnSync(program, ["--version"]).status === 0 ? program : undefined;
 
-/** Programs of PATH; undefined where there are none. */
+/** Programs in PATH; undefined if they are not installed. */
 export const [PROMTOOL, PROMETHEUS] = ["promtool", "prometheus"].map(installed);

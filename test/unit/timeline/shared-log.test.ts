@@ -20,7 +20,7 @@ test("what a timeline holds is not needed where it reaches less far than the log
 
 const remote = (drop: string, score: number) => ({ ...entry(drop, score), remote: true as const });
 
-test("of the remote drops of the log and of the timeline, the newest of both have the share", () => {
+test("the newest remote drops of the log and of the timeline together take the share", () => {
   const of = { maxEntries: 10, remoteCap: 2 };
   const whole = { ...logged, entries: [remote("r60", 60), entry("e45", 45)], remoteFloor: 0 };
   const older = {
@@ -32,7 +32,7 @@ test("of the remote drops of the log and of the timeline, the newest of both hav
   expect([...names(rest), remoteFloor]).toEqual([["r60", "r48", "e46", "e45"], 20, 44]);
 });
 
-test("remote drops that the log has left out for their share do not come back from the timeline", () => {
+test("remote drops that the log has left out beyond the share do not come back from the timeline", () => {
   const whole = { ...logged, entries: [remote("r60", 60), remote("r49", 49)], remoteFloor: 46 };
   const older = { floor: 20, entries: [remote("r46", 46), entry("e40", 40)], remoteFloor: 0 };
   const { remoteFloor, ...rest } = withOlder(whole, older, { maxEntries: 10, remoteCap: 3 });

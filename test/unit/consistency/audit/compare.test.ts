@@ -52,7 +52,7 @@ test("entries at or below the floor of the expected contents are not compared", 
   expect(found({ a: 9, never: 8.5, b: 8 }, { a: 9, b: 8 }, { bottom: 8 })).toEqual(["unexpected never"]);
 });
 
-test("remote drops that are left out for their share are not missing, and all others are", () => {
+test("remote drops beyond their share are not missing, and all others are", () => {
   const stored = { floor: 5, remoteFloor: 20, entries: entries({ kept: 18, own: 30 }) };
   const remote = entries({ out: 19, tie: 20, kept: 18, lost: 21 }).map((entry) => ({
     ...entry,
@@ -63,7 +63,7 @@ test("remote drops that are left out for their share are not missing, and all ot
   expect(differences).toEqual(["missing lost", "missing gone"]);
 });
 
-test("a remote drop that is still held, and that the log leaves out for its share, is not unexpected", () => {
+test("a remote drop that is still held, and that the log leaves out beyond the share, is not unexpected", () => {
   const remote = entries({ out: 19, never: 21 }).map((entry) => ({ ...entry, remote: true as const }));
   const stored = { floor: 5, remoteFloor: 10, entries: [...remote, ...entries({ wrong: 12 })] };
   const differences = compare(stored, { floor: 0, remoteFloor: 20, entries: [] }, TIME);

@@ -83,7 +83,7 @@ test("a remote drop is looked for in global and the followers' homes, and not wh
   expect(await check({ event: "ap_drop_received", user_id: "" })).toBe("skipped");
 });
 
-test("a remote drop that global leaves out for its share is not lost, and a local one is", async () => {
+test("a remote drop beyond the share of global is not lost, and a local one is", async () => {
   const left = { global: { ...ABSENT, remoteFloor: NOW } };
   expect(await scene(left).check({ event: "ap_drop_received" })).toBe("same");
   expect(await scene({ global: { ...ABSENT, remoteFloor: NOW - 1 } }).check({ event: "ap_drop_received" })).toBe(

@@ -8,11 +8,13 @@ const SHOWN: Facts = {
   isApplied: true,
   isListed: true,
   isTombstoned: false,
+  isPastRetention: false,
   isErased: false,
   isForUser: true,
   follows: true,
   isHidden: false,
   isPulled: false,
+  isMerged: false,
   score: 2_000,
   floor: 0,
 };
@@ -32,9 +34,13 @@ test.each<[string, Partial<Facts>, string, string]>([
   ["a drop that is not listed", { ...LACKS, isListed: false, isForUser: undefined }, "left-out", "PostService"],
   ["a direct drop for others", { ...LACKS, isForUser: false }, "left-out", "direct drop for others"],
   ["a drop of somebody not followed", { ...LACKS, follows: false }, "left-out", "does not follow"],
-  ["a drop of a muted author", { ...LACKS, isHidden: true }, "left-out", "does not see"],
+  ["a drop of a muted author", { ...LACKS, isHidden: true }, "left-out", "mute hides it"],
   ["an unfollowed author's drop that is there", { follows: false }, "unexpected", "does not follow the author, and"],
   ["the same while an event waits", { follows: false, isApplied: false }, "under-way", "not applied"],
+  ["a muted author's drop in the author's timeline", { isMerged: true, isHidden: true }, "left-out", "pages hide it"],
+  ["a muted author's drop in the home itself", { isHidden: true }, "unexpected", "and the home has it"],
+  ["a drop older than the retention", { isPastRetention: true }, "left-out", "kept; pages hide it"],
+  ["a drop in the home of which nothing is known", { follows: undefined }, "unknown", "--author"],
   ["a drop of nobody known", { ...LACKS, author: undefined, follows: undefined }, "unknown", "--author"],
 ])("%s is explained", (_, facts, verdict, why) => {
   expect(explain({ ...SHOWN, ...facts })).toEqual({ verdict, why: expect.stringContaining(why) });
