@@ -187,6 +187,7 @@ export function createTimelines(deps: TimelinesDeps) {
       const { wholeSince, ...snapshot } = await readAuditedLog(name);
       return { ...snapshot, floor: wholeSince };
     },
+    hiddenOf: createHiddenOf(hidden, store),
     /** Tells whether the user does not see a drop. */
     hides: async (user: string, by: Byline): Promise<boolean> => (await hidden.known(user)).hides(by),
     listHomes: (after?: string) => listHomes(scripts, after),
@@ -200,6 +201,16 @@ export function createTimelines(deps: TimelinesDeps) {
       }),
   };
 }
+
+/** The function resolves to the drops of a pulled author that pages of a user leave out. */
+const createHiddenOf =
+  (hidden: ReturnType<typeof createHiddenStore>, { bylinesOf }: ReturnType<typeof createTimelineStore>) =>
+  async (user: string, author: string, drops: readonly string[]): Promise<ReadonlySet<string>> => {
+    const viewer = await hidden.known(user);
+    if (viewer.hides({ author })) return new Set(drops);
+    const reposts = await bylinesOf(authorKey(author), drops);
+    return new Set([...reposts].flatMap(([drop, by]) => (viewer.hides(by) ? [drop] : [])));
+  };
 
 /** Local and global as the log has them, and as the posts service lists what the log has. */
 function openSharedLogs(

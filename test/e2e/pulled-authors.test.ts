@@ -4,7 +4,7 @@ import { eventually } from "../support/eventually.js";
 import { openReader } from "../support/reader.js";
 import { openEvents } from "../support/sse.js";
 import { type Stack, testWithStack } from "../support/stack.js";
-import { created, deleted, followed, unfollowed } from "../support/timeline-events.js";
+import { created, deleted, followed, related, unfollowed } from "../support/timeline-events.js";
 import { held, homeKey } from "../support/timeline-keys.js";
 
 const OPTIONS = { env: { TIMELINE_FANOUT_PULL_THRESHOLD: "3", TIMELINE_FANOUT_CHUNK_SIZE: "2" }, timeoutMs: 180_000 };
@@ -129,6 +129,39 @@ testWithStack(
     await spoil();
     await jsonOf<unknown>(stack, ["timeline", "rebuild", "--all"]);
     expect(await held(redis, AUTHOR_KEY)).toEqual(right);
+  },
+);
+
+// Invariant 5.
+testWithStack(
+  "an audit finds nothing in homes whose users hide a pulled author, or whom the author reposts",
+  { ...OPTIONS, env: { ...OPTIONS.env, TIMELINE_AUDIT_SETTLE_MS: "0" } },
+  async (stack) => {
+    const { world, publish, reads, streams } = stack;
+    for (const follower of FOLLOWERS) world.follow(follower, "ada");
+    await post(stack, 1, "d1");
+    await becomes(stack, "pulled");
+    await post(stack, 2, "d2");
+    const repost = { drop_id: "d3", user_id: "ada", visibility: "public", created_at: Date.now() } as const;
+    const of = { repost_of: "d0", repost_author: "bob" };
+    world.post({ ...repost, ...of });
+    world.mute("f0", "ada");
+    world.block("f1", "bob");
+    await publish(
+      created({ ...repost, ...of }),
+      related("user_muted", "f0", "ada"),
+      related("user_blocked", "f1", "bob"),
+    );
+    await streams.settledWith(5);
+    for (const [user, drop_ids] of Object.entries({ f0: [], f1: ["d2", "d1"], f2: ["d3", "d2", "d1"] }))
+      expect(await reads.home(user)).toMatchObject({ drop_ids, degraded: false });
+    const audited = await jsonOf<{ differences: unknown[] }>(stack, ["audit", "--user", "f0", "f1", "f2"]);
+    expect(audited.differences).toEqual([]);
+    for (const [drop, why] of Object.entries({ d1: "pages hide it", d3: "pages hide it" }))
+      expect(await jsonOf(stack, ["timeline", "explain", "f0", drop])).toMatchObject({
+        verdict: "left-out",
+        why: expect.stringContaining(why),
+      });
   },
 );
 

@@ -3,6 +3,7 @@ import { remoteCapOf, type StoredTimelinesConfig } from "../../contracts/config.
 import {
   AUTHOR_PREFIX,
   authorKey,
+  authorOfKey,
   GLOBAL_KEY,
   HOME_PREFIX,
   homeKey,
@@ -44,6 +45,8 @@ export interface Rebuilding {
     of: { readonly floor: number; readonly count: number; readonly deadline: number },
   ): Promise<Contents>;
   readExpectedShared(name: SharedName): Promise<Contents>;
+  /** Resolves to the drops of a pulled author that pages of a user leave out. */
+  hiddenOf(user: string, author: string, drops: readonly string[]): Promise<ReadonlySet<string>>;
 }
 
 interface AuditorDeps extends Pick<AuditDeps, "readUnapplied" | "isKnown" | "settleMs"> {
@@ -69,12 +72,18 @@ export function createAuditor(deps: AuditorDeps) {
     const stored = await readOne(keyOf(timeline));
     return stored && hasShare && timeline.kind === "global" ? withRemote(scripts, stored) : stored;
   };
+  const shownTo = async (user: string, key: string, part: Contents | undefined): Promise<Contents | undefined> => {
+    const drops = part?.entries.map(({ drop }) => drop) ?? [];
+    const hidden = await rebuilding.hiddenOf(user, authorOfKey(key) as string, drops);
+    return part && { ...part, entries: part.entries.filter(({ drop }) => !hidden.has(drop)) };
+  };
   const ofHomes: AuditDeps = {
     ...common,
     readStored: async (user) => {
       const registry = await currentOf(deps.authorStates);
       const keys = await mergedKeys(scripts, user, registry);
-      const parts = await Promise.all([homeKey(user), ...(keys ?? [])].map(readOne));
+      const authors = (keys ?? []).map(async (key) => shownTo(user, key, await readOne(key)));
+      const parts = await Promise.all([readOne(homeKey(user)), ...authors]);
       return keys && merged(parts);
     },
     readExpected: async (user, of) => {
