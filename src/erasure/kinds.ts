@@ -19,7 +19,7 @@ export interface KeyKind {
   readonly holds?: Holding;
   /** The user of such a key was shown drops of those it names, or the drops it holds. */
   readonly shows?: true;
-  /** What names the user in such keys may stay, for this reason. */
+  /** Such keys may go on naming the user, for this reason. */
   readonly stays?: string;
 }
 

@@ -15,7 +15,7 @@ interface Key extends Classified {
 }
 
 interface LookOptions {
-  /** What may stay is found, too. */
+  /** It is found, and may stay. */
   readonly stays: boolean;
   /** This is not looked for in keys of others, or of nobody. */
   readonly without?: Holding | undefined;

@@ -39,7 +39,7 @@ export function createErasureStore(db: Db) {
   };
   return {
     mark: async (user: string): Promise<void> => void (await changed(MARK, user)),
-    /** What an older statement of a write has written in spite of the marker is seen from now on. */
+    /** Resolves once the rows of writes that began before the marker was set are visible. */
     untilOlderEnded: (stopping: AbortSignal): Promise<void> => untilOlderEnded(db, { stopping }),
     left: async (user: string): Promise<number> => (await find<{ left: number }>(LEFT, user))[0]?.left ?? 0,
     /** Deletes the newest drops below an id, and their rows of replies. `lowest` is undefined where no drop is left. */

@@ -65,7 +65,7 @@ interface RewardDeps extends Pick<RewardsOptions, "publish" | "notify" | "erased
 }
 
 /**
- * What is published is removed again where the erasure came meanwhile. A late event about an erased user does not stay.
+ * A publication is removed again if the erasure came meanwhile. A late event about an erased user does not stay.
  */
 function createReward({ store, publish, notify, erased, remove }: RewardDeps): Handler {
   const isErased = async (user: string): Promise<boolean> => (await erased.among([user])).size > 0;

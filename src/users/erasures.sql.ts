@@ -55,7 +55,7 @@ SELECT claimed.*, o."oldestMs"
 FROM (SELECT coalesce(${NOW} - min(requested_at), 0) AS "oldestMs" FROM users.erasures WHERE completed_at IS NULL) o
 LEFT JOIN claimed ON true`;
 
-/** What is done stays done: a part that gets the event again forgets the user again. */
+/** A finished step stays finished, though a part that gets the event again forgets the user again. */
 const STEP = `
 INSERT INTO users.erasure_steps AS s (user_id, name, left_rows, done_at)
 VALUES ($1, $2, $3, CASE WHEN $4 THEN users.now_ms() END)

@@ -7,7 +7,7 @@ export interface Facts {
   readonly createdAt: number | undefined;
   /** The log has these events of the drop, the oldest first; times are those of the admission. */
   readonly admitted: readonly { readonly event: TimelineEvent["name"]; readonly seq: number; readonly time: number }[];
-  /** What was admitted before the question is applied, but for events that wait for other users and drops. */
+  /** All events admitted before the question are applied, except those that wait for other users and drops. */
   readonly isApplied: boolean;
   /** PostService lists the drop among those of its author. */
   readonly isListed: boolean | undefined;

@@ -60,7 +60,7 @@ export function trackChanges(deps: TrackingDeps) {
   };
   const isFollowing = (node: string): boolean => serverAt(node)?.isOn() ?? false;
   let published = nodeOf(publisher);
-  /** What the new one has published before it was known as such is not announced. */
+  /** Announcements of a new publisher are missed until it is known as such. */
   const publishing = (): string => {
     const node = nodeOf(publisher);
     if (node !== published) announcements.emit("lost", true);
