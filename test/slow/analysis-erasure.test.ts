@@ -38,12 +38,12 @@ testWithStack(
     const folder = await temporaryFolder("erasure");
     stack.defer(() => rm(folder, { recursive: true, force: true }));
     const env = { TIMELINE_POST_SERVICE_ADDR: "", TIMELINE_DATA_DIR: folder, TIMELINE_ACK_WAIT_MS: "3500" };
-    const start = (failpoints = "") =>
+    const start = (failpoints = "", roles = "posts,gateway,analysis,rewards") =>
       stack.start({
-        roles: "posts,gateway,analysis,rewards",
+        roles,
         env: { ...env, AVION_TEST_FAILPOINTS: failpoints, TIMELINE_RETRY_BASE_MS: "10" },
       });
-    const first = await start("forgetting=kill@some rewards");
+    const first = await start();
     const posts = openApi(first.grpcAddress);
     for (const user of ["ada", "bob"]) await posts.post(user);
     posts.close();
@@ -56,10 +56,13 @@ testWithStack(
     const total = async (service: Service) => (await call(service, "bob", "/api/v1/xp")).json["total"];
     await becomes(async () => expect(await total(first)).toBe(20));
     await becomes(async () => expect(await stack.streams.count("GAMIFICATION")).toBe(3));
+    await first.stop();
+    // The analyses must still be there when the next process is killed in their midst.
+    const rewards = await start("forgetting=kill@some rewards", "posts,rewards");
     await stack.streams.connection
       .jetstream()
       .publish("graph.erased", JSON.stringify({ user_id: "ada", version: 1 }), { msgID: "user_erased:ada" });
-    expect((await first.exited).signal).toBe("SIGKILL");
+    expect((await rewards.exited).signal).toBe("SIGKILL");
     for (const step of ["facts", "some rows", "events"])
       expect((await (await start(`forgetting=kill@${step}`)).exited).signal).toBe("SIGKILL");
     const last = await start();

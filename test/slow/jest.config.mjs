@@ -22,9 +22,9 @@ export default {
   testPathIgnorePatterns: ["/node_modules/"],
   testMatch: slow.map((file) => `<rootDir>/test/${file}`),
   testTimeout: 180_000,
-  // One at a time: a process that starves for longer than ack_wait gets its own messages a second time.
-  maxWorkers: 1,
-  // They run in the process of Jest, which what a test has left open would keep from ending.
+  // No more at a time: a process that starves for longer than ack_wait gets its own messages a second time.
+  maxWorkers: 2,
+  // What a test has left open would keep Jest from ending.
   forceExit: true,
   reporters: ["default", "<rootDir>/test/faults/table.mjs"],
 };
