@@ -1,11 +1,12 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { afterEach, expect } from "@jest/globals";
-import type { GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { mapLimited } from "../../src/kernel/concurrency.js";
+import { doubledOn, expectPages, missedOn, PAGE, PATIENCE_MS } from "../support/busy-oracle.js";
+import { act } from "../support/busy-people.js";
 import type { BusyWorld } from "../support/busy-world.js";
-import { becomes, eventually } from "../support/eventually.js";
-import { below, oneOf, type Random, seeded } from "../support/random.js";
-import { downIds, pagesDown, type Query, type Reader } from "../support/reader.js";
+import { eventually } from "../support/eventually.js";
+import { oneOf, seeded } from "../support/random.js";
+import type { Reader } from "../support/reader.js";
 import { faultsOf, Listener, openRehearsal, type Rehearsal } from "../support/rehearsal.js";
 import { slowTest } from "../support/suite.js";
 
@@ -22,10 +23,6 @@ const READ = [...LISTENERS.slice(0, 8), ...OTHERS.slice(0, 24)];
 const WORKERS = 6;
 const READERS = 8;
 const AT_ONCE = 16;
-const PAGE = 40;
-/** Local and global show older drops, too, but never all. */
-const SHARED = 400;
-const PATIENCE_MS = 120_000;
 
 const closes: (() => unknown)[] = [];
 afterEach(async () => {
@@ -46,24 +43,6 @@ async function fill({ world, readers: [reader] }: Rehearsal): Promise<void> {
   await all(OTHERS.slice(0, 200), (user) => world.follow(user, BUSY[1] as string));
   await all(PEOPLE.slice(0, 200), (user) => world.post(user));
   await all(PEOPLE, (user) => (reader as Reader).home(user, { limit: PAGE }, 60_000));
-}
-
-/** What one person does concerns nobody of whom another worker decides, so that the record is exact. */
-async function act(world: BusyWorld, random: Random, own: readonly string[]): Promise<void> {
-  const [user, busy] = [oneOf(random, own), oneOf(random, own.slice(0, BUSY.length / WORKERS))];
-  const followed = [...(world.follows.get(user) ?? [])];
-  const muted = [...(world.mutes.get(user) ?? [])];
-  const kind = below(random, 40);
-  if (kind < 20) return void (await world.post(kind < 10 ? user : busy));
-  const drops = world.dropsOf(kind < 24 ? busy : user);
-  if (kind < 27) return drops.length === 0 ? undefined : world.delete(oneOf(random, drops.slice(-5)));
-  if (kind < 31 && followed.length > 0) return world.unfollow(user, oneOf(random, followed));
-  if (kind === 31 && followed.length > 0) return world.mute(user, oneOf(random, followed));
-  if (kind === 32 && muted.length > 0) return world.unmute(user, oneOf(random, muted));
-  const other = oneOf(random, kind === 33 ? own : PEOPLE);
-  if (other === user) return;
-  if (kind === 33) await world.block(user, other);
-  else await world.follow(user, other);
 }
 
 /** Finds deleted drops that a page shows again after a later page did without them. */
@@ -108,7 +87,7 @@ function keepBusy({ world, readers }: Rehearsal, watch: DeletionWatch, seed: num
   const busy = Array.from({ length: WORKERS }, (_, worker) => {
     const random = seeded(seed + worker + 1);
     const own = OTHERS.filter((_user, place) => place % WORKERS === worker);
-    return until(() => act(world, random, own));
+    return until(() => act(world, random, { own, busy: BUSY.length / WORKERS }));
   });
   const posting = seeded(seed + WORKERS + 1);
   const listening = until(async () => {
@@ -126,63 +105,6 @@ function keepBusy({ world, readers }: Rehearsal, watch: DeletionWatch, seed: num
     isOver = true;
     await Promise.all([...busy, listening, ...reading]);
   };
-}
-
-async function expectPages({ world, readers }: Rehearsal, users: readonly string[]): Promise<void> {
-  const expectPage = (name: object, read: (query: Query) => Promise<GetTimelineResponse>, expected: () => string[]) =>
-    becomes(async () => {
-      const page = await read({ limit: PAGE });
-      const wanted = expected();
-      expect({ ...name, ids: page.drop_ids, degraded: page.degraded }).toEqual({
-        ...name,
-        ids: wanted.slice(0, PAGE),
-        degraded: false,
-      });
-      const pages = await pagesDown((query = {}) => read(query), { limit: PAGE });
-      expect({ ...name, ids: downIds(pages).slice(0, wanted.length) }).toEqual({ ...name, ids: wanted });
-    }, PATIENCE_MS);
-  for (const [api, reader] of readers.entries()) {
-    await expectPage(
-      { api, local: true },
-      (query) => reader.local(query, 60_000),
-      () => world.local(SHARED),
-    );
-    await expectPage(
-      { api, global: true },
-      (query) => reader.global(query, 60_000),
-      () => world.local(SHARED),
-    );
-    await all(users, (user) =>
-      expectPage(
-        { api, user },
-        (query) => reader.home(user, query, 60_000),
-        () => world.home(user, SHARED),
-      ),
-    );
-  }
-}
-
-/** After a `reset` the client reads its page: from then on the stream must be complete again. */
-function missedOn({ user, events }: Listener, world: BusyWorld, before: ReadonlySet<string>): string[] {
-  const resets = events.filter(({ event }) => event === "reset");
-  const since = resets.at(-1)?.atMs ?? 0;
-  const sent = new Set(events.map(({ data }) => data["drop_id"]));
-  const due = world.home(user, Number.POSITIVE_INFINITY).filter((drop) => !before.has(drop));
-  const missed = due.filter((drop) => !sent.has(drop) && Number(world.drops.get(drop)?.created_at) > since);
-  return missed.map((drop) => `${drop} for ${user}`);
-}
-
-/** What came twice between two resets. */
-function doubledOn({ user, events }: Listener): string[] {
-  let sent = new Set<string>();
-  return events.flatMap(({ event, data }) => {
-    if (event === "reset") sent = new Set();
-    if (event !== "new_drop") return [];
-    const drop = String(data["drop_id"]);
-    const isDoubled = sent.has(drop);
-    sent.add(drop);
-    return isDoubled ? [`${drop} for ${user}`] : [];
-  });
 }
 
 async function rehearse(rehearsal: Rehearsal): Promise<void> {

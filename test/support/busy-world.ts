@@ -33,6 +33,8 @@ export class BusyWorld {
   readonly deleted = new Map<string, KnownDrop>();
   readonly follows = new Map<string, Set<string>>();
   readonly mutes = new Map<string, Set<string>>();
+  /** Of each user, those whom they block and who block them. */
+  readonly blocks = new Map<string, Set<string>>();
   readonly likes = new Map<string, Set<string>>();
   readonly shares = new Map<string, Map<string, string>>();
   /** Calls that were answered, and attempts that met an outage. */
@@ -95,8 +97,13 @@ export class BusyWorld {
   /** Neither follows the other any more. */
   async block(user_id: string, target_id: string): Promise<void> {
     await this.call(() => this.users.block({ user_id, target_id }));
-    this.follows.get(user_id)?.delete(target_id);
-    this.follows.get(target_id)?.delete(user_id);
+    for (const [one, other] of [
+      [user_id, target_id],
+      [target_id, user_id],
+    ] as const) {
+      this.follows.get(one)?.delete(other);
+      of(this.blocks, one).add(other);
+    }
   }
 
   async mute(user_id: string, target_id: string): Promise<void> {
@@ -140,8 +147,12 @@ export class BusyWorld {
   async delete(drop: KnownDrop): Promise<void> {
     const { drop_id, user_id } = drop;
     await this.call(() => this.posts.deleteDrop({ drop_id, user_id }));
-    this.drops.delete(drop_id);
-    this.deleted.set(drop_id, drop);
+    this.shares.get(drop.repost_of)?.delete(user_id);
+    for (const gone of [drop_id, ...(this.shares.get(drop_id)?.values() ?? [])]) {
+      const known = this.drops.get(gone);
+      if (known) this.deleted.set(gone, known);
+      this.drops.delete(gone);
+    }
   }
 
   async like(drop_id: string, user_id: string): Promise<boolean> {
@@ -193,11 +204,15 @@ export class BusyWorld {
 
   /** The newest ids that a home must show. */
   home(user: string, limit: number): string[] {
-    const followed = [...(this.follows.get(user) ?? [])].filter((author) => !this.mutes.get(user)?.has(author));
-    const theirs = followed
+    const isHidden = (author = ""): boolean =>
+      [this.mutes, this.blocks].some((relations) => relations.get(user)?.has(author));
+    const theirs = [...(this.follows.get(user) ?? [])]
+      .filter((author) => !isHidden(author))
       .flatMap((author) => this.dropsOf(author))
       .filter(({ visibility, recipients }) => visibility !== Visibility.DIRECT || recipients.includes(user));
-    return newest([...this.dropsOf(user), ...theirs], limit);
+    // Nobody's own reposts are hidden from themselves.
+    const shown = theirs.filter(({ repost_of }) => !isHidden(this.drops.get(repost_of)?.user_id));
+    return newest([...this.dropsOf(user), ...shown], limit);
   }
 
   local(limit: number): string[] {

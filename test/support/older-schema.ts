@@ -1,4 +1,4 @@
-import { cp, mkdir, readdir, rm } from "node:fs/promises";
+import { cp, mkdir, readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { silent } from "../../src/kernel/logger.js";
@@ -11,16 +11,27 @@ import { temporaryFolder } from "./brokers.js";
 export type Newest = Readonly<Record<string, number>>;
 
 /** Brings an empty database to the schema of an older version. Migrations never change, so today's files make it. */
-export async function migrateTo(db: Db, newest: Newest): Promise<void> {
-  const root = await temporaryFolder("older-schema");
+export const migrateTo = (db: Db, newest: Newest): Promise<void> => migrateWith(db, { newest });
+
+/** A migration that only a test has, such as `{ users: "ALTER TABLE …" }`, follows all others of its component. */
+export const migrateBeyond = (db: Db, scripts: Readonly<Record<string, string>>): Promise<void> =>
+  migrateWith(db, { scripts });
+
+async function migrateWith(
+  db: Db,
+  { newest, scripts = {} }: { readonly newest?: Newest; readonly scripts?: Readonly<Record<string, string>> },
+): Promise<void> {
+  const root = await temporaryFolder("schema");
   try {
     const sources = MIGRATIONS.map(async ({ component, folder }) => {
-      const older = join(root, component);
-      await mkdir(older);
+      const copies = join(root, component);
+      await mkdir(copies);
       for (const name of await readdir(folder))
-        if (Number(name.slice(0, 4)) <= (newest[component] ?? 0))
-          await cp(join(fileURLToPath(folder), name), join(older, name));
-      return { component, folder: pathToFileURL(`${older}/`) };
+        if (!newest || Number(name.slice(0, 4)) <= (newest[component] ?? 0))
+          await cp(join(fileURLToPath(folder), name), join(copies, name));
+      const script = scripts[component];
+      if (script !== undefined) await writeFile(join(copies, "9999_of_a_test.sql"), script);
+      return { component, folder: pathToFileURL(`${copies}/`) };
     });
     await migrate(db, await Promise.all(sources), silent);
   } finally {

@@ -1,7 +1,8 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "@jest/globals";
-import { releaseOf, VERSION } from "../../../src/kernel/version.js";
+import { releaseAfter, releaseOf, VERSION } from "../../../src/kernel/version.js";
+import { RELEASE } from "../../support/release.js";
 
 /** This migration dropped a function that running processes called. It is older than the rule. */
 const BEFORE_THE_RULE = ["src/users/migrations/0005_set_followings.sql"];
@@ -62,4 +63,9 @@ test.each([
   "-- Unused since 0.1.\nDROP TABLE item",
 ])("%s breaks nothing", (script) => {
   expect(breaksOf(script)).toEqual([]);
+});
+
+test("upgrades are rehearsed from the newest release before this version", () => {
+  expect(VERSION).not.toBe(RELEASE.version);
+  expect([releaseOf(RELEASE.version), releaseAfter(RELEASE.version)]).toContain(releaseOf(VERSION));
 });
