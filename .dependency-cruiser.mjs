@@ -1,5 +1,5 @@
 const COMPONENTS =
-  "analysis|bridge|consistency|dead-letters|doctor|erasure|fanout|gateway|outbox|posts|pull|rewards|timeline|users";
+  "analysis|bridge|consistency|dead-letters|doctor|erasure|fanout|gateway|ops|outbox|posts|pull|rewards|timeline|users";
 const SANDBOX = "^src/sandbox/(brokers|world)/";
 
 /** Imports go one way only: cli > roles > components > records > platform > delivery > contracts > kernel. */
