@@ -28,7 +28,10 @@ interface ConsoleDeps {
   readonly issueToken: (user: string) => string | Promise<string>;
 }
 
-const ASSETS = fileURLToPath(new URL("./console/", import.meta.url));
+const folderOf = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
+const ASSETS = folderOf("./console/");
+/** The console of operators has the same charts. */
+const CHART = folderOf("../../ops/page/chart/");
 const require = createRequire(import.meta.url);
 const PICO = dirname(require.resolve("@picocss/pico/css/pico.min.css"));
 
@@ -84,6 +87,7 @@ export function createConsoleRouter(deps: ConsoleDeps): Router {
   world.use(refusals);
   router.use("/world", world);
   router.use(staticPage(ASSETS));
+  router.use("/chart", staticPage(CHART));
   router.use("/pico", staticPage(PICO));
   return router;
 }
