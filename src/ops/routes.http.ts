@@ -57,8 +57,9 @@ export function createOpsRouter(deps: OpsDeps): Router {
     log: deps.log,
   });
   api.router.use("/ops/api", api.known);
-  addReads(api, deps);
+  // A read of one dead letter would take the paths of the actions.
   addActions(api, deps);
+  addReads(api, deps);
   api.router.use("/ops/api", () => {
     throw new AppError("notfound", "no such resource");
   });
