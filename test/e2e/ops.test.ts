@@ -4,18 +4,19 @@ import type { Browser, Page } from "playwright-core";
 import { hasBrowser, launchBrowser } from "../support/browser.js";
 import { jsonOf } from "../support/command.js";
 import { becomes, eventually } from "../support/eventually.js";
+import { newPort } from "../support/ports.js";
 import { type Stack, sharedStack } from "../support/stack.js";
 import { created } from "../support/timeline-events.js";
 import { tokenOf } from "../support/tokens.js";
 
+const address = `127.0.0.1:${await newPort()}`;
+const consoleUrl = `http://${address}/ops/`;
+
 const onStack = sharedStack({
   roles: "bridge,fanout,api,ops",
-  env: { TIMELINE_OPS_ADDR: "127.0.0.1:0", TIMELINE_FANOUT_MAX_ATTEMPTS: "2", TIMELINE_RETRY_BASE_MS: "50" },
+  env: { TIMELINE_OPS_ADDR: address, TIMELINE_FANOUT_MAX_ATTEMPTS: "2", TIMELINE_RETRY_BASE_MS: "50" },
   timeoutMs: 60_000,
 });
-
-const consoleOf = ({ service }: Stack): string =>
-  `http://127.0.0.1:${/"port":(\d+)[^\n]*serving the console/.exec(service.output())?.[1]}/ops/`;
 
 const OPERATOR = { claims: { scope: "read timeline-operator" } };
 
@@ -25,8 +26,8 @@ interface Asking {
   readonly body?: unknown;
 }
 
-async function ask(stack: Stack, path: string, { token, headers, body }: Asking) {
-  const response = await fetch(`${consoleOf(stack)}api/${path}`, {
+async function ask(path: string, { token, headers, body }: Asking) {
+  const response = await fetch(`${consoleUrl}api/${path}`, {
     method: body === undefined ? "GET" : "POST",
     headers: { "content-type": "application/json", ...(token && { authorization: `Bearer ${token}` }), ...headers },
     ...(body === undefined ? {} : { body: JSON.stringify(body) }),
@@ -79,21 +80,18 @@ onStack("the console answers operators alone, and no page of another origin", as
     [{ token: await tokenOf("eve", OPERATOR), headers: { "sec-fetch-site": "cross-site" } }, 403],
   ];
   for (const [asking, wanted] of refusals) {
-    for (const path of READS) expect([path, (await ask(stack, path, asking)).status]).toEqual([path, wanted]);
+    for (const path of READS) expect([path, (await ask(path, asking)).status]).toEqual([path, wanted]);
     for (const path of ACTS)
-      expect([path, (await ask(stack, path, { ...asking, body: { all: true, why: "x" } })).status]).toEqual([
-        path,
-        wanted,
-      ]);
+      expect([path, (await ask(path, { ...asking, body: { all: true, why: "x" } })).status]).toEqual([path, wanted]);
   }
-  const page = await fetch(consoleOf(stack));
+  const page = await fetch(consoleUrl);
   expect(page.status).toBe(200);
   expect(page.headers.get("content-security-policy")).toMatch(/^default-src 'self';.*frame-ancestors 'none'/);
   for (const claims of [{ scope: "timeline-operator" }, { scope: ["a", "timeline-operator"] }])
-    expect((await ask(stack, "overview", { token: await tokenOf("olga", { claims }) })).status).toBe(200);
+    expect((await ask("overview", { token: await tokenOf("olga", { claims }) })).status).toBe(200);
   const { httpUrl } = stack.service;
   expect((await fetch(`${httpUrl}/ops/`)).status).toBe(404);
-  expect((await fetch(new URL("/metrics", consoleOf(stack)))).status).toBe(404);
+  expect((await fetch(new URL("/metrics", consoleUrl))).status).toBe(404);
 });
 
 onStack(
@@ -102,12 +100,12 @@ onStack(
     const { world, streams, service } = stack;
     const token = await tokenOf("olga", OPERATOR);
     const get = async (path: string) => {
-      const { status: code, json } = await ask(stack, path, { token });
+      const { status: code, json } = await ask(path, { token });
       expect([path, code, json]).toEqual([path, 200, json]);
       return json;
     };
     const logged = (line: RegExp) => becomes(async () => expect(service.output()).toMatch(line));
-    const act = (path: string, body: unknown) => ask(stack, `dead-letters/${path}`, { token, body });
+    const act = (path: string, body: unknown) => ask(`dead-letters/${path}`, { token, body });
     const heal = await giveUp(stack, "anna", ["a-1", "a-2"]);
     heal();
 
@@ -123,7 +121,7 @@ onStack(
     expect(group.error).toMatch(/^GetFollowersList: INTERNAL/);
     const [first, second] = group.seqs as number[];
     expect(await get(`dead-letters/${first}`)).toEqual(await jsonOf(stack, ["dlq", "show", String(first)]));
-    expect((await ask(stack, "dead-letters/99", { token })).status).toBe(404);
+    expect((await ask("dead-letters/99", { token })).status).toBe(404);
 
     const { admitted, dead_letters } = await get("fan-outs/a-1");
     expect(admitted).toMatchObject([{ event: "drop_created" }]);
@@ -156,7 +154,7 @@ onStack(
     expect(reply.json()).toEqual(explained);
     const unnamed = await streams.connection.request("avion.ops.timeline.explain", "{}", { timeout: 10_000 });
     expect(unnamed.headers?.get("Nats-Service-Error-Code")).toBe("400");
-    expect(await ask(stack, "explain?user=ada", { token })).toMatchObject({
+    expect(await ask("explain?user=ada", { token })).toMatchObject({
       status: 400,
       json: { errors: [{ field: "drop", detail: "is missing" }] },
     });
@@ -168,14 +166,14 @@ onStack(
     expect(await get("erasures")).toEqual([]);
     expect(await get("erasures/ada")).toMatchObject({ user_id: "ada", status: "none" });
     expect(await get("analyses")).toEqual([]);
-    expect((await ask(stack, "analyses/none", { token })).status).toBe(404);
+    expect((await ask("analyses/none", { token })).status).toBe(404);
   },
 );
 
 const inBrowser = hasBrowser ? onStack : () => undefined;
 
-async function signIn(stack: Stack, page: Page, token: string): Promise<void> {
-  await page.goto(consoleOf(stack));
+async function signIn(page: Page, token: string): Promise<void> {
+  await page.goto(consoleUrl);
   await page.getByLabel("Operator's token").fill(token);
   await page.getByLabel("Operator's token").press("Enter");
 }
@@ -206,11 +204,11 @@ inBrowser("in a browser an operator sees the lag, redrives and removes dead lett
     await page.setViewportSize({ width: 1366, height: 800 });
   };
 
-  await signIn(stack, page, await tokenOf("eve"));
+  await signIn(page, await tokenOf("eve"));
   await page.getByText("the access token is not an operator's").waitFor();
   expect(await page.getByRole("navigation").isVisible()).toBe(false);
   faults.length = 0;
-  await signIn(stack, page, await tokenOf("olga", OPERATOR));
+  await signIn(page, await tokenOf("olga", OPERATOR));
   await page.getByRole("img", { name: /^Waiting messages: \d.*: now \d/ }).waitFor();
   await page.getByRole("row", { name: /^planner/ }).waitFor();
   await look();
