@@ -32,8 +32,7 @@ async function ask(path: string, { token, headers, body }: Asking) {
     headers: { "content-type": "application/json", ...(token && { authorization: `Bearer ${token}` }), ...headers },
     ...(body === undefined ? {} : { body: JSON.stringify(body) }),
   });
-  // biome-ignore lint/suspicious/noExplicitAny: each answer is another JSON
-  return { status: response.status, json: (await response.json()) as any };
+  return { status: response.status, json: (await response.json()) as unknown };
 }
 
 /** Each drop of the author becomes a dead letter until what is returned is called. */
@@ -99,40 +98,41 @@ onStack(
   async (stack) => {
     const { world, streams, service } = stack;
     const token = await tokenOf("olga", OPERATOR);
-    const get = async (path: string) => {
+    const get = async <Answer = unknown>(path: string): Promise<Answer> => {
       const { status: code, json } = await ask(path, { token });
       expect([path, code, json]).toEqual([path, 200, json]);
-      return json;
+      return json as Answer;
     };
     const logged = (line: RegExp) => becomes(async () => expect(service.output()).toMatch(line));
     const act = (path: string, body: unknown) => ask(`dead-letters/${path}`, { token, body });
     const heal = await giveUp(stack, "anna", ["a-1", "a-2"]);
     heal();
 
-    const { streams: all, consumers } = await get("overview");
-    expect(all.find(({ name }: { name: string }) => name === "DLQ")).toMatchObject({ messages: 2, last_seq: 2 });
-    const planner = consumers.find(({ name }: { name: string }) => name === "planner");
-    expect(planner).toMatchObject({ stream: "DROPS", pending: 0, ack_pending: 0, oldest_seconds: 0 });
-    expect(planner.handled).toBeGreaterThan(0);
+    const none = { pending: 0, ack_pending: 0, oldest_seconds: 0 };
+    expect(await get("overview")).toMatchObject({
+      streams: expect.arrayContaining([expect.objectContaining({ name: "DLQ", messages: 2, last_seq: 2 })]),
+      consumers: expect.arrayContaining([expect.objectContaining({ ...none, name: "planner", stream: "DROPS" })]),
+    });
 
-    const [group, ...others] = await get("dead-letters");
-    expect(others).toEqual([]);
-    expect(group).toMatchObject({ count: 2, reason: "exhausted", event: "drop_created", author_count: 1 });
-    expect(group.error).toMatch(/^GetFollowersList: INTERNAL/);
-    const [first, second] = group.seqs as number[];
+    const groups = await get<readonly { readonly seqs: readonly number[] }[]>("dead-letters");
+    const error = expect.stringMatching(/^GetFollowersList: INTERNAL/);
+    const group = { count: 2, error, reason: "exhausted", event: "drop_created", author_count: 1 };
+    expect(groups).toEqual([expect.objectContaining({ ...group, authors: [{ author_id: "anna", count: 2 }] })]);
+    const [first, second] = groups[0]?.seqs ?? [];
     expect(await get(`dead-letters/${first}`)).toEqual(await jsonOf(stack, ["dlq", "show", String(first)]));
     expect((await ask("dead-letters/99", { token })).status).toBe(404);
 
-    const { admitted, dead_letters } = await get("fan-outs/a-1");
-    expect(admitted).toMatchObject([{ event: "drop_created" }]);
-    expect(dead_letters).toMatchObject([{ seq: first }]);
+    const dead = { admitted: [{ event: "drop_created" }], completions: [], dead_letters: [{ seq: first }] };
+    expect(await get("fan-outs/a-1")).toMatchObject(dead);
 
     expect(await act("redrive", { seqs: [first], why: "anna is healed" })).toMatchObject({
       json: { redriven: [first] },
     });
     await logged(/"action":"redrive","operator":"olga","why":"anna is healed","selection":{"seqs":\[\d+\]}/);
     await eventually(async () => (await stack.reads.home("ada")).drop_ids.includes("a-1"), "the drop in the home");
-    await becomes(async () => expect((await get("fan-outs/a-1")).completions).toMatchObject([{ recipients: 2 }]));
+    await becomes(async () =>
+      expect(await get("fan-outs/a-1")).toMatchObject({ completions: [{ recipients: 2 }], dead_letters: [] }),
+    );
 
     const noReason = await act("remove", { seqs: [second] });
     expect(noReason).toMatchObject({ status: 400, json: { errors: [{ field: "why", detail: "is missing" }] } });
@@ -145,7 +145,7 @@ onStack(
 
     world.follow("ada", "zoe");
     const asked = { user: "ada", drop: "a-1" };
-    const explained = await get(`explain?${new URLSearchParams(asked)}`);
+    const explained = await get(`explain?${new URLSearchParams(asked).toString()}`);
     expect(explained).toMatchObject({ ...asked, verdict: "shown", author: "anna", follows: true });
     expect(await jsonOf(stack, ["timeline", "explain", "ada", "a-1"])).toEqual(explained);
     const reply = await streams.connection.request("avion.ops.timeline.explain", JSON.stringify(asked), {
