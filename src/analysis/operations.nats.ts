@@ -68,6 +68,7 @@ export function createAnalysisOperations({
   };
   return {
     list,
+    first: (limit: number) => firstOf(list(), limit),
     /** @throws AppError `notfound` */
     show: async (id: string): Promise<Shown> => {
       const facts = await factsOf(id, requests);
@@ -78,6 +79,12 @@ export function createAnalysisOperations({
       return shown(await factsOf(id, requests), dead);
     },
   };
+}
+
+async function firstOf<Item>(items: AsyncIterable<Item>, limit: number): Promise<Item[]> {
+  const found: Item[] = [];
+  for await (const one of items) if (found.push(one) === limit) break;
+  return found;
 }
 
 const isOf = ({ body }: StoredMessage, id: string): boolean => requestIn(body)?.analysis_id === id;

@@ -35,8 +35,7 @@ const ANALYSIS = {
 
 function list({ limit, json }: ListOptions): Promise<number> {
   return withConnections(ANALYSIS, async (operations) => {
-    const found: Unfinished[] = [];
-    for await (const one of operations.list()) if (found.push(one) === limit) break;
+    const found = await operations.first(limit);
     return printList(found, { json, none: "no analysis waits, and there is no dead letter of one", asLine });
   });
 }

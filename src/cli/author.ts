@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import { printable } from "../kernel/errors.js";
-import type { ModeChoice, StoredState } from "../pull/index.js";
+import { authorAsJson, type ModeChoice, type StoredState } from "../pull/index.js";
 import { openRegistry, withConnections } from "./bootstrap.js";
 import { exitWith, JSON_OPTION, parseUserId } from "./options.js";
 import { printList } from "./terminal.js";
@@ -36,25 +36,18 @@ const AUTHOR = { name: "author", open: openRegistry };
 
 function list({ json }: Options): Promise<number> {
   return withConnections(AUTHOR, async (registry) => {
-    const stored = [...(await registry.list())].map(([author, state]) => row(author, state));
+    const stored = [...(await registry.list())].map(([author, state]) => authorAsJson(author, state));
     return printList(stored, { json, none: "every author is pushed", asLine });
   });
 }
 
 function choose(id: string, choice: ModeChoice, { json }: Options): Promise<number> {
   return withConnections(AUTHOR, async (registry) => {
-    const chosen = row(id, await registry.choose(id, choice));
+    const chosen = authorAsJson(id, await registry.choose(id, choice));
     console.log(json ? JSON.stringify(chosen) : asLine(chosen));
     return 0;
   });
 }
-
-const row = (author_id: string, stored: StoredState | undefined) => ({
-  author_id,
-  state: stored?.state ?? "pushed",
-  by: stored?.by ?? "count",
-  since: stored ? new Date(stored.since).toISOString() : null,
-});
 
 const REASONS: Readonly<Record<StoredState["by"], string>> = {
   hand: "an operator",
@@ -62,6 +55,6 @@ const REASONS: Readonly<Record<StoredState["by"], string>> = {
   pressure: "writes to homes",
 };
 
-function asLine({ author_id, state, by, since }: ReturnType<typeof row>): string {
+function asLine({ author_id, state, by, since }: ReturnType<typeof authorAsJson>): string {
   return printable(`${author_id}  ${state} by ${REASONS[by]}${since === null ? "" : ` since ${since}`}`);
 }

@@ -30,6 +30,7 @@ const GROUPS: readonly (readonly [title: string, ...slices: Slice[]])[] = [
   ["Role gateway", "gateway"],
   ["Roles users and posts", "users", "posts", "outbox"],
   ["Role analysis", "analysis"],
+  ["Role ops", "ops"],
   ["The commands up and demo", "brokerBinaries"],
 ];
 

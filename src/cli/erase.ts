@@ -1,12 +1,17 @@
 import type { Command } from "commander";
-import { isLeft, placesAsText, verifyErasure } from "../erasure/index.js";
-import type { Erasure } from "../gen/avion/users.js";
-import { mapLimited } from "../kernel/concurrency.js";
+import {
+  createErasureStatus,
+  type ErasureShown,
+  erasureAsJson,
+  isLeft,
+  placesAsText,
+  verifyErasure,
+} from "../erasure/index.js";
 import { printable } from "../kernel/errors.js";
 import { silent } from "../kernel/logger.js";
 import { VERSION } from "../kernel/version.js";
 import { openPostgres } from "../platform/db/postgres.js";
-import { connectUsers, isNotFound, isUnimplemented, type Users } from "../platform/grpc/upstreams.js";
+import { connectUsers, isUnimplemented, type Users } from "../platform/grpc/upstreams.js";
 import { createBucket } from "../records/bucket.nats.js";
 import { createErasedList } from "../records/erased.redis.js";
 import { type Opening, openLog, openRedisAlone, runJob, withConnections } from "./bootstrap.js";
@@ -21,7 +26,6 @@ interface Options {
 
 const DEFAULT_LIMIT = 100;
 const MAX_LIMIT = 10_000;
-const AT_ONCE = 8;
 
 export function define(erase: Command): void {
   erase
@@ -53,11 +57,9 @@ export function define(erase: Command): void {
 
 const ERASE = { name: "erase", open: openErasures };
 
-type Erasures = Awaited<ReturnType<typeof openErasures>>;
-
 async function openErasures(opening: Opening) {
   const { nats, publish } = await openLog(opening);
-  return { ...createErasedList(createBucket(nats, publish, "ERASED")), service: openUsers(opening) };
+  return createErasureStatus(createErasedList(createBucket(nats, publish, "ERASED")), openUsers(opening));
 }
 
 function openUsers({ config: { upstreams }, closers }: Opening): Users | undefined {
@@ -84,7 +86,7 @@ function eraseUser(id: string, { yes, json }: Options): Promise<number> {
       if (!isUnimplemented(error)) throw error;
       throw new Error("the users service cannot erase users: it has to publish user_erased itself", { cause: error });
     });
-    print(shownOf(id, erasure), json);
+    print(erasureAsJson(id, erasure), json);
     return 0;
   });
 }
@@ -99,8 +101,7 @@ async function mayErase(id: string): Promise<boolean> {
 
 function list({ json, limit }: Options): Promise<number> {
   return withConnections(ERASE, async (erasures) => {
-    const users = (await erasures.users()).slice(0, limit);
-    const found = await mapLimited(users, AT_ONCE, (user) => read(erasures, user));
+    const found = await erasures.list(limit);
     return printList(found, { json, none: "nobody is erased", asLine });
   });
 }
@@ -108,7 +109,7 @@ function list({ json, limit }: Options): Promise<number> {
 /** Ends with exit code 1 where the user is not erased. */
 function show(id: string, { json }: Options): Promise<number> {
   return withConnections(ERASE, async (erasures) => {
-    const found = await read(erasures, id);
+    const found = await erasures.show(id);
     if (found.status === "none") {
       console.error(`the user ${printable(id)} is not erased`);
       return 1;
@@ -118,46 +119,14 @@ function show(id: string, { json }: Options): Promise<number> {
   });
 }
 
-/** A users service that knows no erasure has published the event itself: then the reports of the roles tell the state. */
-async function read(erasures: Erasures, user: string): Promise<Shown> {
-  const known = await erasures.service?.erasure(user).catch((error: unknown) => {
-    if (isNotFound(error) || isUnimplemented(error)) return undefined;
-    throw error;
-  });
-  if (known) return shownOf(user, known);
-  if (!(await erasures.isErased(user))) return shownOf(user, undefined);
-  const steps = [...(await erasures.reports(user))].map(([name, report]) => ({ name, ...report }));
-  const status = steps.every(({ done }) => done) ? "completed" : "running";
-  return { ...shownOf(user, undefined), status, steps };
-}
-
-interface Shown {
-  readonly user_id: string;
-  readonly status: string;
-  /** It is null where the users service does not tell. */
-  readonly requested_at: string | null;
-  readonly completed_at: string | null;
-  readonly steps: Erasure["steps"];
-}
-
-const dateOf = (ms: number): string | null => (ms === 0 ? null : new Date(ms).toISOString());
-
-const shownOf = (user_id: string, erasure: Erasure | undefined): Shown => ({
-  user_id,
-  status: erasure?.status ?? "none",
-  requested_at: dateOf(erasure?.requested_at ?? 0),
-  completed_at: dateOf(erasure?.completed_at ?? 0),
-  steps: erasure?.steps ?? [],
-});
-
-function asLine({ user_id, status, requested_at, completed_at, steps }: Shown): string {
+function asLine({ user_id, status, requested_at, completed_at, steps }: ErasureShown): string {
   const since = completed_at ?? requested_at;
   const open = steps.filter(({ done }) => !done).map(({ name }) => name);
   const waiting = open.length === 0 ? "" : `  not done: ${open.join(", ")}`;
   return printable(`${status}${since === null ? "" : ` since ${since}`}  ${user_id}${waiting}`);
 }
 
-function print(shown: Shown, json: boolean | undefined): void {
+function print(shown: ErasureShown, json: boolean | undefined): void {
   if (json) return console.log(JSON.stringify(shown));
   console.log(asLine({ ...shown, steps: [] }));
   for (const { name, done, left } of shown.steps)

@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import { isWrong, openExplain } from "../consistency/index.js";
+import { type Explained, isWrong, openExplain } from "../consistency/index.js";
 import { printable } from "../kernel/errors.js";
 import { type Answer, openTimelines, runJob, timelinesOn } from "./bootstrap.js";
 import { exitWith, JSON_OPTION, parseUserId } from "./options.js";
@@ -27,18 +27,16 @@ function explain(user: string, drop: string, { author, json }: ExplainOptions): 
       const ask = openExplain(connections, timelinesOn(connections, config).hides);
       const answer = await ask({ user, drop, author }, stopping);
       return {
-        json: { user, drop, ...answer },
-        text: asText(user, drop, answer),
+        json: answer,
+        text: asText(answer),
         failed: isWrong(answer),
       };
     },
   );
 }
 
-type Explained = Awaited<ReturnType<ReturnType<typeof openExplain>>>;
-
-function asText(user: string, drop: string, answer: Explained): string {
-  const { verdict, why, admitted, author, createdAt, score, floor } = answer;
+function asText(answer: Explained): string {
+  const { user, drop, verdict, why, admitted, author, createdAt, score, floor } = answer;
   const named = (id: string): string => printable(JSON.stringify(id));
   const events = admitted.map(({ event, seq, time }) => `${event} at ${at(time)}, sequence ${seq} of DROPS`);
   const lines: readonly (readonly [string, string])[] = [

@@ -5,6 +5,7 @@ import { faultInWords } from "../kernel/fields.js";
 import type { Logger } from "../kernel/logger.js";
 import { type DeadLetterSummary, deadLetterAsJson } from "./dead-letter.js";
 import { type DeadLetterOperations, FIELDS, type Removal, SEQ_FAULT } from "./operations.js";
+import { grouped, groupsAsJson, MAX_SEQS } from "./present.js";
 import type { Report } from "./redrive.js";
 
 interface DeadLetterApiDeps {
@@ -17,13 +18,12 @@ interface DeadLetterApiDeps {
 
 /** Each endpoint takes the bytes of a request and resolves to a value to answer as JSON. */
 export type DeadLetterApi = Readonly<
-  Record<"list" | "show" | "redrive" | "rm", (request: Uint8Array) => Promise<unknown>>
+  Record<"list" | "groups" | "show" | "redrive" | "rm", (request: Uint8Array) => Promise<unknown>>
 >;
 
 /** A request that takes longer is answered with the progress so far. */
 export const ANSWER_AFTER_MS = 3_000;
 const DEFAULT_LIMIT = 100;
-const MAX_SEQS = 10_000;
 const MAX_ITEMS_SHOWN = 100;
 
 const seqFault = (element: unknown): string | undefined =>
@@ -48,6 +48,7 @@ const LIST = z.strictObject({
   limit: limit.default(DEFAULT_LIMIT),
   after: z.number().int().nonnegative().default(0),
 });
+const GROUPS = z.strictObject(filters);
 const SHOW = z.strictObject({ seqs: z.tuple([FIELDS.seq], { message: "must name one dead letter" }) });
 const REMOVE = z.strictObject(selection);
 const REDRIVE = z.strictObject({ ...selection, rate: FIELDS.rate.optional() });
@@ -58,6 +59,7 @@ export function createDeadLetterApi(deps: DeadLetterApiDeps): DeadLetterApi {
   let redriving = false;
   return {
     list: async (request) => list(deps, parse(LIST, request)),
+    groups: async (request) => groups(deps, parse(GROUPS, request)),
     show: async (request) => show(deps, parse(SHOW, request).seqs[0]),
     rm: async (request) => {
       const asked = parse(REMOVE, request);
@@ -110,6 +112,19 @@ async function list(
     answer.push(summary);
   }
   return answer;
+}
+
+/** The groups that have no room any more are left out: they are the smallest. */
+async function groups(
+  { operations, maxAnswerBytes }: DeadLetterApiDeps,
+  asked: z.output<typeof GROUPS>,
+): Promise<readonly object[]> {
+  const all = groupsAsJson(await grouped(operations.list(asked, { bodies: true })));
+  let bytes = 2;
+  return all.filter((group) => {
+    bytes += Buffer.byteLength(JSON.stringify(group)) + 1;
+    return bytes <= maxAnswerBytes();
+  });
 }
 
 async function show({ operations, maxAnswerBytes }: DeadLetterApiDeps, seq: number): Promise<unknown> {

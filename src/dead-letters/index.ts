@@ -5,6 +5,7 @@ import type { Publish } from "../platform/nats/publish.js";
 import { createOperations, type DeadLetterOperations } from "./operations.js";
 import { createDeadLetterStore, createLogAge } from "./store.nats.js";
 
+export { createDeadLetterApi, type DeadLetterApi } from "./api.js";
 export { deadLetterAsJson, type StoredDeadLetter } from "./dead-letter.js";
 export { createMaxDeliveriesHandler } from "./max-deliveries.nats.js";
 export {

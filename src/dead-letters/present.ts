@@ -21,6 +21,8 @@ interface Group {
 }
 
 const SEQS_SHOWN = 5;
+/** One request redrives or removes so many. */
+export const MAX_SEQS = 10_000;
 
 /** Groups dead letters (with bodies) by reason, event and error, the biggest group first. */
 export async function grouped(deadLetters: AsyncIterable<StoredDeadLetter>): Promise<Group[]> {
@@ -44,9 +46,19 @@ function add(group: Group, { summary, failedAt, body }: StoredDeadLetter): void 
   group.count++;
   group.firstAt = Math.min(group.firstAt, failedAt);
   group.lastAt = Math.max(group.lastAt, failedAt);
-  if (group.seqs.length < SEQS_SHOWN) group.seqs.push(summary.seq);
+  if (group.seqs.length < MAX_SEQS) group.seqs.push(summary.seq);
   const author = authorOf(body);
   if (author !== undefined) group.countOfAuthor.set(author, (group.countOfAuthor.get(author) ?? 0) + 1);
+}
+
+/** Of dead letters with bodies, returns the summaries of those about a drop. */
+export async function aboutDrop(deadLetters: AsyncIterable<StoredDeadLetter>, drop: string) {
+  const found: StoredDeadLetter["summary"][] = [];
+  for await (const { summary, body } of deadLetters) {
+    const { drop_id } = Object(decodeBody(body).value) as Record<string, unknown>;
+    if (drop_id === drop) found.push(summary);
+  }
+  return found;
 }
 
 /** The shape is equal for errors that differ only in what they quote or count. */
@@ -59,6 +71,22 @@ function authorOf(body: Uint8Array): string | undefined {
   return [user_id, following_id].find((id): id is string => typeof id === "string" && id !== "");
 }
 
+/** `seqs` names the oldest ones, and `authors` those with most dead letters. */
+export const groupsAsJson = (groups: readonly Group[]) =>
+  groups.map(({ firstAt, lastAt, countOfAuthor, ...group }) => ({
+    ...group,
+    first_at: dateOf(firstAt),
+    last_at: dateOf(lastAt),
+    author_count: countOfAuthor.size,
+    authors: byCount(countOfAuthor)
+      .slice(0, AUTHORS_SHOWN)
+      .map(([author_id, count]) => ({ author_id, count })),
+  }));
+
+const AUTHORS_SHOWN = 10;
+
+const byCount = (countOfAuthor: ReadonlyMap<string, number>) => [...countOfAuthor].sort(([, a], [, b]) => b - a);
+
 export function groupsAsText(groups: readonly Group[]): string {
   if (groups.length === 0) return "no dead letters";
   return groups.map(groupAsText).join("\n");
@@ -66,15 +94,15 @@ export function groupsAsText(groups: readonly Group[]): string {
 
 function groupAsText({ error, reason, event, count, firstAt, lastAt, seqs, countOfAuthor }: Group): string {
   const authors = authorsAsText(countOfAuthor);
-  const more = count > seqs.length ? ", …" : "";
+  const more = count > SEQS_SHOWN ? ", …" : "";
   return [
     `${withCommas(count)} x ${printable(error)}${authors === "" ? "" : ` for ${authors}`}`,
-    `    ${printable(`${reason} ${event}`)}, from ${dateOf(firstAt)} to ${dateOf(lastAt)}, dead letters ${seqs.join(", ")}${more}`,
+    `    ${printable(`${reason} ${event}`)}, from ${dateOf(firstAt)} to ${dateOf(lastAt)}, dead letters ${seqs.slice(0, SEQS_SHOWN).join(", ")}${more}`,
   ].join("\n");
 }
 
 function authorsAsText(countOfAuthor: ReadonlyMap<string, number>): string {
-  const [first] = [...countOfAuthor].sort(([, a], [, b]) => b - a);
+  const [first] = byCount(countOfAuthor);
   if (!first) return "";
   const [author, count] = first;
   if (countOfAuthor.size === 1) return `author ${printable(author)}`;

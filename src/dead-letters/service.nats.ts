@@ -27,6 +27,7 @@ export async function startDeadLetterService(options: DeadLetterServiceOptions):
     group: "avion.ops.dlq",
     endpoints: {
       list: { about: "Dead letters, oldest first: {reason, event, error, since, limit, after}", answer: api.list },
+      groups: { about: "Dead letters by cause: {reason, event, error, since}", answer: api.groups },
       show: { about: "One dead letter with its body: {seqs: [17]}", answer: api.show },
       redrive: { about: `Publishes again: ${SELECTION}; dry_run, rate, limit`, answer: api.redrive },
       rm: { about: `Deletes: ${SELECTION}; dry_run, limit`, answer: api.rm },

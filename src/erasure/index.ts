@@ -21,6 +21,7 @@ import { verifyTables } from "./verify-tables.sql.js";
 import { createSend, createWalk } from "./walk.redis.js";
 
 export { isLeft, type Place, placesAsText } from "./places.js";
+export { createErasureStatus, type ErasureShown, erasureAsJson } from "./status.grpc.js";
 
 interface Handles {
   readonly scripts: Scripts;

@@ -34,6 +34,8 @@ import { createRelationWriter } from "./relations.redis.js";
 import { createSources } from "./sources.grpc.js";
 import { createTimelineWriter } from "./writer.redis.js";
 
+export { createReadFanOuts } from "./record.nats.js";
+
 interface FanoutHandles {
   readonly config: { readonly fanout: FanoutConfig; readonly storedTimelines: StoredTimelinesConfig };
   readonly scripts: Scripts;

@@ -41,6 +41,30 @@ export function createProgress({ run }: Scripts): Progress {
   };
 }
 
+/** `recipients` is null while the plan is under way, and `open` names a chunk that is not written yet. */
+interface KnownProgress {
+  readonly event: string;
+  readonly drop_id: string;
+  readonly recipients: number | null;
+  readonly chunks: number;
+  readonly done: number;
+  readonly open: string | null;
+}
+
+/** Reads how far a fan-out of many chunks is; undefined for one of a single chunk, and a day after the last change. */
+export const createReadProgress =
+  ({ command }: Pick<Scripts, "command">) =>
+  async (event: string, drop_id: string): Promise<KnownProgress | undefined> => {
+    const key = fanoutProgressKey(event, drop_id);
+    const { [RECIPIENTS]: counts, ...held } = await command("hgetall", (client) => client.hgetall(key));
+    const chunks = Object.entries(held).filter(([name]) => !name.startsWith("~"));
+    if (chunks.length === 0) return undefined;
+    const open = chunks.filter(([, time]) => time === "0");
+    const recipients = counts === undefined ? null : Number.parseInt(counts, 10);
+    const done = chunks.length - open.length;
+    return { event, drop_id, recipients, chunks: chunks.length, done, open: open[0]?.[0] ?? null };
+  };
+
 /** `done` has each chunk with the time it was done, and the numbers of users. */
 function sizeOf(done: readonly string[]): FanoutSize {
   const fields = new Map<string, string>();

@@ -22,17 +22,27 @@ export interface Principal {
 /** @throws AppError `unauthenticated` for a token that is not valid, `unavailable` where the keys cannot be fetched. */
 type Authenticate = (token: string) => Promise<Principal>;
 
+/** An operator's token has this value in the claim, which is a text, a list, or texts between spaces as in `scope`. */
+export interface Claim {
+  readonly name: string;
+  readonly value: string;
+}
+
 const MAX_TOKEN_CHARS = 8 * 1024;
 const CLOCK_TOLERANCE_SECONDS = 5;
 /** These algorithms have a public key. HS256 would accept that key as its secret. */
 const ASYMMETRIC = "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA Ed25519".split(" ");
 
-export function createAuthenticate(config: AuthConfig): Authenticate {
+/** With `claim` a valid token that lacks it is refused with AppError `forbidden`. */
+export function createAuthenticate(config: AuthConfig, claim?: Claim): Authenticate {
   const claimsOf = createClaimsOf(config);
   return async (token) => {
     if (token.length > MAX_TOKEN_CHARS) throw unauthenticated("too long");
     try {
-      return principalOf(await claimsOf(token));
+      const claims = await claimsOf(token);
+      const principal = principalOf(claims);
+      if (claim && !hasClaim(claims, claim)) throw new AppError("forbidden", "the access token is not an operator's");
+      return principal;
     } catch (error) {
       if (error instanceof AppError) throw error;
       throw unauthenticated("not valid", error);
@@ -50,6 +60,12 @@ function principalOf({ sub, exp, tier }: JWTPayload): Principal {
   // The tolerance is for the `nbf` of an issuer whose clock is ahead; an expired token is never accepted.
   if (!(expiresAt > sharedNow())) throw unauthenticated("expired");
   return { user: sub, expiresAt, tier };
+}
+
+function hasClaim(claims: JWTPayload, { name, value }: Claim): boolean {
+  const held = Object.hasOwn(claims, name) ? claims[name] : undefined;
+  const values: readonly unknown[] = Array.isArray(held) ? held : typeof held === "string" ? held.split(" ") : [];
+  return values.includes(value);
 }
 
 type ClaimsOf = (token: string) => JWTPayload | Promise<JWTPayload>;
@@ -137,6 +153,18 @@ export function createAuthorize(authenticate: Authenticate, allowedOrigins: Read
     if (credentials.method === "cookie" && !originAllowed(headers, allowedOrigins))
       throw new AppError("forbidden", "a page of another origin may not use the cookie");
     return principal;
+  };
+}
+
+/**
+ * Only the `Authorization` header counts, which no page of another origin can set without a preflight, and none is
+ * answered: a request cannot be forged (CSRF). Browsers that say that such a page asks are refused all the same.
+ */
+export function createAuthorizeOperator(authenticate: Authenticate): Authorize {
+  const authorize = createAuthorize(authenticate, new Set());
+  return async (headers) => {
+    if (!originAllowed(headers, new Set())) throw new AppError("forbidden", "a page of another origin may not ask");
+    return authorize({ authorization: headers.authorization });
   };
 }
 

@@ -18,7 +18,7 @@ export const GATEWAY_VARIABLES = {
     name: "TIMELINE_JWT_SECRET",
     schema: nonEmptyList,
     about:
-      "Secret of HS256 tokens, 32 bytes or more (role gateway). While it is replaced: the new one and the old one (comma list)",
+      "Secret of HS256 tokens, 32 bytes or more (roles gateway and ops). While it is replaced: the new one and the old one (comma list)",
   },
   jwksUrl: {
     name: "TIMELINE_JWT_JWKS_URL",

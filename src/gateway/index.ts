@@ -8,7 +8,7 @@ import type { SseLimits } from "../platform/http/sse.js";
 import type { RedisClock } from "../platform/redis/clock.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import type { Erased } from "../records/erasures.js";
-import { createAuthenticate, createAuthorize } from "./auth.js";
+import { type Claim, createAuthenticate, createAuthorize, createAuthorizeOperator } from "./auth.js";
 import type { GatewayConfig } from "./config.js";
 import { createFeed } from "./feed.nats.js";
 import { followKeys } from "./keys.http.js";
@@ -60,8 +60,7 @@ export const LIMITS: GatewayLimits = {
 /** Answers requests for streams as soon as HTTP is served; until the gateway is open, streams are refused for now. */
 export function createEntrance({ config, log }: Pick<GatewayDeps, "config" | "log">, limits: GatewayLimits = LIMITS) {
   const allowedOrigins = new Set(config.allowedOrigins);
-  const { jwksUrl: url, jwksMaxAgeMs: maxAgeMs } = config;
-  const keys = url === undefined ? undefined : followKeys({ url, maxAgeMs, log });
+  const keys = openKeys({ config, log });
   const authorize = createAuthorize(createAuthenticate({ ...config, keys: keys?.find }), allowedOrigins);
   let serve = async (_request: StreamRequest): Promise<void> => {
     throw new AppError("unavailable", "the service is starting");
@@ -75,6 +74,21 @@ export function createEntrance({ config, log }: Pick<GatewayDeps, "config" | "lo
     /** Returns the reason if no token can be checked. */
     keysNotReady: () => keys?.notReady(),
     close: () => keys?.close(),
+  };
+}
+
+function openKeys({ config: { jwksUrl: url, jwksMaxAgeMs: maxAgeMs }, log }: Pick<GatewayDeps, "config" | "log">) {
+  return url === undefined ? undefined : followKeys({ url, maxAgeMs, log });
+}
+
+/** Lets callers through whose token, checked as those of users, has the claim. */
+export function openOperators({ claim, ...deps }: Pick<GatewayDeps, "config" | "log"> & { readonly claim: Claim }) {
+  const keys = openKeys(deps);
+  return {
+    authorize: createAuthorizeOperator(createAuthenticate({ ...deps.config, keys: keys?.find }, claim)),
+    /** Returns the reason if no token can be checked. */
+    notReady: () => keys?.notReady(),
+    close: async () => keys?.close(),
   };
 }
 

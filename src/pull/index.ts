@@ -4,7 +4,7 @@ import { type AuthorRegistry, createAuthorRegistry } from "./registry.js";
 import { createPullStore } from "./store.redis.js";
 
 export type { AuthorRegistry, ModeChoice } from "./registry.js";
-export type { StoredState } from "./store.redis.js";
+export { authorAsJson, type StoredState } from "./store.redis.js";
 
 interface Configured {
   readonly tierThreshold: number;

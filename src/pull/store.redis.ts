@@ -16,6 +16,14 @@ export interface StoredState {
   readonly since: number;
 }
 
+/** Commands and the console show this JSON. */
+export const authorAsJson = (author_id: string, stored: StoredState | undefined) => ({
+  author_id,
+  state: stored?.state ?? "pushed",
+  by: stored?.by ?? "count",
+  since: stored ? new Date(stored.since).toISOString() : null,
+});
+
 /** The times are of the last and the first change; null means that there was none, or that all was lost. */
 interface Version {
   readonly version: string | null;

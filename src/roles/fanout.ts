@@ -1,9 +1,11 @@
 import {
   EventLog,
   openAuditor,
+  openExplain,
   openRecovery,
   samplePublications,
   startAudits,
+  startExplainService,
   watchForLosses,
   watchForRestores,
 } from "../consistency/index.js";
@@ -57,7 +59,11 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
   await losses.checked;
   const consumers = [...startFanoutConsumers(deps, handlers), await startForgetting(deps, "timelines", forgetIn(deps))];
   const operations = createDeadLetters({ nats, publish, upstreams: () => connections.upstreams("operator") });
-  const deadLetters = await startDeadLetterService({ nats, operations, version: VERSION, log });
+  const operators = { nats, version: VERSION, log };
+  const services = [
+    await startDeadLetterService({ ...operators, operations }),
+    await startExplainService({ ...operators, explain: openExplain(connections, timelines.hides) }),
+  ];
   return {
     notReady: () =>
       [...consumers, audits.checks].every((one) => one.healthy()) ? undefined : "fanout: not every consumer is pulling",
@@ -69,7 +75,7 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
         trimming.close(),
         crossings.close(),
         removal.close(),
-        deadLetters.close(),
+        ...services.map((service) => service.close()),
         ...consumers.map((one) => one.close(graceMs)),
       ]);
     },

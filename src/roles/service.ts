@@ -1,5 +1,4 @@
 import { SuspectLock } from "../delivery/process.js";
-import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { observedGauge } from "../kernel/meters.js";
 import { SECOND } from "../kernel/time.js";
@@ -22,6 +21,8 @@ import { openConnections, type ServiceConnections } from "./connections.js";
 import { keepsData, openDatabase } from "./database.js";
 import { startFanoutRole } from "./fanout.js";
 import { type GatewayRoleDeps, openEntrance, startGatewayRole } from "./gateway.js";
+import { listening } from "./listening.js";
+import { startOpsRole } from "./ops.js";
 import { startPostsRole } from "./posts.js";
 import { startRewardsRole } from "./rewards.js";
 import type { RoleDeps, RunningRole, StoringRoleDeps, Wraps } from "./role.js";
@@ -41,7 +42,10 @@ export interface StartOptions {
 
 /** A role that serves starts before a role that may call it, and closes after it. */
 const SERVING: readonly Role[] = ["users", "posts", "api"];
-const WORKING: readonly Role[] = ["gateway", "fanout", "bridge", "analysis", "rewards"];
+const WORKING: readonly Role[] = ["gateway", "fanout", "bridge", "analysis", "rewards", "ops"];
+
+/** These read timelines, and so follow the retention and the pulled authors. */
+const READING: readonly Role[] = ["fanout", "api", "ops"];
 
 /** Starts the roles of a process. HTTP is served first, so that `/readyz` can say what is waited for. */
 export async function startService(config: Config, options: StartOptions): Promise<RunningService> {
@@ -64,7 +68,7 @@ export async function startService(config: Config, options: StartOptions): Promi
   closers.add("gRPC", (graceMs) => grpc?.close(graceMs));
   // Upstreams are checked only now, since this process may serve one itself.
   await Promise.all(calledUpstreams(config).map((upstream) => checkTls(upstream, config.upstreams)));
-  if (roles.includes("fanout") || roles.includes("api")) {
+  if (READING.some((role) => roles.includes(role))) {
     const retention = deps.connections.retention.follow();
     closers.add("retention", () => retention.close());
     const pulled = deps.connections.authorStates.follow(log);
@@ -136,6 +140,7 @@ const STARTS: Readonly<Record<Role, (deps: AnyRoleDeps) => Promise<RunningRole>>
   bridge: startBridgeRole,
   analysis: startAnalysisRole,
   rewards: startRewardsRole,
+  ops: startOpsRole,
 };
 
 /** Starts those of some roles that this process has, one after the other; they are closed together. */
@@ -164,17 +169,6 @@ async function openGrpc(
   server.setServing(true);
   log.info({ port: server.port, services: services.map(({ name }) => name) }, "serving gRPC");
   return server;
-}
-
-/** Neither Node nor grpc-js names the variable that holds the address. */
-async function listening<Server>(setting: string, server: Promise<Server>): Promise<Server> {
-  try {
-    return await server;
-  } catch (error) {
-    const text = oneLine(error);
-    const reason = text.includes("EADDRINUSE") ? "another process uses this port (EADDRINUSE)" : text;
-    throw new Error(`${setting}: cannot listen there: ${reason}`, { cause: error });
-  }
 }
 
 const STOPPING = "stopping";

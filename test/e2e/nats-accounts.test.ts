@@ -7,14 +7,17 @@ import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { openApi } from "../support/api.js";
 import { privateNats, privateRedis, temporaryFolder } from "../support/brokers.js";
 import { becomes } from "../support/eventually.js";
+import { newPort } from "../support/ports.js";
 import { openReader } from "../support/reader.js";
 import { launchService, runMain, type Service, untilReady } from "../support/service.js";
 import { openEvents } from "../support/sse.js";
 import { tokenOf } from "../support/tokens.js";
 
-const ROLES = ["gateway", "api", "bridge", "users", "posts", "analysis", "rewards", "fanout"] as const;
+const ROLES = ["gateway", "api", "bridge", "users", "posts", "analysis", "rewards", "ops", "fanout"] as const;
 type User = (typeof ROLES)[number] | "operator";
 const passwordOf = (user: string): string => `password-of-${user}`;
+
+const OPS = `127.0.0.1:${await newPort()}`;
 
 let redis: Broker;
 let nats: Broker;
@@ -56,7 +59,8 @@ beforeAll(async () => {
   for (const role of ["analysis", "rewards"] as const)
     await launch(role, { ...upstreams(), TIMELINE_DATA_DIR: join(folder, role) });
   // The role that makes the streams comes last: the others wait for it.
-  for (const role of ["gateway", "api", "bridge", "fanout"] as const) await launch(role, upstreams());
+  for (const role of ["gateway", "api", "bridge", "ops", "fanout"] as const)
+    await launch(role, { ...upstreams(), TIMELINE_OPS_ADDR: OPS });
   await Promise.all([...services.values()].map((service) => untilReady(service, 60_000)));
 }, 120_000);
 
@@ -66,6 +70,26 @@ afterAll(async () => {
   await redis?.stop();
   await rm(folder, { recursive: true, force: true });
 }, 60_000);
+
+/** Asks all that the console can tell, and tries its two actions on dead letters. */
+async function useConsole(drop: string): Promise<void> {
+  const token = await tokenOf("olga", { claims: { scope: "timeline-operator" } });
+  const ask = async (path: string, body?: unknown): Promise<unknown> => {
+    const response = await fetch(`http://${OPS}/ops/api/${path}`, {
+      method: body === undefined ? "GET" : "POST",
+      headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
+    const answer = await response.json();
+    expect([path, response.status, answer]).toEqual([path, 200, answer]);
+    return answer;
+  };
+  const lists = ["overview", "dead-letters", "authors", "erasures", "analyses"];
+  for (const path of [...lists, `fan-outs/${drop}`, "audits/ada", `explain?user=ada&drop=${drop}`]) await ask(path);
+  const [{ seqs }] = (await ask("dead-letters")) as [{ readonly seqs: readonly number[] }];
+  await ask(`dead-letters/${seqs[0]}`);
+  expect(await ask("dead-letters/redrive", { all: true })).toMatchObject({ refused: [{ seq: seqs[0] }] });
+}
 
 test("every role does its whole work as its own user of NATS", async () => {
   const users = openApi(of("users").grpcAddress);
@@ -111,6 +135,7 @@ test("every role does its whole work as its own user of NATS", async () => {
     stream.close();
     await publisher.publish("drop_created", "no JSON");
     await becomes(async () => expect(await letters()).toEqual([expect.objectContaining({ reason: "invalid" })]));
+    await useConsole(drop.drop_id);
     for (const [role, service] of services) expect([role, violations(service)]).toEqual([role, []]);
   } finally {
     for (const open of [users, posts, reads]) open.close();
@@ -232,7 +257,8 @@ const FORBIDDEN: readonly [User, string][] = [
     [role, "$JS.API.STREAM.UPDATE.DROPS"],
     [role, "$JS.API.CONSUMER.DELETE.DROPS.planner"],
     [role, "$JS.API.CONSUMER.MSG.NEXT.DROPS.planner"],
-    [role, "fanout.job.add"],
+    // Operators redrive jobs.
+    ...(role === "ops" ? [] : ([[role, "fanout.job.add"]] as [User, string][])),
   ]),
   ...(["gateway", "api", "bridge", "users", "posts"] as const).map((role): [User, string] => [role, "notify.user.ada"]),
   ["analysis", "$JS.API.CONSUMER.MSG.NEXT.TIMELINE_EVENTS.rewards"],

@@ -235,7 +235,7 @@ test("the service tells NATS its name, its version and its endpoints", async () 
   expect(infos).toHaveLength(1);
   expect(infos[0]).toMatchObject({ name: "avion-dlq", version: "1.2.3" });
   expect(infos[0]?.endpoints.map(({ subject }) => subject).sort()).toEqual(
-    ["list", "redrive", "rm", "show"].map((name) => `avion.ops.dlq.${name}`),
+    ["groups", "list", "redrive", "rm", "show"].map((name) => `avion.ops.dlq.${name}`),
   );
 });
 

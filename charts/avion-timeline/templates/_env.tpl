@@ -41,13 +41,13 @@
 - name: TIMELINE_API_ADDR
   value: {{ include "avion-timeline.timelineService" $root | quote }}
 {{- end }}
-{{- if eq .role "gateway" }}
+{{- if include "avion-timeline.checksTokens" . }}
 {{- if or $values.jwt.secret $values.jwt.existingSecret.name }}
 - name: TIMELINE_JWT_SECRET
   valueFrom:
     {{- include "avion-timeline.secretRef" (dict "root" $root "existing" $values.jwt.existingSecret "key" "TIMELINE_JWT_SECRET") | nindent 4 }}
 {{- else if not $values.jwt.jwksUrl }}
-{{- fail "jwt.secret, jwt.existingSecret.name or jwt.jwksUrl is needed by the gateway" }}
+{{- fail "jwt.secret, jwt.existingSecret.name or jwt.jwksUrl is needed by the roles gateway and ops" }}
 {{- end }}
 {{- if and $values.jwt.jwksUrl (or $values.jwt.secret $values.jwt.existingSecret.name) }}
 {{- fail "jwt.jwksUrl excludes jwt.secret and jwt.existingSecret.name" }}

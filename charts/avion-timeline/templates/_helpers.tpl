@@ -96,6 +96,11 @@ failedJobsHistoryLimit: 3
 {{- if has .role (list "users" "posts" "analysis" "rewards") -}}true{{- end -}}
 {{- end -}}
 
+{{/* Whether a role checks tokens of users. */}}
+{{- define "avion-timeline.checksTokens" -}}
+{{- if has .role (list "gateway" "ops") -}}true{{- end -}}
+{{- end -}}
+
 {{/* Whether a role is called by other roles of the release. */}}
 {{- define "avion-timeline.isUpstream" -}}
 {{- if has .role (list "users" "posts") -}}true{{- end -}}
@@ -144,7 +149,7 @@ failedJobsHistoryLimit: 3
 
 {{/* Whether a role calls the upstreams: the bridge does where there are both, to look up what Redis Pub/Sub has lost, and posts to find out who follows. */}}
 {{- define "avion-timeline.callsUpstreams" -}}
-{{- if has .role (list "api" "fanout" "analysis") -}}
+{{- if has .role (list "api" "fanout" "analysis" "ops") -}}
 true
 {{- else if and (has .role (list "bridge" "posts")) (include "avion-timeline.userService" .root) (include "avion-timeline.postService" .root) -}}
 true

@@ -90,6 +90,10 @@ containers:
       - name: grpc
         containerPort: 50051
       {{- end }}
+      {{- if eq .role "ops" }}
+      - name: ops
+        containerPort: 8081
+      {{- end }}
     startupProbe:
       httpGet: { path: /healthz, port: http }
       {{- toYaml $root.Values.startupProbe | nindent 6 }}

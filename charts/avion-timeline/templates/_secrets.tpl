@@ -40,7 +40,7 @@ secretKeyRef:
 {{- define "avion-timeline.tlsChannels" -}}
 {{- $channels := list "nats" "redis" -}}
 {{- if include "avion-timeline.usesDatabase" . }}{{ $channels = append $channels "database" }}{{ end -}}
-{{- if eq .role "gateway" }}{{ $channels = append $channels "jwks" }}{{ end -}}
+{{- if include "avion-timeline.checksTokens" . }}{{ $channels = append $channels "jwks" }}{{ end -}}
 {{- if include "avion-timeline.servesGrpc" . }}{{ $channels = append $channels "grpc" }}{{ end -}}
 {{- if or (include "avion-timeline.callsUpstreams" .) (include "avion-timeline.callsTimelines" .) }}{{ $channels = append $channels "upstream" }}{{ end -}}
 {{- $used := list -}}
@@ -72,7 +72,7 @@ nothing where it has no cluster (helm template, GitOps).
 {{- range concat $root.Values.extraEnvFrom (.settings.extraEnvFrom | default list) -}}
 {{- with .secretRef }}{{ $whole = append $whole .name }}{{ end -}}
 {{- end -}}
-{{- if eq .role "gateway" }}{{ $whole = append $whole $root.Values.tls.jwks.existingSecret }}{{ end -}}
+{{- if include "avion-timeline.checksTokens" . }}{{ $whole = append $whole $root.Values.tls.jwks.existingSecret }}{{ end -}}
 {{- range compact $whole -}}
 {{- $_ := set $found . ((lookup "v1" "Secret" $root.Release.Namespace .) | default dict).data -}}
 {{- end -}}

@@ -8,9 +8,9 @@ import {
   userTierOf,
 } from "../../contracts/analysis.js";
 import { type ApiDeps, allowOnly, callerOf, createApi, inRequest, understood } from "../../platform/http/api.js";
+import { readJson } from "../../platform/http/body.js";
 import { observeHttp } from "../observe.js";
 import type { Ask } from "./ask.js";
-import { readJson } from "./body.http.js";
 import { readIdempotencyKey } from "./idempotency.nats.js";
 import { openApi } from "./openapi.js";
 import { quotaHeaders } from "./rate-limit.redis.js";
@@ -35,6 +35,7 @@ interface Caller {
 const LIST_COST = 10;
 /** Both upstreams are asked for a user. */
 const USER_COST = 10;
+const MAX_BODY_BYTES = 16 * 1_024;
 
 export function createAnalysisRouter({ ask, isUser, reads, servesTimelines, ...deps }: RouteDeps): Router {
   const api = createApi({ ...deps, refused: observeHttp.refused });
@@ -72,7 +73,7 @@ const analyze =
   async (request, response) => {
     const { user, tier } = asking(response);
     const key = readIdempotencyKey(request.get("Idempotency-Key"));
-    const body = await readJson(request);
+    const body = await readJson(request, MAX_BODY_BYTES);
     const account = (body as { readonly did?: unknown } | null)?.did;
     const order = understood((await isKnown({ user, tier }, account)) ? KNOWN_ORDER : ANALYSIS_ORDER, body, "body");
     const work = () => ask({ user_id: user, ...order, tier, key });

@@ -1,4 +1,5 @@
 import type { NatsConnection } from "nats";
+import type { ExplainRequest } from "../../contracts/explain.js";
 import { belongsHome, entryOfDrop } from "../../contracts/timelines.js";
 import type { Drop } from "../../gen/avion/posts.js";
 import { dateOfId } from "../../kernel/ids.js";
@@ -19,12 +20,10 @@ import type { HeldDrop } from "../restored/judge.js";
 import { UpstreamView } from "../upstreams.grpc.js";
 import { type Explanation, explain, type Facts, isWrong } from "./explain.js";
 
-export interface Asked {
-  readonly user: string;
-  readonly drop: string;
-  /** It is needed if the log no longer has an event of the drop that names its author. */
-  readonly author?: string | undefined;
-}
+/** This is the JSON of an explanation. */
+export type Explained = Pick<ExplainRequest, "user" | "drop"> & Explanation & Facts;
+
+export type Explain = (asked: ExplainRequest, stopping?: AbortSignal) => Promise<Explained>;
 
 interface Handles {
   readonly scripts: Scripts;
@@ -39,7 +38,7 @@ interface Handles {
 export function openExplain(
   { scripts, nats, upstreams, fences, erased, authorStates }: Handles,
   hides: PublicationDeps["hides"],
-) {
+): Explain {
   const { readLogged, readUnapplied } = new EventLog(nats, createReadWaiting(scripts));
   const { findDrop, follows } = new UpstreamView(upstreams("operator"));
   const deps = {
@@ -49,13 +48,13 @@ export function openExplain(
     retentionStart: fences.retentionStart,
     erasedAmong: erased.among,
     isPulled: async (author: string) => !isPushed((await currentOf(authorStates)).get(author)?.state),
-    readDropEvents: (since: number) => readLogged(untilNow(since), "drops.*"),
+    readDropEvents: createReadDropEvents(readLogged),
   };
-  const look = async (asked: Asked, since: number): Promise<Facts & Explanation> => {
+  const look = async (asked: ExplainRequest, since: number): Promise<Explained> => {
     const facts = await readFacts(deps, asked, since);
-    return { ...explain(facts), ...facts };
+    return { user: asked.user, drop: asked.drop, ...explain(facts), ...facts };
   };
-  return async (asked: Asked, stopping?: AbortSignal): Promise<Facts & Explanation> => {
+  return async (asked, stopping) => {
     const since = sharedNow();
     const first = await look(asked, since);
     if (!isWrong(first) && first.verdict !== "under-way") return first;
@@ -66,8 +65,7 @@ export function openExplain(
 }
 
 interface ExplainDeps extends Pick<PublicationDeps, "readEntry" | "hides" | "tombstonedAmong"> {
-  /** Reads the events of drops that were admitted since then, in ms since the epoch. */
-  readonly readDropEvents: (since: number) => AsyncIterable<Logged>;
+  readonly readDropEvents: ReadDropEvents;
   readonly readUnapplied: () => Promise<Unapplied>;
   readonly findDrop: (held: HeldDrop) => Promise<Drop | undefined>;
   readonly follows: (follower: string, following: string) => Promise<boolean>;
@@ -77,9 +75,9 @@ interface ExplainDeps extends Pick<PublicationDeps, "readEntry" | "hides" | "tom
 }
 
 /** Reads all that decides whether a home has a drop; events admitted before `since`, ms since the epoch, count as due. */
-async function readFacts(deps: ExplainDeps, asked: Asked, since: number): Promise<Facts> {
+async function readFacts(deps: ExplainDeps, asked: ExplainRequest, since: number): Promise<Facts> {
   const { user, drop } = asked;
-  const logged = await eventsOf(deps, drop);
+  const logged = await deps.readDropEvents(drop);
   const created = logged.map(({ event }) => event).find(({ name }) => name !== "drop_deleted");
   const payload = created && "created_at" in created.payload ? created.payload : undefined;
   const author = asked.author ?? payload?.user_id;
@@ -92,7 +90,7 @@ async function readFacts(deps: ExplainDeps, asked: Asked, since: number): Promis
   const unapplied = await deps.readUnapplied();
   return {
     ...{ author, createdAt, score, floor, isErased },
-    admitted: logged.map(({ event: { name: event }, seq, time }) => ({ event, seq, time })),
+    admitted: admissionsOf(logged),
     isApplied: unapplied.start >= since && !isOpen(unapplied.waiting, user, drop),
     isTombstoned: (await deps.tombstonedAmong([drop])).size > 0,
     isPastRetention: createdAt !== undefined && createdAt < deps.retentionStart(),
@@ -122,11 +120,19 @@ async function relationsOf(
   };
 }
 
-async function eventsOf({ readDropEvents }: ExplainDeps, drop: string): Promise<Logged[]> {
-  const found: Logged[] = [];
-  for await (const logged of readDropEvents(dateOfId(drop) ?? 0)) {
-    const { payload } = logged.event;
-    if ("drop_id" in payload && payload.drop_id === drop) found.push(logged);
-  }
-  return found;
-}
+type ReadDropEvents = (drop: string) => Promise<Logged[]>;
+
+/** Reads what the log has about a drop, the oldest event first. */
+export const createReadDropEvents =
+  (readLogged: EventLog["readLogged"]): ReadDropEvents =>
+  async (drop) => {
+    const found: Logged[] = [];
+    for await (const logged of readLogged(untilNow(dateOfId(drop) ?? 0), "drops.*")) {
+      const { payload } = logged.event;
+      if ("drop_id" in payload && payload.drop_id === drop) found.push(logged);
+    }
+    return found;
+  };
+
+export const admissionsOf = (logged: readonly Logged[]): Facts["admitted"] =>
+  logged.map(({ event: { name: event }, seq, time }) => ({ event, seq, time }));

@@ -7,8 +7,10 @@ import { SECOND } from "../../kernel/time.js";
 
 interface HttpOptions {
   readonly address: string;
-  readonly notReady: () => readonly string[];
-  readonly metrics: (request: IncomingMessage, response: ServerResponse) => void;
+  /** Unset: there is no /readyz. */
+  readonly notReady?: () => readonly string[];
+  /** Unset: there is no /metrics. */
+  readonly metrics?: (request: IncomingMessage, response: ServerResponse) => void;
   readonly log: Logger;
 }
 
@@ -24,15 +26,17 @@ const HEADERS_MS = 80 * SECOND;
 export const BODY_MS = 10 * SECOND;
 
 export async function serveHttp(options: HttpOptions) {
+  const { notReady, metrics } = options;
   const app = express().disable("x-powered-by").disable("etag");
   app.get("/healthz", (_request, response) => void response.json({ status: "ok" }));
-  app.get("/readyz", (_request, response) => {
-    const waiting = options.notReady();
-    response
-      .status(waiting.length === 0 ? 200 : 503)
-      .json({ status: waiting.length === 0 ? "ready" : "waiting", waiting });
-  });
-  app.get("/metrics", (request, response) => options.metrics(request, response));
+  if (notReady)
+    app.get("/readyz", (_request, response) => {
+      const waiting = notReady();
+      response
+        .status(waiting.length === 0 ? 200 : 503)
+        .json({ status: waiting.length === 0 ? "ready" : "waiting", waiting });
+    });
+  if (metrics) app.get("/metrics", (request, response) => metrics(request, response));
   const roles = express.Router();
   app.use(roles);
   let isComplete = false;

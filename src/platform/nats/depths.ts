@@ -75,7 +75,8 @@ async function consumerMeasurements(info: ConsumerInfo, stored: StoredMessages |
   ];
 }
 
-async function unfinishedSeconds(stored: StoredMessages, info: ConsumerInfo): Promise<number> {
+/** Returns the age of the oldest message that is not acknowledged, in s; 0 where there is none. */
+export async function unfinishedSeconds(stored: StoredMessages, info: ConsumerInfo): Promise<number> {
   const { stream_name: stream, config, num_pending, num_ack_pending, ack_floor, delivered } = info;
   if (num_pending + num_ack_pending === 0) return 0;
   const done = num_ack_pending > 0 ? ack_floor.stream_seq : delivered.stream_seq;

@@ -7,6 +7,7 @@ import { GATEWAY_VARIABLES, tokenFaults } from "../../gateway/config.js";
 import { faultInWords } from "../../kernel/fields.js";
 import { parseServerUrl } from "../../kernel/urls.js";
 import { ConfigError, type ConfigOf, type Variable, type Variables } from "../../kernel/variables.js";
+import { OPS_VARIABLES } from "../../ops/config.js";
 import { OUTBOX_VARIABLES } from "../../outbox/config.js";
 import { proxyFaults } from "../../platform/http/outbound.js";
 import { otelFaults } from "../../platform/otel-variables.js";
@@ -35,6 +36,7 @@ export const SLICES = {
   posts: POSTS_VARIABLES,
   outbox: OUTBOX_VARIABLES,
   analysis: ANALYSIS_VARIABLES,
+  ops: OPS_VARIABLES,
   brokerBinaries: BROKER_BINARY_VARIABLES,
 } as const;
 
@@ -141,8 +143,8 @@ function withOwnAddresses(config: Config): Config {
 }
 
 const CALLERS: Readonly<Record<keyof typeof OWN_ADDRESSES, readonly Role[]>> = {
-  userServiceAddr: ["fanout", "api"],
-  postServiceAddr: ["fanout", "api", "analysis"],
+  userServiceAddr: ["fanout", "api", "ops"],
+  postServiceAddr: ["fanout", "api", "analysis", "ops"],
   timelineServiceAddr: [],
 };
 
@@ -169,15 +171,21 @@ function addressFaults({ process, upstreams }: Config): string[] {
   });
 }
 
+/** These check tokens. */
+const CHECKING: readonly Role[] = ["gateway", "ops"];
+
 function keyFaults({ process }: Config, env: NodeJS.ProcessEnv): string[] {
   const given = env["TIMELINE_JWT_SECRET"] || env["TIMELINE_JWT_JWKS_URL"];
-  if (given || !process.roles?.includes("gateway")) return [];
-  return ["TIMELINE_JWT_SECRET: the role gateway needs it, or TIMELINE_JWT_JWKS_URL"];
+  const checking = CHECKING.filter((role) => process.roles?.includes(role));
+  if (given || checking.length === 0) return [];
+  return [`TIMELINE_JWT_SECRET: the role ${checking.join(" and ")} needs it, or TIMELINE_JWT_JWKS_URL`];
 }
 
 /** Only these roles ask servers of others. */
 const outboundFaults = ({ process: { roles }, gateway }: Config, env: NodeJS.ProcessEnv): string[] =>
-  roles?.includes("analysis") || (roles?.includes("gateway") && gateway.jwksUrl !== undefined) ? proxyFaults(env) : [];
+  roles?.includes("analysis") || (CHECKING.some((role) => roles?.includes(role)) && gateway.jwksUrl !== undefined)
+    ? proxyFaults(env)
+    : [];
 
 /** Reports settings of TLS and credentials that exclude each other. */
 function channelFaults({ grpcServer, nats, upstreams }: Config): string[] {

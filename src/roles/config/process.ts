@@ -3,7 +3,7 @@ import { address, integer, nonEmptyList, share, text, type Variables } from "../
 import { LOG_LEVELS } from "../../platform/logger.js";
 
 /** Roles a process can take; any number of each may run. */
-export const ROLES = ["bridge", "fanout", "api", "gateway", "users", "posts", "analysis", "rewards"] as const;
+export const ROLES = ["bridge", "fanout", "api", "gateway", "users", "posts", "analysis", "rewards", "ops"] as const;
 export type Role = (typeof ROLES)[number];
 
 const notRole = (name: string): string => `${name.slice(0, 50)} is not a role; the roles are ${ROLES.join(", ")}`;

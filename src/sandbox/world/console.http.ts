@@ -9,6 +9,7 @@ import { VISIBILITY_NAMES } from "../../contracts/timelines.js";
 import { understood, userId } from "../../contracts/untrusted.js";
 import { Visibility } from "../../gen/avion/posts.js";
 import { AppError, invalid } from "../../kernel/errors.js";
+import { staticPage } from "../../platform/http/page.js";
 import { FAULT_SERVICES, type Faults, methodsOf } from "./faults.grpc.js";
 import { dropsOf, hiddenFrom, isKnown, type SeenDrop, seen, viewsOf, type World } from "./world.grpc.js";
 
@@ -27,15 +28,12 @@ interface ConsoleDeps {
   readonly issueToken: (user: string) => string | Promise<string>;
 }
 
-const ASSETS = fileURLToPath(new URL("./console/", import.meta.url));
+const folderOf = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
+const ASSETS = folderOf("./console/");
+/** The console of operators has the same charts. */
+const CHART = folderOf("../../ops/page/chart/");
 const require = createRequire(import.meta.url);
 const PICO = dirname(require.resolve("@picocss/pico/css/pico.min.css"));
-
-const HEADERS = {
-  "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'",
-  "X-Content-Type-Options": "nosniff",
-  "Cache-Control": "no-cache",
-};
 
 const sessionRequest = z.strictObject({ user: userId });
 const timelineRequest = z.object({
@@ -88,9 +86,9 @@ export function createConsoleRouter(deps: ConsoleDeps): Router {
   addDeadLetters(world, deps.deadLetters);
   world.use(refusals);
   router.use("/world", world);
-  const setHeaders = (response: Response): void => void response.set(HEADERS);
-  router.use(express.static(ASSETS, { setHeaders }));
-  router.use("/pico", express.static(PICO, { setHeaders }));
+  router.use(staticPage(ASSETS));
+  router.use("/chart", staticPage(CHART));
+  router.use("/pico", staticPage(PICO));
   return router;
 }
 

@@ -18,7 +18,7 @@ import {
 import { CLOSE_MARGIN_MS, type Environment, NAMES, PORTS, readText } from "./files.js";
 import { type Rendered, renderChart, type Values } from "./helm.js";
 
-const ALL = ["analysis", "api", "bridge", "fanout", "gateway", "posts", "rewards", "users"];
+const ALL = ["analysis", "api", "bridge", "fanout", "gateway", "ops", "posts", "rewards", "users"];
 const CASES: [string, Values, string[]][] = [
   ["what is required", REQUIRED, ["api", "bridge", "fanout", "gateway"]],
   ["existing Secrets", WITH_EXISTING_SECRETS, ["api", "bridge", "fanout", "gateway", "users"]],
@@ -39,6 +39,12 @@ const CASES: [string, Values, string[]][] = [
   ],
 ];
 
+const checksTokens = (deployment: Rendered): boolean => ["gateway", "ops"].includes(role(deployment));
+const portsOf = (deployment: Rendered) => ({
+  http: PORTS.http,
+  ...(servesGrpc(deployment) ? { grpc: PORTS.grpc } : {}),
+  ...(role(deployment) === "ops" ? { ops: PORTS.ops } : {}),
+});
 const STORING = ["users", "posts", "analysis", "rewards"];
 const databaseGiven = (values: Values): boolean => "database.url" in values || "database.existingSecret" in values;
 
@@ -53,7 +59,7 @@ for (const [name, values, roles] of CASES) {
       const config = readConfig(environmentOf(deployment, objects));
       expect(config.process.roles).toEqual([role(deployment)]);
       expect(config.process.podName).toBe("pod-0");
-      expect(config.gateway.jwtSecrets !== undefined).toBe(role(deployment) === "gateway" && !!secretGiven(values));
+      expect(config.gateway.jwtSecrets !== undefined).toBe(checksTokens(deployment) && !!secretGiven(values));
       const reads = role(deployment) === "gateway" && databaseGiven(values);
       expect(config.database.url !== undefined).toBe(STORING.includes(role(deployment)) || reads);
       const { terminationGracePeriodSeconds, enableServiceLinks } = deployment.spec.template.spec;
@@ -69,7 +75,7 @@ for (const [name, values, roles] of CASES) {
     for (const deployment of ofKind(render(), "Deployment")) {
       const container = containerOf(deployment);
       const ports = Object.fromEntries(container.ports.map((port) => [port.name, port.containerPort]));
-      expect(ports).toEqual(servesGrpc(deployment) ? PORTS : { http: PORTS.http });
+      expect(ports).toEqual(portsOf(deployment));
       const { startupProbe, livenessProbe, readinessProbe } = container;
       for (const probe of [startupProbe, livenessProbe, readinessProbe])
         expect(ports).toHaveProperty(probe.httpGet.port);
@@ -293,6 +299,7 @@ rendering("a role's own priority class overrides that of all roles", () => {
     bridge: "steady",
     fanout: "steady",
     gateway: "people-first",
+    ops: "steady",
     posts: "steady",
     rewards: "steady",
     users: "steady",

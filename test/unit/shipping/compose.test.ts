@@ -74,6 +74,7 @@ test("each role is a service of its own, with the replicas it should have", () =
     posts: 1,
     analysis: 1,
     rewards: 1,
+    ops: 1,
   });
   expect(roles.map(([name]) => name).sort()).toEqual([...ROLES].sort());
   for (const [name, service] of roles) {
@@ -108,10 +109,10 @@ test("roles call the upstreams of the file, unless others are given", () => {
       roles.flatMap(([name, service]) => {
         const config = readConfig(environmentOf(service, { ...GIVEN, ...given }));
         const both = [config.upstreams.userServiceAddr, config.upstreams.postServiceAddr];
-        return ["analysis", "api", "bridge", "fanout"].includes(name) ? [[name, both]] : [];
+        return ["analysis", "api", "bridge", "fanout", "ops"].includes(name) ? [[name, both]] : [];
       }),
     );
-  const everywhere = (both: unknown[]) => ({ analysis: both, api: both, bridge: both, fanout: both });
+  const everywhere = (both: unknown[]) => ({ analysis: both, api: both, bridge: both, fanout: both, ops: both });
   expect(addresses({})).toEqual(everywhere([`users:${PORTS.grpc}`, `posts:${PORTS.grpc}`]));
   expect(addresses(UPSTREAMS)).toEqual(everywhere(Object.values(UPSTREAMS)));
 });
@@ -139,10 +140,10 @@ test.each(["avion", "x7Kq"])(
   },
 );
 
-test("secrets come from the environment, and only the role that needs them has them", () => {
+test("secrets come from the environment, and only the roles that need them have them", () => {
   for (const [name, service] of roles) {
     const secret = service.environment?.["TIMELINE_JWT_SECRET"];
-    if (name === "gateway") expect(secret).toMatch(/^\$\{TIMELINE_JWT_SECRET:\?/);
+    if (name === "gateway" || name === "ops") expect(secret).toMatch(/^\$\{TIMELINE_JWT_SECRET:\?/);
     else expect(secret).toBeUndefined();
   }
 });
@@ -154,6 +155,7 @@ test("ports are the service's defaults, published on loopback only", () => {
     users: [`127.0.0.1:50052:${PORTS.grpc}`],
     posts: [`127.0.0.1:50053:${PORTS.grpc}`],
     gateway: [`127.0.0.1:${PORTS.http}:${PORTS.http}`],
+    ops: [`127.0.0.1:${PORTS.ops}:${PORTS.ops}`],
     prometheus: ["127.0.0.1:9090:9090"],
     grafana: ["127.0.0.1:3000:3000"],
   });
@@ -208,9 +210,10 @@ const MONITORING = "docs/examples/monitoring";
 const mountedAt = (service: string, path: string): string[] | undefined =>
   compose.services[service]?.volumes?.map((volume) => volume.split(":")).find(([, target]) => target === path);
 
-test("Prometheus and Grafana are started on demand only, and read files of the repository", () => {
+test("The console, Prometheus and Grafana are started on demand only; the last two read files of the repository", () => {
   const onDemand = services.filter(([, { profiles }]) => profiles !== undefined);
   expect(onDemand.map(([name, { profiles }]) => [name, profiles])).toEqual([
+    ["ops", ["ops"]],
     ["prometheus", ["dashboards"]],
     ["grafana", ["dashboards"]],
   ]);

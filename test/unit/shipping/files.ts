@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { parse } from "yaml";
+import { OPS_VARIABLES } from "../../../src/ops/config.js";
 import { VARIABLES } from "../../../src/roles/config/config.js";
 import { GRPC_SERVER_VARIABLES, PROCESS_VARIABLES } from "../../../src/roles/config/process.js";
 
@@ -26,6 +27,7 @@ export function unknownVariables(text: string): string[] {
 export const PORTS = {
   grpc: Number(GRPC_SERVER_VARIABLES.address.default.split(":").at(-1)),
   http: Number(PROCESS_VARIABLES.httpAddress.default.split(":").at(-1)),
+  ops: Number(OPS_VARIABLES.address.default.split(":").at(-1)),
 };
 
 /** After its shutdown grace a process has this long to close, and then ends by itself. */

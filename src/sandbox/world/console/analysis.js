@@ -1,4 +1,4 @@
-const SVG = "http://www.w3.org/2000/svg";
+import { ABOVE, element, figure, figureOf, HEIGHT, LEFT, text, WIDTH } from "./chart/chart.js";
 
 /** The chart of each measure has this title, and these labels and figures. */
 const CHARTS = {
@@ -21,21 +21,8 @@ const CHARTS = {
   ],
 };
 
-/** The plot and the room for the labels of its axes, in units of the drawing. */
-const [WIDTH, HEIGHT, LEFT, BELOW, ABOVE] = [200, 60, 30, 12, 10];
 /** More bars than these have no room for a figure each, and every sixth has a label. */
 const FEW = 6;
-
-function element(name, attributes, ...children) {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-}
-
-const figureOf = (value) => value.toLocaleString("en", { maximumFractionDigits: 1 });
-
-const text = (x, y, anchor, words) => element("text", { x, y, "text-anchor": anchor }, words);
 
 /** Draws a bar with its label below, and its figure above where there is room. */
 function bar([label, value], at, { bars, most }) {
@@ -53,27 +40,12 @@ function bar([label, value], at, { bars, most }) {
   ];
 }
 
-function axes(most) {
-  const [bottom, right] = [ABOVE + HEIGHT, LEFT + WIDTH];
-  return [
-    element("path", { d: `M${LEFT} ${ABOVE}V${bottom}H${right}` }),
-    text(LEFT - 3, bottom, "end", "0"),
-    text(LEFT - 3, ABOVE + 5, "end", figureOf(most)),
-  ];
-}
-
 function chart(name, measure) {
   const [title, figures] = CHARTS[name];
   const bars = figures(measure).map(([label, value]) => [label, value ?? 0]);
   const most = Math.max(...bars.map(([, value]) => value)) || 1;
-  const label = `${title}: ${bars.map(([of, value]) => `${of} ${figureOf(value)}`).join(", ")}`;
-  const box = { viewBox: `0 0 ${LEFT + WIDTH} ${ABOVE + HEIGHT + BELOW}`, role: "img", "aria-label": label };
-  const drawn = bars.flatMap((one, at) => bar(one, at, { bars, most }));
-  const figure = document.createElement("figure");
-  const caption = document.createElement("figcaption");
-  caption.textContent = title;
-  figure.append(caption, element("svg", box, ...axes(most), ...drawn));
-  return figure;
+  const label = bars.map(([of, value]) => `${of} ${figureOf(value)}`).join(", ");
+  return figure(title, { label, most, drawn: bars.flatMap((one, at) => bar(one, at, { bars, most })) });
 }
 
 /** Asks for analyses, and shows the newest one and the reward. `call` talks to the server. */

@@ -1,8 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import { badRequest, Problem } from "../../kernel/problem.js";
-import { BODY_MS } from "../../platform/http/serve.js";
-
-const MAX_BYTES = 16 * 1_024;
+import { BODY_MS } from "./serve.js";
 
 const MEDIA_TYPE = /^application\/json *(?:; *charset="?utf-8"? *)?$/i;
 const decoder = new TextDecoder("utf-8", { fatal: true });
@@ -13,11 +11,11 @@ const decoder = new TextDecoder("utf-8", { fatal: true });
  *
  * @throws Problem 400, 408, 413, 415
  */
-export async function readJson(request: IncomingMessage): Promise<unknown> {
+export async function readJson(request: IncomingMessage, maxBytes: number): Promise<unknown> {
   const { "content-type": type = "", "content-encoding": encoding = "identity" } = request.headers;
   if (!MEDIA_TYPE.test(type) || encoding !== "identity")
     throw new Problem(415, "the body must be application/json in UTF-8, without a content encoding");
-  const bytes = await readBytes(request);
+  const bytes = await readBytes(request, maxBytes);
   try {
     return JSON.parse(decoder.decode(bytes));
   } catch {
@@ -25,14 +23,14 @@ export async function readJson(request: IncomingMessage): Promise<unknown> {
   }
 }
 
-function readBytes(request: IncomingMessage): Promise<Buffer> {
+function readBytes(request: IncomingMessage, maxBytes: number): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     const parts: Buffer[] = [];
     let size = 0;
     request.on("data", (part: Buffer) => {
       size += part.length;
-      if (size <= MAX_BYTES) parts.push(part);
-      else reject(new Problem(413, "the body is larger than 16 KiB"));
+      if (size <= maxBytes) parts.push(part);
+      else reject(new Problem(413, `the body is larger than ${maxBytes / 1_024} KiB`));
     });
     const late = setTimeout(() => reject(new Problem(408, "the body came too slowly")), BODY_MS).unref();
     request.once("end", () => {

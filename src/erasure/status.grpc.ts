@@ -1,0 +1,51 @@
+import type { Erasure } from "../gen/avion/users.js";
+import { mapLimited } from "../kernel/concurrency.js";
+import { isNotFound, isUnimplemented, type Users } from "../platform/grpc/upstreams.js";
+import type { createErasedList } from "../records/erased.redis.js";
+
+const AT_ONCE = 8;
+
+/** Commands and the console show this JSON. */
+export interface ErasureShown {
+  readonly user_id: string;
+  readonly status: string;
+  /** It is null where the users service does not tell. */
+  readonly requested_at: string | null;
+  readonly completed_at: string | null;
+  readonly steps: Erasure["steps"];
+}
+
+/** `service` is undefined where its address is not configured. */
+export function createErasureStatus(
+  erased: ReturnType<typeof createErasedList>,
+  service: Pick<Users, "erasure"> | undefined,
+) {
+  /** A users service that knows no erasure has published the event itself: then the reports of the roles tell the state. */
+  const show = async (user: string): Promise<ErasureShown> => {
+    const known = await service?.erasure(user).catch((error: unknown) => {
+      if (isNotFound(error) || isUnimplemented(error)) return undefined;
+      throw error;
+    });
+    if (known) return erasureAsJson(user, known);
+    if (!(await erased.isErased(user))) return erasureAsJson(user, undefined);
+    const steps = [...(await erased.reports(user))].map(([name, report]) => ({ name, ...report }));
+    const status = steps.every(({ done }) => done) ? "completed" : "running";
+    return { ...erasureAsJson(user, undefined), status, steps };
+  };
+  return {
+    /** The status is `none` where the user is not erased. */
+    show,
+    /** Resolves to at most so many, the newest first. */
+    list: async (limit: number) => mapLimited((await erased.users()).slice(0, limit), AT_ONCE, (user) => show(user)),
+  };
+}
+
+const dateOf = (ms: number): string | null => (ms === 0 ? null : new Date(ms).toISOString());
+
+export const erasureAsJson = (user_id: string, erasure: Erasure | undefined): ErasureShown => ({
+  user_id,
+  status: erasure?.status ?? "none",
+  requested_at: dateOf(erasure?.requested_at ?? 0),
+  completed_at: dateOf(erasure?.completed_at ?? 0),
+  steps: erasure?.steps ?? [],
+});

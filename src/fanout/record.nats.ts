@@ -1,0 +1,37 @@
+import type { NatsConnection } from "nats";
+import { parseJson } from "../contracts/events.js";
+import type { FanoutCompleted } from "../contracts/fanout.js";
+import { COMPLETED_FANOUT, STREAM } from "../contracts/subjects.js";
+import { logEntries } from "../platform/nats/read-log.js";
+import type { Scripts } from "../platform/redis/scripts.js";
+import { createReadProgress } from "./progress.redis.js";
+
+interface Admission {
+  readonly event: string;
+  /** The time is in ms since the epoch. */
+  readonly time: number;
+}
+
+/** Returns a function that reads what is recorded about the fan-outs of a drop: progress, and completions of a day. */
+export function createReadFanOuts({ nats, scripts }: { readonly nats: NatsConnection; readonly scripts: Scripts }) {
+  const readProgress = createReadProgress(scripts);
+  return async (drop_id: string, admitted: readonly Admission[]) => {
+    const [first] = admitted;
+    if (first === undefined) return { progress: [], completions: [] };
+    const events = [...new Set(admitted.map(({ event }) => event))];
+    const progress = await Promise.all(events.map((event) => readProgress(event, drop_id)));
+    return {
+      progress: progress.filter((one) => one !== undefined),
+      completions: await completionsOf(nats, drop_id, first.time),
+    };
+  };
+}
+
+async function completionsOf(nats: NatsConnection, drop: string, from: number): Promise<FanoutCompleted[]> {
+  const found: FanoutCompleted[] = [];
+  for await (const { body } of logEntries(nats, { stream: STREAM.completions, subject: COMPLETED_FANOUT, from })) {
+    const completed = parseJson(body) as FanoutCompleted;
+    if (completed.drop_id === drop) found.push(completed);
+  }
+  return found;
+}

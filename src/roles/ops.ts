@@ -1,0 +1,101 @@
+import { createAnalysisOperations } from "../analysis/index.js";
+import {
+  admissionsOf,
+  createReadDropEvents,
+  EventLog,
+  openAuditor,
+  openExplain,
+  reportsAsJson,
+} from "../consistency/index.js";
+import { aboutDrop, createDeadLetterApi, createDeadLetters } from "../dead-letters/index.js";
+import { createErasureStatus } from "../erasure/index.js";
+import { createReadFanOuts } from "../fanout/index.js";
+import { openOperators } from "../gateway/index.js";
+import { pause } from "../kernel/time.js";
+import { createReadQueues, startOps } from "../ops/index.js";
+import { connectUsers } from "../platform/grpc/upstreams.js";
+import { authorAsJson } from "../pull/index.js";
+import { createBucket } from "../records/bucket.nats.js";
+import { createErasedList } from "../records/erased.redis.js";
+import { createTimelines } from "../timeline/index.js";
+import { listening } from "./listening.js";
+import type { RoleDeps, RunningRole } from "./role.js";
+
+/** The console shows so many analyses, and so many erasures. */
+const LISTED = 100;
+const MAX_ANSWER_BYTES = 8 * 1_024 * 1_024;
+
+/** The console of operators: what the commands print, over HTTP. */
+export async function startOpsRole(deps: RoleDeps): Promise<RunningRole> {
+  const { config, log } = deps;
+  const { address, claim } = config.ops;
+  const stopping = new AbortController();
+  const operators = openOperators({ config: config.gateway, claim, log });
+  const users = connectUsers(config.upstreams.userServiceAddr as string, config.upstreams, log);
+  const console = await listening(
+    `TIMELINE_OPS_ADDR=${address}`,
+    startOps({
+      ...{ address, log },
+      authorize: operators.authorize,
+      ...openRecords(deps, users),
+      ...openTimelineChecks(deps, stopping.signal),
+      ...openDeadLetters(deps, stopping.signal),
+    }),
+  );
+  log.info({ port: console.port }, "serving the console");
+  return {
+    notReady: () => {
+      const keys = operators.notReady();
+      return keys && `ops: ${keys}`;
+    },
+    close: async (graceMs) => {
+      stopping.abort();
+      await Promise.all([console.close(graceMs), operators.close()]);
+      users.close();
+    },
+  };
+}
+
+function openRecords({ config, connections }: RoleDeps, users: ReturnType<typeof connectUsers>) {
+  const { nats, publish, authorStates } = connections;
+  const erasures = createErasureStatus(createErasedList(createBucket(nats, publish, "ERASED")), users);
+  const analyses = createAnalysisOperations({ nats, publish });
+  return {
+    queues: createReadQueues(nats, config.nats.notifyParts),
+    authors: async () => [...(await authorStates.list())].map(([author, state]) => authorAsJson(author, state)),
+    erasures: { list: () => erasures.list(LISTED), show: erasures.show },
+    analyses: { list: () => analyses.first(LISTED), show: analyses.show },
+  };
+}
+
+function openTimelineChecks({ config, connections, log }: RoleDeps, stopping: AbortSignal) {
+  const handles = { ...connections, log };
+  const timelines = createTimelines({ ...handles, upstreams: connections.upstreams("reads"), config });
+  const explain = openExplain(connections, timelines.hides);
+  const auditor = openAuditor(config, handles, timelines);
+  return {
+    explain: (asked: Parameters<typeof explain>[0]) => explain(asked, stopping),
+    audit: async (user: string) => reportsAsJson({ home: await auditor.homes([user], { stopping, named: true }) }),
+  };
+}
+
+function openDeadLetters({ connections, log }: RoleDeps, stopping: AbortSignal) {
+  const { nats, publish } = connections;
+  const operations = createDeadLetters({ nats, publish, upstreams: () => connections.upstreams("operator") });
+  const limits = { maxAnswerBytes: () => MAX_ANSWER_BYTES, pause, stopping };
+  const readEvents = createReadDropEvents(new EventLog(nats).readLogged);
+  const readFanOuts = createReadFanOuts(connections);
+  return {
+    deadLetters: createDeadLetterApi({ operations, ...limits, log }),
+    fanOuts: async (drop: string) => {
+      const admitted = admissionsOf(await readEvents(drop));
+      const recorded = await readFanOuts(drop, admitted);
+      return {
+        drop,
+        admitted,
+        ...recorded,
+        dead_letters: await aboutDrop(operations.list({}, { bodies: true }), drop),
+      };
+    },
+  };
+}
