@@ -197,7 +197,7 @@ export const redisUrls = z.string().transform((text, context): string[] => {
     return at === 0 ? data : data.map((url) => `${url}?${CLUSTER}=${at + 1}`);
   });
   const all = named.flat();
-  if (new Set(all.map((url) => new URL(url).host)).size < all.length && parts.length > 1)
+  if (parts.length > 1 && new Set(all.map(printableAddress)).size < all.length)
     context.addIssue({ code: "custom", message: "two Redis Clusters must not have the same server" });
   return all;
 });
