@@ -38,8 +38,9 @@ export class Clusters extends Cluster {
   }
 
   override sendCommand(command: Command): unknown {
-    const [key = ""] = command.getKeys();
-    return this.parts[clusterOf(String(key), this.parts.length)]?.sendCommand(command);
+    const [key] = command.getKeys();
+    const at = key === undefined ? 0 : clusterOf(String(key), this.parts.length);
+    return this.parts[at]?.sendCommand(command);
   }
 
   override nodes(role?: NodeRole): Redis[] {
