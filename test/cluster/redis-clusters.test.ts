@@ -11,7 +11,7 @@ import { intoLog, openClusterScene } from "../support/cluster-load.js";
 import { type RedisClusters, startRedisClusters } from "../support/clusters.js";
 import { eventually } from "../support/eventually.js";
 import { openReader } from "../support/reader.js";
-import { launchService, startService } from "../support/service.js";
+import { JWT_SECRET, launchService, runMain, startService } from "../support/service.js";
 
 const READERS = Array.from({ length: 60 }, (_, number) => `reader-${number}`);
 
@@ -53,12 +53,22 @@ async function refused(redisUrl: string): Promise<string> {
   return service.errors();
 }
 
+async function doctorOn(redisUrl: string): Promise<string[]> {
+  const run = runMain(["doctor", "--json"], {
+    ...{ REDIS_URL: redisUrl, NATS_URL: nats.url, TIMELINE_ROLES: "gateway", TIMELINE_JWT_SECRET: JWT_SECRET },
+  });
+  await run.exited;
+  const findings = JSON.parse(run.output()) as { what: string; says: string }[];
+  return findings.filter(({ what }) => /^Redis Cluster/.test(what)).map(({ says }) => says);
+}
+
 // Invariant 4.
 test("Clusters that are named otherwise than before end the start until they are empty", async () => {
   const [one, two] = servers.clusters.map(({ urls }) => urls) as [string, string];
   const reversed = `${two};${one}`;
   await start(servers.urls);
   expect(await refused(reversed)).toMatch(/is named as number 1 of 2, and holds data of number 2 of 2; .*FLUSHALL/);
+  expect((await doctorOn(reversed)).at(-1)).toMatch(/is named as number 1 of 2, and holds data of number 2 of 2/);
   expect(await refused(one)).toMatch(/is named as the only one, and holds data of number 1 of 2/);
   await start(servers.urls);
   await flush();
@@ -68,6 +78,8 @@ test("Clusters that are named otherwise than before end the start until they are
   await redis.set("{1}", "data");
   expect(await refused(servers.urls)).toMatch(/is named as number \d of 2, and holds data without a place/);
   await flush();
+  const whole = "3 masters answer";
+  expect(await doctorOn(servers.urls)).toEqual([whole, whole, expect.stringMatching(/^no Cluster holds data of/)]);
   await start(one);
   await flush();
   const [node, other] = servers.clusters[0]?.masters ?? [];

@@ -21,14 +21,14 @@ const ADVICE =
   "name all Clusters in the order in which they were used; to change their number or order, end all processes and empty each Cluster (FLUSHALL on every master): the contents are built again";
 
 /**
- * An empty Cluster takes the place in which it is named.
+ * An empty Cluster takes the place in which it is named, unless this only looks.
  *
  * @throws a Refusal where a Cluster holds data of another place; AppError `unavailable` where one does not answer
  */
-export async function checkPlaces(client: RedisClient): Promise<void> {
+export async function checkPlaces(client: RedisClient, { onlyLook = false } = {}): Promise<void> {
   const clusters = clustersOf(client);
   const check = async (cluster: Cluster, at: number): Promise<void> => {
-    const fault = await placeFault(cluster, at, clusters.length);
+    const fault = await placeFault(cluster, { at, count: clusters.length, onlyLook });
     if (fault !== undefined)
       throw new Refusal(`REDIS_URL: ${fault}`, { publicMessage: PUBLIC_MESSAGE, advice: ADVICE });
   };
@@ -46,7 +46,13 @@ const inWords = (place: string): string => {
   return count === "1" ? "the only one" : `number ${at} of ${count}`;
 };
 
-async function placeFault(cluster: Cluster, at: number, count: number): Promise<string | undefined> {
+interface Place {
+  readonly at: number;
+  readonly count: number;
+  readonly onlyLook: boolean;
+}
+
+async function placeFault(cluster: Cluster, { at, count, onlyLook }: Place): Promise<string | undefined> {
   const place = placeOf(at, count);
   const node = cluster.nodes("master")[0]?.options;
   if (!node) throw new AppError("unavailable", `Redis: Redis Cluster ${at + 1} names no master yet`);
@@ -56,7 +62,7 @@ async function placeFault(cluster: Cluster, at: number, count: number): Promise<
   let held = await readPlaces(cluster);
   if (held.length === 0 && count > 1) {
     if (!isEmpty) return `${named} holds data without a place among several`;
-    await writePlaces(cluster, place);
+    if (!onlyLook) await writePlaces(cluster, place);
     held = await readPlaces(cluster);
   }
   const other = held.find((one) => one !== place);
