@@ -165,8 +165,8 @@ const redisOrSentinels: Check = (all) =>
     ? [...sentinelChecks.flatMap((check) => check(all.slice(0, 1))), ...sameMaster(all)]
     : plainRedis.flatMap((check) => check(all));
 
-/** A hash of 32 bits spreads the keys evenly over so many, and each process connects to all nodes. */
-const MOST_CLUSTERS = 16;
+/** Each process connects to every master: to 8,000 of so many Clusters. */
+export const MOST_CLUSTERS = 16;
 
 /** A URL of several sentinels becomes one of each. */
 const eachSentinel = z.string().transform((text) => {
