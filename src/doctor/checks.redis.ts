@@ -8,7 +8,8 @@ import {
   printableAddresses,
 } from "../kernel/urls.js";
 import { clockFault } from "../platform/redis/clock.js";
-import { connectRedis, type RedisClient, tlsOf } from "../platform/redis/connect.js";
+import type { RedisClient } from "../platform/redis/clusters.js";
+import { connectRedis, tlsOf } from "../platform/redis/connect.js";
 import { redisError } from "../platform/redis/errors.js";
 import { checkPlaces } from "../platform/redis/places.js";
 import { openSentinel } from "../platform/redis/sentinel.js";

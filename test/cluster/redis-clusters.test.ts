@@ -8,7 +8,7 @@ import { connectRedis } from "../../src/platform/redis/connect.js";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis } from "../support/brokers.js";
 import { intoLog, openClusterScene } from "../support/cluster-load.js";
-import { type RedisClusters, startRedisClusters } from "../support/clusters.js";
+import { type RedisCluster, type RedisClusters, startRedisClusters } from "../support/clusters.js";
 import { eventually } from "../support/eventually.js";
 import { openReader } from "../support/reader.js";
 import { JWT_SECRET, launchService, runMain, startService } from "../support/service.js";
@@ -112,8 +112,8 @@ test("one of two Clusters is killed under load: the keys of the other are served
   const [first, second] = await Promise.all(servers.clusters.map(({ masters }) => sizeOf(masters)));
   expect(Math.min(first ?? 0, second ?? 0)).toBeGreaterThan(0.3 * ((first ?? 0) + (second ?? 0)));
 
-  const [killed] = servers.clusters;
-  for (const master of killed?.masters ?? []) master.kill("SIGKILL");
+  const [killed] = servers.clusters as [RedisCluster];
+  for (const master of killed.masters) master.kill("SIGKILL");
   await scene.load(20);
   const reader = openReader(scene.service.grpcAddress);
   closes.push(() => reader.close());
@@ -129,7 +129,7 @@ test("one of two Clusters is killed under load: the keys of the other are served
       ),
     "a page of the other Cluster is read",
   );
-  await Promise.all((killed?.masters ?? []).map((master) => killed?.restart(master)));
+  await Promise.all(killed.masters.map((master) => killed.restart(master)));
   await scene.landed();
 }, 120_000);
 

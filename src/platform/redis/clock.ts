@@ -4,8 +4,7 @@ import type { Logger } from "../../kernel/logger.js";
 import { startLoop } from "../../kernel/loop.js";
 import { type Clock, SECOND, shareClock } from "../../kernel/time.js";
 import { refusalOf } from "../refusals.js";
-import { serverAt } from "./clusters.js";
-import type { RedisClient } from "./connect.js";
+import { type RedisClient, serverAt } from "./clusters.js";
 import type { Scripts } from "./scripts.js";
 import { mastersOf } from "./servers.js";
 

@@ -1,7 +1,8 @@
 import slotOf from "cluster-key-slot";
 import { Cluster, type Command, type NodeRole, type Redis } from "ioredis";
 import { spread } from "../../kernel/ids.js";
-import type { RedisClient } from "./connect.js";
+
+export type RedisClient = Redis | Cluster;
 
 /** The number is the same for each Redis Cluster. */
 const SLOTS = 16_384;

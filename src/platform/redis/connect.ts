@@ -11,12 +11,10 @@ import {
 } from "../../kernel/urls.js";
 import { rereading } from "../files.js";
 import { isTlsFault, noteRefusal, Refusal } from "../refusals.js";
-import { Clusters, clustersOf } from "./clusters.js";
+import { Clusters, clustersOf, type RedisClient } from "./clusters.js";
 import { redisError } from "./errors.js";
 import { followMaster } from "./sentinel.js";
 import { failUnanswered, reportRefreshes } from "./wire.js";
-
-export type RedisClient = Redis | Cluster;
 
 export const COMMAND_TIMEOUT_MS = 2 * SECOND;
 

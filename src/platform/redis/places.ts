@@ -6,8 +6,7 @@ import type { Logger } from "../../kernel/logger.js";
 import { startLoop } from "../../kernel/loop.js";
 import { SECOND } from "../../kernel/time.js";
 import { Refusal, refusalOf } from "../refusals.js";
-import { clustersOf } from "./clusters.js";
-import type { RedisClient } from "./connect.js";
+import { clustersOf, type RedisClient } from "./clusters.js";
 import { PUBLIC_MESSAGE, redisError } from "./errors.js";
 
 // With another number or order of Clusters keys are looked for elsewhere: they are missing there, and what is left behind

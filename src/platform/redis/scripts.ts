@@ -6,8 +6,7 @@ import { type Logger, silent } from "../../kernel/logger.js";
 import { histogram } from "../../kernel/meters.js";
 import { pause } from "../../kernel/time.js";
 import { refusalOf } from "../refusals.js";
-import { type Nodes, nodesOf } from "./clusters.js";
-import type { RedisClient } from "./connect.js";
+import { type Nodes, nodesOf, type RedisClient } from "./clusters.js";
 import { redisError } from "./errors.js";
 import { createWrongTypes, isWrongType, removingWrongTypes, type WithRemoved } from "./wrong-types.js";
 

@@ -1,7 +1,6 @@
 import { type Cluster, Redis } from "ioredis";
 import { oneLine } from "../../kernel/errors.js";
-import { clustersOf } from "./clusters.js";
-import type { RedisClient } from "./connect.js";
+import { clustersOf, type RedisClient } from "./clusters.js";
 import { redisError } from "./errors.js";
 import type { Scripts } from "./scripts.js";
 
