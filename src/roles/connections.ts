@@ -86,7 +86,7 @@ export async function openConnections(
   });
   const eviction = await watchEviction(redis.scripts.client, { allowed: config.redis.allowEviction, log });
   closers.add("Redis eviction", () => eviction.close());
-  const places = keepPlaces(redis.scripts.client, log);
+  const places = keepPlaces(redis.scripts.client, { log });
   closers.add("Redis Clusters", () => places.close());
   waiting("NATS");
   const nats = await connectNats(natsOptions(config.nats, podName), log);

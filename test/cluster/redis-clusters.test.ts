@@ -1,15 +1,16 @@
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import type { Cluster } from "ioredis";
-import { homeKey } from "../../src/contracts/keys.js";
+import { homeKey, PLACE_KEYS } from "../../src/contracts/keys.js";
 import { silent } from "../../src/kernel/logger.js";
 import { redisUrls } from "../../src/kernel/urls.js";
-import { clusterOf } from "../../src/platform/redis/clusters.js";
+import { clusterOf, clustersOf } from "../../src/platform/redis/clusters.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
+import { keepPlaces } from "../../src/platform/redis/places.js";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis } from "../support/brokers.js";
 import { intoLog, openClusterScene } from "../support/cluster-load.js";
 import { type RedisCluster, type RedisClusters, startRedisClusters } from "../support/clusters.js";
-import { eventually } from "../support/eventually.js";
+import { becomes, eventually } from "../support/eventually.js";
 import { openReader } from "../support/reader.js";
 import { JWT_SECRET, launchService, runMain, startService } from "../support/service.js";
 
@@ -88,6 +89,14 @@ test("Clusters that are named otherwise than before end the start until they are
   await flush();
 }, 120_000);
 
+test("Clusters that lose their data while they are used get their places again", async () => {
+  const places = keepPlaces(redis, { log: silent, everyMs: 20 });
+  await flush();
+  const held = () => Promise.all(clustersOf(redis).map((cluster) => cluster.get(PLACE_KEYS[7] as string)));
+  await becomes(async () => expect(await held()).toEqual(["1/2", "2/2"]));
+  places.close();
+});
+
 test("a server that serves no Cluster ends the start, and its password is not printed", async () => {
   const other = await privateRedis({ extraArgs: ["--requirepass", "secret"] });
   closes.push(() => other.stop());
@@ -129,6 +138,10 @@ test("one of two Clusters is killed under load: the keys of the other are served
       ),
     "a page of the other Cluster is read",
   );
+  // Events of Redis Pub/Sub come from the first Cluster; event streams stay open.
+  const ready = await (await fetch(`${scene.service.httpUrl}/readyz`)).text();
+  expect(ready).toContain("bridge: ");
+  expect(ready).not.toContain("gateway: ");
   await Promise.all(killed.masters.map((master) => killed.restart(master)));
   await scene.landed();
 }, 120_000);

@@ -84,12 +84,15 @@ async function writePlaces(cluster: Cluster, place: string): Promise<void> {
 }
 
 /** Writes again the places that a Cluster has lost with its data. Nothing else tells such a Cluster from one of elsewhere. */
-export function keepPlaces(client: RedisClient, log: Logger): { close(): void } {
+export function keepPlaces(
+  client: RedisClient,
+  { log, everyMs = KEEP_MS }: { readonly log: Logger; readonly everyMs?: number },
+): { close(): void } {
   const clusters = clustersOf(client);
   if (clusters.length <= 1) return { close: () => undefined };
   const loop = startLoop({
-    everyMs: KEEP_MS,
-    firstAfterMs: KEEP_MS,
+    everyMs,
+    firstAfterMs: everyMs,
     work: async () => {
       await allOf(clusters.map((cluster, at) => writePlaces(cluster, placeOf(at, clusters.length))));
     },
