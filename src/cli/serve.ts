@@ -5,6 +5,7 @@ import { ConfigError } from "../kernel/variables.js";
 import { SERVICE_FIELDS, VERSION } from "../kernel/version.js";
 import { createLogger } from "../platform/logger.js";
 import { readOtel } from "../platform/otel-variables.js";
+import { Refusal } from "../platform/refusals.js";
 import { startTelemetry } from "../platform/telemetry.js";
 import { Closers } from "../roles/closers.js";
 import { configWarnings, readConfig } from "../roles/config/config.js";
@@ -61,9 +62,15 @@ export async function serve(wraps: Wraps = {}): Promise<void> {
   } catch (error) {
     // Closing the connections makes a start that still waits fail.
     if (stopping) return;
-    log.error({ error: oneLine(error) }, "cannot start");
-    console.error(`avion-timeline cannot start: ${oneLine(error)}`);
+    const reason = reasonOf(error);
+    log.error({ error: reason }, "cannot start");
+    console.error(`avion-timeline cannot start: ${reason}`);
     await closeAll();
     process.exit(error instanceof ConfigError ? 2 : 1);
   }
+}
+
+function reasonOf(error: unknown): string {
+  const advice = error instanceof Refusal ? error.advice : undefined;
+  return advice === undefined ? oneLine(error) : `${oneLine(error)}; ${advice}`;
 }

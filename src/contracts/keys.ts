@@ -118,6 +118,12 @@ export const REFILL_LEASE_KEY = "timeline:x:refilling";
 /** The key holds the server identity record; `part` spreads the records over the nodes of a cluster. */
 export const serverIdentityKey = (part: number): string => `timeline:x:continuity:{${part}}`;
 
+/**
+ * The strings have the place of a Redis Cluster among several, such as `2/3`. Each Cluster has all of them, so that some
+ * outlive the loss of a node.
+ */
+export const PLACE_KEYS: readonly string[] = Array.from({ length: 16 }, (_, part) => `timeline:x:place:{${part}}`);
+
 export const REPLAY_LEASE_KEY = "timeline:x:replaying";
 
 export const AUDIT_LEASE_KEY = "timeline:x:auditing";

@@ -1,9 +1,17 @@
 import { silent } from "../kernel/logger.js";
 import { pause, SECOND } from "../kernel/time.js";
-import { namesSentinels, parseSentinelUrl, printableAddress, printableAddresses } from "../kernel/urls.js";
+import {
+  namedClusters,
+  namesSentinels,
+  parseSentinelUrl,
+  printableAddress,
+  printableAddresses,
+} from "../kernel/urls.js";
 import { clockFault } from "../platform/redis/clock.js";
-import { connectRedis, type RedisClient, tlsOf } from "../platform/redis/connect.js";
+import type { RedisClient } from "../platform/redis/clusters.js";
+import { connectRedis, tlsOf } from "../platform/redis/connect.js";
 import { redisError } from "../platform/redis/errors.js";
+import { checkPlaces } from "../platform/redis/places.js";
 import { openSentinel } from "../platform/redis/sentinel.js";
 import { fieldsOf, readMasters, type ServerInfo } from "../platform/redis/servers.js";
 import { adviceOn, refusalOf } from "../platform/refusals.js";
@@ -22,15 +30,23 @@ export function redisChecks(urls: readonly string[], allowEviction: boolean): Ch
     const what = `Redis ${parseSentinelUrl(urls[0] as string).name}`;
     return [...urls.map(sentinelCheck), serverCheck({ what, urls, allowEviction }, failoverFindings)];
   }
+  const clusters = namedClusters(urls);
   const nodeFindings = (_: About, fields: ServerInfo) =>
     urls.length === 1 && fields.get("cluster_enabled") === "1" ? clusterFindings(urls) : [];
   return [
     ...urls.map((url) =>
       serverCheck({ what: `Redis ${printableAddress(url)}`, urls: [url], allowEviction }, nodeFindings),
     ),
-    ...(urls.length > 1 ? [() => clusterFindings(urls)] : []),
+    ...(urls.length > 1 ? clusters.map((of) => () => clusterFindings(of)) : []),
+    ...(clusters.length > 1 ? [placesCheck(urls)] : []),
   ];
 }
+
+const placesCheck = (urls: readonly string[]): Check =>
+  checked(`Redis Clusters ${printableAddresses(urls)}`, advice, async (clusters) => {
+    await withRedis(urls, true, (client) => checkPlaces(client, { onlyLook: true }));
+    return [clusters.ok("no Cluster holds data of another number or order of Clusters")];
+  });
 
 interface Checked {
   readonly what: string;

@@ -76,6 +76,7 @@ export const KINDS: readonly KeyKind[] = [
   { keys: "sse_connection:<word>.<user>" },
   { keys: "timeline:x:attempts:<rest>" },
   { keys: "timeline:x:continuity:{<number>}" },
+  { keys: "timeline:x:place:{<number>}" },
   { keys: "timeline:x:unreconciled" },
   { keys: "timeline:x:reconciled" },
   { keys: "timeline:x:trimmed" },

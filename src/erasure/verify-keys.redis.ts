@@ -1,4 +1,4 @@
-import type { RedisClient } from "../platform/redis/connect.js";
+import type { RedisClient } from "../platform/redis/clusters.js";
 import { redisError } from "../platform/redis/errors.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import { type Command, sendCommands } from "../platform/redis/send.js";

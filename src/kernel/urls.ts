@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { grouped } from "./concurrency.js";
 import { nonEmptyList } from "./variables.js";
 
 const DEFAULT_PORTS: Readonly<Record<string, number>> = {
@@ -44,8 +45,16 @@ export function parseSentinelUrl(text: string) {
   return { ...server, name, database: Number(database), sentinelUser, sentinelPassword };
 }
 
-/** Several URLs name the nodes of a Redis Cluster, unless they name sentinels. */
+/** Several URLs name the nodes of one Redis Cluster or of several, unless they name sentinels. */
 export const namesCluster = (urls: readonly string[]): boolean => urls.length > 1 && !namesSentinels(urls);
+
+/** Of several Redis Clusters the URLs of the second have this parameter with the value 2, and so on. */
+const CLUSTER = "cluster";
+
+/** Returns the URLs of each Redis Cluster, in the order of `REDIS_URL`. */
+export const namedClusters = (urls: readonly string[]): string[][] => [
+  ...grouped(urls, (url) => new URL(url).searchParams.get(CLUSTER) ?? "1").values(),
+];
 
 /** Returns host:port. A whole URL may hold a password and must not be printed. */
 export function printableAddress(url: string): string {
@@ -53,7 +62,10 @@ export function printableAddress(url: string): string {
   return `${host.includes(":") ? `[${host}]` : host}:${port}`;
 }
 
-export const printableAddresses = (urls: readonly string[]): string => urls.map(printableAddress).join(",");
+export const printableAddresses = (urls: readonly string[]): string =>
+  namedClusters(urls)
+    .map((some) => some.map(printableAddress).join(","))
+    .join(";");
 
 type Check = (urls: readonly ServerUrl[]) => readonly string[];
 
@@ -107,13 +119,11 @@ const numberPath = each(({ url }) => !/^\/?\d*$/.test(url.pathname), "has a path
 const noUserAlone = each(({ user, password }) => user !== "" && password === "", "has a user and no password");
 const noCredentials = each(({ user, password }) => user || password, "has a user or a password, which is not used");
 
-const clusterDatabase: Check = (all) =>
-  all.length === 1
-    ? []
-    : each(
-        ({ url }) => Number(url.pathname.slice(1)) > 0,
-        "names a database: a Redis Cluster has only database 0",
-      )(all);
+const noDatabase = each(
+  ({ url }) => Number(url.pathname.slice(1)) > 0,
+  "names a database: a Redis Cluster has only database 0",
+);
+const clusterDatabase: Check = (all) => (all.length === 1 ? [] : noDatabase(all));
 
 const plainRedis = [noExtras, numberPath, clusterDatabase, noUserAlone];
 
@@ -155,6 +165,9 @@ const redisOrSentinels: Check = (all) =>
     ? [...sentinelChecks.flatMap((check) => check(all.slice(0, 1))), ...sameMaster(all)]
     : plainRedis.flatMap((check) => check(all));
 
+/** Each process connects to every master: to 8,000 of so many Clusters. */
+export const MOST_CLUSTERS = 16;
+
 /** A URL of several sentinels becomes one of each. */
 const eachSentinel = z.string().transform((text) => {
   const [, head, hosts = "", tail] = /^\s*(rediss?\+sentinel:\/\/(?:[^/?#]*@)?)([^/?#]*)(.*)$/.exec(text) ?? [];
@@ -163,9 +176,31 @@ const eachSentinel = z.string().transform((text) => {
   return named.map((host) => `${head}${host}${tail}`).join(",");
 });
 
-export const redisUrls = eachSentinel.pipe(
+const oneRedis = eachSentinel.pipe(
   urls(["redis:", "rediss:", "redis+sentinel:", "rediss+sentinel:"], ...[hasHost, redisOrSentinels, sameAccess]),
 );
+
+const oneOfClusters = urls(
+  ["redis:", "rediss:"],
+  ...[hasHost, noExtras, numberPath, noDatabase, noUserAlone, sameAccess],
+);
+
+/** Semicolons separate Redis Clusters. */
+export const redisUrls = z.string().transform((text, context): string[] => {
+  const parts = text.split(";");
+  if (parts.length > MOST_CLUSTERS)
+    context.addIssue({ code: "custom", message: `must name at most ${MOST_CLUSTERS} Redis Clusters` });
+  const named = parts.map((part, at) => {
+    const { data = [], error } = (parts.length > 1 ? oneOfClusters : oneRedis).safeParse(part);
+    const of = parts.length > 1 ? `Redis Cluster ${at + 1}: ` : "";
+    for (const { message } of error?.issues ?? []) context.addIssue({ code: "custom", message: of + message });
+    return at === 0 ? data : data.map((url) => `${url}?${CLUSTER}=${at + 1}`);
+  });
+  const all = named.flat();
+  if (parts.length > 1 && new Set(all.map(printableAddress)).size < all.length)
+    context.addIssue({ code: "custom", message: "two Redis Clusters must not have the same server" });
+  return all;
+});
 
 /** A user without a password is a token, as in other NATS clients. */
 export const natsUrls = urls(["nats:", "tls:"], hasHost, noExtras, noPath, sameAccess);

@@ -16,6 +16,7 @@ import { createSharedClock, followClock, type RedisClock } from "../platform/red
 import { connected, connectRedis } from "../platform/redis/connect.js";
 import { type EvictionWatch, watchEviction } from "../platform/redis/eviction.js";
 import { startRedisHealth } from "../platform/redis/health.js";
+import { checkPlaces, keepPlaces } from "../platform/redis/places.js";
 import { createScripts, type Scripts } from "../platform/redis/scripts.js";
 import { servesCluster } from "../platform/redis/servers.js";
 import { Refusal } from "../platform/refusals.js";
@@ -85,6 +86,8 @@ export async function openConnections(
   });
   const eviction = await watchEviction(redis.scripts.client, { allowed: config.redis.allowEviction, log });
   closers.add("Redis eviction", () => eviction.close());
+  const places = keepPlaces(redis.scripts.client, { log });
+  closers.add("Redis Clusters", () => places.close());
   waiting("NATS");
   const nats = await connectNats(natsOptions(config.nats, podName), log);
   closers.add("NATS", () => nats.drain().catch((error) => log.warn({ error: oneLine(error) }, "NATS was not drained")));
@@ -153,9 +156,14 @@ export async function openRedis(
   }
 }
 
-/** Reads the clock of Redis, before the first write. @returns whether it is a cluster */
+/**
+ * Reads the clock of Redis, before the first write. Returns whether it is a cluster.
+ *
+ * @throws a Refusal where several Redis Clusters are named otherwise than before
+ */
 export async function firstAnswer({ scripts, clock }: Pick<OpenRedis, "scripts" | "clock">): Promise<boolean> {
   await clock.sample();
+  await checkPlaces(scripts.client);
   return servesCluster(scripts);
 }
 

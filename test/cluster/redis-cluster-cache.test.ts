@@ -10,6 +10,8 @@ import {
   TOMBSTONES_KEY,
 } from "../../src/contracts/keys.js";
 import { silent } from "../../src/kernel/logger.js";
+import { namedClusters, redisUrls } from "../../src/kernel/urls.js";
+import { clusterOf, clustersOf } from "../../src/platform/redis/clusters.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
 import { trackChanges } from "../../src/platform/redis/tracking.js";
@@ -20,7 +22,7 @@ import { type Entries, readPage } from "../../src/timeline/pages.js";
 import type { TimelineStore } from "../../src/timeline/store.redis.js";
 import { isIncomplete } from "../../src/timeline/stored.js";
 import { startTombstoneCopy } from "../../src/timeline/tombstone-copy.redis.js";
-import { moveSlot, type RedisCluster, startRedisCluster } from "../support/clusters.js";
+import { moveSlot, type RedisCluster, type RedisClusters, startRedisClusters } from "../support/clusters.js";
 import { eventually } from "../support/eventually.js";
 import { historyOf } from "../support/memory-upstreams.js";
 import { below, oneOf, type Random, seeded } from "../support/random.js";
@@ -31,33 +33,31 @@ const AUTHORS = ["big", "huge"];
 const AUTHOR_KEYS = AUTHORS.map((author) => `timeline:author:${author}`);
 const KEYS = [...HOMES, ...AUTHOR_KEYS];
 
-let cluster: RedisCluster;
-let client: Cluster;
+let servers: RedisClusters;
 let raw: Cluster;
-const connect = async (): Promise<Cluster> => {
-  const one = connectRedis(cluster.urls.split(","), silent) as Cluster;
+const connect = async (count: number): Promise<Cluster> => {
+  const urls = namedClusters(redisUrls.parse(servers.urls)).slice(0, count);
+  const one = connectRedis(urls.flat(), silent) as Cluster;
   await eventually(() => one.status === "ready", "Redis is connected");
   return one;
 };
 beforeAll(async () => {
-  cluster = await startRedisCluster({ replicas: false });
-  [client, raw] = await Promise.all([connect(), connect()]);
+  servers = await startRedisClusters(2);
 });
 afterAll(async () => {
-  client?.disconnect();
   raw?.disconnect();
-  await cluster?.stop();
+  await servers?.stop();
 });
 
 async function onEach(ask: (server: Redis) => Promise<unknown>): Promise<void> {
-  for (const { url } of cluster.masters) {
+  for (const { url } of servers.clusters.flatMap(({ masters }) => masters)) {
     const server = new Redis(url);
     await ask(server).finally(() => server.disconnect());
   }
 }
 
 /** The client may name the former owner of a slot for a moment: the servers are asked. */
-async function ownerOf(slot: number): Promise<Broker> {
+async function ownerOf(slot: number, cluster: RedisCluster): Promise<Broker> {
   const owners: Broker[] = [];
   for (const master of cluster.masters) {
     const server = new Redis(master.url);
@@ -69,7 +69,8 @@ async function ownerOf(slot: number): Promise<Broker> {
 }
 
 async function moveAway(key: string): Promise<void> {
-  const from = await ownerOf(slotOf(key));
+  const cluster = servers.clusters[clusterOf(key, clustersOf(raw).length)] as RedisCluster;
+  const from = await ownerOf(slotOf(key), cluster);
   const to = cluster.masters.find((one) => one !== from) as Broker;
   await moveSlot(cluster, slotOf(key), from, to);
 }
@@ -105,9 +106,16 @@ function stepOf(random: Random, recordTombstones: (drop: string) => Promise<unkn
 }
 
 // Invariant 4.
-test.each([1, 2])(
-  "history %i: a cached page is what the cluster has, whatever changes, moves or is cut off",
-  async (seed) => {
+test.each([
+  [1, 1],
+  [2, 1],
+  [3, 2],
+])(
+  "history %i, %i clusters: a cached page is what the cluster has, whatever changes, moves or is cut off",
+  async (seed, count) => {
+    raw?.disconnect();
+    const [client, writing] = await Promise.all([connect(count), connect(count)]);
+    raw = writing;
     const random = seeded(seed);
     await onEach((server) => server.flushall());
     registry.clear();
@@ -177,6 +185,7 @@ test.each([1, 2])(
     } finally {
       await tombstones.close();
       await tracking.close();
+      client.disconnect();
     }
   },
   120_000,

@@ -17,7 +17,8 @@ import {
 } from "../../src/gateway/registry.redis.js";
 import { encodeId } from "../../src/kernel/ids.js";
 import { silent } from "../../src/kernel/logger.js";
-import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
+import type { RedisClient } from "../../src/platform/redis/clusters.js";
+import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { privateRedis } from "../support/brokers.js";

@@ -4,7 +4,7 @@ import { createFences } from "../../src/consistency/fences/fences.js";
 import { hiddenKeyOfHome } from "../../src/contracts/keys.js";
 import { GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { silent } from "../../src/kernel/logger.js";
-import type { RedisClient } from "../../src/platform/redis/connect.js";
+import type { RedisClient } from "../../src/platform/redis/clusters.js";
 import type { Scripts } from "../../src/platform/redis/scripts.js";
 import type { Fences } from "../../src/records/fences.js";
 import type { PulledAuthor } from "../../src/records/pulled.js";

@@ -2,7 +2,8 @@ import { afterEach, expect } from "@jest/globals";
 import type { Cluster, Redis } from "ioredis";
 import { silent } from "../../src/kernel/logger.js";
 import { followClock, type RedisClock } from "../../src/platform/redis/clock.js";
-import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
+import type { RedisClient } from "../../src/platform/redis/clusters.js";
+import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
 import { createFenced, type Fenced } from "../../src/records/fenced.redis.js";
 

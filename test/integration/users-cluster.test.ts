@@ -1,7 +1,8 @@
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { silent } from "../../src/kernel/logger.js";
 import type { Db } from "../../src/platform/db/db.js";
-import { connectRedis, type RedisClient } from "../../src/platform/redis/connect.js";
+import type { RedisClient } from "../../src/platform/redis/clusters.js";
+import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
 import { type RedisCluster, startRedisCluster } from "../support/clusters.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";

@@ -84,6 +84,24 @@ export async function startRedisCluster(options: {
   };
 }
 
+/** Redis Clusters without replicas, which share the keys. */
+export interface RedisClusters {
+  readonly clusters: readonly RedisCluster[];
+  /** For REDIS_URL. */
+  readonly urls: string;
+  stop(): Promise<void>;
+}
+
+export async function startRedisClusters(count: number): Promise<RedisClusters> {
+  const starting = Array.from({ length: count }, () => startRedisCluster({ replicas: false }));
+  const clusters = await Promise.all(starting);
+  return {
+    clusters,
+    urls: clusters.map(({ urls }) => urls).join(";"),
+    stop: async () => void (await Promise.all(clusters.map((cluster) => cluster.stop()))),
+  };
+}
+
 /** The folders of the first processes are removed with them, so that the later ones end before. */
 async function stopAll(restarted: readonly Broker[], first: readonly Broker[]): Promise<void> {
   await Promise.all(restarted.map((server) => server.stop()));

@@ -142,7 +142,7 @@ export const TRACES: readonly Trace[] = [
 export const OF_NOBODY: readonly string[] = [
   ...[keys.CROSSING_LEASE_KEY, keys.REFILL_LEASE_KEY, keys.REPLAY_LEASE_KEY, keys.AUDIT_LEASE_KEY],
   ...[keys.TRIM_LEASE_KEY, keys.RECONCILED_KEY, keys.UNRECONCILED_KEY, keys.TRIMMED_KEY, keys.SOURCE_TOKENS_KEY],
-  ...[keys.serverIdentityKey(0), keys.attemptsKey("DROPS", 1, 2)],
+  ...[keys.serverIdentityKey(0), ...keys.PLACE_KEYS, keys.attemptsKey("DROPS", 1, 2)],
 ];
 
 /** Fences with an empty log. */

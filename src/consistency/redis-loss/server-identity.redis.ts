@@ -5,11 +5,11 @@ import type { IdentityRecord, LogState, ServerIdentity } from "./loss-detector.j
 
 const RECORD_SERVER = script("record-server", import.meta.url);
 
-/** The number of records is so large that each node of a cluster holds some; hash tags spread them. */
+/** The number of records is so large that each node of a Redis Cluster holds some; hash tags spread them. */
 const PARTS_OF_A_CLUSTER = 64;
 
 export function createServerIdentity(scripts: Scripts, fenced: Fenced): ServerIdentity {
-  const parts = Array.from({ length: scripts.isCluster ? PARTS_OF_A_CLUSTER : 1 }, (_, part) =>
+  const parts = Array.from({ length: scripts.clusters * PARTS_OF_A_CLUSTER || 1 }, (_, part) =>
     serverIdentityKey(part),
   );
   const run = (from: number | "", state: string, recovered: boolean): Promise<Reply[]> =>

@@ -1,11 +1,10 @@
-import slotOf from "cluster-key-slot";
-import { Cluster, type Redis } from "ioredis";
+import type { Redis } from "ioredis";
 import { AppError } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { startLoop } from "../../kernel/loop.js";
 import { type Clock, SECOND, shareClock } from "../../kernel/time.js";
 import { refusalOf } from "../refusals.js";
-import type { RedisClient } from "./connect.js";
+import { type RedisClient, serverAt } from "./clusters.js";
 import type { Scripts } from "./scripts.js";
 import { mastersOf } from "./servers.js";
 
@@ -36,7 +35,7 @@ export function followClock(
   scripts: Scripts,
   { ask = (server) => server.time(), sampled = () => undefined }: FollowOptions = {},
 ) {
-  const { client } = scripts;
+  const { client, nodeOf } = scripts;
   const offsets = new WeakMap<Redis, Promise<number>>();
   const measure = (server: Redis): Promise<Measured> =>
     scripts.command("time", async () => {
@@ -74,7 +73,8 @@ export function followClock(
   return {
     /** Returns ms since the epoch at the server that holds the key; a new server is asked first. */
     async now(key: string): Promise<number> {
-      const server = masterOf(client, key);
+      const server = serverAt(client, nodeOf(key));
+      if (!server) throw noMaster(client, "for the key");
       return Math.floor(performance.now() + (await (offsets.get(server) ?? learn(server))));
     },
     sample,
@@ -85,14 +85,6 @@ export function followClock(
 /** A cluster that refuses this process names none of its masters. */
 const noMaster = (client: RedisClient, what: string): AppError =>
   refusalOf(client) ?? new AppError("unavailable", `Redis: no master of the cluster is known ${what}`);
-
-function masterOf(client: RedisClient, key: string): Redis {
-  if (!(client instanceof Cluster)) return client;
-  const [name] = client.slots[slotOf(key)] ?? [];
-  const master = client.nodes("all").find(({ options }) => `${options.host}:${options.port}` === name);
-  if (!master) throw noMaster(client, "for the key");
-  return master;
-}
 
 /** Clients, certificates and traces go by the clock of the process, and those who read its log. */
 const MOST_OFF_MS = 5 * SECOND;

@@ -1,14 +1,20 @@
 import { Cluster, Redis, type RedisOptions } from "ioredis";
 import type { Logger } from "../../kernel/logger.js";
 import { pause, SECOND } from "../../kernel/time.js";
-import { namesCluster, namesSentinels, parseSentinelUrl, parseServerUrl } from "../../kernel/urls.js";
+import {
+  namedClusters,
+  namesCluster,
+  namesSentinels,
+  parseSentinelUrl,
+  parseServerUrl,
+  printableAddresses,
+} from "../../kernel/urls.js";
 import { rereading } from "../files.js";
 import { isTlsFault, noteRefusal, Refusal } from "../refusals.js";
+import { Clusters, clustersOf, type RedisClient } from "./clusters.js";
 import { redisError } from "./errors.js";
 import { followMaster } from "./sentinel.js";
 import { failUnanswered, reportRefreshes } from "./wire.js";
-
-export type RedisClient = Redis | Cluster;
 
 export const COMMAND_TIMEOUT_MS = 2 * SECOND;
 
@@ -32,18 +38,28 @@ interface ClientOptions extends RedisOptions {
 }
 
 /**
- * Reconnects for ever; commands fail while Redis is unavailable. Several URLs name the nodes of a Redis Cluster, or the
- * sentinels of a master. The other `options` are those of a single server.
+ * Reconnects for ever; commands fail while Redis is unavailable. Several URLs name the nodes of a Redis Cluster or of
+ * several (`namedClusters`), or the sentinels of a master. The other `options` are those of a single server.
  */
 export function connectRedis(
   urls: readonly string[],
   log: Logger,
   { cluster = namesCluster(urls), ...options }: ClientOptions = {},
 ): RedisClient {
+  const parts = namedClusters(urls);
+  if (cluster && parts.length > 1) return openClusters(parts, log);
   const client = cluster
-    ? clusterOf(urls)
+    ? openCluster(urls)
     : new Redis({ ...STRICT, reconnectOnError: leavesReplica(), ...serverOf(urls), ...options });
   watch(client, log);
+  return client;
+}
+
+function openClusters(parts: readonly (readonly string[])[], log: Logger): Clusters {
+  const opened = parts.map((urls) => ({ urls, part: openCluster(urls) }));
+  const client = new Clusters(opened.map(({ part }) => part));
+  for (const { urls, part } of opened)
+    watch(part, log, { of: client, name: `Redis Cluster ${printableAddresses(urls)}` });
   return client;
 }
 
@@ -67,20 +83,21 @@ export async function connected(client: RedisClient): Promise<void> {
 
 /**
  * Waits for Redis, and subscribes again by itself. In a cluster every node hands on what is published at any: one is
- * subscribed to at a time, also one that only `beside` has learned of. The client's own subscriber of a cluster does not
- * report interruptions.
+ * subscribed to at a time, also one that only `beside` has learned of. Of several Clusters that is the first one. The
+ * client's own subscriber of a cluster does not report interruptions.
  */
 export function connectSubscriber(urls: readonly string[], log: Logger, beside?: RedisClient): Redis {
   // Sentinels name the only server.
-  const named = namesSentinels(urls) ? [] : urls.map(addressOf);
+  const [firstNamed = urls] = namedClusters(urls);
+  const named = namesSentinels(urls) ? [] : firstNamed.map(addressOf);
+  const [cluster] = beside ? clustersOf(beside) : [];
   const client: Redis = new Redis({
     ...serverOf(urls),
     enableOfflineQueue: true,
     maxRetriesPerRequest: null,
     autoResubscribe: true,
     retryStrategy: (times) => {
-      const others =
-        beside instanceof Cluster ? beside.nodes("all").map(({ options: { host, port } }) => ({ host, port })) : [];
+      const others = cluster?.nodes("all").map(({ options: { host, port } }) => ({ host, port })) ?? [];
       const nodes = [...named, ...others];
       Object.assign(client.options, nodes[times % nodes.length]);
       return STRICT.retryStrategy(times);
@@ -152,7 +169,7 @@ export function tlsOf(url: string): { readonly tls?: { readonly ca?: Buffer } } 
   };
 }
 
-function clusterOf(urls: readonly string[]): Cluster {
+function openCluster(urls: readonly string[]): Cluster {
   const cluster = new Cluster(urls.map(addressOf), {
     // Certificates hold names. The client would look the names up, and then compare the certificates with addresses.
     dnsLookup: (host, callback) => callback(null, host),
@@ -170,22 +187,23 @@ function clusterOf(urls: readonly string[]): Cluster {
   return cluster;
 }
 
-function watch(client: RedisClient, log: Logger): void {
+/** A refusal is noted for the client `of`. */
+function watch(client: RedisClient, log: Logger, { of = client, name = "Redis" } = {}): void {
   let away = false;
   let fault: Error | undefined;
   client.on("node error", (error: Error) => {
     if (isTlsFault(error)) fault = error;
   });
   client.on("error", (error: Error & { lastNodeError?: Error }) => {
-    const reason = redisError(fault ?? error.lastNodeError ?? error);
+    const reason = redisError(fault ?? error.lastNodeError ?? error, name);
     fault = undefined;
-    if (reason instanceof Refusal) noteRefusal(client, reason, log);
-    else if (!away) log.warn({ error: (error.lastNodeError ?? error).message }, "Redis is unavailable; work waits");
+    if (reason instanceof Refusal) noteRefusal(of, reason, log);
+    else if (!away) log.warn({ error: (error.lastNodeError ?? error).message }, `${name} is unavailable; work waits`);
     away = true;
   });
   client.on("ready", () => {
-    if (away) log.info({}, "Redis is available again");
+    if (away) log.info({}, `${name} is available again`);
     away = false;
-    noteRefusal(client, undefined, log);
+    noteRefusal(of, undefined, log);
   });
 }

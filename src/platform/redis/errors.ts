@@ -13,11 +13,15 @@ export const PUBLIC_MESSAGE = "Redis does not take a command";
 /** The client's words for a command that it cannot send now. */
 const NOT_CONNECTED = "Stream isn't writeable and enableOfflineQueue options is false";
 
+const NAME_CLUSTER = "let REDIS_URL name nodes of a Redis Cluster: separate several Clusters by semicolons";
+
 export function redisError(error: unknown, server = "Redis"): AppError {
   if (error instanceof AppError) return error;
   const text = oneLine(error);
   const options = { cause: error, publicMessage: PUBLIC_MESSAGE };
   if (ABOUT_US.test(text)) return new Refusal(`${server}: ${text}`, options);
+  if (text.includes("cluster support disabled"))
+    return new Refusal(`${server} is not a node of a Redis Cluster`, { ...options, advice: NAME_CLUSTER });
   if (isTlsFault(error)) return new Refusal(`${server}: TLS failed: ${text}`, options);
   const code = ABOUT_THE_COMMAND.test(text) && !WRAPPED_OUTAGE.test(text) ? "failed" : "unavailable";
   return new AppError(code, `${server}: ${text === NOT_CONNECTED ? "is not connected" : text}`, options);

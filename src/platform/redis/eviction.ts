@@ -2,7 +2,7 @@ import type { Logger } from "../../kernel/logger.js";
 import { startLoop } from "../../kernel/loop.js";
 import { SECOND } from "../../kernel/time.js";
 import { ConfigError } from "../../kernel/variables.js";
-import type { RedisClient } from "./connect.js";
+import type { RedisClient } from "./clusters.js";
 import { readMasters } from "./servers.js";
 
 const LOOK_MS = 5 * SECOND;

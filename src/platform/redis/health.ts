@@ -2,7 +2,7 @@ import { type Measurement, startSampling } from "../../delivery/sampling.js";
 import type { Logger } from "../../kernel/logger.js";
 import { gauge } from "../../kernel/meters.js";
 import { SECOND } from "../../kernel/time.js";
-import type { RedisClient } from "./connect.js";
+import type { RedisClient } from "./clusters.js";
 import { type MasterInfo, readMasters, type ServerInfo } from "./servers.js";
 
 const SAMPLE_MS = 10 * SECOND;

@@ -1,6 +1,4 @@
 import { readFileSync } from "node:fs";
-import slotOf from "cluster-key-slot";
-import { Cluster } from "ioredis";
 import { inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { allOf, chunked, grouped, mapLimited } from "../../kernel/concurrency.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
@@ -8,7 +6,7 @@ import { type Logger, silent } from "../../kernel/logger.js";
 import { histogram } from "../../kernel/meters.js";
 import { pause } from "../../kernel/time.js";
 import { refusalOf } from "../refusals.js";
-import type { RedisClient } from "./connect.js";
+import { type Nodes, nodesOf, type RedisClient } from "./clusters.js";
 import { redisError } from "./errors.js";
 import { createWrongTypes, isWrongType, removingWrongTypes, type WithRemoved } from "./wrong-types.js";
 
@@ -111,12 +109,6 @@ export function createScripts(client: RedisClient, log: Logger = silent) {
   };
 }
 
-function nodesOf(client: RedisClient): Nodes {
-  if (!(client instanceof Cluster)) return { isCluster: false, slotOf: () => 0, nodeAt: () => "", nodeOf: () => "" };
-  const nodeAt = (slot: number): string => client.slots[slot]?.[0] ?? "";
-  return { isCluster: true, slotOf, nodeAt, nodeOf: (key) => nodeAt(slotOf(key)) };
-}
-
 function define(client: RedisClient, { name, lua, inBytes }: Script): Command {
   client.defineCommand(name, { lua });
   const method = inBytes ? `${name}Buffer` : name;
@@ -156,15 +148,6 @@ function createCircuitBreaker(client: RedisClient) {
   };
 }
 
-export interface Nodes {
-  readonly isCluster: boolean;
-  slotOf(key: string): number;
-  /** Returns the name of the node that holds the slot, as far as the client knows. */
-  nodeAt(slot: number): string;
-  /** Returns the name of the node that holds the key, as far as the client knows; "" for a single server. */
-  nodeOf(key: string): string;
-}
-
 /** A script is called for the keys at `places`. In a cluster `route` holds one of them, which the script names as its key. */
 type Call<T> = (route: readonly string[], places: readonly number[]) => Promise<T>;
 
@@ -191,7 +174,7 @@ const first = (keys: readonly string[], places: readonly number[]): string => ke
  * flag `allow-cross-slot-keys`. Where a slot moves or has moved, the node refuses the call in its midst, and each key gets
  * a call of its own, which the client can follow. So scripts may run twice for a key.
  */
-export function createNodeCalls({ isCluster, nodeOf }: Nodes, log: Logger) {
+export function createNodeCalls({ isCluster, nodeOf }: Pick<Nodes, "isCluster" | "nodeOf">, log: Logger) {
   let oneSlotOnly = false;
   const partsOf = (keys: readonly string[]): (readonly number[])[] => {
     const places = [...keys.keys()];

@@ -1,5 +1,5 @@
 import { AppError } from "../../kernel/errors.js";
-import type { RedisClient } from "./connect.js";
+import type { RedisClient } from "./clusters.js";
 import { redisError } from "./errors.js";
 
 export type Command = readonly [name: string, ...args: (string | number)[]];

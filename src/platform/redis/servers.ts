@@ -1,11 +1,11 @@
-import { Cluster, type Redis } from "ioredis";
+import { type Cluster, Redis } from "ioredis";
 import { oneLine } from "../../kernel/errors.js";
-import type { RedisClient } from "./connect.js";
+import { clustersOf, type RedisClient } from "./clusters.js";
 import { redisError } from "./errors.js";
 import type { Scripts } from "./scripts.js";
 
 export const mastersOf = (client: RedisClient): Redis[] =>
-  client instanceof Cluster ? client.nodes("master") : [client];
+  client instanceof Redis ? [client] : client.nodes("master");
 
 export type DataNode = Awaited<ReturnType<typeof nodeOf>>;
 
@@ -41,7 +41,7 @@ async function answered<T>(ask: () => Promise<T>): Promise<T> {
 
 /** True where a server is a node of a Redis Cluster: it answers for some of the keys only. False where it forbids the question. */
 export async function servesCluster({ client }: Pick<Scripts, "client">): Promise<boolean> {
-  if (client instanceof Cluster) return true;
+  if (clustersOf(client).length > 0) return true;
   const info = await answered(() => client.info("cluster")).catch((error: Error) => {
     if (error.message.includes("NOPERM")) return "";
     throw error;
@@ -51,7 +51,7 @@ export async function servesCluster({ client }: Pick<Scripts, "client">): Promis
 
 /** True where a failover leaves the former master running, which takes writes until each client has left it. */
 export const hasSentinels = ({ client }: Pick<Scripts, "client">): boolean =>
-  !(client instanceof Cluster) && client.options.name !== undefined;
+  client instanceof Redis && client.options.name !== undefined;
 
 export type ServerInfo = ReadonlyMap<string, string>;
 
@@ -64,7 +64,8 @@ export interface MasterInfo {
 }
 
 export function readMasters(client: RedisClient): Promise<MasterInfo[]> {
-  const masters = client instanceof Cluster ? slotOwners(client) : [[addressOf(client), client] as const];
+  const masters =
+    client instanceof Redis ? [[addressOf(client), client] as const] : clustersOf(client).flatMap(slotOwners);
   return Promise.all(masters.map(([node, server]) => infoOf(node, server)));
 }
 

@@ -1,12 +1,12 @@
 import { EventEmitter } from "node:events";
-import slotOf from "cluster-key-slot";
-import { Cluster, type Redis } from "ioredis";
+import type { Redis } from "ioredis";
 import { allOf, grouped } from "../../kernel/concurrency.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { startLoop } from "../../kernel/loop.js";
 import { coalesce, oncePerTurn } from "../../kernel/sharing.js";
 import { SECOND } from "../../kernel/time.js";
+import { serverAt } from "./clusters.js";
 import { listenerBeside } from "./connect.js";
 import type { Scripts } from "./scripts.js";
 import { fieldsOf } from "./servers.js";
@@ -42,12 +42,12 @@ interface TrackingDeps {
  */
 export function trackChanges(deps: TrackingDeps) {
   const { scripts, publisher } = deps;
-  const { nodeOf, client } = scripts;
+  const { nodeOf, slotOf, client } = scripts;
   const announcements = new EventEmitter<Announcements>();
   const servers = new Map<string, ServerTracking>();
-  const serverAt = (node: string): ServerTracking | undefined => {
+  const trackingAt = (node: string): ServerTracking | undefined => {
     const held = servers.get(node);
-    const server = held ? undefined : connectionTo(client, node);
+    const server = held ? undefined : serverAt(client, node);
     if (!server) return held;
     const isPublisher = () => publishing() === node;
     const tracking = trackServer({ ...deps, server, isPublisher, announcements });
@@ -58,7 +58,7 @@ export function trackChanges(deps: TrackingDeps) {
     });
     return tracking;
   };
-  const isFollowing = (node: string): boolean => serverAt(node)?.isOn() ?? false;
+  const isFollowing = (node: string): boolean => trackingAt(node)?.isOn() ?? false;
   let published = nodeOf(publisher);
   /** Announcements of a new publisher are missed until it is known as such. */
   const publishing = (): string => {
@@ -67,7 +67,7 @@ export function trackChanges(deps: TrackingDeps) {
     published = node;
     return node;
   };
-  const isUpToDate = (node: string): Promise<boolean> => serverAt(node)?.upToDate() ?? Promise.resolve(false);
+  const isUpToDate = (node: string): Promise<boolean> => trackingAt(node)?.upToDate() ?? Promise.resolve(false);
   const areUpToDate = async (nodes: ReadonlySet<string>): Promise<boolean> =>
     !(await Promise.all([...nodes].map(isUpToDate))).includes(false);
   return {
@@ -77,7 +77,9 @@ export function trackChanges(deps: TrackingDeps) {
     /** The first change that comes after a command sent later is announced. Resolves to false where keys are not followed. */
     follow: async (keys: readonly string[]): Promise<boolean> => {
       const asked = [...grouped(keys, nodeOf)].map(
-        async ([node, some]) => (await serverAt(node)?.follow(bySlot(client, some))) ?? false,
+        // A command in a cluster takes keys of one slot.
+        async ([node, some]) =>
+          (await trackingAt(node)?.follow([...grouped(some, (key) => String(slotOf(key))).values()])) ?? false,
       );
       return !(await Promise.all(asked)).includes(false);
     },
@@ -91,15 +93,6 @@ export function trackChanges(deps: TrackingDeps) {
     },
   };
 }
-
-const connectionTo = (client: Scripts["client"], node: string): Redis | undefined =>
-  client instanceof Cluster
-    ? client.nodes("all").find(({ options }) => `${options.host}:${options.port}` === node)
-    : client;
-
-/** A command in a cluster takes keys of one slot. */
-const bySlot = (client: Scripts["client"], keys: readonly string[]): readonly (readonly string[])[] =>
-  client instanceof Cluster ? [...grouped(keys, (key) => String(slotOf(key))).values()] : [keys];
 
 type ServerTracking = ReturnType<typeof trackServer>;
 

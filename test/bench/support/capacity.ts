@@ -1,5 +1,6 @@
 import { listenerParts } from "../../../src/contracts/keys.js";
 import { MOST_NOTIFY_PARTS } from "../../../src/contracts/notify-parts.js";
+import { MOST_CLUSTERS } from "../../../src/kernel/urls.js";
 import { readsOf } from "./population.js";
 import { PUBLISHED } from "./published.js";
 import { atThreshold, type CANDIDATES, DEFAULT_THRESHOLD, type Load } from "./scene.js";
@@ -108,8 +109,11 @@ export function nodesOf(load: Load, costs: UnitCosts) {
 const dropsOfDatabase = ({ databaseDrop }: UnitCosts): number =>
   (1e6 * CHOSEN.busy.value * CHOSEN.postgresCores.value) / databaseDrop.value;
 
-/** Cores that a Cluster has for the service at peak. */
-const CLUSTER_CORES = CHOSEN.masters.value * (CHOSEN.busy.value - CHOSEN.gossip.value);
+const CLUSTERS = `Redis, ${MOST_CLUSTERS} Clusters`;
+const MOST_MASTERS = MOST_CLUSTERS * CHOSEN.masters.value;
+
+/** Cores that all Clusters have for the service at peak. */
+const CLUSTER_CORES = MOST_MASTERS * (CHOSEN.busy.value - CHOSEN.gossip.value);
 
 /** Cores that Redis needs at peak, in a Cluster. */
 function clusterCores(strategy: Strategy, users: number, { cluster }: UnitCosts): number {
@@ -148,9 +152,9 @@ export function limitsOf(load: Load, costs: UnitCosts): Limit[] {
       [MOST_NOTIFY_PARTS * each(costs.natsNotification), "events/s"],
       notifications,
     ),
-    of("Redis Cluster, CPU, push", [CLUSTER_CORES, "cores"], cpu(load.push)),
-    of("Redis Cluster, CPU, default", [CLUSTER_CORES, "cores"], cpu(atThreshold(load, DEFAULT_THRESHOLD))),
-    of("Redis Cluster, memory", [CHOSEN.masters.value * CHOSEN.redisBytes.value, "B"], homes),
+    of(`${CLUSTERS}, CPU, push`, [CLUSTER_CORES, "cores"], cpu(load.push)),
+    of(`${CLUSTERS}, CPU, default`, [CLUSTER_CORES, "cores"], cpu(atThreshold(load, DEFAULT_THRESHOLD))),
+    of(`${CLUSTERS}, memory`, [MOST_MASTERS * CHOSEN.redisBytes.value, "B"], homes),
     of("PostgreSQL of `posts`, a year of drops", [CHOSEN.postgresBytes.value, "B"], dropsAYear),
     of("PostgreSQL of `users`, follows", [CHOSEN.postgresBytes.value, "B"], follows),
     of("PostgreSQL of `posts`, CPU", [dropsOfDatabase(costs), "drops/s"], drops),

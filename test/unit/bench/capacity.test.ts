@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
+import { MOST_CLUSTERS } from "../../../src/kernel/urls.js";
 import { bytesKept, CHOSEN, limitsOf, nodesOf, requestsOf, settingsOf } from "../../bench/support/capacity.js";
 import { CAPACITY_PAGE, withTables } from "../../bench/support/capacity-page.js";
 import { drawPopulation } from "../../bench/support/population.js";
@@ -51,9 +52,9 @@ test("at the users of a limit the load is the limit, and limits come in their or
   const load = loadFor(1_000_000);
   const limits = limitsOf(load, costs);
   expect(limits.map(({ users }) => users)).toEqual(limits.map(({ users }) => users).toSorted((a, b) => a - b));
-  const memory = limits.find(({ what }) => what === "Redis Cluster, memory");
+  const memory = limits.find(({ what }) => what === `Redis, ${MOST_CLUSTERS} Clusters, memory`);
   const full = bytesKept({ ...load, users: memory?.users ?? 0 }, costs).homes;
-  expect(full / (CHOSEN.masters.value * CHOSEN.redisBytes.value)).toBeCloseTo(1);
+  expect(full / (MOST_CLUSTERS * CHOSEN.masters.value * CHOSEN.redisBytes.value)).toBeCloseTo(1);
   const database = limits.find(({ what }) => what === "PostgreSQL of `posts`, CPU");
   expect(requestsOf({ ...load, users: database?.users ?? 0 }).drops / (database?.limit ?? 1)).toBeCloseTo(1);
 });

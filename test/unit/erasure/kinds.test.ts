@@ -53,6 +53,7 @@ const OF_NOBODY: Readonly<Record<string, readonly string[]>> = {
   stagedKey: [keys.stagedKey(keys.LOCAL_KEY, -1, "add")],
   REFILL_LEASE_KEY: [keys.REFILL_LEASE_KEY],
   serverIdentityKey: [keys.serverIdentityKey(63)],
+  PLACE_KEYS: keys.PLACE_KEYS,
   REPLAY_LEASE_KEY: [keys.REPLAY_LEASE_KEY],
   AUDIT_LEASE_KEY: [keys.AUDIT_LEASE_KEY],
   UNRECONCILED_KEY: [keys.UNRECONCILED_KEY],

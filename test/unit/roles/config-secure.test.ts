@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "@jest/globals";
-import { parseSentinelUrl } from "../../../src/kernel/urls.js";
+import { namedClusters, parseSentinelUrl, printableAddresses } from "../../../src/kernel/urls.js";
 import { ConfigError } from "../../../src/kernel/variables.js";
 import { readConfig } from "../../../src/roles/config/config.js";
 import { checkFiles } from "../../../src/roles/config/files.js";
@@ -33,6 +33,7 @@ test.each([
   ["REDIS_URL", "redis://:pass@a:1/2"],
   ["REDIS_URL", "rediss://user:p%40ss@[::1]"],
   ["REDIS_URL", "redis://u:p@a:1,redis://u:p@b:1/0"],
+  ["REDIS_URL", "redis://:p@a:1/0,redis://:p@b:1; redis://:q@c:1; rediss://d:1"],
   ["REDIS_URL", "redis+sentinel://a/main"],
   ["REDIS_URL", "rediss+sentinel://u:p%40ss@a:1,b,[::1]:3/the-main.1_x/2?sentinel_user=s&sentinel_password=p%2Fs"],
   ["NATS_URL", "nats://user:pass@a:4222/,nats://user:pass@b:4222"],
@@ -67,6 +68,16 @@ test.each([
   ["a port that no sentinel has", "REDIS_URL", "redis+sentinel://a:99999,b:1/main"],
   ["sentinels of two masters", "REDIS_URL", "redis+sentinel://a:1/main,redis+sentinel://b:1/other"],
   ["sentinels beside a server", "REDIS_URL", "redis+sentinel://a:1/main,redis://b:1"],
+  ["a database of several Clusters", "REDIS_URL", "redis://a:1/1;redis://b:1"],
+  ["sentinels among Clusters", "REDIS_URL", "redis://a:1;redis+sentinel://b:1/main"],
+  ["a Cluster without a server", "REDIS_URL", "redis://a:1;;redis://b:1"],
+  ["a server of two Clusters", "REDIS_URL", "redis://a,redis://b:1;redis://c:1,redis://a:6379"],
+  ["a parameter that the configuration adds", "REDIS_URL", "redis://a:1;redis://b:1?cluster=3"],
+  [
+    "more Clusters than keys are spread over",
+    "REDIS_URL",
+    Array.from({ length: 17 }, (_, at) => `redis://a:${at + 1}`).join(";"),
+  ],
   ["a path", "NATS_URL", "nats://a:1/x"],
   ["a parameter of NATS", "NATS_URL", "nats://a:1?tls=true"],
   ["TLS to one server", "NATS_URL", "nats://a:1,tls://b:1"],
@@ -111,6 +122,24 @@ test("a CA of Redis or PostgreSQL is used by whoever connects, and refused where
       "TIMELINE_DATABASE_TLS_CA",
     ]);
   expect(names({ ...ENOUGH, REDIS_URL: "rediss://a:1?ca=/the.pem" })).toEqual(["REDIS_URL"]);
+});
+
+test("each of several Redis Clusters has its URLs, in the order of the setting", () => {
+  const { redis } = readConfig({
+    ...ENOUGH,
+    REDIS_URL: " rediss://:p@b:2,rediss://:p@a:1 ; rediss://c;rediss://d:4",
+    TIMELINE_REDIS_TLS_CA: "/the ca.pem",
+  });
+  const clusters = namedClusters(redis.urls).map((urls) => urls.map((url) => new URL(url)));
+  expect(clusters.map((urls) => urls.map(({ host }) => host))).toEqual([["b:2", "a:1"], ["c"], ["d:4"]]);
+  for (const { searchParams } of clusters.flat()) expect(searchParams.get("ca")).toBe("/the ca.pem");
+  expect(printableAddresses(redis.urls)).toBe("b:2,a:1;c:6379;d:4");
+});
+
+test("a fault of one of several Redis Clusters names it, and no password", () => {
+  expect(faults({ ...ENOUGH, REDIS_URL: "redis://:secret@a:1;redis+sentinel://:secret@b:1/main" })).toEqual([
+    "REDIS_URL: Redis Cluster 2: the value is not a URL of redis:// or rediss://; special characters of a password are percent-encoded",
+  ]);
 });
 
 test("a URL of sentinels becomes one of each, with the CA of the setting", () => {
