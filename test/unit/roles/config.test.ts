@@ -83,6 +83,11 @@ test("every fault is named at once", () => {
 test.each([
   ["TIMELINE_MAX_ENTRIES", "-5", ["must be a whole number from 10 to 100000"]],
   ["TIMELINE_HTTP_ADDR", "8080", ["must be host:port"]],
+  [
+    "TIMELINE_OPS_CLAIM",
+    "operator",
+    ["must be the name of a claim, a colon and a value, e.g. scope:timeline-operator"],
+  ],
   ["TIMELINE_ACCESS_LOG_SHARE", "1.1", ["must be a number from 0 to 1"]],
   ["TIMELINE_NOTIFY_PARTS", "48", ["must be 1 to 16, 32 or 64"]],
   ["TIMELINE_FANOUT_PULL_THRESHOLD", "-1", ["must be off, or a whole number from 0 to 1000000000"]],

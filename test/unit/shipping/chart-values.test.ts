@@ -110,7 +110,7 @@ function changes(base: Values, path: string, value: unknown): boolean {
 }
 
 /** One template renders all roles. */
-const ALIKE = /^roles\.(api|posts|analysis|rewards)\.|^service\.posts\.|nginx\.ingress/;
+const ALIKE = /^roles\.(api|posts|analysis|rewards|ops)\.|^service\.(posts|ops)\.|nginx\.ingress/;
 const LEAVES = leavesOf(readYaml(`${CHART}/values.yaml`)).filter(([path]) => !ALIKE.test(path));
 
 // It renders once for each value, which takes a minute.
