@@ -263,7 +263,7 @@ if (isLeftOut)
 /** Where the libraries of the release are others, they are fetched. */
 beforeAll(() => void buildRelease(), 300_000);
 
-// Invariants 1, 4, 5, 7 and 12.
+// Invariants 1, 4, 5, 7, 12.
 (isLeftOut ? test.skip : test)(
   `an upgrade from ${RELEASE.version} under load, and back, loses and doubles nothing`,
   async () => {
