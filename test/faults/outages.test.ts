@@ -1,7 +1,9 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { expect } from "@jest/globals";
+import { MINUTE } from "../../src/kernel/time.js";
 import { eventually } from "../support/eventually.js";
 import { type FaultRun, faultTest } from "../support/fault-run.js";
+import { shifted } from "../support/other-clock.js";
 
 /** An outage lasts so long; its length is what the tests are about. */
 const AWAY_MS = process.env["FAULTS_LONG"] === "1" ? 60_000 : 4_000;
@@ -80,6 +82,23 @@ faultTest("Redis and NATS both away from the workers", { seed: 37 }, async (run)
     () => away(true),
     () => away(false),
   );
+  return undefined;
+});
+
+const STEPPING = shifted(0, 10 * MINUTE, -10 * MINUTE);
+
+faultTest("clocks of one process after the other step by ten minutes", { seed: 43, env: STEPPING }, async (run) => {
+  const step = [() => run.gateway.signal("SIGUSR2"), () => run.supervisor.signal("SIGUSR2")];
+  for (const stepOne of [...step, ...step]) {
+    await run.publishSteps(20);
+    stepOne();
+    await run.publishSteps(20);
+    await run.checkConservation();
+  }
+  for (const { output } of [run.gateway, ...run.supervisor.running])
+    await eventually(() => output().includes("600 s behind that of Redis"), "the log tells of the clock");
+  run.faultEnded();
+  await run.readAll();
   return undefined;
 });
 
