@@ -1,3 +1,5 @@
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { Redis } from "ioredis";
 import { connect, type JetStreamManager } from "nats";
 import { type Broker, startNats, startRedis } from "../../src/sandbox/brokers/index.js";
@@ -43,8 +45,10 @@ export async function startRedisCluster(options: {
   readonly extraArgs?: readonly string[];
   /** Nodes reach each other, and clients reach them, through proxies. */
   readonly divisible?: boolean;
+  /** The files of the first master are there. */
+  readonly firstDir?: string;
 }): Promise<RedisCluster> {
-  const { tls, extraArgs = [] } = options;
+  const { tls, extraArgs = [], firstDir } = options;
   const routes = options.divisible ? await nodeRoutesOf(2 * RANGES.length) : undefined;
   if (tls) useRedisWithTls();
   const args = ["--cluster-enabled", "yes", "--cluster-node-timeout", String(NODE_TIMEOUT_MS), ...extraArgs];
@@ -53,7 +57,10 @@ export async function startRedisCluster(options: {
     const [busPort, tlsPort] = [await newPort(), await newPort()];
     const network = [...(tls ? tlsArgs(tls, tlsPort) : []), ...(routes?.argsOf(index) ?? [])];
     const extraArgs = [...args, "--cluster-port", String(busPort), ...network];
-    const broker = await privateRedis({ extraArgs, appendonly: true });
+    const broker =
+      index === 0 && firstDir !== undefined
+        ? await startRedis({ dir: firstDir, extraArgs, appendonly: true })
+        : await privateRedis({ extraArgs, appendonly: true });
     routes?.lead(index, broker.port, busPort);
     return { broker, busPort, tlsPort, extraArgs };
   };
@@ -160,15 +167,25 @@ export interface NatsCluster extends Pick<Routes, "isolate" | "heal"> {
   stop(): Promise<void>;
 }
 
-/** Starts it, and waits until JetStream answers. Routes between servers go through proxies. */
-export async function startNatsCluster(): Promise<NatsCluster> {
+/**
+ * Starts it, and waits until JetStream answers. Routes between servers go through proxies. The first server has its files
+ * in `firstDir` where that is given, and reserves room for streams whether the disk has it or not.
+ */
+export async function startNatsCluster({ firstDir }: { readonly firstDir?: string } = {}): Promise<NatsCluster> {
   const names = ["n1", "n2", "n3"];
   const routes = await routesOf(names.length);
+  const config = firstDir === undefined ? undefined : join(firstDir, "nats.conf");
+  if (config !== undefined) await writeFile(config, "jetstream { max_file_store: 1TB }");
   const argsOf = (index: number) => [
+    ...(index === 0 && config !== undefined ? ["-c", config] : []),
     ...["-n", names[index] as string, "-cluster_name", "timeline"],
     ...routes.argsOf(index),
   ];
-  const servers = await Promise.all(names.map((_, index) => privateNats({ extraArgs: argsOf(index) })));
+  const startOne = (_: unknown, index: number): Promise<Broker> => {
+    const extraArgs = argsOf(index);
+    return index === 0 && firstDir !== undefined ? startNats({ dir: firstDir, extraArgs }) : privateNats({ extraArgs });
+  };
+  const servers = await Promise.all(names.map(startOne));
   const restarted: Broker[] = [];
   const connection = await connect({ servers: servers.map(({ url }) => url), maxReconnectAttempts: -1 });
   const manager = await connection.jetstreamManager({ checkAPI: false });
