@@ -3,6 +3,7 @@ import { expect } from "@jest/globals";
 import { MINUTE } from "../../src/kernel/time.js";
 import { eventually } from "../support/eventually.js";
 import { type FaultRun, faultTest } from "../support/fault-run.js";
+import { canRefuseMemory, starve } from "../support/memory.js";
 import { shifted } from "../support/other-clock.js";
 
 /** An outage lasts so long; its length is what the tests are about. */
@@ -139,6 +140,27 @@ faultTest("Redis and NATS both killed, and back", { seed: 40, remote: false }, a
   run.faultEnded();
   return undefined;
 });
+
+if (canRefuseMemory) {
+  faultTest("Redis ends for want of memory, and is back", { seed: 44, remote: false }, async (run) => {
+    await run.publishSteps(80);
+    const back = await run.killRedis(starve);
+    run.changeWithoutPublishing(20);
+    await back();
+    run.faultEnded();
+    return undefined;
+  });
+
+  faultTest("NATS ends for want of memory, and is back", { seed: 45 }, async (run) => {
+    await run.publishSteps(80);
+    const back = await run.killNats(starve);
+    await run.publishSteps(40);
+    await back();
+    run.faultEnded();
+    await run.publishSteps(40);
+    return undefined;
+  });
+}
 
 faultTest("FLUSHALL under load", { seed: 41 }, async (run) => {
   await run.publishSteps(60);
