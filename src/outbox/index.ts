@@ -74,7 +74,7 @@ const NOTIFY_EVERY_MS = 100;
 function throttled(notify: () => Promise<void>, log: Logger): () => void {
   let next = 0;
   return () => {
-    const now = Date.now();
+    const now = performance.now();
     if (now < next) return;
     next = now + NOTIFY_EVERY_MS;
     notify().catch((error: Error) => log.debug({ error: error.message }, "the other relays could not be woken"));

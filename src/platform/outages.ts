@@ -11,7 +11,7 @@ const RECENT = 20;
  * Tells an upstream that is broken from one that fails for one user. Counts subjects (users, authors), not calls: retries
  * for one subject do not look like many failures.
  */
-export function createMajority(now: Clock = Date.now) {
+export function createMajority(now: Clock = () => performance.now()) {
   const latest = new LRUCache<string, { readonly ok: boolean; readonly at: number }>({ max: RECENT });
   return {
     note: (subject: string, ok: boolean): void => void latest.set(subject, { ok, at: now() }),

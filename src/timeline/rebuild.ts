@@ -7,7 +7,7 @@ import { failpoint } from "../kernel/failpoints.js";
 import { type Lease, underLease } from "../kernel/lease.js";
 import type { Logger } from "../kernel/logger.js";
 import { SingleFlight } from "../kernel/sharing.js";
-import { MINUTE, pause, SECOND } from "../kernel/time.js";
+import { countdown, MINUTE, pause, SECOND } from "../kernel/time.js";
 import { writeUnlessDeleted } from "../records/fences.js";
 import type { HiddenStore } from "../records/hidden.redis.js";
 import { type Entries, type PageFences, retainedOf } from "./pages.js";
@@ -127,8 +127,8 @@ async function rebuildOnce(
 
 /** Resolves to true once the timeline is complete (never afresh), to false once the lease is free. */
 async function completedElsewhere(store: TimelineStore, key: string, afresh: boolean): Promise<boolean> {
-  const deadline = Date.now() + REBUILD_MS;
-  for (let wait = POLL_MIN_MS; Date.now() < deadline; wait = Math.min(2 * wait, POLL_MAX_MS)) {
+  const left = countdown(REBUILD_MS);
+  for (let wait = POLL_MIN_MS; left() > 0; wait = Math.min(2 * wait, POLL_MAX_MS)) {
     await pause(wait);
     if (!afresh && (await store.isComplete(key))) return true;
     if ((await store.rebuildLeaseLeft(key)) === 0) return false;

@@ -1,5 +1,5 @@
 import { afterEach, expect, test } from "@jest/globals";
-import { Cluster } from "ioredis";
+import { Cluster, Redis } from "ioredis";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { privateNats } from "../support/brokers.js";
 import { type ClusterScene, intoLog, openClusterScene } from "../support/cluster-load.js";
@@ -17,8 +17,8 @@ interface Scene extends ClusterScene {
   readonly redis: Cluster;
 }
 
-async function open(replicas: boolean): Promise<Scene> {
-  const cluster = await startRedisCluster({ replicas });
+async function open(options: Parameters<typeof startRedisCluster>[0]): Promise<Scene> {
+  const cluster = await startRedisCluster(options);
   closes.push(() => cluster.stop());
   const nats = await privateNats();
   closes.push(() => nats.stop());
@@ -36,7 +36,7 @@ async function open(replicas: boolean): Promise<Scene> {
 
 // Invariant 1.
 test("a master killed under load: a replica takes over, and nothing is lost", async () => {
-  const scene = await open(true);
+  const scene = await open({ replicas: true });
   await scene.load(60);
   const loading = scene.load(200);
   const [master] = scene.cluster.masters as [Broker];
@@ -47,9 +47,38 @@ test("a master killed under load: a replica takes over, and nothing is lost", as
   await scene.landed();
 }, 180_000);
 
+function direct({ url }: Broker): Redis {
+  const node = new Redis(url);
+  closes.push(() => node.disconnect());
+  return node;
+}
+
+// Invariant 1.
+test("a master is cut off from the other nodes, but not from clients: what it confirms meanwhile comes from the log", async () => {
+  const scene = await open({ replicas: true, divisible: true });
+  const { masters, replicas, routes } = scene.cluster;
+  await scene.load(60);
+  await scene.streams.settled(60);
+  const [master, replica] = [direct(masters[0] as Broker), direct(replicas[0] as Broker)];
+  const [home = ""] = await master.keys("timeline:home:*");
+  await replica.readonly();
+  routes?.isolate(0);
+  const loading = scene.load(200);
+  const confirmed = async () => (await master.zcard(home)) > (await replica.zcard(home));
+  await eventually(confirmed, "it confirms writes that its replica does not have");
+  await loading;
+  const role = async (node: Redis): Promise<unknown> => (await node.role())[0];
+  await eventually(async () => (await role(replica)) === "master", "the replica takes over", 30_000);
+  await scene.landed();
+  routes?.heal();
+  await eventually(async () => (await role(master)) === "slave", "the former master is a replica", 30_000);
+  await scene.load(20);
+  await scene.landed();
+}, 120_000);
+
 // Invariant 1.
 test("slots that move from one master to another and back under load: nothing is lost or doubled", async () => {
-  const scene = await open(false);
+  const scene = await open({ replicas: false });
   await scene.load(40);
   await scene.streams.settled(40);
   const slots = await Promise.all(

@@ -1,8 +1,12 @@
+import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { expect } from "@jest/globals";
 import { HOUR, MINUTE, SECOND } from "../../src/kernel/time.js";
+import { openApi } from "../support/api.js";
+import { temporaryFolder } from "../support/brokers.js";
 import { startCommand } from "../support/command.js";
 import { becomes, eventually } from "../support/eventually.js";
+import { shifted } from "../support/other-clock.js";
 import { openReader } from "../support/reader.js";
 import { launchService, type Service } from "../support/service.js";
 import { openEvents } from "../support/sse.js";
@@ -11,11 +15,6 @@ import { created } from "../support/timeline-events.js";
 
 /** The processes of the test have the clock of this machine, as Redis has, but for one. */
 const testWithGateway = sharedStack({ roles: "gateway" });
-
-const shifted = (ms: number) => ({
-  NODE_OPTIONS: `--import ${join(process.cwd(), "test/support/shifted-clock.mjs")}`,
-  CLOCK_SHIFT_MS: String(ms),
-});
 
 /** Starts a process with another clock. It works, though it is not ready. */
 async function startShifted(stack: Stack, roles: string, ms: number): Promise<Service> {
@@ -73,6 +72,39 @@ testWithGateway(
     await eventually(() => stream.drops().includes("news"), "the listener is told");
     stream.close();
     expect(await streams.count("DLQ")).toBe(0);
+  },
+);
+
+testWithGateway(
+  "the clock of users and posts steps ahead and back: drops and follows keep their order",
+  async (stack) => {
+    const { redis } = stack;
+    const own = { TIMELINE_USER_SERVICE_ADDR: "", TIMELINE_POST_SERVICE_ADDR: "" };
+    const folder = await temporaryFolder("clocks");
+    stack.defer(() => rm(folder, { recursive: true }));
+    const env = { ...own, TIMELINE_DATA_DIR: join(folder, "data"), ...shifted(0, 10 * MINUTE, -10 * MINUTE) };
+    const service = await stack.start({ roles: "users,posts,bridge,fanout,api", env });
+    const api = openApi(service.grpcAddress);
+    stack.defer(() => api.close());
+    const [follower_id, following_id] = ["stepping-reader", "stepping-author"];
+    const posted: string[] = [];
+    const homeOf = async (user: string) =>
+      (await redis.zrevrange(`timeline:home:${user}`, 0, -1)).filter((entry) => entry !== "~floor");
+    for (const step of [0, 1, 2]) {
+      if (step > 0) service.signal("SIGUSR2");
+      await api.unfollow({ follower_id, following_id });
+      await api.follow({ follower_id, following_id });
+      for (let number = 0; number < 3; number++) posted.unshift((await api.post(following_id)).drop_id);
+      await becomes(async () => expect(await homeOf(following_id)).toEqual(posted));
+    }
+    const { drops } = await api.dropsOf({ user_id: following_id, limit: 100, max_id: "", before: 0 });
+    expect(drops.map(({ drop_id }) => drop_id)).toEqual(posted);
+    expect(Math.abs(Number(drops[0]?.created_at) - Date.now())).toBeLessThan(MINUTE);
+    const reads = openReader(service.grpcAddress);
+    stack.defer(() => reads.close());
+    await becomes(async () =>
+      expect(await reads.home(follower_id)).toMatchObject({ drop_ids: posted, degraded: false }),
+    );
   },
 );
 

@@ -1,7 +1,10 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { expect } from "@jest/globals";
+import { MINUTE } from "../../src/kernel/time.js";
 import { eventually } from "../support/eventually.js";
 import { type FaultRun, faultTest } from "../support/fault-run.js";
+import { canRefuseMemory, starve } from "../support/memory.js";
+import { shifted } from "../support/other-clock.js";
 
 /** An outage lasts so long; its length is what the tests are about. */
 const AWAY_MS = process.env["FAULTS_LONG"] === "1" ? 60_000 : 4_000;
@@ -83,6 +86,23 @@ faultTest("Redis and NATS both away from the workers", { seed: 37 }, async (run)
   return undefined;
 });
 
+const STEPPING = shifted(0, 10 * MINUTE, -10 * MINUTE);
+
+faultTest("clocks of one process after the other step by ten minutes", { seed: 43, env: STEPPING }, async (run) => {
+  const step = [() => run.gateway.signal("SIGUSR2"), () => run.supervisor.signal("SIGUSR2")];
+  for (const stepOne of [...step, ...step]) {
+    await run.publishSteps(20);
+    stepOne();
+    await run.publishSteps(20);
+    await run.checkConservation();
+  }
+  for (const { output } of [run.gateway, ...run.supervisor.running])
+    await eventually(() => output().includes("600 s behind that of Redis"), "the log tells of the clock");
+  run.faultEnded();
+  await run.readAll();
+  return undefined;
+});
+
 faultTest("NATS killed, and back with its data", { seed: 38 }, async (run) => {
   let back = async (): Promise<void> => undefined;
   await run.publishSteps(40);
@@ -120,6 +140,27 @@ faultTest("Redis and NATS both killed, and back", { seed: 40, remote: false }, a
   run.faultEnded();
   return undefined;
 });
+
+if (canRefuseMemory) {
+  faultTest("Redis ends for want of memory, and is back", { seed: 44, remote: false }, async (run) => {
+    await run.publishSteps(80);
+    const back = await run.killRedis(starve);
+    run.changeWithoutPublishing(20);
+    await back();
+    run.faultEnded();
+    return undefined;
+  });
+
+  faultTest("NATS ends for want of memory, and is back", { seed: 45 }, async (run) => {
+    await run.publishSteps(80);
+    const back = await run.killNats(starve);
+    await run.publishSteps(40);
+    await back();
+    run.faultEnded();
+    await run.publishSteps(40);
+    return undefined;
+  });
+}
 
 faultTest("FLUSHALL under load", { seed: 41 }, async (run) => {
   await run.publishSteps(60);

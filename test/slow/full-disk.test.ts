@@ -1,8 +1,12 @@
 import { randomBytes } from "node:crypto";
 import { afterEach, expect, test } from "@jest/globals";
+import { Cluster, Redis } from "ioredis";
 import pg from "pg";
-import { startNats } from "../../src/sandbox/brokers/index.js";
+import { type Broker, startNats } from "../../src/sandbox/brokers/index.js";
 import { openApi } from "../support/api.js";
+import { privateNats, privateRedis } from "../support/brokers.js";
+import { intoLog, openClusterScene } from "../support/cluster-load.js";
+import { startNatsCluster, startRedisCluster } from "../support/clusters.js";
 import { becomes, eventually } from "../support/eventually.js";
 import { drops, expectLoaded } from "../support/load.js";
 import { postgresPrograms, startPostgres } from "../support/postgres.js";
@@ -10,7 +14,7 @@ import { samplesOf } from "../support/scrape.js";
 import { httpStatus, type Service, untilReady } from "../support/service.js";
 import { diskTest, openSmallDisk, type SmallDisk } from "../support/small-disk.js";
 import { type Stack, type StackOptions, startStack } from "../support/stack.js";
-import type { TimelineEvent } from "../support/timeline-events.js";
+import { publish, type TimelineEvent } from "../support/timeline-events.js";
 
 const READERS = Array.from({ length: 12 }, (_, number) => `reader-${number}`);
 /** Pages of five followers: the audience is queued in chunks. Attempts follow each other fast, so that any would show. */
@@ -72,6 +76,78 @@ diskTest(
     const after = drops(world, READERS, 80, 10);
     await stack.publish(...after);
     await expectAll(stack, [...before, ...during, ...after]);
+  },
+  90_000,
+);
+
+// Invariant 8.
+diskTest(
+  "the disk of one nats-server of three is full: once it is ended the others go on, and nothing is lost",
+  async () => {
+    const disk = await openDisk(128);
+    const nats = await startNatsCluster({ firstDir: disk.dir });
+    closes.push(() => nats.stop());
+    const redisServer = await privateRedis({ appendonly: true });
+    closes.push(() => redisServer.stop());
+    const redis = new Redis(redisServer.url);
+    closes.push(() => redis.disconnect());
+    const [first, ...others] = nats.servers as [Broker, ...Broker[]];
+    const { streams, service, load, landed } = await openClusterScene({
+      ...{ redisUrl: redisServer.url, natsUrl: nats.urls, readers: READERS, redis },
+      lookUrl: others.map(({ url }) => url).join(),
+      env: { ...ENV, TIMELINE_NATS_REPLICAS: "3", TIMELINE_ACK_WAIT_MS: "5000" },
+      tell: (event) => publish(redis, event),
+      defer: (close) => closes.push(close),
+    });
+    await nats.lead("DROPS", first);
+    await load(20);
+    await streams.settledWith(20);
+    disk.fill();
+    await load(60);
+    const leads = async () => (await nats.leaderOf("DROPS", streams.manager).catch(() => undefined)) === first;
+    await eventually(async () => !(await leads()), "it does not lead the log any more", 30_000);
+    first.kill("SIGKILL");
+    await first.exited;
+    await landed();
+    disk.makeRoom();
+    await nats.restart(first);
+    await load(20);
+    await landed();
+    expect(await spentAttempts(service)).toEqual([]);
+  },
+  120_000,
+);
+
+// Invariant 8.
+diskTest(
+  "the disk of one master of a Redis Cluster is full: what is on it waits, and nothing is lost",
+  async () => {
+    const disk = await openDisk(64);
+    const cluster = await startRedisCluster({ replicas: false, firstDir: disk.dir });
+    closes.push(() => cluster.stop());
+    const nats = await privateNats();
+    closes.push(() => nats.stop());
+    const redis = new Cluster(cluster.urls.split(","));
+    closes.push(() => redis.disconnect());
+    const { streams, service, load, landed } = await openClusterScene({
+      ...{ redisUrl: cluster.urls, natsUrl: nats.url, readers: READERS, redis, env: ENV, tell: intoLog },
+      defer: (close) => closes.push(close),
+    });
+    await load(20);
+    await streams.settledWith(20);
+    const first = new Redis(cluster.masters[0]?.url as string);
+    closes.push(() => first.disconnect());
+    const [key = ""] = await first.keys("timeline:home:*");
+    disk.fill();
+    const refused = async () => /MISCONF/.test(await first.set(`{${key}}`, "in the same slot").then(String, String));
+    await eventually(refused, "the master refuses writes");
+    await load(60);
+    await eventually(() => /a server is unavailable/.test(service.output()), "the log says that events wait");
+    expect(await streams.unfinished()).toBeGreaterThan(0);
+    disk.makeRoom();
+    await load(20);
+    await landed();
+    expect(await spentAttempts(service)).toEqual([]);
   },
   90_000,
 );

@@ -1,4 +1,5 @@
-import { cp, mkdir, rm } from "node:fs/promises";
+import { execFileSync } from "node:child_process";
+import { chmod, mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { Redis } from "ioredis";
@@ -7,9 +8,11 @@ import { type Api, openApi } from "../support/api.js";
 import { temporaryFolder } from "../support/brokers.js";
 import { jsonOf } from "../support/command.js";
 import { becomes, eventually } from "../support/eventually.js";
+import { postgresPrograms, startPostgres } from "../support/postgres.js";
 import { openReader, type Reader } from "../support/reader.js";
 import { type Service, startService } from "../support/service.js";
 import { openStreams } from "../support/streams.js";
+import { openWalArchive, type WalArchive } from "../support/wal-archive.js";
 
 type Store = "redis" | "nats" | "data";
 const STORES: readonly Store[] = ["redis", "nats", "data"];
@@ -28,25 +31,33 @@ type Running = {
   readonly api: Api;
   readonly reads: Reader;
   readonly redis: Redis;
+  /** Of PostgreSQL; unset where none is installed. */
+  readonly databaseUrl: string | undefined;
   readonly addresses: { readonly redisUrl: string; readonly natsUrl: string };
   settled(): Promise<void>;
   stop(): Promise<void>;
 };
 
-/** Brokers and a service with every role that timelines need, on the files of a folder. */
-async function runOn(folder: string): Promise<Running> {
+/**
+ * Brokers and a service with every role that timelines need, on the files of a folder. The database is PostgreSQL, with
+ * these settings, where it is installed.
+ */
+async function runOn(folder: string, settings: readonly string[] = []): Promise<Running> {
+  const data = join(folder, "data");
+  const postgres =
+    postgresPrograms() === undefined ? undefined : await startPostgres({ data: join(data, "cluster"), settings });
   const redisServer = await startRedis({ dir: join(folder, "redis"), appendonly: true });
   const natsServer = await startNats({ dir: join(folder, "nats") });
   const addresses = { redisUrl: redisServer.url, natsUrl: natsServer.url };
   const service = await startService({
     ...{ ...addresses, usersAddress: "", postsAddress: "", roles: "users,posts,bridge,fanout,api" },
-    env: { ...ENV, TIMELINE_DATA_DIR: join(folder, "data") },
+    env: { ...ENV, ...(postgres ? { DATABASE_URL: postgres.url } : { TIMELINE_DATA_DIR: data }) },
   });
   const [api, reads] = [openApi(service.grpcAddress), openReader(service.grpcAddress)];
   const redis = new Redis(redisServer.url);
   const streams = await openStreams(natsServer.url);
   return {
-    ...{ service, api, reads, redis, addresses },
+    ...{ service, api, reads, redis, addresses, databaseUrl: postgres?.url },
     settled: () => eventually(async () => (await streams.unfinished()) === 0, "everything is applied"),
     stop: async () => {
       api.close();
@@ -56,6 +67,7 @@ async function runOn(folder: string): Promise<Running> {
       await service.stop();
       await natsServer.stop();
       await redisServer.stop();
+      await postgres?.stop();
     },
   };
 }
@@ -90,14 +102,21 @@ async function expectTruth(running: Running, deleted: string): Promise<void> {
     expect(await read({ limit: 100 })).toMatchObject({ drop_ids: own, degraded: false });
 }
 
+const copy = (from: string, to: string): void => void execFileSync("cp", ["-a", from, to]);
+
+const POINT = "backup";
 let folder: string;
 let deleted: string;
+let archive: WalArchive | undefined;
 
 beforeAll(async () => {
   folder = await temporaryFolder("restore");
+  await chmod(folder, 0o755);
+  archive = postgresPrograms() === undefined ? undefined : openWalArchive(folder);
   const live = join(folder, "live");
   for (const store of STORES) await mkdir(join(live, store), { recursive: true });
-  const first = await runOn(live);
+  const first = await runOn(live, archive?.settings);
+  archive?.backUp(first.databaseUrl as string);
   await first.api.follow({ follower_id: "ada", following_id: "bob" });
   await first.api.follow({ follower_id: "ada", following_id: "cyd" });
   await first.api.follow({ follower_id: "eve", following_id: "cyd" });
@@ -105,9 +124,10 @@ beforeAll(async () => {
   deleted = before;
   await becomes(() => expectTruth(first, ""));
   await first.settled();
+  await archive?.namePoint(first.databaseUrl as string, POINT);
   await first.stop();
-  await cp(live, join(folder, "backup"), { recursive: true });
-  const second = await runOn(live);
+  copy(live, join(folder, "backup"));
+  const second = await runOn(live, archive?.settings);
   await post(second, 5);
   await second.api.deleteDrop({ drop_id: deleted, user_id: "bob" });
   await second.api.unfollow({ follower_id: "ada", following_id: "cyd" });
@@ -120,17 +140,23 @@ beforeAll(async () => {
 
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
+/** Fills a folder with stores, and returns settings for PostgreSQL, whose restore ends at the moment of the other backups. */
+async function restore(place: string, restored: readonly string[]): Promise<readonly string[]> {
+  await mkdir(place);
+  for (const store of STORES) copy(join(folder, restored.includes(store) ? "backup" : "live", store), place);
+  if (archive === undefined || !restored.includes("data")) return [];
+  const cluster = join(place, "data", "cluster");
+  await rm(cluster, { recursive: true });
+  return archive.restore(cluster, POINT);
+}
+
 // Invariant 5.
 test.each([["redis"], ["nats"], ["data"], ["redis and nats"], ["redis and data"], ["nats and data"]])(
   "%s restored from a copy: pages are what the database says, at once or after the command",
   async (names) => {
     const restored = names.split(" and ");
     const place = join(folder, names.replaceAll(" ", "-"));
-    for (const store of STORES)
-      await cp(join(folder, restored.includes(store) ? "backup" : "live", store), join(place, store), {
-        recursive: true,
-      });
-    const running = await runOn(place);
+    const running = await runOn(place, await restore(place, restored));
     try {
       const { service, reads, addresses } = running;
       if (restored.includes("data")) {

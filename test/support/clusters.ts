@@ -1,3 +1,5 @@
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { Redis } from "ioredis";
 import { connect, type JetStreamManager } from "nats";
 import { type Broker, startNats, startRedis } from "../../src/sandbox/brokers/index.js";
@@ -5,7 +7,7 @@ import { privateNats, privateRedis, useRedisWithTls } from "./brokers.js";
 import type { Pair } from "./certificates.js";
 import { eventually } from "./eventually.js";
 import { newPort } from "./ports.js";
-import { type Routes, routesOf } from "./routes.js";
+import { type NodeRoutes, nodeRoutesOf, type Routes, routesOf } from "./routes.js";
 
 const RANGES = [
   [0, 5460],
@@ -27,6 +29,8 @@ export interface RedisCluster {
   readonly urls: string;
   /** Where it has TLS: one a node. */
   readonly tlsUrls: readonly string[];
+  /** Where it can be divided: cuts a node off from all others, but not from clients, and heals all. */
+  readonly routes: NodeRoutes | undefined;
   /** Starts a node that was killed, at its former place. */
   restart(node: Broker): Promise<void>;
   stop(): Promise<void>;
@@ -39,26 +43,37 @@ export async function startRedisCluster(options: {
   readonly tls?: Pair & { readonly ca: string };
   /** Further arguments of each node. */
   readonly extraArgs?: readonly string[];
+  /** Nodes reach each other, and clients reach them, through proxies. */
+  readonly divisible?: boolean;
+  /** The files of the first master are there. */
+  readonly firstDir?: string;
 }): Promise<RedisCluster> {
-  const { tls, extraArgs = [] } = options;
+  const { tls, extraArgs = [], firstDir } = options;
+  const routes = options.divisible ? await nodeRoutesOf(2 * RANGES.length) : undefined;
   if (tls) useRedisWithTls();
   const args = ["--cluster-enabled", "yes", "--cluster-node-timeout", String(NODE_TIMEOUT_MS), ...extraArgs];
-  const startNode = async () => {
+  const startNode = async (index: number) => {
     // The usual one, 10,000 above the other port, may be that of an outgoing connection.
     const [busPort, tlsPort] = [await newPort(), await newPort()];
-    const extraArgs = [...args, "--cluster-port", String(busPort), ...(tls ? tlsArgs(tls, tlsPort) : [])];
-    const broker = await privateRedis({ extraArgs, appendonly: true });
+    const network = [...(tls ? tlsArgs(tls, tlsPort) : []), ...(routes?.argsOf(index) ?? [])];
+    const extraArgs = [...args, "--cluster-port", String(busPort), ...network];
+    const broker =
+      index === 0 && firstDir !== undefined
+        ? await startRedis({ dir: firstDir, extraArgs, appendonly: true })
+        : await privateRedis({ extraArgs, appendonly: true });
+    routes?.lead(index, broker.port, busPort);
     return { broker, busPort, tlsPort, extraArgs };
   };
-  const started = await Promise.all(RANGES.map(startNode));
+  const started = await Promise.all(RANGES.map((_, index) => startNode(index)));
   const masters = started.map(({ broker }) => broker);
-  const standby = options.replicas ? await Promise.all(RANGES.map(startNode)) : [];
+  const standby = options.replicas ? await Promise.all(RANGES.map((_, index) => startNode(RANGES.length + index))) : [];
   const replicas = standby.map(({ broker }) => broker);
   const nodes = [...masters, ...replicas];
   const links = nodes.map(({ url }) => new Redis(url));
   for (const [index, range] of RANGES.entries()) await links[index]?.call("CLUSTER", "ADDSLOTSRANGE", ...range);
   const [first] = started;
-  const meet = ["MEET", "127.0.0.1", String(tls ? first?.tlsPort : first?.broker.port), String(first?.busPort)];
+  const ports = routes?.portsOf(0) ?? [tls ? first?.tlsPort : first?.broker.port, first?.busPort];
+  const meet = ["MEET", "127.0.0.1", ...ports.map(String)];
   for (const link of links) await link.call("CLUSTER", ...meet);
   const say = async (fact: RegExp): Promise<boolean> =>
     (await Promise.all(links.map((link) => link.call("CLUSTER", "INFO")))).every((info) => fact.test(String(info)));
@@ -74,13 +89,17 @@ export async function startRedisCluster(options: {
   return {
     masters,
     replicas,
+    routes,
     urls: nodes.map(({ url }) => url).join(","),
     tlsUrls: tls ? started.map(({ tlsPort }) => `rediss://localhost:${tlsPort}`) : [],
     restart: async (node) => {
       const extraArgs = [...started, ...standby].find(({ broker }) => broker === node)?.extraArgs ?? [];
       restarted.push(await startRedis({ dir: node.dir, port: node.port, extraArgs, appendonly: true }));
     },
-    stop: () => stopAll(restarted, nodes),
+    stop: async () => {
+      await stopAll(restarted, nodes);
+      await routes?.close();
+    },
   };
 }
 
@@ -166,15 +185,25 @@ export interface NatsCluster extends Pick<Routes, "isolate" | "heal"> {
   stop(): Promise<void>;
 }
 
-/** Starts it, and waits until JetStream answers. Routes between servers go through proxies. */
-export async function startNatsCluster(): Promise<NatsCluster> {
+/**
+ * Starts it, and waits until JetStream answers. Routes between servers go through proxies. The first server has its files
+ * in `firstDir` where that is given, and reserves room for streams whether the disk has it or not.
+ */
+export async function startNatsCluster({ firstDir }: { readonly firstDir?: string } = {}): Promise<NatsCluster> {
   const names = ["n1", "n2", "n3"];
   const routes = await routesOf(names.length);
+  const config = firstDir === undefined ? undefined : join(firstDir, "nats.conf");
+  if (config !== undefined) await writeFile(config, "jetstream { max_file_store: 1TB }");
   const argsOf = (index: number) => [
+    ...(index === 0 && config !== undefined ? ["-c", config] : []),
     ...["-n", names[index] as string, "-cluster_name", "timeline"],
     ...routes.argsOf(index),
   ];
-  const servers = await Promise.all(names.map((_, index) => privateNats({ extraArgs: argsOf(index) })));
+  const startOne = (_: unknown, index: number): Promise<Broker> => {
+    const extraArgs = argsOf(index);
+    return index === 0 && firstDir !== undefined ? startNats({ dir: firstDir, extraArgs }) : privateNats({ extraArgs });
+  };
+  const servers = await Promise.all(names.map(startOne));
   const restarted: Broker[] = [];
   const connection = await connect({ servers: servers.map(({ url }) => url), maxReconnectAttempts: -1 });
   const manager = await connection.jetstreamManager({ checkAPI: false });

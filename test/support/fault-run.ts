@@ -208,9 +208,10 @@ export class FaultRun {
     return { ...(await findingsOf(this.#result())), broken: [...new Set(this.broken)] };
   }
 
-  async killRedis(): Promise<() => Promise<void>> {
+  /** Returns a function that starts it again. So does {@link killNats}. */
+  async killRedis(end = kill): Promise<() => Promise<void>> {
     const { dir, port } = this.#redisServer;
-    await kill(this.#redisServer);
+    await end(this.#redisServer);
     return async () => {
       const again = await startRedis({ dir, port, appendonly: true });
       this.stack.defer(() => again.stop());
@@ -218,9 +219,9 @@ export class FaultRun {
     };
   }
 
-  async killNats(): Promise<() => Promise<void>> {
+  async killNats(end = kill): Promise<() => Promise<void>> {
     const { dir, port } = this.#natsServer;
-    await kill(this.#natsServer);
+    await end(this.#natsServer);
     return async () => {
       const again = await startNats({ dir, port });
       this.stack.defer(() => again.stop());

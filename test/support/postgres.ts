@@ -35,6 +35,8 @@ export type PostgresOptions = {
   readonly settings?: readonly string[];
   /** A folder that exists; its data are in a new one below it. Unset: the temporary folder. */
   readonly within?: string;
+  /** Its data are in this folder, which is made where it is missing, and stay there. */
+  readonly data?: string;
 };
 
 /** The folder of PostgreSQL's programs; undefined where none is installed. */
@@ -56,8 +58,8 @@ export async function startPostgres(options: PostgresOptions = {}): Promise<Post
   const user = unprivileged();
   const folder = mkdtempSync(join(within, "timeline-test-postgres-"));
   if (user.uid !== undefined) chownSync(folder, user.uid, user.gid as number);
-  const data = join(folder, "data");
-  execFileSync("cp", ["-a", preparedCluster(programs, user), data]);
+  const data = options.data ?? join(folder, "data");
+  if (!existsSync(data)) execFileSync("cp", ["-a", preparedCluster(programs, user), data]);
   const port = await freePort();
   let server: ChildProcess | undefined;
   const start = async (): Promise<void> => {

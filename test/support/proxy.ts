@@ -15,10 +15,15 @@ class Link {
   silent = false;
   readonly held: Record<Direction, Buffer[]> = { toServer: [], toClient: [] };
 
+  /** The address of the client is that of a socket that may be gone. */
+  readonly origin: string;
+
   constructor(
     readonly client: Socket,
     readonly server: Socket,
-  ) {}
+  ) {
+    this.origin = client.remoteAddress ?? "";
+  }
 
   from(direction: Direction): Socket {
     return direction === "toServer" ? this.client : this.server;
@@ -43,6 +48,7 @@ export class TcpProxy {
   readonly #flows: Record<Direction, Flow> = { toServer: "pass", toClient: "pass" };
   readonly #swallowed: Record<Direction, number> = { toServer: 0, toClient: 0 };
   #refusing = false;
+  #unheard: readonly string[] = [];
 
   private constructor(
     private readonly listener: Server,
@@ -83,9 +89,13 @@ export class TcpProxy {
       this.#flows[direction] = flow;
       if (flow !== "pause") for (const link of this.#links) this.#release(link, direction);
     }
-    if (DIRECTIONS.every((direction) => this.#flows[direction] === "pass")) {
-      for (const link of this.#links) if (link.holed && !link.client.destroyed) link.reset();
-    }
+    this.#resetHoled();
+  }
+
+  /** Swallows the bytes of connections from these addresses, in both directions; those of others pass again. */
+  swallowOf(...addresses: readonly string[]): void {
+    this.#unheard = addresses;
+    this.#resetHoled();
   }
 
   /** Swallows from now on all bytes of the connections there are; they stay open, and new ones pass. */
@@ -140,8 +150,14 @@ export class TcpProxy {
     });
   }
 
-  #flowOf({ silent }: Link, direction: Direction): Flow {
-    return silent ? "drop" : this.#flows[direction];
+  #flowOf({ silent, origin }: Link, direction: Direction): Flow {
+    return silent || this.#unheard.includes(origin) ? "drop" : this.#flows[direction];
+  }
+
+  #resetHoled(): void {
+    if (DIRECTIONS.some((direction) => this.#flows[direction] !== "pass")) return;
+    for (const link of this.#links)
+      if (link.holed && !link.client.destroyed && !this.#unheard.includes(link.origin)) link.reset();
   }
 
   #take(link: Link, direction: Direction, chunk: Buffer): void {

@@ -42,3 +42,45 @@ export async function routesOf(count: number): Promise<Routes> {
     close: async () => void (await Promise.all(links.map(({ proxy }) => proxy.close()))),
   };
 }
+
+/** The ways to the nodes of a Redis Cluster: a proxy before each port, which knows the other nodes by their addresses. */
+export interface NodeRoutes extends Pick<Routes, "isolate" | "heal" | "close"> {
+  /** The arguments of a node. */
+  argsOf(index: number): readonly string[];
+  /** Names the ports of a node that has started. */
+  lead(index: number, port: number, busPort: number): void;
+  /** Where other nodes and clients find a node. */
+  portsOf(index: number): readonly [port: number, busPort: number];
+}
+
+/** Opens the proxies. Clients, whose address is that of none of the nodes, reach an isolated node. */
+export async function nodeRoutesOf(count: number): Promise<NodeRoutes> {
+  const open = async (_: unknown, index: number) => ({
+    address: `127.0.0.${index + 2}`,
+    proxies: [await TcpProxy.open(0), await TcpProxy.open(0)] as const,
+  });
+  const nodes = await Promise.all(Array.from({ length: count }, open));
+  const portsOf = (index: number) =>
+    (nodes[index] as (typeof nodes)[number]).proxies.map((proxy) => Number(new URL(proxy.url("redis")).port)) as [
+      number,
+      number,
+    ];
+  const swallow = (of: (to: number) => readonly string[]): void => {
+    for (const [to, { proxies }] of nodes.entries()) for (const proxy of proxies) proxy.swallowOf(...of(to));
+  };
+  return {
+    argsOf: (index) => [
+      ...["--bind-source-addr", nodes[index]?.address as string, "--cluster-announce-ip", "127.0.0.1"],
+      ...["--cluster-announce-port", String(portsOf(index)[0])],
+      ...["--cluster-announce-bus-port", String(portsOf(index)[1])],
+    ],
+    lead: (index, ...ports) => {
+      for (const [at, port] of ports.entries()) nodes[index]?.proxies[at]?.aim(port);
+    },
+    portsOf,
+    isolate: (index) =>
+      swallow((to) => nodes.filter((_, from) => (from === index) !== (to === index)).map(({ address }) => address)),
+    heal: () => swallow(() => []),
+    close: async () => void (await Promise.all(nodes.flatMap(({ proxies }) => proxies.map((proxy) => proxy.close())))),
+  };
+}

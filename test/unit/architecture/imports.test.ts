@@ -144,7 +144,6 @@ const BY_THE_OWN_CLOCK = [
   "kernel/deadlines.ts",
   "kernel/lock-file.ts",
   "kernel/time.ts",
-  "outbox/index.ts",
   "platform/grpc/call.ts",
   "platform/grpc/unary.ts",
   "platform/outages.ts",
