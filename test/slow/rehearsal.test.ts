@@ -5,6 +5,7 @@ import { doubledOn, expectPages, missedOn, PAGE, PATIENCE_MS } from "../support/
 import { act } from "../support/busy-people.js";
 import type { BusyWorld } from "../support/busy-world.js";
 import { eventually } from "../support/eventually.js";
+import { type Footprint, footprintOf, grownIn } from "../support/footprint.js";
 import { oneOf, seeded } from "../support/random.js";
 import type { Reader } from "../support/reader.js";
 import { faultsOf, Listener, openRehearsal, type Rehearsal } from "../support/rehearsal.js";
@@ -20,6 +21,13 @@ const OTHERS = PEOPLE.slice(LISTENERS.length);
 const BUSY = OTHERS.slice(0, 24);
 /** The same homes are read again and again. */
 const READ = [...LISTENERS.slice(0, 8), ...OTHERS.slice(0, 24)];
+/** A soak runs where this is set, for so long. */
+const SOAK_MINUTES = Number(process.env["SOAK_MINUTES"] ?? 0);
+/** People are busy for this share of the time. */
+const SOAK_SHARE = 0.7;
+const SAMPLE_MS = 10_000;
+/** So much more than in the second third a process may hold in the last one. */
+const GROWTH_MAX = 1.1;
 const WORKERS = 6;
 const READERS = 8;
 const AT_ONCE = 16;
@@ -78,11 +86,15 @@ class DeletionWatch {
   }
 }
 
-/** People do things and read pages until they are stopped. */
-function keepBusy({ world, readers }: Rehearsal, watch: DeletionWatch, seed: number): () => Promise<void> {
+/** People do things and read pages until they are stopped. They do so for a `share` of the time, and rest for the others. */
+function keepBusy({ world, readers }: Rehearsal, watch: DeletionWatch, seed: number, share = 1): () => Promise<void> {
   let isOver = false;
   const until = async (work: () => Promise<void>): Promise<void> => {
-    while (!isOver) await work();
+    while (!isOver) {
+      const began = performance.now();
+      await work();
+      if (share < 1) await delay((performance.now() - began) * (1 / share - 1));
+    }
   };
   const busy = Array.from({ length: WORKERS }, (_, worker) => {
     const random = seeded(seed + worker + 1);
@@ -139,14 +151,46 @@ async function rehearse(rehearsal: Rehearsal): Promise<void> {
   expect(Math.min(faults.moved(), watch.reads, world.deleted.size)).toBeGreaterThan(30);
 }
 
+async function soak(rehearsal: Rehearsal): Promise<void> {
+  const { world, ended, streams } = rehearsal;
+  await fill(rehearsal);
+  const watch = new DeletionWatch(world);
+  const calm = keepBusy(rehearsal, watch, SEED, SOAK_SHARE);
+  const footprints: Footprint[] = [];
+  try {
+    while (footprints.length * SAMPLE_MS < SOAK_MINUTES * 60_000) {
+      await delay(SAMPLE_MS);
+      footprints.push(await footprintOf(rehearsal));
+    }
+  } finally {
+    await calm();
+  }
+  await expectPages(rehearsal, READ);
+  await eventually(async () => (await streams.count("FANOUT")) === 0, "no work is left");
+  const found = { resurrected: watch.found, ended, deadLetters: await streams.count("DLQ") };
+  expect(found).toEqual({ resurrected: [], ended: [], deadLetters: 0 });
+  console.info(`${watch.reads} pages, ${world.drops.size} drops; at the end ${JSON.stringify(footprints.at(-1))}`);
+  expect(grownIn(footprints, GROWTH_MAX)).toEqual({});
+}
+
+/** Runs the whole service for `work`, whose errors carry the logs of its processes. */
+async function run(work: (rehearsal: Rehearsal) => Promise<void>): Promise<void> {
+  const rehearsal = await openRehearsal(PEOPLE, seeded(SEED), (close) => closes.push(close));
+  await work(rehearsal).catch((error: unknown) => {
+    throw rehearsal.explain(error);
+  });
+}
+
+if (SOAK_MINUTES > 0)
+  slowTest(
+    `${HOMES} homes under load for ${SOAK_MINUTES} minutes: memory, handles and keys do not grow`,
+    () => run(soak),
+    600_000 + HOMES * 30 + SOAK_MINUTES * 60_000,
+  );
+
 // Invariants 1, 4, 5 and 7.
 slowTest(
   `${HOMES} homes on a Redis Cluster, three nats-servers and PostgreSQL, of each of which one fails (seed ${SEED})`,
-  async () => {
-    const rehearsal = await openRehearsal(PEOPLE, seeded(SEED), (close) => closes.push(close));
-    await rehearse(rehearsal).catch((error: unknown) => {
-      throw rehearsal.explain(error);
-    });
-  },
+  () => run(rehearse),
   600_000 + HOMES * 30,
 );

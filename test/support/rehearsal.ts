@@ -30,6 +30,8 @@ export interface Rehearsal {
   /** Where streams of events are served. */
   readonly gateways: readonly string[];
   readonly streams: Streams;
+  /** Each process, by its roles and a number. */
+  readonly processes: ReadonlyMap<string, Service>;
   /** Processes that have ended. */
   readonly ended: readonly number[];
   /** The error with the last lines of every process. */
@@ -65,14 +67,14 @@ export async function openRehearsal(
   defer(() => postgres.stop());
   const [port] = await freePorts();
   const address = `127.0.0.1:${port}`;
-  const services: Service[] = [];
+  const processes = new Map<string, Service>();
   const ended: number[] = [];
   const start = async (roles: string, own: Readonly<Record<string, string>> = {}): Promise<Service> => {
     const service = await startService({
       ...{ redisUrl: redis.urls, natsUrl: nats.urls, usersAddress: address, postsAddress: address, roles },
       env: { ...ENV, DATABASE_URL: postgres.url, ...own },
     });
-    services.push(service);
+    processes.set(`${roles} ${processes.size}`, service);
     void service.exited.then(() => ended.push(service.pid));
     defer(() => service.stop());
     return service;
@@ -88,9 +90,9 @@ export async function openRehearsal(
   const streams = await openStreams(nats.urls);
   defer(() => streams.close());
   return {
-    ...{ world, readers, streams, ended, servers: { redis, nats, postgres } },
+    ...{ world, readers, streams, processes, ended, servers: { redis, nats, postgres } },
     gateways: gateways.map(({ httpUrl }) => httpUrl),
-    explain: (error) => withLogs(error, services),
+    explain: (error) => withLogs(error, [...processes.values()]),
   };
 }
 

@@ -4,7 +4,7 @@ import type { Logger } from "../../kernel/logger.js";
 import { startLoop } from "../../kernel/loop.js";
 import { type Clock, SECOND, shareClock } from "../../kernel/time.js";
 import { refusalOf } from "../refusals.js";
-import { type RedisClient, serverAt } from "./clusters.js";
+import type { RedisClient } from "./clusters.js";
 import type { Scripts } from "./scripts.js";
 import { mastersOf } from "./servers.js";
 
@@ -35,7 +35,7 @@ export function followClock(
   scripts: Scripts,
   { ask = (server) => server.time(), sampled = () => undefined }: FollowOptions = {},
 ) {
-  const { client, nodeOf } = scripts;
+  const { client, nodeOf, serverAt } = scripts;
   const offsets = new WeakMap<Redis, Promise<number>>();
   const measure = (server: Redis): Promise<Measured> =>
     scripts.command("time", async () => {
@@ -73,7 +73,7 @@ export function followClock(
   return {
     /** Returns ms since the epoch at the server that holds the key; a new server is asked first. */
     async now(key: string): Promise<number> {
-      const server = serverAt(client, nodeOf(key));
+      const server = serverAt(nodeOf(key));
       if (!server) throw noMaster(client, "for the key");
       return Math.floor(performance.now() + (await (offsets.get(server) ?? learn(server))));
     },

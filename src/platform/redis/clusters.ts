@@ -94,29 +94,29 @@ export interface Nodes {
   nodeAt(slot: number): string;
   /** Returns the name of the node that holds the key, as far as the client knows; "" for a single server. */
   nodeOf(key: string): string;
+  /** Returns the connection to the node of this name; undefined where there is none. */
+  serverAt(node: string): Redis | undefined;
 }
 
-export function nodesOf(client: RedisClient): Nodes {
+/** @param client is no single server */
+export function nodesOf(client: Cluster): Nodes {
   const clusters = clustersOf(client);
   const count = clusters.length;
-  if (count === 0) return { isCluster: false, clusters: 0, slotOf: () => 0, nodeAt: () => "", nodeOf: () => "" };
   const slot = (key: string): number => clusterOf(key, count) * SLOTS + slotOf(key);
   const nodeAt = (at: number): string => clusters[Math.floor(at / SLOTS)]?.slots[at % SLOTS]?.[0] ?? "";
-  return { isCluster: true, clusters: count, slotOf: slot, nodeAt, nodeOf: (key) => nodeAt(slot(key)) };
+  const nodeOf = (key: string): string => nodeAt(slot(key));
+  return { isCluster: true, clusters: count, slotOf: slot, nodeAt, nodeOf, serverAt: createServerAt(client) };
 }
 
 /** Looking through thousands of nodes would take each call to one of them long. */
-const found = new WeakMap<Cluster, Map<string, Redis>>();
-
-/** Returns the connection to the node that a name of `nodesOf` stands for; undefined where there is none. */
-export function serverAt(client: RedisClient, node: string): Redis | undefined {
-  if (!(client instanceof Cluster)) return client;
-  const servers = found.get(client) ?? new Map<string, Redis>();
-  found.set(client, servers);
-  const held = servers.get(node);
-  if (held && held.status !== "end") return held;
-  const server = client.nodes("all").find(({ options }) => `${options.host}:${options.port}` === node);
-  if (server) servers.set(node, server);
-  else servers.delete(node);
-  return server;
+function createServerAt(client: Cluster): Nodes["serverAt"] {
+  const servers = new Map<string, Redis>();
+  return (node) => {
+    const held = servers.get(node);
+    if (held && held.status !== "end") return held;
+    const server = client.nodes("all").find(({ options }) => `${options.host}:${options.port}` === node);
+    if (server) servers.set(node, server);
+    else servers.delete(node);
+    return server;
+  };
 }

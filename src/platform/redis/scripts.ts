@@ -1,4 +1,5 @@
 import { readFileSync } from "node:fs";
+import { Redis } from "ioredis";
 import { inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { allOf, chunked, grouped, mapLimited } from "../../kernel/concurrency.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
@@ -95,7 +96,7 @@ export function createScripts(client: RedisClient, log: Logger = silent) {
     const again = async () => wrongTypes.resultOf((await removing(...args)) as WithRemoved);
     return inSpanIf(spanned, name, () => measured(name, () => usual(...args), again));
   };
-  const nodes = nodesOf(client);
+  const nodes = client instanceof Redis ? oneServer(client) : nodesOf(client);
   return {
     client,
     ...nodes,
@@ -106,6 +107,14 @@ export function createScripts(client: RedisClient, log: Logger = silent) {
       const again = (error: unknown) => wrongTypes.callAgain(() => call(client), error);
       return inSpanIf(SPANNED.has(name), name, () => measured(name, call, again));
     },
+  };
+}
+
+function oneServer(client: Redis): Nodes {
+  const nowhere = () => "";
+  return {
+    ...{ isCluster: false, clusters: 0, slotOf: () => 0, nodeAt: nowhere, nodeOf: nowhere },
+    serverAt: () => client,
   };
 }
 

@@ -6,7 +6,6 @@ import type { Logger } from "../../kernel/logger.js";
 import { startLoop } from "../../kernel/loop.js";
 import { coalesce, oncePerTurn } from "../../kernel/sharing.js";
 import { SECOND } from "../../kernel/time.js";
-import { serverAt } from "./clusters.js";
 import { listenerBeside } from "./connect.js";
 import type { Scripts } from "./scripts.js";
 import { fieldsOf } from "./servers.js";
@@ -42,12 +41,12 @@ interface TrackingDeps {
  */
 export function trackChanges(deps: TrackingDeps) {
   const { scripts, publisher } = deps;
-  const { nodeOf, slotOf, client } = scripts;
+  const { nodeOf, slotOf, serverAt } = scripts;
   const announcements = new EventEmitter<Announcements>();
   const servers = new Map<string, ServerTracking>();
   const trackingAt = (node: string): ServerTracking | undefined => {
     const held = servers.get(node);
-    const server = held ? undefined : serverAt(client, node);
+    const server = held ? undefined : serverAt(node);
     if (!server) return held;
     const isPublisher = () => publishing() === node;
     const tracking = trackServer({ ...deps, server, isPublisher, announcements });
