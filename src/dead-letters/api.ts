@@ -5,7 +5,7 @@ import { faultInWords } from "../kernel/fields.js";
 import type { Logger } from "../kernel/logger.js";
 import { type DeadLetterSummary, deadLetterAsJson } from "./dead-letter.js";
 import { type DeadLetterOperations, FIELDS, type Removal, SEQ_FAULT } from "./operations.js";
-import { grouped, groupsAsJson, MAX_SEQS } from "./present.js";
+import { grouped, groupsAsJson, MAX_SEQS, SEQS_SHOWN } from "./present.js";
 import type { Report } from "./redrive.js";
 
 interface DeadLetterApiDeps {
@@ -114,22 +114,26 @@ async function list(
   return answer;
 }
 
-/** The groups that have no room any more are left out: they are the smallest. */
+/** A group whose `seqs` have no room names the oldest few. One that has no room even so is left out: it is a small one. */
 async function groups(
   { operations, maxAnswerBytes }: DeadLetterApiDeps,
   asked: z.output<typeof GROUPS>,
 ): Promise<readonly object[]> {
   const all = groupsAsJson(await grouped(operations.list(asked, { bodies: true })));
-  let bytes = 2;
-  return all.filter((group) => {
-    bytes += Buffer.byteLength(JSON.stringify(group)) + 1;
-    return bytes <= maxAnswerBytes();
+  let room = maxAnswerBytes() - 2;
+  return all.flatMap((group) => {
+    const short = { ...group, seqs: group.seqs.slice(0, SEQS_SHOWN) };
+    const fitting = [group, short].find((one) => jsonBytes(one) < room);
+    if (fitting) room -= jsonBytes(fitting) + 1;
+    return fitting ?? [];
   });
 }
 
+const jsonBytes = (value: unknown): number => Buffer.byteLength(JSON.stringify(value));
+
 async function show({ operations, maxAnswerBytes }: DeadLetterApiDeps, seq: number): Promise<unknown> {
   const whole = deadLetterAsJson(await operations.show(seq));
-  if (Buffer.byteLength(JSON.stringify(whole)) <= maxAnswerBytes()) return whole;
+  if (jsonBytes(whole) <= maxAnswerBytes()) return whole;
   return { ...whole, body_encoding: "omitted", body: null };
 }
 

@@ -20,7 +20,8 @@ interface Group {
   readonly countOfAuthor: Map<string, number>;
 }
 
-const SEQS_SHOWN = 5;
+/** A text, and an answer without room for more, names so many dead letters of a group. */
+export const SEQS_SHOWN = 5;
 /** One request redrives or removes so many. */
 export const MAX_SEQS = 10_000;
 
@@ -71,7 +72,7 @@ function authorOf(body: Uint8Array): string | undefined {
   return [user_id, following_id].find((id): id is string => typeof id === "string" && id !== "");
 }
 
-/** `seqs` names the oldest ones, and `authors` those with most dead letters. */
+/** `seqs` names the oldest ones, at most 10,000, and `authors` those with most dead letters. */
 export const groupsAsJson = (groups: readonly Group[]) =>
   groups.map(({ firstAt, lastAt, countOfAuthor, ...group }) => ({
     ...group,

@@ -68,6 +68,19 @@ test("a request that names too many dead letters gets a short error", async () =
   expect(missing).toMatchObject({ code: "notfound", message: expect.stringContaining("and 9980 more") });
 });
 
+test("groups fit one message: those without room for all their dead letters name the oldest few", async () => {
+  const others = [151, 152].map((seq) => deadLetterWith({ seq, headers: { "Dlq-Error": "another" } }));
+  const { ask } = setup([...many, ...others], {}, { maxAnswerBytes: 700 });
+  const groups = await ask("groups", {});
+  expect(Buffer.byteLength(JSON.stringify(groups))).toBeLessThanOrEqual(700);
+  expect(groups).toMatchObject([
+    { count: 150, seqs: [1, 2, 3, 4, 5] },
+    { count: 2, seqs: [151, 152] },
+  ]);
+  const { ask: askForFew } = setup([...many, ...others], {}, { maxAnswerBytes: 450 });
+  expect(await askForFew("groups", {})).toMatchObject([{ count: 150 }]);
+});
+
 test("a list fits one message, and the next request continues it", async () => {
   const { ask } = setup(many, {}, { maxAnswerBytes: 2_000 });
   const first = await ask("list", {});
