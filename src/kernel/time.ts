@@ -1,3 +1,5 @@
+import { setMaxListeners } from "node:events";
+
 export type Clock = () => number;
 
 export const SECOND = 1_000;
@@ -54,7 +56,10 @@ export function pause(ms: number, signal?: AbortSignal): Promise<void> {
     };
     const timer = setTimeout(done, ms);
     timer.unref();
-    signal?.addEventListener("abort", done, { once: true });
+    if (signal === undefined) return;
+    // Node takes more than ten listeners for a leak, but many may wait for one signal.
+    setMaxListeners(0, signal);
+    signal.addEventListener("abort", done, { once: true });
   });
 }
 

@@ -10,9 +10,9 @@ import { startNatsCluster, startRedisCluster } from "../support/clusters.js";
 import { becomes, eventually } from "../support/eventually.js";
 import { drops, expectLoaded } from "../support/load.js";
 import { postgresPrograms, startPostgres } from "../support/postgres.js";
-import { samplesOf } from "../support/scrape.js";
-import { httpStatus, type Service, untilReady } from "../support/service.js";
+import { httpStatus, untilReady } from "../support/service.js";
 import { diskTest, openSmallDisk, type SmallDisk } from "../support/small-disk.js";
+import { spentAttempts } from "../support/spent-attempts.js";
 import { type Stack, type StackOptions, startStack } from "../support/stack.js";
 import { publish, type TimelineEvent } from "../support/timeline-events.js";
 
@@ -34,15 +34,6 @@ async function openDisk(megabytes: number): Promise<SmallDisk> {
   const disk = await openSmallDisk(megabytes);
   closes.push(() => disk.close());
   return disk;
-}
-
-async function spentAttempts({ httpUrl }: Service): Promise<object[]> {
-  const samples = samplesOf(await (await fetch(`${httpUrl}/metrics`)).text());
-  const spent = ["retried", "dead-lettered"];
-  return samples.filter(
-    ({ name, labels: { outcome = "" }, value }) =>
-      name === "timeline_deliveries_total" && spent.includes(outcome) && value > 0,
-  );
 }
 
 async function expectAll({ streams, redis, service }: Stack, history: readonly TimelineEvent[]): Promise<void> {

@@ -22,6 +22,8 @@ import { makeWalSparse } from "./wal.js";
 export type Postgres = {
   readonly url: string;
   readonly version: string;
+  /** The process that started all others of the server. */
+  readonly pid: () => number;
   /** Ends it as a crash does; what was committed stays. */
   kill(): Promise<void>;
   /** Starts it again on the same port. */
@@ -85,6 +87,7 @@ export async function startPostgres(options: PostgresOptions = {}): Promise<Post
   return {
     url: `postgres://timeline@127.0.0.1:${port}/postgres`,
     version: readFileSync(join(data, "PG_VERSION"), "utf8").trim(),
+    pid: () => server?.pid as number,
     // The postmaster's SIGQUIT: every session dies at once, and the next start recovers.
     kill: () => end("SIGQUIT"),
     start,
