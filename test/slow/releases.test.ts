@@ -6,6 +6,7 @@ import { call, post } from "../support/analysis-http.js";
 import { doubledOn, expectPages, missedOn, PATIENCE_MS } from "../support/busy-oracle.js";
 import { act, share } from "../support/busy-people.js";
 import { BusyWorld } from "../support/busy-world.js";
+import { startNatsCluster, startRedisCluster } from "../support/clusters.js";
 import { jsonOf } from "../support/command.js";
 import { becomes, eventually } from "../support/eventually.js";
 import { migrateBeyond } from "../support/older-schema.js";
@@ -17,7 +18,7 @@ import { Listener } from "../support/rehearsal.js";
 import { buildRelease, hasRelease, RELEASE } from "../support/release.js";
 import { samplesOf } from "../support/scrape.js";
 import { freePorts, program, type Service } from "../support/service.js";
-import { type Stack, startStack } from "../support/stack.js";
+import { type Place, startPlace, startStack } from "../support/stack.js";
 
 const PEOPLE = Array.from({ length: 40 }, (_, number) => `person-${number}`);
 /** These only listen: whom they follow stays as it was, so that it is known what their streams must send. */
@@ -57,7 +58,7 @@ interface Version {
 }
 
 interface Scene {
-  readonly stack: Stack;
+  readonly stack: Place;
   readonly world: BusyWorld;
   /** All processes call the users and posts services through it; the people call those of both versions in turn. */
   readonly proxy: TcpProxy;
@@ -69,14 +70,14 @@ interface Scene {
   readonly asked: string[];
 }
 
-async function openScene(stack: Stack, ports: readonly number[], databaseUrl: string): Promise<Scene> {
+async function openScene(stack: Place, ports: readonly number[], own: Scene["env"]): Promise<Scene> {
   const proxy = await TcpProxy.open(ports[0] as number);
   stack.afterServices(() => proxy.close());
   const address = proxy.url("http").replace("http://", "");
   const world = new BusyWorld(`ipv4:${ports.map((port) => `127.0.0.1:${port}`).join()}`, PEOPLE, seeded(SEED));
   stack.defer(() => world.close());
   const upstreams = { TIMELINE_USER_SERVICE_ADDR: address, TIMELINE_POST_SERVICE_ADDR: address };
-  const env = { ...ENV, ...upstreams, DATABASE_URL: databaseUrl };
+  const env = { ...ENV, ...upstreams, ...own };
   const scene: Scene = { stack, world, proxy, env, readers: [], gateways: [], listeners: [], asked: [] };
   stack.defer(() => Promise.all(scene.listeners.map((listener) => listener.close())));
   return scene;
@@ -263,21 +264,37 @@ if (isLeftOut)
 /** Where the libraries of the release are others, they are fetched. */
 beforeAll(() => void buildRelease(), 300_000);
 
+/** Where it runs, and how many replicas streams have there. */
+const PLACES: Readonly<Record<string, readonly [() => Promise<Place>, replicas: number]>> = {
+  "one server each": [() => startStack({ service: false }), 1],
+  clusters: [() => startPlace(openClusters, { service: false }), 3],
+};
+
+async function openClusters(closes: (() => unknown)[]) {
+  const redis = await startRedisCluster({ replicas: true });
+  closes.push(() => redis.stop());
+  const nats = await startNatsCluster();
+  closes.push(() => nats.stop());
+  return { redisUrl: redis.urls, natsUrl: nats.urls };
+}
+
 // Invariants 1, 4, 5, 7, 12.
-(isLeftOut ? test.skip : test)(
-  `an upgrade from ${RELEASE.version} under load, and back, loses and doubles nothing`,
-  async () => {
-    const stack = await startStack({ service: false });
-    try {
-      const postgres = await startPostgres();
-      stack.afterServices(() => postgres.stop());
-      const ports = await freePorts();
-      await rehearse(await openScene(stack, ports, postgres.url), ports);
-    } catch (error) {
-      throw stack.explain(error);
-    } finally {
-      await stack.stop();
-    }
-  },
-  300_000,
-);
+for (const [name, [open, replicas]] of Object.entries(PLACES))
+  (isLeftOut ? test.skip : test)(
+    `an upgrade from ${RELEASE.version} under load, and back, loses and doubles nothing: ${name}`,
+    async () => {
+      const stack = await open();
+      try {
+        const postgres = await startPostgres();
+        stack.afterServices(() => postgres.stop());
+        const ports = await freePorts();
+        const own = { DATABASE_URL: postgres.url, TIMELINE_NATS_REPLICAS: String(replicas) };
+        await rehearse(await openScene(stack, ports, own), ports);
+      } catch (error) {
+        throw stack.explain(error);
+      } finally {
+        await stack.stop();
+      }
+    },
+    300_000,
+  );

@@ -50,25 +50,39 @@ export type Stack = {
   stop(): Promise<void>;
 };
 
+/** The same on servers that are clusters, too. */
+export type Place = Omit<Stack, "redis" | "redisServer" | "natsServer" | "publish">;
+
 /** Starts everything. */
-export async function startStack(options: StackOptions = {}): Promise<Stack> {
+export function startStack(options: StackOptions = {}): Promise<Stack> {
+  return closing((closes) => assemble(options, closes));
+}
+
+/** Starts everything else on brokers that `open` starts; it leaves what ends them in `closes`. */
+export function startPlace(
+  open: (closes: Array<() => unknown>) => Promise<Urls>,
+  options: StackOptions = {},
+): Promise<Place> {
+  return closing(async (closes) => assembleOn(await open(closes), options, closes));
+}
+
+type Urls = { readonly redisUrl: string; readonly natsUrl: string };
+
+async function closing<Made>(make: (closes: Array<() => unknown>) => Promise<Made>): Promise<Made> {
   const closes: Array<() => unknown> = [];
-  const stop = async (): Promise<void> => {
-    for (const close of closes.splice(0).reverse()) await close();
-  };
   try {
-    return await assemble(options, closes, stop);
+    return await make(closes);
   } catch (error) {
-    await stop();
+    await closeAll(closes);
     throw error;
   }
 }
 
-async function assemble(
-  options: StackOptions,
-  closes: Array<() => unknown>,
-  stop: () => Promise<void>,
-): Promise<Stack> {
+async function closeAll(closes: Array<() => unknown>): Promise<void> {
+  for (const close of closes.splice(0).reverse()) await close();
+}
+
+async function assemble(options: StackOptions, closes: Array<() => unknown>): Promise<Stack> {
   const { redis: redisDir, nats: natsDir } = options.dirs ?? {};
   const redisServer = await (redisDir === undefined
     ? privateRedis({ appendonly: true })
@@ -76,18 +90,29 @@ async function assemble(
   closes.push(() => redisServer.stop());
   const natsServer = await (natsDir === undefined ? privateNats() : startNats({ dir: natsDir }));
   closes.push(() => natsServer.stop());
+  const redis = new Redis(redisServer.url, { maxRetriesPerRequest: null });
+  redis.on("error", () => undefined);
+  closes.push(() => redis.disconnect());
+  const place = await assembleOn({ redisUrl: redisServer.url, natsUrl: natsServer.url }, options, closes);
+  const own = {
+    redis,
+    redisServer,
+    natsServer,
+    publish: (...events: readonly TimelineEvent[]) => publish(redis, ...events),
+  };
+  return Object.defineProperties(own, Object.getOwnPropertyDescriptors(place)) as Stack;
+}
+
+async function assembleOn(urls: Urls, options: StackOptions, closes: Array<() => unknown>): Promise<Place> {
   const brokers = closes.length;
   const world = new World();
   const upstreams = await startUpstreams(world, options);
   closes.push(() => upstreams.stop());
-  const redis = new Redis(redisServer.url, { maxRetriesPerRequest: null });
-  redis.on("error", () => undefined);
-  closes.push(() => redis.disconnect());
-  const streams = await openStreams(natsServer.url);
+  const streams = await openStreams(urls.natsUrl);
   closes.push(() => streams.close());
   const { usersAddress, postsAddress } = upstreams;
   const serviceOptions = {
-    ...{ redisUrl: redisServer.url, natsUrl: natsServer.url, usersAddress, postsAddress },
+    ...{ ...urls, usersAddress, postsAddress },
     ...(options.roles === undefined ? {} : { roles: options.roles }),
     ...(options.env === undefined ? {} : { env: options.env }),
   };
@@ -102,14 +127,13 @@ async function assemble(
   const reads = first === undefined ? undefined : openReader(first.grpcAddress);
   if (reads !== undefined) closes.push(() => reads.close());
   return {
-    ...{ redis, redisServer, natsServer, streams, world, upstreams, start, serviceOptions, stop },
+    ...{ streams, world, upstreams, start, serviceOptions, stop: () => closeAll(closes) },
     get service() {
       return present(first);
     },
     get reads() {
       return present(reads);
     },
-    publish: (...events) => publish(redis, ...events),
     defer: (close) => void closes.push(close),
     afterServices: (close) => void closes.splice(brokers, 0, close),
     explain: (error) => withLogs(error, services),
