@@ -1,4 +1,5 @@
 import { afterEach, expect, test } from "@jest/globals";
+import { AckPolicy, nanos, nuid, StorageType } from "nats";
 import type { Context, Delivery, DeliveryOutcome } from "../../src/delivery/handler.js";
 import { silent } from "../../src/kernel/logger.js";
 import { type ConsumeOptions, type Consuming, consume } from "../../src/platform/nats/consume.js";
@@ -17,7 +18,7 @@ const publish = (text: string) => bench.publish({ subject: "drops.created", body
 const textOf = ({ body }: Delivery) => Buffer.from(body).toString();
 const state = () => bench.manager.consumers.info("DROPS", "planner");
 
-function start(options: Pick<ConsumeOptions, "process" | "batch">): Consuming {
+function start(options: Pick<ConsumeOptions, "process" | "batch"> & Partial<ConsumeOptions>): Consuming {
   const of = { stream: "DROPS", consumer: "planner", ackWaitMs: 15_000, concurrency: 8, log: silent };
   const consuming = consume(bench.connection, { ...of, ...options });
   running.push(consuming);
@@ -84,3 +85,39 @@ test.each(["by itself", "in a batch"])(
     await eventually(async () => (await state()).num_ack_pending === 0, "both are acked");
   },
 );
+
+/** Resolves once a message that is not acked for this time has come again. */
+async function passed(ackWaitMs: number): Promise<void> {
+  const name = `passed-${nuid.next()}`;
+  await bench.manager.streams.add({ name, subjects: [name], storage: StorageType.Memory });
+  await bench.manager.consumers.add(name, {
+    durable_name: name,
+    ack_policy: AckPolicy.Explicit,
+    ack_wait: nanos(ackWaitMs),
+  });
+  const jetstream = bench.connection.jetstream();
+  await jetstream.publish(name);
+  const consumer = await jetstream.consumers.get(name, name);
+  const deliveries = [await consumer.next(), await consumer.next()].map((message) => message?.info.deliveryCount);
+  expect(deliveries).toEqual([1, 2]);
+  await bench.manager.streams.delete(name);
+}
+
+// Invariant 10.
+test("what waits for room is not delivered again, however long batches take", async () => {
+  const ackWaitMs = 1_000;
+  const begun: Delivery[] = [];
+  const process = async (deliveries: readonly Delivery[]) => {
+    begun.push(...deliveries);
+    await passed(ackWaitMs);
+    return [];
+  };
+  const texts = Array.from({ length: 24 }, (_, number) => `message ${number}`);
+  await makeAnew();
+  for (const text of texts) await publish(text);
+  await bench.manager.consumers.update("DROPS", "planner", { ack_wait: nanos(ackWaitMs) });
+  start({ ackWaitMs, process: async () => ({ kind: "ack" }), batch: { messages: 4, process } });
+  await eventually(async () => (await state()).ack_floor.stream_seq >= texts.length, "all are acked");
+  expect(begun.map(textOf)).toEqual(texts);
+  expect(await state()).toMatchObject({ num_redelivered: 0, delivered: { consumer_seq: texts.length } });
+});

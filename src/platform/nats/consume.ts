@@ -1,5 +1,6 @@
 import { setMaxListeners } from "node:events";
 import {
+  type Consumer,
   ConsumerEvents,
   type ConsumerMessages,
   Events,
@@ -10,6 +11,7 @@ import {
 import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { pause, SECOND } from "../../kernel/time.js";
+import { unlessAbsent } from "./ask.js";
 import { Handling, type HandlingOptions, type PullContext } from "./handling.js";
 import { Incarnation } from "./incarnation.js";
 import { drainPull, restartMonitor } from "./wire.js";
@@ -25,6 +27,7 @@ export type Consuming = ReturnType<typeof consume>;
 // A leader change stalls a pull for two heartbeats (heartbeat * 2 <= expires).
 const PULL = { expires: 8_000, idle_heartbeat: 2_000 };
 const MISSED_HEARTBEATS = 3;
+const LOOK_AFTER_MS = 5 * SECOND;
 const GONE = new Set<string>([
   ConsumerEvents.ConsumerDeleted,
   ConsumerEvents.ConsumerNotFound,
@@ -53,6 +56,9 @@ interface Source {
   readonly gone: AbortController;
   readonly latest: PullContext["latest"];
 }
+
+/** `get` has asked already. */
+const createdAtOf = async (consumer: Consumer): Promise<number> => Date.parse((await consumer.info(true)).created);
 
 class ConsumeLoop {
   pulling = false;
@@ -121,53 +127,77 @@ class ConsumeLoop {
   }
 
   async #pull(): Promise<void> {
-    const { stream, consumer, concurrency } = this.options;
+    const { stream, consumer } = this.options;
     const source = await this.#jetstream.consumers.get(stream, consumer);
-    const createdAt = Date.parse((await source.info(true)).created);
-    const messages = await source.consume({ max_messages: concurrency, ...PULL });
-    this.#messages = messages;
-    if (this.#closing) return void (await messages.close());
-    const from = this.#sourceOf(createdAt);
+    const from = this.#sourceOf(await createdAtOf(source));
     const stopping = AbortSignal.any([this.#stop.signal, from.gone.signal]);
     setMaxListeners(0, stopping);
-    this.#incarnation.settle(createdAt);
+    this.#incarnation.settle(from.createdAt);
     this.pulling = true;
     this.#told = false;
-    void this.#watch(messages);
     const pull = {
       context: { stopping, log: this.options.log },
       mayAck: () => this.#isFrom(from, stopping),
       latest: from.latest,
     };
-    for await (const message of messages) {
-      if (this.#closing) this.#notBegun.push(message);
-      else if (!from.gone.signal.aborted) {
-        const room = this.#take(message, pull);
-        if (room) await room;
+    while (!from.gone.signal.aborted) {
+      // What comes is in flight at once: nobody reports work on a message that waits in the client.
+      const max_messages = await this.#room(from);
+      if (max_messages === 0) return;
+      const messages = await source.fetch({ max_messages, ...PULL });
+      this.#messages = messages;
+      const watched = this.#watch(messages, from);
+      for await (const message of messages) {
+        if (this.#closing) this.#notBegun.push(message);
+        else if (!from.gone.signal.aborted) this.#handling.take(message, pull);
       }
+      if (await watched) return;
     }
   }
 
-  async #watch(messages: ConsumerMessages): Promise<void> {
+  /** Resolves to how many messages may come; to 0 where none may. */
+  async #room(from: Source): Promise<number> {
+    const { stream, consumer } = this.options;
+    const room = this.#handling.room();
+    for (;;) {
+      const free = await Promise.race([room, pause(LOOK_AFTER_MS)]);
+      if (free !== undefined) return free;
+      // While nothing is pulled, nothing tells that the consumer is gone.
+      const found = await unlessAbsent(this.#jetstream.consumers.get(stream, consumer), "stream", "consumer");
+      if (found && (await createdAtOf(found)) === from.createdAt) continue;
+      this.#suspect();
+      from.gone.abort();
+      return 0;
+    }
+  }
+
+  /** Resolves to true where it has stopped the pull: what comes next has to be found out. */
+  async #watch(messages: ConsumerMessages, from: Source): Promise<boolean> {
+    let isStopped = false;
+    const stop = (): void => {
+      isStopped = true;
+      messages.stop();
+    };
     for await (const { type, data } of await messages.status()) {
       if (type === ConsumerEvents.HeartbeatsMissed) {
-        if ((data as number) >= MISSED_HEARTBEATS) messages.stop();
+        if ((data as number) >= MISSED_HEARTBEATS) stop();
         // The client asks by itself as well, and would go on with another consumer of the same name.
-        void this.#isSame().then((same) => same || this.#settle(messages, same));
+        void this.#isSame().then((same) => same || this.#settle(from, same));
       }
       if (!GONE.has(type)) continue;
       this.#suspect();
-      this.#source?.gone.abort();
-      messages.stop();
+      from.gone.abort();
+      stop();
     }
+    return isStopped;
   }
 
   async #followLink(): Promise<void> {
     for await (const { type } of this.connection.status()) {
       if (type !== Events.Reconnect || this.#closing) continue;
       this.#suspect();
-      const messages = this.#messages;
-      void this.#isSame().then((same) => this.#settle(messages, same));
+      const from = this.#source;
+      void this.#isSame().then((same) => this.#settle(from, same));
     }
   }
 
@@ -176,18 +206,18 @@ class ConsumeLoop {
     await pause(SECOND, this.#stop.signal);
     const { stream, consumer } = this.options;
     const found = await this.#jetstream.consumers.get(stream, consumer).catch(() => undefined);
-    return found !== undefined && Date.parse((await found.info(true)).created) === this.#source?.createdAt;
+    return found !== undefined && (await createdAtOf(found)) === this.#source?.createdAt;
   }
 
-  #settle(messages: ConsumerMessages | undefined, same: boolean): void {
-    if (messages !== this.#messages || this.#closing) return;
+  #settle(from: Source | undefined, same: boolean): void {
+    if (from !== this.#source || this.#closing) return;
     if (same) {
-      this.#incarnation.settle(this.#source?.createdAt as number);
-      restartMonitor(messages);
+      this.#incarnation.settle(from?.createdAt as number);
+      restartMonitor(this.#messages);
       this.pulling = true;
     } else {
-      this.#source?.gone.abort();
-      messages?.stop();
+      from?.gone.abort();
+      this.#messages?.stop();
     }
   }
 
@@ -203,11 +233,6 @@ class ConsumeLoop {
     this.pulling = false;
     this.#incarnation.suspect();
     this.options.stopped?.();
-  }
-
-  #take(message: JsMsg, pull: PullContext): Promise<void> | undefined {
-    this.#handling.take(message, pull);
-    return this.#handling.room();
   }
 
   /** A sequence of a consumer that is gone may name another message by now: its ack would remove that one. */

@@ -69,12 +69,16 @@ export class Handling {
     else if (this.#arrived.length === 1) setImmediate(() => this.#beginIfFew());
   }
 
-  /** Resolves once another message may be taken, or none will be; undefined where one may be taken at once. */
-  room(): Promise<void> | undefined {
-    if (this.#size + this.#arrived.length < this.options.concurrency || this.#closing) return undefined;
-    return new Promise<void>((resolve) => {
-      this.#freed = resolve;
-    }).then(() => this.room());
+  /** Resolves to how many more messages may be taken, once there is room for one; to 0 once none will be taken. */
+  async room(): Promise<number> {
+    for (;;) {
+      const room = this.options.concurrency - this.#size - this.#arrived.length;
+      if (this.#closing) return 0;
+      if (room > 0) return room;
+      await new Promise<void>((resolve) => {
+        this.#freed = resolve;
+      });
+    }
   }
 
   close(): JsMsg[] {
