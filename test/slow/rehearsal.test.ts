@@ -30,7 +30,7 @@ const SAMPLE_MS = 10_000;
 const GROWTH_MAX = 1.1;
 const TEST_MS_A_HOME = 60;
 /** So many others each follows at first. Each follow asks for drops: many would take longer than all the rest. */
-const FOLLOWS = HOMES > 10_000 ? 3 : 8;
+const FOLLOWS = HOMES > 10_000 ? 2 : 8;
 const WORKERS = 6;
 const READERS = 8;
 const AT_ONCE = 16;
