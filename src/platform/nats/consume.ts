@@ -147,12 +147,14 @@ class ConsumeLoop {
       const messages = await source.fetch({ max_messages, ...PULL });
       this.#messages = messages;
       const watched = this.#watch(messages, from);
-      for await (const message of messages) {
-        if (this.#closing) this.#notBegun.push(message);
-        else if (!from.gone.signal.aborted) this.#handling.take(message, pull);
-      }
+      for await (const message of messages) if (!from.gone.signal.aborted) this.#take(message, pull);
       if (await watched) return;
     }
+  }
+
+  #take(message: JsMsg, pull: PullContext): void {
+    if (this.#closing) this.#notBegun.push(message);
+    else this.#handling.take(message, pull);
   }
 
   /** Resolves to how many messages may come; to 0 where none may. */
