@@ -8,7 +8,7 @@ import { readOtel } from "../platform/otel-variables.js";
 import { Refusal } from "../platform/refusals.js";
 import { startTelemetry } from "../platform/telemetry.js";
 import { Closers } from "../roles/closers.js";
-import { readConfig } from "../roles/config/config.js";
+import { configWarnings, readConfig } from "../roles/config/config.js";
 import { checkFiles } from "../roles/config/files.js";
 import type { Wraps } from "../roles/role.js";
 
@@ -28,6 +28,7 @@ export async function serve(wraps: Wraps = {}): Promise<void> {
     isExported: readOtel(process.env).exportsLogs,
     fields: SERVICE_FIELDS,
   });
+  for (const warning of configWarnings(process.env)) log.warn({}, warning);
   process.on("uncaughtExceptionMonitor", (error) =>
     log.error({ error: oneLine(error), stack: error.stack }, "an uncaught error ends the process"),
   );

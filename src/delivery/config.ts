@@ -9,6 +9,7 @@ export const DELIVERY_VARIABLES = {
   },
   concurrency: {
     name: "TIMELINE_CONSUMER_CONCURRENCY",
+    formerName: "TIMELINE_FANOUT_CONCURRENCY",
     schema: integer(1, 1_024),
     default: "64",
     about:

@@ -3,6 +3,8 @@ import { DAY, HOUR, MINUTE, SECOND } from "./time.js";
 
 export interface Variable {
   readonly name: string;
+  /** The former name is read for one version after the variable was renamed. */
+  readonly formerName?: string;
   readonly schema: z.ZodType;
   readonly default?: string;
   readonly about: string;

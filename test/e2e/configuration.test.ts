@@ -1,4 +1,5 @@
 import { expect, test } from "@jest/globals";
+import { eventually } from "../support/eventually.js";
 import { JWT_SECRET, runMain } from "../support/service.js";
 
 const COMPLETE = {
@@ -45,10 +46,18 @@ test("an unknown variable of ours is refused, a stranger's is not our business",
   await expectRefusal(env, ["TIMELINE_MAX_ENTIRES"]);
 });
 
-test("a removed variable is refused, and a former name with the name that it has now", async () => {
+test("a former name is read, and the log warns of it; both names, or a removed one, are refused", async () => {
+  const old = runMain(["serve"], { ...COMPLETE, TIMELINE_FANOUT_CONCURRENCY: "32" });
+  try {
+    const warned = (): boolean =>
+      old.output().includes("TIMELINE_FANOUT_CONCURRENCY is now TIMELINE_CONSUMER_CONCURRENCY");
+    await eventually(warned, "the log warns");
+  } finally {
+    await old.crash();
+  }
+  const both = { ...COMPLETE, TIMELINE_FANOUT_CONCURRENCY: "32", TIMELINE_CONSUMER_CONCURRENCY: "32" };
+  await expectRefusal(both, ["TIMELINE_FANOUT_CONCURRENCY", "TIMELINE_CONSUMER_CONCURRENCY"]);
   await expectRefusal({ ...COMPLETE, TIMELINE_FAILPOINTS: "written=kill" }, ["is no longer a setting; remove it"]);
-  const renamed = { ...COMPLETE, TIMELINE_FANOUT_CONCURRENCY: "32" };
-  await expectRefusal(renamed, ["is TIMELINE_CONSUMER_CONCURRENCY now; rename it"]);
 });
 
 for (const bad of ["0", "-1", "1.5", "NaN", "Infinity", " ", "1000x", "0x10"]) {

@@ -15,7 +15,7 @@ import { POSTS_VARIABLES } from "../../posts/config.js";
 import { TIMELINE_VARIABLES } from "../../timeline/config.js";
 import { USERS_VARIABLES } from "../../users/config.js";
 import { DATABASE_VARIABLES, NATS_VARIABLES, REDIS_VARIABLES, UPSTREAM_VARIABLES } from "./connections.js";
-import { nameFaults } from "./names.js";
+import { nameFaults, nameWarnings } from "./names.js";
 import { BROKER_BINARY_VARIABLES, GRPC_SERVER_VARIABLES, PROCESS_VARIABLES, type Role } from "./process.js";
 
 /** Each component has one slice; the process and its connections have others. */
@@ -71,6 +71,9 @@ export function readCommandConfig(env: NodeJS.ProcessEnv): Config {
   return frozen(config, faults);
 }
 
+/** Returns what an operator must change before the next version. */
+export const configWarnings = (env: NodeJS.ProcessEnv): string[] => nameWarnings(VARIABLES, env);
+
 function read(env: NodeJS.ProcessEnv): { config: Config; faults: string[] } {
   const faults = nameFaults(VARIABLES, env);
   const slices = Object.entries<Variables>(SLICES).map(([slice, variables]) => [
@@ -91,11 +94,13 @@ function frozen(config: Config, faults: readonly string[]): Config {
 function readSlice(variables: Variables, env: NodeJS.ProcessEnv, faults: string[]): Record<string, unknown> {
   const values: Record<string, unknown> = {};
   for (const [key, variable] of Object.entries(variables)) {
-    const given = env[variable.name] || variable.default;
+    const { formerName } = variable;
+    const name = !env[variable.name] && formerName && env[formerName] ? formerName : variable.name;
+    const given = env[name] || variable.default;
     if (given === undefined) continue;
     const parsed = variable.schema.safeParse(given, { error: faultInWords });
     if (parsed.success) values[key] = parsed.data;
-    else faults.push(...parsed.error.issues.map((issue) => `${variable.name}: ${issue.message}`));
+    else faults.push(...parsed.error.issues.map((issue) => `${name}: ${issue.message}`));
   }
   return values;
 }

@@ -10,7 +10,6 @@ export const REMOVED: readonly string[] = [
   "TIMELINE_AUDIT_PUBLICATIONS_RATE",
   "TIMELINE_AUDIT_USERS",
   "TIMELINE_FAILPOINTS",
-  "TIMELINE_FANOUT_CONCURRENCY",
   "TIMELINE_FANOUT_RECENT_DAYS",
   "TIMELINE_HOT_USER_RATE",
   "TIMELINE_READ_AHEAD_RATE",
@@ -20,27 +19,29 @@ export const REMOVED: readonly string[] = [
   "TIMELINE_REWARD_MULTIPLIERS",
 ];
 
-/** The names that some of them have now. */
-const RENAMED = new Map([["TIMELINE_FANOUT_CONCURRENCY", "TIMELINE_CONSUMER_CONCURRENCY"]]);
-
-/** Faults of names: unknown ones, and those of removed settings. */
+/** Faults of names: unknown ones, those of removed settings, and both names of a renamed one. */
 export function nameFaults(variables: readonly Variable[], env: NodeJS.ProcessEnv): string[] {
   const names = variables.map(({ name }) => name);
-  const known = new Set(names);
-  return Object.keys(env)
+  const known = new Set([...names, ...variables.map(({ formerName }) => formerName)]);
+  const unknown = Object.keys(env)
     .filter((name) => name.startsWith("TIMELINE_") && !known.has(name))
     .flatMap((name) => {
       // Compose files pass on an empty text for what is not set.
-      if (REMOVED.includes(name)) return env[name] ? `${name}: ${adviceOn(name)}` : [];
+      if (REMOVED.includes(name)) return env[name] ? `${name}: is no longer a setting; remove it` : [];
       const near = names.find((candidate) => editDistance(candidate, name) <= 2);
       return `${name}: is not a variable of this service${near ? ` (did you mean ${near}?)` : ""}`;
     });
+  const twice = variables
+    .filter(({ name, formerName }) => formerName && env[name] && env[formerName])
+    .map(({ name, formerName }) => `${name}: excludes ${formerName}, its former name; remove ${formerName}`);
+  return [...unknown, ...twice];
 }
 
-function adviceOn(removed: string): string {
-  const now = RENAMED.get(removed);
-  return now === undefined ? "is no longer a setting; remove it" : `is ${now} now; rename it`;
-}
+/** The former names in use. They are read for one version. */
+export const nameWarnings = (variables: readonly Variable[], env: NodeJS.ProcessEnv): string[] =>
+  variables.flatMap(({ name, formerName }) =>
+    formerName && env[formerName] ? `${formerName} is now ${name}; the next version refuses the old name` : [],
+  );
 
 /** The Levenshtein distance is found by the two-row algorithm of Wagner and Fischer (1974). */
 function editDistance(a: string, b: string): number {
