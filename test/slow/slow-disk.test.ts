@@ -39,7 +39,7 @@ async function openServers(): Promise<Servers> {
   closes.push(() => stack.stop());
   // As PostgreSQL does, Redis answers once the write is on the disk.
   await stack.redis.config("SET", "appendfsync", "always");
-  return { ...stack, postgres, service: stack.service, reads: stack.reads };
+  return { ...stack, postgres };
 }
 
 async function msOf(work: () => Promise<unknown>): Promise<number> {

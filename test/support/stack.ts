@@ -100,6 +100,7 @@ async function assemble(options: StackOptions, closes: Array<() => unknown>): Pr
     natsServer,
     publish: (...events: readonly TimelineEvent[]) => publish(redis, ...events),
   };
+  // A copy of the fields would call the getters, which throw where there is no service.
   return Object.defineProperties(own, Object.getOwnPropertyDescriptors(place)) as Stack;
 }
 

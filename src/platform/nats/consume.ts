@@ -159,14 +159,12 @@ class ConsumeLoop {
 
   /** Resolves to how many messages may come; to 0 where none may. */
   async #room(from: Source): Promise<number> {
-    const { stream, consumer } = this.options;
     const room = this.#handling.room();
     for (;;) {
       const free = await Promise.race([room, pause(LOOK_AFTER_MS)]);
       if (free !== undefined) return free;
       // While nothing is pulled, nothing tells that the consumer is gone.
-      const found = await unlessAbsent(this.#jetstream.consumers.get(stream, consumer), "stream", "consumer");
-      if (found && (await createdAtOf(found)) === from.createdAt) continue;
+      if (await this.#isThere(from)) continue;
       this.#suspect();
       from.gone.abort();
       return 0;
@@ -184,7 +182,7 @@ class ConsumeLoop {
       if (type === ConsumerEvents.HeartbeatsMissed) {
         if ((data as number) >= MISSED_HEARTBEATS) stop();
         // The client asks by itself as well, and would go on with another consumer of the same name.
-        void this.#isSame().then((same) => same || this.#settle(from, same));
+        void this.#isSame(from).then((same) => same || this.#settle(from, same));
       }
       if (!GONE.has(type)) continue;
       this.#suspect();
@@ -199,26 +197,31 @@ class ConsumeLoop {
       if (type !== Events.Reconnect || this.#closing) continue;
       this.#suspect();
       const from = this.#source;
-      void this.#isSame().then((same) => this.#settle(from, same));
+      if (from) void this.#isSame(from).then((same) => this.#settle(from, same));
     }
   }
 
-  async #isSame(): Promise<boolean> {
+  async #isSame(from: Source): Promise<boolean> {
     // The client resets the pull after a reconnect; a pull stopped before that leaks its timer.
     await pause(SECOND, this.#stop.signal);
-    const { stream, consumer } = this.options;
-    const found = await this.#jetstream.consumers.get(stream, consumer).catch(() => undefined);
-    return found !== undefined && (await createdAtOf(found)) === this.#source?.createdAt;
+    return this.#isThere(from).catch(() => false);
   }
 
-  #settle(from: Source | undefined, same: boolean): void {
+  /** Rejects while NATS does not answer. */
+  async #isThere({ createdAt }: Source): Promise<boolean> {
+    const { stream, consumer } = this.options;
+    const found = await unlessAbsent(this.#jetstream.consumers.get(stream, consumer), "stream", "consumer");
+    return found !== undefined && (await createdAtOf(found)) === createdAt;
+  }
+
+  #settle(from: Source, same: boolean): void {
     if (from !== this.#source || this.#closing) return;
     if (same) {
-      this.#incarnation.settle(from?.createdAt as number);
+      this.#incarnation.settle(from.createdAt);
       restartMonitor(this.#messages);
       this.pulling = true;
     } else {
-      from?.gone.abort();
+      from.gone.abort();
       this.#messages?.stop();
     }
   }
