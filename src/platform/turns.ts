@@ -14,7 +14,8 @@ const MAX_SUBJECTS = 1_000;
 
 interface Leader {
   readonly begunAt: number;
-  readonly ended: Promise<unknown>;
+  /** It is unset once the call has ended: a promise keeps what its call was made with, some 4 KB. */
+  ended?: Promise<unknown> | undefined;
   endedAt?: number;
   /** The error is unset once the call has ended with an answer. */
   error?: unknown;
@@ -37,7 +38,7 @@ export class Turns {
     const leader = this.#leaders.get(key);
     if (!leader || isOver(leader)) return this.#lead(key, call);
     const left = leader.begunAt + PATIENCE_MS - performance.now();
-    if (leader.endedAt === undefined && left > 0) await Promise.race([leader.ended, pause(left)]);
+    if (leader.ended && left > 0) await Promise.race([leader.ended, pause(left)]);
     if (leader.endedAt === undefined) {
       const isOfOne = await this.isOfOne(name, subject);
       throw new Busy("unavailable", `${name}: another call about the same user is not answered yet`, {
@@ -62,6 +63,7 @@ export class Turns {
       throw again(error, validMs(error, performance.now() - begunAt));
     } finally {
       leader.endedAt = performance.now();
+      leader.ended = undefined;
     }
   }
 }

@@ -31,8 +31,9 @@ export interface Slots {
 /** Lua passes about 8,000 values to a command. */
 const ITEMS_A_CALL = 250;
 
-/** So many take some 10 MB, in a cluster 30. */
+/** So many take some 10 MB, in a cluster 30. A list takes as much as some tokens before it has any. */
 const MOST_TOKENS = 250_000;
+const TOKENS_A_LIST = 16;
 
 const keysOf = (tokens: readonly string[]): Keys => ({ tokens, packed: tokens.join(",") });
 
@@ -46,7 +47,7 @@ interface Placed {
 export function createKeyLists({ isCluster, slotOf, nodeAt }: Slots) {
   const known = new LRUCache<string, { readonly keys: Keys; readonly placed: Map<string, Placed> }>({
     maxSize: MOST_TOKENS,
-    sizeCalculation: ({ keys }) => keys.tokens.length,
+    sizeCalculation: ({ keys }) => TOKENS_A_LIST + keys.tokens.length,
   });
   const knownOf = (packed: string) => {
     const held = known.get(packed);

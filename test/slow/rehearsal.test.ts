@@ -122,13 +122,23 @@ function keepBusy({ world, readers }: Rehearsal, watch: DeletionWatch, seed: num
   };
 }
 
-async function rehearse(rehearsal: Rehearsal): Promise<void> {
-  const { world, gateways, servers, ended, streams } = rehearsal;
-  await fill(rehearsal);
+/** Opens event streams. The function that it returns waits until they have sent all, and resolves to what they sent twice. */
+async function listen({ world, gateways }: Rehearsal): Promise<() => Promise<string[]>> {
   const listeners = LISTENERS.map((user) => new Listener(gateways, user));
   closes.push(() => Promise.all(listeners.map((listener) => listener.close())));
   await eventually(() => listeners.every(({ isOpen }) => isOpen), "the streams are open");
   const before = new Set(world.drops.keys());
+  return async () => {
+    const missed = () => listeners.flatMap((listener) => missedOn(listener, world, before));
+    await eventually(() => missed().length === 0 || missed().join(), "the streams have sent everything", PATIENCE_MS);
+    return listeners.flatMap(doubledOn);
+  };
+}
+
+async function rehearse(rehearsal: Rehearsal): Promise<void> {
+  const { world, servers, ended, streams } = rehearsal;
+  await fill(rehearsal);
+  const doubledOnStreams = await listen(rehearsal);
   const watch = new DeletionWatch(world);
   const faults = faultsOf(servers, READ, seeded(SEED));
   let seed = SEED;
@@ -146,9 +156,7 @@ async function rehearse(rehearsal: Rehearsal): Promise<void> {
   await compareAfter(READ, faults.onlyMoves, faults.nats);
   await compareAfter(PEOPLE, faults.redis, faults.onlyMoves, faults.postgres);
   await compareAfter(READ, faults.onlyMoves);
-  const missed = () => listeners.flatMap((listener) => missedOn(listener, world, before));
-  await eventually(() => missed().length === 0 || missed().join(), "the streams have sent everything", PATIENCE_MS);
-  const [doubled, resurrected] = [listeners.flatMap(doubledOn), watch.found];
+  const [doubled, resurrected] = [await doubledOnStreams(), watch.found];
   const found = { doubled, resurrected, ended, deadLetters: await streams.count("DLQ") };
   expect(found).toEqual({ doubled: [], resurrected: [], ended: [], deadLetters: 0 });
   expect(Math.min(faults.moved(), watch.reads, world.deleted.size)).toBeGreaterThan(30);
@@ -157,6 +165,7 @@ async function rehearse(rehearsal: Rehearsal): Promise<void> {
 async function soak(rehearsal: Rehearsal): Promise<void> {
   const { world, ended, streams } = rehearsal;
   await fill(rehearsal);
+  const doubledOnStreams = await listen(rehearsal);
   const watch = new DeletionWatch(world);
   const calm = keepBusy(rehearsal, watch, SEED, SOAK_SHARE);
   const footprints: Footprint[] = [];
@@ -170,8 +179,9 @@ async function soak(rehearsal: Rehearsal): Promise<void> {
   }
   await expectPages(rehearsal, READ);
   await eventually(async () => (await streams.count("FANOUT")) === 0, "no work is left");
-  const found = { resurrected: watch.found, ended, deadLetters: await streams.count("DLQ") };
-  expect(found).toEqual({ resurrected: [], ended: [], deadLetters: 0 });
+  const [doubled, resurrected] = [await doubledOnStreams(), watch.found];
+  const found = { doubled, resurrected, ended, deadLetters: await streams.count("DLQ") };
+  expect(found).toEqual({ doubled: [], resurrected: [], ended: [], deadLetters: 0 });
   console.info(`${watch.reads} pages, ${world.drops.size} drops; at the end ${JSON.stringify(footprints.at(-1))}`);
   expect(grownIn(footprints, GROWTH_MAX)).toEqual({});
 }

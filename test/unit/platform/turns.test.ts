@@ -1,6 +1,9 @@
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import { expect, test } from "@jest/globals";
 import { AppError, codeOf, subjectOf } from "../../../src/kernel/errors.js";
 import { Turns } from "../../../src/platform/turns.js";
+import { eventually } from "../../support/eventually.js";
 
 /** Calls that end when they are told to, in order. */
 function setup(isOfOne = true) {
@@ -79,4 +82,15 @@ test("a failure that comes fast, and one of an outage, are not kept", async () =
     await expect(failed).rejects.toThrow(error.message);
   }
   expect(calls).toHaveLength(2);
+});
+
+test("nothing is kept of an answer", async () => {
+  const turns = new Turns(async () => true);
+  const answer = new WeakRef(await turns.take("Get", "anna", async () => ({ list: "long" })));
+  setFlagsFromString("--expose-gc");
+  const collect = runInNewContext("gc") as () => void;
+  await eventually(() => {
+    collect();
+    return answer.deref() === undefined;
+  }, "the answer is freed");
 });
