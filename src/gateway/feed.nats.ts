@@ -6,10 +6,10 @@ import { createSubjectFeed, lastSequence, type SubjectFeed, type SubjectMessage 
 import { followPresentParts } from "../platform/nats/notify-streams.js";
 import { checkOf, isSampled, type Notification, readContent, readSignal, traceOf } from "./notification.js";
 
-interface Follower {
-  readonly take: (notification: Notification) => void;
+export interface Follower {
+  take(notification: Notification): void;
   /** A notification has come that another part stores: its sequence means nothing here. */
-  readonly takeElsewhere: (notification: Notification) => void;
+  takeElsewhere(notification: Notification): void;
   /** A message that the user is erased has come, which is no notification. */
   userErased(): void;
 }

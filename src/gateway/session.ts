@@ -2,25 +2,13 @@ import { randomUUID } from "node:crypto";
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { sharedNow } from "../kernel/time.js";
-import type { Feed, FeedState, PartFeed } from "./feed.nats.js";
-import { Hidings } from "./hidings.js";
-import {
-  frameOf,
-  greetingBlock,
-  incarnationOf,
-  type Notification,
-  parsePosition,
-  positionBlock,
-  resetBlock,
-  type StreamPosition,
-} from "./notification.js";
+import { type EventSink, StreamClient } from "./client.js";
+import type { Feed, FeedState, Follower, PartFeed } from "./feed.nats.js";
+import { greetingBlock, incarnationOf, type Notification, parsePosition, type StreamPosition } from "./notification.js";
 import { observeGateway, type SentEvents } from "./observe.js";
 import type { Registration } from "./registry.js";
 import { connectionId } from "./registry.redis.js";
-import { type History, LiveBuffer, RecentKeys, type ResetReason, readHistory } from "./resume.js";
-import type { StreamRequest } from "./routes.http.js";
-
-type EventSink = Pick<ReturnType<StreamRequest["open"]>, "write" | "drained">;
+import { type History, LiveBuffer, type ResetReason, readHistory } from "./resume.js";
 
 interface SessionDeps {
   readonly feed: Feed;
@@ -33,8 +21,6 @@ interface Start {
   readonly reset?: ResetReason | undefined;
   readonly replay: readonly Notification[];
 }
-
-const MAX_SENT_KEYS = 512;
 
 /**
  * One stream of one user. The position is the sequence up to which every notification of the user is sent, with the
@@ -52,23 +38,20 @@ const MAX_SENT_KEYS = 512;
  * While the number of parts is changed, processes with another number store notifications of the user in other parts.
  * These cannot be put in order with those of the user's part: the client gets a `reset` in place of them.
  */
-export class Session implements Registration {
+export class Session implements Registration, Follower {
   readonly id: string;
   /** The user's part of NOTIFY. */
   readonly feed: PartFeed;
   readonly createdAt = sharedNow();
-  sent = 0;
   /** The last registration returned this listing of the user. */
   listing = "";
   /** A live notification last showed at this performance.now() that none before it was missed. */
   heardAt = Number.NEGATIVE_INFINITY;
   /** Counts when live notifications may have been missed, also those of other parts. */
   gaps = 0;
-  /** The buffer is made when it is needed, and so are the keys: most streams are quiet. */
+  /** It is made when it is needed: most streams are quiet. */
   #live: LiveBuffer | undefined;
-  #sentKeys: RecentKeys | undefined;
-  readonly #hidings: Hidings;
-  #sink: EventSink | undefined;
+  readonly #client: StreamClient;
   #seq = 0;
   /** NOTIFY was read up to there. Live messages move the position only: whoever may publish them can forge one. */
   #verified = 0;
@@ -87,10 +70,12 @@ export class Session implements Registration {
   constructor(
     readonly user: string,
     private readonly deps: SessionDeps,
+    /** It is called when the user is erased. */
+    readonly userErased: () => void,
   ) {
     this.id = connectionId(randomUUID(), user);
     this.feed = deps.feed.of(user);
-    this.#hidings = new Hidings(user);
+    this.#client = new StreamClient(user, deps.sentEvents);
   }
 
   /** Finds the start, and sends nothing. Live notifications must reach {@link take} already. */
@@ -114,13 +99,13 @@ export class Session implements Registration {
   }
 
   async start(sink: EventSink, { replay }: Start): Promise<void> {
-    this.#sink = sink;
+    this.#client.connect(sink);
     await this.#sendAll(replay, true);
     this.#verified = this.#seq;
     await this.#goLive(false);
   }
 
-  readonly take = (notification: Notification): void => {
+  take(notification: Notification): void {
     const known = this.feed.current() === this.#streamCreatedAt;
     if (this.#ended) return;
     if (known && notification.seq <= this.#seq) return this.#passed(notification);
@@ -131,16 +116,16 @@ export class Session implements Registration {
     }
     this.#buffer.add(notification);
     void this.#catchUp();
-  };
+  }
 
-  readonly takeElsewhere = (notification: Notification): void => {
-    this.#hidings.note(notification);
+  takeElsewhere(notification: Notification): void {
+    this.#client.noteHiding(notification);
     this.#isElsewhere = true;
-  };
+  }
 
   /** A live message that was not sent stands where another one, which NOTIFY does not hold, has moved the position. */
   #passed({ seq, content }: Notification): void {
-    const isSent = content?.key === undefined || this.#sentKeys?.has(content.key);
+    const isSent = content?.key === undefined || this.#client.hasGot(content.key);
     if (isSent || this.#catchingUp || seq <= this.#verified) return;
     this.#seq = this.#verified;
     void this.#catchUp();
@@ -148,8 +133,8 @@ export class Session implements Registration {
 
   /** The registration was lost, maybe before the start. */
   registeredAgain(): void {
-    if (!this.#sink) this.#isReset = true;
-    else if (!this.#ended) this.#sendReset("registration_lost");
+    if (!this.#client.isConnected) this.#isReset = true;
+    else if (!this.#ended) this.#client.reset(this.#position, "registration_lost");
   }
 
   /**
@@ -190,11 +175,15 @@ export class Session implements Registration {
   }
 
   heartbeat(): void {
-    if (!this.#ended) this.#sink?.write(positionBlock(this.#position, "heartbeat"));
+    if (!this.#ended) this.#client.heartbeat(this.#position);
   }
 
   end(): void {
     this.#ended = true;
+  }
+
+  get sent(): number {
+    return this.#client.sent;
   }
 
   get #buffer(): LiveBuffer {
@@ -223,9 +212,8 @@ export class Session implements Registration {
 
   #readHistory(from: number, check?: string): Promise<History> {
     const stopped = (): boolean => this.#ended;
-    this.#sentKeys ??= new RecentKeys(MAX_SENT_KEYS);
-    const buffers = { live: this.#buffer, sentKeys: this.#sentKeys };
     const { user, feed } = this;
+    const buffers = { live: this.#buffer, sentKeys: this.#client.sentKeys };
     return readHistory({ feed, user, ...buffers, position: { ...this.#position, check }, from, stopped });
   }
 
@@ -265,7 +253,7 @@ export class Session implements Registration {
 
   async #sendBuffered(): Promise<void> {
     for (let next = this.#live?.first; next && this.#follows(next); next = this.#live?.first) {
-      await this.#sink?.drained();
+      await this.#client.drained();
       if (this.feed.current() !== this.#streamCreatedAt) return;
       this.#live?.shift();
       if (next.seq > this.#seq) this.#send(next);
@@ -278,9 +266,9 @@ export class Session implements Registration {
 
   async #sendAll(notifications: readonly Notification[], replayed = false): Promise<void> {
     // A replayed drop is judged as a live one: by the relations of now.
-    for (const notification of notifications) this.#hidings.note(notification);
+    for (const notification of notifications) this.#client.noteHiding(notification);
     for (const notification of notifications) {
-      await this.#sink?.drained();
+      await this.#client.drained();
       if (this.#ended) return;
       this.#send(notification, replayed);
     }
@@ -289,35 +277,21 @@ export class Session implements Registration {
   #send(notification: Notification, replayed = false): void {
     this.#seq = notification.seq;
     this.#check = notification.check;
-    const { content } = notification;
-    this.#hidings.note(notification);
-    if (!content || this.#hidings.hides(content)) return;
-    this.#sentKeys ??= new RecentKeys(MAX_SENT_KEYS);
-    if (content.key !== undefined && this.#sentKeys.isRepeated(content.key)) return observeGateway.duplicate();
-    const span = observeGateway.writing(notification);
-    this.#sink?.write(frameOf(notification, this.#position));
-    span?.end();
-    this.sent++;
-    this.deps.sentEvents.add(notification, replayed);
+    this.#client.send(notification, this.#position, replayed);
   }
 
   #startOver(reason: ResetReason, seq: number, createdAt: number): void {
     this.#seq = this.#verified = seq;
     this.#isElsewhere = false;
     this.#countIn(createdAt);
-    this.#hidings.forget();
+    this.#client.forgetHidings();
     // The old stream's sequences mean nothing in a new one.
     if (reason === "stream_replaced") this.#live = undefined;
-    this.#sendReset(reason);
+    this.#client.reset(this.#position, reason);
   }
 
   #countIn(createdAt: number): void {
     this.#streamCreatedAt = createdAt;
     this.#incarnation = incarnationOf(createdAt, this.feed.part);
-  }
-
-  #sendReset(reason: ResetReason): void {
-    observeGateway.reset(reason);
-    this.#sink?.write(resetBlock(this.#position, reason));
   }
 }

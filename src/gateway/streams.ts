@@ -38,6 +38,7 @@ interface StreamsDeps {
 }
 
 class Stream {
+  readonly session: Session;
   sink: ReturnType<StreamRequest["open"]> | undefined;
   unfollow: (() => void) | undefined;
   reason: CloseReason | undefined;
@@ -46,13 +47,12 @@ class Stream {
   beatAt = 0;
   checking = false;
   readonly expiresAt: number;
+  readonly isLogged: boolean;
   readonly #traceparent: string | undefined;
 
-  constructor(
-    { principal, traceparent }: StreamRequest,
-    readonly session: Session,
-    readonly isLogged: boolean,
-  ) {
+  constructor({ principal, traceparent }: StreamRequest, deps: StreamsDeps) {
+    this.session = new Session(principal.user, deps, () => this.end("erased"));
+    this.isLogged = deps.log.logsAccess();
     this.expiresAt = principal.expiresAt;
     this.#traceparent = traceparent;
   }
@@ -88,12 +88,7 @@ export class Streams {
   readonly #announce = createBatch(REGISTRATIONS_A_CALL, async (some: readonly Stream[]): Promise<void> => {
     const { feed, registry } = this.deps;
     const sessions = some.map(({ session }) => session);
-    for (const stream of some) {
-      const { session } = stream;
-      const { take, takeElsewhere } = session;
-      const follower = { take, takeElsewhere, userErased: () => stream.end("erased") };
-      stream.unfollow ??= feed.follow(session.user, follower);
-    }
+    for (const stream of some) stream.unfollow ??= feed.follow(stream.session.user, stream.session);
     // Promise.all would leave a registration that follows its removal.
     await allOf([feed.flushed(), registry.register(sessions)]);
   });
@@ -109,7 +104,7 @@ export class Streams {
     if (!this.deps.feed.connected()) throw new AppError("unavailable", "NATS is unavailable");
     const { user } = request.principal;
     this.#admit(user);
-    const stream = new Stream(request, new Session(user, this.deps), this.deps.log.logsAccess());
+    const stream = new Stream(request, this.deps);
     this.#held.add(stream);
     try {
       await this.#start(stream, request);

@@ -1,0 +1,94 @@
+import { bylineOf } from "../contracts/timelines.js";
+import { Hidden, type Hiding } from "../records/hidden.js";
+import {
+  type Content,
+  frameOf,
+  type Notification,
+  positionBlock,
+  resetBlock,
+  type StreamPosition,
+} from "./notification.js";
+import { observeGateway, type SentEvents } from "./observe.js";
+import { RecentKeys, type ResetReason } from "./resume.js";
+import type { StreamRequest } from "./routes.http.js";
+
+export type EventSink = Pick<ReturnType<StreamRequest["open"]>, "write" | "drained">;
+
+const MAX_SENT_KEYS = 512;
+
+/** The client of one stream: what it has got, and what its user hides from it. It gets nothing before it is connected. */
+export class StreamClient {
+  sent = 0;
+  #sink: EventSink | undefined;
+  /** These are made when they are needed: most streams are quiet. */
+  #sentKeys: RecentKeys | undefined;
+  /**
+   * Relations that have changed lately. Fan-out judged what it notified before: only that is judged again which it may
+   * have notified at the same time, or which a resume repeats.
+   */
+  #hidings: Map<string, Hiding | undefined> | undefined;
+
+  constructor(
+    private readonly user: string,
+    private readonly sentEvents: SentEvents,
+  ) {}
+
+  get isConnected(): boolean {
+    return this.#sink !== undefined;
+  }
+
+  connect(sink: EventSink): void {
+    this.#sink = sink;
+  }
+
+  get sentKeys(): RecentKeys {
+    this.#sentKeys ??= new RecentKeys(MAX_SENT_KEYS);
+    return this.#sentKeys;
+  }
+
+  hasGot(key: string): boolean {
+    return this.#sentKeys?.has(key) ?? false;
+  }
+
+  /** Events that are sent from now on are judged by what the notification says. */
+  noteHiding({ hiding: change }: Notification): void {
+    if (!change) return;
+    this.#hidings ??= new Map();
+    this.#hidings.set(change.target, change.hiding);
+  }
+
+  /** Changes may have been missed: fan-out has judged what comes from now on by them. */
+  forgetHidings(): void {
+    this.#hidings = undefined;
+  }
+
+  async drained(): Promise<void> {
+    await this.#sink?.drained();
+  }
+
+  /** Sends an event that the user may see and the client has not got. */
+  send(notification: Notification, position: StreamPosition, replayed: boolean): void {
+    const { content } = notification;
+    this.noteHiding(notification);
+    if (!content || this.#hides(content)) return;
+    if (content.key !== undefined && this.sentKeys.isRepeated(content.key)) return observeGateway.duplicate();
+    const span = observeGateway.writing(notification);
+    this.#sink?.write(frameOf(notification, position));
+    span?.end();
+    this.sent++;
+    this.sentEvents.add(notification, replayed);
+  }
+
+  heartbeat(position: StreamPosition): void {
+    this.#sink?.write(positionBlock(position, "heartbeat"));
+  }
+
+  reset(position: StreamPosition, reason: ResetReason): void {
+    observeGateway.reset(reason);
+    this.#sink?.write(resetBlock(position, reason));
+  }
+
+  #hides({ by }: Content): boolean {
+    return this.#hidings !== undefined && by !== undefined && new Hidden(this.user, this.#hidings).hides(bylineOf(by));
+  }
+}
