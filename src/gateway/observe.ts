@@ -27,7 +27,7 @@ const sinceCreated = histogram(
 );
 const sinceStored = histogram(
   "timeline_sse_stored_to_written_seconds",
-  "From storing a notification until it is sent; of those sent together, the oldest",
+  "From storing a notification until it is sent; of those sent together, the oldest. Servers tell it from version 2.10 on",
   SECONDS,
 );
 const resumes = counter("timeline_sse_resumes", "Resumed streams");
@@ -83,6 +83,8 @@ export const observeGateway = {
     for (const reason of CLOSE_REASONS) closed.add(0, { reason });
     for (const status of REFUSALS) refused.add(0, { status });
     for (const reason of RESET_REASONS) resets.add(0, { reason });
+    for (const outcome of ["replayed", "reset"]) resumes.add(0, { outcome });
+    duplicates.add(0);
   },
   /** Continues the client's trace. The span is never active: that would cost every promise of the process a hook. */
   opening: (headers: Headers | undefined): OpenSpan =>

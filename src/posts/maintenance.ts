@@ -62,6 +62,7 @@ export function createMaintenanceRound(
   const { store, log, everyMs = MINUTE } = deps;
   const tasks = tasksOf(deps);
   const failing = new Set<string>();
+  observePosts.maintaining(Object.keys(tasks));
   return async (stopping) => {
     const mayContinue = async (): Promise<boolean> => {
       // The embedded database answers without yielding to the event loop; other work gets a turn here.

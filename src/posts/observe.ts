@@ -31,5 +31,9 @@ export const observePosts = {
   removed: (what: string, rows: number): void => {
     if (rows > 0) removed.add(rows, { what });
   },
+  /** Failures count from 0, so that the first one shows as an increase. */
+  maintaining: (tasks: readonly string[]): void => {
+    for (const task of tasks) failures.add(0, { task });
+  },
   maintenanceFailed: (task: string): void => failures.add(1, { task }),
 };

@@ -95,7 +95,8 @@ export const OVERVIEW: Board = {
         },
         {
           title: "Age of the oldest message of a consumer",
-          description: "The age of the oldest message that each consumer has not acknowledged.",
+          description:
+            "The age of the oldest message that each consumer has not acknowledged; `publications` looks at each after 3 s.",
           unit: "seconds",
           queries: [maxOf("timeline_queue_oldest_seconds", "consumer")],
         },

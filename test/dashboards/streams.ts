@@ -49,7 +49,8 @@ export const STREAMS: Board = {
         },
         {
           title: "Time from storing to sending",
-          description: "The 99th percentile of the time between storing a notification and sending it, by type.",
+          description:
+            "The 99th percentile, by type; nats-server tells when it stored a notification from version 2.10 on.",
           unit: "seconds",
           queries: [percentile(99, "timeline_sse_stored_to_written_seconds", ["type"])],
         },

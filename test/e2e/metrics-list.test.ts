@@ -73,6 +73,9 @@ testWithStack(
       expect(lag("timeline_ready", {})?.value).toBe(1);
       expect(lag("timeline_outbox_oldest_seconds", { source: "users" })?.value).toBe(0);
       expect(lag("timeline_sse_refused_total", { status: "401" })?.value).toBe(1);
+      expect(lag("timeline_sse_resumes_total", { outcome: "reset" })?.value).toBe(0);
+      expect(lag("timeline_sse_duplicates_total", {})?.value).toBe(0);
+      expect(lag("timeline_posts_maintenance_failures_total", { task: "calibration" })?.value).toBe(0);
       expect(lag("timeline_sse_max_connections", {})?.value).toBe(50_000);
       expect(lag("timeline_redis_up", {})?.value).toBe(1);
     });
