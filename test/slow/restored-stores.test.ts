@@ -108,6 +108,7 @@ const POINT = "backup";
 let folder: string;
 let deleted: string;
 let archive: WalArchive | undefined;
+let backedUpAt: string | undefined;
 
 beforeAll(async () => {
   folder = await temporaryFolder("restore");
@@ -124,7 +125,7 @@ beforeAll(async () => {
   deleted = before;
   await becomes(() => expectTruth(first, ""));
   await first.settled();
-  await archive?.namePoint(first.databaseUrl as string, POINT);
+  backedUpAt = await archive?.namePoint(first.databaseUrl as string, POINT);
   await first.stop();
   copy(live, join(folder, "backup"));
   const second = await runOn(live, archive?.settings);
@@ -140,14 +141,17 @@ beforeAll(async () => {
 
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-/** Fills a folder with stores, and returns settings for PostgreSQL, whose restore ends at the moment of the other backups. */
+/**
+ * Fills a folder with stores, and returns settings for PostgreSQL, whose restore ends at the moment of the other backups. This
+ * has its time where PostgreSQL alone is restored, and else its name.
+ */
 async function restore(place: string, restored: readonly string[]): Promise<readonly string[]> {
   await mkdir(place);
   for (const store of STORES) copy(join(folder, restored.includes(store) ? "backup" : "live", store), place);
   if (archive === undefined || !restored.includes("data")) return [];
   const cluster = join(place, "data", "cluster");
   await rm(cluster, { recursive: true });
-  return archive.restore(cluster, POINT);
+  return archive.restore(cluster, restored.length === 1 ? { time: backedUpAt as string } : { name: POINT });
 }
 
 // Invariant 5.

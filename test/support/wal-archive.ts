@@ -10,10 +10,10 @@ export interface WalArchive {
   readonly settings: readonly string[];
   /** Makes the base backup. */
   backUp(url: string): void;
-  /** Names the state of this moment. */
-  namePoint(url: string, name: string): Promise<void>;
-  /** Puts the base backup into a new folder; a server with the returned settings recovers it to that state. */
-  restore(data: string, name: string): readonly string[];
+  /** Names the state of this moment, and returns the time of the server. */
+  namePoint(url: string, name: string): Promise<string>;
+  /** Puts the base backup into a new folder; a server with the returned settings recovers it to the name, or to the time. */
+  restore(data: string, target: { readonly name: string } | { readonly time: string }): readonly string[];
 }
 
 /** Opens an empty archive in a folder that everybody may enter. */
@@ -38,13 +38,16 @@ export function openWalArchive(folder: string): WalArchive {
       const client = new pg.Client(url);
       await client.connect();
       await client.query("SELECT pg_create_restore_point($1)", [name]);
+      const { rows } = await client.query<{ time: string }>("SELECT clock_timestamp()::text AS time");
       await client.end();
+      return (rows[0] as { time: string }).time;
     },
-    restore: (data, name) => {
+    restore: (data, target) => {
       execFileSync("cp", ["-a", base, data]);
       writeFileSync(join(data, "recovery.signal"), "");
       give(join(data, "recovery.signal"));
-      return [`restore_command=cp ${wal}/%f %p`, `recovery_target_name=${name}`, "recovery_target_action=promote"];
+      const until = "name" in target ? `recovery_target_name=${target.name}` : `recovery_target_time=${target.time}`;
+      return [`restore_command=cp ${wal}/%f %p`, until, "recovery_target_action=promote"];
     },
   };
 }
