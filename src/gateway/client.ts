@@ -20,7 +20,7 @@ const MAX_SENT_KEYS = 512;
 export class StreamClient {
   sent = 0;
   #sink: EventSink | undefined;
-  /** These are made when they are needed: most streams are quiet. */
+  /** It is made when it is needed, and so is the map: most streams are quiet. */
   #sentKeys: RecentKeys | undefined;
   /**
    * Relations that have changed lately. Fan-out judged what it notified before: only that is judged again which it may

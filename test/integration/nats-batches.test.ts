@@ -2,10 +2,13 @@ import { afterEach, expect, test } from "@jest/globals";
 import { AckPolicy, nanos, nuid, StorageType } from "nats";
 import type { Context, Delivery, DeliveryOutcome } from "../../src/delivery/handler.js";
 import { silent } from "../../src/kernel/logger.js";
+import { connectNats } from "../../src/platform/nats/connect.js";
 import { type ConsumeOptions, type Consuming, consume } from "../../src/platform/nats/consume.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";
 import { eventually } from "../support/eventually.js";
 import { natsOfFile } from "../support/nats-of-file.js";
+import { TcpProxy } from "../support/proxy.js";
+import { slowTest } from "../support/suite.js";
 
 const bench = natsOfFile();
 const running: Consuming[] = [];
@@ -18,9 +21,12 @@ const publish = (text: string) => bench.publish({ subject: "drops.created", body
 const textOf = ({ body }: Delivery) => Buffer.from(body).toString();
 const state = () => bench.manager.consumers.info("DROPS", "planner");
 
-function start(options: Pick<ConsumeOptions, "process" | "batch"> & Partial<ConsumeOptions>): Consuming {
+function start(
+  options: Pick<ConsumeOptions, "process" | "batch"> & Partial<ConsumeOptions>,
+  connection = bench.connection,
+): Consuming {
   const of = { stream: "DROPS", consumer: "planner", ackWaitMs: 15_000, concurrency: 8, log: silent };
-  const consuming = consume(bench.connection, { ...of, ...options });
+  const consuming = consume(connection, { ...of, ...options });
   running.push(consuming);
   return consuming;
 }
@@ -121,3 +127,45 @@ test("what waits for room is not delivered again, however long batches take", as
   expect(begun.map(textOf)).toEqual(texts);
   expect(await state()).toMatchObject({ num_redelivered: 0, delivered: { consumer_seq: texts.length } });
 });
+
+// Invariant 10.
+slowTest(
+  "work in hand goes on over an outage of NATS, and is not begun again",
+  async () => {
+    const ackWaitMs = 60_000;
+    await makeAnew();
+    await bench.manager.consumers.update("DROPS", "planner", { ack_wait: nanos(ackWaitMs) });
+    const proxy = await TcpProxy.open(bench.broker.port);
+    const connection = await connectNats({ servers: [proxy.url("nats")], name: "test" }, silent);
+    const begun: Context[] = [];
+    let end = (): void => undefined;
+    const ended = new Promise<void>((resolve) => {
+      end = resolve;
+    });
+    const process = async (_: Delivery, context: Context): Promise<DeliveryOutcome> => {
+      begun.push(context);
+      await ended;
+      return { kind: "ack" };
+    };
+    const consuming = start({ ackWaitMs, process }, connection);
+    await publish("long");
+    await eventually(() => begun.length === 1, "it is in hand");
+    proxy.refuse(true);
+    proxy.cut();
+    // Longer than a pull lasts, and its questions.
+    await passed(22_000);
+    proxy.refuse(false);
+    await eventually(() => consuming.healthy(), "it pulls again", 30_000);
+    await passed(6_000);
+    await publish("next");
+    await eventually(() => begun.length === 2, "the next one is in hand");
+    expect(begun.map(({ stopping }) => stopping.aborted)).toEqual([false, false]);
+    end();
+    await eventually(async () => (await state()).ack_floor.stream_seq === 2, "both are acked");
+    expect(await state()).toMatchObject({ num_redelivered: 0, delivered: { consumer_seq: 2 } });
+    await consuming.close(100);
+    await connection.close();
+    await proxy.close();
+  },
+  90_000,
+);

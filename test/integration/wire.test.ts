@@ -1,9 +1,11 @@
+import { once } from "node:events";
+import { Worker } from "node:worker_threads";
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { Redis } from "ioredis";
 import type { ConsumerMessages, JsMsg, Msg } from "nats";
 import { silent } from "../../src/kernel/logger.js";
 import { connectNats } from "../../src/platform/nats/connect.js";
-import { drainPull, headOf, newInbox, restartMonitor, sendBytes } from "../../src/platform/nats/wire.js";
+import { drainPull, headOf, newInbox, restartMonitor, sendBytes, waitForServer } from "../../src/platform/nats/wire.js";
 import { failUnanswered } from "../../src/platform/redis/wire.js";
 import { privateRedis } from "../support/brokers.js";
 import { eventually } from "../support/eventually.js";
@@ -67,6 +69,46 @@ test("a pull that is drained takes in what is on its way, and ends", async () =>
   await drainPull(messages);
   await ended;
   expect(taken).toEqual(["on its way"]);
+});
+
+/** Publishes in a thread of its own, once the message has come that it waits for. */
+const PUBLISHER = `
+  const { connect } = require("nats");
+  const { parentPort, workerData } = require("node:worker_threads");
+  connect({ servers: workerData.url }).then((connection) => {
+    parentPort.once("message", async () => {
+      for (let number = 0; number < 4; number++) connection.publish("drops.created", String(number));
+      await connection.flush();
+      Atomics.store(workerData.published, 0, 1);
+      Atomics.notify(workerData.published, 0);
+      await connection.close();
+    });
+    parentPort.postMessage("ready");
+  });`;
+
+test("a fetch takes in what comes while the process is busy beyond its time, and ends when the server says so", async () => {
+  const { connection, broker, manager } = bench;
+  await manager.streams.purge("DROPS");
+  const published = new Int32Array(new SharedArrayBuffer(4));
+  const publisher = new Worker(PUBLISHER, { eval: true, workerData: { url: broker.url, published } });
+  await once(publisher, "message");
+  const consumer = await connection.jetstream().consumers.get("DROPS", "planner");
+  const messages = await consumer.fetch({ max_messages: 8, expires: 1_000 });
+  waitForServer(messages);
+  const taken: string[] = [];
+  const ended = (async () => {
+    for await (const message of messages) {
+      taken.push(message.string());
+      message.ack();
+    }
+  })();
+  await connection.flush();
+  publisher.postMessage("publish");
+  Atomics.wait(published, 0, 0);
+  // Nothing is read for longer than the client waits.
+  Atomics.wait(published, 0, 1, 1_500);
+  await ended;
+  expect(taken).toEqual(["0", "1", "2", "3"]);
 });
 
 test("a pull has a monitor that can be started again", async () => {

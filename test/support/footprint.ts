@@ -8,6 +8,8 @@ import type { Rehearsal } from "./rehearsal.js";
 export type Footprint = Readonly<Record<string, number>>;
 
 const PAGE_BYTES = 4_096;
+/** The id of a drop is the last part of the key; a star would be encoded. */
+const DELETED_DROPS = deletedDropKey("id").replace(/id$/, "*");
 
 /** Reads the memory and the handles of each process, and counts keys of Redis. It needs the files of Linux in /proc. */
 export async function footprintOf({ processes, servers, streams }: Rehearsal): Promise<Footprint> {
@@ -27,7 +29,7 @@ async function keysOf(url: string): Promise<number> {
   const link = new Redis(url);
   try {
     let count = await link.dbsize();
-    for await (const keys of link.scanStream({ match: deletedDropKey("*"), count: 1_000 })) count -= keys.length;
+    for await (const keys of link.scanStream({ match: DELETED_DROPS, count: 1_000 })) count -= keys.length;
     return count;
   } finally {
     link.disconnect();

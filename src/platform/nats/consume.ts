@@ -14,7 +14,7 @@ import { pause, SECOND } from "../../kernel/time.js";
 import { unlessAbsent } from "./ask.js";
 import { Handling, type HandlingOptions, type PullContext } from "./handling.js";
 import { Incarnation } from "./incarnation.js";
-import { drainPull, restartMonitor } from "./wire.js";
+import { drainPull, restartMonitor, waitForServer } from "./wire.js";
 
 export interface ConsumeOptions extends HandlingOptions {
   readonly ackWaitMs: number;
@@ -27,12 +27,10 @@ export type Consuming = ReturnType<typeof consume>;
 // A leader change stalls a pull for two heartbeats (heartbeat * 2 <= expires).
 const PULL = { expires: 8_000, idle_heartbeat: 2_000 };
 const MISSED_HEARTBEATS = 3;
-const LOOK_AFTER_MS = 5 * SECOND;
 const GONE = new Set<string>([
   ConsumerEvents.ConsumerDeleted,
   ConsumerEvents.ConsumerNotFound,
   ConsumerEvents.StreamNotFound,
-  ConsumerEvents.NoResponders,
 ]);
 
 export function consume(connection: NatsConnection, options: ConsumeOptions) {
@@ -145,10 +143,12 @@ class ConsumeLoop {
       const max_messages = await this.#room(from);
       if (max_messages === 0) return;
       const messages = await source.fetch({ max_messages, ...PULL });
+      waitForServer(messages);
+      if (this.#closing) return messages.stop();
       this.#messages = messages;
       const watched = this.#watch(messages, from);
       for await (const message of messages) if (!from.gone.signal.aborted) this.#take(message, pull);
-      if (await watched) return;
+      if ((await watched) || this.#incarnation.current === undefined) return;
     }
   }
 
@@ -159,16 +159,18 @@ class ConsumeLoop {
 
   /** Resolves to how many messages may come; to 0 where none may. */
   async #room(from: Source): Promise<number> {
-    const room = this.#handling.room();
-    for (;;) {
-      const free = await Promise.race([room, pause(LOOK_AFTER_MS)]);
-      if (free !== undefined) return free;
+    while (!this.#closing && !from.gone.signal.aborted) {
+      const { room } = this.#handling;
+      if (room > 0) return room;
+      const over = new AbortController();
+      await Promise.race([this.#handling.freed(), pause(SECOND, over.signal)]);
+      over.abort();
       // While nothing is pulled, nothing tells that the consumer is gone.
-      if (await this.#isThere(from)) continue;
+      if (this.#handling.room > 0 || (await this.#isThere(from))) continue;
       this.#suspect();
-      from.gone.abort();
-      return 0;
+      this.#abandon(from);
     }
+    return 0;
   }
 
   /** Resolves to true where it has stopped the pull: what comes next has to be found out. */
@@ -182,11 +184,12 @@ class ConsumeLoop {
       if (type === ConsumerEvents.HeartbeatsMissed) {
         if ((data as number) >= MISSED_HEARTBEATS) stop();
         // The client asks by itself as well, and would go on with another consumer of the same name.
-        void this.#isSame(from).then((same) => same || this.#settle(from, same));
+        void this.#isSame(from).then((same) => same === false && this.#abandon(from));
       }
-      if (!GONE.has(type)) continue;
+      // Nobody responds while a consumer has no leader, either.
+      if (type !== ConsumerEvents.NoResponders && !GONE.has(type)) continue;
       this.#suspect();
-      from.gone.abort();
+      if (GONE.has(type)) this.#abandon(from);
       stop();
     }
     return isStopped;
@@ -196,15 +199,32 @@ class ConsumeLoop {
     for await (const { type } of this.connection.status()) {
       if (type !== Events.Reconnect || this.#closing) continue;
       this.#suspect();
-      const from = this.#source;
-      if (from) void this.#isSame(from).then((same) => this.#settle(from, same));
+      if (this.#source) void this.#goOn(this.#source);
     }
   }
 
-  async #isSame(from: Source): Promise<boolean> {
+  async #goOn(from: Source): Promise<void> {
+    const messages = this.#messages;
+    const same = await this.#isSame(from);
+    if (from !== this.#source || this.#closing) return;
+    if (same === false) return this.#abandon(from);
+    // The next pull begins once NATS answers.
+    if (same === undefined) return messages?.stop();
+    this.#incarnation.settle(from.createdAt);
+    restartMonitor(this.#messages);
+    this.pulling = true;
+  }
+
+  #abandon(from: Source): void {
+    from.gone.abort();
+    if (from === this.#source) this.#messages?.stop();
+  }
+
+  /** Resolves to undefined where NATS does not answer: work in hand may go on. */
+  async #isSame(from: Source): Promise<boolean | undefined> {
     // The client resets the pull after a reconnect; a pull stopped before that leaks its timer.
     await pause(SECOND, this.#stop.signal);
-    return this.#isThere(from).catch(() => false);
+    return this.#isThere(from).catch(() => undefined);
   }
 
   /** Rejects while NATS does not answer. */
@@ -212,18 +232,6 @@ class ConsumeLoop {
     const { stream, consumer } = this.options;
     const found = await unlessAbsent(this.#jetstream.consumers.get(stream, consumer), "stream", "consumer");
     return found !== undefined && (await createdAtOf(found)) === createdAt;
-  }
-
-  #settle(from: Source, same: boolean): void {
-    if (from !== this.#source || this.#closing) return;
-    if (same) {
-      this.#incarnation.settle(from.createdAt);
-      restartMonitor(this.#messages);
-      this.pulling = true;
-    } else {
-      from.gone.abort();
-      this.#messages?.stop();
-    }
   }
 
   #sourceOf(createdAt: number): Source {

@@ -69,16 +69,16 @@ export class Handling {
     else if (this.#arrived.length === 1) setImmediate(() => this.#beginIfFew());
   }
 
-  /** Resolves to how many more messages may be taken, once there is room for one; to 0 once none will be taken. */
-  async room(): Promise<number> {
-    for (;;) {
-      const room = this.options.concurrency - this.#size - this.#arrived.length;
-      if (this.#closing) return 0;
-      if (room > 0) return room;
-      await new Promise<void>((resolve) => {
-        this.#freed = resolve;
-      });
-    }
+  /** So many more messages may be taken. */
+  get room(): number {
+    return this.options.concurrency - this.#size - this.#arrived.length;
+  }
+
+  /** Resolves once handlings have ended, or none begin any more. */
+  freed(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#freed = resolve;
+    });
   }
 
   close(): JsMsg[] {

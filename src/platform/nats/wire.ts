@@ -27,6 +27,15 @@ export async function drainPull(messages: ConsumerMessages): Promise<void> {
   await messages.closed();
 }
 
+/**
+ * The client ends a fetch by a clock of its own, half a second after its time, and drops what has come meanwhile: all that
+ * waits in the socket of a process that was busy for so long. The server says when the time is over, and a monitor notices
+ * where that is lost.
+ */
+export function waitForServer(messages: ConsumerMessages): void {
+  (messages as PullConsumerMessagesImpl).timeout?.cancel();
+}
+
 /** The client leaves its monitor off where a reset was under way when the link broke: a lost pull would stay lost. */
 export function restartMonitor(messages: ConsumerMessages | undefined): void {
   (messages as PullConsumerMessagesImpl | undefined)?.monitor?.restart();
