@@ -126,7 +126,11 @@ class ConsumeLoop {
 
   async #pull(): Promise<void> {
     const { stream, consumer } = this.options;
-    const source = await this.#jetstream.consumers.get(stream, consumer);
+    const source = await unlessAbsent(this.#jetstream.consumers.get(stream, consumer), "stream", "consumer");
+    if (source === undefined) {
+      if (this.#source) this.#abandon(this.#source);
+      throw new Error("the consumer does not exist");
+    }
     const from = this.#sourceOf(await createdAtOf(source));
     const stopping = AbortSignal.any([this.#stop.signal, from.gone.signal]);
     setMaxListeners(0, stopping);
@@ -165,10 +169,14 @@ class ConsumeLoop {
       const over = new AbortController();
       await Promise.race([this.#handling.freed(), pause(SECOND, over.signal)]);
       over.abort();
+      if (this.#handling.room > 0) continue;
       // While nothing is pulled, nothing tells that the consumer is gone.
-      if (this.#handling.room > 0 || (await this.#isThere(from))) continue;
-      this.#suspect();
-      this.#abandon(from);
+      if (!(await this.#isThere(from))) {
+        this.#suspect();
+        this.#abandon(from);
+      }
+      // Acks wait for an answer: the next pull gives it to them.
+      if (this.#incarnation.current === undefined) return 0;
     }
     return 0;
   }
@@ -208,8 +216,11 @@ class ConsumeLoop {
     const same = await this.#isSame(from);
     if (from !== this.#source || this.#closing) return;
     if (same === false) return this.#abandon(from);
-    // The next pull begins once NATS answers.
-    if (same === undefined) return messages?.stop();
+    if (same === undefined) {
+      // The next pull begins once NATS answers; where another question was answered meanwhile, this one goes on.
+      if (this.#incarnation.current === undefined) messages?.stop();
+      return;
+    }
     this.#incarnation.settle(from.createdAt);
     restartMonitor(this.#messages);
     this.pulling = true;
