@@ -27,7 +27,7 @@ const sinceCreated = histogram(
 );
 const sinceStored = histogram(
   "timeline_sse_stored_to_written_seconds",
-  "From storing a notification until it is sent; of those sent together, the oldest. Servers tell it from version 2.10 on",
+  "From storing a notification until it is sent; of those sent together, the oldest; unknown to nats-server before 2.10",
   SECONDS,
 );
 const resumes = counter("timeline_sse_resumes", "Resumed streams");
