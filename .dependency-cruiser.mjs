@@ -93,6 +93,16 @@ export default {
       to: { path: "node_modules/@opentelemetry/|^src/kernel/meters" },
     },
     {
+      name: "caches-have-a-bound-in-bytes",
+      comment: "contracts/caches.ts; page-cache.ts has a setting, outages.ts counts the latest outcomes",
+      severity: "error",
+      from: {
+        path: "^src/",
+        pathNot: "^src/(contracts/caches|timeline/page-cache|platform/outages|records/hidden.redis)\\.ts$",
+      },
+      to: { path: "node_modules/lru-cache/" },
+    },
+    {
       name: "nothing-unresolved",
       comment: "the page of `up` gets chart.js from its server, which takes it from src/ops/page",
       severity: "error",

@@ -1,4 +1,4 @@
-import { LRUCache } from "lru-cache";
+import { createCache } from "../contracts/caches.js";
 import {
   EVENT_NAMES,
   type EventName,
@@ -121,7 +121,6 @@ export interface ForwardDeps {
 }
 
 const DEFAULT_MAX_MESSAGE_BYTES = 1024 * 1024;
-const MAX_PRODUCERS = 10_000;
 
 /**
  * Stores the payloads of a batch in the log, in their order, or in the DLQ where they cannot be understood. Those that
@@ -276,8 +275,11 @@ interface Numbered {
   readonly lower?: number;
 }
 
+/** Memory of the object and its clock reading. */
+const NUMBERED_BYTES = 200;
+
 export class Gaps {
-  readonly #latest = new LRUCache<string, Numbered>({ max: MAX_PRODUCERS });
+  readonly #latest = createCache<Numbered>("producers", { sizeOf: () => NUMBERED_BYTES });
 
   /** @returns a time before a gap, in ms since the epoch; undefined where nothing is missing */
   note(producer: string, seq: number, publishedAfter: ClockReading): number | undefined {

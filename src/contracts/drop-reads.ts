@@ -1,7 +1,7 @@
-import { LRUCache } from "lru-cache";
 import type { GetDropsByUserIDRequest, GetDropsByUserIDResponse } from "../gen/avion/posts.js";
 import { AppError } from "../kernel/errors.js";
 import { HOUR, sharedNow } from "../kernel/time.js";
+import { createCache } from "./caches.js";
 import { type Below, belowOf, type DropsRequest, METHOD, takePage } from "./drop-pages.js";
 import { type DropPage, NO_DROPS } from "./timelines.js";
 import { MAX_AHEAD_MS } from "./times.js";
@@ -25,12 +25,11 @@ interface DropReadsDeps {
 
 /** The bound is for one page: drops that cannot be read, or are larger than a message, may stand before it. */
 const MAX_CALLS = 256;
-const MAX_AUTHORS = 10_000;
 
 /** Reads authors' drops. What cannot be read, or fits no message, is left out. */
 export function createDropReads(deps: DropReadsDeps): (call: CallDrops) => ReadDrops {
   /** Authors whose pages were larger than a message are asked for so many drops. */
-  const sizes = new LRUCache<string, number>({ max: MAX_AUTHORS, ttl: HOUR });
+  const sizes = createCache<number>("authorPageSizes", { sizeOf: () => 0, ttl: HOUR });
   return (call) => (request, deadline) => {
     const about = { subject: request.author, deadline };
     const visible = visibleTo(request);
@@ -57,7 +56,7 @@ const visibleTo = ({ author, reader }: DropsRequest) => ({
 type Ask = (below: Below, limit: number, mayBeRefused?: boolean) => Promise<GetDropsByUserIDResponse | undefined>;
 
 interface Reading {
-  readonly sizes: LRUCache<string, number>;
+  readonly sizes: ReturnType<typeof createCache<number>>;
   readonly ask: Ask;
   readonly leaveOut: (count: number) => void;
 }

@@ -1,5 +1,6 @@
 import { type Drop, Visibility } from "../gen/avion/posts.js";
 import { compareBytes, decodeId, encodeId } from "../kernel/ids.js";
+import { textBytes } from "./caches.js";
 
 /** Events use these names of visibilities. */
 export const VISIBILITY_NAMES = {
@@ -40,6 +41,9 @@ export function bylineOf(text: string): Byline {
   const [author = "", original] = text.split(",").map(decodeId);
   return { author, original };
 }
+
+/** Upper bound of the memory of a byline, bytes. */
+export const bylineBytes = ({ author, original = "" }: Byline): number => 80 + textBytes(author) + textBytes(original);
 
 export const compareEntries = (a: TimelineEntry, b: TimelineEntry): number =>
   a.score - b.score || compareBytes(a.drop, b.drop);

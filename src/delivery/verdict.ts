@@ -1,4 +1,4 @@
-import { LRUCache } from "lru-cache";
+import { createCache } from "../contracts/caches.js";
 import type { DlqReason } from "../contracts/subjects.js";
 import { AppError, codeOf, subjectOf } from "../kernel/errors.js";
 import { backoff, MINUTE, SECOND } from "../kernel/time.js";
@@ -62,11 +62,10 @@ export const crashed = (attempts: number): AppError =>
 
 /** So many messages that wait for one subject come back in a second, however many wait. */
 const RETURNS_A_SECOND = 100;
-const MAX_SUBJECTS = 1_000;
 
 /** Spaces the messages that go back to the queue, by the subject that they wait for. */
 export class Returns {
-  readonly #latest = new LRUCache<string, number>({ max: MAX_SUBJECTS });
+  readonly #latest = createCache<number>("returns", { sizeOf: () => 0 });
 
   /** Returns when a message may come back, in ms from now: not before `atLeastMs`. */
   delayMs(subject: string, atLeastMs: number): number {

@@ -1,4 +1,4 @@
-import { LRUCache } from "lru-cache";
+import { createCache, textBytes, textsBytes } from "../contracts/caches.js";
 import { DLQ_HEADER } from "../contracts/subjects.js";
 import type { Delivery } from "../delivery/handler.js";
 import { mapLimited } from "../kernel/concurrency.js";
@@ -30,8 +30,6 @@ const RECIPIENTS_AT_ONCE = 16;
 const MAX_STATES = 5;
 /** The number is that of 5,000 followers and the author. */
 const MAX_KEPT_USERS = 5_001;
-/** So many ids take about 200 MB, at 36 bytes each. */
-const MAX_CACHED_IDS = 1_000_000;
 
 interface Planner {
   readonly single: (plan: Plan) => Promise<void>;
@@ -207,9 +205,8 @@ interface FollowerList {
  * force.
  */
 export class FollowerCache {
-  readonly #cache = new LRUCache<string, { readonly generation: string; readonly audience: Audience }>({
-    maxSize: MAX_CACHED_IDS,
-    sizeCalculation: ({ audience }) => audience.ids.length + 1,
+  readonly #cache = createCache<{ readonly generation: string; readonly audience: Audience }>("followers", {
+    sizeOf: ({ generation, audience: { ids, keys } }) => textBytes(generation) + textsBytes(ids) + textsBytes(keys),
   });
 
   constructor(private readonly read: Sources["readFollowers"]) {}

@@ -1,5 +1,6 @@
 import { randomInt } from "node:crypto";
 import { LRUCache } from "lru-cache";
+import { createCache } from "../contracts/caches.js";
 import { type Clock, pause, SECOND } from "../kernel/time.js";
 
 /** Outcomes older than this do not count. */
@@ -39,8 +40,8 @@ interface Sample {
 
 const NOBODY: Sample = { asked: 0, answered: 0 };
 
-/** The number is large, so that those who are answered now do not displace those who are not any more. */
-const KNOWN = 200;
+/** Memory of a call that can be repeated, with its request, bytes: of the calls about one user, none names many others. */
+const CALL_BYTES = 8_000;
 const PROBE_EVERY_MS = SECOND / 4;
 /** Most of those who are answered promptly are answered by then. */
 const PROMPTLY_MS = SECOND;
@@ -56,7 +57,8 @@ export function createProbe(
   majority: Pick<ReturnType<typeof createMajority>, "note">,
   { most, now = Date.now }: { readonly most: number; readonly now?: Clock },
 ) {
-  const known = new LRUCache<string, Again>({ max: KNOWN });
+  // Room for some 250, so that those who are answered now do not displace those who are not any more.
+  const known = createCache<Again>("answeredCalls", { sizeOf: () => CALL_BYTES });
   let asked = Number.NEGATIVE_INFINITY;
   let isAsking = false;
   let asking = Promise.resolve(NOBODY);

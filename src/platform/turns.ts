@@ -1,4 +1,4 @@
-import { LRUCache } from "lru-cache";
+import { createCache } from "../contracts/caches.js";
 import { AppError, oneLine, subjectOf } from "../kernel/errors.js";
 import { pause, SECOND } from "../kernel/time.js";
 
@@ -10,7 +10,8 @@ const PATIENCE_MS = SECOND / 4;
 const FAST_MS = PATIENCE_MS / 2;
 /** Calls about the subject need no turn for so long after an answer. */
 const ANSWERED_MS = SECOND;
-const MAX_SUBJECTS = 1_000;
+/** Memory of a call that failed: its error keeps the cause and the stacks of both. */
+const LEADER_BYTES = 8_000;
 
 interface Leader {
   readonly begunAt: number;
@@ -27,7 +28,7 @@ interface Leader {
  * least half of the time nobody waits for a subject that hangs.
  */
 export class Turns {
-  readonly #leaders = new LRUCache<string, Leader>({ max: MAX_SUBJECTS });
+  readonly #leaders = createCache<Leader>("leadingCalls", { sizeOf: () => LEADER_BYTES });
 
   /** `isOfOne` resolves to true where others than the subject are answered, as far as is known. */
   constructor(private readonly isOfOne: (name: string, subject: string) => Promise<boolean>) {}

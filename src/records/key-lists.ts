@@ -1,4 +1,4 @@
-import { LRUCache } from "lru-cache";
+import { createCache, textBytes } from "../contracts/caches.js";
 import type { PackedKeys } from "../contracts/keys.js";
 import { chunked, grouped } from "../kernel/concurrency.js";
 
@@ -31,9 +31,10 @@ export interface Slots {
 /** Lua passes about 8,000 values to a command. */
 const ITEMS_A_CALL = 250;
 
-/** So many take some 10 MB, in a cluster 30. A list takes as much as some tokens before it has any. */
-const MOST_TOKENS = 250_000;
-const TOKENS_A_LIST = 16;
+/** Memory of a token beside its text: the string that names its part of the list, and the arrays that hold it. */
+const TOKEN_BYTES = 40;
+/** A cluster keeps a list twice: for homes, and for what stands beside them. */
+const COPIES = { server: 1, cluster: 2 };
 
 const keysOf = (tokens: readonly string[]): Keys => ({ tokens, packed: tokens.join(",") });
 
@@ -45,9 +46,9 @@ interface Placed {
 
 /** Batches of drops have the same audiences: their keys are split once, and sorted by node again only where a slot has moved. */
 export function createKeyLists({ isCluster, slotOf, nodeAt }: Slots) {
-  const known = new LRUCache<string, { readonly keys: Keys; readonly placed: Map<string, Placed> }>({
-    maxSize: MOST_TOKENS,
-    sizeCalculation: ({ keys }) => TOKENS_A_LIST + keys.tokens.length,
+  const copies = isCluster ? COPIES.cluster : COPIES.server;
+  const known = createCache<{ readonly keys: Keys; readonly placed: Map<string, Placed> }>("keyLists", {
+    sizeOf: ({ keys }) => copies * (textBytes(keys.packed) + TOKEN_BYTES * keys.tokens.length),
   });
   const knownOf = (packed: string) => {
     const held = known.get(packed);

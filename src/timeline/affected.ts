@@ -1,8 +1,6 @@
-import { LRUCache } from "lru-cache";
+import { createCache } from "../contracts/caches.js";
 import type { Affected } from "../contracts/timelines.js";
 import { type IdPage, readPages } from "../kernel/paging.js";
-
-const USERS = 10_000;
 
 type ReadFollowing = (user: string, token: string, deadline: number) => Promise<IdPage>;
 
@@ -11,7 +9,7 @@ type ReadFollowing = (user: string, token: string, deadline: number) => Promise<
  * named reader, or follows a named author.
  */
 export function createIsAffected(affected: () => readonly Affected[], readFollowing: ReadFollowing) {
-  const known = new LRUCache<string, boolean>({ max: USERS });
+  const known = createCache<boolean>("affectedReaders", { sizeOf: () => 0 });
   let [latest, names]: [readonly Affected[], string] = [[], ""];
   const current = (): readonly Affected[] => {
     const now = affected();

@@ -1,15 +1,14 @@
-import { LRUCache } from "lru-cache";
+import { createCache } from "../contracts/caches.js";
 import { bylinesKey } from "../contracts/keys.js";
-import { type Byline, bylineOf, bylineText, type TimelineEntry } from "../contracts/timelines.js";
+import { type Byline, bylineBytes, bylineOf, bylineText, type TimelineEntry } from "../contracts/timelines.js";
 import { chunked } from "../kernel/concurrency.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 
-const CACHED_DROPS = 20_000;
 const DROPS_A_CALL = 1_000;
 
 /** Keeps and reads who the drops of a timeline are by. That of a drop never changes. */
 export function createBylines({ command }: Pick<Scripts, "command">, ttlOf: (key: string) => number) {
-  const cached = new LRUCache<string, Byline>({ max: CACHED_DROPS });
+  const cached = createCache<Byline>("bylines", { sizeOf: bylineBytes });
   return {
     async keep(key: string, entries: readonly TimelineEntry[]): Promise<void> {
       const bylines = bylinesKey(key);

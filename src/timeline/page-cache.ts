@@ -1,4 +1,6 @@
 import { LRUCache } from "lru-cache";
+import { createCache, textBytes } from "../contracts/caches.js";
+import { bylineBytes } from "../contracts/timelines.js";
 import { MINUTE } from "../kernel/time.js";
 import type { Stored } from "./stored.js";
 
@@ -44,16 +46,14 @@ interface CachedAnswer extends Pick<Origin, "keys"> {
   readonly size: number;
 }
 
-/** A page is cached if it is read again before so many others have been read once. */
-const SEEN = 32_768;
 /** Deletions that an answer is compared with. After more than these it is read anew. */
 const DELETIONS = 256;
 const MAX_AGE_MS = MINUTE;
 /** An answer is cached for at most this share of the time to live, so that a renewal is late by no more. */
 const SHARE_OF_TTL = 0.01;
 
-/** An answer, each of its keys, and each drop of one that is not encoded take about so much memory. */
-const BYTES = { answer: 500, key: 200, drop: 150 };
+/** Memory of an answer, of each of its keys and of each drop that is not encoded, beside their texts, bytes. */
+const BYTES = { answer: 500, key: 400, drop: 200 };
 
 /**
  * Caches answers of Redis until a key that they were read from changes. An answer is returned only once the server has
@@ -67,7 +67,8 @@ export class PageCache {
   readonly events: Record<CacheEvent, number> = { hit: 0, miss: 0, changed: 0, deleted: 0, evicted: 0, expired: 0 };
   readonly #options: PageCacheOptions;
   readonly #followed = new Map<string, FollowedKey>();
-  readonly #seen = new LRUCache<string, true>({ max: SEEN });
+  /** A page is cached if it is read again while its name is in here. */
+  readonly #seen = createCache<true>("seenPages", { sizeOf: () => 0 });
   readonly #answers: LRUCache<string, CachedAnswer>;
   readonly #deleted: string[] = [];
   #deletions = 0;
@@ -144,10 +145,10 @@ export class PageCache {
     const hides = !stored.areAlive && stored.entries.length > 0;
     if (hides || stored.floor === undefined || !keys.every((key) => this.#isFollowed(key))) return;
     const page = stored.page && ownCopy(stored.page);
-    const drops = stored.entries.length + (stored.relations?.size ?? 0);
-    const parts = BYTES.key * keys.length + BYTES.drop * drops + (page?.length ?? 0);
     const nodes = [...new Set(keys.map(({ node }) => node))];
-    const size = BYTES.answer + parts + name.length;
+    let size = BYTES.answer + textBytes(name) + (page?.length ?? 0) + BYTES.drop * (stored.relations?.size ?? 0);
+    for (const { key } of keys) size += BYTES.key + textBytes(key);
+    for (const { drop, by } of stored.entries) size += BYTES.drop + textBytes(drop) + (by ? bylineBytes(by) : 0);
     if (size > this.#options.maxBytes) return;
     // The names are added first: the answers that make room for this one may be the last others of a key.
     for (const key of keys) key.names.add(name);

@@ -1,4 +1,4 @@
-import { LRUCache } from "lru-cache";
+import { createCache } from "../contracts/caches.js";
 import { SUBJECT_OF } from "../contracts/events.js";
 import type { OutboxEvent } from "../contracts/outbox.js";
 import { edgeSubject } from "../contracts/subjects.js";
@@ -58,9 +58,6 @@ function pairOf({ id, body }: OutboxEvent, log: Logger): Pair | undefined {
   }
 }
 
-/** An evicted user starts from zero. */
-const MAX_USERS = 10_000;
-
 /** Events arrive in rounds: a user stays hot between two of them. */
 const HOT_FOR_MS = 10 * SECOND;
 
@@ -71,9 +68,13 @@ interface Counted {
   previous: number;
 }
 
+/** Memory of an object of four numbers. */
+const COUNTED_BYTES = 100;
+
 /** Each call counts one change; true where one of the last ten seconds had more than `threshold` (sliding window). */
 export function createIsHot(threshold: number, now: Clock = Date.now): (user: string) => boolean {
-  const users = new LRUCache<string, Counted>({ max: MAX_USERS });
+  // An evicted user starts from zero.
+  const users = createCache<Counted>("hotUsers", { sizeOf: () => COUNTED_BYTES });
   return (user) => {
     const time = now();
     const second = Math.floor(time / SECOND);

@@ -1,4 +1,4 @@
-import { LRUCache } from "lru-cache";
+import { createCache, textsBytes } from "../../contracts/caches.js";
 import { inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { AppError, codeOf } from "../../kernel/errors.js";
 import { HOUR, SECOND, sharedNow } from "../../kernel/time.js";
@@ -22,7 +22,9 @@ const MAX_READS = 8;
 const TIMEOUT_MS = 5 * SECOND;
 /** An interrupted read is kept as long as results may be cached. */
 const INTERRUPTED_MS = HOUR;
-const MAX_INTERRUPTED = 1_000;
+/** Memory of a post with its id, and of a read beside its posts and cursors, bytes. */
+const POST_BYTES = 400;
+const READ_BYTES = 1_000;
 
 interface Read {
   readonly posts: Post[];
@@ -34,6 +36,9 @@ interface Read {
   readonly ids: Set<string>;
   readonly cursors: string[];
 }
+
+const readBytes = ({ ids, posts, cursors }: Read): number =>
+  READ_BYTES + POST_BYTES * Math.max(ids.size, posts.length) + textsBytes(cursors);
 
 const nothingRead = (): Read => ({ posts: [], skipped: 0, pages: 0, emptyPages: 0, ids: new Set(), cursors: [] });
 
@@ -48,7 +53,7 @@ interface AtprotoOptions {
 export function createAtprotoSource({ url, bucket, timeoutMs = TIMEOUT_MS }: AtprotoOptions): Source {
   const callSource = createCallSource(bucket, timeoutMs);
   const fetchBounded = createBoundedFetch(url);
-  const interrupted = new LRUCache<string, Read>({ max: MAX_INTERRUPTED, ttl: INTERRUPTED_MS });
+  const interrupted = createCache<Read>("interruptedReads", { sizeOf: readBytes, ttl: INTERRUPTED_MS });
   const reads = createShares(MAX_READS);
   return {
     async *posts(account, { user, limit, signal }) {

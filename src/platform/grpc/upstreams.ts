@@ -1,5 +1,5 @@
 import type { Client } from "@grpc/grpc-js";
-import { LRUCache } from "lru-cache";
+import { createCache } from "../../contracts/caches.js";
 import type { DropsRequest } from "../../contracts/drop-pages.js";
 import { createDropReads, type ReadDrops } from "../../contracts/drop-reads.js";
 import type { DropPage } from "../../contracts/timelines.js";
@@ -32,11 +32,10 @@ const leftOut = counter(
   "timeline_upstream_left_out",
   "Items left out of an upstream's answer because they break the contract",
 );
-const MAX_LOGGED = 1_000;
 
 /** Logs once an hour for each method and subject. */
 function createLeaveOut(log: Logger | undefined): LeaveOut {
-  const logged = new LRUCache<string, true>({ max: MAX_LOGGED, ttl: HOUR });
+  const logged = createCache<true>("leftOutItems", { sizeOf: () => 0, ttl: HOUR });
   return (method, subject, count = 1) => {
     if (count === 0) return;
     leftOut.add(count, { method });

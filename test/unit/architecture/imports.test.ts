@@ -74,6 +74,7 @@ test("imports go one way only, in every module, and every rule finds what is pla
       'import { Redis } from "ioredis";\nexport const planted = new Redis();',
     ],
     "telemetry-is-observed-in-one-place": ["src/gateway/planted.ts", 'export { metrics } from "@opentelemetry/api";'],
+    "caches-have-a-bound-in-bytes": ["src/timeline/planted-cache.ts", 'export { LRUCache } from "lru-cache";'],
     "nothing-unresolved": ["src/users/planted.ts", 'export { nothing } from "./nowhere.js";'],
     "no-cycles": ["src/dead-letters/a-planted.ts", 'export { other } from "./b-planted.js";\nexport const one = 1;'],
   };
