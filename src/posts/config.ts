@@ -30,7 +30,7 @@ export const POSTS_VARIABLES = {
     name: "TIMELINE_LIMIT_DROPS",
     schema: limit,
     default: "300/3h",
-    about: "New drops of a user at most, as number/time (s, m, h, d), or off; imports do not count",
+    about: "New drops of a user at most, as number/time (s, m, h, d), or off; shares count, imports do not",
   },
   limitSameBody: {
     name: "TIMELINE_LIMIT_SAME_BODY",

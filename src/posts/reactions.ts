@@ -6,6 +6,7 @@ import type { GetCountsRequest, GetCountsResponse } from "../gen/avion/posts.js"
 import { AppError } from "../kernel/errors.js";
 import { readId } from "../kernel/fields.js";
 import { createBatch } from "../kernel/sharing.js";
+import type { Use } from "../records/limits.redis.js";
 import { isBetweenBlocked, type PostsDeps, storedDrop } from "./drops.js";
 import { refuseErased } from "./erased.sql.js";
 import { engagementChanged, REACTION_KINDS, type ReactionKey } from "./events.js";
@@ -54,18 +55,23 @@ const react =
     return { changed };
   };
 
-/** A like or a share counts unless it changes nothing. */
+/** A like or a share counts unless it changes nothing; a share is a drop, too. */
 export const limitedReaction = <Result extends { readonly changed: boolean }>(
   { limited, config, store }: PostsDeps,
   reaction: ReactionKey,
   write: () => Promise<Result>,
   changesNothing: () => Promise<boolean> = () => store.reactions.isActive(reaction),
 ): Promise<Result> =>
-  limited([{ kind: "reactions", user: reaction.actor_id, limit: config.limitReactions }], {
+  limited(usesOf(reaction, config), {
     write,
     changed: ({ changed }) => changed,
     changesNothing,
   });
+
+function usesOf({ actor_id: user, kind }: ReactionKey, { limitReactions, limitDrops }: PostsDeps["config"]): Use[] {
+  const reaction: Use = { kind: "reactions", user, limit: limitReactions };
+  return kind === "share" ? [reaction, { kind: "drops", user, limit: limitDrops }] : [reaction];
+}
 
 /** @throws AppError `notfound` where the user and one of the drop's people block each other: what there is can be taken back */
 async function requireUnblocked(

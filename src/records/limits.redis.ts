@@ -2,16 +2,22 @@ import { randomBytes } from "node:crypto";
 import { limitKey } from "../contracts/keys.js";
 import type { LimitKind } from "../contracts/limits.js";
 import { AppError, codeOf } from "../kernel/errors.js";
-import { SECOND } from "../kernel/time.js";
+import { backoff, countdown, pause, SECOND } from "../kernel/time.js";
 import type { Limit } from "../kernel/variables.js";
 import { type Scripts, script } from "../platform/redis/scripts.js";
 import { observeLimits } from "./observe.js";
 
 const TAKE_PLACE = script("take-place", import.meta.url);
+const SETTLE_PLACE = script("settle-place", import.meta.url);
 
 /** A server that hangs must not hold up an answer: it is given up after so many turns of a timer. */
 const MAX_TURNS = 5;
 const TURN_MS = SECOND / 20;
+
+/** How long a write waits for others of the user that may not count in the end. take-place.lua has the same bound. */
+const MAX_WAIT_MS = 10 * SECOND;
+const WAIT_BASE_MS = 20;
+const WAIT_CAP_MS = 200;
 
 /** A sliding window by the clock of Redis, for all processes together. */
 export interface Window {
@@ -29,6 +35,8 @@ interface Seen {
 export interface Taken {
   /** The place is taken now, or was before. */
   readonly taken: boolean;
+  /** A place may become free as soon as a write under way has ended. */
+  readonly mayBeFree: boolean;
   /** They are in the order of the windows. */
   readonly seen: readonly Seen[];
 }
@@ -47,7 +55,7 @@ export async function takePlace(
   const keys = windows.map(({ key }) => key);
   const [taken, ...rest] = (await run(TAKE_PLACE, keys, [place, now ?? "", ...sizes])) as number[];
   const seen = windows.map((_, index) => ({ used: rest[2 * index] ?? 0, waitMs: rest[2 * index + 1] ?? 0 }));
-  return { taken: taken === 1, seen };
+  return { taken: taken === 1, mayBeFree: taken === 2, seen };
 }
 
 export async function freePlace(
@@ -99,41 +107,56 @@ const WORDS: Readonly<Record<LimitKind, string>> = {
 };
 
 /**
- * A write takes its place before it begins, and gives it back where it changed nothing. While Redis is away nothing is
+ * A write takes its place before it begins, and gives it back if it changed nothing. Until then the place counts for
+ * nobody: at a limit that only writes under way have reached, others wait for their end. While Redis is away nothing is
  * refused.
  */
 export function createLimits(scripts: Scripts) {
   observeLimits.started();
-  const givingBack = new Set<Promise<unknown>>();
-  const giveBack = (windows: readonly Window[], place: string): void => {
-    const given = unlessAway(freePlace(scripts, windows, place))
+  const settling = new Set<Promise<unknown>>();
+  const settle = (windows: readonly Window[], place: string, counts: boolean): void => {
+    const keys = windows.map(({ key }) => key);
+    const settled = unlessAway(scripts.run(SETTLE_PLACE, keys, [place, counts ? 1 : 0]))
       .catch(() => undefined)
-      .finally(() => givingBack.delete(given));
-    givingBack.add(given);
+      .finally(() => settling.delete(settled));
+    settling.add(settled);
   };
-  const limited: Limited = async (uses, { write, changed, changesNothing }) => {
+  const limited: Limited = async (uses, work) => {
     const windows = uses.flatMap(windowsOf);
-    if (windows.length === 0) return write();
+    if (windows.length === 0) return work.write();
     const place = randomBytes(9).toString("base64url");
-    const reply = await unlessAway(takePlace(scripts, windows, place));
-    if (reply === undefined) for (const { kind } of windows) observeLimits.uncounted(kind);
-    if (reply?.taken === false) {
-      if (await changesNothing()) return write();
-      throw refusal(windows, reply.seen);
-    }
+    if (!(await isCounted(scripts, windows, { place, changesNothing: work.changesNothing }))) return work.write();
     let counts = false;
     try {
-      const result = await write();
-      counts = changed(result);
+      const result = await work.write();
+      counts = work.changed(result);
       return result;
     } finally {
-      if (!counts) giveBack(windows, place);
+      settle(windows, place, counts);
     }
   };
   return {
     limited,
-    close: async (): Promise<void> => void (await Promise.all(givingBack)),
+    close: async (): Promise<void> => void (await Promise.all(settling)),
   };
+}
+
+/** Resolves to false if the write needs no place. @throws AppError `exhausted` past a limit */
+async function isCounted(
+  scripts: Scripts,
+  windows: readonly LimitedWindow[],
+  { place, changesNothing }: { readonly place: string } & Pick<LimitedWrite<unknown>, "changesNothing">,
+): Promise<boolean> {
+  const left = countdown(MAX_WAIT_MS);
+  for (let attempt = 1; ; attempt++) {
+    const reply = await unlessAway(takePlace(scripts, windows, `~${place}`));
+    if (reply === undefined) for (const { kind } of windows) observeLimits.uncounted(kind);
+    if (reply?.taken !== false) return true;
+    if (await changesNothing()) return false;
+    if (!reply.mayBeFree) throw refusal(windows, reply.seen);
+    if (left() === 0) throw new AppError("unavailable", "other writes of the user are under way");
+    await pause(backoff(attempt, WAIT_BASE_MS, WAIT_CAP_MS));
+  }
 }
 
 type LimitedWindow = Window & Pick<Use, "kind"> & Pick<Limit, "within">;

@@ -4,8 +4,14 @@
 -- ARGV[1]  the place; empty: only look
 -- ARGV[2]  now, ms since the epoch; empty: the clock of Redis
 -- ARGV[3+] for each window: how many places it has; its length, ms
--- returns  1 where the place is taken, also by an earlier call; for each window: how many places are taken; time until one
---          of them, or where it is full until room for another, leaves the window, ms: 0 where none is taken
+-- returns  1 if the place is taken, also by an earlier call, 0 if a window is full, 2 if a window is full only should all
+--          writes under way count; for each window: how many places are taken, without those of writes under way if that is
+--          what the refusal depends on; time until one of them, or if it is full until room for another, leaves the window,
+--          ms: 0 if none is taken
+
+-- A place that begins with ~ is of a write under way, which may not count in the end. Later than this its process is gone,
+-- and the place counts.
+local UNDER_WAY_MS = 10000
 local place, time = ARGV[1], redis.call('TIME')
 local now = tonumber(ARGV[2]) or time[1] * 1000 + math.floor(time[2] / 1000)
 local taken, free, used = 0, place ~= '', {}
@@ -22,6 +28,17 @@ if free and taken == 0 then
     redis.call('ZADD', key, now, place)
     redis.call('PEXPIRE', key, ARGV[2 * index + 2])
     used[index] = used[index] + 1
+  end
+end
+if not free and taken == 0 and place ~= '' then
+  taken = 2
+  for index, key in ipairs(KEYS) do
+    local room = tonumber(ARGV[2 * index + 1])
+    local late = used[index] >= room and redis.call('ZRANGEBYSCORE', key, '(' .. now - UNDER_WAY_MS, '+inf') or {}
+    for _, other in ipairs(late) do
+      if string.sub(other, 1, 1) == '~' then used[index] = used[index] - 1 end
+    end
+    if used[index] >= room then taken = 0 end
   end
 end
 local reply = { taken }

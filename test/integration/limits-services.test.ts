@@ -90,6 +90,35 @@ test("a drop made before by its idempotency key is answered at the limit, too, a
   expect(await drop("cid", keyed)).toBe(first);
 });
 
+// Invariant 11.
+test("what does not count refuses nobody while it is under way, and no more than the limit is ever made", async () => {
+  const same = { body: "again", idempotency_key: "k3" };
+  const made = await Promise.all(Array.from({ length: 60 }, () => drop("lea", same)));
+  expect(new Set(made).size).toBe(1);
+  expect([await counted("drops", "lea"), await counted("same-body", "lea")]).toEqual([1, 0]);
+  for (let n = 0; n < 2; n++) await drop("lea");
+  const reply_to = "019a0000-0000-7000-8000-000000000000";
+  const missing = Array.from({ length: 30 }, () => refusal(drop("lea", { reply_to })));
+  const [last] = await Promise.all([drop("lea"), ...missing]);
+  expect(last).toMatch(/^[0-9a-f-]{36}$/);
+  for (const refused of await Promise.all(missing)) expect(refused).not.toMatch(/^UNAVAILABLE/);
+  const all = await Promise.allSettled(Array.from({ length: 30 }, () => drop("mia")));
+  expect(all.filter(({ status }) => status === "fulfilled")).toHaveLength(4);
+  const { likeDrop } = posts.call;
+  for (let n = 0; n < 2; n++) await likeDrop({ drop_id: await drop(`nat${n}`), user_id: "ned" });
+  const drop_id = await drop("nat0");
+  const liked = await Promise.all(Array.from({ length: 20 }, () => likeDrop({ drop_id, user_id: "ned" })));
+  expect(liked.filter(({ changed }) => changed)).toHaveLength(1);
+});
+
+test("a place of a process that is gone counts in the end, and its key keeps its time to live", async () => {
+  const key = limitKey("drops", "ola");
+  for (let n = 0; n < 3; n++) await drop("ola");
+  await redis.raw.zadd(key, Date.now() - 11_000, "~gone");
+  expect(await refusal(drop("ola"))).toBe(DROPS_REFUSED);
+  expect(await redis.raw.pttl(key)).toBeGreaterThan(0);
+});
+
 test("imports, refused drops and deletions do not count, and are not refused at the limit", async () => {
   const first = await drop("dan");
   const gone = "019a0000-0000-7000-8000-000000000000";
@@ -128,7 +157,7 @@ test("likes and shares count together; a repeated one and its withdrawal neither
   const by = (drop_id = "") => ({ drop_id, user_id: "hal" });
   for (let n = 0; n < 3; n++) expect(await likeDrop(by(first))).toMatchObject({ changed: n === 0 });
   await shareDrop(by(first));
-  expect(await counted("reactions", "hal")).toBe(2);
+  expect([await counted("reactions", "hal"), await counted("drops", "hal")]).toEqual([2, 1]);
   await unlikeDrop(by(first));
   await unlikeDrop(by(first));
   await posts.call.deleteDrop({ drop_id: fourth, user_id: "gus" });

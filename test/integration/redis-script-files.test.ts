@@ -73,6 +73,7 @@ const ARGS: Readonly<Record<string, readonly (string | number)[]>> = {
   "renew-streams": [2_000, 3_600_000, 660, 600, 1_000, ...streamOf("renew-streams")],
   "sweep-streams": [1_000, 1_000, 10, 10, "k:sweep-streams:1", "k:sweep-streams:2"],
   "take-place": ["a", "", 1, 1_000, 2, 1_000, 1, 1_000],
+  "settle-place": ["a", 1],
   "take-token": [5_000, 50, 1, 0],
   "users-read-list": ["(", 10, "g", 1_000],
   "users-fill-list": ["g", 1_000, "", "a"],

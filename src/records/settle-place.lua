@@ -1,0 +1,13 @@
+-- Ends a write under way: its place in sliding windows counts from now on, or is free.
+--
+-- KEYS     the windows of take-place.lua
+-- ARGV[1]  the place, without its ~
+-- ARGV[2]  1 if it counts
+for _, key in ipairs(KEYS) do
+  local time = redis.call('ZSCORE', key, '~' .. ARGV[1])
+  if time then
+    -- A key that is empty for an instant would lose its time to live.
+    if ARGV[2] == '1' then redis.call('ZADD', key, time, ARGV[1]) end
+    redis.call('ZREM', key, '~' .. ARGV[1])
+  end
+end
