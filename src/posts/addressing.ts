@@ -42,10 +42,46 @@ const isId = (id: string): boolean => storedIdFault(id) === undefined;
 export const uriAmong = (document: unknown, field: string): string | undefined =>
   addressesAmong(valuesOf(document, field))[0];
 
-function valuesOf(document: unknown, field: string): unknown[] {
-  const value: unknown = isObject(document) ? document[field] : undefined;
-  if (value === undefined || value === null) return [];
-  return Array.isArray(value) ? value : [value];
+/** Returns the values of a field in their order: lists in lists are one list, as in JSON-LD. */
+export function valuesOf(document: unknown, field: string): unknown[] {
+  const values: unknown[] = [];
+  const left: unknown[] = [isObject(document) ? document[field] : undefined];
+  while (left.length > 0) {
+    const value = left.pop();
+    const list = isObject(value) ? (value["@list"] ?? value["@set"]) : value;
+    if (Array.isArray(list)) for (const one of list.toReversed()) left.push(one);
+    else if (isObject(value) && list !== undefined) left.push(list);
+    else if (value !== undefined && value !== null) values.push(value);
+  }
+  return values;
+}
+
+const isPublicIn = (document: unknown, field: string): boolean =>
+  addressesAmong(valuesOf(document, field)).some((id) => PUBLIC.has(id));
+
+const isAddressed = (document: Readonly<Record<string, unknown>>): boolean =>
+  FIELDS.some((field) => document[field] !== undefined && document[field] !== null);
+
+const opennessOf = (document: unknown): number => (isPublicIn(document, "to") ? 2 : isPublicIn(document, "cc") ? 1 : 0);
+
+const addressesOf = (document: unknown): string[] =>
+  FIELDS.flatMap((field) => addressesAmong(valuesOf(document, field)));
+
+/** Returns an object with its own addresses or those of the activity around it, whichever reach fewer. */
+export function narrowed(
+  object: Readonly<Record<string, unknown>>,
+  activity: Readonly<Record<string, unknown>>,
+): Readonly<Record<string, unknown>> {
+  if (!isAddressed(activity)) return object;
+  const [own, around] = [opennessOf(object), opennessOf(activity)];
+  if (isAddressed(object) && around > own) return object;
+  const without = Object.fromEntries(FIELDS.map((field) => [field, undefined]));
+  if (!isAddressed(object) || around < own)
+    return { ...object, ...Object.fromEntries(FIELDS.map((field) => [field, activity[field]])) };
+  const outer = new Set(addressesOf(activity));
+  const addresses = addressesOf(object);
+  if (own > 0 || addresses.every((id) => outer.has(id))) return object;
+  return { ...object, ...without, to: addresses.filter((id) => outer.has(id)) };
 }
 
 const addressesAmong = (values: readonly unknown[]): string[] =>
@@ -67,7 +103,7 @@ export function maybeFollowers(document: unknown, actorUri: string): string[] {
   const host = parseUrl(actorUri)?.host;
   const tags = valuesOf(document, "tag").map((tag) => (isObject(tag) ? tag["href"] : undefined));
   const people = new Set([actorUri, ...tags]);
-  const addresses = FIELDS.flatMap((field) => addressesAmong(valuesOf(document, field)));
+  const addresses = addressesOf(document);
   const isOnItsServer = (uri: string): boolean => isUri(uri) && parseUrl(uri)?.host === host;
   return [...new Set(addresses)].filter((uri) => !PUBLIC.has(uri) && !people.has(uri) && isOnItsServer(uri));
 }
@@ -80,5 +116,5 @@ export function followersOf(actorUri: string, document: string | undefined): str
   return named ?? `${actorUri.replace(/\/+$/, "")}/followers`;
 }
 
-const isObject = (value: unknown): value is Record<string, unknown> =>
+export const isObject = (value: unknown): value is Record<string, unknown> =>
   typeof value === "object" && value !== null && !Array.isArray(value);

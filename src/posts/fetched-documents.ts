@@ -1,14 +1,11 @@
 import * as wire from "../gen/avion/posts.js";
-import { parseUrl } from "../kernel/urls.js";
-import { uriAmong } from "./addressing.js";
+import { isObject, uriAmong, valuesOf } from "./addressing.js";
+import { kindOf } from "./received-documents.js";
 import type { StoredRemoteObject } from "./remote.sql.js";
+import { isOnHostOf } from "./uris.js";
 
 const { RemoteKind } = wire;
 
-const ACTORS: ReadonlySet<unknown> = new Set(["Application", "Group", "Organization", "Person", "Service"]);
-const DROPS: ReadonlySet<unknown> = new Set([
-  ...["Article", "Audio", "Document", "Event", "Image", "Note", "Page", "Question", "Video"],
-]);
 /** Date.parse alone accepts almost any text. */
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d/;
 
@@ -26,8 +23,8 @@ export function readFetched(
   if (content === undefined) return { fault: "json" };
   if (content["id"] !== uri) return { fault: "id" };
   const put = wire.PutRemoteObjectRequest.fromPartial({ uri, document, max_age: maxAgeS });
-  const types = listOf(content["type"]);
-  if (types.some((type) => ACTORS.has(type))) {
+  const kind = kindOf(content);
+  if (kind === RemoteKind.ACTOR) {
     const { webfinger = "", webfinger_type = "", webfinger_href = "" } = stored ?? {};
     const public_key = keyOf(content, uri);
     return { ...put, kind: RemoteKind.ACTOR, public_key, webfinger, webfinger_type, webfinger_href };
@@ -35,7 +32,7 @@ export function readFetched(
   const actor_uri = uriAmong(content, "attributedTo");
   const created_at = timeOf(content["published"]);
   // A drop without a time would get the current one, however old it is.
-  const isFit = types.some((type) => DROPS.has(type)) && actor_uri !== undefined && created_at !== undefined;
+  const isFit = kind === RemoteKind.DROP && actor_uri !== undefined && created_at !== undefined;
   if (!isFit || !isOnHostOf(uri, actor_uri)) return { fault: "unfit" };
   return { ...put, kind: RemoteKind.DROP, actor_uri, created_at };
 }
@@ -49,13 +46,6 @@ function parse(document: string): Record<string, unknown> | undefined {
   }
 }
 
-const isObject = (value: unknown): value is Record<string, unknown> =>
-  typeof value === "object" && value !== null && !Array.isArray(value);
-
-const listOf = (value: unknown): unknown[] => (Array.isArray(value) ? value : [value]);
-
-const isOnHostOf = (uri: string, other: string): boolean => parseUrl(uri)?.host === parseUrl(other)?.host;
-
 function timeOf(published: unknown): number | undefined {
   const time = typeof published === "string" && TIME.test(published) ? Date.parse(published) : Number.NaN;
   return Number.isNaN(time) || time < 0 ? undefined : time;
@@ -63,7 +53,7 @@ function timeOf(published: unknown): number | undefined {
 
 /** Returns the first key that names the actor as its owner; empty if there is none. */
 function keyOf(content: Record<string, unknown>, uri: string): string {
-  const keys = listOf(content["publicKey"]).filter(isObject);
+  const keys = valuesOf(content, "publicKey").filter(isObject);
   const pem = keys.find(({ owner }) => owner === uri)?.["publicKeyPem"];
   return typeof pem === "string" ? pem : "";
 }

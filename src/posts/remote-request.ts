@@ -5,6 +5,7 @@ import { MAX_ID_BYTES } from "../kernel/ids.js";
 import { keyFor } from "./adopt.js";
 import { readAudience, refuseAudience } from "./audience.js";
 import { isBetweenBlocked, type PostsDeps, requireKept } from "./drops.js";
+import { readReceived } from "./received-documents.js";
 import type { NewRemoteObject } from "./remote.sql.js";
 import { localOr, readReplyTo } from "./reply-to.js";
 import { isUri, readAnyDropId, readUri, readWholeNumber } from "./request.js";
@@ -39,11 +40,12 @@ function refuseOtherFields(request: wire.PutRemoteObjectRequest): void {
   }
 }
 
-export async function readObject(request: wire.PutRemoteObjectRequest, deps: PostsDeps): Promise<NewRemoteObject> {
-  const { kind } = request;
+export async function readObject(received: wire.PutRemoteObjectRequest, deps: PostsDeps): Promise<NewRemoteObject> {
+  const { kind } = received;
   if (kind < RemoteKind.DROP || kind > RemoteKind.SERVER) throw invalid("kind", "must be drop, actor or server");
   const isDrop = kind === RemoteKind.DROP;
-  refuseOtherFields(request);
+  refuseOtherFields(received);
+  const request = { ...received, document: readDocument(received) };
   const own = urisOf(deps.config);
   for (const field of ["uri", "actor_uri"] as const)
     if (own?.isOwn(request[field])) throw invalid(field, "is of this server");
@@ -52,7 +54,7 @@ export async function readObject(request: wire.PutRemoteObjectRequest, deps: Pos
     kind,
     actor_uri: request.actor_uri === "" ? "" : readUri("actor_uri", request.actor_uri, MAX_ID_BYTES),
     created_at: isDrop ? await readCreatedAt(request.created_at, deps) : 0,
-    document: readDocument(request.document),
+    document: request.document,
     public_key: readKey(request.public_key),
     webfinger: request.webfinger === "" ? "" : readWebfinger(request.webfinger),
     webfinger_type: readText("webfinger_type", request.webfinger_type, MAX_TYPE_CHARACTERS),
@@ -99,7 +101,7 @@ async function readCreatedAt(createdAt: number, deps: PostsDeps): Promise<number
   return Math.min(createdAt, deps.now());
 }
 
-function readDocument(document: string): string {
+function readDocument({ document, uri, kind }: wire.PutRemoteObjectRequest): string {
   if (Buffer.byteLength(document) > MAX_DOCUMENT_BYTES)
     throw invalid("document", `must have at most ${MAX_DOCUMENT_BYTES} bytes`);
   try {
@@ -107,7 +109,7 @@ function readDocument(document: string): string {
   } catch {
     throw invalid("document", "is not JSON");
   }
-  return document;
+  return kind === RemoteKind.SERVER ? document : readReceived(document, uri, kind);
 }
 
 function readKey(key: string): string {

@@ -74,5 +74,13 @@ function userIn(name: string): string | undefined {
   }
 }
 
+/** Tells whether two URIs are of one server: nobody speaks for another one. */
+export const isOnHostOf = (uri: string, other: string): boolean => {
+  const host = parseUrl(uri)?.host;
+  return host !== undefined && host === parseUrl(other)?.host;
+};
+
+export const isSameUri = (one: string, other: string): boolean => hrefOf(one) === hrefOf(other);
+
 /** Schemes and hosts are compared in lower case. */
 const hrefOf = (uri: string): string => parseUrl(uri)?.href ?? uri;

@@ -235,7 +235,12 @@ describePosts("fetching", {}, (posts) => {
     const { url, waiting, release } = held();
     const answer = get(url);
     await eventually(async () => waiting() === 1, "the request is under way");
-    const { object } = await posts.call.putRemoteObject({ uri: url, kind: DROP, actor_uri: EVE, document: '"newer"' });
+    const { object } = await posts.call.putRemoteObject({
+      uri: url,
+      kind: DROP,
+      actor_uri: EVE,
+      document: '{"content":"newer"}',
+    });
     release();
     expect(await answer).toEqual({ object });
   });

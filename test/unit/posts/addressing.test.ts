@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import { Visibility } from "../../../src/gen/avion/posts.js";
-import { followersOf, maybeFollowers, readAddressing } from "../../../src/posts/addressing.js";
+import { followersOf, maybeFollowers, narrowed, readAddressing } from "../../../src/posts/addressing.js";
 
 const PUBLIC = "https://www.w3.org/ns/activitystreams#Public";
 const EVE = "https://far.example/users/eve";
@@ -36,7 +36,10 @@ test.each<[string, object, object]>([
   ["an empty URI", { to: [FOLLOWERS], cc: "" }, forAll(Visibility.FOLLOWERS)],
   ["an object without an id", { to: PUBLIC, cc: {} }, forAll(Visibility.PUBLIC)],
   ["a link in the place of an address", { to: [BOB], cc: [{ href: PUBLIC }] }, direct(BOB)],
-  ["a list in a list", { to: [BOB], cc: [[PUBLIC]] }, direct(BOB)],
+  ["a list in a list", { to: [BOB], cc: [[PUBLIC]] }, forAll(Visibility.UNLISTED)],
+  ["a list of JSON-LD", { to: { "@list": [BOB, { "@set": [EVE, [PUBLIC]] }] } }, forAll(Visibility.PUBLIC)],
+  ["a set of JSON-LD", { cc: [{ "@set": [FOLLOWERS] }] }, forAll(Visibility.FOLLOWERS)],
+  ["a set of one", { to: { "@set": BOB } }, direct(BOB)],
   ["a number and a truth", { to: [7, BOB], bcc: true }, direct(BOB)],
   ["an object with the id of JSON-LD", { to: [BOB], cc: { "@id": PUBLIC } }, forAll(Visibility.UNLISTED)],
   ["an object whose id cannot be read, with one of JSON-LD", { to: { id: "", "@id": BOB } }, direct(BOB)],
@@ -56,7 +59,7 @@ test("without an actor no followers are addressed", () => {
 });
 
 test("what cannot be read addresses nobody, and is not refused", () => {
-  for (const value of [7, "", [null], [{ href: PUBLIC }], [[PUBLIC]], true, { id: 7 }])
+  for (const value of [7, "", [null], [{ href: PUBLIC }], [[7]], true, { id: 7 }])
     for (const field of ["to", "cc", "bcc"]) expect(readAddressing({ [field]: value }, FOLLOWERS)).toEqual(direct());
 });
 
@@ -66,6 +69,25 @@ test("of two ids of an address the stricter one counts", () => {
     { id: BOB, "@id": PUBLIC },
   ])
     expect(readAddressing({ to }, FOLLOWERS)).toEqual(direct(BOB));
+});
+
+test("a list may be nested to any depth", () => {
+  const to: unknown = JSON.parse(`${"[".repeat(100_000)}"${PUBLIC}"${"]".repeat(100_000)}`);
+  expect(readAddressing({ to }, FOLLOWERS)).toEqual(forAll(Visibility.PUBLIC));
+});
+
+test.each([
+  ["an activity for everybody", { to: FOLLOWERS }, { to: PUBLIC }, { to: FOLLOWERS }],
+  ["an activity for fewer", { to: PUBLIC, cc: BOB, id: BOB }, { to: BOB }, { to: BOB, id: BOB }],
+  ["an unlisted activity", { to: PUBLIC }, { to: FOLLOWERS, cc: PUBLIC }, { to: FOLLOWERS, cc: PUBLIC }],
+  ["both for everybody", { to: PUBLIC, cc: BOB }, { to: [PUBLIC] }, { to: PUBLIC, cc: BOB }],
+  ["people of both", { to: [BOB, EVE], bcc: FOLLOWERS }, { cc: [FOLLOWERS, BOB] }, { to: [BOB, FOLLOWERS] }],
+  ["the people of the object", { cc: [BOB] }, { to: [EVE, BOB] }, { cc: [BOB] }],
+  ["an activity without an audience", { to: PUBLIC }, { cc: null }, { to: PUBLIC }],
+  ["an object without an audience", {}, { to: PUBLIC, bto: BOB }, { to: PUBLIC, bto: BOB }],
+  ["an activity for nobody", { to: PUBLIC }, { to: [] }, { to: [] }],
+])("of an object and the activity around it the narrower audience counts: %s", (_, object, activity, audience) => {
+  expect(narrowed(object, activity)).toEqual(audience);
 });
 
 test("too many addresses are refused by the name of their field", () => {
