@@ -1,14 +1,15 @@
 import { createSecretKey, type KeyObject } from "node:crypto";
-import { type JWTPayload, type JWTVerifyGetKey, jwtVerify } from "jose";
+import type { JWTPayload } from "jose";
 import jsonwebtoken, { type VerifyOptions } from "jsonwebtoken";
-import { AppError } from "../kernel/errors.js";
+import { AppError, codeOf } from "../kernel/errors.js";
 import { idFault } from "../kernel/ids.js";
 import { SECOND, sharedNow } from "../kernel/time.js";
 import type { GatewayConfig } from "./config.js";
+import type { VerifyToken } from "./keys.http.js";
 
-/** Either `jwtSecrets` (HS256) or `keys` (public keys) are given. */
+/** Either `jwtSecrets` (HS256) or `verify` (public keys) is given. */
 interface AuthConfig extends Partial<Pick<GatewayConfig, "jwtSecrets" | "jwtIssuer" | "jwtAudience">> {
-  readonly keys?: JWTVerifyGetKey | undefined;
+  readonly verify?: VerifyToken | undefined;
 }
 
 export interface Principal {
@@ -70,21 +71,21 @@ function hasClaim(claims: JWTPayload, { name, value }: Claim): boolean {
 
 type ClaimsOf = (token: string) => JWTPayload | Promise<JWTPayload>;
 
-function createClaimsOf({ jwtSecrets = [], keys, jwtIssuer, jwtAudience }: AuthConfig): ClaimsOf {
-  if (jwtSecrets.length > 0 === (keys !== undefined))
+function createClaimsOf({ jwtSecrets = [], verify, jwtIssuer, jwtAudience }: AuthConfig): ClaimsOf {
+  if (jwtSecrets.length > 0 === (verify !== undefined))
     throw new Error("either a secret or a JWKS URL is needed to check tokens");
   const rules = {
     clockTolerance: CLOCK_TOLERANCE_SECONDS,
     ...(jwtIssuer === undefined ? {} : { issuer: jwtIssuer }),
     ...(jwtAudience === undefined ? {} : { audience: jwtAudience }),
   };
-  if (keys === undefined)
+  if (verify === undefined)
     return claimsBySecret(
       jwtSecrets.map((secret) => createSecretKey(Buffer.from(secret))),
       rules,
     );
   const options = { ...rules, algorithms: ASYMMETRIC, requiredClaims: ["exp", "sub"] };
-  return async (token) => (await jwtVerify(token, keys, { ...options, currentDate: new Date(sharedNow()) })).payload;
+  return (token) => verify(token, { ...options, currentDate: new Date(sharedNow()) });
 }
 
 /**
@@ -110,11 +111,13 @@ function claimsBySecret(secrets: readonly KeyObject[], rules: VerifyOptions): Cl
 }
 
 interface Credentials {
-  readonly token: string;
+  /** Cookies of one name may be set for several paths and domains. */
+  readonly tokens: readonly string[];
   readonly method: "bearer" | "cookie";
 }
 
 const COOKIE = "access_token";
+const MAX_COOKIES = 4;
 
 interface RequestHeaders {
   readonly authorization?: string | undefined;
@@ -124,22 +127,28 @@ interface RequestHeaders {
   readonly "sec-fetch-site"?: string | string[] | undefined;
 }
 
-/** Finds the token of a request. An `Authorization` header, even a malformed one, excludes the cookie. */
+/** Finds the tokens of a request. An `Authorization` header, even a malformed one, excludes the cookies. */
 export function findCredentials({ authorization, cookie }: RequestHeaders): Credentials | undefined {
   if (authorization !== undefined) {
     const token = /^Bearer +([A-Za-z0-9\-._~+/]+=*) *$/i.exec(authorization)?.[1];
-    return token === undefined ? undefined : { token, method: "bearer" };
+    return token === undefined ? undefined : { tokens: [token], method: "bearer" };
   }
-  for (const pair of (cookie ?? "").split(";")) {
+  const tokens = (cookie ?? "").split(";").flatMap((pair) => {
     const at = pair.indexOf("=");
-    if (at < 0 || pair.slice(0, at).trim() !== COOKIE) continue;
-    const token = pair
-      .slice(at + 1)
-      .trim()
-      .replace(/^"(.*)"$/, "$1");
-    return token === "" ? undefined : { token, method: "cookie" };
-  }
-  return undefined;
+    if (at < 0 || pair.slice(0, at).trim() !== COOKIE) return [];
+    const value = pair.slice(at + 1).trim();
+    return value.replace(/^"(.*)"$/, "$1") || [];
+  });
+  return tokens.length === 0 ? undefined : { tokens: tokens.slice(0, MAX_COOKIES), method: "cookie" };
+}
+
+/** The first token that is valid counts. They are checked at once, so that unknown keys are asked for in one request. */
+async function authenticateAny(authenticate: Authenticate, tokens: readonly string[]): Promise<Principal> {
+  const outcomes = await Promise.allSettled(tokens.map(authenticate));
+  const valid = outcomes.find(({ status }) => status === "fulfilled");
+  if (valid?.status === "fulfilled") return valid.value;
+  const refusals = outcomes.flatMap((outcome) => (outcome.status === "rejected" ? [outcome.reason as unknown] : []));
+  throw refusals.find((refusal) => codeOf(refusal) === "unavailable") ?? refusals[0];
 }
 
 /** @throws as `Authenticate` does, and AppError `forbidden` for a cookie sent by the page of another origin */
@@ -149,7 +158,7 @@ export function createAuthorize(authenticate: Authenticate, allowedOrigins: Read
   return async (headers) => {
     const credentials = findCredentials(headers);
     if (!credentials) throw unauthenticated("missing");
-    const principal = await authenticate(credentials.token);
+    const principal = await authenticateAny(authenticate, credentials.tokens);
     if (credentials.method === "cookie" && !originAllowed(headers, allowedOrigins))
       throw new AppError("forbidden", "a page of another origin may not use the cookie");
     return principal;

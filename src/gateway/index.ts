@@ -61,7 +61,7 @@ export const LIMITS: GatewayLimits = {
 export function createEntrance({ config, log }: Pick<GatewayDeps, "config" | "log">, limits: GatewayLimits = LIMITS) {
   const allowedOrigins = new Set(config.allowedOrigins);
   const keys = openKeys({ config, log });
-  const authorize = createAuthorize(createAuthenticate({ ...config, keys: keys?.find }), allowedOrigins);
+  const authorize = createAuthorize(createAuthenticate({ ...config, verify: keys?.verify }), allowedOrigins);
   let serve = async (_request: StreamRequest): Promise<void> => {
     throw new AppError("unavailable", "the service is starting");
   };
@@ -85,7 +85,7 @@ function openKeys({ config: { jwksUrl: url, jwksMaxAgeMs: maxAgeMs }, log }: Pic
 export function openOperators({ claim, ...deps }: Pick<GatewayDeps, "config" | "log"> & { readonly claim: Claim }) {
   const keys = openKeys(deps);
   return {
-    authorize: createAuthorizeOperator(createAuthenticate({ ...deps.config, keys: keys?.find }, claim)),
+    authorize: createAuthorizeOperator(createAuthenticate({ ...deps.config, verify: keys?.verify }, claim)),
     /** Returns the reason if no token can be checked. */
     notReady: () => keys?.notReady(),
     close: async () => keys?.close(),

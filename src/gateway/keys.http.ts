@@ -1,4 +1,11 @@
-import { errors, type JWTVerifyGetKey } from "jose";
+import {
+  decodeProtectedHeader,
+  errors,
+  type JWTPayload,
+  type JWTVerifyGetKey,
+  type JWTVerifyOptions,
+  jwtVerify,
+} from "jose";
 import { AppError, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { startLoop } from "../kernel/loop.js";
@@ -18,12 +25,18 @@ interface KeysOptions {
   readonly now?: Clock;
 }
 
+/** Resolves to the claims of a valid token. */
+export type VerifyToken = (token: string, options: JWTVerifyOptions) => Promise<JWTPayload>;
+
+/** Bounds the work for a token that names no key. A rotation needs two. */
+const MAX_KEYS_TRIED = 16;
+
 const FAILED = "the keys that sign access tokens cannot be fetched";
 
 /**
  * Keeps the keys of a server. They are fetched beside the tokens, so that a server that hangs or is away costs a token
  * of a known key nothing. A token whose key is unknown waits for a request that began after it came: its issuer may
- * have published the key just now.
+ * have published the key just now. So does a token that names no key and is signed by none of those known.
  */
 export function followKeys(options: KeysOptions) {
   const { url, maxAgeMs, log, refreshMs = 5 * MINUTE, leastMs = SECOND } = options;
@@ -54,15 +67,18 @@ export function followKeys(options: KeysOptions) {
   const refresh = (): Promise<void> => flight.run(url, ask);
   const usable = (): boolean => known !== undefined && now() - answered < maxAgeMs;
 
-  /** @throws AppError `unavailable` where the key is not known and its server does not answer */
   const find: JWTVerifyGetKey = async (header, token) => {
-    const came = now();
     while (!usable()) await refresh();
+    return (known as KeySet).find(header, token);
+  };
+  /** @throws AppError `unavailable` if the key is not known and its server does not answer */
+  const verify: VerifyToken = async (token, options) => {
+    const came = now();
     for (;;) {
       try {
-        return await (known as KeySet).find(header, token);
+        return await verifyByAny(token, find, options);
       } catch (error) {
-        if (!(error instanceof errors.JWKSNoMatchingKey) || answered >= came) throw error;
+        if (!isOfUnknownKey(error, token) || answered >= came) throw error;
         await refresh();
       }
     }
@@ -79,9 +95,33 @@ export function followKeys(options: KeysOptions) {
     closeMs: SECOND / 10,
   });
   return {
-    find,
+    verify,
     /** Returns the reason if no token can be checked. */
     notReady: () => (usable() ? undefined : FAILED),
     close: () => loop.close(),
   };
+}
+
+/** A token without `kid` may be signed by any key of its algorithm. */
+async function verifyByAny(token: string, find: JWTVerifyGetKey, options: JWTVerifyOptions): Promise<JWTPayload> {
+  try {
+    return (await jwtVerify(token, find, options)).payload;
+  } catch (error) {
+    if (!(error instanceof errors.JWKSMultipleMatchingKeys)) throw error;
+    let tried = 0;
+    for await (const key of error) {
+      if (tried++ === MAX_KEYS_TRIED) break;
+      try {
+        return (await jwtVerify(token, key, options)).payload;
+      } catch (refusal) {
+        if (!(refusal instanceof errors.JWSSignatureVerificationFailed)) throw refusal;
+      }
+    }
+    throw new errors.JWSSignatureVerificationFailed();
+  }
+}
+
+function isOfUnknownKey(error: unknown, token: string): boolean {
+  if (error instanceof errors.JWKSNoMatchingKey) return true;
+  return error instanceof errors.JWSSignatureVerificationFailed && decodeProtectedHeader(token).kid === undefined;
 }

@@ -4,7 +4,13 @@ import type { AddressInfo } from "node:net";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { exportJWK, exportSPKI, generateKeyPair, type JWTPayload, jwtVerify, SignJWT } from "jose";
-import { createAuthenticate, findCredentials, originAllowed } from "../../../src/gateway/auth.js";
+import {
+  createAuthenticate,
+  createAuthorize,
+  createAuthorizeOperator,
+  findCredentials,
+  originAllowed,
+} from "../../../src/gateway/auth.js";
 import { followKeys } from "../../../src/gateway/keys.http.js";
 import { silent } from "../../../src/kernel/logger.js";
 import { eventually } from "../../support/eventually.js";
@@ -114,7 +120,7 @@ test("issuer and audience are checked where they are configured", async () => {
 test("exactly one of a secret and a URL is accepted", () => {
   expect(() => createAuthenticate({})).toThrow("either a secret or a JWKS URL");
   expect(() => createAuthenticate({ jwtSecrets: [] })).toThrow();
-  expect(() => createAuthenticate({ jwtSecrets: [SECRET], keys: () => Promise.reject(new Error()) })).toThrow();
+  expect(() => createAuthenticate({ jwtSecrets: [SECRET], verify: () => Promise.reject(new Error()) })).toThrow();
 });
 
 type KeyPair = Awaited<ReturnType<typeof generateKeyPair>>;
@@ -165,11 +171,13 @@ const pair = (kid = 1): KeyPair => pairs[kid] as KeyPair;
 function fromServer(options: Partial<Parameters<typeof followKeys>[0]> = {}) {
   const keys = followKeys({ url: jwksUrl, maxAgeMs: 60_000, log: silent, leastMs: 0, ...options });
   closes.push(keys.close);
-  return { ...keys, authenticate: createAuthenticate({ keys: keys.find }) };
+  const authenticate = createAuthenticate({ verify: keys.verify });
+  const operator = createAuthenticate({ verify: keys.verify }, { name: "role", value: "ops" });
+  return { ...keys, authenticate, authorizeOperator: createAuthorizeOperator(operator) };
 }
 
-const signed = (kid: string, key: KeyPair["privateKey"]): Promise<string> =>
-  new SignJWT(valid()).setProtectedHeader({ alg: "RS256", kid }).sign(key);
+const signed = (kid: string | undefined, key: KeyPair["privateKey"]): Promise<string> =>
+  new SignJWT(valid()).setProtectedHeader(kid === undefined ? { alg: "RS256" } : { alg: "RS256", kid }).sign(key);
 
 const tokenOf = (kid: number): Promise<string> => signed(`k${kid}`, pair(kid).privateKey);
 
@@ -239,6 +247,48 @@ test("tokens of unknown keys share one request at a time, and wait for one that 
   expect(asked - first).toBeLessThanOrEqual(2);
 });
 
+test("a token that names no key is valid by any key, also by one published just now, for users and operators", async () => {
+  const { authenticate, authorizeOperator } = fromServer();
+  const unnamed = (kid: number, more: JWTPayload = {}) =>
+    new SignJWT(valid(more)).setProtectedHeader({ alg: "RS256" }).sign(pair(kid).privateKey);
+  const both = await names(0, 1);
+  answer = (response) => response.end(both);
+  for (const kid of [0, 1]) expect((await authenticate(await unnamed(kid))).user).toBe("alice");
+  const operator = { authorization: `Bearer ${await unnamed(1, { role: "ops" })}` };
+  expect((await authorizeOperator(operator)).user).toBe("alice");
+  await expect(authorizeOperator({ authorization: `Bearer ${await unnamed(1)}` })).rejects.toMatchObject({
+    code: "forbidden",
+  });
+  const known = asked;
+  await expect(authenticate(await unnamed(1, { exp: now() - 60 }))).rejects.toMatchObject(refused);
+  expect(asked).toBe(known);
+  await expect(authenticate(await unnamed(2))).rejects.toMatchObject(refused);
+  expect(asked).toBe(known + 1);
+  const rotated = await names(0, 1, 2);
+  answer = (response) => response.end(rotated);
+  expect((await authenticate(await unnamed(2))).user).toBe("alice");
+  await expect(authenticate(await signed("k1", pair(0).privateKey))).rejects.toMatchObject(refused);
+  expect(asked).toBe(known + 2);
+});
+
+test("of cookies of one name the first that is valid counts", async () => {
+  const authorize = createAuthorize(bySecret, new Set());
+  const [alice, bob] = [await sign(valid()), await sign(valid({ sub: "bob" }))];
+  const expired = await sign(valid({ exp: now() - 60 }));
+  const userOf = async (...tokens: string[]) =>
+    (await authorize({ cookie: tokens.map((token) => `access_token=${token}`).join("; ") })).user;
+  expect(await userOf(expired, alice)).toBe("alice");
+  expect(await userOf("nonsense", bob, alice)).toBe("bob");
+  expect(await userOf(alice, expired)).toBe("alice");
+  await expect(userOf(expired, "nonsense")).rejects.toMatchObject(refused);
+  const { authenticate } = fromServer({ url: "http://127.0.0.1:9/jwks" });
+  const unknown = createAuthorize(
+    authenticate,
+    new Set(),
+  )({ cookie: `access_token=${expired}; access_token=${await tokenOf(1)}` });
+  await expect(unknown).rejects.toMatchObject(away);
+});
+
 test("a key server that names no key at all does not take the known keys away", async () => {
   const { authenticate } = fromServer();
   await authenticate(await tokenOf(1));
@@ -249,11 +299,14 @@ test("a key server that names no key at all does not take the known keys away", 
 
 test("a token comes from the header, or else from the cookie", () => {
   expect(findCredentials({ authorization: "Bearer a.b.c", cookie: "access_token=x" })).toEqual({
-    token: "a.b.c",
+    tokens: ["a.b.c"],
     method: "bearer",
   });
-  expect(findCredentials({ authorization: "bearer  a.b.c" })?.token).toBe("a.b.c");
-  expect(findCredentials({ cookie: 'x=1; access_token="a.b.c"; y=2' })).toEqual({ token: "a.b.c", method: "cookie" });
+  expect(findCredentials({ authorization: "bearer  a.b.c" })?.tokens).toEqual(["a.b.c"]);
+  expect(findCredentials({ cookie: 'x=1; access_token="a.b.c"; y=2; access_token=; access_token=d' })).toEqual({
+    tokens: ["a.b.c", "d"],
+    method: "cookie",
+  });
   for (const authorization of ["Basic eA==", "Bearer", "Bearer ", "", "Bearer a b"]) {
     expect(findCredentials({ authorization, cookie: "access_token=x" })).toBeUndefined();
   }
