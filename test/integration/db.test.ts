@@ -103,6 +103,50 @@ installed("PostgreSQL that goes away", () => {
   });
 
   // Invariant 8.
+  test("a kept connection whose server turns read-only leaves the pool: transactions, statements and notifications move on", async () => {
+    const [former, successor] = [await startPostgres(), await startPostgres()];
+    const proxy = await TcpProxy.open(Number(new URL(former.url).port));
+    const url = former.url.replace(/:\d+\//, `:${new URL(proxy.url("nats")).port}/`);
+    const db = openPostgres({ url, poolSize: 3, name: "test", staysReadOnlyMs: 0 }, silent);
+    const admins = [former, successor].map((server) =>
+      openPostgres({ url: server.url, poolSize: 1, name: "a" }, silent),
+    );
+    const [admin, next] = admins as [Db, Db];
+    try {
+      for (const one of admins) await one.run("CREATE TABLE item (id int)");
+      let heard = 0;
+      await db.listen("news", () => {
+        heard += 1;
+      });
+      await Promise.all([1, 2, 3].map(() => db.query("SELECT pg_sleep(0.2)")));
+      await admin.run("ALTER SYSTEM SET default_transaction_read_only = on");
+      await admin.run("SELECT pg_reload_conf()");
+      // The old sessions stay open, as behind a proxy that only leads new ones elsewhere.
+      proxy.aim(Number(new URL(successor.url).port));
+      const write = () => db.transaction(({ query }) => query("INSERT INTO item VALUES (1) RETURNING id"));
+      const read = () => db.query("SELECT count(*) AS n FROM item");
+      const first = await Promise.allSettled([write(), write(), read()]);
+      const refused = { status: "rejected", reason: { code: "unavailable" } };
+      expect(first).toMatchObject([refused, refused, { status: "fulfilled", value: [{ n: 0 }] }]);
+      for (let tries = 0; tries < 3; tries++) expect(await write()).toEqual([{ id: 1 }]);
+      expect(await read()).toEqual([{ n: 3 }]);
+      await eventually(() => heard > 0, "told that notifications may have been missed");
+      await next.query("SELECT pg_notify('news', '')");
+      await eventually(() => heard > 1, "the notification of the successor is heard");
+      expect(await next.query("SELECT count(*) AS n FROM item")).toEqual([{ n: 3 }]);
+      const sessions = "SELECT FROM pg_stat_activity WHERE application_name = 'test'";
+      await eventually(
+        async () => (await admin.query(sessions)).length === 0,
+        "no session stays with the former server",
+      );
+    } finally {
+      await Promise.all([db, ...admins].map((one) => one.close()));
+      await proxy.close();
+      await Promise.all([former, successor].map((server) => server.stop()));
+    }
+  });
+
+  // Invariant 8.
   test("a statement that the server gives up for lack of time is an outage", async () => {
     const server = await startPostgres();
     const db = openPostgres({ url: server.url, poolSize: 1, name: "test" }, silent);

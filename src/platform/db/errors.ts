@@ -8,6 +8,8 @@ export const SQLSTATE = {
   /** The row breaks a CHECK, or has no partition. */
   checkViolation: "23514",
   lockNotAvailable: "55P03",
+  /** The server is a standby, or was told to take no writes. */
+  readOnly: "25006",
   undefinedTable: "42P01",
   /** A function of the migrations used RAISE. */
   raised: "P0001",
@@ -36,13 +38,16 @@ const AWAY = /^(08...|53...|57P0.|57014|25006|55P03)$/;
 
 const SOCKET_ERRORS = new Set(["ECONNREFUSED", "ECONNRESET", "EPIPE", "ETIMEDOUT", "ENOTFOUND", "EAI_AGAIN", "ENOENT"]);
 
-const UNANSWERED = "Query read timeout";
-const AWAY_MESSAGES = new RegExp(
-  `Connection terminated|timeout exceeded when trying to connect|Client has encountered a connection error|${UNANSWERED}`,
-);
+const AWAY_MESSAGES =
+  /Connection terminated|timeout exceeded when trying to connect|Client has encountered a connection error|Query read timeout/;
 
-/** The connection may lead nowhere: nothing else is sent over it. */
-export const isUnanswered = (error: unknown): error is Error => error instanceof Error && error.message === UNANSWERED;
+/**
+ * The codes name connection exceptions, shutdown, a server that takes no writes (any more), and statements that were
+ * prepared for another schema or session. Only another connection may help, as after an error of the driver itself.
+ */
+const OF_NO_USE = /^(08...|57P0.|25006|0A000|26000)$/;
+
+export const isOfNoUse = (error: unknown): boolean => OF_NO_USE.test(sqlState(error) ?? "08000");
 
 const REFUSED = /^(28...|3D000)$/;
 /** The driver sends these errors, or a pooler under a code that it uses for outages, too. */

@@ -3,7 +3,8 @@ import type { Logger } from "../../kernel/logger.js";
 import { backoff, pause, SECOND } from "../../kernel/time.js";
 import { noteRefusal, Refusal } from "../refusals.js";
 import type { Db, Queries } from "./db.js";
-import { databaseError, isUnanswered, retryConflicts } from "./errors.js";
+import { databaseError, retryConflicts } from "./errors.js";
+import { type Lent, openPool, ReportingClient } from "./pool.js";
 
 export interface PostgresOptions {
   readonly url: string;
@@ -12,6 +13,8 @@ export interface PostgresOptions {
   readonly name: string;
   /** A statement is answered within this time. */
   readonly answerMs?: number;
+  /** A connection that only reads from a server that takes no writes is replaced after this time. */
+  readonly staysReadOnlyMs?: number;
 }
 
 const CONNECT_TIMEOUT_MS = 5 * SECOND;
@@ -20,6 +23,7 @@ const STATEMENT_TIMEOUT_MS = 30 * SECOND;
 const ANSWER_MS = STATEMENT_TIMEOUT_MS + 5 * SECOND;
 /** Ends the wait for a script whose server is gone: it has no other bound here. */
 const KEEPALIVE_AFTER_MS = 30 * SECOND;
+const STAYS_READ_ONLY_MS = 5 * SECOND;
 const INT8 = 20;
 
 const types: pg.CustomTypesConfig = {
@@ -36,21 +40,22 @@ export const settingsOf = (url: string, name: string) => ({
   keepAliveInitialDelayMillis: KEEPALIVE_AFTER_MS,
 });
 
-/** Connects at the first statement; a connection that breaks is replaced. */
-export function openPostgres({ url, poolSize, name, answerMs = ANSWER_MS }: PostgresOptions, log: Logger): Db {
+/** Connects at the first statement; a connection that breaks, or turns read-only, is replaced. */
+export function openPostgres(options: PostgresOptions, log: Logger): Db {
+  const { url, poolSize, name, answerMs = ANSWER_MS, staysReadOnlyMs = STAYS_READ_ONLY_MS } = options;
   const settings = { ...settingsOf(url, name), types };
-  const pool = new pg.Pool({ ...settings, max: poolSize });
-  // The end of an idle connection would end the process if there were no listener.
-  pool.on("error", (error) => log.debug({ error: error.message }, "an idle database connection ended"));
-  const listener = createListener(() => new pg.Client(settings), log);
-  const session = { connection: pool, answerMs, names: new Map<string, string>() };
+  const listener = createListener(() => new ReportingClient(settings), log);
+  const leftReadOnly = () => listener.renewAfter(staysReadOnlyMs);
+  const pool = openPool({ ...settings, max: poolSize }, { staysReadOnlyMs, leftReadOnly, log });
+  const names = new Map<string, string>();
+  const sessionOn = (lent: Lent): Session => ({ lent, answerMs, names });
   const db: Db = {
-    query: (...query) => asked(() => queryOn(session, ...query)),
-    run: (script) => asked(async () => void (await pool.query(script))),
-    transaction: (work) => asked(() => transact(session, work)),
+    query: (...query) => asked(() => pool.lend((lent) => queryOn(sessionOn(lent), ...query))),
+    run: (text) => asked(() => pool.lend(async (lent) => void (await lent.query({ text })))),
+    transaction: (work) => asked(() => pool.lend((lent) => transact(sessionOn(lent), work))),
     listen: listener.listen,
     close: async () => {
-      await Promise.all([listener.close(), pool.end()]);
+      await Promise.all([listener.close(), pool.close()]);
     },
   };
   const asked = async <Result>(work: () => Promise<Result>): Promise<Result> => {
@@ -67,7 +72,7 @@ export function openPostgres({ url, poolSize, name, answerMs = ANSWER_MS }: Post
 }
 
 interface Session {
-  readonly connection: Pick<pg.ClientBase, "query"> | pg.Pool;
+  readonly lent: Lent;
   readonly answerMs: number;
   /**
    * Each text of a statement has a name. A connection prepares it once: planning over partitions costs more than
@@ -77,56 +82,41 @@ interface Session {
 }
 
 async function queryOn<Row>(
-  { connection, answerMs, names }: Session,
+  { lent, answerMs, names }: Session,
   ...[sql, params = [], planned]: Parameters<Queries["query"]>
 ): Promise<Row[]> {
   const query = { text: sql, values: [...params], query_timeout: answerMs };
-  if (planned?.eachTime) return (await connection.query(query)).rows as Row[];
+  if (planned?.eachTime) return (await lent.query(query)).rows as Row[];
   const name = names.get(sql) ?? `s${names.size}`;
   names.set(sql, name);
-  return (await connection.query({ ...query, name })).rows as Row[];
+  return (await lent.query({ ...query, name })).rows as Row[];
 }
 
-async function transact<Result>(
-  session: Session & { readonly connection: pg.Pool },
-  work: (queries: Queries) => Promise<Result>,
-): Promise<Result> {
-  const { answerMs } = session;
-  const client = await session.connection.connect();
-  const command = (text: string) => client.query({ text, query_timeout: answerMs } as pg.QueryConfig);
-  let broken: Error | undefined;
-  const onError = (error: Error): void => {
-    broken = error;
-  };
-  client.on("error", onError);
+async function transact<Result>(session: Session, work: (queries: Queries) => Promise<Result>): Promise<Result> {
+  const { lent, answerMs } = session;
+  const command = (text: string) => lent.query({ text, query_timeout: answerMs } as pg.QueryConfig);
   try {
     await command("BEGIN");
     const result = await work({
-      query: (...query) => queryOn({ ...session, connection: client }, ...query),
-      run: async (script) => void (await client.query(script)),
+      query: (...query) => queryOn(session, ...query),
+      run: async (text) => void (await lent.query({ text })),
     });
     await command("COMMIT");
     return result;
   } catch (error) {
-    if (isUnanswered(error)) broken = error;
-    else
-      await command("ROLLBACK").catch((rollback: Error) => {
-        broken = rollback;
-      });
+    // A connection that breaks here leaves the pool as any other.
+    if (!lent.isBroken()) await command("ROLLBACK").catch(() => undefined);
     throw error;
-  } finally {
-    client.off("error", onError);
-    client.release(broken);
   }
 }
 
 /** Connects at the first `listen`, and again whenever the connection ends. */
-function createListener(newClient: () => pg.Client, log: Logger): Pick<Db, "listen" | "close"> {
+function createListener(newClient: () => ReportingClient, log: Logger) {
   const channels = new Map<string, () => void>();
-  let connection: Promise<pg.Client> | undefined;
+  let connection: Promise<ReportingClient> | undefined;
   let closed = false;
 
-  const connect = async (): Promise<pg.Client> => {
+  const connect = async (): Promise<ReportingClient> => {
     const client = newClient();
     client.on("notification", ({ channel }) => channels.get(channel)?.());
     client.on("error", (error) => log.debug({ error: error.message }, "the listening connection ended"));
@@ -161,12 +151,16 @@ function createListener(newClient: () => pg.Client, log: Logger): Pick<Db, "list
   };
 
   return {
-    async listen(channel, heard) {
+    async listen(channel: string, heard: () => void): Promise<void> {
       channels.set(channel, heard);
       connection ??= connect();
       await (await connection).query(`LISTEN ${channel}`);
     },
-    async close() {
+    /** Connects again: the server of this connection may be the one that takes no writes any more. */
+    renewAfter(ms: number): void {
+      void connection?.then((client) => (client.ageMs > ms ? client.end() : undefined)).catch(() => undefined);
+    },
+    async close(): Promise<void> {
       closed = true;
       const client = await connection?.catch(() => undefined);
       await client?.end();
