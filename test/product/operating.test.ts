@@ -1,18 +1,15 @@
-import { spawn, spawnSync } from "node:child_process";
 import { chmod, readFile, rm, writeFile } from "node:fs/promises";
 import { delimiter, join } from "node:path";
-import { text } from "node:stream/consumers";
 import { status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
 import { temporaryFolder } from "../support/brokers.js";
 import { becomes, eventually } from "../support/eventually.js";
+import { HAS_NATS, inShell } from "../support/operator.js";
 import { MAIN } from "../support/service.js";
 import { type Stack, testWithStack } from "../support/stack.js";
 import { created } from "../support/timeline-events.js";
 
 const OPTIONS = { env: { TIMELINE_FANOUT_MAX_ATTEMPTS: "2", TIMELINE_RETRY_BASE_MS: "20" }, timeoutMs: 180_000 };
-const HAS_NATS = spawnSync("nats", ["--version"]).status === 0;
-if (!HAS_NATS) console.warn("no nats CLI on PATH: the nats commands of docs/operating.md are not run");
 
 /** The commands of a document, in order: every line of its blocks of `sh`. */
 function commandsOf(document: string): string[] {
@@ -42,18 +39,6 @@ function operatorOf({ serviceOptions, service }: Stack, folder: string) {
     }
     return ran;
   };
-}
-
-/** Runs one command, which must end with 0; the upstreams of the stack go on answering meanwhile. */
-async function inShell(command: string, env: Readonly<Record<string, string>>): Promise<string> {
-  const child = spawn("sh", ["-c", command], { env, stdio: ["ignore", "pipe", "pipe"], timeout: 30_000 });
-  const [output, errors, code] = await Promise.all([
-    text(child.stdout),
-    text(child.stderr),
-    new Promise((resolve) => child.once("close", resolve)),
-  ]);
-  expect({ command, code, output, errors }).toMatchObject({ command, code: 0 });
-  return output;
 }
 
 /** `avion-timeline` as the package installs it. */
