@@ -20,6 +20,7 @@ export const CACHE_BYTES = {
   producers: 4 * MIB,
   returns: MIB,
   seenPages: 16 * MIB,
+  unansweredRelations: 4 * MIB,
 } as const;
 
 export type CacheName = keyof typeof CACHE_BYTES;

@@ -209,7 +209,7 @@ async function notifyAudiences(deps: FanoutDeps, parts: readonly Part[], isTaken
       const among = isYoung || (isTaken && !change.pulled) ? undefined : above;
       const notification = { event: "new_drop", drop_id, created_at, repost_of, by: bylineText(by) } as const;
       const judge = (listening: readonly string[]) => relations.judge(listening, by);
-      return { users: audience.ids, notification, among, judge, trace };
+      return { users: audience.ids, notification, among, judge, learn: relations.learn, trace };
     }),
   );
 }

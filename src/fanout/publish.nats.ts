@@ -31,8 +31,10 @@ export interface AudienceNotification {
   readonly notification: DropNotification;
   /** Selects some of those who have a stream. */
   readonly among?: ((listening: readonly string[]) => Promise<readonly string[]>) | undefined;
-  /** Tells who of them may see the drop. Whoever cannot be judged is told to read the timeline again. */
+  /** Tells who of them may see the drop. Whoever cannot be judged soon is told to read the timeline again. */
   readonly judge?: ((listening: readonly string[]) => Promise<Judged>) | undefined;
+  /** Asks whom these users hide, and waits for the answers that come soon. */
+  readonly learn?: ((unknown: readonly string[]) => Promise<void>) | undefined;
   /** NOTIFY may have it already, before what it must follow, and stores an id once in two minutes: begins another one. */
   readonly idPrefix?: string;
   readonly trace?: Trace;
@@ -52,11 +54,19 @@ export type Complete = (
   all: readonly { readonly completed: FanoutCompleted; readonly trace?: Trace }[],
 ) => Promise<void>;
 
+type Judging = Judged & { readonly of: AudienceNotification };
+
+/** A listener who cannot be judged yet holds up no other: what is known is published before the users service is asked. */
 export function createNotify(
   publishAll: PublishAll,
   listenersAmong: ListenersAmong,
   { among }: Pick<Erased, "among">,
 ): Notify {
+  const publish = async (messages: readonly Message[]): Promise<void> => {
+    if (messages.length === 0) return;
+    await stored(publishAll, messages);
+    observeFanout.notified(messages.length);
+  };
   return async (all) => {
     if (all.length === 0) return [];
     const isListening = await listenersAmong(all.map(({ users }) => users));
@@ -67,23 +77,31 @@ export function createNotify(
       ...all.map((one, at) => toldOf(one, audiences[at] as readonly string[])),
     ]);
     const standing = (users: readonly string[]) => users.filter((user) => !erased.has(user));
-    const told = judged.map(({ seeing }) => standing(seeing));
-    const notifications = judged.flatMap(({ unknown }, at) => {
-      const one = all[at] as AudienceNotification;
-      return [...messagesOf(one, told[at] as readonly string[]), ...resetsOf(one, standing(unknown))];
-    });
-    await stored(publishAll, notifications);
-    if (notifications.length > 0) observeFanout.notified(notifications.length);
+    const first = judged.map(({ of, seeing, unknown }) => ({
+      of,
+      seeing: standing(seeing),
+      unknown: standing(unknown),
+    }));
+    await publish(first.flatMap(({ of, seeing }) => messagesOf(of, seeing)));
+    const second = await Promise.all(first.map(judgeAgain));
+    await publish(second.flatMap((one) => [...messagesOf(one.of, one.seeing), ...resetsOf(one.of, one.unknown)]));
     return all.flatMap(({ notification, trace }, at) => {
-      const users = told[at] as readonly string[];
+      const users = [...(first[at]?.seeing ?? []), ...(second[at]?.seeing ?? [])];
       return users.length === 0 ? [] : { users, notification, trace };
     });
   };
 }
 
-async function toldOf({ among, judge }: AudienceNotification, listening: readonly string[]): Promise<Judged> {
+async function toldOf(of: AudienceNotification, listening: readonly string[]): Promise<Judging> {
+  const { among, judge } = of;
   const some = listening.length === 0 || !among ? listening : await among(listening);
-  return some.length === 0 || !judge ? { seeing: some, unknown: [] } : judge(some);
+  return { of, ...(some.length === 0 || !judge ? { seeing: some, unknown: [] } : await judge(some)) };
+}
+
+async function judgeAgain({ of, unknown }: Judging): Promise<Judging> {
+  if (unknown.length === 0) return { of, seeing: [], unknown };
+  await of.learn?.(unknown);
+  return { of, seeing: [], unknown, ...(await of.judge?.(unknown)) };
 }
 
 function resetsOf({ notification, trace }: AudienceNotification, users: readonly string[]): Message[] {

@@ -112,9 +112,12 @@ export function openFanout(
     notifyHiding: async (changes) => void hidings.push(...changes),
     notify: async (all) => {
       const told: Told[] = [];
-      for (const { users: audience, notification, among, judge } of all) {
+      for (const { users: audience, notification, among, judge, learn } of all) {
         const some = among ? await among(audience) : audience;
-        const users = judge && some.length > 0 ? (await judge(some)).seeing : some;
+        const first = judge && some.length > 0 ? await judge(some) : { seeing: some, unknown: [] };
+        if (first.unknown.length > 0) await learn?.(first.unknown);
+        const second = judge && first.unknown.length > 0 ? (await judge(first.unknown)).seeing : [];
+        const users = [...first.seeing, ...second];
         if (users.length > 0) told.push({ users, notification });
       }
       notified.push(...told);
