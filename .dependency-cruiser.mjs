@@ -98,7 +98,7 @@ export default {
       severity: "error",
       from: {
         path: "^src/",
-        pathNot: "^src/(contracts/caches|timeline/page-cache|platform/outages|records/hidden.redis)\\.ts$",
+        pathNot: "^src/(contracts/caches|timeline/page-cache|platform/outages)\\.ts$",
       },
       to: { path: "node_modules/lru-cache/" },
     },

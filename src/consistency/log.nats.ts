@@ -226,7 +226,8 @@ async function oldestJob(manager: JetStreamManager): Promise<number> {
   if (stored.length === 0) return Number.POSITIVE_INFINITY;
   // A server that was killed may still hold jobs that were acked: docs/gotchas.md.
   const open = (await Promise.all(JOB_CONSUMERS.map((consumer) => prefixesLeftTo(manager, consumer)))).flat();
-  return Math.min(...stored.filter((subject) => open.some((prefix) => subject.startsWith(prefix))).map(admittedSince));
+  const left = stored.filter((subject) => open.some((prefix) => subject.startsWith(prefix)));
+  return left.reduce((oldest, subject) => Math.min(oldest, admittedSince(subject)), Number.POSITIVE_INFINITY);
 }
 
 /** Returns the subject prefix of a consumer, or none where it is done with all of its messages. */

@@ -12,6 +12,7 @@ export const CACHE_BYTES = {
   authorPageSizes: 4 * MIB,
   bylines: 16 * MIB,
   followers: 96 * MIB,
+  hiddenUsers: 16 * MIB,
   hotUsers: 4 * MIB,
   interruptedReads: 16 * MIB,
   keyLists: 48 * MIB,

@@ -59,6 +59,12 @@ const HIDDEN_PREFIX = `timeline:x:hidden:{${HOME_PREFIX}`;
 /** The hash has the tokens of users whose drops the user does not see. */
 export const hiddenKey = (user: string): string => HIDDEN_PREFIX + pullsToken(user);
 
+/** The hash has what a fill of {@link hiddenKey} has read until now. */
+export const hiddenStagedKey = (user: string): string => `timeline:x:hidden-staged:{${homeKey(user)}}`;
+
+/** The hash has changes of {@link hiddenKey} that are being applied, and those that a fill must not undo. */
+export const hiddenChangesKey = (user: string): string => `timeline:x:hidden-changes:{${homeKey(user)}}`;
+
 export const hiddenKeyOfHome = (home: string): string => `${HIDDEN_PREFIX.slice(0, -HOME_PREFIX.length)}${home}}`;
 
 /** The set has the tokens of users who may not see this user's drops: their hashes decide. */

@@ -40,6 +40,8 @@ export const KINDS: readonly KeyKind[] = [
   { keys: "timeline:x:posted:<user>" },
   { keys: "timeline:x:pulls:{timeline:home:<user>}", holds: "set", shows: true },
   { keys: "timeline:x:hidden:{timeline:home:<user>}", holds: "hash" },
+  { keys: "timeline:x:hidden-staged:{timeline:home:<user>}", holds: "hash" },
+  { keys: "timeline:x:hidden-changes:{timeline:home:<user>}", holds: "hash" },
   { keys: "timeline:x:hiders:<user>", holds: "set" },
   { keys: "timeline:x:bylines:{<timeline>}", holds: "bylines" },
   { keys: "timeline:x:remote:{timeline:global}", holds: "drops" },

@@ -84,7 +84,7 @@ export function createRelationWriter(scripts: Scripts, hidden: Pick<HiddenStore,
   return {
     /** Fan-out looks for hiders first: they are added before the home goes. */
     async change({ user, target, hiding }: HidingChange, isListening: boolean): Promise<void> {
-      if (hiding) await addHider({ command }, target, user, ttlMs);
+      if (hiding) await addHider(scripts, [target], user, ttlMs);
       const home = homeKey(user);
       if (hiding && isListening)
         await notes.note(home, await command("zrange", (client) => client.zrange(home, "0", "-1")));
@@ -95,7 +95,11 @@ export function createRelationWriter(scripts: Scripts, hidden: Pick<HiddenStore,
      */
     async inForce(changes: readonly HidingChange[]): Promise<HidingChange[]> {
       const { user } = changes[0] as HidingChange;
-      const known = await hidden.known(user, Date.now() + FILL_MS).catch(() => undefined);
+      const bylines = changes.map(({ target }) => ({ author: target }));
+      const known = await hidden
+        .known(user, Date.now() + FILL_MS)
+        .then((all) => all.among(bylines))
+        .catch(() => undefined);
       return changes.map((change) => (known ? { ...change, hiding: known.hidingOf(change.target) } : change));
     },
     /** Tells which of these users see a drop, as far as Redis knows whom they hide. */

@@ -15,6 +15,8 @@ import type { StreamRequest } from "./routes.http.js";
 export type EventSink = Pick<ReturnType<StreamRequest["open"]>, "write" | "drained">;
 
 const MAX_SENT_KEYS = 512;
+/** NOTIFY keeps as many messages of a user: what an older change would judge is not repeated any more. */
+const MAX_HIDINGS = 128;
 
 /** The client of one stream: what it has got, and what its user hides from it. It gets nothing before it is connected. */
 export class StreamClient {
@@ -54,7 +56,13 @@ export class StreamClient {
   noteHiding({ hiding: change }: Notification): void {
     if (!change) return;
     this.#hidings ??= new Map();
+    // The map begins with the change that is the oldest.
+    this.#hidings.delete(change.target);
     this.#hidings.set(change.target, change.hiding);
+    for (const oldest of this.#hidings.keys()) {
+      if (this.#hidings.size <= MAX_HIDINGS) break;
+      this.#hidings.delete(oldest);
+    }
   }
 
   /** Changes may have been missed: fan-out has judged what comes from now on by them. */

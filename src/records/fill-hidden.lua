@@ -1,30 +1,67 @@
--- Fills the hash of those whose drops a user does not see, in two steps.
+-- Fills the hash of those whose drops a user does not see, piece by piece: the pieces are staged beside it.
 --
--- A change that comes between them removes the mark. Until the hash is complete it has what was known before. Where it
--- was incomplete and has somebody now, the home may have their drops: it is not complete any more.
+-- Until the hash is complete it has what was known before. A change that comes meanwhile writes what it is now into the
+-- changes, which count more than what was staged, and renews the mark. A process of 0.2.0 fills the hash in one step, and
+-- its changes remove the mark: the fill is over. Where the hash was incomplete and has somebody now, the home may have
+-- their drops: it is not complete any more.
 --
 -- KEYS[1]  the hash: user -> "all" or "reposts"; ~state -> "complete", or the mark of a fill
--- KEYS[2]  the home
--- ARGV[1]  "begin" or "finish"
--- ARGV[2]  a mark that no fill has used before; "finish": the one that stood when this fill began
--- ARGV[3]  time to live of the key, ms
--- ARGV[4+] with "finish": user, "all" or "reposts", ...
--- returns  "begin": the mark that stands, nil where the hash is complete; "finish": 1, or 0 where the mark is gone
-local call, key, step, mark = redis.call, KEYS[1], ARGV[1], ARGV[2]
+-- KEYS[2]  what is staged: likewise, with ~fill -> name of the fill, ~mark -> its mark
+-- KEYS[3]  the changes: user -> "=all", "=reposts", "=" of nobody; or the mark of a change that is being applied
+-- KEYS[4]  the home
+-- ARGV[1]  "begin", "add" or "finish"
+-- ARGV[2]  "begin": a name that no fill has had; else the name that "begin" returned
+-- ARGV[3]  time to live of the hash, ms
+-- ARGV[4]  time to live of what is staged, ms
+-- ARGV[5+] with "add": user, "all" or "reposts", ...
+-- returns  "begin": the name of the fill, nil where the hash is complete; else 1, or 0 where the fill is over
+local call, key, staged, changes = redis.call, KEYS[1], KEYS[2], KEYS[3]
+local step, name = ARGV[1], ARGV[2]
 local state = call('HGET', key, '~state')
-if step == 'begin' then
-  if state == 'complete' then return nil end
-  if state then return state end
-  call('HSET', key, '~state', mark)
-  call('PEXPIRE', key, ARGV[3])
-  return mark
+local fill, mark = unpack(call('HMGET', staged, '~fill', '~mark'))
+local stands = fill and mark == state
+
+local function renew()
+  call('PEXPIRE', staged, ARGV[4])
+  call('PEXPIRE', changes, 2 * ARGV[4])
 end
-if state == 'complete' then return 1 end
-if state ~= mark then return 0 end
-call('DEL', key)
-call('HSET', key, '~state', 'complete')
--- Lua passes about 8,000 values to a command.
-for i = 4, #ARGV, 2000 do call('HSET', key, unpack(ARGV, i, math.min(i + 1999, #ARGV))) end
+
+local function settled(work)
+  local all = call('HGETALL', changes)
+  for i = 1, #all, 2 do
+    if string.sub(all[i + 1], 1, 1) == '=' then work(all[i], string.sub(all[i + 1], 2)) end
+  end
+end
+
+local function forget(user) call('HDEL', changes, user) end
+
+if state == 'complete' then return step ~= 'begin' and 1 or nil end
+if step == 'begin' then
+  if not stands then
+    call('UNLINK', staged)
+    settled(forget)
+    call('HSET', staged, '~fill', name, '~mark', name)
+    call('HSET', key, '~state', name)
+    call('PEXPIRE', key, ARGV[3])
+    fill = name
+  end
+  renew()
+  return fill
+end
+if not stands or fill ~= name then return 0 end
+if step == 'add' then
+  for i = 5, #ARGV, 2 do call(ARGV[i + 1] == 'all' and 'HSET' or 'HSETNX', staged, ARGV[i], ARGV[i + 1]) end
+  renew()
+  return 1
+end
+settled(function(user, hiding)
+  if hiding == '' then call('HDEL', staged, user) else call('HSET', staged, user, hiding) end
+  forget(user)
+end)
+call('HDEL', staged, '~fill', '~mark')
+call('HSET', staged, '~state', 'complete')
+call('UNLINK', key)
+call('RENAME', staged, key)
 call('PEXPIRE', key, ARGV[3])
-if ARGV[4] then call('ZREM', KEYS[2], '~floor') end
+if call('HLEN', key) > 1 then call('ZREM', KEYS[4], '~floor') end
 return 1

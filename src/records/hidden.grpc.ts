@@ -9,20 +9,21 @@ const HIDDEN_A_PAGE = 1_000;
 
 /** A users service without GetHidden hides nobody. */
 export function createReadHidden(upstreams: Pick<Upstreams, "hidden" | "leaveOut">): ReadHidden {
-  return async (user) => {
-    const targets = new Map<string, Hiding>();
+  return async function* (user) {
     const read = (token: string) => upstreams.hidden({ user, token, size: HIDDEN_A_PAGE });
     try {
-      for await (const { hidden } of readPages(read))
+      for await (const { hidden } of readPages(read)) {
+        const targets = new Map<string, Hiding>();
         for (const { target_id, reposts_only, expires_at, blocked } of hidden) {
           if (idFault(target_id) !== undefined) upstreams.leaveOut("GetHidden", user);
           else if (blocked) targets.set(target_id, "all");
           else if (expires_at !== 0 && expires_at <= sharedNow()) continue;
           else if (targets.get(target_id) !== "all") targets.set(target_id, reposts_only ? "reposts" : "all");
         }
+        yield targets;
+      }
     } catch (error) {
       if (!isUnimplemented(error)) throw refusalOfUser(error);
     }
-    return targets;
   };
 }

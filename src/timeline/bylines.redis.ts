@@ -21,9 +21,9 @@ export function createBylines({ command }: Pick<Scripts, "command">, ttlOf: (key
     /** Returns the bylines of these drops, as far as they are kept. */
     async of(key: string, drops: readonly string[]): Promise<ReadonlyMap<string, Byline>> {
       const missing = drops.filter((drop) => !cached.has(drop));
-      if (missing.length > 0) {
-        const texts = await command("hmget", (client) => client.hmget(bylinesKey(key), ...missing));
-        for (const [at, drop] of missing.entries()) {
+      for (const some of chunked(missing, DROPS_A_CALL)) {
+        const texts = await command("hmget", (client) => client.hmget(bylinesKey(key), ...some));
+        for (const [at, drop] of some.entries()) {
           const text = texts[at];
           if (text != null) cached.set(drop, bylineOf(text));
         }

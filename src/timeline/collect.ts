@@ -2,7 +2,6 @@ import { belongsHome, compareEntries, type DropPage, entryOfDrop, type TimelineE
 import { isTooFarAhead } from "../contracts/times.js";
 import { AppError } from "../kernel/errors.js";
 import { HOUR, sharedNow } from "../kernel/time.js";
-import type { Hidden } from "../records/hidden.js";
 import type { Sources } from "./sources.grpc.js";
 
 /** Both positions are exclusive; the deadline is in ms since the epoch. */
@@ -15,8 +14,6 @@ export interface CollectRequest {
   readonly deadline: number;
   /** An author who cannot be read has no drops. */
   readonly tolerant?: boolean | undefined;
-  /** Drops that the reader does not see. */
-  readonly hidden?: Pick<Hidden, "hides"> | undefined;
   /** The default is a budget of its own. */
   readonly budget?: Budget;
 }
@@ -98,7 +95,7 @@ export const firstPageOf = (authors: number): number =>
 function takePage(
   read: AuthorRead,
   { drops, next }: DropPage,
-  { wanted: { reader, above, hidden }, newest }: { readonly wanted: CollectRequest; readonly newest: Newest },
+  { wanted: { reader, above }, newest }: { readonly wanted: CollectRequest; readonly newest: Newest },
 ): void {
   const now = sharedNow();
   read.position = next;
@@ -106,7 +103,6 @@ function takePage(
   for (const drop of drops) {
     if (!belongsHome(drop, reader) || isTooFarAhead(drop.created_at, now)) continue;
     const entry = entryOfDrop(drop);
-    if (hidden?.hides(entry.by)) continue;
     if (above === undefined || compareEntries(entry, above) > 0) newest.add(entry);
   }
 }

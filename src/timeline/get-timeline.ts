@@ -6,7 +6,7 @@ import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { SingleFlight } from "../kernel/sharing.js";
 import { SECOND } from "../kernel/time.js";
-import { Hidden } from "../records/hidden.js";
+import { Hidden, type HiddenUsers } from "../records/hidden.js";
 import { authorSnapshot, fillPulls, type HomeDeps, homeBelowFloor, homeSnapshot } from "./home.js";
 import { type PageRequest, parsePageRequest, parseUser } from "./page-request.js";
 import { present } from "./page-response.js";
@@ -98,7 +98,7 @@ export function getSharedTimeline(deps: ReadDeps, name: SharedName): GetTimeline
 }
 
 /** Rejects where the users service refuses the viewer's id. An erased viewer hides nobody. */
-function unlessInvalid(user: string, error: unknown): Hidden | undefined {
+function unlessInvalid(user: string, error: unknown): HiddenUsers | undefined {
   if (codeOf(error) === "invalid") throw error;
   return codeOf(error) === "notfound" ? new Hidden(user, new Map()) : undefined;
 }

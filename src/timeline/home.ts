@@ -1,7 +1,8 @@
 import { homeKey } from "../contracts/keys.js";
+import { type Byline, entryOfDrop } from "../contracts/timelines.js";
 import { annotate } from "../delivery/telemetry.js";
 import type { BoundedQueue } from "../kernel/concurrency.js";
-import type { Hidden } from "../records/hidden.js";
+import type { HiddenUsers } from "../records/hidden.js";
 import type { HiddenStore } from "../records/hidden.redis.js";
 import { type CollectRequest, collect, collectUpward } from "./collect.js";
 import { type BelowFloor, startOf } from "./pages.js";
@@ -21,8 +22,26 @@ export interface HomeDeps {
 const NOBODY = "";
 
 /** A home has its owner's drops, too. Authors who are hidden need not be read. */
-const authorsOf = (reader: string, following: readonly string[], hidden: Hidden): string[] =>
-  [...new Set([reader, ...following])].filter((author) => !hidden.hides({ author }));
+async function authorsOf(reader: string, following: readonly string[], hidden: HiddenUsers): Promise<string[]> {
+  const authors = [...new Set([reader, ...following])];
+  const asked = await hidden.among(authors.map((author) => ({ author })));
+  return authors.filter((author) => !asked.hides({ author }));
+}
+
+/** Leaves out of each page what the reader does not see. */
+const sourcesWithoutHidden = (sources: Sources, hidden: HiddenUsers): Sources =>
+  hidden.size === 0
+    ? sources
+    : {
+        ...sources,
+        drops: (authors, limits, answered) =>
+          sources.drops(authors, limits, async (asked, { drops, next }) => {
+            const bylines = drops.map((drop) => entryOfDrop(drop).by);
+            const judge = await hidden.among(bylines);
+            const shown = drops.filter((_, at) => !judge.hides(bylines[at] as Byline));
+            return answered(asked, { drops: shown, next });
+          }),
+      };
 
 /** Reads also which of the authors are pulled; with `afresh` it does so whatever is kept of it. */
 export function homeSnapshot(
@@ -34,9 +53,9 @@ export function homeSnapshot(
     const sources = openSources(reader);
     const hidden = await store.known(reader, deadline);
     const following = await pulls.following(reader, () => sources.following(reader, deadline), afresh);
-    const authors = authorsOf(reader, following, hidden);
-    const wanted = { reader, authors, hidden, deadline, count: maxEntries + 1 };
-    const { entries, reached, reads } = await collect(sources, wanted);
+    const authors = await authorsOf(reader, following, hidden);
+    const wanted = { reader, authors, deadline, count: maxEntries + 1 };
+    const { entries, reached, reads } = await collect(sourcesWithoutHidden(sources, hidden), wanted);
     annotate({ "timeline.authors": authors.length, "timeline.author_reads": reads });
     return snapshotOf(entries, maxEntries, reached?.score ?? 0);
   };
@@ -67,7 +86,7 @@ export async function readExpectedHome(deps: HomeDeps, reader: string, { floor, 
   return { entries, floor: reached?.score ?? 0 };
 }
 
-type HomeRead = Pick<CollectRequest, "reader" | "authors" | "hidden" | "deadline" | "tolerant">;
+type HomeRead = Pick<CollectRequest, "reader" | "authors" | "deadline" | "tolerant">;
 
 export function homeBelowFloor(
   { openSources, hidden: store, rebuildQueue }: HomeDeps,
@@ -81,8 +100,8 @@ export function homeBelowFloor(
         if (!tolerant) throw error;
         return store.lastKnown(reader);
       });
-      const authors = authorsOf(reader, await sources.following(reader, deadline), hidden);
-      return work(sources, { reader, authors, hidden, deadline, tolerant });
+      const authors = await authorsOf(reader, await sources.following(reader, deadline), hidden);
+      return work(sourcesWithoutHidden(sources, hidden), { reader, authors, deadline, tolerant });
     }, homeKey(reader));
   return {
     older: (below, { above, count }) => ask((sources, home) => collect(sources, { ...home, below, above, count })),

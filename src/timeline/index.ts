@@ -189,7 +189,8 @@ export function createTimelines(deps: TimelinesDeps) {
     },
     hiddenOf: createHiddenOf(hidden, store),
     /** Tells whether the user does not see a drop. */
-    hides: async (user: string, by: Byline): Promise<boolean> => (await hidden.known(user)).hides(by),
+    hides: async (user: string, by: Byline): Promise<boolean> =>
+      (await (await hidden.known(user)).among([by])).hides(by),
     listHomes: (after?: string) => listHomes(scripts, after),
     /** Starts removing drops older than the retention, in one process at a time. */
     startTrimming: (): Loop =>
@@ -206,9 +207,10 @@ export function createTimelines(deps: TimelinesDeps) {
 const createHiddenOf =
   (hidden: ReturnType<typeof createHiddenStore>, { bylinesOf }: ReturnType<typeof createTimelineStore>) =>
   async (user: string, author: string, drops: readonly string[]): Promise<ReadonlySet<string>> => {
-    const viewer = await hidden.known(user);
-    if (viewer.hides({ author })) return new Set(drops);
+    const known = await hidden.known(user);
     const reposts = await bylinesOf(authorKey(author), drops);
+    const viewer = await known.among([{ author }, ...reposts.values()]);
+    if (viewer.hides({ author })) return new Set(drops);
     return new Set([...reposts].flatMap(([drop, by]) => (viewer.hides(by) ? [drop] : [])));
   };
 

@@ -9,8 +9,9 @@ import {
 } from "../contracts/keys.js";
 import type { Byline } from "../contracts/timelines.js";
 import { inChildSpan, SpanKind } from "../delivery/telemetry.js";
+import { decodeId } from "../kernel/ids.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import type { Hidden } from "../records/hidden.js";
+import type { HiddenUsers } from "../records/hidden.js";
 import type { HiddenStore } from "../records/hidden.redis.js";
 import { currentOf, isPushed, type PulledAuthors } from "../records/pulled.js";
 import { merge, type Part, partOfHead } from "./merge.js";
@@ -95,7 +96,7 @@ export class PageReader {
   };
 
   /** Resolves to the hidden users of a user; undefined if the users service must be asked. */
-  readonly readHidden = async (user: string): Promise<Hidden | undefined> => {
+  readonly readHidden = async (user: string): Promise<HiddenUsers | undefined> => {
     const { cache, hidden } = this.options;
     const name = hiddenKey(user);
     const cached = await cache?.read(name);
@@ -167,12 +168,13 @@ export class PageReader {
       return { stored: { ...home, floor: undefined, incomplete }, keys: undefined };
     }
     const hidden = hides ? await this.#hiddenOf(range.key) : undefined;
+    const hiddenAuthors = await hidden?.among(authors.map((token) => ({ author: decodeId(token) })));
     const parts = await Promise.all(
       authors.flatMap((token) => {
         const key = AUTHOR_PREFIX + token;
         const author = authorOfKey(key) as string;
         const state = registry.get(author)?.state;
-        if (state === undefined || hidden?.hides({ author })) return [];
+        if (state === undefined || hiddenAuthors?.hides({ author })) return [];
         return this.#readPart({ ...range, key, page: undefined }, { home, isBeside: isPushed(state) });
       }),
     );
@@ -182,14 +184,14 @@ export class PageReader {
     return { stored: hidden ? await this.#withoutReposts(merged, parts, hidden) : merged, keys };
   }
 
-  async #hiddenOf(home: string): Promise<Hidden> {
+  async #hiddenOf(home: string): Promise<HiddenUsers> {
     const { hidden } = this.options;
     const user = userOfHomeKey(home) as string;
     return (await hidden.held(user)) ?? hidden.lastKnown(user);
   }
 
   /** Hides reposts by pulled authors, which are in no home. */
-  async #withoutReposts(merged: Stored, parts: readonly Part[], viewer: Hidden): Promise<Stored> {
+  async #withoutReposts(merged: Stored, parts: readonly Part[], viewer: HiddenUsers): Promise<Stored> {
     const bylines = await Promise.all(
       parts.map(({ key, stored }) =>
         this.options.bylinesOf(
@@ -198,8 +200,9 @@ export class PageReader {
         ),
       ),
     );
+    const asked = await viewer.among(bylines.flatMap((some) => [...some.values()]));
     const hidden = new Set(
-      bylines.flatMap((some) => [...some].filter(([, by]) => viewer.hides(by)).map(([drop]) => drop)),
+      bylines.flatMap((some) => [...some].filter(([, by]) => asked.hides(by)).map(([drop]) => drop)),
     );
     return hidden.size > 0 ? { ...merged, hidden } : merged;
   }

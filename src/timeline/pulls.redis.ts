@@ -30,14 +30,14 @@ export function createPulls(
 ) {
   const flight = new SingleFlight<void>();
   const fillOnce = async (user: string, read: () => Promise<Following>, how: "begin" | "afresh"): Promise<Filled> => {
-    const step = (what: string, mark: string, ...authors: string[]) =>
+    const step = (what: string, mark: string, authors: readonly string[] = []) =>
       run(FILL_PULLS, [pullsKey(user)], [what, mark, ttlMs, ...authors]);
     const mark = (await step(how, PULLS_FILLING + randomUUID())) as string | null;
     const following = await read();
     if (mark === null) return { following, known: true };
     const registry = await authorStates.refresh();
     const tokens = following.filter((author) => isMerged(registry.get(author))).map(encodeId);
-    return { following, known: (await step("finish", mark, ...tokens)) === 1 };
+    return { following, known: (await step("finish", mark, tokens)) === 1 };
   };
   const filling = (user: string, ...of: [read: () => Promise<Following>, how: "begin" | "afresh"]): Promise<Filled> =>
     writeUnlessErased(erased, user, {

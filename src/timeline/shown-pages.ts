@@ -1,5 +1,5 @@
 import type { Byline, TimelineEntry } from "../contracts/timelines.js";
-import type { Hidden } from "../records/hidden.js";
+import type { HiddenUsers } from "../records/hidden.js";
 import { encodeWhole } from "./page-response.js";
 import { type EncodedPage, type Range, SPARE, type Stored } from "./stored.js";
 
@@ -41,19 +41,20 @@ export function createShownPages({ read, bylinesOf }: ShownPagesDeps) {
     bylines.then((all) => all.includes(undefined) && forget(), forget);
     return signed;
   };
-  return async (first: FirstPage, viewer: Hidden): Promise<EncodedPage | undefined> => {
+  return async (first: FirstPage, viewer: HiddenUsers): Promise<EncodedPage | undefined> => {
     const { key, page } = first;
     const range = { key, direction: "older", from: undefined, count: page.drops + 1 + SPARE } as const;
     const stored = await read(range);
     const { entries } = stored;
     const { bylines, pages } = signedOf(key, stored);
     const signed = await bylines;
+    const hidden = await viewer.among(signed.filter((by) => by !== undefined));
     const shown: TimelineEntry[] = [];
     let name = "";
     for (let place = 0; place < entries.length && shown.length <= page.drops; place++) {
       const by = signed[place];
       if (!by) return undefined;
-      if (viewer.hides(by)) name += `${place},`;
+      if (hidden.hides(by)) name += `${place},`;
       else shown.push(entries[place] as TimelineEntry);
     }
     const mayBeMore = shown.length <= page.drops && entries.length >= range.count;

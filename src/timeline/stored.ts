@@ -1,5 +1,5 @@
 import type { TimelineEntry } from "../contracts/timelines.js";
-import type { Hidden } from "../records/hidden.js";
+import type { HiddenUsers } from "../records/hidden.js";
 
 /** A GetTimelineResponse without `degraded`, encoded: the store had the whole page, and nothing of it is hidden. */
 export type EncodedPage = Buffer;
@@ -29,7 +29,7 @@ export interface Stored {
   /** Drops among the entries that the viewer does not see. */
   readonly hidden?: ReadonlySet<string> | undefined;
   /** The hidden users of a user, in place of entries. */
-  readonly relations?: Hidden | undefined;
+  readonly relations?: HiddenUsers | undefined;
   /** The timelines of pulled authors that are merged into a home. */
   readonly merged?: readonly string[] | undefined;
   /** It is set where more, or something else, must be rebuilt than the timeline that was read. */

@@ -1,5 +1,5 @@
 import type { Byline, TimelineEntry } from "../contracts/timelines.js";
-import type { Hidden } from "../records/hidden.js";
+import type { HiddenUsers } from "../records/hidden.js";
 import type { TimelineStore } from "./store.redis.js";
 import type { Stored } from "./stored.js";
 
@@ -13,7 +13,7 @@ const NOBODY: Byline = { author: "" };
  * cannot be read the timeline is not complete.
  */
 export const withoutHidden =
-  (store: HidingStore, viewer: Hidden, readLog: () => Promise<readonly TimelineEntry[]>): TimelineStore["read"] =>
+  (store: HidingStore, viewer: HiddenUsers, readLog: () => Promise<readonly TimelineEntry[]>): TimelineStore["read"] =>
   async (range) => {
     const stored = await store.read(range);
     if (viewer.size === 0 || stored.floor === undefined) return stored;
@@ -22,14 +22,15 @@ export const withoutHidden =
     const unknown = stored.entries.filter(({ drop }) => !known.has(drop));
     if (unknown.length === 0) return judged(stored, viewer, known);
     const logged = await readLog().catch(() => undefined);
-    if (!logged) return { ...judged(stored, viewer, known), floor: undefined };
+    if (!logged) return { ...(await judged(stored, viewer, known)), floor: undefined };
     const authors = new Map(logged.map(({ drop, by }) => [drop, by]));
     const learnt = unknown.map((entry) => ({ ...entry, by: authors.get(entry.drop) ?? NOBODY }));
     await store.keepBylines(range.key, learnt);
     return judged(stored, viewer, new Map([...known, ...learnt.map(({ drop, by }) => [drop, by] as const)]));
   };
 
-function judged(stored: Stored, viewer: Hidden, bylines: ReadonlyMap<string, Byline>): Stored {
-  const hidden = [...bylines].filter(([, by]) => viewer.hides(by)).map(([drop]) => drop);
+async function judged(stored: Stored, viewer: HiddenUsers, bylines: ReadonlyMap<string, Byline>): Promise<Stored> {
+  const asked = await viewer.among(bylines.values());
+  const hidden = [...bylines].filter(([, by]) => asked.hides(by)).map(([drop]) => drop);
   return hidden.length === 0 ? stored : { ...stored, hidden: new Set(hidden) };
 }

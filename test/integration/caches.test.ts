@@ -19,6 +19,7 @@ import { readClocks } from "../../src/kernel/time.js";
 import { connectUpstreams } from "../../src/platform/grpc/upstreams.js";
 import { createProbe } from "../../src/platform/outages.js";
 import { Turns } from "../../src/platform/turns.js";
+import { createHiddenStore } from "../../src/records/hidden.redis.js";
 import { createKeyLists } from "../../src/records/key-lists.js";
 import { createIsAffected } from "../../src/timeline/affected.js";
 import { createBylines } from "../../src/timeline/bylines.redis.js";
@@ -82,6 +83,13 @@ const FILLS: Readonly<Record<CacheName, Fill>> = {
       for await (const page of pages) expect(page.only).toBe(true);
     });
     return cache;
+  },
+  hiddenUsers: async (bytes) => {
+    const fields = () => Array.from({ length: 1_000 }, () => [encodeId(longId()), "all"]).flat();
+    const run = async () => ["complete", 1_000, fields()];
+    const store = createHiddenStore({ run } as never, undefined as never, { among: async () => new Set() }, 1);
+    await times(bytes, 1_000 * 300, () => store.held(longId()));
+    return store;
   },
   hotUsers: async (bytes) => {
     const isHot = createIsHot(10);

@@ -3,10 +3,9 @@ import { RECENT_KEY } from "../../src/contracts/keys.js";
 import { createListenersAmong } from "../../src/fanout/listening.redis.js";
 import { createNotify } from "../../src/fanout/publish.nats.js";
 import { AppError } from "../../src/kernel/errors.js";
-import type { ReadHidden } from "../../src/records/hidden.redis.js";
 import { DROP, followers, handle, openFanout } from "../support/fanout.js";
 import { natsOfFile } from "../support/nats-of-file.js";
-import { clockOn, NOBODY_ERASED } from "../support/redis.js";
+import { clockOn, NOBODY_ERASED, type ReadHiddenOnce } from "../support/redis.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 import { created } from "../support/timeline-events.js";
 
@@ -25,7 +24,7 @@ const stored = async (): Promise<string[]> =>
     )
     .sort();
 
-function open(count: number, readHidden: ReadHidden) {
+function open(count: number, readHidden: ReadHiddenOnce) {
   const notify = createNotify(
     nats.publishAll,
     createListenersAmong(redis.scripts, clockOn(redis.scripts)),

@@ -60,6 +60,8 @@ export const TRACES: readonly Trace[] = [
   own("timeline:x:posted:<user>", keys.postedKey, drops),
   own("timeline:x:pulls:{timeline:home:<user>}", keys.pullsKey, (redis, key) => redis.sadd(key, "~complete", "x")),
   own("timeline:x:hidden:{timeline:home:<user>}", keys.hiddenKey, hash),
+  own("timeline:x:hidden-staged:{timeline:home:<user>}", keys.hiddenStagedKey, hash),
+  own("timeline:x:hidden-changes:{timeline:home:<user>}", keys.hiddenChangesKey, hash),
   own("timeline:x:hiders:<user>", keys.hidersKey, (redis, key) => redis.sadd(key, "x")),
   own("timeline:x:bylines:{<timeline>}", (user) => keys.bylinesKey(keys.authorKey(user)), hash),
   own("timeline:x:taken:{<timeline>}", (user) => keys.removalNotesKey(keys.homeKey(user)), drops),
@@ -96,6 +98,12 @@ export const TRACES: readonly Trace[] = [
   ),
   holding("timeline:x:hidden:{timeline:home:<user>}", (redis, user, other) =>
     redis.hset(keys.hiddenKey(other), encodeId(user), "all"),
+  ),
+  holding("timeline:x:hidden-staged:{timeline:home:<user>}", (redis, user, other) =>
+    redis.hset(keys.hiddenStagedKey(other), encodeId(user), "all"),
+  ),
+  holding("timeline:x:hidden-changes:{timeline:home:<user>}", (redis, user, other) =>
+    redis.hset(keys.hiddenChangesKey(other), encodeId(user), "=all"),
   ),
   holding("timeline:x:hiders:<user>", (redis, user, other) => redis.sadd(keys.hidersKey(other), encodeId(user))),
   holding("timeline:x:bylines:{<timeline>}", byline(keys.bylinesKey(keys.LOCAL_KEY))),

@@ -12,10 +12,9 @@ import type { HidingChange } from "../../src/fanout/relations.redis.js";
 import { codeOf } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { DAY } from "../../src/kernel/time.js";
-import type { ReadHidden } from "../../src/records/hidden.redis.js";
 import { contextWith, deliveryOf } from "./deliveries.js";
 import { fanoutSourcesOf, historyOf } from "./memory-upstreams.js";
-import { adaptersOn, clockOn, type RedisBench } from "./redis.js";
+import { adaptersOn, clockOn, type ReadHiddenOnce, type RedisBench } from "./redis.js";
 import type { TimelineEvent as Published } from "./timeline-events.js";
 import { World } from "./world.js";
 
@@ -76,7 +75,7 @@ export function openFanout(
     readonly maxEntries?: number;
     readonly pageSize?: number;
     readonly activeOnly?: boolean;
-    readonly readHidden?: ReadHidden;
+    readonly readHidden?: ReadHiddenOnce;
     readonly erased?: FanoutDeps["erased"];
     readonly change?: (deps: FanoutDeps) => FanoutDeps;
   } = {},

@@ -12,6 +12,7 @@ import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createNodeCalls, createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
 import type { Erased } from "../../src/records/erasures.js";
 import { createFenced, type Fenced } from "../../src/records/fenced.redis.js";
+import type { Hiding } from "../../src/records/hidden.js";
 import { createHiddenStore, type ReadHidden } from "../../src/records/hidden.redis.js";
 import type { PulledAuthors } from "../../src/records/pulled.js";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
@@ -97,6 +98,14 @@ export const NOBODY_ERASED: Pick<Erased, "among"> = { among: async () => new Set
 /** Merges the timelines of pulled authors into a home. */
 export type Merge = typeof mergeTimelines;
 
+/** Reads all hidden users of a user at once. */
+export type ReadHiddenOnce = (user: string) => Promise<ReadonlyMap<string, Hiding>>;
+
+export const inOnePage = (read: ReadHiddenOnce): ReadHidden =>
+  async function* (user) {
+    yield await read(user);
+  };
+
 /** The adapters of fan-out, fences and reads on one Redis. */
 export function adaptersOn(
   scripts: Scripts,
@@ -104,7 +113,7 @@ export function adaptersOn(
     cache,
     tombstones,
     merge,
-    readHidden = async () => new Map(),
+    readHidden = async () => new Map<string, Hiding>(),
     erased = NOBODY_ERASED,
     ...options
   }: {
@@ -116,7 +125,7 @@ export function adaptersOn(
     readonly tombstones?: Pick<TombstoneCopy, "upToDate">;
     readonly merge?: Merge | undefined;
     /** Whose drops a user does not see. The default hides nobody. */
-    readonly readHidden?: ReadHidden;
+    readonly readHidden?: ReadHiddenOnce;
     readonly erased?: Pick<Erased, "among">;
   },
   authorStates: PulledAuthors = NOBODY,
@@ -124,7 +133,7 @@ export function adaptersOn(
   const ttlMs = Number(STORED_TIMELINES_VARIABLES.ttlMs.default);
   const fenced = fencedOn(scripts);
   const listenersAmong = createListenersAmong(scripts, clockOn(scripts));
-  const hidden = createHiddenStore(scripts, readHidden, erased, ttlMs);
+  const hidden = createHiddenStore(scripts, inOnePage(readHidden), erased, ttlMs);
   return {
     writer: createTimelineWriter({ scripts, fenced, erased, listenersAmong }, { activeOnly: false, ttlMs, ...options }),
     authors: createAuthorWriter(scripts, fenced, { ttlMs, maxEntries: options.maxEntries }),

@@ -53,8 +53,8 @@ interface Found {
   /** These users were named, but the upstreams have nothing of them. */
   readonly unknown: string[];
   /** The differences of these timelines may be events which waited too long. */
-  readonly undecided: string[];
-  readonly failed: Failed[];
+  undecided: string[];
+  failed: Failed[];
   differing: Differing[];
 }
 
@@ -125,11 +125,11 @@ async function twice(deps: AuditDeps, names: readonly string[], options: AuditOp
   // The changes that the first comparison saw are published, admitted and applied by then.
   const waiting = await untilApplied(deps.readUnapplied, since, options.stopping);
   if (!waiting) {
-    first.undecided.push(...namesOf(differing));
+    first.undecided = first.undecided.concat(namesOf(differing));
     return first;
   }
   const second = await once(deps, namesOf(differing), { stopping: options.stopping });
-  first.failed.push(...second.failed);
+  first.failed = first.failed.concat(second.failed);
   for (const one of stillDiffering(differing, second.differing)) {
     const differences = one.differences.filter(({ drop }) => !isOpen(waiting, one.name, drop));
     if (differences.length > 0) first.differing.push({ ...one, differences });

@@ -104,7 +104,7 @@ function foundAsLines(report: Report, nameOf: (name: string) => string): string[
   if (undecided.length > 0)
     lines.push(`${undecided.length} undecided: events waited too long to tell late ones from lost ones`);
   if (repaired.length > 0) lines.push(`${repaired.length} rebuilt`);
-  lines.push(...remaining.map(({ name }) => `${nameOf(name)} differs still`));
+  for (const { name } of remaining) lines.push(`${nameOf(name)} differs still`);
   return lines;
 }
 

@@ -48,7 +48,8 @@ const SPAN = { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } } as 
 
 export type Scripts = ReturnType<typeof createScripts>;
 
-type Command = (...args: readonly unknown[]) => Promise<Reply>;
+/** The client flattens the list: a call with as many arguments could exceed the stack. */
+type Command = (args: readonly unknown[]) => Promise<Reply>;
 
 interface Commands {
   readonly usual: Command;
@@ -73,7 +74,7 @@ export function createScripts(client: RedisClient, log: Logger = silent) {
     return commands;
   };
   const breaker = createCircuitBreaker(client);
-  const wrongTypes = createWrongTypes((args) => commandsOf(REMOVE_WRONG_TYPES).usual(...args), log);
+  const wrongTypes = createWrongTypes((args) => commandsOf(REMOVE_WRONG_TYPES).usual(args), log);
   const fail = (error: unknown): never => {
     breaker.note(error);
     // The client itself says only that it is not connected.
@@ -93,8 +94,8 @@ export function createScripts(client: RedisClient, log: Logger = silent) {
   const inSpanIf = <T>(spanned: boolean, name: string, work: () => Promise<T>): Promise<T> =>
     spanned ? inSpan(`redis ${name}`, SPAN, work) : work();
   const run = ({ name, spanned }: Script, { usual, removing }: Commands, args: readonly unknown[]): Promise<Reply> => {
-    const again = async () => wrongTypes.resultOf((await removing(...args)) as WithRemoved);
-    return inSpanIf(spanned, name, () => measured(name, () => usual(...args), again));
+    const again = async () => wrongTypes.resultOf((await removing(args)) as WithRemoved);
+    return inSpanIf(spanned, name, () => measured(name, () => usual(args), again));
   };
   const nodes = client instanceof Redis ? oneServer(client) : nodesOf(client);
   return {

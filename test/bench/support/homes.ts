@@ -5,7 +5,7 @@ import { chunked, mapLimited } from "../../../src/kernel/concurrency.js";
 import { createScripts } from "../../../src/platform/redis/scripts.js";
 import { Hidden } from "../../../src/records/hidden.js";
 import { createHiddenStore } from "../../../src/records/hidden.redis.js";
-import { NOBODY_ERASED } from "../../support/redis.js";
+import { inOnePage, NOBODY_ERASED } from "../../support/redis.js";
 import { homeKey } from "../../support/timeline-keys.js";
 import { check } from "./result.js";
 
@@ -96,7 +96,7 @@ export const NOBODY_HIDDEN = {
 /** Stores whom these users hide, as the service does. */
 export async function storeHidden(redis: Redis, all: ReadonlyMap<string, readonly string[]>): Promise<void> {
   const readHidden = async (user: string) => new Map(all.get(user)?.map((target) => [target, "all"] as const));
-  const hidden = createHiddenStore(createScripts(redis), readHidden, NOBODY_ERASED, TTL_MS);
+  const hidden = createHiddenStore(createScripts(redis), inOnePage(readHidden), NOBODY_ERASED, TTL_MS);
   await mapLimited([...all.keys()], 32, async (user) => {
     await redis.del(hiddenKey(user));
     await hidden.fill(user);

@@ -13,6 +13,8 @@ const OF_USERS: Readonly<Record<string, (user: string) => string>> = {
   pullsKey: keys.pullsKey,
   pullsKeyOfHome: (user) => keys.pullsKeyOfHome(keys.homeKey(user)),
   hiddenKey: keys.hiddenKey,
+  hiddenStagedKey: keys.hiddenStagedKey,
+  hiddenChangesKey: keys.hiddenChangesKey,
   hiddenKeyOfHome: (user) => keys.hiddenKeyOfHome(keys.homeKey(user)),
   hidersKey: keys.hidersKey,
   bylinesKey: (user) => keys.bylinesKey(keys.authorKey(user)),

@@ -1,0 +1,26 @@
+import { expect, test } from "@jest/globals";
+import { StreamClient } from "../../../src/gateway/client.js";
+import type { Notification } from "../../../src/gateway/notification.js";
+import type { SentEvents } from "../../../src/gateway/observe.js";
+
+const POSITION = { seq: 1, incarnation: "i", listing: "l", check: undefined };
+
+const hiding = (target: string): Notification => ({ seq: 1, check: "", hiding: { target, hiding: "all" } });
+const drop = (by: string): Notification => ({
+  ...{ seq: 1, check: "" },
+  content: { event: "new_drop", data: "{}", key: `new_drop\n${by}`, by },
+});
+
+// Invariant 11.
+test("a stream keeps the newest changed relations, as many as NOTIFY has messages of a user", () => {
+  const written: string[] = [];
+  const client = new StreamClient("ada", { add: () => undefined } as unknown as SentEvents);
+  client.connect({ write: (block) => void written.push(String(block)), drained: async () => undefined });
+  for (let number = 0; number < 10_000; number++) client.noteHiding(hiding(`user-${number}`));
+  client.noteHiding(hiding("user-9871"));
+  client.noteHiding(hiding("last"));
+  for (const by of ["user-9871", "user-9900", "last"]) client.send(drop(by), POSITION, false);
+  expect(written).toHaveLength(0);
+  for (const by of ["user-0", "user-9000"]) client.send(drop(by), POSITION, false);
+  expect(written).toHaveLength(2);
+});
