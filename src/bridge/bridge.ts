@@ -15,6 +15,7 @@ import { failpoint } from "../kernel/failpoints.js";
 import { fingerprint } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
 import { backoff, type ClockReading, pause, SECOND, sharedNow, wallTimeOf } from "../kernel/time.js";
+import type { NamesErased } from "../records/erased-letters.js";
 import type { Channels } from "./channels.redis.js";
 import type { HeldDeadLetters } from "./held-dead-letters.js";
 import type { Forwarded } from "./observe.js";
@@ -111,6 +112,7 @@ export type RequestReconcile = (since: number, cause: "start" | "reconnect" | "g
 export interface ForwardDeps {
   readonly admitAll: AdmitAll;
   readonly deadLetters: Pick<HeldDeadLetters, "take">;
+  readonly namesErased: NamesErased;
   readonly server: { readonly info?: { readonly max_payload: number } | undefined };
   readonly requestReconcile: RequestReconcile;
   readonly version: string;
@@ -263,6 +265,7 @@ async function deadLetter(deps: ForwardDeps, { channel, payload, arrival }: Arri
     { id, origin: channel, body: payload, deliveries: 1, firstSeen: arrival },
     { reason, error, event: channel, version: deps.version, now: arrival },
   );
+  if (await deps.namesErased(unstored)) return deps.observe([{ outcome: "erased", channel }]);
   const outcome = await deps.deadLetters.take(unstored);
   deps.observe([{ outcome: outcome === "refused" ? "refused" : reason, channel }]);
   if (outcome === "stored") deps.log.warn({ channel, reason, error: oneLine(error) }, "a payload was dead-lettered");

@@ -9,7 +9,8 @@ import { createChannels } from "./channels.redis.js";
 import { createHeldDeadLetters } from "./held-dead-letters.js";
 import { observeBridge } from "./observe.js";
 
-interface BridgeHandles extends Pick<ForwardDeps, "requestReconcile" | "version" | "exportsTraces" | "log"> {
+interface BridgeHandles
+  extends Pick<ForwardDeps, "requestReconcile" | "namesErased" | "version" | "exportsTraces" | "log"> {
   /** The subscriber has a connection of its own, as a subscribed one takes no other commands. */
   readonly subscriber: Redis;
   readonly nats: Pick<NatsConnection, "info">;

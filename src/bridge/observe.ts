@@ -4,7 +4,7 @@ import { counter, histogram, upDownCounter } from "../kernel/meters.js";
 import { sharedNow } from "../kernel/time.js";
 
 export interface Forwarded {
-  readonly outcome: "admitted" | "duplicate" | "invalid" | "toolarge" | "refused";
+  readonly outcome: "admitted" | "duplicate" | "invalid" | "toolarge" | "erased" | "refused";
   readonly channel: EventName;
   /** When it was published, in ms since the epoch, where the payload tells. */
   readonly publishedAt?: number | undefined;

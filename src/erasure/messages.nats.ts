@@ -9,6 +9,7 @@ import { presentParts } from "../platform/nats/notify-streams.js";
 import type { Publish } from "../platform/nats/publish.js";
 import { type LogEntry, logEntries } from "../platform/nats/read-log.js";
 import { createRemovals } from "../platform/nats/remove-messages.js";
+import { idsIn, isBroken } from "../records/erased-letters.js";
 import { messageIdNames, namesPerson, type Person, parsedJson, subjectNames } from "./values.js";
 
 /** Bounds memory: a body may be as large as a message. */
@@ -24,6 +25,14 @@ export function messageNames({ subject, headers, body }: Message, person: Person
   if (subjectNames(subject, person) || subjectNames(headers.get(DLQ_HEADER.subject) ?? "", person)) return true;
   const ids = [headers.get("Nats-Msg-Id"), headers.get(DLQ_HEADER.msgId)];
   return ids.some((id) => id !== undefined && messageIdNames(id, person)) || namesPerson(parsedJson(body), person);
+}
+
+/** A dead letter that is no JSON, or was refused or cut, may have the id anywhere. */
+function isBrokenLetterOf({ subject, headers, body }: Message, { user, token }: Person): boolean {
+  if (!subject.startsWith("dlq.") || !isBroken(headers.get(DLQ_HEADER.reason) ?? subject.split(".")[1], body))
+    return false;
+  const ids = idsIn(body);
+  return ids.has(user) || ids.has(token);
 }
 
 export const messagesIn = (nats: NatsConnection, stream: string): AsyncIterable<LogEntry> =>
@@ -52,7 +61,8 @@ export function createMessages(nats: NatsConnection, publish: Publish, notifyUse
         await askNats("purging notifications", async () =>
           (await managerOf(nats)).streams.purge(stream, { filter: subject(person.token) }),
         );
-      const isWanted = (message: LogEntry): boolean => messageNames(message, person);
+      const isWanted = (message: LogEntry): boolean =>
+        messageNames(message, person) || isBrokenLetterOf(message, person);
       for (const stream of [...CLEANED, ...parts.map((part) => part.stream)])
         await removals.fromLog({ stream, subject: ">", batch: BATCH, isWanted, stopping });
     },

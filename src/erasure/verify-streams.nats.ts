@@ -3,6 +3,7 @@ import { ALL_NOTIFY_PARTS } from "../contracts/notify-parts.js";
 import { STREAM } from "../contracts/subjects.js";
 import { askNats, managerOf, unlessAbsent } from "../platform/nats/ask.js";
 import { createStoredMessages } from "../platform/nats/message.js";
+import type { LogEntry } from "../platform/nats/read-log.js";
 import { messageNames, messagesIn } from "./messages.nats.js";
 import type { Places } from "./places.js";
 import type { Person } from "./values.js";
@@ -14,6 +15,38 @@ const MAY_STAY: Readonly<Record<string, string>> = {
   [STREAM.completions]: "the log of completions, until its age",
   [STREAM.erased]: "the marker that refuses the id",
 };
+
+const MENTIONED = { count: 1, mayStay: false, why: "a dead letter that has the id somewhere" } as const;
+
+/** Headers by which servers and consumers know a message, or that say when and how it failed. */
+const OF_THE_FAILURE =
+  /^(?:nats-.*|traceparent|dlq-(?:reason|error-code|stream|stream-seq|consumer|deliveries|first-seen|failed-at|redrive-count|version|size))$/i;
+/** The id of the same letters may be that of a drop, or a number. */
+const BEFORE_OTHER_IDS =
+  /(?:\b(?:drop_id|repost_of|created_at|expires_at|version|seq|visibility|producer)"?\s*[:=]\s*"?|\b(?:drop_created|drop_deleted|ap_drop_received):)$/;
+const PART_OF_A_WORD = /[\p{L}\p{N}_-]/u;
+const LONGEST_FIELD = 24;
+
+/**
+ * Looks at the characters of a dead letter as they were stored: the erasure reads its fields, and may not understand
+ * them.
+ */
+function holdsId({ headers, body }: LogEntry, { user, token }: Person): boolean {
+  const texts = [...headers.entries()].flatMap(([name, value]) => (OF_THE_FAILURE.test(name) ? [] : value));
+  const json = JSON.stringify(user).slice(1, -1);
+  const ascii = json.replaceAll(/[^ -~]/g, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  const forms = new Set([user, token, json, ascii, json.replaceAll("/", "\\/")]);
+  return [Buffer.from(body).toString(), ...texts].some((text) => [...forms].some((form) => isWordOf(text, form)));
+}
+
+function isWordOf(text: string, form: string): boolean {
+  for (let at = text.indexOf(form); at >= 0; at = text.indexOf(form, at + 1)) {
+    const [before, after] = [text[at - 1] ?? "", text[at + form.length] ?? ""];
+    if (PART_OF_A_WORD.test(before) || PART_OF_A_WORD.test(after)) continue;
+    if (!BEFORE_OTHER_IDS.test(text.slice(Math.max(0, at - LONGEST_FIELD), at))) return true;
+  }
+  return false;
+}
 
 export async function verifyStreams(
   nats: NatsConnection,
@@ -34,6 +67,8 @@ export async function verifyStreams(
     for await (const message of isQueue ? stored.each(stream, ">", 1) : messagesIn(nats, stream)) {
       if (messageNames(message, person))
         places.add({ server: "NATS", place: stream, count: 1, mayStay: may !== undefined, why });
+      else if (stream === STREAM.dlq && holdsId(message, person))
+        places.add({ server: "NATS", place: stream, example: `dlq show ${message.seq}`, ...MENTIONED });
       checked(stream, ++count);
     }
   }

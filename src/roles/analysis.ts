@@ -39,7 +39,7 @@ export async function startAnalysisRole(deps: StoringRoleDeps): Promise<RunningR
     concurrency,
     around: worker.process(concurrency),
     maxAttempts: worker.maxAttempts,
-    storeDeadLetter: worker.storeDeadLetter(publish),
+    storeDeadLetter: worker.storeDeadLetter(connections.storeDeadLetter),
   });
   const forgetting = await startForgetting(deps, "analyses", worker.forget);
   const service = await startAnalysisService({ nats, publish, version: VERSION, log });

@@ -16,7 +16,6 @@ export async function startBridgeRole({ config, connections, exportsTraces, log 
   const bridge = await startBridge({
     ...connections,
     subscriber,
-    storeDeadLetter: connections.publish,
     requestReconcile: requests.request,
     version: VERSION,
     exportsTraces,

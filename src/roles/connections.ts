@@ -1,6 +1,7 @@
 import { hostname } from "node:os";
 import type { JetStreamManager, NatsConnection } from "nats";
 import { createReadAcked, openFences, openRedisOfLog } from "../consistency/index.js";
+import type { StoreDeadLetter } from "../delivery/dead-letter.js";
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { pause, SECOND } from "../kernel/time.js";
@@ -23,6 +24,7 @@ import { Refusal } from "../platform/refusals.js";
 import { type AuthorRegistry, openPulled } from "../pull/index.js";
 import { createBucket } from "../records/bucket.nats.js";
 import { createErased } from "../records/erased.redis.js";
+import { createNamesErased, type NamesErased, storeUnlessErased } from "../records/erased-letters.js";
 import type { Erased } from "../records/erasures.js";
 import { createFenced, type Fenced } from "../records/fenced.redis.js";
 import type { Fences } from "../records/fences.js";
@@ -39,6 +41,8 @@ export interface Connections extends Publisher {
   readonly retention: ReturnType<typeof openFences>["retention"];
   readonly fences: Fences;
   readonly erased: Erased;
+  readonly namesErased: NamesErased;
+  readonly storeDeadLetter: StoreDeadLetter;
   readonly authorStates: AuthorRegistry;
   readonly upstreams: OpenUpstreams;
   readonly readLimits: ReadLimits;
@@ -192,10 +196,13 @@ export const withFences = (
   reads?: Partial<ReadBounds>,
 ): Connections => {
   const erased = createErased(opened.scripts, createBucket(opened.nats, opened.publish, "ERASED"));
+  const namesErased = createNamesErased(erased);
   return {
     ...opened,
     ...openFences({ ...opened, erased, log }),
     erased,
+    namesErased,
+    storeDeadLetter: storeUnlessErased(opened.publish, namesErased),
     readLimits: createReadLimits(config.timeline, reads),
     authorStates: openPulled(opened.scripts, opened.clock, config.fanout),
   };

@@ -61,8 +61,11 @@ export function startFanoutConsumers(
 }
 
 /** Dead-letters messages of any of our streams that exceeded max_deliver. */
-export const maxDeliveriesHandler = ({ nats, publish }: Pick<Connections, "nats" | "publish">): Handler =>
-  createMaxDeliveriesHandler({ nats, storeDeadLetter: cutWhereTooLarge(publish), eventOf, version: VERSION });
+export const maxDeliveriesHandler = ({
+  nats,
+  storeDeadLetter,
+}: Pick<Connections, "nats" | "storeDeadLetter">): Handler =>
+  createMaxDeliveriesHandler({ nats, storeDeadLetter: cutWhereTooLarge(storeDeadLetter), eventOf, version: VERSION });
 
 /** Returns the event name in the subject of a dead letter. */
 function eventOf({ stream, subject }: Pick<Delivery, "stream" | "subject">): DlqEvent {
@@ -106,12 +109,12 @@ interface ConsumerOptions {
 export function startConsumer(deps: ConsumerDeps, options: ConsumerOptions): Consuming {
   const { config, connections, suspectLock, wraps = {}, log } = deps;
   const { stream, consumer, handler, batchHandler, concurrency = config.delivery.concurrency } = options;
-  const { nats, scripts, publish, topology } = connections;
+  const { nats, scripts, topology } = connections;
   expectOutcomes(consumer);
   const toOutcome = createProcess({
     handler: observed(wraps.handler?.(handler) ?? handler),
     attempts: createAttempts(scripts),
-    storeDeadLetter: cutWhereTooLarge(options.storeDeadLetter ?? publish),
+    storeDeadLetter: cutWhereTooLarge(options.storeDeadLetter ?? connections.storeDeadLetter),
     limits: {
       maxAttempts: options.maxAttempts ?? config.delivery.maxAttempts,
       retryBaseMs: config.delivery.retryBaseMs,

@@ -81,14 +81,14 @@ async function connect(config: DatabaseConfig, log: Logger): Promise<Db> {
 
 /** Starts the outbox of a service on the connections of this process. */
 export const startOutboxOf = (
-  { config, connections: { publish, scripts }, db, log }: StoringRoleDeps,
+  { config, connections: { publish, storeDeadLetter, scripts }, db, log }: StoringRoleDeps,
   service: Pick<OutboxOptions, "source" | "prepare" | "countEveryMs">,
 ): Promise<Outbox> =>
   startOutbox({
     ...service,
     db,
     publish,
-    storeDeadLetter: publish,
+    storeDeadLetter,
     channels: config.outbox.relayChannels ? scripts.client : undefined,
     version: VERSION,
     log,

@@ -23,7 +23,7 @@ import type { RoleDeps, RunningRole } from "./role.js";
 export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
   const { config, connections, wraps, log } = deps;
   const checks = wraps?.limits?.publicationChecks;
-  const { nats, publish } = connections;
+  const { nats, publish, storeDeadLetter } = connections;
   const handles = { ...connections, log };
   const timelines = createTimelines({ ...handles, upstreams: connections.upstreams("reads"), config });
   const { handlers, apply, startCrossings } = createFanout({
@@ -35,7 +35,7 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
     sample: samplePublications(checks),
     recentMs: wraps?.limits?.recentReadersMs,
   });
-  const recovery = openRecovery(config, handles, { apply, storeDeadLetter: publish, version: VERSION });
+  const recovery = openRecovery(config, handles, { apply, storeDeadLetter, version: VERSION });
   const losses = watchForLosses(handles, {
     ...recovery,
     recover: async (...loss) => {

@@ -26,7 +26,7 @@ async function giveUp(): Promise<void> {
   await eventually(async () => (await advisory()) !== undefined, "the advisory is captured");
   const { data: body, time } = (await advisory()) as StoredMsg;
   const delivery = deliveryOf({ stream: STREAM.advisories, body, time: time.getTime() });
-  await maxDeliveriesHandler({ nats: connection, publish })(delivery, contextWith());
+  await maxDeliveriesHandler({ nats: connection, storeDeadLetter: publish })(delivery, contextWith());
 }
 
 // Invariant 12.

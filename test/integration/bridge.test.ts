@@ -5,6 +5,8 @@ import { EVENT_NAMES } from "../../src/contracts/events.js";
 import { silent } from "../../src/kernel/logger.js";
 import { HOUR, wallTimeOf } from "../../src/kernel/time.js";
 import { connectSubscriber } from "../../src/platform/redis/connect.js";
+import { createNamesErased } from "../../src/records/erased-letters.js";
+import { erasedOn } from "../support/erased.js";
 import { eventually } from "../support/eventually.js";
 import { type NatsBench, openNats } from "../support/nats.js";
 import { TcpProxy } from "../support/proxy.js";
@@ -35,6 +37,7 @@ async function bridge(): Promise<Bridge> {
     nats: nats.connection,
     publishAll: nats.publishAll,
     storeDeadLetter: async (deadLetter) => void (await nats.publish(deadLetter)),
+    namesErased: createNamesErased(erasedOn(redis.scripts, nats)),
     requestReconcile: () => undefined,
     version: "0",
     exportsTraces: false,
@@ -246,4 +249,17 @@ test("a link that is held before a ping is answered is kept; one that answers no
   expect(began).toEqual([]);
   proxy.silence();
   await eventually(() => began.length > 0, "the silent link is opened again");
+});
+
+test("an invalid payload that names an erased user leaves no dead letter, and others do", async () => {
+  await erasedOn(redis.scripts, nats).record("gone é", 1);
+  await bridge();
+  const before = (await streams.all("DLQ")).length;
+  await redis.raw.publish("drop_created", JSON.stringify({ drop_id: "d", user: "gone é" }));
+  await redis.raw.publish("drop_created", '{"user_id":"gone \\u00e9", "drop_id":');
+  await redis.raw.publish("drop_created", '{"user_id":"here", "drop_id":"gone é"}');
+  await eventually(async () => (await streams.all("DLQ")).length > before, "a dead letter is there");
+  expect((await streams.all("DLQ")).slice(before).map(({ body }) => String(body))).toEqual([
+    '{"user_id":"here", "drop_id":"gone é"}',
+  ]);
 });

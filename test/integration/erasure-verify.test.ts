@@ -120,6 +120,46 @@ test.each(MESSAGES.map((message, at) => [at, ...message] as const))(
   },
 );
 
+/** Bodies that no field tells the user of. */
+const BROKEN: readonly (readonly [reason: string, body: (user: string) => string])[] = [
+  ["invalid", (user) => `{"user_id":"${user}","drop_id":`],
+  ["invalid", (user) => JSON.stringify({ userid: user, drop_id: "d" })],
+  ["invalid", (user) => JSON.stringify([user])],
+  ["invalid", (user) => `user_id=${user}, drop_id=d`],
+  ["toolarge", (user) => `{"recipients":["x",${JSON.stringify(user)},"y`],
+  ["toolarge", (user) => `{"user_id":"${user.replace("é", "\\u00e9").replaceAll("/", "\\/")}","text":"`],
+  ["exhausted", (user) => `{"user_id":"${user}"`],
+];
+
+test.each(["ada", "7", "erin é", "https://far.example/users/ada"])(
+  "dead letters that do not parse, or were cut, and have the id %s go, and are seen before; others stay",
+  async (user) => {
+    const letter = (reason: string, body: string) =>
+      nats.publish({
+        subject: `dlq.${reason}.drop_created`,
+        id: `${Math.random()}`,
+        body,
+        headers: { "Dlq-Reason": reason },
+      });
+    for (const [reason, body] of BROKEN) for (const named of [user, `${user}2`]) await letter(reason, body(named));
+    await letter("invalid", JSON.stringify({ drop_id: user, user_id: "bob", version: 7, seq: 7 }));
+    const counts = (await left(user)).map(([, count]) => count);
+    expect(counts.reduce((sum, count) => sum + count)).toBe(BROKEN.length);
+    await forgetOn({ scripts: redis.scripts, nats })(user, {
+      stopping: new AbortController().signal,
+      left: async () => undefined,
+    });
+    expect(await left(user)).toEqual([]);
+    expect((await nats.manager.streams.info("DLQ")).state.messages).toBe(BROKEN.length + 1);
+  },
+);
+
+test("a dead letter that the erasure understands, and that has the id where it does not look, is left", async () => {
+  const headers = { "Dlq-Reason": "exhausted" };
+  await nats.publish({ subject: "dlq.exhausted.fanout_job", id: "1", body: '{"members":["ada"]}', headers });
+  expect(await left("ada")).toEqual([["DLQ", 1]]);
+});
+
 describe.each(DATABASES)("$name", ({ start }) => {
   let server: DatabaseServer;
   let db: Db;

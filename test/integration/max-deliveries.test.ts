@@ -94,7 +94,7 @@ test.each(DECLARED)(
     const last_by_subj = `$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.${stream}.${consumer}`;
     const captured = () => bench.manager.streams.getMessage("ADVISORIES", { last_by_subj }).catch(() => undefined);
     await eventually(async () => (await captured()) !== undefined, "the advisory is captured");
-    const handler = maxDeliveriesHandler({ nats: bench.connection, publish: bench.publish });
+    const handler = maxDeliveriesHandler({ nats: bench.connection, storeDeadLetter: bench.publish });
     const { data: body, time } = (await captured()) as StoredMsg;
     const delivery = deliveryOf({ stream: "ADVISORIES", body, time: time.getTime() });
     await handler(delivery, contextWith());

@@ -32,6 +32,7 @@ function setup(change: Partial<ForwardDeps> = {}) {
         return "stored";
       },
     },
+    namesErased: async () => false,
     server: { info: { max_payload: 1_000 + HEADER_ROOM } },
     requestReconcile: () => undefined,
     version: "1.2.3",

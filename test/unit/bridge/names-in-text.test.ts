@@ -43,6 +43,7 @@ async function textsOf(name: EventName, payload: unknown, refusals = 0) {
       },
     },
     server: {},
+    namesErased: async () => false,
     requestReconcile: () => undefined,
     version: "1.2.3",
     exportsTraces: true,

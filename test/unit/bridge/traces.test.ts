@@ -30,6 +30,7 @@ async function tracesOf(payloads: readonly object[], exportsTraces: boolean): Pr
       }),
     deadLetters: { take: async () => "stored" },
     server: {},
+    namesErased: async () => false,
     requestReconcile: () => undefined,
     version: "1.2.3",
     exportsTraces,
