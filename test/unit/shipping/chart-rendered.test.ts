@@ -16,7 +16,7 @@ import {
   WITH_EXISTING_SECRETS,
 } from "./chart-cases.js";
 import { CLOSE_MARGIN_MS, type Environment, NAMES, PORTS, readText } from "./files.js";
-import { type Rendered, renderChart, type Values } from "./helm.js";
+import { type Rendered, renderChart, renderText, type Values } from "./helm.js";
 
 const ALL = ["analysis", "api", "bridge", "fanout", "gateway", "ops", "posts", "rewards", "users"];
 const CASES: [string, Values, string[]][] = [
@@ -220,6 +220,22 @@ rendering("roles scale by their load too where an adapter serves it, and by KEDA
     if (load) expect(asked[role]?.triggers[1]).toEqual({ type: "prometheus", metricType: "AverageValue", metadata });
   }
   expect(() => renderChart({ ...EVERYTHING, "autoscaling.signals": "keda" })).toThrow(/prometheusUrl/);
+});
+
+rendering("pods that are not ready hold up no drain, and the CPU of sidecars scales nothing", () => {
+  const objects = renderChart(EVERYTHING);
+  const policies = ofKind(objects, "PodDisruptionBudget").map(({ spec }) => spec.unhealthyPodEvictionPolicy);
+  expect(new Set(policies)).toEqual(new Set(["AlwaysAllow"]));
+  const scalers = ofKind(objects, "HorizontalPodAutoscaler");
+  expect(scalers.length).toBeGreaterThan(3);
+  for (const scaler of scalers) {
+    const [{ containerResource }] = scaler.spec.metrics as [{ containerResource: object }];
+    expect(containerResource).toMatchObject({ name: "cpu", container: role(scaler) });
+  }
+  // Kubernetes before 1.27 has neither.
+  const older = renderText(EVERYTHING, { kubernetes: "1.26.0" });
+  expect(older).not.toMatch(/ContainerResource|unhealthyPodEvictionPolicy/);
+  expect(older).toMatch(/type: Resource/);
 });
 
 rendering("the ingress routes only the events and the API, without buffering", () => {

@@ -64,6 +64,7 @@ export interface Rendered {
     template: { metadata: { labels: Labels }; spec: PodSpec };
     scaleTargetRef: { kind: string; name: string };
     metrics: object[];
+    unhealthyPodEvictionPolicy?: string;
     triggers: object[];
     clusterIP?: string;
     ports: { name: string; port: number; targetPort: string }[];

@@ -59,6 +59,19 @@ test("every metric a rule looks at is listed in docs/metrics.md, as Prometheus s
     expect({ rule, unknown: metricsIn(rule).filter((name) => !known.has(name)) }).toEqual({ rule, unknown: [] });
 });
 
+// Prometheus 3 stores the bucket le="2" as le="2.0".
+test("a rule that selects a bucket of whole seconds finds it under both of its names", () => {
+  const selected = [...ALERTS, ...RECORDED].flatMap(({ expr }) => [...expr.matchAll(/\ble(=~?)"([^"]+)"/g)]);
+  const whole = selected.filter(([, , bound]) => /^\d+(\D|$)/.test(bound as string) && !/^0\./.test(bound as string));
+  expect(whole).toHaveLength(2);
+  for (const [, operator, bound] of whole) {
+    const matcher = new RegExp(`^(${(bound as string).replaceAll("\\\\", "\\")})$`);
+    expect([operator, ...["2", "2.0", "2.5", "20", "2x0"].map((name) => matcher.test(name))]).toEqual([
+      ...["=~", true, true, false, false, false],
+    ]);
+  }
+});
+
 test("docs/slo.md states each objective with the budget that the rules record, and no other", () => {
   const rows = readText("docs/slo.md").matchAll(/^\| `([\w-]+)` \|.* ([\d.]+) % \|$/gm);
   const stated = [...rows].map(([, slo, percent]) => [slo, (100 - Number(percent)) / 100]);
