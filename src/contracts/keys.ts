@@ -15,6 +15,9 @@ export const TOMBSTONES_KEY = "timeline:tombstones";
 /** The sorted set has the tokens of erased users. */
 export const ERASED_KEY = "timeline:x:erased";
 
+/** The sorted set has the tokens of users by the time they were logged out everywhere. */
+export const LOGOUTS_KEY = "timeline:x:logouts";
+
 /** Each drop is announced when its tombstone is written, by the server that holds the tombstones. */
 export const DELETIONS_CHANNEL = "timeline:x:deletions";
 

@@ -54,4 +54,12 @@ export interface ErasedNotification {
 
 export const ERASED_EVENT = "~erased";
 
+/** Tells the gateway that the user is logged out everywhere: it ends streams of tokens issued before `at`, in ms. */
+export interface LoggedOutNotification {
+  readonly event: typeof LOGGED_OUT_EVENT;
+  readonly at: number;
+}
+
+export const LOGGED_OUT_EVENT = "~logged_out";
+
 export type AnalysisNotification = Named<"analysis_completed" | "analysis_failed" | "xp_earned">;

@@ -36,6 +36,7 @@ export const KINDS: readonly KeyKind[] = [
   { keys: "timeline:author:<user>", holds: "drops" },
   { keys: "timeline:tombstones", stays: TOMBSTONE },
   { keys: "timeline:x:erased", holds: "sorted set", stays: MARKER },
+  { keys: "timeline:x:logouts", holds: "sorted set" },
   { keys: "timeline:x:pulled", holds: "hash" },
   { keys: "timeline:x:posted:<user>" },
   { keys: "timeline:x:pulls:{timeline:home:<user>}", holds: "set", shows: true },

@@ -4,6 +4,8 @@ import jsonwebtoken, { type VerifyOptions } from "jsonwebtoken";
 import { AppError, codeOf } from "../kernel/errors.js";
 import { idFault } from "../kernel/ids.js";
 import { SECOND, sharedNow } from "../kernel/time.js";
+import { unlessAway } from "../records/limits.redis.js";
+import { isRefused, type LogoutsAmong } from "../records/logouts.redis.js";
 import type { GatewayConfig } from "./config.js";
 import type { VerifyToken } from "./keys.http.js";
 
@@ -14,14 +16,15 @@ interface AuthConfig extends Partial<Pick<GatewayConfig, "jwtSecrets" | "jwtIssu
 
 export interface Principal {
   readonly user: string;
-  /** The time is in ms since the epoch. */
+  /** Both times are in ms since the epoch; a token without `iat` was issued at 0. */
   readonly expiresAt: number;
+  readonly issuedAt: number;
   /** The claim is unchecked: any JSON value may stand here. */
   readonly tier?: unknown;
 }
 
 /** @throws AppError `unauthenticated` for a token that is not valid, `unavailable` where the keys cannot be fetched. */
-type Authenticate = (token: string) => Promise<Principal>;
+export type Authenticate = (token: string) => Promise<Principal>;
 
 /** An operator's token has this value in the claim, which is a text, a list, or texts between spaces as in `scope`. */
 export interface Claim {
@@ -51,16 +54,28 @@ export function createAuthenticate(config: AuthConfig, claim?: Claim): Authentic
   };
 }
 
+/** While Redis is away no valid token is refused. @throws also AppError `unauthenticated` for a user who is logged out */
+export function refusingLoggedOut(authenticate: Authenticate, among: () => LogoutsAmong | undefined): Authenticate {
+  return async (token) => {
+    const principal = await authenticate(token);
+    const logouts = await unlessAway(among()?.([principal.user]) ?? Promise.resolve(undefined));
+    if (isRefused(principal.issuedAt, logouts?.get(principal.user))) throw loggedOut();
+    return principal;
+  };
+}
+
+export const loggedOut = (): AppError => unauthenticated("of before the user was logged out");
+
 function unauthenticated(why: string, cause?: unknown): AppError {
   return new AppError("unauthenticated", `the access token is ${why}`, { cause });
 }
 
-function principalOf({ sub, exp, tier }: JWTPayload): Principal {
+function principalOf({ sub, exp, iat, tier }: JWTPayload): Principal {
   if (typeof sub !== "string" || idFault(sub) !== undefined) throw unauthenticated("without a usable subject");
   const expiresAt = Number(exp) * SECOND;
   // The tolerance is for the `nbf` of an issuer whose clock is ahead; an expired token is never accepted.
   if (!(expiresAt > sharedNow())) throw unauthenticated("expired");
-  return { user: sub, expiresAt, tier };
+  return { user: sub, expiresAt, issuedAt: typeof iat === "number" ? iat * SECOND : 0, tier };
 }
 
 function hasClaim(claims: JWTPayload, { name, value }: Claim): boolean {

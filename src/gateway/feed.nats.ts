@@ -12,6 +12,8 @@ export interface Follower {
   takeElsewhere(notification: Notification): void;
   /** A message that the user is erased has come, which is no notification. */
   userErased(): void;
+  /** The user's tokens issued before `at`, in ms since the epoch, are refused from now on. */
+  userLoggedOut(at: number): void;
 }
 
 interface FeedOptions {
@@ -107,6 +109,7 @@ function followUser(feed: PartFeed, user: string, foundElsewhere: (stream: strin
     const notification = notificationOf(message);
     if (otherStream !== undefined) foundElsewhere(otherStream);
     for (const follower of entry.followers) {
+      if (notification.loggedOutAt !== undefined) follower.userLoggedOut(notification.loggedOutAt);
       if (notification.erased) follower.userErased();
       else if (otherStream === undefined) follower.take(notification);
       else follower.takeElsewhere(notification);
@@ -119,6 +122,6 @@ function followUser(feed: PartFeed, user: string, foundElsewhere: (stream: strin
 function notificationOf({ seq, previous, storedAt, header, body }: SubjectMessage): Notification {
   const content = readContent(body, () => header("Nats-Msg-Id"));
   const traced = isSampled(header("traceparent")) ? traceOf(header) : undefined;
-  const { hiding, erased }: ReturnType<typeof readSignal> = content ? {} : readSignal(body);
-  return { seq, previous, storedAt, traced, content, hiding, erased, check: checkOf(body) };
+  const signal: ReturnType<typeof readSignal> = content ? {} : readSignal(body);
+  return { seq, previous, storedAt, traced, content, ...signal, check: checkOf(body) };
 }

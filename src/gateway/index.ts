@@ -8,7 +8,8 @@ import type { SseLimits } from "../platform/http/sse.js";
 import type { RedisClock } from "../platform/redis/clock.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import type { Erased } from "../records/erasures.js";
-import { type Claim, createAuthenticate, createAuthorize, createAuthorizeOperator } from "./auth.js";
+import { createLogoutsAmong, type LogoutsAmong } from "../records/logouts.redis.js";
+import { type Claim, createAuthenticate, createAuthorize, createAuthorizeOperator, refusingLoggedOut } from "./auth.js";
 import type { GatewayConfig } from "./config.js";
 import { createFeed } from "./feed.nats.js";
 import { followKeys } from "./keys.http.js";
@@ -18,6 +19,7 @@ import { createStreamRegistryStore } from "./registry.redis.js";
 import { createRoutes, type StreamRequest } from "./routes.http.js";
 import { type StreamLimits, Streams } from "./streams.js";
 
+export { startStreamService } from "./service.nats.js";
 export { createTimelineRouter } from "./timelines.http.js";
 
 type Entrance = ReturnType<typeof createEntrance>;
@@ -61,15 +63,21 @@ export const LIMITS: GatewayLimits = {
 export function createEntrance({ config, log }: Pick<GatewayDeps, "config" | "log">, limits: GatewayLimits = LIMITS) {
   const allowedOrigins = new Set(config.allowedOrigins);
   const keys = openKeys({ config, log });
-  const authorize = createAuthorize(createAuthenticate({ ...config, verify: keys?.verify }), allowedOrigins);
+  let logoutsAmong: LogoutsAmong | undefined;
+  const authenticate = createAuthenticate({ ...config, verify: keys?.verify });
+  const authorize = createAuthorize(
+    refusingLoggedOut(authenticate, () => logoutsAmong),
+    allowedOrigins,
+  );
   let serve = async (_request: StreamRequest): Promise<void> => {
     throw new AppError("unavailable", "the service is starting");
   };
   return {
     authorize,
     handle: createRoutes({ authorize, allowedOrigins, limits, log, serve: (request) => serve(request) }),
-    open: (next: typeof serve): void => {
+    open: (next: typeof serve, among: LogoutsAmong): void => {
       serve = next;
+      logoutsAmong = among;
     },
     /** Returns the reason if no token can be checked. */
     keysNotReady: () => keys?.notReady(),
@@ -82,10 +90,15 @@ function openKeys({ config: { jwksUrl: url, jwksMaxAgeMs: maxAgeMs }, log }: Pic
 }
 
 /** Lets callers through whose token, checked as those of users, has the claim. */
-export function openOperators({ claim, ...deps }: Pick<GatewayDeps, "config" | "log"> & { readonly claim: Claim }) {
+export function openOperators({
+  claim,
+  ...deps
+}: Pick<GatewayDeps, "config" | "log" | "scripts"> & { readonly claim: Claim }) {
   const keys = openKeys(deps);
+  const among = createLogoutsAmong(deps.scripts);
+  const authenticate = createAuthenticate({ ...deps.config, verify: keys?.verify }, claim);
   return {
-    authorize: createAuthorizeOperator(createAuthenticate({ ...deps.config, verify: keys?.verify }, claim)),
+    authorize: createAuthorizeOperator(refusingLoggedOut(authenticate, () => among)),
     /** Returns the reason if no token can be checked. */
     notReady: () => keys?.notReady(),
     close: async () => keys?.close(),
@@ -99,16 +112,17 @@ export function createGateway(deps: GatewayDeps, limits: GatewayLimits = LIMITS)
   const { entrance, scripts, clock, nats, notifyParts, erased, config, podName, log } = deps;
   observeGateway.started(config.maxConnections);
   const feed = createFeed(nats, { parts: notifyParts, onGap: (part) => void streams.recheckAll(part) });
+  const logoutsAmong = createLogoutsAmong(scripts);
   const registry = new StreamRegistry({
     ...limits,
-    erased,
-    end: (users) => streams.endOf(users),
+    ...{ erased, logoutsAmong },
+    end: (refused) => streams.endOf(refused),
     now: () => clock.now(RECENT_KEY),
     store: createStreamRegistryStore(scripts, { podName, ttlMs: limits.registrationTtlMs, windowMs: limits.windowMs }),
     log,
   });
   const streams = new Streams({ feed, registry, sentEvents: new SentEvents(), config, limits, log });
-  entrance.open((request) => streams.serve(request));
+  entrance.open((request) => streams.serve(request), logoutsAmong);
   return {
     healthy: (): boolean => !streams.closing && feed.connected() && scripts.client.status === "ready",
     /** Every count is 0 once the last stream is gone. */

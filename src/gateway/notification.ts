@@ -1,5 +1,5 @@
 import { crc32 } from "node:zlib";
-import { ERASED_EVENT, HIDING_EVENT } from "../contracts/stream-events.js";
+import { ERASED_EVENT, HIDING_EVENT, LOGGED_OUT_EVENT } from "../contracts/stream-events.js";
 import type { Headers } from "../delivery/handler.js";
 import type { Hiding } from "../records/hidden.js";
 
@@ -51,6 +51,8 @@ export interface Notification {
   readonly hiding?: HidingChange | undefined;
   /** Nothing is sent: the user is erased. */
   readonly erased?: boolean | undefined;
+  /** Nothing is sent: the user's tokens issued before this time, in ms since the epoch, are refused. */
+  readonly loggedOutAt?: number | undefined;
   readonly check: string;
   /** The block on the wire is made for the first of the user's streams that sends it, and names this listing. */
   frame?: { readonly listing: string; readonly block: string };
@@ -105,10 +107,11 @@ export function readContent(body: Uint8Array, messageId: () => string | undefine
   };
 }
 
-/** Reads the body of a {@link HidingNotification} or an {@link ErasedNotification}; nothing is in any other. */
-export function readSignal(body: Uint8Array): Pick<Notification, "hiding" | "erased"> {
-  const { event, user_id: target, hiding } = parseObject(body) ?? {};
+/** Reads the body of a message for the gateway itself, whose event begins with ~; nothing is in any other. */
+export function readSignal(body: Uint8Array): Pick<Notification, "hiding" | "erased" | "loggedOutAt"> {
+  const { event, user_id: target, hiding, at } = parseObject(body) ?? {};
   if (event === ERASED_EVENT) return { erased: true };
+  if (event === LOGGED_OUT_EVENT && typeof at === "number") return { loggedOutAt: at };
   if (event !== HIDING_EVENT || typeof target !== "string") return {};
   return { hiding: { target, hiding: hiding === "all" || hiding === "reposts" ? hiding : undefined } };
 }

@@ -5,14 +5,16 @@ import { type Loop, startLoop } from "../kernel/loop.js";
 import { createBatch } from "../kernel/sharing.js";
 import { SECOND } from "../kernel/time.js";
 import type { Erased } from "../records/erasures.js";
+import { isRefused, type LogoutsAmong } from "../records/logouts.redis.js";
 import { observeGateway } from "./observe.js";
 import type { Connection, Moment, StreamRegistryStore } from "./registry.redis.js";
 
 interface StreamRegistryDeps {
   readonly store: StreamRegistryStore;
   readonly erased: Pick<Erased, "among">;
-  /** Ends the streams of erased users, which are not registered, or not any more. */
-  readonly end: (users: ReadonlySet<string>) => void;
+  readonly logoutsAmong: LogoutsAmong;
+  /** Ends the streams of refused users, which are not registered, or not any more. */
+  readonly end: (refused: Refused) => void;
   /** Returns ms since the epoch by the clock of Redis, by which fan-out decides who is listed. */
   readonly now: () => Promise<number>;
   readonly renewMs: number;
@@ -21,7 +23,14 @@ interface StreamRegistryDeps {
   readonly log: Logger;
 }
 
+/** Erased users, and times before which tokens of others are refused. */
+export interface Refused {
+  readonly erased: ReadonlySet<string>;
+  readonly logouts: ReadonlyMap<string, number>;
+}
+
 export interface Registration extends Connection {
+  readonly issuedAt: number;
   listing: string;
   /** The store calls this after it has restored a lost registration. The `listing` may be another one then. */
   registeredAgain(): void;
@@ -73,7 +82,7 @@ export class StreamRegistry {
     return this.#registered.size;
   }
 
-  /** Leaves out streams of erased users. */
+  /** Leaves out streams of refused users. */
   async register(all: readonly Registration[]): Promise<void> {
     const some = await this.#standing(all);
     if (some.length === 0) return;
@@ -131,12 +140,14 @@ export class StreamRegistry {
       log.warn({ count: held.length }, "registrations were lost and are restored; their streams were reset");
   }
 
-  /** Ends the streams of erased users; returns those of others. */
+  /** Ends the streams of refused users; returns those of others. */
   async #standing(some: readonly Registration[]): Promise<readonly Registration[]> {
-    const erased = await this.deps.erased.among([...new Set(some.map(({ user }) => user))]);
-    if (erased.size === 0) return some;
-    this.deps.end(erased);
-    return some.filter(({ user }) => !erased.has(user));
+    const users = [...new Set(some.map(({ user }) => user))];
+    if (users.length === 0) return some;
+    const [erased, logouts] = await Promise.all([this.deps.erased.among(users), this.deps.logoutsAmong(users)]);
+    if (erased.size + logouts.size === 0) return some;
+    this.deps.end({ erased, logouts });
+    return some.filter(({ user, issuedAt }) => !erased.has(user) && !isRefused(issuedAt, logouts.get(user)));
   }
 
   async #moment(): Promise<Moment> {

@@ -2,6 +2,8 @@ import { randomUUID } from "node:crypto";
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { sharedNow } from "../kernel/time.js";
+import { isRefused } from "../records/logouts.redis.js";
+import type { Principal } from "./auth.js";
 import { type EventSink, StreamClient } from "./client.js";
 import type { Feed, FeedState, Follower, PartFeed } from "./feed.nats.js";
 import { greetingBlock, incarnationOf, type Notification, parsePosition, type StreamPosition } from "./notification.js";
@@ -67,12 +69,17 @@ export class Session implements Registration, Follower {
   #catchingUp = true;
   #ended = false;
 
+  readonly user: string;
+  /** Time of the token's `iat`, ms since the epoch. */
+  readonly issuedAt: number;
+
   constructor(
-    readonly user: string,
+    { user, issuedAt }: Pick<Principal, "user" | "issuedAt">,
     private readonly deps: SessionDeps,
-    /** It is called when the user is erased. */
-    readonly userErased: () => void,
+    private readonly endStream: (reason: "erased" | "logged_out") => void,
   ) {
+    this.user = user;
+    this.issuedAt = issuedAt;
     this.id = connectionId(randomUUID(), user);
     this.feed = deps.feed.of(user);
     this.#client = new StreamClient(user, deps.sentEvents);
@@ -116,6 +123,14 @@ export class Session implements Registration, Follower {
     }
     this.#buffer.add(notification);
     void this.#catchUp();
+  }
+
+  userErased(): void {
+    this.endStream("erased");
+  }
+
+  userLoggedOut(at: number): void {
+    if (isRefused(this.issuedAt, at)) this.endStream("logged_out");
   }
 
   takeElsewhere(notification: Notification): void {

@@ -4,10 +4,13 @@ import { encodeId } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
 import { createBatch } from "../kernel/sharing.js";
 import { pause, type Range, randomMs, SECOND, sharedNow } from "../kernel/time.js";
+import { erasedUser } from "../records/erased.redis.js";
+import { isRefused } from "../records/logouts.redis.js";
+import { loggedOut } from "./auth.js";
 import type { GatewayConfig } from "./config.js";
 import type { Feed, PartFeed } from "./feed.nats.js";
 import { type CloseReason, observeGateway, type SentEvents } from "./observe.js";
-import { REGISTRATIONS_A_CALL, type StreamRegistry } from "./registry.js";
+import { REGISTRATIONS_A_CALL, type Refused, type StreamRegistry } from "./registry.js";
 import type { StreamRequest } from "./routes.http.js";
 import { Session } from "./session.js";
 
@@ -51,7 +54,7 @@ class Stream {
   readonly #traceparent: string | undefined;
 
   constructor({ principal, traceparent }: StreamRequest, deps: StreamsDeps) {
-    this.session = new Session(principal.user, deps, () => this.end("erased"));
+    this.session = new Session(principal, deps, (reason) => this.end(reason));
     this.isLogged = deps.log.logsAccess();
     this.expiresAt = principal.expiresAt;
     this.#traceparent = traceparent;
@@ -63,9 +66,10 @@ class Stream {
     return { user: encodeId(this.session.user), connection: this.session.id, trace_id, span_id };
   }
 
-  /** @throws AppError `gone` */
-  refuseErased(): void {
-    if (this.reason === "erased") throw new AppError("gone", "the user is erased");
+  /** @throws AppError `gone`, `unauthenticated` */
+  refuseEnded(): void {
+    if (this.reason === "erased") throw erasedUser();
+    if (this.reason === "logged_out") throw loggedOut();
   }
 
   end(reason: CloseReason): void {
@@ -114,8 +118,12 @@ export class Streams {
   }
 
   /** Also those that open. */
-  endOf(users: ReadonlySet<string>): void {
-    for (const stream of this.#held) if (users.has(stream.session.user)) stream.end("erased");
+  endOf({ erased, logouts }: Refused): void {
+    for (const stream of this.#held) {
+      const { user, issuedAt } = stream.session;
+      if (erased.has(user)) stream.end("erased");
+      else if (isRefused(issuedAt, logouts.get(user))) stream.end("logged_out");
+    }
   }
 
   /** Live notifications of a part may have been missed. */
@@ -166,10 +174,10 @@ export class Streams {
     const resumes = request.lastEventId !== undefined;
     const tail = resumes ? undefined : await session.feed.state(TAIL_AGE_MS);
     await this.#announce(stream);
-    stream.refuseErased();
+    stream.refuseEnded();
     const start = await session.prepare(request.lastEventId, tail);
     if (request.isGone()) return;
-    stream.refuseErased();
+    stream.refuseEnded();
     if (this.closing) throw new AppError("unavailable", "the gateway is shutting down");
     const now = performance.now();
     stream.endsAt = now + limits.maxLifeMs * (0.8 + 0.4 * Math.random());

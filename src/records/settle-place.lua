@@ -3,6 +3,7 @@
 -- KEYS     the windows of take-place.lua
 -- ARGV[1]  the place, without its ~
 -- ARGV[2]  1 if it counts
+-- returns  nothing
 for _, key in ipairs(KEYS) do
   local time = redis.call('ZSCORE', key, '~' .. ARGV[1])
   if time then

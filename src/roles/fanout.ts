@@ -12,9 +12,11 @@ import {
 import { createDeadLetters, startDeadLetterService } from "../dead-letters/index.js";
 import { createForgetTimelines } from "../erasure/index.js";
 import { createFanout } from "../fanout/index.js";
+import { startStreamService } from "../gateway/index.js";
 import { VERSION } from "../kernel/version.js";
 import { startPartRemoval } from "../platform/nats/notify-streams.js";
 import type { Forget } from "../records/erasures.js";
+import { createLogOut } from "../records/logouts.redis.js";
 import { createReadWaiting } from "../records/waiting.redis.js";
 import { createTimelines } from "../timeline/index.js";
 import { startFanoutConsumers, startForgetting } from "./consumers.js";
@@ -63,6 +65,7 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
   const services = [
     await startDeadLetterService({ ...operators, operations }),
     await startExplainService({ ...operators, explain: openExplain(connections, timelines.hides) }),
+    await startStreamService({ ...operators, logOut: createLogOut(connections) }),
   ];
   return {
     notReady: () =>

@@ -30,7 +30,7 @@ export async function startOpsRole(deps: RoleDeps): Promise<RunningRole> {
   const { config, log } = deps;
   const { address, claim } = config.ops;
   const stopping = new AbortController();
-  const operators = openOperators({ config: config.gateway, claim, log });
+  const operators = openOperators({ config: config.gateway, scripts: deps.connections.scripts, claim, log });
   const users = connectUsers(config.upstreams.userServiceAddr as string, config.upstreams, log);
   const console = await listening(
     `TIMELINE_OPS_ADDR=${address}`,

@@ -2,6 +2,7 @@ import { generateKeyPairSync } from "node:crypto";
 import { request } from "node:http";
 import { expect } from "@jest/globals";
 import { SignJWT } from "jose";
+import { jsonOf } from "../support/command.js";
 import { eventually } from "../support/eventually.js";
 import { JWT_SECRET } from "../support/service.js";
 import { openEvents, requestEvents } from "../support/sse.js";
@@ -65,6 +66,23 @@ guarded("a token that is missing or not valid in any way gets 401 as a problem",
     expect({ name, body: JSON.parse(answer.raw()) as unknown }).toMatchObject({ name, body: { status: 401 } });
     expect(answer.raw()).not.toContain(JWT_SECRET);
   }
+});
+
+guarded("an operator ends the streams of a user by a command or a request, and their tokens get 401", async (stack) => {
+  const { service, streams } = stack;
+  const authorization = `Bearer ${await tokenOf("lea")}`;
+  const page = () => fetch(`${service.httpUrl}/api/v1/timeline/analyses`, { headers: { authorization } });
+  const first = await openEvents(service.httpUrl, "lea");
+  expect((await page()).status).toBe(200);
+  const ended = await jsonOf(stack, ["streams", "end", "lea"]);
+  expect(ended).toEqual({ user_id: "lea", refused_before: expect.stringMatching(/Z$/) });
+  await first.ended;
+  expect((await page()).status).toBe(401);
+  const second = await requestEvents(service.httpUrl, { token: await tokenOf("lea", { iat: seconds() + 5 }) });
+  expect(second.status).toBe(200);
+  const answer = await streams.connection.request("avion.ops.streams.end", '{"user_id":"lea"}');
+  expect(answer.json()).toMatchObject({ user_id: "lea" });
+  second.close();
 });
 
 guarded("a token in the query is not taken", async ({ service }) => {

@@ -40,6 +40,7 @@ const ARGS: Readonly<Record<string, readonly (string | number)[]>> = {
   "interrupt-rebuild": ["k:interrupt-rebuild:", "1,2,3"],
   "note-removed": [1_000, "remove", "a"],
   "record-tombstones": [1, "channel", 1, "a"],
+  "record-logout": ["ada", 1_000, LATER],
   "record-deleted": ["k:", "l:", 1_000, "{1}", "author", "a", 1],
   "read-deleted": ["k:", "l:", 1_000, 10, "{1}", "author"],
   "mark-tombstones": [LATER, "begin", -1, 0],

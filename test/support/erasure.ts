@@ -92,6 +92,7 @@ export const TRACES: readonly Trace[] = [
   ofDrop("timeline:x:direct:<drop>", keys.directDropKey),
   ofDrop("timeline:x:fanout:<word>:<drop>", (drop) => keys.fanoutProgressKey("drop_created", drop)),
   holding("timeline:x:actor:<drop>", (redis, user) => redis.set(keys.actorKey(`remote drop of ${user}`), user)),
+  holding("timeline:x:logouts", (redis, user) => redis.zadd(keys.LOGOUTS_KEY, 1, encodeId(user))),
   holding("timeline:x:pulled", (redis, user) => redis.hset(keys.PULLED_KEY, encodeId(user), "pulled:count:1")),
   holding("timeline:x:pulls:{timeline:home:<user>}", (redis, user, other) =>
     redis.sadd(keys.pullsKey(other), encodeId(user)),

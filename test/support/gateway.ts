@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { createServer, request as httpRequest, type IncomingMessage, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterAll, afterEach, beforeAll, beforeEach, expect } from "@jest/globals";
-import { SignJWT } from "jose";
+import { type JWTPayload, SignJWT } from "jose";
 import { headers, type NatsConnection } from "nats";
 import { notifyPartOf } from "../../src/contracts/notify-parts.js";
 import { liveSubject, notifySubject } from "../../src/contracts/subjects.js";
@@ -19,6 +19,7 @@ import type { RedisClient } from "../../src/platform/redis/clusters.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
 import type { Erased } from "../../src/records/erasures.js";
+import { createLogOut } from "../../src/records/logouts.redis.js";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { privateNats, privateRedis } from "./brokers.js";
 import { erasedOn } from "./erased.js";
@@ -75,6 +76,7 @@ afterEach(async () => {
 export interface Running {
   readonly gateway: Gateway;
   readonly erased: Erased;
+  readonly logOut: ReturnType<typeof createLogOut>;
   readonly url: string;
   readonly port: number;
   readonly server: Server;
@@ -94,7 +96,9 @@ export async function start({ config, limits, ...handles }: Overrides = {}): Pro
   const all = { ...LIMITS, ...FAST, ...limits };
   const entrance = createEntrance(usual, all);
   const clock = clockOn(handles.scripts ?? scripts);
-  const erased = erasedOn(handles.scripts ?? scripts, { connection, ...createPublisher(connection) });
+  const publisher = createPublisher(connection, { notifyParts: handles.notifyParts ?? 1 });
+  const erased = erasedOn(handles.scripts ?? scripts, { connection, ...publisher });
+  const logOut = createLogOut({ scripts, erased, ...publisher });
   const gateway = createGateway(
     { entrance, scripts, clock, nats: connection, notifyParts: 1, erased, podName: "pod-1", ...usual },
     all,
@@ -107,12 +111,12 @@ export async function start({ config, limits, ...handles }: Overrides = {}): Pro
     server.close();
   });
   const { port } = server.address() as AddressInfo;
-  return { gateway, erased, server, port, url: `http://127.0.0.1:${port}/events/timeline/home` };
+  return { gateway, erased, logOut, server, port, url: `http://127.0.0.1:${port}/events/timeline/home` };
 }
 
-export function token(sub: string, seconds = 600): Promise<string> {
+export function token(sub: string, seconds = 600, more: JWTPayload = {}): Promise<string> {
   const exp = Math.floor(Date.now() / 1_000) + seconds;
-  return new SignJWT({ sub, exp }).setProtectedHeader({ alg: "HS256" }).sign(new TextEncoder().encode(SECRET));
+  return new SignJWT({ sub, exp, ...more }).setProtectedHeader({ alg: "HS256" }).sign(new TextEncoder().encode(SECRET));
 }
 
 export async function send(user: string, drop: string, event = "new_drop"): Promise<number> {

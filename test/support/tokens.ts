@@ -6,14 +6,16 @@ export type TokenOptions = {
   readonly secret?: string;
   /** Seconds since the epoch. */
   readonly exp?: number | null;
+  /** Seconds since the epoch; now, if it is unset. */
+  readonly iat?: number;
   readonly claims?: Readonly<Record<string, unknown>>;
 };
 
 /** A token of this user, signed with HS256, good for an hour unless told otherwise. */
 export function tokenOf(sub: string | undefined, options: TokenOptions = {}): Promise<string> {
-  const { secret = JWT_SECRET, exp = seconds() + 3_600, claims = {} } = options;
+  const { secret = JWT_SECRET, exp = seconds() + 3_600, iat = seconds(), claims = {} } = options;
   const jwt = new SignJWT({ ...claims, ...(sub === undefined ? {} : { sub }), ...(exp === null ? {} : { exp }) });
-  return jwt.setProtectedHeader({ alg: "HS256", typ: "JWT" }).setIssuedAt().sign(new TextEncoder().encode(secret));
+  return jwt.setProtectedHeader({ alg: "HS256", typ: "JWT" }).setIssuedAt(iat).sign(new TextEncoder().encode(secret));
 }
 
 /** A token that nobody signed. */

@@ -45,6 +45,7 @@ const OF_NOBODY: Readonly<Record<string, readonly string[]>> = {
   GLOBAL_KEY: [keys.GLOBAL_KEY],
   TOMBSTONES_KEY: [keys.TOMBSTONES_KEY],
   ERASED_KEY: [keys.ERASED_KEY],
+  LOGOUTS_KEY: [keys.LOGOUTS_KEY],
   PULLED_KEY: [keys.PULLED_KEY],
   CROSSING_LEASE_KEY: [keys.CROSSING_LEASE_KEY],
   edgesKey: [keys.edgesKey("ada")],

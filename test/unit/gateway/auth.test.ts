@@ -29,7 +29,12 @@ const refused = { code: "unauthenticated" };
 
 test("a valid token names its user and its end", async () => {
   const claims = valid();
-  expect(await bySecret(await sign(claims))).toEqual({ user: "alice", expiresAt: (claims.exp as number) * 1_000 });
+  expect(await bySecret(await sign(claims))).toEqual({
+    user: "alice",
+    expiresAt: (claims.exp as number) * 1_000,
+    issuedAt: 0,
+  });
+  expect((await bySecret(await sign(valid({ iat: 5 })))).issuedAt).toBe(5_000);
 });
 
 const none = (claims: JWTPayload): string =>
