@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import { type Explained, isWrong, openExplain } from "../consistency/index.js";
+import { type Explained, explainedAsJson, isWrong, openExplain } from "../consistency/index.js";
 import { printable } from "../kernel/errors.js";
 import { type Answer, openTimelines, runJob, timelinesOn } from "./bootstrap.js";
 import { exitWith, JSON_OPTION, parseUserId } from "./options.js";
@@ -27,7 +27,7 @@ function explain(user: string, drop: string, { author, json }: ExplainOptions): 
       const ask = openExplain(connections, timelinesOn(connections, config).hides);
       const answer = await ask({ user, drop, author }, stopping);
       return {
-        json: answer,
+        json: explainedAsJson(answer),
         text: asText(answer),
         failed: isWrong(answer),
       };

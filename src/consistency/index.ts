@@ -51,7 +51,7 @@ export { type Report, type Reports, TIMELINES, type TimelineKind } from "./audit
 export type { Auditor } from "./audit/auditor.redis.js";
 export type { PublicationChecks } from "./audit/publications.js";
 export { isLeftWrong, reportsAsJson, reportsAsText } from "./audit/report.js";
-export { isWrong } from "./explain/explain.js";
+export { explainedAsJson, isWrong } from "./explain/explain.js";
 export { admissionsOf, createReadDropEvents, type Explained, openExplain } from "./explain/facts.redis.js";
 export { startExplainService } from "./explain/service.nats.js";
 export { openFences } from "./fences/index.js";

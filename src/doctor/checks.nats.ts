@@ -15,7 +15,9 @@ const OLDEST = "2.9.10";
 const MAINTAINED = "2.12.0";
 const advice = (error: unknown): string =>
   adviceOn(error, "start nats-server there with JetStream (-js), or set NATS_URL to where it is");
-const MISSING = ["is not there", "the service creates it when it starts"] as const;
+
+/** The name of a stream or consumer that is not there. */
+type Missing = string;
 
 export function natsChecks(options: NatsOptions, notifyParts: number): Check[] {
   return [checked(`NATS ${printableAddresses(options.servers)}`, advice, () => examineNats(options, notifyParts))];
@@ -34,9 +36,8 @@ async function examineNats(options: NatsOptions, notifyParts: number): Promise<r
       version,
       server.ok("JetStream is on"),
       ...(payload === undefined ? [] : [server.fault(payload, larger)]),
-      ...(await streamFindings(manager, notifyParts)),
+      ...missingInOne(server, [...(await streamFindings(manager, notifyParts)), ...(await consumerFindings(manager))]),
       ...(await oldPartFindings(connection, notifyParts)),
-      ...(await consumerFindings(manager)),
     ];
   } finally {
     await connection.close();
@@ -49,13 +50,23 @@ function supportFinding(server: About, version: string): Finding {
   return server.warning(found.says, `works, but gets no security fixes: use ${MAINTAINED} or newer`);
 }
 
-async function streamFindings(manager: JetStreamManager, notifyParts: number): Promise<Finding[]> {
+/** An empty server lacks all of them: one finding names what is not there. */
+function missingInOne(server: About, findings: readonly (Finding | Missing)[]): Finding[] {
+  const missing = findings.filter((one) => typeof one === "string");
+  const there = findings.filter((one) => typeof one !== "string");
+  if (missing.length === 0) return there;
+  const says = there.length === 0 ? "has no stream of the service yet" : `lacks ${missing.join(", ")}`;
+  return [...there, server.warning(says, "the service creates what is not there when it starts")];
+}
+
+async function streamFindings(manager: JetStreamManager, notifyParts: number): Promise<(Finding | Missing)[]> {
   const { streams } = await readTopology(notifyParts);
   return Promise.all(
-    streams.map(async (wanted): Promise<Finding> => {
-      const stream = about(`stream ${wanted.name}`);
+    streams.map(async (wanted): Promise<Finding | Missing> => {
+      const name = `stream ${wanted.name}`;
+      const stream = about(name);
       const held = await manager.streams.info(wanted.name).catch(() => undefined);
-      if (!held) return stream.warning(...MISSING);
+      if (!held) return name;
       const { num_replicas, max_bytes } = held.config;
       const changed = differences({ ...keepingNote(wanted, held.config), num_replicas, max_bytes }, held.config);
       if (changed.length === 0) return stream.ok(`${held.state.messages} messages`);
@@ -73,7 +84,7 @@ async function oldPartFindings(connection: NatsConnection, notifyParts: number):
   );
 }
 
-async function consumerFindings(manager: JetStreamManager): Promise<Finding[]> {
+async function consumerFindings(manager: JetStreamManager): Promise<(Finding | Missing)[]> {
   const consumers = [
     [STREAM.drops, CONSUMER.planner],
     [STREAM.drops, CONSUMER.graph],
@@ -82,10 +93,11 @@ async function consumerFindings(manager: JetStreamManager): Promise<Finding[]> {
     [STREAM.fanout, CONSUMER.rest],
   ] as const;
   return Promise.all(
-    consumers.map(async ([stream, consumer]): Promise<Finding> => {
-      const found = about(`consumer ${consumer}`);
+    consumers.map(async ([stream, consumer]): Promise<Finding | Missing> => {
+      const name = `consumer ${consumer}`;
+      const found = about(name);
       const info = await manager.consumers.info(stream, consumer).catch(() => undefined);
-      if (!info) return found.warning(...MISSING);
+      if (!info) return name;
       return found.ok(`${info.num_pending} waiting, ${info.num_ack_pending} in flight`);
     }),
   );

@@ -1,6 +1,7 @@
 import { serveHttp } from "../platform/http/serve.js";
 import { createOpsRouter, type OpsDeps } from "./routes.http.js";
 
+export { keepHistory } from "./history.js";
 export { createReadQueues } from "./queues.nats.js";
 
 /** Serves the console at a port of its own, which needs to be open to operators alone. */

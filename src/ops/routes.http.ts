@@ -16,6 +16,8 @@ export interface OpsDeps {
   /** @throws AppError `unauthenticated`, `forbidden` where the token is not an operator's */
   readonly authorize: ApiDeps["authorize"];
   readonly queues: Read;
+  /** The queues of the last hour, the oldest first. */
+  readonly history: Read;
   /** These take the JSON of the NATS service `avion-dlq`. */
   readonly deadLetters: Readonly<Record<"groups" | "show" | "redrive" | "rm", Read<Uint8Array>>>;
   readonly authors: Read;
@@ -73,6 +75,7 @@ function addReads({ get }: Api, { queues, deadLetters, authors, erasures, analys
     get(`/ops/api/${path}`, (_caller, request) => answer(request));
   const user = ({ params: { id } }: Request<{ id: string }>) => understood(userId, id, "id");
   read("overview", () => queues());
+  read("history", () => deps.history());
   read("dead-letters", ({ query }) => deadLetters.groups(bytesOf(query)));
   read("dead-letters/:id", ({ params: { id } }) => deadLetters.show(bytesOf({ seqs: [Number(id)] })));
   read("authors", () => authors());

@@ -3,6 +3,7 @@ import {
   admissionsOf,
   createReadDropEvents,
   EventLog,
+  explainedAsJson,
   openAuditor,
   openExplain,
   reportsAsJson,
@@ -12,7 +13,7 @@ import { createErasureStatus } from "../erasure/index.js";
 import { createReadFanOuts } from "../fanout/index.js";
 import { openOperators } from "../gateway/index.js";
 import { pause } from "../kernel/time.js";
-import { createReadQueues, startOps } from "../ops/index.js";
+import { createReadQueues, keepHistory, startOps } from "../ops/index.js";
 import { connectUsers } from "../platform/grpc/upstreams.js";
 import { authorAsJson } from "../pull/index.js";
 import { createBucket } from "../records/bucket.nats.js";
@@ -31,11 +32,13 @@ export async function startOpsRole(deps: RoleDeps): Promise<RunningRole> {
   const { address, claim } = config.ops;
   const stopping = new AbortController();
   const operators = openOperators({ config: config.gateway, scripts: deps.connections.scripts, claim, log });
+  const queues = createReadQueues(deps.connections.nats, config.nats.notifyParts);
+  const history = keepHistory(queues);
   const users = connectUsers(config.upstreams.userServiceAddr as string, config.upstreams, log);
   const console = await listening(
     `TIMELINE_OPS_ADDR=${address}`,
     startOps({
-      ...{ address, log },
+      ...{ address, log, queues, history: history.read },
       authorize: operators.authorize,
       ...openRecords(deps, users),
       ...openTimelineChecks(deps, stopping.signal),
@@ -50,18 +53,17 @@ export async function startOpsRole(deps: RoleDeps): Promise<RunningRole> {
     },
     close: async (graceMs) => {
       stopping.abort();
-      await Promise.all([console.close(graceMs), operators.close()]);
+      await Promise.all([console.close(graceMs), operators.close(), history.close()]);
       users.close();
     },
   };
 }
 
-function openRecords({ config, connections }: RoleDeps, users: ReturnType<typeof connectUsers>) {
+function openRecords({ connections }: RoleDeps, users: ReturnType<typeof connectUsers>) {
   const { nats, publish, authorStates } = connections;
   const erasures = createErasureStatus(createErasedList(createBucket(nats, publish, "ERASED")), users);
   const analyses = createAnalysisOperations({ nats, publish });
   return {
-    queues: createReadQueues(nats, config.nats.notifyParts),
     authors: async () => [...(await authorStates.list())].map(([author, state]) => authorAsJson(author, state)),
     erasures: { list: () => erasures.list(LISTED), show: erasures.show },
     analyses: { list: () => analyses.first(LISTED), show: analyses.show },
@@ -74,7 +76,7 @@ function openTimelineChecks({ config, connections, log }: RoleDeps, stopping: Ab
   const explain = openExplain(connections, timelines.hides);
   const auditor = openAuditor(config, handles, timelines);
   return {
-    explain: (asked: Parameters<typeof explain>[0]) => explain(asked, stopping),
+    explain: async (asked: Parameters<typeof explain>[0]) => explainedAsJson(await explain(asked, stopping)),
     audit: async (user: string) => reportsAsJson({ home: await auditor.homes([user], { stopping, named: true }) }),
   };
 }

@@ -50,6 +50,7 @@ async function giveUp(stack: Stack, author: string, drop_id: string): Promise<()
 
 const READS = [
   "overview",
+  "history",
   "dead-letters",
   "dead-letters/1",
   "authors",
@@ -111,11 +112,21 @@ onStack(
       }),
     );
 
+    expect(await get("history")).toMatchObject([
+      {
+        streams: expect.arrayContaining([{ name: "DLQ", last_seq: expect.any(Number) }]),
+        consumers: expect.arrayContaining([expect.objectContaining({ name: "planner", handled: expect.any(Number) })]),
+      },
+    ]);
+
     const groups = await get<readonly { readonly seqs: readonly number[] }[]>("dead-letters");
     const error = expect.stringMatching(/^GetFollowersList: INTERNAL/);
     const group = { count: 2, error, reason: "exhausted", event: "drop_created", author_count: 1 };
     expect(groups).toEqual([expect.objectContaining({ ...group, authors: [{ author_id: "anna", count: 2 }] })]);
     const [first, second] = groups[0]?.seqs ?? [];
+    expect(await get("dead-letters?event=drop_created&reason=exhausted&error=INTERNAL&since=1h")).toEqual(groups);
+    for (const filter of ["event=drop_deleted", "reason=invalid", "error=other", "since=2999-01-01"])
+      expect(await get(`dead-letters?${filter}`)).toEqual([]);
     expect(await get(`dead-letters/${first}`)).toEqual(await jsonOf(stack, ["dlq", "show", String(first)]));
     expect((await ask("dead-letters/99", { token })).status).toBe(404);
 
@@ -213,6 +224,15 @@ inBrowser("in a browser an operator sees the lag, redrives and removes dead lett
   await page.getByRole("link", { name: "Dead letters" }).press("Enter");
   await page.getByText("1 dead letter, by error.").waitFor();
   await page.getByText(/^1 × GetFollowersList: INTERNAL/).waitFor();
+  await page.locator("#filters [name=event]").selectOption("drop_created");
+  await page.locator("#filters [name=reason]").selectOption("exhausted");
+  await page.locator("#filters [name=since]").selectOption("in the last hour");
+  await page.getByLabel("Error contains").fill("something else");
+  await page.getByLabel("Error contains").press("Enter");
+  await page.getByText("No dead letter is like that.").waitFor();
+  await page.getByLabel("Error contains").fill("GetFollowersList");
+  await page.getByRole("button", { name: "Filter" }).press("Enter");
+  await page.getByText("1 dead letter, by error.").waitFor();
   await page.getByRole("button", { name: /^Show \d/ }).press("Enter");
   await page.getByText(/^Dead letter \d+ of dlq.exhausted.drop_created$/).waitFor();
   await page.getByText('"drop_id": "b-1"').waitFor();
@@ -223,7 +243,7 @@ inBrowser("in a browser an operator sees the lag, redrives and removes dead lett
   await page.getByLabel("Reason, for the log").fill("bea is healed");
   await page.getByRole("dialog").getByRole("button", { name: "Redrive" }).press("Enter");
   await page.getByText("1 redriven.").waitFor();
-  await page.getByText("There is no dead letter.").waitFor();
+  await page.getByText("No dead letter is like that.").waitFor();
   await becomes(async () => expect(stack.service.output()).toContain('"operator":"olga","why":"bea is healed"'));
   expect(await page.evaluate("document.activeElement.id")).toBe("dead-letters-title");
 
@@ -231,7 +251,7 @@ inBrowser("in a browser an operator sees the lag, redrives and removes dead lett
   await page.getByLabel("User of the home").fill("ada");
   await page.getByLabel("Drop", { exact: true }).fill("b-1");
   await page.getByLabel("Drop", { exact: true }).press("Enter");
-  await page.getByText("shown: the home has it, as it must.").waitFor();
+  await page.getByText("It is shown: the home has it, as it must.").waitFor();
   await page.getByText("The user follows the author: yes").waitFor();
   await look();
 
@@ -240,6 +260,15 @@ inBrowser("in a browser an operator sees the lag, redrives and removes dead lett
   await page.getByLabel("Id", { exact: true }).fill("b-1");
   await page.getByRole("button", { name: "Look up" }).click();
   await page.getByRole("heading", { name: "completions" }).waitFor();
+  await page.locator("#look-up [name=kind]").selectOption("audit of a home, now");
+  for (const [user, sentence] of [
+    ["ada", "The home is as it must be."],
+    ["adda", "The upstreams know no such user: correct the id."],
+  ] as const) {
+    await page.getByLabel("Id", { exact: true }).fill(user);
+    await page.getByRole("button", { name: "Look up" }).click();
+    await page.getByText(sentence).waitFor();
+  }
   await look();
   expect(faults).toEqual([]);
 });

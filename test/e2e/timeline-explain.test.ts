@@ -52,6 +52,11 @@ testWithStack("a command says why a drop is in a home or not, and exits 1 where 
     expect((await explained(stack, drop)).why).toBe("the user does not follow the author");
   expect((await explained(stack, "muted")).why).toBe("a block or a mute hides it from the user");
   expect((await explained(stack, "never")).verdict).toBe("unknown");
+  expect(await jsonOf(stack, ["timeline", "explain", "adda", "lost"])).toMatchObject({
+    ...{ verdict: "unknown", unknown_users: ["adda"], created_at: now, is_applied: true },
+    why: 'the upstreams know no user "adda": correct the id',
+  });
+  expect((await explained(stack, "never", "--author", "alise")).why).toContain('no user "alise"');
 
   await redis.zrem(homeKey("ada"), "lost");
   const wrong = startCommand(stack, ["timeline", "explain", "ada", "lost"]);

@@ -1,7 +1,10 @@
 import type { TimelineEvent } from "../../contracts/events.js";
+import { printable } from "../../kernel/errors.js";
 
 /** A fact that is not known is undefined, except for `score` and `floor`. */
 export interface Facts {
+  /** The upstreams know nothing of these, among the user and the author who is named in the question. */
+  readonly unknownUsers: readonly string[];
   readonly author: string | undefined;
   /** The time is in ms since the epoch. */
   readonly createdAt: number | undefined;
@@ -37,7 +40,7 @@ export interface Facts {
  * - `not-stored`: the home is not stored whole; the next read rebuilds it.
  * - `older`: the home ends above the drop; a read past its end asks PostService.
  * - `under-way`: events of the log still have to be applied.
- * - `missing`, `unexpected`: the home is wrong. `audit --user <user> --fix` rebuilds it.
+ * - `missing`, `unexpected`: the home is wrong, and an audit with a fix rebuilds it.
  * - `unknown`: a fact that decides is not known.
  */
 export type Verdict =
@@ -60,7 +63,8 @@ export const isWrong = ({ verdict }: Explanation): boolean => verdict === "missi
 
 /** Gives the verdict, and the first fact that decides it. */
 export function explain(facts: Facts): Explanation {
-  const { score, floor, createdAt, isApplied } = facts;
+  const { score, floor, createdAt, isApplied, unknownUsers } = facts;
+  if (unknownUsers.length > 0) return misspelt(unknownUsers);
   const reason = reasonToLeaveOut(facts);
   if (score !== undefined) {
     if (reason === undefined)
@@ -83,8 +87,13 @@ const underWay: Explanation = { verdict: "under-way", why: "events of the log ar
 
 const unknown: Explanation = {
   verdict: "unknown",
-  why: "its author or its time is not known; --author names the author",
+  why: "its author or its time is not known: name the author, or correct the id of the drop",
 };
+
+const misspelt = (users: readonly string[]): Explanation => ({
+  verdict: "unknown",
+  why: `the upstreams know no user ${users.map((user) => printable(JSON.stringify(user))).join(" and no user ")}: correct the id`,
+});
 
 const isKnown = ({ isListed, isForUser, follows, isHidden }: Facts): boolean =>
   [isListed, isForUser, follows, isHidden].every((fact) => fact !== undefined);
@@ -98,3 +107,9 @@ function reasonToLeaveOut(facts: Facts): string | undefined {
   if (facts.follows === false) return "the user does not follow the author";
   return facts.isHidden ? "a block or a mute hides it from the user" : undefined;
 }
+
+/** Names of fields are in snake_case in all JSON. */
+export const explainedAsJson = (explained: Explanation & Facts): Record<string, unknown> =>
+  Object.fromEntries(
+    Object.entries(explained).map(([name, value]) => [name.replaceAll(/[A-Z]/g, (c) => `_${c.toLowerCase()}`), value]),
+  );

@@ -20,7 +20,6 @@ import type { HeldDrop } from "../restored/judge.js";
 import { UpstreamView } from "../upstreams.grpc.js";
 import { type Explanation, explain, type Facts, isWrong } from "./explain.js";
 
-/** This is the JSON of an explanation. */
 export type Explained = Pick<ExplainRequest, "user" | "drop"> & Explanation & Facts;
 
 export type Explain = (asked: ExplainRequest, stopping?: AbortSignal) => Promise<Explained>;
@@ -40,9 +39,9 @@ export function openExplain(
   hides: PublicationDeps["hides"],
 ): Explain {
   const { readLogged, readUnapplied } = new EventLog(nats, createReadWaiting(scripts));
-  const { findDrop, follows } = new UpstreamView(upstreams("operator"));
+  const { findDrop, follows, isKnown } = new UpstreamView(upstreams("operator"));
   const deps = {
-    ...{ hides, readUnapplied, findDrop, follows },
+    ...{ hides, readUnapplied, findDrop, follows, isKnown },
     readEntry: createReadEntry(scripts, authorStates),
     tombstonedAmong: fences.tombstonedAmong,
     retentionStart: fences.retentionStart,
@@ -69,6 +68,7 @@ interface ExplainDeps extends Pick<PublicationDeps, "readEntry" | "hides" | "tom
   readonly readUnapplied: () => Promise<Unapplied>;
   readonly findDrop: (held: HeldDrop) => Promise<Drop | undefined>;
   readonly follows: (follower: string, following: string) => Promise<boolean>;
+  readonly isKnown: (user: string) => Promise<boolean>;
   readonly erasedAmong: (users: readonly string[]) => Promise<ReadonlySet<string>>;
   readonly isPulled: (author: string) => Promise<boolean>;
   readonly retentionStart: () => number;
@@ -86,10 +86,15 @@ async function readFacts(deps: ExplainDeps, asked: ExplainRequest, since: number
   const own = await deps.readEntry(home, drop, "");
   const { score, floor } = author === undefined ? own : await deps.readEntry(home, drop, author);
   const createdAt = payload?.created_at ?? dateOfId(drop) ?? score;
-  const isErased = (await deps.erasedAmong(author === undefined ? [user] : [user, author])).size > 0;
+  const erased = await deps.erasedAmong(author === undefined ? [user] : [user, author]);
+  const isErased = erased.size > 0;
+  // A home that has the drop is somebody's.
+  const doubtful = score === undefined ? [user, ...(asked.author === undefined ? [] : [asked.author])] : [];
+  const areKnown = await Promise.all(doubtful.map(async (one) => erased.has(one) || (await deps.isKnown(one))));
   const unapplied = await deps.readUnapplied();
   return {
     ...{ author, createdAt, score, floor, isErased },
+    unknownUsers: doubtful.filter((_, index) => !areKnown[index]),
     admitted: admissionsOf(logged),
     isApplied: unapplied.start >= since && !isOpen(unapplied.waiting, user, drop),
     isTombstoned: (await deps.tombstonedAmong([drop])).size > 0,

@@ -4,6 +4,7 @@ import { EXPLAIN_REQUEST } from "../../contracts/explain.js";
 import { understood } from "../../contracts/untrusted.js";
 import type { Logger } from "../../kernel/logger.js";
 import { type NatsService, startNatsService } from "../../platform/nats/service.js";
+import { explainedAsJson } from "./explain.js";
 import type { Explain } from "./facts.redis.js";
 
 interface ExplainServiceOptions {
@@ -24,7 +25,8 @@ export async function startExplainService({ explain, ...options }: ExplainServic
     endpoints: {
       explain: {
         about: "Why a home has a drop, or lacks it: {user, drop, author}",
-        answer: (request) => explain(understood(EXPLAIN_REQUEST, parseJson(request)), stopping.signal),
+        answer: async (request) =>
+          explainedAsJson(await explain(understood(EXPLAIN_REQUEST, parseJson(request)), stopping.signal)),
       },
     },
   });

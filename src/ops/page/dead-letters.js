@@ -1,5 +1,6 @@
 import { call, pathOf } from "./call.js";
 import { byId, describe, make } from "./dom.js";
+import { chosenFilters, offerSeen, onFilter } from "./filters.js";
 import { askReason } from "./reason.js";
 
 const counted = (count) => `${count} dead letter${count === 1 ? "" : "s"}`;
@@ -33,9 +34,12 @@ export function createDeadLetters({ attempt, done }) {
   }
 
   async function look() {
-    const groups = await call("dead-letters");
+    const filters = chosenFilters();
+    const groups = await call(`dead-letters?${filters}`);
+    offerSeen(groups);
     const count = groups.reduce((sum, group) => sum + group.count, 0);
-    byId("dead-count").textContent = count === 0 ? "There is no dead letter." : `${counted(count)}, by error.`;
+    const none = filters.size === 0 ? "There is no dead letter." : "No dead letter is like that.";
+    byId("dead-count").textContent = count === 0 ? none : `${counted(count)}, by error.`;
     byId("groups").replaceChildren(...groups.map(card));
   }
 
@@ -65,6 +69,7 @@ export function createDeadLetters({ attempt, done }) {
   }
 
   byId("refresh").addEventListener("click", () => attempt(look));
+  onFilter(() => attempt(look));
   byId("one-redrive").addEventListener("click", () => attempt(() => act("redrive", [one])));
   byId("one-remove").addEventListener("click", () => attempt(() => act("remove", [one])));
   byId("open-one").addEventListener("submit", (event) => {

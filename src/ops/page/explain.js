@@ -12,31 +12,42 @@ const floorOf = (floor) =>
 const STEPS = [
   [
     "Author",
-    ({ author, isPulled }) => (author ? `${author}${isPulled ? ", merged when the home is read" : ""}` : NOT_KNOWN),
+    ({ author, is_pulled }) => (author ? `${author}${is_pulled ? ", merged when the home is read" : ""}` : NOT_KNOWN),
   ],
-  ["Created", ({ createdAt }) => (createdAt === undefined ? NOT_KNOWN : dateOf(createdAt))],
+  ["Created", ({ created_at }) => (created_at === undefined ? NOT_KNOWN : dateOf(created_at))],
   ["Events in the log", ({ admitted }) => admitted.map(admission).join("; ") || "none; the log keeps seven days"],
-  ["All events are applied", ({ isApplied }) => yesOrNo(isApplied)],
-  ["Deleted", ({ isTombstoned }) => yesOrNo(isTombstoned)],
-  ["Past the retention", ({ isPastRetention }) => yesOrNo(isPastRetention)],
-  ["User or author erased", ({ isErased }) => yesOrNo(isErased)],
-  ["Listed by PostService", ({ isListed }) => yesOrNo(isListed)],
-  ["For this user", ({ isForUser }) => yesOrNo(isForUser)],
+  ["All events are applied", ({ is_applied }) => yesOrNo(is_applied)],
+  ["Deleted", ({ is_tombstoned }) => yesOrNo(is_tombstoned)],
+  ["Past the retention", ({ is_past_retention }) => yesOrNo(is_past_retention)],
+  ["User or author erased", ({ is_erased }) => yesOrNo(is_erased)],
+  ["Listed by PostService", ({ is_listed }) => yesOrNo(is_listed)],
+  ["For this user", ({ is_for_user }) => yesOrNo(is_for_user)],
   ["The user follows the author", ({ follows }) => yesOrNo(follows)],
-  ["Hidden from the user", ({ isHidden }) => yesOrNo(isHidden)],
+  ["Hidden from the user", ({ is_hidden }) => yesOrNo(is_hidden)],
   ["In the home", ({ score }) => (score === undefined ? "no" : `yes, at ${dateOf(score)}`)],
   ["The home goes back to", ({ floor }) => floorOf(floor)],
 ];
 
 const admission = ({ event, seq, time }) => `${event} at ${dateOf(time)}, sequence ${seq} of DROPS`;
 
-const STATES = { shown: "good", missing: "bad", unexpected: "bad", unknown: "warn", "under-way": "warn" };
+/** Each verdict in words, and its colour. */
+const VERDICTS = {
+  shown: ["It is shown", "good"],
+  "left-out": ["It is left out", ""],
+  "not-stored": ["The home is not stored", ""],
+  older: ["It is older than the home", ""],
+  "under-way": ["It is under way", "warn"],
+  missing: ["It is missing", "bad"],
+  unexpected: ["It should not be there", "bad"],
+  unknown: ["Not known", "warn"],
+};
 
 export async function explain({ user, drop, author }) {
   const query = new URLSearchParams({ user, drop, ...(author === "" ? {} : { author }) });
   const answer = await call(`explain?${query}`);
-  const verdict = make("p", { className: `verdict ${STATES[answer.verdict] ?? ""}` });
-  verdict.append(make("strong", { textContent: answer.verdict }), `: ${answer.why}.`);
+  const [words, colour] = VERDICTS[answer.verdict];
+  const verdict = make("p", { className: `verdict ${colour}` });
+  verdict.append(make("strong", { textContent: words }), `: ${answer.why}.`);
   const steps = STEPS.map(([step, say]) =>
     make("li", {}, make("span", { className: "step", textContent: `${step}: ` }), say(answer)),
   );

@@ -2,9 +2,9 @@ import { call } from "./call.js";
 import { curve } from "./chart/chart.js";
 import { byId, figureOf, fillTable, make } from "./dom.js";
 
-/** Ten minutes of answers are kept. */
 const LOOK_MS = 3_000;
-const KEPT = 200;
+/** The process keeps as much, with longer intervals. */
+const KEPT_MS = 3_600_000;
 
 const answers = [];
 
@@ -83,16 +83,22 @@ function showNames({ consumers }) {
   select.append(...missing.map(({ name }) => make("option", { value: name, textContent: name })));
 }
 
+const withNames = (answer) => ({
+  ...answer,
+  byName: new Map([...answer.streams, ...answer.consumers].map((one) => [one.name, one])),
+});
+
 export async function look() {
-  const answer = await call("overview");
-  const byName = new Map([...answer.streams, ...answer.consumers].map((one) => [one.name, one]));
-  // The first answer has none before it: its rates are 0.
-  const before = answers.at(-1) ?? { ...answer, byName };
-  answers.push(...(answers.length === 0 ? [before] : []), { ...answer, byName });
-  answers.splice(0, answers.length - KEPT);
+  const earlier = answers.length === 0 ? await call("history") : [];
+  const answer = withNames(await call("overview"));
+  answers.push(...earlier.map(withNames));
+  // Without one before it, the rates of the first answer are 0.
+  const before = answers.at(-1) ?? answer;
+  answers.push(...(answers.length === 0 ? [before] : []), answer);
+  while (answers[0].at < answer.at - KEPT_MS) answers.shift();
   showNames(answer);
   showCharts();
-  showTables(before, answers.at(-1));
+  showTables(before, answer);
 }
 
 /** Looks again and again, while `isShown` says that somebody sees it. */

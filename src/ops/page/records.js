@@ -1,5 +1,5 @@
 import { call, pathOf } from "./call.js";
-import { byId, describe, fillTable, make } from "./dom.js";
+import { byId, dateOf, describe, fillTable, make } from "./dom.js";
 
 export async function look() {
   const [authors, erasures, analyses] = await Promise.all(
@@ -44,8 +44,34 @@ const notDone = (steps) =>
     .map(({ name, left }) => (left > 0 ? `${name} (${left} left)` : name))
     .join(", ");
 
+const dropsOf = (drops) => `${drops.length} drop${drops.length === 1 ? "" : "s"}`;
+
+/** Says what an audit of one home has shown. */
+function auditInSentences({ unknown, undecided, failed, incomplete, differences, lag_ms }) {
+  const waited =
+    lag_ms >= 1_000 ? [`The oldest event that is not applied has waited for ${Math.round(lag_ms / 1_000)} s.`] : [];
+  if (unknown.length > 0) return ["The upstreams know no such user: correct the id."];
+  if (failed.length > 0) return [`The home could not be audited: ${failed[0].error}.`];
+  if (undecided.length > 0) return ["It cannot be told: events have waited for more than a minute.", ...waited];
+  if (incomplete > 0) return ["The home is not stored whole. The next read rebuilds it."];
+  if (differences.length === 0) return ["The home is as it must be.", ...waited];
+  const { missing, unexpected, wrong_score } = differences[0];
+  const places = wrong_score.map(({ drop, score, expected }) => `${drop} (${dateOf(score)}, not ${dateOf(expected)})`);
+  return [
+    ...(missing.length > 0 ? [`It lacks ${dropsOf(missing)} that it must have: ${missing.join(", ")}.`] : []),
+    ...(unexpected.length > 0
+      ? [`It has ${dropsOf(unexpected)} that it must not have: ${unexpected.join(", ")}.`]
+      : []),
+    ...(places.length > 0 ? [`It has ${dropsOf(places)} at a wrong time: ${places.join(", ")}.`] : []),
+    ...waited,
+  ];
+}
+
+const inSentences = (answer) => auditInSentences(answer).map((textContent) => make("p", { textContent }));
+
 export async function lookUp({ kind, id }) {
   const answer = await call(pathOf(kind, id.trim()));
-  byId("found").replaceChildren(make("h3", { textContent: id.trim() }), ...describe(answer));
+  const shown = kind === "audits" ? inSentences(answer) : describe(answer);
+  byId("found").replaceChildren(make("h3", { textContent: id.trim() }), ...shown);
   byId("found").hidden = false;
 }

@@ -30,6 +30,8 @@ export function figure(title, { label, most, drawn }) {
   return made;
 }
 
+const agoOf = (ms) => (ms < 120_000 ? `${Math.round(ms / 1_000)} s ago` : `${Math.round(ms / 60_000)} min ago`);
+
 /** Draws a curve of points `[ms, value]`, the oldest first; it has at least one. */
 export function curve(title, points, unit = "") {
   const values = points.map(([, value]) => value);
@@ -43,7 +45,7 @@ export function curve(title, points, unit = "") {
     most,
     drawn: [
       element("path", { class: "curve", d: `M${d.join("L")}` }),
-      text(LEFT, BOTTOM + 9, "start", `${Math.round((until - from) / 1_000)} s ago`),
+      text(LEFT, BOTTOM + 9, "start", agoOf(until - from)),
       text(LEFT + WIDTH, BOTTOM + 9, "end", "now"),
     ],
   });

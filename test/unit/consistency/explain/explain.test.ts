@@ -2,6 +2,7 @@ import { expect, test } from "@jest/globals";
 import { explain, type Facts } from "../../../../src/consistency/explain/explain.js";
 
 const SHOWN: Facts = {
+  unknownUsers: [],
   author: "alice",
   createdAt: 2_000,
   admitted: [{ event: "drop_created", seq: 1, time: 2_001 }],
@@ -40,8 +41,9 @@ test.each<[string, Partial<Facts>, string, string]>([
   ["a muted author's drop in the author's timeline", { isMerged: true, isHidden: true }, "left-out", "pages hide it"],
   ["a muted author's drop in the home itself", { isHidden: true }, "unexpected", "and the home has it"],
   ["a drop older than the retention", { isPastRetention: true }, "left-out", "kept; pages hide it"],
-  ["a drop in the home of which nothing is known", { follows: undefined }, "unknown", "--author"],
-  ["a drop of nobody known", { ...LACKS, author: undefined, follows: undefined }, "unknown", "--author"],
+  ["a drop in the home of which nothing is known", { follows: undefined }, "unknown", "name the author"],
+  ["a drop of nobody known", { ...LACKS, author: undefined, follows: undefined }, "unknown", "name the author"],
+  ["a misspelt user", { ...LACKS, isTombstoned: true, unknownUsers: ["adda"] }, "unknown", 'know no user "adda"'],
 ])("%s is explained", (_, facts, verdict, why) => {
   expect(explain({ ...SHOWN, ...facts })).toEqual({ verdict, why: expect.stringContaining(why) });
 });
