@@ -10,9 +10,10 @@ import {
   TIMELINES,
   type TimelineKind,
 } from "../consistency/index.js";
+import { createThrottle } from "../kernel/concurrency.js";
 import { silent } from "../kernel/logger.js";
 import { openTimelines, runJob, timelinesOn } from "./bootstrap.js";
-import { exitWith, JSON_OPTION, parseUserIds, wholeNumber } from "./options.js";
+import { exitWith, JSON_OPTION, parseRate, parseUserIds, wholeNumber } from "./options.js";
 import type { Say } from "./terminal.js";
 
 const DEFAULT_USERS = 100;
@@ -23,6 +24,7 @@ interface AuditOptions {
   readonly user?: readonly string[];
   readonly timeline?: readonly TimelineKind[];
   readonly fix?: boolean;
+  readonly rate?: number;
   readonly json?: boolean;
 }
 
@@ -32,6 +34,7 @@ export function define(command: Command): void {
     .option("--user <id...>", "the homes of these users, and none at random", parseUserIds)
     .addOption(new Option("--timeline <name...>", "only these (default: all, or with --user homes)").choices(TIMELINES))
     .option("--fix", "rebuild those that differ, and compare again")
+    .option("--rate <per second>", "homes compared a second at most (default: no bound)", parseRate)
     .addOption(JSON_OPTION)
     .action(exitWith(audit));
 }
@@ -49,7 +52,7 @@ function audit(options: AuditOptions): Promise<number> {
 }
 
 async function run(
-  { user, users: count, timeline, fix }: AuditOptions,
+  { user, users: count, timeline, fix, rate }: AuditOptions,
   auditor: Auditor,
   { stopping, say }: { readonly stopping: AbortSignal; readonly say: Say },
 ): Promise<Reports> {
@@ -58,7 +61,8 @@ async function run(
   const homes = async (): Promise<Report> => {
     const users = user ?? (await auditor.sample(count));
     const progress = (done: number): void => say(() => `${done} of ${users.length} users audited`);
-    return auditor.homes(users, { fix, stopping, progress, named: user !== undefined });
+    const throttle = rate === undefined ? undefined : createThrottle(rate);
+    return auditor.homes(users, { fix, stopping, throttle, progress, named: user !== undefined });
   };
   const audits = [...kinds].map(
     async (kind) => [kind, await (kind === "home" ? homes() : auditor.shared(kind, { fix, stopping }))] as const,

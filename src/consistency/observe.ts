@@ -1,4 +1,5 @@
-import { counter, observedGauge } from "../kernel/meters.js";
+import { counter, histogram, observedGauge } from "../kernel/meters.js";
+import { SECOND } from "../kernel/time.js";
 import { KINDS, type Report, type Reports, TIMELINES, type TimelineKind } from "./audit/audit.js";
 import type { PublicationResult } from "./audit/publications.js";
 
@@ -9,6 +10,11 @@ const repaired = counter("timeline_audit_repaired", "Timelines rebuilt since an 
 const repairs = counter(
   "timeline_audit_repairs",
   "Repairs by audits; one after which the timeline differs still has failed",
+);
+const repairTime = histogram(
+  "timeline_audit_repair_seconds",
+  "From finding that a timeline differs until its repair",
+  [1, 5, 10, 30, 60, 120, 300, 900],
 );
 
 const publications = counter(
@@ -43,7 +49,11 @@ export const observeAudit = {
     }
   },
   published: (result: PublicationResult, count = 1): void => publications.add(count, { result }),
-  repaired: (result: "repaired" | "failed", count = 1): void => repairs.add(count, { result }),
+  repaired(repairMs: readonly number[]): void {
+    repairs.add(repairMs.length, { result: "repaired" });
+    for (const ms of repairMs) repairTime.record(ms / SECOND);
+  },
+  unrepaired: (count: number): void => repairs.add(count, { result: "failed" }),
 };
 
 function auditedOne(timeline: TimelineKind, report: Report): void {
@@ -52,8 +62,8 @@ function auditedOne(timeline: TimelineKind, report: Report): void {
   const results = { same, differing: differing.length, incomplete, undecided: undecided.length, failed: failed.length };
   for (const [result, count] of Object.entries(results)) timelines.add(count, { timeline, result });
   repaired.add(report.repaired.length);
-  observeAudit.repaired("repaired", report.repaired.length - remaining.length);
-  observeAudit.repaired("failed", remaining.length + unrepaired.length);
+  observeAudit.repaired(report.repairMs);
+  observeAudit.unrepaired(remaining.length + unrepaired.length);
   const all = differing.flatMap((one) => one.differences);
   for (const kind of KINDS) differences.add(all.filter((one) => one.kind === kind).length, { kind });
 }

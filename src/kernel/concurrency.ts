@@ -102,7 +102,7 @@ export function createBoundedQueue({
 }
 
 /** Resolves when the caller may begin; `weight`: how many it counts for. */
-type Throttle = (stopping?: AbortSignal, weight?: number) => Promise<void>;
+export type Throttle = (stopping?: AbortSignal, weight?: number) => Promise<void>;
 
 /** Lets `rate` callers a second begin. Unused capacity is not saved up. */
 export function createThrottle(rate: number): Throttle {

@@ -1,6 +1,6 @@
 import type { TimelineEntry } from "../../contracts/timelines.js";
 import { isTooFarAhead } from "../../contracts/times.js";
-import { paced } from "../../kernel/concurrency.js";
+import { paced, type Throttle } from "../../kernel/concurrency.js";
 import { oneLine } from "../../kernel/errors.js";
 import { MINUTE, pause, SECOND, sharedNow } from "../../kernel/time.js";
 import type { WaitingEvent } from "../../records/waiting.redis.js";
@@ -62,6 +62,8 @@ export interface Report extends Readonly<Found> {
   /** The age is that of the oldest event that was not applied at the beginning, in ms. */
   readonly lagMs: number;
   readonly repaired: readonly string[];
+  /** Times from finding that a timeline differs until it was right again, ms. */
+  readonly repairMs: readonly number[];
   readonly remaining: readonly Differing[];
   readonly unrepaired: readonly Failed[];
 }
@@ -73,7 +75,11 @@ export interface AuditOptions {
   readonly named?: boolean;
   readonly fix?: boolean | undefined;
   readonly stopping?: AbortSignal | undefined;
+  /** Delays each comparison. */
+  readonly throttle?: Throttle | undefined;
   readonly progress?: (compared: number) => void;
+  /** Callback: called for each timeline that differs in the first comparison. */
+  readonly differs?: (name: string) => void;
 }
 
 const AT_ONCE = 4;
@@ -90,28 +96,34 @@ const SPARE = 100;
 export async function audit(deps: AuditDeps, names: readonly string[], options: AuditOptions = {}): Promise<Report> {
   const { fix = false, stopping } = options;
   const lagMs = Math.max(0, sharedNow() - (await deps.readUnapplied()).start);
-  const found = await twice(deps, names, options);
+  const foundAt = new Map<string, number>();
+  const found = await twice(deps, names, { ...options, differs: (name) => foundAt.set(name, performance.now()) });
   const repaired: string[] = [];
+  const tookMs = new Map<string, number>();
   const unrepaired: Failed[] = [];
   if (fix) {
     await paced(found.differing, { atOnce: AT_ONCE, stopping }, async ({ name }) => {
       try {
         await deps.rebuild(name);
         repaired.push(name);
+        tookMs.set(name, performance.now() - (foundAt.get(name) as number));
       } catch (error) {
         unrepaired.push({ name, error: oneLine(error) });
       }
     });
   }
   const again = repaired.length > 0 ? await twice(deps, repaired, { stopping }) : undefined;
+  // The next audit looks at changes since then.
+  const remaining = stillDiffering(found.differing, again?.differing ?? []);
+  for (const { name } of remaining) tookMs.delete(name);
   return {
     ...found,
     undecided: [...found.undecided, ...(again?.undecided ?? [])],
     failed: [...found.failed, ...(again?.failed ?? [])],
     lagMs,
     repaired,
-    // The next audit looks at changes since then.
-    remaining: stillDiffering(found.differing, again?.differing ?? []),
+    repairMs: [...tookMs.values()],
+    remaining,
     unrepaired,
   };
 }
@@ -154,14 +166,18 @@ function stillDiffering(before: readonly Differing[], now: readonly Differing[])
 async function once(deps: AuditDeps, names: readonly string[], options: AuditOptions): Promise<Found> {
   const found: Found = { judged: 0, incomplete: 0, unknown: [], undecided: [], failed: [], differing: [] };
   let compared = 0;
-  await paced(names, { atOnce: AT_ONCE, stopping: options.stopping }, async (name) => {
+  const { stopping, throttle } = options;
+  await paced(names, { atOnce: AT_ONCE, throttle, stopping }, async (name) => {
     try {
       const differences = await look(deps, name);
       const differs = differences !== undefined && differences.length > 0;
       if (options.named && !differs && !(await deps.isKnown(name))) found.unknown.push(name);
       else if (differences === undefined) found.incomplete++;
       else found.judged++;
-      if (differs) found.differing.push({ name, differences });
+      if (differs) {
+        options.differs?.(name);
+        found.differing.push({ name, differences });
+      }
     } catch (error) {
       found.failed.push({ name, error: oneLine(error) });
     }

@@ -105,12 +105,12 @@ export function createAuditor(deps: AuditorDeps) {
     homes: (users: readonly string[], options?: AuditOptions) => audit(ofHomes, users, options),
     shared: (name: SharedName, options?: AuditOptions) => audit(ofShared(name), [name], options),
     /** Rebuilds a timeline; never rejects. */
-    repair: async ({ kind, name }: TimelineName): Promise<void> => {
+    repair: async ({ kind, name }: TimelineName, foundAt: number): Promise<void> => {
       try {
         await (kind === "home" ? ofHomes : ofShared(kind)).rebuild(name);
-        observeAudit.repaired("repaired");
+        observeAudit.repaired([performance.now() - foundAt]);
       } catch (error) {
-        observeAudit.repaired("failed");
+        observeAudit.unrepaired(1);
         log.error({ timeline: kind, error: oneLine(error) }, "a timeline that differs could not be rebuilt");
       }
     },

@@ -28,7 +28,8 @@ export interface StoredEntry {
 }
 
 export interface PublicationDeps extends Pick<AuditDeps, "tombstonedAmong" | "readUnapplied"> {
-  readonly repair: (timeline: TimelineName) => Promise<void>;
+  /** `foundAt` is by the clock of `performance.now`. */
+  readonly repair: (timeline: TimelineName, foundAt: number) => Promise<void>;
   /** Finds the drop of an author as a reader would. */
   readonly readEntry: (timeline: TimelineName, drop: string, author: string) => Promise<StoredEntry>;
   /** Returns followers at random, out of a list of about so many pages. */
@@ -57,6 +58,7 @@ export async function checkPublication(
   const first = await look(deps, completed);
   if (first === undefined) return "skipped";
   if (first.length === 0) return "same";
+  const foundAt = performance.now();
   await pause(deps.recheckMs, stopping);
   const waiting = await untilApplied(deps.readUnapplied, sharedNow(), stopping);
   if (!waiting) return "undecided";
@@ -70,7 +72,7 @@ export async function checkPublication(
     { drop: encodeId(completed.drop_id), timelines: wrong.map(({ name }) => encodeId(name)), result },
     "timelines differ from a publication; they are rebuilt",
   );
-  for (const timeline of wrong) await deps.repair(timeline);
+  for (const timeline of wrong) await deps.repair(timeline, foundAt);
   return result;
 }
 

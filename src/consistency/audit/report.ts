@@ -16,7 +16,16 @@ export const isLeftWrong = (report: Report, { fix }: { readonly fix: boolean }):
 
 const NONE: Report = {
   ...{ judged: 0, incomplete: 0, lagMs: 0 },
-  ...{ unknown: [], undecided: [], failed: [], differing: [], repaired: [], remaining: [], unrepaired: [] },
+  ...{
+    unknown: [],
+    undecided: [],
+    failed: [],
+    differing: [],
+    repaired: [],
+    repairMs: [],
+    remaining: [],
+    unrepaired: [],
+  },
 };
 
 /** Reports for scripts; local and global are there only if they were audited. */

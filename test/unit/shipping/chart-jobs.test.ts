@@ -15,7 +15,7 @@ import { readText } from "./files.js";
 import { type Rendered, renderChart, type Values } from "./helm.js";
 
 const VOLUME = { persistentVolumeClaim: { claimName: "backups", readOnly: true } };
-const JOBS: Values = { "audit.enabled": true, "backupCheck.enabled": true, "backupCheck.volume": VOLUME };
+const JOBS: Values = { "backupCheck.enabled": true, "backupCheck.volume": VOLUME };
 
 interface CronJob extends Omit<Rendered, "spec"> {
   readonly spec: {
@@ -30,8 +30,8 @@ const jobsOf = (objects: Rendered[]): Map<string, CronJob> =>
 const podOf = (job: CronJob | undefined): Rendered =>
   ({ ...job, spec: (job as CronJob).spec.jobTemplate.spec }) as unknown as Rendered;
 
-rendering("the audit runs weekly, over all homes, with the settings of the role fanout", () => {
-  const objects = renderChart({ ...EVERYTHING, ...JOBS, "roles.fanout.config": { TIMELINE_RETRY_BASE_MS: "300" } });
+rendering("by default all homes are audited weekly, slowly, and repaired, with the settings of the role fanout", () => {
+  const objects = renderChart({ ...EVERYTHING, "roles.fanout.config": { TIMELINE_RETRY_BASE_MS: "300" } });
   const job = jobsOf(objects).get("audit");
   expect(job?.spec).toMatchObject({
     schedule: "0 3 * * 0",
@@ -40,7 +40,7 @@ rendering("the audit runs weekly, over all homes, with the settings of the role 
   });
   const pod = podOf(job);
   const container = containerOf(pod);
-  expect(container.args).toEqual(["audit", "--users", "1000000", "--json"]);
+  expect(container.args).toEqual(["audit", "--users", "1000000", "--rate", "2", "--json", "--fix"]);
   const fanout = ofKind(objects, "Deployment").find((one) => role(one) === "fanout") as Rendered;
   expect(environmentOf(pod, objects)).toEqual(environmentOf(fanout, objects));
   expect(container.volumeMounts).toEqual(containerOf(fanout).volumeMounts);
@@ -50,9 +50,11 @@ rendering("the audit runs weekly, over all homes, with the settings of the role 
     expect(container).not.toHaveProperty(field);
 });
 
-rendering("the audit repairs, and looks at fewer homes, where that is asked for", () => {
-  const objects = renderChart({ ...REQUIRED, ...JOBS, "audit.fix": true, "audit.users": 500 });
-  expect(containerOf(podOf(jobsOf(objects).get("audit"))).args).toEqual(["audit", "--users", "500", "--json", "--fix"]);
+rendering("the audit only compares, looks at fewer homes, or does not run, if that is asked for", () => {
+  const objects = renderChart({ ...REQUIRED, "audit.fix": false, "audit.users": 500, "audit.rate": 9 });
+  const { args } = containerOf(podOf(jobsOf(objects).get("audit")));
+  expect(args).toEqual(["audit", "--users", "500", "--rate", "9", "--json"]);
+  expect(ofKind(renderChart({ ...REQUIRED, "audit.enabled": false }), "CronJob")).toEqual([]);
 });
 
 rendering("a container beside the service does not keep a job from ending", () => {

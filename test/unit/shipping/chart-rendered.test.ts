@@ -165,7 +165,7 @@ function secretGiven(values: Values): unknown {
 rendering("optional objects are rendered only where they are switched on", () => {
   const kinds = (values: Values): string[] => [...new Set(renderChart(values).map(({ kind }) => kind))].sort();
   const plain = [
-    ...["ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "Secret", "Service"],
+    ...["ConfigMap", "CronJob", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "Secret", "Service"],
     "ServiceAccount",
   ];
   expect(kinds(REQUIRED)).toEqual(plain);
@@ -272,7 +272,8 @@ rendering("the monitor selects one Service and its port", () => {
 
 rendering("network policies close every role except its own ports", () => {
   const objects = renderChart(EVERYTHING);
-  const policies = ofKind(objects, "NetworkPolicy");
+  // The job of the audit has one, too.
+  const policies = ofKind(objects, "NetworkPolicy").filter((one) => role(one) !== "audit");
   expect(policies.map(role).sort()).toEqual(ALL);
   for (const policy of policies) {
     const deployment = ofKind(objects, "Deployment").find((one) => role(one) === role(policy)) as Rendered;

@@ -14,7 +14,7 @@ rendering("by default gRPC is open only to the roles that call it", () => {
     const [rule, ...more] = own.get(name)?.spec.ingress ?? [];
     expect(more).toEqual([]);
     expect(JSON.stringify(rule?.from)).toContain(
-      '"operator":"In","values":["api","fanout","bridge","analysis","posts","ops"]',
+      '"operator":"In","values":["api","fanout","bridge","analysis","posts","ops","audit"]',
     );
     expect(rule?.from).toHaveLength(1);
   }
@@ -98,7 +98,9 @@ rendering("a monitor is taken where policies are off, or let it in", () => {
   const monitor = { ...REQUIRED, "metrics.serviceMonitor.enabled": true };
   const from = [{ namespaceSelector: { matchLabels: { "kubernetes.io/metadata.name": "monitoring" } } }];
   expect(() => renderChart({ ...monitor, "networkPolicy.enabled": false })).not.toThrow();
-  for (const [name, { spec }] of policies({ ...monitor, "networkPolicy.metricsFrom": from }))
+  const all = policies({ ...monitor, "networkPolicy.metricsFrom": from });
+  all.delete("audit");
+  for (const [name, { spec }] of all)
     expect([name, spec.ingress]).toEqual([
       name,
       expect.arrayContaining([{ ports: [{ port: "http", protocol: "TCP" }], from }]),

@@ -8,7 +8,16 @@ import { eventually } from "../../../support/eventually.js";
 
 const REPORT: Report = {
   ...{ judged: 3, incomplete: 0, lagMs: 0 },
-  ...{ unknown: [], undecided: [], failed: [], differing: [], repaired: [], remaining: [], unrepaired: [] },
+  ...{
+    unknown: [],
+    undecided: [],
+    failed: [],
+    differing: [],
+    repaired: [],
+    repairMs: [],
+    remaining: [],
+    unrepaired: [],
+  },
 };
 
 const NOTHING = { changes: 0, admitted: 0 };

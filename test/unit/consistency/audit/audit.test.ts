@@ -118,6 +118,8 @@ test("a fix rebuilds timelines that differ, compares again, and reports those th
   expect(rebuilt.toSorted()).toEqual(["bob", "eve"]);
   expect(report.differing.map(({ name }) => name)).toEqual(["bob", "eve"]);
   expect(report.remaining.map(({ name }) => name)).toEqual(["eve"]);
+  // It is known how long the repair of bob took; that of eve failed.
+  expect(report.repairMs).toEqual([expect.any(Number)]);
   expect(reportsAsText({ home: report })).toMatch(
     /^"bob"\n {2}1 missing: "b"\n(?:.*\n)*"eve" differs still\n2 of 3 users differ \(66\.67 %\)/,
   );
