@@ -25,6 +25,7 @@ let grpc: GrpcServer;
 let world: World;
 let errors: unknown[];
 let faults: Faults;
+let isFull: () => boolean;
 let readHome: World["timelines"]["getHomeTimeline"];
 let readLocal: World["timelines"]["getLocalTimeline"];
 let listDeadLetters: () => Promise<unknown>;
@@ -45,7 +46,8 @@ beforeEach(async () => {
   await redis.client.flushall();
   faults = new Faults();
   const store = createPostsStore(db);
-  const quiet = { wakeRelay: () => undefined, isFull: () => false, limited: unlimited };
+  isFull = () => false;
+  const quiet = { wakeRelay: () => undefined, isFull: () => isFull(), limited: unlimited };
   const posts = createPostsService(
     {
       store,
@@ -119,6 +121,29 @@ test("drops are posted, shown with their text, and deleted", async () => {
   });
   const { body } = await call("POST", "/world/drops", { user: "ada", body: "Good morning" });
   expect(body.drops).toMatchObject([{ body: "Good morning", visibility: "public" }]);
+});
+
+test("several drops with a text have a text each, and a limit that stops them is named", async () => {
+  const many = { user: "ada", body: "Many", count: 20 };
+  const { status, body } = await call("POST", "/world/drops", many);
+  expect(status).toBe(201);
+  expect(body.stopped).toBeUndefined();
+  expect(body.drops.map((drop: { body: string }) => drop.body)).toEqual(
+    Array.from({ length: 20 }, (_, index) => `Many ${index + 1} of 20`),
+  );
+  let asked = 0;
+  isFull = () => ++asked > 2;
+  expect(await call("POST", "/world/drops", many)).toMatchObject({
+    status: 201,
+    body: {
+      drops: [{ body: "Many 1 of 20" }, { body: "Many 2 of 20" }],
+      stopped: "too many drops wait to be published",
+    },
+  });
+  expect(await call("POST", "/world/drops", many)).toMatchObject({
+    status: 400,
+    body: { detail: "too many drops wait to be published" },
+  });
 });
 
 test("follows change once, and show in the summary", async () => {

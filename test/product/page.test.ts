@@ -94,6 +94,24 @@ import { MAIN, runMain, type ServiceProcess } from "../support/service.js";
     await context.close();
   }, 60_000);
 
+  test("a sixth tab of a browser says why it is empty, and fills once another one is closed", async () => {
+    const context = await browser.newContext();
+    const tabs: Page[] = [];
+    for (const viewer of ["ada", "alan", "grace", "donald", "edsger", "nova"]) {
+      const tab = await context.newPage();
+      await tab.goto(`${url}#${viewer}`);
+      await tab.getByText(`live as ${viewer}`).waitFor();
+      tabs.push(tab);
+    }
+    const sixth = tabs.at(-1) as Page;
+    await sixth.getByText("A browser has six connections to a server").waitFor();
+    expect(await sixth.locator("#timeline > li").count()).toBe(0);
+    await tabs[0]?.close();
+    await sixth.locator("#timeline > li").first().waitFor();
+    expect(await sixth.locator("#message").textContent()).toBe("");
+    await context.close();
+  }, 60_000);
+
   test("who deletes a drop by keyboard goes on at the next one", async () => {
     const page = await open("grace");
     const nextId = await page.locator("#timeline > li").nth(1).getAttribute("data-id");

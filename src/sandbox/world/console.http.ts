@@ -144,6 +144,10 @@ function addReads(router: Router, { world, issueToken }: ConsoleDeps): void {
   });
 }
 
+/** Each of several drops has a text of its own: the same text is limited. */
+const textOf = (body: string, number: number, count: number): string =>
+  count === 1 ? body || "Hello" : `${body} ${number} of ${count}`.trim();
+
 function addDrops(router: Router, world: World): void {
   const find = async (request: Request<{ id: string }>, viewer?: string): Promise<SeenDrop> => {
     const [drop] = await dropsOf(world, [request.params.id], viewer);
@@ -158,18 +162,24 @@ function addDrops(router: Router, world: World): void {
   router.post("/drops", async (request, response) => {
     const { user: user_id, count, visibility, recipients, body } = understood(dropsRequest, request.body ?? {});
     await requireUser(world, "user", user_id);
+    const draft = {
+      user_id,
+      visibility: Visibility[visibility.toUpperCase() as Uppercase<typeof visibility>],
+      recipients,
+    };
     const drops: SeenDrop[] = [];
-    for (let made = 1; made <= count; made++) {
-      const text = body || (count > 1 ? `${made} of ${count}` : "Hello");
-      const draft = {
-        user_id,
-        visibility: Visibility[visibility.toUpperCase() as Uppercase<typeof visibility>],
-        recipients,
-        body: text,
-      };
-      drops.push(seen({ ...(await world.posts.createDrop(draft)), tombstone: undefined }));
+    let stopped: string | undefined;
+    while (drops.length < count && stopped === undefined) {
+      const text = textOf(body, drops.length + 1, count);
+      try {
+        drops.push(seen({ ...(await world.posts.createDrop({ ...draft, body: text })), tombstone: undefined }));
+      } catch (error) {
+        const { code, details } = error as { code?: status; details?: string };
+        if (drops.length === 0 || code !== status.RESOURCE_EXHAUSTED) throw error;
+        stopped = details;
+      }
     }
-    response.status(201).json({ drops });
+    response.status(201).json({ drops, stopped });
   });
   router.delete("/drops/:id", async (request, response) => {
     const { drop_id, author, reposted_by, deleted } = await find(request);

@@ -8,6 +8,7 @@ import { createTimeline, originalOf } from "./timeline.js";
 const MAX_LOG_ROWS = 200;
 // A change hides drops from pages within 2 s, and brings them back within 5 s, mostly much sooner.
 const LOOKS_MS = [500, 2_000, 5_000];
+const LATE_MS = 3_000;
 const byId = (id) => document.getElementById(id);
 const timeline = createTimeline({
   list: byId("timeline"),
@@ -57,10 +58,24 @@ let fetches = 0;
 
 async function call(method, path, body) {
   const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
-  const response = await fetch(path, { method, headers, body: JSON.stringify(body) });
+  const response = await answered(fetch(path, { method, headers, body: JSON.stringify(body) }));
   const answer = response.status === 204 ? {} : await response.json();
   if (!response.ok) throw new Error(answer.detail ?? `status ${response.status}`);
   return answer;
+}
+
+/** A tab whose stream takes the last connection gets no answer, and no error. */
+const WAITING =
+  "No answer yet. A browser has six connections to a server, and each tab of this page keeps one: close a tab.";
+
+async function answered(response) {
+  const late = setTimeout(() => showError(new Error(WAITING)), LATE_MS);
+  try {
+    return await response;
+  } finally {
+    clearTimeout(late);
+    if (byId("message").textContent === WAITING) byId("message").textContent = "";
+  }
 }
 
 const showError = (error) => {
@@ -214,8 +229,10 @@ async function post({ author, visibility, body }, count) {
   // Nobody but the viewer is at hand as a recipient.
   const recipients = visibility === "direct" && author !== viewer ? [viewer] : [];
   const many = Number(count ?? 1);
-  await call("POST", "/world/drops", { user: author, visibility, recipients, body, count: many });
-  showDone(`Posted ${many === 1 ? "a drop" : `${many} drops`} as ${author}.${whyNotHere(author, visibility)}`);
+  const asked = { user: author, visibility, recipients, body, count: many };
+  const { drops, stopped } = await call("POST", "/world/drops", asked);
+  const posted = stopped ? `${drops.length} of ${many} drops` : many === 1 ? "a drop" : `${many} drops`;
+  showDone(`Posted ${posted} as ${author}.${stopped ? ` ${stopped}.` : ""}${whyNotHere(author, visibility)}`);
 }
 
 /** Says why a drop that was posted is not on the page at once. */
