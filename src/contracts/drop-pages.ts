@@ -2,7 +2,7 @@ import type { Drop, GetDropsByUserIDRequest, GetDropsByUserIDResponse } from "..
 import { FLOOR_MEMBER, idFault } from "../kernel/ids.js";
 import { sharedNow } from "../kernel/time.js";
 import { compareEntries, type DropPage, NO_DROPS, type TimelineEntry } from "./timelines.js";
-import { isTime, isTooFarAhead } from "./times.js";
+import { isTime, isTooFarAhead, wrongUnitOf } from "./times.js";
 import { MAX_RECIPIENTS } from "./untrusted.js";
 import { broken, refuseLong } from "./upstream-answers.js";
 
@@ -29,6 +29,8 @@ export const belowOf = (below: TimelineEntry | undefined): Below => ({
 export interface Taken {
   readonly page?: DropPage;
   readonly leftOut: number;
+  /** The upstream does not list the newest first. */
+  readonly isUnordered?: boolean;
   readonly lastId?: string;
 }
 
@@ -67,6 +69,7 @@ function isReadable({ drop_id, created_at, recipients }: Drop): boolean {
     idFault(drop_id) === undefined &&
     drop_id !== FLOOR_MEMBER &&
     isTime(created_at) &&
+    wrongUnitOf(created_at) === undefined &&
     recipients.length <= MAX_RECIPIENTS
   );
 }
@@ -74,27 +77,45 @@ function isReadable({ drop_id, created_at, recipients }: Drop): boolean {
 /** Takes a page with drops that cannot be read, in another order, twice, or not below the position. */
 function takeUneven({ drops, end }: GetDropsByUserIDResponse, below: TimelineEntry | undefined, asked: number): Taken {
   const isBelow = (entry: TimelineEntry): boolean => below === undefined || compareEntries(entry, below) < 0;
-  const readable = drops.filter(isReadable);
-  const leftOut = drops.length - readable.length;
+  const readable = drops.filter((drop) => isReadable(drop));
+  const taken = readable.filter((drop) => isBelow(entryOf(drop)));
+  const now = sharedNow();
+  const timely = taken.filter(({ created_at }) => !isTooFarAhead(created_at, now));
+  const leftOut = drops.length - readable.length + (taken.length - timely.length);
   const kept = new Map<string, Drop>();
-  for (const drop of readable.toSorted((a, b) => compareEntries(entryOf(b), entryOf(a))))
-    if (isBelow(entryOf(drop))) {
-      // A drop listed with two times has the smaller one.
-      kept.delete(drop.drop_id);
-      kept.set(drop.drop_id, drop);
-    }
-  const positions = [...kept.values()].map(entryOf);
-  // Such an id counts only where nothing else has a position: upstreams may refuse it.
-  if (positions.length === 0) positions.push(...drops.flatMap(placeOf).filter(isBelow));
-  const lowest = positions.reduce<TimelineEntry | undefined>(
-    (one, other) => (one && compareEntries(one, other) < 0 ? one : other),
-    undefined,
-  );
-  const page = { drops: [...kept.values()], next: end ? undefined : lowest };
-  if (lowest || end) return { page, leftOut };
+  for (const drop of taken.toSorted((a, b) => compareEntries(entryOf(b), entryOf(a)))) {
+    // A drop listed with two times has the smaller one.
+    kept.delete(drop.drop_id);
+    kept.set(drop.drop_id, drop);
+  }
+  const { end: reached, isUnordered } = endOf(timely);
+  // Other positions count only if nothing else has one: upstreams may refuse an id that cannot be read.
+  const others = kept.size > 0 ? [...kept.values()].map(entryOf) : drops.flatMap(placeOf).filter(isBelow);
+  const next = reached ?? lowestOf(others);
+  const page = { drops: [...kept.values()], next: end ? undefined : next };
+  if (next || end) return { page, leftOut, isUnordered };
   if (drops.some((drop) => placeOf(drop).length === 0)) return { leftOut, lastId: drops.at(-1)?.drop_id ?? "" };
   if (drops.length >= asked) throw broken(METHOD, "the page below a drop leads to itself");
   return { page: NO_DROPS, leftOut };
+}
+
+const lowestOf = (entries: readonly TimelineEntry[]): TimelineEntry | undefined =>
+  entries.reduce<TimelineEntry | undefined>((low, one) => (low && compareEntries(low, one) < 0 ? low : one), undefined);
+
+/** Fewer drops in the opposite order may be one that is pinned, with those that follow. */
+const LEAST_REVERSED = 10;
+
+/**
+ * Finds how far down a page is complete. A drop out of its place, such as a pinned one, says nothing about those between:
+ * the last one counts, from which the upstream itself goes on. Drops of the page below it come again.
+ */
+function endOf(drops: readonly Drop[]): { readonly end?: TimelineEntry | undefined; readonly isUnordered: boolean } {
+  const firsts = new Map(drops.toReversed().map((drop) => [drop.drop_id, drop]));
+  const entries = drops.filter((drop) => firsts.get(drop.drop_id) === drop).map(entryOf);
+  const isSorted = (sign: 1 | -1): boolean =>
+    entries.every((entry, at) => at === 0 || sign * compareEntries(entry, entries[at - 1] as TimelineEntry) < 0);
+  if (isSorted(1)) return { end: entries.at(-1), isUnordered: false };
+  return { end: entries.length >= LEAST_REVERSED && isSorted(-1) ? entries[0] : entries.at(-1), isUnordered: true };
 }
 
 /** Returns the position of an item that cannot be read; empty if its time is unusable. */

@@ -17,6 +17,8 @@ type CallDrops = (
 
 interface DropReadsDeps {
   readonly leaveOut: LeaveOut;
+  /** Counts pages that do not list the newest drops first. */
+  readonly unordered: LeaveOut;
   /** The call has failed since its answer is larger than a message may be. */
   readonly isTooLarge: (error: unknown) => boolean;
   /** The upstream refuses an id or a position. */
@@ -42,7 +44,11 @@ export function createDropReads(deps: DropReadsDeps): (call: CallDrops) => ReadD
         throw error;
       }
     };
-    return readPage(request, { sizes, ask, leaveOut: (count) => deps.leaveOut(METHOD, request.author, count) });
+    return readPage(request, {
+      ...{ sizes, ask },
+      leaveOut: (count) => deps.leaveOut(METHOD, request.author, count),
+      unordered: () => deps.unordered(METHOD, request.author),
+    });
   };
 }
 
@@ -59,11 +65,12 @@ interface Reading {
   readonly sizes: ReturnType<typeof createCache<number>>;
   readonly ask: Ask;
   readonly leaveOut: (count: number) => void;
+  readonly unordered: () => void;
 }
 
 /** Goes on from a page that is larger than a message, or has no drop with a position. */
 async function readPage({ author, limit, below: from }: DropsRequest, reading: Reading): Promise<DropPage> {
-  const { sizes, ask, leaveOut } = reading;
+  const { sizes, ask, leaveOut, unordered } = reading;
   let below = from;
   let at = belowOf(below);
   let isUnreadableId = false;
@@ -73,8 +80,9 @@ async function readPage({ author, limit, below: from }: DropsRequest, reading: R
     const response = await ask(at, size, isUnreadableId);
     isUnreadableId = false;
     if (response) {
-      const { page, leftOut, lastId = "" } = takePage(response, below, size);
+      const { page, leftOut, isUnordered, lastId = "" } = takePage(response, below, size);
       leaveOut(leftOut);
+      if (isUnordered) unordered();
       if (page) {
         if (2 * size < limit) sizes.set(author, 2 * size);
         else if (size < limit) sizes.delete(author);

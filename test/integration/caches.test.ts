@@ -56,6 +56,7 @@ const FILLS: Readonly<Record<CacheName, Fill>> = {
   authorPageSizes: async (bytes) => {
     const reads = createDropReads({
       leaveOut: () => undefined,
+      unordered: () => undefined,
       isTooLarge: () => true,
       isInvalidArgument: () => false,
     })(async ({ limit }) => {

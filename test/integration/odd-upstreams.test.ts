@@ -77,6 +77,53 @@ test.each(SHAPES)("pages %s hide nothing and show nothing twice", async (_, resh
 });
 
 // Invariant 5.
+test.each<[string, (drops: Drop[], asked: { before: number }, of: { pinned: Drop }) => Drop[]]>([
+  ["first on each page", (drops, _, { pinned }) => [pinned, ...drops.filter(({ drop_id }) => drop_id !== "ann2")]],
+  ["first on the first page alone", (drops, { before }, { pinned }) => (before === 0 ? [pinned, ...drops] : drops)],
+  [
+    "first on the first page, and nowhere else",
+    (drops, { before }, { pinned }) => [
+      ...(before === 0 ? [pinned] : []),
+      ...drops.filter(({ drop_id }) => drop_id !== "ann2"),
+    ],
+  ],
+])("an old drop that is %s takes no other one away, and the order is counted and logged", async (_, reshape) => {
+  const lines: object[] = [];
+  const log = { ...silent, warn: (fields: object, line: string) => void lines.push({ ...fields, line }) };
+  let scene: Scene | undefined;
+  const pinning: UpstreamOptions["reshape"] = (drops, request) => {
+    const pinned = scene?.world.dropsOf("ann").find(({ drop_id }) => drop_id === "ann2") as Drop;
+    return request.user_id === "ann" ? reshape(drops.slice(0, 20), request, { pinned }) : drops;
+  };
+  scene = await serving({ reshape: pinning }, log);
+  expect(idsOf((await collect(scene.sources, wanted())).entries)).toEqual(expected(scene));
+  const upward = await collectUpward(scene.sources, wanted({ above: { score: 1_002, drop: "c" }, top: 5_000 }));
+  expect(idsOf(upward.entries)).toEqual(expected(scene).slice(0, -4).toReversed());
+  expect(new Set(await allOf(scene, "ann"))).toEqual(new Set(scene.world.dropsOf("ann").map(({ drop_id }) => drop_id)));
+  expect(lines).toEqual([
+    { method: "GetDropsByUserID", subject: "ann", count: 1, line: expect.stringContaining("newest drops first") },
+  ]);
+});
+
+// Invariant 5.
+test.each([
+  ["seconds", 1e-3],
+  ["microseconds", 1e3],
+  ["nanoseconds", 1e6],
+])("a drop dated in %s is left out alone, and counted", async (_, factor) => {
+  const lines: object[] = [];
+  const log = { ...silent, warn: (fields: object) => void lines.push(fields) };
+  const at = Date.now();
+  const reshape: UpstreamOptions["reshape"] = (drops) =>
+    drops.map((drop) => (drop.drop_id === "ann30" ? { ...drop, created_at: Math.floor(at * factor) } : drop));
+  const scene = await serving({ reshape }, log);
+  expect(idsOf((await collect(scene.sources, wanted())).entries)).toEqual(
+    expected(scene, ({ drop_id }) => drop_id !== "ann30"),
+  );
+  expect(lines).toEqual([{ method: "GetDropsByUserID", subject: "ann", count: 1 }]);
+});
+
+// Invariant 5.
 test("pages that overlap show nothing twice, and end", async () => {
   let scene: Scene | undefined;
   const reshape: UpstreamOptions["reshape"] = (drops, { user_id, limit, before, max_id }) => {

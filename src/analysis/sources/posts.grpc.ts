@@ -17,19 +17,19 @@ export type UserReads = Pick<Upstreams, "profile" | "followers" | "following">;
 /** Any drop proves that the user exists; without one a profile does. `users` is undefined without a UserService. */
 export const createPostsSource = (posts: PostReads, users: UserReads | undefined): Source => ({
   async *posts(user, { limit, signal }) {
-    let found = 0;
+    // A drop out of its place may come again in it.
+    const found = new Set<string>();
     let below: TimelineEntry | undefined;
     for (let page = 0; page < MAX_PAGES; page++) {
       if (signal.aborted) throw new AppError("unavailable", "the read ended with the process");
       const request = { author: user, below, limit: DROPS_A_PAGE, reader: "" };
       const { drops, next } = await posts.dropsByUser(request).catch(noneIfUnknown);
-      for (const post of await counted(posts, user, drops.filter(isOpen).slice(0, limit - found))) {
-        found++;
-        yield post;
-      }
+      const fresh = drops.filter((drop) => isOpen(drop) && !found.has(drop.drop_id)).slice(0, limit - found.size);
+      for (const { drop_id } of fresh) found.add(drop_id);
+      yield* await counted(posts, user, fresh);
       if (page === 0 && drops.length === 0 && !next && !(await exists(users, user)))
         throw new AccountGone("account_unknown", "no drop, and no profile in UserService");
-      if (!next || found === limit) return;
+      if (!next || found.size === limit) return;
       below = next;
     }
   },

@@ -33,20 +33,33 @@ const leftOut = counter(
   "Items left out of an upstream's answer because they break the contract",
 );
 
+const unorderedPages = counter(
+  "timeline_upstream_unordered",
+  "Pages of an upstream that do not list the newest drops first",
+);
+
+const FAULTS = {
+  leaveOut: [leftOut, "items of an upstream's answer that break the contract are left out"],
+  unordered: [unorderedPages, "an upstream does not list the newest drops first: reading them takes more calls"],
+} as const;
+
+type Faults = Readonly<Record<keyof typeof FAULTS, LeaveOut>>;
+
 /** Logs once an hour for each method and subject. */
-function createLeaveOut(log: Logger | undefined): LeaveOut {
+function createFaults(log: Logger | undefined): Faults {
   const logged = createCache<true>("leftOutItems", { sizeOf: () => 0, ttl: HOUR });
-  return (method, subject, count = 1) => {
-    if (count === 0) return;
-    leftOut.add(count, { method });
-    const name = `${method} ${subject}`;
-    if (logged.has(name)) return;
-    logged.set(name, true);
-    log?.warn(
-      { method, subject: encodeId(subject), count },
-      "items of an upstream's answer that break the contract are left out",
-    );
-  };
+  const reporting =
+    (fault: keyof typeof FAULTS): LeaveOut =>
+    (method, subject, count = 1) => {
+      if (count === 0) return;
+      const [counted, line] = FAULTS[fault];
+      counted.add(count, { method });
+      const name = `${fault} ${method} ${subject}`;
+      if (logged.has(name)) return;
+      logged.set(name, true);
+      log?.warn({ method, subject: encodeId(subject), count }, line);
+    };
+  return { leaveOut: reporting("leaveOut"), unordered: reporting("unordered") };
 }
 
 interface PageRequest {
@@ -75,10 +88,14 @@ export interface UpstreamOptions {
 export function openUpstreamChannels(options: UpstreamOptions) {
   const users = connectUpstream(options.userServiceAddr, options.tls);
   const posts = connectUpstream(options.postServiceAddr, options.tls);
-  const leaveOut = createLeaveOut(options.log);
+  const faults = createFaults(options.log);
   return {
     /** Each caller judges by its own calls whether an upstream is unavailable. */
-    upstreams: (): Upstreams => ({ ...onUsers(users, leaveOut), ...onPosts(posts, leaveOut), leaveOut }),
+    upstreams: (): Upstreams => ({
+      ...onUsers(users, faults.leaveOut),
+      ...onPosts(posts, faults),
+      leaveOut: faults.leaveOut,
+    }),
     close(): void {
       users.close();
       posts.close();
@@ -93,12 +110,12 @@ export function connectUpstreams(options: UpstreamOptions): Upstreams & Pick<Ups
 
 export function connectUsers(address: string, tls: TlsFiles, log?: Logger) {
   const users = connectUpstream(address, tls);
-  return { ...onUsers(users, createLeaveOut(log)), close: () => users.close() };
+  return { ...onUsers(users, createFaults(log).leaveOut), close: () => users.close() };
 }
 
 export function connectPosts(address: string, tls: TlsFiles, log?: Logger) {
   const posts = connectUpstream(address, tls);
-  return { ...onPosts(posts, createLeaveOut(log)), close: () => posts.close() };
+  return { ...onPosts(posts, createFaults(log)), close: () => posts.close() };
 }
 
 function onUsers(users: Client, leaveOut: LeaveOut) {
@@ -164,10 +181,10 @@ function onUsers(users: Client, leaveOut: LeaveOut) {
   };
 }
 
-function onPosts(posts: Client, leaveOut: LeaveOut) {
+function onPosts(posts: Client, { leaveOut, unordered }: Faults) {
   const { open, once: call, inTurn } = createCallUpstream(posts);
   const { getDropsByUserId, getCounts, listDrops, getRetention } = PostServiceService;
-  const dropReads = createDropReads({ leaveOut, isTooLarge, isInvalidArgument });
+  const dropReads = createDropReads({ leaveOut, unordered, isTooLarge, isInvalidArgument });
   /** The calls are for one piece of work. */
   const openDropsByUser = (): ReadDrops => dropReads(open(getDropsByUserId));
   return {

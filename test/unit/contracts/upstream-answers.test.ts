@@ -45,14 +45,14 @@ test("only an empty page, or one that says so, ends an author's drops", () => {
 
 test("pages that overlap, repeat a drop or come in another order show each drop once, and lead further down", () => {
   const below = { score: 9, drop: "d9" };
-  for (const drops of [
-    [at(9), at(8), at(7)],
-    [at(7), at(8), at(9)],
-    [at(11), at(8), at(8), at(7), at(10)],
-  ]) {
-    const taken = takePage({ drops, end: false }, below, 5);
+  for (const [end, isUnordered, drops] of [
+    [7, false, [at(9), at(8), at(7)]],
+    [8, true, [at(7), at(8), at(9)]],
+    [7, false, [at(11), at(8), at(8), at(7), at(10)]],
+  ] as const) {
+    const taken = takePage({ drops: [...drops], end: false }, below, 5);
     expect(idsOf(taken)).toEqual(["d8", "d7"]);
-    expect(taken.page?.next).toEqual({ score: 7, drop: "d7" });
+    expect(taken).toMatchObject({ page: { next: { score: end, drop: `d${end}` } }, isUnordered });
   }
 });
 
