@@ -48,7 +48,7 @@ export function createForgetTimelines(
     ...createMessages(nats, publish, createNotifyUser({ publish, scripts, clock })),
     ...createWalk(scripts),
     ...{ reports, fences, drops },
-    readOwn: (user) => readOwnDrops(send, user),
+    readOwn: (users) => readOwnDrops(send, users),
   });
 }
 

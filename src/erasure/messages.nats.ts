@@ -28,11 +28,11 @@ export function messageNames({ subject, headers, body }: Message, person: Person
 }
 
 /** A dead letter that is no JSON, or was refused or cut, may have the id anywhere. */
-function isBrokenLetterOf({ subject, headers, body }: Message, { user, token }: Person): boolean {
+function isBrokenLetterOf({ subject, headers, body }: Message, people: readonly Person[]): boolean {
   if (!subject.startsWith("dlq.") || !isBroken(headers.get(DLQ_HEADER.reason) ?? subject.split(".")[1], body))
     return false;
   const ids = idsIn(body);
-  return ids.has(user) || ids.has(token);
+  return people.some(({ user, token }) => ids.has(user) || ids.has(token));
 }
 
 export const messagesIn = (nats: NatsConnection, stream: string): AsyncIterable<LogEntry> =>
@@ -44,10 +44,11 @@ const CLEANED = [STREAM.dlq, STREAM.checks];
 export function createMessages(nats: NatsConnection, publish: Publish, notifyUser: NotifyUser) {
   const removals = createRemovals(nats);
   return {
-    resetStreams: async (users: readonly string[], { token }: Person): Promise<void> => {
+    resetStreams: async (users: readonly string[], erased: readonly Person[]): Promise<void> => {
       const reset = { event: "reset", reason: "user_erased" } as const;
       // The id does not tell who is erased: it is stored for a while.
-      const id = `reset:${fingerprint(`erased:${token}`)}:`;
+      const tokens = erased.map(({ token }) => token).sort();
+      const id = `reset:${fingerprint(`erased:${tokens.join()}`)}:`;
       await mapLimited(users, NOTIFIED_AT_ONCE, (user) => notifyUser(user, reset, id + encodeId(user)));
     },
     endStreams: async ({ user, token }: Person): Promise<void> => {
@@ -55,14 +56,15 @@ export function createMessages(nats: NatsConnection, publish: Publish, notifyUse
       const headers = traceHeaders();
       await publish({ subject: notifySubject(user), body: JSON.stringify(body), id: `erased:${token}`, headers });
     },
-    removeMessages: async (person: Person, stopping: AbortSignal): Promise<void> => {
+    removeMessages: async (people: readonly Person[], stopping: AbortSignal): Promise<void> => {
       const parts = (await presentParts(nats)).map(({ part }) => part);
-      for (const { stream, subject } of parts)
-        await askNats("purging notifications", async () =>
-          (await managerOf(nats)).streams.purge(stream, { filter: subject(person.token) }),
-        );
+      for (const { token } of people)
+        for (const { stream, subject } of parts)
+          await askNats("purging notifications", async () =>
+            (await managerOf(nats)).streams.purge(stream, { filter: subject(token) }),
+          );
       const isWanted = (message: LogEntry): boolean =>
-        messageNames(message, person) || isBrokenLetterOf(message, person);
+        people.some((person) => messageNames(message, person)) || isBrokenLetterOf(message, people);
       for (const stream of [...CLEANED, ...parts.map((part) => part.stream)])
         await removals.fromLog({ stream, subject: ">", batch: BATCH, isWanted, stopping });
     },

@@ -8,6 +8,19 @@ export interface Person {
 
 export const personOf = (user: string): Person => ({ user, token: encodeId(user) });
 
+/** People who are forgotten together: what names any of them is looked for. */
+export interface People {
+  readonly all: readonly Person[];
+  readonly users: ReadonlySet<string>;
+  readonly tokens: ReadonlySet<string>;
+}
+
+export const peopleOf = (all: readonly Person[]): People => ({
+  all,
+  users: new Set(all.map(({ user }) => user)),
+  tokens: new Set(all.map(({ token }) => token)),
+});
+
 /** Only these fields name people: a text, a kind or a number may be the same as an id. */
 const NAMES_PEOPLE = /^(.*_)?(user|follower|following|target|actor|author|recipient|owner|did|by)(_id)?s?$/;
 

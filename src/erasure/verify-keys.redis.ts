@@ -9,18 +9,17 @@ import { classify } from "./kinds.js";
 import { lookAt } from "./look.js";
 import { readOwnDrops } from "./own-drops.redis.js";
 import type { Places } from "./places.js";
-import type { Person } from "./values.js";
+import { type Person, peopleOf } from "./values.js";
 
 /** Other programs may use the same Redis. */
 const OURS = /^\{?(timeline|sse_|analysis:)/;
 
 export async function verifyKeys(scripts: Scripts, person: Person, places: Places, checked: (keys: number) => void) {
   const send = createReadOnly(scripts.client);
-  const ownAmong = await readOwnDrops(send, person.user);
-  const subject = { ...person, ownAmong, met: () => undefined };
+  const subjects = { ...peopleOf([person]), ...(await readOwnDrops(send, [person.user])), met: () => undefined };
   let count = 0;
   for await (const { keys } of scanKeys(scripts)) {
-    for (const { kind, key, items } of await lookAt(send, keys, subject, { stays: true })) {
+    for (const { kind, key, items } of await lookAt(send, keys, subjects, { stays: true })) {
       const { keys: place, stays } = kind;
       const why = stays ?? (items === undefined ? "a key of the user" : "what names the user, or is theirs");
       const found = { place, example: key, count: items?.length ?? 1, mayStay: stays !== undefined, why };
@@ -57,4 +56,11 @@ function createReadOnly(client: RedisClient): Send {
   };
 }
 
-const NOTHING: Readonly<Record<string, unknown>> = { zrange: [], hscan: ["0", []], zscan: ["0", []] };
+const NOTHING: Readonly<Record<string, unknown>> = {
+  zrange: [],
+  smismember: [],
+  zmscore: [],
+  hmget: [],
+  hscan: ["0", []],
+  zscan: ["0", []],
+};

@@ -16,7 +16,7 @@ import { countOutcome, expectOutcomes, observed, observedBatch } from "../delive
 import { VERSION } from "../kernel/version.js";
 import { type Consuming, consume } from "../platform/nats/consume.js";
 import { createAttempts } from "../records/attempts.redis.js";
-import { createForgetHandler, type Forget } from "../records/erasures.js";
+import { createForgetHandler, type Forget, peopleFirst } from "../records/erasures.js";
 import { createWaiting } from "../records/waiting.redis.js";
 import type { Config } from "./config/config.js";
 import type { Connections } from "./connections.js";
@@ -76,16 +76,21 @@ function eventOf({ stream, subject }: Pick<Delivery, "stream" | "subject">): Dlq
 }
 
 const ERASURES_AT_ONCE = 4;
+/** Users whom the timelines forget at once share one walk over Redis. */
+const FORGOTTEN_TOGETHER = 64;
+/** More are known than are forgotten, so that people can come before remote actors. */
+const ERASURES_KNOWN = 256;
 
 /** Starts the consumer by which a role forgets erased users. */
 export async function startForgetting(deps: ConsumerDeps, part: ErasurePart, forget: Forget): Promise<Consuming> {
   const { erased } = deps.connections;
   await erased.announce(part);
+  const inOrder = peopleFirst(part === "timelines" ? FORGOTTEN_TOGETHER : ERASURES_AT_ONCE);
   return startConsumer(deps, {
     stream: STREAM.drops,
     consumer: erasureConsumer(part),
-    handler: createForgetHandler(erased, part, forget),
-    concurrency: ERASURES_AT_ONCE,
+    handler: createForgetHandler(erased, part, (user, context) => inOrder(user, () => forget(user, context))),
+    concurrency: ERASURES_KNOWN,
   });
 }
 

@@ -10,10 +10,12 @@ import {
   TOMBSTONES_KEY,
   unfollowersKey,
 } from "../../src/contracts/keys.js";
+import { NO_DROPS } from "../../src/contracts/timelines.js";
 import { classify, KINDS } from "../../src/erasure/kinds.js";
 import { readOwnDrops } from "../../src/erasure/own-drops.redis.js";
 import { createSend } from "../../src/erasure/walk.redis.js";
 import { Visibility } from "../../src/gen/avion/posts.js";
+import { AppError } from "../../src/kernel/errors.js";
 import { FAILPOINTS, hookFailpoints } from "../../src/kernel/failpoints.js";
 import { encodeId } from "../../src/kernel/ids.js";
 import { silent } from "../../src/kernel/logger.js";
@@ -172,6 +174,30 @@ test("erasures of several users run beside each other, and each beside itself", 
   expect(await contents()).toEqual(before);
 });
 
+test("20 users who are forgotten at once share two walks, and one whose drops cannot be listed holds up no other", async () => {
+  await fillOthers();
+  const before = await contents();
+  const users = Array.from({ length: 20 }, (_, n) => (n % 2 === 0 ? `ada ${n}` : `https://far.example/users/${n}`));
+  for (const user of users) await fillUser(user);
+  const walked: string[][] = [];
+  hookFailpoints(async (name, about) => {
+    if (name === "timelines-walked") walked.push(about.map(String));
+  });
+  let isAway = true;
+  const listed = async (user: string) => {
+    if (isAway && user === users[7]) throw new AppError("unavailable", "the posts service is away", { subject: user });
+    return NO_DROPS;
+  };
+  const forget = forgetOn({ scripts: redis.scripts, nats, listed });
+  const ended = await Promise.allSettled(users.map((user) => forget(user, context)));
+  expect(ended.flatMap(({ status }, at) => (status === "rejected" ? [at] : []))).toEqual([7]);
+  expect(walked.flat().sort()).toEqual(users.filter((_, at) => at !== 7).sort());
+  expect(walked.length).toBeLessThanOrEqual(2);
+  isAway = false;
+  await forget(users[7] as string, context);
+  expect(await contents()).toEqual(before);
+});
+
 test("a user whose posts are not deleted yet is waited for, and so is the backlog", async () => {
   const steps: string[] = [];
   let asked = 0;
@@ -208,7 +234,7 @@ test("deleted drops that are too many to be held are asked for", async () => {
     await fences.recordTombstones(drops.slice(at, at + 1_000).map((drop) => ({ drop, author: "ada", time })));
   const send = createSend(redis.scripts);
   for (const most of [1_000, 100_000]) {
-    const ownAmong = await readOwnDrops(send, "ada", most);
+    const { ownAmong } = await readOwnDrops(send, ["ada"], most);
     expect(await ownAmong(["x", ...drops, "y"])).toEqual(new Set(drops));
     expect(await ownAmong([])).toEqual(new Set());
   }
