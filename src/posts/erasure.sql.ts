@@ -38,6 +38,9 @@ export function createErasureStore(db: Db) {
     await changed(TOMBSTONE, JSON.stringify(drafts), ...spanOf(ids));
   };
   return {
+    /** Tells whether a row names the user, but for the user's own object and tombstones of remote drops. */
+    isNamed: async (user: string): Promise<boolean> =>
+      (await find<{ named: boolean }>(IS_NAMED, user))[0]?.named ?? false,
     mark: async (user: string): Promise<void> => void (await changed(MARK, user)),
     /** Resolves once the rows of writes that began before the marker was set are visible. */
     untilOlderEnded: (stopping: AbortSignal): Promise<void> => untilOlderEnded(db, { stopping }),
@@ -132,6 +135,20 @@ FROM counts WHERE c.drop_id = counts.drop_id AND c.drop_id BETWEEN $4::uuid AND 
 const DIRECT = "visibility = 4 AND deleted_at IS NULL AND recipients @> ARRAY[$1::text]";
 const ADDRESSED = `SELECT drop_id AS id FROM posts.drops WHERE ${DIRECT} LIMIT $2`;
 const ADDRESSED_REMOTE = `SELECT uri AS id FROM posts.remote_objects WHERE ${DIRECT} LIMIT $2`;
+
+const IS_NAMED = `SELECT ${[
+  `posts.drops WHERE ${OWN}`,
+  `posts.drops WHERE ${OWN_DELETED}`,
+  `posts.reactions WHERE ${LIKED}`,
+  `posts.reactions WHERE ${WITHDRAWN}`,
+  `posts.drops WHERE ${DIRECT}`,
+  `posts.remote_objects WHERE ${DIRECT}`,
+  "posts.drops WHERE repost_author = $1",
+  "posts.remote_objects WHERE actor_uri = $1 AND kind = 1 AND deleted_at IS NULL",
+  "posts.remote_reactions WHERE actor_uri = $1",
+]
+  .map((rows) => `EXISTS (SELECT FROM ${rows})`)
+  .join(" OR ")} AS named`;
 
 /** Returns an UPDATE of the rows of some ids, which it locks in their order. */
 const updating = (table: string, id: string, set: string, condition = "true"): string => `

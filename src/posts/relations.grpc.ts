@@ -81,16 +81,30 @@ export function createFollowersOf(users: Pick<Users, "followers"> | undefined): 
   };
 }
 
-export function createEraseUser(users: Pick<Users, "erase"> | undefined): EraseUser {
-  return async (userId) => {
+export function createEraseUser(users: Pick<Users, "erase" | "followers" | "following"> | undefined): EraseUser {
+  return async (userId, onlyIfKnown) => {
     try {
-      if (users !== undefined) await users.erase(userId);
+      if (users !== undefined) await users.erase(userId, onlyIfKnown);
       return users !== undefined;
     } catch (error) {
-      if (isUnimplemented(error)) return false;
-      throw error;
+      if (!isUnimplemented(error)) throw error;
+      return onlyIfKnown && users !== undefined && !(await isInLists(users, userId));
     }
   };
+}
+
+/** A service that cannot erase users lists whom the user follows, and by whom the user is followed. */
+async function isInLists(users: Pick<Users, "followers" | "following">, user: string): Promise<boolean> {
+  const page = { user, size: 1, token: "" };
+  const lists = await Promise.all(
+    [users.followers(page), users.following(page)].map((list) =>
+      list.catch((error: unknown) => {
+        if (isNotFound(error)) return { ids: [] };
+        throw error;
+      }),
+    ),
+  );
+  return lists.some(({ ids }) => ids.length > 0);
 }
 
 /** No user follows another where there is no UserService. */

@@ -1,6 +1,6 @@
 import type { EventDraft } from "../contracts/outbox.js";
 import * as wire from "../gen/avion/posts.js";
-import { AppError, codeOf } from "../kernel/errors.js";
+import { AppError, codeOf, invalid } from "../kernel/errors.js";
 import { DAY, SECOND } from "../kernel/time.js";
 import { decideWaiting } from "./audience.js";
 import { eraseDeletedActors } from "./deleted-actors.js";
@@ -47,6 +47,8 @@ export function remoteObjects(deps: PostsDeps) {
     /** An object that was never stored gets a tombstone, too: its deletion may arrive first. */
     async deleteRemoteObject(request: wire.DeleteRemoteObjectRequest): Promise<wire.DeleteRemoteObjectResponse> {
       const uri = readUri("uri", request.uri, MAX_URI_BYTES);
+      if (urisOf(deps.config)?.isOwn(uri))
+        throw invalid("uri", "is of this server: DeleteDrop deletes a drop, EraseUser of UserService a user");
       const isActor = request.kind === RemoteKind.ACTOR;
       const object = await store.remote.remove(uri, dropDeleted(uri), isActor);
       if (object.kind === RemoteKind.DROP) await linkNow(deps, uri);

@@ -115,17 +115,17 @@ WITH o AS (
 SELECT ${REMOTE_COLUMNS}, o.fetches = 1 AS created FROM o`;
 
 /** Rows name an actor whose object was never stored. */
-const IS_NAMED = `(
-  EXISTS (SELECT FROM posts.remote_objects d WHERE d.actor_uri = $1 AND d.kind = 1 AND d.deleted_at IS NULL)
-  OR EXISTS (SELECT FROM posts.drops d WHERE d.user_id = $1 AND d.deleted_at IS NULL)
-  OR EXISTS (SELECT FROM posts.reactions r WHERE r.actor_id = $1 AND r.active AND r.kind <> 'reply')
+const isNamed = (actor: string): string => `(
+  EXISTS (SELECT FROM posts.remote_objects d WHERE d.actor_uri = ${actor} AND d.kind = 1 AND d.deleted_at IS NULL)
+  OR EXISTS (SELECT FROM posts.drops d WHERE d.user_id = ${actor} AND d.deleted_at IS NULL)
+  OR EXISTS (SELECT FROM posts.reactions r WHERE r.actor_id = ${actor} AND r.active AND r.kind <> 'reply')
 )`;
 
 /** A deletion may arrive before its object: the tombstone keeps the object from being stored. */
 const REMOVE = `
 WITH o AS (
   INSERT INTO posts.remote_objects AS o (uri, kind, fetched_at, expires_at, deleted_at, erasure_due)
-  SELECT $1, 0, clock.now, clock.now, clock.now, $3::boolean OR ${IS_NAMED} FROM (SELECT ${NOW} AS now) clock
+  SELECT $1, 0, clock.now, clock.now, clock.now, $3::boolean OR ${isNamed("$1")} FROM (SELECT ${NOW} AS now) clock
   ON CONFLICT (uri) DO UPDATE SET document = '', public_key = '', webfinger = '', webfinger_type = '',
     webfinger_href = '', lrdd_template = '', recipients = '{}', expires_at = excluded.expires_at,
     deleted_at = coalesce(o.deleted_at, excluded.deleted_at),
@@ -161,8 +161,11 @@ const DROPS_OF_DELETED = dropsOf(`${DROPS_LEFT} ORDER BY deleted_at, uri LIMIT $
 /** Runs also where no drops were left: a process of an older version may have stored one since. */
 const DROPS_OF_ONE = dropsOf("uri = $2 AND kind <> 1 AND deleted_at IS NOT NULL");
 
+/** A write that did not see the marker of a stranger may have named them: then they are erased after all. */
 const DROPS_REMOVED = `
-UPDATE posts.remote_objects a SET drops_removed = true WHERE uri IN (
+UPDATE posts.remote_objects a SET drops_removed = true,
+  erasure_due = a.erasure_due OR (EXISTS (SELECT FROM posts.erased e WHERE e.user_id = a.uri) AND ${isNamed("a.uri")})
+WHERE uri IN (
   SELECT uri FROM posts.remote_objects
   WHERE ${DROPS_LEFT} AND deleted_at < (SELECT ${NOW} - ${MINUTE}) ORDER BY deleted_at, uri LIMIT $1
 ) AND NOT EXISTS (

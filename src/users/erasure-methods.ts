@@ -8,7 +8,7 @@ import type { ErasureStore, StoredErasure } from "./erasures.sql.js";
 import { observeUsers } from "./observe.js";
 
 export interface ErasureMethodsDeps {
-  readonly erasures: Pick<ErasureStore, "erase" | "get">;
+  readonly erasures: Pick<ErasureStore, "erase" | "get" | "refuseUnknown">;
   readonly wakeRelay: (source: "users" | "edges") => void;
   readonly wakeErasures: () => void;
   readonly bounded: BoundedQueue;
@@ -24,9 +24,10 @@ export const erasureMethods = ({ erasures, wakeRelay, wakeErasures, bounded }: E
   };
   return {
     /** The user may be unknown: the id is refused from then on. */
-    async eraseUser({ user_id }: wire.EraseUserRequest): Promise<wire.EraseUserResponse> {
+    async eraseUser({ user_id, only_if_known }: wire.EraseUserRequest): Promise<wire.EraseUserResponse> {
       const user = readId("user_id", user_id);
-      if (await erasures.erase(user, OWN_STEPS)) {
+      const isErased = !only_if_known || (await erasures.refuseUnknown(user));
+      if (isErased && (await erasures.erase(user, OWN_STEPS))) {
         observeUsers.erased("requested");
         wakeRelay("users");
         wakeErasures();

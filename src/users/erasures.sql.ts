@@ -5,6 +5,7 @@ import { encodeId } from "../kernel/ids.js";
 import { MINUTE, SECOND } from "../kernel/time.js";
 import { type Db, NOW } from "../platform/db/db.js";
 import { isNotErased } from "./erased.sql.js";
+import { TABLES } from "./reads.sql.js";
 
 /** The stream knows a message id for ten minutes from its publication on. */
 const ANNOUNCED_AGAIN_AFTER_MS = 11 * MINUTE;
@@ -12,14 +13,53 @@ const ANNOUNCED_AGAIN_AFTER_MS = 11 * MINUTE;
 /** An erasure that waits for a part is looked at the less often the older it is. */
 const LOOKS = { youngMs: SECOND, partOfAge: 20, oldMs: MINUTE };
 
+const NAMING = [
+  ...Object.values(TABLES).flatMap(({ edges, counts, owner, other }) => [
+    [edges, owner],
+    [edges, other],
+    [counts, "user_id"],
+  ]),
+  ["users.relations", "user_id"],
+  ["users.relations", "target_id"],
+  ["users.profiles", "user_id"],
+];
+
+const isKnown = (id: string): string =>
+  NAMING.map(([table, column]) => `EXISTS (SELECT FROM ${table} n WHERE n.${column} = ${id})`).join(" OR ");
+
+/** The row of an unknown user is never announced, until rows of a write that began before turn up. */
+const UNKNOWN = "completed_at IS NULL AND announced_at = 0";
+
+/** A user who was unknown is erased now. */
 const ERASE = `
 WITH erased AS (
-  INSERT INTO users.erasures (user_id, version, requested_at) SELECT $1, now, now FROM users.now_ms() AS now
-  ON CONFLICT (user_id) DO NOTHING RETURNING user_id, version
+  INSERT INTO users.erasures AS x (user_id, version, requested_at) SELECT $1, now, now FROM users.now_ms() AS now
+  ON CONFLICT (user_id) DO UPDATE SET completed_at = NULL, due_at = 0 WHERE x.announced_at = 0
+  RETURNING user_id, version
 ), steps AS (
   INSERT INTO users.erasure_steps (user_id, name) SELECT user_id, name FROM erased, unnest($2::text[]) AS name
+  ON CONFLICT DO NOTHING
 )
 SELECT version FROM erased`;
+
+const REFUSE_UNKNOWN = `
+WITH looked AS (SELECT ${isKnown("$1")} AS known), refused AS (
+  INSERT INTO users.erasures (user_id, version, requested_at, due_at)
+  SELECT $1, now, now, now + ${SECOND} FROM users.now_ms() AS now, looked WHERE NOT known ON CONFLICT (user_id) DO NOTHING
+)
+SELECT known FROM looked`;
+
+const UNKNOWN_DUE = `
+SELECT user_id FROM users.erasures WHERE ${UNKNOWN} AND due_at <= (SELECT ${NOW}) ORDER BY due_at LIMIT $1`;
+
+const COMPLETE_UNKNOWN = `
+WITH looked AS MATERIALIZED (
+  SELECT x.user_id, ${isKnown("x.user_id")} AS known FROM users.erasures x WHERE x.user_id = ANY ($1::text[]) AND ${UNKNOWN}
+), completed AS (
+  UPDATE users.erasures x SET completed_at = users.now_ms() FROM looked
+  WHERE x.user_id = looked.user_id AND NOT looked.known AND x.announced_at = 0
+)
+SELECT user_id FROM looked WHERE known`;
 
 /** Writes the event, unless the last one waits in the outbox or the stream may still know its message id. */
 const ANNOUNCE = `
@@ -40,11 +80,11 @@ SELECT e.user_id, e.requested_at, coalesce(e.completed_at, 0) AS completed_at,
     FILTER (WHERE s.name IS NOT NULL), '[]') AS steps
 FROM users.erasures e LEFT JOIN users.erasure_steps s ON s.user_id = e.user_id WHERE e.user_id = $1 GROUP BY e.user_id`;
 
-/** Several processes share the erasures that are due. One row without a user says that none is. */
+/** Several processes share the erasures that are due, people first. One row without a user says that none is. */
 const CLAIM = `
 WITH due AS (
-  SELECT user_id FROM users.erasures WHERE completed_at IS NULL AND due_at <= (SELECT ${NOW})
-  ORDER BY due_at LIMIT $1 FOR UPDATE SKIP LOCKED
+  SELECT user_id FROM users.erasures WHERE completed_at IS NULL AND announced_at > 0 AND due_at <= (SELECT ${NOW})
+  ORDER BY strpos(user_id, '://') > 0, due_at LIMIT $1 FOR UPDATE SKIP LOCKED
 ), claimed AS (
   UPDATE users.erasures x
   SET due_at = ${NOW}
@@ -97,6 +137,15 @@ export function createErasureStore(db: Db) {
         const [row] = await queries.query<{ version: number }>(ERASE, [user_id, steps]);
         return row !== undefined && announce(queries, { user_id, version: row.version });
       }),
+    /** Refuses the id from now on if nothing names the user; resolves to whether something does. */
+    refuseUnknown: async (user: string): Promise<boolean> =>
+      (await db.query<{ known: boolean }>(REFUSE_UNKNOWN, [user]))[0]?.known ?? false,
+    /** Returns users who were unknown when they were refused. */
+    unknownDue: async (limit: number): Promise<string[]> =>
+      (await db.query<{ user_id: string }>(UNKNOWN_DUE, [limit])).map(({ user_id }) => user_id),
+    /** Resolves to those of them whom a row names by now. */
+    completeUnknown: async (users: readonly string[]): Promise<string[]> =>
+      (await db.query<{ user_id: string }>(COMPLETE_UNKNOWN, [users])).map(({ user_id }) => user_id),
     isErased: async (user: string): Promise<boolean> =>
       (await db.query<{ erased: boolean }>(`SELECT NOT (${isNotErased("$1")}) AS erased`, [user]))[0]?.erased ?? false,
     get: async (user: string): Promise<StoredErasure | undefined> => (await db.query<StoredErasure>(GET, [user]))[0],

@@ -17,7 +17,7 @@ export const OWN_STEPS = ["followings", "followers", "relations", "profile", "ou
 type OwnStep = (typeof OWN_STEPS)[number];
 
 export interface ErasuresDeps {
-  readonly store: Omit<ErasureStore, "erase" | "isErased">;
+  readonly store: Omit<ErasureStore, "erase" | "isErased" | "refuseUnknown" | "unknownDue" | "completeUnknown">;
   readonly rows: ErasureRows;
   readonly cache: Pick<ListCache, "discard" | "forget">;
   readonly erased: Pick<Erased, "record" | "reports">;
@@ -40,6 +40,27 @@ export function startErasures(deps: ErasuresDeps): Loop {
     work: async (stopping) => ((await eraseDue(deps, stopping)) ? 0 : undefined),
     everyMs: SECOND,
     failed: warnOnce(deps.log, "erasures of users cannot go on; it is tried again"),
+  });
+}
+
+const UNKNOWN_AT_ONCE = 1_000;
+
+export interface UnknownDeps extends Pick<ErasuresDeps, "untilOlderEnded" | "wakeRelay" | "log"> {
+  readonly store: Pick<ErasureStore, "unknownDue" | "completeUnknown" | "erase">;
+}
+
+/** Completes the refusals of users whom nothing named, many at once. A write that began before may have named one since. */
+export function startCompletingUnknown({ store, untilOlderEnded, wakeRelay, log }: UnknownDeps): Loop {
+  return startLoop({
+    work: async (stopping) => {
+      const users = await store.unknownDue(UNKNOWN_AT_ONCE);
+      if (users.length === 0) return undefined;
+      await untilOlderEnded(stopping);
+      for (const user of await store.completeUnknown(users)) if (await store.erase(user, OWN_STEPS)) wakeRelay();
+      return users.length === UNKNOWN_AT_ONCE ? 0 : undefined;
+    },
+    everyMs: SECOND,
+    failed: warnOnce(log, "refusals of unknown users cannot be completed; it is tried again"),
   });
 }
 

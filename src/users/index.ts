@@ -16,7 +16,7 @@ import { CALM_LANE, createApplyEdges, HOT_LANE } from "./edges.js";
 import { createEdgeStore } from "./edges.sql.js";
 import { type ErasureMethodsDeps, erasureMethods } from "./erasure-methods.js";
 import { createErasureRows } from "./erasure-rows.sql.js";
-import { startErasures } from "./erasures.js";
+import { startCompletingUnknown, startErasures } from "./erasures.js";
 import { createErasureStore } from "./erasures.sql.js";
 import { changeFollows, type FollowsDeps, readFollows } from "./follows.js";
 import { createReadList } from "./lists.js";
@@ -102,8 +102,13 @@ export function startUsers({ db, scripts, erased, tokens, config, readsAtOnce, w
     },
     log,
   );
+  const completing = {
+    ...{ store: erasures, wakeRelay: wakeUsersRelay, log },
+    untilOlderEnded: (stopping: AbortSignal) => untilOlderEnded(db, { stopping }),
+  };
   const loops = [
     erasing,
+    startCompletingUnknown(completing),
     startMaintenance({ store: createMaintenanceStore(db), log }),
     startEndingMutes({ endMutes: relations.endMutes, wakeRelay: wakeUsersRelay, log }),
   ];

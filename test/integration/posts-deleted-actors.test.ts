@@ -4,7 +4,7 @@ import { AppError } from "../../src/kernel/errors.js";
 import { eraseDeletedActors } from "../../src/posts/deleted-actors.js";
 import { longTest } from "../support/databases.js";
 import { describePosts } from "../support/describe-posts.js";
-import { type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
+import { POSTS_CONFIG, type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
 import { forget, startRelayOf } from "../support/posts-erasure.js";
 
 const { DROP, ACTOR } = RemoteKind;
@@ -13,14 +13,16 @@ const PUBLIC = Visibility.PUBLIC;
 
 describePosts("deleted remote actors", { emptied: true }, (posts, { name }) => {
   let asked: string[] = [];
+  let onlyIfKnown: boolean[] = [];
   let isAway = false;
   let isLacking = false;
 
   /** A service whose UserService answers as the test says. */
   const withUsers = async (work: (service: PostsHarness) => Promise<void>): Promise<void> => {
-    [asked, isAway, isLacking] = [[], false, false];
-    const eraseUser = async (user: string) => {
+    [asked, onlyIfKnown, isAway, isLacking] = [[], [], false, false];
+    const eraseUser = async (user: string, known: boolean) => {
       asked.push(user);
+      onlyIfKnown.push(known);
       if (isAway) throw new AppError("unavailable", "EraseUser: UNAVAILABLE");
       return !isLacking;
     };
@@ -61,9 +63,45 @@ describePosts("deleted remote actors", { emptied: true }, (posts, { name }) => {
     withUsers(async ({ call }) => {
       await name();
       await call.deleteRemoteObject({ uri: MAL });
-      expect(asked).toEqual([MAL]);
+      expect([asked, onlyIfKnown]).toEqual([[MAL], [false]]);
     }),
   );
+
+  // Invariant 4.
+  test("a stranger whom nothing names is only refused, and so is what comes later in their name", () =>
+    withUsers(async ({ call, store }) => {
+      await call.deleteRemoteObject({ uri: MAL, kind: ACTOR });
+      expect([asked, onlyIfKnown]).toEqual([[MAL], [true]]);
+      const drop_id = await post(posts);
+      expect(await refusal(putActor())).toMatch(/^FAILED_PRECONDITION/);
+      expect(await refusal(putDrop(1))).toMatch(/^FAILED_PRECONDITION/);
+      expect(await refusal(call.likeDrop({ drop_id, user_id: MAL }))).toMatch(/^FAILED_PRECONDITION/);
+      // A like that did not see the marker.
+      await posts.db.query(
+        `INSERT INTO posts.reactions (drop_id, kind, actor_id, active, version, counted, changed_at)
+         VALUES ($1, 'like', $2, true, 1, false, 0)`,
+        [drop_id, MAL],
+      );
+      await posts.db.query("UPDATE posts.remote_objects SET deleted_at = 1");
+      await store.remote.removeDropsOfDeleted({ limit: 10, eventOf: () => ({}) as never });
+      expect(await due()).toEqual([MAL]);
+    }));
+
+  test("what was a note is not erased as an actor, and what is of this server is refused", () =>
+    withUsers(async ({ call }) => {
+      const here = await startPosts(posts.db, { config: { ...POSTS_CONFIG, publicUrl: "https://here.example" } });
+      const own = here.call.deleteRemoteObject({ uri: "https://here.example/users/ada", kind: ACTOR });
+      expect(await refusal(own).finally(() => here.stop())).toMatch(
+        /^INVALID_ARGUMENT uri: is of this server: DeleteDrop /,
+      );
+      await putDrop(1);
+      const uri = "https://far.example/notes/1";
+      for (let twice = 0; twice < 2; twice++) {
+        const { tombstone } = await call.deleteRemoteObject({ uri, kind: ACTOR });
+        expect(tombstone?.former_type).toBe("drop");
+      }
+      expect([asked, await posts.store.erased.among([uri])]).toEqual([[], new Set()]);
+    }));
 
   test("an actor that was never stored is erased if the caller knows it as one, later too", () =>
     withUsers(async ({ call }) => {

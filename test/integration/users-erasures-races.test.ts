@@ -77,7 +77,7 @@ describe.each(DATABASES)("erasures beside other work on $name", ({ name, start }
       };
       const writing = calls[method]();
       await held;
-      await users.eraseUser({ user_id: "gone" });
+      await users.eraseUser({ user_id: "gone", only_if_known: false });
       begin();
       await pause(SECOND / 2);
       await settle(db, users);
@@ -118,7 +118,7 @@ describe.each(DATABASES)("erasures beside other work on $name", ({ name, start }
       };
       const erase = async () => {
         await pause(10 + below(random, 15));
-        await users.eraseUser({ user_id: gone });
+        await users.eraseUser({ user_id: gone, only_if_known: false });
       };
       await Promise.all([erase(), ...works.map(late), ...works.map(late)]);
       await pause(100);
@@ -159,7 +159,7 @@ describe.each(DATABASES)("erasures beside other work on $name", ({ name, start }
     );
     await users.readList({ list: "following", user: "u7", after: "", limit: 10 });
     const began = Date.now();
-    await users.eraseUser({ user_id: "gone" });
+    await users.eraseUser({ user_id: "gone", only_if_known: false });
     begin();
     begin({ turnMs: 0 });
     await allCompleted();

@@ -1,11 +1,14 @@
 import { status } from "@grpc/grpc-js";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
+import { mapLimited } from "../../src/kernel/concurrency.js";
 import { type Failpoint, hookFailpoints } from "../../src/kernel/failpoints.js";
 import { encodeId } from "../../src/kernel/ids.js";
 import { silent } from "../../src/kernel/logger.js";
 import type { Loop } from "../../src/kernel/loop.js";
 import { HOUR, MINUTE } from "../../src/kernel/time.js";
 import type { Db } from "../../src/platform/db/db.js";
+import { OWN_STEPS, startCompletingUnknown } from "../../src/users/erasures.js";
+import { createErasureStore } from "../../src/users/erasures.sql.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { keysNaming, rowsNaming } from "../support/erased-rows.js";
 import { erasedHere, erasing } from "../support/erasures.js";
@@ -26,7 +29,7 @@ import {
 const ALWAYS = { expires_at: 0, reposts_only: false };
 const GONE = "göne";
 
-describe.each(DATABASES)("erasures of users on $name", ({ start }) => {
+describe.each(DATABASES)("erasures of users on $name", ({ start, name }) => {
   let server: DatabaseServer;
   let redis: RedisBench;
   let db: Db;
@@ -176,10 +179,67 @@ describe.each(DATABASES)("erasures of users on $name", ({ start }) => {
     await expect(client.follow(pair("a", "nobody"))).rejects.toMatchObject({ code: status.FAILED_PRECONDITION });
   });
 
+  test("of many strangers only the ids are refused, and a person behind them is the only one whom all parts forget", async () => {
+    const strangers = Array.from(
+      { length: name === "PGlite" ? 100 : 1_000 },
+      (_, n) => `https://far.example/users/${n}`,
+    );
+    await users.follow(pair("a", GONE));
+    await settle(db, users);
+    const ask = (user_id: string) => client.eraseUser({ user_id, only_if_known: true });
+    await mapLimited([...strangers, GONE], 8, ask);
+    const events = (await settle(db, users)).filter(({ subject }) => subject === "graph.erased");
+    expect(events.map(({ key }) => key)).toEqual([encodeId(GONE)]);
+    const stranger = strangers[0] as string;
+    await expect(client.follow(pair(stranger, "a"))).rejects.toMatchObject({ code: status.FAILED_PRECONDITION });
+    const erased = erasedHere();
+    begin({ erased });
+    const completing = startCompletingUnknown({
+      store: createErasureStore(db),
+      untilOlderEnded: async () => undefined,
+      wakeRelay: () => undefined,
+      log: silent,
+    });
+    try {
+      await completed(GONE);
+      for (const user of [strangers[0], strangers.at(-1)]) await completed(user as string);
+    } finally {
+      await completing.close();
+    }
+    expect([...erased.users.keys()]).toEqual([GONE]);
+    expect((await erasureOf(stranger))?.steps).toEqual([]);
+  });
+
+  test("a stranger whom a row names after all is erased, and so is one whom an operator erases", async () => {
+    for (const user_id of ["late", "operated"]) await client.eraseUser({ user_id, only_if_known: true });
+    await db.query(
+      "INSERT INTO users.profiles (user_id, display_name, bio, avatar_url, updated_at) VALUES ('late', '', '', '', 1)",
+    );
+    const store = createErasureStore(db);
+    expect(await store.completeUnknown(["late", "operated"])).toEqual(["late"]);
+    expect((await erasureOf("operated"))?.status).toBe("completed");
+    expect(await store.erase("late", OWN_STEPS)).toBe(true);
+    const { erasure } = await client.eraseUser({ user_id: "operated" });
+    expect(erasure).toMatchObject({ status: "running", completed_at: 0 });
+    const events = (await settle(db, users)).filter(({ subject }) => subject === "graph.erased");
+    expect(events.map(({ key }) => key).sort()).toEqual(["late", "operated"]);
+    await client.eraseUser({ user_id: "operated", only_if_known: true });
+    expect(await settle(db, users)).toEqual([]);
+  });
+
+  test("erasures of people are claimed before those of remote actors", async () => {
+    for (const user_id of ["https://far.example/users/1", "https://far.example/users/2", "bob"])
+      await client.eraseUser({ user_id });
+    const { claimed } = await createErasureStore(db).claim(1);
+    expect(claimed.map(({ user_id }) => user_id)).toEqual(["bob"]);
+  });
+
   test("an erasure is announced once, however often it is requested", async () => {
     let woken = 0;
     const process = usersProcess({ db, scripts: redis.scripts, wakeErasures: () => void woken++ });
-    const answers = await Promise.all(Array.from({ length: 8 }, () => process.eraseUser({ user_id: GONE })));
+    const answers = await Promise.all(
+      Array.from({ length: 8 }, () => process.eraseUser({ user_id: GONE, only_if_known: false })),
+    );
     expect(new Set(answers.map(({ erasure }) => JSON.stringify(erasure))).size).toBe(1);
     const events = await settle(db, users);
     expect([events.length, woken]).toEqual([1, 1]);

@@ -157,8 +157,8 @@ function onUsers(users: Client, leaveOut: LeaveOut) {
     },
     /** @throws AppError, of which `isNotFound` tells that the user has none */
     profile: (user: string) => call(getProfile, { user_id: user }, { subject: user }),
-    erase: async (user: string): Promise<Erasure | undefined> =>
-      (await call(eraseUser, { user_id: user }, { subject: user })).erasure,
+    erase: async (user: string, onlyIfKnown = false): Promise<Erasure | undefined> =>
+      (await call(eraseUser, { user_id: user, only_if_known: onlyIfKnown }, { subject: user })).erasure,
     /** @throws AppError, of which `isNotFound` tells that the user has none */
     erasure: async (user: string): Promise<Erasure | undefined> =>
       (await call(getErasure, { user_id: user }, { subject: user })).erasure,
