@@ -8,8 +8,8 @@ const PING_MS = 5 * SECOND;
 
 export type Channels = ReturnType<typeof createChannels>;
 
-/** Reads Redis Pub/Sub channels; a link that no longer answers is cut, and opened and subscribed again. */
-export function createChannels(subscriber: Redis, log: Logger) {
+/** Reads Redis Pub/Sub channels, whose names are those of the events behind the prefix; a link that no longer answers is cut, and opened and subscribed again. */
+export function createChannels(subscriber: Redis, log: Logger, prefix = "") {
   let paused = false;
   let pauses = 0;
   // Read before a ping was sent: its answer stands behind everything that was published until then. An event tells no such
@@ -38,14 +38,15 @@ export function createChannels(subscriber: Redis, log: Logger) {
       take: (channel: EventName, payload: Uint8Array, publishedAfter: ClockReading) => void,
       interrupted: (since: number) => void,
     ): Promise<void> {
-      const known = new Set<string>(names);
+      const known = new Map(names.map((name) => [prefix + name, name]));
+      const channels = [...known.keys()];
       const receive = (channel: Buffer, payload: Buffer): void => {
-        const name = channel.toString();
-        if (known.has(name)) take(name as EventName, payload, alive);
+        const name = known.get(channel.toString());
+        if (name) take(name, payload, alive);
       };
       subscriber.on("messageBuffer", receive);
       alive = readClocks();
-      await subscriber.subscribe(...names);
+      await subscriber.subscribe(...channels);
       let missedSince: number | undefined;
       // The connection is ready before the server knows the subscription again: until then events are missed.
       const again = (): void => {
@@ -59,7 +60,7 @@ export function createChannels(subscriber: Redis, log: Logger) {
       subscriber.on("ready", () => {
         missedSince ??= wallTimeOf(alive);
         // Where the connection is lost again, the next one is asked.
-        subscriber.subscribe(...names).then(again, () => undefined);
+        subscriber.subscribe(...channels).then(again, () => undefined);
       });
     },
     /** Pauses or resumes reading; false where this source cannot be paused. */

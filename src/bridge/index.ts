@@ -7,7 +7,10 @@ import { refusalOf } from "../platform/nats/publish-errors.js";
 import { createForward, type ForwardDeps, startIntake } from "./bridge.js";
 import { createChannels } from "./channels.redis.js";
 import { createHeldDeadLetters } from "./held-dead-letters.js";
+import type { Neighbours } from "./neighbours.redis.js";
 import { observeBridge } from "./observe.js";
+
+export { watchNeighbours } from "./neighbours.redis.js";
 
 interface BridgeHandles
   extends Pick<ForwardDeps, "requestReconcile" | "namesErased" | "version" | "exportsTraces" | "log"> {
@@ -16,6 +19,8 @@ interface BridgeHandles
   readonly nats: Pick<NatsConnection, "info">;
   readonly publishAll: PublishAll;
   readonly storeDeadLetter: StoreDeadLetter;
+  readonly channelPrefix: string;
+  readonly neighbours: Pick<Neighbours, "fault" | "close">;
 }
 
 export interface Bridge {
@@ -25,21 +30,26 @@ export interface Bridge {
 
 /** Starts forwarding events from Redis Pub/Sub into the log; resolves once every channel is subscribed. */
 export async function startBridge(handles: BridgeHandles): Promise<Bridge> {
-  const { subscriber, nats, publishAll, storeDeadLetter, ...deps } = handles;
+  const { subscriber, nats, publishAll, storeDeadLetter, channelPrefix, neighbours, ...deps } = handles;
   const isRefusal = (error: unknown): boolean => refusalOf(error) !== undefined;
   const deadLetters = createHeldDeadLetters({ store: storeDeadLetter, isRefusal, log: deps.log });
   const observe = observeBridge;
   observe.started();
   const intake = await startIntake({
     ...deps,
-    channels: createChannels(subscriber, deps.log),
+    channels: createChannels(subscriber, deps.log, channelPrefix),
     forward: createForward({ ...deps, admitAll: publishAll, server: nats, deadLetters, observe: observe.forwarded }),
     observe,
   });
   return {
-    notReady: () => (intake.healthy() ? deadLetters.notReady() : "bridge: Redis Pub/Sub is not subscribed"),
+    notReady: () => {
+      if (!intake.healthy()) return "bridge: Redis Pub/Sub is not subscribed";
+      const neighbour = neighbours.fault();
+      return neighbour === undefined ? deadLetters.notReady() : `bridge: ${neighbour}`;
+    },
     close: async (graceMs) => {
       const left = countdown(graceMs);
+      await neighbours.close();
       await intake.close(graceMs);
       await deadLetters.close(left());
     },

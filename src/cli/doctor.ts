@@ -1,5 +1,6 @@
 import type { Command } from "commander";
 import {
+  about,
   type Check,
   databaseChecks,
   examine,
@@ -12,7 +13,7 @@ import {
   upstreamChecks,
 } from "../doctor/index.js";
 import { VERSION } from "../kernel/version.js";
-import { type Config, ownGrpcAddress, readConfig } from "../roles/config/config.js";
+import { type Config, channelWarning, ownGrpcAddress, readConfig } from "../roles/config/config.js";
 import { checkFiles } from "../roles/config/files.js";
 import { natsOptions } from "../roles/connections.js";
 import { dataFolder, keepsData, MIGRATIONS } from "../roles/database.js";
@@ -35,6 +36,11 @@ async function doctor({ json }: { readonly json?: boolean }): Promise<number> {
   return findings.some(({ state }) => state === "fault") ? 1 : 0;
 }
 
+const channelChecks = (warning: string | undefined): Check[] => {
+  const advice = "set a TIMELINE_CHANNEL_PREFIX that no other installation has, such as staging:";
+  return warning === undefined ? [] : [async () => [about("Redis Pub/Sub").warning(warning, advice)]];
+};
+
 function checksOf(config: Config): Check[] {
   const { process, redis, nats, upstreams, database, gateway } = config;
   const { jwksUrl } = gateway;
@@ -43,6 +49,7 @@ function checksOf(config: Config): Check[] {
   return [
     nodeCheck(VERSION),
     ...redisChecks(redis.urls, redis.allowEviction),
+    ...channelChecks(channelWarning(config)),
     ...natsChecks(natsOptions(nats, "doctor"), nats.notifyParts),
     ...(url !== undefined ? databaseChecks({ url, poolSize, migrations: MIGRATIONS }) : []),
     ...(url === undefined && keepsData(process.roles) ? folderChecks(dataFolder(database)) : []),

@@ -8,7 +8,7 @@ import { readOtel } from "../platform/otel-variables.js";
 import { Refusal } from "../platform/refusals.js";
 import { startTelemetry } from "../platform/telemetry.js";
 import { Closers } from "../roles/closers.js";
-import { configWarnings, readConfig } from "../roles/config/config.js";
+import { channelWarning, configWarnings, readConfig } from "../roles/config/config.js";
 import { checkFiles } from "../roles/config/files.js";
 import type { Wraps } from "../roles/role.js";
 
@@ -28,7 +28,8 @@ export async function serve(wraps: Wraps = {}): Promise<void> {
     isExported: readOtel(process.env).exportsLogs,
     fields: SERVICE_FIELDS,
   });
-  for (const warning of configWarnings(process.env)) log.warn({}, warning);
+  for (const warning of [...configWarnings(process.env), ...[channelWarning(config) ?? []].flat()])
+    log.warn({}, warning);
   process.on("uncaughtExceptionMonitor", (error) =>
     log.error({ error: oneLine(error), stack: error.stack }, "an uncaught error ends the process"),
   );

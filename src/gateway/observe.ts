@@ -14,7 +14,10 @@ const SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 15, 60, 300]
 const open = upDownCounter("timeline_sse_connections", "Open event streams");
 const limit = gauge("timeline_sse_max_connections", "Event streams a process opens at most");
 const opened = counter("timeline_sse_opened", "Event streams opened");
-const closed = counter("timeline_sse_closed", "Event streams closed; `erased`: their user was erased");
+const closed = counter(
+  "timeline_sse_closed",
+  "Event streams closed; `erased`: their user was erased; `logged_out`: `streams end`",
+);
 const refused = counter(
   "timeline_sse_refused",
   "Event streams refused, by HTTP status; also where the client got a stream that ends at once",

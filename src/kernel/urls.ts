@@ -45,6 +45,10 @@ export function parseSentinelUrl(text: string) {
   return { ...server, name, database: Number(database), sentinelUser, sentinelPassword };
 }
 
+/** Sentinels have one master; the nodes of a Redis Cluster have only database 0. */
+export const databaseOf = ([url = ""]: readonly string[]): number =>
+  namesSentinels([url]) ? parseSentinelUrl(url).database : Number(new URL(url).pathname.slice(1));
+
 /** Several URLs name the nodes of one Redis Cluster or of several, unless they name sentinels. */
 export const namesCluster = (urls: readonly string[]): boolean => urls.length > 1 && !namesSentinels(urls);
 

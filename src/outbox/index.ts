@@ -20,7 +20,7 @@ export interface OutboxOptions {
   readonly publish: Publish;
   readonly storeDeadLetter: StoreDeadLetter;
   /** Where it is unset, events are not published on Redis channels. */
-  readonly channels: Pick<Redis, "publish"> | undefined;
+  readonly channels: { readonly redis: Pick<Redis, "publish">; readonly prefix: string } | undefined;
   readonly prepare?: PrepareEvents;
   /** Metrics set the interval where this is unset. */
   readonly countEveryMs?: number | undefined;
@@ -40,7 +40,7 @@ export async function startOutbox(options: OutboxOptions) {
   const relay = startRelay({
     store,
     prepare,
-    publish: channels === undefined ? publish : alsoOnChannels(publish, channels),
+    publish: channels === undefined ? publish : alsoOnChannels(publish, channels.redis, channels.prefix),
     deadLetter: createDeadLetterEvent({ source, storeDeadLetter, version }),
     log,
     observe: observeOutbox(source),

@@ -35,14 +35,14 @@ function refused(cause: unknown): EventRefused | undefined {
 }
 
 /** A bridge does not admit the same message id again. */
-export function alsoOnChannels(publish: PublishEvent, redis: Pick<Redis, "publish">): PublishEvent {
+export function alsoOnChannels(publish: PublishEvent, redis: Pick<Redis, "publish">, prefix: string): PublishEvent {
   return async (event) => {
     await publish(event);
     const { subject, body, traceparent } = event;
     if (!/^(drops|graph)\./.test(subject)) return;
     const payload = traceparent == null ? body : JSON.stringify({ ...JSON.parse(body), traceparent });
     try {
-      await redis.publish(eventOfSubject(subject), payload);
+      await redis.publish(prefix + eventOfSubject(subject), payload);
     } catch (error) {
       throw new AppError("unavailable", `Redis did not take an event: ${oneLine(error)}`, { cause: error });
     }

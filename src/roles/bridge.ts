@@ -1,4 +1,4 @@
-import { startBridge } from "../bridge/index.js";
+import { startBridge, watchNeighbours } from "../bridge/index.js";
 import { EventLog, startReconcileRequests } from "../consistency/index.js";
 import { VERSION } from "../kernel/version.js";
 import { connectSubscriber } from "../platform/redis/connect.js";
@@ -12,10 +12,22 @@ export async function startBridgeRole({ config, connections, exportsTraces, log 
     log.warn({}, "without UserService and PostService a bridge cannot look up what Redis Pub/Sub has lost");
   const requests = startReconcileRequests({ ...connections, log }, { canReconcile: !upstreamsMissing });
   // The last admission is read before the bridge starts: what it admits would hide since when none ran.
-  const last = await new EventLog(connections.nats).readLastAdmission();
+  const eventLog = new EventLog(connections.nats);
+  const last = await eventLog.readLastAdmission();
+  const { channelPrefix } = config.redis;
+  const neighbours = watchNeighbours({
+    subscriber,
+    publisher: connections.scripts.client,
+    channelPrefix,
+    process: connections.podName,
+    readLog: eventLog.readRedis,
+    log,
+  });
   const bridge = await startBridge({
     ...connections,
     subscriber,
+    channelPrefix,
+    neighbours,
     requestReconcile: requests.request,
     version: VERSION,
     exportsTraces,

@@ -5,7 +5,7 @@ import type { StoreDeadLetter } from "../delivery/dead-letter.js";
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { pause, SECOND } from "../kernel/time.js";
-import { namesCluster, namesSentinels } from "../kernel/urls.js";
+import { databaseOf, namesCluster, namesSentinels } from "../kernel/urls.js";
 import { ConfigError } from "../kernel/variables.js";
 import { VERSION } from "../kernel/version.js";
 import { openUpstreamChannels, type UpstreamChannels, type Upstreams } from "../platform/grpc/upstreams.js";
@@ -154,7 +154,7 @@ export async function openRedis(
     if ((await answer(redis, own)) === cluster) return redis;
     if (namesSentinels(urls))
       throw new Error("REDIS_URL names sentinels, and their master is a node of a Redis Cluster");
-    if (namesDatabase(urls)) throw new Error("REDIS_URL names a database: a Redis Cluster has only database 0");
+    if (databaseOf(urls) > 0) throw new Error("REDIS_URL names a database: a Redis Cluster has only database 0");
     log.info({}, "Redis is a node of a cluster: the whole cluster is used");
     await own.closeAll(log);
   }
@@ -170,9 +170,6 @@ export async function firstAnswer({ scripts, clock }: Pick<OpenRedis, "scripts" 
   await checkPlaces(scripts.client);
   return servesCluster(scripts);
 }
-
-const namesDatabase = (urls: readonly string[]): boolean =>
-  urls.some((url) => Number(new URL(url).pathname.slice(1)) > 0);
 
 /** It returns at once: commands fail until Redis answers. */
 function openClient(urls: readonly string[], log: Logger, { own, cluster }: { own: Closers; cluster: boolean }) {

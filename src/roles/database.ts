@@ -89,7 +89,7 @@ export const startOutboxOf = (
     db,
     publish,
     storeDeadLetter,
-    channels: config.outbox.relayChannels ? scripts.client : undefined,
+    channels: config.outbox.relayChannels ? { redis: scripts.client, prefix: config.redis.channelPrefix } : undefined,
     version: VERSION,
     log,
   });

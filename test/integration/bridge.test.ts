@@ -1,6 +1,7 @@
+import { randomUUID } from "node:crypto";
 import { afterAll, afterEach, beforeAll, expect, test } from "@jest/globals";
 import { createChannels } from "../../src/bridge/channels.redis.js";
-import { type Bridge, startBridge } from "../../src/bridge/index.js";
+import { type Bridge, startBridge, watchNeighbours } from "../../src/bridge/index.js";
 import { EVENT_NAMES } from "../../src/contracts/events.js";
 import { silent } from "../../src/kernel/logger.js";
 import { HOUR, wallTimeOf } from "../../src/kernel/time.js";
@@ -30,10 +31,28 @@ afterEach(async () => {
   for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
 });
 
-async function bridge(): Promise<Bridge> {
+interface Installed {
+  readonly channelPrefix?: string;
+  /** The name that the log of this installation shares with its Redis. */
+  readonly log?: string;
+  readonly everyMs?: number;
+}
+
+async function bridge({
+  channelPrefix = "",
+  log: name = randomUUID(),
+  everyMs = HOUR,
+}: Installed = {}): Promise<Bridge> {
   const subscriber = connectSubscriber([redis.broker.url], silent);
+  const neighbours = watchNeighbours({
+    ...{ subscriber, publisher: redis.client, channelPrefix, log: silent, everyMs },
+    process: "bridge-1",
+    readLog: async () => name,
+  });
   const started = await startBridge({
     subscriber,
+    channelPrefix,
+    neighbours,
     nats: nats.connection,
     publishAll: nats.publishAll,
     storeDeadLetter: async (deadLetter) => void (await nats.publish(deadLetter)),
@@ -73,8 +92,8 @@ function hastenPings(): void {
 }
 
 test("two bridges admit every event of every channel once, and write one dead letter for an invalid payload", async () => {
-  await bridge();
-  await bridge();
+  const log = randomUUID();
+  const bridges = [await bridge({ log }), await bridge({ log })];
   const payloads = {
     drop_created: { drop_id: "d1", user_id: "ada", visibility: "public", created_at: 1 },
     drop_deleted: { drop_id: "d1" },
@@ -108,6 +127,41 @@ test("two bridges admit every event of every channel once, and write one dead le
   ]);
   const [deadLetter] = await streams.all("DLQ");
   expect([deadLetter?.subject, String(deadLetter?.body)]).toEqual(["dlq.invalid.drop_created", "{}"]);
+  expect(bridges.map((one) => one.notReady())).toEqual([undefined, undefined]);
+});
+
+test("two installations that hear the same channels name each other, and are not ready until one has ended", async () => {
+  const logs = [randomUUID(), randomUUID()];
+  const [first, second] = [
+    await bridge({ log: logs[0] as string, everyMs: 50 }),
+    await bridge({ log: logs[1] as string }),
+  ];
+  for (const text of ["{", "{}", JSON.stringify({ log: "a word of a stranger", process: "x" })])
+    await redis.raw.publish("timeline_bridges", text);
+  await eventually(() => first.notReady() !== undefined && second.notReady() !== undefined, "both know of the other");
+  expect(first.notReady()).toContain(
+    `of the log ${logs[1]} hears the same channels as this one, of the log ${logs[0]}`,
+  );
+  expect(second.notReady()).toContain(
+    `of the log ${logs[0]} hears the same channels as this one, of the log ${logs[1]}`,
+  );
+  expect(second.notReady()).toContain("TIMELINE_CHANNEL_PREFIX");
+  await second.close(1_000);
+  await eventually(() => first.notReady() === undefined, "the first is alone");
+});
+
+test("installations with prefixes hear their own events and announcements only", async () => {
+  const prefixes = ["", "staging:"];
+  const bridges = await Promise.all(prefixes.map((channelPrefix) => bridge({ channelPrefix, everyMs: 50 })));
+  const before = await streams.count("DROPS");
+  for (const channelPrefix of prefixes) {
+    const drop = { drop_id: `of ${channelPrefix}`, user_id: "ada", visibility: "public", created_at: 1 };
+    expect(await redis.raw.publish(`${channelPrefix}drop_created`, JSON.stringify(drop))).toBe(1);
+    // One bridge listens, and hears nobody but itself.
+    expect((await redis.raw.pubsub("NUMSUB", `${channelPrefix}timeline_bridges`))[1]).toBe(1);
+  }
+  await eventually(async () => (await streams.count("DROPS")) === before + 2, "both events are admitted");
+  expect(bridges.map((one) => one.notReady())).toEqual([undefined, undefined]);
 });
 
 // Invariant 5.

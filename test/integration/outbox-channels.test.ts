@@ -20,23 +20,23 @@ beforeAll(async () => {
 });
 afterAll(() => Promise.all([database.stop(), redis.close()]));
 
-test("a channel gets the event as it was written, with its traceparent where there is one", async () => {
+test("a channel with the prefix gets the event as it was written, with its traceparent where there is one", async () => {
   const heard: [channel: string, payload: string][] = [];
   redis.raw.on("message", (channel, payload) => heard.push([channel, payload]));
-  await redis.raw.subscribe("drop_created", "user_followed");
+  await redis.raw.subscribe("staging:drop_created", "staging:user_followed", "drop_created");
   await db.query(
     `INSERT INTO public.outbox (source, key, subject, message_id, body, traceparent) VALUES
       ('posts', 'a', 'drops.created', '1', '{"drop_id": "a"}', NULL),
       ('posts', 'b', 'graph.followed', '2', '{"version": 1}', '00-1-2-01'),
       ('posts', 'c', 'engagement.liked', '3', '{}', NULL)`,
   );
-  const publish = alsoOnChannels(async () => undefined, redis.client);
+  const publish = alsoOnChannels(async () => undefined, redis.client, "staging:");
   for (const event of await createOutboxStore(db, "posts").claim(10, 1_000)) await publish(event);
   await eventually(() => heard.length === 2, "both channels get their event");
   expect(new Map(heard)).toEqual(
     new Map([
-      ["drop_created", '{"drop_id": "a"}'],
-      ["user_followed", '{"version":1,"traceparent":"00-1-2-01"}'],
+      ["staging:drop_created", '{"drop_id": "a"}'],
+      ["staging:user_followed", '{"version":1,"traceparent":"00-1-2-01"}'],
     ]),
   );
 });

@@ -2,6 +2,7 @@ import { Cluster, Redis, type RedisOptions } from "ioredis";
 import type { Logger } from "../../kernel/logger.js";
 import { pause, SECOND } from "../../kernel/time.js";
 import {
+  databaseOf,
   namedClusters,
   namesCluster,
   namesSentinels,
@@ -132,11 +133,10 @@ function endUnanswered(client: Redis): void {
 function serverOf(urls: readonly string[]): RedisOptions {
   const [url = ""] = urls;
   if (namesSentinels(urls)) {
-    const { name, database } = parseSentinelUrl(url);
-    return { name, db: database, ...wayIn(url), Connector: followMaster(urls) };
+    const { name } = parseSentinelUrl(url);
+    return { name, db: databaseOf(urls), ...wayIn(url), Connector: followMaster(urls) };
   }
-  const { host, port } = parseServerUrl(url);
-  return { host, port, db: Number(new URL(url).pathname.slice(1)), ...wayIn(url) };
+  return { ...addressOf(url), db: databaseOf(urls), ...wayIn(url) };
 }
 
 function addressOf(url: string) {

@@ -5,7 +5,7 @@ import { DELIVERY_VARIABLES } from "../../delivery/config.js";
 import { FANOUT_VARIABLES, thresholdFaults } from "../../fanout/config.js";
 import { GATEWAY_VARIABLES, tokenFaults } from "../../gateway/config.js";
 import { faultInWords } from "../../kernel/fields.js";
-import { parseServerUrl } from "../../kernel/urls.js";
+import { databaseOf, parseServerUrl } from "../../kernel/urls.js";
 import { ConfigError, type ConfigOf, type Variable, type Variables } from "../../kernel/variables.js";
 import { OPS_VARIABLES } from "../../ops/config.js";
 import { OUTBOX_VARIABLES } from "../../outbox/config.js";
@@ -73,6 +73,17 @@ export function readCommandConfig(env: NodeJS.ProcessEnv): Config {
 
 /** Returns what an operator must change before the next version. */
 export const configWarnings = (env: NodeJS.ProcessEnv): string[] => nameWarnings(VARIABLES, env);
+
+/** Redis Pub/Sub has no databases. Every process that uses the channels returns the same. */
+export function channelWarning({ process, outbox, redis }: Config): string | undefined {
+  const database = databaseOf(redis.urls);
+  const uses = process.roles.includes("bridge") || outbox.relayChannels;
+  if (!uses || database === 0 || redis.channelPrefix !== "") return undefined;
+  return (
+    `REDIS_URL names database ${database}, and TIMELINE_CHANNEL_PREFIX is not set: ` +
+    "the channels are those of all databases of that Redis"
+  );
+}
 
 function read(env: NodeJS.ProcessEnv): { config: Config; faults: string[] } {
   const faults = nameFaults(VARIABLES, env);

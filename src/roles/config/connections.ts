@@ -14,6 +14,13 @@ export const REDIS_VARIABLES = {
       "Redis, as redis://user:password@host:port/database; rediss:// for TLS; a comma list names nodes of a Redis Cluster, semicolons separate [several Clusters](operating.md#several-redis-clusters); [with Redis Sentinel](operating.md#redis-sentinel) redis+sentinel://user:password@host:port,host:port/name/database",
   },
   caFile: { name: "TIMELINE_REDIS_TLS_CA", schema: text, about: "CA file for Redis; needs TLS in REDIS_URL" },
+  channelPrefix: {
+    name: "TIMELINE_CHANNEL_PREFIX",
+    schema: z.string().regex(/^[\w.:-]{0,64}$/, { message: "must have letters, digits and _ . : - only, 64 at most" }),
+    default: "",
+    about:
+      "Begins the names of the Pub/Sub channels, as staging: of staging:drop_created; every database of a Redis has the same channels",
+  },
   allowEviction: {
     name: "TIMELINE_REDIS_ALLOW_EVICTION",
     schema: flag,

@@ -1,7 +1,13 @@
 import { readFile } from "node:fs/promises";
 import { expect, test } from "@jest/globals";
 import { ConfigError } from "../../../src/kernel/variables.js";
-import { configWarnings, readCommandConfig, readConfig, VARIABLES } from "../../../src/roles/config/config.js";
+import {
+  channelWarning,
+  configWarnings,
+  readCommandConfig,
+  readConfig,
+  VARIABLES,
+} from "../../../src/roles/config/config.js";
 import { checkFiles } from "../../../src/roles/config/files.js";
 import { ROLES } from "../../../src/roles/config/process.js";
 
@@ -39,6 +45,22 @@ test("the defaults of the contract", () => {
     delivery: { maxAttempts: 5 },
     upstreams: { userServiceAddr: "users:1" },
   });
+});
+
+test("a database of Redis without a prefix of the channels is a warning, where the channels are used", () => {
+  const warning = (env: NodeJS.ProcessEnv) => channelWarning(readConfig({ ...ENOUGH, ...env }));
+  const [numbered, sentinels] = ["redis://redis/2", "redis+sentinel://s1,s2/timeline/2"];
+  for (const REDIS_URL of [numbered, sentinels]) {
+    expect(warning({ REDIS_URL })).toContain("REDIS_URL names database 2, and TIMELINE_CHANNEL_PREFIX is not set");
+    expect(warning({ REDIS_URL, TIMELINE_CHANNEL_PREFIX: "staging:" })).toBeUndefined();
+    expect(warning({ REDIS_URL, TIMELINE_ROLES: "fanout" })).toBeUndefined();
+    expect(warning({ REDIS_URL, TIMELINE_ROLES: "users", TIMELINE_RELAY_CHANNELS: "true" })).toBeDefined();
+  }
+  for (const REDIS_URL of ["redis://redis", "redis://redis/0", "redis://a,redis://b"])
+    expect(warning({ REDIS_URL })).toBeUndefined();
+  expect(faultsOf({ ...ENOUGH, TIMELINE_CHANNEL_PREFIX: "a b*" })).toEqual([
+    "TIMELINE_CHANNEL_PREFIX: must have letters, digits and _ . : - only, 64 at most",
+  ]);
 });
 
 test("the configuration is frozen, and an empty variable counts as unset", () => {

@@ -1,0 +1,78 @@
+import type { Redis } from "ioredis";
+import { z } from "zod";
+import { oneLine } from "../kernel/errors.js";
+import type { Logger } from "../kernel/logger.js";
+import { startLoop, warnOnce } from "../kernel/loop.js";
+import { SECOND } from "../kernel/time.js";
+
+/** Bridges announce their installation here, beside the events. Every database of a server shares its channels. */
+const ANNOUNCEMENTS = "timeline_bridges";
+
+const EVERY_MS = 5 * SECOND;
+/** A bridge that has ended is forgotten after this many announcements that did not come. */
+const MISSED = 4;
+
+/** The log is the name that it shares with its Redis. Anybody may publish on a channel: nothing else is repeated. */
+const announcement = z.object({ log: z.guid(), process: z.string().max(253) });
+type Announcement = z.output<typeof announcement>;
+
+interface NeighboursDeps {
+  readonly subscriber: Pick<Redis, "on" | "subscribe">;
+  /** A subscribed connection takes no other commands. */
+  readonly publisher: Pick<Redis, "publish">;
+  readonly channelPrefix: string;
+  readonly process: string;
+  /** Resolves to undefined while the log has no name. */
+  readonly readLog: () => Promise<string | undefined>;
+  readonly log: Logger;
+  readonly everyMs?: number;
+}
+
+export type Neighbours = ReturnType<typeof watchNeighbours>;
+
+/** Notices another installation that hears the same channels: each would admit the events of the other. */
+export function watchNeighbours(deps: NeighboursDeps) {
+  const { subscriber, publisher, channelPrefix, process, readLog, log, everyMs = EVERY_MS } = deps;
+  const channel = channelPrefix + ANNOUNCEMENTS;
+  let own: string | undefined;
+  let other: { readonly name: string; readonly until: number } | undefined;
+  const fault = (): string | undefined => {
+    if (other === undefined || other.name === own || performance.now() > other.until) return undefined;
+    return (
+      `the installation of the log ${other.name} hears the same channels as this one, of the log ${own}: ` +
+      "each needs a TIMELINE_CHANNEL_PREFIX of its own"
+    );
+  };
+  const announce = async (): Promise<void> => {
+    own = await readLog();
+    if (own !== undefined) await publisher.publish(channel, JSON.stringify({ log: own, process }));
+  };
+  const failed = warnOnce(log, "this bridge could not announce its installation");
+  const loop = startLoop({ work: announce, everyMs, failed });
+  const hear = ({ log: name, process: of }: Announcement): void => {
+    if (own === undefined || name === own) return;
+    const isNews = fault() === undefined;
+    other = { name, until: performance.now() + MISSED * everyMs };
+    if (!isNews) return;
+    log.error({ process: of }, fault() as string);
+    // The other one may have started before this one listened.
+    loop.wake();
+  };
+  subscriber.on("message", (from: string, text: string) => {
+    const heard = from === channel ? parsed(text) : undefined;
+    if (heard) hear(heard);
+  });
+  // The client subscribes again by itself. Permissions of an earlier version do not have this channel.
+  subscriber.subscribe(channel).catch((error) => {
+    log.warn({ channel, error: oneLine(error) }, "installations that hear the same channels cannot be noticed");
+  });
+  return { fault, close: loop.close };
+}
+
+function parsed(text: string): Announcement | undefined {
+  try {
+    return announcement.safeParse(JSON.parse(text)).data;
+  } catch {
+    return undefined;
+  }
+}
