@@ -1,6 +1,7 @@
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { expect } from "@jest/globals";
+import { HOUR } from "../../src/kernel/time.js";
 import { post } from "../support/analysis-http.js";
 import { openApi } from "../support/api.js";
 import { temporaryFolder } from "../support/brokers.js";
@@ -12,6 +13,7 @@ import { type Sample, samplesOf } from "../support/scrape.js";
 import type { Service } from "../support/service.js";
 import { openEvents } from "../support/sse.js";
 import { type Stack, testWithStack } from "../support/stack.js";
+import { homeKey } from "../support/timeline-keys.js";
 import { ALERTS, metricsIn, RECORDED } from "../unit/shipping/rules.js";
 
 /** Starts a process with every role, lets one drop and one follow pass through it, and yields its metrics. */
@@ -36,6 +38,8 @@ async function busyProcess(stack: Stack): Promise<{ scrape: () => Promise<Sample
   const { drop_id } = await api.post("author");
   await stream.waitFor("new_drop");
   await becomes(async () => expect((await reader.home("reader")).drop_ids).toEqual([drop_id]));
+  // An audit repairs the home.
+  await stack.redis.zadd(homeKey("reader"), Date.now() - HOUR, "unexpected");
   await fetch(`${service.httpUrl}/events/timeline/home`);
   await post(service.httpUrl, "reader", { body: { did: "author", type: "flow" } });
   // Certificates are measured by a process that has some.
