@@ -3,6 +3,8 @@ import type { EventName } from "../contracts/events.js";
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { type ClockReading, pause, readClocks, SECOND, wallTimeOf } from "../kernel/time.js";
+import { redisError } from "../platform/redis/errors.js";
+import { noteRefusal, Refusal } from "../platform/refusals.js";
 
 const PING_MS = 5 * SECOND;
 
@@ -11,6 +13,7 @@ export type Channels = ReturnType<typeof createChannels>;
 /** Reads Redis Pub/Sub channels, whose names are those of the events behind the prefix; a link that no longer answers is cut, and opened and subscribed again. */
 export function createChannels(subscriber: Redis, log: Logger, prefix = "") {
   let paused = false;
+  let subscribed = false;
   let pauses = 0;
   // Read before a ping was sent: its answer stands behind everything that was published until then. An event tells no such
   // time, since Redis may have kept it for long.
@@ -46,21 +49,25 @@ export function createChannels(subscriber: Redis, log: Logger, prefix = "") {
       };
       subscriber.on("messageBuffer", receive);
       alive = readClocks();
-      await subscriber.subscribe(...channels);
+      await subscriber.subscribe(...channels).catch((error: unknown) => Promise.reject(redisError(error)));
+      subscribed = true;
       let missedSince: number | undefined;
       // The connection is ready before the server knows the subscription again: until then events are missed.
-      const again = (): void => {
-        if (missedSince === undefined) return;
+      const subscribeAgain = async (): Promise<void> => {
+        subscribed = await isSubscribed(subscriber, channels, log);
+        if (!subscribed || missedSince === undefined) return;
         log.info({}, "subscribed again; what was published in between was not received");
         interrupted(missedSince);
         missedSince = undefined;
         alive = readClocks();
       };
+      subscriber.on("close", () => {
+        subscribed = false;
+      });
       subscriber.on("ready", () => paused && stream()?.pause());
       subscriber.on("ready", () => {
         missedSince ??= wallTimeOf(alive);
-        // Where the connection is lost again, the next one is asked.
-        subscriber.subscribe(...channels).then(again, () => undefined);
+        void subscribeAgain();
       });
     },
     /** Pauses or resumes reading; false where this source cannot be paused. */
@@ -72,7 +79,7 @@ export function createChannels(subscriber: Redis, log: Logger, prefix = "") {
       else link?.resume();
       return link !== undefined;
     },
-    healthy: (): boolean => subscriber.status === "ready",
+    healthy: (): boolean => subscribed,
     async unsubscribe(): Promise<void> {
       clearInterval(ping);
       // While Redis is unavailable the client would keep this until it is back.
@@ -80,6 +87,23 @@ export function createChannels(subscriber: Redis, log: Logger, prefix = "") {
       await Promise.race([subscriber.unsubscribe().catch(() => undefined), pause(SECOND)]);
     },
   };
+}
+
+/** Waits while the server does not permit it. Resolves to false where the connection is lost: the next one is asked. */
+async function isSubscribed(subscriber: Redis, channels: readonly string[], log: Logger): Promise<boolean> {
+  while (subscriber.status === "ready") {
+    try {
+      await subscriber.subscribe(...channels);
+      noteRefusal(subscriber, undefined, log);
+      return true;
+    } catch (error) {
+      const failure = redisError(error);
+      if (!(failure instanceof Refusal)) return false;
+      noteRefusal(subscriber, failure, log);
+      await pause(SECOND);
+    }
+  }
+  return false;
 }
 
 /** TCP notices a silent link after hours; a ping without an answer notices it within ten seconds. */

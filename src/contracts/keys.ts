@@ -193,7 +193,12 @@ export const SOURCE_TOKENS_KEY = "timeline:x:source-tokens";
 /**
  * Both are in the slot of SOURCE_TOKENS_KEY: users by the tokens they took within the hour, and users who wait for one.
  */
-export const SOURCE_TURN_KEYS = [`{${SOURCE_TOKENS_KEY}}:taken`, `{${SOURCE_TOKENS_KEY}}:waiting`] as const;
+export const SOURCE_TURN_KEYS = ["taken", "waiting"].map(
+  (what) => `timeline:x:source-${what}:{${SOURCE_TOKENS_KEY}}`,
+) as readonly string[];
+
+/** Rights are tried on this key, which is gone at once. */
+export const RIGHTS_KEY = "timeline:x:rights";
 
 /** The token bucket has the reads over HTTP that the user may make now. */
 export const readsKey = (user: string): string => `timeline:x:reads:${encodeId(user)}`;

@@ -1,3 +1,5 @@
+import { RIGHTS_KEY } from "../contracts/keys.js";
+import { oneLine } from "../kernel/errors.js";
 import { silent } from "../kernel/logger.js";
 import { pause, SECOND } from "../kernel/time.js";
 import {
@@ -12,6 +14,7 @@ import type { RedisClient } from "../platform/redis/clusters.js";
 import { connectRedis, tlsOf } from "../platform/redis/connect.js";
 import { redisError } from "../platform/redis/errors.js";
 import { checkPlaces } from "../platform/redis/places.js";
+import { checkRights } from "../platform/redis/rights.js";
 import { openSentinel } from "../platform/redis/sentinel.js";
 import { fieldsOf, readMasters, type ServerInfo } from "../platform/redis/servers.js";
 import { adviceOn, refusalOf } from "../platform/refusals.js";
@@ -19,9 +22,13 @@ import { type About, type Check, checked, type Finding, versionFinding } from ".
 
 const OLDEST = "6.2.0";
 const TIMEOUT_MS = 3_000;
+const WRITES = "let it take writes: name the master rather than a replica, or give it memory, disk or replicas";
 const NEEDED = ": ZADD LT and ZMSCORE are needed";
 
-const advice = (error: unknown): string => adviceOn(error, "start Redis there, or set REDIS_URL to where it is");
+const START = "start Redis there, or set REDIS_URL to where it is";
+const CORRECT = "it answers: let it do what it refuses, or correct REDIS_URL";
+const hasAnswered = ({ cause }: Error): boolean => cause instanceof Error && cause.name === "ReplyError";
+const advice = (error: unknown): string => adviceOn(error, hasAnswered(error as Error) ? CORRECT : START);
 const sentinelAdvice = (error: unknown): string =>
   adviceOn(error, "start the sentinel there, or set REDIS_URL to where it is");
 
@@ -58,21 +65,30 @@ type MoreFindings = (server: About, fields: ServerInfo) => readonly Finding[] | 
 
 const serverCheck = ({ what, urls, allowEviction }: Checked, more: MoreFindings): Check =>
   checked(what, advice, async (server) => {
-    const { info, time } = await withRedis(urls, false, async (client) => ({
-      info: await client.info(),
-      time: await client.time(),
-    }));
+    const { info, time, refused } = await withRedis(urls, false, async (client) => {
+      await checkRights(client);
+      return { info: await client.info(), time: await client.time(), refused: await writeFault(client) };
+    });
     const fields = fieldsOf(info);
     const field = (name: string): string => fields.get(name) ?? "";
     const [seconds, micros] = time.map(Number) as [number, number];
     return [
       versionFinding(server, field("valkey_version") || field("redis_version"), OLDEST, NEEDED),
+      server.ok("permits all commands, keys and channels of the service"),
+      refused === undefined ? server.ok("takes writes") : server.fault(`takes no writes: ${refused}`, WRITES),
       policyFinding(server, field("maxmemory_policy"), allowEviction),
       persistenceFinding(server, field("aof_enabled")),
       clockFinding(server, seconds * SECOND + micros / 1_000),
       ...(await more(server, fields)),
     ];
   });
+
+/** A node that holds the key elsewhere says so instead of taking the write. */
+const writeFault = (client: RedisClient): Promise<string | undefined> =>
+  client.set(RIGHTS_KEY, "1", "PX", 1).then(
+    () => undefined,
+    (error: Error) => (/^(MOVED|ASK|TRYAGAIN)\b/.test(error.message) ? undefined : oneLine(error)),
+  );
 
 const sentinelCheck = (url: string): Check =>
   checked(`Redis Sentinel ${printableAddress(url)}`, sentinelAdvice, async (about) => {
@@ -116,7 +132,9 @@ async function withRedis<Result>(
   cluster: boolean,
   ask: (client: RedisClient) => Promise<Result>,
 ): Promise<Result> {
-  const client = connectRedis(urls, silent, { cluster });
+  // A server that loads its data answers, and so does a replica, which the service would leave for another one.
+  const single = { cluster, enableReadyCheck: false, reconnectOnError: () => false };
+  const client = connectRedis(urls, silent, cluster ? { cluster } : single);
   const settled = new AbortController();
   let reason: unknown = new Error("does not answer");
   client.on("error", (error: Error & { lastNodeError?: Error }) => {
@@ -127,7 +145,7 @@ async function withRedis<Result>(
   try {
     await pause(TIMEOUT_MS, settled.signal);
     if (client.status !== "ready") throw reason;
-    return await ask(client);
+    return await ask(client).catch((error: unknown) => Promise.reject(redisError(error)));
   } finally {
     client.disconnect();
   }

@@ -65,6 +65,8 @@ export const KINDS: readonly KeyKind[] = [
   { keys: "timeline:x:limit:<word>:{<user>}<rest>" },
   { keys: "timeline:x:asked:<user>" },
   { keys: "timeline:x:reads:<user>" },
+  { keys: "timeline:x:source-<word>:{timeline:x:source-tokens}", holds: "sorted set" },
+  // Processes of 0.2 have these two.
   { keys: "{timeline:x:source-tokens}:taken", holds: "sorted set" },
   { keys: "{timeline:x:source-tokens}:waiting", holds: "sorted set" },
   { keys: "timeline:x:source-tokens" },
@@ -82,6 +84,7 @@ export const KINDS: readonly KeyKind[] = [
   { keys: "timeline:x:place:{<number>}" },
   { keys: "timeline:x:unreconciled" },
   { keys: "timeline:x:reconciled" },
+  { keys: "timeline:x:rights" },
   { keys: "timeline:x:trimmed" },
   { keys: "timeline:x:crossing" },
   { keys: "timeline:x:refilling" },

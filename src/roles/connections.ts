@@ -18,6 +18,7 @@ import { connected, connectRedis } from "../platform/redis/connect.js";
 import { type EvictionWatch, watchEviction } from "../platform/redis/eviction.js";
 import { startRedisHealth } from "../platform/redis/health.js";
 import { checkPlaces, keepPlaces } from "../platform/redis/places.js";
+import { checkRights } from "../platform/redis/rights.js";
 import { createScripts, type Scripts } from "../platform/redis/scripts.js";
 import { servesCluster } from "../platform/redis/servers.js";
 import { Refusal } from "../platform/refusals.js";
@@ -85,7 +86,8 @@ export async function openConnections(
       const health = startRedisHealth(client, { log });
       own.add("Redis health", () => health.close());
       await connected(client);
-      return retryUntilDone(() => firstAnswer(opened), log, "Redis is not available yet; the start waits");
+      const permitted = () => checkRights(client).then(() => firstAnswer(opened));
+      return retryUntilDone(permitted, log, "Redis is not available yet; the start waits");
     },
   });
   const eviction = await watchEviction(redis.scripts.client, { allowed: config.redis.allowEviction, log });

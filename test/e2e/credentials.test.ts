@@ -141,6 +141,14 @@ test("a wrong or missing password of Redis ends the start", async () => {
   await expectEnd({ REDIS_URL: redis.url }, /Redis: NOAUTH/);
 });
 
+test("a user of Redis that lacks rights ends the start, which names them", async () => {
+  const admin = new Redis({ port: redis.port, password: PASSWORD });
+  await admin.call("ACL", "SETUSER", "bounded", "on", `>${PASSWORD}`, "~*", "&*", "+@all", "-@dangerous", "-zadd");
+  admin.disconnect();
+  const url = redisUrl().replace("redis://:", "redis://bounded:");
+  await expectEnd({ REDIS_URL: url }, /Redis 127\.0\.0\.1:\d+: its user lacks these rights: \+info \+zadd/);
+});
+
 test("rediss: verifies the certificate of Redis", async () => {
   const url = `rediss://:${escaped}@localhost:${tlsPort}`;
   for (const ca of ["NODE_EXTRA_CA_CERTS", "TIMELINE_REDIS_TLS_CA"])

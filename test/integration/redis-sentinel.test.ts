@@ -36,6 +36,7 @@ async function openSubscriber() {
   const heard = new Set<string>();
   subscriber.on("message", (_, message) => heard.add(message));
   await subscriber.subscribe("news");
+  subscriber.on("ready", () => void subscriber.subscribe("news").catch(() => undefined));
   return { heard };
 }
 

@@ -1,3 +1,4 @@
+import { SOURCE_TURN_KEYS } from "../../src/contracts/keys.js";
 import { STREAM } from "../../src/contracts/subjects.js";
 import { encodeId } from "../../src/kernel/ids.js";
 import type { SagaBench } from "./analysis.js";
@@ -11,7 +12,7 @@ interface Trace {
 const TABLES = ["timeline_analyses", "xp_transactions", "xp_totals"];
 const STREAMS = [STREAM.timeline, STREAM.timelineEvents, STREAM.gamification, STREAM.analyses, STREAM.dlq];
 /** These have no users, and change all the time. */
-const UNNAMED = /^timeline:x:(attempts|source-tokens|erased)/;
+const UNNAMED = /^timeline:x:(attempts|source-|erased)/;
 
 /** Everything that the saga keeps, but the markers of erased users. */
 export async function allTraces({ db, nats, redis }: SagaBench): Promise<Trace[]> {
@@ -32,7 +33,7 @@ export async function allTraces({ db, nats, redis }: SagaBench): Promise<Trace[]
       : await redis.raw.type(key);
     traces.push({ place: `Redis ${key}`, value });
   }
-  for (const key of ["taken", "waiting"].map((what) => `{timeline:x:source-tokens}:${what}`))
+  for (const key of SOURCE_TURN_KEYS)
     for (const member of await redis.raw.zrange(key, "0", "-1")) traces.push({ place: `Redis ${key}`, value: member });
   return traces;
 }

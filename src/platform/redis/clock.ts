@@ -4,9 +4,8 @@ import type { Logger } from "../../kernel/logger.js";
 import { startLoop } from "../../kernel/loop.js";
 import { type Clock, SECOND, shareClock } from "../../kernel/time.js";
 import { refusalOf } from "../refusals.js";
-import type { RedisClient } from "./clusters.js";
+import { mastersOf, type RedisClient } from "./clusters.js";
 import type { Scripts } from "./scripts.js";
-import { mastersOf } from "./servers.js";
 
 const SAMPLE_MS = 15 * SECOND;
 /** The shortest round trip tells the time best. */

@@ -1,8 +1,11 @@
 import slotOf from "cluster-key-slot";
-import { Cluster, type Command, type NodeRole, type Redis } from "ioredis";
+import { Cluster, type Command, type NodeRole, Redis } from "ioredis";
 import { spread } from "../../kernel/ids.js";
 
 export type RedisClient = Redis | Cluster;
+
+export const mastersOf = (client: RedisClient): Redis[] =>
+  client instanceof Redis ? [client] : client.nodes("master");
 
 /** The number is the same for each Redis Cluster. */
 const SLOTS = 16_384;

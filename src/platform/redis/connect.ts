@@ -83,7 +83,7 @@ export async function connected(client: RedisClient): Promise<void> {
 }
 
 /**
- * Waits for Redis, and subscribes again by itself. In a cluster every node hands on what is published at any: one is
+ * Waits for Redis. The caller subscribes again at each connection: the client would not report a refusal of that. In a cluster every node hands on what is published at any: one is
  * subscribed to at a time, also one that only `beside` has learned of. Of several Clusters that is the first one. The
  * client's own subscriber of a cluster does not report interruptions.
  */
@@ -96,7 +96,7 @@ export function connectSubscriber(urls: readonly string[], log: Logger, beside?:
     ...serverOf(urls),
     enableOfflineQueue: true,
     maxRetriesPerRequest: null,
-    autoResubscribe: true,
+    autoResubscribe: false,
     retryStrategy: (times) => {
       const others = cluster?.nodes("all").map(({ options: { host, port } }) => ({ host, port })) ?? [];
       const nodes = [...named, ...others];

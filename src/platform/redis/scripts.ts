@@ -6,9 +6,10 @@ import { AppError, oneLine } from "../../kernel/errors.js";
 import { type Logger, silent } from "../../kernel/logger.js";
 import { histogram } from "../../kernel/meters.js";
 import { pause } from "../../kernel/time.js";
-import { refusalOf } from "../refusals.js";
+import { Refusal, refusalOf } from "../refusals.js";
 import { type Nodes, nodesOf, type RedisClient } from "./clusters.js";
-import { redisError } from "./errors.js";
+import { lacksRight, redisError } from "./errors.js";
+import { createRightsWatch } from "./rights.js";
 import { createWrongTypes, isWrongType, removingWrongTypes, type WithRemoved } from "./wrong-types.js";
 
 /** A Lua script. Metrics and spans bear its name; no two of a process have the same one. */
@@ -75,10 +76,13 @@ export function createScripts(client: RedisClient, log: Logger = silent) {
   };
   const breaker = createCircuitBreaker(client);
   const wrongTypes = createWrongTypes((args) => commandsOf(REMOVE_WRONG_TYPES).usual(args), log);
+  const rights = createRightsWatch(client, log);
   const fail = (error: unknown): never => {
     breaker.note(error);
+    const failure = redisError(error);
+    if (failure instanceof Refusal && lacksRight(failure.cause)) rights.lost(failure);
     // The client itself says only that it is not connected.
-    throw refusalOf(client) ?? redisError(error);
+    throw refusalOf(client) ?? failure;
   };
   const measured: Measured = async (name, call, again) => {
     breaker.check();

@@ -1,11 +1,8 @@
 import { type Cluster, Redis } from "ioredis";
 import { oneLine } from "../../kernel/errors.js";
-import { clustersOf, type RedisClient } from "./clusters.js";
+import { clustersOf, mastersOf, type RedisClient } from "./clusters.js";
 import { redisError } from "./errors.js";
 import type { Scripts } from "./scripts.js";
-
-export const mastersOf = (client: RedisClient): Redis[] =>
-  client instanceof Redis ? [client] : client.nodes("master");
 
 export type DataNode = Awaited<ReturnType<typeof nodeOf>>;
 

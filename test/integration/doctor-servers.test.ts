@@ -1,0 +1,51 @@
+import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
+import { examine, redisChecks } from "../../src/doctor/index.js";
+import { openRedis, type RedisBench } from "../support/redis.js";
+
+describe("Redis", () => {
+  let bench: RedisBench;
+
+  beforeAll(async () => {
+    bench = await openRedis();
+  });
+  afterAll(() => bench.close());
+
+  const faults = async (user = "", path = "") => {
+    const url = bench.broker.url.replace("redis://", `redis://${user}`) + path;
+    return (await examine(redisChecks([url], false))).filter(({ state }) => state === "fault");
+  };
+
+  test("a server that does all that the service needs has no fault", async () => {
+    expect(await faults()).toEqual([]);
+    expect(await bench.raw.keys("*")).toEqual([]);
+  });
+
+  test.each([
+    ["-@dangerous", "+info"],
+    ["-zadd", "+zadd"],
+    ["resetkeys ~timeline:*", "~sse_* ~analysis:*"],
+  ])("a user with %s is a fault, with the rights that it lacks", async (taken, named) => {
+    await bench.raw.call("ACL", "SETUSER", "ours", "reset", "on", ">secret", "~*", "&*", "+@all", ...taken.split(" "));
+    const [fault, ...more] = await faults("ours:secret@");
+    expect(more).toEqual([]);
+    expect(fault).toMatchObject({ says: expect.stringContaining(named), advice: expect.stringContaining(named) });
+  });
+
+  test("a server that takes no writes is a fault, and is not said to be started", async () => {
+    const cases = [
+      [() => bench.raw.replicaof("127.0.0.1", "1"), () => bench.raw.replicaof("NO", "ONE"), /READONLY/],
+      [() => bench.raw.config("SET", "maxmemory", "1"), () => bench.raw.config("SET", "maxmemory", "0"), /OOM/],
+    ] as const;
+    for (const [set, unset, says] of cases) {
+      await set();
+      const found = await faults();
+      await unset();
+      expect(found).toMatchObject([{ says: expect.stringMatching(says) }]);
+      expect(found[0]?.advice).not.toMatch(/start Redis/);
+    }
+  });
+
+  test("a database that is not there is a fault of the address", async () => {
+    expect(await faults("", "/99")).toMatchObject([{ advice: expect.stringContaining("correct REDIS_URL") }]);
+  });
+});
