@@ -68,6 +68,9 @@ export const hiddenStagedKey = (user: string): string => `timeline:x:hidden-stag
 /** The hash has changes of {@link hiddenKey} that are being applied, and those that a fill must not undo. */
 export const hiddenChangesKey = (user: string): string => `timeline:x:hidden-changes:{${homeKey(user)}}`;
 
+/** The text says when a home is renewed next: changes that others make do so at most once in some seconds. */
+export const renewalKey = (user: string): string => `timeline:x:renewal:{${homeKey(user)}}`;
+
 export const hiddenKeyOfHome = (home: string): string => `${HIDDEN_PREFIX.slice(0, -HOME_PREFIX.length)}${home}}`;
 
 /** The set has the tokens of users who may not see this user's drops: their hashes decide. */
@@ -154,6 +157,9 @@ export const actorKey = (drop: string): string => `timeline:x:actor:${encodeId(d
 
 /** The key says that a drop is for its recipients only, in no author's timeline: its deletion does not say so. */
 export const directDropKey = (drop: string): string => `timeline:x:direct:${encodeId(drop)}`;
+
+/** The key says that somebody has lately reposted a drop of the author: counts of shares may lack it. */
+export const repostedKey = (author: string): string => `timeline:x:reposted:${encodeId(author)}`;
 
 /** Keeps the creation time of a deleted drop, so that its id still works as a cursor. */
 export const deletedDropKey = (drop: string): string => `timeline:x:created-at:${encodeId(drop)}`;

@@ -151,6 +151,8 @@ function createAdd(deps: FanoutDeps) {
     const deleted = await writeUnlessDeleted(drops, {
       write: async () => {
         await failpoint("write", ...drops);
+        const originals = parts.flatMap(({ change: { repost_author } }) => repost_author || []);
+        if (originals.length > 0) await writer.rememberReposted([...new Set(originals)]);
         isTaken = await writer.addToHomes(additions(parts), yields);
         await failpoint("written", ...drops);
       },

@@ -1,19 +1,101 @@
--- Makes it unknown whose drops a user does not see, and with it their home: the next read asks the users service.
+-- Changes whose drops a user does not see, in two steps. Between them the caller asks how it is now: events may come
+-- twice, late and in any order. A change of the same two users that begins later takes over.
+--
+-- What is hidden now goes out of the home, and what is shown again has to come back: the home is rebuilt by its next
+-- read. A change that somebody else made does so at most once in some seconds; in between the home notes when it is due.
 --
 -- KEYS[1]  the home
 -- KEYS[2]  the hash of those whose drops the user does not see
--- ARGV[1]  user whose relation to the home's user has changed
--- ARGV[2]  "all" or "reposts": these are hidden now, the home goes, and while the users service is unavailable they stay
---          hidden; "": the home gets drops back
+-- KEYS[3]  its changes
+-- KEYS[4]  what a fill has staged
+-- KEYS[5]  the renewal of the home: "0" after one, or when the next is due, ms
+-- ARGV[1]  "begin"; "finish"; "renew" where the home may have got something meanwhile; "lose" where nobody tells how it is:
+--          the hash is not complete any more
+-- ARGV[2]  the mark of the change
 -- ARGV[3]  time to live of the hash, ms
--- returns  1
-local call, home, hidden, hiding = redis.call, KEYS[1], KEYS[2], ARGV[2]
-call('HDEL', hidden, '~state')
-if hiding == '' then
+-- ARGV[4]  time to live of the changes, ms
+-- ARGV[5]  time between two renewals, ms
+-- ARGV[6+] "begin": users; "renew": nothing; else user, "all", "reposts" or "", and "own"; "other"; "apart" where the home has nothing that
+--          changes
+-- returns  "begin": "complete", "filling" or "", then what is hidden of each user; "finish": of each user 1, 0 where a
+--          later change has taken over, -1 where the change was lost; else nothing
+local call, home, hidden, changes, staged, renewal = redis.call, KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local step, mark, ttl = ARGV[1], ARGV[2], ARGV[3]
+local state = call('HGET', hidden, '~state') or ''
+local is_filling = state ~= '' and call('HGET', staged, '~mark') == state
+if state ~= 'complete' then state = is_filling and 'filling' or '' end
+
+-- Pages that are cached follow the home.
+local function touch()
+  local floor = call('ZSCORE', home, '~floor')
+  if not floor then return end
   call('ZREM', home, '~floor')
-  return 1
+  call('ZADD', home, floor, '~floor')
 end
-if call('HGET', hidden, ARGV[1]) ~= 'all' then call('HSET', hidden, ARGV[1], hiding) end
-call('PEXPIRE', hidden, ARGV[3])
-call('DEL', home)
-return 1
+
+local function renew(hides)
+  if hides then call('DEL', home) else call('ZREM', home, '~floor') end
+end
+
+local function renew_later(hides)
+  local due = call('GET', renewal)
+  if not due then
+    renew(hides)
+    call('SET', renewal, '0', 'PX', ARGV[5])
+  elseif due == '0' then
+    local time = call('TIME')
+    local at = time[1] * 1000 + math.floor(time[2] / 1000) + call('PTTL', renewal)
+    call('SET', renewal, string.format('%d', at), 'PX', ttl)
+    touch()
+  end
+end
+
+local function change(user, hiding, how)
+  local held = call('HGET', hidden, user) or ''
+  if hiding == '' then call('HDEL', hidden, user) else call('HSET', hidden, user, hiding) end
+  if is_filling then call('HSET', changes, user, '=' .. hiding) else call('HDEL', changes, user) end
+  if held == hiding and not is_filling then return end
+  local hides = hiding == 'all' or (hiding ~= '' and held == '')
+  if how == 'own' then renew(hides) elseif is_filling then renew(false) elseif how == 'other' then renew_later(hides) else touch() end
+end
+
+if step == 'begin' then
+  local answer = { state }
+  for i = 6, #ARGV do
+    call('HSET', changes, ARGV[i], mark)
+    answer[#answer + 1] = call('HGET', hidden, ARGV[i]) or ''
+  end
+  call('PEXPIRE', changes, ARGV[4])
+  return answer
+end
+
+if step == 'renew' then return renew_later(true) end
+
+if step == 'lose' then
+  call('HDEL', hidden, '~state')
+  for i = 6, #ARGV, 3 do
+    local user, hiding = ARGV[i], ARGV[i + 1]
+    call('HDEL', changes, user)
+    if hiding ~= '' and call('HGET', hidden, user) ~= 'all' then call('HSET', hidden, user, hiding) end
+    renew(hiding ~= '')
+  end
+  call('PEXPIRE', hidden, ttl)
+  return
+end
+
+local results = {}
+for i = 6, #ARGV, 3 do
+  local stands = call('HGET', changes, ARGV[i])
+  if state == '' or not stands then results[#results + 1] = -1
+  elseif stands ~= mark then results[#results + 1] = 0
+  else
+    change(ARGV[i], ARGV[i + 1], ARGV[i + 2])
+    results[#results + 1] = 1
+  end
+end
+-- A fill of a process that knows no changes must not end with what it has read.
+if is_filling then
+  call('HSET', hidden, '~state', mark)
+  call('HSET', staged, '~mark', mark)
+end
+return results

@@ -11,8 +11,9 @@ import type { Scripts } from "../platform/redis/scripts.js";
 import type { Erased } from "../records/erasures.js";
 import type { Fenced } from "../records/fenced.redis.js";
 import type { Fences } from "../records/fences.js";
-import { createReadHidden } from "../records/hidden.grpc.js";
+import { createReadHidden, createReadHidings } from "../records/hidden.grpc.js";
 import { createHiddenStore } from "../records/hidden.redis.js";
+import { createIsApart } from "./apart.redis.js";
 import type { FanoutConfig } from "./config.js";
 import { startCrossings } from "./crossing.js";
 import type { FanoutDeps, Pulled } from "./deps.js";
@@ -75,8 +76,11 @@ export function createFanout(handles: FanoutHandles): Fanout & { readonly startC
   const { fillPulls = async () => undefined, sample = () => new Set() } = handles;
   const listenersAmong = createListenersAmong(scripts, clock);
   const hidden = createHiddenStore(scripts, createReadHidden(upstreams), erased, ttlMs);
+  const sources = createSources(upstreams, erased, config.fanout.chunkSize);
+  const readHidings = createReadHidings(upstreams);
+  const isApart = createIsApart({ ...sources, command: scripts.command, counts: upstreams.counts });
   const deps: FanoutDeps = {
-    ...createSources(upstreams, erased, config.fanout.chunkSize),
+    ...sources,
     ...{ fences, erased, authorStates, maxEntries, untilCovered },
     writer: createTimelineWriter(
       { scripts, fenced, erased, listenersAmong },
@@ -87,7 +91,7 @@ export function createFanout(handles: FanoutHandles): Fanout & { readonly startC
     recentMs: handles.recentMs ?? RECENT_MS,
     restRate: config.fanout.restRate,
     listenersAmong,
-    relations: createRelationWriter(scripts, hidden, ttlMs),
+    relations: createRelationWriter({ scripts, hidden, sources: { readHidings, isApart } }, ttlMs),
     notify: createNotify(publishAll, listenersAmong, erased),
     notifyHiding: createNotifyHiding(publishAll),
     queue: createQueueJobs(publishAll),

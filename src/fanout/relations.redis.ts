@@ -1,5 +1,4 @@
 import { createCache } from "../contracts/caches.js";
-import { hiddenKey, homeKey } from "../contracts/keys.js";
 import type { Byline } from "../contracts/timelines.js";
 import { mapLimited } from "../kernel/concurrency.js";
 import { withDeadline } from "../kernel/deadlines.js";
@@ -7,28 +6,22 @@ import { encodeId } from "../kernel/ids.js";
 import { SingleFlight } from "../kernel/sharing.js";
 import { MINUTE, SECOND } from "../kernel/time.js";
 import { type Scripts, script } from "../platform/redis/scripts.js";
-import type { Hiding } from "../records/hidden.js";
-import { addHider, type HiddenStore } from "../records/hidden.redis.js";
-import { createRemovalNotes } from "../records/removal-notes.redis.js";
+import type { HiddenStore } from "../records/hidden.redis.js";
+import { type ChangeSources, createChangeHidden } from "./hiding-changes.redis.js";
 import { runForHomes } from "./writer.redis.js";
 
-const CHANGE_HIDDEN = script("change-hidden", import.meta.url);
 const HIDDEN_AMONG = script("hidden-among", import.meta.url);
 
 const FILLS_AT_ONCE = 32;
-const FILL_MS = SECOND;
+type ReadHidings = ChangeSources["readHidings"];
+type Unanswered = ReturnType<typeof createCache<boolean>>;
 
+/** Changes of others wait for it. */
+const ASK_MS = SECOND / 2;
 /** Later notifications of others wait for it. */
 const PATIENCE_MS = SECOND / 4;
-const FAILED_MIN_MS = 2 * SECOND;
+const FAILED_MIN_MS = 5 * SECOND;
 const FAILED_MAX_MS = MINUTE;
-
-/** A drop of `target` is hidden from `user` by now, or may be shown again (`hiding` unset). */
-export interface HidingChange {
-  readonly user: string;
-  readonly target: string;
-  readonly hiding: Hiding | undefined;
-}
 
 export interface Judged {
   readonly seeing: readonly string[];
@@ -43,9 +36,8 @@ export type RelationWriter = ReturnType<typeof createRelationWriter>;
  * nobody has been answered for so long; the questions go on. Nobody waits again for a user whose answer is late, or has
  * failed within the time that it took.
  */
-export function createLearn(hidden: Pick<HiddenStore, "fill">) {
+function createLearn(hidden: Pick<HiddenStore, "fill">, failed: Unanswered) {
   const flight = new SingleFlight<boolean>();
-  const failed = createCache<boolean>("unansweredRelations", { sizeOf: () => 0, ttl: FAILED_MAX_MS });
   const fill = async (user: string): Promise<void> => {
     const begunAt = performance.now();
     try {
@@ -74,34 +66,34 @@ export function createLearn(hidden: Pick<HiddenStore, "fill">) {
   };
 }
 
-export function createRelationWriter(scripts: Scripts, hidden: Pick<HiddenStore, "fill" | "known">, ttlMs: number) {
-  const { run, command } = scripts;
-  const notes = createRemovalNotes(scripts);
+interface WriterDeps {
+  readonly scripts: Scripts;
+  readonly hidden: Pick<HiddenStore, "fill" | "known">;
+  readonly sources: Omit<ChangeSources, "readAllHidings">;
+}
+
+export function createRelationWriter({ scripts, hidden, sources }: WriterDeps, ttlMs: number) {
+  const { isApart, readHidings } = sources;
+  const unanswered = createCache<boolean>("unansweredRelations", { sizeOf: () => 0, ttl: FAILED_MAX_MS });
+  const soon =
+    (read: ReadHidings): ReadHidings =>
+    async (user, targets) => {
+      if (unanswered.has(user)) return undefined;
+      return withDeadline(read(user, targets), Date.now() + ASK_MS).catch(() => {
+        unanswered.set(user, true, { ttl: FAILED_MIN_MS });
+        return undefined;
+      });
+    };
+  const readAllHidings: ReadHidings = async (user, targets) => {
+    const all = await hidden.known(user);
+    const known = await all.among(targets.map((author) => ({ author })));
+    return targets.map((target) => known.hidingOf(target));
+  };
   const look = (users: readonly string[], { author, original }: Byline): Promise<number[]> => {
     const before = [encodeId(author), original === undefined ? "" : encodeId(original)];
     return runForHomes<number>(scripts, HIDDEN_AMONG, users, before);
   };
   return {
-    /** Fan-out looks for hiders first: they are added before the home goes. */
-    async change({ user, target, hiding }: HidingChange, isListening: boolean): Promise<void> {
-      if (hiding) await addHider(scripts, [target], user, ttlMs);
-      const home = homeKey(user);
-      if (hiding && isListening)
-        await notes.note(home, await command("zrange", (client) => client.zrange(home, "0", "-1")));
-      await run(CHANGE_HIDDEN, [home, hiddenKey(user)], [encodeId(target), hiding ?? "", ttlMs]);
-    },
-    /**
-     * Returns the changes as the users service says: an event may be late. While it is unavailable the events count.
-     */
-    async inForce(changes: readonly HidingChange[]): Promise<HidingChange[]> {
-      const { user } = changes[0] as HidingChange;
-      const bylines = changes.map(({ target }) => ({ author: target }));
-      const known = await hidden
-        .known(user, Date.now() + FILL_MS)
-        .then((all) => all.among(bylines))
-        .catch(() => undefined);
-      return changes.map((change) => (known ? { ...change, hiding: known.hidingOf(change.target) } : change));
-    },
     /** Tells which of these users see a drop, as far as Redis knows whom they hide. */
     async judge(users: readonly string[], by: Byline): Promise<Judged> {
       const answers = await look(users, by);
@@ -110,6 +102,11 @@ export function createRelationWriter(scripts: Scripts, hidden: Pick<HiddenStore,
         unknown: users.filter((_, at) => answers[at] === -1),
       };
     },
-    learn: createLearn(hidden),
+    learn: createLearn(hidden, unanswered),
+    change: createChangeHidden(
+      scripts,
+      { isApart, readHidings: soon(readHidings), readAllHidings: soon(readAllHidings) },
+      ttlMs,
+    ),
   };
 }

@@ -1,7 +1,7 @@
 import type { RelationEvent } from "../contracts/events.js";
 import { grouped, mapLimited } from "../kernel/concurrency.js";
 import type { FanoutDeps } from "./deps.js";
-import type { HidingChange } from "./relations.redis.js";
+import type { MadeChange } from "./hiding-changes.redis.js";
 
 export interface AdmittedRelation {
   readonly event: RelationEvent;
@@ -12,34 +12,32 @@ export type ApplyRelations = (batch: readonly AdmittedRelation[]) => Promise<voi
 
 const CHANGES_AT_ONCE = 64;
 
-/**
- * Makes the function that applies changed relations. An event only says that a relation has changed: the next read asks
- * the users service how it is. So events may come twice, late and in any order.
- */
+/** Makes the function that applies changed relations. Events may come twice, late and in any order. */
 export function createApplyRelations({ relations, listenersAmong, notifyHiding, applied }: FanoutDeps): ApplyRelations {
   return async (batch) => {
     if (batch.length === 0) return;
-    const changes = batch.flatMap(({ event }) => changesOf(event));
-    const isListening = await listenersAmong([changes.map(({ user }) => user)]);
-    await mapLimited(changes, CHANGES_AT_ONCE, (change) =>
-      relations.change(change, isListening?.(change.user) ?? false),
+    const users = grouped(
+      batch.flatMap(({ event }) => changesOf(event)),
+      ({ user }) => user,
     );
-    const listening = grouped(isListening ? changes.filter(({ user }) => isListening(user)) : [], ({ user }) => user);
-    const inForce = await mapLimited([...listening.values()], CHANGES_AT_ONCE, relations.inForce);
-    await notifyHiding(inForce.flat());
+    const isListening = (await listenersAmong([[...users.keys()]])) ?? (() => false);
+    const changed = await mapLimited([...users], CHANGES_AT_ONCE, ([user, changes]) =>
+      relations.change(changes, isListening(user)),
+    );
+    await notifyHiding(changed.flat().filter(({ user }) => isListening(user)));
     for (const { event, admittedAt } of batch) applied(event.name, admittedAt);
   };
 }
 
 /** A block hides both users from each other. Nobody can hide from themselves. */
-function changesOf({ name, payload }: RelationEvent): HidingChange[] {
+function changesOf({ name, payload }: RelationEvent): MadeChange[] {
   const { user_id: user, target_id: target, reposts_only } = payload;
   if (user === target) return [];
-  if (name === "user_muted") return [{ user, target, hiding: reposts_only ? "reposts" : "all" }];
-  if (name === "user_unmuted") return [{ user, target, hiding: undefined }];
+  if (name === "user_muted") return [{ user, target, hiding: reposts_only ? "reposts" : "all", isOwn: true }];
+  if (name === "user_unmuted") return [{ user, target, hiding: undefined, isOwn: true }];
   const hiding = name === "user_blocked" ? "all" : undefined;
   return [
-    { user, target, hiding },
-    { user: target, target: user, hiding },
+    { user, target, hiding, isOwn: true },
+    { user: target, target: user, hiding, isOwn: false },
   ];
 }

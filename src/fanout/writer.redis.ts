@@ -9,13 +9,14 @@ import {
   LOCAL_KEY,
   type PackedKeys,
   packKeys,
+  repostedKey,
   SHARED_PREFIX,
   SHARED_TOKENS,
 } from "../contracts/keys.js";
 import { type Byline, bylineText, type TimelineEntry } from "../contracts/timelines.js";
 import { chunked } from "../kernel/concurrency.js";
 import { decodeId, encodeId, FLOOR_MEMBER } from "../kernel/ids.js";
-import { DAY } from "../kernel/time.js";
+import { DAY, HOUR } from "../kernel/time.js";
 import { inOrder, type Script, type Scripts, script } from "../platform/redis/scripts.js";
 import type { Erased } from "../records/erasures.js";
 import type { Fenced } from "../records/fenced.redis.js";
@@ -87,6 +88,8 @@ interface WriterDeps {
 
 /** The creation time of a deleted drop is kept for so long. */
 const DELETED_DROP_TTL_MS = DAY;
+/** Counts of shares have a repost by then. */
+const REPOSTED_TTL_MS = HOUR;
 /** So many commands about single homes are under way at once. */
 const LOOKS_AT_ONCE = 500;
 
@@ -278,6 +281,11 @@ function rememberedDrops(scripts: Scripts, ttlMs: number) {
     },
     async rememberActor(drop: string, actor: string): Promise<void> {
       await command("set", (client) => client.set(actorKey(drop), actor, "PX", ttlMs));
+    },
+    async rememberReposted(authors: readonly string[]): Promise<void> {
+      const remember = (author: string) =>
+        command("set", (client) => client.set(repostedKey(author), "1", "PX", REPOSTED_TTL_MS));
+      await Promise.all(authors.map(remember));
     },
     async rememberDirect(drop: string): Promise<void> {
       await command("set", (client) => client.set(directDropKey(drop), "1", "PX", ttlMs));

@@ -1,3 +1,4 @@
+import type { Relation } from "../gen/avion/users.js";
 import { idFault } from "../kernel/ids.js";
 import { readPages } from "../kernel/paging.js";
 import { sharedNow } from "../kernel/time.js";
@@ -26,4 +27,22 @@ export function createReadHidden(upstreams: Pick<Upstreams, "hidden" | "leaveOut
       if (!isUnimplemented(error)) throw refusalOfUser(error);
     }
   };
+}
+
+/** Resolves to undefined where the users service has no GetRelations. At most 1,000 targets may be asked for. */
+export const createReadHidings =
+  (upstreams: Pick<Upstreams, "relations">) =>
+  async (user: string, targets: readonly string[]): Promise<(Hiding | undefined)[] | undefined> => {
+    try {
+      return (await upstreams.relations(user, targets)).map(hidingOf);
+    } catch (error) {
+      if (isUnimplemented(error)) return undefined;
+      throw error;
+    }
+  };
+
+function hidingOf({ blocking, blocked_by, muting, mute_reposts_only, mute_expires_at }: Relation): Hiding | undefined {
+  if (blocking || blocked_by) return "all";
+  if (!muting || (mute_expires_at !== 0 && mute_expires_at <= sharedNow())) return undefined;
+  return mute_reposts_only ? "reposts" : "all";
 }

@@ -19,6 +19,8 @@ const ADD_HIDER = script("add-hider", import.meta.url);
 const STATE = "~state";
 const COMPLETE = "complete";
 const MAX_ROUNDS = 8;
+/** Changes that others make renew a home at most once within this time; read-page.lua has it, too. */
+export const RENEWAL_MS = 1_500;
 const STAGED_TTL_MS = 10 * MINUTE;
 /** A call of this size blocks Redis for about 1 ms. */
 const TARGETS_A_CALL = 500;

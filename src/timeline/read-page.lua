@@ -155,18 +155,33 @@ local function is_judged(key)
   return call('HGET', 'timeline:x:hidden:{' .. key .. '}', '~state') == 'complete'
 end
 
+-- A change that somebody else made renews a home when that is due: see change-hidden.lua. What is read before is not
+-- cached.
+local function is_renewed_soon(key)
+  if string.sub(key, 1, 14) ~= 'timeline:home:' then return false end
+  local renewal = 'timeline:x:renewal:{' .. key .. '}'
+  local due = call('GET', renewal)
+  if not due or due == '0' then return false end
+  local time = call('TIME')
+  if time[1] * 1000 + time[2] / 1000 >= tonumber(due) then
+    call('ZREM', key, '~floor')
+    call('SET', renewal, '0', 'PX', 1500)
+  end
+  return true
+end
+
 local function read(key, direction, count, ttl, score, id, pulls, size, since)
   local older = direction == 'older'
   count, ttl, size = tonumber(count), tonumber(ttl), tonumber(size)
   if ttl > 0 then renew(key, ttl) end
   local authors = pulls == '' and '' or authors_of(pulls, ttl)
-  local judged = is_judged(key)
-  local encoded = judged and size > 0 and authors == '' and page_of(key, size, tonumber(since))
+  local judged, is_final = is_judged(key), not is_renewed_soon(key)
+  local encoded = judged and is_final and size > 0 and authors == '' and page_of(key, size, tonumber(since))
   if encoded then return encoded end
   local ids, scores = entries_of(key, first_of(key, older, score, id), older, count)
   -- One of its fields is its state.
   local hides = authors ~= '' and call('HLEN', 'timeline:x:hidden:{' .. key .. '}') > 1 and '1' or ''
-  local answer = { judged and call('ZSCORE', key, '~floor') or '', untouched(ids) and '1' or '', authors, hides }
+  local answer = { judged and call('ZSCORE', key, '~floor') or '', is_final and untouched(ids) and '1' or '', authors, hides }
   for i = 1, #ids do
     answer[#answer + 1] = ids[i]
     answer[#answer + 1] = scores[i]

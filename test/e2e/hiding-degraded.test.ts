@@ -36,9 +36,10 @@ const shows = (stack: Stack, user: string, drop_ids: readonly string[], degraded
   });
 
 // Invariant 5.
-testWithStack("with a users service without GetHidden nobody is hidden, and no page is degraded", {}, async (stack) => {
+testWithStack("with a users service without relations nobody is hidden, and no page is degraded", {}, async (stack) => {
   const { upstreams, world } = stack;
   upstreams.inject({ method: "GetHidden", code: status.UNIMPLEMENTED });
+  upstreams.inject({ method: "GetRelations", code: status.UNIMPLEMENTED });
   upstreams.inject({ method: "ListRelationChanges", code: status.UNIMPLEMENTED });
   await seed(stack);
   world.mute("ada", "bob");
@@ -58,7 +59,7 @@ testWithStack("with a users service without GetHidden nobody is hidden, and no p
 
 // Invariant 5.
 testWithStack(
-  "while GetHidden fails pages are degraded and judged by what was known last, and later they are whole",
+  "while the users service tells no relations pages are degraded and judged by what was known last, and later they are whole",
   {},
   async (stack) => {
     const { upstreams, world } = stack;
@@ -67,7 +68,10 @@ testWithStack(
     await stack.publish(related("user_muted", "ada", "bob"));
     await stack.streams.settled(AUTHORS.length + 1);
     await shows(stack, "ada", ["dan-2", "cat-1"]);
-    const heal = upstreams.inject({ method: "GetHidden", code: status.UNAVAILABLE });
+    const heals = (["GetHidden", "GetRelations"] as const).map((method) =>
+      upstreams.inject({ method, code: status.UNAVAILABLE }),
+    );
+    const heal = () => heals.map((each) => each());
     await shows(stack, "ada", ["dan-2", "cat-1"]);
     world.mute("ada", "cat");
     await stack.publish(related("user_muted", "ada", "cat"));

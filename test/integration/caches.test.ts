@@ -12,7 +12,7 @@ import { createDropReads } from "../../src/contracts/drop-reads.js";
 import { packKeys } from "../../src/contracts/keys.js";
 import { Returns } from "../../src/delivery/verdict.js";
 import { FollowerCache } from "../../src/fanout/plan.js";
-import { createLearn } from "../../src/fanout/relations.redis.js";
+import { createRelationWriter } from "../../src/fanout/relations.redis.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { encodeId, MAX_ID_BYTES } from "../../src/kernel/ids.js";
 import { readClocks } from "../../src/kernel/time.js";
@@ -144,9 +144,10 @@ const FILLS: Readonly<Record<CacheName, Fill>> = {
     return cache;
   },
   unansweredRelations: async (bytes) => {
-    const learn = createLearn({ fill: () => Promise.reject(new AppError("unavailable", "GetHidden")) });
-    await times(bytes, 300, () => learn([longId()]));
-    return learn;
+    const hidden = { fill: () => Promise.reject(new AppError("unavailable", "GetHidden")) };
+    const writer = createRelationWriter({ scripts: {}, hidden, sources: {} } as never, 1);
+    await times(bytes, 300, () => writer.learn([longId()]));
+    return writer;
   },
 };
 

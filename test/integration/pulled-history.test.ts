@@ -103,7 +103,7 @@ const HIDING_MUTANTS: readonly (readonly [does: string, mutate: Mutate])[] = [
   ],
   [
     "a block that leaves the home as it is",
-    ({ relations, ...deps }) => ({ ...deps, relations: { ...relations, change: async () => undefined } }),
+    ({ relations, ...deps }) => ({ ...deps, relations: { ...relations, change: async () => [] } }),
   ],
 ];
 

@@ -3,12 +3,13 @@ import { type EventName, SUBJECT_OF, type TimelineEvent } from "../../src/contra
 import type { EdgeJob, FanoutCompleted, FanoutJob } from "../../src/contracts/fanout.js";
 import type { DropNotification } from "../../src/contracts/stream-events.js";
 import { jobSubject } from "../../src/contracts/subjects.js";
+import { createIsApart } from "../../src/fanout/apart.redis.js";
 import type { FanoutDeps } from "../../src/fanout/deps.js";
 import { composeFanout } from "../../src/fanout/fanout.js";
+import type { ChangeSources, HidingChange } from "../../src/fanout/hiding-changes.redis.js";
 import { createListeners } from "../../src/fanout/listeners.redis.js";
 import { createProgress } from "../../src/fanout/progress.redis.js";
 import type { Told } from "../../src/fanout/publish.nats.js";
-import type { HidingChange } from "../../src/fanout/relations.redis.js";
 import { codeOf } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { DAY } from "../../src/kernel/time.js";
@@ -77,12 +78,24 @@ export function openFanout(
     readonly activeOnly?: boolean;
     readonly readHidden?: ReadHiddenOnce;
     readonly erased?: FanoutDeps["erased"];
+    readonly changeSources?: Partial<ChangeSources>;
     readonly change?: (deps: FanoutDeps) => FanoutDeps;
   } = {},
 ): FanoutBench {
   const { log = [], maxEntries = 1_000, pageSize = 100, activeOnly = false, readHidden, change = (deps) => deps } = how;
   const { erased = erasedHere() } = how;
-  const adapters = adaptersOn(redis.scripts, { maxEntries, activeOnly, readHidden, erased });
+  const sources = fanoutSourcesOf(world, pageSize);
+  const { command } = redis.scripts;
+  const counts = async (_user: string, drops: readonly string[]) => drops.map((drop) => world.countsOf(drop));
+  const changeSources: Omit<ChangeSources, "readAllHidings"> = {
+    readHidings: async (user, targets) => {
+      const hidden = world.hiddenFrom(user);
+      return targets.map((target) => hidden.get(target));
+    },
+    isApart: createIsApart({ ...sources, command, counts }),
+    ...how.changeSources,
+  };
+  const adapters = adaptersOn(redis.scripts, { maxEntries, activeOnly, readHidden, erased, changeSources });
   const { writer, authors, fenceStore, relations, listenersAmong } = adapters;
   const jobs: FanoutJob[] = [];
   const hidings: HidingChange[] = [];
@@ -127,7 +140,7 @@ export function openFanout(
     progress: createProgress(redis.scripts),
     complete: async (all) => void completed.push(...all.map((one) => one.completed)),
     applied: (event, admittedAt) => void applied.push({ event, admittedAt }),
-    ...fanoutSourcesOf(world, pageSize),
+    ...sources,
     maxEntries,
     recentMs: DAY,
     restRate: 1_000_000,

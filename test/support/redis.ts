@@ -1,6 +1,7 @@
 import { Redis } from "ioredis";
 import { createFenceStore } from "../../src/consistency/fences/store.redis.js";
 import { STORED_TIMELINES_VARIABLES } from "../../src/contracts/config.js";
+import type { ChangeSources } from "../../src/fanout/hiding-changes.redis.js";
 import { createListenersAmong } from "../../src/fanout/listening.redis.js";
 import { createAuthorWriter } from "../../src/fanout/pulled.redis.js";
 import { createRelationWriter } from "../../src/fanout/relations.redis.js";
@@ -115,6 +116,13 @@ export function adaptersOn(
     merge,
     readHidden = async () => new Map<string, Hiding>(),
     erased = NOBODY_ERASED,
+    changeSources = {
+      readHidings: async (user, targets) => {
+        const hidden = await readHidden(user);
+        return targets.map((target) => hidden.get(target));
+      },
+      isApart: async () => false,
+    },
     ...options
   }: {
     readonly maxEntries: number;
@@ -127,6 +135,8 @@ export function adaptersOn(
     /** Whose drops a user does not see. The default hides nobody. */
     readonly readHidden?: ReadHiddenOnce;
     readonly erased?: Pick<Erased, "among">;
+    /** The default asks `readHidden`, and takes each home for one that has drops of anybody. */
+    readonly changeSources?: Omit<ChangeSources, "readAllHidings">;
   },
   authorStates: PulledAuthors = NOBODY,
 ) {
@@ -142,7 +152,7 @@ export function adaptersOn(
       ...{ authorStates, cache, tombstones, hidden, ...(merge && { merge }) },
     }),
     ...{ hidden, listenersAmong },
-    relations: createRelationWriter(scripts, hidden, ttlMs),
+    relations: createRelationWriter({ scripts, hidden, sources: changeSources }, ttlMs),
     pulls: createPulls(scripts, authorStates, erased, ttlMs),
     fenceStore: createFenceStore(scripts, fenced),
   };

@@ -207,7 +207,9 @@ export class World {
   }
 
   countsOf(dropId: string): Counts {
-    return this.#counts.get(dropId) ?? { ...NO_COUNTS, drop_id: dropId };
+    const counts = this.#counts.get(dropId) ?? { ...NO_COUNTS, drop_id: dropId };
+    const reposts = [...this.#drops.values()].filter(({ drop }) => drop.repost_of === dropId).length;
+    return { ...counts, shares: Math.max(counts.shares, reposts) };
   }
 
   /** A drop, deleted or not. */

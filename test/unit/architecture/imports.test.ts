@@ -141,6 +141,7 @@ const BY_THE_OWN_CLOCK = [
   "cli/terminal.ts",
   "doctor/checks.grpc.ts",
   "doctor/checks.redis.ts",
+  "fanout/hiding-changes.redis.ts",
   "fanout/relations.redis.ts",
   "kernel/deadlines.ts",
   "kernel/lock-file.ts",

@@ -1,0 +1,94 @@
+import { createFences } from "../../src/consistency/fences/fences.js";
+import { entryOfDrop } from "../../src/contracts/timelines.js";
+import type { ChangeSources } from "../../src/fanout/hiding-changes.redis.js";
+import { GetTimelineRequest, GetTimelineResponse } from "../../src/gen/avion/timeline.js";
+import { silent } from "../../src/kernel/logger.js";
+import type { AuthorRegistry } from "../../src/pull/registry.js";
+import {
+  type GetTimeline,
+  getHomeTimeline,
+  getSharedTimeline,
+  type ReadDeps,
+} from "../../src/timeline/get-timeline.js";
+import { createRebuild, snapshotOf } from "../../src/timeline/rebuild.js";
+import { type FanoutBench, handle, openFanout } from "./fanout.js";
+import { historyOf, rebuildQueue, sourcesOf } from "./memory-upstreams.js";
+import { adaptersOn, type ReadHiddenOnce, type RedisBench } from "./redis.js";
+import { created } from "./timeline-events.js";
+import { World, type WorldDrop } from "./world.js";
+
+export const START = Date.now() - 600_000;
+const MAX = 50;
+
+/** Ada follows bob and cat, and reads. */
+export class Scene {
+  readonly world = new World();
+  readonly fanout: FanoutBench;
+  readonly deps: ReadDeps;
+  readonly hidden: ReturnType<typeof adaptersOn>["hidden"];
+  /** The log is said to hold drops from this time on. */
+  logFrom = 0;
+  rebuilt = 0;
+  #drops = 0;
+
+  constructor(
+    redis: Pick<RedisBench, "scripts">,
+    {
+      readHidden = async (user: string) => this.world.hiddenFrom(user),
+      registry,
+      changeSources,
+    }: {
+      readonly readHidden?: ReadHiddenOnce;
+      readonly registry?: AuthorRegistry;
+      readonly changeSources?: Partial<ChangeSources>;
+    } = {},
+  ) {
+    const options = { maxEntries: MAX, readHidden, ...(changeSources && { changeSources }) };
+    const change = registry && { change: (deps: FanoutBench["deps"]) => ({ ...deps, authorStates: registry }) };
+    this.fanout = openFanout(redis, this.world, { ...options, ...change });
+    const { store, pulls, hidden, fenceStore } = adaptersOn(redis.scripts, { maxEntries: MAX, readHidden }, registry);
+    this.hidden = hidden;
+    const fences = createFences({ store: fenceStore, readHistory: historyOf([]), log: silent });
+    const observe = (outcome: string) => {
+      if (outcome === "done") this.rebuilt++;
+    };
+    const rebuild = createRebuild({ store, fences, fillHidden: hidden.fill, rebuildQueue, log: silent, observe });
+    this.deps = {
+      ...{ store, pulls, hidden, fences, rebuildQueue, rebuild, maxEntries: MAX, log: silent },
+      openSources: () => sourcesOf(this.world),
+      deadlineMaxMs: 30_000,
+      readSharedLog: async () => {
+        const logged = this.world.localOf().map(entryOfDrop);
+        return snapshotOf(
+          logged.filter(({ score }) => score >= this.logFrom),
+          MAX,
+          this.logFrom,
+        );
+      },
+      ...{ maybeLost: () => false, affected: () => [], isAffected: async () => false, observe: () => undefined },
+    };
+    for (const author of ["bob", "cat"]) this.world.follow("ada", author);
+  }
+
+  async post(user_id: string, more: Partial<WorldDrop> = {}): Promise<string> {
+    const at = { drop_id: `${user_id}-${this.#drops}`, user_id, created_at: START + this.#drops++ };
+    const drop = { ...at, visibility: "public", ...more } as const;
+    this.world.post(drop);
+    const { repost_author, ...event } = drop;
+    await handle(this.fanout, created({ ...event, ...(repost_author ? { repost_author } : {}) }));
+    return drop.drop_id;
+  }
+
+  home = (user_id = "ada", deadline?: number) => read(getHomeTimeline(this.deps), user_id, deadline);
+  local = (user_id = "ada", deadline?: number) => read(getSharedTimeline(this.deps, "local"), user_id, deadline);
+
+  /** What a page of home must be. */
+  expected(user = "ada") {
+    return { drop_ids: this.world.homeOf(user).map(({ drop_id }) => drop_id), degraded: false };
+  }
+}
+
+async function read(get: GetTimeline, user_id: string, deadline = Date.now() + 10_000) {
+  const asked = GetTimelineRequest.fromPartial({ user_id, limit: 100 });
+  return GetTimelineResponse.decode(await get(asked, { deadline, traced: (work) => work() }));
+}
