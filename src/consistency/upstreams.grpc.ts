@@ -215,13 +215,20 @@ const RELATION_EVENTS = {
   [RelationKind.MUTE]: { true: "user_muted", false: "user_unmuted" },
 } as const;
 
+/** The client of gRPC rounds larger numbers. */
+function refuseRounded(version: number): void {
+  if (!Number.isSafeInteger(version)) throw invalid("version", "is beyond 2^53");
+}
+
 function eventOfRelation({ kind, active, changed_at: _, ...payload }: RelationChange, now: number): TimelineEvent {
   const names = RELATION_EVENTS[kind as keyof typeof RELATION_EVENTS];
   if (names === undefined) throw invalid("kind", "is unknown");
+  refuseRounded(payload.version);
   return parseEvent(names[`${active}`], encoded(payload), now);
 }
 
 function eventOfEdge({ follower_id, following_id, version, following }: FollowChange, now: number): TimelineEvent {
+  refuseRounded(version);
   const name = following ? "user_followed" : "user_unfollowed";
   return parseEvent(name, encoded({ follower_id, following_id, version }), now);
 }

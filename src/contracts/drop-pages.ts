@@ -1,8 +1,8 @@
 import type { Drop, GetDropsByUserIDRequest, GetDropsByUserIDResponse } from "../gen/avion/posts.js";
 import { FLOOR_MEMBER, idFault } from "../kernel/ids.js";
-import { sharedNow } from "../kernel/time.js";
+import { sharedNow, wrongUnitOf } from "../kernel/time.js";
 import { compareEntries, type DropPage, NO_DROPS, type TimelineEntry } from "./timelines.js";
-import { isTime, isTooFarAhead, wrongUnitOf } from "./times.js";
+import { isTime, isTooFarAhead } from "./times.js";
 import { MAX_RECIPIENTS } from "./untrusted.js";
 import { broken, refuseLong } from "./upstream-answers.js";
 
@@ -64,7 +64,7 @@ export function takePage(
 
 const entryOf = ({ created_at, drop_id }: Drop): TimelineEntry => ({ score: created_at, drop: drop_id });
 
-function isReadable({ drop_id, created_at, recipients }: Drop): boolean {
+export function isReadable({ drop_id, created_at, recipients }: Drop): boolean {
   return (
     idFault(drop_id) === undefined &&
     drop_id !== FLOOR_MEMBER &&

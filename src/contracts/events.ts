@@ -1,9 +1,11 @@
 import { z } from "zod";
 import { AppError } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
+import { wrongUnitOf } from "../kernel/time.js";
 import { VISIBILITY_NAMES } from "./timelines.js";
 import { CLOCK_SKEW_MS, isTime, isTooFarAhead } from "./times.js";
 import { dropId, MAX_RECIPIENTS, understood, userId, userIds } from "./untrusted.js";
+import { version, withExactVersions } from "./versions.js";
 
 export const EVENT_NAMES = [
   "drop_created",
@@ -58,9 +60,16 @@ function parseDate(text: string): number | undefined {
   return Number.isNaN(ms) ? undefined : ms + (leap ? 1_000 : 0);
 }
 
+const wrongUnit = (unit: string): string => `is a time in ${unit}, and must be ms since the epoch`;
+
 const createdAt = z
   .union([z.number(), z.string()], { message: "must be a number of ms since the epoch or an RFC 3339 date" })
   .transform((value, context) => {
+    const unit = typeof value === "number" ? wrongUnitOf(value) : undefined;
+    if (unit !== undefined) {
+      context.addIssue({ code: "custom", message: wrongUnit(unit) });
+      return z.NEVER;
+    }
     const ms = typeof value === "string" ? parseDate(value) : value;
     if (ms !== undefined && isTime(ms)) return ms === 0 ? 0 : ms;
     context.addIssue({
@@ -105,21 +114,29 @@ const edge = z.object({
   ...source,
   follower_id: userId,
   following_id: userId,
-  version: z.number().int().nonnegative(),
+  version,
 });
 
 const relation = z.object({
   ...source,
   user_id: userId,
   target_id: userId,
-  version: z.number().int().nonnegative(),
+  version,
   /** Of a mute: when it ends, ms since the epoch; 0: never. */
-  expires_at: z.number().refine(isTime, { message: "must be an integer of ms since the epoch, at least 0" }).default(0),
+  expires_at: z
+    .number()
+    .superRefine((value, context) => {
+      const unit = wrongUnitOf(value);
+      if (unit !== undefined) context.addIssue({ code: "custom", message: wrongUnit(unit) });
+      else if (!isTime(value))
+        context.addIssue({ code: "custom", message: "must be an integer of ms since the epoch, at least 0" });
+    })
+    .default(0),
   /** Of a mute: it hides only what the target reposts. */
   reposts_only: z.boolean().default(false),
 });
 
-const erasure = z.object({ ...source, user_id: userId, version: z.number().int().nonnegative() });
+const erasure = z.object({ ...source, user_id: userId, version });
 
 /** Producers publish these payloads. */
 export const PAYLOADS = {
@@ -154,7 +171,7 @@ const utf8 = new TextDecoder("utf-8", { fatal: true });
 
 export function parseJson(bytes: Uint8Array): unknown {
   try {
-    return JSON.parse(utf8.decode(bytes));
+    return JSON.parse(withExactVersions(utf8.decode(bytes)));
   } catch (error) {
     // The parser's message quotes the payload, ids and all.
     throw new AppError("invalid", "payload: is not JSON in UTF-8", { cause: error });

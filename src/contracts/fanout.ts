@@ -2,6 +2,7 @@ import { z } from "zod";
 import { encodeId, fingerprint } from "../kernel/ids.js";
 import { parseJson } from "./events.js";
 import { dropId, understood, userId, userIds } from "./untrusted.js";
+import { version } from "./versions.js";
 
 export const MAX_CHUNK_USERS = 5_000;
 
@@ -50,7 +51,7 @@ const edgeJob = z.object({
   following_id: userId,
   /** The admission is that of the oldest change. */
   admitted_at: ms,
-  edges: z.array(z.object({ follower_id: userId, version: ms, follows: z.boolean() })).max(MAX_JOB_EDGES),
+  edges: z.array(z.object({ follower_id: userId, version, follows: z.boolean() })).max(MAX_JOB_EDGES),
 });
 
 /** A job has changed edges of one followed user. */

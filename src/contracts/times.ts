@@ -20,17 +20,5 @@ export const MAX_IDLE_MS = 7 * DAY;
 
 export const isTime = (createdAt: number): boolean => Number.isSafeInteger(createdAt) && createdAt >= 0;
 
-const UNITS = [
-  ["seconds", 1_000],
-  ["microseconds", 1 / 1_000],
-  ["nanoseconds", 1 / 1_000_000],
-] as const;
-/** A time in ms of the years 2001 to 2106. */
-const isOfOurDays = (ms: number): boolean => ms >= 1e12 && ms < 4.3e12;
-
-/** Returns the unit in which a number is a time of our days, while as ms it is in 1970 or in no year to come. */
-export const wrongUnitOf = (time: number): string | undefined =>
-  UNITS.find(([, factor]) => isOfOurDays(time * factor))?.[0];
-
 /** No timeline takes such a drop. `arrival`: admission of the event, or the upstream's answer, ms since the epoch. */
 export const isTooFarAhead = (createdAt: number, arrival: number): boolean => createdAt > arrival + MAX_AHEAD_MS;

@@ -1,4 +1,5 @@
 import type { EdgeEvent } from "../contracts/events.js";
+import { compareVersions } from "../contracts/versions.js";
 import { grouped, mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
 import type { EdgeChange, EdgeState, Fences } from "../records/fences.js";
@@ -90,7 +91,7 @@ async function inForce(statesOf: Fences["changeEdges"], changes: readonly EdgeCh
 
 /** The unfollow is in force if two changes name one version. */
 function newer(known: EdgeState | undefined, { version, follows }: EdgeState): EdgeState {
-  if (known === undefined || version > known.version) return { version, follows };
+  if (known === undefined || compareVersions(version, known.version) > 0) return { version, follows };
   const both = version === known.version && known.follows && follows;
   return { version: known.version, follows: version === known.version ? both : known.follows };
 }

@@ -1,5 +1,6 @@
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { AppError, invalid } from "./errors.js";
+import { wrongUnitOf } from "./time.js";
 
 export interface PageLimits {
   readonly default: number;
@@ -17,6 +18,8 @@ export function readSize(field: string, size: number, limits: PageLimits): numbe
 
 /** Reads ms since the epoch; 0 stands for unset. @throws AppError `invalid` */
 export function readTime(field: string, time: number): number {
+  const unit = wrongUnitOf(time);
+  if (unit !== undefined) throw invalid(field, `is a time in ${unit}, and must be ms since the epoch`);
   if (!Number.isSafeInteger(time) || time < 0) throw invalid(field, "must be ms since the epoch, not negative");
   return time;
 }

@@ -35,6 +35,18 @@ export const readClocks = (): ClockReading => ({ wall: sharedNow(), monotonic: p
 export const wallTimeOf = ({ wall, monotonic }: ClockReading): number =>
   Math.min(wall, Math.floor(sharedNow() - (performance.now() - monotonic)));
 
+const UNITS = [
+  ["seconds", 1_000],
+  ["microseconds", 1 / 1_000],
+  ["nanoseconds", 1 / 1_000_000],
+] as const;
+/** A time in ms of the years 2001 to 2106. */
+const isOfOurDays = (ms: number): boolean => ms >= 1e12 && ms < 4.3e12;
+
+/** Returns the unit in which a number is a time of our days, while as ms it is in 1970 or in no year to come. */
+export const wrongUnitOf = (time: number): string | undefined =>
+  UNITS.find(([, factor]) => isOfOurDays(time * factor))?.[0];
+
 export type Range = readonly [from: number, to: number];
 
 export const randomMs = ([from, to]: Range): number => Math.round(from + Math.random() * (to - from));

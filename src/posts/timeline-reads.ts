@@ -5,7 +5,7 @@ import { compareBytes, dateOfId } from "../kernel/ids.js";
 import { type PageLimits, readSize, readTime } from "../kernel/paging.js";
 import type { PostsDeps } from "./drops.js";
 import type { Position } from "./reads.sql.js";
-import { isUri } from "./request.js";
+import { isUri, readWholeNumber } from "./request.js";
 
 const AUTHOR_PAGES: PageLimits = { default: 20, max: 1_000 };
 
@@ -60,7 +60,7 @@ async function readPosition(
   remote: PostsDeps["store"]["remote"],
   request: wire.GetDropsByUserIDRequest,
 ): Promise<Position | undefined> {
-  const before = readTime("before", request.before);
+  const before = readWholeNumber("before", request.before);
   const id = request.max_id;
   if (id.includes("\0")) throw invalid("max_id", "must not contain NUL");
   // The empty id sorts before every id, so that `before` alone excludes its whole millisecond.

@@ -3,6 +3,7 @@ import * as wire from "../gen/avion/posts.js";
 import { AppError, invalid } from "../kernel/errors.js";
 import { readId } from "../kernel/fields.js";
 import { fingerprint } from "../kernel/ids.js";
+import { readTime } from "../kernel/paging.js";
 import { DAY } from "../kernel/time.js";
 import type { Use } from "../records/limits.redis.js";
 import { parentKey } from "./adopt.js";
@@ -134,7 +135,7 @@ function readDraft(request: wire.CreateDropRequest, deps: PostsDeps, nextId: (no
 }
 
 function readCreatedAt(createdAt: number, { now, config }: PostsDeps): number {
-  readWholeNumber("created_at", createdAt);
+  readTime("created_at", createdAt);
   if (createdAt === 0) return createdAt;
   if (createdAt > now()) throw invalid("created_at", "is in the future");
   if (createdAt < now() - config.maxImportAgeDays * DAY)

@@ -1,6 +1,7 @@
 import { type ErasureEvent, parseStored } from "../contracts/events.js";
 import type { ErasurePart } from "../contracts/subjects.js";
 import type { DropPage } from "../contracts/timelines.js";
+import type { Version } from "../contracts/versions.js";
 import type { Handler } from "../delivery/handler.js";
 import { AppError, throwIfStopping } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
@@ -18,7 +19,7 @@ export interface ErasureReport {
 export interface Erased {
   among(users: readonly string[]): Promise<ReadonlySet<string>>;
   /** Marks a user as erased; once this resolves, every process sees it. */
-  record(user: string, version: number): Promise<void>;
+  record(user: string, version: Version): Promise<void>;
   /** Notes that a part forgets users here, so that erasures wait for its reports also while it does not run. */
   announce(part: ErasurePart): Promise<void>;
   report(user: string, part: ErasurePart, report: ErasureReport): Promise<void>;

@@ -1,11 +1,12 @@
 import { randomUUID } from "node:crypto";
 import { isEdge, type TimelineEvent } from "../contracts/events.js";
+import type { Version } from "../contracts/versions.js";
 import { sharedNow } from "../kernel/time.js";
 
 export interface EdgeChange {
   readonly follower: string;
   readonly following: string;
-  readonly version: number;
+  readonly version: Version;
   readonly follows: boolean;
 }
 
@@ -27,7 +28,7 @@ export interface Deletion {
 }
 
 export interface EdgeState {
-  readonly version: number;
+  readonly version: Version;
   readonly follows: boolean;
 }
 

@@ -1,8 +1,7 @@
+import { isReadable } from "../contracts/drop-pages.js";
 import { type DropPage, entryOfDrop, MAX_FOLLOWING, NO_DROPS, type TimelineEntry } from "../contracts/timelines.js";
-import { isTime } from "../contracts/times.js";
 import { Visibility } from "../gen/avion/posts.js";
 import { AppError } from "../kernel/errors.js";
-import { idFault } from "../kernel/ids.js";
 import type { OldestFirst } from "../kernel/oldest-first.js";
 import { type IdPage, readPages } from "../kernel/paging.js";
 import { isUnimplemented, refusalOfUser, type Upstreams } from "../platform/grpc/upstreams.js";
@@ -93,7 +92,7 @@ export type ReadListedDrops = (since: number) => Promise<ListedDrops | undefined
 
 const LISTED_A_PAGE = 1_000;
 
-export function createReadListedDrops(upstreams: Pick<Upstreams, "changedDrops">): ReadListedDrops {
+export function createReadListedDrops(upstreams: Pick<Upstreams, "changedDrops" | "leaveOut">): ReadListedDrops {
   return async (since) => {
     const listed = new Map<string, TimelineEntry | undefined>();
     const read = (page_token: string) =>
@@ -101,7 +100,10 @@ export function createReadListedDrops(upstreams: Pick<Upstreams, "changedDrops">
     try {
       for await (const { drops } of readPages(read))
         for (const drop of drops) {
-          if (idFault(drop.drop_id) !== undefined || !isTime(drop.created_at)) continue;
+          if (!isReadable(drop)) {
+            upstreams.leaveOut("ListDrops", drop.user_id);
+            continue;
+          }
           const isShown = drop.visibility === Visibility.PUBLIC && !drop.deleted && drop.repost_of === "";
           listed.set(drop.drop_id, isShown ? entryOfDrop(drop) : undefined);
         }

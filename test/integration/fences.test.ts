@@ -4,6 +4,7 @@ import type { FenceStore } from "../../src/consistency/fences/store.redis.js";
 import { EventLog } from "../../src/consistency/log.nats.js";
 import type { TimelineEvent } from "../../src/contracts/events.js";
 import { DELETED_PREFIX, edgePart, edgesKey, homeKey, unfollowersKey } from "../../src/contracts/keys.js";
+import type { Version } from "../../src/contracts/versions.js";
 import { AppError, codeOf } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import type { Fences } from "../../src/records/fences.js";
@@ -181,8 +182,23 @@ test("an unfollow is known by its newest version, and for its author only", asyn
   expect(await fences.unfollowedAmong("ada", [])).toEqual([]);
 });
 
-const edge = (follower: string, following: string, version: number, follows: boolean) => ({
+const edge = (follower: string, following: string, version: Version, follows: boolean) => ({
   ...{ follower, following, version, follows },
+});
+
+// Invariant 3.
+test("versions beyond 2^53 are compared exactly, also with those stored before", async () => {
+  const fences = open(history().read);
+  const [older, newer] = ["9223372036854775806", "9223372036854775807"];
+  const latest = [{ version: newer, follows: false }];
+  await fences.changeEdges([edge("gus", "ada", 5, true)]);
+  expect(await fences.changeEdges([edge("gus", "ada", newer, false)])).toEqual(latest);
+  for (const version of [older, "9007199254740993", Number.MAX_SAFE_INTEGER, 6])
+    expect(await fences.changeEdges([edge("gus", "ada", version, true)])).toEqual(latest);
+  expect(await fences.newestEdges([edge("gus", "ada", older, true)])).toEqual(latest);
+  const held: unknown[] = [];
+  for await (const { follower, version } of fences.allEdges()) if (follower === "gus") held.push(version);
+  expect(held).toEqual([newer]);
 });
 
 // Invariant 4.

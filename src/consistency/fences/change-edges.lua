@@ -41,6 +41,12 @@ local function forget(part)
   call('HSET', part, '~sweep', step[1])
 end
 
+-- Versions have up to 19 digits, which a number of Lua would round.
+local function is_newer(a, b)
+  if #a ~= #b then return #a > #b end
+  return a > b
+end
+
 local result = {}
 for i = 5, #ARGV, 5 do
   local part, author, follower = ARGV[1] .. ARGV[i], ARGV[i + 1], ARGV[i + 2]
@@ -52,7 +58,7 @@ for i = 5, #ARGV, 5 do
     if state == '0' and not looking then record_unfollower(ARGV[2] .. ARGV[i] .. ':' .. author, part, author, follower) end
     local field = author .. ':' .. follower
     local v, s = string.match(call('HGET', part, field) or '', '^(%d+):(%d)')
-    if v and not replacing and (tonumber(v) > tonumber(version) or (tonumber(v) == tonumber(version) and s == '0')) then
+    if v and not replacing and (is_newer(v, version) or (v == version and s == '0')) then
       version, state = v, s
     end
     if not looking then

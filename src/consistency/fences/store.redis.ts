@@ -10,6 +10,7 @@ import {
   unfollowersKey,
 } from "../../contracts/keys.js";
 import { LOG_AGE_MS } from "../../contracts/times.js";
+import { type Version, versionOf } from "../../contracts/versions.js";
 import { chunked } from "../../kernel/concurrency.js";
 import { decodeId, encodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
 import { HOUR, sharedNow } from "../../kernel/time.js";
@@ -105,6 +106,9 @@ function generationsIn({ command, isCluster }: Scripts) {
   };
 }
 
+/** An entry of an older process may have digits that it rounded. */
+const exact = (digits: string): Version => versionOf(digits) ?? Number(digits);
+
 /** Tokens hold no "~": other fields of a part say when an author's unfollowers and deletions were recorded. */
 const FIELD = /^([^:~]+):([^:~]+)$/;
 const VALUE = /^(\d+):([01])/;
@@ -117,7 +121,7 @@ function edgesIn(scripts: Scripts) {
       how: "record" | "look" | "replace" = "record",
     ): Promise<readonly EdgeState[] | undefined> {
       const held = await changeEdges(scripts, changes, how);
-      const states = held.map(([version, state]) => ({ version: Number(version), follows: state === "1" }));
+      const states = held.map(([version, state]) => ({ version: exact(version), follows: state === "1" }));
       return held.some(([version]) => version === "") ? undefined : states;
     },
     /** Yields the newest versions of all edges, also of changes that the log may have lost. */
@@ -129,7 +133,7 @@ function edgesIn(scripts: Scripts) {
           const [, version, state] = VALUE.exec(value) ?? [];
           if (author === undefined || user === undefined || version === undefined) continue;
           const [follower, following] = [decodeId(user), decodeId(author)];
-          yield { follower, following, version: Number(version), follows: state === "1" };
+          yield { follower, following, version: exact(version), follows: state === "1" };
         }
       }
     },

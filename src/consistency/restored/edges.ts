@@ -1,4 +1,5 @@
 import { CLOCK_SKEW_MS, LOG_AGE_MS } from "../../contracts/times.js";
+import { compareVersions, type Version } from "../../contracts/versions.js";
 import { mapLimited } from "../../kernel/concurrency.js";
 import { HOUR } from "../../kernel/time.js";
 import { type EdgeChange, edgeName, edgesIn, type Fences } from "../../records/fences.js";
@@ -23,7 +24,7 @@ export interface LostEdge {
 
 interface LoggedEdge {
   readonly newest: EdgeChange;
-  readonly messages: readonly { readonly seq: number; readonly version: number }[];
+  readonly messages: readonly { readonly seq: number; readonly version: Version }[];
 }
 
 const ASKED_AT_ONCE = 8;
@@ -37,14 +38,16 @@ export async function findLostEdges(deps: LostEdgeDeps, until: number): Promise<
     until: until + CLOCK_SKEW_MS,
   });
   const listed = new Map(changes?.map((change) => [edgeName(change), change]));
-  const newer = [...logged].filter(([name, { newest }]) => (listed.get(name)?.version ?? -1) < newest.version);
+  const newer = [...logged].filter(
+    ([name, { newest }]) => compareVersions(listed.get(name)?.version ?? -1, newest.version) < 0,
+  );
   const found = await mapLimited(newer, ASKED_AT_ONCE, async ([name, { newest, messages }]) => {
     const { follower, following } = newest;
     const follows = await deps.upstreams.follows(follower, following);
     // An upstream that lists no changes does not show which versions it has lost.
     if (!changes && follows === newest.follows) return [];
     const version = listed.get(name)?.version ?? 0;
-    const seqs = messages.flatMap((message) => (message.version > version ? message.seq : []));
+    const seqs = messages.flatMap((message) => (compareVersions(message.version, version) > 0 ? message.seq : []));
     return [{ upstream: { follower, following, follows, version }, seqs }];
   });
   return found.flat();
@@ -57,7 +60,7 @@ async function readLoggedEdges(
   const logged = new Map<string, LoggedEdge>();
   const note = (change: EdgeChange, messages: LoggedEdge["messages"]): void => {
     const before = logged.get(edgeName(change));
-    const newest = before && before.newest.version > change.version ? before.newest : change;
+    const newest = before && compareVersions(before.newest.version, change.version) > 0 ? before.newest : change;
     logged.set(edgeName(change), { newest, messages: [...(before?.messages ?? []), ...messages] });
   };
   for await (const { event, seq } of eventLog.readLogged(range, GRAPH_SUBJECTS))

@@ -9,6 +9,7 @@ import {
   SUBJECT_OF,
 } from "../../../src/contracts/events.js";
 import { MAX_AHEAD_MS } from "../../../src/contracts/times.js";
+import { compareVersions } from "../../../src/contracts/versions.js";
 import { AppError } from "../../../src/kernel/errors.js";
 
 const ARRIVAL = Date.parse("2026-03-01T12:00:00Z");
@@ -113,7 +114,15 @@ test.each<[string, EventName, object, string]>([
   ["an empty author of a remote drop", "ap_drop_received", { user_id: "" }, "user_id: must not be empty"],
   ["a negative version", "user_followed", { version: -1 }, "version: "],
   ["a broken version", "user_followed", { version: 1.5 }, "version: "],
-  ["a version beyond exact numbers", "user_unfollowed", { version: 2 ** 53 }, "version: "],
+  ["a version beyond 2^63-1", "user_unfollowed", { version: "9223372036854775808" }, "version: must be an integer"],
+  ["a version of other digits", "user_followed", { version: "007" }, "version: must be an integer"],
+  ["a version in exponents", "user_blocked", { version: 1e21 }, "version: must be an integer"],
+  ["a time in seconds", "drop_created", { created_at: 1_795_000_000 }, "created_at: is a time in seconds"],
+  ["a time in microseconds", "drop_created", { created_at: 1_795_000_000e6 }, "created_at: is a time in microseconds"],
+  ["a time in nanoseconds", "drop_created", { created_at: 1_795_000_000e9 }, "created_at: is a time in nanoseconds"],
+  ["a remote time in seconds", "ap_drop_received", { created_at: 1_795_000_000 }, "created_at: is a time in seconds"],
+  ["a remote time in microseconds", "ap_drop_received", { created_at: 1_795e12 }, "is a time in microseconds"],
+  ["an end of a mute in seconds", "user_muted", { expires_at: 1_795_000_000 }, "expires_at: is a time in seconds"],
   ["an empty follower", "user_unfollowed", { follower_id: "" }, "follower_id: must not be empty"],
   ["a date of words", "drop_created", { created_at: "yesterday" }, "created_at: must be an integer"],
   ["a negative time", "ap_drop_received", { created_at: -1 }, "created_at: must be an integer"],
@@ -242,6 +251,29 @@ test("message ids: channel and drop; follower, following and version of an edge;
   expect(messageId(parse("ap_drop_received", GOOD.ap_drop_received))).toMatch(/^ap_drop_received:=[\w-]+$/);
   expect(messageId(parse("user_followed", GOOD.user_followed))).toBe("user_followed:bob:ada:1");
   expect(messageId(parse("user_unfollowed", GOOD.user_unfollowed))).toBe("user_unfollowed:bob:ada:0");
+});
+
+test.each(["user_followed", "user_unfollowed", "user_blocked", "user_muted", "user_erased"] as const)(
+  "the version of %s is exact up to 2^63-1, as a number and as a string",
+  (name) => {
+    const bodyWith = (version: string) =>
+      Buffer.from(JSON.stringify({ ...GOOD[name], version: 0 }).replace('"version":0', `"version" : ${version}`));
+    const versionIn = (version: string) => {
+      const { payload } = parseEvent(name, bodyWith(version), Date.now());
+      return "version" in payload ? payload.version : undefined;
+    };
+    for (const digits of ["9007199254740993", "9223372036854775806", "9223372036854775807"])
+      for (const form of [digits, `"${digits}"`]) expect(versionIn(form)).toBe(digits);
+    for (const form of ["17", '"17"']) expect(versionIn(form)).toBe(17);
+    expect(versionIn("9007199254740991")).toBe(Number.MAX_SAFE_INTEGER);
+  },
+);
+
+test("versions are compared exactly, whatever their form", () => {
+  const versions = [-1, 0, 5, Number.MAX_SAFE_INTEGER, "9007199254740992", "9007199254740993", "9223372036854775807"];
+  for (const [at, one] of versions.entries())
+    for (const [to, other] of versions.entries())
+      expect(Math.sign(compareVersions(one, other))).toBe(Math.sign(at - to));
 });
 
 test("no two edges share a message id, whatever their users are called", () => {

@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { readPages } from "../../../src/kernel/paging.js";
+import { readPages, readTime } from "../../../src/kernel/paging.js";
 
 async function idsOf(pages: Readonly<Record<string, { ids: string[]; next: string }>>, maxPages?: number) {
   const found: string[] = [];
@@ -21,4 +21,14 @@ test("a page that leads to itself, and a list that does not end, fail", async ()
   await expect(idsOf({ "": { ids: ["ada"], next: "b" }, b: { ids: ["bob"], next: "b" } })).rejects.toThrow("itself");
   await expect(idsOf(CIRCLE, 9)).rejects.toThrow("in a circle");
   await expect(idsOf(CIRCLE, 3)).rejects.toThrow("does not end within 3 pages");
+});
+
+test("a time of a call in another unit is refused with the name of the unit", () => {
+  for (const [unit, time] of [
+    ["seconds", 1_795_000_000],
+    ["microseconds", 1_795e12],
+    ["nanoseconds", 1_795e15],
+  ] as const)
+    expect(() => readTime("expires_at", time)).toThrow(`expires_at: is a time in ${unit}`);
+  for (const time of [0, 1, 999_999_999, 1_795e9, Number.MAX_SAFE_INTEGER]) expect(readTime("since", time)).toBe(time);
 });
