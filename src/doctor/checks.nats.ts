@@ -1,12 +1,13 @@
 import type { JetStreamManager, NatsConnection } from "nats";
 import { LEAST_MAX_PAYLOAD } from "../contracts/fanout.js";
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
+import { grouped } from "../kernel/concurrency.js";
 import { silent } from "../kernel/logger.js";
 import { printableAddresses } from "../kernel/urls.js";
 import { connectNats, type NatsOptions, payloadFault } from "../platform/nats/connect.js";
 import { fileOf, readTopology } from "../platform/nats/declared.js";
 import { oldParts } from "../platform/nats/notify-streams.js";
-import { differences, keepingNote } from "../platform/nats/topology.js";
+import { differences, keepingNote, SMALLEST_BYTES } from "../platform/nats/topology.js";
 import { adviceOn } from "../platform/refusals.js";
 import { type About, about, type Check, checked, type Finding, isOlder, versionFinding } from "./doctor.js";
 
@@ -36,6 +37,7 @@ async function examineNats(options: NatsOptions, notifyParts: number): Promise<r
       version,
       server.ok("JetStream is on"),
       ...(payload === undefined ? [] : [server.fault(payload, larger)]),
+      ...(await limitFindings(server, manager, notifyParts)),
       ...missingInOne(server, [...(await streamFindings(manager, notifyParts)), ...(await consumerFindings(manager))]),
       ...(await oldPartFindings(connection, notifyParts)),
     ];
@@ -48,6 +50,38 @@ function supportFinding(server: About, version: string): Finding {
   const found = versionFinding(server, version, OLDEST);
   if (found.state === "fault" || !isOlder(version, MAINTAINED)) return found;
   return server.warning(found.says, `works, but gets no security fixes: use ${MAINTAINED} or newer`);
+}
+
+/** Compares the limits of the account with what a start creates: each is unlimited where it is not above zero. */
+async function limitFindings(server: About, manager: JetStreamManager, notifyParts: number): Promise<Finding[]> {
+  const { limits, streams: held } = await manager.getAccountInfo();
+  const { streams, consumers } = await readTopology(notifyParts);
+  const isThere = await Promise.all(
+    streams.map(({ name }) =>
+      manager.streams.info(name).then(
+        () => true,
+        () => false,
+      ),
+    ),
+  );
+  const missing = streams.filter((_, at) => !isThere[at]);
+  const perStream = grouped(consumers, ({ stream }) => stream).values();
+  const mostConsumers = Math.max(...[...perStream].map(({ length }) => length));
+  const needed = [
+    ["max_streams", limits.max_streams, held + missing.length],
+    ["max_consumers", limits.max_consumers, mostConsumers],
+    ["max_file", limits.max_storage, streams.length * SMALLEST_BYTES],
+    ["max_bytes of a stream", limits.storage_max_stream_bytes, SMALLEST_BYTES],
+  ] as const;
+  const faults = needed
+    .filter(([, limit, need]) => limit > 0 && limit < need)
+    .map(([name, limit, need]) =>
+      server.fault(`${name} of JetStream is ${limit}`, `set it to ${need} or more: the service does not start`),
+    );
+  const unbounded = limits.max_bytes_required ? missing.filter(({ max_bytes }) => max_bytes <= 0) : [];
+  if (unbounded.length === 0) return faults;
+  const names = unbounded.map(({ name }) => name).join(", ");
+  return [...faults, server.fault("max_bytes_required of JetStream is on", `turn it off: ${names} have none`)];
 }
 
 /** An empty server lacks all of them: one finding names what is not there. */

@@ -1,5 +1,8 @@
+import { rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
-import { examine, redisChecks } from "../../src/doctor/index.js";
+import { examine, natsChecks, redisChecks } from "../../src/doctor/index.js";
+import { privateNats, temporaryFolder } from "../support/brokers.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
 
 describe("Redis", () => {
@@ -47,5 +50,30 @@ describe("Redis", () => {
 
   test("a database that is not there is a fault of the address", async () => {
     expect(await faults("", "/99")).toMatchObject([{ advice: expect.stringContaining("correct REDIS_URL") }]);
+  });
+});
+
+describe("NATS", () => {
+  test.each([
+    ["max_streams: 3", /max_streams of JetStream is 3/],
+    ["max_consumers: 1", /max_consumers of JetStream is 1/],
+    ["max_file: 1MB", /max_file of JetStream is 1048576/],
+    ["max_bytes_required: true", /max_bytes_required/],
+  ])("a limit of the account that a start would meet (%s) is a fault", async (limit, says) => {
+    const folder = await temporaryFolder("doctor-nats");
+    const file = join(folder, "nats.conf");
+    const limits = { max_mem: "-1", max_file: "-1" };
+    const text = Object.entries(limits).flatMap(([name, value]) => (limit.startsWith(name) ? [] : `${name}: ${value}`));
+    await writeFile(
+      file,
+      `jetstream {}
+       accounts { A { users: [{ user: a, password: a }], jetstream: { ${[...text, limit].join(", ")} } } }
+       no_auth_user: a`,
+    );
+    const broker = await privateNats({ extraArgs: ["-c", file] });
+    const findings = await examine(natsChecks({ servers: [broker.url], name: "test" }, 1));
+    await broker.stop();
+    await rm(folder, { recursive: true, force: true });
+    expect(findings.filter(({ state }) => state === "fault")).toMatchObject([{ says: expect.stringMatching(says) }]);
   });
 });

@@ -17,6 +17,7 @@ import { silent } from "../../src/kernel/logger.js";
 import { connectNats } from "../../src/platform/nats/connect.js";
 import { readTopology } from "../../src/platform/nats/declared.js";
 import { applyTopology, differences } from "../../src/platform/nats/topology.js";
+import { Refusal } from "../../src/platform/refusals.js";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { privateNats, temporaryFolder } from "../support/brokers.js";
 
@@ -204,6 +205,24 @@ test.each([
   expect(shares[0]).toBeLessThan(1);
   expect((await apply()).filter((line) => line.includes("created"))).toEqual([]);
   expect(await bytesOf("FANOUT")).toBe((shares[0] as number) * 8192 * MIB);
+});
+
+// Each of these was waited for without end.
+test.each([
+  ["max_streams", "jetstream: { max_mem: -1, max_file: -1, max_streams: 3 }", /streams/],
+  ["max_consumers", "jetstream: { max_mem: -1, max_file: -1, max_consumers: 1 }", /consumers/],
+  ["max_file of an account", "jetstream: { max_mem: -1, max_file: 1MB }", /resource|storage/],
+  ["the bytes of a stream", "jetstream: { max_mem: -1, max_file: -1, max_bytes_required: true }", /bytes/],
+])("a limit of JetStream that leaves no room (%s) is a refusal, which names it", async (_name, limits, says) => {
+  await withConfig(`jetstream {}\naccounts { A { users: [{ user: a, password: a }], ${limits} } }\nno_auth_user: a`);
+  const applied = await apply().catch((error: unknown) => error);
+  expect(applied).toBeInstanceOf(Refusal);
+  expect(applied).toMatchObject({ message: expect.stringMatching(says), advice: expect.stringMatching(/limits/) });
+});
+
+test("a server without storage for the streams is a refusal", async () => {
+  await withConfig("jetstream { max_file_store: 1MB }");
+  expect(await apply().catch((error: unknown) => error)).toBeInstanceOf(Refusal);
 });
 
 test("a stream without max_bytes is given one, and one that holds more keeps what it holds", async () => {

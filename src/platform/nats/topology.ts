@@ -10,6 +10,7 @@ import {
 } from "nats";
 import { STREAM } from "../../contracts/subjects.js";
 import type { Logger } from "../../kernel/logger.js";
+import { Refusal } from "../refusals.js";
 import { unlessAbsent } from "./ask.js";
 import { fileOf, readTopology, type Topology } from "./declared.js";
 
@@ -26,9 +27,12 @@ interface TopologyOptions {
 type ResumeAfter = (logCreated: string) => Promise<number | undefined>;
 
 /** The account or the server has no room (server/errors.json of nats-server). */
-const NO_ROOM = new Set([10002, 10023, 10047]);
+const NO_ROOM = new Set([10002, 10023, 10028, 10047, 10122]);
+/** The account has a limit of streams or consumers, no JetStream, or wants a bound for each stream. */
+const AT_LIMIT = new Set([10026, 10027, 10039, 10113, ...NO_ROOM]);
 const SMALLEST_SCALE = 1 / 1024;
-const SMALLEST_BYTES = 1024 * 1024;
+/** No stream with a bound gets a smaller one. */
+export const SMALLEST_BYTES = 1024 * 1024;
 
 /** JetStream reserves the `max_bytes` of all streams: where there is less room, all shrink by the same factor. */
 export async function applyTopology(manager: JetStreamManager, options: TopologyOptions, log: Logger): Promise<void> {
@@ -38,7 +42,7 @@ export async function applyTopology(manager: JetStreamManager, options: Topology
     try {
       return await applyOnce(manager, { topology, ...options, storageScale: scale }, log);
     } catch (error) {
-      if (!isNoRoom(error) || scale < declared * SMALLEST_SCALE) throw error;
+      if (!isNoRoom(error) || scale < declared * SMALLEST_SCALE) throw limitRefusal(error);
       const fields = { error: (error as Error).message, scale: scale / 2 };
       log.warn(fields, "JetStream has no room for max_bytes of all streams; they are made smaller");
     }
@@ -46,6 +50,16 @@ export async function applyTopology(manager: JetStreamManager, options: Topology
 }
 
 const isNoRoom = (error: unknown): boolean => error instanceof NatsError && NO_ROOM.has(error.api_error?.err_code ?? 0);
+
+/** Returns a Refusal where a limit is in the way, since waiting does not help. Other errors stay. */
+export function limitRefusal(error: unknown): unknown {
+  if (!(error instanceof NatsError) || !AT_LIMIT.has(error.api_error?.err_code ?? 0)) return error;
+  return new Refusal(`JetStream refuses a stream or consumer that the service needs: ${error.message}`, {
+    cause: error,
+    publicMessage: "JetStream refuses a stream or consumer",
+    advice: "raise the limits of JetStream: of streams, consumers, memory or storage of the account, or of the server",
+  });
+}
 
 interface AppliedTopology extends TopologyOptions {
   readonly topology: Topology;
