@@ -56,7 +56,7 @@ export { admissionsOf, createReadDropEvents, type Explained, openExplain } from 
 export { startExplainService } from "./explain/service.nats.js";
 export { openFences } from "./fences/index.js";
 export { type Reconciled, untilNow } from "./reconcile/reconcile.js";
-export { checkBelonging, createReadAcked, openRedisOfLog } from "./redis-loss/servers.js";
+export { areUpstreamsBehind, checkBelonging, createReadAcked, openRedisOfLog } from "./redis-loss/servers.js";
 export { parsed, replay, retrying } from "./replay.js";
 export { EventLog };
 

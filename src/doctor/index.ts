@@ -3,4 +3,4 @@ export { keyChecks } from "./checks.http.js";
 export { natsChecks } from "./checks.nats.js";
 export { redisChecks } from "./checks.redis.js";
 export { databaseChecks, folderChecks } from "./checks.sql.js";
-export { about, type Check, examine, findingsAsText, nodeCheck } from "./doctor.js";
+export { about, type Check, checked, examine, findingsAsText, nodeCheck } from "./doctor.js";

@@ -1,9 +1,15 @@
+import { randomUUID } from "node:crypto";
 import { rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "@jest/globals";
+import { EventLog } from "../../src/consistency/log.nats.js";
+import type { LogState } from "../../src/consistency/redis-loss/loss-detector.js";
+import { createServerIdentity } from "../../src/consistency/redis-loss/server-identity.redis.js";
 import { serveGrpc } from "../../src/platform/grpc/serve.js";
 import { privateNats, temporaryFolder, withBrokers } from "../support/brokers.js";
 import { makeCertificates } from "../support/certificates.js";
+import { openNats } from "../support/nats.js";
+import { fencedOn, openRedis } from "../support/redis.js";
 import { runMain } from "../support/service.js";
 import { startUpstreams } from "../support/upstreams.js";
 import { World } from "../support/world.js";
@@ -35,6 +41,39 @@ test("reports no fault if every server is there, and says in one line what the s
     ]);
     expect(findings.filter(({ says }) => says === "answers")).toHaveLength(2);
   });
+});
+
+test("says that an upstream is behind after a restore, and that this Redis belongs to another log", async () => {
+  const [redis, nats] = await Promise.all([openRedis(), openNats()]);
+  const upstreams = await startUpstreams(new World());
+  const servers = {
+    ...{ REDIS_URL: redis.broker.url, NATS_URL: nats.broker.url },
+    ...{ TIMELINE_USER_SERVICE_ADDR: upstreams.usersAddress, TIMELINE_POST_SERVICE_ADDR: upstreams.postsAddress },
+  };
+  const [thisRedis, otherRedis] = [randomUUID(), randomUUID()];
+  const identity = createServerIdentity(redis.scripts, fencedOn(redis.scripts));
+  const look = async (log: Pick<LogState, "redis" | "behind">) => {
+    const backlog = { start: Date.now(), acked: 0 };
+    await identity.record({ backlog, log: { drops: "", fanout: "", last: 0, ...log }, recovered: true });
+    const { code, findings } = await doctor(servers);
+    return { code, found: findings.find(({ what }) => what === "data of Redis and NATS") };
+  };
+  try {
+    await new EventLog(nats.connection).bindRedis(thisRedis);
+    expect(await look({ redis: thisRedis })).toMatchObject({ code: 0, found: { says: "belong together" } });
+    const behind = { drops: [{ drop: "lost", createdAt: 1 }], edges: [] };
+    expect(await look({ redis: thisRedis, behind })).toMatchObject({
+      code: 1,
+      found: { says: expect.stringContaining("lacks drops"), advice: expect.stringContaining("recover --database") },
+    });
+    expect(await look({ redis: otherRedis })).toMatchObject({
+      code: 1,
+      found: { state: "fault", says: expect.stringContaining(`belongs to the Redis ${thisRedis}`) },
+    });
+  } finally {
+    await upstreams.stop();
+    await Promise.all([redis.close(), nats.close()]);
+  }
 });
 
 test("upstreams that the process will serve itself are no fault before it is started", async () => {

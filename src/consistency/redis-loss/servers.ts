@@ -29,3 +29,7 @@ export const openRedisOfLog = (handles: Handles, { mayBind }: { readonly mayBind
 
 /** @throws ConfigError where the log belongs to another Redis */
 export const checkBelonging = (handles: Handles): Promise<void> => checkRedisOfLog(bindingOf(handles));
+
+/** Resolves to true while the upstreams lack drops or follows of the log, as the process in charge has found. */
+export const areUpstreamsBehind = async ({ scripts, fenced }: Omit<Handles, "nats">): Promise<boolean> =>
+  (await createServerIdentity(scripts, fenced).read()).log?.behind !== undefined;
