@@ -1,5 +1,7 @@
--- Changes whose drops a user does not see, in two steps. Between them the caller asks how it is now: events may come
--- twice, late and in any order. A change of the same two users that begins later takes over.
+-- Changes whose drops a user does not see, in two steps.
+--
+-- Between them the caller asks how it is now: events may come twice, late and in any order. A change of the same two
+-- users that begins later takes over.
 --
 -- What is hidden now goes out of the home, and what is shown again has to come back: the home is rebuilt by its next
 -- read. A change that somebody else made does so at most once in some seconds; in between the home notes when it is due.
