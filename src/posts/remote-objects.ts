@@ -1,6 +1,7 @@
 import type { EventDraft } from "../contracts/outbox.js";
 import * as wire from "../gen/avion/posts.js";
 import { AppError, codeOf, invalid } from "../kernel/errors.js";
+import { MAX_ID_BYTES } from "../kernel/ids.js";
 import { DAY, SECOND } from "../kernel/time.js";
 import { decideWaiting } from "./audience.js";
 import { eraseDeletedActors } from "./deleted-actors.js";
@@ -11,7 +12,7 @@ import { createFetch } from "./fetch.js";
 import { linkNow } from "./links.js";
 import { observePosts } from "./observe.js";
 import type { NewRemoteObject, StoredRemoteObject } from "./remote.sql.js";
-import { KIND_NAMES, MAX_URI_BYTES, readObject } from "./remote-request.js";
+import { KIND_NAMES, MAX_URI_BYTES, readObject, requireOnHost } from "./remote-request.js";
 import { readUri, readViewer, readWholeNumber } from "./request.js";
 import { urisOf } from "./uris.js";
 
@@ -49,6 +50,9 @@ export function remoteObjects(deps: PostsDeps) {
       const uri = readUri("uri", request.uri, MAX_URI_BYTES);
       if (urisOf(deps.config)?.isOwn(uri))
         throw invalid("uri", "is of this server: DeleteDrop deletes a drop, EraseUser of UserService a user");
+      const actor = request.actor_uri && readUri("actor_uri", request.actor_uri, MAX_ID_BYTES);
+      requireOnHost("actor_uri", actor, uri);
+      if (actor !== "") refuseOthers(await store.remote.get(uri), actor);
       const isActor = request.kind === RemoteKind.ACTOR;
       const object = await store.remote.remove(uri, dropDeleted(uri), isActor);
       if (object.kind === RemoteKind.DROP) await linkNow(deps, uri);
@@ -58,6 +62,12 @@ export function remoteObjects(deps: PostsDeps) {
       return { tombstone: presentTombstone(object) };
     },
   };
+}
+
+/** @throws AppError `conflict` for an object of another actor */
+function refuseOthers(stored: StoredRemoteObject | undefined, actor: string): void {
+  const owner = stored?.kind === RemoteKind.ACTOR ? stored.uri : stored?.actor_uri || actor;
+  if (owner !== actor) throw new AppError("conflict", "actor_uri: the object belongs to another actor");
 }
 
 async function storeObject(deps: PostsDeps, request: wire.PutRemoteObjectRequest) {
@@ -134,5 +144,5 @@ async function conflictWith(object: NewRemoteObject, { store }: PostsDeps): Prom
   if (actor !== undefined && actor.deleted_at !== null) return conflict("actor_uri: the actor is deleted");
   if (stored === undefined) return conflict("uri: the object is deleted");
   if (stored.kind !== kind) return conflict("kind: the object is stored with another kind");
-  return conflict("actor_uri: the drop belongs to another actor");
+  return conflict(`actor_uri: the drop belongs to ${actor_uri === "" ? "an" : "another"} actor`);
 }

@@ -8,7 +8,7 @@ import { linkReactionNow } from "./reaction-links.js";
 import { limitedReaction } from "./reactions.js";
 import { askingOnce } from "./relations.js";
 import type { RemoteReaction } from "./remote-reactions.sql.js";
-import { MAX_URI_BYTES } from "./remote-request.js";
+import { MAX_URI_BYTES, requireOnHost } from "./remote-request.js";
 import { localOr } from "./reply-to.js";
 import { findShareable } from "./reposts.js";
 import { isUri, readAnyDropId, readUri, readWholeNumber } from "./request.js";
@@ -65,6 +65,7 @@ async function readReaction(request: wire.PutRemoteReactionRequest, deps: PostsD
   const own = urisOf(deps.config);
   for (const field of ["uri", "actor_uri"] as const)
     if (own?.isOwn(reaction[field])) throw invalid(field, "is of this server");
+  requireOnHost("actor_uri", reaction.actor_uri, reaction.uri);
   const { created_at } = reaction;
   if (kind === SHARE && created_at !== 0) await requireKept(created_at, deps);
   // The clock of another server may be ahead.

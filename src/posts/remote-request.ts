@@ -9,7 +9,7 @@ import { readReceived } from "./received-documents.js";
 import type { NewRemoteObject } from "./remote.sql.js";
 import { localOr, readReplyTo } from "./reply-to.js";
 import { isUri, readAnyDropId, readUri, readWholeNumber } from "./request.js";
-import { urisOf } from "./uris.js";
+import { isOnHostOf, urisOf } from "./uris.js";
 import { readWebfinger } from "./webfinger.js";
 
 const { RemoteKind } = wire;
@@ -62,10 +62,16 @@ export async function readObject(received: wire.PutRemoteObjectRequest, deps: Po
       request.webfinger_href === "" ? "" : readUri("webfinger_href", request.webfinger_href, MAX_URI_BYTES),
     lrdd_template: readTemplate(request.lrdd_template),
   };
+  requireOnHost("actor_uri", object.actor_uri, object.uri);
   const reply_to = isDrop ? readReply(request, deps) : "";
   const audience = isDrop ? await readAudience(request, object.actor_uri, deps) : refuseAudience(request);
   await refuseToBlocked(deps, { ...object, reply_to });
   return { ...object, ...audience, reply_to, drop_id: isDrop ? keyFor(object.created_at, deps) : null };
+}
+
+/** @throws AppError `invalid` for an actor who speaks for another server */
+export function requireOnHost(field: string, actorUri: string, uri: string): void {
+  if (actorUri !== "" && !isOnHostOf(actorUri, uri)) throw invalid(field, "is on another server than uri");
 }
 
 function readReply(request: wire.PutRemoteObjectRequest, { config }: PostsDeps): string {

@@ -109,7 +109,7 @@ WITH o AS (
     webfinger_type = excluded.webfinger_type, webfinger_href = excluded.webfinger_href,
     lrdd_template = excluded.lrdd_template, fetched_at = excluded.fetched_at, expires_at = excluded.expires_at, fetches = o.fetches + 1
   WHERE o.deleted_at IS NULL AND o.kind = excluded.kind
-    AND (o.actor_uri = '' OR excluded.actor_uri = '' OR o.actor_uri = excluded.actor_uri)
+    AND o.actor_uri IN ('', excluded.actor_uri)
   RETURNING *
 ), event AS (${insertEvents("posts", draftIn("$11::json"), "o WHERE o.kind = 1 AND o.fetches = 1 AND NOT o.awaits_actor")})
 SELECT ${REMOTE_COLUMNS}, o.fetches = 1 AS created FROM o`;

@@ -210,7 +210,7 @@ describePostsWithUsers("blocks", (running) => {
   });
 
   test("remote drops that exceed a message are RESOURCE_EXHAUSTED, and fewer of them are answered", async () => {
-    const document = JSON.stringify("x".repeat(255 * 1_024));
+    const document = JSON.stringify({ content: "x".repeat(255 * 1_024) });
     const uris: string[] = [];
     for (let n = 0; n < 17; n++) uris.push(await remoteDrop(`${n}`, { document }));
     expect(await refusal(calls().getDrops({ drop_ids: uris }))).toMatch(

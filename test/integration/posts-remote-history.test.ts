@@ -16,7 +16,7 @@ const { PUBLIC, UNLISTED, FOLLOWERS } = Visibility;
 
 const DROPS = 3;
 const REACTIONS = 4;
-const ACTORS = ["https://far.example/users/eve", "https://near.example/users/mal"];
+const ACTORS = ["https://far.example/users/eve", "https://far.example/users/mal"];
 
 /** What the objects of one history are, whatever happens to them. The object 0 is a drop of this server. */
 const world = fc.record({

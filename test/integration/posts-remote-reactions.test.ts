@@ -19,11 +19,7 @@ describePostsWithUsers("reactions of remote actors, and to remote drops", (runni
   beforeEach(() => {
     posts = running.posts;
     made++;
-    [ada, eve, mal] = [
-      `ada-${made}`,
-      `https://far.example/users/eve-${made}`,
-      `https://near.example/users/mal-${made}`,
-    ];
+    [ada, eve, mal] = [`ada-${made}`, `https://far.example/users/eve-${made}`, `https://far.example/users/mal-${made}`];
   });
 
   const newUri = (): string => `https://far.example/${++made}`;
@@ -262,6 +258,7 @@ describePostsWithUsers("reactions of remote actors, and to remote drops", (runni
         { uri: newUri(), object: object.replace(/.$/, (last) => (last === "0" ? "1" : "0")) },
         "NOT_FOUND object: there is no such drop",
       ],
+      [{ actor_uri: "https://near.example/a" }, "INVALID_ARGUMENT actor_uri: is on another server than uri"],
       [{ actor_uri: eve }, "FAILED_PRECONDITION actor_uri: the reaction has another one"],
       [{ object: newUri() }, "FAILED_PRECONDITION object: the reaction has another one"],
       [{ kind: SHARE }, "FAILED_PRECONDITION kind: the reaction has another one"],

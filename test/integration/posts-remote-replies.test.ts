@@ -216,7 +216,7 @@ describePosts("remote replies", {}, (posts) => {
   });
 
   test("with an actor its replies go from counts and lists", async () => {
-    const actor_uri = "https://gone.example/users/mal";
+    const actor_uri = "https://far.example/users/mal";
     const parent = await post(posts);
     for (let n = 0; n < 3; n++) await putReply(parent, { actor_uri });
     expect(await replies(parent)).toBe(3);

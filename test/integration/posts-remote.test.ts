@@ -104,13 +104,33 @@ describePosts("remote objects", {}, (posts) => {
     const uri = newUri();
     const put = { uri, kind: DROP, actor_uri: ACTOR_URI, document: "{}" };
     await posts.call.putRemoteObject(put);
-    expect((await posts.call.putRemoteObject({ ...put, actor_uri: "" })).object?.actor_uri).toBe(ACTOR_URI);
-    expect(await refusal(posts.call.putRemoteObject({ ...put, actor_uri: `${ACTOR_URI}-other` }))).toMatch(
-      /^FAILED_PRECONDITION actor_uri/,
-    );
+    for (const actor_uri of ["", `${ACTOR_URI}-other`])
+      expect(await refusal(posts.call.putRemoteObject({ ...put, actor_uri, document: '{"x":1}' }))).toMatch(
+        /^FAILED_PRECONDITION actor_uri: the drop belongs to an/,
+      );
+    expect((await posts.call.getRemoteObject({ uri })).object).toMatchObject({ actor_uri: ACTOR_URI, document: "{}" });
     expect(await refusal(posts.call.putRemoteObject({ ...put, actor_uri: "", kind: ACTOR }))).toMatch(
       /^FAILED_PRECONDITION kind/,
     );
+  });
+
+  test("nobody puts or deletes what is on another server, or of another actor", async () => {
+    const uri = newUri();
+    const put = { uri, kind: DROP, actor_uri: ACTOR_URI, document: "{}" };
+    await posts.call.putRemoteObject(put);
+    const elsewhere = ["https://near.example/users/eve", "http://far.example:8080/a", "https://x.far.example/a"];
+    for (const actor_uri of elsewhere)
+      for (const call of [
+        posts.call.putRemoteObject({ ...put, uri: newUri(), actor_uri }),
+        posts.call.deleteRemoteObject({ uri, actor_uri }),
+      ])
+        expect(await refusal(call)).toBe("INVALID_ARGUMENT actor_uri: is on another server than uri");
+    await posts.call.putRemoteObject({ uri: `${ACTOR_URI}-own`, kind: ACTOR, document: "{}" });
+    for (const one of [uri, `${ACTOR_URI}-own`])
+      expect(await refusal(posts.call.deleteRemoteObject({ uri: one, actor_uri: `${ACTOR_URI}-other` }))).toBe(
+        "FAILED_PRECONDITION actor_uri: the object belongs to another actor",
+      );
+    expect((await posts.call.deleteRemoteObject({ uri, actor_uri: ACTOR_URI })).tombstone?.former_type).toBe("drop");
   });
 
   test("a deleted remote drop has one event, stays deleted, and has no texts", async () => {
@@ -355,7 +375,7 @@ describePosts("remote objects", {}, (posts) => {
   test("an actor that was deleted before it was ever stored gets no drops either", async () => {
     const gone = "https://gone.example/users/never";
     await posts.call.deleteRemoteObject({ uri: gone });
-    const put = { uri: newUri(), kind: DROP, actor_uri: gone, document: document("one") };
+    const put = { uri: "https://gone.example/notes/one", kind: DROP, actor_uri: gone, document: document("one") };
     expect(await refusal(posts.call.putRemoteObject(put))).toBe("FAILED_PRECONDITION actor_uri: the actor is deleted");
   });
 
