@@ -1,13 +1,10 @@
 import * as wire from "../gen/avion/posts.js";
 import { isObject, uriAmong, valuesOf } from "./addressing.js";
-import { kindOf } from "./received-documents.js";
+import { kindOf, timeOf } from "./received-documents.js";
 import type { StoredRemoteObject } from "./remote.sql.js";
 import { isOnHostOf } from "./uris.js";
 
 const { RemoteKind } = wire;
-
-/** Date.parse alone accepts almost any text. */
-const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d/;
 
 type DocumentFault = "json" | "id" | "unfit";
 
@@ -44,11 +41,6 @@ function parse(document: string): Record<string, unknown> | undefined {
   } catch {
     return undefined;
   }
-}
-
-function timeOf(published: unknown): number | undefined {
-  const time = typeof published === "string" && TIME.test(published) ? Date.parse(published) : Number.NaN;
-  return Number.isNaN(time) || time < 0 ? undefined : time;
 }
 
 /** Returns the first key that names the actor as its owner; empty if there is none. */

@@ -88,3 +88,21 @@ function unwrapped(received: Content, uri: string): Content {
 }
 
 const methodFor = (activity: string): string => METHODS[activity] ?? NO_METHOD;
+
+const TIME = /^(\d{4}-\d\d-\d\d)(T\d\d:\d\d(?::\d\d(?:\.\d+)?)?)(Z|[+-]\d\d:?\d\d)?$/i;
+
+/** Reads a time of ISO 8601, which is UTC where it names no zone. Date.parse alone takes 30 February for 1 March. */
+export function timeOf(text: unknown): number | undefined {
+  const [, day = "", time = "", zone = "Z"] = (typeof text === "string" && TIME.exec(text)) || [];
+  const midnight = Date.parse(`${day}T00:00:00Z`);
+  if (Number.isNaN(midnight) || !new Date(midnight).toISOString().startsWith(day)) return undefined;
+  const ms = Date.parse(`${day}${time}${zone}`.toUpperCase());
+  return Number.isNaN(ms) || ms < 0 ? undefined : ms;
+}
+
+/** Returns 0 where a document says nothing. A drop that was never edited is as old as it is; an actor names no time then. */
+export function updatedAtOf(document: string, kind: RemoteKind): number {
+  const content: unknown = JSON.parse(document);
+  if (!isObject(content)) return 0;
+  return timeOf(content["updated"]) ?? ((kind === RemoteKind.DROP && timeOf(content["published"])) || 0);
+}

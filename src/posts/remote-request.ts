@@ -5,7 +5,7 @@ import { MAX_ID_BYTES } from "../kernel/ids.js";
 import { keyFor } from "./adopt.js";
 import { readAudience, refuseAudience } from "./audience.js";
 import { isBetweenBlocked, type PostsDeps, requireKept } from "./drops.js";
-import { readReceived } from "./received-documents.js";
+import { readReceived, updatedAtOf } from "./received-documents.js";
 import type { NewRemoteObject } from "./remote.sql.js";
 import { localOr, readReplyTo } from "./reply-to.js";
 import { isUri, readAnyDropId, readUri, readWholeNumber } from "./request.js";
@@ -55,6 +55,8 @@ export async function readObject(received: wire.PutRemoteObjectRequest, deps: Po
     actor_uri: request.actor_uri === "" ? "" : readUri("actor_uri", request.actor_uri, MAX_ID_BYTES),
     created_at: isDrop ? await readCreatedAt(request.created_at, deps) : 0,
     document: request.document,
+    // The clock of another server may be ahead.
+    updated_at: Math.min(updatedAtOf(request.document, kind), deps.now()),
     public_key: readKey(request.public_key),
     webfinger: request.webfinger === "" ? "" : readWebfinger(request.webfinger),
     webfinger_type: readText("webfinger_type", request.webfinger_type, MAX_TYPE_CHARACTERS),

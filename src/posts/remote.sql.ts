@@ -9,6 +9,8 @@ export type NewRemoteObject = Omit<RemoteObject, "fetched_at" | "expires_at" | "
   /** The drop is as for followers, and has no event, until its actor's document tells whom it addresses. */
   readonly awaits_actor: boolean;
   readonly drop_id: string | null;
+  /** When the document was changed last, as it says itself; 0 where it does not. */
+  readonly updated_at: number;
 };
 
 export type StoredRemoteObject = RemoteObject & {
@@ -51,7 +53,7 @@ export function createRemoteStore(db: Db) {
       const { uri, kind, actor_uri, created_at, visibility, recipients, document, public_key, webfinger } = object;
       const row = [uri, kind, actor_uri, created_at, visibility, recipients, document, public_key, webfinger];
       const found = [object.webfinger_type, object.webfinger_href, object.lrdd_template];
-      const linking = [object.drop_id, object.reply_to];
+      const linking = [object.drop_id, object.reply_to, object.updated_at];
       const values = [...row, lifetimeMs, received, object.awaits_actor, ...found, ...linking];
       return (await db.query<StoredRemoteObject & { created: boolean }>(PUT, values))[0];
     },
@@ -91,23 +93,30 @@ SELECT ${REMOTE_COLUMNS} FROM posts.remote_objects o WHERE o.uri = ANY ($1::text
 
 const ACTORS_AMONG = "SELECT uri FROM posts.remote_objects WHERE uri = ANY ($1::text[]) AND kind = 2";
 
+/** What an older document says changes nothing. */
+const NEWEST = [
+  ...["document", "public_key", "webfinger", "webfinger_type", "webfinger_href", "lrdd_template", "fetched_at"],
+];
+/** Of two documents of one time the later call counts, and so does one without a time. */
+const IS_NEWEST = "excluded.updated_at = 0 OR excluded.updated_at >= o.updated_at";
+
 /** A known drop keeps the fields of its event. Only a new one may be refused for an erased user. */
 const PUT = `
 WITH o AS (
   INSERT INTO posts.remote_objects AS o
     (uri, kind, actor_uri, created_at, visibility, recipients, document, public_key, webfinger, fetched_at, expires_at,
-     awaits_actor, webfinger_type, webfinger_href, lrdd_template, drop_id, reply_to)
+     awaits_actor, webfinger_type, webfinger_href, lrdd_template, drop_id, reply_to, updated_at)
   SELECT $1, $2::smallint, $3, $4::bigint, $5::smallint, $6::text[], $7, $8, $9, clock.now, clock.now + $10::bigint,
-    $12::boolean, $13, $14, $15, $16::uuid, nullif($17, '')
+    $12::boolean, $13, $14, $15, $16::uuid, nullif($17, ''), $18::bigint
   FROM (SELECT ${NOW} AS now) clock
   WHERE NOT EXISTS (SELECT FROM posts.remote_objects a WHERE a.uri = $3 AND a.deleted_at IS NOT NULL) AND (
     NOT EXISTS (SELECT FROM posts.erased WHERE user_id = ANY ($6::text[] || $3::text || $1::text))
     OR EXISTS (SELECT FROM posts.remote_objects known WHERE known.uri = $1)
   )
   ON CONFLICT (uri) DO UPDATE SET
-    document = excluded.document, public_key = excluded.public_key, webfinger = excluded.webfinger,
-    webfinger_type = excluded.webfinger_type, webfinger_href = excluded.webfinger_href,
-    lrdd_template = excluded.lrdd_template, fetched_at = excluded.fetched_at, expires_at = excluded.expires_at, fetches = o.fetches + 1
+    ${NEWEST.map((column) => `${column} = CASE WHEN ${IS_NEWEST} THEN excluded.${column} ELSE o.${column} END`).join(", ")},
+    expires_at = CASE WHEN ${IS_NEWEST} THEN excluded.expires_at ELSE greatest(o.expires_at, excluded.expires_at) END,
+    updated_at = greatest(o.updated_at, excluded.updated_at), fetches = o.fetches + 1
   WHERE o.deleted_at IS NULL AND o.kind = excluded.kind
     AND o.actor_uri IN ('', excluded.actor_uri)
   RETURNING *

@@ -114,25 +114,6 @@ describePosts("remote objects", {}, (posts) => {
     );
   });
 
-  test("nobody puts or deletes what is on another server, or of another actor", async () => {
-    const uri = newUri();
-    const put = { uri, kind: DROP, actor_uri: ACTOR_URI, document: "{}" };
-    await posts.call.putRemoteObject(put);
-    const elsewhere = ["https://near.example/users/eve", "http://far.example:8080/a", "https://x.far.example/a"];
-    for (const actor_uri of elsewhere)
-      for (const call of [
-        posts.call.putRemoteObject({ ...put, uri: newUri(), actor_uri }),
-        posts.call.deleteRemoteObject({ uri, actor_uri }),
-      ])
-        expect(await refusal(call)).toBe("INVALID_ARGUMENT actor_uri: is on another server than uri");
-    await posts.call.putRemoteObject({ uri: `${ACTOR_URI}-own`, kind: ACTOR, document: "{}" });
-    for (const one of [uri, `${ACTOR_URI}-own`])
-      expect(await refusal(posts.call.deleteRemoteObject({ uri: one, actor_uri: `${ACTOR_URI}-other` }))).toBe(
-        "FAILED_PRECONDITION actor_uri: the object belongs to another actor",
-      );
-    expect((await posts.call.deleteRemoteObject({ uri, actor_uri: ACTOR_URI })).tombstone?.former_type).toBe("drop");
-  });
-
   test("a deleted remote drop has one event, stays deleted, and has no texts", async () => {
     const uri = newUri();
     const put = { uri, kind: DROP, document: document("secret") };
@@ -225,78 +206,6 @@ describePosts("remote objects", {}, (posts) => {
       expect(await found()).toEqual(new Set([newer]));
     },
   );
-
-  test("of an activity around a drop the drop is stored, for the fewer of the two, with its parent", async () => {
-    const id = newUri();
-    const inReplyTo = newUri();
-    const note = { id, type: "Note", inReplyTo, content: "one", to: `${ACTOR_URI}/followers` };
-    const create = { type: "Create", actor: ACTOR_URI, to: "as:Public", inReplyTo: newUri(), object: note };
-    const activity = { "@context": "https://www.w3.org/ns/activitystreams", ...create };
-    const put = (content: object, uri = id, kind = DROP) =>
-      posts.call.putRemoteObject({
-        uri,
-        kind,
-        actor_uri: kind === DROP ? ACTOR_URI : "",
-        document: JSON.stringify(content),
-      });
-    const { object } = await put(activity);
-    expect(object).toMatchObject({ uri: id, visibility: Visibility.FOLLOWERS, reply_to: inReplyTo });
-    expect(JSON.parse(object?.document ?? "")).toEqual({ "@context": activity["@context"], ...note });
-    const update = await put({ type: ["as:Update"], actor: { id: ACTOR_URI }, object: { ...note, content: "two" } });
-    expect(update.object?.document).toContain("two");
-    const person = { type: "Person", id: ACTOR_URI, followers: `${ACTOR_URI}/followers` };
-    const actor = await put({ type: "Update", actor: ACTOR_URI, object: person }, ACTOR_URI, ACTOR);
-    expect(JSON.parse(actor.object?.document ?? "")).toEqual(person);
-    const group = "https://far.example/c/cats";
-    const [other, public_] = [newUri(), { to: "as:Public" }];
-    const made = { type: "Create", actor: ACTOR_URI, cc: "as:Public", object: { ...note, ...public_, id: other } };
-    const announced = await put({ type: "Announce", actor: group, ...public_, object: made }, other);
-    expect(announced.object).toMatchObject({ visibility: Visibility.UNLISTED, reply_to: inReplyTo });
-  });
-
-  test.each([
-    [
-      DROP,
-      { type: "Delete", actor: ACTOR_URI, object: { id: "x", type: "Tombstone" } },
-      "a Delete: DeleteRemoteObject",
-    ],
-    [DROP, { type: "Tombstone" }, "a Tombstone: DeleteRemoteObject"],
-    [DROP, { type: "Like", object: { type: "Note" } }, "a Like: PutRemoteReaction"],
-    [
-      DROP,
-      { type: "Announce", actor: ACTOR_URI, object: "https://far.example/1" },
-      "an Announce without its object: Put",
-    ],
-    [
-      DROP,
-      { type: "Announce", actor: "https://near.example/a", object: { type: "Note" } },
-      "an Announce whose actor is",
-    ],
-    [DROP, { type: "Create", object: { type: "Note" } }, "a Create whose actor is"],
-    [DROP, { type: "Create", actor: ACTOR_URI, object: [{ type: "Note" }, { type: "Note" }] }, "a Create without its"],
-    [DROP, { type: "Undo", object: {} }, "an Undo: DeleteRemoteReaction, UserService.Unfollow or"],
-    [DROP, { type: "https://www.w3.org/ns/activitystreams#Follow" }, "a Follow: UserService.Follow"],
-    [DROP, { "@type": ["x:Bite"], object: ACTOR_URI }, "a x:Bite: no method"],
-    [DROP, { type: "OrderedCollection" }, "an OrderedCollection: no method"],
-    [DROP, { type: "Person" }, "a Person: PutRemoteObject takes it with another kind"],
-    [DROP, { type: "Update", actor: ACTOR_URI, object: { type: "Person" } }, "a Person: PutRemoteObject"],
-    [ACTOR, { type: ["Note"] }, "a Note: PutRemoteObject takes it with another kind"],
-    [ACTOR, [{ type: "Person" }], "not a JSON object"],
-  ])("what is no object of kind %s is refused with the method that takes it: %j", async (kind, content, answer) => {
-    const put = posts.call.putRemoteObject({ uri: newUri(), kind, document: JSON.stringify(content) });
-    expect(await refusal(put)).toContain(`INVALID_ARGUMENT document: is ${answer}`);
-  });
-
-  test("an object with another id is refused", async () => {
-    const document = JSON.stringify({ type: "Create", actor: ACTOR_URI, object: { type: "Note", id: newUri() } });
-    for (const [text, of] of [
-      [document, "object of the document"],
-      [JSON.stringify({ id: newUri() }), "document"],
-    ] as const)
-      expect(await refusal(posts.call.putRemoteObject({ uri: newUri(), kind: DROP, document: text }))).toBe(
-        `INVALID_ARGUMENT uri: is not the id of the ${of}`,
-      );
-  });
 
   test("an address that cannot be read does not lose a drop", async () => {
     const put = async (audience: object) => {

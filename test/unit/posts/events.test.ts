@@ -34,6 +34,7 @@ const remote: NewRemoteObject = {
   reply_to: "",
   awaits_actor: false,
   drop_id: null,
+  updated_at: 0,
 };
 const base = { drop_id: drop.drop_id, user_id: drop.user_id, created_at: NOW };
 

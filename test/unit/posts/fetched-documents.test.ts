@@ -22,6 +22,20 @@ test("a note becomes a drop created at the time that it was published", () => {
   });
 });
 
+test.each([
+  ["2024-02-03T04:05", Date.UTC(2024, 1, 3, 4, 5)],
+  ["2024-02-29T04:05:06", Date.UTC(2024, 1, 29, 4, 5, 6)],
+  ["2024-02-03t04:05:06.1234567z", Date.UTC(2024, 1, 3, 4, 5, 6, 123)],
+  ["2024-02-03T04:05:06+0530", Date.UTC(2024, 1, 2, 22, 35, 6)],
+  ["2024-03-01T00:30:00-01:00", Date.UTC(2024, 2, 1, 1, 30)],
+])("the time %s is UTC unless it names a zone, wherever the process runs", (published, created_at) => {
+  const { TZ } = process.env;
+  process.env["TZ"] = "America/New_York";
+  expect(read({ ...NOTE, published })).toMatchObject({ created_at });
+  if (TZ === undefined) delete process.env["TZ"];
+  else process.env["TZ"] = TZ;
+});
+
 test.each(["Person", "Service", "Group", "Organization", "Application"])("a %s is an actor with its key", (type) => {
   expect(read({ ...EVE, type }, ACTOR)).toMatchObject({ kind: RemoteKind.ACTOR, public_key: PEM, webfinger: "" });
 });
@@ -63,6 +77,10 @@ test.each([
   [{ ...NOTE, attributedTo: "eve" }, "unfit"],
   [{ ...NOTE, published: undefined }, "unfit"],
   [{ ...NOTE, published: "yesterday" }, "unfit"],
+  [{ ...NOTE, published: "2024-02-30T04:05:06Z" }, "unfit"],
+  [{ ...NOTE, published: "2023-02-29T04:05:06Z" }, "unfit"],
+  [{ ...NOTE, published: "2024-02-03T24:05:06Z" }, "unfit"],
+  [{ ...NOTE, published: "2024-02-03T04:05:06 pm" }, "unfit"],
   [{ ...NOTE, published: 1_706_932_806_789 }, "unfit"],
   [{ ...NOTE, published: "1969-12-31T23:59:59Z" }, "unfit"],
 ])("%j is the fault %s", (content, fault) => {
