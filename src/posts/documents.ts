@@ -72,7 +72,7 @@ export function reactionOf(
   uris: OwnUris,
   type: "Like" | "Announce",
   object: string,
-  reaction: ListedReaction,
+  reaction: Omit<ListedReaction, "visibility">,
 ): Document {
   const { user_id, at, repost_id } = reaction;
   const id = repost_id === null || isUri(user_id) ? undefined : uris.ofDrop(repost_id);

@@ -13,11 +13,15 @@ export interface ReactedDrop extends DropReaction, Pick<StoredDrop, "user_id" | 
   readonly deleted: boolean;
   /** The id under which the drop has reactions. */
   readonly key: string;
+  /** Of the repost that a share has made, if there is one. */
+  readonly share_visibility: number | null;
 }
 
 export interface ListedReaction extends Reaction {
   /** The repost that a share has made; null for a like. */
   readonly repost_id: string | null;
+  /** Of the repost. */
+  readonly visibility: number | null;
 }
 
 interface UserDrops {
@@ -58,8 +62,10 @@ export function createListReads(db: Db) {
 /** The condition on the kind is that of the index. */
 const LISTED = "r.active AND r.kind <> 'reply' AND r.kind = $2";
 
+const REPOST = "LEFT JOIN LATERAL (SELECT visibility FROM posts.drops WHERE drop_id = r.repost_id LIMIT 1) s ON true";
+
 const OF_DROP = `
-SELECT r.actor_id AS user_id, r.changed_at AS at, r.repost_id FROM posts.reactions r
+SELECT r.actor_id AS user_id, r.changed_at AS at, r.repost_id, s.visibility FROM posts.reactions r ${REPOST}
 WHERE r.drop_id = $1 AND ${LISTED} AND (r.changed_at, r.actor_id) < ($3::bigint, $4::text COLLATE "C")
 ORDER BY r.changed_at DESC, r.actor_id DESC LIMIT $5`;
 
@@ -67,12 +73,14 @@ ORDER BY r.changed_at DESC, r.actor_id DESC LIMIT $5`;
 const OF_USER = `
 SELECT coalesce(o.uri, r.drop_id::text) AS drop_id, r.drop_id AS key, r.changed_at AS at,
   d.drop_id IS NULL AND o.uri IS NULL AS deleted, coalesce(d.user_id, o.actor_uri, '') AS user_id,
-  coalesce(d.visibility, o.visibility, 0) AS visibility, coalesce(d.recipients, o.recipients, '{}') AS recipients
+  coalesce(d.visibility, o.visibility, 0) AS visibility, coalesce(d.recipients, o.recipients, '{}') AS recipients,
+  s.visibility AS share_visibility
 FROM (
-  SELECT r.drop_id, r.changed_at FROM posts.reactions r
+  SELECT r.drop_id, r.changed_at, r.repost_id FROM posts.reactions r
   WHERE r.actor_id = $1 AND ${LISTED} AND (r.changed_at, r.drop_id) < ($3::bigint, $4::uuid)
   ORDER BY r.changed_at DESC, r.drop_id DESC LIMIT $5
 ) r
+${REPOST}
 LEFT JOIN LATERAL (
   SELECT d.drop_id, d.user_id, d.visibility, d.recipients FROM posts.drops d
   WHERE d.drop_id = r.drop_id AND d.deleted_at IS NULL LIMIT 1

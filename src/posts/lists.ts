@@ -82,7 +82,9 @@ export async function listOfDrop(
   return fillPage(page, {
     ...{ keyOf, most: ID_PAGES.max },
     read: async (after, limit) => partOf(await deps.store.lists.ofDrop(drop.key, kind, after, limit), limit, keyOf),
-    keep: async (reactions) => {
+    keep: async (listed) => {
+      const shares = listed.map((share) => ({ ...share, of: drop }));
+      const reactions = await withoutNarrower(deps, viewer, shares);
       if (viewer === undefined) return reactions;
       const people = reactions.map(({ user_id }) => user_id);
       const relations = await relationsOf(deps, { field: "viewer_id", user: viewer }, people);
@@ -105,8 +107,36 @@ async function listOfUser(
   return fillPage(page, {
     ...{ keyOf, most: ID_PAGES.max },
     read: async (after, limit) => partOf(await deps.store.lists.ofUser(userId, kind, after, limit), limit, keyOf),
-    keep: (drops) => shownTo(deps, viewer, drops.filter(isKept)),
+    keep: async (drops) => {
+      const shown = await shownTo(deps, viewer, drops.filter(isKept));
+      const shares = shown.map((drop) => ({ user_id: userId, visibility: drop.share_visibility, of: drop }));
+      return (await withoutNarrower(deps, viewer, shares)).map((share) => share.of);
+    },
   });
+}
+
+interface Narrower {
+  readonly user_id: string;
+  readonly visibility: number | null;
+  readonly of: { readonly visibility: wire.Visibility };
+}
+
+/** Leaves out shares that are for fewer than their drop, unless the viewer is among these. */
+async function withoutNarrower<Share extends Narrower>(
+  deps: PostsDeps,
+  viewer: string | undefined,
+  shares: readonly Share[],
+): Promise<readonly Share[]> {
+  const narrower = shares.flatMap((share) => {
+    const { user_id, visibility } = share;
+    return visibility === null || visibility <= share.of.visibility
+      ? []
+      : { user_id, visibility, recipients: [], share };
+  });
+  if (narrower.length === 0) return shares;
+  const shown = new Set((await shownTo(deps, viewer, narrower)).map(({ share }) => share));
+  const hidden = new Set(narrower.map(({ share }) => share).filter((share) => !shown.has(share)));
+  return shares.filter((share) => !hidden.has(share));
 }
 
 const isBlockedFrom = async (deps: PostsDeps, viewer: string | undefined, userId: string): Promise<boolean> =>

@@ -40,7 +40,7 @@ async function linkReaction(deps: LinkDeps, { created_at, ...group }: GroupOfTim
   if (group.kind === RemoteReactionKind.SHARE) await store.links.ensureMonth(repostId);
   await store.remoteReactions.withGroup(group, async (living, writes) => {
     if (target === undefined) return writes.done(LINKED.waiting);
-    if (target.deleted_at === null) await settle({ target, group, repostId, isLiving: living.length > 0 }, writes);
+    if (target.deleted_at === null) await settle({ target, group, repostId, living }, writes);
     return writes.done(LINKED.counted);
   });
   wakeRelay?.("posts");
@@ -53,26 +53,27 @@ interface Settling {
   readonly target: Target;
   readonly group: ReactionGroup;
   readonly repostId: string;
-  readonly isLiving: boolean;
+  readonly living: readonly RemoteReaction[];
 }
 
 /** The reactions of an actor who is erased meanwhile go by the erasure. */
 async function settle(settling: Settling, writes: GroupWrites): Promise<void> {
-  const { target, group, isLiving } = settling;
+  const { target, group, living } = settling;
   const isLike = group.kind === RemoteReactionKind.LIKE;
   const like = { drop_id: target.key, kind: "like", actor_id: group.actor_uri } as const;
   try {
-    if (isLike) await writes.reactions.react(like, isLiving, engagementChanged(like), target.isRemote);
+    if (isLike) await writes.reactions.react(like, living.length > 0, engagementChanged(like), target.isRemote);
     else await settleShare(settling, writes);
   } catch (error) {
     if (codeOf(error) !== "conflict") throw error;
   }
 }
 
-async function settleShare({ target, group, repostId, isLiving }: Settling, { reposts }: GroupWrites): Promise<void> {
+async function settleShare({ target, group, repostId, living }: Settling, { reposts }: GroupWrites): Promise<void> {
   const sharer = group.actor_uri;
-  if (isLiving && isShareable(target, sharer)) {
-    await reposts.share(newShare(target, sharer, repostId));
+  if (living.length > 0 && isShareable(target, sharer)) {
+    const visibility = Math.max(target.visibility, ...living.map((one) => one.visibility));
+    await reposts.share(newShare({ ...target, visibility }, sharer, repostId));
     return;
   }
   const share = await reposts.shareOf(target.key, sharer);

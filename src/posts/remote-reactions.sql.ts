@@ -1,3 +1,4 @@
+import { DAY } from "../kernel/time.js";
 import { type Db, NOW } from "../platform/db/db.js";
 import { createReactionStore } from "./reactions.sql.js";
 import { createRepostStore } from "./reposts.sql.js";
@@ -10,6 +11,8 @@ export interface RemoteReaction {
   /** The number of an avion.RemoteReactionKind; 0 where it was deleted before it was ever stored. */
   readonly kind: number;
   readonly created_at: number;
+  /** The number of an avion.Visibility; 0 where the reaction is for who may see the drop. */
+  readonly visibility: number;
   readonly deleted_at: number | null;
 }
 
@@ -30,20 +33,27 @@ export function createRemoteReactionStore(db: Db) {
   const removed = async (sql: string, ...values: readonly unknown[]): Promise<number> =>
     (await db.query(sql, values)).length;
   return {
-    /** Resolves to undefined where the actor is deleted or erased. The URI may have been stored, or deleted, before. */
-    put: async (reaction: Omit<RemoteReaction, "deleted_at">) => {
-      const { uri, actor_uri, object, kind, created_at } = reaction;
-      const values = [uri, actor_uri, object, kind, created_at];
+    /**
+     * Resolves to undefined where the actor is deleted or erased. The URI may have been stored, or deleted, before.
+     * `isDated`: the actor's server names the time of creation.
+     */
+    put: async (reaction: Omit<RemoteReaction, "deleted_at">, isDated: boolean) => {
+      const { uri, actor_uri, object, kind, created_at, visibility } = reaction;
+      const isAfter = isDated ? created_at : created_at - FORGOTTEN_MS;
+      const values = [uri, actor_uri, object, kind, created_at, visibility, isAfter];
       const [made] = await db.query<RemoteReaction>(PUT, values);
       if (made !== undefined) return { ...made, created: true };
       const [stored] = await db.query<RemoteReaction>(GET, [uri]);
       return stored && { ...stored, created: false };
     },
-    /** Leaves a tombstone. Resolves to whether a reaction was there. */
-    remove: async (uri: string): Promise<RemoteReaction | undefined> => {
-      const [gone] = await db.query<RemoteReaction>(REMOVE, [uri]);
+    /** Leaves a tombstone, unless the URI is that of another actor. Resolves to the reaction that was there. */
+    remove: async (uri: string, actor: string): Promise<RemoteReaction | undefined> => {
+      const [gone] = await db.query<RemoteReaction>(REMOVE, [uri, actor]);
       return gone?.kind ? gone : undefined;
     },
+    /** Takes back all reactions of a group. Resolves to their number. */
+    removeGroup: ({ object, kind, actor_uri }: ReactionGroup): Promise<number> =>
+      removed(REMOVE_GROUP, object, kind, actor_uri),
     unlinked: (limit: number): Promise<RemoteReaction[]> => db.query(UNLINKED, [limit]),
     /** Returns reactions that came before this remote drop. */
     waitingFor: (object: string, limit: number): Promise<RemoteReaction[]> => db.query(WAITING, [object, limit]),
@@ -72,20 +82,42 @@ export function createRemoteReactionStore(db: Db) {
   };
 }
 
-const COLUMNS = "uri, actor_uri, object, kind, created_at, deleted_at";
+/** A deletion refuses reactions without a time that come first for so long: later ones are new. */
+const FORGOTTEN_MS = DAY;
+
+const COLUMNS = "uri, actor_uri, object, kind, created_at, visibility, deleted_at";
 
 const GET = `SELECT ${COLUMNS} FROM posts.remote_reactions WHERE uri = $1`;
 
+/**
+ * A reaction that was taken back may be made again under its URI. The one that was taken back, if it comes again, has
+ * its own time; the one that a deletion came before is older than that.
+ */
+const IS_NEW = `r.deleted_at IS NOT NULL AND CASE r.kind
+  WHEN 0 THEN r.actor_uri NOT IN ('', excluded.actor_uri) OR r.deleted_at < $7::bigint
+  ELSE r.created_at < excluded.created_at AND r.actor_uri = excluded.actor_uri AND r.object = excluded.object
+    AND r.kind = excluded.kind
+END`;
+
 const PUT = `
-INSERT INTO posts.remote_reactions (uri, actor_uri, object, kind, created_at)
-SELECT $1, $2, $3, $4::smallint, $5::bigint
+INSERT INTO posts.remote_reactions AS r (uri, actor_uri, object, kind, created_at, visibility)
+SELECT $1, $2, $3, $4::smallint, $5::bigint, $6::smallint
 WHERE NOT EXISTS (SELECT FROM posts.erased WHERE user_id = $2)
   AND NOT EXISTS (SELECT FROM posts.remote_objects a WHERE a.uri = $2 AND a.deleted_at IS NOT NULL)
-ON CONFLICT DO NOTHING RETURNING ${COLUMNS}`;
+ON CONFLICT (uri) DO UPDATE SET actor_uri = excluded.actor_uri, object = excluded.object, kind = excluded.kind,
+  created_at = excluded.created_at, visibility = excluded.visibility, deleted_at = NULL, linked = 0
+WHERE ${IS_NEW} RETURNING ${COLUMNS}`;
 
 const REMOVE = `
-INSERT INTO posts.remote_reactions AS r (uri, kind, deleted_at) SELECT $1, 0, ${NOW}
-ON CONFLICT (uri) DO UPDATE SET deleted_at = excluded.deleted_at WHERE r.deleted_at IS NULL RETURNING ${COLUMNS}`;
+INSERT INTO posts.remote_reactions AS r (uri, actor_uri, kind, deleted_at) SELECT $1, $2, 0, ${NOW}
+ON CONFLICT (uri) DO UPDATE SET deleted_at = excluded.deleted_at
+WHERE r.deleted_at IS NULL AND r.actor_uri = excluded.actor_uri RETURNING ${COLUMNS}`;
+
+const REMOVE_GROUP = `
+UPDATE posts.remote_reactions SET deleted_at = ${NOW} WHERE uri = ANY (ARRAY(
+  SELECT uri FROM posts.remote_reactions
+  WHERE object = $1 AND kind = $2::smallint AND actor_uri = $3 AND deleted_at IS NULL ORDER BY uri FOR UPDATE
+)) RETURNING 1`;
 
 const UNLINKED = `
 SELECT ${COLUMNS} FROM posts.remote_reactions

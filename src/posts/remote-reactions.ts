@@ -11,7 +11,7 @@ import type { RemoteReaction } from "./remote-reactions.sql.js";
 import { MAX_URI_BYTES, requireOnHost } from "./remote-request.js";
 import { localOr } from "./reply-to.js";
 import { findShareable } from "./reposts.js";
-import { isUri, readAnyDropId, readUri, readWholeNumber } from "./request.js";
+import { isUri, readAnyDropId, readUri, readVisibility, readWholeNumber } from "./request.js";
 import { targetOf } from "./targets.js";
 import { urisOf } from "./uris.js";
 
@@ -22,6 +22,7 @@ type NewReaction = Omit<RemoteReaction, "deleted_at">;
 export const remoteReactions = (deps: PostsDeps) => ({
   async putRemoteReaction(request: wire.PutRemoteReactionRequest): Promise<wire.PutRemoteReactionResponse> {
     const reaction = await findObject(deps, await readReaction(request, deps));
+    const isDated = request.created_at !== 0;
     const { uri, actor_uri, object, kind } = reaction;
     if (kind === SHARE) refuseWhileFull(deps);
     const key = { drop_id: object, kind: kind === LIKE ? "like" : "share", actor_id: actor_uri } as const;
@@ -29,10 +30,10 @@ export const remoteReactions = (deps: PostsDeps) => ({
       deps,
       key,
       async () => {
-        const stored = await put(deps, reaction);
+        const stored = await put(deps, reaction, isDated);
         return { ...stored, changed: stored.created };
       },
-      async () => (await deps.store.remoteReactions.get(uri)) !== undefined,
+      async () => (await deps.store.remoteReactions.get(uri))?.deleted_at === null,
     );
     if (created) {
       await linkReactionNow(deps, reaction);
@@ -43,24 +44,61 @@ export const remoteReactions = (deps: PostsDeps) => ({
 
   /** A reaction that was never stored gets a tombstone, too: its deletion may arrive first. */
   async deleteRemoteReaction(request: wire.DeleteRemoteReactionRequest): Promise<wire.DeleteRemoteReactionResponse> {
-    const uri = readUri("uri", request.uri, MAX_URI_BYTES);
-    const removed = await deps.store.remoteReactions.remove(uri);
-    if (removed === undefined) return { changed: false };
-    await linkReactionNow(deps, removed);
-    observePosts.changed(removed.kind === LIKE ? "remote-unliked" : "remote-unshared");
+    const { uri, ...undone } = await readUndo(deps, request);
+    const { remoteReactions } = deps.store;
+    const removed = uri === "" ? undefined : await remoteReactions.remove(uri, undone.actor_uri);
+    const group = removed ?? undone;
+    if (group.object === "" || group.kind === 0) return { changed: false };
+    const others = await remoteReactions.removeGroup(group);
+    if (removed === undefined && others === 0) return { changed: false };
+    await linkReactionNow(deps, { ...group, created_at: removed?.created_at ?? 0 });
+    observePosts.changed(group.kind === LIKE ? "remote-unliked" : "remote-unshared");
     return { changed: true };
   },
 });
 
-async function readReaction(request: wire.PutRemoteReactionRequest, deps: PostsDeps): Promise<NewReaction> {
-  const { kind } = request;
+type Undo = Pick<RemoteReaction, "uri" | "actor_uri" | "object" | "kind">;
+
+/** The object and the kind of a stored reaction are known. @throws AppError `conflict` where the URI is that of another */
+async function readUndo(deps: PostsDeps, request: wire.DeleteRemoteReactionRequest): Promise<Undo> {
+  const kind = request.kind === wire.RemoteReactionKind.UNSPECIFIED ? 0 : readKind(request.kind);
+  const actor_uri = readUri("actor_uri", request.actor_uri, MAX_ID_BYTES);
+  const isNamed = request.object !== "" && kind !== 0;
+  const uri = request.uri === "" && isNamed ? "" : readUri("uri", request.uri, MAX_URI_BYTES);
+  if (uri !== "") requireOnHost("actor_uri", actor_uri, uri);
+  const named = request.object === "" ? "" : readAnyDropId("object", localOr(request.object, deps.config));
+  const target = named === "" ? undefined : await targetOf(deps, named);
+  const undo = { uri, actor_uri, object: (kind === SHARE && target?.repost_of) || named, kind };
+  const stored = uri === "" ? undefined : await deps.store.remoteReactions.get(uri);
+  if (stored === undefined || stored.kind === 0) return undo;
+  for (const field of ["actor_uri", "object", "kind"] as const)
+    if (undo[field] !== "" && undo[field] !== 0 && undo[field] !== stored[field]) throw otherConflict(field);
+  return { uri, actor_uri, object: stored.object, kind: stored.kind };
+}
+
+const otherConflict = (field: string): AppError => new AppError("conflict", `${field}: the reaction has another one`);
+
+function readKind(kind: wire.RemoteReactionKind): wire.RemoteReactionKind {
   if (kind !== LIKE && kind !== SHARE) throw invalid("kind", "must be like or share");
+  return kind;
+}
+
+/** A share may be for fewer than its drop. */
+function readShareVisibility({ kind, visibility }: wire.PutRemoteReactionRequest): number {
+  if (visibility === wire.Visibility.UNSPECIFIED) return visibility;
+  if (kind !== SHARE) throw invalid("visibility", "may be set for shares only");
+  return readVisibility(visibility);
+}
+
+async function readReaction(request: wire.PutRemoteReactionRequest, deps: PostsDeps): Promise<NewReaction> {
+  const kind = readKind(request.kind);
   const reaction = {
     uri: readUri("uri", request.uri, MAX_URI_BYTES),
     actor_uri: readUri("actor_uri", request.actor_uri, MAX_ID_BYTES),
     object: readAnyDropId("object", localOr(request.object, deps.config)),
     kind,
     created_at: readWholeNumber("created_at", request.created_at),
+    visibility: readShareVisibility(request),
   };
   const own = urisOf(deps.config);
   for (const field of ["uri", "actor_uri"] as const)
@@ -89,8 +127,12 @@ async function findObject(deps: PostsDeps, reaction: NewReaction): Promise<NewRe
 }
 
 /** @throws AppError `conflict` where the actor is gone, or the URI is that of another reaction, or deleted */
-async function put({ store }: PostsDeps, reaction: NewReaction): Promise<{ readonly created: boolean }> {
-  const stored = await store.remoteReactions.put(reaction);
+async function put(
+  { store }: PostsDeps,
+  reaction: NewReaction,
+  isDated: boolean,
+): Promise<{ readonly created: boolean }> {
+  const stored = await store.remoteReactions.put(reaction, isDated);
   if (stored === undefined) {
     const { actor_uri } = reaction;
     if ((await store.erased.among([actor_uri])).size > 0) throw erasedConflict("actor_uri");
@@ -98,7 +140,7 @@ async function put({ store }: PostsDeps, reaction: NewReaction): Promise<{ reado
   }
   if (stored.deleted_at !== null) throw new AppError("conflict", "uri: the reaction is deleted");
   for (const field of ["actor_uri", "object", "kind"] as const)
-    if (stored[field] !== reaction[field]) throw new AppError("conflict", `${field}: the reaction has another one`);
+    if (stored[field] !== reaction[field]) throw otherConflict(field);
   return stored;
 }
 

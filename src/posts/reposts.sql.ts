@@ -14,6 +14,7 @@ interface Share {
   readonly uri?: string | undefined;
   readonly sharer: string;
   readonly repostId: string;
+  readonly visibility: number;
   readonly created: EventDraft;
   readonly shared: EventDraft;
 }
@@ -51,8 +52,8 @@ export function createRepostStore(db: Pick<Db, "query">, partitions: Pick<Partit
      * Resolves to the repost of before where the drop is shared already. @throws AppError `conflict` for an erased
      * sharer
      */
-    share: async ({ original, uri, sharer, repostId, created, shared }: Share): Promise<Shared> => {
-      const values = [original, sharer, repostId, createdAtOf(repostId), created, shared];
+    share: async ({ original, uri, sharer, repostId, visibility, created, shared }: Share): Promise<Shared> => {
+      const values = [original, sharer, repostId, createdAtOf(repostId), created, shared, visibility];
       const sql = uri === undefined ? SHARE.local : SHARE.remote;
       const once = async () => (await db.query<Shared>(sql, values))[0] as Shared;
       const first = await inItsMonth(partitions, repostId, once);
@@ -106,7 +107,7 @@ WITH target AS (${target}), before AS (
   INSERT INTO posts.drops
     (drop_id, user_id, visibility, recipients, summary, body, updated_at, changed_at, repost_of, repost_author,
      repost_uri)
-  SELECT $3::uuid, $2, target.visibility, '{}', '', '', $4::bigint, ${NOW}, target.drop_id, target.user_id, target.uri
+  SELECT $3::uuid, $2, greatest(target.visibility, $7::smallint), '{}', '', '', $4::bigint, ${NOW}, target.drop_id, target.user_id, target.uri
   FROM target JOIN changed ON changed.repost_id = $3::uuid
   RETURNING drop_id
 ), creation AS (

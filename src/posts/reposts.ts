@@ -51,12 +51,12 @@ async function keyOfOriginal(deps: PostsDeps, id: string): Promise<string | unde
   return drop.deleted_at === null ? drop.original_key || id : undefined;
 }
 
-/** The share of an original, its repost and both events. */
+/** The share of an original, its repost, which has the visibility of the target, and both events. */
 export function newShare(original: Target, sharer: string, repostId: string) {
   const { id, key, isRemote, visibility, user_id: repost_author } = original;
   const repost = { drop_id: repostId, user_id: sharer, visibility, recipients: [], ...NO_TEXT };
   return {
-    ...{ original: key, uri: isRemote ? id : undefined, sharer, repostId },
+    ...{ original: key, uri: isRemote ? id : undefined, sharer, repostId, visibility },
     created: dropCreated(repost, { repost_of: id, repost_author }),
     shared: engagementChanged(shareOf(key, sharer)),
   };

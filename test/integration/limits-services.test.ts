@@ -184,7 +184,7 @@ test("reactions of a remote actor count, repeated ones and their deletions do no
   await react(3);
   expect(await refusal(react(4))).toBe(REACTIONS_REFUSED);
   expect(await react(1)).toMatchObject({ created: false });
-  expect(await deleteRemoteReaction({ uri: "https://far.example/likes/1" })).toEqual({ changed: true });
+  expect(await deleteRemoteReaction({ uri: "https://far.example/likes/1", actor_uri })).toEqual({ changed: true });
 });
 
 test("follows count; repeated ones, unfollows and FollowMany neither count nor are refused", async () => {

@@ -31,7 +31,8 @@ describePostsWithUsers("reactions of remote actors, and to remote drops", (runni
     const uri = newUri();
     return { uri, ...(await posts.call.putRemoteReaction({ uri, actor_uri: mal, object, kind, ...fields })) };
   };
-  const withdraw = async (uri: string) => (await posts.call.deleteRemoteReaction({ uri })).changed;
+  const withdraw = async (uri: string, fields: object = {}) =>
+    (await posts.call.deleteRemoteReaction({ uri, actor_uri: mal, ...fields })).changed;
   const counts = async (drop_id: string) => {
     await posts.countAll();
     const { likes, shares } = (await posts.call.getCounts({ drop_ids: [drop_id] })).counts[0] ?? {};
@@ -115,25 +116,94 @@ describePostsWithUsers("reactions of remote actors, and to remote drops", (runni
     expect(await refusal(posts.call.shareDrop({ drop_id: forFollowers, user_id: "bob" }))).toMatch(/^NOT_FOUND/);
   });
 
-  test("a like of a remote actor counts once, under whatever URI, until the last of them is deleted", async () => {
+  test("a like of a remote actor counts once, under whatever URI, and is taken back under any of them", async () => {
     for (const object of await both()) {
       const first = await react(object, LIKE);
       expect(first.created).toBe(true);
       const again = { uri: first.uri, actor_uri: mal, object, kind: LIKE };
       expect((await posts.call.putRemoteReaction(again)).created).toBe(false);
       const second = await react(object, LIKE);
-      expect(await counts(object)).toEqual([1, 0]);
-      expect(await likers(object)).toEqual([mal]);
+      const others = await react(object, LIKE, { actor_uri: eve });
+      expect(await counts(object)).toEqual([2, 0]);
+      expect((await likers(object)).sort()).toEqual([eve, mal]);
       expect(await withdraw(first.uri)).toBe(true);
-      expect(await withdraw(first.uri)).toBe(false);
+      for (const { uri } of [first, second]) expect(await withdraw(uri)).toBe(false);
       expect(await counts(object)).toEqual([1, 0]);
-      expect(await withdraw(second.uri)).toBe(true);
-      expect(await counts(object)).toEqual([0, 0]);
-      expect(await refusal(posts.call.putRemoteReaction(again))).toBe(
-        "FAILED_PRECONDITION uri: the reaction is deleted",
-      );
+      expect((await posts.call.putRemoteReaction(again)).created).toBe(true);
+      expect(await counts(object)).toEqual([2, 0]);
+      expect(await withdraw("", { object, kind: LIKE })).toBe(true);
+      expect(await withdraw(newUri(), { object, kind: LIKE })).toBe(false);
       await react(object, LIKE);
+      expect(await withdraw(newUri(), { object, kind: LIKE })).toBe(true);
+      expect(await withdraw(others.uri, { actor_uri: eve, object, kind: LIKE })).toBe(true);
+      expect(await counts(object)).toEqual([0, 0]);
+    }
+  });
+
+  test("a like that was undone does not come back, and a later one under its URI is a like", async () => {
+    const now = Date.now();
+    for (const object of await both()) {
+      const { uri } = await react(object, LIKE, { created_at: now - HOUR });
+      await withdraw(uri);
+      const put = (created_at: number) =>
+        posts.call.putRemoteReaction({ uri, actor_uri: mal, object, kind: LIKE, created_at });
+      expect(await refusal(put(now - HOUR))).toBe("FAILED_PRECONDITION uri: the reaction is deleted");
+      expect(await counts(object)).toEqual([0, 0]);
+      expect((await put(now - HOUR + 1)).created).toBe(true);
+      expect((await put(now - HOUR)).created).toBe(false);
       expect(await counts(object)).toEqual([1, 0]);
+    }
+  });
+
+  test("nobody takes back the reaction of somebody else", async () => {
+    const object = await post(posts, { user_id: ada });
+    const { uri } = await react(object, LIKE);
+    for (const [fields, answer] of [
+      [{ actor_uri: eve }, "FAILED_PRECONDITION actor_uri: the reaction has another one"],
+      [{ actor_uri: "https://near.example/a" }, "INVALID_ARGUMENT actor_uri: is on another server than uri"],
+      [{ actor_uri: "" }, "INVALID_ARGUMENT actor_uri: is not an http or https URI"],
+      [{ object: newUri(), kind: LIKE }, "FAILED_PRECONDITION object: the reaction has another one"],
+      [{ kind: SHARE }, "FAILED_PRECONDITION kind: the reaction has another one"],
+      [{ kind: 3 }, "INVALID_ARGUMENT kind: must be like or share"],
+      [{ object: "x" }, "INVALID_ARGUMENT object: is not a UUID"],
+      [{ uri: "" }, "INVALID_ARGUMENT uri: is not an http or https URI"],
+    ] as const)
+      expect(await refusal(withdraw(uri, fields))).toBe(answer);
+    const unseen = newUri();
+    await withdraw(unseen, { actor_uri: eve });
+    await posts.call.putRemoteReaction({ uri: unseen, actor_uri: mal, object, kind: LIKE });
+    expect(await withdraw("", { object, kind: LIKE, actor_uri: eve })).toBe(false);
+    expect(await counts(object)).toEqual([1, 0]);
+  });
+
+  test("a share for fewer than its drop is listed for these, and so is its repost", async () => {
+    for (const object of await both()) {
+      const made = await Promise.all(
+        [FOLLOWERS, DIRECT, PUBLIC].map((visibility, n) =>
+          react(object, SHARE, { visibility, actor_uri: `${eve}/${object.length}/${n}` }),
+        ),
+      );
+      const [followed, hidden, open] = [0, 1, 2].map((n) => `${eve}/${object.length}/${n}`) as [string, string, string];
+      const listed = async (viewer_id: string) =>
+        (await posts.call.listShares({ drop_id: object, viewer_id })).shares.map(({ user_id }) => user_id).sort();
+      const shares = async (user_id: string, viewer_id: string) =>
+        (await posts.call.listUserShares({ user_id, viewer_id })).shares.length;
+      running.world.follow("bob", followed);
+      expect(await counts(object)).toEqual([0, 3]);
+      expect([await listed(""), await listed("cid")]).toEqual([[open], [open]]);
+      expect([await listed("bob"), await listed(hidden)]).toEqual([[followed, open], [hidden, open].sort()]);
+      expect([await shares(followed, "bob"), await shares(followed, "cid"), await shares(followed, "")]).toEqual([
+        1, 0, 0,
+      ]);
+      expect([await shares(open, ""), await shares(hidden, "bob"), await shares(hidden, hidden)]).toEqual([1, 0, 1]);
+      const reposts = made.map(({ repost_id }) => repost_id);
+      const { results } = await posts.call.getDrops({ drop_ids: reposts, viewer_id: "bob" });
+      expect(results.map(({ drop }) => [drop?.drop_id, drop?.visibility])).toEqual([
+        [reposts[0], FOLLOWERS],
+        [reposts[2], PUBLIC],
+      ]);
+      const events = (await posts.written()).filter(({ key }) => reposts.includes(key));
+      expect(events.map(({ body }) => String(body["visibility"])).sort()).toEqual(["direct", "followers", "public"]);
     }
   });
 
@@ -151,7 +221,7 @@ describePostsWithUsers("reactions of remote actors, and to remote drops", (runni
       );
       expect(await react(object, SHARE)).toMatchObject({ created: true, repost_id });
       expect(await withdraw(uri)).toBe(true);
-      expect(await counts(object)).toEqual([0, 1]);
+      expect(await counts(object)).toEqual([0, 0]);
     }
   });
 
@@ -170,7 +240,7 @@ describePostsWithUsers("reactions of remote actors, and to remote drops", (runni
     const uri = newUri();
     const [like, share] = [await react(uri, LIKE), await react(uri, SHARE)];
     const gone = await react(uri, LIKE, { actor_uri: eve });
-    await withdraw(gone.uri);
+    await withdraw(gone.uri, { actor_uri: eve });
     expect(share).toMatchObject({ created: true, repost_id: "" });
     expect(await counts(uri)).toEqual([0, 0]);
     await drop({ uri });
@@ -187,10 +257,14 @@ describePostsWithUsers("reactions of remote actors, and to remote drops", (runni
     const uri = newUri();
     expect(await withdraw(uri)).toBe(false);
     const object = await post(posts, { user_id: ada });
-    expect(await refusal(posts.call.putRemoteReaction({ uri, actor_uri: mal, object, kind: LIKE }))).toBe(
-      "FAILED_PRECONDITION uri: the reaction is deleted",
-    );
+    const put = (created_at: number) =>
+      posts.call.putRemoteReaction({ uri, actor_uri: mal, object, kind: LIKE, created_at });
+    for (const created_at of [0, Date.now() - HOUR])
+      expect(await refusal(put(created_at))).toBe("FAILED_PRECONDITION uri: the reaction is deleted");
     expect(await counts(object)).toEqual([0, 0]);
+    await posts.db.query("UPDATE posts.remote_reactions SET deleted_at = deleted_at - $2 WHERE uri = $1", [uri, DAY]);
+    expect((await put(0)).created).toBe(true);
+    expect(await counts(object)).toEqual([1, 0]);
   });
 
   test("between blocked people reactions and replies of remote actors are NOT_FOUND", async () => {
@@ -253,6 +327,7 @@ describePostsWithUsers("reactions of remote actors, and to remote drops", (runni
       [{ actor_uri: "" }, "INVALID_ARGUMENT actor_uri: is not an http or https URI"],
       [{ object: "x" }, "INVALID_ARGUMENT object: is not a UUID"],
       [{ kind: 0 }, "INVALID_ARGUMENT kind: must be like or share"],
+      [{ visibility: FOLLOWERS }, "INVALID_ARGUMENT visibility: may be set for shares only"],
       [{ created_at: -1 }, "INVALID_ARGUMENT created_at: must be a whole number, not negative"],
       [
         { uri: newUri(), object: object.replace(/.$/, (last) => (last === "0" ? "1" : "0")) },
@@ -264,7 +339,7 @@ describePostsWithUsers("reactions of remote actors, and to remote drops", (runni
       [{ kind: SHARE }, "FAILED_PRECONDITION kind: the reaction has another one"],
     ] as const)
       expect(await refusal(put(fields))).toBe(answer);
-    expect(await refusal(posts.call.deleteRemoteReaction({ uri: "x" }))).toMatch(/^INVALID_ARGUMENT uri/);
+    expect(await refusal(withdraw("x"))).toMatch(/^INVALID_ARGUMENT uri/);
     await posts.call.deleteDrop({ drop_id: object, user_id: ada });
     expect(await refusal(put({ uri: newUri() }))).toBe("FAILED_PRECONDITION object: the drop is deleted");
   });
