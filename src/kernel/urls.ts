@@ -243,6 +243,23 @@ export const publicUrl = urls(["https:", "http:"], single, noCredentials, noExtr
   .transform(first)
   .transform((text) => new URL(text).href.replace(/\/+$/, ""));
 
+const UNRESERVED = /[A-Za-z0-9\-._~]/;
+
+/**
+ * Returns the one form in which URIs of http and https are stored and compared: scheme and host in lower case and in
+ * ASCII, no default port, no dot segments, a path, and only such escapes as are needed, in upper case. Everything else
+ * stays as it is.
+ */
+export function normalUri(text: string): string {
+  if (!/^https?:\/\/[^\s/?#]/i.test(text) || /[\p{Cc}\s]/u.test(text) || !text.isWellFormed()) return text;
+  const href = parseUrl(text)?.href;
+  if (href === undefined) return text;
+  return href.replace(/%[0-9a-f]{2}/gi, (code) => {
+    const character = String.fromCharCode(Number.parseInt(code.slice(1), 16));
+    return UNRESERVED.test(character) ? character : code.toUpperCase();
+  });
+}
+
 /** URL.canParse of Node 20 refuses Latin letters beyond ASCII once V8 has optimized its caller. */
 export function parseUrl(text: string): URL | undefined {
   try {

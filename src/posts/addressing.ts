@@ -2,7 +2,7 @@ import { MAX_RECIPIENTS } from "../contracts/untrusted.js";
 import { Visibility } from "../gen/avion/posts.js";
 import { invalid } from "../kernel/errors.js";
 import { storedIdFault } from "../kernel/fields.js";
-import { parseUrl } from "../kernel/urls.js";
+import { normalUri, parseUrl } from "../kernel/urls.js";
 import { isUri } from "./request.js";
 import { localUserOr, type OwnUrl } from "./uris.js";
 
@@ -27,7 +27,7 @@ export function readAddressing(document: unknown, followers: string | undefined,
   if (to.some((id) => PUBLIC.has(id))) return { visibility: Visibility.PUBLIC, recipients: [] };
   if (cc.some((id) => PUBLIC.has(id))) return { visibility: Visibility.UNLISTED, recipients: [] };
   const everybody = [...to, ...cc, ...others.flat()];
-  if (followers !== undefined && everybody.includes(followers))
+  if (followers !== undefined && everybody.some((id) => isSameCollection(id, followers)))
     return { visibility: Visibility.FOLLOWERS, recipients: [] };
   const people = everybody.filter((id) => !PUBLIC.has(id)).map((id) => localUserOr(id, config));
   const recipients = new Set(people.filter(isId));
@@ -35,10 +35,18 @@ export function readAddressing(document: unknown, followers: string | undefined,
   return { visibility: Visibility.DIRECT, recipients: [...recipients] };
 }
 
+const withoutSlash = (uri: string): string => uri.replace(/\/+$/, "");
+
+const isSameCollection = (one: string, other: string): boolean => withoutSlash(one) === withoutSlash(other);
+
 /** Addresses that are no users of this server may be longer than its ids. */
 const isId = (id: string): boolean => storedIdFault(id) === undefined;
 
-/** Returns the first URI or id that a field of a document names. */
+/** Returns the first URI or id that a field of a document names, as it is written there. */
+export const nameAmong = (document: unknown, field: string): string | undefined =>
+  namesAmong(valuesOf(document, field))[0];
+
+/** Returns it in normal form. */
 export const uriAmong = (document: unknown, field: string): string | undefined =>
   addressesAmong(valuesOf(document, field))[0];
 
@@ -84,7 +92,9 @@ export function narrowed(
   return { ...object, ...without, to: addresses.filter((id) => outer.has(id)) };
 }
 
-const addressesAmong = (values: readonly unknown[]): string[] =>
+const addressesAmong = (values: readonly unknown[]): string[] => namesAmong(values).map(normalUri);
+
+const namesAmong = (values: readonly unknown[]): string[] =>
   values.map((one) => (isObject(one) ? idOf(one) : one)).filter(isAddress);
 
 /** Of two ids the one that is not public counts: the stricter reading. */
@@ -102,10 +112,17 @@ export const isAddress = (id: unknown): id is string => typeof id === "string" &
 export function maybeFollowers(document: unknown, actorUri: string): string[] {
   const host = parseUrl(actorUri)?.host;
   const tags = valuesOf(document, "tag").map((tag) => (isObject(tag) ? tag["href"] : undefined));
-  const people = new Set([actorUri, ...tags]);
+  const people = new Set([actorUri, ...tags.filter(isAddress)].map(normalUri));
   const addresses = addressesOf(document);
   const isOnItsServer = (uri: string): boolean => isUri(uri) && parseUrl(uri)?.host === host;
   return [...new Set(addresses)].filter((uri) => !PUBLIC.has(uri) && !people.has(uri) && isOnItsServer(uri));
+}
+
+/** Returns the spellings of the collection that an actor's document names as its followers. */
+export function namedFollowers(document: string): string[] {
+  const names = namesAmong(valuesOf(JSON.parse(document), "followers")).slice(0, 1);
+  const spellings = [...names, ...names.map(normalUri)].map(withoutSlash).flatMap((uri) => [uri, `${uri}/`]);
+  return [...new Set(spellings)].filter((id) => !PUBLIC.has(id));
 }
 
 /** Returns the URI of an actor's followers: that in the actor's document, or the one that most servers form. */
@@ -113,7 +130,7 @@ export function followersOf(actorUri: string, document: string | undefined): str
   if (actorUri === "") return undefined;
   const actor: unknown = document ? JSON.parse(document) : undefined;
   const named = addressesAmong(valuesOf(actor, "followers")).find((id) => !PUBLIC.has(id));
-  return named ?? `${actorUri.replace(/\/+$/, "")}/followers`;
+  return named ?? normalUri(`${withoutSlash(actorUri)}/followers`);
 }
 
 export const isObject = (value: unknown): value is Record<string, unknown> =>

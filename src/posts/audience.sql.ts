@@ -19,6 +19,9 @@ export function createAudienceStore(db: Db) {
       actorUri === undefined
         ? db.query<Waiting>(waiting("true"), [limit])
         : db.query<Waiting>(waiting("o.actor_uri = $2"), [limit, actorUri]),
+    /** Direct drops that their documents address to these collections of their actor wait for it again. */
+    reopen: async (actorUri: string, followers: readonly string[], limit: number): Promise<void> =>
+      void (await db.query(REOPEN, [actorUri, followers, limit])),
     /** One of several processes decides a drop, and writes its event in the same statement. */
     decide: async (decisions: readonly Decision[]): Promise<number> =>
       (await db.query(DECIDE, [JSON.stringify(decisions)])).length,
@@ -30,6 +33,13 @@ SELECT ${REMOTE_COLUMNS}, a.document AS actor_document
 FROM posts.remote_objects o JOIN posts.remote_objects a ON a.uri = o.actor_uri
 WHERE o.awaits_actor AND o.deleted_at IS NULL AND ${condition} AND a.kind = 2 AND a.deleted_at IS NULL
 ORDER BY o.actor_uri, o.uri LIMIT $1`;
+
+const REOPEN = `
+UPDATE posts.remote_objects SET awaits_actor = true, visibility = 3, recipients = '{}' WHERE uri = ANY (ARRAY(
+  SELECT uri FROM posts.remote_objects
+  WHERE recipients && $2::text[] AND visibility = 4 AND deleted_at IS NULL AND actor_uri = $1 AND by_document
+  ORDER BY uri LIMIT $3 FOR UPDATE
+))`;
 
 const DECIDE = `
 WITH d AS (

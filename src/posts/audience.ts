@@ -1,7 +1,7 @@
 import { MAX_RECIPIENTS } from "../contracts/untrusted.js";
 import * as wire from "../gen/avion/posts.js";
 import { codeOf, invalid } from "../kernel/errors.js";
-import { type Addressing, followersOf, maybeFollowers, readAddressing } from "./addressing.js";
+import { type Addressing, followersOf, maybeFollowers, namedFollowers, readAddressing } from "./addressing.js";
 import type { PostsDeps } from "./drops.js";
 import { remoteDropReceived } from "./events.js";
 import type { NewRemoteObject } from "./remote.sql.js";
@@ -10,7 +10,7 @@ import { localUserOr, type OwnUrl } from "./uris.js";
 
 const { RemoteKind, Visibility } = wire;
 
-type Audience = Pick<NewRemoteObject, "visibility" | "recipients" | "awaits_actor">;
+type Audience = Pick<NewRemoteObject, "visibility" | "recipients" | "awaits_actor" | "by_document">;
 
 /** Reads the audience of a remote drop from the request, and what the request leaves open from the document. */
 export async function readAudience(
@@ -18,6 +18,17 @@ export async function readAudience(
   actorUri: string,
   deps: PostsDeps,
 ): Promise<Audience> {
+  const by_document = request.visibility === Visibility.UNSPECIFIED && request.recipients.length === 0;
+  return { ...(await readEffective(request, actorUri, deps)), by_document };
+}
+
+type Effective = Omit<Audience, "by_document">;
+
+async function readEffective(
+  request: wire.PutRemoteObjectRequest,
+  actorUri: string,
+  deps: PostsDeps,
+): Promise<Effective> {
   const isUnset = request.visibility === Visibility.UNSPECIFIED;
   const visibility = isUnset ? undefined : readVisibility(request.visibility);
   const recipients = readRecipients(
@@ -41,7 +52,7 @@ async function readDocumentAudience(
   document: string,
   actorUri: string,
   { store, config }: PostsDeps,
-): Promise<Audience> {
+): Promise<Effective> {
   const actor = actorUri === "" ? undefined : await store.remote.get(actorUri);
   const isActor = actor?.kind === RemoteKind.ACTOR && actor.deleted_at === null;
   const content: unknown = JSON.parse(document);
@@ -56,7 +67,7 @@ async function readDocumentAudience(
 export function refuseAudience({ visibility, recipients }: wire.PutRemoteObjectRequest): Audience {
   if (visibility !== Visibility.UNSPECIFIED) throw invalid("visibility", "may be set for drops only");
   if (recipients.length > 0) throw invalid("recipients", "may be set for drops only");
-  return { visibility, recipients: [], awaits_actor: false };
+  return { visibility, recipients: [], awaits_actor: false, by_document: false };
 }
 
 const DROPS_AT_ONCE = 200;
@@ -81,12 +92,26 @@ export async function decideWaiting(deps: WaitingDeps, actorUri?: string): Promi
   return total;
 }
 
+/** Drops that came before their actor named its followers are decided again. */
+export async function decideAddressed(deps: WaitingDeps, actorUri: string, document: string): Promise<number> {
+  const followers = namedFollowers(document);
+  if (followers.length > 0) await deps.store.audience.reopen(actorUri, followers, DROPS_AT_ONCE * MAX_STEPS);
+  return decideWaiting(deps, actorUri);
+}
+
 async function decide({ store: { audience, erased }, config }: WaitingDeps, drops: Waiting): Promise<number> {
   const read = drops.map((drop) => ({ drop, addressing: decided(drop, config) }));
   const gone = await erased.among(read.flatMap(({ addressing }) => addressing.recipients));
   const decisions = read.map(({ drop, addressing: { visibility, ...addressing } }) => {
     const recipients = addressing.recipients.filter((one) => !gone.has(one));
-    return { uri: drop.uri, visibility, recipients, event: remoteDropReceived({ ...drop, visibility, recipients }) };
+    const received = remoteDropReceived({ ...drop, visibility, recipients });
+    // A drop that is decided again had an event before.
+    return {
+      uri: drop.uri,
+      visibility,
+      recipients,
+      event: { ...received, messageId: `${received.messageId}:decided` },
+    };
   });
   return audience.decide(decisions);
 }

@@ -2,7 +2,7 @@ import * as wire from "../gen/avion/posts.js";
 import { isObject, uriAmong, valuesOf } from "./addressing.js";
 import { kindOf, timeOf } from "./received-documents.js";
 import type { StoredRemoteObject } from "./remote.sql.js";
-import { isOnHostOf } from "./uris.js";
+import { isOnHostOf, isSameUri } from "./uris.js";
 
 const { RemoteKind } = wire;
 
@@ -18,7 +18,7 @@ export function readFetched(
 ): wire.PutRemoteObjectRequest | { readonly fault: DocumentFault } {
   const content = parse(document);
   if (content === undefined) return { fault: "json" };
-  if (content["id"] !== uri) return { fault: "id" };
+  if (typeof content["id"] !== "string" || !isSameUri(content["id"], uri)) return { fault: "id" };
   const put = wire.PutRemoteObjectRequest.fromPartial({ uri, document, max_age: maxAgeS });
   const kind = kindOf(content);
   if (kind === RemoteKind.ACTOR) {
@@ -46,6 +46,6 @@ function parse(document: string): Record<string, unknown> | undefined {
 /** Returns the first key that names the actor as its owner; empty if there is none. */
 function keyOf(content: Record<string, unknown>, uri: string): string {
   const keys = valuesOf(content, "publicKey").filter(isObject);
-  const pem = keys.find(({ owner }) => owner === uri)?.["publicKeyPem"];
+  const pem = keys.find(({ owner }) => typeof owner === "string" && isSameUri(owner, uri))?.["publicKeyPem"];
   return typeof pem === "string" ? pem : "";
 }

@@ -1,3 +1,4 @@
+import { withSpelling } from "../contracts/spellings.js";
 import { PostServiceService } from "../gen/avion/posts.js";
 import type { Logger } from "../kernel/logger.js";
 import type { PageTokens } from "../kernel/paging.js";
@@ -59,7 +60,8 @@ export function createPostsService(deps: PostsDeps, log: Logger): Service {
     ...remoteReactions(deps),
   };
   const names = { ...webfinger(deps), ...resolveUris(deps), ...activities(deps) };
-  return unaryService(PostServiceService, { ...drops, ...others, ...names }, log);
+  const methods = withSpelling({ ...drops, ...others, ...names }, deps.store.remote.storedAmong);
+  return unaryService(PostServiceService, methods, log);
 }
 
 const userAgentOf = ({ publicUrl }: PostsConfig): string =>

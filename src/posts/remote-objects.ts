@@ -3,7 +3,7 @@ import * as wire from "../gen/avion/posts.js";
 import { AppError, codeOf, invalid } from "../kernel/errors.js";
 import { MAX_ID_BYTES } from "../kernel/ids.js";
 import { DAY, SECOND } from "../kernel/time.js";
-import { decideWaiting } from "./audience.js";
+import { decideAddressed, decideWaiting } from "./audience.js";
 import { eraseDeletedActors } from "./deleted-actors.js";
 import { judged, type PostsDeps, visibleTo } from "./drops.js";
 import { erasedConflict } from "./erased.sql.js";
@@ -77,8 +77,12 @@ async function storeObject(deps: PostsDeps, request: wire.PutRemoteObjectRequest
   const stored = await store.remote.put(object, maxAge * SECOND, eventOf(object));
   if (stored === undefined) throw await conflictWith(object, deps);
   // The actor of a drop may have come meanwhile.
-  const actor = object.kind === RemoteKind.ACTOR ? object.uri : object.awaits_actor ? object.actor_uri : undefined;
-  const decided = actor === undefined ? 0 : await decideWaiting(deps, actor);
+  const isActor = object.kind === RemoteKind.ACTOR;
+  const decided = isActor
+    ? await decideAddressed(deps, object.uri, stored.document)
+    : object.awaits_actor
+      ? await decideWaiting(deps, object.actor_uri)
+      : 0;
   if (decided > 0 || (stored.created && object.kind === RemoteKind.DROP)) wakeRelay("posts");
   if (stored.created && object.kind === RemoteKind.DROP) await linkNow(deps, object.uri);
   observePosts.changed("remote-stored");

@@ -57,6 +57,14 @@ export const remoteReactions = (deps: PostsDeps) => ({
   },
 });
 
+/** @throws AppError `invalid` */
+function refuseOwn({ config }: PostsDeps, reaction: Pick<RemoteReaction, "uri" | "actor_uri">): void {
+  const own = urisOf(config);
+  for (const field of ["uri", "actor_uri"] as const)
+    if (own?.isOwn(reaction[field]))
+      throw invalid(field, "is of this server: LikeDrop, UnlikeDrop, ShareDrop and UnshareDrop are for its users");
+}
+
 type Undo = Pick<RemoteReaction, "uri" | "actor_uri" | "object" | "kind">;
 
 /** The object and the kind of a stored reaction are known. @throws AppError `conflict` where the URI is that of another */
@@ -65,6 +73,7 @@ async function readUndo(deps: PostsDeps, request: wire.DeleteRemoteReactionReque
   const actor_uri = readUri("actor_uri", request.actor_uri, MAX_ID_BYTES);
   const isNamed = request.object !== "" && kind !== 0;
   const uri = request.uri === "" && isNamed ? "" : readUri("uri", request.uri, MAX_URI_BYTES);
+  refuseOwn(deps, { uri, actor_uri });
   if (uri !== "") requireOnHost("actor_uri", actor_uri, uri);
   const named = request.object === "" ? "" : readAnyDropId("object", localOr(request.object, deps.config));
   const target = named === "" ? undefined : await targetOf(deps, named);
@@ -100,9 +109,7 @@ async function readReaction(request: wire.PutRemoteReactionRequest, deps: PostsD
     created_at: readWholeNumber("created_at", request.created_at),
     visibility: readShareVisibility(request),
   };
-  const own = urisOf(deps.config);
-  for (const field of ["uri", "actor_uri"] as const)
-    if (own?.isOwn(reaction[field])) throw invalid(field, "is of this server");
+  refuseOwn(deps, reaction);
   requireOnHost("actor_uri", reaction.actor_uri, reaction.uri);
   const { created_at } = reaction;
   if (kind === SHARE && created_at !== 0) await requireKept(created_at, deps);

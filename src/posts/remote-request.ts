@@ -1,6 +1,7 @@
+import { spelled } from "../contracts/spellings.js";
 import * as wire from "../gen/avion/posts.js";
 import { AppError, invalid } from "../kernel/errors.js";
-import { readText } from "../kernel/fields.js";
+import { readText, storedIdFault } from "../kernel/fields.js";
 import { MAX_ID_BYTES } from "../kernel/ids.js";
 import { keyFor } from "./adopt.js";
 import { readAudience, refuseAudience } from "./audience.js";
@@ -48,7 +49,8 @@ export async function readObject(received: wire.PutRemoteObjectRequest, deps: Po
   const request = { ...received, document: readDocument(received) };
   const own = urisOf(deps.config);
   for (const field of ["uri", "actor_uri"] as const)
-    if (own?.isOwn(request[field])) throw invalid(field, "is of this server");
+    if (own?.isOwn(request[field]))
+      throw invalid(field, "is of this server: CreateDrop, EditDrop and SetProfile are for these");
   const object = {
     uri: readUri("uri", request.uri, kind === RemoteKind.SERVER ? MAX_URI_BYTES : MAX_ID_BYTES),
     kind,
@@ -65,7 +67,7 @@ export async function readObject(received: wire.PutRemoteObjectRequest, deps: Po
     lrdd_template: readTemplate(request.lrdd_template),
   };
   requireOnHost("actor_uri", object.actor_uri, object.uri);
-  const reply_to = isDrop ? readReply(request, deps) : "";
+  const reply_to = isDrop ? await readReply(request, deps) : "";
   const audience = isDrop ? await readAudience(request, object.actor_uri, deps) : refuseAudience(request);
   await refuseToBlocked(deps, { ...object, reply_to });
   return { ...object, ...audience, reply_to, drop_id: isDrop ? keyFor(object.created_at, deps) : null };
@@ -76,8 +78,14 @@ export function requireOnHost(field: string, actorUri: string, uri: string): voi
   if (actorUri !== "" && !isOnHostOf(actorUri, uri)) throw invalid(field, "is on another server than uri");
 }
 
-function readReply(request: wire.PutRemoteObjectRequest, { config }: PostsDeps): string {
-  if (request.reply_to === "") return readReplyTo(request.document, request.uri, config) ?? "";
+async function readReply(request: wire.PutRemoteObjectRequest, { config, store }: PostsDeps): Promise<string> {
+  if (request.reply_to === "") {
+    const [named = ""] = await spelled(
+      [readReplyTo(request.document, request.uri, config) ?? ""],
+      store.remote.storedAmong,
+    );
+    return storedIdFault(named) === undefined ? named : "";
+  }
   return readAnyDropId("reply_to", localOr(request.reply_to, config));
 }
 

@@ -8,6 +8,8 @@ import type { Position } from "./reads.sql.js";
 export type NewRemoteObject = Omit<RemoteObject, "fetched_at" | "expires_at" | "expired"> & {
   /** The drop is as for followers, and has no event, until its actor's document tells whom it addresses. */
   readonly awaits_actor: boolean;
+  /** The document decided the audience. */
+  readonly by_document: boolean;
   readonly drop_id: string | null;
   /** When the document was changed last, as it says itself; 0 where it does not. */
   readonly updated_at: number;
@@ -35,6 +37,8 @@ export function createRemoteStore(db: Db) {
     /** An object that was deleted before it was ever stored may have been a drop. */
     dropsByUris: (uris: readonly string[]): Promise<StoredRemoteObject[]> =>
       db.query<StoredRemoteObject>(DROPS_BY_URIS, [uris]),
+    storedAmong: async (uris: readonly string[]): Promise<string[]> =>
+      (await db.query<{ uri: string }>(STORED_AMONG, [uris])).map(({ uri }) => uri),
     actorsAmong: (uris: readonly string[]): Promise<{ readonly uri: string }[]> => db.query(ACTORS_AMONG, [uris]),
     /** A viewer also sees all replies for followers, and direct ones to them. */
     replies: (
@@ -53,7 +57,7 @@ export function createRemoteStore(db: Db) {
       const { uri, kind, actor_uri, created_at, visibility, recipients, document, public_key, webfinger } = object;
       const row = [uri, kind, actor_uri, created_at, visibility, recipients, document, public_key, webfinger];
       const found = [object.webfinger_type, object.webfinger_href, object.lrdd_template];
-      const linking = [object.drop_id, object.reply_to, object.updated_at];
+      const linking = [object.drop_id, object.reply_to, object.updated_at, object.by_document];
       const values = [...row, lifetimeMs, received, object.awaits_actor, ...found, ...linking];
       return (await db.query<StoredRemoteObject & { created: boolean }>(PUT, values))[0];
     },
@@ -93,6 +97,15 @@ SELECT ${REMOTE_COLUMNS} FROM posts.remote_objects o WHERE o.uri = ANY ($1::text
 
 const ACTORS_AMONG = "SELECT uri FROM posts.remote_objects WHERE uri = ANY ($1::text[]) AND kind = 2";
 
+/** A drop or a reaction may name an actor who is not stored. */
+const STORED_AMONG = `
+SELECT t.uri FROM unnest($1::text[]) AS t (uri)
+WHERE EXISTS (SELECT FROM posts.remote_objects o WHERE o.uri = t.uri)
+  OR EXISTS (SELECT FROM posts.remote_objects o WHERE o.actor_uri = t.uri AND o.kind = 1 AND o.deleted_at IS NULL)
+  OR EXISTS (SELECT FROM posts.remote_reactions r WHERE r.uri = t.uri)
+  OR EXISTS (SELECT FROM posts.remote_reactions r WHERE r.actor_uri = t.uri)
+  OR EXISTS (SELECT FROM posts.erased e WHERE e.user_id = t.uri)`;
+
 /** What an older document says changes nothing. */
 const NEWEST = [
   ...["document", "public_key", "webfinger", "webfinger_type", "webfinger_href", "lrdd_template", "fetched_at"],
@@ -105,9 +118,9 @@ const PUT = `
 WITH o AS (
   INSERT INTO posts.remote_objects AS o
     (uri, kind, actor_uri, created_at, visibility, recipients, document, public_key, webfinger, fetched_at, expires_at,
-     awaits_actor, webfinger_type, webfinger_href, lrdd_template, drop_id, reply_to, updated_at)
+     awaits_actor, webfinger_type, webfinger_href, lrdd_template, drop_id, reply_to, updated_at, by_document)
   SELECT $1, $2::smallint, $3, $4::bigint, $5::smallint, $6::text[], $7, $8, $9, clock.now, clock.now + $10::bigint,
-    $12::boolean, $13, $14, $15, $16::uuid, nullif($17, ''), $18::bigint
+    $12::boolean, $13, $14, $15, $16::uuid, nullif($17, ''), $18::bigint, $19::boolean
   FROM (SELECT ${NOW} AS now) clock
   WHERE NOT EXISTS (SELECT FROM posts.remote_objects a WHERE a.uri = $3 AND a.deleted_at IS NOT NULL) AND (
     NOT EXISTS (SELECT FROM posts.erased WHERE user_id = ANY ($6::text[] || $3::text || $1::text))

@@ -1,6 +1,6 @@
 import { storedIdFault } from "../kernel/fields.js";
 import { isUuid } from "../kernel/ids.js";
-import { parseUrl } from "../kernel/urls.js";
+import { normalUri, parseUrl } from "../kernel/urls.js";
 import type { PostsConfig } from "./config.js";
 import { isUri } from "./request.js";
 
@@ -36,19 +36,20 @@ export function localUserOr(id: string, config: OwnUrl = {}): string {
 /** Returns the URIs of local users and drops, undefined where they have none. */
 export function urisOf({ publicUrl }: OwnUrl): OwnUris | undefined {
   if (publicUrl === undefined) return undefined;
+  const base = normalUri(publicUrl).replace(/\/+$/, "");
   const drops = `${publicUrl}/drops/`;
   return {
     host: new URL(publicUrl).host,
-    isOwn: (uri) => hrefOf(uri).startsWith(`${publicUrl}/`),
+    isOwn: (uri) => normalUri(uri).startsWith(`${base}/`),
     ofUser: (userId) => `${publicUrl}/users/${encodeURIComponent(userId)}`,
     ofDrop: (dropId) => drops + dropId,
     parse: (uri) => {
-      const href = hrefOf(uri);
-      return href.startsWith(`${publicUrl}/`) ? parsePath(href.slice(publicUrl.length + 1)) : undefined;
+      const href = normalUri(uri);
+      return href.startsWith(`${base}/`) ? parsePath(href.slice(base.length + 1)) : undefined;
     },
     dropOf: (uri) => {
-      const href = hrefOf(uri);
-      const id = href.startsWith(drops) ? href.slice(drops.length).toLowerCase() : "";
+      const href = normalUri(uri);
+      const id = href.startsWith(`${base}/drops/`) ? href.slice(base.length + 7).toLowerCase() : "";
       return isUuid(id) ? id : undefined;
     },
   };
@@ -80,7 +81,4 @@ export const isOnHostOf = (uri: string, other: string): boolean => {
   return host !== undefined && host === parseUrl(other)?.host;
 };
 
-export const isSameUri = (one: string, other: string): boolean => hrefOf(one) === hrefOf(other);
-
-/** Schemes and hosts are compared in lower case. */
-const hrefOf = (uri: string): string => parseUrl(uri)?.href ?? uri;
+export const isSameUri = (one: string, other: string): boolean => normalUri(one) === normalUri(other);

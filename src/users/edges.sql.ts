@@ -118,6 +118,14 @@ SELECT t.id FROM unnest($2::text[]) AS t (id) CROSS JOIN LATERAL (
   SELECT active FROM users.followings WHERE follower_id = $1 AND following_id = t.id OFFSET 0
 ) f WHERE active`;
 
+const STORED_AMONG = `
+SELECT t.id FROM unnest($1::text[]) AS t (id)
+WHERE EXISTS (SELECT FROM users.followings f WHERE f.follower_id = t.id)
+  OR EXISTS (SELECT FROM users.followings f WHERE f.following_id = t.id)
+  OR EXISTS (SELECT FROM users.relations r WHERE r.user_id = t.id)
+  OR EXISTS (SELECT FROM users.relations r WHERE r.target_id = t.id)
+  OR EXISTS (SELECT FROM users.erasures e WHERE e.user_id = t.id)`;
+
 const CHANGES = `
 SELECT follower_id, following_id, version, active AS following, changed_at
 FROM users.followers f
@@ -194,6 +202,9 @@ export function createEdgeStore(db: Db) {
     },
     followed: async (user: string, others: readonly string[]): Promise<ReadonlySet<string>> =>
       new Set((await db.query<{ id: string }>(FOLLOWED, [user, others])).map(({ id }) => id)),
+    /** Returns those of some ids that follows, relations or erasures name. */
+    storedAmong: async (ids: readonly string[]): Promise<string[]> =>
+      (await db.query<{ id: string }>(STORED_AMONG, [ids])).map(({ id }) => id),
     /** Returns edges after a position that both lists contained before a time, ms of the database's clock. */
     changes: (after: ChangePosition, until: number, limit: number): Promise<FollowChange[]> =>
       db.query<FollowChange>(CHANGES, [...after, until, limit]),

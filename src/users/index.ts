@@ -1,3 +1,4 @@
+import { withSpelling } from "../contracts/spellings.js";
 import { UserServiceService } from "../gen/avion/users.js";
 import { createBoundedQueue } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
@@ -49,11 +50,8 @@ export type UsersServiceDeps = FollowsDeps & RelationsDeps & ProfileDeps & Erasu
 export function createUsersService(deps: UsersServiceDeps, log: Logger): Service {
   const follows = { ...changeFollows(deps), ...readFollows(deps) };
   const relations = { ...changeRelations(deps), ...readRelations(deps) };
-  return unaryService(
-    UserServiceService,
-    { ...follows, ...relations, ...erasureMethods(deps), ...profiles(deps) },
-    log,
-  );
+  const methods = { ...follows, ...relations, ...erasureMethods(deps), ...profiles(deps) };
+  return unaryService(UserServiceService, withSpelling(methods, deps.edges.storedAmong), log);
 }
 
 export interface UsersOptions {

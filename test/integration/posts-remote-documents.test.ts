@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { RemoteKind, Visibility } from "../../src/gen/avion/posts.js";
+import { RemoteKind, RemoteReactionKind, Visibility } from "../../src/gen/avion/posts.js";
 import { DAY } from "../../src/kernel/time.js";
 import { describePosts } from "../support/describe-posts.js";
 import { refusal } from "../support/posts.js";
@@ -119,6 +119,82 @@ describePosts("documents of remote objects", {}, (posts) => {
       expect(await refusal(posts.call.putRemoteObject({ uri: newUri(), kind: DROP, document: text }))).toBe(
         `INVALID_ARGUMENT uri: is not the id of the ${of}`,
       );
+  });
+
+  const spellingsOf = (name: string): string[] => [
+    `https://far.example/c/${name}x/~%2F`,
+    `HTTPS://FAR.Example/c/${name}x/~%2f`,
+    `https://far.example:443/c/${name}%78/%7E%2F`,
+    `https://far.example/b/../c/./${name}x/~%2F`,
+  ];
+
+  test("a URI is one, however it is spelled", async () => {
+    const [uri, ...others] = spellingsOf("1") as [string, string, string, string];
+    const [eve, ...spelledEve] = spellingsOf("eve") as [string, string];
+    await posts.written();
+    for (const [n, spelling] of [...others, uri].entries()) {
+      const document = JSON.stringify({ id: uri, to: "as:Public", n });
+      const put = { uri: spelling, kind: DROP, actor_uri: spelledEve[n % 3] as string, document };
+      expect(await posts.call.putRemoteObject(put)).toMatchObject({
+        object: { uri, actor_uri: eve },
+        created: n === 0,
+      });
+    }
+    expect((await posts.written()).map(({ key }) => key)).toEqual([uri]);
+    for (const spelling of others) {
+      expect((await posts.call.getRemoteObject({ uri: spelling })).object?.uri).toBe(uri);
+      expect((await posts.call.resolveUri({ uri: spelling })).remote).toEqual({ uri, kind: DROP });
+      expect((await posts.call.getDrops({ drop_ids: [spelling] })).results[0]?.remote?.uri).toBe(uri);
+      await posts.call.likeDrop({ drop_id: spelling, user_id: "bob" });
+      const like = { uri: `${spelling}/like`, actor_uri: eve, object: spelling, kind: RemoteReactionKind.LIKE };
+      await posts.call.putRemoteReaction(like);
+      const reply = { uri: newUri(), kind: DROP, document: JSON.stringify({ inReplyTo: spelling, cc: "as:Public" }) };
+      expect((await posts.call.putRemoteObject(reply)).object?.reply_to).toBe(uri);
+      expect((await posts.call.getDropsByUserId({ user_id: spelledEve[0] as string })).drops[0]?.drop_id).toBe(uri);
+    }
+    await posts.countAll();
+    expect((await posts.call.getCounts({ drop_ids: [uri] })).counts[0]).toMatchObject({ likes: 2, replies: 3 });
+    expect((await posts.call.deleteRemoteObject({ uri: others[1] })).tombstone?.id).toBe(uri);
+    for (const spelling of [uri, ...others])
+      expect(await refusal(posts.call.putRemoteObject({ uri: spelling, kind: DROP, document: "{}" }))).toMatch(
+        /^FAILED_PRECONDITION uri/,
+      );
+  });
+
+  test("what an earlier version stored under another spelling is found under it", async () => {
+    const [, old] = spellingsOf("old") as [string, string];
+    const row =
+      "INSERT INTO posts.remote_objects (uri, kind, actor_uri, fetched_at, expires_at) VALUES ($1, 1, $2, 1, 1)";
+    await posts.db.query(row, [old, `${old}/by`]);
+    expect((await posts.call.getRemoteObject({ uri: old })).object?.uri).toBe(old);
+    const { object } = await posts.call.putRemoteObject({
+      uri: old,
+      kind: DROP,
+      actor_uri: `${old}/by`,
+      document: "{}",
+    });
+    expect([object?.uri, object?.actor_uri]).toEqual([old, `${old}/by`]);
+    expect((await posts.call.deleteRemoteObject({ uri: old })).tombstone?.id).toBe(old);
+  });
+
+  test("what an actor names as its followers counts for drops that came before, unless the caller decided", async () => {
+    const actor_uri = `${ACTOR_URI}/late`;
+    const put = async (fields: object) => {
+      const uri = newUri();
+      const document = JSON.stringify({ to: ["https://Far.example/f/late/", "bob"] });
+      await posts.call.putRemoteObject({ uri, kind: DROP, actor_uri, document, ...fields });
+      return uri;
+    };
+    const named = (followers: string) =>
+      posts.call.putRemoteObject({ uri: actor_uri, kind: ACTOR, document: JSON.stringify({ followers }) });
+    await named("https://far.example/f/early");
+    const uris = [await put({}), await put({ visibility: Visibility.DIRECT }), await put({ recipients: ["bob"] })];
+    await posts.written();
+    for (let twice = 0; twice < 2; twice++) await named("https://far.example:443/f/late");
+    const events = await posts.written();
+    expect(events.map(({ key, body }) => [key, body["visibility"]])).toEqual([[uris[0], "followers"]]);
+    const seen = uris.map(async (uri) => (await posts.call.getRemoteObject({ uri })).object?.visibility);
+    expect(await Promise.all(seen)).toEqual([Visibility.FOLLOWERS, Visibility.DIRECT, Visibility.DIRECT]);
   });
 
   test("nobody puts or deletes what is on another server, or of another actor", async () => {

@@ -172,7 +172,7 @@ describePosts("remote objects", {}, (posts) => {
   test.each(["al@müller.example", "@Al@Müller.example", "acct:al@xn--mller-kva.example", "ACCT:@al@MÜLLER.EXAMPLE."])(
     "however people write the address of an actor (%s), it is one",
     async (written) => {
-      const uri = "https://müller.example/users/al";
+      const uri = "https://xn--mller-kva.example/users/al";
       const put = { uri, kind: ACTOR, document: "{}" };
       for (const webfinger of ["@al@MÜLLER.example", "acct:AL@xn--mller-kva.example", written]) {
         const { object } = await posts.call.putRemoteObject({ ...put, webfinger });
@@ -190,7 +190,7 @@ describePosts("remote objects", {}, (posts) => {
   ])(
     "an actor whom an earlier version stored under %s is found by every form of the address, until a newer one has it",
     async (stored) => {
-      const [old, newer] = ["https://bücher.example/1", "https://bücher.example/2"];
+      const [old, newer] = ["https://xn--bcher-kva.example/1", "https://xn--bcher-kva.example/2"];
       await posts.db.query("DELETE FROM posts.remote_objects WHERE uri = ANY ($1::text[])", [[old, newer]]);
       const put = { kind: ACTOR, document: "{}", webfinger: "al@BÜCHER.example" };
       await posts.call.putRemoteObject({ ...put, uri: old });

@@ -48,10 +48,12 @@ describePostsWithUsers("addresses of users", (running) => {
     withUrl(async (posts) => {
       const [uri, document] = [`${publicUrl}/users/eve`, "{}"];
       expect(await refusal(posts.call.putRemoteObject({ uri, kind: ACTOR, document }))).toBe(
-        "INVALID_ARGUMENT uri: is of this server",
+        "INVALID_ARGUMENT uri: is of this server: CreateDrop, EditDrop and SetProfile are for these",
       );
       const drop = { uri: "https://far.example/1", kind: DROP, actor_uri: uri, document };
-      expect(await refusal(posts.call.putRemoteObject(drop))).toBe("INVALID_ARGUMENT actor_uri: is of this server");
+      expect(await refusal(posts.call.putRemoteObject(drop))).toBe(
+        "INVALID_ARGUMENT actor_uri: is of this server: CreateDrop, EditDrop and SetProfile are for these",
+      );
     }));
 
   test("an actor keeps type and href of its address, a server its template", async () => {

@@ -95,6 +95,29 @@ describe.each(DATABASES)("blocks and mutes on $name", ({ start }) => {
     ]);
   });
 
+  test("the URI of an actor is one id, however it is spelled, and keeps a spelling that is stored", async () => {
+    const [eve, other] = ["https://far.example/users/eve", "HTTPS://Far.example:443/users/%65ve"];
+    expect((await client.follow({ follower_id: "a", following_id: other })).changed).toBe(true);
+    expect((await client.follow({ follower_id: "a", following_id: eve })).changed).toBe(false);
+    expect((await client.followMany({ follows: [{ follower_id: other, following_id: "b" }] })).changed).toBe(1);
+    await settle(db, users);
+    expect((await client.getFollowersList({ user_id: other })).user_ids).toEqual(["a"]);
+    expect((await client.getFollowersList({ user_id: "b" })).user_ids).toEqual([eve]);
+    await client.mute({ user_id: "b", target_id: other });
+    expect((await client.getRelations({ user_id: "b", target_ids: [eve] })).relations[0]?.muting).toBe(true);
+    expect((await client.block({ user_id: other, target_id: "a" })).changed).toBe(true);
+    expect((await client.isFollowing({ follower_id: "a", following_ids: [eve, other] })).following).toEqual([
+      false,
+      false,
+    ]);
+    const old = "https://Old.example/users/ann";
+    await db.query(
+      "INSERT INTO users.followings (follower_id, following_id, version, active, changed_at) VALUES ('c', $1, 1, true, 1)",
+      [old],
+    );
+    expect((await client.unfollow({ follower_id: "c", following_id: old })).changed).toBe(true);
+  });
+
   test("a block ends the follows in both directions, and forbids new ones until it ends", async () => {
     await client.followMany({
       follows: [

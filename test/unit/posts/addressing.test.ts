@@ -18,12 +18,17 @@ test.each<[string, object, object]>([
   ["the public collection in cc", { to: [FOLLOWERS, BOB], cc: PUBLIC }, forAll(Visibility.UNLISTED)],
   ["the followers in to", { to: [FOLLOWERS], cc: [BOB] }, forAll(Visibility.FOLLOWERS)],
   ["the followers in cc", { to: [BOB], cc: FOLLOWERS }, forAll(Visibility.FOLLOWERS)],
+  [
+    "the followers, spelled otherwise",
+    { to: "HTTPS://FAR.example:443/a/../users/%65ve/followers//" },
+    forAll(Visibility.FOLLOWERS),
+  ],
   ["somebody else's followers", { to: [`${BOB}/followers`] }, direct(`${BOB}/followers`)],
   ["somebody", { to: [BOB, { id: EVE }], cc: BOB }, direct(BOB, EVE)],
   [
     "somebody aside",
     { bto: BOB, bcc: [EVE], audience: { id: FOLLOWERS.toUpperCase() } },
-    direct(BOB, EVE, FOLLOWERS.toUpperCase()),
+    direct(BOB, EVE, "https://far.example/USERS/EVE/FOLLOWERS"),
   ],
   ["the public collection where it does not make public", { bto: PUBLIC, bcc: PUBLIC, audience: [PUBLIC] }, direct()],
   [

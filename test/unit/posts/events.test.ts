@@ -35,6 +35,7 @@ const remote: NewRemoteObject = {
   awaits_actor: false,
   drop_id: null,
   updated_at: 0,
+  by_document: false,
 };
 const base = { drop_id: drop.drop_id, user_id: drop.user_id, created_at: NOW };
 

@@ -40,6 +40,13 @@ test.each(["Person", "Service", "Group", "Organization", "Application"])("a %s i
   expect(read({ ...EVE, type }, ACTOR)).toMatchObject({ kind: RemoteKind.ACTOR, public_key: PEM, webfinger: "" });
 });
 
+test("ids are compared in their normal form", () => {
+  const id = "HTTPS://Far.Example:443/./notes/%31";
+  expect(read({ ...NOTE, id })).toMatchObject({ uri: URI, kind: RemoteKind.DROP });
+  const publicKey = { ...EVE.publicKey, owner: "https://far.example:443/users/%65ve" };
+  expect(read({ ...EVE, publicKey }, ACTOR)).toMatchObject({ public_key: PEM });
+});
+
 test("a key of another owner, or without an owner, is not taken", () => {
   for (const publicKey of [{ ...EVE.publicKey, owner: URI }, { publicKeyPem: PEM }, "key", null, [3]])
     expect(read({ ...EVE, publicKey }, ACTOR)).toMatchObject({ kind: RemoteKind.ACTOR, public_key: "" });
