@@ -47,6 +47,7 @@ async function examinePostgres(server: About, options: DatabaseCheckOptions): Pr
     await Promise.all(clients.map((client) => client.connect()));
     return [
       versionFinding(server, await setting(one, "server_version"), OLDEST),
+      ...(await writeFindings(server, one)),
       await schemaFinding(server, one, options.migrations),
       await connectionFinding(server, one, options.poolSize),
       await preparedFinding(server, one, other),
@@ -62,6 +63,21 @@ async function examinePostgres(server: About, options: DatabaseCheckOptions): Pr
 async function setting(client: pg.Client, name: string): Promise<string> {
   const { rows } = await client.query<{ value: string }>("SELECT current_setting($1) AS value", [name]);
   return rows[0]?.value ?? "";
+}
+
+/** Migrations create schemas, and the role posts a partition for each month. */
+const MAY_WRITE = `SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' AS "isReadOnly",
+  has_database_privilege(current_database(), 'CREATE')
+    OR (to_regclass('public.avion_migrations') IS NOT NULL AND coalesce(has_schema_privilege(to_regnamespace('posts'), 'CREATE'), false)) AS "mayCreate"`;
+
+async function writeFindings(server: About, client: pg.Client): Promise<Finding[]> {
+  const { rows } = await client.query<{ isReadOnly: boolean; mayCreate: boolean }>(MAY_WRITE);
+  const name = "let DATABASE_URL name the primary, and let it take writes";
+  const grant = "GRANT CREATE ON DATABASE, and let the role own the schemas: posts creates a partition for each month";
+  return [
+    ...(rows[0]?.isReadOnly ? [server.fault("takes no writes: it is a standby or read-only", name)] : []),
+    ...(rows[0]?.mayCreate ? [] : [server.fault("its role lacks the right CREATE", grant)]),
+  ];
 }
 
 async function schemaFinding(

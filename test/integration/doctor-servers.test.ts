@@ -1,8 +1,14 @@
 import { rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
-import { examine, natsChecks, redisChecks } from "../../src/doctor/index.js";
+import { databaseChecks, examine, natsChecks, redisChecks } from "../../src/doctor/index.js";
+import { silent } from "../../src/kernel/logger.js";
+import { migrate } from "../../src/platform/db/migrate.js";
+import { openPostgres } from "../../src/platform/db/postgres.js";
+import { Refusal } from "../../src/platform/refusals.js";
+import { MIGRATIONS } from "../../src/roles/database.js";
 import { privateNats, temporaryFolder } from "../support/brokers.js";
+import { postgresPrograms, startPostgres } from "../support/postgres.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
 
 describe("Redis", () => {
@@ -75,5 +81,38 @@ describe("NATS", () => {
     await broker.stop();
     await rm(folder, { recursive: true, force: true });
     expect(findings.filter(({ state }) => state === "fault")).toMatchObject([{ says: expect.stringMatching(says) }]);
+  });
+});
+
+const installed = postgresPrograms() === undefined ? describe.skip : describe;
+
+installed("PostgreSQL", () => {
+  test("a role without CREATE is a fault, and starts only where no migration is missing", async () => {
+    const server = await startPostgres();
+    const admin = openPostgres({ url: server.url, poolSize: 1, name: "test" }, silent);
+    const url = server.url.replace("timeline@", "bounded@");
+    const bounded = openPostgres({ url, poolSize: 1, name: "test" }, silent);
+    const faults = async (of = url) => {
+      const found = await examine(databaseChecks({ url: of, poolSize: 1, migrations: MIGRATIONS }));
+      return found.filter(({ state }) => state === "fault");
+    };
+    try {
+      await admin.run("CREATE ROLE bounded LOGIN");
+      expect(await faults()).toMatchObject([{ says: expect.stringContaining("CREATE") }]);
+      expect(await migrate(bounded, MIGRATIONS, silent).catch((error: unknown) => error)).toBeInstanceOf(Refusal);
+      await migrate(admin, MIGRATIONS, silent);
+      await admin.run("GRANT SELECT ON public.avion_migrations TO bounded; GRANT USAGE ON SCHEMA posts TO bounded");
+      expect(await faults()).toMatchObject([{ says: expect.stringContaining("CREATE") }]);
+      expect(await migrate(bounded, MIGRATIONS, silent)).toEqual([]);
+      expect(await faults(server.url)).toEqual([]);
+      const missing = server.url.replace(/postgres$/, "nowhere");
+      expect(await faults(missing)).toMatchObject([{ advice: expect.stringMatching(/^create the database/) }]);
+      await admin.run("ALTER SYSTEM SET default_transaction_read_only = on");
+      await admin.run("SELECT pg_reload_conf()");
+      expect(await faults(server.url)).toMatchObject([{ says: expect.stringContaining("takes no writes") }]);
+    } finally {
+      await Promise.all([bounded.close(), admin.close()]);
+      await server.stop();
+    }
   });
 });

@@ -49,7 +49,12 @@ const OF_NO_USE = /^(08...|57P0.|25006|0A000|26000)$/;
 
 export const isOfNoUse = (error: unknown): boolean => OF_NO_USE.test(sqlState(error) ?? "08000");
 
-const REFUSED = /^(28...|3D000)$/;
+const REFUSED = /^(28...|3D000|42501)$/;
+/** Advice beside that of a wrong user, password or certificate. */
+const ADVICE: Readonly<Record<string, string>> = {
+  "3D000": "create the database, or correct its name in DATABASE_URL",
+  "42501": "grant the role of DATABASE_URL what it lacks, or let it own the schemas of the service",
+};
 /** The driver sends these errors, or a pooler under a code that it uses for outages, too. */
 const REFUSED_MESSAGES = /server does not support SSL connections|unsupported startup parameter/;
 
@@ -63,10 +68,14 @@ export function databaseError(error: unknown): unknown {
   const { code, message = "" } = error as { code?: string; message?: string };
   const state = sqlState(error);
   if ((state !== undefined && REFUSED.test(state)) || isTlsFault(error) || REFUSED_MESSAGES.test(message))
-    return new Refusal(`the database refuses the connection: ${oneLine(error)}`, {
-      cause: error,
-      publicMessage: UNAVAILABLE,
-    });
+    return new Refusal(
+      `the database refuses ${state === "42501" ? "a statement" : "the connection"}: ${oneLine(error)}`,
+      {
+        cause: error,
+        publicMessage: UNAVAILABLE,
+        ...(state && ADVICE[state] ? { advice: ADVICE[state] } : {}),
+      },
+    );
   const away = SOCKET_ERRORS.has(code ?? "") || (state === undefined ? AWAY_MESSAGES.test(message) : AWAY.test(state));
   if (!away) return error;
   return new AppError("unavailable", `${UNAVAILABLE}: ${oneLine(error)}`, { cause: error, publicMessage: UNAVAILABLE });

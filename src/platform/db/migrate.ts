@@ -35,7 +35,8 @@ export async function migrate(db: Db, sources: readonly MigrationSource[], log: 
   const own = await readSources(sources);
   return db.transaction(async (queries) => {
     await queries.query("SELECT pg_advisory_xact_lock($1)", [LOCK]);
-    await queries.query(MIGRATIONS_TABLE);
+    // A role that may create nothing starts where nothing is missing.
+    if (!(await hasMigrationsTable(queries))) await queries.query(MIGRATIONS_TABLE);
     const missing = await missingOf(own, sources, queries);
     if (missing.length > 0) {
       // The tables of a large installation take longer than any statement of the service.
@@ -52,10 +53,14 @@ export async function migrate(db: Db, sources: readonly MigrationSource[], log: 
 /** Returns `component/file` of each. @throws MigrationRefusal as {@link migrate} does */
 export async function pendingMigrations(queries: Queries, sources: readonly MigrationSource[]): Promise<string[]> {
   const own = await readSources(sources);
+  return ((await hasMigrationsTable(queries)) ? await missingOf(own, sources, queries) : own).map(({ key }) => key);
+}
+
+async function hasMigrationsTable(queries: Queries): Promise<boolean> {
   const [table] = await queries.query<{ there: boolean }>(
     "SELECT to_regclass('public.avion_migrations') IS NOT NULL AS there",
   );
-  return (table?.there ? await missingOf(own, sources, queries) : own).map(({ key }) => key);
+  return table?.there ?? false;
 }
 
 const MIGRATIONS_TABLE = `CREATE TABLE IF NOT EXISTS public.avion_migrations (
