@@ -35,6 +35,6 @@ EXPOSE 50051 8080
 STOPSIGNAL SIGTERM
 # Alive, not ready: a process that waits for Redis or NATS must not be restarted for it.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=20s --retries=3 \
-  CMD ["node", "-e", "const port = (process.env.TIMELINE_HTTP_ADDR || ':8080').split(':').pop(); fetch(`http://127.0.0.1:${port}/healthz`, { signal: AbortSignal.timeout(4000) }).then((r) => process.exit(r.ok ? 0 : 1), () => process.exit(1))"]
+  CMD ["node", "-e", "const address = (process.env.TIMELINE_HTTP_ADDR || '0.0.0.0:8080').replace(/^(0\\.0\\.0\\.0|\\[::\\]):/, 'localhost:'); fetch(`http://${address}/healthz`, { signal: AbortSignal.timeout(4000) }).then((r) => process.exit(r.ok ? 0 : 1), () => process.exit(1))"]
 ENTRYPOINT ["node", "dist/main.js"]
 CMD ["serve"]

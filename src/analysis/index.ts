@@ -36,6 +36,8 @@ export const ANALYSIS_MIGRATIONS = { component: "analysis", folder: new URL("./m
 const POSTS = 500;
 
 interface WorkerOptions {
+  /** Paths that clients are told begin with it. */
+  readonly pathPrefix: string;
   readonly nats: NatsConnection;
   readonly publish: Publish;
   readonly scripts: Scripts;
@@ -50,7 +52,7 @@ interface WorkerOptions {
 
 /** Starts what analyses accounts, and the removal of old analyses, on a migrated database. */
 export function startAnalysisWorker(options: WorkerOptions) {
-  const { nats, publish, scripts, db, sourceOf, notify, erased, settleMs, log } = options;
+  const { nats, publish, scripts, db, sourceOf, notify, erased, pathPrefix, settleMs, log } = options;
   observeAnalysis.started();
   const store = createAnalysisStore(db);
   const requests = createRequests(createBucket(nats, publish, "ANALYSES"));
@@ -69,6 +71,7 @@ export function startAnalysisWorker(options: WorkerOptions) {
       return (await publish(message)).seq;
     },
     notify,
+    pathPrefix,
     erased,
     forget: createForgetRequest({ erased, requests, removeKeys }),
     removeEvent: messages.removeEvent,

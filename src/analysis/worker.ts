@@ -33,6 +33,8 @@ export interface WorkerDeps {
   readonly erased: Pick<Erased, "among">;
   readonly forget: ForgetRequest;
   readonly removeEvent: (seq: number) => Promise<void>;
+  /** Paths that clients are told begin with it. */
+  readonly pathPrefix: string;
 }
 
 /** Each step may be done again after a crash: the row stands, and what is published again has the same message id. */
@@ -167,7 +169,7 @@ async function announce(deps: WorkerDeps, completed: CompletedAnalysis): Promise
   const id = `completed:${analysis_id}`;
   await deps.publish(ANALYSIS_COMPLETED, event, id);
   await failpoint("analysis-published", did);
-  const status_url = statusPath(analysis_id);
+  const status_url = deps.pathPrefix + statusPath(analysis_id);
   await deps.notify(user_id, { event: "analysis_completed", analysis_id, did, type, status_url }, `notify:${id}`);
 }
 

@@ -4,6 +4,7 @@ import jsonwebtoken, { type VerifyOptions } from "jsonwebtoken";
 import { AppError, codeOf } from "../kernel/errors.js";
 import { idFault } from "../kernel/ids.js";
 import { SECOND, sharedNow } from "../kernel/time.js";
+import { parseUrl } from "../kernel/urls.js";
 import { unlessAway } from "../records/limits.redis.js";
 import { isRefused, type LogoutsAmong } from "../records/logouts.redis.js";
 import type { GatewayConfig } from "./config.js";
@@ -202,5 +203,8 @@ export function originAllowed(headers: RequestHeaders, allowed: ReadonlySet<stri
   if (origin !== undefined && allowed.has(origin)) return true;
   if (site !== undefined) return site === "same-origin" || site === "none";
   if (origin === undefined) return true;
-  return host !== undefined && URL.canParse(origin) && new URL(origin).host === host.toLowerCase();
+  if (host === undefined || !URL.canParse(origin)) return false;
+  const page = new URL(origin);
+  // A proxy may add the port that a browser leaves out.
+  return page.host !== "" && page.host === parseUrl(`${page.protocol}//${host}`)?.host;
 }

@@ -7,13 +7,15 @@ import { observeGateway } from "./observe.js";
 
 interface TimelineRouteDeps extends Omit<ApiDeps, "refused"> {
   readonly readPage: ReadPage;
+  /** Paths of links begin with it. */
+  readonly pathPrefix: string;
 }
 
 /** A page may rebuild a timeline. */
 const PAGE_COST = 10;
 
 /** Serves pages of timelines over HTTP, as the role api reads them for the caller. */
-export function createTimelineRouter({ readPage, ...deps }: TimelineRouteDeps): Router {
+export function createTimelineRouter({ readPage, pathPrefix, ...deps }: TimelineRouteDeps): Router {
   const api = createApi({ ...deps, refused: observeGateway.pageRefused });
   observeGateway.pagesServed();
   for (const name of TIMELINES) {
@@ -22,7 +24,7 @@ export function createTimelineRouter({ readPage, ...deps }: TimelineRouteDeps): 
       const { limit, ...cursors } = understood(TIMELINE_QUERY, query, "query");
       const { max_id = "", min_id = "", since_id = "" } = cursors;
       const page = await readPage(name, { user_id: user, limit, max_id, min_id, since_id });
-      const links = linksOf(page, { path, limit, isLast: min_id === "" && !page.has_more });
+      const links = linksOf(page, { path: pathPrefix + path, limit, isLast: min_id === "" && !page.has_more });
       // An empty page leads nowhere.
       if (links.length > 0) response.set("Link", links.join(", "));
       observeGateway.pageServed(name);

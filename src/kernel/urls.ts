@@ -260,6 +260,10 @@ export function normalUri(text: string): string {
   });
 }
 
+/** Returns the path before ours, without "/" at its end, where a proxy serves us behind one. */
+export const prefixOf = (url: string | undefined): string =>
+  url === undefined ? "" : new URL(url).pathname.replace(/\/$/, "");
+
 /** URL.canParse of Node 20 refuses Latin letters beyond ASCII once V8 has optimized its caller. */
 export function parseUrl(text: string): URL | undefined {
   try {

@@ -48,7 +48,7 @@ export const POSTS_VARIABLES = {
     name: "TIMELINE_PUBLIC_URL",
     schema: publicUrl,
     about:
-      "The URL that the URIs of local users (/users/<id>) and drops (/drops/<id>) begin with; unset: they have none",
+      "The URL that the URIs of local users (/users/<id>) and drops (/drops/<id>) begin with; unset: they have none. Its path is before those that the roles gateway and analysis tell clients",
   },
   fetch: {
     name: "TIMELINE_FETCH",

@@ -1,5 +1,6 @@
 import { createSources, startAnalysisService, startAnalysisWorker } from "../analysis/index.js";
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
+import { prefixOf } from "../kernel/urls.js";
 import { VERSION } from "../kernel/version.js";
 import { connectPosts, connectUsers } from "../platform/grpc/upstreams.js";
 import { createNotifyUser } from "../records/listed.redis.js";
@@ -29,6 +30,7 @@ export async function startAnalysisRole(deps: StoringRoleDeps): Promise<RunningR
     db,
     sourceOf: sources.of,
     notify: createNotifyUser(connections),
+    pathPrefix: prefixOf(config.posts.publicUrl),
     erased: connections.erased,
     log,
   });

@@ -1,6 +1,7 @@
 import { createAnalysisApi } from "../analysis/index.js";
 import { createEntrance, createGateway, createTimelineRouter, LIMITS } from "../gateway/index.js";
 import type { Logger } from "../kernel/logger.js";
+import { prefixOf } from "../kernel/urls.js";
 import type { Db } from "../platform/db/db.js";
 import { connectTimelines } from "../platform/grpc/timelines.js";
 import type { HttpServer } from "../platform/http/serve.js";
@@ -36,12 +37,14 @@ export async function startGatewayRole(deps: GatewayRoleDeps): Promise<RunningRo
   const { authorize } = entrance;
   const { allowedOrigins } = config.gateway;
   const { timelineServiceAddr } = config.upstreams;
+  const pathPrefix = prefixOf(config.posts.publicUrl);
   const timelines = timelineServiceAddr ? connectTimelines(timelineServiceAddr, config.upstreams) : undefined;
   http.use(
     createAnalysisApi({
       ...connections,
       ...{ authorize, allowedOrigins, upstreams },
       servesTimelines: timelines !== undefined,
+      pathPrefix,
       connected: () => connections.topology.connected,
       ...{ db, rewards: db && createRewardStore(db), log },
     }),
@@ -49,7 +52,7 @@ export async function startGatewayRole(deps: GatewayRoleDeps): Promise<RunningRo
   if (timelines)
     http.use(
       createTimelineRouter({
-        ...{ authorize, allowedOrigins: new Set(allowedOrigins), readPage: timelines.read },
+        ...{ authorize, allowedOrigins: new Set(allowedOrigins), readPage: timelines.read, pathPrefix },
         refuseCaller: refuseErased(connections.erased),
         takeRead: createReadRate(connections.scripts),
         log,

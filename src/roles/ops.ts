@@ -38,7 +38,7 @@ export async function startOpsRole(deps: RoleDeps): Promise<RunningRole> {
   const console = await listening(
     `TIMELINE_OPS_ADDR=${address}`,
     startOps({
-      ...{ address, log, queues, history: history.read },
+      ...{ address, keepAliveMs: config.process.httpKeepAliveMs, log, queues, history: history.read },
       authorize: operators.authorize,
       ...openRecords(deps, users),
       ...openTimelineChecks(deps, stopping.signal),

@@ -46,6 +46,15 @@ test("an accepted request is stored under its id, and is queued for its user alo
   expect((await call(bench.url + path, { user: "eve" })).status).toBe(404);
 });
 
+test("behind a prefix of a public URL, clients are told paths that lead there", async () => {
+  const url = await bench.another({ pathPrefix: "/social" });
+  const { headers, body } = await post(url, "pia");
+  const path = `/social/api/v1/timeline/analyses/${body.analysis_id}`;
+  expect([body.status_url, headers.get("location")]).toEqual([path, path]);
+  const document = (await (await fetch(`${url}/openapi.json`)).json()) as { servers: unknown };
+  expect(document.servers).toEqual([{ url: "/social" }]);
+});
+
 test("queued shows after Redis has lost everything", async () => {
   const { body } = await post(bench.url, "flo");
   await bench.redis.raw.flushall();

@@ -1,8 +1,9 @@
+import { once } from "node:events";
 import { copyFileSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
-import { createServer } from "node:net";
+import { type AddressInfo, connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { TLSSocket } from "node:tls";
+import { createServer as createTlsServer, TLSSocket } from "node:tls";
 import { credentials } from "@grpc/grpc-js";
 import { afterAll, afterEach, beforeAll, expect, test } from "@jest/globals";
 import { HealthClient } from "../../src/gen/grpc/health/v1/health.js";
@@ -10,7 +11,8 @@ import { silent } from "../../src/kernel/logger.js";
 import { openPostgres } from "../../src/platform/db/postgres.js";
 import { serveGrpc } from "../../src/platform/grpc/serve.js";
 import { connectUpstreams, isUnimplemented } from "../../src/platform/grpc/upstreams.js";
-import { credentialsOf } from "../../src/platform/nats/connect.js";
+import { connectNats, credentialsOf } from "../../src/platform/nats/connect.js";
+import { privateNats } from "../support/brokers.js";
 import { type Certificates, makeCertificates, type Pair } from "../support/certificates.js";
 import { eventually } from "../support/eventually.js";
 import { newPort } from "../support/ports.js";
@@ -168,4 +170,27 @@ test("a connection to NATS signs with the credentials that its file holds then, 
   expect(sign("nonce")).toMatchObject({ jwt: "second" });
   rmSync(file);
   expect(sign("nonce")).toMatchObject({ jwt: "second" });
+});
+
+test("a NATS that begins with TLS is spoken to in TLS first where the setting says so", async () => {
+  const { ca, good } = first;
+  const plain = await privateNats();
+  cleanups.push(() => plain.stop());
+  // A server before 2.10.4 does not know handshake_first: TLS ends here, before the greeting.
+  const server = createTlsServer({ cert: readFileSync(good.cert), key: readFileSync(good.key) }, (secure) => {
+    const inner = connect(plain.port, "127.0.0.1");
+    secure.pipe(inner).once("data", (greeting: Buffer) => {
+      secure.write(greeting.toString().replace("INFO {", 'INFO {"tls_required":true,'));
+      inner.pipe(secure);
+    });
+    for (const end of [secure, inner]) end.on("error", () => undefined);
+  }).listen(0, "127.0.0.1");
+  cleanups.push(() => server.close());
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  const options = { servers: [`tls://127.0.0.1:${port}`], name: "test", caFile: ca, failFast: true };
+  const connection = await connectNats({ ...options, tlsFirst: true }, silent);
+  expect(connection.info?.server_id).toBeDefined();
+  await connection.close();
+  await expect(connectNats(options, silent)).rejects.toThrow(/NATS/);
 });

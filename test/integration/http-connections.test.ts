@@ -3,6 +3,7 @@ import { Agent, type IncomingMessage, request } from "node:http";
 import { connect } from "node:net";
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { silent } from "../../src/kernel/logger.js";
+import { serveGrpc } from "../../src/platform/grpc/serve.js";
 import { type HttpServer, serveHttp } from "../../src/platform/http/serve.js";
 import { eventually } from "../support/eventually.js";
 
@@ -40,6 +41,28 @@ test("an idle connection is kept for longer than proxies keep theirs", async () 
   await client.asks();
   expect(client.text()).toMatch(/^Keep-Alive: timeout=75\r$/m);
   client.socket.destroy();
+});
+
+test("an idle connection is kept for as long as the setting says", async () => {
+  const patient = await serveHttp({ address: "127.0.0.1:0", keepAliveMs: 620_000, log: silent });
+  const client = await dial(patient.port);
+  await client.asks();
+  expect(client.text()).toMatch(/^Keep-Alive: timeout=620\r$/m);
+  client.socket.destroy();
+  await patient.close(0);
+});
+
+test("0.0.0.0 takes connections over IPv6 and IPv4, for HTTP and gRPC", async () => {
+  const everywhere = await serveHttp({ address: "0.0.0.0:0", log: silent });
+  const grpc = await serveGrpc("0.0.0.0:0", [], {});
+  for (const host of ["127.0.0.1", "::1"]) {
+    for (const { port } of [everywhere, grpc]) {
+      const socket = connect(port, host);
+      await once(socket, "connect");
+      socket.destroy();
+    }
+  }
+  await Promise.all([everywhere.close(0), grpc.close(0)]);
 });
 
 test("a server that drains refuses connections at once, and ends the open ones with their next answer", async () => {

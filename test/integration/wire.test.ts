@@ -6,10 +6,12 @@ import type { ConsumerMessages, JsMsg, Msg } from "nats";
 import { silent } from "../../src/kernel/logger.js";
 import { connectNats } from "../../src/platform/nats/connect.js";
 import { drainPull, headOf, newInbox, restartMonitor, sendBytes, waitForServer } from "../../src/platform/nats/wire.js";
+import { connectRedis } from "../../src/platform/redis/connect.js";
 import { failUnanswered } from "../../src/platform/redis/wire.js";
 import { privateRedis } from "../support/brokers.js";
 import { eventually } from "../support/eventually.js";
 import { type NatsBench, openNats } from "../support/nats.js";
+import { newPort } from "../support/ports.js";
 
 let bench: NatsBench;
 
@@ -45,6 +47,25 @@ test("bytes of the protocol reach the server as they are, and heads of messages 
   }
   for (const message of pulled) message.ack();
   await drainPull(messages);
+});
+
+test.each([
+  ["that it does not know", []],
+  ["that it does not tell", ["--cluster-preferred-endpoint-type", "unknown-endpoint"]],
+  ["of a host name that it does not know", ["--cluster-preferred-endpoint-type", "hostname"]],
+])("a cluster of one node is reached at the address of the URL, in place of one %s", async (_, more) => {
+  const extraArgs = ["--cluster-enabled", "yes", "--cluster-port", String(await newPort()), ...more];
+  const node = await privateRedis({ extraArgs });
+  const own = new Redis(node.url);
+  await own.cluster("ADDSLOTSRANGE", 0, 16_383);
+  await eventually(async () => (await own.cluster("INFO")).includes("cluster_state:ok"), "the cluster works");
+  const client = connectRedis([node.url], silent, { cluster: true });
+  await eventually(() => client.status === "ready", "the client is ready");
+  await client.set("a", "1");
+  expect(await client.get("a")).toBe("1");
+  client.disconnect();
+  own.disconnect();
+  await node.stop();
 });
 
 test("an inbox begins with the prefix of its connection", async () => {

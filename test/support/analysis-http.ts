@@ -58,6 +58,7 @@ export function sharedAnalysisBench({ rewards }: { readonly rewards?: (db: Db) =
       connected: () => true,
       upstreams: undefined,
       servesTimelines: false,
+      pathPrefix: "",
       rewards: rewards?.(db),
     };
     const another: AnalysisBench["another"] = async (handles) => {

@@ -175,7 +175,7 @@ function startOwn(bench: SagaBench) {
         yield* bench.posts(account);
       },
     }),
-    ...{ notify, erased, settleMs: 0, log: silent },
+    ...{ notify, erased, pathPrefix: "", settleMs: 0, log: silent },
   });
   const own = { nats: nats.connection, erased, settleMs: 0 };
   const rewards = startRewards({ ...own, db, publish, notify, log: silent });

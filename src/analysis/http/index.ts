@@ -42,6 +42,7 @@ interface AnalysisApiDeps {
   readonly erased: Pick<Erased, "among">;
   /** The process serves pages of timelines beside these routes. */
   readonly servesTimelines: boolean;
+  readonly pathPrefix: string;
   readonly log: Logger;
 }
 
@@ -82,9 +83,9 @@ export function createAnalysisApi({ upstreams, db, rewards, erased, log, ...deps
   });
   const allowedOrigins = new Set(deps.allowedOrigins);
   const isUser = upstreams && createIsUser(upstreams, upstreams);
-  const { authorize, servesTimelines, scripts } = deps;
+  const { authorize, servesTimelines, pathPrefix, scripts } = deps;
   const callers = { authorize, allowedOrigins, refuseCaller: refuseErased(erased), takeRead: createReadRate(scripts) };
-  return createAnalysisRouter({ ...callers, servesTimelines, ask: ifConnected(ask), isUser, reads, log });
+  return createAnalysisRouter({ ...callers, servesTimelines, pathPrefix, ask: ifConnected(ask), isUser, reads, log });
 }
 
 async function lookAtQueue(nats: NatsConnection) {

@@ -7,12 +7,15 @@ import { ANSWERS, PAGE } from "./schemas.js";
 
 type Json = Readonly<Record<string, unknown>>;
 
-/**
- * Returns the OpenAPI 3.1 document of the gateway. The routes check by its schemas.
- *
- * @param servesTimelines the gateway serves pages of timelines
- */
-export function openApi({ servesTimelines }: { readonly servesTimelines: boolean }): Json {
+interface DocumentOptions {
+  /** The gateway serves pages of timelines. */
+  readonly servesTimelines: boolean;
+  /** Paths that clients are told begin with it. */
+  readonly pathPrefix: string;
+}
+
+/** Returns the OpenAPI 3.1 document of the gateway. The routes check by its schemas. */
+export function openApi({ servesTimelines, pathPrefix }: DocumentOptions): Json {
   return {
     openapi: "3.1.1",
     info: {
@@ -20,7 +23,7 @@ export function openApi({ servesTimelines }: { readonly servesTimelines: boolean
       version: "1.0.0",
       license: { name: "Apache-2.0", identifier: "Apache-2.0" },
     },
-    servers: [{ url: "/" }],
+    servers: [{ url: pathPrefix || "/" }],
     security: [{ bearer: [] }, { cookie: [] }],
     paths: { ...PATHS, ...(servesTimelines && TIMELINE_PATHS) },
     components: { schemas: schemas(), securitySchemes: SECURITY, headers: HEADERS },

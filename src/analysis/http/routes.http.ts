@@ -24,6 +24,8 @@ export interface RouteDeps extends Omit<ApiDeps, "refused"> {
   readonly reads: Reads;
   /** The process serves pages of timelines beside these routes. */
   readonly servesTimelines: boolean;
+  /** Paths that clients are told begin with it. */
+  readonly pathPrefix: string;
 }
 
 interface Caller {
@@ -37,16 +39,20 @@ const LIST_COST = 10;
 const USER_COST = 10;
 const MAX_BODY_BYTES = 16 * 1_024;
 
-export function createAnalysisRouter({ ask, isUser, reads, servesTimelines, ...deps }: RouteDeps): Router {
+export function createAnalysisRouter({ ask, isUser, reads, servesTimelines, pathPrefix, ...deps }: RouteDeps): Router {
   const api = createApi({ ...deps, refused: observeHttp.refused });
-  const document = openApi({ servesTimelines });
+  const document = openApi({ servesTimelines, pathPrefix });
   const isKnown = async (caller: Caller, account: unknown): Promise<boolean> => {
     if (account === caller.user) return true;
     if (isUser === undefined || typeof account !== "string" || !looksLikeHandle(account)) return false;
     await api.read(caller, USER_COST);
     return isUser(account);
   };
-  api.router.route("/api/v1/timeline/analyze").post(timed, api.known, analyze(ask, isKnown)).all(allowOnly("POST"));
+  const toldAsk: Ask = async (order) => {
+    const { answer, ...rest } = await ask(order);
+    return { ...rest, answer: { ...answer, status_url: pathPrefix + answer.status_url } };
+  };
+  api.router.route("/api/v1/timeline/analyze").post(timed, api.known, analyze(toldAsk, isKnown)).all(allowOnly("POST"));
   api.get(statusPath(":id"), ({ user }, request) => reads.analysis(user, request.params.id));
   api.get("/api/v1/timeline/analyses", ({ user }, { query }) => reads.analyses(user, pageOf(query)), LIST_COST);
   api.get("/api/v1/xp", ({ user }, { query }) => reads.rewards(user, pageOf(query)));

@@ -1,3 +1,4 @@
+import { networkInterfaces } from "node:os";
 import { Server } from "@grpc/grpc-js";
 import { serverCredentials, type TlsFiles } from "./credentials.js";
 import { addHealth } from "./health.js";
@@ -17,6 +18,9 @@ const OPTIONS = {
   "grpc.max_connection_age_grace_ms": 60_000,
 } as const;
 
+const hasIpv6 = (): boolean =>
+  Object.values(networkInterfaces()).some((all) => all?.some(({ family }) => family === "IPv6"));
+
 /** Also serves health and reflection. `address` is host:port; port 0 takes a free one. */
 export async function serveGrpc(address: string, services: readonly Service[], tls: TlsFiles) {
   const server = new Server(OPTIONS);
@@ -27,10 +31,15 @@ export async function serveGrpc(address: string, services: readonly Service[], t
   const health = addHealth(server, names);
   const listed = [...names, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"];
   const reflection = addReflection(server, listed, types);
-  const port = await new Promise<number>((resolve, reject) => {
-    server.bindAsync(address, serverCredentials(tls), (error, bound) => (error ? reject(error) : resolve(bound)));
-  });
-  const bound = address.replace(/\d+$/, String(port));
+  const bind = (where: string): Promise<number> =>
+    new Promise((resolve, reject) => {
+      server.bindAsync(where, serverCredentials(tls), (error, port) => (error ? reject(error) : resolve(port)));
+    });
+  // [::] takes IPv4 too. A machine without IPv6 does not have it.
+  const everywhere = address.replace(/^0\.0\.0\.0:/, "[::]:");
+  const wanted = everywhere === address || hasIpv6() ? everywhere : address;
+  const port = await bind(wanted);
+  const bound = wanted.replace(/\d+$/, String(port));
   return {
     port,
     /** The health service answers by this. */

@@ -5,8 +5,9 @@ import { AppError, oneLine, PRESENTATION } from "../../kernel/errors.js";
 import { createFailureLog, type Logger } from "../../kernel/logger.js";
 import { SECOND } from "../../kernel/time.js";
 
-interface HttpOptions {
+export interface HttpOptions {
   readonly address: string;
+  readonly keepAliveMs?: number | undefined;
   /** Unset: there is no /readyz. */
   readonly notReady?: () => readonly string[];
   /** Unset: there is no /metrics. */
@@ -20,7 +21,7 @@ export type Handle = (request: IncomingMessage, response: ServerResponse) => boo
 export type HttpServer = Awaited<ReturnType<typeof serveHttp>>;
 
 /** Proxies keep idle connections for 60 s, which is shorter: one that we close meets the request it is used for. */
-const IDLE_MS = 75 * SECOND;
+const KEEP_ALIVE_MS = 75 * SECOND;
 const HEADERS_MS = 80 * SECOND;
 /** A body takes at most this long to come. */
 export const BODY_MS = 10 * SECOND;
@@ -47,7 +48,7 @@ export async function serveHttp(options: HttpOptions) {
   app.use(errorHandler(options.log));
   const handles: Handle[] = [];
   let isListening = true;
-  const timeouts = { keepAliveTimeout: IDLE_MS, headersTimeout: HEADERS_MS };
+  const timeouts = { keepAliveTimeout: options.keepAliveMs ?? KEEP_ALIVE_MS, headersTimeout: HEADERS_MS };
   const server = createServer(timeouts, (request, response) => {
     if (!isListening) response.shouldKeepAlive = false;
     endWithBody(request, response);
@@ -56,7 +57,8 @@ export async function serveHttp(options: HttpOptions) {
   const { host, port } = parseAddress(options.address);
   await new Promise<void>((resolve, reject) => {
     server.once("error", reject);
-    server.listen(port, host, resolve);
+    // Without a host the server takes IPv6 too, if the machine has it.
+    server.listen(port, host === "0.0.0.0" ? undefined : host, resolve);
   });
   return {
     port: (server.address() as AddressInfo).port,

@@ -26,6 +26,8 @@ export interface NatsOptions {
   readonly caFile?: string | undefined;
   readonly certFile?: string | undefined;
   readonly keyFile?: string | undefined;
+  /** The server sends nothing before TLS. */
+  readonly tlsFirst?: boolean | undefined;
   /** Commands set this to fail where no server accepts the connection at once. */
   readonly failFast?: boolean | undefined;
 }
@@ -72,9 +74,14 @@ export function credentialsOf(file: string): Authenticator {
 }
 
 /** The client insists on TLS, and verifies the certificate, if it is given an object, even an empty one. */
-function tlsOf({ caFile, certFile, keyFile }: NatsOptions, required: boolean): TlsOptions | undefined {
+function tlsOf({ caFile, certFile, keyFile, tlsFirst }: NatsOptions, required: boolean): TlsOptions | undefined {
   if (!required && !caFile && !certFile) return undefined;
-  return { ...(caFile ? { caFile } : {}), ...(certFile ? { certFile } : {}), ...(keyFile ? { keyFile } : {}) };
+  return {
+    ...(tlsFirst ? { handshakeFirst: true } : {}),
+    ...(caFile ? { caFile } : {}),
+    ...(certFile ? { certFile } : {}),
+    ...(keyFile ? { keyFile } : {}),
+  };
 }
 
 async function firstAccepted(settings: ConnectionOptions, log: Logger): Promise<void> {

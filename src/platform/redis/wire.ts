@@ -19,6 +19,32 @@ export function reportRefreshes(cluster: Cluster, node: Redis): void {
   node.duplicate = (override) => {
     const copy = duplicate(override);
     copy.on("error", (error) => cluster.emit("node error", error));
+    addressNodes(copy);
     return copy;
   };
+}
+
+type Slots = readonly (readonly [
+  from: number,
+  to: number,
+  ...nodes: (readonly [host: string | null, ...unknown[]])[],
+])[];
+
+/**
+ * A node that does not know or tell an address (empty, "?", null with `unknown-endpoint`) means the one that was asked:
+ * the client would leave it out.
+ */
+function addressNodes(asked: Redis): void {
+  const cluster = asked.cluster.bind(asked) as (
+    what: "SLOTS",
+    answer: (error: Error | null, slots?: Slots) => void,
+  ) => unknown;
+  const { host } = asked.options;
+  const addressed = (slots: Slots | undefined) =>
+    slots?.map(([from, to, ...nodes]) => [
+      ...[from, to],
+      ...nodes.map(([named, ...rest]) => [named === "?" ? host : named || host, ...rest]),
+    ]) as unknown as Slots | undefined;
+  asked.cluster = ((what: "SLOTS", answer: (error: Error | null, slots?: Slots) => void) =>
+    cluster(what, (error, slots) => answer(error, addressed(slots)))) as typeof asked.cluster;
 }

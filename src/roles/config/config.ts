@@ -213,6 +213,8 @@ function channelFaults({ grpcServer, nats, upstreams }: Config): string[] {
     faults.push(
       "TIMELINE_GRPC_TLS_CA: needs TIMELINE_GRPC_TLS_CERT and TIMELINE_GRPC_TLS_KEY: without them gRPC has no TLS",
     );
+  if (nats.tlsFirst && nats.servers?.some((url) => parseServerUrl(url).protocol !== "tls:"))
+    faults.push("TIMELINE_NATS_TLS_FIRST: needs tls:// in NATS_URL");
   if (nats.credsFile !== undefined && nats.servers?.some((url) => parseServerUrl(url).user !== ""))
     faults.push("TIMELINE_NATS_CREDS: excludes a user or token in NATS_URL");
   return faults;

@@ -47,6 +47,12 @@ export const NATS_VARIABLES = {
   },
   credsFile: { name: "TIMELINE_NATS_CREDS", schema: text, about: "Credentials file for NATS" },
   caFile: { name: "TIMELINE_NATS_TLS_CA", schema: text, about: "CA file for NATS" },
+  tlsFirst: {
+    name: "TIMELINE_NATS_TLS_FIRST",
+    schema: flag,
+    default: "false",
+    about: "true: NATS begins with TLS (handshake_first), without a greeting; needs tls:// in NATS_URL",
+  },
   certFile: { name: "TIMELINE_NATS_TLS_CERT", schema: text, about: "Client certificate file for NATS" },
   keyFile: { name: "TIMELINE_NATS_TLS_KEY", schema: text, about: "Client key file for NATS" },
   replicas: {

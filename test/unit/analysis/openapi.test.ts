@@ -3,6 +3,7 @@ import { Validator } from "@seriousme/openapi-schema-validator";
 import { createAnalysisRouter } from "../../../src/analysis/http/routes.http.js";
 import { createTimelineRouter } from "../../../src/gateway/index.js";
 import { silent } from "../../../src/kernel/logger.js";
+import { prefixOf, publicUrl } from "../../../src/kernel/urls.js";
 import { DOCUMENT } from "../../support/openapi.js";
 
 test("the document is a valid OpenAPI 3.1 document, and each of its references leads somewhere", async () => {
@@ -18,6 +19,15 @@ test("the document is a valid OpenAPI 3.1 document, and each of its references l
   }
 });
 
+test.each([
+  [undefined, ""],
+  ["https://app.example", ""],
+  ["https://app.example/social", "/social"],
+  ["https://app.example:8443/a/b", "/a/b"],
+])("a public URL of %s begins paths with %j", (url, prefix) => {
+  expect(prefixOf(url === undefined ? undefined : publicUrl.parse(url))).toBe(prefix);
+});
+
 test("beside the event stream it describes the routes that are served, and no other", () => {
   const none = () => Promise.reject(new Error("is not called"));
   const reads = { analysis: none, analyses: none, rewards: none };
@@ -26,6 +36,7 @@ test("beside the event stream it describes the routes that are served, and no ot
     allowedOrigins: new Set<string>(),
     refuseCaller: none,
     takeRead: none,
+    pathPrefix: "",
     log: silent,
   };
   const analyses = createAnalysisRouter({ ...callers, ask: none, isUser: undefined, reads, servesTimelines: true });

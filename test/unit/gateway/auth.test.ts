@@ -330,6 +330,17 @@ test("a cookie counts for pages of the same host and listed origins", () => {
   }
 });
 
+test("a host with the default port of the origin's protocol is the origin's own", () => {
+  const isAllowed = (host: string, origin: string) => originAllowed({ host, origin }, new Set());
+  expect(isAllowed("app.example:443", "https://app.example")).toBe(true);
+  expect(isAllowed("APP.example:80", "http://app.example")).toBe(true);
+  expect(isAllowed("[::1]:443", "https://[::1]")).toBe(true);
+  expect(isAllowed("app.example:80", "https://app.example")).toBe(false);
+  expect(isAllowed("app.example:443", "https://app.example:8443")).toBe(false);
+  expect(isAllowed("evil.example/@app.example", "https://app.example")).toBe(false);
+  expect(isAllowed("", "null")).toBe(false);
+});
+
 test.each<[site: string, origin: string | undefined, isAllowed: boolean]>([
   ["same-origin", undefined, true],
   ["same-origin", "https://page.example", true],

@@ -97,6 +97,12 @@ test("a credentials file excludes a user in the URL", () => {
   expect(names({ ...ENOUGH, NATS_URL: "nats://a:1", TIMELINE_NATS_CREDS: "nats.creds" })).toEqual([]);
 });
 
+test("TLS first to NATS needs TLS in the URL", () => {
+  const TIMELINE_NATS_TLS_FIRST = "true";
+  expect(names({ ...ENOUGH, TIMELINE_NATS_TLS_FIRST, NATS_URL: "nats://a:1" })).toEqual(["TIMELINE_NATS_TLS_FIRST"]);
+  expect(names({ ...ENOUGH, TIMELINE_NATS_TLS_FIRST, NATS_URL: "tls://a:1" })).toEqual([]);
+});
+
 test("a CA for callers of gRPC is refused without the certificate that turns TLS on", () => {
   expect(names({ ...ENOUGH, TIMELINE_GRPC_TLS_CA: "ca.pem" })).toEqual(["TIMELINE_GRPC_TLS_CA"]);
   const pair = { TIMELINE_GRPC_TLS_CERT: "c.pem", TIMELINE_GRPC_TLS_KEY: "k.pem" };

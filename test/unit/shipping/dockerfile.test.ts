@@ -174,9 +174,9 @@ test("the health check asks /healthz at the configured address", async () => {
     asked.push(request.url);
     response.writeHead(status).end();
   });
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const address = `0.0.0.0:${(server.address() as AddressInfo).port}`;
-  const check = (): Promise<number> =>
+  await new Promise<void>((resolve) => server.listen(0, resolve));
+  const { port } = server.address() as AddressInfo;
+  const check = (address = `0.0.0.0:${port}`): Promise<number> =>
     promisify(execFile)(process.execPath, command.slice(1), {
       env: { ...process.env, TIMELINE_HTTP_ADDR: address },
     }).then(
@@ -187,7 +187,9 @@ test("the health check asks /healthz at the configured address", async () => {
     expect(await check()).toBe(0);
     status = 503;
     expect(await check()).toBe(1);
-    expect(asked).toEqual(["/healthz", "/healthz"]);
+    for (const host of ["[::]", "[::1]", "localhost"]) expect(await check(`${host}:${port}`)).toBe(1);
+    expect(await check(`[::1]:${port}`)).toBe(1);
+    expect(asked).toEqual(new Array(6).fill("/healthz"));
   } finally {
     server.closeAllConnections();
     await new Promise((resolve) => server.close(resolve));
