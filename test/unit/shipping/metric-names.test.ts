@@ -15,6 +15,8 @@ test("a metric that a document names is one of docs/metrics.md or of a recording
     ...rules.flatMap((rule) => namesIn(rule, /record: (timeline_\w+)/g)),
     // A table of PostgreSQL.
     "timeline_analyses",
+    // A channel of Redis Pub/Sub.
+    "timeline_bridges",
   ]);
   expect(listed.length).toBeGreaterThan(50);
   const documents = [

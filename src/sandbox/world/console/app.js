@@ -1,4 +1,5 @@
 import { createAnalyses } from "./analysis.js";
+import { answered } from "./answered.js";
 import { watchDeadLetters } from "./dead-letters.js";
 import { readEvents } from "./events.js";
 import { createFaults } from "./faults.js";
@@ -8,8 +9,8 @@ import { createTimeline, originalOf } from "./timeline.js";
 const MAX_LOG_ROWS = 200;
 // A change hides drops from pages within 2 s, and brings them back within 5 s, mostly much sooner.
 const LOOKS_MS = [500, 2_000, 5_000];
-const LATE_MS = 3_000;
 const byId = (id) => document.getElementById(id);
+const message = byId("message");
 const timeline = createTimeline({
   list: byId("timeline"),
   empty: byId("empty"),
@@ -49,37 +50,20 @@ let view = "home";
 let token = "";
 // Ends the stream that is open.
 let stream = new AbortController();
-let lastEventId = "";
-let retry;
-let older = "";
-let looks = [];
+let [lastEventId, older, looks, retry] = ["", "", []];
 // Grows with every fetch, so that an answer that arrives late is dropped.
 let fetches = 0;
 
 async function call(method, path, body) {
   const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
-  const response = await answered(fetch(path, { method, headers, body: JSON.stringify(body) }));
+  const response = await answered(message, fetch(path, { method, headers, body: JSON.stringify(body) }));
   const answer = response.status === 204 ? {} : await response.json();
   if (!response.ok) throw new Error(answer.detail ?? `status ${response.status}`);
   return answer;
 }
 
-/** A tab whose stream takes the last connection gets no answer, and no error. */
-const WAITING =
-  "No answer yet. A browser has six connections to a server, and each tab of this page keeps one: close a tab.";
-
-async function answered(response) {
-  const late = setTimeout(() => showError(new Error(WAITING)), LATE_MS);
-  try {
-    return await response;
-  } finally {
-    clearTimeout(late);
-    if (byId("message").textContent === WAITING) byId("message").textContent = "";
-  }
-}
-
 const showError = (error) => {
-  byId("message").textContent = error.message;
+  message.textContent = error.message;
 };
 
 function showDone(text) {
@@ -87,7 +71,7 @@ function showDone(text) {
 }
 
 async function attempt(action) {
-  byId("message").textContent = "";
+  message.textContent = "";
   try {
     await action();
   } catch (error) {
