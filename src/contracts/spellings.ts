@@ -7,7 +7,7 @@ export type StoredAmong = (uris: readonly string[]) => Promise<Iterable<string>>
 const FIELDS: ReadonlySet<string> = new Set([
   ...["uri", "actor_uri", "object", "reply_to", "drop_id", "drop_ids", "max_id", "recipients"],
   ...["user_id", "viewer_id", "reader_id", "target_id", "target_ids", "follower_id", "following_id", "following_ids"],
-  "follows",
+  ...["follows", "replaces"],
 ]);
 
 /** Returns texts with URIs in the spelling in which they are stored: the normal form, unless another one is stored. */

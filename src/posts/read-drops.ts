@@ -76,7 +76,7 @@ export const readDrops = (deps: PostsDeps) => ({
   },
 });
 
-type Reply = StoredDrop | (StoredRemoteObject & { readonly drop_id: string; readonly user_id: string });
+export type Reply = StoredDrop | (StoredRemoteObject & { readonly drop_id: string; readonly user_id: string });
 
 const keyOfReply = ({ drop_id }: Reply): [string] => [drop_id];
 
@@ -91,11 +91,11 @@ async function repliesOf(
   return all.sort((a, b) => (a.drop_id < b.drop_id ? -1 : 1)).slice(0, limit);
 }
 
-const presentReply = (reply: Reply): wire.Reply =>
+export const presentReply = (reply: Reply): wire.Reply =>
   "uri" in reply ? { remote: reply } : { drop: presentDetails(reply) };
 
 /** A drop of this server is in both lists of a page. */
-function bytesOfReply(reply: Reply): number {
+export function bytesOfReply(reply: Reply): number {
   const { length } = wire.Reply.encode(presentReply(reply)).finish();
   return FIELD_BYTES + ("uri" in reply ? length : 2 * length);
 }

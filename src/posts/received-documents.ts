@@ -17,7 +17,7 @@ const METHODS: Readonly<Record<string, string>> = {
   ...{ Delete: "DeleteRemoteObject takes it", Tombstone: "DeleteRemoteObject takes it" },
   Undo: "DeleteRemoteReaction, UserService.Unfollow or UserService.Unblock takes it",
   ...{ Follow: "UserService.Follow takes it", Block: "UserService.Block takes it" },
-  ...{ Reject: "UserService.Unfollow takes it", Move: "UserService.Follow takes it, for each follower" },
+  ...{ Reject: "UserService.Unfollow takes it", Move: "UserService.Follow takes it, for each follower, with replaces" },
   ...Object.fromEntries(
     ["Collection", "CollectionPage", "OrderedCollection", "OrderedCollectionPage"].map((type) => [type, NO_METHOD]),
   ),

@@ -83,6 +83,12 @@ export function createRemoteStore(db: Db) {
     /** Writes the event of the erasure for a users service that has none of its own. */
     announceErasure: async (uri: string, erased: EventDraft): Promise<void> =>
       void (await db.query(ANNOUNCE_ERASURE, [uri, erased])),
+    listed: (
+      { userId, viewer, replies }: { userId: string; viewer: string; replies: boolean },
+      below: string,
+      limit: number,
+    ): Promise<(StoredRemoteObject & { readonly drop_id: string })[]> =>
+      db.query(LISTED, [userId, below, limit, viewer, replies]),
     byActor: (actorUri: string, below: Position | undefined, limit: number): Promise<Drop[]> =>
       db.query<Drop>(BY_ACTOR, [actorUri, below?.createdAt ?? Number.MAX_SAFE_INTEGER, below?.id ?? "", limit]),
   };
@@ -207,12 +213,20 @@ WITH e AS (
 ), event AS (${insertEvents("posts", { ...draftIn("e.draft"), owner: "gone.actor_uri" }, "gone JOIN e ON e.uri = gone.uri")})
 SELECT uri FROM gone`;
 
-const REPLIES = `
-SELECT ${REMOTE_COLUMNS} FROM posts.remote_objects o
-WHERE o.reply_to = $1 AND o.deleted_at IS NULL AND o.drop_id > $2::uuid AND (
+const MAYBE_SEEN = `(
   o.visibility <= ${Visibility.UNLISTED}
   OR ($4::text <> '' AND (o.visibility = ${Visibility.FOLLOWERS} OR o.actor_uri = $4 OR $4 = ANY (o.recipients)))
-)
+)`;
+
+const LISTED = `
+SELECT ${REMOTE_COLUMNS} FROM posts.remote_objects o
+WHERE o.actor_uri = $1 AND o.kind = 1 AND o.deleted_at IS NULL AND NOT o.awaits_actor AND o.drop_id < $2::uuid
+  AND ($5::boolean OR o.reply_to IS NULL) AND ${MAYBE_SEEN}
+ORDER BY o.drop_id DESC LIMIT $3`;
+
+const REPLIES = `
+SELECT ${REMOTE_COLUMNS} FROM posts.remote_objects o
+WHERE o.reply_to = $1 AND o.deleted_at IS NULL AND o.drop_id > $2::uuid AND ${MAYBE_SEEN}
 ORDER BY o.drop_id LIMIT $3`;
 
 const BY_WEBFINGER = `

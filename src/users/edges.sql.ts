@@ -177,6 +177,14 @@ export function createEdgeStore(db: Db) {
         return { over: cause.detail };
       }
     },
+    /** Sets one follow in the place of another one, or neither. @throws AppError as `setFollowing` */
+    replace: async (edge: Omit<WantedEdge, "wanted">, replaced: string): Promise<number> => {
+      const [added, removed] = [
+        { ...edge, wanted: true },
+        { ...edge, following_id: replaced, wanted: false },
+      ];
+      return db.transaction((queries) => connectAll(queries, [added, removed], () => ""));
+    },
     apply: async (edges: readonly TracedEdge[], lockMs = LOCK_TIMEOUT_MS.alone): Promise<number | undefined> => {
       const events = edges.map(graphEvent);
       const values = [
@@ -217,12 +225,15 @@ const refused = (why: Refusal, prefix = ""): AppError =>
     : erasedConflict(prefix + why);
 
 /** Sets edges again that another transaction has changed meanwhile: this one sees then why. Resolves to the changed edges. */
-async function connectAll(queries: Queries, edges: readonly WantedEdge[]): Promise<number> {
+async function connectAll(
+  queries: Queries,
+  edges: readonly WantedEdge[],
+  prefixOf: (edge: WantedEdge) => string = (edge) => `follows.${edges.indexOf(edge)}.`,
+): Promise<number> {
   let changed = 0;
   for (let open = edges; open.length > 0; ) {
     const set = await setAll(queries, open, LOCK_TIMEOUT_MS.alone);
-    for (const [n, one] of set.entries())
-      if (one?.refused) throw refused(one.refused, `follows.${edges.indexOf(open[n] as WantedEdge)}.`);
+    for (const [n, one] of set.entries()) if (one?.refused) throw refused(one.refused, prefixOf(open[n] as WantedEdge));
     changed += set.filter((one) => one?.changed).length;
     open = open.filter((_, n) => set[n] === undefined);
   }

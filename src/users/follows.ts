@@ -58,18 +58,38 @@ export const changeFollows = (deps: FollowsDeps) => ({
 /** The follower's list is up to date before this resolves, unless Redis is unavailable. */
 const setFollowing =
   (deps: FollowsDeps, wanted: boolean) =>
-  async (request: wire.FollowRequest): Promise<wire.FollowResponse> => {
+  async (request: Pair & { readonly replaces?: string }): Promise<wire.FollowResponse> => {
     const pair = readPair("", request);
     if (wanted) refuseSelf("", pair);
     const traceparent = traceHeaders()["traceparent"];
+    const replaced = request.replaces ? await replace(deps, { ...pair, replaced: request.replaces, traceparent }) : 0;
     const write = () => deps.edges.setFollowing({ ...pair, wanted, most: deps.maxFollowing, traceparent });
     const done = wanted ? await limitedFollow(deps, pair, write) : await write();
+    if (replaced > 0) await afterChange(deps, [pair.follower_id]);
+    if (replaced > 1) return { ...done, changed: true };
     if (done.changed) {
       observeUsers.followed(wanted ? "follow" : "unfollow", 1);
       await afterChange(deps, [pair.follower_id]);
     }
     return done;
   };
+
+interface Replacement extends Pair {
+  readonly replaced: string;
+  readonly traceparent: string | undefined;
+}
+
+/** Resolves to the number of changed edges: 0 where the follow that is replaced is none, or no more. */
+async function replace(deps: FollowsDeps, { replaced, traceparent, ...pair }: Replacement): Promise<number> {
+  const { edges, bounded, maxFollowing: most } = deps;
+  readId("replaces", replaced);
+  if (replaced === pair.following_id) throw invalid("replaces", "must not be the user who is followed");
+  if ((await bounded(() => edges.followed(pair.follower_id, [replaced]))).size === 0) return 0;
+  const changed = await edges.replace({ ...pair, most, traceparent }, replaced);
+  if (changed > 0) observeUsers.followed("unfollow", 1);
+  if (changed > 1) observeUsers.followed("follow", 1);
+  return changed;
+}
 
 const limitedFollow = (deps: FollowsDeps, { follower_id: user, following_id }: Pair, write: EdgeWrite) =>
   deps.limited([{ kind: "follows", user, limit: deps.limitFollows }], {
@@ -80,7 +100,7 @@ const limitedFollow = (deps: FollowsDeps, { follower_id: user, following_id }: P
 
 type EdgeWrite = () => ReturnType<EdgeStore["setFollowing"]>;
 
-const readPair = (prefix: string, { follower_id, following_id }: wire.FollowRequest): Pair => ({
+const readPair = (prefix: string, { follower_id, following_id }: Pair): Pair => ({
   follower_id: readId(`${prefix}follower_id`, follower_id),
   following_id: readId(`${prefix}following_id`, following_id),
 });

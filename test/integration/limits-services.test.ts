@@ -187,6 +187,24 @@ test("reactions of a remote actor count, repeated ones and their deletions do no
   expect(await deleteRemoteReaction({ uri: "https://far.example/likes/1", actor_uri })).toEqual({ changed: true });
 });
 
+test("a follow that replaces another one counts in no limit, and is there with the end of the other", async () => {
+  const by = (following_id: string, replaces = "") => ({ follower_id: "kim", following_id, replaces });
+  for (const id of ["a", "b"]) await users.follow(by(id));
+  expect(await refusal(users.follow(by("c")))).toBe(FOLLOWS_REFUSED);
+  const moved = await users.follow(by("a-new", "a"));
+  expect(moved).toMatchObject({ changed: true });
+  expect(await users.follow(by("a-new", "a"))).toEqual({ ...moved, changed: false });
+  expect((await users.getFollowingList({ user_id: "kim" })).user_ids).toEqual(["a-new", "b"]);
+  expect(await users.follow(by("a-new", "b"))).toMatchObject({ changed: false });
+  expect((await users.getFollowingList({ user_id: "kim" })).user_ids).toEqual(["a-new"]);
+  expect(await counted("follows", "kim")).toBe(2);
+  expect(await refusal(users.follow(by("c", "nobody")))).toBe(FOLLOWS_REFUSED);
+  await users.block({ user_id: "dan", target_id: "kim" });
+  expect(await refusal(users.follow(by("dan", "a-new")))).toMatch(/^FAILED_PRECONDITION following_id/);
+  expect((await users.getFollowingList({ user_id: "kim" })).user_ids).toEqual(["a-new"]);
+  expect(await refusal(users.follow(by("c", "c")))).toMatch(/^INVALID_ARGUMENT replaces/);
+});
+
 test("follows count; repeated ones, unfollows and FollowMany neither count nor are refused", async () => {
   const by = (following_id: string) => ({ follower_id: "ivy", following_id });
   const first = await users.follow(by("a"));

@@ -74,7 +74,11 @@ describePostsWithUsers("blocks", (running) => {
         "NOT_FOUND uri: there is no such object",
       );
       expect(await shown(all, bob)).toEqual([others]);
-      expect(await calls().listUserDrops({ user_id: ada, viewer_id })).toEqual({ drops: [], next_page_token: "" });
+      expect(await calls().listUserDrops({ user_id: ada, viewer_id })).toEqual({
+        drops: [],
+        items: [],
+        next_page_token: "",
+      });
       // Both are hidden from each other, and from nobody else.
       expect(await shown([await by(bob)], ada)).toEqual([]);
       expect(await shown([own, remote], cid)).toEqual([own, remote]);

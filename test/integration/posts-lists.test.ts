@@ -248,7 +248,7 @@ describePostsWithUsers("lists of posts", (running) => {
     expect(await dropsOf(ada, { replies: true, page_size: 1_000 })).toHaveLength(100);
     running.world.block(bob, ada);
     const next = { user_id: ada, viewer_id: bob, page_size: 2, page_token: pages[0]?.next_page_token as string };
-    expect(await calls().listUserDrops(next)).toEqual({ drops: [], next_page_token: "" });
+    expect(await calls().listUserDrops(next)).toEqual({ drops: [], items: [], next_page_token: "" });
   });
 
   test("paging a user's drops sees each drop once while drops come and go", async () => {

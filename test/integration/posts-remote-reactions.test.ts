@@ -91,6 +91,36 @@ describePostsWithUsers("reactions of remote actors, and to remote drops", (runni
     expect(await counts(uri)).toEqual([0, 0]);
   });
 
+  test("the drops of a remote actor are listed with their reposts, newest first, for who may see them", async () => {
+    const now = Date.now();
+    const put = (n: number, fields: object = {}) => drop({ actor_uri: mal, created_at: now - n * HOUR, ...fields });
+    const others = await drop();
+    const repost = (await react(others, SHARE, { created_at: now - 3 * HOUR })).repost_id;
+    const [open, followed, direct, reply] = [
+      await put(1),
+      await put(2, { visibility: FOLLOWERS }),
+      await put(4, { visibility: DIRECT, recipients: [ada] }),
+      await put(5, { reply_to: others }),
+    ];
+    await posts.call.deleteRemoteObject({ uri: await put(0) });
+    const list = async (fields: object) => {
+      const names: (string | undefined)[] = [];
+      for (let page_token = "", more = true; more; more = page_token !== "") {
+        const page = await posts.call.listUserDrops({ user_id: mal, page_token, ...fields });
+        names.push(...page.items.map((item) => item.drop?.drop_id ?? item.remote?.uri));
+        page_token = page.next_page_token;
+      }
+      return names;
+    };
+    expect(await list({})).toEqual([open]);
+    expect(await list({ replies: true, reposts: true, page_size: 1 })).toEqual([open, repost, reply]);
+    running.world.follow("bob", mal);
+    expect(await list({ viewer_id: "bob", reposts: true, page_size: 2 })).toEqual([open, followed, repost]);
+    expect(await list({ viewer_id: ada, replies: true })).toEqual([open, direct, reply]);
+    running.world.block(mal, ada);
+    expect(await list({ viewer_id: ada })).toEqual([]);
+  });
+
   test("a page of reposts of long remote drops ends where a message does", async () => {
     const document = JSON.stringify({ content: "x".repeat(250_000) });
     const reposts: string[] = [];
