@@ -25,6 +25,10 @@ local active, kind, prefix = ARGV[5] == '1', ARGV[6], ARGV[7]
 local are_homes = kind == 'homes' or kind == 'new homes'
 local remote_cap = tonumber(string.match(kind, '^remote (%d+)$'))
 
+-- Local, global and the timelines of authors may hold so many times the cap while they are rebuilt: each trim would let
+-- the rebuild start over. Its end cuts off the rest.
+local rebuilding = 10
+
 -- The floor rises to the last entry cut off. A rebuild under way (negative floor) could
 -- miss what is cut off here: its floor goes, and it starts over. Popping the entries would
 -- cost twice as much: their members and scores would all come to this script.
@@ -126,7 +130,8 @@ local function add(key, entries, lowest)
   if size > cap then
     local floor = floorOf(key)
     if floor then size = size - 1 end
-    local risen = size > cap and trim(key, floor, size)
+    local most = floor and floor < 0 and not are_homes and rebuilding * cap or cap
+    local risen = size > most and trim(key, floor, size)
     if risen and tonumber(lowest) <= risen then return 0 end
   end
   return added

@@ -30,7 +30,7 @@ import { withoutHidden } from "./without-hidden.js";
 export interface ReadDeps extends HomeDeps {
   readonly store: TimelineStore;
   readonly fences: PageFences;
-  readonly readSharedLog: (name: SharedName) => Promise<Snapshot>;
+  readonly readShared: (name: SharedName) => Promise<Snapshot>;
   readonly rebuild: Rebuild;
   readonly deadlineMaxMs: number;
   readonly maybeLost: () => boolean;
@@ -55,8 +55,8 @@ export type GetTimeline = (request: GetTimelineRequest, context: ReadContext) =>
 
 interface Viewer {
   readonly user: string;
-  /** The log tells who drops of the timeline are by. */
-  readonly readLog: () => Promise<Entries>;
+  /** Tells who drops of the timeline are by. */
+  readonly readBylines: () => Promise<Entries>;
 }
 
 interface Timeline {
@@ -87,12 +87,12 @@ export function getHomeTimeline(deps: ReadDeps): GetTimeline {
 
 export function getSharedTimeline(deps: ReadDeps, name: SharedName): GetTimeline {
   const key = name === "local" ? LOCAL_KEY : GLOBAL_KEY;
-  const timeline: Timeline = { name, key, snapshot: () => deps.readSharedLog(name) };
+  const timeline: Timeline = { name, key, snapshot: () => deps.readShared(name) };
   const flight = new SingleFlight<Snapshot>();
-  const readLog = async () => (await flight.run(name, () => deps.readSharedLog(name))).entries;
+  const readBylines = async () => (await flight.run(name, () => deps.readShared(name))).entries;
   return (request, context) => {
     const page = parsePageRequest(request);
-    const viewer = request.user_id === "" ? undefined : { user: parseUser(request.user_id), readLog };
+    const viewer = request.user_id === "" ? undefined : { user: parseUser(request.user_id), readBylines };
     return getPage(deps, context, page, { ...timeline, viewer });
   };
 }
@@ -126,7 +126,7 @@ async function getPage(deps: ReadDeps, context: ReadContext, page: PageRequest, 
 /** Leaves out of local or global what the viewer does not see. */
 async function getShownPage(
   deps: ReadDeps,
-  { viewer: { user, readLog }, ...call }: PageCall & { readonly viewer: Viewer },
+  { viewer: { user, readBylines }, ...call }: PageCall & { readonly viewer: Viewer },
   timeline: Timeline,
 ): Promise<Buffer> {
   const { deadline } = call;
@@ -134,7 +134,7 @@ async function getShownPage(
   const known = () => withDeadline(deps.hidden.known(user, deadline), deadline);
   const asked = held ?? (await known().catch((error: unknown) => unlessInvalid(user, error)));
   const hidden = asked ?? deps.hidden.lastKnown(user);
-  const store = { ...deps.store, read: withoutHidden(deps.store, hidden, readLog) };
+  const store = { ...deps.store, read: withoutHidden(deps.store, hidden, readBylines) };
   return getAnyPage({ ...deps, store }, { ...call, isUnjudged: asked === undefined }, timeline);
 }
 

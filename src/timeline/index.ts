@@ -39,8 +39,9 @@ import { observeTimeline } from "./observe.js";
 import { PageCache } from "./page-cache.js";
 import { createPulls } from "./pulls.redis.js";
 import { createRebuild } from "./rebuild.js";
+import { createReadShared } from "./shared.nats.js";
 import { AUDIT_LOOKBACKS_MS, createReadSharedLog, type SharedName, withOlder } from "./shared-log.nats.js";
-import { createReadListedDrops, createSources, FOLLOWING_A_PAGE } from "./sources.grpc.js";
+import { createListDrops, createReadListedDrops, createSources, FOLLOWING_A_PAGE } from "./sources.grpc.js";
 import { createTimelineStore, type Snapshot } from "./store.redis.js";
 import { startTombstoneCopy } from "./tombstone-copy.redis.js";
 import { createTrimStore, startTrimming } from "./trim.redis.js";
@@ -134,7 +135,7 @@ export function createTimelines(deps: TimelinesDeps) {
   const openSources = sourcesWithoutErased(createSources(deps.upstreams, calls), erased);
   const home = { openSources, pulls, hidden, rebuildQueue, maxEntries };
   const shared = { maxEntries, remoteCap: remoteCapOf(config.storedTimelines) };
-  const { readSharedLog, readListedLog, readAuditedLog } = openSharedLogs(deps, shared);
+  const { readShared, readListedLog, readAuditedLog } = openSharedReads(deps, shared);
   const writes = { store, fences, rebuildQueue, fillHidden: hidden.fill };
   const rebuildAny = createRebuild({ ...writes, log, observe: observeTimeline.rebuilt });
   const rebuild = rebuildUnlessErased(rebuildAny, { store, erased, authorStates });
@@ -147,7 +148,7 @@ export function createTimelines(deps: TimelinesDeps) {
         deps.upstreams.following({ user, token, size: FOLLOWING_A_PAGE, deadline }),
       );
       const noted = { maybeLost, affected, isAffected, observe: observeTimeline.read };
-      const reads = { ...home, ...noted, store, fences, readSharedLog, rebuild, deadlineMaxMs, log };
+      const reads = { ...home, ...noted, store, fences, readShared, rebuild, deadlineMaxMs, log };
       const implementation = {
         getHomeTimeline: lazilyTraced("GetHomeTimeline", log, getHomeTimeline(reads)),
         getLocalTimeline: lazilyTraced("GetLocalTimeline", log, getSharedTimeline(reads, "local")),
@@ -214,15 +215,15 @@ const createHiddenOf =
     return new Set([...reposts].flatMap(([drop, by]) => (viewer.hides(by) ? [drop] : [])));
   };
 
-/** Local and global as the log has them, and as the posts service lists what the log has. */
-function openSharedLogs(
-  { nats: connection, fences: { tombstonedAmong }, erased, upstreams }: TimelinesDeps,
+/** Local and global as the posts service lists them beside the log, and as audits compare the two. */
+function openSharedReads(
+  { nats: connection, fences: { tombstonedAmong, retentionStart }, erased, upstreams }: TimelinesDeps,
   shared: { readonly maxEntries: number; readonly remoteCap: number | undefined },
 ) {
   const logged = { connection, tombstonedAmong, erased, ...shared };
   const compared = { ...logged, readListed: createReadListedDrops(upstreams) };
   return {
-    readSharedLog: createReadSharedLog(logged),
+    readShared: createReadShared({ ...logged, list: createListDrops(upstreams), retentionStart }),
     readListedLog: createReadSharedLog(compared),
     readAuditedLog: createReadSharedLog({ ...compared, lookbacksMs: AUDIT_LOOKBACKS_MS }),
   };

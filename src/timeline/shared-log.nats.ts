@@ -5,7 +5,7 @@ import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import { CLOCK_SKEW_MS, MAX_AHEAD_MS } from "../contracts/times.js";
 import { DAY, HOUR, MINUTE, sharedNow } from "../kernel/time.js";
 import { askNats, managerOf } from "../platform/nats/ask.js";
-import { logEntries } from "../platform/nats/read-log.js";
+import { type LogRange, logEntries } from "../platform/nats/read-log.js";
 import type { Erased } from "../records/erasures.js";
 import type { Fences } from "../records/fences.js";
 import { aboveFloor, type Entries } from "./pages.js";
@@ -27,14 +27,14 @@ export interface LogSnapshot extends Snapshot {
 export type ReadSharedLog = (name: SharedName) => Promise<LogSnapshot>;
 
 /** The log is read this far back, then further until there are enough drops. */
-const LOOKBACKS_MS = [HOUR, 6 * HOUR, DAY, 8 * DAY];
+export const LOOKBACKS_MS = [HOUR, 6 * HOUR, DAY, 8 * DAY];
 /** An audit may read less of a busy log: it compares only the range it has read. */
 export const AUDIT_LOOKBACKS_MS: readonly number[] = [10 * MINUTE, ...LOOKBACKS_MS];
 
 /** No stored drop is dated further ahead: a read from a time on finds all drops created so much later. */
-const MOST_AHEAD_MS = MAX_AHEAD_MS + CLOCK_SKEW_MS;
+export const MOST_AHEAD_MS = MAX_AHEAD_MS + CLOCK_SKEW_MS;
 
-interface LogDeps {
+export interface LogDeps {
   readonly connection: NatsConnection;
   readonly tombstonedAmong: Fences["tombstonedAmong"];
   readonly erased: Pick<Erased, "among">;
@@ -58,28 +58,41 @@ export function createReadSharedLog(deps: LogDeps): ReadSharedLog {
 }
 
 async function readSince(deps: LogDeps, name: SharedName, from: number): Promise<LogSnapshot> {
-  const { connection, maxEntries, remoteCap } = deps;
+  const { connection } = deps;
   const info = async () => (await managerOf(connection)).streams.info(STREAM.drops);
   const { state } = await askNats("the state of the log", info);
   const firstAt = state.messages === 0 ? undefined : Date.parse(String(state.first_ts));
   const isWholeLog = state.first_seq <= 1 && (firstAt === undefined || firstAt >= from);
   const isListed = from + MOST_AHEAD_MS;
   const listed = await deps.readListed?.(from - CLOCK_SKEW_MS);
-  const found = await readLog(connection, from, listed || name === "global" ? ALL : OWN);
+  const subjects = listed || name === "global" ? [OWN, RECEIVED] : [OWN];
+  const found = await readLog(
+    connection,
+    subjects.map((subject) => ({ subject, from })),
+  );
   const own = listed ? ownListed(found, listed, isListed) : found.own;
-  const all = name === "global" ? new Map([...found.remote, ...own]) : own;
-  const entries = [...all.values()].sort((a, b) => compareEntries(b, a));
-  const readTo = isWholeLog ? 0 : isListed;
-  const share = createShare(name === "global" ? remoteCap : undefined);
-  const shown = await newestAlive(aboveFloor(entries, readTo), { count: maxEntries + 1, share }, deps);
-  const snapshot = { ...snapshotOf(shown, maxEntries, readTo), remoteFloor: share.floor() };
+  const snapshot = await snapshotAbove(isWholeLog ? 0 : isListed, { name, own, remote: found.remote }, deps);
   const lostUntil = isWholeLog ? 0 : Math.max(from, firstAt ?? sharedNow()) + MOST_AHEAD_MS;
   const known = listed ? (name === "local" ? isListed : Math.max(isListed, lostUntil)) : lostUntil;
   return { ...snapshot, wholeSince: Math.max(snapshot.floor, known) };
 }
 
-const OWN = [SUBJECT_OF.drop_created];
-const ALL = [...OWN, SUBJECT_OF.ap_drop_received];
+/** Takes the newest drops of local or global; `floor` is the time down to which all of them are known. */
+export async function snapshotAbove(
+  floor: number,
+  { name, own, remote }: Pick<Logged, "own" | "remote"> & { readonly name: SharedName },
+  deps: LogDeps,
+): Promise<Snapshot> {
+  const { maxEntries, remoteCap } = deps;
+  const all = name === "global" ? new Map([...remote, ...own]) : own;
+  const entries = [...all.values()].sort((a, b) => compareEntries(b, a));
+  const share = createShare(name === "global" ? remoteCap : undefined);
+  const shown = await newestAlive(aboveFloor(entries, floor), { count: maxEntries + 1, share }, deps);
+  return { ...snapshotOf(shown, maxEntries, floor), remoteFloor: share.floor() };
+}
+
+export const OWN = SUBJECT_OF.drop_created;
+export const RECEIVED = SUBJECT_OF.ap_drop_received;
 
 interface Logged {
   readonly own: Map<string, TimelineEntry>;
@@ -89,10 +102,13 @@ interface Logged {
 }
 
 /** Reads public drops, without reposts; of two times of a drop the smaller one counts. */
-async function readLog(connection: NatsConnection, from: number, subjects: readonly string[]): Promise<Logged> {
+export async function readLog(
+  connection: NatsConnection,
+  ranges: readonly Pick<LogRange, "subject" | "from" | "after">[],
+): Promise<Logged> {
   const logged: Logged = { own: new Map(), remote: new Map(), received: new Set() };
-  for (const subject of subjects) {
-    for await (const entry of logEntries(connection, { stream: STREAM.drops, subject, from })) {
+  for (const range of ranges) {
+    for await (const entry of logEntries(connection, { stream: STREAM.drops, ...range })) {
       const event = eventOf(entry.subject, entry.body, entry.time);
       if (event?.name !== "drop_created" && event?.name !== "ap_drop_received") continue;
       const { drop_id: drop, created_at: score, user_id: author = "", visibility } = event.payload;
@@ -106,7 +122,7 @@ async function readLog(connection: NatsConnection, from: number, subjects: reado
   return logged;
 }
 
-const earlier = (entry: TimelineEntry, other: TimelineEntry | undefined): TimelineEntry =>
+export const earlier = (entry: TimelineEntry, other: TimelineEntry | undefined): TimelineEntry =>
   other && other.score < entry.score ? other : entry;
 
 /** The upstream lists every drop above a time; a remote one that it lists too is not one of this server's own. */

@@ -1,10 +1,13 @@
 import { isReadable } from "../contracts/drop-pages.js";
 import { type DropPage, entryOfDrop, MAX_FOLLOWING, NO_DROPS, type TimelineEntry } from "../contracts/timelines.js";
-import { Visibility } from "../gen/avion/posts.js";
+import { isTooFarAhead } from "../contracts/times.js";
+import { type Drop, Visibility } from "../gen/avion/posts.js";
 import { AppError } from "../kernel/errors.js";
 import type { OldestFirst } from "../kernel/oldest-first.js";
 import { type IdPage, readPages } from "../kernel/paging.js";
+import { sharedNow } from "../kernel/time.js";
 import { isUnimplemented, refusalOfUser, type Upstreams } from "../platform/grpc/upstreams.js";
+import type { ListDrops } from "./walk-listed.js";
 
 export interface AuthorBelow {
   readonly author: string;
@@ -84,7 +87,7 @@ export function createSources(
   };
 }
 
-/** Has the own drops that changed since a time. The values are the entries of those that belong in local. */
+/** Has own drops that changed in a range. The values are the entries of those that belong in local. */
 export type ListedDrops = ReadonlyMap<string, TimelineEntry | undefined>;
 
 /** Resolves to undefined where the upstream has no ListDrops. `since` in ms since the epoch. */
@@ -93,24 +96,33 @@ export type ReadListedDrops = (since: number) => Promise<ListedDrops | undefined
 const LISTED_A_PAGE = 1_000;
 
 export function createReadListedDrops(upstreams: Pick<Upstreams, "changedDrops" | "leaveOut">): ReadListedDrops {
-  return async (since) => {
-    const listed = new Map<string, TimelineEntry | undefined>();
-    const read = (page_token: string) =>
-      upstreams.changedDrops({ since, until: 0, page_size: LISTED_A_PAGE, page_token });
+  const list = createListDrops(upstreams);
+  return async (since) => (await list({ since, until: 0 }))?.drops;
+}
+
+export function createListDrops(upstreams: Pick<Upstreams, "changedDrops" | "leaveOut">): ListDrops {
+  return async (range, most = Number.POSITIVE_INFINITY) => {
+    const drops = new Map<string, TimelineEntry | undefined>();
+    const read = (page_token: string) => upstreams.changedDrops({ ...range, page_size: LISTED_A_PAGE, page_token });
     try {
-      for await (const { drops } of readPages(read))
-        for (const drop of drops) {
-          if (!isReadable(drop)) {
-            upstreams.leaveOut("ListDrops", drop.user_id);
-            continue;
-          }
-          const isShown = drop.visibility === Visibility.PUBLIC && !drop.deleted && drop.repost_of === "";
-          listed.set(drop.drop_id, isShown ? entryOfDrop(drop) : undefined);
-        }
+      for await (const page of readPages(read)) {
+        for (const drop of page.drops)
+          if (isReadable(drop)) drops.set(drop.drop_id, shownInLocal(drop));
+          else upstreams.leaveOut("ListDrops", drop.user_id);
+        if (drops.size > most) return { drops, isWhole: false };
+      }
     } catch (error) {
       if (isUnimplemented(error)) return undefined;
       throw error;
     }
-    return listed;
+    return { drops, isWhole: true };
   };
 }
+
+const shownInLocal = (drop: Drop): TimelineEntry | undefined =>
+  drop.visibility === Visibility.PUBLIC &&
+  !drop.deleted &&
+  drop.repost_of === "" &&
+  !isTooFarAhead(drop.created_at, sharedNow())
+    ? entryOfDrop(drop)
+    : undefined;

@@ -9,11 +9,11 @@ const NOBODY: Byline = { author: "" };
 
 /**
  * Reads local or global, and tells which of the drops a viewer does not see. Of drops that a version without bylines
- * wrote, the log tells who they are by. Nobody knows that of those it has lost: they are shown to all. While the log
- * cannot be read the timeline is not complete.
+ * wrote, `readBylines` tells who they are by. Those that it lacks are shown to all. While it fails the timeline is not
+ * complete.
  */
 export const withoutHidden =
-  (store: HidingStore, viewer: HiddenUsers, readLog: () => Promise<readonly TimelineEntry[]>): TimelineStore["read"] =>
+  (store: HidingStore, viewer: HiddenUsers, readBylines: () => Promise<readonly TimelineEntry[]>): TimelineStore["read"] =>
   async (range) => {
     const stored = await store.read(range);
     if (viewer.size === 0 || stored.floor === undefined) return stored;
@@ -21,7 +21,7 @@ export const withoutHidden =
     const known = await store.bylinesOf(range.key, drops);
     const unknown = stored.entries.filter(({ drop }) => !known.has(drop));
     if (unknown.length === 0) return judged(stored, viewer, known);
-    const logged = await readLog().catch(() => undefined);
+    const logged = await readBylines().catch(() => undefined);
     if (!logged) return { ...(await judged(stored, viewer, known)), floor: undefined };
     const authors = new Map(logged.map(({ drop, by }) => [drop, by]));
     const learnt = unknown.map((entry) => ({ ...entry, by: authors.get(entry.drop) ?? NOBODY }));

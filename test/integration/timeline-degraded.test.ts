@@ -27,7 +27,7 @@ test("while a home cannot be rebuilt, a page whose calls run out hands out where
     ...{ store, pulls, hidden, rebuildQueue, maxEntries: 10, deadlineMaxMs: 30_000, log: silent },
     fences: createFences({ store: fenceStore, readHistory: historyOf([]), log: silent }),
     openSources: () => sourcesOf(world, read),
-    readSharedLog: away,
+    readShared: away,
     rebuild: away,
     maybeLost: () => false,
     affected: () => [],

@@ -65,7 +65,7 @@ class Scene {
       ...{ store, pulls, hidden, fences, rebuildQueue, rebuild, maxEntries: MAX, log: silent },
       openSources: sourcesWithoutErased(() => sourcesOf(this.world), erased),
       deadlineMaxMs: 30_000,
-      readSharedLog: async () => snapshotOf([], MAX, 0),
+      readShared: async () => snapshotOf([], MAX, 0),
       ...{ maybeLost: () => false, affected: () => [], isAffected: async () => false, observe: () => undefined },
     };
     for (const author of ["bob", EVE]) this.world.follow("ada", author);

@@ -31,7 +31,7 @@ test.each([
       },
       ...{ pulls, hidden, fences, rebuildQueue, maxEntries: 10, deadlineMaxMs: 30_000, log: silent },
       openSources: () => sourcesOf(new World()),
-      readSharedLog: async () => ({ entries: [], floor: 0 }),
+      readShared: async () => ({ entries: [], floor: 0 }),
       rebuild: async () => undefined,
       maybeLost: () => isLost,
       affected: () => [],

@@ -54,7 +54,7 @@ class Scene {
       openSources: () => sourcesOf(this.world),
       rebuildQueue,
       deadlineMaxMs: 30_000,
-      readSharedLog: async () => ({ entries: [], floor: 0 }),
+      readShared: async () => ({ entries: [], floor: 0 }),
       rebuild: createRebuild({ store, fences: this.fences, fillHidden: hidden.fill, rebuildQueue, ...QUIET }),
       maxEntries: MAX,
       ...{ maybeLost: () => false, affected: () => [], isAffected: async () => false },
@@ -385,7 +385,7 @@ test.each(["local", "global"] as const)(
   "%s is rebuilt from the log, ends at its cap, and needs no user",
   async (name) => {
     const entries = Array.from({ length: MAX }, (_, index) => ({ drop: `d${99 - index}`, score: 99 - index }));
-    const scene = new Scene({ readSharedLog: async () => ({ entries, floor: 50 }) });
+    const scene = new Scene({ readShared: async () => ({ entries, floor: 50 }) });
     const read = sharedRead(scene.deps, name);
     const context = { deadline: Date.now() + 5_000 };
     const first = await read(request({ user_id: "", limit: 10 }), context);

@@ -69,6 +69,30 @@ test("entries that are not in the snapshot go; entries that fan-out writes meanw
   expect(await redis.raw.keys("timeline:x:rebuilding:*")).toEqual([]);
 });
 
+// Invariant 5.
+test("a rebuild of local ends in one round while fan-out writes more drops than local holds, as in a fill of the log", async () => {
+  const { rebuild, writer, observed } = scene(10);
+  const written = Array.from({ length: 60 }, (_, at) => entry(`d${at}`, 100 + at));
+  const { take, taken } = snapshots(async () => {
+    for (const one of written) await writer.addShared([{ timelines: ["local"], entry: one }]);
+  }, [entry("listed", 150)]);
+  await rebuild("timeline:local", take);
+  const { entries, floor } = await held(redis.raw, "timeline:local");
+  expect(entries.map(([drop]) => drop)).toEqual([
+    "d59",
+    "d58",
+    "d57",
+    "d56",
+    "d55",
+    "d54",
+    "d53",
+    "d52",
+    "d51",
+    "listed",
+  ]);
+  expect([floor, taken(), observed]).toEqual([150, 1, ["done"]]);
+});
+
 // Invariant 2.
 test("a rebuild held back on its way to Redis brings back nothing that was deleted meanwhile", async () => {
   const proxy = await TcpProxy.open(redis.broker.port);

@@ -229,7 +229,7 @@ test("a degraded page shows neither deleted drops nor those older than the reten
     ...{ store, hidden, fences, rebuildQueue, maxEntries: 100, deadlineMaxMs: 30_000, log: silent },
     pulls: adaptersOn(redis.scripts, { maxEntries: 100 }).pulls,
     openSources: () => sourcesOf(world),
-    readSharedLog: away,
+    readShared: away,
     rebuild: away,
     maybeLost: () => false,
     affected: () => [],

@@ -57,7 +57,7 @@ export class Scene {
       ...{ store, pulls, hidden, fences, rebuildQueue, rebuild, maxEntries: MAX, log: silent },
       openSources: () => sourcesOf(this.world),
       deadlineMaxMs: 30_000,
-      readSharedLog: async () => {
+      readShared: async () => {
         const logged = this.world.localOf().map(entryOfDrop);
         return snapshotOf(
           logged.filter(({ score }) => score >= this.logFrom),

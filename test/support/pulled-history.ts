@@ -112,7 +112,7 @@ export class Scene {
       ...{ store, pulls, hidden, fences, rebuildQueue, maxEntries: MAX_ENTRIES, log: silent },
       openSources: () => sourcesOf(this.#world),
       deadlineMaxMs: 30_000,
-      readSharedLog: async () => snapshotOf(this.#world.localOf().map(entryOfDrop), MAX_ENTRIES, 0),
+      readShared: async () => snapshotOf(this.#world.localOf().map(entryOfDrop), MAX_ENTRIES, 0),
       rebuild: createRebuild({
         store,
         fences,
