@@ -363,3 +363,24 @@ test("a refill holds a short lease and renews it, so that nobody waits long for 
   expect(await asked).toEqual(new Set());
   expect(await redis.raw.exists("timeline:x:refilling")).toBe(0);
 });
+
+test("a new Redis warns of no missing fences, one that has lost some does", async () => {
+  const said: string[] = [];
+  const note = (level: string) => (_: object, text: string) => void said.push(`${level}: ${text}`);
+  const log = { ...silent, warn: note("warn"), info: note("info") } as typeof silent;
+  const { fenceStore: store } = adaptersOn(redis.scripts, { maxEntries: 10 });
+  let empty = true;
+  const readHistory: ReadHistory = async function* () {
+    if (!empty) yield { event: deletion, time: NOW };
+  };
+  const fences = createFences({ store, readHistory, log });
+  await fences.tombstonedAmong(["dead"]);
+  expect(said).toEqual([]);
+  empty = false;
+  await redis.raw.del("timeline:tombstones");
+  await fences.tombstonedAmong(["dead"]);
+  expect(said).toEqual([
+    "warn: some of the fences (tombstones, follow edges) are missing in Redis; they are refilled from the log",
+    "info: fences are refilled from the log",
+  ]);
+});

@@ -74,10 +74,12 @@ async function refillLost({ store, readHistory, log }: FencesDeps): Promise<void
   const mark = -randomInt(1, 2 ** 47);
   const lost = await store.mark("begin", mark);
   if (lost === 0) return;
-  log.warn(
-    { keys: lost },
-    "fences (tombstones, follow edges) are missing in Redis, as in a new one; they are refilled from the log",
-  );
+  // A new Redis has none of them.
+  if (lost < store.keys)
+    log.warn(
+      { keys: lost },
+      "some of the fences (tombstones, follow edges) are missing in Redis; they are refilled from the log",
+    );
   const started = performance.now();
   const done = { events: 0, upTo: 0 };
   const fields = () => ({
@@ -93,7 +95,7 @@ async function refillLost({ store, readHistory, log }: FencesDeps): Promise<void
   }
   if ((await store.mark("finish", mark)) < lost)
     throw new AppError("unavailable", "the fences were lost while they were refilled");
-  log.info(fields(), "fences are refilled from the log");
+  if (done.events > 0) log.info(fields(), "fences are refilled from the log");
 }
 
 /** Batches may be written in any order: of two versions of an edge, and of two deletions, one wins. */

@@ -53,6 +53,8 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced) {
   };
   const deletions = createDeletions(scripts, tombstonedAmong, REMEMBER_MS);
   return {
+    /** The number of keys that `mark` looks at. */
+    keys: ALL_EDGE_PARTS.length + 1,
     tombstonedAmong,
     ...deletions,
     ...generationsIn(scripts),
