@@ -3,9 +3,7 @@ import type { StoredTimelinesConfig } from "../contracts/config.js";
 import { SUBJECT_OF } from "../contracts/events.js";
 import { AUDIT_LEASE_KEY, REPLAY_LEASE_KEY } from "../contracts/keys.js";
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
-import { LOG_AGE_MS } from "../contracts/times.js";
 import type { Logger } from "../kernel/logger.js";
-import { sharedNow } from "../kernel/time.js";
 import type { Upstreams } from "../platform/grpc/upstreams.js";
 import { type Consuming, consume } from "../platform/nats/consume.js";
 import { createStoredMessages } from "../platform/nats/message.js";
@@ -28,7 +26,8 @@ import {
   PUBLICATION_CHECKS,
   type PublicationDeps,
 } from "./audit/publications.js";
-import type { AuditConfig } from "./config.js";
+import type { AuditConfig, FillConfig } from "./config.js";
+import { openFill, openFills } from "./fill/index.js";
 import { createAdmit, createReadmit, EventLog, GRAPH_SUBJECTS, storedOf } from "./log.nats.js";
 import { observeAudit, observeRecovery } from "./observe.js";
 import { createReconcileRequests, createReconciliation, type Reconcile } from "./reconcile/reconcile.js";
@@ -73,7 +72,7 @@ interface Handles {
 }
 
 type With<Names extends keyof Handles> = Pick<Handles, Names>;
-type Servers = With<"scripts" | "fenced" | "nats" | "upstreams" | "log">;
+type Servers = With<"scripts" | "fenced" | "nats" | "log">;
 
 const eventLogOf = ({ nats, scripts }: With<"nats" | "scripts">) => new EventLog(nats, createReadWaiting(scripts));
 
@@ -104,25 +103,15 @@ export const startReconcileRequests = (
 
 /** Watches Redis and the log for losses; without `recovery` it only detects them. */
 export function watchForLosses(servers: Servers, recovery?: Recovery): LossDetector {
-  const { scripts, fenced, nats, upstreams, log } = servers;
+  const { scripts, fenced, nats, log } = servers;
   if (recovery) observeRecovery.started();
-  const { readLogState, readBacklog } = new EventLog(nats);
-  const { listsDrops } = new UpstreamView(upstreams("reconcile"));
-  let isNew: boolean | undefined;
-  return new LossDetector({
-    identity: createServerIdentity(scripts, fenced),
-    readLogState,
-    lacksHistory: async () => {
-      isNew ??= (await readBacklog()).acked === 0;
-      return isNew && listsDrops(sharedNow() - LOG_AGE_MS);
-    },
-    log,
-    recovery,
-  });
+  const { readLogState } = new EventLog(nats);
+  return new LossDetector({ identity: createServerIdentity(scripts, fenced), readLogState, log, recovery });
 }
 
 interface Config {
   readonly audit: AuditConfig;
+  readonly logFill: FillConfig;
   readonly storedTimelines: StoredTimelinesConfig;
   readonly delivery: { readonly retryBaseMs: number };
   readonly fanout: { readonly chunkSize: number };
@@ -140,12 +129,13 @@ export function openRecovery(
     log.error({ method }, "the log was lost, and the upstream cannot list changes: unapplied events stay lost");
   const { readBacklog, readUnapplied, readRange, readErasures, bindRedis: bind } = eventLogOf(handles);
   const readmit = createReadmit(handles.publish);
+  const { beginFirstFill, beginFill } = openFills(handles, eventLogOf(handles));
   const recover = createRecovery({
-    readUnapplied,
     readRange,
     apply: parsed(apply),
     reconcile: createReconcile({ ...handles, lacking }),
     readmit,
+    beginFill,
     ...WAITING,
     retryBaseMs: config.delivery.retryBaseMs,
     log,
@@ -157,10 +147,18 @@ export function openRecovery(
     bound: redis === undefined ? undefined : { redis, bind },
     readBacklog,
     readUnapplied,
+    beginFirstFill,
     recover: recoveringErasures({ readErasures, apply, readmit: (event) => readmit(storedOf(event)) }, recover),
     observe: observeRecovery.recovered,
   };
 }
+
+/** Takes part in filling the log while a fill is under way. */
+export const startLogFill = (
+  { logFill: { rate } }: Pick<Config, "logFill">,
+  handles: With<"scripts" | "nats" | "publish" | "upstreams" | "log">,
+  { maybeLost: isLost }: LossDetector,
+) => openFill(handles, { eventLog: eventLogOf(handles), reconcile: createReconcile(handles), isLost, rate });
 
 /** Looks whether the upstreams know what the log and local hold, in the process that writes the server identity record. */
 export function watchForRestores(

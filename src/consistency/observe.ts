@@ -1,5 +1,6 @@
 import { counter, histogram, observedGauge } from "../kernel/meters.js";
 import { SECOND } from "../kernel/time.js";
+import { type LogFill, windowsOf } from "../records/log-fill.redis.js";
 import { KINDS, type Report, type Reports, TIMELINES, type TimelineKind } from "./audit/audit.js";
 import type { PublicationResult } from "./audit/publications.js";
 
@@ -77,6 +78,15 @@ export const observeReconcile = {
 };
 
 export const observeRecovery = {
+  filled: (current: () => LogFill | undefined): void =>
+    observedGauge(
+      "timeline_log_fill_ratio",
+      "Share of the time before a new log that it is filled with from the upstreams; 1: there is nothing to fill",
+      () => {
+        const fill = current();
+        return fill ? fill.done.size / windowsOf(fill) : 1;
+      },
+    ),
   behind: (isBehind: () => boolean): void =>
     observedGauge(
       "timeline_upstreams_behind",

@@ -143,6 +143,11 @@ export const AUDIT_LEASE_KEY = "timeline:x:auditing";
 /** The sorted set has requests to reconcile that are not done, by the time they begin at. */
 export const UNRECONCILED_KEY = "timeline:x:unreconciled";
 
+/** The hash says how far the log is filled with what the upstreams list of the time before it. */
+export const FILL_KEY = "timeline:x:fill";
+
+export const fillLeaseKey = (window: number): string => `timeline:x:filling:${window}`;
+
 /** Audits have reconciled up to this time, in ms since the epoch. */
 export const RECONCILED_KEY = "timeline:x:reconciled";
 

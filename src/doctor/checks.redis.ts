@@ -1,4 +1,4 @@
-import { RIGHTS_KEY } from "../contracts/keys.js";
+import { FILL_KEY, RIGHTS_KEY } from "../contracts/keys.js";
 import { oneLine } from "../kernel/errors.js";
 import { silent } from "../kernel/logger.js";
 import { pause, SECOND } from "../kernel/time.js";
@@ -18,7 +18,8 @@ import { checkRights } from "../platform/redis/rights.js";
 import { openSentinel } from "../platform/redis/sentinel.js";
 import { fieldsOf, readMasters, type ServerInfo } from "../platform/redis/servers.js";
 import { adviceOn, refusalOf } from "../platform/refusals.js";
-import { type About, type Check, checked, type Finding, versionFinding } from "./doctor.js";
+import { fillAsText, fillOf } from "../records/log-fill.redis.js";
+import { type About, about, type Check, checked, type Finding, versionFinding } from "./doctor.js";
 
 const OLDEST = "6.2.0";
 const TIMEOUT_MS = 3_000;
@@ -115,6 +116,20 @@ function failoverFindings(server: About, fields: ServerInfo): Finding[] {
     replicas > 0 ? server.ok(`has replicas: ${replicas}`) : server.warning("has no replica", alone),
     ...(fields.has("min_slaves_good_slaves") ? [] : [server.warning("min-replicas-to-write 0", unguarded)]),
   ];
+}
+
+/** Says how far the log is filled; without a fill, or a Redis that answers, there is nothing to say. */
+export function fillCheck(urls: readonly string[]): Check {
+  const log = about("log DROPS");
+  const isClustered = async (): Promise<boolean> =>
+    !namesSentinels(urls) &&
+    (urls.length > 1 ||
+      (await withRedis(urls, false, (client) => client.info("cluster"))).includes("cluster_enabled:1"));
+  return async () => {
+    const read = async () => withRedis(urls, await isClustered(), (client) => client.hgetall(FILL_KEY));
+    const fill = fillOf(await read().catch(() => ({})));
+    return fill ? [log.ok(fillAsText(fill))] : [];
+  };
 }
 
 const clusterFindings = (urls: readonly string[]): Promise<readonly Finding[]> =>

@@ -87,6 +87,8 @@ export const KINDS: readonly KeyKind[] = [
   { keys: "timeline:x:unreconciled" },
   { keys: "timeline:x:reconciled" },
   { keys: "timeline:x:rights" },
+  { keys: "timeline:x:fill" },
+  { keys: "timeline:x:filling:<number>" },
   { keys: "timeline:x:trimmed" },
   { keys: "timeline:x:crossing" },
   { keys: "timeline:x:refilling" },

@@ -32,6 +32,7 @@ export const FAILPOINTS = [
   "erasure-reported",
   "posts-forgetting",
   "forgetting",
+  "fill-window",
   "timelines-streams-ended",
   "timelines-applied",
   "timelines-fenced",

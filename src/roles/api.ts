@@ -16,7 +16,7 @@ export async function startApiRole({ config, connections, log }: RoleDeps): Prom
   });
   return {
     services: [timelines.service(losses)],
-    notReady: () => (isChecked ? undefined : "api: the log is being compared with the upstreams"),
+    notReady: () => (isChecked ? undefined : "api: Redis is being compared with the log"),
     close: async () => {
       await losses.close();
       await readCache?.close();

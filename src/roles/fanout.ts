@@ -6,6 +6,7 @@ import {
   samplePublications,
   startAudits,
   startExplainService,
+  startLogFill,
   watchForLosses,
   watchForRestores,
 } from "../consistency/index.js";
@@ -46,6 +47,7 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
     },
   });
   const restores = watchForRestores(config, handles, losses);
+  const fill = startLogFill(config, handles, losses);
   const eventLog = new EventLog(nats);
   const trimming = timelines.startTrimming();
   const crossings = startCrossings(async () => (await eventLog.readBacklog()).start);
@@ -74,6 +76,7 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
       await Promise.all([
         losses.close(),
         restores.close(),
+        fill.close(),
         audits.close(graceMs),
         trimming.close(),
         crossings.close(),

@@ -18,6 +18,7 @@ import { connectUsers } from "../platform/grpc/upstreams.js";
 import { authorAsJson } from "../pull/index.js";
 import { createBucket } from "../records/bucket.nats.js";
 import { createErasedList } from "../records/erased.redis.js";
+import { createFillStore, fillAsText, isFilled } from "../records/log-fill.redis.js";
 import { createTimelines } from "../timeline/index.js";
 import { listening } from "./listening.js";
 import type { RoleDeps, RunningRole } from "./role.js";
@@ -38,7 +39,8 @@ export async function startOpsRole(deps: RoleDeps): Promise<RunningRole> {
   const console = await listening(
     `TIMELINE_OPS_ADDR=${address}`,
     startOps({
-      ...{ address, keepAliveMs: config.process.httpKeepAliveMs, log, queues, history: history.read },
+      ...{ address, keepAliveMs: config.process.httpKeepAliveMs, log, history: history.read },
+      queues: withFill(deps, queues),
       authorize: operators.authorize,
       ...openRecords(deps, users),
       ...openTimelineChecks(deps, stopping.signal),
@@ -56,6 +58,15 @@ export async function startOpsRole(deps: RoleDeps): Promise<RunningRole> {
       await Promise.all([console.close(graceMs), operators.close(), history.close()]);
       users.close();
     },
+  };
+}
+
+/** The console says how far a fill of the log is that is under way. */
+function withFill({ connections }: RoleDeps, readQueues: ReturnType<typeof createReadQueues>) {
+  const { read } = createFillStore(connections.scripts);
+  return async () => {
+    const [queues, fill] = await Promise.all([readQueues(), read().catch(() => undefined)]);
+    return { ...queues, log_fill: fill && !isFilled(fill) ? fillAsText(fill) : null };
   };
 }
 

@@ -13,7 +13,11 @@ const NOBODY: Byline = { author: "" };
  * complete.
  */
 export const withoutHidden =
-  (store: HidingStore, viewer: HiddenUsers, readBylines: () => Promise<readonly TimelineEntry[]>): TimelineStore["read"] =>
+  (
+    store: HidingStore,
+    viewer: HiddenUsers,
+    readBylines: () => Promise<readonly TimelineEntry[]>,
+  ): TimelineStore["read"] =>
   async (range) => {
     const stored = await store.read(range);
     if (viewer.size === 0 || stored.floor === undefined) return stored;

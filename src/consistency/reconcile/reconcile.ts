@@ -1,6 +1,6 @@
 import { messageId, type TimelineEvent } from "../../contracts/events.js";
 import { CLOCK_SKEW_MS, NOTIFY_WINDOW_MS } from "../../contracts/times.js";
-import { mapLimited } from "../../kernel/concurrency.js";
+import { mapLimited, type Throttle } from "../../kernel/concurrency.js";
 import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { startLoop } from "../../kernel/loop.js";
@@ -49,6 +49,13 @@ export interface Reconciled {
 interface ReconcileOptions {
   readonly progress?: (done: Reconciled, upTo: number) => void;
   readonly stopping?: AbortSignal | undefined;
+  /** Delays each change that is read. */
+  readonly throttle?: Throttle;
+  /** The log cannot hold the changes yet: it is not compared. */
+  readonly unlogged?: boolean;
+  /** Nobody is notified, also of what is new. */
+  readonly silent?: boolean;
+  readonly sliceMs?: number;
 }
 
 /** Admits the changes of a time range that the log lacks; ends early once `stopping` aborts. */
@@ -57,28 +64,32 @@ export type Reconcile = (range: TimeRange, options?: ReconcileOptions) => Promis
 const SLICE_MS = 10 * MINUTE;
 /** A slice of a quiet time is longer; one that has more changes than this is read again in short ones. */
 const MOST_IN_LONG_SLICE = 10_000;
+/** So many changes are in memory. */
+const MOST_IN_MEMORY = 10_000;
+const CHANGES_A_PAUSE = 100;
 /** An event may have waited that long for an outage between its change and its admission. */
 export const ADMISSION_LAG_MS = HOUR;
 const ADMITTED_AT_ONCE = 32;
 
 /** Events the log already holds are not admitted again, so that nobody is notified twice. */
 export function createReconciliation(deps: ReconcileDeps): Reconcile {
-  return async (range, { progress, stopping } = {}) => {
+  return async (range, options = {}) => {
+    const { progress, stopping, silent = false, sliceMs = SLICE_MS } = options;
     let total: Reconciled = { changes: 0, admitted: 0 };
     const news = sharedNow() - NOTIFY_WINDOW_MS;
-    let length = SLICE_MS;
+    let length = sliceMs;
     for (let since = range.since; since < range.until && !stopping?.aborted; ) {
       const end = since < news ? Math.min(range.until, news) : range.until;
-      const slice = { since, until: Math.min(since + length, end), silent: since < news };
-      const found = await reconcileSlice(deps, slice, stopping);
+      const slice = { since, until: Math.min(since + length, end), silent: silent || since < news };
+      const found = await reconcileSlice(deps, slice, { ...options, isLong: length > sliceMs });
       if (found === "too many") {
-        length = SLICE_MS;
+        length = sliceMs;
         continue;
       }
       if (!found) break;
       total = { changes: total.changes + found.changes, admitted: total.admitted + found.admitted };
       progress?.(total, slice.until);
-      length = found.changes === 0 ? 2 * length : SLICE_MS;
+      length = found.changes === 0 ? 2 * length : sliceMs;
       since = slice.until;
     }
     return total;
@@ -89,23 +100,46 @@ interface Slice extends TimeRange {
   readonly silent: boolean;
 }
 
-/** Resolves to undefined where `stopping` aborts before anything is admitted. */
+type SliceOptions = Pick<ReconcileOptions, "stopping" | "throttle" | "unlogged"> & { readonly isLong: boolean };
+
+/** Resolves to undefined where `stopping` aborts. */
 async function reconcileSlice(
-  { readChanges, readLogged, admit }: ReconcileDeps,
+  deps: ReconcileDeps,
   slice: Slice,
-  stopping: AbortSignal | undefined,
+  { stopping, throttle, unlogged = false, isLong }: SliceOptions,
 ): Promise<Reconciled | "too many" | undefined> {
-  const isLong = slice.until - slice.since > SLICE_MS;
-  const missing = new Map<string, TimelineEvent>();
-  for await (const event of readChanges(slice)) {
+  let [changes, admitted, read] = [0, 0, 0];
+  let some = new Map<string, TimelineEvent>();
+  const admitSome = async (): Promise<void> => {
+    changes += some.size;
+    if (some.size > 0) admitted += await admitMissing(deps, slice, { some, unlogged, stopping });
+    some = new Map();
+  };
+  for await (const event of deps.readChanges(slice)) {
     if (stopping?.aborted) return undefined;
-    missing.set(messageId(event), event);
-    if (isLong && missing.size > MOST_IN_LONG_SLICE) return "too many";
+    if (++read % CHANGES_A_PAUSE === 0) await throttle?.(stopping, CHANGES_A_PAUSE);
+    some.set(messageId(event), event);
+    if (isLong && some.size > MOST_IN_LONG_SLICE) return "too many";
+    if (some.size >= MOST_IN_MEMORY && !isLong) await admitSome();
   }
-  const changes = missing.size;
-  if (changes === 0) return { changes, admitted: 0 };
+  await admitSome();
+  return stopping?.aborted ? undefined : { changes, admitted };
+}
+
+interface Changes {
+  readonly some: Map<string, TimelineEvent>;
+  readonly unlogged: boolean;
+  readonly stopping: AbortSignal | undefined;
+}
+
+/** Resolves to the number of changes that the log lacked; to 0 where `stopping` aborts before they are admitted. */
+async function admitMissing(
+  { readLogged, admit }: ReconcileDeps,
+  slice: Slice,
+  { some: missing, unlogged, stopping }: Changes,
+): Promise<number> {
   const admittedIn = { since: slice.since - CLOCK_SKEW_MS, until: slice.until + ADMISSION_LAG_MS };
-  for await (const { event } of readLogged(admittedIn)) {
+  for await (const { event } of unlogged ? [] : readLogged(admittedIn)) {
     // The id comes from the event: a redriven one was stored under another.
     const id = messageId(event);
     missing.delete(id);
@@ -113,12 +147,12 @@ async function reconcileSlice(
     if (id.startsWith("ap_drop_received:")) missing.delete(id.replace("ap_drop_received:", "drop_created:"));
     if (missing.size === 0 || stopping?.aborted) break;
   }
-  if (stopping?.aborted) return undefined;
+  if (stopping?.aborted) return 0;
   const now = sharedNow();
   await mapLimited([...missing.values()], ADMITTED_AT_ONCE, (event) =>
     admit(event, slice.silent || isHistory(event, now)),
   );
-  return { changes, admitted: missing.size };
+  return missing.size;
 }
 
 const isHistory = ({ name, payload }: TimelineEvent, now: number): boolean =>

@@ -1,10 +1,9 @@
 import type { Affected } from "../../contracts/timelines.js";
-import { LOG_AGE_MS } from "../../contracts/times.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { type Lease, renewing } from "../../kernel/lease.js";
 import type { Logger } from "../../kernel/logger.js";
 import { type Loop, startLoop } from "../../kernel/loop.js";
-import { pause, SECOND, sharedNow } from "../../kernel/time.js";
+import { pause, SECOND } from "../../kernel/time.js";
 import type { WaitingEvent } from "../../records/waiting.redis.js";
 import type { Behind } from "../restored/watch.js";
 
@@ -67,8 +66,6 @@ export interface Loss {
   readonly redis: boolean;
   /** `DROPS` lacks events it was given: the upstreams must be asked what changed. */
   readonly log: boolean;
-  /** The record is gone too: how far the log was applied is not known. */
-  readonly record: boolean;
 }
 
 export interface Recovery {
@@ -77,6 +74,11 @@ export interface Recovery {
   readonly readUnapplied: () => Promise<Unapplied>;
   /** The log gets the name of this Redis where it has none, as a new one. */
   readonly bound?: { readonly redis: string; readonly bind: (redis: string) => Promise<void> } | undefined;
+  /**
+   * Redis has no record, as at a first start: has the log filled if the upstreams have a history that it lacks. `replaced`:
+   * this process knew another log. Rejects while the upstreams do not answer.
+   */
+  readonly beginFirstFill: (of: { readonly replaced: boolean }) => Promise<void>;
   /** Other processes may write to the former server for so long after this one has left it: what they write is lost. */
   readonly leaveMs?: number;
   /** Applies what was lost again, or sets it aside. A recovery that rejects is begun anew. */
@@ -92,11 +94,6 @@ export interface Recovered {
 interface DetectorDeps {
   readonly identity: ServerIdentity;
   readonly readLogState: () => Promise<LogState>;
-  /**
-   * Resolves, where there is no record, to true if no process has worked on the log yet, and the upstreams list changes
-   * from before it.
-   */
-  readonly lacksHistory: () => Promise<boolean>;
   readonly log: Logger;
   readonly recovery?: Recovery | undefined;
 }
@@ -124,7 +121,6 @@ export class LossDetector {
   /** Homes may lack these until the log is applied up to them. */
   readonly affected = (): readonly Affected[] => this.#setAside;
   #maybeLost = false;
-  #toldOfNewLog = false;
   #setAside: readonly SetAside[] = [];
   /** This is true while this process writes the record. */
   inCharge = false;
@@ -184,39 +180,21 @@ export class LossDetector {
     this.inCharge = inCharge;
     // The log is read after the record: it may be ahead of it, but never behind.
     const state = await readLogState();
-    const record = await this.#withHistory(held, state, inCharge);
-    const loss = lossOf(record, state, this.#known);
+    const isEmpty = held.redis === "none";
+    const replaced = this.#known !== undefined && isOtherLog(this.#known, state);
+    // Whatever Redis holds is built again from the upstreams as it is read: there is nothing to recover.
+    if (isEmpty && inCharge && (replaced || this.#known === undefined)) await recovery.beginFirstFill({ replaced });
+    const loss = lossOf(held, state, this.#known);
     if (loss && !this.#maybeLost) log.warn({ ...loss }, "Redis or the log may have lost confirmed data");
     this.#maybeLost = loss !== undefined;
-    this.#setAside = record.log?.setAside ?? [];
-    if (!loss && state.drops !== "") this.#known = state;
-    this.#remember(record.from);
-    if (!loss) this.#firstChecked();
+    this.#setAside = held.log?.setAside ?? [];
+    if (!loss && state.drops !== "" && (!isEmpty || inCharge)) this.#known = state;
+    this.#remember(held.from);
+    // The process in charge finds out first whether anybody has worked on the log yet.
+    if (!loss && (!isEmpty || inCharge || recovery === undefined)) this.#firstChecked();
     if (!inCharge) return;
     if (loss) await this.#recover(recovery, { loss, state, stopping });
     else await this.#record(recovery, state);
-  }
-
-  /** A new log beside upstreams with a history counts as lost, also for a process that finds it half filled. */
-  async #withHistory(held: IdentityRecord, state: LogState, inCharge: boolean): Promise<IdentityRecord> {
-    if (held.redis !== "none" || this.#known !== undefined) return held;
-    // Nobody knows it until the upstreams have answered.
-    this.#maybeLost = true;
-    if (!(await this.deps.lacksHistory())) {
-      this.#maybeLost = false;
-      return held;
-    }
-    if (!this.#toldOfNewLog)
-      this.deps.log.warn(
-        { created: state.drops },
-        "the log is new beside upstreams with drops; pages are degraded until a process of the role fanout has filled it",
-      );
-    this.#toldOfNewLog = true;
-    const start = sharedNow() - LOG_AGE_MS;
-    const log = { ...state, drops: "" };
-    const backlog = { start, acked: 0 };
-    if (inCharge) await this.deps.identity.record({ backlog, log, recovered: false });
-    return { redis: "same", from: start, log, acked: 0 };
   }
 
   /** Returns true once the record has reached back to a time for as long as Redis may fall back. */
@@ -284,14 +262,15 @@ function stillMissing(setAside: readonly SetAside[], { acked, start, waiting }: 
 const isSameLog = (one: LogState, other: LogState): boolean =>
   one.drops === other.drops && one.fanout === other.fanout && one.last <= other.last;
 
+const isOtherLog = (before: LogState, now: LogState): boolean => before.drops !== now.drops || before.last > now.last;
+
 function lossOf(record: IdentityRecord, state: LogState, known: LogState | undefined): Loss | undefined {
+  // A Redis without a record is empty: its timelines are rebuilt as they are read.
+  if (record.redis === "none") return undefined;
   const before = record.log ?? known;
   const redis = record.redis === "other";
-  const none = record.redis === "none";
-  const log = before !== undefined && (before.drops !== state.drops || before.last > state.last);
+  const log = before !== undefined && isOtherLog(before, state);
   // The planner is done with the events of lost jobs: they are planned again from the log.
   const jobs = before !== undefined && (before.fanout !== state.fanout || (before.lastJob ?? 0) > (state.lastJob ?? 0));
-  // A Redis without a record is empty: its timelines are rebuilt as they are read.
-  if (!redis && !log && !(jobs && !none)) return undefined;
-  return { since: none ? 0 : record.from, redis, log, record: none };
+  return redis || log || jobs ? { since: record.from, redis, log } : undefined;
 }

@@ -6,18 +6,19 @@ import type { Delivery } from "../../delivery/handler.js";
 import { countOutcome } from "../../delivery/telemetry.js";
 import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
-import { backoff, MINUTE, pause, SECOND, sharedNow } from "../../kernel/time.js";
+import { sharedNow } from "../../kernel/time.js";
 import { affectedBy } from "../../records/waiting.redis.js";
-import { untilApplied } from "../audit/audit.js";
 import { observeReconcile } from "../observe.js";
 import { ADMISSION_LAG_MS, type Reconcile, type TimeRange, untilNow } from "../reconcile/reconcile.js";
 import { isPermanent, type ReadRange, replay, retrying } from "../replay.js";
 import type { Recovery, SetAside } from "./loss-detector.js";
 
-export interface RecoveryDeps extends Pick<Recovery, "readUnapplied"> {
+export interface RecoveryDeps {
   readonly readRange: ReadRange;
   readonly apply: (event: Delivery) => Promise<void>;
   readonly reconcile: Reconcile;
+  /** Fills the log in the background with the changes of a range: later refills and replays need them. */
+  readonly beginFill: (range: TimeRange) => Promise<void>;
   /** Stores an event at the end of the log again; returns its new sequence. */
   readonly readmit: (event: Delivery) => Promise<number>;
   /** The server that applies events answers, and one that is asked about an event's user does not. */
@@ -38,8 +39,8 @@ export interface RecoveryDeps extends Pick<Recovery, "readUnapplied"> {
 export function createRecovery(deps: RecoveryDeps): Recovery["recover"] {
   const { log, reconcile, isBusy, retryBaseMs: delayMs } = deps;
   const leftOut = (event: Delivery, error: unknown, attempts: number) => leaveOut(deps, event, { error, attempts });
-  return async ({ since, log: logLost, record }, stopping) => {
-    const from = record ? sharedNow() - LOG_AGE_MS : since - CLOCK_SKEW_MS;
+  return async ({ since, log: logLost }, stopping) => {
+    const from = since - CLOCK_SKEW_MS;
     const changedSince = from - ADMISSION_LAG_MS;
     if (logLost) {
       const found = await reconcile(untilNow(changedSince), { stopping });
@@ -50,7 +51,7 @@ export function createRecovery(deps: RecoveryDeps): Recovery["recover"] {
     const apply = retrying(aside.applying(deps.apply), { leftOut, isBusy, stopping, delayMs });
     const range = { since: from, until: Number.POSITIVE_INFINITY };
     const events = await replay(deps.readRange(range), apply, { stopping });
-    if (logLost && !record) void backfillLog(deps, { since: sharedNow() - LOG_AGE_MS, until: changedSince }, stopping);
+    if (logLost) await deps.beginFill({ since: sharedNow() - LOG_AGE_MS, until: changedSince });
     return { events, setAside: await aside.readmit() };
   };
 }
@@ -102,36 +103,4 @@ async function leaveOut(
   await store(deadLetterOf(event, attempts, { ...about, event: eventOfSubject(event.subject) }));
   countOutcome("dead-lettered", event);
   log.warn(fields, "an event of the log could not be applied again; it is a dead letter now");
-}
-
-const SLICE_MS = 10 * MINUTE;
-const MOST_BEHIND_MS = 5 * SECOND;
-const RETRY_CAP_MS = 30 * SECOND;
-
-/**
- * Admits events silently, newest first: local, global and the fences are built from the log. New events do not wait
- * behind these.
- */
-async function backfillLog(
-  { reconcile, readUnapplied, log }: RecoveryDeps,
-  { since, until }: TimeRange,
-  stopping: AbortSignal,
-): Promise<void> {
-  let admitted = 0;
-  let failures = 0;
-  for (let end = until; end > since && !stopping.aborted; ) {
-    try {
-      const begin = Math.max(end - SLICE_MS, since);
-      const found = await reconcile({ since: begin, until: end }, { stopping });
-      admitted += found.admitted;
-      if (found.admitted > 0) await untilApplied(readUnapplied, sharedNow() - MOST_BEHIND_MS, stopping);
-      end = begin;
-      failures = 0;
-    } catch (error) {
-      if (failures++ === 0) log.warn({ error: oneLine(error) }, "the backfill of the log failed; it is retried");
-      await pause(backoff(failures, SECOND, RETRY_CAP_MS), stopping);
-    }
-  }
-  if (!stopping.aborted)
-    log.warn({ admitted, since }, "the log is backfilled with everything the upstreams can still list");
 }

@@ -96,6 +96,8 @@ export async function look() {
   const before = answers.at(-1) ?? answer;
   answers.push(...(answers.length === 0 ? [before] : []), answer);
   while (answers[0].at < answer.at - KEPT_MS) answers.shift();
+  byId("log-fill").hidden = answer.log_fill === null;
+  byId("log-fill").textContent = `The log: ${answer.log_fill}`;
   showNames(answer);
   showCharts();
   showTables(before, answer);

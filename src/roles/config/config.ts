@@ -1,5 +1,5 @@
 import { ANALYSIS_VARIABLES } from "../../analysis/config.js";
-import { AUDIT_VARIABLES } from "../../consistency/config.js";
+import { AUDIT_VARIABLES, FILL_VARIABLES } from "../../consistency/config.js";
 import { STORED_TIMELINES_VARIABLES } from "../../contracts/config.js";
 import { DELIVERY_VARIABLES } from "../../delivery/config.js";
 import { FANOUT_VARIABLES, thresholdFaults } from "../../fanout/config.js";
@@ -32,6 +32,7 @@ export const SLICES = {
   timeline: TIMELINE_VARIABLES,
   gateway: GATEWAY_VARIABLES,
   audit: AUDIT_VARIABLES,
+  logFill: FILL_VARIABLES,
   users: USERS_VARIABLES,
   posts: POSTS_VARIABLES,
   outbox: OUTBOX_VARIABLES,

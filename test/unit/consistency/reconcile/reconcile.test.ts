@@ -72,3 +72,28 @@ test("of a range up to now, what changed more than ten minutes ago is admitted s
   await reconcile({ since: now - DAY, until: now + MINUTE });
   expect(told.map(([, silent]) => silent)).toEqual([true, false]);
 });
+
+test("however many changes one slice has, some thousands are in memory, each is admitted once and read at the rate", async () => {
+  const count = 25_000;
+  const admitted = new Set<string>();
+  const weights: number[] = [];
+  let [read, most] = [0, 0];
+  const reconcile = createReconciliation({
+    readChanges: async function* () {
+      for (; read < count; read++) {
+        most = Math.max(most, read - admitted.size);
+        yield { ...change, payload: { ...change.payload, drop_id: `drop-${read}` } } as TimelineEvent;
+      }
+    },
+    readLogged: () => {
+      throw new Error("the log is not asked");
+    },
+    admit: async (event, silent) => void (silent && admitted.add(messageId(event))),
+  });
+  const throttle = async (_?: AbortSignal, weight = 1) => void weights.push(weight);
+  const range = { since: Date.now() - MINUTE, until: Date.now() };
+  const found = await reconcile(range, { throttle, unlogged: true, silent: true, sliceMs: HOUR });
+  expect([found, admitted.size]).toEqual([{ changes: count, admitted: count }, count]);
+  expect(most).toBeLessThanOrEqual(10_000);
+  expect(weights.reduce((sum, weight) => sum + weight, 0)).toBe(count);
+});

@@ -18,7 +18,7 @@ function scene(how: {
   readonly streams?: LogState;
   readonly inCharge?: boolean;
   readonly leaveMs?: number;
-  readonly lacksHistory?: () => Promise<boolean>;
+  readonly beginFirstFill?: () => Promise<void>;
 }) {
   const trace: string[] = [];
   const world = { held: how.held, streams: how.streams ?? STREAMS };
@@ -38,15 +38,18 @@ function scene(how: {
       },
     },
     readLogState: async () => world.streams,
-    lacksHistory: how.lacksHistory ?? (async () => false),
     log: silent,
     recovery: {
       ...(how.leaveMs === undefined ? {} : { leaveMs: how.leaveMs }),
       lease: { hold: async () => how.inCharge ?? true, release: async () => void trace.push("released") },
       readBacklog: async () => ({ start: 9_000_000, acked: 7 }),
       readUnapplied: async () => ({ start: 9_000_000, acked: 7, waiting: [] }),
-      recover: async ({ since, redis, log, record }) => {
-        trace.push(`recover since ${since}${redis ? " redis" : ""}${log ? " log" : ""}${record ? " record" : ""}`);
+      beginFirstFill: async ({ replaced }) => {
+        trace.push(replaced ? "fill of another log" : "fill");
+        await how.beginFirstFill?.();
+      },
+      recover: async ({ since, redis, log }) => {
+        trace.push(`recover since ${since}${redis ? " redis" : ""}${log ? " log" : ""}`);
         await opened;
         return { events: 3, setAside: [] };
       },
@@ -91,23 +94,8 @@ test.each<[string, IdentityRecord, LogState, string]>([
   await detector.close();
 });
 
-test("a log that is lost together with the record is noticed by a process that knew it", async () => {
-  const { detector, trace, open, world } = scene({ held: WHOLE });
-  await eventually(() => trace.length >= 2, "it knows");
-  world.streams = { drops: "tuesday", fanout: "tuesday", last: 1 };
-  world.held = { redis: "none", from: Number.POSITIVE_INFINITY, log: undefined, acked: 0 };
-  await eventually(() => trace.includes("recover since 0 log record"), "it begins");
-  expect(detector.maybeLost()).toBe(true);
-  open();
-  await eventually(() => !detector.maybeLost(), "it is recovered");
-  await detector.close();
-});
-
-test.each<[string, IdentityRecord]>([
-  ["an empty Redis", { redis: "none", from: Number.POSITIVE_INFINITY, log: undefined, acked: 0 }],
-  ["a record of an older version", { ...WHOLE, log: undefined }],
-])("%s is no loss of the log", async (_name, held) => {
-  const { detector, trace } = scene({ held });
+test("a record of an older version is no loss of the log", async () => {
+  const { detector, trace } = scene({ held: { ...WHOLE, log: undefined } });
   await eventually(() => trace.length >= 2, "it looks");
   expect([trace.slice(0, 2), detector.maybeLost()]).toEqual([["look", "recorded 9000000 monday"], false]);
   await detector.close();
@@ -116,36 +104,41 @@ test.each<[string, IdentityRecord]>([
 const NO_RECORD: IdentityRecord = { redis: "none", from: Number.POSITIVE_INFINITY, log: undefined, acked: 0 };
 
 // Invariant 5.
-test("a new log beside upstreams with a history is recovered from seven days ago on, also after a crash in between", async () => {
-  const started = Date.now();
-  const { detector, trace, open, world } = scene({ held: NO_RECORD, lacksHistory: async () => true });
-  await eventually(() => trace.length === 3, "it begins");
-  const since = Number(/^recover since (\d+) log$/.exec(trace[2] ?? "")?.[1]);
-  expect([since >= started - 7 * DAY, since <= Date.now() - 7 * DAY]).toEqual([true, true]);
-  // Whoever finds this record goes on with the recovery.
-  expect([trace[1], world.held.log, detector.maybeLost()]).toEqual([
-    `recorded ${since} `,
-    { ...STREAMS, drops: "" },
-    true,
-  ]);
-  open();
-  await eventually(() => !detector.maybeLost(), "it is recovered");
+test("at a first start nothing counts as lost: the log is filled beside pages that are whole, then the record is written", async () => {
+  const { detector, trace } = scene({ held: NO_RECORD });
+  await eventually(() => trace.includes("recorded 9000000 monday"), "it records");
+  expect([trace.slice(0, 3), detector.maybeLost()]).toEqual([["look", "fill", "recorded 9000000 monday"], false]);
   await detector.close();
 });
 
 // Invariant 5.
-test("while the upstreams do not say whether there is a history, pages are degraded and nothing is recorded", async () => {
+test("while the upstreams do not say whether there is a history, nothing is recorded, and nobody works on the log", async () => {
   let answers = false;
-  const lacksHistory = async (): Promise<boolean> => {
+  const beginFirstFill = async (): Promise<void> => {
     if (!answers) throw new Error("away");
-    return false;
   };
-  const { detector, trace } = scene({ held: NO_RECORD, lacksHistory });
-  await eventually(() => trace.length >= 3, "it looks again");
-  expect([new Set(trace), detector.maybeLost()]).toEqual([new Set(["look"]), true]);
+  const { detector, trace } = scene({ held: NO_RECORD, beginFirstFill });
+  let isChecked = false;
+  void detector.checked.then(() => {
+    isChecked = true;
+  });
+  await eventually(() => trace.length >= 4, "it looks again");
+  expect([new Set(trace), detector.maybeLost(), isChecked]).toEqual([new Set(["look", "fill"]), false, false]);
   answers = true;
-  await eventually(() => !detector.maybeLost(), "they answer");
-  expect(trace.at(-1)).not.toMatch(/recover/);
+  await eventually(() => trace.includes("recorded 9000000 monday"), "they answer");
+  await detector.checked;
+  await detector.close();
+});
+
+// Invariant 5.
+test("when the log and Redis are lost at once, the log is filled as at a first start", async () => {
+  const { detector, trace, world } = scene({ held: WHOLE });
+  await eventually(() => trace.includes("recorded 9000000 monday"), "it knows the log");
+  world.held = NO_RECORD;
+  world.streams = { ...STREAMS, drops: "tuesday" };
+  await eventually(() => trace.includes("recorded 9000000 tuesday"), "it records the new one");
+  expect(trace.filter((step) => /fill|recover /.test(step))).toEqual(["fill of another log"]);
+  expect(detector.maybeLost()).toBe(false);
   await detector.close();
 });
 
@@ -157,12 +150,12 @@ test("a backlog that was read while the log was replaced is not recorded", async
   const second = new LossDetector({
     identity: { read: async () => world.held, record: async ({ log }) => void records.push(log.drops) },
     readLogState: async () => marks.shift() ?? { ...STREAMS, drops: "tuesday" },
-    lacksHistory: async () => false,
     log: silent,
     recovery: {
       lease: { hold: async () => true, release: async () => undefined },
       readBacklog: async () => ({ start: 9_000_000, acked: 7 }),
       readUnapplied: async () => ({ start: 9_000_000, acked: 7, waiting: [] }),
+      beginFirstFill: async () => undefined,
       recover: async () => {
         records.push("recover");
         return { events: 0, setAside: [] };
@@ -235,12 +228,12 @@ test("what a recovery has set aside is in the record until the log is applied up
       },
     },
     readLogState: async () => STREAMS,
-    lacksHistory: async () => false,
     log: silent,
     recovery: {
       lease: { hold: async () => true, release: async () => undefined },
       readBacklog: async () => backlog,
       readUnapplied: async () => ({ ...backlog, waiting }),
+      beginFirstFill: async () => undefined,
       recover: async () => ({ events: 1, setAside: [aside] }),
       observe: () => undefined,
     },

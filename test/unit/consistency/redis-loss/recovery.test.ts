@@ -1,10 +1,12 @@
 import { expect, test } from "@jest/globals";
+import type { TimeRange } from "../../../../src/consistency/reconcile/reconcile.js";
 import { createRecovery } from "../../../../src/consistency/redis-loss/recovery.js";
 import { replay, retrying } from "../../../../src/consistency/replay.js";
 import type { DeadLetter } from "../../../../src/delivery/dead-letter.js";
 import type { Delivery } from "../../../../src/delivery/handler.js";
 import { AppError } from "../../../../src/kernel/errors.js";
 import { silent } from "../../../../src/kernel/logger.js";
+import { DAY, HOUR, MINUTE } from "../../../../src/kernel/time.js";
 import { deliveryOf } from "../../../support/deliveries.js";
 
 /** A log in memory, of so many events; says how many were handed out. */
@@ -134,14 +136,13 @@ test("an event that cannot be left out either rejects", async () => {
   await expect(applying(deliveryOf())).rejects.toThrow("no DLQ");
 });
 
-const NOTHING_ASIDE = { readmit: async () => 0, isUpstreamAway: () => false };
+const NOTHING_ASIDE = { readmit: async () => 0, isUpstreamAway: () => false, beginFill: async () => undefined };
 
 // Invariant 5.
 test("what an upstream holds up is admitted again once all else is applied; very much is an outage", async () => {
   const steps: string[] = [];
   const recovering = (authors: number) =>
     createRecovery({
-      readUnapplied: async () => ({ start: 0, acked: 0, waiting: [] }),
       readRange: async function* () {
         for (let seq = 1; seq <= authors; seq++) {
           const json = { drop_id: `d${seq}`, user_id: `author-${seq}`, visibility: "public", created_at: 1 };
@@ -164,11 +165,12 @@ test("what an upstream holds up is admitted again once all else is applied; very
         return 1_000 + seq;
       },
       isUpstreamAway: (error) => error === away,
+      beginFill: async () => undefined,
       reconcile: async () => ({ changes: 0, admitted: 0 }),
       storeDeadLetter: async () => undefined,
       ...{ version: "1", retryBaseMs: 1, log: silent, isBusy: () => false },
     });
-  const loss = { since: 0, redis: true, log: false, record: false };
+  const loss = { since: 0, redis: true, log: false };
   const { events, setAside } = await recovering(1)(loss, new AbortController().signal);
   expect([events, steps]).toEqual([4, ["applied 902", "again 1", "again 900", "again 901"]]);
   expect(setAside.map(({ kind, user, seq }) => [kind, user, seq])).toEqual([
@@ -182,7 +184,6 @@ test("what an upstream holds up is admitted again once all else is applied; very
 test("an event that leaves no room for the headers of its dead letter is kept cut, and ends no recovery", async () => {
   const kept: DeadLetter[] = [];
   const recover = createRecovery({
-    readUnapplied: async () => ({ start: 0, acked: 0, waiting: [] }),
     readRange: async function* () {
       yield deliveryOf({ seq: 7, subject: "drops.created", body: Buffer.alloc(1_000_000) });
     },
@@ -195,26 +196,32 @@ test("an event that leaves no room for the headers of its dead letter is kept cu
     ...{ version: "1", retryBaseMs: 1, log: silent, isBusy: () => false },
     ...NOTHING_ASIDE,
   });
-  const loss = { since: 0, redis: true, log: false, record: false };
+  const loss = { since: 0, redis: true, log: false };
   expect(await recover(loss, new AbortController().signal)).toEqual({ events: 1, setAside: [] });
   expect(kept).toMatchObject([{ subject: "dlq.toolarge.drop_created", headers: { "Dlq-Size": "1000000" } }]);
 });
 
-test("after a loss of the log the upstreams are asked for a minute more than now, since their clocks may be ahead", async () => {
-  const ends: number[] = [];
+test("after a loss of the log the last hour is admitted at once, and the week before it in the background", async () => {
+  const asked: TimeRange[] = [];
+  const fills: TimeRange[] = [];
   const recover = createRecovery({
-    readUnapplied: async () => ({ start: 0, acked: 0, waiting: [] }),
     readRange: async function* () {},
     apply: async () => undefined,
-    reconcile: async ({ until }) => {
-      ends.push(until);
+    reconcile: async (range) => {
+      asked.push(range);
       return { changes: 0, admitted: 0 };
     },
     storeDeadLetter: async () => undefined,
     ...{ version: "1", retryBaseMs: 1, log: silent, isBusy: () => false },
     ...NOTHING_ASIDE,
+    beginFill: async (range) => void fills.push(range),
   });
   const now = Date.now();
-  await recover({ since: now, redis: false, log: true, record: true }, new AbortController().signal);
-  expect(ends[0]).toBeGreaterThanOrEqual(now + 60_000);
+  await recover({ since: now, redis: false, log: true }, new AbortController().signal);
+  // Clocks of upstreams may be ahead.
+  expect(asked[0]?.until).toBeGreaterThanOrEqual(now + MINUTE);
+  expect(fills).toEqual([{ since: expect.any(Number), until: now - HOUR - MINUTE }]);
+  expect(fills[0]?.since).toBeLessThanOrEqual(Date.now() - 7 * DAY);
+  await recover({ since: now, redis: true, log: false }, new AbortController().signal);
+  expect(fills).toHaveLength(1);
 });

@@ -1,0 +1,58 @@
+import { LOG_AGE_MS } from "../../contracts/times.js";
+import type { Logger } from "../../kernel/logger.js";
+import { sharedNow } from "../../kernel/time.js";
+import type { Upstreams } from "../../platform/grpc/upstreams.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
+import { createFillStore } from "../../records/log-fill.redis.js";
+import type { EventLog } from "../log.nats.js";
+import { observeRecovery } from "../observe.js";
+import { type Reconcile, type TimeRange, untilNow } from "../reconcile/reconcile.js";
+import { UpstreamView } from "../upstreams.grpc.js";
+import { beginFill, startFill } from "./fill.js";
+
+interface Handles {
+  readonly scripts: Scripts;
+  readonly upstreams: (caller: "reconcile") => Upstreams;
+  readonly log: Logger;
+}
+
+/** Returns the functions that have the log filled, at a first start and after a loss. */
+export function openFills(
+  { scripts, upstreams, log }: Handles,
+  { readLogState, readBacklog }: Pick<EventLog, "readLogState" | "readBacklog">,
+) {
+  const fills = { store: createFillStore(scripts), log };
+  const { listsDrops } = new UpstreamView(upstreams("reconcile"));
+  let isNew: boolean | undefined;
+  return {
+    beginFill: async (range: TimeRange) =>
+      beginFill(fills, { why: "lost", created: (await readLogState()).drops, range }),
+    beginFirstFill: async ({ replaced }: { readonly replaced: boolean }): Promise<void> => {
+      isNew ??= (await readBacklog()).acked === 0;
+      const created = (await readLogState()).drops;
+      const hasBegun = (await fills.store.read())?.log === created;
+      const range = untilNow(sharedNow() - LOG_AGE_MS);
+      if ((isNew || replaced) && !hasBegun && (await listsDrops(range.since)))
+        await beginFill(fills, { why: "first", created, range });
+    },
+  };
+}
+
+interface FillOptions {
+  readonly eventLog: Pick<EventLog, "readLogState" | "readUnapplied">;
+  readonly reconcile: Reconcile;
+  readonly isLost: () => boolean;
+  readonly rate: number;
+}
+
+/** Takes part in filling the log while a fill is under way. */
+export function openFill({ scripts, log }: Pick<Handles, "scripts" | "log">, { eventLog, ...options }: FillOptions) {
+  const fill = startFill({
+    store: createFillStore(scripts),
+    readLog: async () => (await eventLog.readLogState()).drops,
+    readUnapplied: eventLog.readUnapplied,
+    ...{ ...options, log },
+  });
+  observeRecovery.filled(fill.current);
+  return fill;
+}
