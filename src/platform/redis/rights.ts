@@ -13,7 +13,7 @@ import {
 } from "../../contracts/keys.js";
 import { type Logger, silent } from "../../kernel/logger.js";
 import { pause, SECOND } from "../../kernel/time.js";
-import { noteRefusal, Refusal } from "../refusals.js";
+import { noteRefusal, Refusal, refusalOf } from "../refusals.js";
 import { mastersOf, type RedisClient } from "./clusters.js";
 import { lacksRight, redisError } from "./errors.js";
 
@@ -61,7 +61,13 @@ export const CHECKED_COMMANDS: readonly string[] = [...new Set(PROBES.map(({ com
 
 /** @throws Refusal that names the rights which our user of Redis lacks; AppError `unavailable` */
 export async function checkRights(client: RedisClient): Promise<void> {
-  await Promise.all(mastersOf(client).map(checkServer));
+  try {
+    await Promise.all(mastersOf(client).map(checkServer));
+  } catch (error) {
+    if (error instanceof Refusal) throw error;
+    // The client itself says only that it is not connected.
+    throw refusalOf(client) ?? redisError(error);
+  }
 }
 
 async function checkServer(server: Redis): Promise<void> {
@@ -70,7 +76,7 @@ async function checkServer(server: Redis): Promise<void> {
   const missing = replies.flatMap(([error], at) => {
     if (!error) return [];
     // Other replies, such as that a key is on another node, say that the user may ask.
-    if (error.name !== "ReplyError") throw redisError(error);
+    if (error.name !== "ReplyError") throw error;
     return lacksRight(error) ? missingRight(error.message, PROBES[at] as Probe) : [];
   });
   if (missing.length === 0) return;
