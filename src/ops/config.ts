@@ -15,7 +15,7 @@ export const OPS_VARIABLES = {
     name: "TIMELINE_OPS_ADDR",
     schema: address,
     default: "0.0.0.0:8081",
-    about: "Where the role ops serves the console: /ops",
+    about: "Where the role ops serves the console: /ops; 0.0.0.0 is every address, also of IPv6",
   },
   claim: {
     name: "TIMELINE_OPS_CLAIM",

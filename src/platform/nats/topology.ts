@@ -52,7 +52,7 @@ export async function applyTopology(manager: JetStreamManager, options: Topology
 const isNoRoom = (error: unknown): boolean => error instanceof NatsError && NO_ROOM.has(error.api_error?.err_code ?? 0);
 
 /** Returns a Refusal where a limit is in the way, since waiting does not help. Other errors stay. */
-export function limitRefusal(error: unknown): unknown {
+function limitRefusal(error: unknown): unknown {
   if (!(error instanceof NatsError) || !AT_LIMIT.has(error.api_error?.err_code ?? 0)) return error;
   return new Refusal(`JetStream refuses a stream or consumer that the service needs: ${error.message}`, {
     cause: error,

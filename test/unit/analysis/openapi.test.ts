@@ -1,9 +1,11 @@
 import { expect, test } from "@jest/globals";
 import { Validator } from "@seriousme/openapi-schema-validator";
 import { createAnalysisRouter } from "../../../src/analysis/http/routes.http.js";
+import { timelinePath } from "../../../src/contracts/timeline-pages.js";
 import { createTimelineRouter } from "../../../src/gateway/index.js";
 import { silent } from "../../../src/kernel/logger.js";
 import { prefixOf, publicUrl } from "../../../src/kernel/urls.js";
+import { serveHttp } from "../../../src/platform/http/serve.js";
 import { DOCUMENT } from "../../support/openapi.js";
 
 test("the document is a valid OpenAPI 3.1 document, and each of its references leads somewhere", async () => {
@@ -26,6 +28,26 @@ test.each([
   ["https://app.example:8443/a/b", "/a/b"],
 ])("a public URL of %s begins paths with %j", (url, prefix) => {
   expect(prefixOf(url === undefined ? undefined : publicUrl.parse(url))).toBe(prefix);
+});
+
+test("links of pages begin with the prefix of the public URL", async () => {
+  const server = await serveHttp({ address: "127.0.0.1:0", log: silent });
+  const page = { drop_ids: ["d"], has_more: true, next_max_id: "d", prev_min_id: "", degraded: false };
+  server.use(
+    createTimelineRouter({
+      authorize: async () => ({ user: "ada", tier: undefined, expiresAt: Number.POSITIVE_INFINITY }) as never,
+      ...{
+        allowedOrigins: new Set<string>(),
+        refuseCaller: async () => undefined,
+        takeRead: async () => 0,
+        log: silent,
+      },
+      ...{ readPage: async () => page as never, pathPrefix: "/social" },
+    }),
+  );
+  const { headers } = await fetch(`http://127.0.0.1:${server.port}${timelinePath("home")}`);
+  expect(headers.get("link")).toBe(`</social${timelinePath("home")}?limit=20&max_id=d>; rel="next"`);
+  await server.close(0);
 });
 
 test("beside the event stream it describes the routes that are served, and no other", () => {
