@@ -70,9 +70,9 @@ type Undo = Pick<RemoteReaction, "uri" | "actor_uri" | "object" | "kind">;
 /** The object and the kind of a stored reaction are known. @throws AppError `conflict` where the URI is that of another */
 async function readUndo(deps: PostsDeps, request: wire.DeleteRemoteReactionRequest): Promise<Undo> {
   const kind = request.kind === wire.RemoteReactionKind.UNSPECIFIED ? 0 : readKind(request.kind);
-  const actor_uri = readUri("actor_uri", request.actor_uri, MAX_ID_BYTES);
   const isNamed = request.object !== "" && kind !== 0;
   const uri = request.uri === "" && isNamed ? "" : readUri("uri", request.uri, MAX_URI_BYTES);
+  const actor_uri = readUri("actor_uri", request.actor_uri, MAX_ID_BYTES);
   refuseOwn(deps, { uri, actor_uri });
   if (uri !== "") requireOnHost("actor_uri", actor_uri, uri);
   const named = request.object === "" ? "" : readAnyDropId("object", localOr(request.object, deps.config));
