@@ -67,19 +67,22 @@ function refuseOwn({ config }: PostsDeps, reaction: Pick<RemoteReaction, "uri" |
 
 type Undo = Pick<RemoteReaction, "uri" | "actor_uri" | "object" | "kind">;
 
-/** The object and the kind of a stored reaction are known. @throws AppError `conflict` where the URI is that of another */
+/** The actor, the object and the kind of a stored reaction are known. @throws AppError `conflict` where the URI is that of another */
 async function readUndo(deps: PostsDeps, request: wire.DeleteRemoteReactionRequest): Promise<Undo> {
   const kind = request.kind === wire.RemoteReactionKind.UNSPECIFIED ? 0 : readKind(request.kind);
   const isNamed = request.object !== "" && kind !== 0;
   const uri = request.uri === "" && isNamed ? "" : readUri("uri", request.uri, MAX_URI_BYTES);
-  const actor_uri = readUri("actor_uri", request.actor_uri, MAX_ID_BYTES);
+  const stored = uri === "" ? undefined : await deps.store.remoteReactions.get(uri);
+  const isKnown = stored !== undefined && stored.kind !== 0;
+  // A tombstone of a URI that was never stored would refuse the genuine reaction.
+  const actor = request.actor_uri === "" && isKnown ? stored.actor_uri : request.actor_uri;
+  const actor_uri = readUri("actor_uri", actor, MAX_ID_BYTES);
   refuseOwn(deps, { uri, actor_uri });
   if (uri !== "") requireOnHost("actor_uri", actor_uri, uri);
   const named = request.object === "" ? "" : readAnyDropId("object", localOr(request.object, deps.config));
   const target = named === "" ? undefined : await targetOf(deps, named);
   const undo = { uri, actor_uri, object: (kind === SHARE && target?.repost_of) || named, kind };
-  const stored = uri === "" ? undefined : await deps.store.remoteReactions.get(uri);
-  if (stored === undefined || stored.kind === 0) return undo;
+  if (!isKnown) return undo;
   for (const field of ["actor_uri", "object", "kind"] as const)
     if (undo[field] !== "" && undo[field] !== 0 && undo[field] !== stored[field]) throw otherConflict(field);
   return { uri, actor_uri, object: stored.object, kind: stored.kind };

@@ -20,7 +20,7 @@ const DROPS = 20;
  * upstreams: not drawn, as docs/architecture.md says.
  */
 const NOT_DRAWN =
-  /^(kernel|contracts|gen)\/|^records\/(?!fenced\.)|^delivery\/telemetry$|(^|\/)observe$|^consistency\/(audit|restored)\/|^platform\/nats\/(ask|read-log|wire)$/;
+  /^(kernel|contracts|gen)\/|^bridge\/neighbours\.redis$|^records\/(?!fenced\.)|^delivery\/telemetry$|(^|\/)observe$|^consistency\/(audit|restored)\/|^platform\/nats\/(ask|read-log|wire)$/;
 
 const drawn = readDrawing("The way of a drop");
 let followed: Followed;

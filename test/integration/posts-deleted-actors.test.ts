@@ -91,9 +91,9 @@ describePosts("deleted remote actors", { emptied: true }, (posts, { name }) => {
     withUsers(async ({ call }) => {
       const here = await startPosts(posts.db, { config: { ...POSTS_CONFIG, publicUrl: "https://here.example" } });
       const own = here.call.deleteRemoteObject({ uri: "https://here.example/users/ada", kind: ACTOR });
-      expect(await refusal(own).finally(() => here.stop())).toMatch(
-        /^INVALID_ARGUMENT uri: is of this server: DeleteDrop /,
-      );
+      const refused = await refusal(own);
+      await here.stop();
+      expect(refused).toMatch(/^INVALID_ARGUMENT uri: is of this server: DeleteDrop /);
       await putDrop(1);
       const uri = "https://far.example/notes/1";
       for (let twice = 0; twice < 2; twice++) {

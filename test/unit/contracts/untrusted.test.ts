@@ -24,8 +24,16 @@ test.each([
   ["drop_deleted", [], "payload: must be an object"],
   ["drop_deleted", { drop_id: 1, user_id: null }, "drop_id: must be a string; user_id: must be a string"],
   ["drop_created", { ...DROP, visibility: "secret" }, "visibility: must be one of public, unlisted, followers, direct"],
-  ["user_followed", { follower_id: "ada", following_id: "bob", version: -1 }, "version: must be at least 0"],
-  ["user_followed", { follower_id: "ada", following_id: "bob", version: 1.5 }, "version: must be a whole number"],
+  [
+    "user_followed",
+    { follower_id: "ada", following_id: "bob", version: -1 },
+    "version: must be an integer of 0 to 9223372036854775807, as a number or a string",
+  ],
+  [
+    "user_followed",
+    { follower_id: "ada", following_id: "bob", version: 1.5 },
+    "version: must be an integer of 0 to 9223372036854775807, as a number or a string",
+  ],
 ] as const)("the faults of a payload are in plain words: %s %j", (name, payload, words) => {
   expect(faultOf(() => parseEvent(name, bytes(payload), 1))).toBe(words);
 });

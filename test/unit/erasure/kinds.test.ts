@@ -63,6 +63,8 @@ const OF_NOBODY: Readonly<Record<string, readonly string[]>> = {
   AUDIT_LEASE_KEY: [keys.AUDIT_LEASE_KEY],
   UNRECONCILED_KEY: [keys.UNRECONCILED_KEY],
   RECONCILED_KEY: [keys.RECONCILED_KEY],
+  FILL_KEY: [keys.FILL_KEY],
+  fillLeaseKey: [keys.fillLeaseKey(0)],
   WAITING_KEY: [keys.WAITING_KEY],
   TRIMMED_KEY: [keys.TRIMMED_KEY],
   TRIM_LEASE_KEY: [keys.TRIM_LEASE_KEY],
