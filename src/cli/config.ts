@@ -26,7 +26,7 @@ type Slice = keyof typeof SLICES;
 const GROUPS: readonly (readonly [title: string, ...slices: Slice[]])[] = [
   ["Every process", "process", "redis", "nats", "delivery"],
   ["gRPC and PostgreSQL", "grpcServer", "upstreams", "database"],
-  ["Timelines: roles fanout and api", "storedTimelines", "fanout", "audit", "timeline"],
+  ["Timelines: roles fanout and api", "storedTimelines", "fanout", "audit", "logFill", "timeline"],
   ["Role gateway", "gateway"],
   ["Roles users and posts", "users", "posts", "outbox"],
   ["Role analysis", "analysis"],

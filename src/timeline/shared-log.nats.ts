@@ -84,7 +84,8 @@ export async function snapshotAbove(
   deps: LogDeps,
 ): Promise<Snapshot> {
   const { maxEntries, remoteCap } = deps;
-  const all = name === "global" ? new Map([...remote, ...own]) : own;
+  const all = new Map(name === "global" ? remote : []);
+  for (const [drop, entry] of own) all.set(drop, earlier(entry, all.get(drop)));
   const entries = [...all.values()].sort((a, b) => compareEntries(b, a));
   const share = createShare(name === "global" ? remoteCap : undefined);
   const shown = await newestAlive(aboveFloor(entries, floor), { count: maxEntries + 1, share }, deps);
@@ -129,7 +130,7 @@ export const earlier = (entry: TimelineEntry, other: TimelineEntry | undefined):
 function ownListed({ own, received }: Logged, listed: ListedDrops, above: number): Map<string, TimelineEntry> {
   const kept = [...own].filter(([drop, { score }]) => score <= above && !(listed.has(drop) && !listed.get(drop)));
   const shown = [...listed].flatMap(([drop, entry]): [string, TimelineEntry][] => {
-    if (entry === undefined || entry.score <= above || received.has(drop)) return [];
+    if (entry === undefined || entry.score <= above || (received.has(drop) && !own.has(drop))) return [];
     return [[drop, earlier(entry, own.get(drop))]];
   });
   return new Map([...kept, ...shown]);

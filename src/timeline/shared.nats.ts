@@ -99,9 +99,10 @@ async function readBeside(deps: SharedDeps, name: SharedName, walked: Own): Prom
   throw new Error("unreachable: the last round returns");
 }
 
-/** An own drop that is listed as deleted or hidden is not shown. One that was received is not one of this server's own. */
+/** An own drop that is listed as deleted or hidden is not shown. One that was only received is not one of this server's own. */
 function ownOf({ own, received }: Awaited<ReturnType<typeof readLog>>, walked: Own): Map<string, TimelineEntry> {
   const all = new Map([...own].filter(([drop]) => !walked.drops.has(drop)));
-  for (const [drop, entry] of shownOf(walked)) if (!received.has(drop)) all.set(drop, earlier(entry, own.get(drop)));
+  for (const [drop, entry] of shownOf(walked))
+    if (own.has(drop) || !received.has(drop)) all.set(drop, earlier(entry, own.get(drop)));
   return all;
 }

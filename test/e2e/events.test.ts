@@ -202,7 +202,7 @@ events("of two times for one id the smaller wins, in either order", async (stack
     ["rises", NOON, NOON + 5_000],
     ["falls", NOON + 5_000, NOON],
   ] as const) {
-    stack.world.post({ drop_id, user_id: alice, created_at: NOON });
+    stack.world.post({ drop_id, user_id: alice, created_at: byEvent });
     const local = created({ drop_id, user_id: alice, visibility: "public", created_at: byEvent });
     const remote = received({ drop_id, user_id: alice, created_at: byNetwork });
     for (const event of [local, remote]) {

@@ -33,8 +33,8 @@ testWithStack(
   },
   async (stack) => {
     const { streams, publish, reads, redis, world } = stack;
-    world.post(...own);
     expect(await reads.global()).toMatchObject({ drop_ids: [], degraded: false });
+    world.post(...own);
     const flood = remote(1, 60);
     await publish(...own.map(created), ...flood.map(received));
     await streams.settled(72);

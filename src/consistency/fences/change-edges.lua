@@ -41,8 +41,9 @@ local function forget(part)
   call('HSET', part, '~sweep', step[1])
 end
 
--- Versions have up to 19 digits, which a number of Lua would round.
+-- Versions have up to 19 digits, which a number of Lua would round. -1 asks for any version.
 local function is_newer(a, b)
+  if b == '-1' then return true end
   if #a ~= #b then return #a > #b end
   return a > b
 end
