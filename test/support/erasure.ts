@@ -138,7 +138,14 @@ export const TRACES: readonly Trace[] = [
   holding("timeline:x:users:<word>:{<user>}", (redis, user, other) =>
     redis.zadd(keys.usersKey("following", other), 0, user),
   ),
-  ...keys.SOURCE_TURN_KEYS.map((key) => holding(key, (redis, user) => redis.zadd(key, 2, encodeId(user)))),
+  ...keys.SOURCE_TURN_KEYS.map((key) =>
+    holding("timeline:x:source-<word>:{timeline:x:source-tokens}", (redis, user) => redis.zadd(key, 2, encodeId(user))),
+  ),
+  // Processes of 0.2.0 have these.
+  ...["taken", "waiting"].map((what) => {
+    const key = `{${keys.SOURCE_TOKENS_KEY}}:${what}`;
+    return holding(key, (redis, user) => redis.zadd(key, 2, encodeId(user)));
+  }),
   holding("sse_recent:users", (redis, user) => redis.zadd(keys.RECENT_KEY, 3, encodeId(user))),
   holding("sse_recent:users:{<number>}", (redis, user) =>
     redis.zadd(keys.recentKey(inCluster(user)), 3, encodeId(user)),
