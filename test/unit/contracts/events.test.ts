@@ -224,7 +224,8 @@ test("every date JavaScript prints is understood as the same ms", () => {
   fc.assert(
     fc.property(fc.integer({ min: 0, max: ARRIVAL }), (ms) => {
       expect(timeOf(new Date(ms).toISOString())).toBe(ms);
-      expect(timeOf(ms)).toBe(ms);
+      // In seconds these would be times of 2001 to 2106: as ms they are of a month in 1970, and refused.
+      expect(timeOf(ms)).toBe(ms >= 1e9 && ms < 4.3e9 ? "refused" : ms);
     }),
   );
   expect(Object.is(timeOf(-0), 0)).toBe(true);
