@@ -27,10 +27,8 @@ export const MUTANTS = {
   "dlq-ack": {
     connections: (usual) => ({
       ...usual,
-      publish: async (message) => {
-        const stored = usual.publish(message);
-        if (!message.subject.startsWith("dlq.")) return stored;
-        stored.catch(() => undefined);
+      storeDeadLetter: async (letter) => {
+        usual.storeDeadLetter(letter).catch(() => undefined);
         return { stream: "DLQ", seq: 0, duplicate: false };
       },
     }),
