@@ -118,7 +118,9 @@ export async function openTimelines(opening: Opening): Promise<Connections> {
   return connections;
 }
 
-export const openRedisAlone = ({ config, closers }: Opening) => openAnsweringRedis(config.redis, closers);
+/** `onlyLook`: Redis Clusters that are empty stay so. */
+export const openRedisAlone = ({ config, closers }: Opening, look: { readonly onlyLook?: boolean } = {}) =>
+  openAnsweringRedis(config.redis, closers, look);
 
 export async function openRegistry(opening: Opening): Promise<AuthorRegistry> {
   const redis = await openRedisAlone(opening);
@@ -128,10 +130,14 @@ export async function openRegistry(opening: Opening): Promise<AuthorRegistry> {
 export const timelinesOn = (connections: Connections, config: Config): Timelines =>
   createTimelines({ ...connections, upstreams: connections.upstreams("reads"), config, log: silent });
 
-const openAnsweringRedis = (config: Config["redis"], closers: Closers) =>
-  openRedis(config, silent, { closers, answer: (redis) => untilRedisAnswers(redis, config.urls) });
+const openAnsweringRedis = (config: Config["redis"], closers: Closers, look: { readonly onlyLook?: boolean } = {}) =>
+  openRedis(config, silent, { closers, answer: (redis) => untilRedisAnswers(redis, config.urls, look) });
 
-async function untilRedisAnswers(redis: Pick<Connections, "scripts" | "clock">, urls: readonly string[]) {
+async function untilRedisAnswers(
+  redis: Pick<Connections, "scripts" | "clock">,
+  urls: readonly string[],
+  look: { readonly onlyLook?: boolean },
+) {
   const { scripts } = redis;
   const until = Date.now() + REDIS_TIMEOUT_MS;
   let reason: unknown;
@@ -142,7 +148,7 @@ async function untilRedisAnswers(redis: Pick<Connections, "scripts" | "clock">, 
   try {
     await connected(scripts.client);
     return await retryUntilDone(
-      () => firstAnswer(redis),
+      () => firstAnswer(redis, look),
       silent,
       "",
       () => Date.now() < until,

@@ -58,7 +58,7 @@ const dataCheck = (config: Config): Check =>
     const closers = new Closers();
     try {
       const opening = { config, name: "doctor", closers };
-      const handles = { ...(await openRedisAlone(opening)), ...(await openLog(opening)) };
+      const handles = { ...(await openRedisAlone(opening, { onlyLook: true })), ...(await openLog(opening)) };
       await checkBelonging(handles);
       const says =
         "an upstream lacks drops or follows of the log, as after a restore of its database: pages are degraded";

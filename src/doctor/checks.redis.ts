@@ -85,11 +85,16 @@ const serverCheck = ({ what, urls, allowEviction }: Checked, more: MoreFindings)
   });
 
 /** A node that holds the key elsewhere says so instead of taking the write. */
-const writeFault = (client: RedisClient): Promise<string | undefined> =>
-  client.set(RIGHTS_KEY, "1", "PX", 1).then(
-    () => undefined,
-    (error: Error) => (/^(MOVED|ASK|TRYAGAIN)\b/.test(error.message) ? undefined : oneLine(error)),
-  );
+async function writeFault(client: RedisClient): Promise<string | undefined> {
+  try {
+    await client.set(RIGHTS_KEY, "1", "PX", SECOND);
+    // A server that holds an expired key does not count as empty.
+    await client.del(RIGHTS_KEY);
+    return undefined;
+  } catch (error) {
+    return /^(MOVED|ASK|TRYAGAIN)\b/.test((error as Error).message) ? undefined : oneLine(error);
+  }
+}
 
 const sentinelCheck = (url: string): Check =>
   checked(`Redis Sentinel ${printableAddress(url)}`, sentinelAdvice, async (about) => {

@@ -163,13 +163,16 @@ export async function openRedis(
 }
 
 /**
- * Reads the clock of Redis, before the first write. Returns whether it is a cluster.
+ * Reads the clock of Redis, before the first write. Returns whether it is a cluster. `onlyLook`: writes nothing.
  *
  * @throws a Refusal where several Redis Clusters are named otherwise than before
  */
-export async function firstAnswer({ scripts, clock }: Pick<OpenRedis, "scripts" | "clock">): Promise<boolean> {
+export async function firstAnswer(
+  { scripts, clock }: Pick<OpenRedis, "scripts" | "clock">,
+  { onlyLook = false } = {},
+): Promise<boolean> {
   await clock.sample();
-  await checkPlaces(scripts.client);
+  await checkPlaces(scripts.client, { onlyLook });
   return servesCluster(scripts);
 }
 
