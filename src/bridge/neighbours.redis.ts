@@ -62,10 +62,15 @@ export function watchNeighbours(deps: NeighboursDeps) {
     const heard = from === channel ? parsed(text) : undefined;
     if (heard) hear(heard);
   });
-  // The client subscribes again by itself. Permissions of an earlier version do not have this channel.
-  subscriber.subscribe(channel).catch((error) => {
-    log.warn({ channel, error: oneLine(error) }, "installations that hear the same channels cannot be noticed");
-  });
+  const subscribe = (): void => {
+    // Permissions of an earlier version do not have this channel.
+    subscriber.subscribe(channel).catch((error) => {
+      log.warn({ channel, error: oneLine(error) }, "installations that hear the same channels cannot be noticed");
+    });
+  };
+  subscribe();
+  // The client does not subscribe again by itself.
+  subscriber.on("ready", subscribe);
   return { fault, close: loop.close };
 }
 

@@ -85,6 +85,8 @@ async function readUndo(deps: PostsDeps, request: wire.DeleteRemoteReactionReque
   if (!isKnown) return undo;
   for (const field of ["actor_uri", "object", "kind"] as const)
     if (undo[field] !== "" && undo[field] !== 0 && undo[field] !== stored[field]) throw otherConflict(field);
+  // An undo that is repeated must not take back what was put since.
+  if (stored.deleted_at !== null) return { uri, actor_uri, object: "", kind: 0 };
   return { uri, actor_uri, object: stored.object, kind: stored.kind };
 }
 

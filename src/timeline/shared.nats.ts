@@ -1,6 +1,6 @@
 import { STREAM } from "../contracts/subjects.js";
 import type { TimelineEntry } from "../contracts/timelines.js";
-import { CLOCK_SKEW_MS, LOG_AGE_MS } from "../contracts/times.js";
+import { CLOCK_SKEW_MS } from "../contracts/times.js";
 import { DAY, sharedNow } from "../kernel/time.js";
 import { askNats, managerOf } from "../platform/nats/ask.js";
 import {
@@ -34,7 +34,7 @@ const RECEIVED_MS = DAY;
 /**
  * Reads local or global: own drops as the posts service lists them, from the newest until the timeline is full, and
  * remote drops from the log, which alone has them. Own drops of the log that are not listed are shown, too. An upstream
- * without ListDrops leaves all to the log.
+ * without ListDrops, or one that does not answer, leaves all to the log.
  */
 export function createReadShared(deps: SharedDeps): ReadShared {
   const readSharedLog = createReadSharedLog(deps);
@@ -63,10 +63,8 @@ async function walkUntilFull(deps: SharedDeps): Promise<Own | undefined> {
   try {
     const walked = await walkListed(deps.list, { isEnough, oldest: deps.retentionStart() });
     return walked && { ...walked, above: aboveOf(walked), isFull };
-  } catch (error) {
-    // A log that has been there for as long as it keeps events holds as much as it ever will.
-    const { created } = await logInfo(deps);
-    if (Date.parse(created) > sharedNow() - LOG_AGE_MS) throw error;
+  } catch {
+    // The log is what is left while the posts service does not answer.
     return undefined;
   }
 }
