@@ -146,6 +146,10 @@ test("two installations that hear the same channels name each other, and are not
     `of the log ${logs[0]} hears the same channels as this one, of the log ${logs[1]}`,
   );
   expect(second.notReady()).toContain("TIMELINE_CHANNEL_PREFIX");
+  // Both listen again after their connections were lost.
+  const listening = async (): Promise<unknown> => (await redis.raw.pubsub("NUMSUB", "timeline_bridges"))[1];
+  await redis.raw.call("CLIENT", "KILL", "TYPE", "pubsub");
+  await eventually(async () => (await listening()) === 2, "both listen again");
   await second.close(1_000);
   await eventually(() => first.notReady() === undefined, "the first is alone");
 });

@@ -185,6 +185,17 @@ describePostsWithUsers("reactions of remote actors, and to remote drops", (runni
     }
   });
 
+  test("an undo that is delivered again takes back no like that came since", async () => {
+    for (const object of await both()) {
+      const first = await react(object, LIKE);
+      expect(await withdraw(first.uri)).toBe(true);
+      await react(object, LIKE);
+      expect(await withdraw(first.uri)).toBe(false);
+      expect(await withdraw(first.uri, { object, kind: LIKE })).toBe(false);
+      expect(await counts(object)).toEqual([1, 0]);
+    }
+  });
+
   test("nobody takes back the reaction of somebody else", async () => {
     const object = await post(posts, { user_id: ada });
     const { uri } = await react(object, LIKE);
