@@ -1,8 +1,8 @@
 const COMPONENTS =
-  "analysis|bridge|consistency|dead-letters|doctor|erasure|fanout|gateway|ops|outbox|posts|pull|rewards|timeline|users";
+  "analysis|bridge|consistency|dead-letters|doctor|erasure|fanout|gateway|ops|outbox|posts|rewards|timeline|users";
 const SANDBOX = "^src/sandbox/(brokers|world)/";
 
-/** Imports go one way only: cli > roles > components > records > platform > delivery > contracts > kernel. */
+/** Imports go one way only: cli > roles > components > state > platform > delivery > contracts > kernel. */
 export default {
   forbidden: [
     { name: "no-cycles", severity: "error", from: {}, to: { circular: true } },
@@ -28,12 +28,12 @@ export default {
       name: "platform-knows-no-component",
       severity: "error",
       from: { path: "^src/platform" },
-      to: { path: `^src/(${COMPONENTS}|records|roles|cli)/` },
+      to: { path: `^src/(${COMPONENTS}|state|roles|cli)/` },
     },
     {
-      name: "records-know-no-component",
+      name: "state-knows-no-component",
       severity: "error",
-      from: { path: "^src/records/" },
+      from: { path: "^src/state/" },
       to: { path: `^src/(${COMPONENTS}|roles|cli)/` },
     },
     {
@@ -67,21 +67,21 @@ export default {
       name: "embedded-servers-and-the-world-know-no-role",
       severity: "error",
       from: { path: SANDBOX },
-      to: { path: `^src/(${COMPONENTS}|records|roles|cli)/` },
+      to: { path: `^src/(${COMPONENTS}|state|roles|cli)/` },
     },
     {
       name: "only-adapters-touch-the-platform",
       comment:
         "adapters are *.redis.ts, *.nats.ts, *.grpc.ts, *.http.ts and *.sql.ts, composed in index.ts; everything else receives functions",
       severity: "error",
-      from: { path: `^src/(${COMPONENTS}|records)/`, pathNot: "(\\.(redis|nats|grpc|http|sql)|/index)\\.ts$" },
+      from: { path: `^src/(${COMPONENTS}|state)/`, pathNot: "(\\.(redis|nats|grpc|http|sql)|/index)\\.ts$" },
       to: { path: "^src/platform" },
     },
     {
       name: "vendors-stay-in-the-platform",
       severity: "error",
       from: {
-        path: `^src/(kernel|contracts|delivery|records|${COMPONENTS}|sandbox/world)/`,
+        path: `^src/(kernel|contracts|delivery|state|${COMPONENTS}|sandbox/world)/`,
         pathNot: "(\\.(redis|nats|grpc|http|sql)|/index)\\.ts$",
       },
       to: { path: "node_modules/(nats|ioredis|@grpc|express|pino|pg|@electric-sql)/" },
@@ -89,7 +89,7 @@ export default {
     {
       name: "telemetry-is-observed-in-one-place",
       severity: "error",
-      from: { path: `^src/(${COMPONENTS}|records|kernel|contracts)/`, pathNot: "/(observe|kernel/meters)\\.ts$" },
+      from: { path: `^src/(${COMPONENTS}|state|kernel|contracts)/`, pathNot: "/(observe|kernel/meters)\\.ts$" },
       to: { path: "node_modules/@opentelemetry/|^src/kernel/meters" },
     },
     {
@@ -98,7 +98,7 @@ export default {
       severity: "error",
       from: {
         path: "^src/",
-        pathNot: "^src/(contracts/caches|timeline/page-cache|platform/outages)\\.ts$",
+        pathNot: "^src/(contracts/caches|state/entries/page-cache|platform/outages)\\.ts$",
       },
       to: { path: "node_modules/lru-cache/" },
     },

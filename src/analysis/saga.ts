@@ -1,10 +1,4 @@
-import {
-  type AnalysisRequest,
-  type AnalysisResults,
-  type AnalysisType,
-  MEASURES,
-  measuresOf,
-} from "../contracts/analysis.js";
+import type { AnalysisRequest, AnalysisResults } from "../contracts/analysis.js";
 import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import { AccountGone } from "./sources/source.js";
 
@@ -108,13 +102,6 @@ export function decideFailure(error: unknown, attempt: number): Failure | undefi
     error: known ? oneLine(error.publicMessage) : "the analysis failed",
     error_code: known ? "source_failed" : "internal",
   };
-}
-
-export function resultsFor(type: AnalysisType, results: AnalysisResults): AnalysisResults {
-  const wanted = measuresOf(type);
-  const left: { -readonly [Field in keyof AnalysisResults]: AnalysisResults[Field] } = { ...results };
-  for (const measure of MEASURES) if (!wanted.includes(measure)) delete left[measure];
-  return left;
 }
 
 const ABANDONED = "the analysis was given up";

@@ -10,9 +10,10 @@ import { askNats, managerOf, unlessAbsent } from "../platform/nats/ask.js";
 import { createStoredMessages } from "../platform/nats/message.js";
 import type { Publish } from "../platform/nats/publish.js";
 import { type LogEntry, type LogRange, logEntries } from "../platform/nats/read-log.js";
-import type { WaitingEvent } from "../records/waiting.redis.js";
+import type { WaitingEvent } from "../state/messages/waiting.redis.js";
+import type { Backlog, LogState } from "../state/servers/server-identity.redis.js";
 import type { Admit, Logged, TimeRange } from "./reconcile/reconcile.js";
-import type { Backlog, LogState, Unapplied } from "./redis-loss/loss-detector.js";
+import type { Unapplied } from "./redis-loss/loss-detector.js";
 import type { ReadRange } from "./replay.js";
 
 export const GRAPH_SUBJECTS = "graph.*";

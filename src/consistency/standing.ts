@@ -1,5 +1,5 @@
 import { isEdge, isErasure, isRelation, type TimelineEvent } from "../contracts/events.js";
-import type { Erased } from "../records/erasures.js";
+import type { Erased } from "../state/erased/erasures.js";
 
 interface Logged {
   readonly event: TimelineEvent;

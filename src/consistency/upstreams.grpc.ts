@@ -1,5 +1,6 @@
 import { randomInt } from "node:crypto";
 import { parseEvent, type TimelineEvent } from "../contracts/events.js";
+import type { HeldDrop } from "../contracts/timelines.js";
 import { type DropPage, type KnownVisibility, type TimelineEntry, VISIBILITY_NAMES } from "../contracts/timelines.js";
 import { MAX_RECIPIENTS } from "../contracts/untrusted.js";
 import { type Drop, Visibility } from "../gen/avion/posts.js";
@@ -9,9 +10,8 @@ import { readPages } from "../kernel/paging.js";
 import { MINUTE } from "../kernel/time.js";
 import { isNotFound, isOfUpstream, isUnimplemented, type Upstreams } from "../platform/grpc/upstreams.js";
 import { Busy } from "../platform/turns.js";
-import { type EdgeChange, edgesIn } from "../records/fences.js";
+import { type EdgeChange, edgesIn } from "../state/fences/types.js";
 import type { TimeRange } from "./reconcile/reconcile.js";
-import type { HeldDrop } from "./restored/judge.js";
 
 /** A recovery waits for these failures, or sets their events aside. */
 export const WAITING = {

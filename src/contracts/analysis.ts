@@ -170,3 +170,11 @@ export interface AnalysisResults extends Readonly<Partial<Record<Measure, Measur
 }
 
 export const statusPath = (analysis: string): string => `/api/v1/timeline/analyses/${analysis}`;
+
+/** Returns the results of the measures that an analysis of this type has. */
+export function resultsFor(type: AnalysisType, results: AnalysisResults): AnalysisResults {
+  const wanted = measuresOf(type);
+  const left: { -readonly [Field in keyof AnalysisResults]: AnalysisResults[Field] } = { ...results };
+  for (const measure of MEASURES) if (!wanted.includes(measure)) delete left[measure];
+  return left;
+}

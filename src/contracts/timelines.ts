@@ -80,3 +80,11 @@ export interface Affected {
   readonly kind: "author" | "reader";
   readonly user: string;
 }
+
+/** The drop is of the log, or of local, which names no author. */
+export interface HeldDrop {
+  readonly drop: string;
+  readonly author?: string | undefined;
+  /** The time is in ms since the epoch. */
+  readonly createdAt: number;
+}

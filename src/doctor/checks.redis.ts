@@ -1,4 +1,3 @@
-import { FILL_KEY, RIGHTS_KEY } from "../contracts/keys.js";
 import { oneLine } from "../kernel/errors.js";
 import { silent } from "../kernel/logger.js";
 import { pause, SECOND } from "../kernel/time.js";
@@ -13,12 +12,13 @@ import { clockFault } from "../platform/redis/clock.js";
 import type { RedisClient } from "../platform/redis/clusters.js";
 import { connectRedis, tlsOf } from "../platform/redis/connect.js";
 import { redisError } from "../platform/redis/errors.js";
-import { checkPlaces } from "../platform/redis/places.js";
-import { checkRights } from "../platform/redis/rights.js";
 import { openSentinel } from "../platform/redis/sentinel.js";
 import { fieldsOf, readMasters, type ServerInfo } from "../platform/redis/servers.js";
 import { adviceOn, refusalOf } from "../platform/refusals.js";
-import { fillAsText, fillOf } from "../records/log-fill.redis.js";
+import { FILL_KEY, RIGHTS_KEY } from "../state/keys.js";
+import { fillAsText, fillOf } from "../state/messages/log-fill.redis.js";
+import { checkPlaces } from "../state/servers/places.redis.js";
+import { checkRights } from "../state/servers/rights.redis.js";
 import { type About, about, type Check, checked, type Finding, versionFinding } from "./doctor.js";
 
 const OLDEST = "6.2.0";

@@ -4,11 +4,11 @@ import { AppError, throwIfStopping } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { createBatch } from "../kernel/sharing.js";
 import { MINUTE, pause, SECOND, sharedNow } from "../kernel/time.js";
-import type { ErasureReport, Forget } from "../records/erasures.js";
-import type { Deletion, Fences } from "../records/fences.js";
-import type { OwnDrops, Subjects } from "./holdings.js";
-import { type Person, peopleOf, personOf } from "./values.js";
-import type { WalkContext } from "./walk.redis.js";
+import type { ErasureReport, Forget } from "../state/erased/erasures.js";
+import type { OwnDrops, Subjects } from "../state/erased/holdings.js";
+import { type Person, peopleOf, personOf } from "../state/erased/values.js";
+import type { WalkContext } from "../state/erased/walk.redis.js";
+import type { Deletion, Fences } from "../state/fences/types.js";
 
 export interface ForgetDeps {
   readonly endStreams: (person: Person) => Promise<void>;

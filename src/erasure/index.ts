@@ -1,26 +1,26 @@
 import type { NatsConnection } from "nats";
-import { authorKey, postedKey } from "../contracts/keys.js";
 import { FLOOR_MEMBER } from "../kernel/ids.js";
 import type { Queries } from "../platform/db/db.js";
 import type { Upstreams } from "../platform/grpc/upstreams.js";
 import type { Publish } from "../platform/nats/publish.js";
 import type { RedisClock } from "../platform/redis/clock.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import type { Erased, Forget } from "../records/erasures.js";
-import type { Fences } from "../records/fences.js";
-import { createNotifyUser } from "../records/listed.redis.js";
+import type { Erased, Forget } from "../state/erased/erasures.js";
+import { readOwnDrops } from "../state/erased/own-drops.redis.js";
+import { createPlaces, type Place } from "../state/erased/places.js";
+import { personOf } from "../state/erased/values.js";
+import { verifyKeys } from "../state/erased/verify-keys.redis.js";
+import { createSend, createWalk } from "../state/erased/walk.redis.js";
+import type { Fences } from "../state/fences/types.js";
+import { authorKey, postedKey } from "../state/keys.js";
+import { createNotifyUser } from "../state/listeners/listed.redis.js";
 import { listedDrops } from "./drops.grpc.js";
 import { createForget, type ForgetDeps } from "./forget.js";
 import { createMessages } from "./messages.nats.js";
-import { readOwnDrops } from "./own-drops.redis.js";
-import { createPlaces, type Place } from "./places.js";
-import { personOf } from "./values.js";
-import { verifyKeys } from "./verify-keys.redis.js";
 import { verifyStreams } from "./verify-streams.nats.js";
 import { verifyTables } from "./verify-tables.sql.js";
-import { createSend, createWalk } from "./walk.redis.js";
 
-export { isLeft, type Place, placesAsText } from "./places.js";
+export { isLeft, type Place, placesAsText } from "../state/erased/places.js";
 export { createErasureStatus, type ErasureShown, erasureAsJson } from "./status.grpc.js";
 
 interface Handles {

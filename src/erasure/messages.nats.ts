@@ -9,8 +9,8 @@ import { presentParts } from "../platform/nats/notify-streams.js";
 import type { Publish } from "../platform/nats/publish.js";
 import { type LogEntry, logEntries } from "../platform/nats/read-log.js";
 import { createRemovals } from "../platform/nats/remove-messages.js";
-import { idsIn, isBroken } from "../records/erased-letters.js";
-import { messageIdNames, namesPerson, type Person, parsedJson, subjectNames } from "./values.js";
+import { idsIn, isBroken } from "../state/erased/erased-letters.js";
+import { messageIdNames, namesPerson, type Person, parsedJson, subjectNames } from "../state/erased/values.js";
 
 /** Bounds memory: a body may be as large as a message. */
 const BATCH = 100;

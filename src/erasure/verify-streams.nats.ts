@@ -4,9 +4,9 @@ import { STREAM } from "../contracts/subjects.js";
 import { askNats, managerOf, unlessAbsent } from "../platform/nats/ask.js";
 import { createStoredMessages } from "../platform/nats/message.js";
 import type { LogEntry } from "../platform/nats/read-log.js";
+import type { Places } from "../state/erased/places.js";
+import type { Person } from "../state/erased/values.js";
 import { messageNames, messagesIn } from "./messages.nats.js";
-import type { Places } from "./places.js";
-import type { Person } from "./values.js";
 
 const NOTIFY_STREAMS = ALL_NOTIFY_PARTS.map(({ stream }) => stream);
 

@@ -1,8 +1,8 @@
 import { SUBJECT_OF } from "../contracts/events.js";
 import { pause } from "../kernel/time.js";
 import { PLANNED_EACH_TIME, type Queries } from "../platform/db/db.js";
-import type { Places } from "./places.js";
-import { namesPerson, type Person, parsedJson } from "./values.js";
+import type { Places } from "../state/erased/places.js";
+import { namesPerson, type Person, parsedJson } from "../state/erased/values.js";
 
 interface Column {
   readonly name: string;

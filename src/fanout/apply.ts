@@ -5,11 +5,17 @@ import { grouped } from "../kernel/concurrency.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { createBatch } from "../kernel/sharing.js";
 import { SECOND, sharedNow } from "../kernel/time.js";
-import { generationSince, writeUnlessDeleted } from "../records/fences.js";
+import {
+  type Audience,
+  audienceOf,
+  type HomeAddition,
+  type HomeRemoval,
+  type SignedEntry,
+} from "../state/entries/writer.redis.js";
+import { generationSince, writeUnlessDeleted } from "../state/fences/types.js";
+import type { FanoutSize } from "../state/messages/progress.redis.js";
 import type { FanoutDeps } from "./deps.js";
-import type { FanoutSize } from "./progress.redis.js";
 import type { AudienceNotification, Told, Trace } from "./publish.nats.js";
-import { type Audience, audienceOf, type HomeAddition, type HomeRemoval, type SignedEntry } from "./writer.redis.js";
 
 const YOUNG_MS = 10 * SECOND;
 

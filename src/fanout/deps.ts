@@ -1,16 +1,16 @@
 import type { EventName } from "../contracts/events.js";
 import type { EdgeJob, FanoutJob } from "../contracts/fanout.js";
-import type { Erased } from "../records/erasures.js";
-import type { Fences } from "../records/fences.js";
-import type { Due, Published, PulledAuthors } from "../records/pulled.js";
-import type { Listeners } from "./listeners.redis.js";
-import type { ListenersAmong } from "./listening.redis.js";
-import type { Progress } from "./progress.redis.js";
+import type { AuthorWriter } from "../state/big-authors/author-writer.redis.js";
+import type { Due, Published, PulledAuthors } from "../state/big-authors/pulled.js";
+import type { TimelineWriter } from "../state/entries/writer.redis.js";
+import type { Erased } from "../state/erased/erasures.js";
+import type { Fences } from "../state/fences/types.js";
+import type { RelationWriter } from "../state/hidden/relations.redis.js";
+import type { Listeners } from "../state/listeners/listeners.redis.js";
+import type { ListenersAmong } from "../state/listeners/listening.redis.js";
+import type { Progress } from "../state/messages/progress.redis.js";
 import type { Complete, Notify, NotifyHiding, Queue } from "./publish.nats.js";
-import type { AuthorWriter } from "./pulled.redis.js";
-import type { RelationWriter } from "./relations.redis.js";
 import type { Sources } from "./sources.grpc.js";
-import type { TimelineWriter } from "./writer.redis.js";
 
 /** Everything that fan-out touches outside of itself. */
 export interface FanoutDeps extends Sources {

@@ -15,9 +15,10 @@ import { sampledTrace } from "../delivery/telemetry.js";
 import { createThrottle } from "../kernel/concurrency.js";
 import { Foreground } from "../kernel/foreground.js";
 import { SECOND } from "../kernel/time.js";
-import { type Fences, writeUnlessDeleted } from "../records/fences.js";
-import { currentOf } from "../records/pulled.js";
-import { standing, standingDrops, usersOfEdge, usersOfRelation } from "../records/standing.js";
+import { currentOf } from "../state/big-authors/pulled.js";
+import { audienceOf, type SharedAddition } from "../state/entries/writer.redis.js";
+import { standing, standingDrops, usersOfEdge, usersOfRelation } from "../state/erased/standing.js";
+import { type Fences, writeUnlessDeleted } from "../state/fences/types.js";
 import { createApply } from "./apply.js";
 import type { FanoutDeps } from "./deps.js";
 import { createApplyEdges } from "./graph.js";
@@ -26,7 +27,6 @@ import { createJobHandlers } from "./jobs.js";
 import { createPlan, FollowerCache, isRedriven, type Plan } from "./plan.js";
 import type { Trace } from "./publish.nats.js";
 import { createApplyRelations } from "./relations.js";
-import { audienceOf, type SharedAddition } from "./writer.redis.js";
 
 /** Jobs, and pages of long follower lists, wait no longer for batches of drops: at least 50 a second begin. */
 const JOBS_WAIT_MS = SECOND / 50;

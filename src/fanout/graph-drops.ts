@@ -3,7 +3,6 @@ import { isTooFarAhead } from "../contracts/times.js";
 import type { Drop } from "../gen/avion/posts.js";
 import { FLOOR_MEMBER } from "../kernel/ids.js";
 import { sharedNow } from "../kernel/time.js";
-import { DROPS_A_PAGE, type Sources } from "./sources.grpc.js";
 import {
   audienceOf,
   type HomeAddition,
@@ -11,7 +10,8 @@ import {
   type HomeRemoval,
   type SignedEntry,
   type TimelineWriter,
-} from "./writer.redis.js";
+} from "../state/entries/writer.redis.js";
+import { DROPS_A_PAGE, type Sources } from "./sources.grpc.js";
 
 /** Reads the drops of one author. */
 export interface DropReads {

@@ -2,12 +2,12 @@ import type { EdgeEvent } from "../contracts/events.js";
 import { compareVersions } from "../contracts/versions.js";
 import { grouped, mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
-import type { EdgeChange, EdgeState, Fences } from "../records/fences.js";
-import { currentOf, isMerged, type PullRegistry } from "../records/pulled.js";
+import { currentOf, isMerged, type PullRegistry } from "../state/big-authors/pulled.js";
+import type { HomeBounds } from "../state/entries/writer.redis.js";
+import type { EdgeChange, EdgeState, Fences } from "../state/fences/types.js";
 import type { FanoutDeps } from "./deps.js";
 import { changedHome, DropWrites, dropReads, MAX_DROP_PAGES, readsWithTimeout, usualPages } from "./graph-drops.js";
 import { AUTHORS_AT_ONCE } from "./sources.grpc.js";
-import type { HomeBounds } from "./writer.redis.js";
 
 export interface AdmittedEdge {
   readonly event: EdgeEvent;

@@ -1,5 +1,4 @@
 import { remoteCapOf, type StoredTimelinesConfig } from "../contracts/config.js";
-import { CROSSING_LEASE_KEY } from "../contracts/keys.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Loop } from "../kernel/loop.js";
 import { DAY } from "../kernel/time.js";
@@ -8,20 +7,24 @@ import type { PublishAll } from "../platform/nats/publish.js";
 import type { RedisClock } from "../platform/redis/clock.js";
 import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import type { Erased } from "../records/erasures.js";
-import type { Fenced } from "../records/fenced.redis.js";
-import type { Fences } from "../records/fences.js";
-import { createReadHidden, createReadHidings } from "../records/hidden.grpc.js";
-import { createHiddenStore } from "../records/hidden.redis.js";
-import { createIsApart } from "./apart.redis.js";
+import { createAuthorWriter } from "../state/big-authors/author-writer.redis.js";
+import { createTimelineWriter } from "../state/entries/writer.redis.js";
+import type { Erased } from "../state/erased/erasures.js";
+import type { Fenced } from "../state/fenced.redis.js";
+import type { Fences } from "../state/fences/types.js";
+import { createIsApart } from "../state/hidden/apart.redis.js";
+import { createReadHidden, createReadHidings } from "../state/hidden/hidden.grpc.js";
+import { createHiddenStore } from "../state/hidden/hidden.redis.js";
+import { createRelationWriter } from "../state/hidden/relations.redis.js";
+import { CROSSING_LEASE_KEY } from "../state/keys.js";
+import { createListeners } from "../state/listeners/listeners.redis.js";
+import { createListenersAmong } from "../state/listeners/listening.redis.js";
+import { createProgress } from "../state/messages/progress.redis.js";
 import type { FanoutConfig } from "./config.js";
 import { startCrossings } from "./crossing.js";
 import type { FanoutDeps, Pulled } from "./deps.js";
 import { composeFanout, type Fanout } from "./fanout.js";
-import { createListeners } from "./listeners.redis.js";
-import { createListenersAmong } from "./listening.redis.js";
 import { observeFanout } from "./observe.js";
-import { createProgress } from "./progress.redis.js";
 import {
   createComplete,
   createNotify,
@@ -30,10 +33,7 @@ import {
   createQueueJobs,
   type Sample,
 } from "./publish.nats.js";
-import { createAuthorWriter } from "./pulled.redis.js";
-import { createRelationWriter } from "./relations.redis.js";
 import { createSources } from "./sources.grpc.js";
-import { createTimelineWriter } from "./writer.redis.js";
 
 export { createReadFanOuts } from "./record.nats.js";
 

@@ -1,11 +1,11 @@
 import { chunkId, parseJob } from "../contracts/fanout.js";
 import type { Delivery, Handlers } from "../delivery/handler.js";
 import { sampledTrace } from "../delivery/telemetry.js";
-import { authorsOf, standing } from "../records/standing.js";
+import { audienceOf } from "../state/entries/writer.redis.js";
+import { authorsOf, standing } from "../state/erased/standing.js";
 import type { WithApply } from "./apply.js";
 import { observeFanout } from "./observe.js";
 import { isRedriven } from "./plan.js";
-import { audienceOf } from "./writer.redis.js";
 
 type JobDeps = WithApply & {
   /** Resolves when so many homes may be written. */

@@ -4,12 +4,12 @@ import type { Delivery } from "../delivery/handler.js";
 import { mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
 import { readPages } from "../kernel/paging.js";
-import { currentOf, isPushed, type Published, type PullState } from "../records/pulled.js";
+import { currentOf, isPushed, type Published, type PullState } from "../state/big-authors/pulled.js";
+import { type Audience, audienceOf } from "../state/entries/writer.redis.js";
 import type { Change, Part, WithApply } from "./apply.js";
 import type { Trace } from "./publish.nats.js";
 import { type Authored, addToAuthor, openJobs, toListeners, toTiers } from "./routes.js";
 import type { Sources } from "./sources.grpc.js";
-import { type Audience, audienceOf } from "./writer.redis.js";
 
 export interface Plan {
   readonly change: Omit<Change, "generation" | "user_id" | "pulled" | "tier">;

@@ -18,11 +18,11 @@ import { traceHeaders } from "../delivery/telemetry.js";
 import { AppError } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import type { Message, PublishAll } from "../platform/nats/publish.js";
-import type { Erased } from "../records/erasures.js";
-import type { HidingChange } from "./hiding-changes.redis.js";
-import type { ListenersAmong } from "./listening.redis.js";
+import type { Erased } from "../state/erased/erasures.js";
+import type { HidingChange } from "../state/hidden/changes.redis.js";
+import type { Judged } from "../state/hidden/relations.redis.js";
+import type { ListenersAmong } from "../state/listeners/listening.redis.js";
 import { observeFanout } from "./observe.js";
-import type { Judged } from "./relations.redis.js";
 
 /** These headers continue a trace. Where they are unset, the active trace counts. */
 export type Trace = Readonly<Record<string, string>> | undefined;

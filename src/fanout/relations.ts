@@ -1,7 +1,7 @@
 import type { RelationEvent } from "../contracts/events.js";
 import { grouped, mapLimited } from "../kernel/concurrency.js";
+import type { MadeChange } from "../state/hidden/changes.redis.js";
 import type { FanoutDeps } from "./deps.js";
-import type { MadeChange } from "./hiding-changes.redis.js";
 
 export interface AdmittedRelation {
   readonly event: RelationEvent;

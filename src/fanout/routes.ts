@@ -1,10 +1,10 @@
 import { chunkId, type FanoutJob, type HomeTier, MAX_CHUNK_USERS, MAX_JOB_BYTES } from "../contracts/fanout.js";
-import { writeUnlessDeleted } from "../records/fences.js";
+import { audienceOf } from "../state/entries/writer.redis.js";
+import { writeUnlessDeleted } from "../state/fences/types.js";
+import type { Recipients } from "../state/messages/progress.redis.js";
 import { type Change, entryOf, type WithApply } from "./apply.js";
 import type { FanoutDeps } from "./deps.js";
-import type { Recipients } from "./progress.redis.js";
 import type { Trace } from "./publish.nats.js";
-import { audienceOf } from "./writer.redis.js";
 
 /** Whose followers a change is for; `includeAuthor`: the author's own home gets it, too. */
 export interface Authored {

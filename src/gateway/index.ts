@@ -1,5 +1,4 @@
 import type { NatsConnection } from "nats";
-import { RECENT_KEY } from "../contracts/keys.js";
 import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { AppError } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
@@ -7,15 +6,16 @@ import { MINUTE, SECOND } from "../kernel/time.js";
 import type { SseLimits } from "../platform/http/sse.js";
 import type { RedisClock } from "../platform/redis/clock.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import type { Erased } from "../records/erasures.js";
-import { createLogoutsAmong, type LogoutsAmong } from "../records/logouts.redis.js";
+import type { Erased } from "../state/erased/erasures.js";
+import { RECENT_KEY } from "../state/keys.js";
+import { createLogoutsAmong, type LogoutsAmong } from "../state/listeners/logouts.redis.js";
+import { createStreamRegistryStore } from "../state/listeners/registry.redis.js";
 import { type Claim, createAuthenticate, createAuthorize, createAuthorizeOperator, refusingLoggedOut } from "./auth.js";
 import type { GatewayConfig } from "./config.js";
 import { createFeed } from "./feed.nats.js";
 import { followKeys } from "./keys.http.js";
 import { observeGateway, SentEvents } from "./observe.js";
 import { StreamRegistry } from "./registry.js";
-import { createStreamRegistryStore } from "./registry.redis.js";
 import { createRoutes, type StreamRequest } from "./routes.http.js";
 import { type StreamLimits, Streams } from "./streams.js";
 

@@ -4,10 +4,10 @@ import type { Logger } from "../kernel/logger.js";
 import { type Loop, startLoop } from "../kernel/loop.js";
 import { createBatch } from "../kernel/sharing.js";
 import { SECOND } from "../kernel/time.js";
-import type { Erased } from "../records/erasures.js";
-import { isRefused, type LogoutsAmong } from "../records/logouts.redis.js";
+import type { Erased } from "../state/erased/erasures.js";
+import { isRefused, type LogoutsAmong } from "../state/listeners/logouts.redis.js";
+import type { Connection, Moment, StreamRegistryStore } from "../state/listeners/registry.redis.js";
 import { observeGateway } from "./observe.js";
-import type { Connection, Moment, StreamRegistryStore } from "./registry.redis.js";
 
 interface StreamRegistryDeps {
   readonly store: StreamRegistryStore;

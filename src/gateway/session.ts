@@ -2,14 +2,14 @@ import { randomUUID } from "node:crypto";
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { sharedNow } from "../kernel/time.js";
-import { isRefused } from "../records/logouts.redis.js";
+import { isRefused } from "../state/listeners/logouts.redis.js";
+import { connectionId } from "../state/listeners/registry.redis.js";
 import type { Principal } from "./auth.js";
 import { type EventSink, StreamClient } from "./client.js";
 import type { Feed, FeedState, Follower, PartFeed } from "./feed.nats.js";
 import { greetingBlock, incarnationOf, type Notification, parsePosition, type StreamPosition } from "./notification.js";
 import { observeGateway, type SentEvents } from "./observe.js";
 import type { Registration } from "./registry.js";
-import { connectionId } from "./registry.redis.js";
 import { type History, LiveBuffer, type ResetReason, readHistory } from "./resume.js";
 
 interface SessionDeps {

@@ -3,7 +3,7 @@ import { AppError, invalid } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import type { PageTokens } from "../kernel/paging.js";
 import { type Clock, DAY, SECOND } from "../kernel/time.js";
-import type { Limited } from "../records/limits.redis.js";
+import type { Limited } from "../state/limits/limits.redis.js";
 import type { PostsConfig } from "./config.js";
 import type { DeletedActorsDeps } from "./deleted-actors.js";
 import type { NewDrop, StoredDrop } from "./drops.sql.js";

@@ -1,7 +1,7 @@
 import { AppError, throwIfStopping } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { countdown, pause, SECOND } from "../kernel/time.js";
-import type { Forget } from "../records/erasures.js";
+import type { Forget } from "../state/erased/erasures.js";
 import type { LinkDeps } from "./adopt.js";
 import type { PostsDeps } from "./drops.js";
 import { ROWS_AT_ONCE } from "./erasure.sql.js";

@@ -8,7 +8,7 @@ import type { Service } from "../platform/grpc/unary.js";
 import { unaryService } from "../platform/grpc/unary.js";
 import type { Users } from "../platform/grpc/upstreams.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import { createLimits } from "../records/limits.redis.js";
+import { createLimits } from "../state/limits/limits.redis.js";
 import { activities } from "./activities.js";
 import type { PostsConfig } from "./config.js";
 import type { PostsDeps } from "./drops.js";

@@ -6,7 +6,7 @@ import type { GetCountsRequest, GetCountsResponse } from "../gen/avion/posts.js"
 import { AppError } from "../kernel/errors.js";
 import { readId } from "../kernel/fields.js";
 import { createBatch } from "../kernel/sharing.js";
-import type { Use } from "../records/limits.redis.js";
+import type { Use } from "../state/limits/limits.redis.js";
 import { isBetweenBlocked, type PostsDeps, storedDrop } from "./drops.js";
 import { refuseErased } from "./erased.sql.js";
 import { engagementChanged, REACTION_KINDS, type ReactionKey } from "./events.js";

@@ -5,7 +5,7 @@ import { readId } from "../kernel/fields.js";
 import { fingerprint } from "../kernel/ids.js";
 import { readTime } from "../kernel/paging.js";
 import { DAY } from "../kernel/time.js";
-import type { Use } from "../records/limits.redis.js";
+import type { Use } from "../state/limits/limits.redis.js";
 import { parentKey } from "./adopt.js";
 import {
   isBetweenBlocked,

@@ -11,7 +11,7 @@ import { MINUTE, sharedNow } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
 import type { Publish } from "../platform/nats/publish.js";
 import { createRemovals } from "../platform/nats/remove-messages.js";
-import type { Erased } from "../records/erasures.js";
+import type { Erased } from "../state/erased/erasures.js";
 import { createCalibration } from "./calibration.sql.js";
 import { createForget } from "./erasure.sql.js";
 import { drift, observeReward } from "./observe.js";

@@ -3,7 +3,7 @@ import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import { prefixOf } from "../kernel/urls.js";
 import { VERSION } from "../kernel/version.js";
 import { connectPosts, connectUsers } from "../platform/grpc/upstreams.js";
-import { createNotifyUser } from "../records/listed.redis.js";
+import { createNotifyUser } from "../state/listeners/listed.redis.js";
 import { startConsumer, startForgetting } from "./consumers.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
 

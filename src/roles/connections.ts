@@ -17,18 +17,18 @@ import { createSharedClock, followClock, type RedisClock } from "../platform/red
 import { connected, connectRedis } from "../platform/redis/connect.js";
 import { type EvictionWatch, watchEviction } from "../platform/redis/eviction.js";
 import { startRedisHealth } from "../platform/redis/health.js";
-import { checkPlaces, keepPlaces } from "../platform/redis/places.js";
-import { checkRights } from "../platform/redis/rights.js";
 import { createScripts, type Scripts } from "../platform/redis/scripts.js";
 import { servesCluster } from "../platform/redis/servers.js";
 import { Refusal } from "../platform/refusals.js";
-import { type AuthorRegistry, openPulled } from "../pull/index.js";
-import { createBucket } from "../records/bucket.nats.js";
-import { createErased } from "../records/erased.redis.js";
-import { createNamesErased, type NamesErased, storeUnlessErased } from "../records/erased-letters.js";
-import type { Erased } from "../records/erasures.js";
-import { createFenced, type Fenced } from "../records/fenced.redis.js";
-import type { Fences } from "../records/fences.js";
+import { type AuthorRegistry, openPulled } from "../state/big-authors/index.js";
+import { createBucket } from "../state/erased/bucket.nats.js";
+import { createErased } from "../state/erased/erased.redis.js";
+import { createNamesErased, type NamesErased, storeUnlessErased } from "../state/erased/erased-letters.js";
+import type { Erased } from "../state/erased/erasures.js";
+import { createFenced, type Fenced } from "../state/fenced.redis.js";
+import type { Fences } from "../state/fences/types.js";
+import { checkPlaces, keepPlaces } from "../state/servers/places.redis.js";
+import { checkRights, createRightsWatch } from "../state/servers/rights.redis.js";
 import { createReadLimits, type ReadBounds, type ReadLimits } from "../timeline/index.js";
 import { Closers } from "./closers.js";
 import type { Config } from "./config/config.js";
@@ -180,7 +180,7 @@ export async function firstAnswer(
 function openClient(urls: readonly string[], log: Logger, { own, cluster }: { own: Closers; cluster: boolean }) {
   const client = connectRedis(urls, log, { cluster });
   own.add("Redis", () => client.disconnect());
-  const scripts = createScripts(client, log);
+  const scripts = createScripts(client, log, createRightsWatch(client, log).lost);
   const sharedClock = createSharedClock(log);
   const clock = followClock(scripts, sharedClock);
   own.add("Redis clock", () => clock.close());

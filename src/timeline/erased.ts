@@ -1,12 +1,12 @@
-import { authorOfKey, userOfHomeKey } from "../contracts/keys.js";
 import { withDeadline } from "../kernel/deadlines.js";
 import { codeOf } from "../kernel/errors.js";
 import { SECOND } from "../kernel/time.js";
-import { type Erased, withoutErasedOriginals, writeUnlessErased } from "../records/erasures.js";
-import type { PulledAuthors } from "../records/pulled.js";
+import type { PulledAuthors } from "../state/big-authors/pulled.js";
+import type { TimelineStore } from "../state/entries/store.redis.js";
+import { type Erased, withoutErasedOriginals, writeUnlessErased } from "../state/erased/erasures.js";
+import { authorOfKey, userOfHomeKey } from "../state/keys.js";
 import type { Rebuild } from "./rebuild.js";
 import type { OpenSources } from "./sources.grpc.js";
-import type { TimelineStore } from "./store.redis.js";
 
 /** An upstream may be slow to forget: neither drops of erased authors are read nor reposts of them. */
 export const sourcesWithoutErased =

@@ -1,4 +1,4 @@
-import { authorOfKey, GLOBAL_KEY, homeKey, LOCAL_KEY } from "../contracts/keys.js";
+import { type PageRequest, parsePageRequest, parseUser } from "../contracts/page-request.js";
 import { type Affected, compareEntries } from "../contracts/timelines.js";
 import type { GetTimelineRequest } from "../gen/avion/timeline.js";
 import { type ReadDeadlines, readDeadlines, withDeadline } from "../kernel/deadlines.js";
@@ -6,10 +6,13 @@ import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { SingleFlight } from "../kernel/sharing.js";
 import { SECOND } from "../kernel/time.js";
-import { Hidden, type HiddenUsers } from "../records/hidden.js";
+import { present } from "../state/entries/page-response.js";
+import type { Snapshot, TimelineStore } from "../state/entries/store.redis.js";
+import { type Incomplete, isIncomplete } from "../state/entries/stored.js";
+import { withoutHidden } from "../state/entries/without-hidden.js";
+import { Hidden, type HiddenUsers } from "../state/hidden/hidden.js";
+import { authorOfKey, GLOBAL_KEY, homeKey, LOCAL_KEY } from "../state/keys.js";
 import { authorSnapshot, fillPulls, type HomeDeps, homeBelowFloor, homeSnapshot } from "./home.js";
-import { type PageRequest, parsePageRequest, parseUser } from "./page-request.js";
-import { present } from "./page-response.js";
 import {
   type BelowFloor,
   type Entries,
@@ -23,9 +26,6 @@ import {
 } from "./pages.js";
 import type { Rebuild, TakeSnapshot } from "./rebuild.js";
 import type { SharedName } from "./shared-log.nats.js";
-import type { Snapshot, TimelineStore } from "./store.redis.js";
-import { type Incomplete, isIncomplete } from "./stored.js";
-import { withoutHidden } from "./without-hidden.js";
 
 export interface ReadDeps extends HomeDeps {
   readonly store: TimelineStore;

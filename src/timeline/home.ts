@@ -1,12 +1,12 @@
-import { homeKey } from "../contracts/keys.js";
 import { type Byline, entryOfDrop } from "../contracts/timelines.js";
 import { annotate } from "../delivery/telemetry.js";
 import type { BoundedQueue } from "../kernel/concurrency.js";
-import type { HiddenUsers } from "../records/hidden.js";
-import type { HiddenStore } from "../records/hidden.redis.js";
+import type { Pulls } from "../state/big-authors/pulls.redis.js";
+import type { HiddenUsers } from "../state/hidden/hidden.js";
+import type { HiddenStore } from "../state/hidden/hidden.redis.js";
+import { homeKey } from "../state/keys.js";
 import { type CollectRequest, collect, collectUpward } from "./collect.js";
 import { type BelowFloor, startOf } from "./pages.js";
-import type { Pulls } from "./pulls.redis.js";
 import { snapshotOf, type TakeSnapshot } from "./rebuild.js";
 import type { OpenSources, Sources } from "./sources.grpc.js";
 

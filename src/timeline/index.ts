@@ -1,15 +1,5 @@
 import type { NatsConnection } from "nats";
 import { remoteCapOf, type StoredTimelinesConfig } from "../contracts/config.js";
-import {
-  authorKey,
-  authorOfKey,
-  DELETIONS_CHANNEL,
-  GLOBAL_KEY,
-  homeKey,
-  LOCAL_KEY,
-  TOMBSTONES_KEY,
-  TRIM_LEASE_KEY,
-} from "../contracts/keys.js";
 import type { Affected, Byline } from "../contracts/timelines.js";
 import { TimelineServiceService } from "../gen/avion/timeline.js";
 import { createBoundedQueue, mapLimited } from "../kernel/concurrency.js";
@@ -23,28 +13,38 @@ import type { Upstreams } from "../platform/grpc/upstreams.js";
 import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import { trackChanges } from "../platform/redis/tracking.js";
-import type { Erased } from "../records/erasures.js";
-import type { Fenced } from "../records/fenced.redis.js";
-import type { Fences } from "../records/fences.js";
-import { createReadHidden } from "../records/hidden.grpc.js";
-import { createHiddenStore } from "../records/hidden.redis.js";
-import { isPushed, type PulledAuthors } from "../records/pulled.js";
+import { isPushed, type PulledAuthors } from "../state/big-authors/pulled.js";
+import { createPulls } from "../state/big-authors/pulls.redis.js";
+import { type Homes, listHomes } from "../state/entries/homes.redis.js";
+import { PageCache } from "../state/entries/page-cache.js";
+import { createTimelineStore, type Snapshot } from "../state/entries/store.redis.js";
+import { createTrimStore, startTrimming } from "../state/entries/trim.redis.js";
+import type { Erased } from "../state/erased/erasures.js";
+import type { Fenced } from "../state/fenced.redis.js";
+import { startTombstoneCopy } from "../state/fences/tombstone-copy.redis.js";
+import type { Fences } from "../state/fences/types.js";
+import { createReadHidden } from "../state/hidden/hidden.grpc.js";
+import { createHiddenStore } from "../state/hidden/hidden.redis.js";
+import {
+  authorKey,
+  authorOfKey,
+  DELETIONS_CHANNEL,
+  GLOBAL_KEY,
+  homeKey,
+  LOCAL_KEY,
+  TOMBSTONES_KEY,
+  TRIM_LEASE_KEY,
+} from "../state/keys.js";
 import { createIsAffected } from "./affected.js";
 import type { TimelineConfig } from "./config.js";
 import { rebuildUnlessErased, sourcesWithoutErased } from "./erased.js";
 import { getHomeTimeline, getSharedTimeline } from "./get-timeline.js";
 import { authorSnapshot, type Expected, fillPulls, homeSnapshot, readExpectedHome } from "./home.js";
-import { type Homes, listHomes } from "./homes.redis.js";
 import { observeTimeline } from "./observe.js";
-import { PageCache } from "./page-cache.js";
-import { createPulls } from "./pulls.redis.js";
 import { createRebuild } from "./rebuild.js";
 import { createReadShared } from "./shared.nats.js";
 import { AUDIT_LOOKBACKS_MS, createReadSharedLog, type SharedName, withOlder } from "./shared-log.nats.js";
 import { createListDrops, createReadListedDrops, createSources, FOLLOWING_A_PAGE } from "./sources.grpc.js";
-import { createTimelineStore, type Snapshot } from "./store.redis.js";
-import { startTombstoneCopy } from "./tombstone-copy.redis.js";
-import { createTrimStore, startTrimming } from "./trim.redis.js";
 
 export type { Homes };
 

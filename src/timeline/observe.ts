@@ -1,5 +1,5 @@
 import { counter, histogram, observedCounter, observedGauge } from "../kernel/meters.js";
-import type { CacheEvent } from "./page-cache.js";
+import type { CacheEvent } from "../state/entries/page-cache.js";
 
 const reads = counter(
   "timeline_reads",

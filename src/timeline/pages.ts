@@ -1,10 +1,10 @@
+import { type Cursor, fromToken, type PageRequest } from "../contracts/page-request.js";
 import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import { AppError, invalid } from "../kernel/errors.js";
 import { dateOfId } from "../kernel/ids.js";
-import type { Fences } from "../records/fences.js";
-import { type Cursor, fromToken, type PageRequest } from "./page-request.js";
-import type { TimelineStore } from "./store.redis.js";
-import { type Incomplete, incompleteOf, isIncomplete, SPARE, type Stored } from "./stored.js";
+import type { TimelineStore } from "../state/entries/store.redis.js";
+import { type Incomplete, incompleteOf, isIncomplete, SPARE, type Stored } from "../state/entries/stored.js";
+import type { Fences } from "../state/fences/types.js";
 
 export type Entries = readonly TimelineEntry[];
 

@@ -1,5 +1,4 @@
 import { randomInt } from "node:crypto";
-import { GLOBAL_KEY, kindOf, LOCAL_KEY, userOfHomeKey } from "../contracts/keys.js";
 import { annotate, inSpan } from "../delivery/telemetry.js";
 import type { BoundedQueue } from "../kernel/concurrency.js";
 import { AppError, oneLine } from "../kernel/errors.js";
@@ -8,10 +7,11 @@ import { type Lease, underLease } from "../kernel/lease.js";
 import type { Logger } from "../kernel/logger.js";
 import { SingleFlight } from "../kernel/sharing.js";
 import { countdown, MINUTE, pause, SECOND } from "../kernel/time.js";
-import { writeUnlessDeleted } from "../records/fences.js";
-import type { HiddenStore } from "../records/hidden.redis.js";
+import type { Snapshot, TimelineStore } from "../state/entries/store.redis.js";
+import { writeUnlessDeleted } from "../state/fences/types.js";
+import type { HiddenStore } from "../state/hidden/hidden.redis.js";
+import { GLOBAL_KEY, kindOf, LOCAL_KEY, userOfHomeKey } from "../state/keys.js";
 import { type Entries, type PageFences, retainedOf } from "./pages.js";
-import type { Snapshot, TimelineStore } from "./store.redis.js";
 
 interface RebuildDeps {
   readonly store: TimelineStore;

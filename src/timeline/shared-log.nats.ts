@@ -6,12 +6,12 @@ import { CLOCK_SKEW_MS, MAX_AHEAD_MS } from "../contracts/times.js";
 import { DAY, HOUR, MINUTE, sharedNow } from "../kernel/time.js";
 import { askNats, managerOf } from "../platform/nats/ask.js";
 import { type LogRange, logEntries } from "../platform/nats/read-log.js";
-import type { Erased } from "../records/erasures.js";
-import type { Fences } from "../records/fences.js";
+import type { Snapshot } from "../state/entries/store.redis.js";
+import type { Erased } from "../state/erased/erasures.js";
+import type { Fences } from "../state/fences/types.js";
 import { aboveFloor, type Entries } from "./pages.js";
 import { snapshotOf } from "./rebuild.js";
 import type { ListedDrops, ReadListedDrops } from "./sources.grpc.js";
-import type { Snapshot } from "./store.redis.js";
 
 export type SharedName = "local" | "global";
 

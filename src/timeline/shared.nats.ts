@@ -3,6 +3,7 @@ import type { TimelineEntry } from "../contracts/timelines.js";
 import { CLOCK_SKEW_MS } from "../contracts/times.js";
 import { DAY, sharedNow } from "../kernel/time.js";
 import { askNats, managerOf } from "../platform/nats/ask.js";
+import type { Snapshot } from "../state/entries/store.redis.js";
 import {
   createReadSharedLog,
   earlier,
@@ -15,7 +16,6 @@ import {
   type SharedName,
   snapshotAbove,
 } from "./shared-log.nats.js";
-import type { Snapshot } from "./store.redis.js";
 import { type ListDrops, type Walked, walkListed } from "./walk-listed.js";
 
 export type ReadShared = (name: SharedName) => Promise<Snapshot>;

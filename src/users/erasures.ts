@@ -5,12 +5,11 @@ import { failpoint } from "../kernel/failpoints.js";
 import type { Logger } from "../kernel/logger.js";
 import { type Loop, startLoop, warnOnce } from "../kernel/loop.js";
 import { countdown, pause, SECOND } from "../kernel/time.js";
-import type { Erased } from "../records/erasures.js";
-import type { ListCache } from "./cache.redis.js";
+import type { ListCache, ListName } from "../state/caches/user-lists.redis.js";
+import type { Erased } from "../state/erased/erasures.js";
 import type { ErasureRows } from "./erasure-rows.sql.js";
 import type { ErasureStore, RunningErasure } from "./erasures.sql.js";
 import { observeUsers } from "./observe.js";
-import type { ListName } from "./reads.sql.js";
 
 /** The users service does these itself, in this order. The parts that forget the user elsewhere report theirs. */
 export const OWN_STEPS = ["followings", "followers", "relations", "profile", "outbox", "lists"] as const;

@@ -5,13 +5,13 @@ import { AppError, invalid } from "../kernel/errors.js";
 import { readId } from "../kernel/fields.js";
 import { type PageLimits, type PageTokens, readTime } from "../kernel/paging.js";
 import type { Limit } from "../kernel/variables.js";
-import type { Limited } from "../records/limits.redis.js";
-import type { ListCache } from "./cache.redis.js";
+import type { ListCache, ListName } from "../state/caches/user-lists.redis.js";
+import type { Limited } from "../state/limits/limits.redis.js";
 import type { Pair } from "./edges.js";
 import type { ChangePosition, EdgeStore } from "./edges.sql.js";
 import type { ReadList } from "./lists.js";
 import { observeUsers } from "./observe.js";
-import { type DatedPosition, type ListName, NEWEST, type ReadDated } from "./reads.sql.js";
+import { type DatedPosition, NEWEST, type ReadDated } from "./reads.sql.js";
 
 export interface FollowsDeps {
   readonly cache: Pick<ListCache, "discard">;

@@ -1,5 +1,6 @@
 import type { Db, Queries } from "../platform/db/db.js";
-import { type ListName, TABLES, type Table } from "./reads.sql.js";
+import type { ListName } from "../state/caches/user-lists.redis.js";
+import { TABLES, type Table } from "./reads.sql.js";
 
 export interface Drift {
   readonly list: ListName;

@@ -1,8 +1,7 @@
 import type { DatedFollow, Profile, SetProfileRequest } from "../gen/avion/users.js";
 import type { Db } from "../platform/db/db.js";
+import type { ListName } from "../state/caches/user-lists.redis.js";
 import { erasedConflict, isNotErased } from "./erased.sql.js";
-
-export type ListName = "following" | "followers";
 
 export const TABLES = {
   following: {

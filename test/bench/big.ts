@@ -1,12 +1,12 @@
 import { readFileSync } from "node:fs";
 import { type FanoutCompleted, HOME_TIERS, type Tiers } from "../../src/contracts/fanout.js";
-import { authorKey, homeKey, PULLED_KEY, RECENT_KEY } from "../../src/contracts/keys.js";
 import { COMPLETED_FANOUT } from "../../src/contracts/subjects.js";
 import { chunked, mapLimited } from "../../src/kernel/concurrency.js";
 import { encodeId } from "../../src/kernel/ids.js";
 import { DAY } from "../../src/kernel/time.js";
 import { createPublisher } from "../../src/platform/nats/publish.js";
 import { createDropIds } from "../../src/posts/ids.js";
+import { authorKey, homeKey, PULLED_KEY, RECENT_KEY } from "../../src/state/keys.js";
 import { eventually } from "../support/eventually.js";
 import { runMain } from "../support/service.js";
 import type { Bench, Servers } from "./support/bench.js";

@@ -1,6 +1,4 @@
 import type { Redis } from "ioredis";
-import { homeKey, listenerPart, recentKey } from "../../src/contracts/keys.js";
-import { createListenersAmong } from "../../src/fanout/listening.redis.js";
 import { chunked, grouped } from "../../src/kernel/concurrency.js";
 import { encodeId } from "../../src/kernel/ids.js";
 import { silent } from "../../src/kernel/logger.js";
@@ -8,6 +6,8 @@ import { followClock } from "../../src/platform/redis/clock.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
 import { createDropIds } from "../../src/posts/ids.js";
+import { homeKey, listenerPart, recentKey } from "../../src/state/keys.js";
+import { createListenersAmong } from "../../src/state/listeners/listening.redis.js";
 import type { Bench } from "./support/bench.js";
 import { measured } from "./support/measure.js";
 import { check, type Parameters, type Result, type Row } from "./support/result.js";

@@ -1,27 +1,27 @@
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import slotOf from "cluster-key-slot";
 import { type Cluster, Redis } from "ioredis";
-import { createFences } from "../../src/consistency/fences/fences.js";
-import {
-  DELETIONS_CHANNEL,
-  hiddenKeyOfHome,
-  PULLED_KEY,
-  pullsKeyOfHome,
-  TOMBSTONES_KEY,
-} from "../../src/contracts/keys.js";
 import { silent } from "../../src/kernel/logger.js";
 import { namedClusters, redisUrls } from "../../src/kernel/urls.js";
 import { clusterOf, clustersOf } from "../../src/platform/redis/clusters.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
 import { trackChanges } from "../../src/platform/redis/tracking.js";
-import type { PulledAuthor } from "../../src/records/pulled.js";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
-import { PageCache } from "../../src/timeline/page-cache.js";
+import type { PulledAuthor } from "../../src/state/big-authors/pulled.js";
+import { PageCache } from "../../src/state/entries/page-cache.js";
+import type { TimelineStore } from "../../src/state/entries/store.redis.js";
+import { isIncomplete } from "../../src/state/entries/stored.js";
+import { createFences } from "../../src/state/fences/fences.js";
+import { startTombstoneCopy } from "../../src/state/fences/tombstone-copy.redis.js";
+import {
+  DELETIONS_CHANNEL,
+  hiddenKeyOfHome,
+  PULLED_KEY,
+  pullsKeyOfHome,
+  TOMBSTONES_KEY,
+} from "../../src/state/keys.js";
 import { type Entries, readPage } from "../../src/timeline/pages.js";
-import type { TimelineStore } from "../../src/timeline/store.redis.js";
-import { isIncomplete } from "../../src/timeline/stored.js";
-import { startTombstoneCopy } from "../../src/timeline/tombstone-copy.redis.js";
 import { moveSlot, type RedisCluster, type RedisClusters, startRedisClusters } from "../support/clusters.js";
 import { eventually } from "../support/eventually.js";
 import { historyOf } from "../support/memory-upstreams.js";

@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
 import type { Cluster } from "ioredis";
-import { unfollowersKey } from "../../src/contracts/keys.js";
 import { silent } from "../../src/kernel/logger.js";
 import { redisUrls } from "../../src/kernel/urls.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
+import { unfollowersKey } from "../../src/state/keys.js";
 import { privateNats } from "../support/brokers.js";
 import { type RedisClusters, startRedisClusters } from "../support/clusters.js";
 import { eventually } from "../support/eventually.js";

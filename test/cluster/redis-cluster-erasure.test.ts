@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { Cluster } from "ioredis";
-import { audienceOf } from "../../src/fanout/writer.redis.js";
 import { silent } from "../../src/kernel/logger.js";
 import type { RedisClient } from "../../src/platform/redis/clusters.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
+import { audienceOf } from "../../src/state/entries/writer.redis.js";
 import { type RedisCluster, startRedisCluster } from "../support/clusters.js";
 import { erasedOn } from "../support/erased.js";
 import { dropOf, fencesOn, forgetOn, snapshot, TRACES } from "../support/erasure.js";

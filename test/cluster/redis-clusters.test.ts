@@ -1,12 +1,12 @@
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import type { Cluster } from "ioredis";
-import { homeKey, PLACE_KEYS } from "../../src/contracts/keys.js";
 import { silent } from "../../src/kernel/logger.js";
 import { redisUrls } from "../../src/kernel/urls.js";
 import { clusterOf, clustersOf } from "../../src/platform/redis/clusters.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
-import { keepPlaces } from "../../src/platform/redis/places.js";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
+import { homeKey, PLACE_KEYS } from "../../src/state/keys.js";
+import { keepPlaces } from "../../src/state/servers/places.redis.js";
 import { privateNats, privateRedis } from "../support/brokers.js";
 import { intoLog, openClusterScene } from "../support/cluster-load.js";
 import { type RedisCluster, type RedisClusters, startRedisClusters } from "../support/clusters.js";

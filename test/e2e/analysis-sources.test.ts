@@ -1,8 +1,8 @@
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { expect } from "@jest/globals";
-import { SOURCE_TOKENS_KEY } from "../../src/contracts/keys.js";
 import { MINUTE } from "../../src/kernel/time.js";
+import { SOURCE_TOKENS_KEY } from "../../src/state/keys.js";
 import { call, post } from "../support/analysis-http.js";
 import { type AppView, startAppView } from "../support/appview.js";
 import { temporaryFolder } from "../support/brokers.js";

@@ -1,8 +1,8 @@
 import { expect, test } from "@jest/globals";
 import { AppError } from "../../src/kernel/errors.js";
-import { createBucket } from "../../src/records/bucket.nats.js";
-import { createErased } from "../../src/records/erased.redis.js";
 import { createRewardStore } from "../../src/rewards/index.js";
+import { createBucket } from "../../src/state/erased/bucket.nats.js";
+import { createErased } from "../../src/state/erased/erased.redis.js";
 import { type Call, call, post, sharedAnalysisBench } from "../support/analysis-http.js";
 import { eventually } from "../support/eventually.js";
 

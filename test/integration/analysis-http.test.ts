@@ -3,7 +3,7 @@ import { connect } from "node:net";
 import { expect, test } from "@jest/globals";
 import { AppError } from "../../src/kernel/errors.js";
 import { createPublisher } from "../../src/platform/nats/publish.js";
-import { createBucket } from "../../src/records/bucket.nats.js";
+import { createBucket } from "../../src/state/erased/bucket.nats.js";
 import { call, post, sharedAnalysisBench } from "../support/analysis-http.js";
 import { eventually } from "../support/eventually.js";
 import { slowTest } from "../support/suite.js";

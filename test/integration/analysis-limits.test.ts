@@ -1,12 +1,12 @@
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { v7 } from "uuid";
-import { createRateLimit, HOURLY } from "../../src/analysis/http/rate-limit.redis.js";
 import { USER_TIERS, type UserTier } from "../../src/contracts/analysis.js";
-import { readsKey } from "../../src/contracts/keys.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
+import { readsKey } from "../../src/state/keys.js";
+import { createRateLimit, HOURLY } from "../../src/state/limits/analyses.redis.js";
 import { call, post, sharedAnalysisBench } from "../support/analysis-http.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
 

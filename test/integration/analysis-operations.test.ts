@@ -6,7 +6,7 @@ import { startAnalysisService } from "../../src/analysis/service.nats.js";
 import type { AnalysisRequest } from "../../src/contracts/analysis.js";
 import { CONSUMER, STREAM } from "../../src/contracts/subjects.js";
 import { silent } from "../../src/kernel/logger.js";
-import { createBucket } from "../../src/records/bucket.nats.js";
+import { createBucket } from "../../src/state/erased/bucket.nats.js";
 import { type NatsBench, openNats } from "../support/nats.js";
 
 let nats: NatsBench;

@@ -1,6 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
 import { v7 } from "uuid";
-import { createAnalysisCache } from "../../src/analysis/cache.redis.js";
 import { ANALYSIS_MIGRATIONS } from "../../src/analysis/index.js";
 import { createRequests } from "../../src/analysis/requests.nats.js";
 import type { CompletedAnalysis } from "../../src/analysis/saga.js";
@@ -10,9 +9,10 @@ import { silent } from "../../src/kernel/logger.js";
 import { DAY, MINUTE } from "../../src/kernel/time.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { migrate } from "../../src/platform/db/migrate.js";
-import { createBucket } from "../../src/records/bucket.nats.js";
 import { createCalibration } from "../../src/rewards/calibration.sql.js";
 import { createRewardStore, REWARDS_MIGRATIONS } from "../../src/rewards/index.js";
+import { createAnalysisCache } from "../../src/state/caches/analyses.redis.js";
+import { createBucket } from "../../src/state/erased/bucket.nats.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { type NatsBench, openNats } from "../support/nats.js";
 import { openRedis, type RedisBench } from "../support/redis.js";

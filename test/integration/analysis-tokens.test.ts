@@ -1,12 +1,12 @@
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { createTokenBucket } from "../../src/analysis/sources/token-bucket.redis.js";
-import { SOURCE_TOKENS_KEY } from "../../src/contracts/keys.js";
 import { codeOf } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { DAY, HOUR, MINUTE, SECOND } from "../../src/kernel/time.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
+import { SOURCE_TOKENS_KEY } from "../../src/state/keys.js";
+import { createTokenBucket } from "../../src/state/limits/source-tokens.redis.js";
 import { eventually } from "../support/eventually.js";
 import { lua } from "../support/lua.js";
 import { redisOfFile } from "../support/redis-of-file.js";

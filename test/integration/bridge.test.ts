@@ -6,7 +6,7 @@ import { EVENT_NAMES } from "../../src/contracts/events.js";
 import { silent } from "../../src/kernel/logger.js";
 import { HOUR, wallTimeOf } from "../../src/kernel/time.js";
 import { connectSubscriber } from "../../src/platform/redis/connect.js";
-import { createNamesErased } from "../../src/records/erased-letters.js";
+import { createNamesErased } from "../../src/state/erased/erased-letters.js";
 import { erasedOn } from "../support/erased.js";
 import { eventually } from "../support/eventually.js";
 import { type NatsBench, openNats } from "../support/nats.js";

@@ -1,11 +1,11 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
-import { createFences } from "../../src/consistency/fences/fences.js";
-import { DELETED_PREFIX, edgePart, unfollowersKey } from "../../src/contracts/keys.js";
 import { silent } from "../../src/kernel/logger.js";
 import { DAY } from "../../src/kernel/time.js";
 import type { RedisClient } from "../../src/platform/redis/clusters.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
+import { createFences } from "../../src/state/fences/fences.js";
+import { DELETED_PREFIX, edgePart, unfollowersKey } from "../../src/state/keys.js";
 import { privateRedis } from "../support/brokers.js";
 import { startRedisCluster } from "../support/clusters.js";
 import { eventually } from "../support/eventually.js";

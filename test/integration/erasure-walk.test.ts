@@ -1,5 +1,14 @@
 import { afterEach, beforeEach, expect, test } from "@jest/globals";
 import type { Msg } from "nats";
+import { NO_DROPS } from "../../src/contracts/timelines.js";
+import { Visibility } from "../../src/gen/avion/posts.js";
+import { AppError } from "../../src/kernel/errors.js";
+import { FAILPOINTS, hookFailpoints } from "../../src/kernel/failpoints.js";
+import { encodeId } from "../../src/kernel/ids.js";
+import { silent } from "../../src/kernel/logger.js";
+import { applyTopology } from "../../src/platform/nats/topology.js";
+import { readOwnDrops } from "../../src/state/erased/own-drops.redis.js";
+import { createSend } from "../../src/state/erased/walk.redis.js";
 import {
   deletedKey,
   edgesKey,
@@ -9,17 +18,8 @@ import {
   RECENT_KEY,
   TOMBSTONES_KEY,
   unfollowersKey,
-} from "../../src/contracts/keys.js";
-import { NO_DROPS } from "../../src/contracts/timelines.js";
-import { classify, KINDS } from "../../src/erasure/kinds.js";
-import { readOwnDrops } from "../../src/erasure/own-drops.redis.js";
-import { createSend } from "../../src/erasure/walk.redis.js";
-import { Visibility } from "../../src/gen/avion/posts.js";
-import { AppError } from "../../src/kernel/errors.js";
-import { FAILPOINTS, hookFailpoints } from "../../src/kernel/failpoints.js";
-import { encodeId } from "../../src/kernel/ids.js";
-import { silent } from "../../src/kernel/logger.js";
-import { applyTopology } from "../../src/platform/nats/topology.js";
+} from "../../src/state/keys.js";
+import { classify, KINDS } from "../../src/state/kinds.js";
 import { dropOf, fencesOn, forgetOn, OF_NOBODY, snapshot, TRACES } from "../support/erasure.js";
 import { natsOfFile } from "../support/nats-of-file.js";
 import { redisOfFile } from "../support/redis-of-file.js";

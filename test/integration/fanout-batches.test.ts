@@ -1,9 +1,9 @@
 import { setTimeout as latency } from "node:timers/promises";
 import { expect, test } from "@jest/globals";
-import { TOMBSTONES_KEY } from "../../src/contracts/keys.js";
 import { edgeJobSubject } from "../../src/contracts/subjects.js";
 import type { Delivery } from "../../src/delivery/handler.js";
 import { AppError } from "../../src/kernel/errors.js";
+import { TOMBSTONES_KEY } from "../../src/state/keys.js";
 import { contextWith, deliveryOf, headersWith } from "../support/deliveries.js";
 import { eventually } from "../support/eventually.js";
 import { DROP, followers, handle, logged, openFanout } from "../support/fanout.js";

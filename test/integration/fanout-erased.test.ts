@@ -1,10 +1,10 @@
 import { beforeEach, expect, test } from "@jest/globals";
-import { GLOBAL_KEY, homeKey, LOCAL_KEY, postedKey, RECENT_KEY, TOMBSTONES_KEY } from "../../src/contracts/keys.js";
 import { jobSubject, notifySubject, STREAM } from "../../src/contracts/subjects.js";
-import { createListenersAmong } from "../../src/fanout/listening.redis.js";
 import { createNotify } from "../../src/fanout/publish.nats.js";
 import { AppError } from "../../src/kernel/errors.js";
-import { type Erased, withoutErasedOriginals } from "../../src/records/erasures.js";
+import { type Erased, withoutErasedOriginals } from "../../src/state/erased/erasures.js";
+import { GLOBAL_KEY, homeKey, LOCAL_KEY, postedKey, RECENT_KEY, TOMBSTONES_KEY } from "../../src/state/keys.js";
+import { createListenersAmong } from "../../src/state/listeners/listening.redis.js";
 import { contextWith, deliveryOf, headersWith } from "../support/deliveries.js";
 import { erasedOn, forgetIn, namedIn } from "../support/erased.js";
 import { type FanoutBench, handle, insisting, logged, openFanout, work } from "../support/fanout.js";

@@ -1,8 +1,8 @@
 import { afterEach, expect, test } from "@jest/globals";
-import { RECENT_KEY } from "../../src/contracts/keys.js";
-import { createListenersAmong } from "../../src/fanout/listening.redis.js";
 import { createNotify } from "../../src/fanout/publish.nats.js";
 import { AppError } from "../../src/kernel/errors.js";
+import { RECENT_KEY } from "../../src/state/keys.js";
+import { createListenersAmong } from "../../src/state/listeners/listening.redis.js";
 import { DROP, followers, handle, openFanout } from "../support/fanout.js";
 import { natsOfFile } from "../support/nats-of-file.js";
 import { clockOn, NOBODY_ERASED, type ReadHiddenOnce } from "../support/redis.js";

@@ -1,17 +1,17 @@
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { listenerPart, pullsKey, RECENT_KEY, recentKey } from "../../src/contracts/keys.js";
 import { notifySubject } from "../../src/contracts/subjects.js";
-import { createListeners, type Listeners } from "../../src/fanout/listeners.redis.js";
-import { createListenersAmong } from "../../src/fanout/listening.redis.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { encodeId } from "../../src/kernel/ids.js";
 import { silent } from "../../src/kernel/logger.js";
 import type { Publish } from "../../src/platform/nats/publish.js";
 import type { Scripts } from "../../src/platform/redis/scripts.js";
 import { createNodeCalls } from "../../src/platform/redis/scripts.js";
-import { createNotifyUser } from "../../src/records/listed.redis.js";
-import { PULLS_COMPLETE, PULLS_FILLING } from "../../src/records/pulled.js";
+import { PULLS_COMPLETE, PULLS_FILLING } from "../../src/state/big-authors/pulled.js";
+import { listenerPart, pullsKey, RECENT_KEY, recentKey } from "../../src/state/keys.js";
+import { createNotifyUser } from "../../src/state/listeners/listed.redis.js";
+import { createListeners, type Listeners } from "../../src/state/listeners/listeners.redis.js";
+import { createListenersAmong } from "../../src/state/listeners/listening.redis.js";
 import { asCluster, clockOn } from "../support/redis.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 

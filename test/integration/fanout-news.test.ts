@@ -1,9 +1,9 @@
 import { expect, test } from "@jest/globals";
-import { RECENT_KEY } from "../../src/contracts/keys.js";
 import { NEWS_AGE_MS } from "../../src/contracts/times.js";
 import type { FanoutDeps } from "../../src/fanout/deps.js";
-import { createListenersAmong } from "../../src/fanout/listening.redis.js";
 import { createNotify } from "../../src/fanout/publish.nats.js";
+import { RECENT_KEY } from "../../src/state/keys.js";
+import { createListenersAmong } from "../../src/state/listeners/listening.redis.js";
 import { DROP, type FanoutBench, followers, handle, openFanout } from "../support/fanout.js";
 import { natsOfFile } from "../support/nats-of-file.js";
 import { openRegistry, step } from "../support/pulled.js";

@@ -1,9 +1,9 @@
 import { expect, test } from "@jest/globals";
-import { createFences } from "../../src/consistency/fences/fences.js";
-import { unfollowersKey } from "../../src/contracts/keys.js";
 import type { FanoutDeps } from "../../src/fanout/deps.js";
 import { silent } from "../../src/kernel/logger.js";
 import { MINUTE } from "../../src/kernel/time.js";
+import { createFences } from "../../src/state/fences/fences.js";
+import { unfollowersKey } from "../../src/state/keys.js";
 import { contextWith } from "../support/deliveries.js";
 import { type FanoutBench, handle, logged, openFanout, work } from "../support/fanout.js";
 import { historyOf } from "../support/memory-upstreams.js";

@@ -1,10 +1,10 @@
 import { expect, test } from "@jest/globals";
 import type { FanoutCompleted } from "../../src/contracts/fanout.js";
-import { deletedDropKey } from "../../src/contracts/keys.js";
-import { createListenersAmong } from "../../src/fanout/listening.redis.js";
 import { createComplete, createNotify, createQueueJobs } from "../../src/fanout/publish.nats.js";
 import { DAY, MINUTE } from "../../src/kernel/time.js";
 import type { Message, PublishAll } from "../../src/platform/nats/publish.js";
+import { deletedDropKey } from "../../src/state/keys.js";
+import { createListenersAmong } from "../../src/state/listeners/listening.redis.js";
 import { contextWith, deliveryOf } from "../support/deliveries.js";
 import { DROP, followers, handle, logged, openFanout, work } from "../support/fanout.js";
 import { adaptersOn, clockOn, NOBODY_ERASED } from "../support/redis.js";

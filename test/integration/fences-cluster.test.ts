@@ -1,11 +1,11 @@
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { Redis } from "ioredis";
-import { createFences } from "../../src/consistency/fences/fences.js";
-import { edgesKey } from "../../src/contracts/keys.js";
 import { silent } from "../../src/kernel/logger.js";
 import type { RedisClient } from "../../src/platform/redis/clusters.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
+import { createFences } from "../../src/state/fences/fences.js";
+import { edgesKey } from "../../src/state/keys.js";
 import { moveSlot, type RedisCluster, startRedisCluster } from "../support/clusters.js";
 import { eventually } from "../support/eventually.js";
 import { adaptersOn } from "../support/redis.js";

@@ -1,13 +1,13 @@
 import { expect, test } from "@jest/globals";
-import { createFences, type ReadHistory } from "../../src/consistency/fences/fences.js";
-import type { FenceStore } from "../../src/consistency/fences/store.redis.js";
 import { EventLog } from "../../src/consistency/log.nats.js";
 import type { TimelineEvent } from "../../src/contracts/events.js";
-import { DELETED_PREFIX, edgePart, edgesKey, homeKey, unfollowersKey } from "../../src/contracts/keys.js";
 import type { Version } from "../../src/contracts/versions.js";
 import { AppError, codeOf } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
-import type { Fences } from "../../src/records/fences.js";
+import { createFences, type ReadHistory } from "../../src/state/fences/fences.js";
+import type { FenceStore } from "../../src/state/fences/store.redis.js";
+import type { Fences } from "../../src/state/fences/types.js";
+import { DELETED_PREFIX, edgePart, edgesKey, homeKey, unfollowersKey } from "../../src/state/keys.js";
 import { eventually } from "../support/eventually.js";
 import { openNats } from "../support/nats.js";
 import { adaptersOn } from "../support/redis.js";

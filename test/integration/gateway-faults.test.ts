@@ -2,7 +2,6 @@ import { once } from "node:events";
 import { connect as connectTcp, type Socket } from "node:net";
 import { expect, test } from "@jest/globals";
 import type { NatsConnection } from "nats";
-import { CONNECTIONS_SEEN_KEY, connectionsOfUserKey, RECENT_KEY } from "../../src/contracts/keys.js";
 import { notifySubject } from "../../src/contracts/subjects.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
@@ -11,6 +10,7 @@ import { applyTopology } from "../../src/platform/nats/topology.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
 import { type Broker, startNats } from "../../src/sandbox/brokers/index.js";
+import { CONNECTIONS_SEEN_KEY, connectionsOfUserKey, RECENT_KEY } from "../../src/state/keys.js";
 import { privateNats, privateRedis } from "../support/brokers.js";
 import { eventually } from "../support/eventually.js";
 import {

@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { connectionsOfUserKey, RECENT_KEY } from "../../src/contracts/keys.js";
+import { connectionsOfUserKey, RECENT_KEY } from "../../src/state/keys.js";
 import { eventually } from "../support/eventually.js";
 import {
   ask,

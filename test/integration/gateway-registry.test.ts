@@ -1,5 +1,11 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
 import { Redis } from "ioredis";
+import { encodeId } from "../../src/kernel/ids.js";
+import { silent } from "../../src/kernel/logger.js";
+import type { RedisClient } from "../../src/platform/redis/clusters.js";
+import { connectRedis } from "../../src/platform/redis/connect.js";
+import { createScripts } from "../../src/platform/redis/scripts.js";
+import type { Broker } from "../../src/sandbox/brokers/index.js";
 import {
   connectionKey,
   connectionsOfUserKey,
@@ -8,19 +14,13 @@ import {
   listingKey,
   RECENT_KEY,
   recentKey,
-} from "../../src/contracts/keys.js";
+} from "../../src/state/keys.js";
 import {
   type Connection,
   createStreamRegistryStore,
   type Moment,
   type StreamRegistryStore,
-} from "../../src/gateway/registry.redis.js";
-import { encodeId } from "../../src/kernel/ids.js";
-import { silent } from "../../src/kernel/logger.js";
-import type { RedisClient } from "../../src/platform/redis/clusters.js";
-import { connectRedis } from "../../src/platform/redis/connect.js";
-import { createScripts } from "../../src/platform/redis/scripts.js";
-import type { Broker } from "../../src/sandbox/brokers/index.js";
+} from "../../src/state/listeners/registry.redis.js";
 import { privateRedis } from "../support/brokers.js";
 import { moveSlot, type RedisCluster, startRedisCluster } from "../support/clusters.js";
 import { eventually } from "../support/eventually.js";

@@ -1,8 +1,8 @@
 import { once } from "node:events";
 import { expect, test } from "@jest/globals";
 import { EventSource } from "eventsource";
-import { CONNECTIONS_SEEN_KEY, connectionKey, connectionsOfUserKey, RECENT_KEY } from "../../src/contracts/keys.js";
 import { STREAM } from "../../src/contracts/subjects.js";
+import { CONNECTIONS_SEEN_KEY, connectionKey, connectionsOfUserKey, RECENT_KEY } from "../../src/state/keys.js";
 import { eventually } from "../support/eventually.js";
 
 import {

@@ -1,11 +1,11 @@
 import { beforeEach, expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { createFences } from "../../src/consistency/fences/fences.js";
-import { GLOBAL_KEY, REMOTE_KEY } from "../../src/contracts/keys.js";
 import { compareEntries, type TimelineEntry } from "../../src/contracts/timelines.js";
 import { silent } from "../../src/kernel/logger.js";
+import type { Snapshot } from "../../src/state/entries/store.redis.js";
+import { createFences } from "../../src/state/fences/fences.js";
+import { GLOBAL_KEY, REMOTE_KEY } from "../../src/state/keys.js";
 import { createRebuild, snapshotOf } from "../../src/timeline/rebuild.js";
-import type { Snapshot } from "../../src/timeline/store.redis.js";
 import { historyOf, rebuildQueue } from "../support/memory-upstreams.js";
 import { adaptersOn } from "../support/redis.js";
 import { redisOfFile } from "../support/redis-of-file.js";

@@ -1,10 +1,10 @@
 import { type ServiceError, status } from "@grpc/grpc-js";
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
-import { limitKey } from "../../src/contracts/keys.js";
 import type { LimitKind } from "../../src/contracts/limits.js";
 import { RemoteReactionKind, Visibility } from "../../src/gen/avion/posts.js";
 import type { Limit } from "../../src/kernel/variables.js";
-import { createLimits } from "../../src/records/limits.redis.js";
+import { limitKey } from "../../src/state/keys.js";
+import { createLimits } from "../../src/state/limits/limits.redis.js";
 import { freeze } from "../support/brokers.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { becomes } from "../support/eventually.js";

@@ -1,11 +1,11 @@
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { limitKey, limitOfKey } from "../../src/contracts/keys.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import type { Limit } from "../../src/kernel/variables.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
+import { limitKey, limitOfKey } from "../../src/state/keys.js";
 import {
   createLimits,
   freePlace,
@@ -14,7 +14,7 @@ import {
   takePlace,
   type Use,
   type Window,
-} from "../../src/records/limits.redis.js";
+} from "../../src/state/limits/limits.redis.js";
 import { freeze } from "../support/brokers.js";
 import { type RedisCluster, startRedisCluster } from "../support/clusters.js";
 import { eventually } from "../support/eventually.js";

@@ -3,7 +3,7 @@ import { RetentionPolicy } from "nats";
 import { EventLog } from "../../src/consistency/log.nats.js";
 import type { FanoutJob } from "../../src/contracts/fanout.js";
 import { createQueueJobs } from "../../src/fanout/publish.nats.js";
-import { createReadWaiting, createWaiting } from "../../src/records/waiting.redis.js";
+import { createReadWaiting, createWaiting } from "../../src/state/messages/waiting.redis.js";
 import { deliveryOf } from "../support/deliveries.js";
 import { natsOfFile } from "../support/nats-of-file.js";
 import { redisOfFile } from "../support/redis-of-file.js";

@@ -4,7 +4,13 @@ import type { TimeRange } from "../../src/consistency/reconcile/reconcile.js";
 import { fillCheck } from "../../src/doctor/index.js";
 import type { Logger } from "../../src/kernel/logger.js";
 import { HOUR } from "../../src/kernel/time.js";
-import { createFillStore, fillAsText, isFilled, type LogFill, windowsOf } from "../../src/records/log-fill.redis.js";
+import {
+  createFillStore,
+  fillAsText,
+  isFilled,
+  type LogFill,
+  windowsOf,
+} from "../../src/state/messages/log-fill.redis.js";
 import { eventually } from "../support/eventually.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 

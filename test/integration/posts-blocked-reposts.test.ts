@@ -1,7 +1,7 @@
 import { status } from "@grpc/grpc-js";
 import { beforeEach, expect, test } from "@jest/globals";
 import type { DropDetails } from "../../src/gen/avion/posts.js";
-import type { Limited } from "../../src/records/limits.redis.js";
+import type { Limited } from "../../src/state/limits/limits.redis.js";
 import { describePostsWithUsers } from "../support/describe-posts-with-users.js";
 import { post, refusal, startPosts } from "../support/posts.js";
 

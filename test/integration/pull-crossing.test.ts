@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
-import { authorKey, pullsKey, RECENT_KEY } from "../../src/contracts/keys.js";
 import type { FanoutDeps } from "../../src/fanout/deps.js";
-import { PULLS_COMPLETE, PULLS_FILLING } from "../../src/records/pulled.js";
+import { PULLS_COMPLETE, PULLS_FILLING } from "../../src/state/big-authors/pulled.js";
+import { authorKey, pullsKey, RECENT_KEY } from "../../src/state/keys.js";
 import { contextWith } from "../support/deliveries.js";
 import { DROP, type FanoutBench, followers, handle, logged, openFanout, work } from "../support/fanout.js";
 import { openRegistry, stateOf, step } from "../support/pulled.js";

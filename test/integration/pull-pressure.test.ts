@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
-import { authorKey, PULLED_KEY, postedKey } from "../../src/contracts/keys.js";
-import type { AuthorRegistry } from "../../src/pull/registry.js";
+import type { AuthorRegistry } from "../../src/state/big-authors/registry.js";
+import { authorKey, PULLED_KEY, postedKey } from "../../src/state/keys.js";
 import { contextWith } from "../support/deliveries.js";
 import { DROP, followers, handle, logged, openFanout, work } from "../support/fanout.js";
 import { openRegistry, published, stateOf, step } from "../support/pulled.js";

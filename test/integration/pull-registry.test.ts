@@ -1,8 +1,8 @@
 import { expect, test } from "@jest/globals";
-import { PULLED_KEY } from "../../src/contracts/keys.js";
-import { createAuthorRegistry } from "../../src/pull/registry.js";
-import { createPullStore } from "../../src/pull/store.redis.js";
-import { MAX_COPY_AGE_MS } from "../../src/records/pulled.js";
+import { MAX_COPY_AGE_MS } from "../../src/state/big-authors/pulled.js";
+import { createAuthorRegistry } from "../../src/state/big-authors/registry.js";
+import { createPullStore } from "../../src/state/big-authors/store.redis.js";
+import { PULLED_KEY } from "../../src/state/keys.js";
 import { openRegistry, published, stateOf } from "../support/pulled.js";
 import { clockOn } from "../support/redis.js";
 import { redisOfFile } from "../support/redis-of-file.js";

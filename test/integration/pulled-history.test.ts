@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { compareEntries } from "../../src/contracts/timelines.js";
-import { merge } from "../../src/timeline/merge.js";
+import { merge } from "../../src/state/entries/merge.js";
 import { type Crossing, history, type Mutate, Scene, withoutPeople } from "../support/pulled-history.js";
 import { type Merge, openRedis, type RedisBench } from "../support/redis.js";
 import { runs, slowTest } from "../support/suite.js";

@@ -1,9 +1,9 @@
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { pullsKey, RECENT_KEY } from "../../src/contracts/keys.js";
 import type { FanoutDeps } from "../../src/fanout/deps.js";
 import { AppError } from "../../src/kernel/errors.js";
-import type { AuthorRegistry } from "../../src/pull/registry.js";
+import type { AuthorRegistry } from "../../src/state/big-authors/registry.js";
+import { pullsKey, RECENT_KEY } from "../../src/state/keys.js";
 import { DROP, type FanoutBench, followers, handle, openFanout, work } from "../support/fanout.js";
 import { openRegistry, stateOf, step } from "../support/pulled.js";
 import { redisOfFile } from "../support/redis-of-file.js";

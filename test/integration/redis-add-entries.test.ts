@@ -4,8 +4,8 @@ import fc from "fast-check";
 import { AppError } from "../../src/kernel/errors.js";
 import type { RedisClock } from "../../src/platform/redis/clock.js";
 import type { Scripts } from "../../src/platform/redis/scripts.js";
-import { createFenced, type Fenced } from "../../src/records/fenced.redis.js";
-import type { Group } from "../../src/records/key-lists.js";
+import { createFenced, type Fenced } from "../../src/state/fenced.redis.js";
+import type { Group } from "../../src/state/key-lists.js";
 import { lua } from "../support/lua.js";
 import { asCluster, openRedis, type RedisBench } from "../support/redis.js";
 

@@ -1,9 +1,9 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "@jest/globals";
-import { createFences } from "../../src/consistency/fences/fences.js";
-import { edgeField, edgesKey } from "../../src/contracts/keys.js";
 import { silent } from "../../src/kernel/logger.js";
-import { createAttempts } from "../../src/records/attempts.redis.js";
+import { createFences } from "../../src/state/fences/fences.js";
+import { edgeField, edgesKey } from "../../src/state/keys.js";
+import { createAttempts } from "../../src/state/messages/attempts.redis.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
 import { deliveryOf } from "../support/deliveries.js";
 import { handle, openFanout, work } from "../support/fanout.js";

@@ -5,7 +5,7 @@ import { followClock, type RedisClock } from "../../src/platform/redis/clock.js"
 import type { RedisClient } from "../../src/platform/redis/clusters.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
-import { createFenced, type Fenced } from "../../src/records/fenced.redis.js";
+import { createFenced, type Fenced } from "../../src/state/fenced.redis.js";
 
 import { type RedisCluster, startRedisCluster } from "../support/clusters.js";
 import { eventually } from "../support/eventually.js";

@@ -7,7 +7,7 @@ import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectRedis, connectSubscriber } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
-import { createAttempts } from "../../src/records/attempts.redis.js";
+import { createAttempts } from "../../src/state/messages/attempts.redis.js";
 import { freeze } from "../support/brokers.js";
 import { deliveryOf } from "../support/deliveries.js";
 import { eventually } from "../support/eventually.js";

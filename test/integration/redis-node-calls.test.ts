@@ -1,14 +1,14 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
 import slotOf from "cluster-key-slot";
 import { type Cluster, Redis } from "ioredis";
-import { HOME_PREFIX, hiddenKey, packKeys } from "../../src/contracts/keys.js";
-import { ADD_ENTRIES } from "../../src/fanout/writer.redis.js";
 import { type Logger, silent } from "../../src/kernel/logger.js";
 import { redisUrls } from "../../src/kernel/urls.js";
 import { clusterOf, clustersOf } from "../../src/platform/redis/clusters.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts, inOrder, type Script } from "../../src/platform/redis/scripts.js";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
+import { ADD_ENTRIES } from "../../src/state/entries/writer.redis.js";
+import { HOME_PREFIX, hiddenKey, packKeys } from "../../src/state/keys.js";
 import { moveSlot, type RedisCluster, type RedisClusters, startRedisClusters } from "../support/clusters.js";
 import { eventually } from "../support/eventually.js";
 import { fencedOn } from "../support/redis.js";

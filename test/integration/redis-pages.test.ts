@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import fc from "fast-check";
+import { toToken } from "../../src/contracts/page-request.js";
 import { compareEntries, type TimelineEntry } from "../../src/contracts/timelines.js";
 import { GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { DAY } from "../../src/kernel/time.js";
-import { toToken } from "../../src/timeline/page-request.js";
-import type { TimelineStore } from "../../src/timeline/store.redis.js";
+import type { TimelineStore } from "../../src/state/entries/store.redis.js";
 import { eventually } from "../support/eventually.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/redis.js";
 import { hidesNobody } from "../support/timeline-keys.js";

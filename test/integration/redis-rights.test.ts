@@ -1,13 +1,13 @@
 import { afterAll, afterEach, beforeAll, expect, test } from "@jest/globals";
-import { createTokenBucket } from "../../src/analysis/sources/token-bucket.redis.js";
 import { createChannels } from "../../src/bridge/channels.redis.js";
 import { verdict } from "../../src/delivery/verdict.js";
 import { silent } from "../../src/kernel/logger.js";
 import type { RedisClient } from "../../src/platform/redis/clusters.js";
 import { connectRedis, connectSubscriber } from "../../src/platform/redis/connect.js";
-import { checkRights } from "../../src/platform/redis/rights.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
 import { Refusal, refusalOf } from "../../src/platform/refusals.js";
+import { createTokenBucket } from "../../src/state/limits/source-tokens.redis.js";
+import { checkRights, createRightsWatch } from "../../src/state/servers/rights.redis.js";
 import { eventually } from "../support/eventually.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
 
@@ -26,7 +26,7 @@ beforeAll(async () => {
   bench = await openRedis();
   await grant(`reset on >secret ${RIGHTS}`);
   client = connectRedis([url()], silent);
-  scripts = createScripts(client);
+  scripts = createScripts(client, silent, createRightsWatch(client).lost);
   await eventually(() => client.status === "ready", "Redis is connected");
 });
 afterAll(async () => {

@@ -1,8 +1,8 @@
 import { expect, test } from "@jest/globals";
 import type { HomeTier } from "../../src/contracts/fanout.js";
-import { authorKey, pullsKey, RECENT_KEY } from "../../src/contracts/keys.js";
 import { jobSubject } from "../../src/contracts/subjects.js";
-import { PULLS_COMPLETE } from "../../src/records/pulled.js";
+import { PULLS_COMPLETE } from "../../src/state/big-authors/pulled.js";
+import { authorKey, pullsKey, RECENT_KEY } from "../../src/state/keys.js";
 import { contextWith, deliveryOf } from "../support/deliveries.js";
 import { DROP, type FanoutBench, followers, handle, openFanout, work } from "../support/fanout.js";
 import { openRegistry, stateOf, step } from "../support/pulled.js";

@@ -1,8 +1,8 @@
 import { expect, test } from "@jest/globals";
-import { createFences } from "../../src/consistency/fences/fences.js";
 import { GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
+import { createFences } from "../../src/state/fences/fences.js";
 import { getHomeTimeline } from "../../src/timeline/get-timeline.js";
 import { historyOf, readDropsOf, rebuildQueue, sourcesOf } from "../support/memory-upstreams.js";
 import { adaptersOn } from "../support/redis.js";

@@ -1,11 +1,11 @@
 import { afterEach, beforeEach, expect, test } from "@jest/globals";
-import { createFences } from "../../src/consistency/fences/fences.js";
-import { homeKey, pullsKey } from "../../src/contracts/keys.js";
 import { GetTimelineRequest, GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { hookFailpoints } from "../../src/kernel/failpoints.js";
 import { silent } from "../../src/kernel/logger.js";
-import type { AuthorRegistry } from "../../src/pull/registry.js";
-import type { Erased } from "../../src/records/erasures.js";
+import type { AuthorRegistry } from "../../src/state/big-authors/registry.js";
+import type { Erased } from "../../src/state/erased/erasures.js";
+import { createFences } from "../../src/state/fences/fences.js";
+import { homeKey, pullsKey } from "../../src/state/keys.js";
 import { rebuildUnlessErased, sourcesWithoutErased } from "../../src/timeline/erased.js";
 import {
   type GetTimeline,

@@ -1,7 +1,7 @@
 import { afterEach, expect, test } from "@jest/globals";
-import { bylinesKey, hiddenKey, hidersKey, homeKey, LOCAL_KEY } from "../../src/contracts/keys.js";
 import { type Failpoint, hookFailpoints } from "../../src/kernel/failpoints.js";
-import { createReadHidden } from "../../src/records/hidden.grpc.js";
+import { createReadHidden } from "../../src/state/hidden/hidden.grpc.js";
+import { bylinesKey, hiddenKey, hidersKey, homeKey, LOCAL_KEY } from "../../src/state/keys.js";
 import { handle } from "../support/fanout.js";
 import { Scene, START } from "../support/hidden-scene.js";
 import { openRegistry, step } from "../support/pulled.js";

@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
-import { hiddenKey, homeKey, renewalKey } from "../../src/contracts/keys.js";
 import { AppError } from "../../src/kernel/errors.js";
+import { hiddenKey, homeKey, renewalKey } from "../../src/state/keys.js";
 import { handle } from "../support/fanout.js";
 import { Scene } from "../support/hidden-scene.js";
 import type { ReadHiddenOnce } from "../support/redis.js";

@@ -1,8 +1,8 @@
 import { expect, test } from "@jest/globals";
-import { createFences } from "../../src/consistency/fences/fences.js";
 import type { TimelineEntry } from "../../src/contracts/timelines.js";
 import { chunked } from "../../src/kernel/concurrency.js";
 import { silent } from "../../src/kernel/logger.js";
+import { createFences } from "../../src/state/fences/fences.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
 import { handle, openFanout } from "../support/fanout.js";
 import { historyOf, rebuildQueue } from "../support/memory-upstreams.js";

@@ -1,9 +1,9 @@
 import { expect, test } from "@jest/globals";
-import { createFences } from "../../src/consistency/fences/fences.js";
+import { toToken } from "../../src/contracts/page-request.js";
 import { GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { silent } from "../../src/kernel/logger.js";
+import { createFences } from "../../src/state/fences/fences.js";
 import { getSharedTimeline } from "../../src/timeline/get-timeline.js";
-import { toToken } from "../../src/timeline/page-request.js";
 import { historyOf, rebuildQueue, sourcesOf } from "../support/memory-upstreams.js";
 import { adaptersOn } from "../support/redis.js";
 import { redisOfFile } from "../support/redis-of-file.js";

@@ -1,17 +1,17 @@
 import { expect, test } from "@jest/globals";
-import { createFences } from "../../src/consistency/fences/fences.js";
+import { toToken } from "../../src/contracts/page-request.js";
 import { type GetTimelineRequest, GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { createBoundedQueue } from "../../src/kernel/concurrency.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
-import type { Fences } from "../../src/records/fences.js";
+import { createFences } from "../../src/state/fences/fences.js";
+import type { Fences } from "../../src/state/fences/types.js";
 import {
   type GetTimeline,
   getHomeTimeline,
   getSharedTimeline,
   type ReadDeps,
 } from "../../src/timeline/get-timeline.js";
-import { toToken } from "../../src/timeline/page-request.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
 import { type FanoutBench, handle, openFanout } from "../support/fanout.js";
 import { historyOf, rebuildQueue, sourcesOf } from "../support/memory-upstreams.js";

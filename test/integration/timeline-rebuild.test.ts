@@ -1,11 +1,11 @@
 import { expect, test } from "@jest/globals";
-import { createFences } from "../../src/consistency/fences/fences.js";
 import type { TimelineEntry } from "../../src/contracts/timelines.js";
-import { audienceOf } from "../../src/fanout/writer.redis.js";
 import { createBoundedQueue } from "../../src/kernel/concurrency.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
+import { audienceOf } from "../../src/state/entries/writer.redis.js";
+import { createFences } from "../../src/state/fences/fences.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
 import { eventually } from "../support/eventually.js";
 import { historyOf, rebuildQueue } from "../support/memory-upstreams.js";

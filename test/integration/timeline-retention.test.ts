@@ -1,15 +1,15 @@
 import { expect, test } from "@jest/globals";
-import { createFences, createRetention } from "../../src/consistency/fences/fences.js";
 import { GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { DAY } from "../../src/kernel/time.js";
-import type { PullRegistry } from "../../src/records/pulled.js";
+import type { PullRegistry } from "../../src/state/big-authors/pulled.js";
+import { createTrimStore, startTrimming } from "../../src/state/entries/trim.redis.js";
+import { createFences, createRetention } from "../../src/state/fences/fences.js";
 import { getHomeTimeline } from "../../src/timeline/get-timeline.js";
 import { homeBelowFloor } from "../../src/timeline/home.js";
 import { type Entries, readPage } from "../../src/timeline/pages.js";
 import { createRebuild } from "../../src/timeline/rebuild.js";
-import { createTrimStore, startTrimming } from "../../src/timeline/trim.redis.js";
 import { becomes } from "../support/eventually.js";
 import { handle, openFanout } from "../support/fanout.js";
 import { historyOf, readDropsOf, rebuildQueue, sourcesOf } from "../support/memory-upstreams.js";

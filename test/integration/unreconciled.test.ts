@@ -1,15 +1,10 @@
 import { afterEach, expect, test } from "@jest/globals";
-import {
-  createReconcileRequests,
-  type Reconcile,
-  type TimeRange,
-  type Unreconciled,
-} from "../../src/consistency/reconcile/reconcile.js";
-import { createUnreconciled } from "../../src/consistency/reconcile/times.redis.js";
-import { UNRECONCILED_KEY } from "../../src/contracts/keys.js";
+import { createReconcileRequests, type Reconcile, type TimeRange } from "../../src/consistency/reconcile/reconcile.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { DAY, HOUR, MINUTE } from "../../src/kernel/time.js";
+import { UNRECONCILED_KEY } from "../../src/state/keys.js";
+import { createUnreconciled, type Unreconciled } from "../../src/state/messages/reconciled.redis.js";
 import { eventually } from "../support/eventually.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 

@@ -1,10 +1,11 @@
 import { status } from "@grpc/grpc-js";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
-import { usersKey } from "../../src/contracts/keys.js";
 import { AppError } from "../../src/kernel/errors.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { startRedis } from "../../src/sandbox/brokers/index.js";
-import type { ListName, ListStore } from "../../src/users/reads.sql.js";
+import type { ListName } from "../../src/state/caches/user-lists.redis.js";
+import { usersKey } from "../../src/state/keys.js";
+import type { ListStore } from "../../src/users/reads.sql.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { eventually } from "../support/eventually.js";
 import { below, seeded } from "../support/random.js";

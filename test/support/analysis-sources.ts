@@ -1,6 +1,6 @@
 import { type Post, SKIPPED, type Source } from "../../src/analysis/sources/source.js";
-import type { TokenBucket } from "../../src/analysis/sources/token-bucket.redis.js";
 import { AppError, codeOf } from "../../src/kernel/errors.js";
+import type { TokenBucket } from "../../src/state/limits/source-tokens.redis.js";
 
 /** A bucket in memory, with as many tokens as it is given. */
 export function openBucket(left = Number.POSITIVE_INFINITY) {

@@ -1,6 +1,6 @@
-import { SOURCE_TURN_KEYS } from "../../src/contracts/keys.js";
 import { STREAM } from "../../src/contracts/subjects.js";
 import { encodeId } from "../../src/kernel/ids.js";
+import { SOURCE_TURN_KEYS } from "../../src/state/keys.js";
 import type { SagaBench } from "./analysis.js";
 
 /** Something that is stored: a row, a key or a message. */

@@ -1,10 +1,10 @@
 import type { Redis } from "ioredis";
-import { ERASED_KEY } from "../../src/contracts/keys.js";
 import { encodeId } from "../../src/kernel/ids.js";
 import type { Publish } from "../../src/platform/nats/publish.js";
 import type { Scripts } from "../../src/platform/redis/scripts.js";
-import { createBucket } from "../../src/records/bucket.nats.js";
-import { createErased } from "../../src/records/erased.redis.js";
+import { createBucket } from "../../src/state/erased/bucket.nats.js";
+import { createErased } from "../../src/state/erased/erased.redis.js";
+import { ERASED_KEY } from "../../src/state/keys.js";
 import type { NatsBench } from "./nats.js";
 
 /** The record of erased users, as the service has it. */

@@ -1,14 +1,14 @@
 import { Cluster, type Redis } from "ioredis";
-import { createFences } from "../../src/consistency/fences/fences.js";
-import { createFenceStore } from "../../src/consistency/fences/store.redis.js";
-import * as keys from "../../src/contracts/keys.js";
 import { type DropPage, NO_DROPS } from "../../src/contracts/timelines.js";
 import { createForgetTimelines } from "../../src/erasure/index.js";
 import { encodeId } from "../../src/kernel/ids.js";
 import { silent } from "../../src/kernel/logger.js";
 import type { Scripts } from "../../src/platform/redis/scripts.js";
-import type { Erased, Forget } from "../../src/records/erasures.js";
-import type { Fences } from "../../src/records/fences.js";
+import type { Erased, Forget } from "../../src/state/erased/erasures.js";
+import { createFences } from "../../src/state/fences/fences.js";
+import { createFenceStore } from "../../src/state/fences/store.redis.js";
+import type { Fences } from "../../src/state/fences/types.js";
+import * as keys from "../../src/state/keys.js";
 import type { NatsBench } from "./nats.js";
 import { clockOn, fencedOn } from "./redis.js";
 

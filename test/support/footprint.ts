@@ -1,7 +1,7 @@
 import { readdir, readFile } from "node:fs/promises";
 import { Redis } from "ioredis";
-import { deletedDropKey } from "../../src/contracts/keys.js";
 import { mapLimited } from "../../src/kernel/concurrency.js";
+import { deletedDropKey } from "../../src/state/keys.js";
 import type { Rehearsal } from "./rehearsal.js";
 
 /** What a service holds at one time, by its name: bytes of memory, open handles, keys. */

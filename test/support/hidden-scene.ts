@@ -1,9 +1,9 @@
-import { createFences } from "../../src/consistency/fences/fences.js";
 import { entryOfDrop } from "../../src/contracts/timelines.js";
-import type { ChangeSources } from "../../src/fanout/hiding-changes.redis.js";
 import { GetTimelineRequest, GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { silent } from "../../src/kernel/logger.js";
-import type { AuthorRegistry } from "../../src/pull/registry.js";
+import type { AuthorRegistry } from "../../src/state/big-authors/registry.js";
+import { createFences } from "../../src/state/fences/fences.js";
+import type { ChangeSources } from "../../src/state/hidden/changes.redis.js";
 import {
   type GetTimeline,
   getHomeTimeline,

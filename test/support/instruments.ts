@@ -39,7 +39,7 @@ export async function readInstruments(): Promise<Instrument[]> {
   for (const name of makers()) await import(`../../src/${name}.ts`);
   const { Readiness } = await import("../../src/roles/service.js");
   new Readiness([]);
-  const { observePulled } = await import("../../src/pull/observe.js");
+  const { observePulled } = await import("../../src/state/big-authors/observe.js");
   observePulled(() => undefined);
   const { observeGateway } = await import("../../src/gateway/observe.js");
   observeGateway.keys(() => 0);

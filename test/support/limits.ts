@@ -1,5 +1,5 @@
-import type { Limited } from "../../src/records/limits.redis.js";
 import type { Limits } from "../../src/roles/role.js";
+import type { Limited } from "../../src/state/limits/limits.redis.js";
 
 /** The variable that `support/entry` reads. */
 export const LIMITS_VARIABLE = "AVION_TEST_LIMITS";

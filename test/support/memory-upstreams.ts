@@ -1,4 +1,3 @@
-import type { ReadHistory } from "../../src/consistency/fences/fences.js";
 import type { DropsRequest } from "../../src/contracts/drop-pages.js";
 import type { ReadDrops as ReadPages } from "../../src/contracts/drop-reads.js";
 import type { TimelineEvent } from "../../src/contracts/events.js";
@@ -7,6 +6,7 @@ import type { Sources as FanoutSources } from "../../src/fanout/sources.grpc.js"
 import type { Drop } from "../../src/gen/avion/posts.js";
 import { createBoundedQueue } from "../../src/kernel/concurrency.js";
 import { createOldestFirst } from "../../src/kernel/oldest-first.js";
+import type { ReadHistory } from "../../src/state/fences/fences.js";
 import { createSources, type Sources } from "../../src/timeline/sources.grpc.js";
 import { newestFirst, pageAfter, type World } from "./world.js";
 

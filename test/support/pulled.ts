@@ -1,7 +1,7 @@
 import { createCross } from "../../src/fanout/crossing.js";
-import { type AuthorRegistry, createAuthorRegistry } from "../../src/pull/registry.js";
-import { createPullStore } from "../../src/pull/store.redis.js";
-import type { Published, PullState } from "../../src/records/pulled.js";
+import type { Published, PullState } from "../../src/state/big-authors/pulled.js";
+import { type AuthorRegistry, createAuthorRegistry } from "../../src/state/big-authors/registry.js";
+import { createPullStore } from "../../src/state/big-authors/store.redis.js";
 import type { FanoutBench } from "./fanout.js";
 import { clockOn, type RedisBench } from "./redis.js";
 

@@ -1,11 +1,11 @@
 import type { Redis } from "ioredis";
 import { STORED_TIMELINES_VARIABLES } from "../../src/contracts/config.js";
-import { DELETIONS_CHANNEL, TOMBSTONES_KEY } from "../../src/contracts/keys.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connected, connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
 import { type Tracking, trackChanges } from "../../src/platform/redis/tracking.js";
-import { PageCache } from "../../src/timeline/page-cache.js";
+import { PageCache } from "../../src/state/entries/page-cache.js";
+import { DELETIONS_CHANNEL, TOMBSTONES_KEY } from "../../src/state/keys.js";
 import { eventually } from "./eventually.js";
 
 /** The answers of one Redis that a process holds. */

@@ -1,8 +1,8 @@
 import { setTimeout as delay } from "node:timers/promises";
 import slotOf from "cluster-key-slot";
 import { Redis } from "ioredis";
-import { TOMBSTONES_KEY } from "../../src/contracts/keys.js";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
+import { TOMBSTONES_KEY } from "../../src/state/keys.js";
 import { BusyWorld } from "./busy-world.js";
 import {
   moveSlot,

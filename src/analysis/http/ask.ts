@@ -4,11 +4,11 @@ import { codeOf } from "../../kernel/errors.js";
 import { fingerprint } from "../../kernel/ids.js";
 import { Problem } from "../../kernel/problem.js";
 import { sharedNow } from "../../kernel/time.js";
+import { type Quota, quotaHeaders, type RateLimit } from "../../state/limits/analyses.redis.js";
 import { observeHttp } from "../observe.js";
 import type { RequestFact } from "../saga.js";
 import type { ErasedRefusals } from "./erased.redis.js";
 import type { Accepted, IdempotencyKeys, KeptAnswer } from "./idempotency.nats.js";
-import { type Quota, quotaHeaders, type RateLimit } from "./rate-limit.redis.js";
 
 interface AskDeps {
   readonly keys: IdempotencyKeys;

@@ -1,8 +1,8 @@
 import type { AnalysisRequest } from "../../contracts/analysis.js";
 import { AppError } from "../../kernel/errors.js";
-import { erasedUser } from "../../records/erased.redis.js";
-import type { Erased } from "../../records/erasures.js";
-import { unlessAway } from "../../records/limits.redis.js";
+import { erasedUser } from "../../state/erased/erased.redis.js";
+import type { Erased } from "../../state/erased/erasures.js";
+import { unlessAway } from "../../state/limits/limits.redis.js";
 import type { ForgetRequest } from "../erasure/forget.js";
 
 interface RefusalDeps {

@@ -9,11 +9,11 @@ import {
 } from "../../contracts/analysis.js";
 import { type ApiDeps, allowOnly, callerOf, createApi, inRequest, understood } from "../../platform/http/api.js";
 import { readJson } from "../../platform/http/body.js";
+import { quotaHeaders } from "../../state/limits/analyses.redis.js";
 import { observeHttp } from "../observe.js";
 import type { Ask } from "./ask.js";
 import { readIdempotencyKey } from "./idempotency.nats.js";
 import { openApi } from "./openapi.js";
-import { quotaHeaders } from "./rate-limit.redis.js";
 import type { Reads } from "./read.js";
 import { PAGE } from "./schemas.js";
 

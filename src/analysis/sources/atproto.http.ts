@@ -2,12 +2,12 @@ import { createCache, textsBytes } from "../../contracts/caches.js";
 import { inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { AppError, codeOf } from "../../kernel/errors.js";
 import { HOUR, SECOND, sharedNow } from "../../kernel/time.js";
+import type { TokenBucket } from "../../state/limits/source-tokens.redis.js";
 import { observeCall } from "../observe.js";
 import { createShares } from "../shares.js";
 import { createBoundedFetch } from "./bounded-fetch.http.js";
 import { createCallSource } from "./call-source.http.js";
 import { type Post, SKIPPED, type Source } from "./source.js";
-import type { TokenBucket } from "./token-bucket.redis.js";
 import { type Page, readItem, readPage, refusalOf, resultOf } from "./xrpc.js";
 
 const METHOD = "app.bsky.feed.getAuthorFeed";

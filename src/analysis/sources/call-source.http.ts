@@ -1,8 +1,8 @@
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { createJudge } from "../../platform/outages.js";
+import type { TokenBucket } from "../../state/limits/source-tokens.redis.js";
 import { TooManyRequests, Unreachable, Unreadable } from "./bounded-fetch.http.js";
 import { AccountGone } from "./source.js";
-import type { TokenBucket } from "./token-bucket.redis.js";
 
 interface About {
   readonly account: string;

@@ -3,12 +3,12 @@ import { startSampling } from "../../delivery/sampling.js";
 import type { Logger } from "../../kernel/logger.js";
 import { SECOND } from "../../kernel/time.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
+import { createTokenBucket } from "../../state/limits/source-tokens.redis.js";
 import type { AnalysisConfig } from "../config.js";
 import { sampleTokens } from "../observe.js";
 import { createAtprotoSource } from "./atproto.http.js";
 import { createPostsSource, type PostReads, type UserReads } from "./posts.grpc.js";
 import type { Source } from "./source.js";
-import { createTokenBucket } from "./token-bucket.redis.js";
 
 const SAMPLE_MS = 10 * SECOND;
 

@@ -4,18 +4,13 @@ import { type Lease, renewing } from "../../kernel/lease.js";
 import type { Logger } from "../../kernel/logger.js";
 import { startLoop } from "../../kernel/loop.js";
 import { MINUTE, SECOND, sharedNow } from "../../kernel/time.js";
+import type { ReconciledUpTo } from "../../state/messages/reconciled.redis.js";
 import { observeReconcile } from "../observe.js";
 import type { Reconcile, Reconciled } from "../reconcile/reconcile.js";
 import { type Report, type Reports, TIMELINES, type TimelineKind } from "./audit.js";
 import type { Auditor } from "./auditor.redis.js";
 
 /** Rounds have reconciled up to this time, in ms since the epoch. It outlives the process. */
-export interface ReconciledUpTo {
-  /** Resolves to undefined before the first round, and where Redis has lost the time. */
-  read(): Promise<number | undefined>;
-  write(upTo: number): Promise<void>;
-}
-
 interface AuditLoopDeps {
   /** One process audits, and keeps the lease as long as it lives. */
   readonly lease: Lease;

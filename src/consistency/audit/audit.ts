@@ -3,7 +3,7 @@ import { isTooFarAhead } from "../../contracts/times.js";
 import { paced, type Throttle } from "../../kernel/concurrency.js";
 import { oneLine } from "../../kernel/errors.js";
 import { MINUTE, pause, SECOND, sharedNow } from "../../kernel/time.js";
-import type { WaitingEvent } from "../../records/waiting.redis.js";
+import type { WaitingEvent } from "../../state/messages/waiting.redis.js";
 
 export const TIMELINES = ["home", "local", "global"] as const;
 export type TimelineKind = (typeof TIMELINES)[number];

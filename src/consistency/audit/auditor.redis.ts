@@ -1,5 +1,20 @@
 import { randomInt } from "node:crypto";
 import { remoteCapOf, type StoredTimelinesConfig } from "../../contracts/config.js";
+import type { TimelineEntry } from "../../contracts/timelines.js";
+import { MAX_IDLE_MS } from "../../contracts/times.js";
+import { oneLine } from "../../kernel/errors.js";
+import { decodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
+import type { Logger } from "../../kernel/logger.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
+import { type DataNode, dataNodes } from "../../platform/redis/servers.js";
+import {
+  currentOf,
+  isPushed,
+  PULLS_COMPLETE,
+  type PulledAuthors,
+  type PullRegistry,
+} from "../../state/big-authors/pulled.js";
+import type { Fences } from "../../state/fences/types.js";
 import {
   AUTHOR_PREFIX,
   authorKey,
@@ -11,16 +26,7 @@ import {
   pullsKey,
   REMOTE_KEY,
   userOfHomeKey,
-} from "../../contracts/keys.js";
-import type { TimelineEntry } from "../../contracts/timelines.js";
-import { MAX_IDLE_MS } from "../../contracts/times.js";
-import { oneLine } from "../../kernel/errors.js";
-import { decodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
-import type { Logger } from "../../kernel/logger.js";
-import type { Scripts } from "../../platform/redis/scripts.js";
-import { type DataNode, dataNodes } from "../../platform/redis/servers.js";
-import type { Fences } from "../../records/fences.js";
-import { currentOf, isPushed, PULLS_COMPLETE, type PulledAuthors, type PullRegistry } from "../../records/pulled.js";
+} from "../../state/keys.js";
 import { observeAudit } from "../observe.js";
 import {
   type AuditDeps,

@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { parseJson } from "../../contracts/events.js";
 import type { FanoutCompleted } from "../../contracts/fanout.js";
+import type { HeldDrop } from "../../contracts/timelines.js";
 import { type Byline, belongsHome, entryOfDrop } from "../../contracts/timelines.js";
 import { understood } from "../../contracts/untrusted.js";
 import type { Context, Delivery, DeliveryOutcome, Process } from "../../delivery/handler.js";
@@ -11,7 +12,6 @@ import { codeOf, oneLine } from "../../kernel/errors.js";
 import { encodeId } from "../../kernel/ids.js";
 import type { Logger } from "../../kernel/logger.js";
 import { MINUTE, pause, SECOND, sharedNow } from "../../kernel/time.js";
-import type { HeldDrop } from "../restored/judge.js";
 import { type AuditDeps, isOpen, type TimelineName, untilApplied } from "./audit.js";
 
 /**

@@ -1,22 +1,22 @@
 import type { NatsConnection } from "nats";
 import type { ExplainRequest } from "../../contracts/explain.js";
+import type { HeldDrop } from "../../contracts/timelines.js";
 import { belongsHome, entryOfDrop } from "../../contracts/timelines.js";
 import type { Drop } from "../../gen/avion/posts.js";
 import { dateOfId } from "../../kernel/ids.js";
 import { sharedNow } from "../../kernel/time.js";
 import type { Upstreams } from "../../platform/grpc/upstreams.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
-import type { Erased } from "../../records/erasures.js";
-import type { Fences } from "../../records/fences.js";
-import { currentOf, isPushed, type PulledAuthors } from "../../records/pulled.js";
-import { createReadWaiting } from "../../records/waiting.redis.js";
+import { currentOf, isPushed, type PulledAuthors } from "../../state/big-authors/pulled.js";
+import type { Erased } from "../../state/erased/erasures.js";
+import type { Fences } from "../../state/fences/types.js";
+import { createReadWaiting } from "../../state/messages/waiting.redis.js";
 import { isOpen, untilApplied } from "../audit/audit.js";
 import { createReadEntry } from "../audit/auditor.redis.js";
 import type { PublicationDeps } from "../audit/publications.js";
 import { EventLog } from "../log.nats.js";
 import { type Logged, untilNow } from "../reconcile/reconcile.js";
 import type { Unapplied } from "../redis-loss/loss-detector.js";
-import type { HeldDrop } from "../restored/judge.js";
 import { UpstreamView } from "../upstreams.grpc.js";
 import { type Explanation, explain, type Facts, isWrong } from "./explain.js";
 

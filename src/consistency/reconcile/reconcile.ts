@@ -5,6 +5,7 @@ import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { startLoop } from "../../kernel/loop.js";
 import { DAY, HOUR, MINUTE, pause, SECOND, sharedNow } from "../../kernel/time.js";
+import type { Unreconciled } from "../../state/messages/reconciled.redis.js";
 import { observeReconcile } from "../observe.js";
 
 /** The range is [since, until), in ms since the epoch. */
@@ -161,14 +162,6 @@ const isHistory = ({ name, payload }: TimelineEvent, now: number): boolean =>
 export type Cause = "start" | "reconnect" | "gap" | "overflow";
 
 /** The times of all processes are kept here until they are reconciled: a process may end before its own are. */
-export interface Unreconciled {
-  /** Notes the time from `since` until now. */
-  note(since: number): Promise<void>;
-  /** Resolves to the earliest time, which is infinite where there is none. */
-  read(): Promise<{ readonly since: number; readonly names: readonly string[] }>;
-  forget(names: readonly string[]): Promise<void>;
-}
-
 interface RequestsDeps {
   /** Where this is unset, requests are only counted. */
   readonly reconcile: Reconcile | undefined;

@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { pause, SECOND } from "../../kernel/time.js";
 import { ConfigError } from "../../kernel/variables.js";
+import type { ServerIdentity } from "../../state/servers/server-identity.redis.js";
 import type { EventLog } from "../log.nats.js";
-import type { ServerIdentity } from "./loss-detector.js";
 
 interface BindingDeps {
   readonly identity: Pick<ServerIdentity, "read">;

@@ -4,59 +4,19 @@ import { type Lease, renewing } from "../../kernel/lease.js";
 import type { Logger } from "../../kernel/logger.js";
 import { type Loop, startLoop } from "../../kernel/loop.js";
 import { pause, SECOND } from "../../kernel/time.js";
-import type { WaitingEvent } from "../../records/waiting.redis.js";
-import type { Behind } from "../restored/watch.js";
-
-/** The state tells the streams of events and jobs from others, and how far they go. */
-export interface LogState {
-  /** When `DROPS` and `FANOUT` were created; "" for a stream that is missing. */
-  readonly drops: string;
-  readonly fanout: string;
-  /** The last sequence of `DROPS` never falls, unless the stream was restored from an older copy. */
-  readonly last: number;
-  /** The last sequence of `FANOUT` is not in records of earlier versions. */
-  readonly lastJob?: number;
-  readonly setAside?: readonly SetAside[];
-  /** The log belongs to the Redis of this name: see binding.ts. */
-  readonly redis?: string | undefined;
-  /** Where this is unset, the upstreams know what the log holds. */
-  readonly behind?: Behind | undefined;
-}
-
-/** Events that a recovery could not apply are at the end of the log again, up to this sequence and time. */
-export interface SetAside extends Affected {
-  readonly seq: number;
-  /** The time is in ms since the epoch. */
-  readonly at: number;
-}
-
-export interface Backlog {
-  /** Events admitted from then on may not have been applied yet, in ms since the epoch. */
-  readonly start: number;
-  /** All consumers of `DROPS` have acknowledged everything up to this sequence. */
-  readonly acked: number;
-}
+import type { WaitingEvent } from "../../state/messages/waiting.redis.js";
+import type {
+  Backlog,
+  Behind,
+  IdentityRecord,
+  LogState,
+  ServerIdentity,
+  SetAside,
+} from "../../state/servers/server-identity.redis.js";
 
 /** `waiting` stands apart: these events are in the queue only because a single user is unavailable. */
 export interface Unapplied extends Backlog {
   readonly waiting: readonly WaitingEvent[];
-}
-
-export interface IdentityRecord {
-  /**
-   * `other` means that another server wrote the record, or this one before it restarted; `none`, that there is no
-   * record.
-   */
-  readonly redis: "same" | "other" | "none";
-  readonly from: number;
-  readonly log: LogState | undefined;
-  readonly acked: number;
-}
-
-export interface ServerIdentity {
-  read(): Promise<IdentityRecord>;
-  /** Changes nothing in a Redis that may have lost data, until everything lost is applied again (`recovered`). */
-  record(of: { readonly backlog: Backlog; readonly log: LogState; readonly recovered: boolean }): Promise<void>;
 }
 
 export interface Loss {

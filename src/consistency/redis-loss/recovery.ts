@@ -7,11 +7,12 @@ import { countOutcome } from "../../delivery/telemetry.js";
 import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { sharedNow } from "../../kernel/time.js";
-import { affectedBy } from "../../records/waiting.redis.js";
+import { affectedBy } from "../../state/messages/waiting.redis.js";
+import type { SetAside } from "../../state/servers/server-identity.redis.js";
 import { observeReconcile } from "../observe.js";
 import { ADMISSION_LAG_MS, type Reconcile, type TimeRange, untilNow } from "../reconcile/reconcile.js";
 import { isPermanent, type ReadRange, replay, retrying } from "../replay.js";
-import type { Recovery, SetAside } from "./loss-detector.js";
+import type { Recovery } from "./loss-detector.js";
 
 export interface RecoveryDeps {
   readonly readRange: ReadRange;

@@ -1,7 +1,7 @@
-import type { Fenced } from "../../records/fenced.redis.js";
+import type { Fenced } from "../../state/fenced.redis.js";
+import { createServerIdentity } from "../../state/servers/server-identity.redis.js";
 import { EventLog } from "../log.nats.js";
 import { checkRedisOfLog, findRedisOfLog } from "./binding.js";
-import { createServerIdentity } from "./server-identity.redis.js";
 
 interface Handles {
   readonly scripts: Parameters<typeof createServerIdentity>[0];

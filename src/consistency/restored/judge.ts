@@ -1,14 +1,6 @@
 import type { TimelineEvent } from "../../contracts/events.js";
+import type { HeldDrop } from "../../contracts/timelines.js";
 import { codeOf, subjectOf } from "../../kernel/errors.js";
-
-/** The drop is of the log, or of local, which names no author. */
-export interface HeldDrop {
-  readonly drop: string;
-  readonly author?: string | undefined;
-  /** The time is in ms since the epoch. */
-  readonly createdAt: number;
-}
-
 export function dropsIn({ name, payload }: TimelineEvent): HeldDrop[] {
   if (name !== "drop_created") return [];
   return [{ drop: payload.drop_id, author: payload.user_id, createdAt: payload.created_at }];

@@ -1,12 +1,13 @@
 import { SUBJECT_OF } from "../../contracts/events.js";
+import type { HeldDrop } from "../../contracts/timelines.js";
 import { CLOCK_SKEW_MS, LOG_AGE_MS } from "../../contracts/times.js";
 import { grouped, mapLimited } from "../../kernel/concurrency.js";
 import { HOUR } from "../../kernel/time.js";
-import type { Fences } from "../../records/fences.js";
+import type { Fences } from "../../state/fences/types.js";
 import type { EventLog } from "../log.nats.js";
 import { ADMISSION_LAG_MS, type TimeRange } from "../reconcile/reconcile.js";
 import type { UpstreamView } from "../upstreams.grpc.js";
-import { dropsIn, type HeldDrop, unlessUnanswered } from "./judge.js";
+import { dropsIn, unlessUnanswered } from "./judge.js";
 
 interface PhantomDeps {
   readonly eventLog: Pick<EventLog, "readLogged">;

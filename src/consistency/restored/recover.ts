@@ -1,15 +1,15 @@
 import type { TimelineEvent } from "../../contracts/events.js";
+import type { HeldDrop } from "../../contracts/timelines.js";
 import { LOG_AGE_MS } from "../../contracts/times.js";
 import { chunked, mapLimited } from "../../kernel/concurrency.js";
 import { AppError } from "../../kernel/errors.js";
 import { pause, SECOND, sharedNow } from "../../kernel/time.js";
-import type { Fences } from "../../records/fences.js";
+import type { Fences } from "../../state/fences/types.js";
 import { untilApplied } from "../audit/audit.js";
 import type { EventLog } from "../log.nats.js";
 import { type Admit, type Reconcile, untilNow } from "../reconcile/reconcile.js";
 import type { UpstreamView } from "../upstreams.grpc.js";
 import { findLostEdges, type LostEdge } from "./edges.js";
-import type { HeldDrop } from "./judge.js";
 import { findPhantoms } from "./phantoms.js";
 
 interface RecoverDeps {

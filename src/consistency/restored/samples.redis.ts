@@ -1,10 +1,10 @@
-import { LOCAL_KEY } from "../../contracts/keys.js";
+import type { HeldDrop } from "../../contracts/timelines.js";
 import { FLOOR_MEMBER } from "../../kernel/ids.js";
 import { sharedNow } from "../../kernel/time.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
-import type { Erased } from "../../records/erasures.js";
-import { type EdgeChange, edgeName, type Fences } from "../../records/fences.js";
-import type { HeldDrop } from "./judge.js";
+import type { Erased } from "../../state/erased/erasures.js";
+import { type EdgeChange, edgeName, type Fences } from "../../state/fences/types.js";
+import { LOCAL_KEY } from "../../state/keys.js";
 
 const NEWEST = 40;
 

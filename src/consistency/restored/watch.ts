@@ -1,19 +1,15 @@
+import type { HeldDrop } from "../../contracts/timelines.js";
 import { CLOCK_SKEW_MS } from "../../contracts/times.js";
 import { mapLimited } from "../../kernel/concurrency.js";
 import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { type Loop, startLoop } from "../../kernel/loop.js";
 import { SECOND } from "../../kernel/time.js";
-import { type EdgeChange, edgeName } from "../../records/fences.js";
+import { type EdgeChange, edgeName } from "../../state/fences/types.js";
+import type { Behind } from "../../state/servers/server-identity.redis.js";
 import type { UpstreamView } from "../upstreams.grpc.js";
-import { type HeldDrop, type Judged, lostByRestore, unlessUnanswered } from "./judge.js";
+import { type Judged, lostByRestore, unlessUnanswered } from "./judge.js";
 import type { Samples } from "./samples.redis.js";
-
-/** Pages are degraded by this mark: it has some of the drops and edges that the upstreams do not know any more. */
-export interface Behind {
-  readonly drops: readonly HeldDrop[];
-  readonly edges: readonly EdgeChange[];
-}
 
 interface WatchDeps {
   readonly samples: Samples;

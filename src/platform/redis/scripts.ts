@@ -9,7 +9,6 @@ import { pause } from "../../kernel/time.js";
 import { Refusal, refusalOf } from "../refusals.js";
 import { type Nodes, nodesOf, type RedisClient } from "./clusters.js";
 import { lacksRight, redisError } from "./errors.js";
-import { createRightsWatch } from "./rights.js";
 import { createWrongTypes, isWrongType, removingWrongTypes, type WithRemoved } from "./wrong-types.js";
 
 /** A Lua script. Metrics and spans bear its name; no two of a process have the same one. */
@@ -61,7 +60,7 @@ interface Commands {
  * The client sends a script's hash, and its text where the server does not know it. A script or a command that meets a
  * key of a wrong type runs again: all of them may be repeated. A script is registered when it is first called.
  */
-export function createScripts(client: RedisClient, log: Logger = silent) {
+export function createScripts(client: RedisClient, log: Logger = silent, lost?: (refusal: Refusal) => void) {
   const known = new Map<Script, Commands>();
   const commandsOf = (of: Script): Commands => {
     const held = known.get(of);
@@ -76,11 +75,10 @@ export function createScripts(client: RedisClient, log: Logger = silent) {
   };
   const breaker = createCircuitBreaker(client);
   const wrongTypes = createWrongTypes((args) => commandsOf(REMOVE_WRONG_TYPES).usual(args), log);
-  const rights = createRightsWatch(client, log);
   const fail = (error: unknown): never => {
     breaker.note(error);
     const failure = redisError(error);
-    if (failure instanceof Refusal && lacksRight(failure.cause)) rights.lost(failure);
+    if (failure instanceof Refusal && lacksRight(failure.cause)) lost?.(failure);
     // The client itself says only that it is not connected.
     throw refusalOf(client) ?? failure;
   };

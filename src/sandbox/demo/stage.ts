@@ -1,9 +1,9 @@
 import { createParser, type EventSourceMessage } from "eventsource-parser";
 import { Redis } from "ioredis";
-import { HOME_PREFIX } from "../../contracts/keys.js";
 import { STREAM } from "../../contracts/subjects.js";
 import { Visibility } from "../../gen/avion/posts.js";
 import { pause } from "../../kernel/time.js";
+import { HOME_PREFIX } from "../../state/keys.js";
 import type { Sandbox } from "../sandbox.js";
 import { BIG_AUTHOR } from "../world/seed.js";
 

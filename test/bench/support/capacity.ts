@@ -1,6 +1,6 @@
-import { listenerParts } from "../../../src/contracts/keys.js";
 import { MOST_NOTIFY_PARTS } from "../../../src/contracts/notify-parts.js";
 import { MOST_CLUSTERS } from "../../../src/kernel/urls.js";
+import { listenerParts } from "../../../src/state/keys.js";
 import { readsOf } from "./population.js";
 import { PUBLISHED } from "./published.js";
 import { atThreshold, type CANDIDATES, DEFAULT_THRESHOLD, type Load } from "./scene.js";

@@ -1,5 +1,5 @@
-import { hiddenKey } from "../../../src/contracts/keys.js";
 import { mapLimited } from "../../../src/kernel/concurrency.js";
+import { hiddenKey } from "../../../src/state/keys.js";
 import { homeKey } from "../../support/timeline-keys.js";
 import type { World } from "../../support/world.js";
 import type { Bench } from "./bench.js";

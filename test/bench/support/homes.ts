@@ -1,10 +1,10 @@
 import type { Cluster, Redis } from "ioredis";
-import { hiddenKey } from "../../../src/contracts/keys.js";
 import type { Byline } from "../../../src/contracts/timelines.js";
 import { chunked, mapLimited } from "../../../src/kernel/concurrency.js";
 import { createScripts } from "../../../src/platform/redis/scripts.js";
-import { Hidden } from "../../../src/records/hidden.js";
-import { createHiddenStore } from "../../../src/records/hidden.redis.js";
+import { Hidden } from "../../../src/state/hidden/hidden.js";
+import { createHiddenStore } from "../../../src/state/hidden/hidden.redis.js";
+import { hiddenKey } from "../../../src/state/keys.js";
 import { inOnePage, NOBODY_ERASED } from "../../support/redis.js";
 import { homeKey } from "../../support/timeline-keys.js";
 import { check } from "./result.js";

@@ -1,6 +1,6 @@
-import { DELETIONS_CHANNEL } from "../../../src/contracts/keys.js";
 import { COMPLETED_FANOUT } from "../../../src/contracts/subjects.js";
 import { mapLimited } from "../../../src/kernel/concurrency.js";
+import { DELETIONS_CHANNEL } from "../../../src/state/keys.js";
 import { type Api, openApi } from "../../support/api.js";
 import { eventually } from "../../support/eventually.js";
 import { homeKey } from "../../support/timeline-keys.js";

@@ -1,6 +1,6 @@
 import type { ClientHttp2Session } from "node:http2";
+import { toToken } from "../../../src/contracts/page-request.js";
 import { GetTimelineRequest, GetTimelineResponse } from "../../../src/gen/avion/timeline.js";
-import { toToken } from "../../../src/timeline/page-request.js";
 import { check } from "./result.js";
 
 export const READ_KINDS = ["Home", "Local", "Global"] as const;

@@ -1,5 +1,5 @@
-import { RECENT_KEY } from "../../../src/contracts/keys.js";
 import { createDropIds } from "../../../src/posts/ids.js";
+import { RECENT_KEY } from "../../../src/state/keys.js";
 import { World } from "../../support/world.js";
 import type { Bench } from "./bench.js";
 import { postDrops } from "./drops.js";

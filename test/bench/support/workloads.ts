@@ -1,9 +1,9 @@
 import { connect } from "node:http2";
 import type { Redis } from "ioredis";
-import { connectionsOfUserKey, homeKey, RECENT_KEY } from "../../../src/contracts/keys.js";
 import { GetTimelineRequest, GetTimelineResponse } from "../../../src/gen/avion/timeline.js";
 import { chunked } from "../../../src/kernel/concurrency.js";
 import { createPublisher } from "../../../src/platform/nats/publish.js";
+import { connectionsOfUserKey, homeKey, RECENT_KEY } from "../../../src/state/keys.js";
 import type { Service } from "../../support/service.js";
 import type { World } from "../../support/world.js";
 import type { Bench, Servers } from "./bench.js";

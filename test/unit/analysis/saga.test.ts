@@ -6,12 +6,12 @@ import {
   decideStart,
   type Facts,
   mayBeCompleted,
-  resultsFor,
   type Status,
   statusOf,
   viewOf,
 } from "../../../src/analysis/saga.js";
 import { AccountGone } from "../../../src/analysis/sources/source.js";
+import { resultsFor } from "../../../src/contracts/analysis.js";
 import { AppError } from "../../../src/kernel/errors.js";
 
 const AT = "2026-01-02T03:04:05.000Z";

@@ -1,7 +1,6 @@
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { chunkId, type FanoutJob, HOME_TIERS, jobMessageId, parseJob } from "../../../src/contracts/fanout.js";
-import * as keys from "../../../src/contracts/keys.js";
 import {
   admittedSince,
   DLQ_REASONS,
@@ -15,6 +14,7 @@ import {
 import { belongsHome } from "../../../src/contracts/timelines.js";
 import { type Drop, Visibility } from "../../../src/gen/avion/posts.js";
 import { encodeId } from "../../../src/kernel/ids.js";
+import * as keys from "../../../src/state/keys.js";
 
 const nasty = fc.string({
   unit: fc.constantFrom("a", ".", "*", ">", " ", "\r", "\n", ":", "{", "}", ",", "=", "é", "😀"),

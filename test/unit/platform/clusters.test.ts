@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
 import slotOf from "cluster-key-slot";
-import { hiddenKeyOfHome, homeKey, listenerParts, pullsKeyOfHome, recentKey } from "../../../src/contracts/keys.js";
 import { clusterOf } from "../../../src/platform/redis/clusters.js";
+import { hiddenKeyOfHome, homeKey, listenerParts, pullsKeyOfHome, recentKey } from "../../../src/state/keys.js";
 
 const HOMES = Array.from({ length: 30_000 }, (_, user) => homeKey(`user-${user}`));
 

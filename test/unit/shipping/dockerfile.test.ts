@@ -77,7 +77,7 @@ test("generated files stay out of the build", () => {
   for (const path of ["dist/main.js", "node_modules/nats", "src/gen/image.binpb", ".git/HEAD", ".env", "test"]) {
     expect({ path, ignored: ignored(path) }).toEqual({ path, ignored: true });
   }
-  expect(ignored("src/timeline/read-page.lua")).toBe(false);
+  expect(ignored("src/state/entries/read-page.lua")).toBe(false);
 });
 
 test("every stage has the version of Node that README.md recommends, and package.json the oldest one that works", () => {

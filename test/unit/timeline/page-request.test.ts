@@ -1,10 +1,10 @@
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
+import { fromToken, parsePageRequest, parseUser, toToken } from "../../../src/contracts/page-request.js";
 import { compareEntries } from "../../../src/contracts/timelines.js";
 import type { GetTimelineRequest } from "../../../src/gen/avion/timeline.js";
 import { AppError } from "../../../src/kernel/errors.js";
 import { FLOOR_MEMBER } from "../../../src/kernel/ids.js";
-import { fromToken, parsePageRequest, parseUser, toToken } from "../../../src/timeline/page-request.js";
 import { startOf } from "../../../src/timeline/pages.js";
 
 const request = (stated: Partial<GetTimelineRequest>): GetTimelineRequest => ({

@@ -1,9 +1,9 @@
 import { expect, test } from "@jest/globals";
 import type { Byline } from "../../../src/contracts/timelines.js";
 import { GetTimelineResponse } from "../../../src/gen/avion/timeline.js";
-import { Hidden } from "../../../src/records/hidden.js";
-import { createShownPages } from "../../../src/timeline/shown-pages.js";
-import { SPARE, type Stored } from "../../../src/timeline/stored.js";
+import { createShownPages } from "../../../src/state/entries/shown-pages.js";
+import { SPARE, type Stored } from "../../../src/state/entries/stored.js";
+import { Hidden } from "../../../src/state/hidden/hidden.js";
 
 const KEY = "timeline:local";
 const PAGE = { drops: 3, since: 0 };

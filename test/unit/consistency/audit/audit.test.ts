@@ -2,7 +2,7 @@ import { expect, test } from "@jest/globals";
 import { type AuditDeps, audit } from "../../../../src/consistency/audit/audit.js";
 import { isLeftWrong, reportsAsJson, reportsAsText } from "../../../../src/consistency/audit/report.js";
 import type { TimelineEntry } from "../../../../src/contracts/timelines.js";
-import type { WaitingEvent } from "../../../../src/records/waiting.redis.js";
+import type { WaitingEvent } from "../../../../src/state/messages/waiting.redis.js";
 
 const OLD = 1_000;
 

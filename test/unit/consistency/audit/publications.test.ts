@@ -7,7 +7,7 @@ import {
 import type { FanoutCompleted } from "../../../../src/contracts/fanout.js";
 import { Visibility } from "../../../../src/gen/avion/posts.js";
 import { silent } from "../../../../src/kernel/logger.js";
-import type { WaitingEvent } from "../../../../src/records/waiting.redis.js";
+import type { WaitingEvent } from "../../../../src/state/messages/waiting.redis.js";
 
 const NOW = 1_000_000;
 

@@ -1,12 +1,9 @@
 import { expect, test } from "@jest/globals";
-import {
-  type IdentityRecord,
-  type LogState,
-  LossDetector,
-} from "../../../../src/consistency/redis-loss/loss-detector.js";
+import { LossDetector } from "../../../../src/consistency/redis-loss/loss-detector.js";
 import { silent } from "../../../../src/kernel/logger.js";
 import { DAY } from "../../../../src/kernel/time.js";
-import type { WaitingEvent } from "../../../../src/records/waiting.redis.js";
+import type { WaitingEvent } from "../../../../src/state/messages/waiting.redis.js";
+import type { IdentityRecord, LogState } from "../../../../src/state/servers/server-identity.redis.js";
 import { eventually } from "../../../support/eventually.js";
 
 const STREAMS: LogState = { drops: "monday", fanout: "monday", last: 7, lastJob: 3 };

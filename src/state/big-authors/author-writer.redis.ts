@@ -1,0 +1,69 @@
+import { encodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
+import { type Scripts, script } from "../../platform/redis/scripts.js";
+import { createRemovalNotes } from "../entries/removal-notes.redis.js";
+import {
+  ADD_ENTRIES,
+  addOptionsOf,
+  isDirect,
+  itemOf,
+  REMOVE_ENTRIES,
+  rememberCreation,
+  type SignedEntry,
+  type WriterOptions,
+} from "../entries/writer.redis.js";
+import type { Fenced } from "../fenced.redis.js";
+import { AUTHOR_PREFIX, authorKey, PULLS_PREFIX, packKeys, pullsToken } from "../keys.js";
+
+const CHANGE_PULLS = script("change-pulls", import.meta.url);
+
+export type AuthorWriter = ReturnType<typeof createAuthorWriter>;
+
+/** The map has for each author the users whose sets of pulled authors change. */
+type UsersOf = ReadonlyMap<string, readonly string[]>;
+
+/** The timelines of pulled authors, and the sets of the pulled authors that users follow. */
+export function createAuthorWriter(scripts: Scripts, fenced: Fenced, options: Omit<WriterOptions, "activeOnly">) {
+  const { command } = scripts;
+  const notes = createRemovalNotes(scripts);
+  const before = addOptionsOf({ ...options, activeOnly: false, kind: "reposts" });
+  const changePulls = (how: "add" | "remove") => async (users: UsersOf) => {
+    const groups = [...users].map(([author, some]) => {
+      return { keys: packKeys(some.map(pullsToken)), items: [[encodeId(author)]] };
+    });
+    await fenced.groups({ script: CHANGE_PULLS, prefix: PULLS_PREFIX, before: [how], groups });
+  };
+  return {
+    async add(author: string, entry: SignedEntry): Promise<void> {
+      const groups = [{ keys: [encodeId(author)], items: [itemOf(entry)] }];
+      await fenced.groups({ script: ADD_ENTRIES, prefix: AUTHOR_PREFIX, before, groups });
+    },
+    async remove(author: string, drop: string): Promise<void> {
+      const groups = [{ keys: [encodeId(author)], items: [[drop]] }];
+      await fenced.groups({ script: REMOVE_ENTRIES, prefix: AUTHOR_PREFIX, before: [], groups });
+    },
+    /** Also notes that the timeline had the drop: fan-out of its deletion has not looked here yet. */
+    removeWithNote: (author: string, drop: string) => notes.remove(authorKey(author), [drop]),
+    /**
+     * Resolves to true if the timeline has the drop, or had it lately; then the drop's id still works as a cursor once it
+     * is removed. Resolves to undefined if that is not known: the timeline was lost or forgotten, the drop is not direct,
+     * and readers may have seen it before.
+     */
+    async heldBeforeDeletion(author: string, drop: string): Promise<boolean | undefined> {
+      const members = [drop, FLOOR_MEMBER];
+      const [score, floor] = await command("zmscore", (client) => client.zmscore(authorKey(author), ...members));
+      if (score == null) {
+        if (await notes.wasRemoved(authorKey(author), drop)) return true;
+        return isComplete(floor) || (await isDirect(scripts, drop)) ? false : undefined;
+      }
+      await rememberCreation(scripts, drop, score);
+      return true;
+    },
+    async forget(author: string): Promise<void> {
+      await command("del", (client) => client.del(authorKey(author)));
+    },
+    addToPulls: changePulls("add"),
+    removeFromPulls: changePulls("remove"),
+  };
+}
+
+const isComplete = (floor: string | null | undefined): boolean => floor != null && Number(floor) >= 0;

@@ -1,0 +1,91 @@
+import { AppError } from "../../kernel/errors.js";
+import { decodeId, encodeId } from "../../kernel/ids.js";
+import { HOUR } from "../../kernel/time.js";
+import type { RedisClock } from "../../platform/redis/clock.js";
+import { type Scripts, script } from "../../platform/redis/scripts.js";
+import { ERASED_KEY, PULLED_KEY, postedKey } from "../keys.js";
+import { PULL_STATES, type Published, type PulledAuthor, type PullState } from "./pulled.js";
+
+const CHANGE_PULLED = script("change-pulled", import.meta.url);
+const NOTE_DROP = script("note-drop", import.meta.url);
+
+/** The state is as stored: an author in none of the states is to stay pushed, whatever their followers. */
+export interface StoredState {
+  readonly state: PullState | "pushed";
+  readonly by: PulledAuthor["by"];
+  readonly since: number;
+}
+
+/** Commands and the console show this JSON. */
+export const authorAsJson = (author_id: string, stored: StoredState | undefined) => ({
+  author_id,
+  state: stored?.state ?? "pushed",
+  by: stored?.by ?? "count",
+  since: stored ? new Date(stored.since).toISOString() : null,
+});
+
+/** The times are of the last and the first change; null means that there was none, or that all was lost. */
+interface Version {
+  readonly version: string | null;
+  readonly born: string | null;
+}
+
+export interface Stored extends Version {
+  readonly authors: ReadonlyMap<string, StoredState>;
+}
+
+export type PullStore = ReturnType<typeof createPullStore>;
+
+/** Bounds the copy of each process: about 1 MB. */
+export const MAX_AUTHORS = 10_000;
+/** Drops above this number are not counted. */
+export const MAX_DROPS_AN_HOUR = 1_000;
+
+const VERSION_FIELD = "~version";
+const BORN_FIELD = "~born";
+const VALUE = new RegExp(`^(pushed|${PULL_STATES.join("|")}):(hand|count|pressure):(\\d+)$`);
+
+export function createPullStore({ run, command }: Scripts, clock: RedisClock) {
+  const isErased = async (author: string): Promise<boolean> =>
+    (await command("zscore", (client) => client.zscore(ERASED_KEY, encodeId(author)))) !== null;
+  return {
+    async version(): Promise<Version> {
+      const fields = [VERSION_FIELD, BORN_FIELD] as const;
+      const [version = null, born = null] = await command("hmget", (client) => client.hmget(PULLED_KEY, ...fields));
+      return { version, born };
+    },
+    async read(): Promise<Stored> {
+      const {
+        [VERSION_FIELD]: version = null,
+        [BORN_FIELD]: born = null,
+        ...fields
+      } = await command("hgetall", (client) => client.hgetall(PULLED_KEY));
+      const authors = Object.entries(fields).map(([token, value]) => [decodeId(token), parse(value)] as const);
+      return { version, born, authors: new Map(authors) };
+    },
+    /** Returns false where the author's state is not `from` any more, or the registry is full. An erased author leaves. */
+    async change(
+      author: string,
+      from: StoredState | undefined,
+      to: Omit<StoredState, "since"> | undefined,
+    ): Promise<boolean> {
+      const current = from ? `${from.state}:${from.by}:${from.since}` : "";
+      const next = to && !(await isErased(author)) ? `${to.state}:${to.by}` : "";
+      return (await run(CHANGE_PULLED, [PULLED_KEY], [encodeId(author), current, next, MAX_AUTHORS])) === 1;
+    },
+    /** Resolves to the drops of the author in the hour up to this one. */
+    countDrops: async ({ author, drop, at }: Published): Promise<number> =>
+      Number(await run(NOTE_DROP, [postedKey(author)], [drop, at, HOUR, MAX_DROPS_AN_HOUR])),
+    /** Resolves to ms since the epoch, by the clock of Redis. */
+    now: (): Promise<number> => clock.now(PULLED_KEY),
+  };
+}
+
+/** @throws AppError `unavailable`: a newer version may have written the value, and no event is at fault. */
+function parse(value: string): StoredState {
+  const [, state, by, since] = VALUE.exec(value) ?? [];
+  if (state === undefined) {
+    throw new AppError("unavailable", "the registry of pulled authors holds a value that this version does not know");
+  }
+  return { state: state as StoredState["state"], by: by as StoredState["by"], since: Number(since) };
+}

@@ -1,0 +1,39 @@
+import { createCache } from "../../contracts/caches.js";
+import { type Byline, bylineBytes, bylineOf, bylineText, type TimelineEntry } from "../../contracts/timelines.js";
+import { chunked } from "../../kernel/concurrency.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
+import { bylinesKey } from "../keys.js";
+
+const DROPS_A_CALL = 1_000;
+
+/** Keeps and reads who the drops of a timeline are by. That of a drop never changes. */
+export function createBylines({ command }: Pick<Scripts, "command">, ttlOf: (key: string) => number) {
+  const cached = createCache<Byline>("bylines", { sizeOf: bylineBytes });
+  return {
+    async keep(key: string, entries: readonly TimelineEntry[]): Promise<void> {
+      const bylines = bylinesKey(key);
+      const signed = entries.flatMap(({ drop, by }) => (by ? [[drop, bylineText(by)] as const] : []));
+      for (const some of chunked(signed, DROPS_A_CALL))
+        await command("hset", (client) => client.hset(bylines, new Map(some)));
+      const ttl = ttlOf(key);
+      if (ttl > 0 && signed.length > 0) await command("pexpire", (client) => client.pexpire(bylines, ttl));
+    },
+    /** Returns the bylines of these drops, as far as they are kept. */
+    async of(key: string, drops: readonly string[]): Promise<ReadonlyMap<string, Byline>> {
+      const missing = drops.filter((drop) => !cached.has(drop));
+      for (const some of chunked(missing, DROPS_A_CALL)) {
+        const texts = await command("hmget", (client) => client.hmget(bylinesKey(key), ...some));
+        for (const [at, drop] of some.entries()) {
+          const text = texts[at];
+          if (text != null) cached.set(drop, bylineOf(text));
+        }
+      }
+      return new Map(
+        drops.flatMap((drop) => {
+          const by = cached.get(drop);
+          return by ? [[drop, by] as const] : [];
+        }),
+      );
+    },
+  };
+}

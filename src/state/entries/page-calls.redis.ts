@@ -1,0 +1,212 @@
+import type { TimelineEntry } from "../../contracts/timelines.js";
+import { MAX_IDLE_MS } from "../../contracts/times.js";
+import { inOrder, type Scripts, script } from "../../platform/redis/scripts.js";
+import type { TombstoneCopy, Tombstones } from "../fences/tombstone-copy.redis.js";
+import { createTombstoneCheck } from "../fences/tombstones.redis.js";
+import type { Origin, PageCache } from "./page-cache.js";
+import { dropsOf, encodedPage, someDrop } from "./page-response.js";
+import type { Range, Stored } from "./stored.js";
+
+const READ_PAGE = script("read-page", import.meta.url, { inBytes: true });
+
+/** The read of one timeline by read-page.lua. */
+export interface StoreRead {
+  readonly range: Range;
+  /** The read gives the key this time to live, in ms; 0 leaves it. */
+  readonly ttl: number;
+  /** The set has the authors whose timelines are merged into this one; "" stands for none. */
+  readonly pulls: string;
+  /** The answer is made of these keys, if it is to be cached. */
+  readonly follows: readonly string[];
+}
+
+/** An encoded page replaces the entries where nothing is merged into it. */
+export interface Reply extends Omit<Stored, "merged" | "incomplete"> {
+  /** The tokens of the authors in the set that was named; undefined if none was, or the set is not known. */
+  readonly authors: readonly string[] | undefined;
+  readonly isSetNamed: boolean;
+  /** The user of the home hides somebody, and authors are merged into it. */
+  readonly hides: boolean;
+  /** The keys are followed since before the call, until this is ended; undefined if one of them is not followed. */
+  readonly origin: Origin | undefined;
+}
+
+type Unfollowed = Omit<Reply, "origin">;
+
+class PendingRead {
+  resolve!: (reply: Reply) => void;
+  reject!: (error: unknown) => void;
+  readonly reply = new Promise<Reply>((resolve, reject) => {
+    this.resolve = resolve;
+    this.reject = reject;
+  });
+
+  constructor(readonly read: StoreRead) {}
+}
+
+export interface PageCallsOptions {
+  readonly cache?: PageCache | undefined;
+  /** In a cluster pages that show none of these need not be asked for. */
+  readonly tombstones?: Pick<TombstoneCopy, "upToDate"> | undefined;
+}
+
+/** A call of so many pages blocks Redis for about 2 ms. */
+const PAGES_A_CALL = 32;
+
+/**
+ * Reads of one turn of the event loop, and those that come while a call is under way, share the next call; none shares a
+ * call that began before it. Reads of one name get the same promise; `readOf` is called for the first of them. Each node
+ * of a cluster has calls of its own: nodes fail one by one.
+ */
+export function createPageCalls(scripts: Scripts, { cache, tombstones }: PageCallsOptions) {
+  const queues = new Map<string, Queue>();
+  const deps = { scripts, cache, tombstones, areAlive: createTombstoneCheck(scripts) };
+  return (key: string, name: string, readOf: () => StoreRead): Promise<Reply> => {
+    const node = scripts.nodeOf(key);
+    const queue = queues.get(node) ?? new Queue(deps, () => queues.delete(node));
+    queues.set(node, queue);
+    return queue.add(name, readOf);
+  };
+}
+
+interface QueueDeps extends PageCallsOptions {
+  readonly scripts: Scripts;
+  readonly areAlive: ReturnType<typeof createTombstoneCheck>;
+}
+
+class Queue {
+  readonly #pending = new Map<string, PendingRead>();
+  #isBusy = false;
+
+  constructor(
+    private readonly deps: QueueDeps,
+    private readonly idle: () => void,
+  ) {}
+
+  add(name: string, readOf: () => StoreRead): Promise<Reply> {
+    const pending = this.#pending.get(name) ?? new PendingRead(readOf());
+    this.#pending.set(name, pending);
+    if (!this.#isBusy) {
+      this.#isBusy = true;
+      setImmediate(() => this.#next());
+    }
+    return pending.reply;
+  }
+
+  /** Sends the next call before readers get their replies: Redis works while they are sent. */
+  #next(): void {
+    const reads: PendingRead[] = [];
+    for (const [name, pending] of this.#pending) {
+      this.#pending.delete(name);
+      reads.push(pending);
+      if (reads.length >= PAGES_A_CALL) break;
+    }
+    if (reads.length === 0) {
+      this.#isBusy = false;
+      return this.idle();
+    }
+    void this.#call(reads).then((settle) => {
+      this.#next();
+      settle();
+    });
+  }
+
+  async #call(reads: readonly PendingRead[]): Promise<() => void> {
+    const { scripts, cache, tombstones } = this.deps;
+    const origins = reads.map(({ read: { follows } }) => (follows.length > 0 ? cache?.begin(follows) : undefined));
+    const begun = origins.filter((origin) => origin !== undefined);
+    const end = (): void => {
+      for (const origin of begun) cache?.end(origin);
+    };
+    const fail = (error: unknown): void => {
+      for (const { reject } of reads) reject(error);
+    };
+    const followed = begun.length > 0 && cache?.follow(begun);
+    const known = tombstones?.upToDate();
+    try {
+      const replies = await this.#send(reads.map(({ read }) => read));
+      const areFollowed = (await followed) === true;
+      if (!areFollowed) end();
+      const settle = (all: readonly Unfollowed[]): void => {
+        for (const [at, { resolve }] of reads.entries())
+          resolve({ ...(all[at] as Unfollowed), origin: areFollowed ? origins[at] : undefined });
+      };
+      if (!scripts.isCluster) return () => settle(replies);
+      // The next call does not wait for the node of the tombstones.
+      return () => void this.#judged(reads, replies, known).then(settle, fail);
+    } catch (error) {
+      end();
+      return () => fail(error);
+    }
+  }
+
+  /** In a cluster the tombstones are on a node of their own. A page that may show a deleted drop is read again as entries. */
+  async #judged(
+    reads: readonly PendingRead[],
+    replies: readonly Unfollowed[],
+    known: Promise<Tombstones | undefined> | undefined,
+  ): Promise<readonly Unfollowed[]> {
+    const tombstones = await known;
+    const judged = replies.map((reply) => ({
+      ...reply,
+      areAlive: tombstones !== undefined && !mayShow(reply, tombstones),
+    }));
+    const open = [...judged.keys()].filter((at) => !judged[at]?.areAlive);
+    if (open.length === 0) return judged;
+    const alive = await this.deps.areAlive(open.map((at) => shownBy(replies[at] as Unfollowed))).catch(() => undefined);
+    for (const [n, at] of open.entries())
+      judged[at] = { ...(replies[at] as Unfollowed), areAlive: alive?.[n] === true };
+    const dead = open.filter((at) => judged[at]?.page && !judged[at].areAlive);
+    if (dead.length === 0) return judged;
+    const again = await this.#send(dead.map((at) => withoutPage((reads[at] as PendingRead).read)));
+    for (const [n, at] of dead.entries()) judged[at] = { ...(again[n] as Unfollowed), areAlive: false };
+    return judged;
+  }
+
+  async #send(reads: readonly StoreRead[]): Promise<Unfollowed[]> {
+    const { byNode, isCluster, run } = this.deps.scripts;
+    const keys = reads.map(({ range }) => range.key);
+    const answers = await byNode(keys, PAGES_A_CALL, (route, places) => {
+      const args = places.flatMap((place) => argsOf(reads[place] as StoreRead));
+      return run(READ_PAGE, route, [isCluster ? "" : 1, MAX_IDLE_MS, ...args]) as Promise<Buffer[]>;
+    });
+    return inOrder(answers).map((text, at) => replyOf(text, reads[at] as StoreRead));
+  }
+}
+
+const shownBy = ({ page, entries }: Unfollowed): readonly string[] =>
+  page ? dropsOf(page) : entries.map(({ drop }) => drop);
+
+const mayShow = ({ page, entries }: Unfollowed, tombstones: Tombstones): boolean =>
+  page
+    ? someDrop(page, (start, end) => tombstones.mayHave(page, start, end))
+    : entries.some(({ drop }) => tombstones.mayHave(Buffer.from(drop)));
+
+const withoutPage = ({ range: { page: _, ...range }, ...read }: StoreRead): StoreRead => ({ ...read, range });
+
+function argsOf({ range: { key, direction, from, count, page }, ttl, pulls }: StoreRead): readonly (string | number)[] {
+  if (from) return [key, direction, count, ttl, from.score, from.drop, pulls, 0, 0];
+  return [key, direction, count, ttl, "", "", pulls, page?.drops ?? 0, page?.since ?? 0];
+}
+
+const NOT_KNOWN = "?";
+/** This begins a reply with entries; a page begins with 0 or 1. */
+const JSON_START = "[".charCodeAt(0);
+
+function replyOf(text: Buffer, { range: { direction }, pulls }: StoreRead): Unfollowed {
+  const isSetNamed = pulls !== "";
+  if (text[0] !== JSON_START)
+    return { floor: 0, entries: [], areAlive: true, authors: [], isSetNamed, hides: false, page: encodedPage(text) };
+  const [floor = "", alive, authors = "", hides, ...held] = JSON.parse(text.toString()) as string[];
+  const entries: TimelineEntry[] = [];
+  for (let at = 0; at < held.length; at += 2) entries.push({ drop: held[at] as string, score: Number(held[at + 1]) });
+  if (direction === "older") entries.reverse();
+  return {
+    floor: floor === "" || Number(floor) < 0 ? undefined : Number(floor),
+    entries,
+    areAlive: alive === "1",
+    authors: !isSetNamed || authors === NOT_KNOWN ? undefined : authors.split(",").filter(Boolean),
+    isSetNamed,
+    hides: hides === "1",
+  };
+}

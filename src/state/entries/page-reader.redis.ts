@@ -1,0 +1,230 @@
+import type { Byline } from "../../contracts/timelines.js";
+import { inChildSpan, SpanKind } from "../../delivery/telemetry.js";
+import { decodeId } from "../../kernel/ids.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
+import { currentOf, isPushed, type PulledAuthors } from "../big-authors/pulled.js";
+import type { HiddenUsers } from "../hidden/hidden.js";
+import type { HiddenStore } from "../hidden/hidden.redis.js";
+import { AUTHOR_PREFIX, authorOfKey, hiddenKey, kindOf, PULLED_KEY, pullsKeyOfHome, userOfHomeKey } from "../keys.js";
+import { merge, type Part, partOfHead } from "./merge.js";
+import type { FollowedKey } from "./page-cache.js";
+import { createPageCalls, type PageCallsOptions, type Reply, type StoreRead } from "./page-calls.redis.js";
+import { encodeWhole } from "./page-response.js";
+import { createShownPages } from "./shown-pages.js";
+import { type EncodedPage, type Incomplete, incompleteOf, type Range, type Stored } from "./stored.js";
+
+export interface PageReaderOptions extends PageCallsOptions {
+  /** The time to live is that of homes and authors, in ms. */
+  readonly ttlMs: number;
+  readonly authorStates: PulledAuthors;
+  readonly hidden: Pick<HiddenStore, "held" | "lastKnown">;
+  readonly bylinesOf: (key: string, drops: readonly string[]) => Promise<ReadonlyMap<string, Byline>>;
+  /** Tests pass a wrong one, and must notice it. */
+  readonly merge?: typeof merge;
+}
+
+type Reading = Omit<StoreRead, "follows"> & {
+  /** Homes have all drops of this author: what the author's own timeline lacks is not missing. */
+  readonly isBeside?: boolean;
+};
+
+/** `keys` are those that `stored` was read from; undefined if one of them is not followed. */
+interface Merged {
+  readonly stored: Stored;
+  readonly keys: readonly FollowedKey[] | undefined;
+}
+
+const SPAN = { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } } as const;
+
+/** So many newest drops of a pulled author are cached: more than a page. */
+const HEAD = 128;
+
+/**
+ * Reads entries next to a position: from the cache, else from Redis; then it merges the timelines of pulled authors,
+ * encodes a whole page, and caches the answer. Without a cache, or while it is off, each answer is from Redis.
+ */
+export class PageReader {
+  readonly #ask: ReturnType<typeof createPageCalls>;
+  /** Callers that share a reply share the answer that is made of it. */
+  readonly #answers = new WeakMap<Promise<Reply>, Promise<Stored>>();
+  readonly #readShown: ReturnType<typeof createShownPages>;
+
+  constructor(
+    scripts: Scripts,
+    private readonly options: PageReaderOptions,
+  ) {
+    this.#ask = createPageCalls(scripts, options);
+    this.#readShown = createShownPages({ read: this.read, bylinesOf: options.bylinesOf });
+  }
+
+  readonly read = (range: Range): Promise<Stored> => {
+    const { ttlMs } = this.options;
+    const kind = kindOf(range.key);
+    if (kind === "home") return this.#read({ range, ttl: ttlMs, pulls: pullsKeyOfHome(range.key) });
+    return this.#read({ range, ttl: kind === "author" ? ttlMs : 0, pulls: "" });
+  };
+
+  /**
+   * Resolves to undefined where the page is not whole, or hides drops: deleted ones, or those from before `since`; or
+   * where whom the viewer hides must be asked for.
+   */
+  readonly readFirstPage = async (
+    key: string,
+    page: NonNullable<Range["page"]>,
+    viewer?: string,
+  ): Promise<EncodedPage | Incomplete | undefined> => {
+    const range = { key, direction: "older", from: undefined, count: page.drops + 1, page } as const;
+    if (viewer === undefined) return firstPageOf(key, await this.read(range));
+    const { cache } = this.options;
+    const name = hiddenKey(viewer);
+    if (cache?.peek(name)?.relations?.size === 0) {
+      // Most viewers hide nobody: their page is read beside the question whether that is still so.
+      const [held, stored] = await Promise.all([cache.read(name), this.read(range)]);
+      if (held?.stored.relations?.size === 0) return firstPageOf(key, stored);
+    }
+    const hidden = await this.readHidden(viewer);
+    if (hidden?.size !== 0) return hidden && this.#readShown({ key, page }, hidden);
+    return firstPageOf(key, await this.read(range));
+  };
+
+  /** Resolves to the hidden users of a user; undefined if the users service must be asked. */
+  readonly readHidden = async (user: string): Promise<HiddenUsers | undefined> => {
+    const { cache, hidden } = this.options;
+    const name = hiddenKey(user);
+    const cached = await cache?.read(name);
+    if (cached) return cached.stored.relations;
+    if (!cache?.isOn(name) || !cache.isWanted(name)) return hidden.held(user);
+    const origin = cache.begin([name]);
+    try {
+      const followed = cache.follow([origin]);
+      const relations = await hidden.held(user);
+      if (relations && (await followed)) cache.keep(name, { floor: 0, entries: [], areAlive: true, relations }, origin);
+      return relations;
+    } finally {
+      cache.end(origin);
+    }
+  };
+
+  async #read(reading: Reading): Promise<Stored> {
+    const { cache } = this.options;
+    const name = nameOf(reading);
+    const cached = await cache?.read(name);
+    return cached?.stored ?? inChildSpan("redis read-page", SPAN, () => this.#readFromRedis(name, reading));
+  }
+
+  #readFromRedis(name: string, reading: Reading): Promise<Stored> {
+    // While nobody is pulled the script answers the encoded page.
+    const pulls = this.options.authorStates.copy()?.size === 0 ? "" : reading.pulls;
+    const reply = this.#ask(reading.range.key, name, () => ({
+      ...reading,
+      pulls,
+      follows: this.#keysOf(name, reading),
+    }));
+    const answer = this.#answers.get(reply) ?? this.#answer(reply, name, reading);
+    this.#answers.set(reply, answer);
+    return answer;
+  }
+
+  /** Returns the keys to follow: those of an answer that is to be cached. */
+  #keysOf(name: string, { range: { key }, pulls }: Reading): readonly string[] {
+    const { cache } = this.options;
+    if (!cache?.isOn(key) || !cache.isWanted(name)) return [];
+    return pulls === "" ? [key] : [key, pulls, PULLED_KEY];
+  }
+
+  async #answer(replied: Promise<Reply>, name: string, reading: Reading): Promise<Stored> {
+    const { cache } = this.options;
+    const reply = await replied;
+    const { origin, floor, entries, areAlive, page: encoded } = reply;
+    try {
+      const own: Stored = { floor: reading.isBeside ? 0 : floor, entries, areAlive, ...(encoded && { page: encoded }) };
+      const { stored, keys } =
+        reading.pulls === "" ? { stored: own, keys: [] } : await this.#merge(reading, own, reply);
+      const page = encodeWhole(stored, reading.range);
+      const whole: Stored = page ? { floor: stored.floor, entries: [], areAlive: true, page } : stored;
+      if (origin && keys) cache?.keep(name, whole, { ...origin, keys: [...origin.keys, ...keys] });
+      return whole;
+    } finally {
+      if (origin) cache?.end(origin);
+    }
+  }
+
+  async #merge(reading: Reading, home: Stored, { authors, isSetNamed, hides }: Reply): Promise<Merged> {
+    const { range } = reading;
+    // It is looked at after the call: the process may have been suspended while an author changed over.
+    const registry = await currentOf(this.options.authorStates);
+    if (registry.size === 0) return { stored: home, keys: [] };
+    if (!isSetNamed) return { stored: await this.#read(reading), keys: undefined };
+    if (authors === undefined) {
+      const incomplete = { keys: home.floor === undefined ? [range.key] : [], arePullsKnown: false };
+      return { stored: { ...home, floor: undefined, incomplete }, keys: undefined };
+    }
+    const hidden = hides ? await this.#hiddenOf(range.key) : undefined;
+    const hiddenAuthors = await hidden?.among(authors.map((token) => ({ author: decodeId(token) })));
+    const parts = await Promise.all(
+      authors.flatMap((token) => {
+        const key = AUTHOR_PREFIX + token;
+        const author = authorOfKey(key) as string;
+        const state = registry.get(author)?.state;
+        if (state === undefined || hiddenAuthors?.hides({ author })) return [];
+        return this.#readPart({ ...range, key, page: undefined }, { home, isBeside: isPushed(state) });
+      }),
+    );
+    if (parts.length === 0) return { stored: home, keys: [] };
+    const keys = parts.every((part) => part.keys) ? parts.flatMap((part) => part.keys ?? []) : undefined;
+    const merged = (this.options.merge ?? merge)(range, home, parts);
+    return { stored: hidden ? await this.#withoutReposts(merged, parts, hidden) : merged, keys };
+  }
+
+  async #hiddenOf(home: string): Promise<HiddenUsers> {
+    const { hidden } = this.options;
+    const user = userOfHomeKey(home) as string;
+    return (await hidden.held(user)) ?? hidden.lastKnown(user);
+  }
+
+  /** Hides reposts by pulled authors, which are in no home. */
+  async #withoutReposts(merged: Stored, parts: readonly Part[], viewer: HiddenUsers): Promise<Stored> {
+    const bylines = await Promise.all(
+      parts.map(({ key, stored }) =>
+        this.options.bylinesOf(
+          key,
+          stored.entries.map(({ drop }) => drop),
+        ),
+      ),
+    );
+    const asked = await viewer.among(bylines.flatMap((some) => [...some.values()]));
+    const hidden = new Set(
+      bylines.flatMap((some) => [...some].filter(([, by]) => asked.hides(by)).map(([drop]) => drop)),
+    );
+    return hidden.size > 0 ? { ...merged, hidden } : merged;
+  }
+
+  /** Reads from the author's cached newest drops, where these reach far enough. */
+  async #readPart(
+    range: Range,
+    { home, isBeside }: { readonly home: Stored; readonly isBeside: boolean },
+  ): Promise<Part & Pick<Merged, "keys">> {
+    const { cache, ttlMs } = this.options;
+    const { key } = range;
+    const how = { ttl: isBeside ? 0 : ttlMs, pulls: "", isBeside };
+    if (cache?.isOn(key)) {
+      const newest: Reading = { ...how, range: { key, direction: "older", from: undefined, count: HEAD } };
+      const name = nameOf(newest);
+      const cached = await cache.read(name);
+      const head = cached?.stored ?? (await this.#readFromRedis(name, newest));
+      const entries = partOfHead(head, HEAD, { range, home });
+      const kept = cached ?? cache.get(name);
+      const keys = kept?.stored === head ? kept.keys : undefined;
+      if (entries) return { key, stored: { ...head, entries }, keys };
+    }
+    return { key, stored: await this.#read({ ...how, range }), keys: undefined };
+  }
+}
+
+const firstPageOf = (key: string, stored: Stored): EncodedPage | Incomplete | undefined =>
+  stored.page || stored.floor !== undefined ? stored.page : incompleteOf(key, stored);
+
+const NO_PAGE = { drops: 0, since: 0 } as const;
+
+const nameOf = ({ range: { key, direction, from, count, page = NO_PAGE }, ttl, isBeside }: Reading): string =>
+  `${key} ${direction} ${count} ${page.drops} ${page.since} ${from?.score} ${from?.drop} ${ttl} ${isBeside}`;

@@ -1,0 +1,67 @@
+import type { Byline, TimelineEntry } from "../../contracts/timelines.js";
+import type { HiddenUsers } from "../hidden/hidden.js";
+import { encodeWhole } from "./page-response.js";
+import { type EncodedPage, type Range, SPARE, type Stored } from "./stored.js";
+
+interface Signed {
+  /** Each is at the place of its entry. */
+  readonly bylines: Promise<readonly (Byline | undefined)[]>;
+  /** The names are the places of hidden drops. */
+  readonly pages: Map<string, EncodedPage | undefined>;
+}
+
+interface ShownPagesDeps {
+  readonly read: (range: Range) => Promise<Stored>;
+  readonly bylinesOf: (key: string, drops: readonly string[]) => Promise<ReadonlyMap<string, Byline>>;
+}
+
+interface FirstPage {
+  readonly key: string;
+  readonly page: NonNullable<Range["page"]>;
+}
+
+/** A page takes some KB. */
+const MOST_PAGES = 100;
+
+/**
+ * Returns a function that reads a first page of local or global without the drops that a viewer does not see; it resolves
+ * to undefined where that takes more than one read. Viewers who read the same, and see the same of it, share the page.
+ */
+export function createShownPages({ read, bylinesOf }: ShownPagesDeps) {
+  const known = new WeakMap<Stored, Signed>();
+  const signedOf = (key: string, stored: Stored): Signed => {
+    const shared = known.get(stored);
+    if (shared) return shared;
+    const drops = stored.entries.map(({ drop }) => drop);
+    const bylines = bylinesOf(key, drops).then((byOf) => drops.map((drop) => byOf.get(drop)));
+    const signed: Signed = { bylines, pages: new Map() };
+    known.set(stored, signed);
+    // The next read may know the missing bylines.
+    const forget = (): void => void known.delete(stored);
+    bylines.then((all) => all.includes(undefined) && forget(), forget);
+    return signed;
+  };
+  return async (first: FirstPage, viewer: HiddenUsers): Promise<EncodedPage | undefined> => {
+    const { key, page } = first;
+    const range = { key, direction: "older", from: undefined, count: page.drops + 1 + SPARE } as const;
+    const stored = await read(range);
+    const { entries } = stored;
+    const { bylines, pages } = signedOf(key, stored);
+    const signed = await bylines;
+    const hidden = await viewer.among(signed.filter((by) => by !== undefined));
+    const shown: TimelineEntry[] = [];
+    let name = "";
+    for (let place = 0; place < entries.length && shown.length <= page.drops; place++) {
+      const by = signed[place];
+      if (!by) return undefined;
+      if (hidden.hides(by)) name += `${place},`;
+      else shown.push(entries[place] as TimelineEntry);
+    }
+    const mayBeMore = shown.length <= page.drops && entries.length >= range.count;
+    if (mayBeMore || (shown.at(-1)?.score ?? 0) < page.since) return undefined;
+    if (pages.has(name)) return pages.get(name);
+    const encoded = encodeWhole({ ...stored, entries: shown }, { ...range, page });
+    if (pages.size < MOST_PAGES) pages.set(name, encoded);
+    return encoded;
+  };
+}

@@ -1,0 +1,161 @@
+import type { StoredTimelinesConfig } from "../../contracts/config.js";
+import type { TimelineEntry } from "../../contracts/timelines.js";
+import { chunked } from "../../kernel/concurrency.js";
+import { FLOOR_MEMBER } from "../../kernel/ids.js";
+import { MINUTE } from "../../kernel/time.js";
+import { createLease } from "../../platform/redis/lease.js";
+import { type Scripts, script } from "../../platform/redis/scripts.js";
+import { currentOf } from "../big-authors/pulled.js";
+import type { Fenced } from "../fenced.redis.js";
+import {
+  AUTHOR_PREFIX,
+  bylinesKey,
+  deletedDropKey,
+  GLOBAL_KEY,
+  hiddenKeyOfHome,
+  kindOf,
+  LOCAL_KEY,
+  pullsKeyOfHome,
+  REMOTE_KEY,
+  rebuildLeaseKey,
+  removalNotesKey,
+  stagedKey,
+  userOfHomeKey,
+} from "../keys.js";
+import { createBylines } from "./bylines.redis.js";
+import { PageReader, type PageReaderOptions } from "./page-reader.redis.js";
+import { createRemovalNotes } from "./removal-notes.redis.js";
+
+const BEGIN_REBUILD = script("begin-rebuild", import.meta.url, { spanned: true });
+const STAGE_REBUILD = script("stage-rebuild", import.meta.url, { spanned: true });
+const KEEP_REMOTE = script("keep-remote", import.meta.url, { spanned: true });
+const FINISH_REBUILD = script("finish-rebuild", import.meta.url, { spanned: true });
+
+export interface Snapshot {
+  readonly entries: readonly TimelineEntry[];
+  /** Complete down to this, in ms; 0: from the start. */
+  readonly floor: number;
+  /** Global leaves out remote drops created up to this time, ms; 0: it leaves out none; undefined: there is no share. */
+  readonly remoteFloor?: number | undefined;
+}
+
+export type TimelineStore = ReturnType<typeof createTimelineStore>;
+
+type Begun = readonly string[] | "complete" | "hidden unknown";
+
+interface Rebuilt {
+  readonly mark: number;
+  readonly gone: readonly string[];
+  readonly snapshot: Snapshot;
+}
+
+const DROPS_A_CALL = 5_000;
+
+const STAGED_TTL_MS = MINUTE;
+
+interface StoreOptions extends Omit<PageReaderOptions, "ttlMs" | "bylinesOf"> {
+  readonly config: Pick<StoredTimelinesConfig, "maxEntries" | "ttlMs">;
+}
+
+export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, ...options }: StoreOptions) {
+  const { authorStates } = options;
+  const { run, command } = scripts;
+  const ttl = (key: string): number => (key === LOCAL_KEY || key === GLOBAL_KEY ? 0 : config.ttlMs);
+  const bylines = createBylines(scripts, ttl);
+  const reader = new PageReader(scripts, { ttlMs: config.ttlMs, bylinesOf: bylines.of, ...options });
+  const notes = createRemovalNotes(scripts);
+  const keepRemote = createKeepRemote(fenced);
+  const score = (key: string, member: string) => command("zscore", (client) => client.zscore(key, member));
+  /** Returns the keys of the timelines that are merged into a home, as far as they are known. */
+  const mergedKeysOf = async (home: string): Promise<string[]> => {
+    if ((await currentOf(authorStates)).size === 0) return [];
+    const members = await command("smembers", (client) => client.smembers(pullsKeyOfHome(home)));
+    return members.filter((member) => !member.startsWith("~")).map((token) => AUTHOR_PREFIX + token);
+  };
+  return {
+    read: reader.read,
+    readFirstPage: reader.readFirstPage,
+    readHidden: reader.readHidden,
+    mergedKeysOf,
+    async isComplete(key: string): Promise<boolean> {
+      const [floor, user] = [await score(key, FLOOR_MEMBER), userOfHomeKey(key)];
+      if (Number(floor ?? -1) < 0) return false;
+      return user === undefined || (await options.hidden.held(user)) !== undefined;
+    },
+    /**
+     * Looks in this timeline, in what is merged into it, and in recent deletions; undefined if none of them knows the
+     * drop.
+     */
+    async createdAt(key: string, drop: string): Promise<number | undefined> {
+      const [stored, deleted] = await Promise.all([
+        score(key, drop),
+        command("get", (client) => client.get(deletedDropKey(drop))),
+      ]);
+      const keys = stored === null && deleted === null && kindOf(key) === "home" ? await mergedKeysOf(key) : [];
+      const others = await Promise.all(keys.map((one) => score(one, drop)));
+      const known = stored ?? deleted ?? others.find((other) => other !== null);
+      return known == null ? undefined : Number(known);
+    },
+    /** Marks an incomplete timeline, or any if `afresh`. Returns its drops, or why it was not marked. */
+    async beginRebuild(key: string, mark: number, afresh = false): Promise<Begun> {
+      const keys: [string, ...string[]] = kindOf(key) === "home" ? [key, hiddenKeyOfHome(key)] : [key];
+      const held = (await run(BEGIN_REBUILD, keys, [mark, ttl(key), afresh ? "1" : ""])) as string[] | 0 | null;
+      return held === null ? "complete" : held === 0 ? "hidden unknown" : held;
+    },
+    /** Returns false if the mark is gone: the snapshot is outdated. */
+    async finishRebuild(key: string, { mark, gone, snapshot }: Rebuilt): Promise<boolean> {
+      const keys = [key, stagedKey(key, mark, "add"), stagedKey(key, mark, "remove")] as const;
+      const parts = partsOf(gone, snapshot.entries);
+      const last = parts.pop() ?? [0];
+      if (kindOf(key) !== "home") await bylines.keep(key, signedOf(key, snapshot.entries));
+      if (!(await keepRemote(key, mark, snapshot))) return false;
+      const kept = new Set(snapshot.entries.map(({ drop }) => drop));
+      await notes.note(
+        key,
+        gone.filter((drop) => !kept.has(drop)),
+      );
+      let staged = 0;
+      for (const part of parts) {
+        staged = Number(await fenced.one(STAGE_REBUILD, keys, [mark, STAGED_TTL_MS, ...part]));
+        if (staged === 0) return false;
+      }
+      const rest = [mark, snapshot.floor, config.maxEntries, staged, ...last];
+      return (await fenced.one(FINISH_REBUILD, keys, rest)) === 1;
+    },
+    remove: notes.remove,
+    /** Removes a timeline, and what is kept about it. */
+    forget: (key: string): Promise<number> =>
+      command("del", (client) => client.del(key, removalNotesKey(key), bylinesKey(key))),
+    bylinesOf: bylines.of,
+    keepBylines: bylines.keep,
+    rebuildLease: (key: string) => createLease(scripts, rebuildLeaseKey(key)),
+    async rebuildLeaseLeft(key: string): Promise<number> {
+      return Math.max(0, await command("pttl", (client) => client.pttl(rebuildLeaseKey(key))));
+    },
+  };
+}
+
+const signedOf = (key: string, entries: readonly TimelineEntry[]): readonly TimelineEntry[] =>
+  kindOf(key) === "author" ? entries.filter(({ by }) => by?.original !== undefined) : entries;
+
+/** Returns a function that resolves to false if the mark is gone. */
+const createKeepRemote =
+  (fenced: Fenced) =>
+  async (key: string, mark: number, { entries, remoteFloor }: Snapshot): Promise<boolean> => {
+    if (remoteFloor === undefined) return true;
+    const remote = entries.filter((entry) => entry.remote);
+    for (const part of remote.length === 0 ? [[]] : chunked(remote, DROPS_A_CALL)) {
+      const rest = [mark, remoteFloor, ...part.flatMap(({ score, drop }) => [score, drop])];
+      if ((await fenced.one(KEEP_REMOTE, [key, REMOTE_KEY], rest)) !== 1) return false;
+    }
+    return true;
+  };
+
+/** Returns the arguments of the scripts in parts: the number of ids to remove, those ids, and entries to add. */
+function partsOf(gone: readonly string[], entries: readonly TimelineEntry[]): (string | number)[][] {
+  const removals = chunked(gone, DROPS_A_CALL).map((drops) => [drops.length, ...drops]);
+  const additions = chunked(entries, DROPS_A_CALL).map((part) => part.flatMap(({ score, drop }) => [score, drop]));
+  const isSmall = gone.length + entries.length <= DROPS_A_CALL;
+  if (isSmall) return [[gone.length, ...gone, ...additions.flat()]];
+  return [...removals, ...additions.map((part) => [0, ...part])];
+}

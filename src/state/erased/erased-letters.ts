@@ -1,0 +1,65 @@
+import { DLQ_HEADER } from "../../contracts/subjects.js";
+import type { DeadLetter, StoreDeadLetter } from "../../delivery/dead-letter.js";
+import { idFault } from "../../kernel/ids.js";
+import type { Erased } from "./erasures.js";
+
+/** Bounds the questions about one body, which may be as large as a message. */
+const MOST_IDS = 20_000;
+
+/** Fields of events that name no user, with their values: a drop, or a number, may have the id of a user. */
+const OTHER_FIELDS =
+  /"?\b(?:drop_id|repost_of|created_at|expires_at|reposts_only|visibility|version|seq|producer|traceparent)"?\s*[:=]\s*(?:"(?:[^"\\]|\\.)*"|[^\s,{}[\]"]+)/g;
+
+/** An id may hold spaces, or be a URI: a text is cut in several ways. */
+const BETWEEN = [/(?<!\\)"/, /[\r\n"',;{}[\]=]+/, /[\s"'`,;{}[\]()<>\\=]+/, /[\s"'`,;{}[\]()<>\\:=&|]+/];
+
+/** Finds every text that may be the id of a user in a body of which nothing is known, whether it is JSON or not. */
+export function idsIn(body: Uint8Array): ReadonlySet<string> {
+  const text = Buffer.from(body).toString().replaceAll(OTHER_FIELDS, " ");
+  const ids = new Set<string>();
+  for (const between of BETWEEN)
+    for (const part of text.split(between)) {
+      const id = unescaped(part).trim();
+      if (idFault(id) === undefined && ids.size < MOST_IDS) ids.add(id);
+    }
+  return ids;
+}
+
+/** Some producers escape all but ASCII, and slashes. */
+function unescaped(part: string): string {
+  if (!part.includes("\\")) return part;
+  try {
+    return JSON.parse(`"${part}"`) as string;
+  } catch {
+    return part;
+  }
+}
+
+/** The fields of a body that was refused or cut say little. */
+const DISTRUSTED: ReadonlySet<string | undefined> = new Set(["invalid", "toolarge"]);
+
+/** Tells whether the fields of a dead letter cannot be relied on to name everybody it is about. */
+export function isBroken(reason: string | undefined, body: Uint8Array): boolean {
+  if (DISTRUSTED.has(reason)) return true;
+  try {
+    JSON.parse(Buffer.from(body).toString());
+    return false;
+  } catch {
+    return true;
+  }
+}
+
+/** Tells whether a dead letter that cannot be redriven as it is names an erased user. */
+export type NamesErased = (deadLetter: Pick<DeadLetter, "headers" | "body">) => Promise<boolean>;
+
+export const createNamesErased =
+  ({ among }: Pick<Erased, "among">): NamesErased =>
+  async ({ headers, body }) =>
+    isBroken(headers[DLQ_HEADER.reason], body) && (await among([...idsIn(body)])).size > 0;
+
+/** An erasure removes such dead letters: none comes afterwards. */
+export const storeUnlessErased =
+  (store: StoreDeadLetter, namesErased: NamesErased): StoreDeadLetter =>
+  async (deadLetter) => {
+    if (!(await namesErased(deadLetter))) await store(deadLetter);
+  };

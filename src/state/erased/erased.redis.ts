@@ -1,0 +1,100 @@
+import { ERASURE_PARTS, type ErasurePart } from "../../contracts/subjects.js";
+import { chunked, mapLimited } from "../../kernel/concurrency.js";
+import { AppError } from "../../kernel/errors.js";
+import { decodeId, encodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
+import { SingleFlight } from "../../kernel/sharing.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
+import { ERASED_KEY } from "../keys.js";
+import { unlessAway } from "../limits/limits.redis.js";
+import type { Bucket } from "./bucket.nats.js";
+import type { Erased, ErasureReport } from "./erasures.js";
+
+const USER = "user.";
+const userKey = (user: string): string => USER + encodeId(user);
+const partKey = (part: ErasurePart): string => `part.${part}`;
+const reportKey = (user: string, part: ErasurePart): string => `report.${encodeId(user)}.${part}`;
+
+const USERS_A_CALL = 1_000;
+const NOBODY: ReadonlySet<string> = new Set();
+
+/**
+ * The member ~floor says that the key in Redis has all erased users; both are filled again from the bucket. A user is
+ * written to the bucket first: either the filling reads it there, or it is added afterwards.
+ */
+export function createErased({ command }: Pick<Scripts, "command">, bucket: Bucket): Erased {
+  const flight = new SingleFlight<boolean>();
+  const add = (tokens: readonly string[]): Promise<unknown> =>
+    command("zadd", (client) => client.zadd(ERASED_KEY, ...tokens.flatMap((token) => ["0", token])));
+  /** Resolves to false while there is no bucket: nobody was ever erased. */
+  const fill = async (): Promise<boolean> => {
+    const keys = await bucket.keys(`${USER}*`);
+    if (keys === undefined) return false;
+    const tokens = keys.map((key) => key.slice(USER.length));
+    for (const some of chunked(tokens, USERS_A_CALL)) await add(some);
+    await add([FLOOR_MEMBER]);
+    return true;
+  };
+  const lookAt = async (users: readonly string[]): Promise<readonly string[] | undefined> => {
+    const [floor, ...found] = await command("zmscore", (client) =>
+      client.zmscore(ERASED_KEY, FLOOR_MEMBER, ...users.map(encodeId)),
+    );
+    return floor == null ? undefined : users.filter((_, at) => found[at] != null);
+  };
+  const look = async (users: readonly string[]): Promise<ReadonlySet<string> | undefined> => {
+    const parts = await Promise.all(chunked(users, USERS_A_CALL).map(lookAt));
+    return parts.includes(undefined) ? undefined : new Set(parts.flatMap((part) => part ?? []));
+  };
+  return {
+    async among(users) {
+      if (users.length === 0) return NOBODY;
+      const found = await look(users);
+      if (found) return found;
+      if (!(await flight.run("fill", fill))) return NOBODY;
+      const filled = await look(users);
+      if (filled) return filled;
+      throw new AppError("unavailable", "the erased users were lost again in Redis after they were read");
+    },
+    async record(user, version) {
+      await bucket.create(userKey(user), { version });
+      await add([encodeId(user)]);
+    },
+    announce: async (part) => void (await bucket.create(partKey(part), {})),
+    report: (user, part, report) => bucket.put(reportKey(user, part), report),
+    reports: (user) => readReports(bucket, user),
+  };
+}
+
+async function readReports(bucket: Bucket, user: string): Promise<ReadonlyMap<ErasurePart, ErasureReport>> {
+  const of = async (part: ErasurePart): Promise<readonly [ErasurePart, ErasureReport][]> => {
+    const [isHere, report] = await Promise.all([bucket.get(partKey(part)), bucket.get(reportKey(user, part))]);
+    if (isHere === undefined) return [];
+    return [[part, (report?.value ?? { done: false, left: 0 }) as ErasureReport]];
+  };
+  return new Map((await Promise.all(ERASURE_PARTS.map(of))).flat());
+}
+
+const READS_AT_ONCE = 32;
+
+/** Reads what the bucket has about all erased users, for people who look: Redis is not needed. */
+export const createErasedList = (bucket: Bucket) => ({
+  /** Resolves to the erased users, the last one marked first. */
+  users: async (): Promise<readonly string[]> => {
+    const keys = (await bucket.keys(`${USER}*`)) ?? [];
+    const found = await mapLimited(keys, READS_AT_ONCE, async (key) => ({
+      key,
+      at: (await bucket.get(key))?.revision,
+    }));
+    return found.sort((a, b) => (b.at ?? 0) - (a.at ?? 0)).map(({ key }) => decodeId(key.slice(USER.length)));
+  },
+  reports: (user: string) => readReports(bucket, user),
+  isErased: async (user: string): Promise<boolean> => (await bucket.get(userKey(user))) !== undefined,
+});
+
+export const erasedUser = (): AppError => new AppError("gone", "the user is erased");
+
+/** Returns a function that throws AppError `gone` for an erased user. While Redis is away nobody is refused. */
+export const refuseErased =
+  ({ among }: Pick<Erased, "among">) =>
+  async (user: string): Promise<void> => {
+    if ((await unlessAway(among([user])))?.has(user)) throw erasedUser();
+  };

@@ -1,0 +1,115 @@
+import { type ErasureEvent, parseStored } from "../../contracts/events.js";
+import type { ErasurePart } from "../../contracts/subjects.js";
+import type { DropPage } from "../../contracts/timelines.js";
+import type { Version } from "../../contracts/versions.js";
+import type { Handler } from "../../delivery/handler.js";
+import { AppError, throwIfStopping } from "../../kernel/errors.js";
+import { failpoint } from "../../kernel/failpoints.js";
+
+/** A part reports how far it is with an erased user. */
+export interface ErasureReport {
+  readonly done: boolean;
+  readonly left: number;
+}
+
+/**
+ * The bucket ERASED keeps erased users for ever, whatever version a later event has; Redis has a copy. Everything
+ * rejects with AppError `unavailable` while a server is away.
+ */
+export interface Erased {
+  among(users: readonly string[]): Promise<ReadonlySet<string>>;
+  /** Marks a user as erased; once this resolves, every process sees it. */
+  record(user: string, version: Version): Promise<void>;
+  /** Notes that a part forgets users here, so that erasures wait for its reports also while it does not run. */
+  announce(part: ErasurePart): Promise<void>;
+  report(user: string, part: ErasurePart, report: ErasureReport): Promise<void>;
+  /** Resolves to the reports of all parts that forget users here; one that has not reported yet is not done. */
+  reports(user: string): Promise<ReadonlyMap<ErasurePart, ErasureReport>>;
+}
+
+/** Leaves out reposts of the drops of erased users: the upstream may be slow to forget them. */
+export async function withoutErasedOriginals(
+  { among }: Pick<Erased, "among">,
+  { drops, next }: DropPage,
+): Promise<DropPage> {
+  const originals = new Set(drops.flatMap(({ repost_author }) => (repost_author === "" ? [] : repost_author)));
+  if (originals.size === 0) return { drops, next };
+  const gone = await among([...originals]);
+  return { drops: gone.size === 0 ? drops : drops.filter(({ repost_author }) => !gone.has(repost_author)), next };
+}
+
+interface UserWrite<T> {
+  readonly write: () => Promise<T>;
+  readonly remove: () => Promise<unknown>;
+}
+
+/**
+ * An erasure sets its marker before it looks for what is left: it finds what was written, or the second question here
+ * finds the marker. @throws AppError `notfound` where the user is erased
+ */
+export async function writeUnlessErased<T>(
+  { among }: Pick<Erased, "among">,
+  user: string,
+  { write, remove }: UserWrite<T>,
+): Promise<T> {
+  const isErased = async (): Promise<boolean> => (await among([user])).has(user);
+  const refusal = (): AppError => new AppError("notfound", "user_id: the user is erased");
+  if (await isErased()) throw refusal();
+  const [result] = await Promise.allSettled([write()]);
+  if (await isErased()) {
+    await remove();
+    throw refusal();
+  }
+  if (result.status === "rejected") throw result.reason;
+  return result.value;
+}
+
+interface ForgettingContext {
+  readonly stopping: AbortSignal;
+  readonly left: (count: number) => Promise<void>;
+}
+
+/** It may run twice, beside itself, and after a crash. It rejects with AppError `unavailable` while it has to wait. */
+export type Forget = (user: string, context: ForgettingContext) => Promise<void>;
+
+/** Ends a step after which a Forget may begin anew. @throws AppError `unavailable` once the process stops */
+export async function endStep(step: string, stopping: AbortSignal): Promise<void> {
+  await failpoint("forgetting", step);
+  throwIfStopping(stopping, "the user is forgotten");
+}
+
+/** A remote actor has the URI of its document as its id. */
+const isRemoteActor = (user: string): boolean => user.includes("://");
+
+/**
+ * Makes a queue for work about users, of which `atOnce` runs at a time. People come before remote actors: a federation
+ * deletes hundreds of those an hour.
+ */
+export function peopleFirst(atOnce: number) {
+  const waiting: { readonly user: string; readonly begin: () => void }[] = [];
+  let running = 0;
+  const beginNext = (): void => {
+    const person = waiting.findIndex(({ user }) => !isRemoteActor(user));
+    waiting.splice(Math.max(0, person), 1)[0]?.begin();
+  };
+  return async <T>(user: string, work: () => Promise<T>): Promise<T> => {
+    running += 1;
+    if (running > atOnce) await new Promise<void>((begin) => void waiting.push({ user, begin }));
+    try {
+      return await work();
+    } finally {
+      running -= 1;
+      beginNext();
+    }
+  };
+}
+
+/** A repeated event forgets the user again. */
+export const createForgetHandler =
+  (erased: Erased, part: ErasurePart, forget: Forget): Handler =>
+  async ({ subject, body, time }, { stopping }) => {
+    const { user_id: user, version } = (parseStored(subject, body, time) as ErasureEvent).payload;
+    await erased.record(user, version);
+    await forget(user, { stopping, left: (left) => erased.report(user, part, { done: false, left }) });
+    await erased.report(user, part, { done: true, left: 0 });
+  };

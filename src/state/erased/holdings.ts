@@ -1,0 +1,136 @@
+import { decodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
+import type { Holding } from "../kinds.js";
+import { namesPerson, type People, parsedJson } from "./values.js";
+
+type Command = readonly [name: string, ...args: (string | number)[]];
+
+/** Sends commands to Redis together; resolves to their replies in the same order. */
+export type Send = (commands: readonly Command[]) => Promise<unknown[]>;
+
+export interface OwnDrops {
+  /** Tells which of some drops are deleted drops of one of the users. */
+  readonly ownAmong: (drops: readonly string[]) => Promise<ReadonlySet<string>>;
+  /** Of the users, those who have any. */
+  readonly authors: readonly string[];
+}
+
+export interface Subjects extends People, OwnDrops {
+  /** Called for each drop by one of the people that a look finds, including drops that are not known as theirs. */
+  readonly met: (drop: string, user: string) => void;
+}
+
+export interface Look {
+  /** So many keys are looked at together: a server takes some ms for them. */
+  readonly atOnce: number;
+  /** Resolves to what in each of the keys names one of the people, or holds their drops. */
+  readonly find: (send: Send, keys: readonly string[], subjects: Subjects) => Promise<readonly (readonly string[])[]>;
+  readonly remove: "srem" | "zrem" | "hdel" | "unlink" | "forget-unfollowers";
+}
+
+const NOTHING: readonly string[] = [];
+
+const membersOf = (
+  ask: "smismember" | "zmscore" | "hmget",
+  membersIn: (people: People) => Iterable<string>,
+): Look["find"] => {
+  return async (send, keys, subjects) => {
+    const members = [...membersIn(subjects)];
+    const replies = (await send(keys.map((key) => [ask, key, ...members]))) as (string | number | null)[][];
+    return replies.map((reply) => members.filter((_, at) => reply[at] != null && reply[at] !== 0));
+  };
+};
+
+const ENTRIES_A_STEP = 1_000;
+
+/** Looks at all entries of each key, some at a time: fields with their values, or members with their scores. */
+const scanning = (
+  scan: "hscan" | "zscan",
+  patternIn: (token: string) => string,
+  isFound: (entry: readonly [name: string, value: string], subjects: Subjects) => boolean | Promise<boolean>,
+): Look["find"] => {
+  const scanned = async (send: Send, key: string, subjects: Subjects): Promise<string[]> => {
+    const found = new Set<string>();
+    const [only, ...more] = subjects.tokens;
+    const pattern = only === undefined || more.length > 0 ? everything() : patternIn(only);
+    let cursor = "0";
+    do {
+      const [reply] = await send([[scan, key, cursor, "MATCH", pattern, "COUNT", ENTRIES_A_STEP]]);
+      const [next, flat] = reply as [string, string[]];
+      for (let at = 0; at < flat.length; at += 2) {
+        const [name, value] = [flat[at] as string, flat[at + 1] as string];
+        if (await isFound([name, value], subjects)) found.add(name);
+      }
+      cursor = next;
+    } while (cursor !== "0");
+    return [...found];
+  };
+  return async (send, keys, subjects) => {
+    const found: string[][] = [];
+    for (const key of keys) found.push(await scanned(send, key, subjects));
+    return found;
+  };
+};
+
+const findDrops: Look["find"] = async (send, keys, { ownAmong }) => {
+  const held = (await send(keys.map((key) => ["zrange", key, 0, -1]))) as string[][];
+  const own = await ownAmong(held.flat());
+  if (own.size === 0) return keys.map(() => NOTHING);
+  return held.map((drops) => drops.filter((drop) => drop !== FLOOR_MEMBER && own.has(drop)));
+};
+
+/** A field is the tokens of a followed user and a follower. `~deleted` belongs to the tombstones of the followed one. */
+const isEdgeOf = ([field]: readonly [string, string], { tokens }: People): boolean => {
+  const [followed = "", follower = ""] = field.split(":");
+  return (tokens.has(followed) && follower !== "~deleted") || tokens.has(follower);
+};
+
+const isBylineOf = ([drop, value]: readonly [string, string], { tokens, met }: Subjects): boolean => {
+  const [author = "", original = ""] = value.split(",");
+  if (tokens.has(author)) met(drop, decodeId(author));
+  return tokens.has(author) || tokens.has(original);
+};
+
+const isWaitingFor = async ([, value]: readonly [string, string], { all, ownAmong }: Subjects): Promise<boolean> => {
+  const noted = parsedJson(value);
+  if (all.some((person) => namesPerson(noted, person))) return true;
+  const { drop } = (noted ?? {}) as { readonly drop?: unknown };
+  return typeof drop === "string" && (await ownAmong([drop])).size > 0;
+};
+
+const isConnectionOf = ([id]: readonly [string, string], { tokens }: People): boolean =>
+  tokens.has(id.slice(id.indexOf(".") + 1));
+
+const everything = (): string => "*";
+
+/** Drops of remote users are noted with their actors. */
+const findActors: Look["find"] = async (send, keys, { users, met }) => {
+  const actors = (await send(keys.map((key) => ["get", key]))) as (string | null)[];
+  return keys.map((key, at) => {
+    const actor = actors[at] ?? "";
+    if (!users.has(actor)) return NOTHING;
+    met(decodeId(key.slice(key.lastIndexOf(":") + 1)), actor);
+    return [actor];
+  });
+};
+
+const tokensIn = ({ tokens }: People): Iterable<string> => tokens;
+
+const KEYS_AT_ONCE = 250;
+
+export const LOOKS: Readonly<Record<Holding, Look>> = {
+  set: { atOnce: KEYS_AT_ONCE, find: membersOf("smismember", tokensIn), remove: "srem" },
+  "sorted set": { atOnce: KEYS_AT_ONCE, find: membersOf("zmscore", tokensIn), remove: "zrem" },
+  hash: { atOnce: KEYS_AT_ONCE, find: membersOf("hmget", tokensIn), remove: "hdel" },
+  ids: { atOnce: KEYS_AT_ONCE, find: membersOf("zmscore", ({ users }) => users), remove: "zrem" },
+  unfollowers: {
+    atOnce: KEYS_AT_ONCE,
+    find: membersOf("zmscore", tokensIn),
+    remove: "forget-unfollowers",
+  },
+  connections: { atOnce: 1, find: scanning("zscan", (token) => `*.${token}`, isConnectionOf), remove: "zrem" },
+  drops: { atOnce: 20, find: findDrops, remove: "zrem" },
+  bylines: { atOnce: 1, find: scanning("hscan", everything, isBylineOf), remove: "hdel" },
+  edges: { atOnce: 8, find: scanning("hscan", (token) => `*${token}*`, isEdgeOf), remove: "hdel" },
+  waiting: { atOnce: 1, find: scanning("hscan", everything, isWaitingFor), remove: "hdel" },
+  actor: { atOnce: KEYS_AT_ONCE, find: findActors, remove: "unlink" },
+};

@@ -1,0 +1,40 @@
+import { printable } from "../../kernel/errors.js";
+
+export interface Place {
+  readonly server: "PostgreSQL" | "Redis" | "NATS";
+  /** A column of a table, a kind of keys, or a stream. */
+  readonly place: string;
+  /** One of several names of a key. */
+  readonly example?: string | undefined;
+  readonly count: number;
+  readonly mayStay: boolean;
+  readonly why: string;
+}
+
+export function createPlaces() {
+  const places = new Map<string, Place>();
+  return {
+    add(place: Place): void {
+      if (place.count === 0) return;
+      const name = JSON.stringify([place.server, place.place, place.why]);
+      const held = places.get(name);
+      places.set(name, held ? { ...held, count: held.count + place.count } : place);
+    },
+    /** Those that may not stay are first. */
+    all: (): Place[] => [...places.values()].sort((a, b) => Number(a.mayStay) - Number(b.mayStay)),
+  };
+}
+
+export type Places = ReturnType<typeof createPlaces>;
+
+export const isLeft = (places: readonly Place[]): boolean => places.some(({ mayStay }) => !mayStay);
+
+export function placesAsText(user: string, places: readonly Place[]): string {
+  const lines = places.map(({ server, place, example, count, mayStay, why }) => {
+    const where = example === undefined ? place : `${place} (${example})`;
+    return printable(`${mayStay ? "may stay" : "LEFT    "}  ${server}  ${where}  ${count}  ${why}`);
+  });
+  const left = places.filter(({ mayStay }) => !mayStay).length;
+  const end = left === 0 ? "is named only where it may be" : `is left in ${left} ${left === 1 ? "place" : "places"}`;
+  return [...lines, printable(`${JSON.stringify(user)} ${end}`)].join("\n");
+}

@@ -1,0 +1,65 @@
+import type { DropCreated, DropEvent, EdgeEvent, RelationEvent } from "../../contracts/events.js";
+import type { Erased } from "./erasures.js";
+
+type Among = Pick<Erased, "among">;
+
+/** Leaves out what names an erased user: it changes nothing, whatever its version. */
+export async function standing<One>(
+  { among }: Among,
+  all: readonly One[],
+  usersOf: (one: One) => readonly string[],
+): Promise<readonly One[]> {
+  if (all.length === 0) return all;
+  const gone = await among([...new Set(all.flatMap(usersOf))]);
+  return gone.size === 0 ? all : all.filter((one) => !usersOf(one).some((user) => gone.has(user)));
+}
+
+export const usersOfEdge = ({ payload }: EdgeEvent): readonly string[] => [payload.follower_id, payload.following_id];
+export const usersOfRelation = ({ payload }: RelationEvent): readonly string[] => [payload.user_id, payload.target_id];
+/** The author of a repost's original counts, too. */
+export const authorsOf = ({
+  user_id,
+  repost_author,
+}: Pick<DropCreated, "user_id" | "repost_author">): readonly string[] =>
+  repost_author === undefined ? [user_id] : [user_id, repost_author];
+
+interface WithDrop {
+  readonly event: DropEvent;
+  /** A deletion names this user, whom its event does not name any more. */
+  readonly erasedAuthor?: string | undefined;
+}
+
+/**
+ * Undefined stands for an event that changes nothing. Erased recipients are left out. A deletion is applied without its
+ * erased author, whose erasure removes the drops from homes itself: nobody is notified.
+ */
+export async function standingDrops<Drop extends WithDrop>(
+  { among }: Among,
+  drops: readonly Drop[],
+): Promise<readonly (Drop | undefined)[]> {
+  const users = new Set<string>();
+  for (const { event } of drops) for (const user of namedBy(event)) users.add(user);
+  const gone = await among([...users]);
+  return gone.size === 0 ? drops : drops.map((drop) => withoutThem(drop, gone));
+}
+
+const NONE: readonly string[] = [];
+
+function namedBy({ payload }: DropEvent): readonly string[] {
+  const { user_id, repost_author, recipients = NONE } = payload as Partial<DropCreated>;
+  if (repost_author === undefined && recipients.length === 0) return user_id === undefined ? NONE : [user_id];
+  return [user_id, repost_author, ...recipients].filter((user) => user !== undefined);
+}
+
+function withoutThem<Drop extends WithDrop>(drop: Drop, gone: ReadonlySet<string>): Drop | undefined {
+  const { name, payload } = drop.event;
+  const { user_id = "", repost_author = "", recipients } = payload as Partial<DropCreated>;
+  if (name === "drop_deleted") {
+    if (!gone.has(user_id)) return drop;
+    return { ...drop, event: { name, payload: { ...payload, user_id: undefined } }, erasedAuthor: user_id };
+  }
+  if (gone.has(user_id) || gone.has(repost_author)) return undefined;
+  if (!recipients?.some((user) => gone.has(user))) return drop;
+  const others = recipients.filter((user) => !gone.has(user));
+  return { ...drop, event: { name, payload: { ...payload, recipients: others } } as DropEvent };
+}

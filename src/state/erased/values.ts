@@ -1,0 +1,63 @@
+import { encodeId } from "../../kernel/ids.js";
+
+/** The ids of a user as they are stored. */
+export interface Person {
+  readonly user: string;
+  readonly token: string;
+}
+
+export const personOf = (user: string): Person => ({ user, token: encodeId(user) });
+
+/** People who are forgotten together: what names any of them is looked for. */
+export interface People {
+  readonly all: readonly Person[];
+  readonly users: ReadonlySet<string>;
+  readonly tokens: ReadonlySet<string>;
+}
+
+export const peopleOf = (all: readonly Person[]): People => ({
+  all,
+  users: new Set(all.map(({ user }) => user)),
+  tokens: new Set(all.map(({ token }) => token)),
+});
+
+/** Only these fields name people: a text, a kind or a number may be the same as an id. */
+const NAMES_PEOPLE = /^(.*_)?(user|follower|following|target|actor|author|recipient|owner|did|by)(_id)?s?$/;
+
+/** Tells whether a parsed JSON value names the user, at any depth. A byline joins tokens by ",". */
+export function namesPerson(value: unknown, person: Person): boolean {
+  const open: { readonly value: unknown; readonly counts: boolean }[] = [{ value, counts: false }];
+  for (let next = open.pop(); next; next = open.pop()) {
+    const { value: one, counts } = next;
+    if (typeof one === "string") {
+      if (counts && (one === person.user || one.split(",").includes(person.token))) return true;
+    } else if (Array.isArray(one)) for (const item of one) open.push({ value: item, counts });
+    else if (typeof one === "object" && one !== null)
+      for (const [name, field] of Object.entries(one)) open.push({ value: field, counts: NAMES_PEOPLE.test(name) });
+  }
+  return false;
+}
+
+/** Returns undefined for what is not JSON. */
+export function parsedJson(text: string | Uint8Array): unknown {
+  try {
+    return JSON.parse(typeof text === "string" ? text : Buffer.from(text).toString());
+  } catch {
+    return undefined;
+  }
+}
+
+/** These subjects end with the token of a user, or have more parts behind it. */
+const SUBJECT_OF_PERSON =
+  /^(?:notify(?:\.\d+)?\.user|live\.user|edges\.[a-z]+|\$KV\.ERASED\.(?:user|report)|\$KV\.ANALYSES\.[a-z])\.([^.]+)/;
+
+export const subjectNames = (subject: string, { token }: Person): boolean =>
+  SUBJECT_OF_PERSON.exec(subject)?.[1] === token;
+
+/** These message ids name one user, or two. */
+const MESSAGE_ID_OF_PEOPLE = /^(?:user_[a-z]+|edges|erased):([^:]+)(?::([^:]+):)?/;
+
+export function messageIdNames(id: string, { token }: Person): boolean {
+  const [, first, second] = MESSAGE_ID_OF_PEOPLE.exec(id) ?? [];
+  return first === token || second === token;
+}

@@ -1,0 +1,66 @@
+import type { RedisClient } from "../../platform/redis/clusters.js";
+import { redisError } from "../../platform/redis/errors.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
+import { type Command, sendCommands } from "../../platform/redis/send.js";
+import { isWrongType } from "../../platform/redis/wrong-types.js";
+import { classify } from "../kinds.js";
+import { scanKeys } from "../scan-keys.redis.js";
+import type { Send } from "./holdings.js";
+import { lookAt } from "./look.js";
+import { readOwnDrops } from "./own-drops.redis.js";
+import type { Places } from "./places.js";
+import { type Person, peopleOf } from "./values.js";
+
+/** Other programs may use the same Redis. */
+const OURS = /^\{?(timeline|sse_|analysis:)/;
+
+export async function verifyKeys(scripts: Scripts, person: Person, places: Places, checked: (keys: number) => void) {
+  const send = createReadOnly(scripts.client);
+  const subjects = { ...peopleOf([person]), ...(await readOwnDrops(send, [person.user])), met: () => undefined };
+  let count = 0;
+  for await (const { keys } of scanKeys(scripts)) {
+    for (const { kind, key, items } of await lookAt(send, keys, subjects, { stays: true })) {
+      const { keys: place, stays } = kind;
+      const why = stays ?? (items === undefined ? "a key of the user" : "what names the user, or is theirs");
+      const found = { place, example: key, count: items?.length ?? 1, mayStay: stays !== undefined, why };
+      places.add({ server: "Redis", ...found });
+    }
+    for (const key of keys.filter((one) => isUnknown(one, person)))
+      places.add({ server: "Redis", place: key, count: 1, mayStay: false, why: "a key of no known kind" });
+    count += keys.length;
+    checked(count);
+  }
+}
+
+const isUnknown = (key: string, { token }: Person): boolean =>
+  OURS.test(key) && classify(key) === undefined && key.split(/[{}:.]/).includes(token);
+
+/** A key of a wrong type names nobody here; a command of the service would remove it. */
+function createReadOnly(client: RedisClient): Send {
+  const one = (command: Command): Promise<unknown> =>
+    sendCommands(client, [command]).then(
+      ([reply]) => reply,
+      (error: unknown) => {
+        if (isWrongType(error)) return NOTHING[command[0]] ?? null;
+        throw error;
+      },
+    );
+  return async (commands) => {
+    if (commands.length === 0) return [];
+    try {
+      return await sendCommands(client, commands);
+    } catch (error) {
+      if (!isWrongType(error)) throw redisError(error);
+      return Promise.all(commands.map(one));
+    }
+  };
+}
+
+const NOTHING: Readonly<Record<string, unknown>> = {
+  zrange: [],
+  smismember: [],
+  zmscore: [],
+  hmget: [],
+  hscan: ["0", []],
+  zscan: ["0", []],
+};

@@ -1,0 +1,30 @@
+import type { DropPage, TimelineEntry } from "../../contracts/timelines.js";
+import type { Counts } from "../../gen/avion/posts.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
+import { homeKey, repostedKey } from "../keys.js";
+import type { ChangeSources } from "./changes.redis.js";
+
+interface ApartDeps {
+  readonly command: Scripts["command"];
+  readonly readAuthorDrops: (author: string, below: TimelineEntry | undefined, reader: string) => Promise<DropPage>;
+  /** At most 200 drops may be asked for. */
+  readonly counts: (user: string, drops: readonly string[]) => Promise<readonly Counts[]>;
+}
+
+/**
+ * Of a user who has few drops it is known that a home has none of them, and that nobody has shared one. All others are
+ * taken for users whom the home may show.
+ */
+export const createIsApart =
+  ({ command, readAuthorDrops, counts }: ApartDeps): ChangeSources["isApart"] =>
+  async (user, target) => {
+    const { drops, next } = await readAuthorDrops(target, undefined, user);
+    if (next && drops.length > 0 && (await readAuthorDrops(target, next, user)).drops.length > 0) return false;
+    if (drops.length === 0) return next === undefined;
+    const ids = drops.map(({ drop_id }) => drop_id);
+    const scores = await command("zmscore", (client) => client.zmscore(homeKey(user), ...ids));
+    if (scores.some((score) => score !== null)) return false;
+    if ((await command("exists", (client) => client.exists(repostedKey(target)))) > 0) return false;
+    const counted = new Map((await counts(target, ids)).map(({ drop_id, shares }) => [drop_id, shares]));
+    return ids.every((drop) => counted.get(drop) === 0);
+  };

@@ -1,0 +1,151 @@
+import { randomUUID } from "node:crypto";
+import { createCache } from "../../contracts/caches.js";
+import { chunked } from "../../kernel/concurrency.js";
+import { withDeadline } from "../../kernel/deadlines.js";
+import { AppError } from "../../kernel/errors.js";
+import { decodeId, encodeId } from "../../kernel/ids.js";
+import { SingleFlight } from "../../kernel/sharing.js";
+import { MINUTE } from "../../kernel/time.js";
+import { type Scripts, script } from "../../platform/redis/scripts.js";
+import { type Erased, writeUnlessErased } from "../erased/erasures.js";
+import { hiddenChangesKey, hiddenKey, hiddenStagedKey, hidersKey, homeKey } from "../keys.js";
+import { Hidden, type HiddenUsers, type Hiding, ManyHidden } from "./hidden.js";
+
+const FILL_HIDDEN = script("fill-hidden", import.meta.url);
+const READ_HIDDEN = script("read-hidden", import.meta.url);
+const ADD_HIDER = script("add-hider", import.meta.url);
+
+/** The field says that the hash is complete, or holds the mark of a fill. */
+const STATE = "~state";
+const COMPLETE = "complete";
+const MAX_ROUNDS = 8;
+/** Changes that others make renew a home at most once within this time; read-page.lua has it, too. */
+export const RENEWAL_MS = 1_500;
+const STAGED_TTL_MS = 10 * MINUTE;
+/** A call of this size blocks Redis for about 1 ms. */
+const TARGETS_A_CALL = 500;
+const ASKED_A_CALL = 1_000;
+/** A hash of so many users is not read whole. */
+const MANY = 5_000;
+
+/** Each page has users of its own, or says more of one. */
+export type ReadHidden = (user: string) => AsyncIterable<ReadonlyMap<string, Hiding>>;
+
+export type HiddenStore = ReturnType<typeof createHiddenStore>;
+
+type HiderScripts = Pick<Scripts, "run" | "isCluster">;
+
+/** The hiders outlive the user's hash, which no read renews: without the hash a home is not complete. */
+export async function addHider(
+  { run, isCluster }: HiderScripts,
+  targets: readonly string[],
+  user: string,
+  ttlMs: number,
+): Promise<void> {
+  if (isCluster) return;
+  for (const some of chunked(targets, TARGETS_A_CALL))
+    await run(ADD_HIDER, [], [encodeId(user), 2 * ttlMs, ...some.map(encodeId)]);
+}
+
+/**
+ * Keeps in Redis whose drops each user does not see. The hash is filled from the users service, page by page: nothing is as
+ * large as what a user hides, since nobody bounds by how many others a user is blocked.
+ *
+ * A fill adds the user to the hiders of each target before the hash is complete. So fan-out, which asks for an author's
+ * hiders first, finds every user whose complete hash has the author.
+ */
+export function createHiddenStore(
+  scripts: Scripts,
+  readHidden: ReadHidden,
+  erased: Pick<Erased, "among">,
+  ttlMs: number,
+) {
+  const { run, command } = scripts;
+  const flight = new SingleFlight<void>();
+  const lastKnown = createCache<HiddenUsers>("hiddenUsers", { sizeOf: bytesOf });
+  /** Adds to `packs` the tokens of the targets that get the user as a hider. */
+  const fillOnce = async (user: string, packs: string[]): Promise<boolean> => {
+    const keys = [hiddenKey(user), hiddenStagedKey(user), hiddenChangesKey(user), homeKey(user)];
+    const step = (what: string, name: string, fields: readonly string[] = []) =>
+      run(FILL_HIDDEN, keys, [what, name, ttlMs, STAGED_TTL_MS, ...fields]);
+    const name = (await step("begin", `~${randomUUID()}`)) as string | null;
+    if (name === null) return true;
+    for await (const page of readHidden(user)) {
+      const gone = await erased.among([...page.keys()]);
+      const listed = [...page].filter(([target]) => !gone.has(target));
+      for (const some of chunked(listed, TARGETS_A_CALL)) {
+        const targets = some.map(([target]) => target);
+        packs.push(targets.map(encodeId).join(","));
+        await addHider(scripts, targets, user, ttlMs);
+        const fields = some.flatMap(([target, hiding]) => [encodeId(target), hiding]);
+        if ((await step("add", name, fields)) !== 1) return false;
+      }
+    }
+    return (await step("finish", name)) === 1;
+  };
+  const hidingsOf =
+    (user: string) =>
+    async (targets: readonly string[]): Promise<(Hiding | undefined)[]> => {
+      const hidings: (Hiding | undefined)[] = [];
+      for (const some of chunked(targets, ASKED_A_CALL)) {
+        const fields = [STATE, ...some.map(encodeId)];
+        const [, ...answers] = await command("hmget", (client) => client.hmget(hiddenKey(user), ...fields));
+        for (const answer of answers) hidings.push((answer ?? undefined) as Hiding | undefined);
+      }
+      return hidings;
+    };
+  const held = async (user: string): Promise<HiddenUsers | undefined> => {
+    const answer = await run(READ_HIDDEN, [hiddenKey(user)], [MANY]);
+    const [state, size, fields] = answer as [string, number, readonly string[]];
+    const hidden = size < MANY ? new Hidden(user, targetsOf(fields)) : new ManyHidden(user, size, hidingsOf(user));
+    if (state === COMPLETE || size > 0) lastKnown.set(user, hidden);
+    return state === COMPLETE ? hidden : undefined;
+  };
+  const forget = async (user: string, packs: readonly string[]): Promise<void> => {
+    const removeHider = (token: string) =>
+      command("srem", (client) => client.srem(hidersKey(decodeId(token)), encodeId(user)));
+    if (!scripts.isCluster) for (const pack of packs) await Promise.all(pack.split(",").map(removeHider));
+    const keys = [hiddenKey(user), hiddenStagedKey(user), hiddenChangesKey(user)] as const;
+    await command("unlink", (client) => client.unlink(...keys));
+  };
+  /** Callers share the work, which goes on when one of them gives up, at their deadline in ms since the epoch. */
+  const fill = (user: string, deadline?: number): Promise<void> => {
+    const filled = flight.run(user, () => {
+      const packs: string[] = [];
+      const write = async (): Promise<void> => {
+        for (let round = 0; round < MAX_ROUNDS; round++) if (await fillOnce(user, packs)) return;
+        throw new AppError("unavailable", "whom the user hides changes faster than it can be read");
+      };
+      return writeUnlessErased(erased, user, { write, remove: () => forget(user, packs) });
+    });
+    return deadline === undefined ? filled : withDeadline(filled, deadline);
+  };
+  return {
+    held,
+    fill,
+    /** Reads the hidden users from the users service if Redis does not hold them. */
+    async known(user: string, deadline?: number): Promise<HiddenUsers> {
+      for (let round = 0; round < MAX_ROUNDS; round++) {
+        const hidden = await held(user);
+        if (hidden) return hidden;
+        await fill(user, deadline);
+      }
+      throw new AppError("unavailable", "whom the user hides changes faster than it can be read");
+    },
+    /** Returns the hidden users that this process knew last, for the time in which {@link known} rejects. */
+    lastKnown: (user: string): HiddenUsers => lastKnown.get(user) ?? new Hidden(user, new Map()),
+  };
+}
+
+const targetsOf = (fields: readonly string[]): Map<string, Hiding> => {
+  const targets = new Map<string, Hiding>();
+  for (let at = 0; at < fields.length; at += 2) {
+    const [token, hiding] = [fields[at] as string, fields[at + 1] as Hiding];
+    if (token !== STATE) targets.set(decodeId(token), hiding);
+  }
+  return targets;
+};
+
+const USER_BYTES = 500;
+
+const bytesOf = (hidden: HiddenUsers): number => USER_BYTES + (hidden instanceof Hidden ? hidden.bytes : 0);

@@ -1,0 +1,72 @@
+import { textBytes } from "../../contracts/caches.js";
+import type { Byline } from "../../contracts/timelines.js";
+
+/** A block or a mute hides all of a user's drops, or only what they repost. */
+export type Hiding = "all" | "reposts";
+
+/** The users whose drops a user does not see. */
+export interface HiddenUsers {
+  readonly size: number;
+  /** Resolves to what judges these bylines. */
+  among(bylines: Iterable<Byline>): Promise<Hidden>;
+}
+
+/** Memory of an entry of a map. */
+const TARGET_BYTES = 64;
+
+export class Hidden implements HiddenUsers {
+  constructor(
+    private readonly user: string,
+    private readonly targets: ReadonlyMap<string, Hiding | undefined>,
+  ) {}
+
+  get size(): number {
+    return this.targets.size;
+  }
+
+  /** Upper bound of the memory of the users. */
+  get bytes(): number {
+    let bytes = 0;
+    for (const target of this.targets.keys()) bytes += TARGET_BYTES + textBytes(target);
+    return bytes;
+  }
+
+  async among(): Promise<Hidden> {
+    return this;
+  }
+
+  hidingOf(target: string): Hiding | undefined {
+    return this.targets.get(target);
+  }
+
+  /** Nobody's own drops and reposts are hidden from themselves. */
+  hides({ author, original }: Byline): boolean {
+    if (this.targets.size === 0 || author === this.user) return false;
+    const hiding = this.targets.get(author);
+    if (hiding === "all" || original === undefined) return hiding === "all";
+    return hiding === "reposts" || this.targets.get(original) === "all";
+  }
+}
+
+type ReadHidings = (targets: readonly string[]) => Promise<readonly (Hiding | undefined)[]>;
+
+/** Nothing is kept of what many users it would be: only those on a page are asked for. */
+export class ManyHidden implements HiddenUsers {
+  constructor(
+    private readonly user: string,
+    readonly size: number,
+    private readonly read: ReadHidings,
+  ) {}
+
+  async among(bylines: Iterable<Byline>): Promise<Hidden> {
+    const asked = new Set<string>();
+    for (const { author, original } of bylines) {
+      if (author === this.user) continue;
+      asked.add(author);
+      if (original !== undefined) asked.add(original);
+    }
+    const targets = [...asked];
+    const hidings = await this.read(targets);
+    return new Hidden(this.user, new Map(targets.map((target, at) => [target, hidings[at]])));
+  }
+}

@@ -1,0 +1,112 @@
+import { createCache } from "../../contracts/caches.js";
+import type { Byline } from "../../contracts/timelines.js";
+import { mapLimited } from "../../kernel/concurrency.js";
+import { withDeadline } from "../../kernel/deadlines.js";
+import { encodeId } from "../../kernel/ids.js";
+import { SingleFlight } from "../../kernel/sharing.js";
+import { MINUTE, SECOND } from "../../kernel/time.js";
+import { type Scripts, script } from "../../platform/redis/scripts.js";
+import { runForHomes } from "../entries/writer.redis.js";
+import { type ChangeSources, createChangeHidden } from "./changes.redis.js";
+import type { HiddenStore } from "./hidden.redis.js";
+
+const HIDDEN_AMONG = script("hidden-among", import.meta.url);
+
+const FILLS_AT_ONCE = 32;
+type ReadHidings = ChangeSources["readHidings"];
+type Unanswered = ReturnType<typeof createCache<boolean>>;
+
+/** Changes of others wait for it. */
+const ASK_MS = SECOND / 2;
+/** Later notifications of others wait for it. */
+const PATIENCE_MS = SECOND / 4;
+const FAILED_MIN_MS = 5 * SECOND;
+const FAILED_MAX_MS = MINUTE;
+
+export interface Judged {
+  readonly seeing: readonly string[];
+  /** Redis does not know whether these see it. */
+  readonly unknown: readonly string[];
+}
+
+export type RelationWriter = ReturnType<typeof createRelationWriter>;
+
+/**
+ * Makes the function that asks whom users hide. The wait for a user ends after `PATIENCE_MS`, and for all of them once
+ * nobody has been answered for so long; the questions go on. Nobody waits again for a user whose answer is late, or has
+ * failed within the time that it took.
+ */
+function createLearn(hidden: Pick<HiddenStore, "fill">, failed: Unanswered) {
+  const flight = new SingleFlight<boolean>();
+  const fill = async (user: string): Promise<void> => {
+    const begunAt = performance.now();
+    try {
+      await hidden.fill(user);
+      failed.delete(user);
+    } catch (error) {
+      const took = performance.now() - begunAt;
+      failed.set(user, true, { ttl: Math.min(FAILED_MAX_MS, Math.max(FAILED_MIN_MS, took)) });
+      throw error;
+    }
+  };
+  const isAnswered = async (user: string): Promise<boolean> => {
+    const answered = await withDeadline(fill(user), Date.now() + PATIENCE_MS).then(
+      () => true,
+      () => false,
+    );
+    if (!answered && !failed.has(user)) failed.set(user, true);
+    return answered;
+  };
+  return async (users: readonly string[]): Promise<void> => {
+    let answeredAt = performance.now();
+    await mapLimited(users, FILLS_AT_ONCE, async (user) => {
+      if (failed.has(user) || performance.now() - answeredAt > PATIENCE_MS) return;
+      if (await flight.run(user, () => isAnswered(user))) answeredAt = performance.now();
+    });
+  };
+}
+
+interface WriterDeps {
+  readonly scripts: Scripts;
+  readonly hidden: Pick<HiddenStore, "fill" | "known">;
+  readonly sources: Omit<ChangeSources, "readAllHidings">;
+}
+
+export function createRelationWriter({ scripts, hidden, sources }: WriterDeps, ttlMs: number) {
+  const { isApart, readHidings } = sources;
+  const unanswered = createCache<boolean>("unansweredRelations", { sizeOf: () => 0, ttl: FAILED_MAX_MS });
+  const soon =
+    (read: ReadHidings): ReadHidings =>
+    async (user, targets) => {
+      if (unanswered.has(user)) return undefined;
+      return withDeadline(read(user, targets), Date.now() + ASK_MS).catch(() => {
+        unanswered.set(user, true, { ttl: FAILED_MIN_MS });
+        return undefined;
+      });
+    };
+  const readAllHidings: ReadHidings = async (user, targets) => {
+    const all = await hidden.known(user);
+    const known = await all.among(targets.map((author) => ({ author })));
+    return targets.map((target) => known.hidingOf(target));
+  };
+  const look = (users: readonly string[], { author, original }: Byline): Promise<number[]> => {
+    const before = [encodeId(author), original === undefined ? "" : encodeId(original)];
+    return runForHomes<number>(scripts, HIDDEN_AMONG, users, before);
+  };
+  return {
+    /** Tells which of these users see a drop, as far as Redis knows whom they hide. */
+    async judge(users: readonly string[], by: Byline): Promise<Judged> {
+      const answers = await look(users, by);
+      return {
+        seeing: users.filter((_, at) => answers[at] === 0),
+        unknown: users.filter((_, at) => answers[at] === -1),
+      };
+    },
+    learn: createLearn(hidden, unanswered),
+    change: createChangeHidden(
+      scripts,
+      { isApart, readHidings: soon(readHidings), readAllHidings: soon(readAllHidings) },
+      ttlMs,
+    ),
+  };
+}

@@ -1,0 +1,44 @@
+import type { UserTier } from "../../contracts/analysis.js";
+import { HOUR, SECOND } from "../../kernel/time.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
+import { analysesAskedKey } from "../keys.js";
+import { freePlace, takePlace, unlessAway } from "./limits.redis.js";
+
+export const HOURLY: Readonly<Record<UserTier, number>> = { DRIFT: 10, LIFT: 60, JET: 120, ORBIT: 600 };
+
+export interface Quota {
+  /** The request is counted, or was before. */
+  readonly counted: boolean;
+  readonly limit: number;
+  readonly remaining: number;
+  /** The oldest counted request leaves the hour by then; at the limit, another one fits then. */
+  readonly resetSeconds: number;
+}
+
+export type RateLimit = ReturnType<typeof createRateLimit>;
+
+/** Answers are undefined while Redis is away. `now` is in ms since the epoch; unset: the clock of Redis. */
+export function createRateLimit(scripts: Scripts, now?: () => number) {
+  const ask = async (user: string, tier: UserTier, request: string): Promise<Quota> => {
+    const window = { key: analysesAskedKey(user), most: HOURLY[tier], withinMs: HOUR };
+    const { taken, seen } = await takePlace(scripts, [window], request, now?.());
+    const [{ used, waitMs } = { used: 0, waitMs: 0 }] = seen;
+    const remaining = Math.max(0, window.most - used);
+    return { counted: taken, limit: window.most, remaining, resetSeconds: Math.ceil(waitMs / SECOND) };
+  };
+  return {
+    take: (user: string, tier: UserTier, request: string) => unlessAway(ask(user, tier, request)),
+    look: (user: string, tier: UserTier) => unlessAway(ask(user, tier, "")),
+    /** Takes back the slot of a request that came to nothing. */
+    giveBack: (user: string, request: string) =>
+      unlessAway(freePlace(scripts, [{ key: analysesAskedKey(user) }], request)),
+  };
+}
+
+/** draft-ietf-httpapi-ratelimit-headers-06, the last one with fields of these names. */
+export const quotaHeaders = ({ limit, remaining, resetSeconds }: Quota): Record<string, string> => ({
+  "RateLimit-Limit": String(limit),
+  "RateLimit-Remaining": String(remaining),
+  "RateLimit-Reset": String(resetSeconds),
+  "RateLimit-Policy": `${limit};w=${HOUR / SECOND}`,
+});

@@ -1,0 +1,176 @@
+import { randomBytes } from "node:crypto";
+import type { LimitKind } from "../../contracts/limits.js";
+import { AppError, codeOf } from "../../kernel/errors.js";
+import { backoff, countdown, pause, SECOND } from "../../kernel/time.js";
+import type { Limit } from "../../kernel/variables.js";
+import { type Scripts, script } from "../../platform/redis/scripts.js";
+import { limitKey } from "../keys.js";
+import { observeLimits } from "../observe.js";
+
+const TAKE_PLACE = script("take-place", import.meta.url);
+const SETTLE_PLACE = script("settle-place", import.meta.url);
+
+/** A server that hangs must not hold up an answer: it is given up after so many turns of a timer. */
+const MAX_TURNS = 5;
+const TURN_MS = SECOND / 20;
+
+/** How long a write waits for others of the user that may not count in the end. take-place.lua has the same bound. */
+const MAX_WAIT_MS = 10 * SECOND;
+const WAIT_BASE_MS = 20;
+const WAIT_CAP_MS = 200;
+
+/** A sliding window by the clock of Redis, for all processes together. */
+export interface Window {
+  readonly key: string;
+  readonly most: number;
+  readonly withinMs: number;
+}
+
+interface Seen {
+  readonly used: number;
+  /** Until one of the places, or where all are used until room for another, is free: ms, 0 where none is used. */
+  readonly waitMs: number;
+}
+
+export interface Taken {
+  /** The place is taken now, or was before. */
+  readonly taken: boolean;
+  /** A place may become free as soon as a write under way has ended. */
+  readonly mayBeFree: boolean;
+  /** They are in the order of the windows. */
+  readonly seen: readonly Seen[];
+}
+
+/**
+ * Takes a place in all windows, or in none if one is full. An empty place only looks. `now` is in ms since the epoch;
+ * unset: the clock of Redis. @throws AppError `unavailable` while Redis is away
+ */
+export async function takePlace(
+  { run }: Pick<Scripts, "run">,
+  windows: readonly Window[],
+  place: string,
+  now?: number,
+): Promise<Taken> {
+  const sizes = windows.flatMap(({ most, withinMs }) => [most, withinMs]);
+  const keys = windows.map(({ key }) => key);
+  const [taken, ...rest] = (await run(TAKE_PLACE, keys, [place, now ?? "", ...sizes])) as number[];
+  const seen = windows.map((_, index) => ({ used: rest[2 * index] ?? 0, waitMs: rest[2 * index + 1] ?? 0 }));
+  return { taken: taken === 1, mayBeFree: taken === 2, seen };
+}
+
+export async function freePlace(
+  { command }: Pick<Scripts, "command">,
+  windows: readonly Pick<Window, "key">[],
+  place: string,
+): Promise<void> {
+  await Promise.all(windows.map(({ key }) => command("zrem", (client) => client.zrem(key, place))));
+}
+
+/**
+ * Resolves to undefined while Redis is away, or does not answer within a quarter of a second. Time in which this process
+ * stands still counts as one turn: the answer may have come, and is read after it.
+ */
+export const unlessAway = <T>(work: Promise<T>): Promise<T | undefined> =>
+  new Promise((resolve, reject) => {
+    let turns = 0;
+    const timer = setInterval(() => {
+      if (++turns === MAX_TURNS) resolve(undefined);
+    }, TURN_MS);
+    const failed = (error: unknown): void => (codeOf(error) === "unavailable" ? resolve(undefined) : reject(error));
+    work.then(resolve, failed).finally(() => clearInterval(timer));
+  });
+
+/** A user does one thing; `of` narrows it to those of one sort. */
+export interface Use {
+  readonly kind: LimitKind;
+  readonly user: string;
+  readonly of?: string;
+  readonly limit: Limit | undefined;
+}
+
+export interface LimitedWrite<Result> {
+  readonly write: () => Promise<Result>;
+  /** Tells of a result whether something has changed: else the write does not count. */
+  readonly changed: (result: Result) => boolean;
+  /** Asked at a limit: a write that would change nothing is not refused. */
+  readonly changesNothing: () => Promise<boolean>;
+}
+
+/** @throws AppError `exhausted` past a limit, with the time to wait */
+export type Limited = <Result>(uses: readonly Use[], work: LimitedWrite<Result>) => Promise<Result>;
+
+const WORDS: Readonly<Record<LimitKind, string>> = {
+  drops: "drops",
+  "same-body": "drops with the same text for the same people",
+  follows: "follows",
+  reactions: "likes and shares",
+};
+
+/**
+ * A write takes its place before it begins, and gives it back if it changed nothing. Until then the place counts for
+ * nobody: at a limit that only writes under way have reached, others wait for their end. While Redis is away nothing is
+ * refused.
+ */
+export function createLimits(scripts: Scripts) {
+  observeLimits.started();
+  const settling = new Set<Promise<unknown>>();
+  const settle = (windows: readonly Window[], place: string, counts: boolean): void => {
+    const keys = windows.map(({ key }) => key);
+    const settled = unlessAway(scripts.run(SETTLE_PLACE, keys, [place, counts ? 1 : 0]))
+      .catch(() => undefined)
+      .finally(() => settling.delete(settled));
+    settling.add(settled);
+  };
+  const limited: Limited = async (uses, work) => {
+    const windows = uses.flatMap(windowsOf);
+    if (windows.length === 0) return work.write();
+    const place = randomBytes(9).toString("base64url");
+    if (!(await isCounted(scripts, windows, { place, changesNothing: work.changesNothing }))) return work.write();
+    let counts = false;
+    try {
+      const result = await work.write();
+      counts = work.changed(result);
+      return result;
+    } finally {
+      settle(windows, place, counts);
+    }
+  };
+  return {
+    limited,
+    close: async (): Promise<void> => void (await Promise.all(settling)),
+  };
+}
+
+/** Resolves to false if the write needs no place. @throws AppError `exhausted` past a limit */
+async function isCounted(
+  scripts: Scripts,
+  windows: readonly LimitedWindow[],
+  { place, changesNothing }: { readonly place: string } & Pick<LimitedWrite<unknown>, "changesNothing">,
+): Promise<boolean> {
+  const left = countdown(MAX_WAIT_MS);
+  for (let attempt = 1; ; attempt++) {
+    const reply = await unlessAway(takePlace(scripts, windows, `~${place}`));
+    if (reply === undefined) for (const { kind } of windows) observeLimits.uncounted(kind);
+    if (reply?.taken !== false) return true;
+    if (await changesNothing()) return false;
+    if (!reply.mayBeFree) throw refusal(windows, reply.seen);
+    if (left() === 0) throw new AppError("unavailable", "other writes of the user are under way");
+    await pause(backoff(attempt, WAIT_BASE_MS, WAIT_CAP_MS));
+  }
+}
+
+type LimitedWindow = Window & Pick<Use, "kind"> & Pick<Limit, "within">;
+
+const windowsOf = ({ kind, user, of, limit }: Use): LimitedWindow[] =>
+  limit === undefined ? [] : [{ key: limitKey(kind, user, of), kind, ...limit }];
+
+/** Names the limit that is reached for the longest time. */
+function refusal(windows: readonly LimitedWindow[], seen: readonly Seen[]): AppError {
+  const full = windows
+    .map((window, index) => ({ ...window, ...(seen[index] as Seen) }))
+    .filter(({ used, most }) => used >= most)
+    .sort((a, b) => b.waitMs - a.waitMs);
+  const { kind, most, within, waitMs } = full[0] as (typeof full)[number];
+  observeLimits.refused(kind);
+  return new AppError("exhausted", `at most ${most} ${WORDS[kind]} within ${within}`, { retryAfterMs: waitMs });
+}

@@ -1,0 +1,171 @@
+import { NOTIFY_WINDOW_MS } from "../../contracts/times.js";
+import { allOf, chunked, mapLimited, paced } from "../../kernel/concurrency.js";
+import { AppError, codeOf } from "../../kernel/errors.js";
+import { decodeId, encodeId } from "../../kernel/ids.js";
+import { createBatch } from "../../kernel/sharing.js";
+import { SECOND } from "../../kernel/time.js";
+import type { RedisClock } from "../../platform/redis/clock.js";
+import { type Scripts, script } from "../../platform/redis/scripts.js";
+import type { Fences } from "../fences/types.js";
+import { PULLS_PREFIX, pullsToken } from "../keys.js";
+import { allRecentKeys, listedSince } from "./listed.redis.js";
+
+const COUNT_LISTENERS = script("count-listeners", import.meta.url);
+const FIND_PULLING = script("find-pulling", import.meta.url);
+
+/** A listener has a stream open, or closed one less than the window of NOTIFY ago. The gateway's index lists them. */
+export interface Listeners {
+  /** Returns a number that is not below that of the listeners. */
+  count(): Promise<number>;
+  /**
+   * Visits the listeners who pull an author, up to 1,000 at a time; one may be visited twice. Those whose pulled authors
+   * are not known come last, once they are. Resolves once every visit has.
+   *
+   * @throws AppError `unavailable`; then some may have been visited
+   */
+  visit(author: string, visit: Visit): Promise<void>;
+}
+
+type Visit = (users: readonly string[]) => Promise<void>;
+
+interface ListenersDeps {
+  readonly scripts: Scripts;
+  readonly clock: RedisClock;
+  readonly unfollowedAmong: Fences["unfollowedAmong"];
+  /** Resolves once the user's pulled authors are known. */
+  readonly fillPulls: (user: string) => Promise<void>;
+}
+
+interface AuthorVisit {
+  readonly author: string;
+  readonly visit: Visit;
+}
+
+const USERS_A_PAGE = 1_000;
+const KEYS_AT_ONCE = 32;
+const PAGES_AT_ONCE = 4;
+/** A call of this size blocks Redis. */
+const USERS_A_CALL = 250;
+const AUTHORS_A_WALK = 16;
+/** Users whose pulled authors are not known may take longer than all others: the next walk does not wait for them. */
+const LATE_MS = SECOND;
+const FILLS_AT_ONCE = 32;
+
+/** Authors asked for together share a walk through the index. */
+export function createListeners(deps: ListenersDeps): Listeners {
+  const { scripts } = deps;
+  const walk = createBatch<AuthorVisit>(AUTHORS_A_WALK, (visits) => walkListeners(deps, visits), LATE_MS);
+  return {
+    count: () => countListeners(scripts),
+    visit: (author, visit) => walk({ author, visit }),
+  };
+}
+
+async function countListeners({ run, byNode, isCluster }: Scripts): Promise<number> {
+  const keys = allRecentKeys(isCluster);
+  const answers = await byNode(keys, keys.length, async (route, places) => {
+    return (await run(
+      COUNT_LISTENERS,
+      route,
+      places.map((place) => keys[place] as string),
+    )) as number;
+  });
+  return answers.reduce((sum, { reply }) => sum + reply, 0);
+}
+
+async function walkListeners(deps: ListenersDeps, visits: readonly AuthorVisit[]): Promise<void> {
+  const unknown: string[] = [];
+  await paced(listenerPages(deps), { atOnce: PAGES_AT_ONCE }, async (users) => {
+    unknown.push(...(await visitFollowers(deps, users, visits)));
+  });
+  for (const users of chunked(unknown, USERS_A_PAGE)) {
+    const isKnown = await mapLimited(users, FILLS_AT_ONCE, (user) => fill(deps, user));
+    const known = users.filter((_, at) => isKnown[at]);
+    if ((await visitFollowers(deps, known, visits)).length > 0)
+      throw new AppError("unavailable", "the pulled authors of a listener changed while they were read");
+  }
+}
+
+/** A listener whose followings cannot be read does not fail the others. */
+async function fill({ fillPulls }: ListenersDeps, user: string): Promise<boolean> {
+  try {
+    await fillPulls(user);
+    return true;
+  } catch (error) {
+    if (codeOf(error) === "unavailable") throw error;
+    return false;
+  }
+}
+
+/** Yields up to 1,000 listeners at a time, some of them twice. */
+async function* listenerPages({ scripts, clock }: ListenersDeps): AsyncGenerator<readonly string[]> {
+  const since = await listedSince(clock);
+  for (const keys of chunked(allRecentKeys(scripts.isCluster), KEYS_AT_ONCE)) {
+    let open = keys.map((key) => pagesOf(scripts, key, since));
+    while (open.length > 0) {
+      const read = await allOf(open.map(async (pages) => ({ pages, next: await pages.next() })));
+      const more = read.flatMap(({ pages, next }) => (next.done ? [] : [{ pages, users: next.value }]));
+      yield* chunked(
+        more.flatMap(({ users }) => users),
+        USERS_A_PAGE,
+      );
+      open = more.map(({ pages }) => pages);
+    }
+  }
+}
+
+/**
+ * Yields listeners of a sorted set in the order of the times they were last seen. One who is seen again meanwhile moves on
+ * to pages still to be read: none is missed.
+ */
+async function* pagesOf({ command }: Scripts, key: string, since: number): AsyncGenerator<readonly string[]> {
+  const until = String(since + 2 * NOTIFY_WINDOW_MS);
+  let from = `(${since}`;
+  let before: ReadonlySet<string> = new Set();
+  for (let size = USERS_A_PAGE; ; ) {
+    const held = await command("zrange", (client) =>
+      client.zrange(key, from, until, "BYSCORE", "LIMIT", 0, size, "WITHSCORES"),
+    );
+    const tokens = held.filter((_, at) => at % 2 === 0);
+    yield tokens.filter((token) => !before.has(token)).map(decodeId);
+    if (tokens.length < size) return;
+    const last = held.at(-1) as string;
+    // More users may have been seen in one ms than a page has.
+    size = last === from ? 2 * size : USERS_A_PAGE;
+    from = last;
+    before = new Set(tokens);
+  }
+}
+
+/** Returns the users whose pulled authors are not known. */
+async function visitFollowers(
+  { scripts, unfollowedAmong }: ListenersDeps,
+  users: readonly string[],
+  visits: readonly AuthorVisit[],
+): Promise<readonly string[]> {
+  if (users.length === 0) return [];
+  const authors = visits.map(({ author }) => author);
+  const { unknown, pulling } = await findPulling(scripts, users, authors);
+  const visitOne = async ({ author, visit }: AuthorVisit, at: number): Promise<void> => {
+    const some = pulling[at] ?? [];
+    const gone = new Set(await unfollowedAmong(author, some));
+    const following = some.filter((user) => !gone.has(user));
+    if (following.length > 0) await visit(following);
+  };
+  await Promise.all(visits.map(visitOne));
+  return unknown;
+}
+
+/** Returns for each author those of the users who pull them, and the users whose pulled authors are not known. */
+async function findPulling({ run, byNode }: Scripts, users: readonly string[], authors: readonly string[]) {
+  const names = authors.map(encodeId);
+  const tokens = users.map(pullsToken);
+  const keys = tokens.map((token) => PULLS_PREFIX + token);
+  const answers = await byNode(keys, USERS_A_CALL, async (route, places) => {
+    const packed = places.map((place) => tokens[place]).join(",");
+    return (await run(FIND_PULLING, route, [PULLS_PREFIX, packed, ...names])) as number[][];
+  });
+  const usersAt = (list: number): string[] =>
+    answers.flatMap(({ places, reply }) => (reply[list] ?? []).map((at) => users[places[at] as number] as string));
+  return { unknown: usersAt(0), pulling: authors.map((_, at) => usersAt(at + 1)) };
+}

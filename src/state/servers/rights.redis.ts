@@ -1,0 +1,123 @@
+import type { Redis } from "ioredis";
+import { type Logger, silent } from "../../kernel/logger.js";
+import { pause, SECOND } from "../../kernel/time.js";
+import { mastersOf, type RedisClient } from "../../platform/redis/clusters.js";
+import { lacksRight, redisError } from "../../platform/redis/errors.js";
+import { noteRefusal, Refusal, refusalOf } from "../../platform/refusals.js";
+import {
+  analysisCacheKey,
+  connectionKey,
+  connectionsOfUserKey,
+  DELETIONS_CHANNEL,
+  GLOBAL_KEY,
+  homeKey,
+  LOCAL_KEY,
+  RECENT_KEY,
+  RIGHTS_KEY,
+  TOMBSTONES_KEY,
+} from "../keys.js";
+
+const LOOK_MS = SECOND;
+
+/** Each command that the service sends, or that a script of it calls. `K` is a key that the last of them removes. */
+const COMMANDS = `time, ping, info server, dbsize, scan 0 COUNT 1, eval return(1) 0, evalsha 0 0
+  exists K, get K, mget K, pttl K, hget K a, hmget K a, hgetall K, hexists K a, hlen K, hkeys K, hvals K, hscan K 0
+  sismember K a, smismember K a, smembers K, srandmember K, zcard K, zcount K 0 0, zscore K a, zmscore K a
+  zrange K 0 0, zrangebylex K - -, zrangebyscore K 0 0, zrevrangebyscore K 0 0, zscan K 0, zinter 1 K
+  set K a PX 1000, expire K 1, pexpire K 1000, hset K a 1, hsetnx K a 1, hdel K a, sadd K a, srem K a, zadd K 0 a
+  zincrby K 0 a, zrem K a, zpopmin K, zremrangebyrank K 0 0, zremrangebyscore K 0 0, zdiffstore K 1 K
+  zinterstore K 1 K, zunionstore K 1 K, rename K K, unlink K, del K`
+  .split(/,|\n/)
+  .map((command) => command.trim().split(" "));
+
+/** No key and no channel has such a member, message or value. */
+const NOTHING = "~rights";
+
+const KEYS: readonly (readonly [pattern: string, key: string])[] = [
+  ...[homeKey("a"), LOCAL_KEY, GLOBAL_KEY, TOMBSTONES_KEY, RIGHTS_KEY].map((key) => ["timeline:*", key] as const),
+  ...[RECENT_KEY, connectionsOfUserKey("a"), connectionKey("a.a")].map((key) => ["sse_*", key] as const),
+  ["analysis:*", analysisCacheKey("a", "a", "a")],
+];
+
+/** A question to the server, and the right that it needs beside that of the command, as ACL SETUSER takes them. */
+interface Probe {
+  readonly command: readonly [name: string, ...args: string[]];
+  readonly needs?: string;
+}
+
+const PROBES: readonly Probe[] = [
+  ...COMMANDS.map(([name = "", ...args]) => ({
+    command: [name, ...args.map((arg) => (arg === "K" ? RIGHTS_KEY : arg))] as const,
+  })),
+  ...KEYS.flatMap(([pattern, key]) => [
+    { command: ["zscore", key, NOTHING] as const, needs: `~${pattern}` },
+    { command: ["zrem", key, NOTHING] as const, needs: `~${pattern}` },
+  ]),
+  { command: ["publish", DELETIONS_CHANNEL, NOTHING], needs: `&${DELETIONS_CHANNEL}` },
+];
+
+/** Names of commands that the check asks for; a test compares them with those in use. */
+export const CHECKED_COMMANDS: readonly string[] = [...new Set(PROBES.map(({ command }) => command[0]))];
+
+/** @throws Refusal that names the rights which our user of Redis lacks; AppError `unavailable` */
+export async function checkRights(client: RedisClient): Promise<void> {
+  try {
+    await Promise.all(mastersOf(client).map(checkServer));
+  } catch (error) {
+    if (error instanceof Refusal) throw error;
+    // The client itself says only that it is not connected.
+    throw refusalOf(client) ?? redisError(error);
+  }
+}
+
+async function checkServer(server: Redis): Promise<void> {
+  const calls = PROBES.map(({ command: [name, ...args] }): [string, ...string[]] => [name, ...args]);
+  const replies = (await server.pipeline(calls).exec()) ?? [];
+  const missing = replies.flatMap(([error], at) => {
+    if (!error) return [];
+    // Other replies, such as that a key is on another node, say that the user may ask.
+    if (error.name !== "ReplyError") throw error;
+    return lacksRight(error) ? missingRight(error.message, PROBES[at] as Probe) : [];
+  });
+  if (missing.length === 0) return;
+  const rights = [...new Set(missing)].join(" ");
+  const { host, port } = server.options;
+  throw new Refusal(`Redis ${host}:${port}: its user lacks these rights: ${rights}`, {
+    publicMessage: "Redis does not permit a command",
+    advice: `give the user these rights: ACL SETUSER <user> ${rights}`,
+  });
+}
+
+/** The server says first that the command is forbidden, then that a key or a channel is. */
+function missingRight(text: string, { command: [name], needs = "~timeline:*" }: Probe): string {
+  return / run the /.test(text) ? `+${name}` : needs;
+}
+
+/** Says for a client, which is not ready meanwhile, that its user has lost rights, until it has them again. */
+export function createRightsWatch(client: RedisClient, log: Logger = silent) {
+  let isLooking = false;
+  const look = async (): Promise<boolean> => {
+    try {
+      await checkRights(client);
+      return true;
+    } catch (error) {
+      if (error instanceof Refusal) noteRefusal(client, error, log);
+      return false;
+    }
+  };
+  const untilGivenBack = async (): Promise<void> => {
+    do await pause(LOOK_MS);
+    while (client.status !== "end" && !(await look()));
+    noteRefusal(client, undefined, log);
+    isLooking = false;
+  };
+  return {
+    /** Called for each command that the server did not permit. */
+    lost(refusal: Refusal): void {
+      if (isLooking) return;
+      isLooking = true;
+      noteRefusal(client, refusal, log);
+      void untilGivenBack();
+    },
+  };
+}
