@@ -2,6 +2,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { silent } from "../../src/kernel/logger.js";
+import { MINUTE } from "../../src/kernel/time.js";
 import type { RedisClient } from "../../src/platform/redis/clusters.js";
 import type { Scripts } from "../../src/platform/redis/scripts.js";
 import type { PulledAuthor } from "../../src/state/big-authors/pulled.js";
@@ -9,7 +10,7 @@ import type { TimelineStore } from "../../src/state/entries/store.redis.js";
 import { isIncomplete } from "../../src/state/entries/stored.js";
 import { createFences } from "../../src/state/fences/fences.js";
 import type { Fences } from "../../src/state/fences/types.js";
-import { hiddenKeyOfHome } from "../../src/state/keys.js";
+import { hiddenKeyOfHome, homeKey, renewalKey } from "../../src/state/keys.js";
 import { type Entries, type Query, readPage } from "../../src/timeline/pages.js";
 import { becomes, eventually } from "../support/eventually.js";
 import { historyOf } from "../support/memory-upstreams.js";
@@ -299,6 +300,43 @@ test("a page is not cached whose authors are no longer followed, since others to
     await raw.zadd(big, 1_000, "new");
     expect(await read(ada)).toEqual(["new", `${huge}-99`, `${big}-99`]);
   }));
+
+// Invariant 5.
+test.each(["one server", "a cluster"])("a page of a home that a block renews soon is not cached: %s", (where) =>
+  withReader({}, async ({ cache }) => {
+    const { raw } = redis;
+    const home = homeKey("ada");
+    const tombstones = { upToDate: async () => ({ mayHave: () => false }) };
+    const of = where === "a cluster" ? { ...scripts, isCluster: true } : scripts;
+    const { store } = adaptersOn(of, { maxEntries: MAX, cache, tombstones });
+    const read = () => shown(store, fencesOn(scripts), first(home));
+    for (const drops of [["d1"], []]) {
+      await raw.del(home);
+      await raw.zadd(home, 0, "~floor", ...drops.flatMap((drop) => [101, drop]));
+      await raw.set(renewalKey("ada"), Date.now() + MINUTE);
+      for (let times = 0; times < 3; times++) expect(await read()).toEqual(drops);
+      await raw.set(renewalKey("ada"), Date.now() - 1);
+      expect(await read()).toBeUndefined();
+    }
+  }),
+);
+
+// Invariant 5.
+test("a Redis that takes no writes answers the homes beside one that a block renews now, and calls that one incomplete", async () => {
+  const { raw } = redis;
+  const { store } = adaptersOn(redis.scripts, { maxEntries: MAX });
+  const keys = [homeKey("ada"), homeKey("bob")];
+  for (const key of keys) await raw.zadd(key, 0, "~floor", 101, "d1");
+  const read = () => Promise.all(keys.map((key) => shown(store, fencesOn(redis.scripts), first(key))));
+  await read();
+  await raw.set(renewalKey("ada"), Date.now() - 1);
+  await raw.config("SET", "min-replicas-to-write", "1");
+  try {
+    expect(await read()).toEqual([undefined, ["d1"]]);
+  } finally {
+    await raw.config("SET", "min-replicas-to-write", "0");
+  }
+});
 
 const historiesFail = (options: CacheOptions, mutate: (held: CacheBench) => void = () => undefined): Promise<void> =>
   withReader(options, async (held) => {

@@ -27,6 +27,8 @@ export interface Reply extends Omit<Stored, "merged" | "incomplete"> {
   readonly isSetNamed: boolean;
   /** The user of the home hides somebody, and authors are merged into it. */
   readonly hides: boolean;
+  /** A change takes the floor of the home soon, without a write that others see: the answer is not cached. */
+  readonly isRenewedSoon: boolean;
   /** The keys are followed since before the call, until this is ended; undefined if one of them is not followed. */
   readonly origin: Origin | undefined;
 }
@@ -189,15 +191,15 @@ function argsOf({ range: { key, direction, from, count, page }, ttl, pulls }: St
   return [key, direction, count, ttl, "", "", pulls, page?.drops ?? 0, page?.since ?? 0];
 }
 
+const WHOLE = { floor: 0, entries: [], areAlive: true, authors: [], hides: false, isRenewedSoon: false } as const;
 const NOT_KNOWN = "?";
 /** This begins a reply with entries; a page begins with 0 or 1. */
 const JSON_START = "[".charCodeAt(0);
 
 function replyOf(text: Buffer, { range: { direction }, pulls }: StoreRead): Unfollowed {
   const isSetNamed = pulls !== "";
-  if (text[0] !== JSON_START)
-    return { floor: 0, entries: [], areAlive: true, authors: [], isSetNamed, hides: false, page: encodedPage(text) };
-  const [floor = "", alive, authors = "", hides, ...held] = JSON.parse(text.toString()) as string[];
+  if (text[0] !== JSON_START) return { ...WHOLE, isSetNamed, page: encodedPage(text) };
+  const [floor = "", alive, authors = "", hides, soon, ...held] = JSON.parse(text.toString()) as string[];
   const entries: TimelineEntry[] = [];
   for (let at = 0; at < held.length; at += 2) entries.push({ drop: held[at] as string, score: Number(held[at + 1]) });
   if (direction === "older") entries.reverse();
@@ -208,5 +210,6 @@ function replyOf(text: Buffer, { range: { direction }, pulls }: StoreRead): Unfo
     authors: !isSetNamed || authors === NOT_KNOWN ? undefined : authors.split(",").filter(Boolean),
     isSetNamed,
     hides: hides === "1",
+    isRenewedSoon: soon === "1",
   };
 }

@@ -135,14 +135,14 @@ export class PageReader {
   async #answer(replied: Promise<Reply>, name: string, reading: Reading): Promise<Stored> {
     const { cache } = this.options;
     const reply = await replied;
-    const { origin, floor, entries, areAlive, page: encoded } = reply;
+    const { origin, floor, entries, areAlive, isRenewedSoon, page: encoded } = reply;
     try {
       const own: Stored = { floor: reading.isBeside ? 0 : floor, entries, areAlive, ...(encoded && { page: encoded }) };
       const { stored, keys } =
         reading.pulls === "" ? { stored: own, keys: [] } : await this.#merge(reading, own, reply);
       const page = encodeWhole(stored, reading.range);
       const whole: Stored = page ? { floor: stored.floor, entries: [], areAlive: true, page } : stored;
-      if (origin && keys) cache?.keep(name, whole, { ...origin, keys: [...origin.keys, ...keys] });
+      if (origin && keys && !isRenewedSoon) cache?.keep(name, whole, { ...origin, keys: [...origin.keys, ...keys] });
       return whole;
     } finally {
       if (origin) cache?.end(origin);

@@ -15,9 +15,9 @@
 --          merged into it; 0: answer entries
 --     [9]  drops older than this are hidden, ms
 -- returns  of each timeline the page: 1 if more follow, score (double) and length of its newest and its oldest id,
---          `repeated string 1`; or as JSON [floor or "", "1" if none is tombstoned, authors, hides, id, score, ...] in
---          ascending order of (score, bytes). authors: joined by ","; "?" where the set is not known. hides: "1" where
---          authors are asked for and the home's user hides somebody
+--          `repeated string 1`; or as JSON [floor or "", "1" if none is tombstoned, authors, hides, "1" where the home is
+--          renewed soon, id, score, ...] in ascending order of (score, bytes). authors: joined by ","; "?" where the set is
+--          not known. hides: "1" where authors are asked for and the home's user hides somebody
 local call = redis.call
 local tombstones = ARGV[1] == '1' and 'timeline:tombstones'
 
@@ -43,10 +43,12 @@ local function entries_before(key, score, id)
 end
 
 -- A server that takes no writes for now answers all the same. A replica does not: the client has to find the master.
-local function expire(key, ttl)
-  local reply = redis.pcall('PEXPIRE', key, ttl)
-  if type(reply) == 'table' and string.find(reply.err, 'READONLY', 1, true) then call('PEXPIRE', key, ttl) end
+local function write(...)
+  local reply = redis.pcall(...)
+  if type(reply) == 'table' and reply.err and string.find(reply.err, 'READONLY', 1, true) then call(...) end
 end
+
+local function expire(key, ttl) write('PEXPIRE', key, ttl) end
 
 -- The time to live is renewed by reads and by nothing else: what is left of it says when the last one was, unless that
 -- one gave the key a longer time than this one does. A renewal a moment after another is not worth a write to replicas
@@ -156,18 +158,17 @@ local function is_judged(key)
 end
 
 -- A change that somebody else made renews a home when that is due: see change-hidden.lua. What is read before is not
--- cached.
-local function is_renewed_soon(key)
-  if string.sub(key, 1, 14) ~= 'timeline:home:' then return false end
+-- cached. Returns "soon" or "now", nil where none is due.
+local function renewal_of(key)
+  if string.sub(key, 1, 14) ~= 'timeline:home:' then return nil end
   local renewal = 'timeline:x:renewal:{' .. key .. '}'
   local due = call('GET', renewal)
-  if not due or due == '0' then return false end
+  if not due or due == '0' then return nil end
   local time = call('TIME')
-  if time[1] * 1000 + time[2] / 1000 >= tonumber(due) then
-    call('ZREM', key, '~floor')
-    call('SET', renewal, '0', 'PX', 1500)
-  end
-  return true
+  if time[1] * 1000 + time[2] / 1000 < tonumber(due) then return 'soon' end
+  write('ZREM', key, '~floor')
+  write('SET', renewal, '0', 'PX', 1500)
+  return 'now'
 end
 
 local function read(key, direction, count, ttl, score, id, pulls, size, since)
@@ -175,13 +176,15 @@ local function read(key, direction, count, ttl, score, id, pulls, size, since)
   count, ttl, size = tonumber(count), tonumber(ttl), tonumber(size)
   if ttl > 0 then renew(key, ttl) end
   local authors = pulls == '' and '' or authors_of(pulls, ttl)
-  local judged, is_final = is_judged(key), not is_renewed_soon(key)
-  local encoded = judged and is_final and size > 0 and authors == '' and page_of(key, size, tonumber(since))
+  local renewal = renewal_of(key)
+  local is_whole = renewal ~= 'now' and is_judged(key)
+  local encoded = is_whole and not renewal and size > 0 and authors == '' and page_of(key, size, tonumber(since))
   if encoded then return encoded end
   local ids, scores = entries_of(key, first_of(key, older, score, id), older, count)
   -- One of its fields is its state.
   local hides = authors ~= '' and call('HLEN', 'timeline:x:hidden:{' .. key .. '}') > 1 and '1' or ''
-  local answer = { judged and call('ZSCORE', key, '~floor') or '', is_final and untouched(ids) and '1' or '', authors, hides }
+  local floor, alive = is_whole and call('ZSCORE', key, '~floor') or '', untouched(ids) and '1' or ''
+  local answer = { floor, alive, authors, hides, renewal and '1' or '' }
   for i = 1, #ids do
     answer[#answer + 1] = ids[i]
     answer[#answer + 1] = scores[i]
