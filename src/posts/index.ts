@@ -90,6 +90,7 @@ export function startPosts({ db, scripts, users, tokens, config, wakeRelay, wait
     service: createPostsService(deps, log),
     countEngagement: createCountEngagement(store.reactions),
     forget: createForget({ store, wakeRelay, config, now }),
+    notReady: maintenance.notReady,
     close: async () => void (await Promise.all([maintenance.close(), limits.close()])),
   };
 }

@@ -1,3 +1,4 @@
+import { AppError } from "../kernel/errors.js";
 import { DAY, SECOND } from "../kernel/time.js";
 import { type Db, NOW, type Queries } from "../platform/db/db.js";
 import { FETCHES_COUNTED_MS } from "./fetches.sql.js";
@@ -149,11 +150,18 @@ export type PartitionStore = ReturnType<typeof createPartitionStore>;
 
 export function createPartitionStore(db: Db) {
   return {
-    /** Makes the missing partitions of a month; resolves to false where none is missing. */
+    /** Says which right is missing, if one of the months has no partitions and the role may make none. */
+    lack: (months: readonly Month[]): Promise<string | undefined> => lackOf(db, months),
+    /**
+     * Makes the missing partitions of a month; resolves to false where none is missing. @throws AppError `unavailable`
+     * if the role may not
+     */
     make: (month: Month): Promise<boolean> =>
       db.transaction(async (queries) => {
         await queries.run(`SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS}`);
         await queries.query("SELECT pg_advisory_xact_lock($1)", [LOCK]);
+        const lack = await lackOf(queries, [month]);
+        if (lack !== undefined) throw new AppError("unavailable", lack);
         const states = await readStates(queries, month.name);
         let made = false;
         for (const table of TABLES) {
@@ -178,6 +186,22 @@ export function createPartitionStore(db: Db) {
     },
   };
 }
+
+async function lackOf(queries: Queries, months: readonly Month[]): Promise<string | undefined> {
+  const [rights] = await queries.query<{ mayCreate: boolean; isOwner: boolean }>(RIGHTS);
+  if (!rights || (rights.mayCreate && rights.isOwner)) return undefined;
+  for (const { name } of months) {
+    const states = await readStates(queries, name);
+    if (TABLES.every((table) => states.get(`${table}_${name}`) === "attached")) continue;
+    const right = rights.mayCreate ? "is not the owner of the table posts.drops" : "lacks CREATE on the schema posts";
+    return `the month ${name.replace("_", "-")} has no partitions for drops, and none can be made: the database's role ${right}`;
+  }
+  return undefined;
+}
+
+const RIGHTS = `
+SELECT has_schema_privilege('posts', 'CREATE') AS "mayCreate", pg_has_role(relowner, 'USAGE') AS "isOwner"
+FROM pg_class WHERE oid = 'posts.drops'::regclass`;
 
 /** ATTACH blocks neither reads nor writes of the parent, as PARTITION OF would (ACCESS EXCLUSIVE). */
 function makeScript(table: (typeof TABLES)[number], month: Month, missing: boolean): string {

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { codeOf, oneLine } from "../kernel/errors.js";
+import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { startLoop, warnOnce } from "../kernel/loop.js";
 import { type Clock, DAY, MINUTE } from "../kernel/time.js";
@@ -35,18 +35,27 @@ const STEPS_A_ROUND = 50;
 /** Each step renews the lease; another process takes over after this many rounds without a renewal. */
 const LEASE_ROUNDS = 3;
 
-/** One process at a time does the maintenance. A failure is logged once, and tried again. */
-export function startMaintenance(deps: MaintenanceDeps): { close(): Promise<void> } {
-  const { log, store, everyMs = MINUTE } = deps;
+/**
+ * One process at a time does the maintenance. A failure is logged once, and tried again. Every process is not ready
+ * while the present month has no partitions and none can be made.
+ */
+export function startMaintenance(deps: MaintenanceDeps): { notReady(): string | undefined; close(): Promise<void> } {
+  const { log, store, now, everyMs = MINUTE } = deps;
   const holder = randomUUID();
+  const round = createMaintenanceRound(deps, holder);
+  let lack: string | undefined;
   const loop = startLoop({
-    work: createMaintenanceRound(deps, holder),
+    work: async (stopping) => {
+      lack = await store.partitions.lack([monthOf(now())]);
+      await round(stopping);
+    },
     everyMs,
     jitter: true,
     backoffCapMs: MINUTE,
     failed: warnOnce(log, "the maintenance of posts waits for the database"),
   });
   return {
+    notReady: () => (lack === undefined ? undefined : `posts: ${lack}`),
     close: async () => {
       await loop.close();
       await store.lease.release(holder).catch(() => undefined);
@@ -121,8 +130,11 @@ function tasksOf(deps: MaintenanceDeps): Readonly<Record<string, Task>> {
 }
 
 async function makeMonths({ store, now }: MaintenanceDeps): Promise<void> {
-  for (const month of monthsFrom(now(), 1 + MONTHS_AHEAD))
-    if (await store.partitions.make(month)) observePosts.months("made");
+  const months = monthsFrom(now(), 1 + MONTHS_AHEAD);
+  const lack = await store.partitions.lack(months);
+  // An outage would only be waited for.
+  if (lack !== undefined) throw new AppError("failed", lack);
+  for (const month of months) if (await store.partitions.make(month)) observePosts.months("made");
 }
 
 async function dropMonths(deps: MaintenanceDeps, mayContinue: () => Promise<boolean>): Promise<void> {

@@ -38,7 +38,7 @@ export async function startPostsRole(deps: StoringRoleDeps): Promise<RunningRole
     services: [posts.service],
     notReady: () => {
       if (!counter.healthy()) return "posts: the counter is not pulling";
-      return forgetting.healthy() ? undefined : "posts: erasures are not fetched";
+      return forgetting.healthy() ? posts.notReady() : "posts: erasures are not fetched";
     },
     close: async (graceMs) => {
       await Promise.all([counter.close(graceMs), forgetting.close(graceMs), posts.close()]);

@@ -2,10 +2,16 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { RemoteKind, Visibility } from "../../src/gen/avion/posts.js";
 import { silent } from "../../src/kernel/logger.js";
 import { DAY, MINUTE } from "../../src/kernel/time.js";
+import { OUTBOX_MIGRATIONS } from "../../src/outbox/index.js";
+import { migrate } from "../../src/platform/db/migrate.js";
+import { openPostgres } from "../../src/platform/db/postgres.js";
 import { monthOf, monthsFrom } from "../../src/posts/ids.js";
-import { createMaintenanceRound, type MaintenanceDeps } from "../../src/posts/maintenance.js";
+import { POSTS_MIGRATIONS } from "../../src/posts/index.js";
+import { createMaintenanceRound, type MaintenanceDeps, startMaintenance } from "../../src/posts/maintenance.js";
+import { createPostsStore } from "../../src/posts/store.sql.js";
 import { DATABASES, type DatabaseServer, longTest } from "../support/databases.js";
-import { eventually } from "../support/eventually.js";
+import { becomes, eventually } from "../support/eventually.js";
+import { postgresPrograms, startPostgres } from "../support/postgres.js";
 import { asAnotherProcess, POSTS_CONFIG, type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
 
 const TABLES = ["counts", "drops", "reactions", "revisions"];
@@ -253,4 +259,53 @@ describe.each(DATABASES)("partitions on $name", ({ name, start }) => {
     await posts.store.partitions.drop(month);
     expect(await partitions()).toEqual({});
   });
+});
+
+const installed = postgresPrograms() === undefined ? test.skip : test;
+
+installed("a role that may make no partitions says so before the month begins, and is not ready in it", async () => {
+  const server = await startPostgres();
+  const open = (url: string) => openPostgres({ url, poolSize: 2, name: "test" }, silent);
+  const admin = open(server.url);
+  await migrate(admin, [OUTBOX_MIGRATIONS, POSTS_MIGRATIONS], silent);
+  await admin.run(`CREATE ROLE bounded LOGIN; GRANT USAGE ON SCHEMA posts TO bounded;
+    GRANT ALL ON ALL TABLES IN SCHEMA posts, public TO bounded; GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO bounded`);
+  const bounded = open(server.url.replace("timeline@", "bounded@"));
+  let now = Date.UTC(2026, 4, 17);
+  const clock = (): number => now;
+  const posts = await startPosts(bounded, { now: clock });
+  const errors: unknown[] = [];
+  const log = { ...silent, error: (fields: object) => void errors.push(fields) };
+  const maintaining = { store: posts.store, now: clock, retentionDays: 0, log, everyMs: 10 };
+  await createPostsStore(admin).partitions.make(monthOf(now));
+  const maintenance = startMaintenance(maintaining);
+  const other = startMaintenance(maintaining);
+  const create = () => post(posts, { user_id: "ada" });
+  try {
+    await becomes(async () =>
+      expect(errors).toMatchObject([{ task: "months-ahead", error: expect.stringContaining("2026-06") }]),
+    );
+    expect(maintenance.notReady()).toBeUndefined();
+    await create();
+    now = Date.UTC(2026, 5, 17);
+    for (const [rights, words] of [
+      ["", "lacks CREATE on the schema posts"],
+      ["GRANT CREATE ON SCHEMA posts TO bounded", "is not the owner of the table posts.drops"],
+    ] as const) {
+      if (rights !== "") await admin.run(rights);
+      const lack = `the month 2026-06 has no partitions for drops, and none can be made: the database's role ${words}`;
+      await becomes(async () =>
+        expect([maintenance.notReady(), other.notReady()]).toEqual(Array(2).fill(`posts: ${lack}`)),
+      );
+      expect(await Promise.all([refusal(create()), refusal(create())])).toEqual(Array(2).fill(`UNAVAILABLE ${lack}`));
+    }
+    await createPostsStore(admin).partitions.make(monthOf(now));
+    await becomes(async () => expect([maintenance.notReady(), other.notReady()]).toEqual([undefined, undefined]));
+    await create();
+  } finally {
+    await Promise.all([maintenance.close(), other.close()]);
+    await posts.stop();
+    await Promise.all([bounded.close(), admin.close()]);
+    await server.stop();
+  }
 });
