@@ -49,17 +49,29 @@ export function sampledTrace(headers: Headers): Readonly<Record<string, string>>
   return { traceparent, ...(tracestate === undefined ? {} : { tracestate }) };
 }
 
+export interface OpenSpanOptions extends Pick<SpanOptions, "kind" | "attributes"> {
+  readonly parent?: Context;
+  /** False: the process exports no span without a parent, so that the ids of one are made only when they are asked for. */
+  readonly exportsTraces?: boolean;
+}
+
 /** The span is active only in the work that is given to `run`: see decision 45. */
 export class OpenSpan {
-  readonly #span: Span;
+  #started: Span | undefined;
   readonly #parent: Context;
 
   constructor(
-    name: string,
-    { parent = context.active(), ...options }: Pick<SpanOptions, "kind" | "attributes"> & { readonly parent?: Context },
+    private readonly name: string,
+    private readonly options: OpenSpanOptions,
   ) {
-    this.#parent = parent;
-    this.#span = tracer.startSpan(name, options, parent);
+    this.#parent = options.parent ?? context.active();
+    const isExported = options.exportsTraces !== false || trace.getSpanContext(this.#parent) !== undefined;
+    this.#started = isExported ? this.#span : undefined;
+  }
+
+  get #span(): Span {
+    this.#started ??= tracer.startSpan(this.name, this.options, this.#parent);
+    return this.#started;
   }
 
   get headers(): Record<string, string> {
@@ -77,7 +89,7 @@ export class OpenSpan {
   }
 
   get isSampled(): boolean {
-    return (this.#span.spanContext().traceFlags & TraceFlags.SAMPLED) !== 0;
+    return this.#started !== undefined && (this.#started.spanContext().traceFlags & TraceFlags.SAMPLED) !== 0;
   }
 
   run<T>(work: () => T): T {
@@ -85,8 +97,8 @@ export class OpenSpan {
   }
 
   end(error?: unknown): void {
-    if (error) this.#span.setStatus({ code: SpanStatusCode.ERROR, message: oneLine(error) });
-    this.#span.end();
+    if (error) this.#started?.setStatus({ code: SpanStatusCode.ERROR, message: oneLine(error) });
+    this.#started?.end();
   }
 }
 

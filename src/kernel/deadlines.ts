@@ -25,6 +25,15 @@ export function withDeadline<T>(work: Promise<T>, deadline: number): Promise<T> 
   return new Promise((resolve, reject) => {
     const late = (): void => reject(new AppError("deadline", "the timeline could not be read in time"));
     const timer = setTimeout(late, deadline - Date.now()).unref();
-    work.then(resolve, reject).finally(() => clearTimeout(timer));
+    work.then(
+      (result) => {
+        clearTimeout(timer);
+        resolve(result);
+      },
+      (error: unknown) => {
+        clearTimeout(timer);
+        reject(error);
+      },
+    );
   });
 }

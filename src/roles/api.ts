@@ -3,7 +3,7 @@ import { createTimelines, openReadCache } from "../timeline/index.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 
 /** Serves timelines over gRPC. */
-export async function startApiRole({ config, connections, log }: RoleDeps): Promise<RunningRole> {
+export async function startApiRole({ config, connections, exportsTraces, log }: RoleDeps): Promise<RunningRole> {
   const losses = watchForLosses({ ...connections, log });
   connections.scripts.client.on("close", losses.suspect);
   connections.topology.onPossibleLoss(losses.suspect);
@@ -15,7 +15,7 @@ export async function startApiRole({ config, connections, log }: RoleDeps): Prom
     isChecked = true;
   });
   return {
-    services: [timelines.service(losses)],
+    services: [timelines.service({ ...losses, exportsTraces })],
     notReady: () => (isChecked ? undefined : "api: Redis is being compared with the log"),
     close: async () => {
       await losses.close();

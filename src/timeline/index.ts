@@ -38,7 +38,7 @@ import {
 import { createIsAffected } from "./affected.js";
 import type { TimelineConfig } from "./config.js";
 import { rebuildUnlessErased, sourcesWithoutErased } from "./erased.js";
-import { getHomeTimeline, getSharedTimeline } from "./get-timeline.js";
+import { type GetTimeline, getHomeTimeline, getSharedTimeline } from "./get-timeline.js";
 import { authorSnapshot, type Expected, fillPulls, homeSnapshot, readExpectedHome } from "./home.js";
 import { observeTimeline } from "./observe.js";
 import { createRebuild } from "./rebuild.js";
@@ -84,7 +84,8 @@ export function openReadCache({ scripts, config, log }: Pick<TimelinesDeps, "scr
   return { pages, tombstones, close };
 }
 
-interface Losses {
+interface Serving {
+  readonly exportsTraces: boolean;
   /** Returns true while Redis may lack writes that it had confirmed. */
   readonly maybeLost: () => boolean;
   readonly affected: () => readonly Affected[];
@@ -143,19 +144,19 @@ export function createTimelines(deps: TimelinesDeps) {
     rebuild(key, authorSnapshot(home, authorOfKey(key) as string), { afresh: true });
   return {
     /** Serves the three reads over gRPC. */
-    service: ({ maybeLost, affected }: Losses): Service => {
+    service: ({ maybeLost, affected, exportsTraces }: Serving): Service => {
       const isAffected = createIsAffected(affected, (user, token, deadline) =>
         deps.upstreams.following({ user, token, size: FOLLOWING_A_PAGE, deadline }),
       );
       const noted = { maybeLost, affected, isAffected, observe: observeTimeline.read };
       const reads = { ...home, ...noted, store, fences, readShared, rebuild, deadlineMaxMs, log };
+      const traced = (name: string, read: GetTimeline) => lazilyTraced({ name, exportsTraces, log }, read);
       const implementation = {
-        getHomeTimeline: lazilyTraced("GetHomeTimeline", log, getHomeTimeline(reads)),
-        getLocalTimeline: lazilyTraced("GetLocalTimeline", log, getSharedTimeline(reads, "local")),
-        getGlobalTimeline: lazilyTraced("GetGlobalTimeline", log, getSharedTimeline(reads, "global")),
+        getHomeTimeline: traced("GetHomeTimeline", getHomeTimeline(reads)),
+        getLocalTimeline: traced("GetLocalTimeline", getSharedTimeline(reads, "local")),
+        getGlobalTimeline: traced("GetGlobalTimeline", getSharedTimeline(reads, "global")),
       };
-      const definition = encodedResponses(TimelineServiceService);
-      return { name: "avion.TimelineService", definition, implementation };
+      return { name: "avion.TimelineService", definition: encodedResponses(TimelineServiceService), implementation };
     },
     /** Rebuilds a home timeline, and those merged into it, whatever their state; they stay readable meanwhile. */
     async rebuildHome(user: string, { alone = false } = {}): Promise<void> {

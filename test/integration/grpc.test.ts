@@ -156,10 +156,12 @@ test("the caller's trace goes on through the method into the calls it makes", as
   expect(byName.get("GetFollowingList")?.parentSpanContext?.spanId).toBe(inside?.spanContext().spanId);
 });
 
-test("the span of a lazily traced call is active where the work asks for it, or from the start if it is sampled", async () => {
+test("the span of a lazily traced call begins where the work asks for it, or with the call if it is sampled", async () => {
   const seen: (string | undefined)[] = [];
   const activeId = (): string | undefined => trace.getActiveSpan()?.spanContext().traceId;
-  const get = lazilyTraced<GetTimelineRequest, GetTimelineResponse>("Lazy", silent, async (_, { traced }) => {
+  const of = { name: "Lazy", exportsTraces: false, log: silent };
+  const get = lazilyTraced<GetTimelineRequest, GetTimelineResponse>(of, async ({ user_id }, { traced }) => {
+    if (user_id === "untraced") return EMPTY;
     seen.push(activeId(), await traced(async () => activeId()));
     return EMPTY;
   });
@@ -170,10 +172,10 @@ test("the span of a lazily traced call is active where the work asks for it, or 
   );
   const caller = new TimelineServiceClient(`127.0.0.1:${lazy.port}`, credentials.createInsecure());
   const traceId = "4bf92f3577b34da6a3ce929d0e0e4736";
-  const request = { user_id: "ada", limit: 0, since_id: "", max_id: "", min_id: "" };
-  const callWith = (flags: string): Promise<unknown> => {
+  const callWith = (flags: string | undefined, user_id = "ada"): Promise<unknown> => {
+    const request = { user_id, limit: 0, since_id: "", max_id: "", min_id: "" };
     const metadata = new Metadata();
-    metadata.set("traceparent", `00-${traceId}-00f067aa0ba902b7-${flags}`);
+    if (flags) metadata.set("traceparent", `00-${traceId}-00f067aa0ba902b7-${flags}`);
     return new Promise((resolve, reject) =>
       caller.getHomeTimeline(request, metadata, (error, answer) => (error ? reject(error) : resolve(answer))),
     );
@@ -182,7 +184,13 @@ test("the span of a lazily traced call is active where the work asks for it, or 
     await callWith("00");
     expect(seen.splice(0)).toEqual([undefined, traceId]);
     await callWith("01");
-    expect(seen).toEqual([traceId, traceId]);
+    expect(seen.splice(0)).toEqual([traceId, traceId]);
+    spans.reset();
+    await callWith(undefined, "untraced");
+    expect(spans.getFinishedSpans()).toEqual([]);
+    await callWith(undefined);
+    expect(seen).toEqual([undefined, expect.stringMatching(/^[0-9a-f]{32}$/)]);
+    expect(spans.getFinishedSpans()).toHaveLength(1);
   } finally {
     caller.close();
     await lazy.close(1_000);

@@ -54,20 +54,25 @@ interface TracedContext extends CallContext {
   traced<T>(work: () => Promise<T>): Promise<T>;
 }
 
+interface Traced {
+  readonly name: string;
+  readonly exportsTraces: boolean;
+  readonly log: Logger;
+}
+
 /** Works as {@link unary}. Without `traced` the span of a call is active only where it is exported (decision 45). */
 export function lazilyTraced<Request, Response>(
-  name: string,
-  log: Logger,
+  of: Traced,
   method: (request: Request, context: TracedContext) => Promise<Response>,
 ): handleUnaryCall<Request, Response> {
-  return answering({ name, log }, (request, deadline, span) => {
+  return answering(of, (request, deadline, span) => {
     const start = (): Promise<Response> => method(request, { deadline, traced: (work) => span.run(work) });
     return span.isSampled ? span.run(start) : start();
   });
 }
 
 function answering<Request, Response>(
-  { name, log }: { readonly name: string; readonly log: Logger },
+  { name, log, exportsTraces = true }: Pick<Traced, "name" | "log"> & Partial<Traced>,
   start: (request: Request, deadline: number, span: OpenSpan) => Promise<Response>,
 ): handleUnaryCall<Request, Response> {
   const labels = { method: name };
@@ -76,7 +81,8 @@ function answering<Request, Response>(
   const attributes = { "rpc.system": "grpc", "rpc.method": name };
   return (call, callback) => {
     const started = performance.now();
-    const span = openSpan(name, { kind: SpanKind.SERVER, parent: contextOf(headersOf(call.metadata)), attributes });
+    const parent = contextOf(headersOf(call.metadata));
+    const span = openSpan(name, { kind: SpanKind.SERVER, parent, attributes, exportsTraces });
     const ended = (code: status, error?: unknown): void => {
       const ms = performance.now() - started;
       requests.add(1, { ...labels, code: status[code] ?? "UNKNOWN" });

@@ -44,6 +44,8 @@ interface CachedAnswer extends Pick<Origin, "keys"> {
   readonly nodes: readonly string[];
   deletions: number;
   readonly size: number;
+  /** False once a key of it has changed, or another answer has taken its place. */
+  isCached: boolean;
 }
 
 /** Deletions that an answer is compared with. After more than these it is read anew. */
@@ -80,6 +82,7 @@ export class PageCache {
       sizeCalculation: ({ size }) => size,
       ttl: Math.max(1, Math.min(MAX_AGE_MS, options.ttlMs * SHARE_OF_TTL)),
       dispose: (one, name, reason) => {
+        one.isCached = false;
         for (const key of one.keys) {
           key.names.delete(name);
           this.#forget(key);
@@ -114,15 +117,20 @@ export class PageCache {
 
   /** Resolves to the answer that Redis would give now, if it is cached. */
   async read(name: string): Promise<CachedAnswer | undefined> {
-    const held = this.#answers.peek(name);
-    const found = held && (await this.#options.changes.upToDate(held.nodes)) ? this.get(name) : undefined;
+    const held = this.#answers.get(name);
+    const isValid = held !== undefined && (await this.#options.changes.upToDate(held.nodes)) && held.isCached;
+    const found = isValid ? this.#unlessDeleted(name, held) : undefined;
     this.events[found ? "hit" : "miss"]++;
     return found;
   }
 
   get(name: string): CachedAnswer | undefined {
     const one = this.#answers.get(name);
-    if (!one || this.#isAlive(one)) return one;
+    return one && this.#unlessDeleted(name, one);
+  }
+
+  #unlessDeleted(name: string, one: CachedAnswer): CachedAnswer | undefined {
+    if (this.#isAlive(one)) return one;
     this.#discard(name, "deleted");
     return undefined;
   }
@@ -152,7 +160,8 @@ export class PageCache {
     if (size > this.#options.maxBytes) return;
     // The names are added first: the answers that make room for this one may be the last others of a key.
     for (const key of keys) key.names.add(name);
-    this.#answers.set(name, { stored: page ? { ...stored, page } : stored, keys, nodes, deletions, size });
+    const kept = page ? { ...stored, page } : stored;
+    this.#answers.set(name, { stored: kept, keys, nodes, deletions, size, isCached: true });
   }
 
   end({ keys }: Origin): void {
