@@ -8,6 +8,7 @@ import { createPublisher } from "../../src/platform/nats/publish.js";
 import type { NatsCluster } from "../support/clusters.js";
 import { World } from "../support/world.js";
 import type { Bench, Servers } from "./support/bench.js";
+import { storeHidden } from "./support/homes.js";
 import type { Parameters, Result, Row } from "./support/result.js";
 import { ask, type Cost, child, costs, publish, receive, SETTLE } from "./support/sse-driver.js";
 import { AUTHORS, authorOf, type BareRequest } from "./support/sse-shared.js";
@@ -27,6 +28,8 @@ export async function run({ connections: streams = 10_000, parts = 1 }: Paramete
   const world = new World();
   for (let n = 0; n < streams; n++) world.follow(`u${n}`, authorOf(n));
   const single = await bench.servers(world);
+  // A listener about whom this is not known in time is told to read the timeline again.
+  await storeHidden(single.redis, new Map([...Array(streams).keys()].map((n) => [`u${n}`, []])));
   const clustered = parts > 1 ? await bench.natsCluster() : undefined;
   const servers = { ...single, ...clustered };
   const natsServers = clustered?.cluster.servers ?? [single.natsServer];
