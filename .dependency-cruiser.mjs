@@ -1,8 +1,10 @@
-const COMPONENTS =
-  "analysis|bridge|consistency|dead-letters|doctor|erasure|fanout|gateway|ops|outbox|posts|rewards|timeline|users";
+const COMPONENTS = "analysis|bridge|consistency|erasure|fanout|gateway|operators|outbox|posts|reads|rewards|users";
 const SANDBOX = "^src/sandbox/(brokers|world)/";
 
-/** Imports go one way only: cli > roles > components > state > platform > delivery > contracts > kernel. */
+/**
+ * Imports go one way only: cli > roles > components > state > upstreams > platform > delivery > telemetry > contracts >
+ * kernel. The platform obeys verdicts of the delivery kit, so it stands above it.
+ */
 export default {
   forbidden: [
     { name: "no-cycles", severity: "error", from: {}, to: { circular: true } },
@@ -19,15 +21,27 @@ export default {
       to: { path: "^src/(?!contracts|kernel|gen)" },
     },
     {
-      name: "delivery-knows-contracts",
+      name: "telemetry-knows-contracts",
+      severity: "error",
+      from: { path: "^src/telemetry" },
+      to: { path: "^src/(?!telemetry|contracts|kernel|gen)" },
+    },
+    {
+      name: "delivery-knows-telemetry",
       severity: "error",
       from: { path: "^src/delivery" },
-      to: { path: "^src/(?!delivery|contracts|kernel|gen)" },
+      to: { path: "^src/(?!delivery|telemetry|contracts|kernel|gen)" },
     },
     {
       name: "platform-knows-no-component",
       severity: "error",
       from: { path: "^src/platform" },
+      to: { path: `^src/(${COMPONENTS}|state|upstreams|roles|cli)/` },
+    },
+    {
+      name: "upstreams-know-no-component",
+      severity: "error",
+      from: { path: "^src/upstreams" },
       to: { path: `^src/(${COMPONENTS}|state|roles|cli)/` },
     },
     {
@@ -48,7 +62,7 @@ export default {
         "index.ts; config.ts stands beside it, since it is read before telemetry starts: an instrument made earlier measures nothing",
       severity: "error",
       from: { path: "^src/(roles|cli|sandbox|main\\.ts)" },
-      to: { path: `^src/(${COMPONENTS})/`, pathNot: "^src/[^/]+/(index|config)\\.ts$" },
+      to: { path: `^src/(${COMPONENTS})/`, pathNot: "^src/(operators/)?[^/]+/(index|config)\\.ts$" },
     },
     {
       name: "roles-know-no-command",
@@ -74,14 +88,14 @@ export default {
       comment:
         "adapters are *.redis.ts, *.nats.ts, *.grpc.ts, *.http.ts and *.sql.ts, composed in index.ts; everything else receives functions",
       severity: "error",
-      from: { path: `^src/(${COMPONENTS}|state)/`, pathNot: "(\\.(redis|nats|grpc|http|sql)|/index)\\.ts$" },
+      from: { path: `^src/(${COMPONENTS}|state|upstreams)/`, pathNot: "(\\.(redis|nats|grpc|http|sql)|/index)\\.ts$" },
       to: { path: "^src/platform" },
     },
     {
       name: "vendors-stay-in-the-platform",
       severity: "error",
       from: {
-        path: `^src/(kernel|contracts|delivery|state|${COMPONENTS}|sandbox/world)/`,
+        path: `^src/(kernel|contracts|delivery|state|upstreams|${COMPONENTS}|sandbox/world)/`,
         pathNot: "(\\.(redis|nats|grpc|http|sql)|/index)\\.ts$",
       },
       to: { path: "node_modules/(nats|ioredis|@grpc|express|pino|pg|@electric-sql)/" },
@@ -89,8 +103,8 @@ export default {
     {
       name: "telemetry-is-observed-in-one-place",
       severity: "error",
-      from: { path: `^src/(${COMPONENTS}|state|kernel|contracts)/`, pathNot: "/(observe|kernel/meters)\\.ts$" },
-      to: { path: "node_modules/@opentelemetry/|^src/kernel/meters" },
+      from: { path: `^src/(${COMPONENTS}|state|kernel|contracts)/`, pathNot: "/observe\\.ts$" },
+      to: { path: "node_modules/@opentelemetry/|^src/telemetry/meters" },
     },
     {
       name: "caches-have-a-bound-in-bytes",
@@ -98,13 +112,13 @@ export default {
       severity: "error",
       from: {
         path: "^src/",
-        pathNot: "^src/(contracts/caches|state/entries/page-cache|platform/outages)\\.ts$",
+        pathNot: "^src/(contracts/caches|state/entries/page-cache|upstreams/outages)\\.ts$",
       },
       to: { path: "node_modules/lru-cache/" },
     },
     {
       name: "nothing-unresolved",
-      comment: "the page of `up` gets chart.js from its server, which takes it from src/ops/page",
+      comment: "the page of `up` gets chart.js from its server, which takes it from src/operators/console/page",
       severity: "error",
       from: {},
       to: { couldNotResolve: true, pathNot: "^\\./chart/chart\\.js$" },

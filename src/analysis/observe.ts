@@ -1,7 +1,7 @@
 import type { AnalysisRequest, UserTier } from "../contracts/analysis.js";
-import type { Sample } from "../delivery/sampling.js";
-import { counter, gauge, histogram } from "../kernel/meters.js";
 import { SECOND } from "../kernel/time.js";
+import { counter, gauge, histogram } from "../telemetry/meters.js";
+import type { Sample } from "../telemetry/samples.js";
 import type { Failure } from "./saga.js";
 
 const finished = counter("timeline_analyses_finished", "Analyses completed, or failed for good");

@@ -1,6 +1,6 @@
 import { isDid, requestIn } from "../contracts/analysis.js";
 import type { Process } from "../delivery/handler.js";
-import { countOutcome } from "../delivery/telemetry.js";
+import { countOutcome } from "../delivery/observe.js";
 import { backoff, MINUTE, SECOND } from "../kernel/time.js";
 import { createShares } from "./shares.js";
 

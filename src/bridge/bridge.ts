@@ -9,13 +9,13 @@ import {
 } from "../contracts/events.js";
 import { HEADER_ROOM } from "../contracts/fanout.js";
 import { deadLetterOfUnstored } from "../delivery/dead-letter.js";
-import { contextOf, type OpenSpan, openSpan, SpanKind } from "../delivery/telemetry.js";
 import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { fingerprint } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
 import { backoff, type ClockReading, pause, SECOND, sharedNow, wallTimeOf } from "../kernel/time.js";
 import type { NamesErased } from "../state/erased/erased-letters.js";
+import { contextOf, type OpenSpan, openSpan, SpanKind } from "../telemetry/spans.js";
 import type { Channels } from "./channels.redis.js";
 import type { HeldDeadLetters } from "./held-dead-letters.js";
 import type { Forwarded } from "./observe.js";

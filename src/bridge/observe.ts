@@ -1,7 +1,7 @@
 import { EVENT_NAMES, type EventName } from "../contracts/events.js";
 import { isNews } from "../contracts/times.js";
-import { counter, histogram, upDownCounter } from "../kernel/meters.js";
 import { sharedNow } from "../kernel/time.js";
+import { counter, histogram, upDownCounter } from "../telemetry/meters.js";
 
 export interface Forwarded {
   readonly outcome: "admitted" | "duplicate" | "invalid" | "toolarge" | "erased" | "refused";

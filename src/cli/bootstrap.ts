@@ -8,6 +8,7 @@ import { createPublisher } from "../platform/nats/publish.js";
 import { connected } from "../platform/redis/connect.js";
 import { redisError } from "../platform/redis/errors.js";
 import { adviceOn } from "../platform/refusals.js";
+import { createTimelines, type Timelines } from "../reads/index.js";
 import { Closers } from "../roles/closers.js";
 import { type Config, readCommandConfig } from "../roles/config/config.js";
 import { checkFiles } from "../roles/config/files.js";
@@ -22,7 +23,6 @@ import {
   withFences,
 } from "../roles/connections.js";
 import { type AuthorRegistry, openPulled } from "../state/big-authors/index.js";
-import { createTimelines, type Timelines } from "../timeline/index.js";
 import { createPacedProgress, type Say, toTerminal } from "./terminal.js";
 
 /** Shells use this exit code after Ctrl-C: 128 and the number of the signal. */

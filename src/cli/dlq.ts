@@ -17,7 +17,7 @@ import {
   type Selection,
   type StoredDeadLetter,
   selectionFault,
-} from "../dead-letters/index.js";
+} from "../operators/dead-letters/index.js";
 import { missingUpstreams } from "../roles/connections.js";
 import { type Opening, openLog, runJob, withConnections } from "./bootstrap.js";
 import { argumentOf, exitWith, JSON_OPTION, parseRate, parseSeq, parseTime } from "./options.js";

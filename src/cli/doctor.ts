@@ -1,5 +1,7 @@
 import type { Command } from "commander";
 import { areUpstreamsBehind, checkBelonging } from "../consistency/index.js";
+import { silent } from "../kernel/logger.js";
+import { VERSION } from "../kernel/version.js";
 import {
   about,
   type Check,
@@ -14,9 +16,7 @@ import {
   nodeCheck,
   redisChecks,
   upstreamChecks,
-} from "../doctor/index.js";
-import { silent } from "../kernel/logger.js";
-import { VERSION } from "../kernel/version.js";
+} from "../operators/doctor/index.js";
 import { Closers } from "../roles/closers.js";
 import { type Config, channelWarning, ownGrpcAddress, readConfig } from "../roles/config/config.js";
 import { checkFiles } from "../roles/config/files.js";

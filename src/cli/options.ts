@@ -1,8 +1,8 @@
 import { type Command, InvalidArgumentError, Option } from "commander";
 import type { z } from "zod";
-import { FIELDS } from "../dead-letters/index.js";
 import { idFault } from "../kernel/ids.js";
 import { sharedNow } from "../kernel/time.js";
+import { FIELDS } from "../operators/dead-letters/index.js";
 
 export const JSON_OPTION = new Option("--json", "print JSON");
 

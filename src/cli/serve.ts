@@ -3,14 +3,14 @@ import { oneLine } from "../kernel/errors.js";
 import { SECOND } from "../kernel/time.js";
 import { ConfigError } from "../kernel/variables.js";
 import { SERVICE_FIELDS, VERSION } from "../kernel/version.js";
-import { createLogger } from "../platform/logger.js";
-import { readOtel } from "../platform/otel-variables.js";
 import { Refusal } from "../platform/refusals.js";
-import { startTelemetry } from "../platform/telemetry.js";
 import { Closers } from "../roles/closers.js";
 import { channelWarning, configWarnings, readConfig } from "../roles/config/config.js";
 import { checkFiles } from "../roles/config/files.js";
 import type { Wraps } from "../roles/role.js";
+import { startTelemetry } from "../telemetry/exporters.js";
+import { createLogger } from "../telemetry/logger.js";
+import { readOtel } from "../telemetry/otel-variables.js";
 
 export function define(command: Command): void {
   command.action(() => serve());

@@ -1,8 +1,8 @@
 import type { Command } from "commander";
 import { createThrottle, paced } from "../kernel/concurrency.js";
 import { codeOf, oneLine, printable } from "../kernel/errors.js";
+import type { Homes } from "../reads/index.js";
 import type { Connections } from "../roles/connections.js";
-import type { Homes } from "../timeline/index.js";
 import { type Answer, type Job, openTimelines, runJob, timelinesOn } from "./bootstrap.js";
 import { defineExplain } from "./explain.js";
 import { exitWith, JSON_OPTION, parseRate, parseUserIds } from "./options.js";

@@ -3,7 +3,6 @@ import type { StoredTimelinesConfig } from "../contracts/config.js";
 import { SUBJECT_OF } from "../contracts/events.js";
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import type { Logger } from "../kernel/logger.js";
-import type { Upstreams } from "../platform/grpc/upstreams.js";
 import { type Consuming, consume } from "../platform/nats/consume.js";
 import { createStoredMessages } from "../platform/nats/message.js";
 import type { Publish } from "../platform/nats/publish.js";
@@ -20,6 +19,7 @@ import { AUDIT_LEASE_KEY, REPLAY_LEASE_KEY } from "../state/keys.js";
 import { createReconciledUpTo, createUnreconciled } from "../state/messages/reconciled.redis.js";
 import { createReadWaiting, createWaiting } from "../state/messages/waiting.redis.js";
 import { createServerIdentity } from "../state/servers/server-identity.redis.js";
+import type { Upstreams } from "../upstreams/upstreams.grpc.js";
 import { startAuditLoop } from "./audit/audit-loop.js";
 import { type Auditor, createAuditor, createReadEntry, type Rebuilding } from "./audit/auditor.redis.js";
 import {
@@ -212,7 +212,7 @@ export const openAuditor = (
 
 interface Audited {
   readonly auditor: Auditor;
-  /** Tells whether a user does not see a drop; timeline/index.ts has it. */
+  /** Tells whether a user does not see a drop; reads/index.ts has it. */
   readonly hides: PublicationDeps["hides"];
   readonly maybeLost: () => boolean;
   /** This is called once no more publications are fetched. */

@@ -3,7 +3,6 @@ import type { ConsumerInfo, JetStreamManager, NatsConnection, StreamInfo } from 
 import { messageId, parseStored, SUBJECT_OF, type TimelineEvent } from "../contracts/events.js";
 import { admittedSince, CONSUMER, JOB_SUBJECTS, SILENT_HEADER, STREAM } from "../contracts/subjects.js";
 import type { Delivery } from "../delivery/handler.js";
-import { inSpan, SpanKind, traceHeaders } from "../delivery/telemetry.js";
 import { codeOf } from "../kernel/errors.js";
 import { sharedNow } from "../kernel/time.js";
 import { askNats, managerOf, unlessAbsent } from "../platform/nats/ask.js";
@@ -12,6 +11,7 @@ import type { Publish } from "../platform/nats/publish.js";
 import { type LogEntry, type LogRange, logEntries } from "../platform/nats/read-log.js";
 import type { WaitingEvent } from "../state/messages/waiting.redis.js";
 import type { Backlog, LogState } from "../state/servers/server-identity.redis.js";
+import { inSpan, SpanKind, traceHeaders } from "../telemetry/spans.js";
 import type { Admit, Logged, TimeRange } from "./reconcile/reconcile.js";
 import type { Unapplied } from "./redis-loss/loss-detector.js";
 import type { ReadRange } from "./replay.js";

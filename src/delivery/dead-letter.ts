@@ -1,7 +1,8 @@
 import { DLQ_HEADER, type DlqEvent, type DlqReason, dlqSubject } from "../contracts/subjects.js";
 import { codeOf, oneLine } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
-import type { Delivery, Headers } from "./handler.js";
+import type { Headers } from "../telemetry/spans.js";
+import type { Delivery } from "./handler.js";
 
 export interface DeadLetter {
   readonly subject: string;

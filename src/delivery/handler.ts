@@ -1,9 +1,5 @@
 import type { Logger } from "../kernel/logger.js";
-
-export interface Headers {
-  get(name: string): string | undefined;
-  entries(): Iterable<readonly [string, string]>;
-}
+import type { Headers } from "../telemetry/spans.js";
 
 export interface Delivery {
   readonly stream: string;

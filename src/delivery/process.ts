@@ -4,9 +4,9 @@ import type { DlqEvent, DlqReason } from "../contracts/subjects.js";
 import { assertNever, oneLine, subjectOf } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { pause, SECOND, sharedNow } from "../kernel/time.js";
+import { inTraceOf } from "../telemetry/spans.js";
 import { deadLetterOf, type StoreDeadLetter } from "./dead-letter.js";
 import type { BatchHandler, Context, Delivery, DeliveryOutcome, Handler, Process, ProcessBatch } from "./handler.js";
-import { inTraceOf } from "./telemetry.js";
 import { crashed, type RetryLimits, Returns, verdict } from "./verdict.js";
 
 export interface AttemptCount {

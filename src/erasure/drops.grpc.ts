@@ -1,5 +1,5 @@
 import type { TimelineEntry } from "../contracts/timelines.js";
-import { isNotFound, isUnimplemented, type Upstreams } from "../platform/grpc/upstreams.js";
+import { isNotFound, isUnimplemented, type Upstreams } from "../upstreams/upstreams.grpc.js";
 
 const DROPS_A_PAGE = 200;
 

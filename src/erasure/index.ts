@@ -1,7 +1,6 @@
 import type { NatsConnection } from "nats";
 import { FLOOR_MEMBER } from "../kernel/ids.js";
 import type { Queries } from "../platform/db/db.js";
-import type { Upstreams } from "../platform/grpc/upstreams.js";
 import type { Publish } from "../platform/nats/publish.js";
 import type { RedisClock } from "../platform/redis/clock.js";
 import type { Scripts } from "../platform/redis/scripts.js";
@@ -14,6 +13,7 @@ import { createSend, createWalk } from "../state/erased/walk.redis.js";
 import type { Fences } from "../state/fences/types.js";
 import { authorKey, postedKey } from "../state/keys.js";
 import { createNotifyUser } from "../state/listeners/listed.redis.js";
+import type { Upstreams } from "../upstreams/upstreams.grpc.js";
 import { listedDrops } from "./drops.grpc.js";
 import { createForget, type ForgetDeps } from "./forget.js";
 import { createMessages } from "./messages.nats.js";

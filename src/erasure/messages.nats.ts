@@ -1,7 +1,6 @@
 import type { NatsConnection } from "nats";
 import { ERASED_EVENT, type ErasedNotification } from "../contracts/stream-events.js";
 import { DLQ_HEADER, notifySubject, STREAM } from "../contracts/subjects.js";
-import { traceHeaders } from "../delivery/telemetry.js";
 import { mapLimited } from "../kernel/concurrency.js";
 import { encodeId, fingerprint } from "../kernel/ids.js";
 import { askNats, managerOf } from "../platform/nats/ask.js";
@@ -11,6 +10,7 @@ import { type LogEntry, logEntries } from "../platform/nats/read-log.js";
 import { createRemovals } from "../platform/nats/remove-messages.js";
 import { idsIn, isBroken } from "../state/erased/erased-letters.js";
 import { messageIdNames, namesPerson, type Person, parsedJson, subjectNames } from "../state/erased/values.js";
+import { traceHeaders } from "../telemetry/spans.js";
 
 /** Bounds memory: a body may be as large as a message. */
 const BATCH = 100;

@@ -1,7 +1,7 @@
 import type { Erasure } from "../gen/avion/users.js";
 import { mapLimited } from "../kernel/concurrency.js";
-import { isNotFound, isUnimplemented, type Users } from "../platform/grpc/upstreams.js";
 import type { createErasedList } from "../state/erased/erased.redis.js";
+import { isNotFound, isUnimplemented, type Users } from "../upstreams/upstreams.grpc.js";
 
 const AT_ONCE = 8;
 

@@ -11,7 +11,6 @@ import {
 import type { FanoutJob } from "../contracts/fanout.js";
 import { SILENT_HEADER } from "../contracts/subjects.js";
 import type { BatchHandler, Delivery, Handlers } from "../delivery/handler.js";
-import { sampledTrace } from "../delivery/telemetry.js";
 import { createThrottle } from "../kernel/concurrency.js";
 import { Foreground } from "../kernel/foreground.js";
 import { SECOND } from "../kernel/time.js";
@@ -19,6 +18,7 @@ import { currentOf } from "../state/big-authors/pulled.js";
 import { audienceOf, type SharedAddition } from "../state/entries/writer.redis.js";
 import { standing, standingDrops, usersOfEdge, usersOfRelation } from "../state/erased/standing.js";
 import { type Fences, writeUnlessDeleted } from "../state/fences/types.js";
+import { sampledTrace } from "../telemetry/spans.js";
 import { createApply } from "./apply.js";
 import type { FanoutDeps } from "./deps.js";
 import { createApplyEdges } from "./graph.js";

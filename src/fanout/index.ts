@@ -2,7 +2,6 @@ import { remoteCapOf, type StoredTimelinesConfig } from "../contracts/config.js"
 import type { Logger } from "../kernel/logger.js";
 import type { Loop } from "../kernel/loop.js";
 import { DAY } from "../kernel/time.js";
-import type { Upstreams } from "../platform/grpc/upstreams.js";
 import type { PublishAll } from "../platform/nats/publish.js";
 import type { RedisClock } from "../platform/redis/clock.js";
 import { createLease } from "../platform/redis/lease.js";
@@ -20,6 +19,7 @@ import { CROSSING_LEASE_KEY } from "../state/keys.js";
 import { createListeners } from "../state/listeners/listeners.redis.js";
 import { createListenersAmong } from "../state/listeners/listening.redis.js";
 import { createProgress } from "../state/messages/progress.redis.js";
+import type { Upstreams } from "../upstreams/upstreams.grpc.js";
 import type { FanoutConfig } from "./config.js";
 import { startCrossings } from "./crossing.js";
 import type { FanoutDeps, Pulled } from "./deps.js";

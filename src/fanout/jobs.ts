@@ -1,8 +1,8 @@
 import { chunkId, parseJob } from "../contracts/fanout.js";
 import type { Delivery, Handlers } from "../delivery/handler.js";
-import { sampledTrace } from "../delivery/telemetry.js";
 import { audienceOf } from "../state/entries/writer.redis.js";
 import { authorsOf, standing } from "../state/erased/standing.js";
+import { sampledTrace } from "../telemetry/spans.js";
 import type { WithApply } from "./apply.js";
 import { observeFanout } from "./observe.js";
 import { isRedriven } from "./plan.js";

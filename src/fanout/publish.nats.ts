@@ -14,7 +14,6 @@ import {
   notifySubject,
   PUBLICATION_CHECK,
 } from "../contracts/subjects.js";
-import { traceHeaders } from "../delivery/telemetry.js";
 import { AppError } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import type { Message, PublishAll } from "../platform/nats/publish.js";
@@ -22,6 +21,7 @@ import type { Erased } from "../state/erased/erasures.js";
 import type { HidingChange } from "../state/hidden/changes.redis.js";
 import type { Judged } from "../state/hidden/relations.redis.js";
 import type { ListenersAmong } from "../state/listeners/listening.redis.js";
+import { traceHeaders } from "../telemetry/spans.js";
 import { observeFanout } from "./observe.js";
 
 /** These headers continue a trace. Where they are unset, the active trace counts. */

@@ -1,8 +1,8 @@
 import { TIMELINES, type TimelineName } from "../contracts/timeline-pages.js";
-import type { Headers } from "../delivery/handler.js";
-import { contextOf, type OpenSpan, openSpan, SpanKind } from "../delivery/telemetry.js";
-import { counter, gauge, histogram, observedGauge, upDownCounter } from "../kernel/meters.js";
 import { sharedNow } from "../kernel/time.js";
+import { counter, gauge, histogram, observedGauge, upDownCounter } from "../telemetry/meters.js";
+import type { Headers } from "../telemetry/spans.js";
+import { contextOf, type OpenSpan, openSpan, SpanKind } from "../telemetry/spans.js";
 import type { Notification } from "./notification.js";
 import { RESET_REASONS, type ResetReason } from "./resume.js";
 

@@ -1,8 +1,8 @@
 import type { Router } from "express";
 import { TIMELINE_QUERY, TIMELINES, timelinePath } from "../contracts/timeline-pages.js";
 import type { GetTimelineResponse } from "../gen/avion/timeline.js";
-import type { ReadPage } from "../platform/grpc/timelines.js";
 import { type ApiDeps, createApi, understood } from "../platform/http/api.js";
+import type { ReadPage } from "../upstreams/timelines.grpc.js";
 import { observeGateway } from "./observe.js";
 
 interface TimelineRouteDeps extends Omit<ApiDeps, "refused"> {

@@ -1,11 +1,11 @@
 import type { Redis } from "ioredis";
 import type { OutboxSource } from "../contracts/outbox.js";
 import type { StoreDeadLetter } from "../delivery/dead-letter.js";
-import { type Measurement, startSampling } from "../delivery/sampling.js";
 import type { Logger } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
 import type { Publish } from "../platform/nats/publish.js";
+import { type Measurement, startSampling } from "../telemetry/samples.js";
 import { createDeadLetterEvent } from "./dead-letters.js";
 import { backlogMeasurements, observeOutbox } from "./observe.js";
 import { alsoOnChannels, createPublishEvent } from "./publish.nats.js";

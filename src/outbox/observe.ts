@@ -1,7 +1,7 @@
 import type { OutboxEvent } from "../contracts/outbox.js";
-import type { Measurement } from "../delivery/sampling.js";
-import { counter, gauge, histogram } from "../kernel/meters.js";
 import { sharedNow } from "../kernel/time.js";
+import { counter, gauge, histogram } from "../telemetry/meters.js";
+import type { Measurement } from "../telemetry/samples.js";
 
 const published = counter("timeline_outbox_published", "Events published from an outbox");
 const deadLetters = counter("timeline_outbox_dead_lettered", "Events of an outbox that NATS does not take");

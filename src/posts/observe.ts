@@ -1,4 +1,4 @@
-import { counter } from "../kernel/meters.js";
+import { counter } from "../telemetry/meters.js";
 
 const changes = counter("timeline_posts_changes", "Changes of drops and remote objects");
 const counted = counter("timeline_posts_reactions_counted", "Reactions counted, repeated ones included");

@@ -2,7 +2,7 @@ import { chunked } from "../kernel/concurrency.js";
 import { AppError, oneLine } from "../kernel/errors.js";
 import { readPages } from "../kernel/paging.js";
 import { type Clock, MINUTE } from "../kernel/time.js";
-import { isInvalidArgument, isNotFound, isUnimplemented, type Users } from "../platform/grpc/upstreams.js";
+import { isInvalidArgument, isNotFound, isUnimplemented, type Users } from "../upstreams/upstreams.grpc.js";
 import type { EraseUser } from "./deleted-actors.js";
 import type { FollowedAmong } from "./drops.js";
 import type { FollowersOf, ProfileOf } from "./local-users.js";

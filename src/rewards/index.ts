@@ -3,8 +3,6 @@ import { type AnalysisCompleted, naming, parseCompleted, type UserTier, type XpE
 import type { AnalysisNotification } from "../contracts/stream-events.js";
 import { DLQ_HEADER, STREAM, XP_EARNED } from "../contracts/subjects.js";
 import type { Handler } from "../delivery/handler.js";
-import { startSampling } from "../delivery/sampling.js";
-import { traceHeaders } from "../delivery/telemetry.js";
 import { failpoint } from "../kernel/failpoints.js";
 import type { Logger } from "../kernel/logger.js";
 import { MINUTE, sharedNow } from "../kernel/time.js";
@@ -12,6 +10,8 @@ import type { Db } from "../platform/db/db.js";
 import type { Publish } from "../platform/nats/publish.js";
 import { createRemovals } from "../platform/nats/remove-messages.js";
 import type { Erased } from "../state/erased/erasures.js";
+import { startSampling } from "../telemetry/samples.js";
+import { traceHeaders } from "../telemetry/spans.js";
 import { createCalibration } from "./calibration.sql.js";
 import { createForget } from "./erasure.sql.js";
 import { drift, observeReward } from "./observe.js";

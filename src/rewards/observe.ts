@@ -1,6 +1,6 @@
 import type { AnalysisCompleted } from "../contracts/analysis.js";
-import { counter, gauge, histogram } from "../kernel/meters.js";
 import { SECOND } from "../kernel/time.js";
+import { counter, gauge, histogram } from "../telemetry/meters.js";
 import type { Award } from "./store.sql.js";
 
 const awards = counter("timeline_rewards", "Rewards given");

@@ -1,5 +1,5 @@
 import { watchForLosses } from "../consistency/index.js";
-import { createTimelines, openReadCache } from "../timeline/index.js";
+import { createTimelines, openReadCache } from "../reads/index.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 
 /** Serves timelines over gRPC. */

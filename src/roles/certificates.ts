@@ -1,9 +1,9 @@
 import { X509Certificate } from "node:crypto";
 import { readFile } from "node:fs/promises";
-import { startSampling } from "../delivery/sampling.js";
 import type { Logger } from "../kernel/logger.js";
-import { gauge } from "../kernel/meters.js";
 import { MINUTE, SECOND } from "../kernel/time.js";
+import { gauge } from "../telemetry/meters.js";
+import { startSampling } from "../telemetry/samples.js";
 import type { Config } from "./config/config.js";
 import { certificateFiles, checkFiles } from "./config/files.js";
 

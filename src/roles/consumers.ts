@@ -8,12 +8,12 @@ import {
   TIMELINE_COMPLETED,
   workEventOf,
 } from "../contracts/subjects.js";
-import { createMaxDeliveriesHandler } from "../dead-letters/index.js";
 import { cutWhereTooLarge, type StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { BatchHandler, Delivery, Handler, Handlers, Process } from "../delivery/handler.js";
+import { countOutcome, expectOutcomes, observed, observedBatch } from "../delivery/observe.js";
 import { createBatchProcess, createProcess } from "../delivery/process.js";
-import { countOutcome, expectOutcomes, observed, observedBatch } from "../delivery/telemetry.js";
 import { VERSION } from "../kernel/version.js";
+import { createMaxDeliveriesHandler } from "../operators/dead-letters/index.js";
 import { type Consuming, consume } from "../platform/nats/consume.js";
 import { createForgetHandler, type Forget, peopleFirst } from "../state/erased/erasures.js";
 import { createAttempts } from "../state/messages/attempts.redis.js";

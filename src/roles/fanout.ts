@@ -10,16 +10,16 @@ import {
   watchForLosses,
   watchForRestores,
 } from "../consistency/index.js";
-import { createDeadLetters, startDeadLetterService } from "../dead-letters/index.js";
 import { createForgetTimelines } from "../erasure/index.js";
 import { createFanout } from "../fanout/index.js";
 import { startStreamService } from "../gateway/index.js";
 import { VERSION } from "../kernel/version.js";
+import { createDeadLetters, startDeadLetterService } from "../operators/dead-letters/index.js";
 import { startPartRemoval } from "../platform/nats/notify-streams.js";
+import { createTimelines } from "../reads/index.js";
 import type { Forget } from "../state/erased/erasures.js";
 import { createLogOut } from "../state/listeners/logouts.redis.js";
 import { createReadWaiting } from "../state/messages/waiting.redis.js";
-import { createTimelines } from "../timeline/index.js";
 import { startFanoutConsumers, startForgetting } from "./consumers.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 

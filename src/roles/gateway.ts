@@ -3,11 +3,11 @@ import { createEntrance, createGateway, createTimelineRouter, LIMITS } from "../
 import type { Logger } from "../kernel/logger.js";
 import { prefixOf } from "../kernel/urls.js";
 import type { Db } from "../platform/db/db.js";
-import { connectTimelines } from "../platform/grpc/timelines.js";
 import type { HttpServer } from "../platform/http/serve.js";
 import { createRewardStore } from "../rewards/index.js";
 import { refuseErased } from "../state/erased/erased.redis.js";
 import { createReadRate } from "../state/limits/read-rate.redis.js";
+import { connectTimelines } from "../upstreams/timelines.grpc.js";
 import type { Config } from "./config/config.js";
 import { missingUpstreams } from "./connections.js";
 import type { RoleDeps, RunningRole } from "./role.js";

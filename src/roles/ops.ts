@@ -8,18 +8,18 @@ import {
   openExplain,
   reportsAsJson,
 } from "../consistency/index.js";
-import { aboutDrop, createDeadLetterApi, createDeadLetters } from "../dead-letters/index.js";
 import { createErasureStatus } from "../erasure/index.js";
 import { createReadFanOuts } from "../fanout/index.js";
 import { openOperators } from "../gateway/index.js";
 import { pause } from "../kernel/time.js";
-import { createReadQueues, keepHistory, startOps } from "../ops/index.js";
-import { connectUsers } from "../platform/grpc/upstreams.js";
+import { createReadQueues, keepHistory, startOps } from "../operators/console/index.js";
+import { aboutDrop, createDeadLetterApi, createDeadLetters } from "../operators/dead-letters/index.js";
+import { createTimelines } from "../reads/index.js";
 import { authorAsJson } from "../state/big-authors/index.js";
 import { createBucket } from "../state/erased/bucket.nats.js";
 import { createErasedList } from "../state/erased/erased.redis.js";
 import { createFillStore, fillAsText, isFilled } from "../state/messages/log-fill.redis.js";
-import { createTimelines } from "../timeline/index.js";
+import { connectUsers } from "../upstreams/upstreams.grpc.js";
 import { listening } from "./listening.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 

@@ -1,7 +1,7 @@
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import { SECOND } from "../kernel/time.js";
-import { connectUsers } from "../platform/grpc/upstreams.js";
 import { startPosts } from "../posts/index.js";
+import { connectUsers } from "../upstreams/upstreams.grpc.js";
 import { startConsumer, startForgetting } from "./consumers.js";
 import { openPageTokens, startOutboxOf } from "./database.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";

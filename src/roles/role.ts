@@ -5,7 +5,7 @@ import type { GatewayLimits } from "../gateway/index.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Db } from "../platform/db/db.js";
 import type { Service } from "../platform/grpc/unary.js";
-import type { ReadBounds } from "../timeline/index.js";
+import type { ReadBounds } from "../reads/index.js";
 import type { Config } from "./config/config.js";
 import type { ServiceConnections } from "./connections.js";
 

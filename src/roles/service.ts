@@ -1,6 +1,5 @@
 import { SuspectLock } from "../delivery/process.js";
 import type { Logger } from "../kernel/logger.js";
-import { observedGauge } from "../kernel/meters.js";
 import { SECOND } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
 import { checkTls } from "../platform/grpc/credentials.js";
@@ -9,7 +8,8 @@ import type { Service } from "../platform/grpc/unary.js";
 import { type HttpServer, serveHttp } from "../platform/http/serve.js";
 import { startDepths } from "../platform/nats/depths.js";
 import { refusalOf } from "../platform/refusals.js";
-import type { Telemetry } from "../platform/telemetry.js";
+import type { Telemetry } from "../telemetry/exporters.js";
+import { observedGauge } from "../telemetry/meters.js";
 import { startAnalysisRole } from "./analysis.js";
 import { startApiRole } from "./api.js";
 import { startBridgeRole } from "./bridge.js";

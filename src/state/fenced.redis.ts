@@ -1,10 +1,10 @@
 import pLimit from "p-limit";
-import { inSpan, SpanKind } from "../delivery/telemetry.js";
 import { allOf } from "../kernel/concurrency.js";
 import { createLanes, type LaneName, type Lanes } from "../kernel/lanes.js";
 import type { RedisClock } from "../platform/redis/clock.js";
 import { COMMAND_TIMEOUT_MS } from "../platform/redis/connect.js";
 import type { Script, Scripts } from "../platform/redis/scripts.js";
+import { inSpan, SpanKind } from "../telemetry/spans.js";
 import { byKey, callsOf, createKeyLists, type Group, type KeyList, singly } from "./key-lists.js";
 import { KEYS_A_CALL } from "./keys.js";
 import { observeLane } from "./observe.js";

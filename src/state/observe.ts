@@ -1,6 +1,6 @@
 import { LIMIT_KINDS, type LimitKind } from "../contracts/limits.js";
 import type { LaneName } from "../kernel/lanes.js";
-import { counter, gauge } from "../kernel/meters.js";
+import { counter, gauge } from "../telemetry/meters.js";
 
 const callsWaiting = gauge("timeline_redis_writes_waiting", "Calls with entries that wait for a turn");
 

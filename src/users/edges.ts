@@ -2,12 +2,12 @@ import { z } from "zod";
 import { messageId, parseJson, SUBJECT_OF, type TimelineEvent } from "../contracts/events.js";
 import { understood, userId } from "../contracts/untrusted.js";
 import type { Handler } from "../delivery/handler.js";
-import { traceHeaders } from "../delivery/telemetry.js";
 import { grouped, mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
 import { encodeId, spread } from "../kernel/ids.js";
 import { createBatch } from "../kernel/sharing.js";
 import { SECOND } from "../kernel/time.js";
+import { traceHeaders } from "../telemetry/spans.js";
 import { observeUsers } from "./observe.js";
 
 const storedUserId = userId.refine((id) => !id.includes("\0"), { message: "must not contain NUL" });

@@ -1,9 +1,9 @@
 import { draftIn, draftOf, type EventDraft, insertEvents } from "../contracts/outbox.js";
-import { traceHeaders } from "../delivery/telemetry.js";
 import type { Erasure, ErasureStep } from "../gen/avion/users.js";
 import { encodeId } from "../kernel/ids.js";
 import { MINUTE, SECOND } from "../kernel/time.js";
 import { type Db, NOW } from "../platform/db/db.js";
+import { traceHeaders } from "../telemetry/spans.js";
 import { isNotErased } from "./erased.sql.js";
 import { TABLES } from "./reads.sql.js";
 

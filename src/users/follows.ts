@@ -1,4 +1,3 @@
-import { traceHeaders } from "../delivery/telemetry.js";
 import type * as wire from "../gen/avion/users.js";
 import type { BoundedQueue } from "../kernel/concurrency.js";
 import { AppError, invalid } from "../kernel/errors.js";
@@ -7,6 +6,7 @@ import { type PageLimits, type PageTokens, readTime } from "../kernel/paging.js"
 import type { Limit } from "../kernel/variables.js";
 import type { ListCache, ListName } from "../state/caches/user-lists.redis.js";
 import type { Limited } from "../state/limits/limits.redis.js";
+import { traceHeaders } from "../telemetry/spans.js";
 import type { Pair } from "./edges.js";
 import type { ChangePosition, EdgeStore } from "./edges.sql.js";
 import type { ReadList } from "./lists.js";

@@ -1,5 +1,5 @@
-import { counter, gauge, histogram } from "../kernel/meters.js";
 import { sharedNow } from "../kernel/time.js";
+import { counter, gauge, histogram } from "../telemetry/meters.js";
 
 const follows = counter("timeline_users_follows", "Follows and unfollows that changed an edge");
 const relations = counter("timeline_users_relations", "Changes of blocks and mutes; mutes that ended by themselves");

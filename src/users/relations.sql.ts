@@ -1,8 +1,8 @@
 import { draftIn, insertEvents } from "../contracts/outbox.js";
-import { traceHeaders } from "../delivery/telemetry.js";
 import { RelationKind } from "../gen/avion/users.js";
 import { type Db, NOW, type Queries } from "../platform/db/db.js";
 import { LOCK_TIMEOUT_MS } from "../platform/db/shared-writes.js";
+import { traceHeaders } from "../telemetry/spans.js";
 import { setAll } from "./edges.sql.js";
 import { erasedColumn, erasedConflict, isNotErased, RELATION_IDS } from "./erased.sql.js";
 import {

@@ -1,6 +1,6 @@
 import { fork } from "node:child_process";
 import { once } from "node:events";
-import { firstPageOf } from "../../src/timeline/collect.js";
+import { firstPageOf } from "../../src/reads/collect.js";
 import { limited } from "../support/limits.js";
 import { openReader, type Reader } from "../support/reader.js";
 import type { Service } from "../support/service.js";

@@ -7,6 +7,7 @@ import { clusterOf, clustersOf } from "../../src/platform/redis/clusters.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
 import { trackChanges } from "../../src/platform/redis/tracking.js";
+import { type Entries, readPage } from "../../src/reads/pages.js";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import type { PulledAuthor } from "../../src/state/big-authors/pulled.js";
 import { PageCache } from "../../src/state/entries/page-cache.js";
@@ -21,7 +22,6 @@ import {
   pullsKeyOfHome,
   TOMBSTONES_KEY,
 } from "../../src/state/keys.js";
-import { type Entries, readPage } from "../../src/timeline/pages.js";
 import { moveSlot, type RedisCluster, type RedisClusters, startRedisClusters } from "../support/clusters.js";
 import { eventually } from "../support/eventually.js";
 import { historyOf } from "../support/memory-upstreams.js";

@@ -6,7 +6,7 @@ import { createPostsSource } from "../../src/analysis/sources/posts.grpc.js";
 import type { Source } from "../../src/analysis/sources/source.js";
 import { Visibility } from "../../src/gen/avion/posts.js";
 import { MINUTE } from "../../src/kernel/time.js";
-import { connectUpstreams } from "../../src/platform/grpc/upstreams.js";
+import { connectUpstreams } from "../../src/upstreams/upstreams.grpc.js";
 import { openBucket, outcome, readPosts } from "../support/analysis-sources.js";
 import { startAppView } from "../support/appview.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";

@@ -2,9 +2,9 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "@jest/
 import { createAnalysisOperations } from "../../src/analysis/operations.nats.js";
 import { AccountGone } from "../../src/analysis/sources/source.js";
 import { ANALYSIS_FAILED, STREAM } from "../../src/contracts/subjects.js";
-import { createDeadLetters } from "../../src/dead-letters/index.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { hookFailpoints } from "../../src/kernel/failpoints.js";
+import { createDeadLetters } from "../../src/operators/dead-letters/index.js";
 import { openSaga, post, type SagaBench } from "../support/analysis.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { becomes, eventually } from "../support/eventually.js";

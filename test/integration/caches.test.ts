@@ -7,15 +7,12 @@ import { expect, test } from "@jest/globals";
 import { createAtprotoSource } from "../../src/analysis/sources/atproto.http.js";
 import { Gaps } from "../../src/bridge/bridge.js";
 import { CACHE_BYTES, type CacheName } from "../../src/contracts/caches.js";
-import { createDropReads } from "../../src/contracts/drop-reads.js";
 import { Returns } from "../../src/delivery/verdict.js";
 import { FollowerCache } from "../../src/fanout/plan.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { encodeId, MAX_ID_BYTES } from "../../src/kernel/ids.js";
 import { readClocks } from "../../src/kernel/time.js";
-import { connectUpstreams } from "../../src/platform/grpc/upstreams.js";
-import { createProbe } from "../../src/platform/outages.js";
-import { Turns } from "../../src/platform/turns.js";
+import { createIsAffected } from "../../src/reads/affected.js";
 import { createBylines } from "../../src/state/entries/bylines.redis.js";
 import { PageCache } from "../../src/state/entries/page-cache.js";
 import { createHiddenStore } from "../../src/state/hidden/hidden.redis.js";
@@ -23,7 +20,10 @@ import { createRelationWriter } from "../../src/state/hidden/relations.redis.js"
 import { createKeyLists } from "../../src/state/key-lists.js";
 import { packKeys } from "../../src/state/keys.js";
 import type { TokenBucket } from "../../src/state/limits/source-tokens.redis.js";
-import { createIsAffected } from "../../src/timeline/affected.js";
+import { createDropReads } from "../../src/upstreams/drop-reads.js";
+import { createProbe } from "../../src/upstreams/outages.js";
+import { Turns } from "../../src/upstreams/turns.js";
+import { connectUpstreams } from "../../src/upstreams/upstreams.grpc.js";
 import { createIsHot } from "../../src/users/prepare.js";
 
 const MIB = 1_024 * 1_024;

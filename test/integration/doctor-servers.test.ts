@@ -1,8 +1,8 @@
 import { rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
-import { databaseChecks, examine, natsChecks, redisChecks } from "../../src/doctor/index.js";
 import { silent } from "../../src/kernel/logger.js";
+import { databaseChecks, examine, natsChecks, redisChecks } from "../../src/operators/doctor/index.js";
 import { migrate } from "../../src/platform/db/migrate.js";
 import { openPostgres } from "../../src/platform/db/postgres.js";
 import { Refusal } from "../../src/platform/refusals.js";

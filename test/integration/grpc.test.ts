@@ -17,7 +17,7 @@ import { AppError, type ErrorCode } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { type GrpcServer, serveGrpc } from "../../src/platform/grpc/serve.js";
 import { type CallContext, lazilyTraced, unary } from "../../src/platform/grpc/unary.js";
-import { connectUpstreams } from "../../src/platform/grpc/upstreams.js";
+import { connectUpstreams } from "../../src/upstreams/upstreams.grpc.js";
 import { becomes, eventually } from "../support/eventually.js";
 import { type Upstreams as Served, startUpstreams } from "../support/upstreams.js";
 import { World } from "../support/world.js";

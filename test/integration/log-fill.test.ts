@@ -1,9 +1,9 @@
 import { expect, test } from "@jest/globals";
 import { beginFill, startFill } from "../../src/consistency/fill/fill.js";
 import type { TimeRange } from "../../src/consistency/reconcile/reconcile.js";
-import { fillCheck } from "../../src/doctor/index.js";
 import type { Logger } from "../../src/kernel/logger.js";
 import { HOUR } from "../../src/kernel/time.js";
+import { fillCheck } from "../../src/operators/doctor/index.js";
 import {
   createFillStore,
   fillAsText,

@@ -4,9 +4,9 @@ import type { Drop } from "../../src/gen/avion/posts.js";
 import type { Logger } from "../../src/kernel/logger.js";
 import { silent } from "../../src/kernel/logger.js";
 import { createOldestFirst } from "../../src/kernel/oldest-first.js";
-import { connectUpstreams } from "../../src/platform/grpc/upstreams.js";
-import { collect, collectUpward } from "../../src/timeline/collect.js";
-import { createSources } from "../../src/timeline/sources.grpc.js";
+import { collect, collectUpward } from "../../src/reads/collect.js";
+import { createSources } from "../../src/reads/sources.grpc.js";
+import { connectUpstreams } from "../../src/upstreams/upstreams.grpc.js";
 import { startUpstreams, type UpstreamOptions } from "../support/upstreams.js";
 import { World } from "../support/world.js";
 

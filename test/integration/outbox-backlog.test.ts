@@ -21,7 +21,7 @@ test("the age of the oldest row is exported, and shows no old value while the da
   const { backlogMeasurements: backlogFigures } = await import("../../src/outbox/observe.js");
   const { OUTBOX_MIGRATIONS } = await import("../../src/outbox/index.js");
   const { createOutboxStore } = await import("../../src/outbox/store.sql.js");
-  const { startSampling } = await import("../../src/delivery/sampling.js");
+  const { startSampling } = await import("../../src/telemetry/samples.js");
   const db = await server.newDatabase();
   await migrate(db, [OUTBOX_MIGRATIONS], silent);
   const write = (key: string, ageMs: number) =>

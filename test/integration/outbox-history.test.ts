@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { redrive } from "../../src/dead-letters/redrive.js";
-import { createDeadLetterStore, createLogAge } from "../../src/dead-letters/store.nats.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { pause } from "../../src/kernel/time.js";
+import { redrive } from "../../src/operators/dead-letters/redrive.js";
+import { createDeadLetterStore, createLogAge } from "../../src/operators/dead-letters/store.nats.js";
 import { OUTBOX_MIGRATIONS } from "../../src/outbox/index.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { migrate } from "../../src/platform/db/migrate.js";

@@ -1,8 +1,8 @@
 import { status } from "@grpc/grpc-js";
 import { expect, test } from "@jest/globals";
 import { RemoteKind } from "../../src/gen/avion/posts.js";
-import { connectUsers } from "../../src/platform/grpc/upstreams.js";
 import { createProfileOf } from "../../src/posts/relations.grpc.js";
+import { connectUsers } from "../../src/upstreams/upstreams.grpc.js";
 import { describePostsWithUsers } from "../support/describe-posts-with-users.js";
 import { POSTS_CONFIG, post, refusal, startPosts } from "../support/posts.js";
 

@@ -1,10 +1,10 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "@jest/globals";
 import { silent } from "../../src/kernel/logger.js";
+import { createRebuild } from "../../src/reads/rebuild.js";
 import { createFences } from "../../src/state/fences/fences.js";
 import { edgeField, edgesKey } from "../../src/state/keys.js";
 import { createAttempts } from "../../src/state/messages/attempts.redis.js";
-import { createRebuild } from "../../src/timeline/rebuild.js";
 import { deliveryOf } from "../support/deliveries.js";
 import { handle, openFanout, work } from "../support/fanout.js";
 import { historyOf, rebuildQueue } from "../support/memory-upstreams.js";

@@ -1,8 +1,8 @@
 import { afterAll, afterEach, beforeAll, expect, test } from "@jest/globals";
 import type { Redis } from "ioredis";
-import { redisChecks } from "../../src/doctor/checks.redis.js";
-import { examine } from "../../src/doctor/doctor.js";
 import { silent } from "../../src/kernel/logger.js";
+import { redisChecks } from "../../src/operators/doctor/checks.redis.js";
+import { examine } from "../../src/operators/doctor/doctor.js";
 import { connectRedis, connectSubscriber } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
 import { adviceOn, Refusal, refusalOf } from "../../src/platform/refusals.js";

@@ -2,19 +2,14 @@ import { afterEach, beforeEach, expect, test } from "@jest/globals";
 import { GetTimelineRequest, GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { hookFailpoints } from "../../src/kernel/failpoints.js";
 import { silent } from "../../src/kernel/logger.js";
+import { rebuildUnlessErased, sourcesWithoutErased } from "../../src/reads/erased.js";
+import { type GetTimeline, getHomeTimeline, getSharedTimeline, type ReadDeps } from "../../src/reads/get-timeline.js";
+import { fillPulls } from "../../src/reads/home.js";
+import { createRebuild, snapshotOf } from "../../src/reads/rebuild.js";
 import type { AuthorRegistry } from "../../src/state/big-authors/registry.js";
 import type { Erased } from "../../src/state/erased/erasures.js";
 import { createFences } from "../../src/state/fences/fences.js";
 import { homeKey, pullsKey } from "../../src/state/keys.js";
-import { rebuildUnlessErased, sourcesWithoutErased } from "../../src/timeline/erased.js";
-import {
-  type GetTimeline,
-  getHomeTimeline,
-  getSharedTimeline,
-  type ReadDeps,
-} from "../../src/timeline/get-timeline.js";
-import { fillPulls } from "../../src/timeline/home.js";
-import { createRebuild, snapshotOf } from "../../src/timeline/rebuild.js";
 import { erasedOn, forgetIn, namedIn } from "../support/erased.js";
 import { historyOf, rebuildQueue, sourcesOf } from "../support/memory-upstreams.js";
 import { natsOfFile } from "../support/nats-of-file.js";

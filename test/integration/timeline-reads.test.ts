@@ -4,15 +4,10 @@ import { type GetTimelineRequest, GetTimelineResponse } from "../../src/gen/avio
 import { createBoundedQueue } from "../../src/kernel/concurrency.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
+import { type GetTimeline, getHomeTimeline, getSharedTimeline, type ReadDeps } from "../../src/reads/get-timeline.js";
+import { createRebuild } from "../../src/reads/rebuild.js";
 import { createFences } from "../../src/state/fences/fences.js";
 import type { Fences } from "../../src/state/fences/types.js";
-import {
-  type GetTimeline,
-  getHomeTimeline,
-  getSharedTimeline,
-  type ReadDeps,
-} from "../../src/timeline/get-timeline.js";
-import { createRebuild } from "../../src/timeline/rebuild.js";
 import { type FanoutBench, handle, openFanout } from "../support/fanout.js";
 import { historyOf, rebuildQueue, sourcesOf } from "../support/memory-upstreams.js";
 import { below, seeded, uuidV7 } from "../support/random.js";

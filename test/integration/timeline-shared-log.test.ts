@@ -1,6 +1,6 @@
 import { beforeEach, expect, test } from "@jest/globals";
 import { DAY, HOUR } from "../../src/kernel/time.js";
-import { createReadSharedLog } from "../../src/timeline/shared-log.nats.js";
+import { createReadSharedLog } from "../../src/reads/shared-log.nats.js";
 import { natsOfFile } from "../support/nats-of-file.js";
 import { NOBODY_ERASED } from "../support/redis.js";
 

@@ -1,9 +1,9 @@
 import { status } from "@grpc/grpc-js";
 import { beforeEach, expect, test } from "@jest/globals";
 import { DAY, HOUR, MINUTE } from "../../src/kernel/time.js";
-import { connectUpstreams } from "../../src/platform/grpc/upstreams.js";
-import { createReadShared } from "../../src/timeline/shared.nats.js";
-import { createListDrops } from "../../src/timeline/sources.grpc.js";
+import { createReadShared } from "../../src/reads/shared.nats.js";
+import { createListDrops } from "../../src/reads/sources.grpc.js";
+import { connectUpstreams } from "../../src/upstreams/upstreams.grpc.js";
 import { natsOfFile } from "../support/nats-of-file.js";
 import { NOBODY_ERASED } from "../support/redis.js";
 import { startUpstreams, type UpstreamOptions } from "../support/upstreams.js";

@@ -1,7 +1,7 @@
 import { status } from "@grpc/grpc-js";
 import { afterEach, beforeEach, expect, test } from "@jest/globals";
 import { codeOf, subjectOf } from "../../src/kernel/errors.js";
-import { connectUpstreams, openUpstreamChannels, type Upstreams } from "../../src/platform/grpc/upstreams.js";
+import { connectUpstreams, openUpstreamChannels, type Upstreams } from "../../src/upstreams/upstreams.grpc.js";
 import { becomes } from "../support/eventually.js";
 import { type Upstreams as Served, startUpstreams } from "../support/upstreams.js";
 import { World } from "../support/world.js";

@@ -1,5 +1,6 @@
-import type { Context, Delivery, Headers } from "../../src/delivery/handler.js";
+import type { Context, Delivery } from "../../src/delivery/handler.js";
 import { silent } from "../../src/kernel/logger.js";
+import type { Headers } from "../../src/telemetry/spans.js";
 
 /** Headers as a message has them. */
 export function headersWith(fields: Readonly<Record<string, string>>): Headers {

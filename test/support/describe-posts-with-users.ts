@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe } from "@jest/globals";
-import { connectUsers } from "../../src/platform/grpc/upstreams.js";
 import type { PostsDeps } from "../../src/posts/drops.js";
 import { createFollowedAmong, createRelationsTo } from "../../src/posts/relations.grpc.js";
+import { connectUsers } from "../../src/upstreams/upstreams.grpc.js";
 import { DATABASES, type DatabaseServer } from "./databases.js";
 import { type PostsHarness, startPosts } from "./posts.js";
 import { startUpstreams, type Upstreams } from "./upstreams.js";

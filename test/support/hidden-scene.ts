@@ -1,16 +1,11 @@
 import { entryOfDrop } from "../../src/contracts/timelines.js";
 import { GetTimelineRequest, GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { silent } from "../../src/kernel/logger.js";
+import { type GetTimeline, getHomeTimeline, getSharedTimeline, type ReadDeps } from "../../src/reads/get-timeline.js";
+import { createRebuild, snapshotOf } from "../../src/reads/rebuild.js";
 import type { AuthorRegistry } from "../../src/state/big-authors/registry.js";
 import { createFences } from "../../src/state/fences/fences.js";
 import type { ChangeSources } from "../../src/state/hidden/changes.redis.js";
-import {
-  type GetTimeline,
-  getHomeTimeline,
-  getSharedTimeline,
-  type ReadDeps,
-} from "../../src/timeline/get-timeline.js";
-import { createRebuild, snapshotOf } from "../../src/timeline/rebuild.js";
 import { type FanoutBench, handle, openFanout } from "./fanout.js";
 import { historyOf, rebuildQueue, sourcesOf } from "./memory-upstreams.js";
 import { adaptersOn, type ReadHiddenOnce, type RedisBench } from "./redis.js";

@@ -1,13 +1,13 @@
-import type { DropsRequest } from "../../src/contracts/drop-pages.js";
-import type { ReadDrops as ReadPages } from "../../src/contracts/drop-reads.js";
 import type { TimelineEvent } from "../../src/contracts/events.js";
 import type { DropPage, TimelineEntry } from "../../src/contracts/timelines.js";
 import type { Sources as FanoutSources } from "../../src/fanout/sources.grpc.js";
 import type { Drop } from "../../src/gen/avion/posts.js";
 import { createBoundedQueue } from "../../src/kernel/concurrency.js";
 import { createOldestFirst } from "../../src/kernel/oldest-first.js";
+import { createSources, type Sources } from "../../src/reads/sources.grpc.js";
 import type { ReadHistory } from "../../src/state/fences/fences.js";
-import { createSources, type Sources } from "../../src/timeline/sources.grpc.js";
+import type { DropsRequest } from "../../src/upstreams/drop-pages.js";
+import type { ReadDrops as ReadPages } from "../../src/upstreams/drop-reads.js";
 import { newestFirst, pageAfter, type World } from "./world.js";
 
 /** An author's drops older than a position, as PostService hands them out. */

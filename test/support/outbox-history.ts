@@ -1,8 +1,8 @@
 import fc from "fast-check";
 import { NEWEST_COUNTS, type OutboxEvent, type OutboxSource } from "../../src/contracts/outbox.js";
-import { createDeadLetterStore } from "../../src/dead-letters/store.nats.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
+import { createDeadLetterStore } from "../../src/operators/dead-letters/store.nats.js";
 import { createDeadLetterEvent, type DeadLetterEvent } from "../../src/outbox/dead-letters.js";
 import { createPublishEvent } from "../../src/outbox/publish.nats.js";
 import { EventRefused, type PublishEvent, type RelayDeps, startRelay } from "../../src/outbox/relay.js";

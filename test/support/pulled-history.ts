@@ -6,16 +6,11 @@ import { toToken } from "../../src/contracts/page-request.js";
 import { entryOfDrop } from "../../src/contracts/timelines.js";
 import { GetTimelineRequest, GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { silent } from "../../src/kernel/logger.js";
+import { type GetTimeline, getHomeTimeline, getSharedTimeline, type ReadDeps } from "../../src/reads/get-timeline.js";
+import { createRebuild, snapshotOf } from "../../src/reads/rebuild.js";
 import type { AuthorRegistry } from "../../src/state/big-authors/registry.js";
 import { createFences } from "../../src/state/fences/fences.js";
 import { AUTHOR_PREFIX, authorKey, hiddenKey, homeKey, PULLED_KEY, pullsKey } from "../../src/state/keys.js";
-import {
-  type GetTimeline,
-  getHomeTimeline,
-  getSharedTimeline,
-  type ReadDeps,
-} from "../../src/timeline/get-timeline.js";
-import { createRebuild, snapshotOf } from "../../src/timeline/rebuild.js";
 import { type FanoutBench, handle, type MemoryLog, openFanout, work } from "./fanout.js";
 import { historyOf as logOf, rebuildQueue, sourcesOf } from "./memory-upstreams.js";
 import { openRegistry, step } from "./pulled.js";

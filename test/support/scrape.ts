@@ -1,6 +1,6 @@
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
-import { startTelemetry } from "../../src/platform/telemetry.js";
+import { startTelemetry } from "../../src/telemetry/exporters.js";
 
 /** One line of a scrape. */
 export interface Sample {

@@ -1,7 +1,6 @@
 import type { Router } from "express";
 import type { NatsConnection } from "nats";
 import { ANALYSIS_REQUESTED, CONSUMER, STREAM } from "../../contracts/subjects.js";
-import { traceHeaders } from "../../delivery/telemetry.js";
 import { AppError } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import type { Db } from "../../platform/db/db.js";
@@ -16,6 +15,7 @@ import { refuseErased } from "../../state/erased/erased.redis.js";
 import type { Erased } from "../../state/erased/erasures.js";
 import { createRateLimit } from "../../state/limits/analyses.redis.js";
 import { createReadRate } from "../../state/limits/read-rate.redis.js";
+import { traceHeaders } from "../../telemetry/spans.js";
 import { createForgetRequest } from "../erasure/forget.js";
 import { observeHttp } from "../observe.js";
 import { createRequests } from "../requests.nats.js";

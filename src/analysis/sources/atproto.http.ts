@@ -1,8 +1,8 @@
 import { createCache, textsBytes } from "../../contracts/caches.js";
-import { inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { AppError, codeOf } from "../../kernel/errors.js";
 import { HOUR, SECOND, sharedNow } from "../../kernel/time.js";
 import type { TokenBucket } from "../../state/limits/source-tokens.redis.js";
+import { inSpan, SpanKind } from "../../telemetry/spans.js";
 import { observeCall } from "../observe.js";
 import { createShares } from "../shares.js";
 import { createBoundedFetch } from "./bounded-fetch.http.js";

@@ -1,6 +1,6 @@
 import { AppError, oneLine } from "../../kernel/errors.js";
-import { createJudge } from "../../platform/outages.js";
 import type { TokenBucket } from "../../state/limits/source-tokens.redis.js";
+import { createJudge } from "../../upstreams/outages.js";
 import { TooManyRequests, Unreachable, Unreadable } from "./bounded-fetch.http.js";
 import { AccountGone } from "./source.js";
 

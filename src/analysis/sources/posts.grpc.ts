@@ -3,7 +3,7 @@ import { isTooFarAhead } from "../../contracts/times.js";
 import { type Counts, type Drop, Visibility } from "../../gen/avion/posts.js";
 import { AppError } from "../../kernel/errors.js";
 import { sharedNow } from "../../kernel/time.js";
-import { isInvalidArgument, isNotFound, isUnimplemented, type Upstreams } from "../../platform/grpc/upstreams.js";
+import { isInvalidArgument, isNotFound, isUnimplemented, type Upstreams } from "../../upstreams/upstreams.grpc.js";
 import { AccountGone, type Post, type Source } from "./source.js";
 
 /** GetCounts takes as many drops. */

@@ -40,7 +40,7 @@ import type { PublicationDeps, StoredEntry } from "./publications.js";
 
 type SharedName = Exclude<TimelineKind, "home">;
 
-/** Timelines are rebuilt by these functions; see timeline/index.ts. */
+/** Timelines are rebuilt by these functions; see reads/index.ts. */
 export interface Rebuilding {
   /** Rebuilds also the timelines of the pulled authors that are merged into it. */
   rebuildHome(user: string): Promise<void>;

@@ -5,13 +5,13 @@ import type { HeldDrop } from "../../contracts/timelines.js";
 import { type Byline, belongsHome, entryOfDrop } from "../../contracts/timelines.js";
 import { understood } from "../../contracts/untrusted.js";
 import type { Context, Delivery, DeliveryOutcome, Process } from "../../delivery/handler.js";
-import { contextOf, inSpan } from "../../delivery/telemetry.js";
 import { type Drop, Visibility } from "../../gen/avion/posts.js";
 import { mapLimited } from "../../kernel/concurrency.js";
 import { codeOf, oneLine } from "../../kernel/errors.js";
 import { encodeId } from "../../kernel/ids.js";
 import type { Logger } from "../../kernel/logger.js";
 import { MINUTE, pause, SECOND, sharedNow } from "../../kernel/time.js";
+import { contextOf, inSpan } from "../../telemetry/spans.js";
 import { type AuditDeps, isOpen, type TimelineName, untilApplied } from "./audit.js";
 
 /**

@@ -1,11 +1,11 @@
 import type { NatsConnection } from "nats";
 import type { Logger } from "../../kernel/logger.js";
-import type { Upstreams } from "../../platform/grpc/upstreams.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import type { Erased } from "../../state/erased/erasures.js";
 import type { Fenced } from "../../state/fenced.redis.js";
 import { createFences, createRetention } from "../../state/fences/fences.js";
 import { createFenceStore } from "../../state/fences/store.redis.js";
+import type { Upstreams } from "../../upstreams/upstreams.grpc.js";
 import { EventLog } from "../log.nats.js";
 import { standingEvents } from "../standing.js";
 import { UpstreamView } from "../upstreams.grpc.js";

@@ -1,9 +1,9 @@
 import { LOG_AGE_MS } from "../../contracts/times.js";
 import type { Logger } from "../../kernel/logger.js";
 import { sharedNow } from "../../kernel/time.js";
-import type { Upstreams } from "../../platform/grpc/upstreams.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import { createFillStore } from "../../state/messages/log-fill.redis.js";
+import type { Upstreams } from "../../upstreams/upstreams.grpc.js";
 import type { EventLog } from "../log.nats.js";
 import { observeRecovery } from "../observe.js";
 import { type Reconcile, type TimeRange, untilNow } from "../reconcile/reconcile.js";

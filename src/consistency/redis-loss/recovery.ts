@@ -3,7 +3,7 @@ import type { Affected } from "../../contracts/timelines.js";
 import { CLOCK_SKEW_MS, LOG_AGE_MS } from "../../contracts/times.js";
 import { cutWhereTooLarge, deadLetterOf, type StoreDeadLetter } from "../../delivery/dead-letter.js";
 import type { Delivery } from "../../delivery/handler.js";
-import { countOutcome } from "../../delivery/telemetry.js";
+import { countOutcome } from "../../delivery/observe.js";
 import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { sharedNow } from "../../kernel/time.js";

@@ -65,3 +65,6 @@ function plain(message: object, { fields }: DescMessage): object {
     }),
   );
 }
+
+/** Returns the name of a method without its service. */
+export const nameOf = ({ path }: { readonly path: string }): string => path.slice(path.lastIndexOf("/") + 1);

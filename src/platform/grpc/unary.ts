@@ -7,14 +7,13 @@ import {
   status,
   type UntypedServiceImplementation,
 } from "@grpc/grpc-js";
-import type { Headers } from "../../delivery/handler.js";
-import { contextOf, type OpenSpan, openSpan, SpanKind } from "../../delivery/telemetry.js";
 import { AppError, oneLine, PRESENTATION } from "../../kernel/errors.js";
 import { createFailureLog, type Logger } from "../../kernel/logger.js";
-import { counter, histogram } from "../../kernel/meters.js";
 import { SECOND } from "../../kernel/time.js";
-import { nameOf } from "./call.js";
-import type { MessageTypes } from "./message-types.js";
+import { counter, histogram } from "../../telemetry/meters.js";
+import type { Headers } from "../../telemetry/spans.js";
+import { contextOf, type OpenSpan, openSpan, SpanKind } from "../../telemetry/spans.js";
+import { type MessageTypes, nameOf } from "./message-types.js";
 import { trailersOf } from "./retry-info.js";
 
 export interface Service {

@@ -1,9 +1,9 @@
 import { type Request, type RequestHandler, type Response, Router } from "express";
 import type { z } from "zod";
-import { contextOf, inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { faultInWords, storedIdFault } from "../../kernel/fields.js";
 import type { Logger } from "../../kernel/logger.js";
 import { badRequest, Problem } from "../../kernel/problem.js";
+import { contextOf, inSpan, SpanKind } from "../../telemetry/spans.js";
 import { answerPreflight, corsHeaders, isPreflight, TRACE_CONTEXT } from "./cors.js";
 import { createProblemHandler } from "./problem.js";
 

@@ -1,9 +1,9 @@
 import type { ConsumerInfo, JetStreamManager, NatsConnection } from "nats";
 import { STREAM } from "../../contracts/subjects.js";
-import { type Measurement, type Sample, startSampling } from "../../delivery/sampling.js";
 import type { Logger } from "../../kernel/logger.js";
-import { gauge } from "../../kernel/meters.js";
 import { SECOND, sharedNow } from "../../kernel/time.js";
+import { gauge } from "../../telemetry/meters.js";
+import { type Measurement, type Sample, startSampling } from "../../telemetry/samples.js";
 import { readTopology } from "./declared.js";
 import { createStoredMessages, type StoredMessages } from "./message.js";
 

@@ -1,5 +1,6 @@
 import { type JsMsg, millis, type NatsConnection, type StoredMsg } from "nats";
-import type { Delivery, Headers } from "../../delivery/handler.js";
+import type { Delivery } from "../../delivery/handler.js";
+import type { Headers } from "../../telemetry/spans.js";
 import { askNats, managerOf, unlessAbsent } from "./ask.js";
 import { headOf } from "./wire.js";
 

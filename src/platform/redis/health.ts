@@ -1,7 +1,7 @@
-import { type Measurement, startSampling } from "../../delivery/sampling.js";
 import type { Logger } from "../../kernel/logger.js";
-import { gauge } from "../../kernel/meters.js";
 import { SECOND } from "../../kernel/time.js";
+import { gauge } from "../../telemetry/meters.js";
+import { type Measurement, startSampling } from "../../telemetry/samples.js";
 import type { RedisClient } from "./clusters.js";
 import { type MasterInfo, readMasters, type ServerInfo } from "./servers.js";
 

@@ -1,11 +1,11 @@
 import { readFileSync } from "node:fs";
 import { Redis } from "ioredis";
-import { inSpan, SpanKind } from "../../delivery/telemetry.js";
 import { allOf, chunked, grouped, mapLimited } from "../../kernel/concurrency.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { type Logger, silent } from "../../kernel/logger.js";
-import { histogram } from "../../kernel/meters.js";
 import { pause } from "../../kernel/time.js";
+import { histogram } from "../../telemetry/meters.js";
+import { inSpan, SpanKind } from "../../telemetry/spans.js";
 import { Refusal, refusalOf } from "../refusals.js";
 import { type Nodes, nodesOf, type RedisClient } from "./clusters.js";
 import { lacksRight, redisError } from "./errors.js";

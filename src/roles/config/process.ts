@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { address, integer, nonEmptyList, share, text, type Variables } from "../../kernel/variables.js";
-import { LOG_LEVELS } from "../../platform/logger.js";
+import { LOG_LEVELS } from "../../telemetry/logger.js";
 
 /** Roles a process can take; any number of each may run. */
 export const ROLES = ["bridge", "fanout", "api", "gateway", "users", "posts", "analysis", "rewards", "ops"] as const;

@@ -3,7 +3,7 @@ import { type GetDropResponse, PostServiceService, Visibility } from "../../gen/
 import { TimelineServiceService } from "../../gen/avion/timeline.js";
 import { UserServiceService } from "../../gen/avion/users.js";
 import { SECOND } from "../../kernel/time.js";
-import { connectUpstream } from "../../platform/grpc/call.js";
+import { connectUpstream } from "../../upstreams/call.grpc.js";
 
 interface Method {
   readonly path: string;

@@ -1,4 +1,4 @@
-import { observedGauge } from "../../kernel/meters.js";
+import { observedGauge } from "../../telemetry/meters.js";
 import { isSettled, type PulledAuthors } from "./pulled.js";
 
 export function observePulled(copy: PulledAuthors["copy"]): void {

@@ -1,7 +1,7 @@
 import type { Byline } from "../../contracts/timelines.js";
-import { inChildSpan, SpanKind } from "../../delivery/telemetry.js";
 import { decodeId } from "../../kernel/ids.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
+import { inChildSpan, SpanKind } from "../../telemetry/spans.js";
 import { currentOf, isPushed, type PulledAuthors } from "../big-authors/pulled.js";
 import type { HiddenUsers } from "../hidden/hidden.js";
 import type { HiddenStore } from "../hidden/hidden.redis.js";

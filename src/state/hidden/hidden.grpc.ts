@@ -2,7 +2,7 @@ import type { Relation } from "../../gen/avion/users.js";
 import { idFault } from "../../kernel/ids.js";
 import { readPages } from "../../kernel/paging.js";
 import { sharedNow } from "../../kernel/time.js";
-import { isUnimplemented, refusalOfUser, type Upstreams } from "../../platform/grpc/upstreams.js";
+import { isUnimplemented, refusalOfUser, type Upstreams } from "../../upstreams/upstreams.grpc.js";
 import type { Hiding } from "./hidden.js";
 import type { ReadHidden } from "./hidden.redis.js";
 

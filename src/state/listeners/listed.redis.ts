@@ -1,10 +1,10 @@
 import { notifySubject } from "../../contracts/subjects.js";
 import { NOTIFY_WINDOW_MS } from "../../contracts/times.js";
-import { traceHeaders } from "../../delivery/telemetry.js";
 import { encodeId } from "../../kernel/ids.js";
 import type { Publish } from "../../platform/nats/publish.js";
 import type { RedisClock } from "../../platform/redis/clock.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
+import { traceHeaders } from "../../telemetry/spans.js";
 import { listenerPart, listenerParts, RECENT_KEY, recentKey } from "../keys.js";
 
 /**

@@ -1,10 +1,10 @@
 import { LOGGED_OUT_EVENT, type LoggedOutNotification } from "../../contracts/stream-events.js";
 import { notifySubject } from "../../contracts/subjects.js";
-import { traceHeaders } from "../../delivery/telemetry.js";
 import { encodeId } from "../../kernel/ids.js";
 import { DAY } from "../../kernel/time.js";
 import type { Publish } from "../../platform/nats/publish.js";
 import { type Scripts, script } from "../../platform/redis/scripts.js";
+import { traceHeaders } from "../../telemetry/spans.js";
 import { type Erased, writeUnlessErased } from "../erased/erasures.js";
 import { LOGOUTS_KEY } from "../keys.js";
 

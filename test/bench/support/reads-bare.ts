@@ -1,8 +1,8 @@
 import { type handleUnaryCall, Server, ServerCredentials, type sendUnaryData, status } from "@grpc/grpc-js";
 import { Redis } from "ioredis";
 import { type GetTimelineRequest, TimelineServiceService } from "../../../src/gen/avion/timeline.js";
-import { counter, histogram } from "../../../src/kernel/meters.js";
-import { startTelemetry } from "../../../src/platform/telemetry.js";
+import { startTelemetry } from "../../../src/telemetry/exporters.js";
+import { counter, histogram } from "../../../src/telemetry/meters.js";
 import { READERS, READY_LOCAL_KEY, responseOf, userOf } from "./reads-shared.js";
 
 type Handler = handleUnaryCall<GetTimelineRequest, Buffer>;

@@ -8,8 +8,8 @@ import { Redis } from "ioredis";
 import { type Drop, type GetDropsByUserIDResponse, PostServiceClient } from "../../../src/gen/avion/posts.js";
 import { type GetFollowingListResponse, UserServiceClient } from "../../../src/gen/avion/users.js";
 import { mapLimited } from "../../../src/kernel/concurrency.js";
-import { histogram } from "../../../src/kernel/meters.js";
-import { startTelemetry } from "../../../src/platform/telemetry.js";
+import { startTelemetry } from "../../../src/telemetry/exporters.js";
+import { histogram } from "../../../src/telemetry/meters.js";
 import type { BareCalls } from "./rebuild-shared.js";
 import { check } from "./result.js";
 

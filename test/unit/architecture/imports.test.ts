@@ -39,16 +39,15 @@ test("imports go one way only, in every module, and every rule finds what is pla
       "src/contracts/planted.ts",
       'export { deadLetterOf } from "../delivery/dead-letter.js";',
     ],
-    "delivery-knows-contracts": ["src/delivery/planted.ts", 'export { consume } from "../platform/nats/consume.js";'],
+    "telemetry-knows-contracts": ["src/telemetry/planted.ts", 'export { verdict } from "../delivery/verdict.js";'],
+    "delivery-knows-telemetry": ["src/delivery/planted.ts", 'export { consume } from "../platform/nats/consume.js";'],
+    "upstreams-know-no-component": ["src/upstreams/planted.ts", 'export { replay } from "../consistency/replay.js";'],
     "platform-knows-no-component": ["src/platform/planted.ts", 'export { replay } from "../consistency/replay.js";'],
     "state-knows-no-component": ["src/state/planted.ts", 'export { replay } from "../consistency/replay.js";'],
-    "components-do-not-import-each-other": [
-      "src/timeline/planted.ts",
-      'export { createPlan } from "../fanout/plan.js";',
-    ],
+    "components-do-not-import-each-other": ["src/reads/planted.ts", 'export { createPlan } from "../fanout/plan.js";'],
     "components-are-entered-by-their-door": [
       "src/roles/planted-inside.ts",
-      'export { createRebuild } from "../timeline/rebuild.js";',
+      'export { createRebuild } from "../reads/rebuild.js";',
     ],
     "roles-know-no-command": ["src/roles/planted.ts", 'export { runCli } from "../cli/program.js";'],
     "production-knows-no-sandbox": [
@@ -68,13 +67,16 @@ test("imports go one way only, in every module, and every rule finds what is pla
       'import { Redis } from "ioredis";\nexport const planted = new Redis();',
     ],
     "telemetry-is-observed-in-one-place": ["src/gateway/planted.ts", 'export { metrics } from "@opentelemetry/api";'],
-    "caches-have-a-bound-in-bytes": ["src/timeline/planted-cache.ts", 'export { LRUCache } from "lru-cache";'],
+    "caches-have-a-bound-in-bytes": ["src/reads/planted-cache.ts", 'export { LRUCache } from "lru-cache";'],
     "nothing-unresolved": ["src/users/planted.ts", 'export { nothing } from "./nowhere.js";'],
-    "no-cycles": ["src/dead-letters/a-planted.ts", 'export { other } from "./b-planted.js";\nexport const one = 1;'],
+    "no-cycles": [
+      "src/operators/dead-letters/a-planted.ts",
+      'export { other } from "./b-planted.js";\nexport const one = 1;',
+    ],
   };
-  await mkdir(join(copy, "src/dead-letters"), { recursive: true });
+  await mkdir(join(copy, "src/operators/dead-letters"), { recursive: true });
   await writeFile(
-    join(copy, "src/dead-letters/b-planted.ts"),
+    join(copy, "src/operators/dead-letters/b-planted.ts"),
     'export { one } from "./a-planted.js";\nexport const other = 2;',
   );
   for (const [file, text] of Object.values(planted)) await writeFile(join(copy, file), text);
@@ -133,23 +135,23 @@ const BY_THE_OWN_CLOCK = [
   "analysis/sources/call-source.http.ts",
   "cli/bootstrap.ts",
   "cli/terminal.ts",
-  "doctor/checks.grpc.ts",
-  "doctor/checks.redis.ts",
   "kernel/deadlines.ts",
   "kernel/lock-file.ts",
   "kernel/time.ts",
-  "platform/grpc/call.ts",
+  "operators/doctor/checks.grpc.ts",
+  "operators/doctor/checks.redis.ts",
   "platform/grpc/unary.ts",
-  "platform/outages.ts",
   "platform/redis/clock.ts",
+  "reads/erased.ts",
+  "reads/get-timeline.ts",
+  "reads/index.ts",
+  "reads/rebuild.ts",
+  "reads/sources.grpc.ts",
   "roles/certificates.ts",
   "state/hidden/changes.redis.ts",
   "state/hidden/relations.redis.ts",
-  "timeline/erased.ts",
-  "timeline/get-timeline.ts",
-  "timeline/index.ts",
-  "timeline/rebuild.ts",
-  "timeline/sources.grpc.ts",
+  "upstreams/call.grpc.ts",
+  "upstreams/outages.ts",
   "users/prepare.ts",
 ];
 

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { parse } from "yaml";
-import { OPS_VARIABLES } from "../../../src/ops/config.js";
+import { OPS_VARIABLES } from "../../../src/operators/console/config.js";
 import { VARIABLES } from "../../../src/roles/config/config.js";
 import { GRPC_SERVER_VARIABLES, PROCESS_VARIABLES } from "../../../src/roles/config/process.js";
 

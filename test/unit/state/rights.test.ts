@@ -26,7 +26,7 @@ test("the check of rights asks for each command that a script calls", () => {
 test("the check of rights asks for each command that a client sends", () => {
   const inPlatform = files(".ts").filter((file) => file.startsWith("platform/redis/"));
   const adapters = files(".redis.ts")
-    .filter((file) => !file.startsWith("doctor/"))
+    .filter((file) => !file.startsWith("operators/doctor/"))
     .concat(inPlatform);
   const sent = adapters.flatMap((file) => [
     ...found(file, /\b(?:client|server)\.([a-z]+)\(/g),

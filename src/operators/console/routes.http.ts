@@ -1,0 +1,108 @@
+import { fileURLToPath } from "node:url";
+import { type Request, Router } from "express";
+import { z } from "zod";
+import { EXPLAIN_REQUEST, type ExplainRequest } from "../../contracts/explain.js";
+import { userId } from "../../contracts/untrusted.js";
+import { AppError } from "../../kernel/errors.js";
+import type { Logger } from "../../kernel/logger.js";
+import { type ApiDeps, allowOnly, callerOf, createApi, inRequest, understood } from "../../platform/http/api.js";
+import { readJson } from "../../platform/http/body.js";
+import { staticPage } from "../../platform/http/page.js";
+
+type Read<Argument = void> = (argument: Argument) => Promise<unknown>;
+
+/** Each function answers what its command prints with `--json`. */
+export interface OpsDeps {
+  /** @throws AppError `unauthenticated`, `forbidden` where the token is not an operator's */
+  readonly authorize: ApiDeps["authorize"];
+  readonly queues: Read;
+  /** The queues of the last hour, the oldest first. */
+  readonly history: Read;
+  /** These take the JSON of the NATS service `avion-dlq`. */
+  readonly deadLetters: Readonly<Record<"groups" | "show" | "redrive" | "rm", Read<Uint8Array>>>;
+  readonly authors: Read;
+  /** The erasures and analyses are the last ones, and those that are not done. */
+  readonly erasures: { readonly list: Read; readonly show: Read<string> };
+  readonly analyses: { readonly list: Read; readonly show: Read<string> };
+  readonly fanOuts: Read<string>;
+  readonly explain: Read<ExplainRequest>;
+  readonly audit: Read<string>;
+  readonly log: Logger;
+}
+
+const PAGE = fileURLToPath(new URL("./page/", import.meta.url));
+
+/** A request may name ten thousand dead letters. */
+const MAX_BODY_BYTES = 256 * 1_024;
+const MAX_REASON_CHARACTERS = 500;
+
+const reason = z
+  .string()
+  .trim()
+  .min(1, { message: "must not be empty" })
+  .max(MAX_REASON_CHARACTERS, { message: `must have at most ${MAX_REASON_CHARACTERS} characters` });
+/** `why` is the operator's reason; `reason` is that of the dead letters. */
+const REDRIVE = z.looseObject({ why: reason.optional() });
+const REMOVE = z.looseObject({ why: reason });
+
+type Action = "redrive" | "rm";
+
+/** Serves the page at /ops, and its answers, for operators alone, under /ops/api. */
+export function createOpsRouter(deps: OpsDeps): Router {
+  const api = createApi({
+    authorize: deps.authorize,
+    // Requests of other pages are not answered. An operator works while Redis, which counts reads, is away.
+    allowedOrigins: new Set(),
+    refuseCaller: async () => undefined,
+    takeRead: async () => 0,
+    refused: () => undefined,
+    log: deps.log,
+  });
+  api.router.use("/ops/api", api.known);
+  // A read of one dead letter would take the paths of the actions.
+  addActions(api, deps);
+  addReads(api, deps);
+  api.router.use("/ops/api", () => {
+    throw new AppError("notfound", "no such resource");
+  });
+  return Router().use(api.complete()).use("/ops", staticPage(PAGE));
+}
+
+type Api = ReturnType<typeof createApi>;
+
+function addReads({ get }: Api, { queues, deadLetters, authors, erasures, analyses, ...deps }: OpsDeps): void {
+  const read = (path: string, answer: (request: Request<{ id: string }>) => Promise<unknown>): void =>
+    get(`/ops/api/${path}`, (_caller, request) => answer(request));
+  const user = ({ params: { id } }: Request<{ id: string }>) => understood(userId, id, "id");
+  read("overview", () => queues());
+  read("history", () => deps.history());
+  read("dead-letters", ({ query }) => deadLetters.groups(bytesOf(query)));
+  read("dead-letters/:id", ({ params: { id } }) => deadLetters.show(bytesOf({ seqs: [Number(id)] })));
+  read("authors", () => authors());
+  read("erasures", () => erasures.list());
+  read("erasures/:id", (request) => erasures.show(user(request)));
+  read("analyses", () => analyses.list());
+  read("analyses/:id", ({ params: { id } }) => analyses.show(id));
+  read("fan-outs/:id", (request) => deps.fanOuts(user(request)));
+  read("audits/:id", (request) => deps.audit(user(request)));
+  read("explain", ({ query }) => deps.explain(understood(EXPLAIN_REQUEST, query, "query")));
+}
+
+function addActions({ router, known }: Api, { deadLetters, log }: OpsDeps): void {
+  const act = (action: Action, path: string, schema: z.ZodType<{ why?: string | undefined }>): void => {
+    const route = `/ops/api/dead-letters/${path}`;
+    router
+      .route(route)
+      .post(known, async (request, response) => {
+        const { why, ...selection } = understood(schema, await readJson(request, MAX_BODY_BYTES), "body");
+        // It is logged before it is done: a process that ends meanwhile leaves no act without a name.
+        log.info({ action, operator: callerOf(response).user, why, selection }, "an operator acts on dead letters");
+        response.json(await inRequest(request, route, () => deadLetters[action](bytesOf(selection))));
+      })
+      .all(allowOnly("POST"));
+  };
+  act("redrive", "redrive", REDRIVE);
+  act("rm", "remove", REMOVE);
+}
+
+const bytesOf = (value: unknown): Uint8Array => Buffer.from(JSON.stringify(value));

@@ -1,0 +1,110 @@
+import { type Byline, entryOfDrop } from "../contracts/timelines.js";
+import type { BoundedQueue } from "../kernel/concurrency.js";
+import type { Pulls } from "../state/big-authors/pulls.redis.js";
+import type { HiddenUsers } from "../state/hidden/hidden.js";
+import type { HiddenStore } from "../state/hidden/hidden.redis.js";
+import { homeKey } from "../state/keys.js";
+import { annotate } from "../telemetry/spans.js";
+import { type CollectRequest, collect, collectUpward } from "./collect.js";
+import { type BelowFloor, startOf } from "./pages.js";
+import { snapshotOf, type TakeSnapshot } from "./rebuild.js";
+import type { OpenSources, Sources } from "./sources.grpc.js";
+
+export interface HomeDeps {
+  readonly openSources: OpenSources;
+  readonly pulls: Pulls;
+  readonly hidden: HiddenStore;
+  readonly rebuildQueue: BoundedQueue;
+  readonly maxEntries: number;
+}
+
+/** No user has this id. */
+const NOBODY = "";
+
+/** A home has its owner's drops, too. Authors who are hidden need not be read. */
+async function authorsOf(reader: string, following: readonly string[], hidden: HiddenUsers): Promise<string[]> {
+  const authors = [...new Set([reader, ...following])];
+  const asked = await hidden.among(authors.map((author) => ({ author })));
+  return authors.filter((author) => !asked.hides({ author }));
+}
+
+/** Leaves out of each page what the reader does not see. */
+const sourcesWithoutHidden = (sources: Sources, hidden: HiddenUsers): Sources =>
+  hidden.size === 0
+    ? sources
+    : {
+        ...sources,
+        drops: (authors, limits, answered) =>
+          sources.drops(authors, limits, async (asked, { drops, next }) => {
+            const bylines = drops.map((drop) => entryOfDrop(drop).by);
+            const judge = await hidden.among(bylines);
+            const shown = drops.filter((_, at) => !judge.hides(bylines[at] as Byline));
+            return answered(asked, { drops: shown, next });
+          }),
+      };
+
+/** Reads also which of the authors are pulled; with `afresh` it does so whatever is kept of it. */
+export function homeSnapshot(
+  { openSources, pulls, hidden: store, maxEntries }: HomeDeps,
+  reader: string,
+  { afresh = false } = {},
+): TakeSnapshot {
+  return async (deadline) => {
+    const sources = openSources(reader);
+    const hidden = await store.known(reader, deadline);
+    const following = await pulls.following(reader, () => sources.following(reader, deadline), afresh);
+    const authors = await authorsOf(reader, following, hidden);
+    const wanted = { reader, authors, deadline, count: maxEntries + 1 };
+    const { entries, reached, reads } = await collect(sourcesWithoutHidden(sources, hidden), wanted);
+    annotate({ "timeline.authors": authors.length, "timeline.author_reads": reads });
+    return snapshotOf(entries, maxEntries, reached?.score ?? 0);
+  };
+}
+
+/** Reads the drops of a pulled author that any follower may see; direct ones are in the homes of their recipients. */
+export function authorSnapshot({ openSources, maxEntries }: HomeDeps, author: string): TakeSnapshot {
+  return async (deadline) => {
+    const wanted = { reader: NOBODY, authors: [author], deadline, count: maxEntries + 1 };
+    const { entries, reached } = await collect(openSources(author), wanted);
+    return snapshotOf(entries, maxEntries, reached?.score ?? 0);
+  };
+}
+
+export function fillPulls({ openSources, pulls }: HomeDeps, user: string, deadline: number): Promise<void> {
+  return pulls.fill(user, () => openSources(user).following(user, deadline));
+}
+
+export interface Expected {
+  readonly floor: number;
+  readonly count: number;
+  readonly deadline: number;
+}
+
+export async function readExpectedHome(deps: HomeDeps, reader: string, { floor, count, deadline }: Expected) {
+  const above = floor > 0 ? startOf(floor + 1) : undefined;
+  const { entries, reached } = await homeBelowFloor(deps, reader, { deadline }).older(undefined, { above, count });
+  return { entries, floor: reached?.score ?? 0 };
+}
+
+type HomeRead = Pick<CollectRequest, "reader" | "authors" | "deadline" | "tolerant">;
+
+export function homeBelowFloor(
+  { openSources, hidden: store, rebuildQueue }: HomeDeps,
+  reader: string,
+  { deadline, tolerant = false }: { readonly deadline: number; readonly tolerant?: boolean },
+): BelowFloor {
+  const ask = <T>(work: (sources: Sources, home: HomeRead) => Promise<T>): Promise<T> =>
+    rebuildQueue(async () => {
+      const sources = openSources(reader, { tolerant });
+      const hidden = await store.known(reader, deadline).catch((error: unknown) => {
+        if (!tolerant) throw error;
+        return store.lastKnown(reader);
+      });
+      const authors = await authorsOf(reader, await sources.following(reader, deadline), hidden);
+      return work(sourcesWithoutHidden(sources, hidden), { reader, authors, deadline, tolerant });
+    }, homeKey(reader));
+  return {
+    older: (below, { above, count }) => ask((sources, home) => collect(sources, { ...home, below, above, count })),
+    newer: ({ above, count }, top) => ask((sources, home) => collectUpward(sources, { ...home, above, top, count })),
+  };
+}

@@ -1,0 +1,231 @@
+import type { NatsConnection } from "nats";
+import { remoteCapOf, type StoredTimelinesConfig } from "../contracts/config.js";
+import type { Affected, Byline } from "../contracts/timelines.js";
+import { TimelineServiceService } from "../gen/avion/timeline.js";
+import { createBoundedQueue, mapLimited } from "../kernel/concurrency.js";
+import type { Logger } from "../kernel/logger.js";
+import type { Loop } from "../kernel/loop.js";
+import { createOldestFirst } from "../kernel/oldest-first.js";
+import { MINUTE, SECOND } from "../kernel/time.js";
+import type { Service } from "../platform/grpc/unary.js";
+import { encodedResponses, lazilyTraced } from "../platform/grpc/unary.js";
+import { createLease } from "../platform/redis/lease.js";
+import type { Scripts } from "../platform/redis/scripts.js";
+import { trackChanges } from "../platform/redis/tracking.js";
+import { isPushed, type PulledAuthors } from "../state/big-authors/pulled.js";
+import { createPulls } from "../state/big-authors/pulls.redis.js";
+import { type Homes, listHomes } from "../state/entries/homes.redis.js";
+import { PageCache } from "../state/entries/page-cache.js";
+import { createTimelineStore, type Snapshot } from "../state/entries/store.redis.js";
+import { createTrimStore, startTrimming } from "../state/entries/trim.redis.js";
+import type { Erased } from "../state/erased/erasures.js";
+import type { Fenced } from "../state/fenced.redis.js";
+import { startTombstoneCopy } from "../state/fences/tombstone-copy.redis.js";
+import type { Fences } from "../state/fences/types.js";
+import { createReadHidden } from "../state/hidden/hidden.grpc.js";
+import { createHiddenStore } from "../state/hidden/hidden.redis.js";
+import {
+  authorKey,
+  authorOfKey,
+  DELETIONS_CHANNEL,
+  GLOBAL_KEY,
+  homeKey,
+  LOCAL_KEY,
+  TOMBSTONES_KEY,
+  TRIM_LEASE_KEY,
+} from "../state/keys.js";
+import type { Upstreams } from "../upstreams/upstreams.grpc.js";
+import { createIsAffected } from "./affected.js";
+import type { TimelineConfig } from "./config.js";
+import { rebuildUnlessErased, sourcesWithoutErased } from "./erased.js";
+import { type GetTimeline, getHomeTimeline, getSharedTimeline } from "./get-timeline.js";
+import { authorSnapshot, type Expected, fillPulls, homeSnapshot, readExpectedHome } from "./home.js";
+import { observeTimeline } from "./observe.js";
+import { createRebuild } from "./rebuild.js";
+import { createReadShared } from "./shared.nats.js";
+import { AUDIT_LOOKBACKS_MS, createReadSharedLog, type SharedName, withOlder } from "./shared-log.nats.js";
+import { createListDrops, createReadListedDrops, createSources, FOLLOWING_A_PAGE } from "./sources.grpc.js";
+
+export type { Homes };
+
+interface TimelinesDeps {
+  readonly scripts: Scripts;
+  readonly fenced: Fenced;
+  readonly nats: NatsConnection;
+  readonly upstreams: Upstreams;
+  readonly fences: Fences;
+  readonly erased: Erased;
+  readonly authorStates: PulledAuthors;
+  readonly readLimits: ReadLimits;
+  readonly config: { readonly storedTimelines: StoredTimelinesConfig; readonly timeline: TimelineConfig };
+  readonly readCache?: ReadCache | undefined;
+  readonly log: Logger;
+}
+
+export type ReadCache = NonNullable<ReturnType<typeof openReadCache>>;
+
+/** Holds pages that are read often, and in a cluster a copy of the tombstones; undefined where there is no room for pages. */
+export function openReadCache({ scripts, config, log }: Pick<TimelinesDeps, "scripts" | "config" | "log">) {
+  const { readCacheBytes: maxBytes } = config.timeline;
+  if (maxBytes === 0) return undefined;
+  const tracking = trackChanges({ scripts, channel: DELETIONS_CHANNEL, publisher: TOMBSTONES_KEY, log });
+  const { ttlMs } = config.storedTimelines;
+  const pages = new PageCache({ changes: tracking, nodeOf: scripts.nodeOf, maxBytes, ttlMs });
+  tracking.announcements.on("changed", (key) => pages.changed(key));
+  tracking.announcements.on("published", (drop) => pages.deleted(drop));
+  tracking.announcements.on("lost", () => pages.clear());
+  observeTimeline.cache({ events: pages.events, bytes: () => pages.bytes });
+  const tombstones = scripts.isCluster ? startTombstoneCopy({ scripts, tracking, log }) : undefined;
+  observeTimeline.tombstones(() => tombstones?.size() ?? 0);
+  const close = async (): Promise<void> => {
+    await tombstones?.close();
+    await tracking.close();
+  };
+  return { pages, tombstones, close };
+}
+
+interface Serving {
+  readonly exportsTraces: boolean;
+  /** Returns true while Redis may lack writes that it had confirmed. */
+  readonly maybeLost: () => boolean;
+  readonly affected: () => readonly Affected[];
+}
+
+export type ReadLimits = ReturnType<typeof createReadLimits>;
+
+/** These bound the reads of a process whose timelines are not stored, or not as far down as they are read. */
+export interface ReadBounds {
+  /** So many rebuilds and pages are read from the upstreams at once: they keep all upstream calls of the process busy. */
+  readonly rebuildsAtOnce: number;
+  /** So many rebuilds and pages wait for their turn. A page that finds no place is degraded at once. */
+  readonly rebuildsWaiting: number;
+  /** A read takes no longer, whatever its caller's deadline. */
+  readonly deadlineMaxMs: number;
+}
+
+const READ_BOUNDS: ReadBounds = { rebuildsAtOnce: 4, rebuildsWaiting: 1_000, deadlineMaxMs: MINUTE };
+
+/** Limits rebuilds and reads below the floor, and their upstream calls; one for the whole process. */
+export const createReadLimits = (
+  { upstreamConcurrency }: Pick<TimelineConfig, "upstreamConcurrency">,
+  bounds: Partial<ReadBounds> = {},
+) => {
+  const { rebuildsAtOnce, rebuildsWaiting, deadlineMaxMs } = { ...READ_BOUNDS, ...bounds };
+  return {
+    rebuildQueue: createBoundedQueue({ atOnce: rebuildsAtOnce, waiting: rebuildsWaiting }),
+    calls: createOldestFirst(upstreamConcurrency),
+    deadlineMaxMs,
+  };
+};
+
+/** The followings of one user are read within this time. */
+const FILL_MS = 10 * SECOND;
+
+export type Timelines = ReturnType<typeof createTimelines>;
+
+/** Composes the reads, rebuilds and trimming of timelines. */
+export function createTimelines(deps: TimelinesDeps) {
+  const { scripts, fenced, fences, erased, authorStates, config, log } = deps;
+  const { maxEntries, ttlMs } = config.storedTimelines;
+  const { rebuildQueue, calls, deadlineMaxMs } = deps.readLimits;
+  const hidden = createHiddenStore(scripts, createReadHidden(deps.upstreams), erased, ttlMs);
+  const { pages: cache, tombstones } = deps.readCache ?? {};
+  const of = { config: config.storedTimelines, authorStates, cache, tombstones, hidden };
+  const store = createTimelineStore(scripts, fenced, of);
+  const pulls = createPulls(scripts, authorStates, erased, ttlMs);
+  const openSources = sourcesWithoutErased(createSources(deps.upstreams, calls), erased);
+  const home = { openSources, pulls, hidden, rebuildQueue, maxEntries };
+  const shared = { maxEntries, remoteCap: remoteCapOf(config.storedTimelines) };
+  const { readShared, readListedLog, readAuditedLog } = openSharedReads(deps, shared);
+  const writes = { store, fences, rebuildQueue, fillHidden: hidden.fill };
+  const rebuildAny = createRebuild({ ...writes, log, observe: observeTimeline.rebuilt });
+  const rebuild = rebuildUnlessErased(rebuildAny, { store, erased, authorStates });
+  const rebuildAuthorKey = (key: string): Promise<void> =>
+    rebuild(key, authorSnapshot(home, authorOfKey(key) as string), { afresh: true });
+  return {
+    /** Serves the three reads over gRPC. */
+    service: ({ maybeLost, affected, exportsTraces }: Serving): Service => {
+      const isAffected = createIsAffected(affected, (user, token, deadline) =>
+        deps.upstreams.following({ user, token, size: FOLLOWING_A_PAGE, deadline }),
+      );
+      const noted = { maybeLost, affected, isAffected, observe: observeTimeline.read };
+      const reads = { ...home, ...noted, store, fences, readShared, rebuild, deadlineMaxMs, log };
+      const traced = (name: string, read: GetTimeline) => lazilyTraced({ name, exportsTraces, log }, read);
+      const implementation = {
+        getHomeTimeline: traced("GetHomeTimeline", getHomeTimeline(reads)),
+        getLocalTimeline: traced("GetLocalTimeline", getSharedTimeline(reads, "local")),
+        getGlobalTimeline: traced("GetGlobalTimeline", getSharedTimeline(reads, "global")),
+      };
+      return { name: "avion.TimelineService", definition: encodedResponses(TimelineServiceService), implementation };
+    },
+    /** Rebuilds a home timeline, and those merged into it, whatever their state; they stay readable meanwhile. */
+    async rebuildHome(user: string, { alone = false } = {}): Promise<void> {
+      await rebuild(homeKey(user), homeSnapshot(home, user, { afresh: true }), { afresh: true });
+      if (!alone) {
+        const registry = await authorStates.refresh();
+        const keys = await store.mergedKeysOf(homeKey(user));
+        const isWhole = (key: string) => !isPushed(registry.get(authorOfKey(key) as string)?.state);
+        await mapLimited(keys.filter(isWhole), 1, rebuildAuthorKey);
+      }
+    },
+    /** Rebuilds the timeline of a pulled author, whatever its state. */
+    rebuildAuthor: (author: string): Promise<void> => rebuildAuthorKey(authorKey(author)),
+    /** Resolves once it is known which pulled authors the user follows. */
+    fillPulls: (user: string): Promise<void> => fillPulls(home, user, Date.now() + FILL_MS),
+    pulledAuthors: async (): Promise<string[]> =>
+      [...(await authorStates.refresh())].flatMap(([author, { state }]) => (isPushed(state) ? [] : author)),
+    /** Rebuilds local or global from the upstreams and the log; older drops go, except those of `older`. */
+    rebuildShared: (name: SharedName, older?: Snapshot): Promise<void> => {
+      const takeSnapshot = async (): Promise<Snapshot> => {
+        const snapshot = await readListedLog(name);
+        return older ? withOlder(snapshot, older, shared) : snapshot;
+      };
+      return rebuild(name === "local" ? LOCAL_KEY : GLOBAL_KEY, takeSnapshot, { afresh: true });
+    },
+    /** Reads the newest `count` drops of a home created after `floor` (ms) from the upstreams, newest first. */
+    readExpectedHome: (user: string, of: Expected) => readExpectedHome(home, user, of),
+    /** Reads local or global from the upstreams and the log, as far back as an audit looks. */
+    readExpectedShared: async (name: SharedName): Promise<Snapshot> => {
+      const { wholeSince, ...snapshot } = await readAuditedLog(name);
+      return { ...snapshot, floor: wholeSince };
+    },
+    hiddenOf: createHiddenOf(hidden, store),
+    /** Tells whether the user does not see a drop. */
+    hides: async (user: string, by: Byline): Promise<boolean> =>
+      (await (await hidden.known(user)).among([by])).hides(by),
+    listHomes: (after?: string) => listHomes(scripts, after),
+    /** Starts removing drops older than the retention, in one process at a time. */
+    startTrimming: (): Loop =>
+      startTrimming({
+        store: createTrimStore(scripts, fenced, authorStates),
+        retentionStart: () => fences.retentionStart(),
+        lease: createLease(scripts, TRIM_LEASE_KEY),
+        log,
+      }),
+  };
+}
+
+/** The function resolves to the drops of a pulled author that pages of a user leave out. */
+const createHiddenOf =
+  (hidden: ReturnType<typeof createHiddenStore>, { bylinesOf }: ReturnType<typeof createTimelineStore>) =>
+  async (user: string, author: string, drops: readonly string[]): Promise<ReadonlySet<string>> => {
+    const known = await hidden.known(user);
+    const reposts = await bylinesOf(authorKey(author), drops);
+    const viewer = await known.among([{ author }, ...reposts.values()]);
+    if (viewer.hides({ author })) return new Set(drops);
+    return new Set([...reposts].flatMap(([drop, by]) => (viewer.hides(by) ? [drop] : [])));
+  };
+
+/** Local and global as the posts service lists them beside the log, and as audits compare the two. */
+function openSharedReads(
+  { nats: connection, fences: { tombstonedAmong, retentionStart }, erased, upstreams }: TimelinesDeps,
+  shared: { readonly maxEntries: number; readonly remoteCap: number | undefined },
+) {
+  const logged = { connection, tombstonedAmong, erased, ...shared };
+  const compared = { ...logged, readListed: createReadListedDrops(upstreams) };
+  return {
+    readShared: createReadShared({ ...logged, list: createListDrops(upstreams), retentionStart }),
+    readListedLog: createReadSharedLog(compared),
+    readAuditedLog: createReadSharedLog({ ...compared, lookbacksMs: AUDIT_LOOKBACKS_MS }),
+  };
+}

@@ -1,0 +1,190 @@
+import { Client, Metadata, type MethodDefinition, type ServiceError, status } from "@grpc/grpc-js";
+import { AppError, oneLine } from "../kernel/errors.js";
+import { SECOND } from "../kernel/time.js";
+import { clientCredentials, namedOptions, type TlsFiles } from "../platform/grpc/credentials.js";
+import { MessageTypes, nameOf } from "../platform/grpc/message-types.js";
+import { histogram } from "../telemetry/meters.js";
+import { type OpenSpan, SpanKind, spansOf } from "../telemetry/spans.js";
+import { createJudge, type Judge } from "./outages.js";
+import { Turns } from "./turns.js";
+
+const CHANNEL_OPTIONS = {
+  // Its counts of calls and messages are read by nobody.
+  "grpc.enable_channelz": 0,
+  // A proxy that https_proxy names leads to servers outside; these are our own.
+  "grpc.enable_http_proxy": 0,
+  "grpc.keepalive_time_ms": 20_000,
+  "grpc.keepalive_timeout_ms": 5_000,
+  "grpc.initial_reconnect_backoff_ms": 100,
+  "grpc.max_reconnect_backoff_ms": 2_000,
+  "grpc.max_receive_message_length": 16 * 1024 * 1024,
+  // Every server behind a dns:/// name is used.
+  "grpc.service_config": JSON.stringify({ loadBalancingConfig: [{ round_robin: {} }] }),
+} as const;
+
+/** Connects at the first call, and reconnects by itself. */
+export const connectUpstream = (address: string, tls: TlsFiles): Client =>
+  new Client(address, clientCredentials(address, tls), { ...CHANNEL_OPTIONS, ...namedOptions(address, tls) });
+
+const UPSTREAM_TIMEOUT_MS = 5 * SECOND;
+
+const callTime = histogram(
+  "timeline_upstream_call_seconds",
+  "Time a call to an upstream took",
+  [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5],
+);
+
+/** The upstream answers that it does not take, or does not know, the one asked about. */
+const ABOUT_ONE: ReadonlySet<status> = new Set([status.INVALID_ARGUMENT, status.NOT_FOUND]);
+
+interface About {
+  /** The subject is the user or author asked about. */
+  readonly subject: string;
+  /** The deadline is in ms since the epoch. */
+  readonly deadline?: number | undefined;
+}
+
+/** grpc-js, Go and C++, Java, and .NET use these words. The upstream may answer if it is asked for less. */
+const TOO_LARGE = /larger than max|exceeds (the )?(configured )?maximum/i;
+
+const isAnswered = (error: unknown, code: status): boolean =>
+  error instanceof Error && (error.cause as ServiceError | undefined)?.code === code;
+
+/** Returns false for errors of Redis and NATS. */
+export const isOfUpstream = (error: unknown): boolean =>
+  error instanceof Error && (error.cause as ServiceError | undefined)?.metadata instanceof Metadata;
+
+export const isUnimplemented = (error: unknown): boolean => isAnswered(error, status.UNIMPLEMENTED);
+
+export const isNotFound = (error: unknown): boolean => isAnswered(error, status.NOT_FOUND);
+
+export const isInvalidArgument = (error: unknown): boolean => isAnswered(error, status.INVALID_ARGUMENT);
+
+/** The answer is larger than a message may be. */
+export const isTooLarge = (error: unknown): boolean =>
+  isAnswered(error, status.RESOURCE_EXHAUSTED) && TOO_LARGE.test((error as Error).message);
+
+/** Judges by the calls made through it whether a method of the upstream is unavailable. */
+export function createCallUpstream(client: Client) {
+  const types = new MessageTypes();
+  const judges = new Map<string, Judge>();
+  const judgeOf = (name: string): Judge => {
+    const judge = judges.get(name) ?? createJudge();
+    judges.set(name, judge);
+    return judge;
+  };
+  const turns = new Turns(async (name, subject) => (await judgeOf(name).ofFailure(subject)).isOfOne);
+
+  const refusalOf = async (
+    error: ServiceError,
+    name: string,
+    about: About & { readonly waited: number },
+  ): Promise<AppError> => {
+    const { code, details } = error;
+    const isAnswer = code === status.UNIMPLEMENTED || (code === status.RESOURCE_EXHAUSTED && TOO_LARGE.test(details));
+    const { isOutage, isOfOne } = isAnswer ? ANSWERED : await judgementOf(judgeOf(name), code, about);
+    const isAway = code === status.UNAVAILABLE || isOutage;
+    const publicMessage = `${name}: ${status[code] ?? "UNKNOWN"}`;
+    return new AppError(isAway ? "unavailable" : "failed", `${publicMessage}: ${oneLine(details || error)}`, {
+      cause: error,
+      publicMessage,
+      subject: isOfOne ? about.subject : undefined,
+    });
+  };
+
+  /**
+   * Calls an upstream within 5 s, or before the caller's deadline if that is sooner. The calls of one method for one piece
+   * of work continue the trace that is active now.
+   *
+   * @throws AppError `unavailable` where the upstream does not answer or fails for most; otherwise `failed`
+   */
+  const open = <Request, Response>(method: MethodDefinition<Request, Response>) => {
+    const name = nameOf(method);
+    const judge = judgeOf(name);
+    const traced = tracedCalls(name);
+    const call = unaryCall(client, method, types);
+    return async (request: Request, about: About): Promise<Response> => {
+      const { span, metadata } = traced();
+      const send = (deadline: number | undefined): Promise<Response> => call(request, metadata, deadline);
+      const started = performance.now();
+      const { response, error } = await send(about.deadline).then(
+        (response) => ({ response, error: undefined }),
+        (error: ServiceError) => ({ response: undefined, error }),
+      );
+      const waited = performance.now() - started;
+      const result = error ? (status[error.code] ?? "UNKNOWN") : "OK";
+      callTime.record(waited / SECOND, { method: name, result });
+      span.end(error);
+      if (error) throw await refusalOf(error, name, { ...about, waited });
+      judge.answered(about.subject, send);
+      return response as Response;
+    };
+  };
+
+  return {
+    open,
+    /** Works as a single call of {@link open}. */
+    once: <Request, Response>(method: MethodDefinition<Request, Response>, request: Request, about: About) =>
+      open(method)(request, about),
+    /** Calls without a deadline do not wait for a subject that keeps others waiting. */
+    inTurn: <T>(method: { readonly path: string }, subject: string, call: () => Promise<T>): Promise<T> =>
+      turns.take(nameOf(method), subject, call),
+  };
+}
+
+/** The upstream answers: it lacks the method for good, or has more than a message takes. */
+const ANSWERED = { isOutage: false, isOfOne: false };
+
+async function judgementOf(judge: Judge, code: status, { subject, deadline, waited }: About & { waited: number }) {
+  const isHurried = deadline !== undefined && deadline - Date.now() + waited < UPSTREAM_TIMEOUT_MS;
+  // A deadline shorter than ours says nothing about the upstream.
+  if (code !== status.DEADLINE_EXCEEDED || !isHurried) judge.failed(subject);
+  // A reader does not wait for calls about others.
+  const judgement = deadline === undefined ? await judge.ofFailure(subject) : judge.ofFailureNow();
+  // A refusal of one id is an answer; an upstream that refuses every id is failing.
+  const isOutage = judgement.isOutage && !(ABOUT_ONE.has(code) && judgement.isOfOne);
+  return { ...judgement, isOutage };
+}
+
+interface Traced {
+  readonly span: OpenSpan;
+  readonly metadata: Metadata;
+}
+
+/** Calls that share a span share its metadata, too: the client copies them. */
+function tracedCalls(name: string): () => Traced {
+  const spanOf = spansOf(name, { kind: SpanKind.CLIENT, attributes: { "rpc.system": "grpc", "rpc.method": name } });
+  let latest: Traced | undefined;
+  return () => {
+    const span = spanOf();
+    if (latest?.span === span) return latest;
+    const metadata = new Metadata();
+    for (const [name, value] of Object.entries(span.headers)) metadata.set(name, value);
+    latest = { span, metadata };
+    return latest;
+  };
+}
+
+/** The returned function rejects with a ServiceError. */
+function unaryCall<Request, Response>(
+  client: Client,
+  { path, requestSerialize, responseDeserialize: decode }: MethodDefinition<Request, Response>,
+  types: MessageTypes,
+) {
+  const deserialize = (bytes: Buffer): Response => types.decodeResponse(path, bytes, decode);
+  return (request: Request, metadata: Metadata, deadline = Number.POSITIVE_INFINITY): Promise<Response> => {
+    const options = { deadline: Math.min(deadline, Date.now() + UPSTREAM_TIMEOUT_MS) };
+    // The client takes a stack for each call, to show it should the call fail: nobody reads it.
+    const { stackTraceLimit } = Error;
+    Error.stackTraceLimit = 0;
+    try {
+      return new Promise((resolve, reject) =>
+        client.makeUnaryRequest(path, requestSerialize, deserialize, request, metadata, options, (error, response) =>
+          error ? reject(error) : resolve(response as Response),
+        ),
+      );
+    } finally {
+      Error.stackTraceLimit = stackTraceLimit;
+    }
+  };
+}

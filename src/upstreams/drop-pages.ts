@@ -1,0 +1,126 @@
+import { compareEntries, type DropPage, NO_DROPS, type TimelineEntry } from "../contracts/timelines.js";
+import { isTime, isTooFarAhead } from "../contracts/times.js";
+import { MAX_RECIPIENTS } from "../contracts/untrusted.js";
+import type { Drop, GetDropsByUserIDRequest, GetDropsByUserIDResponse } from "../gen/avion/posts.js";
+import { FLOOR_MEMBER, idFault } from "../kernel/ids.js";
+import { sharedNow, wrongUnitOf } from "../kernel/time.js";
+import { broken, refuseLong } from "./answers.js";
+
+export const METHOD = "GetDropsByUserID";
+
+export interface DropsRequest {
+  readonly author: string;
+  /** The position is exclusive, and undefined for the newest drop. An empty drop id stands below all of its ms. */
+  readonly below: TimelineEntry | undefined;
+  readonly limit: number;
+  /** Asks for what this user sees of the author, "": for what every follower sees; undefined: for all, with recipients. */
+  readonly reader?: string | undefined;
+}
+
+/** Upstreams take a position in this form. */
+export type Below = Pick<GetDropsByUserIDRequest, "before" | "max_id">;
+
+export const belowOf = (below: TimelineEntry | undefined): Below => ({
+  before: below?.score ?? 0,
+  max_id: below?.drop ?? "",
+});
+
+/** The part of a page that was read; a page without `next` of which nothing has a position names the last drop's id. */
+export interface Taken {
+  readonly page?: DropPage;
+  readonly leftOut: number;
+  /** The upstream does not list the newest first. */
+  readonly isUnordered?: boolean;
+  readonly lastId?: string;
+}
+
+/**
+ * Only an empty page is the end, or one that says so. Positions descend from page to page, whatever the upstream's order,
+ * so that no drop comes twice and every list ends. A page of `asked` drops without one that is below is an upstream
+ * that takes no position; a shorter one is the end of an upstream whose pages overlap.
+ *
+ * Keeps drops from too far ahead, since the next page may begin below one of them: readers leave them out.
+ *
+ * @throws AppError `failed`
+ */
+export function takePage(
+  { drops, end }: GetDropsByUserIDResponse,
+  below: TimelineEntry | undefined,
+  asked: number,
+): Taken {
+  refuseLong(METHOD, drops.length);
+  if (drops.length === 0) return { page: NO_DROPS, leftOut: 0 };
+  const now = sharedNow();
+  let [previous, leftOut] = [below, 0];
+  for (const drop of drops) {
+    const entry = entryOf(drop);
+    if (!isReadable(drop) || (previous && compareEntries(entry, previous) >= 0))
+      return takeUneven({ drops, end }, below, asked);
+    if (isTooFarAhead(drop.created_at, now)) leftOut++;
+    previous = entry;
+  }
+  return { page: { drops, next: end ? undefined : previous }, leftOut };
+}
+
+const entryOf = ({ created_at, drop_id }: Drop): TimelineEntry => ({ score: created_at, drop: drop_id });
+
+export function isReadable({ drop_id, created_at, recipients }: Drop): boolean {
+  return (
+    idFault(drop_id) === undefined &&
+    drop_id !== FLOOR_MEMBER &&
+    isTime(created_at) &&
+    wrongUnitOf(created_at) === undefined &&
+    recipients.length <= MAX_RECIPIENTS
+  );
+}
+
+/** Takes a page with drops that cannot be read, in another order, twice, or not below the position. */
+function takeUneven({ drops, end }: GetDropsByUserIDResponse, below: TimelineEntry | undefined, asked: number): Taken {
+  const isBelow = (entry: TimelineEntry): boolean => below === undefined || compareEntries(entry, below) < 0;
+  const readable = drops.filter((drop) => isReadable(drop));
+  const taken = readable.filter((drop) => isBelow(entryOf(drop)));
+  const now = sharedNow();
+  const timely = taken.filter(({ created_at }) => !isTooFarAhead(created_at, now));
+  const leftOut = drops.length - readable.length + (taken.length - timely.length);
+  const kept = new Map<string, Drop>();
+  for (const drop of taken.toSorted((a, b) => compareEntries(entryOf(b), entryOf(a)))) {
+    // A drop listed with two times has the smaller one.
+    kept.delete(drop.drop_id);
+    kept.set(drop.drop_id, drop);
+  }
+  const { end: reached, isUnordered } = endOf(timely);
+  // Other positions count only if nothing else has one: upstreams may refuse an id that cannot be read.
+  const others = kept.size > 0 ? [...kept.values()].map(entryOf) : drops.flatMap(placeOf).filter(isBelow);
+  const next = reached ?? lowestOf(others);
+  const page = { drops: [...kept.values()], next: end ? undefined : next };
+  if (next || end) return { page, leftOut, isUnordered };
+  if (drops.some((drop) => placeOf(drop).length === 0)) return { leftOut, lastId: drops.at(-1)?.drop_id ?? "" };
+  if (drops.length >= asked) throw broken(METHOD, "the page below a drop leads to itself");
+  return { page: NO_DROPS, leftOut };
+}
+
+const lowestOf = (entries: readonly TimelineEntry[]): TimelineEntry | undefined =>
+  entries.reduce<TimelineEntry | undefined>((low, one) => (low && compareEntries(low, one) < 0 ? low : one), undefined);
+
+/** Fewer drops in the opposite order may be one that is pinned, with those that follow. */
+const LEAST_REVERSED = 10;
+
+/**
+ * Finds how far down a page is complete. A drop out of its place, such as a pinned one, says nothing about those between:
+ * the last one counts, from which the upstream itself goes on. Drops of the page below it come again.
+ */
+function endOf(drops: readonly Drop[]): { readonly end?: TimelineEntry | undefined; readonly isUnordered: boolean } {
+  const firsts = new Map(drops.toReversed().map((drop) => [drop.drop_id, drop]));
+  const entries = drops.filter((drop) => firsts.get(drop.drop_id) === drop).map(entryOf);
+  const isSorted = (sign: 1 | -1): boolean =>
+    entries.every((entry, at) => at === 0 || sign * compareEntries(entry, entries[at - 1] as TimelineEntry) < 0);
+  if (isSorted(1)) return { end: entries.at(-1), isUnordered: false };
+  return { end: entries.length >= LEAST_REVERSED && isSorted(-1) ? entries[0] : entries.at(-1), isUnordered: true };
+}
+
+/** Returns the position of an item that cannot be read; empty if its time is unusable. */
+function placeOf({ created_at, drop_id }: Drop): TimelineEntry[] {
+  if (created_at > Number.MAX_SAFE_INTEGER) return [{ score: Number.MAX_SAFE_INTEGER, drop: "" }];
+  // Upstreams take a time of 0 for none.
+  return isTime(created_at) && created_at > 0 ? [{ score: created_at, drop: drop_id }] : [];
+}

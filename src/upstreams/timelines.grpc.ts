@@ -1,0 +1,40 @@
+import { type ServiceError, status } from "@grpc/grpc-js";
+import type { TimelineName } from "../contracts/timeline-pages.js";
+import { type GetTimelineRequest, type GetTimelineResponse, TimelineServiceService } from "../gen/avion/timeline.js";
+import { AppError, type ErrorCode } from "../kernel/errors.js";
+import type { TlsFiles } from "../platform/grpc/credentials.js";
+import { connectUpstream, createCallUpstream } from "./call.grpc.js";
+
+const METHODS = {
+  home: TimelineServiceService.getHomeTimeline,
+  local: TimelineServiceService.getLocalTimeline,
+  global: TimelineServiceService.getGlobalTimeline,
+} as const;
+
+/** The service says so of the request. */
+const REFUSALS: Readonly<Partial<Record<status, ErrorCode>>> = {
+  [status.INVALID_ARGUMENT]: "invalid",
+  [status.RESOURCE_EXHAUSTED]: "exhausted",
+  [status.DEADLINE_EXCEEDED]: "unavailable",
+};
+
+/** Reads a page of a timeline. @throws AppError `invalid` naming the field, `exhausted`, `unavailable`, `failed` */
+export type ReadPage = (name: TimelineName, request: GetTimelineRequest) => Promise<GetTimelineResponse>;
+
+/** Connects to a TimelineService at the first call, and reconnects by itself. */
+export function connectTimelines(address: string, tls: TlsFiles) {
+  const client = connectUpstream(address, tls);
+  const { open } = createCallUpstream(client);
+  const calls = { home: open(METHODS.home), local: open(METHODS.local), global: open(METHODS.global) };
+  const read: ReadPage = (name, request) =>
+    calls[name](request, { subject: request.user_id }).catch((error: unknown) => {
+      throw refusalOf(error);
+    });
+  return { read, close: (): void => client.close() };
+}
+
+function refusalOf(error: unknown): unknown {
+  const { code, details } = ((error as Error).cause ?? {}) as Partial<ServiceError>;
+  const refusal = code === undefined ? undefined : REFUSALS[code];
+  return refusal === undefined ? error : new AppError(refusal, details ?? "", { cause: error });
+}
