@@ -22,13 +22,12 @@ interface AuthorPage {
 }
 
 interface AuthorDrops {
-  /** The last one may be a direct drop to others, where very many of them stand in a row: it has no recipients. */
   readonly drops: Drop[];
   readonly end: boolean;
 }
 
-/** A page looks through at most so many drops for those that its reader sees. */
-const MAX_SCANNED = 5_000;
+/** Maximum number of drops that a page is filtered from. Beyond it two indexes lead past direct drops to others. */
+const MAX_SCANNED = 2_000;
 
 const DROPS_AT_ONCE = 100;
 /** A read that takes longer holds up no other. */
@@ -53,14 +52,17 @@ export function createDropReads(db: Db) {
     ): Promise<StoredDrop[]> => db.query<StoredDrop>(REPLIES, [replyTo, after, limit, viewer]),
     byAuthor: async (userId: string, { below, limit, reader }: AuthorPage): Promise<AuthorDrops> => {
       const { bound, exact, id } = boundOf(below);
-      const parameters = [userId, bound, exact, id, limit];
-      if (reader === undefined) {
-        const drops = (await db.query<Drop>(BY_AUTHOR, parameters)).map(dated);
+      const read = async (sql: string, ...more: readonly string[]): Promise<AuthorDrops> => {
+        const drops = (await db.query<Drop>(sql, [userId, bound, exact, id, limit, ...more])).map(dated);
         return { drops, end: drops.length < limit };
-      }
-      const found = await db.query<Drop & { readonly at: number }>(SEEN_BY_READER, [...parameters, reader]);
-      const drops = found.map(({ at: _, ...drop }) => dated(drop));
-      return { drops, end: found.length < limit && found.at(-1)?.at !== MAX_SCANNED };
+      };
+      if (reader === undefined) return read(BY_AUTHOR);
+      if (reader === "") return read(SHOWN);
+      if (reader === userId) return read(BY_ITSELF, reader);
+      const parameters = [userId, bound, exact, id, limit, reader];
+      const scanned = await db.query<Drop & { readonly at: number }>(SCANNED, parameters);
+      if (scanned.at(-1)?.at === MAX_SCANNED) return read(SEEN_BY_READER, reader);
+      return { drops: scanned.map(({ at: _, ...drop }) => dated(drop)), end: scanned.length < limit };
     },
     changes: async ([at, id]: readonly [at: number, id: string], until: number, limit: number) => {
       // Every URI is beyond every UUID.
@@ -107,26 +109,47 @@ SELECT ${dropColumns()} FROM posts.drops d
 WHERE d.reply_to = $1 AND d.deleted_at IS NULL AND d.drop_id > $2::uuid AND ${maybeSeenBy("$4")}
 ORDER BY d.drop_id LIMIT $3`;
 
-const BY_AUTHOR = `
-SELECT d.drop_id, d.user_id, d.visibility, 0::bigint AS created_at, false AS deleted, d.recipients, ${REPOST}
+const BELOW = `d.drop_id < $2::uuid AND (d.drop_id < $3::uuid OR d.drop_id::text COLLATE "C" < $4)`;
+
+const READER_AMONG = "CASE WHEN $6::text = ANY (d.recipients) THEN ARRAY[$6::text] ELSE '{}' END AS recipients";
+
+const byAuthor = (recipients: string, condition = ""): string => `
+SELECT d.drop_id, d.user_id, d.visibility, 0::bigint AS created_at, false AS deleted, ${recipients}, ${REPOST}
 FROM posts.drops d
-WHERE d.user_id = $1 AND d.deleted_at IS NULL AND d.drop_id < $2::uuid
-  AND (d.drop_id < $3::uuid OR d.drop_id::text COLLATE "C" < $4)
+WHERE d.user_id = $1 AND d.deleted_at IS NULL ${condition} AND ${BELOW}
 ORDER BY d.drop_id DESC LIMIT $5`;
 
-const SEEN_BY_READER = `
-SELECT drop_id, user_id, visibility, 0::bigint AS created_at, false AS deleted, at::integer,
-  CASE WHEN visibility = ${Visibility.DIRECT} AND $6::text = ANY (recipients) THEN ARRAY[$6::text] ELSE '{}' END AS recipients,
-  repost_of, repost_author
+const BY_AUTHOR = byAuthor("d.recipients");
+const BY_ITSELF = byAuthor(READER_AMONG);
+/** The condition is that of the index `drops_author_shown`. */
+const SHOWN = byAuthor("'{}'::text[] AS recipients", `AND d.visibility <> ${Visibility.DIRECT}`);
+
+/** Ends with a row whose `at` is MAX_SCANNED, if it looked through that many. */
+const SCANNED = `
+SELECT drop_id, user_id, visibility, 0::bigint AS created_at, false AS deleted, at::integer, recipients, repost_of, repost_author
 FROM (
-  SELECT d.drop_id, d.user_id, d.visibility, d.recipients, ${REPOST},
+  SELECT d.drop_id, d.user_id, d.visibility, ${READER_AMONG}, ${REPOST},
     row_number() OVER (ORDER BY d.drop_id DESC) AS at
   FROM posts.drops d
-  WHERE d.user_id = $1 AND d.deleted_at IS NULL AND d.drop_id < $2::uuid
-    AND (d.drop_id < $3::uuid OR d.drop_id::text COLLATE "C" < $4)
+  WHERE d.user_id = $1 AND d.deleted_at IS NULL AND ${BELOW}
   ORDER BY d.drop_id DESC LIMIT ${MAX_SCANNED}
 ) scanned
-WHERE visibility <> ${Visibility.DIRECT} OR user_id = $6::text OR $6::text = ANY (recipients) OR at = ${MAX_SCANNED}
+WHERE visibility <> ${Visibility.DIRECT} OR recipients <> '{}' OR at = ${MAX_SCANNED}
+ORDER BY drop_id DESC LIMIT $5`;
+
+/** A materialized part is planned by itself: with the order and the limit, a plan may walk all drops instead. */
+const SEEN_BY_READER = `
+WITH addressed AS MATERIALIZED (
+  SELECT d.drop_id, d.user_id = $1 AND $6::text = ANY (d.recipients) AS is_theirs, ${REPOST} FROM posts.drops d
+  WHERE posts.addressed(d.user_id, d.recipients) @> ARRAY[$1::text || ' ' || $6::text]
+    AND d.visibility = ${Visibility.DIRECT} AND d.deleted_at IS NULL AND ${BELOW}
+)
+SELECT * FROM (
+  (${SHOWN})
+  UNION ALL
+  (SELECT drop_id, $1::text, ${Visibility.DIRECT}::smallint, 0::bigint, false, ARRAY[$6::text], repost_of, repost_author
+   FROM addressed WHERE is_theirs ORDER BY drop_id DESC LIMIT $5)
+) seen
 ORDER BY drop_id DESC LIMIT $5`;
 
 const CHANGES = `
