@@ -1,9 +1,10 @@
 import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
 import { AppError } from "../../src/kernel/errors.js";
-import { silent } from "../../src/kernel/logger.js";
+import { type Logger, silent } from "../../src/kernel/logger.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { SQLSTATE, sqlState } from "../../src/platform/db/errors.js";
 import { openPostgres } from "../../src/platform/db/postgres.js";
+import { refusalOf } from "../../src/platform/refusals.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { eventually } from "../support/eventually.js";
 import { postgresPrograms, startPostgres } from "../support/postgres.js";
@@ -143,6 +144,31 @@ installed("PostgreSQL that goes away", () => {
       await Promise.all([db, ...admins].map((one) => one.close()));
       await proxy.close();
       await Promise.all([former, successor].map((server) => server.stop()));
+    }
+  });
+
+  // Invariant 8.
+  test("statements that the role may not run are outages, are logged once, and leave the process ready for others", async () => {
+    const server = await startPostgres();
+    const admin = openPostgres({ url: server.url, poolSize: 1, name: "a" }, silent);
+    const url = Object.assign(new URL(server.url), { username: "bounded" }).href;
+    const errors: unknown[] = [];
+    const log = { ...silent, error: (fields: unknown) => void errors.push(fields) } as Logger;
+    const db = openPostgres({ url, poolSize: 1, name: "test" }, log);
+    try {
+      await admin.run("CREATE ROLE bounded LOGIN; CREATE TABLE item (id int); CREATE TABLE other (id int)");
+      for (let round = 0; round < 3; round++)
+        for (const table of ["item", "other"]) {
+          await expect(db.query(`SELECT id FROM ${table}`)).rejects.toMatchObject({ code: "unavailable" });
+          expect(refusalOf(db)).toBeUndefined();
+          expect(await db.query("SELECT 1 AS one")).toEqual([{ one: 1 }]);
+        }
+      expect(errors).toMatchObject([{ error: expect.stringContaining("permission denied for table item") }]);
+      await admin.run("GRANT SELECT ON item TO bounded");
+      expect(await db.query("SELECT id FROM item")).toEqual([]);
+    } finally {
+      await Promise.all([db, admin].map((one) => one.close()));
+      await server.stop();
     }
   });
 

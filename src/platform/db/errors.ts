@@ -11,6 +11,7 @@ export const SQLSTATE = {
   /** The server is a standby, or was told to take no writes. */
   readOnly: "25006",
   undefinedTable: "42P01",
+  insufficientPrivilege: "42501",
   /** A function of the migrations used RAISE. */
   raised: "P0001",
 } as const;
@@ -53,7 +54,8 @@ const REFUSED = /^(28...|3D000|42501)$/;
 /** Advice beside that of a wrong user, password or certificate. */
 const ADVICE: Readonly<Record<string, string>> = {
   "3D000": "create the database, or correct its name in DATABASE_URL",
-  "42501": "grant the role of DATABASE_URL what it lacks, or let it own the schemas of the service",
+  [SQLSTATE.insufficientPrivilege]:
+    "grant the role of DATABASE_URL what it lacks, or let it own the schemas of the service",
 };
 /** The driver sends these errors, or a pooler under a code that it uses for outages, too. */
 const REFUSED_MESSAGES = /server does not support SSL connections|unsupported startup parameter/;
@@ -69,7 +71,7 @@ export function databaseError(error: unknown): unknown {
   const state = sqlState(error);
   if ((state !== undefined && REFUSED.test(state)) || isTlsFault(error) || REFUSED_MESSAGES.test(message))
     return new Refusal(
-      `the database refuses ${state === "42501" ? "a statement" : "the connection"}: ${oneLine(error)}`,
+      `the database refuses ${state === SQLSTATE.insufficientPrivilege ? "a statement" : "the connection"}: ${oneLine(error)}`,
       {
         cause: error,
         publicMessage: UNAVAILABLE,

@@ -1,9 +1,10 @@
 import pg from "pg";
+import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { backoff, pause, SECOND } from "../../kernel/time.js";
 import { noteRefusal, Refusal } from "../refusals.js";
 import type { Db, Queries } from "./db.js";
-import { databaseError, retryConflicts } from "./errors.js";
+import { databaseError, retryConflicts, SQLSTATE, sqlState } from "./errors.js";
 import { type Lent, openPool, ReportingClient } from "./pool.js";
 
 export interface PostgresOptions {
@@ -24,6 +25,7 @@ const ANSWER_MS = STATEMENT_TIMEOUT_MS + 5 * SECOND;
 /** Ends the wait for a script whose server is gone: it has no other bound here. */
 const KEEPALIVE_AFTER_MS = 30 * SECOND;
 const STAYS_READ_ONLY_MS = 5 * SECOND;
+const LOGGED_EACH_MS = 10 * SECOND;
 const INT8 = 20;
 
 const types: pg.CustomTypesConfig = {
@@ -58,17 +60,29 @@ export function openPostgres(options: PostgresOptions, log: Logger): Db {
       await Promise.all([listener.close(), pool.close()]);
     },
   };
+  const note = createNote(db, log);
   const asked = async <Result>(work: () => Promise<Result>): Promise<Result> => {
     try {
       const result = await retryConflicts(work);
-      noteRefusal(db, undefined, log);
+      note(undefined);
       return result;
     } catch (error) {
-      if (error instanceof Refusal) noteRefusal(db, error, log);
+      if (error instanceof Refusal) note(error);
       throw error;
     }
   };
   return db;
+}
+
+/** Other statements may succeed: one that the role may not run is logged, and does not make the process not ready. */
+function createNote(db: Db, log: Logger) {
+  let quietUntil = 0;
+  return (refusal: Refusal | undefined): void => {
+    if (sqlState(refusal?.cause) !== SQLSTATE.insufficientPrivilege) return noteRefusal(db, refusal, log);
+    const now = performance.now();
+    if (now >= quietUntil) log.error({ error: oneLine(refusal) }, "the database refuses a statement; its work waits");
+    quietUntil = now + LOGGED_EACH_MS;
+  };
 }
 
 interface Session {
