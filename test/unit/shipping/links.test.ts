@@ -84,6 +84,16 @@ test("README.md lists every document under who reads it", () => {
   expect(documents.filter((file) => !listed.includes(file))).toEqual([]);
 });
 
+test("the table of README.md names every folder of src once", () => {
+  const [, table = ""] = readText("README.md").split("\n## Where things are\n");
+  const [rows = ""] = table.split("\n## ");
+  const named = [...rows.matchAll(/^\| (`.+`) \|/gm)].flatMap(([, cell = ""]) => cell.replaceAll("`", "").split(", "));
+  const folders = readdirSync(inRepository("src"), { withFileTypes: true }).filter(
+    (entry) => entry.isDirectory() && entry.name !== "gen",
+  );
+  expect(named.toSorted()).toEqual(folders.map(({ name }) => name).toSorted());
+});
+
 test("the repository and the image hold the license that package.json names", () => {
   const { license } = JSON.parse(readText("package.json")) as { license: string };
   const [, name, version] = /^\s+(\w+) License\s+Version ([\d.]+),/.exec(readText("LICENSE")) ?? [];
