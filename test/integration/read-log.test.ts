@@ -1,5 +1,6 @@
 import { expect, test } from "@jest/globals";
 import { nanos } from "nats";
+import { createReadSample } from "../../src/consistency/restored/samples.nats.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectNats } from "../../src/platform/nats/connect.js";
@@ -65,3 +66,24 @@ test("a reader who takes long for what it has read keeps its place in the log fo
     await bench.close();
   }
 });
+
+test("the newest settled events of the log are sampled however many have come since", async () => {
+  const bench = await openNats();
+  try {
+    const messageOf = (drop_id: string) => {
+      const event = { drop_id, user_id: "ada", visibility: "public", created_at: Date.now() };
+      return { subject: "drops.created", id: drop_id, body: JSON.stringify(event) };
+    };
+    const settled = Array.from({ length: 100 }, (_, at) => `settled-${at}`);
+    await bench.publishAll(settled.map(messageOf));
+    const { time } = await bench.manager.streams.getMessage("DROPS", { last_by_subj: "drops.created" });
+    const until = time.getTime() + 1;
+    await eventually(() => Date.now() > until + 1, "the next message is later");
+    await bench.publishAll(Array.from({ length: 20_000 }, (_, at) => messageOf(`new-${at}`)));
+    const read = createReadSample(bench.connection, "drops.created", ({ payload }) => [payload]);
+    const sampled = (await read(until)).map((payload) => "drop_id" in payload && payload.drop_id);
+    expect(sampled).toEqual([settled[0], ...settled.slice(-40)]);
+  } finally {
+    await bench.close();
+  }
+}, 60_000);

@@ -9,8 +9,11 @@ import { entriesOf, eventOf } from "../log.nats.js";
 
 const NEWEST = 40;
 const OLDER = 10;
-/** Messages at the end of the log that are looked through for its newest drops. */
+/** Messages before `until` that are looked through for the newest drops. */
 const REACHES = [200, 2_000, 20_000];
+
+/** What is fetched with the last message before `until` is read in vain. */
+const MOST_AT_ONCE = 1_000;
 
 /**
  * Reads events of a subject that the log admitted before `until` (ms since the epoch): some from all of its length, and
@@ -36,14 +39,22 @@ export function createReadSample<Held>(
       const entry = await messages.next(STREAM.drops, subject, Math.floor(state.first_seq + at * step));
       if (entry) take(entry);
     }
+    const last = (await firstSince(nats, until)) ?? state.last_seq + 1;
     for (const reach of REACHES) {
-      const after = Math.max(state.first_seq - 1, state.last_seq - reach);
+      const after = Math.max(state.first_seq, last - reach) - 1;
       const newest: LogEntry[] = [];
-      for await (const entry of entriesOf(nats, { subject, after, keptMs: MINUTE }))
-        if (entry.time < until) newest.push(entry);
+      const batch = Math.min(reach, MOST_AT_ONCE);
+      for await (const entry of entriesOf(nats, { subject, after, until, batch, keptMs: MINUTE })) newest.push(entry);
       for (const entry of newest.slice(-NEWEST)) take(entry);
       if (newest.length >= NEWEST || after < state.first_seq) break;
     }
     return [...found].sort(([one], [other]) => one - other).map(([, held]) => held);
   };
+}
+
+/** Returns the place of the first message since then: a busy log stores more of these than are looked through. */
+async function firstSince(nats: NatsConnection, from: number): Promise<number | undefined> {
+  for await (const { seq } of entriesOf(nats, { subject: ">", from, batch: 1, headersOnly: true, keptMs: MINUTE }))
+    return seq;
+  return undefined;
 }
