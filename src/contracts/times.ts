@@ -7,6 +7,9 @@ export const CLOCK_SKEW_MS = MINUTE;
 /** The stream DROPS keeps events this long: `max_age` in nats/streams/DROPS.json. */
 export const LOG_AGE_MS = 7 * DAY;
 
+/** A message that the stream DROPS took before counts as a repetition this long: `duplicate_window` in nats/streams/DROPS.json. */
+export const REPETITION_MS = 10 * MINUTE;
+
 /** The stream NOTIFY keeps messages this long: an older event notifies nobody. */
 export const NOTIFY_WINDOW_MS = 10 * MINUTE;
 

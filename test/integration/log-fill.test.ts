@@ -1,6 +1,7 @@
 import { expect, test } from "@jest/globals";
 import { beginFill, startFill } from "../../src/consistency/fill/fill.js";
 import type { TimeRange } from "../../src/consistency/reconcile/reconcile.js";
+import { REPETITION_MS } from "../../src/contracts/times.js";
 import type { Logger } from "../../src/kernel/logger.js";
 import { HOUR } from "../../src/kernel/time.js";
 import { fillCheck } from "../../src/operators/doctor/index.js";
@@ -34,6 +35,7 @@ const log = { info: (_: object, text: string) => void said.push(text), warn: () 
 function filler({ reconcile = async () => undefined, created = () => LOG, isLost = () => false }: How = {}) {
   const store = createFillStore(redis.scripts);
   const read: number[] = [];
+  const unlogged: (boolean | undefined)[] = [];
   const fill = startFill({
     ...{ store, isLost, log, rate: 1_000_000, readLog: async () => created() },
     readUnapplied: async () => ({ start: Number.POSITIVE_INFINITY, waiting: [] }),
@@ -41,10 +43,11 @@ function filler({ reconcile = async () => undefined, created = () => LOG, isLost
       expect(options).toMatchObject({ silent: true });
       await reconcile(range);
       read.push(range.since);
+      unlogged.push(options?.unlogged);
       return { changes: 3, admitted: 3 };
     },
   });
-  return { ...fill, read, store };
+  return { ...fill, read, unlogged, store };
 }
 
 const begin = () =>
@@ -75,6 +78,19 @@ test("a log is filled once, newest first, and at the end with the time that this
   await eventually(() => again.current() !== undefined, "it looks");
   await again.close();
   expect(again.read).toEqual([]);
+});
+
+test.each([
+  ["short", 0, true],
+  ["longer than NATS tells repetitions", REPETITION_MS, false],
+])("what came during a fill that was %s is admitted once", async (_, ms, unlogged) => {
+  const begun: LogFill = { id: "i", why: "first", log: LOG, ...RANGE, started: Date.now() - ms, done: new Map() };
+  const filling = filler();
+  await filling.store.begin(begun);
+  await filled(filling.store);
+  await filling.close();
+  // Without a comparison NATS alone keeps an event from being admitted again.
+  expect(filling.unlogged.at(-1)).toBe(unlogged);
 });
 
 test("several processes share the windows, and each is read once", async () => {

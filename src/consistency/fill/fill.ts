@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import { REPETITION_MS } from "../../contracts/times.js";
 import { createThrottle } from "../../kernel/concurrency.js";
 import { failpoint } from "../../kernel/failpoints.js";
 import { underLease } from "../../kernel/lease.js";
@@ -77,8 +78,10 @@ export function startFill(deps: FillDeps): Loop & { readonly current: () => LogF
     if ((await read())?.done.has(window)) return;
     const range = windowRange(fill, window);
     const isLast = window === windowsOf(fill) - 1;
-    // The log holds what was admitted since it was created; what came while it was filled is told from repetitions by NATS.
-    const unlogged = isLast || range.until + ADMISSION_LAG_MS < Date.parse(fill.log);
+    // The log holds what was admitted since it was created; NATS tells repetitions of what came during a short fill.
+    const unlogged = isLast
+      ? sharedNow() - fill.started < REPETITION_MS / 2
+      : range.until + ADMISSION_LAG_MS < Date.parse(fill.log);
     const options = { stopping, throttle, unlogged, silent: true, sliceMs: FILL_WINDOW_MS };
     const { changes, admitted } = await deps.reconcile(range, options);
     await failpoint("fill-window", String(window));
