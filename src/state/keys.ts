@@ -1,29 +1,49 @@
 import { LIMIT_KINDS, type LimitKind } from "../contracts/limits.js";
 import { chunked } from "../kernel/concurrency.js";
 import { decodeId, encodeId, idFault, spread } from "../kernel/ids.js";
+import type { KeyPattern } from "./declared.js";
 
-export const LOCAL_KEY = "timeline:local";
-export const GLOBAL_KEY = "timeline:global";
+/** The key of a declared pattern without tokens. */
+const key = <Pattern extends KeyPattern>(pattern: Pattern): Pattern => pattern;
+
+/** Returns what a declared pattern has before its first token. */
+const prefix = (pattern: KeyPattern): string => pattern.replace(/<.*$/s, "");
+
+/** Returns the function that makes keys of a declared pattern from the values of its tokens. */
+const named = (pattern: KeyPattern) => {
+  const [first = "", ...others] = pattern.split(/<[a-z]+>/);
+  return (...values: readonly (string | number)[]): string =>
+    others.reduce((name, part, index) => `${name}${values[index]}${part}`, first);
+};
+
+/** Returns the function that makes keys of a declared pattern from the id of a user or a drop. */
+const ofId = (pattern: KeyPattern) => {
+  const [before = "", after = ""] = pattern.split(/<[a-z]+>/);
+  return (id: string): string => before + encodeId(id) + after;
+};
+
+export const LOCAL_KEY = key("timeline:local");
+export const GLOBAL_KEY = key("timeline:global");
 export const SHARED_PREFIX = "timeline:";
 export const SHARED_TOKENS = {
   local: LOCAL_KEY.slice(SHARED_PREFIX.length),
   global: GLOBAL_KEY.slice(SHARED_PREFIX.length),
 } as const;
 
-export const TOMBSTONES_KEY = "timeline:tombstones";
+export const TOMBSTONES_KEY = key("timeline:tombstones");
 
 /** The sorted set has the tokens of erased users. */
-export const ERASED_KEY = "timeline:x:erased";
+export const ERASED_KEY = key("timeline:x:erased");
 
 /** The sorted set has the tokens of users by the time they were logged out everywhere. */
-export const LOGOUTS_KEY = "timeline:x:logouts";
+export const LOGOUTS_KEY = key("timeline:x:logouts");
 
 /** Each drop is announced when its tombstone is written, by the server that holds the tombstones. */
 export const DELETIONS_CHANNEL = "timeline:x:deletions";
 
-export const HOME_PREFIX = "timeline:home:";
+export const HOME_PREFIX = prefix("timeline:home:<user>");
 
-export const homeKey = (user: string): string => HOME_PREFIX + encodeId(user);
+export const homeKey = ofId("timeline:home:<user>");
 
 export function userOfHomeKey(key: string): string | undefined {
   if (!key.startsWith(HOME_PREFIX)) return undefined;
@@ -31,24 +51,24 @@ export function userOfHomeKey(key: string): string | undefined {
   return homeKey(user) === key && idFault(user) === undefined ? user : undefined;
 }
 
-export const AUTHOR_PREFIX = "timeline:author:";
+export const AUTHOR_PREFIX = prefix("timeline:author:<user>");
 
 /** The sorted set has the drops of a pulled author, without those for recipients only. */
-export const authorKey = (author: string): string => AUTHOR_PREFIX + encodeId(author);
+export const authorKey = ofId("timeline:author:<user>");
 
 export const authorOfKey = (key: string): string | undefined =>
   key.startsWith(AUTHOR_PREFIX) ? decodeId(key.slice(AUTHOR_PREFIX.length)) : undefined;
 
 /** The hash has author token -> state, of those who are pulled or about to change. */
-export const PULLED_KEY = "timeline:x:pulled";
+export const PULLED_KEY = key("timeline:x:pulled");
 
 /** The sorted set has an author's drops of the last hour, by the time they were admitted. */
-export const postedKey = (author: string): string => `timeline:x:posted:${encodeId(author)}`;
+export const postedKey = ofId("timeline:x:posted:<user>");
 
-export const CROSSING_LEASE_KEY = "timeline:x:crossing";
+export const CROSSING_LEASE_KEY = key("timeline:x:crossing");
 
 /** The braces put a user's set into the slot of their home. */
-export const PULLS_PREFIX = `timeline:x:pulls:{${HOME_PREFIX}`;
+export const PULLS_PREFIX = prefix("timeline:x:pulls:{timeline:home:<user>}");
 export const pullsToken = (user: string): string => `${encodeId(user)}}`;
 
 /** The set has the tokens of the pulled authors whom the user follows. */
@@ -57,36 +77,36 @@ export const pullsKey = (user: string): string => PULLS_PREFIX + pullsToken(user
 export const pullsKeyOfHome = (home: string): string => `${PULLS_PREFIX.slice(0, -HOME_PREFIX.length)}${home}}`;
 
 /** The braces put what is about a timeline into its slot. */
-const HIDDEN_PREFIX = `timeline:x:hidden:{${HOME_PREFIX}`;
+const HIDDEN_PREFIX = prefix("timeline:x:hidden:{timeline:home:<user>}");
 
 /** The hash has the tokens of users whose drops the user does not see. */
 export const hiddenKey = (user: string): string => HIDDEN_PREFIX + pullsToken(user);
 
 /** The hash has what a fill of {@link hiddenKey} has read until now. */
-export const hiddenStagedKey = (user: string): string => `timeline:x:hidden-staged:{${homeKey(user)}}`;
+export const hiddenStagedKey = ofId("timeline:x:hidden-staged:{timeline:home:<user>}");
 
 /** The hash has changes of {@link hiddenKey} that are being applied, and those that a fill must not undo. */
-export const hiddenChangesKey = (user: string): string => `timeline:x:hidden-changes:{${homeKey(user)}}`;
+export const hiddenChangesKey = ofId("timeline:x:hidden-changes:{timeline:home:<user>}");
 
 /** The text says when a home is renewed next: changes that others make do so at most once in some seconds. */
-export const renewalKey = (user: string): string => `timeline:x:renewal:{${homeKey(user)}}`;
+export const renewalKey = ofId("timeline:x:renewal:{timeline:home:<user>}");
 
 export const hiddenKeyOfHome = (home: string): string => `${HIDDEN_PREFIX.slice(0, -HOME_PREFIX.length)}${home}}`;
 
 /** The set has the tokens of users who may not see this user's drops: their hashes decide. */
-export const hidersKey = (user: string): string => `timeline:x:hiders:${encodeId(user)}`;
+export const hidersKey = ofId("timeline:x:hiders:<user>");
 
 /** The hash has the bylines of a timeline's drops: of local and global all, of an author's those of reposts. */
-export const bylinesKey = (timeline: string): string => `timeline:x:bylines:{${timeline}}`;
+export const bylinesKey = named("timeline:x:bylines:{<timeline>}");
 
 /**
  * The sorted set has the remote drops of global, with their times, and some that have left global. Remote
  * drops created up to the score of its member `~floor`, ms since the epoch, are left out of global.
  */
-export const REMOTE_KEY = `timeline:x:remote:{${GLOBAL_KEY}}`;
+export const REMOTE_KEY = key("timeline:x:remote:{timeline:global}");
 
 /** The sorted set has drops that left a timeline lately, by when; the braces put it into the slot of the timeline. */
-export const removalNotesKey = (timeline: string): string => `timeline:x:taken:{${timeline}}`;
+export const removalNotesKey = named("timeline:x:taken:{<timeline>}");
 
 export function kindOf(key: string): "home" | "local" | "global" | "author" {
   if (key === LOCAL_KEY) return "local";
@@ -95,13 +115,13 @@ export function kindOf(key: string): "home" | "local" | "global" | "author" {
 }
 
 /** A new value invalidates the follower lists cached under the old one. */
-export const generationKey = (author: string): string => `timeline:x:generation:${encodeId(author)}`;
+export const generationKey = ofId("timeline:x:generation:<user>");
 
 const EDGE_PARTS = 1_024;
-export const EDGES_PREFIX = "timeline:x:edges:";
-export const UNFOLLOWERS_PREFIX = "timeline:x:unfollowers:";
+export const EDGES_PREFIX = prefix("timeline:x:edges:{<number>}").slice(0, -1);
+export const UNFOLLOWERS_PREFIX = prefix("timeline:x:unfollowers:{<number>}:<user>").slice(0, -1);
 /** The sorted sets have an author's deleted drops, and are in the slot of the author's edges. */
-export const DELETED_PREFIX = "timeline:x:deleted:";
+export const DELETED_PREFIX = prefix("timeline:x:deleted:{<number>}:<user>").slice(0, -1);
 
 const partName = (part: number): string => `{${part}}`;
 
@@ -120,77 +140,80 @@ export const unfollowersKey = (author: string): string =>
 
 export const deletedKey = (author: string): string => `${DELETED_PREFIX}${edgePart(author)}:${encodeId(author)}`;
 
-export const rebuildLeaseKey = (name: string): string => `timeline:x:rebuilding:${name}`;
+export const rebuildLeaseKey = named("timeline:x:rebuilding:<timeline>");
 
 export const stagedKey = (name: string, mark: number, what: "add" | "remove"): string =>
   `timeline:x:staged:{${name}}:${mark}:${what}`;
 
-export const REFILL_LEASE_KEY = "timeline:x:refilling";
+export const REFILL_LEASE_KEY = key("timeline:x:refilling");
 
 /** The key holds the server identity record; `part` spreads the records over the nodes of a cluster. */
-export const serverIdentityKey = (part: number): string => `timeline:x:continuity:{${part}}`;
+export const serverIdentityKey = named("timeline:x:continuity:{<number>}");
 
 /**
  * The strings have the place of a Redis Cluster among several, such as `2/3`. Each Cluster has all of them, so that some
  * outlive the loss of a node.
  */
-export const PLACE_KEYS: readonly string[] = Array.from({ length: 16 }, (_, part) => `timeline:x:place:{${part}}`);
+const placeKey = named("timeline:x:place:{<number>}");
+export const PLACE_KEYS: readonly string[] = Array.from({ length: 16 }, (_, part) => placeKey(part));
 
-export const REPLAY_LEASE_KEY = "timeline:x:replaying";
+export const REPLAY_LEASE_KEY = key("timeline:x:replaying");
 
-export const AUDIT_LEASE_KEY = "timeline:x:auditing";
+export const AUDIT_LEASE_KEY = key("timeline:x:auditing");
 
 /** The sorted set has requests to reconcile that are not done, by the time they begin at. */
-export const UNRECONCILED_KEY = "timeline:x:unreconciled";
+export const UNRECONCILED_KEY = key("timeline:x:unreconciled");
 
 /** The hash says how far the log is filled with what the upstreams list of the time before it. */
-export const FILL_KEY = "timeline:x:fill";
+export const FILL_KEY = key("timeline:x:fill");
 
-export const fillLeaseKey = (window: number): string => `timeline:x:filling:${window}`;
+export const fillLeaseKey = named("timeline:x:filling:<number>");
 
 /** Audits have reconciled up to this time, in ms since the epoch. */
-export const RECONCILED_KEY = "timeline:x:reconciled";
+export const RECONCILED_KEY = key("timeline:x:reconciled");
 
 /** The hash has the events of the log that wait for a single user, by consumer and sequence. */
-export const WAITING_KEY = "timeline:x:waiting";
+export const WAITING_KEY = key("timeline:x:waiting");
 
-export const TRIMMED_KEY = "timeline:x:trimmed";
+export const TRIMMED_KEY = key("timeline:x:trimmed");
 
-export const TRIM_LEASE_KEY = "timeline:x:trimming";
+export const TRIM_LEASE_KEY = key("timeline:x:trimming");
 
-export const actorKey = (drop: string): string => `timeline:x:actor:${encodeId(drop)}`;
+export const actorKey = ofId("timeline:x:actor:<drop>");
 
 /** The key says that a drop is for its recipients only, in no author's timeline: its deletion does not say so. */
-export const directDropKey = (drop: string): string => `timeline:x:direct:${encodeId(drop)}`;
+export const directDropKey = ofId("timeline:x:direct:<drop>");
 
 /** The key says that somebody has lately reposted a drop of the author: counts of shares may lack it. */
-export const repostedKey = (author: string): string => `timeline:x:reposted:${encodeId(author)}`;
+export const repostedKey = ofId("timeline:x:reposted:<user>");
 
 /** Keeps the creation time of a deleted drop, so that its id still works as a cursor. */
-export const deletedDropKey = (drop: string): string => `timeline:x:created-at:${encodeId(drop)}`;
+export const deletedDropKey = ofId("timeline:x:created-at:<drop>");
 
-export const attemptsKey = (stream: string, seq: number, time: number): string =>
-  `timeline:x:attempts:${stream}:${seq}:${time}`;
+const attempts = named("timeline:x:attempts:<rest>");
+export const attemptsKey = (stream: string, seq: number, time: number): string => attempts(`${stream}:${seq}:${time}`);
 
-export const fanoutProgressKey = (event: string, drop: string): string =>
-  `timeline:x:fanout:${event}:${encodeId(drop)}`;
+const progress = named("timeline:x:fanout:<word>:<drop>");
+export const fanoutProgressKey = (event: string, drop: string): string => progress(event, encodeId(drop));
 
-export const USERS_PREFIX = "timeline:x:users:";
+export const USERS_PREFIX = prefix("timeline:x:users:<word>:{<user>}");
 
+const users = named("timeline:x:users:<word>:{<user>}");
 /** The keys of one user are in one slot of a cluster. */
-export const usersKey = (what: string, user: string): string => `${USERS_PREFIX}${what}:{${encodeId(user)}}`;
+export const usersKey = (what: string, user: string): string => users(what, encodeId(user));
 
 /** The key holds the analyses that the user asked for within the last hour. */
-export const analysesAskedKey = (user: string): string => `timeline:x:asked:${encodeId(user)}`;
+export const analysesAskedKey = ofId("timeline:x:asked:<user>");
 
-export const LIMIT_PREFIX = "timeline:x:limit:";
+const limits = named("timeline:x:limit:<word>:{<user>}<rest>");
+export const LIMIT_PREFIX = prefix("timeline:x:limit:<word>:{<user>}<rest>");
 
 /**
  * The sorted set has what the user did within the time of a limit; `of` tells apart several of one kind. All limits of a
  * user are in one slot of a cluster.
  */
 export const limitKey = (kind: LimitKind, user: string, of?: string): string =>
-  `${LIMIT_PREFIX}${kind}:{${encodeId(user)}}${of === undefined ? "" : `:${of}`}`;
+  limits(kind, encodeId(user), of === undefined ? "" : `:${of}`);
 
 export function limitOfKey(key: string): { readonly kind: LimitKind; readonly user: string } | undefined {
   const [, name, token] = /^([a-z-]+):\{([^{}]+)\}/.exec(key.slice(LIMIT_PREFIX.length)) ?? [];
@@ -199,33 +222,34 @@ export function limitOfKey(key: string): { readonly kind: LimitKind; readonly us
 }
 
 /** The token bucket has the calls to the AT Protocol that all processes together may make now. */
-export const SOURCE_TOKENS_KEY = "timeline:x:source-tokens";
+export const SOURCE_TOKENS_KEY = key("timeline:x:source-tokens");
 
 /**
  * Both are in the slot of SOURCE_TOKENS_KEY: users by the tokens they took within the hour, and users who wait for one.
  */
-export const SOURCE_TURN_KEYS = ["taken", "waiting"].map(
-  (what) => `timeline:x:source-${what}:{${SOURCE_TOKENS_KEY}}`,
+export const SOURCE_TURN_KEYS = ["taken", "waiting"].map((what) =>
+  named("timeline:x:source-<word>:{timeline:x:source-tokens}")(what),
 ) as readonly string[];
 
 /** Rights are tried on this key, which is gone at once. */
-export const RIGHTS_KEY = "timeline:x:rights";
+export const RIGHTS_KEY = key("timeline:x:rights");
 
 /** The token bucket has the reads over HTTP that the user may make now. */
-export const readsKey = (user: string): string => `timeline:x:reads:${encodeId(user)}`;
+export const readsKey = ofId("timeline:x:reads:<user>");
 
+const analysis = named("analysis:<user>:<word>:<word>");
 /** `day` is YYYY-MM-DD in UTC. */
 export const analysisCacheKey = (account: string, type: string, day: string): string =>
-  `analysis:${encodeId(account)}:${type}:${day}`;
+  analysis(encodeId(account), type, day);
 
 /**
  * The sorted set has users with a stream open or recently closed, by the time they were last seen: the index of
  * listeners. In a cluster this key is written by gateways of 0.1.0 only, and the others have parts of it.
  */
-export const RECENT_KEY = "sse_recent:users";
+export const RECENT_KEY = key("sse_recent:users");
 
 /** The sorted set has connections by the time they were last seen. It has the same parts. */
-export const CONNECTIONS_SEEN_KEY = "sse_recent:connections";
+export const CONNECTIONS_SEEN_KEY = key("sse_recent:connections");
 
 const LISTENER_PARTS = 128;
 const WHOLE = "";
@@ -246,7 +270,7 @@ export const connectionsSeenKey = (part: string): string => CONNECTIONS_SEEN_KEY
 /** The key names the time for which all notifications of the user are stored. */
 export const listingKey = (part: string, user: string): string => `sse_recent:listing${part}:${encodeId(user)}`;
 
-export const connectionsOfUserKey = (user: string): string => `sse_connections:user:${encodeId(user)}`;
+export const connectionsOfUserKey = ofId("sse_connections:user:<user>");
 export const connectionKey = (connectionId: string): string => `sse_connection:${connectionId}`;
 
 /** Bounds how long reads wait behind a script. */

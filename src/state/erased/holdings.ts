@@ -1,5 +1,5 @@
 import { decodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
-import type { Holding } from "../kinds.js";
+import type { Holding } from "../declared.js";
 import { namesPerson, type People, parsedJson } from "./values.js";
 
 type Command = readonly [name: string, ...args: (string | number)[]];

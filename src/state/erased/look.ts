@@ -1,6 +1,7 @@
 import { chunked, grouped, mapLimited } from "../../kernel/concurrency.js";
 import { decodeId } from "../../kernel/ids.js";
-import { type Classified, classify, type Holding, type KeyKind } from "../kinds.js";
+import type { Holding } from "../declared.js";
+import { type Classified, classify, type KeyKind } from "../kinds.js";
 import { LOOKS, type Look, type Send, type Subjects } from "./holdings.js";
 
 export interface Found {

@@ -1,5 +1,7 @@
+import { readFileSync } from "node:fs";
 import { expect, test } from "@jest/globals";
 import { encodeId } from "../../../src/kernel/ids.js";
+import { DECLARED, type Declared } from "../../../src/state/declared.js";
 import * as keys from "../../../src/state/keys.js";
 import { classify, KINDS } from "../../../src/state/kinds.js";
 
@@ -111,4 +113,19 @@ test("each kind of the table is that of a key of the contract", () => {
   const kinds = new Set(all.map((key) => classify(key)?.kind));
   expect(KINDS.filter((kind) => !kinds.has(kind))).toEqual([]);
   expect(classify("timeline:x:something new")).toBeUndefined();
+});
+
+const erasureOf = (pattern: string, { holds, stays }: Declared): string => {
+  if (stays !== undefined) return `stays: ${stays}`;
+  const own = /<(user|drop|timeline)>/.test(pattern) ? ["the key is removed"] : [];
+  return [...own, ...(holds === undefined ? [] : ["entries are removed"])].join("; ");
+};
+
+test("the README of the state lists each key as it is declared", () => {
+  const rows = Object.entries<Declared>(DECLARED).map(([pattern, declared]) => {
+    const { type, bound, about } = declared;
+    return `| \`${pattern}\` | ${type} | ${bound} | ${about} | ${erasureOf(pattern, declared)} |`;
+  });
+  const listed = readFileSync("src/state/README.md", "utf8").matchAll(/^\| `(?:timeline|sse|analysis|\{).*$/gm);
+  expect([...listed].map(([row]) => row)).toEqual(rows);
 });
