@@ -1,18 +1,24 @@
-import type { Command } from "commander";
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { type Command, InvalidArgumentError } from "commander";
 import {
   createErasureStatus,
   type ErasureShown,
   erasureAsJson,
   isLeft,
+  lastMarked,
+  liftErasure,
   placesAsText,
+  removeMarkers,
   verifyErasure,
 } from "../erasure/index.js";
 import { printable } from "../kernel/errors.js";
 import { silent } from "../kernel/logger.js";
 import { VERSION } from "../kernel/version.js";
 import { openPostgres } from "../platform/db/postgres.js";
+import { dataFolder } from "../roles/database.js";
 import { createBucket } from "../state/erased/bucket.nats.js";
-import { createErasedList } from "../state/erased/erased.redis.js";
+import { createErasedList, createLift } from "../state/erased/erased.redis.js";
 import { connectUsers, isUnimplemented, type Users } from "../upstreams/upstreams.grpc.js";
 import { type Opening, openLog, openRedisAlone, runJob, withConnections } from "./bootstrap.js";
 import { exitWith, JSON_OPTION, parseUserId, wholeNumber } from "./options.js";
@@ -53,6 +59,23 @@ export function define(erase: Command): void {
     .argument("<user>", "whose id is looked for", parseUserId)
     .addOption(JSON_OPTION)
     .action(exitWith(verify));
+  erase
+    .command("lift")
+    .description("take a remote actor back that was deleted and erased; on a terminal it asks first")
+    .argument("<uri>", "the URI of the actor", parseUserId)
+    .requiredOption("--reason <text>", "why; `erase ls` and `erase show` have it", parseReason)
+    .option("-f, --force", "do not ask")
+    .addOption(JSON_OPTION)
+    .action(exitWith(lift));
+}
+
+const MAX_REASON = 500;
+
+function parseReason(text: string): string {
+  const reason = text.trim();
+  if (reason === "" || reason.length > MAX_REASON)
+    throw new InvalidArgumentError(`must be a text of 1 to ${MAX_REASON} characters`);
+  return reason;
 }
 
 const ERASE = { name: "erase", open: openErasures };
@@ -115,11 +138,12 @@ function show(id: string, { json }: Options): Promise<number> {
       return 1;
     }
     print(found, json);
-    return 0;
+    return found.status === "lifted" ? 1 : 0;
   });
 }
 
-function asLine({ user_id, status, requested_at, completed_at, steps }: ErasureShown): string {
+function asLine({ user_id, status, requested_at, completed_at, steps, lifted_at, reason }: ErasureShown): string {
+  if (lifted_at !== undefined) return printable(`${status} at ${lifted_at}  ${user_id}  ${reason}`);
   const since = completed_at ?? requested_at;
   const open = steps.filter(({ done }) => !done).map(({ name }) => name);
   const waiting = open.length === 0 ? "" : `  not done: ${open.join(", ")}`;
@@ -152,7 +176,46 @@ async function openAll(opening: Opening) {
   const db =
     url === undefined ? undefined : openPostgres({ url, poolSize: 1, name: `avion-timeline/${VERSION} erase` }, silent);
   if (db) closers.add("database", () => db.close());
-  const { nats } = await openLog(opening);
+  const { nats, publish } = await openLog(opening);
   const { scripts } = await openRedisAlone(opening);
-  return { db, nats, scripts };
+  return { db, nats, publish, scripts };
+}
+
+interface LiftOptions {
+  readonly reason: string;
+  readonly force?: boolean;
+  readonly json?: boolean;
+}
+
+/** Ends with exit code 1 where nothing was done. The database is that of DATABASE_URL, or the embedded one. */
+function lift(uri: string, { reason, force, json }: LiftOptions): Promise<number> {
+  return withConnections({ name: "erase", open: openToLift }, async ({ db, nats, publish, scripts }) => {
+    if (!force && !(await confirm(`Take the remote actor ${printable(uri)} back?`))) {
+      console.error("nothing was lifted");
+      return 1;
+    }
+    const bucket = createBucket(nats, publish, "ERASED");
+    const tables = db && {
+      lastMarked: (actor: string) => lastMarked(db, actor),
+      removeMarkers: (actor: string) => removeMarkers(db, actor),
+    };
+    const deps = { list: createErasedList(bucket), record: createLift(scripts, bucket) };
+    const actor = await liftErasure(tables ? { ...deps, tables } : deps, uri, reason);
+    if (json) console.log(JSON.stringify({ user_id: actor, status: "lifted", reason, tables: db !== undefined }));
+    else {
+      console.log(printable(`the erasure of ${actor} is lifted: ${reason}`));
+      if (db === undefined) console.log("DATABASE_URL is not set: a table may refuse the actor still");
+    }
+    return 0;
+  });
+}
+
+async function openToLift(opening: Opening) {
+  const opened = await openAll(opening);
+  const folder = dataFolder(opening.config.database);
+  if (opened.db !== undefined || !existsSync(join(folder, "PG_VERSION"))) return opened;
+  const { openPglite } = await import("../platform/db/pglite.js");
+  const db = await openPglite({ folder });
+  opening.closers.add("embedded database", () => db.close());
+  return { ...opened, db };
 }

@@ -121,7 +121,7 @@ interface Config {
 /** Recovers from losses with the function that applies an event. Dead letters name the version of this program. */
 export function openRecovery(
   config: Pick<Config, "delivery">,
-  handles: Omit<Handles, "fenced" | "fences" | "erased" | "authorStates"> & { readonly redisOfLog: string | undefined },
+  handles: Omit<Handles, "fenced" | "fences" | "authorStates"> & { readonly redisOfLog: string | undefined },
   { apply, ...deadLettering }: { readonly apply: ApplyEvent } & Pick<RecoveryDeps, "storeDeadLetter" | "version">,
 ): Recovery {
   const { scripts, log, redisOfLog: redis } = handles;
@@ -148,7 +148,10 @@ export function openRecovery(
     readBacklog,
     readUnapplied,
     beginFirstFill,
-    recover: recoveringErasures({ readErasures, apply, readmit: (event) => readmit(storedOf(event)) }, recover),
+    recover: recoveringErasures(
+      { readErasures, apply, readmit: (event) => readmit(storedOf(event)), among: handles.erased.among },
+      recover,
+    ),
     observe: observeRecovery.recovered,
   };
 }

@@ -21,6 +21,8 @@ import { verifyStreams } from "./verify-streams.nats.js";
 import { verifyTables } from "./verify-tables.sql.js";
 
 export { isLeft, type Place, placesAsText } from "../state/erased/places.js";
+export { liftErasure } from "./lift.js";
+export { lastMarked, removeMarkers } from "./lift.sql.js";
 export { createErasureStatus, type ErasureShown, erasureAsJson } from "./status.grpc.js";
 
 interface Handles {

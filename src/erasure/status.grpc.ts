@@ -13,6 +13,9 @@ export interface ErasureShown {
   readonly requested_at: string | null;
   readonly completed_at: string | null;
   readonly steps: Erasure["steps"];
+  /** Set if the erasure was lifted. */
+  readonly lifted_at?: string;
+  readonly reason?: string;
 }
 
 /** `service` is undefined where its address is not configured. */
@@ -27,13 +30,18 @@ export function createErasureStatus(
       throw error;
     });
     if (known) return erasureAsJson(user, known);
-    if (!(await erased.isErased(user))) return erasureAsJson(user, undefined);
+    if (!(await erased.isErased(user))) {
+      const lifted = await erased.lifted(user);
+      const none = erasureAsJson(user, undefined);
+      if (lifted === undefined) return none;
+      return { ...none, status: "lifted", lifted_at: new Date(lifted.at).toISOString(), reason: lifted.reason };
+    }
     const steps = [...(await erased.reports(user))].map(([name, report]) => ({ name, ...report }));
     const status = steps.every(({ done }) => done) ? "completed" : "running";
     return { ...erasureAsJson(user, undefined), status, steps };
   };
   return {
-    /** The status is `none` where the user is not erased. */
+    /** The status is `none` for a user who was never erased, and `lifted` for one who is not erased any more. */
     show,
     /** Resolves to at most so many, the newest first. */
     list: async (limit: number) => mapLimited((await erased.users()).slice(0, limit), AT_ONCE, (user) => show(user)),

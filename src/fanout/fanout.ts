@@ -74,7 +74,7 @@ export function composeFanout(deps: FanoutDeps): Fanout {
     },
     apply: async (event, { time }) => {
       const admittedAt = time;
-      if (isErasure(event)) await recordErasure(deps, event);
+      if (isErasure(event)) await recordErasure(deps, event, admittedAt);
       else if (isEdge(event))
         await edgesAgain(
           (await standing(deps.erased, [event], usersOfEdge)).map((one) => ({ event: one, admittedAt })),

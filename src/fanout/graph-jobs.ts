@@ -31,7 +31,7 @@ export function createGraphHandlers(deps: GraphDeps): Readonly<Record<"graph" | 
   /** The erasures of the batch count for its other events. */
   const changesOf = async (deliveries: readonly Delivery[]): Promise<Changes> => {
     const { changes, erasures } = parsed(deliveries);
-    await Promise.all(erasures.map((event) => recordErasure(deps, event)));
+    await Promise.all(erasures.map(({ event, admittedAt }) => recordErasure(deps, event, admittedAt)));
     return standingChanges(deps, changes);
   };
   return {
@@ -64,9 +64,9 @@ export function createGraphHandlers(deps: GraphDeps): Readonly<Record<"graph" | 
 export async function recordErasure(
   { erased, authorStates }: Pick<FanoutDeps, "erased" | "authorStates">,
   { payload }: ErasureEvent,
+  admittedAt: number,
 ): Promise<void> {
-  await erased.record(payload.user_id, payload.version);
-  await authorStates.forget(payload.user_id);
+  if (await erased.record(payload.user_id, payload.version, admittedAt)) await authorStates.forget(payload.user_id);
 }
 
 function createHotGraph(deps: GraphDeps): Handlers {
@@ -98,13 +98,13 @@ interface Changes {
 function parsed(deliveries: readonly Delivery[]) {
   const edges = new Map<Delivery, AdmittedEdge>();
   const relations: AdmittedRelation[] = [];
-  const erasures: ErasureEvent[] = [];
+  const erasures: { readonly event: ErasureEvent; readonly admittedAt: number }[] = [];
   for (const delivery of deliveries) {
     const { subject, body, time: admittedAt } = delivery;
     const event = parseStored(subject, body, admittedAt);
     if (isRelation(event)) relations.push({ event, admittedAt });
     else if (isEdge(event)) edges.set(delivery, { event, admittedAt });
-    else if (isErasure(event)) erasures.push(event);
+    else if (isErasure(event)) erasures.push({ event, admittedAt });
   }
   return { changes: { edges, relations }, erasures };
 }

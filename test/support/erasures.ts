@@ -16,7 +16,7 @@ export function erasedHere() {
   return {
     users,
     parts,
-    record: async (user: string, version: number): Promise<void> => void users.set(user, version),
+    record: async (user: string, version: number): Promise<boolean> => users.set(user, version).size > 0,
     reports: async (): Promise<ReadonlyMap<ErasurePart, ErasureReport>> => parts,
   };
 }

@@ -50,7 +50,7 @@ function erasedHere(): FanoutDeps["erased"] {
   const users = new Set<string>();
   return {
     among: async (some) => new Set(some.filter((user) => users.has(user))),
-    record: async (user) => void users.add(user),
+    record: async (user) => users.add(user).size > 0,
     announce: async () => undefined,
     report: async () => undefined,
     reports: async () => new Map(),

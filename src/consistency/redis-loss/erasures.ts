@@ -1,11 +1,12 @@
 import type { TimelineEvent } from "../../contracts/events.js";
 import { DAY } from "../../kernel/time.js";
+import type { Erased } from "../../state/erased/erasures.js";
 import type { Logged } from "../reconcile/reconcile.js";
 import type { Recovery } from "./loss-detector.js";
 
-interface ErasureDeps {
+interface ErasureDeps extends Pick<Erased, "among"> {
   readonly readErasures: () => AsyncIterable<Logged>;
-  /** Records that the user is erased. */
+  /** Records that the user is erased, unless the erasure was lifted since. */
   readonly apply: (event: TimelineEvent, of: { readonly time: number }) => Promise<void>;
   /** Stores the event at the end of the log again. */
   readonly readmit: (event: TimelineEvent) => Promise<unknown>;
@@ -19,7 +20,7 @@ const MARGIN_MS = DAY;
  * hold again what was removed: users who were erased lately are forgotten again once everything else is applied.
  */
 export const recoveringErasures =
-  ({ readErasures, apply, readmit }: ErasureDeps, recover: Recovery["recover"]): Recovery["recover"] =>
+  ({ readErasures, apply, readmit, among }: ErasureDeps, recover: Recovery["recover"]): Recovery["recover"] =>
   async (loss, stopping) => {
     const lately = new Map<string, TimelineEvent>();
     for await (const { event, time } of readErasures()) {
@@ -28,6 +29,7 @@ export const recoveringErasures =
       if (time >= loss.since - MARGIN_MS) lately.set(event.payload.user_id, event);
     }
     const recovered = await recover(loss, stopping);
-    for (const event of lately.values()) await readmit(event);
+    const erased = await among([...lately.keys()]);
+    for (const [user, event] of lately) if (erased.has(user)) await readmit(event);
     return recovered;
   };

@@ -33,13 +33,13 @@ export function createBucket(nats: NatsConnection, publish: Publish, bucket: Buc
     /** Resolves to false where the value is of another revision by now; revision 0 stands for no value. */
     replace,
     put: async (key: string, value: unknown) => void (await write(key, value)),
-    // The stream's leader answers: a replica may not have the value yet.
+    /** `time` is when the value was stored, in ms since the epoch. The stream's leader answers: a replica may not have it yet. */
     get: (key: string) =>
       askNats(`a key of ${bucket}`, async () => {
         const { streams } = await managerOf(nats);
         const query = { last_by_subj: prefix + key };
         const found = await unlessAbsent(streams.getMessage(stream, query), "message");
-        return found && { value: found.json<unknown>(), revision: found.seq };
+        return found && { value: found.json<unknown>(), revision: found.seq, time: found.time.getTime() };
       }),
     /** Resolves to the keys that match a filter with wildcards, in no order; undefined while there is no bucket. */
     keys: (filter: string) =>

@@ -7,12 +7,14 @@ import type { Scripts } from "../../platform/redis/scripts.js";
 import { ERASED_KEY } from "../keys.js";
 import { unlessAway } from "../limits/limits.redis.js";
 import type { Bucket } from "./bucket.nats.js";
-import type { Erased, ErasureReport } from "./erasures.js";
+import { type Erased, type ErasureReport, isRemoteActor } from "./erasures.js";
 
 const USER = "user.";
 const userKey = (user: string): string => USER + encodeId(user);
 const partKey = (part: ErasurePart): string => `part.${part}`;
-const reportKey = (user: string, part: ErasurePart): string => `report.${encodeId(user)}.${part}`;
+const reportKey = (user: string, part: ErasurePart | "*"): string => `report.${encodeId(user)}.${part}`;
+const LIFTED = "lifted.";
+const liftedKey = (user: string): string => LIFTED + encodeId(user);
 
 const USERS_A_CALL = 1_000;
 const NOBODY: ReadonlySet<string> = new Set();
@@ -54,9 +56,12 @@ export function createErased({ command }: Pick<Scripts, "command">, bucket: Buck
       if (filled) return filled;
       throw new AppError("unavailable", "the erased users were lost again in Redis after they were read");
     },
-    async record(user, version) {
+    async record(user, version, admittedAt = Number.POSITIVE_INFINITY) {
+      const lifted = isRemoteActor(user) ? await bucket.get(liftedKey(user)) : undefined;
+      if (lifted !== undefined && admittedAt <= lifted.time) return false;
       await bucket.create(userKey(user), { version });
       await add([encodeId(user)]);
+      return true;
     },
     announce: async (part) => void (await bucket.create(partKey(part), {})),
     report: (user, part, report) => bucket.put(reportKey(user, part), report),
@@ -73,18 +78,47 @@ async function readReports(bucket: Bucket, user: string): Promise<ReadonlyMap<Er
   return new Map((await Promise.all(ERASURE_PARTS.map(of))).flat());
 }
 
+/** `at` is in ms since the epoch. */
+export interface Lifted {
+  readonly at: number;
+  readonly reason: string;
+}
+
+/** Lifts erasures in the bucket and in Redis. */
+export const createLift = ({ command }: Pick<Scripts, "command">, bucket: Bucket) => ({
+  /** Resolves to when the last word about the erasure was stored, in ms since the epoch; undefined without a marker. */
+  lastStored: async (user: string): Promise<number | undefined> => {
+    const keys = [userKey(user), ...ERASURE_PARTS.map((part) => reportKey(user, part))];
+    const times = (await Promise.all(keys.map((key) => bucket.get(key)))).flatMap((entry) => entry?.time ?? []);
+    return times.length === 0 ? undefined : Math.max(...times);
+  },
+  /** Erasures that were admitted before count no more. A later one must not find the reports of this one. */
+  lift: async (user: string, reason: string): Promise<void> => {
+    await bucket.put(liftedKey(user), { reason });
+    await bucket.purge(reportKey(user, "*"));
+    await bucket.purge(userKey(user));
+    await command("zrem", (client) => client.zrem(ERASED_KEY, encodeId(user)));
+  },
+});
+
 const READS_AT_ONCE = 32;
 
 /** Reads what the bucket has about all erased users, for people who look: Redis is not needed. */
 export const createErasedList = (bucket: Bucket) => ({
-  /** Resolves to the erased users, the last one marked first. */
+  /** Resolves to the users who are erased, or whose erasure was lifted, the last one first. */
   users: async (): Promise<readonly string[]> => {
-    const keys = (await bucket.keys(`${USER}*`)) ?? [];
+    const filters = [`${USER}*`, `${LIFTED}*`];
+    const keys = (await Promise.all(filters.map(async (filter) => (await bucket.keys(filter)) ?? []))).flat();
     const found = await mapLimited(keys, READS_AT_ONCE, async (key) => ({
       key,
       at: (await bucket.get(key))?.revision,
     }));
-    return found.sort((a, b) => (b.at ?? 0) - (a.at ?? 0)).map(({ key }) => decodeId(key.slice(USER.length)));
+    const newest = found.sort((a, b) => (b.at ?? 0) - (a.at ?? 0));
+    return [...new Set(newest.map(({ key }) => decodeId(key.slice(key.indexOf(".") + 1))))];
+  },
+  lifted: async (user: string): Promise<Lifted | undefined> => {
+    const lifted = await bucket.get(liftedKey(user));
+    return lifted && { at: lifted.time, reason: (lifted.value as Pick<Lifted, "reason">).reason };
   },
   reports: (user: string) => readReports(bucket, user),
   isErased: async (user: string): Promise<boolean> => (await bucket.get(userKey(user))) !== undefined,

@@ -18,8 +18,11 @@ export interface ErasureReport {
  */
 export interface Erased {
   among(users: readonly string[]): Promise<ReadonlySet<string>>;
-  /** Marks a user as erased; once this resolves, every process sees it. */
-  record(user: string, version: Version): Promise<void>;
+  /**
+   * Marks a user as erased; once this resolves, every process sees it. Resolves to false, and marks nobody, if the event
+   * was admitted (ms since the epoch) before the erasure of a remote actor was lifted.
+   */
+  record(user: string, version: Version, admittedAt?: number): Promise<boolean>;
   /** Notes that a part forgets users here, so that erasures wait for its reports also while it does not run. */
   announce(part: ErasurePart): Promise<void>;
   report(user: string, part: ErasurePart, report: ErasureReport): Promise<void>;
@@ -79,7 +82,7 @@ export async function endStep(step: string, stopping: AbortSignal): Promise<void
 }
 
 /** A remote actor has the URI of its document as its id. */
-const isRemoteActor = (user: string): boolean => user.includes("://");
+export const isRemoteActor = (user: string): boolean => user.includes("://");
 
 /**
  * Makes a queue for work about users, of which `atOnce` runs at a time. People come before remote actors: a federation
@@ -109,7 +112,7 @@ export const createForgetHandler =
   (erased: Erased, part: ErasurePart, forget: Forget): Handler =>
   async ({ subject, body, time }, { stopping }) => {
     const { user_id: user, version } = (parseStored(subject, body, time) as ErasureEvent).payload;
-    await erased.record(user, version);
+    if (!(await erased.record(user, version, time))) return;
     await forget(user, { stopping, left: (left) => erased.report(user, part, { done: false, left }) });
     await erased.report(user, part, { done: true, left: 0 });
   };

@@ -49,7 +49,7 @@ export function parsedJson(text: string | Uint8Array): unknown {
 
 /** These subjects end with the token of a user, or have more parts behind it. */
 const SUBJECT_OF_PERSON =
-  /^(?:notify(?:\.\d+)?\.user|live\.user|edges\.[a-z]+|\$KV\.ERASED\.(?:user|report)|\$KV\.ANALYSES\.[a-z])\.([^.]+)/;
+  /^(?:notify(?:\.\d+)?\.user|live\.user|edges\.[a-z]+|\$KV\.ERASED\.(?:user|report|lifted)|\$KV\.ANALYSES\.[a-z])\.([^.]+)/;
 
 export const subjectNames = (subject: string, { token }: Person): boolean =>
   SUBJECT_OF_PERSON.exec(subject)?.[1] === token;

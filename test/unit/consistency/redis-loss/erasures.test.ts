@@ -16,6 +16,9 @@ async function* logged() {
   yield { event: erased("afterwards"), seq: 4, time: NOW + HOUR };
 }
 
+const everybody = async (users: readonly string[]) => new Set(users);
+const DONE = { readErasures: logged, apply: async () => undefined };
+
 // Invariant 4.
 test("a recovery records who is erased first, and has those forgotten again whose removal may be lost", async () => {
   const done: string[] = [];
@@ -24,6 +27,7 @@ test("a recovery records who is erased first, and has those forgotten again whos
       readErasures: logged,
       apply: async (event) => void done.push(`recorded ${nameOf(event)}`),
       readmit: async (event) => void done.push(`again ${nameOf(event)}`),
+      among: everybody,
     },
     async () => {
       done.push("recovered");
@@ -45,9 +49,19 @@ test("a recovery records who is erased first, and has those forgotten again whos
 test("nobody is forgotten again before everything lost is applied", async () => {
   const done: string[] = [];
   const recover = recoveringErasures(
-    { readErasures: logged, apply: async () => undefined, readmit: async (event) => void done.push(nameOf(event)) },
+    { ...DONE, readmit: async (event) => void done.push(nameOf(event)), among: everybody },
     () => Promise.reject(new Error("Redis is away")),
   );
   await expect(recover(LOSS, new AbortController().signal)).rejects.toThrow("Redis is away");
   expect(done).toEqual([]);
+});
+
+test("a user whose erasure was lifted since is not forgotten again", async () => {
+  const done: string[] = [];
+  const recover = recoveringErasures(
+    { ...DONE, readmit: async (event) => void done.push(nameOf(event)), among: async () => new Set(["afterwards"]) },
+    async () => ({ events: 7, setAside: [] }),
+  );
+  await recover(LOSS, new AbortController().signal);
+  expect(done).toEqual(["afterwards"]);
 });
