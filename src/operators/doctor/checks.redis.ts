@@ -84,12 +84,10 @@ const serverCheck = ({ what, urls, allowEviction }: Checked, more: MoreFindings)
     ];
   });
 
-/** A node that holds the key elsewhere says so instead of taking the write. */
+/** Nobody makes the key, so that nothing is written. A node that holds it elsewhere says so instead. */
 async function writeFault(client: RedisClient): Promise<string | undefined> {
   try {
-    await client.set(RIGHTS_KEY, "1", "PX", SECOND);
-    // A server that holds an expired key does not count as empty.
-    await client.del(RIGHTS_KEY);
+    await client.set(RIGHTS_KEY, "1", "XX");
     return undefined;
   } catch (error) {
     return /^(MOVED|ASK|TRYAGAIN)\b/.test((error as Error).message) ? undefined : oneLine(error);

@@ -19,7 +19,7 @@ import {
 
 const LOOK_MS = SECOND;
 
-/** Each command that the service sends, or that a script of it calls. `K` is a key that the last of them removes. */
+/** Each command that the service sends, or that a script of it calls, on a key `K`. */
 const COMMANDS = `time, ping, info server, dbsize, scan 0 COUNT 1, eval return(1) 0, evalsha 0 0
   exists K, get K, mget K, pttl K, hget K a, hmget K a, hgetall K, hexists K a, hlen K, hkeys K, hvals K, hscan K 0
   sismember K a, smismember K a, smembers K, srandmember K, zcard K, zcount K 0 0, zscore K a, zmscore K a
@@ -45,7 +45,9 @@ interface Probe {
   readonly needs?: string;
 }
 
+/** A server judges the rights as it queues a command, and discards what it has queued: nothing is read or written. */
 const PROBES: readonly Probe[] = [
+  { command: ["multi"] },
   ...COMMANDS.map(([name = "", ...args]) => ({
     command: [name, ...args.map((arg) => (arg === "K" ? RIGHTS_KEY : arg))] as const,
   })),
@@ -54,6 +56,7 @@ const PROBES: readonly Probe[] = [
     { command: ["zrem", key, NOTHING] as const, needs: `~${pattern}` },
   ]),
   { command: ["publish", DELETIONS_CHANNEL, NOTHING], needs: `&${DELETIONS_CHANNEL}` },
+  { command: ["discard"] },
 ];
 
 /** Names of commands that the check asks for; a test compares them with those in use. */
@@ -71,7 +74,8 @@ export async function checkRights(client: RedisClient): Promise<void> {
 }
 
 async function checkServer(server: Redis): Promise<void> {
-  const calls = PROBES.map(({ command: [name, ...args] }): [string, ...string[]] => [name, ...args]);
+  // The client's own MULTI would end with EXEC.
+  const calls = PROBES.map(({ command }): [string, ...string[]] => ["call", ...command]);
   const replies = (await server.pipeline(calls).exec()) ?? [];
   const missing = replies.flatMap(([error], at) => {
     if (!error) return [];
