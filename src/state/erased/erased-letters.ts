@@ -25,15 +25,15 @@ export function idsIn(body: Uint8Array): ReadonlySet<string> {
   return ids;
 }
 
-/** Some producers escape all but ASCII, and slashes. */
-function unescaped(part: string): string {
-  if (!part.includes("\\")) return part;
-  try {
-    return JSON.parse(`"${part}"`) as string;
-  } catch {
-    return part;
-  }
-}
+const ESCAPE = /\\(?:u([\da-fA-F]{4})|(["\\/])|[bfnrt])/g;
+
+/** Some producers escape all but ASCII, and slashes. A body may have as many broken escapes as characters. */
+const unescaped = (part: string): string =>
+  part.includes("\\")
+    ? part.replaceAll(ESCAPE, (_, hex?: string, plain = "\n") =>
+        hex === undefined ? (plain as string) : String.fromCharCode(Number.parseInt(hex, 16)),
+      )
+    : part;
 
 /** The fields of a body that was refused or cut say little. */
 const DISTRUSTED: ReadonlySet<string | undefined> = new Set(["invalid", "toolarge"]);
