@@ -81,7 +81,7 @@ avion-timeline ${VERSION} is up: ${seeded}.
   Page     ${httpUrl}/   open it in two tabs: post a drop in one, watch it arrive in the other
   Worker   pid ${worker.pid()}   kill -9 it: another one starts, and nothing is missing
   Log      ${logFile}   of all roles; it is gone when this ends
-  Shell    . ${shell}   in another terminal: addresses and a token, also for docs/operating.md
+  Shell    . ${shell}   in another terminal: addresses and a token, also for docs/procedures.md
 ${dashboards === undefined ? "" : describeDashboards(dashboards)}
   curl -N -H "Authorization: Bearer $TOKEN" $HTTP/events/timeline/home
   curl -H "Authorization: Bearer $TOKEN" $HTTP/api/v1/timelines/home

@@ -41,7 +41,7 @@ export const OVERVIEW: Board = {
         },
         {
           title: "Alerts that fire",
-          description: "The number of alerts that fire now; docs/operating.md has a runbook for each.",
+          description: "The number of alerts that fire now; docs/runbooks.md has a runbook for each.",
           unit: "count",
           queries: [['count(ALERTS{alertname=~"Timeline.*",alertstate="firing"}) or vector(0)', "firing"]],
           newest: ZERO,

@@ -65,7 +65,7 @@ natsTest(
 );
 
 natsTest(
-  "a backup of NATS is made and restored by the commands of docs/operating.md, without a terminal",
+  "a backup of NATS is made and restored by the commands of docs/procedures.md, without a terminal",
   async () => {
     const folder = await temporaryFolder("nats-backup");
     try {

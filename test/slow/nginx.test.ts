@@ -22,7 +22,7 @@ interface Scene {
   post(count: number): Promise<string[]>;
 }
 
-/** Two gateways behind nginx, as docs/operating.md shows it, and fan-out beside them. */
+/** Two gateways behind nginx, as docs/procedures.md shows it, and fan-out beside them. */
 function behindNginx(name: string, options: StackOptions, work: (scene: Scene) => Promise<void>): void {
   if (!(options.slow ? runs.slow : runs.quick)) return;
   const declare = hasNginx ? test : test.skip;

@@ -19,13 +19,13 @@ export interface Nginx {
   stop(): Promise<void>;
 }
 
-/** Starts nginx with the configuration of docs/operating.md, and a page at `/page`. */
+/** Starts nginx with the configuration of docs/procedures.md, and a page at `/page`. */
 export async function startNginx(gateways: readonly string[]): Promise<Nginx> {
   if (binary === undefined) throw new Error("no nginx");
   const [[port], dir, doc] = await Promise.all([
     freePorts(),
     temporaryFolder("nginx"),
-    readFile("docs/operating.md", "utf8"),
+    readFile("docs/procedures.md", "utf8"),
   ]);
   let servers = /```nginx\n([\s\S]*?)```/.exec(doc)?.[1] ?? "";
   for (const [index, url] of gateways.entries()) servers = servers.replace(`gateway-${index}:8080`, new URL(url).host);

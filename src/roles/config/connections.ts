@@ -11,7 +11,7 @@ export const REDIS_VARIABLES = {
     schema: redisUrls,
     default: "redis://127.0.0.1:6379",
     about:
-      "Redis, as redis://user:password@host:port/database; rediss:// for TLS; a comma list names nodes of a Redis Cluster, semicolons separate [several Clusters](operating.md#several-redis-clusters); [with Redis Sentinel](operating.md#redis-sentinel) redis+sentinel://user:password@host:port,host:port/name/database",
+      "Redis, as redis://user:password@host:port/database; rediss:// for TLS; a comma list names nodes of a Redis Cluster, semicolons separate [several Clusters](procedures.md#several-redis-clusters); [with Redis Sentinel](procedures.md#redis-sentinel) redis+sentinel://user:password@host:port,host:port/name/database",
   },
   caFile: { name: "TIMELINE_REDIS_TLS_CA", schema: text, about: "CA file for Redis; needs TLS in REDIS_URL" },
   channelPrefix: {

@@ -65,8 +65,8 @@ test("every document and heading that a file of the chart names is there", () =>
 
 test("a link to a missing file or heading is found", () => {
   expect(faultOf("README.md", "docs/nowhere.md")).toBe("README.md: no docs/nowhere.md");
-  expect(faultOf("docs/slo.md", "operating.md#nothing")).toBe("docs/slo.md: no heading nothing in docs/operating.md");
-  expect(faultOf("docs/slo.md", "operating.md#big-authors")).toBeUndefined();
+  expect(faultOf("docs/slo.md", "procedures.md#nothing")).toBe("docs/slo.md: no heading nothing in docs/procedures.md");
+  expect(faultOf("docs/slo.md", "procedures.md#big-authors")).toBeUndefined();
 });
 
 test("README.md lists every document under who reads it", () => {

@@ -35,13 +35,13 @@ test("every alert has a severity, a description with its value, and a distinct n
     expect({ alert, said: annotations["description"] }).toEqual({ alert, said: expect.stringMatching(/\$value.*\.$/) });
     expect({ alert, url: annotations["runbook_url"] }).toEqual({
       alert,
-      url: `docs/operating.md#${alert.toLowerCase()}`,
+      url: `docs/runbooks.md#${alert.toLowerCase()}`,
     });
   }
 });
 
-test("docs/operating.md has a runbook of meaning, checks and actions for each alert, and no other", () => {
-  const entries = readText("docs/operating.md").split(/^### /m).slice(1);
+test("docs/runbooks.md has a runbook of meaning, checks and actions for each alert, and no other", () => {
+  const entries = readText("docs/runbooks.md").split(/^## /m).slice(1);
   const alerts = entries.filter((entry) => /^Timeline\w+\n/.test(entry));
   const titles = alerts.map((entry) => entry.slice(0, entry.indexOf("\n")));
   expect(titles.sort()).toEqual(ALERTS.map(({ alert }) => alert).sort());
@@ -153,7 +153,7 @@ withBoth("of two releases in one Prometheus, neither scales or hides the other",
       exp_annotations: {
         summary: `Prometheus sees no process of the timeline service with the role ${role}`,
         description: `For five minutes no process of the timeline service with the role ${role} was scraped (absent: 1).`,
-        runbook_url: "docs/operating.md#timelineabsent",
+        runbook_url: "docs/runbooks.md#timelineabsent",
       },
     }));
     const load = (namespace: string, found: object[]) => ({
@@ -203,7 +203,7 @@ rendering("TimelineAbsent asks for each role that is deployed, and for no other"
 });
 
 rendering("alerts link to the published runbooks", () => {
-  const base = "https://docs.example/operating.html";
+  const base = "https://docs.example/runbooks.html";
   const groups = rulesOf(
     renderChart({ ...REQUIRED, "metrics.prometheusRule.enabled": true, "metrics.prometheusRule.runbookUrl": base }),
   );
@@ -211,5 +211,5 @@ rendering("alerts link to the published runbooks", () => {
     rules.flatMap((rule) => ("alert" in rule ? [rule.annotations["runbook_url"]] : [])),
   );
   expect(urls).toHaveLength(ALERTS.length);
-  for (const url of urls) expect(url).toMatch(/^https:\/\/docs\.example\/operating\.html#timeline\w+$/);
+  for (const url of urls) expect(url).toMatch(/^https:\/\/docs\.example\/runbooks\.html#timeline\w+$/);
 });

@@ -43,7 +43,7 @@ function operatorOf({ serviceOptions, service }: Stack, folder: string) {
 
 /** `avion-timeline` as the package installs it. */
 async function installed(): Promise<string> {
-  const folder = await temporaryFolder("operating");
+  const folder = await temporaryFolder("dead-letters");
   const program = join(folder, "avion-timeline");
   await writeFile(program, `#!/bin/sh\nexec "${process.execPath}" "${MAIN}" "$@"\n`);
   await chmod(program, 0o755);
@@ -66,43 +66,47 @@ async function incident({ world, upstreams, streams, publish }: Stack): Promise<
   return { mend, first: deadLetter?.seq ?? 0 };
 }
 
-testWithStack("the incident of docs/operating.md goes as it is written there", OPTIONS, async (stack) => {
-  const document = await readFile("docs/operating.md", "utf8");
-  const [before = "", after = ""] = document.split(/^## 3\. .*$/m);
-  const folder = await installed();
-  stack.defer(() => rm(folder, { recursive: true, force: true }));
-  const run = operatorOf(stack, folder);
-  const { mend, first } = await incident(stack);
-  // The dead letter that the document calls 17 has another number here.
-  const commands = (part: string): string[] =>
-    commandsOf(part).map((command) => command.replaceAll(/\b17\b/g, String(first)));
-  const gauge = async (): Promise<string> => (await fetch(`${stack.service.httpUrl}/metrics`)).text();
-  await eventually(async () => /^timeline_dlq_messages.* 4$/m.test(await gauge()), "the metric was sampled");
+testWithStack(
+  "the incident of dead letters in docs/procedures.md goes as it is written there",
+  OPTIONS,
+  async (stack) => {
+    const document = await readFile("docs/procedures.md", "utf8");
+    const [before = "", after = ""] = document.split(/^### 3\. .*$/m);
+    const folder = await installed();
+    stack.defer(() => rm(folder, { recursive: true, force: true }));
+    const run = operatorOf(stack, folder);
+    const { mend, first } = await incident(stack);
+    // The dead letter that the document calls 17 has another number here.
+    const commands = (part: string): string[] =>
+      commandsOf(part).map((command) => command.replaceAll(/\b17\b/g, String(first)));
+    const gauge = async (): Promise<string> => (await fetch(`${stack.service.httpUrl}/metrics`)).text();
+    await eventually(async () => /^timeline_dlq_messages.* 4$/m.test(await gauge()), "the metric was sampled");
 
-  const looked = await run(commands(before));
-  const outputOf = (ran: readonly Ran[], command: string) =>
-    ran.filter((one) => one.command.startsWith(command)).at(-1)?.output;
-  expect(outputOf(looked, "curl")).toMatch(/^timeline_dlq_messages.* 4$/m);
-  expect(outputOf(looked, "avion-timeline dlq ls --json")).toContain("GetFollowersList");
-  expect(looked.find(({ command }) => command === "avion-timeline dlq ls")?.output).toMatch(
-    /^4 x GetFollowersList: INTERNAL: .* for author 42\n/,
-  );
-  if (HAS_NATS) {
-    expect(outputOf(looked, "nats stream subjects")).toContain("dlq.exhausted.drop_created");
-    expect(outputOf(looked, "nats micro ls")).toContain("avion-dlq");
-    expect(outputOf(looked, "nats req avion.ops.dlq.list")).toContain('"reason":"exhausted"');
-    expect(outputOf(looked, "nats req avion.ops.dlq.show")).toContain(`"seq":${first}`);
-  }
+    const looked = await run(commands(before));
+    const outputOf = (ran: readonly Ran[], command: string) =>
+      ran.filter((one) => one.command.startsWith(command)).at(-1)?.output;
+    expect(outputOf(looked, "curl")).toMatch(/^timeline_dlq_messages.* 4$/m);
+    expect(outputOf(looked, "avion-timeline dlq ls --json")).toContain("GetFollowersList");
+    expect(looked.find(({ command }) => command === "avion-timeline dlq ls")?.output).toMatch(
+      /^4 x GetFollowersList: INTERNAL: .* for author 42\n/,
+    );
+    if (HAS_NATS) {
+      expect(outputOf(looked, "nats stream subjects")).toContain("dlq.exhausted.drop_created");
+      expect(outputOf(looked, "nats micro ls")).toContain("avion-dlq");
+      expect(outputOf(looked, "nats req avion.ops.dlq.list")).toContain('"reason":"exhausted"');
+      expect(outputOf(looked, "nats req avion.ops.dlq.show")).toContain(`"seq":${first}`);
+    }
 
-  mend();
-  const sent = await run(commands(after));
-  expect(outputOf(sent, "avion-timeline dlq ls")).toBe("no dead letters\n");
-  expect(outputOf(sent, "avion-timeline audit --user")).toMatch(/^0 of \d+ users differ/);
-  expect(outputOf(sent, "avion-timeline timeline rebuild")).toBe("2 timelines rebuilt, 0 failed\n");
-  expect(outputOf(sent, "avion-timeline replay")).toMatch(/^\d+ events applied, up to /);
-  await becomes(async () => {
-    const expected = stack.world.homeOf("bob").map(({ drop_id }) => drop_id);
-    expect(await stack.redis.zrevrange("timeline:home:bob", 0, -1)).toEqual(expected);
-  });
-  expect(await stack.streams.count("DLQ")).toBe(0);
-});
+    mend();
+    const sent = await run(commands(after));
+    expect(outputOf(sent, "avion-timeline dlq ls")).toBe("no dead letters\n");
+    expect(outputOf(sent, "avion-timeline audit --user")).toMatch(/^0 of \d+ users differ/);
+    expect(outputOf(sent, "avion-timeline timeline rebuild")).toBe("2 timelines rebuilt, 0 failed\n");
+    expect(outputOf(sent, "avion-timeline replay")).toMatch(/^\d+ events applied, up to /);
+    await becomes(async () => {
+      const expected = stack.world.homeOf("bob").map(({ drop_id }) => drop_id);
+      expect(await stack.redis.zrevrange("timeline:home:bob", 0, -1)).toEqual(expected);
+    });
+    expect(await stack.streams.count("DLQ")).toBe(0);
+  },
+);
