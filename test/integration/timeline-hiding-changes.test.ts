@@ -71,6 +71,20 @@ test("one whom the home shows renews it by blocks and unblocks at most once in s
 });
 
 // Invariant 5.
+test("a block by somebody else waits for its turn 1.5 s at most, whether a change or a read had the turn before", async () => {
+  const scene = open();
+  const original = await scene.post("eve");
+  await scene.post("cat", { repost_of: original, repost_author: "eve" });
+  await scene.home();
+  await change(scene, "block", "eve", "ada");
+  expect(await redis.raw.pttl(renewalKey("ada"))).toBeLessThanOrEqual(1_500);
+  await redis.raw.set(renewalKey("ada"), Date.now() - 1);
+  await scene.home();
+  expect(await redis.raw.pttl(renewalKey("ada"))).not.toBe(-1);
+  expect(await redis.raw.pttl(renewalKey("ada"))).toBeLessThanOrEqual(1_500);
+});
+
+// Invariant 5.
 test("one change of a user who hides very many costs one field, in whatever order and however often its events come", async () => {
   const asked: string[] = [];
   const scene: Scene = open({ readHidden: counting(() => scene.world, asked) });
