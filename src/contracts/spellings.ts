@@ -6,7 +6,17 @@ export type StoredAmong = (uris: readonly string[]) => Promise<Iterable<string>>
 /** Fields of requests that name users, drops or remote objects. */
 const FIELDS: ReadonlySet<string> = new Set([
   ...["uri", "actor_uri", "object", "reply_to", "drop_id", "drop_ids", "max_id", "recipients"],
-  ...["user_id", "viewer_id", "reader_id", "target_id", "target_ids", "follower_id", "following_id", "following_ids"],
+  ...[
+    "user_id",
+    "user_ids",
+    "viewer_id",
+    "reader_id",
+    "target_id",
+    "target_ids",
+    "follower_id",
+    "following_id",
+    "following_ids",
+  ],
   ...["follows", "replaces"],
 ]);
 

@@ -12,7 +12,7 @@ import type { Erased } from "../state/erased/erasures.js";
 import type { Fenced } from "../state/fenced.redis.js";
 import type { Fences } from "../state/fences/types.js";
 import { createIsApart } from "../state/hidden/apart.redis.js";
-import { createReadHidden, createReadHidings } from "../state/hidden/hidden.grpc.js";
+import { createReadHiddenTogether, createReadHidings } from "../state/hidden/hidden.grpc.js";
 import { createHiddenStore } from "../state/hidden/hidden.redis.js";
 import { createRelationWriter } from "../state/hidden/relations.redis.js";
 import { CROSSING_LEASE_KEY } from "../state/keys.js";
@@ -75,7 +75,7 @@ export function createFanout(handles: FanoutHandles): Fanout & { readonly startC
   const activeOnly = config.fanout.audience === "active";
   const { fillPulls = async () => undefined, sample = () => new Set() } = handles;
   const listenersAmong = createListenersAmong(scripts, clock);
-  const hidden = createHiddenStore(scripts, createReadHidden(upstreams), erased, ttlMs);
+  const hidden = createHiddenStore(scripts, createReadHiddenTogether(upstreams), erased, ttlMs);
   const sources = createSources(upstreams, erased, config.fanout.chunkSize);
   const readHidings = createReadHidings(upstreams);
   const isApart = createIsApart({ ...sources, command: scripts.command, counts: upstreams.counts });

@@ -5,6 +5,7 @@ import { isTime } from "../contracts/times.js";
 import { type Counts, type ListDropsRequest, PostServiceService } from "../gen/avion/posts.js";
 import {
   type Erasure,
+  type HiddenUser,
   type ListFollowChangesRequest,
   type ListRelationChangesRequest,
   type Relation,
@@ -18,7 +19,7 @@ import { HOUR } from "../kernel/time.js";
 import type { TlsFiles } from "../platform/grpc/credentials.js";
 import { nameOf } from "../platform/grpc/message-types.js";
 import { counter } from "../telemetry/meters.js";
-import { broken, checkPage, type LeaveOut, totalOf, validUsers } from "./answers.js";
+import { broken, checkPage, type LeaveOut, refuseLong, totalOf, validUsers } from "./answers.js";
 import { connectUpstream, createCallUpstream, isInvalidArgument, isTooLarge } from "./call.grpc.js";
 import type { DropsRequest } from "./drop-pages.js";
 import { createDropReads, type ReadDrops } from "./drop-reads.js";
@@ -122,7 +123,7 @@ export function connectPosts(address: string, tls: TlsFiles, log?: Logger) {
 function onUsers(users: Client, leaveOut: LeaveOut) {
   const { once: call, inTurn } = createCallUpstream(users);
   const { getFollowersList, getFollowingList, isFollowing, getRelations, getHidden, getProfile } = UserServiceService;
-  const { listFollowChanges, listRelationChanges, eraseUser, getErasure } = UserServiceService;
+  const { getHiddenOfMany, listFollowChanges, listRelationChanges, eraseUser, getErasure } = UserServiceService;
   const list = async (
     method: typeof getFollowersList | typeof getFollowingList,
     page: PageRequest,
@@ -155,6 +156,13 @@ function onUsers(users: Client, leaveOut: LeaveOut) {
       const { hidden, next_page_token: next } = await call(getHidden, request, { subject: user, deadline });
       checkPage(nameOf(getHidden), token, { length: hidden.length, next });
       return { hidden, next };
+    },
+    /** At most 256 users may be asked about. The deadline is in ms since the epoch. */
+    hiddenOfMany: async (users: readonly string[], deadline: number): Promise<ReadonlyMap<string, HiddenUser[]>> => {
+      const about = { subject: nameOf(getHiddenOfMany), deadline };
+      const { users: answers } = await call(getHiddenOfMany, { user_ids: [...users] }, about);
+      for (const { hidden } of answers) refuseLong(nameOf(getHiddenOfMany), hidden.length);
+      return new Map(answers.map(({ user_id, hidden }) => [user_id, hidden]));
     },
     /** @throws AppError, of which `isNotFound` tells that the user has none */
     profile: (user: string) => call(getProfile, { user_id: user }, { subject: user }),

@@ -64,6 +64,9 @@ const setRelation =
 
 const PAGES: PageLimits = { default: 1_000, max: 1_000 };
 const MAX_IDS = 1_000;
+const MAX_USERS = 256;
+/** An answer stays below the 4 MiB that a gRPC client takes by default. */
+const MAX_HIDDEN_EACH = 100;
 
 export const readRelations = (deps: RelationsDeps) => {
   const { relationReads: reads, bounded, tokens } = deps;
@@ -94,6 +97,16 @@ export const readRelations = (deps: RelationsDeps) => {
       const found = await bounded(() => reads.hidden(user, after, page.limit));
       const { items, next_page_token } = page.pageOf(found, ({ target_id }) => [target_id]);
       return { hidden: items, next_page_token };
+    },
+
+    async getHiddenOfMany({ user_ids }: wire.GetHiddenOfManyRequest): Promise<wire.GetHiddenOfManyResponse> {
+      if (user_ids.length > MAX_USERS) throw invalid("user_ids", `must have at most ${MAX_USERS} entries`);
+      const all = new Map(user_ids.map((id, index) => [readId(`user_ids.${index}`, id), [] as wire.HiddenUser[]]));
+      if (all.size === 0) return { users: [] };
+      const rows = await bounded(() => reads.hiddenOfMany([...all.keys()], MAX_HIDDEN_EACH + 1));
+      for (const { user_id, ...target } of rows) all.get(user_id)?.push(target);
+      const whole = [...all].filter(([, hidden]) => hidden.length <= MAX_HIDDEN_EACH);
+      return { users: whole.map(([user_id, hidden]) => ({ user_id, hidden })) };
     },
 
     async listRelationChanges(request: wire.ListRelationChangesRequest): Promise<wire.ListRelationChangesResponse> {

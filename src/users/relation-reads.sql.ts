@@ -39,15 +39,20 @@ WHERE user_id = $1 AND kind = $2 AND (created_at, target_id) < ($3, $4) AND ${ST
 ORDER BY created_at DESC, target_id DESC LIMIT $5`;
 
 /** A target has at most two rows of the user, and one of its own. A block stands for the others. */
-const HIDDEN = `
+const hiddenOf = (user: string): string => `
 SELECT DISTINCT ON (target_id) target_id, blocked, expires_at, reposts_only FROM (
   (SELECT target_id, kind = ${BLOCK} AS blocked, expires_at, reposts_only FROM users.relations
-   WHERE user_id = $1 AND target_id > $2 AND ${STANDING} ORDER BY target_id LIMIT 2 * $3::int)
+   WHERE user_id = ${user} AND target_id > $2 AND ${STANDING} ORDER BY target_id LIMIT 2 * $3::int)
   UNION ALL
   (SELECT user_id, true, 0, false FROM users.relations
-   WHERE target_id = $1 AND user_id > $2 AND kind = ${BLOCK} AND active ORDER BY user_id LIMIT $3::int)
+   WHERE target_id = ${user} AND user_id > $2 AND kind = ${BLOCK} AND active ORDER BY user_id LIMIT $3::int)
 ) AS hidden
 ORDER BY target_id, blocked DESC LIMIT $3::int`;
+
+const HIDDEN = hiddenOf("$1");
+
+const HIDDEN_OF_MANY = `
+SELECT id AS user_id, hidden.* FROM unnest($1::text[]) AS asked (id) CROSS JOIN LATERAL (${hiddenOf("id")}) AS hidden`;
 
 const CHANGES = `
 SELECT user_id, target_id, kind, version, active, expires_at, reposts_only, changed_at FROM users.relations
@@ -82,6 +87,9 @@ export function createRelationReads(db: Pick<Db, "query">) {
     /** The targets are sorted by their bytes; "" is the start. */
     hidden: (user: string, after: string, limit: number): Promise<HiddenUser[]> =>
       db.query<HiddenUser>(HIDDEN, [user, after, limit]),
+    /** At most `limit` targets of each user. */
+    hiddenOfMany: (users: readonly string[], limit: number): Promise<(HiddenUser & { readonly user_id: string })[]> =>
+      db.query(HIDDEN_OF_MANY, [users, "", limit]),
     /** The times are those of the database's clock, in ms. */
     changes: (after: RelationPosition, until: number, limit: number): Promise<RelationChange[]> =>
       db.query<RelationChange>(CHANGES, [...after, until, limit]),

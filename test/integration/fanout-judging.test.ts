@@ -1,13 +1,21 @@
-import { afterEach, expect, test } from "@jest/globals";
+import { status } from "@grpc/grpc-js";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
 import { createNotify } from "../../src/fanout/publish.nats.js";
 import { AppError } from "../../src/kernel/errors.js";
+import { HOUR } from "../../src/kernel/time.js";
+import { createReadHiddenTogether } from "../../src/state/hidden/hidden.grpc.js";
+import { createHiddenStore } from "../../src/state/hidden/hidden.redis.js";
+import { createRelationWriter } from "../../src/state/hidden/relations.redis.js";
 import { RECENT_KEY } from "../../src/state/keys.js";
 import { createListenersAmong } from "../../src/state/listeners/listening.redis.js";
+import { connectUpstreams } from "../../src/upstreams/upstreams.grpc.js";
 import { DROP, followers, handle, openFanout } from "../support/fanout.js";
 import { natsOfFile } from "../support/nats-of-file.js";
 import { clockOn, NOBODY_ERASED, type ReadHiddenOnce } from "../support/redis.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 import { created } from "../support/timeline-events.js";
+import { type Fault, startUpstreams, type Upstreams } from "../support/upstreams.js";
+import { World } from "../support/world.js";
 
 const nats = natsOfFile();
 const redis = redisOfFile();
@@ -76,4 +84,73 @@ test("a failure about a listener is remembered, and one who is answered gets the
   for (const drop of ["e1", "e2", "e3"]) await post(bench, drop);
   expect(await stored()).toEqual([...Array(3).fill("f0: reset"), ...Array(3).fill("f1: new_drop")]);
   expect(asked.sort()).toEqual(["f0", "f1"]);
+});
+
+const LONG_MS = 60_000;
+
+describe("relations of many users", () => {
+  const world = new World();
+  const users = Array.from({ length: 200 }, (_, n) => `u${n}`);
+  let upstreams: Upstreams;
+  let client: ReturnType<typeof connectUpstreams>;
+
+  beforeAll(async () => {
+    upstreams = await startUpstreams(world);
+    const { usersAddress: userServiceAddr, postsAddress: postServiceAddr } = upstreams;
+    client = connectUpstreams({
+      userServiceAddr,
+      postServiceAddr,
+      tls: { ca: undefined, cert: undefined, key: undefined },
+    });
+    world.mute("u7", "ada");
+    for (let n = 0; n < 150; n++) world.block(`s${n}`, "u8");
+    world.block("ada", "u8");
+    await client.hidden({ user: "u0", token: "", size: 1 });
+  });
+  beforeEach(() => redis.raw.flushall());
+  afterAll(async () => {
+    client.close();
+    await upstreams.stop();
+  });
+
+  const openRelations = (patienceMs = LONG_MS) => {
+    const read = createReadHiddenTogether(client, patienceMs);
+    const hidden = createHiddenStore(redis.scripts, read, NOBODY_ERASED, HOUR);
+    const relations = createRelationWriter({ scripts: redis.scripts, hidden, sources: {} as never }, HOUR);
+    return { hidden, relations };
+  };
+  const calls = () => [upstreams.calls("GetHiddenOfMany"), upstreams.calls("GetHidden")] as const;
+
+  // Invariant 5.
+  test("are read in a few calls before their first event: one who hides very many, or fails, is read alone", async () => {
+    const heal = upstreams.inject({ method: "GetHidden", user: "u9", code: status.INTERNAL });
+    const before = calls();
+    const { relations } = openRelations();
+    await relations.learn(users);
+    const [together, alone] = calls().map((count, at) => count - (before[at] as number)) as [number, number];
+    const seeing = users.filter((user) => !["u7", "u8", "u9"].includes(user));
+    expect(await relations.judge(users, { author: "ada" })).toEqual({ seeing, unknown: ["u9"] });
+    expect([upstreams.calls("GetHidden", "u8"), upstreams.calls("GetHidden", "u9")]).toEqual([1, 1]);
+    expect(together).toBeLessThanOrEqual(20);
+    expect(alone).toBeLessThanOrEqual(20);
+    heal();
+  });
+
+  // Invariant 5.
+  test.each<[string, number, Omit<Fault, "method" | "user">]>([
+    ["a service without the call", LONG_MS, { code: status.UNIMPLEMENTED }],
+    ["a call that one user spoils", LONG_MS, { code: status.INTERNAL }],
+    ["a call that is not answered soon", 20, { delayMs: LONG_MS }],
+  ])("are read one by one after %s, which is not made again at once", async (_, patienceMs, fault) => {
+    const heal = upstreams.inject({ method: "GetHiddenOfMany", ...fault });
+    const before = calls();
+    const { hidden, relations } = openRelations(patienceMs);
+    await Promise.all(users.map((user) => hidden.fill(user)));
+    const [together, alone] = calls().map((count, at) => count - (before[at] as number)) as [number, number];
+    expect(alone).toBe(users.length);
+    expect(together).toBeLessThanOrEqual(20);
+    const seeing = users.filter((user) => user !== "u7" && user !== "u8");
+    expect(await relations.judge(users, { author: "ada" })).toEqual({ seeing, unknown: [] });
+    heal();
+  });
 });

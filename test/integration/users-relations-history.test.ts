@@ -118,6 +118,8 @@ describe.each(DATABASES)("random follows, blocks and mutes on $name", ({ name, s
   };
 
   const expectAs = async (model: Model): Promise<void> => {
+    const together = (await client.getHiddenOfMany({ user_ids: [...PEOPLE] })).users;
+    expect(together.map(({ user_id }) => user_id)).toEqual(PEOPLE);
     for (const user of PEOPLE) {
       const others = PEOPLE.filter((one) => one !== user);
       const { relations } = await client.getRelations({ user_id: user, target_ids: others });
@@ -140,6 +142,7 @@ describe.each(DATABASES)("random follows, blocks and mutes on $name", ({ name, s
         return [{ target_id, blocked, ...(blocked ? { reposts_only: false, expires_at: 0 } : mute) }];
       });
       expect((await client.getHidden({ user_id: user })).hidden).toEqual(hidden);
+      expect(together.find(({ user_id }) => user_id === user)?.hidden).toEqual(hidden);
       const targets = (list: readonly { target_id: string }[]) => list.map(({ target_id }) => target_id).sort();
       const { blocks } = await client.listBlocks({ user_id: user });
       expect(targets(blocks)).toEqual(targets(expected.filter(({ blocking }) => blocking)));

@@ -210,6 +210,28 @@ describe.each(DATABASES)("blocks and mutes on $name", ({ start }) => {
     expect(await hidden("both")).toEqual([]);
   });
 
+  test("whom many users hide is one answer, which leaves out a user who has more than 100 hidden", async () => {
+    await client.mute({ ...ab, reposts_only: true });
+    for (const [user, count] of [
+      ["full", 100],
+      ["fuller", 101],
+      ["fullest", 20_000],
+    ])
+      await db.query(
+        `INSERT INTO users.relations (user_id, target_id, kind, version, active, expires_at, reposts_only, created_at, changed_at)
+         SELECT 's' || n, $1, 1, 1, true, 0, false, 1, 1 FROM generate_series(1, $2::int) AS n`,
+        [user, count],
+      );
+    const { users: answers } = await client.getHiddenOfMany({ user_ids: ["fullest", "a", "fuller", "full", "b", "a"] });
+    expect(answers.map(({ user_id, hidden }) => [user_id, hidden.length])).toEqual([
+      ["a", 1],
+      ["full", 100],
+      ["b", 0],
+    ]);
+    expect(answers[0]?.hidden).toEqual(await hidden("a"));
+    expect(await client.getHiddenOfMany({ user_ids: [] })).toEqual({ users: [] });
+  });
+
   test("lists have blocks and mutes apart, newest first; a change of a mute keeps its place", async () => {
     for (const target_id of ["x", "y", "z"]) {
       await client.mute({ user_id: "a", target_id });
@@ -338,6 +360,8 @@ describe.each(DATABASES)("blocks and mutes on $name", ({ start }) => {
     ["mute", { ...ab, expires_at: -1 }, "expires_at: must be ms since the epoch, not negative"],
     ["getRelations", { user_id: "", target_ids: ["b"] }, "user_id: must not be empty"],
     ["getRelations", { user_id: "a", target_ids: ["b", ""] }, "target_ids.1: must not be empty"],
+    ["getHiddenOfMany", { user_ids: ["a", ""] }, "user_ids.1: must not be empty"],
+    ["getHiddenOfMany", { user_ids: many }, "user_ids: must have at most 256 entries"],
     ["getRelations", { user_id: "a", target_ids: many }, "target_ids: must have at most 1000 entries"],
     ["listRelationChanges", { since: -1 }, "since: must be ms since the epoch, not negative"],
     ["listRelationChanges", { until: -1 }, "until: must be ms since the epoch, not negative"],

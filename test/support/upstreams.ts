@@ -18,6 +18,7 @@ export type UpstreamMethod =
   | "ListFollowChanges"
   | "GetRelations"
   | "GetHidden"
+  | "GetHiddenOfMany"
   | "ListRelationChanges"
   | "GetDropsByUserID"
   | "GetCounts"
@@ -91,6 +92,15 @@ class Desk {
     return this.#calls.filter((call) => call.method === method && (user === undefined || call.user === user)).length;
   }
 
+  /** Says whether a call about the user would meet a fault. */
+  isFaulty(method: UpstreamMethod, user: string): boolean {
+    return this.#faultsOf(method, user).length > 0;
+  }
+
+  #faultsOf(method: UpstreamMethod, user: string): Fault[] {
+    return [...this.#faults].filter((fault) => (fault.method ?? method) === method && (fault.user ?? user) === user);
+  }
+
   unary<Request, Response>(
     method: UpstreamMethod,
     answer: (request: Request) => Response,
@@ -115,9 +125,7 @@ class Desk {
   ): Promise<Response> {
     const user = (call.request as { user_id?: string }).user_id ?? "";
     this.#calls.push({ method, user });
-    const faults = [...this.#faults].filter(
-      (fault) => (fault.method ?? method) === method && (fault.user ?? user) === user,
-    );
+    const faults = this.#faultsOf(method, user);
     const response = faults.every((fault) => fault.code === undefined) ? answer(call.request) : undefined;
     for (const { delayMs } of faults) if (delayMs !== undefined) await this.#hold(call, delayMs);
     for (const { code } of faults) if (code !== undefined) throw new Refusal(code, "injected by a test");
@@ -177,6 +185,7 @@ function userService(
   | "getProfile"
   | "getRelations"
   | "getHidden"
+  | "getHiddenOfMany"
   | "listRelationChanges"
 > {
   type ListRequest = { user_id: string; page_size: number; page_token: string };
@@ -200,11 +209,14 @@ function userService(
       relations: target_ids.map((target) => world.relation(user_id, target)),
     })),
     getHidden: desk.unary("GetHidden", ({ user_id }: { user_id: string }) => ({
-      hidden: [...world.hiddenFrom(user_id)].map(([target_id, hiding]) => ({
-        ...{ target_id, reposts_only: hiding === "reposts", expires_at: 0 },
-        blocked: world.relation(user_id, target_id).blocking || world.relation(user_id, target_id).blocked_by,
-      })),
+      hidden: hiddenFrom(world, user_id),
       next_page_token: "",
+    })),
+    getHiddenOfMany: desk.unary("GetHiddenOfMany", ({ user_ids }: { user_ids: string[] }) => ({
+      users: user_ids
+        .filter((user) => !desk.isFaulty("GetHidden", user))
+        .map((user_id) => ({ user_id, hidden: hiddenFrom(world, user_id) }))
+        .filter(({ hidden }) => hidden.length <= 100),
     })),
     listRelationChanges: desk.unary("ListRelationChanges", ({ since, until }: ChangesRequest) => {
       if (!reconciliation) throw new Refusal(status.UNIMPLEMENTED, "this service cannot do that");
@@ -226,6 +238,12 @@ function userService(
     }),
   };
 }
+
+const hiddenFrom = (world: World, user: string) =>
+  [...world.hiddenFrom(user)].map(([target_id, hiding]) => ({
+    ...{ target_id, reposts_only: hiding === "reposts", expires_at: 0 },
+    blocked: world.relation(user, target_id).blocking || world.relation(user, target_id).blocked_by,
+  }));
 
 function postService(
   world: World,

@@ -1,32 +1,70 @@
-import type { Relation } from "../../gen/avion/users.js";
+import type { HiddenUser, Relation } from "../../gen/avion/users.js";
 import { idFault } from "../../kernel/ids.js";
 import { readPages } from "../../kernel/paging.js";
-import { sharedNow } from "../../kernel/time.js";
+import { createBatch } from "../../kernel/sharing.js";
+import { MINUTE, SECOND, sharedNow } from "../../kernel/time.js";
 import { isUnimplemented, refusalOfUser, type Upstreams } from "../../upstreams/upstreams.grpc.js";
 import type { Hiding } from "./hidden.js";
 import type { ReadHidden } from "./hidden.redis.js";
 
 const HIDDEN_A_PAGE = 1_000;
+const USERS_A_CALL = 256;
+/** Half of the time for which fan-out waits: then those who were not answered are read one by one. */
+const TOGETHER_MS = SECOND / 8;
+const LACKS_METHOD_MS = MINUTE;
+
+type Read = Pick<Upstreams, "hidden" | "leaveOut">;
 
 /** A users service without GetHidden hides nobody. */
-export function createReadHidden(upstreams: Pick<Upstreams, "hidden" | "leaveOut">): ReadHidden {
+export function createReadHidden(upstreams: Read): ReadHidden {
   return async function* (user) {
     const read = (token: string) => upstreams.hidden({ user, token, size: HIDDEN_A_PAGE });
     try {
-      for await (const { hidden } of readPages(read)) {
-        const targets = new Map<string, Hiding>();
-        for (const { target_id, reposts_only, expires_at, blocked } of hidden) {
-          if (idFault(target_id) !== undefined) upstreams.leaveOut("GetHidden", user);
-          else if (blocked) targets.set(target_id, "all");
-          else if (expires_at !== 0 && expires_at <= sharedNow()) continue;
-          else if (targets.get(target_id) !== "all") targets.set(target_id, reposts_only ? "reposts" : "all");
-        }
-        yield targets;
-      }
+      for await (const { hidden } of readPages(read)) yield targetsOf(upstreams, user, hidden);
     } catch (error) {
       if (!isUnimplemented(error)) throw refusalOfUser(error);
     }
   };
+}
+
+/**
+ * Reads the hidden users of all who are asked about at the same time in one call. A user whom the answer leaves out is read
+ * alone. After a call that fails, or takes longer than `patienceMs`, all users are read alone for as long as it took.
+ */
+export function createReadHiddenTogether(
+  upstreams: Read & Pick<Upstreams, "hiddenOfMany">,
+  patienceMs = TOGETHER_MS,
+): ReadHidden {
+  const readAlone = createReadHidden(upstreams);
+  let aloneUntil = Number.NEGATIVE_INFINITY;
+  const readTogether = createBatch<string, readonly HiddenUser[] | undefined>(USERS_A_CALL, async (users) => {
+    const begunAt = performance.now();
+    if (users.length === 1 || begunAt < aloneUntil) return [];
+    try {
+      const answers = await upstreams.hiddenOfMany(users, Date.now() + patienceMs);
+      return users.map((user) => answers.get(user));
+    } catch (error) {
+      const endedAt = performance.now();
+      aloneUntil = endedAt + (isUnimplemented(error) ? LACKS_METHOD_MS : endedAt - begunAt);
+      return [];
+    }
+  });
+  return async function* (user) {
+    const hidden = await readTogether(user);
+    if (hidden) yield targetsOf(upstreams, user, hidden);
+    else yield* readAlone(user);
+  };
+}
+
+function targetsOf({ leaveOut }: Read, user: string, hidden: readonly HiddenUser[]): ReadonlyMap<string, Hiding> {
+  const targets = new Map<string, Hiding>();
+  for (const { target_id, reposts_only, expires_at, blocked } of hidden) {
+    if (idFault(target_id) !== undefined) leaveOut("GetHidden", user);
+    else if (blocked) targets.set(target_id, "all");
+    else if (expires_at !== 0 && expires_at <= sharedNow()) continue;
+    else if (targets.get(target_id) !== "all") targets.set(target_id, reposts_only ? "reposts" : "all");
+  }
+  return targets;
 }
 
 /** Resolves to undefined where the users service has no GetRelations. At most 1,000 targets may be asked for. */

@@ -149,6 +149,7 @@ const BY_THE_OWN_CLOCK = [
   "reads/sources.grpc.ts",
   "roles/certificates.ts",
   "state/hidden/changes.redis.ts",
+  "state/hidden/hidden.grpc.ts",
   "state/hidden/relations.redis.ts",
   "upstreams/call.grpc.ts",
   "upstreams/outages.ts",
