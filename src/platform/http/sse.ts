@@ -94,7 +94,11 @@ export class SseStream {
     // The body ends with the connection: framing it as chunks costs a fifth of an event.
     response.removeHeader("Transfer-Encoding");
     response.writeHead(200, { ...headers, ...KIND, Connection: "close" });
+    // A head that is sent for itself is kept as one string, else as two dozen.
+    this.#socket.cork();
+    response.flushHeaders();
     response.write(first);
+    this.#socket.uncork();
     // The server keeps the request as long as its answer.
     request.headers = {};
     request.rawHeaders = [];
