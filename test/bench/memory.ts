@@ -7,7 +7,7 @@ import type { PulledAuthors } from "../../src/state/big-authors/pulled.js";
 import { PageReader } from "../../src/state/entries/page-reader.redis.js";
 import { homeKey, TOMBSTONES_KEY } from "../../src/state/keys.js";
 import type { Bench } from "./support/bench.js";
-import { NOBODY_HIDDEN } from "./support/homes.js";
+import { NOBODY_HIDDEN, storeHidden } from "./support/homes.js";
 import { measured } from "./support/measure.js";
 import { check, type Parameters, type Result, type Row } from "./support/result.js";
 
@@ -59,7 +59,10 @@ async function measure(bench: Bench, { kind, entries, listpack }: Case): Promise
   await redis.config("SET", "zset-max-listpack-entries", listpack);
   await redis.config("SET", "zset-max-listpack-value", 128);
   await redis.zadd(TOMBSTONES_KEY, 0, FLOOR_MEMBER);
-  const keys = Array.from({ length: TIMELINES }, (_, timeline) => homeKey(`user-${timeline}`));
+  const users = Array.from({ length: TIMELINES }, (_, timeline) => `user-${timeline}`);
+  const keys = users.map(homeKey);
+  // Without it a home counts as incomplete.
+  await storeHidden(redis, new Map(users.map((user) => [user, []])));
   const before = await usedMemory(redis);
   for (const [timeline, key] of keys.entries()) {
     const drops = Array.from({ length: entries }, (_, n) => [NEWEST_MS + 1_000 * n, idOf(timeline, n)]);

@@ -8,7 +8,7 @@ import { PageReader } from "../../src/state/entries/page-reader.redis.js";
 import { authorKey, homeKey, PULLED_KEY, pullsKey, TOMBSTONES_KEY } from "../../src/state/keys.js";
 import { openCache } from "../support/read-cache.js";
 import type { Bench } from "./support/bench.js";
-import { NOBODY_HIDDEN } from "./support/homes.js";
+import { NOBODY_HIDDEN, storeHidden } from "./support/homes.js";
 import { measured } from "./support/measure.js";
 import { check, type Parameters, type Result, type Row } from "./support/result.js";
 
@@ -45,6 +45,8 @@ export async function run({ authors, users: readers = READERS }: Parameters, ben
   for (const pulls of authors === undefined ? [undefined, 0, 20, AUTHORS] : [undefined, authors]) {
     const users = Array.from({ length: readers }, (_, number) => readerOf(pulls ?? -1, number));
     for (const [number, user] of users.entries()) await follow(redis, user, { number, pulls });
+    // Without it a home counts as incomplete.
+    await storeHidden(redis, new Map(users.map((user) => [user, []])));
     const options = { ttlMs: 0, authorStates: registryOf(pulls) };
     for (const cache of pulls ? [undefined, cached.cache] : [undefined]) {
       const reader = new PageReader(scripts, { ...options, ...NOBODY_HIDDEN, cache });
