@@ -103,7 +103,7 @@ function unlessInvalid(user: string, error: unknown): HiddenUsers | undefined {
   return codeOf(error) === "notfound" ? new Hidden(user, new Map()) : undefined;
 }
 
-/** A first page that is stored whole is read outside the trace of its call: see decision 45. */
+/** A first page that is stored whole is read outside the trace of its call: see decision 17. */
 async function getPage(deps: ReadDeps, context: ReadContext, page: PageRequest, timeline: Timeline): Promise<Buffer> {
   const { name, key, viewer } = timeline;
   const until = readDeadlines(context.deadline, deps.deadlineMaxMs);

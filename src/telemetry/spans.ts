@@ -51,7 +51,7 @@ export interface OpenSpanOptions extends Pick<SpanOptions, "kind" | "attributes"
   readonly exportsTraces?: boolean;
 }
 
-/** The span is active only in the work that is given to `run`: see decision 45. */
+/** The span is active only in the work that is given to `run`: see decision 17. */
 export class OpenSpan {
   #started: Span | undefined;
   readonly #parent: Context;

@@ -4,7 +4,7 @@ import type { JsMsgImpl } from "nats/lib/jetstream/jsmsg.js";
 import type { MsgImpl } from "nats/lib/nats-base-client/msg.js";
 import type { NatsConnectionImpl } from "nats/lib/nats-base-client/nats.js";
 
-// All private fields of the client that we use, with the reasons in docs/decisions/0065-private-fields-of-libraries.md.
+// All private fields of the client that we use, with the reasons in docs/decisions/0019-libraries.md.
 // test/integration/wire.test.ts fails where a new version of the client has changed them.
 
 export function sendBytes(connection: NatsConnection, bytes: Uint8Array): void {

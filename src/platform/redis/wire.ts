@@ -1,7 +1,7 @@
 import type { Cluster, Redis } from "ioredis";
 
 // All private behaviour of the client that we rely on, with the reasons in
-// docs/decisions/0065-private-fields-of-libraries.md. test/integration/wire.test.ts fails where a new version of the
+// docs/decisions/0019-libraries.md. test/integration/wire.test.ts fails where a new version of the
 // client has changed it.
 
 /** A cluster's client sends again what failed as its connection closed; here it does so only where nothing was sent. */

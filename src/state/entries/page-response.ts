@@ -6,7 +6,7 @@ import type { EncodedPage, Range, Stored } from "./stored.js";
 const HEADER = { newest: 1, oldest: 10, bytes: 19 } as const;
 const HAS_MORE = "\x10\x01";
 
-/** Adds `has_more` and the cursors to a page of read-page.lua, whose drops are encoded already (decision 37). */
+/** Adds `has_more` and the cursors to a page of read-page.lua, whose drops are encoded already (decision 4). */
 export function encodedPage(reply: Buffer): EncodedPage {
   const drops = reply.subarray(HEADER.bytes);
   const [newestLength, oldestLength] = [reply[HEADER.newest + 8] as number, reply[HEADER.oldest + 8] as number];

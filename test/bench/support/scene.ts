@@ -5,7 +5,7 @@ import { type Strategy, strategyAt } from "./strategies.js";
 const READERS = 50_000;
 /** Of TIMELINE_FANOUT_PULL_THRESHOLD. */
 export const DEFAULT_THRESHOLD = 500_000;
-/** docs/capacity.md and decision 40 compare these. */
+/** docs/capacity.md and decision 4 compare these. */
 export const CANDIDATES = [1_000_000, 500_000, 300_000, 100_000] as const;
 export const THRESHOLDS = [
   ...[0, 100, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 300_000, 500_000],
