@@ -2,7 +2,7 @@ import { type Drop, Visibility } from "../gen/avion/posts.js";
 import { compareBytes, isUuid } from "../kernel/ids.js";
 import { createBatch } from "../kernel/sharing.js";
 import { SECOND } from "../kernel/time.js";
-import type { Db } from "../platform/db/db.js";
+import { type Db, PLANNED_EACH_TIME } from "../platform/db/db.js";
 import { dropColumns, maybeSeenBy, type StoredDrop } from "./drops.sql.js";
 import { createdAtOf, LAST_ID, lowestId, spanOf } from "./ids.js";
 
@@ -52,16 +52,20 @@ export function createDropReads(db: Db) {
     ): Promise<StoredDrop[]> => db.query<StoredDrop>(REPLIES, [replyTo, after, limit, viewer]),
     byAuthor: async (userId: string, { below, limit, reader }: AuthorPage): Promise<AuthorDrops> => {
       const { bound, exact, id } = boundOf(below);
-      const read = async (sql: string, ...more: readonly string[]): Promise<AuthorDrops> => {
-        const drops = (await db.query<Drop>(sql, [userId, bound, exact, id, limit, ...more])).map(dated);
+      const read = async (
+        sql: string,
+        more: readonly string[],
+        planned?: typeof PLANNED_EACH_TIME,
+      ): Promise<AuthorDrops> => {
+        const drops = (await db.query<Drop>(sql, [userId, bound, exact, id, limit, ...more], planned)).map(dated);
         return { drops, end: drops.length < limit };
       };
-      if (reader === undefined) return read(BY_AUTHOR);
-      if (reader === "") return read(SHOWN);
-      if (reader === userId) return read(BY_ITSELF, reader);
+      if (reader === undefined) return read(BY_AUTHOR, []);
+      if (reader === "") return read(SHOWN, []);
+      if (reader === userId) return read(BY_ITSELF, [reader]);
       const parameters = [userId, bound, exact, id, limit, reader];
       const scanned = await db.query<Drop & { readonly at: number }>(SCANNED, parameters);
-      if (scanned.at(-1)?.at === MAX_SCANNED) return read(SEEN_BY_READER, reader);
+      if (scanned.at(-1)?.at === MAX_SCANNED) return read(SEEN_BY_READER, [reader], PLANNED_EACH_TIME);
       return { drops: scanned.map(({ at: _, ...drop }) => dated(drop)), end: scanned.length < limit };
     },
     changes: async ([at, id]: readonly [at: number, id: string], until: number, limit: number) => {
