@@ -24,6 +24,8 @@ const OF_THE_FAILURE =
 /** The id of the same letters may be that of a drop, or a number. */
 const BEFORE_OTHER_IDS =
   /(?:\b(?:drop_id|repost_of|created_at|expires_at|version|seq|visibility|producer)"?\s*[:=]\s*"?|\b(?:drop_created|drop_deleted|ap_drop_received):)$/;
+const BEFORE_A_NAME = /[{,]\s*"$/;
+const AFTER_A_NAME = /^"\s*:/;
 const PART_OF_A_WORD = /[\p{L}\p{N}_-]/u;
 const LONGEST_FIELD = 24;
 
@@ -43,7 +45,9 @@ function isWordOf(text: string, form: string): boolean {
   for (let at = text.indexOf(form); at >= 0; at = text.indexOf(form, at + 1)) {
     const [before, after] = [text[at - 1] ?? "", text[at + form.length] ?? ""];
     if (PART_OF_A_WORD.test(before) || PART_OF_A_WORD.test(after)) continue;
-    if (!BEFORE_OTHER_IDS.test(text.slice(Math.max(0, at - LONGEST_FIELD), at))) return true;
+    const [start, end] = [text.slice(Math.max(0, at - LONGEST_FIELD), at), text.slice(at + form.length)];
+    const isName = BEFORE_A_NAME.test(start) && AFTER_A_NAME.test(end);
+    if (!isName && !BEFORE_OTHER_IDS.test(start)) return true;
   }
   return false;
 }

@@ -8,7 +8,7 @@ import { HOUR, wallTimeOf } from "../../src/kernel/time.js";
 import { connectSubscriber } from "../../src/platform/redis/connect.js";
 import { createNamesErased } from "../../src/state/erased/erased-letters.js";
 import { erasedOn } from "../support/erased.js";
-import { eventually } from "../support/eventually.js";
+import { becomes, eventually } from "../support/eventually.js";
 import { type NatsBench, openNats } from "../support/nats.js";
 import { TcpProxy } from "../support/proxy.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
@@ -315,9 +315,10 @@ test("an invalid payload that names an erased user leaves no dead letter, and ot
   const before = (await streams.all("DLQ")).length;
   await redis.raw.publish("drop_created", JSON.stringify({ drop_id: "d", user: "gone é" }));
   await redis.raw.publish("drop_created", '{"user_id":"gone \\u00e9", "drop_id":');
-  await redis.raw.publish("drop_created", '{"user_id":"here", "drop_id":"gone é"}');
+  const others = ['{"gone é":"here"}', '{"user_id":"here", "drop_id":"gone é"}'];
+  for (const other of others) await redis.raw.publish("drop_created", other);
   await eventually(async () => (await streams.all("DLQ")).length > before, "a dead letter is there");
-  expect((await streams.all("DLQ")).slice(before).map(({ body }) => String(body))).toEqual([
-    '{"user_id":"here", "drop_id":"gone é"}',
-  ]);
+  await becomes(async () =>
+    expect((await streams.all("DLQ")).slice(before).map(({ body }) => String(body))).toEqual(others),
+  );
 });

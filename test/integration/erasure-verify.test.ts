@@ -142,7 +142,12 @@ test.each(["ada", "7", "erin é", "https://far.example/users/ada"])(
         headers: { "Dlq-Reason": reason },
       });
     for (const [reason, body] of BROKEN) for (const named of [user, `${user}2`]) await letter(reason, body(named));
-    await letter("invalid", JSON.stringify({ drop_id: user, user_id: "bob", version: 7, seq: 7 }));
+    const others = [
+      JSON.stringify({ drop_id: user, user_id: "bob", version: 7, seq: 7 }),
+      JSON.stringify({ user_id: "bob", [user]: "x" }),
+      `{${JSON.stringify(user)} : 1, "user_id":`,
+    ];
+    for (const other of others) await letter("invalid", other);
     const counts = (await left(user)).map(([, count]) => count);
     expect(counts.reduce((sum, count) => sum + count)).toBe(BROKEN.length);
     await forgetOn({ scripts: redis.scripts, nats })(user, {
@@ -150,7 +155,7 @@ test.each(["ada", "7", "erin é", "https://far.example/users/ada"])(
       left: async () => undefined,
     });
     expect(await left(user)).toEqual([]);
-    expect((await nats.manager.streams.info("DLQ")).state.messages).toBe(BROKEN.length + 1);
+    expect((await nats.manager.streams.info("DLQ")).state.messages).toBe(BROKEN.length + others.length);
   },
 );
 

@@ -10,12 +10,15 @@ const MOST_IDS = 20_000;
 const OTHER_FIELDS =
   /"?\b(?:drop_id|repost_of|created_at|expires_at|reposts_only|visibility|version|seq|producer|traceparent)"?\s*[:=]\s*(?:"(?:[^"\\]|\\.)*"|[^\s,{}[\]"]+)/g;
 
+/** A name of a field names nobody, though it may be the same as an id. */
+const NAMES = /"(?<=[{,]\s*")(?:[^"\\]|\\.)*"\s*:/g;
+
 /** An id may hold spaces, or be a URI: a text is cut in several ways. */
 const BETWEEN = [/(?<!\\)"/, /[\r\n"',;{}[\]=]+/, /[\s"'`,;{}[\]()<>\\=]+/, /[\s"'`,;{}[\]()<>\\:=&|]+/];
 
 /** Finds every text that may be the id of a user in a body of which nothing is known, whether it is JSON or not. */
 export function idsIn(body: Uint8Array): ReadonlySet<string> {
-  const text = Buffer.from(body).toString().replaceAll(OTHER_FIELDS, " ");
+  const text = Buffer.from(body).toString().replaceAll(OTHER_FIELDS, " ").replaceAll(NAMES, " ");
   const ids = new Set<string>();
   for (const between of BETWEEN)
     for (const part of text.split(between)) {
