@@ -39,8 +39,7 @@ export function createRemoteReactionStore(db: Db) {
      */
     put: async (reaction: Omit<RemoteReaction, "deleted_at">, isDated: boolean) => {
       const { uri, actor_uri, object, kind, created_at, visibility } = reaction;
-      const isAfter = isDated ? created_at : created_at - FORGOTTEN_MS;
-      const values = [uri, actor_uri, object, kind, created_at, visibility, isAfter];
+      const values = [uri, actor_uri, object, kind, created_at, visibility, isDated];
       const [made] = await db.query<RemoteReaction>(PUT, values);
       if (made !== undefined) return { ...made, created: true };
       const [stored] = await db.query<RemoteReaction>(GET, [uri]);
@@ -82,21 +81,25 @@ export function createRemoteReactionStore(db: Db) {
   };
 }
 
-/** A deletion refuses reactions without a time that come first for so long: later ones are new. */
+/** A reaction without a time that comes within this time of its deletion may be the deleted one, delivered again. */
 const FORGOTTEN_MS = DAY;
 
 const COLUMNS = "uri, actor_uri, object, kind, created_at, visibility, deleted_at";
 
 const GET = `SELECT ${COLUMNS} FROM posts.remote_reactions WHERE uri = $1`;
 
+/** Where the time was not given, `created_at` is now. */
+const isAfter = (known: string): string =>
+  `CASE WHEN $7::boolean THEN ${known} < excluded.created_at ELSE r.deleted_at < excluded.created_at - ${FORGOTTEN_MS} END`;
+
 /**
  * A reaction that was taken back may be made again under its URI. The one that was taken back, if it comes again, has
  * its own time; the one that a deletion came before is older than that.
  */
 const IS_NEW = `r.deleted_at IS NOT NULL AND CASE r.kind
-  WHEN 0 THEN r.actor_uri NOT IN ('', excluded.actor_uri) OR r.deleted_at < $7::bigint
-  ELSE r.created_at < excluded.created_at AND r.actor_uri = excluded.actor_uri AND r.object = excluded.object
-    AND r.kind = excluded.kind
+  WHEN 0 THEN r.actor_uri NOT IN ('', excluded.actor_uri) OR ${isAfter("r.deleted_at")}
+  ELSE r.actor_uri = excluded.actor_uri AND r.object = excluded.object AND r.kind = excluded.kind
+    AND ${isAfter("r.created_at")}
 END`;
 
 const PUT = `

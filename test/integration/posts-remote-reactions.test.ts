@@ -159,7 +159,7 @@ describePostsWithUsers("reactions of remote actors, and to remote drops", (runni
       expect(await withdraw(first.uri)).toBe(true);
       for (const { uri } of [first, second]) expect(await withdraw(uri)).toBe(false);
       expect(await counts(object)).toEqual([1, 0]);
-      expect((await posts.call.putRemoteReaction(again)).created).toBe(true);
+      expect((await posts.call.putRemoteReaction({ ...again, created_at: Date.now() })).created).toBe(true);
       expect(await counts(object)).toEqual([2, 0]);
       expect(await withdraw("", { object, kind: LIKE })).toBe(true);
       expect(await withdraw(newUri(), { object, kind: LIKE })).toBe(false);
@@ -175,12 +175,20 @@ describePostsWithUsers("reactions of remote actors, and to remote drops", (runni
     for (const object of await both()) {
       const { uri } = await react(object, LIKE, { created_at: now - HOUR });
       await withdraw(uri);
-      const put = (created_at: number) =>
-        posts.call.putRemoteReaction({ uri, actor_uri: mal, object, kind: LIKE, created_at });
+      const like = { uri, actor_uri: mal, object, kind: LIKE };
+      const put = (created_at: number) => posts.call.putRemoteReaction({ ...like, created_at });
       expect(await refusal(put(now - HOUR))).toBe("FAILED_PRECONDITION uri: the reaction is deleted");
       expect(await counts(object)).toEqual([0, 0]);
       expect((await put(now - HOUR + 1)).created).toBe(true);
       expect((await put(now - HOUR)).created).toBe(false);
+      expect(await counts(object)).toEqual([1, 0]);
+      // Without a time it may be the undone one, delivered again.
+      await withdraw(uri);
+      expect(await refusal(put(0))).toBe("FAILED_PRECONDITION uri: the reaction is deleted");
+      expect(await counts(object)).toEqual([0, 0]);
+      expect((await react(object, LIKE)).created).toBe(true);
+      await posts.db.query("UPDATE posts.remote_reactions SET deleted_at = deleted_at - $2 WHERE uri = $1", [uri, DAY]);
+      expect((await put(0)).created).toBe(true);
       expect(await counts(object)).toEqual([1, 0]);
     }
   });
@@ -302,8 +310,8 @@ describePostsWithUsers("reactions of remote actors, and to remote drops", (runni
     const uri = newUri();
     expect(await withdraw(uri)).toBe(false);
     const object = await post(posts, { user_id: ada });
-    const put = (created_at: number) =>
-      posts.call.putRemoteReaction({ uri, actor_uri: mal, object, kind: LIKE, created_at });
+    const like = { uri, actor_uri: mal, object, kind: LIKE };
+    const put = (created_at: number) => posts.call.putRemoteReaction({ ...like, created_at });
     for (const created_at of [0, Date.now() - HOUR])
       expect(await refusal(put(created_at))).toBe("FAILED_PRECONDITION uri: the reaction is deleted");
     expect(await counts(object)).toEqual([0, 0]);
