@@ -51,6 +51,12 @@ export default {
       to: { path: `^src/(${COMPONENTS}|roles|cli)/` },
     },
     {
+      name: "only-the-state-names-keys",
+      severity: "error",
+      from: { path: "^src/(?!state/)" },
+      to: { path: "^src/state/(keys|declared|kinds)\\.ts$" },
+    },
+    {
       name: "components-do-not-import-each-other",
       severity: "error",
       from: { path: `^src/(${COMPONENTS})/` },

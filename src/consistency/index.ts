@@ -6,22 +6,22 @@ import type { Logger } from "../kernel/logger.js";
 import { type Consuming, consume } from "../platform/nats/consume.js";
 import { createStoredMessages } from "../platform/nats/message.js";
 import type { Publish } from "../platform/nats/publish.js";
-import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import { LEAVE_MS } from "../platform/redis/sentinel.js";
 import { hasSentinels } from "../platform/redis/servers.js";
 import type { PulledAuthors } from "../state/big-authors/pulled.js";
 import { dropUserCaches } from "../state/caches/drop-user-caches.redis.js";
+import { createReadEntry } from "../state/entries/audited.redis.js";
 import type { Erased } from "../state/erased/erasures.js";
 import type { Fenced } from "../state/fenced.redis.js";
 import { edgesIn, type Fences } from "../state/fences/types.js";
-import { AUDIT_LEASE_KEY, REPLAY_LEASE_KEY } from "../state/keys.js";
+import { openLease } from "../state/leases.redis.js";
 import { createReconciledUpTo, createUnreconciled } from "../state/messages/reconciled.redis.js";
 import { createReadWaiting, createWaiting } from "../state/messages/waiting.redis.js";
 import { createServerIdentity } from "../state/servers/server-identity.redis.js";
 import type { Upstreams } from "../upstreams/upstreams.grpc.js";
 import { startAuditLoop } from "./audit/audit-loop.js";
-import { type Auditor, createAuditor, createReadEntry, type Rebuilding } from "./audit/auditor.redis.js";
+import { type Auditor, createAuditor, type Rebuilding } from "./audit/auditor.redis.js";
 import {
   checkPublication,
   createChecks,
@@ -143,7 +143,7 @@ export function openRecovery(
   });
   return {
     leaveMs: hasSentinels(scripts) ? LEAVE_MS : 0,
-    lease: createLease(scripts, REPLAY_LEASE_KEY),
+    lease: openLease(scripts, "replay"),
     bound: redis === undefined ? undefined : { redis, bind },
     readBacklog,
     readUnapplied,
@@ -235,7 +235,7 @@ export function startAudits(
     intervalMs === 0
       ? undefined
       : startAuditLoop({
-          lease: createLease(handles.scripts, AUDIT_LEASE_KEY),
+          lease: openLease(handles.scripts, "audit"),
           ...{ intervalMs, settleMs, recovering: audited.maybeLost, auditor: audited.auditor, log: handles.log },
           reconciledUpTo: createReconciledUpTo(handles.scripts),
           reconcile: createReconcile(handles),

@@ -1,6 +1,6 @@
 import type { GetTimelineRequest } from "../gen/avion/timeline.js";
 import { invalid } from "../kernel/errors.js";
-import { FLOOR_MEMBER, idFault } from "../kernel/ids.js";
+import { idFault, RESERVED_DROP_ID } from "../kernel/ids.js";
 import { DEFAULT_LIMIT, MAX_CURSOR_CHARS, MAX_LIMIT } from "./timeline-pages.js";
 import type { TimelineEntry } from "./timelines.js";
 
@@ -24,7 +24,8 @@ export function parsePageRequest(request: GetTimelineRequest): PageRequest {
   if (other !== undefined) throw invalid(other, `cannot be combined with ${kind}`);
   if (kind === undefined) return { limit: limit || DEFAULT_LIMIT, cursor: undefined };
   const text = request[kind];
-  if (text.length > MAX_CURSOR_CHARS || text === FLOOR_MEMBER) throw invalid(kind, "is neither a drop id nor a token");
+  if (text.length > MAX_CURSOR_CHARS || text === RESERVED_DROP_ID)
+    throw invalid(kind, "is neither a drop id nor a token");
   return { limit: limit || DEFAULT_LIMIT, cursor: { kind, text } };
 }
 
@@ -51,6 +52,6 @@ export function fromToken(text: string): TimelineEntry | undefined {
   const score = Number(match[1]);
   if (!Number.isSafeInteger(score)) return undefined;
   const drop = Buffer.from(match[2] as string, "base64url").toString("utf8");
-  if (drop === FLOOR_MEMBER || idFault(drop) !== undefined) return undefined;
+  if (drop === RESERVED_DROP_ID || idFault(drop) !== undefined) return undefined;
   return toToken({ score, drop }) === text ? { score, drop } : undefined;
 }

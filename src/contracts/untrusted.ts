@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { AppError } from "../kernel/errors.js";
 import { faultInWords } from "../kernel/fields.js";
-import { FLOOR_MEMBER, idFault } from "../kernel/ids.js";
+import { idFault, RESERVED_DROP_ID } from "../kernel/ids.js";
 
 /** The faults are bounded, since all those of a list may need far more memory than the input. */
 const MAX_FAULTS = 8;
@@ -14,7 +14,9 @@ export const userId = z.string().refine((value) => idFault(value) === undefined,
   error: ({ input }) => idFault(String(input)),
 });
 
-export const dropId = userId.refine((value) => value !== FLOOR_MEMBER, { message: `must not be ${FLOOR_MEMBER}` });
+export const dropId = userId.refine((value) => value !== RESERVED_DROP_ID, {
+  message: `must not be ${RESERVED_DROP_ID}`,
+});
 
 export function boundedList<Element>(most: number, faultOf: (element: unknown) => string | undefined) {
   // The list is named for JSON Schema; its elements are checked below.

@@ -1,17 +1,15 @@
 import type { NatsConnection } from "nats";
-import { FLOOR_MEMBER } from "../kernel/ids.js";
 import type { Queries } from "../platform/db/db.js";
 import type { Publish } from "../platform/nats/publish.js";
 import type { RedisClock } from "../platform/redis/clock.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import type { Erased, Forget } from "../state/erased/erasures.js";
-import { readOwnDrops } from "../state/erased/own-drops.redis.js";
+import { readOwnDrops, readStoredDrops } from "../state/erased/own-drops.redis.js";
 import { createPlaces, type Place } from "../state/erased/places.js";
 import { personOf } from "../state/erased/values.js";
 import { verifyKeys } from "../state/erased/verify-keys.redis.js";
 import { createSend, createWalk } from "../state/erased/walk.redis.js";
 import type { Fences } from "../state/fences/types.js";
-import { authorKey, postedKey } from "../state/keys.js";
 import { createNotifyUser } from "../state/listeners/listed.redis.js";
 import type { Upstreams } from "../upstreams/upstreams.grpc.js";
 import { listedDrops } from "./drops.grpc.js";
@@ -42,8 +40,7 @@ export function createForgetTimelines(
   const send = createSend(scripts);
   async function* drops(user: string): AsyncGenerator<readonly string[]> {
     yield* listedDrops(upstreams, user);
-    const held = (await send([authorKey(user), postedKey(user)].map((key) => ["zrange", key, 0, -1]))) as string[][];
-    yield held.flat().filter((member) => member !== FLOOR_MEMBER);
+    yield await readStoredDrops(send, user);
   }
   return createForget({
     ...pulled,

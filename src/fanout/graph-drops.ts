@@ -1,7 +1,6 @@
 import { belongsHome, type DropPage, entryOfDrop, type TimelineEntry } from "../contracts/timelines.js";
 import { isTooFarAhead } from "../contracts/times.js";
 import type { Drop } from "../gen/avion/posts.js";
-import { FLOOR_MEMBER } from "../kernel/ids.js";
 import { sharedNow } from "../kernel/time.js";
 import {
   audienceOf,
@@ -11,6 +10,7 @@ import {
   type SignedEntry,
   type TimelineWriter,
 } from "../state/entries/writer.redis.js";
+import { FLOOR } from "../state/timelines.js";
 import { DROPS_A_PAGE, type Sources } from "./sources.grpc.js";
 
 /** Reads the drops of one author. */
@@ -169,7 +169,7 @@ export class DropWrites {
   /** Removes the floor of homes, so that their next reads rebuild them. */
   async leaveToRebuild(homes: readonly ChangedHome[]): Promise<void> {
     const audience = audienceOf(homes.map(({ follower }) => follower));
-    await this.#removing.push({ audience, drops: [FLOOR_MEMBER] });
+    await this.#removing.push({ audience, drops: [FLOOR] });
   }
 
   async flush(): Promise<void> {

@@ -4,7 +4,6 @@ import type { Loop } from "../kernel/loop.js";
 import { DAY } from "../kernel/time.js";
 import type { PublishAll } from "../platform/nats/publish.js";
 import type { RedisClock } from "../platform/redis/clock.js";
-import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import { createAuthorWriter } from "../state/big-authors/author-writer.redis.js";
 import { createTimelineWriter } from "../state/entries/writer.redis.js";
@@ -15,7 +14,7 @@ import { createIsApart } from "../state/hidden/apart.redis.js";
 import { createReadHiddenTogether, createReadHidings } from "../state/hidden/hidden.grpc.js";
 import { createHiddenStore } from "../state/hidden/hidden.redis.js";
 import { createRelationWriter } from "../state/hidden/relations.redis.js";
-import { CROSSING_LEASE_KEY } from "../state/keys.js";
+import { openLease } from "../state/leases.redis.js";
 import { createListeners } from "../state/listeners/listeners.redis.js";
 import { createListenersAmong } from "../state/listeners/listening.redis.js";
 import { createProgress } from "../state/messages/progress.redis.js";
@@ -100,7 +99,7 @@ export function createFanout(handles: FanoutHandles): Fanout & { readonly startC
     complete: createComplete(publishAll, sample),
     applied: observeFanout.edgeApplied,
   };
-  const lease = createLease(scripts, CROSSING_LEASE_KEY);
+  const lease = openLease(scripts, "crossing");
   return {
     ...composeFanout(deps),
     startCrossings: (readBacklogStart) => startCrossings({ ...deps, readBacklogStart, lease, log }),

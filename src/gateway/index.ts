@@ -7,9 +7,8 @@ import type { SseLimits } from "../platform/http/sse.js";
 import type { RedisClock } from "../platform/redis/clock.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import type { Erased } from "../state/erased/erasures.js";
-import { RECENT_KEY } from "../state/keys.js";
 import { createLogoutsAmong, type LogoutsAmong } from "../state/listeners/logouts.redis.js";
-import { createStreamRegistryStore } from "../state/listeners/registry.redis.js";
+import { createStreamRegistryStore, LISTENERS } from "../state/listeners/registry.redis.js";
 import { type Claim, createAuthenticate, createAuthorize, createAuthorizeOperator, refusingLoggedOut } from "./auth.js";
 import type { GatewayConfig } from "./config.js";
 import { createFeed } from "./feed.nats.js";
@@ -117,7 +116,7 @@ export function createGateway(deps: GatewayDeps, limits: GatewayLimits = LIMITS)
     ...limits,
     ...{ erased, logoutsAmong },
     end: (refused) => streams.endOf(refused),
-    now: () => clock.now(RECENT_KEY),
+    now: () => clock.now(LISTENERS),
     store: createStreamRegistryStore(scripts, { podName, ttlMs: limits.registrationTtlMs, windowMs: limits.windowMs }),
     log,
   });

@@ -2,8 +2,8 @@ import { createHash } from "node:crypto";
 
 export const MAX_ID_BYTES = 128;
 
-/** Every timeline key has this member, which is no drop. */
-export const FLOOR_MEMBER = "~floor";
+/** No drop has this id: timelines keep their floor under it. */
+export const RESERVED_DROP_ID = "~floor";
 
 const PLAIN = /^[A-Za-z0-9_-]{1,64}$/;
 

@@ -4,7 +4,7 @@ import { SECOND } from "../kernel/time.js";
 import type { PulledAuthors } from "../state/big-authors/pulled.js";
 import type { TimelineStore } from "../state/entries/store.redis.js";
 import { type Erased, withoutErasedOriginals, writeUnlessErased } from "../state/erased/erasures.js";
-import { authorOfKey, userOfHomeKey } from "../state/keys.js";
+import { authorOf, userOfHome } from "../state/timelines.js";
 import type { Rebuild } from "./rebuild.js";
 import type { OpenSources } from "./sources.grpc.js";
 
@@ -59,8 +59,8 @@ interface RebuildDeps {
 export const rebuildUnlessErased =
   (rebuild: Rebuild, { store, erased, authorStates }: RebuildDeps): Rebuild =>
   async (key, ...of) => {
-    const author = authorOfKey(key);
-    const user = author ?? userOfHomeKey(key);
+    const author = authorOf(key);
+    const user = author ?? userOfHome(key);
     if (user === undefined) return rebuild(key, ...of);
     const write = { write: () => rebuild(key, ...of), remove: () => store.forget(key) };
     try {

@@ -11,7 +11,7 @@ import type { Snapshot, TimelineStore } from "../state/entries/store.redis.js";
 import { type Incomplete, isIncomplete } from "../state/entries/stored.js";
 import { withoutHidden } from "../state/entries/without-hidden.js";
 import { Hidden, type HiddenUsers } from "../state/hidden/hidden.js";
-import { authorOfKey, GLOBAL_KEY, homeKey, LOCAL_KEY } from "../state/keys.js";
+import { authorOf, GLOBAL, homeOf, LOCAL } from "../state/timelines.js";
 import { authorSnapshot, fillPulls, type HomeDeps, homeBelowFloor, homeSnapshot } from "./home.js";
 import {
   type BelowFloor,
@@ -76,7 +76,7 @@ export function getHomeTimeline(deps: ReadDeps): GetTimeline {
     const page = parsePageRequest(request);
     return getPage(deps, context, page, {
       name: "home",
-      key: homeKey(user),
+      key: homeOf(user),
       snapshot: (deadline) => homeSnapshot(deps, user)(deadline),
       isAffected: (deadline) => deps.isAffected(user, deadline),
       fillPulls: (deadline) => fillPulls(deps, user, deadline),
@@ -86,7 +86,7 @@ export function getHomeTimeline(deps: ReadDeps): GetTimeline {
 }
 
 export function getSharedTimeline(deps: ReadDeps, name: SharedName): GetTimeline {
-  const key = name === "local" ? LOCAL_KEY : GLOBAL_KEY;
+  const key = name === "local" ? LOCAL : GLOBAL;
   const timeline: Timeline = { name, key, snapshot: () => deps.readShared(name) };
   const flight = new SingleFlight<Snapshot>();
   const readBylines = async () => (await flight.run(name, () => deps.readShared(name))).entries;
@@ -203,7 +203,7 @@ async function complete(
   { keys, arePullsKnown, deadline }: Incomplete & { readonly deadline: number },
 ): Promise<void> {
   const rebuild = (incomplete: string): Promise<void> => {
-    const author = authorOfKey(incomplete);
+    const author = authorOf(incomplete);
     return deps.rebuild(incomplete, author === undefined ? snapshot : authorSnapshot(deps, author));
   };
   // The rebuild of a home reads its owner's pulled authors, too.

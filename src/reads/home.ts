@@ -3,7 +3,7 @@ import type { BoundedQueue } from "../kernel/concurrency.js";
 import type { Pulls } from "../state/big-authors/pulls.redis.js";
 import type { HiddenUsers } from "../state/hidden/hidden.js";
 import type { HiddenStore } from "../state/hidden/hidden.redis.js";
-import { homeKey } from "../state/keys.js";
+import { homeOf } from "../state/timelines.js";
 import { annotate } from "../telemetry/spans.js";
 import { type CollectRequest, collect, collectUpward } from "./collect.js";
 import { type BelowFloor, startOf } from "./pages.js";
@@ -102,7 +102,7 @@ export function homeBelowFloor(
       });
       const authors = await authorsOf(reader, await sources.following(reader, deadline), hidden);
       return work(sourcesWithoutHidden(sources, hidden), { reader, authors, deadline, tolerant });
-    }, homeKey(reader));
+    }, homeOf(reader));
   return {
     older: (below, { above, count }) => ask((sources, home) => collect(sources, { ...home, below, above, count })),
     newer: ({ above, count }, top) => ask((sources, home) => collectUpward(sources, { ...home, above, top, count })),

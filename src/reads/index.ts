@@ -9,31 +9,20 @@ import { createOldestFirst } from "../kernel/oldest-first.js";
 import { MINUTE, SECOND } from "../kernel/time.js";
 import type { Service } from "../platform/grpc/unary.js";
 import { encodedResponses, lazilyTraced } from "../platform/grpc/unary.js";
-import { createLease } from "../platform/redis/lease.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import { trackChanges } from "../platform/redis/tracking.js";
 import { isPushed, type PulledAuthors } from "../state/big-authors/pulled.js";
 import { createPulls } from "../state/big-authors/pulls.redis.js";
 import { type Homes, listHomes } from "../state/entries/homes.redis.js";
-import { PageCache } from "../state/entries/page-cache.js";
+import { openReadCache, type ReadCache } from "../state/entries/read-cache.redis.js";
 import { createTimelineStore, type Snapshot } from "../state/entries/store.redis.js";
 import { createTrimStore, startTrimming } from "../state/entries/trim.redis.js";
 import type { Erased } from "../state/erased/erasures.js";
 import type { Fenced } from "../state/fenced.redis.js";
-import { startTombstoneCopy } from "../state/fences/tombstone-copy.redis.js";
 import type { Fences } from "../state/fences/types.js";
 import { createReadHidden } from "../state/hidden/hidden.grpc.js";
 import { createHiddenStore } from "../state/hidden/hidden.redis.js";
-import {
-  authorKey,
-  authorOfKey,
-  DELETIONS_CHANNEL,
-  GLOBAL_KEY,
-  homeKey,
-  LOCAL_KEY,
-  TOMBSTONES_KEY,
-  TRIM_LEASE_KEY,
-} from "../state/keys.js";
+import { openLease } from "../state/leases.redis.js";
+import { authorOf, authorTimelineOf, GLOBAL, homeOf, LOCAL } from "../state/timelines.js";
 import type { Upstreams } from "../upstreams/upstreams.grpc.js";
 import { createIsAffected } from "./affected.js";
 import type { TimelineConfig } from "./config.js";
@@ -46,7 +35,7 @@ import { createReadShared } from "./shared.nats.js";
 import { AUDIT_LOOKBACKS_MS, createReadSharedLog, type SharedName, withOlder } from "./shared-log.nats.js";
 import { createListDrops, createReadListedDrops, createSources, FOLLOWING_A_PAGE } from "./sources.grpc.js";
 
-export type { Homes };
+export { type Homes, openReadCache };
 
 interface TimelinesDeps {
   readonly scripts: Scripts;
@@ -60,28 +49,6 @@ interface TimelinesDeps {
   readonly config: { readonly storedTimelines: StoredTimelinesConfig; readonly timeline: TimelineConfig };
   readonly readCache?: ReadCache | undefined;
   readonly log: Logger;
-}
-
-export type ReadCache = NonNullable<ReturnType<typeof openReadCache>>;
-
-/** Holds pages that are read often, and in a cluster a copy of the tombstones; undefined where there is no room for pages. */
-export function openReadCache({ scripts, config, log }: Pick<TimelinesDeps, "scripts" | "config" | "log">) {
-  const { readCacheBytes: maxBytes } = config.timeline;
-  if (maxBytes === 0) return undefined;
-  const tracking = trackChanges({ scripts, channel: DELETIONS_CHANNEL, publisher: TOMBSTONES_KEY, log });
-  const { ttlMs } = config.storedTimelines;
-  const pages = new PageCache({ changes: tracking, nodeOf: scripts.nodeOf, maxBytes, ttlMs });
-  tracking.announcements.on("changed", (key) => pages.changed(key));
-  tracking.announcements.on("published", (drop) => pages.deleted(drop));
-  tracking.announcements.on("lost", () => pages.clear());
-  observeTimeline.cache({ events: pages.events, bytes: () => pages.bytes });
-  const tombstones = scripts.isCluster ? startTombstoneCopy({ scripts, tracking, log }) : undefined;
-  observeTimeline.tombstones(() => tombstones?.size() ?? 0);
-  const close = async (): Promise<void> => {
-    await tombstones?.close();
-    await tracking.close();
-  };
-  return { pages, tombstones, close };
 }
 
 interface Serving {
@@ -141,7 +108,7 @@ export function createTimelines(deps: TimelinesDeps) {
   const rebuildAny = createRebuild({ ...writes, log, observe: observeTimeline.rebuilt });
   const rebuild = rebuildUnlessErased(rebuildAny, { store, erased, authorStates });
   const rebuildAuthorKey = (key: string): Promise<void> =>
-    rebuild(key, authorSnapshot(home, authorOfKey(key) as string), { afresh: true });
+    rebuild(key, authorSnapshot(home, authorOf(key) as string), { afresh: true });
   return {
     /** Serves the three reads over gRPC. */
     service: ({ maybeLost, affected, exportsTraces }: Serving): Service => {
@@ -160,16 +127,16 @@ export function createTimelines(deps: TimelinesDeps) {
     },
     /** Rebuilds a home timeline, and those merged into it, whatever their state; they stay readable meanwhile. */
     async rebuildHome(user: string, { alone = false } = {}): Promise<void> {
-      await rebuild(homeKey(user), homeSnapshot(home, user, { afresh: true }), { afresh: true });
+      await rebuild(homeOf(user), homeSnapshot(home, user, { afresh: true }), { afresh: true });
       if (!alone) {
         const registry = await authorStates.refresh();
-        const keys = await store.mergedKeysOf(homeKey(user));
-        const isWhole = (key: string) => !isPushed(registry.get(authorOfKey(key) as string)?.state);
+        const keys = await store.mergedKeysOf(homeOf(user));
+        const isWhole = (key: string) => !isPushed(registry.get(authorOf(key) as string)?.state);
         await mapLimited(keys.filter(isWhole), 1, rebuildAuthorKey);
       }
     },
     /** Rebuilds the timeline of a pulled author, whatever its state. */
-    rebuildAuthor: (author: string): Promise<void> => rebuildAuthorKey(authorKey(author)),
+    rebuildAuthor: (author: string): Promise<void> => rebuildAuthorKey(authorTimelineOf(author)),
     /** Resolves once it is known which pulled authors the user follows. */
     fillPulls: (user: string): Promise<void> => fillPulls(home, user, Date.now() + FILL_MS),
     pulledAuthors: async (): Promise<string[]> =>
@@ -180,7 +147,7 @@ export function createTimelines(deps: TimelinesDeps) {
         const snapshot = await readListedLog(name);
         return older ? withOlder(snapshot, older, shared) : snapshot;
       };
-      return rebuild(name === "local" ? LOCAL_KEY : GLOBAL_KEY, takeSnapshot, { afresh: true });
+      return rebuild(name === "local" ? LOCAL : GLOBAL, takeSnapshot, { afresh: true });
     },
     /** Reads the newest `count` drops of a home created after `floor` (ms) from the upstreams, newest first. */
     readExpectedHome: (user: string, of: Expected) => readExpectedHome(home, user, of),
@@ -199,7 +166,7 @@ export function createTimelines(deps: TimelinesDeps) {
       startTrimming({
         store: createTrimStore(scripts, fenced, authorStates),
         retentionStart: () => fences.retentionStart(),
-        lease: createLease(scripts, TRIM_LEASE_KEY),
+        lease: openLease(scripts, "trimming"),
         log,
       }),
   };
@@ -210,7 +177,7 @@ const createHiddenOf =
   (hidden: ReturnType<typeof createHiddenStore>, { bylinesOf }: ReturnType<typeof createTimelineStore>) =>
   async (user: string, author: string, drops: readonly string[]): Promise<ReadonlySet<string>> => {
     const known = await hidden.known(user);
-    const reposts = await bylinesOf(authorKey(author), drops);
+    const reposts = await bylinesOf(authorTimelineOf(author), drops);
     const viewer = await known.among([{ author }, ...reposts.values()]);
     if (viewer.hides({ author })) return new Set(drops);
     return new Set([...reposts].flatMap(([drop, by]) => (viewer.hides(by) ? [drop] : [])));

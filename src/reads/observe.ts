@@ -1,5 +1,4 @@
-import type { CacheEvent } from "../state/entries/page-cache.js";
-import { counter, histogram, observedCounter, observedGauge } from "../telemetry/meters.js";
+import { counter, histogram } from "../telemetry/meters.js";
 
 const reads = counter(
   "timeline_reads",
@@ -14,26 +13,6 @@ const rebuildTime = histogram(
 
 export const observeTimeline = {
   read: (timeline: string, outcome: string): void => reads.add(1, { timeline, outcome }),
-  cache({
-    events,
-    bytes,
-  }: {
-    readonly events: Readonly<Record<CacheEvent, number>>;
-    readonly bytes: () => number;
-  }): void {
-    observedCounter(
-      "timeline_read_cache",
-      "Cached answers of Redis: found (hit), not found (miss), or removed because a key changed, a drop was deleted, room was needed (evicted) or a minute passed (expired)",
-      { label: "event", values: () => events },
-    );
-    observedGauge("timeline_read_cache_bytes", "Memory of the answers of Redis that this process caches", bytes);
-  },
-  tombstones: (copied: () => number): void =>
-    observedGauge(
-      "timeline_tombstones_copied",
-      "Tombstones that this process has a copy of; 0: in a Redis Cluster it asks about each page",
-      copied,
-    ),
   rebuilt(outcome: string, seconds: number): void {
     rebuilds.add(1, { outcome });
     if (outcome === "done") rebuildTime.record(seconds);

@@ -9,7 +9,7 @@ import { countdown, MINUTE, pause, SECOND } from "../kernel/time.js";
 import type { Snapshot, TimelineStore } from "../state/entries/store.redis.js";
 import { writeUnlessDeleted } from "../state/fences/types.js";
 import type { HiddenStore } from "../state/hidden/hidden.redis.js";
-import { GLOBAL_KEY, kindOf, LOCAL_KEY, userOfHomeKey } from "../state/keys.js";
+import { GLOBAL, kindOf, LOCAL, userOfHome } from "../state/timelines.js";
 import { annotate, inSpan } from "../telemetry/spans.js";
 import { type Entries, type PageFences, retainedOf } from "./pages.js";
 
@@ -83,7 +83,7 @@ interface Task {
 async function rebuild(deps: RebuildDeps, key: string, task: Task): Promise<void> {
   const lease: Lease = deps.store.rebuildLease(key);
   // Local and global come from the log, and are only two: they do not wait for homes.
-  const rebuildQueue: BoundedQueue = key === LOCAL_KEY || key === GLOBAL_KEY ? (work) => work() : deps.rebuildQueue;
+  const rebuildQueue: BoundedQueue = key === LOCAL || key === GLOBAL ? (work) => work() : deps.rebuildQueue;
   while (!(await rebuildQueue(() => underLease(lease, () => rebuildInRounds(deps, key, task)), key))) {
     if (await completedElsewhere(deps.store, key, task.afresh)) return;
   }
@@ -103,7 +103,7 @@ async function rebuildOnce(
   key: string,
   { takeSnapshot, afresh, deadline }: Task & { readonly deadline: number },
 ): Promise<boolean> {
-  const user = userOfHomeKey(key);
+  const user = userOfHome(key);
   if (user !== undefined) await fillHidden(user, deadline);
   const mark = -randomInt(1, 2 ** 47);
   const held = await store.beginRebuild(key, mark, afresh);

@@ -1,6 +1,6 @@
 import { LIMIT_KINDS, type LimitKind } from "../contracts/limits.js";
 import { chunked } from "../kernel/concurrency.js";
-import { decodeId, encodeId, idFault, spread } from "../kernel/ids.js";
+import { decodeId, encodeId, idFault, RESERVED_DROP_ID, spread } from "../kernel/ids.js";
 import type { KeyPattern } from "./declared.js";
 
 /** The key of a declared pattern without tokens. */
@@ -40,6 +40,9 @@ export const LOGOUTS_KEY = key("timeline:x:logouts");
 
 /** Each drop is announced when its tombstone is written, by the server that holds the tombstones. */
 export const DELETIONS_CHANNEL = "timeline:x:deletions";
+
+/** The score of this member is the floor of a timeline: it is complete from that time on. */
+export const FLOOR_MEMBER = RESERVED_DROP_ID;
 
 export const HOME_PREFIX = prefix("timeline:home:<user>");
 

@@ -2,7 +2,7 @@ import { compareEntries, type DropPage, NO_DROPS, type TimelineEntry } from "../
 import { isTime, isTooFarAhead } from "../contracts/times.js";
 import { MAX_RECIPIENTS } from "../contracts/untrusted.js";
 import type { Drop, GetDropsByUserIDRequest, GetDropsByUserIDResponse } from "../gen/avion/posts.js";
-import { FLOOR_MEMBER, idFault } from "../kernel/ids.js";
+import { idFault, RESERVED_DROP_ID } from "../kernel/ids.js";
 import { sharedNow, wrongUnitOf } from "../kernel/time.js";
 import { broken, refuseLong } from "./answers.js";
 
@@ -67,7 +67,7 @@ const entryOf = ({ created_at, drop_id }: Drop): TimelineEntry => ({ score: crea
 export function isReadable({ drop_id, created_at, recipients }: Drop): boolean {
   return (
     idFault(drop_id) === undefined &&
-    drop_id !== FLOOR_MEMBER &&
+    drop_id !== RESERVED_DROP_ID &&
     isTime(created_at) &&
     wrongUnitOf(created_at) === undefined &&
     recipients.length <= MAX_RECIPIENTS

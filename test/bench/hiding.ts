@@ -1,6 +1,5 @@
 import { connect } from "node:http2";
-import { FLOOR_MEMBER } from "../../src/kernel/ids.js";
-import { bylinesKey, LOCAL_KEY, TOMBSTONES_KEY } from "../../src/state/keys.js";
+import { bylinesKey, FLOOR_MEMBER, LOCAL_KEY, TOMBSTONES_KEY } from "../../src/state/keys.js";
 import { World } from "../support/world.js";
 import type { Bench } from "./support/bench.js";
 import { checkHomes, countHeld, dropIds, fillHomes, storeHidden } from "./support/homes.js";

@@ -1,8 +1,7 @@
 import { connect } from "node:http2";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Redis } from "ioredis";
-import { FLOOR_MEMBER } from "../../src/kernel/ids.js";
-import { LOCAL_KEY, TOMBSTONES_KEY } from "../../src/state/keys.js";
+import { FLOOR_MEMBER, LOCAL_KEY, TOMBSTONES_KEY } from "../../src/state/keys.js";
 import type { Bench, Servers } from "./support/bench.js";
 import { type Cpu, cpuInTurns, measured, summarise } from "./support/measure.js";
 import { askedPage, LIMIT, openFrames } from "./support/reads-shared.js";

@@ -1,11 +1,10 @@
 import type { Redis } from "ioredis";
-import { FLOOR_MEMBER } from "../../src/kernel/ids.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connected, connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
 import type { PulledAuthors } from "../../src/state/big-authors/pulled.js";
 import { PageReader } from "../../src/state/entries/page-reader.redis.js";
-import { homeKey, TOMBSTONES_KEY } from "../../src/state/keys.js";
+import { FLOOR_MEMBER, homeKey, TOMBSTONES_KEY } from "../../src/state/keys.js";
 import type { Bench } from "./support/bench.js";
 import { NOBODY_HIDDEN, storeHidden } from "./support/homes.js";
 import { measured } from "./support/measure.js";

@@ -1,11 +1,10 @@
 import type { Redis } from "ioredis";
-import { FLOOR_MEMBER } from "../../src/kernel/ids.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connected, connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
 import { PULLS_COMPLETE, type PulledAuthors, type PullRegistry } from "../../src/state/big-authors/pulled.js";
 import { PageReader } from "../../src/state/entries/page-reader.redis.js";
-import { authorKey, homeKey, PULLED_KEY, pullsKey, TOMBSTONES_KEY } from "../../src/state/keys.js";
+import { authorKey, FLOOR_MEMBER, homeKey, PULLED_KEY, pullsKey, TOMBSTONES_KEY } from "../../src/state/keys.js";
 import { openCache } from "../support/read-cache.js";
 import type { Bench } from "./support/bench.js";
 import { NOBODY_HIDDEN, storeHidden } from "./support/homes.js";

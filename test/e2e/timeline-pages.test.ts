@@ -1,7 +1,6 @@
 import { expect } from "@jest/globals";
 import { TIMELINES, timelinePath } from "../../src/contracts/timeline-pages.js";
-import { FLOOR_MEMBER } from "../../src/kernel/ids.js";
-import { ERASED_KEY } from "../../src/state/keys.js";
+import { ERASED_KEY, FLOOR_MEMBER } from "../../src/state/keys.js";
 import { type Answer, call } from "../support/analysis-http.js";
 import { becomes } from "../support/eventually.js";
 import type { Service } from "../support/service.js";

@@ -46,10 +46,11 @@ export async function readInstruments(): Promise<Instrument[]> {
   const { observeRecovery } = await import("../../src/consistency/observe.js");
   observeRecovery.behind(() => false);
   observeRecovery.filled(() => undefined);
-  const { observeTimeline } = await import("../../src/reads/observe.js");
+  await import("../../src/reads/observe.js");
+  const { observeReadCache } = await import("../../src/state/entries/observe.js");
   const events = { hit: 0, miss: 0, changed: 0, deleted: 0, evicted: 0, expired: 0 };
-  observeTimeline.cache({ events, bytes: () => 0 });
-  observeTimeline.tombstones(() => 0);
+  observeReadCache.pages({ events, bytes: () => 0 });
+  observeReadCache.tombstones(() => 0);
   metrics.disable();
   return made;
 }

@@ -1,8 +1,8 @@
-import type { TimelineEntry } from "../../contracts/timelines.js";
 import { isTooFarAhead } from "../../contracts/times.js";
 import { paced, type Throttle } from "../../kernel/concurrency.js";
 import { oneLine } from "../../kernel/errors.js";
 import { MINUTE, pause, SECOND, sharedNow } from "../../kernel/time.js";
+import type { Contents } from "../../state/entries/audited.redis.js";
 import type { WaitingEvent } from "../../state/messages/waiting.redis.js";
 
 export const TIMELINES = ["home", "local", "global"] as const;
@@ -216,14 +216,6 @@ export async function untilApplied(
     if (stopping?.aborted || sharedNow() > until) return undefined;
     await pause(POLL_MS, stopping);
   }
-}
-
-export interface Contents {
-  /** The timeline is complete down to this time, in ms since the epoch; 0 is the start. */
-  readonly floor: number;
-  readonly entries: readonly TimelineEntry[];
-  /** Remote drops created up to this time, ms since the epoch, are left out: the share is used up. */
-  readonly remoteFloor?: number | undefined;
 }
 
 export const KINDS = ["missing", "unexpected", "wrong_score"] as const;

@@ -11,6 +11,7 @@ import { codeOf, oneLine } from "../../kernel/errors.js";
 import { encodeId } from "../../kernel/ids.js";
 import type { Logger } from "../../kernel/logger.js";
 import { MINUTE, pause, SECOND, sharedNow } from "../../kernel/time.js";
+import type { ReadEntry, StoredEntry } from "../../state/entries/audited.redis.js";
 import { contextOf, inSpan } from "../../telemetry/spans.js";
 import { type AuditDeps, isOpen, type TimelineName, untilApplied } from "./audit.js";
 
@@ -20,18 +21,11 @@ import { type AuditDeps, isOpen, type TimelineName, untilApplied } from "./audit
  */
 export type PublicationResult = "same" | "lost" | "kept" | "undecided" | "skipped" | "failed";
 
-export interface StoredEntry {
-  readonly floor: number | undefined;
-  readonly score: number | undefined;
-  /** Global leaves out remote drops created up to this time, ms since the epoch: the share is used up. */
-  readonly remoteFloor?: number | undefined;
-}
-
 export interface PublicationDeps extends Pick<AuditDeps, "tombstonedAmong" | "readUnapplied"> {
   /** `foundAt` is by the clock of `performance.now`. */
   readonly repair: (timeline: TimelineName, foundAt: number) => Promise<void>;
   /** Finds the drop of an author as a reader would. */
-  readonly readEntry: (timeline: TimelineName, drop: string, author: string) => Promise<StoredEntry>;
+  readonly readEntry: ReadEntry;
   /** Returns followers at random, out of a list of about so many pages. */
   readonly sampleFollowers: (author: string, pages: number) => Promise<readonly string[]>;
   readonly findDrop: (held: HeldDrop) => Promise<Drop | undefined>;

@@ -1,11 +1,11 @@
 import type { HeldDrop } from "../../contracts/timelines.js";
-import { FLOOR_MEMBER } from "../../kernel/ids.js";
 import { sharedNow } from "../../kernel/time.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
+import { amongLocal, newestOfLocal } from "../../state/entries/local.redis.js";
 import type { Erased } from "../../state/erased/erasures.js";
 import { type EdgeChange, edgeName, type Fences } from "../../state/fences/types.js";
-import { LOCAL_KEY } from "../../state/keys.js";
 
+/** Drops of a sample of local. */
 const NEWEST = 40;
 
 interface SamplesDeps {
@@ -22,7 +22,6 @@ export type Samples = ReturnType<typeof createSamples>;
 
 /** Samples of what is held: deleted drops, and those older than the retention, are left out. */
 export function createSamples({ scripts, fences, erased, readDrops, readEdges, settleMs }: SamplesDeps) {
-  const { command } = scripts;
   const standing = async <Held>(held: readonly Held[], usersOf: (one: Held) => readonly string[]) => {
     const gone = await erased.among([...new Set(held.flatMap(usersOf))]);
     return held.filter((one) => !usersOf(one).some((user) => gone.has(user)));
@@ -32,8 +31,6 @@ export function createSamples({ scripts, fences, erased, readDrops, readEdges, s
     const since = fences.retentionStart();
     return drops.filter(({ drop, createdAt }) => !tombstoned.has(drop) && createdAt >= since);
   };
-  const scoresOf = (drops: readonly HeldDrop[]) =>
-    command("zmscore", (client) => client.zmscore(LOCAL_KEY, ...drops.map(({ drop }) => drop)));
   const inForce = async (edges: readonly EdgeChange[]): Promise<readonly EdgeChange[]> => {
     // -1 is below every version: an edge that was undone has a lower one than the change that is asked about.
     const newest = await fences.newestEdges(edges.map((edge) => ({ ...edge, version: -1 })));
@@ -54,22 +51,15 @@ export function createSamples({ scripts, fences, erased, readDrops, readEdges, s
     },
     inForce,
     /** The newest drops of local, oldest first; they may be in no log any more. */
-    local: async () => alive(await readNewestLocal(scripts, sharedNow() - settleMs)),
+    local: async () => alive(await newestOfLocal(scripts, { until: sharedNow() - settleMs, count: NEWEST })),
     /** Returns the drops of a sample that are neither deleted nor gone from where they were found. */
     stillHeld: async (drops: readonly HeldDrop[]): Promise<readonly HeldDrop[]> => {
       const held = await alive(drops);
-      const scores = held.length === 0 ? [] : await scoresOf(held);
-      return held.filter(({ author }, at) => author !== undefined || scores[at] != null);
+      const inLocal = await amongLocal(
+        scripts,
+        held.map(({ drop }) => drop),
+      );
+      return held.filter(({ author, drop }) => author !== undefined || inLocal.has(drop));
     },
   };
-}
-
-async function readNewestLocal({ command }: Pick<Scripts, "command">, until: number): Promise<HeldDrop[]> {
-  const flat = await command("zrevrangebyscore", (client) =>
-    client.zrevrangebyscore(LOCAL_KEY, until, 0, "WITHSCORES", "LIMIT", 0, NEWEST),
-  );
-  const drops: HeldDrop[] = [];
-  for (let at = 0; at < flat.length; at += 2)
-    if (flat[at] !== FLOOR_MEMBER) drops.unshift({ drop: flat[at] as string, createdAt: Number(flat[at + 1]) });
-  return drops;
 }

@@ -1,4 +1,3 @@
-import { oneLine } from "../../kernel/errors.js";
 import { silent } from "../../kernel/logger.js";
 import { pause, SECOND } from "../../kernel/time.js";
 import {
@@ -15,10 +14,9 @@ import { redisError } from "../../platform/redis/errors.js";
 import { openSentinel } from "../../platform/redis/sentinel.js";
 import { fieldsOf, readMasters, type ServerInfo } from "../../platform/redis/servers.js";
 import { adviceOn, refusalOf } from "../../platform/refusals.js";
-import { FILL_KEY, RIGHTS_KEY } from "../../state/keys.js";
-import { fillAsText, fillOf } from "../../state/messages/log-fill.redis.js";
+import { FILL, fillAsText, fillOf } from "../../state/messages/log-fill.redis.js";
 import { checkPlaces } from "../../state/servers/places.redis.js";
-import { checkRights } from "../../state/servers/rights.redis.js";
+import { checkRights, writeFault } from "../../state/servers/rights.redis.js";
 import { type About, about, type Check, checked, type Finding, versionFinding } from "./doctor.js";
 
 const OLDEST = "6.2.0";
@@ -84,16 +82,6 @@ const serverCheck = ({ what, urls, allowEviction }: Checked, more: MoreFindings)
     ];
   });
 
-/** Nobody makes the key, so that nothing is written. A node that holds it elsewhere says so instead. */
-async function writeFault(client: RedisClient): Promise<string | undefined> {
-  try {
-    await client.set(RIGHTS_KEY, "1", "XX");
-    return undefined;
-  } catch (error) {
-    return /^(MOVED|ASK|TRYAGAIN)\b/.test((error as Error).message) ? undefined : oneLine(error);
-  }
-}
-
 const sentinelCheck = (url: string): Check =>
   checked(`Redis Sentinel ${printableAddress(url)}`, sentinelAdvice, async (about) => {
     const sentinel = openSentinel(url, tlsOf(url).tls);
@@ -129,7 +117,7 @@ export function fillCheck(urls: readonly string[]): Check {
     (urls.length > 1 ||
       (await withRedis(urls, false, (client) => client.info("cluster"))).includes("cluster_enabled:1"));
   return async () => {
-    const read = async () => withRedis(urls, await isClustered(), (client) => client.hgetall(FILL_KEY));
+    const read = async () => withRedis(urls, await isClustered(), (client) => client.hgetall(FILL));
     const fill = fillOf(await read().catch(() => ({})));
     return fill ? [log.ok(fillAsText(fill))] : [];
   };

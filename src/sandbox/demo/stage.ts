@@ -3,7 +3,7 @@ import { Redis } from "ioredis";
 import { STREAM } from "../../contracts/subjects.js";
 import { Visibility } from "../../gen/avion/posts.js";
 import { pause } from "../../kernel/time.js";
-import { HOME_PREFIX } from "../../state/keys.js";
+import { HOMES } from "../../state/timelines.js";
 import type { Sandbox } from "../sandbox.js";
 import { BIG_AUTHOR } from "../world/seed.js";
 
@@ -75,7 +75,7 @@ export async function countHolding({ redis }: Stage, drop: string): Promise<numb
   let cursor = "0";
   let count = 0;
   do {
-    const [next, keys] = await redis.scan(cursor, "MATCH", `${HOME_PREFIX}*`, "COUNT", 1_000);
+    const [next, keys] = await redis.scan(cursor, "MATCH", HOMES, "COUNT", 1_000);
     const scores = await Promise.all(keys.map((key) => redis.zscore(key, drop)));
     count += scores.filter((score) => score != null).length;
     cursor = next;

@@ -1,7 +1,7 @@
 import { SUBJECT_OF } from "../../contracts/events.js";
 import { STREAM } from "../../contracts/subjects.js";
 import { Visibility } from "../../gen/avion/posts.js";
-import { GLOBAL_KEY, homeKey, LOCAL_KEY } from "../../state/keys.js";
+import { GLOBAL, homeOf, LOCAL } from "../../state/timelines.js";
 import { BIG_AUTHOR } from "../world/seed.js";
 import { dropsOf } from "../world/world.grpc.js";
 import { countHolding, eventually, expect, holds, openStream, post, readHome, request, type Stage } from "./stage.js";
@@ -43,8 +43,8 @@ export const STEPS: readonly Step[] = [
       const took = performance.now() - started;
       const page = await readHome(stage);
       expect(page.drop_ids[0] === drop, "the drop is not on top of the page");
-      await eventually("the drop in local", () => holds(stage, LOCAL_KEY, drop));
-      await eventually("the drop in global", () => holds(stage, GLOBAL_KEY, drop));
+      await eventually("the drop in local", () => holds(stage, LOCAL, drop));
+      await eventually("the drop in global", () => holds(stage, GLOBAL, drop));
       return `published to browser in ${took.toFixed(0)} ms, as event ${event.id}`;
     },
   },
@@ -53,7 +53,7 @@ export const STEPS: readonly Step[] = [
     async run(stage) {
       const drop = await post(stage, stage.author, Visibility.FOLLOWERS);
       await stage.stream.waitFor("new_drop", drop);
-      expect(!(await holds(stage, LOCAL_KEY, drop)), "the drop is in local");
+      expect(!(await holds(stage, LOCAL, drop)), "the drop is in local");
       return "in the homes of followers only";
     },
   },
@@ -64,7 +64,7 @@ export const STEPS: readonly Step[] = [
       await stage.stream.waitFor("new_drop", drop);
       await stage.sandbox.world.posts.deleteDrop({ drop_id: drop, user_id: stage.author });
       await stage.stream.waitFor("drop_deleted", drop);
-      for (const key of [homeKey(stage.reader), LOCAL_KEY, GLOBAL_KEY])
+      for (const key of [homeOf(stage.reader), LOCAL, GLOBAL])
         await eventually(`the drop gone from ${key}`, async () => !(await holds(stage, key, drop)));
       return "gone from the home, local and global timelines";
     },
@@ -92,7 +92,7 @@ export const STEPS: readonly Step[] = [
         drops.push(await post(stage, stage.author));
         if (n === BURST / 2) process.kill(worker.pid() as number, "SIGKILL");
       }
-      const key = homeKey(stage.reader);
+      const key = homeOf(stage.reader);
       // Messages in flight in the dead worker are redelivered after an ack_wait.
       await eventually("every drop of the burst", async () => {
         const scores = await stage.redis.zmscore(key, ...drops);
@@ -128,8 +128,8 @@ export const STEPS: readonly Step[] = [
       const before = await admitted();
       const event = { drop_id: "https://far.example/notes/1", created_at: Date.now() };
       for (let time = 0; time < 3; time++) await stage.redis.publish("ap_drop_received", JSON.stringify(event));
-      await eventually("the remote drop in global", () => holds(stage, GLOBAL_KEY, event.drop_id));
-      expect(!(await holds(stage, LOCAL_KEY, event.drop_id)), "the remote drop is in local");
+      await eventually("the remote drop in global", () => holds(stage, GLOBAL, event.drop_id));
+      expect(!(await holds(stage, LOCAL, event.drop_id)), "the remote drop is in local");
       const once = (await admitted()) - before;
       expect(once === 1, `it was admitted ${once} times`);
       return "a remote drop, published three times and admitted once, is in the global timeline";

@@ -1,4 +1,4 @@
-import { encodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
+import { encodeId } from "../../kernel/ids.js";
 import { type Scripts, script } from "../../platform/redis/scripts.js";
 import { createRemovalNotes } from "../entries/removal-notes.redis.js";
 import {
@@ -12,7 +12,7 @@ import {
   type WriterOptions,
 } from "../entries/writer.redis.js";
 import type { Fenced } from "../fenced.redis.js";
-import { AUTHOR_PREFIX, authorKey, PULLS_PREFIX, packKeys, pullsToken } from "../keys.js";
+import { AUTHOR_PREFIX, authorKey, FLOOR_MEMBER, PULLS_PREFIX, packKeys, pullsToken } from "../keys.js";
 
 const CHANGE_PULLS = script("change-pulls", import.meta.url);
 

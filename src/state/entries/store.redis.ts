@@ -1,7 +1,6 @@
 import type { StoredTimelinesConfig } from "../../contracts/config.js";
 import type { TimelineEntry } from "../../contracts/timelines.js";
 import { chunked } from "../../kernel/concurrency.js";
-import { FLOOR_MEMBER } from "../../kernel/ids.js";
 import { MINUTE } from "../../kernel/time.js";
 import { createLease } from "../../platform/redis/lease.js";
 import { type Scripts, script } from "../../platform/redis/scripts.js";
@@ -11,6 +10,7 @@ import {
   AUTHOR_PREFIX,
   bylinesKey,
   deletedDropKey,
+  FLOOR_MEMBER,
   GLOBAL_KEY,
   hiddenKeyOfHome,
   kindOf,

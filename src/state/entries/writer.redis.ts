@@ -1,6 +1,6 @@
 import { type Byline, bylineText, type TimelineEntry } from "../../contracts/timelines.js";
 import { chunked } from "../../kernel/concurrency.js";
-import { decodeId, encodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
+import { decodeId, encodeId } from "../../kernel/ids.js";
 import { DAY, HOUR } from "../../kernel/time.js";
 import { inOrder, type Script, type Scripts, script } from "../../platform/redis/scripts.js";
 import type { Erased } from "../erased/erasures.js";
@@ -9,6 +9,7 @@ import {
   actorKey,
   deletedDropKey,
   directDropKey,
+  FLOOR_MEMBER,
   GLOBAL_KEY,
   HOME_PREFIX,
   homeKey,

@@ -1,10 +1,10 @@
 import { ERASURE_PARTS, type ErasurePart } from "../../contracts/subjects.js";
 import { chunked, mapLimited } from "../../kernel/concurrency.js";
 import { AppError } from "../../kernel/errors.js";
-import { decodeId, encodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
+import { decodeId, encodeId } from "../../kernel/ids.js";
 import { SingleFlight } from "../../kernel/sharing.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
-import { ERASED_KEY } from "../keys.js";
+import { ERASED_KEY, FLOOR_MEMBER } from "../keys.js";
 import { unlessAway } from "../limits/limits.redis.js";
 import type { Bucket } from "./bucket.nats.js";
 import { type Erased, type ErasureReport, isRemoteActor } from "./erasures.js";

@@ -1,5 +1,5 @@
 import { chunked } from "../../kernel/concurrency.js";
-import { deletedKey } from "../keys.js";
+import { authorKey, deletedKey, FLOOR_MEMBER, postedKey } from "../keys.js";
 import type { OwnDrops, Send } from "./holdings.js";
 
 const DROPS_A_CALL = 5_000;
@@ -26,6 +26,12 @@ export async function readOwnDrops(send: Send, users: readonly string[], mostHel
     return new Set([...drops.filter((drop) => held.has(drop)), ...own.flat()]);
   };
   return { ownAmong, authors };
+}
+
+/** Resolves to the drops of a big author that their own timeline and the list of their newest drops hold. */
+export async function readStoredDrops(send: Send, user: string): Promise<string[]> {
+  const lists = (await send([authorKey(user), postedKey(user)].map((key) => ["zrange", key, 0, -1]))) as string[][];
+  return lists.flat().filter((member) => member !== FLOOR_MEMBER);
 }
 
 async function askRedis(send: Send, key: string, drops: readonly string[]): Promise<string[]> {

@@ -1,8 +1,7 @@
 import { chunked, mapLimited } from "../../kernel/concurrency.js";
-import { FLOOR_MEMBER } from "../../kernel/ids.js";
 import { type Scripts, script } from "../../platform/redis/scripts.js";
 import { createRemovalNotes } from "../entries/removal-notes.redis.js";
-import { actorKey, DELETED_PREFIX, DELETIONS_CHANNEL, homeKey, TOMBSTONES_KEY } from "../keys.js";
+import { actorKey, DELETED_PREFIX, DELETIONS_CHANNEL, FLOOR_MEMBER, homeKey, TOMBSTONES_KEY } from "../keys.js";
 import { runForAuthors } from "./parts.redis.js";
 import type { Deletion } from "./types.js";
 

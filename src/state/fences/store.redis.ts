@@ -1,7 +1,7 @@
 import { LOG_AGE_MS } from "../../contracts/times.js";
 import { type Version, versionOf } from "../../contracts/versions.js";
 import { chunked } from "../../kernel/concurrency.js";
-import { decodeId, encodeId, FLOOR_MEMBER } from "../../kernel/ids.js";
+import { decodeId, encodeId } from "../../kernel/ids.js";
 import { HOUR, sharedNow } from "../../kernel/time.js";
 import { createLease } from "../../platform/redis/lease.js";
 import { inOrder, type Scripts, script } from "../../platform/redis/scripts.js";
@@ -11,6 +11,7 @@ import {
   EDGES_PREFIX,
   edgeField,
   edgesKey,
+  FLOOR_MEMBER,
   generationKey,
   REFILL_LEASE_KEY,
   TOMBSTONES_KEY,

@@ -1,12 +1,11 @@
 import { oneLine } from "../../kernel/errors.js";
 import { Fingerprints } from "../../kernel/fingerprints.js";
-import { FLOOR_MEMBER } from "../../kernel/ids.js";
 import type { Logger } from "../../kernel/logger.js";
 import { startLoop } from "../../kernel/loop.js";
 import { DAY, pause, SECOND } from "../../kernel/time.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import type { Tracking } from "../../platform/redis/tracking.js";
-import { TOMBSTONES_KEY } from "../keys.js";
+import { FLOOR_MEMBER, TOMBSTONES_KEY } from "../keys.js";
 
 /** A scan of so many takes the server half a ms; the pause leaves it to others. */
 const MEMBERS_A_CALL = 1_000;

@@ -1,8 +1,7 @@
 import { chunked } from "../../kernel/concurrency.js";
-import { FLOOR_MEMBER } from "../../kernel/ids.js";
 import { coalesce } from "../../kernel/sharing.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
-import { TOMBSTONES_KEY } from "../keys.js";
+import { FLOOR_MEMBER, TOMBSTONES_KEY } from "../keys.js";
 
 type Drops = readonly string[];
 

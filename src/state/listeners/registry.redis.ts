@@ -10,8 +10,12 @@ import {
   listenerPart,
   listenerParts,
   listingKey,
+  RECENT_KEY,
   recentKey,
 } from "../keys.js";
+
+/** Names the server whose clock dates the streams. */
+export const LISTENERS = RECENT_KEY;
 
 const REGISTER_STREAMS = script("register-streams", import.meta.url);
 const RENEW_STREAMS = script("renew-streams", import.meta.url);

@@ -60,6 +60,9 @@ export function fillAsText(fill: LogFill): string {
   return `${NAMES[fill.why]}: ${percent} %, ${changes} changes, back to ${new Date(back_to).toISOString()}${rest}`;
 }
 
+/** The hash that {@link fillOf} reads. */
+export const FILL = FILL_KEY;
+
 export type FillStore = ReturnType<typeof createFillStore>;
 
 export function createFillStore(scripts: Scripts) {

@@ -1,4 +1,5 @@
 import type { Redis } from "ioredis";
+import { oneLine } from "../../kernel/errors.js";
 import { type Logger, silent } from "../../kernel/logger.js";
 import { pause, SECOND } from "../../kernel/time.js";
 import { mastersOf, type RedisClient } from "../../platform/redis/clusters.js";
@@ -124,4 +125,17 @@ export function createRightsWatch(client: RedisClient, log: Logger = silent) {
       void untilGivenBack();
     },
   };
+}
+
+/**
+ * Resolves to the reason why a server takes no write, and writes nothing: nobody makes the key. A node that does not hold
+ * the key says so, and takes writes.
+ */
+export async function writeFault(client: RedisClient): Promise<string | undefined> {
+  try {
+    await client.set(RIGHTS_KEY, "1", "XX");
+    return undefined;
+  } catch (error) {
+    return /^(MOVED|ASK|TRYAGAIN)\b/.test((error as Error).message) ? undefined : oneLine(error);
+  }
 }

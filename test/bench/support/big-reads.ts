@@ -1,8 +1,8 @@
 import { connect } from "node:http2";
 import type { Cluster, Redis } from "ioredis";
 import { GetTimelineRequest, GetTimelineResponse } from "../../../src/gen/avion/timeline.js";
-import { encodeId, FLOOR_MEMBER } from "../../../src/kernel/ids.js";
-import { authorKey, homeKey, PULLED_KEY } from "../../../src/state/keys.js";
+import { encodeId } from "../../../src/kernel/ids.js";
+import { authorKey, FLOOR_MEMBER, homeKey, PULLED_KEY } from "../../../src/state/keys.js";
 import type { Service } from "../../support/service.js";
 import type { Bench, Servers } from "./bench.js";
 import { authorEntries, bigAuthors, type Entry, FOLLOWED, homeEntries, READERS_EACH, readerOf } from "./big-world.js";

@@ -44,6 +44,7 @@ test("imports go one way only, in every module, and every rule finds what is pla
     "upstreams-know-no-component": ["src/upstreams/planted.ts", 'export { replay } from "../consistency/replay.js";'],
     "platform-knows-no-component": ["src/platform/planted.ts", 'export { replay } from "../consistency/replay.js";'],
     "state-knows-no-component": ["src/state/planted.ts", 'export { replay } from "../consistency/replay.js";'],
+    "only-the-state-names-keys": ["src/reads/planted-key.ts", 'export { LOCAL_KEY } from "../state/keys.js";'],
     "components-do-not-import-each-other": ["src/reads/planted.ts", 'export { createPlan } from "../fanout/plan.js";'],
     "components-are-entered-by-their-door": [
       "src/roles/planted-inside.ts",
@@ -163,4 +164,18 @@ test("times that are stored are dated and judged by the clock that all processes
   for (const file of files.filter((name) => !name.startsWith("sandbox/")))
     if (/\bDate\.now\b(?!\(\)`)/.test(await readFile(join("src", file), "utf8"))) found.push(file);
   expect(found.sort()).toEqual(BY_THE_OWN_CLOCK);
+});
+
+/** Keys, members that are no ids, and scripts. A lease needs a script, and so does a key of a wrong type. */
+test("no folder but the state contains a key, a magic member or a script", async () => {
+  const files = (await readdir("src", { recursive: true })).filter((file) => !/^(state|gen|sandbox)\//.test(file));
+  const outside = files.filter((file) => file.endsWith(".lua") && !file.startsWith("platform/redis/"));
+  for (const file of files.filter((name) => name.endsWith(".ts") && name !== "kernel/ids.ts"))
+    if (
+      /["'](timeline:|sse_|~(floor|complete|state)\b)|`(timeline:|sse_|analysis:)[^`]*\$\{/.test(
+        await readFile(join("src", file), "utf8"),
+      )
+    )
+      outside.push(file);
+  expect(outside).toEqual([]);
 });

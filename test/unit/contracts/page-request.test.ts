@@ -4,8 +4,8 @@ import { fromToken, parsePageRequest, parseUser, toToken } from "../../../src/co
 import { compareEntries } from "../../../src/contracts/timelines.js";
 import type { GetTimelineRequest } from "../../../src/gen/avion/timeline.js";
 import { AppError } from "../../../src/kernel/errors.js";
-import { FLOOR_MEMBER } from "../../../src/kernel/ids.js";
 import { startOf } from "../../../src/reads/pages.js";
+import { FLOOR_MEMBER } from "../../../src/state/keys.js";
 
 const request = (stated: Partial<GetTimelineRequest>): GetTimelineRequest => ({
   user_id: "ada",

@@ -1,12 +1,9 @@
 import { expect, test } from "@jest/globals";
-import {
-  checkPublication,
-  type PublicationDeps,
-  type StoredEntry,
-} from "../../../../src/consistency/audit/publications.js";
+import { checkPublication, type PublicationDeps } from "../../../../src/consistency/audit/publications.js";
 import type { FanoutCompleted } from "../../../../src/contracts/fanout.js";
 import { Visibility } from "../../../../src/gen/avion/posts.js";
 import { silent } from "../../../../src/kernel/logger.js";
+import type { StoredEntry } from "../../../../src/state/entries/audited.redis.js";
 import type { WaitingEvent } from "../../../../src/state/messages/waiting.redis.js";
 
 const NOW = 1_000_000;

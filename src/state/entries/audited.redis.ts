@@ -1,0 +1,175 @@
+import { randomInt } from "node:crypto";
+import type { TimelineEntry } from "../../contracts/timelines.js";
+import { MAX_IDLE_MS } from "../../contracts/times.js";
+import { decodeId } from "../../kernel/ids.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
+import { type DataNode, dataNodes } from "../../platform/redis/servers.js";
+import { currentOf, isPushed, PULLS_COMPLETE, type PulledAuthors, type PullRegistry } from "../big-authors/pulled.js";
+import {
+  authorKey,
+  FLOOR_MEMBER,
+  GLOBAL_KEY,
+  HOME_PREFIX,
+  homeKey,
+  LOCAL_KEY,
+  pullsKey,
+  REMOTE_KEY,
+  userOfHomeKey,
+} from "../keys.js";
+
+/** The name of a home is its user. */
+interface Timeline {
+  readonly kind: "home" | "local" | "global";
+  readonly name: string;
+}
+
+export interface Contents {
+  /** The timeline is complete down to this time, in ms since the epoch; 0 is the start. */
+  readonly floor: number;
+  readonly entries: readonly TimelineEntry[];
+  /** Remote drops created up to this time, ms since the epoch, are left out: the share is used up. */
+  readonly remoteFloor?: number | undefined;
+}
+
+export interface StoredEntry {
+  readonly floor: number | undefined;
+  readonly score: number | undefined;
+  /** Global leaves out remote drops created up to this time, ms since the epoch: the share is used up. */
+  readonly remoteFloor?: number | undefined;
+}
+
+export type ReadEntry = (timeline: Timeline, drop: string, author: string) => Promise<StoredEntry>;
+
+/** Resolves to those drops of a big author that pages of the user leave out. */
+type HiddenOf = (user: string, author: string, drops: readonly string[]) => Promise<ReadonlySet<string>>;
+
+interface AuditReadsDeps {
+  readonly scripts: Scripts;
+  readonly authorStates: PulledAuthors;
+  readonly ttlMs: number;
+  /** Remote drops of global have a share of it only. */
+  readonly hasShare: boolean;
+}
+
+/** Reads whole timelines as pages show them, and renews none. */
+export function createAuditReads({ scripts, authorStates, ttlMs, hasShare }: AuditReadsDeps) {
+  const readOne = (key: string): Promise<Contents | undefined> => readTimeline(scripts, key, ttlMs);
+  const shownTo = async (user: string, author: string, hiddenOf: HiddenOf): Promise<Contents | undefined> => {
+    const part = await readOne(authorKey(author));
+    const hidden = await hiddenOf(user, author, part?.entries.map(({ drop }) => drop) ?? []);
+    return part && { ...part, entries: part.entries.filter(({ drop }) => !hidden.has(drop)) };
+  };
+  return {
+    /** Resolves to undefined if the home, or a timeline that is merged into it, is incomplete. */
+    async home(user: string, hiddenOf: HiddenOf): Promise<Contents | undefined> {
+      const authors = await mergedAuthors(scripts, user, await currentOf(authorStates));
+      const parts = (authors ?? []).map((author) => shownTo(user, author, hiddenOf));
+      const all = await Promise.all([readOne(homeKey(user)), ...parts]);
+      return authors && merged(all);
+    },
+    async shared(name: "local" | "global"): Promise<Contents | undefined> {
+      const stored = await readOne(keyOf({ kind: name, name }));
+      return stored && hasShare && name === "global" ? withRemote(scripts, stored) : stored;
+    },
+    /** Resolves to at most `count` users at random whose homes are stored. */
+    sample: (count: number): Promise<string[]> => sampleUsers(scripts, count),
+  };
+}
+
+const keyOf = ({ kind, name }: Timeline): string =>
+  kind === "home" ? homeKey(name) : kind === "local" ? LOCAL_KEY : GLOBAL_KEY;
+
+/** Marks the remote entries of global. Read the entries first, since the floor of remote drops only rises. */
+async function withRemote({ command }: Scripts, stored: Contents): Promise<Contents> {
+  const flat = await command("zrange", (client) => client.zrange(REMOTE_KEY, "0", "-1", "WITHSCORES"));
+  const scores = new Map(flat.flatMap((drop, at) => (at % 2 === 0 ? [[drop, Number(flat[at + 1])] as const] : [])));
+  const marked = stored.entries.map((entry) => (scores.has(entry.drop) ? { ...entry, remote: true as const } : entry));
+  return { ...stored, entries: marked, remoteFloor: scores.get(FLOOR_MEMBER) ?? 0 };
+}
+
+/** Judges by the time to live, as read-page.lua does, whether the timeline is complete, and does not renew it. */
+async function readTimeline({ command }: Scripts, key: string, ttlMs: number): Promise<Contents | undefined> {
+  const left = await command("pttl", (client) => client.pttl(key));
+  const isIdle = left >= 0 && ttlMs - left > MAX_IDLE_MS;
+  if (isIdle || left - ttlMs > ttlMs / 100) return undefined;
+  const flat = await command("zrange", (client) => client.zrange(key, "0", "-1", "WITHSCORES"));
+  const entries: TimelineEntry[] = [];
+  let floor = -1;
+  for (let at = 0; at < flat.length; at += 2) {
+    const [drop, score] = [flat[at] as string, Number(flat[at + 1])];
+    if (drop === FLOOR_MEMBER) floor = score;
+    else entries.push({ drop, score });
+  }
+  return floor < 0 ? undefined : { floor, entries };
+}
+
+/**
+ * Resolves to the big authors whose timelines a read merges into a home, or to undefined where they are not known.
+ */
+async function mergedAuthors(
+  { command }: Scripts,
+  user: string,
+  registry: PullRegistry,
+): Promise<readonly string[] | undefined> {
+  if (registry.size === 0) return [];
+  const members = await command("smembers", (client) => client.smembers(pullsKey(user)));
+  if (!members.includes(PULLS_COMPLETE)) return undefined;
+  return members.filter((token) => !isPushed(registry.get(decodeId(token))?.state)).map(decodeId);
+}
+
+function merged(parts: readonly (Contents | undefined)[]): Contents | undefined {
+  const whole = parts.filter((part) => part !== undefined);
+  if (whole.length < parts.length) return undefined;
+  const scores = new Map<string, number>();
+  for (const { entries } of whole)
+    for (const { drop, score } of entries) scores.set(drop, Math.min(score, scores.get(drop) ?? score));
+  const entries = [...scores].map(([drop, score]) => ({ drop, score }));
+  return { floor: Math.max(...whole.map(({ floor }) => floor)), entries };
+}
+
+export function createReadEntry(scripts: Scripts, authorStates: PulledAuthors): ReadEntry {
+  const numberOf = (text: string | null | undefined): number | undefined => (text == null ? undefined : Number(text));
+  const look = async (key: string, drop: string): Promise<StoredEntry> => {
+    const [score, floor] = await scripts.command("zmscore", (client) => client.zmscore(key, drop, FLOOR_MEMBER));
+    return { score: numberOf(score), floor: numberOf(floor) };
+  };
+  return async (timeline, drop, author) => {
+    const own = await look(keyOf(timeline), drop);
+    if (timeline.kind === "global") return { ...own, remoteFloor: (await look(REMOTE_KEY, drop)).floor };
+    if (timeline.kind !== "home" || own.score !== undefined) return own;
+    const registry = await currentOf(authorStates);
+    if (isPushed(registry.get(author)?.state)) return own;
+    const authors = await mergedAuthors(scripts, timeline.name, registry);
+    // A read makes them known first.
+    if (!authors) return { score: undefined, floor: undefined };
+    if (!authors.includes(author)) return own;
+    const merging = await look(authorKey(author), drop);
+    const floors = [own.floor ?? -1, merging.floor ?? -1];
+    return { score: merging.score, floor: Math.min(...floors) < 0 ? undefined : Math.max(...floors) };
+  };
+}
+
+const KEYS_A_STEP = 500;
+/** Bounds the scan of a server that holds few home timelines; one that looks for a million reads all keys. */
+const stepsFor = (count: number): number => 1_000 + count;
+const RANDOM_CURSOR_BELOW = 2 ** 47;
+
+async function sampleUsers(scripts: Scripts, count: number): Promise<string[]> {
+  const nodes = await dataNodes(scripts);
+  const share = Math.ceil(count / nodes.length);
+  const found = await Promise.all(nodes.map((node) => sampleOf(node, share)));
+  return found.flat().slice(0, count);
+}
+
+async function sampleOf(node: DataNode, count: number): Promise<string[]> {
+  const users = new Set<string>();
+  let cursor = String(randomInt(1, RANDOM_CURSOR_BELOW));
+  // The second time at the end of the keys, all of them were scanned.
+  for (let step = 0, ends = 0; step < stepsFor(count) && ends < 2 && users.size < count; step++) {
+    const { next, keys } = await node.scan(cursor, HOME_PREFIX, KEYS_A_STEP);
+    for (const user of keys.map(userOfHomeKey)) if (user !== undefined) users.add(user);
+    if (next === "0") ends++;
+    cursor = next;
+  }
+  return [...users].slice(0, count);
+}

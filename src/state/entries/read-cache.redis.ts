@@ -1,0 +1,38 @@
+import type { Logger } from "../../kernel/logger.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
+import { trackChanges } from "../../platform/redis/tracking.js";
+import { startTombstoneCopy } from "../fences/tombstone-copy.redis.js";
+import { DELETIONS_CHANNEL, TOMBSTONES_KEY } from "../keys.js";
+import { observeReadCache } from "./observe.js";
+import { PageCache } from "./page-cache.js";
+
+export type ReadCache = NonNullable<ReturnType<typeof openReadCache>>;
+
+interface ReadCacheDeps {
+  readonly scripts: Scripts;
+  readonly config: {
+    readonly timeline: { readonly readCacheBytes: number };
+    readonly storedTimelines: { readonly ttlMs: number };
+  };
+  readonly log: Logger;
+}
+
+/** Holds pages that are read often, and in a cluster a copy of the tombstones; undefined if there is no room for pages. */
+export function openReadCache({ scripts, config, log }: ReadCacheDeps) {
+  const { readCacheBytes: maxBytes } = config.timeline;
+  if (maxBytes === 0) return undefined;
+  const tracking = trackChanges({ scripts, channel: DELETIONS_CHANNEL, publisher: TOMBSTONES_KEY, log });
+  const { ttlMs } = config.storedTimelines;
+  const pages = new PageCache({ changes: tracking, nodeOf: scripts.nodeOf, maxBytes, ttlMs });
+  tracking.announcements.on("changed", (key) => pages.changed(key));
+  tracking.announcements.on("published", (drop) => pages.deleted(drop));
+  tracking.announcements.on("lost", () => pages.clear());
+  observeReadCache.pages({ events: pages.events, bytes: () => pages.bytes });
+  const tombstones = scripts.isCluster ? startTombstoneCopy({ scripts, tracking, log }) : undefined;
+  observeReadCache.tombstones(() => tombstones?.size() ?? 0);
+  const close = async (): Promise<void> => {
+    await tombstones?.close();
+    await tracking.close();
+  };
+  return { pages, tombstones, close };
+}

@@ -1,0 +1,14 @@
+import type { Lease } from "../kernel/lease.js";
+import { createLease } from "../platform/redis/lease.js";
+import type { Scripts } from "../platform/redis/scripts.js";
+import { AUDIT_LEASE_KEY, CROSSING_LEASE_KEY, REPLAY_LEASE_KEY, TRIM_LEASE_KEY } from "./keys.js";
+
+const KEYS = {
+  audit: AUDIT_LEASE_KEY,
+  crossing: CROSSING_LEASE_KEY,
+  replay: REPLAY_LEASE_KEY,
+  trimming: TRIM_LEASE_KEY,
+} as const;
+
+/** Opens the lease of work that one process does at a time. */
+export const openLease = (scripts: Scripts, work: keyof typeof KEYS): Lease => createLease(scripts, KEYS[work]);
