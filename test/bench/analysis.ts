@@ -22,6 +22,8 @@ const REQUESTS = 3_000;
 /** Fewer than a user of the highest tier may ask for in an hour. */
 const REQUESTS_A_USER = 500;
 const HANGING = 100;
+/** Users who ask for analyses in turn: those of one user wait for each other to change the list of the user. */
+const USERS = 200;
 const PATIENCE_MS = 300_000;
 
 const ABOUT = `Analyses of accounts with ${POSTS} posts by one worker; the peer is a bare loop over the measures. Then requests over HTTP while the
@@ -96,9 +98,9 @@ async function bareLoop(): Promise<number> {
 
 async function publish({ streams }: Servers, accounts: readonly string[]): Promise<void> {
   const jetstream = streams.connection.jetstream();
-  const send = (did: string) => {
-    const analysis_id = v7();
-    const about = { user_id: "ada", did, type: "full", tier: "ORBIT", requested_at: new Date().toISOString() } as const;
+  const send = (did: string, number: number) => {
+    const [analysis_id, user_id] = [v7(), `user${number % USERS}`];
+    const about = { user_id, did, type: "full", tier: "ORBIT", requested_at: new Date().toISOString() } as const;
     const request: AnalysisRequest = { analysis_id, ...about };
     return jetstream.publish(ANALYSIS_REQUESTED, JSON.stringify(request), { msgID: analysis_id });
   };
