@@ -141,18 +141,18 @@ FROM (
 WHERE visibility <> ${Visibility.DIRECT} OR recipients <> '{}' OR at = ${MAX_SCANNED}
 ORDER BY drop_id DESC LIMIT $5`;
 
-/** A materialized part is planned by itself: with the order and the limit, a plan may walk all drops instead. */
+/** A materialized part is planned by itself: with the order, the limit or the bound a plan may walk all drops instead. */
 const SEEN_BY_READER = `
 WITH addressed AS MATERIALIZED (
   SELECT d.drop_id, d.user_id = $1 AND $6::text = ANY (d.recipients) AS is_theirs, ${REPOST} FROM posts.drops d
   WHERE posts.addressed(d.user_id, d.recipients) @> ARRAY[$1::text || ' ' || $6::text]
-    AND d.visibility = ${Visibility.DIRECT} AND d.deleted_at IS NULL AND ${BELOW}
+    AND d.visibility = ${Visibility.DIRECT} AND d.deleted_at IS NULL
 )
 SELECT * FROM (
   (${SHOWN})
   UNION ALL
   (SELECT drop_id, $1::text, ${Visibility.DIRECT}::smallint, 0::bigint, false, ARRAY[$6::text], repost_of, repost_author
-   FROM addressed WHERE is_theirs ORDER BY drop_id DESC LIMIT $5)
+   FROM addressed d WHERE is_theirs AND ${BELOW} ORDER BY drop_id DESC LIMIT $5)
 ) seen
 ORDER BY drop_id DESC LIMIT $5`;
 

@@ -3,6 +3,8 @@ import { v7 } from "uuid";
 import { type Drop, RemoteKind, Visibility } from "../../src/gen/avion/posts.js";
 import { compareBytes } from "../../src/kernel/ids.js";
 import { HOUR } from "../../src/kernel/time.js";
+import type { Db } from "../../src/platform/db/db.js";
+import { createDropReads } from "../../src/posts/reads.sql.js";
 import { describePosts } from "../support/describe-posts.js";
 import { rewritten } from "../support/page-tokens.js";
 import { post, refusal } from "../support/posts.js";
@@ -76,6 +78,13 @@ describePosts("pages of drops", {}, (posts) => {
     expect(await seenBy({ reader_id: "eve" })).toEqual({ ids: [newest, first], recipients: ["eve", ""], pages: 1 });
     for (const fields of [{ without_direct: true }, { reader_id: "fay" }])
       expect(await seenBy(fields)).toEqual({ ids: [first], recipients: [""], pages: 1 });
+    const compared = await database.transaction(async (tx) => {
+      await tx.query("SET LOCAL track_functions = 'all'");
+      const page = await createDropReads(tx as Db).byAuthor(ada, { below: undefined, limit: 40, reader: "dan" });
+      expect(idsOf(page.drops)).toEqual(toMany);
+      return tx.query("SELECT pg_stat_get_xact_function_calls('posts.addressed'::regproc)::integer AS calls");
+    });
+    expect((compared[0] as { calls: number | null }).calls ?? 0).toBeLessThan(100);
     const bob = await posts.call.getDropsByUserId({ user_id: ada, reader_id: "bob", limit: 1_000 });
     expect([bob.end, bob.drops.length, bob.drops.every(({ recipients }) => recipients.join() === "bob")]).toEqual([
       ...[false, 1_000, true],
