@@ -21,8 +21,8 @@ export async function run({ users = USERS, seed = SEED }: Parameters): Promise<R
   const main = sceneOf({ users, seed });
   const alike = sceneOf({ users, seed, rates: "alike", draws: DRAWS });
   const scenes = { "by followers": main, alike } as const;
-  writeFileSync("docs/benchmarks/simulation.md", pageOf({ scenes, costs, seed }));
-  writeFileSync("docs/benchmarks/simulation.svg", drawCores(main, costs));
+  writeFileSync("test/bench/results/simulation.md", pageOf({ scenes, costs, seed }));
+  writeFileSync("test/bench/results/simulation.svg", drawCores(main, costs));
   const loads = SIZES.map((size) => loadOf(size === users ? main : sceneOf({ users: size, seed, draws: DRAWS })));
   return { about: about(users), rows: rowsOf(main, costs), ...{ loads } };
 }

@@ -26,7 +26,7 @@ const LOOKS_AT_ONCE = 1_000;
 const FOLLOWERS_A_LISTENER = 34;
 const newest = Date.now() - 1_000 * ENTRIES;
 
-const ABOUT = `Costs that [capacity.md](../capacity.md) uses and no other benchmark measures. Each role is one process.`;
+const ABOUT = `Costs that [capacity.md](../../../docs/capacity.md) uses and no other benchmark measures. Each role is one process.`;
 
 export async function run(_: Parameters, bench: Bench): Promise<Result> {
   const { redis } = await bench.redis();

@@ -20,7 +20,9 @@ export function withTables(page: string): string {
 }
 
 function tablesOf(): Readonly<Record<string, string>> {
-  const { loads } = JSON.parse(readFileSync("docs/benchmarks/simulation.json", "utf8")) as { loads: readonly Load[] };
+  const { loads } = JSON.parse(readFileSync("test/bench/results/simulation.json", "utf8")) as {
+    loads: readonly Load[];
+  };
   const costs = readUnitCosts();
   const sizes = loads.map(({ users }) => short(users));
   const table = (rows: readonly (readonly [string, readonly number[]])[], shown = short): string =>

@@ -15,7 +15,7 @@ export interface Report extends Result {
   readonly parameters: Parameters;
 }
 
-const FOLDER = "docs/benchmarks";
+const FOLDER = "test/bench/results";
 
 const HEAD = `# Benchmarks
 
@@ -23,7 +23,7 @@ const HEAD = `# Benchmarks
 \`npm run bench -- report\` only writes the page again. A benchmark starts its servers, checks that each entry is there once and each event
 came in order, and measures a ceiling or a peer in the same run. Compare ratios between machines, not absolute figures. Targets are
 in parentheses. The head of a table names the peer of the rows that name none. CPU is user and system time in µs a unit of work.
-[performance.md](../performance.md) defines *bare* and *bound*, and explains what limits each figure.
+[performance.md](../../../docs/performance.md) defines *bare* and *bound*, and explains what limits each figure.
 
 ![ratios to their targets](ratios.svg)
 `;

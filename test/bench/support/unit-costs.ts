@@ -12,7 +12,8 @@ export interface Unit {
 /** Reads a stored run. */
 export type Stored = (bench: string) => Pick<Report, "rows">;
 
-export const storedRun: Stored = (bench) => JSON.parse(readFileSync(`docs/benchmarks/${bench}.json`, "utf8")) as Report;
+export const storedRun: Stored = (bench) =>
+  JSON.parse(readFileSync(`test/bench/results/${bench}.json`, "utf8")) as Report;
 
 export type UnitCosts = ReturnType<typeof readUnitCosts>;
 
@@ -25,7 +26,7 @@ const SOME = 20;
 export function readUnitCosts(stored: Stored = storedRun) {
   const row = (bench: string, name: string): Row => {
     const found = stored(bench).rows.find((one) => one.name === name);
-    if (found === undefined) throw new Error(`docs/benchmarks/${bench}.json has no row "${name}"`);
+    if (found === undefined) throw new Error(`test/bench/results/${bench}.json has no row "${name}"`);
     return found;
   };
   const value = (bench: string, name: string, unit: Unit["unit"]): Unit => ({
@@ -33,7 +34,7 @@ export function readUnitCosts(stored: Stored = storedRun) {
   });
   const cpu = (bench: string, name: string, process: string): Unit => {
     const used = row(bench, name).cpu?.[process];
-    if (used === undefined) throw new Error(`docs/benchmarks/${bench}.json has no CPU of ${process} in "${name}"`);
+    if (used === undefined) throw new Error(`test/bench/results/${bench}.json has no CPU of ${process} in "${name}"`);
     return { value: used, unit: "µs", by: `\`${bench}\`` };
   };
   /** A drop costs so much, and each of its entries; from two audiences. */

@@ -69,6 +69,6 @@ test("fewer entries need less memory, and fewer homes less memory and CPU", () =
 
 test("a stored run that lacks a row is named", () => {
   expect(() => readUnitCosts(() => ({ rows: [] }))).toThrow(
-    'docs/benchmarks/fanout.json has no row "audience 100, single"',
+    'test/bench/results/fanout.json has no row "audience 100, single"',
   );
 });

@@ -49,7 +49,7 @@ const linksIn = (markdown: string): string[] =>
     .filter((target) => !/^[a-z]+:/.test(target));
 
 test("every relative link of a document leads to a file and a heading", () => {
-  const documents = [...ROOT_DOCUMENTS, ...documentsIn("docs")];
+  const documents = [...ROOT_DOCUMENTS, ...documentsIn("docs"), ...documentsIn("test/bench/results")];
   const links = documents.flatMap((file) => linksIn(readText(file)).map((target) => ({ file, target })));
   expect(links.length).toBeGreaterThan(150);
   expect(links.flatMap(({ file, target }) => faultOf(file, target) ?? [])).toEqual([]);
