@@ -5,7 +5,7 @@ import { expect } from "@jest/globals";
 import { headers } from "nats";
 import { VERSION } from "../../src/kernel/version.js";
 import { becomes, eventually } from "../support/eventually.js";
-import { type Ending, MAIN, runMain, type ServiceProcess } from "../support/service.js";
+import { type Ending, program, runMain, type ServiceProcess } from "../support/service.js";
 import { type Stack, sharedStack } from "../support/stack.js";
 import { created, type TimelineEvent } from "../support/timeline-events.js";
 
@@ -342,7 +342,7 @@ testDeadLetters("Ctrl-C ends a redrive with 130; the report names those that wer
 testDeadLetters("a pipe that is closed changes no exit code", async (stack) => {
   const js = stack.streams.connection.jetstream();
   await js.publish("dlq.toolarge.drop_created", "{");
-  const child = spawn(process.execPath, [MAIN, "dlq", "redrive", "--all"], {
+  const child = spawn(process.execPath, [...program(), "dlq", "redrive", "--all"], {
     env: { ...process.env, NATS_URL: stack.serviceOptions.natsUrl },
     stdio: ["ignore", "pipe", "inherit"],
   });

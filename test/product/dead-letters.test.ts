@@ -5,7 +5,7 @@ import { expect } from "@jest/globals";
 import { temporaryFolder } from "../support/brokers.js";
 import { becomes, eventually } from "../support/eventually.js";
 import { HAS_NATS, inShell } from "../support/operator.js";
-import { MAIN } from "../support/service.js";
+import { program } from "../support/service.js";
 import { type Stack, testWithStack } from "../support/stack.js";
 import { created } from "../support/timeline-events.js";
 
@@ -44,9 +44,9 @@ function operatorOf({ serviceOptions, service }: Stack, folder: string) {
 /** `avion-timeline` as the package installs it. */
 async function installed(): Promise<string> {
   const folder = await temporaryFolder("dead-letters");
-  const program = join(folder, "avion-timeline");
-  await writeFile(program, `#!/bin/sh\nexec "${process.execPath}" "${MAIN}" "$@"\n`);
-  await chmod(program, 0o755);
+  const command = join(folder, "avion-timeline");
+  await writeFile(command, `#!/bin/sh\nexec "${[process.execPath, ...program()].join('" "')}" "$@"\n`);
+  await chmod(command, 0o755);
   return folder;
 }
 

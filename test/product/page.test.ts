@@ -4,7 +4,7 @@ import type { Browser, Locator, Page } from "playwright-core";
 import { hasBrowser, launchBrowser } from "../support/browser.js";
 import { eventually } from "../support/eventually.js";
 import { TcpProxy } from "../support/proxy.js";
-import { MAIN, runMain, type ServiceProcess } from "../support/service.js";
+import { program, runMain, type ServiceProcess } from "../support/service.js";
 
 (hasBrowser ? describe : describe.skip)("the page of `up`", () => {
   let up: ServiceProcess;
@@ -203,7 +203,7 @@ import { MAIN, runMain, type ServiceProcess } from "../support/service.js";
     await page.getByText(/^1 × GetFollowersList: INTERNAL.*\(exhausted drop_created\)$/).waitFor();
     const shell = /Shell\s+\. (\S+)/.exec(up.logs())?.[1];
     const dlq = (command: string): string => {
-      const script = `. ${shell}; "${process.execPath}" "${MAIN}" dlq ${command}`;
+      const script = `. ${shell}; "${[process.execPath, ...program()].join('" "')}" dlq ${command}`;
       return execFileSync("sh", ["-c", script], { encoding: "utf8", stdio: "pipe" });
     };
     expect(dlq("ls")).toMatch(/^1 x GetFollowersList: INTERNAL/);

@@ -8,6 +8,7 @@ import { openPostgres } from "../../src/platform/db/postgres.js";
 import { postgresPrograms, startPostgres } from "./postgres.js";
 import { runs } from "./suite.js";
 
+// Node 26 takes this flag from its command line only, as `npm run jest` gives it.
 setFlagsFromString("--liftoff-only");
 
 /** A database server of a test file's own. */

@@ -5,11 +5,12 @@
 const { existsSync, readFileSync, renameSync, writeFileSync } = require("node:fs");
 const { createRequire } = require("node:module");
 const { join } = require("node:path");
-const { setFlagsFromString } = require("node:v8");
 const { Script } = require("node:vm");
 
+const FLAG = "--liftoff-only";
 const BUNDLE = join(__dirname, "main.cjs");
-const COMPILED = join(__dirname, "main.v8");
+// V8 refuses code that was compiled by another version, or with other flags.
+const COMPILED = join(__dirname, `main-${process.version}${process.execArgv.includes(FLAG) ? FLAG : ""}.v8`);
 
 const cachedData = existsSync(COMPILED) ? readFileSync(COMPILED) : undefined;
 const script = new Script(`(require, module) => {${readFileSync(BUNDLE, "latin1")}\n}`, {
@@ -18,13 +19,10 @@ const script = new Script(`(require, module) => {${readFileSync(BUNDLE, "latin1"
 });
 const bundle = { exports: {} };
 script.runInThisContext()(createRequire(BUNDLE), bundle);
-// The embedded database starts in half of the time where its WebAssembly is not compiled again for speed.
-if (cachedData) setFlagsFromString("--liftoff-only");
-else if (process.argv[2] === "serve") process.once("exit", keep);
+if (!cachedData && process.argv[2] === "serve") process.once("exit", keep);
 // By itself this file runs what dist/main.js runs; entry.cjs runs the tests' entry point.
 bundle.exports[require.main === module ? "main" : "entry"]();
 
-/** Compiled code is for the flags it was compiled with. */
 function keep() {
   const draft = `${COMPILED}.${process.pid}`;
   writeFileSync(draft, script.createCachedData());
