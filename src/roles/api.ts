@@ -10,12 +10,13 @@ export async function startApiRole({ config, connections, exportsTraces, log }: 
   const readCache = openReadCache({ ...connections, config, log });
   const upstreams = connections.upstreams("reads");
   const timelines = createTimelines({ ...connections, upstreams, readCache, config, log });
+  const { maybeLost, affected } = losses;
   let isChecked = false;
   void losses.checked.then(() => {
     isChecked = true;
   });
   return {
-    services: [timelines.service({ ...losses, exportsTraces })],
+    services: [timelines.service({ maybeLost, affected, exportsTraces })],
     notReady: () => (isChecked ? undefined : "api: Redis is being compared with the log"),
     close: async () => {
       await losses.close();

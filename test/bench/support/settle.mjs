@@ -2,6 +2,6 @@
 // the heap of a process that has just made much garbage is half empty for a minute.
 const COMPACTING = { type: "major", execution: "sync", flavor: "last-resort" };
 process.on("SIGUSR2", () => {
-  globalThis.gc(COMPACTING);
-  setTimeout(() => globalThis.gc(COMPACTING), 200);
+  void globalThis.gc(COMPACTING);
+  setTimeout(() => void globalThis.gc(COMPACTING), 200);
 });
