@@ -12,6 +12,7 @@ import { type LogEntry, type LogRange, logEntries } from "../platform/nats/read-
 import type { WaitingEvent } from "../state/messages/waiting.redis.js";
 import type { Backlog, LogState } from "../state/servers/server-identity.redis.js";
 import { inSpan, SpanKind, traceHeaders } from "../telemetry/spans.js";
+import { Looks } from "./looks.js";
 import type { Admit, Logged, TimeRange } from "./reconcile/reconcile.js";
 import type { Unapplied } from "./redis-loss/loss-detector.js";
 import type { ReadRange } from "./replay.js";
@@ -24,6 +25,7 @@ export class EventLog {
   constructor(
     private readonly nats: NatsConnection,
     private readonly readWaiting: () => Promise<readonly WaitingEvent[]> = async () => [],
+    private readonly looks = new Looks(),
   ) {}
 
   /** A reader may read nothing for `keptMs` without losing its place; the default is an hour. */
@@ -92,12 +94,12 @@ export class EventLog {
 
   /** Finds the oldest event that a consumer of the log, or a job, still has to apply. */
   readonly readBacklog = async (): Promise<Backlog> => {
-    const { start, acked } = await unappliedOf(this.nats, async () => []);
+    const { start, acked } = await unappliedOf(this.nats, async () => [], new Looks());
     return { start, acked };
   };
 
-  /** Does the same, apart from the events that wait for a single user. */
-  readonly readUnapplied = (): Promise<Unapplied> => unappliedOf(this.nats, this.readWaiting);
+  /** Does the same, apart from the events that wait for a single user: while there are any, read again for some minutes. */
+  readonly readUnapplied = (): Promise<Unapplied> => unappliedOf(this.nats, this.readWaiting, this.looks);
 }
 
 async function* deliveriesOf(
@@ -182,23 +184,22 @@ const PULLED_FROM = [
   [STREAM.advisories, CONSUMER.backstop],
 ] as const;
 
-/**
- * NATS does not tell which messages are not acknowledged, only how many: the events that wait stand apart where a consumer
- * has no others.
- */
-function unappliedOf(nats: NatsConnection, readWaiting: () => Promise<readonly WaitingEvent[]>): Promise<Unapplied> {
+function unappliedOf(
+  nats: NatsConnection,
+  readWaiting: () => Promise<readonly WaitingEvent[]>,
+  looks: Looks,
+): Promise<Unapplied> {
   return askNats("reading the backlog", async () => {
     const now = sharedNow();
     const manager = await managerOf(nats);
     const { state } = await manager.streams.info(STREAM.drops);
     const consumers = [CONSUMER.planner, CONSUMER.graph].map(async (consumer) => {
       const info = await manager.consumers.info(STREAM.drops, consumer);
-      const { num_pending, num_ack_pending, ack_floor, delivered } = info;
       // The list is read after the consumer, so that an event that is begun again meanwhile counts as not applied.
-      const waiting = (await readWaiting()).filter((one) => isOf(info, one));
-      const areAllWaiting = num_ack_pending === waiting.length;
-      if (num_pending === 0 && areAllWaiting) return { start: now, acked: state.last_seq, waiting };
-      const acked = waiting.length > 0 && areAllWaiting ? delivered.stream_seq : ack_floor.stream_seq;
+      const noted = (await readWaiting()).filter((one) => isOf(info, one));
+      const { acked, waiting } = looks.add(info, noted);
+      if (info.num_pending === 0 && info.num_ack_pending === noted.length)
+        return { start: now, acked: state.last_seq, waiting };
       const next = await createStoredMessages(nats).read(STREAM.drops, acked + 1);
       // A message that is gone has aged out; all that are left are younger.
       return { start: next?.time ?? Date.parse(state.first_ts), acked, waiting };

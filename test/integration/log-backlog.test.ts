@@ -1,6 +1,7 @@
 import { beforeEach, expect, test } from "@jest/globals";
 import { RetentionPolicy } from "nats";
 import { EventLog } from "../../src/consistency/log.nats.js";
+import { Looks } from "../../src/consistency/looks.js";
 import type { FanoutJob } from "../../src/contracts/fanout.js";
 import { createQueueJobs } from "../../src/fanout/publish.nats.js";
 import { createReadWaiting, createWaiting } from "../../src/state/messages/waiting.redis.js";
@@ -79,6 +80,34 @@ test("events that wait for a single user stand apart from the backlog where noth
   // It is handled again, and the others are not told from it any more.
   await waiting.remove(delivery);
   expect(await read()).toEqual({ ...all, waiting: [] });
+});
+
+// Invariant 5.
+test("events that wait stand apart also while others are always under way, once those that were delivered before are old enough", async () => {
+  const { connection, manager, publish } = bench;
+  const readWaiting = createReadWaiting(redis.scripts);
+  const admit = async (drop_id: string) => {
+    const body = Buffer.from(JSON.stringify({ drop_id, user_id: "anna", visibility: "public", created_at: 1 }));
+    const { seq } = await publish({ subject: "drops.created", id: `steady ${drop_id}`, body });
+    return { seq, time: (await manager.streams.getMessage("DROPS", { seq })).time.getTime(), body };
+  };
+  const planner = await connection.jetstream().consumers.get("DROPS", "planner");
+  const first = await admit("a");
+  const message = await planner.next();
+  await createWaiting(redis.scripts).note(deliveryOf(first), MINUTE);
+  const second = await admit("b");
+  const underWay = await planner.next();
+  const patient = new EventLog(connection, readWaiting);
+  const read = new EventLog(connection, readWaiting, new Looks(0)).readUnapplied;
+  expect(await read()).toMatchObject({ start: first.time, acked: first.seq - 1 });
+  await patient.readUnapplied();
+  const third = await admit("c");
+  const next = await planner.next();
+  await underWay?.ackAck();
+  expect(await read()).toMatchObject({ start: third.time, acked: second.seq, waiting: [{ seq: first.seq }] });
+  expect(await patient.readUnapplied()).toMatchObject({ start: first.time, acked: first.seq - 1 });
+  for (const one of [message, next]) await one?.ackAck();
+  expect(await read()).toMatchObject({ acked: third.seq, waiting: [] });
 });
 
 // Invariant 5.

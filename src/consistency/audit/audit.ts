@@ -4,6 +4,7 @@ import { oneLine } from "../../kernel/errors.js";
 import { MINUTE, pause, SECOND, sharedNow } from "../../kernel/time.js";
 import type { Contents } from "../../state/entries/audited.redis.js";
 import type { WaitingEvent } from "../../state/messages/waiting.redis.js";
+import { HANDLED_MS } from "../looks.js";
 
 export const TIMELINES = ["home", "local", "global"] as const;
 export type TimelineKind = (typeof TIMELINES)[number];
@@ -88,6 +89,8 @@ const LOOK_MS = 25 * SECOND;
 const SECOND_LOOK_MS = 5 * SECOND;
 /** The first comparison waits at most so many ms for events under way. */
 const MAX_WAIT_MS = MINUTE;
+/** While events wait for a single user, it takes longer to learn that the others are applied. */
+const MAX_WAIT_FOR_OTHERS_MS = MAX_WAIT_MS + HANDLED_MS;
 const POLL_MS = SECOND / 4;
 /** So much is read beyond the size of a timeline: it may lack some drops and hold others too many. */
 const SPARE = 100;
@@ -135,7 +138,7 @@ async function twice(deps: AuditDeps, names: readonly string[], options: AuditOp
   first.differing = [];
   const since = sharedNow() + Math.min(deps.settleMs, SECOND_LOOK_MS);
   // The changes that the first comparison saw are published, admitted and applied by then.
-  const waiting = await untilApplied(deps.readUnapplied, since, options.stopping);
+  const waiting = await untilApplied(deps.readUnapplied, since, options.stopping, MAX_WAIT_FOR_OTHERS_MS);
   if (!waiting) {
     first.undecided = first.undecided.concat(namesOf(differing));
     return first;
@@ -202,18 +205,20 @@ async function look(deps: AuditDeps, name: string): Promise<readonly Difference[
 
 /**
  * Waits until every event admitted before `since` is applied, or waits for a single user, and resolves with those.
- * Resolves to undefined after a minute, or once `stopping` aborts.
+ * Resolves to undefined after a minute, or once `stopping` aborts; while events wait, after `othersMs`.
  */
 export async function untilApplied(
   readUnapplied: ReadUnapplied,
   since: number,
   stopping: AbortSignal | undefined,
+  othersMs = MAX_WAIT_MS,
 ): Promise<readonly WaitingEvent[] | undefined> {
-  const until = sharedNow() + MAX_WAIT_MS;
+  const began = sharedNow();
   for (;;) {
     const { start, waiting } = await readUnapplied();
     if (start >= since) return waiting;
-    if (stopping?.aborted || sharedNow() > until) return undefined;
+    const mostMs = waiting.length > 0 ? othersMs : MAX_WAIT_MS;
+    if (stopping?.aborted || sharedNow() > began + mostMs) return undefined;
     await pause(POLL_MS, stopping);
   }
 }
