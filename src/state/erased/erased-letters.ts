@@ -2,13 +2,21 @@ import { DLQ_HEADER } from "../../contracts/subjects.js";
 import type { DeadLetter, StoreDeadLetter } from "../../delivery/dead-letter.js";
 import { idFault } from "../../kernel/ids.js";
 import type { Erased } from "./erasures.js";
+import { NAMES_PEOPLE } from "./values.js";
 
 /** Bounds the questions about one body, which may be as large as a message. */
 const MOST_IDS = 20_000;
 
-/** Fields of events that name no user, with their values: a drop, or a number, may have the id of a user. */
-const OTHER_FIELDS =
-  /"?\b(?:drop_id|repost_of|created_at|expires_at|reposts_only|visibility|version|seq|producer|traceparent)"?\s*[:=]\s*(?:"(?:[^"\\]|\\.)*"|[^\s,{}[\]"]+)/g;
+/** Fields of events that name no user: a drop, or a number, may have the id of a user. */
+const OTHER = new Set(
+  "drop_id repost_of created_at expires_at reposts_only visibility version seq producer traceparent".split(" "),
+);
+
+/** These fields with their values. */
+const OTHER_FIELDS = new RegExp(
+  String.raw`"?\b(?:${[...OTHER].join("|")})"?\s*[:=]\s*(?:"(?:[^"\\]|\\.)*"|[^\s,{}[\]"]+)`,
+  "g",
+);
 
 /** A name of a field names nobody, though it may be the same as an id. */
 const NAMES = /"(?<=[{,]\s*")(?:[^"\\]|\\.)*"\s*:/g;
@@ -16,9 +24,30 @@ const NAMES = /"(?<=[{,]\s*")(?:[^"\\]|\\.)*"\s*:/g;
 /** An id may hold spaces, or be a URI: a text is cut in several ways. */
 const BETWEEN = [/(?<!\\)"/, /[\r\n"',;{}[\]=]+/, /[\s"'`,;{}[\]()<>\\=]+/, /[\s"'`,;{}[\]()<>\\:=&|]+/];
 
+/** Tokens of a JSON text; a string with a colon behind it is the name of a field. */
+const TOKEN = /("(?:[^"\\]|\\.)*")(\s*:)?|[{}[\]]|[^\s,:{}[\]"]+/g;
+
+/**
+ * Returns the values of a JSON text that may name a user: strings, and numbers of fields that do. Parsed, a large number
+ * would be another one, and a field that comes twice would count once.
+ */
+function valuesIn(json: string): string[] {
+  const values: string[] = [];
+  const fields = [""];
+  for (const [token, string, colon] of json.matchAll(TOKEN)) {
+    const field = fields.at(-1) ?? "";
+    if (string !== undefined && colon !== undefined) fields[fields.length - 1] = unescaped(string.slice(1, -1));
+    else if (token === "{" || token === "[") fields.push(token === "[" ? field : "");
+    else if (token === "}" || token === "]") fields.pop();
+    else if (string === undefined ? NAMES_PEOPLE.test(field) : !OTHER.has(field)) values.push(token);
+  }
+  return values;
+}
+
 /** Finds every text that may be the id of a user in a body of which nothing is known, whether it is JSON or not. */
 export function idsIn(body: Uint8Array): ReadonlySet<string> {
-  const text = Buffer.from(body).toString().replaceAll(OTHER_FIELDS, " ").replaceAll(NAMES, " ");
+  const whole = Buffer.from(body).toString();
+  const text = isJson(whole) ? valuesIn(whole).join("\n") : whole.replaceAll(OTHER_FIELDS, " ").replaceAll(NAMES, " ");
   const ids = new Set<string>();
   for (const between of BETWEEN)
     for (const part of text.split(between)) {
@@ -43,12 +72,15 @@ const DISTRUSTED: ReadonlySet<string | undefined> = new Set(["invalid", "toolarg
 
 /** Tells whether the fields of a dead letter cannot be relied on to name everybody it is about. */
 export function isBroken(reason: string | undefined, body: Uint8Array): boolean {
-  if (DISTRUSTED.has(reason)) return true;
+  return DISTRUSTED.has(reason) || !isJson(Buffer.from(body).toString());
+}
+
+function isJson(text: string): boolean {
   try {
-    JSON.parse(Buffer.from(body).toString());
-    return false;
-  } catch {
+    JSON.parse(text);
     return true;
+  } catch {
+    return false;
   }
 }
 

@@ -22,7 +22,7 @@ export const peopleOf = (all: readonly Person[]): People => ({
 });
 
 /** Only these fields name people: a text, a kind or a number may be the same as an id. */
-const NAMES_PEOPLE = /^(.*_)?(user|follower|following|target|actor|author|recipient|owner|did|by)(_id)?s?$/;
+export const NAMES_PEOPLE = /^(.*_)?(user|follower|following|target|actor|author|recipient|owner|did|by)(_id)?s?$/;
 
 /** Tells whether a parsed JSON value names the user, at any depth. A byline joins tokens by ",". */
 export function namesPerson(value: unknown, person: Person): boolean {
