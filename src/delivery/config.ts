@@ -2,7 +2,8 @@ import { type ConfigOf, integer, type Variables } from "../kernel/variables.js";
 
 export const DELIVERY_VARIABLES = {
   maxAttempts: {
-    name: "TIMELINE_FANOUT_MAX_ATTEMPTS",
+    name: "TIMELINE_MAX_ATTEMPTS",
+    formerName: "TIMELINE_FANOUT_MAX_ATTEMPTS",
     schema: integer(1, 100),
     default: "5",
     about: "Attempts at a message before it is dead-lettered; analyses have 3",

@@ -33,7 +33,7 @@ test("a bad configuration is refused with all its faults at once, code 2 and no 
     TIMELINE_FANOUT_AUDIENCE: "some",
     TIMELINE_LOG_LEVEL: "loud",
     TIMELINE_GRPC_ADDR: "nowhere",
-    TIMELINE_FANOUT_MAX_ATTEMPTS: "0",
+    TIMELINE_MAX_ATTEMPTS: "0",
     TIMELINE_FANOUT_CHUNK_SIZE: "-5",
     TIMELINE_FANOUT_PULL_THRESHOLD: "1e",
     TIMELINE_TYPO: "1",

@@ -17,7 +17,7 @@ const FIELDS =
 type Scene = Stack & { id(name: string): string };
 
 const onStack = sharedStack({
-  env: { TIMELINE_FANOUT_MAX_ATTEMPTS: "3", TIMELINE_RETRY_BASE_MS: "50" },
+  env: { TIMELINE_MAX_ATTEMPTS: "3", TIMELINE_RETRY_BASE_MS: "50" },
   timeoutMs: 90_000,
 });
 let scenes = 0;

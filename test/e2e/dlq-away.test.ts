@@ -12,7 +12,7 @@ async function refusals({ service }: Stack): Promise<number> {
   return Number(/timeline_deliveries_total\{[^}]*outcome="dead-letter-refused"[^}]*\} (\d+)/.exec(text)?.[1] ?? 0);
 }
 
-const OPTIONS = { env: { TIMELINE_FANOUT_MAX_ATTEMPTS: "1", TIMELINE_RETRY_BASE_MS: "50" }, timeoutMs: 60_000 };
+const OPTIONS = { env: { TIMELINE_MAX_ATTEMPTS: "1", TIMELINE_RETRY_BASE_MS: "50" }, timeoutMs: 60_000 };
 
 /** A drop whose fan-out fails, and nobody else's. */
 async function publishFailing({ streams, upstreams, world, publish }: Stack): Promise<void> {

@@ -110,7 +110,7 @@ testWithStack("deploys under load cost no event an attempt", { ...impatient(), s
 
 /** One attempt only: whatever a deploy interrupts must not count as one. */
 function impatient(): { env: Record<string, string>; timeoutMs: number } {
-  return { env: { TIMELINE_FANOUT_MAX_ATTEMPTS: "1", TIMELINE_RETRY_BASE_MS: "50" }, timeoutMs: 90_000 };
+  return { env: { TIMELINE_MAX_ATTEMPTS: "1", TIMELINE_RETRY_BASE_MS: "50" }, timeoutMs: 90_000 };
 }
 
 testWithStack(

@@ -14,7 +14,7 @@ const consoleUrl = `http://${address}/ops/`;
 
 const onStack = sharedStack({
   roles: "bridge,fanout,api,ops",
-  env: { TIMELINE_OPS_ADDR: address, TIMELINE_FANOUT_MAX_ATTEMPTS: "2", TIMELINE_RETRY_BASE_MS: "50" },
+  env: { TIMELINE_OPS_ADDR: address, TIMELINE_MAX_ATTEMPTS: "2", TIMELINE_RETRY_BASE_MS: "50" },
   timeoutMs: 60_000,
 });
 

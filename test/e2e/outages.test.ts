@@ -14,7 +14,7 @@ const READERS = Array.from({ length: 30 }, (_, number) => `reader-${number}`);
 const AWAY_MS = 3_000;
 /** Attempts that follow each other fast, so that an outage taken for poison would show. */
 const IMPATIENT: StackOptions = {
-  env: { TIMELINE_FANOUT_MAX_ATTEMPTS: "2", TIMELINE_RETRY_BASE_MS: "50" },
+  env: { TIMELINE_MAX_ATTEMPTS: "2", TIMELINE_RETRY_BASE_MS: "50" },
   timeoutMs: 120_000,
 };
 
@@ -64,7 +64,7 @@ for (const { name, fault, slow } of FAULTS) {
 // Invariant 8.
 testWithStack(
   "an upstream that breaks in the middle of steady traffic of many authors costs no event an attempt",
-  { slow: true, env: { TIMELINE_RETRY_BASE_MS: "50", TIMELINE_FANOUT_MAX_ATTEMPTS: "3" }, timeoutMs: 120_000 },
+  { slow: true, env: { TIMELINE_RETRY_BASE_MS: "50", TIMELINE_MAX_ATTEMPTS: "3" }, timeoutMs: 120_000 },
   async (stack) => {
     const { world, streams, upstreams } = stack;
     const post = async (number: number): Promise<TimelineEvent> => {

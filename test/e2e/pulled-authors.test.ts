@@ -168,7 +168,7 @@ testWithStack(
 // Invariant 8.
 testWithStack(
   "while the registry of pulled authors has a state that only a newer version knows, events wait and spend no attempt",
-  { env: { TIMELINE_FANOUT_MAX_ATTEMPTS: "2", TIMELINE_RETRY_BASE_MS: "50" } },
+  { env: { TIMELINE_MAX_ATTEMPTS: "2", TIMELINE_RETRY_BASE_MS: "50" } },
   async ({ world, publish, redis, streams, service: { httpUrl } }) => {
     await redis.hset("timeline:x:pulled", { ada: "later:count:1", "~version": 2, "~born": 1 });
     const metrics = async () => (await fetch(`${httpUrl}/metrics`)).text();

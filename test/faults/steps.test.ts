@@ -165,5 +165,5 @@ for (const [mutant, name, options, scenario] of SCENARIOS) {
 faultTest("keys of another type, again and again", { seed: 76 }, keysOfAnotherType);
 
 function attempts(max: number, seed: number): FaultRunOptions {
-  return { seed, env: { TIMELINE_FANOUT_MAX_ATTEMPTS: String(max) } };
+  return { seed, env: { TIMELINE_MAX_ATTEMPTS: String(max) } };
 }

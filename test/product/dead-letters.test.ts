@@ -9,7 +9,7 @@ import { program } from "../support/service.js";
 import { type Stack, testWithStack } from "../support/stack.js";
 import { created } from "../support/timeline-events.js";
 
-const OPTIONS = { env: { TIMELINE_FANOUT_MAX_ATTEMPTS: "2", TIMELINE_RETRY_BASE_MS: "20" }, timeoutMs: 180_000 };
+const OPTIONS = { env: { TIMELINE_MAX_ATTEMPTS: "2", TIMELINE_RETRY_BASE_MS: "20" }, timeoutMs: 180_000 };
 
 /** The commands of a document, in order: every line of its blocks of `sh`. */
 function commandsOf(document: string): string[] {

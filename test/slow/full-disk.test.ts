@@ -18,7 +18,7 @@ import { publish, type TimelineEvent } from "../support/timeline-events.js";
 
 const READERS = Array.from({ length: 12 }, (_, number) => `reader-${number}`);
 /** Pages of five followers: the audience is queued in chunks. Attempts follow each other fast, so that any would show. */
-const ENV = { TIMELINE_FANOUT_CHUNK_SIZE: "5", TIMELINE_FANOUT_MAX_ATTEMPTS: "2", TIMELINE_RETRY_BASE_MS: "50" };
+const ENV = { TIMELINE_FANOUT_CHUNK_SIZE: "5", TIMELINE_MAX_ATTEMPTS: "2", TIMELINE_RETRY_BASE_MS: "50" };
 const closes: (() => unknown)[] = [];
 afterEach(async () => {
   for (const close of closes.splice(0).reverse()) await close();

@@ -17,7 +17,7 @@ const AT_ONCE = 4;
 const READERS = ["ada", "cyd", "dan"];
 /** Attempts follow each other fast, so that any would show. */
 const ENV = {
-  ...{ TIMELINE_FANOUT_MAX_ATTEMPTS: "2", TIMELINE_RETRY_BASE_MS: "50" },
+  ...{ TIMELINE_MAX_ATTEMPTS: "2", TIMELINE_RETRY_BASE_MS: "50" },
   ...{ TIMELINE_USER_SERVICE_ADDR: "", TIMELINE_POST_SERVICE_ADDR: "" },
 };
 const ROLES = "users,posts,bridge,fanout,api,gateway";

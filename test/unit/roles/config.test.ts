@@ -159,6 +159,7 @@ test("the value of a former name is taken, and a bad one is refused under the na
   expect(readConfig(old("7")).delivery.concurrency).toBe(7);
   expect(readConfig(old("")).delivery.concurrency).toBe(64);
   expect(faultsOf(old("many"))).toEqual([expect.stringMatching(/^TIMELINE_FANOUT_CONCURRENCY: /)]);
+  expect(readConfig({ ...ENOUGH, TIMELINE_FANOUT_MAX_ATTEMPTS: "7" }).delivery.maxAttempts).toBe(7);
 });
 
 test("a setting that was removed is refused as such, by a command too; an empty one counts as unset", () => {
@@ -210,7 +211,7 @@ test.each([
   ["TIMELINE_MAX_ENTRIES", "1e3"],
   ["TIMELINE_MAX_ENTRIES", "100.5"],
   ...["0", "0.0", "1.1", "-0.5", "50%", ".5", "off"].map((value) => ["TIMELINE_GLOBAL_REMOTE_SHARE", value] as const),
-  ["TIMELINE_FANOUT_MAX_ATTEMPTS", "0"],
+  ["TIMELINE_MAX_ATTEMPTS", "0"],
   // Reads merge no more.
   ["TIMELINE_MAX_FOLLOWING", "100001"],
   ...["0/1h", "10001/1h", "5/0s", "5/31d", "5/h", "5/1w", "5/1H", "-5/1h", "5.5/1h", "5/1h ", "5/1h/2", "OFF"].flatMap(
