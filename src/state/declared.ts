@@ -75,7 +75,7 @@ export const DECLARED = {
     { holds: "hash" },
   ),
   "timeline:x:renewal:{timeline:home:<user>}": text(
-    "1.5 s",
+    "1.2 s",
     "earliest time at which changes by others renew the home again",
   ),
   "timeline:x:hiders:<user>": set("twice a home", "users who may not see drops of this user", { holds: "set" }),

@@ -1,5 +1,7 @@
 import { expect, test } from "@jest/globals";
 import { AppError } from "../../src/kernel/errors.js";
+import { APART_MS } from "../../src/state/hidden/changes.redis.js";
+import { ASK_MS } from "../../src/state/hidden/relations.redis.js";
 import { hiddenKey, homeKey, renewalKey } from "../../src/state/keys.js";
 import { handle } from "../support/fanout.js";
 import { Scene } from "../support/hidden-scene.js";
@@ -71,17 +73,18 @@ test("one whom the home shows renews it by blocks and unblocks at most once in s
 });
 
 // Invariant 5.
-test("a block by somebody else waits for its turn 1.5 s at most, whether a change or a read had the turn before", async () => {
+test("a block by somebody else hides within 2 s however slowly questions are answered, whether a change or a read had the turn before", async () => {
+  const mostMs = 2_000 - ASK_MS - APART_MS;
   const scene = open();
   const original = await scene.post("eve");
   await scene.post("cat", { repost_of: original, repost_author: "eve" });
   await scene.home();
   await change(scene, "block", "eve", "ada");
-  expect(await redis.raw.pttl(renewalKey("ada"))).toBeLessThanOrEqual(1_500);
+  expect(await redis.raw.pttl(renewalKey("ada"))).toBeLessThan(mostMs);
   await redis.raw.set(renewalKey("ada"), Date.now() - 1);
   await scene.home();
   expect(await redis.raw.pttl(renewalKey("ada"))).not.toBe(-1);
-  expect(await redis.raw.pttl(renewalKey("ada"))).toBeLessThanOrEqual(1_500);
+  expect(await redis.raw.pttl(renewalKey("ada"))).toBeLessThan(mostMs);
 });
 
 // Invariant 5.

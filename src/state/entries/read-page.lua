@@ -167,7 +167,7 @@ local function renewal_of(key)
   local time = call('TIME')
   if time[1] * 1000 + time[2] / 1000 < tonumber(due) then return 'soon' end
   write('ZREM', key, '~floor')
-  write('SET', renewal, '0', 'PX', 1500)
+  write('SET', renewal, '0', 'PX', 1200)
   return 'now'
 end
 

@@ -31,7 +31,7 @@ export interface ChangeSources {
 }
 
 /** Other changes wait for it. */
-const APART_MS = SECOND / 4;
+export const APART_MS = SECOND / 4;
 const AT_ONCE = 16;
 const CHANGES_A_CALL = 500;
 const CHANGES_TTL_MS = 10 * MINUTE;

@@ -19,8 +19,11 @@ const ADD_HIDER = script("add-hider", import.meta.url);
 const STATE = "~state";
 const COMPLETE = "complete";
 const MAX_ROUNDS = 8;
-/** Changes that others make renew a home at most once within this time; read-page.lua has it, too. */
-export const RENEWAL_MS = 1_500;
+/**
+ * Changes that others make renew a home at most once within this time; read-page.lua has it, too. With the questions that a
+ * change asks before (`ASK_MS`, `APART_MS`), it stays below the 2 s within which a block hides.
+ */
+export const RENEWAL_MS = 1_200;
 const STAGED_TTL_MS = 10 * MINUTE;
 /** A call of this size blocks Redis for about 1 ms. */
 const TARGETS_A_CALL = 500;

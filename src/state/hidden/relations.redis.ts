@@ -17,7 +17,7 @@ type ReadHidings = ChangeSources["readHidings"];
 type Unanswered = ReturnType<typeof createCache<boolean>>;
 
 /** Changes of others wait for it. */
-const ASK_MS = SECOND / 2;
+export const ASK_MS = SECOND / 2;
 /** Later notifications of others wait for it. */
 const PATIENCE_MS = SECOND / 4;
 const FAILED_MIN_MS = 5 * SECOND;
