@@ -5,7 +5,7 @@ import { type IdPage, readPages } from "../kernel/paging.js";
 type ReadFollowing = (user: string, token: string, deadline: number) => Promise<IdPage>;
 
 /**
- * Makes the function that tells whether a user's home may lack what a recovery has set aside: it may if the user is a
+ * Returns a function that tells if a user's home may lack changes that a recovery skipped. A home may if its user is a
  * named reader, or follows a named author.
  */
 export function createIsAffected(affected: () => readonly Affected[], readFollowing: ReadFollowing) {
@@ -20,7 +20,7 @@ export function createIsAffected(affected: () => readonly Affected[], readFollow
     names = changed;
     return now;
   };
-  /** @throws where the users service does not say whom the user follows */
+  /** @throws if the users service does not list whom the user follows */
   return async (user: string, deadline: number): Promise<boolean> => {
     const now = current();
     if (now.length === 0) return false;
@@ -30,8 +30,8 @@ export function createIsAffected(affected: () => readonly Affected[], readFollow
   };
 
   async function look(now: readonly Affected[], user: string, deadline: number): Promise<boolean> {
-    if (now.some((one) => one.user === user)) return true;
-    const authors = new Set(now.flatMap((one) => (one.kind === "author" ? one.user : [])));
+    if (now.some((reader) => reader.user === user)) return true;
+    const authors = new Set(now.flatMap((entity) => (entity.kind === "author" ? entity.user : [])));
     if (authors.size === 0) return false;
     for await (const { ids } of readPages((token) => readFollowing(user, token, deadline)))
       if (ids.some((id) => authors.has(id))) return true;

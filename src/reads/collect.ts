@@ -4,7 +4,7 @@ import { AppError } from "../kernel/errors.js";
 import { HOUR, sharedNow } from "../kernel/time.js";
 import type { Sources } from "./sources.grpc.js";
 
-/** Both positions are exclusive; the deadline is in ms since the epoch. */
+/** Range, bounds and reader of a read. Both positions are exclusive; the deadline is in ms since the epoch. */
 export interface CollectRequest {
   readonly reader: string;
   readonly authors: readonly string[];
@@ -12,13 +12,13 @@ export interface CollectRequest {
   readonly above?: TimelineEntry | undefined;
   readonly count: number;
   readonly deadline: number;
-  /** An author who cannot be read has no drops. */
+  /** An author whose drops cannot be read counts as an author without drops. Default: the call fails. */
   readonly tolerant?: boolean | undefined;
-  /** The default is a budget of its own. */
+  /** Default: a budget for this call alone. */
   readonly budget?: Budget;
 }
 
-/** So many upstream calls are left. */
+/** Number of upstream calls that remain. */
 interface Budget {
   calls: number;
 }
@@ -31,13 +31,13 @@ const budgetFor = (authors: readonly string[]): Budget => ({ calls: MAX_CALLS + 
 interface Collected {
   readonly entries: readonly TimelineEntry[];
   readonly more: boolean;
-  /** This is set where the calls ran out: the entries are complete down to it. */
+  /** Position that was reached when the calls ran out: the entries are complete down to it. */
   readonly reached: TimelineEntry | undefined;
-  /** So many pages were read. */
+  /** Number of pages read. */
   readonly reads: number;
 }
 
-/** A first page has so many drops: fewer for many authors, most of whom have no recent drop. */
+/** Bounds of the size of a first page, in drops. Many authors get small pages, as most of them have no recent drop. */
 const FIRST_PAGE_MIN = 10;
 const FIRST_PAGE_MAX = 40;
 const MAX_FIRST_DROPS = 20_000;
@@ -50,8 +50,8 @@ interface AuthorRead {
 }
 
 /**
- * Merges the newest drops of many authors. Each author is read a page at a time, as long as entries newer than the
- * oldest one kept may follow. Memory is bounded by `count`, calls by the number of authors.
+ * Merges the newest drops of many authors. Each author is read page by page while entries newer than the oldest one
+ * kept may follow. Memory is bounded by `count`, calls by the number of authors.
  *
  * @throws AppError `deadline` if not all authors can be read in time
  */
@@ -83,12 +83,12 @@ export async function collect(sources: Sources, wanted: CollectRequest): Promise
   return { entries: entries.slice(0, count), more: entries.length > count, reached, reads };
 }
 
-/** Pages that come meanwhile may have closed a read before it is its turn. */
+/** Skips reads that pages of other authors closed while the read waited. */
 function* stillOpen(reads: readonly AuthorRead[], isOpen: (read: AuthorRead) => boolean): Iterable<AuthorRead> {
   for (const read of reads) if (isOpen(read)) yield read;
 }
 
-/** Returns how many drops each of so many authors is asked for at first. */
+/** Returns the size of the first page of each author. */
 export const firstPageOf = (authors: number): number =>
   Math.max(FIRST_PAGE_MIN, Math.min(FIRST_PAGE_MAX, Math.floor(MAX_FIRST_DROPS / authors)));
 
@@ -127,7 +127,7 @@ class Newest {
     const sorted = this.#entries.sort((a, b) => compareEntries(b, a));
     // Two authors may list one drop.
     const unique = sorted.filter(
-      (entry, at) => at === 0 || compareEntries(entry, sorted[at - 1] as TimelineEntry) !== 0,
+      (entry, index) => index === 0 || compareEntries(entry, sorted[index - 1] as TimelineEntry) !== 0,
     );
     this.#entries = unique.slice(0, this.size);
     if (unique.length >= this.size) this.oldest = this.#entries.at(-1);
@@ -142,16 +142,14 @@ class Newest {
 const MAX_WINDOW_ENTRIES = 2_000;
 const FIRST_WINDOW_MS = HOUR;
 const WIDEN = 4;
-/**
- * The factor counts where no calls are left, as a page must have one window: five lead from any width to a millisecond.
- */
+/** Divisor of the width if no calls remain. A page must have one window: five divisions lead from any width to 1 ms. */
 const NARROW = 64;
 
 /**
  * Collects the `count` oldest drops newer than `above` and created before `top` ms, oldest first. The upstreams list
- * drops newest first only: windows of time are read upward, each as wide as the last one allows. Where the calls run
- * out, the entries are complete up to `reached`. If they run out in the first window, up to five more are made for each
- * author.
+ * drops newest first only, so windows of time are read upward, and each result sets the width of the next window. If
+ * the calls run out, the entries are complete up to `reached`. If they run out in the first window, up to five more are
+ * made for each author.
  */
 export async function collectUpward(
   sources: Sources,
@@ -159,15 +157,15 @@ export async function collectUpward(
 ): Promise<Pick<Collected, "entries" | "reached">> {
   const { authors, top } = wanted;
   const budget = budgetFor(authors);
-  const found: TimelineEntry[] = [];
+  const collected: TimelineEntry[] = [];
   let above = wanted.above;
-  // The width is such that the calls that there are pass the whole span, if it is empty.
+  // If the span is empty, windows of this width pass it within the budget of calls.
   const windows = Math.max(1, Math.floor(budget.calls / Math.max(1, authors.length)) - 1);
   const widths = (WIDEN ** windows - 1) / (WIDEN - 1);
   let width = Math.max(FIRST_WINDOW_MS, Math.ceil((top - above.score) / widths));
-  while (found.length < wanted.count && above.score < top) {
-    // The next page would begin at the same place if no window was read.
-    if (budget.calls < authors.length && above !== wanted.above) return { entries: found, reached: above };
+  while (collected.length < wanted.count && above.score < top) {
+    // If no window was read, the next page would begin at the same position again.
+    if (budget.calls < authors.length && above !== wanted.above) return { entries: collected, reached: above };
     const end = Math.min(above.score + width, top);
     const narrowest = end - above.score <= 1;
     const count = narrowest ? Number.MAX_SAFE_INTEGER : MAX_WINDOW_ENTRIES;
@@ -178,9 +176,9 @@ export async function collectUpward(
       width = Math.max(1, Math.floor(Math.min(narrower, FIRST_WINDOW_MS)));
       continue;
     }
-    found.push(...window.entries.toReversed());
+    collected.push(...window.entries.toReversed());
     above = { score: end, drop: "" };
     width *= WIDEN;
   }
-  return { entries: found.slice(0, wanted.count), reached: undefined };
+  return { entries: collected.slice(0, wanted.count), reached: undefined };
 }

@@ -8,12 +8,12 @@ import { authorOf, userOfHome } from "../state/timelines.js";
 import type { Rebuild } from "./rebuild.js";
 import type { OpenSources } from "./sources.grpc.js";
 
-/** An upstream may be slow to forget: neither drops of erased authors are read nor reposts of them. */
+/** Leaves out drops of erased authors, and reposts of their drops: an upstream may delete them late. */
 export const sourcesWithoutErased =
   (openSources: OpenSources, erased: Pick<Erased, "among">): OpenSources =>
-  (user, of) => {
-    const sources = openSources(user, of);
-    const known = of?.tolerant ? tolerantly(erased) : erased;
+  (user, options) => {
+    const sources = openSources(user, options);
+    const known = options?.tolerant ? tolerantly(erased) : erased;
     return {
       async following(reader, deadline) {
         const all = await sources.following(reader, deadline);
@@ -27,20 +27,20 @@ export const sourcesWithoutErased =
     };
   };
 
-const NOBODY: ReadonlySet<string> = new Set();
+const NO_USERS: ReadonlySet<string> = new Set();
 
-/** A caller who takes drops of erased authors waits no longer for Redis to tell of them. */
+/** Maximum time that a tolerant read waits until Redis tells which authors are erased. */
 const TOLERANT_WAIT_MS = SECOND / 4;
 
-/** After a question without an answer no other is asked: each would be waited for. */
+/** After one question without an answer, no other is asked: each would cost the wait again. */
 function tolerantly({ among }: Pick<Erased, "among">): Pick<Erased, "among"> {
   let isAway = false;
   return {
     among: async (users) => {
-      if (isAway) return NOBODY;
+      if (isAway) return NO_USERS;
       return withDeadline(among(users), Date.now() + TOLERANT_WAIT_MS).catch(() => {
         isAway = true;
-        return NOBODY;
+        return NO_USERS;
       });
     },
   };
@@ -53,16 +53,16 @@ interface RebuildDeps {
 }
 
 /**
- * Rebuilds no timeline of an erased user. A page into which one of an erased author should be merged was read with a copy
- * of the registry that still has the author.
+ * Rebuilds timelines, but none of an erased user. If the author of a merged timeline is erased, the page was read with
+ * an old copy of the registry: then reads the registry again.
  */
 export const rebuildUnlessErased =
   (rebuild: Rebuild, { store, erased, authorStates }: RebuildDeps): Rebuild =>
-  async (key, ...of) => {
+  async (key, ...rest) => {
     const author = authorOf(key);
     const user = author ?? userOfHome(key);
-    if (user === undefined) return rebuild(key, ...of);
-    const write = { write: () => rebuild(key, ...of), remove: () => store.forget(key) };
+    if (user === undefined) return rebuild(key, ...rest);
+    const write = { write: () => rebuild(key, ...rest), remove: () => store.forget(key) };
     try {
       await writeUnlessErased(erased, user, write);
     } catch (error) {

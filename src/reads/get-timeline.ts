@@ -34,19 +34,22 @@ export interface ReadDeps extends HomeDeps {
   readonly rebuild: Rebuild;
   readonly deadlineMaxMs: number;
   readonly maybeLost: () => boolean;
-  /** Homes may lack what has to do with these. */
+  /** Homes may lack drops of these authors, or all drops if the home is of one of these readers. */
   readonly affected: () => readonly Affected[];
   readonly isAffected: (user: string, deadline: number) => Promise<boolean>;
   readonly log: Logger;
   readonly observe: (timeline: string, outcome: ReadOutcome) => void;
 }
 
-/** `hit`: read from the stored timeline, at least in part; `beyond`: wholly from the upstreams, below the floor. */
+/**
+ * Outcome of a read. `hit`: read from the stored timeline, at least in part; `beyond`: wholly from the upstreams, below
+ * the floor.
+ */
 type ReadOutcome = "hit" | "beyond" | "rebuilt" | "degraded";
 
 interface ReadContext {
   readonly deadline: number;
-  /** The span of the call is active in `work`. */
+  /** Runs `work` with the span of the call active. */
   traced<T>(work: () => Promise<T>): Promise<T>;
 }
 
@@ -55,14 +58,14 @@ export type GetTimeline = (request: GetTimelineRequest, context: ReadContext) =>
 
 interface Viewer {
   readonly user: string;
-  /** Tells who drops of the timeline are by. */
+  /** Reads the bylines of all entries of the timeline. */
   readonly readBylines: () => Promise<Entries>;
 }
 
 interface Timeline {
   readonly name: "home" | "local" | "global";
   readonly key: string;
-  /** The page leaves out drops that this user does not see; a home does so when it is written. */
+  /** Local and global pages leave out drops that this user does not see. A home is written without them. */
   readonly viewer?: Viewer | undefined;
   readonly snapshot: TakeSnapshot;
   readonly isAffected?: (deadline: number) => Promise<boolean>;
@@ -97,13 +100,13 @@ export function getSharedTimeline(deps: ReadDeps, name: SharedName): GetTimeline
   };
 }
 
-/** Rejects where the users service refuses the viewer's id. An erased viewer hides nobody. */
+/** Rejects if the users service refuses the viewer's id. An erased viewer hides nobody. */
 function unlessInvalid(user: string, error: unknown): HiddenUsers | undefined {
   if (codeOf(error) === "invalid") throw error;
   return codeOf(error) === "notfound" ? new Hidden(user, new Map()) : undefined;
 }
 
-/** A first page that is stored whole is read outside the trace of its call: see decision 17. */
+/** Reads a page. A first page that is stored whole is read outside the trace of its call: see decision 17. */
 async function getPage(deps: ReadDeps, context: ReadContext, page: PageRequest, timeline: Timeline): Promise<Buffer> {
   const { name, key, viewer } = timeline;
   const until = readDeadlines(context.deadline, deps.deadlineMaxMs);
@@ -123,16 +126,16 @@ async function getPage(deps: ReadDeps, context: ReadContext, page: PageRequest, 
   });
 }
 
-/** Leaves out of local or global what the viewer does not see. */
+/** Leaves out of local or global the drops that the viewer does not see. */
 async function getShownPage(
   deps: ReadDeps,
   { viewer: { user, readBylines }, ...call }: PageCall & { readonly viewer: Viewer },
   timeline: Timeline,
 ): Promise<Buffer> {
   const { deadline } = call;
-  const held = await withDeadline(deps.store.readHidden(user), deadline).catch(() => undefined);
+  const cached = await withDeadline(deps.store.readHidden(user), deadline).catch(() => undefined);
   const known = () => withDeadline(deps.hidden.known(user, deadline), deadline);
-  const asked = held ?? (await known().catch((error: unknown) => unlessInvalid(user, error)));
+  const asked = cached ?? (await known().catch((error: unknown) => unlessInvalid(user, error)));
   const hidden = asked ?? deps.hidden.lastKnown(user);
   const store = { ...deps.store, read: withoutHidden(deps.store, hidden, readBylines) };
   return getAnyPage({ ...deps, store }, { ...call, isUnjudged: asked === undefined }, timeline);
@@ -140,9 +143,9 @@ async function getShownPage(
 
 interface PageCall extends ReadDeadlines {
   readonly page: PageRequest;
-  /** The viewer's hidden users are not known as of now. */
+  /** True if the current hidden users of the viewer could not be read. */
   readonly isUnjudged?: boolean;
-  /** The read of the first page found this. */
+  /** Reason why the stored first page could not be used; undefined: none was read. */
   readonly incomplete: Incomplete | undefined;
 }
 
@@ -157,7 +160,8 @@ async function getAnyPage(deps: ReadDeps, call: PageCall, timeline: Timeline): P
   const outcome = call.isUnjudged || (await before) || (await mayLack()) ? "degraded" : read.outcome;
   deps.observe(timeline.name, outcome);
   return present(read.entries, {
-    ...{ page, reached: read.reached },
+    page,
+    reached: read.reached,
     newestFirst: page.cursor?.kind !== "min_id",
     degraded: outcome === "degraded",
   });
@@ -167,7 +171,10 @@ type Read = Pick<Page, "entries" | "reached"> & { readonly outcome: ReadOutcome 
 
 const DEGRADED_WAIT_MS = SECOND;
 
-/** A home, then its owner's pulled authors if a change came between, then their timelines; and one to spare. */
+/**
+ * Maximum number of rebuilds for one page: the home, its owner's pulled authors if they changed meanwhile, their
+ * timelines, and one more.
+ */
 const MAX_REBUILDS = 4;
 
 async function readComplete(deps: ReadDeps, timeline: Timeline, call: PageCall): Promise<Read> {
@@ -196,7 +203,7 @@ async function readComplete(deps: ReadDeps, timeline: Timeline, call: PageCall):
   }
 }
 
-/** Makes the timeline complete, and those that are merged into it, as far as they are known. */
+/** Rebuilds the timeline, and those that are merged into it and known. */
 async function complete(
   deps: ReadDeps,
   { key, snapshot, fillPulls }: Timeline,
@@ -206,13 +213,13 @@ async function complete(
     const author = authorOf(incomplete);
     return deps.rebuild(incomplete, author === undefined ? snapshot : authorSnapshot(deps, author));
   };
-  // The rebuild of a home reads its owner's pulled authors, too.
+  // The rebuild of a home also reads its owner's pulled authors.
   const fills = !arePullsKnown && !keys.includes(key);
   await Promise.all([...keys.map(rebuild), fills && fillPulls?.(deadline)]);
 }
 
 interface Degraded extends ReadDeadlines {
-  /** The query is undefined while the position of the cursor is not known. */
+  /** Undefined while the position of the cursor is not known. */
   readonly query: Query | undefined;
   readonly error: unknown;
 }
@@ -222,7 +229,7 @@ async function degrade(
   timeline: Timeline,
   { query, deadline, latest, error }: Degraded,
 ): Promise<Read> {
-  // A reader whom the users service refuses, or who is erased, has no page.
+  // A reader whom the users service refuses, or who is erased, gets no page.
   if (["invalid", "notfound"].includes(codeOf(error))) throw error;
   deps.log.warn({ timeline: timeline.name, error: oneLine(error) }, "a page is degraded");
   if (!query) return { entries: [], outcome: "degraded" };
@@ -233,18 +240,18 @@ async function degrade(
   if (!belowFloor || query.direction === "newer" || isFull || degradedDeadline <= Date.now())
     return { entries: stored, outcome: "degraded" };
   const upstream = belowFloor({ deadline: degradedDeadline, tolerant: true }).older(query.below, query);
-  // The upstreams give what they have at their deadline.
+  // At their deadline the upstreams return the drops that they have read.
   const degradedLatest = degradedDeadline + latest - deadline;
   const none: Page = { entries: [] };
   const { entries: read, reached } = await withDeadline(upstream, degradedLatest).catch(() => none);
-  // If the tombstones cannot be read in time, only the upstreams say what is deleted.
+  // If the tombstones cannot be read in time, only the upstreams tell which drops are deleted.
   const shown = await withDeadline(visible(deps.fences, read), degradedLatest).catch(() =>
     retainedOf(deps.fences, read),
   );
   const merged = new Map([...stored, ...shown].map((entry) => [entry.drop, entry]));
   const entries = [...merged.values()].sort((a, b) => compareEntries(b, a)).slice(0, query.count);
   const oldest = entries.at(-1);
-  // A page that shows stored drops from below goes on after them.
+  // A page with stored drops from below `reached` continues after its last drop.
   const isCutShort = reached && entries.length < query.count && (!oldest || compareEntries(oldest, reached) >= 0);
   return { entries, outcome: "degraded", ...(isCutShort && { reached }) };
 }

@@ -19,16 +19,16 @@ export interface HomeDeps {
 }
 
 /** No user has this id. */
-const NOBODY = "";
+const NO_READER = "";
 
-/** A home has its owner's drops, too. Authors who are hidden need not be read. */
+/** A home has its owner's drops, too. Hidden authors are not read. */
 async function authorsOf(reader: string, following: readonly string[], hidden: HiddenUsers): Promise<string[]> {
   const authors = [...new Set([reader, ...following])];
   const asked = await hidden.among(authors.map((author) => ({ author })));
   return authors.filter((author) => !asked.hides({ author }));
 }
 
-/** Leaves out of each page what the reader does not see. */
+/** Leaves out of each page the drops that the reader does not see. */
 const sourcesWithoutHidden = (sources: Sources, hidden: HiddenUsers): Sources =>
   hidden.size === 0
     ? sources
@@ -37,13 +37,15 @@ const sourcesWithoutHidden = (sources: Sources, hidden: HiddenUsers): Sources =>
         drops: (authors, limits, answered) =>
           sources.drops(authors, limits, async (asked, { drops, next }) => {
             const bylines = drops.map((drop) => entryOfDrop(drop).by);
-            const judge = await hidden.among(bylines);
-            const shown = drops.filter((_, at) => !judge.hides(bylines[at] as Byline));
+            const hiders = await hidden.among(bylines);
+            const shown = drops.filter((_, index) => !hiders.hides(bylines[index] as Byline));
             return answered(asked, { drops: shown, next });
           }),
       };
 
-/** Reads also which of the authors are pulled; with `afresh` it does so whatever is kept of it. */
+/**
+ * Takes a snapshot of a home, and notes which of its authors are pulled. `afresh`: does not use the stored followings.
+ */
 export function homeSnapshot(
   { openSources, pulls, hidden: store, maxEntries }: HomeDeps,
   reader: string,
@@ -61,10 +63,12 @@ export function homeSnapshot(
   };
 }
 
-/** Reads the drops of a pulled author that any follower may see; direct ones are in the homes of their recipients. */
+/**
+ * Reads the drops of a pulled author that every follower may see. Direct drops are in the homes of their recipients.
+ */
 export function authorSnapshot({ openSources, maxEntries }: HomeDeps, author: string): TakeSnapshot {
   return async (deadline) => {
-    const wanted = { reader: NOBODY, authors: [author], deadline, count: maxEntries + 1 };
+    const wanted = { reader: NO_READER, authors: [author], deadline, count: maxEntries + 1 };
     const { entries, reached } = await collect(openSources(author), wanted);
     return snapshotOf(entries, maxEntries, reached?.score ?? 0);
   };

@@ -60,19 +60,19 @@ interface Serving {
 
 export type ReadLimits = ReturnType<typeof createReadLimits>;
 
-/** These bound the reads of a process whose timelines are not stored, or not as far down as they are read. */
+/** Bounds on rebuilds and on reads from the upstreams, for a whole process. */
 export interface ReadBounds {
-  /** So many rebuilds and pages are read from the upstreams at once: they keep all upstream calls of the process busy. */
+  /** Maximum number of rebuilds and upstream pages at a time: enough to use all upstream calls of the process. */
   readonly rebuildsAtOnce: number;
-  /** So many rebuilds and pages wait for their turn. A page that finds no place is degraded at once. */
+  /** Maximum number of rebuilds and upstream pages that wait. A page beyond it is degraded at once. */
   readonly rebuildsWaiting: number;
-  /** A read takes no longer, whatever its caller's deadline. */
+  /** Maximum time of a read, ms, even if the caller's deadline is later. */
   readonly deadlineMaxMs: number;
 }
 
 const READ_BOUNDS: ReadBounds = { rebuildsAtOnce: 4, rebuildsWaiting: 1_000, deadlineMaxMs: MINUTE };
 
-/** Limits rebuilds and reads below the floor, and their upstream calls; one for the whole process. */
+/** Limits rebuilds and reads below the floor, and their upstream calls. A process has one. */
 export const createReadLimits = (
   { upstreamConcurrency }: Pick<TimelineConfig, "upstreamConcurrency">,
   bounds: Partial<ReadBounds> = {},
@@ -85,7 +85,7 @@ export const createReadLimits = (
   };
 };
 
-/** The followings of one user are read within this time. */
+/** Time limit for reading whom one user follows. */
 const FILL_MS = 10 * SECOND;
 
 export type Timelines = ReturnType<typeof createTimelines>;
@@ -97,8 +97,8 @@ export function createTimelines(deps: TimelinesDeps) {
   const { rebuildQueue, calls, deadlineMaxMs } = deps.readLimits;
   const hidden = createHiddenStore(scripts, createReadHidden(deps.upstreams), erased, ttlMs);
   const { pages: cache, tombstones } = deps.readCache ?? {};
-  const of = { config: config.storedTimelines, authorStates, cache, tombstones, hidden };
-  const store = createTimelineStore(scripts, fenced, of);
+  const storeDeps = { config: config.storedTimelines, authorStates, cache, tombstones, hidden };
+  const store = createTimelineStore(scripts, fenced, storeDeps);
   const pulls = createPulls(scripts, authorStates, erased, ttlMs);
   const openSources = sourcesWithoutErased(createSources(deps.upstreams, calls), erased);
   const home = { openSources, pulls, hidden, rebuildQueue, maxEntries };
@@ -125,7 +125,7 @@ export function createTimelines(deps: TimelinesDeps) {
       };
       return { name: "avion.TimelineService", definition: encodedResponses(TimelineServiceService), implementation };
     },
-    /** Rebuilds a home timeline, and those merged into it, whatever their state; they stay readable meanwhile. */
+    /** Rebuilds a home timeline and those merged into it, complete or not. They stay readable meanwhile. */
     async rebuildHome(user: string, { alone = false } = {}): Promise<void> {
       await rebuild(homeOf(user), homeSnapshot(home, user, { afresh: true }), { afresh: true });
       if (!alone) {
@@ -135,13 +135,16 @@ export function createTimelines(deps: TimelinesDeps) {
         await mapLimited(keys.filter(isWhole), 1, rebuildAuthorKey);
       }
     },
-    /** Rebuilds the timeline of a pulled author, whatever its state. */
+    /** Rebuilds the timeline of a pulled author, complete or not. */
     rebuildAuthor: (author: string): Promise<void> => rebuildAuthorKey(authorTimelineOf(author)),
     /** Resolves once it is known which pulled authors the user follows. */
     fillPulls: (user: string): Promise<void> => fillPulls(home, user, Date.now() + FILL_MS),
     pulledAuthors: async (): Promise<string[]> =>
       [...(await authorStates.refresh())].flatMap(([author, { state }]) => (isPushed(state) ? [] : author)),
-    /** Rebuilds local or global from the upstreams and the log; older drops go, except those of `older`. */
+    /**
+     * Rebuilds local or global from the upstreams and the log. Drops that both lack are removed, except those of
+     * `older`.
+     */
     rebuildShared: (name: SharedName, older?: Snapshot): Promise<void> => {
       const takeSnapshot = async (): Promise<Snapshot> => {
         const snapshot = await readListedLog(name);
@@ -150,14 +153,14 @@ export function createTimelines(deps: TimelinesDeps) {
       return rebuild(name === "local" ? LOCAL : GLOBAL, takeSnapshot, { afresh: true });
     },
     /** Reads the newest `count` drops of a home created after `floor` (ms) from the upstreams, newest first. */
-    readExpectedHome: (user: string, of: Expected) => readExpectedHome(home, user, of),
-    /** Reads local or global from the upstreams and the log, as far back as an audit looks. */
+    readExpectedHome: (user: string, expected: Expected) => readExpectedHome(home, user, expected),
+    /** Reads local or global from the upstreams and the log, as far back as an audit compares. */
     readExpectedShared: async (name: SharedName): Promise<Snapshot> => {
       const { wholeSince, ...snapshot } = await readAuditedLog(name);
       return { ...snapshot, floor: wholeSince };
     },
     hiddenOf: createHiddenOf(hidden, store),
-    /** Tells whether the user does not see a drop. */
+    /** Resolves to true if the user does not see a drop with this byline. */
     hides: async (user: string, by: Byline): Promise<boolean> =>
       (await (await hidden.known(user)).among([by])).hides(by),
     listHomes: (after?: string) => listHomes(scripts, after),
@@ -172,7 +175,7 @@ export function createTimelines(deps: TimelinesDeps) {
   };
 }
 
-/** The function resolves to the drops of a pulled author that pages of a user leave out. */
+/** Returns a function that resolves to those drops of a pulled author that pages of a user leave out. */
 const createHiddenOf =
   (hidden: ReturnType<typeof createHiddenStore>, { bylinesOf }: ReturnType<typeof createTimelineStore>) =>
   async (user: string, author: string, drops: readonly string[]): Promise<ReadonlySet<string>> => {
@@ -183,7 +186,10 @@ const createHiddenOf =
     return new Set([...reposts].flatMap(([drop, by]) => (viewer.hides(by) ? [drop] : [])));
   };
 
-/** Local and global as the posts service lists them beside the log, and as audits compare the two. */
+/**
+ * Opens the reads of local and global: for pages from the list of the posts service and the log, for audits from both
+ * compared.
+ */
 function openSharedReads(
   { nats: connection, fences: { tombstonedAmong, retentionStart }, erased, upstreams }: TimelinesDeps,
   shared: { readonly maxEntries: number; readonly remoteCap: number | undefined },

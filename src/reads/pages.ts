@@ -8,18 +8,18 @@ import type { Fences } from "../state/fences/types.js";
 
 export type Entries = readonly TimelineEntry[];
 
-/** Both bounds are exclusive. */
+/** Range of a page. Both bounds are exclusive. */
 export interface Query {
   readonly direction: "older" | "newer";
   readonly above: TimelineEntry | undefined;
   readonly below: TimelineEntry | undefined;
-  /** It is one more than a page's, to know if another page follows. */
+  /** Size of a page and one more, to know if another page follows. */
   readonly count: number;
 }
 
-/** Reads from the upstreams what a home does not hold. */
+/** Reads from the upstreams the part of a home below the floor. */
 export interface BelowFloor {
-  /** Reads from the newest where `from` is undefined. */
+  /** Reads drops older than `from`, from the newest if `from` is undefined. */
   older(from: TimelineEntry | undefined, query: Pick<Query, "above" | "count">): Promise<Page>;
   /** Reads entries above `query.above` and created before `top` ms, oldest first. */
   newer(query: Pick<Query, "count"> & { readonly above: TimelineEntry }, top: number): Promise<Page>;
@@ -27,16 +27,16 @@ export interface BelowFloor {
 
 export interface Page {
   readonly entries: Entries;
-  /** This is set where the rest of the page would take too many calls of the upstreams: the next one goes on there. */
+  /** Position from which the next page continues, if the rest of this one would take too many upstream calls. */
   readonly reached?: TimelineEntry | undefined;
-  /** These entries were read below the floor; undefined if nothing was. */
+  /** Entries that were read below the floor; undefined if none were. */
   readonly beyond?: ReadonlySet<TimelineEntry> | undefined;
 }
 
 interface PageDeps {
   readonly store: Pick<TimelineStore, "read" | "remove">;
   readonly fences: PageFences;
-  /** Without it a page ends where the stored timeline does. */
+  /** Undefined: a page ends at the end of the stored timeline. */
   readonly belowFloor?: BelowFloor | undefined;
 }
 
@@ -47,7 +47,7 @@ interface QueryDeps {
   readonly maybeLost: () => boolean;
 }
 
-/** Makes the query of a request; incomplete: the timeline must be rebuilt before the cursor's position is known. */
+/** Returns the query of a request, or which timeline must be rebuilt before the position of the cursor is known. */
 export async function queryOf(deps: QueryDeps, key: string, request: PageRequest): Promise<Query | Incomplete> {
   const { cursor, limit } = request;
   const position = cursor && (await positionOf(deps, key, cursor));
@@ -67,16 +67,16 @@ async function positionOf(
 ): Promise<TimelineEntry | Incomplete> {
   const position = fromToken(text);
   if (position) return position;
-  const at = (score: number): TimelineEntry => ({ score, drop: text });
+  const entryAt = (score: number): TimelineEntry => ({ score, drop: text });
   const dated = dateOfId(text);
-  if (dated !== undefined) return at((await store.createdAt(key, text).catch(() => undefined)) ?? dated);
-  const found = await store.createdAt(key, text);
-  if (found !== undefined) return at(found);
-  const stored = await store.read({ key, direction: "older", from: undefined, count: 1 });
-  if (stored.floor === undefined) return incompleteOf(key, stored);
+  if (dated !== undefined) return entryAt((await store.createdAt(key, text).catch(() => undefined)) ?? dated);
+  const stored = await store.createdAt(key, text);
+  if (stored !== undefined) return entryAt(stored);
+  const first = await store.read({ key, direction: "older", from: undefined, count: 1 });
+  if (first.floor === undefined) return incompleteOf(key, first);
   // Another read may have completed the timeline meanwhile.
-  const foundNow = await store.createdAt(key, text);
-  if (foundNow !== undefined) return at(foundNow);
+  const storedNow = await store.createdAt(key, text);
+  if (storedNow !== undefined) return entryAt(storedNow);
   if (maybeLost()) throw new AppError("unavailable", `${kind}: Redis may have lost the drop`);
   throw invalid(kind, "is neither a token nor a drop of this timeline, and carries no date");
 }
@@ -85,8 +85,8 @@ async function positionOf(
 export const startOf = (score: number): TimelineEntry => ({ score, drop: "" });
 
 /**
- * Reads entries of a stored timeline, and below its floor through `belowFloor`. Deleted drops are left out. The
- * floor may rise between two reads: each read is judged by the floor that came with it.
+ * Reads entries of a stored timeline, and below its floor through `belowFloor`. Deleted drops are left out. The floor
+ * may rise between two reads, so the entries of each read are compared to the floor that came with them.
  */
 export function readPage(deps: PageDeps, key: string, query: Query): Promise<Page | Incomplete> {
   return query.direction === "older" ? readOlder(deps, key, query) : readNewer(deps, key, query);
@@ -94,74 +94,74 @@ export function readPage(deps: PageDeps, key: string, query: Query): Promise<Pag
 
 async function readOlder(deps: PageDeps, key: string, query: Query): Promise<Page | Incomplete> {
   const { belowFloor } = deps;
-  const found: TimelineEntry[] = [];
+  const collected: TimelineEntry[] = [];
   let from = query.below;
   for (;;) {
-    const count = query.count - found.length + SPARE;
+    const count = query.count - collected.length + SPARE;
     const stored = await deps.store.read({ key, direction: query.direction, from, count });
     if (stored.floor === undefined) return incompleteOf(key, stored);
     const complete = belowFloor ? aboveFloor(stored.entries, stored.floor) : stored.entries;
     const wanted = complete.filter((entry) => query.above === undefined || compareEntries(entry, query.above) > 0);
-    found.push(...(await visibleStored(deps, key, { ...stored, entries: wanted })));
-    if (found.length >= query.count || wanted.length < complete.length) break;
+    collected.push(...(await visibleStored(deps, key, { ...stored, entries: wanted })));
+    if (collected.length >= query.count || wanted.length < complete.length) break;
     if (complete.length < stored.entries.length || stored.entries.length < count) {
       const top = startOf(stored.floor + 1);
       if (!belowFloor || stored.floor === 0 || (query.above && compareEntries(query.above, top) >= 0)) break;
       const start = from !== undefined && compareEntries(from, top) < 0 ? from : top;
-      const rest = await readBelow({ ...deps, belowFloor }, { ...query, count: query.count - found.length }, start);
-      return { ...rest, entries: [...found, ...rest.entries].slice(0, query.count), beyond: new Set(rest.entries) };
+      const rest = await readBelow({ ...deps, belowFloor }, { ...query, count: query.count - collected.length }, start);
+      return { ...rest, entries: [...collected, ...rest.entries].slice(0, query.count), beyond: new Set(rest.entries) };
     }
     from = stored.entries.at(-1);
   }
-  return { entries: found.slice(0, query.count) };
+  return { entries: collected.slice(0, query.count) };
 }
 
-/** Reads on until there is enough or no more: drops that are deleted meanwhile must not look like the end. */
+/** Reads until there are enough drops or no more: a page must not end early because drops were deleted meanwhile. */
 async function readBelow(
   { fences, belowFloor }: PageDeps & { readonly belowFloor: BelowFloor },
   query: Query,
   start: TimelineEntry,
 ): Promise<Page> {
-  const found: TimelineEntry[] = [];
+  const collected: TimelineEntry[] = [];
   let from: TimelineEntry | undefined = start;
-  while (from && found.length < query.count) {
-    const count = query.count - found.length;
+  while (from && collected.length < query.count) {
+    const count = query.count - collected.length;
     const { entries, reached }: Page = await belowFloor.older(from, { ...query, count });
-    found.push(...(await visible(fences, entries)));
+    collected.push(...(await visible(fences, entries)));
     from = entries.length < count ? undefined : entries.at(-1);
-    // Nothing older is shown.
+    // Drops older than the retention are not shown.
     if (from && from.score < fences.retentionStart()) break;
-    if (reached && !from) return { entries: found, reached };
+    if (reached && !from) return { entries: collected, reached };
   }
-  return { entries: found };
+  return { entries: collected };
 }
 
 async function readNewer(deps: PageDeps, key: string, query: Query): Promise<Page | Incomplete> {
   const { belowFloor } = deps;
-  const found: TimelineEntry[] = [];
+  const collected: TimelineEntry[] = [];
   let beyond: Set<TimelineEntry> | undefined;
-  // Nothing older is shown, however much of it the upstreams still list.
+  // Drops older than the retention are not shown, even if the upstreams still list them.
   const lowest = startOf(deps.fences.retentionStart());
   let from = query.above && compareEntries(query.above, lowest) < 0 ? lowest : query.above;
-  while (found.length < query.count) {
-    const missing = query.count - found.length;
+  while (collected.length < query.count) {
+    const missing = query.count - collected.length;
     const stored = await deps.store.read({ key, direction: "newer", from, count: missing + SPARE });
     if (stored.floor === undefined) return incompleteOf(key, stored);
     const top = startOf(stored.floor + 1);
     if (belowFloor && stored.floor > 0 && from !== undefined && compareEntries(from, top) < 0) {
       const { entries, reached } = await belowFloor.newer({ above: from, count: missing }, top.score);
       const shown = await visible(deps.fences, entries);
-      found.push(...shown);
+      collected.push(...shown);
       beyond = new Set([...(beyond ?? []), ...shown]);
-      if (reached) return { entries: found, reached };
+      if (reached) return { entries: collected, reached };
       from = entries.length < missing ? top : entries.at(-1);
       continue;
     }
-    found.push(...(await visibleStored(deps, key, stored)));
+    collected.push(...(await visibleStored(deps, key, stored)));
     if (stored.entries.length < missing + SPARE) break;
     from = stored.entries.at(-1);
   }
-  return { entries: found.slice(0, query.count), beyond };
+  return { entries: collected.slice(0, query.count), beyond };
 }
 
 export const aboveFloor = (entries: Entries, floor: number): Entries =>
@@ -178,7 +178,10 @@ export function retainedOf(fences: PageFences, entries: Entries): Entries {
   return start === 0 ? entries : entries.filter(({ score }) => score >= start);
 }
 
-/** Leaves out what the viewer does not see. Also removes deleted drops: a deletion may have missed them, as the followers of a remote author may be unknown. */
+/**
+ * Leaves out drops that the viewer does not see. Removes deleted drops from the timeline: their deletion may have
+ * missed it, as the followers of a remote author may be unknown.
+ */
 async function visibleStored(
   { store, fences }: PageDeps,
   key: string,
@@ -188,7 +191,7 @@ async function visibleStored(
   if (shown.length < entries.length) {
     const kept = new Set(shown);
     const gone = entries.filter((entry) => !kept.has(entry)).map(({ drop }) => drop);
-    for (const one of [key, ...merged]) void store.remove(one, gone).catch(() => undefined);
+    for (const timeline of [key, ...merged]) void store.remove(timeline, gone).catch(() => undefined);
   }
   return hidden ? shown.filter(({ drop }) => !hidden.has(drop)) : shown;
 }

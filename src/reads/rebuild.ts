@@ -17,16 +17,16 @@ interface RebuildDeps {
   readonly store: TimelineStore;
   readonly fences: PageFences;
   readonly rebuildQueue: BoundedQueue;
-  /** Resolves once it is known whose drops a user does not see: their home can be marked then. */
+  /** Resolves once Redis holds whose drops the user does not see: a rebuild can mark them in the home then. */
   readonly fillHidden: HiddenStore["fill"];
   readonly log: Logger;
   readonly observe: (outcome: "done" | "overtaken" | "failed", seconds: number) => void;
 }
 
-/** Reads the entries the timeline should have; `deadline` is in ms since the epoch. */
+/** Reads the entries that the timeline should have. `deadline` is in ms since the epoch. */
 export type TakeSnapshot = (deadline: number) => Promise<Snapshot>;
 
-/** `entries` are complete down to `floor`; the first one that does not fit raises it. */
+/** Makes a snapshot of entries that are complete down to `floor`. The first one that does not fit raises the floor. */
 export function snapshotOf(entries: Entries, maxEntries: number, floor: number): Snapshot {
   const rest = entries[maxEntries];
   return { entries: entries.slice(0, maxEntries), floor: rest ? Math.max(floor, rest.score, 1) : floor };
@@ -38,21 +38,22 @@ const POLL_MIN_MS = 25;
 const POLL_MAX_MS = SECOND / 2;
 
 interface RebuildOptions {
-  /** Rebuilds a complete timeline, too, and keeps none of its entries and times. */
+  /** True: also rebuilds a complete timeline, and keeps none of its entries and times. */
   readonly afresh?: boolean;
 }
 
 export type Rebuild = (key: string, takeSnapshot: TakeSnapshot, options?: RebuildOptions) => Promise<void>;
 
 /**
- * Rebuilds timelines: each in one process at a time, and in each process a few at a time, in the order they were asked
- * for. A rebuild goes on when its callers have gone, so that the next read finds the timeline complete: if it ended with
- * its last caller, a home that takes longer to rebuild than its readers wait would never be complete. It keeps one place of
- * the queue, its first upstream call that fails ends it, and a call takes 5 s at most.
+ * Rebuilds timelines. One process at a time rebuilds a timeline, and each process a few timelines at a time, in the
+ * order of the calls. A rebuild continues when its callers have gone, so that the next read finds the timeline
+ * complete: if it ended with its last caller, a home that takes longer to rebuild than its readers wait would never be
+ * complete. A rebuild takes one slot of the queue and ends with its first upstream call that fails; a call takes 5 s at
+ * most.
  *
  * A rebuild writes a mark, reads a snapshot from the upstreams, and writes the snapshot if the mark is still there.
- * Fan-out goes on meanwhile: entries written after the mark stay; entries that were there before it and are not in the
- * snapshot are removed. A follow, an unfollow or the loss of the key could make the snapshot wrong: they remove the
+ * Fan-out continues meanwhile: entries written after the mark stay; entries that were there before it and are not in
+ * the snapshot are removed. A follow, an unfollow or the loss of the key could make the snapshot wrong: they remove the
  * mark, and the rebuild starts over. Tombstones are read after the write.
  */
 export function createRebuild(deps: RebuildDeps): Rebuild {
@@ -106,8 +107,8 @@ async function rebuildOnce(
   const user = userOfHome(key);
   if (user !== undefined) await fillHidden(user, deadline);
   const mark = -randomInt(1, 2 ** 47);
-  const held = await store.beginRebuild(key, mark, afresh);
-  if (typeof held === "string") return held === "complete";
+  const before = await store.beginRebuild(key, mark, afresh);
+  if (typeof before === "string") return before === "complete";
   await failpoint("rebuild-marked", key);
   const taken = await takeSnapshot(deadline);
   const snapshot = { ...taken, entries: retainedOf(fences, taken.entries) };
@@ -115,8 +116,8 @@ async function rebuildOnce(
   const drops = snapshot.entries.map(({ drop }) => drop);
   annotate({ "timeline.entries": drops.length });
   const inSnapshot = new Set(drops);
-  // Entries that stay keep the smaller time, except afresh.
-  const gone = afresh ? held : held.filter((drop) => !inSnapshot.has(drop));
+  // Entries that stay keep the smaller of two times, except afresh.
+  const gone = afresh ? before : before.filter((drop) => !inSnapshot.has(drop));
   const written = await writeUnlessDeleted(drops, {
     write: () => store.finishRebuild(key, { mark, gone, snapshot }),
     tombstonedAmong: fences.tombstonedAmong,
@@ -125,10 +126,10 @@ async function rebuildOnce(
   return written !== undefined;
 }
 
-/** Resolves to true once the timeline is complete (never afresh), to false once the lease is free. */
+/** Resolves to true once the timeline is complete (never if `afresh`), to false once the lease is free. */
 async function completedElsewhere(store: TimelineStore, key: string, afresh: boolean): Promise<boolean> {
-  const left = countdown(REBUILD_MS);
-  for (let wait = POLL_MIN_MS; left() > 0; wait = Math.min(2 * wait, POLL_MAX_MS)) {
+  const msLeft = countdown(REBUILD_MS);
+  for (let wait = POLL_MIN_MS; msLeft() > 0; wait = Math.min(2 * wait, POLL_MAX_MS)) {
     await pause(wait);
     if (!afresh && (await store.isComplete(key))) return true;
     if ((await store.rebuildLeaseLeft(key)) === 0) return false;

@@ -16,22 +16,25 @@ import type { ListedDrops, ReadListedDrops } from "./sources.grpc.js";
 export type SharedName = "local" | "global";
 
 /**
- * Its floor is the time down to which the log was read, also where the log has lost drops: nobody else has these, and a
- * higher floor would refuse drops that come late.
+ * Snapshot made from the log. Its floor is the time down to which the log was read, even if the log has lost drops: no
+ * other source has them, and a higher floor would refuse late drops.
  */
 export interface LogSnapshot extends Snapshot {
-  /** Drops created up to then may have been lost by the log, ms; 0: none was. */
+  /** The log may have lost drops created up to this time, ms; 0: it has lost none. */
   readonly wholeSince: number;
 }
 
 export type ReadSharedLog = (name: SharedName) => Promise<LogSnapshot>;
 
-/** The log is read this far back, then further until there are enough drops. */
+/** Ranges in which the log is read, one after the other until there are enough drops. */
 export const LOOKBACKS_MS = [HOUR, 6 * HOUR, DAY, 8 * DAY];
-/** An audit may read less of a busy log: it compares only the range it has read. */
+/** Ranges for an audit, which compares only the range it has read and so may read less of a busy log. */
 export const AUDIT_LOOKBACKS_MS: readonly number[] = [10 * MINUTE, ...LOOKBACKS_MS];
 
-/** No stored drop is dated further ahead: a read from a time on finds all drops created so much later. */
+/**
+ * Maximum lead of a stored drop's time, ms. A read of events from a time on finds every drop created later than that
+ * time and this lead.
+ */
 export const MOST_AHEAD_MS = MAX_AHEAD_MS + CLOCK_SKEW_MS;
 
 export interface LogDeps {
@@ -39,10 +42,13 @@ export interface LogDeps {
   readonly tombstonedAmong: Fences["tombstonedAmong"];
   readonly erased: Pick<Erased, "among">;
   readonly maxEntries: number;
-  /** Global gets at most so many remote drops; undefined: as many as it holds drops. */
+  /** Maximum number of remote drops in global. Default: no maximum. */
   readonly remoteCap?: number | undefined;
   readonly lookbacksMs?: readonly number[];
-  /** Own drops are then those that the upstream lists, where it lists any; the log alone tells of remote ones. */
+  /**
+   * Returns this server's own drops as the upstream lists them; the log alone has remote ones. Default: the log has
+   * both.
+   */
   readonly readListed?: ReadListedDrops;
 }
 
@@ -66,26 +72,26 @@ async function readSince(deps: LogDeps, name: SharedName, from: number): Promise
   const isListed = from + MOST_AHEAD_MS;
   const listed = await deps.readListed?.(from - CLOCK_SKEW_MS);
   const subjects = listed || name === "global" ? [OWN, RECEIVED] : [OWN];
-  const found = await readLog(
+  const logged = await readLog(
     connection,
     subjects.map((subject) => ({ subject, from })),
   );
-  const own = listed ? ownListed(found, listed, isListed) : found.own;
-  const snapshot = await snapshotAbove(isWholeLog ? 0 : isListed, { name, own, remote: found.remote }, deps);
+  const ownDrops = listed ? ownListed(logged, listed, isListed) : logged.ownDrops;
+  const snapshot = await snapshotAbove(isWholeLog ? 0 : isListed, { name, ownDrops, remote: logged.remote }, deps);
   const lostUntil = isWholeLog ? 0 : Math.max(from, firstAt ?? sharedNow()) + MOST_AHEAD_MS;
   const known = listed ? (name === "local" ? isListed : Math.max(isListed, lostUntil)) : lostUntil;
   return { ...snapshot, wholeSince: Math.max(snapshot.floor, known) };
 }
 
-/** Takes the newest drops of local or global; `floor` is the time down to which all of them are known. */
+/** Takes the newest drops of local or global. `floor` is the time down to which all of them are known. */
 export async function snapshotAbove(
   floor: number,
-  { name, own, remote }: Pick<Logged, "own" | "remote"> & { readonly name: SharedName },
+  { name, ownDrops, remote }: Pick<Logged, "ownDrops" | "remote"> & { readonly name: SharedName },
   deps: LogDeps,
 ): Promise<Snapshot> {
   const { maxEntries, remoteCap } = deps;
   const all = new Map(name === "global" ? remote : []);
-  for (const [drop, entry] of own) all.set(drop, earlier(entry, all.get(drop)));
+  for (const [drop, entry] of ownDrops) all.set(drop, earlier(entry, all.get(drop)));
   const entries = [...all.values()].sort((a, b) => compareEntries(b, a));
   const share = createShare(name === "global" ? remoteCap : undefined);
   const shown = await newestAlive(aboveFloor(entries, floor), { count: maxEntries + 1, share }, deps);
@@ -96,28 +102,28 @@ export const OWN = SUBJECT_OF.drop_created;
 export const RECEIVED = SUBJECT_OF.ap_drop_received;
 
 interface Logged {
-  readonly own: Map<string, TimelineEntry>;
+  readonly ownDrops: Map<string, TimelineEntry>;
   readonly remote: Map<string, TimelineEntry>;
-  /** Received drops count whatever their visibility. */
+  /** Drops that were received, of any visibility. */
   readonly received: Set<string>;
 }
 
-/** Reads public drops, without reposts; of two times of a drop the smaller one counts. */
+/** Reads public drops, without reposts. Of two times of a drop the smaller one counts. */
 export async function readLog(
   connection: NatsConnection,
   ranges: readonly Pick<LogRange, "subject" | "from" | "after">[],
 ): Promise<Logged> {
-  const logged: Logged = { own: new Map(), remote: new Map(), received: new Set() };
+  const logged: Logged = { ownDrops: new Map(), remote: new Map(), received: new Set() };
   for (const range of ranges) {
     for await (const entry of logEntries(connection, { stream: STREAM.drops, ...range })) {
       const event = eventOf(entry.subject, entry.body, entry.time);
       if (event?.name !== "drop_created" && event?.name !== "ap_drop_received") continue;
       const { drop_id: drop, created_at: score, user_id: author = "", visibility } = event.payload;
       if (event.name === "ap_drop_received") logged.received.add(drop);
-      const of = event.name === "drop_created" ? logged.own : logged.remote;
+      const drops = event.name === "drop_created" ? logged.ownDrops : logged.remote;
       const isRepost = event.name === "drop_created" && event.payload.repost_of !== undefined;
-      const read = { drop, score, by: { author }, ...(of === logged.remote ? { remote: true as const } : {}) };
-      if (visibility === "public" && !isRepost) of.set(drop, earlier(read, of.get(drop)));
+      const read = { drop, score, by: { author }, ...(drops === logged.remote ? { remote: true as const } : {}) };
+      if (visibility === "public" && !isRepost) drops.set(drop, earlier(read, drops.get(drop)));
     }
   }
   return logged;
@@ -126,12 +132,15 @@ export async function readLog(
 export const earlier = (entry: TimelineEntry, other: TimelineEntry | undefined): TimelineEntry =>
   other && other.score < entry.score ? other : entry;
 
-/** The upstream lists every drop above a time; a remote one that it lists too is not one of this server's own. */
-function ownListed({ own, received }: Logged, listed: ListedDrops, above: number): Map<string, TimelineEntry> {
-  const kept = [...own].filter(([drop, { score }]) => score <= above && !(listed.has(drop) && !listed.get(drop)));
+/**
+ * Merges the drops of the log with those of the upstream, which lists every drop above a time. A remote drop that the
+ * upstream lists too is not this server's own.
+ */
+function ownListed({ ownDrops, received }: Logged, listed: ListedDrops, above: number): Map<string, TimelineEntry> {
+  const kept = [...ownDrops].filter(([drop, { score }]) => score <= above && !(listed.has(drop) && !listed.get(drop)));
   const shown = [...listed].flatMap(([drop, entry]): [string, TimelineEntry][] => {
-    if (entry === undefined || entry.score <= above || (received.has(drop) && !own.has(drop))) return [];
-    return [[drop, earlier(entry, own.get(drop))]];
+    if (entry === undefined || entry.score <= above || (received.has(drop) && !ownDrops.has(drop))) return [];
+    return [[drop, earlier(entry, ownDrops.get(drop))]];
   });
   return new Map([...kept, ...shown]);
 }
@@ -155,21 +164,21 @@ function createShare(cap: number | undefined) {
 const DROPS_A_CHECK = 1_000;
 const authorOf = ({ by }: TimelineEntry): string => by?.author ?? "";
 
-/** Deleted drops, those of erased users, and those beyond the share must not take the room of others. */
+/** Takes the newest entries. Deleted drops, drops of erased users and remote drops above the share do not count. */
 async function newestAlive(
   entries: Entries,
   { count, share }: { readonly count: number; readonly share: Share },
   { tombstonedAmong, erased }: Pick<LogDeps, "tombstonedAmong" | "erased">,
 ): Promise<Entries> {
   const alive: TimelineEntry[] = [];
-  for (let at = 0; at < entries.length && alive.length < count; at += DROPS_A_CHECK) {
-    const some = entries.slice(at, at + DROPS_A_CHECK);
+  for (let offset = 0; offset < entries.length && alive.length < count; offset += DROPS_A_CHECK) {
+    const batch = entries.slice(offset, offset + DROPS_A_CHECK);
     const [tombstoned, gone] = await Promise.all([
-      tombstonedAmong(some.map(({ drop }) => drop)),
-      erased.among([...new Set(some.map(authorOf).filter((author) => author !== ""))]),
+      tombstonedAmong(batch.map(({ drop }) => drop)),
+      erased.among([...new Set(batch.map(authorOf).filter((author) => author !== ""))]),
     ]);
     const isAlive = (entry: TimelineEntry): boolean => !tombstoned.has(entry.drop) && !gone.has(authorOf(entry));
-    alive.push(...some.filter((entry) => isAlive(entry) && share.takes(entry)));
+    alive.push(...batch.filter((entry) => isAlive(entry) && share.takes(entry)));
   }
   return alive;
 }
@@ -178,12 +187,12 @@ function eventOf(subject: string, body: Uint8Array, time: number): TimelineEvent
   try {
     return parseStored(subject, body, time);
   } catch {
-    // Fan-out has dead-lettered it.
+    // The fan-out has dead-lettered this event.
     return undefined;
   }
 }
 
-/** Keeps what `older` has from the time in which the log may have lost drops. */
+/** Keeps entries of `older` from the time in which the log may have lost drops. */
 export function withOlder(
   logged: LogSnapshot,
   older: Snapshot,

@@ -22,19 +22,22 @@ export type ReadShared = (name: SharedName) => Promise<Snapshot>;
 
 interface SharedDeps extends LogDeps {
   readonly list: ListDrops;
-  /** Pages hide drops that are older, in ms since the epoch. */
+  /** Returns the time before which pages hide drops, in ms since the epoch. */
   readonly retentionStart: () => number;
 }
 
-/** The newest events of a log are read beside an upstream that fills a timeline by itself: the log may just be filled. */
+/**
+ * Number of newest events that are read, even if the upstream alone fills the timeline: the log may have just been
+ * filled.
+ */
 const NEWEST_EVENTS = 20_000;
-/** In local an upstream that lists remote drops, too, is corrected by those that the log received since. */
+/** Range of received drops that are read for local, to leave out remote drops that the upstream lists as its own. */
 const RECEIVED_MS = DAY;
 
 /**
  * Reads local or global: own drops as the posts service lists them, from the newest until the timeline is full, and
- * remote drops from the log, which alone has them. Own drops of the log that are not listed are shown, too. An upstream
- * without ListDrops, or one that does not answer, leaves all to the log.
+ * remote drops from the log, which alone has them. Own drops that are in the log but not listed are shown, too. If the
+ * upstream has no ListDrops or does not answer, the log is the only source.
  */
 export function createReadShared(deps: SharedDeps): ReadShared {
   const readSharedLog = createReadSharedLog(deps);
@@ -45,7 +48,7 @@ export function createReadShared(deps: SharedDeps): ReadShared {
 }
 
 interface Own extends Walked {
-  /** All own drops that were created later are listed, in ms since the epoch. */
+  /** All own drops created after this time are listed, in ms since the epoch. */
   readonly above: number;
   readonly isFull: boolean;
 }
@@ -55,8 +58,8 @@ const aboveOf = ({ since }: Walked): number => (since === 0 ? 0 : since + CLOCK_
 async function walkUntilFull(deps: SharedDeps): Promise<Own | undefined> {
   let isFull = false;
   const isEnough = async (walked: Walked): Promise<boolean> => {
-    const own = shownOf(walked);
-    const { entries } = await snapshotAbove(aboveOf(walked), { name: "local", own, remote: new Map() }, deps);
+    const ownDrops = shownOf(walked);
+    const { entries } = await snapshotAbove(aboveOf(walked), { name: "local", ownDrops, remote: new Map() }, deps);
     isFull = entries.length >= deps.maxEntries;
     return isFull;
   };
@@ -64,7 +67,7 @@ async function walkUntilFull(deps: SharedDeps): Promise<Own | undefined> {
     const walked = await walkListed(deps.list, { isEnough, oldest: deps.retentionStart() });
     return walked && { ...walked, above: aboveOf(walked), isFull };
   } catch {
-    // The log is what is left while the posts service does not answer.
+    // If the posts service does not answer, only the log is read.
     return undefined;
   }
 }
@@ -86,10 +89,10 @@ async function readBeside(deps: SharedDeps, name: SharedName, walked: Own): Prom
       { subject: RECEIVED, from: name === "global" ? from : Math.max(from, now - RECEIVED_MS) },
     ]);
     const isLast = lookback === LOOKBACKS_MS.at(-1) || from + MOST_AHEAD_MS <= walked.above;
-    const own = ownOf(logged, walked);
+    const ownDrops = ownOf(logged, walked);
     const snapshot = await snapshotAbove(
       isLast ? walked.above : from + MOST_AHEAD_MS,
-      { name, own, remote: logged.remote },
+      { name, ownDrops, remote: logged.remote },
       deps,
     );
     if (isLast || snapshot.entries.length >= maxEntries) return snapshot;
@@ -97,10 +100,13 @@ async function readBeside(deps: SharedDeps, name: SharedName, walked: Own): Prom
   throw new Error("unreachable: the last round returns");
 }
 
-/** An own drop that is listed as deleted or hidden is not shown. One that was only received is not one of this server's own. */
-function ownOf({ own, received }: Awaited<ReturnType<typeof readLog>>, walked: Own): Map<string, TimelineEntry> {
-  const all = new Map([...own].filter(([drop]) => !walked.drops.has(drop)));
+/**
+ * Leaves out own drops that are listed as deleted or hidden, and listed drops that were only received: those are
+ * remote.
+ */
+function ownOf({ ownDrops, received }: Awaited<ReturnType<typeof readLog>>, walked: Own): Map<string, TimelineEntry> {
+  const all = new Map([...ownDrops].filter(([drop]) => !walked.drops.has(drop)));
   for (const [drop, entry] of shownOf(walked))
-    if (own.has(drop) || !received.has(drop)) all.set(drop, earlier(entry, own.get(drop)));
+    if (ownDrops.has(drop) || !received.has(drop)) all.set(drop, earlier(entry, ownDrops.get(drop)));
   return all;
 }

@@ -11,25 +11,25 @@ import type { ListDrops } from "./walk-listed.js";
 
 export interface AuthorBelow {
   readonly author: string;
-  /** The position is exclusive, and undefined for the newest drop. */
+  /** Exclusive position; undefined for the newest drop. */
   readonly position: TimelineEntry | undefined;
 }
 
 interface ReadLimits {
-  /** "" is for nobody. */
+  /** User who reads; "": only drops that every follower may see. */
   readonly reader: string;
   readonly count: number;
   readonly deadline: number;
   readonly tolerant?: boolean | undefined;
 }
 
-/** Deadlines are in ms since the epoch. */
+/** Upstreams, as one piece of work sees them. Deadlines are in ms since the epoch. */
 export interface Sources {
-  /** @throws AppError `invalid` where the users service answers for others, and refuses this id */
+  /** @throws AppError `invalid` if the users service answers other calls, and refuses this id */
   following(user: string, deadline: number): Promise<readonly string[]>;
   /**
-   * Reads a page of about `count` drops of each author, as `reader` sees them; `answered` takes them.
-   * `tolerant`: who cannot be read has none.
+   * Reads a page of about `count` drops of each author, as `reader` sees them, and passes it to `answered`. `tolerant`:
+   * an author who cannot be read counts as one without drops.
    *
    * @throws AppError of the first author who cannot be read, `deadline` if not all can be asked in time
    */
@@ -41,10 +41,10 @@ export interface Sources {
 }
 
 /**
- * Opens the upstreams for one piece of work of a user; its calls come before those of later ones. `tolerant`: drops of
- * erased authors may come while Redis, which knows these, is away.
+ * Opens the upstreams for one piece of work of a user; its calls come before those of later pieces. `tolerant`: drops
+ * of erased authors may be returned if Redis, which lists those authors, does not answer.
  */
-export type OpenSources = (user: string, of?: { readonly tolerant: boolean }) => Sources;
+export type OpenSources = (user: string, options?: { readonly tolerant: boolean }) => Sources;
 
 export const FOLLOWING_A_PAGE = 1_000;
 
@@ -53,12 +53,12 @@ export function createSources(
   calls: OldestFirst,
 ): OpenSources {
   return (user) => {
-    const place = calls.place(user);
+    const queue = calls.place(user);
     return {
       async following(user, deadline) {
         const all: string[] = [];
         const read = (token: string): Promise<IdPage> =>
-          place
+          queue
             .one(() => upstreams.following({ user, token, size: FOLLOWING_A_PAGE, deadline }))
             .catch((error: unknown) => {
               // A later page may be refused for its token.
@@ -72,7 +72,7 @@ export function createSources(
       },
       drops(authors, { reader, count, deadline, tolerant = false }, answered) {
         const read = upstreams.openDropsByUser();
-        return place.each(authors, async (asked) => {
+        return queue.each(authors, async (asked) => {
           const { author, position } = asked;
           try {
             if (Date.now() >= deadline) throw new AppError("deadline", "not every author could be read in time");
@@ -87,10 +87,12 @@ export function createSources(
   };
 }
 
-/** Has own drops that changed in a range. The values are the entries of those that belong in local. */
+/** Own drops of this server that changed in a range. The values are the entries of those that belong in local. */
 export type ListedDrops = ReadonlyMap<string, TimelineEntry | undefined>;
 
-/** Resolves to undefined where the upstream has no ListDrops. `since` in ms since the epoch. */
+/**
+ * Reads the drops changed since a time, in ms since the epoch. Resolves to undefined if the upstream has no ListDrops.
+ */
 export type ReadListedDrops = (since: number) => Promise<ListedDrops | undefined>;
 
 const LISTED_A_PAGE = 1_000;

@@ -1,7 +1,7 @@
 import { AppError } from "../kernel/errors.js";
 import { idFault } from "../kernel/ids.js";
 
-/** An upstream may answer with more than it was asked for, but not with more than this. */
+/** Maximum number of items of an answer. An upstream may answer with more items than it was asked for. */
 const MAX_ITEMS = 10_000;
 const MAX_TOKEN_CHARACTERS = 4_096;
 
@@ -11,7 +11,7 @@ export type LeaveOut = (method: string, subject: string, count?: number) => void
 export const broken = (method: string, fault: string): AppError =>
   new AppError("failed", `${method}: the answer breaks the contract: ${fault}`);
 
-/** Leaves out what is no id: the next token says whether the list ends, not an empty page. */
+/** Leaves out invalid ids. A page may be empty after that: the next token alone tells if the list ends. */
 export function validUsers(ids: readonly string[], leaveOut: (count: number) => void): readonly string[] {
   const isValid = (id: string): boolean => idFault(id) === undefined;
   if (ids.every(isValid)) return ids;
@@ -20,7 +20,7 @@ export function validUsers(ids: readonly string[], leaveOut: (count: number) => 
   return kept;
 }
 
-/** @throws AppError `failed` for a page that is too long, or after which the list would never end */
+/** @throws AppError `failed` for a page that is too long, or whose token leads to the same page */
 export function checkPage(
   method: string,
   asked: string,
@@ -31,7 +31,7 @@ export function checkPage(
   if (next.length > MAX_TOKEN_CHARACTERS) throw broken(method, "its token is too long");
 }
 
-/** Returns undefined where an upstream leaves the total out, or counts the page alone. */
+/** Returns undefined if the upstream omits the total, or counts the page alone. */
 export function totalOf(
   total: number,
   { length, next }: { readonly length: number; readonly next: string },

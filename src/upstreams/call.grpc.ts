@@ -5,20 +5,20 @@ import { clientCredentials, namedOptions, type TlsFiles } from "../platform/grpc
 import { MessageTypes, nameOf } from "../platform/grpc/message-types.js";
 import { histogram } from "../telemetry/meters.js";
 import { type OpenSpan, SpanKind, spansOf } from "../telemetry/spans.js";
-import { createJudge, type Judge } from "./outages.js";
+import { createOutageDetector, type OutageDetector } from "./outages.js";
 import { Turns } from "./turns.js";
 
 const CHANNEL_OPTIONS = {
-  // Its counts of calls and messages are read by nobody.
+  // Nobody reads channelz's counts of calls and messages.
   "grpc.enable_channelz": 0,
-  // A proxy that https_proxy names leads to servers outside; these are our own.
+  // The proxy of https_proxy leads to servers outside; the upstreams are inside.
   "grpc.enable_http_proxy": 0,
   "grpc.keepalive_time_ms": 20_000,
   "grpc.keepalive_timeout_ms": 5_000,
   "grpc.initial_reconnect_backoff_ms": 100,
   "grpc.max_reconnect_backoff_ms": 2_000,
   "grpc.max_receive_message_length": 16 * 1024 * 1024,
-  // Every server behind a dns:/// name is used.
+  // Calls are spread over all servers behind a dns:/// name.
   "grpc.service_config": JSON.stringify({ loadBalancingConfig: [{ round_robin: {} }] }),
 } as const;
 
@@ -34,17 +34,17 @@ const callTime = histogram(
   [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5],
 );
 
-/** The upstream answers that it does not take, or does not know, the one asked about. */
+/** Codes by which an upstream refuses, or does not know, the subject of one call. */
 const ABOUT_ONE: ReadonlySet<status> = new Set([status.INVALID_ARGUMENT, status.NOT_FOUND]);
 
 interface About {
-  /** The subject is the user or author asked about. */
+  /** User or author that the call is about. */
   readonly subject: string;
-  /** The deadline is in ms since the epoch. */
+  /** Deadline, in ms since the epoch. */
   readonly deadline?: number | undefined;
 }
 
-/** grpc-js, Go and C++, Java, and .NET use these words. The upstream may answer if it is asked for less. */
+/** Words of grpc-js, Go and C++, Java, and .NET. The upstream may answer if it is asked for less. */
 const TOO_LARGE = /larger than max|exceeds (the )?(configured )?maximum/i;
 
 const isAnswered = (error: unknown, code: status): boolean =>
@@ -60,29 +60,29 @@ export const isNotFound = (error: unknown): boolean => isAnswered(error, status.
 
 export const isInvalidArgument = (error: unknown): boolean => isAnswered(error, status.INVALID_ARGUMENT);
 
-/** The answer is larger than a message may be. */
+/** Returns true if the answer is larger than a message may be. */
 export const isTooLarge = (error: unknown): boolean =>
   isAnswered(error, status.RESOURCE_EXHAUSTED) && TOO_LARGE.test((error as Error).message);
 
-/** Judges by the calls made through it whether a method of the upstream is unavailable. */
+/** Calls methods of an upstream. The outcomes of its calls tell if a method is unavailable. */
 export function createCallUpstream(client: Client) {
   const types = new MessageTypes();
-  const judges = new Map<string, Judge>();
-  const judgeOf = (name: string): Judge => {
-    const judge = judges.get(name) ?? createJudge();
-    judges.set(name, judge);
-    return judge;
+  const detectors = new Map<string, OutageDetector>();
+  const detectorOf = (name: string): OutageDetector => {
+    const detector = detectors.get(name) ?? createOutageDetector();
+    detectors.set(name, detector);
+    return detector;
   };
-  const turns = new Turns(async (name, subject) => (await judgeOf(name).ofFailure(subject)).isOfOne);
+  const turns = new Turns(async (name, subject) => (await detectorOf(name).ofFailure(subject)).isOfOne);
 
-  const refusalOf = async (
+  const asAppError = async (
     error: ServiceError,
     name: string,
     about: About & { readonly waited: number },
   ): Promise<AppError> => {
     const { code, details } = error;
     const isAnswer = code === status.UNIMPLEMENTED || (code === status.RESOURCE_EXHAUSTED && TOO_LARGE.test(details));
-    const { isOutage, isOfOne } = isAnswer ? ANSWERED : await judgementOf(judgeOf(name), code, about);
+    const { isOutage, isOfOne } = isAnswer ? ANSWERED : await classifyFailure(detectorOf(name), code, about);
     const isAway = code === status.UNAVAILABLE || isOutage;
     const publicMessage = `${name}: ${status[code] ?? "UNKNOWN"}`;
     return new AppError(isAway ? "unavailable" : "failed", `${publicMessage}: ${oneLine(details || error)}`, {
@@ -93,14 +93,14 @@ export function createCallUpstream(client: Client) {
   };
 
   /**
-   * Calls an upstream within 5 s, or before the caller's deadline if that is sooner. The calls of one method for one piece
-   * of work continue the trace that is active now.
+   * Calls an upstream within 5 s, or before the caller's deadline if that is sooner. The calls of one method for one
+   * piece of work continue the trace that is active now.
    *
-   * @throws AppError `unavailable` where the upstream does not answer or fails for most; otherwise `failed`
+   * @throws AppError `unavailable` if the upstream does not answer or fails for most; otherwise `failed`
    */
   const open = <Request, Response>(method: MethodDefinition<Request, Response>) => {
     const name = nameOf(method);
-    const judge = judgeOf(name);
+    const detector = detectorOf(name);
     const traced = tracedCalls(name);
     const call = unaryCall(client, method, types);
     return async (request: Request, about: About): Promise<Response> => {
@@ -115,8 +115,8 @@ export function createCallUpstream(client: Client) {
       const result = error ? (status[error.code] ?? "UNKNOWN") : "OK";
       callTime.record(waited / SECOND, { method: name, result });
       span.end(error);
-      if (error) throw await refusalOf(error, name, { ...about, waited });
-      judge.answered(about.subject, send);
+      if (error) throw await asAppError(error, name, { ...about, waited });
+      detector.answered(about.subject, send);
       return response as Response;
     };
   };
@@ -126,24 +126,28 @@ export function createCallUpstream(client: Client) {
     /** Works as a single call of {@link open}. */
     once: <Request, Response>(method: MethodDefinition<Request, Response>, request: Request, about: About) =>
       open(method)(request, about),
-    /** Calls without a deadline do not wait for a subject that keeps others waiting. */
+    /** Sends a call without a deadline, unless an earlier one about the same subject is still unanswered. */
     inTurn: <T>(method: { readonly path: string }, subject: string, call: () => Promise<T>): Promise<T> =>
       turns.take(nameOf(method), subject, call),
   };
 }
 
-/** The upstream answers: it lacks the method for good, or has more than a message takes. */
+/** The upstream has answered: it does not implement the method, or its response exceeds the maximum size. */
 const ANSWERED = { isOutage: false, isOfOne: false };
 
-async function judgementOf(judge: Judge, code: status, { subject, deadline, waited }: About & { waited: number }) {
+async function classifyFailure(
+  detector: OutageDetector,
+  code: status,
+  { subject, deadline, waited }: About & { waited: number },
+) {
   const isHurried = deadline !== undefined && deadline - Date.now() + waited < UPSTREAM_TIMEOUT_MS;
   // A deadline shorter than ours says nothing about the upstream.
-  if (code !== status.DEADLINE_EXCEEDED || !isHurried) judge.failed(subject);
+  if (code !== status.DEADLINE_EXCEEDED || !isHurried) detector.failed(subject);
   // A reader does not wait for calls about others.
-  const judgement = deadline === undefined ? await judge.ofFailure(subject) : judge.ofFailureNow();
+  const classification = deadline === undefined ? await detector.ofFailure(subject) : detector.ofFailureNow();
   // A refusal of one id is an answer; an upstream that refuses every id is failing.
-  const isOutage = judgement.isOutage && !(ABOUT_ONE.has(code) && judgement.isOfOne);
-  return { ...judgement, isOutage };
+  const isOutage = classification.isOutage && !(ABOUT_ONE.has(code) && classification.isOfOne);
+  return { ...classification, isOutage };
 }
 
 interface Traced {
@@ -174,7 +178,7 @@ function unaryCall<Request, Response>(
   const deserialize = (bytes: Buffer): Response => types.decodeResponse(path, bytes, decode);
   return (request: Request, metadata: Metadata, deadline = Number.POSITIVE_INFINITY): Promise<Response> => {
     const options = { deadline: Math.min(deadline, Date.now() + UPSTREAM_TIMEOUT_MS) };
-    // The client takes a stack for each call, to show it should the call fail: nobody reads it.
+    // The client captures a stack for each call, in case the call fails. Nobody reads it.
     const { stackTraceLimit } = Error;
     Error.stackTraceLimit = 0;
     try {

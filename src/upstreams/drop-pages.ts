@@ -10,14 +10,14 @@ export const METHOD = "GetDropsByUserID";
 
 export interface DropsRequest {
   readonly author: string;
-  /** The position is exclusive, and undefined for the newest drop. An empty drop id stands below all of its ms. */
+  /** Exclusive position; undefined for the newest drop. An empty drop id is below all drops of its ms. */
   readonly below: TimelineEntry | undefined;
   readonly limit: number;
-  /** Asks for what this user sees of the author, "": for what every follower sees; undefined: for all, with recipients. */
+  /** User who reads; "": only what every follower sees; undefined: all drops, with recipients. */
   readonly reader?: string | undefined;
 }
 
-/** Upstreams take a position in this form. */
+/** Position in the form that upstreams take. */
 export type Below = Pick<GetDropsByUserIDRequest, "before" | "max_id">;
 
 export const belowOf = (below: TimelineEntry | undefined): Below => ({
@@ -25,21 +25,25 @@ export const belowOf = (below: TimelineEntry | undefined): Below => ({
   max_id: below?.drop ?? "",
 });
 
-/** The part of a page that was read; a page without `next` of which nothing has a position names the last drop's id. */
+/**
+ * Part of a page that was read. If no drop of a page has a position, it has no `next`, and `lastId` is the id of its
+ * last drop.
+ */
 export interface Taken {
   readonly page?: DropPage;
   readonly leftOut: number;
-  /** The upstream does not list the newest first. */
+  /** True if the upstream does not list the newest drop first. */
   readonly isUnordered?: boolean;
   readonly lastId?: string;
 }
 
 /**
- * Only an empty page is the end, or one that says so. Positions descend from page to page, whatever the upstream's order,
- * so that no drop comes twice and every list ends. A page of `asked` drops without one that is below is an upstream
- * that takes no position; a shorter one is the end of an upstream whose pages overlap.
+ * Takes the readable drops of a page. Only an empty page is the end, or one that says so. Positions descend from page
+ * to page, in any order of the upstream, so that no drop comes twice and every list ends. If a page of `asked` drops
+ * has none below the position, the upstream ignores positions; if the page is shorter, the list of an upstream with
+ * overlapping pages ends.
  *
- * Keeps drops from too far ahead, since the next page may begin below one of them: readers leave them out.
+ * Drops from too far ahead are kept, since the next page may begin below one of them: readers leave them out.
  *
  * @throws AppError `failed`
  */
@@ -74,7 +78,7 @@ export function isReadable({ drop_id, created_at, recipients }: Drop): boolean {
   );
 }
 
-/** Takes a page with drops that cannot be read, in another order, twice, or not below the position. */
+/** Takes a page that has unreadable drops, another order, a drop twice, or drops that are not below the position. */
 function takeUneven({ drops, end }: GetDropsByUserIDResponse, below: TimelineEntry | undefined, asked: number): Taken {
   const isBelow = (entry: TimelineEntry): boolean => below === undefined || compareEntries(entry, below) < 0;
   const readable = drops.filter((drop) => isReadable(drop));
@@ -89,38 +93,47 @@ function takeUneven({ drops, end }: GetDropsByUserIDResponse, below: TimelineEnt
     kept.set(drop.drop_id, drop);
   }
   const { end: reached, isUnordered } = endOf(timely);
-  // Other positions count only if nothing else has one: upstreams may refuse an id that cannot be read.
-  const others = kept.size > 0 ? [...kept.values()].map(entryOf) : drops.flatMap(placeOf).filter(isBelow);
+  // Positions of unreadable drops count only if no drop is readable: upstreams may refuse an unreadable id.
+  const others = kept.size > 0 ? [...kept.values()].map(entryOf) : drops.flatMap(positionOf).filter(isBelow);
   const next = reached ?? lowestOf(others);
   const page = { drops: [...kept.values()], next: end ? undefined : next };
   if (next || end) return { page, leftOut, isUnordered };
-  if (drops.some((drop) => placeOf(drop).length === 0)) return { leftOut, lastId: drops.at(-1)?.drop_id ?? "" };
+  if (drops.some((drop) => positionOf(drop).length === 0)) return { leftOut, lastId: drops.at(-1)?.drop_id ?? "" };
   if (drops.length >= asked) throw broken(METHOD, "the page below a drop leads to itself");
   return { page: NO_DROPS, leftOut };
 }
 
 const lowestOf = (entries: readonly TimelineEntry[]): TimelineEntry | undefined =>
-  entries.reduce<TimelineEntry | undefined>((low, one) => (low && compareEntries(low, one) < 0 ? low : one), undefined);
+  entries.reduce<TimelineEntry | undefined>(
+    (low, entry) => (low && compareEntries(low, entry) < 0 ? low : entry),
+    undefined,
+  );
 
-/** Fewer drops in the opposite order may be one that is pinned, with those that follow. */
+/**
+ * Minimum number of drops in ascending order that count as a reversed page. Fewer may be a pinned drop and those that
+ * follow it.
+ */
 const LEAST_REVERSED = 10;
 
 /**
- * Finds how far down a page is complete. A drop out of its place, such as a pinned one, says nothing about those between:
- * the last one counts, from which the upstream itself goes on. Drops of the page below it come again.
+ * Finds how far down a page is complete. A drop out of order, such as a pinned one, says nothing about the drops
+ * between: the last drop of the page counts, from which the upstream itself continues. Drops of the page below it are
+ * listed again.
  */
 function endOf(drops: readonly Drop[]): { readonly end?: TimelineEntry | undefined; readonly isUnordered: boolean } {
   const firsts = new Map(drops.toReversed().map((drop) => [drop.drop_id, drop]));
   const entries = drops.filter((drop) => firsts.get(drop.drop_id) === drop).map(entryOf);
   const isSorted = (sign: 1 | -1): boolean =>
-    entries.every((entry, at) => at === 0 || sign * compareEntries(entry, entries[at - 1] as TimelineEntry) < 0);
+    entries.every(
+      (entry, index) => index === 0 || sign * compareEntries(entry, entries[index - 1] as TimelineEntry) < 0,
+    );
   if (isSorted(1)) return { end: entries.at(-1), isUnordered: false };
   return { end: entries.length >= LEAST_REVERSED && isSorted(-1) ? entries[0] : entries.at(-1), isUnordered: true };
 }
 
-/** Returns the position of an item that cannot be read; empty if its time is unusable. */
-function placeOf({ created_at, drop_id }: Drop): TimelineEntry[] {
+/** Returns the position of an unreadable item; empty if its time is unusable. */
+function positionOf({ created_at, drop_id }: Drop): TimelineEntry[] {
   if (created_at > Number.MAX_SAFE_INTEGER) return [{ score: Number.MAX_SAFE_INTEGER, drop: "" }];
-  // Upstreams take a time of 0 for none.
+  // Upstreams take the time 0 as no position.
   return isTime(created_at) && created_at > 0 ? [{ score: created_at, drop: drop_id }] : [];
 }

@@ -7,7 +7,7 @@ import { HOUR, sharedNow } from "../kernel/time.js";
 import type { LeaveOut } from "./answers.js";
 import { type Below, belowOf, type DropsRequest, METHOD, takePage } from "./drop-pages.js";
 
-/** The deadline is in ms since the epoch. */
+/** Reads a page of an author's drops. The deadline is in ms since the epoch. */
 export type ReadDrops = (request: DropsRequest, deadline?: number) => Promise<DropPage>;
 
 type CallDrops = (
@@ -19,18 +19,18 @@ interface DropReadsDeps {
   readonly leaveOut: LeaveOut;
   /** Counts pages that do not list the newest drops first. */
   readonly unordered: LeaveOut;
-  /** The call has failed since its answer is larger than a message may be. */
+  /** Returns true if a call failed because its answer is larger than a message may be. */
   readonly isTooLarge: (error: unknown) => boolean;
-  /** The upstream refuses an id or a position. */
+  /** Returns true if the upstream refused an id or a position. */
   readonly isInvalidArgument: (error: unknown) => boolean;
 }
 
-/** The bound is for one page: drops that cannot be read, or are larger than a message, may stand before it. */
+/** Maximum number of calls for one page, before which drops may stand that are unreadable or larger than a message. */
 const MAX_CALLS = 256;
 
-/** Reads authors' drops. What cannot be read, or fits no message, is left out. */
+/** Reads authors' drops. Drops that are unreadable or larger than a message are left out. */
 export function createDropReads(deps: DropReadsDeps): (call: CallDrops) => ReadDrops {
-  /** Authors whose pages were larger than a message are asked for so many drops. */
+  /** Size of a page, in drops, for authors whose pages were larger than a message. */
   const sizes = createCache<number>("authorPageSizes", { sizeOf: () => 0, ttl: HOUR });
   return (call) => (request, deadline) => {
     const about = { subject: request.author, deadline };
@@ -45,7 +45,8 @@ export function createDropReads(deps: DropReadsDeps): (call: CallDrops) => ReadD
       }
     };
     return readPage(request, {
-      ...{ sizes, ask },
+      sizes,
+      ask,
       leaveOut: (count) => deps.leaveOut(METHOD, request.author, count),
       unordered: () => deps.unordered(METHOD, request.author),
     });
@@ -58,7 +59,9 @@ const visibleTo = ({ author, reader }: DropsRequest) => ({
   without_direct: reader === "",
 });
 
-/** Resolves to undefined where the page is larger than a message; a refusal that may be is an empty page. */
+/**
+ * Resolves to undefined if the page is larger than a message. If the call may be refused, a refusal is an empty page.
+ */
 type Ask = (below: Below, limit: number, mayBeRefused?: boolean) => Promise<GetDropsByUserIDResponse | undefined>;
 
 interface Reading {
@@ -68,16 +71,16 @@ interface Reading {
   readonly unordered: () => void;
 }
 
-/** Goes on from a page that is larger than a message, or has no drop with a position. */
+/** Reads a page. Continues past pages that are larger than a message, or have no drop with a position. */
 async function readPage({ author, limit, below: from }: DropsRequest, reading: Reading): Promise<DropPage> {
   const { sizes, ask, leaveOut, unordered } = reading;
   let below = from;
-  let at = belowOf(below);
+  let position = belowOf(below);
   let isUnreadableId = false;
   for (let calls = 0; calls < MAX_CALLS; calls++) {
     const size = Math.min(limit, sizes.get(author) ?? limit);
-    // An id that cannot be read may be refused: then nothing is known to follow.
-    const response = await ask(at, size, isUnreadableId);
+    // An unreadable id may be refused: then the list ends here.
+    const response = await ask(position, size, isUnreadableId);
     isUnreadableId = false;
     if (response) {
       const { page, leftOut, isUnordered, lastId = "" } = takePage(response, below, size);
@@ -88,27 +91,31 @@ async function readPage({ author, limit, below: from }: DropsRequest, reading: R
         else if (size < limit) sizes.delete(author);
         return page;
       }
-      if (lastId === "" || lastId === at.max_id) return NO_DROPS;
-      at = { before: 0, max_id: lastId };
+      if (lastId === "" || lastId === position.max_id) return NO_DROPS;
+      position = { before: 0, max_id: lastId };
       isUnreadableId = true;
     } else if (size > 1) {
       sizes.set(author, size >> 1);
     } else {
-      below = { score: await timeOfNext(ask, at.before || (from?.score ?? 0)), drop: "" };
+      below = { score: await timeOfNext(ask, position.before || (from?.score ?? 0)), drop: "" };
       leaveOut(1);
       if (below.score <= 1) return NO_DROPS;
-      at = belowOf(below);
+      position = belowOf(below);
     }
   }
   throw new AppError("failed", `${METHOD}: too many drops in a row cannot be read`);
 }
 
-/** Finds the time of a drop that fits no message: a page of one below it does. Its ms goes with it. */
+/**
+ * Finds the time of a drop that is larger than a message: one ms below it a page of one drop fits again. The other
+ * drops of its ms are skipped, too.
+ */
 async function timeOfNext(ask: Ask, before: number): Promise<number> {
   const fits = async (time: number): Promise<boolean> => (await ask({ before: time, max_id: "" }, 1)) !== undefined;
   let [fitting, failing] = [1, before || sharedNow() + MAX_AHEAD_MS + 1];
   if (await fits(failing)) return failing;
-  // Downwards first: a drop further below that fits no message, either, must not hide those between them.
+  // The first step is the smallest: an older drop that is larger than a message, too, must not hide the drops between
+  // them.
   for (let step = 1; failing - step > fitting; step *= 2) {
     if (await fits(failing - step)) fitting = failing - step;
     else failing -= step;

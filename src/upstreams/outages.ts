@@ -3,14 +3,16 @@ import { LRUCache } from "lru-cache";
 import { createCache } from "../contracts/caches.js";
 import { type Clock, pause, SECOND } from "../kernel/time.js";
 
-/** Outcomes older than this do not count. */
+/** Maximum age of an outcome that counts. */
 const WINDOW_MS = 30 * SECOND;
-/** The number is small, so that earlier answers do not outvote an upstream that breaks now. */
+/**
+ * Number of subjects that count. A small number, so that earlier answers do not outvote an upstream that breaks now.
+ */
 const RECENT = 20;
 
 /**
- * Tells an upstream that is broken from one that fails for one user. Counts subjects (users, authors), not calls: retries
- * for one subject do not look like many failures.
+ * Tells an upstream that is broken from one that fails for one user. Counts subjects (users, authors), not calls:
+ * retries for one subject do not look like many failures.
  */
 export function createMajority(now: Clock = () => performance.now()) {
   const latest = new LRUCache<string, { readonly ok: boolean; readonly at: number }>({ max: RECENT });
@@ -20,8 +22,8 @@ export function createMajority(now: Clock = () => performance.now()) {
       const since = now() - WINDOW_MS;
       let failed = 0;
       let succeeded = 0;
-      for (const { ok, at } of latest.values()) {
-        if (at < since) continue;
+      for (const { ok, at: time } of latest.values()) {
+        if (time < since) continue;
         if (ok) succeeded++;
         else failed++;
       }
@@ -32,39 +34,39 @@ export function createMajority(now: Clock = () => performance.now()) {
 
 type Again = (deadline: number) => Promise<unknown>;
 
-/** The sample counts the others that were asked again just now, and those of them that were answered. */
+/** Result of a probe: the number of other subjects asked again just now, and how many of them were answered. */
 interface Sample {
   readonly asked: number;
   readonly answered: number;
 }
 
-const NOBODY: Sample = { asked: 0, answered: 0 };
+const NO_SAMPLE: Sample = { asked: 0, answered: 0 };
 
-/** Memory of a call that can be repeated, with its request, bytes: of the calls about one user, none names many others. */
+/** Memory of a repeatable call with its request, bytes. Calls about one user never name many others. */
 const CALL_BYTES = 8_000;
 const PROBE_EVERY_MS = SECOND / 4;
-/** Most of those who are answered promptly are answered by then. */
+/** Time within which most prompt answers arrive. */
 const PROMPTLY_MS = SECOND;
-/** Other calls may take as long: an upstream that answers everybody late does answer. */
+/** Timeout of a probe call, as of other calls: an upstream that answers everybody late still answers. */
 const PROBE_TIMEOUT_MS = 5 * SECOND;
 
 /**
- * Repeats calls about others that were answered before, to find out whether the upstream or the subject is at fault. Lists
- * that were read are kept, so that the latest calls are mostly those that fail: the latest outcomes alone would make a few
- * subjects that fail an outage.
+ * Repeats calls about other subjects that were answered before, to find out if the upstream or the subject is at fault.
+ * The latest outcomes are not enough: lists that were read are cached, so most of the latest calls are those that fail,
+ * and a few failing subjects would look like an outage.
  */
 export function createProbe(
   majority: Pick<ReturnType<typeof createMajority>, "note">,
   { most, now = Date.now }: { readonly most: number; readonly now?: Clock },
 ) {
-  // Room for some 250, so that those who are answered now do not displace those who are not any more.
+  // Room for about 250, so that subjects which still answer do not displace those which stopped answering.
   const known = createCache<Again>("answeredCalls", { sizeOf: () => CALL_BYTES });
   let asked = Number.NEGATIVE_INFINITY;
   let isAsking = false;
-  let asking = Promise.resolve(NOBODY);
+  let asking = Promise.resolve(NO_SAMPLE);
   return {
     remember: (subject: string, again: Again): void => void known.set(subject, again),
-    /** Asks at most `most` others. Within 250 ms, and while they are asked, the last result counts. */
+    /** Asks at most `most` other subjects. Within 250 ms, and while a probe runs, the last result counts. */
     ask(failed: string): Promise<Sample> {
       // An old answer must not count for longer after the clock was set back.
       if (!isAsking && Math.abs(now() - asked) >= PROBE_EVERY_MS) {
@@ -108,18 +110,18 @@ function drawn<T>(from: T[], most: number): T[] {
   return Array.from({ length: count }, () => from.splice(randomInt(from.length), 1)).flat();
 }
 
-interface Judgement {
-  /** Most subjects fail: everything waits. */
+interface Classification {
+  /** True if most subjects fail: all work waits. */
   readonly isOutage: boolean;
-  /** Others are answered, as far as is known: nothing about them has to wait. */
+  /** True if other subjects are answered, as far as is known: work about them does not wait. */
   readonly isOfOne: boolean;
 }
 
-/** So many of a sample outweigh the latest outcomes. */
+/** Minimum number of answers that outweigh the latest outcomes. */
 const ENOUGH = 3;
 
-/** Judges the failure of one subject by those of others. */
-export function judged({ asked, answered }: Sample, isFailing: boolean): Judgement {
+/** Compares the failure of one subject to the outcomes of others. */
+export function classify({ asked, answered }: Sample, isFailing: boolean): Classification {
   const areMostAnswered = 2 * answered >= asked;
   const areAllAnswered = answered >= ENOUGH && answered === asked;
   return {
@@ -128,10 +130,10 @@ export function judged({ asked, answered }: Sample, isFailing: boolean): Judgeme
   };
 }
 
-export type Judge = ReturnType<typeof createJudge>;
+export type OutageDetector = ReturnType<typeof createOutageDetector>;
 
-/** Judges by the calls that it is told about. */
-export function createJudge({ most = ENOUGH }: { readonly most?: number } = {}) {
+/** Detects outages from the outcomes of calls that are reported to it. */
+export function createOutageDetector({ most = ENOUGH }: { readonly most?: number } = {}) {
   const majority = createMajority();
   const probe = createProbe(majority, { most });
   return {
@@ -140,7 +142,8 @@ export function createJudge({ most = ENOUGH }: { readonly most?: number } = {}) 
       if (again) probe.remember(subject, again);
     },
     failed: (subject: string): void => majority.note(subject, false),
-    ofFailure: async (subject: string): Promise<Judgement> => judged(await probe.ask(subject), majority.failing()),
-    ofFailureNow: (): Judgement => judged(NOBODY, majority.failing()),
+    ofFailure: async (subject: string): Promise<Classification> =>
+      classify(await probe.ask(subject), majority.failing()),
+    ofFailureNow: (): Classification => classify(NO_SAMPLE, majority.failing()),
   };
 }

@@ -11,14 +11,18 @@ const METHODS = {
   global: TimelineServiceService.getGlobalTimeline,
 } as const;
 
-/** The service says so of the request. */
+/** Codes with which the service refuses a request. */
 const REFUSALS: Readonly<Partial<Record<status, ErrorCode>>> = {
   [status.INVALID_ARGUMENT]: "invalid",
   [status.RESOURCE_EXHAUSTED]: "exhausted",
   [status.DEADLINE_EXCEEDED]: "unavailable",
 };
 
-/** Reads a page of a timeline. @throws AppError `invalid` naming the field, `exhausted`, `unavailable`, `failed` */
+/**
+ * Reads a page of a timeline.
+ *
+ * @throws AppError `invalid` naming the field, `exhausted`, `unavailable`, `failed`
+ */
 export type ReadPage = (name: TimelineName, request: GetTimelineRequest) => Promise<GetTimelineResponse>;
 
 /** Connects to a TimelineService at the first call, and reconnects by itself. */
@@ -28,12 +32,12 @@ export function connectTimelines(address: string, tls: TlsFiles) {
   const calls = { home: open(METHODS.home), local: open(METHODS.local), global: open(METHODS.global) };
   const read: ReadPage = (name, request) =>
     calls[name](request, { subject: request.user_id }).catch((error: unknown) => {
-      throw refusalOf(error);
+      throw asRefusal(error);
     });
   return { read, close: (): void => client.close() };
 }
 
-function refusalOf(error: unknown): unknown {
+function asRefusal(error: unknown): unknown {
   const { code, details } = ((error as Error).cause ?? {}) as Partial<ServiceError>;
   const refusal = code === undefined ? undefined : REFUSALS[code];
   return refusal === undefined ? error : new AppError(refusal, details ?? "", { cause: error });

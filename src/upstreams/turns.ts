@@ -2,44 +2,44 @@ import { createCache } from "../contracts/caches.js";
 import { AppError, oneLine, subjectOf } from "../kernel/errors.js";
 import { pause, SECOND } from "../kernel/time.js";
 
-/** Another call about the same subject is not answered yet: soon it is known whether it will be. */
+/** Another call about the same subject is not answered yet; its outcome is expected soon. */
 export class Busy extends AppError {}
 
-/** A call is waited for so long. */
+/** Time to wait for another call about the same subject. */
 const PATIENCE_MS = SECOND / 4;
 const FAST_MS = PATIENCE_MS / 2;
-/** Calls about the subject need no turn for so long after an answer. */
+/** After an answer, calls about the subject are sent without a turn for this time. */
 const ANSWERED_MS = SECOND;
 /** Memory of a call that failed: its error keeps the cause and the stacks of both. */
 const LEADER_BYTES = 8_000;
 
 interface Leader {
   readonly begunAt: number;
-  /** It is unset once the call has ended: a promise keeps what its call was made with, some 4 KB. */
+  /** Undefined once the call has ended: a promise keeps the arguments of its call, some 4 KB. */
   ended?: Promise<unknown> | undefined;
   endedAt?: number;
-  /** The error is unset once the call has ended with an answer. */
+  /** Undefined if the call was answered, or has not ended. */
   error?: unknown;
 }
 
 /**
- * One of the calls about a subject that may not be answered leads, and the others wait for its outcome, but not for
- * long: they keep slots that work for others needs. A failure of the subject counts for as long as it took, so that at
- * least half of the time nobody waits for a subject that hangs.
+ * For each subject that may not be answered the first call is sent, and later ones wait up to 250 ms for its result:
+ * they occupy slots that other work needs. A failure of the subject is remembered for as long as the failed call took,
+ * so that at least half of the time no call waits for a subject that hangs.
  */
 export class Turns {
   readonly #leaders = createCache<Leader>("leadingCalls", { sizeOf: () => LEADER_BYTES });
 
-  /** `isOfOne` resolves to true where others than the subject are answered, as far as is known. */
+  /** `isOfOne` resolves to true if other subjects are answered, as far as is known. */
   constructor(private readonly isOfOne: (name: string, subject: string) => Promise<boolean>) {}
 
-  /** @throws Busy where the call that leads is not answered yet */
+  /** @throws Busy if the first call is not answered yet */
   async take<T>(name: string, subject: string, call: () => Promise<T>): Promise<T> {
     const key = `${name} ${subject}`;
     const leader = this.#leaders.get(key);
     if (!leader || isOver(leader)) return this.#lead(key, call);
-    const left = leader.begunAt + PATIENCE_MS - performance.now();
-    if (leader.ended && left > 0) await Promise.race([leader.ended, pause(left)]);
+    const msLeft = leader.begunAt + PATIENCE_MS - performance.now();
+    if (leader.ended && msLeft > 0) await Promise.race([leader.ended, pause(msLeft)]);
     if (leader.endedAt === undefined) {
       const isOfOne = await this.isOfOne(name, subject);
       throw new Busy("unavailable", `${name}: another call about the same user is not answered yet`, {
@@ -48,7 +48,7 @@ export class Turns {
     }
     if (leader.error === undefined) return call();
     if (isOver(leader)) return this.take(name, subject, call);
-    // The failure is not their own: an outage may begin with it.
+    // Another call failed, not this one: an outage may begin with that failure.
     throw new Busy("unavailable", oneLine(leader.error), { cause: leader.error, subject: subjectOf(leader.error) });
   }
 
@@ -78,11 +78,11 @@ function msUntilOver({ begunAt, endedAt, error }: Leader): number {
 
 function validMs(error: unknown, took: number): number {
   if (error === undefined) return ANSWERED_MS;
-  // An outage ends for all at once, and a failure that comes fast keeps nobody waiting.
+  // An outage ends for all subjects at once, and a fast failure delays nobody.
   return subjectOf(error) === undefined || took < FAST_MS ? 0 : took;
 }
 
-/** Work that spends an attempt on it comes again after the next call. */
+/** Work whose failure spends an attempt is retried only when the next call may be sent. */
 function again(error: unknown, retryAfterMs: number): unknown {
   if (!(error instanceof AppError) || error.subject === undefined) return error;
   const { code, message, publicMessage, subject, cause } = error;

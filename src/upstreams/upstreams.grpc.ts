@@ -26,7 +26,7 @@ import { createDropReads, type ReadDrops } from "./drop-reads.js";
 
 export { isInvalidArgument, isNotFound, isOfUpstream, isUnimplemented } from "./call.grpc.js";
 
-/** Returns the error `invalid` where the users service refuses the id that it is asked about, else the error itself. */
+/** Returns the error `invalid` if the users service refuses the id that it is asked about, else the error itself. */
 export const refusalOfUser = (error: unknown): unknown =>
   codeOf(error) === "failed" && isInvalidArgument(error) ? invalid("user_id", oneLine(error)) : error;
 
@@ -47,7 +47,7 @@ const FAULTS = {
 
 type Faults = Readonly<Record<keyof typeof FAULTS, LeaveOut>>;
 
-/** Logs once an hour for each method and subject. */
+/** Counts each fault, and logs once an hour for each method and subject. */
 function createFaults(log: Logger | undefined): Faults {
   const logged = createCache<true>("leftOutItems", { sizeOf: () => 0, ttl: HOUR });
   const reporting =
@@ -64,11 +64,11 @@ function createFaults(log: Logger | undefined): Faults {
   return { leaveOut: reporting("leaveOut"), unordered: reporting("unordered") };
 }
 
-interface PageRequest {
+interface ListPageRequest {
   readonly user: string;
   readonly size: number;
   readonly token: string;
-  /** The deadline is in ms since the epoch. */
+  /** Deadline, in ms since the epoch. */
   readonly deadline?: number | undefined;
 }
 
@@ -82,7 +82,7 @@ export interface UpstreamOptions {
   readonly userServiceAddr: string;
   readonly postServiceAddr: string;
   readonly tls: TlsFiles;
-  /** Without a log, what is left out of answers is only counted. */
+  /** Undefined: items that are left out of answers are only counted. */
   readonly log?: Logger | undefined;
 }
 
@@ -92,7 +92,7 @@ export function openUpstreamChannels(options: UpstreamOptions) {
   const posts = connectUpstream(options.postServiceAddr, options.tls);
   const faults = createFaults(options.log);
   return {
-    /** Each caller judges by its own calls whether an upstream is unavailable. */
+    /** Each caller detects outages from its own calls. */
     upstreams: (): Upstreams => ({
       ...onUsers(users, faults.leaveOut),
       ...onPosts(posts, faults),
@@ -126,7 +126,7 @@ function onUsers(users: Client, leaveOut: LeaveOut) {
   const { getHiddenOfMany, listFollowChanges, listRelationChanges, eraseUser, getErasure } = UserServiceService;
   const list = async (
     method: typeof getFollowersList | typeof getFollowingList,
-    page: PageRequest,
+    page: ListPageRequest,
   ): Promise<IdPage> => {
     const { user, size, token, deadline } = page;
     const request = { user_id: user, page_size: size, page_token: token };
@@ -138,37 +138,37 @@ function onUsers(users: Client, leaveOut: LeaveOut) {
     return { ids: validUsers(ids, (count) => leaveOut(nameOf(method), user, count)), next, total };
   };
   return {
-    followers: (page: PageRequest) => list(getFollowersList, page),
-    following: (page: PageRequest) => list(getFollowingList, page),
-    /** Answers are in the order asked for. */
+    followers: (page: ListPageRequest) => list(getFollowersList, page),
+    following: (page: ListPageRequest) => list(getFollowingList, page),
+    /** Answers are in the order of `others`. */
     isFollowing: async (user: string, others: readonly string[]): Promise<readonly boolean[]> =>
       (await call(isFollowing, { follower_id: user, following_ids: [...others] }, { subject: user })).following,
-    /** Answers are in the order asked for: one that is missing would show a drop between blocked people. */
+    /** Answers are in the order of `others`. A missing one would show a drop between blocked people. */
     relations: async (user: string, others: readonly string[]): Promise<readonly Relation[]> => {
       const { relations } = await call(getRelations, { user_id: user, target_ids: [...others] }, { subject: user });
-      if (relations.length !== others.length || relations.some(({ target_id }, at) => target_id !== others[at]))
+      if (relations.length !== others.length || relations.some(({ target_id }, index) => target_id !== others[index]))
         throw broken(nameOf(getRelations), "its relations are not those asked for");
       return relations;
     },
-    /** Reads one page of those whose drops a user does not see. */
-    hidden: async ({ user, size, token, deadline }: PageRequest) => {
+    /** Reads one page of the users whose drops a user does not see. */
+    hidden: async ({ user, size, token, deadline }: ListPageRequest) => {
       const request = { user_id: user, page_size: size, page_token: token };
       const { hidden, next_page_token: next } = await call(getHidden, request, { subject: user, deadline });
       checkPage(nameOf(getHidden), token, { length: hidden.length, next });
       return { hidden, next };
     },
-    /** At most 256 users may be asked about. The deadline is in ms since the epoch. */
+    /** Asks about at most 256 users. The deadline is in ms since the epoch. */
     hiddenOfMany: async (users: readonly string[], deadline: number): Promise<ReadonlyMap<string, HiddenUser[]>> => {
       const about = { subject: nameOf(getHiddenOfMany), deadline };
       const { users: answers } = await call(getHiddenOfMany, { user_ids: [...users] }, about);
       for (const { hidden } of answers) refuseLong(nameOf(getHiddenOfMany), hidden.length);
       return new Map(answers.map(({ user_id, hidden }) => [user_id, hidden]));
     },
-    /** @throws AppError, of which `isNotFound` tells that the user has none */
+    /** @throws AppError; `isNotFound` tells that the user has no profile */
     profile: (user: string) => call(getProfile, { user_id: user }, { subject: user }),
     erase: async (user: string, onlyIfKnown = false): Promise<Erasure | undefined> =>
       (await call(eraseUser, { user_id: user, only_if_known: onlyIfKnown }, { subject: user })).erasure,
-    /** @throws AppError, of which `isNotFound` tells that the user has none */
+    /** @throws AppError; `isNotFound` tells that the user has no erasure */
     erasure: async (user: string): Promise<Erasure | undefined> =>
       (await call(getErasure, { user_id: user }, { subject: user })).erasure,
     /** Reads one page of the edges changed in a window. */
@@ -194,7 +194,7 @@ function onPosts(posts: Client, { leaveOut, unordered }: Faults) {
   const { open, once: call, inTurn } = createCallUpstream(posts);
   const { getDropsByUserId, getCounts, listDrops, getRetention } = PostServiceService;
   const dropReads = createDropReads({ leaveOut, unordered, isTooLarge, isInvalidArgument });
-  /** The calls are for one piece of work. */
+  /** Opens the reads of drops for one piece of work. */
   const openDropsByUser = (): ReadDrops => dropReads(open(getDropsByUserId));
   return {
     openDropsByUser,
@@ -202,14 +202,14 @@ function onPosts(posts: Client, { leaveOut, unordered }: Faults) {
       const ask = () => openDropsByUser()(request, deadline);
       return deadline === undefined ? inTurn(getDropsByUserId, request.author, ask) : ask();
     },
-    /** At most 200 drops of one user may be asked for. */
+    /** Asks about at most 200 drops of one user. */
     counts: async (user: string, ids: readonly string[]): Promise<readonly Counts[]> => {
       const { counts } = await call(getCounts, { drop_ids: [...ids] }, { subject: user });
       const kept = counts.filter(({ likes, shares, replies }) => [likes, shares, replies].every(Number.isSafeInteger));
       leaveOut(nameOf(getCounts), user, counts.length - kept.length);
       return kept;
     },
-    /** One page of the drops changed in a window. */
+    /** Reads one page of the drops changed in a window. */
     changedDrops: async (request: ListDropsRequest) => {
       const { drops, next_page_token: next } = await call(listDrops, request, { subject: "ListDrops" });
       checkPage("ListDrops", request.page_token, { length: drops.length, next });

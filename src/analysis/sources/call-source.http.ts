@@ -1,6 +1,6 @@
 import { AppError, oneLine } from "../../kernel/errors.js";
 import type { TokenBucket } from "../../state/limits/source-tokens.redis.js";
-import { createJudge } from "../../upstreams/outages.js";
+import { createOutageDetector } from "../../upstreams/outages.js";
 import { TooManyRequests, Unreachable, Unreadable } from "./bounded-fetch.http.js";
 import { AccountGone } from "./source.js";
 
@@ -18,15 +18,15 @@ type CallSource = <Answer>(about: About, call: SourceCall<Answer>, signal: Abort
 /** Each call takes a token. Judges by the calls made through it whether the source is unavailable. */
 export function createCallSource(bucket: TokenBucket, timeoutMs: number): CallSource {
   // One is the most, since this takes a token, too.
-  const judge = createJudge({ most: 1 });
+  const outages = createOutageDetector({ most: 1 });
 
   const isFailing = async (account: string): Promise<boolean> => {
-    judge.failed(account);
-    return ((await bucket.tryTake()) ? await judge.ofFailure(account) : judge.ofFailureNow()).isOutage;
+    outages.failed(account);
+    return ((await bucket.tryTake()) ? await outages.ofFailure(account) : outages.ofFailureNow()).isOutage;
   };
 
   const rejected = async (account: string, error: unknown): Promise<unknown> => {
-    if (isAnswer(error)) judge.answered(account);
+    if (isAnswer(error)) outages.answered(account);
     if (error instanceof AccountGone) return error;
     if (error instanceof TooManyRequests) await bucket.hold(error.waitMs);
     const isOutage =
@@ -41,7 +41,7 @@ export function createCallSource(bucket: TokenBucket, timeoutMs: number): CallSo
     await bucket.take(user, signal);
     try {
       const answer = await within(timeoutMs, call, signal);
-      judge.answered(account, (deadline) => within(deadline - Date.now(), call, signal).catch(unlessAnswer));
+      outages.answered(account, (deadline) => within(deadline - Date.now(), call, signal).catch(unlessAnswer));
       return answer;
     } catch (error) {
       if (signal.aborted) throw new AppError("unavailable", "the call ended with the process", { cause: error });

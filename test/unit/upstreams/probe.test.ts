@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { createProbe, judged } from "../../../src/upstreams/outages.js";
+import { classify, createProbe } from "../../../src/upstreams/outages.js";
 
 const NOBODY = { asked: 0, answered: 0 };
 
@@ -99,5 +99,5 @@ test.each([
   // All of a sample are answered: the failures are those of a few subjects, however often they fail.
   [3, 3, true, { isOutage: false, isOfOne: true }],
 ])("of %i others %i are answered, most of the latest fail: %s", (asked, answered, isFailing, expected) => {
-  expect(judged({ asked, answered }, isFailing)).toEqual(expected);
+  expect(classify({ asked, answered }, isFailing)).toEqual(expected);
 });
