@@ -43,8 +43,8 @@ import { createUndoLost, type UndoLost } from "./restored/recover.js";
 import { createReadSample } from "./restored/samples.nats.js";
 import { createSamples } from "./restored/samples.redis.js";
 import { startRestoreWatch } from "./restored/watch.js";
-import { standingEvents } from "./standing.js";
 import { UpstreamView, WAITING } from "./upstreams.grpc.js";
+import { eventsWithoutErased } from "./without-erased.js";
 
 export { type Report, type Reports, TIMELINES, type TimelineKind } from "./audit/audit.js";
 export type { Auditor } from "./audit/auditor.redis.js";
@@ -186,7 +186,7 @@ export function openUndoLost(handles: Omit<Handles, "fenced" | "authorStates">):
   const messages = createStoredMessages(nats);
   const waiting = createWaiting(scripts);
   return createUndoLost({
-    eventLog: { readUnapplied, readLogged: (...range) => standingEvents(erased, readLogged(...range)) },
+    eventLog: { readUnapplied, readLogged: (...range) => eventsWithoutErased(erased, readLogged(...range)) },
     upstreams: new UpstreamView(upstreams("operator")),
     fences,
     dropUserCaches: () => dropUserCaches(scripts),

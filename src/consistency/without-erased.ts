@@ -24,7 +24,7 @@ function withoutThem<One extends Logged>(one: One, gone: ReadonlySet<string>): O
 }
 
 /** Leaves out of the log what names an erased user: neither fences nor comparisons with the upstreams know them. */
-export async function* standingEvents<One extends Logged>(
+export async function* eventsWithoutErased<One extends Logged>(
   { among }: Pick<Erased, "among">,
   events: AsyncIterable<One>,
 ): AsyncGenerator<One> {

@@ -20,81 +20,85 @@ import type { AudienceNotification, Told, Trace } from "./publish.nats.js";
 const YOUNG_MS = 10 * SECOND;
 
 /**
- * The fan-out of a drop announces its deletion under these prefixes. While one attempt has yet to announce the drop,
- * another may find it deleted.
+ * Prefixes of the ids of messages with which the fan-out of a drop announces its deletion: one attempt may find the
+ * drop deleted before another has announced the drop.
  */
 const [AFTER_DROP, INSTEAD_OF_DROP] = ["after:", "again:"];
 
-/** So many entries take Redis about 0.2 s. */
+/** Maximum number of entries of a slice. Redis writes them in about 0.2 s. */
 const ENTRIES_A_SLICE = 100_000;
 
-/** So many take Redis about 0.3 s, if each has as many followers as are kept. */
+/**
+ * Maximum number of deletions in a batch. If each has the maximum number of cached followers, Redis takes about 0.3 s.
+ */
 const DELETIONS_AT_ONCE = 64;
 
-/** Every chunk job has the publication or deletion in this form. */
+/** A publication or deletion, in the form that every chunk job has. */
 export type Change = Omit<FanoutJob, "user_ids">;
 
-export interface Part {
+export interface AudienceChange {
   readonly change: Change;
   readonly audience: Audience;
   readonly trace?: Trace;
 }
 
-/** Doing a step of a fan-out again changes nothing more. */
+/** Steps of a fan-out. Repeating one changes nothing more. */
 export interface Apply {
-  chunks(parts: readonly Part[]): Promise<void>;
-  /** Notifies the given users, and the author's followers who listen; no home is touched. */
-  toListeners(part: Part): Promise<void>;
+  chunks(parts: readonly AudienceChange[]): Promise<void>;
+  /** Notifies the given users, and the author's followers who listen. Homes are not written. */
+  toListeners(part: AudienceChange): Promise<void>;
   toRecentUnfollowers(change: Change): Promise<void>;
-  /** Applies changes to their whole audiences, those of publications for the first time. */
-  first(parts: readonly Part[]): Promise<void>;
-  /** Applies a change to its whole audience. `nonFollowers`: the only ones who may have unfollowed since it was admitted. */
-  whole(part: Part, nonFollowers?: readonly string[]): Promise<void>;
-  complete(done: readonly (Omit<Part, "audience"> & { readonly size: FanoutSize })[]): Promise<void>;
+  /** Applies changes whose audience is known. Publications among them were never attempted before. */
+  first(parts: readonly AudienceChange[]): Promise<void>;
+  /**
+   * Applies a change to its whole audience. `nonFollowers`: only these users may have unfollowed since its admission.
+   */
+  whole(part: AudienceChange, nonFollowers?: readonly string[]): Promise<void>;
+  complete(done: readonly (Omit<AudienceChange, "audience"> & { readonly size: FanoutSize })[]): Promise<void>;
 }
 
 export type WithApply = FanoutDeps & { readonly apply: Apply };
 
 /**
  * A publication is written, then its tombstone and the author's generation are read, then its audience is notified,
- * then the tombstones of what was announced are read again. A
- * deletion, whose tombstone is set by then, notifies those who have the drop before it removes it: handled again, it
- * notifies the remaining ones under the same message ids.
+ * then the tombstones of the announced drops are read again. A deletion, whose tombstone is set by then, notifies those
+ * who have the drop before it removes the drop: a repeated deletion notifies the remaining ones under the same message
+ * ids.
  *
  * **A deletion and an unfollow** may each miss a home that the other changes: an unfollow removes the author's drops,
- * of which a deleted one is none. Therefore:
+ * and a deleted drop is in no list of them. Therefore:
  *
  * - an edge that changes records the unfollower, then renews the generation, then removes the author's deleted drops
- *   from the home (`graph.ts`);
+ * from the home (`graph.ts`);
  * - a deletion sets the tombstone and records the drop under its author, then reads the generation, then the followers
- *   of that generation and the recent unfollowers.
+ * of that generation and the recent unfollowers.
  *
  * A user in neither list was recorded after the recent unfollowers were read, or renewed the generation after it was
- * read. Either way the unfollow removes the author's deleted drops later, and finds this one.
+ * read. In both cases the unfollow removes the author's deleted drops later, this one included.
  *
- * **A publication** that is handled again may have been written by a list of followers that it does not get a second
- * time. It is removed from the homes of those recorded as unfollowers since it was admitted. One that is handled for
- * the first time was written by no other list.
+ * **A repeated publication** may have been written to a list of followers that it does not get a second time. The drop
+ * is removed from the homes of those recorded as unfollowers since its admission. A publication that is handled for the
+ * first time was written to no other list.
  */
 export function createApply(deps: FanoutDeps): Apply {
   const { writer, authors, fences, listeners, complete, yields } = deps;
   const { add, removeUnfollowed } = createAdd(deps);
-  const remove = async (parts: readonly Part[]): Promise<void> => {
+  const remove = async (parts: readonly AudienceChange[]): Promise<void> => {
     if (parts.length === 0) return;
     await notifyAudiences(deps, parts);
     await writer.removeFromHomes(removals(parts), yields);
   };
-  const removeFromUnfollowers = async (deletions: readonly Part[]): Promise<void> => {
+  const removeFromUnfollowers = async (deletions: readonly AudienceChange[]): Promise<void> => {
     for await (const users of fences.recentUnfollowers(deletions[0]?.change.user_id as string, 0)) {
       const audience = audienceOf(users);
-      // They do not pull the author any more: users whose homes have the drop are notified.
+      // Recent unfollowers do not pull the author any more: those whose homes have the drop are notified.
       await remove(deletions.map((part) => ({ ...part, change: { ...part.change, pulled: false }, audience })));
     }
   };
-  const completeWhole = (parts: readonly Part[]): Promise<void> =>
+  const completeWhole = (parts: readonly AudienceChange[]): Promise<void> =>
     steps.complete(parts.map((part) => ({ change: part.change, trace: part.trace, size: sizeOf(part) })));
-  // Deletions that come while others are applied share the looks at homes.
-  const removeFirst = createBatch<Part>(DELETIONS_AT_ONCE, async (deletions) => {
+  // Deletions that arrive while others are applied share the reads of homes.
+  const removeFirst = createBatch<AudienceChange>(DELETIONS_AT_ONCE, async (deletions) => {
     await remove(deletions);
     await Promise.all([...byAuthor(deletions).values()].map(removeFromUnfollowers));
     await completeWhole(deletions);
@@ -106,24 +110,24 @@ export function createApply(deps: FanoutDeps): Apply {
     },
     toListeners: async (part) => {
       if (!mayNotify(part.change)) return;
-      const notify = async (parts: readonly Part[]): Promise<void> => {
+      const notify = async (parts: readonly AudienceChange[]): Promise<void> => {
         await (isDeletion(part) ? notifyAudiences(deps, parts) : add(parts));
       };
       await notify([part]);
       await listeners.visit(part.change.user_id, (users) => notify([{ ...part, audience: audienceOf(users) }]));
     },
     toRecentUnfollowers: async (change) => {
-      if (change.action === "remove") return removeFromUnfollowers([{ change, audience: NOBODY }]);
+      if (change.action === "remove") return removeFromUnfollowers([{ change, audience: EMPTY_AUDIENCE }]);
       const since = change.admitted_at - CLOCK_SKEW_MS;
-      // Every unfollow renews the generation: nobody has unfollowed since an older one, which costs no look-up to know.
+      // Every unfollow renews the generation. If that is older, nobody has unfollowed since, and no look-up is needed.
       if (generationSince(change.generation) < since) return;
       for await (const users of fences.recentUnfollowers(change.user_id, since))
         await removeUnfollowed(change, await fences.unfollowedAmong(change.user_id, users));
     },
     first: async (parts) => {
-      for (const some of slices(parts.filter((part) => !isDeletion(part)))) {
-        await add(some);
-        await completeWhole(some);
+      for (const slice of slices(parts.filter((part) => !isDeletion(part)))) {
+        await add(slice);
+        await completeWhole(slice);
       }
       await Promise.all(parts.filter(isDeletion).map(removeFirst));
     },
@@ -147,7 +151,7 @@ function createAdd(deps: FanoutDeps) {
   const { writer, fences, yields } = deps;
   return { add, removeUnfollowed };
 
-  async function add(all: readonly Part[]): Promise<void> {
+  async function add(all: readonly AudienceChange[]): Promise<void> {
     const start = fences.retentionStart();
     const parts = all.filter(({ change }) => change.created_at >= start);
     if (parts.length === 0) return;
@@ -173,18 +177,18 @@ function createAdd(deps: FanoutDeps) {
       remove: (dead) =>
         writer.removeFromHomesWithNote(removals(parts.filter(({ change }) => dead.includes(change.drop_id)))),
     });
-    const audiences: Part[] = [];
+    const audiences: AudienceChange[] = [];
     for (const part of deleted?.size ? parts.filter(({ change }) => !deleted.has(change.drop_id)) : parts) {
       const { user_id, generation } = part.change;
       audiences.push(generations.get(user_id) === generation ? part : await withoutUnfollowed(part));
     }
-    // An attempt before this one may have announced them after their deletions were.
+    // An earlier attempt may have announced these drops after their deletions were announced.
     await notifyDeleted(deps, deleted?.size ? parts.filter(({ change }) => deleted.has(change.drop_id)) : []);
     await notifyOfDeletions(deps, await notifyAudiences(deps, audiences, isTaken));
     await failpoint("notified", ...drops);
   }
 
-  /** A user who follows again before it ends keeps the drop. */
+  /** Removes the drop from the homes of unfollowers. A user who follows again meanwhile keeps the drop. */
   async function removeUnfollowed(change: Change, unfollowed: readonly string[]): Promise<void> {
     if (unfollowed.length === 0) return;
     await writer.removeFromHomesWithNote([{ audience: audienceOf(unfollowed), drops: [change.drop_id] }]);
@@ -193,8 +197,8 @@ function createAdd(deps: FanoutDeps) {
     if (back.length > 0) await add([{ change, audience: audienceOf(back) }]);
   }
 
-  /** The list of followers may have been read before some of them left. */
-  async function withoutUnfollowed(part: Part): Promise<Part> {
+  /** Leaves out users who unfollowed after the list of followers was read, and removes the drop from their homes. */
+  async function withoutUnfollowed(part: AudienceChange): Promise<AudienceChange> {
     const { change, audience } = part;
     const gone = new Set(await fences.unfollowedAmong(change.user_id, audience.ids));
     await removeUnfollowed(change, [...gone]);
@@ -202,8 +206,10 @@ function createAdd(deps: FanoutDeps) {
   }
 }
 
-/** `isTaken` says that all homes took what is added, so that none stands below a floor. Returns who was notified. */
-async function notifyAudiences(deps: FanoutDeps, parts: readonly Part[], isTaken = false): Promise<Told[]> {
+/**
+ * Notifies audiences. `isTaken`: all homes took the drops, so that none is below a floor. Returns the notified users.
+ */
+async function notifyAudiences(deps: FanoutDeps, parts: readonly AudienceChange[], isTaken = false): Promise<Told[]> {
   const { writer, relations, notify } = deps;
   return notify(
     parts.filter(notifies).map((part): AudienceNotification => {
@@ -212,18 +218,18 @@ async function notifyAudiences(deps: FanoutDeps, parts: readonly Part[], isTaken
       const { drop_id, created_at, repost_of } = change;
       const by = bylineOfChange(change);
       const above = (listening: readonly string[]) => writer.aboveFloorAmong(listening, created_at);
-      // A home has its floor above so young a drop only if as many newer ones came as it holds.
+      // A drop this young is below the floor of a home only if the home got its maximum number of newer drops.
       const isYoung = sharedNow() - created_at < YOUNG_MS;
       const among = isYoung || (isTaken && !change.pulled) ? undefined : above;
       const notification = { event: "new_drop", drop_id, created_at, repost_of, by: bylineText(by) } as const;
-      const judge = (listening: readonly string[]) => relations.judge(listening, by);
-      return { users: audience.ids, notification, among, judge, learn: relations.learn, trace };
+      const viewersAmong = (listening: readonly string[]) => relations.viewersAmong(listening, by);
+      return { users: audience.ids, notification, among, viewersAmong, learn: relations.learn, trace };
     }),
   );
 }
 
-/** The notification is for those who have the drop: all followers of an author whom they pull. */
-function deletionOf({ writer }: FanoutDeps, { change, audience, trace }: Part): AudienceNotification {
+/** Notifies those who have the drop. Of a pulled author these are all followers. */
+function deletionOf({ writer }: FanoutDeps, { change, audience, trace }: AudienceChange): AudienceNotification {
   const { drop_id, pulled } = change;
   const holders = (listening: readonly string[]) => writer.holdersAmong(listening, drop_id);
   const among = pulled ? undefined : holders;
@@ -231,8 +237,8 @@ function deletionOf({ writer }: FanoutDeps, { change, audience, trace }: Part): 
 }
 
 /**
- * A deletion may have set its tombstone and notified its holders after the look for tombstones and before the drop was
- * announced: for those users it is announced again, after the drop.
+ * Announces deletions again. A deletion may have set its tombstone and notified its holders after the publication read
+ * the tombstones and before it announced the drop: these users are told again, after the drop.
  */
 async function notifyOfDeletions({ fences, notify }: FanoutDeps, told: readonly Told[]): Promise<void> {
   if (told.length === 0) return;
@@ -246,35 +252,38 @@ async function notifyOfDeletions({ fences, notify }: FanoutDeps, told: readonly 
   );
 }
 
-/** Notifies those who had the drop until it was removed just now. The gateway leaves out what it has sent already. */
-async function notifyDeleted(deps: FanoutDeps, parts: readonly Part[]): Promise<void> {
+/**
+ * Notifies those who had the drop until the removal just now. The gateway leaves out events that it has already sent.
+ */
+async function notifyDeleted(deps: FanoutDeps, parts: readonly AudienceChange[]): Promise<void> {
   const dead = parts.filter(notifies);
   if (dead.length === 0) return;
   await deps.notify(dead.map((part) => ({ ...deletionOf(deps, part), idPrefix: INSTEAD_OF_DROP })));
 }
 
-const NOBODY = audienceOf([]);
+const EMPTY_AUDIENCE = audienceOf([]);
 /** A deletion is dated at its admission. */
 const mayNotify = ({ silent, admitted_at, created_at }: Change): boolean =>
   !silent && sharedNow() - admitted_at <= NOTIFY_WINDOW_MS && isNews(created_at, admitted_at);
-const notifies = ({ change, audience }: Part): boolean => audience.ids.length > 0 && mayNotify(change);
-const isDeletion = ({ change }: Part): boolean => change.action === "remove";
+const notifies = ({ change, audience }: AudienceChange): boolean => audience.ids.length > 0 && mayNotify(change);
+const isDeletion = ({ change }: AudienceChange): boolean => change.action === "remove";
 const bylineOfChange = ({ user_id: author, repost_of, repost_author = "" }: Change): Byline =>
   repost_of === undefined ? { author } : { author, original: repost_author };
 export const entryOf = (change: Change): SignedEntry => {
   return { drop: change.drop_id, score: change.created_at, by: bylineOfChange(change) };
 };
-const additions = (parts: readonly Part[]): HomeAddition[] =>
+const additions = (parts: readonly AudienceChange[]): HomeAddition[] =>
   parts.flatMap(({ audience, change }) => (change.pulled ? [] : { audience, entries: [entryOf(change)] }));
-const removals = (parts: readonly Part[]): HomeRemoval[] =>
+const removals = (parts: readonly AudienceChange[]): HomeRemoval[] =>
   parts.map(({ audience, change }) => ({ audience, drops: [change.drop_id] }));
-const sizeOf = ({ audience }: Part): FanoutSize => ({ recipients: audience.ids.length, chunks: 1 });
+const sizeOf = ({ audience }: AudienceChange): FanoutSize => ({ recipients: audience.ids.length, chunks: 1 });
 
-const byAuthor = (parts: readonly Part[]): Map<string, Part[]> => grouped(parts, ({ change }) => change.user_id);
+const byAuthor = (parts: readonly AudienceChange[]): Map<string, AudienceChange[]> =>
+  grouped(parts, ({ change }) => change.user_id);
 
-/** A large batch is completed piece by piece. */
-function* slices(parts: readonly Part[]): Generator<readonly Part[]> {
-  let slice: Part[] = [];
+/** Divides a large batch, so that it is completed slice by slice. */
+function* slices(parts: readonly AudienceChange[]): Generator<readonly AudienceChange[]> {
+  let slice: AudienceChange[] = [];
   let entries = 0;
   for (const part of parts) {
     slice.push(part);

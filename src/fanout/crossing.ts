@@ -14,29 +14,31 @@ import { changedHome, DropWrites, dropReads, MAX_DROP_PAGES } from "./graph-drop
 import { MAX_PAGES } from "./plan.js";
 
 type CrossingDeps = FanoutDeps & {
-  /** Resolves to when the oldest event or job that is not applied yet was admitted, in ms since the epoch. */
+  /**
+   * Resolves to the time at which the oldest event or job that is not applied yet was admitted, in ms since the epoch.
+   */
   readonly readBacklogStart: () => Promise<number>;
 };
 
 const EVERY_MS = SECOND;
 
-/** Completes changes between pushed, tiered and pulled, in one process at a time; after a crash a step begins anew. */
+/** Completes changes between pushed, tiered and pulled, in one process at a time. After a crash a step begins anew. */
 export function startCrossings(deps: CrossingDeps & { readonly lease: Lease; readonly log: Logger }): Loop {
   const { authorStates, lease, log } = deps;
   return startLoop({
     work: async (stopping) => {
       const due = await authorStates.due();
       if (due.length === 0) return;
-      // Very many authors may wait for one backlog after a loss.
+      // Very many authors may wait for the same backlog after a loss.
       let start: Promise<number> | undefined;
       const readBacklogStart = () => (start ??= deps.readBacklogStart());
       const cross = createCross({ ...deps, readBacklogStart });
       await underLease(lease, async () => {
-        for (const one of due) {
+        for (const author of due) {
           if (stopping.aborted) return;
-          await cross(one, stopping).catch((error: unknown) =>
+          await cross(author, stopping).catch((error: unknown) =>
             log.warn(
-              { error: oneLine(error), state: one.state },
+              { error: oneLine(error), state: author.state },
               "an author could not be pushed, tiered or pulled yet",
             ),
           );
@@ -50,21 +52,22 @@ export function startCrossings(deps: CrossingDeps & { readonly lease: Lease; rea
 }
 
 /**
- * Makes the function that does what a state of an author asks for, for all followers. Every step may be done again.
+ * Returns a function that makes the change of an author's state for all followers. Every step may be repeated.
  *
- * - `promoting`, `tiering`: the author's timeline may be left from earlier; it goes. A read of a pulled author rebuilds it
- *   from drops that include all that were only pushed. Then the followers' sets of pulled authors get the author, and
- *   those of listeners that are not known are filled, so that the first drop need not wait for it.
- * - `demoting`, `lowering`: homes get the author's drops, as after a follow. A rebuild of a home reads all followed
- *   authors.
- * - `leaving`: the sets lose the author. Until then what is demoted stays merged.
+ * - `promoting`, `tiering`: the author's timeline, which may be left from earlier, is removed. A read of a pulled
+ * author
+ * rebuilds it, with the drops that were only pushed. Then the author is added to the followers' sets of pulled authors,
+ * and unknown sets of listeners are filled, so that the first drop need not wait for that.
+ * - `demoting`, `lowering`: the author's drops are added to homes, as after a follow. A rebuild of a home reads all
+ * followed authors.
+ * - `leaving`: the author is removed from the sets. Until then a demoted author's timeline stays merged.
  *
- * Up to `tiering` and `leaving` pages may show drops that homes do not have yet. The work of these two begins once homes
- * have all drops that were planned in an earlier state.
+ * Until the end of `tiering` and `leaving` pages may show drops that homes do not have yet. These two steps begin once
+ * homes have all drops that were planned in an earlier state.
  *
- * A follower who leaves while a page is written is in the records of unfollows before their own removal is done: they
- * are looked for after the write. One that broke off may not have come to that, and they are in no page any more: a step
- * ends with all who have unfollowed since the state began.
+ * A follower who unfollows while a page is written is recorded as an unfollower before the drops are removed from the
+ * home, so unfollowers are read after the write. An unfollow that was interrupted may not have removed them, and its
+ * user is in no later page: a step ends with all users who have unfollowed since the state began.
  */
 export function createCross(deps: CrossingDeps) {
   const { authors, listeners, authorStates, readFollowers, readBacklogStart } = deps;
@@ -108,7 +111,7 @@ export function createCross(deps: CrossingDeps) {
 
 interface Step {
   readonly apply: (users: readonly string[]) => Promise<void>;
-  /** The undo is for those who have unfollowed; it is unset where nothing is to be taken back. */
+  /** Takes the step back for those who have unfollowed. Undefined if there is nothing to take back. */
   readonly undo?: (users: readonly string[]) => Promise<void>;
 }
 
@@ -133,7 +136,7 @@ async function toUnfollowers(deps: CrossingDeps, { author, since }: Due, step: S
     await toFollowers(deps, { author, users: await undoFor(deps, { author, users }, step.undo) }, step);
 }
 
-/** Takes the step back for those who have unfollowed; returns those of them who follow again by then. */
+/** Takes the step back for those who have unfollowed. Returns those of them who follow again by then. */
 async function undoFor(
   { fences }: CrossingDeps,
   { author, users }: AuthorFollowers,
@@ -145,24 +148,24 @@ async function undoFor(
   return gone.filter((user) => !still.has(user));
 }
 
-/** An index is at most that of the page after the last one that was read. */
+/** Reads a page by its index, which is at most one more than that of the last page that was read. */
 type ReadPage = (index: number) => Promise<DropPage>;
 
 /** No user has this id. */
-const NOBODY = "";
+const NO_READER = "";
 
 /**
  * Reads an author's drops page by page, newest first, without direct ones, which homes have in every state of their
- * author. A page is read once for all followers: later drops go into homes.
+ * author. A page is read once for all followers: later drops are pushed to homes.
  */
 function openDrops(deps: CrossingDeps, author: string): ReadPage {
-  const { first, next: readNext } = dropReads(deps, { author, user: author, reader: NOBODY });
+  const { first, next: readNext } = dropReads(deps, { author, user: author, reader: NO_READER });
   const pages: DropPage[] = [];
   return async (index) => {
     if (index === pages.length) {
       const below = pages.at(-1)?.next;
       const { drops, next } = await (below ? readNext(below) : first());
-      pages.push({ drops: drops.filter((drop) => belongsHome(drop, NOBODY)), next });
+      pages.push({ drops: drops.filter((drop) => belongsHome(drop, NO_READER)), next });
     }
     return pages[index] as DropPage;
   };
@@ -175,12 +178,12 @@ async function changeHomes(
 ): Promise<void> {
   if (users.length === 0) return;
   const bounds = await writer.interruptRebuilds(users);
-  const homes = users.flatMap((follower, at) => changedHome({ follower, follows }, bounds[at] as HomeBounds));
+  const homes = users.flatMap((follower, index) => changedHome({ follower, follows }, bounds[index] as HomeBounds));
   const writes = new DropWrites(writer, maxEntries, true);
-  let index = 0;
+  let pageIndex = 0;
   const open = await writes.apply(homes, {
     first: await page(0),
-    next: () => page(++index),
+    next: () => page(++pageIndex),
     maxPages: MAX_DROP_PAGES,
   });
   await writes.leaveToRebuild(open);

@@ -12,7 +12,7 @@ import type { Progress } from "../state/messages/progress.redis.js";
 import type { Complete, Notify, NotifyHiding, Queue } from "./publish.nats.js";
 import type { Sources } from "./sources.grpc.js";
 
-/** Everything that fan-out touches outside of itself. */
+/** Everything outside of fan-out that it reads or writes. */
 export interface FanoutDeps extends Sources {
   readonly writer: TimelineWriter;
   readonly authors: AuthorWriter;
@@ -28,26 +28,26 @@ export interface FanoutDeps extends Sources {
   readonly queueEdges: Queue<EdgeJob>;
   readonly progress: Progress;
   readonly complete: Complete;
-  /** Is told of each edge that was applied; `admittedAt` is in ms since the epoch. */
+  /** Callback: called for each edge that was applied. `admittedAt` is in ms since the epoch. */
   readonly applied: (event: EventName, admittedAt: number) => void;
   readonly maxEntries: number;
-  /** Followers of tiered authors who have read their home so lately are in the second tier, ms. */
+  /** Followers of tiered authors who have read their home within this time, ms, are in the second tier. */
   readonly recentMs: number;
-  /** So many homes of the last tier are written a second. */
+  /** Maximum number of homes of the last tier that are written a second. */
   readonly restRate: number;
-  /** Resolves once an event of that time (ms since the epoch) would be applied again after a loss of Redis. */
+  /** Resolves once an event of this time (ms since the epoch) would be applied again after a loss of Redis. */
   readonly untilCovered?: ((admittedAt: number, stopping: AbortSignal) => Promise<void>) | undefined;
-  /** Writes to homes let those of others go first. */
+  /** True: writes to homes let other writes go first. */
   readonly yields?: boolean;
 }
 
-/** The registry of pulled authors, as far as fan-out uses it. */
+/** Registry of pulled authors, with the changes that fan-out makes. */
 export interface Pulled extends PulledAuthors {
-  /** Begins to pull, tier or push an author if their followers or drops require it. */
+  /** Changes the states of authors whose followers or drops require it. */
   updateStates(published: readonly Published[]): Promise<void>;
-  /** Takes an erased author out, whatever their state. */
+  /** Removes an erased author, in any state. */
   forget(author: string): Promise<void>;
   due(): Promise<Due[]>;
-  /** Ends a step: gives the author the next state, unless somebody else has changed it. */
-  proceed(of: Due): Promise<void>;
+  /** Ends a step: gives the author the next state, unless another process has changed it. */
+  proceed(due: Due): Promise<void>;
 }

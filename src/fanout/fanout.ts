@@ -16,7 +16,7 @@ import { Foreground } from "../kernel/foreground.js";
 import { SECOND } from "../kernel/time.js";
 import { currentOf } from "../state/big-authors/pulled.js";
 import { audienceOf, type SharedAddition } from "../state/entries/writer.redis.js";
-import { standing, standingDrops, usersOfEdge, usersOfRelation } from "../state/erased/standing.js";
+import { dropsWithoutErased, usersOfEdge, usersOfRelation, withoutErased } from "../state/erased/without-erased.js";
 import { type Fences, writeUnlessDeleted } from "../state/fences/types.js";
 import { sampledTrace } from "../telemetry/spans.js";
 import { createApply } from "./apply.js";
@@ -28,15 +28,15 @@ import { createPlan, FollowerCache, isRedriven, type Plan } from "./plan.js";
 import type { Trace } from "./publish.nats.js";
 import { createApplyRelations } from "./relations.js";
 
-/** Jobs, and pages of long follower lists, wait no longer for batches of drops: at least 50 a second begin. */
+/** Maximum time that jobs, and pages of long follower lists, wait for batches of drops: at least 50 a second begin. */
 const JOBS_WAIT_MS = SECOND / 50;
-/** A batch of the last tier waits no longer for batches of drops and of other jobs. */
+/** Maximum time that a batch of the last tier waits for batches of drops and of other jobs. */
 const REST_WAIT_MS = SECOND;
 
 export interface Fanout {
   readonly handlers: Readonly<Record<"drops" | "graph" | "hotGraph" | "jobs" | "rest", Handlers>>;
-  /** Applies an event of the log again: nobody is notified, chunks are written in place, no completion is published. */
-  readonly apply: (event: TimelineEvent, of: { readonly time: number }) => Promise<void>;
+  /** Applies an event of the log again: notifies nobody, writes chunks in place, and publishes no completion. */
+  readonly apply: (event: TimelineEvent, options: { readonly time: number }) => Promise<void>;
 }
 
 export function composeFanout(deps: FanoutDeps): Fanout {
@@ -77,11 +77,11 @@ export function composeFanout(deps: FanoutDeps): Fanout {
       if (isErasure(event)) await recordErasure(deps, event, admittedAt);
       else if (isEdge(event))
         await edgesAgain(
-          (await standing(deps.erased, [event], usersOfEdge)).map((one) => ({ event: one, admittedAt })),
+          (await withoutErased(deps.erased, [event], usersOfEdge)).map((kept) => ({ event: kept, admittedAt })),
         );
       else if (isRelation(event))
         await relationsAgain(
-          (await standing(deps.erased, [event], usersOfRelation)).map((one) => ({ event: one, admittedAt })),
+          (await withoutErased(deps.erased, [event], usersOfRelation)).map((kept) => ({ event: kept, admittedAt })),
         );
       else await dropsAgain.single({ event, admitted_at: time, silent: true });
     },
@@ -106,12 +106,12 @@ function noOutput(deps: FanoutDeps): Outputs {
 
 interface AdmittedDrop {
   readonly event: DropEvent;
-  /** The time is in ms since the epoch. */
+  /** Time of the admission, in ms since the epoch. */
   readonly admitted_at: number;
-  /** Nobody is to be notified. */
+  /** True: nobody is notified. */
   readonly silent: true | undefined;
   readonly trace?: Trace;
-  /** A deletion is by this erased user. */
+  /** Erased author of a deletion. */
   readonly erasedAuthor?: string;
 }
 
@@ -129,34 +129,35 @@ function createApplyDrops(deps: FanoutDeps, followers: FollowerCache): ApplyDrop
   const plan = createPlan({ ...deps, apply: createApply(deps), followers });
   return {
     single: async (admitted) => {
-      const [drop] = await standingDrops(deps.erased, [admitted]);
+      const [drop] = await dropsWithoutErased(deps.erased, [admitted]);
       if (drop === undefined) return;
       const drops = [drop];
       const plans = isDeletion(drop)
         ? await planDeletions(deps, drops, await recordTombstones(deps, drops))
         : await planPublications(deps, drops);
-      for (const one of plans) await plan.single(one);
+      for (const each of plans) await plan.single(each);
     },
-    // The removals come last: once its tombstone is set no page shows a drop, and other deletions need not wait.
+    // Removals come last: once its tombstone is set no page shows a drop, and other deletions need not wait.
     batch: async (deliveries, { beginNext }) => {
       const first = deliveries.filter((delivery) => !isRedriven(delivery));
-      const drops = await standingDrops(
+      const drops = await dropsWithoutErased(
         deps.erased,
         first.map((delivery) => dropOf(delivery, sampledTrace(delivery.headers))),
       );
-      const handled = first.flatMap((delivery, at) => {
-        const drop = drops[at];
+      const handled = first.flatMap((delivery, index) => {
+        const drop = drops[index];
         return drop === undefined ? [] : { delivery, drop };
       });
-      const done = new Set(first.filter((_, at) => drops[at] === undefined));
+      const done = new Set(first.filter((_, index) => drops[index] === undefined));
       const apply = async (
-        some: typeof handled,
+        group: readonly { readonly delivery: Delivery; readonly drop: AdmittedDrop }[],
         planAll: (drops: readonly AdmittedDrop[]) => Promise<readonly Plan[]>,
       ) => {
-        if (some.length === 0) return;
-        const plans = await planAll(some.map(({ drop }) => drop));
-        const left = new Set(await plan.batch(plans));
-        for (const [at, { delivery }] of some.entries()) if (!left.has(plans[at] as Plan)) done.add(delivery);
+        if (group.length === 0) return;
+        const plans = await planAll(group.map(({ drop }) => drop));
+        const postponed = new Set(await plan.batch(plans));
+        for (const [index, { delivery }] of group.entries())
+          if (!postponed.has(plans[index] as Plan)) done.add(delivery);
       };
       const deletions = handled.filter(({ drop }) => isDeletion(drop));
       const authors = await recordTombstones(
@@ -183,7 +184,7 @@ async function planPublications(deps: FanoutDeps, drops: readonly AdmittedDrop[]
     const { drop_id, created_at, user_id, visibility, recipients = [] } = payload as DropCreated | RemoteDropReceived;
     const isLocal = name === "drop_created";
     const { repost_of, repost_author } = repostOf(payload);
-    // The timelines of all show an original once, not with each of its reposts.
+    // Local and global show an original once, not with each of its reposts.
     if (visibility === "public" && repost_of === undefined)
       shared.push({
         timelines: isLocal ? ["local", "global"] : ["global"],
@@ -211,7 +212,7 @@ const repostOf = (payload: object): Pick<DropCreated, "repost_of" | "repost_auth
 
 type Authors = Awaited<ReturnType<Fences["recordTombstones"]>>;
 
-/** The tombstones of these deletions must be set. */
+/** Plans deletions whose tombstones are set. */
 async function planDeletions(deps: FanoutDeps, drops: readonly AdmittedDrop[], authors: Authors): Promise<Plan[]> {
   const { writer } = deps;
   await writer.rememberCreations(authors);
@@ -224,7 +225,7 @@ async function planDeletions(deps: FanoutDeps, drops: readonly AdmittedDrop[], a
   });
 }
 
-/** The timeline of an erased author may still be merged into pages. */
+/** Removes drops from the timelines of erased authors, which may still be merged into pages. */
 async function removeFromErased({ authors, authorStates }: FanoutDeps, drops: readonly AdmittedDrop[]): Promise<void> {
   const erased = drops.filter(({ erasedAuthor }) => erasedAuthor !== undefined);
   if (erased.length === 0) return;
@@ -247,7 +248,7 @@ async function addShared({ fences, writer }: FanoutDeps, all: readonly SharedAdd
   );
 }
 
-/** Returns the authors of the deleted drops, as far as they are known and not erased. */
+/** Sets the tombstones of deletions. Returns the authors of the deleted drops that are known and not erased. */
 async function recordTombstones({ fences, erased }: FanoutDeps, drops: readonly AdmittedDrop[]): Promise<Authors> {
   const deletions = drops.flatMap(({ event, admitted_at: time }) =>
     event.name === "drop_deleted" ? [{ drop: event.payload.drop_id, author: event.payload.user_id, time }] : [],

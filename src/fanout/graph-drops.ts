@@ -22,36 +22,39 @@ export interface DropReads {
 
 export interface ReadFor {
   readonly author: string;
-  /** The calls are for this user. */
+  /** User for whom the calls are made: they share a queue. */
   readonly user: string;
   readonly reader: string | undefined;
 }
 
 type ReadsDeps = Pick<Sources, "readAuthorDrops" | "calls">;
 
-/** `begun` is called once the first page has its slot. */
+/** Opens reads of an author's drops. `begun` is called once the first page has its slot. */
 export function dropReads(
   { readAuthorDrops, calls }: ReadsDeps,
   { author, user, reader }: ReadFor,
   begun?: () => void,
 ) {
-  const place = calls.place(user);
+  const queue = calls.place(user);
   return {
     first: () =>
-      place.one(() => {
+      queue.one(() => {
         begun?.();
         return readAuthorDrops(author, undefined, reader);
       }),
-    next: (below: TimelineEntry) => place.one(() => readAuthorDrops(author, below, reader)),
+    next: (below: TimelineEntry) => queue.one(() => readAuthorDrops(author, below, reader)),
   };
 }
 
-/** If many pages do not arrive the upstream is slow, and calls for single edges would slow it down further. */
+/**
+ * Maximum number of pages to give up on. If more do not arrive, the upstream is slow, and calls for single edges would
+ * slow it down further.
+ */
 const FEW_PAGES = 8;
 
 /**
- * Gives up on a few pages once none has come for `timeoutMs`: while some come, the others may be slow. Pages that wait for
- * a slot are waited for.
+ * Gives up on a few pages once none has arrived for `timeoutMs`: while some arrive, the others may be slow. Pages that
+ * wait for a slot are not given up.
  */
 export function readsWithTimeout(deps: ReadsDeps, timeoutMs: number) {
   let isOver = false;
@@ -71,13 +74,13 @@ export function readsWithTimeout(deps: ReadsDeps, timeoutMs: number) {
     return page;
   };
   return {
-    open(of: ReadFor): DropReads {
+    open(request: ReadFor): DropReads {
       const begun = (): void => {
         waiting--;
         missing++;
         timer.refresh();
       };
-      const { first, next } = dropReads(deps, of, begun);
+      const { first, next } = dropReads(deps, request, begun);
       const firstPage = async (): Promise<DropPage | undefined> => {
         waiting++;
         const page = await first().then(come, () => undefined);
@@ -93,15 +96,15 @@ export function readsWithTimeout(deps: ReadsDeps, timeoutMs: number) {
   };
 }
 
-/** The owner of the home follows an author now, or does not any more. */
+/** A home whose owner follows an author now, or does not any more. */
 interface ChangedHome {
   readonly follower: string;
   readonly follows: boolean;
-  /** Drops of this time and older are left alone, in ms since the epoch; 0 or less: none is. */
+  /** Drops of this time and older are left alone, in ms since the epoch; 0 or less: all drops are changed. */
   readonly floor: number;
 }
 
-/** A home without drops loses none. */
+/** Returns no home for an unfollow whose home is empty. */
 export function changedHome(
   { follower, follows }: Pick<ChangedHome, "follower" | "follows">,
   { floor = 0, oldest }: HomeBounds,
@@ -116,17 +119,20 @@ interface Source {
   readonly maxPages: number;
 }
 
-/** The bound is for one author: very many direct drops to others may stand before those that followers see. */
+/** Maximum number of pages of an author: very many direct drops to others may come before those that followers see. */
 export const MAX_DROP_PAGES = 100;
 
-/** So many pages hold all drops that a timeline can take, and as many again for those that it does not. */
+/** Returns a number of pages that hold all drops that a timeline can take, and as many drops that it does not take. */
 export const usualPages = (maxEntries: number): number =>
   Math.min(MAX_DROP_PAGES, 2 * (Math.ceil((maxEntries + 1) / DROPS_A_PAGE) + 1));
 
-/** Entries are gathered before they are written: this and the pages read at once bound the memory of a batch. */
+/**
+ * Number of entries that are gathered before they are written. Together with the pages read at a time it bounds the
+ * memory of a batch.
+ */
 const ENTRIES_A_WRITE = 20_000;
 
-/** Adds drops to homes and removes them, many together. */
+/** Adds drops to homes and removes them, in large writes. */
 export class DropWrites {
   readonly #adding: Parts<HomeAddition>;
   readonly #removing: Parts<HomeRemoval>;
@@ -147,8 +153,8 @@ export class DropWrites {
   }
 
   /**
-   * Takes an author's drops down to the lowest floor, page by page. One drop more than a timeline holds is added, so that
-   * trimming raises the floor where the list is cut off. Returns the homes that would need more pages.
+   * Applies an author's drops down to the lowest floor, page by page. One drop more than a timeline holds is added, so
+   * that trimming raises the floor to the end of the list. Returns the homes that would need more pages.
    */
   async apply(homes: readonly ChangedHome[], { first, next, maxPages }: Source): Promise<readonly ChangedHome[]> {
     let [page, open, added] = [first, homes, 0];
@@ -177,7 +183,7 @@ export class DropWrites {
     await this.#removing.flush();
   }
 
-  /** Returns how many drops all of these followers are shown. */
+  /** Returns the number of drops that all of these followers may see. */
   async #add(followers: readonly string[], page: readonly Drop[], atMost: number): Promise<number> {
     const now = sharedNow();
     const toAll: SignedEntry[] = [];

@@ -3,15 +3,15 @@ import { type EdgeJob, MAX_JOB_EDGES, parseEdgeJob } from "../contracts/fanout.j
 import type { Delivery, Handlers } from "../delivery/handler.js";
 import { allOf, chunked, grouped } from "../kernel/concurrency.js";
 import { SECOND } from "../kernel/time.js";
-import { standing, usersOfEdge, usersOfRelation } from "../state/erased/standing.js";
+import { usersOfEdge, usersOfRelation, withoutErased } from "../state/erased/without-erased.js";
 import type { FanoutDeps } from "./deps.js";
 import { type AdmittedEdge, createApplyEdges } from "./graph.js";
 import { isRedriven } from "./plan.js";
 import { type AdmittedRelation, createApplyRelations } from "./relations.js";
 
-/** A followed user with more edges in a batch is hot, a follower with more is busy. */
+/** Maximum number of edges in a batch of a followed user who is not hot, and of a follower who is not busy. */
 const FEW_EDGES = 100;
-/** The drops of authors whose edges are handled together are waited for so long. */
+/** Time to wait for the drops of all authors of a batch. */
 const TIMEOUT_MS = SECOND / 2;
 
 type GraphDeps = FanoutDeps & {
@@ -20,19 +20,19 @@ type GraphDeps = FanoutDeps & {
 };
 
 /**
- * Handles `graph.*` and `fanout.edges.*`. A batch in which one user gets very many followers shows that edges wait: those
- * of this user become jobs, so that the edges of others do not wait for them. Those of a follower of very many users are
- * applied beside the others, and the next batch waits for the others only.
+ * Handles `graph.*` and `fanout.edges.*`. A batch in which one user gets very many followers shows that edges wait:
+ * those of this user become jobs, so that the edges of others do not wait for them. Those of a follower of very many
+ * users are applied at the same time as the others, and the next batch waits for the others only.
  */
 export function createGraphHandlers(deps: GraphDeps): Readonly<Record<"graph" | "hotGraph", Handlers>> {
   const { queueEdges } = deps;
   const applyEdges = createApplyEdges(deps);
   const applyRelations = createApplyRelations(deps);
-  /** The erasures of the batch count for its other events. */
+  /** Records the erasures of the batch before its other events are filtered. */
   const changesOf = async (deliveries: readonly Delivery[]): Promise<Changes> => {
     const { changes, erasures } = parsed(deliveries);
     await Promise.all(erasures.map(({ event, admittedAt }) => recordErasure(deps, event, admittedAt)));
-    return standingChanges(deps, changes);
+    return changesWithoutErased(deps, changes);
   };
   return {
     graph: {
@@ -41,26 +41,27 @@ export function createGraphHandlers(deps: GraphDeps): Readonly<Record<"graph" | 
         await applyRelations(relations);
         await applyEdges([...edges.values()]);
       },
-      // Relations come first: no page may show what they hide, and they wait for no upstream.
+      // Relations come first: no page may show drops that they hide, and they need no upstream.
       batch: async (deliveries, { beginNext }) => {
         const { edges, relations } = await changesOf(deliveries);
         await applyRelations(relations);
         const { few, busy, jobs } = divided([...edges.values()]);
-        // A refusal of jobs comes while edges are still written: their writes must not follow those of the next attempt.
+        // If jobs are refused while edges are still written, those writes must not end after the writes of the next
+        // attempt.
         const late = await allOf([
           applyEdges(few, TIMEOUT_MS).finally(beginNext),
           applyEdges(busy, TIMEOUT_MS),
           queueEdges(jobs),
         ]);
-        const left = new Set([...late[0], ...late[1]]);
-        return deliveries.filter((delivery) => left.has(edges.get(delivery) as AdmittedEdge));
+        const postponed = new Set([...late[0], ...late[1]]);
+        return deliveries.filter((delivery) => postponed.has(edges.get(delivery) as AdmittedEdge));
       },
     },
     hotGraph: createHotGraph(deps),
   };
 }
 
-/** Once this resolves no event brings the user back, nor are they pulled. */
+/** Records the erasure. After that no event restores the user, and the user is not pulled. */
 export async function recordErasure(
   { erased, authorStates }: Pick<FanoutDeps, "erased" | "authorStates">,
   { payload }: ErasureEvent,
@@ -71,21 +72,23 @@ export async function recordErasure(
 
 function createHotGraph(deps: GraphDeps): Handlers {
   const { throttle, untilCovered } = deps;
-  const standingEdges = (edges: readonly AdmittedEdge[]) =>
-    standing(deps.erased, edges, ({ event }) => usersOfEdge(event));
+  const keptEdges = (edges: readonly AdmittedEdge[]) =>
+    withoutErased(deps.erased, edges, ({ event }) => usersOfEdge(event));
   const applyYielding = createApplyEdges({ ...deps, yields: true });
   return {
     single: async (delivery, { stopping }) => {
       const job = parseEdgeJob(delivery.body);
-      // A job that was redriven waits, as in jobs.ts.
+      // A redriven job waits, as in jobs.ts.
       if (isRedriven(delivery)) await untilCovered?.(job.admitted_at, stopping);
-      await applyYielding(await standingEdges(edgesIn(job)));
+      await applyYielding(await keptEdges(edgesIn(job)));
     },
     batch: async (deliveries) => {
       await throttle();
       const jobs = deliveries.map((delivery) => (isRedriven(delivery) ? [] : edgesIn(parseEdgeJob(delivery.body))));
-      const left = new Set(await applyYielding(await standingEdges(jobs.flat()), TIMEOUT_MS));
-      return deliveries.filter((delivery, at) => isRedriven(delivery) || jobs[at]?.some((edge) => left.has(edge)));
+      const postponed = new Set(await applyYielding(await keptEdges(jobs.flat()), TIMEOUT_MS));
+      return deliveries.filter(
+        (delivery, index) => isRedriven(delivery) || jobs[index]?.some((edge) => postponed.has(edge)),
+      );
     },
   };
 }
@@ -109,27 +112,27 @@ function parsed(deliveries: readonly Delivery[]) {
   return { changes: { edges, relations }, erasures };
 }
 
-/** One question is asked for all. */
-async function standingChanges({ erased }: GraphDeps, { edges, relations }: Changes): Promise<Changes> {
+/** Drops changes that name an erased user, with one question for all. */
+async function changesWithoutErased({ erased }: GraphDeps, { edges, relations }: Changes): Promise<Changes> {
   const usersOf = ({ event }: AdmittedEdge | AdmittedRelation): readonly string[] =>
     isRelation(event) ? usersOfRelation(event) : usersOfEdge(event);
   const all = [...edges.values(), ...relations];
-  const kept = await standing(erased, all, usersOf);
+  const kept = await withoutErased(erased, all, usersOf);
   if (kept.length === all.length) return { edges, relations };
-  const some = new Set(kept);
+  const keptSet = new Set(kept);
   return {
-    edges: new Map([...edges].filter(([, edge]) => some.has(edge))),
-    relations: relations.filter((relation) => some.has(relation)),
+    edges: new Map([...edges].filter(([, edge]) => keptSet.has(edge))),
+    relations: relations.filter((relation) => keptSet.has(relation)),
   };
 }
 
-/** Divides the edges into those of users who have few in the batch, those of busy followers, and jobs for hot users. */
+/** Divides the edges into those of users with few in the batch, those of busy followers, and jobs for hot users. */
 function divided(edges: readonly AdmittedEdge[]) {
   const calm: AdmittedEdge[] = [];
   const jobs: EdgeJob[] = [];
-  for (const [user, own] of grouped(edges, ({ event }) => event.payload.following_id)) {
-    if (own.length <= FEW_EDGES) calm.push(...own);
-    else jobs.push(...chunked(own, MAX_JOB_EDGES).map((some) => jobOf(user, some)));
+  for (const [user, edgesOfUser] of grouped(edges, ({ event }) => event.payload.following_id)) {
+    if (edgesOfUser.length <= FEW_EDGES) calm.push(...edgesOfUser);
+    else jobs.push(...chunked(edgesOfUser, MAX_JOB_EDGES).map((chunk) => jobOf(user, chunk)));
   }
   const byFollower = [...grouped(calm, ({ event }) => event.payload.follower_id).values()];
   const few = byFollower.filter(({ length }) => length <= FEW_EDGES).flat();

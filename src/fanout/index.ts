@@ -47,13 +47,13 @@ interface FanoutHandles {
   readonly erased: Erased;
   readonly authorStates: Pulled;
   readonly log: Logger;
-  /** Resolves once the pulled authors of a user are known; unset: nobody is notified. */
+  /** Resolves once the pulled authors of a user are known. Default: their followers are not notified. */
   readonly fillPulls?: (user: string) => Promise<void>;
-  /** Redriven jobs wait for it; unset: they do not wait. */
+  /** Redriven jobs wait until this resolves. Default: they do not wait. */
   readonly untilCovered?: FanoutDeps["untilCovered"];
-  /** Chooses the completions that are checked later; unset: none. */
+  /** Chooses the completions that are checked later. Default: none. */
   readonly sample?: Sample;
-  /** The default is RECENT_MS. */
+  /** Default: RECENT_MS. */
   readonly recentMs?: number | undefined;
 }
 
@@ -61,12 +61,12 @@ interface FanoutHandles {
 const RECENT_MS = 3 * DAY;
 
 /**
- * `readBacklogStart` resolves to when the oldest event or job that is not applied yet was admitted, in ms since the
- * epoch.
+ * Starts the changes of authors' states. `readBacklogStart` resolves to the time at which the oldest event or job that
+ * is not applied yet was admitted, in ms since the epoch.
  */
 type StartCrossings = (readBacklogStart: () => Promise<number>) => Loop;
 
-/** Composes fan-out: the handlers of its consumers, and the function under them that a replay calls. */
+/** Composes fan-out: the handlers of its consumers, and the function that a replay calls. */
 export function createFanout(handles: FanoutHandles): Fanout & { readonly startCrossings: StartCrossings } {
   const { config, scripts, clock, fenced, publishAll, upstreams, fences, erased, authorStates, untilCovered, log } =
     handles;
@@ -80,7 +80,11 @@ export function createFanout(handles: FanoutHandles): Fanout & { readonly startC
   const isApart = createIsApart({ ...sources, command: scripts.command, counts: upstreams.counts });
   const deps: FanoutDeps = {
     ...sources,
-    ...{ fences, erased, authorStates, maxEntries, untilCovered },
+    fences,
+    erased,
+    authorStates,
+    maxEntries,
+    untilCovered,
     writer: createTimelineWriter(
       { scripts, fenced, erased, listenersAmong },
       { maxEntries, ttlMs, activeOnly, remoteCap: remoteCapOf(config.storedTimelines) },

@@ -1,20 +1,20 @@
 import { chunkId, parseJob } from "../contracts/fanout.js";
 import type { Delivery, Handlers } from "../delivery/handler.js";
 import { audienceOf } from "../state/entries/writer.redis.js";
-import { authorsOf, standing } from "../state/erased/standing.js";
+import { authorsOf, withoutErased } from "../state/erased/without-erased.js";
 import { sampledTrace } from "../telemetry/spans.js";
 import type { WithApply } from "./apply.js";
 import { observeFanout } from "./observe.js";
 import { isRedriven } from "./plan.js";
 
 type JobDeps = WithApply & {
-  /** Resolves when so many homes may be written. */
+  /** Resolves once this number of homes may be written. */
   readonly throttle: (homes: number, stopping: AbortSignal) => Promise<void>;
 };
 
 /**
- * Handles `fanout.job.*` and `fanout.rest.*`: writes chunks, and publishes a completion after the last one of a fan-out. A
- * fan-out for an erased author ends without one.
+ * Handles `fanout.job.*` and `fanout.rest.*`: writes chunks, and publishes a completion after the last one of a
+ * fan-out. A fan-out for an erased author ends without a completion.
  */
 export function createJobHandlers({ apply, erased, progress, untilCovered, throttle }: JobDeps): Handlers {
   const handle = async (
@@ -29,23 +29,23 @@ export function createJobHandlers({ apply, erased, progress, untilCovered, throt
     });
     const homes = all.reduce((sum, { audience }) => sum + audience.ids.length, 0);
     const [parts] = await Promise.all([
-      standing(erased, all, ({ change }) => authorsOf(change)),
+      withoutErased(erased, all, ({ change }) => authorsOf(change)),
       throttle(homes, stopping),
     ]);
     await apply.chunks(parts);
     for (const { change } of parts) observeFanout.tierWritten(change);
     const sizes = await Promise.all(parts.map(({ change, chunk }) => progress.done(change, chunk)));
     await apply.complete(
-      parts.flatMap(({ change, trace }, at) => {
-        const size = sizes[at];
+      parts.flatMap(({ change, trace }, index) => {
+        const size = sizes[index];
         return size ? [{ change, trace, size }] : [];
       }),
     );
   };
   return {
     single: async (delivery, { stopping }) => {
-      // A redriven job was not pending when the server identity was last recorded: a loss right after it would not be
-      // replayed from there.
+      // A redriven job was not pending when the server identity record was last written: after a loss right after it,
+      // the replay from there would not include the job.
       if (isRedriven(delivery)) await untilCovered?.(parseJob(delivery.body).admitted_at, stopping);
       await handle([delivery], stopping);
     },

@@ -4,7 +4,7 @@ import { isNews } from "../contracts/times.js";
 import { sharedNow } from "../kernel/time.js";
 import { counter, histogram } from "../telemetry/meters.js";
 
-// 2 is the bound of an objective (docs/slo.md).
+// 2 s is the bound of an objective (docs/slo.md).
 const LAGS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 15, 60, 300];
 const sinceCreated = histogram(
   "timeline_created_to_landed_seconds",

@@ -6,7 +6,7 @@ import { AppError } from "../kernel/errors.js";
 import { readPages } from "../kernel/paging.js";
 import { currentOf, isPushed, type Published, type PullState } from "../state/big-authors/pulled.js";
 import { type Audience, audienceOf } from "../state/entries/writer.redis.js";
-import type { Change, Part, WithApply } from "./apply.js";
+import type { AudienceChange, Change, WithApply } from "./apply.js";
 import type { Trace } from "./publish.nats.js";
 import { type Authored, addToAuthor, openJobs, toListeners, toTiers } from "./routes.js";
 import type { Sources } from "./sources.grpc.js";
@@ -14,38 +14,39 @@ import type { Sources } from "./sources.grpc.js";
 export interface Plan {
   readonly change: Omit<Change, "generation" | "user_id" | "pulled" | "tier">;
   readonly trace?: Trace;
-  /** It is unset where the drop is in nobody's home. */
+  /** Undefined if the author is unknown: then the drop is in nobody's home. */
   readonly user_id: string | undefined;
   readonly includeAuthor: boolean;
-  /** If this is set, the change concerns only those of them who follow the author. */
+  /** Set: only those of these users who follow the author are in the audience. */
   readonly recipients?: readonly string[] | undefined;
 }
 
 type PlanDeps = WithApply & { readonly followers: FollowerCache };
 
-/** The bound lets as many followers through in pages of the smallest size, which is one. */
+/** Maximum number of pages of a list: enough for as many followers in pages of one, the smallest size. */
 export const MAX_PAGES = 100_000_000;
 const RECIPIENTS_AT_ONCE = 16;
-/** An author passes fewer states while a change is planned: each lasts seconds. */
+/** Maximum number of states for which a change is planned. An author passes fewer meanwhile, as each lasts seconds. */
 const MAX_STATES = 5;
-/** The number is that of 5,000 followers and the author. */
+/** Maximum number of users of a cached list: 5,000 followers and the author. */
 const MAX_KEPT_USERS = 5_001;
 
 interface Planner {
   readonly single: (plan: Plan) => Promise<void>;
-  /** Applies those whose audiences are known, which were never applied before; returns the others. */
+  /** Applies plans whose audiences are known and which were never applied before. Returns the others. */
   readonly batch: (plans: readonly Plan[]) => Promise<readonly Plan[]>;
 }
 
 /**
  * Finds the audience of a change. One page of followers is written at once; more become one job a page, whose progress
- * is kept. The generation is read before the followers, so that a change of the list in between is seen after the write.
+ * is stored. The generation is read before the followers, so that a change of the list in between is noticed after the
+ * write.
  *
- * The author's state is looked at before the writes and after them. A change that was planned for another state is
- * planned again: it is in the author's timeline or in the homes, whichever the followers read.
+ * The author's state is read before the writes and after them. A change that was planned for another state is planned
+ * again: it is in the author's timeline or in the homes, whichever the followers read.
  *
  * A drop of a tiered author is in the author's timeline until the last home has it, so that followers see it before
- * their tier has its turn. One that is silent is pushed: it is history, or applied again.
+ * their tier is written. A silent drop is pushed: it is history, or applied again.
  */
 export function createPlan(deps: PlanDeps): Planner {
   const { apply, fences, followers, authorStates } = deps;
@@ -53,7 +54,7 @@ export function createPlan(deps: PlanDeps): Planner {
   return {
     single: async (plan) => {
       const { user_id: author } = plan;
-      if (author === undefined) return apply.complete([nobodys(plan)]);
+      if (author === undefined) return apply.complete([completedForNobody(plan)]);
       for (let tries = 0; tries < MAX_STATES; tries++) {
         const state = await stateOf(author);
         const size = await planOne(deps, { ...plan, user_id: author }, state);
@@ -66,50 +67,54 @@ export function createPlan(deps: PlanDeps): Planner {
     batch: async (all) => {
       const plans = all.filter(({ user_id }) => user_id !== undefined);
       if (plans.length < all.length)
-        await apply.complete(all.filter(({ user_id }) => user_id === undefined).map(nobodys));
+        await apply.complete(all.filter(({ user_id }) => user_id === undefined).map(completedForNobody));
       if (plans.length === 0) return [];
       const authors = new Set(plans.flatMap(({ user_id }) => user_id ?? []));
       const registry = await currentOf(authorStates);
       const generations = await fences.generations([...authors]);
-      const left: Plan[] = [];
+      const unknown: Plan[] = [];
       const applied: Plan[] = [];
-      const parts: Part[] = [];
+      const parts: AudienceChange[] = [];
       for (const plan of plans) {
         const { includeAuthor, recipients, user_id: author = "", trace } = plan;
         const generation = generations.get(author);
         const isKnown = generation !== undefined && recipients === undefined && !registry.has(author);
         const audience = isKnown ? followers.known({ author, generation, includeAuthor }) : undefined;
-        if (!audience || generation === undefined) left.push(plan);
+        if (!audience || generation === undefined) unknown.push(plan);
         else {
           applied.push(plan);
-          // Spreading them would take V8 4 µs a drop.
+          // A spread would take V8 4 µs a drop.
           const { action, event, drop_id, created_at, admitted_at, silent, repost_of, repost_author } = plan.change;
-          const of = { action, event, drop_id, created_at, admitted_at, silent, user_id: author, generation };
-          const change = repost_of === undefined ? of : { ...of, repost_of, repost_author };
+          const fields = { action, event, drop_id, created_at, admitted_at, silent, user_id: author, generation };
+          const change = repost_of === undefined ? fields : { ...fields, repost_of, repost_author };
           parts.push({ change, audience, trace });
         }
       }
       await apply.first(parts);
       const now = await currentOf(authorStates);
       const again = now.size === 0 ? [] : applied.filter(({ user_id = "" }) => now.has(user_id));
-      const sizeAt = (at: number): number => parts[at]?.audience.ids.length ?? 0;
-      await authorStates.updateStates(applied.flatMap((plan, at) => publishedOf(plan, followersIn(sizeAt(at), plan))));
-      return [...left, ...again];
+      const sizeAt = (index: number): number => parts[index]?.audience.ids.length ?? 0;
+      await authorStates.updateStates(
+        applied.flatMap((plan, index) => publishedOf(plan, followersIn(sizeAt(index), plan))),
+      );
+      return [...unknown, ...again];
     },
   };
 }
 
-const nobodys = ({ change, trace }: Plan) => {
+const completedForNobody = ({ change, trace }: Plan) => {
   return { change: { ...change, user_id: "", generation: "" }, trace, size: { recipients: 0, chunks: 0 } };
 };
 
-/** A change planned in one state need not be planned again in the other; pushed authors have none. */
+/**
+ * Returns true if a change planned in one state need not be planned again in the other. Pushed authors have no state.
+ */
 function covers(planned: PullState | undefined, now: PullState | undefined): boolean {
   if (isPushed(planned)) return isPushed(now);
   return planned !== "pulled" || now === "pulled";
 }
 
-/** Returns how many followers the author has; undefined where only recipients were looked at. */
+/** Returns the number of the author's followers; undefined if only recipients were read. */
 async function planOne(
   deps: PlanDeps,
   plan: Plan & Authored,
@@ -131,8 +136,8 @@ async function planOne(
     const pages = deps.followers.pages({ author, generation, includeAuthor: false });
     return toTiers(deps, plan, pages, openJobs(deps, change, plan.trace));
   }
-  const held = isRemoval ? await authors.heldBeforeDeletion(author, planned.drop_id) : state === "pulled";
-  const pulled = held ?? !isPushed(state);
+  const wasMerged = isRemoval ? await authors.heldBeforeDeletion(author, planned.drop_id) : state === "pulled";
+  const pulled = wasMerged ?? !isPushed(state);
   const pages = deps.followers.pages({ author, generation, includeAuthor });
   const reaches = state === "pulled" && pulled;
   const notified = reaches ? await toListeners(deps, { ...plan, change: { ...change, pulled } }, pages) : undefined;
@@ -142,7 +147,7 @@ async function planOne(
     pulled,
     silent: notified === undefined ? change.silent : true,
   });
-  // Planning the deletion again has to find out whether the timeline had the drop, until every job is stored.
+  // Until every job is stored, planning the deletion again must be able to tell if the timeline had the drop.
   if (isRemoval) await authors.remove(author, planned.drop_id);
   return size;
 }
@@ -163,10 +168,10 @@ async function toFollowers(deps: PlanDeps, plan: Plan & Authored, change: Change
   return followersIn(recipients, plan);
 }
 
-/** History, and what is applied again, says nothing about how much an author writes. */
+/** Returns what counts towards an author's state. History and repeated events do not. */
 function publishedOf({ change, user_id: author = "" }: Plan, followers: number): Published[] {
-  const { action, drop_id: drop, admitted_at: at, silent } = change;
-  return action === "add" && !silent ? [{ author, followers, drop, at }] : [];
+  const { action, drop_id: drop, admitted_at, silent } = change;
+  return action === "add" && !silent ? [{ author, followers, drop, at: admitted_at }] : [];
 }
 
 const followersIn = (recipients: number, { includeAuthor }: Pick<Plan, "includeAuthor">): number =>
@@ -191,7 +196,7 @@ async function isFollowing({ readFollowing }: PlanDeps, user: string, author: st
   return false;
 }
 
-/** The message may have been handled before, under another sequence. */
+/** Returns true for a message that may have been handled before, under another sequence. */
 export const isRedriven = ({ headers }: Delivery): boolean => headers.get(DLQ_HEADER.redriveCount) !== undefined;
 
 interface FollowerList {
@@ -201,8 +206,7 @@ interface FollowerList {
 }
 
 /**
- * The cache holds pages of an author's followers. A list of few pages is kept as one, as long as its generation is in
- * force.
+ * Caches pages of an author's followers. A list of few pages is cached as one, as long as its generation is in force.
  */
 export class FollowerCache {
   readonly #cache = createCache<{ readonly generation: string; readonly audience: Audience }>("followers", {
@@ -216,12 +220,12 @@ export class FollowerCache {
     return cached?.generation === generation ? cached.audience : undefined;
   }
 
-  /** `only` says that the page is the whole list. `total` is its length, where that is known. */
+  /** Yields pages. `only`: the page is the whole list. `total`: length of the list, if known. */
   async *pages(
-    of: FollowerList,
+    list: FollowerList,
   ): AsyncGenerator<Audience & { readonly only: boolean; readonly total?: number | undefined }> {
-    const { author, generation, includeAuthor } = of;
-    const known = this.known(of);
+    const { author, generation, includeAuthor } = list;
+    const known = this.known(list);
     if (known) {
       yield { ...known, only: true };
       return;
@@ -229,7 +233,7 @@ export class FollowerCache {
     const ids: string[] = [];
     let next = "";
     for await (const page of readPages((token) => this.read(author, token), MAX_PAGES)) {
-      // The author is on the first page and on no other, also one who follows themselves.
+      // The author is on the first page and on no other, even if the author follows themselves.
       const others = page.ids.filter((id) => id !== author);
       const isFirst = next === "";
       const audience = audienceOf(isFirst && includeAuthor ? [author, ...others] : others);

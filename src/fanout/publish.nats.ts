@@ -19,32 +19,41 @@ import { encodeId } from "../kernel/ids.js";
 import type { Message, PublishAll } from "../platform/nats/publish.js";
 import type { Erased } from "../state/erased/erasures.js";
 import type { HidingChange } from "../state/hidden/changes.redis.js";
-import type { Judged } from "../state/hidden/relations.redis.js";
+import type { Viewers } from "../state/hidden/relations.redis.js";
 import type { ListenersAmong } from "../state/listeners/listening.redis.js";
 import { traceHeaders } from "../telemetry/spans.js";
 import { observeFanout } from "./observe.js";
 
-/** These headers continue a trace. Where they are unset, the active trace counts. */
+/** Headers that continue a trace. Default: those of the active trace. */
 export type Trace = Readonly<Record<string, string>> | undefined;
 
 export interface AudienceNotification {
   readonly users: readonly string[];
   readonly notification: DropNotification;
-  /** Selects some of those who have a stream. */
+  /** Selects the recipients from the listeners among `users`. Default: all. */
   readonly among?: ((listening: readonly string[]) => Promise<readonly string[]>) | undefined;
-  /** Tells who of them may see the drop. Whoever cannot be judged soon is told to read the timeline again. */
-  readonly judge?: ((listening: readonly string[]) => Promise<Judged>) | undefined;
-  /** Asks whom these users hide, and waits for the answers that come soon. */
+  /**
+   * Returns which of these users may see the drop, and which are unknown. Users who stay unknown are told to read the
+   * timeline again.
+   */
+  readonly viewersAmong?: ((listening: readonly string[]) => Promise<Viewers>) | undefined;
+  /** Asks the users service whom these users hide, and waits for prompt answers. */
   readonly learn?: ((unknown: readonly string[]) => Promise<void>) | undefined;
-  /** NOTIFY may have it already, before what it must follow, and stores an id once in two minutes: begins another one. */
+  /**
+   * Prefix that makes the id of the message a new one: NOTIFY stores an id once in two minutes, and may have stored
+   * this one before a message that it has to follow.
+   */
   readonly idPrefix?: string;
   readonly trace?: Trace;
 }
 
-/** These users of an audience were notified. */
+/** Users of an audience who were notified. */
 export type Told = Pick<AudienceNotification, "users" | "notification" | "trace">;
 
-/** Notifies those of the users who have a stream and are not erased; resolves after every PubAck, with those who were notified. */
+/**
+ * Notifies those of the users who have a stream and are not erased. Resolves after every PubAck, with those who were
+ * notified.
+ */
 export type Notify = (all: readonly AudienceNotification[]) => Promise<Told[]>;
 
 /** Resolves after every PubAck. */
@@ -55,9 +64,12 @@ export type Complete = (
   all: readonly { readonly completed: FanoutCompleted; readonly trace?: Trace }[],
 ) => Promise<void>;
 
-type Judging = Judged & { readonly of: AudienceNotification };
+type Addressed = Viewers & { readonly to: AudienceNotification };
 
-/** A listener who cannot be judged yet holds up no other: what is known is published before the users service is asked. */
+/**
+ * Notifies audiences. Users whose relations are known are notified before the users service is asked about the others,
+ * so that nobody waits for them.
+ */
 export function createNotify(
   publishAll: PublishAll,
   listenersAmong: ListenersAmong,
@@ -73,36 +85,32 @@ export function createNotify(
     const isListening = await listenersAmong(all.map(({ users }) => users));
     if (!isListening) return [];
     const audiences = all.map(({ users }) => users.filter(isListening));
-    const [erased, ...judged] = await Promise.all([
+    const [erased, ...viewers] = await Promise.all([
       among([...new Set(audiences.flat())]),
-      ...all.map((one, at) => toldOf(one, audiences[at] as readonly string[])),
+      ...all.map((notification, index) => addressed(notification, audiences[index] as readonly string[])),
     ]);
-    const standing = (users: readonly string[]) => users.filter((user) => !erased.has(user));
-    const first = judged.map(({ of, seeing, unknown }) => ({
-      of,
-      seeing: standing(seeing),
-      unknown: standing(unknown),
-    }));
-    await publish(first.flatMap(({ of, seeing }) => messagesOf(of, seeing)));
-    const second = await Promise.all(first.map(judgeAgain));
-    await publish(second.flatMap((one) => [...messagesOf(one.of, one.seeing), ...resetsOf(one.of, one.unknown)]));
-    return all.flatMap(({ notification, trace }, at) => {
-      const users = [...(first[at]?.seeing ?? []), ...(second[at]?.seeing ?? [])];
+    const kept = (users: readonly string[]) => users.filter((user) => !erased.has(user));
+    const first = viewers.map(({ to, seeing, unknown }) => ({ to, seeing: kept(seeing), unknown: kept(unknown) }));
+    await publish(first.flatMap(({ to, seeing }) => messagesOf(to, seeing)));
+    const second = await Promise.all(first.map(addressUnknown));
+    await publish(second.flatMap(({ to, seeing, unknown }) => [...messagesOf(to, seeing), ...resetsOf(to, unknown)]));
+    return all.flatMap(({ notification, trace }, index) => {
+      const users = [...(first[index]?.seeing ?? []), ...(second[index]?.seeing ?? [])];
       return users.length === 0 ? [] : { users, notification, trace };
     });
   };
 }
 
-async function toldOf(of: AudienceNotification, listening: readonly string[]): Promise<Judging> {
-  const { among, judge } = of;
-  const some = listening.length === 0 || !among ? listening : await among(listening);
-  return { of, ...(some.length === 0 || !judge ? { seeing: some, unknown: [] } : await judge(some)) };
+async function addressed(to: AudienceNotification, listening: readonly string[]): Promise<Addressed> {
+  const { among, viewersAmong } = to;
+  const users = listening.length === 0 || !among ? listening : await among(listening);
+  return { to, ...(users.length === 0 || !viewersAmong ? { seeing: users, unknown: [] } : await viewersAmong(users)) };
 }
 
-async function judgeAgain({ of, unknown }: Judging): Promise<Judging> {
-  if (unknown.length === 0) return { of, seeing: [], unknown };
-  await of.learn?.(unknown);
-  return { of, seeing: [], unknown, ...(await of.judge?.(unknown)) };
+async function addressUnknown({ to, unknown }: Addressed): Promise<Addressed> {
+  if (unknown.length === 0) return { to, seeing: [], unknown };
+  await to.learn?.(unknown);
+  return { to, seeing: [], unknown, ...(await to.viewersAmong?.(unknown)) };
 }
 
 function resetsOf({ notification, trace }: AudienceNotification, users: readonly string[]): Message[] {
@@ -113,7 +121,7 @@ function resetsOf({ notification, trace }: AudienceNotification, users: readonly
   return users.map((user) => ({ subject: notifySubject(user), body, id: id + encodeId(user), headers }));
 }
 
-/** Tells gateways whose drops a user with a stream does not see any more, or sees again. */
+/** Tells gateways that drops of a user are hidden from a listener, or not any more. */
 export type NotifyHiding = (changes: readonly HidingChange[]) => Promise<void>;
 
 export const createNotifyHiding =
@@ -153,7 +161,7 @@ function createQueue<Job>(
   };
 }
 
-/** Chooses those that are to be checked later. */
+/** Chooses the completions that are to be checked later. */
 export type Sample = (all: readonly FanoutCompleted[]) => ReadonlySet<FanoutCompleted>;
 
 export function createComplete(publishAll: PublishAll, sample: Sample): Complete {

@@ -8,11 +8,11 @@ import { createReadProgress } from "../state/messages/progress.redis.js";
 
 interface Admission {
   readonly event: string;
-  /** The time is in ms since the epoch. */
+  /** Time of the admission, in ms since the epoch. */
   readonly time: number;
 }
 
-/** Returns a function that reads what is recorded about the fan-outs of a drop: progress, and completions of a day. */
+/** Returns a function that reads the progress of the fan-outs of a drop, and their completions of one day. */
 export function createReadFanOuts({ nats, scripts }: { readonly nats: NatsConnection; readonly scripts: Scripts }) {
   const readProgress = createReadProgress(scripts);
   return async (drop_id: string, admitted: readonly Admission[]) => {
@@ -21,17 +21,17 @@ export function createReadFanOuts({ nats, scripts }: { readonly nats: NatsConnec
     const events = [...new Set(admitted.map(({ event }) => event))];
     const progress = await Promise.all(events.map((event) => readProgress(event, drop_id)));
     return {
-      progress: progress.filter((one) => one !== undefined),
+      progress: progress.filter((record) => record !== undefined),
       completions: await completionsOf(nats, drop_id, first.time),
     };
   };
 }
 
 async function completionsOf(nats: NatsConnection, drop: string, from: number): Promise<FanoutCompleted[]> {
-  const found: FanoutCompleted[] = [];
+  const completions: FanoutCompleted[] = [];
   for await (const { body } of logEntries(nats, { stream: STREAM.completions, subject: COMPLETED_FANOUT, from })) {
     const completed = parseJson(body) as FanoutCompleted;
-    if (completed.drop_id === drop) found.push(completed);
+    if (completed.drop_id === drop) completions.push(completed);
   }
-  return found;
+  return completions;
 }

@@ -12,7 +12,7 @@ export type ApplyRelations = (batch: readonly AdmittedRelation[]) => Promise<voi
 
 const CHANGES_AT_ONCE = 64;
 
-/** Makes the function that applies changed relations. Events may come twice, late and in any order. */
+/** Returns a function that applies changed relations. Events may come twice, late and in any order. */
 export function createApplyRelations({ relations, listenersAmong, notifyHiding, applied }: FanoutDeps): ApplyRelations {
   return async (batch) => {
     if (batch.length === 0) return;
@@ -29,7 +29,7 @@ export function createApplyRelations({ relations, listenersAmong, notifyHiding, 
   };
 }
 
-/** A block hides both users from each other. Nobody can hide from themselves. */
+/** Returns the changes of a relation. A block hides both users from each other. Nobody can hide from themselves. */
 function changesOf({ name, payload }: RelationEvent): MadeChange[] {
   const { user_id: user, target_id: target, reposts_only } = payload;
   if (user === target) return [];

@@ -6,7 +6,7 @@ import { type Change, entryOf, type WithApply } from "./apply.js";
 import type { FanoutDeps } from "./deps.js";
 import type { Trace } from "./publish.nats.js";
 
-/** Whose followers a change is for; `includeAuthor`: the author's own home gets it, too. */
+/** Author whose followers are the audience of a change. `includeAuthor`: the author's own home is written, too. */
 export interface Authored {
   readonly user_id: string;
   readonly includeAuthor: boolean;
@@ -17,7 +17,7 @@ interface Jobs {
   end(recipients: Recipients): Promise<void>;
 }
 
-/** Queues jobs of a change, whose progress is kept. */
+/** Opens the queue for the jobs of a change, whose progress is stored. */
 export function openJobs({ apply, queue, progress, writer }: WithApply, change: Change, trace: Trace): Jobs {
   const chunks: string[] = [];
   let resumed = performance.now();
@@ -27,7 +27,7 @@ export function openJobs({ apply, queue, progress, writer }: WithApply, change: 
       const jobs = jobsOf(tier ? { ...change, tier } : change, users);
       await queue(jobs);
       for (const job of jobs) chunks.push(chunkId(job));
-      // Reading a page and queueing it costs as much CPU as writing it, of the upstream and NATS too.
+      // Reading a page and queueing it costs as much CPU as writing it, also of the upstream and NATS.
       await writer.yieldAfter(performance.now() - resumed);
       resumed = performance.now();
     },
@@ -58,8 +58,8 @@ function jobsOf(change: Change, users: readonly string[]): FanoutJob[] {
 }
 
 /**
- * Queues a drop for its author and its followers, tier by tier; returns how many followers there are. Those who listen are
- * written with the first tier, and once more with their page.
+ * Queues a drop for its author and its followers, tier by tier. Returns the number of followers. Listeners are written
+ * with the first tier, and once more with their page.
  */
 export async function toTiers(
   { listeners, writer, recentMs }: FanoutDeps,
@@ -67,9 +67,9 @@ export async function toTiers(
   pages: AsyncIterable<{ readonly ids: readonly string[] }>,
   jobs: Jobs,
 ): Promise<number> {
-  const own = includeAuthor ? [author] : [];
-  await jobs.add(own, "connected");
-  let [connected, recent, rest] = [own.length, 0, 0];
+  const ownHome = includeAuthor ? [author] : [];
+  await jobs.add(ownHome, "connected");
+  let [connected, recent, rest] = [ownHome.length, 0, 0];
   await listeners.visit(author, async (users) => {
     connected += users.length;
     await jobs.add(users, "connected");
@@ -82,7 +82,7 @@ export async function toTiers(
     recent += lately.size;
     rest += others.length;
   }
-  await jobs.end([own.length + recent + rest, connected, recent, rest]);
+  await jobs.end([ownHome.length + recent + rest, connected, recent, rest]);
   return recent + rest;
 }
 
@@ -108,8 +108,9 @@ export async function addToAuthor(
 }
 
 /**
- * Notifies those who listen to a pulled author, by the index of listeners, which completes a publication. Returns the
- * number of followers; undefined where it is not known, or is one page, or more users listen: then nobody is notified.
+ * Notifies the listeners among the followers of a pulled author, by the index of listeners, which completes a
+ * publication. Returns the number of followers. Notifies nobody and returns undefined if that number is unknown, is one
+ * page, or is smaller than the number of all listeners.
  */
 export async function toListeners(
   { apply, listeners }: WithApply,

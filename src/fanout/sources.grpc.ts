@@ -7,22 +7,21 @@ import type { Upstreams } from "../upstreams/upstreams.grpc.js";
 export const DROPS_A_PAGE = 200;
 const FOLLOWING_A_PAGE = 1_000;
 
-/**
- * A batch of edges reads drops of so many authors at once, and the process makes as many calls for drops of authors.
- */
+/** Maximum number of authors whose drops a batch of edges reads at a time, and of calls for drops in the process. */
 export const AUTHORS_AT_ONCE = 128;
-/** Whoever has taken so many lately comes after the others: most follow a few users at once. */
+/** A user with more recent calls than this has lower priority. */
 const MANY_CALLS = 128;
 
 export interface Sources {
   readFollowers(author: string, token: string): Promise<IdPage>;
   readFollowing(user: string, token: string): Promise<IdPage>;
   /**
-   * `below` undefined: the newest ones. `reader`: direct drops only where this user may see them, "": none, undefined:
-   * all. Upstreams may ignore `reader`, and be slow to forget whose drops a repost repeats.
+   * Reads a page of an author's drops below a position, from the newest if `below` is undefined. `reader`: of direct
+   * drops, those that this user may see; "": no direct drops; undefined: all. Upstreams may ignore `reader`, and be
+   * slow to forget whose drops a repost repeats.
    */
   readAuthorDrops(author: string, below: TimelineEntry | undefined, reader: string | undefined): Promise<DropPage>;
-  /** The calls of `readAuthorDrops`, by the user they are for. */
+  /** Queue of the calls of `readAuthorDrops`, by the user they are for. */
   readonly calls: OldestFirst;
 }
 

@@ -129,7 +129,7 @@ describe("relations of many users", () => {
     await relations.learn(users);
     const [together, alone] = calls().map((count, at) => count - (before[at] as number)) as [number, number];
     const seeing = users.filter((user) => !["u7", "u8", "u9"].includes(user));
-    expect(await relations.judge(users, { author: "ada" })).toEqual({ seeing, unknown: ["u9"] });
+    expect(await relations.viewersAmong(users, { author: "ada" })).toEqual({ seeing, unknown: ["u9"] });
     expect([upstreams.calls("GetHidden", "u8"), upstreams.calls("GetHidden", "u9")]).toEqual([1, 1]);
     expect(together).toBeLessThanOrEqual(20);
     expect(alone).toBeLessThanOrEqual(20);
@@ -150,7 +150,7 @@ describe("relations of many users", () => {
     expect(alone).toBe(users.length);
     expect(together).toBeLessThanOrEqual(20);
     const seeing = users.filter((user) => user !== "u7" && user !== "u8");
-    expect(await relations.judge(users, { author: "ada" })).toEqual({ seeing, unknown: [] });
+    expect(await relations.viewersAmong(users, { author: "ada" })).toEqual({ seeing, unknown: [] });
     heal();
   });
 });

@@ -124,11 +124,11 @@ export function openFanout(
     notifyHiding: async (changes) => void hidings.push(...changes),
     notify: async (all) => {
       const told: Told[] = [];
-      for (const { users: audience, notification, among, judge, learn } of all) {
+      for (const { users: audience, notification, among, viewersAmong, learn } of all) {
         const some = among ? await among(audience) : audience;
-        const first = judge && some.length > 0 ? await judge(some) : { seeing: some, unknown: [] };
+        const first = viewersAmong && some.length > 0 ? await viewersAmong(some) : { seeing: some, unknown: [] };
         if (first.unknown.length > 0) await learn?.(first.unknown);
-        const second = judge && first.unknown.length > 0 ? (await judge(first.unknown)).seeing : [];
+        const second = viewersAmong && first.unknown.length > 0 ? (await viewersAmong(first.unknown)).seeing : [];
         const users = [...first.seeing, ...second];
         if (users.length > 0) told.push({ users, notification });
       }

@@ -7,8 +7,8 @@ import { createFences, createRetention } from "../../state/fences/fences.js";
 import { createFenceStore } from "../../state/fences/store.redis.js";
 import type { Upstreams } from "../../upstreams/upstreams.grpc.js";
 import { EventLog } from "../log.nats.js";
-import { standingEvents } from "../standing.js";
 import { UpstreamView } from "../upstreams.grpc.js";
+import { eventsWithoutErased } from "../without-erased.js";
 
 interface Handles {
   readonly scripts: Scripts;
@@ -24,6 +24,6 @@ export function openFences({ scripts, fenced, nats, upstreams, erased, log }: Ha
   const retention = createRetention(() => new UpstreamView(upstreams("operator")).readRetentionStart(), log);
   const store = createFenceStore(scripts, fenced);
   const eventLog = new EventLog(nats);
-  const readHistory = () => standingEvents(erased, eventLog.readHistory());
+  const readHistory = () => eventsWithoutErased(erased, eventLog.readHistory());
   return { fences: createFences({ store, readHistory, retentionStart: retention.retentionStart, log }), retention };
 }

@@ -4,7 +4,7 @@ import type { Erased } from "./erasures.js";
 type Among = Pick<Erased, "among">;
 
 /** Leaves out what names an erased user: it changes nothing, whatever its version. */
-export async function standing<One>(
+export async function withoutErased<One>(
   { among }: Among,
   all: readonly One[],
   usersOf: (one: One) => readonly string[],
@@ -33,7 +33,7 @@ interface WithDrop {
  * Undefined stands for an event that changes nothing. Erased recipients are left out. A deletion is applied without its
  * erased author, whose erasure removes the drops from homes itself: nobody is notified.
  */
-export async function standingDrops<Drop extends WithDrop>(
+export async function dropsWithoutErased<Drop extends WithDrop>(
   { among }: Among,
   drops: readonly Drop[],
 ): Promise<readonly (Drop | undefined)[]> {

@@ -23,7 +23,7 @@ const PATIENCE_MS = SECOND / 4;
 const FAILED_MIN_MS = 5 * SECOND;
 const FAILED_MAX_MS = MINUTE;
 
-export interface Judged {
+export interface Viewers {
   readonly seeing: readonly string[];
   /** Redis does not know whether these see it. */
   readonly unknown: readonly string[];
@@ -95,7 +95,7 @@ export function createRelationWriter({ scripts, hidden, sources }: WriterDeps, t
   };
   return {
     /** Tells which of these users see a drop, as far as Redis knows whom they hide. */
-    async judge(users: readonly string[], by: Byline): Promise<Judged> {
+    async viewersAmong(users: readonly string[], by: Byline): Promise<Viewers> {
       const answers = await look(users, by);
       return {
         seeing: users.filter((_, at) => answers[at] === 0),

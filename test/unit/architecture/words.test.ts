@@ -5,7 +5,10 @@ import { parseSync } from "@swc/core";
 /** Folders of src without a violation, one a line. */
 const CLEAN: readonly string[] = [
   // These are sorted, so that two changes seldom meet.
+  "fanout",
   "main.ts",
+  "reads",
+  "upstreams",
 ];
 
 /** `WORDS=state,reads npx jest test/unit/architecture/words.test.ts` lists the violations of these folders instead. */

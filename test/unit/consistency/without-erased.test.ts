@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { standingEvents } from "../../../src/consistency/standing.js";
+import { eventsWithoutErased } from "../../../src/consistency/without-erased.js";
 import type { TimelineEvent } from "../../../src/contracts/events.js";
 
 const edge = (follower_id: string, following_id: string): TimelineEvent => {
@@ -30,7 +30,7 @@ test("the log without erased users has others' events in order, and deletions wi
       yield { event, seq };
   }
   const kept: TimelineEvent[] = [];
-  for await (const { event } of standingEvents({ among }, log())) kept.push(event);
+  for await (const { event } of eventsWithoutErased({ among }, log())) kept.push(event);
   expect(kept).toEqual([...others, deletion("e1"), erasure, ...many]);
   expect(questions).toHaveLength(3);
 });
