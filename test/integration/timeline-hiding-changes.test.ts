@@ -111,6 +111,25 @@ test("one change of a user who hides very many costs one field, in whatever orde
 });
 
 // Invariant 5.
+test("whom a user hides who hides very many is asked for again if Redis loses it between the two looks of a page", async () => {
+  let isAway = false;
+  const readHidden = async (user: string) => {
+    if (isAway) throw new AppError("unavailable", "GetHidden");
+    return scene.world.hiddenFrom(user);
+  };
+  const scene: Scene = open({ readHidden });
+  for (let number = 0; number < 6_000; number++) scene.world.mute("ada", `somebody-${number}`);
+  const by = { author: "somebody-1" };
+  const known = await scene.hidden.known("ada");
+  await redis.raw.del(hiddenKey("ada"));
+  expect((await known.among([by])).hides(by)).toBe(true);
+  isAway = true;
+  await redis.raw.hdel(hiddenKey("ada"), "~state");
+  await expect(known.among([by])).rejects.toMatchObject({ code: "unavailable" });
+  expect((await scene.hidden.lastKnown("ada").among([by])).hides(by)).toBe(true);
+});
+
+// Invariant 5.
 test.each(["by this version", "by one that knows no changes", "while GetRelations fails"])(
   "a change while a fill has read what was before is not lost: %s",
   async (how) => {

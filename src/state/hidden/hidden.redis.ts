@@ -86,23 +86,22 @@ export function createHiddenStore(
     }
     return (await step("finish", name)) === 1;
   };
-  const hidingsOf =
-    (user: string) =>
-    async (targets: readonly string[]): Promise<(Hiding | undefined)[]> => {
-      const hidings: (Hiding | undefined)[] = [];
-      for (const some of chunked(targets, ASKED_A_CALL)) {
-        const fields = [STATE, ...some.map(encodeId)];
-        const [, ...answers] = await command("hmget", (client) => client.hmget(hiddenKey(user), ...fields));
-        for (const answer of answers) hidings.push((answer ?? undefined) as Hiding | undefined);
-      }
-      return hidings;
-    };
+  const wholeHidingsOf = (user: string) => async (targets: readonly string[]) => {
+    for (let round = 0; round < MAX_ROUNDS; round++) {
+      const { isWhole, hidings } = await askRedis(scripts, user, targets);
+      if (isWhole) return hidings;
+      // The hash was lost since its state was read: it would say that nobody is hidden.
+      await fill(user);
+    }
+    throw changing();
+  };
   const held = async (user: string): Promise<HiddenUsers | undefined> => {
     const answer = await run(READ_HIDDEN, [hiddenKey(user)], [MANY]);
     const [state, size, fields] = answer as [string, number, readonly string[]];
-    const hidden = size < MANY ? new Hidden(user, targetsOf(fields)) : new ManyHidden(user, size, hidingsOf(user));
-    if (state === COMPLETE || size > 0) lastKnown.set(user, hidden);
-    return state === COMPLETE ? hidden : undefined;
+    const few = size < MANY ? new Hidden(user, targetsOf(fields)) : undefined;
+    const last = few ?? new ManyHidden(user, size, async (some) => (await askRedis(scripts, user, some)).hidings);
+    if (state === COMPLETE || size > 0) lastKnown.set(user, last);
+    return state === COMPLETE ? (few ?? new ManyHidden(user, size, wholeHidingsOf(user))) : undefined;
   };
   const forget = async (user: string, packs: readonly string[]): Promise<void> => {
     const removeHider = (token: string) =>
@@ -117,7 +116,7 @@ export function createHiddenStore(
       const packs: string[] = [];
       const write = async (): Promise<void> => {
         for (let round = 0; round < MAX_ROUNDS; round++) if (await fillOnce(user, packs)) return;
-        throw new AppError("unavailable", "whom the user hides changes faster than it can be read");
+        throw changing();
       };
       return writeUnlessErased(erased, user, { write, remove: () => forget(user, packs) });
     });
@@ -133,11 +132,26 @@ export function createHiddenStore(
         if (hidden) return hidden;
         await fill(user, deadline);
       }
-      throw new AppError("unavailable", "whom the user hides changes faster than it can be read");
+      throw changing();
     },
     /** Returns the hidden users that this process knew last, for the time in which {@link known} rejects. */
     lastKnown: (user: string): HiddenUsers => lastKnown.get(user) ?? new Hidden(user, new Map()),
   };
+}
+
+const changing = () => new AppError("unavailable", "whom the user hides changes faster than it can be read");
+
+/** Asks what Redis knows of these targets, and whether it still knows all of the user's. */
+async function askRedis({ command }: Pick<Scripts, "command">, user: string, targets: readonly string[]) {
+  let isWhole = true;
+  const hidings: (Hiding | undefined)[] = [];
+  for (const some of chunked(targets, ASKED_A_CALL)) {
+    const fields = [STATE, ...some.map(encodeId)];
+    const [state, ...answers] = await command("hmget", (client) => client.hmget(hiddenKey(user), ...fields));
+    isWhole &&= state === COMPLETE;
+    for (const answer of answers) hidings.push((answer ?? undefined) as Hiding | undefined);
+  }
+  return { isWhole, hidings };
 }
 
 const targetsOf = (fields: readonly string[]): Map<string, Hiding> => {
