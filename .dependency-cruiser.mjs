@@ -1,4 +1,6 @@
 const COMPONENTS = "analysis|bridge|consistency|erasure|fanout|gateway|operators|outbox|posts|reads|rewards|users";
+/** A room of the posts imports those before it. */
+const POSTS = ["drops", "reactions", "remote", "documents"];
 const SANDBOX = "^src/sandbox/(brokers|world)/";
 
 /**
@@ -62,6 +64,12 @@ export default {
       from: { path: `^src/(${COMPONENTS})/` },
       to: { path: `^src/(${COMPONENTS}|roles|cli)/`, pathNot: "^src/$1/" },
     },
+    ...POSTS.map((room, index) => ({
+      name: `posts-${room}-know-the-rooms-before`,
+      severity: "error",
+      from: { path: `^src/posts/${room}/` },
+      to: { path: "^src/posts/", pathNot: `^src/posts/(config\\.ts$|(${POSTS.slice(0, index + 1).join("|")})/)` },
+    })),
     {
       name: "components-are-entered-by-their-door",
       comment:

@@ -1,10 +1,10 @@
 import { type Db, NOW, PLANNED_EACH_TIME } from "../platform/db/db.js";
 import { untilOlderEnded } from "../platform/db/older-transactions.js";
-import { dropDeleted, type ReactionKey } from "./events.js";
-import { FIRST_ID, LAST_ID, spanOf } from "./ids.js";
-import { keysOf, lockedReactions } from "./reactions.sql.js";
-import { removal } from "./reposts.sql.js";
-import { isUri } from "./request.js";
+import { dropDeleted, type ReactionKey } from "./drops/events.js";
+import { FIRST_ID, LAST_ID, spanOf } from "./drops/ids.js";
+import { isUri } from "./drops/request.js";
+import { keysOf, lockedReactions } from "./reactions/reactions.sql.js";
+import { removal } from "./reactions/reposts.sql.js";
 
 export const ROWS_AT_ONCE = 1_000;
 

@@ -2,15 +2,15 @@ import { AppError, throwIfStopping } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { countdown, pause, SECOND } from "../kernel/time.js";
 import type { Forget } from "../state/erased/erasures.js";
-import type { LinkDeps } from "./adopt.js";
-import type { PostsDeps } from "./drops.js";
+import type { DropsDeps } from "./drops/deps.js";
+import { dropDeleted } from "./drops/events.js";
+import { isUri } from "./drops/request.js";
 import { ROWS_AT_ONCE } from "./erasure.sql.js";
-import { dropDeleted } from "./events.js";
-import { unlinkDropsOf } from "./links.js";
-import { isUri } from "./request.js";
+import type { LinkDeps } from "./remote/deps.js";
+import { unlinkDropsOf } from "./remote/links.js";
 import type { PostsStore } from "./store.sql.js";
 
-interface ForgetDeps extends Pick<PostsDeps, "wakeRelay" | "now"> {
+interface ForgetDeps extends Pick<DropsDeps, "wakeRelay" | "now"> {
   readonly config?: LinkDeps["config"];
   readonly store: PostsStore;
 }

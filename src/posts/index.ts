@@ -9,16 +9,20 @@ import { unaryService } from "../platform/grpc/unary.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import { createLimits } from "../state/limits/limits.redis.js";
 import type { Users } from "../upstreams/upstreams.grpc.js";
-import { activities } from "./activities.js";
 import type { PostsConfig } from "./config.js";
-import type { PostsDeps } from "./drops.js";
+import { type ActivitiesDeps, activities } from "./documents/activities.js";
+import { resolveUris } from "./documents/resolve-uri.js";
+import { createDropIds } from "./drops/ids.js";
+import { readDrops } from "./drops/read-drops.js";
+import { timelineReads } from "./drops/timeline-reads.js";
+import { userDrops } from "./drops/user-drops.js";
+import { writeDrops } from "./drops/write-drops.js";
 import { createForget } from "./erasure.js";
-import { createFetcher } from "./fetch.http.js";
-import { createDropIds } from "./ids.js";
-import { lists } from "./lists.js";
 import { startMaintenance } from "./maintenance.js";
-import { createCountEngagement, reactToDrops } from "./reactions.js";
-import { readDrops } from "./read-drops.js";
+import { parentKey } from "./reactions/adopt.js";
+import { lists } from "./reactions/lists.js";
+import { createCountEngagement, reactToDrops } from "./reactions/reactions.js";
+import { removeReposts, repostDrops, withdrawShare } from "./reactions/reposts.js";
 import {
   createEraseUser,
   createFollowedAmong,
@@ -26,17 +30,18 @@ import {
   createProfileOf,
   createRelationsTo,
 } from "./relations.grpc.js";
-import { remoteObjects } from "./remote-objects.js";
-import { remoteReactions } from "./remote-reactions.js";
-import { repostDrops } from "./reposts.js";
-import { resolveUris } from "./resolve-uri.js";
-import { createPostsStore } from "./store.sql.js";
-import { timelineReads } from "./timeline-reads.js";
-import { webfinger } from "./webfinger.js";
-import { writeDrops } from "./write-drops.js";
+import { createFetcher } from "./remote/fetch.http.js";
+import { remoteObjects } from "./remote/remote-objects.js";
+import { remoteReactions } from "./remote/remote-reactions.js";
+import { webfinger } from "./remote/webfinger.js";
+import { createPostsStore, type PostsStore } from "./store.sql.js";
 
 /** They need the migrations of the outbox. */
 export const POSTS_MIGRATIONS = { component: "posts", folder: new URL("./migrations/", import.meta.url) };
+
+export interface PostsDeps extends ActivitiesDeps {
+  readonly store: PostsStore;
+}
 
 export interface PostsOptions {
   readonly db: Db;
@@ -52,8 +57,14 @@ export interface PostsOptions {
 
 export function createPostsService(deps: PostsDeps, log: Logger): Service {
   const nextId = createDropIds();
-  const drops = { ...timelineReads(deps), ...readDrops(deps), ...writeDrops(deps, nextId), ...lists(deps) };
+  const writes = writeDrops(deps, nextId, {
+    parentKey: (replyTo) => parentKey(deps, replyTo),
+    withdrawShare: (share) => withdrawShare(deps, share),
+    removeReposts: (original) => removeReposts(deps, original),
+  });
+  const drops = { ...timelineReads(deps), ...readDrops(deps), ...userDrops(deps), ...writes };
   const others = {
+    ...lists(deps),
     ...reactToDrops(deps),
     ...repostDrops(deps, nextId),
     ...remoteObjects(deps),

@@ -4,15 +4,15 @@ import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { startLoop, warnOnce } from "../kernel/loop.js";
 import { type Clock, DAY, MINUTE } from "../kernel/time.js";
-import type { LinkDeps } from "./adopt.js";
-import { decideWaiting } from "./audience.js";
-import { type DeletedActorsDeps, eraseDeletedActors } from "./deleted-actors.js";
-import { dropDeleted } from "./events.js";
-import { FIRST_ID, monthOf, monthsFrom } from "./ids.js";
-import { LINKS_TASK, linkDrops } from "./links.js";
-import { observePosts } from "./observe.js";
-import { linkReactions, REACTIONS_TASK } from "./reaction-links.js";
-import type { Calibration, ReactionStore } from "./reactions.sql.js";
+import { dropDeleted } from "./drops/events.js";
+import { FIRST_ID, monthOf, monthsFrom } from "./drops/ids.js";
+import { observePosts } from "./drops/observe.js";
+import type { Calibration, ReactionStore } from "./reactions/reactions.sql.js";
+import { decideWaiting } from "./remote/audience.js";
+import { type DeletedActorsDeps, eraseDeletedActors } from "./remote/deleted-actors.js";
+import type { LinkDeps } from "./remote/deps.js";
+import { LINKS_TASK, linkDrops } from "./remote/links.js";
+import { linkReactions, REACTIONS_TASK } from "./remote/reaction-links.js";
 import type { PostsStore } from "./store.sql.js";
 
 export interface MaintenanceDeps {

@@ -3,10 +3,9 @@ import { AppError, oneLine } from "../kernel/errors.js";
 import { readPages } from "../kernel/paging.js";
 import { type Clock, MINUTE } from "../kernel/time.js";
 import { isInvalidArgument, isNotFound, isUnimplemented, type Users } from "../upstreams/upstreams.grpc.js";
-import type { EraseUser } from "./deleted-actors.js";
-import type { FollowedAmong } from "./drops.js";
-import type { FollowersOf, ProfileOf } from "./local-users.js";
-import type { RelationsTo } from "./relations.js";
+import type { FollowersOf, ProfileOf } from "./drops/local-users.js";
+import type { FollowedAmong, RelationsTo } from "./drops/relations.js";
+import type { EraseUser } from "./remote/deleted-actors.js";
 
 /** The limit holds for the ids of a request, and for those of a page. */
 const MAX_ASKED = 1_000;

@@ -1,42 +1,43 @@
 import type { Db } from "../platform/db/db.js";
-import { createAudienceStore } from "./audience.sql.js";
-import { createCreation } from "./create.sql.js";
-import { createDropWrites } from "./drops.sql.js";
-import { createErasedReads } from "./erased.sql.js";
+import { createCreation } from "./drops/create.sql.js";
+import { createDropWrites } from "./drops/drops.sql.js";
+import { createErasedReads } from "./drops/erased.sql.js";
+import { createPartitionStore, createRetentionStore } from "./drops/partitions.sql.js";
+import { createDropReads } from "./drops/reads.sql.js";
+import { createRemoteReads } from "./drops/remote-drops.sql.js";
+import { createUserDrops } from "./drops/user-drops.sql.js";
 import { createErasureStore } from "./erasure.sql.js";
-import { createFetchStore } from "./fetches.sql.js";
-import { createLinkStore } from "./links.sql.js";
-import { createListReads } from "./lists.sql.js";
-import {
-  createCleanupStore,
-  createMaintenanceLease,
-  createPartitionStore,
-  createRetentionStore,
-} from "./maintenance.sql.js";
-import { createReactionStore } from "./reactions.sql.js";
-import { createDropReads } from "./reads.sql.js";
-import { createRemoteStore } from "./remote.sql.js";
-import { createRemoteReactionStore } from "./remote-reactions.sql.js";
-import { createRepostStore } from "./reposts.sql.js";
+import { createCleanupStore, createMaintenanceLease } from "./maintenance.sql.js";
+import { createAdoption } from "./reactions/adopt.sql.js";
+import { createListReads } from "./reactions/lists.sql.js";
+import { createReactionStore } from "./reactions/reactions.sql.js";
+import { createRepostStore } from "./reactions/reposts.sql.js";
+import { createAudienceStore } from "./remote/audience.sql.js";
+import { createFetchStore } from "./remote/fetches.sql.js";
+import { createLinkStore } from "./remote/links.sql.js";
+import { createRemoteWrites } from "./remote/remote.sql.js";
+import { createRemoteReactionStore } from "./remote/remote-reactions.sql.js";
 
 export type PostsStore = ReturnType<typeof createPostsStore>;
 
 export function createPostsStore(db: Db) {
   const partitions = createPartitionStore(db);
+  const remote = createRemoteReads(db);
+  const reactions = createReactionStore(db);
   const reposts = createRepostStore(db, partitions);
   return {
     drops: { ...createDropReads(db), ...createDropWrites(db), create: createCreation(db, partitions) },
-    reactions: createReactionStore(db),
+    reactions,
     reposts,
-    lists: createListReads(db),
-    remote: createRemoteStore(db),
+    lists: { ...createUserDrops(db), ...createListReads(db) },
+    remote: { ...remote, ...createRemoteWrites(db, remote.get) },
     fetches: createFetchStore(db),
     audience: createAudienceStore(db),
     remoteReactions: createRemoteReactionStore(db),
-    links: createLinkStore(db, partitions),
+    links: { ...createAdoption(db, partitions), ...createLinkStore(db) },
     partitions,
     retention: createRetentionStore(db),
-    cleanup: createCleanupStore(db, reposts.removeOf),
+    cleanup: createCleanupStore(db, { removeReposts: reposts.removeOf, removeReactions: reactions.removeOf }),
     erased: createErasedReads(db),
     erasure: createErasureStore(db),
     lease: createMaintenanceLease(db),

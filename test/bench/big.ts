@@ -5,7 +5,7 @@ import { chunked, mapLimited } from "../../src/kernel/concurrency.js";
 import { encodeId } from "../../src/kernel/ids.js";
 import { DAY } from "../../src/kernel/time.js";
 import { createPublisher } from "../../src/platform/nats/publish.js";
-import { createDropIds } from "../../src/posts/ids.js";
+import { createDropIds } from "../../src/posts/drops/ids.js";
 import { authorKey, homeKey, PULLED_KEY, RECENT_KEY } from "../../src/state/keys.js";
 import { eventually } from "../support/eventually.js";
 import { runMain } from "../support/service.js";

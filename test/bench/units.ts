@@ -5,7 +5,7 @@ import { silent } from "../../src/kernel/logger.js";
 import { followClock } from "../../src/platform/redis/clock.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
-import { createDropIds } from "../../src/posts/ids.js";
+import { createDropIds } from "../../src/posts/drops/ids.js";
 import { homeKey, listenerPart, recentKey } from "../../src/state/keys.js";
 import { createListenersAmong } from "../../src/state/listeners/listening.redis.js";
 import type { Bench } from "./support/bench.js";

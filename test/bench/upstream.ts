@@ -13,7 +13,7 @@ import { migrate } from "../../src/platform/db/migrate.js";
 import { openPglite } from "../../src/platform/db/pglite.js";
 import { openPostgres } from "../../src/platform/db/postgres.js";
 import { createPublisher } from "../../src/platform/nats/publish.js";
-import { createDropIds } from "../../src/posts/ids.js";
+import { createDropIds } from "../../src/posts/drops/ids.js";
 import { createPostsStore } from "../../src/posts/store.sql.js";
 import { MIGRATIONS } from "../../src/roles/database.js";
 import { createEdgeStore } from "../../src/users/edges.sql.js";

@@ -2,7 +2,7 @@ import { rm } from "node:fs/promises";
 import { expect, test } from "@jest/globals";
 import { Visibility } from "../../src/gen/avion/posts.js";
 import { DAY } from "../../src/kernel/time.js";
-import { monthOf } from "../../src/posts/ids.js";
+import { monthOf } from "../../src/posts/drops/ids.js";
 import { openApi } from "../support/api.js";
 import { temporaryFolder } from "../support/brokers.js";
 import { jsonOf } from "../support/command.js";

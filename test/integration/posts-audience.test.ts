@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import { type PutRemoteObjectRequest, RemoteKind, Visibility } from "../../src/gen/avion/posts.js";
-import { decideWaiting } from "../../src/posts/audience.js";
+import { decideWaiting } from "../../src/posts/remote/audience.js";
 import { describePosts } from "../support/describe-posts.js";
 
 const { DROP, ACTOR } = RemoteKind;

@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
 import { RemoteKind, Visibility } from "../../src/gen/avion/posts.js";
 import { AppError } from "../../src/kernel/errors.js";
-import { eraseDeletedActors } from "../../src/posts/deleted-actors.js";
+import { eraseDeletedActors } from "../../src/posts/remote/deleted-actors.js";
 import { longTest } from "../support/databases.js";
 import { describePosts } from "../support/describe-posts.js";
 import { POSTS_CONFIG, type PostsHarness, post, refusal, startPosts } from "../support/posts.js";

@@ -2,7 +2,7 @@ import { type ServiceError, status } from "@grpc/grpc-js";
 import { expect, test } from "@jest/globals";
 import { RemoteKind, Visibility } from "../../src/gen/avion/posts.js";
 import { silent } from "../../src/kernel/logger.js";
-import type { ReactionKey } from "../../src/posts/events.js";
+import type { ReactionKey } from "../../src/posts/drops/events.js";
 import { createCalibration } from "../../src/posts/maintenance.js";
 import { createPostsStore } from "../../src/posts/store.sql.js";
 import { longTest } from "../support/databases.js";

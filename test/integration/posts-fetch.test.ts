@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { RemoteKind, Visibility } from "../../src/gen/avion/posts.js";
 import { DAY, MINUTE } from "../../src/kernel/time.js";
-import { createFetcher } from "../../src/posts/fetch.http.js";
+import { createFetcher } from "../../src/posts/remote/fetch.http.js";
 import { createPostsStore } from "../../src/posts/store.sql.js";
 import { describePosts } from "../support/describe-posts.js";
 import { eventually } from "../support/eventually.js";

@@ -2,7 +2,7 @@ import { expect, test } from "@jest/globals";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { HOUR, SECOND } from "../../src/kernel/time.js";
-import { dropDeleted } from "../../src/posts/events.js";
+import { dropDeleted } from "../../src/posts/drops/events.js";
 import { createMaintenanceRound, type MaintenanceDeps, startMaintenance } from "../../src/posts/maintenance.js";
 import { describePosts } from "../support/describe-posts.js";
 import { eventually } from "../support/eventually.js";

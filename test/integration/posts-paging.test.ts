@@ -4,7 +4,7 @@ import { type Drop, RemoteKind, Visibility } from "../../src/gen/avion/posts.js"
 import { compareBytes } from "../../src/kernel/ids.js";
 import { HOUR } from "../../src/kernel/time.js";
 import type { Db } from "../../src/platform/db/db.js";
-import { createDropReads } from "../../src/posts/reads.sql.js";
+import { createDropReads } from "../../src/posts/drops/reads.sql.js";
 import { describePosts } from "../support/describe-posts.js";
 import { rewritten } from "../support/page-tokens.js";
 import { post, refusal } from "../support/posts.js";

@@ -5,7 +5,7 @@ import { DAY, MINUTE } from "../../src/kernel/time.js";
 import { OUTBOX_MIGRATIONS } from "../../src/outbox/index.js";
 import { migrate } from "../../src/platform/db/migrate.js";
 import { openPostgres } from "../../src/platform/db/postgres.js";
-import { monthOf, monthsFrom } from "../../src/posts/ids.js";
+import { monthOf, monthsFrom } from "../../src/posts/drops/ids.js";
 import { POSTS_MIGRATIONS } from "../../src/posts/index.js";
 import { createMaintenanceRound, type MaintenanceDeps, startMaintenance } from "../../src/posts/maintenance.js";
 import { createPostsStore } from "../../src/posts/store.sql.js";

@@ -9,9 +9,9 @@ import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { OUTBOX_MIGRATIONS } from "../../src/outbox/index.js";
 import { type MigrationSource, migrate } from "../../src/platform/db/migrate.js";
-import { monthOf } from "../../src/posts/ids.js";
+import { monthOf } from "../../src/posts/drops/ids.js";
+import { createPartitionStore } from "../../src/posts/drops/partitions.sql.js";
 import { POSTS_MIGRATIONS } from "../../src/posts/index.js";
-import { createPartitionStore } from "../../src/posts/maintenance.sql.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
 

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe } from "@jest/globals";
-import type { PostsDeps } from "../../src/posts/drops.js";
+import type { PostsDeps } from "../../src/posts/index.js";
 import { createFollowedAmong, createRelationsTo } from "../../src/posts/relations.grpc.js";
 import { connectUsers } from "../../src/upstreams/upstreams.grpc.js";
 import { DATABASES, type DatabaseServer } from "./databases.js";

@@ -1,8 +1,8 @@
 import { v7 } from "uuid";
 import { messageId } from "../../src/contracts/events.js";
 import type { Db } from "../../src/platform/db/db.js";
-import { monthOf } from "../../src/posts/ids.js";
-import { createPartitionStore } from "../../src/posts/maintenance.sql.js";
+import { monthOf } from "../../src/posts/drops/ids.js";
+import { createPartitionStore } from "../../src/posts/drops/partitions.sql.js";
 import { insert, type Newest } from "./older-schema.js";
 
 /** The schema of the last version without answers for remote objects and without erasures. */

@@ -8,7 +8,7 @@ import { type Db, readPageSecret } from "../../src/platform/db/db.js";
 import { migrate } from "../../src/platform/db/migrate.js";
 import { openPostgres } from "../../src/platform/db/postgres.js";
 import { serveGrpc } from "../../src/platform/grpc/serve.js";
-import type { PostsDeps } from "../../src/posts/drops.js";
+import type { PostsDeps } from "../../src/posts/index.js";
 import { createPostsService, POSTS_MIGRATIONS } from "../../src/posts/index.js";
 import { createPostsStore, type PostsStore } from "../../src/posts/store.sql.js";
 import { type Calls, callsOf } from "./grpc.js";

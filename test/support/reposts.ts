@@ -1,6 +1,6 @@
 import { v7 } from "uuid";
-import type { NewDrop } from "../../src/posts/drops.sql.js";
-import { dropCreated } from "../../src/posts/events.js";
+import type { NewDrop } from "../../src/posts/drops/drops.sql.js";
+import { dropCreated } from "../../src/posts/drops/events.js";
 import type { PostsHarness } from "./posts.js";
 
 /** What the tables of posts hold about shares, and what the outbox was told. */

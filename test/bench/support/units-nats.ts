@@ -1,4 +1,4 @@
-import { createDropIds } from "../../../src/posts/ids.js";
+import { createDropIds } from "../../../src/posts/drops/ids.js";
 import { RECENT_KEY } from "../../../src/state/keys.js";
 import { World } from "../../support/world.js";
 import type { Bench } from "./bench.js";

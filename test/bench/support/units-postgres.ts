@@ -6,7 +6,7 @@ import { createOutboxStore } from "../../../src/outbox/store.sql.js";
 import type { Db } from "../../../src/platform/db/db.js";
 import { migrate } from "../../../src/platform/db/migrate.js";
 import { openPostgres } from "../../../src/platform/db/postgres.js";
-import { createDropIds } from "../../../src/posts/ids.js";
+import { createDropIds } from "../../../src/posts/drops/ids.js";
 import { createPostsStore } from "../../../src/posts/store.sql.js";
 import { MIGRATIONS } from "../../../src/roles/database.js";
 import type { Bench } from "./bench.js";

@@ -1,6 +1,6 @@
 /** The bound of single writes: the same rows into the same tables, by one statement that looks for nothing. */
 import { type Db, NOW } from "../../../src/platform/db/db.js";
-import { createDropIds } from "../../../src/posts/ids.js";
+import { createDropIds } from "../../../src/posts/drops/ids.js";
 
 const eventOf = (source: string, from: number): string =>
   `INSERT INTO public.outbox (source, owner, key, subject, message_id, body)

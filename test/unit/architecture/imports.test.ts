@@ -46,6 +46,22 @@ test("imports go one way only, in every module, and every rule finds what is pla
     "state-knows-no-component": ["src/state/planted.ts", 'export { replay } from "../consistency/replay.js";'],
     "only-the-state-names-keys": ["src/reads/planted-key.ts", 'export { LOCAL_KEY } from "../state/keys.js";'],
     "components-do-not-import-each-other": ["src/reads/planted.ts", 'export { createPlan } from "../fanout/plan.js";'],
+    "posts-drops-know-the-rooms-before": [
+      "src/posts/drops/planted.ts",
+      'export { targetOf } from "../reactions/targets.js";',
+    ],
+    "posts-reactions-know-the-rooms-before": [
+      "src/posts/reactions/planted.ts",
+      'export { linkDrops } from "../remote/links.js";',
+    ],
+    "posts-remote-know-the-rooms-before": [
+      "src/posts/remote/planted.ts",
+      'export { activities } from "../documents/activities.js";',
+    ],
+    "posts-documents-know-the-rooms-before": [
+      "src/posts/documents/planted.ts",
+      'export { createPostsStore } from "../store.sql.js";',
+    ],
     "components-are-entered-by-their-door": [
       "src/roles/planted-inside.ts",
       'export { createRebuild } from "../reads/rebuild.js";',

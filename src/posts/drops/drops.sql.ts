@@ -1,0 +1,102 @@
+import { draftIn, type EventDraft, insertEvents, withVersion } from "../../contracts/outbox.js";
+import { type DropDetails, Visibility } from "../../gen/avion/posts.js";
+import { DAY } from "../../kernel/time.js";
+import { type Db, NOW } from "../../platform/db/db.js";
+import { notErased } from "./erased.sql.js";
+
+/** A key makes one drop in this time. */
+export const KEY_LIFETIME_MS = DAY;
+
+/** The fields of drops are named as on the wire, in the tables too. The id contains the time of creation. */
+export type NewDrop = Omit<
+  DropDetails,
+  "revision" | "created_at" | "updated_at" | "repost_of" | "original" | "remote_original"
+>;
+
+/** The texts and recipients of a deleted drop are empty. Times are ms since the epoch. */
+export type StoredDrop = Omit<DropDetails, "created_at" | "original" | "remote_original"> & {
+  /** The id under which the original of a repost has reactions: that of a remote one is not its URI. */
+  readonly original_key: string;
+  /** This is the author of the original of a repost. */
+  readonly repost_author: string;
+  readonly deleted_at: number | null;
+};
+
+interface Edit extends Pick<NewDrop, "drop_id" | "user_id" | "summary" | "body"> {
+  /** 0 accepts any revision. */
+  readonly expected_revision: number;
+}
+
+interface RemoveOptions {
+  readonly deleted: EventDraft;
+  /** The count of replies of the drop that was replied to falls by one. */
+  readonly withdrawn: EventDraft | undefined;
+  /** The id under which that drop has reactions. */
+  readonly parent: string | undefined;
+}
+
+export const dropColumns = (from = "d"): string =>
+  `d.drop_id, d.user_id, d.visibility, d.recipients, coalesce(d.reply_to, '') AS reply_to,
+   coalesce(d.repost_uri, d.repost_of::text, '') AS repost_of, coalesce(d.repost_of::text, '') AS original_key,
+   coalesce(d.repost_author, '') AS repost_author,
+   ${from}.summary, ${from}.body, ${from}.revision, ${from}.updated_at, d.deleted_at`;
+
+/** Judges a drop `d` by itself: the service judges it again. The viewer "" sees only what is for everybody. */
+export const maybeSeenBy = (viewer: string): string => `(
+  d.visibility <= ${Visibility.UNLISTED} OR (${viewer}::text <> '' AND (
+    d.visibility = ${Visibility.FOLLOWERS} OR d.user_id = ${viewer}::text OR ${viewer}::text = ANY (d.recipients)
+  ))
+)`;
+
+/** Each change is one statement, and so all or nothing in one round trip. */
+export function createDropWrites(db: Db) {
+  return {
+    dropOfKey: async (userId: string, key: string): Promise<string | undefined> => {
+      const rows = await db.query<{ dropId: string }>(
+        `SELECT drop_id AS "dropId" FROM posts.idempotency
+         WHERE user_id = $1 AND key = $2 AND created_at >= ${NOW} - ${KEY_LIFETIME_MS}`,
+        [userId, key],
+      );
+      return rows[0]?.dropId;
+    },
+    /** Resolves to undefined if the author or revision is another or the author erased, or the drop is deleted or a repost. */
+    edit: async ({ drop_id, user_id, summary, body, expected_revision }: Edit): Promise<StoredDrop | undefined> =>
+      (await db.query<StoredDrop>(EDIT, [drop_id, user_id, summary, body, expected_revision]))[0],
+    /** Replaces a drop by a tombstone. Resolves to false if it is not this author's, the author is erased, or it is deleted already. */
+    remove: async (drop: NewDrop, { deleted, withdrawn, parent }: RemoveOptions): Promise<boolean> =>
+      (await db.query(REMOVE, [drop.drop_id, drop.user_id, deleted, parent, withdrawn])).length > 0,
+  };
+}
+
+const REMOVE = `
+WITH d AS (
+  UPDATE posts.drops SET deleted_at = ${NOW}, changed_at = ${NOW}, summary = '', body = '', recipients = '{}'
+  WHERE drop_id = $1 AND user_id = $2 AND deleted_at IS NULL AND ${notErased("$2")}
+  RETURNING *
+), versions AS (
+  DELETE FROM posts.revisions WHERE drop_id = $1 AND EXISTS (SELECT FROM d)
+), event AS (
+  ${insertEvents("posts", draftIn("$3::json"), "d")}
+), withdrawn AS (
+  UPDATE posts.reactions r SET active = false, version = r.version + 1, changed_at = ${NOW}
+  FROM d WHERE r.drop_id = $4 AND r.kind = 'reply' AND r.actor_id = d.drop_id::text AND r.active
+  RETURNING r.version
+), withdrawing AS (
+  ${insertEvents("reactions", withVersion(draftIn("$5::json"), "version"), "withdrawn")}
+)
+SELECT FROM d`;
+
+/** An edit waits for the edits and deletions before it, and continues from their result. */
+const EDIT = `
+WITH before AS (
+  SELECT drop_id, revision, summary, body, updated_at FROM posts.drops
+  WHERE drop_id = $1 AND user_id = $2 AND deleted_at IS NULL AND repost_of IS NULL
+    AND ($5::integer = 0 OR revision = $5::integer) AND ${notErased("$2")}
+  FOR NO KEY UPDATE
+), kept AS (
+  INSERT INTO posts.revisions (drop_id, revision, summary, body, updated_at) SELECT * FROM before
+)
+UPDATE posts.drops d
+SET summary = $3, body = $4, revision = before.revision + 1, updated_at = greatest(${NOW}, before.updated_at)
+FROM before WHERE d.drop_id = $1 AND d.drop_id = before.drop_id
+RETURNING ${dropColumns()}`;

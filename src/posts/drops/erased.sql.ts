@@ -1,0 +1,31 @@
+import { AppError } from "../../kernel/errors.js";
+import type { Db } from "../../platform/db/db.js";
+
+/** A condition of a write of one user: it changes nothing once the user is erased. */
+export const notErased = (user: string): string => `NOT EXISTS (SELECT FROM posts.erased WHERE user_id = ${user})`;
+
+/** A condition of a write of several users: the statement fails with P0001 if one of an array is erased. */
+export const noneErased = (users: string): string =>
+  `(SELECT count(posts.refuse_erased(e.user_id)) FROM posts.erased e WHERE e.user_id = ANY (${users})) = 0`;
+
+type Field = "user_id" | "recipients" | "actor_uri" | "uri";
+
+export const erasedConflict = (field: Field): AppError => new AppError("conflict", `${field}: the user is erased`);
+
+export function createErasedReads(db: Db) {
+  return {
+    among: async (users: readonly string[]): Promise<ReadonlySet<string>> => {
+      const sql = `SELECT user_id AS "user" FROM posts.erased WHERE user_id = ANY ($1::text[])`;
+      return new Set((await db.query<{ user: string }>(sql, [users])).map(({ user }) => user));
+    },
+  };
+}
+
+interface WithErased {
+  readonly store: { readonly erased: ReturnType<typeof createErasedReads> };
+}
+
+/** An answer may come before the statement that refuses, too. @throws AppError `conflict` where the user is erased */
+export async function refuseErased({ store }: WithErased, user: string): Promise<void> {
+  if ((await store.erased.among([user])).size > 0) throw erasedConflict("user_id");
+}

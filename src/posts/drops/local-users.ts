@@ -1,0 +1,31 @@
+import type { Profile } from "../../gen/avion/users.js";
+import type { IdPage } from "../../kernel/paging.js";
+import type { DropsStore } from "./deps.js";
+
+/** Resolves to undefined where the user has none. @throws AppError `unavailable`, naming the field, while that is not known */
+export type ProfileOf = (field: string, userId: string) => Promise<Profile | undefined>;
+
+/** Resolves to one page of the followers. @throws AppError `unavailable` while they are not known */
+export type FollowersOf = (userId: string, size: number, token: string) => Promise<IdPage>;
+
+interface LocalUsersDeps {
+  readonly store: Pick<DropsStore, "drops">;
+  readonly profileOf?: ProfileOf;
+}
+
+export interface LocalUser {
+  readonly id: string;
+  readonly profile: Profile | undefined;
+}
+
+/** A local user has a profile or drops. Resolves to undefined if there is no such user. */
+export async function findLocalUser(
+  { store, profileOf }: LocalUsersDeps,
+  field: string,
+  id: string,
+): Promise<LocalUser | undefined> {
+  const profile = await profileOf?.(field, id);
+  if (profile !== undefined) return { id, profile };
+  const { drops } = await store.drops.byAuthor(id, { below: undefined, limit: 1 });
+  return drops.length > 0 ? { id, profile } : undefined;
+}

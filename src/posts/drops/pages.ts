@@ -1,0 +1,82 @@
+import type { PageLimits } from "../../kernel/paging.js";
+import type { PostsConfig } from "../config.js";
+import { MAX_SUMMARY_CHARACTERS } from "./request.js";
+
+/** gRPC clients take messages of at most this size by default. */
+export const MESSAGE_BYTES = 4 * 1024 * 1024;
+/** The tag and length of a row in a message take at most so much. */
+export const FIELD_BYTES = 16;
+/** The other fields of a drop, above all its recipients, take at most so much. */
+const DROP_BYTES = 4 * 1024;
+const CHARACTER_BYTES = 4;
+const DEFAULT_DROPS = 20;
+const MAX_DROPS = 100;
+
+/** A page has as many drops of the longest text as fit a message. */
+export function textPages({ maxBodyCharacters }: Pick<PostsConfig, "maxBodyCharacters">): PageLimits {
+  const bytes = CHARACTER_BYTES * (maxBodyCharacters + MAX_SUMMARY_CHARACTERS) + DROP_BYTES;
+  const max = Math.min(MAX_DROPS, Math.floor(MESSAGE_BYTES / bytes));
+  return { default: Math.min(DEFAULT_DROPS, max), max };
+}
+
+/** A call reads at most so many parts of a list: its page is shorter where they have nothing to show. */
+const MAX_READS = 50;
+
+interface Page<Key> {
+  readonly after: Key | undefined;
+  readonly limit: number;
+  pageOf<Item>(found: readonly Item[], keyOf: (item: Item) => Key, stoppedAt?: Key): PageOf<Item>;
+}
+
+export interface PageOf<Item> {
+  readonly items: Item[];
+  readonly next_page_token: string;
+}
+
+/** A part without `next` is the last one. */
+export interface Part<Row, Key> {
+  readonly rows: readonly Row[];
+  readonly next: Key | undefined;
+}
+
+interface Filling<Row, Key> {
+  readonly read: (after: Key | undefined, limit: number) => Promise<Part<Row, Key>>;
+  readonly keep: (rows: readonly Row[]) => Promise<readonly Row[]>;
+  readonly keyOf: (row: Row) => Key;
+  /** The parts after the first one have so many rows. */
+  readonly most: number;
+  /** The size of a row in a message, where rows may be so long that a page exceeds one. */
+  readonly bytesOf?: (row: Row) => number;
+}
+
+/** Reads on until a page is full: what the list leaves out does not count. */
+export async function fillPage<Row, Key>(page: Page<Key>, filling: Filling<Row, Key>): Promise<PageOf<Row>> {
+  const { read, keep, keyOf, most } = filling;
+  const kept: Row[] = [];
+  let [after, limit] = [page.after, page.limit];
+  for (let reads = 0; reads < MAX_READS; reads++) {
+    const { rows, next } = await read(after, limit);
+    kept.push(...(await keep(rows)));
+    if (kept.length >= page.limit || next === undefined) return fitting(page, page.pageOf(kept, keyOf), filling);
+    [after, limit] = [next, most];
+  }
+  return fitting(page, page.pageOf(kept, keyOf, after), filling);
+}
+
+/** Ends a page before the row that exceeds a message, unless it is the first one. */
+function fitting<Row, Key>(page: Page<Key>, whole: PageOf<Row>, { keyOf, bytesOf }: Filling<Row, Key>): PageOf<Row> {
+  if (bytesOf === undefined) return whole;
+  let bytes = 0;
+  const beyond = whole.items.findIndex((row, at) => {
+    bytes += bytesOf(row);
+    return at > 0 && bytes > MESSAGE_BYTES;
+  });
+  if (beyond < 0) return whole;
+  return page.pageOf(whole.items.slice(0, beyond), keyOf, keyOf(whole.items[beyond - 1] as Row));
+}
+
+/** A part that is shorter than asked for ends the list. */
+export function partOf<Row, Key>(rows: readonly Row[], limit: number, keyOf: (row: Row) => Key): Part<Row, Key> {
+  const last = rows.length < limit ? undefined : rows.at(-1);
+  return { rows, next: last === undefined ? undefined : keyOf(last) };
+}

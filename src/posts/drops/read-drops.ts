@@ -1,0 +1,98 @@
+import * as wire from "../../gen/avion/posts.js";
+import { AppError } from "../../kernel/errors.js";
+import type { DropsDeps } from "./deps.js";
+import {
+  bytesOfReply,
+  findDrop,
+  presentDetails,
+  presentEither,
+  presentRemote,
+  presentReply,
+  type Reply,
+  requireShown,
+} from "./drops.js";
+import { FIRST_ID } from "./ids.js";
+import { fillPage, MESSAGE_BYTES, partOf, textPages } from "./pages.js";
+import { askingOnce } from "./relations.js";
+import { isUri, readAnyDropId, readDropId, readDropIds, readViewer, readWholeNumber } from "./request.js";
+import { localDropOr } from "./uris.js";
+import { judged, visibleTo } from "./visibility.js";
+
+const ABOVE_EVERY_REVISION = 2 ** 31;
+export const readDrops = (deps: DropsDeps) => ({
+  async getDrop(request: wire.GetDropRequest): Promise<wire.GetDropResponse> {
+    const dropId = readDropId("drop_id", request.drop_id);
+    const revision = readWholeNumber("revision", request.revision);
+    const drop = await findDrop(deps, dropId, readViewer(request.viewer_id));
+    if (revision === 0 || drop.deleted_at !== null || drop.revision === revision) return presentEither(drop);
+    const [version] = await deps.store.drops.revisions(dropId, revision + 1, 1);
+    if (version?.revision !== revision) throw new AppError("notfound", "revision: there is no such version");
+    return { drop: presentDetails(version) };
+  },
+
+  async getDrops(request: wire.GetDropsRequest): Promise<wire.GetDropsResponse> {
+    const ids = readDropIds("drop_ids", request.drop_ids, textPages(deps.config).max);
+    const [own, uris] = [ids.filter((id) => !isUri(id)), ids.filter(isUri)];
+    const viewer = readViewer(request.viewer_id);
+    const [stored, remote] = await Promise.all([
+      own.length === 0 ? [] : deps.store.drops.byIds(own),
+      uris.length === 0 ? [] : deps.store.remote.dropsByUris(uris),
+    ]);
+    const drops = await visibleTo(deps, viewer, [...stored, ...remote.map(judged)]);
+    const byId = new Map(
+      drops.map((drop) => ("uri" in drop ? [drop.uri, presentRemote(drop)] : [drop.drop_id, presentEither(drop)])),
+    );
+    const response = { results: ids.flatMap((id) => byId.get(id) ?? []) };
+    // Drops of this server always fit; documents of others may be much longer.
+    const areLong = remote.length > 0 || drops.some(({ remote_original }) => remote_original !== undefined);
+    if (areLong && wire.GetDropsResponse.encode(response).finish().length > MESSAGE_BYTES)
+      throw new AppError("exhausted", "drop_ids: the drops exceed a message of 4 MiB: ask for fewer");
+    return response;
+  },
+
+  async listRevisions(request: wire.ListRevisionsRequest): Promise<wire.ListRevisionsResponse> {
+    const dropId = readDropId("drop_id", request.drop_id);
+    const page = deps.tokens.open<[number]>(["revisions", dropId], request, textPages(deps.config));
+    const viewer = readViewer(request.viewer_id);
+    if (viewer !== undefined) await findDrop(deps, dropId, viewer);
+    const [below] = page.after ?? [ABOVE_EVERY_REVISION];
+    const versions = await deps.store.drops.revisions(dropId, below, page.limit);
+    if (versions.length === 0) await findDrop(deps, dropId);
+    const { items, next_page_token } = page.pageOf(versions, ({ revision }) => [revision]);
+    return { revisions: items.map(presentDetails), next_page_token };
+  },
+
+  async listReplies(request: wire.ListRepliesRequest): Promise<wire.ListRepliesResponse> {
+    const dropId = readAnyDropId("drop_id", localDropOr(request.drop_id, deps.config));
+    const viewer = readViewer(request.viewer_id);
+    const sizes = textPages(deps.config);
+    const page = deps.tokens.open<[string]>(["replies", dropId, viewer ?? ""], request, sizes);
+    const asking = askingOnce(deps);
+    if (viewer !== undefined) await (isUri(dropId) ? requireShown : findDrop)(asking, dropId, viewer);
+    const { items, next_page_token } = await fillPage<Reply, [string]>(page, {
+      ...{ keyOf: keyOfReply, most: sizes.max },
+      read: async (after, limit) => {
+        const part = { replyTo: dropId, after: after?.[0] ?? FIRST_ID, viewer: viewer ?? "" };
+        return partOf(await repliesOf(deps, part, limit), limit, keyOfReply);
+      },
+      keep: (replies) => visibleTo(asking, viewer, replies),
+      bytesOf: bytesOfReply,
+    });
+    if (items.length === 0 && !isUri(dropId)) await findDrop(deps, dropId);
+    const replies = items.flatMap((reply) => ("uri" in reply ? [] : presentDetails(reply)));
+    return { replies, items: items.map(presentReply), next_page_token };
+  },
+});
+
+const keyOfReply = ({ drop_id }: Reply): [string] => [drop_id];
+
+/** Both lists are in the order of their ids, which begin with the time of creation. */
+async function repliesOf(
+  { store }: DropsDeps,
+  part: { readonly replyTo: string; readonly after: string; readonly viewer: string },
+  limit: number,
+): Promise<Reply[]> {
+  const [own, remote] = await Promise.all([store.drops.replies(part, limit), store.remote.replies(part, limit)]);
+  const all = [...own, ...remote.map(judged)];
+  return all.sort((a, b) => (a.drop_id < b.drop_id ? -1 : 1)).slice(0, limit);
+}
