@@ -9,11 +9,11 @@ export async function mapLimited<T, R>(
 ): Promise<R[]> {
   const results = new Array<R>(items.length);
   // All workers share one generator. A worker that fails leaves its loop, which ends the generator for the others too.
-  const left = (function* () {
+  const remaining = (function* () {
     yield* items.entries();
   })();
   const worker = async (): Promise<void> => {
-    for (const [index, item] of left) results[index] = await work(item, index);
+    for (const [index, item] of remaining) results[index] = await work(item, index);
   };
   await Promise.all(Array.from({ length: Math.min(limit, items.length) }, worker));
   return results;
@@ -30,7 +30,7 @@ export async function allOf<T extends readonly unknown[] | []>(
 
 export function chunked<T>(items: readonly T[], size: number): T[][] {
   const pieces: T[][] = [];
-  for (let at = 0; at < items.length; at += size) pieces.push(items.slice(at, at + size));
+  for (let start = 0; start < items.length; start += size) pieces.push(items.slice(start, start + size));
   return pieces;
 }
 
@@ -54,7 +54,7 @@ interface Queued {
   begin(): Promise<void>;
 }
 
-/** Its queue throws AppError `exhausted`, or `refusal`, at once while `waiting` pieces of work wait. */
+/** A bounded queue. Throws AppError `exhausted`, or `refusal`, at once while `waiting` pieces of work wait. */
 export function createBoundedQueue({
   atOnce,
   waiting,
@@ -78,9 +78,9 @@ export function createBoundedQueue({
   const mayBegin = ({ owner }: Queued): boolean => owner === undefined || (owned.get(owner) ?? 0) < share;
   const fill = (): void => {
     while (underWay < atOnce) {
-      const at = queue.findIndex(mayBegin);
-      if (at < 0) return;
-      const [next] = queue.splice(at, 1) as [Queued];
+      const index = queue.findIndex(mayBegin);
+      if (index < 0) return;
+      const [next] = queue.splice(index, 1) as [Queued];
       underWay++;
       count(next.owner, 1);
       void next.begin().finally(() => {
@@ -92,7 +92,7 @@ export function createBoundedQueue({
   };
   return async (work, owner) => {
     if (underWay + queue.length >= atOnce + waiting) throw refusal();
-    const waitsOfOwner = owner === undefined ? 0 : queue.filter((one) => one.owner === owner).length;
+    const waitsOfOwner = owner === undefined ? 0 : queue.filter((waiter) => waiter.owner === owner).length;
     if (waitsOfOwner > shareWaiting) throw refusal();
     return new Promise((resolve, reject) => {
       queue.push({ owner, begin: () => Promise.resolve().then(work).then(resolve, reject) });

@@ -15,9 +15,9 @@ export interface ReadDeadlines {
 
 export function readDeadlines(callerDeadline: number, maxMs: number): ReadDeadlines {
   const now = Date.now();
-  const left = Math.min(callerDeadline - now, maxMs);
-  const margin = Math.min(MARGIN_MAX_MS, Math.max(MARGIN_MIN_MS, left * MARGIN_SHARE));
-  return { deadline: now + left - margin, latest: now + left - margin / 2 };
+  const remainingMs = Math.min(callerDeadline - now, maxMs);
+  const margin = Math.min(MARGIN_MAX_MS, Math.max(MARGIN_MIN_MS, remainingMs * MARGIN_SHARE));
+  return { deadline: now + remainingMs - margin, latest: now + remainingMs - margin / 2 };
 }
 
 /** Rejects at the deadline, in ms since the epoch; the work goes on. */

@@ -45,7 +45,7 @@ export class AppError extends Error {
   override readonly name = "AppError";
   /** Callers get this text: the message, unless it has texts of servers. */
   readonly publicMessage: string;
-  /** A new attempt makes sense in so many ms at the earliest. */
+  /** Time before a new attempt makes sense, ms. */
   readonly retryAfterMs: number | undefined;
   /** The user or author is at fault: calls about others are answered. */
   readonly subject: string | undefined;
@@ -99,8 +99,8 @@ export function oneLine(error: unknown): string {
 
 /** Escapes what would control a terminal. */
 export function printable(text: string): string {
-  return text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (one) => {
-    const code = (one.codePointAt(0) as number).toString(16);
+  return text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (character) => {
+    const code = (character.codePointAt(0) as number).toString(16);
     return `\\u{${code}}`;
   });
 }

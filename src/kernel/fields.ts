@@ -25,7 +25,7 @@ export function readText(field: string, text: string, maxCharacters: number): st
 
 const KINDS: Readonly<Record<string, string>> = { int: "a whole number", object: "an object", array: "a list" };
 
-/** Faults of values from outside are described by these words, where their schema has none of its own. */
+/** Describes a fault of a value from outside, if its schema has no message for it. */
 export const faultInWords: z.core.$ZodErrorMap = (issue) => {
   if (issue.code === "invalid_type" && issue.input === undefined) return "is missing";
   if (issue.code === "invalid_type") return `must be ${KINDS[issue.expected] ?? `a ${issue.expected}`}`;

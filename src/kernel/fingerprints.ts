@@ -23,12 +23,12 @@ export class Fingerprints {
     const bytes = Buffer.from(text);
     if (!this.#put(this.#fingerprintOf(bytes, 0, bytes.length))) return;
     if (++this.#size * 2 <= this.#slots.length) return;
-    const held = this.#slots;
-    this.#slots = new Uint32Array(held.length * 2);
-    for (const one of held) if (one !== EMPTY) this.#put(one);
+    const previous = this.#slots;
+    this.#slots = new Uint32Array(previous.length * 2);
+    for (const fingerprint of previous) if (fingerprint !== EMPTY) this.#put(fingerprint);
   }
 
-  /** Returns true where the text in these bytes was added. */
+  /** Returns true if the text in these bytes was added. */
   mayHave(bytes: Uint8Array, start = 0, end = bytes.length): boolean {
     const fingerprint = this.#fingerprintOf(bytes, start, end);
     return this.#slots[this.#slotOf(fingerprint)] === fingerprint;
@@ -46,15 +46,15 @@ export class Fingerprints {
   #slotOf(fingerprint: number): number {
     const slots = this.#slots;
     const mask = slots.length - 1;
-    let at = fingerprint & mask;
-    while (slots[at] !== EMPTY && slots[at] !== fingerprint) at = (at + 1) & mask;
-    return at;
+    let slot = fingerprint & mask;
+    while (slots[slot] !== EMPTY && slots[slot] !== fingerprint) slot = (slot + 1) & mask;
+    return slot;
   }
 
-  /** This is FNV-1a, mixed once more: its low bits choose the slot. */
+  /** Returns FNV-1a, mixed once more: its low bits choose the slot. */
   #fingerprintOf(bytes: Uint8Array, start: number, end: number): number {
     let hash = this.#seed;
-    for (let at = start; at < end; at++) hash = Math.imul(hash ^ (bytes[at] as number), 0x01000193);
+    for (let index = start; index < end; index++) hash = Math.imul(hash ^ (bytes[index] as number), 0x01000193);
     hash = Math.imul(hash ^ (hash >>> 15), 0x2c1b3c6d);
     return (hash ^ (hash >>> 13)) >>> 0 || 1;
   }

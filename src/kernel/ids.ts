@@ -36,10 +36,10 @@ export function idFault(id: string): string | undefined {
   return undefined;
 }
 
-/** This is FNV-1a: the value is below 2^32, and the same on every machine. */
+/** Returns FNV-1a of the text: below 2^32, and the same on every machine. */
 export function spread(text: string): number {
   let hash = 0x811c9dc5;
-  for (let at = 0; at < text.length; at++) hash = Math.imul(hash ^ text.charCodeAt(at), 0x01000193);
+  for (let index = 0; index < text.length; index++) hash = Math.imul(hash ^ text.charCodeAt(index), 0x01000193);
   return hash >>> 0;
 }
 

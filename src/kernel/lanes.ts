@@ -6,7 +6,7 @@ export type LaneName = "prompt" | "yielding";
 /** Calls of a lane begin in the order in which they came. */
 export interface Lane {
   run<T>(call: () => Promise<T>): Promise<T>;
-  /** So many calls have not begun. */
+  /** Number of calls that have not begun. */
   readonly waiting: number;
 }
 
@@ -30,7 +30,7 @@ const PAUSE_BY_DURATION = 2;
 const MAX_PAUSE_MS = 50;
 
 /**
- * Two lanes to one server, with at most so many calls under way in each. While `prompt` has calls, `yielding` makes one
+ * Two lanes to one server. `most` bounds the calls under way in each. While `prompt` has calls, `yielding` makes one
  * call at a time, and pauses after it for twice as long as it took. Latency cannot show the need: a small drop makes ten
  * fast calls, and shares its cores with the work behind this lane.
  */

@@ -20,7 +20,7 @@ export async function renewing<T>(lease: Lease, work: () => Promise<T>): Promise
   }
 }
 
-/** Returns false where another process holds the lease. `work` may outlive the lease: it must be safe to run twice. */
+/** Returns false if another process holds the lease. `work` may outlive the lease: it must be safe to run twice. */
 export async function underLease(lease: Lease, work: () => Promise<void>): Promise<boolean> {
   if (!(await lease.hold())) return false;
   try {

@@ -23,11 +23,11 @@ const HELD_AFTER_TOUCH_MS = 30 * SECOND;
 export async function tryLockFile(file: string): Promise<LockAttempt> {
   const owner = JSON.stringify({ ...(await identify(process.pid)), namespace: processNamespace(), nonce: nonce() });
   while (!(await take(file, owner))) {
-    const held = await read(file);
-    if (held === undefined) continue;
-    const holder = parse(held);
+    const content = await read(file);
+    if (content === undefined) continue;
+    const holder = parse(content);
     if (holder && (await isHeld(file, holder))) return { taken: false, holder };
-    await setAside(file, held);
+    await setAside(file, content);
   }
   const touching = setInterval(() => void touch(file), TOUCHED_EVERY_MS);
   touching.unref();
@@ -42,8 +42,8 @@ export async function tryLockFile(file: string): Promise<LockAttempt> {
 
 async function isHeld(file: string, holder: Holder): Promise<boolean> {
   if (holder.namespace === processNamespace()) return isAlive(holder);
-  const found = await stat(file).catch(() => undefined);
-  return found !== undefined && Date.now() - found.mtimeMs < HELD_AFTER_TOUCH_MS;
+  const stats = await stat(file).catch(() => undefined);
+  return stats !== undefined && Date.now() - stats.mtimeMs < HELD_AFTER_TOUCH_MS;
 }
 
 function processNamespace(): string {
@@ -91,9 +91,9 @@ async function read(file: string): Promise<string | undefined> {
   return readFile(file, "utf8").catch(() => undefined);
 }
 
-function parse(held: string): Holder | undefined {
+function parse(content: string): Holder | undefined {
   try {
-    return JSON.parse(held) as Holder;
+    return JSON.parse(content) as Holder;
   } catch {
     return undefined;
   }

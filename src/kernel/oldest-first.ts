@@ -35,7 +35,7 @@ function createShares(many: number) {
  * lately comes after all others, but for every eighth call; one who has begun twice as many comes after that one.
  */
 export function createOldestFirst(atOnce: number, many = 2_048) {
-  /** These rounds have calls to begin; the oldest comes first. */
+  /** Rounds that have calls to begin, the oldest first. */
   const rounds: Round[] = [];
   let underWay = 0;
   let places = 0;
@@ -50,8 +50,8 @@ export function createOldestFirst(atOnce: number, many = 2_048) {
   };
 
   const leave = (round: Round): void => {
-    const at = rounds.indexOf(round);
-    if (at >= 0) rounds.splice(at, 1);
+    const index = rounds.indexOf(round);
+    if (index >= 0) rounds.splice(index, 1);
   };
 
   const placeAt = (place: number, owner: string) => {
@@ -60,13 +60,13 @@ export function createOldestFirst(atOnce: number, many = 2_048) {
       new Promise((resolve, reject) => {
         const iterator = items[Symbol.iterator]();
         let next = iterator.next();
-        let own = 0;
+        let underWayHere = 0;
         const begin = async (): Promise<void> => {
           shares.count(owner);
           const item = next.value as T;
           next = iterator.next();
           if (next.done) leave(round);
-          own++;
+          underWayHere++;
           underWay++;
           try {
             await call(item);
@@ -74,9 +74,9 @@ export function createOldestFirst(atOnce: number, many = 2_048) {
             leave(round);
             reject(error);
           }
-          own--;
+          underWayHere--;
           underWay--;
-          if (own === 0 && next.done) resolve();
+          if (underWayHere === 0 && next.done) resolve();
           fill();
         };
         const round: Round = { place, owner, begin };

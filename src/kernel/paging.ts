@@ -68,10 +68,10 @@ export function createPageTokens(secret: string) {
         /** One more item than the page has tells whether another page follows. */
         limit: size + 1,
         /** An empty token stands for the end. A search that stopped before the page was full continues at `stoppedAt`. */
-        pageOf: <Item>(found: readonly Item[], keyOf: (item: Item) => Key, stoppedAt?: Key) => {
-          const last = found.length > size ? found[size - 1] : undefined;
+        pageOf: <Item>(rows: readonly Item[], keyOf: (item: Item) => Key, stoppedAt?: Key) => {
+          const last = rows.length > size ? rows[size - 1] : undefined;
           const next = last === undefined ? stoppedAt : keyOf(last);
-          return { items: found.slice(0, size), next_page_token: next === undefined ? "" : write(list, next) };
+          return { items: rows.slice(0, size), next_page_token: next === undefined ? "" : write(list, next) };
         },
       };
     },
@@ -85,10 +85,10 @@ export interface IdPage {
   readonly total?: number | undefined;
 }
 
-/** So many pages of 1,000 users hold a hundred million. */
+/** Enough for 100 million users in pages of 1,000. */
 const MAX_PAGES = 100_000;
 
-/** @throws AppError `failed` where a page leads to itself or to an earlier one, or the list does not end in `maxPages` */
+/** @throws AppError `failed` if a page leads to itself or to an earlier one, or the list does not end in `maxPages` */
 export async function* readPages<OnePage extends { readonly next: string }>(
   read: (token: string) => Promise<OnePage>,
   maxPages: number = MAX_PAGES,

@@ -23,7 +23,7 @@ export function runCommand(
 /** The start time tells a process from a later one with the same pid. */
 export type ProcessIdentity = { readonly pid: number; readonly startTime: string };
 
-/** Resolves to undefined where no such process lives; a zombie has ended. */
+/** Resolves to undefined if no such process lives; a zombie has ended. */
 export async function identify(pid: number): Promise<ProcessIdentity | undefined> {
   const startTime = process.platform === "linux" ? await fromProc(pid) : await fromPs(pid);
   return startTime === undefined ? undefined : { pid, startTime };

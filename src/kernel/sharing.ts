@@ -57,7 +57,7 @@ interface Waiting<Item, Result> {
 /** Batches run at once, of which all but one are late. */
 const MAX_RUNNING = 4;
 
-/** So many items of a batch that failed run at once. */
+/** Maximum number of items of a failed batch that run at a time. */
 const ALONE_AT_ONCE = 16;
 
 /**
@@ -83,16 +83,16 @@ export function createBatch<Item, Result>(
   const queue: Waiting<Item, Result>[] = [];
   let [running, late] = [0, 0];
 
-  const runSome = async (some: readonly Waiting<Item, Result>[]): Promise<void> => {
+  const runSome = async (items: readonly Waiting<Item, Result>[]): Promise<void> => {
     try {
-      const results = await run(some.map(({ item }) => item));
-      for (const [index, { resolve }] of some.entries())
+      const results = await run(items.map(({ item }) => item));
+      for (const [index, { resolve }] of items.entries())
         resolve((results as readonly Result[] | undefined)?.[index] as Result);
     } catch (error) {
-      if (some.length > 1 && codeOf(error) !== "unavailable") {
-        await mapLimited(some, ALONE_AT_ONCE, (one) => runSome([one]));
+      if (items.length > 1 && codeOf(error) !== "unavailable") {
+        await mapLimited(items, ALONE_AT_ONCE, (item) => runSome([item]));
       } else {
-        for (const { reject } of some) reject(error);
+        for (const { reject } of items) reject(error);
       }
     }
   };

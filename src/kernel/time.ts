@@ -57,7 +57,7 @@ export function countdown(ms: number, now: Clock = () => performance.now()): () 
   return () => Math.max(0, end - now());
 }
 
-/** Resolves early where `signal` aborts; never rejects, and does not keep the process alive. */
+/** Resolves early if `signal` aborts; never rejects, and does not keep the process alive. */
 export function pause(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     if (signal?.aborted) return resolve();

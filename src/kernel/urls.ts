@@ -68,7 +68,7 @@ export function printableAddress(url: string): string {
 
 export const printableAddresses = (urls: readonly string[]): string =>
   namedClusters(urls)
-    .map((some) => some.map(printableAddress).join(","))
+    .map((servers) => servers.map(printableAddress).join(","))
     .join(";");
 
 type Check = (urls: readonly ServerUrl[]) => readonly string[];
@@ -86,11 +86,11 @@ function urls(protocols: readonly string[], ...checks: readonly Check[]) {
   const names = protocols.map((name) => `${name}//`).join(" or ");
   const unreadable = `is not a URL of ${names}; special characters of a password are percent-encoded`;
   return nonEmptyList.superRefine((texts, context) => {
-    const found = texts.map(read);
-    const readable = found.filter((url) => url !== undefined);
+    const urls = texts.map(read);
+    const readable = urls.filter((url) => url !== undefined);
     const faults =
-      readable.length < found.length
-        ? faultOfEach((url: ServerUrl | undefined) => url === undefined, unreadable)(found)
+      readable.length < urls.length
+        ? faultOfEach((url: ServerUrl | undefined) => url === undefined, unreadable)(urls)
         : checks.flatMap((check) => check(readable));
     for (const message of faults) context.addIssue({ code: "custom", message });
   });
@@ -99,11 +99,14 @@ function urls(protocols: readonly string[], ...checks: readonly Check[]) {
 const faultOfEach =
   <Url>(isFault: (url: Url) => unknown, fault: string) =>
   (all: readonly Url[]): string[] =>
-    all.flatMap((url, at) => (isFault(url) ? [`${all.length === 1 ? "the value" : `URL ${at + 1}`} ${fault}`] : []));
+    all.flatMap((url, index) =>
+      isFault(url) ? [`${all.length === 1 ? "the value" : `URL ${index + 1}`} ${fault}`] : [],
+    );
 
 const each = faultOfEach<ServerUrl>;
 
-const differs = (all: readonly ServerUrl[], of: (url: ServerUrl) => string): boolean => new Set(all.map(of)).size > 1;
+const differs = (all: readonly ServerUrl[], partOf: (url: ServerUrl) => string): boolean =>
+  new Set(all.map(partOf)).size > 1;
 
 const sameAccess: Check = (all) => [
   ...(differs(all, ({ protocol }) => protocol)
@@ -134,7 +137,7 @@ const plainRedis = [noExtras, numberPath, clusterDatabase, noUserAlone];
 /** Configuration adds `ca` later. */
 const SENTINEL_PARAMETERS = new Set(["sentinel_user", "sentinel_password"]);
 
-/** Returns undefined where an escape is broken. */
+/** Returns undefined if an escape is broken. */
 function sentinelParameters({ url }: ServerUrl) {
   try {
     const { sentinelUser, sentinelPassword } = parseSentinelUrl(url.href);
@@ -153,10 +156,10 @@ const sentinelChecks = [
     ({ url }) => url.hash || [...url.searchParams.keys()].some((name) => !SENTINEL_PARAMETERS.has(name)),
     "has a fragment, or query parameters other than sentinel_user and sentinel_password",
   ),
-  each((of) => sentinelParameters(of) === undefined, "has a query parameter that is not percent-encoded"),
-  each((of) => {
-    const found = sentinelParameters(of);
-    return found && found.sentinelUser !== "" && found.sentinelPassword === "";
+  each((url) => sentinelParameters(url) === undefined, "has a query parameter that is not percent-encoded"),
+  each((url) => {
+    const credentials = sentinelParameters(url);
+    return credentials && credentials.sentinelUser !== "" && credentials.sentinelPassword === "";
   }, "has a sentinel_user and no sentinel_password"),
   noUserAlone,
 ];
@@ -169,7 +172,7 @@ const redisOrSentinels: Check = (all) =>
     ? [...sentinelChecks.flatMap((check) => check(all.slice(0, 1))), ...sameMaster(all)]
     : plainRedis.flatMap((check) => check(all));
 
-/** Each process connects to every master: to 8,000 of so many Clusters. */
+/** Each process connects to every master: 16 Clusters have up to 8,000. */
 export const MOST_CLUSTERS = 16;
 
 /** A URL of several sentinels becomes one of each. */
@@ -194,11 +197,11 @@ export const redisUrls = z.string().transform((text, context): string[] => {
   const parts = text.split(";");
   if (parts.length > MOST_CLUSTERS)
     context.addIssue({ code: "custom", message: `must name at most ${MOST_CLUSTERS} Redis Clusters` });
-  const named = parts.map((part, at) => {
+  const named = parts.map((part, index) => {
     const { data = [], error } = (parts.length > 1 ? oneOfClusters : oneRedis).safeParse(part);
-    const of = parts.length > 1 ? `Redis Cluster ${at + 1}: ` : "";
-    for (const { message } of error?.issues ?? []) context.addIssue({ code: "custom", message: of + message });
-    return at === 0 ? data : data.map((url) => `${url}?${CLUSTER}=${at + 1}`);
+    const prefix = parts.length > 1 ? `Redis Cluster ${index + 1}: ` : "";
+    for (const { message } of error?.issues ?? []) context.addIssue({ code: "custom", message: prefix + message });
+    return index === 0 ? data : data.map((url) => `${url}?${CLUSTER}=${index + 1}`);
   });
   const all = named.flat();
   if (parts.length > 1 && new Set(all.map(printableAddress)).size < all.length)
@@ -219,15 +222,15 @@ const SSL_MODES = ["disable", "prefer", "require", "verify-ca", "verify-full", "
 const parameters = ({ url }: ServerUrl): URLSearchParams => url.searchParams;
 const postgresChecks = [
   each(
-    (of) => [...parameters(of).keys()].some((name) => !PG_PARAMETERS.has(name)),
+    (url) => [...parameters(url).keys()].some((name) => !PG_PARAMETERS.has(name)),
     "has query parameters that are not used",
   ),
   each(
-    (of) => !SSL_MODES.includes(parameters(of).get("sslmode") ?? "prefer"),
+    (url) => !SSL_MODES.includes(parameters(url).get("sslmode") ?? "prefer"),
     `has an sslmode that is none of ${SSL_MODES.join(", ")}`,
   ),
   each(({ url }) => url.hash, "has a fragment, which is not used"),
-  each((of) => of.host === "" && !parameters(of).has("host"), "names no host"),
+  each((url) => url.host === "" && !parameters(url).has("host"), "names no host"),
 ];
 
 const first = ([url]: readonly string[]): string => url as string;
@@ -260,7 +263,7 @@ export function normalUri(text: string): string {
   });
 }
 
-/** Returns the path before ours, without "/" at its end, where a proxy serves us behind one. */
+/** Returns the path before ours, without "/" at its end, if a proxy serves us behind one. */
 export const prefixOf = (url: string | undefined): string =>
   url === undefined ? "" : new URL(url).pathname.replace(/\/$/, "");
 

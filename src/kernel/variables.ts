@@ -59,7 +59,7 @@ export const thresholdUpTo = (max: number) => {
   return z.union([z.literal("off").transform(() => Number.POSITIVE_INFINITY), integer(0, max)], { error });
 };
 
-/** At most so many within any time of this length. */
+/** At most `most` within any period of `withinMs`. */
 export interface Limit {
   readonly most: number;
   /** The time as it was given, such as 3h. */
@@ -68,7 +68,7 @@ export interface Limit {
 }
 
 const UNITS: Readonly<Record<string, number>> = { s: SECOND, m: MINUTE, h: HOUR, d: DAY };
-/** Redis holds so many times for a user at the limit. */
+/** Redis stores one timestamp for each counted action: at most this many for a user at the limit. */
 const MOST_COUNTED = 10_000;
 const LONGEST_MS = 30 * DAY;
 

@@ -6,6 +6,7 @@ import { parseSync } from "@swc/core";
 const CLEAN: readonly string[] = [
   // These are sorted, so that two changes seldom meet.
   "fanout",
+  "kernel",
   "main.ts",
   "reads",
   "upstreams",
