@@ -94,9 +94,9 @@ const completed = z.object({
   completed_at: time,
 });
 
-/** This is the body of `events.timeline.requested`. */
+/** Body of `events.timeline.requested`. */
 export type AnalysisRequest = z.output<typeof request>;
-/** This is the body of `events.timeline.completed`. */
+/** Body of `events.timeline.completed`. */
 export type AnalysisCompleted = z.output<typeof completed>;
 
 export const parseRequest = (body: Uint8Array): AnalysisRequest => understood(request, parseJson(body));
@@ -136,7 +136,7 @@ function namesIn(text: Buffer): { readonly user_id?: unknown; readonly did?: unk
   }
 }
 
-/** This is the body of `events.timeline.failed`. */
+/** Body of `events.timeline.failed`. */
 export interface AnalysisFailed extends Pick<AnalysisRequest, "analysis_id" | "user_id" | "did" | "type"> {
   readonly attempt: number;
   /** No attempt follows; a redriven dead letter begins anew. */
@@ -145,7 +145,7 @@ export interface AnalysisFailed extends Pick<AnalysisRequest, "analysis_id" | "u
   readonly error_code: string;
 }
 
-/** This is the body of `events.xp.earned`. */
+/** Body of `events.xp.earned`. */
 export interface XpEarned {
   readonly event_id: string;
   readonly user_id: string;
@@ -161,9 +161,9 @@ export type MeasureResult = Readonly<Record<string, unknown>>;
 export interface AnalysisResults extends Readonly<Partial<Record<Measure, MeasureResult>>> {
   /** The version is that of the formulas. */
   readonly version: string;
-  /** So many posts were measured. */
+  /** Number of posts that were measured. */
   readonly posts: number;
-  /** So many posts of the source could not be read; unset stands for none. */
+  /** Number of posts of the source that could not be read; unset if 0. */
   readonly skipped?: number;
   readonly from?: string;
   readonly to?: string;
@@ -174,7 +174,7 @@ export const statusPath = (analysis: string): string => `/api/v1/timeline/analys
 /** Returns the results of the measures that an analysis of this type has. */
 export function resultsFor(type: AnalysisType, results: AnalysisResults): AnalysisResults {
   const wanted = measuresOf(type);
-  const left: { -readonly [Field in keyof AnalysisResults]: AnalysisResults[Field] } = { ...results };
-  for (const measure of MEASURES) if (!wanted.includes(measure)) delete left[measure];
-  return left;
+  const remaining: { -readonly [Field in keyof AnalysisResults]: AnalysisResults[Field] } = { ...results };
+  for (const measure of MEASURES) if (!wanted.includes(measure)) delete remaining[measure];
+  return remaining;
 }

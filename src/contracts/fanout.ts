@@ -6,9 +6,9 @@ import { version } from "./versions.js";
 
 export const MAX_CHUNK_USERS = 5_000;
 
-/** A job carries user ids of at most so many bytes, as JSON. */
+/** Maximum size of the user ids of a job, in bytes of JSON. */
 export const MAX_JOB_BYTES = 512 * 1024;
-/** So many bytes of a message are not its payload but headers, above all those of a dead letter. */
+/** Bytes of a message reserved for its headers; a dead letter has the most. */
 export const HEADER_ROOM = 16 * 1024;
 /** A NATS with a smaller `max_payload` takes no full job. */
 export const LEAST_MAX_PAYLOAD = MAX_JOB_BYTES + HEADER_ROOM;
@@ -74,8 +74,8 @@ export function chunkId({ user_ids, pulled, tier }: Pick<FanoutJob, "user_ids" |
 export const tierOfChunk = (chunk: string): HomeTier | undefined =>
   HOME_TIERS.find((tier) => chunk.startsWith(`${tier}:`));
 
-export function jobMessageId(of: FanoutJob): string {
-  return `${of.event}:${encodeId(of.drop_id)}:${chunkId(of)}`;
+export function jobMessageId(job: FanoutJob): string {
+  return `${job.event}:${encodeId(job.drop_id)}:${chunkId(job)}`;
 }
 
 export interface FanoutCompleted {

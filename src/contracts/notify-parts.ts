@@ -5,13 +5,13 @@ import { STREAM } from "./subjects.js";
  * `TIMELINE_NOTIFY_PARTS` is one of these. A resume asks the parts that a user has under each of them: with every number
  * up to 64 it would ask three times as many.
  */
-export const NOTIFY_PART_COUNTS: readonly number[] = [...Array.from({ length: 16 }, (_, at) => at + 1), 32, 64];
+export const NOTIFY_PART_COUNTS: readonly number[] = [...Array.from({ length: 16 }, (_, index) => index + 1), 32, 64];
 
 export const MOST_NOTIFY_PARTS = Math.max(...NOTIFY_PART_COUNTS);
 
 /** The stream that stores a user's notifications: NOTIFY itself, or one of several that share the users. */
 export interface NotifyPart {
-  /** It is unset where NOTIFY is one stream. */
+  /** Unset if NOTIFY is one stream. */
   readonly number: number | undefined;
   readonly stream: string;
   /** The token is of a user, or a wildcard. */
@@ -31,10 +31,10 @@ const NUMBERED = Array.from(
 
 export const notifyParts = (count: number): readonly NotifyPart[] => (count === 1 ? [WHOLE] : NUMBERED.slice(0, count));
 
-/** These are the parts under all numbers. */
+/** The parts under every number of parts. */
 export const ALL_NOTIFY_PARTS: readonly NotifyPart[] = [WHOLE, ...NUMBERED];
 
-/** It has the number that `partition` gives in a subject mapping of nats-server. */
+/** Chooses the part as `partition` does in a subject mapping of nats-server. */
 const partOfHash = (hash: number, count: number): NotifyPart =>
   count === 1 ? WHOLE : (NUMBERED[hash % count] as NotifyPart);
 
@@ -52,7 +52,7 @@ export function otherPartsOf(user: string, count: number): NotifyPart[] {
 
 const TO_USER = WHOLE.subject("");
 
-/** Publishers name the user only. This adds the part to such a subject, and leaves every other subject as it is. */
+/** Adds the part to a subject that names only the user. Other subjects stay as they are. */
 export function toNotifyPart(subject: string, count: number): string {
   if (count === 1 || !subject.startsWith(TO_USER)) return subject;
   const token = subject.slice(TO_USER.length);

@@ -27,7 +27,9 @@ export const draftOf = (
   event: TimelineEvent,
   { owner, key, traceparent }: Pick<EventDraft, "owner" | "key" | "traceparent">,
 ): EventDraft => ({
-  ...{ owner, key, traceparent },
+  owner,
+  key,
+  traceparent,
   subject: SUBJECT_OF[event.name],
   messageId: messageId(event),
   body: JSON.stringify(event.payload),

@@ -65,7 +65,7 @@ const namesIn = (request: object): string[] =>
 
 function respelled(value: unknown, changed: ReadonlyMap<string, string>): unknown {
   if (typeof value === "string") return changed.get(value) ?? value;
-  if (Array.isArray(value)) return value.map((one) => respelled(one, changed));
+  if (Array.isArray(value)) return value.map((item) => respelled(item, changed));
   if (typeof value !== "object" || value === null) return value;
   return Object.fromEntries(
     Object.entries(value).map(([name, field]) => [name, FIELDS.has(name) ? respelled(field, changed) : field]),

@@ -31,13 +31,13 @@ type Named<Name extends keyof StreamEvents> = {
 }[Name];
 
 /**
- * These are bodies of messages in NOTIFY. The gateway sends `event` as the name and the other fields as data, without
- * the byline `by` of a new drop, by which it judges whether the user may see it.
+ * Body of a message in NOTIFY. The gateway sends `event` as the name and the other fields as data. It omits `by`, the
+ * byline of a new drop, which tells it whether the user may see the drop.
  */
 export type DropNotification = (Named<"new_drop"> & { readonly by: string }) | Named<"drop_deleted">;
 /**
  * Tells the gateway that drops of `user_id` are hidden from now on, also those in NOTIFY; "none": that they are not. No
- * event of a stream has such a name, so that a gateway that does not know it sends nothing.
+ * event of a stream has this name, so a gateway that does not know it sends nothing.
  */
 export interface HidingNotification {
   readonly event: typeof HIDING_EVENT;

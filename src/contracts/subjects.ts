@@ -16,9 +16,9 @@ export const STREAM = {
   timeline: "TIMELINE",
   timelineEvents: "TIMELINE_EVENTS",
   gamification: "GAMIFICATION",
-  /** This is the key-value bucket ANALYSES: the facts known about requested analyses. */
+  /** The key-value bucket ANALYSES: the facts known about requested analyses. */
   analyses: "KV_ANALYSES",
-  /** This is the key-value bucket ERASED: the erased users, and which roles have forgotten them. */
+  /** The key-value bucket ERASED: the erased users, and which roles have forgotten them. */
   erased: "KV_ERASED",
 } as const;
 
@@ -47,7 +47,7 @@ export type BucketName = "ANALYSES" | "ERASED";
 export const streamOfBucket = (bucket: BucketName): string => `KV_${bucket}`;
 export const bucketPrefix = (bucket: BucketName): string => `$KV.${bucket}.`;
 
-/** These forget an erased user, each in its own consumer of the log. */
+/** Parts of the service that forget an erased user, each with its own consumer of the log. */
 export const ERASURE_PARTS = ["posts", "timelines", "analyses", "rewards"] as const;
 export type ErasurePart = (typeof ERASURE_PARTS)[number];
 
@@ -80,7 +80,7 @@ export const edgeJobSubject = (admittedAt: number): string => EDGE_JOBS + Math.f
 
 export const isEdgeJob = (subject: string): boolean => subject.startsWith(EDGE_JOBS);
 
-/** Returns ms since the epoch, or 0 where the subject has no minute of admission. */
+/** Returns ms since the epoch, or 0 if the subject has no minute of admission. */
 export const admittedSince = (subject: string): number => Number(/\.(\d+)$/.exec(subject)?.[1] ?? 0) * MINUTE;
 
 export const notifySubject = (user: string): string => `notify.user.${encodeId(user)}`;
@@ -138,7 +138,7 @@ export const DLQ_HEADER = {
   msgId: "Dlq-Msg-Id",
   redriveCount: "Dlq-Redrive-Count",
   version: "Dlq-Version",
-  /** The whole body has so many bytes, where the dead letter carries only its beginning. */
+  /** Size of the whole body, in bytes, if the dead letter carries only its beginning. */
   size: "Dlq-Size",
 } as const;
 

@@ -21,7 +21,7 @@ export interface Byline {
 export interface TimelineEntry {
   readonly score: number;
   readonly drop: string;
-  /** It is set where it is known, and somebody asks for it. */
+  /** Set if it is known and the caller asks for it. */
   readonly by?: Byline | undefined;
   /** The drop is from another server; it is set in global only. */
   readonly remote?: true;
@@ -29,7 +29,8 @@ export interface TimelineEntry {
 
 /** The entry of a drop that an upstream lists. */
 export const entryOfDrop = ({ drop_id: drop, created_at: score, user_id: author, repost_of, repost_author }: Drop) => ({
-  ...{ score, drop },
+  score,
+  drop,
   by: { author, original: repost_of === "" ? undefined : repost_author },
 });
 
@@ -48,7 +49,7 @@ export const bylineBytes = ({ author, original = "" }: Byline): number => 80 + t
 export const compareEntries = (a: TimelineEntry, b: TimelineEntry): number =>
   a.score - b.score || compareBytes(a.drop, b.drop);
 
-/** It is a page of an author's drops, newest first, below the position asked for, each drop once. */
+/** A page of an author's drops below a position, newest first, each drop once. */
 export interface DropPage {
   readonly drops: readonly Drop[];
   /** The next page begins below it, which need not be a drop; undefined: the author has no older drop. */
@@ -57,7 +58,7 @@ export interface DropPage {
 
 export const NO_DROPS: DropPage = { drops: [], next: undefined };
 
-/** A home is merged from the drops of at most so many users. */
+/** Maximum number of users whose drops are merged into a home. */
 export const MAX_FOLLOWING = 100_000;
 
 export function belongsHome(drop: Drop, reader: string): boolean {

@@ -23,5 +23,5 @@ export const MAX_IDLE_MS = 7 * DAY;
 
 export const isTime = (createdAt: number): boolean => Number.isSafeInteger(createdAt) && createdAt >= 0;
 
-/** No timeline takes such a drop. `arrival`: admission of the event, or the upstream's answer, ms since the epoch. */
+/** A drop from the future is in no timeline. `arrival`: admission of the event, or the upstream's answer, ms since the epoch. */
 export const isTooFarAhead = (createdAt: number, arrival: number): boolean => createdAt > arrival + MAX_AHEAD_MS;

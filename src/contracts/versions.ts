@@ -16,15 +16,15 @@ export function versionOf(value: Version): Version | undefined {
 /** Is negative if `a` is the older one, and 0 for equal ones. */
 export function compareVersions(a: Version, b: Version): number {
   if (typeof a === "number" && typeof b === "number") return a - b;
-  const [one, other] = [BigInt(a), BigInt(b)];
-  return one < other ? -1 : one > other ? 1 : 0;
+  const [first, other] = [BigInt(a), BigInt(b)];
+  return first < other ? -1 : first > other ? 1 : 0;
 }
 
 const FAULT = "must be an integer of 0 to 9223372036854775807, as a number or a string";
 
 export const version = z.union([z.number(), z.string()], { message: FAULT }).transform((value, context) => {
-  const found = versionOf(value);
-  if (found !== undefined) return found;
+  const version = versionOf(value);
+  if (version !== undefined) return version;
   context.addIssue({ code: "custom", message: FAULT });
   return z.NEVER;
 });
