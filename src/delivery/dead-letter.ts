@@ -45,7 +45,7 @@ export function deadLetterOf(delivery: Delivery, attempts: number, failure: Fail
   };
 }
 
-/** This describes an event that never became a message of a stream. */
+/** An event that never became a message of a stream. */
 interface Unstored {
   readonly id: string;
   /** The event came from this channel, or was for this subject. */
@@ -94,8 +94,8 @@ export const cutWhereTooLarge =
   };
 
 function cut({ headers: all, body, subject, id }: DeadLetter): DeadLetter {
-  const own = Object.entries(all).filter(([name]) => /^dlq-/i.test(name));
-  const headers = Object.fromEntries(own.map(([name, value]) => [name, value.slice(0, MAX_HEADER_CHARACTERS)]));
+  const dlqHeaders = Object.entries(all).filter(([name]) => /^dlq-/i.test(name));
+  const headers = Object.fromEntries(dlqHeaders.map(([name, value]) => [name, value.slice(0, MAX_HEADER_CHARACTERS)]));
   if (body.byteLength <= CUT_BYTES) return { subject, id, headers, body };
   const reason: DlqReason = "toolarge";
   return {

@@ -5,7 +5,7 @@ export interface Delivery {
   readonly stream: string;
   readonly consumer: string;
   readonly seq: number;
-  /** This is when the stream stored the message, in ms since the epoch. */
+  /** Time at which the stream stored the message, ms since the epoch. */
   readonly time: number;
   readonly subject: string;
   readonly headers: Headers;
@@ -28,8 +28,8 @@ export interface Context {
 export type Handler = (delivery: Delivery, context: Context) => Promise<void>;
 
 /**
- * Handles messages that are delivered for the first time, and returns those it leaves to be handled one by one: all of
- * them where it throws.
+ * Handles messages that are delivered for the first time, and returns those it leaves to be handled one by one. If
+ * it throws, all of them are.
  */
 export type BatchHandler = (deliveries: readonly Delivery[], context: Context) => Promise<readonly Delivery[]>;
 

@@ -48,10 +48,10 @@ export function observedBatch(consumer: string, handler: BatchHandler): BatchHan
     const options = { kind: SpanKind.CONSUMER, attributes, links, parent: ROOT_CONTEXT };
     return inSpan(`process ${consumer} batch`, options, async () => {
       const started = performance.now();
-      const left = await handler(deliveries, ctx);
-      if (left.length < deliveries.length)
+      const rest = await handler(deliveries, ctx);
+      if (rest.length < deliveries.length)
         duration.record((performance.now() - started) / SECOND, { consumer, result: "ok" });
-      return left;
+      return rest;
     });
   };
 }

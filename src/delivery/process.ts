@@ -11,7 +11,7 @@ import { crashed, type RetryLimits, Returns, verdict } from "./verdict.js";
 
 export interface AttemptCount {
   readonly count: number;
-  /** These other attempts never reported back: their process ended, or is still at work. */
+  /** Number of other attempts that never reported back: their process ended, or is still at work. */
   readonly lost: number;
   /** Some of those ran beside other messages; `lost` counts them as one. */
   readonly beside: number;
@@ -79,18 +79,18 @@ type Step = DeliveryOutcome | { readonly kind: "wait"; readonly delayMs: number 
 
 /** A suspect is begun alone for so long: what kills its process mostly does so at once. */
 const ALONE_MS = 50;
-/** It is alone longer for each process that ended beside other messages, which also finds what kills slowly. */
+/** A message stays alone longer for each process that ended beside other messages: this also finds one that kills slowly. */
 const ALONE_GROWTH = 4;
 const MAX_GROWTHS = 8;
 
 /**
  * A message is acked only after the handler returned, or after the DLQ acknowledged its dead letter. While a server is
- * unavailable the message keeps its slot of the consumer, and spends no attempt; it goes back to the queue where only
- * the subject of the message is unavailable, since others can be handled in the slot.
+ * unavailable the message keeps its slot of the consumer, and spends no attempt. If only the subject of the message is
+ * unavailable, the message goes back to the queue, since others can be handled in the slot.
  */
 export function createProcess(options: ProcessOptions): Process {
-  const own: Options = { ...options, returns: new Returns() };
-  return (delivery, context) => inTraceOf(delivery.headers, () => untilOutcome(own, delivery, context));
+  const withReturns: Options = { ...options, returns: new Returns() };
+  return (delivery, context) => inTraceOf(delivery.headers, () => untilOutcome(withReturns, delivery, context));
 }
 
 interface Options extends ProcessOptions {
@@ -106,12 +106,12 @@ export function createBatchProcess({ handler, observe }: BatchOptions): ProcessB
     try {
       const bodies = deliveries.map(({ body }) => body);
       await failpoint("handle", ...bodies);
-      const left = await handler(deliveries, context);
+      const rest = await handler(deliveries, context);
       await failpoint("handled", ...bodies);
-      const done = left.length === 0 ? deliveries : deliveries.filter((one) => !left.includes(one));
+      const done = rest.length === 0 ? deliveries : deliveries.filter((delivery) => !rest.includes(delivery));
       if (done[0]) observe("acked", done[0], done.length);
-      if (context.log.isLevelEnabled("debug")) for (const one of done) logHandled(one, context, started);
-      return left;
+      if (context.log.isLevelEnabled("debug")) for (const delivery of done) logHandled(delivery, context, started);
+      return rest;
     } catch (error) {
       const { length } = deliveries;
       context.log.debug({ messages: length, error: oneLine(error) }, "a batch failed; its messages are handled alone");

@@ -23,15 +23,15 @@ const WAIT_CAP_MS = 5 * SECOND;
 const RETURN_BASE_MS = SECOND;
 /** NATS gives a message up after 1,000 deliveries: some two days of these. */
 const RETURN_CAP_MS = 5 * MINUTE;
-/** The delay doubles in so many deliveries: it stays a small part of the time the message has waited. */
+/** Number of deliveries in which the delay doubles: it stays a small part of the time the message has waited. */
 const RETURNS_A_DOUBLING = 4;
 
 interface Tries {
-  /** This is the number of attempts, this one included. */
+  /** Number of attempts, this one included. */
   readonly attempt: number;
-  /** So many times in a row the message has waited for a server. */
+  /** Number of times in a row that the message has waited for a server. */
   readonly waits: number;
-  /** So many times NATS has delivered the message, this time included. */
+  /** Number of times NATS has delivered the message, this one included. */
   readonly deliveries: number;
 }
 
@@ -60,7 +60,7 @@ const earliest = (error: unknown): number => (error instanceof AppError ? (error
 export const crashed = (attempts: number): AppError =>
   new AppError("poison", `${attempts} attempts never ended: the process probably died in each`);
 
-/** So many messages that wait for one subject come back in a second, however many wait. */
+/** Maximum number of messages a second that come back to one subject, however many wait. */
 const RETURNS_A_SECOND = 100;
 
 /** Spaces the messages that go back to the queue, by the subject that they wait for. */
@@ -70,8 +70,8 @@ export class Returns {
   /** Returns when a message may come back, in ms from now: not before `atLeastMs`. */
   delayMs(subject: string, atLeastMs: number): number {
     const now = performance.now();
-    const at = Math.max(now + atLeastMs, (this.#latest.get(subject) ?? 0) + SECOND / RETURNS_A_SECOND);
-    this.#latest.set(subject, at);
-    return Math.round(at - now);
+    const returnsAt = Math.max(now + atLeastMs, (this.#latest.get(subject) ?? 0) + SECOND / RETURNS_A_SECOND);
+    this.#latest.set(subject, returnsAt);
+    return Math.round(returnsAt - now);
   }
 }
