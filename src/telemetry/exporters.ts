@@ -14,7 +14,7 @@ import { leaveToSdk, otelIgnored, readOtel } from "./otel-variables.js";
 export type Telemetry = ReturnType<typeof startTelemetry>;
 
 /**
- * Traces leave the process only where `OTEL_*` names an exporter or endpoint; trace ids exist either way. `/metrics` is
+ * Traces leave the process only if `OTEL_*` names an exporter or endpoint; trace ids exist either way. `/metrics` is
  * served whatever these variables say. Must run before the modules that measure are loaded: an instrument made earlier
  * measures nothing.
  */

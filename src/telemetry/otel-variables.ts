@@ -87,11 +87,11 @@ export const otelIgnored = (env: Env): string[] =>
 
 export interface OtelSettings {
   /**
-   * Traces are exported only where a variable names an exporter or an endpoint: the specification's default would send
+   * Traces are exported only if a variable names an exporter or an endpoint: the specification's default would send
    * them to localhost.
    */
   readonly exportsTraces: boolean;
-  /** These exporters come beside `/metrics`: `otlp`, `console`. */
+  /** Exporters beside `/metrics`: `otlp`, `console`. */
   readonly metricExporters: readonly string[];
   /** Logs are exported if a variable names an exporter. They always go to the standard output. */
   readonly exportsLogs: boolean;

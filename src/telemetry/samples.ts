@@ -14,7 +14,7 @@ export interface Measurement {
 export interface Sample {
   /** The name is the label of `timeline_sample_up`. */
   readonly name: string;
-  /** Rejects where nothing can be known now. */
+  /** Rejects if nothing can be known now. */
   take(): Promise<readonly Measurement[]>;
 }
 
@@ -26,7 +26,7 @@ interface SamplingOptions {
 const up = gauge("timeline_sample_up", "Whether the last sample worked (1) or failed (0)");
 
 const CLOSE_MS = 500;
-/** A sample counts as failed after so many intervals without an answer. */
+/** Number of intervals without an answer after which a sample counts as failed. */
 const MISSED_SAMPLES = 2;
 
 /** The exporter repeats the last value of a gauge for ever: one that is no longer measured is recorded as NaN. */
@@ -36,11 +36,11 @@ export function startSampling(samples: readonly Sample[], options: SamplingOptio
 }
 
 interface Answer {
-  readonly found: readonly Measurement[];
+  readonly measurements: readonly Measurement[];
   readonly error?: string;
 }
 
-const UNANSWERED: Answer = { found: [], error: "no answer" };
+const UNANSWERED: Answer = { measurements: [], error: "no answer" };
 
 function sampleLoop(sample: Sample, { everyMs, log }: SamplingOptions): Loop {
   let shown: readonly Measurement[] = [];
@@ -53,7 +53,7 @@ function sampleLoop(sample: Sample, { everyMs, log }: SamplingOptions): Loop {
       // One question at a time, however long its answer takes.
       await asked;
       asked = answerOf(sample);
-      const { found, error } = await Promise.race([
+      const { measurements, error } = await Promise.race([
         asked,
         pause(MISSED_SAMPLES * everyMs, stopping).then(() => UNANSWERED),
       ]);
@@ -62,15 +62,15 @@ function sampleLoop(sample: Sample, { everyMs, log }: SamplingOptions): Loop {
       if (error === undefined && failing) log.info({ sample: sample.name }, "the sample for metrics works again");
       failing = error !== undefined;
       for (const { gauge, labels } of shown) gauge.record(Number.NaN, labels);
-      for (const { gauge, labels, value } of found) gauge.record(value, labels);
+      for (const { gauge, labels, value } of measurements) gauge.record(value, labels);
       up.record(failing ? 0 : 1, { sample: sample.name });
-      shown = found;
+      shown = measurements;
     },
   });
 }
 
 const answerOf = (sample: Sample): Promise<Answer> =>
   sample.take().then(
-    (found) => ({ found }),
-    (error: unknown) => ({ found: [], error: oneLine(error) }),
+    (measurements) => ({ measurements }),
+    (error: unknown) => ({ measurements: [], error: oneLine(error) }),
   );

@@ -99,7 +99,7 @@ export class OpenSpan {
 }
 
 /** Opens a span for one of several pieces of work that are done together, so that none is active. */
-export const openSpan = (...of: ConstructorParameters<typeof OpenSpan>): OpenSpan => new OpenSpan(...of);
+export const openSpan = (...args: ConstructorParameters<typeof OpenSpan>): OpenSpan => new OpenSpan(...args);
 
 /**
  * Spans of calls that belong to one piece of work, whose trace is active now; none is active. Calls that are not exported
@@ -154,7 +154,7 @@ export function inTraceOf<T>(headers: Headers, work: () => T): T {
   return context.with(contextOf(headers), work);
 }
 
-/** Works as {@link inSpan} where a span is active. */
+/** Works as {@link inSpan} if a span is active. */
 export const inChildSpan: typeof inSpan = (name, options, work) =>
   trace.getActiveSpan() ? inSpan(name, options, work) : work();
 
