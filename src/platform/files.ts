@@ -1,19 +1,19 @@
 import { readFileSync } from "node:fs";
 
 /**
- * The returned function reads the file each time. While it cannot, since the file is being swapped, what was read before
- * counts.
+ * The returned function reads the file each time. While the file is being swapped and cannot be read, it returns what it
+ * read before.
  *
- * @throws Error where the file cannot be read now
+ * @throws Error if the file cannot be read now
  */
 export function rereading(file: string): () => Buffer {
-  let held = readFileSync(file);
+  let contents = readFileSync(file);
   return () => {
     try {
-      held = readFileSync(file);
+      contents = readFileSync(file);
     } catch {
       // The sample of certificates reports a file that stays unreadable.
     }
-    return held;
+    return contents;
   };
 }

@@ -20,7 +20,7 @@ interface CopyOptions {
   readonly progress?: (table: string, rows: number) => void;
 }
 
-/** Copies every row into a database that holds none: all of them, or none. @throws AppError `conflict` where it holds some */
+/** Copies every row into a database that holds none: all of them, or none. @throws AppError `conflict` if it holds some */
 export async function copyDatabase(from: Db, to: Db, { migrations, log, progress }: CopyOptions): Promise<Copied> {
   await migrate(from, migrations, log);
   await migrate(to, migrations, log);
@@ -48,11 +48,11 @@ const OWN_SCHEMAS = "n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'";
 
 /** A partitioned table stands for its partitions. */
 async function tablesOf(queries: Queries): Promise<string[]> {
-  const found = await queries.query<{ name: string }>(
+  const sequences = await queries.query<{ name: string }>(
     `SELECT format('%I.%I', n.nspname, c.relname) AS name FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
      WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND ${OWN_SCHEMAS} ORDER BY 1`,
   );
-  return found.map(({ name }) => name);
+  return sequences.map(({ name }) => name);
 }
 
 async function emptied(target: Queries, table: string): Promise<void> {
@@ -64,23 +64,23 @@ async function emptied(target: Queries, table: string): Promise<void> {
 
 /** Partitions of months are created when drops need them, so the target may lack some. */
 async function partitionsOf(source: Queries): Promise<string[]> {
-  const found = await source.query<{ statement: string }>(
+  const partitions = await source.query<{ statement: string }>(
     `SELECT format('CREATE TABLE IF NOT EXISTS %I.%I PARTITION OF %s %s%s', n.nspname, c.relname,
        i.inhparent::regclass, pg_get_expr(c.relpartbound, c.oid),
        ' WITH (' || array_to_string(c.reloptions, ', ') || ')') AS statement
      FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_inherits i ON i.inhrelid = c.oid
      WHERE c.relkind = 'r' AND c.relispartition AND ${OWN_SCHEMAS} ORDER BY c.relname`,
   );
-  return found.map(({ statement }) => statement);
+  return partitions.map(({ statement }) => statement);
 }
 
 /** Rows are JSON, since a number may be larger than JavaScript reads exactly. */
 async function* rowsOf(source: Queries, table: string): AsyncGenerator<readonly string[]> {
   await source.run(`DECLARE copied NO SCROLL CURSOR FOR SELECT row_to_json(t)::text AS row FROM ${table} t`);
   for (;;) {
-    const found = await source.query<{ row: string }>(`FETCH ${ROWS_A_STEP} FROM copied`);
-    if (found.length === 0) break;
-    yield found.map(({ row }) => row);
+    const rows = await source.query<{ row: string }>(`FETCH ${ROWS_A_STEP} FROM copied`);
+    if (rows.length === 0) break;
+    yield rows.map(({ row }) => row);
   }
   await source.run("CLOSE copied");
 }

@@ -32,12 +32,12 @@ const LOCK = 0x61_76_69_6f_6e;
  * @throws MigrationRefusal for a migration of the database that is of an unknown or a later release, or has another text
  */
 export async function migrate(db: Db, sources: readonly MigrationSource[], log: Logger): Promise<string[]> {
-  const own = await readSources(sources);
+  const migrations = await readSources(sources);
   return db.transaction(async (queries) => {
     await queries.query("SELECT pg_advisory_xact_lock($1)", [LOCK]);
     // A role that may create nothing starts where nothing is missing.
     if (!(await hasMigrationsTable(queries))) await queries.query(MIGRATIONS_TABLE);
-    const missing = await missingOf(own, sources, queries);
+    const missing = await missingOf(migrations, sources, queries);
     if (missing.length > 0) {
       // The tables of a large installation take longer than any statement of the service.
       await queries.query("SET LOCAL statement_timeout = 0");
@@ -52,8 +52,10 @@ export async function migrate(db: Db, sources: readonly MigrationSource[], log: 
 
 /** Returns `component/file` of each. @throws MigrationRefusal as {@link migrate} does */
 export async function pendingMigrations(queries: Queries, sources: readonly MigrationSource[]): Promise<string[]> {
-  const own = await readSources(sources);
-  return ((await hasMigrationsTable(queries)) ? await missingOf(own, sources, queries) : own).map(({ key }) => key);
+  const migrations = await readSources(sources);
+  return ((await hasMigrationsTable(queries)) ? await missingOf(migrations, sources, queries) : migrations).map(
+    ({ key }) => key,
+  );
 }
 
 async function hasMigrationsTable(queries: Queries): Promise<boolean> {
@@ -77,11 +79,11 @@ SELECT component || '/' || name AS key, checksum, to_jsonb(m) ->> 'release' AS r
 FROM public.avion_migrations m WHERE component = ANY($1::text[])`;
 
 async function missingOf(
-  own: readonly Migration[],
+  migrations: readonly Migration[],
   sources: readonly MigrationSource[],
   queries: Queries,
 ): Promise<Migration[]> {
-  const missing = new Map(own.map((migration) => [migration.key, migration]));
+  const missing = new Map(migrations.map((migration) => [migration.key, migration]));
   const components = sources.map(({ component }) => component);
   const applied = await queries.query<{ key: string; checksum: string; release: string | null }>(APPLIED, [components]);
   for (const { key, checksum, release } of applied) {
@@ -122,9 +124,9 @@ async function readSources(sources: readonly MigrationSource[]): Promise<Migrati
     const checksum = createHash("sha256").update(script).digest("hex");
     return { component, name, key: `${component}/${name}`, script, checksum };
   };
-  const found = sources.map(async (source) => {
+  const perSource = sources.map(async (source) => {
     const names = (await readdir(source.folder)).filter((name) => FILE.test(name)).sort();
     return Promise.all(names.map((name) => read(source, name)));
   });
-  return (await Promise.all(found)).flat();
+  return (await Promise.all(perSource)).flat();
 }

@@ -30,7 +30,7 @@ interface Waiting {
  * reads, such as a backup, is waited for until no statement with its snapshot can write any more. Nobody waits on
  * PGlite, which has one connection. It must not be called within a transaction.
  *
- * @throws AppError `unavailable` where `stopping` aborts
+ * @throws AppError `unavailable` if `stopping` aborts
  */
 export async function untilOlderEnded(
   { query }: Pick<Queries, "query">,
@@ -42,8 +42,8 @@ export async function untilOlderEnded(
   while (older.size > 0) {
     await pause(LOOK_EVERY_MS, stopping);
     if (stopping) throwIfStopping(stopping, "older transactions end");
-    const found = new Map((await running()).map(({ id, wrote }) => [id, wrote]));
+    const transactions = new Map((await running()).map(({ id, wrote }) => [id, wrote]));
     const isOver = performance.now() > readersUntil;
-    for (const id of older) if (isOver ? found.get(id) !== true : !found.has(id)) older.delete(id);
+    for (const id of older) if (isOver ? transactions.get(id) !== true : !transactions.has(id)) older.delete(id);
   }
 }

@@ -11,7 +11,7 @@ import type { Db, Queries } from "./db.js";
 import { retryConflicts } from "./errors.js";
 
 export interface PgliteOptions {
-  /** The database is in memory where this is unset. */
+  /** The database is in memory if this is unset. */
   readonly folder?: string;
 }
 
@@ -23,7 +23,7 @@ const VACUUM_EVERY_MS = MINUTE;
 
 /**
  * Statements and transactions run one after another. Without fsync, commits survive the end of the process, but not of
- * the machine. @throws AppError `conflict` where another process has the folder open
+ * the machine. @throws AppError `conflict` if another process has the folder open
  */
 export async function openPglite({ folder }: PgliteOptions): Promise<Db> {
   const unlock = folder === undefined ? undefined : await lockFolder(folder);

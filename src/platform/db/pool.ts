@@ -41,7 +41,7 @@ export interface Lent {
 }
 
 interface PoolOptions {
-  /** Another connection may lead to a server that takes writes. Where none does, reads must not open one each. */
+  /** Another connection may lead to a server that takes writes. If none does, reads must not open one each. */
   readonly staysReadOnlyMs: number;
   /** A connection left the pool because its server takes no writes. */
   readonly leftReadOnly: () => void;

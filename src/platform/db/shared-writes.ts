@@ -42,10 +42,10 @@ export function statementOf<Row extends Readonly<Record<keyof Row, unknown>>>(
   build: (given: string) => string,
 ): (rows: readonly Row[], lockTimeoutMs?: number) => Statement {
   const columns = Object.entries(types) as [keyof Row & string, string][];
-  const fields = columns.map(([name, type], at) => `$${at + 2}::${type} AS ${name}`).join(", ");
+  const fields = columns.map(([name, type], index) => `$${index + 2}::${type} AS ${name}`).join(", ");
   const record = columns.map(([name, type]) => `${name} ${type}`).join(", ");
   const bounded = "bounded AS MATERIALIZED (SELECT set_config('lock_timeout', $1, true))";
-  const one = build(`${bounded}, w AS NOT MATERIALIZED (SELECT ${fields} FROM bounded)`);
+  const single = build(`${bounded}, w AS NOT MATERIALIZED (SELECT ${fields} FROM bounded)`);
   const several = build(
     `${bounded}, w AS (SELECT given.* FROM bounded CROSS JOIN json_to_recordset($2::json) AS given (${record}))`,
   );
@@ -53,7 +53,7 @@ export function statementOf<Row extends Readonly<Record<keyof Row, unknown>>>(
     const [first, second] = rows;
     const timeout = String(lockTimeoutMs);
     if (first !== undefined && second === undefined)
-      return { text: one, values: [timeout, ...columns.map(([name]) => first[name])] };
+      return { text: single, values: [timeout, ...columns.map(([name]) => first[name])] };
     return { text: several, values: [timeout, JSON.stringify(rows)] };
   };
 }

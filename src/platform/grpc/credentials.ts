@@ -12,7 +12,7 @@ import { oneLine } from "../../kernel/errors.js";
 import { SECOND } from "../../kernel/time.js";
 import { isTlsFault, Refusal } from "../refusals.js";
 
-/** There is no TLS where all are undefined. */
+/** There is no TLS if all are undefined. */
 export interface TlsFiles {
   readonly ca?: string | undefined;
   readonly cert?: string | undefined;
@@ -71,7 +71,7 @@ function parse(address: string): { readonly host: string; readonly port: number 
  * Connects once as clients of {@link clientCredentials} do, whose errors do not tell a refused certificate from an outage.
  *
  * @param server its name and its address, as host:port or dns:///host:port
- * @throws Refusal where TLS fails; a server that is away is no error
+ * @throws Refusal if TLS fails; a server that is away is no error
  */
 export async function checkTls(server: { readonly name: string; readonly address: string }, files: TlsFiles) {
   if (!usesTls(files)) return;
@@ -115,12 +115,12 @@ class FileCertificates implements Provider {
   #held: Held;
   #timer: NodeJS.Timeout | undefined;
 
-  /** @throws Error where a file cannot be read or used */
+  /** @throws Error if a file cannot be read or used */
   constructor(private readonly files: TlsFiles) {
     this.#held = readUsable(files);
   }
 
-  /** Node's own authorities count where there is no CA file, with those of NODE_EXTRA_CA_CERTS. */
+  /** Node's own authorities count if there is no CA file, with those of NODE_EXTRA_CA_CERTS. */
   addCaCertificateListener(listener: CaListener): void {
     this.#add(listener, () => listener({ caCertificate: this.#held.ca as Buffer }));
   }
@@ -168,14 +168,14 @@ class FileCertificates implements Provider {
 }
 
 function readUsable({ ca, cert, key }: TlsFiles): Held {
-  const held: Held = {
+  const material: Held = {
     ...(ca && { ca: readFileSync(ca) }),
     ...(cert && { cert: readFileSync(cert) }),
     ...(key && { key: readFileSync(key) }),
   };
-  createSecureContext(held);
-  return held;
+  createSecureContext(material);
+  return material;
 }
 
-const isSame = (one: Held, other: Held): boolean =>
-  (["ca", "cert", "key"] as const).every((name) => one[name]?.toString() === other[name]?.toString());
+const isSame = (first: Held, other: Held): boolean =>
+  (["ca", "cert", "key"] as const).every((name) => first[name]?.toString() === other[name]?.toString());

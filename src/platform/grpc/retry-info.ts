@@ -3,7 +3,7 @@ import { Metadata } from "@grpc/grpc-js";
 import { type AppError, PRESENTATION } from "../../kernel/errors.js";
 import { SECOND } from "../../kernel/time.js";
 
-/** Trailers of a refusal. Where it says when to try again, clients of every kind are told in their own way. */
+/** Trailers of a refusal. If it says when to try again, clients of every kind are told in their own way. */
 export function trailersOf({ code, publicMessage, retryAfterMs }: AppError): Metadata {
   const metadata = new Metadata();
   if (retryAfterMs === undefined) return metadata;

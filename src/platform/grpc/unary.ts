@@ -61,10 +61,10 @@ interface Traced {
 
 /** Works as {@link unary}. Without `traced` the span of a call is active only where it is exported (decision 17). */
 export function lazilyTraced<Request, Response>(
-  of: Traced,
+  traced: Traced,
   method: (request: Request, context: TracedContext) => Promise<Response>,
 ): handleUnaryCall<Request, Response> {
-  return answering(of, (request, deadline, span) => {
+  return answering(traced, (request, deadline, span) => {
     const start = (): Promise<Response> => method(request, { deadline, traced: (work) => span.run(work) });
     return span.isSampled ? span.run(start) : start();
   });
@@ -111,7 +111,7 @@ function answering<Request, Response>(
 }
 
 /**
- * Generated code throws at an int64 beyond the safe integers, and gRPC would answer INTERNAL. Such a request is read as
+ * Generated code throws at an int64 beyond the safe integers, and gRPC would answer INTERNAL. The request is read as
  * the error that the method answers.
  */
 export const readingInt64 = (service: ServiceDefinition, types: MessageTypes): ServiceDefinition =>

@@ -18,7 +18,7 @@ export interface ApiDeps {
   readonly authorize: (headers: Request["headers"]) => Promise<Caller>;
   /** Pages of these origins may read the answers, and send cookies. */
   readonly allowedOrigins: ReadonlySet<string>;
-  /** @throws AppError `gone` where the user is erased */
+  /** @throws AppError `gone` if the user is erased */
   readonly refuseCaller: (user: string) => Promise<void>;
   /** Resolves to the seconds until the user may read at this cost; 0: now. */
   readonly takeRead: (user: string, cost: number) => Promise<number>;

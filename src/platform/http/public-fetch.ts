@@ -147,7 +147,11 @@ function ask(url: URL, addresses: readonly string[], { options, signal }: Fetch)
   const host = url.hostname.replace(/^\[(.*)\]$/, "$1");
   return new Promise((resolve, reject) => {
     const asked = request({
-      ...{ host, port, path: `${url.pathname}${url.search}`, signal, ca },
+      host,
+      port,
+      path: `${url.pathname}${url.search}`,
+      signal,
+      ca,
       headers: { host: url.host, accept: types.join(", "), "accept-encoding": "identity", "user-agent": userAgent },
       servername: isIP(host) > 0 ? "" : host.replace(/\.$/, ""),
       // Each request opens its own connection: a shared one may lead to another address.
@@ -155,8 +159,8 @@ function ask(url: URL, addresses: readonly string[], { options, signal }: Fetch)
       // NODE_TLS_REJECT_UNAUTHORIZED=0 has no effect here.
       rejectUnauthorized: true,
       // The name is not resolved again: the new addresses would not be checked.
-      lookup: (_host, { all }, found) =>
-        all ? found(null, records) : found(null, records[0]?.address ?? "", records[0]?.family),
+      lookup: (_host, { all }, callback) =>
+        all ? callback(null, records) : callback(null, records[0]?.address ?? "", records[0]?.family),
     });
     asked.once("response", resolve).on("error", (error) => reject(new Fault("unreachable", error)));
     // A server that switches protocols gets no connection.

@@ -22,9 +22,9 @@ export const createResolve =
     signal.addEventListener("abort", cancel, { once: true });
     const answers = await Promise.allSettled([resolver.resolve4(host), resolver.resolve6(host)]);
     signal.removeEventListener("abort", cancel);
-    const found = answers.flatMap((answer) => (answer.status === "fulfilled" ? answer.value : []));
+    const addresses = answers.flatMap((answer) => (answer.status === "fulfilled" ? answer.value : []));
     const failures = answers.flatMap((answer): unknown[] => (answer.status === "rejected" ? [answer.reason] : []));
     const failure = failures.find((reason) => !WITHOUT_ADDRESS.has((reason as NodeJS.ErrnoException).code));
-    if (found.length === 0 && failure !== undefined) throw failure;
-    return found;
+    if (addresses.length === 0 && failure !== undefined) throw failure;
+    return addresses;
   };

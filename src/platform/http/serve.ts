@@ -101,8 +101,8 @@ function endWithBody(request: IncomingMessage, response: ServerResponse): void {
 }
 
 function parseAddress(address: string): { host: string; port: number } {
-  const at = address.lastIndexOf(":");
-  return { host: address.slice(0, at).replace(/^\[|\]$/g, ""), port: Number(address.slice(at + 1)) };
+  const colon = address.lastIndexOf(":");
+  return { host: address.slice(0, colon).replace(/^\[|\]$/g, ""), port: Number(address.slice(colon + 1)) };
 }
 
 /** The header is in seconds, and jittered, so that clients refused together do not return together. */

@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 
 export interface SseLimits {
-  /** So many bytes may wait for a client before it is disconnected. */
+  /** Maximum number of bytes that wait for a client. Above it the client is disconnected. */
   readonly maxBufferedBytes: number;
   readonly stallMs: number;
 }
@@ -17,7 +17,7 @@ const KIND = {
 export function acceptsEventStream({ headers }: Pick<IncomingMessage, "headers">): boolean {
   return (headers.accept ?? "").split(",").some((range) => {
     const [type = "", ...parameters] = range.split(";").map((part) => part.trim().toLowerCase());
-    return type === "text/event-stream" && !parameters.some((one) => /^q=0(\.0*)?$/.test(one));
+    return type === "text/event-stream" && !parameters.some((parameter) => /^q=0(\.0*)?$/.test(parameter));
   });
 }
 
@@ -52,7 +52,7 @@ interface Opening {
   readonly turn: SendTurn;
   readonly headers: Readonly<Record<string, string>>;
   readonly first: string;
-  /** This is called once, when the connection is gone. */
+  /** Callback: called once, when the connection is gone. */
   closed(): void;
 }
 

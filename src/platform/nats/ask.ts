@@ -21,7 +21,7 @@ export async function unlessAbsent<T>(asked: Promise<T>, ...things: readonly Abs
   }
 }
 
-/** `what` names the question. @throws AppError `unavailable` where NATS does not answer, or answers with an error */
+/** `what` names the question. @throws AppError `unavailable` if NATS does not answer, or answers with an error */
 export async function askNats<T>(what: string, ask: () => Promise<T>): Promise<T> {
   try {
     return await ask();

@@ -28,11 +28,11 @@ export interface NatsOptions {
   readonly keyFile?: string | undefined;
   /** The server sends nothing before TLS. */
   readonly tlsFirst?: boolean | undefined;
-  /** Commands set this to fail where no server accepts the connection at once. */
+  /** Commands set this to fail if no server accepts the connection at once. */
   readonly failFast?: boolean | undefined;
 }
 
-/** Reconnects for ever; half-open links end within 20 s. @throws Refusal where credentials are rejected or TLS fails */
+/** Reconnects for ever; half-open links end within 20 s. @throws Refusal if credentials are rejected or TLS fails */
 export async function connectNats(options: NatsOptions, log: Logger): Promise<NatsConnection> {
   const settings = settingsOf(options);
   // While a client waits for its first server it does not tell that it is rejected: one that does not wait goes first.

@@ -119,7 +119,7 @@ class ConsumeLoop {
   async #pullEnded(messages: ConsumerMessages): Promise<void> {
     await drainPull(messages);
     const { stream, consumer } = this.options;
-    // The server forgets requests whose inbox is gone when it is asked for the consumer. With such a request waiting,
+    // The server forgets requests whose inbox is gone when it is asked for the consumer. With one of these waiting,
     // servers 2.9 deliver the first message that is handed back only after ack_wait, and the last one twice.
     await this.#jetstream.consumers.get(stream, consumer).catch(() => undefined);
   }
@@ -161,7 +161,7 @@ class ConsumeLoop {
     else this.#handling.take(message, pull);
   }
 
-  /** Resolves to how many messages may come; to 0 where none may. */
+  /** Resolves to the number of messages that may come. */
   async #room(from: Source): Promise<number> {
     while (!this.#closing && !from.gone.signal.aborted) {
       const { room } = this.#handling;
@@ -181,7 +181,7 @@ class ConsumeLoop {
     return 0;
   }
 
-  /** Resolves to true where it has stopped the pull: what comes next has to be found out. */
+  /** Resolves to true if it has stopped the pull: the caller then asks for the state anew. */
   async #watch(messages: ConsumerMessages, from: Source): Promise<boolean> {
     let isStopped = false;
     const stop = (): void => {
@@ -217,7 +217,7 @@ class ConsumeLoop {
     if (from !== this.#source || this.#closing) return;
     if (same === false) return this.#abandon(from);
     if (same === undefined) {
-      // The next pull begins once NATS answers; where another question was answered meanwhile, this one goes on.
+      // The next pull begins once NATS answers. If another question was answered meanwhile, this pull goes on.
       if (this.#incarnation.current === undefined) messages?.stop();
       return;
     }
@@ -231,7 +231,7 @@ class ConsumeLoop {
     if (from === this.#source) this.#messages?.stop();
   }
 
-  /** Resolves to undefined where NATS does not answer: work in hand may go on. */
+  /** Resolves to undefined if NATS does not answer: work in hand may go on. */
   async #isSame(from: Source): Promise<boolean | undefined> {
     // The client resets the pull after a reconnect; a pull stopped before that leaks its timer.
     await pause(SECOND, this.#stop.signal);
@@ -241,8 +241,8 @@ class ConsumeLoop {
   /** Rejects while NATS does not answer. */
   async #isThere({ createdAt }: Source): Promise<boolean> {
     const { stream, consumer } = this.options;
-    const found = await unlessAbsent(this.#jetstream.consumers.get(stream, consumer), "stream", "consumer");
-    return found !== undefined && (await createdAtOf(found)) === createdAt;
+    const current = await unlessAbsent(this.#jetstream.consumers.get(stream, consumer), "stream", "consumer");
+    return current !== undefined && (await createdAtOf(current)) === createdAt;
   }
 
   #sourceOf(createdAt: number): Source {

@@ -22,7 +22,7 @@ async function readAll<T>(folder: string): Promise<{ name: string; value: T }[]>
   );
 }
 
-/** @param parts so many streams share the notifications */
+/** @param parts number of streams that share the notifications */
 export async function readTopology(parts = 1): Promise<Topology> {
   const [streams, consumers] = await Promise.all([
     readAll<StreamConfig>("streams/"),
@@ -44,7 +44,7 @@ const partsOf = (notify: StreamConfig, count: number): StreamConfig[] =>
     republish: { src: subject(">"), dest: notify.republish?.dest ?? "" },
   }));
 
-/** The server sends such an advisory for each message that reached a consumer's max_deliver. */
+/** Advisory of the server about a message that reached a consumer's max_deliver. */
 const MAX_DELIVERIES = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES";
 
 /** Derived from the consumers, so that none can be forgotten. */

@@ -29,7 +29,7 @@ const GAUGES = {
 interface DepthsOptions {
   /** Needs the right to read all streams, which only the role fanout has. */
   readonly ages: boolean;
-  /** So many streams share the notifications; the default is 1. */
+  /** Number of streams that share the notifications. Default: 1. */
   readonly notifyParts?: number | undefined;
   readonly log: Logger;
   readonly everyMs?: number;
@@ -75,7 +75,7 @@ async function consumerMeasurements(info: ConsumerInfo, stored: StoredMessages |
   ];
 }
 
-/** Returns the age of the oldest message that is not acknowledged, in s; 0 where there is none. */
+/** Returns the age of the oldest message that is not acknowledged, in s; 0 if there is none. */
 export async function unfinishedSeconds(stored: StoredMessages, info: ConsumerInfo): Promise<number> {
   const { stream_name: stream, config, num_pending, num_ack_pending, ack_floor, delivered } = info;
   if (num_pending + num_ack_pending === 0) return 0;

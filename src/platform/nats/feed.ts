@@ -14,13 +14,13 @@ export interface SubjectMessage {
   readonly storedAt?: string | undefined;
   header(name: string): string | undefined;
   readonly body: Uint8Array;
-  /** A live message has the name of its stream where another one stored it: its sequence counts there. */
+  /** Name of the stream of a live message, if that is another one: the sequence counts in it. */
   readonly otherStream?: string | undefined;
 }
 
 interface StreamState {
   readonly createdAt: number;
-  /** This is one more than `lastSeq` where everything aged out. */
+  /** One more than `lastSeq` if everything aged out. */
   readonly firstSeq: number;
   readonly lastSeq: number;
   readonly perSubject: number;
@@ -34,7 +34,7 @@ const TIMEOUT_MS = 5 * SECOND;
 
 type Take = (message: SubjectMessage) => void;
 
-/** `onGap` is called where messages may have been missed. Everything rejects with AppError `unavailable`. */
+/** `onGap` is called if messages may have been missed. Everything rejects with AppError `unavailable`. */
 export function createSubjectFeed(connection: NatsConnection, stream: string, onGap: () => void) {
   const limit = pLimit(READS_AT_ONCE);
   const incarnation = new Incarnation({ ask: () => state(), onGap });
@@ -45,12 +45,15 @@ export function createSubjectFeed(connection: NatsConnection, stream: string, on
     // A question that is lost with its link is given up after seconds, and holds up those after the reconnect.
     if (!link.connected) throw new AppError("unavailable", "NATS: the link is down");
     const answered = incarnation.answered();
-    const at = performance.now();
-    const { state: held, config, created } = await (await managerOf(connection)).streams.info(stream);
+    const askedAt = performance.now();
+    const { state: streamState, config, created } = await (await managerOf(connection)).streams.info(stream);
     const createdAt = Date.parse(created);
     answered(createdAt);
     const perSubject = config.max_msgs_per_subject > 0 ? config.max_msgs_per_subject : Number.POSITIVE_INFINITY;
-    newest = { at, state: { createdAt, firstSeq: held.first_seq, lastSeq: held.last_seq, perSubject } };
+    newest = {
+      at: askedAt,
+      state: { createdAt, firstSeq: streamState.first_seq, lastSeq: streamState.last_seq, perSubject },
+    };
     return newest.state;
   });
 
@@ -60,27 +63,27 @@ export function createSubjectFeed(connection: NatsConnection, stream: string, on
     readonly next_by_subj: string;
   }): Promise<SubjectMessage | undefined> => {
     const { streams } = await managerOf(connection);
-    const found = await unlessAbsent(streams.getMessage(stream, query), "message", "stream");
-    if (!found) return undefined;
-    const { seq, time, header, data: body } = found;
+    const stored = await unlessAbsent(streams.getMessage(stream, query), "message", "stream");
+    if (!stored) return undefined;
+    const { seq, time, header, data: body } = stored;
     return { seq, storedAt: time.toISOString(), header: (name) => header?.get(name) || undefined, body };
   };
   const lastOf = (subject: string): Promise<number> => readLast(connection, stream, subject);
 
   // Any replica answers a direct get, also one that lags: only the leader knows the end.
   const read = async (subject: string, after: number, take: (message: SubjectMessage) => boolean): Promise<void> => {
-    let at = after;
+    let position = after;
     for (;;) {
-      const message = await directGet(connection, stream, { seq: at + 1, next_by_subj: subject });
+      const message = await directGet(connection, stream, { seq: position + 1, next_by_subj: subject });
       if (!message) break;
-      at = message.seq;
+      position = message.seq;
       if (!take(message)) return;
     }
     const last = await lastOf(subject);
-    while (at < last) {
-      const message = await fromLeader({ seq: at + 1, next_by_subj: subject });
+    while (position < last) {
+      const message = await fromLeader({ seq: position + 1, next_by_subj: subject });
       if (!message || !take(message)) return;
-      at = message.seq;
+      position = message.seq;
     }
   };
 
@@ -102,17 +105,17 @@ export function createSubjectFeed(connection: NatsConnection, stream: string, on
     oldestOf: (subject: string) => ask(async () => (await fromLeader({ seq: 1, next_by_subj: subject }))?.seq),
     lastOf: (subject: string) => ask(() => lastOf(subject)),
     /** Passes messages on oldest first, from after `after` to the leader's last, as long as `take` returns true. */
-    read: (...of: Parameters<typeof read>) => ask(() => read(...of)),
+    read: (...range: Parameters<typeof read>) => ask(() => read(...range)),
     connected: (): boolean => link.connected && !connection.isClosed(),
     close: (): void => link.close(),
   };
 }
 
-/** Returns the sequence of the last message of a subject, by the leader; 0 where there is none. */
+/** Returns the sequence of the last message of a subject, by the leader; 0 if there is none. */
 export const lastSequence = (connection: NatsConnection, stream: string, subject: string): Promise<number> =>
   askNats(`messages of ${stream}`, () => readLast(connection, stream, subject));
 
-// The manager throws an error where there is no message, which is the answer to most heartbeats: 20 of 44 µs.
+// The manager throws an error if there is no message, which is the answer to most heartbeats: 20 of 44 µs.
 async function readLast(connection: NatsConnection, stream: string, subject: string): Promise<number> {
   const query = JSON.stringify({ last_by_subj: subject });
   const answer = await connection.request(`$JS.API.STREAM.MSG.GET.${stream}`, query, { timeout: TIMEOUT_MS });
@@ -162,22 +165,22 @@ const LINE = { seq: "\r\nNats-Sequence: ", previous: "\r\nNats-Last-Sequence: ",
 /** The client takes 10 µs to read all headers into a map. */
 function liveMessageOf(message: Msg, ownLine: string): SubjectMessage | undefined {
   const head = headOf(message);
-  const own = head.lastIndexOf(SERVER_LINES);
-  const seq = own < 0 ? undefined : numberIn(valueIn(head, LINE.seq, own));
+  const serverLines = head.lastIndexOf(SERVER_LINES);
+  const seq = serverLines < 0 ? undefined : numberIn(valueIn(head, LINE.seq, serverLines));
   if (seq === undefined) return undefined;
   return {
     seq,
-    previous: numberIn(valueIn(head, LINE.previous, own)),
-    storedAt: valueIn(head, LINE.stamp, own),
+    previous: numberIn(valueIn(head, LINE.previous, serverLines)),
+    storedAt: valueIn(head, LINE.stamp, serverLines),
     body: message.data,
     header: (name) => valueIn(head, `\r\n${name}: `, 0),
-    otherStream: head.startsWith(ownLine, own) ? undefined : valueIn(head, SERVER_LINES, own),
+    otherStream: head.startsWith(ownLine, serverLines) ? undefined : valueIn(head, SERVER_LINES, serverLines),
   };
 }
 
 function valueIn(head: string, line: string, from: number): string | undefined {
-  const at = head.indexOf(line, from);
-  return at < 0 ? undefined : head.slice(at + line.length, head.indexOf("\r\n", at + line.length));
+  const index = head.indexOf(line, from);
+  return index < 0 ? undefined : head.slice(index + line.length, head.indexOf("\r\n", index + line.length));
 }
 
 function followSubject(

@@ -14,14 +14,14 @@ export interface HandlingOptions {
   readonly process: Process;
   /** Processes first deliveries in batches of at most `messages`; unset: each alone. */
   readonly batch?: { readonly process: ProcessBatch; readonly messages: number } | undefined;
-  /** So many messages in pull are processed by themselves at once; the default is all. */
+  /** Maximum number of messages processed singly at a time. Default: `concurrency`. */
   readonly alone?: number | undefined;
 }
 
-/** While so many run, the next batch begins when one of them ends or lets it begin, or when it is full. */
+/** While this many batches run, the next one begins when one of them ends or lets it begin, or when it is full. */
 const BATCHES_AT_ONCE = 2;
 
-/** The context is that of a message's handling; `mayAck` is false where its ack would name another message. */
+/** The context is that of a message's handling; `mayAck` is false if its ack would name another message. */
 export interface PullContext {
   readonly context: Context;
   readonly mayAck: () => Promise<boolean>;
@@ -69,7 +69,7 @@ export class Handling {
     else if (this.#arrived.length === 1) setImmediate(() => this.#beginIfFew());
   }
 
-  /** So many more messages may be taken. */
+  /** Number of messages that may still be taken. */
   get room(): number {
     return this.options.concurrency - this.#size - this.#arrived.length;
   }
@@ -98,9 +98,9 @@ export class Handling {
   }
 
   #begin(taken: MessageInFlight, pull: PullContext): Promise<void> {
-    const one = [taken];
-    const handling = this.#alone(() => this.#handle(taken, pull)).finally(() => this.#ended(one));
-    this.#started(one, handling);
+    const messages = [taken];
+    const handling = this.#alone(() => this.#handle(taken, pull)).finally(() => this.#ended(messages));
+    this.#started(messages, handling);
     return handling;
   }
 
@@ -135,13 +135,13 @@ export class Handling {
       isCounted = false;
       this.#beginIfFew();
     };
-    const left = new Set(await this.options.batch?.process(deliveries, { ...pull.context, beginNext }));
+    const unhandled = new Set(await this.options.batch?.process(deliveries, { ...pull.context, beginNext }));
     const mayAck = await pull.mayAck();
-    const alone = left.size === 0 ? [] : taken.filter(({ delivery }) => left.has(delivery));
-    const done = left.size === 0 ? taken : taken.filter(({ delivery }) => !left.has(delivery));
-    const acked = done.map((one) => latestOf(one, pull));
+    const alone = unhandled.size === 0 ? [] : taken.filter(({ delivery }) => unhandled.has(delivery));
+    const done = unhandled.size === 0 ? taken : taken.filter(({ delivery }) => !unhandled.has(delivery));
+    const acked = done.map((delivery) => latestOf(delivery, pull));
     if (mayAck) for (const message of acked) message.ack();
-    const handlings = alone.map((one) => this.#begin(one, pull));
+    const handlings = alone.map((delivery) => this.#begin(delivery, pull));
     this.#ended(taken);
     beginNext();
     await failpoint("acked", ...deliveries.map(({ body }) => body));
@@ -177,9 +177,9 @@ export class Handling {
 
 /** The message is not in flight any more. */
 function latestOf({ message, delivery: { seq } }: MessageInFlight, { latest }: PullContext): JsMsg {
-  const found = latest.get(seq) ?? message;
+  const newest = latest.get(seq) ?? message;
   latest.delete(seq);
-  return found;
+  return newest;
 }
 
 /** The message is not given back before the pull has ended. */

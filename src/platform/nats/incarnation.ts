@@ -19,7 +19,7 @@ export class Incarnation {
   #loop: Loop | undefined;
   #closed = false;
 
-  /** The caller of `suspect` asks the server and calls `settle` where `asking` is unset. */
+  /** The caller of `suspect` asks the server and calls `settle` if `asking` is unset. */
   constructor(private readonly asking?: Asking) {}
 
   settle(createdAt: number): void {
@@ -44,7 +44,7 @@ export class Incarnation {
       this.#loop ??= startLoop({ everyMs: ASK_AGAIN_MS, work: () => this.#askOnce(this.asking as Asking) });
   }
 
-  /** Resolves with `current` once there is one, or with undefined where the signal aborts. */
+  /** Resolves with `current` once there is one, or with undefined if the signal aborts. */
   async known(signal: AbortSignal): Promise<number | undefined> {
     while (this.current === undefined && !signal.aborted) {
       await new Promise<void>((resolve) => {

@@ -30,8 +30,8 @@ const NAMES = /\r\n([!-9;-~]+):/g;
 const LINE_BREAK = /[\r\n]/;
 
 /**
- * The client is slow to read headers into a map, and throws where one is malformed, which servers accept: it is left
- * out.
+ * The client is slow to read headers into a map, and throws if one is malformed, which servers accept. A malformed header
+ * is left out here.
  */
 class HeaderLines implements Headers {
   #text: string | undefined;
@@ -41,9 +41,9 @@ class HeaderLines implements Headers {
   get(name: string): string | undefined {
     const text = this.#lines();
     const end = name.length;
-    for (let at = text.indexOf(name); at >= 0; at = text.indexOf(name, at + end)) {
-      if (text[at - 1] !== "\n" || text[at - 2] !== "\r" || text[at + end] !== ":") continue;
-      const from = at + end + 1;
+    for (let index = text.indexOf(name); index >= 0; index = text.indexOf(name, index + end)) {
+      if (text[index - 1] !== "\n" || text[index - 2] !== "\r" || text[index + end] !== ":") continue;
+      const from = index + end + 1;
       const value = text.slice(from, text.indexOf("\r\n", from)).trim();
       return value === "" || LINE_BREAK.test(value) ? undefined : value;
     }
@@ -71,8 +71,8 @@ export function createStoredMessages(connection: NatsConnection) {
   const get = (stream: string, query: { seq: number; next_by_subj?: string }): Promise<StoredMessage | undefined> =>
     askNats(`a message of ${stream}`, async () => {
       const { streams } = await managerOf(connection);
-      const found = await unlessAbsent(streams.getMessage(stream, query), "message");
-      return found && storedOf(stream, found);
+      const message = await unlessAbsent(streams.getMessage(stream, query), "message");
+      return message && storedOf(stream, message);
     });
   /** Returns the first from `seq` on; the subject may have wildcards. */
   const next = (stream: string, subject: string, seq: number) => get(stream, { seq, next_by_subj: subject });
@@ -102,7 +102,7 @@ function storedOf(stream: string, stored: StoredMsg): StoredMessage {
   return { stream, seq, subject, headers: new HeaderLines(() => storedHeadOf(stored)), body, time: time.getTime() };
 }
 
-/** Returns the head as text, since the client throws where a header is malformed. */
+/** Returns the head as text, since the client throws if a header is malformed. */
 function storedHeadOf(stored: StoredMsg): string {
   try {
     const lines = [...stored.header].flatMap(([name, values]) => values.map((value) => `\r\n${name}: ${value}`));

@@ -29,9 +29,9 @@ export const presentParts = (connection: NatsConnection): Promise<PresentPart[]>
   askNats(LOOKING, async () => {
     const manager = await managerOf(connection);
     const streams = await presentStreams(manager);
-    const some = ALL_NOTIFY_PARTS.filter(({ stream }) => streams.has(stream));
+    const parts = ALL_NOTIFY_PARTS.filter(({ stream }) => streams.has(stream));
     const present = await Promise.all(
-      some.map(async (part) => {
+      parts.map(async (part) => {
         const info = await unlessAbsent(manager.streams.info(part.stream), "stream");
         return info ? [{ part, info }] : [];
       }),
@@ -66,8 +66,8 @@ export function followPresentParts(connection: NatsConnection) {
 
 /** Returns the parts under other numbers that exist. @throws AppError `unavailable` */
 export async function oldParts(connection: NatsConnection, count: number): Promise<PresentPart[]> {
-  const own = new Set(notifyParts(count));
-  return (await presentParts(connection)).filter(({ part }) => !own.has(part));
+  const expected = new Set(notifyParts(count));
+  return (await presentParts(connection)).filter(({ part }) => !expected.has(part));
 }
 
 interface RemovalOptions {

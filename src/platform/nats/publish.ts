@@ -24,7 +24,7 @@ export interface Stored {
 type PubAck = Omit<Stored, "duplicate"> & { readonly duplicate?: boolean; readonly error?: ApiError };
 
 /**
- * Resolves only after the PubAck. @throws AppError `invalid` for a message too large or malformed, `failed` where
+ * Resolves only after the PubAck. @throws AppError `invalid` for a message too large or malformed, `failed` if
  * another stream takes its subject, otherwise `unavailable`: a timeout is ambiguous, and the same id may be sent again.
  */
 export type Publish = (message: Message) => Promise<Stored>;
@@ -39,7 +39,7 @@ const ACK_TIMEOUT_MS = 5_000;
 interface PublisherOptions {
   readonly noStream?: () => void;
   readonly timeoutMs?: number;
-  /** So many streams share the notifications; the default is 1. */
+  /** Number of streams that share the notifications. Default: 1. */
   readonly notifyParts?: number;
 }
 
@@ -86,8 +86,8 @@ const TEXT_AT_ONCE = 32 * 1024;
 /** Counts PubAcks on one inbox: a request of the client takes ten times the processor time. */
 class PubAcks {
   /**
-   * They are kept by their names, from the first that waits. A Map would not do: its discarded tables refer to later
-   * ones, and keep what these held until the next full garbage collection.
+   * Batches in the order of their names, from the first that waits. A Map would not do: its discarded tables refer to later ones,
+   * and keep their contents until the next full garbage collection.
    */
   readonly #batches: (Batch | undefined)[] = [];
   #firstName = 1;
@@ -243,7 +243,7 @@ class PubAcks {
     this.#timer.unref();
   }
 
-  /** The inbox gets no PubAck and no error where the right to publish is missing. */
+  /** The inbox gets no PubAck and no error if the right to publish is missing. */
   async #followDenials(): Promise<void> {
     for await (const status of this.connection.status()) {
       const { permissionContext: denied } = status as Status & {

@@ -10,10 +10,10 @@ export interface LogRange {
   /** The stream stored it at this time, in ms since the epoch; `until` is exclusive. */
   readonly from?: number | undefined;
   readonly until?: number | undefined;
-  /** It is used only where `from` is unset. */
+  /** Used only if `from` is unset. */
   readonly after?: number | undefined;
   readonly headersOnly?: boolean | undefined;
-  /** So many messages are fetched at once; the default is 1,000. */
+  /** Number of messages fetched at a time. Default: 1,000. */
   readonly batch?: number | undefined;
   /** The server forgets the place of a reader that fetched nothing for so long; the default is an hour. */
   readonly keptMs?: number | undefined;
@@ -24,7 +24,7 @@ export type LogEntry = Omit<StoredMessage, "stream">;
 const BATCH = 1_000;
 
 /**
- * Messages that arrive meanwhile may be left out. @throws AppError `unavailable` where the server stops answering, or a
+ * Messages that arrive meanwhile may be left out. @throws AppError `unavailable` if the server stops answering, or a
  * connection that was cut took messages along
  */
 export async function* logEntries(connection: NatsConnection, range: LogRange): AsyncGenerator<LogEntry> {
@@ -52,18 +52,18 @@ async function* storedEntries(connection: NatsConnection, range: LogRange): Asyn
     const source = await connection.jetstream().consumers.get(range.stream, created.name);
     const lost = () => new AppError("unavailable", `messages of ${range.stream} were lost on their way here`);
     let received = 0;
-    for (let left = created.num_pending; left > 0; ) {
-      const before = left;
-      const batch = await source.fetch({ max_messages: Math.min(left, range.batch ?? BATCH), expires: 5_000 });
+    for (let remaining = created.num_pending; remaining > 0; ) {
+      const before = remaining;
+      const batch = await source.fetch({ max_messages: Math.min(remaining, range.batch ?? BATCH), expires: 5_000 });
       for await (const message of batch) {
-        left--;
+        remaining--;
         const { streamSequence: seq, deliverySequence, timestampNanos } = message.info;
         // Nothing is acknowledged, so the server sends nothing again.
         if (deliverySequence !== ++received) throw lost();
         const { subject, data: body } = message;
         yield { subject, seq, time: millis(timestampNanos), headers: headersOf(message), body };
       }
-      if (left < before) continue;
+      if (remaining < before) continue;
       const { num_pending, delivered } = await source.info();
       if (num_pending > 0) throw new AppError("unavailable", `the log ${range.stream} stopped answering`);
       if (delivered.consumer_seq > received) throw lost();

@@ -21,7 +21,7 @@ interface ServiceOptions {
 
 export type NatsService = Awaited<ReturnType<typeof startNatsService>>;
 
-/** These errors are about a request; others answer 500. */
+/** Codes of errors that are about the request; others answer 500. */
 const STATUS: Partial<Record<ErrorCode, number>> = { invalid: 400, notfound: 404, conflict: 409 };
 
 /** A refusal by NATS is logged, and does not stop the role. */

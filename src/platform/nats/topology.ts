@@ -18,7 +18,7 @@ interface TopologyOptions {
   readonly replicas: number;
   readonly storageScale?: number | undefined;
   readonly ackWaitMs?: number;
-  /** So many streams share the notifications; the default is 1. */
+  /** Number of streams that share the notifications. Default: 1. */
   readonly notifyParts?: number | undefined;
   /** A missing consumer of the log begins after it: all of them have acknowledged up to here. */
   readonly resumeAfter?: ResumeAfter | undefined;
@@ -34,7 +34,7 @@ const SMALLEST_SCALE = 1 / 1024;
 /** No stream with a bound gets a smaller one. */
 export const SMALLEST_BYTES = 1024 * 1024;
 
-/** JetStream reserves the `max_bytes` of all streams: where there is less room, all shrink by the same factor. */
+/** JetStream reserves the `max_bytes` of all streams. If there is less room, all shrink by the same factor. */
 export async function applyTopology(manager: JetStreamManager, options: TopologyOptions, log: Logger): Promise<void> {
   const topology = await readTopology(options.notifyParts);
   const declared = options.storageScale ?? 1;
@@ -51,7 +51,7 @@ export async function applyTopology(manager: JetStreamManager, options: Topology
 
 const isNoRoom = (error: unknown): boolean => error instanceof NatsError && NO_ROOM.has(error.api_error?.err_code ?? 0);
 
-/** Returns a Refusal where a limit is in the way, since waiting does not help. Other errors stay. */
+/** Returns a Refusal for an error about a limit, since waiting does not help; other errors as they are. */
 function limitRefusal(error: unknown): unknown {
   if (!(error instanceof NatsError) || !AT_LIMIT.has(error.api_error?.err_code ?? 0)) return error;
   return new Refusal(`JetStream refuses a stream or consumer that the service needs: ${error.message}`, {
@@ -66,7 +66,7 @@ interface AppliedTopology extends TopologyOptions {
   readonly storageScale: number;
 }
 
-/** This is idempotent. One refusal, a TopologyRefusal, does not hold up the other streams and consumers. */
+/** Creates and changes streams and consumers; idempotent. One refusal, a TopologyRefusal, does not hold up the other streams and consumers. */
 async function applyOnce(manager: JetStreamManager, options: AppliedTopology, log: Logger): Promise<void> {
   const { streams, consumers } = options.topology;
   const refusals: TopologyRefusal[] = [];
@@ -103,8 +103,8 @@ export async function readCreated(
       ] as const;
     }),
   ];
-  const found = await Promise.all(asked);
-  return new Map(found.flatMap(([name, info]) => (info ? [[name, info.created] as const] : [])));
+  const answers = await Promise.all(asked);
+  return new Map(answers.flatMap(([name, info]) => (info ? [[name, info.created] as const] : [])));
 }
 
 /** A text that was added to the end of a description stays there. */
@@ -114,9 +114,9 @@ export function keepingNote(wanted: StreamConfig, { description = "" }: StreamCo
 
 /** Fields the server adds by itself do not count. */
 export function differences(wanted: object, actual: object): string[] {
-  const held = actual as Record<string, unknown>;
+  const actualFields = actual as Record<string, unknown>;
   return Object.entries(wanted)
-    .filter(([field, value]) => JSON.stringify(canonical(held[field])) !== JSON.stringify(canonical(value)))
+    .filter(([field, value]) => JSON.stringify(canonical(actualFields[field])) !== JSON.stringify(canonical(value)))
     .map(([field]) => field);
 }
 
@@ -135,23 +135,23 @@ function canonical(value: unknown): unknown {
 export class TopologyRefusal extends Error {}
 
 async function applyStream(manager: JetStreamManager, wanted: StreamConfig, log: Logger): Promise<void> {
-  const held = await unlessAbsent(manager.streams.info(wanted.name), "stream");
-  if (!held) {
+  const existing = await unlessAbsent(manager.streams.info(wanted.name), "stream");
+  if (!existing) {
     await manager.streams.add(wanted);
     log.info({ stream: wanted.name }, "stream created");
     return;
   }
-  const fitting = { ...keepingNote(wanted, held.config), max_bytes: keeping(wanted.max_bytes, held) };
-  const changed = differences(fitting, held.config);
+  const fitting = { ...keepingNote(wanted, existing.config), max_bytes: keeping(wanted.max_bytes, existing) };
+  const changed = differences(fitting, existing.config);
   if (changed.length === 0) return;
-  await unlessUnchangeable(manager.streams.update(wanted.name, { ...held.config, ...fitting }), {
+  await unlessUnchangeable(manager.streams.update(wanted.name, { ...existing.config, ...fitting }), {
     exists: `stream ${wanted.name} exists with other ${changed.join(", ")}`,
     advice: `back it up and delete it, or make ${fileOf(wanted.name)} fit it`,
   });
   log.info({ stream: wanted.name, changed }, "stream updated");
 }
 
-/** @throws TopologyRefusal where the server does not allow the change; a cluster without a leader answers 503 */
+/** @throws TopologyRefusal if the server does not allow the change; a cluster without a leader answers 503 */
 async function unlessUnchangeable(
   updated: Promise<unknown>,
   { exists, advice }: { readonly exists: string; readonly advice: string },
@@ -184,18 +184,18 @@ interface DeclaredConsumer {
 async function applyConsumer(manager: JetStreamManager, wanted: DeclaredConsumer, log: Logger): Promise<void> {
   const { stream, config: declared } = wanted;
   const name = declared.durable_name as string;
-  const held = await unlessAbsent(manager.consumers.info(stream, name), "stream", "consumer");
-  if (!held) {
+  const existing = await unlessAbsent(manager.consumers.info(stream, name), "stream", "consumer");
+  if (!existing) {
     const config = await startOf(manager, wanted);
     await manager.consumers.add(stream, config);
     log.info({ stream, consumer: name, from: config.opt_start_seq }, "consumer created");
     return;
   }
   // The place where a consumer once began cannot be changed, and does not matter any more.
-  const { deliver_policy, opt_start_seq } = held.config;
+  const { deliver_policy, opt_start_seq } = existing.config;
   const config =
     deliver_policy === DeliverPolicy.StartSequence ? { ...declared, deliver_policy, opt_start_seq } : declared;
-  const changed = differences(config, held.config);
+  const changed = differences(config, existing.config);
   if (changed.length === 0) return;
   await unlessUnchangeable(manager.consumers.update(stream, name, config as ConsumerUpdateConfig), {
     exists: `consumer ${name} of ${stream} exists with other ${changed.join(", ")}`,

@@ -19,7 +19,7 @@ const REMOVAL_MS = 3 * SECOND;
 interface WatchDeps {
   readonly connection: NatsConnection;
   readonly apply: (manager: JetStreamManager) => Promise<void>;
-  /** So many streams share the notifications; the default is 1. */
+  /** Number of streams that share the notifications. Default: 1. */
   readonly notifyParts?: number | undefined;
   readonly log: Logger;
 }
@@ -74,7 +74,7 @@ export class TopologyWatch {
 
   #announced(event: string, what: string): void {
     const callback = (error: Error | null): void => {
-      // The checks find the same where the permission to hear advisories is missing.
+      // The checks find the same if the permission to hear advisories is missing.
       if (!error) this.#suspect(`NATS: ${what} is gone`);
     };
     this.#subscriptions.push(this.deps.connection.subscribe(`$JS.EVENT.ADVISORY.${event}`, { callback }));
@@ -104,9 +104,9 @@ export class TopologyWatch {
   async #checkOnce(): Promise<void> {
     const manager = await managerOf(this.deps.connection);
     const before = this.#announcements;
-    const held = await readCreated(manager, this.#declared);
-    const lost = this.#lostOf(held);
-    const missing = lost.filter((name) => !held.has(name)).join();
+    const created = await readCreated(manager, this.#declared);
+    const lost = this.#lostOf(created);
+    const missing = lost.filter((name) => !created.has(name)).join();
     if (missing !== this.#missing.names) this.#missing = { names: missing, since: performance.now() };
     if (lost.length === 0) {
       // An announcement during the check is for the next one.
@@ -127,13 +127,13 @@ export class TopologyWatch {
   }
 
   /** Returns what is missing, or was created at another time than when it was last applied. */
-  #lostOf(held: ReadonlyMap<string, string>): string[] {
+  #lostOf(created: ReadonlyMap<string, string>): string[] {
     const { streams, consumers } = this.#declared;
     const names = [
       ...streams.map(({ name }) => name),
       ...consumers.map(({ stream, config }) => `${stream}.${config.durable_name}`),
     ];
-    return names.filter((name) => !held.has(name) || held.get(name) !== this.#known.get(name));
+    return names.filter((name) => !created.has(name) || created.get(name) !== this.#known.get(name));
   }
 
   #failed(error: unknown): void {

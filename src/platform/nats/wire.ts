@@ -5,7 +5,7 @@ import type { MsgImpl } from "nats/lib/nats-base-client/msg.js";
 import type { NatsConnectionImpl } from "nats/lib/nats-base-client/nats.js";
 
 // All private fields of the client that we use, with the reasons in docs/decisions/0019-libraries.md.
-// test/integration/wire.test.ts fails where a new version of the client has changed them.
+// test/integration/wire.test.ts fails if a new version of the client has changed them.
 
 export function sendBytes(connection: NatsConnection, bytes: Uint8Array): void {
   (connection as NatsConnectionImpl).protocol.sendCommand(bytes);
@@ -15,7 +15,7 @@ export function sendBytes(connection: NatsConnection, bytes: Uint8Array): void {
 export const newInbox = (connection: NatsConnection): string =>
   createInbox((connection as NatsConnectionImpl).options.inboxPrefix);
 
-/** Returns the lines of the headers as they were sent; empty where there are none. */
+/** Returns the lines of the headers as they were sent; empty if there are none. */
 export function headOf(message: Msg | JsMsg): string {
   const { _rdata: bytes, _msg: from } = ("ack" in message ? (message as JsMsgImpl).msg : message) as MsgImpl;
   return from.hdr > 0 ? Buffer.from(bytes.buffer, bytes.byteOffset, from.hdr).toString() : "";
@@ -36,7 +36,7 @@ export function waitForServer(messages: ConsumerMessages): void {
   (messages as PullConsumerMessagesImpl).timeout?.cancel();
 }
 
-/** The client leaves its monitor off where a reset was under way when the link broke: a lost pull would stay lost. */
+/** The client leaves its monitor off if a reset was under way when the link broke: a lost pull would stay lost. */
 export function restartMonitor(messages: ConsumerMessages | undefined): void {
   (messages as PullConsumerMessagesImpl | undefined)?.monitor?.restart();
 }

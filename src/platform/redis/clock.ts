@@ -23,9 +23,7 @@ interface Measured {
 
 interface FollowOptions {
   readonly ask?: AskTime;
-  /**
-   * This is called with the clock of a single server, or the median of a cluster's masters, each time they were asked.
-   */
+  /** Callback: called with the clock of a single server, or the median of a cluster's masters, after each sample. */
   readonly sampled?: (now: Clock) => void;
 }
 
@@ -44,9 +42,9 @@ export function followClock(
       return { offset: Number(seconds) * 1_000 + Number(micros) / 1_000 - (sent + came) / 2, tripMs: came - sent };
     });
   const measureWell = async (server: Redis): Promise<Measured> => {
-    const found = [await measure(server)];
-    while (found.length < ASKED_A_SAMPLE) found.push(await measure(server));
-    return found.reduce((best, one) => (one.tripMs < best.tripMs ? one : best));
+    const readings = [await measure(server)];
+    while (readings.length < ASKED_A_SAMPLE) readings.push(await measure(server));
+    return readings.reduce((best, reading) => (reading.tripMs < best.tripMs ? reading : best));
   };
   const learn = (server: Redis, how = measure): Promise<number> => {
     const asked = how(server).then(({ offset }) => offset);
@@ -64,8 +62,8 @@ export function followClock(
   const sample = async (): Promise<void> => {
     const masters = mastersOf(client);
     if (masters.length === 0) throw noMaster(client, "yet");
-    const found = (await Promise.all(masters.map(refresh))).sort((a, b) => a - b);
-    const median = found[Math.floor(found.length / 2)] as number;
+    const offsets = (await Promise.all(masters.map(refresh))).sort((a, b) => a - b);
+    const median = offsets[Math.floor(offsets.length / 2)] as number;
     sampled(() => Math.floor(performance.now() + median));
   };
   const loop = startLoop({ everyMs: SAMPLE_MS, firstAfterMs: SAMPLE_MS, work: sample });

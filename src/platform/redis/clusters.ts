@@ -22,12 +22,12 @@ export class Clusters extends Cluster {
     super([], { lazyConnect: true });
     let wasReady = false;
     const all = (status: Cluster["status"]): boolean => parts.every((part) => part.status === status);
-    const some = (status: Cluster["status"]): boolean => parts.some((part) => part.status === status);
+    const anyIs = (status: Cluster["status"]): boolean => parts.some((part) => part.status === status);
     // As with a node, a Cluster that goes away later leaves the others at work.
     Object.defineProperty(this, "status", {
       get: (): Cluster["status"] => {
         if (all("end")) return "end";
-        return some("ready") && (wasReady || all("ready")) ? "ready" : "connecting";
+        return anyIs("ready") && (wasReady || all("ready")) ? "ready" : "connecting";
       },
     });
     this.on("error", () => undefined);
@@ -43,8 +43,8 @@ export class Clusters extends Cluster {
 
   override sendCommand(command: Command): unknown {
     const [key] = command.getKeys();
-    const at = key === undefined ? 0 : clusterOf(String(key), this.parts.length);
-    return this.parts[at]?.sendCommand(command);
+    const index = key === undefined ? 0 : clusterOf(String(key), this.parts.length);
+    return this.parts[index]?.sendCommand(command);
   }
 
   override nodes(role?: NodeRole): Redis[] {
@@ -97,7 +97,7 @@ export interface Nodes {
   nodeAt(slot: number): string;
   /** Returns the name of the node that holds the key, as far as the client knows; "" for a single server. */
   nodeOf(key: string): string;
-  /** Returns the connection to the node of this name; undefined where there is none. */
+  /** Returns the connection to the node of this name; undefined if there is none. */
   serverAt(node: string): Redis | undefined;
 }
 
@@ -106,7 +106,7 @@ export function nodesOf(client: Cluster): Nodes {
   const clusters = clustersOf(client);
   const count = clusters.length;
   const slot = (key: string): number => clusterOf(key, count) * SLOTS + slotOf(key);
-  const nodeAt = (at: number): string => clusters[Math.floor(at / SLOTS)]?.slots[at % SLOTS]?.[0] ?? "";
+  const nodeAt = (index: number): string => clusters[Math.floor(index / SLOTS)]?.slots[index % SLOTS]?.[0] ?? "";
   const nodeOf = (key: string): string => nodeAt(slot(key));
   return { isCluster: true, clusters: count, slotOf: slot, nodeAt, nodeOf, serverAt: createServerAt(client) };
 }
@@ -115,8 +115,8 @@ export function nodesOf(client: Cluster): Nodes {
 function createServerAt(client: Cluster): Nodes["serverAt"] {
   const servers = new Map<string, Redis>();
   return (node) => {
-    const held = servers.get(node);
-    if (held && held.status !== "end") return held;
+    const known = servers.get(node);
+    if (known && known.status !== "end") return known;
     const server = client.nodes("all").find(({ options }) => `${options.host}:${options.port}` === node);
     if (server) servers.set(node, server);
     else servers.delete(node);

@@ -60,16 +60,16 @@ function openClusters(parts: readonly (readonly string[])[], log: Logger): Clust
   const opened = parts.map((urls) => ({ urls, part: openCluster(urls) }));
   const client = new Clusters(opened.map(({ part }) => part));
   for (const { urls, part } of opened)
-    watch(part, log, { of: client, name: `Redis Cluster ${printableAddresses(urls)}` });
+    watch(part, log, { owner: client, name: `Redis Cluster ${printableAddresses(urls)}` });
   return client;
 }
 
 /** A master that was demoted keeps its connections; a new one may lead to its successor, unless there is none. */
 function leavesReplica(): (error: Error) => 1 | false {
-  let left = Number.NEGATIVE_INFINITY;
+  let leftAt = Number.NEGATIVE_INFINITY;
   return ({ message }) => {
-    if (!/\bREADONLY\b/.test(message) || performance.now() - left < LEAVE_REPLICA_MS) return false;
-    left = performance.now();
+    if (!/\bREADONLY\b/.test(message) || performance.now() - leftAt < LEAVE_REPLICA_MS) return false;
+    leftAt = performance.now();
     return 1;
   };
 }
@@ -112,8 +112,8 @@ export function connectSubscriber(urls: readonly string[], log: Logger, beside?:
 /** Opens a connection to the same server that takes messages of RESP2, connects for ever, and subscribes to nothing by itself. */
 export function listenerBeside(server: Redis): Redis {
   const { enableOfflineQueue, retryStrategy } = STRICT;
-  const own = { protocol: 2, autoResubscribe: false, lazyConnect: false } as const;
-  const listener = server.duplicate({ enableOfflineQueue, retryStrategy, ...own });
+  const ofPubSub = { protocol: 2, autoResubscribe: false, lazyConnect: false } as const;
+  const listener = server.duplicate({ enableOfflineQueue, retryStrategy, ...ofPubSub });
   listener.on("error", () => undefined);
   return listener;
 }
@@ -153,7 +153,7 @@ function wayIn(url: string): RedisOptions {
   };
 }
 
-/** The configuration adds `ca`, a file, where one is set. The client asks for it at each connection. */
+/** The configuration adds `ca`, a file, if one is set. The client asks for it at each connection. */
 export function tlsOf(url: string): { readonly tls?: { readonly ca?: Buffer } } {
   const { protocol, searchParams } = new URL(url);
   if (!protocol.startsWith("rediss")) return {};
@@ -187,8 +187,8 @@ function openCluster(urls: readonly string[]): Cluster {
   return cluster;
 }
 
-/** A refusal is noted for the client `of`. */
-function watch(client: RedisClient, log: Logger, { of = client, name = "Redis" } = {}): void {
+/** Notes refusals for the client `owner`. */
+function watch(client: RedisClient, log: Logger, { owner = client, name = "Redis" } = {}): void {
   let away = false;
   let fault: Error | undefined;
   client.on("node error", (error: Error) => {
@@ -197,13 +197,13 @@ function watch(client: RedisClient, log: Logger, { of = client, name = "Redis" }
   client.on("error", (error: Error & { lastNodeError?: Error }) => {
     const reason = redisError(fault ?? error.lastNodeError ?? error, name);
     fault = undefined;
-    if (reason instanceof Refusal) noteRefusal(of, reason, log);
+    if (reason instanceof Refusal) noteRefusal(owner, reason, log);
     else if (!away) log.warn({ error: (error.lastNodeError ?? error).message }, `${name} is unavailable; work waits`);
     away = true;
   });
   client.on("ready", () => {
     if (away) log.info({}, `${name} is available again`);
     away = false;
-    noteRefusal(of, undefined, log);
+    noteRefusal(owner, undefined, log);
   });
 }

@@ -12,7 +12,7 @@ export type EvictionWatch = Awaited<ReturnType<typeof watchEviction>>;
 /**
  * An evicted tombstone or follow version would bring deleted data back. Reads `maxmemory-policy` of every master every 5 s.
  *
- * @throws ConfigError where one evicts now and must not
+ * @throws ConfigError if one evicts now and must not
  */
 export async function watchEviction(
   client: RedisClient,

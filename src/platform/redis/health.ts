@@ -24,8 +24,8 @@ const FIELDS = [
   field("timeline_redis_loading", "loading", "1 while Redis loads its data and answers nothing else"),
 ] as const;
 
-function field(name: string, of: string, description: string) {
-  return { of, gauge: gauge(name, description) };
+function field(name: string, infoField: string, description: string) {
+  return { infoField, gauge: gauge(name, description) };
 }
 
 /** Fields of INFO that are `ok` while that kind of persistence works. */
@@ -50,10 +50,10 @@ function measurementsOf({ node, reachable, info }: MasterInfo): Measurement[] {
 }
 
 function fieldMeasurements(node: string, info: ServerInfo): Measurement[] {
-  return FIELDS.filter(({ of }) => info.has(of)).map(({ of, gauge }) => ({
+  return FIELDS.filter(({ infoField }) => info.has(infoField)).map(({ infoField, gauge }) => ({
     gauge,
     labels: { node },
-    value: Number(info.get(of)),
+    value: Number(info.get(infoField)),
   }));
 }
 

@@ -57,20 +57,20 @@ interface Commands {
 }
 
 /**
- * The client sends a script's hash, and its text where the server does not know it. A script or a command that meets a
+ * The client sends a script's hash, and its text if the server does not know it. A script or a command that meets a
  * key of a wrong type runs again: all of them may be repeated. A script is registered when it is first called.
  */
 export function createScripts(client: RedisClient, log: Logger = silent, lost?: (refusal: Refusal) => void) {
   const known = new Map<Script, Commands>();
-  const commandsOf = (of: Script): Commands => {
-    const held = known.get(of);
-    if (held) return held;
-    const removing = removingWrongTypes(REMOVE_WRONG_TYPES.lua, of.lua);
+  const commandsOf = (script: Script): Commands => {
+    const defined = known.get(script);
+    if (defined) return defined;
+    const removing = removingWrongTypes(REMOVE_WRONG_TYPES.lua, script.lua);
     const commands = {
-      usual: define(client, of),
-      removing: define(client, { ...of, name: `${of.name}!`, lua: removing }),
+      usual: define(client, script),
+      removing: define(client, { ...script, name: `${script.name}!`, lua: removing }),
     };
-    known.set(of, commands);
+    known.set(script, commands);
     return commands;
   };
   const breaker = createCircuitBreaker(client);
@@ -104,8 +104,8 @@ export function createScripts(client: RedisClient, log: Logger = silent, lost?: 
     client,
     ...nodes,
     ...createNodeCalls(nodes, log),
-    run: (of: Script, keys: readonly string[], args: readonly Argument[]): Promise<Reply> =>
-      run(of, commandsOf(of), [keys.length, ...keys, ...args]),
+    run: (script: Script, keys: readonly string[], args: readonly Argument[]): Promise<Reply> =>
+      run(script, commandsOf(script), [keys.length, ...keys, ...args]),
     command: <T>(name: string, call: (client: RedisClient) => Promise<T>): Promise<T> => {
       const again = (error: unknown) => wrongTypes.callAgain(() => call(client), error);
       return inSpanIf(SPANNED.has(name), name, () => measured(name, call, again));
@@ -116,7 +116,11 @@ export function createScripts(client: RedisClient, log: Logger = silent, lost?: 
 function oneServer(client: Redis): Nodes {
   const nowhere = () => "";
   return {
-    ...{ isCluster: false, clusters: 0, slotOf: () => 0, nodeAt: nowhere, nodeOf: nowhere },
+    isCluster: false,
+    clusters: 0,
+    slotOf: () => 0,
+    nodeAt: nowhere,
+    nodeOf: nowhere,
     serverAt: () => client,
   };
 }
@@ -181,9 +185,9 @@ const byKey = (keys: readonly string[], places: readonly number[]): number[][] =
 const first = (keys: readonly string[], places: readonly number[]): string => keys[places[0] as number] as string;
 
 /**
- * Calls scripts for keys of any slots: in a cluster one call for the keys of a node. Such a call names the first key, by
+ * Calls scripts for keys of any slots: in a cluster one call for the keys of a node. The call names the first key, by
  * which the client chooses the node. The script may use all others that the node holds: a script without a shebang has the
- * flag `allow-cross-slot-keys`. Where a slot moves or has moved, the node refuses the call in its midst, and each key gets
+ * flag `allow-cross-slot-keys`. If a slot moves or has moved, the node refuses the call in its midst, and each key gets
  * a call of its own, which the client can follow. So scripts may run twice for a key.
  */
 export function createNodeCalls({ isCluster, nodeOf }: Pick<Nodes, "isCluster" | "nodeOf">, log: Logger) {
@@ -194,7 +198,7 @@ export function createNodeCalls({ isCluster, nodeOf }: Pick<Nodes, "isCluster" |
     if (oneSlotOnly) return byKey(keys, places);
     return [...grouped(places, (place) => nodeOf(keys[place] as string)).values()];
   };
-  /** Resolves to undefined where the keys must be called for singly. */
+  /** Resolves to undefined if the keys must be called for singly. */
   const unlessElsewhere = async <T>(call: () => Promise<T>): Promise<T | undefined> => {
     try {
       return await call();
@@ -214,16 +218,16 @@ export function createNodeCalls({ isCluster, nodeOf }: Pick<Nodes, "isCluster" |
     unlessElsewhere,
     /** Calls for at most `most` keys at a time. The answers have all places, each once. All calls have ended when it rejects. */
     async byNode<T>(keys: readonly string[], most: number, call: Call<T>): Promise<Answer<T>[]> {
-      const one = async (places: readonly number[]): Promise<Answer<T>> => {
+      const single = async (places: readonly number[]): Promise<Answer<T>> => {
         const route = isCluster ? [first(keys, places)] : [];
         return { places, reply: await call(route, places) };
       };
-      const some = async (places: readonly number[]): Promise<Answer<T>[]> => {
-        const answer = await unlessElsewhere(() => one(places));
-        return answer ? [answer] : mapLimited(byKey(keys, places), SINGLY_AT_ONCE, one);
+      const several = async (places: readonly number[]): Promise<Answer<T>[]> => {
+        const answer = await unlessElsewhere(() => single(places));
+        return answer ? [answer] : mapLimited(byKey(keys, places), SINGLY_AT_ONCE, single);
       };
       const parts = partsOf(keys).flatMap((part) => chunked(part, most));
-      const singly = oneSlotOnly ? mapLimited(parts, SINGLY_AT_ONCE, some) : allOf(parts.map(some));
+      const singly = oneSlotOnly ? mapLimited(parts, SINGLY_AT_ONCE, several) : allOf(parts.map(several));
       return (await singly).flat();
     },
   };
@@ -232,6 +236,7 @@ export function createNodeCalls({ isCluster, nodeOf }: Pick<Nodes, "isCluster" |
 /** Puts replies that have an item for each place into the order of the keys. */
 export function inOrder<T>(answers: readonly Answer<readonly T[]>[]): T[] {
   const ordered: T[] = [];
-  for (const { places, reply } of answers) for (const [at, place] of places.entries()) ordered[place] = reply[at] as T;
+  for (const { places, reply } of answers)
+    for (const [index, place] of places.entries()) ordered[place] = reply[index] as T;
   return ordered;
 }

@@ -5,7 +5,7 @@ import { redisError } from "./errors.js";
 export type Command = readonly [name: string, ...args: (string | number)[]];
 
 /**
- * Sends commands in one round trip; in a cluster, where the keys are on several nodes, in any order. The replies are in
+ * Sends commands in one round trip; in a cluster, if the keys are on several nodes, in any order. The replies are in
  * the order of the commands. Names are sent in lower case, since the client flattens replies by them.
  */
 export async function sendCommands(client: RedisClient, commands: readonly Command[]): Promise<unknown[]> {

@@ -29,8 +29,14 @@ export function openSentinel(url: string, tls: ConnectionOptions | undefined) {
   const { host, port, name, sentinelUser, sentinelPassword } = parseSentinelUrl(url);
   const what = `Redis Sentinel ${printableAddress(url)}`;
   const link = new Redis({
-    ...{ host, port, lazyConnect: true, enableReadyCheck: false, disableClientInfo: true, retryStrategy: null },
-    ...{ connectTimeout: TIMEOUT_MS, commandTimeout: TIMEOUT_MS },
+    host,
+    port,
+    lazyConnect: true,
+    enableReadyCheck: false,
+    disableClientInfo: true,
+    retryStrategy: null,
+    connectTimeout: TIMEOUT_MS,
+    commandTimeout: TIMEOUT_MS,
     ...(sentinelUser ? { username: sentinelUser } : {}),
     ...(sentinelPassword ? { password: sentinelPassword } : {}),
     ...(tls ? { tls } : {}),
@@ -48,14 +54,14 @@ export function openSentinel(url: string, tls: ConnectionOptions | undefined) {
     });
   return {
     name,
-    /** @throws Refusal where the sentinel knows no master of this name */
+    /** @throws Refusal if the sentinel knows no master of this name */
     async master(): Promise<Address> {
-      const found = await ask("GET-MASTER-ADDR-BY-NAME");
-      if (!Array.isArray(found))
+      const reply = await ask("GET-MASTER-ADDR-BY-NAME");
+      if (!Array.isArray(reply))
         throw refusal(`${what} knows no master named ${name}`, "correct the name of the master in REDIS_URL");
-      return { host: String(found[0]), port: Number(found[1]) };
+      return { host: String(reply[0]), port: Number(reply[1]) };
     },
-    /** @throws where the sentinels that work are too few for a failover */
+    /** @throws if the sentinels that work are too few for a failover */
     quorum: async (): Promise<void> => void (await ask("CKQUORUM")),
     close: (): void => {
       if (link.status !== "end") link.disconnect();
@@ -98,7 +104,7 @@ export function followMaster(sentinelUrls: readonly string[]): NonNullable<Redis
       this.#tls = tls;
     }
 
-    /** The client closes a connection to a server that is no master. The role is unknown where the server forbids INFO. */
+    /** The client closes a connection to a server that is no master. The role is unknown if the server forbids INFO. */
     override check({ role }: { readonly role?: string }): boolean {
       return role === undefined || role === "master";
     }
@@ -114,9 +120,9 @@ export function followMaster(sentinelUrls: readonly string[]): NonNullable<Redis
       this.connecting = true;
       delete this.firstError;
       try {
-        const found = await this.#seek();
-        if (this.connecting) return this.#follow(found);
-        found.sentinel.close();
+        const master = await this.#seek();
+        if (this.connecting) return this.#follow(master);
+        master.sentinel.close();
       } catch (error) {
         if (this.connecting) this.firstError = error as Error;
       }
@@ -152,9 +158,9 @@ export function followMaster(sentinelUrls: readonly string[]): NonNullable<Redis
           return await sentinel.master();
         } catch {
           sentinel.close();
-          const found = await this.#seek();
-          sentinel = found.sentinel;
-          return found.master;
+          const located = await this.#seek();
+          sentinel = located.sentinel;
+          return located.master;
         }
       };
       const look = async (): Promise<void> => {

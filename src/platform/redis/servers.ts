@@ -36,7 +36,7 @@ async function answered<T>(ask: () => Promise<T>): Promise<T> {
   }
 }
 
-/** True where a server is a node of a Redis Cluster: it answers for some of the keys only. False where it forbids the question. */
+/** True if a server is a node of a Redis Cluster: it answers for some of the keys only. False if it forbids the question. */
 export async function servesCluster({ client }: Pick<Scripts, "client">): Promise<boolean> {
   if (clustersOf(client).length > 0) return true;
   const info = await answered(() => client.info("cluster")).catch((error: Error) => {
@@ -46,7 +46,7 @@ export async function servesCluster({ client }: Pick<Scripts, "client">): Promis
   return fieldsOf(info).get("cluster_enabled") === "1";
 }
 
-/** True where a failover leaves the former master running, which takes writes until each client has left it. */
+/** True if a failover leaves the former master running, which takes writes until each client has left it. */
 export const hasSentinels = ({ client }: Pick<Scripts, "client">): boolean =>
   client instanceof Redis && client.options.name !== undefined;
 
@@ -56,7 +56,7 @@ export interface MasterInfo {
   /** The node is host:port, or the name that sentinels have for it. */
   readonly node: string;
   readonly reachable: boolean;
-  /** The info is undefined where the server does not answer, or forbids the question. */
+  /** The info is undefined if the server does not answer, or forbids the question. */
   readonly info: ServerInfo | undefined;
 }
 

@@ -26,7 +26,7 @@ export type Tracking = ReturnType<typeof trackChanges>;
 
 interface TrackingDeps {
   readonly scripts: Scripts;
-  /** Its messages are announced, too, each in its place among the changes of the server that holds `publisher`. */
+  /** Messages of this channel are announced, too, each in its place among the changes of the server that holds `publisher`. */
   readonly channel: string;
   /** A script that changes this key publishes the messages. */
   readonly publisher: string;
@@ -45,9 +45,9 @@ export function trackChanges(deps: TrackingDeps) {
   const announcements = new EventEmitter<Announcements>();
   const servers = new Map<string, ServerTracking>();
   const trackingAt = (node: string): ServerTracking | undefined => {
-    const held = servers.get(node);
-    const server = held ? undefined : serverAt(node);
-    if (!server) return held;
+    const current = servers.get(node);
+    const server = current ? undefined : serverAt(node);
+    if (!server) return current;
     const isPublisher = () => publishing() === node;
     const tracking = trackServer({ ...deps, server, isPublisher, announcements });
     servers.set(node, tracking);
@@ -73,19 +73,21 @@ export function trackChanges(deps: TrackingDeps) {
     announcements,
     /** Returns false while keys of these servers cannot be followed. */
     isOn: (nodes: readonly string[]): boolean => isFollowing(publishing()) && nodes.every(isFollowing),
-    /** The first change that comes after a command sent later is announced. Resolves to false where keys are not followed. */
+    /** The first change that comes after a command sent later is announced. Resolves to false if keys are not followed. */
     follow: async (keys: readonly string[]): Promise<boolean> => {
       const asked = [...grouped(keys, nodeOf)].map(
         // A command in a cluster takes keys of one slot.
-        async ([node, some]) =>
-          (await trackingAt(node)?.follow([...grouped(some, (key) => String(slotOf(key))).values()])) ?? false,
+        async ([node, keysOfNode]) =>
+          (await trackingAt(node)?.follow([...grouped(keysOfNode, (key) => String(slotOf(key))).values()])) ?? false,
       );
       return !(await Promise.all(asked)).includes(false);
     },
-    /** Resolves once these servers have announced everything that happened before the call; to false where they may not have. */
+    /** Resolves once these servers have announced everything that happened before the call; to false if they may not have. */
     upToDate: (nodes: readonly string[]): Promise<boolean> => {
-      const one = publishing();
-      return nodes.every((node) => node === one) ? isUpToDate(one) : areUpToDate(new Set([one, ...nodes]));
+      const publisher = publishing();
+      return nodes.every((node) => node === publisher)
+        ? isUpToDate(publisher)
+        : areUpToDate(new Set([publisher, ...nodes]));
     },
     close: async (): Promise<void> => {
       await allOf([...servers.values()].map((tracking) => tracking.close()));
@@ -184,7 +186,7 @@ function trackServer({ server, scripts, announcements, log, ...deps }: ServerDep
   const settled = oncePerTurn(coalesce(ping));
   return {
     isOn: (): boolean => on,
-    /** Each group of keys is of one slot. Resolves to false where one of them is not followed. */
+    /** Each group of keys is of one slot. Resolves to false if one of them is not followed. */
     follow: async (groups: readonly (readonly string[])[]): Promise<boolean> => {
       const before = closed;
       const ask = () =>

@@ -1,10 +1,10 @@
 import type { Cluster, Redis } from "ioredis";
 
 // All private behaviour of the client that we rely on, with the reasons in
-// docs/decisions/0019-libraries.md. test/integration/wire.test.ts fails where a new version of the
+// docs/decisions/0019-libraries.md. test/integration/wire.test.ts fails if a new version of the
 // client has changed it.
 
-/** A cluster's client sends again what failed as its connection closed; here it does so only where nothing was sent. */
+/** A cluster's client sends again what failed as its connection closed; here it does so only if nothing was sent. */
 export function failUnanswered(node: Redis): void {
   const fail = (): void => {
     for (let sent = node.commandQueue.shift(); sent; sent = node.commandQueue.shift())

@@ -10,6 +10,7 @@ const CLEAN: readonly string[] = [
   "fanout",
   "kernel",
   "main.ts",
+  "platform",
   "reads",
   "telemetry",
   "upstreams",
