@@ -1,7 +1,9 @@
 import { expect, test } from "@jest/globals";
 import { beginFill, startFill } from "../../src/consistency/fill/fill.js";
+import { openFills } from "../../src/consistency/fill/index.js";
 import type { TimeRange } from "../../src/consistency/reconcile/reconcile.js";
 import { REPETITION_MS } from "../../src/contracts/times.js";
+import { AppError } from "../../src/kernel/errors.js";
 import type { Logger } from "../../src/kernel/logger.js";
 import { HOUR } from "../../src/kernel/time.js";
 import { fillCheck } from "../../src/operators/doctor/index.js";
@@ -12,6 +14,7 @@ import {
   type LogFill,
   windowsOf,
 } from "../../src/state/messages/log-fill.redis.js";
+import type { Upstreams } from "../../src/upstreams/upstreams.grpc.js";
 import { eventually } from "../support/eventually.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 
@@ -52,6 +55,28 @@ function filler({ reconcile = async () => undefined, created = () => LOG, isLost
 
 const begin = () =>
   beginFill({ store: createFillStore(redis.scripts), log }, { why: "first", created: LOG, range: RANGE });
+
+// Invariant 5.
+test("while the posts service does not tell whether there is a history, the log names it once", async () => {
+  const told: object[] = [];
+  const changedDrops = async () => {
+    throw new AppError("unavailable", "ListDrops: no connection");
+  };
+  const { beginFirstFill } = openFills(
+    {
+      scripts: redis.scripts,
+      upstreams: () => ({ changedDrops }) as unknown as Upstreams,
+      log: { ...log, warn: (fields: object) => void told.push(fields) } as unknown as Logger,
+    },
+    {
+      readLogState: async () => ({ drops: "2026-02-02T00:00:00Z", last: 0, fanout: "", lastJob: 0, redis: undefined }),
+      readBacklog: async () => ({ start: 0, acked: 0 }),
+    },
+  );
+  for (let round = 0; round < 2; round++)
+    await expect(beginFirstFill({ replaced: false })).rejects.toMatchObject({ code: "unavailable" });
+  expect(told).toEqual([{ upstream: "posts", error: expect.stringContaining("ListDrops") }]);
+});
 
 const filled = (store: ReturnType<typeof createFillStore>) =>
   eventually(async () => {

@@ -1,4 +1,5 @@
 import { LOG_AGE_MS } from "../../contracts/times.js";
+import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { sharedNow } from "../../kernel/time.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
@@ -24,6 +25,17 @@ export function openFills(
   const fills = { store: createFillStore(scripts), log };
   const { listsDrops } = new UpstreamView(upstreams("reconcile"));
   let isNew: boolean | undefined;
+  let isTold = false;
+  const hasHistory = async (since: number): Promise<boolean> => {
+    try {
+      return await listsDrops(since);
+    } catch (error) {
+      const fields = { upstream: "posts", error: oneLine(error) };
+      if (!isTold) log.warn(fields, "fan-out begins once the posts service tells whether there are drops already");
+      isTold = true;
+      throw error;
+    }
+  };
   return {
     beginFill: async (range: TimeRange) =>
       beginFill(fills, { why: "lost", created: (await readLogState()).drops, range }),
@@ -32,7 +44,7 @@ export function openFills(
       const created = (await readLogState()).drops;
       const hasBegun = (await fills.store.read())?.log === created;
       const range = untilNow(sharedNow() - LOG_AGE_MS);
-      if ((isNew || replaced) && !hasBegun && (await listsDrops(range.since)))
+      if ((isNew || replaced) && !hasBegun && (await hasHistory(range.since)))
         await beginFill(fills, { why: "first", created, range });
     },
   };
