@@ -185,6 +185,25 @@ test("a write that changed nothing or failed gives its place back, at the latest
   expect(await placesOf("bea")).toBe(1);
 });
 
+test("a write that changed nothing gives its place back also if Redis does not answer at first, for some time", async () => {
+  for (const [user, answers] of [
+    ["cid", true],
+    ["dan", false],
+  ] as const) {
+    let asked = 0;
+    const run: typeof bench.scripts.run = async (...call) => {
+      if (call[2]?.[1] !== 0 || (++asked > 2 && answers)) return bench.scripts.run(...call);
+      throw new AppError("unavailable", "Redis is away");
+    };
+    const limits = createLimits({ ...bench.scripts, run });
+    expect(await once(limits.limited, [useOf(user, 1)], { ...CHANGES, changed: () => false })).toBe("done");
+    if (answers) await eventually(async () => (await placesOf(user)) === 0, "the place is free");
+    else await eventually(() => asked > 2, "it tries again");
+    await limits.close();
+    expect(await placesOf(user)).toBe(answers ? 0 : 1);
+  }
+});
+
 test("a refusal names the limit that lasts longest, and the time to wait; it does not prolong it", async () => {
   const { limited } = createLimits(bench.scripts);
   const uses: Use[] = [

@@ -19,6 +19,9 @@ const MAX_WAIT_MS = 10 * SECOND;
 const WAIT_BASE_MS = 20;
 const WAIT_CAP_MS = 200;
 
+/** While so many writes wait to be settled, one that Redis does not answer is not settled again. */
+const MOST_SETTLED_AGAIN = 1_000;
+
 /** A sliding window by the clock of Redis, for all processes together. */
 export interface Window {
   readonly key: string;
@@ -114,9 +117,20 @@ const WORDS: Readonly<Record<LimitKind, string>> = {
 export function createLimits(scripts: Scripts) {
   observeLimits.started();
   const settling = new Set<Promise<unknown>>();
-  const settle = (windows: readonly Window[], place: string, counts: boolean): void => {
+  const closing = new AbortController();
+  /** A place that is not settled counts later: one that does not count is given back again and again for some time. */
+  const untilSettled = async (windows: readonly Window[], place: string, counts: boolean): Promise<void> => {
     const keys = windows.map(({ key }) => key);
-    const settled = unlessAway(scripts.run(SETTLE_PLACE, keys, [place, counts ? 1 : 0]))
+    const left = countdown(MAX_WAIT_MS);
+    for (let attempt = 1; ; attempt++) {
+      const settled = await unlessAway(scripts.run(SETTLE_PLACE, keys, [place, counts ? 1 : 0]));
+      const mayTry = left() > 0 && !closing.signal.aborted && settling.size < MOST_SETTLED_AGAIN;
+      if (settled !== undefined || counts || !mayTry) return;
+      await pause(backoff(attempt, WAIT_CAP_MS, SECOND), closing.signal);
+    }
+  };
+  const settle = (...of: Parameters<typeof untilSettled>): void => {
+    const settled = untilSettled(...of)
       .catch(() => undefined)
       .finally(() => settling.delete(settled));
     settling.add(settled);
@@ -137,7 +151,10 @@ export function createLimits(scripts: Scripts) {
   };
   return {
     limited,
-    close: async (): Promise<void> => void (await Promise.all(settling)),
+    close: async (): Promise<void> => {
+      closing.abort();
+      await Promise.all(settling);
+    },
   };
 }
 
