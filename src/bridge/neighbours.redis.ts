@@ -35,6 +35,9 @@ export function watchNeighbours(deps: NeighboursDeps) {
   const { subscriber, publisher, channelPrefix, process, readLog, log, everyMs = EVERY_MS } = deps;
   const channel = channelPrefix + ANNOUNCEMENTS;
   let own: string | undefined;
+  /** The log had this name before: a bridge of this installation may not have read the new one yet. */
+  let former: string | undefined;
+  let asking = false;
   let other: { readonly name: string; readonly until: number } | undefined;
   const fault = (): string | undefined => {
     if (other === undefined || other.name === own || performance.now() > other.until) return undefined;
@@ -44,23 +47,32 @@ export function watchNeighbours(deps: NeighboursDeps) {
     );
   };
   const announce = async (): Promise<void> => {
-    own = await readLog();
+    const name = await readLog();
+    if (own !== undefined && name !== own) former = own;
+    own = name;
     if (own !== undefined) await publisher.publish(channel, JSON.stringify({ log: own, process }));
   };
   const failed = warnOnce(log, "this bridge could not announce its installation");
   const loop = startLoop({ work: announce, everyMs, failed });
-  const hear = ({ log: name, process: of }: Announcement): void => {
-    if (own === undefined || name === own) return;
+  const hear = async ({ log: name, process: of }: Announcement): Promise<void> => {
+    const isOther = (): boolean => own !== undefined && name !== own && name !== former;
+    if (!isOther()) return;
     const isNews = fault() === undefined;
+    if (isNews) {
+      if (asking) return;
+      asking = true;
+      // The log may have got this name just now, and the other one may have started before this one listened.
+      await announce().finally(() => {
+        asking = false;
+      });
+      if (!isOther()) return;
+    }
     other = { name, until: performance.now() + MISSED * everyMs };
-    if (!isNews) return;
-    log.error({ process: of }, fault() as string);
-    // The other one may have started before this one listened.
-    loop.wake();
+    if (isNews) log.error({ process: of }, fault() as string);
   };
   subscriber.on("message", (from: string, text: string) => {
     const heard = from === channel ? parsed(text) : undefined;
-    if (heard) hear(heard);
+    if (heard) hear(heard).catch((error) => failed(error, 1));
   });
   const subscribe = (): void => {
     // Permissions of an earlier version do not have this channel.

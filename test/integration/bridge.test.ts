@@ -35,19 +35,24 @@ interface Installed {
   readonly channelPrefix?: string;
   /** The name that the log of this installation shares with its Redis. */
   readonly log?: string;
+  readonly readLog?: () => string;
+  readonly failed?: (text: string) => void;
   readonly everyMs?: number;
 }
 
 async function bridge({
   channelPrefix = "",
   log: name = randomUUID(),
+  readLog = () => name,
+  failed,
   everyMs = HOUR,
 }: Installed = {}): Promise<Bridge> {
   const subscriber = connectSubscriber([redis.broker.url], silent);
   const neighbours = watchNeighbours({
-    ...{ subscriber, publisher: redis.client, channelPrefix, log: silent, everyMs },
+    ...{ subscriber, publisher: redis.client, channelPrefix, everyMs },
+    log: failed ? Object.assign(Object.create(silent), { error: (_: object, text: string) => failed(text) }) : silent,
     process: "bridge-1",
-    readLog: async () => name,
+    readLog: async () => readLog(),
   });
   const started = await startBridge({
     subscriber,
@@ -152,6 +157,26 @@ test("two installations that hear the same channels name each other, and are not
   await eventually(async () => (await listening()) === 2, "both listen again");
   await second.close(1_000);
   await eventually(() => first.notReady() === undefined, "the first is alone");
+});
+
+test("bridges of one installation that learn a new name of the log at different moments do not name each other", async () => {
+  const [before, now, other] = [randomUUID(), randomUUID(), randomUUID()];
+  let name = before;
+  const errors: string[] = [];
+  const first = await bridge({ readLog: () => name, failed: (text) => errors.push(text) });
+  const announced = (log: string) =>
+    redis.raw.publish("timeline_bridges", JSON.stringify({ log, process: "bridge-2" }));
+  await eventually(async () => (await announced(before)) === 1, "it listens");
+  name = now;
+  await announced(now);
+  await announced(before);
+  // A stranger is named even so.
+  await eventually(async () => {
+    await announced(other);
+    return errors.length > 0;
+  }, "it has heard them all");
+  expect(errors.map((text) => [text.includes(other), text.includes(now)])).toEqual([[true, true]]);
+  expect(first.notReady()).toContain(other);
 });
 
 test("installations with prefixes hear their own events and announcements only", async () => {
