@@ -58,6 +58,18 @@ test("a repost whose original's author is not named is a repost: a mute of repos
 });
 
 // Invariant 5.
+test("a repost of a drop of somebody whom the reader mutes does not come into a home that is stored", async () => {
+  const scene = open();
+  await scene.post("bob");
+  scene.world.mute("ada", "eve");
+  await handle(scene.fanout, related("user_muted", "ada", "eve"));
+  await scene.home();
+  const original = await scene.post("eve");
+  await scene.post("bob", { repost_of: original, repost_author: "eve" });
+  expect(await redis.raw.zrange(homeKey("ada"), "0", "-1")).toEqual(["~floor", "bob-0"]);
+});
+
+// Invariant 5.
 test("a user who is blocked and whose reposts are muted is hidden, and so is one whose mute has ended", async () => {
   const hidden = [
     { target_id: "bob", reposts_only: true, expires_at: 0, blocked: true },
