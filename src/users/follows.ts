@@ -81,11 +81,18 @@ interface Replacement extends Pair {
 
 /** Resolves to the number of changed edges: 0 where the follow that is replaced is none, or no more. */
 async function replace(deps: FollowsDeps, { replaced, traceparent, ...pair }: Replacement): Promise<number> {
-  const { edges, bounded, maxFollowing: most } = deps;
+  const { edges, bounded, limited, limitFollows: limit, maxFollowing: most } = deps;
+  const { follower_id: user } = pair;
   readId("replaces", replaced);
   if (replaced === pair.following_id) throw invalid("replaces", "must not be the user who is followed");
-  if ((await bounded(() => edges.followed(pair.follower_id, [replaced]))).size === 0) return 0;
-  const changed = await edges.replace({ ...pair, most, traceparent }, replaced);
+  const isNone = async (): Promise<boolean> => (await bounded(() => edges.followed(user, [replaced]))).size === 0;
+  if (await isNone()) return 0;
+  // A follow that is replaced again and again would reach any number of people: replacements count by themselves.
+  const changed = await limited([{ kind: "follows", user, of: "replaced", limit }], {
+    write: () => edges.replace({ ...pair, most, traceparent }, replaced),
+    changed: (edgesChanged) => edgesChanged > 0,
+    changesNothing: isNone,
+  });
   if (changed > 0) observeUsers.followed("unfollow", 1);
   if (changed > 1) observeUsers.followed("follow", 1);
   return changed;

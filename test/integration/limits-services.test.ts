@@ -187,7 +187,7 @@ test("reactions of a remote actor count, repeated ones and their deletions do no
   expect(await deleteRemoteReaction({ uri: "https://far.example/likes/1", actor_uri })).toEqual({ changed: true });
 });
 
-test("a follow that replaces another one counts in no limit, and is there with the end of the other", async () => {
+test("a follow that replaces another one counts in no limit of other follows, and is there with the end of the other", async () => {
   const by = (following_id: string, replaces = "") => ({ follower_id: "kim", following_id, replaces });
   for (const id of ["a", "b"]) await users.follow(by(id));
   expect(await refusal(users.follow(by("c")))).toBe(FOLLOWS_REFUSED);
@@ -199,9 +199,14 @@ test("a follow that replaces another one counts in no limit, and is there with t
   expect((await users.getFollowingList({ user_id: "kim" })).user_ids).toEqual(["a-new"]);
   expect(await counted("follows", "kim")).toBe(2);
   expect(await refusal(users.follow(by("c", "nobody")))).toBe(FOLLOWS_REFUSED);
-  await users.block({ user_id: "dan", target_id: "kim" });
-  expect(await refusal(users.follow(by("dan", "a-new")))).toMatch(/^FAILED_PRECONDITION following_id/);
+  expect(await refusal(users.follow(by("c", "a-new")))).toBe(FOLLOWS_REFUSED);
   expect((await users.getFollowingList({ user_id: "kim" })).user_ids).toEqual(["a-new"]);
+  await users.block({ user_id: "dan", target_id: "kit" });
+  await users.follow({ ...by("a"), follower_id: "kit" });
+  expect(await refusal(users.follow({ ...by("dan", "a"), follower_id: "kit" }))).toMatch(
+    /^FAILED_PRECONDITION following_id/,
+  );
+  expect((await users.getFollowingList({ user_id: "kit" })).user_ids).toEqual(["a"]);
   expect(await refusal(users.follow(by("c", "c")))).toMatch(/^INVALID_ARGUMENT replaces/);
 });
 
