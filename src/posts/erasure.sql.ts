@@ -14,11 +14,14 @@ interface OwnDrop {
   readonly parent: string | null;
 }
 
-/** Each removal changes at most ROWS_AT_ONCE rows, and resolves to how many it found. It may run twice, and beside itself. */
+/**
+ * Each removal changes at most ROWS_AT_ONCE rows, and resolves to the number of rows that matched. Removals may run
+ * twice, and concurrently.
+ */
 export function createErasureStore(db: Db) {
   const changed = async (sql: string, ...values: readonly unknown[]): Promise<number> =>
     (await db.query(sql, values, PLANNED_EACH_TIME)).length;
-  /** Whatever the statistics say, there may be nothing left to find: only an index tells that soon. */
+  /** Reads by an index whatever the statistics say: usually no row matches, and a scan of the table would be slow. */
   const find = <Row>(sql: string, ...values: readonly unknown[]): Promise<Row[]> =>
     db.transaction(async ({ run, query }) => {
       await run("SET LOCAL enable_seqscan = off");
@@ -45,7 +48,7 @@ export function createErasureStore(db: Db) {
     /** Resolves once the rows of writes that began before the marker was set are visible. */
     untilOlderEnded: (stopping: AbortSignal): Promise<void> => untilOlderEnded(db, { stopping }),
     left: async (user: string): Promise<number> => (await find<{ left: number }>(LEFT, user))[0]?.left ?? 0,
-    /** Deletes the newest drops below an id, and their rows of replies. `lowest` is undefined where no drop is left. */
+    /** Deletes the newest drops below an id, and their rows of replies. `lowest` is undefined if no drop is left. */
     removeDrops: async (user: string, below = LAST_ID) => {
       const drops = await find<OwnDrop>(DROPS, user, below, ROWS_AT_ONCE);
       // A reply whose drop stands is found again after a crash.
@@ -53,7 +56,7 @@ export function createErasureStore(db: Db) {
       if (drops.length > 0) await tombstone(user, drops);
       return { removed: drops.length, lowest: drops.at(-1)?.drop_id };
     },
-    /** Returns deleted drops of a user about which something is left, above an id. */
+    /** Returns deleted drops of a user that are not purged yet, above an id. */
     unpurged: async (user: string, after = FIRST_ID): Promise<string[]> =>
       (await find<{ id: string }>(UNPURGED, user, after, ROWS_AT_ONCE)).map(({ id }) => id),
     removeReactions: async (user: string): Promise<number> => {
@@ -66,7 +69,9 @@ export function createErasureStore(db: Db) {
     removeKeys: (user: string) => changed(REMOVE_KEYS, user, ROWS_AT_ONCE),
     isUnpublished: async (user: string): Promise<boolean> =>
       (await find(UNPUBLISHED, user, JSON.stringify(user))).length > 0,
-    /** Removes events that name a user among the next ones after an id; resolves to the last id, undefined at the end. */
+    /**
+     * Removes events that name a user among the next ones after an id; resolves to the last id, undefined at the end.
+     */
     removeEvents: async (user: string, after: number): Promise<number | undefined> => {
       const values = [user, JSON.stringify(user), after, ROWS_AT_ONCE];
       const [row] = await find<{ last: number | null }>(REMOVE_EVENTS, ...values);
@@ -168,8 +173,8 @@ DELETE FROM posts.idempotency WHERE ctid = ANY (ARRAY(
 )) RETURNING 1`;
 
 /**
- * The text of the id in JSON is looked for first: few bodies have it. The deletion of a remote drop has its actor only
- * as the owner.
+ * Searches for the id as JSON text first, since few bodies contain it. The deletion of a remote drop names its actor
+ * only as the owner.
  */
 const NAMES = `(owner = $1 OR (strpos(body, $2) > 0 AND (
   body::jsonb ->> 'user_id' = $1 OR body::jsonb ->> 'repost_author' = $1 OR body::jsonb -> 'recipients' ? $1

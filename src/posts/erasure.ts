@@ -17,7 +17,10 @@ interface ForgetDeps extends Pick<DropsDeps, "wakeRelay" | "now"> {
 
 const LOOK_EVERY_MS = SECOND / 5;
 
-/** The event of the erasure is tried again after this time: the relay may be at work elsewhere, or NATS be full. */
+/**
+ * Maximum time to wait for the relay, ms. Afterwards the event of the erasure is retried: another process may have the
+ * relay, or NATS be full.
+ */
 const PUBLISHED_WITHIN_MS = 30 * SECOND;
 
 interface Erasure extends ForgetDeps {
@@ -28,20 +31,20 @@ interface Erasure extends ForgetDeps {
 
 /**
  * Forgets an erased user. The marker refuses every write that begins from now on; those that began before are waited
- * for. Only deletions of drops are told by events. Tombstones name the user until these are published, since timelines
+ * for. Only deletions of drops have events. Tombstones name the user until these are published, since timelines
  * need the author.
  */
 export const createForget =
   (deps: ForgetDeps): Forget =>
-  async (user, { stopping, left }) => {
+  async (user, { stopping, left: report }) => {
     const { erasure } = deps.store;
     await erasure.mark(user);
     let rows = await erasure.left(user);
-    const removed = (some: number): Promise<void> => {
-      rows = Math.max(0, rows - some);
-      return left(rows);
+    const removed = (count: number): Promise<void> => {
+      rows = Math.max(0, rows - count);
+      return report(rows);
     };
-    await left(rows);
+    await report(rows);
     for (const [name, step] of Object.entries(STEPS)) {
       await failpoint("posts-forgetting", name);
       await step({ ...deps, user, stopping, removed });

@@ -36,7 +36,7 @@ import { remoteReactions } from "./remote/remote-reactions.js";
 import { webfinger } from "./remote/webfinger.js";
 import { createPostsStore, type PostsStore } from "./store.sql.js";
 
-/** They need the migrations of the outbox. */
+/** The migrations of the outbox are applied before. */
 export const POSTS_MIGRATIONS = { component: "posts", folder: new URL("./migrations/", import.meta.url) };
 
 export interface PostsDeps extends ActivitiesDeps {

@@ -15,7 +15,7 @@ interface DropCleanup {
 export function createCleanupStore(db: Db, { removeReposts, removeReactions }: DropCleanup) {
   const removed = async (sql: string, ...params: readonly number[]): Promise<number> =>
     (await db.query(sql, params)).length;
-  /** Removes what is left about some deleted drops: their reposts, which get tombstones and events, then the rest. */
+  /** Removes the rows of deleted drops: first their reposts, which get tombstones and events, then all others. */
   const purge = async (ids: readonly string[], limit: number): Promise<number> => {
     const reposted = await removeReposts(ids, limit);
     if (reposted > 0) return reposted;
@@ -40,7 +40,7 @@ export function createCleanupStore(db: Db, { removeReposts, removeReactions }: D
   };
 }
 
-/** Rows are named by ctid, whatever the estimates. A clock that is no subquery would keep the index from being used. */
+/** Deletes rows by ctid, whatever the estimates. A clock that is no subquery would keep the index from being used. */
 const pruning = (table: string, old: string, before = `(SELECT ${NOW} - $1::bigint)`): string => `
 DELETE FROM posts.${table} WHERE ctid = ANY (ARRAY(
   SELECT ctid FROM posts.${table} WHERE ${old} < ${before} LIMIT $2 FOR UPDATE SKIP LOCKED

@@ -36,7 +36,7 @@ const STEPS_A_ROUND = 50;
 const LEASE_ROUNDS = 3;
 
 /**
- * One process at a time does the maintenance. A failure is logged once, and tried again. Every process is not ready
+ * One process at a time does the maintenance. A failure is logged once, and tried again. No process is ready
  * while the present month has no partitions and none can be made.
  */
 export function startMaintenance(deps: MaintenanceDeps): { notReady(): string | undefined; close(): Promise<void> } {
@@ -152,7 +152,7 @@ async function dropMonths(deps: MaintenanceDeps, mayContinue: () => Promise<bool
 }
 
 const DROPS_A_STEP = 200;
-/** Reactions read by one statement at most, unless a single drop has more. */
+/** Maximum number of reactions that one statement reads, unless a single drop has more. */
 const REACTIONS_AT_ONCE = 100_000;
 const CALIBRATION_STEPS = 20;
 
@@ -170,10 +170,10 @@ export function createCalibration(deps: CalibrationDeps) {
     for (let step = 0; step < steps && (await mayContinue()); step++) {
       const span = await drops.next(await lease.walkedTo(), DROPS_A_STEP);
       for (const ids of portionsOf(span)) {
-        const found = await calibrateSome(deps, ids);
-        total.corrected += found.corrected;
-        total.overdue += found.overdue;
-        observePosts.calibrated(found);
+        const result = await calibrateSome(deps, ids);
+        total.corrected += result.corrected;
+        total.overdue += result.overdue;
+        observePosts.calibrated(result);
       }
       total.checked += span.length;
       const isLast = span.length < DROPS_A_STEP;

@@ -15,7 +15,7 @@ const LACKS_METHOD_MS = MINUTE;
 
 const sinceStart: Clock = () => performance.now();
 
-/** Calls a method of the UserService; resolves to `otherwise` where it is lacking. */
+/** Calls a method of the UserService; resolves to `otherwise` if the service lacks it. */
 function unlessLacking(now: Clock) {
   let until = Number.NEGATIVE_INFINITY;
   return async <Answer, Other>(
@@ -55,7 +55,7 @@ export function createRelationsTo(
 }
 
 /**
- * Errors name a field of the request. Nobody has a profile where there is no UserService, or one without profiles, or
+ * Errors name a field of the request. Nobody has a profile if there is no UserService, or one without profiles, or
  * one that refuses the id.
  */
 export function createProfileOf(users: Pick<Users, "profile"> | undefined): ProfileOf {
@@ -106,7 +106,7 @@ async function isInLists(users: Pick<Users, "followers" | "following">, user: st
   return lists.some(({ ids }) => ids.length > 0);
 }
 
-/** No user follows another where there is no UserService. */
+/** No user follows another if there is no UserService. */
 export function createFollowedAmong(users: Users | undefined, now = sinceStart): FollowedAmong {
   if (users === undefined) return async () => new Set();
   const ask = unlessLacking(now);
@@ -130,10 +130,10 @@ export function createFollowedAmong(users: Users | undefined, now = sinceStart):
 
 async function listed(users: Users, follower: string, people: readonly string[]): Promise<ReadonlySet<string>> {
   const wanted = new Set(people);
-  const found = new Set<string>();
+  const followed = new Set<string>();
   for await (const { ids } of readPages((token) => users.following({ user: follower, size: MAX_ASKED, token }))) {
-    for (const id of ids) if (wanted.has(id)) found.add(id);
-    if (found.size === wanted.size) break;
+    for (const id of ids) if (wanted.has(id)) followed.add(id);
+    if (followed.size === wanted.size) break;
   }
-  return found;
+  return followed;
 }

@@ -29,7 +29,7 @@ interface Asked {
 }
 
 interface Collection {
-  /** Resolves to undefined where the number of items is not known. */
+  /** Resolves to undefined if the number of items is not known. */
   readonly total: () => Promise<number | undefined>;
   readonly page: (token: string) => Promise<documents.Page>;
 }
@@ -49,9 +49,9 @@ export const activities = (deps: ActivitiesDeps) => ({
 });
 
 async function documentOf(asked: Asked): Promise<documents.Document> {
-  const { of, collection } = asked.named;
+  const { kind, collection } = asked.named;
   if (collection !== "") return documentOfCollection(asked);
-  return of === "users" ? documentOfUser(asked) : documentOfDrop(asked);
+  return kind === "users" ? documentOfUser(asked) : documentOfDrop(asked);
 }
 
 async function documentOfUser({ deps, uris, named: { id }, viewer }: Asked): Promise<documents.Document> {
@@ -69,9 +69,9 @@ async function documentOfDrop({ deps, uris, named: { id }, viewer }: Asked): Pro
 
 async function documentOfCollection(asked: Asked): Promise<documents.Document> {
   const { uris, named } = asked;
-  const { of, id, collection: name, pageToken } = named;
-  const collection = await (of === "users" ? collectionOfUser(asked) : collectionOfDrop(asked));
-  const uri = `${of === "users" ? uris.ofUser(id) : uris.ofDrop(id)}/${name}`;
+  const { kind, id, collection: name, pageToken } = named;
+  const collection = await (kind === "users" ? collectionOfUser(asked) : collectionOfDrop(asked));
+  const uri = `${kind === "users" ? uris.ofUser(id) : uris.ofDrop(id)}/${name}`;
   if (pageToken === undefined) return documents.collectionOf(uri, await collection.total());
   return documents.pageOf(uri, pageToken, await collection.page(pageToken));
 }
@@ -94,7 +94,7 @@ async function collectionOfUser({ deps, uris, named: { id, collection }, viewer 
   };
 }
 
-/** Leaves out whom the viewer hides, as the lists of likes and shares do. */
+/** Omits users whom the viewer hides, as the lists of likes and shares do. */
 async function shownFollowers(
   deps: ActivitiesDeps,
   ids: readonly string[],
@@ -108,11 +108,12 @@ async function shownFollowers(
 async function collectionOfDrop({ deps, uris, named, viewer }: Asked): Promise<Collection> {
   const { id: drop_id, collection } = named;
   const drop = await findNamedDrop(deps, drop_id, viewer);
-  const of = COLLECTIONS_OF_DROPS.get(collection);
-  if (of === undefined || drop.deleted_at !== null || drop.repost_of !== "") throw namesNothing();
+  const items = COLLECTIONS_OF_DROPS.get(collection);
+  if (items === undefined || drop.deleted_at !== null || drop.repost_of !== "") throw namesNothing();
   return {
-    total: async () => (await deps.store.reactions.counts([drop_id]))[0]?.[of.count] ?? 0,
-    page: (page_token) => of.page({ deps, uris }, drop, { drop_id, viewer_id: viewer ?? "", page_size: 0, page_token }),
+    total: async () => (await deps.store.reactions.counts([drop_id]))[0]?.[items.count] ?? 0,
+    page: (page_token) =>
+      items.page({ deps, uris }, drop, { drop_id, viewer_id: viewer ?? "", page_size: 0, page_token }),
   };
 }
 

@@ -27,12 +27,17 @@ const followersUri = (uris: OwnUris, userId: string): string => `${uris.ofUser(u
 export function personOf(uris: OwnUris, { id, profile }: LocalUser): Document {
   const uri = uris.ofUser(id);
   return {
-    ...{ id: uri, type: "Person", preferredUsername: id, name: profile?.display_name || undefined },
+    id: uri,
+    type: "Person",
+    preferredUsername: id,
+    name: profile?.display_name || undefined,
     summary: htmlOf(profile?.bio),
     icon: profile && isUri(profile.avatar_url) ? { type: "Image", url: profile.avatar_url } : undefined,
     published: timeOf(profile?.created_at),
     updated: timeOf(profile?.updated_at),
-    ...{ inbox: `${uri}/inbox`, outbox: `${uri}/outbox`, followers: followersUri(uris, id) },
+    inbox: `${uri}/inbox`,
+    outbox: `${uri}/outbox`,
+    followers: followersUri(uris, id),
   };
 }
 
@@ -41,14 +46,20 @@ export function noteOf(uris: OwnUris, drop: StoredDrop): Document {
   const { to, cc } = audienceOf(uris, drop);
   const tag = drop.recipients.map((recipient) => ({ type: "Mention", href: uriOfUser(uris, recipient) }));
   return {
-    ...{ id, type: "Note", attributedTo: uris.ofUser(drop.user_id) },
+    id,
+    type: "Note",
+    attributedTo: uris.ofUser(drop.user_id),
     summary: htmlOf(drop.summary),
     content: htmlOf(drop.body) ?? "",
     published: timeOf(createdAtOf(drop.drop_id)),
     updated: drop.revision > 1 ? timeOf(drop.updated_at) : undefined,
     inReplyTo: drop.reply_to === "" ? undefined : uriOfDrop(uris, drop.reply_to),
-    ...{ to, cc, tag: tag.length > 0 ? tag : undefined },
-    ...{ replies: `${id}/replies`, likes: `${id}/likes`, shares: `${id}/shares` },
+    to,
+    cc,
+    tag: tag.length > 0 ? tag : undefined,
+    replies: `${id}/replies`,
+    likes: `${id}/likes`,
+    shares: `${id}/shares`,
   };
 }
 
@@ -56,15 +67,21 @@ export function announceOf(uris: OwnUris, repost: StoredDrop): Document {
   const { to, cc = [] } = audienceOf(uris, repost);
   const author = repost.repost_author === "" ? [] : [uriOfUser(uris, repost.repost_author)];
   return {
-    ...{ id: uris.ofDrop(repost.drop_id), type: "Announce", actor: uris.ofUser(repost.user_id) },
+    id: uris.ofDrop(repost.drop_id),
+    type: "Announce",
+    actor: uris.ofUser(repost.user_id),
     object: uriOfDrop(uris, repost.repost_of),
     published: timeOf(createdAtOf(repost.drop_id)),
-    ...{ to, cc: [...cc, ...author] },
+    to,
+    cc: [...cc, ...author],
   };
 }
 
 export const tombstoneOf = (id: string, formerType: string, deletedAt?: number): Document => ({
-  ...{ id, type: "Tombstone", formerType, deleted: timeOf(deletedAt) },
+  id,
+  type: "Tombstone",
+  formerType,
+  deleted: timeOf(deletedAt),
 });
 
 /** The repost of a remote actor has its URI on the actor's server. */
@@ -74,14 +91,17 @@ export function reactionOf(
   object: string,
   reaction: Omit<ListedReaction, "visibility">,
 ): Document {
-  const { user_id, at, repost_id } = reaction;
+  const { user_id, at: reactedAt, repost_id } = reaction;
   const id = repost_id === null || isUri(user_id) ? undefined : uris.ofDrop(repost_id);
-  return { id, type, actor: uriOfUser(uris, user_id), object, published: timeOf(at) };
+  return { id, type, actor: uriOfUser(uris, user_id), object, published: timeOf(reactedAt) };
 }
 
-/** The number of items is left out where it is not known. */
+/** The number of items is omitted if it is not known. */
 export const collectionOf = (id: string, totalItems: number | undefined): Document => ({
-  ...{ id, type: "OrderedCollection", totalItems, first: pageUri(id, "") },
+  id,
+  type: "OrderedCollection",
+  totalItems,
+  first: pageUri(id, ""),
 });
 
 export interface Page {
@@ -90,7 +110,9 @@ export interface Page {
 }
 
 export const pageOf = (partOf: string, token: string, { items, next_page_token: next }: Page): Document => ({
-  ...{ id: pageUri(partOf, token), type: "OrderedCollectionPage", partOf },
+  id: pageUri(partOf, token),
+  type: "OrderedCollectionPage",
+  partOf,
   next: next === "" ? undefined : pageUri(partOf, next),
   orderedItems: items,
 });
@@ -125,7 +147,7 @@ const ENTITIES: Readonly<Record<string, string>> = {
 /** Texts here are plain, those of ActivityStreams are HTML. */
 export function htmlOf(text = ""): string | undefined {
   if (text === "") return undefined;
-  const escaped = text.replaceAll(/[&<>"']/g, (one) => ENTITIES[one] as string);
+  const escaped = text.replaceAll(/[&<>"']/g, (character) => ENTITIES[character] as string);
   const paragraphs = escaped.replaceAll(/\r\n?/g, "\n").split(/\n{2,}/);
   return paragraphs.map((paragraph) => `<p>${paragraph.replaceAll("\n", "<br>")}</p>`).join("");
 }

@@ -13,11 +13,11 @@ export const resolveUris = (deps: RemoteDeps) => ({
     const uri = readUri("uri", request.uri, MAX_URI_BYTES);
     const viewer = readViewer(request.viewer_id);
     const asking = askingOnce(deps);
-    const own = urisOf(deps.config);
-    if (!own?.isOwn(uri)) return { remote: await findRemote(asking, uri, viewer) };
-    const named = own.parse(uri);
+    const uris = urisOf(deps.config);
+    if (!uris?.isOwn(uri)) return { remote: await findRemote(asking, uri, viewer) };
+    const named = uris.parse(uri);
     if (named === undefined || named.collection !== "") throw namesNothing();
-    if (named.of === "drops") return { drop_id: (await findNamedDrop(asking, named.id, viewer)).drop_id };
+    if (named.kind === "drops") return { drop_id: (await findNamedDrop(asking, named.id, viewer)).drop_id };
     if (await isErased(deps, named.id)) throw namesNothing();
     return { user_id: (await findNamedUser(asking, named.id, viewer)).id };
   },
@@ -41,7 +41,7 @@ export async function findNamedDrop(deps: RemoteDeps, id: string, viewer: string
   return drop;
 }
 
-/** @throws AppError `notfound` also where the viewer and the user block each other */
+/** @throws AppError `notfound` also if the viewer and the user block each other */
 export async function findNamedUser(deps: RemoteDeps, id: string, viewer: string | undefined): Promise<LocalUser> {
   await requireUnblocked(deps, id, viewer);
   const user = await findLocalUser(deps, "uri", id);

@@ -21,7 +21,7 @@ const FIELDS = ["to", "cc", "bto", "bcc", "audience"] as const;
 
 /**
  * An address that cannot be read adds nobody; the URI of a local user adds that user.
- * @throws AppError `invalid` where too many can be read
+ * @throws AppError `invalid` if too many can be read
  */
 export function readAddressing(document: unknown, followers: string | undefined, config?: OwnUrl): Addressing {
   const [to = [], cc = [], ...others] = FIELDS.map((field) => addressesAmong(valuesOf(document, field)));
@@ -38,7 +38,7 @@ export function readAddressing(document: unknown, followers: string | undefined,
 
 const withoutSlash = (uri: string): string => uri.replace(/\/+$/, "");
 
-const isSameCollection = (one: string, other: string): boolean => withoutSlash(one) === withoutSlash(other);
+const isSameCollection = (a: string, b: string): boolean => withoutSlash(a) === withoutSlash(b);
 
 /** Addresses that are no users of this server may be longer than its ids. */
 const isId = (id: string): boolean => storedIdFault(id) === undefined;
@@ -46,19 +46,19 @@ const isId = (id: string): boolean => storedIdFault(id) === undefined;
 /** Returns the first URI or id that a field of a document names, as it is written there. */
 const nameAmong = (document: unknown, field: string): string | undefined => namesAmong(valuesOf(document, field))[0];
 
-/** Returns it in normal form. */
+/** Returns the first URI or id that a field of a document names, in normal form. */
 export const uriAmong = (document: unknown, field: string): string | undefined =>
   addressesAmong(valuesOf(document, field))[0];
 
 /** Returns the values of a field in their order: lists in lists are one list, as in JSON-LD. */
 export function valuesOf(document: unknown, field: string): unknown[] {
   const values: unknown[] = [];
-  const left: unknown[] = [isObject(document) ? document[field] : undefined];
-  while (left.length > 0) {
-    const value = left.pop();
+  const unread: unknown[] = [isObject(document) ? document[field] : undefined];
+  while (unread.length > 0) {
+    const value = unread.pop();
     const list = isObject(value) ? (value["@list"] ?? value["@set"]) : value;
-    if (Array.isArray(list)) for (const one of list.toReversed()) left.push(one);
-    else if (isObject(value) && list !== undefined) left.push(list);
+    if (Array.isArray(list)) for (const item of list.toReversed()) unread.push(item);
+    else if (isObject(value) && list !== undefined) unread.push(list);
     else if (value !== undefined && value !== null) values.push(value);
   }
   return values;
@@ -81,21 +81,21 @@ export function narrowed(
   activity: Readonly<Record<string, unknown>>,
 ): Readonly<Record<string, unknown>> {
   if (!isAddressed(activity)) return object;
-  const [own, around] = [opennessOf(object), opennessOf(activity)];
-  if (isAddressed(object) && around > own) return object;
+  const [inner, outer] = [opennessOf(object), opennessOf(activity)];
+  if (isAddressed(object) && outer > inner) return object;
   const without = Object.fromEntries(FIELDS.map((field) => [field, undefined]));
-  if (!isAddressed(object) || around < own)
+  if (!isAddressed(object) || outer < inner)
     return { ...object, ...Object.fromEntries(FIELDS.map((field) => [field, activity[field]])) };
-  const outer = new Set(addressesOf(activity));
+  const allowed = new Set(addressesOf(activity));
   const addresses = addressesOf(object);
-  if (own > 0 || addresses.every((id) => outer.has(id))) return object;
-  return { ...object, ...without, to: addresses.filter((id) => outer.has(id)) };
+  if (inner > 0 || addresses.every((id) => allowed.has(id))) return object;
+  return { ...object, ...without, to: addresses.filter((id) => allowed.has(id)) };
 }
 
 const addressesAmong = (values: readonly unknown[]): string[] => namesAmong(values).map(normalUri);
 
 const namesAmong = (values: readonly unknown[]): string[] =>
-  values.map((one) => (isObject(one) ? idOf(one) : one)).filter(isAddress);
+  values.map((value) => (isObject(value) ? idOf(value) : value)).filter(isAddress);
 
 /** Of two ids the one that is not public counts: the stricter reading. */
 function idOf(object: Record<string, unknown>): string | undefined {
@@ -136,7 +136,10 @@ export function followersOf(actorUri: string, document: string | undefined): str
 export const isObject = (value: unknown): value is Record<string, unknown> =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 
-/** Returns the drop id or URI, as it is written, that a document says it replies to. What cannot be read, or stored, is no reply. */
+/**
+ * Returns the drop id or URI, as it is written, that a document says it replies to. A name that cannot be read or
+ * stored is no reply.
+ */
 export function readReplyTo(document: string, uri: string, config?: OwnUrl): string | undefined {
   const named = nameAmong(JSON.parse(document || "null"), "inReplyTo");
   if (!isAddress(named) || isSameUri(named, uri) || storedIdFault(named) !== undefined) return undefined;

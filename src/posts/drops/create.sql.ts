@@ -2,8 +2,7 @@ import { draftIn, type EventDraft, insertEvents, withVersion } from "../../contr
 import { type Db, NOW } from "../../platform/db/db.js";
 import { SQLSTATE, sqlState } from "../../platform/db/errors.js";
 import { createSharedWrites, statementOf } from "../../platform/db/shared-writes.js";
-import type { NewDrop } from "./drops.sql.js";
-import { KEY_LIFETIME_MS } from "./drops.sql.js";
+import { KEY_LIFETIME_MS, type NewDrop } from "./drops.sql.js";
 import { erasedConflict, noneErased } from "./erased.sql.js";
 import { createdAtOf, monthOf } from "./ids.js";
 import type { PartitionStore } from "./partitions.sql.js";
@@ -19,8 +18,8 @@ interface Creation {
 }
 
 /**
- * Resolves to false where the key has made a drop before, or the drop that is replied to does not exist. @throws
- * AppError `conflict` where the author or a recipient is erased
+ * Resolves to false if the key has made a drop before, or the drop that is replied to does not exist. @throws
+ * AppError `conflict` if the author or a recipient is erased
  */
 export function createCreation(db: Db, partitions: Pick<PartitionStore, "make">) {
   return createSharedWrites(async (all: readonly Creation[]): Promise<boolean[]> => {
@@ -40,7 +39,7 @@ export function createCreation(db: Db, partitions: Pick<PartitionStore, "make">)
   });
 }
 
-/** Runs the insert of a drop, and again once its month is made where it lacks one. */
+/** Runs the insert of a drop, and again once its month is made, if the month is missing. */
 export async function inItsMonth<Result>(
   partitions: Pick<PartitionStore, "make">,
   dropId: string,
@@ -147,7 +146,10 @@ const REPLIES = `replies AS (
   ${insertEvents("reactions", withVersion(draftIn("replied"), "version"), "w JOIN replies ON actor_id::uuid = drop_id")}
 )`;
 
-/** The drop that is replied to exists, is no repost, and is not deleted before this commits (FOR SHARE); the key is not taken. */
+/**
+ * Inserts drops whose key is not taken, and whose parent exists and is no repost. FOR SHARE keeps the parent from being
+ * deleted before the commit.
+ */
 const insertWhere = (replies: boolean) =>
   statementOf(
     {

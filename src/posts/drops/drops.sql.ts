@@ -4,10 +4,10 @@ import { DAY } from "../../kernel/time.js";
 import { type Db, NOW } from "../../platform/db/db.js";
 import { notErased } from "./erased.sql.js";
 
-/** A key makes one drop in this time. */
+/** Lifetime of an idempotency key: within this time a key makes one drop. */
 export const KEY_LIFETIME_MS = DAY;
 
-/** The fields of drops are named as on the wire, in the tables too. The id contains the time of creation. */
+/** A drop before it is stored. Fields and columns have the names of the wire. The id contains the time of creation. */
 export type NewDrop = Omit<
   DropDetails,
   "revision" | "created_at" | "updated_at" | "repost_of" | "original" | "remote_original"
@@ -17,21 +17,21 @@ export type NewDrop = Omit<
 export type StoredDrop = Omit<DropDetails, "created_at" | "original" | "remote_original"> & {
   /** The id under which the original of a repost has reactions: that of a remote one is not its URI. */
   readonly original_key: string;
-  /** This is the author of the original of a repost. */
+  /** The author of the original of a repost. */
   readonly repost_author: string;
   readonly deleted_at: number | null;
 };
 
 interface Edit extends Pick<NewDrop, "drop_id" | "user_id" | "summary" | "body"> {
-  /** 0 accepts any revision. */
+  /** The revision that is edited; 0 accepts any. */
   readonly expected_revision: number;
 }
 
 interface RemoveOptions {
   readonly deleted: EventDraft;
-  /** The count of replies of the drop that was replied to falls by one. */
+  /** The event by which the parent has one reply fewer. */
   readonly withdrawn: EventDraft | undefined;
-  /** The id under which that drop has reactions. */
+  /** The id under which the parent has reactions. */
   readonly parent: string | undefined;
 }
 
@@ -41,7 +41,10 @@ export const dropColumns = (from = "d"): string =>
    coalesce(d.repost_author, '') AS repost_author,
    ${from}.summary, ${from}.body, ${from}.revision, ${from}.updated_at, d.deleted_at`;
 
-/** Judges a drop `d` by itself: the service judges it again. The viewer "" sees only what is for everybody. */
+/**
+ * A condition on a drop `d` by its own audience. The service checks blocks and originals afterwards. The viewer "" sees
+ * only drops for everybody.
+ */
 export const maybeSeenBy = (viewer: string): string => `(
   d.visibility <= ${Visibility.UNLISTED} OR (${viewer}::text <> '' AND (
     d.visibility = ${Visibility.FOLLOWERS} OR d.user_id = ${viewer}::text OR ${viewer}::text = ANY (d.recipients)
@@ -59,10 +62,16 @@ export function createDropWrites(db: Db) {
       );
       return rows[0]?.dropId;
     },
-    /** Resolves to undefined if the author or revision is another or the author erased, or the drop is deleted or a repost. */
+    /**
+     * Resolves to undefined if the author or revision is another or the author erased, or the drop is deleted or a
+     * repost.
+     */
     edit: async ({ drop_id, user_id, summary, body, expected_revision }: Edit): Promise<StoredDrop | undefined> =>
       (await db.query<StoredDrop>(EDIT, [drop_id, user_id, summary, body, expected_revision]))[0],
-    /** Replaces a drop by a tombstone. Resolves to false if it is not this author's, the author is erased, or it is deleted already. */
+    /**
+     * Replaces a drop by a tombstone. Resolves to false if it is not this author's, the author is erased, or it is
+     * deleted already.
+     */
     remove: async (drop: NewDrop, { deleted, withdrawn, parent }: RemoveOptions): Promise<boolean> =>
       (await db.query(REMOVE, [drop.drop_id, drop.user_id, deleted, parent, withdrawn])).length > 0,
   };

@@ -14,7 +14,7 @@ import { FIELD_BYTES } from "./pages.js";
 import type { StoredRemoteObject } from "./remote-drops.sql.js";
 import { isVisible, type ShownDrop, visibleTo } from "./visibility.js";
 
-/** @throws AppError `exhausted` while more events wait to be published than may */
+/** @throws AppError `exhausted` while the number of unpublished events exceeds TIMELINE_OUTBOX_MAX_WAITING */
 export function refuseWhileFull({ isFull }: DropsDeps): void {
   if (isFull()) throw new AppError("exhausted", "too many drops wait to be published", { retryAfterMs: SECOND });
 }
@@ -75,7 +75,7 @@ export const KIND_NAMES: Readonly<Partial<Record<RemoteKind, string>>> = {
 export const presentRemote = (object: StoredRemoteObject): GetDropResponse =>
   object.deleted_at === null ? { remote: object } : { tombstone: presentRemoteTombstone(object) };
 
-/** An object that was never stored has no former type. */
+/** The tombstone of an object that was never stored has no former type. */
 export const presentRemoteTombstone = ({ uri, kind, deleted_at }: StoredRemoteObject): Tombstone => ({
   id: uri,
   former_type: KIND_NAMES[kind] ?? "",
@@ -87,7 +87,7 @@ export type Reply = StoredDrop | (StoredRemoteObject & { readonly drop_id: strin
 export const presentReply = (reply: Reply): WireReply =>
   "uri" in reply ? { remote: reply } : { drop: presentDetails(reply) };
 
-/** A drop of this server is in both lists of a page. */
+/** Returns the size of a reply in a message. A page has two lists, and a drop of this server is in both. */
 export function bytesOfReply(reply: Reply): number {
   const { length } = WireReply.encode(presentReply(reply)).finish();
   return FIELD_BYTES + ("uri" in reply ? length : 2 * length);

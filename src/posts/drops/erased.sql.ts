@@ -25,7 +25,10 @@ interface WithErased {
   readonly store: { readonly erased: ReturnType<typeof createErasedReads> };
 }
 
-/** An answer may come before the statement that refuses, too. @throws AppError `conflict` where the user is erased */
+/**
+ * Refuses an erased user for answers that are given before, or without, a statement that refuses. @throws AppError
+ * `conflict` if the user is erased
+ */
 export async function refuseErased({ store }: WithErased, user: string): Promise<void> {
   if ((await store.erased.among([user])).size > 0) throw erasedConflict("user_id");
 }

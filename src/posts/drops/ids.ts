@@ -41,7 +41,7 @@ export function spanOf(ids: readonly string[]): [lowest: string, highest: string
   return [lowest, highest];
 }
 
-/** Each table has a partition of a month (UTC), from its first id up to the first id after it. Times are in ms. */
+/** A month (UTC). Each table has a partition for it, from `firstId` up to, but without, `endId`. Times are in ms. */
 export type Month = ReturnType<typeof monthAt>;
 
 const NAME = /^(\d{4})_(\d\d)$/;

@@ -23,9 +23,9 @@ export const observePosts = {
   changed: (change: PostsChange): void => changes.add(1, { change }),
   fetched: (outcome: string): void => fetches.add(1, { outcome }),
   counted: (reactions: number): void => counted.add(reactions),
-  calibrated: (found: { readonly corrected: number; readonly overdue: number }): void => {
-    if (found.corrected > 0) drift.add(found.corrected);
-    if (found.overdue > 0) overdue.add(found.overdue);
+  calibrated: (reactions: { readonly corrected: number; readonly overdue: number }): void => {
+    if (reactions.corrected > 0) drift.add(reactions.corrected);
+    if (reactions.overdue > 0) overdue.add(reactions.overdue);
   },
   months: (change: "made" | "dropped"): void => partitions.add(1, { change }),
   removed: (what: string, rows: number): void => {

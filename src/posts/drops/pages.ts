@@ -4,9 +4,9 @@ import { MAX_SUMMARY_CHARACTERS } from "./request.js";
 
 /** gRPC clients take messages of at most this size by default. */
 export const MESSAGE_BYTES = 4 * 1024 * 1024;
-/** The tag and length of a row in a message take at most so much. */
+/** Maximum size of the tag and the length of a row in a message, bytes. */
 export const FIELD_BYTES = 16;
-/** The other fields of a drop, above all its recipients, take at most so much. */
+/** Maximum size of the other fields of a drop, above all its recipients, bytes. */
 const DROP_BYTES = 4 * 1024;
 const CHARACTER_BYTES = 4;
 const DEFAULT_DROPS = 20;
@@ -19,13 +19,13 @@ export function textPages({ maxBodyCharacters }: Pick<PostsConfig, "maxBodyChara
   return { default: Math.min(DEFAULT_DROPS, max), max };
 }
 
-/** A call reads at most so many parts of a list: its page is shorter where they have nothing to show. */
+/** Maximum number of parts of a list that a call reads. Its page is shorter if they have nothing to show. */
 const MAX_READS = 50;
 
 interface Page<Key> {
   readonly after: Key | undefined;
   readonly limit: number;
-  pageOf<Item>(found: readonly Item[], keyOf: (item: Item) => Key, stoppedAt?: Key): PageOf<Item>;
+  pageOf<Item>(items: readonly Item[], keyOf: (item: Item) => Key, stoppedAt?: Key): PageOf<Item>;
 }
 
 export interface PageOf<Item> {
@@ -43,13 +43,13 @@ interface Filling<Row, Key> {
   readonly read: (after: Key | undefined, limit: number) => Promise<Part<Row, Key>>;
   readonly keep: (rows: readonly Row[]) => Promise<readonly Row[]>;
   readonly keyOf: (row: Row) => Key;
-  /** The parts after the first one have so many rows. */
+  /** The number of rows of each part after the first. */
   readonly most: number;
-  /** The size of a row in a message, where rows may be so long that a page exceeds one. */
+  /** The size of a row in a message, bytes. Unset if a page of the longest rows fits one. */
   readonly bytesOf?: (row: Row) => number;
 }
 
-/** Reads on until a page is full: what the list leaves out does not count. */
+/** Reads on until a page is full. Rows that the list omits do not count. */
 export async function fillPage<Row, Key>(page: Page<Key>, filling: Filling<Row, Key>): Promise<PageOf<Row>> {
   const { read, keep, keyOf, most } = filling;
   const kept: Row[] = [];
@@ -67,9 +67,9 @@ export async function fillPage<Row, Key>(page: Page<Key>, filling: Filling<Row, 
 function fitting<Row, Key>(page: Page<Key>, whole: PageOf<Row>, { keyOf, bytesOf }: Filling<Row, Key>): PageOf<Row> {
   if (bytesOf === undefined) return whole;
   let bytes = 0;
-  const beyond = whole.items.findIndex((row, at) => {
+  const beyond = whole.items.findIndex((row, index) => {
     bytes += bytesOf(row);
-    return at > 0 && bytes > MESSAGE_BYTES;
+    return index > 0 && bytes > MESSAGE_BYTES;
   });
   if (beyond < 0) return whole;
   return page.pageOf(whole.items.slice(0, beyond), keyOf, keyOf(whole.items[beyond - 1] as Row));

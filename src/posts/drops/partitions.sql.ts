@@ -18,10 +18,10 @@ export function createRetentionStore(db: Db) {
   };
 }
 
-/** Reads go through `drops`: a month is dropped there first. */
+/** The tables of a month, in the order in which they are dropped: reads go through `drops`. */
 const TABLES = ["drops", "reactions", "revisions", "counts"] as const;
 
-/** Rows of these are updated soon, on the same page. */
+/** Rows of these tables are updated soon after they are inserted: the fill factor leaves room on their page. */
 const SETTINGS: Partial<Record<(typeof TABLES)[number], string>> = {
   reactions: "WITH (fillfactor = 80)",
   counts: "WITH (fillfactor = 70)",
@@ -42,7 +42,7 @@ export function createPartitionStore(db: Db) {
     /** Says which right is missing, if one of the months has no partitions and the role may make none. */
     lack: (months: readonly Month[]): Promise<string | undefined> => lackOf(db, months),
     /**
-     * Makes the missing partitions of a month; resolves to false where none is missing. @throws AppError `unavailable`
+     * Makes the missing partitions of a month; resolves to false if none is missing. @throws AppError `unavailable`
      * if the role may not
      */
     make: (month: Month): Promise<boolean> =>

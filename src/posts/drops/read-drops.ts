@@ -32,10 +32,10 @@ export const readDrops = (deps: DropsDeps) => ({
 
   async getDrops(request: wire.GetDropsRequest): Promise<wire.GetDropsResponse> {
     const ids = readDropIds("drop_ids", request.drop_ids, textPages(deps.config).max);
-    const [own, uris] = [ids.filter((id) => !isUri(id)), ids.filter(isUri)];
+    const [local, uris] = [ids.filter((id) => !isUri(id)), ids.filter(isUri)];
     const viewer = readViewer(request.viewer_id);
     const [stored, remote] = await Promise.all([
-      own.length === 0 ? [] : deps.store.drops.byIds(own),
+      local.length === 0 ? [] : deps.store.drops.byIds(local),
       uris.length === 0 ? [] : deps.store.remote.dropsByUris(uris),
     ]);
     const drops = await visibleTo(deps, viewer, [...stored, ...remote.map(judged)]);
@@ -70,7 +70,8 @@ export const readDrops = (deps: DropsDeps) => ({
     const asking = askingOnce(deps);
     if (viewer !== undefined) await (isUri(dropId) ? requireShown : findDrop)(asking, dropId, viewer);
     const { items, next_page_token } = await fillPage<Reply, [string]>(page, {
-      ...{ keyOf: keyOfReply, most: sizes.max },
+      keyOf: keyOfReply,
+      most: sizes.max,
       read: async (after, limit) => {
         const part = { replyTo: dropId, after: after?.[0] ?? FIRST_ID, viewer: viewer ?? "" };
         return partOf(await repliesOf(deps, part, limit), limit, keyOfReply);
@@ -92,7 +93,7 @@ async function repliesOf(
   part: { readonly replyTo: string; readonly after: string; readonly viewer: string },
   limit: number,
 ): Promise<Reply[]> {
-  const [own, remote] = await Promise.all([store.drops.replies(part, limit), store.remote.replies(part, limit)]);
-  const all = [...own, ...remote.map(judged)];
+  const [local, remote] = await Promise.all([store.drops.replies(part, limit), store.remote.replies(part, limit)]);
+  const all = [...local, ...remote.map(judged)];
   return all.sort((a, b) => (a.drop_id < b.drop_id ? -1 : 1)).slice(0, limit);
 }

@@ -8,7 +8,7 @@ import { createdAtOf, LAST_ID, lowestId, spanOf } from "./ids.js";
 
 type ChangedDrop = Drop & { readonly changed_at: number };
 
-/** Positions are in the order (created_at, drop_id). The id may be any text. */
+/** A position in the order (created_at, drop_id). The id may be any text. */
 export interface Position {
   readonly createdAt: number;
   readonly id: string;
@@ -30,7 +30,7 @@ interface AuthorDrops {
 const MAX_SCANNED = 2_000;
 
 const DROPS_AT_ONCE = 100;
-/** A read that takes longer holds up no other. */
+/** Maximum time for which a read holds up others. */
 const OVERTAKEN_AFTER_MS = SECOND / 4;
 
 export function createDropReads(db: Db) {
@@ -45,7 +45,10 @@ export function createDropReads(db: Db) {
     byId: createBatch(DROPS_AT_ONCE, byEachId, OVERTAKEN_AFTER_MS),
     revisions: (dropId: string, below: number, limit: number): Promise<StoredDrop[]> =>
       db.query<StoredDrop>(REVISIONS, [dropId, below, limit]),
-    /** A viewer also sees all replies for followers, their own, and direct ones to them. */
+    /**
+     * Returns replies that are for everybody; with a viewer also all replies for followers, direct ones to the viewer,
+     * and the viewer's own.
+     */
     replies: (
       { replyTo, after, viewer }: { replyTo: string; after: string; viewer: string },
       limit: number,
@@ -68,10 +71,10 @@ export function createDropReads(db: Db) {
       if (scanned.at(-1)?.at === MAX_SCANNED) return read(SEEN_BY_READER, [reader], PLANNED_EACH_TIME);
       return { drops: scanned.map(({ at: _, ...drop }) => dated(drop)), end: scanned.length < limit };
     },
-    changes: async ([at, id]: readonly [at: number, id: string], until: number, limit: number) => {
+    changes: async ([changedAt, id]: readonly [changedAt: number, id: string], until: number, limit: number) => {
       // Every URI is beyond every UUID.
       const uuid = id === "" || isUuid(id) ? id || lowestId(0) : LAST_ID;
-      return (await db.query<ChangedDrop>(CHANGES, [at, uuid, id, until, limit])).map(dated);
+      return (await db.query<ChangedDrop>(CHANGES, [changedAt, uuid, id, until, limit])).map(dated);
     },
   };
 }
@@ -141,7 +144,9 @@ FROM (
 WHERE visibility <> ${Visibility.DIRECT} OR recipients <> '{}' OR at = ${MAX_SCANNED}
 ORDER BY drop_id DESC LIMIT $5`;
 
-/** A materialized part is planned by itself: with the order, the limit or the bound a plan may walk all drops instead. */
+/**
+ * A materialized part is planned by itself: with the order, the limit or the bound a plan may walk all drops instead.
+ */
 const SEEN_BY_READER = `
 WITH addressed AS MATERIALIZED (
   SELECT d.drop_id, d.user_id = $1 AND $6::text = ANY (d.recipients) AS is_theirs, ${REPOST} FROM posts.drops d

@@ -1,18 +1,18 @@
 import type { Relation } from "../../gen/avion/users.js";
 
-/** Errors name this field of the request. */
+/** The user who asks, and the field of the request that errors name. */
 export interface Asking {
   readonly field: "viewer_id" | "user_id" | "actor_uri";
   readonly user: string;
 }
 
-/** Undefined stands for a UserService without relations. @throws AppError `unavailable` while they are not known */
+/** Resolves to undefined if the UserService has no relations. @throws AppError `unavailable` while it is */
 export type RelationsTo = (
   asking: Asking,
   people: readonly string[],
 ) => Promise<ReadonlyMap<string, Relation> | undefined>;
 
-/** Resolves to those of `people` that a person follows. @throws AppError `unavailable` while that is not known */
+/** Resolves to those of `people` that a person follows. @throws AppError `unavailable` while the UserService is */
 export type FollowedAmong = (follower: string, people: readonly string[]) => Promise<ReadonlySet<string>>;
 
 export interface RelationsDeps {
@@ -26,7 +26,7 @@ export const isBlocked = (relation: Relation | undefined): boolean =>
 export const isHidden = (relation: Relation | undefined): boolean =>
   relation !== undefined && (isBlocked(relation) || (relation.muting && !relation.mute_reposts_only));
 
-/** Asks one question about all of these people; nobody is asked about themselves. */
+/** Asks for the relations to all of these people in one call, without the user who asks. */
 export async function relationsOf(
   { relationsTo }: RelationsDeps,
   asking: Asking,
@@ -36,17 +36,17 @@ export async function relationsOf(
   return others.length === 0 ? new Map() : relationsTo?.(asking, others);
 }
 
-/** Makes the dependencies of one call, which asks about each person once, and may name the user by another field. */
+/** Returns dependencies for one call: each person is asked about once. Errors name `field` if it is set. */
 export function askingOnce<Deps extends RelationsDeps>(deps: Deps, field?: Asking["field"]): Deps {
   const { relationsTo } = deps;
   if (relationsTo === undefined) return deps;
   const known = new Map<string, Relation>();
   const ask: RelationsTo = async (asking, people) => {
     const unknown = people.filter((person) => !known.has(person));
-    const found =
+    const answers =
       unknown.length === 0 ? known : await relationsTo({ ...asking, field: field ?? asking.field }, unknown);
-    for (const [person, relation] of found ?? []) known.set(person, relation);
-    return found && known;
+    for (const [person, relation] of answers ?? []) known.set(person, relation);
+    return answers && known;
   };
   return { ...deps, relationsTo: ask };
 }

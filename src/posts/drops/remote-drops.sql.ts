@@ -4,7 +4,7 @@ import type { Position } from "./reads.sql.js";
 
 export type StoredRemoteObject = RemoteObject & {
   readonly deleted_at: number | null;
-  /** The id under which a drop has reactions; null where an earlier version has stored it. */
+  /** The id under which a drop has reactions; null if an earlier version has stored it. */
   readonly drop_id: string | null;
 };
 
@@ -15,12 +15,18 @@ export function createRemoteReads(db: Db) {
   return {
     get: async (uri: string): Promise<StoredRemoteObject | undefined> =>
       (await db.query<StoredRemoteObject>(GET, [uri]))[0],
-    /** An object that was deleted before it was ever stored may have been a drop. */
+    /**
+     * Returns drops, and tombstones of unknown kind: an object that was deleted before it was stored may have been a
+     * drop.
+     */
     dropsByUris: (uris: readonly string[]): Promise<StoredRemoteObject[]> =>
       db.query<StoredRemoteObject>(DROPS_BY_URIS, [uris]),
     storedAmong: async (uris: readonly string[]): Promise<string[]> =>
       (await db.query<{ uri: string }>(STORED_AMONG, [uris])).map(({ uri }) => uri),
-    /** A viewer also sees all replies for followers, and direct ones to them. */
+    /**
+     * Returns replies that are for everybody; with a viewer also all replies for followers, and direct ones to the
+     * viewer.
+     */
     replies: (
       { replyTo, after, viewer }: { replyTo: string; after: string; viewer: string },
       limit: number,
@@ -46,7 +52,7 @@ const GET = `SELECT ${REMOTE_COLUMNS} FROM posts.remote_objects o WHERE uri = $1
 const DROPS_BY_URIS = `
 SELECT ${REMOTE_COLUMNS} FROM posts.remote_objects o WHERE o.uri = ANY ($1::text[]) AND o.kind <= 1`;
 
-/** A drop or a reaction may name an actor who is not stored. */
+/** Also returns actors without an object whom a drop or a reaction names. */
 const STORED_AMONG = `
 SELECT t.uri FROM unnest($1::text[]) AS t (uri)
 WHERE EXISTS (SELECT FROM posts.remote_objects o WHERE o.uri = t.uri)

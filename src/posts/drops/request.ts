@@ -31,7 +31,7 @@ export function readAnyDropId(field: string, id: string): string {
   return isUri(id) ? readId(field, id) : readDropId(field, id);
 }
 
-/** Remote ids are allowed, since timelines contain them; they are found nowhere. */
+/** Remote ids are allowed, since timelines contain them; no row has them. */
 export function readDropIds(field: string, ids: readonly string[], most: number): string[] {
   if (ids.length > most) throw invalid(field, `must have at most ${most} entries`);
   return ids.map((id) => readAnyDropId(field, id));

@@ -19,13 +19,13 @@ export const timelineReads = ({ store, tokens }: DropsDeps) => ({
     const limit = readSize("limit", request.limit, AUTHOR_PAGES);
     const below = await readPosition(store.remote, request);
     const reader = readReader(request);
-    const own = await store.drops.byAuthor(author, { below, limit, reader });
-    if (!isUri(author)) return own;
+    const local = await store.drops.byAuthor(author, { below, limit, reader });
+    if (!isUri(author)) return local;
     const foreign = await store.remote.byActor(author, below, limit);
-    const last = own.end ? undefined : own.drops.at(-1);
+    const last = local.end ? undefined : local.drops.at(-1);
     const within = last === undefined ? foreign : foreign.filter((drop) => newestFirst(drop, last) < 0);
-    const drops = [...own.drops, ...within.map((drop) => seenBy(reader, drop))].sort(newestFirst);
-    const end = own.end && foreign.length < limit && drops.length <= limit;
+    const drops = [...local.drops, ...within.map((drop) => seenBy(reader, drop))].sort(newestFirst);
+    const end = local.end && foreign.length < limit && drops.length <= limit;
     return { drops: drops.slice(0, limit), end };
   },
 
@@ -47,7 +47,7 @@ function readReader({ reader_id, without_direct }: wire.GetDropsByUserIDRequest)
   return reader_id === "" ? undefined : readId("reader_id", reader_id);
 }
 
-/** Leaves out the other recipients. The caller leaves out what the reader may not see. */
+/** Removes the other recipients. The caller removes drops that the reader may not see. */
 function seenBy(reader: string | undefined, drop: wire.Drop): wire.Drop {
   if (reader === undefined) return drop;
   return { ...drop, recipients: drop.recipients.filter((recipient) => recipient === reader) };

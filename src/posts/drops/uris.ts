@@ -4,13 +4,13 @@ import { normalUri, parseUrl } from "../../kernel/urls.js";
 import type { PostsConfig } from "../config.js";
 import { isUri } from "./request.js";
 
-/** A URI of this server has this form. The user or drop need not exist. */
+/** A parsed URI of this server. The user or drop need not exist. */
 export interface OwnUri {
-  readonly of: "users" | "drops";
+  readonly kind: "users" | "drops";
   readonly id: string;
   /** The name of a collection of the user or drop; empty for the user or drop itself. */
   readonly collection: string;
-  /** It is empty for the first page, and undefined for the collection itself. */
+  /** Empty for the first page, undefined for the collection itself. */
   readonly pageToken: string | undefined;
 }
 
@@ -30,13 +30,13 @@ export type OwnUrl = Partial<Pick<PostsConfig, "publicUrl">>;
 /** Returns the id of a user of this server for its URI. Everything else stays as it is. */
 export function localUserOr(id: string, config: OwnUrl = {}): string {
   const named = urisOf(config)?.parse(id);
-  return named?.of === "users" && named.collection === "" ? named.id : id;
+  return named?.kind === "users" && named.collection === "" ? named.id : id;
 }
 
 /** Returns the id of a drop of this server for its URI. Everything else stays as it is. */
 export const localDropOr = (id: string, config: OwnUrl = {}): string => urisOf(config)?.dropOf(id) ?? id;
 
-/** Returns the URIs of local users and drops, undefined where they have none. */
+/** Returns the URIs of local users and drops, undefined if they have none. */
 export function urisOf({ publicUrl }: OwnUrl): OwnUris | undefined {
   if (publicUrl === undefined) return undefined;
   const base = normalUri(publicUrl).replace(/\/+$/, "");
@@ -61,10 +61,10 @@ export function urisOf({ publicUrl }: OwnUrl): OwnUris | undefined {
 const PATH = /^(users|drops)\/([^/?#]+)(?:\/([a-z]+)(?:\?page_token=([\w-]*))?)?$/;
 
 function parsePath(path: string): OwnUri | undefined {
-  const [, of, name = "", collection = "", pageToken] = PATH.exec(path) ?? [];
-  const id = of === "users" ? userIn(name) : name.toLowerCase();
-  if (of === "users" && id !== undefined) return { of, id, collection, pageToken };
-  if (of === "drops" && id !== undefined && isUuid(id)) return { of, id, collection, pageToken };
+  const [, kind, name = "", collection = "", pageToken] = PATH.exec(path) ?? [];
+  const id = kind === "users" ? userIn(name) : name.toLowerCase();
+  if (kind === "users" && id !== undefined) return { kind, id, collection, pageToken };
+  if (kind === "drops" && id !== undefined && isUuid(id)) return { kind, id, collection, pageToken };
   return undefined;
 }
 
@@ -84,4 +84,4 @@ export const isOnHostOf = (uri: string, other: string): boolean => {
   return host !== undefined && host === parseUrl(other)?.host;
 };
 
-export const isSameUri = (one: string, other: string): boolean => normalUri(one) === normalUri(other);
+export const isSameUri = (a: string, b: string): boolean => normalUri(a) === normalUri(b);

@@ -5,18 +5,18 @@ import type { Part } from "./pages.js";
 
 interface UserDrops {
   readonly userId: string;
-  /** "" sees only what is for everybody. */
+  /** "" sees only drops for everybody. */
   readonly viewer: string;
   readonly replies: boolean;
   readonly reposts: boolean;
 }
 
-/** One statement looks through at most so many drops of an author for those that the list shows. */
+/** Maximum number of drops of an author that one statement filters for the list. */
 const MAX_SCANNED = 5_000;
 
 export function createUserDrops(db: Db) {
   return {
-    /** The last drop may be one that the list does not show, where very many of them stand in a row. */
+    /** The last drop may be one that the list does not show, if MAX_SCANNED of them stand in a row. */
     userDrops: async (
       { userId, viewer, replies, reposts }: UserDrops,
       [below]: [string] = [LAST_ID],

@@ -10,7 +10,7 @@ import { isUri, readViewer } from "./request.js";
 import { isBlockedFrom, judged, shownTo } from "./visibility.js";
 
 export const userDrops = (deps: DropsDeps) => ({
-  /** The list is newest first, as a viewer may see it, and pages are filled. */
+  /** Answers the drops of a user that the viewer may see, newest first, in full pages. */
   async listUserDrops(request: wire.ListUserDropsRequest): Promise<wire.ListUserDropsResponse> {
     const userId = readId("user_id", request.user_id);
     const viewer = readViewer(request.viewer_id);
@@ -40,21 +40,21 @@ export const userDrops = (deps: DropsDeps) => ({
 const bytesOfDrop = (drop: StoredDrop): number =>
   FIELD_BYTES + wire.DropDetails.encode(presentDetails(drop)).finish().length;
 
-/** A remote actor has remote drops, and reposts here. */
+/** Reads drops of a user, or of a remote actor, who has remote drops, and reposts on this server. */
 async function dropsOf(
   { store }: DropsDeps,
   wanted: Parameters<DropsDeps["store"]["lists"]["userDrops"]>[0],
   after: [string] | undefined,
   limit: number,
 ): Promise<Part<Reply, [string]>> {
-  const own = await store.lists.userDrops(wanted, after, limit);
-  if (!isUri(wanted.userId)) return own;
+  const local = await store.lists.userDrops(wanted, after, limit);
+  if (!isUri(wanted.userId)) return local;
   const remote = await store.remote.listed(wanted, after?.[0] ?? LAST_ID, limit);
   // Below the last one that was looked at there may be more of the reposts.
-  const reached = remote.filter(({ drop_id }) => own.next === undefined || drop_id > own.next[0]);
-  const all: Reply[] = [...own.rows, ...reached.map(judged)].sort((a, b) => (a.drop_id > b.drop_id ? -1 : 1));
+  const reached = remote.filter(({ drop_id }) => local.next === undefined || drop_id > local.next[0]);
+  const all: Reply[] = [...local.rows, ...reached.map(judged)].sort((a, b) => (a.drop_id > b.drop_id ? -1 : 1));
   const rows = all.slice(0, limit);
   const last = rows.at(-1);
-  const isWhole = rows.length < limit && own.next === undefined;
+  const isWhole = rows.length < limit && local.next === undefined;
   return { rows, next: isWhole || last === undefined ? undefined : [last.drop_id] };
 }

@@ -20,7 +20,7 @@ export async function isBetweenBlocked(deps: RelationsDeps, asking: Asking, drop
   return peopleOf(drop).some((person) => isBlocked(relations?.get(person)));
 }
 
-/** Only drops may be hidden from a viewer. */
+/** Returns a remote object in the form in which its visibility is judged: actors and servers are for everybody. */
 export const judged = <Object extends StoredRemoteObject>(object: Object): Object & { readonly user_id: string } =>
   object.kind === RemoteKind.DROP
     ? { ...object, user_id: object.actor_uri }
@@ -41,7 +41,8 @@ interface WithOriginal {
 export type ShownDrop = StoredDrop & WithOriginal;
 
 /**
- * A viewer (unset: anybody) sees a repost with its original. It is gone with the original, and hidden where that is.
+ * A viewer (unset: anybody) sees a repost with its original. The repost is gone with its original, and hidden if that
+ * is.
  */
 export async function visibleTo<Drop extends Audience & MaybeRepost>(
   deps: DropsDeps,
@@ -53,7 +54,9 @@ export async function visibleTo<Drop extends Audience & MaybeRepost>(
   if (ids.size === 0) return visibleAlone(deps, viewer, drops);
   const originals = await originalsOf(deps, [...ids]);
   const visible = new Set(await visibleAlone<Audience>(deps, viewer, [...drops, ...originals]));
-  const byId = new Map(originals.filter((one) => visible.has(one)).map((one) => [idOf(one), one]));
+  const byId = new Map(
+    originals.filter((original) => visible.has(original)).map((original) => [idOf(original), original]),
+  );
   return drops
     .filter((drop) => visible.has(drop))
     .flatMap((drop) => {
@@ -69,15 +72,15 @@ type Original = StoredDrop | (StoredRemoteObject & { readonly user_id: string })
 const idOf = (original: Original): string => ("uri" in original ? original.uri : original.drop_id);
 
 async function originalsOf({ store }: DropsDeps, ids: readonly string[]): Promise<Original[]> {
-  const [own, uris] = [ids.filter((id) => !isUri(id)), ids.filter(isUri)];
+  const [local, uris] = [ids.filter((id) => !isUri(id)), ids.filter(isUri)];
   const [drops, remote] = await Promise.all([
-    own.length === 0 ? [] : store.drops.byIds(own),
+    local.length === 0 ? [] : store.drops.byIds(local),
     uris.length === 0 ? [] : store.remote.dropsByUris(uris),
   ]);
   return [...drops, ...remote.map(judged)].filter(({ deleted_at }) => deleted_at === null);
 }
 
-/** Returns those of the drops whose own audience the viewer belongs to, and of whose people none is blocked. */
+/** Returns the drops whose own audience includes the viewer, and none of whose people is blocked. */
 async function visibleAlone<Drop extends Audience>(
   deps: DropsDeps,
   viewer: string | undefined,
@@ -88,7 +91,7 @@ async function visibleAlone<Drop extends Audience>(
     isForEverybody(drop) ||
     drop.user_id === viewer ||
     (drop.visibility === Visibility.DIRECT && drop.recipients.includes(viewer));
-  // A remote drop may have no actor: nobody follows that.
+  // A remote drop may have no actor, whom nobody follows.
   const isForFollowers = (drop: Drop): boolean =>
     !isOpen(drop) && drop.visibility === Visibility.FOLLOWERS && drop.user_id !== "";
   const addressed = drops.filter((drop) => isOpen(drop) || isForFollowers(drop));
@@ -106,8 +109,8 @@ async function visibleAlone<Drop extends Audience>(
 export const shownTo: typeof visibleTo = async (deps, viewer, drops) => {
   if (viewer !== undefined) return visibleTo(deps, viewer, drops);
   const shown = await visibleTo(deps, viewer, drops.filter(isForEverybody));
-  return shown.filter(({ original, remote_original }) =>
-    [original, remote_original].every((one) => one === undefined || isForEverybody(one)),
+  return shown.filter((drop) =>
+    [drop.original, drop.remote_original].every((original) => original === undefined || isForEverybody(original)),
   );
 };
 

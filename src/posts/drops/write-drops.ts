@@ -27,7 +27,7 @@ import { isBetweenBlocked, isForEverybody, judged } from "./visibility.js";
 
 const MAX_RECIPIENTS = 20;
 
-/** What the reactions do for drops, which know nothing of them. */
+/** Drops do not import reactions: these functions are passed in. */
 export interface DropReactions {
   /** Resolves to the id under which the drop that is replied to has reactions, if it exists. */
   readonly parentKey: (replyTo: string) => Promise<string | undefined>;
@@ -94,7 +94,7 @@ export function writeDrops(deps: DropsDeps, nextId: (now: number) => string, rea
       return { drop: presentDetails(edited) };
     },
 
-    /** Answers the tombstone, also of a drop that was deleted before. Its reposts go with it. */
+    /** Deletes a drop and its reposts, and answers the tombstone, also of a drop that was deleted before. */
     async deleteDrop(request: wire.DeleteDropRequest): Promise<wire.DeleteDropResponse> {
       const dropId = readDropId("drop_id", request.drop_id);
       const userId = readId("user_id", request.user_id);

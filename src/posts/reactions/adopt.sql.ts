@@ -5,7 +5,7 @@ import type { PartitionStore } from "../drops/partitions.sql.js";
 /** A remote drop that others may not count yet, or still count though it is deleted. */
 export interface Unlinked {
   readonly uri: string;
-  /** Null where an earlier version has stored it: its document is then read here. */
+  /** Null if an earlier version has stored it: its document is then read here. */
   readonly drop_id: string | null;
   readonly reply_to: string | null;
   readonly created_at: number;

@@ -21,10 +21,10 @@ export const keyFor = (createdAt: number, { now }: Pick<AdoptDeps, "now">): stri
 export type Linkable = Unlinked & { readonly drop_id: string };
 
 /** Gives drops of an earlier version their ids, and reads what they reply to. */
-export async function adopt(deps: AdoptDeps, found: readonly Unlinked[]): Promise<Linkable[]> {
+export async function adopt(deps: AdoptDeps, drops: readonly Unlinked[]): Promise<Linkable[]> {
   const isAdopted = (drop: Unlinked): drop is Linkable => drop.drop_id !== null;
-  const without = found.filter((drop) => !isAdopted(drop));
-  if (without.length === 0) return found.filter(isAdopted);
+  const without = drops.filter((drop) => !isAdopted(drop));
+  if (without.length === 0) return drops.filter(isAdopted);
   const { links } = deps.store;
   const adopted = without.map((drop) => ({
     uri: drop.uri,
@@ -34,7 +34,7 @@ export async function adopt(deps: AdoptDeps, found: readonly Unlinked[]): Promis
   await links.adopt(adopted);
   // Another process may have been first.
   const uris = without.map(({ uri }) => uri);
-  return [...found, ...(await links.unlinked(uris.length, uris))].filter(isAdopted);
+  return [...drops, ...(await links.unlinked(uris.length, uris))].filter(isAdopted);
 }
 
 /** Resolves to the id under which the drop that is replied to has reactions, if it exists. */

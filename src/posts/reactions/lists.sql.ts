@@ -12,14 +12,14 @@ export interface ReactedDrop extends DropReaction, Pick<StoredDrop, "user_id" | 
   readonly deleted: boolean;
   /** The id under which the drop has reactions. */
   readonly key: string;
-  /** Of the repost that a share has made, if there is one. */
+  /** The visibility of the repost that a share has made, null if there is none. */
   readonly share_visibility: number | null;
 }
 
 export interface ListedReaction extends Reaction {
   /** The repost that a share has made; null for a like. */
   readonly repost_id: string | null;
-  /** Of the repost. */
+  /** The visibility of the repost, null if there is none. */
   readonly visibility: number | null;
 }
 
@@ -28,10 +28,10 @@ const NEWEST_DROP: At = [Number.MAX_SAFE_INTEGER, FIRST_ID];
 
 export function createListReads(db: Db) {
   return {
-    ofDrop: (dropId: string, kind: Kind, [at, id]: At = NEWEST, limit: number): Promise<ListedReaction[]> =>
-      db.query<ListedReaction>(OF_DROP, [dropId, kind, at, id, limit]),
-    ofUser: (userId: string, kind: Kind, [at, id]: At = NEWEST_DROP, limit: number): Promise<ReactedDrop[]> =>
-      db.query<ReactedDrop>(OF_USER, [userId, kind, at, id, limit]),
+    ofDrop: (dropId: string, kind: Kind, [reactedAt, id]: At = NEWEST, limit: number): Promise<ListedReaction[]> =>
+      db.query<ListedReaction>(OF_DROP, [dropId, kind, reactedAt, id, limit]),
+    ofUser: (userId: string, kind: Kind, [reactedAt, id]: At = NEWEST_DROP, limit: number): Promise<ReactedDrop[]> =>
+      db.query<ReactedDrop>(OF_USER, [userId, kind, reactedAt, id, limit]),
   };
 }
 

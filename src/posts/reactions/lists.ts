@@ -21,7 +21,7 @@ interface Request {
 type OfDrop = Request & { readonly drop_id: string };
 type OfUser = Request & { readonly user_id: string };
 
-/** All lists are newest first, as a viewer may see them, and pages are filled. */
+/** Lists contain the reactions that the viewer may see, newest first, in full pages. */
 export const lists = (deps: ReactionsDeps) => ({
   async listLikes(request: wire.ListLikesRequest): Promise<wire.ListLikesResponse> {
     const { items, next_page_token } = await listOfDrop(askingOnce(deps), "like", request);
@@ -55,9 +55,10 @@ export async function listOfDrop(
   const drop = await findTarget(deps, "drop_id", dropId, viewer);
   // Its reactions are removed soon.
   if (drop.deleted_at !== null) return { items: [], next_page_token: "" };
-  const keyOf = ({ at, user_id }: ListedReaction): At => [at, user_id];
+  const keyOf = (reaction: ListedReaction): At => [reaction.at, reaction.user_id];
   return fillPage(page, {
-    ...{ keyOf, most: ID_PAGES.max },
+    keyOf,
+    most: ID_PAGES.max,
     read: async (after, limit) => partOf(await deps.store.lists.ofDrop(drop.key, kind, after, limit), limit, keyOf),
     keep: async (listed) => {
       const shares = listed.map((share) => ({ ...share, of: drop }));
@@ -79,10 +80,11 @@ async function listOfUser(
   const viewer = readViewer(request.viewer_id);
   const page = deps.tokens.open<At>([`user-${kind}s`, userId, viewer ?? ""], request, ID_PAGES);
   if (await isBlockedFrom(deps, viewer, userId)) return { items: [], next_page_token: "" };
-  const keyOf = ({ at, key }: Pick<ReactedDrop, "at" | "key">): At => [at, key];
+  const keyOf = (drop: Pick<ReactedDrop, "at" | "key">): At => [drop.at, drop.key];
   const isKept = ({ deleted }: { readonly deleted: boolean }): boolean => !deleted;
   return fillPage(page, {
-    ...{ keyOf, most: ID_PAGES.max },
+    keyOf,
+    most: ID_PAGES.max,
     read: async (after, limit) => partOf(await deps.store.lists.ofUser(userId, kind, after, limit), limit, keyOf),
     keep: async (drops) => {
       const shown = await shownTo(deps, viewer, drops.filter(isKept));
@@ -98,7 +100,7 @@ interface Narrower {
   readonly of: { readonly visibility: wire.Visibility };
 }
 
-/** Leaves out shares that are for fewer than their drop, unless the viewer is among these. */
+/** Omits shares that are for fewer than their drop, unless the viewer is among these. */
 async function withoutNarrower<Share extends Narrower>(
   deps: ReactionsDeps,
   viewer: string | undefined,

@@ -15,7 +15,7 @@ export function createReactionStore(db: Pick<Db, "query">) {
   };
   return {
     count,
-    /** @throws AppError `conflict` where the user is erased */
+    /** @throws AppError `conflict` if the user is erased */
     react: async (
       { drop_id, kind, actor_id }: ReactionKey,
       active: boolean,
@@ -37,13 +37,15 @@ export function createReactionStore(db: Pick<Db, "query">) {
     /** Returns the next drops after an id that have counts or reactions, each with about how many reactions it has. */
     next: (after: string, limit: number): Promise<{ readonly drop_id: string; readonly reactions: number }[]> =>
       db.query(NEXT, [after, limit]),
-    /** Compares counts with the counted reactions, which change in the same statement: a difference is always an error. */
+    /**
+     * Compares counts with the counted reactions, which change in the same statement: a difference is always an error.
+     */
     calibrate: async (ids: readonly string[]): Promise<Calibration> => {
-      const found = await db.query<Checked>(CALIBRATE, [ids, ...spanOf(ids)]);
-      const overdue = found.filter((drop) => drop.overdue > 0).map(({ drop_id }) => drop_id);
+      const checked = await db.query<Checked>(CALIBRATE, [ids, ...spanOf(ids)]);
+      const overdue = checked.filter((drop) => drop.overdue > 0).map(({ drop_id }) => drop_id);
       const late = overdue.length === 0 ? [] : await db.query<ReactionKey>(LATE, [overdue]);
       if (late.length > 0) await count(late);
-      return { corrected: found.filter(({ drifted }) => drifted).length, overdue: late.length };
+      return { corrected: checked.filter(({ drifted }) => drifted).length, overdue: late.length };
     },
   };
 }
@@ -107,7 +109,9 @@ WHERE o.uri = ANY ($1::text[]) AND o.deleted_at IS NULL`;
 
 const keyOf = ({ drop_id, kind, actor_id }: ReactionKey): string => `${drop_id} ${kind} ${actor_id}`;
 
-/** Returns the columns of distinct keys in the order in which their rows are locked, and their lowest and highest drop. */
+/**
+ * Returns the columns of distinct keys in the order in which their rows are locked, and their lowest and highest drop.
+ */
 export function keysOf(reactions: readonly ReactionKey[]) {
   const byKey = new Map(reactions.map((reaction) => [keyOf(reaction), reaction]));
   const sorted = [...byKey.keys()].sort().map((key) => byKey.get(key) as ReactionKey);
@@ -153,7 +157,7 @@ const MAX_OVERDUE = 1_000;
 
 export interface Calibration {
   readonly corrected: number;
-  /** These reactions are counted now, since their event had not arrived after an hour. */
+  /** The number of reactions counted now, since their event had not arrived after an hour. */
   readonly overdue: number;
 }
 
@@ -163,7 +167,7 @@ interface Checked {
   readonly drifted: boolean;
 }
 
-/** Steps from drop to drop through the index of reactions, without reading all reactions of a drop. */
+/** Walks from drop to drop through the index of reactions, without reading all reactions of a drop. */
 const NEXT = `
 WITH RECURSIVE reacted AS (
   (SELECT drop_id, 1 AS step FROM posts.reactions WHERE drop_id > $1::uuid ORDER BY drop_id LIMIT 1)

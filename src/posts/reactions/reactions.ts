@@ -28,13 +28,13 @@ export const reactToDrops = (deps: ReactionsDeps) => ({
   async getCounts(request: GetCountsRequest): Promise<GetCountsResponse> {
     const ids = readDropIds("drop_ids", request.drop_ids, MAX_COUNTS);
     const stored = ids.map((id) => localDropOr(id, deps.config));
-    const [own, uris] = [stored.filter((id) => !isUri(id)), stored.filter(isUri)];
+    const [local, uris] = [stored.filter((id) => !isUri(id)), stored.filter(isUri)];
     const counts = await Promise.all([
-      own.length === 0 ? [] : deps.store.reactions.counts(own),
+      local.length === 0 ? [] : deps.store.reactions.counts(local),
       uris.length === 0 ? [] : deps.store.reactions.remoteCounts(uris),
     ]);
     const byId = new Map(counts.flat().map((count) => [count.drop_id, count]));
-    return { counts: ids.map((drop_id, at) => ({ ...NONE, ...byId.get(stored[at] as string), drop_id })) };
+    return { counts: ids.map((drop_id, index) => ({ ...NONE, ...byId.get(stored[index] as string), drop_id })) };
   },
 });
 
@@ -48,13 +48,13 @@ const react =
     const reaction = { drop_id: target?.key ?? id, kind: "like", actor_id } as const;
     const write = () => deps.store.reactions.react(reaction, active, engagementChanged(reaction), target !== undefined);
     if (active) await requireUnblocked(deps, reaction, target);
-    const { found, changed } = await (active ? limitedReaction(deps, reaction, write) : write());
-    if (!found) return refused(target ?? (await storedDrop(deps, id)), active);
-    if (changed) {
+    const result = await (active ? limitedReaction(deps, reaction, write) : write());
+    if (!result.found) return refused(target ?? (await storedDrop(deps, id)), active);
+    if (result.changed) {
       deps.wakeRelay("reactions");
       observePosts.changed(active ? "liked" : "unliked");
     }
-    return { changed };
+    return { changed: result.changed };
   };
 
 /** A like or a share counts unless it changes nothing; a share is a drop, too. */
@@ -75,7 +75,10 @@ function usesOf({ actor_id: user, kind }: ReactionKey, { limitReactions, limitDr
   return kind === "share" ? [reaction, { kind: "drops", user, limit: limitDrops }] : [reaction];
 }
 
-/** @throws AppError `notfound` where the user and one of the drop's people block each other: what there is can be taken back */
+/**
+ * @throws AppError `notfound` if the user and one of the drop's people block each other: a reaction that exists can be
+ * taken back
+ */
 async function requireUnblocked(
   deps: ReactionsDeps,
   { drop_id, actor_id }: ReactionKey,

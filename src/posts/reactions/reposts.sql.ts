@@ -40,16 +40,16 @@ export type RepostStore = ReturnType<typeof createRepostStore>;
 /** The lock of the share's row orders a share, its repost and their events: counts and reposts cannot drift apart. */
 export function createRepostStore(db: Pick<Db, "query">, partitions: Pick<PartitionStore, "make">) {
   const removeFound = async (sql: string, parameters: readonly unknown[]): Promise<number> => {
-    const found = await db.query<{ drop_id: string; user_id: string }>(sql, parameters, PLANNED_EACH_TIME);
-    if (found.length === 0) return 0;
-    const drafts = found.map(({ drop_id, user_id }) => dropDeleted(drop_id, user_id));
-    const span = spanOf(found.map(({ drop_id }) => drop_id));
+    const reposts = await db.query<{ drop_id: string; user_id: string }>(sql, parameters, PLANNED_EACH_TIME);
+    if (reposts.length === 0) return 0;
+    const drafts = reposts.map(({ drop_id, user_id }) => dropDeleted(drop_id, user_id));
+    const span = spanOf(reposts.map(({ drop_id }) => drop_id));
     await db.query(REMOVE, [JSON.stringify(drafts), ...span], PLANNED_EACH_TIME);
-    return found.length;
+    return reposts.length;
   };
   return {
     /**
-     * Resolves to the repost of before where the drop is shared already. @throws AppError `conflict` for an erased
+     * Resolves to the existing repost if the drop is shared already. @throws AppError `conflict` for an erased
      * sharer
      */
     share: async ({ original, uri, sharer, repostId, visibility, created, shared }: Share): Promise<Shared> => {
@@ -67,12 +67,14 @@ export function createRepostStore(db: Pick<Db, "query">, partitions: Pick<Partit
         WHERE drop_id = $1 AND kind = 'share' AND actor_id = $2`;
       return (await db.query<{ active: boolean; repostId: string | null }>(sql, [original, sharer]))[0];
     },
-    /** Withdraws a share and deletes its repost. Resolves to whether the drop was shared; an erased user shares nothing. */
+    /**
+     * Withdraws a share and deletes its repost. Resolves to whether the drop was shared; an erased user shares nothing.
+     */
     withdraw: async ({ original, sharer, repostId, deleted, unshared }: Withdrawal): Promise<boolean> => {
       const [row] = await db.query<{ changed: boolean }>(WITHDRAW, [original, sharer, repostId, deleted, unshared]);
       return row?.changed ?? false;
     },
-    /** This and the next two delete at most `limit` reposts. Each resolves to their number, or to more. */
+    /** Each of the three functions below deletes at most `limit` reposts, and resolves to their number, or to more. */
     removeOf: (originals: readonly string[], limit: number): Promise<number> => {
       // The clock that made the repost's id may have been behind that of the original's.
       const lowest = lowestId(Math.max(createdAtOf(spanOf(originals)[0]) - DAY, 0));
@@ -144,7 +146,7 @@ WITH share AS (
 )
 SELECT EXISTS (SELECT FROM changed) AND coalesce((SELECT active FROM share), false) AS changed`;
 
-/** The index has these rows. */
+/** The condition of the index. */
 const REPOSTS = "SELECT drop_id, user_id FROM posts.drops WHERE repost_of IS NOT NULL AND deleted_at IS NULL";
 
 const REPOSTS_OF = `${REPOSTS} AND repost_of = ANY ($1::uuid[]) AND drop_id >= $2::uuid LIMIT $3`;

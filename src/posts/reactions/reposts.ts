@@ -24,8 +24,9 @@ export const repostDrops = (deps: ReactionsDeps, nextId: (now: number) => string
     const original = await findShareable(askingOnce(deps, "user_id"), { field: "drop_id", id: dropId, sharer });
     const share = newShare(original, sharer, nextId(deps.now()));
     const reaction = shareOf(original.key, sharer);
-    const { found, changed, repostId } = await limitedReaction(deps, reaction, () => deps.store.reposts.share(share));
-    if (!found) throw deletedConflict("drop_id");
+    const shared = await limitedReaction(deps, reaction, () => deps.store.reposts.share(share));
+    const { changed, repostId } = shared;
+    if (!shared.found) throw deletedConflict("drop_id");
     if (changed || repostId === share.repostId) wakeRelays(deps);
     if (changed) observePosts.changed("shared");
     return { changed, repost_id: repostId ?? "" };
@@ -58,7 +59,11 @@ export function newShare(original: Target, sharer: string, repostId: string) {
   const { id, key, isRemote, visibility, user_id: repost_author } = original;
   const repost = { drop_id: repostId, user_id: sharer, visibility, recipients: [], ...NO_TEXT };
   return {
-    ...{ original: key, uri: isRemote ? id : undefined, sharer, repostId, visibility },
+    original: key,
+    uri: isRemote ? id : undefined,
+    sharer,
+    repostId,
+    visibility,
     created: dropCreated(repost, { repost_of: id, repost_author }),
     shared: engagementChanged(shareOf(key, sharer)),
   };
@@ -111,7 +116,7 @@ function wakeRelays({ wakeRelay }: ReactionsDeps): void {
 }
 
 const REPOSTS_AT_ONCE = 1_000;
-/** The maintenance deletes what is left, also of a call that did not end. */
+/** Maximum number of batches in a call. The maintenance deletes the others, and those of a call that broke off. */
 const MAX_STEPS = 10;
 
 export async function removeReposts({ store, wakeRelay }: ReactionsDeps, original: string): Promise<void> {

@@ -32,7 +32,7 @@ async function readEffective(
   const isUnset = request.visibility === Visibility.UNSPECIFIED;
   const visibility = isUnset ? undefined : readVisibility(request.visibility);
   const recipients = readRecipients(
-    request.recipients.map((one) => localUserOr(one, deps.config)),
+    request.recipients.map((recipient) => localUserOr(recipient, deps.config)),
     MAX_RECIPIENTS,
   );
   const isComplete = visibility !== undefined && (visibility !== Visibility.DIRECT || recipients.length > 0);
@@ -71,7 +71,7 @@ export function refuseAudience({ visibility, recipients }: wire.PutRemoteObjectR
 }
 
 const DROPS_AT_ONCE = 200;
-/** The maintenance decides what is left, also of a call that did not end. */
+/** Maximum number of batches in a call. The maintenance decides the others, and those of a call that broke off. */
 const MAX_STEPS = 10;
 
 interface WaitingDeps {
@@ -92,7 +92,7 @@ export async function decideWaiting(deps: WaitingDeps, actorUri?: string): Promi
   return total;
 }
 
-/** Drops that came before their actor named its followers are decided again. */
+/** Decides again drops that came before their actor named its followers. */
 export async function decideAddressed(deps: WaitingDeps, actorUri: string, document: string): Promise<number> {
   const followers = namedFollowers(document);
   if (followers.length > 0) await deps.store.audience.reopen(actorUri, followers, DROPS_AT_ONCE * MAX_STEPS);
@@ -103,7 +103,7 @@ async function decide({ store: { audience, erased }, config }: WaitingDeps, drop
   const read = drops.map((drop) => ({ drop, addressing: decided(drop, config) }));
   const gone = await erased.among(read.flatMap(({ addressing }) => addressing.recipients));
   const decisions = read.map(({ drop, addressing: { visibility, ...addressing } }) => {
-    const recipients = addressing.recipients.filter((one) => !gone.has(one));
+    const recipients = addressing.recipients.filter((recipient) => !gone.has(recipient));
     const received = remoteDropReceived({ ...drop, visibility, recipients });
     // A drop that is decided again had an event before.
     return {
@@ -116,7 +116,10 @@ async function decide({ store: { audience, erased }, config }: WaitingDeps, drop
   return audience.decide(decisions);
 }
 
-/** A document that was replaced meanwhile makes a drop no more open than it was, and is not refused any more. */
+/**
+ * Returns the audience by a document. A document that was replaced meanwhile makes a drop no more open than it was, and
+ * is not refused.
+ */
 function decided(drop: Waiting[number], config: OwnUrl | undefined): Addressing {
   const followers = followersOf(drop.actor_uri, drop.actor_document);
   const forFollowers = { visibility: Visibility.FOLLOWERS, recipients: [] };

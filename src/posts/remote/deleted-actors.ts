@@ -2,8 +2,9 @@ import { actorErased } from "../drops/events.js";
 import type { createRemoteWrites } from "./remote.sql.js";
 
 /**
- * With `onlyIfKnown` a user of whom the UserService knows nothing is only refused from then on. Resolves to false where
- * the event of the erasure has to be published here: the UserService cannot erase users, or there is none.
+ * Asks the UserService to erase a user. With `onlyIfKnown` a user whom it does not know is only refused from then on.
+ * Resolves to false if the event of the erasure has to be published here: the UserService cannot erase users, or there
+ * is none.
  */
 export type EraseUser = (userId: string, onlyIfKnown: boolean) => Promise<boolean>;
 
@@ -20,7 +21,7 @@ export interface DeletedActorsDeps {
 }
 
 /**
- * Has deleted actors (unset: any) erased, which all parts then forget. A stranger, whom no row names here or in the
+ * Has deleted actors (unset: any) erased: all parts forget them. A stranger, whom no row names here or in the
  * UserService, costs a tombstone and two markers. Resolves to their number. @throws AppError
  * `unavailable` while the UserService is
  */

@@ -81,8 +81,8 @@ const tooMany = (): AppError =>
 async function whenClaimed(deps: FetchDeps, uri: string, host: string): Promise<StoredRemoteObject> {
   const { store } = deps;
   const claim = { uri, holder: randomUUID() };
-  const left = countdown(WAIT_MS);
-  while (left() > 0) {
+  const timeLeft = countdown(WAIT_MS);
+  while (timeLeft() > 0) {
     const turn = await store.fetches.claim(claim, { host, leaseMs: LEASE_MS, bounds: HOST_BOUNDS });
     if (turn.state === "full") throw tooMany();
     if (turn.state === "failed") throw failed(turn.outcome, turn.leftMs);

@@ -13,7 +13,7 @@ export type Turn =
   | { readonly state: "claimed" | "fetching" | "full" }
   | { readonly state: "failed"; readonly outcome: string; readonly leftMs: number };
 
-/** How many requests to one host all processes together have under way at once, and begin within a minute. */
+/** Maximum number of requests of all processes to one host: under way at once, and begun within a minute. */
 export interface HostBounds {
   readonly atOnce: number;
   readonly perMinute: number;
@@ -41,7 +41,7 @@ export function createFetchStore(db: Db) {
         ? { state: "fetching" }
         : { state: "failed", outcome: row.outcome, leftMs: row.left_ms };
     },
-    /** Nobody else fetches the URI for `forMs`. */
+    /** Stores the outcome. No process fetches the URI for `forMs`. */
     finish: async ({ uri, holder }: Claim, outcome: string, forMs: number): Promise<void> =>
       void (await db.query(FINISH, [hashOf(uri), holder, outcome, forMs])),
   };

@@ -8,8 +8,8 @@ import { linkWaiting } from "./reaction-links.js";
 
 /**
  * A remote drop is stored first and linked afterwards: what it replies to counts it, and it counts what replies to it.
- * So of two drops that come at once at least the later one finds the other. What a process leaves undone, and what an
- * earlier version has stored, the maintenance links.
+ * So of two drops that come at once at least the later one finds the other. The maintenance links drops of a process
+ * that died, and those of an earlier version.
  */
 export const LINKS_TASK = "links-of-remote-drops";
 
@@ -23,7 +23,7 @@ export async function linkDrops(deps: LinkDeps, limit: number, uris?: readonly s
   return link(deps, await deps.store.links.unlinked(limit, uris));
 }
 
-/** Removes what is left about deleted drops of an actor. Resolves to their number. */
+/** Removes the rows that name deleted drops of an actor. Resolves to their number. */
 export async function unlinkDropsOf(deps: LinkDeps, actorUri: string, limit: number): Promise<number> {
   return link(deps, await deps.store.links.unlinkedOf(actorUri, limit));
 }
@@ -33,8 +33,8 @@ export async function linkNow(deps: LinkDeps, uri: string): Promise<void> {
   await linkDrops(deps, 1, [uri]).catch(() => observePosts.maintenanceFailed(LINKS_TASK));
 }
 
-async function link(deps: LinkDeps, found: readonly Unlinked[]): Promise<number> {
-  const drops = await adopt(deps, found);
+async function link(deps: LinkDeps, unlinked: readonly Unlinked[]): Promise<number> {
+  const drops = await adopt(deps, unlinked);
   const linked = await linkLiving(
     deps,
     drops.filter(({ deleted }) => !deleted),
@@ -42,10 +42,10 @@ async function link(deps: LinkDeps, found: readonly Unlinked[]): Promise<number>
   const dead = drops.filter(({ deleted }) => deleted);
   if (dead.length > 0) await unlinkDead(deps, dead);
   await deps.store.links.done([...linked, ...dead]);
-  return found.length;
+  return unlinked.length;
 }
 
-/** Returns those of which no reply and no reaction is left to count. */
+/** Returns the drops all of whose replies and reactions are counted now. */
 async function linkLiving(deps: LinkDeps, drops: readonly Linkable[]): Promise<Linkable[]> {
   if (drops.length === 0) return [];
   const { links } = deps.store;
@@ -71,7 +71,7 @@ interface Parent {
 }
 
 async function count({ store, wakeRelay }: LinkDeps, parent: Parent, replies: readonly string[]): Promise<void> {
-  // A document may name a drop of this server that never was, of any time.
+  // A document may name a drop of this server that never existed, with an id of any month.
   if (isUri(parent.id)) await store.links.ensureMonth(parent.key);
   const drafts = replies.map((reply) => ({
     reply,
@@ -80,7 +80,7 @@ async function count({ store, wakeRelay }: LinkDeps, parent: Parent, replies: re
   if ((await store.links.attach(parent, drafts)) > 0) wakeRelay?.("reactions");
 }
 
-/** Resolves to false where more are left. */
+/** Resolves to false if more are left. */
 async function countReplies(deps: LinkDeps, parent: Parent): Promise<boolean> {
   for (let step = 0; step < MAX_STEPS; step++) {
     const replies = await deps.store.links.uncounted(parent, REPLIES_AT_ONCE);

@@ -9,24 +9,24 @@ import type { LinkDeps } from "./deps.js";
 import { type GroupWrites, LINKED, type ReactionGroup, type RemoteReaction } from "./remote-reactions.sql.js";
 
 /**
- * A reaction of a remote actor is stored first, and counted afterwards as it then stands: so it does not matter in which
- * order it, its deletion and its object come. What a process leaves undone the maintenance counts.
+ * A reaction of a remote actor is stored first, and counted afterwards as it then stands: the order in which the
+ * reaction, its deletion and its object come does not matter. The maintenance counts reactions of a process that died.
  */
 export async function linkReactions(deps: LinkDeps, limit: number): Promise<number> {
-  const found = await deps.store.remoteReactions.unlinked(limit);
-  for (const reaction of found) await linkReaction(deps, reaction);
-  return found.length;
+  const reactions = await deps.store.remoteReactions.unlinked(limit);
+  for (const reaction of reactions) await linkReaction(deps, reaction);
+  return reactions.length;
 }
 
 export const REACTIONS_TASK = "links-of-remote-reactions";
 
 const AT_ONCE = 100;
 
-/** Counts the reactions that came before their object. Resolves to false where more are left. */
+/** Counts the reactions that came before their object. Resolves to false if more are left. */
 export async function linkWaiting(deps: LinkDeps, object: string): Promise<boolean> {
-  const found = await deps.store.remoteReactions.waitingFor(object, AT_ONCE);
-  for (const reaction of found) await linkReaction(deps, reaction);
-  return found.length < AT_ONCE;
+  const reactions = await deps.store.remoteReactions.waitingFor(object, AT_ONCE);
+  for (const reaction of reactions) await linkReaction(deps, reaction);
+  return reactions.length < AT_ONCE;
 }
 
 /** The maintenance goes on after a failure: the reaction itself is stored, or deleted. */
@@ -73,7 +73,7 @@ async function settle(settling: Settling, writes: GroupWrites): Promise<void> {
 async function settleShare({ target, group, repostId, living }: Settling, { reposts }: GroupWrites): Promise<void> {
   const sharer = group.actor_uri;
   if (living.length > 0 && isShareable(target, sharer)) {
-    const visibility = Math.max(target.visibility, ...living.map((one) => one.visibility));
+    const visibility = Math.max(target.visibility, ...living.map(({ visibility }) => visibility));
     await reposts.share(newShare({ ...target, visibility }, sharer, repostId));
     return;
   }
@@ -81,7 +81,9 @@ async function settleShare({ target, group, repostId, living }: Settling, { repo
   if (share === undefined || (!share.active && share.repostId === null)) return;
   const repost = share.repostId ?? undefined;
   await reposts.withdraw({
-    ...{ original: target.key, sharer, repostId: repost },
+    original: target.key,
+    sharer,
+    repostId: repost,
     deleted: repost === undefined ? undefined : dropDeleted(repost, sharer),
     unshared: engagementChanged(shareOf(target.key, sharer)),
   });

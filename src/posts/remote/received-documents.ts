@@ -13,11 +13,17 @@ const REACTION = "PutRemoteReaction takes it";
 
 /** A question is an activity, too; servers send it as a drop. */
 const METHODS: Readonly<Record<string, string>> = {
-  ...{ Create: NO_METHOD, Update: NO_METHOD, Announce: REACTION, Like: REACTION },
-  ...{ Delete: "DeleteRemoteObject takes it", Tombstone: "DeleteRemoteObject takes it" },
+  Create: NO_METHOD,
+  Update: NO_METHOD,
+  Announce: REACTION,
+  Like: REACTION,
+  Delete: "DeleteRemoteObject takes it",
+  Tombstone: "DeleteRemoteObject takes it",
   Undo: "DeleteRemoteReaction, UserService.Unfollow or UserService.Unblock takes it",
-  ...{ Follow: "UserService.Follow takes it", Block: "UserService.Block takes it" },
-  ...{ Reject: "UserService.Unfollow takes it", Move: "UserService.Follow takes it, for each follower, with replaces" },
+  Follow: "UserService.Follow takes it",
+  Block: "UserService.Block takes it",
+  Reject: "UserService.Unfollow takes it",
+  Move: "UserService.Follow takes it, for each follower, with replaces",
   ...Object.fromEntries(
     ["Collection", "CollectionPage", "OrderedCollection", "OrderedCollectionPage"].map((type) => [type, NO_METHOD]),
   ),
@@ -34,7 +40,7 @@ function typesOf(document: unknown): string[] {
   return types.filter((type) => typeof type === "string").map((type) => type.replace(AS, ""));
 }
 
-/** Returns undefined where no type is known. */
+/** Returns undefined if no type is known. */
 export function kindOf(document: unknown): RemoteKind | undefined {
   const types = typesOf(document);
   if (types.some((type) => type in METHODS)) return RemoteKind.UNSPECIFIED;
@@ -42,7 +48,10 @@ export function kindOf(document: unknown): RemoteKind | undefined {
   return types.some((type) => DROPS.has(type)) ? RemoteKind.DROP : undefined;
 }
 
-/** Types that are not known are of extensions: those with an object are activities. */
+/**
+ * Returns the type of an activity, undefined for another document. A document of an unknown type that has an object is
+ * an activity.
+ */
 function activityOf(document: Readonly<Record<string, unknown>>): string | undefined {
   const types = typesOf(document);
   const known = types.find((type) => Object.hasOwn(METHODS, type));
@@ -91,7 +100,7 @@ const methodFor = (activity: string): string => METHODS[activity] ?? NO_METHOD;
 
 const TIME = /^(\d{4}-\d\d-\d\d)(T\d\d:\d\d(?::\d\d(?:\.\d+)?)?)(Z|[+-]\d\d:?\d\d)?$/i;
 
-/** Reads a time of ISO 8601, which is UTC where it names no zone. Date.parse alone takes 30 February for 1 March. */
+/** Reads a time of ISO 8601, which is UTC if the text names no zone. Date.parse alone takes 30 February for 1 March. */
 export function timeOf(text: unknown): number | undefined {
   const [, day = "", time = "", zone = "Z"] = (typeof text === "string" && TIME.exec(text)) || [];
   const midnight = Date.parse(`${day}T00:00:00Z`);
@@ -100,7 +109,9 @@ export function timeOf(text: unknown): number | undefined {
   return Number.isNaN(ms) || ms < 0 ? undefined : ms;
 }
 
-/** Returns 0 where a document says nothing. A drop that was never edited is as old as it is; an actor names no time then. */
+/**
+ * Returns 0 if a document says nothing. A drop that was never edited is as old as it is; an actor names no time then.
+ */
 export function updatedAtOf(document: string, kind: RemoteKind): number {
   const content: unknown = JSON.parse(document);
   if (!isObject(content)) return 0;

@@ -92,11 +92,11 @@ async function storeObject(deps: RemoteDeps, request: wire.PutRemoteObjectReques
   return stored;
 }
 
-/** The document of a server has no id that could be compared with its URI. */
+/** Documents of servers are not fetched: they have no id to compare with their URI. */
 const isFetched = (stored: StoredRemoteObject | undefined): boolean =>
   stored === undefined || (stored.expired && stored.deleted_at === null && stored.kind !== RemoteKind.SERVER);
 
-/** An expired object is better than none. */
+/** Returns the expired object, if there is one, instead of the error. */
 function unlessStored(error: unknown, stored: StoredRemoteObject | undefined): StoredRemoteObject {
   if (stored === undefined || codeOf(error) === "failed") throw error;
   return stored;
@@ -106,7 +106,7 @@ const eventOf = (object: NewRemoteObject): EventDraft | undefined =>
   object.kind === RemoteKind.DROP && !object.awaits_actor ? remoteDropReceived(object) : undefined;
 
 const DROPS_AT_ONCE = 1_000;
-/** The maintenance deletes what is left, also of a call that did not end. */
+/** Maximum number of batches in a call. The maintenance deletes the others, and those of a call that broke off. */
 const MAX_STEPS = 10;
 
 async function removeActor(actorUri: string, deps: RemoteDeps): Promise<void> {

@@ -8,10 +8,10 @@ export interface RemoteReaction {
   readonly actor_uri: string;
   /** A drop id or the URI of a remote drop. */
   readonly object: string;
-  /** The number of an avion.RemoteReactionKind; 0 where it was deleted before it was ever stored. */
+  /** The number of an avion.RemoteReactionKind; 0 if it was deleted before it was ever stored. */
   readonly kind: number;
   readonly created_at: number;
-  /** The number of an avion.Visibility; 0 where the reaction is for who may see the drop. */
+  /** The number of an avion.Visibility; 0 if the reaction is for everybody who may see the drop. */
   readonly visibility: number;
   readonly deleted_at: number | null;
 }
@@ -19,10 +19,10 @@ export interface RemoteReaction {
 /** The reactions of one kind by one actor to one drop count as one. */
 export type ReactionGroup = Pick<RemoteReaction, "actor_uri" | "object" | "kind">;
 
-/** Their numbers in the table. */
+/** The states of a reaction, as numbers in the table. */
 export const LINKED = { counted: 1, withdrawn: 2, waiting: 3 } as const;
 
-/** They belong to the transaction. */
+/** The writes belong to the transaction. */
 export interface GroupWrites {
   readonly reactions: ReturnType<typeof createReactionStore>;
   readonly reposts: ReturnType<typeof createRepostStore>;
@@ -34,7 +34,7 @@ export function createRemoteReactionStore(db: Db) {
     (await db.query(sql, values)).length;
   return {
     /**
-     * Resolves to undefined where the actor is deleted or erased. The URI may have been stored, or deleted, before.
+     * Resolves to undefined if the actor is deleted or erased. The URI may have been stored, or deleted, before.
      * `isDated`: the actor's server names the time of creation.
      */
     put: async (reaction: Omit<RemoteReaction, "deleted_at">, isDated: boolean) => {
@@ -57,7 +57,10 @@ export function createRemoteReactionStore(db: Db) {
     /** Returns reactions that came before this remote drop. */
     waitingFor: (object: string, limit: number): Promise<RemoteReaction[]> => db.query(WAITING, [object, limit]),
     get: async (uri: string): Promise<RemoteReaction | undefined> => (await db.query<RemoteReaction>(GET, [uri]))[0],
-    /** Works on a group that no other process works on meanwhile. The month of a repost is made before. */
+    /**
+     * Locks the reactions of a group, and calls `work` in the same transaction. The caller makes the month of a repost
+     * before.
+     */
     withGroup: (
       { object, kind, actor_uri }: ReactionGroup,
       work: (living: readonly RemoteReaction[], writes: GroupWrites) => Promise<void>,
@@ -88,7 +91,7 @@ const COLUMNS = "uri, actor_uri, object, kind, created_at, visibility, deleted_a
 
 const GET = `SELECT ${COLUMNS} FROM posts.remote_reactions WHERE uri = $1`;
 
-/** Where the time was not given, `created_at` is now. */
+/** If the time was not given, `created_at` is now. */
 const isAfter = (known: string): string =>
   `CASE WHEN $7::boolean THEN ${known} < excluded.created_at ELSE r.deleted_at < excluded.created_at - ${FORGOTTEN_MS} END`;
 

@@ -60,15 +60,18 @@ export const remoteReactions = (deps: RemoteDeps) => ({
 
 /** @throws AppError `invalid` */
 function refuseOwn({ config }: RemoteDeps, reaction: Pick<RemoteReaction, "uri" | "actor_uri">): void {
-  const own = urisOf(config);
+  const uris = urisOf(config);
   for (const field of ["uri", "actor_uri"] as const)
-    if (own?.isOwn(reaction[field]))
+    if (uris?.isOwn(reaction[field]))
       throw invalid(field, "is of this server: LikeDrop, UnlikeDrop, ShareDrop and UnshareDrop are for its users");
 }
 
 type Undo = Pick<RemoteReaction, "uri" | "actor_uri" | "object" | "kind">;
 
-/** The actor, the object and the kind of a stored reaction are known. @throws AppError `conflict` where the URI is that of another */
+/**
+ * The actor, the object and the kind of a stored reaction are known. @throws AppError `conflict` if the URI is that of
+ * another
+ */
 async function readUndo(deps: RemoteDeps, request: wire.DeleteRemoteReactionRequest): Promise<Undo> {
   const kind = request.kind === wire.RemoteReactionKind.UNSPECIFIED ? 0 : readKind(request.kind);
   const isNamed = request.object !== "" && kind !== 0;
@@ -139,7 +142,7 @@ async function findObject(deps: RemoteDeps, reaction: NewReaction): Promise<NewR
   return reaction;
 }
 
-/** @throws AppError `conflict` where the actor is gone, or the URI is that of another reaction, or deleted */
+/** @throws AppError `conflict` if the actor is gone, or the URI is that of another reaction, or deleted */
 async function put(
   { store }: RemoteDeps,
   reaction: NewReaction,

@@ -43,9 +43,9 @@ export async function readObject(received: wire.PutRemoteObjectRequest, deps: Re
   const isDrop = kind === RemoteKind.DROP;
   refuseOtherFields(received);
   const request = { ...received, document: readDocument(received) };
-  const own = urisOf(deps.config);
+  const uris = urisOf(deps.config);
   for (const field of ["uri", "actor_uri"] as const)
-    if (own?.isOwn(request[field]))
+    if (uris?.isOwn(request[field]))
       throw invalid(field, "is of this server: CreateDrop, EditDrop and SetProfile are for these");
   const object = {
     uri: readUri("uri", request.uri, kind === RemoteKind.SERVER ? MAX_URI_BYTES : MAX_ID_BYTES),
@@ -85,7 +85,9 @@ async function readReply(request: wire.PutRemoteObjectRequest, { config, store }
   return readAnyDropId("reply_to", localDropOr(request.reply_to, config));
 }
 
-/** A drop that is stored is updated, whoever has been blocked since. @throws AppError `notfound` */
+/**
+ * Refuses a new reply across a block. A stored drop is updated even if a block came since. @throws AppError `notfound`
+ */
 async function refuseToBlocked(deps: RemoteDeps, { uri, actor_uri, reply_to }: NewReply): Promise<void> {
   if (reply_to === "" || isUri(reply_to) || actor_uri === "" || deps.relationsTo === undefined) return;
   const [parent] = await deps.store.drops.byIds([reply_to]);

@@ -6,12 +6,12 @@ import { REMOTE_COLUMNS, type RemoteReads, type StoredRemoteObject } from "../dr
 
 /** Fields that do not apply to the kind are empty, 0 or unspecified. Times are ms since the epoch. */
 export type NewRemoteObject = Omit<RemoteObject, "fetched_at" | "expires_at" | "expired"> & {
-  /** The drop is as for followers, and has no event, until its actor's document tells whom it addresses. */
+  /** True until the actor's document tells the audience: until then the drop is for followers, and has no event. */
   readonly awaits_actor: boolean;
-  /** The document decided the audience. */
+  /** True if the document decided the audience. */
   readonly by_document: boolean;
   readonly drop_id: string | null;
-  /** When the document was changed last, as it says itself; 0 where it does not. */
+  /** When the document was changed last, as the document says itself; 0 if it does not. */
   readonly updated_at: number;
 };
 
@@ -36,9 +36,9 @@ export function createRemoteWrites(db: Db, get: RemoteReads["get"]) {
     ): Promise<(StoredRemoteObject & { readonly created: boolean }) | undefined> => {
       const { uri, kind, actor_uri, created_at, visibility, recipients, document, public_key, webfinger } = object;
       const row = [uri, kind, actor_uri, created_at, visibility, recipients, document, public_key, webfinger];
-      const found = [object.webfinger_type, object.webfinger_href, object.lrdd_template];
+      const names = [object.webfinger_type, object.webfinger_href, object.lrdd_template];
       const linking = [object.drop_id, object.reply_to, object.updated_at, object.by_document];
-      const values = [...row, lifetimeMs, received, object.awaits_actor, ...found, ...linking];
+      const values = [...row, lifetimeMs, received, object.awaits_actor, ...names, ...linking];
       return (await db.query<StoredRemoteObject & { created: boolean }>(PUT, values))[0];
     },
     /** Leaves a tombstone, which stays as it is, writes the event of a drop, and notes the erasure of an actor. */
@@ -51,11 +51,11 @@ export function createRemoteWrites(db: Db, get: RemoteReads["get"]) {
      * after it: actors are looked at for a minute.
      */
     removeDropsOfDeleted: async ({ limit, actorUri, eventOf }: DropsOfDeleted): Promise<number> => {
-      const found = await (actorUri === undefined
+      const drops = await (actorUri === undefined
         ? db.query<{ uri: string }>(DROPS_OF_DELETED, [limit])
         : db.query<{ uri: string }>(DROPS_OF_ONE, [limit, actorUri]));
-      if (found.length === 0) return actorUri === undefined ? (await db.query(DROPS_REMOVED, [limit])).length : 0;
-      return (await db.query(DELETE_DROPS, [JSON.stringify(found.map(({ uri }) => eventOf(uri)))])).length;
+      if (drops.length === 0) return actorUri === undefined ? (await db.query(DROPS_REMOVED, [limit])).length : 0;
+      return (await db.query(DELETE_DROPS, [JSON.stringify(drops.map(({ uri }) => eventOf(uri)))])).length;
     },
     erasuresDue: async (limit: number, uri?: string): Promise<string[]> =>
       (await db.query<{ uri: string }>(ERASURES_DUE, [limit, uri])).map((row) => row.uri),
@@ -68,7 +68,7 @@ export function createRemoteWrites(db: Db, get: RemoteReads["get"]) {
 
 const ACTORS_AMONG = "SELECT uri FROM posts.remote_objects WHERE uri = ANY ($1::text[]) AND kind = 2";
 
-/** What an older document says changes nothing. */
+/** The columns that an older document does not change. */
 const NEWEST = [
   ...["document", "public_key", "webfinger", "webfinger_type", "webfinger_href", "lrdd_template", "fetched_at"],
 ];
@@ -98,7 +98,7 @@ WITH o AS (
 ), event AS (${insertEvents("posts", draftIn("$11::json"), "o WHERE o.kind = 1 AND o.fetches = 1 AND NOT o.awaits_actor")})
 SELECT ${REMOTE_COLUMNS}, o.fetches = 1 AS created FROM o`;
 
-/** Rows name an actor whose object was never stored. */
+/** A condition: rows name an actor, whose object may never have been stored. */
 const isNamed = (actor: string): string => `(
   EXISTS (SELECT FROM posts.remote_objects d WHERE d.actor_uri = ${actor} AND d.kind = 1 AND d.deleted_at IS NULL)
   OR EXISTS (SELECT FROM posts.drops d WHERE d.user_id = ${actor} AND d.deleted_at IS NULL)
@@ -130,7 +130,7 @@ const ERASURE_ASKED = "UPDATE posts.remote_objects SET erasure_due = false WHERE
 const ANNOUNCE_ERASURE = `
 WITH asked AS (${ERASURE_ASKED}) ${insertEvents("posts", draftIn("$2::json"), "asked")}`;
 
-/** The index has these rows. */
+/** The condition of the index. */
 const DROPS_LEFT = "kind <> 1 AND deleted_at IS NOT NULL AND NOT drops_removed";
 
 const dropsOf = (actors: string): string => `
@@ -142,7 +142,7 @@ SELECT d.uri FROM (
 ) d LIMIT $1`;
 
 const DROPS_OF_DELETED = dropsOf(`${DROPS_LEFT} ORDER BY deleted_at, uri LIMIT $1`);
-/** Runs also where no drops were left: a process of an older version may have stored one since. */
+/** Runs also if no drops were left: a process of an older version may have stored one since. */
 const DROPS_OF_ONE = dropsOf("uri = $2 AND kind <> 1 AND deleted_at IS NOT NULL");
 
 /** A write that did not see the marker of a stranger may have named them: then they are erased after all. */

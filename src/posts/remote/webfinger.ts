@@ -13,7 +13,7 @@ const MAX_ADDRESS_BYTES = 320;
 interface Address {
   /** The user is as the address has it: ids of local users are case-sensitive. */
   readonly user: string;
-  /** The host is in ASCII and small letters, with the port where there is one. */
+  /** The host is in ASCII and small letters, with the port if there is one. */
   readonly host: string;
 }
 
@@ -36,8 +36,8 @@ export function readWebfinger(address: string): string {
 function readStoredWebfingers(address: string): string[] {
   const canonical = readWebfinger(address);
   const [, user = "", host = "", port = ""] = ADDRESS.exec(canonical) ?? [];
-  const hosts = [host, domainToUnicode(host)].flatMap((one) => [one, `${one}.`]);
-  const written = hosts.flatMap((one) => [`${user}@${one}${port}`, `acct:${user}@${one}${port}`]);
+  const hosts = [host, domainToUnicode(host)].flatMap((name) => [name, `${name}.`]);
+  const written = hosts.flatMap((name) => [`${user}@${name}${port}`, `acct:${user}@${name}${port}`]);
   return [...new Set([canonical, address.toLowerCase(), ...written])];
 }
 

@@ -11,6 +11,7 @@ const CLEAN: readonly string[] = [
   "kernel",
   "main.ts",
   "platform",
+  "posts",
   "reads",
   "telemetry",
   "upstreams",

@@ -40,10 +40,10 @@ test("a URI of this server names a user, a drop, one of their collections, or a 
   const id = v7();
   const named = (path: string) => own?.parse(`https://HERE.example/social${path}`);
   expect(own?.ofDrop(id)).toBe(`https://here.example/social/drops/${id}`);
-  expect(named(`/drops/${id.toUpperCase()}`)).toEqual({ of: "drops", id, collection: "" });
-  expect(named("/users/ada%2fb")).toEqual({ of: "users", id: "ada/b", collection: "" });
-  expect(named("/users/ada/followers")).toEqual({ of: "users", id: "ada", collection: "followers" });
-  const page = { of: "drops", id, collection: "likes" };
+  expect(named(`/drops/${id.toUpperCase()}`)).toEqual({ kind: "drops", id, collection: "" });
+  expect(named("/users/ada%2fb")).toEqual({ kind: "users", id: "ada/b", collection: "" });
+  expect(named("/users/ada/followers")).toEqual({ kind: "users", id: "ada", collection: "followers" });
+  const page = { kind: "drops", id, collection: "likes" };
   expect(named(`/drops/${id}/likes?page_token=`)).toEqual({ ...page, pageToken: "" });
   expect(named(`/drops/${id}/likes?page_token=a-_9`)).toEqual({ ...page, pageToken: "a-_9" });
   for (const path of [
