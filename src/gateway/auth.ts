@@ -23,7 +23,7 @@ export interface Principal {
   readonly tier?: unknown;
 }
 
-/** @throws AppError `unauthenticated` for a token that is not valid, `unavailable` where the keys cannot be fetched. */
+/** @throws AppError `unauthenticated` for a token that is not valid, `unavailable` if the keys cannot be fetched. */
 export type Authenticate = (token: string) => Promise<Principal>;
 
 /** An operator's token has this value in the claim, which is a text, a list, or texts between spaces as in `scope`. */
@@ -34,7 +34,7 @@ export interface Claim {
 
 const MAX_TOKEN_CHARS = 8 * 1024;
 const CLOCK_TOLERANCE_SECONDS = 5;
-/** These algorithms have a public key. HS256 would accept that key as its secret. */
+/** Algorithms with a public key. HS256 would accept that key as its secret. */
 const ASYMMETRIC = "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA Ed25519".split(" ");
 
 /** With `claim` a valid token that lacks it is refused with AppError `forbidden`. */
@@ -79,8 +79,8 @@ function principalOf({ sub, exp, iat, tier }: JWTPayload): Principal {
 }
 
 function hasClaim(claims: JWTPayload, { name, value }: Claim): boolean {
-  const held = Object.hasOwn(claims, name) ? claims[name] : undefined;
-  const values: readonly unknown[] = Array.isArray(held) ? held : typeof held === "string" ? held.split(" ") : [];
+  const claim = Object.hasOwn(claims, name) ? claims[name] : undefined;
+  const values: readonly unknown[] = Array.isArray(claim) ? claim : typeof claim === "string" ? claim.split(" ") : [];
   return values.includes(value);
 }
 
@@ -142,9 +142,9 @@ export function findCredentials({ authorization, cookie }: RequestHeaders): Cred
     return token === undefined ? undefined : { tokens: [token], method: "bearer" };
   }
   const tokens = (cookie ?? "").split(";").flatMap((pair) => {
-    const at = pair.indexOf("=");
-    if (at < 0 || pair.slice(0, at).trim() !== COOKIE) return [];
-    const value = pair.slice(at + 1).trim();
+    const equals = pair.indexOf("=");
+    if (equals < 0 || pair.slice(0, equals).trim() !== COOKIE) return [];
+    const value = pair.slice(equals + 1).trim();
     return value.replace(/^"(.*)"$/, "$1") || [];
   });
   return tokens.length === 0 ? undefined : { tokens: tokens.slice(0, MAX_COOKIES), method: "cookie" };
@@ -174,8 +174,8 @@ export function createAuthorize(authenticate: Authenticate, allowedOrigins: Read
 }
 
 /**
- * Only the `Authorization` header counts, which no page of another origin can set without a preflight, and none is
- * answered: a request cannot be forged (CSRF). Browsers that say that such a page asks are refused all the same.
+ * Only the `Authorization` header counts. A page of another origin needs a preflight to set it, and no preflight is
+ * answered, so a request cannot be forged (CSRF). A browser that names another origin is refused all the same.
  */
 export function createAuthorizeOperator(authenticate: Authenticate): Authorize {
   const authorize = createAuthorize(authenticate, new Set());
@@ -186,7 +186,7 @@ export function createAuthorizeOperator(authenticate: Authenticate): Authorize {
 }
 
 /**
- * Browsers send the cookie with requests from any page, so that another origin must be listed. Where they say what the
+ * Browsers send the cookie with requests from any page, so that another origin must be listed. If they say what the
  * page is to us (Fetch Metadata), that decides: no page can forge it, and a proxy may have rewritten `Host`. `none` is
  * what the user typed. Older browsers send `Origin` alone, and only with some requests.
  */

@@ -22,7 +22,7 @@ const MAX_HIDINGS = 128;
 export class StreamClient {
   sent = 0;
   #sink: EventSink | undefined;
-  /** It is made when it is needed, and so is the map: most streams are quiet. */
+  /** Created when it is needed, as is the map: most streams are quiet. */
   #sentKeys: RecentKeys | undefined;
   /**
    * Relations that have changed lately. Fan-out judged what it notified before: only that is judged again which it may

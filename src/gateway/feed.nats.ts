@@ -13,13 +13,13 @@ export interface Follower {
   /** A message that the user is erased has come, which is no notification. */
   userErased(): void;
   /** The user's tokens issued before `at`, in ms since the epoch, are refused from now on. */
-  userLoggedOut(at: number): void;
+  userLoggedOut(loggedOutAt: number): void;
 }
 
 interface FeedOptions {
-  /** So many streams share the notifications. */
+  /** Number of streams that share the notifications. */
   readonly parts: number;
-  /** It is called when live notifications of a part may have been missed, or its stream was replaced. */
+  /** Callback: called when live notifications of a part may have been missed, or its stream was replaced. */
   readonly onGap: (part: PartFeed) => void;
 }
 
@@ -47,17 +47,17 @@ export function createFeed(connection: NatsConnection, { parts, onGap }: FeedOpt
     }),
   );
   const [first] = [...feeds.values()] as [PartFeed];
-  const of = (user: string): PartFeed => feeds.get(notifyPartOf(user, parts)) ?? first;
+  const feedOf = (user: string): PartFeed => feeds.get(notifyPartOf(user, parts)) ?? first;
   const followed = new Map<string, FollowedUser>();
   return {
-    of,
+    of: feedOf,
     /** Delivers a user's notifications from now on. A user's event streams share a subscription. Returns how to stop. */
     follow: (user: string, follower: Follower): (() => void) => {
-      const entry = followed.get(user) ?? followUser(of(user), user, present.add);
+      const entry = followed.get(user) ?? followUser(feedOf(user), user, present.add);
       followed.set(user, entry);
       entry.followers = [...entry.followers, follower];
       return () => {
-        entry.followers = entry.followers.filter((one) => one !== follower);
+        entry.followers = entry.followers.filter((other) => other !== follower);
         if (entry.followers.length > 0 || followed.get(user) !== entry) return;
         entry.stop();
         followed.delete(user);
@@ -83,7 +83,7 @@ function createPartFeed(feed: SubjectFeed, { part, isElsewhere }: PartFeedOption
   const subjectOf = (user: string): string => part.subject(encodeId(user));
   return {
     ...feed,
-    /** Positions name the part; it is unset where there is one stream. */
+    /** Positions name the part; it is unset if there is one stream. */
     part: part.number,
     /**
      * Tells whether another part, which was or will be the user's under another number of parts, stores notifications of

@@ -28,7 +28,7 @@ interface GatewayDeps {
   readonly scripts: Scripts;
   readonly clock: Pick<RedisClock, "now">;
   readonly nats: NatsConnection;
-  /** So many streams share the notifications. */
+  /** Number of streams that share the notifications. */
   readonly notifyParts: number;
   readonly erased: Pick<Erased, "among">;
   readonly config: GatewayConfig;
@@ -114,7 +114,8 @@ export function createGateway(deps: GatewayDeps, limits: GatewayLimits = LIMITS)
   const logoutsAmong = createLogoutsAmong(scripts);
   const registry = new StreamRegistry({
     ...limits,
-    ...{ erased, logoutsAmong },
+    erased,
+    logoutsAmong,
     end: (refused) => streams.endOf(refused),
     now: () => clock.now(LISTENERS),
     store: createStreamRegistryStore(scripts, { podName, ttlMs: limits.registrationTtlMs, windowMs: limits.windowMs }),

@@ -11,12 +11,12 @@ export interface StreamPosition {
   /** The listing of the user is named, since no sequence tells what was not stored between two listings. */
   readonly listing: string;
   /**
-   * The check is that of the notification that moved the position there. It is unset where the stream has confirmed it.
+   * Check of the notification that moved the position there; unset if the stream has confirmed it.
    */
   readonly check?: string | undefined;
 }
 
-/** Names the stream by its creation, in ms since the epoch, and by its part where NOTIFY has several. */
+/** Names the stream by its creation, in ms since the epoch, and by its part if NOTIFY has several. */
 export const incarnationOf = (createdAt: number, part?: number): string =>
   createdAt.toString(36) + (part === undefined ? "" : `.${part}`);
 
@@ -40,11 +40,11 @@ export const checkOf = (body: Uint8Array): string => crc32(body).toString(36);
 
 export interface Notification {
   readonly seq: number;
-  /** This is the sequence of the user's notification before it; only live ones have it. */
+  /** Sequence of the user's notification before this one; only live ones have it. */
   readonly previous?: number | undefined;
   /** The time is in the format of RFC 3339. */
   readonly storedAt?: string | undefined;
-  /** The headers are kept only where the trace is recorded. */
+  /** The headers are kept only if the trace is recorded. */
   readonly traced?: Headers | undefined;
   readonly content?: Content | undefined;
   /** Nothing is sent: drops of a user are hidden from now on, or are not. */
@@ -74,7 +74,7 @@ export interface HidingChange {
 }
 
 const EVENT = /^[a-z][a-z0-9_]{0,63}$/;
-/** Fan-out writes bodies of this form, without a character that JSON escapes. Such a body need not be parsed. */
+/** Fan-out writes bodies of this form, without a character that JSON escapes: they need not be parsed. */
 const PLAIN =
   /^\{"event":"(new_drop|drop_deleted)",("drop_id":"([ !#-[\]-~]+)"(?:,"created_at":(0|[1-9]\d{0,14}))?)(?:,"by":"([\w=,-]*)")?\}$/;
 const decoder = new TextDecoder("utf-8", { fatal: true });
@@ -109,9 +109,9 @@ export function readContent(body: Uint8Array, messageId: () => string | undefine
 
 /** Reads the body of a message for the gateway itself, whose event begins with ~; nothing is in any other. */
 export function readSignal(body: Uint8Array): Pick<Notification, "hiding" | "erased" | "loggedOutAt"> {
-  const { event, user_id: target, hiding, at } = parseObject(body) ?? {};
+  const { event, user_id: target, hiding, at: timestamp } = parseObject(body) ?? {};
   if (event === ERASED_EVENT) return { erased: true };
-  if (event === LOGGED_OUT_EVENT && typeof at === "number") return { loggedOutAt: at };
+  if (event === LOGGED_OUT_EVENT && typeof timestamp === "number") return { loggedOutAt: timestamp };
   if (event !== HIDING_EVENT || typeof target !== "string") return {};
   return { hiding: { target, hiding: hiding === "all" || hiding === "reposts" ? hiding : undefined } };
 }
@@ -133,13 +133,13 @@ function parseObject(body: Uint8Array): Record<string, unknown> | undefined {
   }
 }
 
-/** @param at the notification's own position */
-export function frameOf(notification: Notification, at: StreamPosition): string {
+/** @param position the notification's own position */
+export function frameOf(notification: Notification, position: StreamPosition): string {
   const { content, frame } = notification;
   if (!content) return "";
-  if (frame?.listing === at.listing) return frame.block;
-  const block = notificationBlock(at, content);
-  notification.frame = { listing: at.listing, block };
+  if (frame?.listing === position.listing) return frame.block;
+  const block = notificationBlock(position, content);
+  notification.frame = { listing: position.listing, block };
   return block;
 }
 
@@ -168,11 +168,11 @@ export function greetingBlock(position: StreamPosition, retryMs: number, reset?:
 
 const TRACE_HEADERS = ["traceparent", "tracestate", "baggage"];
 
-/** Keeps the values, and not what they are read from. Returns undefined where there is no trace. */
+/** Copies the values, so that the message they are read from is freed. Returns undefined if there is no trace. */
 export function traceOf(header: (name: string) => string | undefined): Headers | undefined {
   if (!header("traceparent")) return undefined;
-  const held = new Map(TRACE_HEADERS.map((name) => [name, header(name) ?? ""]));
-  return { get: (name) => held.get(name), entries: () => held.entries() };
+  const headers = new Map(TRACE_HEADERS.map((name) => [name, header(name) ?? ""]));
+  return { get: (name) => headers.get(name), entries: () => headers.entries() };
 }
 
 /** The last two digits are flags, of which the lowest is "sampled" (W3C Trace Context, section 3.2.2.5). */

@@ -51,13 +51,16 @@ const BETWEEN_SWEEPS_MS = 20;
 export class StreamRegistry {
   readonly #registered = new Set<Registration>();
   readonly #loops: readonly Loop[];
-  readonly #forget = createBatch(REGISTRATIONS_A_CALL, async (some: readonly Registration[]): Promise<void> => {
-    try {
-      await this.deps.store.remove(some, await this.#moment());
-    } catch (error) {
-      this.deps.log.debug({ error: oneLine(error) }, "registrations were not removed; they expire");
-    }
-  });
+  readonly #forget = createBatch(
+    REGISTRATIONS_A_CALL,
+    async (registrations: readonly Registration[]): Promise<void> => {
+      try {
+        await this.deps.store.remove(registrations, await this.#moment());
+      } catch (error) {
+        this.deps.log.debug({ error: oneLine(error) }, "registrations were not removed; they expire");
+      }
+    },
+  );
 
   constructor(private readonly deps: StreamRegistryDeps) {
     const { renewMs, sweepMs, log } = deps;
@@ -84,11 +87,11 @@ export class StreamRegistry {
 
   /** Leaves out streams of refused users. */
   async register(all: readonly Registration[]): Promise<void> {
-    const some = await this.#standing(all);
-    if (some.length === 0) return;
-    const listings = await this.deps.store.register(some, await this.#moment());
-    for (const [at, registration] of some.entries()) {
-      registration.listing = listings[at] as string;
+    const kept = await this.#standing(all);
+    if (kept.length === 0) return;
+    const listings = await this.deps.store.register(kept, await this.#moment());
+    for (const [index, registration] of kept.entries()) {
+      registration.listing = listings[index] as string;
       this.#registered.add(registration);
     }
   }
@@ -127,27 +130,27 @@ export class StreamRegistry {
   async #restore(lost: readonly Registration[]): Promise<void> {
     const { store, log } = this.deps;
     const moment = await this.#moment();
-    const held = (await this.#standing(lost)).filter((entry) => this.#registered.has(entry));
-    const listings = await store.register(held, moment);
-    const closed = held.filter((entry) => !this.#registered.has(entry));
+    const kept = (await this.#standing(lost)).filter((entry) => this.#registered.has(entry));
+    const listings = await store.register(kept, moment);
+    const closed = kept.filter((entry) => !this.#registered.has(entry));
     if (closed.length > 0) await store.remove(closed, moment);
-    for (const [at, entry] of held.entries()) {
-      entry.listing = listings[at] as string;
+    for (const [index, entry] of kept.entries()) {
+      entry.listing = listings[index] as string;
       entry.registeredAgain();
     }
-    observeGateway.registrations("lost", held.length);
-    if (held.length > 0)
-      log.warn({ count: held.length }, "registrations were lost and are restored; their streams were reset");
+    observeGateway.registrations("lost", kept.length);
+    if (kept.length > 0)
+      log.warn({ count: kept.length }, "registrations were lost and are restored; their streams were reset");
   }
 
   /** Ends the streams of refused users; returns those of others. */
-  async #standing(some: readonly Registration[]): Promise<readonly Registration[]> {
-    const users = [...new Set(some.map(({ user }) => user))];
-    if (users.length === 0) return some;
+  async #standing(registrations: readonly Registration[]): Promise<readonly Registration[]> {
+    const users = [...new Set(registrations.map(({ user }) => user))];
+    if (users.length === 0) return registrations;
     const [erased, logouts] = await Promise.all([this.deps.erased.among(users), this.deps.logoutsAmong(users)]);
-    if (erased.size + logouts.size === 0) return some;
+    if (erased.size + logouts.size === 0) return registrations;
     this.deps.end({ erased, logouts });
-    return some.filter(({ user, issuedAt }) => !erased.has(user) && !isRefused(issuedAt, logouts.get(user)));
+    return registrations.filter(({ user, issuedAt }) => !erased.has(user) && !isRefused(issuedAt, logouts.get(user)));
   }
 
   async #moment(): Promise<Moment> {

@@ -68,7 +68,7 @@ export const MAX_REPLAYED = 1_024;
 
 export interface History {
   readonly notifications: Notification[];
-  /** This is false if the read stopped at the first buffered live notification. */
+  /** False if the read stopped at the first buffered live notification. */
   readonly reachedEnd: boolean;
   readonly fault: ResetReason | undefined;
 }
@@ -125,7 +125,7 @@ interface Found {
  * Returns undefined if the history after a position is complete. Two limits remove notifications: age, from
  * the front of the whole stream, and the limit per user. Age removed none after the position as long as the stream's
  * first sequence is at most the next one. The limit removes the oldest while as many newer ones are held: it removed
- * none after the position where fewer are known than the limit, or where one at or below the position is still held.
+ * none after the position where fewer are known than the limit, or if one at or below the position is still held.
  * `state` and `oldest` must be newer than the read.
  */
 export function historyFault({ position, count, state, oldest }: Found): ResetReason | undefined {

@@ -95,7 +95,7 @@ function refuse({ limits, log }: RouteDeps, error: unknown, { request, response,
   });
 }
 
-/** These refusals are not the client's fault: a later request may succeed. */
+/** Statuses of refusals that are not the client's fault: a later request may succeed. */
 const PASSING = [429, 500, 503, 504];
 
 /** The answer has no detail, since the client is unknown (RFC 9457). */

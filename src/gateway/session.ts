@@ -26,16 +26,16 @@ interface Start {
 
 /**
  * One stream of one user. The position is the sequence up to which every notification of the user is sent, with the
- * incarnation of the user's part of NOTIFY it counts in and the user's listing; the client gets it as `id:`. Where a live
- * notification moved it, the id has a check of that one: a resume goes on only where NOTIFY has it, since a live one may
- * be forged.
+ * incarnation of the user's part of NOTIFY it counts in and the user's listing; the client gets it as `id:`. If a live
+ * notification moved it, the id has a check of that notification. A resume goes on only if NOTIFY has the notification,
+ * since a live one may be forged.
  * Live notifications do not name their incarnation: they are buffered until the feed is sure that it is the session's.
  *
  * A session is *live* or *catching up*, at first catching up. Live, a notification whose predecessor is not beyond the
  * position is sent at once. Any other shows a gap, and the session catches up: it reads the stream after the position,
  * up to the leader's last or to the first buffered live notification; what finds no room in the buffer is read in another
  * round. Reconnects, and heartbeats with no live notification lately, compare the position with the user's last sequence
- * at the leader. Where the stream lacks something, or was replaced, the client gets a `reset`, and goes on at its end.
+ * at the leader. If the stream lacks something, or was replaced, the client gets a `reset`, and goes on at its end.
  *
  * While the number of parts is changed, processes with another number store notifications of the user in other parts.
  * These cannot be put in order with those of the user's part: the client gets a `reset` in place of them.
@@ -51,13 +51,13 @@ export class Session implements Registration, Follower {
   heardAt = Number.NEGATIVE_INFINITY;
   /** Counts when live notifications may have been missed, also those of other parts. */
   gaps = 0;
-  /** It is made when it is needed: most streams are quiet. */
+  /** Created when it is needed: most streams are quiet. */
   #live: LiveBuffer | undefined;
   readonly #client: StreamClient;
   #seq = 0;
   /** NOTIFY was read up to there. Live messages move the position only: whoever may publish them can forge one. */
   #verified = 0;
-  /** This is of the notification that moved the position last, which would stay in memory itself. */
+  /** Check of the notification that moved the position last. The notification itself would stay in memory. */
   #check: string | undefined;
   #streamCreatedAt = 0;
   /** The text stands in each position: making it takes a twentieth of an event. */
@@ -129,8 +129,8 @@ export class Session implements Registration, Follower {
     this.endStream("erased");
   }
 
-  userLoggedOut(at: number): void {
-    if (isRefused(this.issuedAt, at)) this.endStream("logged_out");
+  userLoggedOut(loggedOutAt: number): void {
+    if (isRefused(this.issuedAt, loggedOutAt)) this.endStream("logged_out");
   }
 
   takeElsewhere(notification: Notification): void {
@@ -138,7 +138,7 @@ export class Session implements Registration, Follower {
     this.#isElsewhere = true;
   }
 
-  /** A live message that was not sent stands where another one, which NOTIFY does not hold, has moved the position. */
+  /** A live message below the position that was never sent means that a forged message advanced the position. */
   #passed({ seq, content }: Notification): void {
     const isSent = content?.key === undefined || this.#client.hasGot(content.key);
     if (isSent || this.#catchingUp || seq <= this.#verified) return;
@@ -153,7 +153,7 @@ export class Session implements Registration, Follower {
   }
 
   /**
-   * Looks for missed notifications, unless a live one came in the last `heardMs`; where there are none, moves the
+   * Looks for missed notifications, unless a live one came in the last `heardMs`. If there are none, moves the
    * position to the stream's end of at most `maxAgeMs` ago.
    */
   async recheck({ maxAgeMs, heardMs }: { readonly maxAgeMs: number; readonly heardMs: number }): Promise<void> {
@@ -161,8 +161,8 @@ export class Session implements Registration, Follower {
     const { feed, deps } = this;
     const before = this.#seq;
     try {
-      const held = await feed.state(maxAgeMs);
-      const { lastSeq, createdAt } = held.lastSeq < before ? await feed.state() : held;
+      const recent = await feed.state(maxAgeMs);
+      const { lastSeq, createdAt } = recent.lastSeq < before ? await feed.state() : recent;
       const { gaps } = this;
       if (gaps > this.#gapsLookedAt && (await feed.isElsewhere(this.user))) this.#isElsewhere = true;
       this.#gapsLookedAt = gaps;
@@ -171,7 +171,7 @@ export class Session implements Registration, Follower {
         this.#startOver("stream_replaced", lastSeq, createdAt);
         return await this.#catchUp();
       }
-      // The stream confirms what it heard live while NOTIFY still holds it, also where nothing is new.
+      // The stream confirms live notifications while NOTIFY still holds them, also if nothing is new.
       const isConfirmed = lastSeq <= this.#seq && this.#verified >= this.#seq;
       if (performance.now() - this.heardAt < heardMs || isConfirmed) return;
       const asked = this.#seq;

@@ -85,14 +85,14 @@ export class Streams {
   size = 0;
   readonly #perUser = new Map<string, number>();
   readonly #open = new Set<Stream>();
-  /** These have been admitted and are not removed yet. */
+  /** Streams that are admitted and not removed yet. */
   readonly #held = new Set<Stream>();
   readonly #ticking: NodeJS.Timeout;
   /** Streams that open together share a call to Redis and a flush. */
-  readonly #announce = createBatch(REGISTRATIONS_A_CALL, async (some: readonly Stream[]): Promise<void> => {
+  readonly #announce = createBatch(REGISTRATIONS_A_CALL, async (streams: readonly Stream[]): Promise<void> => {
     const { feed, registry } = this.deps;
-    const sessions = some.map(({ session }) => session);
-    for (const stream of some) stream.unfollow ??= feed.follow(stream.session.user, stream.session);
+    const sessions = streams.map(({ session }) => session);
+    for (const stream of streams) stream.unfollow ??= feed.follow(stream.session.user, stream.session);
     // Promise.all would leave a registration that follows its removal.
     await allOf([feed.flushed(), registry.register(sessions)]);
   });
@@ -158,13 +158,13 @@ export class Streams {
 
   #admit(user: string): void {
     const { config, limits } = this.deps;
-    const held = this.#perUser.get(user) ?? 0;
+    const open = this.#perUser.get(user) ?? 0;
     const later = { retryAfterMs: randomMs(limits.limitRetryMs) };
-    if (held >= config.maxConnectionsPerUser)
+    if (open >= config.maxConnectionsPerUser)
       throw new AppError("exhausted", "too many event streams of this user", later);
     if (this.size >= config.maxConnections)
       throw new AppError("unavailable", "this gateway has too many event streams", later);
-    this.#perUser.set(user, held + 1);
+    this.#perUser.set(user, open + 1);
     this.size++;
   }
 
@@ -211,8 +211,8 @@ export class Streams {
     stream.unfollow?.();
     await this.deps.registry.remove(session);
     if (stream.reason === "erased") await this.deps.registry.removeUser(user);
-    const held = this.#perUser.get(user) ?? 1;
-    if (held > 1) this.#perUser.set(user, held - 1);
+    const open = this.#perUser.get(user) ?? 1;
+    if (open > 1) this.#perUser.set(user, open - 1);
     else this.#perUser.delete(user);
     if (--this.size === 0) this.#allGone?.();
   }

@@ -8,6 +8,7 @@ const CLEAN: readonly string[] = [
   "contracts",
   "delivery",
   "fanout",
+  "gateway",
   "kernel",
   "main.ts",
   "platform",
