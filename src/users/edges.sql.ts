@@ -60,9 +60,9 @@ const EDGE_EVENT = {
 };
 
 /**
- * Edges before counts, each in the order of their keys, so that two of these statements do not block each other. Where
- * an edge is so already, or is refused, nothing is written or locked. The version is null where the same change
- * was made meanwhile, or a block came first: a conflicting row is looked at under its lock, whatever the snapshot has.
+ * Edges before counts, each in the order of their keys, so that two of these statements do not block each other. If
+ * an edge has the wanted state already, or is refused, nothing is written or locked. The version is null if the same
+ * change was made meanwhile, or a block came first: a conflicting row is read under its lock, whatever the snapshot has.
  * OFFSET 0 keeps a plan for an empty table from scanning a full one. The rows have distinct pairs: a statement cannot
  * change a row twice. All have the same `most`.
  */
@@ -155,7 +155,7 @@ export type EdgeStore = ReturnType<typeof createEdgeStore>;
 export function createEdgeStore(db: Db) {
   const setShared = createSharedWrites((edges: readonly WantedEdge[]) => setAll(db, edges));
   return {
-    /** @throws AppError `exhausted` above `most`, `conflict` where a block forbids it or a user is erased */
+    /** @throws AppError `exhausted` above `most`, `conflict` if a block forbids it or a user is erased */
     setFollowing: async (edge: WantedEdge): Promise<Omit<SetEdge, "refused">> => {
       for (;;) {
         const set = await setShared(edge);
@@ -163,7 +163,7 @@ export function createEdgeStore(db: Db) {
         if (set !== undefined) return { changed: set.changed, version: set.version };
       }
     },
-    /** Connects all pairs or none. @throws AppError `conflict` where a block forbids one of them or a user is erased */
+    /** Connects all pairs or none. @throws AppError `conflict` if a block forbids one of them or a user is erased */
     followMany: async (
       pairs: readonly Pair[],
       { most, traceparent }: Pick<WantedEdge, "most" | "traceparent">,
@@ -233,8 +233,9 @@ async function connectAll(
   let changed = 0;
   for (let open = edges; open.length > 0; ) {
     const set = await setAll(queries, open, LOCK_TIMEOUT_MS.alone);
-    for (const [n, one] of set.entries()) if (one?.refused) throw refused(one.refused, prefixOf(open[n] as WantedEdge));
-    changed += set.filter((one) => one?.changed).length;
+    for (const [n, edge] of set.entries())
+      if (edge?.refused) throw refused(edge.refused, prefixOf(open[n] as WantedEdge));
+    changed += set.filter((edge) => edge?.changed).length;
     open = open.filter((_, n) => set[n] === undefined);
   }
   return changed;
@@ -255,16 +256,22 @@ export async function setAll(
   const first = new Map<string, WantedEdge>();
   for (const edge of edges) if (!first.has(pairKey(edge))) first.set(pairKey(edge), edge);
   const rows = [...first].map(([pair, { follower_id, following_id, wanted, most, traceparent }], n) => ({
-    ...{ n, follower_id, following_id, wanted, most, pair, traceparent },
+    n,
+    follower_id,
+    following_id,
+    wanted,
+    most,
+    pair,
+    traceparent,
     subject: edgeSubject("calm", following_id),
   }));
   const { text, values } = setEdges(rows, lockMs);
-  const found = await queries.query<FoundEdge>(text, values).catch((error: unknown) => {
+  const written = await queries.query<FoundEdge>(text, values).catch((error: unknown) => {
     if (sqlState(error) !== SQLSTATE.raised) throw error;
     const message = `following_id: a user can follow at most ${edges[0]?.most} others`;
     throw new AppError("exhausted", message, { cause: error });
   });
-  const set = new Map([...first.keys()].map((pair, n) => [pair, found[n]]));
+  const set = new Map([...first.keys()].map((pair, n) => [pair, written[n]]));
   return edges.map((edge) => {
     const { changed = false, version = null, refused = null } = set.get(pairKey(edge)) ?? {};
     const leader = first.get(pairKey(edge));

@@ -42,7 +42,7 @@ export function graphEvent({ follower_id, following_id, version, following }: Tr
 }
 
 interface ApplyDeps {
-  /** Resolves to the number of changed edges; undefined where a row stays locked for so long. */
+  /** Resolves to the number of changed edges; to undefined if a row stays locked for `lockMs`. */
   readonly apply: (edges: readonly TracedEdge[], lockMs?: number) => Promise<number | undefined>;
   readonly wakeRelay: () => void;
 }
@@ -50,7 +50,7 @@ interface ApplyDeps {
 interface EdgeBatching {
   readonly name: string;
   readonly batch: number;
-  /** So many batches run at once; all edges of one followed user go into the same. */
+  /** Maximum number of batches at a time. All edges of one followed user go into the same batch. */
   readonly atOnce: number;
   /** A batch waits no longer for a row that another process has locked, and the next batch no longer for it. */
   readonly maxLockWaitMs: number;
@@ -76,7 +76,7 @@ export function createApplyEdges({ apply, wakeRelay }: ApplyDeps, lane: EdgeBatc
   const run = async (edges: readonly TracedEdge[]): Promise<void> => {
     if (await applied(edges, lane.maxLockWaitMs)) return;
     const users = [...grouped(edges, ({ following_id }) => following_id).values()];
-    const all = await mapLimited(users, USERS_AT_ONCE, (own) => applied(own));
+    const all = await mapLimited(users, USERS_AT_ONCE, (edgesOfUser) => applied(edgesOfUser));
     if (!all.every(Boolean)) throw new AppError("unavailable", "the followers of a user stay locked");
   };
   const batches = Array.from({ length: lane.atOnce }, () => createBatch(lane.batch, run, lane.maxLockWaitMs));

@@ -131,7 +131,7 @@ export function createErasureStore(db: Db) {
   const announce = async ({ query }: Pick<Db, "query">, { user_id, version }: RunningErasure): Promise<boolean> =>
     (await query(ANNOUNCE, [user_id, JSON.stringify(erasedEvent(user_id, version))])).length > 0;
   return {
-    /** Resolves to false where the user is erased already. The steps have not begun. */
+    /** Resolves to false if the user is erased already. The steps have not begun. */
     erase: (user_id: string, steps: readonly string[]): Promise<boolean> =>
       db.transaction(async (queries) => {
         const [row] = await queries.query<{ version: number }>(ERASE, [user_id, steps]);
@@ -158,12 +158,12 @@ export function createErasureStore(db: Db) {
     release: async (user: string): Promise<void> => {
       await db.query("UPDATE users.erasures SET due_at = users.now_ms() WHERE user_id = $1", [user]);
     },
-    setStep: async (user: string, { name, done, left }: ErasureStep): Promise<void> => {
-      await db.query(STEP, [user, name, left, done]);
+    setStep: async (user: string, { name, done, left: remaining }: ErasureStep): Promise<void> => {
+      await db.query(STEP, [user, name, remaining, done]);
     },
     /** Resolves to whether the event was written again, so that a part that has lost it gets it. */
     announceAgain: (erasure: RunningErasure): Promise<boolean> => announce(db, erasure),
-    /** Resolves to false where the event is not published yet, or another process has completed it. */
+    /** Resolves to false if the event is not published yet, or another process has completed the erasure. */
     complete: async (user: string): Promise<boolean> => (await db.query(COMPLETE, [user])).length > 0,
   };
 }

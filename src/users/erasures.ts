@@ -68,9 +68,9 @@ async function eraseDue(deps: ErasuresDeps, stopping: AbortSignal): Promise<bool
   const { claimed, oldestMs } = await deps.store.claim(CLAIMED_AT_ONCE);
   observeUsers.erasing(oldestMs);
   const failures: unknown[] = [];
-  const unfinished = await mapLimited(claimed, AT_ONCE, async (one) => {
+  const unfinished = await mapLimited(claimed, AT_ONCE, async (erasure) => {
     try {
-      return !(await proceed(deps, one, stopping));
+      return !(await proceed(deps, erasure, stopping));
     } catch (error) {
       failures.push(error);
       return false;
@@ -80,7 +80,7 @@ async function eraseDue(deps: ErasuresDeps, stopping: AbortSignal): Promise<bool
   return claimed.length === CLAIMED_AT_ONCE || unfinished.includes(true);
 }
 
-/** Does what can be done now. Resolves to false where the turn is over before the steps are done. */
+/** Does what can be done now. Resolves to false if the turn is over before the steps are done. */
 async function proceed(deps: ErasuresDeps, erasure: RunningErasure, stopping: AbortSignal): Promise<boolean> {
   const { store, cache, wakeRelay, turnMs = TURN_MS } = deps;
   const { user_id: user } = erasure;
@@ -111,11 +111,12 @@ async function proceed(deps: ErasuresDeps, erasure: RunningErasure, stopping: Ab
 async function partsAreDone({ store, erased }: ErasuresDeps, user: string, before: readonly ErasureStep[]) {
   const known = new Map(before.map((step) => [step.name, step]));
   let all = true;
-  for (const [name, { done, left }] of await erased.reports(user)) {
+  for (const [name, { done, left: remaining }] of await erased.reports(user)) {
     const step = known.get(name);
     if (step?.done) continue;
     if (!done) all = false;
-    if (step?.done !== done || step.left !== left) await store.setStep(user, { name, done, left: done ? 0 : left });
+    if (step?.done !== done || step.left !== remaining)
+      await store.setStep(user, { name, done, left: done ? 0 : remaining });
   }
   return all;
 }
@@ -123,12 +124,12 @@ async function partsAreDone({ store, erased }: ErasuresDeps, user: string, befor
 interface Step extends ErasuresDeps {
   readonly erasure: RunningErasure;
   readonly user: string;
-  /** Works until no row is left, and records how many are; resolves to false where the turn is over before. */
+  /** Works until no row is left, and records how many are; resolves to false if the turn is over before. */
   readonly untilNone: (count: () => Promise<number>, work: () => Promise<number>) => Promise<boolean>;
   readonly throwIfErasureStops: () => void;
 }
 
-/** Another process is at work on the rows where nothing could be done. */
+/** Pause after a turn without work: another process is at work on the rows. */
 const IN_OTHER_HANDS_MS = SECOND / 20;
 
 interface Turn {
@@ -144,12 +145,12 @@ function createStep(
   const user = erasure.user_id;
   const throwIfErasureStops = (): void => throwIfStopping(stopping, "the erasure is completed");
   const untilNone: Step["untilNone"] = async (count, work) => {
-    for (let left = await count(); left > 0; throwIfErasureStops()) {
+    for (let remaining = await count(); remaining > 0; throwIfErasureStops()) {
       const done = await work();
       if (done === 0) await pause(IN_OTHER_HANDS_MS, stopping);
-      else await deps.store.setStep(user, { name, done: false, left: Math.max(0, left - done) });
+      else await deps.store.setStep(user, { name, done: false, left: Math.max(0, remaining - done) });
       if (msLeft() === 0) return false;
-      left = left > done && done > 0 ? left - done : await count();
+      remaining = remaining > done && done > 0 ? remaining - done : await count();
     }
     return true;
   };
@@ -157,8 +158,8 @@ function createStep(
 }
 
 const DO: Readonly<Record<OwnStep, (step: Step) => Promise<boolean>>> = {
-  followings: (step) => removeEdges(step, { own: "following", others: "followers" }),
-  followers: (step) => removeEdges(step, { own: "followers", others: "following" }),
+  followings: (step) => removeEdges(step, { list: "following", others: "followers" }),
+  followers: (step) => removeEdges(step, { list: "followers", others: "following" }),
   relations: async ({ rows, user, untilNone }) => {
     const remove = (by: "user_id" | "target_id") =>
       untilNone(
@@ -182,7 +183,7 @@ const DO: Readonly<Record<OwnStep, (step: Step) => Promise<boolean>>> = {
 /** A row of another's list stays until that list is discarded from the cache: a process that ends leaves none there. */
 async function removeEdges(
   { rows, cache, user, untilNone }: Step,
-  { own, others }: Readonly<Record<"own" | "others", ListName>>,
+  { list, others }: Readonly<Record<"list" | "others", ListName>>,
 ): Promise<boolean> {
   const removeNaming = async (): Promise<number> => {
     await rows.endEdges(others, user);
@@ -195,8 +196,8 @@ async function removeEdges(
   return (
     (await untilNone(() => rows.countNaming(others, user), removeNaming)) &&
     (await untilNone(
-      () => rows.countOwn(own, user),
-      () => rows.removeOwn(own, user),
+      () => rows.countOwn(list, user),
+      () => rows.removeOwn(list, user),
     ))
   );
 }

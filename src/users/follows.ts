@@ -26,8 +26,8 @@ export interface FollowsDeps {
   readonly tokens: PageTokens;
 }
 
-// Each method throws an AppError: `invalid` naming the field, `exhausted` where a user would follow too many, or too fast,
-// `conflict` where a block forbids a follow or a user is erased.
+// Each method throws an AppError: `invalid` naming the field, `exhausted` if a user would follow too many, or too fast,
+// `conflict` if a block forbids a follow or a user is erased.
 
 const MAX_PAIRS = 1_000;
 
@@ -79,7 +79,7 @@ interface Replacement extends Pair {
   readonly traceparent: string | undefined;
 }
 
-/** Resolves to the number of changed edges: 0 where the follow that is replaced is none, or no more. */
+/** Resolves to the number of changed edges: 0 if the follow that is replaced is none, or no more. */
 async function replace(deps: FollowsDeps, { replaced, traceparent, ...pair }: Replacement): Promise<number> {
   const { edges, bounded, limited, limitFollows: limit, maxFollowing: most } = deps;
   const { follower_id: user } = pair;
@@ -160,8 +160,8 @@ export const readFollows = (deps: FollowsDeps) => ({
     const since = readTime("since", request.since);
     const until = readTime("until", request.until) || Number.MAX_SAFE_INTEGER;
     const page = deps.tokens.open<ChangePosition>(["follow-changes", request.since, request.until], request, ID_PAGES);
-    const found = await deps.bounded(() => deps.edges.changes(page.after ?? [since, "", ""], until, page.limit));
-    const { items, next_page_token } = page.pageOf(found, (edge) => [
+    const rows = await deps.bounded(() => deps.edges.changes(page.after ?? [since, "", ""], until, page.limit));
+    const { items, next_page_token } = page.pageOf(rows, (edge) => [
       edge.changed_at,
       edge.following_id,
       edge.follower_id,
@@ -188,7 +188,7 @@ const listDated =
   async (request: wire.ListFollowingRequest): Promise<wire.ListFollowingResponse> => {
     const user = readId("user_id", request.user_id);
     const page = tokens.open<DatedPosition>([`dated-${list}`, user], request, DATED_PAGES);
-    const found = await bounded(() => readDated(list, user, page.after ?? NEWEST, page.limit));
-    const { items, next_page_token } = page.pageOf(found, ({ since, user_id }) => [since, user_id]);
+    const rows = await bounded(() => readDated(list, user, page.after ?? NEWEST, page.limit));
+    const { items, next_page_token } = page.pageOf(rows, ({ since, user_id }) => [since, user_id]);
     return { follows: items, next_page_token };
   };

@@ -30,7 +30,7 @@ import { changeRelations, type RelationsDeps, readRelations } from "./relation-m
 import { createRelationReads } from "./relation-reads.sql.js";
 import { createRelationStore } from "./relations.sql.js";
 
-/** They need the migrations of the outbox. */
+/** Migrations of the users service. They need those of the outbox. */
 export const USERS_MIGRATIONS = { component: "users", folder: new URL("./migrations/", import.meta.url) };
 
 const MAX_WAITING_READS = 10_000;
@@ -60,7 +60,7 @@ export interface UsersOptions {
   readonly erased: Pick<Erased, "record" | "reports">;
   readonly tokens: PageTokens;
   readonly config: UsersConfig;
-  /** So many reads query the database at once. */
+  /** Maximum number of reads that query the database at a time. */
   readonly readsAtOnce: number;
   readonly wakeRelay: (source: "users" | "edges") => void;
   readonly log: Logger;
@@ -78,7 +78,12 @@ export function startUsers({ db, scripts, erased, tokens, config, readsAtOnce, w
   const erasures = createErasureStore(db);
   const wakeUsersRelay = () => wakeRelay("users");
   const erasing = startErasures({
-    ...{ store: erasures, rows: createErasureRows(db), cache, erased, wakeRelay: wakeUsersRelay, log },
+    store: erasures,
+    rows: createErasureRows(db),
+    cache,
+    erased,
+    wakeRelay: wakeUsersRelay,
+    log,
     untilOlderEnded: (stopping) => untilOlderEnded(db, { stopping }),
   });
   const service = createUsersService(
@@ -101,7 +106,9 @@ export function startUsers({ db, scripts, erased, tokens, config, readsAtOnce, w
     log,
   );
   const completing = {
-    ...{ store: erasures, wakeRelay: wakeUsersRelay, log },
+    store: erasures,
+    wakeRelay: wakeUsersRelay,
+    log,
     untilOlderEnded: (stopping: AbortSignal) => untilOlderEnded(db, { stopping }),
   };
   const loops = [
@@ -115,7 +122,7 @@ export function startUsers({ db, scripts, erased, tokens, config, readsAtOnce, w
     service,
     applyEdges: { calm: createApplyEdges(applying, CALM_LANE), hot: createApplyEdges(applying, HOT_LANE) },
     close: async (): Promise<void> => {
-      await Promise.all([...loops, limits].map((one) => one.close()));
+      await Promise.all([...loops, limits].map((part) => part.close()));
     },
   };
 }

@@ -41,7 +41,7 @@ export function createReadList(deps: ListsDeps): ReadList {
     const { list, user, after, limit } = request;
     const cached = await orUncached(list, () => cache.read(list, user, after, limit));
     if (cached === undefined) {
-      // A query in flight may be too old to share where the generation is not known.
+      // A query in flight may be too old to share if the generation is not known.
       observeUsers.read(list, "uncached");
       const [ids, total] = await Promise.all([limit === 0 ? [] : readIds(deps, request), readTotal(deps, request)]);
       return { ids, total };

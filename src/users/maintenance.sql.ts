@@ -36,7 +36,7 @@ SELECT count(*) AS gone FROM gone`;
 
 const columnsOf = (row: string, key: readonly string[]): string => key.map((name) => `${row}.${name}`).join(", ");
 
-/** The sample has about ten times the rows wanted, or the whole table where its size is unknown or small. */
+/** The sample has about ten times the rows wanted, or the whole table if its size is unknown or small. */
 const percent = (counts: string): string => `(
   SELECT least(100, 1000.0 * $1::int / greatest(reltuples, 1))::real FROM pg_class WHERE oid = '${counts}'::regclass
 )`;
@@ -67,8 +67,8 @@ export function createMaintenanceStore(db: Db) {
       return gone?.[0]?.gone ?? 0;
     },
     calibrate: async (list: ListName, sample: number): Promise<Drift[]> => {
-      const found = await underLock(db, ({ query }) => query<Omit<Drift, "list">>(calibrate(TABLES[list]), [sample]));
-      return (found ?? []).map((drift) => ({ list, ...drift }));
+      const drifts = await underLock(db, ({ query }) => query<Omit<Drift, "list">>(calibrate(TABLES[list]), [sample]));
+      return (drifts ?? []).map((drift) => ({ list, ...drift }));
     },
   };
 }

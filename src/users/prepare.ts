@@ -71,7 +71,7 @@ interface Counted {
 /** Memory of an object of four numbers. */
 const COUNTED_BYTES = 100;
 
-/** Each call counts one change; true where one of the last ten seconds had more than `threshold` (sliding window). */
+/** Each call counts one change; true if one of the last ten seconds had more than `threshold` (sliding window). */
 export function createIsHot(threshold: number, now: Clock = Date.now): (user: string) => boolean {
   // An evicted user starts from zero.
   const users = createCache<Counted>("hotUsers", { sizeOf: () => COUNTED_BYTES });
@@ -86,8 +86,8 @@ export function createIsHot(threshold: number, now: Clock = Date.now): (user: st
     }
     counted.current += 1;
     users.set(user, counted);
-    const left = 1 - (time % SECOND) / SECOND;
-    if (counted.current + counted.previous * left > threshold) counted.hotUntil = time + HOT_FOR_MS;
+    const weight = 1 - (time % SECOND) / SECOND;
+    if (counted.current + counted.previous * weight > threshold) counted.hotUntil = time + HOT_FOR_MS;
     return time < counted.hotUntil;
   };
 }

@@ -18,7 +18,7 @@ export interface ProfileDeps {
   readonly tokens: PageTokens;
 }
 
-// Each method throws an AppError: `invalid` naming the field, `notfound` if the user has no profile, `conflict` where the user
+// Each method throws an AppError: `invalid` naming the field, `notfound` if the user has no profile, `conflict` if the user
 // is erased.
 
 export const profiles = ({ profiles: store, bounded, tokens }: ProfileDeps) => ({
@@ -46,8 +46,8 @@ export const profiles = ({ profiles: store, bounded, tokens }: ProfileDeps) => (
     if (fault !== undefined) throw invalid("prefix", fault);
     const page = tokens.open<[string]>(["profiles", prefix], request, PROFILE_PAGES);
     const [after] = page.after ?? [""];
-    const found = await bounded(() => store.list(prefix, after, page.limit));
-    const { items, next_page_token } = page.pageOf(found, ({ user_id }) => [user_id]);
+    const rows = await bounded(() => store.list(prefix, after, page.limit));
+    const { items, next_page_token } = page.pageOf(rows, ({ user_id }) => [user_id]);
     return { profiles: items, next_page_token };
   },
 });

@@ -84,7 +84,7 @@ export type ProfileStore = ReturnType<typeof createProfileStore>;
 export function createProfileStore(db: Pick<Db, "query">) {
   return {
     get: async (user: string): Promise<Profile | undefined> => (await db.query<Profile>(GET, [user]))[0],
-    /** @throws AppError `conflict` where the user is erased */
+    /** @throws AppError `conflict` if the user is erased */
     set: async ({ user_id, display_name, bio, avatar_url }: SetProfileRequest): Promise<Profile> => {
       const [profile] = await db.query<Profile>(SET, [user_id, display_name, bio, avatar_url]);
       if (profile === undefined) throw erasedConflict("user_id");

@@ -30,8 +30,8 @@ const CHANGES = {
   unmute: { kind: MUTE, active: false },
 } as const;
 
-// Each method throws an AppError: `invalid` naming the field, `exhausted` where a user would have too many relations,
-// `conflict` where a user is erased.
+// Each method throws an AppError: `invalid` naming the field, `exhausted` if a user would have too many relations,
+// `conflict` if a user is erased.
 
 export const changeRelations = (deps: RelationsDeps) => ({
   block: setRelation(deps, "block"),
@@ -94,8 +94,8 @@ export const readRelations = (deps: RelationsDeps) => {
       const user = readId("user_id", request.user_id);
       const page = tokens.open<[string]>(["hidden", user], request, PAGES);
       const [after] = page.after ?? [""];
-      const found = await bounded(() => reads.hidden(user, after, page.limit));
-      const { items, next_page_token } = page.pageOf(found, ({ target_id }) => [target_id]);
+      const rows = await bounded(() => reads.hidden(user, after, page.limit));
+      const { items, next_page_token } = page.pageOf(rows, ({ target_id }) => [target_id]);
       return { hidden: items, next_page_token };
     },
 
@@ -114,8 +114,8 @@ export const readRelations = (deps: RelationsDeps) => {
       const until = readTime("until", request.until) || Number.MAX_SAFE_INTEGER;
       const list = ["relation-changes", request.since, request.until] as const;
       const page = tokens.open<RelationPosition>(list, request, PAGES);
-      const found = await bounded(() => reads.changes(page.after ?? [since, "", "", 0], until, page.limit));
-      const { items, next_page_token } = page.pageOf(found, (row) => [
+      const rows = await bounded(() => reads.changes(page.after ?? [since, "", "", 0], until, page.limit));
+      const { items, next_page_token } = page.pageOf(rows, (row) => [
         row.changed_at,
         row.user_id,
         row.target_id,
@@ -133,6 +133,6 @@ async function listRelations(
 ) {
   const user = readId("user_id", request.user_id);
   const page = tokens.open<DatedPosition>(["relations", user, kind], request, PAGES);
-  const found = await bounded(() => relationReads.list(user, kind, page.after ?? NEWEST, page.limit));
-  return page.pageOf(found, ({ created_at, target_id }) => [created_at, target_id]);
+  const rows = await bounded(() => relationReads.list(user, kind, page.after ?? NEWEST, page.limit));
+  return page.pageOf(rows, ({ created_at, target_id }) => [created_at, target_id]);
 }

@@ -21,7 +21,7 @@ const LOCKS = 0x72_65_6c_73;
 /** Changes of a user's relations are made one after another: the statements after this one see those before. */
 const LOCK = `SELECT set_config('lock_timeout', $1, true), pg_advisory_xact_lock(${LOCKS}, hashtext($2))`;
 
-/** The row is locked against the end of its mute. The version is null where there is none. */
+/** The row is locked against the end of its mute. The version is null if there is none. */
 const READ = `
 SELECT ${NOW} AS now, ${erasedColumn("one", RELATION_IDS)} AS erased, r.*
 FROM (SELECT $1::text AS user_id, $2::text AS target_id) one LEFT JOIN LATERAL (
@@ -81,8 +81,8 @@ export type RelationStore = ReturnType<typeof createRelationStore>;
 export function createRelationStore(db: Db) {
   return {
     /**
-     * @throws AppError `invalid` for an end that has passed, `exhausted` where a user would have more than `most`,
-     * `conflict` where a user is erased
+     * @throws AppError `invalid` for an end that has passed, `exhausted` if a user would have more than `most`,
+     * `conflict` if a user is erased
      */
     set: async (wanted: WantedRelation, most: number): Promise<SetRelation> => {
       for (;;) {
@@ -103,12 +103,12 @@ export function createRelationStore(db: Db) {
   };
 }
 
-/** Resolves to undefined where an erasure came between. */
+/** Resolves to undefined if an erasure came between. */
 async function setOnce(queries: Queries, wanted: WantedRelation, most: number): Promise<SetRelation | undefined> {
   const { user_id, target_id, kind } = wanted;
   await queries.query(LOCK, [String(LOCK_TIMEOUT_MS.alone), user_id]);
-  const [found] = await queries.query<Found>(READ, [user_id, target_id, kind]);
-  const { now, erased, ...before } = found as Found;
+  const [state] = await queries.query<Found>(READ, [user_id, target_id, kind]);
+  const { now, erased, ...before } = state as Found;
   if (erased !== null) throw erasedConflict(erased);
   const { row, adds } = changeOf(before.version === null ? undefined : before, wanted, now);
   if (row === undefined) return { changed: false, version: before.version ?? 0, unfollowed: [] };

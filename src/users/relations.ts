@@ -9,7 +9,7 @@ export type StoredKind = RelationKind.BLOCK | RelationKind.MUTE;
 /** A block has neither an end nor `reposts_only`, and nor has what is not active. */
 interface RelationState {
   readonly active: boolean;
-  /** It is in ms since the epoch; 0 stands for never. */
+  /** Time in ms since the epoch; 0 stands for never. */
   readonly expires_at: number;
   readonly reposts_only: boolean;
 }
@@ -53,15 +53,22 @@ export function changeOf(before: StoredRelation | undefined, wanted: WantedRelat
   return { row: { ...wanted, version, created_at, changed_at: now }, adds: standing === undefined };
 }
 
-/** Versions start from the time, so that they go on rising where an inactive row was pruned. */
+/** Versions start from the time, so that they also rise after an inactive row was pruned. */
 const nextVersion = (version: number | undefined, now: number): number => Math.max((version ?? 0) + 1, now);
 
 export const endOf = (
   { user_id, target_id, version, created_at }: Pick<RelationRow, "user_id" | "target_id" | "version" | "created_at">,
   now: number,
 ): RelationRow => ({
-  ...{ user_id, target_id, kind: RelationKind.MUTE, created_at, changed_at: now },
-  ...{ version: nextVersion(version, now), active: false, expires_at: 0, reposts_only: false },
+  user_id,
+  target_id,
+  kind: RelationKind.MUTE,
+  created_at,
+  changed_at: now,
+  version: nextVersion(version, now),
+  active: false,
+  expires_at: 0,
+  reposts_only: false,
 });
 
 export const tooManyRelations = (most: number): AppError =>

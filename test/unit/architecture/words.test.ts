@@ -16,6 +16,7 @@ const CLEAN: readonly string[] = [
   "reads",
   "telemetry",
   "upstreams",
+  "users",
 ];
 
 /** `WORDS=state,reads npx jest test/unit/architecture/words.test.ts` lists the violations of these folders instead. */
