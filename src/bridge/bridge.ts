@@ -30,7 +30,7 @@ export interface Arrived {
 }
 
 /** Resolves once every payload is stored; `settled` is called as soon as some are, with how many and their bytes. */
-export type Forward = (batch: readonly Arrived[], settled: (some: readonly Arrived[]) => void) => Promise<void>;
+export type Forward = (batch: readonly Arrived[], settled: (handled: readonly Arrived[]) => void) => Promise<void>;
 
 interface IntakeDeps {
   readonly channels: Channels;
@@ -58,10 +58,10 @@ export async function startIntake({ channels, forward, requestReconcile, log, ob
   let [count, bytes] = [0, 0];
   let paused = false;
   const full = (): boolean => count >= MAX_IN_FLIGHT || bytes >= MAX_IN_FLIGHT_BYTES;
-  const settled = (some: readonly Arrived[]): void => {
-    count -= some.length;
-    for (const { payload } of some) bytes -= payload.byteLength;
-    observe.inFlight(-some.length);
+  const settled = (handled: readonly Arrived[]): void => {
+    count -= handled.length;
+    for (const { payload } of handled) bytes -= payload.byteLength;
+    observe.inFlight(-handled.length);
     if (paused && !full()) paused = !channels.setPaused(false);
     if (count === 0) idle();
   };
@@ -125,7 +125,7 @@ export interface ForwardDeps {
 const DEFAULT_MAX_MESSAGE_BYTES = 1024 * 1024;
 
 /**
- * Stores the payloads of a batch in the log, in their order, or in the DLQ where they cannot be understood. Those that
+ * Stores the payloads of a batch in the log, in their order, or in the DLQ if they cannot be understood. Those that
  * neither has acknowledged are tried again, so that an outage of NATS loses nothing that has arrived here.
  */
 export function createForward(deps: ForwardDeps): Forward {
@@ -157,7 +157,7 @@ type Failure = { readonly arrived: Arrived; readonly error: unknown };
 async function forwardOnce(
   deps: WithGaps,
   batch: readonly Arrived[],
-  settled: (some: readonly Arrived[]) => void,
+  settled: (handled: readonly Arrived[]) => void,
 ): Promise<Failure[]> {
   const failures: Failure[] = [];
   const storing: Promise<void>[] = [];
@@ -192,7 +192,7 @@ class TooLarge extends AppError {
   }
 }
 
-/** These payloads wait for their PubAcks, with their spans where these are exported. */
+/** Payloads that wait for their PubAcks, with their spans if these are exported. */
 interface Pending {
   readonly all: readonly { arrived: Arrived; span: OpenSpan | undefined; publishedAt: number | undefined }[];
   readonly results: ReturnType<AdmitAll>;
@@ -222,12 +222,12 @@ function admit(deps: WithGaps, batch: readonly Arrived[], refuse: (arrived: Arri
 }
 
 async function admitted(deps: ForwardDeps, { all, results }: Pending, failures: Failure[]): Promise<Arrived[]> {
-  const found = await results;
+  const answers = await results;
   await failpoint("bridge-admitted", ...all.map(({ arrived }) => arrived.payload));
   const stored: Arrived[] = [];
   const forwarded: Forwarded[] = [];
-  for (const [at, { arrived, span, publishedAt }] of all.entries()) {
-    const result = found[at] as (typeof found)[number];
+  for (const [index, { arrived, span, publishedAt }] of all.entries()) {
+    const result = answers[index] as (typeof answers)[number];
     const failed = result instanceof AppError ? result : undefined;
     span?.end(failed);
     if (result instanceof AppError) failures.push({ arrived, error: result });
@@ -274,7 +274,7 @@ async function deadLetter(deps: ForwardDeps, { channel, payload, arrival }: Arri
 interface Numbered {
   readonly seq: number;
   readonly publishedAfter: ClockReading;
-  /** This is the last number that came and was lower than `seq`. */
+  /** The last number that came and was lower than `seq`. */
   readonly lower?: number;
 }
 
@@ -284,7 +284,7 @@ const NUMBERED_BYTES = 200;
 export class Gaps {
   readonly #latest = createCache<Numbered>("producers", { sizeOf: () => NUMBERED_BYTES });
 
-  /** @returns a time before a gap, in ms since the epoch; undefined where nothing is missing */
+  /** @returns a time before a gap, ms since the epoch; undefined if nothing is missing */
   note(producer: string, seq: number, publishedAfter: ClockReading): number | undefined {
     const last = this.#latest.get(producer);
     const isNext = !last || seq > last.seq;

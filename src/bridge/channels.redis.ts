@@ -70,7 +70,7 @@ export function createChannels(subscriber: Redis, log: Logger, prefix = "") {
         void subscribeAgain();
       });
     },
-    /** Pauses or resumes reading; false where this source cannot be paused. */
+    /** Pauses or resumes reading; false if this source cannot be paused. */
     setPaused(pausing: boolean): boolean {
       const link = stream();
       paused = pausing && link !== undefined;
@@ -89,7 +89,7 @@ export function createChannels(subscriber: Redis, log: Logger, prefix = "") {
   };
 }
 
-/** Waits while the server does not permit it. Resolves to false where the connection is lost: the next one is asked. */
+/** Waits while the server does not permit it. Resolves to false if the connection is lost: the next one is asked. */
 async function isSubscribed(subscriber: Redis, channels: readonly string[], log: Logger): Promise<boolean> {
   while (subscriber.status === "ready") {
     try {

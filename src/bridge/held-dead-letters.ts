@@ -5,13 +5,13 @@ import { backoff, MINUTE, pause, SECOND } from "../kernel/time.js";
 
 interface HeldDeadLettersDeps {
   readonly store: StoreDeadLetter;
-  /** Returns true where the DLQ answered that it does not take a dead letter; every other error is an outage. */
+  /** Returns true if the DLQ answered that it does not take a dead letter; every other error is an outage. */
   readonly isRefusal: (error: unknown) => boolean;
   readonly log: Logger;
 }
 
 export interface HeldDeadLetters {
-  /** "held" until the DLQ takes it, "refused" where there was no room to hold it. Rejects while NATS is unavailable. */
+  /** "held" until the DLQ takes it, "refused" if there was no room to hold it. Rejects while NATS is unavailable. */
   take(deadLetter: DeadLetter): Promise<"stored" | "held" | "refused">;
   notReady(): string | undefined;
   close(graceMs: number): Promise<void>;
@@ -30,56 +30,56 @@ const RETRY_CAP_MS = 2 * SECOND;
  */
 export function createHeldDeadLetters({ store, isRefusal, log }: HeldDeadLettersDeps): HeldDeadLetters {
   const stopping = new AbortController();
-  const held: DeadLetter[] = [];
+  const waiting: DeadLetter[] = [];
   let bytes = 0;
   let refused = 0;
   let alarmedAt = Number.NEGATIVE_INFINITY;
   let storing = Promise.resolve();
 
   const storeHeld = async (): Promise<void> => {
-    for (let failures = 0; held.length > 0 && !stopping.signal.aborted; ) {
-      const deadLetter = held[0] as DeadLetter;
+    for (let failures = 0; waiting.length > 0 && !stopping.signal.aborted; ) {
+      const deadLetter = waiting[0] as DeadLetter;
       try {
         await store(deadLetter);
-        held.shift();
+        waiting.shift();
         bytes -= deadLetter.body.byteLength;
         failures = 0;
       } catch {
         // A smaller one may still fit.
-        held.push(held.shift() as DeadLetter);
+        waiting.push(waiting.shift() as DeadLetter);
         failures += 1;
         await pause(backoff(failures, RETRY_BASE_MS, RETRY_CAP_MS), stopping.signal);
       }
     }
-    if (held.length > 0 || refused === 0) return;
+    if (waiting.length > 0 || refused === 0) return;
     log.info({ refused }, "the DLQ takes dead letters again");
     refused = 0;
     alarmedAt = Number.NEGATIVE_INFINITY;
   };
 
   const hold = (deadLetter: DeadLetter): "held" | "refused" => {
-    if (held.length >= MAX_HELD || bytes + deadLetter.body.byteLength > MAX_HELD_BYTES) {
+    if (waiting.length >= MAX_HELD || bytes + deadLetter.body.byteLength > MAX_HELD_BYTES) {
       refused += 1;
       if (performance.now() - alarmedAt >= ALARM_EVERY_MS) {
         alarmedAt = performance.now();
-        log.error({ held: held.length, refused }, "the DLQ takes no dead letters: they are refused");
+        log.error({ held: waiting.length, refused }, "the DLQ takes no dead letters: they are refused");
       }
       return "refused";
     }
     bytes += deadLetter.body.byteLength;
-    if (held.push(deadLetter) === 1) storing = storing.then(storeHeld);
+    if (waiting.push(deadLetter) === 1) storing = storing.then(storeHeld);
     return "held";
   };
 
   return {
     take: async (deadLetter) => {
-      if (held.length > 0) return hold(deadLetter);
+      if (waiting.length > 0) return hold(deadLetter);
       try {
         await store(deadLetter);
         return "stored";
       } catch (error) {
         if (!isRefusal(error)) throw error;
-        if (held.length === 0)
+        if (waiting.length === 0)
           log.warn({ error: oneLine(error) }, "the DLQ takes no dead letters; they are held for a while");
         return hold(deadLetter);
       }
@@ -88,7 +88,7 @@ export function createHeldDeadLetters({ store, isRefusal, log }: HeldDeadLetters
     close: async (graceMs) => {
       await Promise.race([storing, pause(graceMs)]);
       stopping.abort();
-      if (held.length > 0) log.error({ count: held.length }, "dead letters could not be stored before the end");
+      if (waiting.length > 0) log.error({ count: waiting.length }, "dead letters could not be stored before the end");
     },
   };
 }

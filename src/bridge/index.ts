@@ -48,10 +48,10 @@ export async function startBridge(handles: BridgeHandles): Promise<Bridge> {
       return neighbour === undefined ? deadLetters.notReady() : `bridge: ${neighbour}`;
     },
     close: async (graceMs) => {
-      const left = countdown(graceMs);
+      const remainingMs = countdown(graceMs);
       await neighbours.close();
       await intake.close(graceMs);
-      await deadLetters.close(left());
+      await deadLetters.close(remainingMs());
     },
   };
 }

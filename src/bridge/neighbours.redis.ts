@@ -34,28 +34,28 @@ export type Neighbours = ReturnType<typeof watchNeighbours>;
 export function watchNeighbours(deps: NeighboursDeps) {
   const { subscriber, publisher, channelPrefix, process, readLog, log, everyMs = EVERY_MS } = deps;
   const channel = channelPrefix + ANNOUNCEMENTS;
-  let own: string | undefined;
-  /** The log had this name before: a bridge of this installation may not have read the new one yet. */
+  let ourLog: string | undefined;
+  /** Former name of the log: a bridge of this installation may not have read the new one yet. */
   let former: string | undefined;
   let asking = false;
   let other: { readonly name: string; readonly until: number } | undefined;
   const fault = (): string | undefined => {
-    if (other === undefined || other.name === own || performance.now() > other.until) return undefined;
+    if (other === undefined || other.name === ourLog || performance.now() > other.until) return undefined;
     return (
-      `the installation of the log ${other.name} hears the same channels as this one, of the log ${own}: ` +
+      `the installation of the log ${other.name} hears the same channels as this one, of the log ${ourLog}: ` +
       "each needs a TIMELINE_CHANNEL_PREFIX of its own"
     );
   };
   const announce = async (): Promise<void> => {
     const name = await readLog();
-    if (own !== undefined && name !== own) former = own;
-    own = name;
-    if (own !== undefined) await publisher.publish(channel, JSON.stringify({ log: own, process }));
+    if (ourLog !== undefined && name !== ourLog) former = ourLog;
+    ourLog = name;
+    if (ourLog !== undefined) await publisher.publish(channel, JSON.stringify({ log: ourLog, process }));
   };
   const failed = warnOnce(log, "this bridge could not announce its installation");
   const loop = startLoop({ work: announce, everyMs, failed });
-  const hear = async ({ log: name, process: of }: Announcement): Promise<void> => {
-    const isOther = (): boolean => own !== undefined && name !== own && name !== former;
+  const hear = async ({ log: name, process: theirProcess }: Announcement): Promise<void> => {
+    const isOther = (): boolean => ourLog !== undefined && name !== ourLog && name !== former;
     if (!isOther()) return;
     const isNews = fault() === undefined;
     if (isNews) {
@@ -68,7 +68,7 @@ export function watchNeighbours(deps: NeighboursDeps) {
       if (!isOther()) return;
     }
     other = { name, until: performance.now() + MISSED * everyMs };
-    if (isNews) log.error({ process: of }, fault() as string);
+    if (isNews) log.error({ process: theirProcess }, fault() as string);
   };
   subscriber.on("message", (from: string, text: string) => {
     const heard = from === channel ? parsed(text) : undefined;

@@ -6,7 +6,7 @@ import { counter, histogram, upDownCounter } from "../telemetry/meters.js";
 export interface Forwarded {
   readonly outcome: "admitted" | "duplicate" | "invalid" | "toolarge" | "erased" | "refused";
   readonly channel: EventName;
-  /** When it was published, in ms since the epoch, where the payload tells. */
+  /** Time of publication, ms since the epoch, if the payload has it. */
   readonly publishedAt?: number | undefined;
 }
 
@@ -33,7 +33,8 @@ export const observeBridge = {
     }
     for (const channel of EVENT_NAMES) {
       const counts = new Map<string, number>();
-      for (const one of all) if (one.channel === channel) counts.set(one.outcome, (counts.get(one.outcome) ?? 0) + 1);
+      for (const event of all)
+        if (event.channel === channel) counts.set(event.outcome, (counts.get(event.outcome) ?? 0) + 1);
       for (const [outcome, count] of counts) events.add(count, { outcome, channel });
     }
   },
