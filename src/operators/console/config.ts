@@ -6,8 +6,8 @@ const claim = z
   .string()
   .regex(/^\S+:[^\s:]+$/, { message: "must be the name of a claim, a colon and a value, e.g. scope:timeline-operator" })
   .transform((text) => {
-    const at = text.lastIndexOf(":");
-    return { name: text.slice(0, at), value: text.slice(at + 1) };
+    const colon = text.lastIndexOf(":");
+    return { name: text.slice(0, colon), value: text.slice(colon + 1) };
   });
 
 export const OPS_VARIABLES = {

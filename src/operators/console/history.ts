@@ -23,8 +23,8 @@ export function keepHistory(read: ReadQueues, { everyMs = EVERY_MS, kept = KEPT 
   return { read: async () => samples, close: loop.close };
 }
 
-const thinned = ({ at, streams, consumers }: Awaited<ReturnType<ReadQueues>>) => ({
-  at,
+const thinned = ({ at: time, streams, consumers }: Awaited<ReturnType<ReadQueues>>) => ({
+  at: time,
   streams: streams.map(({ name, last_seq }) => ({ name, last_seq })),
   consumers: consumers.map(({ about: _about, redelivered: _redelivered, ...rest }) => rest),
 });

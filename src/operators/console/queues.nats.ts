@@ -9,7 +9,7 @@ import { createStoredMessages } from "../../platform/nats/message.js";
  * Returns a function that reads the streams and consumers as they are now; those that do not exist yet are left out.
  * Rates are the differences of two answers: `last_seq` counts what was stored, `handled` what was acknowledged.
  *
- * @param notifyParts so many streams share the notifications
+ * @param notifyParts number of streams that share the notifications
  */
 export function createReadQueues(nats: NatsConnection, notifyParts: number) {
   const stored = createStoredMessages(nats);
@@ -17,7 +17,7 @@ export function createReadQueues(nats: NatsConnection, notifyParts: number) {
   return () =>
     askNats("the streams", async () => {
       const [{ streams, consumers }, manager] = await Promise.all([topology, managerOf(nats)]);
-      const [found, consuming] = await Promise.all([
+      const [existing, consuming] = await Promise.all([
         Promise.all(streams.map(({ name }) => unlessAbsent(manager.streams.info(name), "stream"))),
         Promise.all(
           consumers.map(async ({ stream, config }) => {
@@ -30,8 +30,8 @@ export function createReadQueues(nats: NatsConnection, notifyParts: number) {
       return {
         /** The time is in ms since the epoch. */
         at: sharedNow(),
-        streams: found.filter((info) => info !== undefined).map(streamAsJson),
-        consumers: consuming.filter((one) => one !== undefined),
+        streams: existing.filter((info) => info !== undefined).map(streamAsJson),
+        consumers: consuming.filter((consumer) => consumer !== undefined),
       };
     });
 }

@@ -13,12 +13,12 @@ type Read<Argument = void> = (argument: Argument) => Promise<unknown>;
 
 /** Each function answers what its command prints with `--json`. */
 export interface OpsDeps {
-  /** @throws AppError `unauthenticated`, `forbidden` where the token is not an operator's */
+  /** @throws AppError `unauthenticated`; `forbidden` if the token is not an operator's */
   readonly authorize: ApiDeps["authorize"];
   readonly queues: Read;
   /** The queues of the last hour, the oldest first. */
   readonly history: Read;
-  /** These take the JSON of the NATS service `avion-dlq`. */
+  /** Operations of the NATS service `avion-dlq`: each takes its JSON. */
   readonly deadLetters: Readonly<Record<"groups" | "show" | "redrive" | "rm", Read<Uint8Array>>>;
   readonly authors: Read;
   /** The erasures and analyses are the last ones, and those that are not done. */

@@ -123,7 +123,7 @@ async function groups(
   let room = maxAnswerBytes() - 2;
   return all.flatMap((group) => {
     const short = { ...group, seqs: group.seqs.slice(0, SEQS_SHOWN) };
-    const fitting = [group, short].find((one) => jsonBytes(one) < room);
+    const fitting = [group, short].find((candidate) => jsonBytes(candidate) < room);
     if (fitting) room -= jsonBytes(fitting) + 1;
     return fitting ?? [];
   });

@@ -5,7 +5,7 @@ import type { Delivery } from "../../delivery/handler.js";
 export type StoredDeadLetter = ReturnType<typeof parseDeadLetter>;
 export type DeadLetterSummary = StoredDeadLetter["summary"];
 
-/** This is the stream DLQ; its errors are AppError `unavailable`. */
+/** The stream DLQ. Errors are AppError `unavailable`. */
 export interface DeadLetterStore {
   /** Reads what the stream holds at the time of the call, oldest first; bodies are empty unless asked for. */
   read(range?: { readonly after?: number | undefined; readonly bodies?: boolean }): AsyncIterable<StoredDeadLetter>;
@@ -19,8 +19,8 @@ export function parseDeadLetter(message: Pick<Delivery, "seq" | "subject" | "tim
   const { seq, subject, time: storedAt, headers, body } = message;
   const [, reason = "", ...event] = subject.split(".");
   const dateOf = (name: string): number => {
-    const at = Date.parse(headers.get(name) ?? "");
-    return Number.isNaN(at) ? storedAt : at;
+    const time = Date.parse(headers.get(name) ?? "");
+    return Number.isNaN(time) ? storedAt : time;
   };
   const firstSeenAt = dateOf(DLQ_HEADER.firstSeen);
   const failedAt = dateOf(DLQ_HEADER.failedAt);

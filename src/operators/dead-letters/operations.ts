@@ -86,9 +86,9 @@ export function createOperations(deps: RedriveDeps) {
     list: (filters: Filters, range?: Range) => list(store, filters, range),
     /** @throws AppError `notfound` */
     show: async (seq: number): Promise<StoredDeadLetter> => {
-      const found = await store.find(seq);
-      if (!found) throw missing([seq]);
-      return found;
+      const deadLetter = await store.find(seq);
+      if (!deadLetter) throw missing([seq]);
+      return deadLetter;
     },
     /** Returns sequences, oldest first. @throws AppError `notfound` for a missing one, `invalid`: see selectionFault */
     select: (selection: Selection) => select(store, selection),

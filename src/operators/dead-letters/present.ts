@@ -20,9 +20,9 @@ interface Group {
   readonly countOfAuthor: Map<string, number>;
 }
 
-/** A text, and an answer without room for more, names so many dead letters of a group. */
+/** Number of dead letters of a group that a text names, as does an answer without room for more. */
 export const SEQS_SHOWN = 5;
-/** One request redrives or removes so many. */
+/** Maximum number of dead letters that one request redrives or removes. */
 export const MAX_SEQS = 10_000;
 
 /** Groups dead letters (with bodies) by reason, event and error, the biggest group first. */
@@ -54,12 +54,12 @@ function add(group: Group, { summary, failedAt, body }: StoredDeadLetter): void 
 
 /** Of dead letters with bodies, returns the summaries of those about a drop. */
 export async function aboutDrop(deadLetters: AsyncIterable<StoredDeadLetter>, drop: string) {
-  const found: StoredDeadLetter["summary"][] = [];
+  const summaries: StoredDeadLetter["summary"][] = [];
   for await (const { summary, body } of deadLetters) {
     const { drop_id } = Object(decodeBody(body).value) as Record<string, unknown>;
-    if (drop_id === drop) found.push(summary);
+    if (drop_id === drop) summaries.push(summary);
   }
-  return found;
+  return summaries;
 }
 
 /** The shape is equal for errors that differ only in what they quote or count. */

@@ -6,14 +6,14 @@ import { destinationOf, overtakenBy, type RedrivenMessage, type Upstreams } from
 
 export type Causes = { readonly seq: number; readonly why: string }[];
 
-/** This is the JSON of a redrive: each sequence ends in one of the lists. */
+/** JSON of a redrive: each sequence ends in one of the lists. */
 export interface Report {
   readonly redriven: number[];
-  /** These are kept: they can never be redriven as they are. */
+  /** Kept: they can never be redriven as they are. */
   readonly refused: Causes;
-  /** These are kept: another attempt may succeed. */
+  /** Kept: another attempt may succeed. */
   readonly failed: Causes;
-  /** These are deleted: the upstreams show a later change. */
+  /** Deleted: the upstreams show a later change. */
   readonly overtaken: Causes;
 }
 
@@ -39,7 +39,7 @@ export interface RedriveOptions {
 /** The rate is low enough for upstreams that have just recovered. */
 export const DEFAULT_RATE = 100;
 
-/** Work on dead letters ends after so many in a row that found a server unavailable. */
+/** Number of dead letters in a row that meet an unavailable server before the work ends. */
 const GIVE_UP_AFTER = 3;
 
 interface Pacing {
@@ -55,11 +55,12 @@ export async function oneByOne(
   work: (seq: number) => Promise<boolean>,
 ): Promise<Causes> {
   let unavailableInRow = 0;
-  for (const [at, seq] of seqs.entries()) {
-    const left = (why: string): Causes => seqs.slice(at).map((one) => ({ seq: one, why: `not tried: ${why}` }));
-    if (unavailableInRow >= GIVE_UP_AFTER) return left("a server was unavailable for those before it");
+  for (const [index, seq] of seqs.entries()) {
+    const notTried = (why: string): Causes =>
+      seqs.slice(index).map((untried) => ({ seq: untried, why: `not tried: ${why}` }));
+    if (unavailableInRow >= GIVE_UP_AFTER) return notTried("a server was unavailable for those before it");
     await throttle?.();
-    if (stopping?.aborted) return left("the process stops");
+    if (stopping?.aborted) return notTried("the process stops");
     unavailableInRow = (await work(seq)) ? unavailableInRow + 1 : 0;
   }
   return [];

@@ -47,14 +47,14 @@ async function examineNats(options: NatsOptions, notifyParts: number): Promise<r
 }
 
 function supportFinding(server: About, version: string): Finding {
-  const found = versionFinding(server, version, OLDEST);
-  if (found.state === "fault" || !isOlder(version, MAINTAINED)) return found;
-  return server.warning(found.says, `works, but gets no security fixes: use ${MAINTAINED} or newer`);
+  const finding = versionFinding(server, version, OLDEST);
+  if (finding.state === "fault" || !isOlder(version, MAINTAINED)) return finding;
+  return server.warning(finding.says, `works, but gets no security fixes: use ${MAINTAINED} or newer`);
 }
 
 /** Compares the limits of the account with what a start creates: each is unlimited where it is not above zero. */
 async function limitFindings(server: About, manager: JetStreamManager, notifyParts: number): Promise<Finding[]> {
-  const { limits, streams: held } = await manager.getAccountInfo();
+  const { limits, streams: existing } = await manager.getAccountInfo();
   const { streams, consumers } = await readTopology(notifyParts);
   const isThere = await Promise.all(
     streams.map(({ name }) =>
@@ -64,11 +64,11 @@ async function limitFindings(server: About, manager: JetStreamManager, notifyPar
       ),
     ),
   );
-  const missing = streams.filter((_, at) => !isThere[at]);
+  const missing = streams.filter((_, index) => !isThere[index]);
   const perStream = grouped(consumers, ({ stream }) => stream).values();
   const mostConsumers = Math.max(...[...perStream].map(({ length }) => length));
   const needed = [
-    ["max_streams", limits.max_streams, held + missing.length],
+    ["max_streams", limits.max_streams, existing + missing.length],
     ["max_consumers", limits.max_consumers, mostConsumers],
     ["max_file", limits.max_storage, streams.length * SMALLEST_BYTES],
     ["max_bytes of a stream", limits.storage_max_stream_bytes, SMALLEST_BYTES],
@@ -86,8 +86,8 @@ async function limitFindings(server: About, manager: JetStreamManager, notifyPar
 
 /** An empty server lacks all of them: one finding names what is not there. */
 function missingInOne(server: About, findings: readonly (Finding | Missing)[]): Finding[] {
-  const missing = findings.filter((one) => typeof one === "string");
-  const there = findings.filter((one) => typeof one !== "string");
+  const missing = findings.filter((finding) => typeof finding === "string");
+  const there = findings.filter((finding) => typeof finding !== "string");
   if (missing.length === 0) return there;
   const says = there.length === 0 ? "has no stream of the service yet" : `lacks ${missing.join(", ")}`;
   return [...there, server.warning(says, "the service creates what is not there when it starts")];
@@ -99,11 +99,11 @@ async function streamFindings(manager: JetStreamManager, notifyParts: number): P
     streams.map(async (wanted): Promise<Finding | Missing> => {
       const name = `stream ${wanted.name}`;
       const stream = about(name);
-      const held = await manager.streams.info(wanted.name).catch(() => undefined);
-      if (!held) return name;
-      const { num_replicas, max_bytes } = held.config;
-      const changed = differences({ ...keepingNote(wanted, held.config), num_replicas, max_bytes }, held.config);
-      if (changed.length === 0) return stream.ok(`${held.state.messages} messages`);
+      const actual = await manager.streams.info(wanted.name).catch(() => undefined);
+      if (!actual) return name;
+      const { num_replicas, max_bytes } = actual.config;
+      const changed = differences({ ...keepingNote(wanted, actual.config), num_replicas, max_bytes }, actual.config);
+      if (changed.length === 0) return stream.ok(`${actual.state.messages} messages`);
       const advice = `compare with ${fileOf(wanted.name)}; a start of the service updates what can be`;
       return stream.warning(`differs in ${changed.join(", ")}`, advice);
     }),
@@ -129,10 +129,10 @@ async function consumerFindings(manager: JetStreamManager): Promise<(Finding | M
   return Promise.all(
     consumers.map(async ([stream, consumer]): Promise<Finding | Missing> => {
       const name = `consumer ${consumer}`;
-      const found = about(name);
+      const subject = about(name);
       const info = await manager.consumers.info(stream, consumer).catch(() => undefined);
       if (!info) return name;
-      return found.ok(`${info.num_pending} waiting, ${info.num_ack_pending} in flight`);
+      return subject.ok(`${info.num_pending} waiting, ${info.num_ack_pending} in flight`);
     }),
   );
 }

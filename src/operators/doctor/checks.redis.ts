@@ -43,7 +43,7 @@ export function redisChecks(urls: readonly string[], allowEviction: boolean): Ch
     ...urls.map((url) =>
       serverCheck({ what: `Redis ${printableAddress(url)}`, urls: [url], allowEviction }, nodeFindings),
     ),
-    ...(urls.length > 1 ? clusters.map((of) => () => clusterFindings(of)) : []),
+    ...(urls.length > 1 ? clusters.map((cluster) => () => clusterFindings(cluster)) : []),
     ...(clusters.length > 1 ? [placesCheck(urls)] : []),
   ];
 }

@@ -40,18 +40,18 @@ function hostOf(url: string): string {
 
 async function examinePostgres(server: About, options: DatabaseCheckOptions): Promise<readonly Finding[]> {
   const clients = [0, 1].map(() => new pg.Client(settingsOf(options.url, "avion-timeline doctor")));
-  const [one, other] = clients as [pg.Client, pg.Client];
+  const [first, other] = clients as [pg.Client, pg.Client];
   // Queries of a broken connection reject, which is enough.
   for (const client of clients) client.on("error", () => undefined);
   try {
     await Promise.all(clients.map((client) => client.connect()));
     return [
-      versionFinding(server, await setting(one, "server_version"), OLDEST),
-      ...(await writeFindings(server, one)),
-      await schemaFinding(server, one, options.migrations),
-      await connectionFinding(server, one, options.poolSize),
-      await preparedFinding(server, one, other),
-      await notificationFinding(server, one, other),
+      versionFinding(server, await setting(first, "server_version"), OLDEST),
+      ...(await writeFindings(server, first)),
+      await schemaFinding(server, first, options.migrations),
+      await connectionFinding(server, first, options.poolSize),
+      await preparedFinding(server, first, other),
+      await notificationFinding(server, first, other),
     ];
   } catch (error) {
     throw databaseError(error);
@@ -113,8 +113,9 @@ async function connectionFinding(server: About, client: pg.Client, poolSize: num
 const SESSIONS = "connect to PostgreSQL itself, or let the pooler keep a session for each connection";
 
 /** While another connection is in a transaction, a pooler in transaction mode gives this one another session. */
-async function preparedFinding(server: About, one: pg.Client, other: pg.Client): Promise<Finding> {
-  const ask = (value: number) => one.query({ name: "avion_doctor", text: "SELECT $1::int AS value", values: [value] });
+async function preparedFinding(server: About, first: pg.Client, other: pg.Client): Promise<Finding> {
+  const ask = (value: number) =>
+    first.query({ name: "avion_doctor", text: "SELECT $1::int AS value", values: [value] });
   try {
     await ask(1);
     await other.query("BEGIN");
@@ -128,13 +129,13 @@ async function preparedFinding(server: About, one: pg.Client, other: pg.Client):
   }
 }
 
-async function notificationFinding(server: About, one: pg.Client, other: pg.Client): Promise<Finding> {
+async function notificationFinding(server: About, first: pg.Client, other: pg.Client): Promise<Finding> {
   try {
     const heard = new Promise<boolean>((resolveHeard) => {
-      one.once("notification", () => resolveHeard(true));
+      first.once("notification", () => resolveHeard(true));
       setTimeout(() => resolveHeard(false), NOTIFICATION_MS).unref();
     });
-    await one.query(`LISTEN ${CHANNEL}`);
+    await first.query(`LISTEN ${CHANNEL}`);
     await other.query(`NOTIFY ${CHANNEL}`);
     if (await heard) return server.ok("delivers notifications");
     return server.fault("does not deliver a NOTIFY to another connection", SESSIONS);

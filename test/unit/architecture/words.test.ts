@@ -12,6 +12,7 @@ const CLEAN: readonly string[] = [
   "gateway",
   "kernel",
   "main.ts",
+  "operators",
   "platform",
   "posts",
   "reads",
