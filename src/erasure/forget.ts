@@ -64,13 +64,13 @@ type Failure = { readonly error: unknown } | undefined;
  */
 export function createForget(deps: ForgetDeps): Forget {
   const together = createBatch(MOST_TOGETHER, (members: readonly Member[]) => forgetTogether(deps, members));
-  return async (user, { stopping, left }) => {
+  return async (user, { stopping, left: report }) => {
     const person = personOf(user);
     await deps.endStreams(person);
     await deps.leavePulled(user);
     await failpoint("timelines-streams-ended", user);
     await untilPostsAreDone(deps, user, stopping);
-    const failure = await together({ ...person, stopping, left: seldom(left) });
+    const failure = await together({ ...person, stopping, left: seldom(report) });
     if (failure) throw failure.error;
   };
 }
@@ -128,7 +128,7 @@ async function recordListed(deps: ForgetDeps, user: string, stopping: AbortSigna
 async function recordDrops({ fences }: ForgetDeps, author: string, drops: readonly string[]): Promise<void> {
   const time = sharedNow();
   const deletions = drops.map((drop): Deletion => ({ drop, author, time }));
-  for (const some of chunked(deletions, TOMBSTONES_A_CALL)) await fences.recordTombstones(some);
+  for (const chunk of chunked(deletions, TOMBSTONES_A_CALL)) await fences.recordTombstones(chunk);
 }
 
 /** Resolves to the users of whom each walk found further drops. */
@@ -144,15 +144,15 @@ async function removeFromRedis(
   for (const user of users) await deps.forgetUnfollowersOf(user);
   const context = {
     stopping,
-    left: async (keys: number) => void (await Promise.all(members.map(({ left }) => left(keys)))),
+    left: async (keys: number) => void (await Promise.all(members.map(({ left: report }) => report(keys)))),
     lost: (owners: readonly string[]) => deps.resetStreams(owners, people.all),
   };
   let unknown = new Map<string, (readonly [string, string])[]>();
   for (let walks = 0; walks < MOST_WALKS; walks++) {
-    const own = await deps.readOwn(users);
+    const ownDrops = await deps.readOwn(users);
     const met = new Map<string, string>();
-    await deps.removeAll({ ...people, ...own, met: (drop, user) => void met.set(drop, user) }, context);
-    const known = await own.ownAmong([...met.keys()]);
+    await deps.removeAll({ ...people, ...ownDrops, met: (drop, user) => void met.set(drop, user) }, context);
+    const known = await ownDrops.ownAmong([...met.keys()]);
     unknown = grouped(
       [...met].filter(([drop]) => !known.has(drop)),
       ([, user]) => user,

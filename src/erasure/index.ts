@@ -46,7 +46,9 @@ export function createForgetTimelines(
     ...pulled,
     ...createMessages(nats, publish, createNotifyUser({ publish, scripts, clock })),
     ...createWalk(scripts),
-    ...{ reports, fences, drops },
+    reports,
+    fences,
+    drops,
     readOwn: (users) => readOwnDrops(send, users),
   });
 }

@@ -9,7 +9,7 @@ const AT_ONCE = 8;
 export interface ErasureShown {
   readonly user_id: string;
   readonly status: string;
-  /** It is null where the users service does not tell. */
+  /** Null if the users service does not know it. */
   readonly requested_at: string | null;
   readonly completed_at: string | null;
   readonly steps: Erasure["steps"];
@@ -18,7 +18,7 @@ export interface ErasureShown {
   readonly reason?: string;
 }
 
-/** `service` is undefined where its address is not configured. */
+/** `service` is undefined if its address is not configured. */
 export function createErasureStatus(
   erased: ReturnType<typeof createErasedList>,
   service: Pick<Users, "erasure"> | undefined,
@@ -43,7 +43,7 @@ export function createErasureStatus(
   return {
     /** The status is `none` for a user who was never erased, and `lifted` for one who is not erased any more. */
     show,
-    /** Resolves to at most so many, the newest first. */
+    /** Resolves to at most `limit` erasures, the newest first. */
     list: async (limit: number) => mapLimited((await erased.users()).slice(0, limit), AT_ONCE, (user) => show(user)),
   };
 }

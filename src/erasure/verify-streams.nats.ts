@@ -36,16 +36,19 @@ const LONGEST_FIELD = 24;
 function holdsId({ headers, body }: LogEntry, { user, token }: Person): boolean {
   const texts = [...headers.entries()].flatMap(([name, value]) => (OF_THE_FAILURE.test(name) ? [] : value));
   const json = JSON.stringify(user).slice(1, -1);
-  const ascii = json.replaceAll(/[^ -~]/g, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  const ascii = json.replaceAll(
+    /[^ -~]/g,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
   const forms = new Set([user, token, json, ascii, json.replaceAll("/", "\\/")]);
   return [Buffer.from(body).toString(), ...texts].some((text) => [...forms].some((form) => isWordOf(text, form)));
 }
 
 function isWordOf(text: string, form: string): boolean {
-  for (let at = text.indexOf(form); at >= 0; at = text.indexOf(form, at + 1)) {
-    const [before, after] = [text[at - 1] ?? "", text[at + form.length] ?? ""];
+  for (let index = text.indexOf(form); index >= 0; index = text.indexOf(form, index + 1)) {
+    const [before, after] = [text[index - 1] ?? "", text[index + form.length] ?? ""];
     if (PART_OF_A_WORD.test(before) || PART_OF_A_WORD.test(after)) continue;
-    const [start, end] = [text.slice(Math.max(0, at - LONGEST_FIELD), at), text.slice(at + form.length)];
+    const [start, end] = [text.slice(Math.max(0, index - LONGEST_FIELD), index), text.slice(index + form.length)];
     const isName = BEFORE_A_NAME.test(start) && AFTER_A_NAME.test(end);
     if (!isName && !BEFORE_OTHER_IDS.test(start)) return true;
   }

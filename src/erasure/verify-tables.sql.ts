@@ -81,17 +81,17 @@ async function countColumns(db: Queries, table: Table, { person, places, range }
   const asked = table.columns.filter((column) => isText(column) || isList(column));
   if (asked.length === 0) return;
   const exempt = exemptOf(table);
-  const counts = asked.flatMap((column, at) => {
+  const counts = asked.flatMap((column, index) => {
     const names = `${quoted(column.name)} ${isList(column) ? "&& $1::text[]" : "= ANY($1::text[])"}`;
     return [
-      `count(*) FILTER (WHERE ${names}) AS n${at}`,
-      `count(*) FILTER (WHERE ${names} AND ${exempt.sql}) AS e${at}`,
+      `count(*) FILTER (WHERE ${names}) AS n${index}`,
+      `count(*) FILTER (WHERE ${names} AND ${exempt.sql}) AS e${index}`,
     ];
   });
   const sql = `SELECT ${counts.join(", ")} FROM ${table.name} WHERE ctid >= $2::tid AND ctid < $3::tid`;
   const [row = {}] = await db.query<Record<string, number>>(sql, [idsOf(person), ...range], PLANNED_EACH_TIME);
-  for (const [at, { name }] of asked.entries()) {
-    const [all = 0, exempted = 0] = [row[`n${at}`], row[`e${at}`]];
+  for (const [index, { name }] of asked.entries()) {
+    const [all = 0, exempted = 0] = [row[`n${index}`], row[`e${index}`]];
     const place = { server: "PostgreSQL", place: `${table.root}.${name}` } as const;
     places.add({ ...place, count: all - exempted, mayStay: false, why: "rows that name the user" });
     places.add({ ...place, count: exempted, mayStay: true, why: exempt.why });
@@ -106,13 +106,13 @@ async function readJson(db: Queries, table: Table, { person, places, range }: St
   const inJson = idsOf(person).map((id) => JSON.stringify(id).slice(1, -1));
   for (const { name } of columns) {
     const text = `${quoted(name)}::text`;
-    const found = await db.query<{ value: string; exempt: boolean }>(
+    const rows = await db.query<{ value: string; exempt: boolean }>(
       `SELECT ${text} AS value, ${exempt.sql} AS exempt FROM ${table.name} WHERE ctid >= $2::tid AND ctid < $3::tid
          AND EXISTS (SELECT FROM unnest($1::text[]) id WHERE strpos(${text}, id) > 0)`,
       [inJson, ...range],
       PLANNED_EACH_TIME,
     );
-    const named = found.filter(({ value }) => namesPerson(parsedJson(value), person));
+    const named = rows.filter(({ value }) => namesPerson(parsedJson(value), person));
     const place = { server: "PostgreSQL", place: `${table.root}.${name}` } as const;
     const exempted = named.filter((row) => row.exempt).length;
     places.add({ ...place, count: named.length - exempted, mayStay: false, why: "JSON that names the user" });

@@ -8,6 +8,7 @@ const CLEAN: readonly string[] = [
   "bridge",
   "contracts",
   "delivery",
+  "erasure",
   "fanout",
   "gateway",
   "kernel",
