@@ -2,6 +2,7 @@ import { expect, test } from "@jest/globals";
 import { type AuditDeps, audit } from "../../../../src/consistency/audit/audit.js";
 import { isLeftWrong, reportsAsJson, reportsAsText } from "../../../../src/consistency/audit/report.js";
 import type { TimelineEntry } from "../../../../src/contracts/timelines.js";
+import { shareClock } from "../../../../src/kernel/time.js";
 import type { WaitingEvent } from "../../../../src/state/messages/waiting.redis.js";
 
 const OLD = 1_000;
@@ -160,6 +161,22 @@ test("a timeline that was rebuilt and could not be compared again is undecided",
   expect(report).toMatchObject({ repaired: ["eve"], remaining: [], undecided: ["eve"] });
   expect(isLeftWrong(report, { fix: true })).toBe(true);
   expect(isLeftWrong({ ...report, undecided: [] }, { fix: true })).toBe(false);
+});
+
+test("while events wait for a single user an audit waits longer for the others", async () => {
+  const waits = { consumer: "planner", seq: 1, at: 0, drop: "waits" };
+  for (const waiting of [[waits], []]) {
+    const { deps } = scene({ ada: [] }, { ada: ["a"] });
+    let [ahead, looks] = [0, 0];
+    shareClock(() => Date.now() + ahead);
+    const readUnapplied = async () => {
+      ahead += 50_000;
+      return unapplied(++looks > 3 ? Number.POSITIVE_INFINITY : 0, ...waiting);
+    };
+    const report = await audit({ ...deps, readUnapplied }, ["ada"]);
+    expect([report.differing.length, report.undecided]).toEqual(waiting.length > 0 ? [1, []] : [0, ["ada"]]);
+  }
+  shareClock(Date.now);
 });
 
 test("what waits for a single user leaves only the drop, or the home of the follower, undecided", async () => {
