@@ -19,10 +19,10 @@ import { userDrops } from "./drops/user-drops.js";
 import { writeDrops } from "./drops/write-drops.js";
 import { createForget } from "./erasure.js";
 import { startMaintenance } from "./maintenance.js";
-import { parentKey } from "./reactions/adopt.js";
 import { lists } from "./reactions/lists.js";
 import { createCountEngagement, reactToDrops } from "./reactions/reactions.js";
 import { removeReposts, repostDrops, withdrawShare } from "./reactions/reposts.js";
+import { parentKey } from "./reactions/targets.js";
 import {
   createEraseUser,
   createFollowedAmong,

@@ -22,6 +22,12 @@ export type StoredDrop = Omit<DropDetails, "created_at" | "original" | "remote_o
   readonly deleted_at: number | null;
 };
 
+/** A position in the order (created_at, drop_id). The id may be any text. */
+export interface Position {
+  readonly createdAt: number;
+  readonly id: string;
+}
+
 interface Edit extends Pick<NewDrop, "drop_id" | "user_id" | "summary" | "body"> {
   /** The revision that is edited; 0 accepts any. */
   readonly expected_revision: number;

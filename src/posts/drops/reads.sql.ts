@@ -3,16 +3,10 @@ import { compareBytes, isUuid } from "../../kernel/ids.js";
 import { createBatch } from "../../kernel/sharing.js";
 import { SECOND } from "../../kernel/time.js";
 import { type Db, PLANNED_EACH_TIME } from "../../platform/db/db.js";
-import { dropColumns, maybeSeenBy, type StoredDrop } from "./drops.sql.js";
+import { dropColumns, maybeSeenBy, type Position, type StoredDrop } from "./drops.sql.js";
 import { createdAtOf, LAST_ID, lowestId, spanOf } from "./ids.js";
 
 type ChangedDrop = Drop & { readonly changed_at: number };
-
-/** A position in the order (created_at, drop_id). The id may be any text. */
-export interface Position {
-  readonly createdAt: number;
-  readonly id: string;
-}
 
 interface AuthorPage {
   readonly below: Position | undefined;

@@ -1,6 +1,6 @@
 import { type Drop, type RemoteObject, Visibility } from "../../gen/avion/posts.js";
 import { type Db, NOW } from "../../platform/db/db.js";
-import type { Position } from "./reads.sql.js";
+import type { Position } from "./drops.sql.js";
 
 export type StoredRemoteObject = RemoteObject & {
   readonly deleted_at: number | null;

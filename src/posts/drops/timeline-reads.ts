@@ -4,7 +4,7 @@ import { readId } from "../../kernel/fields.js";
 import { compareBytes, dateOfId } from "../../kernel/ids.js";
 import { type PageLimits, readSize, readTime } from "../../kernel/paging.js";
 import type { DropsDeps } from "./deps.js";
-import type { Position } from "./reads.sql.js";
+import type { Position } from "./drops.sql.js";
 import { isUri, readWholeNumber } from "./request.js";
 
 const AUTHOR_PAGES: PageLimits = { default: 20, max: 1_000 };

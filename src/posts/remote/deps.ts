@@ -1,7 +1,7 @@
 import type { Logger } from "../../kernel/logger.js";
 import type { ProfileOf } from "../drops/local-users.js";
-import type { AdoptDeps } from "../reactions/adopt.js";
 import type { ReactionsDeps, ReactionsStore } from "../reactions/deps.js";
+import type { AdoptDeps } from "../reactions/targets.js";
 import type { createAudienceStore } from "./audience.sql.js";
 import type { EraseUser, ErasureMarks } from "./deleted-actors.js";
 import type { Fetcher } from "./fetch.js";

@@ -1,8 +1,8 @@
 import { engagementChanged } from "../drops/events.js";
 import { observePosts } from "../drops/observe.js";
 import { isUri } from "../drops/request.js";
-import { adopt, type Linkable } from "../reactions/adopt.js";
 import type { Unlinked } from "../reactions/adopt.sql.js";
+import { adopt, type Linkable } from "../reactions/targets.js";
 import type { LinkDeps } from "./deps.js";
 import { linkWaiting } from "./reaction-links.js";
 

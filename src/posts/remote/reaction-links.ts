@@ -2,9 +2,8 @@ import { RemoteReactionKind } from "../../gen/avion/posts.js";
 import { codeOf } from "../../kernel/errors.js";
 import { dropDeleted, engagementChanged } from "../drops/events.js";
 import { observePosts } from "../drops/observe.js";
-import { keyFor } from "../reactions/adopt.js";
 import { isShareable, newShare, shareOf } from "../reactions/reposts.js";
-import { type Target, targetOf } from "../reactions/targets.js";
+import { keyFor, type Target, targetOf } from "../reactions/targets.js";
 import type { LinkDeps } from "./deps.js";
 import { type GroupWrites, LINKED, type ReactionGroup, type RemoteReaction } from "./remote-reactions.sql.js";
 

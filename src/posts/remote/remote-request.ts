@@ -8,7 +8,7 @@ import { KIND_NAMES, requireKept } from "../drops/drops.js";
 import { isUri, readAnyDropId, readUri, readWholeNumber } from "../drops/request.js";
 import { isOnHostOf, localDropOr, urisOf } from "../drops/uris.js";
 import { isBetweenBlocked } from "../drops/visibility.js";
-import { keyFor } from "../reactions/adopt.js";
+import { keyFor } from "../reactions/targets.js";
 import { readAudience, refuseAudience } from "./audience.js";
 import type { RemoteDeps } from "./deps.js";
 import { readReceived, updatedAtOf } from "./received-documents.js";
