@@ -32,7 +32,7 @@ export { createSources } from "./sources/index.js";
 
 export const ANALYSIS_MIGRATIONS = { component: "analysis", folder: new URL("./migrations/", import.meta.url) };
 
-/** So many of the newest posts of an account are measured. */
+/** Maximum number of posts of an account that are measured, the newest first. */
 const POSTS = 500;
 
 interface WorkerOptions {

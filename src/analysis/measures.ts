@@ -72,7 +72,7 @@ export function clout(posts: readonly Post[]) {
     reach_per_post: rounded(mean(reach)),
     median_reach: rounded(median(reach)),
     // See J. E. Hirsch, "An index to quantify an individual's scientific research output", PNAS 102, 2005.
-    h_index: unlessUnknown(reach, reach.toReversed().filter((found, index) => found > index).length),
+    h_index: unlessUnknown(reach, reach.toReversed().filter((value, index) => value > index).length),
     amplification: rounded(sum(reach) / sum(posts.map(reactionsOf))),
   };
 }
@@ -82,7 +82,7 @@ const reactionsOf = (post: Post): number => post.likes + post.replies + reachOf(
 
 export function kudos(posts: readonly Post[]) {
   const reactions = ascending(posts.map(reactionsOf));
-  const total = (of: (post: Post) => number) => rounded(sum(posts.map(of)));
+  const total = (countOf: (post: Post) => number) => rounded(sum(posts.map(countOf)));
   return {
     likes: total(({ likes }) => likes),
     shares: total(({ shares }) => shares),
@@ -90,7 +90,7 @@ export function kudos(posts: readonly Post[]) {
     quotes: total(({ quotes }) => quotes),
     reactions_per_post: rounded(mean(reactions)),
     median_reactions: rounded(median(reactions)),
-    answered: unlessUnknown(reactions, rounded(reactions.filter((found) => found > 0).length / posts.length)),
+    answered: unlessUnknown(reactions, rounded(reactions.filter((count) => count > 0).length / posts.length)),
     spread: rounded(1 - gini(reactions)),
   };
 }

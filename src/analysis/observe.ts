@@ -77,7 +77,7 @@ const tokens = gauge(
 /** `result` is an HTTP status, or says why there is none. */
 export const observeCall = (result: string, ms: number): void => calls.record(ms / SECOND, { result });
 
-export const sampleTokens = (left: () => Promise<number>): Sample => ({
+export const sampleTokens = (readTokens: () => Promise<number>): Sample => ({
   name: "source tokens",
-  take: async () => [{ gauge: tokens, labels: {}, value: await left() }],
+  take: async () => [{ gauge: tokens, labels: {}, value: await readTokens() }],
 });

@@ -82,9 +82,9 @@ export function createAnalysisOperations({
 }
 
 async function firstOf<Item>(items: AsyncIterable<Item>, limit: number): Promise<Item[]> {
-  const found: Item[] = [];
-  for await (const one of items) if (found.push(one) === limit) break;
-  return found;
+  const taken: Item[] = [];
+  for await (const item of items) if (taken.push(item) === limit) break;
+  return taken;
 }
 
 const isOf = ({ body }: StoredMessage, id: string): boolean => requestIn(body)?.analysis_id === id;
@@ -135,8 +135,18 @@ function shown(facts: Facts, message: StoredMessage | undefined): Shown {
   const { analysis_id, user_id, did, type, tier, requested_at } = request;
   const { failed_at = null, error_code = null, error = null } = status === "completed" ? {} : (failed ?? {});
   return {
-    ...{ analysis_id, user_id, did, type, tier, status, requested_at },
-    ...{ started_at: startedAt ?? null, failed_at, error_code, error },
-    ...{ stream: message?.stream ?? null, stream_seq: message?.seq ?? null },
+    analysis_id,
+    user_id,
+    did,
+    type,
+    tier,
+    status,
+    requested_at,
+    started_at: startedAt ?? null,
+    failed_at,
+    error_code,
+    error,
+    stream: message?.stream ?? null,
+    stream_seq: message?.seq ?? null,
   };
 }

@@ -33,7 +33,7 @@ function createLists(bucket: Bucket) {
     const entry = await bucket.get(listKey(token));
     return { ids: (entry?.value ?? []) as readonly string[], revision: entry?.revision ?? 0 };
   };
-  /** @param change returns undefined where the list stays as it is */
+  /** @param change returns undefined if the list stays as it is */
   const update = async (
     token: string,
     change: (ids: readonly string[]) => readonly string[] | undefined,
@@ -54,35 +54,35 @@ function createLists(bucket: Bucket) {
       ),
     remove: (token: string, analyses: ReadonlySet<string>): Promise<void> =>
       update(token, (ids) => {
-        const left = ids.filter((id) => !analyses.has(id));
-        return left.length < ids.length ? left : undefined;
+        const remaining = ids.filter((id) => !analyses.has(id));
+        return remaining.length < ids.length ? remaining : undefined;
       }),
   };
 }
 
 function createFactRemovals(bucket: Bucket, lists: Pick<ReturnType<typeof createLists>, "remove">) {
-  const removeFromLists = async (some: readonly AnalysisKey[]): Promise<void> => {
-    const byUser = [...grouped(some, ({ user_id }) => user_id)];
-    await mapLimited(byUser, AT_ONCE, ([user, of]) =>
-      lists.remove(encodeId(user), new Set(of.map(({ analysis_id }) => analysis_id))),
+  const removeFromLists = async (analyses: readonly AnalysisKey[]): Promise<void> => {
+    const byUser = [...grouped(analyses, ({ user_id }) => user_id)];
+    await mapLimited(byUser, AT_ONCE, ([user, ofUser]) =>
+      lists.remove(encodeId(user), new Set(ofUser.map(({ analysis_id }) => analysis_id))),
     );
   };
   return {
     async about(user: string, most: number): Promise<readonly AnalysisKey[]> {
       const namedAs = naming(user);
-      const found = new Map<string, AnalysisKey>();
+      const requests = new Map<string, AnalysisKey>();
       for await (const { key, body } of bucket.entries("r.*.*.*.*")) {
         if (namedAs(body) !== "account") continue;
         const { user_id, analysis_id } = parseJson(body) as AnalysisKey;
-        found.set(key.slice(0, key.lastIndexOf(".")), { user_id, analysis_id });
-        if (found.size === most) break;
+        requests.set(key.slice(0, key.lastIndexOf(".")), { user_id, analysis_id });
+        if (requests.size === most) break;
       }
-      return [...found.values()];
+      return [...requests.values()];
     },
     /** Removes the facts of some analyses. The lists come first: until the facts are removed, they lead to these. */
-    async remove(some: readonly AnalysisKey[]): Promise<void> {
-      await removeFromLists(some);
-      const keys = some.flatMap(({ user_id, analysis_id }) =>
+    async remove(analyses: readonly AnalysisKey[]): Promise<void> {
+      await removeFromLists(analyses);
+      const keys = analyses.flatMap(({ user_id, analysis_id }) =>
         FACTS.map((fact) => keyOf(encodeId(user_id), analysis_id, fact)),
       );
       // A server looks up a whole key, and compares a filter with all keys.
@@ -110,7 +110,7 @@ export function createRequests(bucket: Bucket) {
   };
   const failureOf = async ({ user_id, analysis_id }: AnalysisRequest) => {
     const key = keyOf(encodeId(user_id), analysis_id, "failed");
-    return { key, held: (await bucket.get(key))?.value as FailedFact | undefined };
+    return { key, stored: (await bucket.get(key))?.value as FailedFact | undefined };
   };
   const lists = createLists(bucket);
   return {
@@ -123,8 +123,8 @@ export function createRequests(bucket: Bucket) {
       ]);
     },
     /** The first start counts. */
-    async start(request: RequestFact, at: number): Promise<void> {
-      const started: Started = { ...request, started_at: new Date(at).toISOString() };
+    async start(request: RequestFact, time: number): Promise<void> {
+      const started: Started = { ...request, started_at: new Date(time).toISOString() };
       const token = encodeId(request.user_id);
       // A process of an earlier version, which took the request, keeps no lists.
       await lists.add(token, request.analysis_id);
@@ -132,15 +132,15 @@ export function createRequests(bucket: Bucket) {
     },
     /** Returns the failure that stands: after a crash the next attempt repeats it. */
     async fail(request: AnalysisRequest, failure: FailedFact): Promise<FailedFact> {
-      const { key, held } = await failureOf(request);
-      if (held !== undefined && held.redrives === failure.redrives) return held;
+      const { key, stored } = await failureOf(request);
+      if (stored !== undefined && stored.redrives === failure.redrives) return stored;
       await bucket.put(key, failure);
       return failure;
     },
     /** Marks the failure of an analysis that is completed now: operators ask no database. */
     async overcome(request: AnalysisRequest): Promise<void> {
-      const { key, held } = await failureOf(request);
-      if (held !== undefined && !held.overcome) await bucket.put(key, { ...held, overcome: true });
+      const { key, stored } = await failureOf(request);
+      if (stored !== undefined && !stored.overcome) await bucket.put(key, { ...stored, overcome: true });
     },
     ...createFactRemovals(bucket, lists),
     find: (user: string, analysis: string) => find(encodeId(user), analysis),

@@ -8,7 +8,7 @@ export const KEPT_DAYS = 30;
 /** Times are RFC 3339. */
 export interface RequestFact extends AnalysisRequest {
   readonly estimated_completion?: string | undefined;
-  /** This is the sequence of its message in TIMELINE. */
+  /** Sequence of the request's message in TIMELINE. */
   readonly request_seq?: number | undefined;
 }
 
@@ -37,7 +37,7 @@ export interface CompletedAnalysis extends AnalysisRequest {
   readonly completed_at: string;
   readonly cached: boolean;
   readonly results: AnalysisResults;
-  /** This is the sequence in TIMELINE of the message that completed it. */
+  /** Sequence in TIMELINE of the message that completed the analysis. */
   readonly request_seq: number;
 }
 
@@ -56,7 +56,7 @@ export const mayBeCompleted = ({ startedAt, failed }: Facts): boolean =>
 
 interface RequestMessage {
   readonly seq: number;
-  /** Its dead letters were redriven so often. */
+  /** Number of times that its dead letters were redriven. */
   readonly redrives: number;
 }
 

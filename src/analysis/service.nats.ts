@@ -24,17 +24,22 @@ export function startAnalysisService({ nats, publish, version, log }: AnalysisSe
   const read = <Schema extends z.ZodType>(schema: Schema, request: Uint8Array): z.output<Schema> =>
     understood(schema, parseJson(request.byteLength === 0 ? EMPTY : request));
   const list = async (limit: number): Promise<Unfinished[]> => {
-    const found: Unfinished[] = [];
+    const listed: Unfinished[] = [];
     let bytes = 2;
-    for await (const one of operations.list()) {
-      bytes += Buffer.byteLength(JSON.stringify(one)) + 1;
+    for await (const analysis of operations.list()) {
+      bytes += Buffer.byteLength(JSON.stringify(analysis)) + 1;
       if (bytes > maxAnswerBytes(nats)) break;
-      if (found.push(one) === limit) break;
+      if (listed.push(analysis) === limit) break;
     }
-    return found;
+    return listed;
   };
   return startNatsService({
-    ...{ nats, version, log, name: "avion-analysis", description: "Analyses", group: "avion.ops.analysis" },
+    nats,
+    version,
+    log,
+    name: "avion-analysis",
+    description: "Analyses",
+    group: "avion.ops.analysis",
     endpoints: {
       list: {
         about: "Analyses that are not done: those that wait, then the dead letters: {limit}",

@@ -25,8 +25,8 @@ export type AnalysisStore = ReturnType<typeof createAnalysisStore>;
 export function createAnalysisStore(db: Db) {
   const findAmong = async (user: string, ids: readonly string[]): Promise<ReadonlyMap<string, CompletedAnalysis>> => {
     const sql = `SELECT ${COLUMNS} FROM public.timeline_analyses WHERE analysis_id = ANY($1::uuid[]) AND user_id = $2`;
-    const found = await unlessNoTable(db.query<Row>(sql, [ids, user]), []);
-    return new Map(found.map((row) => [row.analysis_id, completedOf(row)]));
+    const rows = await unlessNoTable(db.query<Row>(sql, [ids, user]), []);
+    return new Map(rows.map((row) => [row.analysis_id, completedOf(row)]));
   };
   const find = async (user: string, id: string) => (await findAmong(user, [id])).get(id);
   return {

@@ -130,10 +130,10 @@ async function complete(deps: WorkerDeps, request: AnalysisRequest, { delivery, 
   const { store, requests } = deps;
   const startedAt = sharedNow();
   await requests.start({ ...request, request_seq: delivery.seq }, startedAt);
-  const held = await store.find(request.user_id, request.analysis_id);
-  const start = decideStart(held, { seq: delivery.seq, redrives: redrivesOf(delivery) });
+  const stored = await store.find(request.user_id, request.analysis_id);
+  const start = decideStart(stored, { seq: delivery.seq, redrives: redrivesOf(delivery) });
   if (start === "ignore") return;
-  const completed = held ?? (await insert(deps, request, { delivery, context, startedAt }));
+  const completed = stored ?? (await insert(deps, request, { delivery, context, startedAt }));
   // An outage right after a final failure was recorded gives its attempt back, also without a redrive.
   await requests.overcome(request);
   await announce(deps, completed);

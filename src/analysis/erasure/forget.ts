@@ -24,22 +24,22 @@ const FACTS_AT_ONCE = 10_000;
 /** Lists go before facts and rows, which lead to them. Nothing leads to events. */
 export function createForget(deps: ForgetDeps): Forget {
   const { rows, requests, messages, removeKeys, erased, settleMs = SETTLE_MS } = deps;
-  const removeRows: Forget = async (user, { stopping, left }) => {
+  const removeRows: Forget = async (user, { stopping, left: report }) => {
     let count = await rows.count(user);
-    for (let some = await rows.some(user); some.length > 0; some = await rows.some(user)) {
-      await left(count);
-      await requests.removeFromLists(some.filter(({ user_id }) => user_id !== user));
-      await rows.remove(some);
-      count = Math.max(0, count - some.length);
+    for (let keys = await rows.some(user); keys.length > 0; keys = await rows.some(user)) {
+      await report(count);
+      await requests.removeFromLists(keys.filter(({ user_id }) => user_id !== user));
+      await rows.remove(keys);
+      count = Math.max(0, count - keys.length);
       await endStep("some rows", stopping);
     }
   };
   const removeFacts = async (user: string, stopping: AbortSignal): Promise<void> => {
     // A reader waits for keys that are removed ahead of it: each pass reads first.
-    for (let some = await requests.about(user, FACTS_AT_ONCE); some.length > 0; ) {
-      await requests.remove(some);
+    for (let keys = await requests.about(user, FACTS_AT_ONCE); keys.length > 0; ) {
+      await requests.remove(keys);
       await endStep("some facts", stopping);
-      some = some.length < FACTS_AT_ONCE ? [] : await requests.about(user, FACTS_AT_ONCE);
+      keys = keys.length < FACTS_AT_ONCE ? [] : await requests.about(user, FACTS_AT_ONCE);
     }
     await requests.removeAllOf(user);
   };
@@ -73,7 +73,7 @@ export type ForgetRequest = (request: Pick<AnalysisRequest, "analysis_id" | "use
 export const createForgetRequest =
   ({ erased, requests, removeKeys }: LateDeps): ForgetRequest =>
   async (request) => {
-    const found = await erased.among([request.user_id, request.did]);
-    await (found.has(request.user_id) ? requests.removeAllOf(request.user_id) : requests.remove([request]));
-    await Promise.all([...found].map(removeKeys));
+    const gone = await erased.among([request.user_id, request.did]);
+    await (gone.has(request.user_id) ? requests.removeAllOf(request.user_id) : requests.remove([request]));
+    await Promise.all([...gone].map(removeKeys));
   };

@@ -32,7 +32,7 @@ export function createErasedMessages(nats: NatsConnection) {
       const queue = { stream: STREAM.timeline, subject: ANALYSIS_REQUESTED };
       return removals.fromQueue({ ...queue, isWanted: ({ body }) => namedAs(body) !== undefined, stopping });
     },
-    /** Where `rewards` are given here, others get theirs first: an analysis of the user's account earned them. */
+    /** If `rewards` are given here, others get theirs first: an analysis of the user's account earned them. */
     async removeEvents(
       user: string,
       { rewards, stopping }: { rewards: boolean; stopping: AbortSignal },

@@ -33,9 +33,9 @@ export function createErasedRows(db: Db) {
         [user],
         PLANNED_EACH_TIME,
       ),
-    async remove(some: readonly AnalysisKey[]): Promise<void> {
+    async remove(analyses: readonly AnalysisKey[]): Promise<void> {
       await db.query("DELETE FROM public.timeline_analyses WHERE analysis_id = ANY($1::uuid[])", [
-        some.map(({ analysis_id }) => analysis_id),
+        analyses.map(({ analysis_id }) => analysis_id),
       ]);
     },
   };

@@ -18,9 +18,9 @@ export type ErasedRefusals = ReturnType<typeof createErasedRefusals>;
 export function createErasedRefusals({ erased, forget }: RefusalDeps) {
   const among = (users: readonly string[]) => unlessAway(erased.among(users));
   const refuse = async ({ user_id, did }: Named): Promise<void> => {
-    const found = await among([user_id, did]);
-    if (found?.has(user_id)) throw erasedUser();
-    if (found?.has(did)) throw new AppError("notfound", "did: there is no such account");
+    const gone = await among([user_id, did]);
+    if (gone?.has(user_id)) throw erasedUser();
+    if (gone?.has(did)) throw new AppError("notfound", "did: there is no such account");
   };
   return {
     /** @throws AppError `gone` for an erased user, `notfound` for an erased account */

@@ -2,7 +2,7 @@ import { HOUR, MINUTE, SECOND } from "../../kernel/time.js";
 
 interface Queue {
   readonly waiting: number;
-  /** So many requests left the queue since its consumer was made. */
+  /** Number of requests that left the queue since its consumer was made. */
   readonly done: number;
 }
 
@@ -16,18 +16,18 @@ const MAX_MS = 24 * HOUR;
  * counts from 0, which tells no pace.
  */
 export function createEstimate(look: () => Promise<Queue>, now: () => number = Date.now): () => number {
-  let seen: (Queue & { readonly at: number }) | undefined;
+  let seen: (Queue & { readonly time: number }) | undefined;
   let eachMs = 0;
   let due = 0;
   const refresh = async (): Promise<void> => {
     const queue = await look();
-    const at = now();
-    const [passed, done] = seen ? [at - seen.at, queue.done - seen.done] : [0, 0];
+    const time = now();
+    const [passed, done] = seen ? [time - seen.time, queue.done - seen.done] : [0, 0];
     const wasBusy = seen !== undefined && seen.waiting > 0 && queue.waiting > 0;
     if (wasBusy && done === 0) eachMs = Math.max(eachMs, passed);
     // The queue may have been empty in between over a longer time.
     else if (wasBusy && done > 0 && passed <= MINUTE) eachMs = passed / done;
-    seen = { ...queue, at };
+    seen = { ...queue, time };
   };
   return () => {
     if (now() >= due) {

@@ -12,7 +12,7 @@ export interface Accepted {
 
 export interface KeptAnswer {
   readonly at: string;
-  /** This is a fingerprint of the body. */
+  /** Fingerprint of the body. */
   readonly body: string;
   readonly answer: Accepted;
   /** The request has its PubAck. */
@@ -21,7 +21,7 @@ export interface KeptAnswer {
 
 const keyOf = (user: string, key: string): string => `k.${encodeId(user)}.${fingerprint(key)}`;
 
-const isFresh = ({ at }: KeptAnswer): boolean => Date.parse(at) > sharedNow() - DAY;
+const isFresh = ({ at: answeredAt }: KeptAnswer): boolean => Date.parse(answeredAt) > sharedNow() - DAY;
 
 export type IdempotencyKeys = ReturnType<typeof createIdempotencyKeys>;
 
@@ -33,13 +33,13 @@ export function createIdempotencyKeys(bucket: Bucket) {
   };
   const keep = async (name: string, answer: KeptAnswer, revision = 0): Promise<KeptAnswer> => {
     if (await bucket.replace(name, answer, revision)) return answer;
-    const held = await find(name);
-    return held && isFresh(held.kept) ? held.kept : keep(name, answer, held?.revision);
+    const known = await find(name);
+    return known && isFresh(known.kept) ? known.kept : keep(name, answer, known?.revision);
   };
   return {
     find: async (user: string, key: string) => {
-      const held = await find(keyOf(user, key));
-      return held && isFresh(held.kept) ? held.kept : undefined;
+      const known = await find(keyOf(user, key));
+      return known && isFresh(known.kept) ? known.kept : undefined;
     },
     /** Keeps the answer unless another one is kept; resolves to the one that is kept then. */
     claim: (user: string, key: string, answer: KeptAnswer) => keep(keyOf(user, key), answer),

@@ -130,7 +130,7 @@ const PAGE_PARAMETERS = parametersOf(PAGE);
 
 const STREAM = {
   description: `Events, each with an id to resume from; their data is JSON: ${Object.keys(STREAM_EVENTS)
-    .map((event, at) => `${event} (${Object.keys(EVENTS)[at]})`)
+    .map((event, index) => `${event} (${Object.keys(EVENTS)[index]})`)
     .join(", ")}`,
   content: { "text/event-stream": { schema: { type: "string" } } },
 };

@@ -29,7 +29,7 @@ interface ReadDeps {
   readonly rewards: Rewards | undefined;
 }
 
-/** All reads reject with Problem, and with AppError `unavailable` where the truth cannot be known. */
+/** All reads reject with Problem, and with AppError `unavailable` if the truth cannot be known. */
 export type Reads = ReturnType<typeof createReads>;
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
@@ -48,15 +48,15 @@ export function createReads({ requests, isQueued, store, rewards }: ReadDeps) {
   const refusal = () => new AppError("unavailable", "too many lists of analyses wait in this process");
   const inTurn = createBoundedQueue({ atOnce: LISTS_AT_ONCE, waiting: LISTS_WAITING, refusal });
   const look = async (user: string, id: string): Promise<Seen> => {
-    const found = await requests.find(user, id).catch(unlessUnavailable);
-    if (found && !(found instanceof AppError) && !mayBeCompleted(found)) return { facts: found };
+    const answer = await requests.find(user, id).catch(unlessUnavailable);
+    if (answer && !(answer instanceof AppError) && !mayBeCompleted(answer)) return { facts: answer };
     const row = await configured(store).find(user, id);
-    if (found instanceof AppError) {
+    if (answer instanceof AppError) {
       // A row says all; without one only NATS knows.
       if (row) return { facts: { request: row }, row };
-      throw found;
+      throw answer;
     }
-    const facts = found ?? (row && { request: row });
+    const facts = answer ?? (row && { request: row });
     if (!facts) throw noSuchAnalysis();
     return { facts, row };
   };
@@ -93,8 +93,8 @@ export function createReads({ requests, isQueued, store, rewards }: ReadDeps) {
       begun.length > 0 ? await configured(store).findAmong(user, begun) : new Map<string, CompletedAnalysis>();
     const seen = page.flatMap((id, index): Seen[] => {
       const row = rows.get(id);
-      const held = facts[index] ?? (row && { request: row });
-      return held ? [{ facts: held, row }] : [];
+      const stored = facts[index] ?? (row && { request: row });
+      return stored ? [{ facts: stored, row }] : [];
     });
     return {
       analyses: await Promise.all(seen.map(view)),

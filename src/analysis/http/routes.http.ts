@@ -19,7 +19,7 @@ import { PAGE } from "./schemas.js";
 
 export interface RouteDeps extends Omit<ApiDeps, "refused"> {
   readonly ask: Ask;
-  /** It is undefined where the upstreams are not configured. */
+  /** Undefined if the upstreams are not configured. */
   readonly isUser: ((id: string) => Promise<boolean>) | undefined;
   readonly reads: Reads;
   /** The process serves pages of timelines beside these routes. */

@@ -30,7 +30,7 @@ interface Read {
   readonly posts: Post[];
   skipped: number;
   pages: number;
-  /** So many pages in a row had no posts, up to the last one. */
+  /** Number of pages in a row without posts, up to the last one. */
   emptyPages: number;
   /** Pages may overlap. */
   readonly ids: Set<string>;
@@ -87,8 +87,8 @@ async function readOn(
     read.pages++;
     read.emptyPages = items.length === 0 ? read.emptyPages + 1 : 0;
     const now = sharedNow();
-    for (const one of items) {
-      const item = readItem(one, account, now);
+    for (const json of items) {
+      const item = readItem(json, account, now);
       if (item === undefined || read.ids.has(item.id ?? "")) continue;
       if (item.id !== undefined) read.ids.add(item.id);
       if (item.post === SKIPPED) read.skipped++;

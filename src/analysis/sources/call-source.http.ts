@@ -12,7 +12,7 @@ interface About {
 
 type SourceCall<Answer> = (signal: AbortSignal) => Promise<Answer>;
 
-/** @throws AccountGone; AppError `unavailable` where all accounts have to wait, `failed` where only this one fails */
+/** @throws AccountGone; AppError `unavailable` if all accounts have to wait, `failed` if only this one fails */
 type CallSource = <Answer>(about: About, call: SourceCall<Answer>, signal: AbortSignal) => Promise<Answer>;
 
 /** Each call takes a token. Judges by the calls made through it whether the source is unavailable. */

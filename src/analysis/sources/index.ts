@@ -24,7 +24,7 @@ interface SourcesOptions {
 export function createSources({ posts, users, scripts, config, log }: SourcesOptions) {
   const bucket = createTokenBucket(scripts, config.sourceRate);
   const sampling = startSampling([sampleTokens(bucket.left)], { everyMs: SAMPLE_MS, log });
-  const own = createPostsSource(posts, users);
+  const local = createPostsSource(posts, users);
   const atproto = createAtprotoSource({ url: config.atprotoUrl, bucket });
-  return { of: (account: string): Source => (isDid(account) ? atproto : own), close: sampling.close };
+  return { of: (account: string): Source => (isDid(account) ? atproto : local), close: sampling.close };
 }

@@ -18,18 +18,18 @@ export type UserReads = Pick<Upstreams, "profile" | "followers" | "following">;
 export const createPostsSource = (posts: PostReads, users: UserReads | undefined): Source => ({
   async *posts(user, { limit, signal }) {
     // A drop out of its place may come again in it.
-    const found = new Set<string>();
+    const seen = new Set<string>();
     let below: TimelineEntry | undefined;
     for (let page = 0; page < MAX_PAGES; page++) {
       if (signal.aborted) throw new AppError("unavailable", "the read ended with the process");
       const request = { author: user, below, limit: DROPS_A_PAGE, reader: "" };
       const { drops, next } = await posts.dropsByUser(request).catch(noneIfUnknown);
-      const fresh = drops.filter((drop) => isOpen(drop) && !found.has(drop.drop_id)).slice(0, limit - found.size);
-      for (const { drop_id } of fresh) found.add(drop_id);
+      const fresh = drops.filter((drop) => isOpen(drop) && !seen.has(drop.drop_id)).slice(0, limit - seen.size);
+      for (const { drop_id } of fresh) seen.add(drop_id);
       yield* await counted(posts, user, fresh);
       if (page === 0 && drops.length === 0 && !next && !(await exists(users, user)))
         throw new AccountGone("account_unknown", "no drop, and no profile in UserService");
-      if (!next || found.size === limit) return;
+      if (!next || seen.size === limit) return;
       below = next;
     }
   },

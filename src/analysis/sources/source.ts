@@ -1,7 +1,7 @@
 export interface Post {
   /** The time is in ms since the epoch. */
   readonly createdAt: number;
-  /** It is NaN where the source does not count, as are the next three. */
+  /** NaN if the source does not count likes. The same holds for the next three. */
   readonly likes: number;
   /** The number is that of reposts, without those that quote. */
   readonly shares: number;
@@ -22,7 +22,7 @@ interface PostsOptions {
 export interface Source {
   /**
    * Yields at most `limit` posts that everybody may see, newest first, beside those skipped. @throws AccountGone;
-   * AppError `unavailable` in an outage and after the signal; AppError `failed` where only this account fails
+   * AppError `unavailable` in an outage and after the signal; AppError `failed` if only this account fails
    */
   posts(account: string, options: PostsOptions): AsyncIterable<Post | typeof SKIPPED>;
 }

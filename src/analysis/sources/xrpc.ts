@@ -10,7 +10,7 @@ export interface Page {
 }
 
 interface Item {
-  /** The id is derived from the URI of the post; it is undefined where the item names none. */
+  /** Derived from the URI of the post; undefined if the item has none. */
   readonly id: string | undefined;
   readonly post: Post | typeof SKIPPED;
 }
@@ -82,10 +82,10 @@ const GONE = [
     message: /^((account|repo|profile|actor) not found|could not (find|resolve) |unable to resolve )/i,
   },
 ] as const;
-/** These names alone say nothing about the account: other faults of a request have them, too. */
+/** Error names that alone say nothing about the account: other faults of a request have them, too. */
 const DESCRIBED = /^(InvalidRequest|NotFound)$/;
 
-/** These statuses refuse who asks, or how, whatever the account: authorization, time, order. */
+/** Statuses that refuse the caller or the way of asking, whatever the account: authorization, time, order. */
 const OF_CALLER: ReadonlySet<number> = new Set([401, 403, 407, 408, 425]);
 
 /** The body is JSON {"error", "message"}, or anything. AccountGone stands for an account that is gone. */

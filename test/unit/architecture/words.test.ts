@@ -5,6 +5,7 @@ import { parseSync } from "@swc/core";
 /** Folders of src without a violation, one a line. */
 const CLEAN: readonly string[] = [
   // These are sorted, so that two changes seldom meet.
+  "analysis",
   "bridge",
   "contracts",
   "delivery",
