@@ -8,8 +8,8 @@ import { startConsumer, startForgetting } from "./consumers.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
 
 /**
- * A process holds so many analyses at once, including those that wait for a source; at most half of them are of the AT
- * Protocol. One holds up to 500 posts.
+ * Maximum number of analyses of a process at a time, including those that wait for a source. At most half of them are of
+ * the AT Protocol. One holds up to 500 posts.
  */
 const ANALYSES_AT_ONCE = 256;
 

@@ -31,13 +31,13 @@ export class Closers {
   }
 
   async #closeAll(log: Logger, graceMs: number): Promise<boolean> {
-    const left = countdown(graceMs, this.clock);
+    const remainingMs = countdown(graceMs, this.clock);
     const least = Math.min(graceMs, LEAST_MS);
     let allClosed = true;
     for (let next = this.#closers.pop(); next; next = this.#closers.pop()) {
       this.current = next.name;
       try {
-        await next.close(Math.max(least, left()));
+        await next.close(Math.max(least, remainingMs()));
         await failpoint("close", next.name);
       } catch (error) {
         allClosed = false;

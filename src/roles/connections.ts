@@ -81,10 +81,10 @@ export async function openConnections(
   waiting("Redis");
   const redis = await openRedis(config.redis, log, {
     closers,
-    answer: async (opened, own) => {
+    answer: async (opened, redisClosers) => {
       const { client } = opened.scripts;
       const health = startRedisHealth(client, { log });
-      own.add("Redis health", () => health.close());
+      redisClosers.add("Redis health", () => health.close());
       await connected(client);
       const permitted = () => checkRights(client).then(() => firstAnswer(opened));
       return retryUntilDone(permitted, log, "Redis is not available yet; the start waits");
@@ -139,8 +139,8 @@ type OpenRedis = ReturnType<typeof openClient>;
 
 interface RedisOpening {
   readonly closers: Closers;
-  /** Waits for Redis, and tells whether it is a cluster. `own` is closed where it has to be opened again as one. */
-  readonly answer: (redis: OpenRedis, own: Closers) => Promise<boolean>;
+  /** Waits for Redis, and tells whether it is a cluster. `redisClosers` are run if it has to be opened again as one. */
+  readonly answer: (redis: OpenRedis, redisClosers: Closers) => Promise<boolean>;
 }
 
 /** Opens Redis and its clock. Only its server knows whether one URL names a node of a cluster. */
@@ -150,22 +150,22 @@ export async function openRedis(
   { closers, answer }: RedisOpening,
 ): Promise<OpenRedis> {
   for (let cluster = namesCluster(urls); ; cluster = true) {
-    const own = new Closers();
-    closers.add("Redis", async (graceMs) => void (await own.closeAll(log, graceMs)));
-    const redis = openClient(urls, log, { own, cluster });
-    if ((await answer(redis, own)) === cluster) return redis;
+    const redisClosers = new Closers();
+    closers.add("Redis", async (graceMs) => void (await redisClosers.closeAll(log, graceMs)));
+    const redis = openClient(urls, log, { closers: redisClosers, cluster });
+    if ((await answer(redis, redisClosers)) === cluster) return redis;
     if (namesSentinels(urls))
       throw new Error("REDIS_URL names sentinels, and their master is a node of a Redis Cluster");
     if (databaseOf(urls) > 0) throw new Error("REDIS_URL names a database: a Redis Cluster has only database 0");
     log.info({}, "Redis is a node of a cluster: the whole cluster is used");
-    await own.closeAll(log);
+    await redisClosers.closeAll(log);
   }
 }
 
 /**
  * Reads the clock of Redis, before the first write. Returns whether it is a cluster. `onlyLook`: writes nothing.
  *
- * @throws a Refusal where several Redis Clusters are named otherwise than before
+ * @throws a Refusal if several Redis Clusters are named otherwise than before
  */
 export async function firstAnswer(
   { scripts, clock }: Pick<OpenRedis, "scripts" | "clock">,
@@ -176,14 +176,18 @@ export async function firstAnswer(
   return servesCluster(scripts);
 }
 
-/** It returns at once: commands fail until Redis answers. */
-function openClient(urls: readonly string[], log: Logger, { own, cluster }: { own: Closers; cluster: boolean }) {
+/** Returns at once: commands fail until Redis answers. */
+function openClient(
+  urls: readonly string[],
+  log: Logger,
+  { closers, cluster }: { closers: Closers; cluster: boolean },
+) {
   const client = connectRedis(urls, log, { cluster });
-  own.add("Redis", () => client.disconnect());
+  closers.add("Redis", () => client.disconnect());
   const scripts = createScripts(client, log, createRightsWatch(client, log).lost);
   const sharedClock = createSharedClock(log);
   const clock = followClock(scripts, sharedClock);
-  own.add("Redis clock", () => clock.close());
+  closers.add("Redis clock", () => clock.close());
   return { scripts, clock, clockFault: sharedClock.fault, fenced: createFenced(scripts, clock) };
 }
 

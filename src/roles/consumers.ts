@@ -28,13 +28,13 @@ type ConsumerDeps = Pick<RoleDeps, "connections" | "suspectLock" | "wraps" | "lo
 
 /** Several batches are under way at once, as many messages as `concurrency` a batch. */
 const BATCHES = 4;
-/** A batch has so many edges times `concurrency`: the larger it is, the fewer pages of drops it reads. */
+/** Maximum number of edges in a batch, divided by `concurrency`. A larger batch reads fewer pages of drops. */
 const EDGES_A_BATCH = 32;
-/** A batch has so many drops times `concurrency`: the larger it is, the more of them share calls and homes. */
+/** Maximum number of drops in a batch, divided by `concurrency`. In a larger batch more drops share calls and homes. */
 const DROPS_A_BATCH = 4;
 /**
- * A batch has so many jobs times `concurrency`: a job takes this process 1 ms at a stretch, for which small drops and
- * reads wait.
+ * Maximum number of jobs in a batch, divided by `concurrency`. A job takes this process 1 ms at a stretch, for which
+ * small drops and reads wait.
  */
 const JOBS_A_BATCH = 1 / 32;
 
@@ -100,11 +100,11 @@ interface ConsumerOptions {
   readonly handler: Handler;
   /** Handles first deliveries in batches. */
   readonly batchHandler?: BatchHandler;
-  /** So many messages are handled at once, or are in a batch; the default is that of fan-out. */
+  /** Maximum number of messages that are handled at a time, or are in a batch. Default: that of fan-out. */
   readonly concurrency?: number;
   /** The default is that of fan-out. */
   readonly maxAttempts?: number;
-  /** This wraps the processing of a message that is handled by itself. */
+  /** Wraps the processing of a message that is handled singly. */
   readonly around?: (process: Process) => Process;
   /** The default is the DLQ. */
   readonly storeDeadLetter?: StoreDeadLetter;

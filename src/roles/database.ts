@@ -27,7 +27,7 @@ export const MIGRATIONS = [
 
 /**
  * Opens the database of roles that keep data, waits for its server and applies the migrations. For reads by the role
- * gateway nothing is waited for. Undefined where no role needs it, or a gateway has no address of a server.
+ * gateway nothing is waited for. Undefined if no role needs it, or a gateway has no address of a server.
  *
  * @throws an error if the schema is of another version
  */

@@ -71,7 +71,9 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
   ];
   return {
     notReady: () =>
-      [...consumers, audits.checks].every((one) => one.healthy()) ? undefined : "fanout: not every consumer is pulling",
+      [...consumers, audits.checks].every((consumer) => consumer.healthy())
+        ? undefined
+        : "fanout: not every consumer is pulling",
     close: async (graceMs) => {
       await Promise.all([
         losses.close(),
@@ -82,7 +84,7 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
         crossings.close(),
         removal.close(),
         ...services.map((service) => service.close()),
-        ...consumers.map((one) => one.close(graceMs)),
+        ...consumers.map((consumer) => consumer.close(graceMs)),
       ]);
     },
   };

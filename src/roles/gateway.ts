@@ -30,7 +30,7 @@ export async function startGatewayRole(deps: GatewayRoleDeps): Promise<RunningRo
   if (config.gateway.allowUnsafeTokens)
     log.warn({}, "TIMELINE_JWT_ALLOW_UNSAFE is set: tokens that others made may be accepted");
   const gateway = createGateway(
-    { ...connections, ...{ entrance, log }, notifyParts: config.nats.notifyParts, config: config.gateway },
+    { ...connections, entrance, log, notifyParts: config.nats.notifyParts, config: config.gateway },
     { ...LIMITS, ...wraps?.limits?.gateway },
   );
   const upstreams = missingUpstreams(config.upstreams).length > 0 ? undefined : connections.upstreams("gateway");
@@ -42,17 +42,24 @@ export async function startGatewayRole(deps: GatewayRoleDeps): Promise<RunningRo
   http.use(
     createAnalysisApi({
       ...connections,
-      ...{ authorize, allowedOrigins, upstreams },
+      authorize,
+      allowedOrigins,
+      upstreams,
       servesTimelines: timelines !== undefined,
       pathPrefix,
       connected: () => connections.topology.connected,
-      ...{ db, rewards: db && createRewardStore(db), log },
+      db,
+      rewards: db && createRewardStore(db),
+      log,
     }),
   );
   if (timelines)
     http.use(
       createTimelineRouter({
-        ...{ authorize, allowedOrigins: new Set(allowedOrigins), readPage: timelines.read, pathPrefix },
+        authorize,
+        allowedOrigins: new Set(allowedOrigins),
+        readPage: timelines.read,
+        pathPrefix,
         refuseCaller: refuseErased(connections.erased),
         takeRead: createReadRate(connections.scripts),
         log,

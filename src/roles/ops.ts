@@ -23,7 +23,7 @@ import { connectUsers } from "../upstreams/upstreams.grpc.js";
 import { listening } from "./listening.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 
-/** The console shows so many analyses, and so many erasures. */
+/** Maximum number of analyses, and of erasures, that the console shows. */
 const LISTED = 100;
 const MAX_ANSWER_BYTES = 8 * 1_024 * 1_024;
 
@@ -39,7 +39,10 @@ export async function startOpsRole(deps: RoleDeps): Promise<RunningRole> {
   const console = await listening(
     `TIMELINE_OPS_ADDR=${address}`,
     startOps({
-      ...{ address, keepAliveMs: config.process.httpKeepAliveMs, log, history: history.read },
+      address,
+      keepAliveMs: config.process.httpKeepAliveMs,
+      log,
+      history: history.read,
       queues: withFill(deps, queues),
       authorize: operators.authorize,
       ...openRecords(deps, users),

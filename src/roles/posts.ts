@@ -6,7 +6,7 @@ import { startConsumer, startForgetting } from "./consumers.js";
 import { openPageTokens, startOutboxOf } from "./database.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
 
-/** So many reactions are in flight: they are counted together. */
+/** Maximum number of reactions in flight, which are counted together. */
 const COUNTED_AT_ONCE = 500;
 
 /** Starts the service, its outboxes, the counting of reactions, and the erasures. */
@@ -23,7 +23,12 @@ export async function startPostsRole(deps: StoringRoleDeps): Promise<RunningRole
   const users = usersAddr === undefined ? undefined : connectUsers(usersAddr, config.upstreams, log);
   const tokens = await openPageTokens(db, "posts", log);
   const posts = startPosts({
-    ...{ db, scripts: connections.scripts, users, tokens, config: config.posts, log },
+    db,
+    scripts: connections.scripts,
+    users,
+    tokens,
+    config: config.posts,
+    log,
     wakeRelay: (source) => outboxes[source].wake(),
     waitingEvents: outboxes.posts.waiting,
   });

@@ -10,7 +10,7 @@ import type { Config } from "./config/config.js";
 import type { ServiceConnections } from "./connections.js";
 
 export interface RunningRole {
-  /** These are served over gRPC. */
+  /** Services that are served over gRPC. */
   readonly services?: readonly Service[];
   /** Returns the reason if the role is not ready. */
   notReady(): string | undefined;

@@ -44,7 +44,7 @@ export interface StartOptions {
 const SERVING: readonly Role[] = ["users", "posts", "api"];
 const WORKING: readonly Role[] = ["gateway", "fanout", "bridge", "analysis", "rewards", "ops"];
 
-/** These read timelines, and so follow the retention and the pulled authors. */
+/** Roles that read timelines, and so follow the retention and the pulled authors. */
 const READING: readonly Role[] = ["fanout", "api", "ops"];
 
 /** Starts the roles of a process. HTTP is served first, so that `/readyz` can say what is waited for. */
@@ -145,12 +145,12 @@ const STARTS: Readonly<Record<Role, (deps: AnyRoleDeps) => Promise<RunningRole>>
 
 /** Starts those of some roles that this process has, one after the other; they are closed together. */
 function createStart(deps: AnyRoleDeps, closers: Closers, readiness: Readiness) {
-  return async (some: readonly Role[]): Promise<RunningRole[]> => {
+  return async (asked: readonly Role[]): Promise<RunningRole[]> => {
     const started: RunningRole[] = [];
-    closers.add(some.join(", "), async (graceMs) => {
+    closers.add(asked.join(", "), async (graceMs) => {
       await Promise.all(started.map((role) => role.close(graceMs)));
     });
-    for (const role of some.filter((one) => deps.config.process.roles.includes(one))) {
+    for (const role of asked.filter((role) => deps.config.process.roles.includes(role))) {
       const running = await STARTS[role](deps);
       started.push(running);
       readiness.roles.push(running);

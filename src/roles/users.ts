@@ -4,7 +4,7 @@ import { startConsumer } from "./consumers.js";
 import { openPageTokens, startOutboxOf } from "./database.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
 
-/** So many edges are in flight: they are applied together. */
+/** Maximum number of edges in flight, which are applied together. */
 const CALM_AT_ONCE = 1_000;
 const HOT_AT_ONCE = 2_000;
 
@@ -18,7 +18,10 @@ export async function startUsersRole(deps: StoringRoleDeps): Promise<RunningRole
     edges: await startOutboxOf(deps, { source: "edges", prepare }),
   };
   const users = startUsers({
-    ...{ db, scripts, erased, log },
+    db,
+    scripts,
+    erased,
+    log,
     tokens: await openPageTokens(db, "users", log),
     config: config.users,
     // The rest of the pool is for writes, which go on while Redis is unavailable and every read is one of the database.
@@ -33,9 +36,9 @@ export async function startUsersRole(deps: StoringRoleDeps): Promise<RunningRole
   ];
   return {
     services: [users.service],
-    notReady: () => (consuming.every((one) => one.healthy()) ? undefined : "users: edges are not fetched"),
+    notReady: () => (consuming.every((consumer) => consumer.healthy()) ? undefined : "users: edges are not fetched"),
     close: async (graceMs) => {
-      await Promise.all([users.close(), ...consuming.map((one) => one.close(graceMs))]);
+      await Promise.all([users.close(), ...consuming.map((consumer) => consumer.close(graceMs))]);
       // They close last, so that events written until now are published.
       await Promise.all([outboxes.users.close(), outboxes.edges.close()]);
     },

@@ -117,7 +117,7 @@ function readSlice(variables: Variables, env: NodeJS.ProcessEnv, faults: string[
   return values;
 }
 
-/** Whoever connects takes the CA from the URL: clients of Redis from `ca`, which no REDIS_URL may have itself. */
+/** Adds the CA to the URLs, from which clients read it: those of Redis from `ca`, which no REDIS_URL may have itself. */
 function withAuthorities(config: Config, faults: string[]): Config {
   const { redis, database } = config;
   const given = (url: string, parameter: string, file: string): string =>
@@ -138,7 +138,7 @@ function withAuthorities(config: Config, faults: string[]): Config {
 
 const OWN_ADDRESSES = { userServiceAddr: "users", postServiceAddr: "posts", timelineServiceAddr: "api" } as const;
 
-/** Returns where the process reaches its own gRPC, or undefined where the port is not known yet. */
+/** Returns the address of the process's own gRPC, or undefined if the port is not known yet. */
 export function ownGrpcAddress({ grpcServer }: Pick<Config, "grpcServer">): string | undefined {
   const [, host = "", port = "0"] = /^(.*):(\d+)$/.exec(grpcServer.address ?? "") ?? [];
   if (port === "0") return undefined;
@@ -148,10 +148,10 @@ export function ownGrpcAddress({ grpcServer }: Pick<Config, "grpcServer">): stri
 /** A process that serves an upstream itself calls that one. */
 function withOwnAddresses(config: Config): Config {
   const { process, upstreams } = config;
-  const own = ownGrpcAddress(config);
-  if (own === undefined) return config;
+  const address = ownGrpcAddress(config);
+  if (address === undefined) return config;
   const served = Object.entries(OWN_ADDRESSES).filter(([, role]) => process.roles?.includes(role));
-  return { ...config, upstreams: { ...Object.fromEntries(served.map(([key]) => [key, own])), ...upstreams } };
+  return { ...config, upstreams: { ...Object.fromEntries(served.map(([key]) => [key, address])), ...upstreams } };
 }
 
 const CALLERS: Readonly<Record<keyof typeof OWN_ADDRESSES, readonly Role[]>> = {
@@ -183,7 +183,7 @@ function addressFaults({ process, upstreams }: Config): string[] {
   });
 }
 
-/** These check tokens. */
+/** Roles that check tokens. */
 const CHECKING: readonly Role[] = ["gateway", "ops"];
 
 function keyFaults({ process }: Config, env: NodeJS.ProcessEnv): string[] {

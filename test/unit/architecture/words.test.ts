@@ -18,6 +18,7 @@ const CLEAN: readonly string[] = [
   "platform",
   "posts",
   "reads",
+  "roles",
   "telemetry",
   "upstreams",
   "users",
