@@ -17,7 +17,7 @@ export function define(analysis: Command): void {
   analysis
     .command("ls")
     .description("list analyses that are not done: those that wait and then the dead letters, the oldest first")
-    .option("--limit <count>", "at most so many", wholeNumber({ min: 1, max: MAX_LIMIT }), DEFAULT_LIMIT)
+    .option("--limit <count>", "maximum number of analyses", wholeNumber({ min: 1, max: MAX_LIMIT }), DEFAULT_LIMIT)
     .addOption(JSON_OPTION)
     .action(exitWith(list));
   analysis
@@ -35,8 +35,8 @@ const ANALYSIS = {
 
 function list({ limit, json }: ListOptions): Promise<number> {
   return withConnections(ANALYSIS, async (operations) => {
-    const found = await operations.first(limit);
-    return printList(found, { json, none: "no analysis waits, and there is no dead letter of one", asLine });
+    const analyses = await operations.first(limit);
+    return printList(analyses, { json, none: "no analysis waits, and there is no dead letter of one", asLine });
   });
 }
 

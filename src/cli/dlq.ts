@@ -33,7 +33,7 @@ interface ChangeOptions extends Filters {
   readonly all?: boolean;
   readonly dryRun?: boolean;
   readonly force?: boolean;
-  /** `redrive` sends so many dead letters a second. */
+  /** Dead letters a second that `redrive` sends. */
   readonly rate?: number;
 }
 

@@ -44,7 +44,7 @@ export function define(erase: Command): void {
   erase
     .command("ls")
     .description("list the users who are being erased or are erased, the newest first")
-    .option("--limit <count>", "at most so many", wholeNumber({ min: 1, max: MAX_LIMIT }), DEFAULT_LIMIT)
+    .option("--limit <count>", "maximum number of users", wholeNumber({ min: 1, max: MAX_LIMIT }), DEFAULT_LIMIT)
     .addOption(JSON_OPTION)
     .action(exitWith(list));
   erase
@@ -101,7 +101,7 @@ const openUsersAlone = async (opening: Opening): Promise<Users> => {
 
 const CONSEQUENCE = "with profile, drops, reactions, follows, blocks, mutes, analyses and rewards; it cannot be undone";
 
-/** Ends with exit code 1 where nothing was done. */
+/** Ends with exit code 1 if nothing was done. */
 function eraseUser(id: string, { yes, json }: Options): Promise<number> {
   return withConnections({ name: "erase", open: openUsersAlone }, async (users) => {
     if (!yes && !(await mayErase(id))) return 1;
@@ -124,21 +124,21 @@ async function mayErase(id: string): Promise<boolean> {
 
 function list({ json, limit }: Options): Promise<number> {
   return withConnections(ERASE, async (erasures) => {
-    const found = await erasures.list(limit);
-    return printList(found, { json, none: "nobody is erased", asLine });
+    const erased = await erasures.list(limit);
+    return printList(erased, { json, none: "nobody is erased", asLine });
   });
 }
 
-/** Ends with exit code 1 where the user is not erased. */
+/** Ends with exit code 1 if the user is not erased. */
 function show(id: string, { json }: Options): Promise<number> {
   return withConnections(ERASE, async (erasures) => {
-    const found = await erasures.show(id);
-    if (found.status === "none") {
+    const erasure = await erasures.show(id);
+    if (erasure.status === "none") {
       console.error(`the user ${printable(id)} is not erased`);
       return 1;
     }
-    print(found, json);
-    return found.status === "lifted" ? 1 : 0;
+    print(erasure, json);
+    return erasure.status === "lifted" ? 1 : 0;
   });
 }
 
@@ -153,8 +153,8 @@ function asLine({ user_id, status, requested_at, completed_at, steps, lifted_at,
 function print(shown: ErasureShown, json: boolean | undefined): void {
   if (json) return console.log(JSON.stringify(shown));
   console.log(asLine({ ...shown, steps: [] }));
-  for (const { name, done, left } of shown.steps)
-    console.log(`  ${name}: ${done ? "done" : left > 0 ? `${left} left` : "not done"}`);
+  for (const { name, done, left: remaining } of shown.steps)
+    console.log(`  ${name}: ${done ? "done" : remaining > 0 ? `${remaining} left` : "not done"}`);
 }
 
 /** Changes nothing. The database is that of DATABASE_URL; without it no table is read. */
@@ -187,7 +187,7 @@ interface LiftOptions {
   readonly json?: boolean;
 }
 
-/** Ends with exit code 1 where nothing was done. The database is that of DATABASE_URL, or the embedded one. */
+/** Ends with exit code 1 if nothing was done. The database is that of DATABASE_URL, or the embedded one. */
 function lift(uri: string, { reason, force, json }: LiftOptions): Promise<number> {
   return withConnections({ name: "erase", open: openToLift }, async ({ db, nats, publish, scripts }) => {
     if (!force && !(await confirm(`Take the remote actor ${printable(uri)} back?`))) {

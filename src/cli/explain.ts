@@ -38,13 +38,13 @@ function explain(user: string, drop: string, { author, json }: ExplainOptions): 
 function asText(answer: Explained): string {
   const { user, drop, verdict, why, admitted, author, createdAt, score, floor } = answer;
   const named = (id: string): string => printable(JSON.stringify(id));
-  const events = admitted.map(({ event, seq, time }) => `${event} at ${at(time)}, sequence ${seq} of DROPS`);
+  const events = admitted.map(({ event, seq, time }) => `${event} at ${dateOf(time)}, sequence ${seq} of DROPS`);
   const lines: readonly (readonly [string, string])[] = [
     [
       "author",
       author === undefined ? NOT_KNOWN : `${named(author)}${answer.isPulled ? ", merged when the home is read" : ""}`,
     ],
-    ["created", createdAt === undefined ? NOT_KNOWN : at(createdAt)],
+    ["created", createdAt === undefined ? NOT_KNOWN : dateOf(createdAt)],
     ["events", events.length === 0 ? "none in the log, which keeps seven days" : events.join("; ")],
     ["applied", yesOrNo(answer.isApplied)],
     ["listed by PostService", yesOrNo(answer.isListed)],
@@ -54,10 +54,10 @@ function asText(answer: Explained): string {
     ["for this user", yesOrNo(answer.isForUser)],
     ["follows the author", yesOrNo(answer.follows)],
     ["hidden from the user", yesOrNo(answer.isHidden)],
-    ["in the home", score === undefined ? "no" : `yes, at ${at(score)}`],
+    ["in the home", score === undefined ? "no" : `yes, at ${dateOf(score)}`],
     [
       "the home goes back to",
-      floor === undefined || floor < 0 ? "it is not stored whole" : floor === 0 ? "the start" : at(floor),
+      floor === undefined || floor < 0 ? "it is not stored whole" : floor === 0 ? "the start" : dateOf(floor),
     ],
   ];
   const head = `${named(drop)} in the home of ${named(user)}: ${verdict}: ${why}`;
@@ -69,4 +69,4 @@ const WIDTH = 24;
 
 const yesOrNo = (fact: boolean | undefined): string => (fact === undefined ? NOT_KNOWN : fact ? "yes" : "no");
 
-const at = (ms: number): string => new Date(ms).toISOString();
+const dateOf = (ms: number): string => new Date(ms).toISOString();

@@ -23,13 +23,13 @@ function list({ json }: { readonly json?: boolean }): Promise<number> {
       follows: users.limitFollows,
       reactions: limitReactions,
     };
-    const found: ReturnType<typeof row>[] = [];
-    for await (const one of listAtLimit(scripts, limits)) {
-      found.push(row(one));
-      if (!json) console.log(asLine(row(one)));
+    const rows: ReturnType<typeof row>[] = [];
+    for await (const atLimit of listAtLimit(scripts, limits)) {
+      rows.push(row(atLimit));
+      if (!json) console.log(asLine(row(atLimit)));
     }
-    if (json) console.log(JSON.stringify(found));
-    else if (found.length === 0) console.log("nobody is at a limit");
+    if (json) console.log(JSON.stringify(rows));
+    else if (rows.length === 0) console.log("nobody is at a limit");
     return 0;
   });
 }

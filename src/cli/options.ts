@@ -50,7 +50,7 @@ export function parseUserId(text: string): string {
 
 export const parseUserIds = (text: string, before: readonly string[] = []): string[] => [...before, parseUserId(text)];
 
-/** Ends the command with a usage error where no event can be in the range; `end` is the option that names its end. */
+/** Ends the command with a usage error if no event can be in the range; `end` is the option that names its end. */
 export function refuseEmptyRange(
   command: Command,
   from: number,

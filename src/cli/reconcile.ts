@@ -35,17 +35,17 @@ function reconcile({ since, until, json }: ReconcileOptions): Promise<number> {
     };
     const handles = { ...connections, log: silent, lacking: (method: string) => void lacking.add(method) };
     const hint = (): string => `; to continue: --since ${dateOf(reached)}`;
-    const found = await createReconcile(handles)(range, { progress, stopping }).catch((error: unknown) => {
+    const report = await createReconcile(handles)(range, { progress, stopping }).catch((error: unknown) => {
       throw new Error(`${oneLine(error)}${hint()}`, { cause: error });
     });
     const complete = reached >= range.until;
     const lines = [
-      `${found.changes} changes, ${found.admitted} of them had been lost and are admitted now`,
+      `${report.changes} changes, ${report.admitted} of them had been lost and are admitted now`,
       ...[...lacking].map((method) => `no upstream answers ${method}: its changes were not looked at`),
       ...(complete ? [] : [`stopped before the end${hint()}`]),
     ];
     const rest = { complete, since: complete ? null : dateOf(reached), lacking: [...lacking] };
-    return { json: { ...found, ...rest }, text: lines.join("\n"), failed: lacking.size > 0 };
+    return { json: { ...report, ...rest }, text: lines.join("\n"), failed: lacking.size > 0 };
   });
 }
 

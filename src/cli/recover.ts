@@ -42,9 +42,9 @@ async function run(job: Job<Connections>, { dryRun, force, rate }: RecoverOption
   const { connections, stopping, say } = job;
   const lost = openUndoLost({ ...connections, log: silent });
   const options = { stopping, progress: (text: string) => say(() => text) };
-  const found = await lost.find(options);
-  const { phantoms, edges, failed, known } = found;
-  const revived = found.revived.map(({ drop }) => drop);
+  const findings = await lost.find(options);
+  const { phantoms, edges, failed, known } = findings;
+  const revived = findings.revived.map(({ drop }) => drop);
   const counts = { drops: phantoms.length, edges: edges.length, not_judged: failed };
   const json = { ...counts, revived: revived.slice(0, MOST_NAMED), revived_count: revived.length };
   const lines = [
@@ -66,7 +66,7 @@ async function run(job: Job<Connections>, { dryRun, force, rate }: RecoverOption
     );
   if (!force && !(await confirm(`Undo ${phantoms.length} drops and ${edges.length} follow edges for good?`)))
     return answer({}, "nothing was changed", true);
-  await lost.undo(found, options);
+  await lost.undo(findings, options);
   if (stopping.aborted) return answer({}, "stopped before the end; run it again", true);
   const rebuilt = await rebuildChosen(job, { users: [], all: true, shared: true, rate });
   return answer({ undone: true, rebuild: rebuilt.json }, rebuilt.text, rebuilt.failed === true);

@@ -16,7 +16,7 @@ const DEFAULT_RATE = 1_000;
 interface ReplayOptions {
   readonly from: number;
   readonly to?: number | undefined;
-  /** This is a sequence in the log. */
+  /** A sequence in the log. */
   readonly after?: number;
   readonly rate: number;
   readonly json?: boolean;

@@ -45,7 +45,7 @@ export function createPacedProgress(stream: Screen = process.stderr, now: Clock 
 
 export type Say = (text: () => string) => void;
 
-/** Asks on a terminal, where only yes is yes. Without a terminal, as in a script, resolves to true. */
+/** Asks on a terminal: only yes is yes. Without a terminal, as in a script, resolves to true. */
 export async function confirm(
   question: string,
   input: NodeJS.ReadableStream & { readonly isTTY?: boolean } = process.stdin,
@@ -64,7 +64,7 @@ export async function confirm(
 
 interface Listing<Item> {
   readonly json: boolean | undefined;
-  /** This is printed where there are no items. */
+  /** Text that is printed if there are no items. */
   readonly none: string;
   readonly asLine: (item: Item) => string;
 }

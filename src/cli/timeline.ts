@@ -11,7 +11,7 @@ import { AFTER_OPTION, Resumable } from "./resumable.js";
 /** A rebuild reads the drops of all authors a user follows from the upstreams. */
 export const DEFAULT_RATE = 50;
 const AT_ONCE = 8;
-/** The command ends after so many timelines in a row that found a server unavailable. */
+/** Number of timelines in a row that meet an unavailable server before the command ends. */
 const GIVE_UP_AFTER = 3;
 const MAX_LISTED_FAILURES = 100;
 

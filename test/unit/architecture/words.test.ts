@@ -7,6 +7,7 @@ const CLEAN: readonly string[] = [
   // These are sorted, so that two changes seldom meet.
   "analysis",
   "bridge",
+  "cli",
   "contracts",
   "delivery",
   "erasure",
