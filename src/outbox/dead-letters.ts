@@ -11,7 +11,7 @@ export type DeadLetterEvent = (
 ) => Promise<void>;
 
 function destinationOf(subject: string): { readonly event: DlqEvent; readonly stream: string | undefined } {
-  const name = EVENT_NAMES.find((one) => SUBJECT_OF[one] === subject);
+  const name = EVENT_NAMES.find((candidate) => SUBJECT_OF[candidate] === subject);
   if (name !== undefined) return { event: name, stream: STREAM.drops };
   for (const stream of [STREAM.edges, STREAM.engagement])
     if (subject.startsWith(`${stream.toLowerCase()}.`)) return { event: WORK_EVENTS[stream], stream };

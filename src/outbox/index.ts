@@ -22,7 +22,7 @@ export interface OutboxOptions {
   /** Where it is unset, events are not published on Redis channels. */
   readonly channels: { readonly redis: Pick<Redis, "publish">; readonly prefix: string } | undefined;
   readonly prepare?: PrepareEvents;
-  /** Metrics set the interval where this is unset. */
+  /** Metrics set the interval if this is unset. */
   readonly countEveryMs?: number | undefined;
   readonly version: string;
   readonly log: Logger;
@@ -49,9 +49,9 @@ export async function startOutbox(options: OutboxOptions) {
   const maintenance = startOutboxMaintenance(store, log);
   let waiting = 0;
   const take = async (): Promise<Measurement[]> => {
-    const found = await store.backlog();
-    waiting = found.waiting;
-    return backlogMeasurements(found, source);
+    const backlog = await store.backlog();
+    waiting = backlog.waiting;
+    return backlogMeasurements(backlog, source);
   };
   const backlog = startSampling([{ name: `outbox ${source}`, take }], { everyMs: countEveryMs, log });
   const wakeOthers = throttled(store.notifyRelays, log);

@@ -71,7 +71,7 @@ export function startRelay(deps: RelayDeps) {
   };
 }
 
-/** Returns the number of events published. Rejects where a server is unavailable or too slow, after releasing the rest. */
+/** Returns the number of events published. Rejects if a server is unavailable or too slow, after releasing the rest. */
 async function relayOnce(deps: RelayDeps): Promise<number> {
   const { store, observe } = deps;
   const leasedUntil = performance.now() + LEASE_MS;
@@ -83,7 +83,7 @@ async function relayOnce(deps: RelayDeps): Promise<number> {
   if (published.length > 0) await store.markPublished(published.map(({ id }) => id));
   await failpoint("outbox-marked");
   for (const event of published) observe.published(event);
-  await Promise.all(refused.map((one) => deadLetterOrRetry(deps, one)));
+  await Promise.all(refused.map((refusal) => deadLetterOrRetry(deps, refusal)));
   if (outage === undefined) return published.length;
   const done = new Set([...published, ...refused.map(({ event }) => event)].map(({ id }) => id));
   // An expired claim may be another relay's by now.
@@ -96,7 +96,7 @@ interface Refused {
   readonly error: unknown;
 }
 
-/** The dead letter is stored before the row is marked; where it cannot be stored, the event is tried again. */
+/** The dead letter is stored before the row is marked. If it cannot be stored, the event is tried again. */
 async function deadLetterOrRetry(deps: RelayDeps, { event, error }: Refused): Promise<void> {
   const { store, deadLetter, log, observe } = deps;
   const fields = { id: event.id, error: oneLine(error) };

@@ -1,10 +1,10 @@
 import { NEWEST_COUNTS, type OutboxEvent, type OutboxSource } from "../contracts/outbox.js";
 import { type Db, NOW, PLANNED_EACH_TIME } from "../platform/db/db.js";
 
-/** A claim looks at so many of the oldest rows of an owner or a key: those of a key wait for each other. */
+/** Maximum number of the oldest rows of an owner or a key that a claim looks at: rows of a key wait for each other. */
 const WINDOW = 2_000;
 
-/** Each row wanted has so many candidates: where one owner has few, another's fill up. */
+/** Number of candidates for each row wanted: if one owner has few, those of others fill up. */
 const CANDIDATES = 5;
 
 /**
@@ -98,7 +98,7 @@ export function createOutboxStore(db: Db, source: OutboxSource) {
   const channel = `outbox_${source}`;
   return {
     claim: async (limit: number, leaseMs: number): Promise<OutboxEvent[]> => {
-      // A turn is empty where others have its events in hand: only after all owners nothing is left to claim.
+      // A turn is empty if others have claimed its events: only after all owners is nothing left to claim.
       for (let fromFirst = from === ""; ; fromFirst ||= from === "") {
         const rows = await db.query<Claimed>(claim, [source, limit, leaseMs, from], PLANNED_EACH_TIME);
         const upTo = rows[0]?.upTo;
@@ -122,8 +122,8 @@ export function createOutboxStore(db: Db, source: OutboxSource) {
     prune: async (ageMs: number, limit: number): Promise<number> =>
       (await db.query(PRUNE, [source, ageMs, limit])).length,
     backlog: async () => {
-      const [found] = await db.query<{ readonly waiting: number; readonly oldestMs: number }>(BACKLOG, [source]);
-      return found ?? { waiting: 0, oldestMs: 0 };
+      const [backlog] = await db.query<{ readonly waiting: number; readonly oldestMs: number }>(BACKLOG, [source]);
+      return backlog ?? { waiting: 0, oldestMs: 0 };
     },
     notifyRelays: async (): Promise<void> => void (await db.query("SELECT pg_notify($1, '')", [channel])),
     onNotified: (wake: () => void): Promise<void> => db.listen(channel, wake),

@@ -16,6 +16,7 @@ const CLEAN: readonly string[] = [
   "kernel",
   "main.ts",
   "operators",
+  "outbox",
   "platform",
   "posts",
   "reads",
