@@ -22,7 +22,7 @@ interface SandboxOptions {
   readonly followers: number;
   readonly httpPort: number;
   readonly grpcPort: number;
-  /** This is the exit code after SIGINT or SIGTERM. */
+  /** Exit code after SIGINT or SIGTERM. */
   readonly exitCode: number;
 }
 
@@ -80,7 +80,7 @@ async function openSandbox(
   const workerHttpAddress = `127.0.0.1:${await freePort()}`;
   const worker = superviseWorker(workerEnvironment(env, workerHttpAddress), logFile);
   const log = createLogger({ ...config.process, isExported: false, fields: SERVICE_FIELDS, file: logFile });
-  const wraps = { service: (one: Parameters<typeof breakable>[0]) => breakable(one, faults) };
+  const wraps = { service: (definition: Parameters<typeof breakable>[0]) => breakable(definition, faults) };
   const service = await startService(config, { telemetry, closers, log, wraps });
   closers.add("worker", () => worker.stop());
   const world = connectWorld(grpcAddress);

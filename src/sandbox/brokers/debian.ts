@@ -5,12 +5,12 @@ import { MINUTE, SECOND } from "../../kernel/time.js";
 
 export type BrokerName = "redis" | "nats";
 
-/** This is called with the current step, and again each second while it lasts. */
+/** Callback: called with the current step, and again each second while it lasts. */
 export type OnProgress = (text: string) => void;
 
 interface Packages {
   readonly wanted: readonly string[];
-  /** They are fetched one by one where apt cannot resolve the dependencies this machine lacks. */
+  /** Libraries that are fetched one by one if apt cannot resolve the dependencies this machine lacks. */
   readonly libraries: readonly string[];
 }
 

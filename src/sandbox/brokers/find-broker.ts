@@ -10,7 +10,7 @@ import { type BrokerName, fetchFromDebian, type OnProgress } from "./debian.js";
 
 export interface BrokerBinary {
   readonly command: string;
-  /** These are added to the server's environment: LD_LIBRARY_PATH for a server with libraries of its own. */
+  /** Added to the server's environment: LD_LIBRARY_PATH for a server with libraries of its own. */
   readonly env: Record<string, string>;
   readonly version: string;
   readonly origin: "path" | "cache" | "debian";
@@ -34,7 +34,7 @@ const BINARY_FOLDERS = ["usr/bin", "usr/sbin", "bin", "sbin"];
 /**
  * Finds a server to run: the named binary, then PATH, then our cache, then the machine's Debian packages.
  *
- * @throws an error that says what to install where none of these has one
+ * @throws an error that says what to install if none of these has one
  */
 export async function findBroker(name: BrokerName, { env = process.env, onProgress }: FindOptions = {}) {
   const named = env[OVERRIDES[name]];
@@ -93,12 +93,12 @@ async function unpackedIn(
 
 /** Debian keeps libraries in one folder per machine type, such as x86_64-linux-gnu. */
 async function libraryFolders(root: string): Promise<string[]> {
-  const found: string[] = [];
+  const folders: string[] = [];
   for (const base of ["usr/lib", "lib"]) {
     const names = await readdir(join(root, base)).catch(() => []);
-    found.push(...names.filter((name) => name.includes("-linux-")).map((name) => join(root, base, name)));
+    folders.push(...names.filter((name) => name.includes("-linux-")).map((name) => join(root, base, name)));
   }
-  return found;
+  return folders;
 }
 
 /** Finds the first program that is installed, also in folders that only the PATH of root has. */
@@ -116,7 +116,7 @@ async function firstExecutable(folders: readonly string[], programs: readonly st
   return undefined;
 }
 
-/** Resolves to undefined where the command does not run here. */
+/** Resolves to undefined if the command does not run here. */
 async function usable(
   command: string | undefined,
   origin: BrokerBinary["origin"],
@@ -152,7 +152,7 @@ function missingBroker(name: BrokerName, reason: string): Error {
 }
 
 /**
- * Finds the folder for fetched servers: under the user's cache folder, or under the temporary folder where that
+ * Finds the folder for fetched servers: under the user's cache folder, or under the temporary folder if that
  * cannot be written.
  */
 async function cacheFolder(env: NodeJS.ProcessEnv): Promise<string> {
@@ -182,8 +182,8 @@ async function temporaryFolder(): Promise<string> {
   const { uid } = userInfo();
   const folder = join(tmpdir(), `avion-timeline-brokers-${uid}`);
   await mkdir(folder, { mode: 0o700 }).catch(() => undefined);
-  const found = await lstat(folder).catch(() => undefined);
-  const ours = found?.isDirectory() === true && found.uid === uid && (found.mode & 0o022) === 0;
+  const stats = await lstat(folder).catch(() => undefined);
+  const ours = stats?.isDirectory() === true && stats.uid === uid && (stats.mode & 0o022) === 0;
   return ours ? folder : mkdtemp(`${folder}-`);
 }
 

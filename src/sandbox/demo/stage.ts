@@ -136,7 +136,7 @@ export async function openStream(sandbox: Sandbox, reader: string, lastId?: stri
     lastId: () => position,
     waitFor: (event, drop) =>
       eventually(`${event} of ${drop} on the stream`, async () =>
-        events.find((one) => one.event === event && one.data.includes(JSON.stringify(drop))),
+        events.find((candidate) => candidate.event === event && candidate.data.includes(JSON.stringify(drop))),
       ),
     close: () => abort.abort(),
   };

@@ -13,7 +13,7 @@ import { staticPage } from "../../platform/http/page.js";
 import { FAULT_SERVICES, type Faults, methodsOf } from "./faults.grpc.js";
 import { dropsOf, hiddenFrom, isKnown, type SeenDrop, seen, viewsOf, type World } from "./world.grpc.js";
 
-/** Operations of the service; both reject where it does not answer. */
+/** Operations of the service; both reject if it does not answer. */
 export interface DeadLetters {
   /** Resolves to the dead letters as `avion.ops.dlq.list` answers them. */
   list(): Promise<unknown>;

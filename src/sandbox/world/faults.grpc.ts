@@ -7,7 +7,7 @@ type FaultService = (typeof FAULT_SERVICES)[number];
 
 interface Fault {
   readonly service: FaultService;
-  /** It is named as in the proto. Where it is unset, every method fails. */
+  /** Name as in the proto. If it is unset, every method fails. */
   readonly method?: string | undefined;
   readonly userId?: string | undefined;
   /** Calls get this gRPC status; 0 lets them through after the delay. */
@@ -24,7 +24,7 @@ const keyOf = ({ service, method, userId }: CallKey): string => JSON.stringify([
 export class Faults {
   readonly #faults = new Map<string, Fault>();
 
-  /** A fault for the same calls is replaced. False where there are too many. */
+  /** A fault for the same calls is replaced. False if there are too many. */
   set(fault: Fault): boolean {
     const key = keyOf(fault);
     if (this.#faults.size >= MAX_FAULTS && !this.#faults.has(key)) return false;

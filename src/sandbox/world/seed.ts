@@ -4,7 +4,7 @@ import { chunked, mapLimited } from "../../kernel/concurrency.js";
 import { DAY } from "../../kernel/time.js";
 import type { World } from "./world.grpc.js";
 
-/** Has so many followers that their drops are written in chunks. */
+/** Author with enough followers that drops are written in chunks. */
 export const BIG_AUTHOR = "nova";
 
 export interface SeedOptions {
@@ -103,7 +103,7 @@ export async function seedWorld(
   );
   await each("drops", chunked(plan.drops, 1), async ([drop]) => {
     const { drop_id = "" } = (await posts.createDrop(drop)).drop ?? {};
-    for (const { user_id, kind } of plan.reactions.filter((one) => one.drop === drop))
+    for (const { user_id, kind } of plan.reactions.filter((reaction) => reaction.drop === drop))
       await (kind === "like" ? posts.likeDrop({ drop_id, user_id }) : posts.shareDrop({ drop_id, user_id }));
   });
   await each("follows", chunked(plan.follows, FOLLOWS_A_CALL), (follows) =>

@@ -88,7 +88,7 @@ export async function dropsOf({ posts }: World, drop_ids: readonly string[], vie
   return results.map(seen);
 }
 
-/** A drop and what its viewer has done about it and its author; unset where the viewer cannot do so. */
+/** A drop and what its viewer has done about it and its author; unset if the viewer cannot do so. */
 interface ViewedDrop extends SeenDrop {
   readonly shared?: boolean;
   readonly muting?: boolean;

@@ -21,6 +21,7 @@ const CLEAN: readonly string[] = [
   "posts",
   "reads",
   "roles",
+  "sandbox",
   "telemetry",
   "upstreams",
   "users",
