@@ -17,13 +17,13 @@ export function createForget({ db, removeEarned, settleMs = SETTLE_MS }: ForgetD
     const [row] = await db.query<{ rows: number }>(sql, [user], PLANNED_EACH_TIME);
     return row?.rows ?? 0;
   };
-  return async (user, { stopping, left }) => {
+  return async (user, { stopping, left: report }) => {
     await db.query(MARK, [user]);
     await untilOlderEnded(db, { stopping });
     await pause(settleMs, stopping);
     await endStep("marked", stopping);
     for (let count = await counted(COUNT, user); count > 0; ) {
-      await left(count);
+      await report(count);
       const removed = await counted(REMOVE_SOME, user);
       count = removed === 0 ? 0 : count - removed;
       await endStep("some rewards", stopping);

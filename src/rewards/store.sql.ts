@@ -7,7 +7,7 @@ import { unlessNoTable } from "../platform/db/errors.js";
 export interface Award extends XpEarned {
   /** The total is the user's with this award. */
   readonly total: number;
-  /** This is the sequence in TIMELINE_EVENTS of the message that it rewards. */
+  /** Sequence in TIMELINE_EVENTS of the message that is rewarded. */
   readonly event_seq: number;
 }
 
@@ -46,13 +46,13 @@ async function award(queries: Queries, earned: XpEarned, eventSeq: number): Prom
   const { event_id, user_id, amount, multiplier, reason, earned_at } = earned;
   // Holds the user's row: no other writer of this user is between here and the end of the transaction. An erasure waits
   // for that end where this does not see its marker.
-  const held = await queries.query(
+  const rows = await queries.query(
     `INSERT INTO public.xp_totals (user_id, position, total) SELECT $1::text, 0, 0
      WHERE NOT EXISTS (SELECT FROM public.erased_rewards WHERE user_id = $1::text)
      ON CONFLICT (user_id) DO UPDATE SET position = xp_totals.position RETURNING user_id`,
     [user_id],
   );
-  if (held.length === 0) return undefined;
+  if (rows.length === 0) return undefined;
   const [row] = await queries.query<Row>(
     `INSERT INTO public.xp_transactions (event_id, user_id, amount, multiplier, reason, earned_at, event_seq, position, total)
      SELECT $1, user_id, $3::numeric, $4::numeric, $5, $6::bigint, $7::bigint, position + 1, total + $3::numeric
@@ -76,7 +76,7 @@ async function standing(queries: Queries, event: string): Promise<Award> {
 
 async function readPage(db: Db, user: string, { limit, before = FIRST_PAGE }: PageRequest) {
   if (!/^\d{1,16}$/.test(before)) throw invalid("cursor", "is no cursor of this list");
-  const [held] = await db.query<{ total: number }>(
+  const [row] = await db.query<{ total: number }>(
     "SELECT total::float8 AS total FROM public.xp_totals WHERE user_id = $1",
     [user],
   );
@@ -87,7 +87,7 @@ async function readPage(db: Db, user: string, { limit, before = FIRST_PAGE }: Pa
   );
   const page = rows.slice(0, limit);
   return {
-    total: held?.total ?? 0,
+    total: row?.total ?? 0,
     transactions: page.map((row) => {
       const { event_id, amount, multiplier, reason, earned_at } = awardOf(row);
       return { event_id, amount, multiplier, reason, earned_at };

@@ -20,6 +20,7 @@ const CLEAN: readonly string[] = [
   "platform",
   "posts",
   "reads",
+  "rewards",
   "roles",
   "sandbox",
   "telemetry",
