@@ -1,4 +1,4 @@
-/** How the content of a key names a user or holds their drops. */
+/** Form in which the content of a key names a user or holds their drops. */
 export type Holding =
   | "set"
   | "sorted set"
@@ -12,10 +12,10 @@ export type Holding =
   | "waiting"
   | "actor";
 
-/** One kind of key. The table of keys in README.md is made of it. */
+/** One kind of key. The table of keys in README.md is generated from these declarations. */
 export interface Declared {
   readonly type: "string" | "set" | "sorted set" | "hash";
-  /** Bound or time to live; README.md shows it. */
+  /** Bound or time to live, as README.md shows it. */
   readonly bound: string;
   readonly about: string;
   /** How a key of nobody, or of another user, names users. */
@@ -40,8 +40,8 @@ const [text, set, sortedSet, hash] = [kind("string"), kind("set"), kind("sorted 
 const lease = (about: string): Declared => text("10 s", `lease of ${about}`);
 
 /**
- * All keys that the service writes, each declared once. `<user>` and `<drop>` are tokens: an erasure removes such a key
- * with its user or drop. Patterns are tried in this order.
+ * All keys that the service writes, each declared once. `<user>` and `<drop>` are tokens: an erasure removes these keys
+ * with their user or drop. Patterns are tried in this order.
  */
 export const DECLARED = {
   "timeline:local": sortedSet(ENTRIES, "newest public drops of this server", { holds: "drops" }),
@@ -89,7 +89,7 @@ export const DECLARED = {
   }),
   "timeline:x:taken:{<timeline>}": sortedSet("10 minutes", "drops that left the timeline, by time", { holds: "drops" }),
   "timeline:x:rebuilding:<timeline>": lease("a rebuild"),
-  // A rebuild looks for tombstones after it has written what is staged.
+  // A rebuild reads the tombstones after it has written the staged entries.
   "timeline:x:staged:{<timeline>}:<rest>": sortedSet("1 minute", "what a rebuild will write"),
   "timeline:x:generation:<user>": text(LOG, "name of the author's current follower list"),
   "timeline:x:edges:{<number>}": hash("1,024 hashes; 7.5 days", "newest version of each follow", { holds: "edges" }),

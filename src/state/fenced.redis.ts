@@ -14,7 +14,7 @@ type Argument = string | number;
 interface KeysWrite {
   readonly script: Script;
   readonly prefix: string;
-  /** Each is the rest of a key. */
+  /** Ends of the keys, after the prefix. */
   readonly tokens: readonly string[];
   readonly before: readonly Argument[];
 }
@@ -24,33 +24,36 @@ interface GroupsWrite {
   readonly prefix: string;
   readonly before: readonly Argument[];
   readonly groups: readonly Group[];
-  /** This marks a fan-out that others must not wait for. */
+  /** True for a fan-out that other writes must not wait for. */
   readonly yields?: boolean;
-  /** Returns the number of a reply that is none. */
+  /** Returns the number to add for a reply that is not a number. */
   readonly numberOf?: (reply: unknown) => number;
 }
 
-/** The deadline is the command timeout, by the clock of the server written to. */
+/** Writes that no server applies after their deadline: the command timeout, by the clock of the server written to. */
 export interface Fenced {
-  /** Resolves to the sum of the replies once all of them succeeded. Where one fails, the others have ended, as below. */
+  /** Resolves to the sum of the replies once all of them succeeded. If one fails, the others have ended, as below. */
   many(write: KeysWrite): Promise<number>;
   /**
-   * Resolves once each reply was a success. A call takes as many entries as reads can wait for. Where one fails, the
-   * others have ended before it rejects: none is applied later than what its caller does next.
+   * Resolves once each reply was a success. The size of a call bounds how long reads wait. If one call fails, the
+   * others have ended before this rejects: none is applied later than what its caller does next.
    */
   groups(write: GroupsWrite): Promise<number>;
   /** Pauses as the lane `yielding` does after a call that took `ms`: not at all while the other lane is idle. */
   yieldAfter(ms: number): Promise<void>;
-  /** The keys must be in one slot. */
+  /** Runs a script whose keys are in one slot. */
   one(script: Script, keys: readonly [string, ...string[]], args: readonly Argument[]): Promise<unknown>;
 }
 
-/** Calls of this size take the server up to 7 ms and 1 ms; reads wait meanwhile. */
+/** Maximum number of entries in a call. It takes the server up to 7 ms or 1 ms, while reads wait. */
 const ENTRIES_A_CALL = { prompt: 1_000, yielding: 125 };
-/** Calls under way in a lane of a server. It has the next one when it is done with the first; reads wait for all of them. */
+/**
+ * Maximum number of calls under way in a lane of a server: the next one is there when the first is done. Reads wait for
+ * all of them.
+ */
 const CALLS_UNDER_WAY = { prompt: 8, yielding: 2 };
 
-/** A call that the client sends to another node of a cluster keeps its deadline. */
+/** Opens fenced writes. A call that the client sends to another node of a cluster keeps its deadline. */
 export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
   const { nodeOf, isCluster } = scripts;
   const lanes = createServerLanes();
@@ -88,12 +91,12 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
     const sendWhole = async (node: string, lists: readonly KeyList[]): Promise<readonly unknown[]> => {
       const whole = scripts.servesOneSlotOnly() ? undefined : await scripts.unlessElsewhere(() => send(node, lists));
       if (whole !== undefined) return [whole];
-      return allOf(singly(lists).map((one) => send(nodeOf(prefix + one.keys.packed), [one])));
+      return allOf(singly(lists).map((single) => send(nodeOf(prefix + single.keys.packed), [single])));
     };
     const calls = [...nodes].flatMap(([node, lists]) => {
       // Calls of other writes come between those of a large one.
       const inLine = pLimit(CALLS_UNDER_WAY[name]);
-      return callsOf(lists, ENTRIES_A_CALL[name]).map((some) => inLine(() => sendWhole(node, some)));
+      return callsOf(lists, ENTRIES_A_CALL[name]).map((callLists) => inLine(() => sendWhole(node, callLists)));
     });
     lanes.observe(name);
     const replies = (await allOf(calls).finally(() => lanes.observe(name))).flat();
@@ -101,7 +104,7 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
   }
 }
 
-/** Each server has lanes of its own: one that does not answer holds up its own calls only. */
+/** Opens the lanes. Each server has its own: a server that does not answer delays only its own calls. */
 function createServerLanes() {
   const all = new Map<string, Lanes>();
   return {

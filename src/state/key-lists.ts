@@ -4,13 +4,13 @@ import type { PackedKeys } from "./keys.js";
 
 type Argument = string | number;
 
-/** Each of the keys gets all items, as arguments of the script. */
+/** Keys, and the items that each of them gets, as arguments of the script. */
 export interface Group {
   readonly keys: PackedKeys;
   readonly items: readonly (readonly Argument[])[];
 }
 
-/** The rests of keys, and the same joined as scripts take them. */
+/** Ends of keys, and the same joined as scripts take them. */
 export interface Keys {
   readonly tokens: readonly string[];
   readonly packed: string;
@@ -21,19 +21,19 @@ export interface KeyList {
   readonly items: Group["items"];
 }
 
-/** Slots of a cluster, and which node has them now. */
+/** Slots of a cluster, and their current nodes. */
 export interface Slots {
   readonly isCluster: boolean;
   slotOf(key: string): number;
   nodeAt(slot: number): string;
 }
 
-/** Lua passes about 8,000 values to a command. */
+/** Maximum number of items in a call: Lua passes about 8,000 values to a command. */
 const ITEMS_A_CALL = 250;
 
 /** Memory of a token beside its text: the string that names its part of the list, and the arrays that hold it. */
 const TOKEN_BYTES = 40;
-/** A cluster keeps a list twice: for homes, and for what stands beside them. */
+/** Number of copies of a list: a cluster has one for homes, and one for the keys beside them. */
 const COPIES = { server: 1, cluster: 2 };
 
 const keysOf = (tokens: readonly string[]): Keys => ({ tokens, packed: tokens.join(",") });
@@ -44,28 +44,31 @@ interface Placed {
   readonly parts: ReadonlyMap<string, Keys>;
 }
 
-/** Batches of drops have the same audiences: their keys are split once, and sorted by node again only where a slot has moved. */
+/**
+ * Splits lists of keys, and sorts them by node. Batches of drops have the same audiences: their keys are split once,
+ * and sorted again only if a slot has moved.
+ */
 export function createKeyLists({ isCluster, slotOf, nodeAt }: Slots) {
   const copies = isCluster ? COPIES.cluster : COPIES.server;
   const known = createCache<{ readonly keys: Keys; readonly placed: Map<string, Placed> }>("keyLists", {
     sizeOf: ({ keys }) => copies * (textBytes(keys.packed) + TOKEN_BYTES * keys.tokens.length),
   });
   const knownOf = (packed: string) => {
-    const held = known.get(packed);
-    if (held) return held;
-    const one = { keys: { packed, tokens: packed.split(",") }, placed: new Map<string, Placed>() };
-    known.set(packed, one);
-    return one;
+    const cached = known.get(packed);
+    if (cached) return cached;
+    const entry = { keys: { packed, tokens: packed.split(",") }, placed: new Map<string, Placed>() };
+    known.set(packed, entry);
+    return entry;
   };
   const partsOf = (prefix: string, packed: string): ReadonlyMap<string, Keys> => {
     const { keys, placed } = knownOf(packed);
-    const held = placed.get(prefix);
-    const slots = held?.slots ?? keys.tokens.map((token) => slotOf(prefix + token));
-    if (held && slots.every((slot, at) => nodeAt(slot) === held.nodes[at])) return held.parts;
+    const cached = placed.get(prefix);
+    const slots = cached?.slots ?? keys.tokens.map((token) => slotOf(prefix + token));
+    if (cached && slots.every((slot, index) => nodeAt(slot) === cached.nodes[index])) return cached.parts;
     const nodes = slots.map(nodeAt);
-    const places = grouped([...keys.tokens.keys()], (at) => nodes[at] as string);
+    const places = grouped([...keys.tokens.keys()], (index) => nodes[index] as string);
     const parts = new Map(
-      [...places].map(([node, some]) => [node, keysOf(some.map((at) => keys.tokens[at] as string))]),
+      [...places].map(([node, indexes]) => [node, keysOf(indexes.map((index) => keys.tokens[index] as string))]),
     );
     placed.set(prefix, { slots, nodes, parts });
     return parts;
@@ -75,8 +78,8 @@ export function createKeyLists({ isCluster, slotOf, nodeAt }: Slots) {
       const lists = new Map<string, (readonly Argument[])[]>();
       for (const { keys, items } of groups) {
         for (const packed of keys) {
-          const held = lists.get(packed);
-          if (held) held.push(...items);
+          const merged = lists.get(packed);
+          if (merged) merged.push(...items);
           else lists.set(packed, [...items]);
         }
       }
@@ -88,8 +91,8 @@ export function createKeyLists({ isCluster, slotOf, nodeAt }: Slots) {
       const nodes = new Map<string, KeyList[]>();
       for (const { keys, items } of lists) {
         for (const [node, part] of partsOf(prefix, keys.packed)) {
-          const held = nodes.get(node);
-          if (held) held.push({ keys: part, items });
+          const onNode = nodes.get(node);
+          if (onNode) onNode.push({ keys: part, items });
           else nodes.set(node, [{ keys: part, items }]);
         }
       }
@@ -98,21 +101,24 @@ export function createKeyLists({ isCluster, slotOf, nodeAt }: Slots) {
   };
 }
 
-/** A key of several lists gets their items at once. Calls that yield do not need this: their chunks share no key. */
+/**
+ * Merges lists, so that a key of several lists gets their items at once. Calls that yield do not need this: their
+ * chunks share no key.
+ */
 export function byKey(lists: readonly KeyList[]): readonly KeyList[] {
   if (lists.length <= 1) return lists;
-  // A state is the lists that a key has been found in so far; all keys begin in the first.
+  // A state is the set of lists that a key is in so far; all keys begin in the first.
   const states: number[][] = [[]];
   const following = new Map<number, number>();
   const stateOf = new Map<string, number>();
   let count = 0;
-  for (const [at, { keys }] of lists.entries()) {
+  for (const [index, { keys }] of lists.entries()) {
     for (const token of keys.tokens) {
       const state = stateOf.get(token) ?? 0;
-      const step = state * lists.length + at;
+      const step = state * lists.length + index;
       let next = following.get(step);
       if (next === undefined) {
-        next = states.push([...(states[state] as number[]), at]) - 1;
+        next = states.push([...(states[state] as number[]), index]) - 1;
         following.set(step, next);
       }
       stateOf.set(token, next);
@@ -124,12 +130,15 @@ export function byKey(lists: readonly KeyList[]): readonly KeyList[] {
   for (const [token, state] of stateOf) tokensOf[state]?.push(token);
   return tokensOf.flatMap((tokens, state) => {
     if (tokens.length === 0) return [];
-    const items = (states[state] as number[]).flatMap((at) => (lists[at] as KeyList).items);
+    const items = (states[state] as number[]).flatMap((index) => (lists[index] as KeyList).items);
     return [{ keys: keysOf(tokens), items }];
   });
 }
 
-/** The lists of each call, with at most `most` entries; it has many items for few keys, which share the look at each key. */
+/**
+ * Returns the lists of each call, with at most `most` entries. A call has many items for few keys, so that they share
+ * the look at each key.
+ */
 export function callsOf(lists: readonly KeyList[], most: number): KeyList[][] {
   const calls: KeyList[][] = [];
   const itemsACall = Math.min(ITEMS_A_CALL, most);
@@ -153,6 +162,6 @@ export function callsOf(lists: readonly KeyList[], most: number): KeyList[][] {
 const parted = (keys: Keys, atMost: number): readonly Keys[] =>
   keys.tokens.length <= atMost ? [keys] : chunked(keys.tokens, atMost).map(keysOf);
 
-/** One key each. */
+/** Returns lists of one key each. */
 export const singly = (lists: readonly KeyList[]): KeyList[] =>
   lists.flatMap(({ keys, items }) => keys.tokens.map((token) => ({ keys: keysOf([token]), items })));

@@ -88,7 +88,7 @@ async function replace(deps: FollowsDeps, { replaced, traceparent, ...pair }: Re
   const isNone = async (): Promise<boolean> => (await bounded(() => edges.followed(user, [replaced]))).size === 0;
   if (await isNone()) return 0;
   // A follow that is replaced again and again would reach any number of people: replacements count by themselves.
-  const changed = await limited([{ kind: "follows", user, of: "replaced", limit }], {
+  const changed = await limited([{ kind: "follows", user, subject: "replaced", limit }], {
     write: () => edges.replace({ ...pair, most, traceparent }, replaced),
     changed: (edgesChanged) => edgesChanged > 0,
     changesNothing: isNone,

@@ -207,7 +207,7 @@ test("a write that changed nothing gives its place back also if Redis does not a
 test("a refusal names the limit that lasts longest, and the time to wait; it does not prolong it", async () => {
   const { limited } = createLimits(bench.scripts);
   const uses: Use[] = [
-    { kind: "same-body", user: "cid", of: "text", limit: limitOf(1, HOUR / 2) },
+    { kind: "same-body", user: "cid", subject: "text", limit: limitOf(1, HOUR / 2) },
     { kind: "drops", user: "cid", limit: limitOf(1) },
   ];
   await limited(uses, CHANGES);
@@ -290,7 +290,7 @@ test("in a Redis Cluster the limits of a user are in one slot, and as exact", as
   for (const user of ["plain", "{odd} user}", "ünï", "a:b"]) {
     const uses = (text: string): Use[] => [
       { kind: "drops", user, limit: limitOf(3) },
-      { kind: "same-body", user, of: text, limit: limitOf(2) },
+      { kind: "same-body", user, subject: text, limit: limitOf(2) },
     ];
     const answers: string[] = [];
     for (const text of ["a", "a", "a", "b", "b"]) answers.push(await once(limits.limited, uses(text)));

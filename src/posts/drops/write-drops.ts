@@ -115,7 +115,7 @@ function usesOfDrop(drop: NewDrop, { limitDrops, limitSameBody }: DropsDeps["con
   const text = fingerprint(JSON.stringify([visibility, [...recipients].sort(), summary, body]));
   return [
     { kind: "drops", user, limit: limitDrops },
-    { kind: "same-body", user, of: text, limit: limitSameBody },
+    { kind: "same-body", user, subject: text, limit: limitSameBody },
   ];
 }
 

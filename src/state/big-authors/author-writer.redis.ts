@@ -18,17 +18,17 @@ const CHANGE_PULLS = script("change-pulls", import.meta.url);
 
 export type AuthorWriter = ReturnType<typeof createAuthorWriter>;
 
-/** The map has for each author the users whose sets of pulled authors change. */
+/** For each author, the users whose sets of pulled authors change. */
 type UsersOf = ReadonlyMap<string, readonly string[]>;
 
-/** The timelines of pulled authors, and the sets of the pulled authors that users follow. */
+/** Writes the timelines of pulled authors, and the sets of the pulled authors that users follow. */
 export function createAuthorWriter(scripts: Scripts, fenced: Fenced, options: Omit<WriterOptions, "activeOnly">) {
   const { command } = scripts;
   const notes = createRemovalNotes(scripts);
   const before = addOptionsOf({ ...options, activeOnly: false, kind: "reposts" });
   const changePulls = (how: "add" | "remove") => async (users: UsersOf) => {
-    const groups = [...users].map(([author, some]) => {
-      return { keys: packKeys(some.map(pullsToken)), items: [[encodeId(author)]] };
+    const groups = [...users].map(([author, followers]) => {
+      return { keys: packKeys(followers.map(pullsToken)), items: [[encodeId(author)]] };
     });
     await fenced.groups({ script: CHANGE_PULLS, prefix: PULLS_PREFIX, before: [how], groups });
   };
@@ -41,11 +41,11 @@ export function createAuthorWriter(scripts: Scripts, fenced: Fenced, options: Om
       const groups = [{ keys: [encodeId(author)], items: [[drop]] }];
       await fenced.groups({ script: REMOVE_ENTRIES, prefix: AUTHOR_PREFIX, before: [], groups });
     },
-    /** Also notes that the timeline had the drop: fan-out of its deletion has not looked here yet. */
+    /** Removes a drop and notes that the timeline had it: the fan-out of its deletion has not read the timeline yet. */
     removeWithNote: (author: string, drop: string) => notes.remove(authorKey(author), [drop]),
     /**
-     * Resolves to true if the timeline has the drop, or had it lately; then the drop's id still works as a cursor once it
-     * is removed. Resolves to undefined if that is not known: the timeline was lost or forgotten, the drop is not direct,
+     * Resolves to true if the timeline has the drop, or had it lately. The drop's id still works as a cursor once it is
+     * removed. Resolves to undefined if that is unknown: the timeline was lost or forgotten, the drop is not direct,
      * and readers may have seen it before.
      */
     async heldBeforeDeletion(author: string, drop: string): Promise<boolean | undefined> {

@@ -6,7 +6,7 @@
 -- ARGV[2]  the value it must hold now; "": none
 -- ARGV[3]  "state:by" of the new value, whose time is that of this server; "": the author leaves
 -- ARGV[4]  cap on authors
--- returns  1; 0 where the value is another, or the registry is full
+-- returns  1; 0 if the value is another, or the registry is full
 local key, author = KEYS[1], ARGV[1]
 if (redis.call('HGET', key, author) or '') ~= ARGV[2] then return 0 end
 local time = redis.call('TIME')

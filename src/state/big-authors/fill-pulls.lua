@@ -8,7 +8,7 @@
 -- ARGV[2]  a mark that no fill has used before; "finish": the one that stood when this fill began
 -- ARGV[3]  time to live of the key, ms
 -- ARGV[4+] with "finish": the authors
--- returns  the mark that stands, nil where the set is known ("begin"); 1, 0 where the set is not known ("finish")
+-- returns  the mark that stands, nil if the set is known ("begin"); 1, 0 if the set is not known ("finish")
 local call, key, step, mark = redis.call, KEYS[1], ARGV[1], ARGV[2]
 if step ~= 'afresh' and call('SISMEMBER', key, '~complete') == 1 then return step == 'finish' and 1 or nil end
 if step == 'finish' then

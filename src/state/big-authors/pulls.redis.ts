@@ -15,13 +15,13 @@ type Following = readonly string[];
 
 interface Filled {
   readonly following: Following;
-  /** This is false where a change came between. */
+  /** False if the set was changed meanwhile. */
   readonly known: boolean;
 }
 
 const MAX_ROUNDS = 8;
 
-/** Keeps for each user the pulled authors among those they follow. */
+/** Stores for each user the pulled authors among those they follow. */
 export function createPulls(
   { run, command }: Scripts,
   authorStates: PulledAuthors,
@@ -39,13 +39,19 @@ export function createPulls(
     const tokens = following.filter((author) => isMerged(registry.get(author))).map(encodeId);
     return { following, known: (await step("finish", mark, tokens)) === 1 };
   };
-  const filling = (user: string, ...of: [read: () => Promise<Following>, how: "begin" | "afresh"]): Promise<Filled> =>
+  const filling = (
+    user: string,
+    ...source: [read: () => Promise<Following>, how: "begin" | "afresh"]
+  ): Promise<Filled> =>
     writeUnlessErased(erased, user, {
-      write: () => fillOnce(user, ...of),
+      write: () => fillOnce(user, ...source),
       remove: () => command("del", (client) => client.del(pullsKey(user))),
     });
   return {
-    /** Reads whom a user follows, and keeps the pulled ones if nothing changes meanwhile; `afresh`: whatever is kept. */
+    /**
+     * Reads whom a user follows, and stores the pulled ones if nothing changes meanwhile. `afresh`: also replaces a
+     * complete set.
+     */
     async following(user: string, read: () => Promise<Following>, afresh = false): Promise<Following> {
       if ((await currentOf(authorStates)).size === 0) return read();
       return (await filling(user, read, afresh ? "afresh" : "begin")).following;

@@ -21,12 +21,12 @@ const MODES = ["push", "tier", "pull"] as const;
 type Mode = (typeof MODES)[number];
 export type ModeChoice = Mode | "auto";
 
-/** An author above one of these is tiered or pulled; an infinite one is never reached. */
+/** Bounds above which an author is tiered or pulled. An infinite one is never reached. */
 interface Thresholds {
-  /** `tier` and `pull` are numbers of followers. */
+  /** Number of followers. The same holds for `pull`. */
   readonly tier: number;
   readonly pull: number;
-  /** So many writes to homes an hour are allowed: drops times followers. */
+  /** Number of writes to homes an hour: drops times followers. */
   readonly pressure: number;
 }
 
@@ -34,13 +34,16 @@ interface AuthorRegistryDeps {
   readonly store: PullStore;
   readonly thresholds: Thresholds;
   readonly graceMs?: number;
-  /** The clock counts ms from any moment on. */
+  /** Clock in ms, with any origin. */
   readonly clock?: () => number;
 }
 
-/** An author with fewer followers than this share of the threshold is pushed again. */
+/** Share of a threshold. An author with fewer followers than that is pushed again. */
 const HYSTERESIS = 0.8;
-/** An author who is pulled by pressure stays so as long: a demotion writes more than an hour of pushed drops. */
+/**
+ * Minimum time for which an author pulled by pressure stays pulled: a demotion writes more than an hour of pushed
+ * drops.
+ */
 const PRESSED_MS = DAY;
 const REFRESH_MS = SECOND;
 const MAX_TRIES = 10;
@@ -51,25 +54,27 @@ export function createAuthorRegistry(deps: AuthorRegistryDeps) {
   const { store, thresholds, graceMs = PULL_GRACE_MS, clock = () => performance.now() } = deps;
   const registry = createCopy(store, clock);
   const { copy, refresh, change } = registry;
-  const wanted = ({ author, followers, at }: Published, drops: number) =>
-    wantedState(registry.authors().get(author), { followers, writes: drops * followers, at }, thresholds);
-  /** The drops of small authors are not counted. */
+  const wanted = ({ author, followers, at: time }: Published, drops: number) =>
+    wantedState(registry.authors().get(author), { followers, writes: drops * followers, time }, thresholds);
+  /** Returns false for small authors, whose drops are not counted. */
   const mayPress = ({ followers }: Published): boolean =>
     followers * MAX_DROPS_AN_HOUR >= thresholds.pressure * HYSTERESIS;
   return {
     copy,
     refresh,
-    /** Lets the number of followers decide, and that of the writes to their homes, unless an operator has. */
+    /**
+     * Changes states by the numbers of followers and of writes to their homes, unless an operator has chosen a state.
+     */
     async updateStates(published: readonly Published[]): Promise<void> {
-      const some = published.filter((one) => mayPress(one) || wanted(one, 0));
-      const drops = await Promise.all(some.map(async (one) => (mayPress(one) ? store.countDrops(one) : 0)));
-      for (const [at, one] of some.entries()) {
-        const next = wanted(one, drops[at] as number);
-        const from = registry.authors().get(one.author);
-        if (next && (from || registry.authors().size < MAX_AUTHORS)) await change(one.author, from, next);
+      const relevant = published.filter((each) => mayPress(each) || wanted(each, 0));
+      const drops = await Promise.all(relevant.map(async (each) => (mayPress(each) ? store.countDrops(each) : 0)));
+      for (const [index, each] of relevant.entries()) {
+        const next = wanted(each, drops[index] as number);
+        const from = registry.authors().get(each.author);
+        if (next && (from || registry.authors().size < MAX_AUTHORS)) await change(each.author, from, next);
       }
     },
-    /** An operator's choice holds until `auto`. */
+    /** Stores an operator's choice, which holds until `auto`. */
     async choose(author: string, choice: ModeChoice): Promise<StoredState | undefined> {
       for (let tries = 0; tries < MAX_TRIES; tries++) {
         await refresh();
@@ -85,7 +90,7 @@ export function createAuthorRegistry(deps: AuthorRegistryDeps) {
       await refresh();
       return registry.authors();
     },
-    /** Takes an erased author out, whatever their state. */
+    /** Removes an erased author, in any state. */
     async forget(author: string): Promise<void> {
       for (let tries = 0; tries < MAX_TRIES; tries++) {
         await refresh();
@@ -94,7 +99,7 @@ export function createAuthorRegistry(deps: AuthorRegistryDeps) {
       }
       throw new AppError("unavailable", "the registry of pulled authors changes faster than it can be written");
     },
-    /** Returns the authors whose next step may begin: no process uses a copy from before their state any more. */
+    /** Returns the authors whose next step may begin: no process uses an older copy of the registry any more. */
     async due(): Promise<Due[]> {
       const moving = [...(await refresh())].filter(([, { state }]) => !isSettled(state));
       if (moving.length === 0) return [];
@@ -106,7 +111,7 @@ export function createAuthorRegistry(deps: AuthorRegistryDeps) {
       const next = NEXT[now.state] ?? (now.by === "hand" ? "pushed" : undefined);
       await change(author, now, next && { state: next, by: now.by });
     },
-    /** Repeats finished walks after Redis lost writes that it had confirmed: those of a walk may be among them. */
+    /** Repeats finished steps after Redis lost writes that it had confirmed: those of a step may be among them. */
     async beginAnew(): Promise<void> {
       await refresh();
       for (const [author, now] of registry.authors()) {
@@ -126,7 +131,7 @@ export function createAuthorRegistry(deps: AuthorRegistryDeps) {
   };
 }
 
-/** Keeps the copy of this process. */
+/** Holds the copy of this process. */
 function createCopy(store: PullStore, clock: () => number) {
   let stored: Stored = { version: null, born: null, authors: new Map() };
   let pulled: PullRegistry = new Map();
@@ -138,13 +143,15 @@ function createCopy(store: PullStore, clock: () => number) {
     if (isLost) await restore(store, stored.authors);
     if (isLost || version !== stored.version) {
       stored = await store.read();
-      pulled = new Map([...stored.authors].filter((one): one is [string, PulledAuthor] => one[1].state !== "pushed"));
+      pulled = new Map(
+        [...stored.authors].filter((entry): entry is [string, PulledAuthor] => entry[1].state !== "pushed"),
+      );
     }
     readAt = began;
     return pulled;
   });
   return {
-    /** The authors include those an operator keeps pushed. */
+    /** Authors of the copy, including those that an operator keeps pushed. */
     authors: () => stored.authors,
     copy: () => (clock() - readAt <= MAX_COPY_AGE_MS ? pulled : undefined),
     refresh,
@@ -162,7 +169,7 @@ function createCopy(store: PullStore, clock: () => number) {
 
 type State = StoredState["state"];
 
-/** How the author's drops are delivered now, or will be after the current step. */
+/** Mode in which the author's drops are delivered now, or after the current step. */
 const MODE_OF: Readonly<Record<State, Mode>> = {
   pushed: "push",
   leaving: "push",
@@ -174,7 +181,7 @@ const MODE_OF: Readonly<Record<State, Mode>> = {
   pulled: "pull",
 };
 
-/** Returns the first state on the way, from any other one. */
+/** Returns the first state on the way to a mode, from any other state. */
 function towards(mode: Mode, state: State): State {
   if (MODE_OF[state] === mode) return state;
   if (mode === "pull") return "promoting";
@@ -184,16 +191,16 @@ function towards(mode: Mode, state: State): State {
 
 interface Load {
   readonly followers: number;
-  /** The number is that of writes to homes an hour. */
+  /** Number of writes to homes an hour. */
   readonly writes: number;
-  /** The time is in ms since the epoch. */
-  readonly at: number;
+  /** Time, in ms since the epoch. */
+  readonly time: number;
 }
 
 /** Returns the state that these followers and writes require, if it is not in force. */
 function wantedState(
   stored: StoredState | undefined,
-  { followers, writes, at }: Load,
+  { followers, writes, time }: Load,
   { tier, pull, pressure }: Thresholds,
 ): Omit<StoredState, "since"> | undefined {
   if (stored?.by === "hand") return undefined;
@@ -201,13 +208,13 @@ function wantedState(
   const isAbove = (value: number, threshold: number, mode: Mode): boolean =>
     MODES.indexOf(MODE_OF[state]) < MODES.indexOf(mode) ? value > threshold : value >= threshold * HYSTERESIS;
   const byCount = isAbove(followers, pull, "pull") ? "pull" : isAbove(followers, tier, "tier") ? "tier" : "push";
-  const stays = stored?.by === "pressure" && at - stored.since < PRESSED_MS;
+  const stays = stored?.by === "pressure" && time - stored.since < PRESSED_MS;
   const mode = stays || isAbove(writes, pressure, "pull") ? "pull" : byCount;
   const next = towards(mode, state);
   return next === state ? undefined : { state: next, by: mode === byCount ? "count" : "pressure" };
 }
 
-/** Begins anew what a registry that was lost had in hand: the sets of pulled authors may be lost too. */
+/** Restarts the steps of a lost registry: the sets of pulled authors may be lost too. */
 async function restore(store: PullStore, lost: Stored["authors"]): Promise<void> {
   for (const [author, { state, by }] of lost) await store.change(author, undefined, { state: AFTER_LOSS[state], by });
 }

@@ -9,14 +9,14 @@ import { PULL_STATES, type Published, type PulledAuthor, type PullState } from "
 const CHANGE_PULLED = script("change-pulled", import.meta.url);
 const NOTE_DROP = script("note-drop", import.meta.url);
 
-/** The state is as stored: an author in none of the states is to stay pushed, whatever their followers. */
+/** State as stored. A stored `pushed` is an operator's choice: the author stays pushed with any number of followers. */
 export interface StoredState {
   readonly state: PullState | "pushed";
   readonly by: PulledAuthor["by"];
   readonly since: number;
 }
 
-/** Commands and the console show this JSON. */
+/** JSON that commands and the console show. */
 export const authorAsJson = (author_id: string, stored: StoredState | undefined) => ({
   author_id,
   state: stored?.state ?? "pushed",
@@ -24,7 +24,7 @@ export const authorAsJson = (author_id: string, stored: StoredState | undefined)
   since: stored ? new Date(stored.since).toISOString() : null,
 });
 
-/** The times are of the last and the first change; null means that there was none, or that all was lost. */
+/** Times of the last and the first change. Null: there was no change, or the registry was lost. */
 interface Version {
   readonly version: string | null;
   readonly born: string | null;
@@ -36,9 +36,9 @@ export interface Stored extends Version {
 
 export type PullStore = ReturnType<typeof createPullStore>;
 
-/** Bounds the copy of each process: about 1 MB. */
+/** Maximum number of authors, which bounds the copy of each process: about 1 MB. */
 export const MAX_AUTHORS = 10_000;
-/** Drops above this number are not counted. */
+/** Maximum number of drops that are counted. */
 export const MAX_DROPS_AN_HOUR = 1_000;
 
 const VERSION_FIELD = "~version";
@@ -63,7 +63,9 @@ export function createPullStore({ run, command }: Scripts, clock: RedisClock) {
       const authors = Object.entries(fields).map(([token, value]) => [decodeId(token), parse(value)] as const);
       return { version, born, authors: new Map(authors) };
     },
-    /** Returns false where the author's state is not `from` any more, or the registry is full. An erased author leaves. */
+    /**
+     * Returns false if the author's state is not `from` any more, or the registry is full. Removes an erased author.
+     */
     async change(
       author: string,
       from: StoredState | undefined,
@@ -73,15 +75,17 @@ export function createPullStore({ run, command }: Scripts, clock: RedisClock) {
       const next = to && !(await isErased(author)) ? `${to.state}:${to.by}` : "";
       return (await run(CHANGE_PULLED, [PULLED_KEY], [encodeId(author), current, next, MAX_AUTHORS])) === 1;
     },
-    /** Resolves to the drops of the author in the hour up to this one. */
-    countDrops: async ({ author, drop, at }: Published): Promise<number> =>
-      Number(await run(NOTE_DROP, [postedKey(author)], [drop, at, HOUR, MAX_DROPS_AN_HOUR])),
+    /** Resolves to the number of the author's drops in the hour up to this drop. */
+    countDrops: async ({ author, drop, at: time }: Published): Promise<number> =>
+      Number(await run(NOTE_DROP, [postedKey(author)], [drop, time, HOUR, MAX_DROPS_AN_HOUR])),
     /** Resolves to ms since the epoch, by the clock of Redis. */
     now: (): Promise<number> => clock.now(PULLED_KEY),
   };
 }
 
-/** @throws AppError `unavailable`: a newer version may have written the value, and no event is at fault. */
+/**
+ * @throws AppError `unavailable`: a newer version may have written the value, so no event may be dead-lettered for it
+ */
 function parse(value: string): StoredState {
   const [, state, by, since] = VALUE.exec(value) ?? [];
   if (state === undefined) {

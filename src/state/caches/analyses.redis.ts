@@ -14,24 +14,31 @@ import { analysesAskedKey, analysisCacheKey, readsKey, SOURCE_TURN_KEYS } from "
 type Asked = Pick<AnalysisRequest, "did" | "type" | "tier">;
 
 interface Cached {
-  /** The time is in ms since the epoch. */
+  /** Time of the fill, in ms since the epoch. */
   readonly filled_at: number;
   readonly results: AnalysisResults;
 }
 
 export type AnalysisCache = ReturnType<typeof createAnalysisCache>;
 
-/** A user of the tier DRIFT gets results of up to an hour ago, and caches them as long; any other of half an hour. */
+/**
+ * Returns the maximum age of results. Users of the tier DRIFT get results of up to an hour ago and cache them as long;
+ * others half an hour.
+ */
 const maxAgeMs = (tier: UserTier): number => (tier === "DRIFT" ? 60 : 30) * MINUTE;
 
 const dayOf = (now: number): string => new Date(now).toISOString().slice(0, 10);
 
-/** Everybody shares the results of one account and one day (UTC). @throws AppError `unavailable` while Redis is away */
+/**
+ * Caches results of one account and one day (UTC), for all users.
+ *
+ * @throws AppError `unavailable` while Redis is away
+ */
 export function createAnalysisCache({ command }: Pick<Scripts, "command">) {
   return {
     async find({ did, type, tier }: Asked, now: number): Promise<AnalysisResults | undefined> {
-      for (const held of new Set<AnalysisType>([type, "full"])) {
-        const text = await command("get", (client) => client.get(analysisCacheKey(did, held, dayOf(now))));
+      for (const cachedType of new Set<AnalysisType>([type, "full"])) {
+        const text = await command("get", (client) => client.get(analysisCacheKey(did, cachedType, dayOf(now))));
         const cached = text === null ? undefined : (JSON.parse(text) as Cached);
         if (cached && now - cached.filled_at <= maxAgeMs(tier)) return resultsFor(type, cached.results);
       }
@@ -45,7 +52,7 @@ export function createAnalysisCache({ command }: Pick<Scripts, "command">) {
   };
 }
 
-/** Removes what the role and the gateway keep of a user in Redis. Results are cached for an hour. */
+/** Removes a user's keys of the role and the gateway. Results are cached for an hour. */
 export const createRemoveKeys =
   ({ command }: Pick<Scripts, "command">) =>
   async (user: string): Promise<void> => {

@@ -6,7 +6,7 @@ import { USERS_PREFIX } from "../keys.js";
 const KEYS_A_STEP = 500;
 const AT_ONCE = 32;
 
-/** The users service caches lists that its database no longer has. */
+/** Removes the lists that the users service caches, after its database has lost them. */
 export async function dropUserCaches(scripts: Scripts): Promise<void> {
   for (const node of await dataNodes(scripts)) {
     let cursor = "0";

@@ -5,9 +5,9 @@
 -- KEYS[3]  its generation, which begins with the run id of the server that made it
 -- ARGV[1]  the generation that stood before it was read
 -- ARGV[2]  time to live of what is stored, ms
--- ARGV[3]  how long it is, where the list itself is too long to be stored; else ""
+-- ARGV[3]  how long it is, if the list itself is too long to be stored; else ""
 -- ARGV[4+] the ids of the whole list
--- returns  1; 0 where another generation stands, or none: the list may have changed
+-- returns  1; 0 if another generation stands, or none: the list may have changed
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 if redis.call('GET', KEYS[3]) ~= ARGV[1] or string.sub(ARGV[1], 1, #run) ~= run then return 0 end
 -- The list is valid for as long as its generation is there.
@@ -23,7 +23,7 @@ local entries = { 0, '' }
 for i = 4, #ARGV do
   entries[#entries + 1] = 0
   entries[#entries + 1] = ARGV[i]
-  -- Lua passes only so many arguments at once.
+  -- Lua limits the number of arguments of a call.
   if #entries >= 2000 then
     redis.call('ZADD', KEYS[1], unpack(entries))
     entries = {}

@@ -4,10 +4,10 @@
 -- KEYS[2]  how long it is, where that was counted
 -- KEYS[3]  its generation, which begins with the run id of the server that made it
 -- ARGV[1]  "(" and the id to go on after
--- ARGV[2]  at most so many ids
--- ARGV[3]  a name nobody else uses, for the generation where there is none
+-- ARGV[2]  maximum number of ids
+-- ARGV[3]  a name nobody else uses, for the generation if there is none
 -- ARGV[4]  its time to live, ms
--- returns  { generation, 1 where the list is held, its length or -1 where it is not known, { id, id, ... } }
+-- returns  { generation, 1 if the list is held, its length or -1 if it is not known, { id, id, ... } }
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 local generation = redis.call('GET', KEYS[3])
 -- A server that was started again or took over may have lost changes: it begins anew.

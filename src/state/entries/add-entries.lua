@@ -6,14 +6,14 @@
 -- ARGV[2]  cap on drops per timeline
 -- ARGV[3]  size a timeline is trimmed down to once it passes the cap
 -- ARGV[4]  time to live of a key that is created here, ms; 0: none
--- ARGV[5]  "1": only where a ~floor stands
+-- ARGV[5]  "1": only if a ~floor stands
 -- ARGV[6]  "homes": drops that a home's user does not see are left out; "new homes": the same, and the users of homes that
 --          do not exist are known not to be erased; "all", "reposts": the bylines of these are kept; "remote 500": the
 --          same as "all", and the drops are remote: a timeline holds at most 500 of them
 -- ARGV[7]  prefix of the keys
 -- ARGV[8+] groups: the rest of each key, joined by ",", how many drops, and
 --          score, drop id, byline, score, drop id, byline, ...
--- returns  how many entries are new and stand above the floor; where a Redis Cluster has homes that do not exist, and that
+-- returns  how many entries are new and stand above the floor; if a Redis Cluster has homes that do not exist, and that
 --          were not made, a list of this number and their tokens, joined by ","
 local call = redis.call
 local time = call('TIME')
@@ -25,14 +25,14 @@ local active, kind, prefix = ARGV[5] == '1', ARGV[6], ARGV[7]
 local are_homes = kind == 'homes' or kind == 'new homes'
 local remote_cap = tonumber(string.match(kind, '^remote (%d+)$'))
 
--- Local, global and the timelines of authors may hold so many times the cap while they are rebuilt: each trim would let
+-- Local, global and the timelines of authors may hold this multiple of the cap while they are rebuilt: each trim would let
 -- the rebuild start over. Its end cuts off the rest.
 local rebuilding = 10
 
 -- The floor rises to the last entry cut off. A rebuild under way (negative floor) could
 -- miss what is cut off here: its floor goes, and it starts over. Popping the entries would
 -- cost twice as much: their members and scores would all come to this script.
--- Returns the floor where it has risen.
+-- Returns the floor if it has risen.
 local function trim(key, floor, size)
   local cut, risen = size - low, nil
   if floor then call('ZREM', key, '~floor') end
@@ -104,7 +104,7 @@ local function bound_remote(key, entries)
   if risen then call('ZADD', set, risen, '~floor') end
 end
 
--- Nothing in a timeline stands below its floor, except drops of the time 0 below a floor of 1. So where an entry of a
+-- Nothing in a timeline stands below its floor, except drops of the time 0 below a floor of 1. So if an entry of a
 -- later time stands below the drops, the floor does, too. To count costs half of what the floor itself does, a number
 -- that Redis would print and Lua read.
 local function add(key, entries, lowest)

@@ -17,7 +17,7 @@ import {
   userOfHomeKey,
 } from "../keys.js";
 
-/** The name of a home is its user. */
+/** A stored timeline. The name of a home is its user. */
 interface Timeline {
   readonly kind: "home" | "local" | "global";
   readonly name: string;
@@ -47,17 +47,17 @@ interface AuditReadsDeps {
   readonly scripts: Scripts;
   readonly authorStates: PulledAuthors;
   readonly ttlMs: number;
-  /** Remote drops of global have a share of it only. */
+  /** True if remote drops have only a share of global. */
   readonly hasShare: boolean;
 }
 
-/** Reads whole timelines as pages show them, and renews none. */
+/** Reads whole timelines as pages show them, without renewing them. */
 export function createAuditReads({ scripts, authorStates, ttlMs, hasShare }: AuditReadsDeps) {
   const readOne = (key: string): Promise<Contents | undefined> => readTimeline(scripts, key, ttlMs);
   const shownTo = async (user: string, author: string, hiddenOf: HiddenOf): Promise<Contents | undefined> => {
-    const part = await readOne(authorKey(author));
-    const hidden = await hiddenOf(user, author, part?.entries.map(({ drop }) => drop) ?? []);
-    return part && { ...part, entries: part.entries.filter(({ drop }) => !hidden.has(drop)) };
+    const contents = await readOne(authorKey(author));
+    const hidden = await hiddenOf(user, author, contents?.entries.map(({ drop }) => drop) ?? []);
+    return contents && { ...contents, entries: contents.entries.filter(({ drop }) => !hidden.has(drop)) };
   };
   return {
     /** Resolves to undefined if the home, or a timeline that is merged into it, is incomplete. */
@@ -82,30 +82,30 @@ const keyOf = ({ kind, name }: Timeline): string =>
 /** Marks the remote entries of global. Read the entries first, since the floor of remote drops only rises. */
 async function withRemote({ command }: Scripts, stored: Contents): Promise<Contents> {
   const flat = await command("zrange", (client) => client.zrange(REMOTE_KEY, "0", "-1", "WITHSCORES"));
-  const scores = new Map(flat.flatMap((drop, at) => (at % 2 === 0 ? [[drop, Number(flat[at + 1])] as const] : [])));
+  const scores = new Map(
+    flat.flatMap((drop, index) => (index % 2 === 0 ? [[drop, Number(flat[index + 1])] as const] : [])),
+  );
   const marked = stored.entries.map((entry) => (scores.has(entry.drop) ? { ...entry, remote: true as const } : entry));
   return { ...stored, entries: marked, remoteFloor: scores.get(FLOOR_MEMBER) ?? 0 };
 }
 
-/** Judges by the time to live, as read-page.lua does, whether the timeline is complete, and does not renew it. */
+/** Reads a timeline if it is complete, which its time to live tells as in read-page.lua. Does not renew it. */
 async function readTimeline({ command }: Scripts, key: string, ttlMs: number): Promise<Contents | undefined> {
-  const left = await command("pttl", (client) => client.pttl(key));
-  const isIdle = left >= 0 && ttlMs - left > MAX_IDLE_MS;
-  if (isIdle || left - ttlMs > ttlMs / 100) return undefined;
+  const msLeft = await command("pttl", (client) => client.pttl(key));
+  const isIdle = msLeft >= 0 && ttlMs - msLeft > MAX_IDLE_MS;
+  if (isIdle || msLeft - ttlMs > ttlMs / 100) return undefined;
   const flat = await command("zrange", (client) => client.zrange(key, "0", "-1", "WITHSCORES"));
   const entries: TimelineEntry[] = [];
   let floor = -1;
-  for (let at = 0; at < flat.length; at += 2) {
-    const [drop, score] = [flat[at] as string, Number(flat[at + 1])];
+  for (let index = 0; index < flat.length; index += 2) {
+    const [drop, score] = [flat[index] as string, Number(flat[index + 1])];
     if (drop === FLOOR_MEMBER) floor = score;
     else entries.push({ drop, score });
   }
   return floor < 0 ? undefined : { floor, entries };
 }
 
-/**
- * Resolves to the big authors whose timelines a read merges into a home, or to undefined where they are not known.
- */
+/** Resolves to the big authors whose timelines a read merges into a home, or to undefined if they are not known. */
 async function mergedAuthors(
   { command }: Scripts,
   user: string,
@@ -134,37 +134,37 @@ export function createReadEntry(scripts: Scripts, authorStates: PulledAuthors): 
     return { score: numberOf(score), floor: numberOf(floor) };
   };
   return async (timeline, drop, author) => {
-    const own = await look(keyOf(timeline), drop);
-    if (timeline.kind === "global") return { ...own, remoteFloor: (await look(REMOTE_KEY, drop)).floor };
-    if (timeline.kind !== "home" || own.score !== undefined) return own;
+    const stored = await look(keyOf(timeline), drop);
+    if (timeline.kind === "global") return { ...stored, remoteFloor: (await look(REMOTE_KEY, drop)).floor };
+    if (timeline.kind !== "home" || stored.score !== undefined) return stored;
     const registry = await currentOf(authorStates);
-    if (isPushed(registry.get(author)?.state)) return own;
+    if (isPushed(registry.get(author)?.state)) return stored;
     const authors = await mergedAuthors(scripts, timeline.name, registry);
-    // A read makes them known first.
+    // A read fills the set first.
     if (!authors) return { score: undefined, floor: undefined };
-    if (!authors.includes(author)) return own;
+    if (!authors.includes(author)) return stored;
     const merging = await look(authorKey(author), drop);
-    const floors = [own.floor ?? -1, merging.floor ?? -1];
+    const floors = [stored.floor ?? -1, merging.floor ?? -1];
     return { score: merging.score, floor: Math.min(...floors) < 0 ? undefined : Math.max(...floors) };
   };
 }
 
 const KEYS_A_STEP = 500;
-/** Bounds the scan of a server that holds few home timelines; one that looks for a million reads all keys. */
+/** Maximum number of steps, for a server with few home timelines. A sample of a million reads all keys. */
 const stepsFor = (count: number): number => 1_000 + count;
 const RANDOM_CURSOR_BELOW = 2 ** 47;
 
 async function sampleUsers(scripts: Scripts, count: number): Promise<string[]> {
   const nodes = await dataNodes(scripts);
   const share = Math.ceil(count / nodes.length);
-  const found = await Promise.all(nodes.map((node) => sampleOf(node, share)));
-  return found.flat().slice(0, count);
+  const samples = await Promise.all(nodes.map((node) => sampleOf(node, share)));
+  return samples.flat().slice(0, count);
 }
 
 async function sampleOf(node: DataNode, count: number): Promise<string[]> {
   const users = new Set<string>();
   let cursor = String(randomInt(1, RANDOM_CURSOR_BELOW));
-  // The second time at the end of the keys, all of them were scanned.
+  // At the second end of the keys, all of them were scanned.
   for (let step = 0, ends = 0; step < stepsFor(count) && ends < 2 && users.size < count; step++) {
     const { next, keys } = await node.scan(cursor, HOME_PREFIX, KEYS_A_STEP);
     for (const user of keys.map(userOfHomeKey)) if (user !== undefined) users.add(user);

@@ -4,8 +4,8 @@
 -- KEYS[2]  of a home: the hash of those whose drops its user does not see
 -- ARGV[1]  a negative number nobody else uses: the rebuild's mark, planted as the floor
 -- ARGV[2]  time to live of the key, ms; 0: none
--- ARGV[3]  "1": also where the timeline is complete; that is no read, so that a time to live goes on as it was
--- returns  false where the timeline is complete; 0 where the hash is not: fan-out could not tell what it may write
+-- ARGV[3]  "1": also if the timeline is complete; that is no read, so that a time to live goes on as it was
+-- returns  false if the timeline is complete; 0 if the hash is not: fan-out could not tell what it may write
 --          meanwhile; else the drop ids it held before
 local afresh = ARGV[3] == '1'
 local floor = redis.call('ZSCORE', KEYS[1], '~floor')

@@ -6,25 +6,25 @@ import { bylinesKey } from "../keys.js";
 
 const DROPS_A_CALL = 1_000;
 
-/** Keeps and reads who the drops of a timeline are by. That of a drop never changes. */
+/** Stores and reads the bylines of a timeline's drops. The byline of a drop never changes. */
 export function createBylines({ command }: Pick<Scripts, "command">, ttlOf: (key: string) => number) {
   const cached = createCache<Byline>("bylines", { sizeOf: bylineBytes });
   return {
     async keep(key: string, entries: readonly TimelineEntry[]): Promise<void> {
       const bylines = bylinesKey(key);
       const signed = entries.flatMap(({ drop, by }) => (by ? [[drop, bylineText(by)] as const] : []));
-      for (const some of chunked(signed, DROPS_A_CALL))
-        await command("hset", (client) => client.hset(bylines, new Map(some)));
+      for (const chunk of chunked(signed, DROPS_A_CALL))
+        await command("hset", (client) => client.hset(bylines, new Map(chunk)));
       const ttl = ttlOf(key);
       if (ttl > 0 && signed.length > 0) await command("pexpire", (client) => client.pexpire(bylines, ttl));
     },
-    /** Returns the bylines of these drops, as far as they are kept. */
+    /** Returns the bylines of these drops that are stored. */
     async of(key: string, drops: readonly string[]): Promise<ReadonlyMap<string, Byline>> {
       const missing = drops.filter((drop) => !cached.has(drop));
-      for (const some of chunked(missing, DROPS_A_CALL)) {
-        const texts = await command("hmget", (client) => client.hmget(bylinesKey(key), ...some));
-        for (const [at, drop] of some.entries()) {
-          const text = texts[at];
+      for (const chunk of chunked(missing, DROPS_A_CALL)) {
+        const texts = await command("hmget", (client) => client.hmget(bylinesKey(key), ...chunk));
+        for (const [index, drop] of chunk.entries()) {
+          const text = texts[index];
           if (text != null) cached.set(drop, bylineOf(text));
         }
       }

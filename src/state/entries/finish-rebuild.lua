@@ -11,7 +11,7 @@
 -- ARGV[5]  how many drops were put aside
 -- ARGV[6]  how many drop ids follow that are to go
 -- ARGV[7+] those ids, then score, drop id, score, drop id, ... of the rest of the snapshot
--- returns  1; 0 where the mark is gone: a change overtook the snapshot, or the key or what was put aside was lost
+-- returns  1; 0 if the mark is gone: a change overtook the snapshot, or the key or what was put aside was lost
 local time = redis.call('TIME')
 if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[1]) then
   return redis.error_reply('LATE the rebuild came after its deadline')

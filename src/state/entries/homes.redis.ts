@@ -5,7 +5,7 @@ import { HOME_PREFIX, userOfHomeKey } from "../keys.js";
 
 export interface Homes {
   readonly users: readonly string[];
-  /** A later call takes this as `after`. */
+  /** Position, which a later call takes as `after`. */
   readonly position: string;
 }
 
@@ -13,10 +13,10 @@ const HOMES_A_STEP = 500;
 const PLACE = /^(\w+)-(\d+)$/;
 
 /**
- * Lists each home timeline at least once; timelines written or removed meanwhile may be missing. `after` is the position
- * of an earlier run, valid until a server restarts or a slot moves to another.
+ * Lists each home timeline at least once; timelines written or removed meanwhile may be missing. `after` is the
+ * position of an earlier run, valid until a server restarts or a slot moves to another.
  *
- * @throws AppError `invalid` for a position that is no longer valid, `unavailable` where Redis is unavailable
+ * @throws AppError `invalid` for a position that is no longer valid, `unavailable` if Redis is unavailable
  */
 export async function* listHomes(scripts: Scripts, after?: string): AsyncGenerator<Homes> {
   const nodes = await dataNodes(scripts);

@@ -8,7 +8,7 @@
 -- ARGV[2]  the rebuild's mark
 -- ARGV[3]  the newest time of a remote drop that is left out because the share is used up, ms; 0: none is
 -- ARGV[4+] score, drop id, score, drop id, ...
--- returns  1; 0 where the mark is gone
+-- returns  1; 0 if the mark is gone
 local time = redis.call('TIME')
 if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[1]) then
   return redis.error_reply('LATE the rebuild came after its deadline')

@@ -13,8 +13,9 @@ export async function newestOfLocal(
     client.zrevrangebyscore(LOCAL_KEY, until, 0, "WITHSCORES", "LIMIT", 0, count),
   );
   const drops: HeldDrop[] = [];
-  for (let at = 0; at < flat.length; at += 2)
-    if (flat[at] !== FLOOR_MEMBER) drops.unshift({ drop: flat[at] as string, createdAt: Number(flat[at + 1]) });
+  for (let index = 0; index < flat.length; index += 2)
+    if (flat[index] !== FLOOR_MEMBER)
+      drops.unshift({ drop: flat[index] as string, createdAt: Number(flat[index + 1]) });
   return drops;
 }
 

@@ -1,15 +1,15 @@
 import { compareEntries, type TimelineEntry } from "../../contracts/timelines.js";
 import type { Range, Stored } from "./stored.js";
 
-/** The entries of a pulled author that a home may take. */
-export interface Part {
+/** Entries of a pulled author's timeline that may belong in a page of a home. */
+export interface MergedPart {
   readonly key: string;
   readonly stored: Stored;
 }
 
 /**
- * Returns the entries of a range, nearest first, as far as a home has room for them; undefined if they go beyond the
- * `size` newest ones of the author.
+ * Returns the entries of a range, nearest first, as far as a home has room for them. Returns undefined if the range
+ * goes beyond the `size` newest entries of the author.
  */
 export function partOfHead(
   { entries, floor }: Stored,
@@ -35,8 +35,8 @@ export function partOfHead(
   return newer.slice(0, count).filter((entry) => !last || compareEntries(entry, last) < 0);
 }
 
-/** Takes each drop once, with its smallest time among the entries that the home has room for. */
-export function merge({ key, direction, count }: Range, home: Stored, parts: readonly Part[]): Stored {
+/** Merges timelines. Takes each drop once, with its smallest time among the entries that the home has room for. */
+export function merge({ key, direction, count }: Range, home: Stored, parts: readonly MergedPart[]): Stored {
   const sign = direction === "older" ? -1 : 1;
   const last = home.entries.length >= count ? home.entries.at(-1) : undefined;
   const entries = new Map<string, TimelineEntry>();
@@ -46,12 +46,12 @@ export function merge({ key, direction, count }: Range, home: Stored, parts: rea
     if (!known || entry.score < known.score) entries.set(entry.drop, entry);
   };
   const all = [home, ...parts.map(({ stored }) => stored)];
-  for (const { entries: some } of all) some.forEach(take);
+  for (const { entries: entriesOfOne } of all) entriesOfOne.forEach(take);
   const nearest = [...entries.values()].sort((a, b) => sign * compareEntries(a, b)).slice(0, count);
   const merged = parts.map((part) => part.key);
-  const keys = [key, ...merged].filter((_, at) => all[at]?.floor === undefined);
+  const keys = [key, ...merged].filter((_, index) => all[index]?.floor === undefined);
   const incomplete = keys.length > 0 ? { keys, arePullsKnown: true } : undefined;
-  const floor = incomplete ? undefined : Math.max(...all.map((one) => one.floor as number));
-  const areAlive = all.every((one) => one.areAlive);
+  const floor = incomplete ? undefined : Math.max(...all.map((stored) => stored.floor as number));
+  const areAlive = all.every((stored) => stored.areAlive);
   return { floor, entries: nearest, areAlive, merged, incomplete };
 }

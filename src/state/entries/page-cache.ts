@@ -22,18 +22,18 @@ interface PageCacheOptions {
   readonly ttlMs: number;
 }
 
-/** Answers were read from this key. */
+/** A key from which answers were read. */
 export interface FollowedKey {
   readonly key: string;
-  /** The server that it was read from announces its changes. */
+  /** Server that the key was read from, which announces its changes. */
   readonly node: string;
-  /** So many reads of it are under way. */
+  /** Number of reads of the key that are under way. */
   reads: number;
-  /** The names are those of the cached answers. */
+  /** Names of the cached answers that were read from the key. */
   readonly names: Set<string>;
 }
 
-/** The keys of an answer, and how many deletions were known before it was read. */
+/** The keys of an answer, and the number of deletions known before it was read. */
 export interface Origin {
   readonly keys: readonly FollowedKey[];
   readonly deletions: number;
@@ -44,32 +44,32 @@ interface CachedAnswer extends Pick<Origin, "keys"> {
   readonly nodes: readonly string[];
   deletions: number;
   readonly size: number;
-  /** False once a key of it has changed, or another answer has taken its place. */
+  /** False once one of its keys has changed, or another answer has replaced this one. */
   isCached: boolean;
 }
 
-/** Deletions that an answer is compared with. After more than these it is read anew. */
+/** Number of latest deletions that an answer is compared with. After more deletions it is read anew. */
 const DELETIONS = 256;
 const MAX_AGE_MS = MINUTE;
-/** An answer is cached for at most this share of the time to live, so that a renewal is late by no more. */
+/** Maximum age of a cached answer, as a share of the time to live: a renewal is late by at most this share. */
 const SHARE_OF_TTL = 0.01;
 
-/** Memory of an answer, of each of its keys and of each drop that is not encoded, beside their texts, bytes. */
+/** Memory of an answer, of each of its keys and of each unencoded drop, beside their texts, bytes. */
 const BYTES = { answer: 500, key: 400, drop: 200 };
 
 /**
- * Caches answers of Redis until a key that they were read from changes. An answer is returned only once the server has
- * confirmed, after the read began, that nothing has changed: it is what Redis would answer.
+ * Caches answers of Redis until a key that they were read from changes. An answer is returned only after the server has
+ * confirmed, since the read began, that nothing has changed: Redis would give the same answer.
  *
- * Each deletion changes the tombstones. They are not followed: deleted drops are announced by name, and an answer that
- * shows one is discarded.
+ * Each deletion changes the tombstones, whose key is not followed: deleted drops are announced by name, and an answer
+ * that shows one is discarded.
  */
 export class PageCache {
-  /** These count since the start. */
+  /** Counts since the start. */
   readonly events: Record<CacheEvent, number> = { hit: 0, miss: 0, changed: 0, deleted: 0, evicted: 0, expired: 0 };
   readonly #options: PageCacheOptions;
   readonly #followed = new Map<string, FollowedKey>();
-  /** A page is cached if it is read again while its name is in here. */
+  /** Names of pages read lately. A page whose name is here is cached when it is read again. */
   readonly #seen = createCache<true>("seenPages", { sizeOf: () => 0 });
   readonly #answers: LRUCache<string, CachedAnswer>;
   readonly #deleted: string[] = [];
@@ -81,9 +81,9 @@ export class PageCache {
       maxSize: options.maxBytes,
       sizeCalculation: ({ size }) => size,
       ttl: Math.max(1, Math.min(MAX_AGE_MS, options.ttlMs * SHARE_OF_TTL)),
-      dispose: (one, name, reason) => {
-        one.isCached = false;
-        for (const key of one.keys) {
+      dispose: (answer, name, reason) => {
+        answer.isCached = false;
+        for (const key of answer.keys) {
           key.names.delete(name);
           this.#forget(key);
         }
@@ -97,13 +97,13 @@ export class PageCache {
     return this.#answers.calculatedSize;
   }
 
-  /** Returns true while answers read from this key can be cached: never where there is room for none. */
+  /** Returns true while answers read from this key can be cached: always false if the cache has no room. */
   isOn(key: string): boolean {
     const { maxBytes, changes, nodeOf } = this.#options;
     return maxBytes > BYTES.answer && changes.isOn([nodeOf(key)]);
   }
 
-  /** The page was asked for before, and not long ago. */
+  /** Returns true if the page was asked for lately. Notes that it is asked for. */
   isWanted(name: string): boolean {
     if (this.#seen.get(name)) return true;
     this.#seen.set(name, true);
@@ -117,37 +117,37 @@ export class PageCache {
 
   /** Resolves to the answer that Redis would give now, if it is cached. */
   async read(name: string): Promise<CachedAnswer | undefined> {
-    const held = this.#answers.get(name);
-    const isValid = held !== undefined && (await this.#options.changes.upToDate(held.nodes)) && held.isCached;
-    const found = isValid ? this.#unlessDeleted(name, held) : undefined;
-    this.events[found ? "hit" : "miss"]++;
-    return found;
+    const cached = this.#answers.get(name);
+    const isValid = cached !== undefined && (await this.#options.changes.upToDate(cached.nodes)) && cached.isCached;
+    const current = isValid ? this.#unlessDeleted(name, cached) : undefined;
+    this.events[current ? "hit" : "miss"]++;
+    return current;
   }
 
   get(name: string): CachedAnswer | undefined {
-    const one = this.#answers.get(name);
-    return one && this.#unlessDeleted(name, one);
+    const answer = this.#answers.get(name);
+    return answer && this.#unlessDeleted(name, answer);
   }
 
-  #unlessDeleted(name: string, one: CachedAnswer): CachedAnswer | undefined {
-    if (this.#isAlive(one)) return one;
+  #unlessDeleted(name: string, answer: CachedAnswer): CachedAnswer | undefined {
+    if (this.#isAlive(answer)) return answer;
     this.#discard(name, "deleted");
     return undefined;
   }
 
-  /** Follows the keys of a read that is sent after the call, and that must be ended. */
+  /** Follows the keys of a read that is sent after the call. The caller calls `end` after the read. */
   begin(keys: readonly string[]): Origin {
     const followed = keys.map((key) => this.#followedKey(key));
     for (const key of followed) key.reads++;
     return { keys: followed, deletions: this.#deletions };
   }
 
-  /** Sends the keys of reads, which are sent next; resolves to true where they are followed. */
+  /** Asks the server to announce changes of the keys of reads, which are sent next. Resolves to true if it does. */
   follow(origins: readonly Origin[]): Promise<boolean> {
     return this.#options.changes.follow([...new Set(origins.flatMap(({ keys }) => keys.map(({ key }) => key)))]);
   }
 
-  /** Holds what was read, unless it is incomplete, hides something, or a key has changed or ceased to be followed. */
+  /** Caches a result, unless it is incomplete, hides drops, or a key has changed or is not followed any more. */
   keep(name: string, stored: Stored, { keys, deletions }: Origin): void {
     this.#answers.delete(name);
     const hides = !stored.areAlive && stored.entries.length > 0;
@@ -158,7 +158,7 @@ export class PageCache {
     for (const { key } of keys) size += BYTES.key + textBytes(key);
     for (const { drop, by } of stored.entries) size += BYTES.drop + textBytes(drop) + (by ? bylineBytes(by) : 0);
     if (size > this.#options.maxBytes) return;
-    // The names are added first: the answers that make room for this one may be the last others of a key.
+    // The names are added first: the answers that are evicted for this one may be the last others of a key.
     for (const key of keys) key.names.add(name);
     const kept = page ? { ...stored, page } : stored;
     this.#answers.set(name, { stored: kept, keys, nodes, deletions, size, isCached: true });
@@ -184,7 +184,7 @@ export class PageCache {
     if (this.#deleted.length > DELETIONS) this.#deleted.shift();
   }
 
-  /** This forgets everything, since any key may have changed. */
+  /** Removes everything, since any key may have changed. */
   clear(): void {
     this.#followed.clear();
     this.#answers.clear();
@@ -192,7 +192,7 @@ export class PageCache {
 
   #followedKey(key: string): FollowedKey {
     const node = this.#options.nodeOf(key);
-    // Its slot has moved: another node announces its changes.
+    // The slot of the key has moved: another node announces its changes.
     if (this.#followed.get(key)?.node !== node) this.changed(key);
     const followed = this.#followed.get(key) ?? { key, node, reads: 0, names: new Set<string>() };
     this.#followed.set(key, followed);
@@ -212,19 +212,19 @@ export class PageCache {
     if (this.#answers.delete(name)) this.events[why]++;
   }
 
-  /** No drop of the answer is known to be deleted since it was read. */
-  #isAlive(one: CachedAnswer): boolean {
-    const unknown = this.#deletions - one.deletions;
-    one.deletions = this.#deletions;
+  /** Returns true if no drop of the answer is known to have been deleted since it was read. */
+  #isAlive(answer: CachedAnswer): boolean {
+    const unknown = this.#deletions - answer.deletions;
+    answer.deletions = this.#deletions;
     if (unknown === 0) return true;
-    return unknown <= DELETIONS && !this.#deleted.slice(-unknown).some((drop) => shows(one.stored, drop));
+    return unknown <= DELETIONS && !this.#deleted.slice(-unknown).some((drop) => shows(answer.stored, drop));
   }
 }
 
 const shows = ({ page, entries }: Stored, drop: string): boolean =>
   page ? page.includes(drop) : entries.some((entry) => entry.drop === drop);
 
-/** A small buffer is a part of a larger one, which it would keep alive. */
+/** Copies a small buffer, which is a part of a larger one that it would keep in memory. */
 function ownCopy(part: Buffer): Buffer {
   const copy = Buffer.allocUnsafeSlow(part.length);
   part.copy(copy);

@@ -9,27 +9,29 @@ import type { Range, Stored } from "./stored.js";
 
 const READ_PAGE = script("read-page", import.meta.url, { inBytes: true });
 
-/** The read of one timeline by read-page.lua. */
+/** Read of one timeline by read-page.lua. */
 export interface StoreRead {
   readonly range: Range;
-  /** The read gives the key this time to live, in ms; 0 leaves it. */
+  /** Time to live that the read gives the key, in ms; 0: unchanged. */
   readonly ttl: number;
-  /** The set has the authors whose timelines are merged into this one; "" stands for none. */
+  /** Key of the set of authors whose timelines are merged into this one; "": none. */
   readonly pulls: string;
-  /** The answer is made of these keys, if it is to be cached. */
+  /** Keys that the answer depends on, if it is to be cached; otherwise empty. */
   readonly follows: readonly string[];
 }
 
-/** An encoded page replaces the entries where nothing is merged into it. */
+/** Reply to a read. If no timeline is merged, an encoded page replaces the entries. */
 export interface Reply extends Omit<Stored, "merged" | "incomplete"> {
-  /** The tokens of the authors in the set that was named; undefined if none was, or the set is not known. */
+  /** Tokens of the authors in the set that was named. Undefined if none was named, or the set is not complete. */
   readonly authors: readonly string[] | undefined;
   readonly isSetNamed: boolean;
-  /** The user of the home hides somebody, and authors are merged into it. */
+  /** True if the user of the home hides somebody, and authors are merged into the home. */
   readonly hides: boolean;
-  /** A change takes the floor of the home soon, without a write that others see: the answer is not cached. */
+  /**
+   * True if a change removes the floor of the home soon, without a write that is announced: the answer is not cached.
+   */
   readonly isRenewedSoon: boolean;
-  /** The keys are followed since before the call, until this is ended; undefined if one of them is not followed. */
+  /** Origin, whose keys are followed since before the call until `end`. Undefined if a key is not followed. */
   readonly origin: Origin | undefined;
 }
 
@@ -48,17 +50,17 @@ class PendingRead {
 
 export interface PageCallsOptions {
   readonly cache?: PageCache | undefined;
-  /** In a cluster pages that show none of these need not be asked for. */
+  /** Copy of the tombstones in a cluster: pages that show none of these need no check there. */
   readonly tombstones?: Pick<TombstoneCopy, "upToDate"> | undefined;
 }
 
-/** A call of so many pages blocks Redis for about 2 ms. */
+/** Maximum number of pages in a call, which blocks Redis for about 2 ms. */
 const PAGES_A_CALL = 32;
 
 /**
- * Reads of one turn of the event loop, and those that come while a call is under way, share the next call; none shares a
- * call that began before it. Reads of one name get the same promise; `readOf` is called for the first of them. Each node
- * of a cluster has calls of its own: nodes fail one by one.
+ * Combines reads of one turn of the event loop, and those made while a call is under way, into the next call: no read
+ * shares a call that began before it. Reads of one name get the same promise; `readOf` is called for the first of them.
+ * Each node of a cluster has its own calls: nodes fail one by one.
  */
 export function createPageCalls(scripts: Scripts, { cache, tombstones }: PageCallsOptions) {
   const queues = new Map<string, Queue>();
@@ -95,7 +97,7 @@ class Queue {
     return pending.reply;
   }
 
-  /** Sends the next call before readers get their replies: Redis works while they are sent. */
+  /** Sends the next call before readers get their replies, so that Redis works meanwhile. */
   #next(): void {
     const reads: PendingRead[] = [];
     for (const [name, pending] of this.#pending) {
@@ -130,39 +132,44 @@ class Queue {
       const areFollowed = (await followed) === true;
       if (!areFollowed) end();
       const settle = (all: readonly Unfollowed[]): void => {
-        for (const [at, { resolve }] of reads.entries())
-          resolve({ ...(all[at] as Unfollowed), origin: areFollowed ? origins[at] : undefined });
+        for (const [index, { resolve }] of reads.entries())
+          resolve({ ...(all[index] as Unfollowed), origin: areFollowed ? origins[index] : undefined });
       };
       if (!scripts.isCluster) return () => settle(replies);
       // The next call does not wait for the node of the tombstones.
-      return () => void this.#judged(reads, replies, known).then(settle, fail);
+      return () => void this.#checked(reads, replies, known).then(settle, fail);
     } catch (error) {
       end();
       return () => fail(error);
     }
   }
 
-  /** In a cluster the tombstones are on a node of their own. A page that may show a deleted drop is read again as entries. */
-  async #judged(
+  /**
+   * Compares replies to the tombstones, which are on another node of a cluster. A page that may show a deleted drop is
+   * read again as entries.
+   */
+  async #checked(
     reads: readonly PendingRead[],
     replies: readonly Unfollowed[],
     known: Promise<Tombstones | undefined> | undefined,
   ): Promise<readonly Unfollowed[]> {
     const tombstones = await known;
-    const judged = replies.map((reply) => ({
+    const checked = replies.map((reply) => ({
       ...reply,
       areAlive: tombstones !== undefined && !mayShow(reply, tombstones),
     }));
-    const open = [...judged.keys()].filter((at) => !judged[at]?.areAlive);
-    if (open.length === 0) return judged;
-    const alive = await this.deps.areAlive(open.map((at) => shownBy(replies[at] as Unfollowed))).catch(() => undefined);
-    for (const [n, at] of open.entries())
-      judged[at] = { ...(replies[at] as Unfollowed), areAlive: alive?.[n] === true };
-    const dead = open.filter((at) => judged[at]?.page && !judged[at].areAlive);
-    if (dead.length === 0) return judged;
-    const again = await this.#send(dead.map((at) => withoutPage((reads[at] as PendingRead).read)));
-    for (const [n, at] of dead.entries()) judged[at] = { ...(again[n] as Unfollowed), areAlive: false };
-    return judged;
+    const open = [...checked.keys()].filter((index) => !checked[index]?.areAlive);
+    if (open.length === 0) return checked;
+    const alive = await this.deps
+      .areAlive(open.map((index) => shownBy(replies[index] as Unfollowed)))
+      .catch(() => undefined);
+    for (const [n, index] of open.entries())
+      checked[index] = { ...(replies[index] as Unfollowed), areAlive: alive?.[n] === true };
+    const dead = open.filter((index) => checked[index]?.page && !checked[index].areAlive);
+    if (dead.length === 0) return checked;
+    const again = await this.#send(dead.map((index) => withoutPage((reads[index] as PendingRead).read)));
+    for (const [n, index] of dead.entries()) checked[index] = { ...(again[n] as Unfollowed), areAlive: false };
+    return checked;
   }
 
   async #send(reads: readonly StoreRead[]): Promise<Unfollowed[]> {
@@ -172,7 +179,7 @@ class Queue {
       const args = places.flatMap((place) => argsOf(reads[place] as StoreRead));
       return run(READ_PAGE, route, [isCluster ? "" : 1, MAX_IDLE_MS, ...args]) as Promise<Buffer[]>;
     });
-    return inOrder(answers).map((text, at) => replyOf(text, reads[at] as StoreRead));
+    return inOrder(answers).map((text, index) => replyOf(text, reads[index] as StoreRead));
   }
 }
 
@@ -193,15 +200,16 @@ function argsOf({ range: { key, direction, from, count, page }, ttl, pulls }: St
 
 const WHOLE = { floor: 0, entries: [], areAlive: true, authors: [], hides: false, isRenewedSoon: false } as const;
 const NOT_KNOWN = "?";
-/** This begins a reply with entries; a page begins with 0 or 1. */
+/** First byte of a reply with entries. A page begins with 0 or 1. */
 const JSON_START = "[".charCodeAt(0);
 
 function replyOf(text: Buffer, { range: { direction }, pulls }: StoreRead): Unfollowed {
   const isSetNamed = pulls !== "";
   if (text[0] !== JSON_START) return { ...WHOLE, isSetNamed, page: encodedPage(text) };
-  const [floor = "", alive, authors = "", hides, soon, ...held] = JSON.parse(text.toString()) as string[];
+  const [floor = "", alive, authors = "", hides, soon, ...flat] = JSON.parse(text.toString()) as string[];
   const entries: TimelineEntry[] = [];
-  for (let at = 0; at < held.length; at += 2) entries.push({ drop: held[at] as string, score: Number(held[at + 1]) });
+  for (let index = 0; index < flat.length; index += 2)
+    entries.push({ drop: flat[index] as string, score: Number(flat[index + 1]) });
   if (direction === "older") entries.reverse();
   return {
     floor: floor === "" || Number(floor) < 0 ? undefined : Number(floor),

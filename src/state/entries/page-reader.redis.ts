@@ -6,7 +6,7 @@ import { currentOf, isPushed, type PulledAuthors } from "../big-authors/pulled.j
 import type { HiddenUsers } from "../hidden/hidden.js";
 import type { HiddenStore } from "../hidden/hidden.redis.js";
 import { AUTHOR_PREFIX, authorOfKey, hiddenKey, kindOf, PULLED_KEY, pullsKeyOfHome, userOfHomeKey } from "../keys.js";
-import { merge, type Part, partOfHead } from "./merge.js";
+import { type MergedPart, merge, partOfHead } from "./merge.js";
 import type { FollowedKey } from "./page-cache.js";
 import { createPageCalls, type PageCallsOptions, type Reply, type StoreRead } from "./page-calls.redis.js";
 import { encodeWhole } from "./page-response.js";
@@ -14,21 +14,21 @@ import { createShownPages } from "./shown-pages.js";
 import { type EncodedPage, type Incomplete, incompleteOf, type Range, type Stored } from "./stored.js";
 
 export interface PageReaderOptions extends PageCallsOptions {
-  /** The time to live is that of homes and authors, in ms. */
+  /** Time to live of homes and authors' timelines, in ms. */
   readonly ttlMs: number;
   readonly authorStates: PulledAuthors;
   readonly hidden: Pick<HiddenStore, "held" | "lastKnown">;
   readonly bylinesOf: (key: string, drops: readonly string[]) => Promise<ReadonlyMap<string, Byline>>;
-  /** Tests pass a wrong one, and must notice it. */
+  /** Set by tests, which replace it by a wrong one. */
   readonly merge?: typeof merge;
 }
 
 type Reading = Omit<StoreRead, "follows"> & {
-  /** Homes have all drops of this author: what the author's own timeline lacks is not missing. */
+  /** True if homes have all drops of this author: a gap in the author's own timeline is no gap of the page. */
   readonly isBeside?: boolean;
 };
 
-/** `keys` are those that `stored` was read from; undefined if one of them is not followed. */
+/** A timeline after the merge. `keys`: what `stored` was read from; undefined if one of them is not followed. */
 interface Merged {
   readonly stored: Stored;
   readonly keys: readonly FollowedKey[] | undefined;
@@ -36,7 +36,7 @@ interface Merged {
 
 const SPAN = { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } } as const;
 
-/** So many newest drops of a pulled author are cached: more than a page. */
+/** Number of newest drops of a pulled author that are cached: more than a page. */
 const HEAD = 128;
 
 /**
@@ -45,7 +45,7 @@ const HEAD = 128;
  */
 export class PageReader {
   readonly #ask: ReturnType<typeof createPageCalls>;
-  /** Callers that share a reply share the answer that is made of it. */
+  /** Answers by reply: callers that share a reply share the answer that is made of it. */
   readonly #answers = new WeakMap<Promise<Reply>, Promise<Stored>>();
   readonly #readShown: ReturnType<typeof createShownPages>;
 
@@ -65,8 +65,8 @@ export class PageReader {
   };
 
   /**
-   * Resolves to undefined where the page is not whole, or hides drops: deleted ones, or those from before `since`; or
-   * where whom the viewer hides must be asked for.
+   * Reads a page. Resolves to undefined if the page is not whole, or hides drops (deleted, or older than `since`), or
+   * if the users service must be asked whom the viewer hides.
    */
   readonly readFirstPage = async (
     key: string,
@@ -78,9 +78,9 @@ export class PageReader {
     const { cache } = this.options;
     const name = hiddenKey(viewer);
     if (cache?.peek(name)?.relations?.size === 0) {
-      // Most viewers hide nobody: their page is read beside the question whether that is still so.
-      const [held, stored] = await Promise.all([cache.read(name), this.read(range)]);
-      if (held?.stored.relations?.size === 0) return firstPageOf(key, stored);
+      // Most viewers hide nobody: their page is read while it is checked that this is still so.
+      const [relations, stored] = await Promise.all([cache.read(name), this.read(range)]);
+      if (relations?.stored.relations?.size === 0) return firstPageOf(key, stored);
     }
     const hidden = await this.readHidden(viewer);
     if (hidden?.size !== 0) return hidden && this.#readShown({ key, page }, hidden);
@@ -113,7 +113,7 @@ export class PageReader {
   }
 
   #readFromRedis(name: string, reading: Reading): Promise<Stored> {
-    // While nobody is pulled the script answers the encoded page.
+    // While nobody is pulled the script answers with the encoded page.
     const pulls = this.options.authorStates.copy()?.size === 0 ? "" : reading.pulls;
     const reply = this.#ask(reading.range.key, name, () => ({
       ...reading,
@@ -125,7 +125,7 @@ export class PageReader {
     return answer;
   }
 
-  /** Returns the keys to follow: those of an answer that is to be cached. */
+  /** Returns the keys to follow if the answer is to be cached. */
   #keysOf(name: string, { range: { key }, pulls }: Reading): readonly string[] {
     const { cache } = this.options;
     if (!cache?.isOn(key) || !cache.isWanted(name)) return [];
@@ -137,9 +137,14 @@ export class PageReader {
     const reply = await replied;
     const { origin, floor, entries, areAlive, isRenewedSoon, page: encoded } = reply;
     try {
-      const own: Stored = { floor: reading.isBeside ? 0 : floor, entries, areAlive, ...(encoded && { page: encoded }) };
+      const home: Stored = {
+        floor: reading.isBeside ? 0 : floor,
+        entries,
+        areAlive,
+        ...(encoded && { page: encoded }),
+      };
       const { stored, keys } =
-        reading.pulls === "" ? { stored: own, keys: [] } : await this.#merge(reading, own, reply);
+        reading.pulls === "" ? { stored: home, keys: [] } : await this.#merge(reading, home, reply);
       const page = encodeWhole(stored, reading.range);
       const whole: Stored = page ? { floor: stored.floor, entries: [], areAlive: true, page } : stored;
       if (origin && keys && !isRenewedSoon) cache?.keep(name, whole, { ...origin, keys: [...origin.keys, ...keys] });
@@ -151,7 +156,7 @@ export class PageReader {
 
   async #merge(reading: Reading, home: Stored, { authors, isSetNamed, hides }: Reply): Promise<Merged> {
     const { range } = reading;
-    // It is looked at after the call: the process may have been suspended while an author changed over.
+    // The registry is read after the call: the process may have been suspended while an author's state changed.
     const registry = await currentOf(this.options.authorStates);
     if (registry.size === 0) return { stored: home, keys: [] };
     if (!isSetNamed) return { stored: await this.#read(reading), keys: undefined };
@@ -183,7 +188,7 @@ export class PageReader {
   }
 
   /** Hides reposts by pulled authors, which are in no home. */
-  async #withoutReposts(merged: Stored, parts: readonly Part[], viewer: HiddenUsers): Promise<Stored> {
+  async #withoutReposts(merged: Stored, parts: readonly MergedPart[], viewer: HiddenUsers): Promise<Stored> {
     const bylines = await Promise.all(
       parts.map(({ key, stored }) =>
         this.options.bylinesOf(
@@ -192,18 +197,18 @@ export class PageReader {
         ),
       ),
     );
-    const asked = await viewer.among(bylines.flatMap((some) => [...some.values()]));
+    const asked = await viewer.among(bylines.flatMap((byDrop) => [...byDrop.values()]));
     const hidden = new Set(
-      bylines.flatMap((some) => [...some].filter(([, by]) => asked.hides(by)).map(([drop]) => drop)),
+      bylines.flatMap((byDrop) => [...byDrop].filter(([, by]) => asked.hides(by)).map(([drop]) => drop)),
     );
     return hidden.size > 0 ? { ...merged, hidden } : merged;
   }
 
-  /** Reads from the author's cached newest drops, where these reach far enough. */
+  /** Reads from the author's cached newest drops, if they reach far enough. */
   async #readPart(
     range: Range,
     { home, isBeside }: { readonly home: Stored; readonly isBeside: boolean },
-  ): Promise<Part & Pick<Merged, "keys">> {
+  ): Promise<MergedPart & Pick<Merged, "keys">> {
     const { cache, ttlMs } = this.options;
     const { key } = range;
     const how = { ttl: isBeside ? 0 : ttlMs, pulls: "", isBeside };

@@ -19,13 +19,16 @@ export function encodedPage(reply: Buffer): EncodedPage {
 
 const DROP_TAG = 0x0a;
 
-/** Looks at the bytes of each drop of an encoded page, which come first, until one fits. Ids have at most 128 bytes. */
+/**
+ * Passes the bytes of each drop of an encoded page to `fits`, until it returns true. Drops come first; ids have at most
+ * 128 bytes.
+ */
 export function someDrop(page: EncodedPage, fits: (start: number, end: number) => boolean): boolean {
-  for (let at = 0; page[at] === DROP_TAG; ) {
-    const length = page[at + 1] as number;
-    const start = at + (length < 128 ? 2 : 3);
-    at = start + (length < 128 ? length : (length % 128) + 128 * (page[at + 2] as number));
-    if (fits(start, at)) return true;
+  for (let position = 0; page[position] === DROP_TAG; ) {
+    const length = page[position + 1] as number;
+    const start = position + (length < 128 ? 2 : 3);
+    position = start + (length < 128 ? length : (length % 128) + 128 * (page[position + 2] as number));
+    if (fits(start, position)) return true;
   }
   return false;
 }
@@ -39,14 +42,14 @@ export function dropsOf(page: EncodedPage): string[] {
   return drops;
 }
 
-/** The text is ASCII, and shorter than 2^14. */
+/** Encodes a text, which is ASCII and shorter than 2^14. */
 function field(number: number, text: string): string {
   const { length } = text;
   const size = length < 128 ? [length] : [128 + (length % 128), length >> 7];
   return String.fromCharCode(number * 8 + 2, ...size) + text;
 }
 
-/** Returns undefined where a page is not asked for or not complete, or a drop of it may be hidden. */
+/** Returns undefined if no page is asked for, the page is not complete, or a drop of it may be hidden. */
 export function encodeWhole(stored: Stored, { direction, page }: Range): EncodedPage | undefined {
   if (stored.page) return stored.page;
   const { floor, entries, areAlive, hidden } = stored;
@@ -63,11 +66,11 @@ interface Presentation {
   readonly page: PageRequest;
   readonly newestFirst: boolean;
   readonly degraded: boolean;
-  /** A page that has fewer entries than there are goes on here. */
+  /** Position from which the next page continues, if this one has fewer entries than exist. */
   readonly reached?: TimelineEntry | undefined;
 }
 
-/** This is below every id, and an id itself. */
+/** Lowest id, itself valid. */
 const LOWEST_ID = "\u0001";
 
 /** Encodes a GetTimelineResponse. */
@@ -83,7 +86,7 @@ export function present(
   return encodeEntries(entries, { hasMore: read.length > limit || reached !== undefined, ...cursors, degraded });
 }
 
-/** Entries come newest first; `cursor` is handed back where there are none. */
+/** Encodes entries, newest first. `cursor` is returned if there are none. */
 function encodeEntries(
   entries: readonly TimelineEntry[],
   {
@@ -95,7 +98,7 @@ function encodeEntries(
   }: {
     readonly hasMore: boolean;
     readonly cursor?: string | undefined;
-    /** Both tokens replace those of the last and the first entry. */
+    /** Token that replaces that of the last entry; `newer` replaces that of the first. */
     readonly older?: string | undefined;
     readonly newer?: string | undefined;
     readonly degraded?: boolean;

@@ -17,7 +17,10 @@ interface ReadCacheDeps {
   readonly log: Logger;
 }
 
-/** Holds pages that are read often, and in a cluster a copy of the tombstones; undefined if there is no room for pages. */
+/**
+ * Opens the cache of pages that are read often, and in a cluster a copy of the tombstones. Undefined if the cache has
+ * no room.
+ */
 export function openReadCache({ scripts, config, log }: ReadCacheDeps) {
   const { readCacheBytes: maxBytes } = config.timeline;
   if (maxBytes === 0) return undefined;

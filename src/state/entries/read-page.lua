@@ -15,9 +15,9 @@
 --          merged into it; 0: answer entries
 --     [9]  drops older than this are hidden, ms
 -- returns  of each timeline the page: 1 if more follow, score (double) and length of its newest and its oldest id,
---          `repeated string 1`; or as JSON [floor or "", "1" if none is tombstoned, authors, hides, "1" where the home is
---          renewed soon, id, score, ...] in ascending order of (score, bytes). authors: joined by ","; "?" where the set is
---          not known. hides: "1" where authors are asked for and the home's user hides somebody
+--          `repeated string 1`; or as JSON [floor or "", "1" if none is tombstoned, authors, hides, "1" if the home is
+--          renewed soon, id, score, ...] in ascending order of (score, bytes). authors: joined by ","; "?" if the set is
+--          not known. hides: "1" if authors are asked for and the home's user hides somebody
 local call = redis.call
 local tombstones = ARGV[1] == '1' and 'timeline:tombstones'
 
@@ -158,7 +158,7 @@ local function is_judged(key)
 end
 
 -- A change that somebody else made renews a home when that is due: see change-hidden.lua. What is read before is not
--- cached. Returns "soon" or "now", nil where none is due.
+-- cached. Returns "soon" or "now", nil if none is due.
 local function renewal_of(key)
   if string.sub(key, 1, 14) ~= 'timeline:home:' then return nil end
   local renewal = 'timeline:x:renewal:{' .. key .. '}'

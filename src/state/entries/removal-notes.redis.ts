@@ -8,8 +8,8 @@ const NOTE_REMOVED = script("note-removed", import.meta.url);
 const DROPS_A_CALL = 5_000;
 
 /**
- * The fan-out of a deletion reads a timeline first and these notes next, and so misses no listener who had the drop.
- * Deletions older than the window notify nobody.
+ * Notes of drops that left a timeline. The fan-out of a deletion reads the timeline first and these notes next, and so
+ * misses no listener who had the drop. Deletions older than the window notify nobody.
  */
 export function createRemovalNotes({ run, command }: Scripts) {
   const noteWith = (how: "remove" | "note") => async (timeline: string, drops: readonly string[]) => {
@@ -21,7 +21,7 @@ export function createRemovalNotes({ run, command }: Scripts) {
   const wasRemoved = (timeline: string, drop: string) => isIn(removalNotesKey(timeline), drop);
   return {
     remove: noteWith("remove"),
-    /** The caller removes them next. */
+    /** Notes drops that the caller removes next. */
     note: noteWith("note"),
     wasRemoved,
     had: async (timeline: string, drop: string) => (await isIn(timeline, drop)) || wasRemoved(timeline, drop),

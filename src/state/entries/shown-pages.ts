@@ -4,9 +4,9 @@ import { encodeWhole } from "./page-response.js";
 import { type EncodedPage, type Range, SPARE, type Stored } from "./stored.js";
 
 interface Signed {
-  /** Each is at the place of its entry. */
+  /** Bylines, in the order of the entries. */
   readonly bylines: Promise<readonly (Byline | undefined)[]>;
-  /** The names are the places of hidden drops. */
+  /** Pages by the indexes of their hidden drops. */
   readonly pages: Map<string, EncodedPage | undefined>;
 }
 
@@ -20,12 +20,13 @@ interface FirstPage {
   readonly page: NonNullable<Range["page"]>;
 }
 
-/** A page takes some KB. */
+/** Maximum number of pages of an answer; a page takes some KB. */
 const MOST_PAGES = 100;
 
 /**
- * Returns a function that reads a first page of local or global without the drops that a viewer does not see; it resolves
- * to undefined where that takes more than one read. Viewers who read the same, and see the same of it, share the page.
+ * Returns a function that reads a first page of local or global without the drops that a viewer does not see. Resolves
+ * to undefined if that takes more than one read. Viewers who read the same answer, and see the same drops of it, share
+ * the page.
  */
 export function createShownPages({ read, bylinesOf }: ShownPagesDeps) {
   const known = new WeakMap<Stored, Signed>();
@@ -51,11 +52,11 @@ export function createShownPages({ read, bylinesOf }: ShownPagesDeps) {
     const hidden = await viewer.among(signed.filter((by) => by !== undefined));
     const shown: TimelineEntry[] = [];
     let name = "";
-    for (let place = 0; place < entries.length && shown.length <= page.drops; place++) {
-      const by = signed[place];
+    for (let index = 0; index < entries.length && shown.length <= page.drops; index++) {
+      const by = signed[index];
       if (!by) return undefined;
-      if (hidden.hides(by)) name += `${place},`;
-      else shown.push(entries[place] as TimelineEntry);
+      if (hidden.hides(by)) name += `${index},`;
+      else shown.push(entries[index] as TimelineEntry);
     }
     const mayBeMore = shown.length <= page.drops && entries.length >= range.count;
     if (mayBeMore || (shown.at(-1)?.score ?? 0) < page.since) return undefined;

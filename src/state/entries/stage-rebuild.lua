@@ -1,4 +1,4 @@
--- Puts a part of what a rebuild writes aside, where no read sees it, until finish-rebuild takes it all at once.
+-- Stores a part of a rebuild in keys that no read uses, until finish-rebuild moves all parts at once.
 --
 -- KEYS[1]  the timeline
 -- KEYS[2]  what is to be added, collected in a sorted set of this rebuild's own, in the timeline's slot
@@ -8,7 +8,7 @@
 -- ARGV[3]  time to live of what is put aside, ms
 -- ARGV[4]  how many drop ids follow that are to be removed
 -- ARGV[5+] those ids, then score, drop id, score, drop id, ... to be added
--- returns  how many are put aside by now; 0 where the mark is gone: none is any more
+-- returns  how many are put aside by now; 0 if the mark is gone: none is any more
 local time = redis.call('TIME')
 if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[1]) then
   return redis.error_reply('LATE the rebuild came after its deadline')

@@ -33,9 +33,11 @@ const FINISH_REBUILD = script("finish-rebuild", import.meta.url, { spanned: true
 
 export interface Snapshot {
   readonly entries: readonly TimelineEntry[];
-  /** Complete down to this, in ms; 0: from the start. */
+  /** The entries are complete down to this time, in ms; 0: from the start. */
   readonly floor: number;
-  /** Global leaves out remote drops created up to this time, ms; 0: it leaves out none; undefined: there is no share. */
+  /**
+   * Global leaves out remote drops created up to this time, ms; 0: it leaves out none; undefined: there is no share.
+   */
   readonly remoteFloor?: number | undefined;
 }
 
@@ -66,7 +68,7 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
   const notes = createRemovalNotes(scripts);
   const keepRemote = createKeepRemote(fenced);
   const score = (key: string, member: string) => command("zscore", (client) => client.zscore(key, member));
-  /** Returns the keys of the timelines that are merged into a home, as far as they are known. */
+  /** Returns the keys of the timelines that are merged into a home; none if the set is not complete. */
   const mergedKeysOf = async (home: string): Promise<string[]> => {
     if ((await currentOf(authorStates)).size === 0) return [];
     const members = await command("smembers", (client) => client.smembers(pullsKeyOfHome(home)));
@@ -83,8 +85,8 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
       return user === undefined || (await options.hidden.held(user)) !== undefined;
     },
     /**
-     * Looks in this timeline, in what is merged into it, and in recent deletions; undefined if none of them knows the
-     * drop.
+     * Reads the creation time of a drop from this timeline, from those merged into it, and from recent deletions.
+     * Undefined if none of them has the drop.
      */
     async createdAt(key: string, drop: string): Promise<number | undefined> {
       const [stored, deleted] = await Promise.all([
@@ -92,17 +94,17 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
         command("get", (client) => client.get(deletedDropKey(drop))),
       ]);
       const keys = stored === null && deleted === null && kindOf(key) === "home" ? await mergedKeysOf(key) : [];
-      const others = await Promise.all(keys.map((one) => score(one, drop)));
+      const others = await Promise.all(keys.map((merged) => score(merged, drop)));
       const known = stored ?? deleted ?? others.find((other) => other !== null);
       return known == null ? undefined : Number(known);
     },
-    /** Marks an incomplete timeline, or any if `afresh`. Returns its drops, or why it was not marked. */
+    /** Marks an incomplete timeline, or any if `afresh`. Returns its drops, or the reason why it was not marked. */
     async beginRebuild(key: string, mark: number, afresh = false): Promise<Begun> {
       const keys: [string, ...string[]] = kindOf(key) === "home" ? [key, hiddenKeyOfHome(key)] : [key];
-      const held = (await run(BEGIN_REBUILD, keys, [mark, ttl(key), afresh ? "1" : ""])) as string[] | 0 | null;
-      return held === null ? "complete" : held === 0 ? "hidden unknown" : held;
+      const reply = (await run(BEGIN_REBUILD, keys, [mark, ttl(key), afresh ? "1" : ""])) as string[] | 0 | null;
+      return reply === null ? "complete" : reply === 0 ? "hidden unknown" : reply;
     },
-    /** Returns false if the mark is gone: the snapshot is outdated. */
+    /** Returns false if the mark is gone: then the snapshot is outdated. */
     async finishRebuild(key: string, { mark, gone, snapshot }: Rebuilt): Promise<boolean> {
       const keys = [key, stagedKey(key, mark, "add"), stagedKey(key, mark, "remove")] as const;
       const parts = partsOf(gone, snapshot.entries);
@@ -123,7 +125,7 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
       return (await fenced.one(FINISH_REBUILD, keys, rest)) === 1;
     },
     remove: notes.remove,
-    /** Removes a timeline, and what is kept about it. */
+    /** Removes a timeline, and the keys beside it. */
     forget: (key: string): Promise<number> =>
       command("del", (client) => client.del(key, removalNotesKey(key), bylinesKey(key))),
     bylinesOf: bylines.of,

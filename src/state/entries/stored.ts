@@ -1,46 +1,46 @@
 import type { TimelineEntry } from "../../contracts/timelines.js";
 import type { HiddenUsers } from "../hidden/hidden.js";
 
-/** A GetTimelineResponse without `degraded`, encoded: the store had the whole page, and nothing of it is hidden. */
+/** A GetTimelineResponse without `degraded`, encoded: the store had the whole page, and hides nothing of it. */
 export type EncodedPage = Buffer;
 
 export interface Range {
   readonly key: string;
   readonly direction: "older" | "newer";
-  /** The position is exclusive, and undefined for the end. */
+  /** Exclusive position; undefined for the end. */
   readonly from: TimelineEntry | undefined;
   readonly count: number;
-  /** Asks for an encoded page of so many drops where none of them is hidden; those older than `since` (ms) are. */
+  /** Asks for an encoded page of this number of drops, if none of them is hidden. Drops older than `since` (ms) are. */
   readonly page?: { readonly drops: number; readonly since: number } | undefined;
 }
 
-/** So many more are read than asked for, in place of drops that are hidden. */
+/** Number of drops that are read in addition, to replace hidden ones. */
 export const SPARE = 16;
 
 export interface Stored {
-  /** The floor is in ms. It is undefined where the timeline, or what is merged into it, must be rebuilt. */
+  /** Floor, ms. Undefined if the timeline, or one that is merged into it, must be rebuilt. */
   readonly floor: number | undefined;
-  /** The entries nearest to the position come first. They are complete down to `floor`. */
+  /** Entries, nearest to the position first, complete down to `floor`. */
   readonly entries: readonly TimelineEntry[];
-  /** The entries must be compared with the tombstones where this is false. */
+  /** False: the entries must be compared to the tombstones. */
   readonly areAlive: boolean;
-  /** An encoded page replaces the entries. */
+  /** Encoded page, which replaces the entries. */
   readonly page?: EncodedPage;
   /** Drops among the entries that the viewer does not see. */
   readonly hidden?: ReadonlySet<string> | undefined;
-  /** The hidden users of a user, in place of entries. */
+  /** Hidden users of a user, in place of entries. */
   readonly relations?: HiddenUsers | undefined;
-  /** The timelines of pulled authors that are merged into a home. */
+  /** Keys of pulled authors' timelines that are merged into a home. */
   readonly merged?: readonly string[] | undefined;
-  /** It is set where more, or something else, must be rebuilt than the timeline that was read. */
+  /** Set if other keys than that of the timeline must be rebuilt. */
   readonly incomplete?: Incomplete | undefined;
 }
 
-/** All of this must be rebuilt before a timeline can be read. */
+/** Timelines that must be rebuilt before one can be read. */
 export interface Incomplete {
-  /** The keys are those of the timeline, or of what is merged into it. */
+  /** Keys of the timeline, or of those merged into it. */
   readonly keys: readonly string[];
-  /** The reader's pulled authors must be read, too, where this is false. */
+  /** False: the reader's pulled authors must be read, too. */
   readonly arePullsKnown: boolean;
 }
 

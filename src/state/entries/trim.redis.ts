@@ -22,7 +22,7 @@ export function createTrimStore(scripts: Scripts, fenced: Fenced, authorStates: 
     recordTrimmed: async (before: number): Promise<void> => {
       await scripts.command("set", (client) => client.set(TRIMMED_KEY, before, "PX", DAY));
     },
-    /** Yields the number of drops removed. */
+    /** Removes drops created before a time. Yields numbers of removed drops. */
     async *trimAll(before: number): AsyncGenerator<number> {
       yield await trim(SHARED_PREFIX, Object.values(SHARED_TOKENS), before);
       yield await trim(AUTHOR_PREFIX, [...(await authorStates.refresh()).keys()].map(encodeId), before);
@@ -39,7 +39,10 @@ interface TrimDeps {
   readonly everyMs?: number;
 }
 
-/** A process that does not know the new limit yet may write an older drop: reads hide it until the next day's trim. */
+/**
+ * Removes drops older than the retention. A process that does not know the new limit yet may write an older drop: reads
+ * hide it until the next day's trim.
+ */
 export function startTrimming(deps: TrimDeps): Loop {
   return startLoop({
     work: (stopping) => trimOnce(deps, stopping),

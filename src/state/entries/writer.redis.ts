@@ -40,7 +40,7 @@ export function audienceOf(users: Iterable<string>): Audience {
   return { ids, keys: packKeys(ids.map(encodeId)) };
 }
 
-/** The homes of the audience get these entries, without those that their users do not see. */
+/** Entries to add to the homes of an audience. Each home leaves out those that its user does not see. */
 export interface HomeAddition {
   readonly audience: Audience;
   readonly entries: readonly SignedEntry[];
@@ -48,7 +48,7 @@ export interface HomeAddition {
 
 export type SignedEntry = TimelineEntry & { readonly by: Byline };
 
-/** The homes of the audience lose these drops. */
+/** Drops to remove from the homes of an audience. */
 export interface HomeRemoval {
   readonly audience: Audience;
   readonly drops: readonly string[];
@@ -59,10 +59,10 @@ export interface SharedAddition {
   readonly entry: SignedEntry;
 }
 
-/** Both are in ms since the epoch, and undefined where a home has none. */
+/** Bounds of a home, in ms since the epoch; undefined if it has none. */
 export interface HomeBounds {
   readonly floor: number | undefined;
-  /** The oldest drop was created then. */
+  /** Creation time of the oldest drop. */
   readonly oldest: number | undefined;
 }
 
@@ -74,9 +74,9 @@ export interface WriterOptions {
   readonly maxEntries: number;
   /** Time to live of a home timeline that is not read. */
   readonly ttlMs: number;
-  /** Global holds at most so many remote drops; undefined: there is no bound for them. */
+  /** Maximum number of remote drops in global. Default: no maximum. */
   readonly remoteCap?: number | undefined;
-  /** Write only to home timelines that were read since they were last lost. */
+  /** True: writes only to home timelines that were read since they were last lost. */
   readonly activeOnly: boolean;
 }
 
@@ -87,22 +87,22 @@ interface WriterDeps {
   readonly listenersAmong: ListenersAmong;
 }
 
-/** The creation time of a deleted drop is kept for so long. */
+/** Time for which the creation time of a deleted drop is stored. */
 const DELETED_DROP_TTL_MS = DAY;
-/** Counts of shares have a repost by then. */
+/** Time after which counts of shares include a repost. */
 const REPOSTED_TTL_MS = HOUR;
-/** So many commands about single homes are under way at once. */
+/** Maximum number of commands about single homes at a time. */
 const LOOKS_AT_ONCE = 500;
 
 /** Trimming one entry at every insert halves the rate on full timelines; five percent at once does not. */
 const TRIM_TO = 0.95;
 
 interface AddOptions extends WriterOptions {
-  /** The script says what it does for these. */
+  /** Kind of write; the header of the script describes them. */
   readonly kind: "homes" | "new homes" | "all" | "reposts" | `remote ${number}`;
 }
 
-/** Returns the arguments of the script `add-entries` before the groups; a time to live of 0: none. */
+/** Returns the arguments of the script `add-entries` before the groups. A time to live of 0: none. */
 export const addOptionsOf = ({ maxEntries, ttlMs, activeOnly, kind }: AddOptions): (string | number)[] => [
   maxEntries,
   Math.ceil(maxEntries * TRIM_TO),
@@ -113,7 +113,10 @@ export const addOptionsOf = ({ maxEntries, ttlMs, activeOnly, kind }: AddOptions
 
 export const itemOf = ({ drop, score, by }: SignedEntry): (string | number)[] => [score, drop, bylineText(by)];
 
-/** Every method resolves only after each reply was a success. A call that `yields` lets those of others go first. */
+/**
+ * Writes timelines. Every method resolves only after each reply was a success. A call that `yields` lets other writes
+ * go first.
+ */
 export function createTimelineWriter(deps: WriterDeps, options: WriterOptions) {
   const { scripts, fenced, listenersAmong } = deps;
   const addShared = createAddShared(deps, options);
@@ -124,7 +127,10 @@ export function createTimelineWriter(deps: WriterDeps, options: WriterOptions) {
   };
   return {
     removeFromHomes,
-    /** Also notes for listeners what they had: fan-out of the drops' deletions has not looked at their homes yet. */
+    /**
+     * Removes drops, and notes for listeners which of them they had: the fan-out of the drops' deletions has not read
+     * their homes yet.
+     */
     async removeFromHomesWithNote(all: readonly HomeRemoval[]): Promise<void> {
       const isListening = await listenersAmong(all.map(({ audience }) => audience.ids));
       if (isListening)
@@ -136,38 +142,41 @@ export function createTimelineWriter(deps: WriterDeps, options: WriterOptions) {
     /** Returns the users whose home would show a drop of that time, or was not read yet. */
     async aboveFloorAmong(users: readonly string[], time: number): Promise<string[]> {
       const floors = await floorsOf(scripts, users);
-      return users.filter((_, at) => !((floors[at] ?? 0) > 0) || time > (floors[at] as number));
+      return users.filter((_, index) => !((floors[index] ?? 0) > 0) || time > (floors[index] as number));
     },
-    /** Returns the users who were told of the drop: their home has it or had it, or was not read yet. */
+    /** Returns the users who were notified of the drop: their home has it or had it, or was not read yet. */
     async holdersAmong(users: readonly string[], drop: string): Promise<string[]> {
       const had = await eachOf(users, (user) => notes.had(homeKey(user), drop));
-      const holders = users.filter((_, at) => had[at]);
+      const holders = users.filter((_, index) => had[index]);
       if (!options.activeOnly || holders.length === users.length) return holders;
-      // A home that was never read took nothing, and its user was told all the same.
-      const held = new Set(holders);
-      const others = users.filter((user) => !held.has(user));
+      // In mode `active` a user whose home was never read was still notified, although nothing was written.
+      const holderSet = new Set(holders);
+      const others = users.filter((user) => !holderSet.has(user));
       const floors = await floorsOf(scripts, others);
-      const unread = others.filter((_, at) => floors[at] === undefined);
+      const unread = others.filter((_, index) => floors[index] === undefined);
       if (unread.length === 0 || (await isDirect(scripts, drop))) return holders;
       return [...holders, ...unread];
     },
-    /** Returns the users who have read their home so lately: only reads give it a floor, and renew its time to live. */
+    /**
+     * Returns the users who have read their home within a time: only reads give a home a floor, and renew its time to
+     * live.
+     */
     async recentReadersAmong(users: readonly string[], withinMs: number): Promise<string[]> {
       const recent = await runForHomes<number>(scripts, READ_LATELY, users, [options.ttlMs - withinMs]);
-      return users.filter((_, at) => recent[at] === 1);
+      return users.filter((_, index) => recent[index] === 1);
     },
     addShared,
     async removeShared(drops: readonly string[]): Promise<void> {
       const groups = [{ keys: [`${SHARED_TOKENS.local},${SHARED_TOKENS.global}`], items: drops.map((drop) => [drop]) }];
       await fenced.groups({ script: REMOVE_ENTRIES, prefix: SHARED_PREFIX, before: [], groups });
     },
-    /** Makes the rebuilds of these homes that are under way start over; returns the homes' bounds. */
+    /** Makes rebuilds of these homes that are under way start over. Returns the homes' bounds. */
     async interruptRebuilds(users: readonly string[]): Promise<HomeBounds[]> {
-      const held = await runForHomes<readonly [floor: string, oldest: string]>(scripts, INTERRUPT_REBUILD, users);
+      const replies = await runForHomes<readonly [floor: string, oldest: string]>(scripts, INTERRUPT_REBUILD, users);
       const timeOf = (text: string) => (text === "" ? undefined : Number(text));
-      return held.map(([floor, oldest]) => ({ floor: timeOf(floor), oldest: timeOf(oldest) }));
+      return replies.map(([floor, oldest]) => ({ floor: timeOf(floor), oldest: timeOf(oldest) }));
     },
-    /** Lets others go first, as a write that yields does after `ms` of work. */
+    /** Lets other writes go first, as a write that yields does after `ms` of work. */
     yieldAfter: fenced.yieldAfter,
     ...rememberedDrops(scripts, options.ttlMs),
   };
@@ -193,7 +202,7 @@ function createAddShared({ fenced }: WriterDeps, { remoteCap, ...options }: Writ
 function createAddToHomes({ fenced, erased }: WriterDeps, options: WriterOptions) {
   const toHomes = addOptionsOf({ ...options, kind: "homes" });
   const toNewHomes = addOptionsOf({ ...options, kind: "new homes" });
-  /** Adds the tokens of homes that do not exist, and were not made, to `unmade`. */
+  /** Adds entries. The tokens of homes that do not exist, and were not created, are added to `unmade`. */
   const add = (additions: readonly HomeAddition[], yields: boolean, unmade?: Set<string>): Promise<number> => {
     const groups = additions.map(({ audience: { keys }, entries }) => ({ keys, items: entries.map(itemOf) }));
     const numberOf = (reply: unknown): number => {
@@ -205,12 +214,12 @@ function createAddToHomes({ fenced, erased }: WriterDeps, options: WriterOptions
     const before = unmade ? toHomes : toNewHomes;
     return fenced.groups({ script: ADD_ENTRIES, prefix: HOME_PREFIX, before, groups, yields, numberOf });
   };
-  /** Resolves to true if every home took every entry as new, and none of them was left out. Erased users get no home. */
+  /** Resolves to true if every home took every entry as new. Erased users get no home. */
   const addToHomes = async (additions: readonly HomeAddition[], yields = false): Promise<boolean> => {
     const unmade = new Set<string>();
     const added = await add(additions, yields, unmade);
     if (unmade.size === 0) return added === entriesIn(additions);
-    // In a cluster the script cannot ask whether the users of these homes are erased.
+    // In a cluster the script cannot read whether the users of these homes are erased.
     const gone = await erased.among([...unmade].map(decodeId));
     const made = only(additions, (user) => !gone.has(user) && unmade.has(encodeId(user)));
     return added + (await add(made, yields)) === entriesIn(only(additions, (user) => !gone.has(user)));
@@ -224,10 +233,10 @@ const entriesIn = (additions: readonly HomeAddition[]): number =>
 const only = (additions: readonly HomeAddition[], has: (user: string) => boolean): readonly HomeAddition[] =>
   additions.map(({ audience: { ids }, entries }) => ({ audience: audienceOf(ids.filter(has)), entries }));
 
-/** The replies are in the order of the users. */
+/** Runs a script for homes. The replies are in the order of the users. */
 export async function runForHomes<T>(
   { run, byNode }: Scripts,
-  of: Script,
+  called: Script,
   users: readonly string[],
   before: readonly (string | number)[] = [],
 ): Promise<T[]> {
@@ -235,49 +244,53 @@ export async function runForHomes<T>(
   const keys = tokens.map((token) => HOME_PREFIX + token);
   const answers = await byNode(keys, KEYS_A_CALL, async (route, places) => {
     const packed = places.map((place) => tokens[place]).join(",");
-    return (await run(of, route, [...before, HOME_PREFIX, packed])) as T[];
+    return (await run(called, route, [...before, HOME_PREFIX, packed])) as T[];
   });
   return inOrder(answers);
 }
 
 async function eachOf<T>(users: readonly string[], look: (user: string) => Promise<T>): Promise<T[]> {
-  const found: T[] = [];
-  for (const some of chunked(users, LOOKS_AT_ONCE)) found.push(...(await Promise.all(some.map(look))));
-  return found;
+  const results: T[] = [];
+  for (const chunk of chunked(users, LOOKS_AT_ONCE)) results.push(...(await Promise.all(chunk.map(look))));
+  return results;
 }
 
-/** The floors are in ms since the epoch, and undefined where a home has none. */
+/** Returns floors in ms since the epoch; undefined for a home that has none. */
 async function floorsOf({ command }: Scripts, users: readonly string[]): Promise<(number | undefined)[]> {
   const look = (user: string) => command("zscore", (client) => client.zscore(homeKey(user), FLOOR_MEMBER));
   return (await eachOf(users, look)).map((score) => (score === null ? undefined : Number(score)));
 }
 
-/** Listeners to whom a direct drop may not be addressed must not learn of its deletion. */
+/** Returns true for a direct drop: listeners who are not its recipients must not be told of its deletion. */
 export const isDirect = async ({ command }: Scripts, drop: string): Promise<boolean> =>
   (await command("exists", (client) => client.exists(directDropKey(drop)))) > 0;
 
-/** Keeps the creation time of a drop that is removed next, so that its id still works as a cursor. */
+/** Stores the creation time of a drop that is removed next, so that its id still works as a cursor. */
 export async function rememberCreation({ command }: Scripts, drop: string, time: string): Promise<void> {
   await command("set", (client) => client.set(deletedDropKey(drop), time, "PX", DELETED_DROP_TTL_MS));
 }
 
-/** Remembers what fan-out of a deletion asks about a drop. */
+/** Stores facts about drops that the fan-out of a deletion reads. */
 function rememberedDrops(scripts: Scripts, ttlMs: number) {
   const { command } = scripts;
   return {
-    /** Keeps the creation times of drops that are removed next, as far as their timelines tell them. */
+    /** Stores the creation times of drops that are removed next, if a timeline has them. */
     async rememberCreations(authors: ReadonlyMap<string, string | undefined>): Promise<void> {
       const drops = [...authors.keys()];
-      const look = (key: string, some: readonly string[]) =>
-        command("zmscore", (client) => client.zmscore(key, ...some));
-      const own = drops.map((drop) => {
+      const look = (key: string, members: readonly string[]) =>
+        command("zmscore", (client) => client.zmscore(key, ...members));
+      const inHomes = drops.map((drop) => {
         const author = authors.get(drop);
         return author === undefined ? [] : look(homeKey(author), [drop]);
       });
-      const [local, global, ...homes] = await Promise.all([look(LOCAL_KEY, drops), look(GLOBAL_KEY, drops), ...own]);
-      const times = drops.map((_, at) => homes[at]?.[0] ?? local?.[at] ?? global?.[at]);
+      const [local, global, ...homes] = await Promise.all([
+        look(LOCAL_KEY, drops),
+        look(GLOBAL_KEY, drops),
+        ...inHomes,
+      ]);
+      const times = drops.map((_, index) => homes[index]?.[0] ?? local?.[index] ?? global?.[index]);
       await Promise.all(
-        drops.flatMap((drop, at) => (times[at] == null ? [] : rememberCreation(scripts, drop, times[at]))),
+        drops.flatMap((drop, index) => (times[index] == null ? [] : rememberCreation(scripts, drop, times[index]))),
       );
     },
     async rememberActor(drop: string, actor: string): Promise<void> {

@@ -8,10 +8,10 @@ import { logEntries } from "../../platform/nats/read-log.js";
 
 export type Bucket = ReturnType<typeof createBucket>;
 
-/** nats-server calls both codes "wrong last sequence" (server/errors.json), with and without the sequence. */
+/** Both codes are "wrong last sequence" in nats-server (server/errors.json), with and without the sequence. */
 const WRONG_REVISION = new Set([10071, 10164]);
 
-/** Values are JSON. Everything rejects with AppError `unavailable` while NATS is away. */
+/** Opens a bucket of JSON values. Every method rejects with AppError `unavailable` while NATS is away. */
 export function createBucket(nats: NatsConnection, publish: Publish, bucket: BucketName) {
   const [prefix, stream] = [bucketPrefix(bucket), streamOfBucket(bucket)];
   const write = async (key: string, value: unknown, headers: Readonly<Record<string, string>> = {}) => {
@@ -28,18 +28,21 @@ export function createBucket(nats: NatsConnection, publish: Publish, bucket: Buc
   const replace = (key: string, value: unknown, revision: number): Promise<boolean> =>
     write(key, value, { "Nats-Expected-Last-Subject-Sequence": String(revision) });
   return {
-    /** Resolves to false where the key has a value. */
+    /** Resolves to false if the key has a value. */
     create: (key: string, value: unknown) => replace(key, value, 0),
-    /** Resolves to false where the value is of another revision by now; revision 0 stands for no value. */
+    /** Resolves to false if the value has another revision by now. Revision 0 stands for no value. */
     replace,
     put: async (key: string, value: unknown) => void (await write(key, value)),
-    /** `time` is when the value was stored, in ms since the epoch. The stream's leader answers: a replica may not have it yet. */
+    /**
+     * Reads a value from the stream's leader: a replica may not have it yet. `time` is when it was stored, in ms since
+     * the epoch.
+     */
     get: (key: string) =>
       askNats(`a key of ${bucket}`, async () => {
         const { streams } = await managerOf(nats);
         const query = { last_by_subj: prefix + key };
-        const found = await unlessAbsent(streams.getMessage(stream, query), "message");
-        return found && { value: found.json<unknown>(), revision: found.seq, time: found.time.getTime() };
+        const message = await unlessAbsent(streams.getMessage(stream, query), "message");
+        return message && { value: message.json<unknown>(), revision: message.seq, time: message.time.getTime() };
       }),
     /** Resolves to the keys that match a filter with wildcards, in no order; undefined while there is no bucket. */
     keys: (filter: string) =>
@@ -54,7 +57,7 @@ export function createBucket(nats: NatsConnection, publish: Publish, bucket: Buc
       for await (const { subject, body } of logEntries(nats, { stream, subject: prefix + filter }))
         yield { key: subject.slice(prefix.length), body };
     },
-    /** Removes the keys that match a filter with wildcards, and leaves no marker of them. */
+    /** Removes the keys that match a filter with wildcards, without markers. */
     purge: (filter: string) =>
       askNats(`removing keys of ${bucket}`, async () => {
         const { streams } = await managerOf(nats);

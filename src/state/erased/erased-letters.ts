@@ -4,7 +4,7 @@ import { idFault } from "../../kernel/ids.js";
 import type { Erased } from "./erasures.js";
 import { NAMES_PEOPLE } from "./values.js";
 
-/** Bounds the questions about one body, which may be as large as a message. */
+/** Maximum number of ids that are looked up for one body, which may be as large as a message. */
 const MOST_IDS = 20_000;
 
 /** Fields of events that name no user: a drop, or a number, may have the id of a user. */
@@ -12,24 +12,24 @@ const OTHER = new Set(
   "drop_id repost_of created_at expires_at reposts_only visibility version seq producer traceparent".split(" "),
 );
 
-/** These fields with their values. */
+/** The same fields with their values. */
 const OTHER_FIELDS = new RegExp(
   String.raw`"?\b(?:${[...OTHER].join("|")})"?\s*[:=]\s*(?:"(?:[^"\\]|\\.)*"|[^\s,{}[\]"]+)`,
   "g",
 );
 
-/** A name of a field names nobody, though it may be the same as an id. */
+/** The name of a field names nobody, though it may equal an id. */
 const NAMES = /"(?<=[{,]\s*")(?:[^"\\]|\\.)*"\s*:/g;
 
-/** An id may hold spaces, or be a URI: a text is cut in several ways. */
+/** Separators of ids. An id may hold spaces, or be a URI: a text is cut in several ways. */
 const BETWEEN = [/(?<!\\)"/, /[\r\n"',;{}[\]=]+/, /[\s"'`,;{}[\]()<>\\=]+/, /[\s"'`,;{}[\]()<>\\:=&|]+/];
 
-/** Tokens of a JSON text; a string with a colon behind it is the name of a field. */
+/** Tokens of a JSON text. A string before a colon is the name of a field. */
 const TOKEN = /("(?:[^"\\]|\\.)*")(\s*:)?|[{}[\]]|[^\s,:{}[\]"]+/g;
 
 /**
- * Returns the values of a JSON text that may name a user: strings, and numbers of fields that do. Parsed, a large number
- * would be another one, and a field that comes twice would count once.
+ * Returns the values of a JSON text that may name a user: strings, and numbers in fields that name people. The text is
+ * not parsed: a large number would be rounded, and a field that comes twice would count once.
  */
 function valuesIn(json: string): string[] {
   const values: string[] = [];
@@ -44,7 +44,7 @@ function valuesIn(json: string): string[] {
   return values;
 }
 
-/** Finds every text that may be the id of a user in a body of which nothing is known, whether it is JSON or not. */
+/** Finds every text in a body that may be the id of a user. The body may be anything, JSON or not. */
 export function idsIn(body: Uint8Array): ReadonlySet<string> {
   const whole = Buffer.from(body).toString();
   const text = isJson(whole) ? valuesIn(whole).join("\n") : whole.replaceAll(OTHER_FIELDS, " ").replaceAll(NAMES, " ");
@@ -59,7 +59,10 @@ export function idsIn(body: Uint8Array): ReadonlySet<string> {
 
 const ESCAPE = /\\(?:u([\da-fA-F]{4})|(["\\/])|[bfnrt])/g;
 
-/** Some producers escape all but ASCII, and slashes. A body may have as many broken escapes as characters. */
+/**
+ * Decodes escapes. Some producers escape all but ASCII, and slashes. A body may have as many broken escapes as
+ * characters.
+ */
 const unescaped = (part: string): string =>
   part.includes("\\")
     ? part.replaceAll(ESCAPE, (_, hex?: string, plain = "\n") =>
@@ -67,10 +70,10 @@ const unescaped = (part: string): string =>
       )
     : part;
 
-/** The fields of a body that was refused or cut say little. */
+/** Reasons of dead letters whose fields say little: the body was refused or cut. */
 const DISTRUSTED: ReadonlySet<string | undefined> = new Set(["invalid", "toolarge"]);
 
-/** Tells whether the fields of a dead letter cannot be relied on to name everybody it is about. */
+/** Returns true if the fields of a dead letter may fail to name everybody it is about. */
 export function isBroken(reason: string | undefined, body: Uint8Array): boolean {
   return DISTRUSTED.has(reason) || !isJson(Buffer.from(body).toString());
 }
@@ -84,7 +87,7 @@ function isJson(text: string): boolean {
   }
 }
 
-/** Tells whether a dead letter that cannot be redriven as it is names an erased user. */
+/** Resolves to true if a dead letter that cannot be redriven as it is names an erased user. */
 export type NamesErased = (deadLetter: Pick<DeadLetter, "headers" | "body">) => Promise<boolean>;
 
 export const createNamesErased =
@@ -92,7 +95,7 @@ export const createNamesErased =
   async ({ headers, body }) =>
     isBroken(headers[DLQ_HEADER.reason], body) && (await among([...idsIn(body)])).size > 0;
 
-/** An erasure removes such dead letters: none comes afterwards. */
+/** Stores dead letters, except those that an erasure has to remove. */
 export const storeUnlessErased =
   (store: StoreDeadLetter, namesErased: NamesErased): StoreDeadLetter =>
   async (deadLetter) => {

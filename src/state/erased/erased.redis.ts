@@ -17,11 +17,11 @@ const LIFTED = "lifted.";
 const liftedKey = (user: string): string => LIFTED + encodeId(user);
 
 const USERS_A_CALL = 1_000;
-const NOBODY: ReadonlySet<string> = new Set();
+const NO_USERS: ReadonlySet<string> = new Set();
 
 /**
- * The member ~floor says that the key in Redis has all erased users; both are filled again from the bucket. A user is
- * written to the bucket first: either the filling reads it there, or it is added afterwards.
+ * Opens the erased users. The member ~floor says that the key in Redis has all of them; the key is filled again from
+ * the bucket. A user is written to the bucket first: either the filling reads it there, or it is added afterwards.
  */
 export function createErased({ command }: Pick<Scripts, "command">, bucket: Bucket): Erased {
   const flight = new SingleFlight<boolean>();
@@ -32,15 +32,15 @@ export function createErased({ command }: Pick<Scripts, "command">, bucket: Buck
     const keys = await bucket.keys(`${USER}*`);
     if (keys === undefined) return false;
     const tokens = keys.map((key) => key.slice(USER.length));
-    for (const some of chunked(tokens, USERS_A_CALL)) await add(some);
+    for (const chunk of chunked(tokens, USERS_A_CALL)) await add(chunk);
     await add([FLOOR_MEMBER]);
     return true;
   };
   const lookAt = async (users: readonly string[]): Promise<readonly string[] | undefined> => {
-    const [floor, ...found] = await command("zmscore", (client) =>
+    const [floor, ...scores] = await command("zmscore", (client) =>
       client.zmscore(ERASED_KEY, FLOOR_MEMBER, ...users.map(encodeId)),
     );
-    return floor == null ? undefined : users.filter((_, at) => found[at] != null);
+    return floor == null ? undefined : users.filter((_, index) => scores[index] != null);
   };
   const look = async (users: readonly string[]): Promise<ReadonlySet<string> | undefined> => {
     const parts = await Promise.all(chunked(users, USERS_A_CALL).map(lookAt));
@@ -48,10 +48,10 @@ export function createErased({ command }: Pick<Scripts, "command">, bucket: Buck
   };
   return {
     async among(users) {
-      if (users.length === 0) return NOBODY;
-      const found = await look(users);
-      if (found) return found;
-      if (!(await flight.run("fill", fill))) return NOBODY;
+      if (users.length === 0) return NO_USERS;
+      const erased = await look(users);
+      if (erased) return erased;
+      if (!(await flight.run("fill", fill))) return NO_USERS;
       const filled = await look(users);
       if (filled) return filled;
       throw new AppError("unavailable", "the erased users were lost again in Redis after they were read");
@@ -70,15 +70,15 @@ export function createErased({ command }: Pick<Scripts, "command">, bucket: Buck
 }
 
 async function readReports(bucket: Bucket, user: string): Promise<ReadonlyMap<ErasurePart, ErasureReport>> {
-  const of = async (part: ErasurePart): Promise<readonly [ErasurePart, ErasureReport][]> => {
+  const reportOf = async (part: ErasurePart): Promise<readonly [ErasurePart, ErasureReport][]> => {
     const [isHere, report] = await Promise.all([bucket.get(partKey(part)), bucket.get(reportKey(user, part))]);
     if (isHere === undefined) return [];
     return [[part, (report?.value ?? { done: false, left: 0 }) as ErasureReport]];
   };
-  return new Map((await Promise.all(ERASURE_PARTS.map(of))).flat());
+  return new Map((await Promise.all(ERASURE_PARTS.map(reportOf))).flat());
 }
 
-/** `at` is in ms since the epoch. */
+/** Lifting of an erasure. `at` is in ms since the epoch. */
 export interface Lifted {
   readonly at: number;
   readonly reason: string;
@@ -86,13 +86,16 @@ export interface Lifted {
 
 /** Lifts erasures in the bucket and in Redis. */
 export const createLift = ({ command }: Pick<Scripts, "command">, bucket: Bucket) => ({
-  /** Resolves to when the last word about the erasure was stored, in ms since the epoch; undefined without a marker. */
+  /** Resolves to the time of the last entry about the erasure, in ms since the epoch; undefined without a marker. */
   lastStored: async (user: string): Promise<number | undefined> => {
     const keys = [userKey(user), ...ERASURE_PARTS.map((part) => reportKey(user, part))];
     const times = (await Promise.all(keys.map((key) => bucket.get(key)))).flatMap((entry) => entry?.time ?? []);
     return times.length === 0 ? undefined : Math.max(...times);
   },
-  /** Erasures that were admitted before count no more. A later one must not find the reports of this one. */
+  /**
+   * Lifts an erasure: events of erasures that were admitted earlier are ignored. A later erasure must not find the
+   * reports of this one.
+   */
   lift: async (user: string, reason: string): Promise<void> => {
     await bucket.put(liftedKey(user), { reason });
     await bucket.purge(reportKey(user, "*"));
@@ -103,17 +106,17 @@ export const createLift = ({ command }: Pick<Scripts, "command">, bucket: Bucket
 
 const READS_AT_ONCE = 32;
 
-/** Reads what the bucket has about all erased users, for people who look: Redis is not needed. */
+/** Reads all erased users from the bucket, for display. Redis is not needed. */
 export const createErasedList = (bucket: Bucket) => ({
   /** Resolves to the users who are erased, or whose erasure was lifted, the last one first. */
   users: async (): Promise<readonly string[]> => {
     const filters = [`${USER}*`, `${LIFTED}*`];
     const keys = (await Promise.all(filters.map(async (filter) => (await bucket.keys(filter)) ?? []))).flat();
-    const found = await mapLimited(keys, READS_AT_ONCE, async (key) => ({
+    const entries = await mapLimited(keys, READS_AT_ONCE, async (key) => ({
       key,
       at: (await bucket.get(key))?.revision,
     }));
-    const newest = found.sort((a, b) => (b.at ?? 0) - (a.at ?? 0));
+    const newest = entries.sort((a, b) => (b.at ?? 0) - (a.at ?? 0));
     return [...new Set(newest.map(({ key }) => decodeId(key.slice(key.indexOf(".") + 1))))];
   },
   lifted: async (user: string): Promise<Lifted | undefined> => {

@@ -6,27 +6,27 @@ import type { Handler } from "../../delivery/handler.js";
 import { AppError, throwIfStopping } from "../../kernel/errors.js";
 import { failpoint } from "../../kernel/failpoints.js";
 
-/** A part reports how far it is with an erased user. */
+/** Progress of a part with an erased user. */
 export interface ErasureReport {
   readonly done: boolean;
   readonly left: number;
 }
 
 /**
- * The bucket ERASED keeps erased users for ever, whatever version a later event has; Redis has a copy. Everything
- * rejects with AppError `unavailable` while a server is away.
+ * Erased users. The bucket ERASED keeps them for ever, regardless of the versions of later events; Redis has a copy.
+ * Every method rejects with AppError `unavailable` while a server is away.
  */
 export interface Erased {
   among(users: readonly string[]): Promise<ReadonlySet<string>>;
   /**
-   * Marks a user as erased; once this resolves, every process sees it. Resolves to false, and marks nobody, if the event
-   * was admitted (ms since the epoch) before the erasure of a remote actor was lifted.
+   * Marks a user as erased. Once this resolves, every process reads the marker. Resolves to false, and marks nobody, if
+   * the event was admitted (ms since the epoch) before the erasure of a remote actor was lifted.
    */
   record(user: string, version: Version, admittedAt?: number): Promise<boolean>;
-  /** Notes that a part forgets users here, so that erasures wait for its reports also while it does not run. */
+  /** Notes that a part forgets users here, so that erasures wait for its reports even while it does not run. */
   announce(part: ErasurePart): Promise<void>;
   report(user: string, part: ErasurePart, report: ErasureReport): Promise<void>;
-  /** Resolves to the reports of all parts that forget users here; one that has not reported yet is not done. */
+  /** Resolves to the reports of all parts that forget users here. A part that has not reported yet is not done. */
   reports(user: string): Promise<ReadonlyMap<ErasurePart, ErasureReport>>;
 }
 
@@ -47,8 +47,10 @@ interface UserWrite<T> {
 }
 
 /**
- * An erasure sets its marker before it looks for what is left: it finds what was written, or the second question here
- * finds the marker. @throws AppError `notfound` where the user is erased
+ * Writes for a user, unless the user is erased. An erasure sets its marker before it scans: either the scan finds what
+ * was written, or the second question here finds the marker.
+ *
+ * @throws AppError `notfound` if the user is erased
  */
 export async function writeUnlessErased<T>(
   { among }: Pick<Erased, "among">,
@@ -72,20 +74,27 @@ interface ForgettingContext {
   readonly left: (count: number) => Promise<void>;
 }
 
-/** It may run twice, beside itself, and after a crash. It rejects with AppError `unavailable` while it has to wait. */
+/**
+ * Removes all that names a user. May run twice, beside itself, and after a crash. Rejects with AppError `unavailable`
+ * while it has to wait.
+ */
 export type Forget = (user: string, context: ForgettingContext) => Promise<void>;
 
-/** Ends a step after which a Forget may begin anew. @throws AppError `unavailable` once the process stops */
+/**
+ * Ends a step after which a Forget may begin anew.
+ *
+ * @throws AppError `unavailable` once the process stops
+ */
 export async function endStep(step: string, stopping: AbortSignal): Promise<void> {
   await failpoint("forgetting", step);
   throwIfStopping(stopping, "the user is forgotten");
 }
 
-/** A remote actor has the URI of its document as its id. */
+/** Returns true for a remote actor, whose id is the URI of their document. */
 export const isRemoteActor = (user: string): boolean => user.includes("://");
 
 /**
- * Makes a queue for work about users, of which `atOnce` runs at a time. People come before remote actors: a federation
+ * Returns a queue for work about users that runs `atOnce` at a time. People come before remote actors: a federation
  * deletes hundreds of those an hour.
  */
 export function peopleFirst(atOnce: number) {
@@ -107,12 +116,12 @@ export function peopleFirst(atOnce: number) {
   };
 }
 
-/** A repeated event forgets the user again. */
+/** Returns the handler of erasure events. A repeated event forgets the user again. */
 export const createForgetHandler =
   (erased: Erased, part: ErasurePart, forget: Forget): Handler =>
   async ({ subject, body, time }, { stopping }) => {
     const { user_id: user, version } = (parseStored(subject, body, time) as ErasureEvent).payload;
     if (!(await erased.record(user, version, time))) return;
-    await forget(user, { stopping, left: (left) => erased.report(user, part, { done: false, left }) });
+    await forget(user, { stopping, left: (count) => erased.report(user, part, { done: false, left: count }) });
     await erased.report(user, part, { done: true, left: 0 });
   };

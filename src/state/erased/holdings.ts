@@ -5,25 +5,25 @@ import { namesPerson, type People, parsedJson } from "./values.js";
 
 type Command = readonly [name: string, ...args: (string | number)[]];
 
-/** Sends commands to Redis together; resolves to their replies in the same order. */
+/** Sends commands to Redis in one round trip. Resolves to their replies in the same order. */
 export type Send = (commands: readonly Command[]) => Promise<unknown[]>;
 
 export interface OwnDrops {
-  /** Tells which of some drops are deleted drops of one of the users. */
+  /** Resolves to those of the drops that are deleted drops of one of the users. */
   readonly ownAmong: (drops: readonly string[]) => Promise<ReadonlySet<string>>;
-  /** Of the users, those who have any. */
+  /** Users who have deleted drops. */
   readonly authors: readonly string[];
 }
 
 export interface Subjects extends People, OwnDrops {
-  /** Called for each drop by one of the people that a look finds, including drops that are not known as theirs. */
+  /** Callback: called for each drop of these people that the scan finds, including drops that no index lists. */
   readonly met: (drop: string, user: string) => void;
 }
 
 export interface Look {
-  /** So many keys are looked at together: a server takes some ms for them. */
+  /** Maximum number of keys in a call, which takes a server some ms. */
   readonly atOnce: number;
-  /** Resolves to what in each of the keys names one of the people, or holds their drops. */
+  /** Resolves to the items of each key that name one of the people, or are their drops. */
   readonly find: (send: Send, keys: readonly string[], subjects: Subjects) => Promise<readonly (readonly string[])[]>;
   readonly remove: "srem" | "zrem" | "hdel" | "unlink" | "forget-unfollowers";
 }
@@ -37,49 +37,52 @@ const membersOf = (
   return async (send, keys, subjects) => {
     const members = [...membersIn(subjects)];
     const replies = (await send(keys.map((key) => [ask, key, ...members]))) as (string | number | null)[][];
-    return replies.map((reply) => members.filter((_, at) => reply[at] != null && reply[at] !== 0));
+    return replies.map((reply) => members.filter((_, index) => reply[index] != null && reply[index] !== 0));
   };
 };
 
 const ENTRIES_A_STEP = 1_000;
 
-/** Looks at all entries of each key, some at a time: fields with their values, or members with their scores. */
+/** Scans all entries of each key, page by page: fields with their values, or members with their scores. */
 const scanning = (
   scan: "hscan" | "zscan",
   patternIn: (token: string) => string,
   isFound: (entry: readonly [name: string, value: string], subjects: Subjects) => boolean | Promise<boolean>,
 ): Look["find"] => {
   const scanned = async (send: Send, key: string, subjects: Subjects): Promise<string[]> => {
-    const found = new Set<string>();
+    const matches = new Set<string>();
     const [only, ...more] = subjects.tokens;
     const pattern = only === undefined || more.length > 0 ? everything() : patternIn(only);
     let cursor = "0";
     do {
       const [reply] = await send([[scan, key, cursor, "MATCH", pattern, "COUNT", ENTRIES_A_STEP]]);
       const [next, flat] = reply as [string, string[]];
-      for (let at = 0; at < flat.length; at += 2) {
-        const [name, value] = [flat[at] as string, flat[at + 1] as string];
-        if (await isFound([name, value], subjects)) found.add(name);
+      for (let index = 0; index < flat.length; index += 2) {
+        const [name, value] = [flat[index] as string, flat[index + 1] as string];
+        if (await isFound([name, value], subjects)) matches.add(name);
       }
       cursor = next;
     } while (cursor !== "0");
-    return [...found];
+    return [...matches];
   };
   return async (send, keys, subjects) => {
-    const found: string[][] = [];
-    for (const key of keys) found.push(await scanned(send, key, subjects));
-    return found;
+    const matches: string[][] = [];
+    for (const key of keys) matches.push(await scanned(send, key, subjects));
+    return matches;
   };
 };
 
 const findDrops: Look["find"] = async (send, keys, { ownAmong }) => {
-  const held = (await send(keys.map((key) => ["zrange", key, 0, -1]))) as string[][];
-  const own = await ownAmong(held.flat());
-  if (own.size === 0) return keys.map(() => NOTHING);
-  return held.map((drops) => drops.filter((drop) => drop !== FLOOR_MEMBER && own.has(drop)));
+  const stored = (await send(keys.map((key) => ["zrange", key, 0, -1]))) as string[][];
+  const deleted = await ownAmong(stored.flat());
+  if (deleted.size === 0) return keys.map(() => NOTHING);
+  return stored.map((drops) => drops.filter((drop) => drop !== FLOOR_MEMBER && deleted.has(drop)));
 };
 
-/** A field is the tokens of a followed user and a follower. `~deleted` belongs to the tombstones of the followed one. */
+/**
+ * The field of an edge has the tokens of the followed user and the follower. `~deleted` belongs to the tombstones of
+ * the followed user.
+ */
 const isEdgeOf = ([field]: readonly [string, string], { tokens }: People): boolean => {
   const [followed = "", follower = ""] = field.split(":");
   return (tokens.has(followed) && follower !== "~deleted") || tokens.has(follower);
@@ -103,11 +106,11 @@ const isConnectionOf = ([id]: readonly [string, string], { tokens }: People): bo
 
 const everything = (): string => "*";
 
-/** Drops of remote users are noted with their actors. */
+/** Finds drops of remote users, which are stored with their actors. */
 const findActors: Look["find"] = async (send, keys, { users, met }) => {
   const actors = (await send(keys.map((key) => ["get", key]))) as (string | null)[];
-  return keys.map((key, at) => {
-    const actor = actors[at] ?? "";
+  return keys.map((key, index) => {
+    const actor = actors[index] ?? "";
     if (!users.has(actor)) return NOTHING;
     met(decodeId(key.slice(key.lastIndexOf(":") + 1)), actor);
     return [actor];

@@ -4,7 +4,7 @@ export interface Place {
   readonly server: "PostgreSQL" | "Redis" | "NATS";
   /** A column of a table, a kind of keys, or a stream. */
   readonly place: string;
-  /** One of several names of a key. */
+  /** Name of one of several keys. */
   readonly example?: string | undefined;
   readonly count: number;
   readonly mayStay: boolean;
@@ -17,10 +17,10 @@ export function createPlaces() {
     add(place: Place): void {
       if (place.count === 0) return;
       const name = JSON.stringify([place.server, place.place, place.why]);
-      const held = places.get(name);
-      places.set(name, held ? { ...held, count: held.count + place.count } : place);
+      const known = places.get(name);
+      places.set(name, known ? { ...known, count: known.count + place.count } : place);
     },
-    /** Those that may not stay are first. */
+    /** Returns all places, those that may not stay first. */
     all: (): Place[] => [...places.values()].sort((a, b) => Number(a.mayStay) - Number(b.mayStay)),
   };
 }
@@ -34,7 +34,10 @@ export function placesAsText(user: string, places: readonly Place[]): string {
     const where = example === undefined ? place : `${place} (${example})`;
     return printable(`${mayStay ? "may stay" : "LEFT    "}  ${server}  ${where}  ${count}  ${why}`);
   });
-  const left = places.filter(({ mayStay }) => !mayStay).length;
-  const end = left === 0 ? "is named only where it may be" : `is left in ${left} ${left === 1 ? "place" : "places"}`;
+  const remaining = places.filter(({ mayStay }) => !mayStay).length;
+  const end =
+    remaining === 0
+      ? "is named only where it may be"
+      : `is left in ${remaining} ${remaining === 1 ? "place" : "places"}`;
   return [...lines, printable(`${JSON.stringify(user)} ${end}`)].join("\n");
 }

@@ -1,6 +1,6 @@
 import { encodeId } from "../../kernel/ids.js";
 
-/** The ids of a user as they are stored. */
+/** Ids of a user as they are stored. */
 export interface Person {
   readonly user: string;
   readonly token: string;
@@ -8,7 +8,7 @@ export interface Person {
 
 export const personOf = (user: string): Person => ({ user, token: encodeId(user) });
 
-/** People who are forgotten together: what names any of them is looked for. */
+/** People who are forgotten together: one scan finds all that names any of them. */
 export interface People {
   readonly all: readonly Person[];
   readonly users: ReadonlySet<string>;
@@ -21,24 +21,24 @@ export const peopleOf = (all: readonly Person[]): People => ({
   tokens: new Set(all.map(({ token }) => token)),
 });
 
-/** Only these fields name people: a text, a kind or a number may be the same as an id. */
+/** Fields that name people. Others do not count: a text, a kind or a number may equal an id. */
 export const NAMES_PEOPLE = /^(.*_)?(user|follower|following|target|actor|author|recipient|owner|did|by)(_id)?s?$/;
 
-/** Tells whether a parsed JSON value names the user, at any depth. A byline joins tokens by ",". */
+/** Returns true if a parsed JSON value names the user, at any depth. A byline joins tokens by ",". */
 export function namesPerson(value: unknown, person: Person): boolean {
   const open: { readonly value: unknown; readonly counts: boolean }[] = [{ value, counts: false }];
   for (let next = open.pop(); next; next = open.pop()) {
-    const { value: one, counts } = next;
-    if (typeof one === "string") {
-      if (counts && (one === person.user || one.split(",").includes(person.token))) return true;
-    } else if (Array.isArray(one)) for (const item of one) open.push({ value: item, counts });
-    else if (typeof one === "object" && one !== null)
-      for (const [name, field] of Object.entries(one)) open.push({ value: field, counts: NAMES_PEOPLE.test(name) });
+    const { value: current, counts } = next;
+    if (typeof current === "string") {
+      if (counts && (current === person.user || current.split(",").includes(person.token))) return true;
+    } else if (Array.isArray(current)) for (const item of current) open.push({ value: item, counts });
+    else if (typeof current === "object" && current !== null)
+      for (const [name, field] of Object.entries(current)) open.push({ value: field, counts: NAMES_PEOPLE.test(name) });
   }
   return false;
 }
 
-/** Returns undefined for what is not JSON. */
+/** Returns undefined for a text that is not JSON. */
 export function parsedJson(text: string | Uint8Array): unknown {
   try {
     return JSON.parse(typeof text === "string" ? text : Buffer.from(text).toString());
@@ -47,14 +47,14 @@ export function parsedJson(text: string | Uint8Array): unknown {
   }
 }
 
-/** These subjects end with the token of a user, or have more parts behind it. */
+/** Subjects that end with the token of a user, or have more parts behind it. */
 const SUBJECT_OF_PERSON =
   /^(?:notify(?:\.\d+)?\.user|live\.user|edges\.[a-z]+|\$KV\.ERASED\.(?:user|report|lifted)|\$KV\.ANALYSES\.[a-z])\.([^.]+)/;
 
 export const subjectNames = (subject: string, { token }: Person): boolean =>
   SUBJECT_OF_PERSON.exec(subject)?.[1] === token;
 
-/** These message ids name one user, or two. */
+/** Ids of messages that name one user, or two. */
 const MESSAGE_ID_OF_PEOPLE = /^(?:user_[a-z]+|edges|erased):([^:]+)(?::([^:]+):)?/;
 
 export function messageIdNames(id: string, { token }: Person): boolean {

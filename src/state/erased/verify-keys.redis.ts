@@ -11,7 +11,7 @@ import { readOwnDrops } from "./own-drops.redis.js";
 import type { Places } from "./places.js";
 import { type Person, peopleOf } from "./values.js";
 
-/** Other programs may use the same Redis. */
+/** Keys of this service: other programs may use the same Redis. */
 const OURS = /^\{?(timeline|sse_|analysis:)/;
 
 export async function verifyKeys(scripts: Scripts, person: Person, places: Places, checked: (keys: number) => void) {
@@ -22,10 +22,10 @@ export async function verifyKeys(scripts: Scripts, person: Person, places: Place
     for (const { kind, key, items } of await lookAt(send, keys, subjects, { stays: true })) {
       const { keys: place, stays } = kind;
       const why = stays ?? (items === undefined ? "a key of the user" : "what names the user, or is theirs");
-      const found = { place, example: key, count: items?.length ?? 1, mayStay: stays !== undefined, why };
-      places.add({ server: "Redis", ...found });
+      const finding = { place, example: key, count: items?.length ?? 1, mayStay: stays !== undefined, why };
+      places.add({ server: "Redis", ...finding });
     }
-    for (const key of keys.filter((one) => isUnknown(one, person)))
+    for (const key of keys.filter((name) => isUnknown(name, person)))
       places.add({ server: "Redis", place: key, count: 1, mayStay: false, why: "a key of no known kind" });
     count += keys.length;
     checked(count);
@@ -35,9 +35,9 @@ export async function verifyKeys(scripts: Scripts, person: Person, places: Place
 const isUnknown = (key: string, { token }: Person): boolean =>
   OURS.test(key) && classify(key) === undefined && key.split(/[{}:.]/).includes(token);
 
-/** A key of a wrong type names nobody here; a command of the service would remove it. */
+/** Returns a sender that only reads. A key of a wrong type names nobody; a command of the service would remove it. */
 function createReadOnly(client: RedisClient): Send {
-  const one = (command: Command): Promise<unknown> =>
+  const sendOne = (command: Command): Promise<unknown> =>
     sendCommands(client, [command]).then(
       ([reply]) => reply,
       (error: unknown) => {
@@ -51,7 +51,7 @@ function createReadOnly(client: RedisClient): Send {
       return await sendCommands(client, commands);
     } catch (error) {
       if (!isWrongType(error)) throw redisError(error);
-      return Promise.all(commands.map(one));
+      return Promise.all(commands.map(sendOne));
     }
   };
 }

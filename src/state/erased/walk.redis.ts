@@ -8,14 +8,14 @@ import { deletedKey, EDGES_PREFIX, edgeField, edgesKey, UNFOLLOWERS_PREFIX, unfo
 import { classify } from "../kinds.js";
 import { scanKeys } from "../scan-keys.redis.js";
 import { LOOKS, type Send, type Subjects } from "./holdings.js";
-import { type Found, lookAt } from "./look.js";
+import { type Finding, lookAt } from "./look.js";
 
 const FORGET_UNFOLLOWERS = script("forget-unfollowers", import.meta.url);
 const REMOVE_OWN = script("remove-own", import.meta.url);
 
 const ITEMS_A_CALL = 1_000;
 const REMOVALS_AT_ONCE = 32;
-/** A home that has only drops of one user takes the server 0.6 ms. */
+/** Maximum number of timelines in a call. A home that has only drops of one user takes the server 0.6 ms. */
 const TIMELINES_A_CALL = 8;
 const AUTHORS_A_CALL = 64;
 const CALLS_AT_ONCE = 2;
@@ -31,55 +31,60 @@ export const createSend =
   (commands) =>
     commands.length === 0 ? Promise.resolve([]) : command("erasure", (client) => sendCommands(client, commands));
 
-/** Removes what names some people from all keys of Redis. It may run twice, and beside itself. */
+/** Removes the names of some people, and their drops, from all keys of Redis. May run twice, and beside itself. */
 export function createWalk(scripts: Scripts) {
   const send = createSend(scripts);
   const forgetUnfollowers = (edges: string, unfollowers: string, args: readonly string[]) =>
     scripts.run(FORGET_UNFOLLOWERS, [edges, unfollowers], args);
-  const removeItems = async ({ kind, key }: Found, items: readonly string[]): Promise<unknown> => {
+  const removeItems = async ({ kind, key }: Finding, items: readonly string[]): Promise<unknown> => {
     const { remove } = LOOKS[kind.holds as keyof typeof LOOKS];
     if (remove === "unlink") return send([["unlink", key]]);
     if (remove !== "forget-unfollowers") return send([[remove, key, ...items]]);
     const [part, author] = key.slice(UNFOLLOWERS_PREFIX.length).split(":");
     return forgetUnfollowers(EDGES_PREFIX + part, key, [`${author}:`, ...items]);
   };
-  const remove = async (found: readonly Found[]): Promise<void> => {
-    const own = found.filter(({ items }) => items === undefined);
-    for (const some of chunked(own, ITEMS_A_CALL)) await send(some.map(({ key }) => ["unlink", key]));
-    const parts = found.flatMap((one) => chunked(one.items ?? [], ITEMS_A_CALL).map((items) => ({ one, items })));
-    await mapLimited(parts, REMOVALS_AT_ONCE, ({ one, items }) => removeItems(one, items));
+  const remove = async (findings: readonly Finding[]): Promise<void> => {
+    const whole = findings.filter(({ items }) => items === undefined);
+    for (const chunk of chunked(whole, ITEMS_A_CALL)) await send(chunk.map(({ key }) => ["unlink", key]));
+    const parts = findings.flatMap((finding) =>
+      chunked(finding.items ?? [], ITEMS_A_CALL).map((items) => ({ finding, items })),
+    );
+    await mapLimited(parts, REMOVALS_AT_ONCE, ({ finding, items }) => removeItems(finding, items));
   };
-  /** A single server finds the drops itself; in a cluster they are in another slot, and found with everything else. */
+  /**
+   * Removes the people's drops from timelines on a single server, by a script. In a cluster the drops are in another
+   * slot, and are found with all other names.
+   */
   const removeOwn = async (keys: readonly string[], { authors, tokens }: Subjects): Promise<string[]> => {
     if (scripts.isCluster) return [];
     const timelines = keys.filter((key) => {
-      const found = classify(key);
-      return found?.kind.holds === "drops" && (found.user === undefined || !tokens.has(found.user));
+      const kind = classify(key);
+      return kind?.kind.holds === "drops" && (kind.user === undefined || !tokens.has(kind.user));
     });
     const calls = chunked(authors.map(deletedKey), AUTHORS_A_CALL).flatMap((deleted) =>
-      chunked(timelines, TIMELINES_A_CALL).map((some) => ({ deleted, some })),
+      chunked(timelines, TIMELINES_A_CALL).map((chunk) => ({ deleted, chunk })),
     );
-    const lost = await mapLimited(calls, CALLS_AT_ONCE, async ({ deleted, some }) => {
-      const counts = (await scripts.run(REMOVE_OWN, [...deleted, ...some], [deleted.length])) as number[];
-      return some.filter((_, at) => (counts[at] as number) > 0);
+    const lost = await mapLimited(calls, CALLS_AT_ONCE, async ({ deleted, chunk }) => {
+      const counts = (await scripts.run(REMOVE_OWN, [...deleted, ...chunk], [deleted.length])) as number[];
+      return chunk.filter((_, index) => (counts[index] as number) > 0);
     });
     return lost.flat();
   };
   const options = { stays: false, without: scripts.isCluster ? undefined : "drops" } as const;
   return {
-    /** Forgets first who unfollowed the user: a set that the walk removed would look lost. */
+    /** Forgets who unfollowed the user. Done first: a set that the scan removed would look lost. */
     forgetUnfollowersOf: async (user: string): Promise<void> => {
       await forgetUnfollowers(edgesKey(user), unfollowersKey(user), [edgeField(user)]);
     },
-    async removeAll(subjects: Subjects, { stopping, left, lost }: WalkContext): Promise<void> {
+    async removeAll(subjects: Subjects, { stopping, left: report, lost }: WalkContext): Promise<void> {
       for await (const step of scanKeys(scripts)) {
         throwIfStopping(stopping, "all keys are walked");
         const timelines = await removeOwn(step.keys, subjects);
-        const found = await lookAt(send, step.keys, subjects, options);
-        await remove(found);
-        await lost(shownTo([...timelines, ...found.flatMap(({ key, items }) => (items ? [key] : []))]));
+        const findings = await lookAt(send, step.keys, subjects, options);
+        await remove(findings);
+        await lost(shownTo([...timelines, ...findings.flatMap(({ key, items }) => (items ? [key] : []))]));
         await failpoint("timelines-walking", ...subjects.users);
-        await left(step.left);
+        await report(step.left);
       }
     },
   };
@@ -87,8 +92,8 @@ export function createWalk(scripts: Scripts) {
 
 function shownTo(keys: readonly string[]): string[] {
   const users = keys.flatMap((key) => {
-    const found = classify(key);
-    return found?.kind.shows && found.user !== undefined ? [decodeId(found.user)] : [];
+    const kind = classify(key);
+    return kind?.kind.shows && kind.user !== undefined ? [decodeId(kind.user)] : [];
   });
   return [...new Set(users)];
 }

@@ -3,20 +3,20 @@ import type { Erased } from "./erasures.js";
 
 type Among = Pick<Erased, "among">;
 
-/** Leaves out what names an erased user: it changes nothing, whatever its version. */
+/** Drops events that name an erased user. */
 export async function withoutErased<One>(
   { among }: Among,
   all: readonly One[],
-  usersOf: (one: One) => readonly string[],
+  usersOf: (event: One) => readonly string[],
 ): Promise<readonly One[]> {
   if (all.length === 0) return all;
   const gone = await among([...new Set(all.flatMap(usersOf))]);
-  return gone.size === 0 ? all : all.filter((one) => !usersOf(one).some((user) => gone.has(user)));
+  return gone.size === 0 ? all : all.filter((each) => !usersOf(each).some((user) => gone.has(user)));
 }
 
 export const usersOfEdge = ({ payload }: EdgeEvent): readonly string[] => [payload.follower_id, payload.following_id];
 export const usersOfRelation = ({ payload }: RelationEvent): readonly string[] => [payload.user_id, payload.target_id];
-/** The author of a repost's original counts, too. */
+/** Returns the author of a drop, and of a repost also the author of its original. */
 export const authorsOf = ({
   user_id,
   repost_author,
@@ -25,13 +25,13 @@ export const authorsOf = ({
 
 interface WithDrop {
   readonly event: DropEvent;
-  /** A deletion names this user, whom its event does not name any more. */
+  /** Erased author of a deletion, whose event does not name the author any more. */
   readonly erasedAuthor?: string | undefined;
 }
 
 /**
- * Undefined stands for an event that changes nothing. Erased recipients are left out. A deletion is applied without its
- * erased author, whose erasure removes the drops from homes itself: nobody is notified.
+ * Drops events that name an erased user: they become undefined. Erased recipients are left out. A deletion is applied
+ * without its erased author, whose erasure removes the drops from homes itself: nobody is notified.
  */
 export async function dropsWithoutErased<Drop extends WithDrop>(
   { among }: Among,

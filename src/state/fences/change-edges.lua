@@ -8,7 +8,7 @@
 -- ARGV[2]  prefix of the recent unfollowers, sorted sets by the time of recording; no two at one time
 -- ARGV[3]  how long an edge is kept, ms
 -- ARGV[4]  "record"; "refill": the part is being refilled, and need not be complete; "look": nothing is recorded;
---          "replace": recorded also where a newer version is in force
+--          "replace": recorded also if a newer version is in force
 -- ARGV[5+] of each edge: part, author, follower, version, "1" for a follow or "0"
 -- returns  of each edge { version; state } in force, "" and "" if the part was lost and nothing is recorded;
 --          of two changes that name one version, the unfollow is in force

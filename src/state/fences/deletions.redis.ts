@@ -9,11 +9,12 @@ const RECORD_TOMBSTONES = script("record-tombstones", import.meta.url);
 const RECORD_DELETED = script("record-deleted", import.meta.url);
 const READ_DELETED = script("read-deleted", import.meta.url);
 
-/** Reading a home costs less than looking there for each of more deleted drops. */
+/** Number of deleted drops above which a home is read whole, which costs less than a look for each drop. */
 const MANY_DELETED = 1_000;
-/** Other work waits for so many calls at most, and so many homes are in memory. */
+/** Maximum number of calls at a time, which other work waits for. */
 const CALLS_AT_ONCE = 4;
 const AUTHORS_AT_ONCE = 200;
+/** Maximum number of homes in memory at a time. */
 const HOMES_AT_ONCE = 16;
 
 type AuthorAndUsers = readonly [author: string, users: readonly string[]];
@@ -21,13 +22,16 @@ type Authors = ReadonlyMap<string, string | undefined>;
 
 type TombstonedAmong = (drops: readonly string[]) => Promise<ReadonlySet<string> | undefined>;
 
-/** The tombstones, and the deleted drops of each author, for which the part of the author's edges speaks. */
+/**
+ * Opens the tombstones, and the deleted drops of each author. The part of the author's edges tells if these are
+ * complete.
+ */
 export function createDeletions(scripts: Scripts, tombstonedAmong: TombstonedAmong, rememberMs: number) {
   const { remove } = createRemovalNotes(scripts);
-  /** These resolve to false where the fences were lost. */
+  /** Removes deleted drops from a home. Resolves to false if the fences were lost. */
   const removeTombstoned = async (user: string): Promise<boolean> => {
-    const held = await scripts.command("zrange", (client) => client.zrange(homeKey(user), "0", "-1"));
-    const tombstoned = await tombstonedAmong(held.filter((member) => member !== FLOOR_MEMBER));
+    const members = await scripts.command("zrange", (client) => client.zrange(homeKey(user), "0", "-1"));
+    const tombstoned = await tombstonedAmong(members.filter((member) => member !== FLOOR_MEMBER));
     if (tombstoned) await remove(homeKey(user), [...tombstoned]);
     return tombstoned !== undefined;
   };
@@ -43,17 +47,17 @@ export function createDeletions(scripts: Scripts, tombstonedAmong: TombstonedAmo
       const authors = open.map(([author]) => [author] as const);
       const read = await runForAuthors<(string[] | null)[]>(scripts, { script: READ_DELETED, before, authors });
       for (const { places, reply } of read)
-        for (const [at, drops] of reply.entries())
-          if (drops === null || !(await removeFrom(open[places[at] as number]?.[1] ?? [], drops))) return false;
-      // A reply ends where it has enough drops.
-      const left = read.flatMap(({ places, reply }) => places.slice(reply.length));
-      open = left.map((place) => open[place] as AuthorAndUsers);
+        for (const [index, drops] of reply.entries())
+          if (drops === null || !(await removeFrom(open[places[index] as number]?.[1] ?? [], drops))) return false;
+      // A reply ends early if it has enough drops.
+      const remaining = read.flatMap(({ places, reply }) => places.slice(reply.length));
+      open = remaining.map((place) => open[place] as AuthorAndUsers);
     }
     return true;
   };
   return {
     recordTombstones: createRecord(scripts, rememberMs),
-    /** Removes drops from the homes of the followers of each author; resolves to undefined where the fences were lost. */
+    /** Removes drops from the homes of the followers of each author. Resolves to undefined if the fences were lost. */
     async removeDeleted(followers: ReadonlyMap<string, readonly string[]>): Promise<true | undefined> {
       const done = await mapLimited(chunked([...followers], AUTHORS_AT_ONCE), CALLS_AT_ONCE, removeOf);
       return done.includes(false) ? undefined : true;
@@ -78,8 +82,8 @@ function createRecord(scripts: Scripts, rememberMs: number) {
   const actorOf = async ({ drop }: Deletion) =>
     [drop, (await command("get", (client) => client.get(actorKey(drop)))) ?? undefined] as const;
   /**
-   * Resolves to the authors of the deleted drops, or to undefined where the tombstones were lost. The actor of a received
-   * drop is remembered before the tombstone is looked for.
+   * Records deletions. Resolves to the authors of the deleted drops, or to undefined if the tombstones were lost. A
+   * publication stores the actor of a received drop before it reads the tombstone.
    */
   return async (deletions: readonly Deletion[]): Promise<Authors | undefined> => {
     const named = new Map(

@@ -22,10 +22,10 @@ interface FencesDeps {
 
 const PROGRESS_EVERY_MS = 3 * SECOND;
 const EVENTS_A_BATCH = 1_000;
-/** Batches written while the log is read on; this bounds the memory. */
+/** Maximum number of batches that are written while the log is read on, which bounds the memory. */
 const BATCHES_AT_ONCE = 4;
 
-/** The fences are refilled from the log, if they were lost, before they decide anything. */
+/** Opens the fences. If they were lost, they are refilled from the log before they decide anything. */
 export function createFences(deps: FencesDeps): Fences {
   const { store, retentionStart = () => 0 } = deps;
   const flight = new SingleFlight<void>();
@@ -64,7 +64,7 @@ export function createFences(deps: FencesDeps): Fences {
   };
 }
 
-/** @throws AppError `unavailable` where another process refills, or a key, and its mark with it, was lost meanwhile */
+/** @throws AppError `unavailable` if another process refills, or a key, and its mark with it, was lost meanwhile */
 async function refillFences(deps: FencesDeps): Promise<void> {
   if (!(await underLease(deps.store.lease, () => refillLost(deps))))
     throw new AppError("unavailable", "the fences are being refilled from the log");
@@ -98,7 +98,10 @@ async function refillLost({ store, readHistory, log }: FencesDeps): Promise<void
   if (done.events > 0) log.info(fields(), "fences are refilled from the log");
 }
 
-/** Batches may be written in any order: of two versions of an edge, and of two deletions, one wins. */
+/**
+ * Divides the history into batches, which may be written in any order: of two versions of an edge, and of two
+ * deletions, one wins.
+ */
 async function* batchesOf(
   history: ReturnType<ReadHistory>,
   done: { events: number; upTo: number },
@@ -125,21 +128,21 @@ const EVERY_MS = 10 * SECOND;
 const UNKNOWN_EVERY_MS = 10 * MINUTE;
 
 /**
- * The posts service keeps drops down to a time, which never falls: the last answer is right while the service is
- * unavailable.
+ * Follows the time down to which the posts service keeps drops. It never falls, so the last answer is right while the
+ * service is unavailable.
  */
 export function createRetention(read: () => Promise<number | undefined>, log: Logger, now: Clock = sharedNow) {
   let retentionStart = 0;
-  /** Asks the posts service; false if it does not know the question. */
+  /** Asks the posts service. Resolves to false if it does not know the question. */
   const refresh = async (): Promise<boolean> => {
     const answer = await read();
-    // A time in the future would hide everything.
+    // A time in the future would hide every drop.
     if (answer !== undefined && Number.isSafeInteger(answer) && answer <= now())
       retentionStart = Math.max(retentionStart, answer);
     return answer !== undefined;
   };
   return {
-    /** Returns ms since the epoch. 0 means that everything is kept, or that nothing is known yet. */
+    /** Returns ms since the epoch. 0 means that every drop is kept, or that the time is not known yet. */
     retentionStart: (): number => retentionStart,
     refresh,
     follow: (): Loop =>

@@ -2,7 +2,7 @@ import { encodeId } from "../../kernel/ids.js";
 import type { Answer, Script, Scripts } from "../../platform/redis/scripts.js";
 import { EDGES_PREFIX, edgePart, edgesKey } from "../keys.js";
 
-/** A call then takes the server about 2 ms. */
+/** Maximum number of authors in a call, which takes the server about 2 ms. */
 const AUTHORS_A_CALL = 200;
 
 type Argument = string | number;
@@ -13,7 +13,10 @@ export interface PartsCall {
   readonly authors: readonly (readonly [author: string, ...more: Argument[]])[];
 }
 
-/** The script gets the prefix of the parts, the arguments `before`, and of each author the part, the author and more. */
+/**
+ * Runs a script for authors. The script gets the prefix of the parts, the arguments `before`, and for each author the
+ * part, the author and more.
+ */
 export function runForAuthors<T>({ run, byNode }: Scripts, call: PartsCall): Promise<Answer<T>[]> {
   const keys = call.authors.map(([author]) => edgesKey(author));
   return byNode(keys, AUTHORS_A_CALL, async (route, places) => {

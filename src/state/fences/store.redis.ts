@@ -27,7 +27,7 @@ const MARK_EDGES = script("mark-edges", import.meta.url);
 const CHANGE_EDGES = script("change-edges", import.meta.url);
 const READ_RECENT_UNFOLLOWERS = script("read-recent-unfollowers", import.meta.url);
 
-/** Fences live longer than the log keeps events. */
+/** Lifetime of fences: longer than that of events in the log. */
 const REMEMBER_MS = LOG_AGE_MS + 12 * HOUR;
 const UNFOLLOWERS_A_PAGE = 1_000;
 const DROPS_A_CALL = 5_000;
@@ -39,7 +39,7 @@ export interface RefillBatch {
 
 export type FenceStore = ReturnType<typeof createFenceStore>;
 
-/** Each key holds a floor that is lost with it: then an answer is undefined. */
+/** Opens the fences in Redis. Each key holds a floor that is lost with it: then an answer is undefined. */
 export function createFenceStore(scripts: Scripts, fenced: Fenced) {
   const tombstonedAmong = async (drops: readonly string[]): Promise<ReadonlySet<string> | undefined> => {
     const tombstoned = new Set<string>();
@@ -54,19 +54,21 @@ export function createFenceStore(scripts: Scripts, fenced: Fenced) {
   };
   const deletions = createDeletions(scripts, tombstonedAmong, REMEMBER_MS);
   return {
-    /** The number of keys that `mark` looks at. */
+    /** Number of keys that `mark` reads. */
     keys: ALL_EDGE_PARTS.length + 1,
     tombstonedAmong,
     ...deletions,
     ...generationsIn(scripts),
     ...edgesIn(scripts),
     /**
-     * `begin` gives each lost key the mark as its floor, `finish` declares the keys complete that still have it. Returns
-     * how many keys these are: fewer if some were lost again.
+     * Marks the keys: `begin` gives each lost key the mark as its floor, `finish` declares the keys complete that still
+     * have it. Returns the number of these keys: fewer if some were lost again.
      */
     async mark(step: "begin" | "finish", mark: number): Promise<number> {
       const edges = await fenced.many({
-        ...{ script: MARK_EDGES, prefix: EDGES_PREFIX, tokens: ALL_EDGE_PARTS },
+        script: MARK_EDGES,
+        prefix: EDGES_PREFIX,
+        tokens: ALL_EDGE_PARTS,
         before: [step, mark],
       });
       const args = [step, mark, sharedNow() - REMEMBER_MS];
@@ -92,9 +94,9 @@ function generationsIn({ command, isCluster }: Scripts) {
       : command("mget", (client) => client.mget(...keys));
   return {
     async generations(authors: readonly string[]): Promise<Map<string, string>> {
-      const held = authors.length === 0 ? [] : await read(authors.map(generationKey));
-      const named = authors.map(async (author, at) => {
-        if (held[at]) return [author, held[at]] as const;
+      const names = authors.length === 0 ? [] : await read(authors.map(generationKey));
+      const named = authors.map(async (author, index) => {
+        if (names[index]) return [author, names[index]] as const;
         const [key, name] = [generationKey(author), nameGeneration()];
         await command("set", (client) => client.set(key, name, "PX", REMEMBER_MS, "NX"));
         return [author, (await command("get", (client) => client.get(key))) ?? name] as const;
@@ -109,10 +111,13 @@ function generationsIn({ command, isCluster }: Scripts) {
   };
 }
 
-/** An entry of an older process may have digits that it rounded. */
+/** Parses a version. An entry of an older process may have digits that it rounded. */
 const exact = (digits: string): Version => versionOf(digits) ?? Number(digits);
 
-/** Tokens hold no "~": other fields of a part say when an author's unfollowers and deletions were recorded. */
+/**
+ * Field of an edge. Tokens hold no "~": other fields of a part say when an author's unfollowers and deletions were
+ * recorded.
+ */
 const FIELD = /^([^:~]+):([^:~]+)$/;
 const VALUE = /^(\d+):([01])/;
 
@@ -123,15 +128,15 @@ function edgesIn(scripts: Scripts) {
       changes: readonly EdgeChange[],
       how: "record" | "look" | "replace" = "record",
     ): Promise<readonly EdgeState[] | undefined> {
-      const held = await changeEdges(scripts, changes, how);
-      const states = held.map(([version, state]) => ({ version: exact(version), follows: state === "1" }));
-      return held.some(([version]) => version === "") ? undefined : states;
+      const replies = await changeEdges(scripts, changes, how);
+      const states = replies.map(([version, state]) => ({ version: exact(version), follows: state === "1" }));
+      return replies.some(([version]) => version === "") ? undefined : states;
     },
-    /** Yields the newest versions of all edges, also of changes that the log may have lost. */
+    /** Yields the newest versions of all edges, including changes that the log may have lost. */
     async *allEdges(): AsyncGenerator<EdgeChange> {
       for (const part of ALL_EDGE_PARTS) {
-        const held = await command("hgetall", (client) => client.hgetall(EDGES_PREFIX + part));
-        for (const [field, value] of Object.entries(held)) {
+        const hash = await command("hgetall", (client) => client.hgetall(EDGES_PREFIX + part));
+        for (const [field, value] of Object.entries(hash)) {
           const [, author, user] = FIELD.exec(field) ?? [];
           const [, version, state] = VALUE.exec(value) ?? [];
           if (author === undefined || user === undefined || version === undefined) continue;
@@ -143,10 +148,10 @@ function edgesIn(scripts: Scripts) {
     async unfollowedAmong(author: string, users: readonly string[]): Promise<string[] | undefined> {
       const start = edgeField(author);
       const fields = users.map((user) => start + encodeId(user));
-      const [floor, ...held] = await command("hmget", (client) =>
+      const [floor, ...values] = await command("hmget", (client) =>
         client.hmget(edgesKey(author), FLOOR_MEMBER, ...fields),
       );
-      return stands(floor) ? users.filter((_, index) => held[index]?.split(":")[1] === "0") : undefined;
+      return stands(floor) ? users.filter((_, index) => values[index]?.split(":")[1] === "0") : undefined;
     },
     /**
      * Reads one page of those recorded at `from` or later. The next page begins at `next`, which is undefined after the
@@ -157,20 +162,20 @@ function edgesIn(scripts: Scripts) {
       from: number,
     ): Promise<{ users: string[]; next: number | undefined } | undefined> {
       // Scores are unique, and a user who is recorded again moves towards the pages still to be read: none is missed.
-      const [complete, ...held] = (await run(
+      const [complete, ...flat] = (await run(
         READ_RECENT_UNFOLLOWERS,
         [edgesKey(author), unfollowersKey(author)],
         [edgeField(author), REMEMBER_MS, from, UNFOLLOWERS_A_PAGE],
       )) as string[];
       if (complete !== "1") return undefined;
-      const users = held.filter((_, index) => index % 2 === 0);
-      const next = users.length < UNFOLLOWERS_A_PAGE ? undefined : Number(held.at(-1)) + 1;
+      const users = flat.filter((_, index) => index % 2 === 0);
+      const next = users.length < UNFOLLOWERS_A_PAGE ? undefined : Number(flat.at(-1)) + 1;
       return { users: users.map(decodeId), next };
     },
   };
 }
 
-/** Returns of each edge the version and the state in force, which are "" where they were lost. */
+/** Returns for each edge the version and the state in force; both are "" if they were lost. */
 async function changeEdges(
   scripts: Scripts,
   edges: readonly EdgeChange[],

@@ -7,36 +7,36 @@ import type { Scripts } from "../../platform/redis/scripts.js";
 import type { Tracking } from "../../platform/redis/tracking.js";
 import { FLOOR_MEMBER, TOMBSTONES_KEY } from "../keys.js";
 
-/** A scan of so many takes the server half a ms; the pause leaves it to others. */
+/** Number of members of a scan, which takes the server half a ms; the pause leaves it to other work. */
 const MEMBERS_A_CALL = 1_000;
 const PAUSE_MS = 5;
-/** So many take 32 MB. */
+/** Maximum number of tombstones in the copy, 32 MB. */
 const MOST = 2 ** 22;
-/** Tombstones that the server no longer has leave the copy when it is made anew. */
+/** Maximum age of the copy. Tombstones that the server no longer has leave the copy when it is made anew. */
 const MAX_AGE_MS = DAY;
 
 interface TombstoneCopyDeps {
   readonly scripts: Pick<Scripts, "command">;
-  /** It publishes deleted drops, each when its tombstone is recorded. */
+  /** Tracking that publishes deleted drops, each when its tombstone is recorded. */
   readonly tracking: Pick<Tracking, "announcements" | "isOn" | "upToDate">;
   readonly log: Logger;
-  /** Tests pass a smaller number. */
+  /** Set by tests, to a smaller number. */
   readonly most?: number;
 }
 
-/** Has all drops with a tombstone, and a few others. */
+/** Set of all drops with a tombstone, and a few other drops. */
 export type Tombstones = Pick<Fingerprints, "mayHave">;
 
 export type TombstoneCopy = ReturnType<typeof startTombstoneCopy>;
 
 /**
- * Holds a copy of the tombstones: those that the server had, and all that it has announced since before they were read. It
- * is lost with the connection that announces, and read again.
+ * Holds a copy of the tombstones: those that the server had, and all that it has announced since before they were read.
+ * The copy is lost with the connection that announces, and read again.
  */
 export function startTombstoneCopy({ scripts, tracking, log, most = MOST }: TombstoneCopyDeps) {
   const { command } = scripts;
   let copy: { readonly tombstones: Fingerprints; readonly since: number } | undefined;
-  /** It is read at present. */
+  /** Copy that is being read. */
   let next: Fingerprints | undefined;
   const forget = (isPublisher: boolean): void => {
     if (!isPublisher) return;
@@ -51,14 +51,16 @@ export function startTombstoneCopy({ scripts, tracking, log, most = MOST }: Tomb
   tracking.announcements.on("lost", forget);
   tracking.announcements.on("published", announced);
 
-  /** A scan returns each member that is there all the time, as long as one server has made all of it. */
+  /**
+   * Reads the tombstones. A scan returns each member that exists all the time, if one server has answered all of it.
+   */
   const scan = async (into: Fingerprints, stopping: AbortSignal): Promise<boolean> => {
     for (let cursor = "0"; !stopping.aborted; await pause(PAUSE_MS, stopping)) {
       const from = cursor;
-      const [to, held] = await command("zscan", (client) =>
+      const [to, flat] = await command("zscan", (client) =>
         client.zscan(TOMBSTONES_KEY, from, "COUNT", MEMBERS_A_CALL),
       );
-      for (let at = 0; at < held.length; at += 2) into.add(held[at] as string);
+      for (let index = 0; index < flat.length; index += 2) into.add(flat[index] as string);
       cursor = to;
       if (!(await tracking.upToDate([])) || next !== into) return false;
       if (cursor === "0") return true;
@@ -78,7 +80,7 @@ export function startTombstoneCopy({ scripts, tracking, log, most = MOST }: Tomb
     const since = performance.now();
     const tombstones = new Fingerprints();
     next = tombstones;
-    // They may be lost during the scan.
+    // The tombstones may be lost during the scan.
     const isWhole = (await scan(tombstones, stopping)) && (await areKnown());
     if (isWhole && next === tombstones) copy = { tombstones, since };
     next = undefined;
@@ -95,11 +97,11 @@ export function startTombstoneCopy({ scripts, tracking, log, most = MOST }: Tomb
   });
   return {
     size: (): number => copy?.tombstones.size ?? 0,
-    /** Resolves to a copy that has all tombstones recorded before the call; to undefined where there is none. */
+    /** Resolves to a copy that has all tombstones recorded before the call; to undefined if there is none. */
     upToDate: async (): Promise<Tombstones | undefined> => {
-      const held = copy;
-      const confirmed = held && (await tracking.upToDate([]));
-      return confirmed && copy === held ? held.tombstones : undefined;
+      const current = copy;
+      const confirmed = current && (await tracking.upToDate([]));
+      return confirmed && copy === current ? current.tombstones : undefined;
     },
     close: async (): Promise<void> => {
       tracking.announcements.off("lost", forget);

@@ -5,16 +5,16 @@ import { FLOOR_MEMBER, TOMBSTONES_KEY } from "../keys.js";
 
 type Drops = readonly string[];
 
-/** A call of this size takes the server up to 1 ms. */
+/** Maximum number of drops in a call, which takes the server up to 1 ms. */
 const DROPS_A_CALL = 2_000;
 
 /**
- * Returns a function that tells of each list whether none of its drops has a tombstone: false where the tombstones are
- * not known. Lists that come while a question is under way share the next one.
+ * Returns a function that resolves, for each list of drops, to true if none of them has a tombstone, and to false if
+ * the tombstones are not known. Lists that come while a call is under way share the next one.
  */
 export function createTombstoneCheck({ command }: Scripts): (lists: readonly Drops[]) => Promise<boolean[]> {
   let waiting: Drops[] = [];
-  /** Resolves to null for each drop without a tombstone; to undefined where the tombstones are not known. */
+  /** Resolves to null for each drop without a tombstone; to undefined if the tombstones are not known. */
   const ask = async (drops: string[]): Promise<(string | null)[] | undefined> => {
     const scores = await command("zmscore", (client) => client.zmscore(TOMBSTONES_KEY, ...drops, FLOOR_MEMBER));
     const floor = scores.pop();
@@ -38,7 +38,7 @@ export function createTombstoneCheck({ command }: Scripts): (lists: readonly Dro
     });
   });
   return async (lists) => {
-    const at = waiting.push(...lists) - lists.length;
-    return (await askAll()).slice(at, at + lists.length);
+    const first = waiting.push(...lists) - lists.length;
+    return (await askAll()).slice(first, first + lists.length);
   };
 }

@@ -20,7 +20,7 @@ export function edgesIn(event: TimelineEvent): EdgeChange[] {
 export const edgeName = ({ follower, following }: Pick<EdgeChange, "follower" | "following">): string =>
   JSON.stringify([follower, following]);
 
-/** `time` is in ms since the epoch. */
+/** Deletion of a drop. `time` is in ms since the epoch. */
 export interface Deletion {
   readonly drop: string;
   readonly author?: string | undefined;
@@ -32,26 +32,32 @@ export interface EdgeState {
   readonly follows: boolean;
 }
 
-/** Fences decide against late events. They live longer than the log, and are refilled from it if Redis lost them. */
+/**
+ * Fences, which decide against late events. They live longer than the log, and are refilled from it if Redis lost them.
+ */
 export interface Fences {
-  /** Returns the authors of the drops; where one is not known, the drop is in nobody's home. */
+  /** Returns the authors of the drops; undefined for an unknown author, whose drop is in nobody's home. */
   recordTombstones(deletions: readonly Deletion[]): Promise<ReadonlyMap<string, string | undefined>>;
-  /** Older drops are gone, in ms since the epoch; 0: every drop is kept. */
+  /** Returns the time before which drops are removed, in ms since the epoch; 0: every drop is kept. */
   retentionStart(): number;
   tombstonedAmong(drops: readonly string[]): Promise<ReadonlySet<string>>;
-  /** Returns the newest version after each change. An unfollow records the recent unfollower first, even if a newer
-   * follow is known. */
+  /**
+   * Returns the newest version after each change. An unfollow records the recent unfollower first, even if a newer
+   * follow is known.
+   */
   changeEdges(changes: readonly EdgeChange[]): Promise<readonly EdgeState[]>;
   /** Returns the newest versions of edges whose changes are recorded. */
   newestEdges(changes: readonly EdgeChange[]): Promise<readonly EdgeState[]>;
-  /** Records the edges as they are given, also where a newer version is known: its change was undone. */
+  /** Records the edges as given, even if a newer version is known: that change was undone. */
   replaceEdges(changes: readonly EdgeChange[]): Promise<void>;
-  /** Yields the newest versions of all edges, also of changes that the log may have lost. */
+  /** Yields the newest versions of all edges, including changes that the log may have lost. */
   allEdges(): AsyncIterable<EdgeChange>;
   unfollowedAmong(author: string, users: readonly string[]): Promise<string[]>;
   /** Yields users recorded at `since` (ms since the epoch) or later, and maybe those recorded meanwhile. */
   recentUnfollowers(author: string, since: number): AsyncIterable<readonly string[]>;
-  /** The names of the authors' current follower lists. A name changes with its list, and if the name is lost. */
+  /**
+   * Returns the names of the authors' current follower lists. A name changes with its list, and if the name is lost.
+   */
   generations(authors: readonly string[]): Promise<ReadonlyMap<string, string>>;
   renewGenerations(authors: readonly string[]): Promise<void>;
   /** Removes authors' deleted drops from the homes of these users, by author. */
@@ -71,7 +77,10 @@ interface Write {
   readonly remove: (deleted: readonly string[]) => Promise<unknown>;
 }
 
-/** A deletion sets the tombstone before it removes the drop: a check after the write misses no deletion. */
+/**
+ * Writes drops, and removes those that are deleted. A deletion sets the tombstone before it removes the drop: a check
+ * after the write misses no deletion.
+ */
 export async function writeUnlessDeleted(
   drops: readonly string[],
   { write, tombstonedAmong, remove }: Write,

@@ -7,13 +7,13 @@ import type { ChangeSources } from "./changes.redis.js";
 interface ApartDeps {
   readonly command: Scripts["command"];
   readonly readAuthorDrops: (author: string, below: TimelineEntry | undefined, reader: string) => Promise<DropPage>;
-  /** At most 200 drops may be asked for. */
+  /** Reads counts of at most 200 drops. */
   readonly counts: (user: string, drops: readonly string[]) => Promise<readonly Counts[]>;
 }
 
 /**
- * Of a user who has few drops it is known that a home has none of them, and that nobody has shared one. All others are
- * taken for users whom the home may show.
+ * Returns a function that resolves to true if a home certainly has no drop of the target, which can be checked for a
+ * user with few drops, of which nobody has shared one. All other users count as users whom the home may show.
  */
 export const createIsApart =
   ({ command, readAuthorDrops, counts }: ApartDeps): ChangeSources["isApart"] =>

@@ -11,16 +11,16 @@
 -- KEYS[3]  its changes
 -- KEYS[4]  what a fill has staged
 -- KEYS[5]  the renewal of the home: "0" after one, or when the next is due, ms
--- ARGV[1]  "begin"; "finish"; "renew" where the home may have got something meanwhile; "lose" where nobody tells how it is:
+-- ARGV[1]  "begin"; "finish"; "renew" if the home may have got something meanwhile; "lose" if nobody tells how it is:
 --          the hash is not complete any more
 -- ARGV[2]  the mark of the change
 -- ARGV[3]  time to live of the hash, ms
 -- ARGV[4]  time to live of the changes, ms
 -- ARGV[5]  time between two renewals, ms
--- ARGV[6+] "begin": users; "renew": nothing; else user, "all", "reposts" or "", and "own"; "other"; "apart" where the home has nothing that
+-- ARGV[6+] "begin": users; "renew": nothing; else user, "all", "reposts" or "", and "own"; "other"; "apart" if the home has nothing that
 --          changes
--- returns  "begin": "complete", "filling" or "", then what is hidden of each user; "finish": of each user 1, 0 where a
---          later change has taken over, -1 where the change was lost; else nothing
+-- returns  "begin": "complete", "filling" or "", then what is hidden of each user; "finish": of each user 1, 0 if a
+--          later change has taken over, -1 if the change was lost; else nothing
 local call, home, hidden, changes, staged, renewal = redis.call, KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local step, mark, ttl = ARGV[1], ARGV[2], ARGV[3]
 local state = call('HGET', hidden, '~state') or ''

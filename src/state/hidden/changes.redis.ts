@@ -11,26 +11,26 @@ import { addHider, RENEWAL_MS } from "./hidden.redis.js";
 
 const CHANGE_HIDDEN = script("change-hidden", import.meta.url);
 
-/** A drop of `target` is hidden from `user` by now, or may be shown again (`hiding` unset). */
+/** A drop of `target` is hidden from `user` now, or may be shown again (`hiding` undefined). */
 export interface HidingChange {
   readonly user: string;
   readonly target: string;
   readonly hiding: Hiding | undefined;
 }
 
-/** The user, or the target, has made the change. */
+/** Change made by the user (`isOwn`) or by the target. */
 export type MadeChange = HidingChange & { readonly isOwn: boolean };
 
 export interface ChangeSources {
-  /** Resolves to how it is now; undefined where the users service does not tell. */
+  /** Resolves to the current state; undefined if the users service does not answer. */
   readHidings(user: string, targets: readonly string[]): Promise<readonly (Hiding | undefined)[] | undefined>;
-  /** Reads all hidden users for it: a users service may tell of no others. */
+  /** Answers the same by reading all hidden users: a users service may not have the other call. */
   readonly readAllHidings: ChangeSources["readHidings"];
-  /** Resolves to true where a home certainly has no drop of the target, and no repost of one. */
+  /** Resolves to true if a home certainly has no drop of the target, and no repost of one. */
   isApart(user: string, target: string): Promise<boolean>;
 }
 
-/** Other changes wait for it. */
+/** Time limit of `isApart`, for which other changes wait. */
 export const APART_MS = SECOND / 4;
 const AT_ONCE = 16;
 const CHANGES_A_CALL = 500;
@@ -38,8 +38,9 @@ const CHANGES_TTL_MS = 10 * MINUTE;
 const MAX_ROUNDS = 4;
 
 /**
- * Makes the function that applies changes of one user, and returns them as they are now. An event only says that
- * something has changed; while the users service does not tell how it is, the events count, and the next read asks.
+ * Returns a function that applies changes of one user, and returns them with their current state. An event only says
+ * that a relation has changed. While the users service does not return the current state, the state in the events is
+ * used, and the next read asks again.
  */
 export function createChangeHidden(scripts: Scripts, sources: ChangeSources, ttlMs: number) {
   const { run, command } = scripts;
@@ -48,7 +49,7 @@ export function createChangeHidden(scripts: Scripts, sources: ChangeSources, ttl
     const keys = [homeKey(user), hiddenKey(user), hiddenChangesKey(user), hiddenStagedKey(user), renewalKey(user)];
     return run(CHANGE_HIDDEN, keys, [what, mark, ttlMs, CHANGES_TTL_MS, RENEWAL_MS, ...args]);
   };
-  /** Fan-out looks for hiders first: they are added before anything else changes. */
+  /** Adds the user to the hiders before anything else changes: fan-out reads the hiders first. */
   const prepare = async (user: string, changes: readonly MadeChange[], isListening: boolean): Promise<void> => {
     const hiding = changes.filter((change) => change.hiding !== undefined).map(({ target }) => target);
     if (hiding.length === 0) return;
@@ -60,27 +61,30 @@ export function createChangeHidden(scripts: Scripts, sources: ChangeSources, ttl
     await prepare(user, changes, isListening);
     await step(user, "lose", "", argsOf(changes));
   };
-  /** Returns what has changed, as it is now, and changes that were lost meanwhile. A later one tells of what it took over. */
+  /**
+   * Applies changes. Returns those that took effect, with their current state, and those that were lost meanwhile. If a
+   * later call took over a change, that call returns it.
+   */
   const once = async (changes: readonly MadeChange[], isListening: boolean) => {
     const { user } = changes[0] as MadeChange;
     const targets = changes.map(({ target }) => target);
     const mark = randomUUID();
-    const [state, ...held] = (await step(user, "begin", mark, targets.map(encodeId))) as string[];
+    const [state, ...before] = (await step(user, "begin", mark, targets.map(encodeId))) as string[];
     const hidings = state === "" && !isListening ? undefined : await sources.readHidings(user, targets);
-    const now = hidings ? changes.map((change, at) => ({ ...change, hiding: hidings[at] })) : changes;
+    const now = hidings ? changes.map((change, index) => ({ ...change, hiding: hidings[index] })) : changes;
     if (state === "" || !hidings) {
       await lose(user, changes, isListening);
       const known = hidings || !isListening ? undefined : await sources.readAllHidings(user, targets);
-      return { now: known ? changes.map((change, at) => ({ ...change, hiding: known[at] })) : now, lost: [] };
+      return { now: known ? changes.map((change, index) => ({ ...change, hiding: known[index] })) : now, lost: [] };
     }
-    const changed = now.filter(({ hiding = "" }, at) => state === "filling" || hiding !== held[at]);
+    const changed = now.filter(({ hiding = "" }, index) => state === "filling" || hiding !== before[index]);
     const isFar = new Map(
-      await mapLimited(changed, AT_ONCE, async (one) => [one.target, await isFarOff(sources, one)] as const),
+      await mapLimited(changed, AT_ONCE, async (change) => [change.target, await isFarOff(sources, change)] as const),
     );
     await prepare(user, changed, isListening);
     const far = now.map(({ target }) => isFar.get(target) ?? true);
     const results = (await step(user, "finish", mark, argsOf(now, far))) as number[];
-    // A repost that fan-out wrote beside the change is in the home, or in no home that has the change.
+    // A repost that fan-out wrote during the change is in the home, or in no home that has the change.
     const mayHaveCome = await mapLimited(
       changed.filter(({ target }) => isFar.get(target)),
       AT_ONCE,
@@ -88,30 +92,30 @@ export function createChangeHidden(scripts: Scripts, sources: ChangeSources, ttl
     );
     if (mayHaveCome.some((count) => count > 0)) await step(user, "renew", "", []);
     return {
-      now: now.filter((_, at) => results[at] === 1),
-      lost: changes.filter((_, at) => results[at] === -1),
+      now: now.filter((_, index) => results[index] === 1),
+      lost: changes.filter((_, index) => results[index] === -1),
     };
   };
   const changeSome = async (changes: readonly MadeChange[], isListening: boolean): Promise<HidingChange[]> => {
     const known = new Map<string, HidingChange>();
-    let left = changes;
-    for (let round = 0; round < MAX_ROUNDS && left.length > 0; round++) {
-      const { now, lost } = await once(left, isListening);
-      for (const one of now) known.set(one.target, one);
-      left = lost;
+    let open = changes;
+    for (let round = 0; round < MAX_ROUNDS && open.length > 0; round++) {
+      const { now, lost } = await once(open, isListening);
+      for (const change of now) known.set(change.target, change);
+      open = lost;
     }
-    if (left.length > 0) await lose((left[0] as MadeChange).user, left, isListening);
+    if (open.length > 0) await lose((open[0] as MadeChange).user, open, isListening);
     return [...known.values()];
   };
   return async (changes: readonly MadeChange[], isListening: boolean): Promise<HidingChange[]> => {
     const applied: HidingChange[] = [];
-    for (const some of chunked(newestOf(changes), CHANGES_A_CALL))
-      for (const one of await changeSome(some, isListening)) applied.push(one);
+    for (const chunk of chunked(newestOf(changes), CHANGES_A_CALL))
+      for (const change of await changeSome(chunk, isListening)) applied.push(change);
     return applied;
   };
 }
 
-/** One change for each target. */
+/** Returns one change for each target. */
 function newestOf(changes: readonly MadeChange[]): MadeChange[] {
   const newest = new Map<string, MadeChange>();
   for (const change of changes) {
@@ -122,8 +126,8 @@ function newestOf(changes: readonly MadeChange[]): MadeChange[] {
 }
 
 const argsOf = (changes: readonly MadeChange[], isFar: readonly boolean[] = []): string[] =>
-  changes.flatMap(({ target, hiding, isOwn }, at) => {
-    const how = isOwn ? "own" : isFar[at] ? "apart" : "other";
+  changes.flatMap(({ target, hiding, isOwn }, index) => {
+    const how = isOwn ? "own" : isFar[index] ? "apart" : "other";
     return [encodeId(target), hiding ?? "", how];
   });
 

@@ -2,7 +2,7 @@
 --
 -- Until the hash is complete it has what was known before. A change that comes meanwhile writes what it is now into the
 -- changes, which count more than what was staged, and renews the mark. A process of 0.2.0 fills the hash in one step, and
--- its changes remove the mark: the fill is over. Where the hash was incomplete and has somebody now, the home may have
+-- its changes remove the mark: the fill is over. If the hash was incomplete and has somebody now, the home may have
 -- their drops: it is not complete any more.
 --
 -- KEYS[1]  the hash: user -> "all" or "reposts"; ~state -> "complete", or the mark of a fill
@@ -14,7 +14,7 @@
 -- ARGV[3]  time to live of the hash, ms
 -- ARGV[4]  time to live of what is staged, ms
 -- ARGV[5+] with "add": user, "all" or "reposts", ...
--- returns  "begin": the name of the fill, nil where the hash is complete; else 1, or 0 where the fill is over
+-- returns  "begin": the name of the fill, nil if the hash is complete; else 1, or 0 if the fill is over
 local call, key, staged, changes = redis.call, KEYS[1], KEYS[2], KEYS[3]
 local step, name = ARGV[1], ARGV[2]
 local state = call('HGET', key, '~state')

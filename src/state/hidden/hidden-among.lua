@@ -5,7 +5,7 @@
 -- ARGV[2]  of a repost: the author of the original; else ""
 -- ARGV[3]  prefix of the homes
 -- ARGV[4]  rest of each home, joined by ","
--- returns  of each user 1 where the drop is hidden, 0 where it is not, -1 where that is not known
+-- returns  of each user 1 if the drop is hidden, 0 if it is not, -1 if that is not known
 local author, original, prefix = ARGV[1], ARGV[2], ARGV[3]
 
 local function look(token)

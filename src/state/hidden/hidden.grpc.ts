@@ -9,13 +9,13 @@ import type { ReadHidden } from "./hidden.redis.js";
 
 const HIDDEN_A_PAGE = 1_000;
 const USERS_A_CALL = 256;
-/** Half of the time for which fan-out waits: then those who were not answered are read one by one. */
+/** Half of the time for which fan-out waits: then users without an answer are read one by one. */
 const TOGETHER_MS = SECOND / 8;
 const LACKS_METHOD_MS = MINUTE;
 
 type Read = Pick<Upstreams, "hidden" | "leaveOut">;
 
-/** A users service without GetHidden hides nobody. */
+/** Reads the hidden users of a user. A users service without GetHidden hides nobody. */
 export function createReadHidden(upstreams: Read): ReadHidden {
   return async function* (user) {
     const read = (token: string) => upstreams.hidden({ user, token, size: HIDDEN_A_PAGE });
@@ -28,7 +28,7 @@ export function createReadHidden(upstreams: Read): ReadHidden {
 }
 
 /**
- * Reads the hidden users of all who are asked about at the same time in one call. A user whom the answer leaves out is read
+ * Reads the hidden users of all users asked about at the same time in one call. A user whom the answer omits is read
  * alone. After a call that fails, or takes longer than `patienceMs`, all users are read alone for as long as it took.
  */
 export function createReadHiddenTogether(
@@ -67,7 +67,7 @@ function targetsOf({ leaveOut }: Read, user: string, hidden: readonly HiddenUser
   return targets;
 }
 
-/** Resolves to undefined where the users service has no GetRelations. At most 1,000 targets may be asked for. */
+/** Reads relations to at most 1,000 targets. Resolves to undefined if the users service has no GetRelations. */
 export const createReadHidings =
   (upstreams: Pick<Upstreams, "relations">) =>
   async (user: string, targets: readonly string[]): Promise<(Hiding | undefined)[] | undefined> => {

@@ -15,30 +15,33 @@ const FILL_HIDDEN = script("fill-hidden", import.meta.url);
 const READ_HIDDEN = script("read-hidden", import.meta.url);
 const ADD_HIDER = script("add-hider", import.meta.url);
 
-/** The field says that the hash is complete, or holds the mark of a fill. */
+/** Field that says that the hash is complete, or holds the mark of a fill. */
 const STATE = "~state";
 const COMPLETE = "complete";
 const MAX_ROUNDS = 8;
 /**
- * Changes that others make renew a home at most once within this time; read-page.lua has it, too. With the questions that a
- * change asks before (`ASK_MS`, `APART_MS`), it stays below the 2 s within which a block hides.
+ * Minimum time between renewals of a home by changes of others. read-page.lua has it, too. With the questions that a
+ * change asks first (`ASK_MS`, `APART_MS`) it stays below the 2 s within which a block hides.
  */
 export const RENEWAL_MS = 1_200;
 const STAGED_TTL_MS = 10 * MINUTE;
-/** A call of this size blocks Redis for about 1 ms. */
+/** Maximum number of targets in a call, which blocks Redis for about 1 ms. */
 const TARGETS_A_CALL = 500;
 const ASKED_A_CALL = 1_000;
-/** A hash of so many users is not read whole. */
+/** Number of hidden users from which a hash is not read whole. */
 const MANY = 5_000;
 
-/** Each page has users of its own, or says more of one. */
+/** Yields pages, each of other users, or with more about a user. */
 export type ReadHidden = (user: string) => AsyncIterable<ReadonlyMap<string, Hiding>>;
 
 export type HiddenStore = ReturnType<typeof createHiddenStore>;
 
 type HiderScripts = Pick<Scripts, "run" | "isCluster">;
 
-/** The hiders outlive the user's hash, which no read renews: without the hash a home is not complete. */
+/**
+ * Adds a user to the hiders of targets. The index of hiders lives twice as long as the user's hash, which no read
+ * renews: without the hash a home is not complete.
+ */
 export async function addHider(
   { run, isCluster }: HiderScripts,
   targets: readonly string[],
@@ -46,15 +49,15 @@ export async function addHider(
   ttlMs: number,
 ): Promise<void> {
   if (isCluster) return;
-  for (const some of chunked(targets, TARGETS_A_CALL))
-    await run(ADD_HIDER, [], [encodeId(user), 2 * ttlMs, ...some.map(encodeId)]);
+  for (const chunk of chunked(targets, TARGETS_A_CALL))
+    await run(ADD_HIDER, [], [encodeId(user), 2 * ttlMs, ...chunk.map(encodeId)]);
 }
 
 /**
- * Keeps in Redis whose drops each user does not see. The hash is filled from the users service, page by page: nothing is as
- * large as what a user hides, since nobody bounds by how many others a user is blocked.
+ * Stores in Redis whose drops each user does not see. The hash is filled from the users service, page by page, since
+ * nothing bounds how many others block a user.
  *
- * A fill adds the user to the hiders of each target before the hash is complete. So fan-out, which asks for an author's
+ * A fill adds the user to the hiders of each target before the hash is complete. So fan-out, which reads an author's
  * hiders first, finds every user whose complete hash has the author.
  */
 export function createHiddenStore(
@@ -66,7 +69,7 @@ export function createHiddenStore(
   const { run, command } = scripts;
   const flight = new SingleFlight<void>();
   const lastKnown = createCache<HiddenUsers>("hiddenUsers", { sizeOf: bytesOf });
-  /** Adds to `packs` the tokens of the targets that get the user as a hider. */
+  /** Fills the hash once. Adds to `packs` the tokens of the targets that get the user as a hider. */
   const fillOnce = async (user: string, packs: string[]): Promise<boolean> => {
     const keys = [hiddenKey(user), hiddenStagedKey(user), hiddenChangesKey(user), homeKey(user)];
     const step = (what: string, name: string, fields: readonly string[] = []) =>
@@ -76,11 +79,11 @@ export function createHiddenStore(
     for await (const page of readHidden(user)) {
       const gone = await erased.among([...page.keys()]);
       const listed = [...page].filter(([target]) => !gone.has(target));
-      for (const some of chunked(listed, TARGETS_A_CALL)) {
-        const targets = some.map(([target]) => target);
+      for (const chunk of chunked(listed, TARGETS_A_CALL)) {
+        const targets = chunk.map(([target]) => target);
         packs.push(targets.map(encodeId).join(","));
         await addHider(scripts, targets, user, ttlMs);
-        const fields = some.flatMap(([target, hiding]) => [encodeId(target), hiding]);
+        const fields = chunk.flatMap(([target, hiding]) => [encodeId(target), hiding]);
         if ((await step("add", name, fields)) !== 1) return false;
       }
     }
@@ -90,16 +93,16 @@ export function createHiddenStore(
     for (let round = 0; round < MAX_ROUNDS; round++) {
       const { isWhole, hidings } = await askRedis(scripts, user, targets);
       if (isWhole) return hidings;
-      // The hash was lost since its state was read: it would say that nobody is hidden.
+      // The hash was lost after its state was read: its answers would say that nobody is hidden.
       await fill(user);
     }
     throw changing();
   };
-  const held = async (user: string): Promise<HiddenUsers | undefined> => {
+  const read = async (user: string): Promise<HiddenUsers | undefined> => {
     const answer = await run(READ_HIDDEN, [hiddenKey(user)], [MANY]);
     const [state, size, fields] = answer as [string, number, readonly string[]];
     const few = size < MANY ? new Hidden(user, targetsOf(fields)) : undefined;
-    const last = few ?? new ManyHidden(user, size, async (some) => (await askRedis(scripts, user, some)).hidings);
+    const last = few ?? new ManyHidden(user, size, async (targets) => (await askRedis(scripts, user, targets)).hidings);
     if (state === COMPLETE || size > 0) lastKnown.set(user, last);
     return state === COMPLETE ? (few ?? new ManyHidden(user, size, wholeHidingsOf(user))) : undefined;
   };
@@ -110,7 +113,10 @@ export function createHiddenStore(
     const keys = [hiddenKey(user), hiddenStagedKey(user), hiddenChangesKey(user)] as const;
     await command("unlink", (client) => client.unlink(...keys));
   };
-  /** Callers share the work, which goes on when one of them gives up, at their deadline in ms since the epoch. */
+  /**
+   * Fills the hash. Callers share the work, which continues if one of them gives up at its deadline, in ms since the
+   * epoch.
+   */
   const fill = (user: string, deadline?: number): Promise<void> => {
     const filled = flight.run(user, () => {
       const packs: string[] = [];
@@ -123,12 +129,12 @@ export function createHiddenStore(
     return deadline === undefined ? filled : withDeadline(filled, deadline);
   };
   return {
-    held,
+    held: read,
     fill,
-    /** Reads the hidden users from the users service if Redis does not hold them. */
+    /** Reads the hidden users, from the users service if Redis does not have them. */
     async known(user: string, deadline?: number): Promise<HiddenUsers> {
       for (let round = 0; round < MAX_ROUNDS; round++) {
-        const hidden = await held(user);
+        const hidden = await read(user);
         if (hidden) return hidden;
         await fill(user, deadline);
       }
@@ -141,12 +147,12 @@ export function createHiddenStore(
 
 const changing = () => new AppError("unavailable", "whom the user hides changes faster than it can be read");
 
-/** Asks what Redis knows of these targets, and whether it still knows all of the user's. */
+/** Reads from Redis how the user hides these targets, and if the hash is still complete. */
 async function askRedis({ command }: Pick<Scripts, "command">, user: string, targets: readonly string[]) {
   let isWhole = true;
   const hidings: (Hiding | undefined)[] = [];
-  for (const some of chunked(targets, ASKED_A_CALL)) {
-    const fields = [STATE, ...some.map(encodeId)];
+  for (const chunk of chunked(targets, ASKED_A_CALL)) {
+    const fields = [STATE, ...chunk.map(encodeId)];
     const [state, ...answers] = await command("hmget", (client) => client.hmget(hiddenKey(user), ...fields));
     isWhole &&= state === COMPLETE;
     for (const answer of answers) hidings.push((answer ?? undefined) as Hiding | undefined);
@@ -156,8 +162,8 @@ async function askRedis({ command }: Pick<Scripts, "command">, user: string, tar
 
 const targetsOf = (fields: readonly string[]): Map<string, Hiding> => {
   const targets = new Map<string, Hiding>();
-  for (let at = 0; at < fields.length; at += 2) {
-    const [token, hiding] = [fields[at] as string, fields[at + 1] as Hiding];
+  for (let index = 0; index < fields.length; index += 2) {
+    const [token, hiding] = [fields[index] as string, fields[index + 1] as Hiding];
     if (token !== STATE) targets.set(decodeId(token), hiding);
   }
   return targets;

@@ -1,13 +1,13 @@
 import { textBytes } from "../../contracts/caches.js";
 import type { Byline } from "../../contracts/timelines.js";
 
-/** A block or a mute hides all of a user's drops, or only what they repost. */
+/** Hides all of a user's drops (a block or a mute), or only their reposts (a mute). */
 export type Hiding = "all" | "reposts";
 
-/** The users whose drops a user does not see. */
+/** Users whose drops a user does not see. */
 export interface HiddenUsers {
   readonly size: number;
-  /** Resolves to what judges these bylines. */
+  /** Resolves to an object that decides about these bylines. */
   among(bylines: Iterable<Byline>): Promise<Hidden>;
 }
 
@@ -24,7 +24,7 @@ export class Hidden implements HiddenUsers {
     return this.targets.size;
   }
 
-  /** Upper bound of the memory of the users. */
+  /** Upper bound of the memory of the users, bytes. */
   get bytes(): number {
     let bytes = 0;
     for (const target of this.targets.keys()) bytes += TARGET_BYTES + textBytes(target);
@@ -39,7 +39,10 @@ export class Hidden implements HiddenUsers {
     return this.targets.get(target);
   }
 
-  /** Nobody's own drops and reposts are hidden from themselves. */
+  /**
+   * Returns true if the viewer does not see a drop with this byline. Nobody's own drops and reposts are hidden from
+   * themselves.
+   */
   hides({ author, original }: Byline): boolean {
     if (this.targets.size === 0 || author === this.user) return false;
     const hiding = this.targets.get(author);
@@ -50,7 +53,7 @@ export class Hidden implements HiddenUsers {
 
 type ReadHidings = (targets: readonly string[]) => Promise<readonly (Hiding | undefined)[]>;
 
-/** Nothing is kept of what many users it would be: only those on a page are asked for. */
+/** Hidden users of a user with too many of them to read: only the authors on a page are looked up. */
 export class ManyHidden implements HiddenUsers {
   constructor(
     private readonly user: string,
@@ -67,6 +70,6 @@ export class ManyHidden implements HiddenUsers {
     }
     const targets = [...asked];
     const hidings = await this.read(targets);
-    return new Hidden(this.user, new Map(targets.map((target, at) => [target, hidings[at]])));
+    return new Hidden(this.user, new Map(targets.map((target, index) => [target, hidings[index]])));
   }
 }

@@ -16,25 +16,25 @@ const FILLS_AT_ONCE = 32;
 type ReadHidings = ChangeSources["readHidings"];
 type Unanswered = ReturnType<typeof createCache<boolean>>;
 
-/** Changes of others wait for it. */
+/** Time limit of a question to the users service, for which changes of others wait. */
 export const ASK_MS = SECOND / 2;
-/** Later notifications of others wait for it. */
+/** Time limit of an answer, for which later notifications of others wait. */
 const PATIENCE_MS = SECOND / 4;
 const FAILED_MIN_MS = 5 * SECOND;
 const FAILED_MAX_MS = MINUTE;
 
 export interface Viewers {
   readonly seeing: readonly string[];
-  /** Redis does not know whether these see it. */
+  /** Users of whom Redis does not know whether they see the drop. */
   readonly unknown: readonly string[];
 }
 
 export type RelationWriter = ReturnType<typeof createRelationWriter>;
 
 /**
- * Makes the function that asks whom users hide. The wait for a user ends after `PATIENCE_MS`, and for all of them once
- * nobody has been answered for so long; the questions go on. Nobody waits again for a user whose answer is late, or has
- * failed within the time that it took.
+ * Returns a function that asks whom users hide. The wait for a user ends after `PATIENCE_MS`, and for all of them once
+ * nobody has been answered for that time; the questions continue. A user whose answer is late, or has failed within the
+ * time that it took, is not waited for again.
  */
 function createLearn(hidden: Pick<HiddenStore, "fill">, failed: Unanswered) {
   const flight = new SingleFlight<boolean>();
@@ -94,12 +94,12 @@ export function createRelationWriter({ scripts, hidden, sources }: WriterDeps, t
     return runForHomes<number>(scripts, HIDDEN_AMONG, users, before);
   };
   return {
-    /** Tells which of these users see a drop, as far as Redis knows whom they hide. */
+    /** Returns those of these users who see a drop, and those whose hidden users Redis does not know. */
     async viewersAmong(users: readonly string[], by: Byline): Promise<Viewers> {
       const answers = await look(users, by);
       return {
-        seeing: users.filter((_, at) => answers[at] === 0),
-        unknown: users.filter((_, at) => answers[at] === -1),
+        seeing: users.filter((_, index) => answers[index] === 0),
+        unknown: users.filter((_, index) => answers[index] === -1),
       };
     },
     learn: createLearn(hidden, unanswered),

@@ -7,17 +7,20 @@ import { freePlace, takePlace, unlessAway } from "./limits.redis.js";
 export const HOURLY: Readonly<Record<UserTier, number>> = { DRIFT: 10, LIFT: 60, JET: 120, ORBIT: 600 };
 
 export interface Quota {
-  /** The request is counted, or was before. */
+  /** True if the request is counted, or was counted earlier. */
   readonly counted: boolean;
   readonly limit: number;
   readonly remaining: number;
-  /** The oldest counted request leaves the hour by then; at the limit, another one fits then. */
+  /** Time until the oldest counted request leaves the hour. At the limit, another request fits then. */
   readonly resetSeconds: number;
 }
 
 export type RateLimit = ReturnType<typeof createRateLimit>;
 
-/** Answers are undefined while Redis is away. `now` is in ms since the epoch; unset: the clock of Redis. */
+/**
+ * Counts requests of an hour. Answers are undefined while Redis is away. `now` is in ms since the epoch; default: the
+ * clock of Redis.
+ */
 export function createRateLimit(scripts: Scripts, now?: () => number) {
   const ask = async (user: string, tier: UserTier, request: string): Promise<Quota> => {
     const window = { key: analysesAskedKey(user), most: HOURLY[tier], withinMs: HOUR };
@@ -29,13 +32,13 @@ export function createRateLimit(scripts: Scripts, now?: () => number) {
   return {
     take: (user: string, tier: UserTier, request: string) => unlessAway(ask(user, tier, request)),
     look: (user: string, tier: UserTier) => unlessAway(ask(user, tier, "")),
-    /** Takes back the slot of a request that came to nothing. */
+    /** Frees the slot of a request that was not made. */
     giveBack: (user: string, request: string) =>
       unlessAway(freePlace(scripts, [{ key: analysesAskedKey(user) }], request)),
   };
 }
 
-/** draft-ietf-httpapi-ratelimit-headers-06, the last one with fields of these names. */
+/** Headers of draft-ietf-httpapi-ratelimit-headers-06, the last one with fields of these names. */
 export const quotaHeaders = ({ limit, remaining, resetSeconds }: Quota): Record<string, string> => ({
   "RateLimit-Limit": String(limit),
   "RateLimit-Remaining": String(remaining),

@@ -13,34 +13,38 @@ export interface AtLimit {
   readonly kind: LimitKind;
   readonly used: number;
   readonly limit: Limit;
-  /** This is in ms since the epoch. */
+  /** Time at which the user may act again, in ms since the epoch. */
   readonly freeAt: number;
 }
 
-/** Yields the limits that users have reached now, in no order. @throws AppError `unavailable` while Redis is away */
+/**
+ * Yields the limits that users have reached now, in no order.
+ *
+ * @throws AppError `unavailable` while Redis is away
+ */
 export async function* listAtLimit(
   scripts: Scripts,
   limits: Readonly<Record<LimitKind, Limit | undefined>>,
 ): AsyncGenerator<AtLimit> {
   const { command } = scripts;
   const look = async (key: string): Promise<AtLimit | undefined> => {
-    const found = limitOfKey(key);
-    const limit = found && limits[found.kind];
-    if (found === undefined || limit === undefined) return undefined;
+    const named = limitOfKey(key);
+    const limit = named && limits[named.kind];
+    if (named === undefined || limit === undefined) return undefined;
     const { most, withinMs } = limit;
     const used = await command("zcount", (client) => client.zcount(key, `(${sharedNow() - withinMs}`, "+inf"));
     if (used < most) return undefined;
     const [, time] = await command("zrange", (client) => client.zrange(key, `${-most}`, `${-most}`, "WITHSCORES"));
-    return time === undefined ? undefined : { ...found, limit, used, freeAt: Number(time) + withinMs };
+    return time === undefined ? undefined : { ...named, limit, used, freeAt: Number(time) + withinMs };
   };
   const listed = new Set<string>();
   for await (const { keys } of scanKeys(scripts, LIMIT_PREFIX)) {
     const others = keys.filter((key) => !listed.has(key));
-    const found = await mapLimited(others, AT_ONCE, async (key) => [key, await look(key)] as const);
-    for (const [key, one] of found) {
-      if (one === undefined) continue;
+    const answers = await mapLimited(others, AT_ONCE, async (key) => [key, await look(key)] as const);
+    for (const [key, atLimit] of answers) {
+      if (atLimit === undefined) continue;
       listed.add(key);
-      yield one;
+      yield atLimit;
     }
   }
 }

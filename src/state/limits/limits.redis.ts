@@ -10,19 +10,22 @@ import { observeLimits } from "../observe.js";
 const TAKE_PLACE = script("take-place", import.meta.url);
 const SETTLE_PLACE = script("settle-place", import.meta.url);
 
-/** A server that hangs must not hold up an answer: it is given up after so many turns of a timer. */
+/** Maximum number of turns of a timer for which an answer waits: a server that hangs must not delay it for longer. */
 const MAX_TURNS = 5;
 const TURN_MS = SECOND / 20;
 
-/** How long a write waits for others of the user that may not count in the end. take-place.lua has the same bound. */
+/**
+ * Maximum time that a write waits for other writes of the user that may not count in the end. take-place.lua has it,
+ * too.
+ */
 const MAX_WAIT_MS = 10 * SECOND;
 const WAIT_BASE_MS = 20;
 const WAIT_CAP_MS = 200;
 
-/** While so many writes wait to be settled, one that Redis does not answer is not settled again. */
+/** Maximum number of writes that wait to be settled again, after Redis did not answer. */
 const MOST_SETTLED_AGAIN = 1_000;
 
-/** A sliding window by the clock of Redis, for all processes together. */
+/** Sliding window by the clock of Redis, for all processes together. */
 export interface Window {
   readonly key: string;
   readonly most: number;
@@ -31,22 +34,24 @@ export interface Window {
 
 interface Seen {
   readonly used: number;
-  /** Until one of the places, or where all are used until room for another, is free: ms, 0 where none is used. */
+  /** Time until a used place is free, or if all are used until there is room for another, ms; 0 if none is used. */
   readonly waitMs: number;
 }
 
 export interface Taken {
-  /** The place is taken now, or was before. */
+  /** True if the place is taken now, or was taken earlier. */
   readonly taken: boolean;
-  /** A place may become free as soon as a write under way has ended. */
+  /** True if a place may become free when a write under way ends. */
   readonly mayBeFree: boolean;
-  /** They are in the order of the windows. */
+  /** Use of each window, in their order. */
   readonly seen: readonly Seen[];
 }
 
 /**
  * Takes a place in all windows, or in none if one is full. An empty place only looks. `now` is in ms since the epoch;
- * unset: the clock of Redis. @throws AppError `unavailable` while Redis is away
+ * default: the clock of Redis.
+ *
+ * @throws AppError `unavailable` while Redis is away
  */
 export async function takePlace(
   { run }: Pick<Scripts, "run">,
@@ -70,8 +75,8 @@ export async function freePlace(
 }
 
 /**
- * Resolves to undefined while Redis is away, or does not answer within a quarter of a second. Time in which this process
- * stands still counts as one turn: the answer may have come, and is read after it.
+ * Resolves to undefined while Redis is away, or does not answer within a quarter of a second. Time in which this
+ * process stands still counts as one turn: the answer may have come, and is read after it.
  */
 export const unlessAway = <T>(work: Promise<T>): Promise<T | undefined> =>
   new Promise((resolve, reject) => {
@@ -83,19 +88,19 @@ export const unlessAway = <T>(work: Promise<T>): Promise<T | undefined> =>
     work.then(resolve, failed).finally(() => clearInterval(timer));
   });
 
-/** A user does one thing; `of` narrows it to those of one sort. */
+/** One action of a user. `subject` narrows the limit to actions with the same subject. */
 export interface Use {
   readonly kind: LimitKind;
   readonly user: string;
-  readonly of?: string;
+  readonly subject?: string;
   readonly limit: Limit | undefined;
 }
 
 export interface LimitedWrite<Result> {
   readonly write: () => Promise<Result>;
-  /** Tells of a result whether something has changed: else the write does not count. */
+  /** Returns true if a result has changed something; otherwise the write does not count. */
   readonly changed: (result: Result) => boolean;
-  /** Asked at a limit: a write that would change nothing is not refused. */
+  /** Called at a limit: a write that would change nothing is not refused. */
   readonly changesNothing: () => Promise<boolean>;
 }
 
@@ -110,9 +115,9 @@ const WORDS: Readonly<Record<LimitKind, string>> = {
 };
 
 /**
- * A write takes its place before it begins, and gives it back if it changed nothing. Until then the place counts for
- * nobody: at a limit that only writes under way have reached, others wait for their end. While Redis is away nothing is
- * refused.
+ * Limits writes. A write takes its place before it begins, and frees it if it changed nothing. Until then the place is
+ * provisional: at a limit that only writes under way have reached, others wait for their end. While Redis is away
+ * nothing is refused.
  */
 export function createLimits(scripts: Scripts) {
   observeLimits.started();
@@ -121,16 +126,16 @@ export function createLimits(scripts: Scripts) {
   /** A place that is not settled counts later: one that does not count is given back again and again for some time. */
   const untilSettled = async (windows: readonly Window[], place: string, counts: boolean): Promise<void> => {
     const keys = windows.map(({ key }) => key);
-    const left = countdown(MAX_WAIT_MS);
+    const msLeft = countdown(MAX_WAIT_MS);
     for (let attempt = 1; ; attempt++) {
       const settled = await unlessAway(scripts.run(SETTLE_PLACE, keys, [place, counts ? 1 : 0]));
-      const mayTry = left() > 0 && !closing.signal.aborted && settling.size < MOST_SETTLED_AGAIN;
+      const mayTry = msLeft() > 0 && !closing.signal.aborted && settling.size < MOST_SETTLED_AGAIN;
       if (settled !== undefined || counts || !mayTry) return;
       await pause(backoff(attempt, WAIT_CAP_MS, SECOND), closing.signal);
     }
   };
-  const settle = (...of: Parameters<typeof untilSettled>): void => {
-    const settled = untilSettled(...of)
+  const settle = (...args: Parameters<typeof untilSettled>): void => {
+    const settled = untilSettled(...args)
       .catch(() => undefined)
       .finally(() => settling.delete(settled));
     settling.add(settled);
@@ -158,30 +163,34 @@ export function createLimits(scripts: Scripts) {
   };
 }
 
-/** Resolves to false if the write needs no place. @throws AppError `exhausted` past a limit */
+/**
+ * Resolves to false if the write needs no place.
+ *
+ * @throws AppError `exhausted` past a limit
+ */
 async function isCounted(
   scripts: Scripts,
   windows: readonly LimitedWindow[],
   { place, changesNothing }: { readonly place: string } & Pick<LimitedWrite<unknown>, "changesNothing">,
 ): Promise<boolean> {
-  const left = countdown(MAX_WAIT_MS);
+  const msLeft = countdown(MAX_WAIT_MS);
   for (let attempt = 1; ; attempt++) {
     const reply = await unlessAway(takePlace(scripts, windows, `~${place}`));
     if (reply === undefined) for (const { kind } of windows) observeLimits.uncounted(kind);
     if (reply?.taken !== false) return true;
     if (await changesNothing()) return false;
     if (!reply.mayBeFree) throw refusal(windows, reply.seen);
-    if (left() === 0) throw new AppError("unavailable", "other writes of the user are under way");
+    if (msLeft() === 0) throw new AppError("unavailable", "other writes of the user are under way");
     await pause(backoff(attempt, WAIT_BASE_MS, WAIT_CAP_MS));
   }
 }
 
 type LimitedWindow = Window & Pick<Use, "kind"> & Pick<Limit, "within">;
 
-const windowsOf = ({ kind, user, of, limit }: Use): LimitedWindow[] =>
-  limit === undefined ? [] : [{ key: limitKey(kind, user, of), kind, ...limit }];
+const windowsOf = ({ kind, user, subject, limit }: Use): LimitedWindow[] =>
+  limit === undefined ? [] : [{ key: limitKey(kind, user, subject), kind, ...limit }];
 
-/** Names the limit that is reached for the longest time. */
+/** Returns an error for the full window with the longest wait. */
 function refusal(windows: readonly LimitedWindow[], seen: readonly Seen[]): AppError {
   const full = windows
     .map((window, index) => ({ ...window, ...(seen[index] as Seen) }))

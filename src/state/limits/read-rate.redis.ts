@@ -5,13 +5,13 @@ import { unlessAway } from "./limits.redis.js";
 
 export const TAKE_TOKEN = script("take-token", import.meta.url);
 
-/** A user may read as much within a second, by the cost: far more than a page that polls needs. */
+/** Cost that a user may use a second: far more than a page that polls needs. */
 const READS_A_SECOND = 100;
 const READS_AT_ONCE = 1_000;
 
 /**
- * Returns a function that counts a read of a user over HTTP; it resolves to the seconds until the user may read, 0 where
- * that is now. While Redis is away nothing is counted.
+ * Returns a function that counts a read of a user over HTTP. Resolves to the seconds until the user may read; 0: now.
+ * While Redis is away nothing is counted.
  */
 export const createReadRate =
   (scripts: Scripts) =>

@@ -8,27 +8,29 @@ import { TAKE_TOKEN } from "./read-rate.redis.js";
 /** Each method throws AppError `unavailable` while Redis is unavailable. */
 export interface TokenBucket {
   /**
-   * Those who took the fewest within the hour are first. @throws AppError `unavailable` without a token within a second
+   * Takes a token. Users who took the fewest within the hour are first.
+   *
+   * @throws AppError `unavailable` without a token within a second
    */
   take(user: string, signal: AbortSignal): Promise<void>;
   tryTake(): Promise<boolean>;
-  /** A longer hold stays. */
+  /** Stops giving tokens for a time. A longer stop stays. */
   hold(ms: number): Promise<void>;
   left(): Promise<number>;
 }
 
-/** This share of an hour's tokens may be taken at once. */
+/** Share of an hour's tokens that may be taken at once. */
 const BURST_PART = 1 / 100;
 const MAX_WAIT_MS = SECOND;
 
-/** Within an hour at most `perHour` tokens and the burst are taken, as long as Redis keeps its data. */
+/** Opens a bucket. Within an hour at most `perHour` tokens and the burst are taken, as long as Redis keeps its data. */
 export function createTokenBucket({ run }: Pick<Scripts, "run">, perHour: number): TokenBucket {
   const burst = Math.max(1, Math.floor(perHour * BURST_PART));
   const keys = [SOURCE_TOKENS_KEY, ...SOURCE_TURN_KEYS];
   const ask = async (wanted: 0 | 1, holdMs: number, user = "") => {
     const reply = await run(TAKE_TOKEN, keys, [perHour, burst, wanted, holdMs, "", user]);
-    const [wait, left] = reply as number[];
-    return { wait: wait as number, left: left as number };
+    const [wait, tokens] = reply as number[];
+    return { wait: wait as number, left: tokens as number };
   };
   return {
     async take(user, signal) {

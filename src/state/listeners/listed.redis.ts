@@ -8,13 +8,16 @@ import { traceHeaders } from "../../telemetry/spans.js";
 import { listenerPart, listenerParts, RECENT_KEY, recentKey } from "../keys.js";
 
 /**
- * The time is that of the clock of Redis, as the gateway writes it, in ms since the epoch: with two clocks, notifications
- * would not be stored for a user whom the gateway takes for listed.
+ * Returns the time since when a user must have been seen to be listed, in ms since the epoch by the clock of Redis, as
+ * the gateway writes it: with two clocks, notifications would not be stored for a user whom the gateway takes for
+ * listed.
  */
 export const listedSince = async (clock: { now(key: string): Promise<number> }): Promise<number> =>
   (await clock.now(RECENT_KEY)) - NOTIFY_WINDOW_MS;
 
-/** In a cluster gateways of 0.1.0 list their users in this key. It expires 11 minutes after the last of them has ended. */
+/**
+ * Key in which gateways of 0.1.0 list their users in a cluster. It expires 11 minutes after the last of them has ended.
+ */
 const older = (isCluster: boolean): readonly string[] => (isCluster ? [RECENT_KEY] : []);
 
 /** Returns the keys that a listener may be in. */
@@ -35,7 +38,7 @@ interface NotifyUserDeps {
   readonly clock: Pick<RedisClock, "now">;
 }
 
-/** Notifies a user who has a stream open, or closed one within the window; resolves after the PubAck. */
+/** Notifies a user who has a stream open, or closed one within the window. Resolves after the PubAck. */
 export const createNotifyUser =
   ({ publish, scripts, clock }: NotifyUserDeps) =>
   async (user: string, notification: { readonly event: string }, id: string): Promise<void> => {

@@ -13,13 +13,13 @@ import { allRecentKeys, listedSince } from "./listed.redis.js";
 const COUNT_LISTENERS = script("count-listeners", import.meta.url);
 const FIND_PULLING = script("find-pulling", import.meta.url);
 
-/** A listener has a stream open, or closed one less than the window of NOTIFY ago. The gateway's index lists them. */
+/** Listeners have a stream open, or closed one less than the window of NOTIFY ago. The gateway's index lists them. */
 export interface Listeners {
-  /** Returns a number that is not below that of the listeners. */
+  /** Returns an upper bound of the number of listeners. */
   count(): Promise<number>;
   /**
-   * Visits the listeners who pull an author, up to 1,000 at a time; one may be visited twice. Those whose pulled authors
-   * are not known come last, once they are. Resolves once every visit has.
+   * Visits the listeners who pull an author, up to 1,000 at a time; one may be visited twice. Those whose pulled
+   * authors are not known come last, once they are. Resolves once every visit has.
    *
    * @throws AppError `unavailable`; then some may have been visited
    */
@@ -44,14 +44,14 @@ interface AuthorVisit {
 const USERS_A_PAGE = 1_000;
 const KEYS_AT_ONCE = 32;
 const PAGES_AT_ONCE = 4;
-/** A call of this size blocks Redis. */
+/** Maximum number of users in a call, which blocks Redis. */
 const USERS_A_CALL = 250;
 const AUTHORS_A_WALK = 16;
-/** Users whose pulled authors are not known may take longer than all others: the next walk does not wait for them. */
+/** Time after which the next scan begins: users whose pulled authors are not known may take longer than all others. */
 const LATE_MS = SECOND;
 const FILLS_AT_ONCE = 32;
 
-/** Authors asked for together share a walk through the index. */
+/** Opens the visits. Authors asked for at the same time share a scan of the index. */
 export function createListeners(deps: ListenersDeps): Listeners {
   const { scripts } = deps;
   const walk = createBatch<AuthorVisit>(AUTHORS_A_WALK, (visits) => walkListeners(deps, visits), LATE_MS);
@@ -80,13 +80,13 @@ async function walkListeners(deps: ListenersDeps, visits: readonly AuthorVisit[]
   });
   for (const users of chunked(unknown, USERS_A_PAGE)) {
     const isKnown = await mapLimited(users, FILLS_AT_ONCE, (user) => fill(deps, user));
-    const known = users.filter((_, at) => isKnown[at]);
+    const known = users.filter((_, index) => isKnown[index]);
     if ((await visitFollowers(deps, known, visits)).length > 0)
       throw new AppError("unavailable", "the pulled authors of a listener changed while they were read");
   }
 }
 
-/** A listener whose followings cannot be read does not fail the others. */
+/** Resolves to false if the followings of a listener cannot be read: that does not fail the others. */
 async function fill({ fillPulls }: ListenersDeps, user: string): Promise<boolean> {
   try {
     await fillPulls(user);
@@ -115,21 +115,21 @@ async function* listenerPages({ scripts, clock }: ListenersDeps): AsyncGenerator
 }
 
 /**
- * Yields listeners of a sorted set in the order of the times they were last seen. One who is seen again meanwhile moves on
- * to pages still to be read: none is missed.
+ * Yields listeners of a sorted set in the order of the times they were last seen. A listener who is seen again
+ * meanwhile moves to pages still to be read: none is missed.
  */
 async function* pagesOf({ command }: Scripts, key: string, since: number): AsyncGenerator<readonly string[]> {
   const until = String(since + 2 * NOTIFY_WINDOW_MS);
   let from = `(${since}`;
   let before: ReadonlySet<string> = new Set();
   for (let size = USERS_A_PAGE; ; ) {
-    const held = await command("zrange", (client) =>
+    const flat = await command("zrange", (client) =>
       client.zrange(key, from, until, "BYSCORE", "LIMIT", 0, size, "WITHSCORES"),
     );
-    const tokens = held.filter((_, at) => at % 2 === 0);
+    const tokens = flat.filter((_, index) => index % 2 === 0);
     yield tokens.filter((token) => !before.has(token)).map(decodeId);
     if (tokens.length < size) return;
-    const last = held.at(-1) as string;
+    const last = flat.at(-1) as string;
     // More users may have been seen in one ms than a page has.
     size = last === from ? 2 * size : USERS_A_PAGE;
     from = last;
@@ -137,7 +137,7 @@ async function* pagesOf({ command }: Scripts, key: string, since: number): Async
   }
 }
 
-/** Returns the users whose pulled authors are not known. */
+/** Visits the users who follow the authors. Returns the users whose pulled authors are not known. */
 async function visitFollowers(
   { scripts, unfollowedAmong }: ListenersDeps,
   users: readonly string[],
@@ -146,10 +146,10 @@ async function visitFollowers(
   if (users.length === 0) return [];
   const authors = visits.map(({ author }) => author);
   const { unknown, pulling } = await findPulling(scripts, users, authors);
-  const visitOne = async ({ author, visit }: AuthorVisit, at: number): Promise<void> => {
-    const some = pulling[at] ?? [];
-    const gone = new Set(await unfollowedAmong(author, some));
-    const following = some.filter((user) => !gone.has(user));
+  const visitOne = async ({ author, visit }: AuthorVisit, index: number): Promise<void> => {
+    const users = pulling[index] ?? [];
+    const gone = new Set(await unfollowedAmong(author, users));
+    const following = users.filter((user) => !gone.has(user));
     if (following.length > 0) await visit(following);
   };
   await Promise.all(visits.map(visitOne));
@@ -166,6 +166,8 @@ async function findPulling({ run, byNode }: Scripts, users: readonly string[], a
     return (await run(FIND_PULLING, route, [PULLS_PREFIX, packed, ...names])) as number[][];
   });
   const usersAt = (list: number): string[] =>
-    answers.flatMap(({ places, reply }) => (reply[list] ?? []).map((at) => users[places[at] as number] as string));
-  return { unknown: usersAt(0), pulling: authors.map((_, at) => usersAt(at + 1)) };
+    answers.flatMap(({ places, reply }) =>
+      (reply[list] ?? []).map((index) => users[places[index] as number] as string),
+    );
+  return { unknown: usersAt(0), pulling: authors.map((_, index) => usersAt(index + 1)) };
 }

@@ -8,12 +8,12 @@ import { listedSince } from "./listed.redis.js";
 const FIND_LISTENING = script("find-listening", import.meta.url, { spanned: true });
 
 const USERS_A_LOOK = 1_000;
-/** Reading all listeners costs much less than a look for each user, if they are at most this share of the audiences. */
+/** Share of the audiences up to which all listeners are read, which costs much less than a look for each user. */
 const FEW = 1 / 4;
 
 export type IsListening = (user: string) => boolean;
 
-/** Finds the listeners among users; resolves to undefined if nobody listens. */
+/** Finds the listeners among users. Resolves to undefined if nobody listens. */
 export type ListenersAmong = (audiences: readonly (readonly string[])[]) => Promise<IsListening | undefined>;
 
 export function createListenersAmong(scripts: Scripts, clock: RedisClock): ListenersAmong {
@@ -21,14 +21,15 @@ export function createListenersAmong(scripts: Scripts, clock: RedisClock): Liste
     const since = await listedSince(clock);
     const users = audiences.reduce((sum, { length }) => sum + length, 0);
     const few = await fewListeners(scripts, since, Math.min(USERS_A_LOOK, Math.ceil(users * FEW)));
-    // It is asked for each drop and follower: it has ids, since encoding one takes five times as long as the lookup.
-    const found = few ?? new Set<string>();
-    if (!few) await lookFor([...new Set(audiences.flat())], { scripts, since, found });
-    return found.size === 0 ? undefined : (user) => found.has(user);
+    // The function is called for each drop and follower. The set has ids, since encoding one takes five times as long
+    // as the lookup.
+    const listening = few ?? new Set<string>();
+    if (!few) await lookFor([...new Set(audiences.flat())], { scripts, since, listening });
+    return listening.size === 0 ? undefined : (user) => listening.has(user);
   };
 }
 
-/** Resolves to undefined unless there are fewer than `most`. A cluster would have to ask for them in all parts. */
+/** Resolves to the listeners if there are fewer than `most`. A cluster would have to read all parts. */
 async function fewListeners({ command, isCluster }: Scripts, since: number, most: number) {
   if (isCluster) return undefined;
   const few = await command("zrange", (client) =>
@@ -40,7 +41,7 @@ async function fewListeners({ command, isCluster }: Scripts, since: number, most
 interface Look {
   readonly scripts: Scripts;
   readonly since: number;
-  readonly found: Set<string>;
+  readonly listening: Set<string>;
 }
 
 async function lookFor(users: readonly string[], look: Look): Promise<void> {
@@ -53,33 +54,34 @@ async function lookFor(users: readonly string[], look: Look): Promise<void> {
 }
 
 /** Users, at most as many as a call has, and the sorted set that may have them. */
-interface Part {
+interface UsersOfKey {
   readonly key: string;
   readonly users: readonly string[];
 }
 
-const partsOf = (users: readonly string[], inParts: boolean): Part[] =>
+const partsOf = (users: readonly string[], inParts: boolean): UsersOfKey[] =>
   [...grouped(users, (user) => listenerPart(user, inParts))].flatMap(([part, all]) =>
-    chunked(all, USERS_A_LOOK).map((some) => ({ key: recentKey(part), users: some })),
+    chunked(all, USERS_A_LOOK).map((chunk) => ({ key: recentKey(part), users: chunk })),
   );
 
-async function lookInParts(parts: readonly Part[], look: Look): Promise<void> {
+async function lookInParts(parts: readonly UsersOfKey[], look: Look): Promise<void> {
   const { run, byNode } = look.scripts;
   const largest = Math.max(1, ...parts.map(({ users }) => users.length));
   const keys = parts.map(({ key }) => key);
   await byNode(keys, Math.floor(USERS_A_LOOK / largest), async (route, places) => {
-    const asked = places.map((place) => parts[place] as Part);
+    const asked = places.map((place) => parts[place] as UsersOfKey);
     // The script takes the server twice the time of the command.
-    if (asked.length === 1) return lookInOne(asked[0] as Part, look);
+    if (asked.length === 1) return lookInOne(asked[0] as UsersOfKey, look);
     const args: (string | number)[] = [look.since];
     for (const { key, users } of asked) args.push(key, users.length, ...users.map(encodeId));
     const all = asked.flatMap(({ users }) => users);
-    const listening = (await run(FIND_LISTENING, route, args)) as number[];
-    for (const at of listening) look.found.add(all[at] as string);
+    const indexes = (await run(FIND_LISTENING, route, args)) as number[];
+    for (const index of indexes) look.listening.add(all[index] as string);
   });
 }
 
-async function lookInOne({ key, users }: Part, { scripts: { command }, since, found }: Look): Promise<void> {
+async function lookInOne({ key, users }: UsersOfKey, { scripts: { command }, since, listening }: Look): Promise<void> {
   const scores = await command("zmscore", (client) => client.zmscore(key, ...users.map(encodeId)));
-  for (const [at, user] of users.entries()) if (scores[at] != null && Number(scores[at]) > since) found.add(user);
+  for (const [index, user] of users.entries())
+    if (scores[index] != null && Number(scores[index]) > since) listening.add(user);
 }

@@ -14,28 +14,31 @@ import {
   recentKey,
 } from "../keys.js";
 
-/** Names the server whose clock dates the streams. */
+/** Key on the server whose clock dates the streams. */
 export const LISTENERS = RECENT_KEY;
 
 const REGISTER_STREAMS = script("register-streams", import.meta.url);
 const RENEW_STREAMS = script("renew-streams", import.meta.url);
 const SWEEP_STREAMS = script("sweep-streams", import.meta.url);
 
-/** While a user is not listed, no notifications are stored for them: a listing is the time of which all are stored. */
+/**
+ * Returns a name for a listing: a time for which all notifications of a user are stored. While a user is not listed,
+ * none are.
+ */
 const nameListing = (): string => randomInt(36 ** 8).toString(36);
 
 export interface Connection {
   readonly id: string;
   readonly user: string;
   readonly createdAt: number;
-  /** The last registration returned this name of the user's listing. */
+  /** Name of the user's listing, as the last registration returned it. */
   readonly listing: string;
 }
 
-/** Times are ms since the epoch, by the clock of Redis. */
+/** Times in ms since the epoch, by the clock of Redis. */
 export interface Moment {
   readonly now: number;
-  /** A user who was not seen since then is not listed any more. */
+  /** A user who was not seen since this time is not listed any more. */
   readonly listedSince: number;
 }
 
@@ -48,54 +51,63 @@ interface StoreOptions {
 }
 
 const SWEPT_AT_ONCE = 100;
-/** A call of this size blocks Redis for about 1 ms. */
+/** Maximum number of users in a call, which blocks Redis for about 1 ms. */
 const FORGOTTEN_AT_ONCE = 1_000;
-/** The key lives longer after the last renewal than the user is listed. */
+/** Lifetime of the key after the last renewal: longer than the user is listed. */
 const LISTING_TTL_MS = HOUR;
 
-/** Contains the user, so that a sweep finds the set from which a dead pod's connection is to be removed. */
+/**
+ * Returns an id that contains the user, so that a sweep finds the set from which a dead pod's connection is to be
+ * removed.
+ */
 export const connectionId = (unique: string, user: string): string => `${unique}.${encodeId(user)}`;
 
 const userOf = (id: string): string => decodeId(id.slice(id.indexOf(".") + 1));
 
-/** The scripts change the index of listeners. Connections have keys of their own, which are on other nodes of a cluster. */
+/**
+ * Opens the registry. Scripts change the index of listeners. Connections have keys of their own, which are on other
+ * nodes of a cluster.
+ */
 export function createStreamRegistryStore(scripts: Scripts, { podName, ttlMs, windowMs }: StoreOptions) {
   const send = createSend(scripts);
   const ttl = Math.ceil(ttlMs / SECOND);
   const ttls = [LISTING_TTL_MS, Math.ceil(windowMs / SECOND) + ttl, 10 * ttl] as const;
-  const run = <T>(of: Script, some: readonly Listed[], { now, listedSince }: Moment): Promise<T[]> =>
-    runForStreams(scripts, some, { of, before: [now, ...ttls, listedSince] });
+  const run = <T>(called: Script, listed: readonly Listed[], { now, listedSince }: Moment): Promise<T[]> =>
+    runForStreams(scripts, listed, { called, before: [now, ...ttls, listedSince] });
   const { isCluster } = scripts;
 
   return {
-    /** Resolves to the names of the listings; one of a user who was not seen since `listedSince` begins now. */
-    register: async (some: readonly Connection[], moment: Moment): Promise<string[]> => {
-      const named = some.map(({ id, user }) => ({ id, user, listing: nameListing() }));
+    /** Resolves to the names of the listings. That of a user who was not seen since `listedSince` begins now. */
+    register: async (connections: readonly Connection[], moment: Moment): Promise<string[]> => {
+      const named = connections.map(({ id, user }) => ({ id, user, listing: nameListing() }));
       // A connection enters the index first: a sweep finds by it what a failure has left.
       const listings = await run<string>(REGISTER_STREAMS, named, moment);
-      await send(some.flatMap((one) => commandsToKeep(one, podName, ttl)));
+      await send(connections.flatMap((connection) => commandsToKeep(connection, podName, ttl)));
       return listings;
     },
 
-    /** Resolves to the ids of those that are gone, or whose user another listing has begun for. */
-    renew: async (some: readonly Connection[], moment: Moment): Promise<ReadonlySet<string>> => {
-      const perConnection = some.flatMap((one) => commandsToRenew(one, ttl));
-      const [listed, replies] = await Promise.all([run<number>(RENEW_STREAMS, some, moment), send(perConnection)]);
-      const each = perConnection.length / some.length;
-      const isGone = (at: number): boolean =>
-        listed[at] === 0 || replies.slice(each * at, each * (at + 1)).some((reply) => Number(reply) === 0);
-      return new Set(some.filter((_, at) => isGone(at)).map(({ id }) => id));
+    /** Resolves to the ids of connections that are gone, or whose user has another listing. */
+    renew: async (connections: readonly Connection[], moment: Moment): Promise<ReadonlySet<string>> => {
+      const perConnection = connections.flatMap((connection) => commandsToRenew(connection, ttl));
+      const [listed, replies] = await Promise.all([
+        run<number>(RENEW_STREAMS, connections, moment),
+        send(perConnection),
+      ]);
+      const each = perConnection.length / connections.length;
+      const isGone = (index: number): boolean =>
+        listed[index] === 0 || replies.slice(each * index, each * (index + 1)).some((reply) => Number(reply) === 0);
+      return new Set(connections.filter((_, index) => isGone(index)).map(({ id }) => id));
     },
 
-    /** A connection leaves the index last: a sweep finds by it what a failure has left. */
-    remove: async (some: readonly Connection[], moment: Moment): Promise<void> => {
-      const ending = some.map(({ user, listing }) => ({ id: "", user, listing }));
-      const ofUsers = some.flatMap<Command>(({ id, user }) => [
+    /** Removes connections. They leave the index last: a sweep finds by it what a failure has left. */
+    remove: async (connections: readonly Connection[], moment: Moment): Promise<void> => {
+      const ending = connections.map(({ user, listing }) => ({ id: "", user, listing }));
+      const ofUsers = connections.flatMap<Command>(({ id, user }) => [
         ["SREM", connectionsOfUserKey(user), id],
         ["DEL", connectionKey(id)],
       ]);
       await Promise.all([run(RENEW_STREAMS, ending, moment), send(ofUsers)]);
-      await send(some.map(({ id }) => ["ZREM", indexKeyOf(id, isCluster), id]));
+      await send(connections.map(({ id }) => ["ZREM", indexKeyOf(id, isCluster), id]));
     },
 
     removeUser: async (user: string): Promise<void> => {
@@ -122,7 +134,7 @@ type Listed = Pick<Connection, "id" | "user" | "listing">;
 
 const KEYS_A_STREAM = 3;
 
-/** Returns what the scripts take for a stream: keys of one slot come first. */
+/** Returns the arguments of the scripts for a stream: keys of one slot come first. */
 const argsOf = ({ id, user, listing }: Listed, part: string): string[] => [
   ...[recentKey(part), connectionsSeenKey(part), listingKey(part, user)],
   ...[encodeId(user), id, listing],
@@ -135,7 +147,7 @@ const commandsToKeep = ({ id, user, createdAt }: Connection, podName: string, tt
   ["EXPIRE", connectionKey(id), ttl],
 ];
 
-/** A reply of 0 tells that something is gone. */
+/** Returns commands whose reply is 0 if a key or member is gone. */
 const commandsToRenew = ({ id, user }: Connection, ttl: number): Command[] => [
   ["HEXISTS", connectionKey(id), "pod_name"],
   ["SISMEMBER", connectionsOfUserKey(user), id],
@@ -143,30 +155,30 @@ const commandsToRenew = ({ id, user }: Connection, ttl: number): Command[] => [
   ["EXPIRE", connectionsOfUserKey(user), 2 * ttl],
 ];
 
-/** The replies are in the order of the streams. */
+/** Runs a script for streams. The replies are in their order. */
 async function runForStreams<T>(
   { run, byNode, isCluster }: Scripts,
-  some: readonly Listed[],
-  { of, before }: { readonly of: Script; readonly before: readonly number[] },
+  listed: readonly Listed[],
+  { called, before }: { readonly called: Script; readonly before: readonly number[] },
 ): Promise<T[]> {
-  const parts = some.map(({ user }) => listenerPart(user, isCluster));
-  const answers = await byNode(parts.map(recentKey), some.length, async (route, places) => {
-    const streams = places.map((place) => argsOf(some[place] as Listed, parts[place] as string));
+  const parts = listed.map(({ user }) => listenerPart(user, isCluster));
+  const answers = await byNode(parts.map(recentKey), listed.length, async (route, places) => {
+    const streams = places.map((place) => argsOf(listed[place] as Listed, parts[place] as string));
     const isOneSlot = isCluster && new Set(places.map((place) => parts[place])).size === 1;
     // While a slot moves, a call that names all of its keys waits until they have moved.
     const keys = isOneSlot ? [...new Set(streams.flatMap((args) => args.slice(0, KEYS_A_STREAM)))] : route;
-    return (await run(of, keys, [...before, ...streams.flat()])) as T[];
+    return (await run(called, keys, [...before, ...streams.flat()])) as T[];
   });
   return inOrder(answers);
 }
 
 interface Swept {
   readonly connections: number;
-  /** There may be more to sweep. */
+  /** True if there may be more to sweep. */
   readonly more: boolean;
 }
 
-/** Forgets users last seen by the time `forgotten`, and returns connections last seen by the time `before`. */
+/** Removes users last seen by the time `forgotten`, and returns connections last seen by the time `before`. */
 async function findStale({ run, byNode, isCluster }: Scripts, before: number, forgotten: number) {
   const parts = listenerParts(isCluster);
   const answers = await byNode(parts.map(recentKey), parts.length, async (route, places) => {
@@ -195,8 +207,8 @@ async function sweepConnections(send: Send, ids: readonly string[], { before, is
   if (ids.length === 0) return 0;
   await send(ids.map((id) => ["SREM", connectionsOfUserKey(userOf(id)), id]));
   const scores = await send(ids.map((id) => ["ZSCORE", indexKeyOf(id, isCluster), id]));
-  const again = ids.map((id, at): Command => {
-    const isRevived = scores[at] != null && Number(scores[at]) > before;
+  const again = ids.map((id, index): Command => {
+    const isRevived = scores[index] != null && Number(scores[index]) > before;
     return isRevived ? ["SADD", connectionsOfUserKey(userOf(id)), id] : ["ZREM", indexKeyOf(id, isCluster), id];
   });
   await send(again);

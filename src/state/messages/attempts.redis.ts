@@ -16,7 +16,10 @@ interface Note {
   readonly state: "begun" | "alone" | "failed";
 }
 
-/** Messages that begin together are counted in one call; in a cluster those whose counts are on one node. */
+/**
+ * Counts attempts. Messages that begin at the same time are counted in one call; in a cluster those whose counts are on
+ * one node.
+ */
 export function createAttempts({ run, command, byNode, nodeOf, isCluster }: Scripts): Attempts {
   const keyOf = ({ stream, seq, time }: Delivery): string => attemptsKey(stream, seq, time);
   const noteAll = async (notes: readonly Note[]): Promise<AttemptCount[]> => {
@@ -30,12 +33,12 @@ export function createAttempts({ run, command, byNode, nodeOf, isCluster }: Scri
     });
     return inOrder(answers).map(([count, lost, beside]) => ({ count, lost, beside }));
   };
-  const batches = new Map<string, (one: Note) => Promise<AttemptCount>>();
-  const note = (one: Note): Promise<AttemptCount> => {
-    const node = nodeOf(one.key);
+  const batches = new Map<string, (entry: Note) => Promise<AttemptCount>>();
+  const note = (entry: Note): Promise<AttemptCount> => {
+    const node = nodeOf(entry.key);
     const batch = batches.get(node) ?? createBatch(MESSAGES_A_CALL, noteAll);
     batches.set(node, batch);
-    return batch(one);
+    return batch(entry);
   };
   const unlink = (keys: readonly string[]) => command("unlink", (client) => client.unlink(...keys));
   // A command in a cluster is for one slot.

@@ -5,24 +5,26 @@ import { createLease } from "../../platform/redis/lease.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import { FILL_KEY, fillLeaseKey } from "../keys.js";
 
-/** A fill of the log with what the upstreams list of the time before it. Times are in ms since the epoch. */
+/**
+ * A fill of the log with the changes that the upstreams list of the time before it. Times are in ms since the epoch.
+ */
 export interface LogFill {
   readonly id: string;
   /** `first`: the log is new beside upstreams with a history; `lost`: an earlier log was lost. */
   readonly why: "first" | "lost";
-  /** The creation time of the log. */
+  /** Creation time of the log. */
   readonly log: string;
   readonly since: number;
   readonly until: number;
   readonly started: number;
-  /** The number of changes in each window that is done. */
+  /** Number of changes in each window that is done. */
   readonly done: ReadonlyMap<number, number>;
 }
 
-/** A process that dies repeats a window. */
+/** Width of a window. A process that dies repeats one. */
 export const FILL_WINDOW_MS = HOUR;
 
-/** Windows are numbered from the newest. The last one is the time that the fill itself took. */
+/** Returns the number of windows, counted from the newest. The last one is the time that the fill itself took. */
 export const windowsOf = ({ since, until }: LogFill): number => Math.ceil((until - since) / FILL_WINDOW_MS) + 1;
 
 export const isFilled = (fill: LogFill): boolean => fill.done.size >= windowsOf(fill);
@@ -34,7 +36,7 @@ export function windowRange(fill: LogFill, window: number): { readonly since: nu
   return { since: Math.max(fill.since, until - FILL_WINDOW_MS), until };
 }
 
-/** Returns how far a fill is, as the log, doctor and the console show it. */
+/** Returns the progress of a fill, as the log, doctor and the console show it. */
 export function fillAsJson(fill: LogFill) {
   const windows = windowsOf(fill);
   const first = Array.from({ length: windows }, (_, window) => window).find((window) => !fill.done.has(window));
@@ -43,7 +45,7 @@ export function fillAsJson(fill: LogFill) {
     why: fill.why,
     percent: Math.floor((100 * fill.done.size) / windows),
     changes: [...fill.done.values()].reduce((sum, changes) => sum + changes, 0),
-    /** Everything since then is in the log. */
+    /** All changes since this time are in the log. */
     back_to: first === undefined ? fill.since : Math.min(windowRange(fill, first).until, fill.until),
     seconds,
     seconds_left: fill.done.size === 0 ? null : Math.round((seconds * (windows - fill.done.size)) / fill.done.size),
@@ -60,7 +62,7 @@ export function fillAsText(fill: LogFill): string {
   return `${NAMES[fill.why]}: ${percent} %, ${changes} changes, back to ${new Date(back_to).toISOString()}${rest}`;
 }
 
-/** The hash that {@link fillOf} reads. */
+/** Hash that {@link fillOf} reads. */
 export const FILL = FILL_KEY;
 
 export type FillStore = ReturnType<typeof createFillStore>;

@@ -1,4 +1,4 @@
--- Records the progress of a fan-out of many chunks: a hash of chunk id -> when it was done, ms since the epoch, "0" where
+-- Records the progress of a fan-out of many chunks: a hash of chunk id -> when it was done, ms since the epoch, "0" if
 -- it is only planned; and "~recipients" -> how many users it is for, once the list of chunks is complete;
 -- and "~open" -> a planned chunk.
 --
@@ -7,7 +7,7 @@
 -- ARGV[2]  how many users it is for, in all and by tier, and all chunk ids follow; or "" and one chunk follows that is
 --          done
 -- ARGV[3+] chunk ids
--- returns  the hash where every planned chunk is done, else { }
+-- returns  the hash if every planned chunk is done, else { }
 local key = KEYS[1]
 local time = redis.call('TIME')
 local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))

@@ -17,10 +17,10 @@ export interface FanoutSize {
   readonly tiers?: Tiers | undefined;
 }
 
-/** Keeps the progress of fan-outs of many chunks. Both resolve to the size of a fan-out once all of it is done. */
+/** Progress of fan-outs of many chunks. Both methods resolve to the size of a fan-out once all of it is done. */
 export interface Progress {
-  planned(of: FanoutName, chunks: readonly string[], recipients: Recipients): Promise<FanoutSize | undefined>;
-  done(of: FanoutName, chunk: string): Promise<FanoutSize | undefined>;
+  planned(fanout: FanoutName, chunks: readonly string[], recipients: Recipients): Promise<FanoutSize | undefined>;
+  done(fanout: FanoutName, chunk: string): Promise<FanoutSize | undefined>;
 }
 
 type FanoutName = Pick<FanoutJob, "event" | "drop_id">;
@@ -36,12 +36,15 @@ export function createProgress({ run }: Scripts): Progress {
     return done.length === 0 ? undefined : sizeOf(done);
   };
   return {
-    planned: (of, chunks, recipients) => mark(of, recipients.join(), chunks),
-    done: (of, chunk) => mark(of, "", [chunk]),
+    planned: (fanout, chunks, recipients) => mark(fanout, recipients.join(), chunks),
+    done: (fanout, chunk) => mark(fanout, "", [chunk]),
   };
 }
 
-/** `recipients` is null while the plan is under way, and `open` names a chunk that is not written yet. */
+/**
+ * Progress as it is shown. `recipients` is null while the plan is under way, and `open` names a chunk that is not
+ * written yet.
+ */
 interface KnownProgress {
   readonly event: string;
   readonly drop_id: string;
@@ -51,13 +54,15 @@ interface KnownProgress {
   readonly open: string | null;
 }
 
-/** Reads how far a fan-out of many chunks is; undefined for one of a single chunk, and a day after the last change. */
+/**
+ * Reads the progress of a fan-out of many chunks. Undefined for one of a single chunk, and a day after the last change.
+ */
 export const createReadProgress =
   ({ command }: Pick<Scripts, "command">) =>
   async (event: string, drop_id: string): Promise<KnownProgress | undefined> => {
     const key = fanoutProgressKey(event, drop_id);
-    const { [RECIPIENTS]: counts, ...held } = await command("hgetall", (client) => client.hgetall(key));
-    const chunks = Object.entries(held).filter(([name]) => !name.startsWith("~"));
+    const { [RECIPIENTS]: counts, ...fields } = await command("hgetall", (client) => client.hgetall(key));
+    const chunks = Object.entries(fields).filter(([name]) => !name.startsWith("~"));
     if (chunks.length === 0) return undefined;
     const open = chunks.filter(([, time]) => time === "0");
     const recipients = counts === undefined ? null : Number.parseInt(counts, 10);
@@ -65,16 +70,16 @@ export const createReadProgress =
     return { event, drop_id, recipients, chunks: chunks.length, done, open: open[0]?.[0] ?? null };
   };
 
-/** `done` has each chunk with the time it was done, and the numbers of users. */
+/** Returns the size of a fan-out. `done` has each chunk with the time it was done, and the numbers of users. */
 function sizeOf(done: readonly string[]): FanoutSize {
   const fields = new Map<string, string>();
-  for (let at = 0; at < done.length; at += 2) fields.set(done[at] as string, done[at + 1] as string);
+  for (let index = 0; index < done.length; index += 2) fields.set(done[index] as string, done[index + 1] as string);
   const [recipients = 0, ...counts] = (fields.get(RECIPIENTS) ?? "").split(",").map(Number);
   fields.delete(RECIPIENTS);
   const landed = (tier: HomeTier) =>
     Math.max(0, ...[...fields].map(([chunk, time]) => (tierOfChunk(chunk) === tier ? Number(time) : 0))) || null;
   const tiers = Object.fromEntries(
-    HOME_TIERS.map((tier, at) => [tier, { recipients: counts[at] ?? 0, landed_at: landed(tier) }]),
+    HOME_TIERS.map((tier, index) => [tier, { recipients: counts[index] ?? 0, landed_at: landed(tier) }]),
   ) as Tiers;
   return { chunks: fields.size, recipients, ...(counts.length > 0 && { tiers }) };
 }

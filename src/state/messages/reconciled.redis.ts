@@ -4,7 +4,7 @@ import type { Scripts } from "../../platform/redis/scripts.js";
 import { RECONCILED_KEY, UNRECONCILED_KEY } from "../keys.js";
 
 export interface ReconciledUpTo {
-  /** Resolves to undefined before the first round, and where Redis has lost the time. */
+  /** Resolves to undefined before the first round, and if Redis has lost the time. */
   read(): Promise<number | undefined>;
   write(upTo: number): Promise<void>;
 }
@@ -12,7 +12,7 @@ export interface ReconciledUpTo {
 export interface Unreconciled {
   /** Notes the time from `since` until now. */
   note(since: number): Promise<void>;
-  /** Resolves to the earliest time, which is infinite where there is none. */
+  /** Resolves to the earliest time, which is infinite if there is none. */
   read(): Promise<{ readonly since: number; readonly names: readonly string[] }>;
   forget(names: readonly string[]): Promise<void>;
 }
@@ -24,9 +24,9 @@ export function createUnreconciled({ command }: Pick<Scripts, "command">): Unrec
       await command("pexpire", (client) => client.pexpire(UNRECONCILED_KEY, LOG_AGE_MS));
     },
     read: async () => {
-      const held = await command("zrange", (client) => client.zrange(UNRECONCILED_KEY, "0", "-1", "WITHSCORES"));
-      const names = held.filter((_, at) => at % 2 === 0);
-      return { names, since: names.length === 0 ? Number.POSITIVE_INFINITY : Number(held[1]) };
+      const flat = await command("zrange", (client) => client.zrange(UNRECONCILED_KEY, "0", "-1", "WITHSCORES"));
+      const names = flat.filter((_, index) => index % 2 === 0);
+      return { names, since: names.length === 0 ? Number.POSITIVE_INFINITY : Number(flat[1]) };
     },
     forget: async (names) => {
       if (names.length > 0) await command("zrem", (client) => client.zrem(UNRECONCILED_KEY, ...names));

@@ -6,11 +6,11 @@ import { MINUTE, SECOND, sharedNow } from "../../kernel/time.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import { WAITING_KEY } from "../keys.js";
 
-/** The event of the log waits for a single user. It was noted when it went back to the queue. */
+/** Event of the log that waits for a single user. It is noted when it goes back to the queue. */
 export interface WaitingEvent {
   readonly consumer: string;
   readonly seq: number;
-  /** It was noted at this time, in ms since the epoch. */
+  /** Time of the note, in ms since the epoch. */
   readonly at: number;
   /** Timelines may have this drop, or lack it, until the event is applied. */
   readonly drop?: string | undefined;
@@ -18,7 +18,8 @@ export interface WaitingEvent {
 }
 
 /**
- * No page waits for an erasure or lacks a deletion, since deleted drops are hidden; local and global are written first.
+ * Returns whose pages an event affects. No page waits for an erasure or lacks a deletion, since deleted drops are
+ * hidden; local and global are written first.
  */
 export function affectedBy(event: TimelineEvent): Affected | undefined {
   if (isEdge(event)) return { kind: "reader", user: event.payload.follower_id };
@@ -29,11 +30,14 @@ export function affectedBy(event: TimelineEvent): Affected | undefined {
   return { kind: "author", user: payload.user_id };
 }
 
-/** All of them are read at once: if there were more, none could be told from an event that is being applied. */
+/**
+ * Maximum number of entries that are read. Above 5,000 entries the list is ignored, and every waiting event counts as
+ * being applied.
+ */
 const MOST_READ = 5_000;
-/** A message that has not come again so long after it was due was given up, or removed by hand. */
+/** Time after which a message that was due and has not come again was given up, or removed by hand. */
 const LATE_MS = 10 * SECOND;
-/** A message never waits longer at a time. */
+/** Lifetime of the notes. A message never waits longer at a time. */
 const KEEP_MS = 15 * MINUTE;
 
 type Noted = WaitingEvent & { readonly until: number };
@@ -46,8 +50,15 @@ export function createWaiting({ command }: Pick<Scripts, "command">): Waiting {
       const { consumer, seq, subject, body, time } = delivery;
       const event = parseStored(subject, body, time);
       const drop = "drop_id" in event.payload ? event.payload.drop_id : undefined;
-      const at = sharedNow();
-      const noted: Noted = { consumer, seq, at, until: at + delayMs + LATE_MS, drop, affected: affectedBy(event) };
+      const now = sharedNow();
+      const noted: Noted = {
+        consumer,
+        seq,
+        at: now,
+        until: now + delayMs + LATE_MS,
+        drop,
+        affected: affectedBy(event),
+      };
       await command("hset", (client) => client.hset(WAITING_KEY, fieldOf(delivery), JSON.stringify(noted)));
       await command("pexpire", (client) => client.pexpire(WAITING_KEY, KEEP_MS));
     },
@@ -60,10 +71,10 @@ export function createWaiting({ command }: Pick<Scripts, "command">): Waiting {
 export function createReadWaiting({ command }: Pick<Scripts, "command">): () => Promise<readonly WaitingEvent[]> {
   return async () => {
     if ((await command("hlen", (client) => client.hlen(WAITING_KEY))) > MOST_READ) return [];
-    const held = Object.values(await command("hgetall", (client) => client.hgetall(WAITING_KEY)));
-    const noted = held.map((text) => JSON.parse(text) as Noted);
+    const texts = Object.values(await command("hgetall", (client) => client.hgetall(WAITING_KEY)));
+    const noted = texts.map((text) => JSON.parse(text) as Noted);
     const over = noted.filter(({ until }) => until < sharedNow());
     if (over.length > 0) await command("hdel", (client) => client.hdel(WAITING_KEY, ...over.map(fieldOf)));
-    return noted.filter((one) => !over.includes(one));
+    return noted.filter((event) => !over.includes(event));
   };
 }

@@ -6,7 +6,7 @@
 -- ARGV[1]  deadline by this server's clock, ms; a later call is refused, since it vouches for the data
 -- ARGV[2]  from when on events may not have been applied yet, ms; "": read only
 -- ARGV[3]  "1": everything that was lost has been applied again
--- ARGV[4]  the state of the log, as one opaque string; "" where ARGV[2] is
+-- ARGV[4]  the state of the log, as one opaque string; "" if ARGV[2] is
 -- returns  { "none", "", "" } without a record; { "same", from, log } or { "other", from, log } as it was
 local time = redis.call('TIME')
 if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[1]) then

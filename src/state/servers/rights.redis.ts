@@ -20,7 +20,7 @@ import {
 
 const LOOK_MS = SECOND;
 
-/** Each command that the service sends, or that a script of it calls, on a key `K`. */
+/** Commands that the service sends, or that its scripts call, on a key `K`. */
 const COMMANDS = `time, ping, info server, dbsize, scan 0 COUNT 1, eval return(1) 0, evalsha 0 0
   exists K, get K, mget K, pttl K, hget K a, hmget K a, hgetall K, hexists K a, hlen K, hkeys K, hvals K, hscan K 0
   sismember K a, smismember K a, smembers K, srandmember K, zcard K, zcount K 0 0, zscore K a, zmscore K a
@@ -31,7 +31,7 @@ const COMMANDS = `time, ping, info server, dbsize, scan 0 COUNT 1, eval return(1
   .split(/,|\n/)
   .map((command) => command.trim().split(" "));
 
-/** No key and no channel has such a member, message or value. */
+/** Member, message and value that no key and no channel has. */
 const NOTHING = "~rights";
 
 const KEYS: readonly (readonly [pattern: string, key: string])[] = [
@@ -46,7 +46,10 @@ interface Probe {
   readonly needs?: string;
 }
 
-/** A server judges the rights as it queues a command, and discards what it has queued: nothing is read or written. */
+/**
+ * Questions in a transaction that is discarded: a server checks the rights as it queues a command, so nothing is read
+ * or written.
+ */
 const PROBES: readonly Probe[] = [
   { command: ["multi"] },
   ...COMMANDS.map(([name = "", ...args]) => ({
@@ -78,11 +81,11 @@ async function checkServer(server: Redis): Promise<void> {
   // The client's own MULTI would end with EXEC.
   const calls = PROBES.map(({ command }): [string, ...string[]] => ["call", ...command]);
   const replies = (await server.pipeline(calls).exec()) ?? [];
-  const missing = replies.flatMap(([error], at) => {
+  const missing = replies.flatMap(([error], index) => {
     if (!error) return [];
-    // Other replies, such as that a key is on another node, say that the user may ask.
+    // Other replies, such as that a key is on another node, mean that the user has the right.
     if (error.name !== "ReplyError") throw error;
-    return lacksRight(error) ? missingRight(error.message, PROBES[at] as Probe) : [];
+    return lacksRight(error) ? missingRight(error.message, PROBES[index] as Probe) : [];
   });
   if (missing.length === 0) return;
   const rights = [...new Set(missing)].join(" ");
@@ -93,12 +96,12 @@ async function checkServer(server: Redis): Promise<void> {
   });
 }
 
-/** The server says first that the command is forbidden, then that a key or a channel is. */
+/** Returns the missing right. The server names a forbidden command first, then a key or a channel. */
 function missingRight(text: string, { command: [name], needs = "~timeline:*" }: Probe): string {
   return / run the /.test(text) ? `+${name}` : needs;
 }
 
-/** Says for a client, which is not ready meanwhile, that its user has lost rights, until it has them again. */
+/** Marks a client as refused, and so not ready, after its user has lost rights, until the rights are restored. */
 export function createRightsWatch(client: RedisClient, log: Logger = silent) {
   let isLooking = false;
   const look = async (): Promise<boolean> => {
@@ -128,8 +131,8 @@ export function createRightsWatch(client: RedisClient, log: Logger = silent) {
 }
 
 /**
- * Resolves to the reason why a server takes no write, and writes nothing: nobody makes the key. A node that does not hold
- * the key says so, and takes writes.
+ * Resolves to the reason why a server takes no write. Nothing is written, as the key never exists. A node that does not
+ * hold the key says so, and takes writes.
  */
 export async function writeFault(client: RedisClient): Promise<string | undefined> {
   try {

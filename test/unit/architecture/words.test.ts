@@ -23,6 +23,7 @@ const CLEAN: readonly string[] = [
   "rewards",
   "roles",
   "sandbox",
+  "state",
   "telemetry",
   "upstreams",
   "users",

@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { merge, type Part } from "../../../src/state/entries/merge.js";
+import { type MergedPart, merge } from "../../../src/state/entries/merge.js";
 import type { Stored } from "../../../src/state/entries/stored.js";
 
 const range = { key: "home", direction: "older", from: undefined, count: 10 } as const;
@@ -11,7 +11,7 @@ const stored = (
   entries: entries.map(([drop, score]) => ({ drop, score })),
   areAlive: true,
 });
-const part = (key: string, of: Stored): Part => ({ key, stored: of });
+const part = (key: string, of: Stored): MergedPart => ({ key, stored: of });
 
 // Invariant 5.
 test("a drop that the home and the timeline of its author hold at two times is shown once, at the smaller one", () => {
