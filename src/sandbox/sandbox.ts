@@ -14,8 +14,8 @@ import { freePort, isFree, startNats, startRedis } from "./brokers/index.js";
 import { openDataFolder } from "./data-folder.js";
 import { fillWorld } from "./fill-world.js";
 import { superviseWorker } from "./worker.js";
-import { createConsoleRouter } from "./world/console.http.js";
 import { breakable, Faults } from "./world/faults.grpc.js";
+import { createPlaygroundRouter } from "./world/playground.http.js";
 import { connectWorld } from "./world/world.grpc.js";
 
 interface SandboxOptions {
@@ -96,7 +96,7 @@ async function openSandbox(
     return answer.json();
   };
   const deadLetters = { list: () => ask("list", {}), redrive: () => ask("redrive", { all: true }) };
-  service.http.use(createConsoleRouter({ world, faults, deadLetters, issueToken }));
+  service.http.use(createPlaygroundRouter({ world, faults, deadLetters, issueToken }));
   const httpUrl = `http://${config.process.httpAddress}`;
   const servers = { redis, nats, connection, closers, progress };
   const httpAddresses = { service: config.process.httpAddress, worker: workerHttpAddress };

@@ -21,7 +21,7 @@ export interface DeadLetters {
   redrive(): Promise<unknown>;
 }
 
-interface ConsoleDeps {
+interface PlaygroundDeps {
   readonly world: World;
   readonly faults: Faults;
   readonly deadLetters: DeadLetters;
@@ -29,9 +29,9 @@ interface ConsoleDeps {
 }
 
 const folderOf = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
-const ASSETS = folderOf("./console/");
+const ASSETS = folderOf("./playground/");
 /** The console of operators has the same charts. */
-const CHART = folderOf("../../ops/page/chart/");
+const CHART = folderOf("../../operators/console/page/chart/");
 const require = createRequire(import.meta.url);
 const PICO = dirname(require.resolve("@picocss/pico/css/pico.min.css"));
 
@@ -71,7 +71,7 @@ const faultRequest = z.strictObject({
  * Serves the page at the router's root and its JSON routes below /world. It is for local use only: a caller may act as
  * any user.
  */
-export function createConsoleRouter(deps: ConsoleDeps): Router {
+export function createPlaygroundRouter(deps: PlaygroundDeps): Router {
   const router = Router();
   const world = Router();
   world.use((_request, response, next) => {
@@ -110,7 +110,7 @@ const refusals: ErrorRequestHandler = (error: { code?: status; details?: string 
   else next(code !== undefined && REFUSALS.has(code) ? new AppError("invalid", details, { cause: error }) : error);
 };
 
-function addReads(router: Router, { world, issueToken }: ConsoleDeps): void {
+function addReads(router: Router, { world, issueToken }: PlaygroundDeps): void {
   const summary = async (user: string) => {
     await requireUser(world, "user", user);
     const [counts, { follows }] = await Promise.all([

@@ -8,8 +8,8 @@ import { type HttpServer, serveHttp } from "../../src/platform/http/serve.js";
 import { createPostsService } from "../../src/posts/index.js";
 import { createPostsStore } from "../../src/posts/store.sql.js";
 import { MIGRATIONS } from "../../src/roles/database.js";
-import { createConsoleRouter } from "../../src/sandbox/world/console.http.js";
 import { breakable, Faults } from "../../src/sandbox/world/faults.grpc.js";
+import { createPlaygroundRouter } from "../../src/sandbox/world/playground.http.js";
 import { connectWorld, type World } from "../../src/sandbox/world/world.grpc.js";
 import { openApi } from "../support/api.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
@@ -68,7 +68,7 @@ beforeEach(async () => {
   const log = { ...silent, error: (fields: object) => errors.push(fields) };
   server = await serveHttp({ address: "127.0.0.1:0", notReady: () => [], metrics: () => undefined, log });
   server.use(
-    createConsoleRouter({
+    createPlaygroundRouter({
       world: {
         ...world,
         timelines: {
@@ -305,6 +305,7 @@ test("the page and its assets are served with a policy that runs no inline scrip
     ["/app.js", "javascript"],
     ["/timeline.js", "javascript"],
     ["/style.css", "text/css"],
+    ["/chart/chart.js", "javascript"],
     ["/pico/pico.min.css", "text/css"],
   ] as const) {
     const response = await fetch(base + path);
