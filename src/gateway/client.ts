@@ -15,7 +15,7 @@ import type { StreamRequest } from "./routes.http.js";
 export type EventSink = Pick<ReturnType<StreamRequest["open"]>, "write" | "drained">;
 
 const MAX_SENT_KEYS = 512;
-/** NOTIFY keeps as many messages of a user: what an older change would judge is not repeated any more. */
+/** Maximum number of remembered changes. NOTIFY keeps as many messages of a user, so a resume repeats none from before. */
 const MAX_HIDINGS = 128;
 
 /** The client of one stream: what it has got, and what its user hides from it. It gets nothing before it is connected. */
@@ -25,8 +25,8 @@ export class StreamClient {
   /** Created when it is needed, as is the map: most streams are quiet. */
   #sentKeys: RecentKeys | undefined;
   /**
-   * Relations that have changed lately. Fan-out judged what it notified before: only that is judged again which it may
-   * have notified at the same time, or which a resume repeats.
+   * Recent changes of relations. Fan-out applies them to later notifications. Only those that it may have sent at the same
+   * time, and those that a resume repeats, are checked here.
    */
   #hidings: Map<string, Hiding | undefined> | undefined;
 
@@ -52,7 +52,7 @@ export class StreamClient {
     return this.#sentKeys?.has(key) ?? false;
   }
 
-  /** Events that are sent from now on are judged by what the notification says. */
+  /** Later events are checked against the change of which the notification tells. */
   noteHiding({ hiding: change }: Notification): void {
     if (!change) return;
     this.#hidings ??= new Map();
@@ -65,7 +65,7 @@ export class StreamClient {
     }
   }
 
-  /** Changes may have been missed: fan-out has judged what comes from now on by them. */
+  /** Called if changes may have been missed. Fan-out has applied them to all later notifications. */
   forgetHidings(): void {
     this.#hidings = undefined;
   }
