@@ -3,7 +3,7 @@ import type { NatsConnection } from "nats";
 import type { StoreDeadLetter } from "../delivery/dead-letter.js";
 import { countdown } from "../kernel/time.js";
 import type { PublishAll } from "../platform/nats/publish.js";
-import { refusalOf } from "../platform/nats/publish-errors.js";
+import { publishRefusal } from "../platform/nats/publish-errors.js";
 import { createForward, type ForwardDeps, startIntake } from "./bridge.js";
 import { createChannels } from "./channels.redis.js";
 import { createHeldDeadLetters } from "./held-dead-letters.js";
@@ -31,7 +31,7 @@ export interface Bridge {
 /** Starts forwarding events from Redis Pub/Sub into the log; resolves once every channel is subscribed. */
 export async function startBridge(handles: BridgeHandles): Promise<Bridge> {
   const { subscriber, nats, publishAll, storeDeadLetter, channelPrefix, neighbours, ...deps } = handles;
-  const isRefusal = (error: unknown): boolean => refusalOf(error) !== undefined;
+  const isRefusal = (error: unknown): boolean => publishRefusal(error) !== undefined;
   const deadLetters = createHeldDeadLetters({ store: storeDeadLetter, isRefusal, log: deps.log });
   const observe = observeBridge;
   observe.started();

@@ -28,7 +28,7 @@ export interface Attempts {
 }
 
 /** Notes the messages that are in the queue only because a single user is unavailable. */
-export interface Waiting {
+export interface WaitingMessages {
   /** The caller awaits this before the message goes back. */
   note(delivery: Delivery, delayMs: number): Promise<void>;
   /** The caller awaits this before it handles the message again: no noted message is applied, or being applied. */
@@ -52,7 +52,7 @@ interface ProcessOptions {
   readonly attempts: Attempts;
   readonly storeDeadLetter: StoreDeadLetter;
   readonly limits: RetryLimits;
-  readonly waiting?: Waiting | undefined;
+  readonly waiting?: WaitingMessages | undefined;
   /** All consumers of the process share this lock. */
   readonly suspectLock: SuspectLock;
   readonly version: string;

@@ -113,7 +113,7 @@ export async function readHistory(options: HistoryOptions): Promise<History> {
   return { notifications, reachedEnd, fault: fault ?? (isConfirmed ? undefined : "unknown_position") };
 }
 
-interface Found {
+interface ReadHistory {
   readonly position: number;
   readonly count: number;
   readonly state: FeedState;
@@ -124,11 +124,11 @@ interface Found {
 /**
  * Returns undefined if the history after a position is complete. Two limits remove notifications: age, from
  * the front of the whole stream, and the limit per user. Age removed none after the position as long as the stream's
- * first sequence is at most the next one. The limit removes the oldest while as many newer ones are held: it removed
- * none after the position where fewer are known than the limit, or if one at or below the position is still held.
+ * first sequence is at most the next one. The limit removes a user's oldest notification for each one above it: it
+ * removed none after the position if fewer are known than the limit, or if NOTIFY still has one at or below the position.
  * `state` and `oldest` must be newer than the read.
  */
-export function historyFault({ position, count, state, oldest }: Found): ResetReason | undefined {
+export function historyFault({ position, count, state, oldest }: ReadHistory): ResetReason | undefined {
   if (position > state.lastSeq) return "unknown_position";
   if (state.firstSeq > position + 1) return "too_old";
   if (count >= MAX_REPLAYED) return "too_old";

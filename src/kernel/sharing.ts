@@ -48,7 +48,7 @@ export function oncePerTurn<T>(work: () => Promise<T>): () => Promise<T> {
   };
 }
 
-interface Waiting<Item, Result> {
+interface QueuedItem<Item, Result> {
   readonly item: Item;
   readonly resolve: (result: Result) => void;
   readonly reject: (error: unknown) => void;
@@ -80,10 +80,10 @@ export function createBatch<Item, Result>(
   run: (items: readonly Item[]) => Promise<unknown>,
   lateMs?: number,
 ) {
-  const queue: Waiting<Item, Result>[] = [];
+  const queue: QueuedItem<Item, Result>[] = [];
   let [running, late] = [0, 0];
 
-  const runSome = async (items: readonly Waiting<Item, Result>[]): Promise<void> => {
+  const runSome = async (items: readonly QueuedItem<Item, Result>[]): Promise<void> => {
     try {
       const results = await run(items.map(({ item }) => item));
       for (const [index, { resolve }] of items.entries())

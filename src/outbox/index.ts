@@ -6,7 +6,7 @@ import { SECOND } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
 import type { Publish } from "../platform/nats/publish.js";
 import { type Measurement, startSampling } from "../telemetry/samples.js";
-import { createDeadLetterEvent } from "./dead-letters.js";
+import { createDeadLetterEvent } from "./dead-letter-event.js";
 import { backlogMeasurements, observeOutbox } from "./observe.js";
 import { alsoOnChannels, createPublishEvent } from "./publish.nats.js";
 import { type PrepareEvents, startOutboxMaintenance, startRelay } from "./relay.js";

@@ -2,7 +2,7 @@ import type { Redis } from "ioredis";
 import { eventOfSubject } from "../contracts/events.js";
 import { AppError, oneLine } from "../kernel/errors.js";
 import type { Publish } from "../platform/nats/publish.js";
-import { refusalOf } from "../platform/nats/publish-errors.js";
+import { publishRefusal } from "../platform/nats/publish-errors.js";
 import { EventRefused, type PublishEvent } from "./relay.js";
 
 export function createPublishEvent(publish: Publish): PublishEvent {
@@ -22,7 +22,7 @@ export function createPublishEvent(publish: Publish): PublishEvent {
 
 /** A stream that is full or missing takes the event later. */
 function refused(cause: unknown): EventRefused | undefined {
-  switch (refusalOf(cause)) {
+  switch (publishRefusal(cause)) {
     case "toolarge":
       return new EventRefused("toolarge", true, { cause });
     case "malformed":

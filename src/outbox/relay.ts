@@ -4,7 +4,7 @@ import { failpoint } from "../kernel/failpoints.js";
 import type { Logger } from "../kernel/logger.js";
 import { type Loop, startLoop, warnOnce } from "../kernel/loop.js";
 import { HOUR, SECOND } from "../kernel/time.js";
-import type { DeadLetterEvent } from "./dead-letters.js";
+import type { DeadLetterEvent } from "./dead-letter-event.js";
 import type { ObserveOutbox } from "./observe.js";
 import type { OutboxStore } from "./store.sql.js";
 

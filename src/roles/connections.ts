@@ -65,7 +65,7 @@ type Caller = "reads" | "fanout" | "reconcile" | "operator" | "gateway";
 /** The first call opens the channels, which all callers share. */
 type OpenUpstreams = (caller: Caller) => Upstreams;
 
-type Waiting = (server: string | undefined) => void;
+type OnWaiting = (server: string | undefined) => void;
 
 /**
  * Opens the connections of a service; waits for servers that are not available yet.
@@ -75,7 +75,7 @@ type Waiting = (server: string | undefined) => void;
 export async function openConnections(
   config: Config,
   log: Logger,
-  { closers, reads, waiting }: { closers: Closers; reads?: Partial<ReadBounds> | undefined; waiting: Waiting },
+  { closers, reads, waiting }: { closers: Closers; reads?: Partial<ReadBounds> | undefined; waiting: OnWaiting },
 ): Promise<ServiceConnections> {
   const podName = config.process.podName ?? `${hostname()}-${process.pid}`;
   waiting("Redis");

@@ -107,8 +107,8 @@ export function createRelationStore(db: Db) {
 async function setOnce(queries: Queries, wanted: WantedRelation, most: number): Promise<SetRelation | undefined> {
   const { user_id, target_id, kind } = wanted;
   await queries.query(LOCK, [String(LOCK_TIMEOUT_MS.alone), user_id]);
-  const [state] = await queries.query<Found>(READ, [user_id, target_id, kind]);
-  const { now, erased, ...before } = state as Found;
+  const [state] = await queries.query<PairState>(READ, [user_id, target_id, kind]);
+  const { now, erased, ...before } = state as PairState;
   if (erased !== null) throw erasedConflict(erased);
   const { row, adds } = changeOf(before.version === null ? undefined : before, wanted, now);
   if (row === undefined) return { changed: false, version: before.version ?? 0, unfollowed: [] };
@@ -118,7 +118,10 @@ async function setOnce(queries: Queries, wanted: WantedRelation, most: number): 
   return { changed: true, version: row.version, unfollowed: isBlock ? await markBlock(queries, row) : [] };
 }
 
-type Found = (StoredRelation | { readonly version: null }) & { readonly now: number; readonly erased: string | null };
+type PairState = (StoredRelation | { readonly version: null }) & {
+  readonly now: number;
+  readonly erased: string | null;
+};
 
 const countOf = async (queries: Queries, user: string): Promise<number> =>
   (await queries.query<{ held: number }>(COUNT, [user]))[0]?.held ?? 0;

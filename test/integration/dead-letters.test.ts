@@ -6,11 +6,11 @@ import { type DeadLetter, deadLetterOf, deadLetterOfUnstored } from "../../src/d
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { pause } from "../../src/kernel/time.js";
-import type { DeadLetterStore, StoredDeadLetter } from "../../src/operators/dead-letters/dead-letter.js";
 import { createOperations } from "../../src/operators/dead-letters/operations.js";
 import { type RedriveDeps, redrive } from "../../src/operators/dead-letters/redrive.js";
 import { startDeadLetterService } from "../../src/operators/dead-letters/service.nats.js";
 import { createDeadLetterStore, createLogAge } from "../../src/operators/dead-letters/store.nats.js";
+import type { DeadLetterStore, StoredDeadLetter } from "../../src/operators/dead-letters/stored-dead-letter.js";
 import type { NatsService } from "../../src/platform/nats/service.js";
 import { deliveryOf, headersWith } from "../support/deliveries.js";
 import { type NatsBench, openNats } from "../support/nats.js";

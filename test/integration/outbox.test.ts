@@ -4,7 +4,7 @@ import { connect, DiscardPolicy, type NatsConnection, type StreamConfig } from "
 import type { OutboxEvent } from "../../src/contracts/outbox.js";
 import { silent } from "../../src/kernel/logger.js";
 import { HOUR } from "../../src/kernel/time.js";
-import { createDeadLetterEvent } from "../../src/outbox/dead-letters.js";
+import { createDeadLetterEvent } from "../../src/outbox/dead-letter-event.js";
 import { OUTBOX_MIGRATIONS } from "../../src/outbox/index.js";
 import { createPublishEvent } from "../../src/outbox/publish.nats.js";
 import { type Relay, type RelayDeps, startRelay } from "../../src/outbox/relay.js";

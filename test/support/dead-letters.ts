@@ -1,11 +1,11 @@
 import { DLQ_HEADER } from "../../src/contracts/subjects.js";
+import type { RedrivenMessage } from "../../src/operators/dead-letters/destination.js";
+import type { RedriveDeps } from "../../src/operators/dead-letters/redrive.js";
 import {
   type DeadLetterStore,
   parseDeadLetter,
   type StoredDeadLetter,
-} from "../../src/operators/dead-letters/dead-letter.js";
-import type { RedrivenMessage } from "../../src/operators/dead-letters/destination.js";
-import type { RedriveDeps } from "../../src/operators/dead-letters/redrive.js";
+} from "../../src/operators/dead-letters/stored-dead-letter.js";
 import { headersWith } from "./deliveries.js";
 
 /** When the dead letters of these tests failed, in ms since the epoch. */

@@ -3,7 +3,7 @@ import { NEWEST_COUNTS, type OutboxEvent, type OutboxSource } from "../../src/co
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { createDeadLetterStore } from "../../src/operators/dead-letters/store.nats.js";
-import { createDeadLetterEvent, type DeadLetterEvent } from "../../src/outbox/dead-letters.js";
+import { createDeadLetterEvent, type DeadLetterEvent } from "../../src/outbox/dead-letter-event.js";
 import { createPublishEvent } from "../../src/outbox/publish.nats.js";
 import { EventRefused, type PublishEvent, type RelayDeps, startRelay } from "../../src/outbox/relay.js";
 import { createOutboxStore } from "../../src/outbox/store.sql.js";

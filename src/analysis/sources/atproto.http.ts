@@ -8,7 +8,7 @@ import { createShares } from "../shares.js";
 import { createBoundedFetch } from "./bounded-fetch.http.js";
 import { createCallSource } from "./call-source.http.js";
 import { type Post, SKIPPED, type Source } from "./source.js";
-import { type Page, readItem, readPage, refusalOf, resultOf } from "./xrpc.js";
+import { type Page, readItem, readPage, resultOf, sourceError } from "./xrpc.js";
 
 const METHOD = "app.bsky.feed.getAuthorFeed";
 /** The lexicon allows no more. */
@@ -114,7 +114,7 @@ async function fetchPage(
     const text = await response.text();
     if (response.ok) return text;
     result = String(response.status);
-    throw refusalOf(response.status, text);
+    throw sourceError(response.status, text);
   };
   const started = performance.now();
   try {

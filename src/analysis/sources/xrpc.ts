@@ -89,7 +89,7 @@ const DESCRIBED = /^(InvalidRequest|NotFound)$/;
 const OF_CALLER: ReadonlySet<number> = new Set([401, 403, 407, 408, 425]);
 
 /** The body is JSON {"error", "message"}, or anything. AccountGone stands for an account that is gone. */
-export function refusalOf(status: number, body: string): Error {
+export function sourceError(status: number, body: string): Error {
   const { name, message } = textsOf(body);
   const isOfRequest = status >= 400 && status < 500;
   const gone =

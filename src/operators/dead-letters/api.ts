@@ -3,10 +3,10 @@ import { boundedList, faultsOf } from "../../contracts/untrusted.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
 import { faultInWords } from "../../kernel/fields.js";
 import type { Logger } from "../../kernel/logger.js";
-import { type DeadLetterSummary, deadLetterAsJson } from "./dead-letter.js";
 import { type DeadLetterOperations, FIELDS, type Removal, SEQ_FAULT } from "./operations.js";
 import { grouped, groupsAsJson, MAX_SEQS, SEQS_SHOWN } from "./present.js";
 import type { Report } from "./redrive.js";
+import { type DeadLetterSummary, deadLetterAsJson } from "./stored-dead-letter.js";
 
 interface DeadLetterApiDeps {
   readonly operations: DeadLetterOperations;

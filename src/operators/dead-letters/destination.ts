@@ -18,7 +18,7 @@ import { NOTIFY_WINDOW_MS } from "../../contracts/times.js";
 import { carried, type DeadLetter } from "../../delivery/dead-letter.js";
 import { AppError } from "../../kernel/errors.js";
 import { type IdPage, readPages } from "../../kernel/paging.js";
-import type { StoredDeadLetter } from "./dead-letter.js";
+import type { StoredDeadLetter } from "./stored-dead-letter.js";
 
 export interface RedrivenMessage extends DeadLetter {
   /** Only this stream may store it. */

@@ -6,7 +6,6 @@ import { createOperations, type DeadLetterOperations } from "./operations.js";
 import { createDeadLetterStore, createLogAge } from "./store.nats.js";
 
 export { createDeadLetterApi, type DeadLetterApi } from "./api.js";
-export { deadLetterAsJson, type StoredDeadLetter } from "./dead-letter.js";
 export { createMaxDeliveriesHandler } from "./max-deliveries.nats.js";
 export {
   type DeadLetterOperations,
@@ -19,6 +18,7 @@ export {
 export * from "./present.js";
 export { DEFAULT_RATE, type Report } from "./redrive.js";
 export { startDeadLetterService } from "./service.nats.js";
+export { deadLetterAsJson, type StoredDeadLetter } from "./stored-dead-letter.js";
 
 const DROPS_A_PAGE = 200;
 const FOLLOWING_A_PAGE = 1_000;

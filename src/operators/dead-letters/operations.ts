@@ -2,8 +2,8 @@ import { z } from "zod";
 import { DLQ_EVENTS, DLQ_REASONS } from "../../contracts/subjects.js";
 import { AppError, codeOf, invalid, oneLine } from "../../kernel/errors.js";
 import { DAY, HOUR, MINUTE, SECOND, sharedNow } from "../../kernel/time.js";
-import type { DeadLetterStore, StoredDeadLetter } from "./dead-letter.js";
 import { type Causes, oneByOne, type RedriveDeps, type RedriveOptions, redrive } from "./redrive.js";
+import type { DeadLetterStore, StoredDeadLetter } from "./stored-dead-letter.js";
 
 /** An unset filter excludes nothing. */
 export interface Filters {

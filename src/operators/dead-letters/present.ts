@@ -1,8 +1,8 @@
 import { grouped as groupedBy } from "../../kernel/concurrency.js";
 import { printable } from "../../kernel/errors.js";
-import { decodeBody, type StoredDeadLetter } from "./dead-letter.js";
 import type { Removal } from "./operations.js";
 import type { Causes, Report } from "./redrive.js";
+import { decodeBody, type StoredDeadLetter } from "./stored-dead-letter.js";
 
 const withCommas = (count: number): string => count.toLocaleString("en-US");
 const dateOf = (ms: number): string => new Date(ms).toISOString();

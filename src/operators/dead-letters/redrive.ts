@@ -1,8 +1,8 @@
 import { AppError, codeOf, oneLine } from "../../kernel/errors.js";
 import { failpoint } from "../../kernel/failpoints.js";
 import { type Clock, SECOND } from "../../kernel/time.js";
-import type { DeadLetterStore } from "./dead-letter.js";
 import { destinationOf, overtakenBy, type RedrivenMessage, type Upstreams } from "./destination.js";
+import type { DeadLetterStore } from "./stored-dead-letter.js";
 
 export type Causes = { readonly seq: number; readonly why: string }[];
 

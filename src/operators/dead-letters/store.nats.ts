@@ -3,7 +3,7 @@ import { STREAM } from "../../contracts/subjects.js";
 import { askNats, managerOf } from "../../platform/nats/ask.js";
 import { createStoredMessages } from "../../platform/nats/message.js";
 import { logEntries } from "../../platform/nats/read-log.js";
-import { type DeadLetterStore, parseDeadLetter, type StoredDeadLetter } from "./dead-letter.js";
+import { type DeadLetterStore, parseDeadLetter, type StoredDeadLetter } from "./stored-dead-letter.js";
 
 /** Bounds memory: each body may be as large as a message. */
 const BODIES_AT_ONCE = 50;

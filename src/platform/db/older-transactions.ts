@@ -19,7 +19,7 @@ WHERE l.locktype IN ('virtualxid', 'transactionid') AND l.mode = 'ExclusiveLock'
   AND a.datname = current_database() AND a.usesysid IS NOT NULL AND l.pid <> pg_backend_pid()
 GROUP BY 1`;
 
-interface Waiting {
+interface WaitOptions {
   readonly stopping?: AbortSignal | undefined;
   readonly statementsEndWithinMs?: number;
 }
@@ -34,7 +34,7 @@ interface Waiting {
  */
 export async function untilOlderEnded(
   { query }: Pick<Queries, "query">,
-  { stopping, statementsEndWithinMs = STATEMENTS_END_WITHIN_MS }: Waiting = {},
+  { stopping, statementsEndWithinMs = STATEMENTS_END_WITHIN_MS }: WaitOptions = {},
 ): Promise<void> {
   const running = () => query<{ id: string; wrote: boolean }>(RUNNING);
   const older = new Set((await running()).map(({ id }) => id));

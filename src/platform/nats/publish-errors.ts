@@ -30,7 +30,7 @@ export function publishError(error: unknown, subject: string): AppError {
 }
 
 /** Returns undefined for an outage. */
-export function refusalOf(error: unknown): "toolarge" | "malformed" | "refused" | "full" | "missing" | undefined {
+export function publishRefusal(error: unknown): "toolarge" | "malformed" | "refused" | "full" | "missing" | undefined {
   const cause = error instanceof AppError ? error.cause : undefined;
   if (!(cause instanceof NatsError)) return undefined;
   if (MALFORMED.has(cause.code)) return "malformed";

@@ -2,7 +2,7 @@ import { type ApiError, ErrorCode, type Msg, type NatsConnection, NatsError, typ
 import { toNotifyPart } from "../../contracts/notify-parts.js";
 import { isPlainSubject } from "../../contracts/subjects.js";
 import { AppError } from "../../kernel/errors.js";
-import { publishError, refusalOf } from "./publish-errors.js";
+import { publishError, publishRefusal } from "./publish-errors.js";
 import { newInbox, sendBytes } from "./wire.js";
 
 export interface Message {
@@ -183,7 +183,7 @@ class PubAcks {
   }
 
   #settle(batch: Batch, index: number, result: Stored | AppError): void {
-    if (result instanceof AppError && refusalOf(result) === "missing") this.options.noStream?.();
+    if (result instanceof AppError && publishRefusal(result) === "missing") this.options.noStream?.();
     batch.results[index] = result;
     this.#pending--;
     if (--batch.missing === 0) {

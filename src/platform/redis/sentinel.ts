@@ -82,7 +82,7 @@ function noMaster(faults: readonly AppError[]): AppError {
   return refused ?? new AppError("unavailable", message, { publicMessage: PUBLIC_MESSAGE });
 }
 
-interface Found {
+interface MasterLookup {
   readonly sentinel: Sentinel;
   readonly master: Address;
 }
@@ -130,7 +130,7 @@ export function followMaster(sentinelUrls: readonly string[]): NonNullable<Redis
       return this.stream;
     }
 
-    async #seek(): Promise<Found> {
+    async #seek(): Promise<MasterLookup> {
       const faults: AppError[] = [];
       for (const url of this.#urls) {
         this.#urls = [...this.#urls.filter((other) => other !== url), url];
@@ -146,7 +146,7 @@ export function followMaster(sentinelUrls: readonly string[]): NonNullable<Redis
       throw noMaster(faults);
     }
 
-    #follow({ sentinel: first, master }: Found): Socket {
+    #follow({ sentinel: first, master }: MasterLookup): Socket {
       const stream = this.#tls ? connectTls({ ...master, ...this.#tls }) : connectTcp(master);
       this.stream = stream;
       stream.once("error", (error) => {

@@ -1,7 +1,7 @@
 import { isEdge, isErasure, isRelation, parseStored, type TimelineEvent } from "../../contracts/events.js";
 import type { Affected } from "../../contracts/timelines.js";
 import type { Delivery } from "../../delivery/handler.js";
-import type { Waiting } from "../../delivery/process.js";
+import type { WaitingMessages } from "../../delivery/process.js";
 import { MINUTE, SECOND, sharedNow } from "../../kernel/time.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import { WAITING_KEY } from "../keys.js";
@@ -44,7 +44,7 @@ type Noted = WaitingEvent & { readonly until: number };
 
 const fieldOf = ({ consumer, seq }: Pick<Delivery, "consumer" | "seq">): string => `${consumer} ${seq}`;
 
-export function createWaiting({ command }: Pick<Scripts, "command">): Waiting {
+export function createWaiting({ command }: Pick<Scripts, "command">): WaitingMessages {
   return {
     note: async (delivery, delayMs) => {
       const { consumer, seq, subject, body, time } = delivery;

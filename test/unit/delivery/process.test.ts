@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
 import type { DeadLetter } from "../../../src/delivery/dead-letter.js";
 import type { Delivery, DeliveryOutcome, Handler } from "../../../src/delivery/handler.js";
-import { type Attempts, createProcess, SuspectLock, type Waiting } from "../../../src/delivery/process.js";
+import { type Attempts, createProcess, SuspectLock, type WaitingMessages } from "../../../src/delivery/process.js";
 import { Returns } from "../../../src/delivery/verdict.js";
 import { AppError } from "../../../src/kernel/errors.js";
 import { contextWith, deliveryOf } from "../../support/deliveries.js";
@@ -42,7 +42,7 @@ interface Setup {
   readonly attempts?: Attempts;
   readonly store?: (letter: DeadLetter) => Promise<void>;
   readonly suspectLock?: SuspectLock;
-  readonly waiting?: Waiting;
+  readonly waiting?: WaitingMessages;
 }
 
 function setup({ handler, ...given }: Setup) {

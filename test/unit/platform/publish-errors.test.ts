@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import { NatsError } from "nats";
-import { publishError, refusalOf } from "../../../src/platform/nats/publish-errors.js";
+import { publishError, publishRefusal } from "../../../src/platform/nats/publish-errors.js";
 
 /** As nats-server says why it does not store a message: the code, its own code, and a description. */
 const ANSWERS = [
@@ -14,5 +14,5 @@ test.each(ANSWERS)("an answer of %i %i (%s) counts as %s", (code, err_code, desc
   const api_error = { code, err_code, description };
   const answered = Object.assign(new NatsError(description, String(code)), { api_error });
   const error = publishError(answered, "drops.created");
-  expect([error.code, refusalOf(error)]).toEqual(["unavailable", counted]);
+  expect([error.code, publishRefusal(error)]).toEqual(["unavailable", counted]);
 });

@@ -6,9 +6,9 @@ import {
   createDeadLetterApi,
   type DeadLetterApi,
 } from "../../../../src/operators/dead-letters/api.js";
-import type { DeadLetterSummary, StoredDeadLetter } from "../../../../src/operators/dead-letters/dead-letter.js";
 import { createOperations } from "../../../../src/operators/dead-letters/operations.js";
 import type { RedriveDeps } from "../../../../src/operators/dead-letters/redrive.js";
+import type { DeadLetterSummary, StoredDeadLetter } from "../../../../src/operators/dead-letters/stored-dead-letter.js";
 import { deadLetterWith, redriveBench } from "../../../support/dead-letters.js";
 import { becomes } from "../../../support/eventually.js";
 

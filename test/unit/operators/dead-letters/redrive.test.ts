@@ -2,10 +2,10 @@ import { expect, test } from "@jest/globals";
 import { Drop } from "../../../../src/gen/avion/posts.js";
 import { AppError } from "../../../../src/kernel/errors.js";
 import { hookFailpoints } from "../../../../src/kernel/failpoints.js";
-import type { StoredDeadLetter } from "../../../../src/operators/dead-letters/dead-letter.js";
 import type { Upstreams } from "../../../../src/operators/dead-letters/destination.js";
 import { createOperations } from "../../../../src/operators/dead-letters/operations.js";
 import { type RedriveDeps, type Report, redrive } from "../../../../src/operators/dead-letters/redrive.js";
+import type { StoredDeadLetter } from "../../../../src/operators/dead-letters/stored-dead-letter.js";
 import {
   bridgeDeadLetter,
   deadLetterWith,

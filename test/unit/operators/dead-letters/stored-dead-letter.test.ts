@@ -1,10 +1,5 @@
 import { expect, test } from "@jest/globals";
 import {
-  deadLetterAsJson,
-  parseDeadLetter,
-  type StoredDeadLetter,
-} from "../../../../src/operators/dead-letters/dead-letter.js";
-import {
   deadLetterAsLine,
   deadLetterAsText,
   grouped,
@@ -12,6 +7,11 @@ import {
   removalAsText,
   reportAsText,
 } from "../../../../src/operators/dead-letters/present.js";
+import {
+  deadLetterAsJson,
+  parseDeadLetter,
+  type StoredDeadLetter,
+} from "../../../../src/operators/dead-letters/stored-dead-letter.js";
 import { bridgeDeadLetter, deadLetterWith, FAILED_AT } from "../../../support/dead-letters.js";
 import { headersWith } from "../../../support/deliveries.js";
 
