@@ -77,7 +77,7 @@ export async function parentKey(deps: AdoptDeps, replyTo: string): Promise<strin
 }
 
 /** Resolves to the ids under which remote drops have reactions, and makes their months. */
-export async function reactionKeys(deps: AdoptDeps, uris: readonly string[]): Promise<ReadonlyMap<string, string>> {
+async function reactionKeys(deps: AdoptDeps, uris: readonly string[]): Promise<ReadonlyMap<string, string>> {
   const { links } = deps.store;
   let keys = await links.keys(uris);
   const without = uris.filter((uri) => !keys.has(uri));
