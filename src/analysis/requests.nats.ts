@@ -114,7 +114,7 @@ export function createRequests(bucket: Bucket) {
   };
   const lists = createLists(bucket);
   return {
-    /** Changes nothing where it is recorded. */
+    /** Changes nothing if it is recorded. */
     async record(fact: RequestFact): Promise<void> {
       const token = encodeId(fact.user_id);
       await Promise.all([

@@ -241,7 +241,7 @@ async function admitted(deps: ForwardDeps, { all, results }: Pending, failures: 
   return stored;
 }
 
-/** The span is kept where it is exported. */
+/** The span is kept if it is exported. */
 function traced(event: TimelineEvent) {
   const span = spanOf(event);
   return { headers: span.headers, span: span.isSampled ? span : undefined };
@@ -255,7 +255,7 @@ function spanOf({ name, payload: { traceparent } }: TimelineEvent): OpenSpan {
   return openSpan(`receive ${name}`, { ...options, parent });
 }
 
-/** @throws the error itself where it is not about the payload */
+/** @throws the error itself if it is not about the payload */
 async function deadLetter(deps: ForwardDeps, { channel, payload, arrival }: Arrived, error: unknown): Promise<void> {
   if (codeOf(error) !== "invalid") throw error;
   const reason = error instanceof TooLarge ? "toolarge" : "invalid";

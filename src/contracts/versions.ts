@@ -1,6 +1,6 @@
 import { z } from "zod";
 
-/** A number where that is exact, else its decimal digits: JSON numbers beyond 2^53 are not. */
+/** A number if that is exact, else its decimal digits: JSON numbers beyond 2^53 are not exact. */
 export type Version = number | string;
 
 const MAX_VERSION = 2n ** 63n - 1n;

@@ -17,7 +17,7 @@ export interface Delivery {
 export interface Context {
   /** Aborts when the process begins to shut down: waiting must end then. */
   readonly stopping: AbortSignal;
-  /** Counts this one; unset where it is not counted. */
+  /** Number of attempts, this one included; unset if they are not counted. */
   readonly attempt?: number;
   /** A batch calls this to let the next one begin, when what is left of it keeps no other waiting. */
   readonly beginNext?: () => void;

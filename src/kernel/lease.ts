@@ -2,7 +2,7 @@ import { startLoop } from "./loop.js";
 import { SECOND } from "./time.js";
 
 export interface Lease {
-  /** Takes or renews it for {@link LEASE_MS}; false while another process holds it. Rejects where that is unknown. */
+  /** Takes or renews it for {@link LEASE_MS}; false while another process holds it. Rejects if that is unknown. */
   hold(): Promise<boolean>;
   /** Never rejects: a lease that is not given back runs out. */
   release(): Promise<void>;

@@ -81,7 +81,7 @@ export function createPageTokens(secret: string) {
 export interface IdPage {
   readonly ids: readonly string[];
   readonly next: string;
-  /** The length is that of the whole list; it is unset where it is not known. */
+  /** The length is that of the whole list; unset if it is not known. */
   readonly total?: number | undefined;
 }
 

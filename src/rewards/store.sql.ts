@@ -45,7 +45,7 @@ export function createRewardStore(db: Db) {
 async function award(queries: Queries, earned: XpEarned, eventSeq: number): Promise<Award | undefined> {
   const { event_id, user_id, amount, multiplier, reason, earned_at } = earned;
   // Holds the user's row: no other writer of this user is between here and the end of the transaction. An erasure waits
-  // for that end where this does not see its marker.
+  // for that end if this does not see its marker.
   const rows = await queries.query(
     `INSERT INTO public.xp_totals (user_id, position, total) SELECT $1::text, 0, 0
      WHERE NOT EXISTS (SELECT FROM public.erased_rewards WHERE user_id = $1::text)

@@ -17,7 +17,7 @@ export interface Dashboards {
   readonly missing: readonly string[];
 }
 
-/** Starts Prometheus, and Grafana with the dashboards of the chart, where they are installed. Both end with the sandbox. */
+/** Starts Prometheus, and Grafana with the dashboards of the chart, if they are installed. Both end with the sandbox. */
 export async function startDashboards(sandbox: Sandbox, env: NodeJS.ProcessEnv = process.env): Promise<Dashboards> {
   const prometheus = await onPath(["prometheus"], env);
   const grafana = await onPath(["grafana", "grafana-server"], env);

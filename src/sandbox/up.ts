@@ -8,7 +8,7 @@ interface UpOptions {
   readonly httpPort: number;
   readonly grpcPort: number;
   readonly followers: number;
-  /** Prometheus and Grafana are started, too, where they are installed. */
+  /** Prometheus and Grafana are started, too, if they are installed. */
   readonly dashboards?: boolean;
   /** One line of JSON says where everything is, for tools. */
   readonly json?: boolean;

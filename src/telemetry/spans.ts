@@ -37,7 +37,7 @@ export function traceHeaders(): Record<string, string> {
   return carrier;
 }
 
-/** Returns headers that continue the trace of a message, where it is sampled. */
+/** Returns headers that continue the trace of a message, if it is sampled. */
 export function sampledTrace(headers: Headers): Readonly<Record<string, string>> | undefined {
   const traceparent = headers.get("traceparent");
   if (!traceparent?.endsWith("-01")) return undefined;

@@ -69,7 +69,7 @@ const readIds = ({ store, bounded }: ListsDeps, { list, user, after, limit }: Li
 const readTotal = ({ store, bounded }: ListsDeps, { list, user }: ListRequest): Promise<number> =>
   bounded(() => store.count(list, user));
 
-/** The ids are unset where they are too many to be cached. */
+/** The ids are unset if they are too many to be cached. */
 interface Whole {
   readonly ids?: readonly string[];
   readonly total: number;

@@ -52,7 +52,7 @@ function supportFinding(server: About, version: string): Finding {
   return server.warning(finding.says, `works, but gets no security fixes: use ${MAINTAINED} or newer`);
 }
 
-/** Compares the limits of the account with what a start creates: each is unlimited where it is not above zero. */
+/** Compares the limits of the account with what a start creates: a limit that is not above zero is none. */
 async function limitFindings(server: About, manager: JetStreamManager, notifyParts: number): Promise<Finding[]> {
   const { limits, streams: existing } = await manager.getAccountInfo();
   const { streams, consumers } = await readTopology(notifyParts);

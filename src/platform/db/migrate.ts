@@ -35,7 +35,7 @@ export async function migrate(db: Db, sources: readonly MigrationSource[], log: 
   const migrations = await readSources(sources);
   return db.transaction(async (queries) => {
     await queries.query("SELECT pg_advisory_xact_lock($1)", [LOCK]);
-    // A role that may create nothing starts where nothing is missing.
+    // A role that may create nothing starts if nothing is missing.
     if (!(await hasMigrationsTable(queries))) await queries.query(MIGRATIONS_TABLE);
     const missing = await missingOf(migrations, sources, queries);
     if (missing.length > 0) {

@@ -59,7 +59,7 @@ interface Traced {
   readonly log: Logger;
 }
 
-/** Works as {@link unary}. Without `traced` the span of a call is active only where it is exported (decision 17). */
+/** Works as {@link unary}. Without `traced` the span of a call is active only if it is exported (decision 17). */
 export function lazilyTraced<Request, Response>(
   traced: Traced,
   method: (request: Request, context: TracedContext) => Promise<Response>,

@@ -16,7 +16,7 @@ export function proxyFaults(env: NodeJS.ProcessEnv): string[] {
 
 /**
  * Fetches from servers of others, through the proxy of `https_proxy` or `http_proxy` unless `no_proxy` names the host.
- * Node's own fetch knows these variables from Node 24 on, and only where it is told to. Connections are shared within
+ * Node's own fetch knows these variables from Node 24 on, and only if it is told to. Connections are shared within
  * the returned function.
  */
 export function createOutboundFetch(): Fetch {

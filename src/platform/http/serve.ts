@@ -15,7 +15,7 @@ export interface HttpOptions {
   readonly log: Logger;
 }
 
-/** Answers the request, now or later; returns false where it is for others. */
+/** Answers the request, now or later; returns false if it is for others. */
 export type Handle = (request: IncomingMessage, response: ServerResponse) => boolean;
 
 export type HttpServer = Awaited<ReturnType<typeof serveHttp>>;

@@ -90,7 +90,7 @@ export function createStoredMessages(connection: NatsConnection) {
           (await managerOf(connection)).streams.deleteMessage(stream, seq, false),
         );
       } catch (error) {
-        // Servers answer in several ways where it is gone already.
+        // Servers answer in several ways if it is gone already.
         if (await get(stream, { seq })) throw error;
       }
     },

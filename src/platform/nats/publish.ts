@@ -10,7 +10,7 @@ export interface Message {
   readonly body: Uint8Array | string;
   readonly id: string;
   readonly headers?: Readonly<Record<string, string>>;
-  /** Only this stream may store it; where it is unset, any that takes its subject may. */
+  /** Only this stream may store it; if it is unset, any that takes its subject may. */
   readonly stream?: string | undefined;
 }
 

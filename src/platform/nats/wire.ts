@@ -30,7 +30,7 @@ export async function drainPull(messages: ConsumerMessages): Promise<void> {
 /**
  * The client ends a fetch by a clock of its own, half a second after its time, and drops what has come meanwhile: all that
  * waits in the socket of a process that was busy for so long. The server says when the time is over, and a monitor notices
- * where that is lost.
+ * if that is lost.
  */
 export function waitForServer(messages: ConsumerMessages): void {
   (messages as PullConsumerMessagesImpl).timeout?.cancel();

@@ -86,7 +86,7 @@ const noMaster = (client: RedisClient, what: string): AppError =>
 /** Clients, certificates and traces go by the clock of the process, and those who read its log. */
 const MOST_OFF_MS = 5 * SECOND;
 
-/** Says why the clock of a process is too far from that of Redis; undefined where it is not. */
+/** Says why the clock of a process is too far from that of Redis; undefined if it is not. */
 export function clockFault(redisNow: number, now: number): string | undefined {
   const off = now - redisNow;
   if (Math.abs(off) <= MOST_OFF_MS) return undefined;

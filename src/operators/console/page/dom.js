@@ -8,7 +8,7 @@ export function make(name, properties = {}, ...children) {
 
 export const figureOf = (value) => value.toLocaleString("en", { maximumFractionDigits: 1 });
 
-/** Fills a region with a table. A column has a title, the value of a row, and is right-aligned where that is a number. */
+/** Fills a region with a table. A column has a title, the value of a row, and is right-aligned if that is a number. */
 export function fillTable(region, columns, rows, none = "None.") {
   // A table that is too wide is scrolled by keyboard, too.
   region.tabIndex = 0;

@@ -8,7 +8,7 @@ const yesOrNo = (fact) => (fact === undefined ? NOT_KNOWN : fact ? "yes" : "no")
 const floorOf = (floor) =>
   floor === undefined || floor < 0 ? "it is not stored whole" : floor === 0 ? "the start" : dateOf(floor);
 
-/** These are the steps in the order in which they decide. */
+/** The steps, in the order in which they decide. */
 const STEPS = [
   [
     "Author",

@@ -8,7 +8,7 @@ const KEPT_MS = 3_600_000;
 
 const answers = [];
 
-/** What grew by `field` between two answers, a second; a stream that was declared again counts from 0. */
+/** Growth of `field` a second, between two answers; a stream that was declared again counts from 0. */
 function rateOf(before, after, name, field) {
   const [from, to] = [before, after].map(({ byName }) => byName.get(name)?.[field]);
   if (from === undefined || to === undefined || after.at <= before.at) return 0;

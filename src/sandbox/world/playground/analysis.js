@@ -24,7 +24,7 @@ const CHARTS = {
 /** More bars than these have no room for a figure each, and every sixth has a label. */
 const FEW = 6;
 
-/** Draws a bar with its label below, and its figure above where there is room. */
+/** Draws a bar with its label below, and its figure above if there is room. */
 function bar([label, value], at, { bars, most }) {
   const width = WIDTH / bars.length;
   const [left, middle] = [LEFT + at * width, LEFT + (at + 0.5) * width];
