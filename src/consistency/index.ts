@@ -38,7 +38,7 @@ import { recoveringErasures } from "./redis-loss/erasures.js";
 import { LossDetector, type Recovery } from "./redis-loss/loss-detector.js";
 import { createRecovery, type RecoveryDeps } from "./redis-loss/recovery.js";
 import { type ApplyEvent, parsed } from "./replay.js";
-import { dropsIn } from "./restored/judge.js";
+import { dropsIn } from "./restored/lost-by-restore.js";
 import { createUndoLost, type UndoLost } from "./restored/recover.js";
 import { createReadSample } from "./restored/samples.nats.js";
 import { createSamples } from "./restored/samples.redis.js";
@@ -76,7 +76,7 @@ type Servers = With<"scripts" | "fenced" | "nats" | "log">;
 
 const eventLogOf = ({ nats, scripts }: With<"nats" | "scripts">) => new EventLog(nats, createReadWaiting(scripts));
 
-/** `lacking` is called once for each method that an upstream does not have. */
+/** Composes a reconciliation. `lacking` is called once for each method that an upstream does not have. */
 export function createReconcile(
   handles: With<"nats" | "publish" | "upstreams" | "log"> & { readonly lacking?: (method: string) => void },
 ): Reconcile {
@@ -90,7 +90,7 @@ export function createReconcile(
   });
 }
 
-/** Takes requests to reconcile. Without upstreams to ask it only counts them. */
+/** Takes requests to reconcile. If there are no upstreams to ask, requests are only counted. */
 export const startReconcileRequests = (
   handles: With<"scripts" | "nats" | "publish" | "upstreams" | "log">,
   { canReconcile }: { readonly canReconcile: boolean },
@@ -101,7 +101,7 @@ export const startReconcileRequests = (
     log: handles.log,
   });
 
-/** Watches Redis and the log for losses; without `recovery` it only detects them. */
+/** Watches Redis and the log for losses. Without `recovery` losses are only detected. */
 export function watchForLosses(servers: Servers, recovery?: Recovery): LossDetector {
   const { scripts, fenced, nats, log } = servers;
   if (recovery) observeRecovery.started();
@@ -163,7 +163,10 @@ export const startLogFill = (
   { maybeLost: isLost }: LossDetector,
 ) => openFill(handles, { eventLog: eventLogOf(handles), reconcile: createReconcile(handles), isLost, rate });
 
-/** Looks whether the upstreams know what the log and local hold, in the process that writes the server identity record. */
+/**
+ * Checks if the upstreams know the contents of the log and local, in the process that writes the server identity
+ * record.
+ */
 export function watchForRestores(
   { audit: { settleMs } }: Pick<Config, "audit">,
   handles: With<"scripts" | "nats" | "upstreams" | "fences" | "erased" | "log">,
@@ -171,15 +174,13 @@ export function watchForRestores(
 ) {
   const { scripts, nats, upstreams, fences, erased, log } = handles;
   observeRecovery.behind(() => losses.behind !== undefined);
-  const samples = createSamples({
-    ...{ scripts, fences, erased, settleMs },
-    readDrops: createReadSample(nats, SUBJECT_OF.drop_created, dropsIn),
-    readEdges: createReadSample(nats, GRAPH_SUBJECTS, edgesIn),
-  });
+  const readDrops = createReadSample(nats, SUBJECT_OF.drop_created, dropsIn);
+  const readEdges = createReadSample(nats, GRAPH_SUBJECTS, edgesIn);
+  const samples = createSamples({ scripts, fences, erased, settleMs, readDrops, readEdges });
   return startRestoreWatch({ samples, upstreams: new UpstreamView(upstreams("reconcile")), losses, settleMs, log });
 }
 
-/** Makes the log and the fences what the upstreams say, after a restore of their database. */
+/** Corrects the log and the fences by the upstreams, after a restore of their database. */
 export function openUndoLost(handles: Omit<Handles, "fenced" | "authorStates">): UndoLost {
   const { scripts, nats, publish, upstreams, fences, erased } = handles;
   const { readLogged, readUnapplied } = eventLogOf(handles);
@@ -191,7 +192,7 @@ export function openUndoLost(handles: Omit<Handles, "fenced" | "authorStates">):
     fences,
     dropUserCaches: () => dropUserCaches(scripts),
     removeLogged: async (seq) => {
-      // NATS discards what waits together with its message.
+      // NATS discards the pending redelivery together with its message.
       await waiting.remove({ consumer: CONSUMER.graph, seq });
       await messages.remove(STREAM.drops, seq);
     },
@@ -205,20 +206,18 @@ export const openAuditor = (
   { audit: { settleMs }, storedTimelines }: Pick<Config, "audit" | "storedTimelines">,
   handles: With<"scripts" | "nats" | "upstreams" | "fences" | "authorStates" | "log">,
   rebuilding: Rebuilding,
-): Auditor =>
-  createAuditor({
-    ...handles,
-    ...{ storedTimelines, settleMs, rebuilding },
-    readUnapplied: eventLogOf(handles).readUnapplied,
-    isKnown: new UpstreamView(handles.upstreams("reads")).isKnown,
-  });
+): Auditor => {
+  const { readUnapplied } = eventLogOf(handles);
+  const { isKnown } = new UpstreamView(handles.upstreams("reads"));
+  return createAuditor({ ...handles, storedTimelines, settleMs, rebuilding, readUnapplied, isKnown });
+};
 
 interface Audited {
   readonly auditor: Auditor;
-  /** Tells whether a user does not see a drop; reads/index.ts has it. */
+  /** Resolves to true if a user does not see a drop; reads/index.ts has it. */
   readonly hides: PublicationDeps["hides"];
   readonly maybeLost: () => boolean;
-  /** This is called once no more publications are fetched. */
+  /** Callback: called once no more publications are fetched. */
   readonly stopped: () => void;
   readonly checks?: Partial<typeof PUBLICATION_CHECKS> | undefined;
 }
@@ -236,7 +235,11 @@ export function startAudits(
       ? undefined
       : startAuditLoop({
           lease: openLease(handles.scripts, "audit"),
-          ...{ intervalMs, settleMs, recovering: audited.maybeLost, auditor: audited.auditor, log: handles.log },
+          intervalMs,
+          settleMs,
+          recovering: audited.maybeLost,
+          auditor: audited.auditor,
+          log: handles.log,
           reconciledUpTo: createReconciledUpTo(handles.scripts),
           reconcile: createReconcile(handles),
           audited: observeAudit.audited,
@@ -257,10 +260,14 @@ function startPublicationChecks(
   { auditor, hides, maybeLost, stopped, checks }: Audited,
 ): Consuming {
   const { delayMs } = { ...PUBLICATION_CHECKS, ...checks };
-  const { tombstonedAmong, unfollowedAmong } = fences;
   const { findDrop, sampleFollowers } = new UpstreamView(upstreams("reads"));
   const deps = {
-    ...{ findDrop, tombstonedAmong, unfollowedAmong, hides, maybeLost, repair: auditor.repair, recheckMs: delayMs },
+    ...fences,
+    findDrop,
+    hides,
+    maybeLost,
+    repair: auditor.repair,
+    recheckMs: delayMs,
     sampleFollowers: (author: string, pages: number) => sampleFollowers(author, pages, chunkSize),
     readEntry: createReadEntry(scripts, authorStates),
     readUnapplied: eventLogOf({ nats, scripts }).readUnapplied,
@@ -270,10 +277,6 @@ function startPublicationChecks(
     observe: observeAudit.published,
     delayMs,
   });
-  return consume(nats, {
-    stream: STREAM.checks,
-    consumer: CONSUMER.publications,
-    concurrency: MOST_HELD,
-    ...{ ackWaitMs, process, stopped, log },
-  });
+  const queue = { stream: STREAM.checks, consumer: CONSUMER.publications, concurrency: MOST_HELD };
+  return consume(nats, { ...queue, ackWaitMs, process, stopped, log });
 }

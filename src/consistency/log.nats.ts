@@ -19,16 +19,16 @@ import type { ReadRange } from "./replay.js";
 
 export const GRAPH_SUBJECTS = "graph.*";
 
-/** The stream `DROPS`, and the jobs that come of it. */
+/** The stream `DROPS`, and the jobs made from its events. */
 export class EventLog {
-  /** `readWaiting` lists the events that wait for a single user; without it none stand apart. */
+  /** `readWaiting` lists the events that wait for a single user. Default: none. */
   constructor(
     private readonly nats: NatsConnection,
     private readonly readWaiting: () => Promise<readonly WaitingEvent[]> = async () => [],
     private readonly looks = new Looks(),
   ) {}
 
-  /** A reader may read nothing for `keptMs` without losing its place; the default is an hour. */
+  /** Reads a range. A reader may pause for `keptMs` without losing its position; the default is an hour. */
   readonly readRange = (range: Parameters<ReadRange>[0], keptMs?: number) => deliveriesOf(this.nats, range, keptMs);
 
   readonly readLogged = (range: TimeRange, subject = ">"): AsyncIterable<Logged> =>
@@ -40,16 +40,16 @@ export class EventLog {
   readonly readHistory = (): AsyncIterable<Logged> => loggedOf(this.nats, [SUBJECT_OF.drop_deleted, GRAPH_SUBJECTS]);
 
   /**
-   * Resolves to the time of the last drop or deletion, or of the last follow or unfollow, whichever is older: an outbox of
-   * ours may publish those of one kind, also while no bridge runs.
+   * Resolves to the time of the last drop or deletion, or of the last follow or unfollow, whichever is older: an outbox
+   * may publish those of one kind, even while no bridge runs.
    */
   readonly readLastAdmission = async (): Promise<number | undefined> => {
     const { streams } = await managerOf(this.nats);
     const lastOf = (last_by_subj: string) =>
       unlessAbsent(streams.getMessage(STREAM.drops, { last_by_subj }), "message");
     const last = await Promise.all(["drops.*", GRAPH_SUBJECTS].map(lastOf));
-    const held = last.flatMap((message) => message?.time.getTime() ?? []);
-    if (held.length > 0) return Math.min(...held);
+    const times = last.flatMap((message) => message?.time.getTime() ?? []);
+    if (times.length > 0) return Math.min(...times);
     const { state } = await streams.info(STREAM.drops);
     return state.last_seq > 0 ? Date.parse(state.last_ts) : undefined;
   };
@@ -58,8 +58,10 @@ export class EventLog {
     askNats("looking at the log", async () => {
       const [drops, fanout] = await Promise.all([infoOf(this.nats, STREAM.drops), infoOf(this.nats, STREAM.fanout)]);
       return {
-        ...{ drops: drops?.created ?? "", last: drops?.state.last_seq ?? 0 },
-        ...{ fanout: fanout?.created ?? "", lastJob: fanout?.state.last_seq ?? 0 },
+        drops: drops?.created ?? "",
+        last: drops?.state.last_seq ?? 0,
+        fanout: fanout?.created ?? "",
+        lastJob: fanout?.state.last_seq ?? 0,
         redis: redisIn(drops),
       };
     });
@@ -69,26 +71,26 @@ export class EventLog {
     askNats("reading whose the log is", async () => redisIn(await infoOf(this.nats, STREAM.drops)));
 
   /**
-   * Writes the name of a Redis into the description of the stream, unless one is there: it is lost, saved and restored with
-   * the log, and all roles may read it.
+   * Writes the name of a Redis into the description of the stream, unless it has one. The name is lost, saved and
+   * restored with the log, and all roles may read it.
    */
   readonly bindRedis = (redis: string): Promise<void> =>
     askNats("writing whose the log is", async () => {
       const { streams } = await managerOf(this.nats);
-      const held = await streams.info(STREAM.drops);
-      if (redisIn(held) !== undefined) return;
-      const description = `${held.config.description ?? ""}; of the Redis ${redis}`;
-      await streams.update(STREAM.drops, { ...held.config, description });
+      const info = await streams.info(STREAM.drops);
+      if (redisIn(info) !== undefined) return;
+      const description = `${info.config.description ?? ""}; of the Redis ${redis}`;
+      await streams.update(STREAM.drops, { ...info.config, description });
     });
 
-  /** Resolves to true while processes of the role fanout pull from the log, wherever their Redis is. */
+  /** Resolves to true while processes of the role fanout pull from the log, whichever Redis they use. */
   readonly isAtWork = (): Promise<boolean> =>
     askNats("looking for processes at work", async () => {
       const { consumers } = await managerOf(this.nats);
       const infos = PULLED_FROM.map(([stream, consumer]) =>
         unlessAbsent(consumers.info(stream, consumer), "stream", "consumer"),
       );
-      // The server forgets the pulls of a connection that has ended when it is asked.
+      // When it is asked, the server forgets the pulls of a connection that has ended.
       return (await Promise.all(infos)).some((info) => (info?.num_waiting ?? 0) > 0);
     });
 
@@ -98,7 +100,10 @@ export class EventLog {
     return { start, acked };
   };
 
-  /** Does the same, apart from the events that wait for a single user: while there are any, read again for some minutes. */
+  /**
+   * Reads the same, apart from the events that wait for a single user. While there are any, read it again for some
+   * minutes.
+   */
   readonly readUnapplied = (): Promise<Unapplied> => unappliedOf(this.nats, this.readWaiting, this.looks);
 }
 
@@ -112,7 +117,7 @@ async function* deliveriesOf(
     yield { stream: STREAM.drops, consumer: "replay", deliveries: 1, ...entry };
 }
 
-/** Leaves out events that break the contract. */
+/** Yields the events of the log, without those that break the contract. */
 async function* loggedOf(
   nats: NatsConnection,
   subjects: readonly string[],
@@ -160,7 +165,7 @@ export function createAdmit(publish: Publish): Admit {
     });
 }
 
-/** The event gets an id of its own, since the log may still know its old one. Nobody is notified. */
+/** Admits an event again, silently. It gets a new id, since NATS may still know its old one. */
 export function createReadmit(publish: Publish): (event: Pick<Delivery, "subject" | "body">) => Promise<number> {
   return async ({ subject, body }) => {
     const { seq } = await publish({ subject, id: `again:${randomUUID()}`, body, headers: { [SILENT_HEADER]: "1" } });
@@ -175,7 +180,9 @@ const REDIS = /; of the Redis ([0-9a-f-]{36})$/;
 
 const redisIn = (drops: StreamInfo | undefined): string | undefined => REDIS.exec(drops?.config.description ?? "")?.[1];
 
-/** A process that fills all its slots of one consumer pulls from another. */
+/**
+ * Consumers from which processes at work pull. A process that fills all its slots of one consumer pulls from another.
+ */
 const PULLED_FROM = [
   [STREAM.drops, CONSUMER.planner],
   [STREAM.drops, CONSUMER.graph],
@@ -196,43 +203,49 @@ function unappliedOf(
     const consumers = [CONSUMER.planner, CONSUMER.graph].map(async (consumer) => {
       const info = await manager.consumers.info(STREAM.drops, consumer);
       // The list is read after the consumer, so that an event that is begun again meanwhile counts as not applied.
-      const noted = (await readWaiting()).filter((one) => isOf(info, one));
+      const noted = (await readWaiting()).filter((event) => isOf(info, event));
       const { acked, waiting } = looks.add(info, noted);
       if (info.num_pending === 0 && info.num_ack_pending === noted.length)
         return { start: now, acked: state.last_seq, waiting };
       const next = await createStoredMessages(nats).read(STREAM.drops, acked + 1);
-      // A message that is gone has aged out; all that are left are younger.
+      // A message that is gone has aged out; all that remain are younger.
       return { start: next?.time ?? Date.parse(state.first_ts), acked, waiting };
     });
-    const found = await Promise.all(consumers);
+    const positions = await Promise.all(consumers);
     // Jobs are read after the planner, which acks an event only once its jobs are stored: none is missed in between.
     const queued = await oldestJob(manager);
     return {
-      start: Math.min(now, queued, ...found.map(({ start }) => start)),
-      acked: Math.min(...found.map(({ acked }) => acked)),
-      waiting: found.flatMap(({ waiting }) => waiting),
+      start: Math.min(now, queued, ...positions.map(({ start }) => start)),
+      acked: Math.min(...positions.map(({ acked }) => acked)),
+      waiting: positions.flatMap(({ waiting }) => waiting),
     };
   });
 }
 
 /** Returns false for an event that is applied, or was noted for an earlier consumer of this name. */
-const isOf = ({ name, created, ack_floor, delivered }: ConsumerInfo, { consumer, seq, at }: WaitingEvent): boolean =>
-  consumer === name && seq > ack_floor.stream_seq && seq <= delivered.stream_seq && at >= Date.parse(created);
+const isOf = (
+  { name, created, ack_floor, delivered }: ConsumerInfo,
+  { consumer, seq, at: notedAt }: WaitingEvent,
+): boolean =>
+  consumer === name && seq > ack_floor.stream_seq && seq <= delivered.stream_seq && notedAt >= Date.parse(created);
 
 const JOB_CONSUMERS = [CONSUMER.worker, CONSUMER.hotGraph, CONSUMER.rest];
 
-/** Jobs are in no order, and redriven ones stand behind younger ones; but subjects hold the time of admission. */
+/**
+ * Returns the time of the oldest job. Jobs are in no order, and redriven ones come after younger ones, but subjects
+ * hold the time of admission.
+ */
 async function oldestJob(manager: JetStreamManager): Promise<number> {
   const { state } = await manager.streams.info(STREAM.fanout, { subjects_filter: JOB_SUBJECTS });
   const stored = Object.keys(state.subjects ?? {});
   if (stored.length === 0) return Number.POSITIVE_INFINITY;
   // A server that was killed may still hold jobs that were acked: docs/gotchas.md.
   const open = (await Promise.all(JOB_CONSUMERS.map((consumer) => prefixesLeftTo(manager, consumer)))).flat();
-  const left = stored.filter((subject) => open.some((prefix) => subject.startsWith(prefix)));
-  return left.reduce((oldest, subject) => Math.min(oldest, admittedSince(subject)), Number.POSITIVE_INFINITY);
+  const unacked = stored.filter((subject) => open.some((prefix) => subject.startsWith(prefix)));
+  return unacked.reduce((oldest, subject) => Math.min(oldest, admittedSince(subject)), Number.POSITIVE_INFINITY);
 }
 
-/** Returns the subject prefix of a consumer, or none where it is done with all of its messages. */
+/** Returns the subject prefix of a consumer, or none if it is done with all of its messages. */
 async function prefixesLeftTo(manager: JetStreamManager, consumer: string): Promise<string[]> {
   const { config, num_pending, num_ack_pending } = await manager.consumers.info(STREAM.fanout, consumer);
   const { filter_subject: filter = ">" } = config;

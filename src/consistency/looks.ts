@@ -1,12 +1,12 @@
 import { MINUTE, SECOND } from "../kernel/time.js";
 import type { WaitingEvent } from "../state/messages/waiting.redis.js";
 
-/** All attempts at an event and the pauses between them end within this time, unless the event is noted as waiting. */
+/** Maximum time of all attempts at an event and the pauses between them, unless the event is noted as waiting. */
 export const HANDLED_MS = 2 * MINUTE;
-/** The looks that are kept are at least so far apart. */
+/** Minimum time between the looks that are kept. */
 const APART_MS = SECOND;
 
-/** What NATS tells of a consumer. */
+/** State of a consumer, as NATS returns it. */
 interface Look {
   readonly name: string;
   readonly created: string;
@@ -28,25 +28,26 @@ interface Acked {
 }
 
 /**
- * NATS does not tell which messages are not acknowledged, only how many, and up to which all are: while an event waits for a
- * single user, that floor stays below it. The events that wait stand apart where a consumer has no others. Under steady
- * traffic it always has: an event then counts as applied once an earlier look has seen it delivered long enough ago.
+ * Tells events that wait for a single user from others. NATS does not return which messages are not acknowledged, only
+ * how many, and up to which all are: while an event waits, that floor stays below it. If a consumer has no other
+ * events, the waiting ones are known. Under steady traffic it always has others: then an event counts as applied once
+ * an earlier look has seen it delivered long enough ago.
  */
 export class Looks {
   readonly #seen = new Map<string, Seen>();
 
   constructor(private readonly handledMs = HANDLED_MS) {}
 
-  /** `waiting` is noted for this consumer; `now` is a time of performance.now(). */
+  /** Adds a look. `waiting` is noted for this consumer; `now` is a time of performance.now(). */
   add(look: Look, waiting: readonly WaitingEvent[], now = performance.now()): Acked {
     const [floor, { stream_seq: delivered }] = [look.ack_floor.stream_seq, look.delivered];
     const before = this.#seen.get(look.name);
     const seen = before?.created === look.created ? before : { created: look.created, delivered: [], noted: new Map() };
     const since = now - this.handledMs;
     // An event that was noted lately may be under way again.
-    const noted = [...seen.noted].filter(([seq, { at }]) => at >= since && seq > floor);
+    const noted = [...seen.noted].filter(([seq, { at: time }]) => time >= since && seq > floor);
     const all = new Map([...noted, ...waiting.map((event) => [event.seq, { event, at: now }] as const)]);
-    const old = seen.delivered.findLastIndex(({ at }) => at <= since);
+    const old = seen.delivered.findLastIndex(({ at: time }) => time <= since);
     const isNext = (seen.delivered.at(-1)?.at ?? Number.NEGATIVE_INFINITY) <= now - Math.min(APART_MS, this.handledMs);
     const looks = [...seen.delivered.slice(Math.max(0, old)), ...(isNext ? [{ seq: delivered, at: now }] : [])];
     this.#seen.set(look.name, { created: look.created, delivered: looks, noted: all });

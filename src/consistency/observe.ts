@@ -36,7 +36,7 @@ const logLosses = counter(
 const replayed = counter("timeline_replayed_events", "Events applied again from the log");
 
 export const observeAudit = {
-  /** A series that is there at 0 lets an alert see its first rise. */
+  /** Adds series at 0, so that an alert sees their first rise. */
   started(): void {
     for (const kind of KINDS) differences.add(0, { kind });
     for (const result of ["lost", "kept"] as const) publications.add(0, { result });
@@ -65,8 +65,8 @@ function auditedOne(timeline: TimelineKind, report: Report): void {
   repaired.add(report.repaired.length);
   observeAudit.repaired(report.repairMs);
   observeAudit.unrepaired(remaining.length + unrepaired.length);
-  const all = differing.flatMap((one) => one.differences);
-  for (const kind of KINDS) differences.add(all.filter((one) => one.kind === kind).length, { kind });
+  const all = differing.flatMap((timeline) => timeline.differences);
+  for (const kind of KINDS) differences.add(all.filter((difference) => difference.kind === kind).length, { kind });
 }
 
 export const observeReconcile = {

@@ -9,7 +9,7 @@ import type { TimeRange } from "./reconcile/reconcile.js";
 export type ReadRange = (range: TimeRange & { readonly after?: number | undefined }) => AsyncIterable<Delivery>;
 
 /** Applies an event that was admitted at `time` (ms since the epoch) again, without notifying anybody. */
-export type ApplyEvent = (event: TimelineEvent, of: { readonly time: number }) => Promise<void>;
+export type ApplyEvent = (event: TimelineEvent, admission: { readonly time: number }) => Promise<void>;
 
 export const parsed =
   (apply: ApplyEvent) =>
@@ -18,7 +18,7 @@ export const parsed =
 
 const AT_ONCE = 32;
 
-/** Events are applied in any order; one that is applied already changes nothing. Returns the number of events. */
+/** Applies events in any order; one that is applied already changes nothing. Returns the number of events. */
 export async function replay(
   events: AsyncIterable<Delivery>,
   apply: (event: Delivery) => Promise<void>,
@@ -34,24 +34,24 @@ export async function replay(
 }
 
 interface RetryOptions {
-  /** This is called for an event that cannot be applied, with its attempts. Its application rejects if this does. */
+  /** Called for an event that cannot be applied, with its attempts. If it rejects, so does the application. */
   readonly leftOut: (event: Delivery, error: unknown, attempts: number) => Promise<void> | void;
-  /** Returns true where another call has to be awaited first. */
+  /** Returns true if another call has to be awaited first. */
   readonly isBusy?: (error: unknown) => boolean;
-  /** This is called each time an outage is waited for; where it is unset, an outage is thrown. */
+  /** Called each time an outage is waited for. Default: an outage is thrown. */
   readonly waiting?: (error: string) => void;
   readonly stopping: AbortSignal;
   readonly delayMs?: number;
 }
 
-/** Fails in every process: the event became a dead letter when it was planned. */
+/** Returns true for an error of every process: the event became a dead letter when it was planned. */
 export const isPermanent = (error: unknown): boolean => ["invalid", "poison"].includes(codeOf(error));
 
 const MAX_ATTEMPTS = 3;
 const DELAY_CAP_MS = 15 * SECOND;
 const BUSY_MS = SECOND / 4;
 
-/** @throws the last error, where the process stops meanwhile or nobody waits: the event is not applied */
+/** @throws the last error, if the process stops meanwhile or outages are not waited for: the event is not applied */
 export function retrying(
   apply: (event: Delivery) => Promise<void>,
   { leftOut, isBusy = () => false, waiting, stopping, delayMs = SECOND }: RetryOptions,
@@ -63,7 +63,7 @@ export function retrying(
         return await apply(event);
       } catch (error) {
         if (stopping.aborted) throw error;
-        // Such an error is neither an outage nor a failure.
+        // A busy call is neither an outage nor a failure.
         if (isBusy(error)) {
           await pause(BUSY_MS, stopping);
           attempt--;

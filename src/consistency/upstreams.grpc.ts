@@ -13,7 +13,7 @@ import { Busy } from "../upstreams/turns.js";
 import { isNotFound, isOfUpstream, isUnimplemented, type Upstreams } from "../upstreams/upstreams.grpc.js";
 import type { TimeRange } from "./reconcile/reconcile.js";
 
-/** A recovery waits for these failures, or sets their events aside. */
+/** Failures that a recovery waits for, or sets the events aside of. */
 export const WAITING = {
   isUpstreamAway: (error: unknown): boolean => codeOf(error) === "unavailable" && isOfUpstream(error),
   isBusy: (error: unknown): boolean => error instanceof Busy,
@@ -22,12 +22,12 @@ export const WAITING = {
 const CHANGES_A_PAGE = 500;
 const FOLLOWING_A_PAGE = 1_000;
 const DROPS_A_PAGE = 100;
-/** An upstream may round the time of a drop otherwise than the event that tells of it. */
+/** Maximum difference between the time of a drop in an event and in the upstream, which may round it. */
 const ROUNDED_MS = MINUTE;
 const SAMPLED_FOLLOWERS = 10;
 const MOST_SAMPLED_PAGES = 5;
 
-/** The users and posts services, as this component asks them. */
+/** Questions of this component to the users and posts services. */
 export class UpstreamView {
   readonly #lacked = new Set<string>();
 
@@ -44,40 +44,40 @@ export class UpstreamView {
       this.#lacked.add(method);
     });
 
-  /** Resolves to true where the posts service lists a change since then, in ms since the epoch. */
+  /** Resolves to true if the posts service lists a change since a time, in ms since the epoch. */
   readonly listsDrops = async (since: number): Promise<boolean> => {
     const first = { since, until: 0, page_size: 1, page_token: "" };
     const page = await unlessLacking(() => this.upstreams.changedDrops(first));
     return page !== undefined && page.drops.length > 0;
   };
 
-  /** Resolves to false where the upstreams have no drop, follow, follower or profile of a user. */
+  /** Resolves to false if the upstreams have no drop, follow, follower or profile of a user. */
   readonly isKnown = async (user: string): Promise<boolean> => {
     const { dropsByUser, following, followers, profile } = this.upstreams;
-    const one = { user, size: 1, token: "" };
+    const firstOnly = { user, size: 1, token: "" };
     return (
       (await dropsByUser({ author: user, below: undefined, limit: 1 })).drops.length > 0 ||
-      (await following(one)).ids.length > 0 ||
-      (await followers(one)).ids.length > 0 ||
+      (await following(firstOnly)).ids.length > 0 ||
+      (await followers(firstOnly)).ids.length > 0 ||
       (await profile(user).then(() => true, falseIfNone))
     );
   };
 
-  /** @throws AppError where the author's drops cannot be had */
+  /** @throws AppError if the author's drops cannot be read */
   readonly findDrop = async ({ drop, author = "", createdAt }: HeldDrop): Promise<Drop | undefined> => {
     let below: TimelineEntry | undefined = { score: createdAt + ROUNDED_MS, drop: "" };
     while (below && below.score >= createdAt - ROUNDED_MS) {
       const page: DropPage = await this.upstreams.dropsByUser({ author, below, limit: DROPS_A_PAGE });
-      const found = page.drops.find(({ drop_id, deleted }) => drop_id === drop && !deleted);
-      if (found) return found;
+      const listed = page.drops.find(({ drop_id, deleted }) => drop_id === drop && !deleted);
+      if (listed) return listed;
       below = page.next;
     }
     return undefined;
   };
 
   /**
-   * Resolves to the own drops changed in a range, each with whether it is there or deleted; to undefined without ListDrops,
-   * or where there are more than `most`.
+   * Resolves to this server's own drops that changed in a range, false for deleted ones; to undefined without
+   * ListDrops, or if there are more than `most`.
    */
   readonly listDropIds = (
     range: TimeRange,
@@ -92,7 +92,9 @@ export class UpstreamView {
       return listed;
     });
 
-  /** Resolves to the edges that changed in a range, each as it is now; to undefined without ListFollowChanges. */
+  /**
+   * Resolves to the edges that changed in a range, each with its current state; to undefined without ListFollowChanges.
+   */
   readonly listEdges = (range: TimeRange): Promise<readonly EdgeChange[] | undefined> =>
     unlessLacking(async () => {
       const listed: EdgeChange[] = [];
@@ -108,19 +110,19 @@ export class UpstreamView {
     return false;
   };
 
-  /** Resolves to followers at random, out of a list of about so many pages. */
+  /** Resolves to random followers, out of a list of about this number of pages. */
   readonly sampleFollowers = async (author: string, pages: number, size: number): Promise<readonly string[]> => {
     const ask = (token: string) => this.upstreams.followers({ user: author, size, token });
     let page = await ask("");
     for (let skip = randomInt(Math.min(Math.max(pages, 1), MOST_SAMPLED_PAGES)); skip > 0 && page.next !== ""; skip--)
       page = await ask(page.next);
-    const left = [...page.ids];
-    const draw = (): string[] => left.splice(randomInt(left.length), 1);
-    return Array.from({ length: Math.min(SAMPLED_FOLLOWERS, left.length) }, draw).flat();
+    const remaining = [...page.ids];
+    const draw = (): string[] => remaining.splice(randomInt(remaining.length), 1);
+    return Array.from({ length: Math.min(SAMPLED_FOLLOWERS, remaining.length) }, draw).flat();
   };
 }
 
-/** Resolves to undefined where the upstream lacks the method. */
+/** Resolves to undefined if the upstream lacks the method. */
 async function unlessLacking<T>(ask: () => Promise<T>): Promise<T | undefined> {
   try {
     return await ask();
@@ -151,7 +153,7 @@ async function* changesOf(
       yield* changes(upstreams, range);
     } catch (error) {
       if (!isUnimplemented(error)) throw error;
-      // A users service of before hides nobody: none of its relations can be lost.
+      // An older users service hides nobody: none of its relations can be lost.
       if (changes !== changedRelations) lacking(method);
     }
   }
@@ -189,7 +191,7 @@ async function* changedRelations(upstreams: Upstreams, range: TimeRange): AsyncG
       );
 }
 
-/** Answers of an upstream follow the same rules as messages of a channel. */
+/** Parses an item of an upstream by the rules for messages of a channel. */
 function* unlessInvalid(read: () => TimelineEvent, leaveOut: () => void): Generator<TimelineEvent> {
   try {
     yield read();

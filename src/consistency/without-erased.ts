@@ -15,29 +15,29 @@ function usersOf({ event }: Logged): readonly string[] {
   return user_id === undefined ? [] : [user_id];
 }
 
-/** A deletion counts also without its author. */
-function withoutThem<One extends Logged>(one: One, gone: ReadonlySet<string>): One[] {
-  if (!usersOf(one).some((user) => gone.has(user))) return [one];
-  if (one.event.name !== "drop_deleted") return [];
-  const event = { ...one.event, payload: { ...one.event.payload, user_id: undefined } };
-  return [{ ...one, event }];
+/** Leaves out the erased users of an event; a deletion is kept without its author. */
+function withoutThem<One extends Logged>(logged: One, gone: ReadonlySet<string>): One[] {
+  if (!usersOf(logged).some((user) => gone.has(user))) return [logged];
+  if (logged.event.name !== "drop_deleted") return [];
+  const event = { ...logged.event, payload: { ...logged.event.payload, user_id: undefined } };
+  return [{ ...logged, event }];
 }
 
-/** Leaves out of the log what names an erased user: neither fences nor comparisons with the upstreams know them. */
+/** Drops events of the log that name an erased user: neither fences nor comparisons with the upstreams need them. */
 export async function* eventsWithoutErased<One extends Logged>(
   { among }: Pick<Erased, "among">,
   events: AsyncIterable<One>,
 ): AsyncGenerator<One> {
-  let some: One[] = [];
-  const judged = async (): Promise<readonly One[]> => {
-    const gone = await among([...new Set(some.flatMap(usersOf))]);
-    const standing = gone.size === 0 ? some : some.flatMap((one) => withoutThem(one, gone));
-    some = [];
-    return standing;
+  let batch: One[] = [];
+  const kept = async (): Promise<readonly One[]> => {
+    const gone = await among([...new Set(batch.flatMap(usersOf))]);
+    const events = gone.size === 0 ? batch : batch.flatMap((logged) => withoutThem(logged, gone));
+    batch = [];
+    return events;
   };
-  for await (const one of events) {
-    some.push(one);
-    if (some.length === EVENTS_A_QUESTION) yield* await judged();
+  for await (const logged of events) {
+    batch.push(logged);
+    if (batch.length === EVENTS_A_QUESTION) yield* await kept();
   }
-  yield* await judged();
+  yield* await kept();
 }

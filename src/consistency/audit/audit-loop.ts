@@ -10,12 +10,15 @@ import type { Reconcile, Reconciled } from "../reconcile/reconcile.js";
 import { type Report, type Reports, TIMELINES, type TimelineKind } from "./audit.js";
 import type { Auditor } from "./auditor.redis.js";
 
-/** Rounds have reconciled up to this time, in ms since the epoch. It outlives the process. */
+/**
+ * Dependencies of the loop. `reconciledUpTo`: time up to which rounds have reconciled, in ms since the epoch; it
+ * outlives the process.
+ */
 interface AuditLoopDeps {
-  /** One process audits, and keeps the lease as long as it lives. */
+  /** Lease of the loop: one process audits, and keeps the lease as long as it lives. */
   readonly lease: Lease;
   readonly intervalMs: number;
-  /** Changes younger than this, in ms, are still under way. */
+  /** Minimum age of the changes that are compared, ms: younger ones are still under way. */
   readonly settleMs: number;
   readonly recovering: () => boolean;
   readonly reconciledUpTo: ReconciledUpTo;
@@ -23,30 +26,33 @@ interface AuditLoopDeps {
   readonly auditor: Pick<Auditor, "sample" | "homes" | "shared">;
   readonly log: Logger;
   readonly audited: (reports: Reports) => void;
-  /** A round takes at most so many ms; the default is two minutes. */
+  /** Maximum time of a round, ms. Default: two minutes. */
   readonly roundMs?: number;
 }
 
-/** A round compares so many home timelines: each costs the upstreams as much as a cold read. */
+/** Number of home timelines that a round compares. Each costs the upstreams as much as a cold read. */
 const AUDITED_HOMES = 20;
 const HOLD_EVERY_MS = 3 * SECOND;
 const ROUND_MS = 120 * SECOND;
-/** Each round reconciles at least so much of the past: an upstream may list a change late. */
+/** Minimum length of the past that each round reconciles: an upstream may list a change late. */
 const RECONCILED_MS = 15 * MINUTE;
 
-/** Each round reconciles from where the last one ended, then audits some timelines and rebuilds those that differ. */
+/**
+ * Starts the loop. Each round reconciles from the end of the last one, then audits some timelines and rebuilds those
+ * that differ.
+ */
 export function startAuditLoop(deps: AuditLoopDeps): { close(): Promise<void> } {
   const { lease, intervalMs, recovering } = deps;
   const everyMs = Math.min(intervalMs, HOLD_EVERY_MS);
-  // The time is undefined without the lease: other processes may do rounds meanwhile.
+  // Undefined without the lease: other processes may do rounds meanwhile.
   let due: number | undefined;
   const loop = startLoop({
     everyMs,
     firstAfterMs: everyMs,
     work: async (stopping) => {
-      const held = await lease.hold().catch(() => false);
-      if (!held) due = undefined;
-      if (!held || stopping.aborted) return;
+      const isHeld = await lease.hold().catch(() => false);
+      if (!isHeld) due = undefined;
+      if (!isHeld || stopping.aborted) return;
       due ??= performance.now() + (await firstDelay(deps));
       if (performance.now() < due || recovering()) return;
       await renewing(lease, () => round(deps, stopping));
@@ -62,7 +68,7 @@ export function startAuditLoop(deps: AuditLoopDeps): { close(): Promise<void> } 
   };
 }
 
-/** A process that takes over continues the rounds of the one before it. */
+/** Returns the time until the first round. A process that takes over continues the rounds of the one before it. */
 async function firstDelay({ reconciledUpTo, intervalMs, settleMs }: AuditLoopDeps): Promise<number> {
   const upTo = await reconciledUpTo.read();
   return upTo === undefined ? intervalMs : Math.min(upTo + settleMs + intervalMs - sharedNow(), intervalMs);
@@ -95,9 +101,9 @@ async function reconcileRecent(deps: AuditLoopDeps, stopping: AbortSignal): Prom
     reached = upTo;
   };
   try {
-    const found = await reconcile({ since, until }, { progress, stopping });
-    observeReconcile.reconciled(found);
-    if (found.admitted > 0) log.warn(found, "events had been lost unnoticed; they are admitted now");
+    const reconciled = await reconcile({ since, until }, { progress, stopping });
+    observeReconcile.reconciled(reconciled);
+    if (reconciled.admitted > 0) log.warn(reconciled, "events had been lost unnoticed; they are admitted now");
   } finally {
     await reconciledUpTo.write(reached);
   }
@@ -117,7 +123,7 @@ async function auditSample({ auditor, log, audited }: AuditLoopDeps, stopping: A
 
 function logReport(timeline: TimelineKind, report: Report, log: Logger): void {
   const { judged, differing, repaired, remaining, failed, unrepaired } = report;
-  const found = {
+  const fields = {
     timeline,
     judged,
     differing: differing.length,
@@ -125,10 +131,10 @@ function logReport(timeline: TimelineKind, report: Report, log: Logger): void {
     remaining: remaining.length,
   };
   const errors = [...failed, ...unrepaired];
-  if (differing.length === 0 && errors.length === 0) log.debug(found, "the audited timelines are correct");
+  if (differing.length === 0 && errors.length === 0) log.debug(fields, "the audited timelines are correct");
   else
     log.warn(
-      { ...found, failed: errors.length, error: errors[0]?.error },
+      { ...fields, failed: errors.length, error: errors[0]?.error },
       "some of the audited timelines differ or could not be audited",
     );
 }

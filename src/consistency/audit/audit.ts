@@ -9,29 +9,32 @@ import { HANDLED_MS } from "../looks.js";
 export const TIMELINES = ["home", "local", "global"] as const;
 export type TimelineKind = (typeof TIMELINES)[number];
 
-/** A timeline is a home, named by its user, or local or global, named by itself. */
+/** Name of a timeline: of a home its user, of local or global itself. */
 export interface TimelineName {
   readonly kind: TimelineKind;
   readonly name: string;
 }
 
-/** Events admitted from `start` on (ms since the epoch) may not have been applied yet, and neither have those that wait. */
+/**
+ * Reads the events that are not applied. Events admitted from `start` on (ms since the epoch) may not have been applied
+ * yet; those of `waiting` wait for a single user.
+ */
 export type ReadUnapplied = () => Promise<{ readonly start: number; readonly waiting: readonly WaitingEvent[] }>;
 
 export interface AuditDeps {
   /** Resolves to undefined for a timeline that is not complete: its next read rebuilds it. */
   readonly readStored: (name: string) => Promise<Contents | undefined>;
   /**
-   * Resolves to the newest `count` drops created after `floor`, as the upstreams or the log say. Times are in ms since
-   * the epoch.
+   * Resolves to the newest `count` drops created after `floor`, as the upstreams or the log list them. Times are in ms
+   * since the epoch.
    */
-  readonly readExpected: (name: string, of: { floor: number; count: number; deadline: number }) => Promise<Contents>;
+  readonly readExpected: (name: string, range: { floor: number; count: number; deadline: number }) => Promise<Contents>;
   /** Reads hide drops older than this, in ms since the epoch. */
   readonly retentionStart: () => number;
   readonly tombstonedAmong: (drops: readonly string[]) => Promise<ReadonlySet<string>>;
   readonly readUnapplied: ReadUnapplied;
   readonly rebuild: (name: string) => Promise<void>;
-  /** Resolves to false where the upstreams have nothing of this user. */
+  /** Resolves to false if the upstreams have nothing of this user. */
   readonly isKnown: (name: string) => Promise<boolean>;
   readonly maxEntries: number;
   /** Drops younger than this, in ms, are not compared. */
@@ -48,19 +51,19 @@ export interface Failed {
   readonly error: string;
 }
 
-interface Found {
+interface Findings {
   judged: number;
   incomplete: number;
-  /** These users were named, but the upstreams have nothing of them. */
+  /** Users who were named, but of whom the upstreams have nothing. */
   readonly unknown: string[];
-  /** The differences of these timelines may be events which waited too long. */
+  /** Timelines whose differences may be events that waited too long. */
   undecided: string[];
   failed: Failed[];
   differing: Differing[];
 }
 
-export interface Report extends Readonly<Found> {
-  /** The age is that of the oldest event that was not applied at the beginning, in ms. */
+export interface Report extends Readonly<Findings> {
+  /** Age of the oldest event that was not applied at the beginning, ms. */
   readonly lagMs: number;
   readonly repaired: readonly string[];
   /** Times from finding that a timeline differs until it was right again, ms. */
@@ -72,7 +75,7 @@ export interface Report extends Readonly<Found> {
 export type Reports = Readonly<Partial<Record<TimelineKind, Report>>>;
 
 export interface AuditOptions {
-  /** The users were named by hand: one may be misspelt. */
+  /** True if the users were named by hand: a name may be misspelt. */
   readonly named?: boolean;
   readonly fix?: boolean | undefined;
   readonly stopping?: AbortSignal | undefined;
@@ -85,27 +88,30 @@ export interface AuditOptions {
 
 const AT_ONCE = 4;
 const LOOK_MS = 25 * SECOND;
-/** A timeline is compared again after so many ms, unless events settle sooner. */
+/** Time until a timeline is compared again, ms, unless events settle sooner. */
 const SECOND_LOOK_MS = 5 * SECOND;
-/** The first comparison waits at most so many ms for events under way. */
+/** Maximum time that the first comparison waits for events under way, ms. */
 const MAX_WAIT_MS = MINUTE;
-/** While events wait for a single user, it takes longer to learn that the others are applied. */
+/** Maximum time while events wait for a single user, ms: it takes longer to learn that the others are applied. */
 const MAX_WAIT_FOR_OTHERS_MS = MAX_WAIT_MS + HANDLED_MS;
 const POLL_MS = SECOND / 4;
-/** So much is read beyond the size of a timeline: it may lack some drops and hold others too many. */
+/** Number of entries read beyond the size of a timeline, which may lack some drops and hold too many others. */
 const SPARE = 100;
 
-/** A difference counts only if a second comparison finds it too, once every event admitted before is applied. */
+/**
+ * Audits timelines. A difference counts only if a second comparison confirms it, once every event admitted before is
+ * applied.
+ */
 export async function audit(deps: AuditDeps, names: readonly string[], options: AuditOptions = {}): Promise<Report> {
   const { fix = false, stopping } = options;
   const lagMs = Math.max(0, sharedNow() - (await deps.readUnapplied()).start);
   const foundAt = new Map<string, number>();
-  const found = await twice(deps, names, { ...options, differs: (name) => foundAt.set(name, performance.now()) });
+  const findings = await twice(deps, names, { ...options, differs: (name) => foundAt.set(name, performance.now()) });
   const repaired: string[] = [];
   const tookMs = new Map<string, number>();
   const unrepaired: Failed[] = [];
   if (fix) {
-    await paced(found.differing, { atOnce: AT_ONCE, stopping }, async ({ name }) => {
+    await paced(findings.differing, { atOnce: AT_ONCE, stopping }, async ({ name }) => {
       try {
         await deps.rebuild(name);
         repaired.push(name);
@@ -116,13 +122,13 @@ export async function audit(deps: AuditDeps, names: readonly string[], options: 
     });
   }
   const again = repaired.length > 0 ? await twice(deps, repaired, { stopping }) : undefined;
-  // The next audit looks at changes since then.
-  const remaining = stillDiffering(found.differing, again?.differing ?? []);
+  // The next audit compares changes since then.
+  const remaining = stillDiffering(findings.differing, again?.differing ?? []);
   for (const { name } of remaining) tookMs.delete(name);
   return {
-    ...found,
-    undecided: [...found.undecided, ...(again?.undecided ?? [])],
-    failed: [...found.failed, ...(again?.failed ?? [])],
+    ...findings,
+    undecided: [...findings.undecided, ...(again?.undecided ?? [])],
+    failed: [...findings.failed, ...(again?.failed ?? [])],
     lagMs,
     repaired,
     repairMs: [...tookMs.values()],
@@ -131,13 +137,13 @@ export async function audit(deps: AuditDeps, names: readonly string[], options: 
   };
 }
 
-async function twice(deps: AuditDeps, names: readonly string[], options: AuditOptions): Promise<Found> {
+async function twice(deps: AuditDeps, names: readonly string[], options: AuditOptions): Promise<Findings> {
   const first = await once(deps, names, options);
   if (first.differing.length === 0) return first;
   const differing = first.differing;
   first.differing = [];
   const since = sharedNow() + Math.min(deps.settleMs, SECOND_LOOK_MS);
-  // The changes that the first comparison saw are published, admitted and applied by then.
+  // By then, the changes that the first comparison saw are published, admitted and applied.
   const waiting = await untilApplied(deps.readUnapplied, since, options.stopping, MAX_WAIT_FOR_OTHERS_MS);
   if (!waiting) {
     first.undecided = first.undecided.concat(namesOf(differing));
@@ -145,19 +151,19 @@ async function twice(deps: AuditDeps, names: readonly string[], options: AuditOp
   }
   const second = await once(deps, namesOf(differing), { stopping: options.stopping });
   first.failed = first.failed.concat(second.failed);
-  for (const one of stillDiffering(differing, second.differing)) {
-    const differences = one.differences.filter(({ drop }) => !isOpen(waiting, one.name, drop));
-    if (differences.length > 0) first.differing.push({ ...one, differences });
-    else first.undecided.push(one.name);
+  for (const timeline of stillDiffering(differing, second.differing)) {
+    const differences = timeline.differences.filter(({ drop }) => !isOpen(waiting, timeline.name, drop));
+    if (differences.length > 0) first.differing.push({ ...timeline, differences });
+    else first.undecided.push(timeline.name);
   }
   return first;
 }
 
 const namesOf = (differing: readonly Differing[]): string[] => differing.map(({ name }) => name);
 
-/** An event that waits may bring the drop, take it away, or change whom the user follows. */
+/** Returns true if an event that waits may add the drop, remove it, or change whom the user follows. */
 export const isOpen = (waiting: readonly WaitingEvent[], user: string, drop: string): boolean =>
-  waiting.some((one) => one.drop === drop || (one.affected?.kind === "reader" && one.affected.user === user));
+  waiting.some((event) => event.drop === drop || (event.affected?.kind === "reader" && event.affected.user === user));
 
 function stillDiffering(before: readonly Differing[], now: readonly Differing[]): Differing[] {
   const known = new Map(before.map(({ name, differences }) => [name, differences]));
@@ -166,27 +172,27 @@ function stillDiffering(before: readonly Differing[], now: readonly Differing[])
     .filter(({ differences }) => differences.length > 0);
 }
 
-async function once(deps: AuditDeps, names: readonly string[], options: AuditOptions): Promise<Found> {
-  const found: Found = { judged: 0, incomplete: 0, unknown: [], undecided: [], failed: [], differing: [] };
+async function once(deps: AuditDeps, names: readonly string[], options: AuditOptions): Promise<Findings> {
+  const findings: Findings = { judged: 0, incomplete: 0, unknown: [], undecided: [], failed: [], differing: [] };
   let compared = 0;
   const { stopping, throttle } = options;
   await paced(names, { atOnce: AT_ONCE, throttle, stopping }, async (name) => {
     try {
       const differences = await look(deps, name);
       const differs = differences !== undefined && differences.length > 0;
-      if (options.named && !differs && !(await deps.isKnown(name))) found.unknown.push(name);
-      else if (differences === undefined) found.incomplete++;
-      else found.judged++;
+      if (options.named && !differs && !(await deps.isKnown(name))) findings.unknown.push(name);
+      else if (differences === undefined) findings.incomplete++;
+      else findings.judged++;
       if (differs) {
         options.differs?.(name);
-        found.differing.push({ name, differences });
+        findings.differing.push({ name, differences });
       }
     } catch (error) {
-      found.failed.push({ name, error: oneLine(error) });
+      findings.failed.push({ name, error: oneLine(error) });
     }
     options.progress?.(++compared);
   });
-  return found;
+  return findings;
 }
 
 async function look(deps: AuditDeps, name: string): Promise<readonly Difference[] | undefined> {
@@ -204,8 +210,8 @@ async function look(deps: AuditDeps, name: string): Promise<readonly Difference[
 }
 
 /**
- * Waits until every event admitted before `since` is applied, or waits for a single user, and resolves with those.
- * Resolves to undefined after a minute, or once `stopping` aborts; while events wait, after `othersMs`.
+ * Waits until every event admitted before `since` is applied, or waits for a single user, and resolves to those that
+ * wait. Resolves to undefined after a minute, or once `stopping` aborts; while events wait, after `othersMs`.
  */
 export async function untilApplied(
   readUnapplied: ReadUnapplied,
@@ -245,25 +251,25 @@ export function compare(
   const floor = Math.max(stored.floor, expected.floor);
   const lowest = floor > 0 ? floor : Number.NEGATIVE_INFINITY;
   const judged = (score: number): boolean => score > lowest && (score <= now - settleMs || isTooFarAhead(score, now));
-  const held = new Map(stored.entries.map(({ drop, score }) => [drop, score]));
+  const inStored = new Map(stored.entries.map(({ drop, score }) => [drop, score]));
   const remoteFloor = Math.max(stored.remoteFloor ?? 0, expected.remoteFloor ?? 0);
   const leftOut = new Set(
     [...stored.entries, ...expected.entries]
-      .filter((one) => one.remote && one.score <= remoteFloor)
+      .filter((entry) => entry.remote && entry.score <= remoteFloor)
       .map(({ drop }) => drop),
   );
   const wanted = new Map(expected.entries.map(({ drop, score }) => [drop, score]));
-  const found: Difference[] = [];
+  const findings: Difference[] = [];
   for (const [drop, time] of wanted) {
-    const score = held.get(drop);
+    const score = inStored.get(drop);
     if (score === time || !judged(time) || leftOut.has(drop)) continue;
-    found.push({ kind: score === undefined ? "missing" : "wrong_score", drop, score, expected: time });
+    findings.push({ kind: score === undefined ? "missing" : "wrong_score", drop, score, expected: time });
   }
-  for (const [drop, score] of held) {
+  for (const [drop, score] of inStored) {
     if (!wanted.has(drop) && judged(score) && !leftOut.has(drop))
-      found.push({ kind: "unexpected", drop, score, expected: undefined });
+      findings.push({ kind: "unexpected", drop, score, expected: undefined });
   }
-  return found;
+  return findings;
 }
 
 /** Returns the differences that are in both comparisons. */

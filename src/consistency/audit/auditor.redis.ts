@@ -10,15 +10,15 @@ import { type AuditDeps, type AuditOptions, audit, type TimelineKind, type Timel
 
 type SharedName = Exclude<TimelineKind, "home">;
 
-/** Timelines are rebuilt by these functions; see reads/index.ts. */
+/** Functions that rebuild timelines; see reads/index.ts. */
 export interface Rebuilding {
-  /** Rebuilds also the timelines of the pulled authors that are merged into it. */
+  /** Rebuilds a home, and the timelines of the pulled authors that are merged into it. */
   rebuildHome(user: string): Promise<void>;
-  /** Rebuilds from the log; what `older` holds below the log stays. */
+  /** Rebuilds from the log. Entries of `older` from below the log stay. */
   rebuildShared(name: SharedName, older?: Contents): Promise<void>;
   readExpectedHome(
     user: string,
-    of: { readonly floor: number; readonly count: number; readonly deadline: number },
+    range: { readonly floor: number; readonly count: number; readonly deadline: number },
   ): Promise<Contents>;
   readExpectedShared(name: SharedName): Promise<Contents>;
   /** Resolves to the drops of a pulled author that pages of a user leave out. */
@@ -47,10 +47,10 @@ export function createAuditor(deps: AuditorDeps) {
   const ofHomes: AuditDeps = {
     ...common,
     readStored: (user) => reads.home(user, rebuilding.hiddenOf),
-    readExpected: async (user, of) => {
-      const { entries, floor } = await rebuilding.readExpectedHome(user, of);
-      // If there may be more, nothing is known below the last entry.
-      return { entries, floor: entries.length < of.count ? floor : (entries.at(-1)?.score ?? 0) };
+    readExpected: async (user, range) => {
+      const { entries, floor } = await rebuilding.readExpectedHome(user, range);
+      // If there may be more drops, nothing is known below the last entry.
+      return { entries, floor: entries.length < range.count ? floor : (entries.at(-1)?.score ?? 0) };
     },
     rebuild: rebuilding.rebuildHome,
   };
@@ -61,7 +61,7 @@ export function createAuditor(deps: AuditorDeps) {
     rebuild: async () => rebuilding.rebuildShared(name, await reads.shared(name)),
   });
   return {
-    /** Returns so many users at random whose homes are stored. */
+    /** Returns this number of random users whose homes are stored. */
     sample: reads.sample,
     homes: (users: readonly string[], options?: AuditOptions) => audit(ofHomes, users, options),
     shared: (name: SharedName, options?: AuditOptions) => audit(ofShared(name), [name], options),

@@ -16,21 +16,21 @@ import { contextOf, inSpan } from "../../telemetry/spans.js";
 import { type AuditDeps, isOpen, type TimelineName, untilApplied } from "./audit.js";
 
 /**
- * `kept` means that a deleted drop is still there; `skipped`, that the state is not known or the rate limit was
+ * Result of a check. `kept`: a deleted drop still exists; `skipped`: the state is unknown or the rate limit was
  * reached.
  */
 export type PublicationResult = "same" | "lost" | "kept" | "undecided" | "skipped" | "failed";
 
 export interface PublicationDeps extends Pick<AuditDeps, "tombstonedAmong" | "readUnapplied"> {
-  /** `foundAt` is by the clock of `performance.now`. */
+  /** Rebuilds a timeline. `foundAt` is by the clock of `performance.now`. */
   readonly repair: (timeline: TimelineName, foundAt: number) => Promise<void>;
   /** Finds the drop of an author as a reader would. */
   readonly readEntry: ReadEntry;
-  /** Returns followers at random, out of a list of about so many pages. */
+  /** Returns random followers, out of a list of about this number of pages. */
   readonly sampleFollowers: (author: string, pages: number) => Promise<readonly string[]>;
-  readonly findDrop: (held: HeldDrop) => Promise<Drop | undefined>;
+  readonly findDrop: (drop: HeldDrop) => Promise<Drop | undefined>;
   readonly unfollowedAmong: (author: string, users: readonly string[]) => Promise<readonly string[]>;
-  /** Rejects where whom the user hides is not known. */
+  /** Rejects if it is not known whom the user hides. */
   readonly hides: (user: string, by: Byline) => Promise<boolean>;
   readonly maybeLost: () => boolean;
   readonly recheckMs: number;
@@ -43,7 +43,10 @@ const SHARED: readonly TimelineName[] = [
   { kind: "global", name: "global" },
 ];
 
-/** A timeline is wrong only if a second check finds it too, once every event admitted meanwhile is applied. */
+/**
+ * Checks a publication. A timeline is wrong only if a second check confirms it, once every event admitted meanwhile is
+ * applied.
+ */
 export async function checkPublication(
   deps: PublicationDeps,
   completed: FanoutCompleted,
@@ -56,10 +59,10 @@ export async function checkPublication(
   await pause(deps.recheckMs, stopping);
   const waiting = await untilApplied(deps.readUnapplied, sharedNow(), stopping);
   if (!waiting) return "undecided";
-  const found = await look(deps, completed, first);
-  if (found === undefined) return "skipped";
-  if (found.length === 0) return "same";
-  const wrong = found.filter(({ name }) => !isOpen(waiting, name, completed.drop_id));
+  const wrongNow = await look(deps, completed, first);
+  if (wrongNow === undefined) return "skipped";
+  if (wrongNow.length === 0) return "same";
+  const wrong = wrongNow.filter(({ name }) => !isOpen(waiting, name, completed.drop_id));
   if (wrong.length === 0) return "undecided";
   const result = completed.event === "drop_deleted" ? "kept" : "lost";
   log.warn(
@@ -99,7 +102,7 @@ async function lookForPublished(
   timelines?: readonly TimelineName[],
 ): Promise<readonly TimelineName[] | undefined> {
   const { drop_id, user_id } = completed;
-  // The upstreams cannot be asked who may see it if the author is not known.
+  // If the author is unknown, the upstreams cannot be asked who may see the drop.
   if (user_id === "" || (await deps.tombstonedAmong([drop_id])).has(drop_id)) return undefined;
   const drop = await deps.findDrop({ author: user_id, drop: drop_id, createdAt: completed.created_at });
   if (!drop) return undefined;
@@ -124,7 +127,7 @@ async function lookForPublished(
   const hidden = await mapLimited(missing, HOMES_AT_ONCE, async ({ kind, name }) =>
     kind === "home" ? deps.hides(name, by) : false,
   );
-  return missing.filter((_, at) => !hidden[at]);
+  return missing.filter((_, index) => !hidden[index]);
 }
 
 async function homesOf(
@@ -134,8 +137,8 @@ async function homesOf(
 ): Promise<readonly TimelineName[]> {
   const followers = await deps.sampleFollowers(author, chunks);
   // The author of a remote drop has no home here.
-  const own = event === "drop_created" ? [author] : [];
-  return [...own, ...followers.filter((user) => user !== author && belongsHome(drop, user))].map(homeOf);
+  const authors = event === "drop_created" ? [author] : [];
+  return [...authors, ...followers.filter((user) => user !== author && belongsHome(drop, user))].map(homeOf);
 }
 
 function sharedOf({ visibility, repost_of }: Drop, { event }: FanoutCompleted): readonly TimelineName[] {
@@ -155,15 +158,25 @@ async function filtered(
   return timelines.filter((_, index) => wrong(entries[index] as StoredEntry));
 }
 
-/** Older or backdated publications are left to the audit loop: an import takes no checks from new drops. */
+/**
+ * Maximum age of a publication, and of its drop, that is checked. The audit loop checks others: an import takes no
+ * checks from new drops.
+ */
 const OLDEST_MS = 10 * MINUTE;
 const MOST_TRIES = 3;
 const RETRY_MS = 5 * SECOND;
 
 const time = z.number();
 const publication = z.object({
-  ...{ event: z.string(), drop_id: z.string(), user_id: z.string(), recipients: z.number(), chunks: z.number() },
-  ...{ created_at: time, admitted_at: time, landed_at: time, lag_ms: time },
+  event: z.string(),
+  drop_id: z.string(),
+  user_id: z.string(),
+  recipients: z.number(),
+  chunks: z.number(),
+  created_at: time,
+  admitted_at: time,
+  landed_at: time,
+  lag_ms: time,
 });
 
 const isOld = ({ landed_at, admitted_at, created_at }: FanoutCompleted): boolean =>
@@ -172,11 +185,13 @@ const isOld = ({ landed_at, admitted_at, created_at }: FanoutCompleted): boolean
 type Observe = (result: PublicationResult, count?: number) => void;
 
 export interface PublicationChecks {
-  /** A process checks at most so many publications a second, and skips others. A check is some reads of Redis. */
+  /**
+   * Maximum number of publications that a process checks a second; others are skipped. A check is some reads of Redis.
+   */
   readonly rate: number;
   /**
-   * A check waits so long after the last write of a publication, and a second one as long after that: other writes may
-   * be under way.
+   * Time from the last write of a publication to its check, and from that to a second one: other writes may be under
+   * way.
    */
   readonly delayMs: number;
 }
@@ -188,15 +203,15 @@ interface SampleDeps {
   readonly rate: number;
 }
 
-/** Chooses publications to be checked: so many a second and as many at once (a token bucket). */
+/** Chooses publications to be checked: at most `rate` a second and at a time (a token bucket). */
 export function createSample({ observe, rate }: SampleDeps) {
-  let left = rate;
-  let at = performance.now();
+  let tokens = rate;
+  let refilledAt = performance.now();
   return (all: readonly FanoutCompleted[]): ReadonlySet<FanoutCompleted> => {
     const now = performance.now();
-    left = Math.min(rate, left + ((now - at) / SECOND) * rate);
-    at = now;
-    const chosen = new Set(all.filter((one) => left >= 1 && !isOld(one) && left-- >= 1));
+    tokens = Math.min(rate, tokens + ((now - refilledAt) / SECOND) * rate);
+    refilledAt = now;
+    const chosen = new Set(all.filter((completed) => tokens >= 1 && !isOld(completed) && tokens-- >= 1));
     if (chosen.size < all.length) observe("skipped", all.length - chosen.size);
     return chosen;
   };
@@ -205,11 +220,13 @@ export function createSample({ observe, rate }: SampleDeps) {
 interface ChecksDeps {
   readonly check: (completed: FanoutCompleted, context: Context) => Promise<PublicationResult>;
   readonly observe: Observe;
-  /** The check waits so many ms after the last write. */
+  /** Time from the last write to the check, ms. */
   readonly delayMs: number;
 }
 
-/** A message is acked after its check, so that another process takes over the checks of one that died. */
+/**
+ * Handles checks. A message is acked after its check, so that another process takes over the checks of one that died.
+ */
 export function createChecks(deps: ChecksDeps): Process {
   return async (delivery, context) => {
     const completed = completedIn(delivery, context);
@@ -226,7 +243,7 @@ export function createChecks(deps: ChecksDeps): Process {
   };
 }
 
-/** Returns undefined for what somebody has published by hand: it is not worth a dead letter. */
+/** Returns undefined for a message that was published by hand: it is not worth a dead letter. */
 function completedIn({ body, seq }: Delivery, { log }: Context): FanoutCompleted | undefined {
   try {
     return understood(publication, parseJson(body));
@@ -238,15 +255,23 @@ function completedIn({ body, seq }: Delivery, { log }: Context): FanoutCompleted
 
 async function checked(
   { check, observe }: ChecksDeps,
-  of: { readonly completed: FanoutCompleted; readonly delivery: Delivery; readonly context: Context },
+  {
+    completed,
+    delivery,
+    context,
+  }: {
+    readonly completed: FanoutCompleted;
+    readonly delivery: Delivery;
+    readonly context: Context;
+  },
 ): Promise<DeliveryOutcome> {
-  const { stopping, log } = of.context;
+  const { stopping, log } = context;
   try {
-    const result = await check(of.completed, of.context);
+    const result = await check(completed, context);
     if (stopping.aborted && result === "undecided") return { kind: "release" };
     observe(result);
   } catch (error) {
-    if (codeOf(error) === "unavailable" && of.delivery.deliveries < MOST_TRIES)
+    if (codeOf(error) === "unavailable" && delivery.deliveries < MOST_TRIES)
       return { kind: "retry", delayMs: RETRY_MS };
     log.warn({ error: oneLine(error) }, "a publication could not be checked");
     observe("failed");

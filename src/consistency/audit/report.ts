@@ -8,27 +8,27 @@ const quoted = (id: string): string => printable(JSON.stringify(id));
 
 const rateOf = ({ judged, differing }: Report): number => (judged === 0 ? 0 : differing.length / judged);
 
-/** Something differs, also after a fix, or it is not known whether it does. */
+/** Returns true if something differs, also after a fix, or if the audit could not tell. */
 export const isLeftWrong = (report: Report, { fix }: { readonly fix: boolean }): boolean =>
   [fix ? report.remaining : report.differing, report.unknown, report.undecided, report.failed, report.unrepaired].some(
     ({ length }) => length > 0,
   );
 
 const NONE: Report = {
-  ...{ judged: 0, incomplete: 0, lagMs: 0 },
-  ...{
-    unknown: [],
-    undecided: [],
-    failed: [],
-    differing: [],
-    repaired: [],
-    repairMs: [],
-    remaining: [],
-    unrepaired: [],
-  },
+  judged: 0,
+  incomplete: 0,
+  lagMs: 0,
+  unknown: [],
+  undecided: [],
+  failed: [],
+  differing: [],
+  repaired: [],
+  repairMs: [],
+  remaining: [],
+  unrepaired: [],
 };
 
-/** Reports for scripts; local and global are there only if they were audited. */
+/** Reports for scripts. Local and global are included only if they were audited. */
 export function reportsAsJson({ home = NONE, local, global }: Reports): Record<string, unknown> {
   return {
     ...homesAsJson(home),
@@ -117,14 +117,16 @@ function foundAsLines(report: Report, nameOf: (name: string) => string): string[
   return lines;
 }
 
-function kindAsLines(kind: Kind, of: readonly Difference[]): string[] {
-  if (of.length === 0) return [];
-  const named = of.slice(0, MOST_NAMED).map(({ drop, score, expected }) => {
+function kindAsLines(kind: Kind, differences: readonly Difference[]): string[] {
+  if (differences.length === 0) return [];
+  const named = differences.slice(0, MOST_NAMED).map(({ drop, score, expected }) => {
     const wrong = kind === "wrong_score" ? ` (${score}, not ${expected})` : "";
     return `${quoted(drop)}${wrong}`;
   });
-  return [`  ${of.length} ${kind.replace("_", " ")}: ${named.join(", ")}${of.length > MOST_NAMED ? ", …" : ""}`];
+  return [
+    `  ${differences.length} ${kind.replace("_", " ")}: ${named.join(", ")}${differences.length > MOST_NAMED ? ", …" : ""}`,
+  ];
 }
 
 const ofKind = (kind: Kind, differences: readonly Difference[]): Difference[] =>
-  differences.filter((one) => one.kind === kind);
+  differences.filter((difference) => difference.kind === kind);

@@ -1,35 +1,35 @@
 import type { TimelineEvent } from "../../contracts/events.js";
 import { printable } from "../../kernel/errors.js";
 
-/** A fact that is not known is undefined, except for `score` and `floor`. */
+/** Facts about a drop and a home. Undefined: unknown, except for `score` and `floor`. */
 export interface Facts {
-  /** The upstreams know nothing of these, among the user and the author who is named in the question. */
+  /** User, and author named in the question, of whom the upstreams know nothing. */
   readonly unknownUsers: readonly string[];
   readonly author: string | undefined;
-  /** The time is in ms since the epoch. */
+  /** Creation time, in ms since the epoch. */
   readonly createdAt: number | undefined;
-  /** The log has these events of the drop, the oldest first; times are those of the admission. */
+  /** Events of the drop in the log, the oldest first; times are those of the admission. */
   readonly admitted: readonly { readonly event: TimelineEvent["name"]; readonly seq: number; readonly time: number }[];
   /** All events admitted before the question are applied, except those that wait for other users and drops. */
   readonly isApplied: boolean;
   /** PostService lists the drop among those of its author. */
   readonly isListed: boolean | undefined;
   readonly isTombstoned: boolean;
-  /** It was created before the drops that are kept. */
+  /** The drop was created before the drops that are kept. */
   readonly isPastRetention: boolean;
   /** The user or the author is erased. */
   readonly isErased: boolean;
-  /** It is false for a direct drop if the user is neither its author nor a recipient. */
+  /** False for a direct drop if the user is neither its author nor a recipient. */
   readonly isForUser: boolean | undefined;
-  /** It is true for the user's own drops. */
+  /** True for the user's own drops, too. */
   readonly follows: boolean | undefined;
   /** A block or a mute hides the author, or the author of the original, from the user. */
   readonly isHidden: boolean | undefined;
   /** Drops of the author are merged into the home when it is read. */
   readonly isPulled: boolean;
-  /** The home itself lacks it: it stands in the timeline of the author. */
+  /** The drop is not in the home itself, but in the merged timeline of the author. */
   readonly isMerged: boolean;
-  /** The time of the drop's entry in the home or the merged timeline, ms; undefined: there is no entry. */
+  /** Time of the drop's entry in the home or the merged timeline, ms; undefined: there is no entry. */
   readonly score: number | undefined;
   /** The home is complete down to this time, ms; negative or undefined: it is not stored whole. */
   readonly floor: number | undefined;
@@ -58,10 +58,10 @@ export interface Explanation {
   readonly why: string;
 }
 
-/** Returns true where the home must be mended. */
+/** Returns true if the home must be rebuilt. */
 export const isWrong = ({ verdict }: Explanation): boolean => verdict === "missing" || verdict === "unexpected";
 
-/** Gives the verdict, and the first fact that decides it. */
+/** Returns the verdict, and the first fact that decides it. */
 export function explain(facts: Facts): Explanation {
   const { score, floor, createdAt, isApplied, unknownUsers } = facts;
   if (unknownUsers.length > 0) return misspelt(unknownUsers);
@@ -69,7 +69,7 @@ export function explain(facts: Facts): Explanation {
   if (score !== undefined) {
     if (reason === undefined)
       return isKnown(facts) ? { verdict: "shown", why: "the home has it, as it must" } : unknown;
-    // Pages leave these out, wherever they are stored.
+    // Pages leave these drops out, even if they are stored.
     if (facts.isTombstoned || facts.isPastRetention || (facts.isMerged && facts.isHidden))
       return { verdict: "left-out", why: `${reason}; pages hide it` };
     return isApplied ? { verdict: "unexpected", why: `${reason}, and the home has it` } : underWay;
@@ -108,7 +108,7 @@ function reasonToLeaveOut(facts: Facts): string | undefined {
   return facts.isHidden ? "a block or a mute hides it from the user" : undefined;
 }
 
-/** Names of fields are in snake_case in all JSON. */
+/** Returns JSON, whose fields are in snake_case as in all JSON. */
 export const explainedAsJson = (explained: Explanation & Facts): Record<string, unknown> =>
   Object.fromEntries(
     Object.entries(explained).map(([name, value]) => [name.replaceAll(/[A-Z]/g, (c) => `_${c.toLowerCase()}`), value]),

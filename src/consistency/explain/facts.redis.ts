@@ -41,7 +41,11 @@ export function openExplain(
   const { readLogged, readUnapplied } = new EventLog(nats, createReadWaiting(scripts));
   const { findDrop, follows, isKnown } = new UpstreamView(upstreams("operator"));
   const deps = {
-    ...{ hides, readUnapplied, findDrop, follows, isKnown },
+    hides,
+    readUnapplied,
+    findDrop,
+    follows,
+    isKnown,
     readEntry: createReadEntry(scripts, authorStates),
     tombstonedAmong: fences.tombstonedAmong,
     retentionStart: fences.retentionStart,
@@ -66,7 +70,7 @@ export function openExplain(
 interface ExplainDeps extends Pick<PublicationDeps, "readEntry" | "hides" | "tombstonedAmong"> {
   readonly readDropEvents: ReadDropEvents;
   readonly readUnapplied: () => Promise<Unapplied>;
-  readonly findDrop: (held: HeldDrop) => Promise<Drop | undefined>;
+  readonly findDrop: (drop: HeldDrop) => Promise<Drop | undefined>;
   readonly follows: (follower: string, following: string) => Promise<boolean>;
   readonly isKnown: (user: string) => Promise<boolean>;
   readonly erasedAmong: (users: readonly string[]) => Promise<ReadonlySet<string>>;
@@ -74,7 +78,9 @@ interface ExplainDeps extends Pick<PublicationDeps, "readEntry" | "hides" | "tom
   readonly retentionStart: () => number;
 }
 
-/** Reads all that decides whether a home has a drop; events admitted before `since`, ms since the epoch, count as due. */
+/**
+ * Reads all facts that decide if a home has a drop. Events admitted before `since`, ms since the epoch, count as due.
+ */
 async function readFacts(deps: ExplainDeps, asked: ExplainRequest, since: number): Promise<Facts> {
   const { user, drop } = asked;
   const logged = await deps.readDropEvents(drop);
@@ -82,32 +88,36 @@ async function readFacts(deps: ExplainDeps, asked: ExplainRequest, since: number
   const payload = created && "created_at" in created.payload ? created.payload : undefined;
   const author = asked.author ?? payload?.user_id;
   const home = { kind: "home", name: user } as const;
-  // Nobody's timeline is merged into this one.
-  const own = await deps.readEntry(home, drop, "");
-  const { score, floor } = author === undefined ? own : await deps.readEntry(home, drop, author);
+  // With no author, the entry is read without a merged timeline.
+  const inHome = await deps.readEntry(home, drop, "");
+  const { score, floor } = author === undefined ? inHome : await deps.readEntry(home, drop, author);
   const createdAt = payload?.created_at ?? dateOfId(drop) ?? score;
   const erased = await deps.erasedAmong(author === undefined ? [user] : [user, author]);
   const isErased = erased.size > 0;
-  // A home that has the drop is somebody's.
+  // A home that has the drop belongs to a known user.
   const doubtful = score === undefined ? [user, ...(asked.author === undefined ? [] : [asked.author])] : [];
-  const areKnown = await Promise.all(doubtful.map(async (one) => erased.has(one) || (await deps.isKnown(one))));
+  const areKnown = await Promise.all(doubtful.map(async (id) => erased.has(id) || (await deps.isKnown(id))));
   const unapplied = await deps.readUnapplied();
   return {
-    ...{ author, createdAt, score, floor, isErased },
+    author,
+    createdAt,
+    score,
+    floor,
+    isErased,
     unknownUsers: doubtful.filter((_, index) => !areKnown[index]),
     admitted: admissionsOf(logged),
     isApplied: unapplied.start >= since && !isOpen(unapplied.waiting, user, drop),
     isTombstoned: (await deps.tombstonedAmong([drop])).size > 0,
     isPastRetention: createdAt !== undefined && createdAt < deps.retentionStart(),
     isPulled: author !== undefined && (await deps.isPulled(author)),
-    isMerged: own.score === undefined && score !== undefined,
+    isMerged: inHome.score === undefined && score !== undefined,
     ...(await relationsOf(deps, isErased ? undefined : author, { user, drop, createdAt })),
   };
 }
 
 type Relations = Pick<Facts, "isListed" | "isForUser" | "follows" | "isHidden">;
 
-/** Nothing is known without an author. The upstreams know nobody who is erased. */
+/** Returns no facts without an author. The upstreams do not know erased users. */
 async function relationsOf(
   deps: ExplainDeps,
   author: string | undefined,
@@ -127,16 +137,16 @@ async function relationsOf(
 
 type ReadDropEvents = (drop: string) => Promise<Logged[]>;
 
-/** Reads what the log has about a drop, the oldest event first. */
+/** Reads the events of a drop in the log, the oldest first. */
 export const createReadDropEvents =
   (readLogged: EventLog["readLogged"]): ReadDropEvents =>
   async (drop) => {
-    const found: Logged[] = [];
+    const events: Logged[] = [];
     for await (const logged of readLogged(untilNow(dateOfId(drop) ?? 0), "drops.*")) {
       const { payload } = logged.event;
-      if ("drop_id" in payload && payload.drop_id === drop) found.push(logged);
+      if ("drop_id" in payload && payload.drop_id === drop) events.push(logged);
     }
-    return found;
+    return events;
   };
 
 export const admissionsOf = (logged: readonly Logged[]): Facts["admitted"] =>

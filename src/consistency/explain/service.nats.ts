@@ -14,7 +14,7 @@ interface ExplainServiceOptions {
   readonly log: Logger;
 }
 
-/** Answers what `timeline explain` prints, as the NATS service `avion-timeline`. Closing it ends what is asked. */
+/** Answers like `timeline explain`, as the NATS service `avion-timeline`. Closing it ends questions under way. */
 export async function startExplainService({ explain, ...options }: ExplainServiceOptions): Promise<NatsService> {
   const stopping = new AbortController();
   const service = await startNatsService({

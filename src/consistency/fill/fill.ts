@@ -24,9 +24,9 @@ interface FillDeps {
   readonly readLog: () => Promise<string>;
   readonly reconcile: Reconcile;
   readonly readUnapplied: ReadUnapplied;
-  /** A recovery comes first. */
+  /** Returns true while data may be lost: a recovery comes first. */
   readonly isLost: () => boolean;
-  /** At most so many changes a second are read from the upstreams. */
+  /** Maximum number of changes that are read from the upstreams a second. */
   readonly rate: number;
   readonly log: Logger;
 }
@@ -41,7 +41,7 @@ const TEXTS = {
   lost: ["the log is being filled again", "the log is filled again with everything the upstreams can still list"],
 } as const;
 
-/** Has the processes of the role fanout fill a log. */
+/** Stores a fill, so that the processes of the role fanout fill the log. */
 export async function beginFill(
   { store, log }: Pick<FillDeps, "store" | "log">,
   { why, created, range }: { readonly why: LogFill["why"]; readonly created: string; readonly range: TimeRange },
@@ -57,20 +57,20 @@ export async function beginFill(
 }
 
 /**
- * Fills the log: windows of time, newest first, of which each process takes those that no other one works on. Events are
- * admitted silently and applied once, by the consumers of the log; new events wait behind few of them.
+ * Fills the log: windows of time, newest first, of which each process takes those that no other one works on. Events
+ * are admitted silently and applied once, by the consumers of the log; new events wait behind few of them.
  */
 export function startFill(deps: FillDeps): Loop & { readonly current: () => LogFill | undefined } {
   const { store, log } = deps;
   const throttle = createThrottle(deps.rate);
   let current: LogFill | undefined;
   const read = async (): Promise<LogFill | undefined> => {
-    const held = await store.read();
-    const known = held ?? current;
+    const stored = await store.read();
+    const known = stored ?? current;
     if (!known) return undefined;
     const isOfLog = known.log === (await deps.readLog());
     // Redis was emptied meanwhile.
-    if (!held && isOfLog && !isFilled(known)) await store.begin(known);
+    if (!stored && isOfLog && !isFilled(known)) await store.begin(known);
     current = isOfLog ? known : undefined;
     return current;
   };
@@ -78,7 +78,8 @@ export function startFill(deps: FillDeps): Loop & { readonly current: () => LogF
     if ((await read())?.done.has(window)) return;
     const range = windowRange(fill, window);
     const isLast = window === windowsOf(fill) - 1;
-    // The log holds what was admitted since it was created; NATS tells repetitions of what came during a short fill.
+    // The log holds the events admitted since it was created; NATS detects repetitions of those that came during a
+    // short fill.
     const unlogged = isLast
       ? sharedNow() - fill.started < REPETITION_MS / 2
       : range.until + ADMISSION_LAG_MS < Date.parse(fill.log);

@@ -63,7 +63,8 @@ export function openFill({ scripts, log }: Pick<Handles, "scripts" | "log">, { e
     store: createFillStore(scripts),
     readLog: async () => (await eventLog.readLogState()).drops,
     readUnapplied: eventLog.readUnapplied,
-    ...{ ...options, log },
+    ...options,
+    log,
   });
   observeRecovery.filled(fill.current);
   return fill;

@@ -8,13 +8,13 @@ import { DAY, HOUR, MINUTE, pause, SECOND, sharedNow } from "../../kernel/time.j
 import type { Unreconciled } from "../../state/messages/reconciled.redis.js";
 import { observeReconcile } from "../observe.js";
 
-/** The range is [since, until), in ms since the epoch. */
+/** Range [since, until), in ms since the epoch. */
 export interface TimeRange {
   readonly since: number;
   readonly until: number;
 }
 
-/** The range has all changes since then, in the time of an upstream whose clock may be ahead or behind. */
+/** Returns a range with all changes since a time, in the time of an upstream whose clock may be ahead or behind. */
 export const untilNow = (since: number): TimeRange => ({
   since: since - CLOCK_SKEW_MS,
   until: sharedNow() + CLOCK_SKEW_MS,
@@ -23,7 +23,7 @@ export const untilNow = (since: number): TimeRange => ({
 /** Yields the changes that the upstreams list, in any order; none of an upstream that lists no changes. */
 export type ReadChanges = (range: TimeRange) => AsyncIterable<TimelineEvent>;
 
-/** The log stored the event under this sequence, at this time in ms since the epoch. */
+/** Event that the log stored under this sequence, at this time in ms since the epoch. */
 export interface Logged {
   readonly event: TimelineEvent;
   readonly seq: number;
@@ -33,7 +33,7 @@ export interface Logged {
 /** Yields the events that the log admitted in a range, oldest first, without those that break the contract. */
 export type ReadLogged = (range: TimeRange) => AsyncIterable<Logged>;
 
-/** Resolves after the PubAck. A silent event notifies nobody. */
+/** Admits an event. Resolves after the PubAck. A silent event notifies nobody. */
 export type Admit = (event: TimelineEvent, silent: boolean) => Promise<void>;
 
 interface ReconcileDeps {
@@ -52,9 +52,9 @@ interface ReconcileOptions {
   readonly stopping?: AbortSignal | undefined;
   /** Delays each change that is read. */
   readonly throttle?: Throttle;
-  /** The log cannot hold the changes yet: it is not compared. */
+  /** True if the log cannot hold the changes yet: it is not compared. */
   readonly unlogged?: boolean;
-  /** Nobody is notified, also of what is new. */
+  /** True: nobody is notified, even of new drops. */
   readonly silent?: boolean;
   readonly sliceMs?: number;
 }
@@ -63,16 +63,16 @@ interface ReconcileOptions {
 export type Reconcile = (range: TimeRange, options?: ReconcileOptions) => Promise<Reconciled>;
 
 const SLICE_MS = 10 * MINUTE;
-/** A slice of a quiet time is longer; one that has more changes than this is read again in short ones. */
+/** Maximum number of changes in a long slice, of a quiet time. A slice with more is read again in short ones. */
 const MOST_IN_LONG_SLICE = 10_000;
-/** So many changes are in memory. */
+/** Maximum number of changes in memory. */
 const MOST_IN_MEMORY = 10_000;
 const CHANGES_A_PAUSE = 100;
-/** An event may have waited that long for an outage between its change and its admission. */
+/** Maximum time between the change of an event and its admission, in an outage. */
 export const ADMISSION_LAG_MS = HOUR;
 const ADMITTED_AT_ONCE = 32;
 
-/** Events the log already holds are not admitted again, so that nobody is notified twice. */
+/** Composes a reconciliation. Events that the log holds are not admitted again, so that nobody is notified twice. */
 export function createReconciliation(deps: ReconcileDeps): Reconcile {
   return async (range, options = {}) => {
     const { progress, stopping, silent = false, sliceMs = SLICE_MS } = options;
@@ -82,15 +82,15 @@ export function createReconciliation(deps: ReconcileDeps): Reconcile {
     for (let since = range.since; since < range.until && !stopping?.aborted; ) {
       const end = since < news ? Math.min(range.until, news) : range.until;
       const slice = { since, until: Math.min(since + length, end), silent: silent || since < news };
-      const found = await reconcileSlice(deps, slice, { ...options, isLong: length > sliceMs });
-      if (found === "too many") {
+      const result = await reconcileSlice(deps, slice, { ...options, isLong: length > sliceMs });
+      if (result === "too many") {
         length = sliceMs;
         continue;
       }
-      if (!found) break;
-      total = { changes: total.changes + found.changes, admitted: total.admitted + found.admitted };
+      if (!result) break;
+      total = { changes: total.changes + result.changes, admitted: total.admitted + result.admitted };
       progress?.(total, slice.until);
-      length = found.changes === 0 ? 2 * length : sliceMs;
+      length = result.changes === 0 ? 2 * length : sliceMs;
       since = slice.until;
     }
     return total;
@@ -103,41 +103,41 @@ interface Slice extends TimeRange {
 
 type SliceOptions = Pick<ReconcileOptions, "stopping" | "throttle" | "unlogged"> & { readonly isLong: boolean };
 
-/** Resolves to undefined where `stopping` aborts. */
+/** Resolves to undefined if `stopping` aborts. */
 async function reconcileSlice(
   deps: ReconcileDeps,
   slice: Slice,
   { stopping, throttle, unlogged = false, isLong }: SliceOptions,
 ): Promise<Reconciled | "too many" | undefined> {
   let [changes, admitted, read] = [0, 0, 0];
-  let some = new Map<string, TimelineEvent>();
+  let batch = new Map<string, TimelineEvent>();
   const admitSome = async (): Promise<void> => {
-    changes += some.size;
-    if (some.size > 0) admitted += await admitMissing(deps, slice, { some, unlogged, stopping });
-    some = new Map();
+    changes += batch.size;
+    if (batch.size > 0) admitted += await admitMissing(deps, slice, { batch, unlogged, stopping });
+    batch = new Map();
   };
   for await (const event of deps.readChanges(slice)) {
     if (stopping?.aborted) return undefined;
     if (++read % CHANGES_A_PAUSE === 0) await throttle?.(stopping, CHANGES_A_PAUSE);
-    some.set(messageId(event), event);
-    if (isLong && some.size > MOST_IN_LONG_SLICE) return "too many";
-    if (some.size >= MOST_IN_MEMORY && !isLong) await admitSome();
+    batch.set(messageId(event), event);
+    if (isLong && batch.size > MOST_IN_LONG_SLICE) return "too many";
+    if (batch.size >= MOST_IN_MEMORY && !isLong) await admitSome();
   }
   await admitSome();
   return stopping?.aborted ? undefined : { changes, admitted };
 }
 
 interface Changes {
-  readonly some: Map<string, TimelineEvent>;
+  readonly batch: Map<string, TimelineEvent>;
   readonly unlogged: boolean;
   readonly stopping: AbortSignal | undefined;
 }
 
-/** Resolves to the number of changes that the log lacked; to 0 where `stopping` aborts before they are admitted. */
+/** Resolves to the number of changes that the log lacked; to 0 if `stopping` aborts before they are admitted. */
 async function admitMissing(
   { readLogged, admit }: ReconcileDeps,
   slice: Slice,
-  { some: missing, unlogged, stopping }: Changes,
+  { batch: missing, unlogged, stopping }: Changes,
 ): Promise<number> {
   const admittedIn = { since: slice.since - CLOCK_SKEW_MS, until: slice.until + ADMISSION_LAG_MS };
   for await (const { event } of unlogged ? [] : readLogged(admittedIn)) {
@@ -161,9 +161,9 @@ const isHistory = ({ name, payload }: TimelineEvent, now: number): boolean =>
 
 export type Cause = "start" | "reconnect" | "gap" | "overflow";
 
-/** The times of all processes are kept here until they are reconciled: a process may end before its own are. */
+/** Stores the requested times of all processes until they are reconciled: a process may end before its own are. */
 interface RequestsDeps {
-  /** Where this is unset, requests are only counted. */
+  /** Default: requests are only counted. */
   readonly reconcile: Reconcile | undefined;
   readonly unreconciled: Unreconciled;
   readonly log: Logger;
@@ -187,14 +187,14 @@ export function createReconcileRequests(deps: RequestsDeps) {
     const requested = since;
     since = noted = Number.POSITIVE_INFINITY;
     try {
-      const held = await unreconciled.read().catch(unnoted);
+      const stored = await unreconciled.read().catch(unnoted);
       // The clock of NATS or of another bridge may be ahead.
-      const from = Math.min(requested, held.since, sharedNow());
-      const found = await reconcile(untilNow(from));
-      await unreconciled.forget(held.names).catch(unnoted);
-      observeReconcile.reconciled(found);
-      if (found.admitted > 0) log.warn({ ...found, from }, "events lost on Redis Pub/Sub are admitted now");
-      else log.info({ ...found, from }, "no events were lost on Redis Pub/Sub");
+      const from = Math.min(requested, stored.since, sharedNow());
+      const result = await reconcile(untilNow(from));
+      await unreconciled.forget(stored.names).catch(unnoted);
+      observeReconcile.reconciled(result);
+      if (result.admitted > 0) log.warn({ ...result, from }, "events lost on Redis Pub/Sub are admitted now");
+      else log.info({ ...result, from }, "no events were lost on Redis Pub/Sub");
     } catch (error) {
       since = Math.min(since, requested);
       noted = Math.min(noted, requested);
@@ -220,7 +220,7 @@ export function createReconcileRequests(deps: RequestsDeps) {
     loop.wake();
   };
   return {
-    /** Events may have been lost from `since` (ms since the epoch) until now. */
+    /** Requests a reconciliation: events may have been lost from `since` (ms since the epoch) until now. */
     request,
     close: () => loop.close(),
   };

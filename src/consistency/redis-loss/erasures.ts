@@ -7,17 +7,18 @@ import type { Recovery } from "./loss-detector.js";
 interface ErasureDeps extends Pick<Erased, "among"> {
   readonly readErasures: () => AsyncIterable<Logged>;
   /** Records that the user is erased, unless the erasure was lifted since. */
-  readonly apply: (event: TimelineEvent, of: { readonly time: number }) => Promise<void>;
+  readonly apply: (event: TimelineEvent, admission: { readonly time: number }) => Promise<void>;
   /** Stores the event at the end of the log again. */
   readonly readmit: (event: TimelineEvent) => Promise<unknown>;
 }
 
-/** An erasure takes less time. */
+/** Maximum time of an erasure. */
 const MARGIN_MS = DAY;
 
 /**
- * Makes a recovery that records first who is erased: what names these users changes nothing. A Redis that lost writes may
- * hold again what was removed: users who were erased lately are forgotten again once everything else is applied.
+ * Returns a recovery that first records who is erased, so that events that name these users are dropped. A Redis that
+ * lost writes may hold removed keys again: users who were erased lately are forgotten again once all other events are
+ * applied.
  */
 export const recoveringErasures =
   ({ readErasures, apply, readmit, among }: ErasureDeps, recover: Recovery["recover"]): Recovery["recover"] =>

@@ -14,17 +14,17 @@ import type {
   SetAside,
 } from "../../state/servers/server-identity.redis.js";
 
-/** `waiting` stands apart: these events are in the queue only because a single user is unavailable. */
+/** Backlog without the events of `waiting`, which are in the queue only because a single user is unavailable. */
 export interface Unapplied extends Backlog {
   readonly waiting: readonly WaitingEvent[];
 }
 
 export interface Loss {
-  /** Events admitted before then (ms since the epoch) are applied. */
+  /** Events admitted before this time (ms since the epoch) are applied. */
   readonly since: number;
   /** Redis may have lost writes it had confirmed. */
   readonly redis: boolean;
-  /** `DROPS` lacks events it was given: the upstreams must be asked what changed. */
+  /** `DROPS` lacks events that it had stored: the upstreams must be asked what changed. */
   readonly log: boolean;
 }
 
@@ -32,14 +32,17 @@ export interface Recovery {
   readonly lease: Lease;
   readonly readBacklog: () => Promise<Backlog>;
   readonly readUnapplied: () => Promise<Unapplied>;
-  /** The log gets the name of this Redis where it has none, as a new one. */
+  /** Gives the log the name of this Redis if it has none, as a new one. */
   readonly bound?: { readonly redis: string; readonly bind: (redis: string) => Promise<void> } | undefined;
   /**
-   * Redis has no record, as at a first start: has the log filled if the upstreams have a history that it lacks. `replaced`:
-   * this process knew another log. Rejects while the upstreams do not answer.
+   * Called if Redis has no record, as at a first start: starts a fill of the log if the upstreams have a history that
+   * it lacks. `replaced`: this process knew another log. Rejects while the upstreams do not answer.
    */
-  readonly beginFirstFill: (of: { readonly replaced: boolean }) => Promise<void>;
-  /** Other processes may write to the former server for so long after this one has left it: what they write is lost. */
+  readonly beginFirstFill: (options: { readonly replaced: boolean }) => Promise<void>;
+  /**
+   * Time for which other processes may still write to the former server after this one has left it: their writes are
+   * lost.
+   */
   readonly leaveMs?: number;
   /** Applies what was lost again, or sets it aside. A recovery that rejects is begun anew. */
   readonly recover: (loss: Loss, stopping: AbortSignal) => Promise<Recovered>;
@@ -59,39 +62,39 @@ interface DetectorDeps {
 }
 
 const CHECK_MS = SECOND;
-/** Checks come more often while data may be missing, so that pages are not degraded for longer than it is. */
+/** Interval of checks while data may be missing, so that pages are not degraded for longer than it is. */
 const CHECK_LOST_MS = SECOND / 10;
 const FIRST_CHECK_MS = 3 * SECOND;
-/** Redis may lose the writes of a shorter time: a second between two syncs, or the lag of a replica. */
+/** Maximum time whose writes Redis may lose: a second between two syncs, or the lag of a replica. */
 const FALLBACK_MS = 5 * SECOND;
 const NAMED_USERS = 10;
 const COVER_TIMEOUT_MS = 30 * SECOND;
 
 /** Checks for losses. The process with the lease also records how far the log is applied, and recovers. */
 export class LossDetector {
-  /** This is true from when data may be missing until it is applied again. */
+  /** Returns true from the time when data may be missing until it is applied again. */
   readonly maybeLost = (): boolean => this.#maybeLost || this.behind !== undefined;
   get isLost(): boolean {
     return this.#maybeLost;
   }
-  /** A connection was lost: data may be missing until the next check. */
+  /** Called when a connection was lost: data may be missing until the next check. */
   readonly suspect = (): void => {
     this.#maybeLost = true;
   };
-  /** Homes may lack these until the log is applied up to them. */
+  /** Users whose homes, or whose drops, may be incomplete until the log is applied up to the set-aside events. */
   readonly affected = (): readonly Affected[] => this.#setAside;
   #maybeLost = false;
   #setAside: readonly SetAside[] = [];
-  /** This is true while this process writes the record. */
+  /** True while this process writes the record. */
   inCharge = false;
-  /** The mark says that the upstreams are older than the log, as the record has it; the process in charge sets it. */
+  /** Set while the upstreams are older than the log, as the record says; the process in charge sets it. */
   behind: Behind | undefined;
   /** Resolves once nothing is lost, so that a process begins with whole pages; after some seconds in any case. */
   readonly checked: Promise<void>;
   #firstChecked = (): void => undefined;
-  /** The log was like this when nothing was lost. It outlives a record that is lost together with the log. */
+  /** State of the log when nothing was lost. It outlives a record that is lost together with the log. */
   #known: LogState | undefined;
-  /** `at` is a time of performance.now(). */
+  /** Latest records. `at` is a time of performance.now(). */
   #seen: { readonly at: number; readonly from: number }[] = [];
   readonly #loop: Loop;
 
@@ -114,9 +117,9 @@ export class LossDetector {
   }
 
   /**
-   * Resolves when, whichever identity record survives a loss, the replay would begin at or before `admittedAt`.
+   * Resolves when the replay would begin at or before `admittedAt`, whichever identity record survives a loss.
    *
-   * @throws AppError `unavailable` after 30 s, or where the signal aborts
+   * @throws AppError `unavailable` after 30 s, or if the signal aborts
    */
   async untilCovered(admittedAt: number, stopping: AbortSignal): Promise<void> {
     const until = performance.now() + COVER_TIMEOUT_MS;
@@ -135,22 +138,22 @@ export class LossDetector {
   async #check(stopping: AbortSignal): Promise<void> {
     const { identity, readLogState, recovery, log } = this.deps;
     const inCharge = recovery !== undefined && (await recovery.lease.hold());
-    const held = await identity.read();
-    if (!this.inCharge || !inCharge) this.behind = held.log?.behind;
+    const record = await identity.read();
+    if (!this.inCharge || !inCharge) this.behind = record.log?.behind;
     this.inCharge = inCharge;
     // The log is read after the record: it may be ahead of it, but never behind.
     const state = await readLogState();
-    const isEmpty = held.redis === "none";
+    const isEmpty = record.redis === "none";
     const replaced = this.#known !== undefined && isOtherLog(this.#known, state);
-    // Whatever Redis holds is built again from the upstreams as it is read: there is nothing to recover.
+    // The contents of Redis are rebuilt from the upstreams as they are read: there is nothing to recover.
     if (isEmpty && inCharge && (replaced || this.#known === undefined)) await recovery.beginFirstFill({ replaced });
-    const loss = lossOf(held, state, this.#known);
+    const loss = lossOf(record, state, this.#known);
     if (loss && !this.#maybeLost) log.warn({ ...loss }, "Redis or the log may have lost confirmed data");
     this.#maybeLost = loss !== undefined;
-    this.#setAside = held.log?.setAside ?? [];
+    this.#setAside = record.log?.setAside ?? [];
     if (!loss && state.drops !== "" && (!isEmpty || inCharge)) this.#known = state;
-    this.#remember(held.from);
-    // The process in charge finds out first whether anybody has worked on the log yet.
+    this.#remember(record.from);
+    // The process in charge first finds out if anybody has worked on the log yet.
     if (!loss && (!isEmpty || inCharge || recovery === undefined)) this.#firstChecked();
     if (!inCharge) return;
     if (loss) await this.#recover(recovery, { loss, state, stopping });
@@ -167,14 +170,14 @@ export class LossDetector {
   #remember(from: number): void {
     const now = performance.now();
     // One check from before the window stands for its beginning.
-    const within = this.#seen.findIndex(({ at }) => at > now - FALLBACK_MS);
+    const within = this.#seen.findIndex(({ at: time }) => time > now - FALLBACK_MS);
     this.#seen = [...this.#seen.slice(within < 0 ? -1 : Math.max(0, within - 1)), { at: now, from }];
   }
 
   async #record(recovery: Recovery, state: LogState): Promise<void> {
     const { identity, readLogState } = this.deps;
     const { readBacklog, bound } = recovery;
-    // The log decides: two may have bound it at once, or an earlier version taken the name away.
+    // The log decides: two may have bound it at the same time, or an earlier version removed the name.
     const redis = state.redis ?? bound?.redis;
     if (bound && state.redis === undefined && state.drops !== "") await bound.bind(bound.redis);
     const backlog = await readBacklog();
@@ -216,11 +219,11 @@ export class LossDetector {
 function stillMissing(setAside: readonly SetAside[], { acked, start, waiting }: Unapplied): readonly SetAside[] {
   const isWaiting = ({ kind, user }: Affected): boolean =>
     waiting.some(({ affected }) => affected?.kind === kind && affected.user === user);
-  return setAside.filter((one) => acked < one.seq || start <= one.at || isWaiting(one));
+  return setAside.filter((entry) => acked < entry.seq || start <= entry.at || isWaiting(entry));
 }
 
-const isSameLog = (one: LogState, other: LogState): boolean =>
-  one.drops === other.drops && one.fanout === other.fanout && one.last <= other.last;
+const isSameLog = (before: LogState, now: LogState): boolean =>
+  before.drops === now.drops && before.fanout === now.fanout && before.last <= now.last;
 
 const isOtherLog = (before: LogState, now: LogState): boolean => before.drops !== now.drops || before.last > now.last;
 

@@ -22,7 +22,10 @@ export interface RecoveryDeps {
   readonly beginFill: (range: TimeRange) => Promise<void>;
   /** Stores an event at the end of the log again; returns its new sequence. */
   readonly readmit: (event: Delivery) => Promise<number>;
-  /** The server that applies events answers, and one that is asked about an event's user does not. */
+  /**
+   * Returns true if the server that applies events answers, and the upstream that is asked about an event's user does
+   * not.
+   */
   readonly isUpstreamAway: (error: unknown) => boolean;
   readonly isBusy: (error: unknown) => boolean;
   readonly storeDeadLetter: StoreDeadLetter;
@@ -32,10 +35,10 @@ export interface RecoveryDeps {
 }
 
 /**
- * An outage of Redis or NATS ends the replay, which then starts again: Redis may have lost more. What an unavailable
- * upstream holds up is set aside, unless it is very much: it is admitted again, silently, when all else is applied. An
- * event that fails for another reason becomes a dead letter, so that it does not keep all pages degraded; the consumers
- * of the log are done with it.
+ * Composes the recovery. An outage of Redis or NATS ends the replay, which then starts again: Redis may have lost more.
+ * Up to a bound, events that an unavailable upstream delays are set aside: they are admitted again, silently, when all
+ * others are applied. An event that fails for another reason becomes a dead letter, so that it does not keep all pages
+ * degraded; the consumers of the log are done with it.
  */
 export function createRecovery(deps: RecoveryDeps): Recovery["recover"] {
   const { log, reconcile, isBusy, retryBaseMs: delayMs } = deps;
@@ -44,9 +47,9 @@ export function createRecovery(deps: RecoveryDeps): Recovery["recover"] {
     const from = since - CLOCK_SKEW_MS;
     const changedSince = from - ADMISSION_LAG_MS;
     if (logLost) {
-      const found = await reconcile(untilNow(changedSince), { stopping });
-      observeReconcile.reconciled(found);
-      log.warn({ ...found, since: changedSince }, "the log was lost; changes since then are admitted again");
+      const reconciled = await reconcile(untilNow(changedSince), { stopping });
+      observeReconcile.reconciled(reconciled);
+      log.warn({ ...reconciled, since: changedSince }, "the log was lost; changes since then are admitted again");
     }
     const aside = new Aside(deps);
     const apply = retrying(aside.applying(deps.apply), { leftOut, isBusy, stopping, delayMs });
@@ -57,7 +60,7 @@ export function createRecovery(deps: RecoveryDeps): Recovery["recover"] {
   };
 }
 
-/** At most so many homes are degraded for long: their readers are looked up in the record each second. */
+/** Maximum number of users whose homes are degraded for long: their readers are looked up in the record each second. */
 const MOST_USERS = 200;
 const MOST_EVENTS = 2_000;
 
@@ -87,8 +90,8 @@ class Aside {
   async readmit(): Promise<SetAside[]> {
     let seq = 0;
     for (const event of this.#events.values()) seq = await this.deps.readmit(event);
-    const at = sharedNow();
-    return [...this.#affected.values()].map((affected) => ({ ...affected, seq, at }));
+    const now = sharedNow();
+    return [...this.#affected.values()].map((affected) => ({ ...affected, seq, at: now }));
   }
 }
 

@@ -9,7 +9,10 @@ interface Handles {
   readonly nats: ConstructorParameters<typeof EventLog>[0];
 }
 
-/** The function reads up to which sequence the log created at that time was applied; undefined for another log. */
+/**
+ * Returns a function that reads the sequence up to which the log created at that time was applied; undefined for
+ * another log.
+ */
 export function createReadAcked({ scripts, fenced }: Omit<Handles, "nats">) {
   const identity = createServerIdentity(scripts, fenced);
   return async (logCreated: string): Promise<number | undefined> => {
@@ -23,11 +26,15 @@ const bindingOf = ({ scripts, fenced, nats }: Handles) => ({
   eventLog: new EventLog(nats),
 });
 
-/** Resolves to the name of the Redis that the log belongs to. @throws ConfigError where that is another one */
+/**
+ * Resolves to the name of the Redis that the log belongs to.
+ *
+ * @throws ConfigError if that is another one
+ */
 export const openRedisOfLog = (handles: Handles, { mayBind }: { readonly mayBind: boolean }) =>
   findRedisOfLog({ ...bindingOf(handles), mayBind });
 
-/** @throws ConfigError where the log belongs to another Redis */
+/** @throws ConfigError if the log belongs to another Redis */
 export const checkBelonging = (handles: Handles): Promise<void> => checkRedisOfLog(bindingOf(handles));
 
 /** Resolves to true while the upstreams lack drops or follows of the log, as the process in charge has found. */

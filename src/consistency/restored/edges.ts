@@ -9,16 +9,16 @@ import type { UpstreamView } from "../upstreams.grpc.js";
 
 interface LostEdgeDeps {
   readonly eventLog: Pick<EventLog, "readLogged">;
-  /** The fences may know changes of edges that the log has lost. */
+  /** Fences, which may know changes of edges that the log has lost. */
   readonly fences: Pick<Fences, "allEdges">;
   readonly upstreams: Pick<UpstreamView, "listEdges" | "follows">;
 }
 
-/** The log or the fences have a newer version of this follow edge than the upstream. */
+/** Follow edge of which the log or the fences have a newer version than the upstream. */
 export interface LostEdge {
-  /** The upstream returns the edge like this; version 0 stands for none. */
+  /** Edge as the upstream returns it; version 0 stands for none. */
   readonly upstream: EdgeChange;
-  /** These messages of the log hold newer versions. */
+  /** Sequences of messages of the log that hold newer versions. */
   readonly seqs: readonly number[];
 }
 
@@ -29,7 +29,10 @@ interface LoggedEdge {
 
 const ASKED_AT_ONCE = 8;
 
-/** Compares the newest version of each edge, of the log before `until` (ms since the epoch) and of the fences, with the upstream. */
+/**
+ * Compares the newest version of each edge, of the log before `until` (ms since the epoch) and of the fences, with the
+ * upstream.
+ */
 export async function findLostEdges(deps: LostEdgeDeps, until: number): Promise<readonly LostEdge[]> {
   const range = { since: until - LOG_AGE_MS - HOUR, until };
   const logged = await readLoggedEdges(deps, range);
@@ -41,7 +44,7 @@ export async function findLostEdges(deps: LostEdgeDeps, until: number): Promise<
   const newer = [...logged].filter(
     ([name, { newest }]) => compareVersions(listed.get(name)?.version ?? -1, newest.version) < 0,
   );
-  const found = await mapLimited(newer, ASKED_AT_ONCE, async ([name, { newest, messages }]) => {
+  const lost = await mapLimited(newer, ASKED_AT_ONCE, async ([name, { newest, messages }]) => {
     const { follower, following } = newest;
     const follows = await deps.upstreams.follows(follower, following);
     // An upstream that lists no changes does not show which versions it has lost.
@@ -50,7 +53,7 @@ export async function findLostEdges(deps: LostEdgeDeps, until: number): Promise<
     const seqs = messages.flatMap((message) => (compareVersions(message.version, version) > 0 ? message.seq : []));
     return [{ upstream: { follower, following, follows, version }, seqs }];
   });
-  return found.flat();
+  return lost.flat();
 }
 
 async function readLoggedEdges(

@@ -22,7 +22,7 @@ interface RecoverDeps {
   readonly reconcile: Reconcile;
 }
 
-export interface Found {
+export interface Findings {
   phantoms: HeldDrop[];
   known: number;
   failed: number;
@@ -35,38 +35,42 @@ interface Options {
   readonly progress?: (text: string) => void;
 }
 
-/** The upstreams hold by then all that was admitted before the search began, unless they have lost it. */
+/** Time after which the upstreams hold all events admitted before the search began, unless they have lost them. */
 const SETTLE_MS = 5 * SECOND;
 const AT_ONCE = 32;
 const EDGES_A_CALL = 1_000;
 
 export type UndoLost = ReturnType<typeof createUndoLost>;
 
-/** Makes the log and the fences what the upstreams say, whose database is older. */
+/** Corrects the log and the fences by the upstreams, whose database is older. */
 export function createUndoLost(deps: RecoverDeps) {
   return {
-    /** Changes nothing but caches. @throws AppError `unavailable` where events are not applied yet */
-    async find({ stopping, progress }: Options): Promise<Found> {
+    /**
+     * Finds what the upstreams lost. Changes nothing but caches.
+     *
+     * @throws AppError `unavailable` if events are not applied yet
+     */
+    async find({ stopping, progress }: Options): Promise<Findings> {
       const until = sharedNow();
       await pause(SETTLE_MS, stopping);
       // An edge that is applied later would undo the correction. One that waits is in the fences, and leaves the log.
       if (!(await untilApplied(deps.eventLog.readUnapplied, until, stopping)))
         throw new AppError("unavailable", "events wait to be applied; start a process of the role fanout first");
       await deps.dropUserCaches();
-      const found: Found = { phantoms: [], known: 0, failed: 0, revived: [], edges: [] };
+      const findings: Findings = { phantoms: [], known: 0, failed: 0, revived: [], edges: [] };
       for await (const { phantoms, known, failed, revived } of findPhantoms(deps, until)) {
-        if (stopping.aborted) return found;
-        found.phantoms.push(...phantoms);
-        found.revived.push(...revived);
-        found.known += known;
-        found.failed += failed;
-        progress?.(`${found.known} drops known, ${found.phantoms.length} not`);
+        if (stopping.aborted) return findings;
+        findings.phantoms.push(...phantoms);
+        findings.revived.push(...revived);
+        findings.known += known;
+        findings.failed += failed;
+        progress?.(`${findings.known} drops known, ${findings.phantoms.length} not`);
       }
-      found.edges = await findLostEdges(deps, until);
-      return found;
+      findings.edges = await findLostEdges(deps, until);
+      return findings;
     },
-    /** Deletes the phantoms, undoes the edges, and admits what the log lacks. Resolves once all of it is applied. */
-    async undo({ phantoms, revived, edges }: Found, { stopping, progress }: Options): Promise<void> {
+    /** Deletes the phantoms, undoes the edges, and admits events that the log lacks. Resolves once all are applied. */
+    async undo({ phantoms, revived, edges }: Findings, { stopping, progress }: Options): Promise<void> {
       let done = 0;
       await mapLimited(phantoms, AT_ONCE, async (phantom) => {
         if (stopping.aborted) return;
@@ -74,10 +78,10 @@ export function createUndoLost(deps: RecoverDeps) {
         progress?.(`${++done} of ${phantoms.length} drops deleted`);
       });
       // A log that was restored, too, has lost their deletions.
-      await mapLimited(revived, AT_ONCE, (one) => deps.admit(deletionOf(one), true));
-      for (const some of chunked(edges, EDGES_A_CALL)) {
+      await mapLimited(revived, AT_ONCE, (drop) => deps.admit(deletionOf(drop), true));
+      for (const chunk of chunked(edges, EDGES_A_CALL)) {
         if (stopping.aborted) return;
-        await undoEdges(deps, some);
+        await undoEdges(deps, chunk);
       }
       await deps.reconcile(untilNow(sharedNow() - LOG_AGE_MS), { stopping });
       if (!stopping.aborted && !(await untilApplied(deps.eventLog.readUnapplied, sharedNow(), stopping)))
@@ -90,7 +94,7 @@ function deletionOf({ drop: drop_id, author: user_id }: HeldDrop): TimelineEvent
   return { name: "drop_deleted", payload: { drop_id, ...(user_id !== undefined && { user_id }) } };
 }
 
-/** The messages go first: a refill of the fences would bring the versions back. */
+/** Undoes edges. The messages go first: a refill of the fences would restore the versions. */
 async function undoEdges(deps: RecoverDeps, edges: readonly LostEdge[]): Promise<void> {
   const seqs = edges.flatMap((edge) => edge.seqs);
   await mapLimited(seqs, AT_ONCE, (seq) => deps.removeLogged(seq));

@@ -9,10 +9,10 @@ import { entriesOf, eventOf } from "../log.nats.js";
 
 const NEWEST = 40;
 const OLDER = 10;
-/** Messages before `until` that are looked through for the newest drops. */
+/** Numbers of messages before `until` that are searched for the newest drops. */
 const REACHES = [200, 2_000, 20_000];
 
-/** What is fetched with the last message before `until` is read in vain. */
+/** Maximum number of messages fetched at a time: those after the last message before `until` are read in vain. */
 const MOST_AT_ONCE = 1_000;
 
 /**
@@ -28,15 +28,15 @@ export function createReadSample<Held>(
   return async (until) => {
     const info = async () => (await managerOf(nats)).streams.info(STREAM.drops);
     const { state } = await askNats("the state of the log", info);
-    const found = new Map<number, Held>();
+    const sample = new Map<number, Held>();
     const take = (entry: Omit<LogEntry, "headers">): void => {
       const event = entry.time < until ? eventOf(entry) : undefined;
-      const [held] = event ? heldIn(event) : [];
-      if (held !== undefined) found.set(entry.seq, held);
+      const [item] = event ? heldIn(event) : [];
+      if (item !== undefined) sample.set(entry.seq, item);
     };
     const step = (state.last_seq - state.first_seq) / OLDER;
-    for (let at = 0; at < OLDER && state.messages > 0; at++) {
-      const entry = await messages.next(STREAM.drops, subject, Math.floor(state.first_seq + at * step));
+    for (let index = 0; index < OLDER && state.messages > 0; index++) {
+      const entry = await messages.next(STREAM.drops, subject, Math.floor(state.first_seq + index * step));
       if (entry) take(entry);
     }
     const last = (await firstSince(nats, until)) ?? state.last_seq + 1;
@@ -48,11 +48,11 @@ export function createReadSample<Held>(
       for (const entry of newest.slice(-NEWEST)) take(entry);
       if (newest.length >= NEWEST || after < state.first_seq) break;
     }
-    return [...found].sort(([one], [other]) => one - other).map(([, held]) => held);
+    return [...sample].sort(([a], [b]) => a - b).map(([, item]) => item);
   };
 }
 
-/** Returns the place of the first message since then: a busy log stores more of these than are looked through. */
+/** Returns the sequence of the first message since a time: a busy log stores more of these than are searched. */
 async function firstSince(nats: NatsConnection, from: number): Promise<number | undefined> {
   for await (const { seq } of entriesOf(nats, { subject: ">", from, batch: 1, headersOnly: true, keptMs: MINUTE }))
     return seq;

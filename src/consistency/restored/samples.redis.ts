@@ -5,13 +5,13 @@ import { amongLocal, newestOfLocal } from "../../state/entries/local.redis.js";
 import type { Erased } from "../../state/erased/erasures.js";
 import { type EdgeChange, edgeName, type Fences } from "../../state/fences/types.js";
 
-/** Drops of a sample of local. */
+/** Number of drops in a sample of local. */
 const NEWEST = 40;
 
 interface SamplesDeps {
   readonly scripts: Pick<Scripts, "command">;
   readonly fences: Pick<Fences, "tombstonedAmong" | "retentionStart" | "newestEdges">;
-  /** The upstreams do not know these users any more. */
+  /** Erased users, whom the upstreams do not know any more. */
   readonly erased: Pick<Erased, "among">;
   readonly readDrops: (until: number) => Promise<readonly HeldDrop[]>;
   readonly readEdges: (until: number) => Promise<readonly EdgeChange[]>;
@@ -20,11 +20,11 @@ interface SamplesDeps {
 
 export type Samples = ReturnType<typeof createSamples>;
 
-/** Samples of what is held: deleted drops, and those older than the retention, are left out. */
+/** Takes samples of the log and local, without deleted drops and those older than the retention. */
 export function createSamples({ scripts, fences, erased, readDrops, readEdges, settleMs }: SamplesDeps) {
-  const standing = async <Held>(held: readonly Held[], usersOf: (one: Held) => readonly string[]) => {
-    const gone = await erased.among([...new Set(held.flatMap(usersOf))]);
-    return held.filter((one) => !usersOf(one).some((user) => gone.has(user)));
+  const withoutErased = async <Item>(items: readonly Item[], usersOf: (item: Item) => readonly string[]) => {
+    const gone = await erased.among([...new Set(items.flatMap(usersOf))]);
+    return items.filter((item) => !usersOf(item).some((user) => gone.has(user)));
   };
   const alive = async (drops: readonly HeldDrop[]): Promise<readonly HeldDrop[]> => {
     const tombstoned = await fences.tombstonedAmong(drops.map(({ drop }) => drop));
@@ -34,32 +34,32 @@ export function createSamples({ scripts, fences, erased, readDrops, readEdges, s
   const inForce = async (edges: readonly EdgeChange[]): Promise<readonly EdgeChange[]> => {
     // -1 is below every version: an edge that was undone has a lower one than the change that is asked about.
     const newest = await fences.newestEdges(edges.map((edge) => ({ ...edge, version: -1 })));
-    return edges.map((edge, at) => ({ ...edge, ...newest[at] }));
+    return edges.map((edge, index) => ({ ...edge, ...newest[index] }));
   };
   return {
-    /** The newest settled drops of the log and some older ones, in the order of admission. */
+    /** Returns the newest settled drops of the log and some older ones, in the order of admission. */
     drops: async () => {
       const drops = await readDrops(sharedNow() - settleMs);
-      return alive(await standing(drops, ({ author }) => (author === undefined ? [] : [author])));
+      return alive(await withoutErased(drops, ({ author }) => (author === undefined ? [] : [author])));
     },
-    /** The newest follows of the log, each with the version in force. */
+    /** Returns the newest follows of the log, each with the version in force. */
     edges: async () => {
       const read = await readEdges(sharedNow() - settleMs);
-      const edges = await standing(read, ({ follower, following }) => [follower, following]);
+      const edges = await withoutErased(read, ({ follower, following }) => [follower, following]);
       // The last message of an edge is the one that a restore may have lost.
       return inForce([...new Map(edges.map((edge) => [edgeName(edge), edge])).values()]);
     },
     inForce,
-    /** The newest drops of local, oldest first; they may be in no log any more. */
+    /** Returns the newest drops of local, oldest first; they may be in no log any more. */
     local: async () => alive(await newestOfLocal(scripts, { until: sharedNow() - settleMs, count: NEWEST })),
-    /** Returns the drops of a sample that are neither deleted nor gone from where they were found. */
+    /** Returns the drops of a sample that are neither deleted nor removed since. */
     stillHeld: async (drops: readonly HeldDrop[]): Promise<readonly HeldDrop[]> => {
-      const held = await alive(drops);
+      const kept = await alive(drops);
       const inLocal = await amongLocal(
         scripts,
-        held.map(({ drop }) => drop),
+        kept.map(({ drop }) => drop),
       );
-      return held.filter(({ author, drop }) => author !== undefined || inLocal.has(drop));
+      return kept.filter(({ author, drop }) => author !== undefined || inLocal.has(drop));
     },
   };
 }

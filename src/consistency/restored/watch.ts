@@ -8,13 +8,13 @@ import { SECOND } from "../../kernel/time.js";
 import { type EdgeChange, edgeName } from "../../state/fences/types.js";
 import type { Behind } from "../../state/servers/server-identity.redis.js";
 import type { UpstreamView } from "../upstreams.grpc.js";
-import { type Judged, lostByRestore, unlessUnanswered } from "./judge.js";
+import { type Compared, lostByRestore, unlessUnanswered } from "./lost-by-restore.js";
 import type { Samples } from "./samples.redis.js";
 
 interface WatchDeps {
   readonly samples: Samples;
   readonly upstreams: Pick<UpstreamView, "findDrop" | "follows" | "listDropIds">;
-  /** The process in charge, while nothing else is lost, looks and sets the mark. */
+  /** Losses: the process in charge compares, while nothing else is lost, and sets the mark. */
   readonly losses: { readonly inCharge: boolean; readonly isLost: boolean; behind: Behind | undefined };
   readonly settleMs: number;
   readonly log: Logger;
@@ -24,13 +24,13 @@ const MOST_EVERY_MS = 15 * SECOND;
 const AGAIN_MS = 3 * SECOND;
 const CALLS_AT_ONCE = 4;
 const EXAMPLES = 10;
-/** A look that would list more says nothing about local. */
+/** Maximum number of listed drops; a comparison with more says nothing about local. */
 const MOST_LISTED = 5_000;
 
 /**
- * Looks whether the upstreams know the drops and edges that the log holds, and the drops of local. More often than these
- * settle: a look after a restore then comes before newer ones are in the sample. What two looks in a row find unknown
- * counts.
+ * Compares the drops and edges of the log, and the drops of local, with the upstreams. The interval is shorter than the
+ * settling time: after a restore, a comparison then comes before newer drops are in the sample. Drops and edges that
+ * two comparisons in a row do not know count.
  */
 export function startRestoreWatch(deps: WatchDeps): Loop {
   const everyMs = Math.max(Math.min(deps.settleMs / 2, MOST_EVERY_MS), SECOND);
@@ -39,10 +39,10 @@ export function startRestoreWatch(deps: WatchDeps): Loop {
     everyMs,
     work: async () => {
       if (!deps.losses.inCharge || deps.losses.isLost) return SECOND;
-      const found = await look(deps, suspects);
-      const isNew = [...found.unknown].some((one) => !suspects.has(one));
-      suspects = found.unknown;
-      await judge(deps, found);
+      const finding = await look(deps, suspects);
+      const isNew = [...finding.unknown].some((name) => !suspects.has(name));
+      suspects = finding.unknown;
+      await setMark(deps, finding);
       return isNew ? Math.min(everyMs, AGAIN_MS) : everyMs;
     },
     failed: (error) => deps.log.debug({ error: oneLine(error) }, "the upstreams were not compared with the log"),
@@ -50,40 +50,40 @@ export function startRestoreWatch(deps: WatchDeps): Loop {
   });
 }
 
-interface Found extends Behind {
+interface Finding extends Behind {
   readonly unknown: ReadonlySet<string>;
 }
 
-async function look(deps: WatchDeps, suspects: ReadonlySet<string>): Promise<Found> {
+async function look(deps: WatchDeps, suspects: ReadonlySet<string>): Promise<Finding> {
   const { samples } = deps;
   const unknown = new Set<string>();
-  const judged = <Held>(held: Held, name: string, known: boolean): Judged<Held> => {
+  const judged = <Held>(item: Held, name: string, known: boolean): Compared<Held> => {
     if (!known) unknown.add(name);
-    return { held, known: known || !suspects.has(name) };
+    return { held: item, known: known || !suspects.has(name) };
   };
-  const drops = await mapLimited(await samples.drops(), CALLS_AT_ONCE, async (held) =>
-    judged(held, held.drop, await isKnown(deps, held)),
+  const drops = await mapLimited(await samples.drops(), CALLS_AT_ONCE, async (item) =>
+    judged(item, item.drop, await isKnown(deps, item)),
   );
-  const edges = await mapLimited(await samples.edges(), CALLS_AT_ONCE, async (held) =>
-    judged(held, edgeName(held), await isAsHeld(deps, held)),
+  const edges = await mapLimited(await samples.edges(), CALLS_AT_ONCE, async (item) =>
+    judged(item, edgeName(item), await isAsHeld(deps, item)),
   );
   const local = await samples.local();
   const since = (local[0]?.createdAt ?? 0) - CLOCK_SKEW_MS;
   const listed = local.length === 0 ? undefined : await deps.upstreams.listDropIds({ since, until: 0 }, MOST_LISTED);
-  const shown = listed ? local.map((held) => judged(held, held.drop, listed.has(held.drop))) : [];
+  const shown = listed ? local.map((item) => judged(item, item.drop, listed.has(item.drop))) : [];
   const [lost, ofLocal] = [drops, shown].map((sample) => lostByRestore(sample, ({ author }) => author));
   const lostEdges = lostByRestore(edges, ({ follower }) => follower);
   return { drops: (lost?.length ? lost : ofLocal) ?? [], edges: lostEdges, unknown };
 }
 
-/** A drop or an edge counts as known where the failure of one user leaves the question unanswered. */
-const isKnown = async ({ upstreams }: WatchDeps, held: HeldDrop): Promise<boolean> =>
-  (await unlessUnanswered(async () => (await upstreams.findDrop(held)) !== undefined)) ?? true;
+/** Resolves to true for a drop or an edge if the question fails for one user alone. */
+const isKnown = async ({ upstreams }: WatchDeps, item: HeldDrop): Promise<boolean> =>
+  (await unlessUnanswered(async () => (await upstreams.findDrop(item)) !== undefined)) ?? true;
 
 const isAsHeld = async ({ upstreams }: WatchDeps, { follower, following, follows }: EdgeChange): Promise<boolean> =>
   ((await unlessUnanswered(() => upstreams.follows(follower, following))) ?? follows) === follows;
 
-async function judge(deps: WatchDeps, { drops, edges }: Found): Promise<void> {
+async function setMark(deps: WatchDeps, { drops, edges }: Finding): Promise<void> {
   const { log, losses } = deps;
   const before = losses.behind;
   if (drops.length + edges.length > 0) {
@@ -103,11 +103,11 @@ async function judge(deps: WatchDeps, { drops, edges }: Found): Promise<void> {
 }
 
 async function isOver(deps: WatchDeps, { drops, edges }: Behind): Promise<boolean> {
-  const held = await deps.samples.stillHeld(drops);
-  // Local names no authors to ask about.
-  if (held.some(({ author }) => author === undefined)) return false;
+  const kept = await deps.samples.stillHeld(drops);
+  // Drops of local have no authors to ask about.
+  if (kept.some(({ author }) => author === undefined)) return false;
   const known = await Promise.all([
-    ...held.map((one) => isKnown(deps, one)),
+    ...kept.map((drop) => isKnown(deps, drop)),
     ...(await deps.samples.inForce(edges)).map((edge) => isAsHeld(deps, edge)),
   ]);
   return !known.includes(false);

@@ -8,6 +8,7 @@ const CLEAN: readonly string[] = [
   "analysis",
   "bridge",
   "cli",
+  "consistency",
   "contracts",
   "delivery",
   "erasure",

@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { lostByRestore } from "../../../../src/consistency/restored/judge.js";
+import { lostByRestore } from "../../../../src/consistency/restored/lost-by-restore.js";
 
 /** A sample in the order of admission: "+" for a drop that the upstream knows, "-" for one that it does not. */
 const sampleOf = (looks: string) =>
