@@ -122,6 +122,10 @@ installed("PostgreSQL that goes away", () => {
       await Promise.all([1, 2, 3].map(() => db.query("SELECT pg_sleep(0.2)")));
       await admin.run("ALTER SYSTEM SET default_transaction_read_only = on");
       await admin.run("SELECT pg_reload_conf()");
+      // The server tells all sessions at once.
+      const setting = "SELECT current_setting('default_transaction_read_only') AS value";
+      const isTold = async () => (await admin.query<{ value: string }>(setting))[0]?.value === "on";
+      await eventually(isTold, "sessions are told to take no writes");
       // The old sessions stay open, as behind a proxy that only leads new ones elsewhere.
       proxy.aim(Number(new URL(successor.url).port));
       const write = () => db.transaction(({ query }) => query("INSERT INTO item VALUES (1) RETURNING id"));

@@ -1,4 +1,4 @@
--- Registers event streams. If a user was not listed, a new listing begins, whose name is stored first.
+-- Registers event streams, and begins a listing of each user who was not listed: its name is stored first.
 --
 -- KEYS     none; in a Redis Cluster one of the keys that ARGV names, which are all on its node
 -- ARGV[1]  now, ms since the epoch
