@@ -59,9 +59,12 @@ export function startRelayOf(db: Db, everyMs = 20) {
   const stopping = new AbortController();
   const publish = async (): Promise<void> => {
     const rows = await db.query<Told>(
-      `UPDATE public.outbox SET published_at = 1 WHERE id IN (
-         SELECT id FROM public.outbox WHERE published_at IS NULL ORDER BY id LIMIT 5000
-       ) RETURNING source, key, subject, body`,
+      // RETURNING promises no order.
+      `WITH published AS (
+         UPDATE public.outbox SET published_at = 1 WHERE id IN (
+           SELECT id FROM public.outbox WHERE published_at IS NULL ORDER BY id LIMIT 5000
+         ) RETURNING id, source, key, subject, body
+       ) SELECT source, key, subject, body FROM published ORDER BY id`,
     );
     told.push(...rows);
   };
