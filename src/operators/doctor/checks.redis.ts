@@ -14,7 +14,7 @@ import { redisError } from "../../platform/redis/errors.js";
 import { openSentinel } from "../../platform/redis/sentinel.js";
 import { fieldsOf, readMasters, type ServerInfo } from "../../platform/redis/servers.js";
 import { adviceOn, refusalOf } from "../../platform/refusals.js";
-import { FILL, fillAsText, fillOf } from "../../state/messages/log-fill.redis.js";
+import { fillAsText, readFill } from "../../state/messages/log-fill.redis.js";
 import { checkPlaces } from "../../state/servers/places.redis.js";
 import { checkRights, writeFault } from "../../state/servers/rights.redis.js";
 import { type About, about, type Check, checked, type Finding, versionFinding } from "./doctor.js";
@@ -117,8 +117,8 @@ export function fillCheck(urls: readonly string[]): Check {
     (urls.length > 1 ||
       (await withRedis(urls, false, (client) => client.info("cluster"))).includes("cluster_enabled:1"));
   return async () => {
-    const read = async () => withRedis(urls, await isClustered(), (client) => client.hgetall(FILL));
-    const fill = fillOf(await read().catch(() => ({})));
+    const read = async () => withRedis(urls, await isClustered(), readFill);
+    const fill = await read().catch(() => undefined);
     return fill ? [log.ok(fillAsText(fill))] : [];
   };
 }

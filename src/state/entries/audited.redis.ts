@@ -16,6 +16,7 @@ import {
   REMOTE_KEY,
   userOfHomeKey,
 } from "../keys.js";
+import { entriesIn } from "./scored.js";
 
 /** A stored timeline. The name of a home is its user. */
 interface Timeline {
@@ -82,9 +83,7 @@ const keyOf = ({ kind, name }: Timeline): string =>
 /** Marks the remote entries of global. Read the entries first, since the floor of remote drops only rises. */
 async function withRemote({ command }: Scripts, stored: Contents): Promise<Contents> {
   const flat = await command("zrange", (client) => client.zrange(REMOTE_KEY, "0", "-1", "WITHSCORES"));
-  const scores = new Map(
-    flat.flatMap((drop, index) => (index % 2 === 0 ? [[drop, Number(flat[index + 1])] as const] : [])),
-  );
+  const scores = new Map(entriesIn(flat).map(({ drop, score }) => [drop, score]));
   const marked = stored.entries.map((entry) => (scores.has(entry.drop) ? { ...entry, remote: true as const } : entry));
   return { ...stored, entries: marked, remoteFloor: scores.get(FLOOR_MEMBER) ?? 0 };
 }
@@ -95,14 +94,9 @@ async function readTimeline({ command }: Scripts, key: string, ttlMs: number): P
   const isIdle = msLeft >= 0 && ttlMs - msLeft > MAX_IDLE_MS;
   if (isIdle || msLeft - ttlMs > ttlMs / 100) return undefined;
   const flat = await command("zrange", (client) => client.zrange(key, "0", "-1", "WITHSCORES"));
-  const entries: TimelineEntry[] = [];
-  let floor = -1;
-  for (let index = 0; index < flat.length; index += 2) {
-    const [drop, score] = [flat[index] as string, Number(flat[index + 1])];
-    if (drop === FLOOR_MEMBER) floor = score;
-    else entries.push({ drop, score });
-  }
-  return floor < 0 ? undefined : { floor, entries };
+  const all = entriesIn(flat);
+  const floor = all.find(({ drop }) => drop === FLOOR_MEMBER)?.score ?? -1;
+  return floor < 0 ? undefined : { floor, entries: all.filter(({ drop }) => drop !== FLOOR_MEMBER) };
 }
 
 /** Resolves to the big authors whose timelines a read merges into a home, or to undefined if they are not known. */

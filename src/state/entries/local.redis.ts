@@ -1,6 +1,7 @@
 import type { HeldDrop } from "../../contracts/timelines.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import { FLOOR_MEMBER, LOCAL_KEY } from "../keys.js";
+import { entriesIn } from "./scored.js";
 
 type Command = Pick<Scripts, "command">;
 
@@ -12,11 +13,8 @@ export async function newestOfLocal(
   const flat = await command("zrevrangebyscore", (client) =>
     client.zrevrangebyscore(LOCAL_KEY, until, 0, "WITHSCORES", "LIMIT", 0, count),
   );
-  const drops: HeldDrop[] = [];
-  for (let index = 0; index < flat.length; index += 2)
-    if (flat[index] !== FLOOR_MEMBER)
-      drops.unshift({ drop: flat[index] as string, createdAt: Number(flat[index + 1]) });
-  return drops;
+  const entries = entriesIn(flat).filter(({ drop }) => drop !== FLOOR_MEMBER);
+  return entries.reverse().map(({ drop, score }) => ({ drop, createdAt: score }));
 }
 
 /** Resolves to those of the drops that local has. */

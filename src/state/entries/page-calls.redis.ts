@@ -1,10 +1,10 @@
-import type { TimelineEntry } from "../../contracts/timelines.js";
 import { MAX_IDLE_MS } from "../../contracts/times.js";
 import { inOrder, type Scripts, script } from "../../platform/redis/scripts.js";
 import type { TombstoneCopy, Tombstones } from "../fences/tombstone-copy.redis.js";
 import { createTombstoneCheck } from "../fences/tombstones.redis.js";
 import type { Origin, PageCache } from "./page-cache.js";
 import { dropsOf, encodedPage, someDrop } from "./page-response.js";
+import { entriesIn } from "./scored.js";
 import type { Range, Stored } from "./stored.js";
 
 const READ_PAGE = script("read-page", import.meta.url, { inBytes: true });
@@ -207,9 +207,7 @@ function replyOf(text: Buffer, { range: { direction }, pulls }: StoreRead): Unfo
   const isSetNamed = pulls !== "";
   if (text[0] !== JSON_START) return { ...WHOLE, isSetNamed, page: encodedPage(text) };
   const [floor = "", alive, authors = "", hides, soon, ...flat] = JSON.parse(text.toString()) as string[];
-  const entries: TimelineEntry[] = [];
-  for (let index = 0; index < flat.length; index += 2)
-    entries.push({ drop: flat[index] as string, score: Number(flat[index + 1]) });
+  const entries = entriesIn(flat);
   if (direction === "older") entries.reverse();
   return {
     floor: floor === "" || Number(floor) < 0 ? undefined : Number(floor),

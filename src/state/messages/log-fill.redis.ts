@@ -1,6 +1,7 @@
 import { CLOCK_SKEW_MS, LOG_AGE_MS } from "../../contracts/times.js";
 import type { Lease } from "../../kernel/lease.js";
 import { HOUR, SECOND, sharedNow } from "../../kernel/time.js";
+import type { RedisClient } from "../../platform/redis/clusters.js";
 import { createLease } from "../../platform/redis/lease.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import { FILL_KEY, fillLeaseKey } from "../keys.js";
@@ -62,8 +63,9 @@ export function fillAsText(fill: LogFill): string {
   return `${NAMES[fill.why]}: ${percent} %, ${changes} changes, back to ${new Date(back_to).toISOString()}${rest}`;
 }
 
-/** Hash that {@link fillOf} reads. */
-export const FILL = FILL_KEY;
+/** Resolves to the fill over a client that no role has opened. @throws the error of Redis */
+export const readFill = async (client: Pick<RedisClient, "hgetall">): Promise<LogFill | undefined> =>
+  fillOf(await client.hgetall(FILL_KEY));
 
 export type FillStore = ReturnType<typeof createFillStore>;
 
@@ -91,7 +93,7 @@ export function createFillStore(scripts: Scripts) {
 const doneField = (id: string, window: number): string => `${id}:${window}`;
 
 /** Returns the fill that is stored in these fields of the hash. */
-export function fillOf(fields: Readonly<Record<string, string>>): LogFill | undefined {
+function fillOf(fields: Readonly<Record<string, string>>): LogFill | undefined {
   const { id, why, log, since, until, started } = fields;
   if (id === undefined || log === undefined) return undefined;
   const done = Object.entries(fields).flatMap(([field, changes]) =>
