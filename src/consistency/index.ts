@@ -3,7 +3,7 @@ import type { StoredTimelinesConfig } from "../contracts/config.js";
 import { SUBJECT_OF } from "../contracts/events.js";
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import type { Logger } from "../kernel/logger.js";
-import { type Consuming, consume } from "../platform/nats/consume.js";
+import { type Consuming, consume } from "../platform/nats/consume/consume.js";
 import { createStoredMessages } from "../platform/nats/message.js";
 import type { Publish } from "../platform/nats/publish.js";
 import type { Scripts } from "../platform/redis/scripts.js";

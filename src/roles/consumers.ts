@@ -14,7 +14,7 @@ import { countOutcome, expectOutcomes, observed, observedBatch } from "../delive
 import { createBatchProcess, createProcess } from "../delivery/process.js";
 import { VERSION } from "../kernel/version.js";
 import { createMaxDeliveriesHandler } from "../operators/dead-letters/index.js";
-import { type Consuming, consume } from "../platform/nats/consume.js";
+import { type Consuming, consume } from "../platform/nats/consume/consume.js";
 import { createForgetHandler, type Forget, peopleFirst } from "../state/erased/erasures.js";
 import { createAttempts } from "../state/messages/attempts.redis.js";
 import { createWaiting } from "../state/messages/waiting.redis.js";

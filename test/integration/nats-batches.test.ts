@@ -1,10 +1,13 @@
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { afterEach, expect, test } from "@jest/globals";
 import { AckPolicy, nanos, nuid, StorageType } from "nats";
 import type { Context, Delivery, DeliveryOutcome } from "../../src/delivery/handler.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectNats } from "../../src/platform/nats/connect.js";
-import { type ConsumeOptions, type Consuming, consume } from "../../src/platform/nats/consume.js";
+import { type ConsumeOptions, type Consuming, consume } from "../../src/platform/nats/consume/consume.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";
+import { privateNats, temporaryFolder } from "../support/brokers.js";
 import { eventually } from "../support/eventually.js";
 import { natsOfFile } from "../support/nats-of-file.js";
 import { TcpProxy } from "../support/proxy.js";
@@ -92,6 +95,77 @@ test.each(["by itself", "in a batch"])(
   },
 );
 
+/** Handlings that end once the test says so. */
+function gate() {
+  const begun: string[] = [];
+  const ends: (() => void)[] = [];
+  const process = (delivery: Delivery): Promise<DeliveryOutcome> => {
+    begun.push(textOf(delivery));
+    return new Promise((resolve) => ends.push(() => resolve({ kind: "ack" })));
+  };
+  return { begun, ends, process };
+}
+
+async function startBehindProxy(options: Pick<ConsumeOptions, "process"> & Partial<ConsumeOptions>) {
+  const proxy = await TcpProxy.open(bench.broker.port);
+  const connection = await connectNats({ servers: [proxy.url("nats")], name: "test" }, silent);
+  const consuming = start(options, connection);
+  const close = async (): Promise<void> => {
+    await consuming.close(100);
+    await connection.close();
+    await proxy.close();
+  };
+  return { proxy, consuming, close };
+}
+
+// Invariant 1.
+test("an ack that is given while the link is down goes out once NATS has named the same consumer", async () => {
+  await makeAnew();
+  const { begun, ends, process } = gate();
+  const { proxy, consuming, close } = await startBehindProxy({ process });
+  await publish("long");
+  await eventually(() => begun.length === 1, "it is in hand");
+  proxy.refuse(true);
+  await eventually(() => !consuming.healthy(), "the break is noticed");
+  ends[0]?.();
+  expect((await state()).num_ack_pending).toBe(1);
+  proxy.refuse(false);
+  await eventually(async () => (await state()).ack_floor.stream_seq === 1, "it is acked");
+  expect(await state()).toMatchObject({ num_redelivered: 0, delivered: { consumer_seq: 1 } });
+  await close();
+});
+
+// Invariant 1.
+test.each(["the link is down", "no pull is open"])(
+  "while %s, a stream made anew at once keeps its messages from acks of the former one",
+  async (situation) => {
+    await makeAnew();
+    const { begun, ends, process } = gate();
+    const { proxy, consuming, close } = await startBehindProxy({ process, concurrency: 1 });
+    await publish("old");
+    await eventually(() => begun.length === 1, "all slots are taken");
+    const isDown = situation === "the link is down";
+    if (isDown) {
+      proxy.refuse(true);
+      await eventually(() => !consuming.healthy(), "the break is noticed");
+      ends[0]?.();
+    }
+    await makeAnew();
+    await publish("new");
+    const taken = await (await bench.connection.jetstream().consumers.get("DROPS", "planner")).next();
+    expect(taken?.info).toMatchObject({ streamSequence: 1, deliverySequence: 1 });
+    if (isDown) proxy.refuse(false);
+    else ends[0]?.();
+    await publish("last");
+    await eventually(() => begun.length === 2, "the next one is in hand");
+    expect([begun, (await state()).num_ack_pending]).toEqual([["old", "last"], 2]);
+    taken?.ack();
+    ends[1]?.();
+    await eventually(async () => (await state()).num_ack_pending === 0, "both are acked");
+    await close();
+  },
+);
+
 /** Resolves once a message that is not acked for this time has come again. */
 async function passed(ackWaitMs: number): Promise<void> {
   const name = `passed-${nuid.next()}`;
@@ -128,6 +202,46 @@ test("what waits for room is not delivered again, however long batches take", as
   expect(await state()).toMatchObject({ num_redelivered: 0, delivered: { consumer_seq: texts.length } });
 });
 
+// Invariant 1.
+test("a process that may not hear of deletions knows a stream made anew by its first delivery", async () => {
+  const users = [
+    { user: "owner", password: "o" },
+    { user: "worker", password: "w", permissions: { subscribe: { deny: ["$JS.EVENT.>"] } } },
+  ];
+  const file = join(await temporaryFolder("rights"), "nats.conf");
+  await writeFile(file, JSON.stringify({ authorization: { users } }));
+  const broker = await privateNats({ extraArgs: ["-c", file] });
+  const open = (user: string) =>
+    connectNats({ servers: [broker.url.replace("//", `//${user}@`)], name: "test" }, silent);
+  const [owner, worker] = [await open("owner:o"), await open("worker:w")];
+  const manager = await owner.jetstreamManager();
+  const make = async (...texts: readonly string[]): Promise<void> => {
+    await manager.streams.delete("DROPS").catch(() => false);
+    await applyTopology(manager, { replicas: 1 }, silent);
+    await manager.consumers.update("DROPS", "planner", { ack_wait: nanos(2_000) });
+    for (const text of texts) await owner.jetstream().publish("drops.created", text);
+  };
+  const { begun, ends, process } = gate();
+  await make("old-1", "old-2", "old-3");
+  const consuming = start({ process, concurrency: 3, ackWaitMs: 2_000 }, worker);
+  await eventually(() => begun.length === 3, "all slots are taken");
+  await make("new-1", "new-2", "new-3");
+  const [first, second, third] = ends.splice(0);
+  first?.();
+  third?.();
+  const isBegun = (text: string): boolean => {
+    for (const end of ends.splice(0)) end();
+    return begun.includes(text);
+  };
+  const delivered = async () => (await manager.consumers.info("DROPS", "planner")).delivered.consumer_seq;
+  await eventually(async () => isBegun("new-1") && (await delivered()) >= 2, "new ones are in hand");
+  second?.();
+  await eventually(() => isBegun("new-2"), "the one that has the sequence of an old one is handled");
+  await consuming.close(100);
+  await Promise.all([owner.close(), worker.close()]);
+  await broker.stop();
+});
+
 // Invariant 10.
 slowTest(
   "work in hand goes on over an outage of NATS, and is not begun again",
@@ -135,8 +249,6 @@ slowTest(
     const ackWaitMs = 60_000;
     await makeAnew();
     await bench.manager.consumers.update("DROPS", "planner", { ack_wait: nanos(ackWaitMs) });
-    const proxy = await TcpProxy.open(bench.broker.port);
-    const connection = await connectNats({ servers: [proxy.url("nats")], name: "test" }, silent);
     const begun: Context[] = [];
     let end = (): void => undefined;
     const ended = new Promise<void>((resolve) => {
@@ -147,11 +259,10 @@ slowTest(
       await ended;
       return { kind: "ack" };
     };
-    const consuming = start({ ackWaitMs, process }, connection);
+    const { proxy, consuming, close } = await startBehindProxy({ ackWaitMs, process });
     await publish("long");
     await eventually(() => begun.length === 1, "it is in hand");
     proxy.refuse(true);
-    proxy.cut();
     // Longer than a pull lasts, and its questions.
     await passed(22_000);
     proxy.refuse(false);
@@ -163,9 +274,7 @@ slowTest(
     end();
     await eventually(async () => (await state()).ack_floor.stream_seq === 2, "both are acked");
     expect(await state()).toMatchObject({ num_redelivered: 0, delivered: { consumer_seq: 2 } });
-    await consuming.close(100);
-    await connection.close();
-    await proxy.close();
+    await close();
   },
   90_000,
 );

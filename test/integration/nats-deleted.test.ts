@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
 import type { JetStreamManager } from "nats";
 import { silent } from "../../src/kernel/logger.js";
-import { consume } from "../../src/platform/nats/consume.js";
+import { consume } from "../../src/platform/nats/consume/consume.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";
 import { watchTopology } from "../../src/platform/nats/watch-topology.js";
 import { eventually } from "../support/eventually.js";

@@ -4,7 +4,7 @@ import { nanos } from "nats";
 import type { Context, Delivery, DeliveryOutcome } from "../../src/delivery/handler.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
-import { type ConsumeOptions, type Consuming, consume } from "../../src/platform/nats/consume.js";
+import { type ConsumeOptions, type Consuming, consume } from "../../src/platform/nats/consume/consume.js";
 import { readTopology } from "../../src/platform/nats/declared.js";
 import { type LogEntry, logEntries } from "../../src/platform/nats/read-log.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";

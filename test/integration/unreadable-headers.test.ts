@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, test } from "@jest/globals";
 import { EventLog } from "../../src/consistency/index.js";
 import type { Delivery } from "../../src/delivery/handler.js";
 import { silent } from "../../src/kernel/logger.js";
-import { consume } from "../../src/platform/nats/consume.js";
+import { consume } from "../../src/platform/nats/consume/consume.js";
 import { createStoredMessages } from "../../src/platform/nats/message.js";
 import { eventually } from "../support/eventually.js";
 import { type NatsBench, openNats } from "../support/nats.js";

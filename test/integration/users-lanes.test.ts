@@ -7,7 +7,7 @@ import { createPublishEvent } from "../../src/outbox/publish.nats.js";
 import { startRelay } from "../../src/outbox/relay.js";
 import { createOutboxStore } from "../../src/outbox/store.sql.js";
 import type { Db } from "../../src/platform/db/db.js";
-import { type Consuming, consume } from "../../src/platform/nats/consume.js";
+import { type Consuming, consume } from "../../src/platform/nats/consume/consume.js";
 import { createEdgeStore } from "../../src/users/edges.sql.js";
 import { DATABASES, type DatabaseServer, longTest } from "../support/databases.js";
 import { eventually } from "../support/eventually.js";

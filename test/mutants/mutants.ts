@@ -73,8 +73,15 @@ export const MUTANTS = [
   {
     what: "an answer about the incarnation before counts for the next one",
     source: "platform/nats/incarnation.ts",
-    text: "if (suspicions === this.#suspicions) ",
+    text: "if (suspicions !== this.#suspicions) return;",
     mutated: "",
     test: "unit/platform/incarnation.test.ts",
+  },
+  {
+    what: "an ack of another incarnation is sent",
+    source: "platform/nats/consume/state.ts",
+    text: "return source === this.source && ",
+    mutated: "return ",
+    test: "unit/platform/consume-state.test.ts",
   },
 ];

@@ -12,7 +12,7 @@ import { encodeId } from "../../src/kernel/ids.js";
 import { silent } from "../../src/kernel/logger.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { migrate } from "../../src/platform/db/migrate.js";
-import type { Consuming } from "../../src/platform/nats/consume.js";
+import type { Consuming } from "../../src/platform/nats/consume/consume.js";
 import type { Publish } from "../../src/platform/nats/publish.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";
 import { createCalibration } from "../../src/rewards/calibration.sql.js";

@@ -10,53 +10,31 @@ interface Asking {
   readonly onGap: () => void;
 }
 
-/** Tells a stream or consumer from a later one of the same name, which has another time of creation. */
+/** Tells a stream from a later one of the same name, which has another time of creation. */
 export class Incarnation {
   /** The stream was created at this time, in ms since the epoch; undefined while it may have been replaced. */
   current: number | undefined;
   #suspicions = 0;
-  #waiting: (() => void)[] = [];
   #loop: Loop | undefined;
   #closed = false;
 
-  /** The caller of `suspect` asks the server and calls `settle` if `asking` is unset. */
-  constructor(private readonly asking?: Asking) {}
-
-  settle(createdAt: number): void {
-    const before = this.current;
-    this.current = createdAt;
-    for (const go of this.#waiting.splice(0)) go();
-    if (before !== undefined && before !== createdAt) this.asking?.onGap();
-  }
+  constructor(private readonly asking: Asking) {}
 
   /** The returned function takes the answer to a question asked now; a suspicion since then makes it void. */
   answered(): (createdAt: number) => void {
     const suspicions = this.#suspicions;
     return (createdAt) => {
-      if (suspicions === this.#suspicions) this.settle(createdAt);
+      if (suspicions !== this.#suspicions) return;
+      const before = this.current;
+      this.current = createdAt;
+      if (before !== undefined && before !== createdAt) this.asking.onGap();
     };
   }
 
   suspect(): void {
     this.#suspicions++;
     this.current = undefined;
-    if (this.asking && !this.#closed)
-      this.#loop ??= startLoop({ everyMs: ASK_AGAIN_MS, work: () => this.#askOnce(this.asking as Asking) });
-  }
-
-  /** Resolves with `current` once there is one, or with undefined if the signal aborts. */
-  async known(signal: AbortSignal): Promise<number | undefined> {
-    while (this.current === undefined && !signal.aborted) {
-      await new Promise<void>((resolve) => {
-        const go = (): void => {
-          signal.removeEventListener("abort", go);
-          resolve();
-        };
-        signal.addEventListener("abort", go, { once: true });
-        this.#waiting.push(go);
-      });
-    }
-    return this.current;
+    if (!this.#closed) this.#loop ??= startLoop({ everyMs: ASK_AGAIN_MS, work: () => this.#askOnce() });
   }
 
   close(): void {
@@ -64,11 +42,11 @@ export class Incarnation {
     void this.#loop?.close();
   }
 
-  async #askOnce({ ask, onGap }: Asking): Promise<void> {
-    await ask();
+  async #askOnce(): Promise<void> {
+    await this.asking.ask();
     if (this.current === undefined || this.#closed) return;
     void this.#loop?.close();
     this.#loop = undefined;
-    onGap();
+    this.asking.onGap();
   }
 }

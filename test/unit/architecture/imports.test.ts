@@ -40,7 +40,10 @@ test("imports go one way only, in every module, and every rule finds what is pla
       'export { deadLetterOf } from "../delivery/dead-letter.js";',
     ],
     "telemetry-knows-contracts": ["src/telemetry/planted.ts", 'export { verdict } from "../delivery/verdict.js";'],
-    "delivery-knows-telemetry": ["src/delivery/planted.ts", 'export { consume } from "../platform/nats/consume.js";'],
+    "delivery-knows-telemetry": [
+      "src/delivery/planted.ts",
+      'export { consume } from "../platform/nats/consume/consume.js";',
+    ],
     "upstreams-know-no-component": ["src/upstreams/planted.ts", 'export { replay } from "../consistency/replay.js";'],
     "platform-knows-no-component": ["src/platform/planted.ts", 'export { replay } from "../consistency/replay.js";'],
     "state-knows-no-component": ["src/state/planted.ts", 'export { replay } from "../consistency/replay.js";'],

@@ -1,11 +1,12 @@
 import { setImmediate as tickEnded } from "node:timers/promises";
 import type { JsMsg } from "nats";
 import pLimit from "p-limit";
-import type { Context, Delivery, DeliveryOutcome, Process, ProcessBatch } from "../../delivery/handler.js";
-import { assertNever, oneLine } from "../../kernel/errors.js";
-import { failpoint } from "../../kernel/failpoints.js";
-import { pause, SECOND } from "../../kernel/time.js";
-import { deliveryOf } from "./message.js";
+import type { Context, Delivery, DeliveryOutcome, Process, ProcessBatch } from "../../../delivery/handler.js";
+import { assertNever, oneLine } from "../../../kernel/errors.js";
+import { failpoint } from "../../../kernel/failpoints.js";
+import { pause, SECOND } from "../../../kernel/time.js";
+import { deliveryOf } from "../message.js";
+import type { ConsumeState, Source } from "./state.js";
 
 export interface HandlingOptions {
   readonly stream: string;
@@ -21,17 +22,10 @@ export interface HandlingOptions {
 /** While this many batches run, the next one begins when one of them ends or lets it begin, or when it is full. */
 const BATCHES_AT_ONCE = 2;
 
-/** The context is that of a message's handling; `mayAck` is false if its ack would name another message. */
-export interface PullContext {
-  readonly context: Context;
-  readonly mayAck: () => Promise<boolean>;
-  /** A message that comes again meanwhile is not handled twice at once: its first handling would count as lost. */
-  readonly latest: Map<number, JsMsg>;
-}
-
 interface MessageInFlight {
   readonly message: JsMsg;
   readonly delivery: Delivery;
+  readonly source: Source;
 }
 
 /** The messages of a consumer are in flight here. This is the only place where work is acked. */
@@ -39,14 +33,15 @@ export class Handling {
   readonly #inFlight = new Map<readonly MessageInFlight[], Promise<void>>();
   #size = 0;
   #arrived: MessageInFlight[] = [];
-  #pull: PullContext | undefined;
   #batches = 0;
-  #closing = false;
   #freed: (() => void) | undefined;
   #tick: Promise<void> | undefined;
   readonly #alone: ReturnType<typeof pLimit>;
 
-  constructor(private readonly options: HandlingOptions) {
+  constructor(
+    private readonly options: HandlingOptions,
+    private readonly state: ConsumeState,
+  ) {
     this.#alone = pLimit(options.alone ?? options.concurrency);
   }
 
@@ -54,16 +49,16 @@ export class Handling {
     return this.#size;
   }
 
-  take(message: JsMsg, pull: PullContext): void {
+  take(message: JsMsg, source: Source): void {
     const { batch } = this.options;
     const delivery = deliveryOf(message, this.options);
-    const isInFlight = pull.latest.has(delivery.seq);
-    pull.latest.set(delivery.seq, message);
+    const isInFlight = source.latest.has(delivery.seq);
+    source.latest.set(delivery.seq, message);
     if (isInFlight) return;
-    const taken = { message, delivery };
-    if (!batch || delivery.deliveries > 1) return void this.#begin(taken, pull);
-    if (this.#pull !== pull) this.#beginBatch();
-    this.#pull = pull;
+    const taken = { message, delivery, source };
+    if (this.state.isClosing) return void this.#arrived.push(taken);
+    if (!batch || delivery.deliveries > 1) return void this.#begin(taken);
+    if (this.#arrived[0]?.source !== source) this.#beginBatch();
     this.#arrived.push(taken);
     if (this.#arrived.length === batch.messages) this.#beginBatch();
     else if (this.#arrived.length === 1) setImmediate(() => this.#beginIfFew());
@@ -81,11 +76,13 @@ export class Handling {
     });
   }
 
-  close(): JsMsg[] {
-    this.#closing = true;
+  close(): void {
     this.#freed?.();
-    const pull = this.#pull;
-    return pull ? this.#arrived.splice(0).map((taken) => latestOf(taken, pull)) : [];
+  }
+
+  /** Gives back what has not begun. */
+  handBack(): void {
+    for (const taken of this.#arrived.splice(0)) latestOf(taken).nak();
   }
 
   async ended(): Promise<void> {
@@ -97,9 +94,9 @@ export class Handling {
     for (const { message } of this.#arrived) message.working();
   }
 
-  #begin(taken: MessageInFlight, pull: PullContext): Promise<void> {
+  #begin(taken: MessageInFlight): Promise<void> {
     const messages = [taken];
-    const handling = this.#alone(() => this.#handle(taken, pull)).finally(() => this.#ended(messages));
+    const handling = this.#alone(() => this.#handle(taken)).finally(() => this.#ended(messages));
     this.#started(messages, handling);
     return handling;
   }
@@ -116,18 +113,19 @@ export class Handling {
   }
 
   #beginIfFew(): void {
-    if (this.#batches < BATCHES_AT_ONCE) this.#beginBatch();
+    if (this.#batches < BATCHES_AT_ONCE && !this.state.isClosing) this.#beginBatch();
   }
 
   #beginBatch(): void {
-    const [taken, pull] = [this.#arrived, this.#pull];
-    if (taken.length === 0 || !pull) return;
+    const taken = this.#arrived;
+    const source = taken[0]?.source;
+    if (source === undefined) return;
     this.#arrived = [];
     this.#batches++;
-    this.#started(taken, this.#handleBatch(taken, pull));
+    this.#started(taken, this.#handleBatch(taken, source));
   }
 
-  async #handleBatch(taken: readonly MessageInFlight[], pull: PullContext): Promise<void> {
+  async #handleBatch(taken: readonly MessageInFlight[], source: Source): Promise<void> {
     const deliveries = taken.map(({ delivery }) => delivery);
     let isCounted = true;
     const beginNext = (): void => {
@@ -135,34 +133,34 @@ export class Handling {
       isCounted = false;
       this.#beginIfFew();
     };
-    const unhandled = new Set(await this.options.batch?.process(deliveries, { ...pull.context, beginNext }));
-    const mayAck = await pull.mayAck();
+    const unhandled = new Set(await this.options.batch?.process(deliveries, { ...source.context, beginNext }));
+    const mayAck = await this.state.mayAck(source);
     const alone = unhandled.size === 0 ? [] : taken.filter(({ delivery }) => unhandled.has(delivery));
     const done = unhandled.size === 0 ? taken : taken.filter(({ delivery }) => !unhandled.has(delivery));
-    const acked = done.map((delivery) => latestOf(delivery, pull));
+    const acked = done.map(latestOf);
     if (mayAck) for (const message of acked) message.ack();
-    const handlings = alone.map((delivery) => this.#begin(delivery, pull));
+    const handlings = alone.map((delivery) => this.#begin(delivery));
     this.#ended(taken);
     beginNext();
     await failpoint("acked", ...deliveries.map(({ body }) => body));
     await Promise.all(handlings);
   }
 
-  async #handle(taken: MessageInFlight, pull: PullContext): Promise<void> {
-    const { context, mayAck } = pull;
-    const { message, delivery } = taken;
+  async #handle(taken: MessageInFlight): Promise<void> {
+    const { message, delivery, source } = taken;
+    const { context } = source;
     try {
-      const outcome = this.#closing ? await released(context) : await this.options.process(delivery, context);
+      const outcome = this.state.isClosing ? await released(context) : await this.options.process(delivery, context);
       await this.#endOfTick();
-      const may = await mayAck();
-      const latest = latestOf(taken, pull);
-      if (may) ackOrNak(latest, outcome);
+      const mayAck = await this.state.mayAck(source);
+      const latest = latestOf(taken);
+      if (mayAck) ackOrNak(latest, outcome);
       await failpoint("acked", message.data);
     } catch (error) {
       // Our own state is broken; the message comes again.
       const { stack } = error as Error;
       context.log.error({ seq: delivery.seq, error: oneLine(error), stack }, "handling failed outside of a handler");
-      latestOf(taken, pull).nak(SECOND);
+      latestOf(taken).nak(SECOND);
     }
   }
 
@@ -176,7 +174,7 @@ export class Handling {
 }
 
 /** The message is not in flight any more. */
-function latestOf({ message, delivery: { seq } }: MessageInFlight, { latest }: PullContext): JsMsg {
+function latestOf({ message, delivery: { seq }, source: { latest } }: MessageInFlight): JsMsg {
   const newest = latest.get(seq) ?? message;
   latest.delete(seq);
   return newest;
