@@ -77,13 +77,14 @@ export function openFanout(
     readonly pageSize?: number;
     readonly activeOnly?: boolean;
     readonly readHidden?: ReadHiddenOnce;
+    readonly patienceMs?: number;
     readonly erased?: FanoutDeps["erased"];
     readonly changeSources?: Partial<ChangeSources>;
     readonly change?: (deps: FanoutDeps) => FanoutDeps;
   } = {},
 ): FanoutBench {
   const { log = [], maxEntries = 1_000, pageSize = 100, activeOnly = false, readHidden, change = (deps) => deps } = how;
-  const { erased = erasedHere() } = how;
+  const { erased = erasedHere(), patienceMs } = how;
   const sources = fanoutSourcesOf(world, pageSize);
   const { command } = redis.scripts;
   const counts = async (_user: string, drops: readonly string[]) => drops.map((drop) => world.countsOf(drop));
@@ -95,7 +96,7 @@ export function openFanout(
     isApart: createIsApart({ ...sources, command, counts }),
     ...how.changeSources,
   };
-  const adapters = adaptersOn(redis.scripts, { maxEntries, activeOnly, readHidden, erased, changeSources });
+  const adapters = adaptersOn(redis.scripts, { maxEntries, activeOnly, readHidden, patienceMs, erased, changeSources });
   const { writer, authors, fenceStore, relations, listenersAmong } = adapters;
   const jobs: FanoutJob[] = [];
   const hidings: HidingChange[] = [];

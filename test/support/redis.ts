@@ -123,9 +123,12 @@ export function adaptersOn(
       },
       isApart: async () => false,
     },
+    patienceMs,
     ...options
   }: {
     readonly maxEntries: number;
+    /** Time limit of an answer about whom a user hides. */
+    readonly patienceMs?: number | undefined;
     /** Remote drops have no bound in global by default. */
     readonly remoteCap?: number | undefined;
     readonly activeOnly?: boolean;
@@ -152,7 +155,7 @@ export function adaptersOn(
       ...{ authorStates, cache, tombstones, hidden, ...(merge && { merge }) },
     }),
     ...{ hidden, listenersAmong },
-    relations: createRelationWriter({ scripts, hidden, sources: changeSources }, ttlMs),
+    relations: createRelationWriter({ scripts, hidden, sources: changeSources }, ttlMs, patienceMs),
     pulls: createPulls(scripts, authorStates, erased, ttlMs),
     fenceStore: createFenceStore(scripts, fenced),
   };

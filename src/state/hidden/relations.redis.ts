@@ -32,11 +32,11 @@ export interface Viewers {
 export type RelationWriter = ReturnType<typeof createRelationWriter>;
 
 /**
- * Returns a function that asks whom users hide. The wait for a user ends after `PATIENCE_MS`, and for all of them once
+ * Returns a function that asks whom users hide. The wait for a user ends after `patienceMs`, and for all of them once
  * nobody has been answered for that time; the questions continue. A user whose answer is late, or has failed within the
  * time that it took, is not waited for again.
  */
-function createLearn(hidden: Pick<HiddenStore, "fill">, failed: Unanswered) {
+function createLearn(hidden: Pick<HiddenStore, "fill">, failed: Unanswered, patienceMs: number) {
   const flight = new SingleFlight<boolean>();
   const fill = async (user: string): Promise<void> => {
     const begunAt = performance.now();
@@ -50,7 +50,7 @@ function createLearn(hidden: Pick<HiddenStore, "fill">, failed: Unanswered) {
     }
   };
   const isAnswered = async (user: string): Promise<boolean> => {
-    const answered = await withDeadline(fill(user), Date.now() + PATIENCE_MS).then(
+    const answered = await withDeadline(fill(user), Date.now() + patienceMs).then(
       () => true,
       () => false,
     );
@@ -60,7 +60,7 @@ function createLearn(hidden: Pick<HiddenStore, "fill">, failed: Unanswered) {
   return async (users: readonly string[]): Promise<void> => {
     let answeredAt = performance.now();
     await mapLimited(users, FILLS_AT_ONCE, async (user) => {
-      if (failed.has(user) || performance.now() - answeredAt > PATIENCE_MS) return;
+      if (failed.has(user) || performance.now() - answeredAt > patienceMs) return;
       if (await flight.run(user, () => isAnswered(user))) answeredAt = performance.now();
     });
   };
@@ -72,7 +72,11 @@ interface WriterDeps {
   readonly sources: Omit<ChangeSources, "readAllHidings">;
 }
 
-export function createRelationWriter({ scripts, hidden, sources }: WriterDeps, ttlMs: number) {
+export function createRelationWriter(
+  { scripts, hidden, sources }: WriterDeps,
+  ttlMs: number,
+  patienceMs = PATIENCE_MS,
+) {
   const { isApart, readHidings } = sources;
   const unanswered = createCache<boolean>("unansweredRelations", { sizeOf: () => 0, ttl: FAILED_MAX_MS });
   const soon =
@@ -102,7 +106,7 @@ export function createRelationWriter({ scripts, hidden, sources }: WriterDeps, t
         unknown: users.filter((_, index) => answers[index] === -1),
       };
     },
-    learn: createLearn(hidden, unanswered),
+    learn: createLearn(hidden, unanswered, patienceMs),
     change: createChangeHidden(
       scripts,
       { isApart, readHidings: soon(readHidings), readAllHidings: soon(readAllHidings) },
