@@ -1,29 +1,15 @@
-import type { FanoutCompleted, FanoutJob } from "../contracts/fanout.js";
-import { type Byline, bylineText } from "../contracts/timelines.js";
-import { CLOCK_SKEW_MS, isNews, NOTIFY_WINDOW_MS } from "../contracts/times.js";
+import type { FanoutCompleted } from "../contracts/fanout.js";
+import { CLOCK_SKEW_MS } from "../contracts/times.js";
 import { grouped } from "../kernel/concurrency.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { createBatch } from "../kernel/sharing.js";
-import { SECOND, sharedNow } from "../kernel/time.js";
-import {
-  type Audience,
-  audienceOf,
-  type HomeAddition,
-  type HomeRemoval,
-  type SignedEntry,
-} from "../state/entries/writer.redis.js";
+import { sharedNow } from "../kernel/time.js";
+import { audienceOf, type HomeAddition, type HomeRemoval } from "../state/entries/writer.redis.js";
 import { generationSince, writeUnlessDeleted } from "../state/fences/types.js";
 import type { FanoutSize } from "../state/messages/progress.redis.js";
+import { type AudienceChange, type Change, entryOf, isDeletion, mayNotify } from "./change.js";
 import type { FanoutDeps } from "./deps.js";
-import type { AudienceNotification, Told, Trace } from "./publish.nats.js";
-
-const YOUNG_MS = 10 * SECOND;
-
-/**
- * Prefixes of the ids of messages with which the fan-out of a drop announces its deletion: one attempt may find the
- * drop deleted before another has announced the drop.
- */
-const [AFTER_DROP, INSTEAD_OF_DROP] = ["after:", "again:"];
+import { notifyAgainOfDeletions, notifyAudiences, notifyOfDeletions } from "./notify.js";
 
 /** Maximum number of entries of a slice. Redis writes them in about 0.2 s. */
 const ENTRIES_A_SLICE = 100_000;
@@ -32,15 +18,6 @@ const ENTRIES_A_SLICE = 100_000;
  * Maximum number of deletions in a batch. If each has the maximum number of cached followers, Redis takes about 0.3 s.
  */
 const DELETIONS_AT_ONCE = 64;
-
-/** A publication or deletion, in the form that every chunk job has. */
-export type Change = Omit<FanoutJob, "user_ids">;
-
-export interface AudienceChange {
-  readonly change: Change;
-  readonly audience: Audience;
-  readonly trace?: Trace;
-}
 
 /** Steps of a fan-out. Repeating one changes nothing more. */
 export interface Apply {
@@ -183,8 +160,8 @@ function createAdd(deps: FanoutDeps) {
       audiences.push(generations.get(user_id) === generation ? part : await withoutUnfollowed(part));
     }
     // An earlier attempt may have announced these drops after their deletions were announced.
-    await notifyDeleted(deps, deleted?.size ? parts.filter(({ change }) => deleted.has(change.drop_id)) : []);
-    await notifyOfDeletions(deps, await notifyAudiences(deps, audiences, isTaken));
+    await notifyOfDeletions(deps, deleted?.size ? parts.filter(({ change }) => deleted.has(change.drop_id)) : []);
+    await notifyAgainOfDeletions(deps, await notifyAudiences(deps, audiences, isTaken));
     await failpoint("notified", ...drops);
   }
 
@@ -206,72 +183,7 @@ function createAdd(deps: FanoutDeps) {
   }
 }
 
-/**
- * Notifies audiences. `isTaken`: all homes took the drops, so that none is below a floor. Returns the notified users.
- */
-async function notifyAudiences(deps: FanoutDeps, parts: readonly AudienceChange[], isTaken = false): Promise<Told[]> {
-  const { writer, relations, notify } = deps;
-  return notify(
-    parts.filter(notifies).map((part): AudienceNotification => {
-      if (isDeletion(part)) return deletionOf(deps, part);
-      const { change, audience, trace } = part;
-      const { drop_id, created_at, repost_of } = change;
-      const by = bylineOfChange(change);
-      const above = (listening: readonly string[]) => writer.aboveFloorAmong(listening, created_at);
-      // A drop this young is below the floor of a home only if the home got its maximum number of newer drops.
-      const isYoung = sharedNow() - created_at < YOUNG_MS;
-      const among = isYoung || (isTaken && !change.pulled) ? undefined : above;
-      const notification = { event: "new_drop", drop_id, created_at, repost_of, by: bylineText(by) } as const;
-      const viewersAmong = (listening: readonly string[]) => relations.viewersAmong(listening, by);
-      return { users: audience.ids, notification, among, viewersAmong, learn: relations.learn, trace };
-    }),
-  );
-}
-
-/** Notifies those who have the drop. Of a pulled author these are all followers. */
-function deletionOf({ writer }: FanoutDeps, { change, audience, trace }: AudienceChange): AudienceNotification {
-  const { drop_id, pulled } = change;
-  const holders = (listening: readonly string[]) => writer.holdersAmong(listening, drop_id);
-  const among = pulled ? undefined : holders;
-  return { users: audience.ids, notification: { event: "drop_deleted", drop_id }, among, trace };
-}
-
-/**
- * Announces deletions again. A deletion may have set its tombstone and notified its holders after the publication read
- * the tombstones and before it announced the drop: these users are told again, after the drop.
- */
-async function notifyOfDeletions({ fences, notify }: FanoutDeps, told: readonly Told[]): Promise<void> {
-  if (told.length === 0) return;
-  const deleted = await fences.tombstonedAmong([...new Set(told.map(({ notification }) => notification.drop_id))]);
-  if (deleted.size === 0) return;
-  const late = told.filter(({ notification }) => deleted.has(notification.drop_id));
-  await notify(
-    late.map(({ users, notification: { drop_id }, trace }) => {
-      return { users, notification: { event: "drop_deleted", drop_id }, idPrefix: AFTER_DROP, trace };
-    }),
-  );
-}
-
-/**
- * Notifies those who had the drop until the removal just now. The gateway leaves out events that it has already sent.
- */
-async function notifyDeleted(deps: FanoutDeps, parts: readonly AudienceChange[]): Promise<void> {
-  const dead = parts.filter(notifies);
-  if (dead.length === 0) return;
-  await deps.notify(dead.map((part) => ({ ...deletionOf(deps, part), idPrefix: INSTEAD_OF_DROP })));
-}
-
 const EMPTY_AUDIENCE = audienceOf([]);
-/** A deletion is dated at its admission. */
-const mayNotify = ({ silent, admitted_at, created_at }: Change): boolean =>
-  !silent && sharedNow() - admitted_at <= NOTIFY_WINDOW_MS && isNews(created_at, admitted_at);
-const notifies = ({ change, audience }: AudienceChange): boolean => audience.ids.length > 0 && mayNotify(change);
-const isDeletion = ({ change }: AudienceChange): boolean => change.action === "remove";
-const bylineOfChange = ({ user_id: author, repost_of, repost_author = "" }: Change): Byline =>
-  repost_of === undefined ? { author } : { author, original: repost_author };
-export const entryOf = (change: Change): SignedEntry => {
-  return { drop: change.drop_id, score: change.created_at, by: bylineOfChange(change) };
-};
 const additions = (parts: readonly AudienceChange[]): HomeAddition[] =>
   parts.flatMap(({ audience, change }) => (change.pulled ? [] : { audience, entries: [entryOf(change)] }));
 const removals = (parts: readonly AudienceChange[]): HomeRemoval[] =>

@@ -8,7 +8,7 @@ import { type Loop, startLoop } from "../kernel/loop.js";
 import { readPages } from "../kernel/paging.js";
 import { SECOND } from "../kernel/time.js";
 import { currentOf, type Due, isSettled, PULL_GRACE_MS, type PullState } from "../state/big-authors/pulled.js";
-import type { HomeBounds } from "../state/entries/writer.redis.js";
+import type { HomeBounds } from "../state/entries/home-looks.redis.js";
 import type { FanoutDeps } from "./deps.js";
 import { changedHome, DropWrites, dropReads, MAX_DROP_PAGES } from "./graph-drops.js";
 import { MAX_PAGES } from "./plan.js";

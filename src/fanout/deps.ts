@@ -1,16 +1,34 @@
 import type { EventName } from "../contracts/events.js";
 import type { EdgeJob, FanoutJob } from "../contracts/fanout.js";
+import type { Byline } from "../contracts/timelines.js";
 import type { AuthorWriter } from "../state/big-authors/author-writer.redis.js";
 import type { Due, Published, PulledAuthors } from "../state/big-authors/pulled.js";
 import type { TimelineWriter } from "../state/entries/writer.redis.js";
 import type { Erased } from "../state/erased/erasures.js";
 import type { Fences } from "../state/fences/types.js";
-import type { RelationWriter } from "../state/hidden/relations.redis.js";
+import type { RelationWriter, Viewers } from "../state/hidden/relations.redis.js";
 import type { Listeners } from "../state/listeners/listeners.redis.js";
 import type { ListenersAmong } from "../state/listeners/listening.redis.js";
 import type { Progress } from "../state/messages/progress.redis.js";
-import type { Complete, Notify, NotifyHiding, Queue } from "./publish.nats.js";
+import type { AddressedNotification, Complete, NotifyHiding, Queue } from "./publish.nats.js";
 import type { Sources } from "./sources.grpc.js";
+
+export interface AudienceNotification extends Omit<AddressedNotification, keyof Viewers> {
+  readonly users: readonly string[];
+  /** True: only users are notified whose home shows the new drop, or has the deleted one. */
+  readonly isForHomes?: boolean;
+  /** Author of the drop, and of a repost the original author: users who hide one of them are not notified. */
+  readonly by?: Byline;
+}
+
+/** Users of an audience who were notified. */
+export type Told = Pick<AudienceNotification, "users" | "notification" | "trace">;
+
+/**
+ * Notifies those of the users who have a stream and are not erased. Resolves after every PubAck, with those who were
+ * notified.
+ */
+export type Notify = (all: readonly AudienceNotification[]) => Promise<Told[]>;
 
 /** Everything outside of fan-out that it reads or writes. */
 export interface FanoutDeps extends Sources {

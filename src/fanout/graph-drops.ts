@@ -2,10 +2,10 @@ import { belongsHome, type DropPage, entryOfDrop, type TimelineEntry } from "../
 import { isTooFarAhead } from "../contracts/times.js";
 import type { Drop } from "../gen/avion/posts.js";
 import { sharedNow } from "../kernel/time.js";
+import type { HomeBounds } from "../state/entries/home-looks.redis.js";
 import {
   audienceOf,
   type HomeAddition,
-  type HomeBounds,
   type HomeRemoval,
   type SignedEntry,
   type TimelineWriter,

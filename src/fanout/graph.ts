@@ -3,7 +3,7 @@ import { compareVersions } from "../contracts/versions.js";
 import { grouped, mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
 import { currentOf, isMerged, type PullRegistry } from "../state/big-authors/pulled.js";
-import type { HomeBounds } from "../state/entries/writer.redis.js";
+import type { HomeBounds } from "../state/entries/home-looks.redis.js";
 import type { EdgeChange, EdgeState, Fences } from "../state/fences/types.js";
 import type { FanoutDeps } from "./deps.js";
 import { changedHome, DropWrites, dropReads, MAX_DROP_PAGES, readsWithTimeout, usualPages } from "./graph-drops.js";

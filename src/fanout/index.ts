@@ -23,11 +23,12 @@ import type { FanoutConfig } from "./config.js";
 import { startCrossings } from "./crossing.js";
 import type { FanoutDeps, Pulled } from "./deps.js";
 import { composeFanout, type Fanout } from "./fanout.js";
+import { createNotify } from "./notify.js";
 import { observeFanout } from "./observe.js";
 import {
   createComplete,
-  createNotify,
   createNotifyHiding,
+  createPublishNotifications,
   createQueueEdges,
   createQueueJobs,
   type Sample,
@@ -78,6 +79,11 @@ export function createFanout(handles: FanoutHandles): Fanout & { readonly startC
   const sources = createSources(upstreams, erased, config.fanout.chunkSize);
   const readHidings = createReadHidings(upstreams);
   const isApart = createIsApart({ ...sources, command: scripts.command, counts: upstreams.counts });
+  const writer = createTimelineWriter(
+    { scripts, fenced, erased, listenersAmong },
+    { maxEntries, ttlMs, activeOnly, remoteCap: remoteCapOf(config.storedTimelines) },
+  );
+  const relations = createRelationWriter({ scripts, hidden, sources: { readHidings, isApart } }, ttlMs);
   const deps: FanoutDeps = {
     ...sources,
     fences,
@@ -85,17 +91,20 @@ export function createFanout(handles: FanoutHandles): Fanout & { readonly startC
     authorStates,
     maxEntries,
     untilCovered,
-    writer: createTimelineWriter(
-      { scripts, fenced, erased, listenersAmong },
-      { maxEntries, ttlMs, activeOnly, remoteCap: remoteCapOf(config.storedTimelines) },
-    ),
+    writer,
     authors: createAuthorWriter(scripts, fenced, { maxEntries, ttlMs }),
     listeners: createListeners({ scripts, clock, unfollowedAmong: fences.unfollowedAmong, fillPulls }),
     recentMs: handles.recentMs ?? RECENT_MS,
     restRate: config.fanout.restRate,
     listenersAmong,
-    relations: createRelationWriter({ scripts, hidden, sources: { readHidings, isApart } }, ttlMs),
-    notify: createNotify(publishAll, listenersAmong, erased),
+    relations,
+    notify: createNotify({
+      writer,
+      relations,
+      listenersAmong,
+      erased,
+      publish: createPublishNotifications(publishAll),
+    }),
     notifyHiding: createNotifyHiding(publishAll),
     queue: createQueueJobs(publishAll),
     queueEdges: createQueueEdges(publishAll),

@@ -2,7 +2,8 @@ import { chunkId, type FanoutJob, type HomeTier, MAX_CHUNK_USERS, MAX_JOB_BYTES 
 import { audienceOf } from "../state/entries/writer.redis.js";
 import { writeUnlessDeleted } from "../state/fences/types.js";
 import type { Recipients } from "../state/messages/progress.redis.js";
-import { type Change, entryOf, type WithApply } from "./apply.js";
+import type { WithApply } from "./apply.js";
+import { type Change, entryOf } from "./change.js";
 import type { FanoutDeps } from "./deps.js";
 import type { Trace } from "./publish.nats.js";
 

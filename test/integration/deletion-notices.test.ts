@@ -2,7 +2,8 @@ import { expect, test } from "@jest/globals";
 import type { DropNotification } from "../../src/contracts/stream-events.js";
 import type { FanoutDeps } from "../../src/fanout/deps.js";
 import { composeFanout } from "../../src/fanout/fanout.js";
-import { createNotify } from "../../src/fanout/publish.nats.js";
+import { createNotify } from "../../src/fanout/notify.js";
+import { createPublishNotifications } from "../../src/fanout/publish.nats.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { readPage } from "../../src/reads/pages.js";
@@ -11,13 +12,12 @@ import { PULLS_COMPLETE } from "../../src/state/big-authors/pulled.js";
 import type { AuthorRegistry } from "../../src/state/big-authors/registry.js";
 import { createFences } from "../../src/state/fences/fences.js";
 import { authorKey, pullsKey, RECENT_KEY, removalNotesKey } from "../../src/state/keys.js";
-import { createListenersAmong } from "../../src/state/listeners/listening.redis.js";
 import { DROP, type FanoutBench, followers, handle, openFanout, work } from "../support/fanout.js";
 import { historyOf, rebuildQueue } from "../support/memory-upstreams.js";
 import { natsOfFile } from "../support/nats-of-file.js";
 import { openRegistry, stateOf, step } from "../support/pulled.js";
 import { below, oneOf, type Random, seeded } from "../support/random.js";
-import { adaptersOn, clockOn, NOBODY_ERASED } from "../support/redis.js";
+import { adaptersOn } from "../support/redis.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 import { created, deleted, followed, unfollowed } from "../support/timeline-events.js";
 import { held, homeKey } from "../support/timeline-keys.js";
@@ -79,19 +79,19 @@ function openSteps(
     });
     return Object.fromEntries(steps) as T;
   };
-  const listenersAmong = createListenersAmong(redis.scripts, clockOn(redis.scripts));
-  const notify = createNotify(nats.publishAll, listenersAmong, NOBODY_ERASED);
-  const change = (deps: FanoutDeps): FanoutDeps => ({
-    ...deps,
-    ...(registry && { authorStates: registry }),
-    ...{ writer: stepping(deps.writer), fences: stepping(deps.fences) },
-    notify: async (all) => {
-      await before("notify");
-      const told = await notify(all);
-      await before("notified");
-      return told;
-    },
-  });
+  const change = (deps: FanoutDeps): FanoutDeps => {
+    const writer = stepping(deps.writer);
+    const notify = createNotify({ ...deps, writer, publish: createPublishNotifications(nats.publishAll) });
+    return {
+      ...deps,
+      ...{ writer, fences: stepping(deps.fences), ...(registry && { authorStates: registry }) },
+      notify: async (all) => {
+        await before("notify");
+        const [told] = [await notify(all), await before("notified")];
+        return told;
+      },
+    };
+  };
   return openFanout(redis, world, { pageSize, maxEntries: MAX_ENTRIES, change });
 }
 

@@ -1,17 +1,17 @@
 import { beforeEach, expect, test } from "@jest/globals";
 import { jobSubject, notifySubject, STREAM } from "../../src/contracts/subjects.js";
-import { createNotify } from "../../src/fanout/publish.nats.js";
+import type { FanoutDeps } from "../../src/fanout/deps.js";
+import { createNotify } from "../../src/fanout/notify.js";
+import { createPublishNotifications } from "../../src/fanout/publish.nats.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { type Erased, withoutErasedOriginals } from "../../src/state/erased/erasures.js";
 import { GLOBAL_KEY, homeKey, LOCAL_KEY, postedKey, RECENT_KEY, TOMBSTONES_KEY } from "../../src/state/keys.js";
-import { createListenersAmong } from "../../src/state/listeners/listening.redis.js";
 import { contextWith, deliveryOf, headersWith } from "../support/deliveries.js";
 import { erasedOn, forgetIn, namedIn } from "../support/erased.js";
 import { type FanoutBench, handle, insisting, logged, openFanout, work } from "../support/fanout.js";
 import { natsOfFile } from "../support/nats-of-file.js";
 import { openRegistry, published, step } from "../support/pulled.js";
 import { duplicatedAndShuffled, oneOf, type Random, seeded } from "../support/random.js";
-import { clockOn } from "../support/redis.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 import {
   created,
@@ -243,8 +243,9 @@ test("while nobody knows who is erased, nothing is written and the work waits", 
 // Invariant 4.
 test("an erased user with a stream is not notified, not even that a page is to be read again", async () => {
   const world = worldWithEve();
-  const notify = createNotify(nats.publishAll, createListenersAmong(redis.scripts, clockOn(redis.scripts)), erased);
-  const bench = openFanout(redis, world, { erased, change: (deps) => ({ ...deps, notify }) });
+  const publish = createPublishNotifications(nats.publishAll);
+  const change = (deps: FanoutDeps) => ({ ...deps, notify: createNotify({ ...deps, publish }) });
+  const bench = openFanout(redis, world, { erased, change });
   await redis.raw.zadd(RECENT_KEY, Date.now(), `=${Buffer.from(EVE).toString("base64url")}`, Date.now(), "ann");
   await erased.record(EVE, 1);
   await handle(bench, post(world, "bob", { created_at: Date.now() }));

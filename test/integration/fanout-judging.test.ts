@@ -1,17 +1,18 @@
 import { status } from "@grpc/grpc-js";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
-import { createNotify } from "../../src/fanout/publish.nats.js";
+import type { FanoutDeps } from "../../src/fanout/deps.js";
+import { createNotify } from "../../src/fanout/notify.js";
+import { createPublishNotifications } from "../../src/fanout/publish.nats.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { HOUR } from "../../src/kernel/time.js";
 import { createReadHiddenTogether } from "../../src/state/hidden/hidden.grpc.js";
 import { createHiddenStore } from "../../src/state/hidden/hidden.redis.js";
 import { createRelationWriter } from "../../src/state/hidden/relations.redis.js";
 import { RECENT_KEY } from "../../src/state/keys.js";
-import { createListenersAmong } from "../../src/state/listeners/listening.redis.js";
 import { connectUpstreams } from "../../src/upstreams/upstreams.grpc.js";
 import { DROP, followers, handle, openFanout } from "../support/fanout.js";
 import { natsOfFile } from "../support/nats-of-file.js";
-import { adaptersOn, clockOn, NOBODY_ERASED, type ReadHiddenOnce } from "../support/redis.js";
+import { adaptersOn, NOBODY_ERASED, type ReadHiddenOnce } from "../support/redis.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 import { created } from "../support/timeline-events.js";
 import { type Fault, startUpstreams, type Upstreams } from "../support/upstreams.js";
@@ -35,8 +36,9 @@ const stored = async (): Promise<string[]> =>
 const LONG_MS = 60_000;
 
 function open(count: number, readHidden: ReadHiddenOnce, { patienceMs = LONG_MS, publishAll = nats.publishAll } = {}) {
-  const notify = createNotify(publishAll, createListenersAmong(redis.scripts, clockOn(redis.scripts)), NOBODY_ERASED);
-  return openFanout(redis, followers(count), { readHidden, patienceMs, change: (deps) => ({ ...deps, notify }) });
+  const publish = createPublishNotifications(publishAll);
+  const change = (deps: FanoutDeps) => ({ ...deps, notify: createNotify({ ...deps, publish }) });
+  return openFanout(redis, followers(count), { readHidden, patienceMs, change });
 }
 
 const post = (bench: ReturnType<typeof open>, drop_id: string) =>

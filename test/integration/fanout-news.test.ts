@@ -1,13 +1,12 @@
 import { expect, test } from "@jest/globals";
 import { NEWS_AGE_MS } from "../../src/contracts/times.js";
 import type { FanoutDeps } from "../../src/fanout/deps.js";
-import { createNotify } from "../../src/fanout/publish.nats.js";
+import { createNotify } from "../../src/fanout/notify.js";
+import { createPublishNotifications } from "../../src/fanout/publish.nats.js";
 import { RECENT_KEY } from "../../src/state/keys.js";
-import { createListenersAmong } from "../../src/state/listeners/listening.redis.js";
 import { DROP, type FanoutBench, followers, handle, openFanout } from "../support/fanout.js";
 import { natsOfFile } from "../support/nats-of-file.js";
 import { openRegistry, step } from "../support/pulled.js";
-import { clockOn, NOBODY_ERASED } from "../support/redis.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 import { created, deleted } from "../support/timeline-events.js";
 import { homeKey } from "../support/timeline-keys.js";
@@ -94,18 +93,14 @@ async function storedFor(user: string): Promise<string[]> {
 // Invariant 2.
 test("a deletion that another process announces just before its drop is announced after it, too", async () => {
   const world = followers(2);
-  const notify = createNotify(
-    nats.publishAll,
-    createListenersAmong(redis.scripts, clockOn(redis.scripts)),
-    NOBODY_ERASED,
-  );
+  const publish = createPublishNotifications(nats.publishAll);
   const processOf = (before: () => Promise<void>): FanoutBench =>
     openFanout(redis, world, {
       change: (deps: FanoutDeps) => ({
         ...deps,
         notify: async (all) => {
           if (all.some(({ notification }) => notification.event === "new_drop")) await before();
-          return notify(all);
+          return createNotify({ ...deps, publish })(all);
         },
       }),
     });

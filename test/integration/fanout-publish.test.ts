@@ -1,9 +1,13 @@
 import { expect, test } from "@jest/globals";
 import type { EdgeJob, FanoutCompleted, FanoutJob } from "../../src/contracts/fanout.js";
-import { createComplete, createNotify, createQueueEdges, createQueueJobs } from "../../src/fanout/publish.nats.js";
+import {
+  createComplete,
+  createPublishNotifications,
+  createQueueEdges,
+  createQueueJobs,
+} from "../../src/fanout/publish.nats.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { natsOfFile } from "../support/nats-of-file.js";
-import { NOBODY_ERASED } from "../support/redis.js";
 
 const nats = natsOfFile();
 
@@ -38,10 +42,7 @@ test.each([
 
 // Invariant 2.
 test.each([
-  [
-    "NOTIFY",
-    () => createNotify(nats.publishAll, async () => () => true, NOBODY_ERASED)([{ users: ["bob"], notification }]),
-  ],
+  ["NOTIFY", () => createPublishNotifications(nats.publishAll)([{ seeing: ["bob"], unknown: [], notification }])],
   ["CHECKS", () => createComplete(nats.publishAll, (all) => new Set(all))([{ completed }])],
   ["COMPLETIONS", () => createComplete(nats.publishAll, () => new Set())([{ completed }])],
 ])("what %s does not store is a failure", async (stream, publish) => {

@@ -1,13 +1,13 @@
 import { expect, test } from "@jest/globals";
 import type { FanoutCompleted } from "../../src/contracts/fanout.js";
-import { createComplete, createNotify, createQueueJobs } from "../../src/fanout/publish.nats.js";
+import { createNotify } from "../../src/fanout/notify.js";
+import { createComplete, createPublishNotifications, createQueueJobs } from "../../src/fanout/publish.nats.js";
 import { DAY, MINUTE } from "../../src/kernel/time.js";
 import type { Message, PublishAll } from "../../src/platform/nats/publish.js";
 import { deletedDropKey } from "../../src/state/keys.js";
-import { createListenersAmong } from "../../src/state/listeners/listening.redis.js";
 import { contextWith, deliveryOf } from "../support/deliveries.js";
 import { DROP, followers, handle, logged, openFanout, work } from "../support/fanout.js";
-import { adaptersOn, clockOn, NOBODY_ERASED } from "../support/redis.js";
+import { adaptersOn } from "../support/redis.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 import { created, deleted, followed, received, unfollowed } from "../support/timeline-events.js";
 import { held, hidesNobody, homeKey } from "../support/timeline-keys.js";
@@ -302,14 +302,6 @@ test("only users with a stream, or with one until recently, are notified, each u
     return more.map((_, index) => ({ stream: "NOTIFY", seq: index + 1, duplicate: false }));
   };
   await redis.raw.zadd("sse_recent:users", Date.now(), "bob", Date.now(), "=w6k", Date.now() - 700_000, "gone");
-  const notify = createNotify(publish, createListenersAmong(redis.scripts, clockOn(redis.scripts)), NOBODY_ERASED);
-  const notification = { event: "drop_deleted", drop_id: "d.1" } as const;
-  await notify([
-    { users: ["bob", "gone", "never", "é", ...Array.from({ length: 2_500 }, (_, index) => `u${index}`)], notification },
-  ]);
-  expect(messages.map(({ subject }) => subject)).toEqual(["notify.user.bob", "notify.user.=w6k"]);
-  expect(new Set(messages.map(({ id }) => id)).size).toBe(2);
-  expect(JSON.parse(String(messages[0]?.body))).toEqual({ event: "drop_deleted", drop_id: "d.1" });
   const bench = openFanout(redis, followers(3), {
     pageSize: 1,
     change: (deps) => ({
@@ -318,6 +310,14 @@ test("only users with a stream, or with one until recently, are notified, each u
       complete: createComplete(publish, (all) => new Set(all)),
     }),
   });
+  const notify = createNotify({ ...bench.deps, publish: createPublishNotifications(publish) });
+  const notification = { event: "drop_deleted", drop_id: "d.1" } as const;
+  await notify([
+    { users: ["bob", "gone", "never", "é", ...Array.from({ length: 2_500 }, (_, index) => `u${index}`)], notification },
+  ]);
+  expect(messages.map(({ subject }) => subject)).toEqual(["notify.user.bob", "notify.user.=w6k"]);
+  expect(new Set(messages.map(({ id }) => id)).size).toBe(2);
+  expect(JSON.parse(String(messages[0]?.body))).toEqual({ event: "drop_deleted", drop_id: "d.1" });
   messages.length = 0;
   await handle(bench, created(DROP));
   expect(messages.map(({ subject }) => subject.replace(/\d+$/, "<minute>"))).toEqual(

@@ -4,7 +4,7 @@ import type { DropNotification } from "../../src/contracts/stream-events.js";
 import { jobSubject } from "../../src/contracts/subjects.js";
 import type { FanoutDeps } from "../../src/fanout/deps.js";
 import { composeFanout } from "../../src/fanout/fanout.js";
-import type { Told } from "../../src/fanout/publish.nats.js";
+import { createNotify } from "../../src/fanout/notify.js";
 import { codeOf } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { DAY } from "../../src/kernel/time.js";
@@ -15,7 +15,7 @@ import { createListeners } from "../../src/state/listeners/listeners.redis.js";
 import { createProgress } from "../../src/state/messages/progress.redis.js";
 import { contextWith, deliveryOf } from "./deliveries.js";
 import { fanoutSourcesOf, historyOf } from "./memory-upstreams.js";
-import { adaptersOn, clockOn, type ReadHiddenOnce, type RedisBench } from "./redis.js";
+import { adaptersOn, clockOn, NOBODY_ERASED, type ReadHiddenOnce, type RedisBench } from "./redis.js";
 import type { TimelineEvent as Published } from "./timeline-events.js";
 import { World } from "./world.js";
 
@@ -124,15 +124,8 @@ export function openFanout(
     ...{ relations, listenersAmong },
     notifyHiding: async (changes) => void hidings.push(...changes),
     notify: async (all) => {
-      const told: Told[] = [];
-      for (const { users: audience, notification, among, viewersAmong, learn } of all) {
-        const some = among ? await among(audience) : audience;
-        const first = viewersAmong && some.length > 0 ? await viewersAmong(some) : { seeing: some, unknown: [] };
-        if (first.unknown.length > 0) await learn?.(first.unknown);
-        const second = viewersAmong && first.unknown.length > 0 ? (await viewersAmong(first.unknown)).seeing : [];
-        const users = [...first.seeing, ...second];
-        if (users.length > 0) told.push({ users, notification });
-      }
+      const everybody = { listenersAmong: async () => () => true, erased: NOBODY_ERASED };
+      const told = await createNotify({ ...deps, ...everybody, publish: async () => undefined })(all);
       notified.push(...told);
       return told;
     },

@@ -1,13 +1,12 @@
 import { encodeId } from "../../kernel/ids.js";
 import { type Scripts, script } from "../../platform/redis/scripts.js";
+import { isDirect, rememberCreation } from "../entries/drop-facts.redis.js";
 import { createRemovalNotes } from "../entries/removal-notes.redis.js";
 import {
   ADD_ENTRIES,
   addOptionsOf,
-  isDirect,
   itemOf,
   REMOVE_ENTRIES,
-  rememberCreation,
   type SignedEntry,
   type WriterOptions,
 } from "../entries/writer.redis.js";

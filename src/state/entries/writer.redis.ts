@@ -1,33 +1,16 @@
 import { type Byline, bylineText, type TimelineEntry } from "../../contracts/timelines.js";
-import { chunked } from "../../kernel/concurrency.js";
 import { decodeId, encodeId } from "../../kernel/ids.js";
-import { DAY, HOUR } from "../../kernel/time.js";
-import { inOrder, type Script, type Scripts, script } from "../../platform/redis/scripts.js";
+import { type Scripts, script } from "../../platform/redis/scripts.js";
 import type { Erased } from "../erased/erasures.js";
 import type { Fenced } from "../fenced.redis.js";
-import {
-  actorKey,
-  deletedDropKey,
-  directDropKey,
-  FLOOR_MEMBER,
-  GLOBAL_KEY,
-  HOME_PREFIX,
-  homeKey,
-  KEYS_A_CALL,
-  LOCAL_KEY,
-  type PackedKeys,
-  packKeys,
-  repostedKey,
-  SHARED_PREFIX,
-  SHARED_TOKENS,
-} from "../keys.js";
+import { HOME_PREFIX, homeKey, type PackedKeys, packKeys, SHARED_PREFIX, SHARED_TOKENS } from "../keys.js";
 import type { ListenersAmong } from "../listeners/listening.redis.js";
+import { createDropFacts } from "./drop-facts.redis.js";
+import { createHomeLooks, eachOf } from "./home-looks.redis.js";
 import { createRemovalNotes } from "./removal-notes.redis.js";
 
 export const ADD_ENTRIES = script("add-entries", import.meta.url);
 export const REMOVE_ENTRIES = script("remove-entries", import.meta.url);
-const READ_LATELY = script("read-lately", import.meta.url);
-const INTERRUPT_REBUILD = script("interrupt-rebuild", import.meta.url);
 
 /** Users, each once, and the tokens of their keys as scripts take them. */
 export interface Audience {
@@ -59,13 +42,6 @@ export interface SharedAddition {
   readonly entry: SignedEntry;
 }
 
-/** Bounds of a home, in ms since the epoch; undefined if it has none. */
-export interface HomeBounds {
-  readonly floor: number | undefined;
-  /** Creation time of the oldest drop. */
-  readonly oldest: number | undefined;
-}
-
 type Shared = keyof typeof SHARED_TOKENS;
 
 export type TimelineWriter = ReturnType<typeof createTimelineWriter>;
@@ -86,13 +62,6 @@ interface WriterDeps {
   readonly erased: Pick<Erased, "among">;
   readonly listenersAmong: ListenersAmong;
 }
-
-/** Time for which the creation time of a deleted drop is stored. */
-const DELETED_DROP_TTL_MS = DAY;
-/** Time after which counts of shares include a repost. */
-const REPOSTED_TTL_MS = HOUR;
-/** Maximum number of commands about single homes at a time. */
-const LOOKS_AT_ONCE = 500;
 
 /** Trimming one entry at every insert halves the rate on full timelines; five percent at once does not. */
 const TRIM_TO = 0.95;
@@ -139,46 +108,15 @@ export function createTimelineWriter(deps: WriterDeps, options: WriterOptions) {
       await removeFromHomes(all);
     },
     addToHomes: createAddToHomes(deps, options),
-    /** Returns the users whose home would show a drop of that time, or was not read yet. */
-    async aboveFloorAmong(users: readonly string[], time: number): Promise<string[]> {
-      const floors = await floorsOf(scripts, users);
-      return users.filter((_, index) => !((floors[index] ?? 0) > 0) || time > (floors[index] as number));
-    },
-    /** Returns the users who were notified of the drop: their home has it or had it, or was not read yet. */
-    async holdersAmong(users: readonly string[], drop: string): Promise<string[]> {
-      const had = await eachOf(users, (user) => notes.had(homeKey(user), drop));
-      const holders = users.filter((_, index) => had[index]);
-      if (!options.activeOnly || holders.length === users.length) return holders;
-      // In mode `active` a user whose home was never read was still notified, although nothing was written.
-      const holderSet = new Set(holders);
-      const others = users.filter((user) => !holderSet.has(user));
-      const floors = await floorsOf(scripts, others);
-      const unread = others.filter((_, index) => floors[index] === undefined);
-      if (unread.length === 0 || (await isDirect(scripts, drop))) return holders;
-      return [...holders, ...unread];
-    },
-    /**
-     * Returns the users who have read their home within a time: only reads give a home a floor, and renew its time to
-     * live.
-     */
-    async recentReadersAmong(users: readonly string[], withinMs: number): Promise<string[]> {
-      const recent = await runForHomes<number>(scripts, READ_LATELY, users, [options.ttlMs - withinMs]);
-      return users.filter((_, index) => recent[index] === 1);
-    },
     addShared,
     async removeShared(drops: readonly string[]): Promise<void> {
       const groups = [{ keys: [`${SHARED_TOKENS.local},${SHARED_TOKENS.global}`], items: drops.map((drop) => [drop]) }];
       await fenced.groups({ script: REMOVE_ENTRIES, prefix: SHARED_PREFIX, before: [], groups });
     },
-    /** Makes rebuilds of these homes that are under way start over. Returns the homes' bounds. */
-    async interruptRebuilds(users: readonly string[]): Promise<HomeBounds[]> {
-      const replies = await runForHomes<readonly [floor: string, oldest: string]>(scripts, INTERRUPT_REBUILD, users);
-      const timeOf = (text: string) => (text === "" ? undefined : Number(text));
-      return replies.map(([floor, oldest]) => ({ floor: timeOf(floor), oldest: timeOf(oldest) }));
-    },
     /** Lets other writes go first, as a write that yields does after `ms` of work. */
     yieldAfter: fenced.yieldAfter,
-    ...rememberedDrops(scripts, options.ttlMs),
+    ...createHomeLooks(scripts, options),
+    ...createDropFacts(scripts, options.ttlMs),
   };
 }
 
@@ -232,77 +170,3 @@ const entriesIn = (additions: readonly HomeAddition[]): number =>
 
 const only = (additions: readonly HomeAddition[], has: (user: string) => boolean): readonly HomeAddition[] =>
   additions.map(({ audience: { ids }, entries }) => ({ audience: audienceOf(ids.filter(has)), entries }));
-
-/** Runs a script for homes. The replies are in the order of the users. */
-export async function runForHomes<T>(
-  { run, byNode }: Scripts,
-  called: Script,
-  users: readonly string[],
-  before: readonly (string | number)[] = [],
-): Promise<T[]> {
-  const tokens = users.map(encodeId);
-  const keys = tokens.map((token) => HOME_PREFIX + token);
-  const answers = await byNode(keys, KEYS_A_CALL, async (route, places) => {
-    const packed = places.map((place) => tokens[place]).join(",");
-    return (await run(called, route, [...before, HOME_PREFIX, packed])) as T[];
-  });
-  return inOrder(answers);
-}
-
-async function eachOf<T>(users: readonly string[], look: (user: string) => Promise<T>): Promise<T[]> {
-  const results: T[] = [];
-  for (const chunk of chunked(users, LOOKS_AT_ONCE)) results.push(...(await Promise.all(chunk.map(look))));
-  return results;
-}
-
-/** Returns floors in ms since the epoch; undefined for a home that has none. */
-async function floorsOf({ command }: Scripts, users: readonly string[]): Promise<(number | undefined)[]> {
-  const look = (user: string) => command("zscore", (client) => client.zscore(homeKey(user), FLOOR_MEMBER));
-  return (await eachOf(users, look)).map((score) => (score === null ? undefined : Number(score)));
-}
-
-/** Returns true for a direct drop: listeners who are not its recipients must not be told of its deletion. */
-export const isDirect = async ({ command }: Scripts, drop: string): Promise<boolean> =>
-  (await command("exists", (client) => client.exists(directDropKey(drop)))) > 0;
-
-/** Stores the creation time of a drop that is removed next, so that its id still works as a cursor. */
-export async function rememberCreation({ command }: Scripts, drop: string, time: string): Promise<void> {
-  await command("set", (client) => client.set(deletedDropKey(drop), time, "PX", DELETED_DROP_TTL_MS));
-}
-
-/** Stores facts about drops that the fan-out of a deletion reads. */
-function rememberedDrops(scripts: Scripts, ttlMs: number) {
-  const { command } = scripts;
-  return {
-    /** Stores the creation times of drops that are removed next, if a timeline has them. */
-    async rememberCreations(authors: ReadonlyMap<string, string | undefined>): Promise<void> {
-      const drops = [...authors.keys()];
-      const look = (key: string, members: readonly string[]) =>
-        command("zmscore", (client) => client.zmscore(key, ...members));
-      const inHomes = drops.map((drop) => {
-        const author = authors.get(drop);
-        return author === undefined ? [] : look(homeKey(author), [drop]);
-      });
-      const [local, global, ...homes] = await Promise.all([
-        look(LOCAL_KEY, drops),
-        look(GLOBAL_KEY, drops),
-        ...inHomes,
-      ]);
-      const times = drops.map((_, index) => homes[index]?.[0] ?? local?.[index] ?? global?.[index]);
-      await Promise.all(
-        drops.flatMap((drop, index) => (times[index] == null ? [] : rememberCreation(scripts, drop, times[index]))),
-      );
-    },
-    async rememberActor(drop: string, actor: string): Promise<void> {
-      await command("set", (client) => client.set(actorKey(drop), actor, "PX", ttlMs));
-    },
-    async rememberReposted(authors: readonly string[]): Promise<void> {
-      const remember = (author: string) =>
-        command("set", (client) => client.set(repostedKey(author), "1", "PX", REPOSTED_TTL_MS));
-      await Promise.all(authors.map(remember));
-    },
-    async rememberDirect(drop: string): Promise<void> {
-      await command("set", (client) => client.set(directDropKey(drop), "1", "PX", ttlMs));
-    },
-  };
-}

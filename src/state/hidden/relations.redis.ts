@@ -6,7 +6,7 @@ import { encodeId } from "../../kernel/ids.js";
 import { SingleFlight } from "../../kernel/sharing.js";
 import { MINUTE, SECOND } from "../../kernel/time.js";
 import { type Scripts, script } from "../../platform/redis/scripts.js";
-import { runForHomes } from "../entries/writer.redis.js";
+import { runForHomes } from "../entries/home-looks.redis.js";
 import { type ChangeSources, createChangeHidden } from "./changes.redis.js";
 import type { HiddenStore } from "./hidden.redis.js";
 

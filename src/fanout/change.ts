@@ -1,0 +1,26 @@
+import type { FanoutJob } from "../contracts/fanout.js";
+import type { Byline } from "../contracts/timelines.js";
+import { isNews, NOTIFY_WINDOW_MS } from "../contracts/times.js";
+import { sharedNow } from "../kernel/time.js";
+import type { Audience, SignedEntry } from "../state/entries/writer.redis.js";
+import type { Trace } from "./publish.nats.js";
+
+/** A publication or deletion, in the form that every chunk job has. */
+export type Change = Omit<FanoutJob, "user_ids">;
+
+export interface AudienceChange {
+  readonly change: Change;
+  readonly audience: Audience;
+  readonly trace?: Trace;
+}
+
+/** A deletion is dated at its admission. */
+export const mayNotify = ({ silent, admitted_at, created_at }: Change): boolean =>
+  !silent && sharedNow() - admitted_at <= NOTIFY_WINDOW_MS && isNews(created_at, admitted_at);
+export const notifies = ({ change, audience }: AudienceChange): boolean => audience.ids.length > 0 && mayNotify(change);
+export const isDeletion = ({ change }: AudienceChange): boolean => change.action === "remove";
+export const bylineOfChange = ({ user_id: author, repost_of, repost_author = "" }: Change): Byline =>
+  repost_of === undefined ? { author } : { author, original: repost_author };
+export const entryOf = (change: Change): SignedEntry => {
+  return { drop: change.drop_id, score: change.created_at, by: bylineOfChange(change) };
+};

@@ -1,0 +1,114 @@
+import { bylineText } from "../contracts/timelines.js";
+import { SECOND, sharedNow } from "../kernel/time.js";
+import type { Viewers } from "../state/hidden/relations.redis.js";
+import { type AudienceChange, bylineOfChange, isDeletion, notifies } from "./change.js";
+import type { AudienceNotification, FanoutDeps, Notify, Told } from "./deps.js";
+import type { AddressedNotification, PublishNotifications } from "./publish.nats.js";
+
+const YOUNG_MS = 10 * SECOND;
+
+/**
+ * Prefixes of the ids of messages with which the fan-out of a drop announces its deletion: one attempt may find the
+ * drop deleted before another has announced the drop.
+ */
+const [AFTER_DROP, INSTEAD_OF_DROP] = ["after:", "again:"];
+
+interface NotifyDeps extends Pick<FanoutDeps, "listenersAmong" | "writer" | "relations"> {
+  readonly erased: Pick<FanoutDeps["erased"], "among">;
+  readonly publish: PublishNotifications;
+}
+
+/**
+ * Notifies audiences. Users whose relations are known are notified before the users service is asked about the others,
+ * so that nobody waits for them. Users who stay unknown are told to read the timeline again.
+ */
+export function createNotify({ listenersAmong, writer, relations, erased, publish }: NotifyDeps): Notify {
+  const inHomes = (listening: readonly string[], { notification, isForHomes }: AudienceNotification) => {
+    if (!isForHomes || listening.length === 0) return listening;
+    const { event, drop_id } = notification;
+    return event === "new_drop"
+      ? writer.aboveFloorAmong(listening, notification.created_at)
+      : writer.holdersAmong(listening, drop_id);
+  };
+  const viewersAmong = async (users: readonly string[], { by }: AudienceNotification): Promise<Viewers> =>
+    users.length === 0 || !by ? { seeing: users, unknown: [] } : relations.viewersAmong(users, by);
+  const learned = async (unknown: readonly string[], to: AudienceNotification): Promise<Viewers> => {
+    if (unknown.length > 0) await relations.learn(unknown);
+    return viewersAmong(unknown, to);
+  };
+  const addressed = (to: AudienceNotification, viewers: Viewers): AddressedNotification => {
+    const { notification, idPrefix = "", trace } = to;
+    return { ...viewers, notification, idPrefix, trace };
+  };
+  return async (all) => {
+    if (all.length === 0) return [];
+    const isListening = await listenersAmong(all.map(({ users }) => users));
+    if (!isListening) return [];
+    const listening = all.map(({ users }) => users.filter(isListening));
+    const [gone, ...viewers] = await Promise.all([
+      erased.among([...new Set(listening.flat())]),
+      ...all.map(async (to, index) => viewersAmong(await inHomes(listening[index] ?? [], to), to)),
+    ]);
+    const kept = (users: readonly string[]) => users.filter((user) => !gone.has(user));
+    const first = all.map((to, index) => ({ to, seeing: kept(viewers[index]?.seeing ?? []) }));
+    await publish(first.map(({ to, seeing }) => addressed(to, { seeing, unknown: [] })));
+    const second = await Promise.all(all.map((to, index) => learned(kept(viewers[index]?.unknown ?? []), to)));
+    await publish(all.map((to, index) => addressed(to, second[index] as Viewers)));
+    return first.flatMap(({ to: { notification, trace }, seeing }, index) => {
+      const users = [...seeing, ...(second[index]?.seeing ?? [])];
+      return users.length === 0 ? [] : { users, notification, trace };
+    });
+  };
+}
+
+/**
+ * Notifies audiences. `isTaken`: all homes took the drops, so that none is below a floor. Returns the notified users.
+ */
+export async function notifyAudiences(
+  { notify }: FanoutDeps,
+  parts: readonly AudienceChange[],
+  isTaken = false,
+): Promise<Told[]> {
+  return notify(
+    parts.filter(notifies).map((part): AudienceNotification => {
+      if (isDeletion(part)) return deletionOf(part);
+      const { change, audience, trace } = part;
+      const { drop_id, created_at, repost_of } = change;
+      const by = bylineOfChange(change);
+      // A drop this young is below the floor of a home only if the home got its maximum number of newer drops.
+      const isYoung = sharedNow() - created_at < YOUNG_MS;
+      const isForHomes = !isYoung && (!isTaken || change.pulled);
+      const notification = { event: "new_drop", drop_id, created_at, repost_of, by: bylineText(by) } as const;
+      return { users: audience.ids, notification, isForHomes, by, trace };
+    }),
+  );
+}
+
+/** Notifies those who have the drop. Of a pulled author these are all followers. */
+const deletionOf = ({ change: { drop_id, pulled }, audience, trace }: AudienceChange): AudienceNotification => {
+  return { users: audience.ids, notification: { event: "drop_deleted", drop_id }, isForHomes: !pulled, trace };
+};
+
+/**
+ * Announces deletions again. A deletion may have set its tombstone and notified its holders after the publication read
+ * the tombstones and before it announced the drop: these users are told again, after the drop.
+ */
+export async function notifyAgainOfDeletions({ fences, notify }: FanoutDeps, told: readonly Told[]): Promise<void> {
+  if (told.length === 0) return;
+  const deleted = await fences.tombstonedAmong([...new Set(told.map(({ notification }) => notification.drop_id))]);
+  if (deleted.size === 0) return;
+  const late = told.filter(({ notification }) => deleted.has(notification.drop_id));
+  await notify(
+    late.map(({ users, notification: { drop_id }, trace }) => {
+      return { users, notification: { event: "drop_deleted", drop_id }, idPrefix: AFTER_DROP, trace };
+    }),
+  );
+}
+
+/**
+ * Notifies those who had the drop until the removal just now. The gateway leaves out events that it has already sent.
+ */
+export async function notifyOfDeletions({ notify }: FanoutDeps, parts: readonly AudienceChange[]): Promise<void> {
+  const dead = parts.filter(notifies);
+  if (dead.length > 0) await notify(dead.map((part) => ({ ...deletionOf(part), idPrefix: INSTEAD_OF_DROP })));
+}

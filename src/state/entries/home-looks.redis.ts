@@ -1,0 +1,91 @@
+import { chunked } from "../../kernel/concurrency.js";
+import { encodeId } from "../../kernel/ids.js";
+import { inOrder, type Script, type Scripts, script } from "../../platform/redis/scripts.js";
+import { FLOOR_MEMBER, HOME_PREFIX, homeKey, KEYS_A_CALL } from "../keys.js";
+import { isDirect } from "./drop-facts.redis.js";
+import { createRemovalNotes } from "./removal-notes.redis.js";
+
+const READ_LATELY = script("read-lately", import.meta.url);
+const INTERRUPT_REBUILD = script("interrupt-rebuild", import.meta.url);
+
+/** Maximum number of commands about single homes at a time. */
+const LOOKS_AT_ONCE = 500;
+
+/** Bounds of a home, in ms since the epoch; undefined if it has none. */
+export interface HomeBounds {
+  readonly floor: number | undefined;
+  /** Creation time of the oldest drop. */
+  readonly oldest: number | undefined;
+}
+
+interface HomeOptions {
+  readonly ttlMs: number;
+  readonly activeOnly: boolean;
+}
+
+/** Answers what fan-out asks about the homes of many users. */
+export function createHomeLooks(scripts: Scripts, { ttlMs, activeOnly }: HomeOptions) {
+  const notes = createRemovalNotes(scripts);
+  return {
+    /** Returns the users whose home would show a drop of that time, or was not read yet. */
+    async aboveFloorAmong(users: readonly string[], time: number): Promise<string[]> {
+      const floors = await floorsOf(scripts, users);
+      return users.filter((_, index) => !((floors[index] ?? 0) > 0) || time > (floors[index] as number));
+    },
+    /** Returns the users who were notified of the drop: their home has it or had it, or was not read yet. */
+    async holdersAmong(users: readonly string[], drop: string): Promise<string[]> {
+      const had = await eachOf(users, (user) => notes.had(homeKey(user), drop));
+      const holders = users.filter((_, index) => had[index]);
+      if (!activeOnly || holders.length === users.length) return holders;
+      // In mode `active` a user whose home was never read was still notified, although nothing was written.
+      const holderSet = new Set(holders);
+      const others = users.filter((user) => !holderSet.has(user));
+      const floors = await floorsOf(scripts, others);
+      const unread = others.filter((_, index) => floors[index] === undefined);
+      if (unread.length === 0 || (await isDirect(scripts, drop))) return holders;
+      return [...holders, ...unread];
+    },
+    /**
+     * Returns the users who have read their home within a time: only reads give a home a floor, and renew its time to
+     * live.
+     */
+    async recentReadersAmong(users: readonly string[], withinMs: number): Promise<string[]> {
+      const recent = await runForHomes<number>(scripts, READ_LATELY, users, [ttlMs - withinMs]);
+      return users.filter((_, index) => recent[index] === 1);
+    },
+    /** Makes rebuilds of these homes that are under way start over. Returns the homes' bounds. */
+    async interruptRebuilds(users: readonly string[]): Promise<HomeBounds[]> {
+      const replies = await runForHomes<readonly [floor: string, oldest: string]>(scripts, INTERRUPT_REBUILD, users);
+      const timeOf = (text: string) => (text === "" ? undefined : Number(text));
+      return replies.map(([floor, oldest]) => ({ floor: timeOf(floor), oldest: timeOf(oldest) }));
+    },
+  };
+}
+
+/** Runs a script for homes. The replies are in the order of the users. */
+export async function runForHomes<T>(
+  { run, byNode }: Scripts,
+  called: Script,
+  users: readonly string[],
+  before: readonly (string | number)[] = [],
+): Promise<T[]> {
+  const tokens = users.map(encodeId);
+  const keys = tokens.map((token) => HOME_PREFIX + token);
+  const answers = await byNode(keys, KEYS_A_CALL, async (route, places) => {
+    const packed = places.map((place) => tokens[place]).join(",");
+    return (await run(called, route, [...before, HOME_PREFIX, packed])) as T[];
+  });
+  return inOrder(answers);
+}
+
+export async function eachOf<T>(users: readonly string[], look: (user: string) => Promise<T>): Promise<T[]> {
+  const results: T[] = [];
+  for (const chunk of chunked(users, LOOKS_AT_ONCE)) results.push(...(await Promise.all(chunk.map(look))));
+  return results;
+}
+
+/** Returns floors in ms since the epoch; undefined for a home that has none. */
+async function floorsOf({ command }: Scripts, users: readonly string[]): Promise<(number | undefined)[]> {
+  const look = (user: string) => command("zscore", (client) => client.zscore(homeKey(user), FLOOR_MEMBER));
+  return (await eachOf(users, look)).map((score) => (score === null ? undefined : Number(score)));
+}
