@@ -56,8 +56,6 @@ interface Scene {
 export async function run(parameters: Parameters, bench: Bench): Promise<Result> {
   const { followers = FOLLOWERS, posts = POSTS, entries = ENTRIES, connections = LISTENERS } = parameters;
   const world = new BigWorld(followers);
-  // Reconciliation would admit all follows of the world again.
-  world.dateFollows(0);
   const servers = await bench.servers(world);
   const fans = Array.from({ length: followers }, (_, n) => fanOf(n));
   await fillHomes(servers.redis, fans, { entries });

@@ -51,6 +51,8 @@ export function newestFirst(
 export class World {
   readonly #drops = new Map<string, Stored>();
   readonly #byAuthor = new Map<string, Map<string, Stored>>();
+  /** Ids of the reposts of a drop, deleted or not. */
+  readonly #reposts = new Map<string, Set<string>>();
   readonly #sortedDrops = new Map<string, Drop[]>();
   readonly #following = new Map<string, Set<string>>();
   readonly #followers = new Map<string, Set<string>>();
@@ -157,6 +159,12 @@ export class World {
     this.#relations.set(key, { reposts_only: false, expires_at: 0, changed_at: Date.now(), version, ...change });
   }
 
+  /** Dates the last change of all follows and drops so far. The first fill reads what changed within a week. */
+  dateAll(changedAt: number): void {
+    this.dateFollows(changedAt);
+    for (const stored of this.#drops.values()) this.#store({ ...stored, changedAt });
+  }
+
   /** Says of all follows so far that they changed then: reconciliation admits those that no event told of. */
   dateFollows(changed_at: number): void {
     for (const [key, edge] of this.#edges) this.#edges.set(key, { ...edge, changed_at });
@@ -167,7 +175,7 @@ export class World {
     const drops = new Map(this.#drops);
     const edges = new Map(this.#edges);
     return () => {
-      for (const own of [this.#drops, this.#byAuthor, this.#sortedDrops, this.#edges]) own.clear();
+      for (const own of [this.#drops, this.#byAuthor, this.#reposts, this.#sortedDrops, this.#edges]) own.clear();
       for (const lists of [this.#following, this.#followers, this.#sortedFollowers]) lists.clear();
       for (const stored of drops.values()) this.#store(stored);
       for (const [key, edge] of edges) {
@@ -208,8 +216,7 @@ export class World {
 
   countsOf(dropId: string): Counts {
     const counts = this.#counts.get(dropId) ?? { ...NO_COUNTS, drop_id: dropId };
-    const reposts = [...this.#drops.values()].filter(({ drop }) => drop.repost_of === dropId).length;
-    return { ...counts, shares: Math.max(counts.shares, reposts) };
+    return { ...counts, shares: Math.max(counts.shares, this.#reposts.get(dropId)?.size ?? 0) };
   }
 
   /** A drop, deleted or not. */
@@ -271,8 +278,9 @@ export class World {
   }
 
   #store(stored: Stored): void {
-    const { drop_id, user_id } = stored.drop;
+    const { drop_id, user_id, repost_of } = stored.drop;
     this.#drops.set(drop_id, stored);
+    if (repost_of !== "") change(this.#reposts, repost_of, drop_id, true);
     const own = this.#byAuthor.get(user_id) ?? new Map<string, Stored>();
     this.#byAuthor.set(user_id, own.set(drop_id, stored));
     this.#sortedDrops.delete(user_id);

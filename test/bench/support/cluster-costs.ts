@@ -24,8 +24,6 @@ export async function clusterCosts(parameters: Parameters, bench: Bench): Promis
   const sizes = parameters.followers === undefined ? FOLLOWERS : [parameters.followers];
   const audiences = sizes.map((followers) => ({ followers, authors: Math.max(1, Math.floor(users / followers)) }));
   for (const audience of audiences) addAudience(world, audience);
-  // Reconciliation would admit all follows of the world.
-  world.dateFollows(0);
   const sides = await openSides(bench, world);
   await fillFull(sides, audiences, entries);
   const ofEntries: [Audience, Both<Cpu>][] = [];

@@ -20,7 +20,7 @@ export async function openSides(bench: Bench, world: World): Promise<Both<Side>>
   const upstreams = await startUpstreams(world);
   bench.defer(() => upstreams.stop());
   const { redis, redisServer } = await bench.redis({ appendonly: true });
-  const others = async () => ({ ...(await bench.nats()), upstreams });
+  const others = async () => ({ ...(await bench.nats()), upstreams, world });
   return {
     server: { redis, redisServer, masters: [redisServer], ...(await others()) },
     cluster: { ...(await bench.redisCluster()), ...(await others()) },

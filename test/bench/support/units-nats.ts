@@ -18,8 +18,6 @@ export async function bytesInNats(bench: Bench, posts = POSTS): Promise<Row[]> {
   const world = new World();
   const users = Array.from({ length: AUTHORS * FOLLOWERS }, (_, n) => `home-${n}`);
   for (const [n, user] of users.entries()) world.follow(user, `author-${n % AUTHORS}`);
-  // Follows that reconciliation admits would be counted as drops.
-  world.dateFollows(0);
   const servers = await bench.servers(world);
   const { redis, streams } = servers;
   await fillHomes(redis, users, { entries: ENTRIES });
