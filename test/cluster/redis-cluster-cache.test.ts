@@ -130,9 +130,6 @@ test.each([
     const of = { channel: DELETIONS_CHANNEL, publisher: TOMBSTONES_KEY, log: silent };
     const tracking = trackChanges({ scripts, ...of });
     const cache = new PageCache({ changes: tracking, nodeOf: scripts.nodeOf, maxBytes: 1_000_000, ttlMs: 6_000_000 });
-    tracking.announcements.on("changed", (key) => cache.changed(key));
-    tracking.announcements.on("published", (drop) => cache.deleted(drop));
-    tracking.announcements.on("lost", () => cache.clear());
     const tombstones = startTombstoneCopy({ scripts, tracking, log: silent });
     const pulled = { copy: () => registry, refresh: async () => registry };
     const cached = adaptersOn(scripts, { maxEntries: 100, cache, tombstones }, pulled).store;

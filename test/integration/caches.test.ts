@@ -1,3 +1,4 @@
+import { EventEmitter } from "node:events";
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -138,9 +139,13 @@ const FILLS: Readonly<Record<CacheName, Fill>> = {
     return returns;
   },
   seenPages: async (bytes) => {
-    const changes = { isOn: () => true, follow: async () => true, upToDate: async () => true };
+    const changes = {
+      ...{ isOn: () => true, follow: async () => true, upToDate: async () => true },
+      announcements: new EventEmitter<never>(),
+    };
     const cache = new PageCache({ changes, nodeOf: () => "", maxBytes: MIB, ttlMs: 1_000_000 });
-    await times(bytes, 300, () => cache.isWanted(longId()));
+    const incomplete = async () => ({ stored: { floor: undefined, entries: [], areAlive: true }, keys: undefined });
+    await times(bytes, 300, () => cache.fill(longId(), ["key"], incomplete));
     return cache;
   },
   unansweredRelations: async (bytes) => {

@@ -11,6 +11,8 @@ import { eventually } from "./eventually.js";
 /** The answers of one Redis that a process holds. */
 export interface CacheBench {
   readonly cache: PageCache;
+  /** Breaks the cache: it hears of no deletion any more. */
+  readonly ignoreDeletions: () => void;
   close(): Promise<void>;
 }
 
@@ -51,9 +53,10 @@ export async function openCache(
     maxBytes,
     ttlMs: Number(STORED_TIMELINES_VARIABLES.ttlMs.default),
   });
-  tracking.announcements.on("changed", (key) => cache.changed(key));
-  tracking.announcements.on("published", (drop) => cache.deleted(drop));
-  tracking.announcements.on("lost", () => cache.clear());
   await eventually(() => tracking.isOn([""]), "changes are followed");
-  return { cache, close: () => tracking.close() };
+  return {
+    cache,
+    ignoreDeletions: () => void tracking.announcements.removeAllListeners("published"),
+    close: tracking.close,
+  };
 }

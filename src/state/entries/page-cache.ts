@@ -1,3 +1,4 @@
+import type { EventEmitter } from "node:events";
 import { LRUCache } from "lru-cache";
 import { createCache, textBytes } from "../../contracts/caches.js";
 import { bylineBytes } from "../../contracts/timelines.js";
@@ -6,6 +7,7 @@ import type { Stored } from "./stored.js";
 
 /** Changes of keys, as the server announces them (see platform/redis/tracking.ts). */
 interface Changes {
+  readonly announcements: EventEmitter<{ changed: [key: string]; published: [drop: string]; lost: [boolean] }>;
   isOn(nodes: readonly string[]): boolean;
   follow(keys: readonly string[]): Promise<boolean>;
   upToDate(nodes: readonly string[]): Promise<boolean>;
@@ -23,7 +25,7 @@ interface PageCacheOptions {
 }
 
 /** A key from which answers were read. */
-export interface FollowedKey {
+interface FollowedKey {
   readonly key: string;
   /** Server that the key was read from, which announces its changes. */
   readonly node: string;
@@ -33,14 +35,20 @@ export interface FollowedKey {
   readonly names: Set<string>;
 }
 
+export interface Answer {
+  readonly stored: Stored;
+  /** Keys that it was read from, and are followed. Undefined: one of them is not, and the answer must not be cached. */
+  readonly keys: readonly FollowedKey[] | undefined;
+}
+
 /** The keys of an answer, and the number of deletions known before it was read. */
-export interface Origin {
+interface Origin {
   readonly keys: readonly FollowedKey[];
   readonly deletions: number;
 }
 
-interface CachedAnswer extends Pick<Origin, "keys"> {
-  readonly stored: Stored;
+interface CachedAnswer extends Answer {
+  readonly keys: readonly FollowedKey[];
   readonly nodes: readonly string[];
   deletions: number;
   readonly size: number;
@@ -77,6 +85,17 @@ export class PageCache {
 
   constructor(options: PageCacheOptions) {
     this.#options = options;
+    const { announcements } = options.changes;
+    announcements.on("changed", (key) => this.#changed(key));
+    announcements.on("published", (drop) => {
+      this.#deletions++;
+      this.#deleted.push(drop);
+      if (this.#deleted.length > DELETIONS) this.#deleted.shift();
+    });
+    announcements.on("lost", () => {
+      this.#followed.clear();
+      this.#answers.clear();
+    });
     this.#answers = new LRUCache<string, CachedAnswer>({
       maxSize: options.maxBytes,
       sizeCalculation: ({ size }) => size,
@@ -104,7 +123,7 @@ export class PageCache {
   }
 
   /** Returns true if the page was asked for lately. Notes that it is asked for. */
-  isWanted(name: string): boolean {
+  #isWanted(name: string): boolean {
     if (this.#seen.get(name)) return true;
     this.#seen.set(name, true);
     return false;
@@ -116,7 +135,7 @@ export class PageCache {
   }
 
   /** Resolves to the answer that Redis would give now, if it is cached. */
-  async read(name: string): Promise<CachedAnswer | undefined> {
+  async read(name: string): Promise<Answer | undefined> {
     const cached = this.#answers.get(name);
     const isValid = cached !== undefined && (await this.#options.changes.upToDate(cached.nodes)) && cached.isCached;
     const current = isValid ? this.#unlessDeleted(name, cached) : undefined;
@@ -124,9 +143,35 @@ export class PageCache {
     return current;
   }
 
-  get(name: string): CachedAnswer | undefined {
-    const answer = this.#answers.get(name);
-    return answer && this.#unlessDeleted(name, answer);
+  /**
+   * Reads an answer with `load`, and caches it if its page was asked for lately. `load` gets the keys to follow, and
+   * returns the keys of other answers that it was made of.
+   */
+  async fill(
+    name: string,
+    keys: readonly string[],
+    load: (follows: readonly string[]) => Promise<Answer>,
+  ): Promise<Answer> {
+    const isCachable = keys[0] !== undefined && this.isOn(keys[0]) && this.#isWanted(name);
+    const follows = isCachable ? keys : [];
+    const followed = follows.map((key) => this.#followedKey(key));
+    for (const key of followed) key.reads++;
+    const deletions = this.#deletions;
+    try {
+      const answer = await load(follows);
+      if (!isCachable || !answer.keys) return { ...answer, keys: undefined };
+      return this.#keep(name, answer.stored, { keys: [...followed, ...answer.keys], deletions });
+    } finally {
+      for (const key of followed) {
+        key.reads--;
+        this.#forget(key);
+      }
+    }
+  }
+
+  /** Asks the server to announce changes of the keys of reads, which are sent next. Resolves to true if it does. */
+  follow(keys: readonly string[]): Promise<boolean> {
+    return this.#options.changes.follow([...new Set(keys)]);
   }
 
   #unlessDeleted(name: string, answer: CachedAnswer): CachedAnswer | undefined {
@@ -135,65 +180,37 @@ export class PageCache {
     return undefined;
   }
 
-  /** Follows the keys of a read that is sent after the call. The caller calls `end` after the read. */
-  begin(keys: readonly string[]): Origin {
-    const followed = keys.map((key) => this.#followedKey(key));
-    for (const key of followed) key.reads++;
-    return { keys: followed, deletions: this.#deletions };
-  }
-
-  /** Asks the server to announce changes of the keys of reads, which are sent next. Resolves to true if it does. */
-  follow(origins: readonly Origin[]): Promise<boolean> {
-    return this.#options.changes.follow([...new Set(origins.flatMap(({ keys }) => keys.map(({ key }) => key)))]);
-  }
-
   /** Caches a result, unless it is incomplete, hides drops, or a key has changed or is not followed any more. */
-  keep(name: string, stored: Stored, { keys, deletions }: Origin): void {
+  #keep(name: string, stored: Stored, { keys, deletions }: Origin): Answer {
     this.#answers.delete(name);
     const hides = !stored.areAlive && stored.entries.length > 0;
-    if (hides || stored.floor === undefined || !keys.every((key) => this.#isFollowed(key))) return;
+    if (hides || stored.floor === undefined || !keys.every((key) => this.#isFollowed(key)))
+      return { stored, keys: undefined };
     const page = stored.page && ownCopy(stored.page);
     const nodes = [...new Set(keys.map(({ node }) => node))];
     let size = BYTES.answer + textBytes(name) + (page?.length ?? 0) + BYTES.drop * (stored.relations?.size ?? 0);
     for (const { key } of keys) size += BYTES.key + textBytes(key);
     for (const { drop, by } of stored.entries) size += BYTES.drop + textBytes(drop) + (by ? bylineBytes(by) : 0);
-    if (size > this.#options.maxBytes) return;
+    if (size > this.#options.maxBytes) return { stored, keys: undefined };
     // The names are added first: the answers that are evicted for this one may be the last others of a key.
     for (const key of keys) key.names.add(name);
     const kept = page ? { ...stored, page } : stored;
-    this.#answers.set(name, { stored: kept, keys, nodes, deletions, size, isCached: true });
+    const answer = { stored: kept, keys, nodes, deletions, size, isCached: true };
+    this.#answers.set(name, answer);
+    return answer;
   }
 
-  end({ keys }: Origin): void {
-    for (const key of keys) {
-      key.reads--;
-      this.#forget(key);
-    }
-  }
-
-  changed(key: string): void {
+  #changed(key: string): void {
     const followed = this.#followed.get(key);
     if (!followed) return;
     this.#followed.delete(key);
     for (const name of [...followed.names]) this.#discard(name, "changed");
   }
 
-  deleted(drop: string): void {
-    this.#deletions++;
-    this.#deleted.push(drop);
-    if (this.#deleted.length > DELETIONS) this.#deleted.shift();
-  }
-
-  /** Removes everything, since any key may have changed. */
-  clear(): void {
-    this.#followed.clear();
-    this.#answers.clear();
-  }
-
   #followedKey(key: string): FollowedKey {
     const node = this.#options.nodeOf(key);
     // The slot of the key has moved: another node announces its changes.
-    if (this.#followed.get(key)?.node !== node) this.changed(key);
+    if (this.#followed.get(key)?.node !== node) this.#changed(key);
     const followed = this.#followed.get(key) ?? { key, node, reads: 0, names: new Set<string>() };
     this.#followed.set(key, followed);
     return followed;

@@ -2,7 +2,7 @@ import { MAX_IDLE_MS } from "../../contracts/times.js";
 import { inOrder, type Scripts, script } from "../../platform/redis/scripts.js";
 import type { TombstoneCopy, Tombstones } from "../fences/tombstone-copy.redis.js";
 import { createTombstoneCheck } from "../fences/tombstones.redis.js";
-import type { Origin, PageCache } from "./page-cache.js";
+import type { PageCache } from "./page-cache.js";
 import { dropsOf, encodedPage, someDrop } from "./page-response.js";
 import { entriesIn } from "./scored.js";
 import type { Range, Stored } from "./stored.js";
@@ -31,13 +31,18 @@ export interface Reply extends Omit<Stored, "merged" | "incomplete"> {
    * True if a change removes the floor of the home soon, without a write that is announced: the answer is not cached.
    */
   readonly isRenewedSoon: boolean;
-  /** Origin, whose keys are followed since before the call until `end`. Undefined if a key is not followed. */
-  readonly origin: Origin | undefined;
+  /** True if changes of the keys to follow are announced since before the call. */
+  readonly isFollowed: boolean;
 }
 
-type Unfollowed = Omit<Reply, "origin">;
+type Unfollowed = Omit<Reply, "isFollowed">;
 
-class PendingRead {
+/** Makes an answer of the reply to a read. Calls `send` at once. */
+type Begin<Answer> = (send: (read: StoreRead) => Promise<Reply>) => Promise<Answer>;
+
+class PendingRead<Answer> {
+  /** Answer that all readers of this name share. */
+  answer: Promise<Answer> | undefined;
   resolve!: (reply: Reply) => void;
   reject!: (error: unknown) => void;
   readonly reply = new Promise<Reply>((resolve, reject) => {
@@ -59,17 +64,17 @@ const PAGES_A_CALL = 32;
 
 /**
  * Combines reads of one turn of the event loop, and those made while a call is under way, into the next call: no read
- * shares a call that began before it. Reads of one name get the same promise; `readOf` is called for the first of them.
+ * shares a call that began before it. Reads of one name share the answer; `begin` is called for the first of them.
  * Each node of a cluster has its own calls: nodes fail one by one.
  */
-export function createPageCalls(scripts: Scripts, { cache, tombstones }: PageCallsOptions) {
-  const queues = new Map<string, Queue>();
+export function createPageCalls<Answer>(scripts: Scripts, { cache, tombstones }: PageCallsOptions) {
+  const queues = new Map<string, Queue<Answer>>();
   const deps = { scripts, cache, tombstones, areAlive: createTombstoneCheck(scripts) };
-  return (key: string, name: string, readOf: () => StoreRead): Promise<Reply> => {
+  return (key: string, name: string, begin: Begin<Answer>): Promise<Answer> => {
     const node = scripts.nodeOf(key);
-    const queue = queues.get(node) ?? new Queue(deps, () => queues.delete(node));
+    const queue = queues.get(node) ?? new Queue<Answer>(deps, () => queues.delete(node));
     queues.set(node, queue);
-    return queue.add(name, readOf);
+    return queue.answer(name, begin);
   };
 }
 
@@ -78,8 +83,8 @@ interface QueueDeps extends PageCallsOptions {
   readonly areAlive: ReturnType<typeof createTombstoneCheck>;
 }
 
-class Queue {
-  readonly #pending = new Map<string, PendingRead>();
+class Queue<Answer> {
+  readonly #pending = new Map<string, PendingRead<Answer>>();
   #isBusy = false;
 
   constructor(
@@ -87,8 +92,17 @@ class Queue {
     private readonly idle: () => void,
   ) {}
 
-  add(name: string, readOf: () => StoreRead): Promise<Reply> {
-    const pending = this.#pending.get(name) ?? new PendingRead(readOf());
+  answer(name: string, begin: Begin<Answer>): Promise<Answer> {
+    const shared = this.#pending.get(name)?.answer;
+    if (shared) return shared;
+    const answer = begin((read) => this.#add(name, read));
+    const pending = this.#pending.get(name);
+    if (pending) pending.answer = answer;
+    return answer;
+  }
+
+  #add(name: string, read: StoreRead): Promise<Reply> {
+    const pending = new PendingRead<Answer>(read);
     this.#pending.set(name, pending);
     if (!this.#isBusy) {
       this.#isBusy = true;
@@ -99,7 +113,7 @@ class Queue {
 
   /** Sends the next call before readers get their replies, so that Redis works meanwhile. */
   #next(): void {
-    const reads: PendingRead[] = [];
+    const reads: PendingRead<Answer>[] = [];
     for (const [name, pending] of this.#pending) {
       this.#pending.delete(name);
       reads.push(pending);
@@ -115,31 +129,24 @@ class Queue {
     });
   }
 
-  async #call(reads: readonly PendingRead[]): Promise<() => void> {
+  async #call(reads: readonly PendingRead<Answer>[]): Promise<() => void> {
     const { scripts, cache, tombstones } = this.deps;
-    const origins = reads.map(({ read: { follows } }) => (follows.length > 0 ? cache?.begin(follows) : undefined));
-    const begun = origins.filter((origin) => origin !== undefined);
-    const end = (): void => {
-      for (const origin of begun) cache?.end(origin);
-    };
+    const follows = reads.flatMap(({ read }) => read.follows);
     const fail = (error: unknown): void => {
       for (const { reject } of reads) reject(error);
     };
-    const followed = begun.length > 0 && cache?.follow(begun);
+    const followed = follows.length > 0 && cache?.follow(follows);
     const known = tombstones?.upToDate();
     try {
       const replies = await this.#send(reads.map(({ read }) => read));
-      const areFollowed = (await followed) === true;
-      if (!areFollowed) end();
+      const isFollowed = (await followed) === true;
       const settle = (all: readonly Unfollowed[]): void => {
-        for (const [index, { resolve }] of reads.entries())
-          resolve({ ...(all[index] as Unfollowed), origin: areFollowed ? origins[index] : undefined });
+        for (const [index, { resolve }] of reads.entries()) resolve({ ...(all[index] as Unfollowed), isFollowed });
       };
       if (!scripts.isCluster) return () => settle(replies);
       // The next call does not wait for the node of the tombstones.
       return () => void this.#checked(reads, replies, known).then(settle, fail);
     } catch (error) {
-      end();
       return () => fail(error);
     }
   }
@@ -149,7 +156,7 @@ class Queue {
    * read again as entries.
    */
   async #checked(
-    reads: readonly PendingRead[],
+    reads: readonly PendingRead<Answer>[],
     replies: readonly Unfollowed[],
     known: Promise<Tombstones | undefined> | undefined,
   ): Promise<readonly Unfollowed[]> {
@@ -167,7 +174,7 @@ class Queue {
       checked[index] = { ...(replies[index] as Unfollowed), areAlive: alive?.[n] === true };
     const dead = open.filter((index) => checked[index]?.page && !checked[index].areAlive);
     if (dead.length === 0) return checked;
-    const again = await this.#send(dead.map((index) => withoutPage((reads[index] as PendingRead).read)));
+    const again = await this.#send(dead.map((index) => withoutPage((reads[index] as PendingRead<Answer>).read)));
     for (const [n, index] of dead.entries()) checked[index] = { ...(again[n] as Unfollowed), areAlive: false };
     return checked;
   }

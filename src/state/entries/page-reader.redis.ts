@@ -7,7 +7,7 @@ import type { HiddenUsers } from "../hidden/hidden.js";
 import type { HiddenStore } from "../hidden/hidden.redis.js";
 import { AUTHOR_PREFIX, authorOfKey, hiddenKey, kindOf, PULLED_KEY, pullsKeyOfHome, userOfHomeKey } from "../keys.js";
 import { type MergedPart, merge, partOfHead } from "./merge.js";
-import type { FollowedKey } from "./page-cache.js";
+import type { Answer } from "./page-cache.js";
 import { createPageCalls, type PageCallsOptions, type Reply, type StoreRead } from "./page-calls.redis.js";
 import { encodeWhole } from "./page-response.js";
 import { createShownPages } from "./shown-pages.js";
@@ -28,12 +28,6 @@ type Reading = Omit<StoreRead, "follows"> & {
   readonly isBeside?: boolean;
 };
 
-/** A timeline after the merge. `keys`: what `stored` was read from; undefined if one of them is not followed. */
-interface Merged {
-  readonly stored: Stored;
-  readonly keys: readonly FollowedKey[] | undefined;
-}
-
 const SPAN = { kind: SpanKind.CLIENT, attributes: { "db.system": "redis" } } as const;
 
 /** Number of newest drops of a pulled author that are cached: more than a page. */
@@ -44,9 +38,7 @@ const HEAD = 128;
  * encodes a whole page, and caches the answer. Without a cache, or while it is off, each answer is from Redis.
  */
 export class PageReader {
-  readonly #ask: ReturnType<typeof createPageCalls>;
-  /** Answers by reply: callers that share a reply share the answer that is made of it. */
-  readonly #answers = new WeakMap<Promise<Reply>, Promise<Stored>>();
+  readonly #ask: ReturnType<typeof createPageCalls<Answer>>;
   readonly #readShown: ReturnType<typeof createShownPages>;
 
   constructor(
@@ -57,11 +49,14 @@ export class PageReader {
     this.#readShown = createShownPages({ read: this.read, bylinesOf: options.bylinesOf });
   }
 
-  readonly read = (range: Range): Promise<Stored> => {
+  readonly read = async (range: Range): Promise<Stored> => {
     const { ttlMs } = this.options;
     const kind = kindOf(range.key);
-    if (kind === "home") return this.#read({ range, ttl: ttlMs, pulls: pullsKeyOfHome(range.key) });
-    return this.#read({ range, ttl: kind === "author" ? ttlMs : 0, pulls: "" });
+    const how =
+      kind === "home"
+        ? { ttl: ttlMs, pulls: pullsKeyOfHome(range.key) }
+        : { ttl: kind === "author" ? ttlMs : 0, pulls: "" };
+    return (await this.#read({ range, ...how })).stored;
   };
 
   /**
@@ -93,73 +88,50 @@ export class PageReader {
     const name = hiddenKey(user);
     const cached = await cache?.read(name);
     if (cached) return cached.stored.relations;
-    if (!cache?.isOn(name) || !cache.isWanted(name)) return hidden.held(user);
-    const origin = cache.begin([name]);
-    try {
-      const followed = cache.follow([origin]);
+    if (!cache) return hidden.held(user);
+    const { stored } = await cache.fill(name, [name], async (follows) => {
+      const followed = follows.length > 0 && cache.follow(follows);
       const relations = await hidden.held(user);
-      if (relations && (await followed)) cache.keep(name, { floor: 0, entries: [], areAlive: true, relations }, origin);
-      return relations;
-    } finally {
-      cache.end(origin);
-    }
+      const isFollowed = relations && (await followed);
+      return { stored: { floor: 0, entries: [], areAlive: true, relations }, keys: isFollowed ? [] : undefined };
+    });
+    return stored.relations;
   };
 
-  async #read(reading: Reading): Promise<Stored> {
-    const { cache } = this.options;
+  async #read(reading: Reading): Promise<Answer> {
+    const cached = await this.options.cache?.read(nameOf(reading));
+    return cached ?? inChildSpan("redis read-page", SPAN, () => this.#readFromRedis(reading));
+  }
+
+  #readFromRedis(reading: Reading): Promise<Answer> {
+    const { authorStates, cache } = this.options;
+    const { key } = reading.range;
     const name = nameOf(reading);
-    const cached = await cache?.read(name);
-    return cached?.stored ?? inChildSpan("redis read-page", SPAN, () => this.#readFromRedis(name, reading));
-  }
-
-  #readFromRedis(name: string, reading: Reading): Promise<Stored> {
     // While nobody is pulled the script answers with the encoded page.
-    const pulls = this.options.authorStates.copy()?.size === 0 ? "" : reading.pulls;
-    const reply = this.#ask(reading.range.key, name, () => ({
-      ...reading,
-      pulls,
-      follows: this.#keysOf(name, reading),
-    }));
-    const answer = this.#answers.get(reply) ?? this.#answer(reply, name, reading);
-    this.#answers.set(reply, answer);
-    return answer;
+    const pulls = authorStates.copy()?.size === 0 ? "" : reading.pulls;
+    const keys = reading.pulls === "" ? [key] : [key, reading.pulls, PULLED_KEY];
+    return this.#ask(key, name, (send) => {
+      const load = (follows: readonly string[]) => this.#answer(send({ ...reading, pulls, follows }), reading);
+      return cache ? cache.fill(name, keys, load) : load([]);
+    });
   }
 
-  /** Returns the keys to follow if the answer is to be cached. */
-  #keysOf(name: string, { range: { key }, pulls }: Reading): readonly string[] {
-    const { cache } = this.options;
-    if (!cache?.isOn(key) || !cache.isWanted(name)) return [];
-    return pulls === "" ? [key] : [key, pulls, PULLED_KEY];
-  }
-
-  async #answer(replied: Promise<Reply>, name: string, reading: Reading): Promise<Stored> {
-    const { cache } = this.options;
+  async #answer(replied: Promise<Reply>, reading: Reading): Promise<Answer> {
     const reply = await replied;
-    const { origin, floor, entries, areAlive, isRenewedSoon, page: encoded } = reply;
-    try {
-      const home: Stored = {
-        floor: reading.isBeside ? 0 : floor,
-        entries,
-        areAlive,
-        ...(encoded && { page: encoded }),
-      };
-      const { stored, keys } =
-        reading.pulls === "" ? { stored: home, keys: [] } : await this.#merge(reading, home, reply);
-      const page = encodeWhole(stored, reading.range);
-      const whole: Stored = page ? { floor: stored.floor, entries: [], areAlive: true, page } : stored;
-      if (origin && keys && !isRenewedSoon) cache?.keep(name, whole, { ...origin, keys: [...origin.keys, ...keys] });
-      return whole;
-    } finally {
-      if (origin) cache?.end(origin);
-    }
+    const { floor, entries, areAlive, isFollowed, isRenewedSoon, page: encoded } = reply;
+    const home: Stored = { floor: reading.isBeside ? 0 : floor, entries, areAlive, ...(encoded && { page: encoded }) };
+    const merged = reading.pulls === "" ? { stored: home, keys: [] } : await this.#merge(reading, home, reply);
+    const page = encodeWhole(merged.stored, reading.range);
+    const stored = page ? { floor: merged.stored.floor, entries: [], areAlive: true, page } : merged.stored;
+    return { stored, keys: isFollowed && !isRenewedSoon ? merged.keys : undefined };
   }
 
-  async #merge(reading: Reading, home: Stored, { authors, isSetNamed, hides }: Reply): Promise<Merged> {
+  async #merge(reading: Reading, home: Stored, { authors, isSetNamed, hides }: Reply): Promise<Answer> {
     const { range } = reading;
     // The registry is read after the call: the process may have been suspended while an author's state changed.
     const registry = await currentOf(this.options.authorStates);
     if (registry.size === 0) return { stored: home, keys: [] };
-    if (!isSetNamed) return { stored: await this.#read(reading), keys: undefined };
+    if (!isSetNamed) return { ...(await this.#read(reading)), keys: undefined };
     if (authors === undefined) {
       const incomplete = { keys: home.floor === undefined ? [range.key] : [], arePullsKnown: false };
       return { stored: { ...home, floor: undefined, incomplete }, keys: undefined };
@@ -208,21 +180,17 @@ export class PageReader {
   async #readPart(
     range: Range,
     { home, isBeside }: { readonly home: Stored; readonly isBeside: boolean },
-  ): Promise<MergedPart & Pick<Merged, "keys">> {
+  ): Promise<MergedPart & Pick<Answer, "keys">> {
     const { cache, ttlMs } = this.options;
     const { key } = range;
     const how = { ttl: isBeside ? 0 : ttlMs, pulls: "", isBeside };
     if (cache?.isOn(key)) {
       const newest: Reading = { ...how, range: { key, direction: "older", from: undefined, count: HEAD } };
-      const name = nameOf(newest);
-      const cached = await cache.read(name);
-      const head = cached?.stored ?? (await this.#readFromRedis(name, newest));
-      const entries = partOfHead(head, HEAD, { range, home });
-      const kept = cached ?? cache.get(name);
-      const keys = kept?.stored === head ? kept.keys : undefined;
-      if (entries) return { key, stored: { ...head, entries }, keys };
+      const { stored, keys } = (await cache.read(nameOf(newest))) ?? (await this.#readFromRedis(newest));
+      const entries = partOfHead(stored, HEAD, { range, home });
+      if (entries) return { key, stored: { ...stored, entries }, keys };
     }
-    return { key, stored: await this.#read({ ...how, range }), keys: undefined };
+    return { key, ...(await this.#read({ ...how, range })), keys: undefined };
   }
 }
 

@@ -27,9 +27,6 @@ export function openReadCache({ scripts, config, log }: ReadCacheDeps) {
   const tracking = trackChanges({ scripts, channel: DELETIONS_CHANNEL, publisher: TOMBSTONES_KEY, log });
   const { ttlMs } = config.storedTimelines;
   const pages = new PageCache({ changes: tracking, nodeOf: scripts.nodeOf, maxBytes, ttlMs });
-  tracking.announcements.on("changed", (key) => pages.changed(key));
-  tracking.announcements.on("published", (drop) => pages.deleted(drop));
-  tracking.announcements.on("lost", () => pages.clear());
   observeReadCache.pages({ events: pages.events, bytes: () => pages.bytes });
   const tombstones = scripts.isCluster ? startTombstoneCopy({ scripts, tracking, log }) : undefined;
   observeReadCache.tombstones(() => tombstones?.size() ?? 0);
