@@ -6,7 +6,7 @@ import { decodeId, isUuid } from "../kernel/ids.js";
 import { askNats, managerOf, unlessAbsent } from "../platform/nats/ask.js";
 import { createStoredMessages, type StoredMessage } from "../platform/nats/message.js";
 import type { Publish } from "../platform/nats/publish.js";
-import { createBucket } from "../state/erased/bucket.nats.js";
+import { createBucket } from "../state/index.js";
 import { createRequests, type Requests } from "./requests.nats.js";
 import { type Facts, KEPT_DAYS, type RequestFact, type Status, statusOf } from "./saga.js";
 

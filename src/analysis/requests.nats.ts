@@ -3,7 +3,7 @@ import { parseJson } from "../contracts/events.js";
 import { grouped, mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
 import { dateOfId, encodeId } from "../kernel/ids.js";
-import type { Bucket } from "../state/erased/bucket.nats.js";
+import type { Bucket } from "../state/index.js";
 import type { Facts, FailedFact, RequestFact } from "./saga.js";
 
 export type AnalysisKey = Pick<AnalysisRequest, "user_id" | "analysis_id">;

@@ -14,7 +14,7 @@ import { failpoint } from "../kernel/failpoints.js";
 import { fingerprint } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
 import { backoff, type ClockReading, pause, SECOND, sharedNow, wallTimeOf } from "../kernel/time.js";
-import type { NamesErased } from "../state/erased/erased-letters.js";
+import type { NamesErased } from "../state/index.js";
 import { contextOf, type OpenSpan, openSpan, SpanKind } from "../telemetry/spans.js";
 import type { Channels } from "./channels.redis.js";
 import type { HeldDeadLetters } from "./held-dead-letters.js";

@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import { printable } from "../kernel/errors.js";
-import { authorAsJson, type ModeChoice, type StoredState } from "../state/big-authors/index.js";
+import { authorAsJson, type ModeChoice, type StoredState } from "../state/index.js";
 import { openRegistry, withConnections } from "./bootstrap.js";
 import { exitWith, JSON_OPTION, parseUserId } from "./options.js";
 import { printList } from "./terminal.js";

@@ -22,7 +22,7 @@ import {
   upstreamsOnDemand,
   withFences,
 } from "../roles/connections.js";
-import { type AuthorRegistry, openPulled } from "../state/big-authors/index.js";
+import { type AuthorRegistry, openPulled } from "../state/index.js";
 import { createPacedProgress, type Say, toTerminal } from "./terminal.js";
 
 /** Shells use this exit code after Ctrl-C: 128 and the number of the signal. */

@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import { printable } from "../kernel/errors.js";
-import { type AtLimit, listAtLimit } from "../state/limits/limit-list.redis.js";
+import { type AtLimit, listAtLimit } from "../state/index.js";
 import { openRedisAlone, withConnections } from "./bootstrap.js";
 import { exitWith, JSON_OPTION } from "./options.js";
 

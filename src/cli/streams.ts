@@ -1,8 +1,6 @@
 import type { Command } from "commander";
 import { printable } from "../kernel/errors.js";
-import { createBucket } from "../state/erased/bucket.nats.js";
-import { createErased } from "../state/erased/erased.redis.js";
-import { createLogOut } from "../state/listeners/logouts.redis.js";
+import { createBucket, createErased, createLogOut } from "../state/index.js";
 import { type Opening, openLog, openRedisAlone, withConnections } from "./bootstrap.js";
 import { exitWith, JSON_OPTION, parseUserId } from "./options.js";
 

@@ -9,16 +9,21 @@ import type { Publish } from "../platform/nats/publish.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import { LEAVE_MS } from "../platform/redis/sentinel.js";
 import { hasSentinels } from "../platform/redis/servers.js";
-import type { PulledAuthors } from "../state/big-authors/pulled.js";
-import { dropUserCaches } from "../state/caches/drop-user-caches.redis.js";
-import { createReadEntry } from "../state/entries/audited.redis.js";
-import type { Erased } from "../state/erased/erasures.js";
-import type { Fenced } from "../state/fenced.redis.js";
-import { edgesIn, type Fences } from "../state/fences/types.js";
-import { openLease } from "../state/leases.redis.js";
-import { createReconciledUpTo, createUnreconciled } from "../state/messages/reconciled.redis.js";
-import { createReadWaiting, createWaiting } from "../state/messages/waiting.redis.js";
-import { createServerIdentity } from "../state/servers/server-identity.redis.js";
+import {
+  createReadEntry,
+  createReadWaiting,
+  createReconciledUpTo,
+  createServerIdentity,
+  createUnreconciled,
+  createWaiting,
+  dropUserCaches,
+  type Erased,
+  edgesIn,
+  type Fenced,
+  type Fences,
+  openLease,
+  type PulledAuthors,
+} from "../state/index.js";
 import type { Upstreams } from "../upstreams/upstreams.grpc.js";
 import { startAuditLoop } from "./audit/audit-loop.js";
 import { type Auditor, createAuditor, type Rebuilding } from "./audit/auditor.redis.js";

@@ -1,5 +1,5 @@
 import { MINUTE, SECOND } from "../kernel/time.js";
-import type { WaitingEvent } from "../state/messages/waiting.redis.js";
+import type { WaitingEvent } from "../state/index.js";
 
 /** Maximum time of all attempts at an event and the pauses between them, unless the event is noted as waiting. */
 export const HANDLED_MS = 2 * MINUTE;

@@ -1,5 +1,5 @@
 import { SECOND } from "../kernel/time.js";
-import { type LogFill, windowsOf } from "../state/messages/log-fill.redis.js";
+import { type LogFill, windowsOf } from "../state/index.js";
 import { counter, histogram, observedGauge } from "../telemetry/meters.js";
 import { KINDS, type Report, type Reports, TIMELINES, type TimelineKind } from "./audit/audit.js";
 import type { PublicationResult } from "./audit/publications.js";

@@ -1,5 +1,5 @@
 import { isEdge, isErasure, isRelation, type TimelineEvent } from "../contracts/events.js";
-import type { Erased } from "../state/erased/erasures.js";
+import type { Erased } from "../state/index.js";
 
 interface Logged {
   readonly event: TimelineEvent;

@@ -4,11 +4,18 @@ import { AppError, throwIfStopping } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { createBatch } from "../kernel/sharing.js";
 import { MINUTE, pause, SECOND, sharedNow } from "../kernel/time.js";
-import type { ErasureReport, Forget } from "../state/erased/erasures.js";
-import type { OwnDrops, Subjects } from "../state/erased/holdings.js";
-import { type Person, peopleOf, personOf } from "../state/erased/values.js";
-import type { WalkContext } from "../state/erased/walk.redis.js";
-import type { Deletion, Fences } from "../state/fences/types.js";
+import {
+  type Deletion,
+  type ErasureReport,
+  type Fences,
+  type Forget,
+  type OwnDrops,
+  type Person,
+  peopleOf,
+  personOf,
+  type Subjects,
+  type WalkContext,
+} from "../state/index.js";
 
 export interface ForgetDeps {
   readonly endStreams: (person: Person) => Promise<void>;

@@ -3,14 +3,20 @@ import type { Queries } from "../platform/db/db.js";
 import type { Publish } from "../platform/nats/publish.js";
 import type { RedisClock } from "../platform/redis/clock.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import type { Erased, Forget } from "../state/erased/erasures.js";
-import { readOwnDrops, readStoredDrops } from "../state/erased/own-drops.redis.js";
-import { createPlaces, type Place } from "../state/erased/places.js";
-import { personOf } from "../state/erased/values.js";
-import { verifyKeys } from "../state/erased/verify-keys.redis.js";
-import { createSend, createWalk } from "../state/erased/walk.redis.js";
-import type { Fences } from "../state/fences/types.js";
-import { createNotifyUser } from "../state/listeners/listed.redis.js";
+import {
+  createNotifyUser,
+  createPlaces,
+  createSend,
+  createWalk,
+  type Erased,
+  type Fences,
+  type Forget,
+  type Place,
+  personOf,
+  readOwnDrops,
+  readStoredDrops,
+  verifyKeys,
+} from "../state/index.js";
 import type { Upstreams } from "../upstreams/upstreams.grpc.js";
 import { listedDrops } from "./drops.grpc.js";
 import { createForget, type ForgetDeps } from "./forget.js";
@@ -18,7 +24,7 @@ import { createMessages } from "./messages.nats.js";
 import { verifyStreams } from "./verify-streams.nats.js";
 import { verifyTables } from "./verify-tables.sql.js";
 
-export { isLeft, type Place, placesAsText } from "../state/erased/places.js";
+export { isLeft, type Place, placesAsText } from "../state/index.js";
 export { liftErasure } from "./lift.js";
 export { lastMarked, removeMarkers } from "./lift.sql.js";
 export { createErasureStatus, type ErasureShown, erasureAsJson } from "./status.grpc.js";

@@ -1,8 +1,7 @@
 import { AppError, invalid } from "../kernel/errors.js";
 import { type Clock, MINUTE, sharedNow } from "../kernel/time.js";
 import { normalUri } from "../kernel/urls.js";
-import type { createErasedList, createLift } from "../state/erased/erased.redis.js";
-import { isRemoteActor } from "../state/erased/erasures.js";
+import { type createErasedList, type createLift, isRemoteActor } from "../state/index.js";
 import { stillRunning } from "./lift.sql.js";
 
 export interface LiftDeps {

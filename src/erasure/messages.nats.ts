@@ -8,8 +8,7 @@ import { presentParts } from "../platform/nats/notify-streams.js";
 import type { Publish } from "../platform/nats/publish.js";
 import { type LogEntry, logEntries } from "../platform/nats/read-log.js";
 import { createRemovals } from "../platform/nats/remove-messages.js";
-import { idsIn, isBroken } from "../state/erased/erased-letters.js";
-import { messageIdNames, namesPerson, type Person, parsedJson, subjectNames } from "../state/erased/values.js";
+import { idsIn, isBroken, messageIdNames, namesPerson, type Person, parsedJson, subjectNames } from "../state/index.js";
 import { traceHeaders } from "../telemetry/spans.js";
 
 /** Bounds memory: a body may be as large as a message. */

@@ -1,6 +1,6 @@
 import type { Erasure } from "../gen/avion/users.js";
 import { mapLimited } from "../kernel/concurrency.js";
-import type { createErasedList } from "../state/erased/erased.redis.js";
+import type { createErasedList } from "../state/index.js";
 import { isNotFound, isUnimplemented, type Users } from "../upstreams/upstreams.grpc.js";
 
 const AT_ONCE = 8;

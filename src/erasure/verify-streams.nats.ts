@@ -4,8 +4,7 @@ import { STREAM } from "../contracts/subjects.js";
 import { askNats, managerOf, unlessAbsent } from "../platform/nats/ask.js";
 import { createStoredMessages } from "../platform/nats/message.js";
 import type { LogEntry } from "../platform/nats/read-log.js";
-import type { Places } from "../state/erased/places.js";
-import type { Person } from "../state/erased/values.js";
+import type { Person, Places } from "../state/index.js";
 import { messageNames, messagesIn } from "./messages.nats.js";
 
 const NOTIFY_STREAMS = ALL_NOTIFY_PARTS.map(({ stream }) => stream);

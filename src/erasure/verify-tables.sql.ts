@@ -1,8 +1,7 @@
 import { SUBJECT_OF } from "../contracts/events.js";
 import { pause } from "../kernel/time.js";
 import { PLANNED_EACH_TIME, type Queries } from "../platform/db/db.js";
-import type { Places } from "../state/erased/places.js";
-import { namesPerson, type Person, parsedJson } from "../state/erased/values.js";
+import { namesPerson, type Person, type Places, parsedJson } from "../state/index.js";
 
 interface Column {
   readonly name: string;

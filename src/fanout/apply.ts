@@ -4,9 +4,14 @@ import { grouped } from "../kernel/concurrency.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { createBatch } from "../kernel/sharing.js";
 import { sharedNow } from "../kernel/time.js";
-import { audienceOf, type HomeAddition, type HomeRemoval } from "../state/entries/writer.redis.js";
-import { generationSince, writeUnlessDeleted } from "../state/fences/types.js";
-import type { FanoutSize } from "../state/messages/progress.redis.js";
+import type { FanoutSize } from "../state/index.js";
+import {
+  audienceOf,
+  generationSince,
+  type HomeAddition,
+  type HomeRemoval,
+  writeUnlessDeleted,
+} from "../state/index.js";
 import { type AudienceChange, type Change, entryOf, isDeletion, mayNotify } from "./change.js";
 import type { FanoutDeps } from "./deps.js";
 import { notifyAgainOfDeletions, notifyAudiences, notifyOfDeletions } from "./notify.js";

@@ -2,7 +2,7 @@ import type { FanoutJob } from "../contracts/fanout.js";
 import type { Byline } from "../contracts/timelines.js";
 import { isNews, NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { sharedNow } from "../kernel/time.js";
-import type { Audience, SignedEntry } from "../state/entries/writer.redis.js";
+import type { Audience, SignedEntry } from "../state/index.js";
 import type { Trace } from "./publish.nats.js";
 
 /** A publication or deletion, in the form that every chunk job has. */

@@ -1,15 +1,20 @@
 import type { EventName } from "../contracts/events.js";
 import type { EdgeJob, FanoutJob } from "../contracts/fanout.js";
 import type { Byline } from "../contracts/timelines.js";
-import type { AuthorWriter } from "../state/big-authors/author-writer.redis.js";
-import type { Due, Published, PulledAuthors } from "../state/big-authors/pulled.js";
-import type { TimelineWriter } from "../state/entries/writer.redis.js";
-import type { Erased } from "../state/erased/erasures.js";
-import type { Fences } from "../state/fences/types.js";
-import type { RelationWriter, Viewers } from "../state/hidden/relations.redis.js";
-import type { Listeners } from "../state/listeners/listeners.redis.js";
-import type { ListenersAmong } from "../state/listeners/listening.redis.js";
-import type { Progress } from "../state/messages/progress.redis.js";
+import type {
+  AuthorWriter,
+  Due,
+  Erased,
+  Fences,
+  Listeners,
+  ListenersAmong,
+  Progress,
+  Published,
+  PulledAuthors,
+  RelationWriter,
+  TimelineWriter,
+  Viewers,
+} from "../state/index.js";
 import type { AddressedNotification, Complete, NotifyHiding, Queue } from "./publish.nats.js";
 import type { Sources } from "./sources.grpc.js";
 

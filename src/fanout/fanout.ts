@@ -14,10 +14,17 @@ import type { BatchHandler, Delivery, Handlers } from "../delivery/handler.js";
 import { createThrottle } from "../kernel/concurrency.js";
 import { Foreground } from "../kernel/foreground.js";
 import { SECOND } from "../kernel/time.js";
-import { currentOf } from "../state/big-authors/pulled.js";
-import { audienceOf, type SharedAddition } from "../state/entries/writer.redis.js";
-import { dropsWithoutErased, usersOfEdge, usersOfRelation, withoutErased } from "../state/erased/without-erased.js";
-import { type Fences, writeUnlessDeleted } from "../state/fences/types.js";
+import {
+  audienceOf,
+  currentOf,
+  dropsWithoutErased,
+  type Fences,
+  type SharedAddition,
+  usersOfEdge,
+  usersOfRelation,
+  withoutErased,
+  writeUnlessDeleted,
+} from "../state/index.js";
 import { sampledTrace } from "../telemetry/spans.js";
 import { createApply } from "./apply.js";
 import type { FanoutDeps } from "./deps.js";

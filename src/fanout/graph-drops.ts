@@ -2,15 +2,15 @@ import { belongsHome, type DropPage, entryOfDrop, type TimelineEntry } from "../
 import { isTooFarAhead } from "../contracts/times.js";
 import type { Drop } from "../gen/avion/posts.js";
 import { sharedNow } from "../kernel/time.js";
-import type { HomeBounds } from "../state/entries/home-looks.redis.js";
+import type { HomeBounds } from "../state/index.js";
 import {
   audienceOf,
+  FLOOR,
   type HomeAddition,
   type HomeRemoval,
   type SignedEntry,
   type TimelineWriter,
-} from "../state/entries/writer.redis.js";
-import { FLOOR } from "../state/timelines.js";
+} from "../state/index.js";
 import { DROPS_A_PAGE, type Sources } from "./sources.grpc.js";
 
 /** Reads the drops of one author. */

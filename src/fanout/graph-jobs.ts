@@ -3,7 +3,7 @@ import { type EdgeJob, MAX_JOB_EDGES, parseEdgeJob } from "../contracts/fanout.j
 import type { Delivery, Handlers } from "../delivery/handler.js";
 import { allOf, chunked, grouped } from "../kernel/concurrency.js";
 import { SECOND } from "../kernel/time.js";
-import { usersOfEdge, usersOfRelation, withoutErased } from "../state/erased/without-erased.js";
+import { usersOfEdge, usersOfRelation, withoutErased } from "../state/index.js";
 import type { FanoutDeps } from "./deps.js";
 import { type AdmittedEdge, createApplyEdges } from "./graph.js";
 import { isRedriven } from "./plan.js";

@@ -5,19 +5,22 @@ import { DAY } from "../kernel/time.js";
 import type { PublishAll } from "../platform/nats/publish.js";
 import type { RedisClock } from "../platform/redis/clock.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import { createAuthorWriter } from "../state/big-authors/author-writer.redis.js";
-import { createTimelineWriter } from "../state/entries/writer.redis.js";
-import type { Erased } from "../state/erased/erasures.js";
-import type { Fenced } from "../state/fenced.redis.js";
-import type { Fences } from "../state/fences/types.js";
-import { createIsApart } from "../state/hidden/apart.redis.js";
-import { createReadHiddenTogether, createReadHidings } from "../state/hidden/hidden.grpc.js";
-import { createHiddenStore } from "../state/hidden/hidden.redis.js";
-import { createRelationWriter } from "../state/hidden/relations.redis.js";
-import { openLease } from "../state/leases.redis.js";
-import { createListeners } from "../state/listeners/listeners.redis.js";
-import { createListenersAmong } from "../state/listeners/listening.redis.js";
-import { createProgress } from "../state/messages/progress.redis.js";
+import {
+  createAuthorWriter,
+  createHiddenStore,
+  createIsApart,
+  createListeners,
+  createListenersAmong,
+  createProgress,
+  createReadHiddenTogether,
+  createReadHidings,
+  createRelationWriter,
+  createTimelineWriter,
+  type Erased,
+  type Fenced,
+  type Fences,
+  openLease,
+} from "../state/index.js";
 import type { Upstreams } from "../upstreams/upstreams.grpc.js";
 import type { FanoutConfig } from "./config.js";
 import { startCrossings } from "./crossing.js";

@@ -1,7 +1,6 @@
 import { chunkId, parseJob } from "../contracts/fanout.js";
 import type { Delivery, Handlers } from "../delivery/handler.js";
-import { audienceOf } from "../state/entries/writer.redis.js";
-import { authorsOf, withoutErased } from "../state/erased/without-erased.js";
+import { audienceOf, authorsOf, withoutErased } from "../state/index.js";
 import { sampledTrace } from "../telemetry/spans.js";
 import type { WithApply } from "./apply.js";
 import { observeFanout } from "./observe.js";

@@ -1,6 +1,6 @@
 import { bylineText } from "../contracts/timelines.js";
 import { SECOND, sharedNow } from "../kernel/time.js";
-import type { Viewers } from "../state/hidden/relations.redis.js";
+import type { Viewers } from "../state/index.js";
 import { type AudienceChange, bylineOfChange, isDeletion, notifies } from "./change.js";
 import type { AudienceNotification, FanoutDeps, Notify, Told } from "./deps.js";
 import type { AddressedNotification, PublishNotifications } from "./publish.nats.js";

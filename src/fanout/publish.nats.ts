@@ -17,8 +17,7 @@ import {
 import { AppError } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import type { Message, PublishAll } from "../platform/nats/publish.js";
-import type { HidingChange } from "../state/hidden/changes.redis.js";
-import type { Viewers } from "../state/hidden/relations.redis.js";
+import type { HidingChange, Viewers } from "../state/index.js";
 import { traceHeaders } from "../telemetry/spans.js";
 import { observeFanout } from "./observe.js";
 

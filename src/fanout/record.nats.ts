@@ -4,7 +4,7 @@ import type { FanoutCompleted } from "../contracts/fanout.js";
 import { COMPLETED_FANOUT, STREAM } from "../contracts/subjects.js";
 import { logEntries } from "../platform/nats/read-log.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import { createReadProgress } from "../state/messages/progress.redis.js";
+import { createReadProgress } from "../state/index.js";
 
 interface Admission {
   readonly event: string;

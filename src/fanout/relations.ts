@@ -1,6 +1,6 @@
 import type { RelationEvent } from "../contracts/events.js";
 import { grouped, mapLimited } from "../kernel/concurrency.js";
-import type { MadeChange } from "../state/hidden/changes.redis.js";
+import type { MadeChange } from "../state/index.js";
 import type { FanoutDeps } from "./deps.js";
 
 export interface AdmittedRelation {

@@ -1,7 +1,6 @@
 import { chunkId, type FanoutJob, type HomeTier, MAX_CHUNK_USERS, MAX_JOB_BYTES } from "../contracts/fanout.js";
-import { audienceOf } from "../state/entries/writer.redis.js";
-import { writeUnlessDeleted } from "../state/fences/types.js";
-import type { Recipients } from "../state/messages/progress.redis.js";
+import type { Recipients } from "../state/index.js";
+import { audienceOf, writeUnlessDeleted } from "../state/index.js";
 import type { WithApply } from "./apply.js";
 import { type Change, entryOf } from "./change.js";
 import type { FanoutDeps } from "./deps.js";

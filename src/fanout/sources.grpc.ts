@@ -1,7 +1,7 @@
 import type { DropPage, TimelineEntry } from "../contracts/timelines.js";
 import { createOldestFirst, type OldestFirst } from "../kernel/oldest-first.js";
 import type { IdPage } from "../kernel/paging.js";
-import { type Erased, withoutErasedOriginals } from "../state/erased/erasures.js";
+import { type Erased, withoutErasedOriginals } from "../state/index.js";
 import type { Upstreams } from "../upstreams/upstreams.grpc.js";
 
 export const DROPS_A_PAGE = 200;

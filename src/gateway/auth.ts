@@ -5,8 +5,7 @@ import { AppError, codeOf } from "../kernel/errors.js";
 import { idFault } from "../kernel/ids.js";
 import { SECOND, sharedNow } from "../kernel/time.js";
 import { parseUrl } from "../kernel/urls.js";
-import { unlessAway } from "../state/limits/limits.redis.js";
-import { isRefused, type LogoutsAmong } from "../state/listeners/logouts.redis.js";
+import { isRefused, type LogoutsAmong, unlessAway } from "../state/index.js";
 import type { GatewayConfig } from "./config.js";
 import type { VerifyToken } from "./keys.http.js";
 

@@ -1,5 +1,5 @@
 import { bylineOf } from "../contracts/timelines.js";
-import { Hidden, type Hiding } from "../state/hidden/hidden.js";
+import { Hidden, type Hiding } from "../state/index.js";
 import {
   type Content,
   frameOf,

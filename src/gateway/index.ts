@@ -6,9 +6,13 @@ import { MINUTE, SECOND } from "../kernel/time.js";
 import type { SseLimits } from "../platform/http/sse.js";
 import type { RedisClock } from "../platform/redis/clock.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import type { Erased } from "../state/erased/erasures.js";
-import { createLogoutsAmong, type LogoutsAmong } from "../state/listeners/logouts.redis.js";
-import { createStreamRegistryStore, LISTENERS } from "../state/listeners/registry.redis.js";
+import {
+  createLogoutsAmong,
+  createStreamRegistryStore,
+  type Erased,
+  LISTENERS,
+  type LogoutsAmong,
+} from "../state/index.js";
 import { type Claim, createAuthenticate, createAuthorize, createAuthorizeOperator, refusingLoggedOut } from "./auth.js";
 import type { GatewayConfig } from "./config.js";
 import { createFeed } from "./feed.nats.js";

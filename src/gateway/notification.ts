@@ -1,6 +1,6 @@
 import { crc32 } from "node:zlib";
 import { ERASED_EVENT, HIDING_EVENT, LOGGED_OUT_EVENT } from "../contracts/stream-events.js";
-import type { Hiding } from "../state/hidden/hidden.js";
+import type { Hiding } from "../state/index.js";
 import type { Headers } from "../telemetry/spans.js";
 
 /** Sequences of two incarnations cannot be compared: a stream that is created again counts from 1. */

@@ -4,9 +4,14 @@ import type { Logger } from "../kernel/logger.js";
 import { type Loop, startLoop } from "../kernel/loop.js";
 import { createBatch } from "../kernel/sharing.js";
 import { SECOND } from "../kernel/time.js";
-import type { Erased } from "../state/erased/erasures.js";
-import { isRefused, type LogoutsAmong } from "../state/listeners/logouts.redis.js";
-import type { Connection, Moment, StreamRegistryStore } from "../state/listeners/registry.redis.js";
+import {
+  type Connection,
+  type Erased,
+  isRefused,
+  type LogoutsAmong,
+  type Moment,
+  type StreamRegistryStore,
+} from "../state/index.js";
 import { observeGateway } from "./observe.js";
 
 interface StreamRegistryDeps {

@@ -4,7 +4,7 @@ import { parseJson } from "../contracts/events.js";
 import { understood, userId } from "../contracts/untrusted.js";
 import type { Logger } from "../kernel/logger.js";
 import { type NatsService, startNatsService } from "../platform/nats/service.js";
-import type { createLogOut } from "../state/listeners/logouts.redis.js";
+import type { createLogOut } from "../state/index.js";
 
 interface StreamServiceOptions {
   readonly nats: NatsConnection;

@@ -1,7 +1,7 @@
 import { AppError, throwIfStopping } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { countdown, pause, SECOND } from "../kernel/time.js";
-import type { Forget } from "../state/erased/erasures.js";
+import type { Forget } from "../state/index.js";
 import type { DropsDeps } from "./drops/deps.js";
 import { dropDeleted } from "./drops/events.js";
 import { isUri } from "./drops/request.js";

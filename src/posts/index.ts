@@ -7,7 +7,7 @@ import type { Db } from "../platform/db/db.js";
 import type { Service } from "../platform/grpc/unary.js";
 import { unaryService } from "../platform/grpc/unary.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import { createLimits } from "../state/limits/limits.redis.js";
+import { createLimits } from "../state/index.js";
 import type { Users } from "../upstreams/upstreams.grpc.js";
 import type { PostsConfig } from "./config.js";
 import { type ActivitiesDeps, activities } from "./documents/activities.js";

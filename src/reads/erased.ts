@@ -1,10 +1,15 @@
 import { withDeadline } from "../kernel/deadlines.js";
 import { codeOf } from "../kernel/errors.js";
 import { SECOND } from "../kernel/time.js";
-import type { PulledAuthors } from "../state/big-authors/pulled.js";
-import type { TimelineStore } from "../state/entries/store.redis.js";
-import { type Erased, withoutErasedOriginals, writeUnlessErased } from "../state/erased/erasures.js";
-import { authorOf, userOfHome } from "../state/timelines.js";
+import {
+  authorOf,
+  type Erased,
+  type PulledAuthors,
+  type TimelineStore,
+  userOfHome,
+  withoutErasedOriginals,
+  writeUnlessErased,
+} from "../state/index.js";
 import type { Rebuild } from "./rebuild.js";
 import type { OpenSources } from "./sources.grpc.js";
 

@@ -6,12 +6,20 @@ import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { SingleFlight } from "../kernel/sharing.js";
 import { SECOND } from "../kernel/time.js";
-import { present } from "../state/entries/page-response.js";
-import type { Snapshot, TimelineStore } from "../state/entries/store.redis.js";
-import { type Incomplete, isIncomplete } from "../state/entries/stored.js";
-import { withoutHidden } from "../state/entries/without-hidden.js";
-import { Hidden, type HiddenUsers } from "../state/hidden/hidden.js";
-import { authorOf, GLOBAL, homeOf, LOCAL } from "../state/timelines.js";
+import {
+  authorOf,
+  GLOBAL,
+  Hidden,
+  type HiddenUsers,
+  homeOf,
+  type Incomplete,
+  isIncomplete,
+  LOCAL,
+  present,
+  type Snapshot,
+  type TimelineStore,
+  withoutHidden,
+} from "../state/index.js";
 import { authorSnapshot, fillPulls, type HomeDeps, homeBelowFloor, homeSnapshot } from "./home.js";
 import {
   type BelowFloor,

@@ -1,9 +1,6 @@
 import { type Byline, entryOfDrop } from "../contracts/timelines.js";
 import type { BoundedQueue } from "../kernel/concurrency.js";
-import type { Pulls } from "../state/big-authors/pulls.redis.js";
-import type { HiddenUsers } from "../state/hidden/hidden.js";
-import type { HiddenStore } from "../state/hidden/hidden.redis.js";
-import { homeOf } from "../state/timelines.js";
+import { type HiddenStore, type HiddenUsers, homeOf, type Pulls } from "../state/index.js";
 import { annotate } from "../telemetry/spans.js";
 import { type CollectRequest, collect, collectUpward } from "./collect.js";
 import { type BelowFloor, startOf } from "./pages.js";

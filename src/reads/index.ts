@@ -10,19 +10,30 @@ import { MINUTE, SECOND } from "../kernel/time.js";
 import type { Service } from "../platform/grpc/unary.js";
 import { encodedResponses, lazilyTraced } from "../platform/grpc/unary.js";
 import type { Scripts } from "../platform/redis/scripts.js";
-import { isPushed, type PulledAuthors } from "../state/big-authors/pulled.js";
-import { createPulls } from "../state/big-authors/pulls.redis.js";
-import { type Homes, listHomes } from "../state/entries/homes.redis.js";
-import { openReadCache, type ReadCache } from "../state/entries/read-cache.redis.js";
-import { createTimelineStore, type Snapshot } from "../state/entries/store.redis.js";
-import { createTrimStore, startTrimming } from "../state/entries/trim.redis.js";
-import type { Erased } from "../state/erased/erasures.js";
-import type { Fenced } from "../state/fenced.redis.js";
-import type { Fences } from "../state/fences/types.js";
-import { createReadHidden } from "../state/hidden/hidden.grpc.js";
-import { createHiddenStore } from "../state/hidden/hidden.redis.js";
-import { openLease } from "../state/leases.redis.js";
-import { authorOf, authorTimelineOf, GLOBAL, homeOf, LOCAL } from "../state/timelines.js";
+import {
+  authorOf,
+  authorTimelineOf,
+  createHiddenStore,
+  createPulls,
+  createReadHidden,
+  createTimelineStore,
+  createTrimStore,
+  type Erased,
+  type Fenced,
+  type Fences,
+  GLOBAL,
+  type Homes,
+  homeOf,
+  isPushed,
+  LOCAL,
+  listHomes,
+  openLease,
+  openReadCache,
+  type PulledAuthors,
+  type ReadCache,
+  type Snapshot,
+  startTrimming,
+} from "../state/index.js";
 import type { Upstreams } from "../upstreams/upstreams.grpc.js";
 import { createIsAffected } from "./affected.js";
 import type { TimelineConfig } from "./config.js";

@@ -2,9 +2,15 @@ import { type Cursor, fromToken, type PageRequest } from "../contracts/page-requ
 import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
 import { AppError, invalid } from "../kernel/errors.js";
 import { dateOfId } from "../kernel/ids.js";
-import type { TimelineStore } from "../state/entries/store.redis.js";
-import { type Incomplete, incompleteOf, isIncomplete, SPARE, type Stored } from "../state/entries/stored.js";
-import type { Fences } from "../state/fences/types.js";
+import {
+  type Fences,
+  type Incomplete,
+  incompleteOf,
+  isIncomplete,
+  SPARE,
+  type Stored,
+  type TimelineStore,
+} from "../state/index.js";
 
 export type Entries = readonly TimelineEntry[];
 

@@ -6,10 +6,16 @@ import { type Lease, underLease } from "../kernel/lease.js";
 import type { Logger } from "../kernel/logger.js";
 import { SingleFlight } from "../kernel/sharing.js";
 import { countdown, MINUTE, pause, SECOND } from "../kernel/time.js";
-import type { Snapshot, TimelineStore } from "../state/entries/store.redis.js";
-import { writeUnlessDeleted } from "../state/fences/types.js";
-import type { HiddenStore } from "../state/hidden/hidden.redis.js";
-import { GLOBAL, kindOf, LOCAL, userOfHome } from "../state/timelines.js";
+import {
+  GLOBAL,
+  type HiddenStore,
+  kindOf,
+  LOCAL,
+  type Snapshot,
+  type TimelineStore,
+  userOfHome,
+  writeUnlessDeleted,
+} from "../state/index.js";
 import { annotate, inSpan } from "../telemetry/spans.js";
 import { type Entries, type PageFences, retainedOf } from "./pages.js";
 

@@ -3,7 +3,7 @@ import type { TimelineEntry } from "../contracts/timelines.js";
 import { CLOCK_SKEW_MS } from "../contracts/times.js";
 import { DAY, sharedNow } from "../kernel/time.js";
 import { askNats, managerOf } from "../platform/nats/ask.js";
-import type { Snapshot } from "../state/entries/store.redis.js";
+import type { Snapshot } from "../state/index.js";
 import {
   createReadSharedLog,
   earlier,

@@ -1,7 +1,7 @@
 import { pause, SECOND } from "../kernel/time.js";
 import { type Db, NOW, PLANNED_EACH_TIME } from "../platform/db/db.js";
 import { untilOlderEnded } from "../platform/db/older-transactions.js";
-import { endStep, type Forget } from "../state/erased/erasures.js";
+import { endStep, type Forget } from "../state/index.js";
 
 interface ForgetDeps {
   readonly db: Db;

@@ -9,7 +9,7 @@ import { MINUTE, sharedNow } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
 import type { Publish } from "../platform/nats/publish.js";
 import { createRemovals } from "../platform/nats/remove-messages.js";
-import type { Erased } from "../state/erased/erasures.js";
+import type { Erased } from "../state/index.js";
 import { startSampling } from "../telemetry/samples.js";
 import { traceHeaders } from "../telemetry/spans.js";
 import { createCalibration } from "./calibration.sql.js";

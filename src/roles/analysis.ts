@@ -2,7 +2,7 @@ import { createSources, startAnalysisService, startAnalysisWorker } from "../ana
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import { prefixOf } from "../kernel/urls.js";
 import { VERSION } from "../kernel/version.js";
-import { createNotifyUser } from "../state/listeners/listed.redis.js";
+import { createNotifyUser } from "../state/index.js";
 import { connectPosts, connectUsers } from "../upstreams/upstreams.grpc.js";
 import { startConsumer, startForgetting } from "./consumers.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";

@@ -20,15 +20,23 @@ import { createScripts, type Scripts } from "../platform/redis/scripts.js";
 import { servesCluster } from "../platform/redis/servers.js";
 import { Refusal } from "../platform/refusals.js";
 import { createReadLimits, type ReadBounds, type ReadLimits } from "../reads/index.js";
-import { type AuthorRegistry, openPulled } from "../state/big-authors/index.js";
-import { createBucket } from "../state/erased/bucket.nats.js";
-import { createErased } from "../state/erased/erased.redis.js";
-import { createNamesErased, type NamesErased, storeUnlessErased } from "../state/erased/erased-letters.js";
-import type { Erased } from "../state/erased/erasures.js";
-import { createFenced, type Fenced } from "../state/fenced.redis.js";
-import type { Fences } from "../state/fences/types.js";
-import { checkPlaces, keepPlaces } from "../state/servers/places.redis.js";
-import { checkRights, createRightsWatch } from "../state/servers/rights.redis.js";
+import {
+  type AuthorRegistry,
+  checkPlaces,
+  checkRights,
+  createBucket,
+  createErased,
+  createFenced,
+  createNamesErased,
+  createRightsWatch,
+  type Erased,
+  type Fenced,
+  type Fences,
+  keepPlaces,
+  type NamesErased,
+  openPulled,
+  storeUnlessErased,
+} from "../state/index.js";
 import { openUpstreamChannels, type UpstreamChannels, type Upstreams } from "../upstreams/upstreams.grpc.js";
 import { Closers } from "./closers.js";
 import type { Config } from "./config/config.js";

@@ -17,9 +17,7 @@ import { VERSION } from "../kernel/version.js";
 import { createDeadLetters, startDeadLetterService } from "../operators/dead-letters/index.js";
 import { startPartRemoval } from "../platform/nats/notify-streams.js";
 import { createTimelines } from "../reads/index.js";
-import type { Forget } from "../state/erased/erasures.js";
-import { createLogOut } from "../state/listeners/logouts.redis.js";
-import { createReadWaiting } from "../state/messages/waiting.redis.js";
+import { createLogOut, createReadWaiting, type Forget } from "../state/index.js";
 import { startFanoutConsumers, startForgetting } from "./consumers.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 

@@ -1,6 +1,6 @@
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import { startRewards } from "../rewards/index.js";
-import { createNotifyUser } from "../state/listeners/listed.redis.js";
+import { createNotifyUser } from "../state/index.js";
 import { startConsumer, startForgetting } from "./consumers.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
 

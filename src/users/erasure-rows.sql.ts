@@ -1,7 +1,7 @@
 import { SUBJECT_OF } from "../contracts/events.js";
 import { encodeId } from "../kernel/ids.js";
 import { type Db, PLANNED_EACH_TIME } from "../platform/db/db.js";
-import type { ListName } from "../state/caches/user-lists.redis.js";
+import type { ListName } from "../state/index.js";
 import { TABLES, type Table } from "./reads.sql.js";
 
 const ROWS_AT_ONCE = 1_000;

@@ -2,7 +2,7 @@ import type { BoundedQueue } from "../kernel/concurrency.js";
 import { codeOf } from "../kernel/errors.js";
 import { compareBytes, encodeId } from "../kernel/ids.js";
 import { SingleFlight } from "../kernel/sharing.js";
-import type { ListCache, ListName } from "../state/caches/user-lists.redis.js";
+import type { ListCache, ListName } from "../state/index.js";
 import { observeUsers } from "./observe.js";
 import type { ListStore } from "./reads.sql.js";
 

@@ -1,5 +1,5 @@
 import type { Db, Queries } from "../platform/db/db.js";
-import type { ListName } from "../state/caches/user-lists.redis.js";
+import type { ListName } from "../state/index.js";
 import { TABLES, type Table } from "./reads.sql.js";
 
 export interface Drift {

@@ -5,7 +5,7 @@ import { edgeSubject } from "../contracts/subjects.js";
 import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { type Clock, SECOND } from "../kernel/time.js";
-import type { ListCache } from "../state/caches/user-lists.redis.js";
+import type { ListCache } from "../state/index.js";
 import { type Pair, parsePair } from "./edges.js";
 import { observeUsers } from "./observe.js";
 import { isRelationSubject } from "./relations.js";

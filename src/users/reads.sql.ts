@@ -1,6 +1,6 @@
 import type { DatedFollow, Profile, SetProfileRequest } from "../gen/avion/users.js";
 import type { Db } from "../platform/db/db.js";
-import type { ListName } from "../state/caches/user-lists.redis.js";
+import type { ListName } from "../state/index.js";
 import { erasedConflict, isNotErased } from "./erased.sql.js";
 
 export const TABLES = {

@@ -3,7 +3,7 @@ import type { BoundedQueue } from "../kernel/concurrency.js";
 import { invalid } from "../kernel/errors.js";
 import { readId } from "../kernel/fields.js";
 import { type PageLimits, type PageTokens, readTime } from "../kernel/paging.js";
-import type { ListCache } from "../state/caches/user-lists.redis.js";
+import type { ListCache } from "../state/index.js";
 import { afterChange } from "./follows.js";
 import { observeUsers } from "./observe.js";
 import { type DatedPosition, NEWEST } from "./reads.sql.js";

@@ -1,6 +1,6 @@
 import type { AnalysisRequest } from "../../contracts/analysis.js";
 import { pause, SECOND } from "../../kernel/time.js";
-import { type Erased, endStep, type Forget } from "../../state/erased/erasures.js";
+import { type Erased, endStep, type Forget } from "../../state/index.js";
 import type { Requests } from "../requests.nats.js";
 import type { ErasedMessages } from "./messages.nats.js";
 import type { ErasedRows } from "./rows.sql.js";

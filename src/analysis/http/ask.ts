@@ -4,7 +4,7 @@ import { codeOf } from "../../kernel/errors.js";
 import { fingerprint } from "../../kernel/ids.js";
 import { Problem } from "../../kernel/problem.js";
 import { sharedNow } from "../../kernel/time.js";
-import { type Quota, quotaHeaders, type RateLimit } from "../../state/limits/analyses.redis.js";
+import { type Quota, quotaHeaders, type RateLimit } from "../../state/index.js";
 import { observeHttp } from "../observe.js";
 import type { RequestFact } from "../saga.js";
 import type { ErasedRefusals } from "./erased.redis.js";

@@ -1,8 +1,6 @@
 import type { AnalysisRequest } from "../../contracts/analysis.js";
 import { AppError } from "../../kernel/errors.js";
-import { erasedUser } from "../../state/erased/erased.redis.js";
-import type { Erased } from "../../state/erased/erasures.js";
-import { unlessAway } from "../../state/limits/limits.redis.js";
+import { type Erased, erasedUser, unlessAway } from "../../state/index.js";
 import type { ForgetRequest } from "../erasure/forget.js";
 
 interface RefusalDeps {

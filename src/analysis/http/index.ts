@@ -9,12 +9,14 @@ import { createStoredMessages } from "../../platform/nats/message.js";
 import type { Publish } from "../../platform/nats/publish.js";
 import type { RedisClock } from "../../platform/redis/clock.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
-import { createRemoveKeys } from "../../state/caches/analyses.redis.js";
-import { createBucket } from "../../state/erased/bucket.nats.js";
-import { refuseErased } from "../../state/erased/erased.redis.js";
-import type { Erased } from "../../state/erased/erasures.js";
-import { createRateLimit } from "../../state/limits/analyses.redis.js";
-import { createReadRate } from "../../state/limits/read-rate.redis.js";
+import {
+  createBucket,
+  createRateLimit,
+  createReadRate,
+  createRemoveKeys,
+  type Erased,
+  refuseErased,
+} from "../../state/index.js";
 import { traceHeaders } from "../../telemetry/spans.js";
 import { createForgetRequest } from "../erasure/forget.js";
 import { observeHttp } from "../observe.js";

@@ -2,7 +2,7 @@ import { z } from "zod";
 import { ANALYSIS_ORDER, statusPath, USER_TIERS } from "../../contracts/analysis.js";
 import { STREAM_EVENTS } from "../../contracts/stream-events.js";
 import { TIMELINE_PAGE, TIMELINE_QUERY, TIMELINES, timelinePath } from "../../contracts/timeline-pages.js";
-import { HOURLY } from "../../state/limits/analyses.redis.js";
+import { HOURLY } from "../../state/index.js";
 import { ANSWERS, PAGE } from "./schemas.js";
 
 type Json = Readonly<Record<string, unknown>>;

@@ -9,7 +9,7 @@ import {
 } from "../../contracts/analysis.js";
 import { type ApiDeps, allowOnly, callerOf, createApi, inRequest, understood } from "../../platform/http/api.js";
 import { readJson } from "../../platform/http/body.js";
-import { quotaHeaders } from "../../state/limits/analyses.redis.js";
+import { quotaHeaders } from "../../state/index.js";
 import { observeHttp } from "../observe.js";
 import type { Ask } from "./ask.js";
 import { readIdempotencyKey } from "./idempotency.nats.js";

@@ -1,7 +1,7 @@
 import { createCache, textsBytes } from "../../contracts/caches.js";
 import { AppError, codeOf } from "../../kernel/errors.js";
 import { HOUR, SECOND, sharedNow } from "../../kernel/time.js";
-import type { TokenBucket } from "../../state/limits/source-tokens.redis.js";
+import type { TokenBucket } from "../../state/index.js";
 import { inSpan, SpanKind } from "../../telemetry/spans.js";
 import { observeCall } from "../observe.js";
 import { createShares } from "../shares.js";

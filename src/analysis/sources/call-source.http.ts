@@ -1,5 +1,5 @@
 import { AppError, oneLine } from "../../kernel/errors.js";
-import type { TokenBucket } from "../../state/limits/source-tokens.redis.js";
+import type { TokenBucket } from "../../state/index.js";
 import { createOutageDetector } from "../../upstreams/outages.js";
 import { TooManyRequests, Unreachable, Unreadable } from "./bounded-fetch.http.js";
 import { AccountGone } from "./source.js";

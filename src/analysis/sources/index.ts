@@ -2,7 +2,7 @@ import { isDid } from "../../contracts/analysis.js";
 import type { Logger } from "../../kernel/logger.js";
 import { SECOND } from "../../kernel/time.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
-import { createTokenBucket } from "../../state/limits/source-tokens.redis.js";
+import { createTokenBucket } from "../../state/index.js";
 import { startSampling } from "../../telemetry/samples.js";
 import type { AnalysisConfig } from "../config.js";
 import { sampleTokens } from "../observe.js";

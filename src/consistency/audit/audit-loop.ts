@@ -4,7 +4,7 @@ import { type Lease, renewing } from "../../kernel/lease.js";
 import type { Logger } from "../../kernel/logger.js";
 import { startLoop } from "../../kernel/loop.js";
 import { MINUTE, SECOND, sharedNow } from "../../kernel/time.js";
-import type { ReconciledUpTo } from "../../state/messages/reconciled.redis.js";
+import type { ReconciledUpTo } from "../../state/index.js";
 import { observeReconcile } from "../observe.js";
 import type { Reconcile, Reconciled } from "../reconcile/reconcile.js";
 import { type Report, type Reports, TIMELINES, type TimelineKind } from "./audit.js";

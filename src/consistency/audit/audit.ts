@@ -2,8 +2,7 @@ import { isTooFarAhead } from "../../contracts/times.js";
 import { paced, type Throttle } from "../../kernel/concurrency.js";
 import { oneLine } from "../../kernel/errors.js";
 import { MINUTE, pause, SECOND, sharedNow } from "../../kernel/time.js";
-import type { Contents } from "../../state/entries/audited.redis.js";
-import type { WaitingEvent } from "../../state/messages/waiting.redis.js";
+import type { Contents, WaitingEvent } from "../../state/index.js";
 import { HANDLED_MS } from "../looks.js";
 
 export const TIMELINES = ["home", "local", "global"] as const;

@@ -2,9 +2,7 @@ import { remoteCapOf, type StoredTimelinesConfig } from "../../contracts/config.
 import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
-import type { PulledAuthors } from "../../state/big-authors/pulled.js";
-import { type Contents, createAuditReads } from "../../state/entries/audited.redis.js";
-import type { Fences } from "../../state/fences/types.js";
+import { type Contents, createAuditReads, type Fences, type PulledAuthors } from "../../state/index.js";
 import { observeAudit } from "../observe.js";
 import { type AuditDeps, type AuditOptions, audit, type TimelineKind, type TimelineName } from "./audit.js";
 

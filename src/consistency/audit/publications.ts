@@ -11,7 +11,7 @@ import { codeOf, oneLine } from "../../kernel/errors.js";
 import { encodeId } from "../../kernel/ids.js";
 import type { Logger } from "../../kernel/logger.js";
 import { MINUTE, pause, SECOND, sharedNow } from "../../kernel/time.js";
-import type { ReadEntry, StoredEntry } from "../../state/entries/audited.redis.js";
+import type { ReadEntry, StoredEntry } from "../../state/index.js";
 import { contextOf, inSpan } from "../../telemetry/spans.js";
 import { type AuditDeps, isOpen, type TimelineName, untilApplied } from "./audit.js";
 

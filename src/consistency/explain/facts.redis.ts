@@ -6,11 +6,15 @@ import type { Drop } from "../../gen/avion/posts.js";
 import { dateOfId } from "../../kernel/ids.js";
 import { sharedNow } from "../../kernel/time.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
-import { currentOf, isPushed, type PulledAuthors } from "../../state/big-authors/pulled.js";
-import { createReadEntry } from "../../state/entries/audited.redis.js";
-import type { Erased } from "../../state/erased/erasures.js";
-import type { Fences } from "../../state/fences/types.js";
-import { createReadWaiting } from "../../state/messages/waiting.redis.js";
+import {
+  createReadEntry,
+  createReadWaiting,
+  currentOf,
+  type Erased,
+  type Fences,
+  isPushed,
+  type PulledAuthors,
+} from "../../state/index.js";
 import type { Upstreams } from "../../upstreams/upstreams.grpc.js";
 import { isOpen, untilApplied } from "../audit/audit.js";
 import type { PublicationDeps } from "../audit/publications.js";

@@ -1,10 +1,7 @@
 import type { NatsConnection } from "nats";
 import type { Logger } from "../../kernel/logger.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
-import type { Erased } from "../../state/erased/erasures.js";
-import type { Fenced } from "../../state/fenced.redis.js";
-import { createFences, createRetention } from "../../state/fences/fences.js";
-import { createFenceStore } from "../../state/fences/store.redis.js";
+import { createFenceStore, createFences, createRetention, type Erased, type Fenced } from "../../state/index.js";
 import type { Upstreams } from "../../upstreams/upstreams.grpc.js";
 import { EventLog } from "../log.nats.js";
 import { UpstreamView } from "../upstreams.grpc.js";

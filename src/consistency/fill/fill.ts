@@ -14,7 +14,7 @@ import {
   type LogFill,
   windowRange,
   windowsOf,
-} from "../../state/messages/log-fill.redis.js";
+} from "../../state/index.js";
 import { type ReadUnapplied, untilApplied } from "../audit/audit.js";
 import { ADMISSION_LAG_MS, type Reconcile, type TimeRange } from "../reconcile/reconcile.js";
 

@@ -3,7 +3,7 @@ import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { sharedNow } from "../../kernel/time.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
-import { createFillStore } from "../../state/messages/log-fill.redis.js";
+import { createFillStore } from "../../state/index.js";
 import type { Upstreams } from "../../upstreams/upstreams.grpc.js";
 import type { EventLog } from "../log.nats.js";
 import { observeRecovery } from "../observe.js";

@@ -5,7 +5,7 @@ import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { startLoop } from "../../kernel/loop.js";
 import { DAY, HOUR, MINUTE, pause, SECOND, sharedNow } from "../../kernel/time.js";
-import type { Unreconciled } from "../../state/messages/reconciled.redis.js";
+import type { Unreconciled } from "../../state/index.js";
 import { observeReconcile } from "../observe.js";
 
 /** Range [since, until), in ms since the epoch. */

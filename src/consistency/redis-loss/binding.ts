@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { pause, SECOND } from "../../kernel/time.js";
 import { ConfigError } from "../../kernel/variables.js";
-import type { ServerIdentity } from "../../state/servers/server-identity.redis.js";
+import type { ServerIdentity } from "../../state/index.js";
 import type { EventLog } from "../log.nats.js";
 
 interface BindingDeps {

@@ -1,6 +1,6 @@
 import type { TimelineEvent } from "../../contracts/events.js";
 import { DAY } from "../../kernel/time.js";
-import type { Erased } from "../../state/erased/erasures.js";
+import type { Erased } from "../../state/index.js";
 import type { Logged } from "../reconcile/reconcile.js";
 import type { Recovery } from "./loss-detector.js";
 

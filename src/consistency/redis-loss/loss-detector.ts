@@ -4,7 +4,6 @@ import { type Lease, renewing } from "../../kernel/lease.js";
 import type { Logger } from "../../kernel/logger.js";
 import { type Loop, startLoop } from "../../kernel/loop.js";
 import { pause, SECOND } from "../../kernel/time.js";
-import type { WaitingEvent } from "../../state/messages/waiting.redis.js";
 import type {
   Backlog,
   Behind,
@@ -12,7 +11,8 @@ import type {
   LogState,
   ServerIdentity,
   SetAside,
-} from "../../state/servers/server-identity.redis.js";
+  WaitingEvent,
+} from "../../state/index.js";
 
 /** Backlog without the events of `waiting`, which are in the queue only because a single user is unavailable. */
 export interface Unapplied extends Backlog {

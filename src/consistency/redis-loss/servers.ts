@@ -1,5 +1,4 @@
-import type { Fenced } from "../../state/fenced.redis.js";
-import { createServerIdentity } from "../../state/servers/server-identity.redis.js";
+import { createServerIdentity, type Fenced } from "../../state/index.js";
 import { EventLog } from "../log.nats.js";
 import { checkRedisOfLog, findRedisOfLog } from "./binding.js";
 

@@ -2,7 +2,7 @@ import { CLOCK_SKEW_MS, LOG_AGE_MS } from "../../contracts/times.js";
 import { compareVersions, type Version } from "../../contracts/versions.js";
 import { mapLimited } from "../../kernel/concurrency.js";
 import { HOUR } from "../../kernel/time.js";
-import { type EdgeChange, edgeName, edgesIn, type Fences } from "../../state/fences/types.js";
+import { type EdgeChange, edgeName, edgesIn, type Fences } from "../../state/index.js";
 import { type EventLog, GRAPH_SUBJECTS } from "../log.nats.js";
 import { ADMISSION_LAG_MS, type TimeRange } from "../reconcile/reconcile.js";
 import type { UpstreamView } from "../upstreams.grpc.js";

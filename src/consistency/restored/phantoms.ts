@@ -3,7 +3,7 @@ import type { HeldDrop } from "../../contracts/timelines.js";
 import { CLOCK_SKEW_MS, LOG_AGE_MS } from "../../contracts/times.js";
 import { grouped, mapLimited } from "../../kernel/concurrency.js";
 import { HOUR } from "../../kernel/time.js";
-import type { Fences } from "../../state/fences/types.js";
+import type { Fences } from "../../state/index.js";
 import type { EventLog } from "../log.nats.js";
 import { ADMISSION_LAG_MS, type TimeRange } from "../reconcile/reconcile.js";
 import type { UpstreamView } from "../upstreams.grpc.js";

@@ -4,7 +4,7 @@ import { LOG_AGE_MS } from "../../contracts/times.js";
 import { chunked, mapLimited } from "../../kernel/concurrency.js";
 import { AppError } from "../../kernel/errors.js";
 import { pause, SECOND, sharedNow } from "../../kernel/time.js";
-import type { Fences } from "../../state/fences/types.js";
+import type { Fences } from "../../state/index.js";
 import { untilApplied } from "../audit/audit.js";
 import type { EventLog } from "../log.nats.js";
 import { type Admit, type Reconcile, untilNow } from "../reconcile/reconcile.js";

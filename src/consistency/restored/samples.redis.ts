@@ -1,9 +1,7 @@
 import type { HeldDrop } from "../../contracts/timelines.js";
 import { sharedNow } from "../../kernel/time.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
-import { amongLocal, newestOfLocal } from "../../state/entries/local.redis.js";
-import type { Erased } from "../../state/erased/erasures.js";
-import { type EdgeChange, edgeName, type Fences } from "../../state/fences/types.js";
+import { amongLocal, type EdgeChange, type Erased, edgeName, type Fences, newestOfLocal } from "../../state/index.js";
 
 /** Number of drops in a sample of local. */
 const NEWEST = 40;

@@ -14,9 +14,7 @@ import { redisError } from "../../platform/redis/errors.js";
 import { openSentinel } from "../../platform/redis/sentinel.js";
 import { fieldsOf, readMasters, type ServerInfo } from "../../platform/redis/servers.js";
 import { adviceOn, refusalOf } from "../../platform/refusals.js";
-import { fillAsText, readFill } from "../../state/messages/log-fill.redis.js";
-import { checkPlaces } from "../../state/servers/places.redis.js";
-import { checkRights, writeFault } from "../../state/servers/rights.redis.js";
+import { checkPlaces, checkRights, fillAsText, readFill, writeFault } from "../../state/index.js";
 import { type About, about, type Check, checked, type Finding, versionFinding } from "./doctor.js";
 
 const OLDEST = "6.2.0";

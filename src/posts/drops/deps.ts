@@ -1,6 +1,6 @@
 import type { PageTokens } from "../../kernel/paging.js";
 import type { Clock } from "../../kernel/time.js";
-import type { Limited } from "../../state/limits/limits.redis.js";
+import type { Limited } from "../../state/index.js";
 import type { PostsConfig } from "../config.js";
 import type { createCreation } from "./create.sql.js";
 import type { createDropWrites } from "./drops.sql.js";

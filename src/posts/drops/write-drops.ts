@@ -5,7 +5,7 @@ import { readId } from "../../kernel/fields.js";
 import { fingerprint } from "../../kernel/ids.js";
 import { readTime } from "../../kernel/paging.js";
 import { DAY } from "../../kernel/time.js";
-import type { Use } from "../../state/limits/limits.redis.js";
+import type { Use } from "../../state/index.js";
 import type { DropsDeps } from "./deps.js";
 import { presentDetails, presentTombstone, refuseWhileFull, requireKept, storedDrop } from "./drops.js";
 import type { NewDrop, StoredDrop } from "./drops.sql.js";

@@ -6,7 +6,7 @@ import type { GetCountsRequest, GetCountsResponse } from "../../gen/avion/posts.
 import { AppError } from "../../kernel/errors.js";
 import { readId } from "../../kernel/fields.js";
 import { createBatch } from "../../kernel/sharing.js";
-import type { Use } from "../../state/limits/limits.redis.js";
+import type { Use } from "../../state/index.js";
 import { storedDrop } from "../drops/drops.js";
 import { refuseErased } from "../drops/erased.sql.js";
 import { engagementChanged, REACTION_KINDS, type ReactionKey } from "../drops/events.js";

@@ -3,7 +3,7 @@ import { Redis } from "ioredis";
 import { STREAM } from "../../contracts/subjects.js";
 import { Visibility } from "../../gen/avion/posts.js";
 import { pause } from "../../kernel/time.js";
-import { HOMES } from "../../state/timelines.js";
+import { HOMES } from "../../state/index.js";
 import type { Sandbox } from "../sandbox.js";
 import { BIG_AUTHOR } from "../world/seed.js";
 

@@ -1,7 +1,7 @@
 import { SUBJECT_OF } from "../../contracts/events.js";
 import { STREAM } from "../../contracts/subjects.js";
 import { Visibility } from "../../gen/avion/posts.js";
-import { GLOBAL, homeOf, LOCAL } from "../../state/timelines.js";
+import { GLOBAL, homeOf, LOCAL } from "../../state/index.js";
 import { BIG_AUTHOR } from "../world/seed.js";
 import { dropsOf } from "../world/world.grpc.js";
 import { countHolding, eventually, expect, holds, openStream, post, readHome, request, type Stage } from "./stage.js";

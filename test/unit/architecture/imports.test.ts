@@ -47,7 +47,7 @@ test("imports go one way only, in every module, and every rule finds what is pla
     "upstreams-know-no-component": ["src/upstreams/planted.ts", 'export { replay } from "../consistency/replay.js";'],
     "platform-knows-no-component": ["src/platform/planted.ts", 'export { replay } from "../consistency/replay.js";'],
     "state-knows-no-component": ["src/state/planted.ts", 'export { replay } from "../consistency/replay.js";'],
-    "only-the-state-names-keys": ["src/reads/planted-key.ts", 'export { LOCAL_KEY } from "../state/keys.js";'],
+    "state-is-entered-by-its-door": ["src/reads/planted-key.ts", 'export { LOCAL_KEY } from "../state/keys.js";'],
     "components-do-not-import-each-other": ["src/reads/planted.ts", 'export { createPlan } from "../fanout/plan.js";'],
     "posts-drops-know-the-rooms-before": [
       "src/posts/drops/planted.ts",
