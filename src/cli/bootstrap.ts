@@ -20,7 +20,9 @@ import {
   openRedis,
   retryUntilDone,
   upstreamsOnDemand,
+  type WithState,
   withFences,
+  withState,
 } from "../roles/connections.js";
 import { type AuthorRegistry, openPulled } from "../state/index.js";
 import { createPacedProgress, type Say, toTerminal } from "./terminal.js";
@@ -107,12 +109,12 @@ export async function openLogAndUpstreams(opening: Opening): Promise<LogConnecti
   return openLog(opening);
 }
 
-export async function openTimelines(opening: Opening): Promise<Connections> {
+export async function openTimelines(opening: Opening): Promise<WithState> {
   const { config, closers } = opening;
   const log = await openLogAndUpstreams(opening);
   const redis = await openAnsweringRedis(config.redis, closers);
   await checkBelonging({ ...redis, ...log });
-  const connections = withFences(config, { ...redis, ...log }, silent);
+  const connections = withState(withFences(config, { ...redis, ...log }, silent), config);
   // Some commands do not call the posts service, and reads hide a drop that is older than its retention.
   await connections.retention.refresh().catch(() => false);
   return connections;
@@ -127,7 +129,7 @@ export async function openRegistry(opening: Opening): Promise<AuthorRegistry> {
   return openPulled(redis.scripts, redis.clock, opening.config.fanout);
 }
 
-export const timelinesOn = (connections: Connections, config: Config): Timelines =>
+export const timelinesOn = (connections: WithState, config: Config): Timelines =>
   createTimelines({ ...connections, upstreams: connections.upstreams("reads"), config, log: silent });
 
 const openAnsweringRedis = (config: Config["redis"], closers: Closers, look: { readonly onlyLook?: boolean } = {}) =>

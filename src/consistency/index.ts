@@ -9,24 +9,10 @@ import type { Publish } from "../platform/nats/publish.js";
 import type { Scripts } from "../platform/redis/scripts.js";
 import { LEAVE_MS } from "../platform/redis/sentinel.js";
 import { hasSentinels } from "../platform/redis/servers.js";
-import {
-  createReadEntry,
-  createReadWaiting,
-  createReconciledUpTo,
-  createServerIdentity,
-  createUnreconciled,
-  createWaiting,
-  dropUserCaches,
-  type Erased,
-  edgesIn,
-  type Fenced,
-  type Fences,
-  openLease,
-  type PulledAuthors,
-} from "../state/index.js";
+import { edgesIn, type State } from "../state/index.js";
 import type { Upstreams } from "../upstreams/upstreams.grpc.js";
 import { startAuditLoop } from "./audit/audit-loop.js";
-import { type Auditor, createAuditor, type Rebuilding } from "./audit/auditor.redis.js";
+import { type Auditor, createAuditor, type Rebuilding } from "./audit/auditor.js";
 import {
   checkPublication,
   createChecks,
@@ -45,14 +31,14 @@ import { createRecovery, type RecoveryDeps } from "./redis-loss/recovery.js";
 import { type ApplyEvent, parsed } from "./replay.js";
 import { dropsIn } from "./restored/lost-by-restore.js";
 import { createUndoLost, type UndoLost } from "./restored/recover.js";
+import { createSamples } from "./restored/samples.js";
 import { createReadSample } from "./restored/samples.nats.js";
-import { createSamples } from "./restored/samples.redis.js";
 import { startRestoreWatch } from "./restored/watch.js";
 import { UpstreamView, WAITING } from "./upstreams.grpc.js";
 import { eventsWithoutErased } from "./without-erased.js";
 
 export { type Report, type Reports, TIMELINES, type TimelineKind } from "./audit/audit.js";
-export type { Auditor } from "./audit/auditor.redis.js";
+export type { Auditor } from "./audit/auditor.js";
 export type { PublicationChecks } from "./audit/publications.js";
 export { isLeftWrong, reportsAsJson, reportsAsText } from "./audit/report.js";
 export { explainedAsJson, isWrong } from "./explain/explain.js";
@@ -66,20 +52,17 @@ export { EventLog };
 
 interface Handles {
   readonly scripts: Scripts;
-  readonly fenced: Fenced;
+  readonly state: State;
   readonly nats: NatsConnection;
   readonly publish: Publish;
   readonly upstreams: (caller: "reads" | "reconcile" | "operator") => Upstreams;
-  readonly fences: Fences;
-  readonly erased: Erased;
-  readonly authorStates: PulledAuthors;
   readonly log: Logger;
 }
 
 type With<Names extends keyof Handles> = Pick<Handles, Names>;
-type Servers = With<"scripts" | "fenced" | "nats" | "log">;
+type Servers = With<"state" | "nats" | "log">;
 
-const eventLogOf = ({ nats, scripts }: With<"nats" | "scripts">) => new EventLog(nats, createReadWaiting(scripts));
+const eventLogOf = ({ nats, state }: With<"nats" | "state">) => new EventLog(nats, state.waiting.read);
 
 /** Composes a reconciliation. `lacking` is called once for each method that an upstream does not have. */
 export function createReconcile(
@@ -97,21 +80,21 @@ export function createReconcile(
 
 /** Takes requests to reconcile. If there are no upstreams to ask, requests are only counted. */
 export const startReconcileRequests = (
-  handles: With<"scripts" | "nats" | "publish" | "upstreams" | "log">,
+  handles: With<"state" | "nats" | "publish" | "upstreams" | "log">,
   { canReconcile }: { readonly canReconcile: boolean },
 ) =>
   createReconcileRequests({
     reconcile: canReconcile ? createReconcile(handles) : undefined,
-    unreconciled: createUnreconciled(handles.scripts),
+    unreconciled: handles.state.unreconciled,
     log: handles.log,
   });
 
 /** Watches Redis and the log for losses. Without `recovery` losses are only detected. */
 export function watchForLosses(servers: Servers, recovery?: Recovery): LossDetector {
-  const { scripts, fenced, nats, log } = servers;
+  const { state, nats, log } = servers;
   if (recovery) observeRecovery.started();
   const { readLogState } = new EventLog(nats);
-  return new LossDetector({ identity: createServerIdentity(scripts, fenced), readLogState, log, recovery });
+  return new LossDetector({ identity: state.identity, readLogState, log, recovery });
 }
 
 interface Config {
@@ -126,10 +109,10 @@ interface Config {
 /** Recovers from losses with the function that applies an event. Dead letters name the version of this program. */
 export function openRecovery(
   config: Pick<Config, "delivery">,
-  handles: Omit<Handles, "fenced" | "fences" | "authorStates"> & { readonly redisOfLog: string | undefined },
+  handles: Handles & { readonly redisOfLog: string | undefined },
   { apply, ...deadLettering }: { readonly apply: ApplyEvent } & Pick<RecoveryDeps, "storeDeadLetter" | "version">,
 ): Recovery {
-  const { scripts, log, redisOfLog: redis } = handles;
+  const { scripts, state, log, redisOfLog: redis } = handles;
   const lacking = (method: string): void =>
     log.error({ method }, "the log was lost, and the upstream cannot list changes: unapplied events stay lost");
   const { readBacklog, readUnapplied, readRange, readErasures, bindRedis: bind } = eventLogOf(handles);
@@ -148,13 +131,13 @@ export function openRecovery(
   });
   return {
     leaveMs: hasSentinels(scripts) ? LEAVE_MS : 0,
-    lease: openLease(scripts, "replay"),
+    lease: state.lease("replay"),
     bound: redis === undefined ? undefined : { redis, bind },
     readBacklog,
     readUnapplied,
     beginFirstFill,
     recover: recoveringErasures(
-      { readErasures, apply, readmit: (event) => readmit(storedOf(event)), among: handles.erased.among },
+      { readErasures, apply, readmit: (event) => readmit(storedOf(event)), among: state.erased.among },
       recover,
     ),
     observe: observeRecovery.recovered,
@@ -164,7 +147,7 @@ export function openRecovery(
 /** Takes part in filling the log while a fill is under way. */
 export const startLogFill = (
   { logFill: { rate } }: Pick<Config, "logFill">,
-  handles: With<"scripts" | "nats" | "publish" | "upstreams" | "log">,
+  handles: With<"state" | "nats" | "publish" | "upstreams" | "log">,
   { maybeLost: isLost }: LossDetector,
 ) => openFill(handles, { eventLog: eventLogOf(handles), reconcile: createReconcile(handles), isLost, rate });
 
@@ -174,28 +157,28 @@ export const startLogFill = (
  */
 export function watchForRestores(
   { audit: { settleMs } }: Pick<Config, "audit">,
-  handles: With<"scripts" | "nats" | "upstreams" | "fences" | "erased" | "log">,
+  handles: With<"state" | "nats" | "upstreams" | "log">,
   losses: LossDetector,
 ) {
-  const { scripts, nats, upstreams, fences, erased, log } = handles;
+  const { state, nats, upstreams, log } = handles;
   observeRecovery.behind(() => losses.behind !== undefined);
   const readDrops = createReadSample(nats, SUBJECT_OF.drop_created, dropsIn);
   const readEdges = createReadSample(nats, GRAPH_SUBJECTS, edgesIn);
-  const samples = createSamples({ scripts, fences, erased, settleMs, readDrops, readEdges });
+  const samples = createSamples({ state, settleMs, readDrops, readEdges });
   return startRestoreWatch({ samples, upstreams: new UpstreamView(upstreams("reconcile")), losses, settleMs, log });
 }
 
 /** Corrects the log and the fences by the upstreams, after a restore of their database. */
-export function openUndoLost(handles: Omit<Handles, "fenced" | "authorStates">): UndoLost {
-  const { scripts, nats, publish, upstreams, fences, erased } = handles;
+export function openUndoLost(handles: Omit<Handles, "scripts">): UndoLost {
+  const { state, nats, publish, upstreams } = handles;
+  const { fences, erased, waiting, dropUserCaches } = state;
   const { readLogged, readUnapplied } = eventLogOf(handles);
   const messages = createStoredMessages(nats);
-  const waiting = createWaiting(scripts);
   return createUndoLost({
     eventLog: { readUnapplied, readLogged: (...range) => eventsWithoutErased(erased, readLogged(...range)) },
     upstreams: new UpstreamView(upstreams("operator")),
     fences,
-    dropUserCaches: () => dropUserCaches(scripts),
+    dropUserCaches,
     removeLogged: async (seq) => {
       // NATS discards the pending redelivery together with its message.
       await waiting.remove({ consumer: CONSUMER.graph, seq });
@@ -208,13 +191,13 @@ export function openUndoLost(handles: Omit<Handles, "fenced" | "authorStates">):
 
 /** Audits timelines, and rebuilds those that differ. */
 export const openAuditor = (
-  { audit: { settleMs }, storedTimelines }: Pick<Config, "audit" | "storedTimelines">,
-  handles: With<"scripts" | "nats" | "upstreams" | "fences" | "authorStates" | "log">,
+  { audit: { settleMs }, storedTimelines: { maxEntries } }: Pick<Config, "audit" | "storedTimelines">,
+  handles: With<"state" | "nats" | "upstreams" | "log">,
   rebuilding: Rebuilding,
 ): Auditor => {
   const { readUnapplied } = eventLogOf(handles);
   const { isKnown } = new UpstreamView(handles.upstreams("reads"));
-  return createAuditor({ ...handles, storedTimelines, settleMs, rebuilding, readUnapplied, isKnown });
+  return createAuditor({ ...handles, maxEntries, settleMs, rebuilding, readUnapplied, isKnown });
 };
 
 interface Audited {
@@ -230,7 +213,7 @@ interface Audited {
 /** Starts the audit loop, which can be switched off, and the checks of publications. */
 export function startAudits(
   config: Config,
-  handles: Omit<Handles, "fenced">,
+  handles: Omit<Handles, "scripts">,
   audited: Audited,
 ): { readonly checks: Consuming; close(graceMs: number): Promise<void> } {
   observeAudit.started();
@@ -239,13 +222,13 @@ export function startAudits(
     intervalMs === 0
       ? undefined
       : startAuditLoop({
-          lease: openLease(handles.scripts, "audit"),
+          lease: handles.state.lease("audit"),
           intervalMs,
           settleMs,
           recovering: audited.maybeLost,
           auditor: audited.auditor,
           log: handles.log,
-          reconciledUpTo: createReconciledUpTo(handles.scripts),
+          reconciledUpTo: handles.state.reconciledUpTo,
           reconcile: createReconcile(handles),
           audited: observeAudit.audited,
         });
@@ -261,21 +244,21 @@ export const samplePublications = (checks: Partial<typeof PUBLICATION_CHECKS> = 
 
 function startPublicationChecks(
   { fanout: { chunkSize }, nats: { ackWaitMs } }: Config,
-  { scripts, nats, upstreams, fences, authorStates, log }: Omit<Handles, "fenced" | "publish">,
+  { state, nats, upstreams, log }: With<"state" | "nats" | "upstreams" | "log">,
   { auditor, hides, maybeLost, stopped, checks }: Audited,
 ): Consuming {
   const { delayMs } = { ...PUBLICATION_CHECKS, ...checks };
   const { findDrop, sampleFollowers } = new UpstreamView(upstreams("reads"));
   const deps = {
-    ...fences,
+    ...state.fences,
     findDrop,
     hides,
     maybeLost,
     repair: auditor.repair,
     recheckMs: delayMs,
     sampleFollowers: (author: string, pages: number) => sampleFollowers(author, pages, chunkSize),
-    readEntry: createReadEntry(scripts, authorStates),
-    readUnapplied: eventLogOf({ nats, scripts }).readUnapplied,
+    readEntry: state.readEntry,
+    readUnapplied: eventLogOf({ nats, state }).readUnapplied,
   };
   const process = createChecks({
     check: (completed, context) => checkPublication(deps, completed, context),

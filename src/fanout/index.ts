@@ -1,30 +1,13 @@
-import { remoteCapOf, type StoredTimelinesConfig } from "../contracts/config.js";
+import type { StoredTimelinesConfig } from "../contracts/config.js";
 import type { Logger } from "../kernel/logger.js";
 import type { Loop } from "../kernel/loop.js";
 import { DAY } from "../kernel/time.js";
 import type { PublishAll } from "../platform/nats/publish.js";
-import type { RedisClock } from "../platform/redis/clock.js";
-import type { Scripts } from "../platform/redis/scripts.js";
-import {
-  createAuthorWriter,
-  createHiddenStore,
-  createIsApart,
-  createListeners,
-  createListenersAmong,
-  createProgress,
-  createReadHiddenTogether,
-  createReadHidings,
-  createRelationWriter,
-  createTimelineWriter,
-  type Erased,
-  type Fenced,
-  type Fences,
-  openLease,
-} from "../state/index.js";
+import type { State } from "../state/index.js";
 import type { Upstreams } from "../upstreams/upstreams.grpc.js";
 import type { FanoutConfig } from "./config.js";
 import { startCrossings } from "./crossing.js";
-import type { FanoutDeps, Pulled } from "./deps.js";
+import type { FanoutDeps } from "./deps.js";
 import { composeFanout, type Fanout } from "./fanout.js";
 import { createNotify } from "./notify.js";
 import { observeFanout } from "./observe.js";
@@ -42,14 +25,9 @@ export { createReadFanOuts } from "./record.nats.js";
 
 interface FanoutHandles {
   readonly config: { readonly fanout: FanoutConfig; readonly storedTimelines: StoredTimelinesConfig };
-  readonly scripts: Scripts;
-  readonly clock: RedisClock;
-  readonly fenced: Fenced;
+  readonly state: State;
   readonly publishAll: PublishAll;
   readonly upstreams: Upstreams;
-  readonly fences: Fences;
-  readonly erased: Erased;
-  readonly authorStates: Pulled;
   readonly log: Logger;
   /** Resolves once the pulled authors of a user are known. Default: their followers are not notified. */
   readonly fillPulls?: (user: string) => Promise<void>;
@@ -72,50 +50,30 @@ type StartCrossings = (readBacklogStart: () => Promise<number>) => Loop;
 
 /** Composes fan-out: the handlers of its consumers, and the function that a replay calls. */
 export function createFanout(handles: FanoutHandles): Fanout & { readonly startCrossings: StartCrossings } {
-  const { config, scripts, clock, fenced, publishAll, upstreams, fences, erased, authorStates, untilCovered, log } =
-    handles;
-  const { maxEntries, ttlMs } = config.storedTimelines;
-  const activeOnly = config.fanout.audience === "active";
+  const { config, state, publishAll, upstreams, untilCovered, log } = handles;
+  const { fences, erased, authorStates } = state;
   const { fillPulls = async () => undefined, sample = () => new Set() } = handles;
-  const listenersAmong = createListenersAmong(scripts, clock);
-  const hidden = createHiddenStore(scripts, createReadHiddenTogether(upstreams), erased, ttlMs);
   const sources = createSources(upstreams, erased, config.fanout.chunkSize);
-  const readHidings = createReadHidings(upstreams);
-  const isApart = createIsApart({ ...sources, command: scripts.command, counts: upstreams.counts });
-  const writer = createTimelineWriter(
-    { scripts, fenced, erased, listenersAmong },
-    { maxEntries, ttlMs, activeOnly, remoteCap: remoteCapOf(config.storedTimelines) },
-  );
-  const relations = createRelationWriter({ scripts, hidden, sources: { readHidings, isApart } }, ttlMs);
+  const activeOnly = config.fanout.audience === "active";
+  const writes = state.openWrites({ ...sources, upstreams, fillPulls, activeOnly });
   const deps: FanoutDeps = {
     ...sources,
+    ...writes,
     fences,
     erased,
     authorStates,
-    maxEntries,
+    maxEntries: config.storedTimelines.maxEntries,
     untilCovered,
-    writer,
-    authors: createAuthorWriter(scripts, fenced, { maxEntries, ttlMs }),
-    listeners: createListeners({ scripts, clock, unfollowedAmong: fences.unfollowedAmong, fillPulls }),
     recentMs: handles.recentMs ?? RECENT_MS,
     restRate: config.fanout.restRate,
-    listenersAmong,
-    relations,
-    notify: createNotify({
-      writer,
-      relations,
-      listenersAmong,
-      erased,
-      publish: createPublishNotifications(publishAll),
-    }),
+    notify: createNotify({ ...writes, erased, publish: createPublishNotifications(publishAll) }),
     notifyHiding: createNotifyHiding(publishAll),
     queue: createQueueJobs(publishAll),
     queueEdges: createQueueEdges(publishAll),
-    progress: createProgress(scripts),
     complete: createComplete(publishAll, sample),
     applied: observeFanout.edgeApplied,
   };
-  const lease = openLease(scripts, "crossing");
+  const lease = state.lease("crossing");
   return {
     ...composeFanout(deps),
     startCrossings: (readBacklogStart) => startCrossings({ ...deps, readBacklogStart, lease, log }),

@@ -3,8 +3,7 @@ import { parseJson } from "../contracts/events.js";
 import type { FanoutCompleted } from "../contracts/fanout.js";
 import { COMPLETED_FANOUT, STREAM } from "../contracts/subjects.js";
 import { logEntries } from "../platform/nats/read-log.js";
-import type { Scripts } from "../platform/redis/scripts.js";
-import { createReadProgress } from "../state/index.js";
+import type { State } from "../state/index.js";
 
 interface Admission {
   readonly event: string;
@@ -13,8 +12,8 @@ interface Admission {
 }
 
 /** Returns a function that reads the progress of the fan-outs of a drop, and their completions of one day. */
-export function createReadFanOuts({ nats, scripts }: { readonly nats: NatsConnection; readonly scripts: Scripts }) {
-  const readProgress = createReadProgress(scripts);
+export function createReadFanOuts({ nats, state }: { readonly nats: NatsConnection; readonly state: State }) {
+  const { readProgress } = state;
   return async (drop_id: string, admitted: readonly Admission[]) => {
     const [first] = admitted;
     if (first === undefined) return { progress: [], completions: [] };

@@ -4,35 +4,22 @@ import type { Affected, Byline } from "../contracts/timelines.js";
 import { TimelineServiceService } from "../gen/avion/timeline.js";
 import { createBoundedQueue, mapLimited } from "../kernel/concurrency.js";
 import type { Logger } from "../kernel/logger.js";
-import type { Loop } from "../kernel/loop.js";
 import { createOldestFirst } from "../kernel/oldest-first.js";
 import { MINUTE, SECOND } from "../kernel/time.js";
 import type { Service } from "../platform/grpc/unary.js";
 import { encodedResponses, lazilyTraced } from "../platform/grpc/unary.js";
-import type { Scripts } from "../platform/redis/scripts.js";
 import {
   authorOf,
   authorTimelineOf,
-  createHiddenStore,
-  createPulls,
-  createReadHidden,
-  createTimelineStore,
-  createTrimStore,
-  type Erased,
-  type Fenced,
-  type Fences,
   GLOBAL,
   type Homes,
   homeOf,
   isPushed,
   LOCAL,
-  listHomes,
-  openLease,
   openReadCache,
-  type PulledAuthors,
   type ReadCache,
   type Snapshot,
-  startTrimming,
+  type State,
 } from "../state/index.js";
 import type { Upstreams } from "../upstreams/upstreams.grpc.js";
 import { createIsAffected } from "./affected.js";
@@ -49,13 +36,9 @@ import { createListDrops, createReadListedDrops, createSources, FOLLOWING_A_PAGE
 export { type Homes, openReadCache };
 
 interface TimelinesDeps {
-  readonly scripts: Scripts;
-  readonly fenced: Fenced;
+  readonly state: State;
   readonly nats: NatsConnection;
   readonly upstreams: Upstreams;
-  readonly fences: Fences;
-  readonly erased: Erased;
-  readonly authorStates: PulledAuthors;
   readonly readLimits: ReadLimits;
   readonly config: { readonly storedTimelines: StoredTimelinesConfig; readonly timeline: TimelineConfig };
   readonly readCache?: ReadCache | undefined;
@@ -103,14 +86,11 @@ export type Timelines = ReturnType<typeof createTimelines>;
 
 /** Composes the reads, rebuilds and trimming of timelines. */
 export function createTimelines(deps: TimelinesDeps) {
-  const { scripts, fenced, fences, erased, authorStates, config, log } = deps;
-  const { maxEntries, ttlMs } = config.storedTimelines;
+  const { state, config, log } = deps;
+  const { fences, erased, authorStates } = state;
+  const { maxEntries } = config.storedTimelines;
   const { rebuildQueue, calls, deadlineMaxMs } = deps.readLimits;
-  const hidden = createHiddenStore(scripts, createReadHidden(deps.upstreams), erased, ttlMs);
-  const { pages: cache, tombstones } = deps.readCache ?? {};
-  const storeDeps = { config: config.storedTimelines, authorStates, cache, tombstones, hidden };
-  const store = createTimelineStore(scripts, fenced, storeDeps);
-  const pulls = createPulls(scripts, authorStates, erased, ttlMs);
+  const { hidden, store, pulls } = state.openReads(deps.upstreams, deps.readCache);
   const openSources = sourcesWithoutErased(createSources(deps.upstreams, calls), erased);
   const home = { openSources, pulls, hidden, rebuildQueue, maxEntries };
   const shared = { maxEntries, remoteCap: remoteCapOf(config.storedTimelines) };
@@ -170,25 +150,18 @@ export function createTimelines(deps: TimelinesDeps) {
       const { wholeSince, ...snapshot } = await readAuditedLog(name);
       return { ...snapshot, floor: wholeSince };
     },
-    hiddenOf: createHiddenOf(hidden, store),
+    hiddenOf: createHiddenOf({ hidden, store, pulls }),
     /** Resolves to true if the user does not see a drop with this byline. */
     hides: async (user: string, by: Byline): Promise<boolean> =>
       (await (await hidden.known(user)).among([by])).hides(by),
-    listHomes: (after?: string) => listHomes(scripts, after),
-    /** Starts removing drops older than the retention, in one process at a time. */
-    startTrimming: (): Loop =>
-      startTrimming({
-        store: createTrimStore(scripts, fenced, authorStates),
-        retentionStart: () => fences.retentionStart(),
-        lease: openLease(scripts, "trimming"),
-        log,
-      }),
+    listHomes: state.listHomes,
+    startTrimming: () => state.startTrimming(log),
   };
 }
 
 /** Returns a function that resolves to those drops of a pulled author that pages of a user leave out. */
 const createHiddenOf =
-  (hidden: ReturnType<typeof createHiddenStore>, { bylinesOf }: ReturnType<typeof createTimelineStore>) =>
+  ({ hidden, store: { bylinesOf } }: ReturnType<State["openReads"]>) =>
   async (user: string, author: string, drops: readonly string[]): Promise<ReadonlySet<string>> => {
     const known = await hidden.known(user);
     const reposts = await bylinesOf(authorTimelineOf(author), drops);
@@ -202,9 +175,10 @@ const createHiddenOf =
  * compared.
  */
 function openSharedReads(
-  { nats: connection, fences: { tombstonedAmong, retentionStart }, erased, upstreams }: TimelinesDeps,
+  { nats: connection, state: { fences, erased }, upstreams }: TimelinesDeps,
   shared: { readonly maxEntries: number; readonly remoteCap: number | undefined },
 ) {
+  const { tombstonedAmong, retentionStart } = fences;
   const logged = { connection, tombstonedAmong, erased, ...shared };
   const compared = { ...logged, readListed: createReadListedDrops(upstreams) };
   return {

@@ -35,6 +35,8 @@ import {
   keepPlaces,
   type NamesErased,
   openPulled,
+  openState,
+  type State,
   storeUnlessErased,
 } from "../state/index.js";
 import { openUpstreamChannels, type UpstreamChannels, type Upstreams } from "../upstreams/upstreams.grpc.js";
@@ -66,6 +68,9 @@ export interface ServiceConnections extends Connections {
   readonly redisOfLog: string | undefined;
   readonly podName: string;
 }
+
+/** Connections with the state that is opened on them. */
+export type WithState<Opened extends Connections = Connections> = Opened & { readonly state: State };
 
 /** Each caller of the upstreams keeps its own record of their failures. */
 type Caller = "reads" | "fanout" | "reconcile" | "operator" | "gateway";
@@ -221,6 +226,12 @@ export const withFences = (
     authorStates: openPulled(opened.scripts, opened.clock, config.fanout),
   };
 };
+
+/** Opens the state, on connections that a test may have wrapped. */
+export const withState = <Opened extends Connections>(
+  opened: Opened,
+  { storedTimelines }: Pick<Config, "storedTimelines">,
+): WithState<Opened> => ({ ...opened, state: openState({ ...opened, storedTimelines }) });
 
 export const natsOptions = (config: NatsConfig, name: string) => ({
   ...config,

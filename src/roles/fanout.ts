@@ -17,7 +17,7 @@ import { VERSION } from "../kernel/version.js";
 import { createDeadLetters, startDeadLetterService } from "../operators/dead-letters/index.js";
 import { startPartRemoval } from "../platform/nats/notify-streams.js";
 import { createTimelines } from "../reads/index.js";
-import { createLogOut, createReadWaiting, type Forget } from "../state/index.js";
+import { createLogOut, type Forget } from "../state/index.js";
 import { startFanoutConsumers, startForgetting } from "./consumers.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 
@@ -40,7 +40,7 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
   const losses = watchForLosses(handles, {
     ...recovery,
     recover: async (...loss) => {
-      await connections.authorStates.beginAnew();
+      await connections.state.authorStates.beginAnew();
       return recovery.recover(...loss);
     },
   });
@@ -89,10 +89,10 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
 }
 
 function forgetIn({ connections }: RoleDeps): Forget {
-  const { scripts, nats, authorStates } = connections;
-  const log = new EventLog(nats, createReadWaiting(scripts));
+  const { nats, state } = connections;
+  const log = new EventLog(nats, state.waiting.read);
   return createForgetTimelines(
     { ...connections, upstreams: connections.upstreams("fanout") },
-    { leavePulled: authorStates.forget, readBacklogStart: async () => (await log.readUnapplied()).start },
+    { leavePulled: state.authorStates.forget, readBacklogStart: async () => (await log.readUnapplied()).start },
   );
 }

@@ -15,7 +15,7 @@ import { pause } from "../kernel/time.js";
 import { createReadQueues, keepHistory, startOps } from "../operators/console/index.js";
 import { aboutDrop, createDeadLetterApi, createDeadLetters } from "../operators/dead-letters/index.js";
 import { createTimelines } from "../reads/index.js";
-import { authorAsJson, createBucket, createErasedList, createFillStore, fillAsText, isFilled } from "../state/index.js";
+import { authorAsJson, createBucket, createErasedList, fillAsText, isFilled } from "../state/index.js";
 import { connectUsers } from "../upstreams/upstreams.grpc.js";
 import { listening } from "./listening.js";
 import type { RoleDeps, RunningRole } from "./role.js";
@@ -63,7 +63,7 @@ export async function startOpsRole(deps: RoleDeps): Promise<RunningRole> {
 
 /** The console says how far a fill of the log is that is under way. */
 function withFill({ connections }: RoleDeps, readQueues: ReturnType<typeof createReadQueues>) {
-  const { read } = createFillStore(connections.scripts);
+  const { read } = connections.state.fill;
   return async () => {
     const [queues, fill] = await Promise.all([readQueues(), read().catch(() => undefined)]);
     return { ...queues, log_fill: fill && !isFilled(fill) ? fillAsText(fill) : null };

@@ -7,7 +7,7 @@ import type { Db } from "../platform/db/db.js";
 import type { Service } from "../platform/grpc/unary.js";
 import type { ReadBounds } from "../reads/index.js";
 import type { Config } from "./config/config.js";
-import type { ServiceConnections } from "./connections.js";
+import type { ServiceConnections, WithState } from "./connections.js";
 
 export interface RunningRole {
   /** Services that are served over gRPC. */
@@ -38,7 +38,7 @@ export interface Wraps {
 
 export interface RoleDeps {
   readonly config: Config;
-  readonly connections: ServiceConnections;
+  readonly connections: WithState<ServiceConnections>;
   /** One a process: a crash ends all its consumers. */
   readonly suspectLock: SuspectLock;
   readonly exportsTraces: boolean;

@@ -17,7 +17,7 @@ import { startCertificateSample } from "./certificates.js";
 import type { Closers } from "./closers.js";
 import { type Config, calledUpstreams } from "./config/config.js";
 import type { Role } from "./config/process.js";
-import { openConnections, type ServiceConnections } from "./connections.js";
+import { openConnections, type ServiceConnections, withState } from "./connections.js";
 import { keepsData, openDatabase } from "./database.js";
 import { startFanoutRole } from "./fanout.js";
 import { type GatewayRoleDeps, openEntrance, startGatewayRole } from "./gateway.js";
@@ -114,7 +114,7 @@ async function openDeps(
       readiness.waiting = server ?? "roles";
     },
   });
-  const connections = wraps.connections?.(usual) ?? usual;
+  const connections = withState(wraps.connections?.(usual) ?? usual, config);
   const depths = await startDepths(connections.nats, {
     ages: roles.includes("fanout"),
     notifyParts: config.nats.notifyParts,

@@ -1,5 +1,5 @@
 /** The door of the state: the only file of this folder that other folders import. */
-export { type AuthorWriter, createAuthorWriter } from "./big-authors/author-writer.redis.js";
+export type { AuthorWriter } from "./big-authors/author-writer.redis.js";
 export {
   type AuthorRegistry,
   authorAsJson,
@@ -19,30 +19,20 @@ export {
   type PullRegistry,
   type PullState,
 } from "./big-authors/pulled.js";
-export { createPulls, type Pulls } from "./big-authors/pulls.redis.js";
+export type { Pulls } from "./big-authors/pulls.redis.js";
 export { type AnalysisCache, createAnalysisCache, createRemoveKeys } from "./caches/analyses.redis.js";
-export { dropUserCaches } from "./caches/drop-user-caches.redis.js";
 export { createListCache, type ListCache, type ListName, MAX_CACHED_IDS } from "./caches/user-lists.redis.js";
-export {
-  type Contents,
-  createAuditReads,
-  createReadEntry,
-  type ReadEntry,
-  type StoredEntry,
-} from "./entries/audited.redis.js";
+export type { Contents, ReadEntry, StoredEntry } from "./entries/audited.redis.js";
 export type { HomeBounds } from "./entries/home-looks.redis.js";
-export { type Homes, listHomes } from "./entries/homes.redis.js";
-export { amongLocal, newestOfLocal } from "./entries/local.redis.js";
+export type { Homes } from "./entries/homes.redis.js";
 export { present } from "./entries/page-response.js";
 export { openReadCache, type ReadCache } from "./entries/read-cache.redis.js";
-export { createTimelineStore, type Snapshot, type TimelineStore } from "./entries/store.redis.js";
+export type { Snapshot, TimelineStore } from "./entries/store.redis.js";
 export { type Incomplete, incompleteOf, isIncomplete, SPARE, type Stored } from "./entries/stored.js";
-export { createTrimStore, startTrimming } from "./entries/trim.redis.js";
 export { withoutHidden } from "./entries/without-hidden.js";
 export {
   type Audience,
   audienceOf,
-  createTimelineWriter,
   type HomeAddition,
   type HomeRemoval,
   type SharedAddition,
@@ -91,21 +81,18 @@ export {
   generationSince,
   writeUnlessDeleted,
 } from "./fences/types.js";
-export { createIsApart } from "./hidden/apart.redis.js";
 export type { HidingChange, MadeChange } from "./hidden/changes.redis.js";
-export { createReadHidden, createReadHiddenTogether, createReadHidings } from "./hidden/hidden.grpc.js";
 export { Hidden, type HiddenUsers, type Hiding } from "./hidden/hidden.js";
-export { createHiddenStore, type HiddenStore } from "./hidden/hidden.redis.js";
-export { createRelationWriter, type RelationWriter, type Viewers } from "./hidden/relations.redis.js";
-export { openLease } from "./leases.redis.js";
+export type { HiddenStore } from "./hidden/hidden.redis.js";
+export type { RelationWriter, Viewers } from "./hidden/relations.redis.js";
 export { createRateLimit, HOURLY, type Quota, quotaHeaders, type RateLimit } from "./limits/analyses.redis.js";
 export { type AtLimit, listAtLimit } from "./limits/limit-list.redis.js";
 export { createLimits, type Limited, type Use, unlessAway } from "./limits/limits.redis.js";
 export { createReadRate } from "./limits/read-rate.redis.js";
 export { createTokenBucket, type TokenBucket } from "./limits/source-tokens.redis.js";
 export { createNotifyUser } from "./listeners/listed.redis.js";
-export { createListeners, type Listeners } from "./listeners/listeners.redis.js";
-export { createListenersAmong, type ListenersAmong } from "./listeners/listening.redis.js";
+export type { Listeners } from "./listeners/listeners.redis.js";
+export type { ListenersAmong } from "./listeners/listening.redis.js";
 export { createLogOut, createLogoutsAmong, isRefused, type LogoutsAmong } from "./listeners/logouts.redis.js";
 export {
   type Connection,
@@ -117,7 +104,6 @@ export {
 } from "./listeners/registry.redis.js";
 export { createAttempts } from "./messages/attempts.redis.js";
 export {
-  createFillStore,
   FILL_WINDOW_MS,
   type FillStore,
   fillAsJson,
@@ -128,20 +114,9 @@ export {
   windowRange,
   windowsOf,
 } from "./messages/log-fill.redis.js";
-export {
-  createProgress,
-  createReadProgress,
-  type FanoutSize,
-  type Progress,
-  type Recipients,
-} from "./messages/progress.redis.js";
-export {
-  createReconciledUpTo,
-  createUnreconciled,
-  type ReconciledUpTo,
-  type Unreconciled,
-} from "./messages/reconciled.redis.js";
-export { affectedBy, createReadWaiting, createWaiting, type WaitingEvent } from "./messages/waiting.redis.js";
+export type { FanoutSize, Progress, Recipients } from "./messages/progress.redis.js";
+export type { ReconciledUpTo, Unreconciled } from "./messages/reconciled.redis.js";
+export { affectedBy, createWaiting, type WaitingEvent } from "./messages/waiting.redis.js";
 export { checkPlaces, keepPlaces } from "./servers/places.redis.js";
 export { checkRights, createRightsWatch, writeFault } from "./servers/rights.redis.js";
 export {
@@ -153,4 +128,5 @@ export {
   type ServerIdentity,
   type SetAside,
 } from "./servers/server-identity.redis.js";
+export { openState, type State } from "./state.redis.js";
 export { authorOf, authorTimelineOf, FLOOR, GLOBAL, HOMES, homeOf, kindOf, LOCAL, userOfHome } from "./timelines.js";

@@ -10,5 +10,7 @@ const KEYS = {
   trimming: TRIM_LEASE_KEY,
 } as const;
 
+export type Work = keyof typeof KEYS;
+
 /** Opens the lease of work that one process does at a time. */
-export const openLease = (scripts: Scripts, work: keyof typeof KEYS): Lease => createLease(scripts, KEYS[work]);
+export const openLease = (scripts: Scripts, work: Work): Lease => createLease(scripts, KEYS[work]);

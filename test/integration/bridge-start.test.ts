@@ -1,7 +1,8 @@
 import { expect, test } from "@jest/globals";
 import { silent } from "../../src/kernel/logger.js";
 import { startBridgeRole } from "../../src/roles/bridge.js";
-import type { ServiceConnections } from "../../src/roles/connections.js";
+import type { RoleDeps } from "../../src/roles/role.js";
+import { createUnreconciled } from "../../src/state/messages/reconciled.redis.js";
 import { eventually } from "../support/eventually.js";
 import { openNats } from "../support/nats.js";
 import { openRedis } from "../support/redis.js";
@@ -34,10 +35,12 @@ test("a bridge that starts looks back to the last admission before its own, howe
     },
     changedEdges: async () => ({ changes: [], next: "" }),
   });
+  const { scripts } = redis;
+  const state = { unreconciled: createUnreconciled(scripts) };
   const addresses = { userServiceAddr: "upstreams", postServiceAddr: "upstreams" };
   const role = await startBridgeRole({
     config: { redis: { urls: [redis.broker.url] }, upstreams: addresses } as never,
-    connections: { ...nats, nats: connection, scripts: redis.scripts, upstreams } as unknown as ServiceConnections,
+    connections: { ...nats, nats: connection, scripts, upstreams, state } as unknown as RoleDeps["connections"],
     suspectLock: undefined as never,
     exportsTraces: false,
     log: silent,

@@ -14,6 +14,7 @@ import {
   type LogFill,
   windowsOf,
 } from "../../src/state/messages/log-fill.redis.js";
+import type { State } from "../../src/state/state.redis.js";
 import type { Upstreams } from "../../src/upstreams/upstreams.grpc.js";
 import { eventually } from "../support/eventually.js";
 import { redisOfFile } from "../support/redis-of-file.js";
@@ -64,7 +65,7 @@ test("while the posts service does not tell whether there is a history, the log 
   };
   const { beginFirstFill } = openFills(
     {
-      scripts: redis.scripts,
+      state: { fill: createFillStore(redis.scripts) } as unknown as State,
       upstreams: () => ({ changedDrops }) as unknown as Upstreams,
       log: { ...log, warn: (fields: object) => void told.push(fields) } as unknown as Logger,
     },

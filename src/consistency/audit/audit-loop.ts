@@ -8,7 +8,7 @@ import type { ReconciledUpTo } from "../../state/index.js";
 import { observeReconcile } from "../observe.js";
 import type { Reconcile, Reconciled } from "../reconcile/reconcile.js";
 import { type Report, type Reports, TIMELINES, type TimelineKind } from "./audit.js";
-import type { Auditor } from "./auditor.redis.js";
+import type { Auditor } from "./auditor.js";
 
 /**
  * Dependencies of the loop. `reconciledUpTo`: time up to which rounds have reconciled, in ms since the epoch; it

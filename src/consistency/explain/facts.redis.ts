@@ -5,16 +5,7 @@ import { belongsHome, entryOfDrop } from "../../contracts/timelines.js";
 import type { Drop } from "../../gen/avion/posts.js";
 import { dateOfId } from "../../kernel/ids.js";
 import { sharedNow } from "../../kernel/time.js";
-import type { Scripts } from "../../platform/redis/scripts.js";
-import {
-  createReadEntry,
-  createReadWaiting,
-  currentOf,
-  type Erased,
-  type Fences,
-  isPushed,
-  type PulledAuthors,
-} from "../../state/index.js";
+import { currentOf, isPushed, type State } from "../../state/index.js";
 import type { Upstreams } from "../../upstreams/upstreams.grpc.js";
 import { isOpen, untilApplied } from "../audit/audit.js";
 import type { PublicationDeps } from "../audit/publications.js";
@@ -29,20 +20,15 @@ export type Explained = Pick<ExplainRequest, "user" | "drop"> & Explanation & Fa
 export type Explain = (asked: ExplainRequest, stopping?: AbortSignal) => Promise<Explained>;
 
 interface Handles {
-  readonly scripts: Scripts;
+  readonly state: State;
   readonly nats: NatsConnection;
   readonly upstreams: (caller: "operator") => Upstreams;
-  readonly fences: Fences;
-  readonly erased: Erased;
-  readonly authorStates: PulledAuthors;
 }
 
 /** Returns a function that tells why a home has a drop, or lacks it. */
-export function openExplain(
-  { scripts, nats, upstreams, fences, erased, authorStates }: Handles,
-  hides: PublicationDeps["hides"],
-): Explain {
-  const { readLogged, readUnapplied } = new EventLog(nats, createReadWaiting(scripts));
+export function openExplain({ state, nats, upstreams }: Handles, hides: PublicationDeps["hides"]): Explain {
+  const { fences, erased, authorStates, readEntry, waiting } = state;
+  const { readLogged, readUnapplied } = new EventLog(nats, waiting.read);
   const { findDrop, follows, isKnown } = new UpstreamView(upstreams("operator"));
   const deps = {
     hides,
@@ -50,7 +36,7 @@ export function openExplain(
     findDrop,
     follows,
     isKnown,
-    readEntry: createReadEntry(scripts, authorStates),
+    readEntry,
     tombstonedAmong: fences.tombstonedAmong,
     retentionStart: fences.retentionStart,
     erasedAmong: erased.among,

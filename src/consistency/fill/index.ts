@@ -2,8 +2,7 @@ import { LOG_AGE_MS } from "../../contracts/times.js";
 import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { sharedNow } from "../../kernel/time.js";
-import type { Scripts } from "../../platform/redis/scripts.js";
-import { createFillStore } from "../../state/index.js";
+import type { State } from "../../state/index.js";
 import type { Upstreams } from "../../upstreams/upstreams.grpc.js";
 import type { EventLog } from "../log.nats.js";
 import { observeRecovery } from "../observe.js";
@@ -12,17 +11,17 @@ import { UpstreamView } from "../upstreams.grpc.js";
 import { beginFill, startFill } from "./fill.js";
 
 interface Handles {
-  readonly scripts: Scripts;
+  readonly state: State;
   readonly upstreams: (caller: "reconcile") => Upstreams;
   readonly log: Logger;
 }
 
 /** Returns the functions that have the log filled, at a first start and after a loss. */
 export function openFills(
-  { scripts, upstreams, log }: Handles,
+  { state, upstreams, log }: Handles,
   { readLogState, readBacklog }: Pick<EventLog, "readLogState" | "readBacklog">,
 ) {
-  const fills = { store: createFillStore(scripts), log };
+  const fills = { store: state.fill, log };
   const { listsDrops } = new UpstreamView(upstreams("reconcile"));
   let isNew: boolean | undefined;
   let isTold = false;
@@ -58,9 +57,9 @@ interface FillOptions {
 }
 
 /** Takes part in filling the log while a fill is under way. */
-export function openFill({ scripts, log }: Pick<Handles, "scripts" | "log">, { eventLog, ...options }: FillOptions) {
+export function openFill({ state, log }: Pick<Handles, "state" | "log">, { eventLog, ...options }: FillOptions) {
   const fill = startFill({
-    store: createFillStore(scripts),
+    store: state.fill,
     readLog: async () => (await eventLog.readLogState()).drops,
     readUnapplied: eventLog.readUnapplied,
     ...options,

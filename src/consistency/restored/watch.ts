@@ -8,7 +8,7 @@ import { SECOND } from "../../kernel/time.js";
 import { type Behind, type EdgeChange, edgeName } from "../../state/index.js";
 import type { UpstreamView } from "../upstreams.grpc.js";
 import { type Compared, lostByRestore, unlessUnanswered } from "./lost-by-restore.js";
-import type { Samples } from "./samples.redis.js";
+import type { Samples } from "./samples.js";
 
 interface WatchDeps {
   readonly samples: Samples;

@@ -1,8 +1,6 @@
-import { remoteCapOf, type StoredTimelinesConfig } from "../../contracts/config.js";
 import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
-import type { Scripts } from "../../platform/redis/scripts.js";
-import { type Contents, createAuditReads, type Fences, type PulledAuthors } from "../../state/index.js";
+import type { Contents, State } from "../../state/index.js";
 import { observeAudit } from "../observe.js";
 import { type AuditDeps, type AuditOptions, audit, type TimelineKind, type TimelineName } from "./audit.js";
 
@@ -23,11 +21,8 @@ export interface Rebuilding {
   hiddenOf(user: string, author: string, drops: readonly string[]): Promise<ReadonlySet<string>>;
 }
 
-interface AuditorDeps extends Pick<AuditDeps, "readUnapplied" | "isKnown" | "settleMs"> {
-  readonly scripts: Scripts;
-  readonly fences: Pick<Fences, "retentionStart" | "tombstonedAmong">;
-  readonly authorStates: PulledAuthors;
-  readonly storedTimelines: StoredTimelinesConfig;
+interface AuditorDeps extends Pick<AuditDeps, "readUnapplied" | "isKnown" | "maxEntries" | "settleMs"> {
+  readonly state: State;
   readonly rebuilding: Rebuilding;
   readonly log: Logger;
 }
@@ -36,12 +31,10 @@ export type Auditor = ReturnType<typeof createAuditor>;
 
 /** Audits timelines, and rebuilds those that differ. */
 export function createAuditor(deps: AuditorDeps) {
-  const { fences, rebuilding, log, readUnapplied, isKnown, settleMs } = deps;
-  const { maxEntries, ttlMs } = deps.storedTimelines;
+  const { state, rebuilding, log, readUnapplied, isKnown, maxEntries, settleMs } = deps;
+  const { fences, audited: reads } = state;
   const { retentionStart, tombstonedAmong } = fences;
   const common = { retentionStart, tombstonedAmong, readUnapplied, isKnown, maxEntries, settleMs };
-  const hasShare = remoteCapOf(deps.storedTimelines) !== undefined;
-  const reads = createAuditReads({ ...deps, ttlMs, hasShare });
   const ofHomes: AuditDeps = {
     ...common,
     readStored: (user) => reads.home(user, rebuilding.hiddenOf),

@@ -1,16 +1,12 @@
 import type { HeldDrop } from "../../contracts/timelines.js";
 import { sharedNow } from "../../kernel/time.js";
-import type { Scripts } from "../../platform/redis/scripts.js";
-import { amongLocal, type EdgeChange, type Erased, edgeName, type Fences, newestOfLocal } from "../../state/index.js";
+import { type EdgeChange, edgeName, type State } from "../../state/index.js";
 
 /** Number of drops in a sample of local. */
 const NEWEST = 40;
 
 interface SamplesDeps {
-  readonly scripts: Pick<Scripts, "command">;
-  readonly fences: Pick<Fences, "tombstonedAmong" | "retentionStart" | "newestEdges">;
-  /** Erased users, whom the upstreams do not know any more. */
-  readonly erased: Pick<Erased, "among">;
+  readonly state: State;
   readonly readDrops: (until: number) => Promise<readonly HeldDrop[]>;
   readonly readEdges: (until: number) => Promise<readonly EdgeChange[]>;
   readonly settleMs: number;
@@ -19,7 +15,9 @@ interface SamplesDeps {
 export type Samples = ReturnType<typeof createSamples>;
 
 /** Takes samples of the log and local, without deleted drops and those older than the retention. */
-export function createSamples({ scripts, fences, erased, readDrops, readEdges, settleMs }: SamplesDeps) {
+export function createSamples({ state, readDrops, readEdges, settleMs }: SamplesDeps) {
+  const { fences, erased, local } = state;
+  /** The upstreams do not know erased users any more. */
   const withoutErased = async <Item>(items: readonly Item[], usersOf: (item: Item) => readonly string[]) => {
     const gone = await erased.among([...new Set(items.flatMap(usersOf))]);
     return items.filter((item) => !usersOf(item).some((user) => gone.has(user)));
@@ -49,14 +47,11 @@ export function createSamples({ scripts, fences, erased, readDrops, readEdges, s
     },
     inForce,
     /** Returns the newest drops of local, oldest first; they may be in no log any more. */
-    local: async () => alive(await newestOfLocal(scripts, { until: sharedNow() - settleMs, count: NEWEST })),
+    local: async () => alive(await local.newest({ until: sharedNow() - settleMs, count: NEWEST })),
     /** Returns the drops of a sample that are neither deleted nor removed since. */
     stillHeld: async (drops: readonly HeldDrop[]): Promise<readonly HeldDrop[]> => {
       const kept = await alive(drops);
-      const inLocal = await amongLocal(
-        scripts,
-        kept.map(({ drop }) => drop),
-      );
+      const inLocal = await local.among(kept.map(({ drop }) => drop));
       return kept.filter(({ author, drop }) => author !== undefined || inLocal.has(drop));
     },
   };
