@@ -46,7 +46,7 @@ export { admissionsOf, createReadDropEvents, type Explained, openExplain } from 
 export { startExplainService } from "./explain/service.nats.js";
 export { openFences } from "./fences/index.js";
 export { type Reconciled, untilNow } from "./reconcile/reconcile.js";
-export { areUpstreamsBehind, checkBelonging, createReadAcked, openRedisOfLog } from "./redis-loss/servers.js";
+export { areUpstreamsBehind, checkBelonging, createReadAcked, openRedisOfLog } from "./redis-loss/servers.nats.js";
 export { parsed, replay, retrying } from "./replay.js";
 export { EventLog };
 

@@ -29,6 +29,7 @@ import {
   createFenced,
   createNamesErased,
   createRightsWatch,
+  createServerIdentity,
   type Erased,
   type Fenced,
   type Fences,
@@ -36,6 +37,7 @@ import {
   type NamesErased,
   openPulled,
   openState,
+  type ServerIdentity,
   type State,
   storeUnlessErased,
 } from "../state/index.js";
@@ -48,6 +50,7 @@ export interface Connections extends Publisher {
   readonly scripts: Scripts;
   readonly clock: RedisClock;
   readonly fenced: Fenced;
+  readonly identity: ServerIdentity;
   readonly nats: NatsConnection;
   readonly retention: ReturnType<typeof openFences>["retention"];
   readonly fences: Fences;
@@ -201,7 +204,9 @@ function openClient(
   const sharedClock = createSharedClock(log);
   const clock = followClock(scripts, sharedClock);
   closers.add("Redis clock", () => clock.close());
-  return { scripts, clock, clockFault: sharedClock.fault, fenced: createFenced(scripts, clock) };
+  const fenced = createFenced(scripts, clock);
+  const identity = createServerIdentity(scripts, fenced);
+  return { scripts, clock, clockFault: sharedClock.fault, fenced, identity };
 }
 
 /**
@@ -210,7 +215,7 @@ function openClient(
  */
 export const withFences = (
   config: Config,
-  opened: Pick<Connections, "scripts" | "clock" | "fenced" | "nats" | keyof Publisher | "upstreams">,
+  opened: Pick<Connections, "scripts" | "clock" | "fenced" | "identity" | "nats" | keyof Publisher | "upstreams">,
   log: Logger,
   reads?: Partial<ReadBounds>,
 ): Connections => {

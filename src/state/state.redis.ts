@@ -28,12 +28,13 @@ import { createFillStore } from "./messages/log-fill.redis.js";
 import { createProgress, createReadProgress } from "./messages/progress.redis.js";
 import { createReconciledUpTo, createUnreconciled } from "./messages/reconciled.redis.js";
 import { createReadWaiting, createWaiting } from "./messages/waiting.redis.js";
-import { createServerIdentity } from "./servers/server-identity.redis.js";
+import type { ServerIdentity } from "./servers/server-identity.redis.js";
 
 interface StateHandles {
   readonly scripts: Scripts;
   readonly clock: RedisClock;
   readonly fenced: Fenced;
+  readonly identity: ServerIdentity;
   readonly fences: Fences;
   readonly erased: Erased;
   readonly authorStates: AuthorRegistry;
@@ -53,7 +54,7 @@ export type State = ReturnType<typeof openState>;
 
 /** Opens the state of timelines. The parts that keep caches are opened by the component that uses them. */
 export function openState(handles: StateHandles) {
-  const { scripts, clock, fenced, fences, erased, authorStates, storedTimelines } = handles;
+  const { scripts, clock, fenced, identity, fences, erased, authorStates, storedTimelines } = handles;
   const { maxEntries, ttlMs } = storedTimelines;
   const remoteCap = remoteCapOf(storedTimelines);
   return {
@@ -61,7 +62,7 @@ export function openState(handles: StateHandles) {
     erased,
     authorStates,
     lease: (work: Work) => openLease(scripts, work),
-    identity: createServerIdentity(scripts, fenced),
+    identity,
     waiting: { ...createWaiting(scripts), read: createReadWaiting(scripts) },
     fill: createFillStore(scripts),
     unreconciled: createUnreconciled(scripts),
