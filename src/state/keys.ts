@@ -85,6 +85,9 @@ const HIDDEN_PREFIX = prefix("timeline:x:hidden:{timeline:home:<user>}");
 /** Hash of the tokens of users whose drops the user does not see. */
 export const hiddenKey = (user: string): string => HIDDEN_PREFIX + pullsToken(user);
 
+/** Field of {@link hiddenKey}, beside those tokens: "complete", or the name of a fill or a change under way. */
+export const HIDDEN_STATE = "~state";
+
 /** Hash of what a fill of {@link hiddenKey} has read so far. */
 export const hiddenStagedKey = ofId("timeline:x:hidden-staged:{timeline:home:<user>}");
 

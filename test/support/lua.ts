@@ -1,7 +1,8 @@
 import { readdirSync } from "node:fs";
 import { basename, join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { type Script, script } from "../../src/platform/redis/scripts.js";
+import type { Script } from "../../src/platform/redis/scripts.js";
+import { script } from "../../src/state/scripts.redis.js";
 
 /** The Lua scripts of the service, as their files are found. */
 export const LUA_FILES: readonly string[] = readdirSync("src", { recursive: true, encoding: "utf8" })

@@ -1,5 +1,5 @@
 import { encodeId } from "../../kernel/ids.js";
-import { type Scripts, script } from "../../platform/redis/scripts.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
 import { isDirect, rememberCreation } from "../entries/drop-facts.redis.js";
 import { createRemovalNotes } from "../entries/removal-notes.redis.js";
 import {
@@ -12,6 +12,7 @@ import {
 } from "../entries/writer.redis.js";
 import type { Fenced } from "../fenced.redis.js";
 import { AUTHOR_PREFIX, authorKey, FLOOR_MEMBER, PULLS_PREFIX, packKeys, pullsToken } from "../keys.js";
+import { script } from "../scripts.redis.js";
 
 const CHANGE_PULLS = script("change-pulls", import.meta.url);
 

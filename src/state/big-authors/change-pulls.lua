@@ -17,7 +17,7 @@ end
 local command, prefix = ARGV[2] == 'add' and 'SADD' or 'SREM', ARGV[3]
 
 local function change(key, first, last)
-  if call('SISMEMBER', key, '~complete') == 1 then return call(command, key, unpack(ARGV, first, last)) end
+  if call('SISMEMBER', key, COMPLETE) == 1 then return call(command, key, unpack(ARGV, first, last)) end
   return call('DEL', key)
 end
 

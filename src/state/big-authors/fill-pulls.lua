@@ -10,7 +10,7 @@
 -- ARGV[4+] with "finish": the authors
 -- returns  the mark that stands, nil if the set is known ("begin"); 1, 0 if the set is not known ("finish")
 local call, key, step, mark = redis.call, KEYS[1], ARGV[1], ARGV[2]
-if step ~= 'afresh' and call('SISMEMBER', key, '~complete') == 1 then return step == 'finish' and 1 or nil end
+if step ~= 'afresh' and call('SISMEMBER', key, COMPLETE) == 1 then return step == 'finish' and 1 or nil end
 if step == 'finish' then
   if call('SISMEMBER', key, mark) == 0 then return 0 end
 elseif step == 'begin' then
@@ -18,7 +18,7 @@ elseif step == 'begin' then
   mark = call('SRANDMEMBER', key) or mark
 end
 call('DEL', key)
-call('SADD', key, step == 'finish' and '~complete' or mark)
+call('SADD', key, step == 'finish' and COMPLETE or mark)
 for i = 4, #ARGV do call('SADD', key, ARGV[i]) end
 call('PEXPIRE', key, ARGV[3])
 return step == 'finish' and 1 or mark

@@ -2,9 +2,10 @@ import { randomUUID } from "node:crypto";
 import { AppError } from "../../kernel/errors.js";
 import { encodeId } from "../../kernel/ids.js";
 import { SingleFlight } from "../../kernel/sharing.js";
-import { type Scripts, script } from "../../platform/redis/scripts.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
 import { type Erased, writeUnlessErased } from "../erased/erasures.js";
 import { pullsKey } from "../keys.js";
+import { script } from "../scripts.redis.js";
 import { currentOf, isMerged, PULLS_FILLING, type PulledAuthors } from "./pulled.js";
 
 const FILL_PULLS = script("fill-pulls", import.meta.url);

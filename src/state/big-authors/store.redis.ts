@@ -2,8 +2,9 @@ import { AppError } from "../../kernel/errors.js";
 import { decodeId, encodeId } from "../../kernel/ids.js";
 import { HOUR } from "../../kernel/time.js";
 import type { RedisClock } from "../../platform/redis/clock.js";
-import { type Scripts, script } from "../../platform/redis/scripts.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
 import { ERASED_KEY, PULLED_KEY, postedKey } from "../keys.js";
+import { script } from "../scripts.redis.js";
 import { PULL_STATES, type Published, type PulledAuthor, type PullState } from "./pulled.js";
 
 const CHANGE_PULLED = script("change-pulled", import.meta.url);

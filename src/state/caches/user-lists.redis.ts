@@ -1,7 +1,8 @@
 import { randomBytes } from "node:crypto";
 import { MINUTE } from "../../kernel/time.js";
-import { type Scripts, script } from "../../platform/redis/scripts.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
 import { limitKey, usersKey } from "../keys.js";
+import { script } from "../scripts.redis.js";
 
 const USERS_READ_LIST = script("users-read-list", import.meta.url);
 const USERS_FILL_LIST = script("users-fill-list", import.meta.url);

@@ -35,13 +35,13 @@ local rebuilding = 10
 -- Returns the floor if it has risen.
 local function trim(key, floor, size)
   local cut, risen = size - low, nil
-  if floor then call('ZREM', key, '~floor') end
+  if floor then call('ZREM', key, FLOOR) end
   if floor and floor >= 0 then
     local last = call('ZRANGE', key, cut - 1, cut - 1, 'WITHSCORES')
     risen = math.max(floor, tonumber(last[2]), 1)
   end
   call('ZREMRANGEBYRANK', key, 0, cut - 1)
-  if risen then call('ZADD', key, risen, '~floor') end
+  if risen then call('ZADD', key, risen, FLOOR) end
   return risen
 end
 
@@ -58,7 +58,7 @@ local function above(floor, entries)
 end
 
 local function floorOf(key)
-  local floor = call('ZSCORE', key, '~floor')
+  local floor = call('ZSCORE', key, FLOOR)
   return floor and tonumber(floor)
 end
 
@@ -68,14 +68,14 @@ local unmade = {}
 local function may_make(key)
   if kind ~= 'homes' then return true end
   local token = string.sub(key, #prefix + 1)
-  if #KEYS == 0 then return not call('ZSCORE', 'timeline:x:erased', token) end
+  if #KEYS == 0 then return not call('ZSCORE', ERASED, token) end
   unmade[#unmade + 1] = token
   return false
 end
 
 -- Remote drops have a floor of their own. It is not valid while the timeline is rebuilt.
 local function above_remote_floor(key, entries)
-  local floor = (floorOf(key) or -1) >= 0 and floorOf('timeline:x:remote:{' .. key .. '}')
+  local floor = (floorOf(key) or -1) >= 0 and floorOf(REMOTE .. key .. '}')
   return floor and floor > 0 and above(floor, entries) or entries
 end
 
@@ -83,25 +83,25 @@ end
 -- A rebuild adds to the set before it adds to the timeline, so nothing leaves the set while the mark of a rebuild stands.
 -- A rebuild starts over if too many remote drops come meanwhile.
 local function bound_remote(key, entries)
-  local floor, set = floorOf(key), 'timeline:x:remote:{' .. key .. '}'
+  local floor, set = floorOf(key), REMOTE .. key .. '}'
   if not floor then return end
   call('ZADD', set, 'LT', unpack(entries))
   local size = call('ZCARD', set)
   if floor < 0 and size > 2 * cap then
     call('DEL', set)
-    call('ZREM', key, '~floor')
+    call('ZREM', key, FLOOR)
   end
   if floor < 0 or size <= remote_cap then return end
   local risen = floorOf(set)
   call('ZINTERSTORE', set, 2, set, key, 'WEIGHTS', 0, 1)
-  call('ZREM', set, '~floor')
+  call('ZREM', set, FLOOR)
   local held = call('ZCARD', set)
   if held > remote_cap then
     local cut = call('ZPOPMIN', set, held - math.ceil(remote_cap * low / cap))
     for i = 1, #cut, 2 do call('ZREM', key, cut[i]) end
     risen = math.max(risen or 0, tonumber(cut[#cut]), 1)
   end
-  if risen then call('ZADD', set, risen, '~floor') end
+  if risen then call('ZADD', set, risen, FLOOR) end
 end
 
 -- Nothing in a timeline stands below its floor, except drops of the time 0 below a floor of 1. So if an entry of a
@@ -143,7 +143,7 @@ local function hidden_users(byline)
   local users = {}
   for user in string.gmatch(byline, '[^,]+') do
     if have_hiders[user] == nil then
-      have_hiders[user] = #KEYS > 0 or call('EXISTS', 'timeline:x:hiders:' .. user) == 1
+      have_hiders[user] = #KEYS > 0 or call('EXISTS', HIDERS .. user) == 1
     end
     if have_hiders[user] then users[#users + 1] = user end
   end
@@ -156,12 +156,12 @@ local function suspects_among(tokens, users)
   local suspects = {}
   if #KEYS > 0 then
     for _, token in ipairs(tokens) do
-      if call('HLEN', 'timeline:x:hidden:{' .. prefix .. token .. '}') > 1 then suspects[token] = true end
+      if call('HLEN', HIDDEN .. prefix .. token .. '}') > 1 then suspects[token] = true end
     end
     return suspects
   end
   for user in pairs(users) do
-    local are = call('SMISMEMBER', 'timeline:x:hiders:' .. user, unpack(tokens))
+    local are = call('SMISMEMBER', HIDERS .. user, unpack(tokens))
     for i, token in ipairs(tokens) do
       if are[i] == 1 then suspects[token] = true end
     end
@@ -171,7 +171,7 @@ end
 
 -- A user who hides this one again is added again, before their hash is complete.
 local function is_no_hider(token, user)
-  if #KEYS == 0 and user ~= '' then call('SREM', 'timeline:x:hiders:' .. user, token) end
+  if #KEYS == 0 and user ~= '' then call('SREM', HIDERS .. user, token) end
 end
 
 -- If a suspect's hash is not complete, the home is not, either: its rebuild decides.
@@ -179,15 +179,15 @@ local function is_hidden(token, byline)
   local author, original = string.match(byline, '([^,]+),?(.*)')
   if not author or author == token then return false end
   local home = prefix .. token
-  local hidden = 'timeline:x:hidden:{' .. home .. '}'
-  local held = call('HMGET', hidden, '~state', author, original)
+  local hidden = HIDDEN .. home .. '}'
+  local held = call('HMGET', hidden, STATE, author, original)
   local is_lost = held[1] ~= 'complete' and call('EXISTS', hidden) == 0
   if is_lost or held[1] == 'complete' then
     if not held[2] then is_no_hider(token, author) end
     if not held[3] then is_no_hider(token, original) end
   end
   if held[1] ~= 'complete' and #KEYS == 0 then
-    call('ZREM', home, '~floor')
+    call('ZREM', home, FLOOR)
     return true
   end
   return held[2] == 'all' or (original ~= '' and (held[2] == 'reposts' or held[3] == 'all'))
@@ -208,7 +208,7 @@ end
 -- Bylines of drops that have left the timeline go once they are as many as those that are there; not while a rebuild,
 -- whose mark is a negative floor, has kept those of drops that come at its end.
 local function keep_bylines(key, first, last)
-  local bylines = 'timeline:x:bylines:{' .. key .. '}'
+  local bylines = BYLINES .. key .. '}'
   for i = first, last, 3 do
     if kind == 'all' or remote_cap or string.find(ARGV[i + 2], ',', 1, true) then call('HSET', bylines, ARGV[i + 1], ARGV[i + 2]) end
   end

@@ -8,13 +8,13 @@
 -- returns  false if the timeline is complete; 0 if the hash is not: fan-out could not tell what it may write
 --          meanwhile; else the drop ids it held before
 local afresh = ARGV[3] == '1'
-local floor = redis.call('ZSCORE', KEYS[1], '~floor')
+local floor = redis.call('ZSCORE', KEYS[1], FLOOR)
 if floor and tonumber(floor) >= 0 and not afresh then return false end
-if KEYS[2] and redis.call('HGET', KEYS[2], '~state') ~= 'complete' then return 0 end
+if KEYS[2] and redis.call('HGET', KEYS[2], STATE) ~= 'complete' then return 0 end
 local left = redis.call('PTTL', KEYS[1])
-if floor then redis.call('ZREM', KEYS[1], '~floor') end
+if floor then redis.call('ZREM', KEYS[1], FLOOR) end
 local held = redis.call('ZRANGE', KEYS[1], 0, -1)
-redis.call('ZADD', KEYS[1], ARGV[1], '~floor')
+redis.call('ZADD', KEYS[1], ARGV[1], FLOOR)
 local ttl = tonumber(ARGV[2])
 if ttl > 0 then redis.call('PEXPIRE', KEYS[1], afresh and left > 0 and left or ttl) end
 return held

@@ -18,14 +18,14 @@ if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[1]) then
 end
 local key, adds, removals = KEYS[1], KEYS[2], KEYS[3]
 local floor, cap, staged, gone = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local mark = redis.call('ZSCORE', key, '~floor')
+local mark = redis.call('ZSCORE', key, FLOOR)
 local held = redis.call('ZCARD', adds) + redis.call('ZCARD', removals)
 if not mark or tonumber(mark) ~= tonumber(ARGV[2]) or held ~= staged then
   redis.call('DEL', adds, removals)
   return 0
 end
 -- The floor stays while everything else may go: a key that is empty for a moment loses its time to live.
-redis.call('ZADD', key, '+inf', '~floor')
+redis.call('ZADD', key, '+inf', FLOOR)
 if staged > 0 then
   -- Both write the key anew, without its time to live.
   local left = redis.call('PTTL', key)
@@ -44,5 +44,5 @@ if excess > 0 then
   local cut = redis.call('ZPOPMIN', key, excess)
   floor = math.max(floor, tonumber(cut[#cut]), 1)
 end
-redis.call('ZADD', key, floor, '~floor')
+redis.call('ZADD', key, floor, FLOOR)
 return 1

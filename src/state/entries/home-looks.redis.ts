@@ -1,7 +1,8 @@
 import { chunked } from "../../kernel/concurrency.js";
 import { encodeId } from "../../kernel/ids.js";
-import { inOrder, type Script, type Scripts, script } from "../../platform/redis/scripts.js";
+import { inOrder, type Script, type Scripts } from "../../platform/redis/scripts.js";
 import { FLOOR_MEMBER, HOME_PREFIX, homeKey, KEYS_A_CALL } from "../keys.js";
+import { script } from "../scripts.redis.js";
 import { isDirect } from "./drop-facts.redis.js";
 import { createRemovalNotes } from "./removal-notes.redis.js";
 

@@ -7,13 +7,13 @@
 local call, result = redis.call, {}
 
 local function interrupt(key)
-  local floor = call('ZSCORE', key, '~floor')
+  local floor = call('ZSCORE', key, FLOOR)
   if floor and tonumber(floor) < 0 then
-    call('ZREM', key, '~floor')
+    call('ZREM', key, FLOOR)
     floor = nil
   end
   local first = call('ZRANGE', key, 0, 1, 'WITHSCORES')
-  local oldest = first[1] == '~floor' and first[4] or first[1] ~= '~floor' and first[2]
+  local oldest = first[1] == FLOOR and first[4] or first[1] ~= FLOOR and first[2]
   result[#result + 1] = { floor or '', oldest or '' }
 end
 

@@ -13,9 +13,9 @@ local time = redis.call('TIME')
 if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[1]) then
   return redis.error_reply('LATE the rebuild came after its deadline')
 end
-local mark = redis.call('ZSCORE', KEYS[1], '~floor')
+local mark = redis.call('ZSCORE', KEYS[1], FLOOR)
 if not mark or tonumber(mark) ~= tonumber(ARGV[2]) then return 0 end
 -- Lua passes about 8,000 values to a command.
 for i = 4, #ARGV, 2000 do redis.call('ZADD', KEYS[2], unpack(ARGV, i, math.min(i + 1999, #ARGV))) end
-redis.call('ZADD', KEYS[2], ARGV[3], '~floor')
+redis.call('ZADD', KEYS[2], ARGV[3], FLOOR)
 return 1

@@ -1,7 +1,8 @@
 import { MAX_IDLE_MS } from "../../contracts/times.js";
-import { inOrder, type Scripts, script } from "../../platform/redis/scripts.js";
+import { inOrder, type Scripts } from "../../platform/redis/scripts.js";
 import type { TombstoneCopy, Tombstones } from "../fences/tombstone-copy.redis.js";
 import { createTombstoneCheck } from "../fences/tombstones.redis.js";
+import { script } from "../scripts.redis.js";
 import type { PageCache } from "./page-cache.js";
 import { dropsOf, encodedPage, someDrop } from "./page-response.js";
 import { entriesIn } from "./scored.js";

@@ -9,7 +9,7 @@
 local least = tonumber(ARGV[1])
 
 local function is_recent(key)
-  if not redis.call('ZSCORE', key, '~floor') then return 0 end
+  if not redis.call('ZSCORE', key, FLOOR) then return 0 end
   local left = redis.call('PTTL', key)
   return (left < 0 or left >= least) and 1 or 0
 end

@@ -19,7 +19,7 @@
 --          renewed soon, id, score, ...] in ascending order of (score, bytes). authors: joined by ","; "?" if the set is
 --          not known. hides: "1" if authors are asked for and the home's user hides somebody
 local call = redis.call
-local tombstones = ARGV[1] == '1' and 'timeline:tombstones'
+local tombstones = ARGV[1] == '1' and TOMBSTONES
 
 -- Lua compares strings by the locale, Redis members by their bytes.
 local function less(a, b)
@@ -56,16 +56,16 @@ local function expire(key, ttl) write('PEXPIRE', key, ttl) end
 local function renew(key, ttl)
   local left = call('PTTL', key)
   local is_idle = left >= 0 and ttl - left > tonumber(ARGV[2])
-  if is_idle or left - ttl > ttl / 100 then call('ZREM', key, '~floor') end
+  if is_idle or left - ttl > ttl / 100 then call('ZREM', key, FLOOR) end
   if left == -1 or math.abs(ttl - left) > ttl / 100 then
     expire(key, ttl)
-    expire('timeline:x:bylines:{' .. key .. '}', ttl)
+    expire(BYLINES .. key .. '}', ttl)
   end
 end
 
 local function untouched(ids)
   if not tombstones then return false end
-  local scores = call('ZMSCORE', tombstones, '~floor', unpack(ids))
+  local scores = call('ZMSCORE', tombstones, FLOOR, unpack(ids))
   if not scores[1] or tonumber(scores[1]) < 0 then return false end
   for i = 2, #scores do
     if scores[i] then return false end
@@ -94,13 +94,13 @@ end
 local function page_of(key, size, since)
   local ids = call('ZRANGE', key, 0, size + 1, 'REV')
   for i = #ids, 1, -1 do
-    if ids[i] == '~floor' then table.remove(ids, i) end
+    if ids[i] == FLOOR then table.remove(ids, i) end
   end
   local last = math.min(#ids, size + 1)
   if last == 0 then return nil end
   ids[last + 1] = nil
   local shown = math.min(last, size)
-  local scores = call('ZMSCORE', key, '~floor', ids[1], ids[shown], ids[last])
+  local scores = call('ZMSCORE', key, FLOOR, ids[1], ids[shown], ids[last])
   local floor, oldest, more = tonumber(scores[1] or -1), tonumber(scores[4]), last > size
   if floor < 0 or (not more and floor > 0) or (oldest <= floor and floor > 0) or oldest < since then return nil end
   if tombstones and not untouched(ids) then return nil end
@@ -117,7 +117,7 @@ local function entries_of(key, first, older, count)
   local held = to >= from and call('ZRANGE', key, from, to, 'WITHSCORES') or {}
   local ids, scores = {}, {}
   for i = 1, #held, 2 do
-    if held[i] ~= '~floor' then
+    if held[i] ~= FLOOR then
       ids[#ids + 1] = held[i]
       scores[#scores + 1] = held[i + 1]
     end
@@ -141,7 +141,7 @@ end
 local function authors_of(pulls, ttl)
   local complete, authors = false, {}
   for _, member in ipairs(call('SMEMBERS', pulls)) do
-    if member == '~complete' then complete = true elseif string.sub(member, 1, 1) ~= '~' then
+    if member == COMPLETE then complete = true elseif string.sub(member, 1, 1) ~= '~' then
       authors[#authors + 1] = member
     end
   end
@@ -153,20 +153,20 @@ end
 -- A home whose user may hide somebody that this server does not know of is not complete: a version that knew no hidden
 -- users wrote it, or the hash is lost.
 local function is_judged(key)
-  if string.sub(key, 1, 14) ~= 'timeline:home:' then return true end
-  return call('HGET', 'timeline:x:hidden:{' .. key .. '}', '~state') == 'complete'
+  if string.sub(key, 1, #HOME) ~= HOME then return true end
+  return call('HGET', HIDDEN .. key .. '}', STATE) == 'complete'
 end
 
 -- A change that somebody else made renews a home when that is due: see change-hidden.lua. What is read before is not
 -- cached. Returns "soon" or "now", nil if none is due.
 local function renewal_of(key)
-  if string.sub(key, 1, 14) ~= 'timeline:home:' then return nil end
-  local renewal = 'timeline:x:renewal:{' .. key .. '}'
+  if string.sub(key, 1, #HOME) ~= HOME then return nil end
+  local renewal = RENEWAL .. key .. '}'
   local due = call('GET', renewal)
   if not due or due == '0' then return nil end
   local time = call('TIME')
   if time[1] * 1000 + time[2] / 1000 < tonumber(due) then return 'soon' end
-  write('ZREM', key, '~floor')
+  write('ZREM', key, FLOOR)
   write('SET', renewal, '0', 'PX', 1200)
   return 'now'
 end
@@ -182,8 +182,8 @@ local function read(key, direction, count, ttl, score, id, pulls, size, since)
   if encoded then return encoded end
   local ids, scores = entries_of(key, first_of(key, older, score, id), older, count)
   -- One of its fields is its state.
-  local hides = authors ~= '' and call('HLEN', 'timeline:x:hidden:{' .. key .. '}') > 1 and '1' or ''
-  local floor, alive = is_whole and call('ZSCORE', key, '~floor') or '', untouched(ids) and '1' or ''
+  local hides = authors ~= '' and call('HLEN', HIDDEN .. key .. '}') > 1 and '1' or ''
+  local floor, alive = is_whole and call('ZSCORE', key, FLOOR) or '', untouched(ids) and '1' or ''
   local answer = { floor, alive, authors, hides, renewal and '1' or '' }
   for i = 1, #ids do
     answer[#answer + 1] = ids[i]

@@ -1,7 +1,8 @@
 import { NOTIFY_WINDOW_MS } from "../../contracts/times.js";
 import { chunked } from "../../kernel/concurrency.js";
-import { type Scripts, script } from "../../platform/redis/scripts.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
 import { removalNotesKey } from "../keys.js";
+import { script } from "../scripts.redis.js";
 
 const NOTE_REMOVED = script("note-removed", import.meta.url);
 

@@ -14,7 +14,7 @@ if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[1]) then
   return redis.error_reply('LATE the rebuild came after its deadline')
 end
 local key, adds, removals, gone = KEYS[1], KEYS[2], KEYS[3], tonumber(ARGV[4])
-local mark = redis.call('ZSCORE', key, '~floor')
+local mark = redis.call('ZSCORE', key, FLOOR)
 if not mark or tonumber(mark) ~= tonumber(ARGV[2]) then
   redis.call('DEL', adds, removals)
   return 0

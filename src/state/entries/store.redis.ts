@@ -3,7 +3,7 @@ import type { TimelineEntry } from "../../contracts/timelines.js";
 import { chunked } from "../../kernel/concurrency.js";
 import { MINUTE } from "../../kernel/time.js";
 import { createLease } from "../../platform/redis/lease.js";
-import { type Scripts, script } from "../../platform/redis/scripts.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
 import { currentOf } from "../big-authors/pulled.js";
 import type { Fenced } from "../fenced.redis.js";
 import {
@@ -22,6 +22,7 @@ import {
   stagedKey,
   userOfHomeKey,
 } from "../keys.js";
+import { script } from "../scripts.redis.js";
 import { createBylines } from "./bylines.redis.js";
 import { PageReader, type PageReaderOptions } from "./page-reader.redis.js";
 import { createRemovalNotes } from "./removal-notes.redis.js";

@@ -15,12 +15,12 @@ local before, total = ARGV[2], 0
 
 -- The ~floor stays as it is, and so does the time to live.
 local function trim(key)
-  local floor = call('ZSCORE', key, '~floor')
+  local floor = call('ZSCORE', key, FLOOR)
   local within = floor and tonumber(floor) >= 0 and tonumber(floor) < tonumber(before)
   -- Lifted out of the way, so that the key is never empty and lost with its time to live.
-  if within then call('ZADD', key, before, '~floor') end
+  if within then call('ZADD', key, before, FLOOR) end
   total = total + call('ZREMRANGEBYSCORE', key, 0, '(' .. before)
-  if within then call('ZADD', key, floor, '~floor') end
+  if within then call('ZADD', key, floor, FLOOR) end
 end
 
 for rest in string.gmatch(ARGV[4], '[^,]+') do trim(ARGV[3] .. rest) end

@@ -4,10 +4,11 @@ import { type Lease, underLease } from "../../kernel/lease.js";
 import type { Logger } from "../../kernel/logger.js";
 import { type Loop, startLoop } from "../../kernel/loop.js";
 import { DAY, SECOND } from "../../kernel/time.js";
-import { type Scripts, script } from "../../platform/redis/scripts.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
 import type { PulledAuthors } from "../big-authors/pulled.js";
 import type { Fenced } from "../fenced.redis.js";
 import { AUTHOR_PREFIX, HOME_PREFIX, SHARED_PREFIX, SHARED_TOKENS, TRIMMED_KEY } from "../keys.js";
+import { script } from "../scripts.redis.js";
 import { listHomes } from "./homes.redis.js";
 
 const TRIM_OLDER = script("trim-older", import.meta.url);

@@ -1,10 +1,11 @@
 import { type Byline, bylineText, type TimelineEntry } from "../../contracts/timelines.js";
 import { decodeId, encodeId } from "../../kernel/ids.js";
-import { type Scripts, script } from "../../platform/redis/scripts.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
 import type { Erased } from "../erased/erasures.js";
 import type { Fenced } from "../fenced.redis.js";
 import { HOME_PREFIX, homeKey, type PackedKeys, packKeys, SHARED_PREFIX, SHARED_TOKENS } from "../keys.js";
 import type { ListenersAmong } from "../listeners/listening.redis.js";
+import { script } from "../scripts.redis.js";
 import { createDropFacts } from "./drop-facts.redis.js";
 import { createHomeLooks, eachOf } from "./home-looks.redis.js";
 import { createRemovalNotes } from "./removal-notes.redis.js";

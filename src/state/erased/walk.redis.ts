@@ -2,11 +2,12 @@ import { chunked, mapLimited } from "../../kernel/concurrency.js";
 import { throwIfStopping } from "../../kernel/errors.js";
 import { failpoint } from "../../kernel/failpoints.js";
 import { decodeId } from "../../kernel/ids.js";
-import { type Scripts, script } from "../../platform/redis/scripts.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
 import { sendCommands } from "../../platform/redis/send.js";
 import { deletedKey, EDGES_PREFIX, edgeField, edgesKey, UNFOLLOWERS_PREFIX, unfollowersKey } from "../keys.js";
 import { classify } from "../kinds.js";
 import { scanKeys } from "../scan-keys.redis.js";
+import { script } from "../scripts.redis.js";
 import { LOOKS, type Send, type Subjects } from "./holdings.js";
 import { type Finding, lookAt } from "./look.js";
 

@@ -21,8 +21,8 @@ local function record_unfollower(key, part, author, follower)
   local newest = call('ZRANGE', key, -1, -1, 'WITHSCORES')
   local noted = not newest[2] and string.match(call('HGET', part, author .. ':') or '', ':(%d+)$')
   -- Lost, and not expired: this one alone must not pass for all. The mark of a refill stays.
-  if noted and seconds - noted < keep / 1000 - 60 and call('HGET', part, '~floor') == '1' then
-    call('HDEL', part, '~floor')
+  if noted and seconds - noted < keep / 1000 - 60 and call('HGET', part, FLOOR) == '1' then
+    call('HDEL', part, FLOOR)
   end
   local at = newest[2] and math.max(now, tonumber(newest[2]) + 1) or now
   call('ZADD', key, at, follower)
@@ -52,7 +52,7 @@ local result = {}
 for i = 5, #ARGV, 5 do
   local part, author, follower = ARGV[1] .. ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local version, state = ARGV[i + 3], ARGV[i + 4]
-  if not refilling and call('HGET', part, '~floor') ~= '1' then
+  if not refilling and call('HGET', part, FLOOR) ~= '1' then
     version, state = '', ''
   else
     -- First, so that a process that finds the edge gone finds the unfollower too.

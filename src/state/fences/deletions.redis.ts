@@ -1,7 +1,8 @@
 import { chunked, mapLimited } from "../../kernel/concurrency.js";
-import { type Scripts, script } from "../../platform/redis/scripts.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
 import { createRemovalNotes } from "../entries/removal-notes.redis.js";
 import { actorKey, DELETED_PREFIX, DELETIONS_CHANNEL, FLOOR_MEMBER, homeKey, TOMBSTONES_KEY } from "../keys.js";
+import { script } from "../scripts.redis.js";
 import { runForAuthors } from "./parts.redis.js";
 import type { Deletion } from "./types.js";
 

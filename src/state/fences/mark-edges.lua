@@ -15,12 +15,12 @@ end
 local total = 0
 
 local function each(key)
-  local floor = redis.call('HGET', key, '~floor')
+  local floor = redis.call('HGET', key, FLOOR)
   if ARGV[2] == 'begin' and floor ~= '1' then
-    redis.call('HSET', key, '~floor', ARGV[3])
+    redis.call('HSET', key, FLOOR, ARGV[3])
     total = total + 1
   elseif ARGV[2] == 'finish' and floor == ARGV[3] then
-    redis.call('HSET', key, '~floor', '1')
+    redis.call('HSET', key, FLOOR, '1')
     total = total + 1
   end
 end

@@ -11,11 +11,11 @@ local time = redis.call('TIME')
 if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[1]) then
   return redis.error_reply('LATE the refill came after its deadline')
 end
-local floor = tonumber(redis.call('ZSCORE', KEYS[1], '~floor') or '-inf')
+local floor = tonumber(redis.call('ZSCORE', KEYS[1], FLOOR) or '-inf')
 if ARGV[2] == 'begin' and floor < 0 then
-  redis.call('ZADD', KEYS[1], ARGV[3], '~floor')
+  redis.call('ZADD', KEYS[1], ARGV[3], FLOOR)
 elseif ARGV[2] == 'finish' and floor == tonumber(ARGV[3]) then
-  redis.call('ZADD', KEYS[1], ARGV[4], '~floor')
+  redis.call('ZADD', KEYS[1], ARGV[4], FLOOR)
 else
   return 0
 end

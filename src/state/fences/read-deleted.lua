@@ -11,11 +11,11 @@ local call, keep, most = redis.call, tonumber(ARGV[3]), tonumber(ARGV[4])
 local seconds, result, total = tonumber(call('TIME')[1]), {}, 0
 
 local function read(part, field, key)
-  local held = call('HMGET', part, '~floor', field)
+  local held = call('HMGET', part, FLOOR, field)
   local noted = held[2] and string.match(held[2], ':(%d+)$')
   if noted and call('ZCARD', key) == 0 and seconds - noted < keep / 1000 - 60 then
     -- Lost, and not expired: the part is not complete until it is refilled, with what the log still has.
-    call('HDEL', part, '~floor', field)
+    call('HDEL', part, FLOOR, field)
     return false
   end
   return held[1] == '1' and call('ZRANGE', key, 0, most - 1, 'REV')

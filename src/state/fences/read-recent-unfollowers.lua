@@ -11,9 +11,9 @@ local noted = string.match(redis.call('HGET', KEYS[1], ARGV[1]) or '', ':(%d+)$'
 if noted and redis.call('ZCARD', KEYS[2]) == 0 then
   local time = redis.call('TIME')
   -- Lost, and not expired: the part is not complete until it is refilled, with what the log still has.
-  if time[1] - noted < tonumber(ARGV[2]) / 1000 - 60 then redis.call('HDEL', KEYS[1], '~floor', ARGV[1]) end
+  if time[1] - noted < tonumber(ARGV[2]) / 1000 - 60 then redis.call('HDEL', KEYS[1], FLOOR, ARGV[1]) end
 end
-if redis.call('HGET', KEYS[1], '~floor') ~= '1' then return { '' } end
+if redis.call('HGET', KEYS[1], FLOOR) ~= '1' then return { '' } end
 local held = redis.call('ZRANGEBYSCORE', KEYS[2], ARGV[3], '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[4])
 table.insert(held, 1, '1')
 return held

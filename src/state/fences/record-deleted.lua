@@ -15,8 +15,8 @@ for i = 4, #ARGV, 4 do
   local key = ARGV[2] .. part .. ':' .. author
   local noted = call('ZCARD', key) == 0 and string.match(call('HGET', of, field) or '', ':(%d+)$')
   -- Lost, and not expired: these alone must not pass for all. The mark of a refill stays.
-  if noted and time[1] - noted < keep / 1000 - 60 and call('HGET', of, '~floor') == '1' then
-    call('HDEL', of, '~floor')
+  if noted and time[1] - noted < keep / 1000 - 60 and call('HGET', of, FLOOR) == '1' then
+    call('HDEL', of, FLOOR)
   end
   call('ZADD', key, 'LT', ARGV[i + 3], ARGV[i + 2])
   call('ZREMRANGEBYSCORE', key, '-inf', '(' .. before)

@@ -12,9 +12,9 @@ for i = 3, #ARGV, 2 do
   redis.call('ZADD', key, 'LT', ARGV[i], ARGV[i + 1])
   redis.call('PUBLISH', ARGV[2], ARGV[i + 1])
 end
-local floor = redis.call('ZSCORE', key, '~floor')
+local floor = redis.call('ZSCORE', key, FLOOR)
 if not floor or tonumber(floor) < 0 then return 0 end
-redis.call('ZREM', key, '~floor')
+redis.call('ZREM', key, FLOOR)
 redis.call('ZREMRANGEBYSCORE', key, '-inf', '(' .. before)
-redis.call('ZADD', key, math.max(tonumber(floor), tonumber(before)), '~floor')
+redis.call('ZADD', key, math.max(tonumber(floor), tonumber(before)), FLOOR)
 return 1

@@ -4,7 +4,7 @@ import { chunked } from "../../kernel/concurrency.js";
 import { decodeId, encodeId } from "../../kernel/ids.js";
 import { HOUR, sharedNow } from "../../kernel/time.js";
 import { createLease } from "../../platform/redis/lease.js";
-import { inOrder, type Scripts, script } from "../../platform/redis/scripts.js";
+import { inOrder, type Scripts } from "../../platform/redis/scripts.js";
 import type { Fenced } from "../fenced.redis.js";
 import {
   ALL_EDGE_PARTS,
@@ -18,6 +18,7 @@ import {
   UNFOLLOWERS_PREFIX,
   unfollowersKey,
 } from "../keys.js";
+import { script } from "../scripts.redis.js";
 import { createDeletions } from "./deletions.redis.js";
 import { runForAuthors } from "./parts.redis.js";
 import { type Deletion, type EdgeChange, type EdgeState, nameGeneration } from "./types.js";

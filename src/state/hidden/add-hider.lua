@@ -6,7 +6,7 @@
 -- ARGV[3+] those whose drops the user does not see
 -- returns  1
 for i = 3, #ARGV do
-  local hiders = 'timeline:x:hiders:' .. ARGV[i]
+  local hiders = HIDERS .. ARGV[i]
   redis.call('SADD', hiders, ARGV[1])
   redis.call('PEXPIRE', hiders, ARGV[2])
 end

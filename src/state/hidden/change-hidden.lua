@@ -23,20 +23,20 @@
 --          later change has taken over, -1 if the change was lost; else nothing
 local call, home, hidden, changes, staged, renewal = redis.call, KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local step, mark, ttl = ARGV[1], ARGV[2], ARGV[3]
-local state = call('HGET', hidden, '~state') or ''
+local state = call('HGET', hidden, STATE) or ''
 local is_filling = state ~= '' and call('HGET', staged, '~mark') == state
 if state ~= 'complete' then state = is_filling and 'filling' or '' end
 
 -- Pages that are cached follow the home.
 local function touch()
-  local floor = call('ZSCORE', home, '~floor')
+  local floor = call('ZSCORE', home, FLOOR)
   if not floor then return end
-  call('ZREM', home, '~floor')
-  call('ZADD', home, floor, '~floor')
+  call('ZREM', home, FLOOR)
+  call('ZADD', home, floor, FLOOR)
 end
 
 local function renew(hides)
-  if hides then call('DEL', home) else call('ZREM', home, '~floor') end
+  if hides then call('DEL', home) else call('ZREM', home, FLOOR) end
 end
 
 local function renew_later(hides)
@@ -74,7 +74,7 @@ end
 if step == 'renew' then return renew_later(true) end
 
 if step == 'lose' then
-  call('HDEL', hidden, '~state')
+  call('HDEL', hidden, STATE)
   for i = 6, #ARGV, 3 do
     local user, hiding = ARGV[i], ARGV[i + 1]
     call('HDEL', changes, user)
@@ -97,7 +97,7 @@ for i = 6, #ARGV, 3 do
 end
 -- A fill of a process that knows no changes must not end with what it has read.
 if is_filling then
-  call('HSET', hidden, '~state', mark)
+  call('HSET', hidden, STATE, mark)
   call('HSET', staged, '~mark', mark)
 end
 return results

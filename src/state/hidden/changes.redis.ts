@@ -3,9 +3,10 @@ import { chunked, mapLimited } from "../../kernel/concurrency.js";
 import { withDeadline } from "../../kernel/deadlines.js";
 import { encodeId } from "../../kernel/ids.js";
 import { MINUTE, SECOND } from "../../kernel/time.js";
-import { type Scripts, script } from "../../platform/redis/scripts.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
 import { createRemovalNotes } from "../entries/removal-notes.redis.js";
 import { hiddenChangesKey, hiddenKey, hiddenStagedKey, homeKey, renewalKey, repostedKey } from "../keys.js";
+import { script } from "../scripts.redis.js";
 import type { Hiding } from "./hidden.js";
 import { addHider, RENEWAL_MS } from "./hidden.redis.js";
 

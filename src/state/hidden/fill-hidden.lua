@@ -17,7 +17,7 @@
 -- returns  "begin": the name of the fill, nil if the hash is complete; else 1, or 0 if the fill is over
 local call, key, staged, changes = redis.call, KEYS[1], KEYS[2], KEYS[3]
 local step, name = ARGV[1], ARGV[2]
-local state = call('HGET', key, '~state')
+local state = call('HGET', key, STATE)
 local fill, mark = unpack(call('HMGET', staged, '~fill', '~mark'))
 local stands = fill and mark == state
 
@@ -41,7 +41,7 @@ if step == 'begin' then
     call('UNLINK', staged)
     settled(forget)
     call('HSET', staged, '~fill', name, '~mark', name)
-    call('HSET', key, '~state', name)
+    call('HSET', key, STATE, name)
     call('PEXPIRE', key, ARGV[3])
     fill = name
   end
@@ -59,9 +59,9 @@ settled(function(user, hiding)
   forget(user)
 end)
 call('HDEL', staged, '~fill', '~mark')
-call('HSET', staged, '~state', 'complete')
+call('HSET', staged, STATE, 'complete')
 call('UNLINK', key)
 call('RENAME', staged, key)
 call('PEXPIRE', key, ARGV[3])
-if call('HLEN', key) > 1 then call('ZREM', KEYS[4], '~floor') end
+if call('HLEN', key) > 1 then call('ZREM', KEYS[4], FLOOR) end
 return 1

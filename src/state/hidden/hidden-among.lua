@@ -10,8 +10,8 @@ local author, original, prefix = ARGV[1], ARGV[2], ARGV[3]
 
 local function look(token)
   if author == token then return 0 end
-  local hidden = 'timeline:x:hidden:{' .. prefix .. token .. '}'
-  local held = redis.call('HMGET', hidden, '~state', author, original)
+  local hidden = HIDDEN .. prefix .. token .. '}'
+  local held = redis.call('HMGET', hidden, STATE, author, original)
   if held[1] ~= 'complete' then return -1 end
   local is_hidden = held[2] == 'all' or (original ~= '' and (held[2] == 'reposts' or held[3] == 'all'))
   return is_hidden and 1 or 0

@@ -6,9 +6,10 @@ import { AppError } from "../../kernel/errors.js";
 import { decodeId, encodeId } from "../../kernel/ids.js";
 import { SingleFlight } from "../../kernel/sharing.js";
 import { MINUTE } from "../../kernel/time.js";
-import { type Scripts, script } from "../../platform/redis/scripts.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
 import { type Erased, writeUnlessErased } from "../erased/erasures.js";
-import { hiddenChangesKey, hiddenKey, hiddenStagedKey, hidersKey, homeKey } from "../keys.js";
+import { HIDDEN_STATE, hiddenChangesKey, hiddenKey, hiddenStagedKey, hidersKey, homeKey } from "../keys.js";
+import { script } from "../scripts.redis.js";
 import { Hidden, type HiddenUsers, type Hiding, ManyHidden } from "./hidden.js";
 
 const FILL_HIDDEN = script("fill-hidden", import.meta.url);
@@ -16,7 +17,6 @@ const READ_HIDDEN = script("read-hidden", import.meta.url);
 const ADD_HIDER = script("add-hider", import.meta.url);
 
 /** Field that says that the hash is complete, or holds the mark of a fill. */
-const STATE = "~state";
 const COMPLETE = "complete";
 const MAX_ROUNDS = 8;
 /**
@@ -152,7 +152,7 @@ async function askRedis({ command }: Pick<Scripts, "command">, user: string, tar
   let isWhole = true;
   const hidings: (Hiding | undefined)[] = [];
   for (const chunk of chunked(targets, ASKED_A_CALL)) {
-    const fields = [STATE, ...chunk.map(encodeId)];
+    const fields = [HIDDEN_STATE, ...chunk.map(encodeId)];
     const [state, ...answers] = await command("hmget", (client) => client.hmget(hiddenKey(user), ...fields));
     isWhole &&= state === COMPLETE;
     for (const answer of answers) hidings.push((answer ?? undefined) as Hiding | undefined);
@@ -164,7 +164,7 @@ const targetsOf = (fields: readonly string[]): Map<string, Hiding> => {
   const targets = new Map<string, Hiding>();
   for (let index = 0; index < fields.length; index += 2) {
     const [token, hiding] = [fields[index] as string, fields[index + 1] as Hiding];
-    if (token !== STATE) targets.set(decodeId(token), hiding);
+    if (token !== HIDDEN_STATE) targets.set(decodeId(token), hiding);
   }
   return targets;
 };

@@ -5,8 +5,9 @@ import { withDeadline } from "../../kernel/deadlines.js";
 import { encodeId } from "../../kernel/ids.js";
 import { SingleFlight } from "../../kernel/sharing.js";
 import { MINUTE, SECOND } from "../../kernel/time.js";
-import { type Scripts, script } from "../../platform/redis/scripts.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
 import { runForHomes } from "../entries/home-looks.redis.js";
+import { script } from "../scripts.redis.js";
 import { type ChangeSources, createChangeHidden } from "./changes.redis.js";
 import type { HiddenStore } from "./hidden.redis.js";
 

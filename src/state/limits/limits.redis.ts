@@ -3,9 +3,10 @@ import type { LimitKind } from "../../contracts/limits.js";
 import { AppError, codeOf } from "../../kernel/errors.js";
 import { backoff, countdown, pause, SECOND } from "../../kernel/time.js";
 import type { Limit } from "../../kernel/variables.js";
-import { type Scripts, script } from "../../platform/redis/scripts.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
 import { limitKey } from "../keys.js";
 import { observeLimits } from "../observe.js";
+import { script } from "../scripts.redis.js";
 
 const TAKE_PLACE = script("take-place", import.meta.url);
 const SETTLE_PLACE = script("settle-place", import.meta.url);

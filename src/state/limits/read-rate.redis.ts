@@ -1,6 +1,7 @@
 import { HOUR, SECOND } from "../../kernel/time.js";
-import { type Scripts, script } from "../../platform/redis/scripts.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
 import { readsKey } from "../keys.js";
+import { script } from "../scripts.redis.js";
 import { unlessAway } from "./limits.redis.js";
 
 export const TAKE_TOKEN = script("take-token", import.meta.url);

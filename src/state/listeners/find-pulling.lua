@@ -9,7 +9,7 @@ local places, place = { {} }, 0
 for i = 3, #ARGV do places[i - 1] = {} end
 
 local function look(key)
-  local held = redis.call('SMISMEMBER', key, '~complete', unpack(ARGV, 3))
+  local held = redis.call('SMISMEMBER', key, COMPLETE, unpack(ARGV, 3))
   local known = held[1] == 1
   if not known then table.insert(places[1], place) end
   for i = 2, known and #held or 1 do

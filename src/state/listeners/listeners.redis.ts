@@ -5,9 +5,10 @@ import { decodeId, encodeId } from "../../kernel/ids.js";
 import { createBatch } from "../../kernel/sharing.js";
 import { SECOND } from "../../kernel/time.js";
 import type { RedisClock } from "../../platform/redis/clock.js";
-import { type Scripts, script } from "../../platform/redis/scripts.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
 import type { Fences } from "../fences/types.js";
 import { PULLS_PREFIX, pullsToken } from "../keys.js";
+import { script } from "../scripts.redis.js";
 import { allRecentKeys, listedSince } from "./listed.redis.js";
 
 const COUNT_LISTENERS = script("count-listeners", import.meta.url);

@@ -1,8 +1,9 @@
 import { allOf, chunked, grouped } from "../../kernel/concurrency.js";
 import { decodeId, encodeId } from "../../kernel/ids.js";
 import type { RedisClock } from "../../platform/redis/clock.js";
-import { type Scripts, script } from "../../platform/redis/scripts.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
 import { listenerPart, RECENT_KEY, recentKey } from "../keys.js";
+import { script } from "../scripts.redis.js";
 import { listedSince } from "./listed.redis.js";
 
 const FIND_LISTENING = script("find-listening", import.meta.url, { spanned: true });

@@ -3,10 +3,11 @@ import { notifySubject } from "../../contracts/subjects.js";
 import { encodeId } from "../../kernel/ids.js";
 import { DAY } from "../../kernel/time.js";
 import type { Publish } from "../../platform/nats/publish.js";
-import { type Scripts, script } from "../../platform/redis/scripts.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
 import { traceHeaders } from "../../telemetry/spans.js";
 import { type Erased, writeUnlessErased } from "../erased/erasures.js";
 import { LOGOUTS_KEY } from "../keys.js";
+import { script } from "../scripts.redis.js";
 
 const RECORD_LOGOUT = script("record-logout", import.meta.url);
 

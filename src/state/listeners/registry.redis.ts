@@ -1,7 +1,7 @@
 import { randomInt } from "node:crypto";
 import { decodeId, encodeId } from "../../kernel/ids.js";
 import { HOUR, MINUTE, SECOND } from "../../kernel/time.js";
-import { inOrder, type Script, type Scripts, script } from "../../platform/redis/scripts.js";
+import { inOrder, type Script, type Scripts } from "../../platform/redis/scripts.js";
 import { type Command, sendCommands } from "../../platform/redis/send.js";
 import {
   connectionKey,
@@ -13,6 +13,7 @@ import {
   RECENT_KEY,
   recentKey,
 } from "../keys.js";
+import { script } from "../scripts.redis.js";
 
 /** Key on the server whose clock dates the streams. */
 export const LISTENERS = RECENT_KEY;

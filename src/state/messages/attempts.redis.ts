@@ -2,8 +2,9 @@ import type { Delivery } from "../../delivery/handler.js";
 import type { AttemptCount, Attempts } from "../../delivery/process.js";
 import { createBatch } from "../../kernel/sharing.js";
 import { DAY } from "../../kernel/time.js";
-import { inOrder, type Scripts, script } from "../../platform/redis/scripts.js";
+import { inOrder, type Scripts } from "../../platform/redis/scripts.js";
 import { attemptsKey } from "../keys.js";
+import { script } from "../scripts.redis.js";
 
 const NOTE_ATTEMPT = script("note-attempt", import.meta.url);
 

@@ -1,7 +1,8 @@
 import { type FanoutJob, HOME_TIERS, type HomeTier, type Tiers, tierOfChunk } from "../../contracts/fanout.js";
 import { DAY } from "../../kernel/time.js";
-import { type Scripts, script } from "../../platform/redis/scripts.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
 import { fanoutProgressKey } from "../keys.js";
+import { script } from "../scripts.redis.js";
 
 const MARK_CHUNK = script("mark-chunk", import.meta.url);
 

@@ -1,8 +1,9 @@
 import type { Affected, HeldDrop } from "../../contracts/timelines.js";
-import { type Scripts, script } from "../../platform/redis/scripts.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
 import type { Fenced } from "../fenced.redis.js";
 import type { EdgeChange } from "../fences/types.js";
 import { serverIdentityKey } from "../keys.js";
+import { script } from "../scripts.redis.js";
 
 /** Some drops and edges that the upstreams do not know any more. While it is set, pages are degraded. */
 export interface Behind {
