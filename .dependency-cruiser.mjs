@@ -123,11 +123,11 @@ export default {
     },
     {
       name: "caches-have-a-bound-in-bytes",
-      comment: "contracts/caches.ts; page-cache.ts has a setting, outages.ts counts the latest outcomes",
+      comment: "contracts/caches.ts; page-cache.ts has a setting, faults.ts counts the latest outcomes",
       severity: "error",
       from: {
         path: "^src/",
-        pathNot: "^src/(contracts/caches|state/entries/page-cache|upstreams/outages)\\.ts$",
+        pathNot: "^src/(contracts/caches|state/entries/page-cache|upstreams/faults)\\.ts$",
       },
       to: { path: "node_modules/lru-cache/" },
     },

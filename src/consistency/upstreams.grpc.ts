@@ -9,7 +9,7 @@ import { codeOf, invalid } from "../kernel/errors.js";
 import { readPages } from "../kernel/paging.js";
 import { MINUTE } from "../kernel/time.js";
 import { type EdgeChange, edgesIn } from "../state/index.js";
-import { Busy } from "../upstreams/turns.js";
+import { Busy } from "../upstreams/faults.js";
 import { isNotFound, isOfUpstream, isUnimplemented, type Upstreams } from "../upstreams/upstreams.grpc.js";
 import type { TimeRange } from "./reconcile/reconcile.js";
 

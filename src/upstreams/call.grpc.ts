@@ -5,8 +5,7 @@ import { clientCredentials, namedOptions, type TlsFiles } from "../platform/grpc
 import { MessageTypes, nameOf } from "../platform/grpc/message-types.js";
 import { histogram } from "../telemetry/meters.js";
 import { type OpenSpan, SpanKind, spansOf } from "../telemetry/spans.js";
-import { createOutageDetector, type OutageDetector } from "./outages.js";
-import { Turns } from "./turns.js";
+import { createOutcomes, FAULTS, type Others, type Outcomes, Turns } from "./faults.js";
 
 const CHANNEL_OPTIONS = {
   // Nobody reads channelz's counts of calls and messages.
@@ -33,9 +32,6 @@ const callTime = histogram(
   "Time a call to an upstream took",
   [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5],
 );
-
-/** Codes by which an upstream refuses, or does not know, the subject of one call. */
-const ABOUT_ONE: ReadonlySet<status> = new Set([status.INVALID_ARGUMENT, status.NOT_FOUND]);
 
 interface About {
   /** User or author that the call is about. */
@@ -64,43 +60,63 @@ export const isInvalidArgument = (error: unknown): boolean => isAnswered(error, 
 export const isTooLarge = (error: unknown): boolean =>
   isAnswered(error, status.RESOURCE_EXHAUSTED) && TOO_LARGE.test((error as Error).message);
 
-/** Calls methods of an upstream. The outcomes of its calls tell if a method is unavailable. */
+/** Returns the row of {@link FAULTS}. */
+function failureOf({ code, details }: ServiceError): keyof typeof FAULTS {
+  if (code === status.UNIMPLEMENTED || (code === status.RESOURCE_EXHAUSTED && TOO_LARGE.test(details))) return "answer";
+  if (code === status.INVALID_ARGUMENT || code === status.NOT_FOUND) return "refusal";
+  return code === status.UNAVAILABLE ? "silence" : "error";
+}
+
+/** Returns the error of a call to the method `name`, by how others fare. */
+export function errorOf(
+  error: ServiceError,
+  { name, subject, others }: { readonly name: string; readonly subject: string; readonly others: Others },
+): AppError {
+  const failure = failureOf(error);
+  const fault = FAULTS[failure][others];
+  const code = fault === "retry" ? "failed" : "unavailable";
+  const publicMessage = `${name}: ${status[error.code] ?? "UNKNOWN"}`;
+  return new AppError(code, `${publicMessage}: ${oneLine(error.details || error)}`, {
+    cause: error,
+    publicMessage,
+    subject: fault === "outage" || failure === "answer" ? undefined : subject,
+  });
+}
+
+/** Notes the failure of a call, and resolves to how others fare. */
+async function othersThan(
+  outcomes: Outcomes,
+  error: ServiceError,
+  { subject, deadline, waited }: About & { readonly waited: number },
+): Promise<Others> {
+  if (failureOf(error) === "answer") return "answered";
+  const isHurried = deadline !== undefined && deadline - Date.now() + waited < UPSTREAM_TIMEOUT_MS;
+  // A deadline shorter than ours says nothing about the upstream.
+  if (error.code !== status.DEADLINE_EXCEEDED || !isHurried) outcomes.failed(subject);
+  // A reader does not wait for calls about others.
+  return deadline === undefined ? outcomes.ask(subject) : outcomes.latest();
+}
+
+/** Calls methods of an upstream. The outcomes of a method's calls tell whose fault a failure is. */
 export function createCallUpstream(client: Client) {
   const types = new MessageTypes();
-  const detectors = new Map<string, OutageDetector>();
-  const detectorOf = (name: string): OutageDetector => {
-    const detector = detectors.get(name) ?? createOutageDetector();
-    detectors.set(name, detector);
-    return detector;
+  const methods = new Map<string, Outcomes>();
+  const outcomesOf = (name: string): Outcomes => {
+    const outcomes = methods.get(name) ?? createOutcomes();
+    methods.set(name, outcomes);
+    return outcomes;
   };
-  const turns = new Turns(async (name, subject) => (await detectorOf(name).ofFailure(subject)).isOfOne);
-
-  const asAppError = async (
-    error: ServiceError,
-    name: string,
-    about: About & { readonly waited: number },
-  ): Promise<AppError> => {
-    const { code, details } = error;
-    const isAnswer = code === status.UNIMPLEMENTED || (code === status.RESOURCE_EXHAUSTED && TOO_LARGE.test(details));
-    const { isOutage, isOfOne } = isAnswer ? ANSWERED : await classifyFailure(detectorOf(name), code, about);
-    const isAway = code === status.UNAVAILABLE || isOutage;
-    const publicMessage = `${name}: ${status[code] ?? "UNKNOWN"}`;
-    return new AppError(isAway ? "unavailable" : "failed", `${publicMessage}: ${oneLine(details || error)}`, {
-      cause: error,
-      publicMessage,
-      subject: isOfOne ? about.subject : undefined,
-    });
-  };
+  const turns = new Turns((name, subject) => outcomesOf(name).ask(subject));
 
   /**
    * Calls an upstream within 5 s, or before the caller's deadline if that is sooner. The calls of one method for one
    * piece of work continue the trace that is active now.
    *
-   * @throws AppError `unavailable` if the upstream does not answer or fails for most; otherwise `failed`
+   * @throws AppError as {@link FAULTS} decides
    */
   const open = <Request, Response>(method: MethodDefinition<Request, Response>) => {
     const name = nameOf(method);
-    const detector = detectorOf(name);
+    const outcomes = outcomesOf(name);
     const traced = tracedCalls(name);
     const call = unaryCall(client, method, types);
     return async (request: Request, about: About): Promise<Response> => {
@@ -115,8 +131,10 @@ export function createCallUpstream(client: Client) {
       const result = error ? (status[error.code] ?? "UNKNOWN") : "OK";
       callTime.record(waited / SECOND, { method: name, result });
       span.end(error);
-      if (error) throw await asAppError(error, name, { ...about, waited });
-      detector.answered(about.subject, send);
+      const { subject } = about;
+      if (error)
+        throw errorOf(error, { name, subject, others: await othersThan(outcomes, error, { ...about, waited }) });
+      outcomes.answered(subject, send);
       return response as Response;
     };
   };
@@ -130,24 +148,6 @@ export function createCallUpstream(client: Client) {
     inTurn: <T>(method: { readonly path: string }, subject: string, call: () => Promise<T>): Promise<T> =>
       turns.take(nameOf(method), subject, call),
   };
-}
-
-/** The upstream has answered: it does not implement the method, or its response exceeds the maximum size. */
-const ANSWERED = { isOutage: false, isOfOne: false };
-
-async function classifyFailure(
-  detector: OutageDetector,
-  code: status,
-  { subject, deadline, waited }: About & { waited: number },
-) {
-  const isHurried = deadline !== undefined && deadline - Date.now() + waited < UPSTREAM_TIMEOUT_MS;
-  // A deadline shorter than ours says nothing about the upstream.
-  if (code !== status.DEADLINE_EXCEEDED || !isHurried) detector.failed(subject);
-  // A reader does not wait for calls about others.
-  const classification = deadline === undefined ? await detector.ofFailure(subject) : detector.ofFailureNow();
-  // A refusal of one id is an answer; an upstream that refuses every id is failing.
-  const isOutage = classification.isOutage && !(ABOUT_ONE.has(code) && classification.isOfOne);
-  return { ...classification, isOutage };
 }
 
 interface Traced {

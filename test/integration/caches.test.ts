@@ -22,8 +22,7 @@ import { createKeyLists } from "../../src/state/key-lists.js";
 import { packKeys } from "../../src/state/keys.js";
 import type { TokenBucket } from "../../src/state/limits/source-tokens.redis.js";
 import { createDropReads } from "../../src/upstreams/drop-reads.js";
-import { createProbe } from "../../src/upstreams/outages.js";
-import { Turns } from "../../src/upstreams/turns.js";
+import { createProbe, Turns } from "../../src/upstreams/faults.js";
 import { connectUpstreams } from "../../src/upstreams/upstreams.grpc.js";
 import { createIsHot } from "../../src/users/prepare.js";
 
@@ -115,7 +114,7 @@ const FILLS: Readonly<Record<CacheName, Fill>> = {
     return lists;
   },
   leadingCalls: async (bytes) => {
-    const turns = new Turns(async () => true);
+    const turns = new Turns(async () => "answered");
     const failure = () => new AppError("unavailable", longId(), { cause: new Error(longId()), subject: longId() });
     await times(bytes, 1_000, () =>
       turns.take("Get", longId(), () => Promise.reject(failure())).catch(() => undefined),

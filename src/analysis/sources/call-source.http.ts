@@ -1,6 +1,6 @@
 import { AppError, oneLine } from "../../kernel/errors.js";
 import type { TokenBucket } from "../../state/index.js";
-import { createOutageDetector } from "../../upstreams/outages.js";
+import { createOutcomes, FAULTS } from "../../upstreams/faults.js";
 import { TooManyRequests, Unreachable, Unreadable } from "./bounded-fetch.http.js";
 import { AccountGone } from "./source.js";
 
@@ -18,15 +18,16 @@ type CallSource = <Answer>(about: About, call: SourceCall<Answer>, signal: Abort
 /** Each call takes a token. Judges by the calls made through it whether the source is unavailable. */
 export function createCallSource(bucket: TokenBucket, timeoutMs: number): CallSource {
   // One is the most, since this takes a token, too.
-  const outages = createOutageDetector({ most: 1 });
+  const outcomes = createOutcomes(1);
 
   const isFailing = async (account: string): Promise<boolean> => {
-    outages.failed(account);
-    return ((await bucket.tryTake()) ? await outages.ofFailure(account) : outages.ofFailureNow()).isOutage;
+    outcomes.failed(account);
+    const others = (await bucket.tryTake()) ? await outcomes.ask(account) : outcomes.latest();
+    return FAULTS.error[others] !== "retry";
   };
 
   const rejected = async (account: string, error: unknown): Promise<unknown> => {
-    if (isAnswer(error)) outages.answered(account);
+    if (isAnswer(error)) outcomes.answered(account);
     if (error instanceof AccountGone) return error;
     if (error instanceof TooManyRequests) await bucket.hold(error.waitMs);
     const isOutage =
@@ -41,7 +42,7 @@ export function createCallSource(bucket: TokenBucket, timeoutMs: number): CallSo
     await bucket.take(user, signal);
     try {
       const answer = await within(timeoutMs, call, signal);
-      outages.answered(account, (deadline) => within(deadline - Date.now(), call, signal).catch(unlessAnswer));
+      outcomes.answered(account, (deadline) => within(deadline - Date.now(), call, signal).catch(unlessAnswer));
       return answer;
     } catch (error) {
       if (signal.aborted) throw new AppError("unavailable", "the call ended with the process", { cause: error });

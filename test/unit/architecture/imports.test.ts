@@ -173,7 +173,7 @@ const BY_THE_OWN_CLOCK = [
   "state/hidden/hidden.grpc.ts",
   "state/hidden/relations.redis.ts",
   "upstreams/call.grpc.ts",
-  "upstreams/outages.ts",
+  "upstreams/faults.ts",
   "users/prepare.ts",
 ];
 

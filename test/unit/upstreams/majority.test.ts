@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { createMajority } from "../../../src/upstreams/outages.js";
+import { createMajority } from "../../../src/upstreams/faults.js";
 
 const WINDOW_MS = 30_000;
 

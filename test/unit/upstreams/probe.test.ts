@@ -1,5 +1,5 @@
 import { expect, test } from "@jest/globals";
-import { classify, createProbe } from "../../../src/upstreams/outages.js";
+import { createProbe } from "../../../src/upstreams/faults.js";
 
 const NOBODY = { asked: 0, answered: 0 };
 
@@ -83,21 +83,4 @@ test("a clock that goes back does not make an old answer stand", async () => {
   answer = async () => undefined;
   expect(await probe.ask("x")).toEqual({ asked: 1, answered: 1 });
   expect(seen.slice(2)).toEqual(["ask ada by 5000", "ada true"]);
-});
-
-test.each([
-  // Nobody could be asked: the latest outcomes decide.
-  [0, 0, false, { isOutage: false, isOfOne: true }],
-  [0, 0, true, { isOutage: true, isOfOne: false }],
-  // Most others are not answered.
-  [1, 0, false, { isOutage: true, isOfOne: false }],
-  [3, 1, false, { isOutage: true, isOfOne: false }],
-  // Few others are answered, while most of the latest calls fail: attempts are spared, and others need not wait.
-  [1, 1, true, { isOutage: true, isOfOne: true }],
-  [3, 2, true, { isOutage: true, isOfOne: true }],
-  [3, 2, false, { isOutage: false, isOfOne: true }],
-  // All of a sample are answered: the failures are those of a few subjects, however often they fail.
-  [3, 3, true, { isOutage: false, isOfOne: true }],
-])("of %i others %i are answered, most of the latest fail: %s", (asked, answered, isFailing, expected) => {
-  expect(classify({ asked, answered }, isFailing)).toEqual(expected);
 });

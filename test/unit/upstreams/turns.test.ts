@@ -2,12 +2,12 @@ import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { expect, test } from "@jest/globals";
 import { AppError, codeOf, subjectOf } from "../../../src/kernel/errors.js";
-import { Turns } from "../../../src/upstreams/turns.js";
+import { type Others, Turns } from "../../../src/upstreams/faults.js";
 import { eventually } from "../../support/eventually.js";
 
 /** Calls that end when they are told to, in order. */
-function setup(isOfOne = true) {
-  const turns = new Turns(async () => isOfOne);
+function setup(others: Others = "answered") {
+  const turns = new Turns(async () => others);
   const calls: { readonly resolve: (answer: string) => void; readonly reject: (error: unknown) => void }[] = [];
   const ask = (subject: string): Promise<string> =>
     turns.take("Get", subject, () => new Promise((resolve, reject) => calls.push({ resolve, reject })));
@@ -46,13 +46,14 @@ test("those who wait for a call that fails fast ask for themselves, in turn", as
   expect(await codesOf(asked)).toEqual(["failed anna", "failed anna", "b"]);
 });
 
-test.each([
-  [true, "unavailable anna"],
-  [false, "unavailable undefined"],
+test.each<[Others, string]>([
+  ["answered", "unavailable anna"],
+  ["mixed", "unavailable anna"],
+  ["failing", "unavailable undefined"],
 ])(
-  "nobody waits long beside a call that hangs; it is the subject's fault where others are answered: %s",
-  async (isOfOne, expected) => {
-    const { ask, calls } = setup(isOfOne);
+  "nobody waits long beside a call that hangs; it is the subject's fault unless others fail, too: %s",
+  async (others, expected) => {
+    const { ask, calls } = setup(others);
     const first = ask("anna");
     expect(await codesOf(Array.from({ length: 40 }, () => ask("anna")))).toEqual(Array(40).fill(expected));
     expect(calls).toHaveLength(1);
@@ -85,7 +86,7 @@ test("a failure that comes fast, and one of an outage, are not kept", async () =
 });
 
 test("nothing is kept of an answer", async () => {
-  const turns = new Turns(async () => true);
+  const turns = new Turns(async () => "answered");
   const answer = new WeakRef(await turns.take("Get", "anna", async () => ({ list: "long" })));
   setFlagsFromString("--expose-gc");
   const collect = runInNewContext("gc") as () => void;
