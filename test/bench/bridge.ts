@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { eventually } from "../support/eventually.js";
 import type { Bench, Servers } from "./support/bench.js";
 import type { BareOrder } from "./support/bridge-shared.js";
-import { barePublish, bodiesOf } from "./support/log.js";
+import { addStreamLike, barePublish, bodiesOf } from "./support/log.js";
 import { measured } from "./support/measure.js";
 import { check, type Parameters, type Result, type Row } from "./support/result.js";
 
@@ -131,8 +131,7 @@ async function startBare(
 ): Promise<Pick<ProgramOptions, "channel" | "stream" | "pid" | "logs">> {
   const { channel } = of;
   const stream = channel.toUpperCase();
-  const { config } = await streams.manager.streams.info("DROPS");
-  await streams.manager.streams.add({ ...config, name: stream, subjects: [channel] });
+  await addStreamLike(streams, "DROPS", { name: stream, subjects: [channel] });
   const { config: consumer } = await streams.manager.consumers.info("DROPS", CONSUMER);
   await streams.manager.consumers.add(stream, { ...consumer, filter_subject: channel });
   const child = fork(new URL("./support/bridge-bare.ts", import.meta.url), { execArgv: ["--import", "tsx"] });

@@ -11,6 +11,7 @@ import type { Service } from "../support/service.js";
 import { World } from "../support/world.js";
 import type { Bench, Servers } from "./support/bench.js";
 import { countMembers, dropIds, fillKeys } from "./support/homes.js";
+import { addStreamLike } from "./support/log.js";
 import { between, measured } from "./support/measure.js";
 import type { BareQueueOrder, DropJob, PeerKind, QueueAnswer, QueueOrder } from "./support/queue-shared.js";
 import { check, type Parameters, type Result, type Row } from "./support/result.js";
@@ -173,8 +174,7 @@ async function startBare(
   { streams, redisServer, natsServer }: Servers,
   audiences: BareQueueOrder["audiences"],
 ): Promise<Running> {
-  const { config } = await streams.manager.streams.info("DROPS");
-  await streams.manager.streams.add({ ...config, name: BARE, subjects: [BARE] });
+  await addStreamLike(streams, "DROPS", { name: BARE, subjects: [BARE] });
   await streams.manager.consumers.add(BARE, {
     durable_name: BARE,
     ack_policy: AckPolicy.Explicit,

@@ -4,14 +4,22 @@ import { check } from "./result.js";
 
 const IN_FLIGHT = 4_096;
 
+/** Its size has no limit: on a small disk the streams of the service have reserved all the room. */
+export async function addStreamLike(
+  { manager }: Streams,
+  like: string,
+  own: { readonly name: string; readonly subjects: string[] },
+): Promise<void> {
+  const { config } = await manager.streams.info(like);
+  await manager.streams.add({ ...config, ...own, max_bytes: -1 });
+}
+
 /** Publishes messages with ids into a stream like `like`, counts the PubAcks, and yields the rate a second. */
 export async function barePublish(
   streams: Streams,
   { like, count, bodyOf }: { readonly like: string; readonly count: number; readonly bodyOf: (n: number) => string },
 ): Promise<number> {
-  const { config } = await streams.manager.streams.info(like);
-  const stream = { ...config, name: "BARE", subjects: ["bare"] };
-  await streams.manager.streams.add(stream);
+  await addStreamLike(streams, like, { name: "BARE", subjects: ["bare"] });
   const seconds = await publishCounting(streams.connection, count, bodyOf);
   const { messages } = (await streams.manager.streams.info("BARE")).state;
   check(messages === count, `${messages} of ${count} messages were published bare`);

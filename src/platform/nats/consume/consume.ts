@@ -29,7 +29,8 @@ export function consume(connection: NatsConnection, options: ConsumeOptions) {
   const loop = new ConsumeLoop(connection, options);
   const running = loop.run();
   return {
-    healthy: (): boolean => loop.state.current === "pulling",
+    /** True while a pull is open, which an interruption of the link does not end. */
+    healthy: (): boolean => loop.state.isPulling,
     /** Hands back messages not begun, and waits at most `graceMs` for the others. */
     close: async (graceMs: number): Promise<void> => {
       await loop.close(graceMs);

@@ -53,6 +53,10 @@ export class ConsumeState {
     return this.#state;
   }
 
+  get isPulling(): boolean {
+    return this.#state === "pulling" || this.#state === "doubting";
+  }
+
   get isClosing(): boolean {
     return this.#state === "draining" || this.#state === "ended";
   }
