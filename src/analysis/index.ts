@@ -24,7 +24,7 @@ import { type AnalysisStore, createAnalysisStore } from "./store.sql.js";
 import { createAnalysisHandler, tellingOfCrashes, type WorkerDeps } from "./worker.js";
 
 export { createAnalysisApi } from "./http/index.js";
-export { type AnalysisOperations, createAnalysisOperations, type Unfinished } from "./operations.nats.js";
+export { createAnalysisOperations } from "./operations.nats.js";
 export { startAnalysisService } from "./service.nats.js";
 export { createSources } from "./sources/index.js";
 

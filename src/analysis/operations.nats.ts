@@ -1,30 +1,16 @@
 import type { NatsConnection } from "nats";
 import { type AnalysisRequest, requestIn } from "../contracts/analysis.js";
 import { ANALYSIS_REQUESTED, CONSUMER, DLQ_HEADER, STREAM, WORK_EVENTS } from "../contracts/subjects.js";
+import type { UnfinishedAnalysis } from "../contracts/tables.js";
 import { AppError } from "../kernel/errors.js";
 import { decodeId, isUuid } from "../kernel/ids.js";
+import { firstOf } from "../kernel/paging.js";
 import { askNats, managerOf, unlessAbsent } from "../platform/nats/ask.js";
 import { createStoredMessages, type StoredMessage } from "../platform/nats/message.js";
 import type { Publish } from "../platform/nats/publish.js";
 import { createBucket } from "../state/index.js";
 import { createRequests, type Requests } from "./requests.nats.js";
 import { type Facts, KEPT_DAYS, type RequestFact, type Status, statusOf } from "./saga.js";
-
-/** Null stands for what a malformed request does not say. */
-export interface Unfinished {
-  readonly analysis_id: string | null;
-  readonly user_id: string | null;
-  readonly did: string | null;
-  readonly type: string | null;
-  readonly tier: string | null;
-  readonly status: Exclude<Status, "completed">;
-  /** The analysis has had this status since this time, RFC 3339. */
-  readonly since: string;
-  readonly stream: string;
-  readonly stream_seq: number;
-  readonly reason: string | null;
-  readonly error: string | null;
-}
 
 interface Shown extends AnalysisRequest {
   readonly status: Status;
@@ -38,8 +24,6 @@ interface Shown extends AnalysisRequest {
 
 const DEAD_LETTERS = `dlq.*.${WORK_EVENTS[STREAM.timeline]}`;
 
-export type AnalysisOperations = ReturnType<typeof createAnalysisOperations>;
-
 /** Everything rejects with AppError `unavailable` while NATS is unavailable. */
 export function createAnalysisOperations({
   nats,
@@ -51,7 +35,7 @@ export function createAnalysisOperations({
   const requests = createRequests(createBucket(nats, publish, "ANALYSES"));
   const messages = createStoredMessages(nats);
   const deadLetters = () => messages.each(STREAM.dlq, DEAD_LETTERS, 1);
-  async function* list(): AsyncGenerator<Unfinished> {
+  async function* list(): AsyncGenerator<UnfinishedAnalysis> {
     const from = (await ackedUpTo(nats)) + 1;
     for await (const message of messages.each(STREAM.timeline, ANALYSIS_REQUESTED, from))
       yield waitingOf(message, requests);
@@ -68,7 +52,8 @@ export function createAnalysisOperations({
   };
   return {
     list,
-    first: (limit: number) => firstOf(list(), limit),
+    /** Cut to a number of rows, and to a size as JSON. */
+    first: (limit: number, maxBytes?: number) => firstOf(list(), limit, maxBytes),
     /** @throws AppError `notfound` */
     show: async (id: string): Promise<Shown> => {
       const facts = await factsOf(id, requests);
@@ -79,12 +64,6 @@ export function createAnalysisOperations({
       return shown(await factsOf(id, requests), dead);
     },
   };
-}
-
-async function firstOf<Item>(items: AsyncIterable<Item>, limit: number): Promise<Item[]> {
-  const taken: Item[] = [];
-  for await (const item of items) if (taken.push(item) === limit) break;
-  return taken;
 }
 
 const isOf = ({ body }: StoredMessage, id: string): boolean => requestIn(body)?.analysis_id === id;
@@ -104,7 +83,7 @@ async function factsOf(id: string, requests: Requests): Promise<Facts> {
   return facts;
 }
 
-async function waitingOf({ body, time, seq }: StoredMessage, requests: Requests): Promise<Unfinished> {
+async function waitingOf({ body, time, seq }: StoredMessage, requests: Requests): Promise<UnfinishedAnalysis> {
   const request = requestIn(body);
   const facts = request && (await requests.find(request.user_id, request.analysis_id));
   const since = facts?.startedAt ?? request?.requested_at ?? new Date(time).toISOString();
@@ -112,7 +91,7 @@ async function waitingOf({ body, time, seq }: StoredMessage, requests: Requests)
   return { ...named(request), status, since, stream: STREAM.timeline, stream_seq: seq, reason: null, error: null };
 }
 
-function deadLetterOf({ body, time, seq, headers }: StoredMessage): Unfinished {
+function deadLetterOf({ body, time, seq, headers }: StoredMessage): UnfinishedAnalysis {
   const since = headers.get(DLQ_HEADER.failedAt) ?? new Date(time).toISOString();
   const why = { reason: headers.get(DLQ_HEADER.reason) ?? null, error: headers.get(DLQ_HEADER.error) ?? null };
   return { ...named(requestIn(body)), status: "failed", since, stream: STREAM.dlq, stream_seq: seq, ...why };

@@ -1,13 +1,9 @@
 import type { Command } from "commander";
-import { printable } from "../kernel/errors.js";
-import { authorAsJson, type ModeChoice, type StoredState } from "../state/index.js";
-import { openRegistry, withConnections } from "./bootstrap.js";
-import { exitWith, JSON_OPTION, parseUserId } from "./options.js";
-import { printList } from "./terminal.js";
-
-interface Options {
-  readonly json?: boolean;
-}
+import { AUTHORS } from "../contracts/tables.js";
+import { authorAsJson, type ModeChoice } from "../state/index.js";
+import { openRegistry } from "./bootstrap.js";
+import { parseUserId } from "./options.js";
+import { defineList, defineOne } from "./records.js";
 
 const CHOICES: Readonly<Record<ModeChoice, string>> = {
   pull: "write an author's drops once, whatever their followers; homes merge them when they are read",
@@ -16,45 +12,22 @@ const CHOICES: Readonly<Record<ModeChoice, string>> = {
   auto: "let the number of followers, and of writes to their homes, decide again",
 };
 
-export function define(author: Command): void {
-  author
-    .command("ls")
-    .description("list the authors who are tiered, pulled or about to change, and those an operator has chosen for")
-    .addOption(JSON_OPTION)
-    .action(exitWith(list));
-  for (const [choice, about] of Object.entries(CHOICES)) {
-    author
-      .command(choice)
-      .description(about)
-      .argument("<id>", "the author's user id", parseUserId)
-      .addOption(JSON_OPTION)
-      .action(exitWith((id: string, options: Options) => choose(id, choice as ModeChoice, options)));
-  }
-}
-
 const AUTHOR = { name: "author", open: openRegistry };
 
-function list({ json }: Options): Promise<number> {
-  return withConnections(AUTHOR, async (registry) => {
-    const stored = [...(await registry.list())].map(([author, state]) => authorAsJson(author, state));
-    return printList(stored, { json, none: "every author is pushed", asLine });
+export function define(author: Command): void {
+  defineList(author, AUTHOR, {
+    about: "list the authors who are tiered, pulled or about to change, and those an operator has chosen for",
+    table: AUTHORS,
+    read: async (registry) => [...(await registry.list())].map(([id, state]) => authorAsJson(id, state)),
   });
-}
-
-function choose(id: string, choice: ModeChoice, { json }: Options): Promise<number> {
-  return withConnections(AUTHOR, async (registry) => {
-    const chosen = authorAsJson(id, await registry.choose(id, choice));
-    console.log(json ? JSON.stringify(chosen) : asLine(chosen));
-    return 0;
-  });
-}
-
-const REASONS: Readonly<Record<StoredState["by"], string>> = {
-  hand: "an operator",
-  count: "followers",
-  pressure: "writes to homes",
-};
-
-function asLine({ author_id, state, by, since }: ReturnType<typeof authorAsJson>): string {
-  return printable(`${author_id}  ${state} by ${REASONS[by]}${since === null ? "" : ` since ${since}`}`);
+  for (const [choice, about] of Object.entries(CHOICES))
+    defineOne(author, AUTHOR, {
+      name: choice,
+      about,
+      argument: ["<id>", "the author's user id", parseUserId],
+      answer: async (registry, id) => {
+        const json = authorAsJson(id, await registry.choose(id, choice as ModeChoice));
+        return { json, text: AUTHORS.line(json) };
+      },
+    });
 }

@@ -72,7 +72,7 @@ export interface Answer {
   readonly failed?: boolean;
 }
 
-/** Shows the progress of a job and prints its answer. Exit code 1: it failed, or has no answer because nothing was done. */
+/** Shows the progress of a job and prints its answer. */
 export function runJob<Opened>(
   { name, open, json }: { name: string; open: (opening: Opening) => Promise<Opened>; json: boolean | undefined },
   work: (job: Job<Opened>) => Promise<Answer | undefined>,
@@ -83,12 +83,20 @@ export function runJob<Opened>(
     const stopping = interrupted.signal;
     const { say, end } = createPacedProgress();
     const answer = await work({ connections, config, stopping, say }).finally(end);
-    const code = stopping.aborted ? INTERRUPTED : !answer || answer.failed ? 1 : 0;
-    // It is set before it is printed: a pipe that is closed ends the process.
-    process.exitCode = code;
-    if (answer) console.log(json ? JSON.stringify(answer.json) : answer.text);
-    return code;
+    return printAnswer(answer, json, stopping.aborted ? INTERRUPTED : undefined);
   });
+}
+
+/** Prints an answer, and returns the exit code. 1: the work failed, or has no answer because nothing was done. */
+export function printAnswer(
+  answer: Answer | undefined,
+  json: boolean | undefined,
+  code = !answer || answer.failed ? 1 : 0,
+): number {
+  // It is set before it is printed: a pipe that is closed ends the process.
+  process.exitCode = code;
+  if (answer) console.log(json ? JSON.stringify(answer.json) : answer.text);
+  return code;
 }
 
 export async function openLog({ config, name, closers }: Opening): Promise<LogConnections> {

@@ -6,7 +6,7 @@ import {
   deadLetterAsJson,
   deadLetterAsLine,
   deadLetterAsText,
-  FIELDS,
+  FILTERS,
   type Filters,
   grouped,
   groupsAsText,
@@ -20,7 +20,8 @@ import {
 } from "../operators/dead-letters/index.js";
 import { missingUpstreams } from "../roles/connections.js";
 import { type Opening, openLog, runJob, withConnections } from "./bootstrap.js";
-import { argumentOf, exitWith, JSON_OPTION, parseRate, parseSeq, parseTime } from "./options.js";
+import { argumentOf, exitWith, JSON_OPTION, parseRate, parseSeq } from "./options.js";
+import { defineOne } from "./records.js";
 import { confirm } from "./terminal.js";
 
 interface ListOptions extends Filters {
@@ -45,12 +46,15 @@ export function define(dlq: Command): void {
     .option("--ungrouped", "list one line for each dead letter, the oldest first")
     .addOption(JSON_OPTION)
     .action(exitWith(list));
-  dlq
-    .command("show")
-    .description("show one dead letter: all its headers and its body")
-    .argument("<seq>", "its sequence in the stream DLQ", parseSeq)
-    .addOption(JSON_OPTION)
-    .action(exitWith(show));
+  defineOne(dlq, DLQ, {
+    name: "show",
+    about: "show one dead letter: all its headers and its body",
+    argument: ["<seq>", "its sequence in the stream DLQ", parseSeq],
+    answer: async (deadLetters, seq) => {
+      const deadLetter = await deadLetters.show(seq);
+      return { json: deadLetterAsJson(deadLetter), text: deadLetterAsText(deadLetter) };
+    },
+  });
   withSelection(dlq.command("redrive"))
     .description("publish dead letters again, the oldest first; each is deleted once it is stored")
     .option("--rate <per second>", `dead letters a second at most (default: ${DEFAULT_RATE})`, parseRate)
@@ -63,12 +67,11 @@ export function define(dlq: Command): void {
     .action(selecting(remove));
 }
 
-const withFilters = (command: Command): Command =>
-  command
-    .option("--reason <reason>", "only those of this reason", argumentOf(FIELDS.reason))
-    .option("--since <when>", "only those that failed then or later: 15m, 2h, 7d (ago), or a date", parseTime)
-    .option("--event <event>", "only those of this event", argumentOf(FIELDS.event))
-    .option("--error <text>", "only those whose error contains this text", argumentOf(FIELDS.error));
+function withFilters(command: Command): Command {
+  for (const [name, { option, schema }] of Object.entries(FILTERS))
+    command.option(`--${name} ${option[0]}`, option[1], argumentOf<unknown>(schema));
+  return command;
+}
 
 const withSelection = (command: Command): Command =>
   withFilters(command)
@@ -113,14 +116,6 @@ async function printJsonArray(deadLetters: AsyncIterable<StoredDeadLetter>): Pro
     before = ",";
   }
   process.stdout.write(before === "[" ? "[]\n" : "\n]\n");
-}
-
-function show(seq: number, { json }: ListOptions): Promise<number> {
-  return withConnections(DLQ, async (deadLetters) => {
-    const deadLetter = await deadLetters.show(seq);
-    console.log(json ? JSON.stringify(deadLetterAsJson(deadLetter)) : deadLetterAsText(deadLetter));
-    return 0;
-  });
 }
 
 /** Ends with exit code 1 if a dead letter was refused, or failed. */

@@ -2,7 +2,7 @@ import { type Command, InvalidArgumentError, Option } from "commander";
 import type { z } from "zod";
 import { idFault } from "../kernel/ids.js";
 import { sharedNow } from "../kernel/time.js";
-import { FIELDS } from "../operators/dead-letters/index.js";
+import { FILTERS, RATE, SEQ } from "../operators/dead-letters/index.js";
 
 export const JSON_OPTION = new Option("--json", "print JSON");
 
@@ -37,10 +37,10 @@ export function argumentOf<Output>(schema: z.ZodType<Output>): (value: unknown) 
 
 const toNumber = (text: string): number => (/^\d+(\.\d+)?$/.test(text) ? Number(text) : Number.NaN);
 
-export const parseRate = (text: string): number => argumentOf(FIELDS.rate)(toNumber(text));
-export const parseSeq = (text: string): number => argumentOf(FIELDS.seq)(toNumber(text));
+export const parseRate = (text: string): number => argumentOf(RATE)(toNumber(text));
+export const parseSeq = (text: string): number => argumentOf(SEQ)(toNumber(text));
 /** Reads 15m, 2h, 7d (ago) or a date, as ms since the epoch. */
-export const parseTime = (text: string): number => argumentOf(FIELDS.since)(text);
+export const parseTime = (text: string): number => argumentOf(FILTERS.since.schema)(text);
 
 export function parseUserId(text: string): string {
   const fault = idFault(text);

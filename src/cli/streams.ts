@@ -1,17 +1,9 @@
 import type { Command } from "commander";
 import { printable } from "../kernel/errors.js";
 import { createBucket, createErased, createLogOut } from "../state/index.js";
-import { type Opening, openLog, openRedisAlone, withConnections } from "./bootstrap.js";
-import { exitWith, JSON_OPTION, parseUserId } from "./options.js";
-
-export function define(streams: Command): void {
-  streams
-    .command("end")
-    .description("end all event streams of a user, and refuse the tokens that were issued before")
-    .argument("<user>", "the user id", parseUserId)
-    .addOption(JSON_OPTION)
-    .action(exitWith(end));
-}
+import { type Opening, openLog, openRedisAlone } from "./bootstrap.js";
+import { parseUserId } from "./options.js";
+import { defineOne } from "./records.js";
 
 const LOG_OUT = {
   name: "streams",
@@ -22,11 +14,15 @@ const LOG_OUT = {
   },
 };
 
-function end(user: string, { json }: { readonly json?: boolean }): Promise<number> {
-  return withConnections(LOG_OUT, async (logOut) => {
-    const ended = await logOut(user);
-    if (json) console.log(JSON.stringify(ended));
-    else console.log(`${printable(user)}: streams end, and tokens issued before ${ended.refused_before} are refused`);
-    return 0;
+export function define(streams: Command): void {
+  defineOne(streams, LOG_OUT, {
+    name: "end",
+    about: "end all event streams of a user, and refuse the tokens that were issued before",
+    argument: ["<user>", "the user id", parseUserId],
+    answer: async (logOut, user) => {
+      const json = await logOut(user);
+      const text = `${printable(user)}: streams end, and tokens issued before ${json.refused_before} are refused`;
+      return { json, text };
+    },
   });
 }

@@ -61,17 +61,3 @@ export async function confirm(
   lines.close();
   return /^y(es)?$/i.test(answer.trim());
 }
-
-interface Listing<Item> {
-  readonly json: boolean | undefined;
-  /** Text that is printed if there are no items. */
-  readonly none: string;
-  readonly asLine: (item: Item) => string;
-}
-
-/** Returns the exit code. */
-export function printList<Item>(items: readonly Item[], { json, none, asLine }: Listing<Item>): number {
-  if (json) console.log(JSON.stringify(items));
-  else console.log(items.length === 0 ? none : items.map(asLine).join("\n"));
-  return 0;
-}

@@ -42,17 +42,28 @@ export function boundedList<Element>(most: number, faultOf: (element: unknown) =
 export const userIds = (most: number) =>
   boundedList<string>(most, (element) => (typeof element === "string" ? idFault(element) : "must be a string"));
 
-export function faultsOf({ issues }: z.ZodError, whole: string): string {
+function faultsOf({ issues }: z.ZodError, whole: string): string {
   return issues
     .slice(0, MAX_FAULTS)
     .map(({ path, message }) => `${path.join(".") || whole}: ${message}`.slice(0, MAX_FAULT_CHARACTERS))
     .join("; ");
 }
 
-export function understood<Schema extends z.ZodType>(schema: Schema, value: unknown): z.output<Schema> {
+/** `whole` names the value in a fault that is of none of its fields. */
+export function understood<Schema extends z.ZodType>(
+  schema: Schema,
+  value: unknown,
+  whole = "payload",
+): z.output<Schema> {
   const parsed = schema.safeParse(value);
   if (parsed.success) return parsed.data;
   // The input is parsed again for the words: with options the schema takes twice as long.
   const { error = parsed.error } = schema.safeParse(value, { error: faultInWords });
-  throw new AppError("invalid", faultsOf(error, "payload"));
+  throw new AppError("invalid", faultsOf(error, whole));
 }
+
+/** Makes a function of an operator's request, which rejects with AppError `invalid` if that is not of the schema. */
+export const taking =
+  <Schema extends z.ZodType, Answer>(schema: Schema, answer: (asked: z.output<Schema>) => Promise<Answer>) =>
+  async (request: unknown): Promise<Answer> =>
+    answer(understood(schema, request, "request"));

@@ -27,7 +27,7 @@ import { verifyTables } from "./verify-tables.sql.js";
 export { isLeft, type Place, placesAsText } from "../state/index.js";
 export { liftErasure } from "./lift.js";
 export { lastMarked, removeMarkers } from "./lift.sql.js";
-export { createErasureStatus, type ErasureShown, erasureAsJson } from "./status.grpc.js";
+export { createErasureStatus, erasureAsJson } from "./status.grpc.js";
 
 interface Handles {
   readonly scripts: Scripts;

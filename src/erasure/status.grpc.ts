@@ -1,22 +1,10 @@
+import type { ErasureShown } from "../contracts/tables.js";
 import type { Erasure } from "../gen/avion/users.js";
 import { mapLimited } from "../kernel/concurrency.js";
 import type { createErasedList } from "../state/index.js";
 import { isNotFound, isUnimplemented, type Users } from "../upstreams/upstreams.grpc.js";
 
 const AT_ONCE = 8;
-
-/** Commands and the console show this JSON. */
-export interface ErasureShown {
-  readonly user_id: string;
-  readonly status: string;
-  /** Null if the users service does not know it. */
-  readonly requested_at: string | null;
-  readonly completed_at: string | null;
-  readonly steps: Erasure["steps"];
-  /** Set if the erasure was lifted. */
-  readonly lifted_at?: string;
-  readonly reason?: string;
-}
 
 /** `service` is undefined if its address is not configured. */
 export function createErasureStatus(

@@ -107,3 +107,18 @@ export async function* readPages<OnePage extends { readonly next: string }>(
   }
   throw new AppError("failed", `a list does not end within ${maxPages} pages`);
 }
+
+/** Takes the first items, until there are `limit` or their JSON would be larger than `maxBytes`. */
+export async function firstOf<Item>(
+  items: AsyncIterable<Item>,
+  limit: number,
+  maxBytes = Number.POSITIVE_INFINITY,
+): Promise<Item[]> {
+  const taken: Item[] = [];
+  let bytes = 2;
+  for await (const item of items) {
+    bytes += Buffer.byteLength(JSON.stringify(item)) + 1;
+    if (bytes > maxBytes || taken.push(item) === limit) break;
+  }
+  return taken;
+}

@@ -8,11 +8,12 @@ import {
   openExplain,
   reportsAsJson,
 } from "../consistency/index.js";
+import { ANALYSES, AUTHORS, drawn, ERASURES, type Table } from "../contracts/tables.js";
 import { createErasureStatus } from "../erasure/index.js";
 import { createReadFanOuts } from "../fanout/index.js";
 import { openOperators } from "../gateway/index.js";
 import { pause } from "../kernel/time.js";
-import { createReadQueues, keepHistory, startOps } from "../operators/console/index.js";
+import { createReadQueues, keepHistory, type OpsRecords, startOps } from "../operators/console/index.js";
 import { aboutDrop, createDeadLetterApi, createDeadLetters } from "../operators/dead-letters/index.js";
 import { createTimelines } from "../reads/index.js";
 import { authorAsJson, createBucket, createErasedList, fillAsText, isFilled } from "../state/index.js";
@@ -42,7 +43,7 @@ export async function startOpsRole(deps: RoleDeps): Promise<RunningRole> {
       history: history.read,
       queues: withFill(deps, queues),
       authorize: operators.authorize,
-      ...openRecords(deps, users),
+      records: openRecords(deps, users),
       ...openTimelineChecks(deps, stopping.signal),
       ...openDeadLetters(deps, stopping.signal),
     }),
@@ -74,12 +75,19 @@ function openRecords({ connections }: RoleDeps, users: ReturnType<typeof connect
   const { nats, publish, authorStates } = connections;
   const erasures = createErasureStatus(createErasedList(createBucket(nats, publish, "ERASED")), users);
   const analyses = createAnalysisOperations({ nats, publish });
+  const authors = async () => [...(await authorStates.list())].map(([id, state]) => authorAsJson(id, state));
   return {
-    authors: async () => [...(await authorStates.list())].map(([author, state]) => authorAsJson(author, state)),
-    erasures: { list: () => erasures.list(LISTED), show: erasures.show },
-    analyses: { list: () => analyses.first(LISTED), show: analyses.show },
+    authors: recordsOf(AUTHORS, authors),
+    erasures: recordsOf(ERASURES, () => erasures.list(LISTED), erasures.show),
+    analyses: recordsOf(ANALYSES, () => analyses.first(LISTED), analyses.show),
   };
 }
+
+const recordsOf = <Row>(
+  table: Table<Row>,
+  list: () => Promise<readonly Row[]>,
+  show?: OpsRecords["show"],
+): OpsRecords => ({ list, drawn: async () => drawn(table, await list()), ...(show && { show }) });
 
 function openTimelineChecks({ config, connections, log }: RoleDeps, stopping: AbortSignal) {
   const handles = { ...connections, log };

@@ -5,7 +5,6 @@ export {
   authorAsJson,
   type ModeChoice,
   openPulled,
-  type StoredState,
 } from "./big-authors/index.js";
 export {
   currentOf,
@@ -86,7 +85,7 @@ export { Hidden, type HiddenUsers, type Hiding } from "./hidden/hidden.js";
 export type { HiddenStore } from "./hidden/hidden.redis.js";
 export type { RelationWriter, Viewers } from "./hidden/relations.redis.js";
 export { createRateLimit, HOURLY, type Quota, quotaHeaders, type RateLimit } from "./limits/analyses.redis.js";
-export { type AtLimit, listAtLimit } from "./limits/limit-list.redis.js";
+export { listAtLimit } from "./limits/limit-list.redis.js";
 export { createLimits, type Limited, type Use, unlessAway } from "./limits/limits.redis.js";
 export { createReadRate } from "./limits/read-rate.redis.js";
 export { createTokenBucket, type TokenBucket } from "./limits/source-tokens.redis.js";

@@ -58,6 +58,7 @@ const READS = [
   "erasures/ada",
   "analyses",
   "analyses/none",
+  "tables",
   "fan-outs/drop",
   "audits/ada",
   "explain?user=ada&drop=drop",
@@ -168,7 +169,14 @@ onStack(
     });
 
     await jsonOf(stack, ["author", "pull", "big"]);
-    expect(await get("authors")).toEqual(await jsonOf(stack, ["author", "ls"]));
+    await becomes(async () => expect(await get("authors")).toMatchObject([{ author_id: "big", state: "pulled" }]));
+    const [big, ...others] = await jsonOf<{ since: string }[]>(stack, ["author", "ls"]);
+    expect(await get("authors")).toEqual([big, ...others]);
+    expect(await get("tables")).toMatchObject([
+      { headings: ["Author", "State", "By", "Since"], rows: [["big", "pulled", "hand", big?.since]] },
+      { none: "nobody is erased", rows: [] },
+      { none: "no analysis waits, and there is no dead letter of one", rows: [] },
+    ]);
     await jsonOf(stack, ["timeline", "rebuild", "ada"]);
     expect(await get("audits/ada")).toMatchObject({ users: 1, differ: 0 });
     expect(await get("erasures")).toEqual([]);

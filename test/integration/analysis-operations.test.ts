@@ -1,10 +1,11 @@
 import { afterAll, afterEach, beforeAll, expect, test } from "@jest/globals";
 import { v7 } from "uuid";
-import { createAnalysisOperations, type Unfinished } from "../../src/analysis/operations.nats.js";
+import { createAnalysisOperations } from "../../src/analysis/operations.nats.js";
 import { createRequests } from "../../src/analysis/requests.nats.js";
 import { startAnalysisService } from "../../src/analysis/service.nats.js";
 import type { AnalysisRequest } from "../../src/contracts/analysis.js";
 import { CONSUMER, STREAM } from "../../src/contracts/subjects.js";
+import type { UnfinishedAnalysis } from "../../src/contracts/tables.js";
 import { silent } from "../../src/kernel/logger.js";
 import { createBucket } from "../../src/state/erased/bucket.nats.js";
 import { type NatsBench, openNats } from "../support/nats.js";
@@ -66,7 +67,7 @@ test("waiting analyses, begun ones and dead letters are listed in this order, wi
   ].map((one, at) => ({ ...one, stream: "TIMELINE", stream_seq: places[at] }));
   const dead = { status: "failed", since: failure.failed_at, reason: "exhausted", error: "INTERNAL" };
   const all = [...expected, { ...named(failed as AnalysisRequest), ...dead, stream: "DLQ", stream_seq: seq }];
-  const found: Unfinished[] = [];
+  const found: UnfinishedAnalysis[] = [];
   for await (const one of createAnalysisOperations({ ...nats, nats: nats.connection }).list()) found.push(one);
   expect(found).toEqual(all);
   expect(await ask("list", {})).toEqual(all);

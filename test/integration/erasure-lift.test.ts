@@ -203,7 +203,7 @@ test("the command takes remote actors only, needs a reason, and says that it cha
   const folder = { TIMELINE_DATA_DIR: "/nowhere", DATABASE_URL: "" };
   Object.assign(process.env, { REDIS_URL: redis.broker.url, NATS_URL: nats.broker.url, ...folder });
   const printed: string[] = [];
-  const log = jest.spyOn(console, "log").mockImplementation((text: string) => void printed.push(text));
+  const log = jest.spyOn(console, "log").mockImplementation((text: string) => void printed.push(...text.split("\n")));
   const errors = jest.spyOn(process.stderr, "write").mockImplementation(() => true);
   const run = async (...args: string[]) => {
     const erase = new Command("erase").exitOverride();

@@ -3,6 +3,7 @@ import { createOpsRouter, type OpsDeps } from "./routes.http.js";
 
 export { keepHistory } from "./history.js";
 export { createReadQueues } from "./queues.nats.js";
+export type { OpsRecords } from "./routes.http.js";
 
 /** Serves the console at a port of its own, which needs to be open to operators alone. */
 export async function startOps({

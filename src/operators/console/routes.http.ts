@@ -18,16 +18,20 @@ export interface OpsDeps {
   readonly queues: Read;
   /** The queues of the last hour, the oldest first. */
   readonly history: Read;
-  /** Operations of the NATS service `avion-dlq`: each takes its JSON. */
-  readonly deadLetters: Readonly<Record<"groups" | "show" | "redrive" | "rm", Read<Uint8Array>>>;
-  readonly authors: Read;
-  /** The erasures and analyses are the last ones, and those that are not done. */
-  readonly erasures: { readonly list: Read; readonly show: Read<string> };
-  readonly analyses: { readonly list: Read; readonly show: Read<string> };
+  /** Operations of the NATS service `avion-dlq`. */
+  readonly deadLetters: Readonly<Record<"groups" | "show" | "redrive" | "rm", Read<unknown>>>;
+  /** Records by the name in their path; the page has a table of each. */
+  readonly records: Readonly<Record<string, OpsRecords>>;
   readonly fanOuts: Read<string>;
   readonly explain: Read<ExplainRequest>;
   readonly audit: Read<string>;
   readonly log: Logger;
+}
+
+export interface OpsRecords {
+  readonly list: Read;
+  readonly drawn: Read;
+  readonly show?: Read<string>;
 }
 
 const PAGE = fileURLToPath(new URL("./page/", import.meta.url));
@@ -70,21 +74,22 @@ export function createOpsRouter(deps: OpsDeps): Router {
 
 type Api = ReturnType<typeof createApi>;
 
-function addReads({ get }: Api, { queues, deadLetters, authors, erasures, analyses, ...deps }: OpsDeps): void {
+function addReads({ get }: Api, { deadLetters, records, ...deps }: OpsDeps): void {
   const read = (path: string, answer: (request: Request<{ id: string }>) => Promise<unknown>): void =>
     get(`/ops/api/${path}`, (_caller, request) => answer(request));
-  const user = ({ params: { id } }: Request<{ id: string }>) => understood(userId, id, "id");
-  read("overview", () => queues());
+  const readOne = (name: string, show: Read<string>): void =>
+    read(`${name}/:id`, ({ params: { id } }) => show(understood(userId, id, "id")));
+  read("overview", () => deps.queues());
   read("history", () => deps.history());
-  read("dead-letters", ({ query }) => deadLetters.groups(bytesOf(query)));
-  read("dead-letters/:id", ({ params: { id } }) => deadLetters.show(bytesOf({ seqs: [Number(id)] })));
-  read("authors", () => authors());
-  read("erasures", () => erasures.list());
-  read("erasures/:id", (request) => erasures.show(user(request)));
-  read("analyses", () => analyses.list());
-  read("analyses/:id", ({ params: { id } }) => analyses.show(id));
-  read("fan-outs/:id", (request) => deps.fanOuts(user(request)));
-  read("audits/:id", (request) => deps.audit(user(request)));
+  read("dead-letters", ({ query }) => deadLetters.groups(query));
+  read("dead-letters/:id", ({ params: { id } }) => deadLetters.show({ seqs: [Number(id)] }));
+  for (const [name, { list, show }] of Object.entries(records)) {
+    read(name, () => list());
+    if (show) readOne(name, show);
+  }
+  read("tables", () => Promise.all(Object.values(records).map(({ drawn }) => drawn())));
+  readOne("fan-outs", deps.fanOuts);
+  readOne("audits", deps.audit);
   read("explain", ({ query }) => deps.explain(understood(EXPLAIN_REQUEST, query, "query")));
 }
 
@@ -97,12 +102,10 @@ function addActions({ router, known }: Api, { deadLetters, log }: OpsDeps): void
         const { why, ...selection } = understood(schema, await readJson(request, MAX_BODY_BYTES), "body");
         // It is logged before it is done: a process that ends meanwhile leaves no act without a name.
         log.info({ action, operator: callerOf(response).user, why, selection }, "an operator acts on dead letters");
-        response.json(await inRequest(request, route, () => deadLetters[action](bytesOf(selection))));
+        response.json(await inRequest(request, route, () => deadLetters[action](selection)));
       })
       .all(allowOnly("POST"));
   };
   act("redrive", "redrive", REDRIVE);
   act("rm", "remove", REMOVE);
 }
-
-const bytesOf = (value: unknown): Uint8Array => Buffer.from(JSON.stringify(value));

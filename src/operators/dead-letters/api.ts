@@ -1,12 +1,13 @@
 import { z } from "zod";
-import { boundedList, faultsOf } from "../../contracts/untrusted.js";
+import { boundedList, taking } from "../../contracts/untrusted.js";
 import { AppError, oneLine } from "../../kernel/errors.js";
-import { faultInWords } from "../../kernel/fields.js";
 import type { Logger } from "../../kernel/logger.js";
-import { type DeadLetterOperations, FIELDS, type Removal, SEQ_FAULT } from "./operations.js";
+import { firstOf } from "../../kernel/paging.js";
+import type { DeadLetterOperations, Removal } from "./operations.js";
 import { grouped, groupsAsJson, MAX_SEQS, SEQS_SHOWN } from "./present.js";
 import type { Report } from "./redrive.js";
-import { type DeadLetterSummary, deadLetterAsJson } from "./stored-dead-letter.js";
+import { FILTER_SHAPE, type Filters, RATE, SEQ } from "./selection.js";
+import { type DeadLetterSummary, deadLetterAsJson, type StoredDeadLetter } from "./stored-dead-letter.js";
 
 interface DeadLetterApiDeps {
   readonly operations: DeadLetterOperations;
@@ -16,60 +17,48 @@ interface DeadLetterApiDeps {
   readonly log: Logger;
 }
 
-/** Each endpoint takes the bytes of a request and resolves to a value to answer as JSON. */
-export type DeadLetterApi = Readonly<
-  Record<"list" | "groups" | "show" | "redrive" | "rm", (request: Uint8Array) => Promise<unknown>>
->;
+/** Each endpoint takes the JSON of a request, and resolves to that of the answer. */
+export type DeadLetterApi = ReturnType<typeof createDeadLetterApi>;
 
 /** A request that takes longer is answered with the progress so far. */
 export const ANSWER_AFTER_MS = 3_000;
 const DEFAULT_LIMIT = 100;
 const MAX_ITEMS_SHOWN = 100;
 
-const seqFault = (element: unknown): string | undefined =>
-  Number.isSafeInteger(element) && (element as number) > 0 ? undefined : SEQ_FAULT;
+const seqFault = (element: unknown): string | undefined => SEQ.safeParse(element).error?.issues[0]?.message;
 
 const limit = z.number().int().positive().max(1_000_000);
-const filters = {
-  reason: FIELDS.reason.optional(),
-  event: FIELDS.event.optional(),
-  error: FIELDS.error.optional(),
-  since: FIELDS.since.optional(),
-};
-const selection = {
-  ...filters,
+const GROUPS = z.strictObject(FILTER_SHAPE);
+const LIST = GROUPS.extend({
+  limit: limit.default(DEFAULT_LIMIT),
+  after: z.number().int().nonnegative().default(0),
+});
+const SHOW = z.strictObject({ seqs: z.tuple([SEQ], { message: "must name one dead letter" }) });
+const REMOVE = GROUPS.extend({
   seqs: boundedList<number>(MAX_SEQS, seqFault).optional(),
   all: z.boolean().optional(),
   limit: limit.optional(),
   dry_run: z.boolean().optional(),
-};
-const LIST = z.strictObject({
-  ...filters,
-  limit: limit.default(DEFAULT_LIMIT),
-  after: z.number().int().nonnegative().default(0),
 });
-const GROUPS = z.strictObject(filters);
-const SHOW = z.strictObject({ seqs: z.tuple([FIELDS.seq], { message: "must name one dead letter" }) });
-const REMOVE = z.strictObject(selection);
-const REDRIVE = z.strictObject({ ...selection, rate: FIELDS.rate.optional() });
+const REDRIVE = REMOVE.extend({ rate: RATE.optional() });
 
 /** Requests fail with AppError `invalid`, `notfound` or `conflict`. */
-export function createDeadLetterApi(deps: DeadLetterApiDeps): DeadLetterApi {
-  const { operations } = deps;
+export function createDeadLetterApi(deps: DeadLetterApiDeps) {
+  const { operations, maxAnswerBytes } = deps;
   let redriving = false;
   return {
-    list: async (request) => list(deps, parse(LIST, request)),
-    groups: async (request) => groups(deps, parse(GROUPS, request)),
-    show: async (request) => show(deps, parse(SHOW, request).seqs[0]),
-    rm: async (request) => {
-      const asked = parse(REMOVE, request);
+    list: taking(LIST, ({ after, limit, ...filters }) =>
+      firstOf(summaries(operations.list(filters, { after })), limit, maxAnswerBytes()),
+    ),
+    groups: taking(GROUPS, (filters) => groups(deps, filters)),
+    show: taking(SHOW, ({ seqs: [seq] }) => show(deps, seq)),
+    rm: taking(REMOVE, async (asked) => {
       const seqs = await operations.select(asked);
       return answerInTime(deps, (onProgress: (removal: Removal) => void) =>
         operations.remove(seqs, { dryRun: asked.dry_run, stopping: deps.stopping, onProgress }),
       );
-    },
-    redrive: async (request) => {
-      const asked = parse(REDRIVE, request);
+    }),
+    redrive: taking(REDRIVE, async (asked) => {
       if (redriving) throw new AppError("conflict", "this process is redriving already: ask again when it is done");
       redriving = true;
       const done = (): void => {
@@ -84,42 +73,17 @@ export function createDeadLetterApi(deps: DeadLetterApiDeps): DeadLetterApi {
         done();
         throw error;
       }
-    },
+    }),
   };
 }
 
-function parse<Schema extends z.ZodType>(schema: Schema, request: Uint8Array): z.output<Schema> {
-  let value: unknown;
-  try {
-    value = request.byteLength === 0 ? {} : JSON.parse(Buffer.from(request).toString());
-  } catch (error) {
-    throw new AppError("invalid", `the request is not JSON (${oneLine(error)})`);
-  }
-  const result = schema.safeParse(value, { error: faultInWords });
-  if (result.success) return result.data;
-  throw new AppError("invalid", faultsOf(result.error, "request"));
-}
-
-async function list(
-  { operations, maxAnswerBytes }: DeadLetterApiDeps,
-  asked: z.output<typeof LIST>,
-): Promise<readonly DeadLetterSummary[]> {
-  const answer: DeadLetterSummary[] = [];
-  let bytes = 2;
-  for await (const { summary } of operations.list(asked, { after: asked.after })) {
-    bytes += Buffer.byteLength(JSON.stringify(summary)) + 1;
-    if (bytes > maxAnswerBytes() || answer.length >= asked.limit) break;
-    answer.push(summary);
-  }
-  return answer;
+async function* summaries(deadLetters: AsyncIterable<StoredDeadLetter>): AsyncGenerator<DeadLetterSummary> {
+  for await (const { summary } of deadLetters) yield summary;
 }
 
 /** A group whose `seqs` have no room names the oldest few. One that has no room even so is left out: it is a small one. */
-async function groups(
-  { operations, maxAnswerBytes }: DeadLetterApiDeps,
-  asked: z.output<typeof GROUPS>,
-): Promise<readonly object[]> {
-  const all = groupsAsJson(await grouped(operations.list(asked, { bodies: true })));
+async function groups({ operations, maxAnswerBytes }: DeadLetterApiDeps, filters: Filters): Promise<readonly object[]> {
+  const all = groupsAsJson(await grouped(operations.list(filters, { bodies: true })));
   let room = maxAnswerBytes() - 2;
   return all.flatMap((group) => {
     const short = { ...group, seqs: group.seqs.slice(0, SEQS_SHOWN) };

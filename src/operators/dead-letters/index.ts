@@ -7,16 +7,10 @@ import { createDeadLetterStore, createLogAge } from "./store.nats.js";
 
 export { createDeadLetterApi, type DeadLetterApi } from "./api.js";
 export { createMaxDeliveriesHandler } from "./max-deliveries.nats.js";
-export {
-  type DeadLetterOperations,
-  FIELDS,
-  type Filters,
-  type Removal,
-  type Selection,
-  selectionFault,
-} from "./operations.js";
+export type { DeadLetterOperations, Removal } from "./operations.js";
 export * from "./present.js";
 export { DEFAULT_RATE, type Report } from "./redrive.js";
+export { FILTERS, type Filters, RATE, SEQ, type Selection, selectionFault } from "./selection.js";
 export { startDeadLetterService } from "./service.nats.js";
 export { deadLetterAsJson, type StoredDeadLetter } from "./stored-dead-letter.js";
 

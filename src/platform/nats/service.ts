@@ -1,22 +1,28 @@
 import type { NatsConnection, Service, ServiceMsg } from "nats";
+import { parseJson } from "../../contracts/events.js";
 import { codeOf, type ErrorCode, oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { pause, SECOND } from "../../kernel/time.js";
 
 interface Endpoint {
   readonly about: string;
-  /** Takes the bytes of a request and resolves to a value to answer as JSON. */
-  readonly answer: (request: Uint8Array) => Promise<unknown>;
+  /** Takes a request and resolves to the answer, both JSON. */
+  readonly answer: (request: unknown) => Promise<unknown>;
 }
 
-interface ServiceOptions {
+/** Each service of operators needs these. */
+export interface ServiceDeps {
   readonly nats: NatsConnection;
+  readonly version: string;
+  readonly log: Logger;
+}
+
+interface ServiceOptions extends ServiceDeps {
   readonly name: string;
   readonly description: string;
-  readonly version: string;
   readonly group: string;
-  readonly endpoints: Readonly<Record<string, Endpoint>>;
-  readonly log: Logger;
+  /** The signal aborts once the service closes. */
+  readonly endpoints: (stopping: AbortSignal) => Readonly<Record<string, Endpoint>>;
 }
 
 export type NatsService = Awaited<ReturnType<typeof startNatsService>>;
@@ -27,12 +33,12 @@ const STATUS: Partial<Record<ErrorCode, number>> = { invalid: 400, notfound: 404
 /** A refusal by NATS is logged, and does not stop the role. */
 export async function startNatsService(options: ServiceOptions) {
   const { nats, name, log } = options;
-  let closing = false;
+  const stopping = new AbortController();
   let service: Service | undefined;
   try {
-    service = await addService(options);
+    service = await addService(options, stopping.signal);
     void service.stopped.then((error) => {
-      if (error && !closing)
+      if (error && !stopping.signal.aborted)
         log.error({ error: oneLine(error) }, `the service ${name} has stopped; use the command line`);
     });
   } catch (error) {
@@ -40,18 +46,18 @@ export async function startNatsService(options: ServiceOptions) {
   }
   return {
     close: async (): Promise<void> => {
-      closing = true;
+      stopping.abort();
       // A stop never ends if there is no connection.
       if (!nats.isClosed()) await Promise.race([service?.stop().catch(() => undefined), pause(SECOND)]);
     },
   };
 }
 
-async function addService(options: ServiceOptions): Promise<Service> {
+async function addService(options: ServiceOptions, stopping: AbortSignal): Promise<Service> {
   const { nats, name, version, description, endpoints, log } = options;
   const service = await nats.services.add({ name, version, description });
   const subjects = service.addGroup(options.group);
-  for (const [endpoint, { about, answer }] of Object.entries(endpoints)) {
+  for (const [endpoint, { about, answer }] of Object.entries(endpoints(stopping))) {
     subjects.addEndpoint(endpoint, {
       metadata: { request: about },
       handler: (error, message) => {
@@ -65,9 +71,12 @@ async function addService(options: ServiceOptions): Promise<Service> {
   return service;
 }
 
+/** Reads the JSON of a request; an empty one is {}. @throws AppError `invalid` */
+export const requestIn = (bytes: Uint8Array): unknown => (bytes.byteLength === 0 ? {} : parseJson(bytes));
+
 async function respond(message: ServiceMsg, answer: Endpoint["answer"], log: Logger): Promise<void> {
   try {
-    message.respond(JSON.stringify(await answer(message.data)));
+    message.respond(JSON.stringify(await answer(requestIn(message.data))));
   } catch (error) {
     const status = STATUS[codeOf(error)] ?? 500;
     if (status === 500)

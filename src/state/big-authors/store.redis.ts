@@ -1,3 +1,4 @@
+import type { AuthorShown } from "../../contracts/tables.js";
 import { AppError } from "../../kernel/errors.js";
 import { decodeId, encodeId } from "../../kernel/ids.js";
 import { HOUR } from "../../kernel/time.js";
@@ -17,8 +18,7 @@ export interface StoredState {
   readonly since: number;
 }
 
-/** JSON that commands and the console show. */
-export const authorAsJson = (author_id: string, stored: StoredState | undefined) => ({
+export const authorAsJson = (author_id: string, stored: StoredState | undefined): AuthorShown => ({
   author_id,
   state: stored?.state ?? "pushed",
   by: stored?.by ?? "count",

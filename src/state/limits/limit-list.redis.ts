@@ -1,4 +1,5 @@
 import type { LimitKind } from "../../contracts/limits.js";
+import type { AtLimit } from "../../contracts/tables.js";
 import { mapLimited } from "../../kernel/concurrency.js";
 import { sharedNow } from "../../kernel/time.js";
 import type { Limit } from "../../kernel/variables.js";
@@ -7,15 +8,6 @@ import { LIMIT_PREFIX, limitOfKey } from "../keys.js";
 import { scanKeys } from "../scan-keys.redis.js";
 
 const AT_ONCE = 32;
-
-export interface AtLimit {
-  readonly user: string;
-  readonly kind: LimitKind;
-  readonly used: number;
-  readonly limit: Limit;
-  /** Time at which the user may act again, in ms since the epoch. */
-  readonly freeAt: number;
-}
 
 /**
  * Yields the limits that users have reached now, in no order.
@@ -35,7 +27,9 @@ export async function* listAtLimit(
     const used = await command("zcount", (client) => client.zcount(key, `(${sharedNow() - withinMs}`, "+inf"));
     if (used < most) return undefined;
     const [, time] = await command("zrange", (client) => client.zrange(key, `${-most}`, `${-most}`, "WITHSCORES"));
-    return time === undefined ? undefined : { ...named, limit, used, freeAt: Number(time) + withinMs };
+    if (time === undefined) return undefined;
+    const free_at = new Date(Number(time) + withinMs).toISOString();
+    return { user_id: named.user, limit: named.kind, used, most, within: limit.within, free_at };
   };
   const listed = new Set<string>();
   for await (const { keys } of scanKeys(scripts, LIMIT_PREFIX)) {

@@ -18,6 +18,13 @@ export function fillTable(region, columns, rows, none = "None.") {
   region.replaceChildren(make("table", {}, make("thead", {}, head), make("tbody", {}, ...body)));
 }
 
+/** Returns a title, and a region with a table. */
+export function titledTable(title, ...table) {
+  const region = make("section", { className: "scroll", ariaLabel: title.textContent });
+  fillTable(region, ...table);
+  return [title, region];
+}
+
 function cell(value) {
   if (typeof value === "number") return make("td", { className: "figure", textContent: figureOf(value) });
   return make("td", { textContent: value ?? "–" });
@@ -31,14 +38,9 @@ export function describe(value) {
   for (const [name, held] of fields.filter((field) => !isTable(field)))
     plain.append(make("dt", { textContent: titleOf(name) }), make("dd", { textContent: textOf(name, held) }));
   const tables = fields.filter(isTable).flatMap(([name, held]) => {
-    const region = make("section", { className: "scroll", ariaLabel: titleOf(name) });
     const names = [...new Set(held.flatMap((row) => Object.keys(row)))];
-    fillTable(
-      region,
-      names.map((column) => [titleOf(column), (row) => textOf(column, row[column])]),
-      held,
-    );
-    return [make("h4", { textContent: titleOf(name) }), region];
+    const columns = names.map((column) => [titleOf(column), (row) => textOf(column, row[column])]);
+    return titledTable(make("h4", { textContent: titleOf(name) }), columns, held);
   });
   return [plain, ...tables];
 }

@@ -9,6 +9,7 @@ import {
 import { createOperations } from "../../../../src/operators/dead-letters/operations.js";
 import type { RedriveDeps } from "../../../../src/operators/dead-letters/redrive.js";
 import type { DeadLetterSummary, StoredDeadLetter } from "../../../../src/operators/dead-letters/stored-dead-letter.js";
+import { requestIn } from "../../../../src/platform/nats/service.js";
 import { deadLetterWith, redriveBench } from "../../../support/dead-letters.js";
 import { becomes } from "../../../support/eventually.js";
 
@@ -31,8 +32,8 @@ function setup(
     stopping: stop.signal,
     log: silent,
   });
-  const ask = (endpoint: keyof DeadLetterApi, request: unknown): Promise<unknown> =>
-    api[endpoint](Buffer.from(typeof request === "string" ? request : JSON.stringify(request)));
+  const ask = async (endpoint: keyof DeadLetterApi, request: unknown): Promise<unknown> =>
+    api[endpoint](requestIn(Buffer.from(typeof request === "string" ? request : JSON.stringify(request))));
   return { ...bench, ask, waited, stop };
 }
 

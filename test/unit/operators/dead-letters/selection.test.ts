@@ -1,11 +1,13 @@
 import { expect, test } from "@jest/globals";
+import { createOperations } from "../../../../src/operators/dead-letters/operations.js";
 import {
-  createOperations,
-  FIELDS,
+  FILTERS,
   matches,
+  RATE,
+  SEQ,
   type Selection,
   selectionFault,
-} from "../../../../src/operators/dead-letters/operations.js";
+} from "../../../../src/operators/dead-letters/selection.js";
 import { deadLetterWith, FAILED_AT, redriveBench } from "../../../support/dead-letters.js";
 
 const { deps } = redriveBench([
@@ -57,7 +59,7 @@ test.each([
   ["7d", 604_800_000],
 ])("since %s is that long ago", (text, ago) => {
   const before = Date.now();
-  const since = FIELDS.since.parse(text);
+  const since = FILTERS.since.schema.parse(text);
   expect(since).toBeGreaterThanOrEqual(before - ago);
   expect(since).toBeLessThanOrEqual(Date.now() - ago);
 });
@@ -67,22 +69,22 @@ test.each([
   ["2026-01-02T03:04:05Z", "2026-01-02T03:04:05Z"],
   ["2026-01-02T03:04:05.5+02:00", "2026-01-02T01:04:05.500Z"],
 ])("since %s is that date", (text, date) => {
-  expect(FIELDS.since.parse(text)).toBe(Date.parse(date));
+  expect(FILTERS.since.schema.parse(text)).toBe(Date.parse(date));
 });
 
 test.each(["", "15", "m", "-1h", "1w", "1.5h", "yesterday", "2026-02-30", "2026-01-02T03:04:05", "9999999d"])(
   "since %j is refused",
   (text) => {
-    expect(FIELDS.since.safeParse(text).success).toBe(false);
+    expect(FILTERS.since.schema.safeParse(text).success).toBe(false);
   },
 );
 
 test.each([0, -1, 1.5, Number.NaN, "1"])("%p is no sequence", (value) => {
-  expect(FIELDS.seq.safeParse(value).success).toBe(false);
+  expect(SEQ.safeParse(value).success).toBe(false);
 });
 
 test.each([0, -1, Number.NaN, 1e9])("%p is no rate", (value) => {
-  expect(FIELDS.rate.safeParse(value).success).toBe(false);
+  expect(RATE.safeParse(value).success).toBe(false);
 });
 
 test("the filter on errors is case-sensitive", () => {
