@@ -1,4 +1,5 @@
 import { AppError } from "../kernel/errors.js";
+import type { KeysetPage } from "../kernel/paging.js";
 import { DAY } from "../kernel/time.js";
 import { type Db, NOW, type Queries } from "../platform/db/db.js";
 import { unlessNoTable } from "../platform/db/errors.js";
@@ -7,11 +8,6 @@ import type { CompletedAnalysis } from "./saga.js";
 const TIMES = ["requested_at", "started_at", "completed_at"] as const;
 type Time = (typeof TIMES)[number];
 type Row = Omit<CompletedAnalysis, Time> & Readonly<Record<Time, number>>;
-
-interface PageRequest {
-  readonly limit: number;
-  readonly before?: string | undefined;
-}
 
 const ROWS_AT_ONCE = 1_000;
 const LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff";
@@ -41,8 +37,7 @@ export function createAnalysisStore(db: Db) {
     },
     find,
     findAmong,
-    /** `before` excludes that id and the newer ones. */
-    async newest(user: string, { limit, before = LAST_ID }: PageRequest): Promise<string[]> {
+    async newest(user: string, { limit, before = LAST_ID }: KeysetPage): Promise<string[]> {
       const sql = `SELECT analysis_id FROM public.timeline_analyses WHERE user_id = $1 AND analysis_id < $2::uuid
         ORDER BY analysis_id DESC LIMIT $3`;
       const rows = await unlessNoTable(db.query<{ analysis_id: string }>(sql, [user, before, limit]), []);

@@ -24,9 +24,15 @@ export function readTime(field: string, time: number): number {
   return time;
 }
 
+/** A page of a list that is ordered by a key, the newest item first; `before` excludes that key and newer ones. */
+export interface KeysetPage {
+  readonly limit: number;
+  readonly before?: string | undefined;
+}
+
 type ListName = readonly [name: string, ...parameters: (string | number)[]];
 
-interface PageRequest {
+interface ListRequest {
   readonly page_size: number;
   /** An empty token asks for the first page. */
   readonly page_token: string;
@@ -61,7 +67,7 @@ export function createPageTokens(secret: string) {
   };
   return {
     /** @throws AppError `invalid` for a token of another list, or a made-up one */
-    open: <Key extends PageKey>(list: ListName, { page_size, page_token }: PageRequest, limits: PageLimits) => {
+    open: <Key extends PageKey>(list: ListName, { page_size, page_token }: ListRequest, limits: PageLimits) => {
       const size = readSize("page_size", page_size, limits);
       return {
         after: read(list, page_token) as Key | undefined,

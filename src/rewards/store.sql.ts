@@ -1,5 +1,6 @@
 import type { XpEarned } from "../contracts/analysis.js";
 import { invalid } from "../kernel/errors.js";
+import type { KeysetPage } from "../kernel/paging.js";
 import type { Db, Queries } from "../platform/db/db.js";
 import { unlessNoTable } from "../platform/db/errors.js";
 
@@ -14,11 +15,6 @@ export interface Award extends XpEarned {
 interface Row extends Omit<Award, "earned_at"> {
   readonly earned_at: number;
   readonly position: number;
-}
-
-interface PageRequest {
-  readonly limit: number;
-  readonly before?: string | undefined;
 }
 
 const FIRST_PAGE = String(Number.MAX_SAFE_INTEGER);
@@ -37,7 +33,7 @@ export function createRewardStore(db: Db) {
     /** An event is awarded once: returns the award that stands, or undefined for an erased user. */
     award: (earned: XpEarned, eventSeq: number): Promise<Award | undefined> =>
       db.transaction((queries) => award(queries, earned, eventSeq)),
-    page: (user: string, page: PageRequest) =>
+    page: (user: string, page: KeysetPage) =>
       unlessNoTable(readPage(db, user, page), { total: 0, transactions: [], next: undefined }),
   };
 }
@@ -74,7 +70,7 @@ async function standing(queries: Queries, event: string): Promise<Award> {
   return awardOf(row);
 }
 
-async function readPage(db: Db, user: string, { limit, before = FIRST_PAGE }: PageRequest) {
+async function readPage(db: Db, user: string, { limit, before = FIRST_PAGE }: KeysetPage) {
   if (!/^\d{1,16}$/.test(before)) throw invalid("cursor", "is no cursor of this list");
   const [row] = await db.query<{ total: number }>(
     "SELECT total::float8 AS total FROM public.xp_totals WHERE user_id = $1",

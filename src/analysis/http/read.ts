@@ -1,11 +1,12 @@
 import { createBoundedQueue } from "../../kernel/concurrency.js";
 import { AppError, codeOf } from "../../kernel/errors.js";
+import type { KeysetPage } from "../../kernel/paging.js";
 import { badRequest, Problem } from "../../kernel/problem.js";
 import type { Requests } from "../requests.nats.js";
 import { type CompletedAnalysis, type Facts, mayBeCompleted, statusOf, viewOf } from "../saga.js";
 import type { AnalysisStore } from "../store.sql.js";
 
-interface PageRequest {
+interface CursorPage {
   readonly limit: number;
   readonly cursor?: string | undefined;
 }
@@ -13,7 +14,7 @@ interface PageRequest {
 export interface Rewards {
   readonly page: (
     user: string,
-    page: { readonly limit: number; readonly before?: string | undefined },
+    page: KeysetPage,
   ) => Promise<{
     readonly total: number;
     readonly transactions: readonly object[];
@@ -83,7 +84,7 @@ export function createReads({ requests, isQueued, store, rewards }: ReadDeps) {
     }
     return [...new Set([...listed, ...older])].sort().reverse().slice(0, limit);
   };
-  const listOf = async (user: string, { limit, cursor }: PageRequest) => {
+  const listOf = async (user: string, { limit, cursor }: CursorPage) => {
     const ids = await idsBelow(user, { limit: limit + 1, before: cursor });
     const page = ids.slice(0, limit);
     const facts = await Promise.all(page.map((id) => requests.find(user, id)));
@@ -106,11 +107,11 @@ export function createReads({ requests, isQueued, store, rewards }: ReadDeps) {
       if (!UUID.test(id)) throw noSuchAnalysis();
       return view(await look(user, id));
     },
-    analyses: async (user: string, { limit, cursor }: PageRequest) => {
+    analyses: async (user: string, { limit, cursor }: CursorPage) => {
       if (cursor !== undefined && !UUID.test(cursor)) throw badCursor();
       return inTurn(() => listOf(user, { limit, cursor }), user);
     },
-    rewards: async (user: string, { limit, cursor }: PageRequest) => {
+    rewards: async (user: string, { limit, cursor }: CursorPage) => {
       const { total, transactions, next = null } = await configured(rewards).page(user, { limit, before: cursor });
       return { user_id: user, total, transactions, next_cursor: next };
     },

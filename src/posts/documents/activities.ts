@@ -117,14 +117,18 @@ async function collectionOfDrop({ deps, uris, named, viewer }: Asked): Promise<C
   };
 }
 
-interface PageRequest {
+interface DropListRequest {
   readonly drop_id: string;
   readonly viewer_id: string;
   readonly page_size: number;
   readonly page_token: string;
 }
 
-type ReadPage = (from: Pick<Asked, "deps" | "uris">, drop: StoredDrop, request: PageRequest) => Promise<documents.Page>;
+type ReadPage = (
+  from: Pick<Asked, "deps" | "uris">,
+  drop: StoredDrop,
+  request: DropListRequest,
+) => Promise<documents.Page>;
 
 const reactionsOf =
   (kind: "like" | "share"): ReadPage =>
