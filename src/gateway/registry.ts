@@ -92,7 +92,7 @@ export class StreamRegistry {
 
   /** Leaves out streams of refused users. */
   async register(all: readonly Registration[]): Promise<void> {
-    const kept = await this.#standing(all);
+    const kept = await this.#withoutRefused(all);
     if (kept.length === 0) return;
     const listings = await this.deps.store.register(kept, await this.#moment());
     for (const [index, registration] of kept.entries()) {
@@ -124,7 +124,7 @@ export class StreamRegistry {
   }
 
   async #renew(registered: readonly Registration[]): Promise<void> {
-    const part = await this.#standing(registered);
+    const part = await this.#withoutRefused(registered);
     if (part.length === 0) return;
     const gone = await this.deps.store.renew(part, await this.#moment());
     const lost = part.filter(({ id }) => gone.has(id));
@@ -135,7 +135,7 @@ export class StreamRegistry {
   async #restore(lost: readonly Registration[]): Promise<void> {
     const { store, log } = this.deps;
     const moment = await this.#moment();
-    const kept = (await this.#standing(lost)).filter((entry) => this.#registered.has(entry));
+    const kept = (await this.#withoutRefused(lost)).filter((entry) => this.#registered.has(entry));
     const listings = await store.register(kept, moment);
     const closed = kept.filter((entry) => !this.#registered.has(entry));
     if (closed.length > 0) await store.remove(closed, moment);
@@ -149,7 +149,7 @@ export class StreamRegistry {
   }
 
   /** Ends the streams of refused users; returns those of others. */
-  async #standing(registrations: readonly Registration[]): Promise<readonly Registration[]> {
+  async #withoutRefused(registrations: readonly Registration[]): Promise<readonly Registration[]> {
     const users = [...new Set(registrations.map(({ user }) => user))];
     if (users.length === 0) return registrations;
     const [erased, logouts] = await Promise.all([this.deps.erased.among(users), this.deps.logoutsAmong(users)]);

@@ -30,7 +30,7 @@ const awardOf = ({ position: _, earned_at, ...row }: Row): Award => ({
 /** Everything rejects with AppError `unavailable` while the database is unavailable. */
 export function createRewardStore(db: Db) {
   return {
-    /** An event is awarded once: returns the award that stands, or undefined for an erased user. */
+    /** An event is awarded once: returns the existing award, or undefined for an erased user. */
     award: (earned: XpEarned, eventSeq: number): Promise<Award | undefined> =>
       db.transaction((queries) => award(queries, earned, eventSeq)),
     page: (user: string, page: KeysetPage) =>
@@ -56,7 +56,7 @@ async function award(queries: Queries, earned: XpEarned, eventSeq: number): Prom
      ON CONFLICT (event_id) DO NOTHING RETURNING ${COLUMNS}`,
     [event_id, user_id, amount, multiplier, reason, Date.parse(earned_at), eventSeq],
   );
-  if (row === undefined) return standing(queries, event_id);
+  if (row === undefined) return existingAward(queries, event_id);
   await queries.query(
     "UPDATE public.xp_totals SET position = position + 1, total = total + $2::numeric WHERE user_id = $1",
     [user_id, amount],
@@ -64,7 +64,7 @@ async function award(queries: Queries, earned: XpEarned, eventSeq: number): Prom
   return awardOf(row);
 }
 
-async function standing(queries: Queries, event: string): Promise<Award> {
+async function existingAward(queries: Queries, event: string): Promise<Award> {
   const [row] = await queries.query<Row>(`SELECT ${COLUMNS} FROM public.xp_transactions WHERE event_id = $1`, [event]);
   if (row === undefined) throw new Error("an award was neither inserted nor found");
   return awardOf(row);

@@ -30,7 +30,7 @@ export interface RelationRow extends WantedRelation, StoredRelation {
 }
 
 /** A mute counts as none from its end on, although it is ended a moment later. */
-const isStanding = ({ active, expires_at }: RelationState, now: number): boolean =>
+const isInForce = ({ active, expires_at }: RelationState, now: number): boolean =>
   active && (expires_at === 0 || expires_at > now);
 
 interface Change {
@@ -43,14 +43,14 @@ interface Change {
 export function changeOf(before: StoredRelation | undefined, wanted: WantedRelation, now: number): Change {
   const { active, expires_at, reposts_only } = wanted;
   if (expires_at > 0 && expires_at <= now) throw invalid("expires_at", "must be 0 or in the future");
-  const standing = before !== undefined && isStanding(before, now) ? before : undefined;
+  const inForce = before !== undefined && isInForce(before, now) ? before : undefined;
   const isSame = active
-    ? standing?.expires_at === expires_at && standing.reposts_only === reposts_only
-    : standing === undefined;
+    ? inForce?.expires_at === expires_at && inForce.reposts_only === reposts_only
+    : inForce === undefined;
   if (isSame) return { adds: false };
   const version = nextVersion(before?.version, now);
-  const created_at = standing?.created_at ?? now;
-  return { row: { ...wanted, version, created_at, changed_at: now }, adds: standing === undefined };
+  const created_at = inForce?.created_at ?? now;
+  return { row: { ...wanted, version, created_at, changed_at: now }, adds: inForce === undefined };
 }
 
 /** Versions start from the time, so that they also rise after an inactive row was pruned. */
