@@ -6,8 +6,8 @@ export function dropsIn({ name, payload }: TimelineEvent): HeldDrop[] {
   return [{ drop: payload.drop_id, author: payload.user_id, createdAt: payload.created_at }];
 }
 
-export interface Compared<Held> {
-  readonly held: Held;
+export interface Compared<Item> {
+  readonly item: Item;
   readonly known: boolean;
 }
 
@@ -24,18 +24,18 @@ const MOST_KNOWN_BETWEEN = 0.1;
  * longer retains are the oldest ones instead, and an erased user's changes are all by that user. `madeBy` returns
  * undefined if it is not known.
  */
-export function lostByRestore<Held>(
-  sample: readonly Compared<Held>[],
-  madeBy: (item: Held) => string | undefined,
-): readonly Held[] {
+export function lostByRestore<Item>(
+  sample: readonly Compared<Item>[],
+  madeBy: (item: Item) => string | undefined,
+): readonly Item[] {
   const first = sample.findIndex(({ known }) => !known);
   if (first < 1) return [];
   const run = sample.slice(first, sample.findLastIndex(({ known }) => !known) + 1);
   const unknown = run.filter(({ known }) => !known);
   const isRun = run.length - unknown.length <= run.length * MOST_KNOWN_BETWEEN;
-  const makers = new Set(unknown.map(({ held: item }) => madeBy(item)));
+  const makers = new Set(unknown.map(({ item }) => madeBy(item)));
   const isOfOne = makers.size === 1 && !makers.has(undefined);
-  return unknown.length >= FEWEST && isRun && !isOfOne ? unknown.map(({ held: item }) => item) : [];
+  return unknown.length >= FEWEST && isRun && !isOfOne ? unknown.map(({ item }) => item) : [];
 }
 
 /** Resolves to undefined if the question fails for one user alone. */

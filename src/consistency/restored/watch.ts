@@ -56,9 +56,9 @@ interface Finding extends Behind {
 async function look(deps: WatchDeps, suspects: ReadonlySet<string>): Promise<Finding> {
   const { samples } = deps;
   const unknown = new Set<string>();
-  const judged = <Held>(item: Held, name: string, known: boolean): Compared<Held> => {
+  const judged = <Item>(item: Item, name: string, known: boolean): Compared<Item> => {
     if (!known) unknown.add(name);
-    return { held: item, known: known || !suspects.has(name) };
+    return { item, known: known || !suspects.has(name) };
   };
   const drops = await mapLimited(await samples.drops(), CALLS_AT_ONCE, async (item) =>
     judged(item, item.drop, await isKnown(deps, item)),

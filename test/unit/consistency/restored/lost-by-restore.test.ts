@@ -4,7 +4,7 @@ import { lostByRestore } from "../../../../src/consistency/restored/lost-by-rest
 /** A sample in the order of admission: "+" for a drop that the upstream knows, "-" for one that it does not. */
 const sampleOf = (looks: string) =>
   Array.from(looks, (look, at) => ({
-    held: { drop: `d${at}`, author: `author-${at % 3}`, createdAt: at },
+    item: { drop: `d${at}`, author: `author-${at % 3}`, createdAt: at },
     known: look === "+",
   }));
 
