@@ -134,19 +134,19 @@ const ENTRIES_A_WRITE = 20_000;
 
 /** Adds drops to homes and removes them, in large writes. */
 export class DropWrites {
-  readonly #adding: Parts<HomeAddition>;
-  readonly #removing: Parts<HomeRemoval>;
+  readonly #adding: WriteBuffer<HomeAddition>;
+  readonly #removing: WriteBuffer<HomeRemoval>;
 
   constructor(
     { addToHomes, removeFromHomes }: TimelineWriter,
     private readonly maxEntries: number,
     yields = false,
   ) {
-    this.#adding = new Parts(
+    this.#adding = new WriteBuffer(
       ({ audience, entries }) => audience.ids.length * entries.length,
       async (all) => void (await addToHomes(all, yields)),
     );
-    this.#removing = new Parts(
+    this.#removing = new WriteBuffer(
       ({ audience, drops }) => audience.ids.length * drops.length,
       (all) => removeFromHomes(all, yields),
     );
@@ -202,27 +202,28 @@ export class DropWrites {
 const usersOf = (homes: readonly ChangedHome[], following: boolean): string[] =>
   homes.filter(({ follows }) => follows === following).map(({ follower }) => follower);
 
-class Parts<T> {
-  #parts: T[] = [];
+/** Gathers additions or removals, and makes them together. */
+class WriteBuffer<T> {
+  #writes: T[] = [];
   #entries = 0;
 
   constructor(
-    private readonly entriesOf: (part: T) => number,
-    private readonly write: (parts: readonly T[]) => Promise<void>,
+    private readonly entriesOf: (write: T) => number,
+    private readonly send: (writes: readonly T[]) => Promise<void>,
   ) {}
 
-  async push(part: T): Promise<void> {
-    const entries = this.entriesOf(part);
+  async push(write: T): Promise<void> {
+    const entries = this.entriesOf(write);
     if (entries === 0) return;
-    this.#parts.push(part);
+    this.#writes.push(write);
     this.#entries += entries;
     if (this.#entries >= ENTRIES_A_WRITE) await this.flush();
   }
 
   async flush(): Promise<void> {
-    const parts = this.#parts;
-    this.#parts = [];
+    const writes = this.#writes;
+    this.#writes = [];
     this.#entries = 0;
-    if (parts.length > 0) await this.write(parts);
+    if (writes.length > 0) await this.send(writes);
   }
 }

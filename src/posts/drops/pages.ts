@@ -19,7 +19,7 @@ export function textPages({ maxBodyCharacters }: Pick<PostsConfig, "maxBodyChara
   return { default: Math.min(DEFAULT_DROPS, max), max };
 }
 
-/** Maximum number of parts of a list that a call reads. Its page is shorter if they have nothing to show. */
+/** Maximum number of chunks of a list that a call reads. Its page is shorter if they have nothing to show. */
 const MAX_READS = 50;
 
 interface Page<Key> {
@@ -33,17 +33,17 @@ export interface PageOf<Item> {
   readonly next_page_token: string;
 }
 
-/** A part without `next` is the last one. */
-export interface Part<Row, Key> {
+/** A chunk without `next` is the last one. */
+export interface Chunk<Row, Key> {
   readonly rows: readonly Row[];
   readonly next: Key | undefined;
 }
 
 interface Filling<Row, Key> {
-  readonly read: (after: Key | undefined, limit: number) => Promise<Part<Row, Key>>;
+  readonly read: (after: Key | undefined, limit: number) => Promise<Chunk<Row, Key>>;
   readonly keep: (rows: readonly Row[]) => Promise<readonly Row[]>;
   readonly keyOf: (row: Row) => Key;
-  /** The number of rows of each part after the first. */
+  /** The number of rows of each chunk after the first. */
   readonly most: number;
   /** The size of a row in a message, bytes. Unset if a page of the longest rows fits one. */
   readonly bytesOf?: (row: Row) => number;
@@ -75,8 +75,8 @@ function fitting<Row, Key>(page: Page<Key>, whole: PageOf<Row>, { keyOf, bytesOf
   return page.pageOf(whole.items.slice(0, beyond), keyOf, keyOf(whole.items[beyond - 1] as Row));
 }
 
-/** A part that is shorter than asked for ends the list. */
-export function partOf<Row, Key>(rows: readonly Row[], limit: number, keyOf: (row: Row) => Key): Part<Row, Key> {
+/** A chunk that is shorter than asked for ends the list. */
+export function chunkOf<Row, Key>(rows: readonly Row[], limit: number, keyOf: (row: Row) => Key): Chunk<Row, Key> {
   const last = rows.length < limit ? undefined : rows.at(-1);
   return { rows, next: last === undefined ? undefined : keyOf(last) };
 }

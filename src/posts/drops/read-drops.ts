@@ -12,7 +12,7 @@ import {
   requireShown,
 } from "./drops.js";
 import { FIRST_ID } from "./ids.js";
-import { fillPage, MESSAGE_BYTES, partOf, textPages } from "./pages.js";
+import { chunkOf, fillPage, MESSAGE_BYTES, textPages } from "./pages.js";
 import { askingOnce } from "./relations.js";
 import { isUri, readAnyDropId, readDropId, readDropIds, readViewer, readWholeNumber } from "./request.js";
 import { localDropOr } from "./uris.js";
@@ -73,8 +73,8 @@ export const readDrops = (deps: DropsDeps) => ({
       keyOf: keyOfReply,
       most: sizes.max,
       read: async (after, limit) => {
-        const part = { replyTo: dropId, after: after?.[0] ?? FIRST_ID, viewer: viewer ?? "" };
-        return partOf(await repliesOf(deps, part, limit), limit, keyOfReply);
+        const wanted = { replyTo: dropId, after: after?.[0] ?? FIRST_ID, viewer: viewer ?? "" };
+        return chunkOf(await repliesOf(deps, wanted, limit), limit, keyOfReply);
       },
       keep: (replies) => visibleTo(asking, viewer, replies),
       bytesOf: bytesOfReply,
@@ -90,10 +90,10 @@ const keyOfReply = ({ drop_id }: Reply): [string] => [drop_id];
 /** Both lists are in the order of their ids, which begin with the time of creation. */
 async function repliesOf(
   { store }: DropsDeps,
-  part: { readonly replyTo: string; readonly after: string; readonly viewer: string },
+  wanted: { readonly replyTo: string; readonly after: string; readonly viewer: string },
   limit: number,
 ): Promise<Reply[]> {
-  const [local, remote] = await Promise.all([store.drops.replies(part, limit), store.remote.replies(part, limit)]);
+  const [local, remote] = await Promise.all([store.drops.replies(wanted, limit), store.remote.replies(wanted, limit)]);
   const all = [...local, ...remote.map(judged)];
   return all.sort((a, b) => (a.drop_id < b.drop_id ? -1 : 1)).slice(0, limit);
 }

@@ -1,7 +1,7 @@
 import type { Db } from "../../platform/db/db.js";
 import { dropColumns, maybeSeenBy, type StoredDrop } from "./drops.sql.js";
 import { LAST_ID } from "./ids.js";
-import type { Part } from "./pages.js";
+import type { Chunk } from "./pages.js";
 
 interface UserDrops {
   readonly userId: string;
@@ -21,7 +21,7 @@ export function createUserDrops(db: Db) {
       { userId, viewer, replies, reposts }: UserDrops,
       [below]: [string] = [LAST_ID],
       limit: number,
-    ): Promise<Part<StoredDrop, [string]>> => {
+    ): Promise<Chunk<StoredDrop, [string]>> => {
       const parameters = [userId, below, viewer, replies, limit, reposts];
       const rows = await db.query<StoredDrop & { readonly row: number }>(USER_DROPS, parameters);
       const last = rows.at(-1);

@@ -4,7 +4,7 @@ import type { DropsDeps } from "./deps.js";
 import { bytesOfReply, presentDetails, presentReply, type Reply } from "./drops.js";
 import type { StoredDrop } from "./drops.sql.js";
 import { LAST_ID } from "./ids.js";
-import { FIELD_BYTES, fillPage, type Part, textPages } from "./pages.js";
+import { type Chunk, FIELD_BYTES, fillPage, textPages } from "./pages.js";
 import { askingOnce } from "./relations.js";
 import { isUri, readViewer } from "./request.js";
 import { isBlockedFrom, judged, shownTo } from "./visibility.js";
@@ -46,7 +46,7 @@ async function dropsOf(
   wanted: Parameters<DropsDeps["store"]["lists"]["userDrops"]>[0],
   after: [string] | undefined,
   limit: number,
-): Promise<Part<Reply, [string]>> {
+): Promise<Chunk<Reply, [string]>> {
   const local = await store.lists.userDrops(wanted, after, limit);
   if (!isUri(wanted.userId)) return local;
   const remote = await store.remote.listed(wanted, after?.[0] ?? LAST_ID, limit);

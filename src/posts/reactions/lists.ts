@@ -1,7 +1,7 @@
 import type * as wire from "../../gen/avion/posts.js";
 import { readId } from "../../kernel/fields.js";
 import type { PageLimits } from "../../kernel/paging.js";
-import { fillPage, type PageOf, partOf } from "../drops/pages.js";
+import { chunkOf, fillPage, type PageOf } from "../drops/pages.js";
 import { askingOnce, isHidden, relationsOf } from "../drops/relations.js";
 import { readAnyDropId, readViewer } from "../drops/request.js";
 import { localDropOr } from "../drops/uris.js";
@@ -59,7 +59,7 @@ export async function listOfDrop(
   return fillPage(page, {
     keyOf,
     most: ID_PAGES.max,
-    read: async (after, limit) => partOf(await deps.store.lists.ofDrop(drop.key, kind, after, limit), limit, keyOf),
+    read: async (after, limit) => chunkOf(await deps.store.lists.ofDrop(drop.key, kind, after, limit), limit, keyOf),
     keep: async (listed) => {
       const shares = listed.map((share) => ({ ...share, of: drop }));
       const reactions = await withoutNarrower(deps, viewer, shares);
@@ -85,7 +85,7 @@ async function listOfUser(
   return fillPage(page, {
     keyOf,
     most: ID_PAGES.max,
-    read: async (after, limit) => partOf(await deps.store.lists.ofUser(userId, kind, after, limit), limit, keyOf),
+    read: async (after, limit) => chunkOf(await deps.store.lists.ofUser(userId, kind, after, limit), limit, keyOf),
     keep: async (drops) => {
       const shown = await shownTo(deps, viewer, drops.filter(isKept));
       const shares = shown.map((drop) => ({ user_id: userId, visibility: drop.share_visibility, of: drop }));

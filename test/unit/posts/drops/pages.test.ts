@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import { createPageTokens } from "../../../../src/kernel/paging.js";
-import { fillPage, partOf, textPages } from "../../../../src/posts/drops/pages.js";
+import { chunkOf, fillPage, textPages } from "../../../../src/posts/drops/pages.js";
 
 const tokens = createPageTokens("secret");
 const keyOf = (row: number): [number] => [row];
@@ -15,7 +15,7 @@ function listing(first: number, isShown: (row: number) => boolean) {
         asked.push(limit);
         const newest = (after?.[0] ?? first + 1) - 1;
         const rows = Array.from({ length: Math.min(limit, newest) }, (_, n) => newest - n);
-        return partOf(rows, limit, keyOf);
+        return chunkOf(rows, limit, keyOf);
       },
       keep: async (rows) => rows.filter(isShown),
     });
