@@ -3,7 +3,7 @@ import type { Db } from "../../platform/db/db.js";
 import type { Addressing } from "../drops/addressing.js";
 import { REMOTE_COLUMNS, type StoredRemoteObject } from "../drops/remote-drops.sql.js";
 
-interface Waiting extends StoredRemoteObject {
+export interface UndecidedDrop extends StoredRemoteObject {
   readonly actor_document: string;
 }
 
@@ -15,10 +15,10 @@ interface Decision extends Addressing {
 /** Finds remote drops that wait for the document of their actor, which is stored by now, and decides them. */
 export function createAudienceStore(db: Db) {
   return {
-    waiting: (limit: number, actorUri?: string): Promise<Waiting[]> =>
+    undecided: (limit: number, actorUri?: string): Promise<UndecidedDrop[]> =>
       actorUri === undefined
-        ? db.query<Waiting>(waiting("true"), [limit])
-        : db.query<Waiting>(waiting("o.actor_uri = $2"), [limit, actorUri]),
+        ? db.query<UndecidedDrop>(undecided("true"), [limit])
+        : db.query<UndecidedDrop>(undecided("o.actor_uri = $2"), [limit, actorUri]),
     /** Direct drops that their documents address to these collections of their actor wait for it again. */
     reopen: async (actorUri: string, followers: readonly string[], limit: number): Promise<void> =>
       void (await db.query(REOPEN, [actorUri, followers, limit])),
@@ -28,7 +28,7 @@ export function createAudienceStore(db: Db) {
   };
 }
 
-const waiting = (condition: string): string => `
+const undecided = (condition: string): string => `
 SELECT ${REMOTE_COLUMNS}, a.document AS actor_document
 FROM posts.remote_objects o JOIN posts.remote_objects a ON a.uri = o.actor_uri
 WHERE o.awaits_actor AND o.deleted_at IS NULL AND ${condition} AND a.kind = 2 AND a.deleted_at IS NULL

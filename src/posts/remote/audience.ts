@@ -5,6 +5,7 @@ import { type Addressing, followersOf, maybeFollowers, namedFollowers, readAddre
 import { remoteDropReceived } from "../drops/events.js";
 import { readRecipients, readVisibility } from "../drops/request.js";
 import { localUserOr, type OwnUrl } from "../drops/uris.js";
+import type { UndecidedDrop } from "./audience.sql.js";
 import type { RemoteDeps } from "./deps.js";
 import type { NewRemoteObject } from "./remote.sql.js";
 
@@ -74,18 +75,16 @@ const DROPS_AT_ONCE = 200;
 /** Maximum number of batches in a call. The maintenance decides the others, and those of a call that broke off. */
 const MAX_STEPS = 10;
 
-interface WaitingDeps {
+interface DecideDeps {
   readonly store: Pick<RemoteDeps["store"], "audience" | "erased">;
   readonly config?: OwnUrl | undefined;
 }
 
-type Waiting = Awaited<ReturnType<WaitingDeps["store"]["audience"]["waiting"]>>;
-
 /** Decides drops that wait for an actor (unset: any) whose document is stored by now. Resolves to their number. */
-export async function decideWaiting(deps: WaitingDeps, actorUri?: string): Promise<number> {
+export async function decideWaiting(deps: DecideDeps, actorUri?: string): Promise<number> {
   let total = 0;
   for (let step = 0; step < MAX_STEPS; step++) {
-    const drops = await deps.store.audience.waiting(DROPS_AT_ONCE, actorUri);
+    const drops = await deps.store.audience.undecided(DROPS_AT_ONCE, actorUri);
     if (drops.length > 0) total += await decide(deps, drops);
     if (drops.length < DROPS_AT_ONCE) break;
   }
@@ -93,13 +92,16 @@ export async function decideWaiting(deps: WaitingDeps, actorUri?: string): Promi
 }
 
 /** Decides again drops that came before their actor named its followers. */
-export async function decideAddressed(deps: WaitingDeps, actorUri: string, document: string): Promise<number> {
+export async function decideAddressed(deps: DecideDeps, actorUri: string, document: string): Promise<number> {
   const followers = namedFollowers(document);
   if (followers.length > 0) await deps.store.audience.reopen(actorUri, followers, DROPS_AT_ONCE * MAX_STEPS);
   return decideWaiting(deps, actorUri);
 }
 
-async function decide({ store: { audience, erased }, config }: WaitingDeps, drops: Waiting): Promise<number> {
+async function decide(
+  { store: { audience, erased }, config }: DecideDeps,
+  drops: readonly UndecidedDrop[],
+): Promise<number> {
   const read = drops.map((drop) => ({ drop, addressing: decided(drop, config) }));
   const gone = await erased.among(read.flatMap(({ addressing }) => addressing.recipients));
   const decisions = read.map(({ drop, addressing: { visibility, ...addressing } }) => {
@@ -120,7 +122,7 @@ async function decide({ store: { audience, erased }, config }: WaitingDeps, drop
  * Returns the audience by a document. A document that was replaced meanwhile makes a drop no more open than it was, and
  * is not refused.
  */
-function decided(drop: Waiting[number], config: OwnUrl | undefined): Addressing {
+function decided(drop: UndecidedDrop, config: OwnUrl | undefined): Addressing {
   const followers = followersOf(drop.actor_uri, drop.actor_document);
   const forFollowers = { visibility: Visibility.FOLLOWERS, recipients: [] };
   try {
