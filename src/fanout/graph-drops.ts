@@ -35,7 +35,7 @@ export function dropReads(
   { author, user, reader }: ReadFor,
   begun?: () => void,
 ) {
-  const queue = calls.place(user);
+  const queue = calls.queue(user);
   return {
     first: () =>
       queue.one(() => {

@@ -6,7 +6,8 @@ const WINDOW_MS = 10 * SECOND;
 const OLDEST_EVERY = 8;
 
 interface Round {
-  readonly place: number;
+  /** Number of the piece of work, in the order in which they came. */
+  readonly arrival: number;
   readonly owner: string;
   readonly begin: () => Promise<void>;
 }
@@ -38,7 +39,7 @@ export function createOldestFirst(atOnce: number, many = 2_048) {
   /** Rounds that have calls to begin, the oldest first. */
   const rounds: Round[] = [];
   let underWay = 0;
-  let places = 0;
+  let arrivals = 0;
 
   const shares = createShares(many);
   let turn = 0;
@@ -54,7 +55,7 @@ export function createOldestFirst(atOnce: number, many = 2_048) {
     if (index >= 0) rounds.splice(index, 1);
   };
 
-  const placeAt = (place: number, owner: string) => {
+  const queueAt = (arrival: number, owner: string) => {
     /** Begins a call for each item, in their order. Rejects with the first error; nothing begins after it. */
     const each = <T>(items: Iterable<T>, call: (item: T) => Promise<void>): Promise<void> =>
       new Promise((resolve, reject) => {
@@ -79,9 +80,9 @@ export function createOldestFirst(atOnce: number, many = 2_048) {
           if (underWayHere === 0 && next.done) resolve();
           fill();
         };
-        const round: Round = { place, owner, begin };
+        const round: Round = { arrival, owner, begin };
         if (next.done) return resolve();
-        rounds.splice(rounds.findLastIndex((other) => other.place <= place) + 1, 0, round);
+        rounds.splice(rounds.findLastIndex((other) => other.arrival <= arrival) + 1, 0, round);
         fill();
       });
     return {
@@ -97,7 +98,7 @@ export function createOldestFirst(atOnce: number, many = 2_048) {
   };
 
   return {
-    /** The calls of a piece of work come before those of later places. */
-    place: (owner: string) => placeAt(places++, owner),
+    /** Returns the queue of a piece of work. Its calls come before those of later queues. */
+    queue: (owner: string) => queueAt(arrivals++, owner),
   };
 }

@@ -53,7 +53,7 @@ export function createSources(
   calls: OldestFirst,
 ): OpenSources {
   return (user) => {
-    const queue = calls.place(user);
+    const queue = calls.queue(user);
     return {
       async following(user, deadline) {
         const all: string[] = [];

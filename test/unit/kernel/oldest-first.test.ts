@@ -26,7 +26,7 @@ function controlled() {
 test("calls of the oldest piece of work come first, and no more than the limit are under way", async () => {
   const { begun, call, end } = controlled();
   const calls = createOldestFirst(2);
-  const [old, young] = [calls.place("ann"), calls.place("bob")];
+  const [old, young] = [calls.queue("ann"), calls.queue("bob")];
   const made = [young.each(["y1", "y2", "y3"], call), old.each(["o1", "o2", "o3"], call)];
   expect(begun).toEqual(["y1", "y2"]);
   for (const name of ["y1", "y2", "o1", "o2", "o3", "y3"]) await end(name);
@@ -49,7 +49,7 @@ test("each item has one call, whatever ends when, and older work begins all of i
         const names = lengths.map((length, work) => Array.from({ length }, (_, item) => `${work}-${item}`));
         const all = names.map(async (own, work) =>
           calls
-            .place("ann")
+            .queue("ann")
             .each(own, call)
             .then(() => finished.push(work)),
         );
@@ -69,20 +69,20 @@ test("each item has one call, whatever ends when, and older work begins all of i
 
 test("work without calls, and calls that end at once, end", async () => {
   const calls = createOldestFirst(1);
-  await calls.place("ann").each([], async () => undefined);
+  await calls.queue("ann").each([], async () => undefined);
   const seen: number[] = [];
-  await calls.place("ann").each(
+  await calls.queue("ann").each(
     Array.from({ length: 50_000 }, (_, at) => at),
     async (at) => void seen.push(at),
   );
   expect(seen).toHaveLength(50_000);
 });
 
-test("the first call that fails ends the work: nothing begins after it, and its place is the next one's", async () => {
+test("the first call that fails ends the work: nothing begins after it, and the next one begins", async () => {
   const { begun, call, end } = controlled();
   const calls = createOldestFirst(2);
-  const failing = calls.place("ann").each(["a", "b", "c"], call);
-  const next = calls.place("ann").each(["d"], call);
+  const failing = calls.queue("ann").each(["a", "b", "c"], call);
+  const next = calls.queue("ann").each(["d"], call);
   const failed = expect(failing).rejects.toThrow("away");
   await end("a", new Error("away"));
   await failed;
@@ -94,11 +94,11 @@ test("the first call that fails ends the work: nothing begins after it, and its 
 
 test("a call that throws fails its work, and holds up no other", async () => {
   const calls = createOldestFirst(1);
-  const broken = calls.place("ann").each(["a", "b"], () => {
+  const broken = calls.queue("ann").each(["a", "b"], () => {
     throw new Error("broken");
   });
   await expect(broken).rejects.toThrow("broken");
-  expect(await calls.place("ann").one(async () => "answered")).toBe("answered");
+  expect(await calls.queue("ann").one(async () => "answered")).toBe("answered");
 });
 
 test("an item is looked at when its turn comes", async () => {
@@ -107,7 +107,7 @@ test("an item is looked at when its turn comes", async () => {
   function* left() {
     for (const name of ["a", "b", "c", "d"]) if (wanted.has(name)) yield name;
   }
-  const work = createOldestFirst(1).place("ann").each(left(), call);
+  const work = createOldestFirst(1).queue("ann").each(left(), call);
   wanted.delete("c");
   await end("a");
   await end("b");
@@ -117,9 +117,9 @@ test("an item is looked at when its turn comes", async () => {
 });
 
 test("a single call yields its answer or its error", async () => {
-  const place = createOldestFirst(1).place("ann");
-  const failed = place.one(() => Promise.reject(new Error("away")));
-  const next = place.one(async () => "answered");
+  const queue = createOldestFirst(1).queue("ann");
+  const failed = queue.one(() => Promise.reject(new Error("away")));
+  const next = queue.one(async () => "answered");
   await expect(failed).rejects.toThrow("away");
   expect(await next).toBe("answered");
 });
@@ -128,7 +128,7 @@ test("owners who have begun more calls lately come later, in steps of as many as
   const calls = createOldestFirst(1, 4);
   const order: string[] = [];
   const made = ["ann", "bob", "eve"].map((owner, at) =>
-    calls.place(owner).each(Array(12 >> at).fill(0), async () => void order.push(owner)),
+    calls.queue(owner).each(Array(12 >> at).fill(0), async () => void order.push(owner)),
   );
   await Promise.all(made);
   // But for every eighth call, which is the oldest one's.
@@ -149,9 +149,9 @@ test("an owner of very many calls lately comes after the others, but for every e
     ends.shift()?.();
     await settled();
   };
-  const greedy = calls.place("ann").each(Array(6_000).fill(0), begin("ann"));
+  const greedy = calls.queue("ann").each(Array(6_000).fill(0), begin("ann"));
   while (order.length < 3_000) await endNext();
-  const modest = calls.place("bob").each(Array(100).fill(0), begin("bob"));
+  const modest = calls.queue("bob").each(Array(100).fill(0), begin("bob"));
   order.length = 0;
   while (order.filter((owner) => owner === "bob").length < 100) await endNext();
   expect(order.filter((owner) => owner === "ann").length).toBeLessThan(20);
