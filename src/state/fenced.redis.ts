@@ -70,8 +70,8 @@ export function createFenced(scripts: Scripts, clock: RedisClock): Fenced {
 
   async function many({ script, prefix, tokens, before }: KeysWrite): Promise<number> {
     const keys = tokens.map((token) => prefix + token);
-    const answers = await scripts.byNode(keys, KEYS_A_CALL, async (route, places) => {
-      const packed = places.map((place) => tokens[place]).join(",");
+    const answers = await scripts.byNode(keys, KEYS_A_CALL, async (route, indexes) => {
+      const packed = indexes.map((index) => tokens[index]).join(",");
       return scripts.run(script, route, [await deadline(route[0] ?? prefix), ...before, prefix, packed]);
     });
     return sum(answers.map(({ reply }) => reply));

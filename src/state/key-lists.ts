@@ -66,9 +66,9 @@ export function createKeyLists({ isCluster, slotOf, nodeAt }: Slots) {
     const slots = cached?.slots ?? keys.tokens.map((token) => slotOf(prefix + token));
     if (cached && slots.every((slot, index) => nodeAt(slot) === cached.nodes[index])) return cached.parts;
     const nodes = slots.map(nodeAt);
-    const places = grouped([...keys.tokens.keys()], (index) => nodes[index] as string);
+    const byNode = grouped([...keys.tokens.keys()], (index) => nodes[index] as string);
     const parts = new Map(
-      [...places].map(([node, indexes]) => [node, keysOf(indexes.map((index) => keys.tokens[index] as string))]),
+      [...byNode].map(([node, indexes]) => [node, keysOf(indexes.map((index) => keys.tokens[index] as string))]),
     );
     placed.set(prefix, { slots, nodes, parts });
     return parts;

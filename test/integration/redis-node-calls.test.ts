@@ -48,8 +48,8 @@ describe.each([1, 2])("Redis Clusters: %i", (count) => {
     const scripts = createScripts(on, log);
     const calls: (readonly string[])[] = [];
     const append = async (keys: readonly string[]): Promise<number[]> => {
-      const answers = await scripts.byNode(keys, 500, async (route, places) => {
-        const some = places.map((place) => keys[place] as string);
+      const answers = await scripts.byNode(keys, 500, async (route, indexes) => {
+        const some = indexes.map((index) => keys[index] as string);
         calls.push(some);
         return (await scripts.run(APPEND, route, some)) as number[];
       });

@@ -164,11 +164,11 @@ function createCircuitBreaker(client: RedisClient) {
   };
 }
 
-/** A script is called for the keys at `places`. In a cluster `route` holds one of them, which the script names as its key. */
-type Call<T> = (route: readonly string[], places: readonly number[]) => Promise<T>;
+/** A script is called for the keys at `indexes`. In a cluster `route` holds one of them, which the script names as its key. */
+type Call<T> = (route: readonly string[], indexes: readonly number[]) => Promise<T>;
 
 export interface Answer<T> {
-  readonly places: readonly number[];
+  readonly indexes: readonly number[];
   readonly reply: T;
 }
 
@@ -178,11 +178,11 @@ const ELSEWHERE = /\bnon local key\b/;
 const ONE_SLOT_ONLY = /do not hash to the same slot|undeclared key/;
 const SINGLY_AT_ONCE = 64;
 
-const byKey = (keys: readonly string[], places: readonly number[]): number[][] => [
-  ...grouped(places, (place) => keys[place] as string).values(),
+const byKey = (keys: readonly string[], indexes: readonly number[]): number[][] => [
+  ...grouped(indexes, (index) => keys[index] as string).values(),
 ];
 
-const first = (keys: readonly string[], places: readonly number[]): string => keys[places[0] as number] as string;
+const first = (keys: readonly string[], indexes: readonly number[]): string => keys[indexes[0] as number] as string;
 
 /**
  * Calls scripts for keys of any slots: in a cluster one call for the keys of a node. The call names the first key, by
@@ -193,10 +193,10 @@ const first = (keys: readonly string[], places: readonly number[]): string => ke
 export function createNodeCalls({ isCluster, nodeOf }: Pick<Nodes, "isCluster" | "nodeOf">, log: Logger) {
   let oneSlotOnly = false;
   const partsOf = (keys: readonly string[]): (readonly number[])[] => {
-    const places = [...keys.keys()];
-    if (!isCluster) return [places];
-    if (oneSlotOnly) return byKey(keys, places);
-    return [...grouped(places, (place) => nodeOf(keys[place] as string)).values()];
+    const indexes = [...keys.keys()];
+    if (!isCluster) return [indexes];
+    if (oneSlotOnly) return byKey(keys, indexes);
+    return [...grouped(indexes, (index) => nodeOf(keys[index] as string)).values()];
   };
   /** Resolves to undefined if the keys must be called for singly. */
   const unlessElsewhere = async <T>(call: () => Promise<T>): Promise<T | undefined> => {
@@ -216,15 +216,15 @@ export function createNodeCalls({ isCluster, nodeOf }: Pick<Nodes, "isCluster" |
     /** True once the server has refused a script that used several slots. */
     servesOneSlotOnly: (): boolean => oneSlotOnly,
     unlessElsewhere,
-    /** Calls for at most `most` keys at a time. The answers have all places, each once. All calls have ended when it rejects. */
+    /** Calls for at most `most` keys at a time. The answers have all indexes, each once. All calls have ended when it rejects. */
     async byNode<T>(keys: readonly string[], most: number, call: Call<T>): Promise<Answer<T>[]> {
-      const single = async (places: readonly number[]): Promise<Answer<T>> => {
-        const route = isCluster ? [first(keys, places)] : [];
-        return { places, reply: await call(route, places) };
+      const single = async (indexes: readonly number[]): Promise<Answer<T>> => {
+        const route = isCluster ? [first(keys, indexes)] : [];
+        return { indexes, reply: await call(route, indexes) };
       };
-      const several = async (places: readonly number[]): Promise<Answer<T>[]> => {
-        const answer = await unlessElsewhere(() => single(places));
-        return answer ? [answer] : mapLimited(byKey(keys, places), SINGLY_AT_ONCE, single);
+      const several = async (indexes: readonly number[]): Promise<Answer<T>[]> => {
+        const answer = await unlessElsewhere(() => single(indexes));
+        return answer ? [answer] : mapLimited(byKey(keys, indexes), SINGLY_AT_ONCE, single);
       };
       const parts = partsOf(keys).flatMap((part) => chunked(part, most));
       const singly = oneSlotOnly ? mapLimited(parts, SINGLY_AT_ONCE, several) : allOf(parts.map(several));
@@ -233,10 +233,10 @@ export function createNodeCalls({ isCluster, nodeOf }: Pick<Nodes, "isCluster" |
   };
 }
 
-/** Puts replies that have an item for each place into the order of the keys. */
+/** Puts replies that have an item for each key into the order of the keys. */
 export function inOrder<T>(answers: readonly Answer<readonly T[]>[]): T[] {
   const ordered: T[] = [];
-  for (const { places, reply } of answers)
-    for (const [index, place] of places.entries()) ordered[place] = reply[index] as T;
+  for (const { indexes, reply } of answers)
+    for (const [position, index] of indexes.entries()) ordered[index] = reply[position] as T;
   return ordered;
 }

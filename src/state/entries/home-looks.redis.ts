@@ -72,8 +72,8 @@ export async function runForHomes<T>(
 ): Promise<T[]> {
   const tokens = users.map(encodeId);
   const keys = tokens.map((token) => HOME_PREFIX + token);
-  const answers = await byNode(keys, KEYS_A_CALL, async (route, places) => {
-    const packed = places.map((place) => tokens[place]).join(",");
+  const answers = await byNode(keys, KEYS_A_CALL, async (route, indexes) => {
+    const packed = indexes.map((index) => tokens[index]).join(",");
     return (await run(called, route, [...before, HOME_PREFIX, packed])) as T[];
   });
   return inOrder(answers);

@@ -10,7 +10,7 @@ export interface Homes {
 }
 
 const HOMES_A_STEP = 500;
-const PLACE = /^(\w+)-(\d+)$/;
+const POSITION = /^(\w+)-(\d+)$/;
 
 /**
  * Lists each home timeline at least once; timelines written or removed meanwhile may be missing. `after` is the
@@ -20,7 +20,7 @@ const PLACE = /^(\w+)-(\d+)$/;
  */
 export async function* listHomes(scripts: Scripts, after?: string): AsyncGenerator<Homes> {
   const nodes = await dataNodes(scripts);
-  const [, runId, start = "0"] = after === undefined ? [] : (PLACE.exec(after) ?? []);
+  const [, runId, start = "0"] = after === undefined ? [] : (POSITION.exec(after) ?? []);
   const first = after === undefined ? 0 : nodes.findIndex((node) => node.runId === runId);
   if (first < 0) throw invalid("--after", "this position is no longer valid; start from the beginning");
   for (const [index, node] of nodes.slice(first).entries()) {

@@ -183,8 +183,8 @@ class Queue<Answer> {
   async #send(reads: readonly StoreRead[]): Promise<Unfollowed[]> {
     const { byNode, isCluster, run } = this.deps.scripts;
     const keys = reads.map(({ range }) => range.key);
-    const answers = await byNode(keys, PAGES_A_CALL, (route, places) => {
-      const args = places.flatMap((place) => argsOf(reads[place] as StoreRead));
+    const answers = await byNode(keys, PAGES_A_CALL, (route, indexes) => {
+      const args = indexes.flatMap((index) => argsOf(reads[index] as StoreRead));
       return run(READ_PAGE, route, [isCluster ? "" : 1, MAX_IDLE_MS, ...args]) as Promise<Buffer[]>;
     });
     return inOrder(answers).map((text, index) => replyOf(text, reads[index] as StoreRead));

@@ -47,12 +47,12 @@ export function createDeletions(scripts: Scripts, tombstonedAmong: TombstonedAmo
       const before = [DELETED_PREFIX, rememberMs, MANY_DELETED];
       const authors = open.map(([author]) => [author] as const);
       const read = await runForAuthors<(string[] | null)[]>(scripts, { script: READ_DELETED, before, authors });
-      for (const { places, reply } of read)
-        for (const [index, drops] of reply.entries())
-          if (drops === null || !(await removeFrom(open[places[index] as number]?.[1] ?? [], drops))) return false;
+      for (const { indexes, reply } of read)
+        for (const [position, drops] of reply.entries())
+          if (drops === null || !(await removeFrom(open[indexes[position] as number]?.[1] ?? [], drops))) return false;
       // A reply ends early if it has enough drops.
-      const remaining = read.flatMap(({ places, reply }) => places.slice(reply.length));
-      open = remaining.map((place) => open[place] as AuthorAndUsers);
+      const remaining = read.flatMap(({ indexes, reply }) => indexes.slice(reply.length));
+      open = remaining.map((index) => open[index] as AuthorAndUsers);
     }
     return true;
   };

@@ -19,9 +19,9 @@ export interface PartsCall {
  */
 export function runForAuthors<T>({ run, byNode }: Scripts, call: PartsCall): Promise<Answer<T>[]> {
   const keys = call.authors.map(([author]) => edgesKey(author));
-  return byNode(keys, AUTHORS_A_CALL, async (route, places) => {
-    const args = places.flatMap((place) => {
-      const [author, ...more] = call.authors[place] as PartsCall["authors"][number];
+  return byNode(keys, AUTHORS_A_CALL, async (route, indexes) => {
+    const args = indexes.flatMap((index) => {
+      const [author, ...more] = call.authors[index] as PartsCall["authors"][number];
       return [edgePart(author), encodeId(author), ...more];
     });
     return (await run(call.script, route, [EDGES_PREFIX, ...call.before, ...args])) as T;

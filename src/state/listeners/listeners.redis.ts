@@ -64,11 +64,11 @@ export function createListeners(deps: ListenersDeps): Listeners {
 
 async function countListeners({ run, byNode, isCluster }: Scripts): Promise<number> {
   const keys = allRecentKeys(isCluster);
-  const answers = await byNode(keys, keys.length, async (route, places) => {
+  const answers = await byNode(keys, keys.length, async (route, indexes) => {
     return (await run(
       COUNT_LISTENERS,
       route,
-      places.map((place) => keys[place] as string),
+      indexes.map((index) => keys[index] as string),
     )) as number;
   });
   return answers.reduce((sum, { reply }) => sum + reply, 0);
@@ -162,13 +162,13 @@ async function findPulling({ run, byNode }: Scripts, users: readonly string[], a
   const names = authors.map(encodeId);
   const tokens = users.map(pullsToken);
   const keys = tokens.map((token) => PULLS_PREFIX + token);
-  const answers = await byNode(keys, USERS_A_CALL, async (route, places) => {
-    const packed = places.map((place) => tokens[place]).join(",");
+  const answers = await byNode(keys, USERS_A_CALL, async (route, indexes) => {
+    const packed = indexes.map((index) => tokens[index]).join(",");
     return (await run(FIND_PULLING, route, [PULLS_PREFIX, packed, ...names])) as number[][];
   });
   const usersAt = (list: number): string[] =>
-    answers.flatMap(({ places, reply }) =>
-      (reply[list] ?? []).map((index) => users[places[index] as number] as string),
+    answers.flatMap(({ indexes, reply }) =>
+      (reply[list] ?? []).map((position) => users[indexes[position] as number] as string),
     );
   return { unknown: usersAt(0), pulling: authors.map((_, index) => usersAt(index + 1)) };
 }

@@ -69,15 +69,15 @@ async function lookInParts(parts: readonly UsersOfKey[], look: Look): Promise<vo
   const { run, byNode } = look.scripts;
   const largest = Math.max(1, ...parts.map(({ users }) => users.length));
   const keys = parts.map(({ key }) => key);
-  await byNode(keys, Math.floor(USERS_A_LOOK / largest), async (route, places) => {
-    const asked = places.map((place) => parts[place] as UsersOfKey);
+  await byNode(keys, Math.floor(USERS_A_LOOK / largest), async (route, indexes) => {
+    const asked = indexes.map((index) => parts[index] as UsersOfKey);
     // The script takes the server twice the time of the command.
     if (asked.length === 1) return lookInOne(asked[0] as UsersOfKey, look);
     const args: (string | number)[] = [look.since];
     for (const { key, users } of asked) args.push(key, users.length, ...users.map(encodeId));
     const all = asked.flatMap(({ users }) => users);
-    const indexes = (await run(FIND_LISTENING, route, args)) as number[];
-    for (const index of indexes) look.listening.add(all[index] as string);
+    const positions = (await run(FIND_LISTENING, route, args)) as number[];
+    for (const position of positions) look.listening.add(all[position] as string);
   });
 }
 

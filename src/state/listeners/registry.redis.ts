@@ -163,9 +163,9 @@ async function runForStreams<T>(
   { called, before }: { readonly called: Script; readonly before: readonly number[] },
 ): Promise<T[]> {
   const parts = listed.map(({ user }) => listenerPart(user, isCluster));
-  const answers = await byNode(parts.map(recentKey), listed.length, async (route, places) => {
-    const streams = places.map((place) => argsOf(listed[place] as Listed, parts[place] as string));
-    const isOneSlot = isCluster && new Set(places.map((place) => parts[place])).size === 1;
+  const answers = await byNode(parts.map(recentKey), listed.length, async (route, indexes) => {
+    const streams = indexes.map((index) => argsOf(listed[index] as Listed, parts[index] as string));
+    const isOneSlot = isCluster && new Set(indexes.map((index) => parts[index])).size === 1;
     // While a slot moves, a call that names all of its keys waits until they have moved.
     const keys = isOneSlot ? [...new Set(streams.flatMap((args) => args.slice(0, KEYS_A_STREAM)))] : route;
     return (await run(called, keys, [...before, ...streams.flat()])) as T[];
@@ -182,12 +182,12 @@ interface Swept {
 /** Removes users last seen by the time `forgotten`, and returns connections last seen by the time `before`. */
 async function findStale({ run, byNode, isCluster }: Scripts, before: number, forgotten: number) {
   const parts = listenerParts(isCluster);
-  const answers = await byNode(parts.map(recentKey), parts.length, async (route, places) => {
-    const keys = places
-      .map((place) => parts[place] as string)
+  const answers = await byNode(parts.map(recentKey), parts.length, async (route, indexes) => {
+    const keys = indexes
+      .map((index) => parts[index] as string)
       .flatMap((part) => [recentKey(part), connectionsSeenKey(part)]);
     const args = [forgotten, before, FORGOTTEN_AT_ONCE, SWEPT_AT_ONCE, ...keys];
-    const named = isCluster && places.length === 1 ? keys : route;
+    const named = isCluster && indexes.length === 1 ? keys : route;
     return (await run(SWEEP_STREAMS, named, args)) as [users: number, ...ids: string[]];
   });
   const stale = answers.flatMap(({ reply: [, ...ids] }) => ids);

@@ -25,9 +25,9 @@ export function createAttempts({ run, command, byNode, nodeOf, isCluster }: Scri
   const keyOf = ({ stream, seq, time }: Delivery): string => attemptsKey(stream, seq, time);
   const noteAll = async (notes: readonly Note[]): Promise<AttemptCount[]> => {
     const keys = notes.map(({ key }) => key);
-    const answers = await byNode(keys, MESSAGES_A_CALL, async (route, places) => {
-      const args = places.flatMap((place) => {
-        const { key, name, state } = notes[place] as Note;
+    const answers = await byNode(keys, MESSAGES_A_CALL, async (route, indexes) => {
+      const args = indexes.flatMap((index) => {
+        const { key, name, state } = notes[index] as Note;
         return [key, name, state];
       });
       return (await run(NOTE_ATTEMPT, route, [KEEP_MS, ...args])) as (readonly [number, number, number])[];
