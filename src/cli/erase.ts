@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { type Command, InvalidArgumentError } from "commander";
+import { type Command, InvalidArgumentError, Option } from "commander";
 import { ERASURES, type ErasureShown } from "../contracts/tables.js";
 import {
   createErasureStatus,
@@ -61,7 +61,9 @@ export function define(erase: Command): void {
     answer: lift,
   })
     .requiredOption("--reason <text>", "why; `erase ls` and `erase show` have it", parseReason)
-    .option("-f, --force", "do not ask");
+    .option("--yes", "do not ask")
+    // Its name until 0.4.
+    .addOption(new Option("-f, --force").hideHelp());
 }
 
 const MAX_REASON = 500;
@@ -155,7 +157,7 @@ async function openAll(opening: Opening) {
 async function lift(
   { db, nats, publish, scripts }: Awaited<ReturnType<typeof openToLift>>,
   uri: string,
-  { reason, force }: { readonly reason: string; readonly force?: boolean },
+  { reason, yes, force = yes }: { readonly reason: string; readonly yes?: boolean; readonly force?: boolean },
 ): Promise<Answer | undefined> {
   if (!force && !(await confirm(`Take the remote actor ${printable(uri)} back?`))) {
     console.error("nothing was lifted");

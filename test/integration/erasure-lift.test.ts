@@ -215,7 +215,7 @@ test("the command takes remote actors only, needs a reason, and says that it cha
   };
   try {
     await nats.manager.streams.purge("KV_ERASED");
-    const because = ["--force", "--reason", REASON] as const;
+    const because = ["--yes", "--reason", REASON] as const;
     await expect(run("lift", "ada", ...because)).rejects.toMatchObject({ code: "invalid" });
     await expect(run("lift", MAL, "--force")).rejects.toThrow("--reason");
     await expect(run("lift", MAL, "--force", "--reason", " ")).rejects.toThrow("1 to 500 characters");
