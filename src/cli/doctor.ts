@@ -84,7 +84,7 @@ function checksOf(config: Config): Check[] {
     ...(url === undefined && keepsData(process.roles) ? folderChecks(dataFolder(database)) : []),
     ...(process.roles.includes("gateway") && jwksUrl !== undefined ? keyChecks(jwksUrl) : []),
     ...(userServiceAddr !== undefined && postServiceAddr !== undefined
-      ? upstreamChecks({ userServiceAddr, postServiceAddr, tls: upstreams }, ownGrpcAddress(config))
+      ? upstreamChecks({ userServiceAddr, postServiceAddr, tls: upstreams.tls }, ownGrpcAddress(config))
       : []),
   ];
 }

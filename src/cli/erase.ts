@@ -83,7 +83,7 @@ async function openErasures(opening: Opening) {
 function openUsers({ config: { upstreams }, closers }: Opening): Users | undefined {
   const { userServiceAddr } = upstreams;
   if (userServiceAddr === undefined) return undefined;
-  const users = connectUsers(userServiceAddr, upstreams);
+  const users = connectUsers(userServiceAddr, upstreams.tls);
   closers.add("users service", () => users.close());
   return users;
 }

@@ -3,14 +3,14 @@ import { type ConfigOf, integer, type Variables } from "../kernel/variables.js";
 export const DELIVERY_VARIABLES = {
   maxAttempts: {
     name: "TIMELINE_MAX_ATTEMPTS",
-    formerName: "TIMELINE_FANOUT_MAX_ATTEMPTS",
+    former: "TIMELINE_FANOUT_MAX_ATTEMPTS",
     schema: integer(1, 100),
     default: "5",
     about: "Attempts at a message before it is dead-lettered; analyses have 3",
   },
   concurrency: {
     name: "TIMELINE_CONSUMER_CONCURRENCY",
-    formerName: "TIMELINE_FANOUT_CONCURRENCY",
+    former: "TIMELINE_FANOUT_CONCURRENCY",
     schema: integer(1, 1_024),
     default: "64",
     about:

@@ -3,8 +3,11 @@ import { DAY, HOUR, MINUTE, SECOND } from "./time.js";
 
 export interface Variable {
   readonly name: string;
-  /** The former name is read for one version after the variable was renamed. */
-  readonly formerName?: string;
+  /**
+   * The former name is read for one version after the variable was renamed. If one variable has replaced several, the
+   * schema gets an object of their values.
+   */
+  readonly former?: string | Readonly<Record<string, string>>;
   readonly schema: z.ZodType;
   readonly default?: string;
   readonly about: string;

@@ -17,11 +17,11 @@ export async function startAnalysisRole(deps: StoringRoleDeps): Promise<RunningR
   const { config, connections, db, wraps, log } = deps;
   const concurrency = wraps?.limits?.analysesAtOnce ?? ANALYSES_AT_ONCE;
   const { nats, publish, scripts } = connections;
-  const { userServiceAddr, postServiceAddr } = config.upstreams;
+  const { userServiceAddr, postServiceAddr, tls } = config.upstreams;
   if (userServiceAddr === undefined)
     log.warn({}, "TIMELINE_USER_SERVICE_ADDR is not set: a user without drops is unknown to analyses");
-  const posts = connectPosts(postServiceAddr as string, config.upstreams, log);
-  const users = userServiceAddr === undefined ? undefined : connectUsers(userServiceAddr, config.upstreams, log);
+  const posts = connectPosts(postServiceAddr as string, tls, log);
+  const users = userServiceAddr === undefined ? undefined : connectUsers(userServiceAddr, tls, log);
   const sources = createSources({ posts, users, scripts, config: config.analysis, log });
   const worker = startAnalysisWorker({
     nats,

@@ -26,7 +26,7 @@ async function expiries(connections: Connections) {
   const measured = certificateFiles(connections).map(async ({ setting, file }) => {
     const ends = endsOf(await readFile(file, "utf8"));
     // A chain begins with the certificate itself; authorities that have expired may stay in their file.
-    const until = /_CA$|rootcert$/.test(setting) ? Math.max(...ends) : (ends[0] ?? Number.NaN);
+    const until = /ca\.crt$|rootcert$/.test(setting) ? Math.max(...ends) : (ends[0] ?? Number.NaN);
     const value = (until - Date.now()) / SECOND;
     return { gauge: expiry, labels: { setting }, value };
   });

@@ -258,7 +258,7 @@ export function upstreamsOnDemand(config: UpstreamsConfig, closers: Closers, log
     channels ??= openUpstreamChannels({
       userServiceAddr: config.userServiceAddr as string,
       postServiceAddr: config.postServiceAddr as string,
-      tls: config,
+      tls: config.tls,
       log,
     });
     const upstreams = callers.get(caller) ?? channels.upstreams();

@@ -35,9 +35,9 @@ export async function startGatewayRole(deps: GatewayRoleDeps): Promise<RunningRo
   const upstreams = missingUpstreams(config.upstreams).length > 0 ? undefined : connections.upstreams("gateway");
   const { authorize } = entrance;
   const { allowedOrigins } = config.gateway;
-  const { timelineServiceAddr } = config.upstreams;
+  const { timelineServiceAddr, tls } = config.upstreams;
   const pathPrefix = prefixOf(config.posts.publicUrl);
-  const timelines = timelineServiceAddr ? connectTimelines(timelineServiceAddr, config.upstreams) : undefined;
+  const timelines = timelineServiceAddr ? connectTimelines(timelineServiceAddr, tls) : undefined;
   http.use(
     createAnalysisApi({
       ...connections,

@@ -33,7 +33,7 @@ export async function startOpsRole(deps: RoleDeps): Promise<RunningRole> {
   const operators = openOperators({ config: config.gateway, scripts: deps.connections.scripts, claim, log });
   const queues = createReadQueues(deps.connections.nats, config.nats.notifyParts);
   const history = keepHistory(queues);
-  const users = connectUsers(config.upstreams.userServiceAddr as string, config.upstreams, log);
+  const users = connectUsers(config.upstreams.userServiceAddr as string, config.upstreams.tls, log);
   const console = await listening(
     `TIMELINE_OPS_ADDR=${address}`,
     startOps({

@@ -12,7 +12,7 @@ const COUNTED_AT_ONCE = 500;
 /** Starts the service, its outboxes, the counting of reactions, and the erasures. */
 export async function startPostsRole(deps: StoringRoleDeps): Promise<RunningRole> {
   const { config, connections, db, log } = deps;
-  const { userServiceAddr: usersAddr } = config.upstreams;
+  const { userServiceAddr: usersAddr, tls } = config.upstreams;
   if (usersAddr === undefined)
     log.warn({}, "TIMELINE_USER_SERVICE_ADDR is not set: drops for followers are shown to no viewer but their author");
   const countEveryMs = config.posts.maxWaitingEvents === 0 ? undefined : SECOND;
@@ -20,7 +20,7 @@ export async function startPostsRole(deps: StoringRoleDeps): Promise<RunningRole
     posts: await startOutboxOf(deps, { source: "posts", countEveryMs }),
     reactions: await startOutboxOf(deps, { source: "reactions" }),
   };
-  const users = usersAddr === undefined ? undefined : connectUsers(usersAddr, config.upstreams, log);
+  const users = usersAddr === undefined ? undefined : connectUsers(usersAddr, tls, log);
   const tokens = await openPageTokens(db, "posts", log);
   const posts = startPosts({
     db,

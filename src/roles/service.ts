@@ -67,7 +67,7 @@ export async function startService(config: Config, options: StartOptions): Promi
   );
   closers.add("gRPC", (graceMs) => grpc?.close(graceMs));
   // Upstreams are checked only now, since this process may serve one itself.
-  await Promise.all(calledUpstreams(config).map((upstream) => checkTls(upstream, config.upstreams)));
+  await Promise.all(calledUpstreams(config).map((upstream) => checkTls(upstream, config.upstreams.tls)));
   if (READING.some((role) => roles.includes(role))) {
     const retention = deps.connections.retention.follow();
     closers.add("retention", () => retention.close());
@@ -165,7 +165,10 @@ async function openGrpc(
   log: Logger,
 ): Promise<GrpcServer | undefined> {
   if (services.length === 0) return undefined;
-  const server = await listening(`TIMELINE_GRPC_ADDR=${config.address}`, serveGrpc(config.address, services, config));
+  const server = await listening(
+    `TIMELINE_GRPC_ADDR=${config.address}`,
+    serveGrpc(config.address, services, config.tls),
+  );
   server.setServing(true);
   log.info({ port: server.port, services: services.map(({ name }) => name) }, "serving gRPC");
   return server;

@@ -1,8 +1,9 @@
 import { Client, Metadata, type MethodDefinition, type ServiceError, status } from "@grpc/grpc-js";
 import { AppError, oneLine } from "../kernel/errors.js";
 import { SECOND } from "../kernel/time.js";
-import { clientCredentials, namedOptions, type TlsFiles } from "../platform/grpc/credentials.js";
+import { clientCredentials, namedOptions } from "../platform/grpc/credentials.js";
 import { MessageTypes, nameOf } from "../platform/grpc/message-types.js";
+import type { TlsFiles } from "../platform/tls.js";
 import { histogram } from "../telemetry/meters.js";
 import { type OpenSpan, SpanKind, spansOf } from "../telemetry/spans.js";
 import { createOutcomes, FAULTS, type Others, type Outcomes, Turns } from "./faults.js";

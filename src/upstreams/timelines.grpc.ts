@@ -2,7 +2,7 @@ import { type ServiceError, status } from "@grpc/grpc-js";
 import type { TimelineName } from "../contracts/timeline-pages.js";
 import { type GetTimelineRequest, type GetTimelineResponse, TimelineServiceService } from "../gen/avion/timeline.js";
 import { AppError, type ErrorCode } from "../kernel/errors.js";
-import type { TlsFiles } from "../platform/grpc/credentials.js";
+import type { TlsFiles } from "../platform/tls.js";
 import { connectUpstream, createCallUpstream } from "./call.grpc.js";
 
 const METHODS = {

@@ -63,7 +63,7 @@ const options = (env: Readonly<Record<string, string>>) => ({
   usersAddress: "127.0.0.1:1",
   postsAddress: "127.0.0.1:1",
   roles: "bridge",
-  env: { TIMELINE_NATS_TLS_CA: certificates.ca, ...env },
+  env: { TIMELINE_NATS_TLS: certificates.trusted, ...env },
 });
 
 /** Starts a service that is turned away; its start ends, with one line that says why and no secret. */
@@ -107,7 +107,7 @@ test("a NATS that takes only small messages ends the start", async () => {
   const config = join(folder, "small.conf");
   writeFileSync(config, "max_payload: 500000\n");
   const small = await privateNats({ extraArgs: ["-c", config] });
-  await expectEnd({ NATS_URL: small.url, TIMELINE_NATS_TLS_CA: "" }, /max_payload is 500000 bytes.* 540672 or more/);
+  await expectEnd({ NATS_URL: small.url, TIMELINE_NATS_TLS: "" }, /max_payload is 500000 bytes.* 540672 or more/);
   await small.stop();
 });
 
@@ -120,7 +120,7 @@ test("tls: in NATS_URL speaks TLS, with a certificate that is verified", async (
       expect.objectContaining({ tls_version: "1.3" }),
     ]);
   });
-  await expectEnd({ ...secure, TIMELINE_NATS_TLS_CA: "" }, /TLS failed: .*(certificate|issuer)/);
+  await expectEnd({ ...secure, TIMELINE_NATS_TLS: "" }, /TLS failed: .*(certificate|issuer)/);
 });
 
 test("tls: is refused by a NATS without TLS and by one with a certificate for another host", async () => {
@@ -151,11 +151,29 @@ test("a user of Redis that lacks rights ends the start, which names them", async
 
 test("rediss: verifies the certificate of Redis", async () => {
   const url = `rediss://:${escaped}@localhost:${tlsPort}`;
-  for (const ca of ["NODE_EXTRA_CA_CERTS", "TIMELINE_REDIS_TLS_CA"])
-    await withService({ REDIS_URL: url, [ca]: certificates.ca }, async (service) => {
+  const { ca, trusted } = certificates;
+  for (const [name, value] of Object.entries({ NODE_EXTRA_CA_CERTS: ca, TIMELINE_REDIS_TLS: trusted }))
+    await withService({ REDIS_URL: url, [name]: value }, async (service) => {
       expect(await readiness(service)).toMatch(/^200/);
     });
   await expectEnd({ REDIS_URL: url }, /Redis: TLS failed/);
+});
+
+test("Redis that asks for a certificate is shown that of the folder", async () => {
+  const admin = new Redis({ port: redis.port, password: PASSWORD });
+  const mutual = await temporaryFolder("mutual");
+  copyFileSync(certificates.ca, join(mutual, "ca.crt"));
+  const env = { REDIS_URL: `rediss://:${escaped}@localhost:${tlsPort}`, TIMELINE_REDIS_TLS: mutual };
+  try {
+    await admin.config("SET", "tls-auth-clients", "yes");
+    await expectEnd(env, /Redis: TLS failed/);
+    for (const name of ["tls.crt", "tls.key"]) copyFileSync(join(certificates.good.folder, name), join(mutual, name));
+    await withService(env, async (service) => expect(await readiness(service)).toMatch(/^200/));
+  } finally {
+    await admin.config("SET", "tls-auth-clients", "no");
+    admin.disconnect();
+    await rm(mutual, { recursive: true });
+  }
 });
 
 test.each([
@@ -168,9 +186,9 @@ test.each([
   const strangers = makeCertificates();
   const variable = name === "UserService" ? "TIMELINE_USER_SERVICE_ADDR" : "TIMELINE_POST_SERVICE_ADDR";
   const env = { TIMELINE_ROLES: roles, TIMELINE_DATA_DIR: join(folder, `${roles}-data`) };
-  const trusting = { ...env, TIMELINE_UPSTREAM_TLS_CA: certificates.ca };
+  const trusting = { ...env, TIMELINE_UPSTREAM_TLS: certificates.trusted };
   try {
-    const refused = { ...env, TIMELINE_UPSTREAM_TLS_CA: strangers.ca, [variable]: `127.0.0.1:${own.port}` };
+    const refused = { ...env, TIMELINE_UPSTREAM_TLS: strangers.trusted, [variable]: `127.0.0.1:${own.port}` };
     await expectEnd(refused, new RegExp(`${name} 127.0.0.1:${own.port}: TLS failed: .*(certificate|issuer)`));
     await expectEnd({ ...trusting, [variable]: `dns:///localhost:${other.port}` }, /TLS failed: .*altnames/);
   } finally {
@@ -184,7 +202,7 @@ test("an upstream without TLS, and one that refuses the client, end the start", 
     await serveGrpc("127.0.0.1:0", [], {}),
     await serveGrpc("127.0.0.1:0", [], { ...certificates.good, ca: certificates.ca }),
   ];
-  const env = { TIMELINE_ROLES: "api", TIMELINE_UPSTREAM_TLS_CA: certificates.ca };
+  const env = { TIMELINE_ROLES: "api", TIMELINE_UPSTREAM_TLS: certificates.trusted };
   try {
     for (const { port } of [plain, closed])
       await expectEnd({ ...env, TIMELINE_USER_SERVICE_ADDR: `127.0.0.1:${port}` }, /UserService .*: TLS failed: /);
@@ -203,7 +221,7 @@ test("upstreams whose certificates are taken, that are away or hang, or that onl
     TIMELINE_USER_SERVICE_ADDR: `127.0.0.1:${users}`,
     TIMELINE_POST_SERVICE_ADDR: `127.0.0.1:${posts}`,
   });
-  const tls = { TIMELINE_UPSTREAM_TLS_CA: certificates.ca };
+  const tls = { TIMELINE_UPSTREAM_TLS: certificates.trusted };
   try {
     for (const env of [
       { ...tls, ...addresses(own.port, 1), TIMELINE_ROLES: "api" },
@@ -218,8 +236,7 @@ test("upstreams whose certificates are taken, that are away or hang, or that onl
 });
 
 test("a process that serves an upstream itself, with a certificate that it refuses, does not start", async () => {
-  const { cert, key } = certificates.elsewhere;
-  const env = { TIMELINE_GRPC_TLS_CERT: cert, TIMELINE_GRPC_TLS_KEY: key, TIMELINE_UPSTREAM_TLS_CA: certificates.ca };
+  const env = { TIMELINE_GRPC_TLS: certificates.elsewhere.folder, TIMELINE_UPSTREAM_TLS: certificates.trusted };
   const roles = { TIMELINE_ROLES: "users,posts,api", TIMELINE_USER_SERVICE_ADDR: "", TIMELINE_POST_SERVICE_ADDR: "" };
   await expectEnd(
     { ...env, ...roles, TIMELINE_DATA_DIR: join(folder, "own-data") },
@@ -248,7 +265,7 @@ ifPostgres("a CA of PostgreSQL verifies its certificate", async () => {
       await admin.query(`ALTER SYSTEM SET ${set}`);
     await admin.query("SELECT pg_reload_conf()");
     const roles = { TIMELINE_ROLES: "users", DATABASE_URL: server.url };
-    await withService({ ...roles, TIMELINE_DATABASE_TLS_CA: certificates.ca }, async (service) => {
+    await withService({ ...roles, TIMELINE_DATABASE_TLS: certificates.trusted }, async (service) => {
       expect(await readiness(service)).toMatch(/^200/);
       const { rows: used } = await admin.query(
         "SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name LIKE 'avion-timeline%'",
@@ -256,7 +273,7 @@ ifPostgres("a CA of PostgreSQL verifies its certificate", async () => {
       expect(used).toEqual([{ ssl: true }]);
     });
     const other = makeCertificates();
-    await expectEnd({ ...roles, TIMELINE_DATABASE_TLS_CA: other.ca }, /database.*(TLS|certificate)/i);
+    await expectEnd({ ...roles, TIMELINE_DATABASE_TLS: other.trusted }, /database.*(TLS|certificate)/i);
     other.remove();
   } finally {
     await admin.end();
@@ -286,7 +303,7 @@ ifPostgres("a wrong password of PostgreSQL ends the start", async () => {
 test("certificates that NATS and the service renew while it runs are used at the next connection", async () => {
   const renewed = makeCertificates();
   const dir = await temporaryFolder("renewed");
-  const files = { ca: join(dir, "ca.pem"), cert: join(dir, "tls.crt"), key: join(dir, "tls.key") };
+  const files = { ca: join(dir, "ca.crt"), cert: join(dir, "tls.crt"), key: join(dir, "tls.key") };
   const config = join(dir, "nats.conf");
   const use = ({ ca, good }: Certificates): void => {
     for (const [from, to] of [
@@ -302,9 +319,7 @@ test("certificates that NATS and the service renew while it runs are used at the
   let own = await startNats({ dir, extraArgs: ["-c", config] });
   const env = {
     NATS_URL: `tls://our%20user:${escaped}@127.0.0.1:${own.port}`,
-    TIMELINE_NATS_TLS_CA: files.ca,
-    TIMELINE_NATS_TLS_CERT: files.cert,
-    TIMELINE_NATS_TLS_KEY: files.key,
+    TIMELINE_NATS_TLS: dir,
   };
   try {
     await withService(env, async (service) => {
@@ -338,7 +353,7 @@ test("a password of NATS that is changed while running makes it not ready, said 
   };
   const tries = async (): Promise<number> =>
     ((await (await fetch(`${own.monitorUrl}/varz`)).json()) as { total_connections: number }).total_connections;
-  const env = { NATS_URL: `nats://our%20user:${escaped}@127.0.0.1:${own.port}`, TIMELINE_NATS_TLS_CA: "" };
+  const env = { NATS_URL: `nats://our%20user:${escaped}@127.0.0.1:${own.port}`, TIMELINE_NATS_TLS: "" };
   const changed = withService(env, async (service) => {
     await restart("another");
     await eventually(() => complaints(service) > 0, "the refusal is in the log");

@@ -45,8 +45,7 @@ async function busyProcess(stack: Stack): Promise<{ scrape: () => Promise<Sample
   // Certificates are measured by a process that has some.
   const certificates = makeCertificates();
   stack.defer(async () => certificates.remove());
-  const { cert, key } = certificates.good;
-  const secure = { TIMELINE_GRPC_TLS_CERT: cert, TIMELINE_GRPC_TLS_KEY: key };
+  const secure = { TIMELINE_GRPC_TLS: certificates.good.folder };
   const services = [service, await stack.start({ roles: "api", env: { ...secure, ...upstreams } })];
   const scrapeOf = async ({ httpUrl }: Service) => samplesOf(await (await fetch(`${httpUrl}/metrics`)).text());
   return { scrape: async () => (await Promise.all(services.map(scrapeOf))).flat() };

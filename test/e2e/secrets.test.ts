@@ -46,7 +46,7 @@ const FORMS: readonly [string, Readonly<Record<string, string>>][] = [
     "in the place of a file or an address",
     {
       TIMELINE_NATS_CREDS: `-----BEGIN NATS USER JWT-----${MARKER}`,
-      TIMELINE_NATS_TLS_KEY: `-----BEGIN PRIVATE KEY-----${MARKER}`,
+      TIMELINE_NATS_TLS: `-----BEGIN PRIVATE KEY-----${MARKER}`,
       TIMELINE_USER_SERVICE_ADDR: `user:${MARKER}@h:1`,
       TIMELINE_JWT_JWKS_URL: `https://u:${MARKER}@h/keys`,
     },

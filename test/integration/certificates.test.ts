@@ -188,7 +188,7 @@ test("a NATS that begins with TLS is spoken to in TLS first where the setting sa
   cleanups.push(() => server.close());
   await once(server, "listening");
   const { port } = server.address() as AddressInfo;
-  const options = { servers: [`tls://127.0.0.1:${port}`], name: "test", caFile: ca, failFast: true };
+  const options = { servers: [`tls://127.0.0.1:${port}`], name: "test", tls: { ca }, failFast: true };
   const connection = await connectNats({ ...options, tlsFirst: true }, silent);
   expect(connection.info?.server_id).toBeDefined();
   await connection.close();

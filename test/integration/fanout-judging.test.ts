@@ -105,11 +105,7 @@ describe("relations of many users", () => {
   beforeAll(async () => {
     upstreams = await startUpstreams(world);
     const { usersAddress: userServiceAddr, postsAddress: postServiceAddr } = upstreams;
-    client = connectUpstreams({
-      userServiceAddr,
-      postServiceAddr,
-      tls: { ca: undefined, cert: undefined, key: undefined },
-    });
+    client = connectUpstreams({ userServiceAddr, postServiceAddr, tls: {} });
     world.mute("u7", "ada");
     for (let n = 0; n < 150; n++) world.block(`s${n}`, "u8");
     world.block("ada", "u8");

@@ -30,16 +30,16 @@ afterEach(async () => {
   for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
 });
 
-function open(url: string, ca?: string): Redis {
-  const client = connectRedis(urlsOf(url, ca), silent) as Redis;
+function open(url: string, tlsFolder?: string): Redis {
+  const client = connectRedis(urlsOf(url, tlsFolder), silent) as Redis;
   cleanups.push(() => client.disconnect());
   return client;
 }
 
 test("passwords of both kinds and TLS lead to the master, also those who listen", async () => {
-  const scripts = createScripts(open(group.url(), certificates.ca));
+  const scripts = createScripts(open(group.url(), certificates.trusted));
   await eventually(() => scripts.client.status === "ready", "the client is connected");
-  const subscriber = connectSubscriber(urlsOf(group.url(), certificates.ca), silent);
+  const subscriber = connectSubscriber(urlsOf(group.url(), certificates.trusted), silent);
   cleanups.push(() => subscriber.disconnect());
   const heard: string[] = [];
   subscriber.on("message", (_, message) => heard.push(message));
@@ -92,8 +92,8 @@ const WRONG: readonly Wrong[] = [
 test.each(WRONG)(
   "$what is a refusal, not an outage",
   async ({ url, says, advice = /^correct the user, the password or the certificate$/, isTrusted = true }) => {
-    const ca = isTrusted ? certificates.ca : undefined;
-    const client = open(url(), ca);
+    const folder = isTrusted ? certificates.trusted : undefined;
+    const client = open(url(), folder);
     const scripts = createScripts(client);
     await eventually(() => refusalOf(client) !== undefined, "the client knows that it is refused");
     const error = await scripts.command("get", (one) => one.get("key")).catch((thrown: unknown) => thrown);
@@ -101,7 +101,7 @@ test.each(WRONG)(
     expect((error as Refusal).message).toMatch(says);
     expect(adviceOn(error, "")).toMatch(advice);
     expect((error as Refusal).message).not.toContain("hunter2marker");
-    const findings = await examine(redisChecks(urlsOf(url(), ca), false));
+    const findings = await examine(redisChecks(urlsOf(url(), folder), false));
     expect(findings.filter(({ state, says: text }) => state === "fault" && says.test(text))).not.toEqual([]);
     expect(JSON.stringify(findings)).not.toContain("hunter2marker");
   },
@@ -110,13 +110,13 @@ test.each(WRONG)(
 
 test("a server that is no sentinel is a refusal", async () => {
   const { port } = await group.master();
-  const client = open(`rediss+sentinel://127.0.0.1:${port}/main?sentinel_password=${PASSWORD}`, certificates.ca);
+  const client = open(`rediss+sentinel://127.0.0.1:${port}/main?sentinel_password=${PASSWORD}`, certificates.trusted);
   await eventually(() => refusalOf(client) !== undefined, "the client knows that it is refused");
   expect(refusalOf(client)?.message).toBe(`Redis Sentinel 127.0.0.1:${port} is not a sentinel`);
 });
 
 test("the doctor asks every sentinel, and warns of a master that may take writes alone", async () => {
-  const findings = await examine(redisChecks(urlsOf(group.url(), certificates.ca), false));
+  const findings = await examine(redisChecks(urlsOf(group.url(), certificates.trusted), false));
   const { port } = await group.master();
   const sentinels = findings.filter(({ what }) => what.startsWith("Redis Sentinel"));
   expect(sentinels.map(({ state, says }) => [state, says])).toEqual(
@@ -128,6 +128,6 @@ test("the doctor asks every sentinel, and warns of a master that may take writes
     expect.arrayContaining(["has replicas: 1", "min-replicas-to-write 0", "maxmemory-policy noeviction"]),
   );
   await group.open(await group.master()).config("SET", "min-replicas-to-write", "1");
-  const guarded = await examine(redisChecks(urlsOf(group.url(), certificates.ca), false));
+  const guarded = await examine(redisChecks(urlsOf(group.url(), certificates.trusted), false));
   expect(guarded.map(({ says }) => says)).not.toContain("min-replicas-to-write 0");
 });

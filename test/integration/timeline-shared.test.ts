@@ -28,8 +28,8 @@ async function open(
   const upstreams = await startUpstreams(world, options);
   const client = connectUpstreams({
     ...{ userServiceAddr: upstreams.usersAddress, postServiceAddr: upstreams.postsAddress },
-    tls: { caFile: undefined, certFile: undefined, keyFile: undefined },
-  } as Parameters<typeof connectUpstreams>[0]);
+    tls: {},
+  });
   const read = createReadShared({
     ...{ connection: nats.connection, erased: NOBODY_ERASED, maxEntries, remoteCap: of.remoteCap },
     tombstonedAmong: async (drops) => new Set(drops.filter((id) => dead.has(id))),

@@ -115,7 +115,7 @@ test("reports upstreams whose certificate is refused, and what to do", async () 
   const server = await serveGrpc("127.0.0.1:0", [], certificates.good);
   const address = `127.0.0.1:${server.port}`;
   const { code, findings } = await doctor({
-    ...{ REDIS_URL: "redis://127.0.0.1:1", NATS_URL: "nats://127.0.0.1:1", TIMELINE_UPSTREAM_TLS_CA: strangers.ca },
+    ...{ REDIS_URL: "redis://127.0.0.1:1", NATS_URL: "nats://127.0.0.1:1", TIMELINE_UPSTREAM_TLS: strangers.trusted },
     ...{ TIMELINE_USER_SERVICE_ADDR: address, TIMELINE_POST_SERVICE_ADDR: address },
   });
   await server.close(0);

@@ -24,8 +24,8 @@ export interface SentinelOptions {
 }
 
 /** The URLs of the configuration that this one becomes. */
-export const urlsOf = (url: string, ca?: string): readonly string[] =>
-  readCommandConfig({ REDIS_URL: url, ...(ca === undefined ? {} : { TIMELINE_REDIS_TLS_CA: ca }) }).redis.urls;
+export const urlsOf = (url: string, tlsFolder = ""): readonly string[] =>
+  readCommandConfig({ REDIS_URL: url, TIMELINE_REDIS_TLS: tlsFolder }).redis.urls;
 
 /** A master, its replica and three sentinels. */
 export interface Sentinels {

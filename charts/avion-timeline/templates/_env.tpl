@@ -71,12 +71,12 @@
 {{- end }}
 {{- end }}
 {{- range $channel := include "avion-timeline.tlsChannels" . | splitList "," | compact }}
-{{- $tls := include "avion-timeline.tlsOf" (dict "root" $root "channel" $channel) | fromYaml }}
-{{- range $file := list "ca" "cert" "key" }}
-{{- if index $tls $file }}
-- name: {{ eq $channel "jwks" | ternary "NODE_EXTRA_CA_CERTS" (printf "TIMELINE_%s_TLS_%s" (upper $channel) (upper $file)) }}
-  value: /etc/avion-timeline/tls/{{ $channel }}/{{ index $tls $file }}
-{{- end }}
+{{- if eq $channel "jwks" }}
+- name: NODE_EXTRA_CA_CERTS
+  value: /etc/avion-timeline/tls/jwks/ca.crt
+{{- else }}
+- name: {{ printf "TIMELINE_%s_TLS" (upper $channel) }}
+  value: /etc/avion-timeline/tls/{{ $channel }}
 {{- end }}
 {{- end }}
 {{- range $name, $value := .settings.config }}
@@ -103,10 +103,18 @@
         path: nats.creds
 {{- end }}
 {{- range $channel := include "avion-timeline.tlsChannels" . | splitList "," | compact }}
+{{- $tls := include "avion-timeline.tlsOf" (dict "root" $.root "channel" $channel) | fromYaml }}
 - name: tls-{{ $channel }}
   secret:
-    secretName: {{ (include "avion-timeline.tlsOf" (dict "root" $.root "channel" $channel) | fromYaml).existingSecret }}
+    secretName: {{ $tls.existingSecret }}
     defaultMode: 0440
+    items:
+      {{- range $file, $path := dict "ca" "ca.crt" "cert" "tls.crt" "key" "tls.key" }}
+      {{- with index $tls $file }}
+      - key: {{ . }}
+        path: {{ $path }}
+      {{- end }}
+      {{- end }}
 {{- end }}
 {{- end -}}
 

@@ -11,13 +11,7 @@ import {
 import { oneLine } from "../../kernel/errors.js";
 import { SECOND } from "../../kernel/time.js";
 import { isTlsFault, Refusal } from "../refusals.js";
-
-/** There is no TLS if all are undefined. */
-export interface TlsFiles {
-  readonly ca?: string | undefined;
-  readonly cert?: string | undefined;
-  readonly key?: string | undefined;
-}
+import { type TlsFiles, usesTls } from "../tls.js";
 
 /** New connections use what the files hold then. With a CA, clients must show a certificate it signed. */
 export function serverCredentials(files: TlsFiles): ServerCredentials {
@@ -55,8 +49,6 @@ export function clientCredentials(address: string, files: TlsFiles): ChannelCred
  */
 export const namedOptions = (address: string, files: TlsFiles): ChannelOptions =>
   usesTls(files) && isIP(parse(address).host) ? { "grpc.ssl_target_name_override": "address.invalid" } : {};
-
-const usesTls = ({ ca, cert }: TlsFiles): boolean => Boolean(ca || cert);
 
 /** A server that takes longer counts as away. */
 const HANDSHAKE_MS = 2 * SECOND;

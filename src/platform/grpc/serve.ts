@@ -1,6 +1,7 @@
 import { networkInterfaces } from "node:os";
 import { Server } from "@grpc/grpc-js";
-import { serverCredentials, type TlsFiles } from "./credentials.js";
+import type { TlsFiles } from "../tls.js";
+import { serverCredentials } from "./credentials.js";
 import { addHealth } from "./health.js";
 import { MessageTypes } from "./message-types.js";
 import { addReflection } from "./reflection.js";

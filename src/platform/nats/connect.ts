@@ -17,15 +17,14 @@ import { pause, SECOND } from "../../kernel/time.js";
 import { parseServerUrl, printableAddress } from "../../kernel/urls.js";
 import { rereading } from "../files.js";
 import { isTlsFault, noteRefusal, Refusal } from "../refusals.js";
+import { type TlsFiles, usesTls } from "../tls.js";
 
 export interface NatsOptions {
   /** All servers have one protocol, and the same user and password. */
   readonly servers: readonly string[];
   readonly name: string;
   readonly credsFile?: string | undefined;
-  readonly caFile?: string | undefined;
-  readonly certFile?: string | undefined;
-  readonly keyFile?: string | undefined;
+  readonly tls?: TlsFiles;
   /** The server sends nothing before TLS. */
   readonly tlsFirst?: boolean | undefined;
   /** Commands set this to fail if no server accepts the connection at once. */
@@ -74,8 +73,9 @@ export function credentialsOf(file: string): Authenticator {
 }
 
 /** The client insists on TLS, and verifies the certificate, if it is given an object, even an empty one. */
-function tlsOf({ caFile, certFile, keyFile, tlsFirst }: NatsOptions, required: boolean): TlsOptions | undefined {
-  if (!required && !caFile && !certFile) return undefined;
+function tlsOf({ tls = {}, tlsFirst }: NatsOptions, required: boolean): TlsOptions | undefined {
+  if (!required && !usesTls(tls)) return undefined;
+  const { ca: caFile, cert: certFile, key: keyFile } = tls;
   return {
     ...(tlsFirst ? { handshakeFirst: true } : {}),
     ...(caFile ? { caFile } : {}),

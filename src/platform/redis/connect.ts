@@ -1,3 +1,4 @@
+import type { SecureContextOptions } from "node:tls";
 import { Cluster, Redis, type RedisOptions } from "ioredis";
 import type { Logger } from "../../kernel/logger.js";
 import { pause, SECOND } from "../../kernel/time.js";
@@ -12,6 +13,7 @@ import {
 } from "../../kernel/urls.js";
 import { rereading } from "../files.js";
 import { isTlsFault, noteRefusal, Refusal } from "../refusals.js";
+import { TLS_FILES } from "../tls.js";
 import { Clusters, clustersOf, type RedisClient } from "./clusters.js";
 import { redisError } from "./errors.js";
 import { followMaster } from "./sentinel.js";
@@ -153,20 +155,16 @@ function wayIn(url: string): RedisOptions {
   };
 }
 
-/** The configuration adds `ca`, a file, if one is set. The client asks for it at each connection. */
-export function tlsOf(url: string): { readonly tls?: { readonly ca?: Buffer } } {
+/** The configuration adds the files to the URL. The client asks for their contents at each connection. */
+export function tlsOf(url: string): { readonly tls?: SecureContextOptions } {
   const { protocol, searchParams } = new URL(url);
   if (!protocol.startsWith("rediss")) return {};
-  const file = searchParams.get("ca");
-  if (file === null) return { tls: {} };
-  const read = rereading(file);
-  return {
-    tls: {
-      get ca() {
-        return read();
-      },
-    },
-  };
+  const tls = {};
+  for (const name of Object.keys(TLS_FILES)) {
+    const file = searchParams.get(name);
+    if (file !== null) Object.defineProperty(tls, name, { get: rereading(file), enumerable: true });
+  }
+  return { tls };
 }
 
 function openCluster(urls: readonly string[]): Cluster {

@@ -10,12 +10,13 @@ import { ConfigError, type ConfigOf, type Variable, type Variables } from "../..
 import { OPS_VARIABLES } from "../../operators/console/config.js";
 import { OUTBOX_VARIABLES } from "../../outbox/config.js";
 import { proxyFaults } from "../../platform/http/outbound.js";
+import { usesTls } from "../../platform/tls.js";
 import { POSTS_VARIABLES } from "../../posts/config.js";
 import { TIMELINE_VARIABLES } from "../../reads/config.js";
 import { otelFaults } from "../../telemetry/otel-variables.js";
 import { USERS_VARIABLES } from "../../users/config.js";
 import { DATABASE_VARIABLES, NATS_VARIABLES, REDIS_VARIABLES, UPSTREAM_VARIABLES } from "./connections.js";
-import { nameFaults, nameWarnings } from "./names.js";
+import { formerValue, nameFaults, nameWarnings, usedFormerNames } from "./names.js";
 import { BROKER_BINARY_VARIABLES, GRPC_SERVER_VARIABLES, PROCESS_VARIABLES, type Role } from "./process.js";
 
 /** Each component has one slice; the process and its connections have others. */
@@ -92,7 +93,7 @@ function read(env: NodeJS.ProcessEnv): { config: Config; faults: string[] } {
     slice,
     readSlice(variables, env, faults),
   ]);
-  const config = withAuthorities(Object.fromEntries(slices) as Config, faults);
+  const config = withTlsFiles(Object.fromEntries(slices) as Config, faults);
   const { fanout, gateway } = config;
   return { config, faults: [...faults, ...thresholdFaults(fanout), ...tokenFaults(gateway), ...channelFaults(config)] };
 }
@@ -106,34 +107,43 @@ function frozen(config: Config, faults: readonly string[]): Config {
 function readSlice(variables: Variables, env: NodeJS.ProcessEnv, faults: string[]): Record<string, unknown> {
   const values: Record<string, unknown> = {};
   for (const [key, variable] of Object.entries(variables)) {
-    const { formerName } = variable;
-    const name = !env[variable.name] && formerName && env[formerName] ? formerName : variable.name;
-    const given = env[name] || variable.default;
+    const given = env[variable.name] || (formerValue(variable, env) ?? variable.default);
     if (given === undefined) continue;
     const parsed = variable.schema.safeParse(given, { error: faultInWords });
     if (parsed.success) values[key] = parsed.data;
-    else faults.push(...parsed.error.issues.map((issue) => `${name}: ${issue.message}`));
+    else {
+      const [name] = env[variable.name] ? [variable.name] : [...usedFormerNames(variable, env), variable.name];
+      faults.push(...parsed.error.issues.map((issue) => `${name}: ${issue.message}`));
+    }
   }
   return values;
 }
 
-/** Adds the CA to the URLs, from which clients read it: those of Redis from `ca`, which no REDIS_URL may have itself. */
-function withAuthorities(config: Config, faults: string[]): Config {
+/** Adds the files of TLS to the URLs, from which clients read them. No REDIS_URL may name them itself. */
+function withTlsFiles(config: Config, faults: string[]): Config {
   const { redis, database } = config;
-  const given = (url: string, parameter: string, file: string): string =>
-    `${url}${url.includes("?") ? "&" : "?"}${parameter}=${encodeURIComponent(file)}`;
-  if (redis.caFile !== undefined && redis.urls?.some((url) => !url.startsWith("rediss")))
-    faults.push(
-      "TIMELINE_REDIS_TLS_CA: needs rediss:// or rediss+sentinel:// in REDIS_URL: without it Redis has no TLS",
-    );
-  const urls = redis.urls?.map((url) => (redis.caFile === undefined ? url : given(url, "ca", redis.caFile)));
-  if (database.caFile === undefined || database.url === undefined) return { ...config, redis: { ...redis, urls } };
-  const { searchParams } = new URL(database.url);
-  if (searchParams.has("sslrootcert")) faults.push("TIMELINE_DATABASE_TLS_CA: excludes sslrootcert in DATABASE_URL");
+  if (usesTls(redis.tls) && redis.urls?.some((url) => !url.startsWith("rediss")))
+    faults.push("TIMELINE_REDIS_TLS: needs rediss:// or rediss+sentinel:// in REDIS_URL: without it Redis has no TLS");
+  const urls = redis.urls?.map((url) => withParameters(url, { ...redis.tls }));
+  return { ...config, redis: { ...redis, urls }, database: { ...database, url: databaseUrl(database, faults) } };
+}
+
+function databaseUrl({ url, tls }: Config["database"], faults: string[]): string | undefined {
+  if (!usesTls(tls) || url === undefined) return url;
+  const parameters = { sslrootcert: tls.ca, sslcert: tls.cert, sslkey: tls.key };
+  const { searchParams } = new URL(url);
+  for (const [name, file] of Object.entries(parameters))
+    if (file && searchParams.has(name)) faults.push(`TIMELINE_DATABASE_TLS: excludes ${name} in DATABASE_URL`);
   if (["disable", "no-verify"].includes(searchParams.get("sslmode") ?? ""))
-    faults.push("TIMELINE_DATABASE_TLS_CA: excludes an sslmode in DATABASE_URL that verifies no certificate");
-  const url = given(database.url, "sslrootcert", database.caFile);
-  return { ...config, redis: { ...redis, urls }, database: { ...database, url } };
+    faults.push("TIMELINE_DATABASE_TLS: excludes an sslmode in DATABASE_URL that verifies no certificate");
+  return withParameters(url, parameters);
+}
+
+function withParameters(url: string, parameters: Readonly<Record<string, string | undefined>>): string {
+  const given = Object.entries(parameters).flatMap(([name, value]) =>
+    value === undefined ? [] : `${name}=${encodeURIComponent(value)}`,
+  );
+  return given.length === 0 ? url : `${url}${url.includes("?") ? "&" : "?"}${given.join("&")}`;
 }
 
 const OWN_ADDRESSES = { userServiceAddr: "users", postServiceAddr: "posts", timelineServiceAddr: "api" } as const;
@@ -200,20 +210,10 @@ const outboundFaults = ({ process: { roles }, gateway }: Config, env: NodeJS.Pro
     : [];
 
 /** Reports settings of TLS and credentials that exclude each other. */
-function channelFaults({ grpcServer, nats, upstreams }: Config): string[] {
+function channelFaults({ grpcServer, nats }: Config): string[] {
   const faults: string[] = [];
-  const pairs = {
-    TIMELINE_GRPC_TLS: [grpcServer.cert, grpcServer.key],
-    TIMELINE_NATS_TLS: [nats.certFile, nats.keyFile],
-    TIMELINE_UPSTREAM_TLS: [upstreams.cert, upstreams.key],
-  };
-  for (const [name, [cert, key]] of Object.entries(pairs)) {
-    if ((cert === undefined) !== (key === undefined)) faults.push(`${name}_CERT: goes together with ${name}_KEY`);
-  }
-  if (grpcServer.ca !== undefined && !grpcServer.cert && !grpcServer.key)
-    faults.push(
-      "TIMELINE_GRPC_TLS_CA: needs TIMELINE_GRPC_TLS_CERT and TIMELINE_GRPC_TLS_KEY: without them gRPC has no TLS",
-    );
+  if (grpcServer.tls?.ca && !grpcServer.tls.cert)
+    faults.push("TIMELINE_GRPC_TLS: needs tls.crt and tls.key: without them gRPC has no TLS");
   if (nats.tlsFirst && nats.servers?.some((url) => parseServerUrl(url).protocol !== "tls:"))
     faults.push("TIMELINE_NATS_TLS_FIRST: needs tls:// in NATS_URL");
   if (nats.credsFile !== undefined && nats.servers?.some((url) => parseServerUrl(url).user !== ""))

@@ -4,6 +4,7 @@ import { SECOND } from "../../kernel/time.js";
 import { databaseUrl, natsUrls, redisUrls } from "../../kernel/urls.js";
 import { type ConfigOf, factor, flag, integer, target, text, type Variables } from "../../kernel/variables.js";
 import { COMMAND_TIMEOUT_MS } from "../../platform/redis/connect.js";
+import { tlsFolder } from "../../platform/tls.js";
 
 export const REDIS_VARIABLES = {
   urls: {
@@ -13,7 +14,14 @@ export const REDIS_VARIABLES = {
     about:
       "Redis, as redis://user:password@host:port/database; rediss:// for TLS; a comma list names nodes of a Redis Cluster, semicolons separate [several Clusters](procedures.md#several-redis-clusters); [with Redis Sentinel](procedures.md#redis-sentinel) redis+sentinel://user:password@host:port,host:port/name/database",
   },
-  caFile: { name: "TIMELINE_REDIS_TLS_CA", schema: text, about: "CA file for Redis; needs TLS in REDIS_URL" },
+  tls: {
+    name: "TIMELINE_REDIS_TLS",
+    former: { ca: "TIMELINE_REDIS_TLS_CA" },
+    schema: tlsFolder,
+    default: "",
+    about:
+      "Folder with ca.crt for Redis; with tls.crt and tls.key, if it asks for a certificate. Needs TLS in REDIS_URL",
+  },
   channelPrefix: {
     name: "TIMELINE_CHANNEL_PREFIX",
     schema: z.string().regex(/^[\w.:-]{0,64}$/, { message: "must have letters, digits and _ . : - only, 64 at most" }),
@@ -46,15 +54,19 @@ export const NATS_VARIABLES = {
       "NATS servers (comma list), as nats://user:password@host:port or nats://token@host:port; tls:// requires TLS",
   },
   credsFile: { name: "TIMELINE_NATS_CREDS", schema: text, about: "Credentials file for NATS" },
-  caFile: { name: "TIMELINE_NATS_TLS_CA", schema: text, about: "CA file for NATS" },
+  tls: {
+    name: "TIMELINE_NATS_TLS",
+    former: { ca: "TIMELINE_NATS_TLS_CA", cert: "TIMELINE_NATS_TLS_CERT", key: "TIMELINE_NATS_TLS_KEY" },
+    schema: tlsFolder,
+    default: "",
+    about: "Folder with ca.crt for NATS; with tls.crt and tls.key, if it asks for a certificate",
+  },
   tlsFirst: {
     name: "TIMELINE_NATS_TLS_FIRST",
     schema: flag,
     default: "false",
     about: "true: NATS begins with TLS (handshake_first), without a greeting; needs tls:// in NATS_URL",
   },
-  certFile: { name: "TIMELINE_NATS_TLS_CERT", schema: text, about: "Client certificate file for NATS" },
-  keyFile: { name: "TIMELINE_NATS_TLS_KEY", schema: text, about: "Client key file for NATS" },
   replicas: {
     name: "TIMELINE_NATS_REPLICAS",
     schema: integer(1, 5),
@@ -98,20 +110,13 @@ export const UPSTREAM_VARIABLES = {
     about:
       "TimelineService, whose pages the role gateway serves over HTTP; unset: this process, where it has the role api, else no pages",
   },
-  ca: {
-    name: "TIMELINE_UPSTREAM_TLS_CA",
-    schema: text,
-    about: "CA file for UserService, PostService and TimelineService",
-  },
-  cert: {
-    name: "TIMELINE_UPSTREAM_TLS_CERT",
-    schema: text,
-    about: "Client certificate file for UserService, PostService and TimelineService",
-  },
-  key: {
-    name: "TIMELINE_UPSTREAM_TLS_KEY",
-    schema: text,
-    about: "Client key file for UserService, PostService and TimelineService",
+  tls: {
+    name: "TIMELINE_UPSTREAM_TLS",
+    former: { ca: "TIMELINE_UPSTREAM_TLS_CA", cert: "TIMELINE_UPSTREAM_TLS_CERT", key: "TIMELINE_UPSTREAM_TLS_KEY" },
+    schema: tlsFolder,
+    default: "",
+    about:
+      "Folder with ca.crt for UserService, PostService and TimelineService; with tls.crt and tls.key, if they ask for a certificate",
   },
 } as const satisfies Variables;
 
@@ -121,10 +126,13 @@ export const DATABASE_VARIABLES = {
     schema: databaseUrl,
     about: "PostgreSQL 15 or newer; unset: embedded PGlite in TIMELINE_DATA_DIR, for one process",
   },
-  caFile: {
-    name: "TIMELINE_DATABASE_TLS_CA",
-    schema: text,
-    about: "CA file for PostgreSQL, as sslrootcert in DATABASE_URL",
+  tls: {
+    name: "TIMELINE_DATABASE_TLS",
+    former: { ca: "TIMELINE_DATABASE_TLS_CA" },
+    schema: tlsFolder,
+    default: "",
+    about:
+      "Folder with ca.crt for PostgreSQL; with tls.crt and tls.key, if it asks for a certificate. As sslrootcert, sslcert and sslkey in DATABASE_URL",
   },
   dataDir: {
     name: "TIMELINE_DATA_DIR",

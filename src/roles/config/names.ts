@@ -22,7 +22,7 @@ export const REMOVED: readonly string[] = [
 /** Faults of names: unknown ones, those of removed settings, and both names of a renamed one. */
 export function nameFaults(variables: readonly Variable[], env: NodeJS.ProcessEnv): string[] {
   const names = variables.map(({ name }) => name);
-  const known = new Set([...names, ...variables.map(({ formerName }) => formerName)]);
+  const known = new Set([...names, ...variables.flatMap(formerNames)]);
   const unknown = Object.keys(env)
     .filter((name) => name.startsWith("TIMELINE_") && !known.has(name))
     .flatMap((name) => {
@@ -32,16 +32,35 @@ export function nameFaults(variables: readonly Variable[], env: NodeJS.ProcessEn
       return `${name}: is not a variable of this service${near ? ` (did you mean ${near}?)` : ""}`;
     });
   const twice = variables
-    .filter(({ name, formerName }) => formerName && env[name] && env[formerName])
-    .map(({ name, formerName }) => `${name}: excludes ${formerName}, its former name; remove ${formerName}`);
+    .filter(({ name }) => env[name])
+    .flatMap((variable) =>
+      usedFormerNames(variable, env).map(
+        (former) => `${variable.name}: excludes ${former}, its former name; remove ${former}`,
+      ),
+    );
   return [...unknown, ...twice];
 }
 
 /** The former names in use. They are read for one version. */
 export const nameWarnings = (variables: readonly Variable[], env: NodeJS.ProcessEnv): string[] =>
-  variables.flatMap(({ name, formerName }) =>
-    formerName && env[formerName] ? `${formerName} is now ${name}; the next version refuses the old name` : [],
+  variables.flatMap((variable) =>
+    usedFormerNames(variable, env).map(
+      (former) => `${former} is now ${variable.name}; the next version refuses the old name`,
+    ),
   );
+
+const formerNames = ({ former = {} }: Variable): string[] =>
+  typeof former === "string" ? [former] : Object.values(former);
+
+export const usedFormerNames = (variable: Variable, env: NodeJS.ProcessEnv): string[] =>
+  formerNames(variable).filter((name) => env[name]);
+
+/** Returns the value under a former name; if there are several, an object of the values. Undefined: none is set. */
+export function formerValue({ former = {} }: Variable, env: NodeJS.ProcessEnv): unknown {
+  if (typeof former === "string") return env[former] || undefined;
+  const given = Object.entries(former).filter(([, name]) => env[name]);
+  return given.length === 0 ? undefined : Object.fromEntries(given.map(([part, name]) => [part, env[name]]));
+}
 
 /** The Levenshtein distance is found by the two-row algorithm of Wagner and Fischer (1974). */
 function editDistance(a: string, b: string): number {

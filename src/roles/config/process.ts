@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { address, integer, nonEmptyList, share, text, type Variables } from "../../kernel/variables.js";
+import { tlsFolder } from "../../platform/tls.js";
 import { LOG_LEVELS } from "../../telemetry/logger.js";
 
 /** Roles a process can take; any number of each may run. */
@@ -57,13 +58,14 @@ export const GRPC_SERVER_VARIABLES = {
     default: "0.0.0.0:50051",
     about: "Where gRPC is served; 0.0.0.0 is every address, also of IPv6",
   },
-  ca: {
-    name: "TIMELINE_GRPC_TLS_CA",
-    schema: text,
-    about: "CA file: clients must present a certificate that it signed; needs certificate and key",
+  tls: {
+    name: "TIMELINE_GRPC_TLS",
+    former: { ca: "TIMELINE_GRPC_TLS_CA", cert: "TIMELINE_GRPC_TLS_CERT", key: "TIMELINE_GRPC_TLS_KEY" },
+    schema: tlsFolder,
+    default: "",
+    about:
+      "Folder with tls.crt and tls.key of the gRPC server; with ca.crt, clients must present a certificate that it signed",
   },
-  cert: { name: "TIMELINE_GRPC_TLS_CERT", schema: text, about: "Certificate file of the gRPC server" },
-  key: { name: "TIMELINE_GRPC_TLS_KEY", schema: text, about: "Key file of the gRPC server" },
 } as const satisfies Variables;
 
 /** sandbox/brokers, which the image does not contain, reads these; every process knows their names. */

@@ -1,10 +1,10 @@
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { expect, test } from "@jest/globals";
+import { afterAll, expect, test } from "@jest/globals";
 import { namedClusters, parseSentinelUrl, printableAddresses } from "../../../src/kernel/urls.js";
 import { ConfigError } from "../../../src/kernel/variables.js";
-import { readConfig } from "../../../src/roles/config/config.js";
+import { configWarnings, readConfig } from "../../../src/roles/config/config.js";
 import { checkFiles } from "../../../src/roles/config/files.js";
 
 const ENOUGH = {
@@ -103,42 +103,75 @@ test("TLS first to NATS needs TLS in the URL", () => {
   expect(names({ ...ENOUGH, TIMELINE_NATS_TLS_FIRST, NATS_URL: "tls://a:1" })).toEqual([]);
 });
 
-test("a CA for callers of gRPC is refused without the certificate that turns TLS on", () => {
-  expect(names({ ...ENOUGH, TIMELINE_GRPC_TLS_CA: "ca.pem" })).toEqual(["TIMELINE_GRPC_TLS_CA"]);
-  const pair = { TIMELINE_GRPC_TLS_CERT: "c.pem", TIMELINE_GRPC_TLS_KEY: "k.pem" };
-  expect(names({ ...ENOUGH, ...pair, TIMELINE_GRPC_TLS_CA: "ca.pem" })).toEqual([]);
+const root = mkdtempSync(join(tmpdir(), "timeline test config-"));
+afterAll(() => rmSync(root, { recursive: true }));
+
+/** Makes a folder with these files. */
+function folderWith(...names: string[]): string {
+  const folder = mkdtempSync(join(root, "tls-"));
+  for (const name of names) writeFileSync(join(folder, name), "no certificate");
+  return folder;
+}
+
+const TLS = ["GRPC", "NATS", "UPSTREAM", "REDIS", "DATABASE"].map((channel) => `TIMELINE_${channel}_TLS`);
+const SECURE = { REDIS_URL: "rediss://a:1", DATABASE_URL: "postgres://u:p@a/x" };
+
+test.each(TLS)("%s names a folder that can be read, with all that it needs", (name) => {
+  const faultsWith = (folder: string) => faults({ ...ENOUGH, ...SECURE, [name]: folder });
+  const file = join(folderWith("ca.crt"), "ca.crt");
+  expect(faultsWith(file)).toEqual([`${name}: names a folder that cannot be read (ENOTDIR)`]);
+  expect(faultsWith("/nowhere")).toEqual([`${name}: names a folder that cannot be read (ENOENT)`]);
+  expect(faultsWith(folderWith("ca.pem", "tls.pem"))).toEqual([expect.stringMatching(`^${name}: .*without ca.crt`)]);
+  for (const alone of ["tls.crt", "tls.key"])
+    expect(faultsWith(folderWith("ca.crt", alone))).toEqual([`${name}: tls.crt and tls.key go together`]);
+  expect(faultsWith(folderWith("ca.crt", "tls.crt", "tls.key", "..data"))).toEqual([]);
 });
 
-test("a CA of Redis or PostgreSQL is used by whoever connects, and refused where it would verify nothing", () => {
+test("a CA for callers of gRPC is refused without the certificate that turns TLS on", () => {
+  expect(names({ ...ENOUGH, TIMELINE_GRPC_TLS: folderWith("ca.crt") })).toEqual(["TIMELINE_GRPC_TLS"]);
+  expect(names({ ...ENOUGH, TIMELINE_GRPC_TLS: folderWith("tls.crt", "tls.key") })).toEqual([]);
+});
+
+test("the files of Redis and PostgreSQL are used by whoever connects, and refused where they would verify nothing", () => {
   const urls = { REDIS_URL: "rediss://a:1,rediss://b:1", DATABASE_URL: "postgres://u:p@a/x?sslmode=require" };
-  const files = { TIMELINE_REDIS_TLS_CA: "/the ca.pem", TIMELINE_DATABASE_TLS_CA: "/the ca.pem" };
-  const { redis, database } = readConfig({ ...ENOUGH, ...urls, ...files });
-  const used = [...(redis.urls ?? []), database.url as string].map((url) => [...new URL(url).searchParams]);
-  expect(used).toEqual([
-    [["ca", "/the ca.pem"]],
-    [["ca", "/the ca.pem"]],
-    [
-      ["sslmode", "require"],
-      ["sslrootcert", "/the ca.pem"],
-    ],
-  ]);
-  expect(names({ ...ENOUGH, ...urls, ...files, REDIS_URL: "redis://a:1" })).toEqual(["TIMELINE_REDIS_TLS_CA"]);
-  for (const parameter of ["sslmode=disable", "sslmode=no-verify", "sslrootcert=/other.pem"])
-    expect(names({ ...ENOUGH, ...urls, ...files, DATABASE_URL: `postgres://a/x?${parameter}` })).toEqual([
-      "TIMELINE_DATABASE_TLS_CA",
+  const folder = folderWith("ca.crt", "tls.crt", "tls.key");
+  const [ca, cert, key] = ["ca.crt", "tls.crt", "tls.key"].map((name) => join(folder, name));
+  const folders = { TIMELINE_REDIS_TLS: folder, TIMELINE_DATABASE_TLS: folder };
+  const { redis, database } = readConfig({ ...ENOUGH, ...urls, ...folders });
+  const used = [...redis.urls, database.url as string].map((url) => Object.fromEntries(new URL(url).searchParams));
+  const ssl = { sslmode: "require", sslrootcert: ca, sslcert: cert, sslkey: key };
+  expect(used).toEqual([{ ca, cert, key }, { ca, cert, key }, ssl]);
+  expect(names({ ...ENOUGH, ...urls, ...folders, REDIS_URL: "redis://a:1" })).toEqual(["TIMELINE_REDIS_TLS"]);
+  for (const parameter of ["sslmode=disable", "sslmode=no-verify", "sslrootcert=/other.pem", "sslkey=/other.pem"])
+    expect(names({ ...ENOUGH, ...urls, ...folders, DATABASE_URL: `postgres://a/x?${parameter}` })).toEqual([
+      "TIMELINE_DATABASE_TLS",
     ]);
+  const trusting = { ...urls, TIMELINE_DATABASE_TLS: folderWith("ca.crt") };
+  expect(names({ ...ENOUGH, ...trusting, DATABASE_URL: "postgres://a/x?sslcert=/c&sslkey=/k" })).toEqual([]);
   expect(names({ ...ENOUGH, REDIS_URL: "rediss://a:1?ca=/the.pem" })).toEqual(["REDIS_URL"]);
 });
 
+test("the files that former settings name are used, with a warning each", () => {
+  const former = { TIMELINE_NATS_TLS_CA: "/a.pem", TIMELINE_NATS_TLS_CERT: "/b.pem", TIMELINE_NATS_TLS_KEY: "/c.pem" };
+  expect(readConfig({ ...ENOUGH, ...former }).nats.tls).toEqual({ ca: "/a.pem", cert: "/b.pem", key: "/c.pem" });
+  expect(configWarnings({ ...ENOUGH, ...former })).toEqual(
+    Object.keys(former).map((name) => `${name} is now TIMELINE_NATS_TLS; the next version refuses the old name`),
+  );
+  expect(readConfig({ ...ENOUGH, ...SECURE, TIMELINE_REDIS_TLS_CA: "/a.pem" }).redis.tls).toEqual({ ca: "/a.pem" });
+  expect(names({ ...ENOUGH, TIMELINE_NATS_TLS_CERT: "/b.pem" })).toEqual(["TIMELINE_NATS_TLS_CERT"]);
+  expect(faults({ ...ENOUGH, TIMELINE_NATS_TLS_CA: "/a.pem", TIMELINE_NATS_TLS: folderWith("ca.crt") })).toEqual([
+    "TIMELINE_NATS_TLS: excludes TIMELINE_NATS_TLS_CA, its former name; remove TIMELINE_NATS_TLS_CA",
+  ]);
+});
+
 test("each of several Redis Clusters has its URLs, in the order of the setting", () => {
-  const { redis } = readConfig({
-    ...ENOUGH,
-    REDIS_URL: " rediss://:p@b:2,rediss://:p@a:1 ; rediss://c;rediss://d:4",
-    TIMELINE_REDIS_TLS_CA: "/the ca.pem",
-  });
+  const TIMELINE_REDIS_TLS = folderWith("ca.crt");
+  const REDIS_URL = " rediss://:p@b:2,rediss://:p@a:1 ; rediss://c;rediss://d:4";
+  const { redis } = readConfig({ ...ENOUGH, REDIS_URL, TIMELINE_REDIS_TLS });
   const clusters = namedClusters(redis.urls).map((urls) => urls.map((url) => new URL(url)));
   expect(clusters.map((urls) => urls.map(({ host }) => host))).toEqual([["b:2", "a:1"], ["c"], ["d:4"]]);
-  for (const { searchParams } of clusters.flat()) expect(searchParams.get("ca")).toBe("/the ca.pem");
+  for (const { searchParams } of clusters.flat())
+    expect(searchParams.get("ca")).toBe(join(TIMELINE_REDIS_TLS, "ca.crt"));
   expect(printableAddresses(redis.urls)).toBe("b:2,a:1;c:6379;d:4");
 });
 
@@ -150,7 +183,8 @@ test("a fault of one of several Redis Clusters names it, and no password", () =>
 
 test("a URL of sentinels becomes one of each, with the CA of the setting", () => {
   const REDIS_URL = "rediss+sentinel://:p%40ss@a:1, b/main/3?sentinel_user=s&sentinel_password=1+1%2F";
-  const { redis } = readConfig({ ...ENOUGH, REDIS_URL, TIMELINE_REDIS_TLS_CA: "/the ca.pem" });
+  const TIMELINE_REDIS_TLS = folderWith("ca.crt");
+  const { redis } = readConfig({ ...ENOUGH, REDIS_URL, TIMELINE_REDIS_TLS });
   const sentinels = redis.urls.map((url) => ({
     ...parseSentinelUrl(url),
     url: undefined,
@@ -158,24 +192,20 @@ test("a URL of sentinels becomes one of each, with the CA of the setting", () =>
   }));
   const same = {
     ...{ protocol: "rediss+sentinel:", user: "", password: "p@ss", name: "main", database: 3 },
-    ...{ sentinelUser: "s", sentinelPassword: "1+1/", ca: "/the ca.pem", url: undefined },
+    ...{ sentinelUser: "s", sentinelPassword: "1+1/", ca: join(TIMELINE_REDIS_TLS, "ca.crt"), url: undefined },
   };
   expect(sentinels).toEqual([
     { ...same, host: "a", port: 1 },
     { ...same, host: "b", port: 26379 },
   ]);
-  expect(names({ ...ENOUGH, REDIS_URL: "redis+sentinel://a/main", TIMELINE_REDIS_TLS_CA: "/x" })).toEqual([
-    "TIMELINE_REDIS_TLS_CA",
+  expect(names({ ...ENOUGH, REDIS_URL: "redis+sentinel://a/main", TIMELINE_REDIS_TLS })).toEqual([
+    "TIMELINE_REDIS_TLS",
   ]);
 });
 
 test("files that hold no certificate are refused", () => {
-  const folder = mkdtempSync(join(tmpdir(), "timeline-test-config-"));
-  const file = join(folder, "x.pem");
-  writeFileSync(file, "no certificate");
-  const config = readConfig({ ...ENOUGH, TIMELINE_NATS_TLS_CERT: file, TIMELINE_NATS_TLS_KEY: file });
-  expect(faultsOf(() => checkFiles(config))).toEqual([expect.stringMatching(/^TIMELINE_NATS_TLS_\*: no usable/)]);
-  rmSync(folder, { recursive: true });
+  const config = readConfig({ ...ENOUGH, TIMELINE_NATS_TLS: folderWith("tls.crt", "tls.key") });
+  expect(faultsOf(() => checkFiles(config))).toEqual([expect.stringMatching(/^TIMELINE_NATS_TLS: no usable/)]);
 });
 
 test("a secret under 32 bytes is refused, counted in bytes, unless allowed aloud", () => {
@@ -234,7 +264,13 @@ const PROTOCOLS = [
 
 test("no fault of a URL repeats any part of a password", () => {
   let refused = 0;
-  for (const name of [...URL_VARIABLES, "TIMELINE_USER_SERVICE_ADDR", "TIMELINE_GRPC_ADDR", "TIMELINE_NATS_CREDS"])
+  for (const name of [
+    ...URL_VARIABLES,
+    "TIMELINE_USER_SERVICE_ADDR",
+    "TIMELINE_GRPC_ADDR",
+    "TIMELINE_NATS_CREDS",
+    ...TLS,
+  ])
     for (const protocol of PROTOCOLS)
       for (const shape of SHAPES)
         for (const secret of SECRETS) {

@@ -1,4 +1,8 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { expect, test } from "@jest/globals";
+import { type Config, readConfig } from "../../../src/roles/config/config.js";
 import type { Environment } from "./files.js";
 import { type Container, HELM, type Rendered, type Values } from "./helm.js";
 
@@ -124,4 +128,22 @@ export function environmentOf(deployment: Rendered, objects: Rendered[]): Enviro
     }
   }
   return result;
+}
+
+/** The configuration of the container, with folders that hold the files which its volumes take from Secrets. */
+export function configOf(deployment: Rendered, objects: Rendered[]): Config {
+  const env = environmentOf(deployment, objects);
+  const root = mkdtempSync(join(tmpdir(), "timeline-test-chart-"));
+  for (const { name, mountPath } of containerOf(deployment).volumeMounts) {
+    const volume = deployment.spec.template.spec.volumes.find((one) => one.name === name);
+    const folder = join(root, name);
+    mkdirSync(folder);
+    for (const { path } of volume?.secret?.items ?? []) writeFileSync(join(folder, path), "");
+    for (const [variable, value] of Object.entries(env)) if (value === mountPath) env[variable] = folder;
+  }
+  try {
+    return readConfig(env);
+  } finally {
+    rmSync(root, { recursive: true });
+  }
 }

@@ -1,6 +1,6 @@
 import { expect } from "@jest/globals";
-import { readConfig } from "../../../src/roles/config/config.js";
 import {
+  configOf,
   containerOf,
   EVERYTHING,
   environmentOf,
@@ -44,7 +44,7 @@ rendering("by default all homes are audited weekly, slowly, and repaired, with t
   const fanout = ofKind(objects, "Deployment").find((one) => role(one) === "fanout") as Rendered;
   expect(environmentOf(pod, objects)).toEqual(environmentOf(fanout, objects));
   expect(container.volumeMounts).toEqual(containerOf(fanout).volumeMounts);
-  expect(readConfig(environmentOf(pod, objects)).upstreams.userServiceAddr).toBeDefined();
+  expect(configOf(pod, objects).upstreams.userServiceAddr).toBeDefined();
   expect(pod.spec.template.spec).toMatchObject({ restartPolicy: "Never", automountServiceAccountToken: false });
   for (const field of ["ports", "startupProbe", "livenessProbe", "readinessProbe", "lifecycle"])
     expect(container).not.toHaveProperty(field);

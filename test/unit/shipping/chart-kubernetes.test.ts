@@ -2,16 +2,7 @@ import { spawnSync } from "node:child_process";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "@jest/globals";
-import { readConfig } from "../../../src/roles/config/config.js";
-import {
-  EVERYTHING,
-  environmentOf,
-  OWN_UPSTREAMS,
-  ofKind,
-  REQUIRED,
-  role,
-  WITH_EXISTING_SECRETS,
-} from "./chart-cases.js";
+import { configOf, EVERYTHING, OWN_UPSTREAMS, ofKind, REQUIRED, role, WITH_EXISTING_SECRETS } from "./chart-cases.js";
 import { inRepository, readYaml } from "./files.js";
 import { HELM, KUBECONFORM, renderChart, renderText, type Values, withChart } from "./helm.js";
 
@@ -116,7 +107,7 @@ linting.each(SETS)("helm lint and the service take the example %s", (name) => {
   const objects = renderChart(valuesOf(name));
   const deployments = ofKind(objects, "Deployment");
   expect(deployments.length).toBeGreaterThanOrEqual(4);
-  for (const one of deployments) expect(readConfig(environmentOf(one, objects)).process.roles).toEqual([role(one)]);
+  for (const one of deployments) expect(configOf(one, objects).process.roles).toEqual([role(one)]);
 });
 
 linting("the example laptop names the Services of its servers", () => {

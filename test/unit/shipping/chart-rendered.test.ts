@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
-import { readConfig } from "../../../src/roles/config/config.js";
 import { REMOVED } from "../../../src/roles/config/names.js";
 import {
+  configOf,
   containerOf,
   EVERYTHING,
   environmentOf,
@@ -56,7 +56,7 @@ for (const [name, values, roles] of CASES) {
     const deployments = ofKind(objects, "Deployment");
     expect(deployments.map(role).sort()).toEqual(roles);
     for (const deployment of deployments) {
-      const config = readConfig(environmentOf(deployment, objects));
+      const config = configOf(deployment, objects);
       expect(config.process.roles).toEqual([role(deployment)]);
       expect(config.process.podName).toBe("pod-0");
       expect(config.gateway.jwtSecrets !== undefined).toBe(checksTokens(deployment) && !!secretGiven(values));
@@ -119,7 +119,7 @@ for (const [name, values, roles] of CASES) {
       expect(volumeMounts.map((mount) => mount.name).sort()).toEqual(volumes.map((volume) => volume.name).sort());
       for (const [variable, value] of Object.entries(environmentOf(deployment, objects))) {
         if (!value.startsWith("/")) continue;
-        const mount = volumeMounts.find(({ mountPath }) => value.startsWith(`${mountPath}/`));
+        const mount = volumeMounts.find(({ mountPath }) => `${value}/`.startsWith(`${mountPath}/`));
         expect({ variable, mount }).toMatchObject({ variable, mount: { readOnly: true } });
       }
       for (const { secret } of volumes) {

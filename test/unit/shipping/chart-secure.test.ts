@@ -29,15 +29,15 @@ rendering("the role api is open to the peers that are named", () => {
   expect(api?.spec.ingress).toEqual([{ ports: [{ port: "grpc", protocol: "TCP" }], from: [front] }]);
 });
 
-const MUTUAL = { ca: "ca.crt", cert: "tls.crt", key: "tls.key" };
+const MUTUAL = { files: ["ca.crt", "tls.crt", "tls.key"].map((name) => ({ key: name, path: name })) };
 
 function filesOf(objects: Rendered[], name: string, channel: "GRPC" | "UPSTREAM") {
   const deployment = ofKind(objects, "Deployment").find((one) => role(one) === name) as Rendered;
   const env = environmentOf(deployment, objects);
-  const file = (part: string): string | undefined => env[`TIMELINE_${channel}_TLS_${part}`]?.split("/").at(-1);
   const volume = deployment.spec.template.spec.volumes.find(({ name: of }) => of === `tls-${channel.toLowerCase()}`);
-  expect(containerOf(deployment).volumeMounts.some(({ name: of }) => of === volume?.name)).toBe(volume !== undefined);
-  return { secret: volume?.secret?.secretName, ca: file("CA"), cert: file("CERT"), key: file("KEY") };
+  const mount = containerOf(deployment).volumeMounts.find(({ name: of }) => of === volume?.name);
+  expect(mount?.mountPath).toBe(env[`TIMELINE_${channel}_TLS`]);
+  return { secret: volume?.secret?.secretName, files: volume?.secret?.items };
 }
 
 rendering("tls.enabled gives servers and callers certificates of one CA", () => {
@@ -134,13 +134,13 @@ rendering("a private CA of Redis, PostgreSQL and the key server is one value eac
   const SENTINELS = "rediss+sentinel://:p@a:1,b:2/main/0?sentinel_password=s";
   const cas = { "tls.redis.existingSecret": "r", "tls.database.existingSecret": "d", "tls.jwks.existingSecret": "j" };
   const objects = renderChart({ ...OWN_UPSTREAMS, ...cas, ...KEYS, ...CLAIMS, "redis.url": SENTINELS });
-  const files = ["TIMELINE_REDIS_TLS_CA", "TIMELINE_DATABASE_TLS_CA", "NODE_EXTRA_CA_CERTS"];
+  const files = ["TIMELINE_REDIS_TLS", "TIMELINE_DATABASE_TLS", "NODE_EXTRA_CA_CERTS"];
   const stores = ["database-ca", "redis-ca"];
   const expected = { users: stores, posts: stores, gateway: [...stores, "jwks-ca"].sort(), api: ["redis-ca"] };
   for (const [name, channels] of Object.entries(expected)) {
     const deployment = ofKind(objects, "Deployment").find((one) => role(one) === name) as Rendered;
     const env = environmentOf(deployment, objects);
-    const mounted = files.flatMap((file) => env[file] ?? []).map((path) => path.split("/").slice(-2, -1)[0]);
+    const mounted = files.flatMap((file) => env[file] ?? []).map((path) => path.split("/")[4]);
     expect([name, mounted.map((channel) => `${channel}-ca`).sort()]).toEqual([name, channels]);
     const { volumes } = deployment.spec.template.spec;
     for (const channel of mounted)

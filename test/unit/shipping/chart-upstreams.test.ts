@@ -1,16 +1,6 @@
 import { expect } from "@jest/globals";
 import { isPublicAddress } from "../../../src/platform/http/public-addresses.js";
-import { readConfig } from "../../../src/roles/config/config.js";
-import {
-  EVERYTHING,
-  environmentOf,
-  includes,
-  OWN_UPSTREAMS,
-  ofKind,
-  REQUIRED,
-  rendering,
-  role,
-} from "./chart-cases.js";
+import { configOf, EVERYTHING, includes, OWN_UPSTREAMS, ofKind, REQUIRED, rendering, role } from "./chart-cases.js";
 import { type Environment, PORTS } from "./files.js";
 import { type Rendered, renderChart, type Values } from "./helm.js";
 
@@ -24,7 +14,7 @@ rendering.each<[string, Values, string[]]>([
   const callers = ofKind(objects, "Deployment").filter((one) => CALLERS.includes(role(one)));
   expect(callers).toHaveLength(values === EVERYTHING ? 5 : 4);
   for (const caller of callers) {
-    const config = readConfig(environmentOf(caller, objects));
+    const config = configOf(caller, objects);
     const addresses = [config.upstreams.userServiceAddr, config.upstreams.postServiceAddr] as [string, string];
     for (const [index, address] of addresses.entries()) {
       const [host = "", port] = address.split(":");
@@ -39,7 +29,7 @@ rendering("named upstreams override those of the release, and a bridge runs with
   const addressesOf = (values: Values): unknown[] => {
     const objects = renderChart(values);
     const bridge = ofKind(objects, "Deployment").find((one) => role(one) === "bridge") as Rendered;
-    const config = readConfig(environmentOf(bridge, objects));
+    const config = configOf(bridge, objects);
     return [config.upstreams.userServiceAddr, config.upstreams.postServiceAddr];
   };
   expect(addressesOf({ ...OWN_UPSTREAMS, "upstreams.userService": "elsewhere:1", fullnameOverride: "x" })).toEqual([
@@ -54,7 +44,7 @@ rendering("the gateway serves pages of the release's own api, or of the one that
   const addressOf = (values: Values): unknown => {
     const objects = renderChart({ ...OWN_UPSTREAMS, fullnameOverride: "x", ...values });
     const gateway = ofKind(objects, "Deployment").find((one) => role(one) === "gateway") as Rendered;
-    return readConfig(environmentOf(gateway, objects)).upstreams.timelineServiceAddr;
+    return configOf(gateway, objects).upstreams.timelineServiceAddr;
   };
   expect(addressOf({})).toBe(`x-api:${PORTS.grpc}`);
   expect(addressOf({ "upstreams.timelineService": "elsewhere:1" })).toBe("elsewhere:1");
