@@ -1,89 +1,79 @@
+import { z } from "zod";
+
 type Env = Readonly<Record<string, string | undefined>>;
 
-const listIn = (text: string | undefined): string[] =>
-  (text ?? "")
+const listIn = (text = ""): string[] =>
+  text
     .split(",")
     .map((part) => part.trim())
     .filter((part) => part !== "");
 
-const PROTOCOLS = ["grpc", "http/protobuf", "http/json"];
+const oneOf = (values: readonly string[]) => z.enum(values, { error: `must be one of ${values.join(", ")}` });
+const listOf = (...values: string[]) =>
+  z
+    .string()
+    .transform(listIn)
+    .pipe(z.array(oneOf(values)));
+const wholeNumber = z.string().regex(/^\d+$/, "must be a whole number, 0 or more");
+
 const RATIO_SAMPLERS = ["traceidratio", "parentbased_traceidratio"];
 const SAMPLERS = ["always_on", "always_off", "parentbased_always_on", "parentbased_always_off", ...RATIO_SAMPLERS];
 
-/** The specification of OpenTelemetry's variables lists these values, and this service obeys them. */
-const VALUES: Readonly<Record<string, readonly string[]>> = {
-  OTEL_TRACES_EXPORTER: ["otlp", "zipkin", "console", "none"],
-  OTEL_METRICS_EXPORTER: ["otlp", "prometheus", "console", "none"],
-  OTEL_LOGS_EXPORTER: ["otlp", "console", "none"],
-  OTEL_PROPAGATORS: ["tracecontext", "baggage", "b3", "b3multi", "jaeger", "xray", "ottrace", "none"],
-  OTEL_TRACES_SAMPLER: SAMPLERS,
-  OTEL_EXPORTER_OTLP_PROTOCOL: PROTOCOLS,
-  OTEL_EXPORTER_OTLP_TRACES_PROTOCOL: PROTOCOLS,
-  OTEL_EXPORTER_OTLP_METRICS_PROTOCOL: PROTOCOLS,
-  OTEL_EXPORTER_OTLP_LOGS_PROTOCOL: PROTOCOLS,
-};
+function isAttribute(pair: string): boolean {
+  const [name = "", ...values] = pair.split("=");
+  try {
+    return name.trim() !== "" && values.length === 1 && decodeURIComponent(pair) !== "";
+  } catch {
+    return false;
+  }
+}
 
-const LISTS = ["OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER", "OTEL_PROPAGATORS"];
+/** The SDK discards all attributes for one that it cannot read. */
+const attributes = z.string().refine((text) => listIn(text).every(isAttribute), {
+  error: "must be a list of key=value, with commas and equals signs percent-encoded",
+});
 
-/** Names the settings of OpenTelemetry that cannot be obeyed. An empty variable counts as unset. */
+/** The variables that this service obeys, with the values that their specification lists. The first that matches counts. */
+const OBEYED: readonly (readonly [name: RegExp, schema: z.ZodType])[] = [
+  [/^OTEL_SDK_DISABLED$/, z.string().regex(/^(true|false)$/i, "must be true or false")],
+  [/^OTEL_RESOURCE_ATTRIBUTES$/, attributes],
+  [/^OTEL_TRACES_EXPORTER$/, listOf("otlp", "zipkin", "console", "none")],
+  [/^OTEL_METRICS_EXPORTER$/, listOf("otlp", "prometheus", "console", "none")],
+  [/^OTEL_LOGS_EXPORTER$/, listOf("otlp", "console", "none")],
+  [/^OTEL_PROPAGATORS$/, listOf("tracecontext", "baggage", "b3", "b3multi", "jaeger", "xray", "ottrace", "none")],
+  [/^OTEL_TRACES_SAMPLER$/, oneOf(SAMPLERS)],
+  [/^OTEL_EXPORTER_OTLP_((TRACES|METRICS|LOGS)_)?PROTOCOL$/, oneOf(["grpc", "http/protobuf", "http/json"])],
+  [/^OTEL_(BSP|BLRP|SPAN|EVENT|LINK|ATTRIBUTE|LOGRECORD)_\w+$/, wholeNumber],
+  [/^OTEL_(METRIC_EXPORT_(INTERVAL|TIMEOUT)|EXPORTER_OTLP_(\w+_)?TIMEOUT)$/, wholeNumber],
+  [/^OTEL_(SERVICE_NAME|TRACES_SAMPLER_ARG|EXPORTER_(OTLP|ZIPKIN)_\w+)$/, z.string()],
+];
+
+/** An empty variable counts as unset. */
+const given = (env: Env): (readonly [name: string, value: string, schema: z.ZodType | undefined])[] =>
+  Object.entries(env)
+    .filter(([name, value]) => name.startsWith("OTEL_") && value?.trim())
+    .map(([name, value = ""]) => [name, value.trim(), OBEYED.find(([pattern]) => pattern.test(name))?.[1]]);
+
+/** Names the settings of OpenTelemetry that cannot be obeyed. */
 export function otelFaults(env: Env): string[] {
-  const faults = Object.entries(VALUES).flatMap(([name, known]) => {
-    const given = env[name]?.trim() ?? "";
-    const values = LISTS.includes(name) ? listIn(given) : given === "" ? [] : [given];
-    return values.every((value) => known.includes(value)) ? [] : [`${name}: must be one of ${known.join(", ")}`];
+  const faults = given(env).flatMap(([name, value, schema]) => {
+    const [issue] = schema?.safeParse(value).error?.issues ?? [];
+    return issue ? [`${name}: ${issue.message}`] : [];
   });
-  if (!/^(true|false)?$/i.test(env["OTEL_SDK_DISABLED"]?.trim() ?? ""))
-    faults.push("OTEL_SDK_DISABLED: must be true or false");
-  return [...faults, ...numberFaults(env), ...samplerFaults(env), ...resourceFaults(env)];
+  const { OTEL_TRACES_SAMPLER: sampler = "", OTEL_TRACES_SAMPLER_ARG: ratio = "" } = env;
+  if (RATIO_SAMPLERS.includes(sampler) && !(Number(ratio) >= 0 && Number(ratio) <= 1))
+    faults.push("OTEL_TRACES_SAMPLER_ARG: must be a number from 0 to 1");
+  return faults;
 }
 
-const NUMBERS =
-  /^OTEL_(BSP_\w+|BLRP_\w+|(SPAN|EVENT|LINK|ATTRIBUTE|LOGRECORD)_\w+|METRIC_EXPORT_\w+|EXPORTER_OTLP_(\w+_)?TIMEOUT)$/;
-
-const numberFaults = (env: Env): string[] =>
-  Object.entries(env)
-    .filter(([name, value = ""]) => NUMBERS.test(name) && value.trim() !== "" && !/^\d+$/.test(value.trim()))
-    .map(([name]) => `${name}: must be a whole number, 0 or more`);
-
-function samplerFaults({ OTEL_TRACES_SAMPLER: sampler = "", OTEL_TRACES_SAMPLER_ARG: ratio = "" }: Env): string[] {
-  if (ratio === "" || !RATIO_SAMPLERS.includes(sampler)) return [];
-  return Number(ratio) >= 0 && Number(ratio) <= 1 ? [] : ["OTEL_TRACES_SAMPLER_ARG: must be a number from 0 to 1"];
-}
-
-/** The SDK discards all of them for one that it cannot read. */
-function resourceFaults({ OTEL_RESOURCE_ATTRIBUTES: attributes }: Env): string[] {
-  const isReadable = (pair: string): boolean => {
-    const [name = "", ...values] = pair.split("=");
-    try {
-      return name.trim() !== "" && values.length === 1 && decodeURIComponent(pair) !== "";
-    } catch {
-      return false;
-    }
-  };
-  if (listIn(attributes).every(isReadable)) return [];
-  return ["OTEL_RESOURCE_ATTRIBUTES: must be a list of key=value, with commas and equals signs percent-encoded"];
-}
-
-const OBEYED = new RegExp(
-  `^OTEL_(${[
-    "SDK_DISABLED|SERVICE_NAME|RESOURCE_ATTRIBUTES|(TRACES|METRICS|LOGS)_EXPORTER|TRACES_SAMPLER|TRACES_SAMPLER_ARG",
-    "BSP_\\w+|BLRP_\\w+|(SPAN|EVENT|LINK|ATTRIBUTE|LOGRECORD)_\\w+|METRIC_EXPORT_(INTERVAL|TIMEOUT)",
-    "EXPORTER_OTLP_\\w+|EXPORTER_ZIPKIN_\\w+",
-  ].join("|")})$`,
-);
-
-/** Traces go on by the headers of W3C Trace Context. */
-const isDefault = (name: string, values: readonly string[]): boolean =>
-  name === "OTEL_PROPAGATORS" && values.includes("tracecontext") && values.every(isW3c);
-
-const isW3c = (value: string): boolean => value === "tracecontext" || value === "baggage";
-
-/** Returns names of variables of OpenTelemetry that are set and change nothing here. */
+/** Returns names of variables that are set and change nothing here: traces go on by W3C Trace Context. */
 export const otelIgnored = (env: Env): string[] =>
-  Object.entries(env)
-    .filter(([name, value = ""]) => name.startsWith("OTEL_") && value !== "")
-    .filter(([name, value]) => !OBEYED.test(name) && !isDefault(name, listIn(value)))
+  given(env)
+    .filter(([name, value, schema]) => schema === undefined || (name === "OTEL_PROPAGATORS" && !isW3c(listIn(value))))
     .map(([name]) => name);
+
+const isW3c = (values: readonly string[]): boolean =>
+  values.includes("tracecontext") && values.every((value) => value === "tracecontext" || value === "baggage");
 
 export interface OtelSettings {
   /**
