@@ -26,12 +26,11 @@ type Slice = keyof typeof SLICES;
 const GROUPS: readonly (readonly [title: string, ...slices: Slice[]])[] = [
   ["Every process", "process", "redis", "nats", "delivery"],
   ["gRPC and PostgreSQL", "grpcServer", "upstreams", "database"],
-  ["Timelines: roles fanout and api", "storedTimelines", "fanout", "audit", "logFill", "timeline"],
+  ["Timelines: roles fanout and api", "storedTimelines", "fanout", "audit", "timeline"],
   ["Role gateway", "gateway"],
   ["Roles users and posts", "users", "posts", "outbox"],
   ["Role analysis", "analysis"],
   ["Role ops", "ops"],
-  ["The commands up and demo", "brokerBinaries"],
 ];
 
 /** Writes the tables of docs/configuration.md: the settings that most installations choose, then all others by role. */

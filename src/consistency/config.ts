@@ -18,15 +18,3 @@ export const AUDIT_VARIABLES = {
 } as const satisfies Variables;
 
 export type AuditConfig = ConfigOf<typeof AUDIT_VARIABLES>;
-
-/** The fill of a log by the role fanout: at a first start beside upstreams with drops, and after a loss. */
-export const FILL_VARIABLES = {
-  rate: {
-    name: "TIMELINE_LOG_FILL_RATE",
-    schema: integer(1, 1_000_000),
-    default: "2000",
-    about: "Changes a second that a process of fanout reads from the upstreams to fill a new log",
-  },
-} as const satisfies Variables;
-
-export type FillConfig = ConfigOf<typeof FILL_VARIABLES>;

@@ -20,7 +20,7 @@ import {
   PUBLICATION_CHECKS,
   type PublicationDeps,
 } from "./audit/publications.js";
-import type { AuditConfig, FillConfig } from "./config.js";
+import type { AuditConfig } from "./config.js";
 import { openFill, openFills } from "./fill/index.js";
 import { createAdmit, createReadmit, EventLog, GRAPH_SUBJECTS, storedOf } from "./log.nats.js";
 import { observeAudit, observeRecovery } from "./observe.js";
@@ -99,7 +99,6 @@ export function watchForLosses(servers: Servers, recovery?: Recovery): LossDetec
 
 interface Config {
   readonly audit: AuditConfig;
-  readonly logFill: FillConfig;
   readonly storedTimelines: StoredTimelinesConfig;
   readonly delivery: { readonly retryBaseMs: number };
   readonly fanout: { readonly chunkSize: number };
@@ -146,10 +145,9 @@ export function openRecovery(
 
 /** Takes part in filling the log while a fill is under way. */
 export const startLogFill = (
-  { logFill: { rate } }: Pick<Config, "logFill">,
   handles: With<"state" | "nats" | "publish" | "upstreams" | "log">,
   { maybeLost: isLost }: LossDetector,
-) => openFill(handles, { eventLog: eventLogOf(handles), reconcile: createReconcile(handles), isLost, rate });
+) => openFill(handles, { eventLog: eventLogOf(handles), reconcile: createReconcile(handles), isLost });
 
 /**
  * Checks if the upstreams know the contents of the log and local, in the process that writes the server identity

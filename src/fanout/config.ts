@@ -24,12 +24,6 @@ export const FANOUT_VARIABLES = {
     default: "off",
     about: "Followers above which an author is tiered, up to the pull threshold",
   },
-  restRate: {
-    name: "TIMELINE_FANOUT_REST_RATE",
-    schema: integer(1, 1_000_000),
-    default: "20000",
-    about: "Homes of the last tier that a process writes a second at most",
-  },
   pullThreshold: {
     name: "TIMELINE_FANOUT_PULL_THRESHOLD",
     schema: FOLLOWERS,

@@ -37,10 +37,14 @@ interface FanoutHandles {
   readonly sample?: Sample;
   /** Default: RECENT_MS. */
   readonly recentMs?: number | undefined;
+  /** Default: REST_RATE. */
+  readonly restRate?: number | undefined;
 }
 
 /** Followers of a tiered author who have read their home within this time are written before the others. */
 const RECENT_MS = 3 * DAY;
+/** Maximum number of homes of the last tier that a process writes a second. */
+const REST_RATE = 20_000;
 
 /**
  * Starts the changes of authors' states. `readBacklogStart` resolves to the time at which the oldest event or job that
@@ -65,7 +69,7 @@ export function createFanout(handles: FanoutHandles): Fanout & { readonly startC
     maxEntries: config.storedTimelines.maxEntries,
     untilCovered,
     recentMs: handles.recentMs ?? RECENT_MS,
-    restRate: config.fanout.restRate,
+    restRate: handles.restRate ?? REST_RATE,
     notify: createNotify({ ...writes, erased, publish: createPublishNotifications(publishAll) }),
     notifyHiding: createNotifyHiding(publishAll),
     queue: createQueueJobs(publishAll),

@@ -1,4 +1,3 @@
-import { DAY } from "../kernel/time.js";
 import { webUrl } from "../kernel/urls.js";
 import { type ConfigOf, flag, integer, list, nonEmptyList, text, type Variables } from "../kernel/variables.js";
 
@@ -24,12 +23,6 @@ export const GATEWAY_VARIABLES = {
     name: "TIMELINE_JWT_JWKS_URL",
     schema: webUrl,
     about: "Key set of asymmetric tokens, over https:, in place of TIMELINE_JWT_SECRET; needs issuer and audience",
-  },
-  jwksMaxAgeMs: {
-    name: "TIMELINE_JWT_JWKS_MAX_AGE_MS",
-    schema: integer(60_000, 30 * DAY),
-    default: "86400000",
-    about: "Time for which keys count while their server does not answer, ms",
   },
   jwtIssuer: {
     name: "TIMELINE_JWT_ISSUER",

@@ -88,8 +88,8 @@ export function createEntrance({ config, log }: Pick<GatewayDeps, "config" | "lo
   };
 }
 
-function openKeys({ config: { jwksUrl: url, jwksMaxAgeMs: maxAgeMs }, log }: Pick<GatewayDeps, "config" | "log">) {
-  return url === undefined ? undefined : followKeys({ url, maxAgeMs, log });
+function openKeys({ config: { jwksUrl: url }, log }: Pick<GatewayDeps, "config" | "log">) {
+  return url === undefined ? undefined : followKeys({ url, log });
 }
 
 /** Lets callers through whose token, checked as those of users, has the claim. */

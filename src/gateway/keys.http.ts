@@ -10,14 +10,14 @@ import { AppError, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { startLoop } from "../kernel/loop.js";
 import { SingleFlight } from "../kernel/sharing.js";
-import { type Clock, MINUTE, pause, SECOND } from "../kernel/time.js";
+import { type Clock, DAY, MINUTE, pause, SECOND } from "../kernel/time.js";
 import { fetchKeySet, type KeySet } from "../platform/http/key-set.js";
 import { observeGateway } from "./observe.js";
 
 interface KeysOptions {
   readonly url: string;
   /** Keys stay valid for so long after the server last returned them. */
-  readonly maxAgeMs: number;
+  readonly maxAgeMs?: number;
   readonly log: Logger;
   readonly refreshMs?: number;
   /** Two requests to the key server begin at least so far apart, whoever needs the keys. */
@@ -39,7 +39,7 @@ const FAILED = "the keys that sign access tokens cannot be fetched";
  * have published the key just now. So does a token that names no key and is signed by none of those known.
  */
 export function followKeys(options: KeysOptions) {
-  const { url, maxAgeMs, log, refreshMs = 5 * MINUTE, leastMs = SECOND } = options;
+  const { url, maxAgeMs = DAY, log, refreshMs = 5 * MINUTE, leastMs = SECOND } = options;
   const now = options.now ?? (() => performance.now());
   let known: KeySet | undefined;
   /** `asked` is when the last request began, `answered` when the last one that was answered began. */

@@ -24,6 +24,8 @@ type ConsumerDeps = Pick<RoleDeps, "connections" | "suspectLock" | "wraps" | "lo
   readonly config: Pick<Config, "delivery" | "nats">;
 };
 
+/** Messages that a consumer handles one by one at a time, unless it has a number of its own. */
+const CONCURRENCY = 64;
 /** Several batches are under way at once, as many messages as `concurrency` a batch. */
 const BATCHES = 4;
 /** Maximum number of edges in a batch, divided by `concurrency`. A larger batch reads fewer pages of drops. */
@@ -41,7 +43,7 @@ export function startFanoutConsumers(
   deps: ConsumerDeps,
   handlers: Readonly<Record<"drops" | "graph" | "hotGraph" | "jobs" | "rest", Handlers>>,
 ): Consuming[] {
-  const { concurrency } = deps.config.delivery;
+  const concurrency = concurrencyOf(deps);
   const batched = (stream: string, consumer: string, { single, batch }: Handlers, messages: number): Consuming =>
     startConsumer(deps, { stream, consumer, handler: single, batchHandler: batch, concurrency: messages });
   return [
@@ -57,6 +59,8 @@ export function startFanoutConsumers(
     }),
   ];
 }
+
+const concurrencyOf = ({ wraps }: ConsumerDeps): number => wraps?.limits?.concurrency ?? CONCURRENCY;
 
 /** Dead-letters messages of any of our streams that exceeded max_deliver. */
 export const maxDeliveriesHandler = ({
@@ -111,7 +115,7 @@ interface ConsumerOptions {
 /** Starts a consumer under the failure policy: attempts, retries, dead letters. */
 export function startConsumer(deps: ConsumerDeps, options: ConsumerOptions): Consuming {
   const { config, connections, suspectLock, wraps = {}, log } = deps;
-  const { stream, consumer, handler, batchHandler, concurrency = config.delivery.concurrency } = options;
+  const { stream, consumer, handler, batchHandler, concurrency = concurrencyOf(deps) } = options;
   const { nats, scripts, topology } = connections;
   expectOutcomes(consumer);
   const toOutcome = createProcess({
@@ -137,7 +141,7 @@ export function startConsumer(deps: ConsumerDeps, options: ConsumerOptions): Con
     stream,
     consumer,
     concurrency: batch ? BATCHES * concurrency : concurrency,
-    ...(batch ? { batch, alone: config.delivery.concurrency } : {}),
+    ...(batch ? { batch, alone: concurrencyOf(deps) } : {}),
     ackWaitMs: config.nats.ackWaitMs,
     process: wraps.process?.(process) ?? process,
     stopped: () => topology.check(),

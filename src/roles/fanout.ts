@@ -35,6 +35,7 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
     untilCovered: (admittedAt, stopping) => losses.untilCovered(admittedAt, stopping),
     sample: samplePublications(checks),
     recentMs: wraps?.limits?.recentReadersMs,
+    restRate: wraps?.limits?.restRate,
   });
   const recovery = openRecovery(config, handles, { apply, storeDeadLetter, version: VERSION });
   const losses = watchForLosses(handles, {
@@ -45,7 +46,7 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
     },
   });
   const restores = watchForRestores(config, handles, losses);
-  const fill = startLogFill(config, handles, losses);
+  const fill = startLogFill(handles, losses);
   const eventLog = new EventLog(nats);
   const trimming = timelines.startTrimming();
   const crossings = startCrossings(async () => (await eventLog.readBacklog()).start);

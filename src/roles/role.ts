@@ -23,6 +23,8 @@ export interface Limits {
   readonly gateway?: Partial<GatewayLimits>;
   readonly publicationChecks?: Partial<PublicationChecks>;
   readonly recentReadersMs?: number;
+  readonly restRate?: number;
+  readonly concurrency?: number;
   readonly analysesAtOnce?: number;
 }
 

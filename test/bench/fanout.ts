@@ -2,6 +2,7 @@ import type { Redis } from "ioredis";
 import type { JsMsg } from "nats";
 import { COMPLETED_FANOUT } from "../../src/contracts/subjects.js";
 import { createPublisher, type Message } from "../../src/platform/nats/publish.js";
+import { limited } from "../support/limits.js";
 import type { Service } from "../support/service.js";
 import { World } from "../support/world.js";
 import type { Bench, Servers } from "./support/bench.js";
@@ -80,8 +81,7 @@ async function measureCase(of: Case, entries: number, bench: Bench): Promise<Row
   await fillHomes(redis, homes, { entries });
   // As many as there are homes: what the processor has not cached is most of what an entry costs.
   const full = homes.map((_, number) => numbered("full:", number));
-  const env: Record<string, string> = {};
-  if (of.name === "single") env["TIMELINE_CONSUMER_CONCURRENCY"] = String(of.authors / DROPS_A_BATCH);
+  const env = of.name === "single" ? limited({ concurrency: of.authors / DROPS_A_BATCH }) : {};
   const service = await bench.service(servers, { roles: "fanout", env });
   const log = createLog(servers, service);
   // The first drops read the followers, and make the process compile what it runs.

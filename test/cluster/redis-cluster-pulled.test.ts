@@ -28,8 +28,7 @@ const ENV = {
   TIMELINE_FANOUT_TIER_THRESHOLD: "3",
   TIMELINE_FANOUT_PULL_THRESHOLD: "8",
   TIMELINE_FANOUT_CHUNK_SIZE: "4",
-  TIMELINE_FANOUT_REST_RATE: "1",
-  ...limited({ recentReadersMs: 0 }),
+  ...limited({ recentReadersMs: 0, restRate: 1 }),
 };
 const READERS = [...FOLLOWERS, "late"];
 const START = Date.now() - 600_000;
@@ -40,7 +39,7 @@ afterEach(async () => {
   for (const close of closes.splice(0).reverse()) await close();
 });
 
-async function open({ replicas = false, restRate = "1" } = {}) {
+async function open({ replicas = false, restRate = 1 } = {}) {
   const cluster = await startRedisCluster({ replicas });
   closes.push(() => cluster.stop());
   const nats = await privateNats();
@@ -54,7 +53,7 @@ async function open({ replicas = false, restRate = "1" } = {}) {
   const upstreams = await startUpstreams(world);
   closes.push(() => upstreams.stop());
   const { usersAddress, postsAddress } = upstreams;
-  const env = { ...ENV, TIMELINE_FANOUT_REST_RATE: restRate };
+  const env = { ...ENV, ...limited({ recentReadersMs: 0, restRate }) };
   const serviceOptions = { redisUrl: cluster.urls, natsUrl: nats.url, usersAddress, postsAddress, env };
   const service = await startService(serviceOptions);
   closes.push(() => service.stop());
@@ -184,7 +183,7 @@ const DISTURBANCES: readonly [name: string, replicas: boolean, disturb: (scene: 
 test.each(DISTURBANCES)(
   "%s under load: pages of pulled and tiered authors are whole again",
   async (_, replicas, disturb) => {
-    const scene = await open({ replicas, restRate: "100" });
+    const scene = await open({ replicas, restRate: 100 });
     const { pagesAgree, becomesState, streams } = scene;
     const load = async (rounds: number) => {
       for (let round = 0; round < rounds; round++) for (const author of AUTHORS) await scene.post(author);

@@ -47,16 +47,15 @@ test("an unknown variable of ours is refused, a stranger's is not our business",
 });
 
 test("a former name is read, and the log warns of it; both names, or a removed one, are refused", async () => {
-  const old = runMain(["serve"], { ...COMPLETE, TIMELINE_FANOUT_CONCURRENCY: "32" });
+  const old = runMain(["serve"], { ...COMPLETE, TIMELINE_FANOUT_MAX_ATTEMPTS: "32" });
   try {
-    const warned = (): boolean =>
-      old.output().includes("TIMELINE_FANOUT_CONCURRENCY is now TIMELINE_CONSUMER_CONCURRENCY");
+    const warned = (): boolean => old.output().includes("TIMELINE_FANOUT_MAX_ATTEMPTS is now TIMELINE_MAX_ATTEMPTS");
     await eventually(warned, "the log warns");
   } finally {
     await old.crash();
   }
-  const both = { ...COMPLETE, TIMELINE_FANOUT_CONCURRENCY: "32", TIMELINE_CONSUMER_CONCURRENCY: "32" };
-  await expectRefusal(both, ["TIMELINE_FANOUT_CONCURRENCY", "TIMELINE_CONSUMER_CONCURRENCY"]);
+  const both = { ...COMPLETE, TIMELINE_FANOUT_MAX_ATTEMPTS: "32", TIMELINE_MAX_ATTEMPTS: "32" };
+  await expectRefusal(both, ["TIMELINE_FANOUT_MAX_ATTEMPTS", "TIMELINE_MAX_ATTEMPTS"]);
   await expectRefusal({ ...COMPLETE, TIMELINE_FAILPOINTS: "written=kill" }, ["is no longer a setting; remove it"]);
 });
 

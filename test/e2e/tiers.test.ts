@@ -18,7 +18,7 @@ const ENV = {
   ...limited({ recentReadersMs: 0 }),
 };
 /** The home of the last reader waits for more than half a minute. */
-const HELD_BACK = { ...ENV, TIMELINE_FANOUT_REST_RATE: "1" };
+const HELD_BACK = { ...ENV, ...limited({ recentReadersMs: 0, restRate: 1 }) };
 
 interface Completed {
   readonly drop_id: string;

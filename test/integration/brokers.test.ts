@@ -178,15 +178,15 @@ quickTest("a missing server is answered by what to install on each system", asyn
   for (const name of ["redis", "nats"] as const) {
     const error = (await findBroker(name, { env }).catch((reason: unknown) => reason)) as Error;
     for (const system of ["Debian", "Fedora", "Arch", "Alpine", "macOS"]) expect(error.message).toContain(system);
-    expect(error.message).toContain(`TIMELINE_${name.toUpperCase()}_SERVER`);
+    expect(error.message).toContain(`AVION_${name.toUpperCase()}_SERVER`);
   }
 });
 
 quickTest("a binary named in the environment wins, and a wrong one is an error", async () => {
   const real = await findBroker("nats");
-  const env = { ...process.env, TIMELINE_NATS_SERVER: real.command };
+  const env = { ...process.env, AVION_NATS_SERVER: real.command };
   expect(await findBroker("nats", { env })).toMatchObject({ command: real.command, origin: "path" });
-  const wrong = { ...process.env, TIMELINE_REDIS_SERVER: "/nowhere/redis-server" };
+  const wrong = { ...process.env, AVION_REDIS_SERVER: "/nowhere/redis-server" };
   await expect(findBroker("redis", { env: wrong })).rejects.toThrow("/nowhere/redis-server");
 });
 

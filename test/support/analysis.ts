@@ -64,7 +64,7 @@ export const post = (createdAt: number, likes = 1): Post => ({ createdAt, likes,
 
 const ACK_WAIT_MS = 2_000;
 const CONFIG = {
-  delivery: { maxAttempts: 12, concurrency: 64, retryBaseMs: 5 },
+  delivery: { maxAttempts: 12, retryBaseMs: 5 },
   nats: { ackWaitMs: ACK_WAIT_MS },
 } as const;
 

@@ -18,12 +18,12 @@ export async function privateRedis(options: Omit<RedisOptions, "dir"> = {}): Pro
   return disposable(dir, () => startRedis({ ...options, dir }));
 }
 
-/** A test file needs a Redis with TLS: the Valkey that TIMELINE_REDIS_SERVER may name is a package built without it. */
+/** A test file needs a Redis with TLS: the Valkey that AVION_REDIS_SERVER may name is a package built without it. */
 export function useRedisWithTls(): void {
-  delete process.env["TIMELINE_REDIS_SERVER"];
+  delete process.env["AVION_REDIS_SERVER"];
 }
 
-/** A private nats-server in a folder of its own; TIMELINE_NATS_SERVER names another binary to test against. */
+/** A private nats-server in a folder of its own; AVION_NATS_SERVER names another binary to test against. */
 export async function privateNats(options: Omit<StartOptions, "dir"> = {}): Promise<Broker> {
   const dir = await temporaryFolder("nats");
   return disposable(dir, () => startNats({ ...options, dir }));

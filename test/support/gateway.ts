@@ -31,7 +31,6 @@ const SECRET = "a secret of thirty-two bytes or a few more";
 const CONFIG: GatewayConfig = {
   jwtSecrets: [SECRET],
   jwksUrl: undefined,
-  jwksMaxAgeMs: 86_400_000,
   jwtIssuer: undefined,
   jwtAudience: undefined,
   allowUnsafeTokens: false,

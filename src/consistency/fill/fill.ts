@@ -26,11 +26,13 @@ interface FillDeps {
   readonly readUnapplied: ReadUnapplied;
   /** Returns true while data may be lost: a recovery comes first. */
   readonly isLost: () => boolean;
-  /** Maximum number of changes that are read from the upstreams a second. */
-  readonly rate: number;
+  /** Default: CHANGES_A_SECOND. */
+  readonly rate?: number;
   readonly log: Logger;
 }
 
+/** Maximum number of changes that a process reads from the upstreams a second. */
+const CHANGES_A_SECOND = 2_000;
 const EVERY_MS = SECOND;
 const RETRY_CAP_MS = 30 * SECOND;
 const REPORT_MS = 10 * SECOND;
@@ -62,7 +64,7 @@ export async function beginFill(
  */
 export function startFill(deps: FillDeps): Loop & { readonly current: () => LogFill | undefined } {
   const { store, log } = deps;
-  const throttle = createThrottle(deps.rate);
+  const throttle = createThrottle(deps.rate ?? CHANGES_A_SECOND);
   let current: LogFill | undefined;
   const read = async (): Promise<LogFill | undefined> => {
     const stored = await store.read();

@@ -53,7 +53,6 @@ interface FillOptions {
   readonly eventLog: Pick<EventLog, "readLogState" | "readUnapplied">;
   readonly reconcile: Reconcile;
   readonly isLost: () => boolean;
-  readonly rate: number;
 }
 
 /** Takes part in filling the log while a fill is under way. */

@@ -1,5 +1,5 @@
 import { ANALYSIS_VARIABLES } from "../../analysis/config.js";
-import { AUDIT_VARIABLES, FILL_VARIABLES } from "../../consistency/config.js";
+import { AUDIT_VARIABLES } from "../../consistency/config.js";
 import { STORED_TIMELINES_VARIABLES } from "../../contracts/config.js";
 import { DELIVERY_VARIABLES } from "../../delivery/config.js";
 import { FANOUT_VARIABLES, thresholdFaults } from "../../fanout/config.js";
@@ -17,7 +17,7 @@ import { otelFaults } from "../../telemetry/otel-variables.js";
 import { USERS_VARIABLES } from "../../users/config.js";
 import { DATABASE_VARIABLES, NATS_VARIABLES, REDIS_VARIABLES, UPSTREAM_VARIABLES } from "./connections.js";
 import { formerValue, nameFaults, nameWarnings, usedFormerNames } from "./names.js";
-import { BROKER_BINARY_VARIABLES, GRPC_SERVER_VARIABLES, PROCESS_VARIABLES, type Role } from "./process.js";
+import { GRPC_SERVER_VARIABLES, PROCESS_VARIABLES, type Role } from "./process.js";
 
 /** Each component has one slice; the process and its connections have others. */
 export const SLICES = {
@@ -33,13 +33,11 @@ export const SLICES = {
   timeline: TIMELINE_VARIABLES,
   gateway: GATEWAY_VARIABLES,
   audit: AUDIT_VARIABLES,
-  logFill: FILL_VARIABLES,
   users: USERS_VARIABLES,
   posts: POSTS_VARIABLES,
   outbox: OUTBOX_VARIABLES,
   analysis: ANALYSIS_VARIABLES,
   ops: OPS_VARIABLES,
-  brokerBinaries: BROKER_BINARY_VARIABLES,
 } as const;
 
 export type Config = { readonly [Slice in keyof typeof SLICES]: ConfigOf<(typeof SLICES)[Slice]> };

@@ -19,10 +19,22 @@ export const REMOVED: readonly string[] = [
   "TIMELINE_REWARD_MULTIPLIERS",
 ];
 
+/** Settings that are constants now, or have left the prefix. They have no effect; the next version refuses them. */
+const WITHOUT_EFFECT: readonly string[] = [
+  "TIMELINE_CONSUMER_CONCURRENCY",
+  "TIMELINE_FANOUT_CONCURRENCY",
+  "TIMELINE_FANOUT_REST_RATE",
+  "TIMELINE_HTTP_KEEP_ALIVE_MS",
+  "TIMELINE_JWT_JWKS_MAX_AGE_MS",
+  "TIMELINE_LOG_FILL_RATE",
+  "TIMELINE_NATS_SERVER",
+  "TIMELINE_REDIS_SERVER",
+];
+
 /** Faults of names: unknown ones, those of removed settings, and both names of a renamed one. */
 export function nameFaults(variables: readonly Variable[], env: NodeJS.ProcessEnv): string[] {
   const names = variables.map(({ name }) => name);
-  const known = new Set([...names, ...variables.flatMap(formerNames)]);
+  const known = new Set([...names, ...variables.flatMap(formerNames), ...WITHOUT_EFFECT]);
   const unknown = Object.keys(env)
     .filter((name) => name.startsWith("TIMELINE_") && !known.has(name))
     .flatMap((name) => {
@@ -41,13 +53,17 @@ export function nameFaults(variables: readonly Variable[], env: NodeJS.ProcessEn
   return [...unknown, ...twice];
 }
 
-/** The former names in use. They are read for one version. */
-export const nameWarnings = (variables: readonly Variable[], env: NodeJS.ProcessEnv): string[] =>
-  variables.flatMap((variable) =>
+/** Warns of former names in use, which are read for one version, and of settings without effect. */
+export const nameWarnings = (variables: readonly Variable[], env: NodeJS.ProcessEnv): string[] => [
+  ...variables.flatMap((variable) =>
     usedFormerNames(variable, env).map(
       (former) => `${former} is now ${variable.name}; the next version refuses the old name`,
     ),
-  );
+  ),
+  ...WITHOUT_EFFECT.filter((name) => env[name]).map(
+    (name) => `${name} is no longer a setting and has no effect; the next version refuses it`,
+  ),
+];
 
 const formerNames = ({ former = {} }: Variable): string[] =>
   typeof former === "string" ? [former] : Object.values(former);

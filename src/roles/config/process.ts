@@ -23,13 +23,6 @@ export const PROCESS_VARIABLES = {
     about:
       "Where HTTP is served: SSE, /api/v1, /openapi.json, /healthz, /readyz, /metrics; 0.0.0.0 is every address, also of IPv6",
   },
-  httpKeepAliveMs: {
-    name: "TIMELINE_HTTP_KEEP_ALIVE_MS",
-    schema: integer(1_000, 3_600_000),
-    default: "75000",
-    about:
-      "Time that an idle connection of HTTP is kept, ms; longer than the proxy or load balancer before it keeps one: 60 s usually, 600 s some",
-  },
   podName: { name: "TIMELINE_POD_NAME", schema: text, about: "Name of this process; unset: host name and pid" },
   shutdownGraceMs: {
     name: "TIMELINE_SHUTDOWN_GRACE_MS",
@@ -65,19 +58,5 @@ export const GRPC_SERVER_VARIABLES = {
     default: "",
     about:
       "Folder with tls.crt and tls.key of the gRPC server; with ca.crt, clients must present a certificate that it signed",
-  },
-} as const satisfies Variables;
-
-/** sandbox/brokers, which the image does not contain, reads these; every process knows their names. */
-export const BROKER_BINARY_VARIABLES = {
-  redis: {
-    name: "TIMELINE_REDIS_SERVER",
-    schema: text,
-    about: "redis-server or valkey-server; unset: from PATH",
-  },
-  nats: {
-    name: "TIMELINE_NATS_SERVER",
-    schema: text,
-    about: "nats-server; unset: from PATH",
   },
 } as const satisfies Variables;

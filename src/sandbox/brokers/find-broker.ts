@@ -26,7 +26,7 @@ const PROGRAMS: Record<BrokerName, readonly string[]> = {
   redis: ["redis-server", "valkey-server"],
   nats: ["nats-server"],
 };
-const OVERRIDES: Record<BrokerName, string> = { redis: "TIMELINE_REDIS_SERVER", nats: "TIMELINE_NATS_SERVER" };
+const OVERRIDES: Record<BrokerName, string> = { redis: "AVION_REDIS_SERVER", nats: "AVION_NATS_SERVER" };
 // Servers are often installed in these folders, which the PATH of ordinary users leaves out.
 const SYSTEM_FOLDERS = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 const BINARY_FOLDERS = ["usr/bin", "usr/sbin", "bin", "sbin"];

@@ -1,5 +1,6 @@
 import { mapLimited } from "../../../src/kernel/concurrency.js";
 import { hiddenKey } from "../../../src/state/keys.js";
+import { limited } from "../../support/limits.js";
 import { homeKey } from "../../support/timeline-keys.js";
 import type { World } from "../../support/world.js";
 import type { Bench } from "./bench.js";
@@ -79,7 +80,7 @@ export async function entryCosts(
 ): Promise<Both<Cpu>> {
   const env = {
     TIMELINE_MAX_ENTRIES: String(sizes.entries),
-    TIMELINE_CONSUMER_CONCURRENCY: String(Math.ceil(audience.authors / DROPS_A_BATCH)),
+    ...limited({ concurrency: Math.ceil(audience.authors / DROPS_A_BATCH) }),
   };
   const works = await onBoth(sides, async (side) => {
     const worker = await bench.service(side, { roles: "fanout", env });

@@ -39,7 +39,6 @@ test("the defaults of the contract", () => {
     fanout: {
       audience: "all",
       tierThreshold: Number.POSITIVE_INFINITY,
-      restRate: 20_000,
       pullThreshold: 500_000,
     },
     delivery: { maxAttempts: 5 },
@@ -155,11 +154,10 @@ test.each(RENAMED)("%s and its former name %s together are refused, also with on
 });
 
 test("the value of a former name is taken, and a bad one is refused under the name that was given", () => {
-  const old = (value: string) => ({ ...ENOUGH, TIMELINE_FANOUT_CONCURRENCY: value });
-  expect(readConfig(old("7")).delivery.concurrency).toBe(7);
-  expect(readConfig(old("")).delivery.concurrency).toBe(64);
-  expect(faultsOf(old("many"))).toEqual([expect.stringMatching(/^TIMELINE_FANOUT_CONCURRENCY: /)]);
-  expect(readConfig({ ...ENOUGH, TIMELINE_FANOUT_MAX_ATTEMPTS: "7" }).delivery.maxAttempts).toBe(7);
+  const old = (value: string) => ({ ...ENOUGH, TIMELINE_FANOUT_MAX_ATTEMPTS: value });
+  expect(readConfig(old("7")).delivery.maxAttempts).toBe(7);
+  expect(readConfig(old("")).delivery.maxAttempts).toBe(5);
+  expect(faultsOf(old("many"))).toEqual([expect.stringMatching(/^TIMELINE_FANOUT_MAX_ATTEMPTS: /)]);
 });
 
 test("a setting that was removed is refused as such, by a command too; an empty one counts as unset", () => {
@@ -169,6 +167,14 @@ test("a setting that was removed is refused as such, by a command too; an empty 
   );
   expect(faultsOf({ ...ENOUGH, ...env })).toEqual(faults);
   expect(() => readCommandConfig(env)).toThrow(faults[0]);
+});
+
+test("a setting that has become a constant is a warning for one version", () => {
+  const env = { ...ENOUGH, TIMELINE_JWT_JWKS_MAX_AGE_MS: "60000", TIMELINE_LOG_FILL_RATE: "" };
+  expect(faultsOf(env)).toEqual([]);
+  expect(configWarnings(env)).toEqual([
+    "TIMELINE_JWT_JWKS_MAX_AGE_MS is no longer a setting and has no effect; the next version refuses it",
+  ]);
 });
 
 test.each<[string, Record<string, string>, string[]]>([
