@@ -3,6 +3,7 @@ import { parseJson } from "../contracts/events.js";
 import { grouped, mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
 import { dateOfId, encodeId } from "../kernel/ids.js";
+import { createBatch } from "../kernel/sharing.js";
 import type { Bucket } from "../state/index.js";
 import type { Facts, FailedFact, RequestFact } from "./saga.js";
 
@@ -22,10 +23,23 @@ const MAX_CONFLICTS = 1_000;
 
 const FACTS = ["requested", "started", "failed"] as const;
 const AT_ONCE = 32;
+/** Maximum number of requests that are added to lists together. */
+const ADDED_AT_ONCE = 256;
 
 /** The day is in the id, which is a UUIDv7: operators find the key of an analysis by it. */
 const keyOf = (userToken: string, analysis: string, fact: (typeof FACTS)[number] | "*"): string =>
   `r.${userToken}.${dayOfId(analysis)}.${analysis}.${fact}`;
+
+interface Addition {
+  readonly token: string;
+  readonly analysis: string;
+}
+
+/** Returns undefined if all are listed. */
+function withIds(listed: readonly string[], ids: ReadonlySet<string>): readonly string[] | undefined {
+  const all = new Set([...listed, ...ids]);
+  return all.size === listed.length ? undefined : [...all].sort().reverse().slice(0, LISTED);
+}
 
 /** STREAM.INFO with `subjects_filter` makes nats-server 2.9 look through all facts of everybody. */
 function createLists(bucket: Bucket) {
@@ -46,12 +60,23 @@ function createLists(bucket: Bucket) {
     }
     throw new AppError("unavailable", "the list of a user changes too often");
   };
+  // Requests of one user that come together would conflict with each other.
+  const addAll = createBatch<Addition, PromiseSettledResult<void>>(ADDED_AT_ONCE, async (additions) => {
+    const byToken = grouped(additions, ({ token }) => token);
+    const added = new Map(
+      [...byToken].map(([token, ofUser]) => {
+        const ids = new Set(ofUser.map(({ analysis }) => analysis));
+        return [token, update(token, (listed) => withIds(listed, ids))];
+      }),
+    );
+    return Promise.allSettled(additions.map(async ({ token }) => added.get(token)));
+  });
   return {
     read,
-    add: (token: string, analysis: string): Promise<void> =>
-      update(token, (ids) =>
-        ids.includes(analysis) ? undefined : [...ids, analysis].sort().reverse().slice(0, LISTED),
-      ),
+    async add(token: string, analysis: string): Promise<void> {
+      const outcome = await addAll({ token, analysis });
+      if (outcome.status === "rejected") throw outcome.reason;
+    },
     remove: (token: string, analyses: ReadonlySet<string>): Promise<void> =>
       update(token, (ids) => {
         const remaining = ids.filter((id) => !analyses.has(id));
