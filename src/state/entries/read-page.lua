@@ -52,15 +52,17 @@ local function expire(key, ttl) write('PEXPIRE', key, ttl) end
 
 -- The time to live is renewed by reads and by nothing else: what is left of it says when the last one was, unless that
 -- one gave the key a longer time than this one does. A renewal a moment after another is not worth a write to replicas
--- and disk.
+-- and disk. Returns true if the key is not vouched for any more.
 local function renew(key, ttl)
   local left = call('PTTL', key)
   local is_idle = left >= 0 and ttl - left > tonumber(ARGV[2])
-  if is_idle or left - ttl > ttl / 100 then call('ZREM', key, FLOOR) end
+  local is_doubtful = is_idle or left - ttl > ttl / 100
+  if is_doubtful then write('ZREM', key, FLOOR) end
   if left == -1 or math.abs(ttl - left) > ttl / 100 then
     expire(key, ttl)
     expire(BYLINES .. key .. '}', ttl)
   end
+  return is_doubtful
 end
 
 local function untouched(ids)
@@ -174,10 +176,10 @@ end
 local function read(key, direction, count, ttl, score, id, pulls, size, since)
   local older = direction == 'older'
   count, ttl, size = tonumber(count), tonumber(ttl), tonumber(size)
-  if ttl > 0 then renew(key, ttl) end
+  local is_doubtful = ttl > 0 and renew(key, ttl)
   local authors = pulls == '' and '' or authors_of(pulls, ttl)
   local renewal = renewal_of(key)
-  local is_whole = renewal ~= 'now' and is_judged(key)
+  local is_whole = not is_doubtful and renewal ~= 'now' and is_judged(key)
   local encoded = is_whole and not renewal and size > 0 and authors == '' and page_of(key, size, tonumber(since))
   if encoded then return encoded end
   local ids, scores = entries_of(key, first_of(key, older, score, id), older, count)
