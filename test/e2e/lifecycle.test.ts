@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { rm } from "node:fs/promises";
 import { credentials, status } from "@grpc/grpc-js";
-import { expect, test } from "@jest/globals";
+import { expect } from "@jest/globals";
 import { ServerReflectionClient } from "../../src/gen/grpc/reflection/v1/reflection.js";
 import { startNats, startRedis } from "../../src/sandbox/brokers/index.js";
 import { temporaryFolder } from "../support/brokers.js";
@@ -21,7 +21,7 @@ import {
 } from "../support/service.js";
 import { openEvents, requestEvents } from "../support/sse.js";
 import { type Stack, startStack, testWithStack } from "../support/stack.js";
-import { slowTest } from "../support/suite.js";
+import { quickTest as test, slowTest } from "../support/suite.js";
 import { created, followed, type TimelineEvent } from "../support/timeline-events.js";
 import { tokenOf } from "../support/tokens.js";
 

@@ -1,12 +1,12 @@
 import { Agent, type ClientRequest, request } from "node:http";
 import { connect } from "node:net";
-import { expect, test } from "@jest/globals";
+import { expect } from "@jest/globals";
 import { AppError } from "../../src/kernel/errors.js";
 import { createPublisher } from "../../src/platform/nats/publish.js";
 import { createBucket } from "../../src/state/erased/bucket.nats.js";
 import { call, post, sharedAnalysisBench } from "../support/analysis-http.js";
 import { eventually } from "../support/eventually.js";
-import { slowTest } from "../support/suite.js";
+import { quickTest as test, slowTest } from "../support/suite.js";
 import { tokenOf } from "../support/tokens.js";
 
 const bench = sharedAnalysisBench();

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { afterAll, afterEach, beforeAll, beforeEach, expect } from "@jest/globals";
 import { createAnalysisOperations } from "../../src/analysis/operations.nats.js";
 import { AccountGone } from "../../src/analysis/sources/source.js";
 import { ANALYSIS_FAILED, STREAM } from "../../src/contracts/subjects.js";
@@ -10,7 +10,7 @@ import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { becomes, eventually } from "../support/eventually.js";
 import { failpointsOf } from "../support/failpoints.js";
 import { SAGA_STEPS } from "../support/saga-steps.js";
-import { slowTest } from "../support/suite.js";
+import { quickTest as test, slowTest } from "../support/suite.js";
 
 const DID = `did:plc:${"a".repeat(24)}`;
 

@@ -1,6 +1,6 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { afterEach, expect, test } from "@jest/globals";
+import { afterEach, expect } from "@jest/globals";
 import { AckPolicy, nanos, nuid, StorageType } from "nats";
 import type { Context, Delivery, DeliveryOutcome } from "../../src/delivery/handler.js";
 import { silent } from "../../src/kernel/logger.js";
@@ -11,7 +11,7 @@ import { privateNats, temporaryFolder } from "../support/brokers.js";
 import { eventually } from "../support/eventually.js";
 import { natsOfFile } from "../support/nats-of-file.js";
 import { TcpProxy } from "../support/proxy.js";
-import { slowTest } from "../support/suite.js";
+import { quickTest as test, slowTest } from "../support/suite.js";
 
 const bench = natsOfFile();
 const running: Consuming[] = [];

@@ -1,5 +1,5 @@
 import { type ServiceError, status } from "@grpc/grpc-js";
-import { expect, test } from "@jest/globals";
+import { expect } from "@jest/globals";
 import { RemoteKind, Visibility } from "../../src/gen/avion/posts.js";
 import { silent } from "../../src/kernel/logger.js";
 import type { ReactionKey } from "../../src/posts/drops/events.js";
@@ -12,6 +12,7 @@ import { asAnotherProcess, type PostsHarness, post, refusal } from "../support/p
 import { forget, rowsNaming, startRelayOf, type Told } from "../support/posts-erasure.js";
 import { below, duplicatedAndShuffled, oneOf, type Random, seeded } from "../support/random.js";
 import { storeReposts } from "../support/reposts.js";
+import { quickTest as test } from "../support/suite.js";
 
 const { PUBLIC, UNLISTED, FOLLOWERS, DIRECT } = Visibility;
 

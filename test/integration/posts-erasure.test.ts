@@ -1,4 +1,4 @@
-import { afterEach, expect, test } from "@jest/globals";
+import { afterEach, expect } from "@jest/globals";
 import { RemoteKind, Visibility } from "../../src/gen/avion/posts.js";
 import { hookFailpoints } from "../../src/kernel/failpoints.js";
 import { silent } from "../../src/kernel/logger.js";
@@ -10,6 +10,7 @@ import { eventually } from "../support/eventually.js";
 import { failpointsOf } from "../support/failpoints.js";
 import { asAnotherProcess, type PostsHarness, post, refusal } from "../support/posts.js";
 import { dyingStore, forget, rowsNaming, startRelayOf } from "../support/posts-erasure.js";
+import { quickTest as test } from "../support/suite.js";
 
 const { PUBLIC, DIRECT } = Visibility;
 const STEPS = [

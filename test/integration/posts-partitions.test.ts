@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect } from "@jest/globals";
 import { RemoteKind, Visibility } from "../../src/gen/avion/posts.js";
 import { silent } from "../../src/kernel/logger.js";
 import { DAY, MINUTE } from "../../src/kernel/time.js";
@@ -13,6 +13,7 @@ import { DATABASES, type DatabaseServer, longTest } from "../support/databases.j
 import { becomes, eventually } from "../support/eventually.js";
 import { postgresPrograms, startPostgres } from "../support/postgres.js";
 import { asAnotherProcess, POSTS_CONFIG, type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
+import { quickTest as test } from "../support/suite.js";
 
 const TABLES = ["counts", "drops", "reactions", "revisions"];
 describe.each(DATABASES)("partitions on $name", ({ name, start }) => {

@@ -1,5 +1,5 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { afterAll, beforeAll, beforeEach, expect, test } from "@jest/globals";
+import { afterAll, beforeAll, beforeEach, expect } from "@jest/globals";
 import { GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { silent } from "../../src/kernel/logger.js";
 import { MINUTE } from "../../src/kernel/time.js";
@@ -18,7 +18,7 @@ import { TcpProxy } from "../support/proxy.js";
 import { below, oneOf, type Random, seeded } from "../support/random.js";
 import { type CacheBench, type CacheOptions, openReader } from "../support/read-cache.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/redis.js";
-import { slowTest } from "../support/suite.js";
+import { quickTest as test, slowTest } from "../support/suite.js";
 
 const MAX = 100;
 const HOMES = ["ada", "bob", "cy"].map((user) => `timeline:home:${user}`);

@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { afterAll, afterEach, beforeAll, expect, test } from "@jest/globals";
+import { afterAll, afterEach, beforeAll, expect } from "@jest/globals";
 import type { Redis } from "ioredis";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
@@ -10,7 +10,7 @@ import { trackChanges } from "../../src/platform/redis/tracking.js";
 import { freeze } from "../support/brokers.js";
 import { eventually } from "../support/eventually.js";
 import { MASTER, type Sentinels, startSentinels, urlsOf } from "../support/sentinels.js";
-import { slowTest } from "../support/suite.js";
+import { quickTest as test, slowTest } from "../support/suite.js";
 
 let group: Sentinels;
 const cleanups: (() => unknown)[] = [];

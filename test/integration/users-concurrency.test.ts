@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
+import { afterAll, beforeAll, beforeEach, describe, expect } from "@jest/globals";
 import type { OutboxEvent } from "../../src/contracts/outbox.js";
 import { chunked } from "../../src/kernel/concurrency.js";
 import { createOutboxStore } from "../../src/outbox/store.sql.js";
@@ -6,6 +6,7 @@ import type { Db } from "../../src/platform/db/db.js";
 import { DATABASES, type DatabaseServer, longTest } from "../support/databases.js";
 import { below, duplicatedAndShuffled, type Random, seeded, shuffled } from "../support/random.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
+import { quickTest as test } from "../support/suite.js";
 import { deliver, newUsersDatabase, relayAll, serveUsers, type UsersProcess, usersProcess } from "../support/users.js";
 
 interface Change {

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect } from "@jest/globals";
 import { chunked } from "../../src/kernel/concurrency.js";
 import { codeOf } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
@@ -13,6 +13,7 @@ import { erasing } from "../support/erasures.js";
 import { becomes } from "../support/eventually.js";
 import { below, oneOf, seeded } from "../support/random.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
+import { quickTest as test } from "../support/suite.js";
 import {
   heldProcess,
   newUsersDatabase,

@@ -1,5 +1,5 @@
-import { expect, test } from "@jest/globals";
-import { slowTest } from "../../support/suite.js";
+import { expect } from "@jest/globals";
+import { quickTest as test, slowTest } from "../../support/suite.js";
 import { EVERYTHING, REQUIRED, WITH_EXISTING_SECRETS } from "./chart-cases.js";
 import { readText, readYaml } from "./files.js";
 import { HELM, renderText, type Values } from "./helm.js";
