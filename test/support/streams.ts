@@ -81,14 +81,19 @@ async function count(manager: JetStreamManager, stream: string): Promise<number>
   return (await orMissing(manager.streams.info(stream)))?.state.messages ?? 0;
 }
 
+const READ_AT_ONCE = 100;
+
 async function all(manager: JetStreamManager, stream: string): Promise<Stored[]> {
   const info = await orMissing(manager.streams.info(stream));
   // Of an empty stream 2.9 names sequences that cannot be asked for.
   if (info === undefined || info.state.messages === 0) return [];
   const found: Stored[] = [];
-  for (let seq = info.state.first_seq; seq <= info.state.last_seq; seq += 1) {
-    const message = await orMissing(manager.streams.getMessage(stream, { seq }));
-    if (message !== undefined) found.push(toStored(message));
+  for (let from = info.state.first_seq; from <= info.state.last_seq; from += READ_AT_ONCE) {
+    const count = Math.min(READ_AT_ONCE, info.state.last_seq - from + 1);
+    const reads = Array.from({ length: count }, (_, offset) =>
+      orMissing(manager.streams.getMessage(stream, { seq: from + offset })),
+    );
+    for (const message of await Promise.all(reads)) if (message !== undefined) found.push(toStored(message));
   }
   return found;
 }
