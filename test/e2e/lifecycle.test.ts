@@ -21,7 +21,7 @@ import {
 } from "../support/service.js";
 import { openEvents, requestEvents } from "../support/sse.js";
 import { type Stack, startStack, testWithStack } from "../support/stack.js";
-import { quickTest as test, slowTest } from "../support/suite.js";
+import { slowTest, quickTest as test } from "../support/suite.js";
 import { created, followed, type TimelineEvent } from "../support/timeline-events.js";
 import { tokenOf } from "../support/tokens.js";
 

@@ -6,7 +6,7 @@ import { createPublisher } from "../../src/platform/nats/publish.js";
 import { createBucket } from "../../src/state/erased/bucket.nats.js";
 import { call, post, sharedAnalysisBench } from "../support/analysis-http.js";
 import { eventually } from "../support/eventually.js";
-import { quickTest as test, slowTest } from "../support/suite.js";
+import { slowTest, quickTest as test } from "../support/suite.js";
 import { tokenOf } from "../support/tokens.js";
 
 const bench = sharedAnalysisBench();

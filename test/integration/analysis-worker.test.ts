@@ -10,7 +10,7 @@ import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { becomes, eventually } from "../support/eventually.js";
 import { failpointsOf } from "../support/failpoints.js";
 import { SAGA_STEPS } from "../support/saga-steps.js";
-import { quickTest as test, slowTest } from "../support/suite.js";
+import { slowTest, quickTest as test } from "../support/suite.js";
 
 const DID = `did:plc:${"a".repeat(24)}`;
 

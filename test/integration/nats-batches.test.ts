@@ -11,7 +11,7 @@ import { privateNats, temporaryFolder } from "../support/brokers.js";
 import { eventually } from "../support/eventually.js";
 import { natsOfFile } from "../support/nats-of-file.js";
 import { TcpProxy } from "../support/proxy.js";
-import { quickTest as test, slowTest } from "../support/suite.js";
+import { slowTest, quickTest as test } from "../support/suite.js";
 
 const bench = natsOfFile();
 const running: Consuming[] = [];

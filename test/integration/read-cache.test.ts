@@ -18,7 +18,7 @@ import { TcpProxy } from "../support/proxy.js";
 import { below, oneOf, type Random, seeded } from "../support/random.js";
 import { type CacheBench, type CacheOptions, openReader } from "../support/read-cache.js";
 import { adaptersOn, openRedis, type RedisBench } from "../support/redis.js";
-import { quickTest as test, slowTest } from "../support/suite.js";
+import { slowTest, quickTest as test } from "../support/suite.js";
 
 const MAX = 100;
 const HOMES = ["ada", "bob", "cy"].map((user) => `timeline:home:${user}`);

@@ -10,7 +10,7 @@ import { trackChanges } from "../../src/platform/redis/tracking.js";
 import { freeze } from "../support/brokers.js";
 import { eventually } from "../support/eventually.js";
 import { MASTER, type Sentinels, startSentinels, urlsOf } from "../support/sentinels.js";
-import { quickTest as test, slowTest } from "../support/suite.js";
+import { slowTest, quickTest as test } from "../support/suite.js";
 
 let group: Sentinels;
 const cleanups: (() => unknown)[] = [];

@@ -83,13 +83,16 @@ interface Checked {
   readonly msg: string;
 }
 
-checking.each(VERSIONS)("Kubernetes %s takes all objects of the chart, and the servers of the example laptop", (version) => {
-  const servers = readFileSync(inRepository(`${EXAMPLES}/laptop-servers.yaml`), "utf8");
-  const rendered = ALL.map(([, values]) => renderText(values, { kubernetes: version }));
-  const names = [...ALL.map(([name]) => name), "the servers of the example laptop"];
-  const faults = faultsIn([...rendered, servers], version);
-  expect(names.map((name, index) => [name, faults[index]])).toEqual(names.map((name) => [name, []]));
-});
+checking.each(VERSIONS)(
+  "Kubernetes %s takes all objects of the chart, and the servers of the example laptop",
+  (version) => {
+    const servers = readFileSync(inRepository(`${EXAMPLES}/laptop-servers.yaml`), "utf8");
+    const rendered = ALL.map(([, values]) => renderText(values, { kubernetes: version }));
+    const names = [...ALL.map(([name]) => name), "the servers of the example laptop"];
+    const faults = faultsIn([...rendered, servers], version);
+    expect(names.map((name, index) => [name, faults[index]])).toEqual(names.map((name) => [name, []]));
+  },
+);
 
 const BROKEN: readonly [string, string, [from: string, to: string], RegExp][] = [
   ["a field that does not exist", "_pod.tpl", ["readinessProbe:", "readinesProbe:"], /readinesProbe/],

@@ -1,5 +1,5 @@
 import { expect } from "@jest/globals";
-import { quickTest as test, slowTest } from "../../support/suite.js";
+import { slowTest, quickTest as test } from "../../support/suite.js";
 import { EVERYTHING, REQUIRED, WITH_EXISTING_SECRETS } from "./chart-cases.js";
 import { readText, readYaml } from "./files.js";
 import { HELM, renderText, type Values } from "./helm.js";
