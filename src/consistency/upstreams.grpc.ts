@@ -204,12 +204,16 @@ function* unlessInvalid(read: () => TimelineEvent, leaveOut: () => void): Genera
 const encoded = (payload: object): Buffer => Buffer.from(JSON.stringify(payload));
 
 function eventOfDrop(drop: Drop, now: number): TimelineEvent {
-  const { drop_id, user_id, created_at, recipients, repost_of, repost_author } = drop;
+  const { drop_id, user_id, created_at, recipients, mentions } = drop;
   if (drop.deleted) return parseEvent("drop_deleted", encoded({ drop_id, ...(user_id && { user_id }) }), now);
   const visibility = VISIBILITY_NAMES[drop.visibility as KnownVisibility];
   const direct = drop.visibility === Visibility.DIRECT ? { recipients: recipients.slice(0, MAX_RECIPIENTS + 1) } : {};
-  const repost = { ...(repost_of && { repost_of }), ...(repost_author && { repost_author }) };
-  return parseEvent("drop_created", encoded({ drop_id, user_id, visibility, created_at, ...direct, ...repost }), now);
+  const { repost_of, repost_author, reply_to, reply_to_author } = drop;
+  const named = Object.entries({ repost_of, repost_author, reply_to, reply_to_author }).filter(
+    ([, name]) => name !== "",
+  );
+  const others = { ...Object.fromEntries(named), ...(mentions.length > 0 && { mentions }) };
+  return parseEvent("drop_created", encoded({ drop_id, user_id, visibility, created_at, ...direct, ...others }), now);
 }
 
 const RELATION_EVENTS = {

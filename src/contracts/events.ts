@@ -4,7 +4,7 @@ import { encodeId } from "../kernel/ids.js";
 import { wrongUnitOf } from "../kernel/time.js";
 import { VISIBILITY_NAMES } from "./timelines.js";
 import { CLOCK_SKEW_MS, isTime, isTooFarAhead } from "./times.js";
-import { dropId, MAX_RECIPIENTS, understood, userId, userIds } from "./untrusted.js";
+import { dropId, MAX_MENTIONS, MAX_RECIPIENTS, understood, userId, userIds } from "./untrusted.js";
 import { version, withExactVersions } from "./versions.js";
 
 export const EVENT_NAMES = [
@@ -97,6 +97,10 @@ const created = z.object({
   /** Of a repost: the original and its author. */
   repost_of: dropId.optional(),
   repost_author: userId.optional(),
+  /** Of a reply: its parent, and the parent's author where that is known. */
+  reply_to: dropId.optional(),
+  reply_to_author: userId.optional(),
+  mentions: userIds(MAX_MENTIONS).optional(),
 });
 
 const deleted = z.object({ ...source, drop_id: dropId, user_id: userId.optional() });

@@ -5,7 +5,7 @@ export type StoredAmong = (uris: readonly string[]) => Promise<Iterable<string>>
 
 /** Fields of requests that name users, drops or remote objects. */
 const FIELDS: ReadonlySet<string> = new Set([
-  ...["uri", "actor_uri", "object", "reply_to", "drop_id", "drop_ids", "max_id", "recipients"],
+  ...["uri", "actor_uri", "object", "reply_to", "drop_id", "drop_ids", "max_id", "recipients", "mentions"],
   ...[
     "user_id",
     "user_ids",

@@ -8,6 +8,7 @@ const MAX_FAULTS = 8;
 const MAX_FAULT_CHARACTERS = 120;
 
 export const MAX_RECIPIENTS = 1_000;
+export const MAX_MENTIONS = 50;
 
 /** `superRefine` makes closures for each value. */
 export const userId = z.string().refine((value) => idFault(value) === undefined, {

@@ -13,13 +13,18 @@ export function readId(field: string, id: string): string {
 }
 
 /** Counts Unicode code points. */
-export function readText(field: string, text: string, maxCharacters: number): string {
+export function textFault(text: string, maxCharacters: number): string | undefined {
   // A code point takes at most two code units: a much longer text need not be counted.
   const isTooLong =
     text.length > maxCharacters && (text.length > 2 * maxCharacters || Array.from(text).length > maxCharacters);
-  if (isTooLong) throw invalid(field, `must have at most ${maxCharacters} characters`);
-  if (text.includes("\0")) throw invalid(field, "must not contain NUL");
-  if (!text.isWellFormed()) throw invalid(field, "is not well-formed Unicode");
+  if (isTooLong) return `must have at most ${maxCharacters} characters`;
+  if (text.includes("\0")) return "must not contain NUL";
+  return text.isWellFormed() ? undefined : "is not well-formed Unicode";
+}
+
+export function readText(field: string, text: string, maxCharacters: number): string {
+  const fault = textFault(text, maxCharacters);
+  if (fault !== undefined) throw invalid(field, fault);
   return text;
 }
 

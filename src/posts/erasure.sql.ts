@@ -1,5 +1,6 @@
 import { type Db, NOW, PLANNED_EACH_TIME } from "../platform/db/db.js";
 import { untilOlderEnded } from "../platform/db/older-transactions.js";
+import { NOTHING_LEFT } from "./drops/drops.sql.js";
 import { dropDeleted, type ReactionKey } from "./drops/events.js";
 import { FIRST_ID, LAST_ID, spanOf } from "./drops/ids.js";
 import { isUri } from "./drops/request.js";
@@ -65,6 +66,10 @@ export function createErasureStore(db: Db) {
       return reactions.length;
     },
     leaveDrops: (user: string) => changeFound(ADDRESSED, LEAVE_DROPS, user),
+    /** Removes the user from mentions, and as the author whom others reply to. */
+    leaveMentions: (user: string) => changeFound(MENTIONS, LEAVE_MENTIONS, user),
+    leaveRemoteMentions: (user: string) => changeFound(REMOTE_MENTIONS, LEAVE_REMOTE_MENTIONS, user),
+    leaveReplies: (user: string) => changeFound(REPLIES, LEAVE_REPLIES, user),
     leaveRemoteDrops: (user: string) => changeFound(ADDRESSED_REMOTE, LEAVE_REMOTE_DROPS, user),
     removeKeys: (user: string) => changed(REMOVE_KEYS, user, ROWS_AT_ONCE),
     isUnpublished: async (user: string): Promise<boolean> =>
@@ -103,7 +108,7 @@ FROM (
   SELECT drop_id, reply_to FROM posts.drops WHERE ${OWN} AND drop_id < $2::uuid ORDER BY drop_id DESC LIMIT $3
 ) d ORDER BY d.drop_id DESC`;
 
-const TOMBSTONE = removal("summary = '', body = '', recipients = '{}', purged = d.repost_of IS NOT NULL");
+const TOMBSTONE = removal(`${NOTHING_LEFT}, purged = d.repost_of IS NOT NULL`);
 
 const UNPURGED = `
 SELECT drop_id AS id FROM posts.drops WHERE ${OWN_DELETED} AND NOT purged AND drop_id > $2::uuid
@@ -138,6 +143,7 @@ UPDATE posts.counts c SET likes = greatest(c.likes - counts.likes, 0), shares = 
 FROM counts WHERE c.drop_id = counts.drop_id AND c.drop_id BETWEEN $4::uuid AND $5::uuid`;
 
 const DIRECT = "visibility = 4 AND deleted_at IS NULL AND recipients @> ARRAY[$1::text]";
+const MENTIONED = "mentions @> ARRAY[$1::text]";
 const ADDRESSED = `SELECT drop_id AS id FROM posts.drops WHERE ${DIRECT} LIMIT $2`;
 const ADDRESSED_REMOTE = `SELECT uri AS id FROM posts.remote_objects WHERE ${DIRECT} LIMIT $2`;
 
@@ -149,6 +155,9 @@ const IS_NAMED = `SELECT ${[
   `posts.drops WHERE ${DIRECT}`,
   `posts.remote_objects WHERE ${DIRECT}`,
   "posts.drops WHERE repost_author = $1",
+  "posts.drops WHERE reply_author = $1",
+  `posts.drops WHERE ${MENTIONED}`,
+  `posts.remote_objects WHERE ${MENTIONED}`,
   "posts.remote_objects WHERE actor_uri = $1 AND kind = 1 AND deleted_at IS NULL",
   "posts.remote_reactions WHERE actor_uri = $1",
 ]
@@ -167,6 +176,14 @@ const LEAVE = "recipients = array_remove(t.recipients, $1::text)";
 const LEAVE_DROPS = updating("drops", "drop_id", LEAVE);
 const LEAVE_REMOTE_DROPS = updating("remote_objects", "uri", LEAVE);
 
+const MENTIONS = `SELECT drop_id AS id FROM posts.drops WHERE ${MENTIONED} LIMIT $2`;
+const REMOTE_MENTIONS = `SELECT uri AS id FROM posts.remote_objects WHERE ${MENTIONED} LIMIT $2`;
+const LEAVE_MENTION = "mentions = nullif(array_remove(t.mentions, $1::text), '{}')";
+const LEAVE_MENTIONS = updating("drops", "drop_id", LEAVE_MENTION);
+const LEAVE_REMOTE_MENTIONS = updating("remote_objects", "uri", LEAVE_MENTION);
+const REPLIES = "SELECT drop_id AS id FROM posts.drops WHERE reply_author = $1 LIMIT $2";
+const LEAVE_REPLIES = updating("drops", "drop_id", "reply_author = NULL", "reply_author = $1");
+
 const REMOVE_KEYS = `
 DELETE FROM posts.idempotency WHERE ctid = ANY (ARRAY(
   SELECT ctid FROM posts.idempotency WHERE user_id = $1 LIMIT $2
@@ -178,6 +195,7 @@ DELETE FROM posts.idempotency WHERE ctid = ANY (ARRAY(
  */
 const NAMES = `(owner = $1 OR (strpos(body, $2) > 0 AND (
   body::jsonb ->> 'user_id' = $1 OR body::jsonb ->> 'repost_author' = $1 OR body::jsonb -> 'recipients' ? $1
+  OR body::jsonb ->> 'reply_to_author' = $1 OR body::jsonb -> 'mentions' ? $1
   OR (body::jsonb ->> 'actor_id' = $1 AND body::jsonb ->> 'kind' <> 'reply')
 )))`;
 

@@ -76,6 +76,9 @@ const STEPS: Readonly<Record<string, (erasure: Erasure) => Promise<void>>> = {
     const { store, user } = erasure;
     await untilNone(erasure, () => store.erasure.leaveDrops(user));
     await untilNone(erasure, () => store.erasure.leaveRemoteDrops(user));
+    await untilNone(erasure, () => store.erasure.leaveMentions(user));
+    await untilNone(erasure, () => store.erasure.leaveRemoteMentions(user));
+    await untilNone(erasure, () => store.erasure.leaveReplies(user));
   },
   keys: (erasure) => untilNone(erasure, () => erasure.store.erasure.removeKeys(erasure.user)),
   published: untilPublished,

@@ -14,6 +14,7 @@ import { type ActivitiesDeps, activities } from "./documents/activities.js";
 import { resolveUris } from "./documents/resolve-uri.js";
 import { createDropIds } from "./drops/ids.js";
 import { readDrops } from "./drops/read-drops.js";
+import { threads } from "./drops/thread.js";
 import { timelineReads } from "./drops/timeline-reads.js";
 import { userDrops } from "./drops/user-drops.js";
 import { writeDrops } from "./drops/write-drops.js";
@@ -62,7 +63,7 @@ export function createPostsService(deps: PostsDeps, log: Logger): Service {
     withdrawShare: (share) => withdrawShare(deps, share),
     removeReposts: (original) => removeReposts(deps, original),
   });
-  const drops = { ...timelineReads(deps), ...readDrops(deps), ...userDrops(deps), ...writes };
+  const drops = { ...timelineReads(deps), ...readDrops(deps), ...userDrops(deps), ...threads(deps), ...writes };
   const others = {
     ...lists(deps),
     ...reactToDrops(deps),

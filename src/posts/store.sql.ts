@@ -5,6 +5,8 @@ import { createErasedReads } from "./drops/erased.sql.js";
 import { createPartitionStore, createRetentionStore } from "./drops/partitions.sql.js";
 import { createDropReads } from "./drops/reads.sql.js";
 import { createRemoteReads } from "./drops/remote-drops.sql.js";
+import { createStateReads } from "./drops/state.sql.js";
+import { createThreadReads } from "./drops/thread.sql.js";
 import { createUserDrops } from "./drops/user-drops.sql.js";
 import { createErasureStore } from "./erasure.sql.js";
 import { createCleanupStore, createMaintenanceLease } from "./maintenance.sql.js";
@@ -39,6 +41,8 @@ export function createPostsStore(db: Db) {
     retention: createRetentionStore(db),
     cleanup: createCleanupStore(db, { removeReposts: reposts.removeOf, removeReactions: reactions.removeOf }),
     erased: createErasedReads(db),
+    states: createStateReads(db),
+    threads: createThreadReads(db),
     erasure: createErasureStore(db),
     lease: createMaintenanceLease(db),
   };

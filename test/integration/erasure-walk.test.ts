@@ -23,6 +23,7 @@ import { classify, KINDS } from "../../src/state/kinds.js";
 import { dropOf, fencesOn, forgetOn, OF_NOBODY, snapshot, TRACES } from "../support/erasure.js";
 import { natsOfFile } from "../support/nats-of-file.js";
 import { redisOfFile } from "../support/redis-of-file.js";
+import { NAMES_NOBODY } from "../support/world.js";
 
 const redis = redisOfFile();
 const nats = natsOfFile();
@@ -118,7 +119,7 @@ test("an erasure whose walks go on finding drops is not done", async () => {
 test("drops that the posts service goes on listing get tombstones before the walk", async () => {
   const drop = (drop_id: string) => ({
     ...{ drop_id, user_id: "ada", created_at: 5, visibility: Visibility.PUBLIC, deleted: false, recipients: [] },
-    ...{ repost_of: "", repost_author: "" },
+    ...{ repost_of: "", repost_author: "", ...NAMES_NOBODY },
   });
   await redis.raw.zadd(homeKey("bob"), 5, "listed", 6, "of bob", 0, "~floor");
   const listed = async () => ({ drops: [drop("listed")], next: undefined });

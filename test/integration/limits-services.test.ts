@@ -173,6 +173,20 @@ test("likes and shares count together; a repeated one and its withdrawal neither
   expect(await unlikeDrop(by(second))).toMatchObject({ changed: true });
 });
 
+test("a share counts as a drop, too, and one that is refused counts nowhere", async () => {
+  const { shareDrop, unshareDrop, likeDrop } = posts.call;
+  const [first, second] = [await drop("pia"), await drop("pia")];
+  const by = (drop_id: string) => ({ drop_id, user_id: "quy" });
+  for (let n = 0; n < 3; n++) await drop("quy");
+  expect(await shareDrop(by(first))).toMatchObject({ changed: true });
+  expect(await refusal(shareDrop(by(second)))).toBe(DROPS_REFUSED);
+  expect(await refusal(drop("quy"))).toBe(DROPS_REFUSED);
+  expect([await counted("drops", "quy"), await counted("reactions", "quy")]).toEqual([4, 1]);
+  expect(await shareDrop(by(first))).toMatchObject({ changed: false });
+  expect(await likeDrop(by(second))).toMatchObject({ changed: true });
+  expect(await unshareDrop(by(first))).toMatchObject({ changed: true });
+});
+
 test("reactions of a remote actor count, repeated ones and their deletions do not", async () => {
   const { putRemoteReaction, deleteRemoteReaction } = posts.call;
   const actor_uri = "https://far.example/users/flood";

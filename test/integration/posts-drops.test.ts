@@ -6,6 +6,7 @@ import { v7 } from "uuid";
 import { CreateDropRequest, Visibility } from "../../src/gen/avion/posts.js";
 import { dateOfId } from "../../src/kernel/ids.js";
 import { DAY } from "../../src/kernel/time.js";
+import { NO_PAYLOAD } from "../../src/posts/drops/payload.js";
 import { describePosts } from "../support/describe-posts.js";
 import { POSTS_CONFIG, post, refusal, startPosts } from "../support/posts.js";
 
@@ -34,6 +35,8 @@ describePosts("drops", {}, (posts, { newDatabase }) => {
       revision: 1,
       created_at: dateOfId(drop?.drop_id as string),
       updated_at: drop?.created_at,
+      mentions: [],
+      ...NO_PAYLOAD,
     });
     expect(drop?.created_at).toBeGreaterThanOrEqual(before.now);
     expect(posts.woken()).toBe(before.woken + 1);

@@ -9,6 +9,7 @@ import { describePosts } from "../support/describe-posts.js";
 import { rewritten } from "../support/page-tokens.js";
 import { post, refusal } from "../support/posts.js";
 import { below, oneOf, type Random, seeded, ulid } from "../support/random.js";
+import { NAMES_NOBODY } from "../support/world.js";
 
 const newestFirst = (a: Drop, b: Drop): number => b.created_at - a.created_at || compareBytes(b.drop_id, a.drop_id);
 const idsOf = (drops: readonly Drop[]): string[] => drops.map(({ drop_id }) => drop_id);
@@ -128,6 +129,7 @@ describePosts("pages of drops", {}, (posts) => {
       recipients: ["bob"],
       repost_of: "",
       repost_author: "",
+      ...NAMES_NOBODY,
     });
     expect(idsOf(await byUser({ limit: 1_000_000 }))).toEqual(alive);
     expect(idsOf(await byUser({ limit: 3, max_id: ids[1] as string }))).toEqual(ids.slice(2, 5));
@@ -210,6 +212,7 @@ describePosts("pages of drops", {}, (posts) => {
       recipients: [],
       repost_of: "",
       repost_author: "",
+      ...NAMES_NOBODY,
     });
     const seen: string[] = [];
     for (let max_id = ""; ; ) {
@@ -266,6 +269,7 @@ describePosts("changes of drops", { emptied: true }, (posts) => {
       recipients: [],
       repost_of: "",
       repost_author: "",
+      ...NAMES_NOBODY,
     });
     expect(await walk({ since: 1, until: started - 1 })).toEqual([]);
   });
@@ -301,6 +305,7 @@ describePosts("changes of drops", { emptied: true }, (posts) => {
       recipients: [],
       repost_of: "",
       repost_author: "",
+      ...NAMES_NOBODY,
     });
   });
 

@@ -37,6 +37,10 @@ describePosts("remote objects", {}, (posts) => {
         expired: false,
         visibility: Visibility.PUBLIC,
         recipients: [],
+        mentions: [],
+        attachments: [],
+        language: "",
+        sensitive: false,
       },
       created: true,
     });

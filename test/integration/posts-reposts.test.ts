@@ -2,8 +2,10 @@ import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
 import { v7 } from "uuid";
 import { Visibility } from "../../src/gen/avion/posts.js";
 import { dateOfId } from "../../src/kernel/ids.js";
+import { NO_PAYLOAD } from "../../src/posts/drops/payload.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { type PostsHarness, post, refusal, startPosts } from "../support/posts.js";
+import { NAMES_NOBODY } from "../support/world.js";
 
 const { PUBLIC, UNLISTED, FOLLOWERS, DIRECT } = Visibility;
 const NO_SUCH_DROP = "NOT_FOUND drop_id: there is no such drop";
@@ -82,11 +84,21 @@ describe.each(DATABASES)("reposts on $name", ({ start }) => {
       created_at,
       updated_at: created_at,
       repost_of: original,
+      mentions: [],
+      ...NO_PAYLOAD,
     });
     const { drop: whole } = await posts.call.getDrop({ drop_id: original });
     expect(await shown(repost)).toEqual([{ ...drop, original: whole }]);
     expect(whole?.repost_of).toBe("");
-    const listed = { user_id: "bob", visibility: UNLISTED, created_at, deleted: false, recipients: [], ...of };
+    const listed = {
+      user_id: "bob",
+      visibility: UNLISTED,
+      created_at,
+      deleted: false,
+      recipients: [],
+      ...of,
+      ...NAMES_NOBODY,
+    };
     const one = { drop_id: repost, ...listed };
     for (const options of [{}, { without_direct: true }, { reader_id: "eve" }])
       expect((await posts.call.getDropsByUserId({ user_id: "bob", ...options })).drops).toEqual([one]);

@@ -102,7 +102,7 @@ describe.each(DATABASES)("who may see drops on $name", ({ start }) => {
   });
 
   test.each(MAY_SEE)("ListReplies shows %s what that person may see, page by page", async (viewer, which) => {
-    const parent = await post(posts, { user_id: "sam" });
+    const parent = await post(posts, { user_id: "tom" });
     const ids = [...(await postAll({ reply_to: parent })), ...(await postAll({ reply_to: parent }))];
     const visible = ids.filter((_, index) => which.includes(index % 4));
     for (const page_size of [1, 3, 100]) {

@@ -32,6 +32,9 @@ const VISIBILITIES: Record<VisibilityName, Visibility> = {
   direct: Visibility.DIRECT,
 };
 
+/** Of a drop that is no reply and mentions nobody. */
+export const NAMES_NOBODY = { reply_to: "", reply_to_author: "", mentions: [] as string[] };
+
 const NO_COUNTS = { likes: 0, shares: 0, replies: 0 };
 
 /** Compares strings by their UTF-8 bytes, the order of Redis and of the contract. */
@@ -191,7 +194,7 @@ export class World {
     for (const { remote = false, visibility = "public", recipients = [], counts, ...rest } of drops) {
       if (counts) this.#counts.set(rest.drop_id, { ...NO_COUNTS, ...counts, drop_id: rest.drop_id });
       const drop = {
-        ...{ repost_of: "", repost_author: "", ...rest },
+        ...{ repost_of: "", repost_author: "", ...NAMES_NOBODY, ...rest },
         ...{ visibility: VISIBILITIES[visibility], deleted: false, recipients: [...recipients] },
       };
       this.#store({ drop, remote, changedAt: Date.now() });

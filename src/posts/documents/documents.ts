@@ -1,5 +1,5 @@
 import { isTime } from "../../contracts/times.js";
-import { Visibility } from "../../gen/avion/posts.js";
+import { type Attachment, Visibility } from "../../gen/avion/posts.js";
 import { PUBLIC_COLLECTION } from "../drops/addressing.js";
 import type { StoredDrop } from "../drops/drops.sql.js";
 import { createdAtOf } from "../drops/ids.js";
@@ -13,7 +13,11 @@ export type Document = Readonly<Record<string, unknown>>;
 
 const CONTEXT = "https://www.w3.org/ns/activitystreams";
 
-export const toJson = (document: Document): string => JSON.stringify({ "@context": CONTEXT, ...document });
+/** Servers know the property, but the context does not. */
+const WITH_SENSITIVE = [CONTEXT, { sensitive: "as:sensitive" }];
+
+export const toJson = (document: Document): string =>
+  JSON.stringify({ "@context": document["sensitive"] === undefined ? CONTEXT : WITH_SENSITIVE, ...document });
 
 /** The id of a remote actor is its URI. */
 export const uriOfUser = (uris: OwnUris, id: string): string => (isUri(id) ? id : uris.ofUser(id));
@@ -43,25 +47,49 @@ export function personOf(uris: OwnUris, { id, profile }: LocalUser): Document {
 
 export function noteOf(uris: OwnUris, drop: StoredDrop): Document {
   const id = uris.ofDrop(drop.drop_id);
-  const { to, cc } = audienceOf(uris, drop);
-  const tag = drop.recipients.map((recipient) => ({ type: "Mention", href: uriOfUser(uris, recipient) }));
+  const named = namedIn(drop).map((person) => uriOfUser(uris, person));
+  const { to, cc = [] } = audienceOf(uris, drop);
+  const tag = named.map((href) => ({ type: "Mention", href }));
+  const content = htmlOf(drop.body) ?? "";
+  const attachment = drop.attachments.map(attachmentOf);
+  // The recipients of a direct drop are in `to`.
+  const everybody = [...cc, ...(drop.visibility === Visibility.DIRECT ? [] : named)];
   return {
     id,
     type: "Note",
     attributedTo: uris.ofUser(drop.user_id),
     summary: htmlOf(drop.summary),
-    content: htmlOf(drop.body) ?? "",
+    content,
+    contentMap: drop.language === "" ? undefined : { [drop.language]: content },
     published: timeOf(createdAtOf(drop.drop_id)),
     updated: drop.revision > 1 ? timeOf(drop.updated_at) : undefined,
     inReplyTo: drop.reply_to === "" ? undefined : uriOfDrop(uris, drop.reply_to),
     to,
-    cc,
+    cc: everybody.length > 0 ? everybody : undefined,
     tag: tag.length > 0 ? tag : undefined,
+    attachment: attachment.length > 0 ? attachment : undefined,
+    sensitive: drop.sensitive || undefined,
     replies: `${id}/replies`,
     likes: `${id}/likes`,
     shares: `${id}/shares`,
   };
 }
+
+/** Whom the note of a drop mentions. That of a direct drop names nobody but its recipients, who see it. */
+function namedIn({ user_id, visibility, recipients, mentions, reply_to_author }: StoredDrop): readonly string[] {
+  if (visibility === Visibility.DIRECT) return recipients;
+  const others = reply_to_author === "" || reply_to_author === user_id ? [] : [reply_to_author];
+  return [...new Set([...others, ...mentions])];
+}
+
+const attachmentOf = ({ url, media_type, description, width, height }: Attachment): Document => ({
+  type: "Document",
+  mediaType: media_type || undefined,
+  url,
+  name: description || undefined,
+  width: width || undefined,
+  height: height || undefined,
+});
 
 export function announceOf(uris: OwnUris, repost: StoredDrop): Document {
   const { to, cc = [] } = audienceOf(uris, repost);

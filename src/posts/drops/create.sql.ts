@@ -2,10 +2,11 @@ import { draftIn, type EventDraft, insertEvents, withVersion } from "../../contr
 import { type Db, NOW } from "../../platform/db/db.js";
 import { SQLSTATE, sqlState } from "../../platform/db/errors.js";
 import { createSharedWrites, statementOf } from "../../platform/db/shared-writes.js";
-import { KEY_LIFETIME_MS, type NewDrop } from "./drops.sql.js";
-import { erasedConflict, noneErased } from "./erased.sql.js";
+import { KEY_LIFETIME_MS, mentionsOrNull, type NewDrop } from "./drops.sql.js";
+import { noneErased, rethrowErased } from "./erased.sql.js";
 import { createdAtOf, monthOf } from "./ids.js";
 import type { PartitionStore } from "./partitions.sql.js";
+import { storedPayload } from "./payload.js";
 import { isUri } from "./request.js";
 
 interface Creation {
@@ -31,7 +32,7 @@ export function createCreation(db: Db, partitions: Pick<PartitionStore, "make">)
     const [first, ...others] = all;
     const isOne = first !== undefined && others.length === 0;
     const made = await (isOne
-      ? inItsMonth(partitions, first.drop.drop_id, insert).catch((error) => refuseErased(error, first.drop))
+      ? inItsMonth(partitions, first.drop.drop_id, insert).catch((error) => rethrowErased(error, first.drop))
       : insert());
     if (plain) return all.map(() => true);
     const keys = new Set(made.map(({ key }) => key));
@@ -52,11 +53,6 @@ export async function inItsMonth<Result>(
   });
 }
 
-function refuseErased(error: unknown, { user_id }: NewDrop): never {
-  if (sqlState(error) !== SQLSTATE.raised) throw error;
-  throw erasedConflict((error as { detail?: string }).detail === user_id ? "user_id" : "recipients");
-}
-
 /** A CHECK names its constraint; a missing partition has none. */
 function lacksPartition(error: unknown): boolean {
   const { constraint } = error as { constraint?: string };
@@ -64,11 +60,19 @@ function lacksPartition(error: unknown): boolean {
 }
 
 function rowOf({ drop, idempotencyKey, created, replied, parentKey }: Creation) {
-  const { reply_to, ...fields } = drop;
+  const { drop_id, user_id, visibility, recipients, reply_to, summary, body } = drop;
   const isRemote = isUri(reply_to);
   return {
-    ...fields,
+    drop_id,
+    user_id,
+    visibility,
+    recipients,
+    summary,
+    body,
     reply_to: reply_to || undefined,
+    reply_author: drop.reply_to_author || undefined,
+    mentions: mentionsOrNull(drop),
+    payload: storedPayload(drop),
     remote_parent: isRemote ? reply_to : undefined,
     local_parent: isRemote ? undefined : reply_to || undefined,
     idempotency_key: idempotencyKey || undefined,
@@ -92,6 +96,9 @@ const PLAIN = {
   body: "text",
   visibility: "smallint",
   recipients: "text[]",
+  reply_author: "text",
+  mentions: "text[]",
+  payload: "json",
   updated_at: "bigint",
   event_owner: "text",
   event_key: "text",
@@ -111,11 +118,14 @@ const CREATED = {
   traceparent: "event_traceparent",
 };
 
-const PEOPLE = "ARRAY(SELECT user_id FROM w UNION ALL SELECT unnest(recipients) FROM w)";
+const PEOPLE =
+  "ARRAY(SELECT user_id FROM w UNION ALL SELECT unnest(recipients) FROM w UNION ALL SELECT unnest(mentions) FROM w)";
 
 const insertDrops = (condition = "true"): string => `
-  INSERT INTO posts.drops (drop_id, user_id, reply_to, summary, body, visibility, recipients, updated_at, changed_at)
-  SELECT drop_id, user_id, reply_to, summary, body, visibility, recipients, updated_at, ${NOW} FROM w
+  INSERT INTO posts.drops (drop_id, user_id, reply_to, summary, body, visibility, recipients, reply_author, mentions,
+    payload, updated_at, changed_at)
+  SELECT drop_id, user_id, reply_to, summary, body, visibility, recipients, reply_author, mentions,
+    payload, updated_at, ${NOW} FROM w
   WHERE ${noneErased(PEOPLE)} AND ${condition}`;
 
 /** Drops that reply to nothing and have no key are all inserted: returning them would cost more than a condition. */

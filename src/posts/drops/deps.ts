@@ -9,6 +9,8 @@ import type { createRetentionStore } from "./partitions.sql.js";
 import type { createDropReads } from "./reads.sql.js";
 import type { FollowedAmong, RelationsDeps } from "./relations.js";
 import type { RemoteReads } from "./remote-drops.sql.js";
+import type { createStateReads } from "./state.sql.js";
+import type { createThreadReads } from "./thread.sql.js";
 import type { createUserDrops } from "./user-drops.sql.js";
 
 export interface DropsStore {
@@ -17,6 +19,8 @@ export interface DropsStore {
   readonly remote: RemoteReads;
   readonly lists: ReturnType<typeof createUserDrops>;
   readonly erased: ReturnType<typeof createErasedReads>;
+  readonly states: ReturnType<typeof createStateReads>;
+  readonly threads: ReturnType<typeof createThreadReads>;
   readonly retention: ReturnType<typeof createRetentionStore>;
 }
 

@@ -2,7 +2,8 @@ import { draftIn, type EventDraft, insertEvents, withVersion } from "../../contr
 import { type DropDetails, Visibility } from "../../gen/avion/posts.js";
 import { DAY } from "../../kernel/time.js";
 import { type Db, NOW } from "../../platform/db/db.js";
-import { notErased } from "./erased.sql.js";
+import { noneErased, notErased, rethrowErased } from "./erased.sql.js";
+import { type Payload, storedPayload } from "./payload.js";
 
 /** Lifetime of an idempotency key: within this time a key makes one drop. */
 export const KEY_LIFETIME_MS = DAY;
@@ -10,8 +11,13 @@ export const KEY_LIFETIME_MS = DAY;
 /** A drop before it is stored. Fields and columns have the names of the wire. The id contains the time of creation. */
 export type NewDrop = Omit<
   DropDetails,
-  "revision" | "created_at" | "updated_at" | "repost_of" | "original" | "remote_original"
->;
+  "revision" | "created_at" | "updated_at" | "repost_of" | "original" | "remote_original" | "mentions" | keyof Payload
+> &
+  Partial<Payload> & {
+    readonly mentions?: readonly string[];
+    /** The author of the drop that is replied to; unset if it is not known. */
+    readonly reply_to_author?: string;
+  };
 
 /** The texts and recipients of a deleted drop are empty. Times are ms since the epoch. */
 export type StoredDrop = Omit<DropDetails, "created_at" | "original" | "remote_original"> & {
@@ -19,6 +25,7 @@ export type StoredDrop = Omit<DropDetails, "created_at" | "original" | "remote_o
   readonly original_key: string;
   /** The author of the original of a repost. */
   readonly repost_author: string;
+  readonly reply_to_author: string;
   readonly deleted_at: number | null;
 };
 
@@ -28,7 +35,8 @@ export interface Position {
   readonly id: string;
 }
 
-interface Edit extends Pick<NewDrop, "drop_id" | "user_id" | "summary" | "body"> {
+interface Edit extends Pick<NewDrop, "drop_id" | "user_id" | "summary" | "body">, Payload {
+  readonly mentions: readonly string[];
   /** The revision that is edited; 0 accepts any. */
   readonly expected_revision: number;
 }
@@ -44,8 +52,14 @@ interface RemoveOptions {
 export const dropColumns = (from = "d"): string =>
   `d.drop_id, d.user_id, d.visibility, d.recipients, coalesce(d.reply_to, '') AS reply_to,
    coalesce(d.repost_uri, d.repost_of::text, '') AS repost_of, coalesce(d.repost_of::text, '') AS original_key,
-   coalesce(d.repost_author, '') AS repost_author,
-   ${from}.summary, ${from}.body, ${from}.revision, ${from}.updated_at, d.deleted_at`;
+   coalesce(d.repost_author, '') AS repost_author, coalesce(d.reply_author, '') AS reply_to_author,
+   ${from}.summary, ${from}.body, ${from}.revision, ${from}.updated_at, d.deleted_at,
+   ${from === "d" ? "coalesce(d.mentions, '{}')" : "'{}'::text[]"} AS mentions,
+   ${payloadColumns(from)}, ${from}.payload -> 'extra' AS extra`;
+
+export const payloadColumns = (from: string): string =>
+  `coalesce(${from}.payload -> 'attachments', '[]') AS attachments, coalesce(${from}.payload ->> 'language', '') AS language,
+   ${from}.payload -> 'sensitive' IS NOT NULL AS sensitive`;
 
 /**
  * A condition on a drop `d` by its own audience. The service checks blocks and originals afterwards. The viewer "" sees
@@ -56,6 +70,10 @@ export const maybeSeenBy = (viewer: string): string => `(
     d.visibility = ${Visibility.FOLLOWERS} OR d.user_id = ${viewer}::text OR ${viewer}::text = ANY (d.recipients)
   ))
 )`;
+
+/** Most drops mention nobody: null takes no room. */
+export const mentionsOrNull = ({ mentions = [] }: Pick<NewDrop, "mentions">): readonly string[] | null =>
+  mentions.length === 0 ? null : mentions;
 
 /** Each change is one statement, and so all or nothing in one round trip. */
 export function createDropWrites(db: Db) {
@@ -70,10 +88,20 @@ export function createDropWrites(db: Db) {
     },
     /**
      * Resolves to undefined if the author or revision is another or the author erased, or the drop is deleted or a
-     * repost.
+     * repost. @throws AppError `conflict` if somebody who is mentioned is erased
      */
-    edit: async ({ drop_id, user_id, summary, body, expected_revision }: Edit): Promise<StoredDrop | undefined> =>
-      (await db.query<StoredDrop>(EDIT, [drop_id, user_id, summary, body, expected_revision]))[0],
+    edit: async ({
+      drop_id,
+      user_id,
+      summary,
+      body,
+      expected_revision,
+      ...edit
+    }: Edit): Promise<StoredDrop | undefined> => {
+      const values = [drop_id, user_id, summary, body, expected_revision, mentionsOrNull(edit), storedPayload(edit)];
+      const edited = db.query<StoredDrop>(EDIT, values);
+      return (await edited.catch((error) => rethrowErased(error, { user_id, mentions: edit.mentions })))[0];
+    },
     /**
      * Replaces a drop by a tombstone. Resolves to false if it is not this author's, the author is erased, or it is
      * deleted already.
@@ -83,9 +111,13 @@ export function createDropWrites(db: Db) {
   };
 }
 
+/** An assignment: a tombstone has no texts, and names nobody but its author. */
+export const NOTHING_LEFT =
+  "summary = '', body = '', recipients = '{}', mentions = NULL, payload = NULL, reply_author = NULL";
+
 const REMOVE = `
 WITH d AS (
-  UPDATE posts.drops SET deleted_at = ${NOW}, changed_at = ${NOW}, summary = '', body = '', recipients = '{}'
+  UPDATE posts.drops SET deleted_at = ${NOW}, changed_at = ${NOW}, ${NOTHING_LEFT}
   WHERE drop_id = $1 AND user_id = $2 AND deleted_at IS NULL AND ${notErased("$2")}
   RETURNING *
 ), versions AS (
@@ -104,14 +136,14 @@ SELECT FROM d`;
 /** An edit waits for the edits and deletions before it, and continues from their result. */
 const EDIT = `
 WITH before AS (
-  SELECT drop_id, revision, summary, body, updated_at FROM posts.drops
+  SELECT drop_id, revision, summary, body, updated_at, payload FROM posts.drops
   WHERE drop_id = $1 AND user_id = $2 AND deleted_at IS NULL AND repost_of IS NULL
-    AND ($5::integer = 0 OR revision = $5::integer) AND ${notErased("$2")}
+    AND ($5::integer = 0 OR revision = $5::integer) AND ${notErased("$2")} AND ${noneErased("$6::text[]")}
   FOR NO KEY UPDATE
 ), kept AS (
-  INSERT INTO posts.revisions (drop_id, revision, summary, body, updated_at) SELECT * FROM before
+  INSERT INTO posts.revisions (drop_id, revision, summary, body, updated_at, payload) SELECT * FROM before
 )
 UPDATE posts.drops d
-SET summary = $3, body = $4, revision = before.revision + 1, updated_at = greatest(${NOW}, before.updated_at)
+SET summary = $3, body = $4, mentions = $6::text[], payload = $7::json, revision = before.revision + 1, updated_at = greatest(${NOW}, before.updated_at)
 FROM before WHERE d.drop_id = $1 AND d.drop_id = before.drop_id
 RETURNING ${dropColumns()}`;

@@ -3,6 +3,7 @@ import {
   type GetDropResponse,
   RemoteKind,
   type Tombstone,
+  DropDetails as WireDetails,
   Reply as WireReply,
 } from "../../gen/avion/posts.js";
 import { AppError, invalid } from "../../kernel/errors.js";
@@ -55,6 +56,7 @@ export const presentDetails = (drop: ShownDrop): DropDetails => ({
   created_at: createdAtOf(drop.drop_id),
   original: drop.original && presentDetails(drop.original),
   remote_original: drop.remote_original,
+  extra: drop.extra ?? undefined,
 });
 
 export const presentTombstone = ({ drop_id, reply_to, deleted_at }: StoredDrop): Tombstone => ({
@@ -63,8 +65,12 @@ export const presentTombstone = ({ drop_id, reply_to, deleted_at }: StoredDrop):
   deleted_at: deleted_at ?? 0,
 });
 
+const NO_STATE = { counts: undefined, viewer: undefined };
+
 export const presentEither = (drop: ShownDrop): GetDropResponse =>
-  drop.deleted_at === null ? { drop: presentDetails(drop) } : { tombstone: presentTombstone(drop) };
+  drop.deleted_at === null
+    ? { ...NO_STATE, drop: presentDetails(drop) }
+    : { ...NO_STATE, tombstone: presentTombstone(drop) };
 
 export const KIND_NAMES: Readonly<Partial<Record<RemoteKind, string>>> = {
   [RemoteKind.DROP]: "drop",
@@ -73,7 +79,9 @@ export const KIND_NAMES: Readonly<Partial<Record<RemoteKind, string>>> = {
 };
 
 export const presentRemote = (object: StoredRemoteObject): GetDropResponse =>
-  object.deleted_at === null ? { remote: object } : { tombstone: presentRemoteTombstone(object) };
+  object.deleted_at === null
+    ? { ...NO_STATE, remote: object }
+    : { ...NO_STATE, tombstone: presentRemoteTombstone(object) };
 
 /** The tombstone of an object that was never stored has no former type. */
 export const presentRemoteTombstone = ({ uri, kind, deleted_at }: StoredRemoteObject): Tombstone => ({
@@ -86,6 +94,9 @@ export type Reply = StoredDrop | (StoredRemoteObject & { readonly drop_id: strin
 
 export const presentReply = (reply: Reply): WireReply =>
   "uri" in reply ? { remote: reply } : { drop: presentDetails(reply) };
+
+export const bytesOfDrop = (drop: StoredDrop): number =>
+  FIELD_BYTES + WireDetails.encode(presentDetails(drop)).finish().length;
 
 /** Returns the size of a reply in a message. A page has two lists, and a drop of this server is in both. */
 export function bytesOfReply(reply: Reply): number {

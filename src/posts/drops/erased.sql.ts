@@ -1,5 +1,6 @@
 import { AppError } from "../../kernel/errors.js";
 import type { Db } from "../../platform/db/db.js";
+import { SQLSTATE, sqlState } from "../../platform/db/errors.js";
 
 /** A condition of a write of one user: it changes nothing once the user is erased. */
 export const notErased = (user: string): string => `NOT EXISTS (SELECT FROM posts.erased WHERE user_id = ${user})`;
@@ -8,9 +9,22 @@ export const notErased = (user: string): string => `NOT EXISTS (SELECT FROM post
 export const noneErased = (users: string): string =>
   `(SELECT count(posts.refuse_erased(e.user_id)) FROM posts.erased e WHERE e.user_id = ANY (${users})) = 0`;
 
-type Field = "user_id" | "recipients" | "actor_uri" | "uri";
+type Field = "user_id" | "recipients" | "mentions" | "actor_uri" | "uri";
 
 export const erasedConflict = (field: Field): AppError => new AppError("conflict", `${field}: the user is erased`);
+
+interface People {
+  readonly user_id: string;
+  readonly recipients?: readonly string[];
+  readonly mentions?: readonly string[];
+}
+
+/** Throws an error again; that of {@link noneErased} as AppError `conflict`, which names the field with the user. */
+export function rethrowErased(error: unknown, { user_id, recipients = [] }: People): never {
+  if (sqlState(error) !== SQLSTATE.raised) throw error;
+  const { detail = "" } = error as { detail?: string };
+  throw erasedConflict(detail === user_id ? "user_id" : recipients.includes(detail) ? "recipients" : "mentions");
+}
 
 export function createErasedReads(db: Db) {
   return {

@@ -15,13 +15,26 @@ const addressing = ({ visibility, recipients }: Addressing) => ({
 });
 
 export function dropCreated(
-  { drop_id, user_id, ...drop }: NewDrop,
+  { drop_id, user_id, reply_to, reply_to_author = "", mentions = [], ...drop }: NewDrop,
   repost?: { readonly repost_of: string; readonly repost_author: string },
 ): EventDraft {
   // A remote original may have no actor.
   const { repost_author, ...original } = repost ?? { repost_author: "" };
   const by = repost_author === "" ? {} : { repost_author };
-  const payload = { drop_id, user_id, created_at: createdAtOf(drop_id), ...addressing(drop), ...original, ...by };
+  const named = {
+    ...(reply_to !== "" && { reply_to }),
+    ...(reply_to_author !== "" && { reply_to_author }),
+    ...(mentions.length > 0 && { mentions: [...mentions] }),
+  };
+  const payload = {
+    drop_id,
+    user_id,
+    created_at: createdAtOf(drop_id),
+    ...addressing(drop),
+    ...original,
+    ...by,
+    ...named,
+  };
   return dropEvent({ name: "drop_created", payload });
 }
 

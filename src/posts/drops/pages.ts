@@ -6,13 +6,13 @@ import { MAX_SUMMARY_CHARACTERS } from "./request.js";
 export const MESSAGE_BYTES = 4 * 1024 * 1024;
 /** Maximum size of the tag and the length of a row in a message, bytes. */
 export const FIELD_BYTES = 16;
-/** Maximum size of the other fields of a drop, above all its recipients, bytes. */
-const DROP_BYTES = 4 * 1024;
+/** Maximum size of the other fields of a drop without a payload, above all its recipients and mentions, bytes. */
+const DROP_BYTES = 12 * 1024;
 const CHARACTER_BYTES = 4;
 const DEFAULT_DROPS = 20;
 const MAX_DROPS = 100;
 
-/** A page has as many drops of the longest text as fit a message. */
+/** A page has as many drops of the longest text, without a payload, as fit a message. */
 export function textPages({ maxBodyCharacters }: Pick<PostsConfig, "maxBodyCharacters">): PageLimits {
   const bytes = CHARACTER_BYTES * (maxBodyCharacters + MAX_SUMMARY_CHARACTERS) + DROP_BYTES;
   const max = Math.min(MAX_DROPS, Math.floor(MESSAGE_BYTES / bytes));
@@ -47,6 +47,8 @@ interface Filling<Row, Key> {
   readonly most: number;
   /** The size of a row in a message, bytes. Unset if a page of the longest rows fits one. */
   readonly bytesOf?: (row: Row) => number;
+  /** Maximum size of the rows in a message, bytes; unset: that of a message. */
+  readonly room?: number;
 }
 
 /** Reads on until a page is full. Rows that the list omits do not count. */
@@ -63,13 +65,17 @@ export async function fillPage<Row, Key>(page: Page<Key>, filling: Filling<Row, 
   return fitting(page, page.pageOf(kept, keyOf, after), filling);
 }
 
-/** Ends a page before the row that exceeds a message, unless it is the first one. */
-function fitting<Row, Key>(page: Page<Key>, whole: PageOf<Row>, { keyOf, bytesOf }: Filling<Row, Key>): PageOf<Row> {
+/** Ends a page before the row that exceeds its room, unless it is the first one. */
+function fitting<Row, Key>(
+  page: Page<Key>,
+  whole: PageOf<Row>,
+  { keyOf, bytesOf, room = MESSAGE_BYTES }: Filling<Row, Key>,
+): PageOf<Row> {
   if (bytesOf === undefined) return whole;
   let bytes = 0;
   const beyond = whole.items.findIndex((row, index) => {
     bytes += bytesOf(row);
-    return index > 0 && bytes > MESSAGE_BYTES;
+    return index > 0 && bytes > room;
   });
   if (beyond < 0) return whole;
   return page.pageOf(whole.items.slice(0, beyond), keyOf, keyOf(whole.items[beyond - 1] as Row));

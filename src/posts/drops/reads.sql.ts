@@ -88,8 +88,12 @@ function boundOf(below: Position | undefined): { bound: string; exact: string; i
   return { bound: within ? below.id : beyond, exact: lowest, id: below.id };
 }
 
-const REPOST =
-  "coalesce(d.repost_uri, d.repost_of::text, '') AS repost_of, coalesce(d.repost_author, '') AS repost_author";
+/** The drops and people that a drop of a timeline names, besides its author and recipients. */
+const NAMES = "repost_of, repost_author, reply_to, reply_to_author, mentions";
+const NAMED = `
+  coalesce(d.repost_uri, d.repost_of::text, '') AS repost_of, coalesce(d.repost_author, '') AS repost_author,
+  coalesce(d.reply_to, '') AS reply_to, coalesce(d.reply_author, '') AS reply_to_author,
+  coalesce(d.mentions, '{}') AS mentions`;
 
 const BY_IDS = `
 SELECT ${dropColumns()} FROM posts.drops d
@@ -115,7 +119,7 @@ const BELOW = `d.drop_id < $2::uuid AND (d.drop_id < $3::uuid OR d.drop_id::text
 const READER_AMONG = "CASE WHEN $6::text = ANY (d.recipients) THEN ARRAY[$6::text] ELSE '{}' END AS recipients";
 
 const byAuthor = (recipients: string, condition = ""): string => `
-SELECT d.drop_id, d.user_id, d.visibility, 0::bigint AS created_at, false AS deleted, ${recipients}, ${REPOST}
+SELECT d.drop_id, d.user_id, d.visibility, 0::bigint AS created_at, false AS deleted, ${recipients}, ${NAMED}
 FROM posts.drops d
 WHERE d.user_id = $1 AND d.deleted_at IS NULL ${condition} AND ${BELOW}
 ORDER BY d.drop_id DESC LIMIT $5`;
@@ -127,9 +131,9 @@ const SHOWN = byAuthor("'{}'::text[] AS recipients", `AND d.visibility <> ${Visi
 
 /** Ends with a row whose `at` is MAX_SCANNED, if it looked through that many. */
 const SCANNED = `
-SELECT drop_id, user_id, visibility, 0::bigint AS created_at, false AS deleted, at::integer, recipients, repost_of, repost_author
+SELECT drop_id, user_id, visibility, 0::bigint AS created_at, false AS deleted, at::integer, recipients, ${NAMES}
 FROM (
-  SELECT d.drop_id, d.user_id, d.visibility, ${READER_AMONG}, ${REPOST},
+  SELECT d.drop_id, d.user_id, d.visibility, ${READER_AMONG}, ${NAMED},
     row_number() OVER (ORDER BY d.drop_id DESC) AS at
   FROM posts.drops d
   WHERE d.user_id = $1 AND d.deleted_at IS NULL AND ${BELOW}
@@ -143,14 +147,14 @@ ORDER BY drop_id DESC LIMIT $5`;
  */
 const SEEN_BY_READER = `
 WITH addressed AS MATERIALIZED (
-  SELECT d.drop_id, d.user_id = $1 AND $6::text = ANY (d.recipients) AS is_theirs, ${REPOST} FROM posts.drops d
+  SELECT d.drop_id, d.user_id = $1 AND $6::text = ANY (d.recipients) AS is_theirs, ${NAMED} FROM posts.drops d
   WHERE posts.addressed(d.user_id, d.recipients) @> ARRAY[$1::text || ' ' || $6::text]
     AND d.visibility = ${Visibility.DIRECT} AND d.deleted_at IS NULL
 )
 SELECT * FROM (
   (${SHOWN})
   UNION ALL
-  (SELECT drop_id, $1::text, ${Visibility.DIRECT}::smallint, 0::bigint, false, ARRAY[$6::text], repost_of, repost_author
+  (SELECT drop_id, $1::text, ${Visibility.DIRECT}::smallint, 0::bigint, false, ARRAY[$6::text], ${NAMES}
    FROM addressed d WHERE is_theirs AND ${BELOW} ORDER BY drop_id DESC LIMIT $5)
 ) seen
 ORDER BY drop_id DESC LIMIT $5`;
@@ -158,12 +162,12 @@ ORDER BY drop_id DESC LIMIT $5`;
 const CHANGES = `
 SELECT * FROM (
   (SELECT d.drop_id::text COLLATE "C" AS drop_id, d.user_id, d.visibility, d.recipients, 0::bigint AS created_at,
-     d.changed_at, d.deleted_at IS NOT NULL AS deleted, ${REPOST}
+     d.changed_at, d.deleted_at IS NOT NULL AS deleted, ${NAMED}
    FROM posts.drops d
    WHERE (d.changed_at, d.drop_id) > ($1::bigint, $2::uuid) AND d.changed_at < $4::bigint
    ORDER BY d.changed_at, d.drop_id LIMIT $5)
   UNION ALL
-  (SELECT uri, actor_uri, 1::smallint, '{}'::text[], created_at, deleted_at, true, '', ''
+  (SELECT uri, actor_uri, 1::smallint, '{}'::text[], created_at, deleted_at, true, '', '', '', '', '{}'::text[]
    FROM posts.remote_objects
    WHERE kind = 1 AND deleted_at IS NOT NULL AND (deleted_at, uri) > ($1::bigint, $3::text) AND deleted_at < $4::bigint
    ORDER BY deleted_at, uri LIMIT $5)

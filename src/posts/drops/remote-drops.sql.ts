@@ -1,6 +1,6 @@
 import { type Drop, type RemoteObject, Visibility } from "../../gen/avion/posts.js";
 import { type Db, NOW } from "../../platform/db/db.js";
-import type { Position } from "./drops.sql.js";
+import { type Position, payloadColumns } from "./drops.sql.js";
 
 export type StoredRemoteObject = RemoteObject & {
   readonly deleted_at: number | null;
@@ -45,7 +45,7 @@ export function createRemoteReads(db: Db) {
 
 export const REMOTE_COLUMNS = `o.uri, o.kind, o.actor_uri, o.created_at, o.visibility, o.recipients, o.document, o.public_key, o.webfinger,
   o.webfinger_type, o.webfinger_href, o.lrdd_template, o.fetched_at, o.expires_at, o.expires_at <= ${NOW} AS expired, o.deleted_at, o.drop_id,
-  coalesce(o.reply_to, '') AS reply_to`;
+  coalesce(o.reply_to, '') AS reply_to, coalesce(o.mentions, '{}') AS mentions, ${payloadColumns("o")}`;
 
 const GET = `SELECT ${REMOTE_COLUMNS} FROM posts.remote_objects o WHERE uri = $1`;
 
@@ -61,10 +61,14 @@ WHERE EXISTS (SELECT FROM posts.remote_objects o WHERE o.uri = t.uri)
   OR EXISTS (SELECT FROM posts.remote_reactions r WHERE r.actor_uri = t.uri)
   OR EXISTS (SELECT FROM posts.erased e WHERE e.user_id = t.uri)`;
 
-const MAYBE_SEEN = `(
-  o.visibility <= ${Visibility.UNLISTED}
-  OR ($4::text <> '' AND (o.visibility = ${Visibility.FOLLOWERS} OR o.actor_uri = $4 OR $4 = ANY (o.recipients)))
+/** A condition on a remote drop `o` by its own audience, as `maybeSeenBy` is one on a drop of this server. */
+export const maybeSeenRemote = (viewer: string): string => `(
+  o.visibility <= ${Visibility.UNLISTED} OR (${viewer}::text <> '' AND (
+    o.visibility = ${Visibility.FOLLOWERS} OR o.actor_uri = ${viewer}::text OR ${viewer}::text = ANY (o.recipients)
+  ))
 )`;
+
+const MAYBE_SEEN = maybeSeenRemote("$4");
 
 const LISTED = `
 SELECT ${REMOTE_COLUMNS} FROM posts.remote_objects o
@@ -79,6 +83,11 @@ ORDER BY o.drop_id LIMIT $3`;
 
 const BY_ACTOR = `
 SELECT uri AS drop_id, actor_uri AS user_id, visibility, created_at, false AS deleted, recipients,
-  '' AS repost_of, '' AS repost_author FROM posts.remote_objects
+  '' AS repost_of, '' AS repost_author, coalesce(reply_to, '') AS reply_to, coalesce(mentions, '{}') AS mentions,
+  coalesce(
+    (SELECT p.actor_uri FROM posts.remote_objects p WHERE p.uri = o.reply_to AND p.kind = 1),
+    (SELECT p.user_id FROM posts.drops p WHERE p.drop_id = CASE WHEN o.reply_to !~ ':' THEN o.reply_to::uuid END), ''
+  ) AS reply_to_author
+FROM posts.remote_objects o
 WHERE actor_uri = $1 AND kind = 1 AND deleted_at IS NULL AND NOT awaits_actor AND (created_at, uri) < ($2::bigint, $3::text)
 ORDER BY created_at DESC, uri DESC LIMIT $4`;

@@ -51,13 +51,20 @@ export function readViewer(viewerId: string): string | undefined {
   return viewerId === "" ? undefined : readId("viewer_id", viewerId);
 }
 
+interface Texts {
+  readonly summary: string;
+  readonly body: string;
+  readonly attachments?: readonly unknown[];
+}
+
 export function readTexts(
-  { summary, body }: { readonly summary: string; readonly body: string },
+  { summary, body, attachments = [] }: Texts,
   maxBodyCharacters: number,
 ): { summary: string; body: string } {
   readText("summary", summary, MAX_SUMMARY_CHARACTERS);
   readText("body", body, maxBodyCharacters);
-  if (body === "" && summary === "") throw invalid("body", "must not be empty without a summary");
+  if (body === "" && summary === "" && attachments.length === 0)
+    throw invalid("body", "must not be empty without a summary or an attachment");
   return { summary, body };
 }
 

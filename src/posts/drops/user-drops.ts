@@ -1,10 +1,9 @@
-import * as wire from "../../gen/avion/posts.js";
+import type * as wire from "../../gen/avion/posts.js";
 import { readId } from "../../kernel/fields.js";
 import type { DropsDeps } from "./deps.js";
-import { bytesOfReply, presentDetails, presentReply, type Reply } from "./drops.js";
-import type { StoredDrop } from "./drops.sql.js";
+import { bytesOfDrop, bytesOfReply, presentDetails, presentReply, type Reply } from "./drops.js";
 import { LAST_ID } from "./ids.js";
-import { type Chunk, FIELD_BYTES, fillPage, textPages } from "./pages.js";
+import { type Chunk, fillPage, textPages } from "./pages.js";
 import { askingOnce } from "./relations.js";
 import { isUri, readViewer } from "./request.js";
 import { isBlockedFrom, judged, shownTo } from "./visibility.js";
@@ -36,9 +35,6 @@ export const userDrops = (deps: DropsDeps) => ({
     return { drops, items: isRemote ? items.map(presentReply) : [], next_page_token };
   },
 });
-
-const bytesOfDrop = (drop: StoredDrop): number =>
-  FIELD_BYTES + wire.DropDetails.encode(presentDetails(drop)).finish().length;
 
 /** Reads drops of a user, or of a remote actor, who has remote drops, and reposts on this server. */
 async function dropsOf(

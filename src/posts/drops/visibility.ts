@@ -26,7 +26,9 @@ export const judged = <Object extends StoredRemoteObject>(object: Object): Objec
     ? { ...object, user_id: object.actor_uri }
     : { ...object, user_id: "", visibility: Visibility.PUBLIC };
 
-type Audience = Pick<NewDrop, "visibility" | "recipients"> & OfPeople;
+type Audience = Pick<NewDrop, "visibility" | "recipients"> &
+  Partial<Pick<NewDrop, "mentions" | "reply_to_author">> &
+  OfPeople;
 
 interface MaybeRepost {
   readonly repost_of?: string;
@@ -80,6 +82,10 @@ async function originalsOf({ store }: DropsDeps, ids: readonly string[]): Promis
   return [...drops, ...remote.map(judged)].filter(({ deleted_at }) => deleted_at === null);
 }
 
+/** A drop for followers is also for the author of its parent, and for whom it mentions. */
+const isNamedBy = ({ mentions = [], reply_to_author }: Audience, viewer: string): boolean =>
+  reply_to_author === viewer || mentions.includes(viewer);
+
 /** Returns the drops whose own audience includes the viewer, and none of whose people is blocked. */
 async function visibleAlone<Drop extends Audience>(
   deps: DropsDeps,
@@ -90,7 +96,8 @@ async function visibleAlone<Drop extends Audience>(
   const isOpen = (drop: Drop): boolean =>
     isForEverybody(drop) ||
     drop.user_id === viewer ||
-    (drop.visibility === Visibility.DIRECT && drop.recipients.includes(viewer));
+    (drop.visibility === Visibility.DIRECT && drop.recipients.includes(viewer)) ||
+    (drop.visibility === Visibility.FOLLOWERS && isNamedBy(drop, viewer));
   // A remote drop may have no actor, whom nobody follows.
   const isForFollowers = (drop: Drop): boolean =>
     !isOpen(drop) && drop.visibility === Visibility.FOLLOWERS && drop.user_id !== "";

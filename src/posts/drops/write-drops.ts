@@ -13,6 +13,7 @@ import { refuseErased } from "./erased.sql.js";
 import { dropCreated, dropDeleted, engagementChanged } from "./events.js";
 import { createdAtOf, importedId } from "./ids.js";
 import { observePosts } from "./observe.js";
+import { type Payload, readMentions, readPayload } from "./payload.js";
 import {
   isUri,
   readAnyDropId,
@@ -26,6 +27,8 @@ import { localDropOr } from "./uris.js";
 import { isBetweenBlocked, isForEverybody, judged } from "./visibility.js";
 
 const MAX_RECIPIENTS = 20;
+
+type Draft = NewDrop & Content;
 
 /** Drops do not import reactions: these functions are passed in. */
 export interface DropReactions {
@@ -58,17 +61,18 @@ export function writeDrops(deps: DropsDeps, nextId: (now: number) => string, rea
   return {
     async createDrop(request: wire.CreateDropRequest): Promise<wire.CreateDropResponse> {
       refuseWhileFull(deps);
-      const drop = readDraft(request, deps, nextId);
+      const draft = readDraft(request, deps, nextId);
       if (request.created_at !== 0) await requireKept(request.created_at, deps);
       const idempotencyKey = request.idempotency_key === "" ? "" : readId("idempotency_key", request.idempotency_key);
-      const parent = await reactions.parentKey(drop.reply_to);
-      const replied = isForEverybody(drop) ? replyOf(drop, parent) : undefined;
-      const isRefused = await repliesToBlocked(deps, drop);
+      const parentKey = await reactions.parentKey(draft.reply_to);
+      const parent = await parentOf(deps, draft);
+      const drop = { ...draft, reply_to_author: parent?.user_id ?? "" };
+      const replied = isForEverybody(drop) ? replyOf(drop, parentKey) : undefined;
+      const isRefused = await isBlockedFrom(deps, drop.user_id, parent);
       const made =
         !isRefused &&
         (await deps.limited(request.created_at === 0 ? usesOfDrop(drop, deps.config) : [], {
-          write: () =>
-            store.drops.create({ drop, idempotencyKey, created: dropCreated(drop), replied, parentKey: parent }),
+          write: () => store.drops.create({ drop, idempotencyKey, created: dropCreated(drop), replied, parentKey }),
           changed: (created) => created,
           changesNothing: async () =>
             idempotencyKey !== "" && (await store.drops.dropOfKey(drop.user_id, idempotencyKey)) !== undefined,
@@ -86,7 +90,7 @@ export function writeDrops(deps: DropsDeps, nextId: (now: number) => string, rea
         drop_id: readDropId("drop_id", request.drop_id),
         user_id: readId("user_id", request.user_id),
         expected_revision: readWholeNumber("expected_revision", request.expected_revision),
-        ...readTexts(request, deps.config.maxBodyCharacters),
+        ...readContent(request, deps.config),
       };
       const edited = await store.drops.edit(edit);
       if (edited === undefined) throw await refusalReason(deps, edit);
@@ -111,18 +115,20 @@ export function writeDrops(deps: DropsDeps, nextId: (now: number) => string, rea
 
 /** A new drop counts as one of its author, and as one with this text for this audience, whatever it replies to. */
 function usesOfDrop(drop: NewDrop, { limitDrops, limitSameBody }: DropsDeps["config"]): Use[] {
-  const { user_id: user, visibility, recipients, summary, body } = drop;
-  const text = fingerprint(JSON.stringify([visibility, [...recipients].sort(), summary, body]));
+  const { user_id: user, visibility, recipients, summary, body, attachments = [] } = drop;
+  // Drops without a text differ by their attachments.
+  const files = body === "" && summary === "" ? attachments.map(({ url }) => url) : [];
+  const text = fingerprint(JSON.stringify([visibility, [...recipients].sort(), summary, body, ...files]));
   return [
     { kind: "drops", user, limit: limitDrops },
     { kind: "same-body", user, subject: text, limit: limitSameBody },
   ];
 }
 
-const replyOf = ({ drop_id }: NewDrop, parent: string | undefined) =>
+const replyOf = ({ drop_id }: Pick<NewDrop, "drop_id">, parent: string | undefined) =>
   parent === undefined ? undefined : engagementChanged({ drop_id: parent, kind: "reply", actor_id: drop_id });
 
-function readDraft(request: wire.CreateDropRequest, deps: DropsDeps, nextId: (now: number) => string): NewDrop {
+function readDraft(request: wire.CreateDropRequest, deps: DropsDeps, nextId: (now: number) => string): Draft {
   if (request.recipients.length > 0 && request.visibility !== wire.Visibility.DIRECT)
     throw invalid("recipients", "may be set for direct drops only");
   const draft = {
@@ -130,10 +136,17 @@ function readDraft(request: wire.CreateDropRequest, deps: DropsDeps, nextId: (no
     visibility: readVisibility(request.visibility),
     recipients: readRecipients(request.recipients, MAX_RECIPIENTS),
     reply_to: request.reply_to === "" ? "" : readAnyDropId("reply_to", localDropOr(request.reply_to, deps.config)),
-    ...readTexts(request, deps.config.maxBodyCharacters),
+    ...readContent(request, deps.config),
   };
   const createdAt = readCreatedAt(request.created_at, deps);
   return { drop_id: createdAt === 0 ? nextId(deps.now()) : importedId(createdAt), ...draft };
+}
+
+type Content = Pick<NewDrop, "summary" | "body"> & Payload & { mentions: string[] };
+
+function readContent(request: Content, { maxBodyCharacters }: DropsDeps["config"]): Content {
+  const texts = readTexts(request, maxBodyCharacters);
+  return { ...texts, mentions: readMentions(request.mentions), ...readPayload(request) };
 }
 
 function readCreatedAt(createdAt: number, { now, config }: DropsDeps): number {
@@ -145,12 +158,19 @@ function readCreatedAt(createdAt: number, { now, config }: DropsDeps): number {
   return createdAt;
 }
 
-async function repliesToBlocked(deps: DropsDeps, { user_id, reply_to }: NewDrop): Promise<boolean> {
-  if (reply_to === "" || deps.relationsTo === undefined) return false;
-  await refuseErased(deps, user_id);
-  const { drops, remote } = deps.store;
-  const [parent] = isUri(reply_to) ? (await remote.dropsByUris([reply_to])).map(judged) : await drops.byIds([reply_to]);
-  return parent !== undefined && isBetweenBlocked(deps, { field: "user_id", user: user_id }, parent);
+type Parent = Pick<StoredDrop, "user_id"> & { readonly repost_author?: string };
+
+async function parentOf({ store }: DropsDeps, { reply_to }: Draft): Promise<Parent | undefined> {
+  if (reply_to === "") return undefined;
+  const { drops, remote } = store;
+  const parents = isUri(reply_to) ? (await remote.dropsByUris([reply_to])).map(judged) : await drops.byIds([reply_to]);
+  return parents[0];
+}
+
+async function isBlockedFrom(deps: DropsDeps, user: string, parent: Parent | undefined): Promise<boolean> {
+  if (parent === undefined || deps.relationsTo === undefined) return false;
+  await refuseErased(deps, user);
+  return isBetweenBlocked(deps, { field: "user_id", user }, parent);
 }
 
 /** A request makes no drop if its key has made one, or the drop replied to is missing, or a block stands between. */

@@ -8,7 +8,9 @@ type Kind = Exclude<ReactionKey["kind"], "reply">;
 
 export type At = readonly [at: number, id: string];
 
-export interface ReactedDrop extends DropReaction, Pick<StoredDrop, "user_id" | "visibility" | "recipients"> {
+export interface ReactedDrop
+  extends DropReaction,
+    Pick<StoredDrop, "user_id" | "visibility" | "recipients" | "mentions" | "reply_to_author"> {
   readonly deleted: boolean;
   /** The id under which the drop has reactions. */
   readonly key: string;
@@ -50,6 +52,7 @@ const OF_USER = `
 SELECT coalesce(o.uri, r.drop_id::text) AS drop_id, r.drop_id AS key, r.changed_at AS at,
   d.drop_id IS NULL AND o.uri IS NULL AS deleted, coalesce(d.user_id, o.actor_uri, '') AS user_id,
   coalesce(d.visibility, o.visibility, 0) AS visibility, coalesce(d.recipients, o.recipients, '{}') AS recipients,
+  coalesce(d.mentions, o.mentions, '{}') AS mentions, coalesce(d.reply_author, '') AS reply_to_author,
   s.visibility AS share_visibility
 FROM (
   SELECT r.drop_id, r.changed_at, r.repost_id FROM posts.reactions r
@@ -58,7 +61,7 @@ FROM (
 ) r
 ${REPOST}
 LEFT JOIN LATERAL (
-  SELECT d.drop_id, d.user_id, d.visibility, d.recipients FROM posts.drops d
+  SELECT d.drop_id, d.user_id, d.visibility, d.recipients, d.mentions, d.reply_author FROM posts.drops d
   WHERE d.drop_id = r.drop_id AND d.deleted_at IS NULL LIMIT 1
 ) d ON true
 LEFT JOIN posts.remote_objects o ON o.drop_id = r.drop_id AND o.deleted_at IS NULL

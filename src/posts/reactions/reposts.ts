@@ -5,6 +5,7 @@ import { refuseWhileFull, storedDrop } from "../drops/drops.js";
 import { refuseErased } from "../drops/erased.sql.js";
 import { dropCreated, dropDeleted, engagementChanged } from "../drops/events.js";
 import { observePosts } from "../drops/observe.js";
+import { NO_PAYLOAD } from "../drops/payload.js";
 import { askingOnce } from "../drops/relations.js";
 import { isUri, readAnyDropId } from "../drops/request.js";
 import { localDropOr } from "../drops/uris.js";
@@ -69,7 +70,7 @@ export function newShare(original: Target, sharer: string, repostId: string) {
   };
 }
 
-const NO_TEXT = { reply_to: "", summary: "", body: "" };
+const NO_TEXT = { reply_to: "", reply_to_author: "", summary: "", body: "", mentions: [], ...NO_PAYLOAD };
 
 interface Sharing {
   readonly field: string;

@@ -5,6 +5,7 @@ import { readText, storedIdFault } from "../../kernel/fields.js";
 import { MAX_ID_BYTES } from "../../kernel/ids.js";
 import { readReplyTo } from "../drops/addressing.js";
 import { KIND_NAMES, requireKept } from "../drops/drops.js";
+import { NO_PAYLOAD, readDocumentPayload } from "../drops/payload.js";
 import { isUri, readAnyDropId, readUri, readWholeNumber } from "../drops/request.js";
 import { isOnHostOf, localDropOr, urisOf } from "../drops/uris.js";
 import { isBetweenBlocked } from "../drops/visibility.js";
@@ -66,8 +67,18 @@ export async function readObject(received: wire.PutRemoteObjectRequest, deps: Re
   const reply_to = isDrop ? await readReply(request, deps) : "";
   const audience = isDrop ? await readAudience(request, object.actor_uri, deps) : refuseAudience(request);
   await refuseToBlocked(deps, { ...object, reply_to });
-  return { ...object, ...audience, reply_to, drop_id: isDrop ? keyFor(object.created_at, deps) : null };
+  const { mentions, ...payload } = isDrop ? readDocumentPayload(JSON.parse(object.document), deps.config) : NONE;
+  return {
+    ...object,
+    ...audience,
+    reply_to,
+    mentions,
+    payload,
+    drop_id: isDrop ? keyFor(object.created_at, deps) : null,
+  };
 }
+
+const NONE = { mentions: [], ...NO_PAYLOAD };
 
 /** @throws AppError `invalid` for an actor who speaks for another server */
 export function requireOnHost(field: string, actorUri: string, uri: string): void {

@@ -2,10 +2,14 @@ import { draftIn, type EventDraft, insertEvents } from "../../contracts/outbox.j
 import type { RemoteObject } from "../../gen/avion/posts.js";
 import { MINUTE } from "../../kernel/time.js";
 import { type Db, NOW } from "../../platform/db/db.js";
+import { mentionsOrNull } from "../drops/drops.sql.js";
+import { notErased } from "../drops/erased.sql.js";
+import { type Payload, storedPayload } from "../drops/payload.js";
 import { REMOTE_COLUMNS, type RemoteReads, type StoredRemoteObject } from "../drops/remote-drops.sql.js";
 
 /** Fields that do not apply to the kind are empty, 0 or unspecified. Times are ms since the epoch. */
-export type NewRemoteObject = Omit<RemoteObject, "fetched_at" | "expires_at" | "expired"> & {
+export type NewRemoteObject = Omit<RemoteObject, "fetched_at" | "expires_at" | "expired" | keyof Payload> & {
+  readonly payload: Payload;
   /** True until the actor's document tells the audience: until then the drop is for followers, and has no event. */
   readonly awaits_actor: boolean;
   /** True if the document decided the audience. */
@@ -38,7 +42,8 @@ export function createRemoteWrites(db: Db, get: RemoteReads["get"]) {
       const row = [uri, kind, actor_uri, created_at, visibility, recipients, document, public_key, webfinger];
       const names = [object.webfinger_type, object.webfinger_href, object.lrdd_template];
       const linking = [object.drop_id, object.reply_to, object.updated_at, object.by_document];
-      const values = [...row, lifetimeMs, received, object.awaits_actor, ...names, ...linking];
+      const more = [mentionsOrNull(object), storedPayload(object.payload)];
+      const values = [...row, lifetimeMs, received, object.awaits_actor, ...names, ...linking, ...more];
       return (await db.query<StoredRemoteObject & { created: boolean }>(PUT, values))[0];
     },
     /** Leaves a tombstone, which stays as it is, writes the event of a drop, and notes the erasure of an actor. */
@@ -71,6 +76,7 @@ const ACTORS_AMONG = "SELECT uri FROM posts.remote_objects WHERE uri = ANY ($1::
 /** The columns that an older document does not change. */
 const NEWEST = [
   ...["document", "public_key", "webfinger", "webfinger_type", "webfinger_href", "lrdd_template", "fetched_at"],
+  ...["mentions", "payload"],
 ];
 /** Of two documents of one time the later call counts, and so does one without a time. */
 const IS_NEWEST = "excluded.updated_at = 0 OR excluded.updated_at >= o.updated_at";
@@ -80,9 +86,10 @@ const PUT = `
 WITH o AS (
   INSERT INTO posts.remote_objects AS o
     (uri, kind, actor_uri, created_at, visibility, recipients, document, public_key, webfinger, fetched_at, expires_at,
-     awaits_actor, webfinger_type, webfinger_href, lrdd_template, drop_id, reply_to, updated_at, by_document)
+     awaits_actor, webfinger_type, webfinger_href, lrdd_template, drop_id, reply_to, updated_at, by_document, mentions, payload)
   SELECT $1, $2::smallint, $3, $4::bigint, $5::smallint, $6::text[], $7, $8, $9, clock.now, clock.now + $10::bigint,
-    $12::boolean, $13, $14, $15, $16::uuid, nullif($17, ''), $18::bigint, $19::boolean
+    $12::boolean, $13, $14, $15, $16::uuid, nullif($17, ''), $18::bigint, $19::boolean,
+    (SELECT array_agg(m) FROM unnest($20::text[]) m WHERE ${notErased("m")}), $21::json
   FROM (SELECT ${NOW} AS now) clock
   WHERE NOT EXISTS (SELECT FROM posts.remote_objects a WHERE a.uri = $3 AND a.deleted_at IS NOT NULL) AND (
     NOT EXISTS (SELECT FROM posts.erased WHERE user_id = ANY ($6::text[] || $3::text || $1::text))
@@ -111,7 +118,7 @@ WITH o AS (
   INSERT INTO posts.remote_objects AS o (uri, kind, fetched_at, expires_at, deleted_at, erasure_due)
   SELECT $1, 0, clock.now, clock.now, clock.now, $3::boolean OR ${isNamed("$1")} FROM (SELECT ${NOW} AS now) clock
   ON CONFLICT (uri) DO UPDATE SET document = '', public_key = '', webfinger = '', webfinger_type = '',
-    webfinger_href = '', lrdd_template = '', recipients = '{}', expires_at = excluded.expires_at,
+    webfinger_href = '', lrdd_template = '', recipients = '{}', mentions = NULL, payload = NULL, expires_at = excluded.expires_at,
     deleted_at = coalesce(o.deleted_at, excluded.deleted_at),
     erasure_due = o.kind = 2 OR (o.kind = 0 AND excluded.erasure_due)
   WHERE o.deleted_at IS NULL OR (
@@ -164,7 +171,7 @@ WITH e AS (
   SELECT uri FROM posts.remote_objects
   WHERE uri = ANY (ARRAY(SELECT e.uri COLLATE "C" FROM e)) AND deleted_at IS NULL ORDER BY uri FOR UPDATE
 ), gone AS (
-  UPDATE posts.remote_objects o SET document = '', recipients = '{}', expires_at = clock.now, deleted_at = clock.now
+  UPDATE posts.remote_objects o SET document = '', recipients = '{}', mentions = NULL, payload = NULL, expires_at = clock.now, deleted_at = clock.now
   FROM picked, (SELECT ${NOW} AS now) clock WHERE o.uri = picked.uri RETURNING o.uri, o.actor_uri
 ), event AS (${insertEvents("posts", { ...draftIn("e.draft"), owner: "gone.actor_uri" }, "gone JOIN e ON e.uri = gone.uri")})
 SELECT uri FROM gone`;

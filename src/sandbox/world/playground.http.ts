@@ -172,7 +172,9 @@ function addDrops(router: Router, world: World): void {
     while (drops.length < count && stopped === undefined) {
       const text = textOf(body, drops.length + 1, count);
       try {
-        drops.push(seen({ ...(await world.posts.createDrop({ ...draft, body: text })), tombstone: undefined }));
+        drops.push(
+          seen({ ...(await world.posts.createDrop({ ...draft, body: text })), counts: undefined, viewer: undefined }),
+        );
       } catch (error) {
         const { code, details } = error as { code?: status; details?: string };
         if (drops.length === 0 || code !== status.RESOURCE_EXHAUSTED) throw error;

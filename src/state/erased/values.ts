@@ -22,7 +22,8 @@ export const peopleOf = (all: readonly Person[]): People => ({
 });
 
 /** Fields that name people. Others do not count: a text, a kind or a number may equal an id. */
-export const NAMES_PEOPLE = /^(.*_)?(user|follower|following|target|actor|author|recipient|owner|did|by)(_id)?s?$/;
+export const NAMES_PEOPLE =
+  /^(.*_)?(user|follower|following|target|actor|author|recipient|owner|did|by|mention)(_id)?s?$/;
 
 /** Returns true if a parsed JSON value names the user, at any depth. A byline joins tokens by ",". */
 export function namesPerson(value: unknown, person: Person): boolean {

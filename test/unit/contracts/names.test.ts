@@ -15,6 +15,7 @@ import { belongsHome } from "../../../src/contracts/timelines.js";
 import { type Drop, Visibility } from "../../../src/gen/avion/posts.js";
 import { encodeId } from "../../../src/kernel/ids.js";
 import * as keys from "../../../src/state/keys.js";
+import { NAMES_NOBODY } from "../../support/world.js";
 
 const nasty = fc.string({
   unit: fc.constantFrom("a", ".", "*", ">", " ", "\r", "\n", ":", "{", "}", ",", "=", "é", "😀"),
@@ -177,6 +178,7 @@ test.each<[string, Partial<Drop>, string, boolean]>([
     recipients: [],
     repost_of: "",
     repost_author: "",
+    ...NAMES_NOBODY,
     ...change,
   };
   expect(belongsHome(drop, reader)).toBe(belongs);

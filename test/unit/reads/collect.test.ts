@@ -8,7 +8,7 @@ import { createSources, type Sources } from "../../../src/reads/sources.grpc.js"
 import { connectUpstreams } from "../../../src/upstreams/upstreams.grpc.js";
 import { readDropsOf, sourcesOf } from "../../support/memory-upstreams.js";
 import { startUpstreams } from "../../support/upstreams.js";
-import { World, type WorldDrop } from "../../support/world.js";
+import { NAMES_NOBODY, World, type WorldDrop } from "../../support/world.js";
 
 const AUTHORS = ["ada", "bob", "eve"] as const;
 const READER = "rik";
@@ -160,7 +160,7 @@ test("memory while many authors are read is bounded by the count asked for", asy
     const from = below === undefined ? 1_000 : below.score;
     return Array.from({ length: Math.min(limit, from) }, (_, index) => ({
       ...{ drop_id: `${user_id}-${from - index - 1}`, user_id, visibility: 1, deleted: false, recipients: [] },
-      ...{ created_at: from - index - 1, repost_of: "", repost_author: "" },
+      ...{ created_at: from - index - 1, repost_of: "", repost_author: "", ...NAMES_NOBODY },
     }));
   });
   const { entries, more } = await collect(sources, { reader: READER, authors, count: 30, deadline: deadline() });

@@ -3,6 +3,7 @@ import { type Drop, Visibility } from "../../../src/gen/avion/posts.js";
 import { AppError } from "../../../src/kernel/errors.js";
 import { checkPage, totalOf, validUsers } from "../../../src/upstreams/answers.js";
 import { takePage } from "../../../src/upstreams/drop-pages.js";
+import { NAMES_NOBODY } from "../../support/world.js";
 
 const DROP: Drop = {
   drop_id: "d1",
@@ -13,6 +14,7 @@ const DROP: Drop = {
   recipients: [],
   repost_of: "",
   repost_author: "",
+  ...NAMES_NOBODY,
 };
 
 function faultOf(read: () => unknown): string {

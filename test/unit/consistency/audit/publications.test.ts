@@ -5,6 +5,7 @@ import { Visibility } from "../../../../src/gen/avion/posts.js";
 import { silent } from "../../../../src/kernel/logger.js";
 import type { StoredEntry } from "../../../../src/state/entries/audited.redis.js";
 import type { WaitingEvent } from "../../../../src/state/messages/waiting.redis.js";
+import { NAMES_NOBODY } from "../../../support/world.js";
 
 const NOW = 1_000_000;
 
@@ -28,7 +29,7 @@ function scene(stored: Record<string, StoredEntry>, changes: Partial<Publication
     sampleFollowers: async () => ["bob", "carol"],
     findDrop: async () => ({
       ...{ drop_id: "d", user_id: "alice", created_at: NOW, deleted: false },
-      ...{ repost_of: "", repost_author: "" },
+      ...{ repost_of: "", repost_author: "", ...NAMES_NOBODY },
       ...{ visibility: Visibility.PUBLIC, recipients: [] },
     }),
     tombstonedAmong: async () => new Set(),
@@ -46,7 +47,15 @@ function scene(stored: Record<string, StoredEntry>, changes: Partial<Publication
 }
 
 const DIRECT = {
-  ...{ drop_id: "d", user_id: "alice", created_at: NOW, deleted: false, repost_of: "", repost_author: "" },
+  ...{
+    drop_id: "d",
+    user_id: "alice",
+    created_at: NOW,
+    deleted: false,
+    repost_of: "",
+    repost_author: "",
+    ...NAMES_NOBODY,
+  },
   ...{ visibility: Visibility.DIRECT, recipients: ["bob"] },
 };
 

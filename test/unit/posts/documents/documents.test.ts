@@ -13,6 +13,7 @@ import {
   toJson,
   tombstoneOf,
 } from "../../../../src/posts/documents/documents.js";
+import { NO_PAYLOAD } from "../../../../src/posts/drops/payload.js";
 import { type OwnUris, urisOf } from "../../../../src/posts/drops/uris.js";
 import { faultsInActivity } from "../../../support/json-ld.js";
 
@@ -28,7 +29,8 @@ const uris = urisOf({ publicUrl: HERE }) as OwnUris;
 const drop = {
   ...{ drop_id: id, user_id: "ada", visibility: PUBLIC, recipients: [] as string[], reply_to: "" },
   ...{ summary: "", body: "hello", revision: 1, updated_at: TIME, deleted_at: null },
-  ...{ repost_of: "", original_key: "", repost_author: "" },
+  ...{ repost_of: "", original_key: "", repost_author: "", reply_to_author: "", mentions: [] as string[] },
+  ...NO_PAYLOAD,
 };
 const repost = { ...drop, repost_of: other, original_key: other, repost_author: "bob", body: "" };
 const profile = {

@@ -5,6 +5,7 @@ import type { EventDraft } from "../../../../src/contracts/outbox.js";
 import { RemoteKind, Visibility } from "../../../../src/gen/avion/posts.js";
 import type { NewDrop } from "../../../../src/posts/drops/drops.sql.js";
 import { dropCreated, dropDeleted, engagementChanged, remoteDropReceived } from "../../../../src/posts/drops/events.js";
+import { NO_PAYLOAD } from "../../../../src/posts/drops/payload.js";
 import type { NewRemoteObject } from "../../../../src/posts/remote/remote.sql.js";
 
 const NOW = 1_770_000_000_000;
@@ -15,6 +16,9 @@ const drop: NewDrop = {
   visibility: Visibility.PUBLIC,
   recipients: [],
   reply_to: "",
+  reply_to_author: "",
+  mentions: [],
+  ...NO_PAYLOAD,
   summary: "not told",
   body: "not told",
 };
@@ -32,6 +36,8 @@ const remote: NewRemoteObject = {
   webfinger_href: "",
   lrdd_template: "",
   reply_to: "",
+  mentions: [],
+  payload: NO_PAYLOAD,
   awaits_actor: false,
   drop_id: null,
   updated_at: 0,
