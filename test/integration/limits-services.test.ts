@@ -44,7 +44,7 @@ const newText = (): string => `text ${++texts}`;
 const drop = (user_id: string, more: Parameters<typeof post>[1] = {}) =>
   post(posts, { user_id, body: newText(), ...more });
 
-/** What counts, once all places that were given back are free. */
+/** What counts, once all reservations that end are released. */
 async function counted(kind: LimitKind, user: string): Promise<number> {
   await limits.close();
   return redis.raw.zcard(limitKey(kind, user));
@@ -111,7 +111,7 @@ test("what does not count refuses nobody while it is under way, and no more than
   expect(liked.filter(({ changed }) => changed)).toHaveLength(1);
 });
 
-test("a place of a process that is gone counts in the end, and its key keeps its time to live", async () => {
+test("a reservation of a process that is gone counts in the end, and its key keeps its time to live", async () => {
   const key = limitKey("drops", "ola");
   for (let n = 0; n < 3; n++) await drop("ola");
   await redis.raw.zadd(key, Date.now() - 11_000, "~gone");

@@ -8,10 +8,10 @@ import { createScripts } from "../../src/platform/redis/scripts.js";
 import { limitKey, limitOfKey } from "../../src/state/keys.js";
 import {
   createLimits,
-  freePlace,
   type Limited,
   type LimitedWrite,
-  takePlace,
+  release,
+  reserve,
   type Use,
   type Window,
 } from "../../src/state/limits/limits.redis.js";
@@ -48,7 +48,7 @@ const once = (limited: Limited, uses: readonly Use[], work: LimitedWrite<string>
     throw error;
   });
 
-const placesOf = (user: string) => bench.raw.zcard(limitKey("reactions", user));
+const reservationsOf = (user: string) => bench.raw.zcard(limitKey("reactions", user));
 
 type Step = { readonly waitMs: number; readonly text: number; readonly act: "take" | "look" | "free" };
 
@@ -69,20 +69,20 @@ const [DROPS, SAME] = [
 
 /** Everything that counts, with its time; what the script does with sorted sets. */
 class Model {
-  #held: { readonly at: number; readonly text: number; readonly place: string }[] = [];
+  #held: { readonly at: number; readonly text: number; readonly id: string }[] = [];
   /** The times of all that were ever taken and never freed. */
-  readonly taken: { readonly at: number; readonly text: number; readonly place: string }[] = [];
+  readonly taken: { readonly at: number; readonly text: number; readonly id: string }[] = [];
 
-  take(now: number, text: number, place: string) {
+  take(now: number, text: number, id: string) {
     const before = this.#seen(now, text);
-    const fits = place !== "" && before.every(({ used }, index) => used < ([DROPS, SAME][index]?.most ?? 0));
-    if (fits) for (const list of [this.#held, this.taken]) list.push({ at: now, text, place });
-    return { taken: fits, seen: this.#seen(now, text) };
+    const fits = id !== "" && before.every(({ used }, index) => used < ([DROPS, SAME][index]?.most ?? 0));
+    if (fits) for (const list of [this.#held, this.taken]) list.push({ at: now, text, id });
+    return { reserved: fits, seen: this.#seen(now, text) };
   }
 
-  free(place: string): void {
-    this.#held = this.#held.filter((one) => one.place !== place);
-    const at = this.taken.findIndex((one) => one.place === place);
+  free(id: string): void {
+    this.#held = this.#held.filter((one) => one.id !== id);
+    const at = this.taken.findIndex((one) => one.id === id);
     if (at >= 0) this.taken.splice(at, 1);
   }
 
@@ -114,12 +114,12 @@ test("two limits at once are those of a list of all that counts: exact in any wi
         now += 1_000 * waitMs;
         const last = model.taken.at(-1);
         if (act === "free" && last !== undefined) {
-          await freePlace(bench.scripts, windows(last.text), last.place);
-          model.free(last.place);
+          await release(bench.scripts, windows(last.text), last.id);
+          model.free(last.id);
         } else {
-          const place = act === "take" ? `p${index}` : "";
-          const taken = await takePlace(bench.scripts, windows(text), place, now);
-          expect(taken).toEqual({ ...model.take(now, text, place), mayBeFree: false });
+          const id = act === "take" ? `p${index}` : "";
+          const reply = await reserve(bench.scripts, windows(text), id, now);
+          expect(reply).toEqual({ ...model.take(now, text, id), mayBeFree: false });
         }
       }
       for (const { at } of model.taken) {
@@ -153,7 +153,7 @@ test("of calls through two connections at once as many pass as fit, and what cha
     },
   };
   const idle: LimitedWrite<string> = { ...work, changed: () => false };
-  // Some give their places back while others ask for one: the limit holds all the time.
+  // Some release their reservations while others ask for one: the limit holds all the time.
   await Promise.all(
     Array.from({ length: 200 }, (_, n) =>
       once((n % 2 === 0 ? first : second).limited, uses, n % 3 === 0 ? work : idle),
@@ -161,16 +161,16 @@ test("of calls through two connections at once as many pass as fit, and what cha
   );
   expect(most).toBeLessThanOrEqual(50);
   await Promise.all([first.close(), second.close()]);
-  const before = await placesOf("otto");
+  const before = await reservationsOf("otto");
   const answers = await Promise.all(
     Array.from({ length: 100 }, (_, n) => once((n % 2 === 0 ? first : second).limited, uses)),
   );
   expect(answers.filter((one) => one === "done")).toHaveLength(50 - before);
-  expect(await placesOf("otto")).toBe(50);
+  expect(await reservationsOf("otto")).toBe(50);
   other.disconnect();
 });
 
-test("a write that changed nothing or failed gives its place back, at the latest when the process closes", async () => {
+test("a write that changed nothing or failed releases its reservation, at the latest when the process closes", async () => {
   const limits = createLimits(bench.scripts);
   const uses = [useOf("bea", 1)];
   const failing = { ...CHANGES, write: () => Promise.reject(new AppError("invalid", "reply_to: is wrong")) };
@@ -178,14 +178,14 @@ test("a write that changed nothing or failed gives its place back, at the latest
   await limits.close();
   expect(await once(limits.limited, uses, { ...CHANGES, changed: () => false })).toBe("done");
   await limits.close();
-  expect(await placesOf("bea")).toBe(0);
+  expect(await reservationsOf("bea")).toBe(0);
   expect(await once(limits.limited, uses)).toBe("done");
   expect(await once(limits.limited, uses)).toBe("refused");
   expect(await once(limits.limited, uses, { ...CHANGES, changesNothing: async () => true })).toBe("done");
-  expect(await placesOf("bea")).toBe(1);
+  expect(await reservationsOf("bea")).toBe(1);
 });
 
-test("a write that changed nothing gives its place back also if Redis does not answer at first, for some time", async () => {
+test("a write that changed nothing releases its reservation also if Redis does not answer at first, for some time", async () => {
   for (const [user, answers] of [
     ["cid", true],
     ["dan", false],
@@ -197,10 +197,10 @@ test("a write that changed nothing gives its place back also if Redis does not a
     };
     const limits = createLimits({ ...bench.scripts, run });
     expect(await once(limits.limited, [useOf(user, 1)], { ...CHANGES, changed: () => false })).toBe("done");
-    if (answers) await eventually(async () => (await placesOf(user)) === 0, "the place is free");
+    if (answers) await eventually(async () => (await reservationsOf(user)) === 0, "the release");
     else await eventually(() => asked > 2, "it tries again");
     await limits.close();
-    expect(await placesOf(user)).toBe(answers ? 0 : 1);
+    expect(await reservationsOf(user)).toBe(answers ? 0 : 1);
   }
 });
 
@@ -221,7 +221,7 @@ test("a refusal names the limit that lasts longest, and the time to wait; it doe
   expect(await bench.raw.pttl(key)).toBeLessThanOrEqual(ttl);
 });
 
-test("times are those of the clock of Redis, whatever the clock of the process; a place is free once its time has passed", async () => {
+test("times are those of the clock of Redis, whatever the clock of the process; a reservation ends once its time has passed", async () => {
   const { limited } = createLimits(bench.scripts);
   const timeOf = async () => {
     const [seconds = 0, micros = 0] = (await bench.raw.time()).map(Number);
@@ -238,7 +238,7 @@ test("times are those of the clock of Redis, whatever the clock of the process; 
   const [, score] = await bench.raw.zrange(limitKey("reactions", "dan"), "0", "0", "WITHSCORES");
   expect(Number(score)).toBeGreaterThanOrEqual(before);
   expect(Number(score)).toBeLessThanOrEqual(await timeOf());
-  await eventually(async () => (await once(limited, [useOf("dan", 1, 400)])) === "done", "the place is free again");
+  await eventually(async () => (await once(limited, [useOf("dan", 1, 400)])) === "done", "the end of the reservation");
   expect((await timeOf()) - Number(score)).toBeGreaterThanOrEqual(400);
 });
 

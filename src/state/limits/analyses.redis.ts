@@ -2,7 +2,7 @@ import type { UserTier } from "../../contracts/analysis.js";
 import { HOUR, SECOND } from "../../kernel/time.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import { analysesAskedKey } from "../keys.js";
-import { freePlace, takePlace, unlessAway } from "./limits.redis.js";
+import { release, reserve, unlessAway } from "./limits.redis.js";
 
 export const HOURLY: Readonly<Record<UserTier, number>> = { DRIFT: 10, LIFT: 60, JET: 120, ORBIT: 600 };
 
@@ -24,17 +24,17 @@ export type RateLimit = ReturnType<typeof createRateLimit>;
 export function createRateLimit(scripts: Scripts, now?: () => number) {
   const ask = async (user: string, tier: UserTier, request: string): Promise<Quota> => {
     const window = { key: analysesAskedKey(user), most: HOURLY[tier], withinMs: HOUR };
-    const { taken, seen } = await takePlace(scripts, [window], request, now?.());
+    const { reserved, seen } = await reserve(scripts, [window], request, now?.());
     const [{ used, waitMs } = { used: 0, waitMs: 0 }] = seen;
     const remaining = Math.max(0, window.most - used);
-    return { counted: taken, limit: window.most, remaining, resetSeconds: Math.ceil(waitMs / SECOND) };
+    return { counted: reserved, limit: window.most, remaining, resetSeconds: Math.ceil(waitMs / SECOND) };
   };
   return {
     take: (user: string, tier: UserTier, request: string) => unlessAway(ask(user, tier, request)),
     look: (user: string, tier: UserTier) => unlessAway(ask(user, tier, "")),
-    /** Frees the slot of a request that was not made. */
+    /** Releases the reservation of a request that was not made. */
     giveBack: (user: string, request: string) =>
-      unlessAway(freePlace(scripts, [{ key: analysesAskedKey(user) }], request)),
+      unlessAway(release(scripts, [{ key: analysesAskedKey(user) }], request)),
   };
 }
 

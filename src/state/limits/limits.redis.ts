@@ -8,16 +8,15 @@ import { limitKey } from "../keys.js";
 import { observeLimits } from "../observe.js";
 import { script } from "../scripts.redis.js";
 
-const TAKE_PLACE = script("take-place", import.meta.url);
-const SETTLE_PLACE = script("settle-place", import.meta.url);
+const RESERVE = script("reserve", import.meta.url);
+const SETTLE = script("settle", import.meta.url);
 
 /** Maximum number of turns of a timer for which an answer waits: a server that hangs must not delay it for longer. */
 const MAX_TURNS = 5;
 const TURN_MS = SECOND / 20;
 
 /**
- * Maximum time that a write waits for other writes of the user that may not count in the end. take-place.lua has it,
- * too.
+ * Maximum time that a write waits for other writes of the user that may not count in the end. reserve.lua has it, too.
  */
 const MAX_WAIT_MS = 10 * SECOND;
 const WAIT_BASE_MS = 20;
@@ -35,44 +34,44 @@ export interface Window {
 
 interface Seen {
   readonly used: number;
-  /** Time until a used place is free, or if all are used until there is room for another, ms; 0 if none is used. */
+  /** Time until a reservation leaves the window, or if it is full until there is room for another, ms; 0 if there is none. */
   readonly waitMs: number;
 }
 
-export interface Taken {
-  /** True if the place is taken now, or was taken earlier. */
-  readonly taken: boolean;
-  /** True if a place may become free when a write under way ends. */
+export interface Reserved {
+  /** True if the reservation is made now, or was made earlier. */
+  readonly reserved: boolean;
+  /** True if there may be room when a write under way ends. */
   readonly mayBeFree: boolean;
   /** Use of each window, in their order. */
   readonly seen: readonly Seen[];
 }
 
 /**
- * Takes a place in all windows, or in none if one is full. An empty place only looks. `now` is in ms since the epoch;
+ * Makes a reservation in all windows, or in none if one is full. An empty one only looks. `now` is in ms since the epoch;
  * default: the clock of Redis.
  *
  * @throws AppError `unavailable` while Redis is away
  */
-export async function takePlace(
+export async function reserve(
   { run }: Pick<Scripts, "run">,
   windows: readonly Window[],
-  place: string,
+  reservation: string,
   now?: number,
-): Promise<Taken> {
+): Promise<Reserved> {
   const sizes = windows.flatMap(({ most, withinMs }) => [most, withinMs]);
   const keys = windows.map(({ key }) => key);
-  const [taken, ...rest] = (await run(TAKE_PLACE, keys, [place, now ?? "", ...sizes])) as number[];
+  const [reply, ...rest] = (await run(RESERVE, keys, [reservation, now ?? "", ...sizes])) as number[];
   const seen = windows.map((_, index) => ({ used: rest[2 * index] ?? 0, waitMs: rest[2 * index + 1] ?? 0 }));
-  return { taken: taken === 1, mayBeFree: taken === 2, seen };
+  return { reserved: reply === 1, mayBeFree: reply === 2, seen };
 }
 
-export async function freePlace(
+export async function release(
   { command }: Pick<Scripts, "command">,
   windows: readonly Pick<Window, "key">[],
-  place: string,
+  reservation: string,
 ): Promise<void> {
-  await Promise.all(windows.map(({ key }) => command("zrem", (client) => client.zrem(key, place))));
+  await Promise.all(windows.map(({ key }) => command("zrem", (client) => client.zrem(key, reservation))));
 }
 
 /**
@@ -116,7 +115,7 @@ const WORDS: Readonly<Record<LimitKind, string>> = {
 };
 
 /**
- * Limits writes. A write takes its place before it begins, and frees it if it changed nothing. Until then the place is
+ * Limits writes. A write makes a reservation before it begins, and releases it if it changed nothing. Until then it is
  * provisional: at a limit that only writes under way have reached, others wait for their end. While Redis is away
  * nothing is refused.
  */
@@ -124,12 +123,12 @@ export function createLimits(scripts: Scripts) {
   observeLimits.started();
   const settling = new Set<Promise<unknown>>();
   const closing = new AbortController();
-  /** A place that is not settled counts later: one that does not count is given back again and again for some time. */
-  const untilSettled = async (windows: readonly Window[], place: string, counts: boolean): Promise<void> => {
+  /** A reservation that is not settled counts later: one that does not count is released again and again for some time. */
+  const untilSettled = async (windows: readonly Window[], reservation: string, counts: boolean): Promise<void> => {
     const keys = windows.map(({ key }) => key);
     const msLeft = countdown(MAX_WAIT_MS);
     for (let attempt = 1; ; attempt++) {
-      const settled = await unlessAway(scripts.run(SETTLE_PLACE, keys, [place, counts ? 1 : 0]));
+      const settled = await unlessAway(scripts.run(SETTLE, keys, [reservation, counts ? 1 : 0]));
       const mayTry = msLeft() > 0 && !closing.signal.aborted && settling.size < MOST_SETTLED_AGAIN;
       if (settled !== undefined || counts || !mayTry) return;
       await pause(backoff(attempt, WAIT_CAP_MS, SECOND), closing.signal);
@@ -144,15 +143,15 @@ export function createLimits(scripts: Scripts) {
   const limited: Limited = async (uses, work) => {
     const windows = uses.flatMap(windowsOf);
     if (windows.length === 0) return work.write();
-    const place = randomBytes(9).toString("base64url");
-    if (!(await isCounted(scripts, windows, { place, changesNothing: work.changesNothing }))) return work.write();
+    const reservation = randomBytes(9).toString("base64url");
+    if (!(await isCounted(scripts, windows, { reservation, changesNothing: work.changesNothing }))) return work.write();
     let counts = false;
     try {
       const result = await work.write();
       counts = work.changed(result);
       return result;
     } finally {
-      settle(windows, place, counts);
+      settle(windows, reservation, counts);
     }
   };
   return {
@@ -165,20 +164,20 @@ export function createLimits(scripts: Scripts) {
 }
 
 /**
- * Resolves to false if the write needs no place.
+ * Resolves to false if the write needs no reservation.
  *
  * @throws AppError `exhausted` past a limit
  */
 async function isCounted(
   scripts: Scripts,
   windows: readonly LimitedWindow[],
-  { place, changesNothing }: { readonly place: string } & Pick<LimitedWrite<unknown>, "changesNothing">,
+  { reservation, changesNothing }: { readonly reservation: string } & Pick<LimitedWrite<unknown>, "changesNothing">,
 ): Promise<boolean> {
   const msLeft = countdown(MAX_WAIT_MS);
   for (let attempt = 1; ; attempt++) {
-    const reply = await unlessAway(takePlace(scripts, windows, `~${place}`));
+    const reply = await unlessAway(reserve(scripts, windows, `~${reservation}`));
     if (reply === undefined) for (const { kind } of windows) observeLimits.uncounted(kind);
-    if (reply?.taken !== false) return true;
+    if (reply?.reserved !== false) return true;
     if (await changesNothing()) return false;
     if (!reply.mayBeFree) throw refusal(windows, reply.seen);
     if (msLeft() === 0) throw new AppError("unavailable", "other writes of the user are under way");

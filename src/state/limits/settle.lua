@@ -1,7 +1,7 @@
--- Ends a write under way: its place in sliding windows counts from now on, or is free.
+-- Ends a write under way: its reservation in sliding windows counts from now on, or is released.
 --
--- KEYS     the windows of take-place.lua
--- ARGV[1]  the place, without its ~
+-- KEYS     the windows of reserve.lua
+-- ARGV[1]  the reservation, without its ~
 -- ARGV[2]  1 if it counts
 -- returns  nothing
 for _, key in ipairs(KEYS) do

@@ -1,36 +1,36 @@
--- Takes a place in sliding windows: in each of them, unless one is full.
+-- Makes a reservation in sliding windows: in each of them, unless one is full.
 --
--- KEYS     the windows: places by the time they were taken
--- ARGV[1]  the place; empty: only look
+-- KEYS     the windows: reservations by the time they were made
+-- ARGV[1]  the reservation; empty: only look
 -- ARGV[2]  now, ms since the epoch; empty: the clock of Redis
--- ARGV[3+] for each window: how many places it has; its length, ms
--- returns  1 if the place is taken, also by an earlier call, 0 if a window is full, 2 if a window is full only should all
---          writes under way count; for each window: how many places are taken, without those of writes under way if that is
---          what the refusal depends on; time until one of them, or if it is full until room for another, leaves the window,
---          ms: 0 if none is taken
+-- ARGV[3+] for each window: its maximum number of reservations; its length, ms
+-- returns  1 if the reservation is made, also by an earlier call, 0 if a window is full, 2 if a window is full only should
+--          all writes under way count; for each window: how many reservations it holds, without those of writes under way
+--          if that is what the refusal depends on; time until one of them, or if it is full until room for another, leaves
+--          the window, ms: 0 if there is none
 
--- A place that begins with ~ is of a write under way, which may not count in the end. Later than this its process is gone,
--- and the place counts.
+-- A reservation that begins with ~ is of a write under way, which may not count in the end. Later than this its process is
+-- gone, and the reservation counts.
 local UNDER_WAY_MS = 10000
-local place, time = ARGV[1], redis.call('TIME')
+local reservation, time = ARGV[1], redis.call('TIME')
 local now = tonumber(ARGV[2]) or time[1] * 1000 + math.floor(time[2] / 1000)
-local taken, free, used = 0, place ~= '', {}
+local taken, free, used = 0, reservation ~= '', {}
 for index, key in ipairs(KEYS) do
   local room, window = tonumber(ARGV[2 * index + 1]), tonumber(ARGV[2 * index + 2])
   redis.call('ZREMRANGEBYSCORE', key, '-inf', now - window)
   used[index] = redis.call('ZCARD', key)
-  if place ~= '' and redis.call('ZSCORE', key, place) then taken = 1 end
+  if reservation ~= '' and redis.call('ZSCORE', key, reservation) then taken = 1 end
   free = free and used[index] < room
 end
 if free and taken == 0 then
   taken = 1
   for index, key in ipairs(KEYS) do
-    redis.call('ZADD', key, now, place)
+    redis.call('ZADD', key, now, reservation)
     redis.call('PEXPIRE', key, ARGV[2 * index + 2])
     used[index] = used[index] + 1
   end
 end
-if not free and taken == 0 and place ~= '' then
+if not free and taken == 0 and reservation ~= '' then
   taken = 2
   for index, key in ipairs(KEYS) do
     local room = tonumber(ARGV[2 * index + 1])
