@@ -1,15 +1,14 @@
 import type { NatsConnection } from "nats";
 import { measuresOf } from "../contracts/analysis.js";
-import type { AnalysisNotification } from "../contracts/stream-events.js";
 import type { StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { Process } from "../delivery/handler.js";
 import type { Logger } from "../kernel/logger.js";
 import { startLoop, warnOnce } from "../kernel/loop.js";
 import { HOUR, sharedNow } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
+import { createBucket } from "../platform/nats/bucket.js";
 import type { Publish } from "../platform/nats/publish.js";
-import type { Scripts } from "../platform/redis/scripts.js";
-import { createAnalysisCache, createBucket, createRemoveKeys, type Erased } from "../state/index.js";
+import type { State } from "../state/index.js";
 import { traceHeaders } from "../telemetry/spans.js";
 import { createForget, createForgetRequest } from "./erasure/forget.js";
 import { createErasedMessages } from "./erasure/messages.nats.js";
@@ -38,11 +37,9 @@ interface WorkerOptions {
   readonly pathPrefix: string;
   readonly nats: NatsConnection;
   readonly publish: Publish;
-  readonly scripts: Scripts;
+  readonly state: Pick<State, "caches" | "streams" | "erased">;
   readonly db: Db;
   readonly sourceOf: (account: string) => Source;
-  readonly notify: (user: string, notification: AnalysisNotification, messageId: string) => Promise<void>;
-  readonly erased: Pick<Erased, "among" | "reports">;
   /** An erasure waits for so long before it removes anything; the default is that of its role. */
   readonly settleMs?: number | undefined;
   readonly log: Logger;
@@ -50,16 +47,17 @@ interface WorkerOptions {
 
 /** Starts what analyses accounts, and the removal of old analyses, on a migrated database. */
 export function startAnalysisWorker(options: WorkerOptions) {
-  const { nats, publish, scripts, db, sourceOf, notify, erased, pathPrefix, settleMs, log } = options;
+  const { nats, publish, state, db, sourceOf, pathPrefix, settleMs, log } = options;
+  const { caches, streams, erased } = state;
   observeAnalysis.started();
   const store = createAnalysisStore(db);
   const requests = createRequests(createBucket(nats, publish, "ANALYSES"));
   const messages = createErasedMessages(nats);
-  const removeKeys = createRemoveKeys(scripts);
+  const removeKeys = caches.forgetAnalyses;
   const deps: WorkerDeps = {
     requests,
     store,
-    cache: createAnalysisCache(scripts),
+    cache: caches.analyses,
     analyse: ({ did, type, user_id: user }, signal) => {
       const measures = measuresOf(type);
       return measure(sourceOf(did).posts(did, { user, limit: POSTS, signal }), { measures, now: sharedNow() });
@@ -68,7 +66,7 @@ export function startAnalysisWorker(options: WorkerOptions) {
       const message = { subject, body: Buffer.from(JSON.stringify(event)), id, headers: traceHeaders() };
       return (await publish(message)).seq;
     },
-    notify,
+    notify: streams.notifyUser,
     pathPrefix,
     erased,
     forget: createForgetRequest({ erased, requests, removeKeys }),

@@ -6,9 +6,9 @@ import { AppError } from "../kernel/errors.js";
 import { decodeId, isUuid } from "../kernel/ids.js";
 import { firstOf } from "../kernel/paging.js";
 import { askNats, managerOf, unlessAbsent } from "../platform/nats/ask.js";
+import { createBucket } from "../platform/nats/bucket.js";
 import { createStoredMessages, type StoredMessage } from "../platform/nats/message.js";
 import type { Publish } from "../platform/nats/publish.js";
-import { createBucket } from "../state/index.js";
 import { createRequests, type Requests } from "./requests.nats.js";
 import { type Facts, KEPT_DAYS, type RequestFact, type Status, statusOf } from "./saga.js";
 

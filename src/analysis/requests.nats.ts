@@ -4,7 +4,7 @@ import { grouped, mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
 import { dateOfId, encodeId } from "../kernel/ids.js";
 import { createBatch } from "../kernel/sharing.js";
-import type { Bucket } from "../state/index.js";
+import type { Bucket } from "../platform/nats/bucket.js";
 import type { Facts, FailedFact, RequestFact } from "./saga.js";
 
 export type AnalysisKey = Pick<AnalysisRequest, "user_id" | "analysis_id">;

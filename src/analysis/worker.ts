@@ -7,7 +7,7 @@ import {
   requestIn,
   statusPath,
 } from "../contracts/analysis.js";
-import type { AnalysisNotification } from "../contracts/stream-events.js";
+import type { UserNotification } from "../contracts/stream-events.js";
 import { ANALYSIS_COMPLETED, ANALYSIS_FAILED, DLQ_HEADER } from "../contracts/subjects.js";
 import type { StoreDeadLetter } from "../delivery/dead-letter.js";
 import type { Context, Delivery, Handler } from "../delivery/handler.js";
@@ -28,7 +28,7 @@ export interface WorkerDeps {
   readonly analyse: (request: AnalysisRequest, signal: AbortSignal) => Promise<AnalysisResults>;
   /** Resolves after the PubAck, as `notify`, to the sequence of the event. */
   readonly publish: (subject: string, event: AnalysisCompleted | AnalysisFailed, messageId: string) => Promise<number>;
-  readonly notify: (user: string, notification: AnalysisNotification, messageId: string) => Promise<void>;
+  readonly notify: (user: string, notification: UserNotification, messageId: string) => Promise<void>;
   readonly erased: Pick<Erased, "among">;
   readonly forget: ForgetRequest;
   readonly removeEvent: (seq: number) => Promise<void>;

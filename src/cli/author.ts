@@ -1,7 +1,7 @@
 import type { Command } from "commander";
 import { AUTHORS } from "../contracts/tables.js";
 import { authorAsJson, type ModeChoice } from "../state/index.js";
-import { openRegistry } from "./bootstrap.js";
+import { type Opening, openRedisAlone } from "./bootstrap.js";
 import { parseUserId } from "./options.js";
 import { defineList, defineOne } from "./records.js";
 
@@ -12,7 +12,10 @@ const CHOICES: Readonly<Record<ModeChoice, string>> = {
   auto: "let the number of followers, and of writes to their homes, decide again",
 };
 
-const AUTHOR = { name: "author", open: openRegistry };
+const AUTHOR = {
+  name: "author",
+  open: async (opening: Opening) => (await openRedisAlone(opening)).state.openAuthorStates(opening.config.fanout),
+};
 
 export function define(author: Command): void {
   defineList(author, AUTHOR, {

@@ -20,11 +20,8 @@ import {
   openRedis,
   retryUntilDone,
   upstreamsOnDemand,
-  type WithState,
-  withFences,
   withState,
 } from "../roles/connections.js";
-import { type AuthorRegistry, openPulled } from "../state/index.js";
 import { createPacedProgress, type Say, toTerminal } from "./terminal.js";
 
 /** Shells use this exit code after Ctrl-C: 128 and the number of the signal. */
@@ -112,39 +109,36 @@ export async function openLog({ config, name, closers }: Opening): Promise<LogCo
 
 /** @throws an error naming the addresses of upstreams that are not configured */
 export async function openLogAndUpstreams(opening: Opening): Promise<LogConnections> {
-  const missing = missingUpstreams(opening.config.upstreams);
-  if (missing.length > 0) throw new Error(`set ${missing.join(" and ")}: this command asks the upstreams`);
+  requireUpstreams(opening);
   return openLog(opening);
 }
 
-export async function openTimelines(opening: Opening): Promise<WithState> {
-  const { config, closers } = opening;
-  const log = await openLogAndUpstreams(opening);
-  const redis = await openAnsweringRedis(config.redis, closers);
-  await checkBelonging({ ...redis, ...log });
-  const connections = withState(withFences(config, { ...redis, ...log }, silent), config);
+function requireUpstreams({ config }: Opening): void {
+  const missing = missingUpstreams(config.upstreams);
+  if (missing.length > 0) throw new Error(`set ${missing.join(" and ")}: this command asks the upstreams`);
+}
+
+export const openState = async (opening: Opening): Promise<Connections> =>
+  withState(opening.config, { ...(await openLog(opening)), redis: await openRedisAlone(opening) }, silent);
+
+export async function openTimelines(opening: Opening): Promise<Connections> {
+  requireUpstreams(opening);
+  const connections = await openState(opening);
+  await checkBelonging(connections);
   // Some commands do not call the posts service, and reads hide a drop that is older than its retention.
-  await connections.retention.refresh().catch(() => false);
+  await connections.state.retention.refresh().catch(() => false);
   return connections;
 }
 
 /** `onlyLook`: Redis Clusters that are empty stay so. */
 export const openRedisAlone = ({ config, closers }: Opening, look: { readonly onlyLook?: boolean } = {}) =>
-  openAnsweringRedis(config.redis, closers, look);
+  openRedis(config.redis, silent, { closers, answer: (redis) => untilRedisAnswers(redis, config.redis.urls, look) });
 
-export async function openRegistry(opening: Opening): Promise<AuthorRegistry> {
-  const redis = await openRedisAlone(opening);
-  return openPulled(redis.scripts, redis.clock, opening.config.fanout);
-}
-
-export const timelinesOn = (connections: WithState, config: Config): Timelines =>
+export const timelinesOn = (connections: Connections, config: Config): Timelines =>
   createTimelines({ ...connections, upstreams: connections.upstreams("reads"), config, log: silent });
 
-const openAnsweringRedis = (config: Config["redis"], closers: Closers, look: { readonly onlyLook?: boolean } = {}) =>
-  openRedis(config, silent, { closers, answer: (redis) => untilRedisAnswers(redis, config.urls, look) });
-
 async function untilRedisAnswers(
-  redis: Pick<Connections, "scripts" | "clock">,
+  redis: Parameters<typeof firstAnswer>[0],
   urls: readonly string[],
   look: { readonly onlyLook?: boolean },
 ) {

@@ -17,9 +17,9 @@ import { silent } from "../kernel/logger.js";
 import { VERSION } from "../kernel/version.js";
 import { openPostgres } from "../platform/db/postgres.js";
 import { dataFolder } from "../roles/database.js";
-import { createBucket, createErasedList, createLift } from "../state/index.js";
+import { openErasedList } from "../state/index.js";
 import { connectUsers, isUnimplemented, type Users } from "../upstreams/upstreams.grpc.js";
-import { type Answer, type Opening, openLog, openRedisAlone, runJob } from "./bootstrap.js";
+import { type Answer, type Opening, openLog, openState, runJob } from "./bootstrap.js";
 import { exitWith, JSON_OPTION, parseUserId } from "./options.js";
 import { defineList, defineOne } from "./records.js";
 import { confirm } from "./terminal.js";
@@ -76,8 +76,7 @@ function parseReason(text: string): string {
 }
 
 async function openErasures(opening: Opening) {
-  const { nats, publish } = await openLog(opening);
-  return createErasureStatus(createErasedList(createBucket(nats, publish, "ERASED")), openUsers(opening));
+  return createErasureStatus(openErasedList(await openLog(opening)), openUsers(opening));
 }
 
 function openUsers({ config: { upstreams }, closers }: Opening): Users | undefined {
@@ -148,14 +147,12 @@ async function openAll(opening: Opening) {
   const db =
     url === undefined ? undefined : openPostgres({ url, poolSize: 1, name: `avion-timeline/${VERSION} erase` }, silent);
   if (db) closers.add("database", () => db.close());
-  const { nats, publish } = await openLog(opening);
-  const { scripts } = await openRedisAlone(opening);
-  return { db, nats, publish, scripts };
+  return { ...(await openState(opening)), db };
 }
 
 /** The database is that of DATABASE_URL, or the embedded one. */
 async function lift(
-  { db, nats, publish, scripts }: Awaited<ReturnType<typeof openToLift>>,
+  { db, state }: Awaited<ReturnType<typeof openToLift>>,
   uri: string,
   { reason, yes, force = yes }: { readonly reason: string; readonly yes?: boolean; readonly force?: boolean },
 ): Promise<Answer | undefined> {
@@ -163,12 +160,11 @@ async function lift(
     console.error("nothing was lifted");
     return undefined;
   }
-  const bucket = createBucket(nats, publish, "ERASED");
   const tables = db && {
     lastMarked: (actor: string) => lastMarked(db, actor),
     removeMarkers: (actor: string) => removeMarkers(db, actor),
   };
-  const deps = { list: createErasedList(bucket), record: createLift(scripts, bucket) };
+  const deps = { list: state.erasedList, record: state.lift };
   const actor = await liftErasure(tables ? { ...deps, tables } : deps, uri, reason);
   const noTables = db === undefined ? "\nDATABASE_URL is not set: a table may refuse the actor still" : "";
   return {

@@ -1,6 +1,5 @@
 import type { Command } from "commander";
 import { LIMITS } from "../contracts/tables.js";
-import { listAtLimit } from "../state/index.js";
 import { openRedisAlone } from "./bootstrap.js";
 import { defineList } from "./records.js";
 
@@ -11,8 +10,8 @@ export function define(limits: Command): void {
     {
       about: "list the users who are at a limit now, by TIMELINE_LIMIT_* as it is set here",
       table: LIMITS,
-      read: ({ scripts }, { config: { posts, users } }) =>
-        listAtLimit(scripts, {
+      read: ({ state }, { config: { posts, users } }) =>
+        state.limits.listReached({
           drops: posts.limitDrops,
           "same-body": posts.limitSameBody,
           follows: users.limitFollows,

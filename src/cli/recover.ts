@@ -2,7 +2,7 @@ import { type Command, Option } from "commander";
 import { openUndoLost } from "../consistency/index.js";
 import { printable } from "../kernel/errors.js";
 import { silent } from "../kernel/logger.js";
-import type { WithState } from "../roles/connections.js";
+import type { Connections } from "../roles/connections.js";
 import { type Answer, type Job, openTimelines, runJob } from "./bootstrap.js";
 import { exitWith, JSON_OPTION, parseRate } from "./options.js";
 import { confirm } from "./terminal.js";
@@ -38,7 +38,7 @@ function recover(options: RecoverOptions): Promise<number> {
   return runJob({ name: "recover", open: openTimelines, json: options.json }, (job) => run(job, options));
 }
 
-async function run(job: Job<WithState>, { dryRun, force, rate }: RecoverOptions): Promise<Answer> {
+async function run(job: Job<Connections>, { dryRun, force, rate }: RecoverOptions): Promise<Answer> {
   const { connections, stopping, say } = job;
   const lost = openUndoLost({ ...connections, log: silent });
   const options = { stopping, progress: (text: string) => say(() => text) };

@@ -2,7 +2,7 @@ import type { Command } from "commander";
 import { createThrottle, paced } from "../kernel/concurrency.js";
 import { codeOf, oneLine, printable } from "../kernel/errors.js";
 import type { Homes } from "../reads/index.js";
-import type { WithState } from "../roles/connections.js";
+import type { Connections } from "../roles/connections.js";
 import { type Answer, type Job, openTimelines, runJob, timelinesOn } from "./bootstrap.js";
 import { defineExplain } from "./explain.js";
 import { exitWith, JSON_OPTION, parseRate, parseUserIds } from "./options.js";
@@ -63,7 +63,7 @@ function rebuild(chosen: Chosen): Promise<number> {
 }
 
 export async function rebuildChosen(
-  { connections, config, stopping: interrupted, say }: Job<WithState>,
+  { connections, config, stopping: interrupted, say }: Job<Connections>,
   chosen: Chosen,
 ): Promise<Answer> {
   const timelines = timelinesOn(connections, config);

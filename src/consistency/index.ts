@@ -6,7 +6,7 @@ import type { Logger } from "../kernel/logger.js";
 import { type Consuming, consume } from "../platform/nats/consume/consume.js";
 import { createStoredMessages } from "../platform/nats/message.js";
 import type { Publish } from "../platform/nats/publish.js";
-import type { Scripts } from "../platform/redis/scripts.js";
+import type { RedisClient } from "../platform/redis/clusters.js";
 import { LEAVE_MS } from "../platform/redis/sentinel.js";
 import { hasSentinels } from "../platform/redis/servers.js";
 import { edgesIn, type State } from "../state/index.js";
@@ -44,14 +44,14 @@ export { isLeftWrong, reportsAsJson, reportsAsText } from "./audit/report.js";
 export { explainedAsJson, isWrong } from "./explain/explain.js";
 export { admissionsOf, createReadDropEvents, type Explained, openExplain } from "./explain/facts.redis.js";
 export { startExplainService } from "./explain/service.nats.js";
-export { openFences } from "./fences/index.js";
+export { openFenceSources } from "./fence-sources.nats.js";
 export { type Reconciled, untilNow } from "./reconcile/reconcile.js";
 export { areUpstreamsBehind, checkBelonging, createReadAcked, openRedisOfLog } from "./redis-loss/servers.nats.js";
 export { parsed, replay, retrying } from "./replay.js";
 export { EventLog };
 
 interface Handles {
-  readonly scripts: Scripts;
+  readonly redis: RedisClient;
   readonly state: State;
   readonly nats: NatsConnection;
   readonly publish: Publish;
@@ -111,7 +111,7 @@ export function openRecovery(
   handles: Handles & { readonly redisOfLog: string | undefined },
   { apply, ...deadLettering }: { readonly apply: ApplyEvent } & Pick<RecoveryDeps, "storeDeadLetter" | "version">,
 ): Recovery {
-  const { scripts, state, log, redisOfLog: redis } = handles;
+  const { redis, state, log, redisOfLog } = handles;
   const lacking = (method: string): void =>
     log.error({ method }, "the log was lost, and the upstream cannot list changes: unapplied events stay lost");
   const { readBacklog, readUnapplied, readRange, readErasures, bindRedis: bind } = eventLogOf(handles);
@@ -129,9 +129,9 @@ export function openRecovery(
     ...deadLettering,
   });
   return {
-    leaveMs: hasSentinels(scripts) ? LEAVE_MS : 0,
+    leaveMs: hasSentinels(redis) ? LEAVE_MS : 0,
     lease: state.lease("replay"),
-    bound: redis === undefined ? undefined : { redis, bind },
+    bound: redisOfLog === undefined ? undefined : { redis: redisOfLog, bind },
     readBacklog,
     readUnapplied,
     beginFirstFill,
@@ -167,16 +167,16 @@ export function watchForRestores(
 }
 
 /** Corrects the log and the fences by the upstreams, after a restore of their database. */
-export function openUndoLost(handles: Omit<Handles, "scripts">): UndoLost {
+export function openUndoLost(handles: Omit<Handles, "redis">): UndoLost {
   const { state, nats, publish, upstreams } = handles;
-  const { fences, erased, waiting, dropUserCaches } = state;
+  const { fences, erased, waiting, caches } = state;
   const { readLogged, readUnapplied } = eventLogOf(handles);
   const messages = createStoredMessages(nats);
   return createUndoLost({
     eventLog: { readUnapplied, readLogged: (...range) => eventsWithoutErased(erased, readLogged(...range)) },
     upstreams: new UpstreamView(upstreams("operator")),
     fences,
-    dropUserCaches,
+    dropUserCaches: caches.dropUserLists,
     removeLogged: async (seq) => {
       // NATS discards the pending redelivery together with its message.
       await waiting.remove({ consumer: CONSUMER.graph, seq });
@@ -211,7 +211,7 @@ interface Audited {
 /** Starts the audit loop, which can be switched off, and the checks of publications. */
 export function startAudits(
   config: Config,
-  handles: Omit<Handles, "scripts">,
+  handles: Omit<Handles, "redis">,
   audited: Audited,
 ): { readonly checks: Consuming; close(graceMs: number): Promise<void> } {
   observeAudit.started();

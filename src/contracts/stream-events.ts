@@ -62,4 +62,5 @@ export interface LoggedOutNotification {
 
 export const LOGGED_OUT_EVENT = "~logged_out";
 
-export type AnalysisNotification = Named<"analysis_completed" | "analysis_failed" | "xp_earned">;
+/** Notifies a user of something else than drops. */
+export type UserNotification = Named<"reset" | "analysis_completed" | "analysis_failed" | "xp_earned">;

@@ -1,34 +1,21 @@
-import type { ErasurePart } from "../contracts/subjects.js";
+import { type Person, peopleOf, personOf } from "../contracts/people.js";
 import { chunked, grouped } from "../kernel/concurrency.js";
 import { AppError, throwIfStopping } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { createBatch } from "../kernel/sharing.js";
 import { MINUTE, pause, SECOND, sharedNow } from "../kernel/time.js";
-import {
-  type Deletion,
-  type ErasureReport,
-  type Fences,
-  type Forget,
-  type OwnDrops,
-  type Person,
-  peopleOf,
-  personOf,
-  type Subjects,
-  type WalkContext,
-} from "../state/index.js";
+import type { Deletion, Erased, Fences, Forget, State } from "../state/index.js";
 
-export interface ForgetDeps {
+export interface ForgetDeps
+  extends Pick<State["erasure"], "readOwn" | "forgetUnfollowersOf" | "removeAll">,
+    Pick<Erased, "reports"> {
   readonly endStreams: (person: Person) => Promise<void>;
   readonly leavePulled: (user: string) => Promise<void>;
-  readonly reports: (user: string) => Promise<ReadonlyMap<ErasurePart, ErasureReport>>;
   /** Resolves to when the oldest event that is not applied yet was admitted, in ms since the epoch. */
   readonly readBacklogStart: () => Promise<number>;
   /** Yields pages of drops of the user that are listed or stored somewhere still. */
   readonly drops: (user: string) => AsyncIterable<readonly string[]>;
   readonly fences: Pick<Fences, "recordTombstones" | "removeDeleted">;
-  readonly readOwn: (users: readonly string[]) => Promise<OwnDrops>;
-  readonly forgetUnfollowersOf: (user: string) => Promise<void>;
-  readonly removeAll: (subjects: Subjects, context: WalkContext) => Promise<void>;
   readonly resetStreams: (users: readonly string[], erased: readonly Person[]) => Promise<void>;
   readonly removeMessages: (people: readonly Person[], stopping: AbortSignal) => Promise<void>;
 }

@@ -1,12 +1,12 @@
 import { AppError, invalid } from "../kernel/errors.js";
 import { type Clock, MINUTE, sharedNow } from "../kernel/time.js";
 import { normalUri } from "../kernel/urls.js";
-import { type createErasedList, type createLift, isRemoteActor } from "../state/index.js";
+import { isRemoteActor, type State } from "../state/index.js";
 import { stillRunning } from "./lift.sql.js";
 
 export interface LiftDeps {
-  readonly list: Pick<ReturnType<typeof createErasedList>, "isErased" | "lifted" | "reports">;
-  readonly record: ReturnType<typeof createLift>;
+  readonly list: Pick<State["erasedList"], "isErased" | "lifted" | "reports">;
+  readonly record: State["lift"];
   /** Undefined without a database. */
   readonly tables?: {
     readonly lastMarked: (actor: string) => Promise<number | undefined>;

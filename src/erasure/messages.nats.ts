@@ -1,4 +1,5 @@
 import type { NatsConnection } from "nats";
+import { messageIdNames, namesPerson, type Person, parsedJson, subjectNames } from "../contracts/people.js";
 import { ERASED_EVENT, type ErasedNotification } from "../contracts/stream-events.js";
 import { DLQ_HEADER, notifySubject, STREAM } from "../contracts/subjects.js";
 import { mapLimited } from "../kernel/concurrency.js";
@@ -8,14 +9,12 @@ import { presentParts } from "../platform/nats/notify-streams.js";
 import type { Publish } from "../platform/nats/publish.js";
 import { type LogEntry, logEntries } from "../platform/nats/read-log.js";
 import { createRemovals } from "../platform/nats/remove-messages.js";
-import { idsIn, isBroken, messageIdNames, namesPerson, type Person, parsedJson, subjectNames } from "../state/index.js";
+import { idsIn, isBroken, type State } from "../state/index.js";
 import { traceHeaders } from "../telemetry/spans.js";
 
 /** Bounds memory: a body may be as large as a message. */
 const BATCH = 100;
 const NOTIFIED_AT_ONCE = 32;
-
-type NotifyUser = (user: string, notification: { readonly event: string }, id: string) => Promise<void>;
 
 type Message = Pick<LogEntry, "subject" | "headers" | "body">;
 
@@ -40,7 +39,7 @@ export const messagesIn = (nats: NatsConnection, stream: string): AsyncIterable<
 /** Logs and queues are left: what they hold about the user is void. */
 const CLEANED = [STREAM.dlq, STREAM.checks];
 
-export function createMessages(nats: NatsConnection, publish: Publish, notifyUser: NotifyUser) {
+export function createMessages(nats: NatsConnection, publish: Publish, notifyUser: State["streams"]["notifyUser"]) {
   const removals = createRemovals(nats);
   return {
     resetStreams: async (users: readonly string[], erased: readonly Person[]): Promise<void> => {

@@ -1,16 +1,13 @@
 import type { ErasureShown } from "../contracts/tables.js";
 import type { Erasure } from "../gen/avion/users.js";
 import { mapLimited } from "../kernel/concurrency.js";
-import type { createErasedList } from "../state/index.js";
+import type { State } from "../state/index.js";
 import { isNotFound, isUnimplemented, type Users } from "../upstreams/upstreams.grpc.js";
 
 const AT_ONCE = 8;
 
 /** `service` is undefined if its address is not configured. */
-export function createErasureStatus(
-  erased: ReturnType<typeof createErasedList>,
-  service: Pick<Users, "erasure"> | undefined,
-) {
+export function createErasureStatus(erased: State["erasedList"], service: Pick<Users, "erasure"> | undefined) {
   /** A users service that knows no erasure has published the event itself: then the reports of the roles tell the state. */
   const show = async (user: string): Promise<ErasureShown> => {
     const known = await service?.erasure(user).catch((error: unknown) => {

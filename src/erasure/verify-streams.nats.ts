@@ -1,11 +1,12 @@
 import { type NatsConnection, RetentionPolicy } from "nats";
 import { ALL_NOTIFY_PARTS } from "../contracts/notify-parts.js";
+import type { Person } from "../contracts/people.js";
 import { STREAM } from "../contracts/subjects.js";
 import { askNats, managerOf, unlessAbsent } from "../platform/nats/ask.js";
 import { createStoredMessages } from "../platform/nats/message.js";
 import type { LogEntry } from "../platform/nats/read-log.js";
-import type { Person, Places } from "../state/index.js";
 import { messageNames, messagesIn } from "./messages.nats.js";
+import type { Places } from "./places.js";
 
 const NOTIFY_STREAMS = ALL_NOTIFY_PARTS.map(({ stream }) => stream);
 

@@ -1,7 +1,8 @@
 import { SUBJECT_OF } from "../contracts/events.js";
+import { namesPerson, type Person, parsedJson } from "../contracts/people.js";
 import { pause } from "../kernel/time.js";
 import { PLANNED_EACH_TIME, type Queries } from "../platform/db/db.js";
-import { namesPerson, type Person, type Places, parsedJson } from "../state/index.js";
+import type { Places } from "./places.js";
 
 interface Column {
   readonly name: string;

@@ -4,15 +4,7 @@ import { AppError } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { MINUTE, SECOND } from "../kernel/time.js";
 import type { SseLimits } from "../platform/http/sse.js";
-import type { RedisClock } from "../platform/redis/clock.js";
-import type { Scripts } from "../platform/redis/scripts.js";
-import {
-  createLogoutsAmong,
-  createStreamRegistryStore,
-  type Erased,
-  LISTENERS,
-  type LogoutsAmong,
-} from "../state/index.js";
+import type { LogoutsAmong, State } from "../state/index.js";
 import { type Claim, createAuthenticate, createAuthorize, createAuthorizeOperator, refusingLoggedOut } from "./auth.js";
 import type { GatewayConfig } from "./config.js";
 import { createFeed } from "./feed.nats.js";
@@ -29,12 +21,10 @@ type Entrance = ReturnType<typeof createEntrance>;
 
 interface GatewayDeps {
   readonly entrance: Entrance;
-  readonly scripts: Scripts;
-  readonly clock: Pick<RedisClock, "now">;
+  readonly state: Pick<State, "streams" | "erased" | "isConnected">;
   readonly nats: NatsConnection;
   /** Number of streams that share the notifications. */
   readonly notifyParts: number;
-  readonly erased: Pick<Erased, "among">;
   readonly config: GatewayConfig;
   readonly podName: string;
   readonly log: Logger;
@@ -92,16 +82,17 @@ function openKeys({ config: { jwksUrl: url }, log }: Pick<GatewayDeps, "config" 
   return url === undefined ? undefined : followKeys({ url, log });
 }
 
+interface OperatorDeps extends Pick<GatewayDeps, "config" | "log"> {
+  readonly streams: Pick<State["streams"], "logoutsAmong">;
+  readonly claim: Claim;
+}
+
 /** Lets callers through whose token, checked as those of users, has the claim. */
-export function openOperators({
-  claim,
-  ...deps
-}: Pick<GatewayDeps, "config" | "log" | "scripts"> & { readonly claim: Claim }) {
+export function openOperators({ claim, streams, ...deps }: OperatorDeps) {
   const keys = openKeys(deps);
-  const among = createLogoutsAmong(deps.scripts);
   const authenticate = createAuthenticate({ ...deps.config, verify: keys?.verify }, claim);
   return {
-    authorize: createAuthorizeOperator(refusingLoggedOut(authenticate, () => among)),
+    authorize: createAuthorizeOperator(refusingLoggedOut(authenticate, () => streams.logoutsAmong)),
     /** Returns the reason if no token can be checked. */
     notReady: () => keys?.notReady(),
     close: async () => keys?.close(),
@@ -112,23 +103,23 @@ export type Gateway = ReturnType<typeof createGateway>;
 
 /** Opens the gateway: timelines over Server-Sent Events. Closing it leaves Redis and NATS connected. */
 export function createGateway(deps: GatewayDeps, limits: GatewayLimits = LIMITS) {
-  const { entrance, scripts, clock, nats, notifyParts, erased, config, podName, log } = deps;
+  const { entrance, state, nats, notifyParts, config, podName, log } = deps;
+  const { logoutsAmong, now, openRegistry } = state.streams;
   observeGateway.started(config.maxConnections);
   const feed = createFeed(nats, { parts: notifyParts, onGap: (part) => void streams.recheckAll(part) });
-  const logoutsAmong = createLogoutsAmong(scripts);
   const registry = new StreamRegistry({
     ...limits,
-    erased,
+    erased: state.erased,
     logoutsAmong,
     end: (refused) => streams.endOf(refused),
-    now: () => clock.now(LISTENERS),
-    store: createStreamRegistryStore(scripts, { podName, ttlMs: limits.registrationTtlMs, windowMs: limits.windowMs }),
+    now,
+    store: openRegistry({ podName, ttlMs: limits.registrationTtlMs, windowMs: limits.windowMs }),
     log,
   });
   const streams = new Streams({ feed, registry, sentEvents: new SentEvents(), config, limits, log });
   entrance.open((request) => streams.serve(request), logoutsAmong);
   return {
-    healthy: (): boolean => !streams.closing && feed.connected() && scripts.client.status === "ready",
+    healthy: (): boolean => !streams.closing && feed.connected() && state.isConnected(),
     /** Every count is 0 once the last stream is gone. */
     counts: () => ({ streams: streams.size, users: feed.users(), registrations: registry.size }),
     /** Refuses new streams, ends the open ones spread over up to `graceMs`, and removes their registrations. */

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { taking, userId } from "../contracts/untrusted.js";
 import { type NatsService, type ServiceDeps, startNatsService } from "../platform/nats/service.js";
-import type { createLogOut } from "../state/index.js";
+import type { State } from "../state/index.js";
 
 const END = z.strictObject({ user_id: userId });
 
@@ -9,7 +9,7 @@ const END = z.strictObject({ user_id: userId });
 export function startStreamService({
   logOut,
   ...deps
-}: ServiceDeps & { readonly logOut: ReturnType<typeof createLogOut> }): Promise<NatsService> {
+}: ServiceDeps & { readonly logOut: State["streams"]["logOut"] }): Promise<NatsService> {
   return startNatsService({
     ...deps,
     name: "avion-streams",

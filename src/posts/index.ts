@@ -4,10 +4,8 @@ import type { Logger } from "../kernel/logger.js";
 import type { PageTokens } from "../kernel/paging.js";
 import { sharedNow } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
-import type { Service } from "../platform/grpc/unary.js";
-import { unaryService } from "../platform/grpc/unary.js";
-import type { Scripts } from "../platform/redis/scripts.js";
-import { createLimits } from "../state/index.js";
+import { type Service, unaryService } from "../platform/grpc/unary.js";
+import type { State } from "../state/index.js";
 import type { Users } from "../upstreams/upstreams.grpc.js";
 import type { PostsConfig } from "./config.js";
 import { type ActivitiesDeps, activities } from "./documents/activities.js";
@@ -46,7 +44,7 @@ export interface PostsDeps extends ActivitiesDeps {
 
 export interface PostsOptions {
   readonly db: Db;
-  readonly scripts: Scripts;
+  readonly state: Pick<State, "limits">;
   /** Without a UserService drops for followers are shown to their author only, and nobody is blocked. */
   readonly users: Users | undefined;
   readonly tokens: PageTokens;
@@ -80,13 +78,13 @@ const userAgentOf = ({ publicUrl }: PostsConfig): string =>
   publicUrl === undefined ? "avion-timeline" : `avion-timeline (+${publicUrl})`;
 
 /** Starts the posts service and its maintenance, on a migrated database. */
-export function startPosts({ db, scripts, users, tokens, config, wakeRelay, waitingEvents, log }: PostsOptions) {
+export function startPosts({ db, state, users, tokens, config, wakeRelay, waitingEvents, log }: PostsOptions) {
   const store = createPostsStore(db);
   const now = sharedNow;
   const { retentionDays, maxWaitingEvents } = config;
   const [followedAmong, relationsTo] = [createFollowedAmong(users), createRelationsTo(users)];
   const isFull = () => maxWaitingEvents > 0 && waitingEvents() > maxWaitingEvents;
-  const limits = createLimits(scripts);
+  const limits = state.limits.openWrites();
   const eraseUser = createEraseUser(users);
   const asked = {
     followedAmong,

@@ -6,8 +6,7 @@ import { createBoundedQueue, mapLimited } from "../kernel/concurrency.js";
 import type { Logger } from "../kernel/logger.js";
 import { createOldestFirst } from "../kernel/oldest-first.js";
 import { MINUTE, SECOND } from "../kernel/time.js";
-import type { Service } from "../platform/grpc/unary.js";
-import { encodedResponses, lazilyTraced } from "../platform/grpc/unary.js";
+import { encodedResponses, lazilyTraced, type Service } from "../platform/grpc/unary.js";
 import {
   authorOf,
   authorTimelineOf,
@@ -16,7 +15,6 @@ import {
   homeOf,
   isPushed,
   LOCAL,
-  openReadCache,
   type ReadCache,
   type Snapshot,
   type State,
@@ -33,7 +31,7 @@ import { createReadShared } from "./shared.nats.js";
 import { AUDIT_LOOKBACKS_MS, createReadSharedLog, type SharedName, withOlder } from "./shared-log.nats.js";
 import { createListDrops, createReadListedDrops, createSources, FOLLOWING_A_PAGE } from "./sources.grpc.js";
 
-export { type Homes, openReadCache };
+export type { Homes };
 
 interface TimelinesDeps {
   readonly state: State;
@@ -155,7 +153,7 @@ export function createTimelines(deps: TimelinesDeps) {
     hides: async (user: string, by: Byline): Promise<boolean> =>
       (await (await hidden.known(user)).among([by])).hides(by),
     listHomes: state.listHomes,
-    startTrimming: () => state.startTrimming(log),
+    startTrimming: () => state.startTrimming(),
   };
 }
 

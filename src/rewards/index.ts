@@ -1,6 +1,5 @@
 import type { NatsConnection } from "nats";
 import { type AnalysisCompleted, naming, parseCompleted, type UserTier, type XpEarned } from "../contracts/analysis.js";
-import type { AnalysisNotification } from "../contracts/stream-events.js";
 import { DLQ_HEADER, STREAM, XP_EARNED } from "../contracts/subjects.js";
 import type { Handler } from "../delivery/handler.js";
 import { failpoint } from "../kernel/failpoints.js";
@@ -9,7 +8,7 @@ import { MINUTE, sharedNow } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
 import type { Publish } from "../platform/nats/publish.js";
 import { createRemovals } from "../platform/nats/remove-messages.js";
-import type { Erased } from "../state/index.js";
+import type { State } from "../state/index.js";
 import { startSampling } from "../telemetry/samples.js";
 import { traceHeaders } from "../telemetry/spans.js";
 import { createCalibration } from "./calibration.sql.js";
@@ -25,8 +24,7 @@ interface RewardsOptions {
   readonly db: Db;
   readonly nats: NatsConnection;
   readonly publish: Publish;
-  readonly notify: (user: string, notification: AnalysisNotification, messageId: string) => Promise<void>;
-  readonly erased: Pick<Erased, "among">;
+  readonly state: Pick<State, "streams" | "erased">;
   /** An erasure waits for so long before it removes anything; the default is that of its role. */
   readonly settleMs?: number | undefined;
   readonly log: Logger;
@@ -39,9 +37,9 @@ const BASE = 10;
 const MULTIPLIERS: Readonly<Record<UserTier, number>> = { DRIFT: 1, LIFT: 1.5, JET: 2, ORBIT: 3 };
 
 /** Rewards each completed analysis once, and compares totals with their transactions. Needs a migrated database. */
-export function startRewards({ db, nats, publish, notify, erased, settleMs, log }: RewardsOptions) {
+export function startRewards({ db, nats, publish, state, settleMs, log }: RewardsOptions) {
   const removals = createRemovals(nats);
-  const reward = createReward({ store: createRewardStore(db), publish, notify, erased, remove: removals.remove });
+  const reward = createReward({ store: createRewardStore(db), publish, state, remove: removals.remove });
   const drifted = createCalibration(db);
   const calibration = startSampling(
     [{ name: "rewards", take: async () => [{ gauge: drift, labels: {}, value: await drifted() }] }],
@@ -59,7 +57,7 @@ export function startRewards({ db, nats, publish, notify, erased, settleMs, log 
   };
 }
 
-interface RewardDeps extends Pick<RewardsOptions, "publish" | "notify" | "erased"> {
+interface RewardDeps extends Pick<RewardsOptions, "publish" | "state"> {
   readonly store: ReturnType<typeof createRewardStore>;
   readonly remove: (stream: string, seq: number) => Promise<void>;
 }
@@ -67,7 +65,8 @@ interface RewardDeps extends Pick<RewardsOptions, "publish" | "notify" | "erased
 /**
  * A publication is removed again if the erasure came meanwhile. A late event about an erased user does not stay.
  */
-function createReward({ store, publish, notify, erased, remove }: RewardDeps): Handler {
+function createReward({ store, publish, state, remove }: RewardDeps): Handler {
+  const { erased, streams } = state;
   const isErased = async (user: string): Promise<boolean> => (await erased.among([user])).size > 0;
   const tell = async ({ total, event_seq: _, ...event }: Award, body: Uint8Array): Promise<void> => {
     const { event_id, user_id, amount } = event;
@@ -76,7 +75,7 @@ function createReward({ store, publish, notify, erased, remove }: RewardDeps): H
     const { seq } = await publish(message);
     await failpoint("reward-published", body);
     if (await isErased(user_id)) return remove(STREAM.gamification, seq);
-    await notify(user_id, { event: "xp_earned", event_id, amount, total }, `notify:${id}`);
+    await streams.notifyUser(user_id, { event: "xp_earned", event_id, amount, total }, `notify:${id}`);
   };
   return async ({ body, seq, headers }) => {
     const completed = parseCompleted(body);

@@ -2,7 +2,6 @@ import { createSources, startAnalysisService, startAnalysisWorker } from "../ana
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import { prefixOf } from "../kernel/urls.js";
 import { VERSION } from "../kernel/version.js";
-import { createNotifyUser } from "../state/index.js";
 import { connectPosts, connectUsers } from "../upstreams/upstreams.grpc.js";
 import { startConsumer, startForgetting } from "./consumers.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
@@ -16,22 +15,20 @@ const ANALYSES_AT_ONCE = 256;
 export async function startAnalysisRole(deps: StoringRoleDeps): Promise<RunningRole> {
   const { config, connections, db, wraps, log } = deps;
   const concurrency = wraps?.limits?.analysesAtOnce ?? ANALYSES_AT_ONCE;
-  const { nats, publish, scripts } = connections;
+  const { nats, publish, state } = connections;
   const { userServiceAddr, postServiceAddr, tls } = config.upstreams;
   if (userServiceAddr === undefined)
     log.warn({}, "TIMELINE_USER_SERVICE_ADDR is not set: a user without drops is unknown to analyses");
   const posts = connectPosts(postServiceAddr as string, tls, log);
   const users = userServiceAddr === undefined ? undefined : connectUsers(userServiceAddr, tls, log);
-  const sources = createSources({ posts, users, scripts, config: config.analysis, log });
+  const sources = createSources({ posts, users, state, config: config.analysis, log });
   const worker = startAnalysisWorker({
     nats,
     publish,
-    scripts,
+    state,
     db,
     sourceOf: sources.of,
-    notify: createNotifyUser(connections),
     pathPrefix: prefixOf(config.posts.publicUrl),
-    erased: connections.erased,
     log,
   });
   const consuming = startConsumer(deps, {

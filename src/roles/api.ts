@@ -1,13 +1,13 @@
 import { watchForLosses } from "../consistency/index.js";
-import { createTimelines, openReadCache } from "../reads/index.js";
+import { createTimelines } from "../reads/index.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 
 /** Serves timelines over gRPC. */
 export async function startApiRole({ config, connections, exportsTraces, log }: RoleDeps): Promise<RunningRole> {
   const losses = watchForLosses({ ...connections, log });
-  connections.scripts.client.on("close", losses.suspect);
+  connections.redis.on("close", losses.suspect);
   connections.topology.onPossibleLoss(losses.suspect);
-  const readCache = openReadCache({ ...connections, config, log });
+  const readCache = connections.state.openReadCache(config.timeline.readCacheBytes);
   const upstreams = connections.upstreams("reads");
   const timelines = createTimelines({ ...connections, upstreams, readCache, config, log });
   const { maybeLost, affected } = losses;

@@ -6,7 +6,7 @@ import { missingUpstreams } from "./connections.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 
 export async function startBridgeRole({ config, connections, exportsTraces, log }: RoleDeps): Promise<RunningRole> {
-  const subscriber = connectSubscriber(config.redis.urls, log, connections.scripts.client);
+  const subscriber = connectSubscriber(config.redis.urls, log, connections.redis);
   const upstreamsMissing = missingUpstreams(config.upstreams).length > 0;
   if (upstreamsMissing)
     log.warn({}, "without UserService and PostService a bridge cannot look up what Redis Pub/Sub has lost");
@@ -17,7 +17,7 @@ export async function startBridgeRole({ config, connections, exportsTraces, log 
   const { channelPrefix } = config.redis;
   const neighbours = watchNeighbours({
     subscriber,
-    publisher: connections.scripts.client,
+    publisher: connections.redis,
     channelPrefix,
     process: connections.podName,
     readLog: eventLog.readRedis,
@@ -25,6 +25,7 @@ export async function startBridgeRole({ config, connections, exportsTraces, log 
   });
   const bridge = await startBridge({
     ...connections,
+    namesErased: connections.state.namesErased,
     subscriber,
     channelPrefix,
     neighbours,

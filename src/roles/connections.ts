@@ -1,6 +1,6 @@
 import { hostname } from "node:os";
 import type { JetStreamManager, NatsConnection } from "nats";
-import { createReadAcked, openFences, openRedisOfLog } from "../consistency/index.js";
+import { createReadAcked, openFenceSources, openRedisOfLog } from "../consistency/index.js";
 import type { StoreDeadLetter } from "../delivery/dead-letter.js";
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
@@ -12,34 +12,24 @@ import { connectNats } from "../platform/nats/connect.js";
 import { createPublisher, type Publisher } from "../platform/nats/publish.js";
 import { applyTopology, TopologyRefusal } from "../platform/nats/topology.js";
 import { type TopologyWatch, watchTopology } from "../platform/nats/watch-topology.js";
-import { createSharedClock, followClock, type RedisClock } from "../platform/redis/clock.js";
+import { createSharedClock, followClock } from "../platform/redis/clock.js";
+import type { RedisClient } from "../platform/redis/clusters.js";
 import { connected, connectRedis } from "../platform/redis/connect.js";
 import { type EvictionWatch, watchEviction } from "../platform/redis/eviction.js";
 import { startRedisHealth } from "../platform/redis/health.js";
-import { createScripts, type Scripts } from "../platform/redis/scripts.js";
+import { createScripts } from "../platform/redis/scripts.js";
 import { servesCluster } from "../platform/redis/servers.js";
 import { Refusal } from "../platform/refusals.js";
 import { createReadLimits, type ReadBounds, type ReadLimits } from "../reads/index.js";
 import {
-  type AuthorRegistry,
   checkPlaces,
   checkRights,
-  createBucket,
-  createErased,
-  createFenced,
-  createNamesErased,
   createRightsWatch,
-  createServerIdentity,
-  type Erased,
-  type Fenced,
-  type Fences,
   keepPlaces,
-  type NamesErased,
-  openPulled,
+  openRedisState,
   openState,
-  type ServerIdentity,
   type State,
-  storeUnlessErased,
+  type StateWraps,
 } from "../state/index.js";
 import { openUpstreamChannels, type UpstreamChannels, type Upstreams } from "../upstreams/upstreams.grpc.js";
 import { Closers } from "./closers.js";
@@ -47,17 +37,10 @@ import type { Config } from "./config/config.js";
 import { type NatsConfig, type RedisConfig, UPSTREAM_VARIABLES, type UpstreamsConfig } from "./config/connections.js";
 
 export interface Connections extends Publisher {
-  readonly scripts: Scripts;
-  readonly clock: RedisClock;
-  readonly fenced: Fenced;
-  readonly identity: ServerIdentity;
+  readonly redis: RedisClient;
   readonly nats: NatsConnection;
-  readonly retention: ReturnType<typeof openFences>["retention"];
-  readonly fences: Fences;
-  readonly erased: Erased;
-  readonly namesErased: NamesErased;
+  readonly state: State;
   readonly storeDeadLetter: StoreDeadLetter;
-  readonly authorStates: AuthorRegistry;
   readonly upstreams: OpenUpstreams;
   readonly readLimits: ReadLimits;
 }
@@ -71,9 +54,6 @@ export interface ServiceConnections extends Connections {
   readonly redisOfLog: string | undefined;
   readonly podName: string;
 }
-
-/** Connections with the state that is opened on them. */
-export type WithState<Opened extends Connections = Connections> = Opened & { readonly state: State };
 
 /** Each caller of the upstreams keeps its own record of their failures. */
 type Caller = "reads" | "fanout" | "reconcile" | "operator" | "gateway";
@@ -91,7 +71,7 @@ type OnWaiting = (server: string | undefined) => void;
 export async function openConnections(
   config: Config,
   log: Logger,
-  { closers, reads, waiting }: { closers: Closers; reads?: Partial<ReadBounds> | undefined; waiting: OnWaiting },
+  { closers, waiting, ...others }: { readonly closers: Closers; readonly waiting: OnWaiting } & Others,
 ): Promise<ServiceConnections> {
   const podName = config.process.podName ?? `${hostname()}-${process.pid}`;
   waiting("Redis");
@@ -134,21 +114,10 @@ export async function openConnections(
   const topology = await watchTopology({ connection: nats, apply, notifyParts, log });
   closers.add("topology", () => topology.close());
   waiting(undefined);
+  const publisher = createPublisher(nats, { noStream: () => topology.check(), notifyParts });
   const upstreams = upstreamsOnDemand(config.upstreams, closers, log);
-  const opened = {
-    ...redis,
-    nats,
-    ...createPublisher(nats, { noStream: () => topology.check(), notifyParts }),
-    upstreams,
-  };
-  return {
-    ...withFences(config, opened, log, reads),
-    topology,
-    eviction,
-    clockFault: redis.clockFault,
-    redisOfLog,
-    podName,
-  };
+  const connections = withState(config, { redis, nats, ...publisher, upstreams }, log, others);
+  return { ...connections, topology, eviction, clockFault: redis.clockFault, redisOfLog, podName };
 }
 
 type OpenRedis = ReturnType<typeof openClient>;
@@ -204,39 +173,27 @@ function openClient(
   const sharedClock = createSharedClock(log);
   const clock = followClock(scripts, sharedClock);
   closers.add("Redis clock", () => clock.close());
-  const fenced = createFenced(scripts, clock);
-  const identity = createServerIdentity(scripts, fenced);
-  return { scripts, clock, clockFault: sharedClock.fault, fenced, identity };
+  return { scripts, clock, clockFault: sharedClock.fault, state: openRedisState(scripts, clock) };
 }
 
-/**
- * Adds fences, read limits and the registry of pulled authors. The retention is not read yet: this process may be the
- * posts service itself.
- */
-export const withFences = (
-  config: Config,
-  opened: Pick<Connections, "scripts" | "clock" | "fenced" | "identity" | "nats" | keyof Publisher | "upstreams">,
-  log: Logger,
-  reads?: Partial<ReadBounds>,
-): Connections => {
-  const erased = createErased(opened.scripts, createBucket(opened.nats, opened.publish, "ERASED"));
-  const namesErased = createNamesErased(erased);
-  return {
-    ...opened,
-    ...openFences({ ...opened, erased, log }),
-    erased,
-    namesErased,
-    storeDeadLetter: storeUnlessErased(opened.publish, namesErased),
-    readLimits: createReadLimits(config.timeline, reads),
-    authorStates: openPulled(opened.scripts, opened.clock, config.fanout),
-  };
-};
+interface Others {
+  readonly reads?: Partial<ReadBounds> | undefined;
+  readonly stateWraps?: StateWraps | undefined;
+}
 
-/** Opens the state, on connections that a test may have wrapped. */
-export const withState = <Opened extends Connections>(
-  opened: Opened,
-  { storedTimelines }: Pick<Config, "storedTimelines">,
-): WithState<Opened> => ({ ...opened, state: openState({ ...opened, storedTimelines }) });
+type Opened = Pick<Connections, "nats" | "upstreams" | keyof Publisher> & { readonly redis: OpenRedis };
+
+/** Opens the state on connections. */
+export function withState(
+  config: Config,
+  { redis, ...opened }: Opened,
+  log: Logger,
+  { reads, stateWraps }: Others = {},
+): Connections {
+  const state = openState({ ...redis, ...opened, ...openFenceSources(opened), config, log }, stateWraps);
+  const readLimits = createReadLimits(config.timeline, reads);
+  return { ...opened, redis: redis.scripts.client, state, storeDeadLetter: state.storeDeadLetter, readLimits };
+}
 
 export const natsOptions = (config: NatsConfig, name: string) => ({
   ...config,

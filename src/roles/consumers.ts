@@ -15,7 +15,7 @@ import { createBatchProcess, createProcess } from "../delivery/process.js";
 import { VERSION } from "../kernel/version.js";
 import { createMaxDeliveriesHandler } from "../operators/dead-letters/index.js";
 import { type Consuming, consume } from "../platform/nats/consume/consume.js";
-import { createAttempts, createForgetHandler, createWaiting, type Forget, peopleFirst } from "../state/index.js";
+import { createForgetHandler, type Forget } from "../state/index.js";
 import type { Config } from "./config/config.js";
 import type { Connections } from "./connections.js";
 import type { RoleDeps } from "./role.js";
@@ -85,13 +85,13 @@ const ERASURES_KNOWN = 256;
 
 /** Starts the consumer by which a role forgets erased users. */
 export async function startForgetting(deps: ConsumerDeps, part: ErasurePart, forget: Forget): Promise<Consuming> {
-  const { erased } = deps.connections;
+  const { erased } = deps.connections.state;
   await erased.announce(part);
-  const inOrder = peopleFirst(part === "timelines" ? FORGOTTEN_TOGETHER : ERASURES_AT_ONCE);
+  const atOnce = part === "timelines" ? FORGOTTEN_TOGETHER : ERASURES_AT_ONCE;
   return startConsumer(deps, {
     stream: STREAM.drops,
     consumer: erasureConsumer(part),
-    handler: createForgetHandler(erased, part, (user, context) => inOrder(user, () => forget(user, context))),
+    handler: createForgetHandler(erased, part, forget, atOnce),
     concurrency: ERASURES_KNOWN,
   });
 }
@@ -116,17 +116,17 @@ interface ConsumerOptions {
 export function startConsumer(deps: ConsumerDeps, options: ConsumerOptions): Consuming {
   const { config, connections, suspectLock, wraps = {}, log } = deps;
   const { stream, consumer, handler, batchHandler, concurrency = concurrencyOf(deps) } = options;
-  const { nats, scripts, topology } = connections;
+  const { nats, state, topology } = connections;
   expectOutcomes(consumer);
   const toOutcome = createProcess({
     handler: observed(wraps.handler?.(handler) ?? handler),
-    attempts: createAttempts(scripts),
+    attempts: state.attempts,
     storeDeadLetter: cutWhereTooLarge(options.storeDeadLetter ?? connections.storeDeadLetter),
     limits: {
       maxAttempts: options.maxAttempts ?? config.delivery.maxAttempts,
       retryBaseMs: config.delivery.retryBaseMs,
     },
-    waiting: stream === STREAM.drops ? createWaiting(scripts) : undefined,
+    waiting: stream === STREAM.drops ? state.waiting : undefined,
     suspectLock,
     version: VERSION,
     eventOf,

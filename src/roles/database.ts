@@ -81,7 +81,7 @@ async function connect(config: DatabaseConfig, log: Logger): Promise<Db> {
 
 /** Starts the outbox of a service on the connections of this process. */
 export const startOutboxOf = (
-  { config, connections: { publish, storeDeadLetter, scripts }, db, log }: StoringRoleDeps,
+  { config, connections: { publish, storeDeadLetter, redis }, db, log }: StoringRoleDeps,
   service: Pick<OutboxOptions, "source" | "prepare" | "countEveryMs">,
 ): Promise<Outbox> =>
   startOutbox({
@@ -89,7 +89,7 @@ export const startOutboxOf = (
     db,
     publish,
     storeDeadLetter,
-    channels: config.outbox.relayChannels ? { redis: scripts.client, prefix: config.redis.channelPrefix } : undefined,
+    channels: config.outbox.relayChannels ? { redis, prefix: config.redis.channelPrefix } : undefined,
     version: VERSION,
     log,
   });

@@ -17,7 +17,7 @@ import { VERSION } from "../kernel/version.js";
 import { createDeadLetters, startDeadLetterService } from "../operators/dead-letters/index.js";
 import { startPartRemoval } from "../platform/nats/notify-streams.js";
 import { createTimelines } from "../reads/index.js";
-import { createLogOut, type Forget } from "../state/index.js";
+import type { Forget } from "../state/index.js";
 import { startFanoutConsumers, startForgetting } from "./consumers.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 
@@ -66,7 +66,7 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
   const services = [
     await startDeadLetterService({ ...operators, operations }),
     await startExplainService({ ...operators, explain: openExplain(connections, timelines.hides) }),
-    await startStreamService({ ...operators, logOut: createLogOut(connections) }),
+    await startStreamService({ ...operators, logOut: connections.state.streams.logOut }),
   ];
   return {
     notReady: () =>
@@ -92,8 +92,9 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
 function forgetIn({ connections }: RoleDeps): Forget {
   const { nats, state } = connections;
   const log = new EventLog(nats, state.waiting.read);
-  return createForgetTimelines(
-    { ...connections, upstreams: connections.upstreams("fanout") },
-    { leavePulled: state.authorStates.forget, readBacklogStart: async () => (await log.readUnapplied()).start },
-  );
+  return createForgetTimelines({
+    ...connections,
+    upstreams: connections.upstreams("fanout"),
+    readBacklogStart: async () => (await log.readUnapplied()).start,
+  });
 }

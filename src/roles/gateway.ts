@@ -5,7 +5,7 @@ import { prefixOf } from "../kernel/urls.js";
 import type { Db } from "../platform/db/db.js";
 import type { HttpServer } from "../platform/http/serve.js";
 import { createRewardStore } from "../rewards/index.js";
-import { createReadRate, refuseErased } from "../state/index.js";
+import { refuseErased } from "../state/index.js";
 import { connectTimelines } from "../upstreams/timelines.grpc.js";
 import type { Config } from "./config/config.js";
 import { missingUpstreams } from "./connections.js";
@@ -59,8 +59,8 @@ export async function startGatewayRole(deps: GatewayRoleDeps): Promise<RunningRo
         allowedOrigins: new Set(allowedOrigins),
         readPage: timelines.read,
         pathPrefix,
-        refuseCaller: refuseErased(connections.erased),
-        takeRead: createReadRate(connections.scripts),
+        refuseCaller: refuseErased(connections.state.erased),
+        takeRead: connections.state.limits.takeRead,
         log,
       }),
     );

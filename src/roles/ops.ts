@@ -16,7 +16,7 @@ import { pause } from "../kernel/time.js";
 import { createReadQueues, keepHistory, type OpsRecords, startOps } from "../operators/console/index.js";
 import { aboutDrop, createDeadLetterApi, createDeadLetters } from "../operators/dead-letters/index.js";
 import { createTimelines } from "../reads/index.js";
-import { authorAsJson, createBucket, createErasedList, fillAsText, isFilled } from "../state/index.js";
+import { authorAsJson, fillAsText, isFilled } from "../state/index.js";
 import { connectUsers } from "../upstreams/upstreams.grpc.js";
 import { listening } from "./listening.js";
 import type { RoleDeps, RunningRole } from "./role.js";
@@ -30,7 +30,7 @@ export async function startOpsRole(deps: RoleDeps): Promise<RunningRole> {
   const { config, log } = deps;
   const { address, claim } = config.ops;
   const stopping = new AbortController();
-  const operators = openOperators({ config: config.gateway, scripts: deps.connections.scripts, claim, log });
+  const operators = openOperators({ config: config.gateway, streams: deps.connections.state.streams, claim, log });
   const queues = createReadQueues(deps.connections.nats, config.nats.notifyParts);
   const history = keepHistory(queues);
   const users = connectUsers(config.upstreams.userServiceAddr as string, config.upstreams.tls, log);
@@ -71,10 +71,10 @@ function withFill({ connections }: RoleDeps, readQueues: ReturnType<typeof creat
 }
 
 function openRecords({ connections }: RoleDeps, users: ReturnType<typeof connectUsers>) {
-  const { nats, publish, authorStates } = connections;
-  const erasures = createErasureStatus(createErasedList(createBucket(nats, publish, "ERASED")), users);
+  const { nats, publish, state } = connections;
+  const erasures = createErasureStatus(state.erasedList, users);
   const analyses = createAnalysisOperations({ nats, publish });
-  const authors = async () => [...(await authorStates.list())].map(([id, state]) => authorAsJson(id, state));
+  const authors = async () => [...(await state.authorStates.list())].map((stored) => authorAsJson(...stored));
   return {
     authors: recordsOf(AUTHORS, authors),
     erasures: recordsOf(ERASURES, () => erasures.list(LISTED), erasures.show),

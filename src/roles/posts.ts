@@ -24,7 +24,7 @@ export async function startPostsRole(deps: StoringRoleDeps): Promise<RunningRole
   const tokens = await openPageTokens(db, "posts", log);
   const posts = startPosts({
     db,
-    scripts: connections.scripts,
+    state: connections.state,
     users,
     tokens,
     config: config.posts,

@@ -1,6 +1,5 @@
 import { CONSUMER, STREAM } from "../contracts/subjects.js";
 import { startRewards } from "../rewards/index.js";
-import { createNotifyUser } from "../state/index.js";
 import { startConsumer, startForgetting } from "./consumers.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
 
@@ -9,8 +8,8 @@ const REWARDED_AT_ONCE = 100;
 
 export async function startRewardsRole(deps: StoringRoleDeps): Promise<RunningRole> {
   const { connections, db, log } = deps;
-  const { nats, publish, erased } = connections;
-  const rewards = startRewards({ db, nats, publish, notify: createNotifyUser(connections), erased, log });
+  const { nats, publish, state } = connections;
+  const rewards = startRewards({ db, nats, publish, state, log });
   const consuming = startConsumer(deps, {
     stream: STREAM.timelineEvents,
     consumer: CONSUMER.rewards,

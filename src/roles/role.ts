@@ -6,8 +6,9 @@ import type { Logger } from "../kernel/logger.js";
 import type { Db } from "../platform/db/db.js";
 import type { Service } from "../platform/grpc/unary.js";
 import type { ReadBounds } from "../reads/index.js";
+import type { StateWraps } from "../state/index.js";
 import type { Config } from "./config/config.js";
-import type { ServiceConnections, WithState } from "./connections.js";
+import type { ServiceConnections } from "./connections.js";
 
 export interface RunningRole {
   /** Services that are served over gRPC. */
@@ -32,6 +33,7 @@ export interface Limits {
 export interface Wraps {
   readonly service?: (usual: Service) => Service;
   readonly connections?: (usual: ServiceConnections) => ServiceConnections;
+  readonly state?: StateWraps;
   readonly handler?: (usual: Handler) => Handler;
   readonly process?: (usual: Process) => Process;
   readonly batch?: (usual: ProcessBatch) => ProcessBatch;
@@ -40,7 +42,7 @@ export interface Wraps {
 
 export interface RoleDeps {
   readonly config: Config;
-  readonly connections: WithState<ServiceConnections>;
+  readonly connections: ServiceConnections;
   /** One a process: a crash ends all its consumers. */
   readonly suspectLock: SuspectLock;
   readonly exportsTraces: boolean;

@@ -17,7 +17,7 @@ import { startCertificateSample } from "./certificates.js";
 import type { Closers } from "./closers.js";
 import { type Config, calledUpstreams } from "./config/config.js";
 import type { Role } from "./config/process.js";
-import { openConnections, type ServiceConnections, withState } from "./connections.js";
+import { openConnections, type ServiceConnections } from "./connections.js";
 import { keepsData, openDatabase } from "./database.js";
 import { startFanoutRole } from "./fanout.js";
 import { type GatewayRoleDeps, openEntrance, startGatewayRole } from "./gateway.js";
@@ -69,9 +69,10 @@ export async function startService(config: Config, options: StartOptions): Promi
   // Upstreams are checked only now, since this process may serve one itself.
   await Promise.all(calledUpstreams(config).map((upstream) => checkTls(upstream, config.upstreams.tls)));
   if (READING.some((role) => roles.includes(role))) {
-    const retention = deps.connections.retention.follow();
+    const { state } = deps.connections;
+    const retention = state.retention.follow();
     closers.add("retention", () => retention.close());
-    const pulled = deps.connections.authorStates.follow(log);
+    const pulled = state.authorStates.follow(log);
     closers.add("pulled authors", () => pulled.close());
   }
   await start(WORKING);
@@ -110,11 +111,12 @@ async function openDeps(
   const usual = await openConnections(config, log, {
     closers,
     reads: wraps.limits?.reads,
+    stateWraps: wraps.state,
     waiting: (server) => {
       readiness.waiting = server ?? "roles";
     },
   });
-  const connections = withState(wraps.connections?.(usual) ?? usual, config);
+  const connections = wraps.connections?.(usual) ?? usual;
   const depths = await startDepths(connections.nats, {
     ages: roles.includes("fanout"),
     notifyParts: config.nats.notifyParts,
@@ -123,7 +125,7 @@ async function openDeps(
   closers.add("depths", () => depths.close());
   readiness.connections = connections;
   const db = await openDatabase(config, log, closers);
-  readiness.inUse.push(connections.scripts.client, connections.nats, ...(db && keepsData(roles) ? [db] : []));
+  readiness.inUse.push(connections.redis, connections.nats, ...(db && keepsData(roles) ? [db] : []));
   const { exportsTraces } = telemetry;
   return { config, connections, db, suspectLock: new SuspectLock(), exportsTraces, wraps, log };
 }

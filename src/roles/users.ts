@@ -11,16 +11,15 @@ const HOT_AT_ONCE = 2_000;
 /** The follow graph: the service, its outboxes, and the building of the follower lists. */
 export async function startUsersRole(deps: StoringRoleDeps): Promise<RunningRole> {
   const { config, connections, db, log } = deps;
-  const { scripts, erased } = connections;
-  const prepare = prepareUserEvents({ scripts, log });
+  const { state } = connections;
+  const prepare = prepareUserEvents({ state, log });
   const outboxes = {
     users: await startOutboxOf(deps, { source: "users", prepare }),
     edges: await startOutboxOf(deps, { source: "edges", prepare }),
   };
   const users = startUsers({
     db,
-    scripts,
-    erased,
+    state,
     log,
     tokens: await openPageTokens(db, "users", log),
     config: config.users,

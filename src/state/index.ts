@@ -4,7 +4,6 @@ export {
   type AuthorRegistry,
   authorAsJson,
   type ModeChoice,
-  openPulled,
 } from "./big-authors/index.js";
 export {
   currentOf,
@@ -19,13 +18,13 @@ export {
   type PullState,
 } from "./big-authors/pulled.js";
 export type { Pulls } from "./big-authors/pulls.redis.js";
-export { type AnalysisCache, createAnalysisCache, createRemoveKeys } from "./caches/analyses.redis.js";
-export { createListCache, type ListCache, type ListName, MAX_CACHED_IDS } from "./caches/user-lists.redis.js";
+export type { AnalysisCache } from "./caches/analyses.redis.js";
+export { type ListCache, type ListName, MAX_CACHED_IDS } from "./caches/user-lists.redis.js";
 export type { Contents, ReadEntry, StoredEntry } from "./entries/audited.redis.js";
 export type { HomeBounds } from "./entries/home-looks.redis.js";
 export type { Homes } from "./entries/homes.redis.js";
 export { present } from "./entries/page-response.js";
-export { openReadCache, type ReadCache } from "./entries/read-cache.redis.js";
+export type { ReadCache } from "./entries/read-cache.redis.js";
 export type { Snapshot, TimelineStore } from "./entries/store.redis.js";
 export { type Incomplete, incompleteOf, isIncomplete, SPARE, type Stored } from "./entries/stored.js";
 export { withoutHidden } from "./entries/without-hidden.js";
@@ -38,9 +37,8 @@ export {
   type SignedEntry,
   type TimelineWriter,
 } from "./entries/writer.redis.js";
-export { type Bucket, createBucket } from "./erased/bucket.nats.js";
-export { createErased, createErasedList, createLift, erasedUser, refuseErased } from "./erased/erased.redis.js";
-export { createNamesErased, idsIn, isBroken, type NamesErased, storeUnlessErased } from "./erased/erased-letters.js";
+export { erasedUser, refuseErased } from "./erased/erased.redis.js";
+export { idsIn, isBroken, type NamesErased } from "./erased/erased-letters.js";
 export {
   createForgetHandler,
   type Erased,
@@ -48,28 +46,11 @@ export {
   endStep,
   type Forget,
   isRemoteActor,
-  peopleFirst,
   withoutErasedOriginals,
   writeUnlessErased,
 } from "./erased/erasures.js";
-export type { OwnDrops, Subjects } from "./erased/holdings.js";
-export { readOwnDrops, readStoredDrops } from "./erased/own-drops.redis.js";
-export { createPlaces, isLeft, type Place, type Places, placesAsText } from "./erased/places.js";
-export {
-  messageIdNames,
-  namesPerson,
-  type Person,
-  parsedJson,
-  peopleOf,
-  personOf,
-  subjectNames,
-} from "./erased/values.js";
-export { verifyKeys } from "./erased/verify-keys.redis.js";
-export { createSend, createWalk, type WalkContext } from "./erased/walk.redis.js";
 export { authorsOf, dropsWithoutErased, usersOfEdge, usersOfRelation, withoutErased } from "./erased/without-erased.js";
-export { createFenced, type Fenced } from "./fenced.redis.js";
-export { createFences, createRetention } from "./fences/fences.js";
-export { createFenceStore } from "./fences/store.redis.js";
+export type { Fenced } from "./fenced.redis.js";
 export {
   type Deletion,
   type EdgeChange,
@@ -84,24 +65,18 @@ export type { HidingChange, MadeChange } from "./hidden/changes.redis.js";
 export { Hidden, type HiddenUsers, type Hiding } from "./hidden/hidden.js";
 export type { HiddenStore } from "./hidden/hidden.redis.js";
 export type { RelationWriter, Viewers } from "./hidden/relations.redis.js";
-export { createRateLimit, HOURLY, type Quota, quotaHeaders, type RateLimit } from "./limits/analyses.redis.js";
-export { listAtLimit } from "./limits/limit-list.redis.js";
-export { createLimits, type Limited, type Use, unlessAway } from "./limits/limits.redis.js";
-export { createReadRate } from "./limits/read-rate.redis.js";
-export { createTokenBucket, type TokenBucket } from "./limits/source-tokens.redis.js";
-export { createNotifyUser } from "./listeners/listed.redis.js";
+export { HOURLY, type Quota, quotaHeaders, type RateLimit } from "./limits/analyses.redis.js";
+export { type Limited, type Use, unlessAway } from "./limits/limits.redis.js";
+export type { TokenBucket } from "./limits/source-tokens.redis.js";
 export type { Listeners } from "./listeners/listeners.redis.js";
 export type { ListenersAmong } from "./listeners/listening.redis.js";
-export { createLogOut, createLogoutsAmong, isRefused, type LogoutsAmong } from "./listeners/logouts.redis.js";
+export { isRefused, type LogoutsAmong } from "./listeners/logouts.redis.js";
 export {
   type Connection,
   connectionId,
-  createStreamRegistryStore,
-  LISTENERS,
   type Moment,
   type StreamRegistryStore,
 } from "./listeners/registry.redis.js";
-export { createAttempts } from "./messages/attempts.redis.js";
 export {
   FILL_WINDOW_MS,
   type FillStore,
@@ -115,17 +90,23 @@ export {
 } from "./messages/log-fill.redis.js";
 export type { FanoutSize, Progress, Recipients } from "./messages/progress.redis.js";
 export type { ReconciledUpTo, Unreconciled } from "./messages/reconciled.redis.js";
-export { affectedBy, createWaiting, type WaitingEvent } from "./messages/waiting.redis.js";
+export { affectedBy, type WaitingEvent } from "./messages/waiting.redis.js";
 export { checkPlaces, keepPlaces } from "./servers/places.redis.js";
 export { checkRights, createRightsWatch, writeFault } from "./servers/rights.redis.js";
-export {
-  type Backlog,
-  type Behind,
-  createServerIdentity,
-  type IdentityRecord,
-  type LogState,
-  type ServerIdentity,
-  type SetAside,
+export type {
+  Backlog,
+  Behind,
+  IdentityRecord,
+  LogState,
+  ServerIdentity,
+  SetAside,
 } from "./servers/server-identity.redis.js";
-export { openState, type State } from "./state.redis.js";
+export {
+  openErasedList,
+  openRedisState,
+  openState,
+  type RedisState,
+  type State,
+  type StateWraps,
+} from "./state.redis.js";
 export { authorOf, authorTimelineOf, FLOOR, GLOBAL, HOMES, homeOf, kindOf, LOCAL, userOfHome } from "./timelines.js";

@@ -6,16 +6,14 @@ import type { Logger } from "../kernel/logger.js";
 import type { PageTokens } from "../kernel/paging.js";
 import type { Db } from "../platform/db/db.js";
 import { untilOlderEnded } from "../platform/db/older-transactions.js";
-import type { Service } from "../platform/grpc/unary.js";
-import { unaryService } from "../platform/grpc/unary.js";
-import type { Scripts } from "../platform/redis/scripts.js";
-import { createLimits, createListCache, type Erased, MAX_CACHED_IDS } from "../state/index.js";
+import { type Service, unaryService } from "../platform/grpc/unary.js";
+import { MAX_CACHED_IDS, type State } from "../state/index.js";
 import type { UsersConfig } from "./config.js";
 import { CALM_LANE, createApplyEdges, HOT_LANE } from "./edges.js";
 import { createEdgeStore } from "./edges.sql.js";
 import { type ErasureMethodsDeps, erasureMethods } from "./erasure-methods.js";
 import { createErasureRows } from "./erasure-rows.sql.js";
-import { startCompletingUnknown, startErasures } from "./erasures.js";
+import { type ErasuresDeps, startCompletingUnknown, startErasures } from "./erasures.js";
 import { createErasureStore } from "./erasures.sql.js";
 import { changeFollows, type FollowsDeps, readFollows } from "./follows.js";
 import { createReadList } from "./lists.js";
@@ -36,9 +34,9 @@ const MAX_WAITING_READS = 10_000;
 /** Follower changes a second above which those of a user are applied in a lane of their own, so that others do not wait. */
 const HOT_USER_RATE = 200;
 
-export const prepareUserEvents = ({ scripts, log }: Pick<UsersOptions, "scripts" | "log">) =>
+export const prepareUserEvents = ({ state, log }: Pick<UsersOptions, "state" | "log">) =>
   createPrepareUserEvents({
-    cache: createListCache(scripts),
+    cache: state.caches.userLists,
     isHot: createIsHot(HOT_USER_RATE),
     log,
   });
@@ -54,8 +52,7 @@ export function createUsersService(deps: UsersServiceDeps, log: Logger): Service
 
 export interface UsersOptions {
   readonly db: Db;
-  readonly scripts: Scripts;
-  readonly erased: Pick<Erased, "record" | "reports">;
+  readonly state: Pick<State, "caches" | "limits"> & { readonly erased: ErasuresDeps["erased"] };
   readonly tokens: PageTokens;
   readonly config: UsersConfig;
   /** Maximum number of reads that query the database at a time. */
@@ -67,11 +64,12 @@ export interface UsersOptions {
 const tooManyReads = () => new AppError("unavailable", "too many reads wait for the database");
 
 /** Starts the users service and its maintenance, on a migrated database. */
-export function startUsers({ db, scripts, erased, tokens, config, readsAtOnce, wakeRelay, log }: UsersOptions) {
-  const cache = createListCache(scripts);
+export function startUsers({ db, state, tokens, config, readsAtOnce, wakeRelay, log }: UsersOptions) {
+  const { erased } = state;
+  const cache = state.caches.userLists;
   // Writes get connections while the cache is unavailable.
   const bounded = createBoundedQueue({ atOnce: readsAtOnce, waiting: MAX_WAITING_READS, refusal: tooManyReads });
-  const limits = createLimits(scripts);
+  const limits = state.limits.openWrites();
   const [edges, store, relations] = [createEdgeStore(db), createListStore(db), createRelationStore(db)];
   const erasures = createErasureStore(db);
   const wakeUsersRelay = () => wakeRelay("users");

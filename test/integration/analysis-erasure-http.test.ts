@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
 import { AppError } from "../../src/kernel/errors.js";
+import { createBucket } from "../../src/platform/nats/bucket.js";
 import { createRewardStore } from "../../src/rewards/index.js";
-import { createBucket } from "../../src/state/erased/bucket.nats.js";
 import { createErased } from "../../src/state/erased/erased.redis.js";
 import { type Call, call, post, sharedAnalysisBench } from "../support/analysis-http.js";
 import { eventually } from "../support/eventually.js";
@@ -90,7 +90,10 @@ test.each([
 
 test("while Redis is away, requests are taken as before", async () => {
   const url = await bench.another({
-    erased: { among: () => Promise.reject(new AppError("unavailable", "Redis is away")) },
+    state: {
+      ...bench.state,
+      erased: { ...bench.state.erased, among: () => Promise.reject(new AppError("unavailable", "Redis is away")) },
+    },
   });
   expect((await call(`${url}/api/v1/timeline/analyses`, { user: "dan" })).status).toBe(200);
   expect((await post(url, "dan")).status).toBe(202);

@@ -6,7 +6,7 @@ import type { AnalysisRequest } from "../../src/contracts/analysis.js";
 import { ANALYSIS_COMPLETED, ANALYSIS_REQUESTED, DLQ_HEADER, STREAM } from "../../src/contracts/subjects.js";
 import { hookFailpoints } from "../../src/kernel/failpoints.js";
 import { encodeId } from "../../src/kernel/ids.js";
-import { createBucket } from "../../src/state/erased/bucket.nats.js";
+import { createBucket } from "../../src/platform/nats/bucket.js";
 import { analysesAskedKey, readsKey, SOURCE_TURN_KEYS } from "../../src/state/keys.js";
 import { ADA, sharedErasureBench } from "../support/analysis-erasure.js";
 import { allTraces, sortedTraces, tracesOf, tracesWithout } from "../support/analysis-traces.js";

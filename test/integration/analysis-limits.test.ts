@@ -4,11 +4,12 @@ import { v7 } from "uuid";
 import { USER_TIERS, type UserTier } from "../../src/contracts/analysis.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
-import { createScripts } from "../../src/platform/redis/scripts.js";
+import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
 import { readsKey } from "../../src/state/keys.js";
 import { createRateLimit, HOURLY } from "../../src/state/limits/analyses.redis.js";
 import { call, post, sharedAnalysisBench } from "../support/analysis-http.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
+import { redisStateOn } from "../support/state.js";
 
 const bench = sharedAnalysisBench();
 let own: RedisBench;
@@ -77,9 +78,10 @@ test("of requests at once as many are taken as fit", async () => {
 
 test("while Redis is away, or does not answer, requests are taken", async () => {
   const broken = connectRedis(["redis://127.0.0.1:1"], silent);
-  const url = await bench.another({ scripts: createScripts(broken) });
+  const another = (scripts: Scripts) => bench.another({ state: { ...bench.state, ...redisStateOn(scripts) } });
+  const url = await another(createScripts(broken));
   const hanging = createScripts(own.client);
-  const silentUrl = await bench.another({ scripts: { ...hanging, run: () => new Promise(() => undefined) } });
+  const silentUrl = await another({ ...hanging, run: () => new Promise(() => undefined) });
   for (let count = 0; count < 12; count++) {
     const { status, headers } = await post(url, "paz");
     expect([status, headers.get("ratelimit-limit")]).toEqual([202, null]);

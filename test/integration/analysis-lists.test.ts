@@ -5,8 +5,8 @@ import { createAnalysisStore } from "../../src/analysis/store.sql.js";
 import type { AnalysisRequest } from "../../src/contracts/analysis.js";
 import { AppError } from "../../src/kernel/errors.js";
 import type { Db } from "../../src/platform/db/db.js";
+import { createBucket } from "../../src/platform/nats/bucket.js";
 import { createRewardStore } from "../../src/rewards/index.js";
-import { createBucket } from "../../src/state/erased/bucket.nats.js";
 import { call, post, sharedAnalysisBench } from "../support/analysis-http.js";
 import { eventually } from "../support/eventually.js";
 

@@ -7,7 +7,7 @@ import type { AnalysisRequest } from "../../src/contracts/analysis.js";
 import { CONSUMER, STREAM } from "../../src/contracts/subjects.js";
 import type { UnfinishedAnalysis } from "../../src/contracts/tables.js";
 import { silent } from "../../src/kernel/logger.js";
-import { createBucket } from "../../src/state/erased/bucket.nats.js";
+import { createBucket } from "../../src/platform/nats/bucket.js";
 import { type NatsBench, openNats } from "../support/nats.js";
 
 let nats: NatsBench;

@@ -10,6 +10,7 @@ import { eventually } from "../support/eventually.js";
 import { postgresPrograms, startPostgres } from "../support/postgres.js";
 import { TcpProxy } from "../support/proxy.js";
 import { openRedis } from "../support/redis.js";
+import { redisStateOn } from "../support/state.js";
 
 const bench = sharedAnalysisBench();
 const keyed = { headers: { "idempotency-key": '"one"' } };
@@ -53,7 +54,7 @@ test("NATS killed after it stored a request, before it said so: 503, and the key
 test("Redis killed while a request is under way: 202, also while it is away, and counted once it is back", async () => {
   const redis = await openRedis();
   const { dir, port } = redis.broker;
-  const url = await bench.another({ scripts: redis.scripts });
+  const url = await bench.another({ state: { ...bench.state, ...redisStateOn(redis.scripts) } });
   expect((await post(url, "ben")).headers.get("ratelimit-remaining")).toBe("9");
   redis.broker.kill("SIGSTOP");
   const underWay = post(url, "ben");

@@ -10,10 +10,10 @@ import { silent } from "../../src/kernel/logger.js";
 import type { Loop } from "../../src/kernel/loop.js";
 import { MINUTE } from "../../src/kernel/time.js";
 import { migrate } from "../../src/platform/db/migrate.js";
+import { createBucket } from "../../src/platform/nats/bucket.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";
 import { createForget } from "../../src/posts/erasure.js";
 import { MIGRATIONS } from "../../src/roles/database.js";
-import { createBucket } from "../../src/state/erased/bucket.nats.js";
 import { createErasedList, createLift } from "../../src/state/erased/erased.redis.js";
 import { createForgetHandler } from "../../src/state/erased/erasures.js";
 import { GLOBAL_KEY, homeKey } from "../../src/state/keys.js";
@@ -107,8 +107,13 @@ describePosts("lifted erasures", { emptied: true }, (posts) => {
       () => void posts.db.query("UPDATE public.outbox SET published_at = 1 WHERE published_at IS NULL"),
       50,
     );
-    await createForgetHandler(erased(), "posts", forget)(event, contextWith()).finally(() => clearInterval(publishing));
-    await createForgetHandler(erased(), "timelines", async () => undefined)(event, contextWith());
+    await createForgetHandler(
+      erased(),
+      "posts",
+      forget,
+      1,
+    )(event, contextWith()).finally(() => clearInterval(publishing));
+    await createForgetHandler(erased(), "timelines", async () => undefined, 1)(event, contextWith());
   };
   const completed = () =>
     becomes(async () =>

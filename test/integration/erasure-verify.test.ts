@@ -1,7 +1,8 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, jest, test } from "@jest/globals";
 import { Command } from "commander";
 import { define } from "../../src/cli/erase.js";
-import { isLeft, type Place, placesAsText, verifyErasure } from "../../src/erasure/index.js";
+import type { Place } from "../../src/contracts/people.js";
+import { isLeft, placesAsText, verifyErasure } from "../../src/erasure/index.js";
 import { encodeId } from "../../src/kernel/ids.js";
 import { silent } from "../../src/kernel/logger.js";
 import type { Db } from "../../src/platform/db/db.js";
@@ -12,6 +13,7 @@ import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { dropOf, fencesOn, forgetOn, snapshot, TRACES } from "../support/erasure.js";
 import { natsOfFile } from "../support/nats-of-file.js";
 import { redisOfFile } from "../support/redis-of-file.js";
+import { redisStateOn } from "../support/state.js";
 
 const redis = redisOfFile();
 const nats = natsOfFile();
@@ -22,7 +24,7 @@ beforeEach(async () => {
 });
 
 const verify = (user: string, db?: Db): Promise<Place[]> =>
-  verifyErasure({ scripts: redis.scripts, nats: nats.connection, db }, user);
+  verifyErasure({ state: redisStateOn(redis.scripts), nats: nats.connection, db }, user);
 const left = async (user: string, db?: Db) =>
   (await verify(user, db)).filter(({ mayStay }) => !mayStay).map(({ place, count }) => [place, count] as const);
 
@@ -217,8 +219,10 @@ describe.each(DATABASES)("$name", ({ start }) => {
       "INSERT INTO users.followers (following_id, follower_id, version, active, changed_at, delta) VALUES ('ada', 'bob', 1, true, 1, 1), ('bob', 'ada', 1, true, 1, 1)",
     );
     const asked: string[] = [];
-    const places = await verifyErasure({ scripts: redis.scripts, nats: nats.connection, db }, "ada", (text) =>
-      asked.push(text),
+    const places = await verifyErasure(
+      { state: redisStateOn(redis.scripts), nats: nats.connection, db },
+      "ada",
+      (text) => asked.push(text),
     );
     expect(places.map(({ place, count }) => `${place} ${count}`).sort()).toEqual([
       "public.wide.user_id 3",

@@ -184,7 +184,7 @@ test.each([
     const isListening = await createListenersAmong(scripts, clock)([users]);
     expect(users.filter((user) => isListening?.(user))).toEqual(["here"]);
     expect(await visited(open({}), "ada")).toEqual(["here"]);
-    for (const user of users) await notifyUser(user, { event: "xp_earned" }, user);
+    for (const user of users) await notifyUser(user, { event: "reset", reason: "a test" }, user);
     expect(told).toEqual([notifySubject("here")]);
   } finally {
     Date.now = now;
@@ -271,7 +271,7 @@ test("in a cluster users are notified beside gateways of 0.1.0, whichever gatewa
     return { stream: "NOTIFY", seq: told.length, duplicate: false };
   };
   const notifyUser = createNotifyUser({ publish, scripts, clock });
-  for (const user of users) await notifyUser(user, { event: "xp_earned" }, user);
+  for (const user of users) await notifyUser(user, { event: "reset", reason: "a test" }, user);
   const listeners = ["old", "new", "both", "moved on"];
   expect(told).toEqual(listeners.map((user) => notifySubject(user)));
   const isListening = await createListenersAmong(scripts, clock)([users]);

@@ -14,6 +14,7 @@ import { eventually } from "../support/eventually.js";
 import { callsOf } from "../support/grpc.js";
 import { POSTS_CONFIG } from "../support/posts.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
+import { redisStateOn } from "../support/state.js";
 
 const LIMIT = 3;
 
@@ -43,7 +44,8 @@ describe.each(DATABASES)("drops while events wait, on $name", ({ start }) => {
       storeDeadLetter: async () => expect("a dead letter").toBe("none"),
     });
     const posts = startPosts({
-      ...{ db, scripts: redis.scripts, users: undefined, tokens: createPageTokens("a secret of tests"), log: silent },
+      ...{ db, users: undefined, tokens: createPageTokens("a secret of tests"), log: silent },
+      state: redisStateOn(redis.scripts),
       wakeRelay: outbox.wake,
       waitingEvents: outbox.waiting,
       config: { ...POSTS_CONFIG, maxWaitingEvents },

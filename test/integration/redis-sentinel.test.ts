@@ -69,7 +69,7 @@ function writeOn(write: (number: number) => Promise<unknown>) {
 
 test("a master goes by its name, and is no cluster", async () => {
   const { client, scripts } = await openClient();
-  expect([await servesCluster(scripts), hasSentinels(scripts)]).toEqual([false, true]);
+  expect([await servesCluster(scripts), hasSentinels(client)]).toEqual([false, true]);
   expect(await readMasters(client)).toMatchObject([{ node: MASTER, reachable: true }]);
 });
 

@@ -10,6 +10,7 @@ import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { erasedHere } from "../support/erasures.js";
 import { eventually } from "../support/eventually.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
+import { redisStateOn } from "../support/state.js";
 import { newUsersDatabase, settle, type UsersProcess, usersProcess } from "../support/users.js";
 
 const ALWAYS = { expires_at: 0, reposts_only: false };
@@ -104,9 +105,9 @@ describe.each(DATABASES)("the maintenance of the follow graph on $name", ({ name
     await db.run("UPDATE users.relations SET expires_at = 1; TRUNCATE public.outbox");
     const woken: string[] = [];
     const service = startUsers({
-      ...{ db, scripts: redis.scripts, tokens: createPageTokens("a secret of tests"), readsAtOnce: 2, log: silent },
+      ...{ db, tokens: createPageTokens("a secret of tests"), readsAtOnce: 2, log: silent },
       config: { limitFollows: undefined, maxFollowing: 10, maxRelations: 10 },
-      erased: erasedHere(),
+      state: { ...redisStateOn(redis.scripts), erased: erasedHere() },
       wakeRelay: (source) => void woken.push(source),
     });
     await eventually(() => woken.length > 0, "the relay is woken");

@@ -8,15 +8,14 @@ import type { Db } from "../../src/platform/db/db.js";
 import { migrate } from "../../src/platform/db/migrate.js";
 import { type HttpServer, serveHttp } from "../../src/platform/http/serve.js";
 import { createPublisher } from "../../src/platform/nats/publish.js";
-import { followClock } from "../../src/platform/redis/clock.js";
 import { REWARDS_MIGRATIONS } from "../../src/rewards/index.js";
-import { createBucket } from "../../src/state/erased/bucket.nats.js";
-import { createErased } from "../../src/state/erased/erased.redis.js";
+import type { State } from "../../src/state/index.js";
 import { DATABASES, type DatabaseServer } from "./databases.js";
 import { type NatsBench, openNats } from "./nats.js";
 import { checkAnswer } from "./openapi.js";
 import { openRedis, type RedisBench } from "./redis.js";
 import { JWT_SECRET } from "./service.js";
+import { stateOn } from "./state.js";
 import { tokenOf } from "./tokens.js";
 
 const ALLOWED_ORIGINS = ["https://app.example"];
@@ -25,6 +24,7 @@ const ALLOWED_ORIGINS = ["https://app.example"];
 export interface AnalysisBench {
   readonly nats: NatsBench;
   readonly redis: RedisBench;
+  readonly state: State;
   readonly db: Db;
   readonly url: string;
   /** Starts the routes once more, on these handles instead. */
@@ -46,15 +46,13 @@ export function sharedAnalysisBench({ rewards }: { readonly rewards?: (db: Db) =
     [nats, redis, databases] = await Promise.all([openNats(), openRedis(), DATABASES[0]?.start()]);
     const db = (await databases?.newDatabase()) as Db;
     await migrate(db, [ANALYSIS_MIGRATIONS, REWARDS_MIGRATIONS], silent);
-    const clock = followClock(redis.scripts);
-    clock.close();
     const { connection } = nats;
-    const { publish } = createPublisher(connection);
+    const state = stateOn(redis.scripts, nats);
     const usual = {
-      erased: createErased(redis.scripts, createBucket(connection, publish, "ERASED")),
+      state,
       authorize: createAuthorize(createAuthenticate({ jwtSecrets: [JWT_SECRET] }), new Set(ALLOWED_ORIGINS)),
       allowedOrigins: ALLOWED_ORIGINS,
-      ...{ nats: connection, ...createPublisher(connection), scripts: redis.scripts, clock, db, log: silent },
+      ...{ nats: connection, ...createPublisher(connection), db, log: silent },
       connected: () => true,
       upstreams: undefined,
       servesTimelines: false,
@@ -71,7 +69,7 @@ export function sharedAnalysisBench({ rewards }: { readonly rewards?: (db: Db) =
       servers.push(server);
       return `http://127.0.0.1:${server.port}`;
     };
-    made.bench = { nats, redis, db, url: await another({}), another };
+    made.bench = { nats, redis, state, db, url: await another({}), another };
   });
   afterAll(async () => {
     await Promise.all(servers.map((server) => server.close(0)));

@@ -12,20 +12,20 @@ import { encodeId } from "../../src/kernel/ids.js";
 import { silent } from "../../src/kernel/logger.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { migrate } from "../../src/platform/db/migrate.js";
+import { createBucket } from "../../src/platform/nats/bucket.js";
 import type { Consuming } from "../../src/platform/nats/consume/consume.js";
 import type { Publish } from "../../src/platform/nats/publish.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";
 import { createCalibration } from "../../src/rewards/calibration.sql.js";
 import { REWARDS_MIGRATIONS, startRewards } from "../../src/rewards/index.js";
 import { startConsumer } from "../../src/roles/consumers.js";
-import { createBucket } from "../../src/state/erased/bucket.nats.js";
-import { createErased } from "../../src/state/erased/erased.redis.js";
 import type { Erased } from "../../src/state/erased/erasures.js";
 import { RECENT_KEY } from "../../src/state/keys.js";
-import { createNotifyUser } from "../../src/state/listeners/listed.redis.js";
+import { erasedOn } from "./erased.js";
 import { eventually } from "./eventually.js";
 import { type NatsBench, openNats } from "./nats.js";
-import { clockOn, openRedis, type RedisBench } from "./redis.js";
+import { openRedis, type RedisBench } from "./redis.js";
+import { redisStateOn, stateOn } from "./state.js";
 
 /** Posts of an account, or an error in their place. */
 export type ReadPosts = (account: string) => readonly Post[];
@@ -76,7 +76,7 @@ export async function openSaga(db: Db): Promise<SagaBench> {
   const requests = createRequests(createBucket(nats.connection, nats.publish, "ANALYSES"));
   const store = createAnalysisStore(db);
   const running: { close(): Promise<void> }[] = [];
-  const erased = createErased(redis.scripts, createBucket(nats.connection, nats.publish, "ERASED"));
+  const erased = erasedOn(redis.scripts, nats);
   const publish = async (request: AnalysisRequest, id: string): Promise<void> => {
     const body = Buffer.from(JSON.stringify(request));
     await nats.publish({ subject: ANALYSIS_REQUESTED, body, id });
@@ -163,30 +163,26 @@ function startOwn(bench: SagaBench) {
     await bench.publishing(message.subject);
     return nats.publish(message);
   };
-  const common = { publish, scripts: redis.scripts };
-  const notify = createNotifyUser({ ...common, clock: clockOn(redis.scripts) });
+  const state = { ...stateOn(redis.scripts, { ...nats, publish }), erased };
+  const common = { publish, state, nats: nats.connection, db, settleMs: 0, log: silent };
   const worker = startAnalysisWorker({
     ...common,
-    nats: nats.connection,
-    db,
     sourceOf: (account) => ({
       async *posts() {
         bench.reads.set(account, (bench.reads.get(account) ?? 0) + 1);
         yield* bench.posts(account);
       },
     }),
-    ...{ notify, erased, pathPrefix: "", settleMs: 0, log: silent },
+    pathPrefix: "",
   });
-  const own = { nats: nats.connection, erased, settleMs: 0 };
-  const rewards = startRewards({ ...own, db, publish, notify, log: silent });
-  return { worker, rewards };
+  return { worker, rewards: startRewards(common) };
 }
 
 function startBoth(bench: SagaBench): { close(): Promise<void> }[] {
   const { redis, nats } = bench;
   const { worker, rewards } = startOwn(bench);
-  const common = { publish: nats.publish, scripts: redis.scripts };
-  const connections = { ...common, nats: nats.connection, topology: { check: () => undefined } };
+  const state = redisStateOn(redis.scripts);
+  const connections = { publish: nats.publish, state, nats: nats.connection, topology: { check: () => undefined } };
   const deps = { config: CONFIG, connections, suspectLock: new SuspectLock(), log: silent } as unknown as Parameters<
     typeof startConsumer
   >[0];

@@ -1,8 +1,8 @@
 import type { Redis } from "ioredis";
 import { encodeId } from "../../src/kernel/ids.js";
+import { createBucket } from "../../src/platform/nats/bucket.js";
 import type { Publish } from "../../src/platform/nats/publish.js";
 import type { Scripts } from "../../src/platform/redis/scripts.js";
-import { createBucket } from "../../src/state/erased/bucket.nats.js";
 import { createErased } from "../../src/state/erased/erased.redis.js";
 import { ERASED_KEY } from "../../src/state/keys.js";
 import type { NatsBench } from "./nats.js";

@@ -10,7 +10,8 @@ import { createFenceStore } from "../../src/state/fences/store.redis.js";
 import type { Fences } from "../../src/state/fences/types.js";
 import * as keys from "../../src/state/keys.js";
 import type { NatsBench } from "./nats.js";
-import { clockOn, fencedOn } from "./redis.js";
+import { fencedOn } from "./redis.js";
+import { stateOn } from "./state.js";
 
 type Client = Redis | Cluster;
 
@@ -182,18 +183,19 @@ interface Forgetting {
 }
 
 /** Forgets users as a process of fan-out does; what is not given is done already. */
-export const forgetOn = ({ scripts, nats, ...how }: Forgetting): Forget =>
-  createForgetTimelines(
-    {
-      ...{ scripts, clock: clockOn(scripts), nats: nats.connection, publish: nats.publish, fences: fencesOn(scripts) },
-      upstreams: { dropsByUser: ({ author }) => how.listed?.(author) ?? Promise.resolve(NO_DROPS) },
-      erased: { reports: how.reports ?? (async () => new Map()) },
-    },
-    {
-      leavePulled: how.leavePulled ?? (async () => undefined),
-      readBacklogStart: how.readBacklogStart ?? (async () => Number.POSITIVE_INFINITY),
-    },
-  );
+export function forgetOn({ scripts, nats, ...how }: Forgetting): Forget {
+  const state = stateOn(scripts, nats);
+  const {
+    reports = async () => new Map(),
+    leavePulled: forget = async () => undefined,
+    readBacklogStart = async () => Number.POSITIVE_INFINITY,
+  } = how;
+  return createForgetTimelines({
+    state: { ...state, erased: { ...state.erased, reports }, authorStates: { ...state.authorStates, forget } },
+    ...{ nats: nats.connection, publish: nats.publish, readBacklogStart },
+    upstreams: { dropsByUser: ({ author }) => how.listed?.(author) ?? Promise.resolve(NO_DROPS) },
+  });
+}
 
 /** Reads all keys with their contents, in a fixed order. */
 export async function snapshot(redis: Client): Promise<Readonly<Record<string, unknown>>> {

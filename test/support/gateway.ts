@@ -22,10 +22,9 @@ import type { Broker } from "../../src/sandbox/brokers/index.js";
 import type { Erased } from "../../src/state/erased/erasures.js";
 import { createLogOut } from "../../src/state/listeners/logouts.redis.js";
 import { privateNats, privateRedis } from "./brokers.js";
-import { erasedOn } from "./erased.js";
 import { eventually } from "./eventually.js";
-import { clockOn } from "./redis.js";
 import { type EventStream, follow } from "./sse.js";
+import { stateOn } from "./state.js";
 
 const SECRET = "a secret of thirty-two bytes or a few more";
 const CONFIG: GatewayConfig = {
@@ -94,14 +93,11 @@ export async function start({ config, limits, ...handles }: Overrides = {}): Pro
   const usual = { log: silent, ...handles, config: { ...CONFIG, ...config } };
   const all = { ...LIMITS, ...FAST, ...limits };
   const entrance = createEntrance(usual, all);
-  const clock = clockOn(handles.scripts ?? scripts);
   const publisher = createPublisher(connection, { notifyParts: handles.notifyParts ?? 1 });
-  const erased = erasedOn(handles.scripts ?? scripts, { connection, ...publisher });
+  const state = stateOn(handles.scripts ?? scripts, { connection, ...publisher });
+  const { erased } = state;
   const logOut = createLogOut({ scripts, erased, ...publisher });
-  const gateway = createGateway(
-    { entrance, scripts, clock, nats: connection, notifyParts: 1, erased, podName: "pod-1", ...usual },
-    all,
-  );
+  const gateway = createGateway({ entrance, state, nats: connection, notifyParts: 1, podName: "pod-1", ...usual }, all);
   const server = createServer((request, response) => void entrance.handle(request, response)).listen(0, "127.0.0.1");
   await once(server, "listening");
   cleanups.push(async () => {

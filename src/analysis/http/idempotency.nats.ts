@@ -1,7 +1,7 @@
 import { encodeId, fingerprint } from "../../kernel/ids.js";
 import { badRequest } from "../../kernel/problem.js";
 import { DAY, sharedNow } from "../../kernel/time.js";
-import type { Bucket } from "../../state/index.js";
+import type { Bucket } from "../../platform/nats/bucket.js";
 
 export interface Accepted {
   readonly analysis_id: string;

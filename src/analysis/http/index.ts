@@ -5,18 +5,10 @@ import { AppError } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import type { Db } from "../../platform/db/db.js";
 import { managerOf } from "../../platform/nats/ask.js";
+import { createBucket } from "../../platform/nats/bucket.js";
 import { createStoredMessages } from "../../platform/nats/message.js";
 import type { Publish } from "../../platform/nats/publish.js";
-import type { RedisClock } from "../../platform/redis/clock.js";
-import type { Scripts } from "../../platform/redis/scripts.js";
-import {
-  createBucket,
-  createRateLimit,
-  createReadRate,
-  createRemoveKeys,
-  type Erased,
-  refuseErased,
-} from "../../state/index.js";
+import { refuseErased, type State } from "../../state/index.js";
 import { traceHeaders } from "../../telemetry/spans.js";
 import { createForgetRequest } from "../erasure/forget.js";
 import { observeHttp } from "../observe.js";
@@ -36,12 +28,10 @@ interface AnalysisApiDeps {
   readonly nats: NatsConnection;
   readonly publish: Publish;
   readonly connected: () => boolean;
-  readonly scripts: Scripts;
-  readonly clock: RedisClock;
+  readonly state: Pick<State, "caches" | "limits" | "erased">;
   readonly upstreams: (PostReads & UserReads) | undefined;
   readonly db: Db | undefined;
   readonly rewards: Rewards | undefined;
-  readonly erased: Pick<Erased, "among">;
   /** The process serves pages of timelines beside these routes. */
   readonly servesTimelines: boolean;
   readonly pathPrefix: string;
@@ -49,17 +39,17 @@ interface AnalysisApiDeps {
 }
 
 /** Makes the routes beside SSE: analyses, rewards, and their OpenAPI document. */
-export function createAnalysisApi({ upstreams, db, rewards, erased, log, ...deps }: AnalysisApiDeps): Router {
+export function createAnalysisApi({ state, upstreams, db, rewards, log, ...deps }: AnalysisApiDeps): Router {
   observeHttp.started();
   const bucket = createBucket(deps.nats, deps.publish, "ANALYSES");
   const requests = createRequests(bucket);
-  const limit = createRateLimit(deps.scripts);
-  const forget = createForgetRequest({ erased, requests, removeKeys: createRemoveKeys(deps.scripts) });
+  const { caches, limits, erased } = state;
+  const forget = createForgetRequest({ erased, requests, removeKeys: caches.forgetAnalyses });
   const refusals = createErasedRefusals({ erased, forget });
   const ask = createAsk({
     erased: refusals,
     keys: createIdempotencyKeys(bucket),
-    limit,
+    limit: limits.analyses,
     estimate: createEstimate(() => lookAtQueue(deps.nats)),
     record: requests.record,
     publish: async (request) => {
@@ -85,8 +75,8 @@ export function createAnalysisApi({ upstreams, db, rewards, erased, log, ...deps
   });
   const allowedOrigins = new Set(deps.allowedOrigins);
   const isUser = upstreams && createIsUser(upstreams, upstreams);
-  const { authorize, servesTimelines, pathPrefix, scripts } = deps;
-  const callers = { authorize, allowedOrigins, refuseCaller: refuseErased(erased), takeRead: createReadRate(scripts) };
+  const { authorize, servesTimelines, pathPrefix } = deps;
+  const callers = { authorize, allowedOrigins, refuseCaller: refuseErased(erased), takeRead: limits.takeRead };
   return createAnalysisRouter({ ...callers, servesTimelines, pathPrefix, ask: ifConnected(ask), isUser, reads, log });
 }
 

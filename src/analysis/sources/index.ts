@@ -1,8 +1,7 @@
 import { isDid } from "../../contracts/analysis.js";
 import type { Logger } from "../../kernel/logger.js";
 import { SECOND } from "../../kernel/time.js";
-import type { Scripts } from "../../platform/redis/scripts.js";
-import { createTokenBucket } from "../../state/index.js";
+import type { State } from "../../state/index.js";
 import { startSampling } from "../../telemetry/samples.js";
 import type { AnalysisConfig } from "../config.js";
 import { sampleTokens } from "../observe.js";
@@ -15,14 +14,14 @@ const SAMPLE_MS = 10 * SECOND;
 interface SourcesOptions {
   readonly posts: PostReads;
   readonly users: UserReads | undefined;
-  readonly scripts: Scripts;
+  readonly state: Pick<State, "limits">;
   readonly config: Pick<AnalysisConfig, "atprotoUrl" | "sourceRate">;
   readonly log: Logger;
 }
 
 /** Chooses the source of an account by the form of its id. */
-export function createSources({ posts, users, scripts, config, log }: SourcesOptions) {
-  const bucket = createTokenBucket(scripts, config.sourceRate);
+export function createSources({ posts, users, state, config, log }: SourcesOptions) {
+  const bucket = state.limits.openTokens(config.sourceRate);
   const sampling = startSampling([sampleTokens(bucket.left)], { everyMs: SAMPLE_MS, log });
   const local = createPostsSource(posts, users);
   const atproto = createAtprotoSource({ url: config.atprotoUrl, bucket });

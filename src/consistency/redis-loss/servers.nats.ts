@@ -1,10 +1,10 @@
 import type { NatsConnection } from "nats";
-import type { ServerIdentity } from "../../state/index.js";
+import type { RedisState } from "../../state/index.js";
 import { EventLog } from "../log.nats.js";
 import { checkRedisOfLog, findRedisOfLog } from "./binding.js";
 
 interface Handles {
-  readonly identity: ServerIdentity;
+  readonly state: Pick<RedisState, "identity">;
   readonly nats: NatsConnection;
 }
 
@@ -13,9 +13,9 @@ interface Handles {
  * another log.
  */
 export const createReadAcked =
-  ({ identity }: Pick<Handles, "identity">) =>
+  ({ state }: Pick<Handles, "state">) =>
   async (logCreated: string): Promise<number | undefined> => {
-    const { log, acked } = await identity.read();
+    const { log, acked } = await state.identity.read();
     return log?.drops === logCreated ? acked : undefined;
   };
 
@@ -24,13 +24,13 @@ export const createReadAcked =
  *
  * @throws ConfigError if that is another one
  */
-export const openRedisOfLog = ({ identity, nats }: Handles, { mayBind }: { readonly mayBind: boolean }) =>
-  findRedisOfLog({ identity, eventLog: new EventLog(nats), mayBind });
+export const openRedisOfLog = ({ state, nats }: Handles, { mayBind }: { readonly mayBind: boolean }) =>
+  findRedisOfLog({ identity: state.identity, eventLog: new EventLog(nats), mayBind });
 
 /** @throws ConfigError if the log belongs to another Redis */
-export const checkBelonging = ({ identity, nats }: Handles): Promise<void> =>
-  checkRedisOfLog({ identity, eventLog: new EventLog(nats) });
+export const checkBelonging = ({ state, nats }: Handles): Promise<void> =>
+  checkRedisOfLog({ identity: state.identity, eventLog: new EventLog(nats) });
 
 /** Resolves to true while the upstreams lack drops or follows of the log, as the process in charge has found. */
-export const areUpstreamsBehind = async ({ identity }: Pick<Handles, "identity">): Promise<boolean> =>
-  (await identity.read()).log?.behind !== undefined;
+export const areUpstreamsBehind = async ({ state }: Pick<Handles, "state">): Promise<boolean> =>
+  (await state.identity.read()).log?.behind !== undefined;

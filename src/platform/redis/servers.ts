@@ -47,7 +47,7 @@ export async function servesCluster({ client }: Pick<Scripts, "client">): Promis
 }
 
 /** True if a failover leaves the former master running, which takes writes until each client has left it. */
-export const hasSentinels = ({ client }: Pick<Scripts, "client">): boolean =>
+export const hasSentinels = (client: RedisClient): boolean =>
   client instanceof Redis && client.options.name !== undefined;
 
 export type ServerInfo = ReadonlyMap<string, string>;

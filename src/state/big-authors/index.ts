@@ -6,7 +6,7 @@ import { createPullStore } from "./store.redis.js";
 export type { AuthorRegistry, ModeChoice } from "./registry.js";
 export { authorAsJson, type StoredState } from "./store.redis.js";
 
-interface Configured {
+export interface FanoutThresholds {
   readonly tierThreshold: number;
   readonly pullThreshold: number;
   readonly pullPressure: number;
@@ -15,6 +15,6 @@ interface Configured {
 export const openPulled = (
   scripts: Scripts,
   clock: RedisClock,
-  { tierThreshold: tier, pullThreshold: pull, pullPressure: pressure }: Configured,
+  { tierThreshold: tier, pullThreshold: pull, pullPressure: pressure }: FanoutThresholds,
 ): AuthorRegistry =>
   createAuthorRegistry({ store: createPullStore(scripts, clock), thresholds: { tier, pull, pressure } });

@@ -10,10 +10,8 @@ export type ReadCache = NonNullable<ReturnType<typeof openReadCache>>;
 
 interface ReadCacheDeps {
   readonly scripts: Scripts;
-  readonly config: {
-    readonly timeline: { readonly readCacheBytes: number };
-    readonly storedTimelines: { readonly ttlMs: number };
-  };
+  readonly maxBytes: number;
+  readonly ttlMs: number;
   readonly log: Logger;
 }
 
@@ -21,11 +19,9 @@ interface ReadCacheDeps {
  * Opens the cache of pages that are read often, and in a cluster a copy of the tombstones. Undefined if the cache has
  * no room.
  */
-export function openReadCache({ scripts, config, log }: ReadCacheDeps) {
-  const { readCacheBytes: maxBytes } = config.timeline;
+export function openReadCache({ scripts, maxBytes, ttlMs, log }: ReadCacheDeps) {
   if (maxBytes === 0) return undefined;
   const tracking = trackChanges({ scripts, channel: DELETIONS_CHANNEL, publisher: TOMBSTONES_KEY, log });
-  const { ttlMs } = config.storedTimelines;
   const pages = new PageCache({ changes: tracking, nodeOf: scripts.nodeOf, maxBytes, ttlMs });
   observeReadCache.pages({ events: pages.events, bytes: () => pages.bytes });
   const tombstones = scripts.isCluster ? startTombstoneCopy({ scripts, tracking, log }) : undefined;

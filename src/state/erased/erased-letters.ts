@@ -1,8 +1,8 @@
+import { NAMES_PEOPLE } from "../../contracts/people.js";
 import { DLQ_HEADER } from "../../contracts/subjects.js";
 import type { DeadLetter, StoreDeadLetter } from "../../delivery/dead-letter.js";
 import { idFault } from "../../kernel/ids.js";
 import type { Erased } from "./erasures.js";
-import { NAMES_PEOPLE } from "./values.js";
 
 /** Maximum number of ids that are looked up for one body, which may be as large as a message. */
 const MOST_IDS = 20_000;

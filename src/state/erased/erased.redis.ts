@@ -3,10 +3,10 @@ import { chunked, mapLimited } from "../../kernel/concurrency.js";
 import { AppError } from "../../kernel/errors.js";
 import { decodeId, encodeId } from "../../kernel/ids.js";
 import { SingleFlight } from "../../kernel/sharing.js";
+import type { Bucket } from "../../platform/nats/bucket.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import { ERASED_KEY, FLOOR_MEMBER } from "../keys.js";
 import { unlessAway } from "../limits/limits.redis.js";
-import type { Bucket } from "./bucket.nats.js";
 import { type Erased, type ErasureReport, isRemoteActor } from "./erasures.js";
 
 const USER = "user.";

@@ -116,12 +116,16 @@ export function peopleFirst(atOnce: number) {
   };
 }
 
-/** Returns the handler of erasure events. A repeated event forgets the user again. */
-export const createForgetHandler =
-  (erased: Erased, part: ErasurePart, forget: Forget): Handler =>
-  async ({ subject, body, time }, { stopping }) => {
+/**
+ * Returns the handler of erasure events, which forgets `atOnce` users at a time. A repeated event forgets the user again.
+ */
+export function createForgetHandler(erased: Erased, part: ErasurePart, forget: Forget, atOnce: number): Handler {
+  const inOrder = peopleFirst(atOnce);
+  return async ({ subject, body, time }, { stopping }) => {
     const { user_id: user, version } = (parseStored(subject, body, time) as ErasureEvent).payload;
     if (!(await erased.record(user, version, time))) return;
-    await forget(user, { stopping, left: (count) => erased.report(user, part, { done: false, left: count }) });
+    const context = { stopping, left: (count: number) => erased.report(user, part, { done: false, left: count }) };
+    await inOrder(user, () => forget(user, context));
     await erased.report(user, part, { done: true, left: 0 });
   };
+}

@@ -1,7 +1,7 @@
+import { namesPerson, type People, parsedJson } from "../../contracts/people.js";
 import { decodeId } from "../../kernel/ids.js";
 import type { Holding } from "../declared.js";
 import { FLOOR_MEMBER } from "../keys.js";
-import { namesPerson, type People, parsedJson } from "./values.js";
 
 type Command = readonly [name: string, ...args: (string | number)[]];
 

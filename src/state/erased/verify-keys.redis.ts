@@ -1,3 +1,4 @@
+import { type Person, type Place, peopleOf } from "../../contracts/people.js";
 import type { RedisClient } from "../../platform/redis/clusters.js";
 import { redisError } from "../../platform/redis/errors.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
@@ -8,13 +9,17 @@ import { scanKeys } from "../scan-keys.redis.js";
 import type { Send } from "./holdings.js";
 import { lookAt } from "./look.js";
 import { readOwnDrops } from "./own-drops.redis.js";
-import type { Places } from "./places.js";
-import { type Person, peopleOf } from "./values.js";
 
 /** Keys of this service: other programs may use the same Redis. */
 const OURS = /^\{?(timeline|sse_|analysis:)/;
 
-export async function verifyKeys(scripts: Scripts, person: Person, places: Places, checked: (keys: number) => void) {
+export interface Verifying {
+  readonly add: (place: Place) => void;
+  readonly checked: (keys: number) => void;
+}
+
+/** Finds every key that names a person, and changes nothing. */
+export async function verifyKeys(scripts: Scripts, person: Person, { add, checked }: Verifying): Promise<void> {
   const send = createReadOnly(scripts.client);
   const subjects = { ...peopleOf([person]), ...(await readOwnDrops(send, [person.user])), met: () => undefined };
   let count = 0;
@@ -23,10 +28,10 @@ export async function verifyKeys(scripts: Scripts, person: Person, places: Place
       const { keys: place, stays } = kind;
       const why = stays ?? (items === undefined ? "a key of the user" : "what names the user, or is theirs");
       const finding = { place, example: key, count: items?.length ?? 1, mayStay: stays !== undefined, why };
-      places.add({ server: "Redis", ...finding });
+      add({ server: "Redis", ...finding });
     }
     for (const key of keys.filter((name) => isUnknown(name, person)))
-      places.add({ server: "Redis", place: key, count: 1, mayStay: false, why: "a key of no known kind" });
+      add({ server: "Redis", place: key, count: 1, mayStay: false, why: "a key of no known kind" });
     count += keys.length;
     checked(count);
   }

@@ -1,3 +1,4 @@
+import type { UserNotification } from "../../contracts/stream-events.js";
 import { notifySubject } from "../../contracts/subjects.js";
 import { NOTIFY_WINDOW_MS } from "../../contracts/times.js";
 import { encodeId } from "../../kernel/ids.js";
@@ -41,7 +42,7 @@ interface NotifyUserDeps {
 /** Notifies a user who has a stream open, or closed one within the window. Resolves after the PubAck. */
 export const createNotifyUser =
   ({ publish, scripts, clock }: NotifyUserDeps) =>
-  async (user: string, notification: { readonly event: string }, id: string): Promise<void> => {
+  async (user: string, notification: UserNotification, id: string): Promise<void> => {
     const since = await listedSince(clock);
     const look = (key: string) => scripts.command("zscore", (client) => client.zscore(key, encodeId(user)));
     const seen = await Promise.all(recentKeysOf(user, scripts.isCluster).map(look));

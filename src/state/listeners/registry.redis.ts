@@ -45,7 +45,7 @@ export interface Moment {
 
 export type StreamRegistryStore = ReturnType<typeof createStreamRegistryStore>;
 
-interface StoreOptions {
+export interface RegistryOptions {
   readonly podName: string;
   readonly ttlMs: number;
   readonly windowMs: number;
@@ -69,7 +69,7 @@ const userOf = (id: string): string => decodeId(id.slice(id.indexOf(".") + 1));
  * Opens the registry. Scripts change the index of listeners. Connections have keys of their own, which are on other
  * nodes of a cluster.
  */
-export function createStreamRegistryStore(scripts: Scripts, { podName, ttlMs, windowMs }: StoreOptions) {
+export function createStreamRegistryStore(scripts: Scripts, { podName, ttlMs, windowMs }: RegistryOptions) {
   const send = createSend(scripts);
   const ttl = Math.ceil(ttlMs / SECOND);
   const ttls = [LISTING_TTL_MS, Math.ceil(windowMs / SECOND) + ttl, 10 * ttl] as const;

@@ -6,14 +6,11 @@ import type { Wraps } from "../../../src/roles/role.js";
 export const MUTANTS = {
   /** No drop is known to be deleted. */
   "tombstone-check": {
-    connections: (usual) => ({ ...usual, fences: { ...usual.fences, tombstonedAmong: async () => new Set<string>() } }),
+    state: { fences: (usual) => ({ ...usual, tombstonedAmong: async () => new Set<string>() }) },
   },
   /** A write to many keys of which one failed counts as done. */
   "write-replies": {
-    connections: (usual) => ({
-      ...usual,
-      fenced: { ...usual.fenced, groups: (call) => usual.fenced.groups(call).catch(() => 0) },
-    }),
+    state: { fenced: (usual) => ({ ...usual, groups: (call) => usual.groups(call).catch(() => 0) }) },
   },
   /** A message is acknowledged when its handling begins. */
   "ack-last": {

@@ -1,4 +1,4 @@
-import { encodeId } from "../../kernel/ids.js";
+import { encodeId } from "../kernel/ids.js";
 
 /** Ids of a user as they are stored. */
 export interface Person {
@@ -61,4 +61,16 @@ const MESSAGE_ID_OF_PEOPLE = /^(?:user_[a-z]+|edges|erased):([^:]+)(?::([^:]+):)
 export function messageIdNames(id: string, { token }: Person): boolean {
   const [, first, second] = MESSAGE_ID_OF_PEOPLE.exec(id) ?? [];
   return first === token || second === token;
+}
+
+/** Place that names a person. */
+export interface Place {
+  readonly server: "PostgreSQL" | "Redis" | "NATS";
+  /** A column of a table, a kind of keys, or a stream. */
+  readonly place: string;
+  /** Name of one of several keys. */
+  readonly example?: string | undefined;
+  readonly count: number;
+  readonly mayStay: boolean;
+  readonly why: string;
 }

@@ -1,15 +1,5 @@
-import { printable } from "../../kernel/errors.js";
-
-export interface Place {
-  readonly server: "PostgreSQL" | "Redis" | "NATS";
-  /** A column of a table, a kind of keys, or a stream. */
-  readonly place: string;
-  /** Name of one of several keys. */
-  readonly example?: string | undefined;
-  readonly count: number;
-  readonly mayStay: boolean;
-  readonly why: string;
-}
+import type { Place } from "../contracts/people.js";
+import { printable } from "../kernel/errors.js";
 
 export function createPlaces() {
   const places = new Map<string, Place>();

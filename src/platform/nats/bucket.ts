@@ -2,9 +2,9 @@ import { randomUUID } from "node:crypto";
 import { type NatsConnection, NatsError } from "nats";
 import { type BucketName, bucketPrefix, streamOfBucket } from "../../contracts/subjects.js";
 import { AppError } from "../../kernel/errors.js";
-import { askNats, managerOf, unlessAbsent } from "../../platform/nats/ask.js";
-import type { Publish } from "../../platform/nats/publish.js";
-import { logEntries } from "../../platform/nats/read-log.js";
+import { askNats, managerOf, unlessAbsent } from "./ask.js";
+import type { Publish } from "./publish.js";
+import { logEntries } from "./read-log.js";
 
 export type Bucket = ReturnType<typeof createBucket>;
 
