@@ -1,5 +1,5 @@
-import type { FeedState, PartFeed } from "./feed.nats.js";
-import { incarnationOf, type Notification, type StreamPosition } from "./notification.js";
+import type { FeedState } from "./feed.nats.js";
+import type { Notification } from "./notification.js";
 
 export const RESET_REASONS = ["unknown_position", "too_old", "registration_lost", "stream_replaced"] as const;
 export type ResetReason = (typeof RESET_REASONS)[number];
@@ -65,53 +65,6 @@ export class RecentKeys {
 }
 
 export const MAX_REPLAYED = 1_024;
-
-export interface History {
-  readonly notifications: Notification[];
-  /** False if the read stopped at the first buffered live notification. */
-  readonly reachedEnd: boolean;
-  readonly fault: ResetReason | undefined;
-}
-
-interface HistoryOptions {
-  readonly feed: PartFeed;
-  readonly user: string;
-  readonly position: StreamPosition;
-  /** The read begins after this. Of notifications up to the position, which were sent before, only keys are kept. */
-  readonly from: number;
-  readonly live: LiveBuffer;
-  readonly sentKeys: RecentKeys;
-  readonly stopped: () => boolean;
-}
-
-/**
- * Reads the user's notifications after a position. The state of the stream is read last: an incarnation never
- * returns, so that an unchanged one did not change during the read either. A position with a check is continued only
- * if the read meets the notification that moved it there: a live message may have been forged.
- */
-export async function readHistory(options: HistoryOptions): Promise<History> {
-  const { feed, user, position, from, live, sentKeys, stopped } = options;
-  const { seq, incarnation, check } = position;
-  const notifications: Notification[] = [];
-  let reachedEnd = true;
-  let isConfirmed = check === undefined;
-  await feed.read(user, from, (notification) => {
-    if (notification.seq === seq) isConfirmed ||= notification.check === check;
-    if (notification.seq > seq) notifications.push(notification);
-    else if (notification.content?.key) sentKeys.isRepeated(notification.content.key);
-    // The buffer has the notifications after these: reading on might never catch up with a busy publisher.
-    const previous = live.first?.previous;
-    reachedEnd = previous === undefined || notification.seq < previous || notification.seq <= seq;
-    return reachedEnd && notifications.length < MAX_REPLAYED && !stopped();
-  });
-  const count = notifications.length + live.count;
-  const state = await feed.state();
-  if (incarnationOf(state.createdAt, feed.part) !== incarnation)
-    return { notifications: [], reachedEnd, fault: "stream_replaced" };
-  const oldest = count >= state.perSubject ? await feed.oldestOf(user) : undefined;
-  const fault = historyFault({ position: seq, count, state, oldest });
-  return { notifications, reachedEnd, fault: fault ?? (isConfirmed ? undefined : "unknown_position") };
-}
 
 interface ReadHistory {
   readonly position: number;

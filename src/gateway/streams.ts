@@ -11,7 +11,7 @@ import type { Feed, PartFeed } from "./feed.nats.js";
 import { type CloseReason, observeGateway, type SentEvents } from "./observe.js";
 import { REGISTRATIONS_A_CALL, type Refused, type StreamRegistry } from "./registry.js";
 import type { StreamRequest } from "./routes.http.js";
-import { Session } from "./session.js";
+import { Session } from "./session/session.js";
 
 export interface StreamLimits {
   readonly heartbeatMs: Range;

@@ -44,8 +44,8 @@ export const MUTANTS = [
   },
   {
     what: "a stream does not notice that it missed a notification",
-    source: "gateway/session.ts",
-    text: "previous !== undefined && previous <= this.#seq",
+    source: "gateway/session/position.ts",
+    text: "previous !== undefined && previous <= this.seq",
     mutated: "previous !== undefined",
     test: "integration/gateway-faults.test.ts",
   },

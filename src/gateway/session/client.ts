@@ -1,16 +1,10 @@
-import { bylineOf } from "../contracts/timelines.js";
-import { Hidden, type Hiding } from "../state/index.js";
-import {
-  type Content,
-  frameOf,
-  type Notification,
-  positionBlock,
-  resetBlock,
-  type StreamPosition,
-} from "./notification.js";
-import { observeGateway, type SentEvents } from "./observe.js";
-import { RecentKeys, type ResetReason } from "./resume.js";
-import type { StreamRequest } from "./routes.http.js";
+import { bylineOf } from "../../contracts/timelines.js";
+import { Hidden, type Hiding } from "../../state/index.js";
+import { type Content, frameOf, type Notification, positionBlock, resetBlock } from "../notification.js";
+import { observeGateway, type SentEvents } from "../observe.js";
+import { RecentKeys, type ResetReason } from "../resume.js";
+import type { StreamRequest } from "../routes.http.js";
+import type { Position } from "./position.js";
 
 export type EventSink = Pick<ReturnType<StreamRequest["open"]>, "write" | "drained">;
 
@@ -21,6 +15,8 @@ const MAX_HIDINGS = 128;
 /** The client of one stream: what it has got, and what its user hides from it. It gets nothing before it is connected. */
 export class StreamClient {
   sent = 0;
+  /** Another part has stored a notification of the user, and the client has got no reset since. */
+  lacksElsewhere = false;
   #sink: EventSink | undefined;
   /** Created when it is needed, as is the map: most streams are quiet. */
   #sentKeys: RecentKeys | undefined;
@@ -31,13 +27,10 @@ export class StreamClient {
   #hidings: Map<string, Hiding | undefined> | undefined;
 
   constructor(
-    private readonly user: string,
+    readonly user: string,
+    readonly position: Position,
     private readonly sentEvents: SentEvents,
   ) {}
-
-  get isConnected(): boolean {
-    return this.#sink !== undefined;
-  }
 
   connect(sink: EventSink): void {
     this.#sink = sink;
@@ -65,35 +58,40 @@ export class StreamClient {
     }
   }
 
-  /** Called if changes may have been missed. Fan-out has applied them to all later notifications. */
-  forgetHidings(): void {
-    this.#hidings = undefined;
-  }
-
   async drained(): Promise<void> {
     await this.#sink?.drained();
   }
 
-  /** Sends an event that the user may see and the client has not got. */
-  send(notification: Notification, position: StreamPosition, replayed: boolean): void {
+  /** Moves the position, and sends an event that the user may see and the client has not got. */
+  send(notification: Notification, replayed: boolean): void {
     const { content } = notification;
+    this.position.moveTo(notification);
     this.noteHiding(notification);
     if (!content || this.#hides(content)) return;
     if (content.key !== undefined && this.sentKeys.isRepeated(content.key)) return observeGateway.duplicate();
     const span = observeGateway.writing(notification);
-    this.#sink?.write(frameOf(notification, position));
+    this.#sink?.write(frameOf(notification, this.position));
     span?.end();
     this.sent++;
     this.sentEvents.add(notification, replayed);
   }
 
-  heartbeat(position: StreamPosition): void {
-    this.#sink?.write(positionBlock(position, "heartbeat"));
+  heartbeat(): void {
+    this.#sink?.write(positionBlock(this.position, "heartbeat"));
   }
 
-  reset(position: StreamPosition, reason: ResetReason): void {
+  reset(reason: ResetReason): void {
     observeGateway.reset(reason);
-    this.#sink?.write(resetBlock(position, reason));
+    this.#sink?.write(resetBlock(this.position, reason));
+  }
+
+  /** Goes on at `seq`, and forgets changes: some may have been missed. Fan-out has applied them to what comes then. */
+  startOver(reason: ResetReason, seq: number, createdAt: number): void {
+    this.position.settle(seq);
+    this.position.countIn(createdAt);
+    this.lacksElsewhere = false;
+    this.#hidings = undefined;
+    this.reset(reason);
   }
 
   #hides({ by }: Content): boolean {
