@@ -238,12 +238,16 @@ test("the id of an event from before ids had a checksum is continued", async () 
 // Invariant 7.
 test("cutover under fire: nothing is missed and nothing comes twice", async () => {
   const running = await start();
-  const all = names("d", 1_500);
+  const sent: string[] = [];
   const seen: string[] = [];
   let raw = await listen(running, "alice");
+  let cutovers = 0;
+  const isUnderFire = (): boolean => cutovers < 10;
   const publishing = (async () => {
-    for (const [i, drop] of all.entries()) {
-      await send("alice", drop);
+    // The fire ends after enough cutovers: each reads all that the stream keeps, which takes seconds on a busy machine.
+    for (let i = 0; isUnderFire(); i++) {
+      sent.push(`d${i}`);
+      await send("alice", `d${i}`);
       // More than a stream keeps would be a reset, which is another test.
       await eventually(
         () => i - Number((raw.drops().at(-1) ?? seen.at(-1) ?? "d0").slice(1)) < 60,
@@ -251,17 +255,16 @@ test("cutover under fire: nothing is missed and nothing comes twice", async () =
       );
     }
   })();
-  let rounds = 0;
-  for (; seen.length < all.length; rounds++) {
+  while (isUnderFire() || seen.length < sent.length) {
     await eventually(() => raw.drops().length > 0, "a drop");
     await raw.goes();
     expect(raw.resets()).toEqual([]);
     seen.push(...raw.drops());
-    if (seen.length < all.length) raw = await listen(running, "alice", raw.lastId);
+    raw = await listen(running, "alice", raw.lastId);
+    cutovers++;
   }
   await publishing;
-  expect(seen).toEqual(all);
-  expect(rounds).toBeGreaterThan(5);
+  expect(seen).toEqual(sent);
 });
 
 test("a stream whose live messages come while it still reads cuts over without a gap", async () => {
