@@ -168,6 +168,26 @@ describePostsWithUsers("threads", (running) => {
     expect(lines).toEqual([[1, last]]);
   });
 
+  test("a chain of 10,000 costs no more than its nearest 50 and its first six levels", async () => {
+    const { db, call } = posts();
+    const [from, length] = [Date.now() - DAY / 24, 10_000];
+    const id = (n: string): string =>
+      `(left($1, 15) || lpad(to_hex((${n}) / 4096), 3, '0') || '-8000-' || lpad(to_hex(${n}), 12, '0'))::uuid`;
+    const rows = await db.query<{ drop_id: string }>(
+      `INSERT INTO posts.drops (drop_id, user_id, visibility, recipients, summary, body, updated_at, changed_at, reply_to)
+       SELECT ${id("n")}, 'deep', 1, '{}', '', 'x', 0, 0, CASE WHEN n > 0 THEN ${id("n - 1")}::text END
+       FROM generate_series(0, $2::integer - 1) n RETURNING drop_id`,
+      [importedId(from), length],
+    );
+    const ids = rows.map(({ drop_id }) => drop_id).sort();
+    const [top, bottom] = [ids[0] as string, ids.at(-1) as string];
+    const before = performance.now();
+    const below = await call.getThread({ drop_id: bottom });
+    expect(below.ancestors.map(nameOf)).toEqual(ids.slice(-51, -1));
+    expect(await repliesOf(posts(), top)).toEqual(ids.slice(1, 7).map((name, n) => [n + 1, name]));
+    expect(performance.now() - before).toBeLessThan(5_000);
+  });
+
   test("direct replies are in the threads of those whom they are for", async () => {
     const drop_id = await post(posts());
     const direct = await post(posts(), { visibility: DIRECT, recipients: ["bob"], reply_to: drop_id });
