@@ -7,6 +7,7 @@ const slow =
 /** @type {import("jest").Config} */
 export default {
   globalSetup: "<rootDir>/test/support/jest/bundle.mjs",
+  runtime: "<rootDir>/test/support/jest/runtime.mjs",
   testEnvironment: "<rootDir>/test/support/jest/environment.mjs",
   testSequencer: "<rootDir>/test/support/jest/sequencer.mjs",
   transform: { "\\.ts$": ["@swc/jest", { jsc: { target: "es2023", parser: { syntax: "typescript" } } }] },

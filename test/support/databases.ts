@@ -37,15 +37,22 @@ END $$`;
 export const longTest = (database: string): (typeof test)["skip"] =>
   runs[database === DATABASES.at(-1)?.name ? "quick" : "slow"] ? test : test.skip;
 
-/** Starting one takes a second of CPU time. */
-const idle: PGlite[] = [];
+declare global {
+  /** Databases of the Jest worker that no file uses: starting one takes a second of CPU time. */
+  var idleDatabases: PGlite[];
+}
+
+const idle = globalThis.idleDatabases;
 const IDLE_MAX = 2;
 
 /** Leaves nothing of what a test did in it; where that fails, nobody gets it. */
 async function giveBack(lite: PGlite): Promise<void> {
   if (lite.closed) return;
   try {
-    for (const statement of ["ROLLBACK", "DISCARD ALL", DROP_ALL]) await lite.exec(statement);
+    await lite.exec("ROLLBACK");
+    const { rows } = await lite.query<{ name: string }>("SELECT pg_listening_channels() AS name");
+    for (const { name } of rows) await lite.unlisten(name);
+    for (const statement of ["DISCARD ALL", DROP_ALL]) await lite.exec(statement);
     if (idle.length < IDLE_MAX) idle.push(lite);
     else await lite.close();
   } catch {
@@ -70,10 +77,7 @@ async function startEmbedded(): Promise<DatabaseServer> {
       emptied = await newDatabase();
       return emptied;
     },
-    stop: async () => {
-      await Promise.all(opened.map((db) => db.close()));
-      await Promise.all(idle.splice(0).map((lite) => lite.close()));
-    },
+    stop: async () => void (await Promise.all(opened.map((db) => db.close()))),
   };
 }
 
