@@ -1,40 +1,20 @@
-import { afterAll, beforeAll, expect, test } from "@jest/globals";
-import { Cluster } from "ioredis";
-import { silent } from "../../src/kernel/logger.js";
-import type { RedisClient } from "../../src/platform/redis/clusters.js";
-import { connectRedis } from "../../src/platform/redis/connect.js";
-import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
+import { expect, test } from "@jest/globals";
 import { audienceOf } from "../../src/state/entries/writer.redis.js";
-import { type RedisCluster, startRedisCluster } from "../support/clusters.js";
 import { erasedOn } from "../support/erased.js";
 import { dropOf, fencesOn, forgetOn, snapshot, TRACES } from "../support/erasure.js";
-import { eventually } from "../support/eventually.js";
 import { natsOfFile } from "../support/nats-of-file.js";
 import { adaptersOn } from "../support/redis.js";
+import { serversOf } from "../support/servers.js";
 import { homeKey } from "../support/timeline-keys.js";
 
 const nats = natsOfFile();
-let cluster: RedisCluster;
-let raw: Cluster;
-let client: RedisClient;
-let scripts: Scripts;
-
-beforeAll(async () => {
-  cluster = await startRedisCluster({ replicas: false });
-  raw = new Cluster(cluster.urls.split(","));
-  client = connectRedis(cluster.urls.split(","), silent);
-  await eventually(() => client.status === "ready" && raw.status === "ready", "Redis is connected");
-  scripts = createScripts(client);
-});
-afterAll(async () => {
-  raw?.disconnect();
-  client?.disconnect();
-  await cluster?.stop();
-});
+const bench = serversOf("a Redis Cluster");
 
 /** Tombstones may stay. */
 const contents = async (): Promise<object> => {
-  const kept = Object.entries(await snapshot(raw)).filter(([key]) => !/^timeline:(tombstones|x:deleted:)/.test(key));
+  const kept = Object.entries(await snapshot(bench.client)).filter(
+    ([key]) => !/^timeline:(tombstones|x:deleted:)/.test(key),
+  );
   const fields = (content: unknown) =>
     Array.isArray(content) ? content.filter((one) => !String(one).includes(":~deleted,")) : content;
   return Object.fromEntries(kept.map(([key, content]) => [key, fields(content)]));
@@ -42,14 +22,14 @@ const contents = async (): Promise<object> => {
 
 test("on a Redis Cluster nothing names an erased user, and what others have is as before", async () => {
   const others = ["ada2", "örjan", "bob", "cat"];
-  await fencesOn(scripts).tombstonedAmong(["none"]);
+  await fencesOn(bench.scripts).tombstonedAmong(["none"]);
   for (const [at, user] of others.entries())
-    for (const { leave } of TRACES) await leave(raw, user, others[(at + 1) % others.length] as string);
+    for (const { leave } of TRACES) await leave(bench.client, user, others[(at + 1) % others.length] as string);
   const before = await contents();
-  for (const { leave } of TRACES) for (const other of others) await leave(raw, "ada", other);
-  await fencesOn(scripts).recordTombstones([{ drop: dropOf("ada"), author: "ada", time: Date.now() }]);
+  for (const { leave } of TRACES) for (const other of others) await leave(bench.client, "ada", other);
+  await fencesOn(bench.scripts).recordTombstones([{ drop: dropOf("ada"), author: "ada", time: Date.now() }]);
   expect(await contents()).not.toEqual(before);
-  const forget = forgetOn({ scripts, nats });
+  const forget = forgetOn({ ...bench, nats });
   const context = { stopping: new AbortController().signal, left: async () => undefined };
   for (let times = 0; times < 2; times++) {
     await forget("ada", context);
@@ -59,13 +39,13 @@ test("on a Redis Cluster nothing names an erased user, and what others have is a
 
 // Invariant 4.
 test("on a Redis Cluster an erased follower gets no home, and others who have one are not asked for", async () => {
-  const erased = erasedOn(scripts, nats);
+  const erased = erasedOn(bench.scripts, nats);
   const asked: (readonly string[])[] = [];
   const among = (users: readonly string[]) => {
     asked.push(users);
     return erased.among(users);
   };
-  const { writer } = adaptersOn(scripts, { maxEntries: 100, erased: { among } });
+  const { writer } = adaptersOn(bench.scripts, { maxEntries: 100, erased: { among } });
   const users = Array.from({ length: 20 }, (_, number) => `follower ${number}`);
   const audience = audienceOf([...users, "eve"]);
   const add = (...drops: readonly string[]) =>
@@ -80,9 +60,9 @@ test("on a Redis Cluster an erased follower gets no home, and others who have on
   expect(await add("d1", "d3")).toBe(false);
   expect(asked).toEqual([["eve"]]);
   for (const [at, user] of users.entries()) {
-    const drops = await raw.zrange(homeKey(user), 0, "-1");
+    const drops = await bench.client.zrange(homeKey(user), 0, "-1");
     expect(drops.sort()).toEqual([...["d1", "d2", "d3"], ...(at < 5 ? ["more"] : [])]);
-    expect(await raw.pttl(homeKey(user))).toBeGreaterThan(0);
+    expect(await bench.client.pttl(homeKey(user))).toBeGreaterThan(0);
   }
-  expect(await raw.exists(homeKey("eve"))).toBe(0);
+  expect(await bench.client.exists(homeKey("eve"))).toBe(0);
 });

@@ -12,10 +12,8 @@ import { migrate } from "../../src/platform/db/migrate.js";
 import { createBucket } from "../../src/platform/nats/bucket.js";
 import { createCalibration } from "../../src/rewards/calibration.sql.js";
 import { createRewardStore, REWARDS_MIGRATIONS } from "../../src/rewards/index.js";
-import { createAnalysisCache } from "../../src/state/caches/analyses.redis.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { type NatsBench, openNats } from "../support/nats.js";
-import { openRedis, type RedisBench } from "../support/redis.js";
 
 const AT = "2026-01-02T03:04:05.678Z";
 const requestOf = (user_id: string, analysis_id: string = v7()) =>
@@ -138,17 +136,13 @@ describe.each(DATABASES)("analyses and rewards on $name", ({ start }) => {
   });
 });
 
-describe("facts and the cache", () => {
+describe("facts", () => {
   let nats: NatsBench;
-  let redis: RedisBench;
 
   beforeAll(async () => {
-    [nats, redis] = await Promise.all([openNats(), openRedis()]);
+    nats = await openNats();
   }, 60_000);
-  afterAll(async () => {
-    await nats.close();
-    await redis.close();
-  });
+  afterAll(() => nats.close());
 
   test("a key is created once, and replaced only at its revision", async () => {
     const bucket = createBucket(nats.connection, nats.publish, "ANALYSES");
@@ -196,26 +190,5 @@ describe("facts and the cache", () => {
     const newest = requestOf("many");
     await requests.record(newest);
     expect(await requests.listed("many")).toEqual([newest.analysis_id, ...many.slice(0, -1)]);
-  });
-
-  test("the cache serves a tier what is young enough for it", async () => {
-    const cache = createAnalysisCache(redis.scripts);
-    const noon = Date.UTC(2026, 0, 2, 12);
-    const results = { version: "1", posts: 1, flow: {}, clout: {}, kudos: {}, pulse: { score: 1 } };
-    const ask = { did: "bob", type: "pulse" } as const;
-    await cache.fill({ did: "bob", type: "full", tier: "DRIFT" }, results, noon);
-    expect(await cache.find({ ...ask, tier: "JET" }, noon + 30 * MINUTE)).toEqual({
-      version: "1",
-      posts: 1,
-      pulse: { score: 1 },
-    });
-    expect(await cache.find({ ...ask, tier: "JET" }, noon + 31 * MINUTE)).toBeUndefined();
-    expect(await cache.find({ ...ask, tier: "DRIFT" }, noon + 59 * MINUTE)).toBeDefined();
-    expect(await cache.find({ ...ask, tier: "DRIFT" }, noon + 13 * 60 * MINUTE)).toBeUndefined();
-    expect(await cache.find({ did: "bob", type: "full", tier: "DRIFT" }, noon)).toEqual(results);
-    const ttl = await redis.raw.pttl("analysis:bob:full:2026-01-02");
-    expect(ttl).toBeGreaterThan(59 * MINUTE);
-    await cache.fill({ ...ask, tier: "LIFT" }, results, noon);
-    expect(await redis.raw.pttl("analysis:bob:pulse:2026-01-02")).toBeLessThanOrEqual(30 * MINUTE);
   });
 });

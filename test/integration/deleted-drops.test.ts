@@ -1,28 +1,17 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
+import { beforeEach, describe, expect, test } from "@jest/globals";
 import { silent } from "../../src/kernel/logger.js";
 import { DAY } from "../../src/kernel/time.js";
 import type { RedisClient } from "../../src/platform/redis/clusters.js";
-import { connectRedis } from "../../src/platform/redis/connect.js";
-import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
+import type { Scripts } from "../../src/platform/redis/scripts.js";
 import { createFences } from "../../src/state/fences/fences.js";
 import { DELETED_PREFIX, edgePart, unfollowersKey } from "../../src/state/keys.js";
-import { privateRedis } from "../support/brokers.js";
-import { startRedisCluster } from "../support/clusters.js";
-import { eventually } from "../support/eventually.js";
 import { followers, handle, openFanout } from "../support/fanout.js";
 import { historyOf } from "../support/memory-upstreams.js";
 import { adaptersOn } from "../support/redis.js";
-import { created, deleted, followed, received, unfollowed } from "../support/timeline-events.js";
+import { serversOf } from "../support/servers.js";
+import { created, deleted, followed, unfollowed } from "../support/timeline-events.js";
 import { homeKey } from "../support/timeline-keys.js";
 import { World } from "../support/world.js";
-
-const SERVERS = {
-  "a single server": async () => {
-    const { url, stop } = await privateRedis();
-    return { urls: url, stop };
-  },
-  "a Redis Cluster": () => startRedisCluster({ replicas: false }),
-};
 
 const NOW = Date.now();
 const deletedKey = (author: string): string => `${DELETED_PREFIX}${edgePart(author)}:${author}`;
@@ -30,34 +19,21 @@ const names = (what: string, count: number): string[] =>
   Array.from({ length: count }, (_, number) => `${what}-${number}`);
 const DROP = { drop_id: "d1", user_id: "ada", visibility: "followers", created_at: NOW } as const;
 
-describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("%s", (name) => {
-  let servers: Awaited<ReturnType<(typeof SERVERS)[typeof name]>>;
+describe.each(["one server", "a Redis Cluster"] as const)("%s", (name) => {
+  const bench = serversOf(name);
   let client: RedisClient;
   let scripts: Scripts;
   /** Commands of the service that are no scripts. */
   let commands: string[];
 
-  beforeAll(async () => {
-    servers = await SERVERS[name]();
-    client = connectRedis(servers.urls.split(","), silent);
-    await eventually(() => client.status === "ready", "Redis is connected");
-    const usual = createScripts(client);
-    scripts = {
-      ...usual,
-      command: (one, call) => {
-        commands.push(one);
-        return usual.command(one, call);
-      },
-    };
-  });
-  afterAll(async () => {
-    client?.disconnect();
-    await servers?.stop();
-  });
-  beforeEach(async () => {
+  beforeEach(() => {
     commands = [];
-    const nodes = "nodes" in client ? client.nodes("master") : [client];
-    await Promise.all(nodes.map((node) => node.flushall()));
+    client = bench.client;
+    const command: Scripts["command"] = (one, call) => {
+      commands.push(one);
+      return bench.scripts.command(one, call);
+    };
+    scripts = { ...bench.scripts, command };
   });
 
   const idsOf = async (user: string): Promise<string[]> =>
@@ -147,16 +123,6 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("%s", (name) => 
   });
 
   // Invariant 4.
-  test("a deletion that names no author is recorded under the actor who is remembered", async () => {
-    const world = new World();
-    const bench = fanout(world);
-    await handle(bench, received({ drop_id: "https://remote.example/1", user_id: "rita", created_at: NOW }));
-    await handle(bench, deleted("https://remote.example/1"));
-    await handle(bench, deleted("https://remote.example/2"));
-    expect(await client.zrange(deletedKey("rita"), "0", "-1")).toEqual(["https://remote.example/1"]);
-  });
-
-  // Invariant 4.
   test("deleted drops that were lost, all or of one author, are refilled before a look ends", async () => {
     const payloads = [{ drop_id: "d1", user_id: "ada" }, { drop_id: "d2" }, { drop_id: "d3", user_id: "eve" }];
     const log = payloads.map((payload) => ({ event: { name: "drop_deleted", payload }, time: NOW }) as const);
@@ -182,21 +148,5 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("%s", (name) => 
     await client.del(deletedKey("ada"), unfollowersKey("ada"));
     await fences.removeDeleted(new Map([["ada", ["bob"]]]));
     for await (const page of fences.recentUnfollowers("ada", 0)) expect(page).toEqual("no page");
-  });
-
-  // Invariant 4.
-  test("deleted drops of an author are forgotten with their tombstones", async () => {
-    const fences = fencesWith();
-    const remembered = async (...daysAgo: readonly number[]): Promise<string[]> => {
-      await fences.recordTombstones(
-        daysAgo.map((days) => ({ drop: `${days} days ago`, author: "ada", time: NOW - days * DAY })),
-      );
-      return client.zrange(deletedKey("ada"), "0", "-1");
-    };
-    expect(await remembered(7.6)).toEqual([]);
-    await fences.removeDeleted(new Map([["ada", ["bob"]]]));
-    expect(await remembered(7.4, 7.6, 1)).toEqual(["7.4 days ago", "1 days ago"]);
-    expect(await client.pttl(deletedKey("ada"))).toBeGreaterThan(7 * DAY);
-    expect(await remembered(0, 7.4)).toEqual(["7.4 days ago", "1 days ago", "0 days ago"]);
   });
 });

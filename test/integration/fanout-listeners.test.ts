@@ -5,8 +5,7 @@ import { AppError } from "../../src/kernel/errors.js";
 import { encodeId } from "../../src/kernel/ids.js";
 import { silent } from "../../src/kernel/logger.js";
 import type { Publish } from "../../src/platform/nats/publish.js";
-import type { Scripts } from "../../src/platform/redis/scripts.js";
-import { createNodeCalls } from "../../src/platform/redis/scripts.js";
+import { createNodeCalls, type Scripts } from "../../src/platform/redis/scripts.js";
 import { PULLS_COMPLETE, PULLS_FILLING } from "../../src/state/big-authors/pulled.js";
 import { listenerPart, pullsKey, RECENT_KEY, recentKey } from "../../src/state/keys.js";
 import { createNotifyUser } from "../../src/state/listeners/listed.redis.js";
@@ -16,7 +15,7 @@ import { asCluster, clockOn } from "../support/redis.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 
 const redis = redisOfFile();
-const [MINUTE, HOUR] = [60_000, 3_600_000];
+const [MINUTE, _HOUR] = [60_000, 3_600_000];
 
 /** One server in the place of a cluster with one node. */
 function asOneNode(scripts: Scripts): Scripts {
@@ -69,12 +68,6 @@ async function listen(
     pipeline.zadd(recentKey(listenerPart(user, isCluster)), seen(at), encodeId(user));
   await pipeline.exec();
 }
-
-const SERVERS: Readonly<Record<string, () => Scripts>> = {
-  "one server": () => redis.scripts,
-  "a cluster of many nodes": () => asCluster(redis.scripts),
-  "a cluster of one node": () => asOneNode(redis.scripts),
-};
 
 async function pull(users: readonly string[], ...authors: readonly string[]): Promise<void> {
   const pipeline = redis.raw.pipeline();
@@ -220,40 +213,6 @@ test("a listener whose followings cannot be read is left out; while the upstream
   expect(await visited(failing("failed"), "ada")).toEqual(["well"]);
   await expect(visited(failing("unavailable"), "ada")).rejects.toMatchObject({ code: "unavailable" });
 });
-
-const AMONG = Object.keys(SERVERS).flatMap((server) => [1, 600].map((count) => [server, count] as const));
-
-test.each(AMONG)(
-  "of audiences %s finds those who listen, whatever their ids: %i listen in all",
-  async (server, count) => {
-    const scripts = (SERVERS[server] as () => Scripts)();
-    const { isCluster } = scripts;
-    const ids = (prefix: string) =>
-      names(prefix, count).flatMap((name) => [name, `${name} é`, `https://example.org/${name}`]);
-    await listen(ids("user"), { isCluster });
-    await listen(["gone ü"], { seen: () => Date.now() - HOUR, isCluster });
-    const audiences = [
-      [...ids("user").slice(0, 3), "gone ü"],
-      ["user0", ...names("other", 30)],
-    ];
-    const isListening = await createListenersAmong(scripts, clockOn(redis.scripts))(audiences);
-    expect(audiences.map((users) => users.filter((user) => isListening?.(user)))).toEqual([
-      ids("user").slice(0, 3),
-      ["user0"],
-    ]);
-  },
-);
-
-test.each(Object.keys(SERVERS))(
-  "each of thousands of listeners is found among as many others by %s",
-  async (server) => {
-    const scripts = (SERVERS[server] as () => Scripts)();
-    const listening = names("user", 2_500);
-    await listen(listening, { isCluster: scripts.isCluster });
-    const isListening = await createListenersAmong(scripts, clockOn(redis.scripts))([names("other", 2_500), listening]);
-    expect([...names("other", 2_500), ...listening].filter((user) => isListening?.(user))).toEqual(listening);
-  },
-);
 
 // Invariant 7.
 test("in a cluster users are notified beside gateways of 0.1.0, whichever gateway lists them", async () => {

@@ -1,36 +1,20 @@
-import { afterAll, beforeAll, expect, test } from "@jest/globals";
+import { expect, test } from "@jest/globals";
 import { Redis } from "ioredis";
 import { silent } from "../../src/kernel/logger.js";
-import type { RedisClient } from "../../src/platform/redis/clusters.js";
-import { connectRedis } from "../../src/platform/redis/connect.js";
-import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
 import { createFences } from "../../src/state/fences/fences.js";
 import { edgesKey } from "../../src/state/keys.js";
-import { moveSlot, type RedisCluster, startRedisCluster } from "../support/clusters.js";
-import { eventually } from "../support/eventually.js";
+import { moveSlot } from "../support/clusters.js";
 import { adaptersOn } from "../support/redis.js";
+import { serversOf } from "../support/servers.js";
 
-let cluster: RedisCluster;
-let client: RedisClient;
-let scripts: Scripts;
-beforeAll(async () => {
-  cluster = await startRedisCluster({ replicas: false });
-  client = connectRedis(cluster.urls.split(","), silent);
-  await eventually(() => client.status === "ready", "Redis is connected");
-  scripts = createScripts(client);
-});
-afterAll(async () => {
-  client?.disconnect();
-  await cluster?.stop();
-});
-
+const bench = serversOf("a Redis Cluster");
 const AUTHORS = Array.from({ length: 40 }, (_, number) => `author-${number}`);
 
 /** Fences on the cluster whose log says that bob has left everybody. */
 function scene() {
   let reads = 0;
   const fences = createFences({
-    store: adaptersOn(scripts, { maxEntries: 10 }).fenceStore,
+    store: adaptersOn(bench.scripts, { maxEntries: 10 }).fenceStore,
     log: silent,
     readHistory: async function* () {
       reads++;
@@ -50,7 +34,7 @@ test("a shard that comes back empty is noticed: no old follow wins on any shard"
   const { fences, oldFollow, reads } = scene();
   await fences.recordTombstones([{ drop: "d1", time: Date.now() }]);
   expect(reads()).toBe(1);
-  for (const [index, { url }] of cluster.masters.entries()) {
+  for (const [index, { url }] of bench.cluster.masters.entries()) {
     const shard = new Redis(url);
     expect(await shard.dbsize()).toBeGreaterThan(0);
     await shard.flushall();
@@ -66,14 +50,17 @@ test("a slot that moves to another shard takes its floor along, and does not cou
   const { fences, oldFollow, reads } = scene();
   await fences.unfollowedAmong("author-0", ["bob"]);
   const before = reads();
-  const [first, second] = cluster.masters;
+  const [first, second] = bench.cluster.masters;
   if (!first || !second) throw new Error("no masters");
   let moved = 0;
   for (const author of AUTHORS) {
     const slot = Number(
-      await (client as { cluster(how: string, key: string): Promise<unknown> }).cluster("KEYSLOT", edgesKey(author)),
+      await (bench.client as { cluster(how: string, key: string): Promise<unknown> }).cluster(
+        "KEYSLOT",
+        edgesKey(author),
+      ),
     );
-    if (slot <= 5_460) moved += await moveSlot(cluster, slot, first, second);
+    if (slot <= 5_460) moved += await moveSlot(bench.cluster, slot, first, second);
   }
   expect(moved).toBeGreaterThan(0);
   for (const author of AUTHORS) expect(await oldFollow(author)).toEqual([{ version: 5, follows: false }]);

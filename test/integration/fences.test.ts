@@ -172,16 +172,6 @@ test("generations: one name for everybody until it is renewed or lost", async ()
   );
 });
 
-test("an unfollow is known by its newest version, and for its author only", async () => {
-  const fences = open(history().read);
-  await fences.changeEdges([{ follower: "eve", following: "ada", version: 2, follows: false }]);
-  await fences.changeEdges([{ follower: "zoë", following: "ada", version: 2, follows: false }]);
-  await fences.changeEdges([{ follower: "zoë", following: "ada", version: 3, follows: true }]);
-  await fences.changeEdges([{ follower: "ada", following: "eve", version: 9, follows: false }]);
-  expect(await fences.unfollowedAmong("ada", ["zoë", "eve", "bob", "unknown"])).toEqual(["eve", "bob"]);
-  expect(await fences.unfollowedAmong("ada", [])).toEqual([]);
-});
-
 const edge = (follower: string, following: string, version: Version, follows: boolean) => ({
   ...{ follower, following, version, follows },
 });
@@ -285,17 +275,6 @@ test("a batch that cannot be written fails the refill; the next one starts anew"
   await expect(fences.unfollowedAmong("ada", ["bob"])).rejects.toMatchObject({ code: "unavailable" });
   failing = false;
   expect(await fences.unfollowedAmong("ada", ["bob"])).toEqual(["bob"]);
-});
-
-test("every key of the fences has a time to live or a floor that forgets", async () => {
-  const fences = open(history().read);
-  await fences.changeEdges([{ follower: "eve", following: "ada", version: 2, follows: false }]);
-  await fences.generations(["ada"]).then((names) => names.get("ada"));
-  await redis.raw.zadd("timeline:tombstones", 1, "ancient");
-  await fences.recordTombstones([{ drop: "new", time: NOW }]);
-  expect(await redis.raw.zrange("timeline:tombstones", "0", "-1")).toEqual(expect.not.arrayContaining(["ancient"]));
-  for (const key of await redis.raw.keys("timeline:x:[gl]*"))
-    expect(await redis.raw.pttl(key)).toBeGreaterThan(7 * 86_400_000);
 });
 
 // Invariant 4.

@@ -1,10 +1,7 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
+import { beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
 import { Redis } from "ioredis";
 import { encodeId } from "../../src/kernel/ids.js";
-import { silent } from "../../src/kernel/logger.js";
 import type { RedisClient } from "../../src/platform/redis/clusters.js";
-import { connectRedis } from "../../src/platform/redis/connect.js";
-import { createScripts } from "../../src/platform/redis/scripts.js";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import {
   connectionKey,
@@ -21,42 +18,18 @@ import {
   type Moment,
   type StreamRegistryStore,
 } from "../../src/state/listeners/registry.redis.js";
-import { privateRedis } from "../support/brokers.js";
-import { moveSlot, type RedisCluster, startRedisCluster } from "../support/clusters.js";
-import { eventually } from "../support/eventually.js";
+import { moveSlot } from "../support/clusters.js";
+import { serversOf } from "../support/servers.js";
 
-interface Servers {
-  readonly urls: readonly string[];
-  readonly cluster?: RedisCluster;
-  stop(): Promise<unknown>;
-}
-
-const SERVERS: Readonly<Record<"one server" | "a cluster", () => Promise<Servers>>> = {
-  "one server": async () => {
-    const { url, stop } = await privateRedis();
-    return { urls: [url], stop };
-  },
-  "a cluster": async () => {
-    const cluster = await startRedisCluster({ replicas: false });
-    return { urls: cluster.urls.split(","), cluster, stop: cluster.stop };
-  },
-};
-
-describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on %s", (name) => {
-  let servers: Servers;
+describe.each(["one server", "a Redis Cluster"] as const)("the registry on %s", (name) => {
+  const bench = serversOf(name);
   let client: RedisClient;
   let store: StreamRegistryStore;
   let users = 0;
   let user: string;
-  beforeAll(async () => {
-    servers = await SERVERS[name]();
-    client = connectRedis(servers.urls, silent);
-    await eventually(() => client.status === "ready", "Redis is connected");
-    store = createStreamRegistryStore(createScripts(client), { podName: "pod-1", ttlMs: 60_000, windowMs: 600_000 });
-  });
-  afterAll(async () => {
-    client?.disconnect();
-    await servers?.stop();
+  beforeAll(() => {
+    client = bench.client;
+    store = createStreamRegistryStore(bench.scripts, { podName: "pod-1", ttlMs: 60_000, windowMs: 600_000 });
   });
   beforeEach(() => {
     user = `user ${users++}`;
@@ -73,20 +46,6 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on
   const seenAt = async (of: string): Promise<number> => Number(await client.zscore(recentKeyOf(of), encodeId(of)));
   const LISTED_LATELY = listedFrom(0);
   const NEVER_LISTED = listedFrom(Number.MAX_SAFE_INTEGER);
-
-  test("a stream is registered with all of its keys, each of which expires", async () => {
-    const registered = await register(connection("a"), LISTED_LATELY);
-    const own = registered.id;
-    expect(await client.smembers(connectionsOfUserKey(user))).toEqual([own]);
-    expect(await client.hgetall(connectionKey(own))).toEqual({ pod_name: "pod-1", user_id: user, created_at: "5" });
-    expect(Number(await client.zscore(connectionsSeenKey(partOf(user)), own))).toBeGreaterThan(0);
-    const index = [recentKeyOf(user), connectionsSeenKey(partOf(user)), listingKey(partOf(user), user)];
-    for (const key of [connectionsOfUserKey(user), connectionKey(own), ...index])
-      expect(await client.ttl(key)).toBeGreaterThan(0);
-    expect(await store.renew([registered], LISTED_LATELY)).toEqual(new Set());
-    await client.del(connectionKey(own));
-    expect(await store.renew([registered], LISTED_LATELY)).toEqual(new Set([own]));
-  });
 
   // Invariant 11.
   test("users whose last stream ended long ago are forgotten, a thousand at a time, and no others", async () => {
@@ -176,9 +135,9 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on
     expect((await register(one, LISTED_LATELY)).listing).not.toBe(one.listing);
   });
 
-  if (name === "a cluster")
+  if (name === "a Redis Cluster")
     test("streams are registered and renewed while the slot of their users moves", async () => {
-      const { masters } = servers.cluster as RedisCluster;
+      const { masters } = bench.cluster;
       const one = await register(connection("a"), LISTED_LATELY);
       const other = Array.from({ length: 1_000 }, (_, at) => `${user} ${at}`).find((of) => partOf(of) === partOf(user));
       const beside = { ...connection("b"), id: `b.${other}`, user: other as string };
@@ -188,11 +147,7 @@ describe.each(Object.keys(SERVERS) as (keyof typeof SERVERS)[])("the registry on
       await beginMove(slot, from, to);
       const registering = register(beside, LISTED_LATELY);
       const renewing = store.renew([one], LISTED_LATELY);
-      const [registered, gone] = await Promise.all([
-        registering,
-        renewing,
-        moveSlot(servers.cluster as RedisCluster, slot, from, to),
-      ]);
+      const [registered, gone] = await Promise.all([registering, renewing, moveSlot(bench.cluster, slot, from, to)]);
       expect(gone).toEqual(new Set());
       expect(await store.renew([one, registered], LISTED_LATELY)).toEqual(new Set());
     });

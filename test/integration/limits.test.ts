@@ -5,7 +5,7 @@ import { silent } from "../../src/kernel/logger.js";
 import type { Limit } from "../../src/kernel/variables.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts } from "../../src/platform/redis/scripts.js";
-import { limitKey, limitOfKey } from "../../src/state/keys.js";
+import { limitKey } from "../../src/state/keys.js";
 import {
   createLimits,
   type Limited,
@@ -16,18 +16,16 @@ import {
   type Window,
 } from "../../src/state/limits/limits.redis.js";
 import { freeze } from "../support/brokers.js";
-import { type RedisCluster, startRedisCluster } from "../support/clusters.js";
 import { eventually } from "../support/eventually.js";
 import { openRedis, type RedisBench } from "../support/redis.js";
 
 const HOUR = 3_600_000;
 
 let bench: RedisBench;
-let cluster: RedisCluster;
 beforeAll(async () => {
-  [bench, cluster] = await Promise.all([openRedis(), startRedisCluster({ replicas: false })]);
+  bench = await openRedis();
 });
-afterAll(() => Promise.all([bench.close(), cluster.stop()]));
+afterAll(() => bench.close());
 
 const limitOf = (most: number, withinMs = HOUR): Limit => ({ most, within: `${withinMs}ms`, withinMs });
 const useOf = (user: string, most: number, withinMs?: number): Use => ({
@@ -281,22 +279,4 @@ test("a limit holds where the process stands still while Redis answers", async (
   const until = performance.now() + 500;
   while (performance.now() < until);
   expect(await second).toBe("refused");
-});
-
-test("in a Redis Cluster the limits of a user are in one slot, and as exact", async () => {
-  const client = connectRedis(cluster.urls.split(","), silent);
-  await eventually(() => client.status === "ready", "the cluster is connected");
-  const limits = createLimits(createScripts(client));
-  for (const user of ["plain", "{odd} user}", "ünï", "a:b"]) {
-    const uses = (text: string): Use[] => [
-      { kind: "drops", user, limit: limitOf(3) },
-      { kind: "same-body", user, subject: text, limit: limitOf(2) },
-    ];
-    const answers: string[] = [];
-    for (const text of ["a", "a", "a", "b", "b"]) answers.push(await once(limits.limited, uses(text)));
-    expect(answers).toEqual(["done", "done", "refused", "done", "refused"]);
-    expect(limitOfKey(limitKey("same-body", user, "a"))).toEqual({ kind: "same-body", user });
-  }
-  await limits.close();
-  client.disconnect();
 });

@@ -162,15 +162,6 @@ test("attempts: of those beside other messages one is lost at most, of those alo
   expect(await begin(delivery, "g", true)).toEqual({ count: 4, lost: 3, beside: 4 });
 });
 
-test("attempts: what is left of them has a time to live, also after a refund of what was lost", async () => {
-  const attempts = attemptsOn(bench);
-  await attempts.begin(deliveryOf(), "a", false);
-  await bench.raw.flushall();
-  await attempts.refund(deliveryOf(), "a");
-  await attempts.begin(deliveryOf({ seq: 2 }), "a", false);
-  for (const key of await bench.raw.keys("*")) expect(await bench.raw.pttl(key)).toBeGreaterThan(0);
-});
-
 // Invariant 10.
 test("attempts: answers that come too late count nothing twice", async () => {
   const client = new Redis(bench.broker.url, { commandTimeout: 50, maxRetriesPerRequest: 0 });

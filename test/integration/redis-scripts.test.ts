@@ -38,54 +38,6 @@ const failure = (promise: Promise<unknown>): Promise<string> =>
     (error: Error) => `${codeOf(error)}: ${error.message}`,
   );
 
-test("add: one call writes to all keys, named or packed, and counts what is new", async () => {
-  expect(
-    await add(
-      [
-        ["a", 1],
-        ["b", 2],
-      ],
-      { packed: "ada,bob,=w6k" },
-    ),
-  ).toBe(6);
-  expect(
-    await add(
-      [
-        ["b", 2],
-        ["c", 3],
-      ],
-      { packed: "ada,bob" },
-    ),
-  ).toBe(2);
-  expect((await held(bench.raw, KEY)).entries).toEqual([
-    ["c", 3],
-    ["b", 2],
-    ["a", 1],
-  ]);
-  expect((await held(bench.raw, "timeline:home:=w6k")).entries).toEqual([
-    ["b", 2],
-    ["a", 1],
-  ]);
-  expect(await add([["z", 9]], { keys: ["timeline:home:eve"] })).toBe(1);
-});
-
-test("add: of two times of one drop the smaller stays, whichever comes first", async () => {
-  await add([
-    ["a", 200],
-    ["b", 100],
-  ]);
-  expect(
-    await add([
-      ["a", 100],
-      ["b", 200],
-    ]),
-  ).toBe(0);
-  expect((await held(bench.raw, KEY)).entries).toEqual([
-    ["b", 100],
-    ["a", 100],
-  ]);
-});
-
 test("add: the cap itself fits; one more trims to 95 %, and the floor rises to the last one cut off", async () => {
   await plant(0);
   await add(
@@ -205,24 +157,8 @@ test("add and remove: after the deadline by the server's clock nothing is writte
   expect((await held(bench.raw, KEY)).entries).toEqual([["a", 1]]);
 });
 
-test("remove: takes the drops out of every key, leaves the rest and the floor", async () => {
-  await add(
-    [
-      ["a", 1],
-      ["b", 2],
-      ["c", 3],
-    ],
-    { packed: "ada,bob" },
-  );
-  await plant(0);
-  expect(
-    await bench.scripts.run(lua("remove-entries"), [], [LATER, "timeline:home:", "ada,bob,nobody", 2, "a", "c"]),
-  ).toBe(4);
-  expect(await held(bench.raw, KEY)).toEqual({ floor: 0, entries: [["b", 2]] });
-  expect(await bench.raw.exists("timeline:home:nobody")).toBe(0);
-});
-
-const begin = (mark: number, ttl = 0) => bench.scripts.run(lua("begin-rebuild"), [KEY], [mark, ttl, ""]);
+const begin = (mark: number, ttl = 0, afresh = "") =>
+  bench.scripts.run(lua("begin-rebuild"), [KEY], [mark, ttl, afresh]);
 const finish = (
   mark: number,
   how: {
@@ -248,14 +184,6 @@ const finish = (
     ],
   );
 
-test("begin rebuild: a complete timeline needs none", async () => {
-  await plant(0);
-  expect(await begin(-7)).toBeNull();
-  await plant(50);
-  expect(await begin(-7)).toBeNull();
-  expect((await held(bench.raw, KEY)).floor).toBe(50);
-});
-
 test("begin rebuild: plants the mark, hands out what was held, and replaces the mark of who began before", async () => {
   expect(await begin(-7, 60_000)).toEqual([]);
   expect(await bench.raw.pttl(KEY)).toBeGreaterThan(50_000);
@@ -267,6 +195,26 @@ test("begin rebuild: plants the mark, hands out what was held, and replaces the 
   expect((await held(bench.raw, KEY)).floor).toBe(-8);
   expect(await finish(-7)).toBe(0);
   expect(await finish(-8)).toBe(1);
+});
+
+test("begin rebuild: afresh, a complete timeline is marked too, and what is left of its time to live stays", async () => {
+  await bench.raw.zadd(KEY, 50, "~floor", 60, "a", 70, "b");
+  const { entries } = await held(bench.raw, KEY);
+  await bench.raw.pexpire(KEY, 30_000);
+  expect(await begin(-7, 60_000)).toBeNull();
+  expect(await begin(-7, 60_000, "1")).toEqual(["a", "b"]);
+  expect(await held(bench.raw, KEY)).toEqual({ floor: -7, entries });
+  expect(await bench.raw.pttl(KEY)).toBeLessThanOrEqual(30_000);
+});
+
+test("begin rebuild: a timeline that holds its floor alone keeps its time to live too; a new one gets one", async () => {
+  await bench.raw.zadd(KEY, 0, "~floor");
+  await bench.raw.pexpire(KEY, 30_000);
+  await begin(-8, 60_000, "1");
+  expect(await bench.raw.pttl(KEY)).toBeLessThanOrEqual(30_000);
+  await bench.raw.del(KEY);
+  expect(await begin(-9, 60_000, "1")).toEqual([]);
+  expect(await bench.raw.pttl(KEY)).toBeGreaterThan(50_000);
 });
 
 test("finish rebuild: after the deadline by the server's clock nothing is written, and it counts as an outage", async () => {
@@ -285,37 +233,6 @@ test.each(["mark-tombstones", "record-server"] as const)(
     expect(await bench.raw.exists(KEY)).toBe(0);
   },
 );
-
-test("finish rebuild: the snapshot comes in, what it does not hold goes, what arrived meanwhile stays", async () => {
-  await add([
-    ["stale", 1],
-    ["kept", 2],
-  ]);
-  await begin(-7);
-  await add([
-    ["arrived", 9],
-    ["earlier", 4],
-  ]);
-  expect(
-    await finish(-7, {
-      gone: ["stale"],
-      entries: [
-        ["kept", 2],
-        ["missed", 3],
-        ["earlier", 5],
-      ],
-    }),
-  ).toBe(1);
-  expect(await held(bench.raw, KEY)).toEqual({
-    floor: 0,
-    entries: [
-      ["arrived", 9],
-      ["earlier", 4],
-      ["missed", 3],
-      ["kept", 2],
-    ],
-  });
-});
 
 test("finish rebuild: a floor clears what is not above it; past the cap the floor rises further", async () => {
   await begin(-7);
@@ -362,31 +279,6 @@ test("finish rebuild: a floor clears what is not above it; past the cap the floo
       ["y", 30],
     ],
   });
-});
-
-test("finish rebuild: nothing is written where the mark is gone, with the key or without it", async () => {
-  await begin(-7);
-  await add([["a", 1]]);
-  expect(await bench.scripts.run(lua("interrupt-rebuild"), [], ["", KEY])).toEqual([["", "1"]]);
-  expect(await finish(-7, { entries: [["b", 2]] })).toBe(0);
-  expect(await held(bench.raw, KEY)).toEqual({ floor: undefined, entries: [["a", 1]] });
-  await begin(-8);
-  await bench.raw.del(KEY);
-  expect(await finish(-8, { entries: [["b", 2]] })).toBe(0);
-  expect(await bench.raw.exists(KEY)).toBe(0);
-});
-
-test("interrupt rebuild: leaves a floor that stands, and returns it and the time of the oldest drop", async () => {
-  const interrupt = async () => ((await bench.scripts.run(lua("interrupt-rebuild"), [], ["", KEY])) as unknown[])[0];
-  expect(await interrupt()).toEqual(["", ""]);
-  await plant(0);
-  expect(await interrupt()).toEqual(["0", ""]);
-  await plant(1_767_323_045_123);
-  expect(await interrupt()).toEqual(["1767323045123", ""]);
-  await bench.raw.zadd(KEY, 1_767_323_045_999, "b", 1_767_323_045_555, "a");
-  expect(await interrupt()).toEqual(["1767323045123", "1767323045555"]);
-  await bench.raw.zadd(KEY, 7, "older");
-  expect(await interrupt()).toEqual(["1767323045123", "7"]);
 });
 
 test("the largest mark survives the way through a score exactly", async () => {

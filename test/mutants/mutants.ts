@@ -61,7 +61,7 @@ export const MUTANTS = [
     source: "state/fences/change-edges.lua",
     text: "== version and s == '0'",
     mutated: "== version and s == '1'",
-    test: "integration/redis-records.test.ts",
+    test: "integration/state.test.ts",
   },
   {
     what: "an event of an erased user in a batch is applied",

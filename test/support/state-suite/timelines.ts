@@ -1,0 +1,173 @@
+import { describe, expect, test } from "@jest/globals";
+import { audienceOf, authorTimelineOf, GLOBAL, homeOf, LOCAL } from "../../../src/state/index.js";
+import { AT, entire, entry, type Scene, toHomes } from "./scene.js";
+
+/** Describes what operations on timelines, and on what belongs to them, answer and leave. */
+export function describeTimelines({ open, left, isCluster }: Scene): void {
+  const unlessCluster = (...lines: readonly string[]) => (isCluster ? [] : lines);
+
+  describe("timelines", () => {
+    // Invariant 11.
+    test("homes take drops, and have a time to live; an erased user gets none", async () => {
+      const { writer, erased } = open();
+      await erased.record("eve", 1);
+      expect(await erased.among(["ada", "eve"])).toEqual(new Set(["eve"]));
+      await writer.addToHomes(toHomes(["ada", "eve"], "d1"));
+      expect(await writer.addToHomes(toHomes(["ada", "é"], "d2"))).toBe(true);
+      expect(await writer.addToHomes(toHomes(["ada"], "d2", "d3"))).toBe(false);
+      expect(await left()).toEqual([
+        "timeline:home:=w6k (30 d): d2=AT+000",
+        "timeline:home:ada (30 d): d1=AT+000 d2=AT+000 d3=AT+001",
+        "timeline:x:erased (for ever): eve=0 ~floor=0",
+      ]);
+    });
+
+    test("removed drops leave homes; what a listener had is noted", async () => {
+      const { writer, listen, registry } = open();
+      await listen("ada");
+      await writer.addToHomes(toHomes(["ada", "eve"], "d1", "d2", "d3"));
+      const removal = (drop: string) => [{ audience: audienceOf(["ada", "eve", "nobody"]), drops: [drop] }];
+      await writer.removeFromHomes(removal("d1"));
+      await writer.removeFromHomesWithNote(removal("d2"));
+      expect(await writer.holdersAmong(["ada", "eve"], "d2")).toEqual(["ada"]);
+      await registry.removeUser("ada");
+      expect((await left()).filter((line) => !line.startsWith("sse_"))).toEqual([
+        "timeline:home:ada (30 d): d3=AT+002",
+        "timeline:home:eve (30 d): d3=AT+002",
+        "timeline:x:taken:{timeline:home:ada} (10 min): d2=now",
+      ]);
+    });
+
+    // Invariant 11.
+    test("local and global keep drops and their authors, of remote drops no more than their share", async () => {
+      const { writer, local, store } = open({ TIMELINE_MAX_ENTRIES: "20", TIMELINE_GLOBAL_REMOTE_SHARE: "0.1" });
+      const far = (at: number) => ({ ...entry(`far${at}`, at), remote: true as const });
+      for (const drop of ["d1", "d2"]) await writer.addShared([{ timelines: ["local", "global"], entry: entry(drop) }]);
+      const remote = ["far1", "far2", "far3"];
+      for (const at of [1, 2, 3]) await writer.addShared([{ timelines: ["global"], entry: far(at) }]);
+      await writer.removeShared(["d1"]);
+      expect(await local.newest({ until: AT + 9, count: 9 })).toEqual([{ drop: "d2", createdAt: AT }]);
+      expect(await local.among(["d1", "d2"])).toEqual(new Set(["d2"]));
+      expect(await store.beginRebuild(GLOBAL, -7)).toEqual(["d2", ...remote]);
+      const snapshot = { entries: [entry("d2"), far(5), far(6)], floor: 0, remoteFloor: AT + 4 };
+      expect(await store.finishRebuild(GLOBAL, { mark: -7, gone: remote, snapshot })).toBe(true);
+      for (const at of [7, 8]) await writer.addShared([{ timelines: ["global"], entry: far(at) }]);
+      const drops = ["d1", "d2", ...remote, "far5", "far6", "far7", "far8"];
+      expect(await left()).toEqual([
+        "timeline:global (for ever): d2=AT+000 far7=AT+007 far8=AT+008 ~floor=0",
+        "timeline:local (for ever): d2=AT+000",
+        `timeline:x:bylines:{timeline:global} (for ever): ${drops.map((drop) => `${drop}=bob`).join(" ")}`,
+        "timeline:x:bylines:{timeline:local} (for ever): d1=bob d2=bob",
+        "timeline:x:remote:{timeline:global} (for ever): far7=AT+007 far8=AT+008 ~floor=AT+006",
+        "timeline:x:taken:{timeline:global} (10 min): far1=now far2=now far3=now",
+      ]);
+    });
+
+    // Invariant 11.
+    test("facts about drops live as long as they are asked for", async () => {
+      const { writer } = open();
+      await writer.addToHomes(toHomes(["bob"], "d1"));
+      await writer.rememberCreations(new Map([["d1", "bob"]]));
+      await writer.rememberActor("far", "https://far.example/ann");
+      await writer.rememberReposted(["bob"]);
+      await writer.rememberDirect("d2");
+      expect(await left()).toEqual([
+        "timeline:home:bob (30 d): d1=AT+000",
+        "timeline:x:actor:far (30 d): https://far.example/ann",
+        "timeline:x:created-at:d1 (1 d): AT+000",
+        "timeline:x:direct:d2 (30 d): 1",
+        "timeline:x:reposted:bob (1 h): 1",
+      ]);
+    });
+
+    test("a rebuilt home has the drops of the snapshot, and what arrived meanwhile", async () => {
+      const { writer, store, hidden, ...state } = open();
+      const home = homeOf("ada");
+      await writer.addToHomes(toHomes(["ada"], "stale", "kept"));
+      expect(await store.beginRebuild(home, -6)).toBe("hidden unknown");
+      await hidden.fill("ada");
+      expect(await store.beginRebuild(home, -7)).toEqual(["stale", "kept"]);
+      await writer.addToHomes([{ audience: audienceOf(["ada"]), entries: [entry("arrived", 9), entry("earlier", 4)] }]);
+      const entries = [entry("kept", 1), entry("missed", 3), entry("earlier", 5)];
+      const rebuilt = { mark: -7, gone: ["stale"], snapshot: { entries, floor: 0 } };
+      expect(await store.finishRebuild(home, rebuilt)).toBe(true);
+      expect(await store.beginRebuild(home, -8)).toBe("complete");
+      expect([await store.isComplete(home), await store.createdAt(home, "missed")]).toEqual([true, AT + 3]);
+      expect(await writer.interruptRebuilds(["ada", "eve"])).toEqual([{ floor: 0, oldest: AT + 1 }, {}]);
+      expect(await writer.recentReadersAmong(["ada", "eve"], 60_000)).toEqual(["ada"]);
+      const audited = await state.audited.home("ada", async () => new Set());
+      expect(audited?.entries.map(({ drop }) => drop)).toEqual(["kept", "missed", "earlier", "arrived"]);
+      expect(await state.audited.sample(9)).toEqual(["ada"]);
+      expect(await state.readEntry({ kind: "home", name: "ada" }, "kept", "bob")).toEqual({ floor: 0, score: AT + 1 });
+      expect((await entire(state.listHomes())).flatMap(({ users }) => users)).toEqual(["ada"]);
+      expect(await left()).toEqual([
+        "timeline:home:ada (30 d): arrived=AT+009 earlier=AT+004 kept=AT+001 missed=AT+003 ~floor=0",
+        "timeline:x:hidden:{timeline:home:ada} (30 d): mel=all ~state=complete",
+        ...unlessCluster("timeline:x:hiders:mel (60 d): ada"),
+        "timeline:x:taken:{timeline:home:ada} (10 min): stale=now",
+      ]);
+    });
+
+    test("a rebuild that was interrupted, or whose timeline was forgotten, writes nothing", async () => {
+      const { writer, store, hidden, lease } = open();
+      await writer.addToHomes(toHomes(["ada"], "d1"));
+      await hidden.fill("ada");
+      for (const key of [homeOf("ada"), LOCAL]) await store.beginRebuild(key, -7);
+      expect(await writer.interruptRebuilds(["ada"])).toEqual([{ floor: undefined, oldest: AT }]);
+      await store.forget(LOCAL);
+      const rebuilt = { mark: -7, gone: [], snapshot: { entries: [entry("d2")], floor: 0 } };
+      for (const key of [homeOf("ada"), LOCAL]) expect(await store.finishRebuild(key, rebuilt)).toBe(false);
+      expect([await store.rebuildLease(LOCAL).hold(), await lease("audit").hold()]).toEqual([true, true]);
+      expect(await lease("audit").hold()).toBe(false);
+      expect(await left()).toEqual([
+        "timeline:home:ada (30 d): d1=AT+000",
+        "timeline:x:auditing (10 s): random",
+        "timeline:x:bylines:{timeline:local} (for ever): d2=bob",
+        "timeline:x:hidden:{timeline:home:ada} (30 d): mel=all ~state=complete",
+        ...unlessCluster("timeline:x:hiders:mel (60 d): ada"),
+        "timeline:x:rebuilding:timeline:local (10 s): random",
+      ]);
+    });
+
+    test("a big author's drops are stored once, and the big authors of a user as they follow and unfollow", async () => {
+      const { authorStates, authors, pulls, store, listen, listeners } = open();
+      await authorStates.choose("bob", "pull");
+      for (const [at, drop] of ["d1", "d2", "d3"].entries()) await authors.add("bob", entry(drop, at));
+      await authors.remove("bob", "d1");
+      await authors.removeWithNote("bob", "d2");
+      expect(await authors.heldBeforeDeletion("bob", "d2")).toBe(true);
+      await pulls.fill("ada", async () => ["bob", "cat"]);
+      await authors.addToPulls(new Map([["dan", ["ada", "eve"]]]));
+      expect((await store.mergedKeysOf(homeOf("ada"))).sort()).toEqual(["bob", "dan"].map(authorTimelineOf));
+      await listen("ada");
+      const visited: string[] = [];
+      await listeners.visit("bob", async (users) => void visited.push(...users));
+      expect(visited).toEqual(["ada"]);
+      await authors.removeFromPulls(new Map([["dan", ["ada"]]]));
+      await authorStates.choose("cat", "tier");
+      await authorStates.choose("dan", "push");
+      await authorStates.forget("dan");
+      expect((await left()).filter((line) => !line.startsWith("sse_"))).toEqual([
+        "timeline:author:bob (30 d): d3=AT+002",
+        "timeline:tombstones (for ever): ~floor=7.5 d ago",
+        "timeline:x:edges:{n} (for ever): ~floor=1",
+        "timeline:x:pulled (for ever): bob=promoting:hand:now cat=tiering:hand:now ~born=now ~version=now",
+        "timeline:x:pulls:{timeline:home:ada} (30 d): bob ~complete",
+        "timeline:x:taken:{timeline:author:bob} (10 min): d2=now",
+      ]);
+    });
+
+    test("hidden users are stored as the users service has them", async () => {
+      const { hidden, relations } = open();
+      expect((await (await hidden.known("ada")).among([])).hides({ author: "mel" })).toBe(true);
+      const changes = ["mel", "tom"].map((target) => ({ user: "ada", target, hiding: "all", isOwn: true }) as const);
+      const now = changes.map((change) => ({ ...change, hiding: change.target === "mel" ? "all" : undefined }));
+      expect(await relations.change(changes, false)).toEqual(now);
+      expect(await relations.viewersAmong(["ada", "eve"], { author: "mel" })).toEqual({ seeing: [], unknown: ["eve"] });
+      expect(await left()).toEqual([
+        "timeline:x:hidden:{timeline:home:ada} (30 d): mel=all ~state=complete",
+        ...unlessCluster("timeline:x:hiders:mel (60 d): ada"),
+      ]);
+    });
+  });
+}
