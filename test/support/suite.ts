@@ -7,7 +7,8 @@ const suite = process.env["AVION_TEST_SUITE"];
 export const runs = { quick: suite !== "slow", slow: suite !== "quick" } as const;
 
 const none = (): undefined => undefined;
-const undeclared = Object.assign(() => undefined, { each: () => none, skip: none }) as unknown as typeof test;
+const skip = Object.assign(() => undefined, { each: () => none });
+const undeclared = Object.assign(() => undefined, { each: () => none, skip }) as unknown as typeof test;
 
 /**
  * Declares a test that `npm test` runs, and `npm run test:all` does not. A file with single slow tests declares its
