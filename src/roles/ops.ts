@@ -38,6 +38,7 @@ export async function startOpsRole(deps: RoleDeps): Promise<RunningRole> {
     `TIMELINE_OPS_ADDR=${address}`,
     startOps({
       address,
+      keepAliveMs: config.process.httpKeepAliveMs,
       log,
       history: history.read,
       queues: withFill(deps, queues),

@@ -88,13 +88,13 @@ export async function startService(config: Config, options: StartOptions): Promi
 }
 
 async function openHttp(
-  { process: { roles, httpAddress: address } }: Config,
+  { process: { roles, httpAddress: address, httpKeepAliveMs: keepAliveMs } }: Config,
   { closers, telemetry, log }: StartOptions,
   readiness: Readiness,
 ): Promise<HttpServer> {
   const http = await listening(
     `TIMELINE_HTTP_ADDR=${address}`,
-    serveHttp({ address, notReady: () => readiness.reasons(), metrics: telemetry.scrape, log }),
+    serveHttp({ address, keepAliveMs, notReady: () => readiness.reasons(), metrics: telemetry.scrape, log }),
   );
   closers.add("HTTP", () => http.close(SECOND));
   log.info({ port: http.port, roles }, "serving HTTP");

@@ -39,8 +39,17 @@ async function dial(port: number) {
 test("an idle connection is kept for longer than proxies keep theirs", async () => {
   const client = await dial(server.port);
   await client.asks();
+  expect(client.text()).toMatch(/^Keep-Alive: timeout=75\r$/m);
+  client.socket.destroy();
+});
+
+test("an idle connection is kept for as long as the setting says", async () => {
+  const patient = await serveHttp({ address: "127.0.0.1:0", keepAliveMs: 620_000, log: silent });
+  const client = await dial(patient.port);
+  await client.asks();
   expect(client.text()).toMatch(/^Keep-Alive: timeout=620\r$/m);
   client.socket.destroy();
+  await patient.close(0);
 });
 
 test("0.0.0.0 takes connections over IPv6 and IPv4, for HTTP and gRPC", async () => {

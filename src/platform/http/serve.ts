@@ -7,6 +7,7 @@ import { SECOND } from "../../kernel/time.js";
 
 export interface HttpOptions {
   readonly address: string;
+  readonly keepAliveMs?: number | undefined;
   /** Unset: there is no /readyz. */
   readonly notReady?: () => readonly string[];
   /** Unset: there is no /metrics. */
@@ -19,11 +20,8 @@ export type Handle = (request: IncomingMessage, response: ServerResponse) => boo
 
 export type HttpServer = Awaited<ReturnType<typeof serveHttp>>;
 
-/**
- * Proxies and load balancers keep idle connections for less, usually for 60 s, and some for 600 s: one that we close may
- * meet the request it is used for.
- */
-const KEEP_ALIVE_MS = 620 * SECOND;
+/** Proxies keep idle connections for 60 s, which is shorter: one that we close meets the request it is used for. */
+const KEEP_ALIVE_MS = 75 * SECOND;
 const HEADERS_MS = 80 * SECOND;
 /** A body takes at most this long to come. */
 export const BODY_MS = 10 * SECOND;
@@ -50,7 +48,7 @@ export async function serveHttp(options: HttpOptions) {
   app.use(errorHandler(options.log));
   const handles: Handle[] = [];
   let isListening = true;
-  const timeouts = { keepAliveTimeout: KEEP_ALIVE_MS, headersTimeout: HEADERS_MS };
+  const timeouts = { keepAliveTimeout: options.keepAliveMs ?? KEEP_ALIVE_MS, headersTimeout: HEADERS_MS };
   const server = createServer(timeouts, (request, response) => {
     if (!isListening) response.shouldKeepAlive = false;
     endWithBody(request, response);

@@ -23,6 +23,13 @@ export const PROCESS_VARIABLES = {
     about:
       "Where HTTP is served: SSE, /api/v1, /openapi.json, /healthz, /readyz, /metrics; 0.0.0.0 is every address, also of IPv6",
   },
+  httpKeepAliveMs: {
+    name: "TIMELINE_HTTP_KEEP_ALIVE_MS",
+    schema: integer(1_000, 3_600_000),
+    default: "75000",
+    about:
+      "Time that an idle connection of HTTP is kept, ms; longer than the proxy or load balancer before it keeps one: 60 s usually, 600 s some",
+  },
   podName: { name: "TIMELINE_POD_NAME", schema: text, about: "Name of this process; unset: host name and pid" },
   shutdownGraceMs: {
     name: "TIMELINE_SHUTDOWN_GRACE_MS",
