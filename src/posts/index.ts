@@ -28,6 +28,7 @@ import {
   createFollowersOf,
   createProfileOf,
   createRelationsTo,
+  createSetApproval,
 } from "./relations.grpc.js";
 import { createFetcher } from "./remote/fetch.http.js";
 import { remoteObjects } from "./remote/remote-objects.js";
@@ -92,6 +93,7 @@ export function startPosts({ db, state, users, tokens, config, wakeRelay, waitin
     profileOf: createProfileOf(users),
     followersOf: createFollowersOf(users),
     eraseUser,
+    setApproval: createSetApproval(users),
   };
   const fetcher = config.fetch ? createFetcher({ userAgent: userAgentOf(config) }) : undefined;
   const deps = { ...asked, store, tokens, config, now, isFull, limited: limits.limited, wakeRelay, fetcher, log };

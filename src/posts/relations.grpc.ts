@@ -6,6 +6,7 @@ import { isInvalidArgument, isNotFound, isUnimplemented, type Users } from "../u
 import type { FollowersOf, ProfileOf } from "./drops/local-users.js";
 import type { FollowedAmong, RelationsTo } from "./drops/relations.js";
 import type { EraseUser } from "./remote/deleted-actors.js";
+import type { SetApproval } from "./remote/deps.js";
 
 /** The limit holds for the ids of a request, and for those of a page. */
 const MAX_ASKED = 1_000;
@@ -89,6 +90,17 @@ export function createEraseUser(users: Pick<Users, "erase" | "followers" | "foll
       if (!isUnimplemented(error)) throw error;
       return onlyIfKnown && users !== undefined && !(await isInLists(users, userId));
     }
+  };
+}
+
+/** A service without approvals makes each follow at once. */
+export function createSetApproval(users: Pick<Users, "setApproval"> | undefined, now = sinceStart): SetApproval {
+  const ask = unlessLacking(now);
+  return async (userId, approves) => {
+    const set = async () => users?.setApproval(userId, approves);
+    await ask(set, async () => undefined).catch((error: unknown) => {
+      throw notKnown("uri: whether the actor approves followers cannot be stored", error);
+    });
   };
 }
 

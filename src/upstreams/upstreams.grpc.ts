@@ -124,6 +124,7 @@ function onUsers(users: Client, leaveOut: LeaveOut) {
   const { once: call, inTurn } = createCallUpstream(users);
   const { getFollowersList, getFollowingList, isFollowing, getRelations, getHidden, getProfile } = UserServiceService;
   const { getHiddenOfMany, listFollowChanges, listRelationChanges, eraseUser, getErasure } = UserServiceService;
+  const { setApproval } = UserServiceService;
   const list = async (
     method: typeof getFollowersList | typeof getFollowingList,
     page: ListPageRequest,
@@ -166,6 +167,9 @@ function onUsers(users: Client, leaveOut: LeaveOut) {
     },
     /** @throws AppError; `isNotFound` tells that the user has no profile */
     profile: (user: string) => call(getProfile, { user_id: user }, { subject: user }),
+    /** Sets whether a user approves followers. */
+    setApproval: async (user: string, approves: boolean): Promise<void> =>
+      void (await call(setApproval, { user_id: user, approves_followers: approves }, { subject: user })),
     erase: async (user: string, onlyIfKnown = false): Promise<Erasure | undefined> =>
       (await call(eraseUser, { user_id: user, only_if_known: onlyIfKnown }, { subject: user })).erasure,
     /** @throws AppError; `isNotFound` tells that the user has no erasure */

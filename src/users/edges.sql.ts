@@ -1,22 +1,12 @@
-import { insertEvents, withVersion } from "../contracts/outbox.js";
-import { edgeSubject } from "../contracts/subjects.js";
+import { insertEvents } from "../contracts/outbox.js";
 import type { FollowChange } from "../gen/avion/users.js";
 import { AppError, codeOf } from "../kernel/errors.js";
-import { type Db, NOW, type Queries } from "../platform/db/db.js";
+import type { Db, Queries } from "../platform/db/db.js";
 import { SQLSTATE, sqlState } from "../platform/db/errors.js";
-import { createSharedWrites, LOCK_TIMEOUT_MS, statementOf } from "../platform/db/shared-writes.js";
+import { createSharedWrites, LOCK_TIMEOUT_MS } from "../platform/db/shared-writes.js";
 import { graphEvent, type Pair, pairKey, type TracedEdge } from "./edges.js";
-import { EDGE_IDS, erasedColumn, erasedConflict, isNotErased } from "./erased.sql.js";
-
-/** The expressions read rows named `e`. The owner of an event is the followed user. */
-const EVENT = {
-  owner: "split_part(e.pair, ':', 2)",
-  key: "e.pair",
-  subject: "e.subject",
-  messageId: "e.message_id",
-  body: "e.body",
-  traceparent: "e.traceparent",
-};
+import { erasedConflict, isNotErased } from "./erased.sql.js";
+import { EVENT, REQUESTED, type Refusal, type SetEdge, setAll, type WantedEdge } from "./set-edges.sql.js";
 
 /**
  * Rows are locked before counts, each in the order of their keys, so that two batches do not block each other.
@@ -51,72 +41,14 @@ WITH bounded AS MATERIALIZED (SELECT set_config('lock_timeout', $10, true)), inc
 )})
 SELECT count(*) AS changed FROM applied`;
 
-const BLOCKED = "(f.blocking OR f.blocked_by)";
-
-const EDGE_EVENT = {
-  ...withVersion({ ...EVENT, messageId: "'edge:' || e.pair" }, "e.version"),
-  body: `json_build_object('follower_id', e.follower_id, 'following_id', e.following_id, 'version', e.version,
-    'following', e.active, 'changed_at', e.changed_at)`,
-};
-
-/**
- * Edges before counts, each in the order of their keys, so that two of these statements do not block each other. If
- * an edge has the wanted state already, or is refused, nothing is written or locked. The version is null if the same
- * change was made meanwhile, or a block came first: a conflicting row is read under its lock, whatever the snapshot has.
- * OFFSET 0 keeps a plan for an empty table from scanning a full one. The rows have distinct pairs: a statement cannot
- * change a row twice. All have the same `most`.
- */
-const setEdges = statementOf(
-  {
-    n: "integer",
-    follower_id: "text",
-    following_id: "text",
-    wanted: "boolean",
-    most: "integer",
-    pair: "text",
-    subject: "text",
-    traceparent: "text",
-  },
-  (given) => `
-WITH ${given}, compared AS MATERIALIZED (
-  SELECT w.*, coalesce(before.active, false) AS was_active, coalesce(before.version, 0) AS version,
-    coalesce(${erasedColumn("w", EDGE_IDS)}, CASE WHEN w.wanted AND before.blocked THEN 'blocked' END) AS refused
-  FROM w LEFT JOIN LATERAL (
-    SELECT f.active, f.version, ${BLOCKED} AS blocked FROM users.followings f
-    WHERE f.follower_id = w.follower_id AND f.following_id = w.following_id OFFSET 0
-  ) before ON true
-), edge AS (
-  INSERT INTO users.followings AS f (follower_id, following_id, version, active, changed_at)
-  SELECT follower_id, following_id, ${NOW}, wanted, ${NOW} FROM compared
-  WHERE wanted <> was_active AND CASE WHEN refused IS NULL THEN true ELSE false END
-  ORDER BY follower_id COLLATE "C", following_id COLLATE "C"
-  ON CONFLICT (follower_id, following_id) DO UPDATE
-  SET version = GREATEST(f.version + 1, excluded.version), active = excluded.active, changed_at = excluded.changed_at
-  WHERE f.active <> excluded.active AND NOT (excluded.active AND ${BLOCKED})
-  RETURNING f.follower_id, f.following_id, f.version, f.active, f.changed_at
-), counted AS (
-  INSERT INTO users.following_counts AS c (user_id, following, delta)
-  SELECT follower_id, GREATEST(sum(delta), 0), sum(delta)
-  FROM (SELECT follower_id, CASE WHEN active THEN 1 ELSE -1 END AS delta FROM edge) deltas
-  GROUP BY follower_id ORDER BY follower_id
-  ON CONFLICT (user_id) DO UPDATE SET following = GREATEST(c.following + excluded.delta, 0), delta = excluded.delta
-  RETURNING CASE WHEN c.delta > 0 AND c.following > (SELECT max(most) FROM w)
-    THEN users.refuse_following(c.user_id, (SELECT max(most) FROM w)) END
-), e AS (
-  SELECT edge.*, w.pair, w.subject, w.traceparent
-  FROM edge JOIN compared w ON (w.follower_id, w.following_id) = (edge.follower_id, edge.following_id)
-), event AS (${insertEvents("edges", EDGE_EVENT, "e")})
-SELECT edge.version IS NOT NULL AS changed, w.refused,
-  CASE WHEN w.wanted = w.was_active THEN w.version ELSE edge.version END AS version
-FROM compared w LEFT JOIN edge ON (edge.follower_id, edge.following_id) = (w.follower_id, w.following_id)
-ORDER BY w.n`,
-);
-
 /** OFFSET 0 makes a plan that is kept look for single rows: it must not read all that the user follows. */
 const FOLLOWED = `
 SELECT t.id FROM unnest($2::text[]) AS t (id) CROSS JOIN LATERAL (
   SELECT active FROM users.followings WHERE follower_id = $1 AND following_id = t.id OFFSET 0
 ) f WHERE active`;
+
+const STANDS = `
+SELECT active OR ${REQUESTED} AS stands FROM users.followings WHERE follower_id = $1 AND following_id = $2`;
 
 const STORED_AMONG = `
 SELECT t.id FROM unnest($1::text[]) AS t (id)
@@ -124,6 +56,7 @@ WHERE EXISTS (SELECT FROM users.followings f WHERE f.follower_id = t.id)
   OR EXISTS (SELECT FROM users.followings f WHERE f.following_id = t.id)
   OR EXISTS (SELECT FROM users.relations r WHERE r.user_id = t.id)
   OR EXISTS (SELECT FROM users.relations r WHERE r.target_id = t.id)
+  OR EXISTS (SELECT FROM users.approvals a WHERE a.user_id = t.id)
   OR EXISTS (SELECT FROM users.erasures e WHERE e.user_id = t.id)`;
 
 const CHANGES = `
@@ -135,55 +68,49 @@ ORDER BY changed_at, following_id, follower_id LIMIT $5`;
 
 export type ChangePosition = readonly [changedAt: number, followingId: string, followerId: string];
 
-interface WantedEdge extends Pair {
-  readonly wanted: boolean;
-  readonly most: number;
-  readonly traceparent?: string | undefined;
-}
-
-interface SetEdge {
-  readonly changed: boolean;
-  readonly version: number;
-  readonly refused: Refusal | undefined;
-}
-
-/** A block between the two users forbids the follow, or this one of them is erased. */
-type Refusal = "blocked" | "follower_id" | "following_id";
-
 export type EdgeStore = ReturnType<typeof createEdgeStore>;
 
 export function createEdgeStore(db: Db) {
   const setShared = createSharedWrites((edges: readonly WantedEdge[]) => setAll(db, edges));
   return {
-    /** @throws AppError `exhausted` above `most`, `conflict` if a block forbids it or a user is erased */
-    setFollowing: async (edge: WantedEdge): Promise<Omit<SetEdge, "refused">> => {
+    /**
+     * `followed` is the name of the request's field for the followed user.
+     *
+     * @throws AppError `exhausted` above `most`, `conflict` if a block forbids it or a user is erased
+     */
+    setFollowing: async (edge: WantedEdge, followed = "following_id"): Promise<Omit<SetEdge, "refused">> => {
       for (;;) {
         const set = await setShared(edge);
-        if (set?.refused) throw refused(set.refused);
-        if (set !== undefined) return { changed: set.changed, version: set.version };
+        if (set?.refused) throw refused(set.refused, "", followed);
+        if (set !== undefined) return set;
       }
     },
     /** Connects all pairs or none. @throws AppError `conflict` if a block forbids one of them or a user is erased */
     followMany: async (
       pairs: readonly Pair[],
       { most, traceparent }: Pick<WantedEdge, "most" | "traceparent">,
-    ): Promise<{ readonly changed: number } | { readonly over: string }> => {
+    ): Promise<Connected | { readonly over: string }> => {
       try {
         const edges = pairs.map((pair) => ({ ...pair, wanted: true, most, traceparent }));
-        return { changed: await db.transaction((queries) => connectAll(queries, edges)) };
+        return await db.transaction((queries) => connectAll(queries, edges));
       } catch (error) {
         const { cause } = error as { cause?: { detail?: string } };
         if (codeOf(error) !== "exhausted" || cause?.detail === undefined) throw error;
         return { over: cause.detail };
       }
     },
-    /** Sets one follow in the place of another one, or neither. @throws AppError as `setFollowing` */
+    /**
+     * Sets one follow, or a request, in the place of another follow, or neither. Resolves to the number of changes.
+     *
+     * @throws AppError as `setFollowing`
+     */
     replace: async (edge: Omit<WantedEdge, "wanted">, replaced: string): Promise<number> => {
       const [added, removed] = [
         { ...edge, wanted: true },
         { ...edge, following_id: replaced, wanted: false },
       ];
-      return db.transaction((queries) => connectAll(queries, [added, removed], () => ""));
+      const { changed, pending } = await db.transaction((queries) => connectAll(queries, [added, removed], () => ""));
+      return changed + pending;
     },
     apply: async (edges: readonly TracedEdge[], lockMs = LOCK_TIMEOUT_MS.alone): Promise<number | undefined> => {
       const events = edges.map(graphEvent);
@@ -210,6 +137,9 @@ export function createEdgeStore(db: Db) {
     },
     followed: async (user: string, others: readonly string[]): Promise<ReadonlySet<string>> =>
       new Set((await db.query<{ id: string }>(FOLLOWED, [user, others])).map(({ id }) => id)),
+    /** Resolves to whether a user follows another one, or has asked to. */
+    stands: async ({ follower_id, following_id }: Pair): Promise<boolean> =>
+      (await db.query<{ stands: boolean }>(STANDS, [follower_id, following_id]))[0]?.stands ?? false,
     /** Returns those of some ids that follows, relations or erasures name. */
     storedAmong: async (ids: readonly string[]): Promise<string[]> =>
       (await db.query<{ id: string }>(STORED_AMONG, [ids])).map(({ id }) => id),
@@ -219,63 +149,32 @@ export function createEdgeStore(db: Db) {
   };
 }
 
-const refused = (why: Refusal, prefix = ""): AppError =>
+const refused = (why: Refusal, prefix = "", followed = "following_id"): AppError =>
   why === "blocked"
-    ? new AppError("conflict", `${prefix}following_id: one of the two users blocks the other`)
-    : erasedConflict(prefix + why);
+    ? new AppError("conflict", `${prefix}${followed}: one of the two users blocks the other`)
+    : erasedConflict(prefix + (why === "following_id" ? followed : why));
 
-/** Sets edges again that another transaction has changed meanwhile: this one sees then why. Resolves to the changed edges. */
+interface Connected {
+  /** Number of edges that were made or ended. */
+  readonly changed: number;
+  /** Number of requests that were made. */
+  readonly pending: number;
+}
+
+/** Sets edges again that another transaction has changed meanwhile: this one sees then why. */
 async function connectAll(
   queries: Queries,
   edges: readonly WantedEdge[],
   prefixOf: (edge: WantedEdge) => string = (edge) => `follows.${edges.indexOf(edge)}.`,
-): Promise<number> {
-  let changed = 0;
+): Promise<Connected> {
+  let [changed, pending] = [0, 0];
   for (let open = edges; open.length > 0; ) {
     const set = await setAll(queries, open, LOCK_TIMEOUT_MS.alone);
     for (const [n, edge] of set.entries())
       if (edge?.refused) throw refused(edge.refused, prefixOf(open[n] as WantedEdge));
-    changed += set.filter((edge) => edge?.changed).length;
+    changed += set.filter((edge) => edge?.moved).length;
+    pending += set.filter((edge) => edge?.changed && edge.pending).length;
     open = open.filter((_, n) => set[n] === undefined);
   }
-  return changed;
-}
-
-interface FoundEdge {
-  readonly changed: boolean;
-  readonly refused: Refusal | null;
-  readonly version: number | null;
-}
-
-/** A statement makes one of several differing changes: undefined stands for the others. @throws AppError `exhausted` */
-export async function setAll(
-  queries: Queries,
-  edges: readonly WantedEdge[],
-  lockMs?: number,
-): Promise<(SetEdge | undefined)[]> {
-  const first = new Map<string, WantedEdge>();
-  for (const edge of edges) if (!first.has(pairKey(edge))) first.set(pairKey(edge), edge);
-  const rows = [...first].map(([pair, { follower_id, following_id, wanted, most, traceparent }], n) => ({
-    n,
-    follower_id,
-    following_id,
-    wanted,
-    most,
-    pair,
-    traceparent,
-    subject: edgeSubject("calm", following_id),
-  }));
-  const { text, values } = setEdges(rows, lockMs);
-  const written = await queries.query<FoundEdge>(text, values).catch((error: unknown) => {
-    if (sqlState(error) !== SQLSTATE.raised) throw error;
-    const message = `following_id: a user can follow at most ${edges[0]?.most} others`;
-    throw new AppError("exhausted", message, { cause: error });
-  });
-  const set = new Map([...first.keys()].map((pair, n) => [pair, written[n]]));
-  return edges.map((edge) => {
-    const { changed = false, version = null, refused = null } = set.get(pairKey(edge)) ?? {};
-    const leader = first.get(pairKey(edge));
-    if (leader?.wanted !== edge.wanted || (version === null && refused === null)) return undefined;
-    return { changed: changed && leader === edge, version: version ?? 0, refused: refused ?? undefined };
-  });
+  return { changed, pending };
 }

@@ -22,6 +22,7 @@ const NAMING = [
   ["users.relations", "user_id"],
   ["users.relations", "target_id"],
   ["users.profiles", "user_id"],
+  ["users.approvals", "user_id"],
 ];
 
 const isKnown = (id: string): string =>

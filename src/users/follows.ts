@@ -1,6 +1,6 @@
 import type * as wire from "../gen/avion/users.js";
 import type { BoundedQueue } from "../kernel/concurrency.js";
-import { AppError, invalid } from "../kernel/errors.js";
+import { AppError, codeOf, invalid } from "../kernel/errors.js";
 import { readId } from "../kernel/fields.js";
 import { type PageLimits, type PageTokens, readTime } from "../kernel/paging.js";
 import type { Limit } from "../kernel/variables.js";
@@ -10,7 +10,7 @@ import type { Pair } from "./edges.js";
 import type { ChangePosition, EdgeStore } from "./edges.sql.js";
 import type { ReadList } from "./lists.js";
 import { observeUsers } from "./observe.js";
-import { type DatedPosition, NEWEST, type ReadDated } from "./reads.sql.js";
+import { type DatedList, type DatedPosition, NEWEST, type ReadDated } from "./reads.sql.js";
 
 export interface FollowsDeps {
   readonly cache: Pick<ListCache, "discard">;
@@ -33,24 +33,28 @@ const MAX_PAIRS = 1_000;
 export const changeFollows = (deps: FollowsDeps) => ({
   follow: setFollowing(deps, true),
   unfollow: setFollowing(deps, false),
+  acceptFollow: answerFollower(deps, true),
+  rejectFollow: answerFollower(deps, false),
+  removeFollower: answerFollower(deps, false),
 
   async followMany({ follows }: wire.FollowManyRequest): Promise<wire.FollowManyResponse> {
     if (follows.length > MAX_PAIRS) throw invalid("follows", `must have at most ${MAX_PAIRS} entries`);
     const pairs = follows.map((follow, index) =>
       refuseSelf(`follows.${index}.`, readPair(`follows.${index}.`, follow)),
     );
-    if (pairs.length === 0) return { changed: 0 };
+    if (pairs.length === 0) return { changed: 0, pending: 0 };
     const most = deps.maxFollowing;
     const done = await deps.edges.followMany(pairs, { most, traceparent: traceHeaders()["traceparent"] });
     if ("over" in done) {
       const index = pairs.findIndex(({ follower_id }) => follower_id === done.over);
       throw new AppError("exhausted", `follows.${index}.following_id: a user can follow at most ${most} others`);
     }
+    observeUsers.followed("request", done.pending);
     if (done.changed > 0) {
       observeUsers.followed("follow", done.changed);
       await afterChange(deps, [...new Set(pairs.map(({ follower_id }) => follower_id))]);
     }
-    return { changed: done.changed };
+    return done;
   },
 });
 
@@ -65,13 +69,38 @@ const setFollowing =
     const write = () => deps.edges.setFollowing({ ...pair, wanted, most: deps.maxFollowing, traceparent });
     const done = wanted ? await limitedFollow(deps, pair, write) : await write();
     if (replaced > 0) await afterChange(deps, [pair.follower_id]);
-    if (replaced > 1) return { ...done, changed: true };
-    if (done.changed) {
-      observeUsers.followed(wanted ? "follow" : "unfollow", 1);
-      await afterChange(deps, [pair.follower_id]);
-    }
-    return done;
+    const { version, pending } = await changeMade(deps, pair.follower_id, { wanted, done });
+    return { changed: done.changed || replaced > 1, version, pending };
   };
+
+/** Accepts a request, or removes a request or a follower. Neither is limited. */
+const answerFollower =
+  (deps: FollowsDeps, accepts: boolean) =>
+  async ({ user_id, follower_id }: wire.AcceptFollowRequest): Promise<wire.AcceptFollowResponse> => {
+    const pair = { follower_id: readId("follower_id", follower_id), following_id: readId("user_id", user_id) };
+    if (accepts && user_id === follower_id) throw invalid("follower_id", "must not be the user");
+    const { maxFollowing: most, edges } = deps;
+    const edge = { ...pair, wanted: accepts, accepts, most, traceparent: traceHeaders()["traceparent"] };
+    const done = await edges.setFollowing(edge, "user_id").catch((error: unknown) => {
+      throw codeOf(error) === "exhausted" ? new AppError("exhausted", `follower_id: follows ${most} others`) : error;
+    });
+    const { changed, version } = await changeMade(deps, follower_id, { wanted: accepts, done });
+    return { changed, version };
+  };
+
+type EdgeSet = Awaited<ReturnType<EdgeWrite>>;
+
+async function changeMade(
+  deps: FollowsDeps,
+  follower: string,
+  { wanted, done }: { readonly wanted: boolean; readonly done: EdgeSet },
+): Promise<EdgeSet> {
+  if (done.moved) {
+    observeUsers.followed(wanted ? "follow" : "unfollow", 1);
+    await afterChange(deps, [follower]);
+  } else if (done.changed) observeUsers.followed(wanted ? "request" : "withdrawal", 1);
+  return done;
+}
 
 interface Replacement extends Pair {
   readonly replaced: string;
@@ -101,7 +130,7 @@ const limitedFollow = (deps: FollowsDeps, { follower_id: user, following_id }: P
   deps.limited([{ kind: "follows", user, limit: deps.limitFollows }], {
     write,
     changed: ({ changed }) => changed,
-    changesNothing: async () => (await deps.bounded(() => deps.edges.followed(user, [following_id]))).size > 0,
+    changesNothing: () => deps.bounded(() => deps.edges.stands({ follower_id: user, following_id })),
   });
 
 type EdgeWrite = () => ReturnType<EdgeStore["setFollowing"]>;
@@ -135,6 +164,11 @@ export const readFollows = (deps: FollowsDeps) => ({
   getFollowersList: getList(deps, "followers"),
   listFollowing: listDated(deps, "following"),
   listFollowers: listDated(deps, "followers"),
+
+  async listFollowRequests(request: wire.ListFollowRequestsRequest): Promise<wire.ListFollowRequestsResponse> {
+    const { items, next_page_token } = await datedPage(deps, "requests", request);
+    return { requests: items, next_page_token };
+  },
 
   async getFollowCounts({ user_id }: wire.GetFollowCountsRequest): Promise<wire.GetFollowCountsResponse> {
     const user = readId("user_id", user_id);
@@ -181,13 +215,21 @@ const getList =
     return { user_ids: items, next_page_token, total_count: total };
   };
 
-/** Newest first: a follow that begins meanwhile is on no later page, and one that stays is on exactly one. */
 const listDated =
-  ({ readDated, tokens, bounded }: FollowsDeps, list: ListName) =>
+  (deps: FollowsDeps, list: ListName) =>
   async (request: wire.ListFollowingRequest): Promise<wire.ListFollowingResponse> => {
-    const user = readId("user_id", request.user_id);
-    const page = tokens.open<DatedPosition>([`dated-${list}`, user], request, DATED_PAGES);
-    const rows = await bounded(() => readDated(list, user, page.after ?? NEWEST, page.limit));
-    const { items, next_page_token } = page.pageOf(rows, ({ since, user_id }) => [since, user_id]);
+    const { items, next_page_token } = await datedPage(deps, list, request);
     return { follows: items, next_page_token };
   };
+
+/** Newest first: a follow that begins meanwhile is on no later page, and one that stays is on exactly one. */
+async function datedPage(
+  { readDated, tokens, bounded }: FollowsDeps,
+  list: DatedList,
+  request: wire.ListFollowingRequest,
+): Promise<{ readonly items: wire.DatedFollow[]; readonly next_page_token: string }> {
+  const user = readId("user_id", request.user_id);
+  const page = tokens.open<DatedPosition>([`dated-${list}`, user], request, DATED_PAGES);
+  const rows = await bounded(() => readDated(list, user, page.after ?? NEWEST, page.limit));
+  return page.pageOf(rows, ({ since, user_id }) => [since, user_id]);
+}

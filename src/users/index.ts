@@ -8,6 +8,7 @@ import type { Db } from "../platform/db/db.js";
 import { untilOlderEnded } from "../platform/db/older-transactions.js";
 import { type Service, unaryService } from "../platform/grpc/unary.js";
 import { MAX_CACHED_IDS, type State } from "../state/index.js";
+import { createApprovalStore } from "./approvals.sql.js";
 import type { UsersConfig } from "./config.js";
 import { CALM_LANE, createApplyEdges, HOT_LANE } from "./edges.js";
 import { createEdgeStore } from "./edges.sql.js";
@@ -17,7 +18,7 @@ import { type ErasuresDeps, startCompletingUnknown, startErasures } from "./eras
 import { createErasureStore } from "./erasures.sql.js";
 import { changeFollows, type FollowsDeps, readFollows } from "./follows.js";
 import { createReadList } from "./lists.js";
-import { startEndingMutes, startMaintenance } from "./maintenance.js";
+import { startAccepting, startEndingMutes, startMaintenance } from "./maintenance.js";
 import { createMaintenanceStore } from "./maintenance.sql.js";
 import { createIsHot, createPrepareUserEvents } from "./prepare.js";
 import { type ProfileDeps, profiles } from "./profiles.js";
@@ -71,7 +72,7 @@ export function startUsers({ db, state, tokens, config, readsAtOnce, wakeRelay, 
   const bounded = createBoundedQueue({ atOnce: readsAtOnce, waiting: MAX_WAITING_READS, refusal: tooManyReads });
   const limits = state.limits.openWrites();
   const [edges, store, relations] = [createEdgeStore(db), createListStore(db), createRelationStore(db)];
-  const erasures = createErasureStore(db);
+  const [erasures, approvals] = [createErasureStore(db), createApprovalStore(db)];
   const wakeUsersRelay = () => wakeRelay("users");
   const erasing = startErasures({
     store: erasures,
@@ -95,6 +96,7 @@ export function startUsers({ db, state, tokens, config, readsAtOnce, wakeRelay, 
       relations,
       relationReads: createRelationReads(db),
       profiles: createProfileStore(db),
+      approvals,
       erasures,
       wakeErasures: erasing.wake,
       bounded,
@@ -111,6 +113,7 @@ export function startUsers({ db, state, tokens, config, readsAtOnce, wakeRelay, 
     erasing,
     startCompletingUnknown(completing),
     startMaintenance({ store: createMaintenanceStore(db), log }),
+    startAccepting({ accept: approvals.accept, cache, wakeRelay, maxFollowing: config.maxFollowing, log }),
     startEndingMutes({ endMutes: relations.endMutes, wakeRelay: wakeUsersRelay, log }),
   ];
   const applying = { apply: edges.apply, wakeRelay: wakeUsersRelay };

@@ -12,12 +12,12 @@ export interface Drift {
 /** The key of the advisory lock is the bytes of "users". */
 const LOCK = 0x75_73_65_72_73;
 
-/** Inactive rows of these are removed. An edge with a block is kept: it refuses follows. */
+/** Inactive rows of these are removed. An edge with a block is kept, since it refuses follows, and so is a request. */
 const PRUNED = {
   following: {
     table: "users.followings",
     key: ["follower_id", "following_id"],
-    inactive: "NOT (active OR blocking OR blocked_by)",
+    inactive: "NOT (active OR blocking OR blocked_by) AND requested_at IS NULL",
   },
   followers: { table: "users.followers", key: ["following_id", "follower_id"], inactive: "NOT active" },
   relations: { table: "users.relations", key: ["user_id", "target_id", "kind"], inactive: "NOT active" },

@@ -2,6 +2,8 @@ import { encodeId } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
 import { type Loop, startLoop, warnOnce } from "../kernel/loop.js";
 import { DAY, MINUTE, SECOND } from "../kernel/time.js";
+import type { ApprovalStore } from "./approvals.sql.js";
+import { afterChange, type FollowsDeps } from "./follows.js";
 import type { Drift, MaintenanceStore, Pruned } from "./maintenance.sql.js";
 import { observeUsers } from "./observe.js";
 
@@ -55,6 +57,33 @@ export function startMaintenance(deps: MaintenanceDeps, everyMs = MINUTE): Loop 
     firstAfterMs: everyMs,
     jitter: true,
     failed: warnOnce(deps.log, "the maintenance of the follow graph failed; it is tried again"),
+  });
+}
+
+const ACCEPTED_AT_ONCE = 250;
+
+/** Pause after each request: very many leave room for the follows of others. */
+const ACCEPTING_PAUSE_MS = 0.4;
+
+interface AcceptingDeps extends Pick<FollowsDeps, "cache" | "wakeRelay" | "maxFollowing"> {
+  readonly accept: ApprovalStore["accept"];
+  readonly log: Logger;
+}
+
+/** Accepts the requests of users who have switched approval off, batch by batch. Several processes may run it. */
+export function startAccepting({ accept, log, ...deps }: AcceptingDeps): Loop {
+  return startLoop({
+    work: async () => {
+      const turn = await accept(ACCEPTED_AT_ONCE, deps.maxFollowing);
+      if (turn === undefined) return undefined;
+      const { followers, withdrawn } = turn;
+      observeUsers.followed("follow", followers.length);
+      observeUsers.followed("withdrawal", withdrawn);
+      if (followers.length > 0) await afterChange(deps, followers);
+      return followers.length * ACCEPTING_PAUSE_MS;
+    },
+    everyMs: SECOND,
+    failed: warnOnce(log, "requests to follow users who approve no longer cannot be accepted; it is tried again"),
   });
 }
 

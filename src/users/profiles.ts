@@ -4,6 +4,7 @@ import { AppError, invalid } from "../kernel/errors.js";
 import { readId, readText, storedIdFault } from "../kernel/fields.js";
 import type { PageLimits, PageTokens } from "../kernel/paging.js";
 import { parseUrl } from "../kernel/urls.js";
+import type { ApprovalStore } from "./approvals.sql.js";
 import type { ProfileStore } from "./reads.sql.js";
 
 /** A page of profiles must fit into gRPC's 4 MiB. */
@@ -14,6 +15,7 @@ const MAX_URL = 500;
 
 export interface ProfileDeps {
   readonly profiles: ProfileStore;
+  readonly approvals: Pick<ApprovalStore, "set">;
   readonly bounded: BoundedQueue;
   readonly tokens: PageTokens;
 }
@@ -21,7 +23,7 @@ export interface ProfileDeps {
 // Each method throws an AppError: `invalid` naming the field, `notfound` if the user has no profile, `conflict` if the user
 // is erased.
 
-export const profiles = ({ profiles: store, bounded, tokens }: ProfileDeps) => ({
+export const profiles = ({ profiles: store, approvals, bounded, tokens }: ProfileDeps) => ({
   async getProfile({ user_id }: wire.GetProfileRequest): Promise<wire.GetProfileResponse> {
     const user = readId("user_id", user_id);
     const profile = await bounded(() => store.get(user));
@@ -29,15 +31,21 @@ export const profiles = ({ profiles: store, bounded, tokens }: ProfileDeps) => (
     return { profile };
   },
 
-  /** Empties the fields that are left out. */
+  /** Empties the fields that are left out, but for the approval of followers, which stays as it is. */
   async setProfile(request: wire.SetProfileRequest): Promise<wire.SetProfileResponse> {
     const profile = await store.set({
       user_id: readId("user_id", request.user_id),
       display_name: readText("display_name", request.display_name, MAX_NAME),
       bio: readText("bio", request.bio, MAX_BIO),
       avatar_url: readUrl("avatar_url", request.avatar_url),
+      approves_followers: request.approves_followers,
     });
     return { profile };
+  },
+
+  async setApproval({ user_id, approves_followers }: wire.SetApprovalRequest): Promise<wire.SetApprovalResponse> {
+    await approvals.set(readId("user_id", user_id), approves_followers);
+    return {};
   },
 
   async listProfiles(request: wire.ListProfilesRequest): Promise<wire.ListProfilesResponse> {

@@ -20,9 +20,10 @@ const STANDING = `active AND (expires_at = 0 OR expires_at > (SELECT ${NOW}))`;
  */
 const FACTS = `
 WITH t AS (SELECT unnest($2::text[]) AS id)
-SELECT id, 'following' AS fact, 0::bigint AS expires_at, false AS reposts_only FROM t
-CROSS JOIN LATERAL (SELECT active FROM users.followings WHERE follower_id = $1 AND following_id = id OFFSET 0) f
-WHERE active
+SELECT id, CASE WHEN active THEN 'following' ELSE 'requested' END AS fact, 0::bigint AS expires_at, false AS reposts_only
+FROM t CROSS JOIN LATERAL (
+  SELECT active, requested_at FROM users.followings WHERE follower_id = $1 AND following_id = id OFFSET 0
+) f WHERE active OR requested_at IS NOT NULL
 UNION ALL SELECT id, 'followed_by', 0, false FROM t
 CROSS JOIN LATERAL (SELECT active FROM users.followings WHERE follower_id = id AND following_id = $1 OFFSET 0) f
 WHERE active
@@ -63,7 +64,7 @@ export type RelationPosition = readonly [changedAt: number, userId: string, targ
 
 interface Fact {
   readonly id: string;
-  readonly fact: "following" | "followed_by" | "blocking" | "blocked_by" | "muting";
+  readonly fact: "following" | "requested" | "followed_by" | "blocking" | "blocked_by" | "muting";
   readonly expires_at: number;
   readonly reposts_only: boolean;
 }
@@ -104,4 +105,5 @@ const NONE: Omit<Relation, "target_id"> = {
   muting: false,
   mute_reposts_only: false,
   mute_expires_at: 0,
+  requested: false,
 };

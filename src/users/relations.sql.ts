@@ -3,7 +3,6 @@ import { RelationKind } from "../gen/avion/users.js";
 import { type Db, NOW, type Queries } from "../platform/db/db.js";
 import { LOCK_TIMEOUT_MS } from "../platform/db/shared-writes.js";
 import { traceHeaders } from "../telemetry/spans.js";
-import { setAll } from "./edges.sql.js";
 import { erasedColumn, erasedConflict, isNotErased, RELATION_IDS } from "./erased.sql.js";
 import {
   changeOf,
@@ -14,6 +13,7 @@ import {
   tooManyRelations,
   type WantedRelation,
 } from "./relations.js";
+import { setAll } from "./set-edges.sql.js";
 
 /** The first key of the advisory locks of users is the bytes of "rels". */
 const LOCKS = 0x72_65_6c_73;
@@ -142,5 +142,5 @@ async function markBlock(queries: Queries, { user_id, target_id, active }: Relat
     { ...edge, follower_id: target_id, following_id: user_id },
   ];
   const set = await setAll(queries, edges, LOCK_TIMEOUT_MS.alone);
-  return edges.flatMap(({ follower_id }, n) => (set[n]?.changed ? follower_id : []));
+  return edges.flatMap(({ follower_id }, n) => (set[n]?.moved ? follower_id : []));
 }

@@ -235,8 +235,23 @@ test("follows count; repeated ones, unfollows and FollowMany neither count nor a
   expect(await users.follow(by("a"))).toEqual({ ...first, changed: false });
   expect(await users.unfollow(by("a"))).toMatchObject({ changed: true });
   expect(await refusal(users.follow(by("a")))).toBe(FOLLOWS_REFUSED);
-  expect(await users.followMany({ follows: ["f", "g"].map(by) })).toEqual({ changed: 2 });
+  expect(await users.followMany({ follows: ["f", "g"].map(by) })).toEqual({ changed: 2, pending: 0 });
   expect((await users.follow({ follower_id: "jan", following_id: "a" })).changed).toBe(true);
+});
+
+test("a request counts as a follow; repeating, accepting and taking it back neither count nor are refused", async () => {
+  const by = (following_id: string) => ({ follower_id: "leo", following_id });
+  await users.setProfile({ user_id: "locked", approves_followers: true });
+  expect(await users.follow(by("locked"))).toMatchObject({ changed: true, pending: true });
+  await users.follow(by("a"));
+  expect(await counted("follows", "leo")).toBe(2);
+  expect(await users.follow(by("locked"))).toMatchObject({ changed: false, pending: true });
+  expect(await refusal(users.follow(by("b")))).toBe(FOLLOWS_REFUSED);
+  expect(await users.acceptFollow({ user_id: "locked", follower_id: "leo" })).toMatchObject({ changed: true });
+  expect(await users.unfollow(by("locked"))).toMatchObject({ changed: true });
+  // Who asks and takes it back again and again is at the limit.
+  expect(await refusal(users.follow(by("locked")))).toBe(FOLLOWS_REFUSED);
+  expect(await counted("follows", "leo")).toBe(2);
 });
 
 test("while Redis does not answer nothing is refused, and calls are answered soon; then limits hold again", async () => {

@@ -99,6 +99,9 @@ describe.each(DATABASES)("erasures of users on $name", ({ start, name }) => {
     // These are in the outbox, and in one list only.
     await users.follow(pair("e", GONE));
     await users.follow(pair(GONE, "e"));
+    for (const user_id of [GONE, "locked"]) await client.setApproval({ user_id, approves_followers: true });
+    await users.follow(pair("f", GONE));
+    await users.follow(pair(GONE, "locked"));
   }
 
   async function readLists(user_id: string) {
@@ -156,6 +159,11 @@ describe.each(DATABASES)("erasures of users on $name", ({ start, name }) => {
       await refused(client[method](pair(GONE, "b")), "follower_id");
       await refused(client[method](pair("a", GONE)), "following_id");
     }
+    for (const method of ["acceptFollow", "rejectFollow", "removeFollower"] as const) {
+      await refused(client[method]({ user_id: GONE, follower_id: "b" }), "user_id");
+      await refused(client[method]({ user_id: "a", follower_id: GONE }), "follower_id");
+    }
+    await refused(client.setApproval({ user_id: GONE, approves_followers: true }), "user_id");
     for (const method of ["block", "unblock", "mute", "unmute"] as const) {
       await refused(client[method](related(GONE, "b")), "user_id");
       await refused(client[method](related("a", GONE)), "target_id");

@@ -132,6 +132,7 @@ describe.each(DATABASES)("random follows, blocks and mutes on $name", ({ name, s
         muting: model.mutes.has(`${user}>${other}`),
         mute_reposts_only: model.mutes.get(`${user}>${other}`)?.reposts_only ?? false,
         mute_expires_at: model.mutes.get(`${user}>${other}`)?.expires_at ?? 0,
+        requested: false,
       }));
       expect(relations).toEqual(expected);
       const hidden = expected.flatMap((one) => {

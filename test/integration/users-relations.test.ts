@@ -50,7 +50,7 @@ describe.each(DATABASES)("blocks and mutes on $name", ({ start }) => {
   const ab = { user_id: "a", target_id: "b" };
   const NONE = { following: false, followed_by: false, blocking: false, blocked_by: false, muting: false };
   const relation = (target_id: string, stated = {}) => ({
-    ...{ target_id, ...NONE, mute_reposts_only: false, mute_expires_at: 0 },
+    ...{ target_id, ...NONE, mute_reposts_only: false, mute_expires_at: 0, requested: false },
     ...stated,
   });
   const between = async (user_id: string, ...target_ids: string[]) =>
@@ -158,7 +158,7 @@ describe.each(DATABASES)("blocks and mutes on $name", ({ start }) => {
     );
     expect(await client.getFollowCounts({ user_id: "b" })).toEqual({ following: 0, followers: 0 });
     expect(await settle(db, users)).toEqual([]);
-    expect(await client.followMany({ follows: others })).toEqual({ changed: 2 });
+    expect(await client.followMany({ follows: others })).toEqual({ changed: 2, pending: 0 });
   });
 
   test("follows that share a statement with a refused one are set", async () => {

@@ -92,7 +92,7 @@ describe.each(DATABASES)("the users service on $name", ({ start }) => {
   test("beyond the limit a follow is refused and leaves nothing, also of many at once", async () => {
     const many = (from: number, count: number) =>
       Array.from({ length: count }, (_, n) => ({ follower_id: "full", following_id: `t${from + n}` }));
-    expect(await client.followMany({ follows: many(0, 49) })).toEqual({ changed: 49 });
+    expect(await client.followMany({ follows: many(0, 49) })).toEqual({ changed: 49, pending: 0 });
     const one = await refusal(
       client.followMany({ follows: [{ follower_id: "x", following_id: "y" }, ...many(49, 2)] }),
     );
@@ -111,7 +111,7 @@ describe.each(DATABASES)("the users service on $name", ({ start }) => {
       following: [true, false],
     });
     // Whom one follows already is no more than one may.
-    expect(await client.followMany({ follows: many(0, 50) })).toEqual({ changed: 0 });
+    expect(await client.followMany({ follows: many(0, 50) })).toEqual({ changed: 0, pending: 0 });
     await client.unfollow({ follower_id: "full", following_id: "t3" });
     expect((await client.follow({ follower_id: "full", following_id: "t50" })).changed).toBe(true);
     expect((await settle(db, users)).filter(({ subject }) => subject.startsWith("graph."))).toHaveLength(52);
@@ -122,11 +122,11 @@ describe.each(DATABASES)("the users service on $name", ({ start }) => {
     const pair = (follower_id: string, following_id: string) => ({ follower_id, following_id });
     await client.follow(pair("m1", "m2"));
     const follows = [pair("m1", "m2"), pair("m1", "m3"), pair("m1", "m3"), pair("m4", "m3")];
-    expect(await client.followMany({ follows })).toEqual({ changed: 2 });
+    expect(await client.followMany({ follows })).toEqual({ changed: 2, pending: 0 });
     expect((await following("m1")).user_ids).toEqual(["m2", "m3"]);
     await settle(db, users);
     expect((await followers("m3")).user_ids).toEqual(["m1", "m4"]);
-    expect(await client.followMany({ follows: [] })).toEqual({ changed: 0 });
+    expect(await client.followMany({ follows: [] })).toEqual({ changed: 0, pending: 0 });
   });
 
   test("changes are listed by when they were applied, in pages", async () => {

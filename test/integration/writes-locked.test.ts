@@ -114,7 +114,7 @@ installed("writes beside a locked row, on PostgreSQL", () => {
       expect((await Promise.all(beside)).every(({ changed }) => changed)).toBe(true);
       return { waiting };
     });
-    expect(await slow.waiting).toEqual({ changed: true, version: expect.any(Number) });
+    expect(await slow.waiting).toMatchObject({ changed: true, version: expect.any(Number) });
     const [row] = await db.query<{ following: number }>(
       "SELECT following FROM users.following_counts WHERE user_id = 'slow'",
     );

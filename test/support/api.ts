@@ -31,6 +31,7 @@ export function openApi(address: string) {
     deleteDrop: posts.deleteDrop,
     getDrop: posts.getDrop,
     dropsOf: posts.getDropsByUserId,
+    userDrops: posts.listUserDrops,
     like: posts.likeDrop,
     counts: posts.getCounts,
     putRemote: async (more: Pick<PutRemoteObjectRequest, "uri"> & Partial<PutRemoteObjectRequest>) =>
@@ -43,6 +44,10 @@ export function openApi(address: string) {
     deleteReaction: posts.deleteRemoteReaction,
     follow: users.follow,
     unfollow: users.unfollow,
+    accept: users.acceptFollow,
+    removeFollower: users.removeFollower,
+    requests: users.listFollowRequests,
+    setProfile: users.setProfile,
     followers: users.getFollowersList,
     following: users.getFollowingList,
     isFollowing: users.isFollowing,

@@ -19,8 +19,9 @@ const terms = Object.values<string | { "@id": string }>(context["@context"]).map
 /** All classes and properties of the vocabulary. */
 const VOCABULARY = new Set([
   ...terms.map((term) => term.replace(/^as:/, AS).replace(/^ldp:/, "http://www.w3.org/ns/ldp#")),
-  // Servers know it, and documents bring it with them.
+  // Servers know these, and documents bring them along.
   `${AS}sensitive`,
+  `${AS}manuallyApprovesFollowers`,
 ]);
 
 const ACTIVITIES = ["Create", "Like", "Announce"];

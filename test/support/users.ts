@@ -14,6 +14,7 @@ import { serveGrpc } from "../../src/platform/grpc/serve.js";
 import type { Scripts } from "../../src/platform/redis/scripts.js";
 import { createListCache, MAX_CACHED_IDS } from "../../src/state/caches/user-lists.redis.js";
 import type { Limited } from "../../src/state/limits/limits.redis.js";
+import { createApprovalStore } from "../../src/users/approvals.sql.js";
 import { CALM_LANE, createApplyEdges, HOT_LANE } from "../../src/users/edges.js";
 import { createEdgeStore, type EdgeStore } from "../../src/users/edges.sql.js";
 import { erasureMethods } from "../../src/users/erasure-methods.js";
@@ -21,6 +22,7 @@ import { createErasureStore } from "../../src/users/erasures.sql.js";
 import { changeFollows } from "../../src/users/follows.js";
 import { createUsersService, USERS_MIGRATIONS, type UsersServiceDeps } from "../../src/users/index.js";
 import { createReadList } from "../../src/users/lists.js";
+import { startAccepting } from "../../src/users/maintenance.js";
 import { createIsHot, createPrepareUserEvents } from "../../src/users/prepare.js";
 import { profiles } from "../../src/users/profiles.js";
 import { createListStore, createProfileStore, createReadDated, type ListStore } from "../../src/users/reads.sql.js";
@@ -67,12 +69,14 @@ export function usersProcess(options: UsersOptions) {
   const edges = createEdgeStore(db);
   const store = wrap(createListStore(db));
   const erasures = createErasureStore(db);
+  const approvals = createApprovalStore(db);
   const readList = createReadList({ store, cache, bounded, maxCachedIds, isErased: erasures.isErased });
   const deps: UsersServiceDeps = {
     edges,
     relations: createRelationStore(db),
     relationReads: createRelationReads(db),
     profiles: createProfileStore(db),
+    approvals,
     cache,
     readList,
     readDated: createReadDated(db),
@@ -93,6 +97,7 @@ export function usersProcess(options: UsersOptions) {
     endMutes: createRelationStore(db).endMutes,
     ...erasureMethods(deps),
     setProfile: profiles(deps).setProfile,
+    accepting: () => startAccepting({ accept: approvals.accept, cache, wakeRelay, maxFollowing, log: silent }),
     normal: createApplyEdges({ apply: edges.apply, wakeRelay }, CALM_LANE),
     hot: createApplyEdges({ apply: wrapHot(edges.apply), wakeRelay }, HOT_LANE),
     prepare: createPrepareUserEvents({ cache, isHot: createIsHot(hotRate, now), log: silent }),
@@ -174,8 +179,10 @@ export function createGate() {
 /** Serves a process over gRPC, with a client. */
 export async function serveUsers({ service }: Pick<UsersProcess, "service">) {
   const server = await serveGrpc("127.0.0.1:0", [service], {});
-  const client = new wire.UserServiceClient(`127.0.0.1:${server.port}`, credentials.createInsecure());
+  const address = `127.0.0.1:${server.port}`;
+  const client = new wire.UserServiceClient(address, credentials.createInsecure());
   return {
+    address,
     ...callsOf(client, wire.UserServiceService),
     close: async () => {
       client.close();

@@ -67,7 +67,14 @@ export class World {
 
   /** Gives a user a profile, in which everything that is not stated is empty. */
   addProfile(user: string, fields: Partial<Profile> = {}): void {
-    const empty = { display_name: "", bio: "", avatar_url: "", updated_at: 0, created_at: 0 };
+    const empty = {
+      display_name: "",
+      bio: "",
+      avatar_url: "",
+      updated_at: 0,
+      created_at: 0,
+      approves_followers: false,
+    };
     this.#profiles.set(user, { user_id: user, ...empty, ...fields });
   }
 
@@ -149,6 +156,7 @@ export class World {
       muting: this.#isActive("MUTE", user, target),
       mute_reposts_only: this.#relations.get(relationKey(RelationKind.MUTE, user, target))?.reposts_only ?? false,
       mute_expires_at: 0,
+      requested: false,
     };
   }
 

@@ -13,11 +13,14 @@ export type Document = Readonly<Record<string, unknown>>;
 
 const CONTEXT = "https://www.w3.org/ns/activitystreams";
 
-/** Servers know the property, but the context does not. */
-const WITH_SENSITIVE = [CONTEXT, { sensitive: "as:sensitive" }];
+/** Servers know these properties, but the context does not. */
+const EXTENSIONS = ["sensitive", "manuallyApprovesFollowers"] as const;
 
-export const toJson = (document: Document): string =>
-  JSON.stringify({ "@context": document["sensitive"] === undefined ? CONTEXT : WITH_SENSITIVE, ...document });
+export function toJson(document: Document): string {
+  const terms = EXTENSIONS.filter((term) => document[term] !== undefined).map((term) => [term, `as:${term}`]);
+  const context = terms.length === 0 ? CONTEXT : [CONTEXT, Object.fromEntries(terms)];
+  return JSON.stringify({ "@context": context, ...document });
+}
 
 /** The id of a remote actor is its URI. */
 export const uriOfUser = (uris: OwnUris, id: string): string => (isUri(id) ? id : uris.ofUser(id));
@@ -42,6 +45,7 @@ export function personOf(uris: OwnUris, { id, profile }: LocalUser): Document {
     inbox: `${uri}/inbox`,
     outbox: `${uri}/outbox`,
     followers: followersUri(uris, id),
+    manuallyApprovesFollowers: profile?.approves_followers || undefined,
   };
 }
 

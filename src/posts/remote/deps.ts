@@ -10,6 +10,9 @@ import type { createLinkStore } from "./links.sql.js";
 import type { createRemoteWrites } from "./remote.sql.js";
 import type { createRemoteReactionStore } from "./remote-reactions.sql.js";
 
+/** Has the UserService ask a user before somebody follows them. @throws AppError `unavailable` while the UserService is */
+export type SetApproval = (userId: string, approves: boolean) => Promise<void>;
+
 export interface RemoteStore extends ReactionsStore {
   readonly remote: ReactionsStore["remote"] & ReturnType<typeof createRemoteWrites>;
   readonly links: ReactionsStore["links"] & ReturnType<typeof createLinkStore>;
@@ -27,6 +30,8 @@ export interface LinkDeps extends AdoptDeps {
 export interface RemoteDeps extends ReactionsDeps {
   readonly store: RemoteStore;
   readonly eraseUser?: EraseUser | undefined;
+  /** Without it the documents of actors decide about no follow. */
+  readonly setApproval?: SetApproval | undefined;
   readonly profileOf?: ProfileOf;
   /** Without it nothing is fetched. */
   readonly fetcher?: Fetcher | undefined;

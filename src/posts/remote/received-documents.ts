@@ -98,6 +98,14 @@ function unwrapped(received: Content, uri: string): Content {
 
 const methodFor = (activity: string): string => METHODS[activity] ?? NO_METHOD;
 
+/** Returns true if the document of an actor says that the actor approves followers. */
+export function approvesFollowers(document: string): boolean {
+  const content: unknown = JSON.parse(document);
+  const names = isObject(content) ? Object.keys(content) : [];
+  const terms = names.filter((name) => name.replace(AS, "") === "manuallyApprovesFollowers");
+  return terms.some((name) => valuesOf(content, name).includes(true));
+}
+
 const TIME = /^(\d{4}-\d\d-\d\d)(T\d\d:\d\d(?::\d\d(?:\.\d+)?)?)(Z|[+-]\d\d:?\d\d)?$/i;
 
 /** Reads a time of ISO 8601, which is UTC if the text names no zone. Date.parse alone takes 30 February for 1 March. */

@@ -16,6 +16,7 @@ import { eraseDeletedActors } from "./deleted-actors.js";
 import type { RemoteDeps } from "./deps.js";
 import { createFetch } from "./fetch.js";
 import { linkNow } from "./links.js";
+import { approvesFollowers } from "./received-documents.js";
 import type { NewRemoteObject } from "./remote.sql.js";
 import { MAX_URI_BYTES, readObject, requireOnHost } from "./remote-request.js";
 
@@ -77,10 +78,11 @@ async function storeObject(deps: RemoteDeps, request: wire.PutRemoteObjectReques
   const { store, wakeRelay } = deps;
   const object = await readObject(request, deps);
   const maxAge = Math.min(readWholeNumber("max_age", request.max_age) || DAY_S, MAX_AGE_S);
-  const stored = await store.remote.put(object, maxAge * SECOND, eventOf(object));
+  const isActor = object.kind === RemoteKind.ACTOR;
+  const put = () => store.remote.put(object, maxAge * SECOND, eventOf(object));
+  const stored = isActor ? await putApproving(deps, object, put) : await put();
   if (stored === undefined) throw await conflictWith(object, deps);
   // The actor of a drop may have come meanwhile.
-  const isActor = object.kind === RemoteKind.ACTOR;
   const decided = isActor
     ? await decideAddressed(deps, object.uri, stored.document)
     : object.awaits_actor
@@ -89,6 +91,27 @@ async function storeObject(deps: RemoteDeps, request: wire.PutRemoteObjectReques
   if (decided > 0 || (stored.created && object.kind === RemoteKind.DROP)) wakeRelay("posts");
   if (stored.created && object.kind === RemoteKind.DROP) await linkNow(deps, object.uri);
   observePosts.changed("remote-stored");
+  return stored;
+}
+
+/**
+ * Tells the UserService whether an actor approves followers, before the document is stored: if that fails, the call fails,
+ * and is repeated. An older document, which is not stored, may have said otherwise.
+ */
+async function putApproving<Stored extends StoredRemoteObject>(
+  { store, setApproval }: RemoteDeps,
+  { uri, document }: NewRemoteObject,
+  put: () => Promise<Stored | undefined>,
+): Promise<Stored | undefined> {
+  const [before, erased] = await Promise.all([store.remote.get(uri), store.erased.among([uri])]);
+  const isGone = erased.size > 0 || (before !== undefined && before.deleted_at !== null);
+  if (setApproval === undefined || isGone) return put();
+  const approves = approvesFollowers(document);
+  const tells = approves || (before !== undefined && approvesFollowers(before.document));
+  if (tells) await setApproval(uri, approves);
+  const stored = await put();
+  if (tells && stored !== undefined && approvesFollowers(stored.document) !== approves)
+    await setApproval(uri, !approves);
   return stored;
 }
 

@@ -35,7 +35,7 @@ const drop = {
 const repost = { ...drop, repost_of: other, original_key: other, repost_author: "bob", body: "" };
 const profile = {
   ...{ user_id: "ada", display_name: "Ada <3", bio: "I like\n<b>\n\nand &", avatar_url: "https://img.example/ada.png" },
-  ...{ created_at: TIME, updated_at: TIME + 1_000 },
+  ...{ created_at: TIME, updated_at: TIME + 1_000, approves_followers: false },
 };
 
 const parsed = async (document: Document): Promise<Record<string, unknown>> => {
@@ -120,6 +120,10 @@ test("a person has the fields of the profile, or only an id if there is no profi
     ...{ name: "Ada <3", summary: "<p>I like<br>&lt;b&gt;</p><p>and &amp;</p>" },
     ...{ icon: { type: "Image", url: profile.avatar_url } },
     ...{ published: "2026-01-02T03:04:05.006Z", updated: "2026-01-02T03:04:06.006Z" },
+  });
+  expect(await parsed(personOf(uris, { id: "ada", profile: { ...profile, approves_followers: true } }))).toMatchObject({
+    ...{ "@context": [person["@context"], { manuallyApprovesFollowers: "as:manuallyApprovesFollowers" }] },
+    manuallyApprovesFollowers: true,
   });
 });
 

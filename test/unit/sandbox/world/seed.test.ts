@@ -54,7 +54,7 @@ test("a plan is made true as it stands: people first, follows last and in bounde
       expect(seen.drops).toHaveLength(wanted.drops.length);
       expect(follows.length).toBeLessThanOrEqual(1_000);
       seen.follows.push(...follows);
-      return { changed: follows.length };
+      return { changed: follows.length, pending: 0 };
     },
   };
   const reactedTo = (reaction: object, kind: string) => {
