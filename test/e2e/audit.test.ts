@@ -2,13 +2,15 @@ import { expect } from "@jest/globals";
 import { DAY } from "../../src/kernel/time.js";
 import { jsonOf, startCommand } from "../support/command.js";
 import { eventually } from "../support/eventually.js";
-import { type Stack, testWithStack } from "../support/stack.js";
+import { type Stack, sharedStack, testWithStack } from "../support/stack.js";
 import { created, deleted, followed, unfollowed } from "../support/timeline-events.js";
 import { held, homeKey } from "../support/timeline-keys.js";
 
 const READERS = Array.from({ length: 10 }, (_, number) => `reader-${number}`);
 const AUTHORS = ["alice", "anna"];
 const OPTIONS = { env: { TIMELINE_AUDIT_SETTLE_MS: "300" }, timeoutMs: 90_000 };
+/** It audits nothing by itself. Its tests have the same homes, and leave them as they found them. */
+const onStack = sharedStack({ ...OPTIONS, env: { ...OPTIONS.env, TIMELINE_AUDIT_INTERVAL_MS: "0" } });
 
 type Entries = { readonly user: string; readonly missing: string[]; readonly unexpected: string[] };
 type Audited = {
@@ -37,6 +39,7 @@ function drops(author: string, from: number, count: number) {
 
 /** Homes that were read, and so are complete. */
 async function complete({ world, publish, streams, reads }: Stack): Promise<void> {
+  if (world.find("alice-0") !== undefined) return;
   for (const author of AUTHORS) {
     for (const reader of READERS) world.follow(reader, author);
     const own = drops(author, 0, 20);
@@ -60,43 +63,89 @@ async function spoil({ redis }: Stack): Promise<void> {
   await redis.zadd(homeKey("reader-3"), 77, "alice-5");
 }
 
-testWithStack(
-  "an audit finds missing, unexpected and misdated entries, and --fix repairs them",
-  OPTIONS,
-  async (stack) => {
-    await complete(stack);
-    const clean = await jsonOf<Audited>(stack, ["audit"]);
-    // The authors' own homes were never read.
-    expect(clean).toMatchObject({ users: 10, incomplete: 2, differ: 0, rate: 0, undecided: [], differences: [] });
-    expect(clean.lag_ms).toBeLessThan(5_000);
-    await spoil(stack);
-    const expected = {
-      ...{ users: 10, differ: 3, rate: 0.3, undecided: [] },
-      differences: expect.arrayContaining([
-        { user: "reader-1", missing: ["anna-19", "alice-3"], unexpected: [], wrong_score: [] },
-        { user: "reader-2", missing: [], unexpected: ["never"], wrong_score: [] },
-        {
-          ...{ user: "reader-3", missing: [], unexpected: [] },
-          wrong_score: [{ drop: "alice-5", score: 77, expected: stack.world.find("alice-5")?.created_at }],
-        },
-      ]),
-    };
-    expect(await jsonOf<Audited>(stack, ["audit"], { code: 1 })).toMatchObject({ ...expected, repaired: 0 });
-    const text = startCommand(stack, ["audit", "--user", "reader-2", "reader-4"]);
-    expect((await text.exited).code).toBe(1);
-    expect(text.output()).toMatch(/^"reader-2"\n {2}1 unexpected: "never"\n1 of 2 users differ \(50\.00 %\)/);
-    expect(await jsonOf<Audited>(stack, ["audit", "--fix"])).toMatchObject({ ...expected, repaired: 3, remaining: [] });
-    for (const reader of READERS) await expectRight(stack, reader);
-    expect((await jsonOf<Audited>(stack, ["audit", "--users", "4"])).differ).toBe(0);
-  },
-);
+/** One fault of each kind in local, and one drop missing from global. */
+async function spoilShared({ redis }: Stack): Promise<void> {
+  await redis.zrem("timeline:local", "alice-3");
+  await redis.zadd("timeline:local", Date.now() - 60_000, "never");
+  await redis.zadd("timeline:local", 77, "alice-5");
+  await redis.zrem("timeline:global", "anna-7");
+}
 
-testWithStack("an audit of a user whom the upstreams do not know says so", OPTIONS, async (stack) => {
+onStack("an audit finds missing, unexpected and misdated entries, and --fix repairs them", async (stack) => {
+  await complete(stack);
+  const clean = await jsonOf<Audited>(stack, ["audit"]);
+  // The authors' own homes were never read.
+  expect(clean).toMatchObject({ users: 10, incomplete: 2, differ: 0, rate: 0, undecided: [], differences: [] });
+  expect(clean.lag_ms).toBeLessThan(5_000);
+  await spoil(stack);
+  const expected = {
+    ...{ users: 10, differ: 3, rate: 0.3, undecided: [] },
+    differences: expect.arrayContaining([
+      { user: "reader-1", missing: ["anna-19", "alice-3"], unexpected: [], wrong_score: [] },
+      { user: "reader-2", missing: [], unexpected: ["never"], wrong_score: [] },
+      {
+        ...{ user: "reader-3", missing: [], unexpected: [] },
+        wrong_score: [{ drop: "alice-5", score: 77, expected: stack.world.find("alice-5")?.created_at }],
+      },
+    ]),
+  };
+  expect(await jsonOf<Audited>(stack, ["audit"], { code: 1 })).toMatchObject({ ...expected, repaired: 0 });
+  const text = startCommand(stack, ["audit", "--user", "reader-2", "reader-4"]);
+  expect((await text.exited).code).toBe(1);
+  expect(text.output()).toMatch(/^"reader-2"\n {2}1 unexpected: "never"\n1 of 2 users differ \(50\.00 %\)/);
+  expect(await jsonOf<Audited>(stack, ["audit", "--fix"])).toMatchObject({ ...expected, repaired: 3, remaining: [] });
+  for (const reader of READERS) await expectRight(stack, reader);
+  expect((await jsonOf<Audited>(stack, ["audit", "--users", "4"])).differ).toBe(0);
+});
+
+// Invariant 5.
+onStack("an audit compares local and global with the log, and --fix repairs them", async (stack) => {
+  await complete(stack);
+  const { redis, reads, world } = stack;
+  for (const name of ["local", "global"] as const) expect((await reads[name]({ limit: 100 })).degraded).toBe(false);
+  const same = { result: "same", missing: [], unexpected: [], wrong_score: [], repaired: false };
+  expect((await jsonOf<Audited>(stack, ["audit"])).shared).toEqual({ local: same, global: same });
+  // Older than all the log can tell of: it stays.
+  await redis.zadd("timeline:local", 5, "ancient");
+  await redis.zadd("timeline:local", 1, "~floor");
+  await spoilShared(stack);
+  const local = {
+    ...{ result: "differing", missing: ["alice-3"], unexpected: expect.arrayContaining(["never"]) },
+    wrong_score: [{ drop: "alice-5", score: 77, expected: world.find("alice-5")?.created_at }],
+  };
+  const found = await jsonOf<Audited>(stack, ["audit"], { code: 1 });
+  expect(found).toMatchObject({ users: 10, differ: 0 });
+  expect(found.shared).toMatchObject({ local, global: { result: "differing", missing: ["anna-7"], repaired: false } });
+  expect((await jsonOf<Audited>(stack, ["audit", "--timeline", "home"])).shared).toEqual({});
+  expect((await jsonOf<Audited>(stack, ["audit", "--user", "reader-1"])).shared).toEqual({});
+  const text = startCommand(stack, ["audit", "--timeline", "global"]);
+  expect((await text.exited).code).toBe(1);
+  expect(text.output()).toBe('global\n  1 missing: "anna-7"\nglobal: differs\n');
+  const fixed = await jsonOf<Audited>(stack, ["audit", "--timeline", "local", "global", "--fix"]);
+  expect(fixed).toMatchObject({ users: 0, shared: { local: { repaired: true }, global: { repaired: true } } });
+  expect((await jsonOf<Audited>(stack, ["audit"])).shared).toEqual({ local: same, global: same });
+  expect(await redis.zscore("timeline:local", "never")).toBeNull();
+});
+
+onStack("an audit leaves out homes that their next read rebuilds", async (stack) => {
+  await complete(stack);
+  const { redis } = stack;
+  const whole = await redis.pttl(homeKey("reader-1"));
+  // The last read was long ago, or gave a longer time to live than reads give now: nobody knows when it was.
+  for (const [reader, left] of Object.entries({ "reader-1": whole - 8 * DAY, "reader-2": whole + 8 * DAY })) {
+    await redis.zadd(homeKey(reader), Date.now() - 60_000, "never");
+    await redis.pexpire(homeKey(reader), left);
+  }
+  expect(await jsonOf<Audited>(stack, ["audit"])).toMatchObject({ users: 8, incomplete: 4, differ: 0 });
+});
+
+// The last two leave something.
+onStack("an audit of a user whom the upstreams do not know says so", async (stack) => {
   const { world, reads, redis } = stack;
-  world.follow("reader-1", "alice");
+  world.follow("unread", "alice");
   // Somebody has asked for this home, which is empty and complete.
   expect(await reads.home("nobody")).toMatchObject({ drop_ids: [], degraded: false });
-  const args = ["audit", "--user", "nobody", "never-read", "reader-1"];
+  const args = ["audit", "--user", "nobody", "never-read", "unread"];
   const unknown = expect.arrayContaining(["nobody", "never-read"]);
   expect(await jsonOf<Audited>(stack, args, { code: 1 })).toMatchObject({
     users: 0,
@@ -114,17 +163,30 @@ testWithStack("an audit of a user whom the upstreams do not know says so", OPTIO
   expect(found).toMatchObject({ users: 1, differ: 1, unknown: [] });
 });
 
-testWithStack("an audit leaves out homes that their next read rebuilds", OPTIONS, async (stack) => {
-  await complete(stack);
-  const { redis } = stack;
-  const whole = await redis.pttl(homeKey("reader-1"));
-  // The last read was long ago, or gave a longer time to live than reads give now: nobody knows when it was.
-  for (const [reader, left] of Object.entries({ "reader-1": whole - 8 * DAY, "reader-2": whole + 8 * DAY })) {
-    await redis.zadd(homeKey(reader), Date.now() - 60_000, "never");
-    await redis.pexpire(homeKey(reader), left);
-  }
-  expect(await jsonOf<Audited>(stack, ["audit"])).toMatchObject({ users: 8, incomplete: 4, differ: 0 });
-});
+// Invariant 5.
+onStack(
+  "an audit finds what neither the log nor local and global have, and --fix takes it from the upstreams",
+  async (stack) => {
+    await complete(stack);
+    const { reads, redis, world } = stack;
+    for (const name of ["local", "global"] as const) await reads[name]();
+    // No event told of it, and nobody has asked the upstreams since.
+    world.post(...drops("alice", 500, 1));
+    // The log has it, and the upstreams have it no more.
+    const phantom = created({ ...drops("alice", 600, 1)[0], drop_id: "phantom" } as Parameters<typeof created>[0]);
+    const before = await stack.streams.count("DROPS");
+    await stack.publish(phantom);
+    await stack.streams.settledWith(before + 1);
+    const differing = { result: "differing", missing: ["alice-500"], unexpected: ["phantom"] };
+    const audited = (args: readonly string[], code = 0) =>
+      jsonOf<Audited>(stack, ["audit", "--timeline", "local", "global", ...args], { code });
+    expect((await audited([], 1)).shared).toMatchObject({ local: differing, global: differing });
+    const repaired = { ...differing, repaired: true };
+    expect((await audited(["--fix"])).shared).toMatchObject({ local: repaired, global: repaired });
+    expect(await redis.zscore("timeline:local", "alice-500")).not.toBeNull();
+    expect(await redis.zscore("timeline:global", "phantom")).toBeNull();
+  },
+);
 
 testWithStack("in a healthy system under load an audit finds nothing", { ...OPTIONS, slow: true }, async (stack) => {
   await complete(stack);
@@ -251,68 +313,6 @@ testWithStack(
     const isRecent = async () => Number(await redis.get("timeline:x:reconciled")) > minutesAgo(1);
     await eventually(isRecent, "the next round begins where this one ended");
     expect(await redis.pttl("timeline:x:reconciled")).toBeGreaterThan(6 * 86_400_000);
-  },
-);
-
-/** One fault of each kind in local, and one drop missing from global. */
-async function spoilShared({ redis }: Stack): Promise<void> {
-  await redis.zrem("timeline:local", "alice-3");
-  await redis.zadd("timeline:local", Date.now() - 60_000, "never");
-  await redis.zadd("timeline:local", 77, "alice-5");
-  await redis.zrem("timeline:global", "anna-7");
-}
-
-// Invariant 5.
-testWithStack("an audit compares local and global with the log, and --fix repairs them", OPTIONS, async (stack) => {
-  await complete(stack);
-  const { redis, reads, world } = stack;
-  for (const name of ["local", "global"] as const) expect((await reads[name]({ limit: 100 })).degraded).toBe(false);
-  const same = { result: "same", missing: [], unexpected: [], wrong_score: [], repaired: false };
-  expect((await jsonOf<Audited>(stack, ["audit"])).shared).toEqual({ local: same, global: same });
-  // Older than all the log can tell of: it stays.
-  await redis.zadd("timeline:local", 5, "ancient");
-  await redis.zadd("timeline:local", 1, "~floor");
-  await spoilShared(stack);
-  const local = {
-    ...{ result: "differing", missing: ["alice-3"], unexpected: expect.arrayContaining(["never"]) },
-    wrong_score: [{ drop: "alice-5", score: 77, expected: world.find("alice-5")?.created_at }],
-  };
-  const found = await jsonOf<Audited>(stack, ["audit"], { code: 1 });
-  expect(found).toMatchObject({ users: 10, differ: 0 });
-  expect(found.shared).toMatchObject({ local, global: { result: "differing", missing: ["anna-7"], repaired: false } });
-  expect((await jsonOf<Audited>(stack, ["audit", "--timeline", "home"])).shared).toEqual({});
-  expect((await jsonOf<Audited>(stack, ["audit", "--user", "reader-1"])).shared).toEqual({});
-  const text = startCommand(stack, ["audit", "--timeline", "global"]);
-  expect((await text.exited).code).toBe(1);
-  expect(text.output()).toBe('global\n  1 missing: "anna-7"\nglobal: differs\n');
-  const fixed = await jsonOf<Audited>(stack, ["audit", "--timeline", "local", "global", "--fix"]);
-  expect(fixed).toMatchObject({ users: 0, shared: { local: { repaired: true }, global: { repaired: true } } });
-  expect((await jsonOf<Audited>(stack, ["audit"])).shared).toEqual({ local: same, global: same });
-  expect(await redis.zscore("timeline:local", "never")).toBeNull();
-});
-
-// Invariant 5.
-testWithStack(
-  "an audit finds what neither the log nor local and global have, and --fix takes it from the upstreams",
-  { ...OPTIONS, env: { ...OPTIONS.env, TIMELINE_AUDIT_INTERVAL_MS: "0" } },
-  async (stack) => {
-    await complete(stack);
-    const { reads, redis, world } = stack;
-    for (const name of ["local", "global"] as const) await reads[name]();
-    // No event told of it, and nobody has asked the upstreams since.
-    world.post(...drops("alice", 500, 1));
-    // The log has it, and the upstreams have it no more.
-    const phantom = created({ ...drops("alice", 600, 1)[0], drop_id: "phantom" } as Parameters<typeof created>[0]);
-    await stack.publish(phantom);
-    await stack.streams.settledWith(41);
-    const differing = { result: "differing", missing: ["alice-500"], unexpected: ["phantom"] };
-    const audited = (args: readonly string[], code = 0) =>
-      jsonOf<Audited>(stack, ["audit", "--timeline", "local", "global", ...args], { code });
-    expect((await audited([], 1)).shared).toMatchObject({ local: differing, global: differing });
-    const repaired = { ...differing, repaired: true };
-    expect((await audited(["--fix"])).shared).toMatchObject({ local: repaired, global: repaired });
-    expect(await redis.zscore("timeline:local", "alice-500")).not.toBeNull();
-    expect(await redis.zscore("timeline:global", "phantom")).toBeNull();
   },
 );
 

@@ -6,33 +6,28 @@ import { headers } from "nats";
 import { VERSION } from "../../src/kernel/version.js";
 import { becomes, eventually } from "../support/eventually.js";
 import { type Ending, program, runMain, type ServiceProcess } from "../support/service.js";
-import { type Stack, sharedStack } from "../support/stack.js";
+import { type SharedStack, type Stack, sharedStack } from "../support/stack.js";
 import { created, type TimelineEvent } from "../support/timeline-events.js";
 
 const START = Date.now() - 3_600_000;
 const FIELDS =
   "seq reason event error error_code stream stream_seq consumer deliveries first_seen failed_at redrive_count";
 
-/** `id` makes a name of the test's own. */
-type Scene = Stack & { id(name: string): string };
-
 const onStack = sharedStack({
   env: { TIMELINE_MAX_ATTEMPTS: "3", TIMELINE_RETRY_BASE_MS: "50" },
   timeoutMs: 90_000,
 });
-let scenes = 0;
 
 /** A test that begins with an empty DLQ. */
-function testDeadLetters(name: string, work: (scene: Scene) => Promise<void>): void {
+function testDeadLetters(name: string, work: (stack: SharedStack) => Promise<void>): void {
   onStack(name, async (stack) => {
     await stack.streams.manager.streams.purge("DLQ");
-    const number = ++scenes;
-    await work(Object.assign(Object.create(stack), { id: (own: string) => `${own}-${number}` }));
+    await work(stack);
   });
 }
 
 /** Drops of five authors, each with two followers. */
-function load({ world, id }: Scene, count: number): TimelineEvent[] {
+function load({ world, id }: SharedStack, count: number): TimelineEvent[] {
   const authors = ["alice", "anna", "arno", "axel", "abel"].map(id);
   for (const author of authors) for (const reader of ["bob", "carol"]) world.follow(id(reader), author);
   const drops = Array.from({ length: count }, (_, number) => {
@@ -44,7 +39,7 @@ function load({ world, id }: Scene, count: number): TimelineEvent[] {
 }
 
 /** Lets anna's drops fail until they are given up; yields how many dead letters that made. */
-async function giveUpOnAnna(scene: Scene): Promise<number> {
+async function giveUpOnAnna(scene: SharedStack): Promise<number> {
   const { streams, upstreams, id } = scene;
   const history = load(scene, 40);
   const heal = upstreams.inject({ method: "GetFollowersList", user: id("anna"), code: status.INTERNAL });
@@ -54,7 +49,7 @@ async function giveUpOnAnna(scene: Scene): Promise<number> {
   return history.filter(({ payload }) => "user_id" in payload && payload.user_id === id("anna")).length;
 }
 
-async function shown({ redis, id }: Scene): Promise<string[]> {
+async function shown({ redis, id }: SharedStack): Promise<string[]> {
   return redis.zrevrange(`timeline:home:${id("bob")}`, 0, -1);
 }
 

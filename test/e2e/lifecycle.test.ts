@@ -20,7 +20,7 @@ import {
   untilReady,
 } from "../support/service.js";
 import { openEvents, requestEvents } from "../support/sse.js";
-import { type Stack, startStack, testWithStack } from "../support/stack.js";
+import { type Stack, sharedStack, startStack, testWithStack } from "../support/stack.js";
 import { slowTest, quickTest as test } from "../support/suite.js";
 import { created, followed, type TimelineEvent } from "../support/timeline-events.js";
 import { tokenOf } from "../support/tokens.js";
@@ -130,13 +130,6 @@ testWithStack(
   },
 );
 
-testWithStack("SIGTERM when idle, and SIGINT, end with 0", {}, async (stack) => {
-  const second = await stack.start();
-  expect(await stack.service.stop()).toEqual({ code: 0, signal: null });
-  second.signal("SIGINT");
-  expect((await second.exited).code).toBe(0);
-});
-
 /** Lines of a process's log with this text. */
 function logged(service: ServiceProcess, message: string): Record<string, unknown>[] {
   const lines = service
@@ -146,11 +139,28 @@ function logged(service: ServiceProcess, message: string): Record<string, unknow
   return lines.map((line) => JSON.parse(line) as Record<string, unknown>).filter(({ msg }) => msg === message);
 }
 
-testWithStack("what a process says at its end is in its log, and nothing beside it", {}, async (stack) => {
-  await stack.service.stop();
+const onStack = sharedStack();
+
+onStack("a start that fails is an error in the log", async (stack) => {
+  const second = await launchService({
+    ...stack.serviceOptions,
+    env: { TIMELINE_HTTP_ADDR: stack.service.httpUrl.replace("http://", "") },
+  });
+  stack.defer(() => second.crash());
+  expect((await second.exited).code).toBe(1);
+  expect(logged(second, "cannot start")).toMatchObject([
+    { level: "error", error: expect.stringMatching(/^TIMELINE_HTTP_ADDR=.* \(EADDRINUSE\)$/) },
+  ]);
+});
+
+onStack("SIGTERM when idle, and SIGINT, end with 0; what a process says then is in its log alone", async (stack) => {
+  const second = await stack.start();
+  expect(await stack.service.stop()).toEqual({ code: 0, signal: null });
   expect(logged(stack.service, "finishing what is in flight")).toMatchObject([{ level: "info", signal: "SIGTERM" }]);
   expect(logged(stack.service, "closed")).toHaveLength(1);
   expect(stack.service.errors()).toBe("");
+  second.signal("SIGINT");
+  expect((await second.exited).code).toBe(0);
 });
 
 testWithStack(
@@ -202,23 +212,6 @@ testWithStack(
     expect(logged(service, "events were not admitted before the end")).toHaveLength(1);
   },
 );
-
-test("a start that fails is an error in the log", async () => {
-  const stack = await startStack({ service: false });
-  const taken = await stack.start();
-  const second = await launchService({
-    ...stack.serviceOptions,
-    env: { TIMELINE_HTTP_ADDR: taken.httpUrl.replace("http://", "") },
-  });
-  try {
-    expect((await second.exited).code).toBe(1);
-    expect(logged(second, "cannot start")).toMatchObject([
-      { level: "error", error: expect.stringMatching(/^TIMELINE_HTTP_ADDR=.* \(EADDRINUSE\)$/) },
-    ]);
-  } finally {
-    await stack.stop();
-  }
-});
 
 slowTest("a start that fails ends, also where a close never does", async () => {
   const stack = await startStack({ service: false });

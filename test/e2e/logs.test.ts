@@ -72,34 +72,40 @@ testWithStack("with a share of 0 served calls and streams are no lines, and fail
   expect(logged(service, "an event stream is open")).toEqual([]);
 });
 
-testWithStack("a stream is a line when it opens, and one with its reason when it closes", {}, async (stack) => {
-  const { service } = stack;
-  stack.world.follow(ODD, "alice");
-  const stream = await openEvents(service.httpUrl, ODD);
-  const [open] = await waitForLines(service, "an event stream is open");
-  expect(open).toMatchObject({
-    level: "info",
-    user: inKey(ODD),
-    resumed: false,
-    trace_id: expect.stringMatching(TRACE_ID),
-  });
-  const drop = { drop_id: "told", user_id: "alice", visibility: "public" as const, created_at: Date.now() };
-  stack.world.post(drop);
-  await stack.publish(created(drop));
-  await stream.waitFor("new_drop");
-  stream.close();
-  const [closed] = await waitForLines(service, "an event stream is closed");
-  const { user, connection, trace_id } = open as Line;
-  expect(closed).toMatchObject({ level: "info", user, connection, trace_id, reason: "client", events: 1 });
-  await openEvents(service.httpUrl, "second");
-  await service.stop();
-  expect(logged(service, "an event stream is closed").at(-1)).toMatchObject({ user: "second", reason: "drain" });
-});
-
 onStack("a refused stream is a line with its status", async ({ service }) => {
   expect((await fetch(`${service.httpUrl}/events/timeline/home`)).status).toBe(401);
   expect(await waitForLines(service, "an event stream was refused")).toMatchObject([{ level: "info", status: 401 }]);
 });
+
+// It ends the service, and so comes last.
+onStack(
+  "a stream is a line when it opens, and one with its reason when it closes; events are no lines at info",
+  async (stack) => {
+    const { service, id } = stack;
+    stack.world.follow(ODD, id("alice"));
+    const stream = await openEvents(service.httpUrl, ODD);
+    const [open] = await waitForLines(service, "an event stream is open");
+    expect(open).toMatchObject({
+      level: "info",
+      user: inKey(ODD),
+      resumed: false,
+      trace_id: expect.stringMatching(TRACE_ID),
+    });
+    const drop = { drop_id: id("told"), user_id: id("alice"), visibility: "public" as const, created_at: Date.now() };
+    stack.world.post(drop);
+    await stack.publish(created(drop));
+    await stack.streams.settledWith(1);
+    await stream.waitFor("new_drop");
+    stream.close();
+    const [closed] = await waitForLines(service, "an event stream is closed");
+    const { user, connection, trace_id } = open as Line;
+    expect(closed).toMatchObject({ level: "info", user, connection, trace_id, reason: "client", events: 1 });
+    await openEvents(service.httpUrl, "second");
+    await service.stop();
+    expect(logged(service, "an event stream is closed").at(-1)).toMatchObject({ user: "second", reason: "drain" });
+    expect(logged(service, "an event is handled")).toEqual([]);
+  },
+);
 
 // Invariant 9.
 testWithStack(
@@ -127,12 +133,3 @@ testWithStack(
     expect(service.output()).not.toContain(ODD);
   },
 );
-
-testWithStack("at info events are no lines", {}, async (stack) => {
-  const drop = { drop_id: "quiet", user_id: "alice", visibility: "public" as const, created_at: Date.now() };
-  stack.world.post(drop);
-  await stack.publish(created(drop));
-  await stack.streams.settledWith(1);
-  await stack.service.stop();
-  expect(logged(stack.service, "an event is handled")).toEqual([]);
-});

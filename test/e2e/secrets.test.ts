@@ -31,8 +31,19 @@ const FORMS: readonly [string, Readonly<Record<string, string>>][] = [
     { REDIS_URL: `redis+sentinel://u:${MARKER}@127.0.0.1:1/main?sentinel_user=s&sentinel_password=${MARKER}` },
   ],
   [
-    "of other protocols",
-    { REDIS_URL: `http://:${MARKER}@h`, NATS_URL: `redis://u:${MARKER}@h`, DATABASE_URL: `mysql://u:${MARKER}@h/x` },
+    "of other protocols, in the place of a file or an address, and of a token that is too short",
+    {
+      ...{
+        REDIS_URL: `http://:${MARKER}@h`,
+        NATS_URL: `redis://u:${MARKER}@h`,
+        DATABASE_URL: `mysql://u:${MARKER}@h/x`,
+      },
+      TIMELINE_NATS_CREDS: `-----BEGIN NATS USER JWT-----${MARKER}`,
+      TIMELINE_NATS_TLS: `-----BEGIN PRIVATE KEY-----${MARKER}`,
+      TIMELINE_USER_SERVICE_ADDR: `user:${MARKER}@h:1`,
+      TIMELINE_JWT_JWKS_URL: `https://u:${MARKER}@h/keys`,
+      TIMELINE_JWT_SECRET: MARKER,
+    },
   ],
   [
     "with parts that are not used",
@@ -42,16 +53,6 @@ const FORMS: readonly [string, Readonly<Record<string, string>>][] = [
     "that cannot be parsed",
     { REDIS_URL: `redis://:${MARKER}/@h`, NATS_URL: `nats://u:${MARKER}#@h:x`, DATABASE_URL: `:${MARKER}@h` },
   ],
-  [
-    "in the place of a file or an address",
-    {
-      TIMELINE_NATS_CREDS: `-----BEGIN NATS USER JWT-----${MARKER}`,
-      TIMELINE_NATS_TLS: `-----BEGIN PRIVATE KEY-----${MARKER}`,
-      TIMELINE_USER_SERVICE_ADDR: `user:${MARKER}@h:1`,
-      TIMELINE_JWT_JWKS_URL: `https://u:${MARKER}@h/keys`,
-    },
-  ],
-  ["of a token that is too short", { TIMELINE_JWT_SECRET: MARKER }],
 ];
 
 test.each(FORMS)(

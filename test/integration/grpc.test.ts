@@ -286,8 +286,14 @@ test.each<[status, string]>([
   const heal = served.inject({ method: "GetFollowersList", code });
   expect(await codeOf(upstreams.followers({ user: "ada", size: 1, token: "" }))).toBe(expected);
   heal();
-  const page = await upstreams.followers({ user: "ada", size: 1, token: "" });
-  expect(page).toEqual({ ids: ["bob"], next: "", total: 1 });
+  // A failure that took long on a busy machine is remembered for as long.
+  await becomes(async () =>
+    expect(await upstreams.followers({ user: "ada", size: 1, token: "" })).toEqual({
+      ids: ["bob"],
+      next: "",
+      total: 1,
+    }),
+  );
 });
 
 test("a method that the upstream lacks is an answer, and no outage", async () => {

@@ -1,7 +1,9 @@
-import { afterAll, beforeAll, test } from "@jest/globals";
+import { rm } from "node:fs/promises";
+import { join } from "node:path";
+import { afterAll } from "@jest/globals";
 import { Redis } from "ioredis";
 import { type Broker, startNats, startRedis } from "../../src/sandbox/brokers/index.js";
-import { privateNats, privateRedis } from "./brokers.js";
+import { privateNats, privateRedis, temporaryFolder } from "./brokers.js";
 import { openReader, type Reader } from "./reader.js";
 import { type Service, type ServiceOptions, startService } from "./service.js";
 import { openStreams, type Streams } from "./streams.js";
@@ -22,6 +24,8 @@ export type StackOptions = UpstreamOptions & {
   readonly timeoutMs?: number;
   /** False: brokers and upstreams only; the test starts services itself. */
   readonly service?: boolean;
+  /** True: the embedded database is in a folder of the stack. */
+  readonly data?: boolean;
 };
 
 /** Brokers, upstream services and the service, all private, and the means to look at them. */
@@ -112,14 +116,14 @@ async function assembleOn(urls: Urls, options: StackOptions, closes: Array<() =>
   const streams = await openStreams(urls.natsUrl);
   closes.push(() => streams.close());
   const { usersAddress, postsAddress } = upstreams;
+  const env = { ...options.env, ...(options.data && (await dataFolder(closes))) };
   const serviceOptions = {
-    ...{ ...urls, usersAddress, postsAddress },
+    ...{ ...urls, usersAddress, postsAddress, env },
     ...(options.roles === undefined ? {} : { roles: options.roles }),
-    ...(options.env === undefined ? {} : { env: options.env }),
   };
   const services: Service[] = [];
   const start: Stack["start"] = async (own = {}) => {
-    const service = await startService({ ...serviceOptions, ...own, env: { ...options.env, ...own.env } });
+    const service = await startService({ ...serviceOptions, ...own, env: { ...env, ...own.env } });
     services.push(service);
     closes.push(() => service.stop());
     return service;
@@ -141,14 +145,27 @@ async function assembleOn(urls: Urls, options: StackOptions, closes: Array<() =>
   };
 }
 
+async function dataFolder(closes: Array<() => unknown>): Promise<Readonly<Record<string, string>>> {
+  const folder = await temporaryFolder("data");
+  closes.push(() => rm(folder, { recursive: true, force: true }));
+  return { TIMELINE_DATA_DIR: join(folder, "data") };
+}
+
+/** A stack that several tests share, as one of them sees it. */
+export type SharedStack = Stack & {
+  /** Makes a name of the test's own. */
+  id(name: string): string;
+};
+
+/** Declares a test. */
+type Declare<Given> = (name: string, work: (stack: Given) => Promise<void>, timeoutMs?: number) => void;
+
 /** A test with a stack of its own. */
 export function testWithStack(name: string, options: StackOptions, work: (stack: Stack) => Promise<void>): void {
   const body = async (): Promise<void> => {
     const stack = await startStack(options);
     try {
-      await work(stack);
-    } catch (error) {
-      throw stack.explain(error);
+      await workOn(stack, work);
     } finally {
       await stack.stop();
     }
@@ -159,33 +176,31 @@ export function testWithStack(name: string, options: StackOptions, work: (stack:
 
 /**
  * One stack for all tests that are declared with the function returned; they must use ids of their own. The log counts
- * from the start of the test. A test that fails takes its stack with it: the next one starts another.
+ * from the start of the test, and what the test starts or defers ends with it. A test that fails takes its stack with
+ * it: the next one starts another.
  */
-export function sharedStack(
-  options: StackOptions = {},
-): (name: string, work: (stack: Stack) => Promise<void>, timeoutMs?: number) => void {
+export function sharedStack(options: StackOptions = {}): Declare<SharedStack> {
   let stack: Stack | undefined;
   let isUsed = false;
+  let tests = 0;
   const end = async (): Promise<void> => {
     await stack?.stop();
     stack = undefined;
   };
-  beforeAll(async () => {
-    stack = await startStack(options);
-  });
   afterAll(end);
   return (name, work, timeoutMs = options.timeoutMs) => {
-    test(
+    quickTest(
       name,
       async () => {
         if (isUsed) await end();
-        const shared = stack ?? (await startStack(options));
-        stack = shared;
         isUsed = true;
-        const streams = await countingFromNow(shared.streams);
-        await work(Object.create(shared, { streams: { value: streams } })).catch((error: unknown) => {
-          throw shared.explain(error);
-        });
+        stack ??= await startStack(options);
+        const closes: Array<() => unknown> = [];
+        try {
+          await workOn(await sceneOn(stack, ++tests, closes), work);
+        } finally {
+          await closeAll(closes);
+        }
         isUsed = false;
       },
       timeoutMs,
@@ -193,13 +208,35 @@ export function sharedStack(
   };
 }
 
+async function workOn<Given extends Stack>(stack: Given, work: (stack: Given) => Promise<void>): Promise<void> {
+  await work(stack).catch((error: unknown) => {
+    throw stack.explain(error);
+  });
+}
+
+async function sceneOn(shared: Stack, number: number, closes: Array<() => unknown>): Promise<SharedStack> {
+  const start: Stack["start"] = async (options) => {
+    const service = await shared.start(options);
+    closes.push(() => service.stop());
+    return service;
+  };
+  const own = {
+    start,
+    streams: await countingFromNow(shared.streams),
+    defer: (close: () => unknown) => void closes.push(close),
+    id: (name: string) => `${name}-${number}`,
+  };
+  return Object.assign(Object.create(shared) as Stack, own);
+}
+
 async function countingFromNow(streams: Streams): Promise<Streams> {
-  const { state } = await streams.manager.streams.info("DROPS");
-  const before = state.messages;
+  // No service may have declared it.
+  const info = await streams.manager.streams.info("DROPS").catch(() => undefined);
+  const { messages: before, last_seq } = info?.state ?? { messages: 0, last_seq: 0 };
   return {
     ...streams,
     count: async (stream) => (await streams.count(stream)) - (stream === "DROPS" ? before : 0),
-    all: async (stream) => (await streams.all(stream)).filter(({ seq }) => stream !== "DROPS" || seq > state.last_seq),
+    all: async (stream) => (await streams.all(stream)).filter(({ seq }) => stream !== "DROPS" || seq > last_seq),
     settled: (events, patienceMs) => streams.settled(before + events, patienceMs),
     settledWith: (atLeast, patienceMs) => streams.settledWith(before + atLeast, patienceMs),
   };

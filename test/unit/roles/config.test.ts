@@ -213,9 +213,9 @@ test.each<[string, string, object]>([
 });
 
 test.each([
-  ["TIMELINE_MAX_ENTRIES", "9"],
-  ["TIMELINE_MAX_ENTRIES", "1e3"],
-  ["TIMELINE_MAX_ENTRIES", "100.5"],
+  ...["9", "1e3", "100.5", "0", "-1", "1.5", "NaN", "Infinity", " ", "1000x", "0x10"].map(
+    (value) => ["TIMELINE_MAX_ENTRIES", value] as const,
+  ),
   ...["0", "0.0", "1.1", "-0.5", "50%", ".5", "off"].map((value) => ["TIMELINE_GLOBAL_REMOTE_SHARE", value] as const),
   ["TIMELINE_MAX_ATTEMPTS", "0"],
   // Reads merge no more.
