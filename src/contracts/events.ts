@@ -10,6 +10,7 @@ import { version, withExactVersions } from "./versions.js";
 export const EVENT_NAMES = [
   "drop_created",
   "drop_deleted",
+  "drop_edited",
   "ap_drop_received",
   "user_followed",
   "user_unfollowed",
@@ -24,6 +25,7 @@ export type EventName = (typeof EVENT_NAMES)[number];
 export const SUBJECT_OF: Readonly<Record<EventName, string>> = {
   drop_created: "drops.created",
   drop_deleted: "drops.deleted",
+  drop_edited: "drops.edited",
   ap_drop_received: "drops.ap_received",
   user_followed: "graph.followed",
   user_unfollowed: "graph.unfollowed",
@@ -62,7 +64,7 @@ function parseDate(text: string): number | undefined {
 
 const wrongUnit = (unit: string): string => `is a time in ${unit}, and must be ms since the epoch`;
 
-const createdAt = z
+const date = z
   .union([z.number(), z.string()], { message: "must be a number of ms since the epoch or an RFC 3339 date" })
   .transform((value, context) => {
     const unit = typeof value === "number" ? wrongUnitOf(value) : undefined;
@@ -92,7 +94,7 @@ const created = z.object({
   drop_id: dropId,
   user_id: userId,
   visibility,
-  created_at: createdAt,
+  created_at: date,
   recipients: userIds(MAX_RECIPIENTS).optional(),
   /** Of a repost: the original and its author. */
   repost_of: dropId.optional(),
@@ -105,12 +107,15 @@ const created = z.object({
 
 const deleted = z.object({ ...source, drop_id: dropId, user_id: userId.optional() });
 
+/** Revisions of a drop count from 1. */
+const edited = z.object({ ...source, drop_id: dropId, user_id: userId, revision: z.int().min(1), updated_at: date });
+
 const received = z.object({
   ...source,
   drop_id: dropId,
   user_id: userId.optional(),
   visibility: visibility.default("public"),
-  created_at: createdAt,
+  created_at: date,
   recipients: userIds(MAX_RECIPIENTS).optional(),
 });
 
@@ -146,6 +151,7 @@ const erasure = z.object({ ...source, user_id: userId, version });
 export const PAYLOADS = {
   drop_created: created,
   drop_deleted: deleted,
+  drop_edited: edited,
   ap_drop_received: received,
   user_followed: edge,
   user_unfollowed: edge,
@@ -165,6 +171,7 @@ export type TimelineEvent = {
 export type EdgeEvent = Extract<TimelineEvent, { readonly name: "user_followed" | "user_unfollowed" }>;
 export type RelationEvent = Extract<TimelineEvent, { readonly payload: { readonly target_id: string } }>;
 export type ErasureEvent = Extract<TimelineEvent, { readonly name: "user_erased" }>;
+export type EditEvent = Extract<TimelineEvent, { readonly name: "drop_edited" }>;
 export type DropEvent = Exclude<TimelineEvent, EdgeEvent | RelationEvent | ErasureEvent>;
 
 export const isEdge = (event: TimelineEvent): event is EdgeEvent => "follower_id" in event.payload;
@@ -211,5 +218,6 @@ export function messageId(event: TimelineEvent): string {
     return `${event.name}:${encodeId(user_id)}:${encodeId(target_id)}:${version}`;
   }
   if (isErasure(event)) return `${event.name}:${encodeId(event.payload.user_id)}`;
-  return `${event.name}:${encodeId(event.payload.drop_id)}`;
+  const id = `${event.name}:${encodeId(event.payload.drop_id)}`;
+  return event.name === "drop_edited" ? `${id}:${event.payload.revision}` : id;
 }

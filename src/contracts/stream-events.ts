@@ -13,6 +13,7 @@ export const STREAM_EVENTS = {
     repost_of: drop_id.optional().meta({ description: "of a repost: the original" }),
   }),
   drop_deleted: z.object({ drop_id }),
+  drop_edited: z.object({ drop_id, revision: z.int().min(1) }),
   reset: z.object({ reason: z.string() }),
   analysis_completed: z.object({
     analysis_id,
@@ -32,9 +33,9 @@ type Named<Name extends keyof StreamEvents> = {
 
 /**
  * Body of a message in NOTIFY. The gateway sends `event` as the name and the other fields as data. It omits `by`, the
- * byline of a new drop, which tells it whether the user may see the drop.
+ * byline of a new or edited drop, which tells it whether the user may see the drop.
  */
-export type DropNotification = (Named<"new_drop"> & { readonly by: string }) | Named<"drop_deleted">;
+export type DropNotification = (Named<"new_drop" | "drop_edited"> & { readonly by: string }) | Named<"drop_deleted">;
 /**
  * Tells the gateway that drops of `user_id` are hidden from now on, also those in NOTIFY; "none": that they are not. No
  * event of a stream has this name, so a gateway that does not know it sends nothing.

@@ -23,7 +23,7 @@ const OF_THE_FAILURE =
   /^(?:nats-.*|traceparent|dlq-(?:reason|error-code|stream|stream-seq|consumer|deliveries|first-seen|failed-at|redrive-count|version|size))$/i;
 /** The id of the same letters may be that of a drop, or a number. */
 const BEFORE_OTHER_IDS =
-  /(?:\b(?:drop_id|repost_of|created_at|expires_at|version|seq|visibility|producer)"?\s*[:=]\s*"?|\b(?:drop_created|drop_deleted|ap_drop_received):)$/;
+  /(?:\b(?:drop_id|repost_of|created_at|updated_at|expires_at|revision|version|seq|visibility|producer)"?\s*[:=]\s*"?|\b(?:drop_created|drop_deleted|drop_edited|ap_drop_received):)$/;
 const BEFORE_A_NAME = /[{,]\s*"$/;
 const AFTER_A_NAME = /^"\s*:/;
 const PART_OF_A_WORD = /[\p{L}\p{N}_-]/u;

@@ -12,7 +12,7 @@ import {
   type HomeRemoval,
   writeUnlessDeleted,
 } from "../state/index.js";
-import { type AudienceChange, type Change, entryOf, isDeletion, mayNotify } from "./change.js";
+import { type AudienceChange, type Change, entryOf, isAnnounced, isDeletion, mayNotify } from "./change.js";
 import type { FanoutDeps } from "./deps.js";
 import { notifyAgainOfDeletions, notifyAudiences, notifyOfDeletions } from "./notify.js";
 
@@ -63,7 +63,7 @@ export type WithApply = FanoutDeps & { readonly apply: Apply };
  * first time was written to no other list.
  */
 export function createApply(deps: FanoutDeps): Apply {
-  const { writer, authors, fences, listeners, complete, yields } = deps;
+  const { writer, authors, fences, listeners, publishing, complete, yields } = deps;
   const { add, removeUnfollowed } = createAdd(deps);
   const remove = async (parts: readonly AudienceChange[]): Promise<void> => {
     if (parts.length === 0) return;
@@ -123,7 +123,11 @@ export function createApply(deps: FanoutDeps): Apply {
     complete: async (done) => {
       const tiered = done.filter(({ size }) => size.tiers !== undefined);
       await Promise.all(tiered.map(({ change }) => authors.remove(change.user_id, change.drop_id)));
-      await complete(done.map(({ change, trace, size }) => ({ completed: completedOf(change, size), trace })));
+      const announced = done.flatMap(({ change }) => (isAnnounced(change) ? change.drop_id : []));
+      await Promise.all([
+        complete(done.map(({ change, trace, size }) => ({ completed: completedOf(change, size), trace }))),
+        publishing.end(announced),
+      ]);
     },
   };
   return steps;

@@ -1,3 +1,4 @@
+import type { DropEvent, EditEvent } from "../contracts/events.js";
 import type { FanoutJob } from "../contracts/fanout.js";
 import type { Byline } from "../contracts/timelines.js";
 import { isNews, NOTIFY_WINDOW_MS } from "../contracts/times.js";
@@ -14,6 +15,15 @@ export interface AudienceChange {
   readonly trace?: Trace;
 }
 
+/** Returns true for a publication of which listeners are notified. */
+export const isAnnounced = ({
+  action,
+  silent,
+  admitted_at,
+  created_at,
+}: Pick<Change, "action" | "silent" | "admitted_at" | "created_at">): boolean =>
+  action === "add" && !silent && isNews(created_at, admitted_at);
+
 /** A deletion is dated at its admission. */
 export const mayNotify = ({ silent, admitted_at, created_at }: Change): boolean =>
   !silent && sharedNow() - admitted_at <= NOTIFY_WINDOW_MS && isNews(created_at, admitted_at);
@@ -24,3 +34,15 @@ export const bylineOfChange = ({ user_id: author, repost_of, repost_author = "" 
 export const entryOf = (change: Change): SignedEntry => {
   return { drop: change.drop_id, score: change.created_at, by: bylineOfChange(change) };
 };
+
+/** A change of timelines, as the log admitted it. */
+export interface AdmittedChange {
+  readonly event: Exclude<DropEvent, EditEvent>;
+  /** Time of the admission, in ms since the epoch. */
+  readonly admitted_at: number;
+  /** True: nobody is notified. */
+  readonly silent: true | undefined;
+  readonly trace?: Trace;
+  /** Erased author of a deletion. */
+  readonly erasedAuthor?: string;
+}

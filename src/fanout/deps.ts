@@ -10,6 +10,7 @@ import type {
   ListenersAmong,
   Progress,
   Published,
+  Publishing,
   PulledAuthors,
   RelationWriter,
   TimelineWriter,
@@ -50,6 +51,7 @@ export interface FanoutDeps extends Sources {
   readonly queue: Queue<FanoutJob>;
   readonly queueEdges: Queue<EdgeJob>;
   readonly progress: Progress;
+  readonly publishing: Publishing;
   readonly complete: Complete;
   /** Callback: called for each edge that was applied. `admittedAt` is in ms since the epoch. */
   readonly applied: (event: EventName, admittedAt: number) => void;

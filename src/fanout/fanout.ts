@@ -1,6 +1,5 @@
 import {
   type DropCreated,
-  type DropEvent,
   isEdge,
   isErasure,
   isRelation,
@@ -16,9 +15,7 @@ import { Foreground } from "../kernel/foreground.js";
 import { SECOND } from "../kernel/time.js";
 import {
   audienceOf,
-  currentOf,
   dropsWithoutErased,
-  type Fences,
   type SharedAddition,
   usersOfEdge,
   usersOfRelation,
@@ -27,7 +24,10 @@ import {
 } from "../state/index.js";
 import { sampledTrace } from "../telemetry/spans.js";
 import { createApply } from "./apply.js";
+import { type AdmittedChange, isAnnounced } from "./change.js";
+import { planDeletions, recordTombstones } from "./deletions.js";
 import type { FanoutDeps } from "./deps.js";
+import { type AdmittedEdit, createTellEdits } from "./edits.js";
 import { createApplyEdges } from "./graph.js";
 import { createGraphHandlers, recordErasure } from "./graph-jobs.js";
 import { createJobHandlers } from "./jobs.js";
@@ -90,7 +90,8 @@ export function composeFanout(deps: FanoutDeps): Fanout {
         await relationsAgain(
           (await withoutErased(deps.erased, [event], usersOfRelation)).map((kept) => ({ event: kept, admittedAt })),
         );
-      else await dropsAgain.single({ event, admitted_at: time, silent: true });
+      // An edit changes no timeline.
+      else if (event.name !== "drop_edited") await dropsAgain.single({ event, admitted_at: time, silent: true });
     },
   };
 }
@@ -111,20 +112,11 @@ function noOutput(deps: FanoutDeps): Outputs {
   };
 }
 
-interface AdmittedDrop {
-  readonly event: DropEvent;
-  /** Time of the admission, in ms since the epoch. */
-  readonly admitted_at: number;
-  /** True: nobody is notified. */
-  readonly silent: true | undefined;
-  readonly trace?: Trace;
-  /** Erased author of a deletion. */
-  readonly erasedAuthor?: string;
-}
+type AdmittedDrop = AdmittedChange | AdmittedEdit;
 
 function dropOf({ subject, body, time, headers }: Delivery, trace?: Trace): AdmittedDrop {
   const silent = headers.get(SILENT_HEADER) === undefined ? undefined : true;
-  return { event: parseStored(subject, body, time) as DropEvent, admitted_at: time, silent, trace };
+  return { event: parseStored(subject, body, time), admitted_at: time, silent, trace } as AdmittedDrop;
 }
 
 interface ApplyDrops {
@@ -134,17 +126,20 @@ interface ApplyDrops {
 
 function createApplyDrops(deps: FanoutDeps, followers: FollowerCache): ApplyDrops {
   const plan = createPlan({ ...deps, apply: createApply(deps), followers });
+  const tellEdits = createTellEdits({ ...deps, followers });
   return {
     single: async (admitted) => {
       const [drop] = await dropsWithoutErased(deps.erased, [admitted]);
       if (drop === undefined) return;
+      if (isEdit(drop)) return tellEdits.single(drop);
       const drops = [drop];
       const plans = isDeletion(drop)
         ? await planDeletions(deps, drops, await recordTombstones(deps, drops))
         : await planPublications(deps, drops);
       for (const each of plans) await plan.single(each);
     },
-    // Removals come last: once its tombstone is set no page shows a drop, and other deletions need not wait.
+    // Removals come last: once its tombstone is set no page shows a drop, and other deletions need not wait. Edits follow
+    // the publications of their drops.
     batch: async (deliveries, { beginNext }) => {
       const first = deliveries.filter((delivery) => !isRedriven(delivery));
       const drops = await dropsWithoutErased(
@@ -157,8 +152,8 @@ function createApplyDrops(deps: FanoutDeps, followers: FollowerCache): ApplyDrop
       });
       const done = new Set(first.filter((_, index) => drops[index] === undefined));
       const apply = async (
-        group: readonly { readonly delivery: Delivery; readonly drop: AdmittedDrop }[],
-        planAll: (drops: readonly AdmittedDrop[]) => Promise<readonly Plan[]>,
+        group: readonly { readonly delivery: Delivery; readonly drop: AdmittedChange }[],
+        planAll: (drops: readonly AdmittedChange[]) => Promise<readonly Plan[]>,
       ) => {
         if (group.length === 0) return;
         const plans = await planAll(group.map(({ drop }) => drop));
@@ -166,24 +161,30 @@ function createApplyDrops(deps: FanoutDeps, followers: FollowerCache): ApplyDrop
         for (const [index, { delivery }] of group.entries())
           if (!postponed.has(plans[index] as Plan)) done.add(delivery);
       };
-      const deletions = handled.filter(({ drop }) => isDeletion(drop));
-      const authors = await recordTombstones(
-        deps,
-        handled.map(({ drop }) => drop),
-      );
-      const publications = deletions.length === 0 ? handled : handled.filter(({ drop }) => !isDeletion(drop));
+      const changes = handled.flatMap(({ delivery, drop }) => (isEdit(drop) ? [] : { delivery, drop }));
+      const deletions = changes.filter(({ drop }) => isDeletion(drop));
+      const dead = deletions.map(({ drop }) => drop);
+      const authors = dead.length === 0 ? new Map() : await recordTombstones(deps, dead);
+      const publications = deletions.length === 0 ? changes : changes.filter(({ drop }) => !isDeletion(drop));
       await apply(publications, (drops) => planPublications(deps, drops));
       beginNext?.();
-      await apply(deletions, (drops) => planDeletions(deps, drops, authors));
+      const tellAll = async (): Promise<void> => {
+        const edits = handled.flatMap(({ delivery, drop }) => (isEdit(drop) ? { delivery, drop } : []));
+        if (edits.length === 0) return;
+        const untold = await tellEdits.batch(edits.map(({ drop }) => drop));
+        for (const { delivery, drop } of edits) if (!untold.includes(drop)) done.add(delivery);
+      };
+      await Promise.all([tellAll(), apply(deletions, (drops) => planDeletions(deps, drops, authors))]);
       return deliveries.filter((delivery) => !done.has(delivery));
     },
   };
 }
 
-const isDeletion = ({ event }: AdmittedDrop): boolean => event.name === "drop_deleted";
+const isDeletion = ({ event }: AdmittedChange): boolean => event.name === "drop_deleted";
+const isEdit = (drop: AdmittedDrop): drop is AdmittedEdit => drop.event.name === "drop_edited";
 
 /** Writes the shared timelines, and returns the plans for the homes, in the same order. */
-async function planPublications(deps: FanoutDeps, drops: readonly AdmittedDrop[]): Promise<readonly Plan[]> {
+async function planPublications(deps: FanoutDeps, drops: readonly AdmittedChange[]): Promise<readonly Plan[]> {
   const { writer } = deps;
   const shared: SharedAddition[] = [];
   const remembering: Promise<void>[] = [];
@@ -210,36 +211,13 @@ async function planPublications(deps: FanoutDeps, drops: readonly AdmittedDrop[]
     return { change, user_id, includeAuthor: isLocal, recipients: direct, trace };
   });
   await Promise.all(remembering);
-  await addShared(deps, shared);
+  const announced = plans.flatMap(({ change }) => (isAnnounced(change) ? change : []));
+  await Promise.all([addShared(deps, shared), deps.publishing.begin(announced)]);
   return plans;
 }
 
 const repostOf = (payload: object): Pick<DropCreated, "repost_of" | "repost_author"> =>
   "repost_of" in payload ? (payload as DropCreated) : {};
-
-type Authors = Awaited<ReturnType<Fences["recordTombstones"]>>;
-
-/** Plans deletions whose tombstones are set. */
-async function planDeletions(deps: FanoutDeps, drops: readonly AdmittedDrop[], authors: Authors): Promise<Plan[]> {
-  const { writer } = deps;
-  await writer.rememberCreations(authors);
-  await writer.removeShared([...authors.keys()]);
-  await removeFromErased(deps, drops);
-  return drops.map(({ event: { name, payload }, admitted_at, silent, trace }): Plan => {
-    const { drop_id } = payload;
-    const change = { action: "remove", event: name, drop_id, created_at: admitted_at, admitted_at, silent } as const;
-    return { change, user_id: authors.get(drop_id), includeAuthor: true, trace };
-  });
-}
-
-/** Removes drops from the timelines of erased authors, which may still be merged into pages. */
-async function removeFromErased({ authors, authorStates }: FanoutDeps, drops: readonly AdmittedDrop[]): Promise<void> {
-  const erased = drops.filter(({ erasedAuthor }) => erasedAuthor !== undefined);
-  if (erased.length === 0) return;
-  const registry = await currentOf(authorStates);
-  const pulled = erased.filter(({ erasedAuthor = "" }) => registry.has(erasedAuthor));
-  await Promise.all(pulled.map(({ event, erasedAuthor = "" }) => authors.remove(erasedAuthor, event.payload.drop_id)));
-}
 
 async function addShared({ fences, writer }: FanoutDeps, all: readonly SharedAddition[]): Promise<void> {
   const start = fences.retentionStart();
@@ -252,21 +230,5 @@ async function addShared({ fences, writer }: FanoutDeps, all: readonly SharedAdd
       tombstonedAmong: fences.tombstonedAmong,
       remove: (deleted) => writer.removeShared(deleted),
     },
-  );
-}
-
-/** Sets the tombstones of deletions. Returns the authors of the deleted drops that are known and not erased. */
-async function recordTombstones({ fences, erased }: FanoutDeps, drops: readonly AdmittedDrop[]): Promise<Authors> {
-  const deletions = drops.flatMap(({ event, admitted_at: time }) =>
-    event.name === "drop_deleted" ? [{ drop: event.payload.drop_id, author: event.payload.user_id, time }] : [],
-  );
-  if (deletions.length === 0) return new Map();
-  const authors = await fences.recordTombstones(deletions);
-  // The event of a remote deletion need not name the actor.
-  const learnt = deletions.flatMap(({ drop, author }) => (author === undefined ? (authors.get(drop) ?? []) : []));
-  const gone = await erased.among([...new Set(learnt)]);
-  if (gone.size === 0) return authors;
-  return new Map(
-    [...authors].map(([drop, author = ""]) => [drop, author === "" || gone.has(author) ? undefined : author]),
   );
 }

@@ -25,10 +25,9 @@ interface NotifyDeps extends Pick<FanoutDeps, "listenersAmong" | "writer" | "rel
 export function createNotify({ listenersAmong, writer, relations, erased, publish }: NotifyDeps): Notify {
   const inHomes = (listening: readonly string[], { notification, isForHomes }: AudienceNotification) => {
     if (!isForHomes || listening.length === 0) return listening;
-    const { event, drop_id } = notification;
-    return event === "new_drop"
+    return notification.event === "new_drop"
       ? writer.aboveFloorAmong(listening, notification.created_at)
-      : writer.holdersAmong(listening, drop_id);
+      : writer.holdersAmong(listening, notification.drop_id);
   };
   const viewersAmong = async (users: readonly string[], { by }: AudienceNotification): Promise<Viewers> =>
     users.length === 0 || !by ? { seeing: users, unknown: [] } : relations.viewersAmong(users, by);

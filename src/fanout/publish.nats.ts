@@ -81,7 +81,8 @@ function messagesOf({ seeing, notification, idPrefix = "", trace }: AddressedNot
   if (seeing.length === 0) return [];
   const body = JSON.stringify(notification);
   const headers = trace ?? traceHeaders();
-  const id = `${idPrefix}${notification.event}:${encodeId(notification.drop_id)}:`;
+  const revision = notification.event === "drop_edited" ? `${notification.revision}:` : "";
+  const id = `${idPrefix}${notification.event}:${encodeId(notification.drop_id)}:${revision}`;
   return seeing.map((user) => ({ subject: notifySubject(user), body, id: id + encodeId(user), headers }));
 }
 

@@ -64,8 +64,10 @@ export interface Content {
   /** Notifications with the same key are duplicates; undefined: never a duplicate. */
   readonly key?: string | undefined;
   readonly createdAt?: number | undefined;
-  /** The byline of a new drop, as text. */
+  /** The byline of a new or edited drop, as text. */
   readonly by?: string | undefined;
+  /** Key of a notification after which this one is not sent. */
+  readonly endedBy?: string | undefined;
 }
 
 export interface HidingChange {
@@ -96,14 +98,16 @@ export function readContent(body: Uint8Array, messageId: () => string | undefine
   const { event, ...rest } = value;
   // The name is a line of the event stream: other characters could inject fields.
   if (typeof event !== "string" || !EVENT.test(event)) return undefined;
-  const { drop_id: drop, created_at: createdAt } = rest;
+  const { drop_id: drop, created_at: createdAt, revision, by: byline } = rest;
   const id = typeof drop === "string" ? drop : messageId();
+  const isEdit = event === "drop_edited";
   return {
     event,
     data: JSON.stringify(fieldsOf(event, rest)),
-    key: id === undefined ? undefined : `${event}\n${id}`,
+    key: id === undefined ? undefined : `${event}\n${id}${isEdit ? `\n${Number(revision)}` : ""}`,
     createdAt: typeof createdAt === "number" ? createdAt : undefined,
-    by: event === "new_drop" && typeof rest["by"] === "string" ? rest["by"] : undefined,
+    by: (isEdit || event === "new_drop") && typeof byline === "string" ? byline : undefined,
+    endedBy: isEdit ? `drop_deleted\n${id}` : undefined,
   };
 }
 
@@ -117,9 +121,10 @@ export function readSignal(body: Uint8Array): Pick<Notification, "hiding" | "era
 }
 
 function fieldsOf(event: string, rest: Record<string, unknown>): Record<string, unknown> {
-  const { drop_id, created_at, repost_of } = rest;
+  const { drop_id, created_at, repost_of, revision } = rest;
   if (event === "new_drop") return { drop_id, created_at, ...(repost_of !== undefined && { repost_of }) };
   if (event === "drop_deleted") return { drop_id };
+  if (event === "drop_edited") return { drop_id, revision };
   return rest;
 }
 

@@ -40,7 +40,14 @@ const pages = counter("timeline_http_pages", "Pages of timelines served over HTT
 const pagesRefused = counter("timeline_http_pages_refused", "Requests for such pages refused, by HTTP status");
 const renewed = counter("timeline_sse_registrations", "Registrations of listeners");
 
-const KNOWN_EVENTS = new Set(["new_drop", "drop_deleted", "analysis_completed", "analysis_failed", "xp_earned"]);
+const KNOWN_EVENTS = new Set([
+  "new_drop",
+  "drop_deleted",
+  "drop_edited",
+  "analysis_completed",
+  "analysis_failed",
+  "xp_earned",
+]);
 const REFUSALS = [401, 403, 410, 429, 500, 503];
 
 /**

@@ -103,6 +103,7 @@ export const DECLARED = {
   "timeline:x:actor:<drop>": text(HOME, "author of a remote drop", { holds: "actor" }),
   "timeline:x:direct:<drop>": text(HOME, "the drop is for its recipients only"),
   "timeline:x:fanout:<word>:<drop>": hash("1 day", "chunks of an audience that are written"),
+  "timeline:x:publishing": sortedSet("10 minutes", "drops whose publication is under way", { holds: "drops" }),
   "timeline:x:waiting": hash("one entry an event", "events of the log that wait for a single user", {
     holds: "waiting",
   }),

@@ -89,6 +89,7 @@ export {
   windowsOf,
 } from "./messages/log-fill.redis.js";
 export type { FanoutSize, Progress, Recipients } from "./messages/progress.redis.js";
+export type { Publishing } from "./messages/publishing.redis.js";
 export type { ReconciledUpTo, Unreconciled } from "./messages/reconciled.redis.js";
 export { affectedBy, type WaitingEvent } from "./messages/waiting.redis.js";
 export { checkPlaces, keepPlaces } from "./servers/places.redis.js";

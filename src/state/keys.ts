@@ -184,6 +184,9 @@ export const RECONCILED_KEY = key("timeline:x:reconciled");
 /** Hash of the events of the log that wait for a single user, by consumer and sequence. */
 export const WAITING_KEY = key("timeline:x:waiting");
 
+/** Sorted set of the drops whose publication is under way, by the time they were admitted. */
+export const PUBLISHING_KEY = key("timeline:x:publishing");
+
 export const TRIMMED_KEY = key("timeline:x:trimmed");
 
 export const TRIM_LEASE_KEY = key("timeline:x:trimming");

@@ -48,6 +48,7 @@ import { createStreamRegistryStore, LISTENERS, type RegistryOptions } from "./li
 import { createAttempts } from "./messages/attempts.redis.js";
 import { createFillStore } from "./messages/log-fill.redis.js";
 import { createProgress, createReadProgress } from "./messages/progress.redis.js";
+import { createPublishing } from "./messages/publishing.redis.js";
 import { createReconciledUpTo, createUnreconciled } from "./messages/reconciled.redis.js";
 import { createReadWaiting, createWaiting } from "./messages/waiting.redis.js";
 import { createServerIdentity } from "./servers/server-identity.redis.js";
@@ -221,6 +222,7 @@ function openTimelines(handles: StateHandles, fenced: Fenced, { fences, erased, 
         listenersAmong,
         relations: createRelationWriter({ scripts, hidden, sources }, ttlMs),
         progress: createProgress(scripts),
+        publishing: createPublishing(scripts),
       };
     },
     /** Starts removing drops older than the retention, in one process at a time. */

@@ -7,6 +7,7 @@ import { becomes, eventually } from "../support/eventually.js";
 import { type Postgres, postgresPrograms, startPostgres } from "../support/postgres.js";
 import { openReader } from "../support/reader.js";
 import { launchService, type Service } from "../support/service.js";
+import { openEvents } from "../support/sse.js";
 import { type Stack, startStack } from "../support/stack.js";
 import { quickTest, slowTest } from "../support/suite.js";
 
@@ -97,6 +98,7 @@ describe.each(KINDS)("the service on its own users and posts, on %s", (kind) => 
         await expect(reads.home("a\0b")).rejects.toThrow(/INVALID_ARGUMENT: user_id: .*must not contain NUL/);
         await eventually(() => heard.length === 2, "both drops are announced");
 
+        const stream = await openEvents(service.httpUrl, "ada");
         await api.edit({
           drop_id: kept.drop_id,
           user_id: "bob",
@@ -106,6 +108,8 @@ describe.each(KINDS)("the service on its own users and posts, on %s", (kind) => 
         });
         expect((await api.getDrop({ drop_id: kept.drop_id, revision: 1, viewer_id: "" })).drop?.body).toBe("Hello");
         expect((await api.getDrop({ drop_id: kept.drop_id, revision: 0, viewer_id: "" })).drop?.body).toBe("Better");
+        expect((await stream.waitFor("drop_edited")).data).toEqual({ drop_id: kept.drop_id, revision: 2 });
+        stream.close();
 
         await api.like({ drop_id: kept.drop_id, user_id: "ada" });
         const counts = () => api.counts({ drop_ids: [kept.drop_id] });
@@ -131,8 +135,8 @@ describe.each(KINDS)("the service on its own users and posts, on %s", (kind) => 
         await api.unfollow({ follower_id: "ada", following_id: "bob" });
         await eventually(gone(stack, "timeline:home:ada", kept.drop_id), "the unfollowed author's drop gone");
         expect((await reads.home("ada")).drop_ids).toEqual([note]);
-        // Two follows, an unfollow, two drops, a deletion, a remote drop: each once, although it came on two ways.
-        expect(await stack.streams.count("DROPS")).toBe(7);
+        // Two follows, an unfollow, two drops, an edit, a deletion, a remote drop: each once, although it came on two ways.
+        expect(await stack.streams.count("DROPS")).toBe(8);
         expect(await stack.streams.count("DLQ")).toBe(0);
         expect((await service.stop()).code).toBe(0);
       });

@@ -102,6 +102,7 @@ test("two bridges admit every event of every channel once, and write one dead le
   const payloads = {
     drop_created: { drop_id: "d1", user_id: "ada", visibility: "public", created_at: 1 },
     drop_deleted: { drop_id: "d1" },
+    drop_edited: { drop_id: "d1", user_id: "ada", revision: 2, updated_at: 1 },
     ap_drop_received: { drop_id: "https://example.org/1", created_at: "2020-01-01T00:00:00Z" },
     user_followed: { follower_id: "bob", following_id: "ada", version: 1 },
     user_unfollowed: { follower_id: "bob", following_id: "ada", version: 2 },
@@ -122,6 +123,7 @@ test("two bridges admit every event of every channel once, and write one dead le
     "drops.ap_received",
     "drops.created",
     "drops.deleted",
+    "drops.edited",
     "graph.blocked",
     "graph.erased",
     "graph.followed",

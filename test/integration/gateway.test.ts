@@ -180,6 +180,29 @@ test("a deletion that overtook its drop is sent again after it, live and on a re
   expect(eventsOf(third)).toEqual(["drop_deleted", "new_drop"]);
 });
 
+// Invariant 4.
+test("each revision of an edit is sent once, and none after the drop's deletion, live and on a resume", async () => {
+  const running = await start();
+  const first = await listen(running, "alice");
+  const before = first.lastId;
+  const edit = (revision: number) => send("alice", "d1", "drop_edited", { revision, by: "bob" });
+  await send("alice", "d1");
+  for (const revision of [2, 3, 2]) await edit(revision);
+  await send("alice", "d1", "drop_deleted");
+  for (const revision of [4, 4]) await edit(revision);
+  await send("alice", "d2");
+  const seen = ["new_drop", "drop_edited", "drop_edited", "drop_deleted", "new_drop"];
+  for (const raw of [first, await listen(running, "alice", before)]) {
+    await raw.sees(["d1", "d2"]);
+    expect(raw.events.map(({ event }) => event)).toEqual(seen);
+    expect(raw.text).toContain('event: drop_edited\ndata: {"drop_id":"d1","revision":2}\n\n');
+  }
+  const deleted = first.events[3]?.id;
+  const late = await listen(running, "alice", deleted);
+  await late.sees(["d2"]);
+  expect(late.events.map(({ event }) => event)).toEqual(["new_drop"]);
+});
+
 /** Opens a stream that gets an event of the sequence `last`, and then a forged one of the sequence `last` + 2. */
 async function startForged() {
   const running = await start({ limits: { heartbeatMs: [60_000, 60_000] } });

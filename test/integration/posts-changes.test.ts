@@ -14,11 +14,13 @@ describePosts("changing drops", {}, (posts, { name }) => {
   const rowsAbout = async (table: string, id: string): Promise<number> =>
     (await posts.db.query(`SELECT FROM posts.${table} WHERE drop_id = $1`, [id])).length;
 
-  test("an edit keeps the version before, and writes no event", async () => {
+  test("an edit keeps the version before, and writes an event with its revision and time", async () => {
     const id = await post(posts, { summary: "s", body: "one", visibility: Visibility.FOLLOWERS });
     const { drop: first } = await posts.call.getDrop({ drop_id: id });
     await posts.written();
+    const woken = posts.woken();
     const { drop: second } = await edit(id, "two");
+    expect(posts.woken()).toBe(woken + 1);
     expect(second).toEqual({ ...first, summary: "", body: "two", revision: 2, updated_at: expect.any(Number) });
     expect(second?.updated_at).toBeGreaterThanOrEqual(first?.updated_at as number);
     const { drop: third } = await edit(id, "three", 2);
@@ -32,7 +34,14 @@ describePosts("changing drops", {}, (posts, { name }) => {
     });
     expect(await refusal(posts.call.getDrop({ drop_id: id, revision: 4 }))).toMatch(/^NOT_FOUND revision/);
     expect(await refusal(posts.call.getDrop({ drop_id: id, revision: 2 ** 31 - 1 }))).toMatch(/^NOT_FOUND revision/);
-    expect(await posts.written()).toEqual([]);
+    expect(await posts.written()).toEqual(
+      [second, third].map((drop) => ({
+        key: id,
+        subject: "drops.edited",
+        messageId: `drop_edited:${id}:${drop?.revision}`,
+        body: { drop_id: id, user_id: "ada", revision: drop?.revision, updated_at: drop?.updated_at },
+      })),
+    );
   });
 
   test("revisions are paged, and an edit in between doubles and loses none", async () => {
@@ -56,6 +65,8 @@ describePosts("changing drops", {}, (posts, { name }) => {
     expect(new Set(revisions.map(({ body }) => body))).toEqual(new Set(["0", ...bodies]));
     const outcomes = await Promise.allSettled(bodies.map((body) => edit(id, body, 13)));
     expect(outcomes.filter(({ status }) => status === "fulfilled")).toHaveLength(1);
+    const events = (await posts.written()).filter(({ key, subject }) => key === id && subject === "drops.edited");
+    expect(new Set(events.map(({ messageId }) => messageId)).size).toBe(13);
     expect(await refusal(edit(id, "late", 13))).toBe(
       "FAILED_PRECONDITION expected_revision: the drop is at revision 14",
     );

@@ -160,7 +160,7 @@ describePosts("histories in which a user is erased", { emptied: true }, (posts, 
       "SELECT drop_id::text AS id FROM posts.drops WHERE deleted_at IS NOT NULL",
     );
     const subjects = new Map(rows.map(({ id }) => [id, [] as string[]]));
-    for (const { key, subject } of told) subjects.get(key)?.push(subject);
+    for (const { key, subject } of told) if (subject !== "drops.edited") subjects.get(key)?.push(subject);
     for (const found of subjects.values()) expect(found).toEqual(["drops.created", "drops.deleted"]);
   };
 

@@ -89,6 +89,7 @@ export const TRACES: readonly Trace[] = [
   withDrop("timeline:local", () => keys.LOCAL_KEY),
   withDrop("timeline:global", () => keys.GLOBAL_KEY),
   withDrop("timeline:x:remote:{timeline:global}", () => keys.REMOTE_KEY),
+  withDrop("timeline:x:publishing", () => keys.PUBLISHING_KEY),
   withDrop("timeline:x:taken:{<timeline>}", (other) => keys.removalNotesKey(keys.homeKey(other))),
   withDrop("timeline:x:taken:{<timeline>}", () => keys.removalNotesKey(keys.GLOBAL_KEY)),
   ofDrop("timeline:x:actor:<drop>", keys.actorKey),

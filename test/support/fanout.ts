@@ -13,6 +13,7 @@ import { createIsApart } from "../../src/state/hidden/apart.redis.js";
 import type { ChangeSources, HidingChange } from "../../src/state/hidden/changes.redis.js";
 import { createListeners } from "../../src/state/listeners/listeners.redis.js";
 import { createProgress } from "../../src/state/messages/progress.redis.js";
+import { createPublishing } from "../../src/state/messages/publishing.redis.js";
 import { contextWith, deliveryOf } from "./deliveries.js";
 import { fanoutSourcesOf, historyOf } from "./memory-upstreams.js";
 import { adaptersOn, clockOn, NOBODY_ERASED, type ReadHiddenOnce, type RedisBench } from "./redis.js";
@@ -132,6 +133,7 @@ export function openFanout(
     queue: async (more) => void jobs.push(...more),
     queueEdges: async (more) => void edgeJobs.push(...more),
     progress: createProgress(redis.scripts),
+    publishing: createPublishing(redis.scripts),
     complete: async (all) => void completed.push(...all.map((one) => one.completed)),
     applied: (event, admittedAt) => void applied.push({ event, admittedAt }),
     ...sources,

@@ -114,8 +114,8 @@ export function token(sub: string, seconds = 600, more: JWTPayload = {}): Promis
   return new SignJWT({ sub, exp, ...more }).setProtectedHeader({ alg: "HS256" }).sign(new TextEncoder().encode(SECRET));
 }
 
-export async function send(user: string, drop: string, event = "new_drop"): Promise<number> {
-  const body = JSON.stringify({ event, drop_id: drop, created_at: 1_700_000_000_000 });
+export async function send(user: string, drop: string, event = "new_drop", more = {}): Promise<number> {
+  const body = JSON.stringify({ event, drop_id: drop, created_at: 1_700_000_000_000, ...more });
   return (await connection.jetstream().publish(notifySubject(user), body)).seq;
 }
 

@@ -13,6 +13,12 @@ type DropCreated = {
   readonly repost_author?: string;
 };
 type DropDeleted = { readonly drop_id: string; readonly user_id?: string };
+type DropEdited = {
+  readonly drop_id: string;
+  readonly user_id: string;
+  readonly revision: number;
+  readonly updated_at: number;
+};
 type RemoteDrop = {
   readonly drop_id: string;
   readonly created_at: number | string;
@@ -34,6 +40,7 @@ type RelationChannel = "user_blocked" | "user_unblocked" | "user_muted" | "user_
 export type TimelineEvent =
   | { readonly channel: "drop_created"; readonly payload: DropCreated }
   | { readonly channel: "drop_deleted"; readonly payload: DropDeleted }
+  | { readonly channel: "drop_edited"; readonly payload: DropEdited }
   | { readonly channel: "ap_drop_received"; readonly payload: RemoteDrop }
   | { readonly channel: "user_followed" | "user_unfollowed"; readonly payload: EdgeChange }
   | { readonly channel: RelationChannel; readonly payload: RelationChange }
@@ -47,6 +54,11 @@ export function created(payload: DropCreated): TimelineEvent {
 /** A `drop_deleted`. */
 export function deleted(drop_id: string, user_id?: string): TimelineEvent {
   return { channel: "drop_deleted", payload: user_id === undefined ? { drop_id } : { drop_id, user_id } };
+}
+
+/** A `drop_edited`. */
+export function edited(drop_id: string, user_id: string, revision = 2): TimelineEvent {
+  return { channel: "drop_edited", payload: { drop_id, user_id, revision, updated_at: Date.now() } };
 }
 
 /** An `ap_drop_received`. */
@@ -77,6 +89,7 @@ export function related(
 /** The identity of an event: channel and drop id, or both users and the version. */
 function identity(event: TimelineEvent): string {
   const { payload } = event;
+  if ("revision" in payload) return JSON.stringify([event.channel, payload.drop_id, payload.revision]);
   if ("drop_id" in payload) return JSON.stringify([event.channel, payload.drop_id]);
   if ("target_id" in payload)
     return JSON.stringify([event.channel, payload.user_id, payload.target_id, payload.version]);

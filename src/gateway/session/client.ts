@@ -69,6 +69,7 @@ export class StreamClient {
     this.noteHiding(notification);
     if (!content || this.#hides(content)) return;
     if (content.key !== undefined && this.sentKeys.isRepeated(content.key)) return observeGateway.duplicate();
+    if (content.endedBy !== undefined && this.hasGot(content.endedBy)) return;
     const span = observeGateway.writing(notification);
     this.#sink?.write(frameOf(notification, this.position));
     span?.end();

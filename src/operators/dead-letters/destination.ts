@@ -136,8 +136,8 @@ function checkOf({ stream, subject, body }: RedrivenMessage, now: number): Check
     };
   }
   const { name, payload } = event;
-  // A deletion stays true: drop ids are not used again.
-  if (name === "drop_deleted") return undefined;
+  // A deletion stays true: drop ids are not used again. An old edit notifies nobody.
+  if (name === "drop_deleted" || name === "drop_edited") return undefined;
   const { user_id: author, drop_id: drop, created_at } = payload;
   if (author === undefined)
     throw new AppError("invalid", "it is older than the log, and names no author whose drops could be read");

@@ -39,6 +39,7 @@ interface Edit extends Pick<NewDrop, "drop_id" | "user_id" | "summary" | "body">
   readonly mentions: readonly string[];
   /** The revision that is edited; 0 accepts any. */
   readonly expected_revision: number;
+  readonly edited: EventDraft;
 }
 
 interface RemoveOptions {
@@ -96,10 +97,11 @@ export function createDropWrites(db: Db) {
       summary,
       body,
       expected_revision,
+      edited: event,
       ...edit
     }: Edit): Promise<StoredDrop | undefined> => {
-      const values = [drop_id, user_id, summary, body, expected_revision, mentionsOrNull(edit), storedPayload(edit)];
-      const edited = db.query<StoredDrop>(EDIT, values);
+      const content = [summary, body, expected_revision, mentionsOrNull(edit), storedPayload(edit)];
+      const edited = db.query<StoredDrop>(EDIT, [drop_id, user_id, ...content, event]);
       return (await edited.catch((error) => rethrowErased(error, { user_id, mentions: edit.mentions })))[0];
     },
     /**
@@ -133,6 +135,8 @@ WITH d AS (
 )
 SELECT FROM d`;
 
+const EDITED = withVersion(draftIn("$8::json"), "revision");
+
 /** An edit waits for the edits and deletions before it, and continues from their result. */
 const EDIT = `
 WITH before AS (
@@ -142,8 +146,20 @@ WITH before AS (
   FOR NO KEY UPDATE
 ), kept AS (
   INSERT INTO posts.revisions (drop_id, revision, summary, body, updated_at, payload) SELECT * FROM before
+), d AS (
+  UPDATE posts.drops d
+  SET summary = $3, body = $4, mentions = $6::text[], payload = $7::json, revision = before.revision + 1,
+    updated_at = greatest(${NOW}, before.updated_at)
+  FROM before WHERE d.drop_id = $1 AND d.drop_id = before.drop_id
+  RETURNING d.*
+), event AS (
+  ${insertEvents(
+    "posts",
+    {
+      ...EDITED,
+      body: `((${EDITED.body})::jsonb || jsonb_build_object('revision', revision, 'updated_at', updated_at))::text`,
+    },
+    "d",
+  )}
 )
-UPDATE posts.drops d
-SET summary = $3, body = $4, mentions = $6::text[], payload = $7::json, revision = before.revision + 1, updated_at = greatest(${NOW}, before.updated_at)
-FROM before WHERE d.drop_id = $1 AND d.drop_id = before.drop_id
-RETURNING ${dropColumns()}`;
+SELECT ${dropColumns()} FROM d`;

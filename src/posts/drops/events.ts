@@ -1,4 +1,4 @@
-import type { TimelineEvent } from "../../contracts/events.js";
+import { SUBJECT_OF, type TimelineEvent } from "../../contracts/events.js";
 import { draftOf, type EventDraft } from "../../contracts/outbox.js";
 import { ENGAGEMENT_CHANGED } from "../../contracts/subjects.js";
 import { type KnownVisibility, VISIBILITY_NAMES } from "../../contracts/timelines.js";
@@ -42,6 +42,18 @@ export function dropCreated(
 export function dropDeleted(dropId: string, userId?: string): EventDraft {
   const payload = { drop_id: dropId, ...(userId === undefined ? {} : { user_id: userId }) };
   return dropEvent({ name: "drop_deleted", payload });
+}
+
+/** The statement adds the revision, with which the message id ends, and the time of the edit. */
+export function dropEdited({ drop_id, user_id }: Pick<NewDrop, "drop_id" | "user_id">): EventDraft {
+  return {
+    owner: user_id,
+    key: drop_id,
+    subject: SUBJECT_OF.drop_edited,
+    messageId: `drop_edited:${encodeId(drop_id)}`,
+    body: JSON.stringify({ drop_id, user_id }),
+    traceparent: traceHeaders()["traceparent"],
+  };
 }
 
 interface ReceivedDrop extends Addressing {

@@ -10,7 +10,7 @@ import type { DropsDeps } from "./deps.js";
 import { presentDetails, presentTombstone, refuseWhileFull, requireKept, storedDrop } from "./drops.js";
 import type { NewDrop, StoredDrop } from "./drops.sql.js";
 import { refuseErased } from "./erased.sql.js";
-import { dropCreated, dropDeleted, engagementChanged } from "./events.js";
+import { dropCreated, dropDeleted, dropEdited, engagementChanged } from "./events.js";
 import { createdAtOf, importedId } from "./ids.js";
 import { observePosts } from "./observe.js";
 import { type Payload, readMentions, readPayload } from "./payload.js";
@@ -92,8 +92,9 @@ export function writeDrops(deps: DropsDeps, nextId: (now: number) => string, rea
         expected_revision: readWholeNumber("expected_revision", request.expected_revision),
         ...readContent(request, deps.config),
       };
-      const edited = await store.drops.edit(edit);
+      const edited = await store.drops.edit({ ...edit, edited: dropEdited(edit) });
       if (edited === undefined) throw await refusalReason(deps, edit);
+      wakeRelay("posts");
       observePosts.changed("edited");
       return { drop: presentDetails(edited) };
     },

@@ -58,6 +58,11 @@ export function createAuthorWriter(scripts: Scripts, fenced: Fenced, options: Om
       await rememberCreation(scripts, drop, score);
       return true;
     },
+    /** Returns those of the drops that the timeline has now, with their times of creation, in ms since the epoch. */
+    async holdingAmong(author: string, drops: readonly string[]): Promise<ReadonlyMap<string, number>> {
+      const scores = await command("zmscore", (client) => client.zmscore(authorKey(author), ...drops));
+      return new Map(drops.flatMap((drop, index) => (scores[index] == null ? [] : [[drop, Number(scores[index])]])));
+    },
     async forget(author: string): Promise<void> {
       await command("del", (client) => client.del(authorKey(author)));
     },

@@ -46,6 +46,12 @@ export function createHomeLooks(scripts: Scripts, { ttlMs, activeOnly }: HomeOpt
       if (unread.length === 0 || (await isDirect(scripts, drop))) return holders;
       return [...holders, ...unread];
     },
+    /** Returns the users whose home has the drop now. */
+    async havingAmong(users: readonly string[], drop: string): Promise<string[]> {
+      const look = (user: string) => scripts.command("zscore", (client) => client.zscore(homeKey(user), drop));
+      const scores = await eachOf(users, look);
+      return users.filter((_, index) => scores[index] !== null);
+    },
     /**
      * Returns the users who have read their home within a time: only reads give a home a floor, and renew its time to
      * live.

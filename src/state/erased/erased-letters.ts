@@ -9,7 +9,9 @@ const MOST_IDS = 20_000;
 
 /** Fields of events that name no user: a drop, or a number, may have the id of a user. */
 const OTHER = new Set(
-  "drop_id repost_of created_at expires_at reposts_only visibility version seq producer traceparent".split(" "),
+  "drop_id repost_of created_at updated_at expires_at reposts_only visibility revision version seq producer traceparent".split(
+    " ",
+  ),
 );
 
 /** The same fields with their values. */

@@ -18,6 +18,8 @@ const FIND_PULLING = script("find-pulling", import.meta.url);
 export interface Listeners {
   /** Returns an upper bound of the number of listeners. */
   count(): Promise<number>;
+  /** Yields all listeners, up to 1,000 at a time; one may come twice. */
+  pages(): AsyncIterable<readonly string[]>;
   /**
    * Visits the listeners who pull an author, up to 1,000 at a time; one may be visited twice. Those whose pulled
    * authors are not known come last, once they are. Resolves once every visit has.
@@ -58,6 +60,7 @@ export function createListeners(deps: ListenersDeps): Listeners {
   const walk = createBatch<AuthorVisit>(AUTHORS_A_WALK, (visits) => walkListeners(deps, visits), LATE_MS);
   return {
     count: () => countListeners(scripts),
+    pages: () => listenerPages(deps),
     visit: (author, visit) => walk({ author, visit }),
   };
 }

@@ -18,15 +18,15 @@ export interface WaitingEvent {
 }
 
 /**
- * Returns whose pages an event affects. No page waits for an erasure or lacks a deletion, since deleted drops are
- * hidden; local and global are written first.
+ * Returns whose pages an event affects. No page waits for an erasure or an edit, or lacks a deletion, since
+ * deleted drops are hidden; local and global are written first.
  */
 export function affectedBy(event: TimelineEvent): Affected | undefined {
   if (isEdge(event)) return { kind: "reader", user: event.payload.follower_id };
   if (isRelation(event)) return { kind: "reader", user: event.payload.user_id };
   if (isErasure(event)) return undefined;
   const { name, payload } = event;
-  if (name === "drop_deleted" || payload.user_id === undefined) return undefined;
+  if (name === "drop_deleted" || name === "drop_edited" || payload.user_id === undefined) return undefined;
   return { kind: "author", user: payload.user_id };
 }
 

@@ -120,8 +120,8 @@ export function describeOthers({ open, left }: Scene): void {
     });
 
     // Invariants 3, 11.
-    test("attempts, waiting events and the progress of a fan-out are kept for a while", async () => {
-      const { attempts, waiting, progress, readProgress } = open();
+    test("attempts, waiting events, the progress of a fan-out and drops being published are kept for a while", async () => {
+      const { attempts, waiting, progress, publishing, readProgress } = open();
       const json = created({ drop_id: "d1", user_id: "bob", visibility: "public", created_at: AT }).payload;
       const [message, second] = [deliveryOf({ json }), deliveryOf({ json, seq: 2 })];
       const counts: number[][] = [];
@@ -152,11 +152,19 @@ export function describeOthers({ open, left }: Scene): void {
       expect(await progress.done(fanout, "c2")).toEqual({ chunks: 2, recipients: 70 });
       expect(await progress.planned(fanout, ["c1", "c2"], [70])).toEqual({ chunks: 2, recipients: 70 });
       expect(await progress.planned({ ...fanout, drop_id: "d2" }, [], [0])).toEqual({ chunks: 0, recipients: 0 });
+      const admitted = ["d1", "d2", "d3"].map((drop_id) => ({ drop_id, admitted_at: Date.now() }));
+      await publishing.begin([...admitted, { drop_id: "old", admitted_at: Date.now() - 700_000 }]);
+      expect(await publishing.among(["d1", "old", "d3", "d4"])).toEqual(["d1", "d3"]);
+      await publishing.begin([]);
+      await publishing.begin(admitted.slice(0, 1));
+      await publishing.end(["d2", "d3", "d4"]);
+      await publishing.end([]);
       const note = '"at":now,"until":now,"drop":"d1","affected":{"kind":"author","user":"bob"}';
       expect(await left()).toEqual([
         "timeline:x:attempts:DROPS:1:1700000000000 (1 d): a=failed b=begun",
         "timeline:x:fanout:drop_created:d1 (1 d): c1=now c2=now ~recipients=70",
         "timeline:x:fanout:drop_created:d2 (1 d): ~recipients=0",
+        "timeline:x:publishing (10 min): d1=now",
         `timeline:x:waiting (15 min): planner 1={"consumer":"planner","seq":1,${note}}`,
       ]);
     });
@@ -279,6 +287,7 @@ export function describeOthers({ open, left }: Scene): void {
       const registered = await listen("ada");
       expect(await registry.renew([registered], moment())).toEqual(new Set());
       expect([await listeners.count(), (await listenersAmong([["ada", "eve"]]))?.("eve")]).toEqual([1, false]);
+      expect((await entire(listeners.pages())).flat()).toEqual(["ada"]);
       await streams.logOut("ada");
       for (const user of ["ada", "eve"]) await streams.notifyUser(user, { event: "reset", reason: "test" }, user);
       expect([...(await streams.logoutsAmong(["ada", "eve"])).keys()]).toEqual(["ada"]);

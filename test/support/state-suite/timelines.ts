@@ -30,6 +30,8 @@ export function describeTimelines({ open, left, isCluster }: Scene): void {
       await writer.removeFromHomes(removal("d1"));
       await writer.removeFromHomesWithNote(removal("d2"));
       expect(await writer.holdersAmong(["ada", "eve"], "d2")).toEqual(["ada"]);
+      expect(await writer.havingAmong(["ada", "eve"], "d2")).toEqual([]);
+      expect(await writer.havingAmong(["ada", "nobody", "eve"], "d3")).toEqual(["ada", "eve"]);
       await registry.removeUser("ada");
       expect((await left()).filter((line) => !line.startsWith("sse_"))).toEqual([
         "timeline:home:ada (30 d): d3=AT+002",
@@ -136,6 +138,7 @@ export function describeTimelines({ open, left, isCluster }: Scene): void {
       await authors.remove("bob", "d1");
       await authors.removeWithNote("bob", "d2");
       expect(await authors.heldBeforeDeletion("bob", "d2")).toBe(true);
+      expect(await authors.holdingAmong("bob", ["d2", "d3"])).toEqual(new Map([["d3", AT + 2]]));
       await pulls.fill("ada", async () => ["bob", "cat"]);
       await authors.addToPulls(new Map([["dan", ["ada", "eve"]]]));
       expect((await store.mergedKeysOf(homeOf("ada"))).sort()).toEqual(["bob", "dan"].map(authorTimelineOf));

@@ -13,7 +13,7 @@ const IDS = [`${MARK}\r\nNats-Msg-Id: forged`, `${MARK}\u202e`, `${MARK} é`, `$
 const payloadOf = (name: EventName, id: string): Record<string, unknown> =>
   name.startsWith("user_")
     ? { user_id: id, target_id: `${id}2`, follower_id: id, following_id: `${id}2`, version: 1 }
-    : { drop_id: id, user_id: id, visibility: "direct", created_at: 1, recipients: [id] };
+    : { drop_id: id, user_id: id, visibility: "direct", created_at: 1, recipients: [id], revision: 2, updated_at: 1 };
 
 async function textsOf(name: EventName, payload: unknown, refusals = 0) {
   const lines: string[] = [];
@@ -82,6 +82,7 @@ test.each(EVENT_NAMES)(
 const WRONG: Readonly<Record<EventName, (id: string) => object[]>> = {
   drop_created: (id) => [{ created_at: id }, { visibility: id }, { recipients: id }, { drop_id: "~floor" }],
   drop_deleted: (id) => [{ drop_id: [id] }, { user_id: { id } }, { user_id: id.repeat(99) }],
+  drop_edited: (id) => [{ revision: id }, { updated_at: id }, { user_id: "" }],
   ap_drop_received: (id) => [{ created_at: id }, { drop_id: `${id}\ud800` }],
   user_followed: (id) => [{ version: id }, { follower_id: "" }],
   user_unfollowed: (id) => [{ version: -1 }, { following_id: id.repeat(99) }],

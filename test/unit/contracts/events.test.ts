@@ -29,6 +29,7 @@ function faultOf(name: EventName, value: unknown): string {
 const GOOD = {
   drop_created: { drop_id: "d1", user_id: "ada", visibility: "public", created_at: 1_000 },
   drop_deleted: { drop_id: "d1", user_id: "ada" },
+  drop_edited: { drop_id: "d1", user_id: "ada", revision: 2, updated_at: 1_000 },
   ap_drop_received: { drop_id: "https://example.org/d/1", created_at: 1_000 },
   user_followed: { follower_id: "bob", following_id: "ada", version: 1 },
   user_unfollowed: { follower_id: "bob", following_id: "ada", version: 0 },
@@ -53,13 +54,14 @@ test.each(EVENT_NAMES)("%s: the smallest payload of the contract is understood",
 });
 
 test("a subject that no event has is permanently invalid", () => {
-  expect(() => eventOfSubject("drops.edited")).toThrow(expect.objectContaining({ code: "invalid" }));
-  expect(() => eventOfSubject("drops.edited")).toThrow("drops.edited");
+  expect(() => eventOfSubject("drops.pinned")).toThrow(expect.objectContaining({ code: "invalid" }));
+  expect(() => eventOfSubject("drops.pinned")).toThrow("drops.pinned");
 });
 
 const REQUIRED: readonly (readonly [EventName, readonly string[]])[] = [
   ["drop_created", ["drop_id", "user_id", "visibility", "created_at"]],
   ["drop_deleted", ["drop_id"]],
+  ["drop_edited", ["drop_id", "user_id", "revision", "updated_at"]],
   ["ap_drop_received", ["drop_id", "created_at"]],
   ["user_followed", ["follower_id", "following_id", "version"]],
   ["user_unfollowed", ["follower_id", "following_id", "version"]],
@@ -90,6 +92,9 @@ test.each<[string, EventName, object, string]>([
   ["a lone surrogate", "drop_deleted", { drop_id: "a\ud800" }, "drop_id: is not well-formed Unicode"],
   ["a drop called ~floor", "drop_created", { drop_id: "~floor" }, "drop_id: must not be ~floor"],
   ["a deleted drop called ~floor", "drop_deleted", { drop_id: "~floor" }, "drop_id: must not be ~floor"],
+  ["an edited drop called ~floor", "drop_edited", { drop_id: "~floor" }, "drop_id: must not be ~floor"],
+  ["a revision of 0", "drop_edited", { revision: 0 }, "revision: "],
+  ["a revision that is no integer", "drop_edited", { revision: 1.5 }, "revision: "],
   ["a remote drop called ~floor", "ap_drop_received", { drop_id: "~floor" }, "drop_id: must not be ~floor"],
   ["an unknown visibility", "drop_created", { visibility: "friends" }, "visibility: "],
   [
@@ -249,6 +254,7 @@ test("a remote drop from the future is clamped to its arrival, others keep their
 test("message ids: channel and drop; follower, following and version of an edge; nothing else", () => {
   expect(messageId(parse("drop_created", { ...GOOD.drop_created, seq: 4 }))).toBe("drop_created:d1");
   expect(messageId(parse("drop_deleted", GOOD.drop_deleted))).toBe("drop_deleted:d1");
+  expect(messageId(parse("drop_edited", GOOD.drop_edited))).toBe("drop_edited:d1:2");
   expect(messageId(parse("ap_drop_received", GOOD.ap_drop_received))).toMatch(/^ap_drop_received:=[\w-]+$/);
   expect(messageId(parse("user_followed", GOOD.user_followed))).toBe("user_followed:bob:ada:1");
   expect(messageId(parse("user_unfollowed", GOOD.user_unfollowed))).toBe("user_unfollowed:bob:ada:0");

@@ -33,6 +33,12 @@ test("a deleted drop says its id", () => {
   expect(read({ event: "drop_deleted", drop_id: "d", created_at: 3 })?.data).toBe('{"drop_id":"d"}');
 });
 
+test("an edited drop says its id and revision, ends with the deletion, and is judged by its byline", () => {
+  expect(read({ event: "drop_edited", drop_id: "d", revision: 4, by: "ada", updated_at: 3 })).toMatchObject({
+    ...{ data: '{"drop_id":"d","revision":4}', key: "drop_edited\nd\n4", endedBy: "drop_deleted\nd", by: "ada" },
+  });
+});
+
 test("other events pass through whole, deduplicated by their message id", () => {
   const content = read({ event: "xp_earned", points: 3 }, "m1");
   expect(content).toMatchObject({ event: "xp_earned", data: '{"points":3}', key: "xp_earned\nm1" });

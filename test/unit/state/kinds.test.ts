@@ -67,6 +67,7 @@ const OF_NOBODY: Readonly<Record<string, readonly string[]>> = {
   RECONCILED_KEY: [keys.RECONCILED_KEY],
   FILL_KEY: [keys.FILL_KEY],
   fillLeaseKey: [keys.fillLeaseKey(0)],
+  PUBLISHING_KEY: [keys.PUBLISHING_KEY],
   WAITING_KEY: [keys.WAITING_KEY],
   TRIMMED_KEY: [keys.TRIMMED_KEY],
   TRIM_LEASE_KEY: [keys.TRIM_LEASE_KEY],
