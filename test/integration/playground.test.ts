@@ -172,7 +172,7 @@ test("the timeline is what the service returned, as its viewer sees it, with aut
   expect(page).toEqual({
     has_more: true,
     next_max_id: "t",
-    drops: [{ ...drop, shared: false, muting: false, blocking: false }],
+    drops: [{ ...drop, liked: false, shared: false, muting: false, blocking: false }],
     muted: [],
     blocked: [],
   });
@@ -194,6 +194,47 @@ test("a share makes a repost, which is shown as its original, and is deleted as 
   expect(await call("DELETE", "/world/shares", share)).toMatchObject({ body: { changed: false } });
   const secret = (await call("POST", "/world/drops", { user: "ada", visibility: "followers" })).body.drops[0];
   expect(await call("POST", "/world/shares", { ...share, drop_id: secret.drop_id })).toMatchObject({ status: 404 });
+});
+
+test("a reply says whom it answers, and stands in the thread of its parent as its viewer sees it", async () => {
+  const post = async (fields: object) => (await call("POST", "/world/drops", fields)).body.drops[0];
+  const parent = await post({ user: "ada", body: "Who is there?" });
+  const attachment = "https://files.example/cat.png";
+  const reply = await post({ user: "bob", body: "Me", reply_to: parent.drop_id, attachment });
+  expect(reply).toMatchObject({ reply_to: parent.drop_id, attachments: [{ url: attachment, description: "" }] });
+  const secret = await post({ user: "nova", body: "Psst", reply_to: reply.drop_id, visibility: "direct" });
+  expect((await call("GET", `/world/drops/${reply.drop_id}?user=nova`)).body).toMatchObject({ answers: "ada" });
+  const thread = async (drop: string, viewer: string) => {
+    const { body } = await call("GET", `/world/threads/${drop}?user=${viewer}`);
+    return body.drops.map(({ drop_id, depth }: { drop_id: string; depth: number }) => [drop_id, depth]);
+  };
+  const both = [parent.drop_id, reply.drop_id];
+  expect(await thread(parent.drop_id, "ada")).toEqual([
+    [both[0], 0],
+    [both[1], 1],
+  ]);
+  expect(await thread(reply.drop_id, "nova")).toEqual([
+    [both[0], 0],
+    [both[1], 0],
+    [secret.drop_id, 1],
+  ]);
+  expect(await call("GET", "/world/threads/01890000-0000-7000-8000-000000000000?user=ada")).toMatchObject({
+    status: 404,
+  });
+});
+
+test("an edit replaces the text and nothing else; a like counts once, and is the viewer's", async () => {
+  const attachment = "https://files.example/cat.png";
+  const drop = (await call("POST", "/world/drops", { user: "ada", body: "Helo", attachment })).body.drops[0];
+  const { body } = await call("PUT", `/world/drops/${drop.drop_id}`, { body: "Hello" });
+  expect(body).toMatchObject({ body: "Hello", revision: 2, attachments: drop.attachments });
+  expect(await call("PUT", `/world/drops/${drop.drop_id}`, { body: "" })).toMatchObject({ status: 400 });
+  const like = { user_id: "bob", drop_id: drop.drop_id };
+  expect(await call("POST", "/world/likes", like)).toMatchObject({ body: { changed: true } });
+  expect(await call("POST", "/world/likes", like)).toMatchObject({ body: { changed: false } });
+  const liked = async (viewer: string) => (await call("GET", `/world/drops/${drop.drop_id}?user=${viewer}`)).body.liked;
+  expect([await liked("bob"), await liked("nova")]).toEqual([true, false]);
+  expect(await call("DELETE", "/world/likes", like)).toMatchObject({ body: { changed: true } });
 });
 
 test("mutes and blocks change once, and show in the timeline of who made them", async () => {
@@ -304,6 +345,7 @@ test("the page and its assets are served with a policy that runs no inline scrip
     ["/", "text/html"],
     ["/app.js", "javascript"],
     ["/timeline.js", "javascript"],
+    ["/row.js", "javascript"],
     ["/style.css", "text/css"],
     ["/chart/chart.js", "javascript"],
     ["/pico/pico.min.css", "text/css"],

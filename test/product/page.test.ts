@@ -141,7 +141,9 @@ import { program, runMain, type ServiceProcess } from "../support/service.js";
     const repost = rowsWith(edsger, "donald reposted", "Worth a repost");
     await repost.waitFor();
     expect(await repost.locator(".author").textContent()).toBe("nova");
-    expect(await repost.getByRole("button").allTextContents()).toEqual(["Repost", "Mute", "Block", "Delete"]);
+    expect(await repost.getByRole("button").allTextContents()).toEqual([
+      ...["Reply", "Thread", "Like", "Repost", "Mute", "Block", "Edit", "Delete"],
+    ]);
     await becomes(rowsWith(edsger, "Worth a repost"), 2);
     const own = rowsWith(donald, "donald reposted", "Worth a repost");
     await own.getByRole("button", { name: "Undo repost" }).waitFor();
@@ -164,6 +166,37 @@ import { program, runMain, type ServiceProcess } from "../support/service.js";
     await becomes(rowsWith(donald, "Worth a repost"), 1);
     await rowsWith(donald, "Worth a repost").getByRole("button", { name: "Repost of drop" }).waitFor();
   }, 90_000);
+
+  test("a reply says whom it answers and has a thread; likes, links to files and edits show where the drop is", async () => {
+    // Grace follows nova, as everybody does.
+    const [nova, grace] = [await open("nova"), await open("grace")];
+    await nova.locator("#post-form [name=attachment]").fill("https://files.example/cat.png");
+    await postAs(nova, "nova", "What is new?");
+    const asked = rowsWith(grace, "What is new?");
+    await asked.waitFor();
+    await asked.getByRole("link", { name: "https://files.example/cat.png" }).waitFor();
+    await asked.getByRole("button", { name: "Like", exact: false }).first().click();
+    await asked.getByText("1 like").waitFor();
+    await asked.getByRole("button", { name: "Unlike drop" }).waitFor();
+
+    await asked.getByRole("button", { name: "Reply drop" }).click();
+    await grace.getByText("Answers nova: What is new?").waitFor();
+    await postAs(grace, "nova", "This is");
+    const reply = rowsWith(grace, "answers nova", "This is");
+    await reply.waitFor();
+    await reply.getByRole("button", { name: "Thread drop" }).click();
+    await eventually(async () => {
+      const lines = await reply.locator(".thread li").allTextContents();
+      return JSON.stringify(lines) === JSON.stringify(["nova: What is new?", "nova: This is"]) || lines.join();
+    }, "the thread");
+    await reply.getByRole("button", { name: "Thread drop" }).click();
+    await becomes(reply.locator(".thread li"), 0);
+
+    nova.once("dialog", (dialog) => void dialog.accept("What is newer?"));
+    await rowsWith(nova, "What is new?").getByRole("button", { name: "Edit drop" }).click();
+    await rowsWith(grace, "What is newer?", "edited").waitFor();
+    await grace.locator("#log").getByText("drop_edited").waitFor();
+  }, 60_000);
 
   test("on a narrow screen nothing is cut off, and names are not broken into letters", async () => {
     const page = await open("grace");

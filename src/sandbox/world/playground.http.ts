@@ -7,7 +7,7 @@ import { z } from "zod";
 import { TIMELINES } from "../../contracts/timeline-pages.js";
 import { VISIBILITY_NAMES } from "../../contracts/timelines.js";
 import { understood, userId } from "../../contracts/untrusted.js";
-import { Visibility } from "../../gen/avion/posts.js";
+import { type GetDropResponse, Visibility } from "../../gen/avion/posts.js";
 import { AppError, invalid } from "../../kernel/errors.js";
 import { staticPage } from "../../platform/http/page.js";
 import { FAULT_SERVICES, type Faults, methodsOf } from "./faults.grpc.js";
@@ -50,12 +50,16 @@ const dropsRequest = z.strictObject({
   visibility: z.enum(Object.values(VISIBILITY_NAMES)).default("public"),
   recipients: z.array(userId).max(20).default([]),
   body: z.string().max(5_000).default(""),
+  reply_to: z.string().max(1_024).default(""),
+  /** The URL of a file; "": none. */
+  attachment: z.string().max(2_048).default(""),
   count: z.number().int().min(1).max(100).default(1),
 });
+const editRequest = z.strictObject({ body: z.string().min(1).max(5_000) });
 const viewerRequest = z.object({ user: userId.optional() });
 const followRequest = z.strictObject({ follower_id: userId, following_id: userId });
 const relationRequest = z.strictObject({ user_id: userId, target_id: userId });
-const shareRequest = z.strictObject({ user_id: userId, drop_id: z.string().max(1_024) });
+const reactionRequest = z.strictObject({ user_id: userId, drop_id: z.string().max(1_024) });
 const faultRequest = z.strictObject({
   service: z.enum(FAULT_SERVICES),
   method: z.string().min(1).max(64).optional(),
@@ -160,12 +164,20 @@ function addDrops(router: Router, world: World): void {
     response.json(user === undefined ? drop : (await viewsOf(world, [drop], user))[0]);
   });
   router.post("/drops", async (request, response) => {
-    const { user: user_id, count, visibility, recipients, body } = understood(dropsRequest, request.body ?? {});
+    const {
+      user: user_id,
+      count,
+      visibility,
+      body,
+      attachment,
+      ...more
+    } = understood(dropsRequest, request.body ?? {});
     await requireUser(world, "user", user_id);
     const draft = {
       user_id,
       visibility: Visibility[visibility.toUpperCase() as Uppercase<typeof visibility>],
-      recipients,
+      attachments: attachment === "" ? [] : [{ url: attachment, media_type: "", description: "", width: 0, height: 0 }],
+      ...more,
     };
     const drops: SeenDrop[] = [];
     let stopped: string | undefined;
@@ -182,6 +194,21 @@ function addDrops(router: Router, world: World): void {
       }
     }
     response.status(201).json({ drops, stopped });
+  });
+  router.put("/drops/:id", async (request, response) => {
+    const { body } = understood(editRequest, request.body ?? {});
+    const { drop_id, repost_of } = await find(request);
+    const { drop } = await world.posts.getDrop({ drop_id: repost_of || drop_id });
+    // An edit removes what it does not name.
+    response.json(seen({ ...(await world.posts.editDrop({ ...drop, body })), counts: undefined, viewer: undefined }));
+  });
+  router.get("/threads/:id", async (request, response) => {
+    const { user: viewer_id = "" } = understood(viewerRequest, request.query);
+    const asked = { drop_id: request.params.id, viewer_id };
+    const { ancestors, drop, replies, next_page_token } = await world.posts.getThread(asked);
+    const above = [...ancestors, ...(drop ? [drop] : [])].map((each) => ({ ...seen(each), depth: 0 }));
+    const below = replies.map(({ reply, depth }) => ({ ...seen(reply as GetDropResponse), depth }));
+    response.json({ drops: [...above, ...below], has_more: next_page_token !== "" });
   });
   router.delete("/drops/:id", async (request, response) => {
     const { drop_id, author, reposted_by, deleted } = await find(request);
@@ -209,8 +236,10 @@ function addChanges(router: Router, world: World): void {
   router.delete("/mutes", change(relationRequest, users.unmute));
   router.post("/blocks", change(relationRequest, users.block));
   router.delete("/blocks", change(relationRequest, users.unblock));
-  router.post("/shares", change(shareRequest, posts.shareDrop));
-  router.delete("/shares", change(shareRequest, posts.unshareDrop));
+  router.post("/likes", change(reactionRequest, posts.likeDrop));
+  router.delete("/likes", change(reactionRequest, posts.unlikeDrop));
+  router.post("/shares", change(reactionRequest, posts.shareDrop));
+  router.delete("/shares", change(reactionRequest, posts.unshareDrop));
 }
 
 function addFaults(router: Router, faults: Faults): void {

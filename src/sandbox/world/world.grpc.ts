@@ -68,57 +68,68 @@ export interface SeenDrop {
   /** The original of a repost and who reposted it; empty for other drops. */
   readonly repost_of: string;
   readonly reposted_by: string;
+  /** The drop that this one answers, or "". */
+  readonly reply_to: string;
+  /** Counted from 1; each edit adds one. */
+  readonly revision: number;
+  readonly attachments: readonly { readonly url: string; readonly description: string }[];
+  readonly likes: number;
+  readonly shares: number;
+  readonly replies: number;
+  /** The viewer has done so; unset without a viewer. */
+  readonly liked: boolean | undefined;
+  readonly shared: boolean | undefined;
 }
 
-const unseen = { author: "", created_at: null, visibility: null, body: "", repost_of: "", reposted_by: "" };
+const nobody = { author: "", reposted_by: "", repost_of: "", reply_to: "" };
+const nothing = { created_at: null, visibility: null, body: "", revision: 1, attachments: [] };
+const noState = { likes: 0, shares: 0, replies: 0, liked: undefined, shared: undefined };
 
-export function seen({ drop, tombstone }: GetDropResponse): SeenDrop {
-  if (!drop) return { ...unseen, drop_id: tombstone?.id ?? "", deleted: true };
+export function seen({ drop, tombstone, counts, viewer }: GetDropResponse): SeenDrop {
+  if (!drop) return { ...nobody, ...nothing, ...noState, drop_id: tombstone?.id ?? "", deleted: true };
   const { drop_id, created_at, repost_of, original = drop } = drop;
-  const { user_id: author, visibility, body } = original;
+  const { user_id: author, visibility, body, reply_to, revision, attachments } = original;
   const reposted_by = repost_of === "" ? "" : drop.user_id;
-  const shown = { author, visibility: Visibility[visibility].toLowerCase(), body };
-  return { drop_id, created_at, deleted: false, repost_of, reposted_by, ...shown };
+  const shown = { author, visibility: Visibility[visibility].toLowerCase(), body, reply_to, revision, attachments };
+  const { likes = 0, shares = 0, replies = 0 } = counts ?? {};
+  const state = { likes, shares, replies, liked: viewer?.liked, shared: viewer && viewer.repost_id !== "" };
+  return { drop_id, created_at, deleted: false, repost_of, reposted_by, ...shown, ...state };
 }
 
 /** Drops are in the order asked for, without those that a viewer may not see. Without a viewer all are returned. */
 export async function dropsOf({ posts }: World, drop_ids: readonly string[], viewer_id = ""): Promise<SeenDrop[]> {
   if (drop_ids.length === 0) return [];
-  const { results } = await posts.getDrops({ drop_ids: [...drop_ids], viewer_id });
+  const { results } = await posts.getDrops({ drop_ids: [...drop_ids], viewer_id, with_state: true });
   return results.map(seen);
 }
 
-/** A drop and what its viewer has done about it and its author; unset if the viewer cannot do so. */
+/** A drop, whom it answers, and what its viewer has done about it and its author; unset if the viewer cannot do so. */
 interface ViewedDrop extends SeenDrop {
-  readonly shared?: boolean;
+  /** Author of the drop that this one answers; unset if the viewer does not see that. */
+  readonly answers?: string | undefined;
   readonly muting?: boolean;
   readonly blocking?: boolean;
 }
 
-const SHARES_READ = 1_000;
-
-/** Of the viewer's shares only the newest are known. */
-export async function viewsOf(
-  { users, posts }: World,
-  drops: readonly SeenDrop[],
-  user_id: string,
-): Promise<ViewedDrop[]> {
+export async function viewsOf(world: World, drops: readonly SeenDrop[], user_id: string): Promise<ViewedDrop[]> {
   const target_ids = [...new Set(drops.map(({ author }) => author))].filter((id) => id !== "" && id !== user_id);
-  const [{ relations }, { shares }] = await Promise.all([
-    users.getRelations({ user_id, target_ids }),
-    posts.listUserShares({ user_id, viewer_id: user_id, page_size: SHARES_READ }),
+  const parents = [...new Set(drops.flatMap(({ reply_to }) => reply_to || []))];
+  const [{ relations }, answered] = await Promise.all([
+    world.users.getRelations({ user_id, target_ids }),
+    dropsOf(world, parents, user_id),
   ]);
+  const authorOf = new Map(answered.map(({ drop_id, author }) => [drop_id, author || undefined]));
   const relationTo = new Map(
     relations.map(({ target_id, muting, blocking }) => [target_id, { muting, blocking }] as const),
   );
-  const shared = new Set(shares.map(({ drop_id }) => drop_id));
   return drops.map((drop) => {
-    const { drop_id, author, visibility, repost_of } = drop;
+    const { author, visibility, reply_to } = drop;
     const isShareable =
       visibility === "public" || visibility === "unlisted" || (visibility === "followers" && author === user_id);
     return {
       ...drop,
-      ...(isShareable && { shared: shared.has(repost_of || drop_id) }),
+      answers: authorOf.get(reply_to),
+      shared: isShareable ? drop.shared : undefined,
       ...relationTo.get(author),
     };
   });

@@ -4,7 +4,9 @@ import { watchDeadLetters } from "./dead-letters.js";
 import { readEvents } from "./events.js";
 import { createFaults } from "./faults.js";
 import { createPeople } from "./people.js";
-import { createTimeline, originalOf } from "./timeline.js";
+import { COUNTED, createReactions } from "./reactions.js";
+import { createTimeline } from "./timeline.js";
+import { createWriting } from "./writing.js";
 
 const MAX_LOG_ROWS = 200;
 // A change hides drops from pages within 2 s, and brings them back within 5 s, mostly much sooner.
@@ -15,9 +17,9 @@ const timeline = createTimeline({
   list: byId("timeline"),
   empty: byId("empty"),
   template: byId("drop"),
-  onDelete: (dropId) => attempt(() => call("DELETE", `/world/drops/${encodeURIComponent(dropId)}`)),
+  onAct: (name, drop) => attempt(() => reactions[name](drop)),
   onChange: (kind, drop, undo) =>
-    attempt(() => (kind === "shares" ? changeShare(originalOf(drop), undo) : changeRelation(kind, drop.author, undo))),
+    attempt(() => (kind in COUNTED ? reactions.change(kind, drop, undo) : changeRelation(kind, drop.author, undo))),
 });
 
 const analyses = createAnalyses({
@@ -37,12 +39,24 @@ const deadLetters = watchDeadLetters({
 });
 
 const faults = createFaults({ status: byId("faults"), call });
+const pathOf = (kind, dropId) =>
+  `/world/${kind}/${encodeURIComponent(dropId)}?${new URLSearchParams({ user: viewer })}`;
 const people = createPeople({
   summary: byId("people"),
   hidden: byId("hidden"),
   otherwise: byId("timeline"),
   onShow: (kind, user) => attempt(() => changeRelation(kind, user, true)),
 });
+const writing = createWriting({
+  form: byId("post-form"),
+  answering: byId("answering"),
+  call,
+  done: showDone,
+  shown: () => ({ viewer, view }),
+  isFollowed: people.follows,
+  isBroken: faults.isBroken,
+});
+const reactions = createReactions({ timeline, writing, call, pathOf, viewer: () => viewer });
 
 let viewer = "";
 // home, local or global.
@@ -117,15 +131,20 @@ function stopLooking() {
 /** new_drop says which drop of the home and when; the rest is asked of the world. */
 async function showNew({ drop_id, created_at }) {
   if (view !== "home") return;
-  const user = viewer;
   timeline.add([{ drop_id, created_at }], fetches);
-  const query = new URLSearchParams({ user });
-  const drop = await call("GET", `/world/drops/${encodeURIComponent(drop_id)}?${query}`).catch(() => undefined);
+  await showAgain({ drop_id });
+}
+
+/** Asks the world for a drop, and shows it in its row. */
+async function showAgain({ drop_id }) {
+  const user = viewer;
+  const drop = await call("GET", pathOf("drops", drop_id)).catch(() => undefined);
   if (drop !== undefined && user === viewer) timeline.describe(drop);
 }
 
 const ACTS = {
   new_drop: showNew,
+  drop_edited: showAgain,
   drop_deleted: ({ drop_id }) => timeline.drop(drop_id),
   reset: () => fetchPage(),
   analysis_completed: analyses.completed,
@@ -209,25 +228,6 @@ async function changeView(name) {
 /** The stream tells of the home alone. */
 setInterval(() => view !== "home" && document.visibilityState === "visible" && fetchPage().catch(showError), 2_000);
 
-async function post({ author, visibility, body }, count) {
-  // Nobody but the viewer is at hand as a recipient.
-  const recipients = visibility === "direct" && author !== viewer ? [viewer] : [];
-  const many = Number(count ?? 1);
-  const asked = { user: author, visibility, recipients, body, count: many };
-  const { drops, stopped } = await call("POST", "/world/drops", asked);
-  const posted = stopped ? `${drops.length} of ${many} drops` : many === 1 ? "a drop" : `${many} drops`;
-  showDone(`Posted ${posted} as ${author}.${stopped ? ` ${stopped}.` : ""}${whyNotHere(author, visibility)}`);
-}
-
-/** Says why a drop that was posted is not on the page at once. */
-function whyNotHere(author, visibility) {
-  if (view !== "home" && visibility !== "public") return ` ${view} has public drops only.`;
-  if (view !== "home" || author === viewer || visibility === "direct")
-    return !faults.isBroken() ? "" : " It waits until what is broken is healed.";
-  if (!people.follows(author)) return ` ${viewer} does not follow ${author}: it does not come to this home.`;
-  return !faults.isBroken() ? "" : " It waits until what is broken is healed, or becomes a dead letter.";
-}
-
 async function changeFollow({ following }, method = "POST") {
   const { changed } = await call(method, "/world/follows", { follower_id: viewer, following_id: following });
   if (!changed) throw new Error("Nothing to change.");
@@ -245,11 +245,6 @@ async function changeRelation(kind, user, undo) {
   await showChanged();
 }
 
-async function changeShare(original, undo) {
-  await call(undo ? "DELETE" : "POST", "/world/shares", { user_id: viewer, drop_id: original });
-  timeline.share(original, !undo);
-}
-
 async function showChanged() {
   lookAgain();
   people.show((await call("GET", `/world/users/${encodeURIComponent(viewer)}`)).user);
@@ -265,7 +260,7 @@ function onSubmit(form, act) {
 const onClick = (button, act) => byId(button).addEventListener("click", () => attempt(act));
 
 onSubmit("viewer-form", ({ viewer: user }) => open(user.trim()));
-onSubmit("post-form", post);
+onSubmit("post-form", writing.post);
 onSubmit("follow-form", changeFollow);
 onSubmit("analysis-form", analyses.ask);
 onSubmit("refuse-form", refuseFollowers);

@@ -1,35 +1,13 @@
+import { ACTS, CHANGES, draw, originalOf } from "./row.js";
+
 const MAX_SHOWN = 1_000;
 const MAX_DELETED = 5_000;
 
-/** Each button of a row that makes or undoes something: where the drop says whether it is made, and on what it acts. */
-const CHANGES = {
-  shares: { state: "shared", texts: ["Repost", "Undo repost"], target: (drop) => `of drop ${originalOf(drop)}` },
-  mutes: { state: "muting", texts: ["Mute", "Unmute"], target: ({ author }) => author },
-  blocks: { state: "blocking", texts: ["Block", "Unblock"], target: ({ author }) => author },
-};
-
-export const originalOf = ({ drop_id, repost_of }) => repost_of || drop_id;
-
-function draw(row, drop) {
-  const { drop_id, author, body, visibility, reposted_by } = drop;
-  row.querySelector(".repost").hidden = !reposted_by;
-  row.querySelector(".reposter").textContent = reposted_by ?? "";
-  row.querySelector(".author").textContent = author || "(unknown author)";
-  row.querySelector(".body").textContent = body ?? "";
-  row.querySelector(".id").textContent = visibility ? `${drop_id} · ${visibility}` : drop_id;
-  for (const [name, { state, texts, target }] of Object.entries(CHANGES)) {
-    const button = row.querySelector(`[name=${name}]`);
-    button.hidden = drop[state] === undefined;
-    button.textContent = texts[Number(drop[state] ?? false)];
-    button.setAttribute("aria-label", `${button.textContent} ${target(drop)}`);
-  }
-}
-
 /**
  * Shows the newest drop first, each once, and no deleted one again. `onChange` gets a key of {@link CHANGES}, the drop,
- * and whether to undo.
+ * and whether to undo, `onAct` a key of {@link ACTS} and the drop.
  */
-export function createTimeline({ list, empty, template, onDelete, onChange }) {
+export function createTimeline({ list, empty, template, onAct, onChange }) {
   const shown = new Map();
   const deleted = new Set();
 
@@ -65,9 +43,8 @@ export function createTimeline({ list, empty, template, onDelete, onChange }) {
     const date = new Date(drop.created_at ?? 0);
     time.dateTime = date.toISOString();
     time.textContent = date.toLocaleString();
-    const button = row.querySelector("[name=delete]");
-    button.setAttribute("aria-label", `Delete drop ${drop.drop_id}`);
-    button.addEventListener("click", () => onDelete(drop.drop_id));
+    for (const name of Object.keys(ACTS))
+      row.querySelector(`[name=${name}]`).addEventListener("click", () => onAct(name, shown.get(drop.drop_id).drop));
     for (const [name, { state }] of Object.entries(CHANGES))
       row.querySelector(`[name=${name}]`).addEventListener("click", () => {
         const { drop: now } = shown.get(drop.drop_id);
@@ -87,10 +64,12 @@ export function createTimeline({ list, empty, template, onDelete, onChange }) {
       for (const drop of drops) insert(drop, liveSince);
       empty.hidden = shown.size > 0;
     },
-    /** Shows on all rows of an original whether the viewer reposts it. */
-    share(original, shared) {
-      for (const { drop } of shown.values()) if (originalOf(drop) === original) describe({ ...drop, shared });
+    /** Changes all rows of an original; `fieldsOf` gets the drop of each. */
+    change(original, fieldsOf) {
+      for (const { drop } of shown.values())
+        if (originalOf(drop) === original) describe({ drop_id: drop.drop_id, ...fieldsOf(drop) });
     },
+    rowOf: (dropId) => shown.get(dropId)?.row,
     drop(dropId) {
       deleted.add(dropId);
       if (deleted.size > MAX_DELETED) deleted.delete(deleted.values().next().value);
