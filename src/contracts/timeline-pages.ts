@@ -29,6 +29,15 @@ export const TIMELINE_QUERY = z.object({
   since_id: cursor("Only drops newer than this one, from the newest down"),
 });
 
+const ITEM = z.object({
+  drop_id: z.string(),
+  created_at: z.number().int().meta({ description: "ms since the epoch" }),
+  repost_of: z.string().meta({ description: "The original, if the drop is a repost in a home; else empty" }),
+  reposted_by: z.array(z.string()).meta({
+    description: "Of a repost: its author, and up to two more whose reposts of the same drop the page leaves out",
+  }),
+});
+
 /** A page over HTTP: GetTimelineResponse as JSON. */
 export const TIMELINE_PAGE = z
   .object({
@@ -37,5 +46,6 @@ export const TIMELINE_PAGE = z
     next_max_id: z.string().meta({ description: "Hand back as max_id for the next older page" }),
     prev_min_id: z.string().meta({ description: "Hand back as min_id for the next newer page" }),
     degraded: z.boolean().meta({ description: "The page may be incomplete: a server failed" }),
+    items: z.array(ITEM).meta({ description: "One for each of drop_ids, in the same order" }),
   })
   .meta({ description: "A page of a timeline" });

@@ -12,10 +12,11 @@ export const VISIBILITY_NAMES = {
 
 export type KnownVisibility = keyof typeof VISIBILITY_NAMES;
 
-/** The author of a drop, and of a repost also the original's author, "" if that one is not known. */
+/** The author of a drop, and of a repost also the original's author, "" if that one is not known, and the original. */
 export interface Byline {
   readonly author: string;
   readonly original?: string | undefined;
+  readonly repostOf?: string | undefined;
 }
 
 export interface TimelineEntry {
@@ -31,20 +32,27 @@ export interface TimelineEntry {
 export const entryOfDrop = ({ drop_id: drop, created_at: score, user_id: author, repost_of, repost_author }: Drop) => ({
   score,
   drop,
-  by: { author, original: repost_of === "" ? undefined : repost_author },
+  by: repost_of === "" ? { author } : { author, original: repost_author, repostOf: repost_of },
 });
 
-/** The text of a byline has the tokens of its users, joined by ",", which they never hold. */
-export const bylineText = ({ author, original }: Byline): string =>
-  original === undefined ? encodeId(author) : `${encodeId(author)},${encodeId(original)}`;
+/**
+ * The text of a byline has the tokens of the author, the original's author, nobody yet, and the original, joined by ",",
+ * which they never hold. Empty parts at the end are left out, except the original's author.
+ */
+export function bylineText({ author, original, repostOf }: Byline): string {
+  if (original === undefined) return encodeId(author);
+  const signed = `${encodeId(author)},${encodeId(original)}`;
+  return repostOf === undefined ? signed : `${signed},,${encodeId(repostOf)}`;
+}
 
 export function bylineOf(text: string): Byline {
-  const [author = "", original] = text.split(",").map(decodeId);
-  return { author, original };
+  const [author = "", original, , repostOf] = text.split(",").map(decodeId);
+  return { author, original, ...(repostOf !== undefined && { repostOf }) };
 }
 
 /** Upper bound of the memory of a byline, bytes. */
-export const bylineBytes = ({ author, original = "" }: Byline): number => 80 + textBytes(author) + textBytes(original);
+export const bylineBytes = ({ author, original = "", repostOf = "" }: Byline): number =>
+  80 + textBytes(author) + textBytes(original) + textBytes(repostOf);
 
 export const compareEntries = (a: TimelineEntry, b: TimelineEntry): number =>
   a.score - b.score || compareBytes(a.drop, b.drop);

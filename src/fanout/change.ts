@@ -32,7 +32,8 @@ export const isDeletion = ({ change }: AudienceChange): boolean => change.action
 export const bylineOfChange = ({ user_id: author, repost_of, repost_author = "" }: Change): Byline =>
   repost_of === undefined ? { author } : { author, original: repost_author };
 export const entryOf = (change: Change): SignedEntry => {
-  return { drop: change.drop_id, score: change.created_at, by: bylineOfChange(change) };
+  const by = { ...bylineOfChange(change), repostOf: change.repost_of };
+  return { drop: change.drop_id, score: change.created_at, by };
 };
 
 /** A change of timelines, as the log admitted it. */

@@ -145,6 +145,13 @@ const WIDEN = 4;
 /** Divisor of the width if no calls remain. A page must have one window: five divisions lead from any width to 1 ms. */
 const NARROW = 64;
 
+interface UpwardRequest extends Omit<CollectRequest, "below" | "budget"> {
+  readonly above: TimelineEntry;
+  readonly top: number;
+  /** Width of the first window, ms. */
+  readonly span?: number | undefined;
+}
+
 /**
  * Collects the `count` oldest drops newer than `above` and created before `top` ms, oldest first. The upstreams list
  * drops newest first only, so windows of time are read upward, and each result sets the width of the next window. If
@@ -153,7 +160,7 @@ const NARROW = 64;
  */
 export async function collectUpward(
   sources: Sources,
-  wanted: Omit<CollectRequest, "below" | "budget"> & { readonly above: TimelineEntry; readonly top: number },
+  wanted: UpwardRequest,
 ): Promise<Pick<Collected, "entries" | "reached">> {
   const { authors, top } = wanted;
   const budget = budgetFor(authors);
@@ -162,7 +169,7 @@ export async function collectUpward(
   // If the span is empty, windows of this width pass it within the budget of calls.
   const windows = Math.max(1, Math.floor(budget.calls / Math.max(1, authors.length)) - 1);
   const widths = (WIDEN ** windows - 1) / (WIDEN - 1);
-  let width = Math.max(FIRST_WINDOW_MS, Math.ceil((top - above.score) / widths));
+  let width = Math.max(wanted.span ?? FIRST_WINDOW_MS, Math.ceil((top - above.score) / widths));
   while (collected.length < wanted.count && above.score < top) {
     // If no window was read, the next page would begin at the same position again.
     if (budget.calls < authors.length && above !== wanted.above) return { entries: collected, reached: above };

@@ -8,6 +8,13 @@ export const TIMELINE_VARIABLES = {
     default: "128",
     about: "Calls of reads and rebuilds to the upstreams at once in a process",
   },
+  homeRepostWindow: {
+    name: "TIMELINE_HOME_REPOST_WINDOW",
+    schema: integer(0, 100),
+    default: "40",
+    about:
+      "Places of a home in which pages show a drop and its reposts once, the newest of them (role api); 0: all are shown",
+  },
   readCacheBytes: {
     name: "TIMELINE_READ_CACHE_BYTES",
     schema: integer(0, 2 ** 40),

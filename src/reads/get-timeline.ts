@@ -28,11 +28,11 @@ import {
   type PageFences,
   type Query,
   queryOf,
-  readPage,
   retainedOf,
   visible,
 } from "./pages.js";
 import type { Rebuild, TakeSnapshot } from "./rebuild.js";
+import { readPageOnce } from "./reposts.js";
 import type { SharedName } from "./shared-log.nats.js";
 
 export interface ReadDeps extends HomeDeps {
@@ -175,6 +175,8 @@ async function getAnyPage(deps: ReadDeps, call: PageCall, timeline: Timeline): P
   });
 }
 
+const repostWindowOf = ({ store }: ReadDeps, { name }: Timeline): number => (name === "home" ? store.repostWindow : 0);
+
 type Read = Pick<Page, "entries" | "reached"> & { readonly outcome: ReadOutcome };
 
 const DEGRADED_WAIT_MS = SECOND;
@@ -189,13 +191,15 @@ async function readComplete(deps: ReadDeps, timeline: Timeline, call: PageCall):
   const { page: request, deadline, incomplete } = call;
   const { key } = timeline;
   const belowFloor = timeline.belowFloor?.({ deadline });
+  const repostWindow = repostWindowOf(deps, timeline);
   let query: Query | undefined;
   try {
     for (let rebuilds = 0; rebuilds <= MAX_REBUILDS; rebuilds++) {
       const wanted = await withDeadline(queryOf(deps, key, request), deadline);
       if (!isIncomplete(wanted)) query = wanted;
       const known = isIncomplete(wanted) ? wanted : rebuilds === 0 ? incomplete : undefined;
-      const read = known ?? (await withDeadline(readPage({ ...deps, belowFloor }, key, wanted as Query), deadline));
+      const page = () => readPageOnce({ ...deps, belowFloor, repostWindow }, key, wanted as Query);
+      const read = known ?? (await withDeadline(page(), deadline));
       if (!isIncomplete(read)) {
         const { entries, reached, beyond } = read;
         if (reached) return { entries, outcome: "degraded", reached };
@@ -241,7 +245,7 @@ async function degrade(
   if (["invalid", "notfound"].includes(codeOf(error))) throw error;
   deps.log.warn({ timeline: timeline.name, error: oneLine(error) }, "a page is degraded");
   if (!query) return { entries: [], outcome: "degraded" };
-  const stored = await withDeadline(readStored(deps, timeline.key, query), latest).catch(() => []);
+  const stored = await withDeadline(readStored(deps, timeline, query), latest).catch(() => []);
   const { belowFloor } = timeline;
   const degradedDeadline = Math.min(deadline, Date.now() + DEGRADED_WAIT_MS);
   const isFull = stored.length >= query.count;
@@ -264,8 +268,10 @@ async function degrade(
   return { entries, outcome: "degraded", ...(isCutShort && { reached }) };
 }
 
-async function readStored({ store, fences }: ReadDeps, key: string, query: Query): Promise<Entries> {
+async function readStored(deps: ReadDeps, timeline: Timeline, query: Query): Promise<Entries> {
+  const { store, fences } = deps;
   const read: TimelineStore["read"] = async (range) => ({ ...(await store.read(range)), floor: 0 });
-  const page = await readPage({ store: { ...store, read }, fences }, key, query);
+  const repostWindow = repostWindowOf(deps, timeline);
+  const page = await readPageOnce({ store: { ...store, read }, fences, repostWindow }, timeline.key, query);
   return isIncomplete(page) ? [] : page.entries;
 }

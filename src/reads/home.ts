@@ -106,6 +106,7 @@ export function homeBelowFloor(
     }, homeOf(reader));
   return {
     older: (below, { above, count }) => ask((sources, home) => collect(sources, { ...home, below, above, count })),
-    newer: ({ above, count }, top) => ask((sources, home) => collectUpward(sources, { ...home, above, top, count })),
+    newer: ({ above, count, span }, top) =>
+      ask((sources, home) => collectUpward(sources, { ...home, above, top, count, span })),
   };
 }

@@ -88,7 +88,10 @@ export function createTimelines(deps: TimelinesDeps) {
   const { fences, erased, authorStates } = state;
   const { maxEntries } = config.storedTimelines;
   const { rebuildQueue, calls, deadlineMaxMs } = deps.readLimits;
-  const { hidden, store, pulls } = state.openReads(deps.upstreams, deps.readCache);
+  const { hidden, store, pulls } = state.openReads(deps.upstreams, {
+    readCache: deps.readCache,
+    repostWindow: config.timeline.homeRepostWindow,
+  });
   const openSources = sourcesWithoutErased(createSources(deps.upstreams, calls), erased);
   const home = { openSources, pulls, hidden, rebuildQueue, maxEntries };
   const shared = { maxEntries, remoteCap: remoteCapOf(config.storedTimelines) };

@@ -21,6 +21,8 @@ export interface Query {
   readonly below: TimelineEntry | undefined;
   /** Size of a page and one more, to know if another page follows. */
   readonly count: number;
+  /** Time, ms, in which about `count` entries are expected. */
+  readonly span?: number | undefined;
 }
 
 /** Reads from the upstreams the part of a home below the floor. */
@@ -28,7 +30,7 @@ export interface BelowFloor {
   /** Reads drops older than `from`, from the newest if `from` is undefined. */
   older(from: TimelineEntry | undefined, query: Pick<Query, "above" | "count">): Promise<Page>;
   /** Reads entries above `query.above` and created before `top` ms, oldest first. */
-  newer(query: Pick<Query, "count"> & { readonly above: TimelineEntry }, top: number): Promise<Page>;
+  newer(query: Pick<Query, "count" | "span"> & { readonly above: TimelineEntry }, top: number): Promise<Page>;
 }
 
 export interface Page {
@@ -37,9 +39,11 @@ export interface Page {
   readonly reached?: TimelineEntry | undefined;
   /** Entries that were read below the floor; undefined if none were. */
   readonly beyond?: ReadonlySet<TimelineEntry> | undefined;
+  /** False: neither the page nor what is above it has reposts. */
+  readonly mayRepeat?: boolean;
 }
 
-interface PageDeps {
+export interface PageDeps {
   readonly store: Pick<TimelineStore, "read" | "remove">;
   readonly fences: PageFences;
   /** Undefined: a page ends at the end of the stored timeline. */
@@ -102,10 +106,12 @@ async function readOlder(deps: PageDeps, key: string, query: Query): Promise<Pag
   const { belowFloor } = deps;
   const collected: TimelineEntry[] = [];
   let from = query.below;
+  let mayRepeat = false;
   for (;;) {
     const count = query.count - collected.length + SPARE;
     const stored = await deps.store.read({ key, direction: query.direction, from, count });
     if (stored.floor === undefined) return incompleteOf(key, stored);
+    mayRepeat ||= stored.hasReposts === true;
     const complete = belowFloor ? aboveFloor(stored.entries, stored.floor) : stored.entries;
     const wanted = complete.filter((entry) => query.above === undefined || compareEntries(entry, query.above) > 0);
     collected.push(...(await visibleStored(deps, key, { ...stored, entries: wanted })));
@@ -115,11 +121,12 @@ async function readOlder(deps: PageDeps, key: string, query: Query): Promise<Pag
       if (!belowFloor || stored.floor === 0 || (query.above && compareEntries(query.above, top) >= 0)) break;
       const start = from !== undefined && compareEntries(from, top) < 0 ? from : top;
       const rest = await readBelow({ ...deps, belowFloor }, { ...query, count: query.count - collected.length }, start);
-      return { ...rest, entries: [...collected, ...rest.entries].slice(0, query.count), beyond: new Set(rest.entries) };
+      const entries = [...collected, ...rest.entries].slice(0, query.count);
+      return { ...rest, entries, beyond: new Set(rest.entries), mayRepeat: true };
     }
     from = stored.entries.at(-1);
   }
-  return { entries: collected.slice(0, query.count) };
+  return { entries: collected.slice(0, query.count), mayRepeat };
 }
 
 /** Reads until there are enough drops or no more: a page must not end early because drops were deleted meanwhile. */
@@ -146,6 +153,7 @@ async function readNewer(deps: PageDeps, key: string, query: Query): Promise<Pag
   const { belowFloor } = deps;
   const collected: TimelineEntry[] = [];
   let beyond: Set<TimelineEntry> | undefined;
+  let mayRepeat = false;
   // Drops older than the retention are not shown, even if the upstreams still list them.
   const lowest = startOf(deps.fences.retentionStart());
   let from = query.above && compareEntries(query.above, lowest) < 0 ? lowest : query.above;
@@ -153,13 +161,15 @@ async function readNewer(deps: PageDeps, key: string, query: Query): Promise<Pag
     const missing = query.count - collected.length;
     const stored = await deps.store.read({ key, direction: "newer", from, count: missing + SPARE });
     if (stored.floor === undefined) return incompleteOf(key, stored);
+    mayRepeat ||= stored.hasReposts === true;
     const top = startOf(stored.floor + 1);
     if (belowFloor && stored.floor > 0 && from !== undefined && compareEntries(from, top) < 0) {
-      const { entries, reached } = await belowFloor.newer({ above: from, count: missing }, top.score);
+      const { entries, reached } = await belowFloor.newer({ ...query, above: from, count: missing }, top.score);
+      mayRepeat = true;
       const shown = await visible(deps.fences, entries);
       collected.push(...shown);
       beyond = new Set([...(beyond ?? []), ...shown]);
-      if (reached) return { entries: collected, reached };
+      if (reached) return { entries: collected, reached, mayRepeat };
       from = entries.length < missing ? top : entries.at(-1);
       continue;
     }
@@ -167,7 +177,7 @@ async function readNewer(deps: PageDeps, key: string, query: Query): Promise<Pag
     if (stored.entries.length < missing + SPARE) break;
     from = stored.entries.at(-1);
   }
-  return { entries: collected.slice(0, query.count), beyond };
+  return { entries: collected.slice(0, query.count), beyond, mayRepeat };
 }
 
 export const aboveFloor = (entries: Entries, floor: number): Entries =>

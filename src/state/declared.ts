@@ -80,8 +80,8 @@ export const DECLARED = {
   ),
   "timeline:x:hiders:<user>": set("twice a home", "users who may not see drops of this user", { holds: "set" }),
   "timeline:x:bylines:{<timeline>}": hash(
-    "twice `TIMELINE_MAX_ENTRIES`; of an author as a home",
-    "author and reposted author of a drop",
+    "twice `TIMELINE_MAX_ENTRIES`; of a home and an author as these",
+    "author of a drop; of a repost also the original and its author",
     { holds: "bylines" },
   ),
   "timeline:x:remote:{timeline:global}": sortedSet("three times `TIMELINE_MAX_ENTRIES`", "remote drops of global", {

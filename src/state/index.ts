@@ -25,6 +25,7 @@ export type { HomeBounds } from "./entries/home-looks.redis.js";
 export type { Homes } from "./entries/homes.redis.js";
 export { present } from "./entries/page-response.js";
 export type { ReadCache } from "./entries/read-cache.redis.js";
+export { type Shown, type ShownEntry, shownAmong } from "./entries/reposts-once.js";
 export type { Snapshot, TimelineStore } from "./entries/store.redis.js";
 export { type Incomplete, incompleteOf, isIncomplete, SPARE, type Stored } from "./entries/stored.js";
 export { withoutHidden } from "./entries/without-hidden.js";

@@ -102,7 +102,7 @@ export const hiddenKeyOfHome = (home: string): string => `${HIDDEN_PREFIX.slice(
 /** Set of the tokens of users who may not see this user's drops: their hashes decide. */
 export const hidersKey = ofId("timeline:x:hiders:<user>");
 
-/** Hash of the bylines of a timeline's drops: of local and global all, of an author's timeline those of reposts. */
+/** Hash of the bylines of a timeline's drops: of local and global all, of homes and authors' timelines those of reposts. */
 export const bylinesKey = named("timeline:x:bylines:{<timeline>}");
 
 /**

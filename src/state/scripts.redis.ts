@@ -12,6 +12,7 @@ const NAMES = {
   COMPLETE: PULLS_COMPLETE,
   STATE: HIDDEN_STATE,
   HOME: before("timeline:home:<user>"),
+  AUTHOR: before("timeline:author:<user>"),
   TOMBSTONES: before("timeline:tombstones"),
   ERASED: before("timeline:x:erased"),
   HIDERS: before("timeline:x:hiders:<user>"),

@@ -183,6 +183,12 @@ interface Parts {
   readonly authorStates: AuthorRegistry;
 }
 
+interface ReadsOptions {
+  readonly readCache?: ReadCache | undefined;
+  /** Number of places of a home in which reposts of one drop are shown once. Default: 0, all are shown. */
+  readonly repostWindow?: number;
+}
+
 interface WritesOptions {
   readonly upstreams: Upstreams;
   readonly readAuthorDrops: Parameters<typeof createIsApart>[0]["readAuthorDrops"];
@@ -198,10 +204,10 @@ function openTimelines(handles: StateHandles, fenced: Fenced, { fences, erased, 
   return {
     openReadCache: (maxBytes: number) => openReadCache({ scripts, maxBytes, ttlMs, log }),
     /** Opens what reads and rebuilds of timelines need. */
-    openReads(upstreams: Parameters<typeof createReadHidden>[0], readCache?: ReadCache) {
+    openReads(upstreams: Parameters<typeof createReadHidden>[0], { readCache, ...window }: ReadsOptions = {}) {
       const { pages: cache, tombstones } = readCache ?? {};
       const hidden = createHiddenStore(scripts, createReadHidden(upstreams), erased, ttlMs);
-      const options = { config: config.storedTimelines, authorStates, cache, tombstones, hidden };
+      const options = { config: config.storedTimelines, authorStates, cache, tombstones, hidden, ...window };
       return {
         hidden,
         store: createTimelineStore(scripts, fenced, options),

@@ -5,7 +5,7 @@ import { type Answer, call } from "../support/analysis-http.js";
 import { becomes } from "../support/eventually.js";
 import type { Service } from "../support/service.js";
 import { type Stack, sharedStack } from "../support/stack.js";
-import { created } from "../support/timeline-events.js";
+import { created, deleted } from "../support/timeline-events.js";
 import { tokenOf } from "../support/tokens.js";
 
 const APP = "https://app.example";
@@ -69,6 +69,40 @@ pages("pages over HTTP are those of gRPC, and links lead through them, down and 
     const newest = await read(`${timelinePath(name)}?since_id=${drops[22]}`);
     expect(newest.body.drop_ids).toEqual(drops.slice(23).toReversed());
   }
+});
+
+// Contract: reposts once, items.
+pages("a drop and its reposts are shown once in a home, with who reposted it, over gRPC and HTTP", async (stack) => {
+  const { httpUrl } = await openGateway(stack);
+  const { world, reads } = stack;
+  const start = Date.now() - 60_000;
+  const sharers = ["gil", "hao", "ida", "jon"];
+  for (const author of ["fox", ...sharers]) world.follow("kim", author);
+  const original = { drop_id: "fox-1", user_id: "fox", created_at: start, visibility: "public" } as const;
+  const reposts = sharers.map((user_id, number) => ({
+    ...{ drop_id: `${user_id}-1`, user_id, created_at: start + 1 + number, visibility: "public" as const },
+    ...{ repost_of: "fox-1", repost_author: "fox" },
+  }));
+  world.post(original, ...reposts);
+  const before = await stack.streams.count("DROPS");
+  await stack.publish(...[original, ...reposts].map(created));
+  await stack.streams.settled(before + 5);
+  const http = async (name: (typeof TIMELINES)[number]) =>
+    (await call(httpUrl + timelinePath(name), { user: "kim" })).body.items;
+  const once = {
+    ...{ drop_id: "jon-1", created_at: start + 4 },
+    ...{ repost_of: "fox-1", reposted_by: ["jon", "ida", "hao"] },
+  };
+  expect((await reads.home("kim")).items).toEqual([once]);
+  expect(await http("home")).toEqual([once]);
+  const plain = { drop_id: "fox-1", created_at: start, repost_of: "", reposted_by: [] };
+  expect((await reads.local({ user_id: "kim" })).items).toContainEqual(plain);
+  expect(await http("local")).toContainEqual(plain);
+  world.remove("jon-1");
+  await stack.publish(deleted("jon-1", "jon"));
+  await becomes(async () =>
+    expect(await http("home")).toMatchObject([{ drop_id: "ida-1", reposted_by: ["ida", "hao", "gil"] }]),
+  );
 });
 
 pages("what is wrong with a request is said by its status, and names the field", async (stack) => {

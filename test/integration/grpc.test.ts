@@ -23,7 +23,8 @@ import { type Upstreams as Served, startUpstreams } from "../support/upstreams.j
 import { World } from "../support/world.js";
 
 type Method = (request: GetTimelineRequest, context: CallContext) => Promise<GetTimelineResponse>;
-const EMPTY: GetTimelineResponse = { drop_ids: [], has_more: false, next_max_id: "", prev_min_id: "", degraded: false };
+const CURSORS = { next_max_id: "", prev_min_id: "" };
+const EMPTY: GetTimelineResponse = { drop_ids: [], has_more: false, ...CURSORS, degraded: false, items: [] };
 
 let method: Method = async () => EMPTY;
 const logged: object[] = [];

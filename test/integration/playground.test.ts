@@ -164,13 +164,14 @@ test("the timeline is what the service returned, as its viewer sees it, with aut
   readHome = async (request) => {
     asked.push(request);
     const drop_ids = [drop.drop_id, "01890000-0000-7000-8000-000000000000"];
-    return { drop_ids, has_more: true, next_max_id: "t", prev_min_id: "", degraded: false };
+    return { drop_ids, has_more: true, next_max_id: "t", prev_min_id: "", degraded: false, items: [] };
   };
   const { body } = await call("GET", "/world/timeline?user=bob&max_id=x");
   expect(asked).toEqual([{ user_id: "bob", max_id: "x" }]);
   const { degraded, prev_min_id, ...page } = body;
   expect(page).toEqual({
     has_more: true,
+    items: [],
     next_max_id: "t",
     drops: [{ ...drop, liked: false, shared: false, muting: false, blocking: false }],
     muted: [],
@@ -240,7 +241,7 @@ test("an edit replaces the text and nothing else; a like counts once, and is the
 test("mutes and blocks change once, and show in the timeline of who made them", async () => {
   const drop = (await call("POST", "/world/drops", { user: "ada" })).body.drops[0];
   readHome = async () => ({
-    ...{ drop_ids: [drop.drop_id], has_more: false, next_max_id: "", prev_min_id: "", degraded: false },
+    ...{ drop_ids: [drop.drop_id], has_more: false, next_max_id: "", prev_min_id: "", degraded: false, items: [] },
   });
   const pair = { user_id: "bob", target_id: "ada" };
   const timeline = async () => (await call("GET", "/world/timeline?user=bob")).body;
@@ -260,7 +261,7 @@ test("local and global are read as the viewer sees them", async () => {
   const asked: unknown[] = [];
   readLocal = async (request) => {
     asked.push(request);
-    return { drop_ids: [], has_more: false, next_max_id: "", prev_min_id: "", degraded: true };
+    return { drop_ids: [], has_more: false, next_max_id: "", prev_min_id: "", degraded: true, items: [] };
   };
   const { body } = await call("GET", "/world/timeline?user=bob&timeline=local");
   expect([asked, body.drops, body.degraded]).toEqual([[{ user_id: "bob", max_id: "" }], [], true]);

@@ -24,7 +24,7 @@ const ARGS: Readonly<Record<string, readonly (string | number)[]>> = {
   "remove-entries": [LATER, "k:remove-entries:", "1,2,3", 1, "a"],
   "trim-older": [LATER, 1, "k:trim-older:", "1,2,3"],
   "read-page": [
-    ...["", 1],
+    ...["", 1, 0],
     ...["k:read-page:1", "older", 1, 0, "", "", "", 1, 0],
     ...["k:read-page:2", "newer", 1, 0, "", "", "", 0, 0],
     ...["k:read-page:3", "older", 1, 0, 1, "a", "pulls", 0, 0],

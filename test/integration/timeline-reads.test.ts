@@ -199,6 +199,7 @@ test("an empty page hands its cursor back, so that the next read goes on from th
     next_max_id: newest,
     prev_min_id: newest,
     degraded: false,
+    items: [],
   });
   await scene.post(11, "later");
   expect((await scene.home({ min_id: newest })).drop_ids).toEqual(["later"]);

@@ -141,7 +141,7 @@ async function expectOracle({ world, reads }: Scene): Promise<void> {
   await all(OTHERS, (user) =>
     becomes(async () => {
       const { drop_ids, degraded } = await reads.home(user, { limit: PAGE }, 60_000);
-      expect({ user, drop_ids, degraded }).toEqual({ user, drop_ids: world.home(user, PAGE), degraded: false });
+      expect({ user, drop_ids, degraded }).toEqual({ user, drop_ids: world.page(user, PAGE), degraded: false });
     }, 60_000),
   );
   await all(OTHERS, (user_id) =>

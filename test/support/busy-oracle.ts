@@ -47,7 +47,7 @@ export async function expectPages({ world, readers }: Shown, users: readonly str
       expectPage(
         { api, user },
         (query) => reader.home(user, query, 60_000),
-        () => world.home(user, SHARED),
+        () => world.page(user, SHARED),
       ),
     );
   }

@@ -3,6 +3,7 @@ import { type ServiceError, status } from "@grpc/grpc-js";
 import { type DropDetails, Visibility } from "../../src/gen/avion/posts.js";
 import { connectWorld } from "../../src/sandbox/world/world.grpc.js";
 import { below, oneOf, type Random } from "./random.js";
+import { onceIn } from "./reposts-once.js";
 import { newestFirst } from "./world.js";
 
 export interface KnownDrop extends Pick<DropDetails, "drop_id" | "user_id" | "visibility" | "created_at"> {
@@ -22,6 +23,8 @@ const PASSING: readonly number[] = [
 /** A reply to a drop that is gone is an invalid argument. */
 const REFUSED: readonly number[] = [status.FAILED_PRECONDITION, status.NOT_FOUND, status.INVALID_ARGUMENT];
 const PATIENCE_MS = 120_000;
+/** The default of TIMELINE_HOME_REPOST_WINDOW. */
+const REPOST_WINDOW = 40;
 
 /**
  * People who follow, post, reply, like, share and write to each other through the users and posts services, and a record
@@ -202,7 +205,18 @@ export class BusyWorld {
       else sharers.delete(person);
   }
 
-  /** The newest ids that a home must show. */
+  /** The newest ids that pages of a home must show: of a drop and its reposts the newest one in 40 places. */
+  page(user: string, limit: number): string[] {
+    const entries = this.home(user, Number.POSITIVE_INFINITY).map((drop) => {
+      const { repost_of, user_id, created_at } = this.drops.get(drop) as KnownDrop;
+      return { drop, score: created_at, by: { author: user_id, ...(repost_of !== "" && { repostOf: repost_of }) } };
+    });
+    return onceIn(entries, REPOST_WINDOW)
+      .slice(0, limit)
+      .map(({ drop }) => drop);
+  }
+
+  /** The newest ids that a home must have. */
   home(user: string, limit: number): string[] {
     const isHidden = (author = ""): boolean =>
       [this.mutes, this.blocks].some((relations) => relations.get(user)?.has(author));

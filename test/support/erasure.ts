@@ -67,6 +67,7 @@ export const TRACES: readonly Trace[] = [
   own("timeline:x:renewal:{timeline:home:<user>}", keys.renewalKey, text),
   own("timeline:x:hiders:<user>", keys.hidersKey, (redis, key) => redis.sadd(key, "x")),
   own("timeline:x:bylines:{<timeline>}", (user) => keys.bylinesKey(keys.authorKey(user)), hash),
+  own("timeline:x:bylines:{<timeline>}", (user) => keys.bylinesKey(keys.homeKey(user)), hash),
   own("timeline:x:taken:{<timeline>}", (user) => keys.removalNotesKey(keys.homeKey(user)), drops),
   own("timeline:x:rebuilding:<timeline>", (user) => keys.rebuildLeaseKey(keys.homeKey(user)), text),
   own("timeline:x:rebuilding:<timeline>", (user) => keys.rebuildLeaseKey(keys.authorKey(user)), text),
@@ -114,6 +115,9 @@ export const TRACES: readonly Trace[] = [
   holding("timeline:x:bylines:{<timeline>}", byline(keys.bylinesKey(keys.LOCAL_KEY))),
   holding("timeline:x:bylines:{<timeline>}", (redis, user, other) =>
     byline(keys.bylinesKey(keys.authorKey(other)))(redis, user, other),
+  ),
+  holding("timeline:x:bylines:{<timeline>}", (redis, user, other) =>
+    byline(keys.bylinesKey(keys.homeKey(other)))(redis, user, other),
   ),
   holding("timeline:x:edges:{<number>}", (redis, user, other) =>
     redis.hset(keys.edgesKey(other), `${encodeId(other)}:${encodeId(user)}`, "3:1:1700000000"),

@@ -4,6 +4,7 @@ import { silent } from "../../src/kernel/logger.js";
 import { type GetTimeline, getHomeTimeline, getSharedTimeline, type ReadDeps } from "../../src/reads/get-timeline.js";
 import { createRebuild, snapshotOf } from "../../src/reads/rebuild.js";
 import type { AuthorRegistry } from "../../src/state/big-authors/registry.js";
+import type { PageCache } from "../../src/state/entries/page-cache.js";
 import { createFences } from "../../src/state/fences/fences.js";
 import type { ChangeSources } from "../../src/state/hidden/changes.redis.js";
 import { type FanoutBench, handle, openFanout } from "./fanout.js";
@@ -32,16 +33,23 @@ export class Scene {
       readHidden = async (user: string) => this.world.hiddenFrom(user),
       registry,
       changeSources,
+      ...reading
     }: {
       readonly readHidden?: ReadHiddenOnce;
       readonly registry?: AuthorRegistry;
       readonly changeSources?: Partial<ChangeSources>;
+      readonly repostWindow?: number;
+      readonly cache?: PageCache;
     } = {},
   ) {
     const options = { maxEntries: MAX, readHidden, ...(changeSources && { changeSources }) };
     const change = registry && { change: (deps: FanoutBench["deps"]) => ({ ...deps, authorStates: registry }) };
     this.fanout = openFanout(redis, this.world, { ...options, ...change });
-    const { store, pulls, hidden, fenceStore } = adaptersOn(redis.scripts, { maxEntries: MAX, readHidden }, registry);
+    const { store, pulls, hidden, fenceStore } = adaptersOn(
+      redis.scripts,
+      { maxEntries: MAX, readHidden, ...reading },
+      registry,
+    );
     this.hidden = hidden;
     const fences = createFences({ store: fenceStore, readHistory: historyOf([]), log: silent });
     const observe = (outcome: string) => {
@@ -74,8 +82,9 @@ export class Scene {
     return drop.drop_id;
   }
 
-  home = (user_id = "ada", deadline?: number) => read(getHomeTimeline(this.deps), user_id, deadline);
-  local = (user_id = "ada", deadline?: number) => read(getSharedTimeline(this.deps, "local"), user_id, deadline);
+  home = (user_id = "ada", deadline?: number, asked: Partial<GetTimelineRequest> = {}) =>
+    read(getHomeTimeline(this.deps), { user_id, ...asked }, deadline);
+  local = (user_id = "ada", deadline?: number) => read(getSharedTimeline(this.deps, "local"), { user_id }, deadline);
 
   /** What a page of home must be. */
   expected(user = "ada") {
@@ -83,7 +92,7 @@ export class Scene {
   }
 }
 
-async function read(get: GetTimeline, user_id: string, deadline = Date.now() + 10_000) {
-  const asked = GetTimelineRequest.fromPartial({ user_id, limit: 100 });
-  return GetTimelineResponse.decode(await get(asked, { deadline, traced: (work) => work() }));
+async function read(get: GetTimeline, asked: Partial<GetTimelineRequest>, deadline = Date.now() + 10_000) {
+  const request = GetTimelineRequest.fromPartial({ limit: 100, ...asked });
+  return GetTimelineResponse.decode(await get(request, { deadline, traced: (work) => work() }));
 }

@@ -15,6 +15,7 @@ import { type FanoutBench, handle, type MemoryLog, openFanout, work } from "./fa
 import { historyOf as logOf, rebuildQueue, sourcesOf } from "./memory-upstreams.js";
 import { openRegistry, step } from "./pulled.js";
 import { adaptersOn, type Merge, type RedisBench } from "./redis.js";
+import { type Once, onceIn } from "./reposts-once.js";
 import { created, deleted, followed, received, related, type TimelineEvent, unfollowed } from "./timeline-events.js";
 import { World } from "./world.js";
 
@@ -39,6 +40,8 @@ const AUTHORS = [...USERS, ACTOR];
 const BUSY = ["ada", ACTOR];
 const VISIBILITIES = ["public", "public", "unlisted", "followers", "direct"] as const;
 const MAX_ENTRIES = 5;
+/** Reposts of one drop are shown once in so many places, below the cap, too. */
+const REPOST_WINDOW = 3;
 const START = Date.now() - 60_000;
 
 const weighted: readonly (readonly [Step["kind"], number])[] = [
@@ -99,7 +102,7 @@ export class Scene {
     });
     const { store, pulls, hidden, fenceStore } = adaptersOn(
       redis.scripts,
-      { maxEntries: MAX_ENTRIES, merge, readHidden },
+      { maxEntries: MAX_ENTRIES, merge, readHidden, repostWindow: REPOST_WINDOW },
       pulled,
     );
     const fences = createFences({ store: fenceStore, readHistory: logOf(this.#log), log: silent });
@@ -267,17 +270,18 @@ export class Scene {
   async #read(user: string, pick: number): Promise<readonly string[]> {
     await this.#settled(undefined, this.#isHeld(pick));
     if (this.crossing === "pull" || this.crossing === "tier") await this.#proceed();
-    const all = this.#world.homeOf(user).map(({ drop_id, created_at }) => ({ drop: drop_id, score: created_at }));
-    const ids = all.map(({ drop }) => drop);
+    const all = this.#world.homeOf(user).map(entryOfDrop);
+    const once = onceIn(all, REPOST_WINDOW);
+    const ids = once.map(({ drop }) => drop);
     const limit = 1 + (pick % 6);
-    const down: string[] = [];
+    const down: Once[] = [];
     for (let max_id = ""; ; ) {
       const page = await this.#page(user, { limit, max_id });
-      down.push(...page.drop_ids);
+      down.push(...page.items.map(({ drop_id, reposted_by }) => ({ drop: drop_id, repostedBy: reposted_by })));
       if (!page.has_more) break;
       max_id = page.next_max_id;
     }
-    expect({ user, down }).toEqual({ user, down: ids });
+    expect({ user, down }).toEqual({ user, down: once });
     await this.#readLocal(user, limit);
     const last = all.at(-1);
     if (!last) return ids;
@@ -288,10 +292,11 @@ export class Scene {
       if (!page.has_more) break;
       min_id = page.prev_min_id;
     }
-    expect({ user, up }).toEqual({ user, up: ids.slice(0, -1) });
+    expect({ user, up }).toEqual({ user, up: ids.filter((id) => id !== last.drop) });
     const at = pick % all.length;
     const since = await this.#page(user, { limit, since_id: toToken(pickOf(all, at)) });
-    expect({ user, since: since.drop_ids }).toEqual({ user, since: ids.slice(0, at).slice(0, limit) });
+    const above = new Set(all.slice(0, at).map(({ drop }) => drop));
+    expect({ user, since: since.drop_ids }).toEqual({ user, since: ids.filter((id) => above.has(id)).slice(0, limit) });
     return ids;
   }
 

@@ -114,6 +114,7 @@ export function adaptersOn(
     cache,
     tombstones,
     merge,
+    repostWindow = 0,
     readHidden = async () => new Map<string, Hiding>(),
     erased = NOBODY_ERASED,
     changeSources = {
@@ -135,6 +136,7 @@ export function adaptersOn(
     readonly cache?: PageCache;
     readonly tombstones?: Pick<TombstoneCopy, "upToDate">;
     readonly merge?: Merge | undefined;
+    readonly repostWindow?: number | undefined;
     /** Whose drops a user does not see. The default hides nobody. */
     readonly readHidden?: ReadHiddenOnce;
     readonly erased?: Pick<Erased, "among">;
@@ -152,7 +154,7 @@ export function adaptersOn(
     authors: createAuthorWriter(scripts, fenced, { ttlMs, maxEntries: options.maxEntries }),
     store: createTimelineStore(scripts, fenced, {
       config: { ttlMs, maxEntries: options.maxEntries },
-      ...{ authorStates, cache, tombstones, hidden, ...(merge && { merge }) },
+      ...{ authorStates, cache, tombstones, hidden, repostWindow, ...(merge && { merge }) },
     }),
     ...{ hidden, listenersAmong },
     relations: createRelationWriter({ scripts, hidden, sources: changeSources }, ttlMs, patienceMs),

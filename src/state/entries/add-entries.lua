@@ -7,9 +7,9 @@
 -- ARGV[3]  size a timeline is trimmed down to once it passes the cap
 -- ARGV[4]  time to live of a key that is created here, ms; 0: none
 -- ARGV[5]  "1": only if a ~floor stands
--- ARGV[6]  "homes": drops that a home's user does not see are left out; "new homes": the same, and the users of homes that
---          do not exist are known not to be erased; "all", "reposts": the bylines of these are kept; "remote 500": the
---          same as "all", and the drops are remote: a timeline holds at most 500 of them
+-- ARGV[6]  "homes": drops that a home's user does not see are left out, and the bylines of reposts are kept; "new homes":
+--          the same, and the users of homes that do not exist are known not to be erased; "all", "reposts": the bylines
+--          of these are kept; "remote 500": the same as "all", and the drops are remote: a timeline holds at most 500
 -- ARGV[7]  prefix of the keys
 -- ARGV[8+] groups: the rest of each key, joined by ",", how many drops, and
 --          score, drop id, byline, score, drop id, byline, ...
@@ -137,12 +137,18 @@ local function add(key, entries, lowest)
   return added
 end
 
+-- The author of a byline, and the original's author, "" if there is none.
+local function people_of(byline) return string.match(byline, '^([^,]*),?([^,]*)') end
+
+-- The byline of a repost ends in its original.
+local function is_repost(byline) return string.find(byline, ',.*,.*,.') ~= nil end
+
 -- The users of a byline who have hiders. Their sets are in other slots of a cluster: there each home is asked.
 local have_hiders = {}
 local function hidden_users(byline)
   local users = {}
-  for user in string.gmatch(byline, '[^,]+') do
-    if have_hiders[user] == nil then
+  for _, user in ipairs({ people_of(byline) }) do
+    if user ~= '' and have_hiders[user] == nil then
       have_hiders[user] = #KEYS > 0 or call('EXISTS', HIDERS .. user) == 1
     end
     if have_hiders[user] then users[#users + 1] = user end
@@ -176,8 +182,8 @@ end
 
 -- If a suspect's hash is not complete, the home is not, either: its rebuild decides.
 local function is_hidden(token, byline)
-  local author, original = string.match(byline, '([^,]+),?(.*)')
-  if not author or author == token then return false end
+  local author, original = people_of(byline)
+  if author == '' or author == token then return false end
   local home = prefix .. token
   local hidden = HIDDEN .. home .. '}'
   local held = call('HMGET', hidden, STATE, author, original)
@@ -205,43 +211,49 @@ local function shown_to(token, first, last)
   return entries, lowest
 end
 
+local function is_kept(byline)
+  if are_homes then return is_repost(byline) end
+  return kind == 'all' or remote_cap or string.find(byline, ',', 1, true)
+end
+
 -- Bylines of drops that have left the timeline go once they are as many as those that are there; not while a rebuild,
--- whose mark is a negative floor, has kept those of drops that come at its end.
+-- whose mark is a negative floor, has kept those of drops that come at its end. Reads renew those of a home.
 local function keep_bylines(key, first, last)
-  local bylines = BYLINES .. key .. '}'
+  local bylines, added = BYLINES .. key .. '}', 0
   for i = first, last, 3 do
-    if kind == 'all' or remote_cap or string.find(ARGV[i + 2], ',', 1, true) then call('HSET', bylines, ARGV[i + 1], ARGV[i + 2]) end
+    if is_kept(ARGV[i + 2]) then added = added + call('HSET', bylines, ARGV[i + 1], ARGV[i + 2]) end
   end
-  if call('HLEN', bylines) > 2 * cap and (floorOf(key) or 0) >= 0 then
+  local size = call('HLEN', bylines)
+  if size > 2 * cap and (floorOf(key) or 0) >= 0 then
     for _, drop in ipairs(call('HKEYS', bylines)) do
       if not call('ZSCORE', key, drop) then call('HDEL', bylines, drop) end
     end
   end
-  if ttl > 0 then call('PEXPIRE', bylines, ttl) end
+  if ttl > 0 and (not are_homes or size == added) then call('PEXPIRE', bylines, ttl) end
 end
 
 local total, at = 0, 8
 while at <= #ARGV do
   local rest, first, last = ARGV[at], at + 2, at + 1 + 3 * tonumber(ARGV[at + 1])
-  local entries, lowest, hidden = {}, '+inf', {}
+  local entries, lowest, hidden, keeps = {}, '+inf', {}, not are_homes
   for i = first, last, 3 do
     entries[#entries + 1] = ARGV[i]
     entries[#entries + 1] = ARGV[i + 1]
     if tonumber(ARGV[i]) < tonumber(lowest) then lowest = ARGV[i] end
     if are_homes then
       for _, user in ipairs(hidden_users(ARGV[i + 2])) do hidden[user] = true end
+      keeps = keeps or is_repost(ARGV[i + 2])
     end
   end
   local tokens = {}
   for token in string.gmatch(rest, '[^,]+') do tokens[#tokens + 1] = token end
   local suspects = next(hidden) and suspects_among(tokens, hidden)
   for _, token in ipairs(tokens) do
-    if suspects and suspects[token] then
-      total = total + add(prefix .. token, shown_to(token, first, last))
-    else
-      total = total + add(prefix .. token, entries, lowest)
-    end
-    if not are_homes then keep_bylines(prefix .. token, first, last) end
+    local key, shown, from = prefix .. token, entries, lowest
+    if suspects and suspects[token] then shown, from = shown_to(token, first, last) end
+    local added = add(key, shown, from)
+    total = total + added
+    if keeps and (added > 0 or not are_homes) then keep_bylines(key, first, last) end
   end
   at = last + 1
 end

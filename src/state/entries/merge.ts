@@ -53,5 +53,6 @@ export function merge({ key, direction, count }: Range, home: Stored, parts: rea
   const incomplete = keys.length > 0 ? { keys, arePullsKnown: true } : undefined;
   const floor = incomplete ? undefined : Math.max(...all.map((stored) => stored.floor as number));
   const areAlive = all.every((stored) => stored.areAlive);
-  return { floor, entries: nearest, areAlive, merged, incomplete };
+  const hasReposts = all.some((stored) => stored.hasReposts);
+  return { floor, entries: nearest, areAlive, ...(hasReposts && { hasReposts }), merged, incomplete };
 }

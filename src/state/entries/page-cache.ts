@@ -239,7 +239,7 @@ export class PageCache {
 }
 
 const shows = ({ page, entries }: Stored, drop: string): boolean =>
-  page ? page.includes(drop) : entries.some((entry) => entry.drop === drop);
+  page?.includes(drop) === true || entries.some((entry) => entry.drop === drop);
 
 /** Copies a small buffer, which is a part of a larger one that it would keep in memory. */
 function ownCopy(part: Buffer): Buffer {

@@ -1,3 +1,4 @@
+import { bylineOf, type TimelineEntry } from "../../contracts/timelines.js";
 import { MAX_IDLE_MS } from "../../contracts/times.js";
 import { inOrder, type Scripts } from "../../platform/redis/scripts.js";
 import type { TombstoneCopy, Tombstones } from "../fences/tombstone-copy.redis.js";
@@ -55,6 +56,8 @@ class PendingRead<Answer> {
 }
 
 export interface PageCallsOptions {
+  /** Number of entries that are read in addition in place of an encoded page, if the timeline has reposts. */
+  readonly moreForReposts?: number | undefined;
   readonly cache?: PageCache | undefined;
   /** Copy of the tombstones in a cluster: pages that show none of these need no check there. */
   readonly tombstones?: Pick<TombstoneCopy, "upToDate"> | undefined;
@@ -68,9 +71,9 @@ const PAGES_A_CALL = 32;
  * shares a call that began before it. Reads of one name share the answer; `begin` is called for the first of them.
  * Each node of a cluster has its own calls: nodes fail one by one.
  */
-export function createPageCalls<Answer>(scripts: Scripts, { cache, tombstones }: PageCallsOptions) {
+export function createPageCalls<Answer>(scripts: Scripts, { cache, tombstones, moreForReposts }: PageCallsOptions) {
   const queues = new Map<string, Queue<Answer>>();
-  const deps = { scripts, cache, tombstones, areAlive: createTombstoneCheck(scripts) };
+  const deps = { scripts, cache, tombstones, moreForReposts, areAlive: createTombstoneCheck(scripts) };
   return (key: string, name: string, begin: Begin<Answer>): Promise<Answer> => {
     const node = scripts.nodeOf(key);
     const queue = queues.get(node) ?? new Queue<Answer>(deps, () => queues.delete(node));
@@ -181,11 +184,12 @@ class Queue<Answer> {
   }
 
   async #send(reads: readonly StoreRead[]): Promise<Unfollowed[]> {
-    const { byNode, isCluster, run } = this.deps.scripts;
+    const { moreForReposts = 0, scripts } = this.deps;
+    const { byNode, isCluster, run } = scripts;
     const keys = reads.map(({ range }) => range.key);
     const answers = await byNode(keys, PAGES_A_CALL, (route, indexes) => {
       const args = indexes.flatMap((index) => argsOf(reads[index] as StoreRead));
-      return run(READ_PAGE, route, [isCluster ? "" : 1, MAX_IDLE_MS, ...args]) as Promise<Buffer[]>;
+      return run(READ_PAGE, route, [isCluster ? "" : 1, MAX_IDLE_MS, moreForReposts, ...args]) as Promise<Buffer[]>;
     });
     return inOrder(answers).map((text, index) => replyOf(text, reads[index] as StoreRead));
   }
@@ -211,11 +215,24 @@ const NOT_KNOWN = "?";
 /** First byte of a reply with entries. A page begins with 0 or 1. */
 const JSON_START = "[".charCodeAt(0);
 
+type EntriesReply = readonly [
+  ...[floor: string, alive: string, authors: string, hides: string, soon: string],
+  bylines: "" | Readonly<Record<string, string>>,
+  ...entries: string[],
+];
+
+const signed = (entries: readonly TimelineEntry[], bylines: ReadonlyMap<string, string>): TimelineEntry[] =>
+  entries.map((entry) => {
+    const text = bylines.get(entry.drop);
+    return text === undefined ? entry : { ...entry, by: bylineOf(text) };
+  });
+
 function replyOf(text: Buffer, { range: { direction }, pulls }: StoreRead): Unfollowed {
   const isSetNamed = pulls !== "";
   if (text[0] !== JSON_START) return { ...WHOLE, isSetNamed, page: encodedPage(text) };
-  const [floor = "", alive, authors = "", hides, soon, ...flat] = JSON.parse(text.toString()) as string[];
-  const entries = entriesIn(flat);
+  const [floor, alive, authors, hides, soon, bylines, ...flat] = JSON.parse(text.toString()) as EntriesReply;
+  const hasReposts = bylines !== "";
+  const entries = hasReposts ? signed(entriesIn(flat), new Map(Object.entries(bylines))) : entriesIn(flat);
   if (direction === "older") entries.reverse();
   return {
     floor: floor === "" || Number(floor) < 0 ? undefined : Number(floor),
@@ -225,5 +242,6 @@ function replyOf(text: Buffer, { range: { direction }, pulls }: StoreRead): Unfo
     isSetNamed,
     hides: hides === "1",
     isRenewedSoon: soon === "1",
+    ...(hasReposts && { hasReposts }),
   };
 }

@@ -11,7 +11,7 @@ import type { Answer } from "./page-cache.js";
 import { createPageCalls, type PageCallsOptions, type Reply, type StoreRead } from "./page-calls.redis.js";
 import { encodeWhole } from "./page-response.js";
 import { createShownPages } from "./shown-pages.js";
-import { type EncodedPage, type Incomplete, incompleteOf, type Range, type Stored } from "./stored.js";
+import { type EncodedPage, type Incomplete, incompleteOf, type Range, SPARE, type Stored } from "./stored.js";
 
 export interface PageReaderOptions extends PageCallsOptions {
   /** Time to live of homes and authors' timelines, in ms. */
@@ -19,6 +19,8 @@ export interface PageReaderOptions extends PageCallsOptions {
   readonly authorStates: PulledAuthors;
   readonly hidden: Pick<HiddenStore, "held" | "lastKnown">;
   readonly bylinesOf: (key: string, drops: readonly string[]) => Promise<ReadonlyMap<string, Byline>>;
+  /** Number of places of a home in which reposts of one drop are shown once. Default: 0, all are shown. */
+  readonly repostWindow?: number;
   /** Set by tests, which replace it by a wrong one. */
   readonly merge?: typeof merge;
 }
@@ -40,12 +42,14 @@ const HEAD = 128;
 export class PageReader {
   readonly #ask: ReturnType<typeof createPageCalls<Answer>>;
   readonly #readShown: ReturnType<typeof createShownPages>;
+  readonly #moreForReposts: number;
 
   constructor(
     scripts: Scripts,
     private readonly options: PageReaderOptions,
   ) {
-    this.#ask = createPageCalls(scripts, options);
+    this.#moreForReposts = options.repostWindow ? options.repostWindow + SPARE : 0;
+    this.#ask = createPageCalls(scripts, { ...options, moreForReposts: this.#moreForReposts });
     this.#readShown = createShownPages({ read: this.read, bylinesOf: options.bylinesOf });
   }
 
@@ -118,16 +122,23 @@ export class PageReader {
 
   async #answer(replied: Promise<Reply>, reading: Reading): Promise<Answer> {
     const reply = await replied;
-    const { floor, entries, areAlive, isFollowed, isRenewedSoon, page: encoded } = reply;
-    const home: Stored = { floor: reading.isBeside ? 0 : floor, entries, areAlive, ...(encoded && { page: encoded }) };
-    const merged = reading.pulls === "" ? { stored: home, keys: [] } : await this.#merge(reading, home, reply);
-    const page = encodeWhole(merged.stored, reading.range);
-    const stored = page ? { floor: merged.stored.floor, entries: [], areAlive: true, page } : merged.stored;
+    const { floor, entries, areAlive, isFollowed, isRenewedSoon, hasReposts, page: encoded } = reply;
+    const shape = { ...(hasReposts && { hasReposts }), ...(encoded && { page: encoded }) };
+    const home: Stored = { floor: reading.isBeside ? 0 : floor, entries, areAlive, ...shape };
+    const isLonger = hasReposts && reading.range.page && !reading.range.from;
+    const more = isLonger ? this.#moreForReposts : 0;
+    const range = { ...reading.range, count: reading.range.count + more };
+    const merged =
+      reading.pulls === "" ? { stored: home, keys: [] } : await this.#merge({ reading, range }, home, reply);
+    const stored = encodeWhole(merged.stored, range, this.options.repostWindow) ?? merged.stored;
     return { stored, keys: isFollowed && !isRenewedSoon ? merged.keys : undefined };
   }
 
-  async #merge(reading: Reading, home: Stored, { authors, isSetNamed, hides }: Reply): Promise<Answer> {
-    const { range } = reading;
+  async #merge(
+    { reading, range }: { readonly reading: Reading; readonly range: Range },
+    home: Stored,
+    { authors, isSetNamed, hides }: Reply,
+  ): Promise<Answer> {
     // The registry is read after the call: the process may have been suspended while an author's state changed.
     const registry = await currentOf(this.options.authorStates);
     if (registry.size === 0) return { stored: home, keys: [] };
@@ -150,30 +161,13 @@ export class PageReader {
     if (parts.length === 0) return { stored: home, keys: [] };
     const keys = parts.every((part) => part.keys) ? parts.flatMap((part) => part.keys ?? []) : undefined;
     const merged = (this.options.merge ?? merge)(range, home, parts);
-    return { stored: hidden ? await this.#withoutReposts(merged, parts, hidden) : merged, keys };
+    return { stored: hidden ? await withoutReposts(merged, hidden) : merged, keys };
   }
 
   async #hiddenOf(home: string): Promise<HiddenUsers> {
     const { hidden } = this.options;
     const user = userOfHomeKey(home) as string;
     return (await hidden.held(user)) ?? hidden.lastKnown(user);
-  }
-
-  /** Hides reposts by pulled authors, which are in no home. */
-  async #withoutReposts(merged: Stored, parts: readonly MergedPart[], viewer: HiddenUsers): Promise<Stored> {
-    const bylines = await Promise.all(
-      parts.map(({ key, stored }) =>
-        this.options.bylinesOf(
-          key,
-          stored.entries.map(({ drop }) => drop),
-        ),
-      ),
-    );
-    const asked = await viewer.among(bylines.flatMap((byDrop) => [...byDrop.values()]));
-    const hidden = new Set(
-      bylines.flatMap((byDrop) => [...byDrop].filter(([, by]) => asked.hides(by)).map(([drop]) => drop)),
-    );
-    return hidden.size > 0 ? { ...merged, hidden } : merged;
   }
 
   /** Reads from the author's cached newest drops, if they reach far enough. */
@@ -192,6 +186,14 @@ export class PageReader {
     }
     return { key, ...(await this.#read({ ...how, range })), keys: undefined };
   }
+}
+
+/** Hides reposts by pulled authors, which are in no home. */
+async function withoutReposts(merged: Stored, viewer: HiddenUsers): Promise<Stored> {
+  const bylines = new Map(merged.entries.flatMap(({ drop, by }) => (by ? [[drop, by] as const] : [])));
+  const asked = await viewer.among(bylines.values());
+  const hidden = new Set([...bylines].filter(([, by]) => asked.hides(by)).map(([drop]) => drop));
+  return hidden.size > 0 ? { ...merged, hidden } : merged;
 }
 
 const firstPageOf = (key: string, stored: Stored): EncodedPage | Incomplete | undefined =>

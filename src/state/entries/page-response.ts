@@ -1,23 +1,72 @@
 import { type PageRequest, tokenOf, toToken } from "../../contracts/page-request.js";
 import type { TimelineEntry } from "../../contracts/timelines.js";
-import { GetTimelineResponse } from "../../gen/avion/timeline.js";
+import { GetTimelineResponse, type TimelineItem } from "../../gen/avion/timeline.js";
+import { type ShownEntry, shownAmong } from "./reposts-once.js";
 import type { EncodedPage, Range, Stored } from "./stored.js";
 
-const HEADER = { newest: 1, oldest: 10, bytes: 19 } as const;
 const HAS_MORE = "\x10\x01";
+const DROP_TAG = 0x0a;
+const [CREATED_AT_TAG, ITEM_TAG] = [0x10, 0x32];
+/** Maximum length of a varint of a safe integer, and of what an item has beside its drop and its time, bytes. */
+const [VARINT_BYTES, ITEM_BYTES] = [8, 4];
 
-/** Adds `has_more` and the cursors to a page of read-page.lua, whose drops are encoded already (decision 4). */
+/** Adds `has_more`, cursors and items to a page of read-page.lua, whose drops are encoded already (decision 4). */
 export function encodedPage(reply: Buffer): EncodedPage {
-  const drops = reply.subarray(HEADER.bytes);
-  const [newestLength, oldestLength] = [reply[HEADER.newest + 8] as number, reply[HEADER.oldest + 8] as number];
-  const start = newestLength < 128 ? 2 : 3;
-  const newest = tokenOf(reply.readDoubleBE(HEADER.newest), drops.subarray(start, start + newestLength));
-  const oldest = tokenOf(reply.readDoubleBE(HEADER.oldest), drops.subarray(drops.length - oldestLength));
+  const page = reply.subarray(1);
+  const fields = fieldsOf(page);
+  const end = fields.at(-1)?.end as number;
+  const times = page.toString("latin1", end).split(",").map(Number);
+  const cursorAt = (index: number): string => {
+    const { start, end: after } = fields.at(index) as DropField;
+    return tokenOf(times.at(index) as number, page.subarray(start, after));
+  };
   const more = reply[0] === 1 ? HAS_MORE : "";
-  return Buffer.concat([drops, Buffer.from(more + field(3, oldest) + field(4, newest), "latin1")]);
+  const cursors = Buffer.from(more + field(3, cursorAt(-1)) + field(4, cursorAt(0)), "latin1");
+  return Buffer.concat([page.subarray(0, end), cursors, encodedItems(page, fields, times)]);
 }
 
-const DROP_TAG = 0x0a;
+/** Encodes items, each of which begins with the field that a page has of its drop. */
+function encodedItems(page: Buffer, fields: readonly DropField[], times: readonly number[]): Buffer {
+  const drops = fields.at(-1)?.end as number;
+  const items = Buffer.allocUnsafe(drops + fields.length * (ITEM_BYTES + VARINT_BYTES));
+  let length = 0;
+  for (const [index, { tag, end }] of fields.entries()) {
+    const time = times[index] as number;
+    items[length++] = ITEM_TAG;
+    length = putVarint(items, length, end - tag + 1 + varintBytes(time));
+    length += page.copy(items, length, tag, end);
+    items[length++] = CREATED_AT_TAG;
+    length = putVarint(items, length, time);
+  }
+  return items.subarray(0, length);
+}
+
+const varintBytes = (value: number): number => (value < 128 ? 1 : 1 + varintBytes(Math.floor(value / 128)));
+
+function putVarint(target: Buffer, offset: number, value: number): number {
+  let [rest, end] = [value, offset];
+  for (; rest >= 128; rest = Math.floor(rest / 128)) target[end++] = 128 + (rest % 128);
+  target[end++] = rest;
+  return end;
+}
+
+/** Positions of a drop in a page, and of the tag of its field. */
+interface DropField {
+  readonly tag: number;
+  readonly start: number;
+  readonly end: number;
+}
+
+function fieldsOf(page: Buffer): DropField[] {
+  const fields: DropField[] = [];
+  let tag = 0;
+  someDrop(page, (start, end) => {
+    fields.push({ tag, start, end });
+    tag = end;
+    return false;
+  });
+  return fields;
+}
 
 /**
  * Passes the bytes of each drop of an encoded page to `fits`, until it returns true. Drops come first; ids have at most
@@ -49,17 +98,46 @@ function field(number: number, text: string): string {
   return String.fromCharCode(number * 8 + 2, ...size) + text;
 }
 
-/** Returns undefined if no page is asked for, the page is not complete, or a drop of it may be hidden. */
-export function encodeWhole(stored: Stored, { direction, page }: Range): EncodedPage | undefined {
-  if (stored.page) return stored.page;
+type Whole = Stored & { readonly page: EncodedPage };
+
+/**
+ * Encodes a page. Returns undefined if none is asked for, the page is not complete, a drop of it may be hidden, or
+ * reposts of it may be covered by entries that were not read.
+ */
+export function encodeWhole(stored: Stored, range: Range, repostWindow = 0): Whole | undefined {
+  const { direction, page } = range;
+  if (stored.page) return { ...stored, page: stored.page };
   const { floor, entries, areAlive, hidden } = stored;
   if (hidden || !page || direction === "newer" || floor === undefined || !areAlive) return undefined;
+  if (stored.hasReposts) return encodeReposts({ ...stored, floor }, { ...range, page }, repostWindow);
   const given = entries.slice(0, page.drops + 1);
   const oldest = given.at(-1);
   const isMore = given.length > page.drops;
   if (!oldest || (!isMore && floor > 0) || (floor > 0 && oldest.score <= floor) || oldest.score < page.since)
     return undefined;
-  return encodeEntries(given.slice(0, page.drops), { hasMore: isMore });
+  return { floor, entries: [], areAlive, page: encodeEntries(given.slice(0, page.drops), { hasMore: isMore }) };
+}
+
+function encodeReposts(
+  { floor, entries }: Stored & { readonly floor: number },
+  { page, from, count }: Range & { readonly page: NonNullable<Range["page"]> },
+  window: number,
+): Whole | undefined {
+  const complete = entries.filter(({ score }) => floor === 0 || score > floor);
+  const isEnd = floor === 0 && entries.length < count;
+  const all = shownAmong(complete, window);
+  const shown = all.slice(0, page.drops);
+  const isWhole = isEnd || (all.length > page.drops && shown.every(({ isNamed }) => isNamed));
+  const isRetained = complete.every(({ score }) => score >= page.since);
+  if (from || shown.length === 0 || !isWhole || !isRetained) return undefined;
+  const originals = new Set(shown.map(({ entry }) => entry.by?.repostOf ?? entry.drop));
+  const given = new Set(shown.map(({ entry }) => entry.drop));
+  const covered = complete.filter(({ drop, by }) => by?.repostOf && originals.has(by.repostOf) && !given.has(drop));
+  const encoded = encodeEntries(
+    shown.map(({ entry }) => entry),
+    { hasMore: all.length > page.drops },
+  );
+  return { floor, entries: covered, areAlive: true, page: encoded };
 }
 
 interface Presentation {
@@ -74,10 +152,7 @@ interface Presentation {
 const LOWEST_ID = "\u0001";
 
 /** Encodes a GetTimelineResponse. */
-export function present(
-  read: readonly TimelineEntry[],
-  { page, newestFirst, degraded, reached }: Presentation,
-): Buffer {
+export function present(read: readonly ShownEntry[], { page, newestFirst, degraded, reached }: Presentation): Buffer {
   const { limit, cursor } = page;
   const nearest = read.slice(0, limit);
   const entries = newestFirst ? nearest : nearest.toReversed();
@@ -88,7 +163,7 @@ export function present(
 
 /** Encodes entries, newest first. `cursor` is returned if there are none. */
 function encodeEntries(
-  entries: readonly TimelineEntry[],
+  entries: readonly ShownEntry[],
   {
     hasMore,
     cursor = "",
@@ -111,7 +186,14 @@ function encodeEntries(
     next_max_id: older ?? (oldest ? toToken(oldest) : cursor),
     prev_min_id: newer ?? (newest ? toToken(newest) : cursor),
     degraded,
+    items: entries.map(itemOf),
   };
   const { buffer, byteOffset, byteLength } = GetTimelineResponse.encode(response).finish();
   return Buffer.from(buffer, byteOffset, byteLength);
 }
+
+const itemOf = ({ drop, score, by, repostedBy }: ShownEntry): TimelineItem => {
+  const repost_of = by?.repostOf ?? "";
+  const reposted_by = repostedBy ?? (by && repost_of !== "" ? [by.author] : []);
+  return { drop_id: drop, created_at: score, repost_of, reposted_by: [...reposted_by] };
+};

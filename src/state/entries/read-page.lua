@@ -3,6 +3,7 @@
 -- KEYS     none; in a Redis Cluster one of the timelines, which are all on its node
 -- ARGV[1]  "1": the tombstones are on this server; without it nothing is said about them, and a page may show deleted drops
 -- ARGV[2]  a key nobody has read for longer than this, ms, is not vouched for: deletions it has missed may be forgotten
+-- ARGV[3]  how many entries more are read in place of an encoded page, if there are reposts
 -- ARGV     then of each timeline:
 --     [1]  its key
 --     [2]  "older" or "newer" than the position
@@ -11,13 +12,14 @@
 --     [5]  score of the position; "" reads from the end (older: the newest; newer: the oldest)
 --     [6]  drop id of the position, which need not be held
 --     [7]  the set of authors whose timelines are merged into this one; "": none
---     [8]  drops of the newest page, to answer it encoded where it is complete, nothing of it is hidden and nothing is
---          merged into it; 0: answer entries
+--     [8]  drops of the newest page, to answer it encoded where it is complete, nothing of it is hidden, nothing is
+--          merged into it and it has no reposts; 0: answer entries
 --     [9]  drops older than this are hidden, ms
--- returns  of each timeline the page: 1 if more follow, score (double) and length of its newest and its oldest id,
---          `repeated string 1`; or as JSON [floor or "", "1" if none is tombstoned, authors, hides, "1" if the home is
---          renewed soon, id, score, ...] in ascending order of (score, bytes). authors: joined by ","; "?" if the set is
---          not known. hides: "1" if authors are asked for and the home's user hides somebody
+-- returns  of each timeline the page: a byte, 1 if more follow, its drops as `repeated string 1`, and their scores as
+--          text, joined by ","; or as JSON [floor or "", "1" if none is tombstoned, authors, hides, "1" if the home is
+--          renewed soon, bylines, id, score, ...] in ascending order of (score, bytes). authors: joined by ","; "?" if the
+--          set is not known. hides: "1" if authors are asked for and the home's user hides somebody. bylines: of the
+--          reposts among the entries, by drop; "" if a home or an author's timeline has none at all
 local call = redis.call
 local tombstones = ARGV[1] == '1' and TOMBSTONES
 
@@ -94,20 +96,22 @@ end
 
 -- The newest drops; nil where they are no whole page.
 local function page_of(key, size, since)
-  local ids = call('ZRANGE', key, 0, size + 1, 'REV')
-  for i = #ids, 1, -1 do
-    if ids[i] == FLOOR then table.remove(ids, i) end
+  local held = call('ZRANGE', key, 0, size + 1, 'REV', 'WITHSCORES')
+  local ids, scores = {}, {}
+  for i = 1, #held, 2 do
+    if held[i] ~= FLOOR then
+      ids[#ids + 1] = held[i]
+      scores[#scores + 1] = held[i + 1]
+    end
   end
   local last = math.min(#ids, size + 1)
   if last == 0 then return nil end
   ids[last + 1] = nil
   local shown = math.min(last, size)
-  local scores = call('ZMSCORE', key, FLOOR, ids[1], ids[shown], ids[last])
-  local floor, oldest, more = tonumber(scores[1] or -1), tonumber(scores[4]), last > size
+  local floor, oldest, more = tonumber(call('ZSCORE', key, FLOOR) or -1), tonumber(scores[last]), last > size
   if floor < 0 or (not more and floor > 0) or (oldest <= floor and floor > 0) or oldest < since then return nil end
   if tombstones and not untouched(ids) then return nil end
-  local header = struct.pack('>BdBdB', more and 1 or 0, tonumber(scores[2]), #ids[1], tonumber(scores[3]), #ids[shown])
-  return header .. encode(ids, shown)
+  return (more and '\1' or '\0') .. encode(ids, shown) .. table.concat(scores, ',', 1, shown)
 end
 
 -- Ids and scores in ascending order.
@@ -152,17 +156,31 @@ local function authors_of(pulls, ttl)
   return table.concat(authors, ',')
 end
 
+local function is_home(key) return string.sub(key, 1, #HOME) == HOME end
+
+local function has_reposts(key)
+  return (is_home(key) or string.sub(key, 1, #AUTHOR) == AUTHOR) and call('EXISTS', BYLINES .. key .. '}') == 1
+end
+
+local function bylines_of(key, ids)
+  local held, bylines = #ids > 0 and call('HMGET', BYLINES .. key .. '}', unpack(ids)) or {}, {}
+  for i = 1, #ids do
+    if held[i] then bylines[ids[i]] = held[i] end
+  end
+  return bylines
+end
+
 -- A home whose user may hide somebody that this server does not know of is not complete: a version that knew no hidden
 -- users wrote it, or the hash is lost.
 local function is_judged(key)
-  if string.sub(key, 1, #HOME) ~= HOME then return true end
+  if not is_home(key) then return true end
   return call('HGET', HIDDEN .. key .. '}', STATE) == 'complete'
 end
 
 -- A change that somebody else made renews a home when that is due: see change-hidden.lua. What is read before is not
 -- cached. Returns "soon" or "now", nil if none is due.
 local function renewal_of(key)
-  if string.sub(key, 1, #HOME) ~= HOME then return nil end
+  if not is_home(key) then return nil end
   local renewal = RENEWAL .. key .. '}'
   local due = call('GET', renewal)
   if not due or due == '0' then return nil end
@@ -180,13 +198,16 @@ local function read(key, direction, count, ttl, score, id, pulls, size, since)
   local authors = pulls == '' and '' or authors_of(pulls, ttl)
   local renewal = renewal_of(key)
   local is_whole = not is_doubtful and renewal ~= 'now' and is_judged(key)
-  local encoded = is_whole and not renewal and size > 0 and authors == '' and page_of(key, size, tonumber(since))
+  local reposts = has_reposts(key)
+  local may_encode = is_whole and not renewal and size > 0 and authors == '' and not reposts
+  local encoded = may_encode and page_of(key, size, tonumber(since))
   if encoded then return encoded end
+  if reposts and size > 0 then count = count + tonumber(ARGV[3]) end
   local ids, scores = entries_of(key, first_of(key, older, score, id), older, count)
   -- One of its fields is its state.
   local hides = authors ~= '' and call('HLEN', HIDDEN .. key .. '}') > 1 and '1' or ''
   local floor, alive = is_whole and call('ZSCORE', key, FLOOR) or '', untouched(ids) and '1' or ''
-  local answer = { floor, alive, authors, hides, renewal and '1' or '' }
+  local answer = { floor, alive, authors, hides, renewal and '1' or '', reposts and bylines_of(key, ids) or '' }
   for i = 1, #ids do
     answer[#answer + 1] = ids[i]
     answer[#answer + 1] = scores[i]
@@ -195,5 +216,5 @@ local function read(key, direction, count, ttl, score, id, pulls, size, since)
 end
 
 local answers = {}
-for i = 3, #ARGV, 9 do answers[#answers + 1] = read(unpack(ARGV, i, i + 8)) end
+for i = 4, #ARGV, 9 do answers[#answers + 1] = read(unpack(ARGV, i, i + 8)) end
 return answers

@@ -61,7 +61,7 @@ export function createShownPages({ read, bylinesOf }: ShownPagesDeps) {
     const mayBeMore = shown.length <= page.drops && entries.length >= range.count;
     if (mayBeMore || (shown.at(-1)?.score ?? 0) < page.since) return undefined;
     if (pages.has(name)) return pages.get(name);
-    const encoded = encodeWhole({ ...stored, entries: shown }, { ...range, page });
+    const encoded = encodeWhole({ ...stored, entries: shown }, { ...range, page })?.page;
     if (pages.size < MOST_PAGES) pages.set(name, encoded);
     return encoded;
   };

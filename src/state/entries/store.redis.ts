@@ -79,6 +79,7 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
     read: reader.read,
     readFirstPage: reader.readFirstPage,
     readHidden: reader.readHidden,
+    repostWindow: options.repostWindow ?? 0,
     mergedKeysOf,
     async isComplete(key: string): Promise<boolean> {
       const [floor, user] = [await score(key, FLOOR_MEMBER), userOfHomeKey(key)];
@@ -110,7 +111,7 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
       const keys = [key, stagedKey(key, mark, "add"), stagedKey(key, mark, "remove")] as const;
       const parts = partsOf(gone, snapshot.entries);
       const last = parts.pop() ?? [0];
-      if (kindOf(key) !== "home") await bylines.keep(key, signedOf(key, snapshot.entries));
+      await bylines.keep(key, signedOf(key, snapshot.entries));
       if (!(await keepRemote(key, mark, snapshot))) return false;
       const kept = new Set(snapshot.entries.map(({ drop }) => drop));
       await notes.note(
@@ -138,8 +139,9 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
   };
 }
 
+/** Returns the entries whose bylines are kept: of homes and authors' timelines the reposts. */
 const signedOf = (key: string, entries: readonly TimelineEntry[]): readonly TimelineEntry[] =>
-  kindOf(key) === "author" ? entries.filter(({ by }) => by?.original !== undefined) : entries;
+  key === LOCAL_KEY || key === GLOBAL_KEY ? entries : entries.filter(({ by }) => by?.original !== undefined);
 
 /** Returns a function that resolves to false if the mark is gone. */
 const createKeepRemote =

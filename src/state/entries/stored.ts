@@ -24,7 +24,9 @@ export interface Stored {
   readonly entries: readonly TimelineEntry[];
   /** False: the entries must be compared to the tombstones. */
   readonly areAlive: boolean;
-  /** Encoded page, which replaces the entries. */
+  /** True if the timeline, or one that is merged into it, has reposts. They have their bylines. */
+  readonly hasReposts?: boolean;
+  /** Encoded page, which replaces the entries, except reposts that it covers. */
   readonly page?: EncodedPage;
   /** Drops among the entries that the viewer does not see. */
   readonly hidden?: ReadonlySet<string> | undefined;

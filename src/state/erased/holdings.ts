@@ -65,11 +65,7 @@ const scanning = (
     } while (cursor !== "0");
     return [...matches];
   };
-  return async (send, keys, subjects) => {
-    const matches: string[][] = [];
-    for (const key of keys) matches.push(await scanned(send, key, subjects));
-    return matches;
-  };
+  return (send, keys, subjects) => Promise.all(keys.map((key) => scanned(send, key, subjects)));
 };
 
 const findDrops: Look["find"] = async (send, keys, { ownAmong }) => {
@@ -133,7 +129,7 @@ export const LOOKS: Readonly<Record<Holding, Look>> = {
   },
   connections: { atOnce: 1, find: scanning("zscan", (token) => `*.${token}`, isConnectionOf), remove: "zrem" },
   drops: { atOnce: 20, find: findDrops, remove: "zrem" },
-  bylines: { atOnce: 1, find: scanning("hscan", everything, isBylineOf), remove: "hdel" },
+  bylines: { atOnce: 20, find: scanning("hscan", everything, isBylineOf), remove: "hdel" },
   edges: { atOnce: 8, find: scanning("hscan", (token) => `*${token}*`, isEdgeOf), remove: "hdel" },
   waiting: { atOnce: 1, find: scanning("hscan", everything, isWaitingFor), remove: "hdel" },
   actor: { atOnce: KEYS_AT_ONCE, find: findActors, remove: "unlink" },

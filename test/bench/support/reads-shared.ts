@@ -36,7 +36,11 @@ export function responseOf(kind: ReadKind, reader: number): Buffer {
 export function encodedPage(page: readonly Entry[]): Buffer {
   const [newest, oldest] = [page[0], page.at(-1)].map((entry) => toToken(entry as Entry));
   const response = { drop_ids: page.map(({ drop }) => drop), has_more: true, degraded: false };
-  const whole = { ...response, next_max_id: oldest as string, prev_min_id: newest as string };
+  const items = page.map(({ drop, score }) => ({
+    ...{ drop_id: drop, created_at: score },
+    ...{ repost_of: "", reposted_by: [] },
+  }));
+  const whole = { ...response, next_max_id: oldest as string, prev_min_id: newest as string, items };
   return Buffer.from(GetTimelineResponse.encode(whole).finish());
 }
 

@@ -2,6 +2,8 @@ import { describe, expect, test } from "@jest/globals";
 import { audienceOf, authorTimelineOf, GLOBAL, homeOf, LOCAL } from "../../../src/state/index.js";
 import { AT, entire, entry, type Scene, toHomes } from "./scene.js";
 
+const EVES = { author: "bob", original: "eve" };
+
 /** Describes what operations on timelines, and on what belongs to them, answer and leave. */
 export function describeTimelines({ open, left, isCluster }: Scene): void {
   const unlessCluster = (...lines: readonly string[]) => (isCluster ? [] : lines);
@@ -20,6 +22,26 @@ export function describeTimelines({ open, left, isCluster }: Scene): void {
         "timeline:home:ada (30 d): d1=AT+000 d2=AT+000 d3=AT+001",
         "timeline:x:erased (for ever): eve=0 ~floor=0",
       ]);
+    });
+
+    // Invariant 11.
+    test("homes keep who reposted what beside them, as long as they live", async () => {
+      const { writer, store, hidden } = open();
+      const home = homeOf("ada");
+      const repost = (drop: string, at: number) => ({ ...entry(drop, at), by: { ...EVES, repostOf: "d é" } });
+      await writer.addToHomes([{ audience: audienceOf(["ada"]), entries: [entry("d1"), repost("r1", 1)] }]);
+      await hidden.fill("ada");
+      await store.beginRebuild(home, -7);
+      const snapshot = { entries: [repost("r2", 2), repost("r1", 1), entry("d1")], floor: 0 };
+      expect(await store.finishRebuild(home, { mark: -7, gone: [], snapshot })).toBe(true);
+      const read = await store.read({ key: home, direction: "older", from: undefined, count: 9 });
+      expect(read).toMatchObject({ hasReposts: true, entries: snapshot.entries.map(({ drop }) => ({ drop })) });
+      expect(read.entries.map(({ by }) => by?.repostOf)).toEqual(["d é", "d é", undefined]);
+      expect((await left()).filter((line) => line.includes("bylines"))).toEqual([
+        "timeline:x:bylines:{timeline:home:ada} (30 d): r1=bob,eve,,=ZCDDqQ r2=bob,eve,,=ZCDDqQ",
+      ]);
+      await store.forget(home);
+      expect((await left()).filter((line) => line.includes("bylines"))).toEqual([]);
     });
 
     test("removed drops leave homes; what a listener had is noted", async () => {
