@@ -44,6 +44,8 @@ export interface HidingNotification {
   readonly event: typeof HIDING_EVENT;
   readonly user_id: string;
   readonly hiding: "all" | "reposts" | "none";
+  /** When a mute ends, ms since the epoch; left out: not by itself. */
+  readonly until?: number;
 }
 
 export const HIDING_EVENT = "~hiding";

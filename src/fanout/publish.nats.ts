@@ -70,8 +70,9 @@ export const createNotifyHiding =
   (publishAll: PublishAll): NotifyHiding =>
   (changes) => {
     const headers = traceHeaders();
-    const messages = changes.map(({ user, target, hiding }): Message => {
-      const body: HidingNotification = { event: HIDING_EVENT, user_id: target, hiding: hiding ?? "none" };
+    const messages = changes.map(({ user, target, hiding, until }): Message => {
+      const end = until === undefined ? {} : { until };
+      const body: HidingNotification = { event: HIDING_EVENT, user_id: target, hiding: hiding ?? "none", ...end };
       return { subject: notifySubject(user), body: JSON.stringify(body), id: `hiding:${randomUUID()}`, headers };
     });
     return stored(publishAll, messages);

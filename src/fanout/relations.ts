@@ -31,9 +31,10 @@ export function createApplyRelations({ relations, listenersAmong, notifyHiding, 
 
 /** Returns the changes of a relation. A block hides both users from each other. Nobody can hide from themselves. */
 function changesOf({ name, payload }: RelationEvent): MadeChange[] {
-  const { user_id: user, target_id: target, reposts_only } = payload;
+  const { user_id: user, target_id: target, reposts_only, expires_at } = payload;
   if (user === target) return [];
-  if (name === "user_muted") return [{ user, target, hiding: reposts_only ? "reposts" : "all", isOwn: true }];
+  if (name === "user_muted")
+    return [{ user, target, hiding: reposts_only ? "reposts" : "all", until: expires_at || undefined, isOwn: true }];
   if (name === "user_unmuted") return [{ user, target, hiding: undefined, isOwn: true }];
   const hiding = name === "user_blocked" ? "all" : undefined;
   return [

@@ -73,6 +73,8 @@ export interface Content {
 export interface HidingChange {
   readonly target: string;
   readonly hiding: Hiding | undefined;
+  /** ms since the epoch; undefined: it does not end by itself. */
+  readonly until?: number | undefined;
 }
 
 const EVENT = /^[a-z][a-z0-9_]{0,63}$/;
@@ -113,11 +115,12 @@ export function readContent(body: Uint8Array, messageId: () => string | undefine
 
 /** Reads the body of a message for the gateway itself, whose event begins with ~; nothing is in any other. */
 export function readSignal(body: Uint8Array): Pick<Notification, "hiding" | "erased" | "loggedOutAt"> {
-  const { event, user_id: target, hiding, at: timestamp } = parseObject(body) ?? {};
+  const { event, user_id: target, hiding, until, at: timestamp } = parseObject(body) ?? {};
   if (event === ERASED_EVENT) return { erased: true };
   if (event === LOGGED_OUT_EVENT && typeof timestamp === "number") return { loggedOutAt: timestamp };
   if (event !== HIDING_EVENT || typeof target !== "string") return {};
-  return { hiding: { target, hiding: hiding === "all" || hiding === "reposts" ? hiding : undefined } };
+  const end = typeof until === "number" ? until : undefined;
+  return { hiding: { target, hiding: hiding === "all" || hiding === "reposts" ? hiding : undefined, until: end } };
 }
 
 function fieldsOf(event: string, rest: Record<string, unknown>): Record<string, unknown> {

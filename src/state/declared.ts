@@ -65,7 +65,11 @@ export const DECLARED = {
     holds: "set",
     shows: true,
   }),
-  "timeline:x:hidden:{timeline:home:<user>}": hash(HOME, "users whose drops the user does not see", { holds: "hash" }),
+  "timeline:x:hidden:{timeline:home:<user>}": hash(
+    `${HOME}; until a mute ends`,
+    "users whose drops the user does not see",
+    { holds: "hash" },
+  ),
   "timeline:x:hidden-staged:{timeline:home:<user>}": hash("10 minutes", "what a fill of `hidden` has read so far", {
     holds: "hash",
   }),
@@ -77,6 +81,10 @@ export const DECLARED = {
   "timeline:x:renewal:{timeline:home:<user>}": text(
     "1.2 s",
     "earliest time at which changes by others renew the home again",
+  ),
+  "timeline:x:ending:{timeline:home:<user>}": text(
+    "`TIMELINE_KEY_TTL_MS` after the end of a mute",
+    "a mute of `hidden` ends: the home lacks drops when `hidden` has expired",
   ),
   "timeline:x:hiders:<user>": set("twice a home", "users who may not see drops of this user", { holds: "set" }),
   "timeline:x:bylines:{<timeline>}": hash(

@@ -97,6 +97,9 @@ export const hiddenChangesKey = ofId("timeline:x:hidden-changes:{timeline:home:<
 /** Text with the time of the next renewal of a home: changes of others renew it at most once in some seconds. */
 export const renewalKey = ofId("timeline:x:renewal:{timeline:home:<user>}");
 
+/** Text that is there once {@link hiddenKey} has a mute that ends: the home lacks drops when it has expired. */
+export const endingKey = ofId("timeline:x:ending:{timeline:home:<user>}");
+
 export const hiddenKeyOfHome = (home: string): string => `${HIDDEN_PREFIX.slice(0, -HOME_PREFIX.length)}${home}}`;
 
 /** Set of the tokens of users who may not see this user's drops: their hashes decide. */

@@ -101,6 +101,35 @@ onStack("GetHidden that fails for one user hurts no other; their stream is told 
 });
 
 // Invariant 5.
+onStack("a mute ends by itself on pages and streams, whether it was told of or read", async (stack) => {
+  const { world, id } = stack;
+  await seed(stack);
+  for (const author of AUTHORS) world.follow(id("eve"), id(author));
+  await shows(stack, "ada", ["dan-2", "cat-1", "bob-0"]);
+  const stream = await openEvents(stack.service.httpUrl, id("ada"));
+  const expires_at = Date.now() + 5_000;
+  world.mute(id("ada"), id("bob"), false, expires_at);
+  await stack.publish(related("user_muted", id("ada"), id("bob"), { expires_at }));
+  // Nothing tells of this mute: GetHidden does.
+  world.mute(id("eve"), id("bob"), false, expires_at);
+  await shows(stack, "ada", ["dan-2", "cat-1"]);
+  await shows(stack, "eve", ["dan-2", "cat-1"]);
+  await post(stack, "bob", 10);
+  await stack.streams.settled(AUTHORS.length + 2);
+  const isOver = (): boolean => Date.now() >= expires_at;
+  // Pages are read, and cached, all the time.
+  for (const all = ["bob-10", "dan-2", "cat-1", "bob-0"].map(id); !isOver(); )
+    for (const user of ["ada", "eve"])
+      for (const { drop_ids } of await pagesOf(stack, user)) if (!isOver()) expect(drop_ids).not.toEqual(all);
+  for (const user of ["ada", "eve"]) await shows(stack, user, ["bob-10", "dan-2", "cat-1", "bob-0"]);
+  expect(Date.now() - expires_at).toBeLessThan(5_000);
+  await post(stack, "bob", 11);
+  await eventually(() => stream.drops().includes(id("bob-11")), "the drop on the stream");
+  expect(stream.drops()).toEqual([id("bob-11")]);
+  stream.close();
+});
+
+// Invariant 5.
 onStack("a mute that Redis Pub/Sub lost is found by reconciliation", async (stack) => {
   const { world, id } = stack;
   await seed(stack);

@@ -87,7 +87,7 @@ const FILLS: Readonly<Record<CacheName, Fill>> = {
   },
   hiddenUsers: async (bytes) => {
     const fields = () => Array.from({ length: 1_000 }, () => [encodeId(longId()), "all"]).flat();
-    const run = async () => ["complete", 1_000, fields()];
+    const run = async () => ["complete", 1_000, 1, fields()];
     const store = createHiddenStore({ run } as never, undefined as never, { among: async () => new Set() }, 1);
     await times(bytes, 1_000 * 300, () => store.held(longId()));
     return store;

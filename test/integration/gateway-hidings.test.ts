@@ -30,6 +30,20 @@ test("what was notified beside a mute is judged again, live and in a resume, unt
 });
 
 // Invariant 5.
+test("a mute that has ended hides nothing from a stream, whether anything tells of its end or not", async () => {
+  const running = await start();
+  const first = await listen(running, "ada");
+  const begin = first.lastId;
+  await publish({ event: HIDING_EVENT, user_id: "bob", hiding: "all", until: Date.now() + 3_600_000 });
+  await publish({ event: HIDING_EVENT, user_id: "cat", hiding: "all", until: Date.now() });
+  await post("hidden", "bob");
+  await post("shown", "cat");
+  await first.sees(["shown"]);
+  const again = await listen(running, "ada", begin);
+  await again.sees(["shown"]);
+});
+
+// Invariant 5.
 test("a stream that missed the end of a mute does not hide drops for ever", async () => {
   const running = await start();
   const raw = await listen(running, "ada");

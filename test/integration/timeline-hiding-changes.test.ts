@@ -153,7 +153,7 @@ test.each(["by this version", "by one that knows no changes", "while GetRelation
       changeSources: {
         readHidings: async (user, targets) => {
           if (isAway) throw new AppError("unavailable", "GetRelations");
-          return targets.map((target) => scene.world.hiddenFrom(user).get(target));
+          return targets.map((target) => ({ hiding: scene.world.hiddenFrom(user).get(target) }));
         },
       },
     });

@@ -65,6 +65,7 @@ export const TRACES: readonly Trace[] = [
   own("timeline:x:hidden-staged:{timeline:home:<user>}", keys.hiddenStagedKey, hash),
   own("timeline:x:hidden-changes:{timeline:home:<user>}", keys.hiddenChangesKey, hash),
   own("timeline:x:renewal:{timeline:home:<user>}", keys.renewalKey, text),
+  own("timeline:x:ending:{timeline:home:<user>}", keys.endingKey, text),
   own("timeline:x:hiders:<user>", keys.hidersKey, (redis, key) => redis.sadd(key, "x")),
   own("timeline:x:bylines:{<timeline>}", (user) => keys.bylinesKey(keys.authorKey(user)), hash),
   own("timeline:x:bylines:{<timeline>}", (user) => keys.bylinesKey(keys.homeKey(user)), hash),

@@ -92,7 +92,7 @@ export function openFanout(
   const changeSources: Omit<ChangeSources, "readAllHidings"> = {
     readHidings: async (user, targets) => {
       const hidden = world.hiddenFrom(user);
-      return targets.map((target) => hidden.get(target));
+      return targets.map((target) => ({ hiding: hidden.get(target) }));
     },
     isApart: createIsApart({ ...sources, command, counts }),
     ...how.changeSources,

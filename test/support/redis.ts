@@ -104,7 +104,7 @@ export type ReadHiddenOnce = (user: string) => Promise<ReadonlyMap<string, Hidin
 
 export const inOnePage = (read: ReadHiddenOnce): ReadHidden =>
   async function* (user) {
-    yield await read(user);
+    yield { hidings: await read(user) };
   };
 
 /** The adapters of fan-out, fences and reads on one Redis. */
@@ -120,7 +120,7 @@ export function adaptersOn(
     changeSources = {
       readHidings: async (user, targets) => {
         const hidden = await readHidden(user);
-        return targets.map((target) => hidden.get(target));
+        return targets.map((target) => ({ hiding: hidden.get(target) }));
       },
       isApart: async () => false,
     },

@@ -33,6 +33,7 @@ type RelationChange = {
   readonly target_id: string;
   readonly version: number;
   readonly reposts_only?: boolean;
+  readonly expires_at?: number;
 };
 type RelationChannel = "user_blocked" | "user_unblocked" | "user_muted" | "user_unmuted";
 
@@ -81,9 +82,9 @@ export function related(
   channel: RelationChannel,
   user_id: string,
   target_id: string,
-  { version = 1, reposts_only = false } = {},
+  { version = 1, reposts_only = false, expires_at = 0 } = {},
 ): TimelineEvent {
-  return { channel, payload: { user_id, target_id, version, reposts_only } };
+  return { channel, payload: { user_id, target_id, version, reposts_only, expires_at } };
 }
 
 /** The identity of an event: channel and drop id, or both users and the version. */

@@ -241,7 +241,7 @@ function userService(
 
 const hiddenFrom = (world: World, user: string) =>
   [...world.hiddenFrom(user)].map(([target_id, hiding]) => ({
-    ...{ target_id, reposts_only: hiding === "reposts", expires_at: 0 },
+    ...{ target_id, reposts_only: hiding === "reposts", expires_at: world.muteEnd(user, target_id) },
     blocked: world.relation(user, target_id).blocking || world.relation(user, target_id).blocked_by,
   }));
 

@@ -50,6 +50,9 @@ export function newestFirst(
   return right.created_at - left.created_at || compareBytes(right.drop_id, left.drop_id);
 }
 
+const isInForce = ({ active, expires_at }: Pick<RelationChange, "active" | "expires_at">): boolean =>
+  active && (expires_at === 0 || expires_at > Date.now());
+
 /** Follow graph and drops in memory: what the two upstream services tell the timeline service. */
 export class World {
   readonly #drops = new Map<string, Stored>();
@@ -122,8 +125,9 @@ export class World {
     this.#relate({ user_id: user, target_id: target, kind: RelationKind.BLOCK, active: false });
   }
 
-  mute(user: string, target: string, reposts_only = false): void {
-    this.#relate({ user_id: user, target_id: target, kind: RelationKind.MUTE, active: true, reposts_only });
+  /** `expires_at` is in ms since the epoch; 0: never. No change tells of the end. */
+  mute(user: string, target: string, reposts_only = false, expires_at = 0): void {
+    this.#relate({ user_id: user, target_id: target, kind: RelationKind.MUTE, active: true, reposts_only, expires_at });
   }
 
   unmute(user: string, target: string): void {
@@ -133,8 +137,9 @@ export class World {
   /** Whose drops a user does not see. */
   hiddenFrom(user: string): Map<string, "all" | "reposts"> {
     const hidden = new Map<string, "all" | "reposts">();
-    for (const { user_id, target_id, kind, active, reposts_only } of this.#relations.values()) {
-      if (!active) continue;
+    for (const relation of this.#relations.values()) {
+      const { user_id, target_id, kind, reposts_only } = relation;
+      if (!isInForce(relation)) continue;
       const other = user_id === user ? target_id : target_id === user && kind === RelationKind.BLOCK ? user_id : "";
       if (other !== "" && hidden.get(other) !== "all") hidden.set(other, reposts_only ? "reposts" : "all");
     }
@@ -155,13 +160,18 @@ export class World {
       ...{ blocking, blocked_by },
       muting: this.#isActive("MUTE", user, target),
       mute_reposts_only: this.#relations.get(relationKey(RelationKind.MUTE, user, target))?.reposts_only ?? false,
-      mute_expires_at: 0,
+      mute_expires_at: this.muteEnd(user, target),
       requested: false,
     };
   }
 
+  muteEnd(user: string, target: string): number {
+    return this.#relations.get(relationKey(RelationKind.MUTE, user, target))?.expires_at ?? 0;
+  }
+
   #isActive(kind: keyof typeof RelationKind, user: string, target: string): boolean {
-    return this.#relations.get(relationKey(RelationKind[kind] as RelationKind, user, target))?.active ?? false;
+    const relation = this.#relations.get(relationKey(RelationKind[kind] as RelationKind, user, target));
+    return relation !== undefined && isInForce(relation);
   }
 
   #relate(change: Pick<RelationChange, "user_id" | "target_id" | "kind" | "active"> & Partial<RelationChange>): void {

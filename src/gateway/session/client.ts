@@ -1,6 +1,14 @@
 import { bylineOf } from "../../contracts/timelines.js";
-import { Hidden, type Hiding } from "../../state/index.js";
-import { type Content, frameOf, type Notification, positionBlock, resetBlock } from "../notification.js";
+import { sharedNow } from "../../kernel/time.js";
+import { Hidden } from "../../state/index.js";
+import {
+  type Content,
+  frameOf,
+  type HidingChange,
+  type Notification,
+  positionBlock,
+  resetBlock,
+} from "../notification.js";
 import { observeGateway, type SentEvents } from "../observe.js";
 import { RecentKeys, type ResetReason } from "../resume.js";
 import type { StreamRequest } from "../routes.http.js";
@@ -24,7 +32,7 @@ export class StreamClient {
    * Recent changes of relations. Fan-out applies them to later notifications. Only those that it may have sent at the same
    * time, and those that a resume repeats, are checked here.
    */
-  #hidings: Map<string, Hiding | undefined> | undefined;
+  #hidings: Map<string, HidingChange> | undefined;
 
   constructor(
     readonly user: string,
@@ -51,7 +59,7 @@ export class StreamClient {
     this.#hidings ??= new Map();
     // The map begins with the change that is the oldest.
     this.#hidings.delete(change.target);
-    this.#hidings.set(change.target, change.hiding);
+    this.#hidings.set(change.target, change);
     for (const oldest of this.#hidings.keys()) {
       if (this.#hidings.size <= MAX_HIDINGS) break;
       this.#hidings.delete(oldest);
@@ -96,6 +104,9 @@ export class StreamClient {
   }
 
   #hides({ by }: Content): boolean {
-    return this.#hidings !== undefined && by !== undefined && new Hidden(this.user, this.#hidings).hides(bylineOf(by));
+    if (this.#hidings === undefined || by === undefined) return false;
+    const current = [...this.#hidings.values()].filter(({ until = Number.POSITIVE_INFINITY }) => until > sharedNow());
+    const hidings = new Map(current.map(({ target, hiding }) => [target, hiding]));
+    return new Hidden(this.user, hidings).hides(bylineOf(by));
   }
 }

@@ -58,7 +58,8 @@ interface CachedAnswer extends Answer {
 
 /** Number of latest deletions that an answer is compared with. After more deletions it is read anew. */
 const DELETIONS = 256;
-const MAX_AGE_MS = MINUTE;
+/** Maximum age of a cached answer. read-page.lua has it, too. */
+export const MAX_AGE_MS = MINUTE;
 /** Maximum age of a cached answer, as a share of the time to live: a renewal is late by at most this share. */
 const SHARE_OF_TTL = 0.01;
 

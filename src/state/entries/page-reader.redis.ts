@@ -96,7 +96,7 @@ export class PageReader {
     const { stored } = await cache.fill(name, [name], async (follows) => {
       const followed = follows.length > 0 && cache.follow(follows);
       const relations = await hidden.held(user);
-      const isFollowed = relations && (await followed);
+      const isFollowed = relations && !relations.endsSoon && (await followed);
       return { stored: { floor: 0, entries: [], areAlive: true, relations }, keys: isFollowed ? [] : undefined };
     });
     return stored.relations;

@@ -17,10 +17,12 @@
 --     [9]  drops older than this are hidden, ms
 -- returns  of each timeline the page: a byte, 1 if more follow, its drops as `repeated string 1`, and their scores as
 --          text, joined by ","; or as JSON [floor or "", "1" if none is tombstoned, authors, hides, "1" if the home is
---          renewed soon, bylines, id, score, ...] in ascending order of (score, bytes). authors: joined by ","; "?" if the
+--          renewed or a mute ends soon, bylines, id, score, ...] in ascending order of (score, bytes). authors: joined by ","; "?" if the
 --          set is not known. hides: "1" if authors are asked for and the home's user hides somebody. bylines: of the
 --          reposts among the entries, by drop; "" if a home or an author's timeline has none at all
 local call = redis.call
+-- As in page-cache.ts.
+local MAX_AGE_MS = 60000
 local tombstones = ARGV[1] == '1' and TOMBSTONES
 
 -- Lua compares strings by the locale, Redis members by their bytes.
@@ -177,13 +179,19 @@ local function is_judged(key)
   return call('HGET', HIDDEN .. key .. '}', STATE) == 'complete'
 end
 
+-- True if the hash of a home expires, since a mute ends, before a cached page does.
+local function ends_soon(key)
+  local left = call('PTTL', HIDDEN .. key .. '}')
+  return left >= 0 and left < MAX_AGE_MS
+end
+
 -- A change that somebody else made renews a home when that is due: see change-hidden.lua. What is read before is not
--- cached. Returns "soon" or "now", nil if none is due.
+-- cached, nor is what is read while a mute ends soon. Returns "soon" or "now", nil if there is no reason.
 local function renewal_of(key)
   if not is_home(key) then return nil end
   local renewal = RENEWAL .. key .. '}'
   local due = call('GET', renewal)
-  if not due or due == '0' then return nil end
+  if not due or due == '0' then return ends_soon(key) and 'soon' or nil end
   local time = call('TIME')
   if time[1] * 1000 + time[2] / 1000 < tonumber(due) then return 'soon' end
   write('ZREM', key, FLOOR)

@@ -5,12 +5,14 @@
 --
 -- What is hidden now goes out of the home, and what is shown again has to come back: the home is rebuilt by its next
 -- read. A change that somebody else made does so at most once in some seconds; in between the home notes when it is due.
+-- The hash expires when the first of its mutes ends.
 --
 -- KEYS[1]  the home
 -- KEYS[2]  the hash of those whose drops the user does not see
 -- KEYS[3]  its changes
 -- KEYS[4]  what a fill has staged
 -- KEYS[5]  the renewal of the home: "0" after one, or when the next is due, ms
+-- KEYS[6]  "1" once the hash has a mute that ends, until the home is without it
 -- ARGV[1]  "begin"; "finish"; "renew" if the home may have got something meanwhile; "lose" if nobody tells how it is:
 --          the hash is not complete any more
 -- ARGV[2]  the mark of the change
@@ -18,7 +20,7 @@
 -- ARGV[4]  time to live of the changes, ms
 -- ARGV[5]  time between two renewals, ms
 -- ARGV[6+] "begin": users; "renew": nothing; else user, "all", "reposts" or "", and "own"; "other"; "apart" if the home has nothing that
---          changes
+--          changes; time until it ends, ms, or ""
 -- returns  "begin": "complete", "filling" or "", then what is hidden of each user; "finish": of each user 1, 0 if a
 --          later change has taken over, -1 if the change was lost; else nothing
 local call, home, hidden, changes, staged, renewal = redis.call, KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -61,6 +63,20 @@ local function change(user, hiding, how)
   if how == 'own' then renew(hides) elseif is_filling then renew(false) elseif how == 'other' then renew_later(hides) else touch() end
 end
 
+local function end_in(left)
+  if left == '' then return end
+  if is_filling then
+    local time = call('TIME')
+    local ends = time[1] * 1000 + math.floor(time[2] / 1000) + left
+    local first = call('HGET', staged, '~until') or ends
+    call('HSET', staged, '~until', string.format('%d', math.min(first, ends)))
+  elseif call('PTTL', hidden) > tonumber(left) then
+    call('PEXPIRE', hidden, left)
+    call('SET', KEYS[6], '1', 'PX', string.format('%d', left + ttl))
+    touch()
+  end
+end
+
 if step == 'begin' then
   local answer = { state }
   for i = 6, #ARGV do
@@ -75,7 +91,7 @@ if step == 'renew' then return renew_later(true) end
 
 if step == 'lose' then
   call('HDEL', hidden, STATE)
-  for i = 6, #ARGV, 3 do
+  for i = 6, #ARGV, 4 do
     local user, hiding = ARGV[i], ARGV[i + 1]
     call('HDEL', changes, user)
     if hiding ~= '' and call('HGET', hidden, user) ~= 'all' then call('HSET', hidden, user, hiding) end
@@ -86,12 +102,13 @@ if step == 'lose' then
 end
 
 local results = {}
-for i = 6, #ARGV, 3 do
+for i = 6, #ARGV, 4 do
   local stands = call('HGET', changes, ARGV[i])
   if state == '' or not stands then results[#results + 1] = -1
   elseif stands ~= mark then results[#results + 1] = 0
   else
     change(ARGV[i], ARGV[i + 1], ARGV[i + 2])
+    end_in(ARGV[i + 3])
     results[#results + 1] = 1
   end
 end

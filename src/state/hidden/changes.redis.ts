@@ -5,10 +5,10 @@ import { encodeId } from "../../kernel/ids.js";
 import { MINUTE, SECOND } from "../../kernel/time.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import { createRemovalNotes } from "../entries/removal-notes.redis.js";
-import { hiddenChangesKey, hiddenKey, hiddenStagedKey, homeKey, renewalKey, repostedKey } from "../keys.js";
+import { endingKey, hiddenChangesKey, hiddenKey, hiddenStagedKey, homeKey, renewalKey, repostedKey } from "../keys.js";
 import { script } from "../scripts.redis.js";
-import type { Hiding } from "./hidden.js";
-import { addHider, RENEWAL_MS } from "./hidden.redis.js";
+import type { Hiding, TimedHiding } from "./hidden.js";
+import { addHider, RENEWAL_MS, timeLeft } from "./hidden.redis.js";
 
 const CHANGE_HIDDEN = script("change-hidden", import.meta.url);
 
@@ -17,6 +17,8 @@ export interface HidingChange {
   readonly user: string;
   readonly target: string;
   readonly hiding: Hiding | undefined;
+  /** When a mute ends, ms since the epoch; undefined: not by itself. */
+  readonly until?: number | undefined;
 }
 
 /** Change made by the user (`isOwn`) or by the target. */
@@ -24,7 +26,7 @@ export type MadeChange = HidingChange & { readonly isOwn: boolean };
 
 export interface ChangeSources {
   /** Resolves to the current state; undefined if the users service does not answer. */
-  readHidings(user: string, targets: readonly string[]): Promise<readonly (Hiding | undefined)[] | undefined>;
+  readHidings(user: string, targets: readonly string[]): Promise<readonly TimedHiding[] | undefined>;
   /** Answers the same by reading all hidden users: a users service may not have the other call. */
   readonly readAllHidings: ChangeSources["readHidings"];
   /** Resolves to true if a home certainly has no drop of the target, and no repost of one. */
@@ -47,8 +49,7 @@ export function createChangeHidden(scripts: Scripts, sources: ChangeSources, ttl
   const { run, command } = scripts;
   const notes = createRemovalNotes(scripts);
   const step = (user: string, what: string, mark: string, args: readonly string[]) => {
-    const keys = [homeKey(user), hiddenKey(user), hiddenChangesKey(user), hiddenStagedKey(user), renewalKey(user)];
-    return run(CHANGE_HIDDEN, keys, [what, mark, ttlMs, CHANGES_TTL_MS, RENEWAL_MS, ...args]);
+    return run(CHANGE_HIDDEN, keysOf(user), [what, mark, ttlMs, CHANGES_TTL_MS, RENEWAL_MS, ...args]);
   };
   /** Adds the user to the hiders before anything else changes: fan-out reads the hiders first. */
   const prepare = async (user: string, changes: readonly MadeChange[], isListening: boolean): Promise<void> => {
@@ -72,11 +73,11 @@ export function createChangeHidden(scripts: Scripts, sources: ChangeSources, ttl
     const mark = randomUUID();
     const [state, ...before] = (await step(user, "begin", mark, targets.map(encodeId))) as string[];
     const hidings = state === "" && !isListening ? undefined : await sources.readHidings(user, targets);
-    const now = hidings ? changes.map((change, index) => ({ ...change, hiding: hidings[index] })) : changes;
+    const now = hidings ? changes.map((change, index) => ({ ...change, ...hidings[index] })) : changes;
     if (state === "" || !hidings) {
       await lose(user, changes, isListening);
       const known = hidings || !isListening ? undefined : await sources.readAllHidings(user, targets);
-      return { now: known ? changes.map((change, index) => ({ ...change, hiding: known[index] })) : now, lost: [] };
+      return { now: known ? changes.map((change, index) => ({ ...change, ...known[index] })) : now, lost: [] };
     }
     const changed = now.filter(({ hiding = "" }, index) => state === "filling" || hiding !== before[index]);
     const isFar = new Map(
@@ -116,6 +117,12 @@ export function createChangeHidden(scripts: Scripts, sources: ChangeSources, ttl
   };
 }
 
+/** Returns the keys of the script. */
+const keysOf = (user: string): string[] => [
+  ...[homeKey(user), hiddenKey(user), hiddenChangesKey(user), hiddenStagedKey(user)],
+  ...[renewalKey(user), endingKey(user)],
+];
+
 /** Returns one change for each target. */
 function newestOf(changes: readonly MadeChange[]): MadeChange[] {
   const newest = new Map<string, MadeChange>();
@@ -127,9 +134,9 @@ function newestOf(changes: readonly MadeChange[]): MadeChange[] {
 }
 
 const argsOf = (changes: readonly MadeChange[], isFar: readonly boolean[] = []): string[] =>
-  changes.flatMap(({ target, hiding, isOwn }, index) => {
+  changes.flatMap(({ target, hiding, until, isOwn }, index) => {
     const how = isOwn ? "own" : isFar[index] ? "apart" : "other";
-    return [encodeId(target), hiding ?? "", how];
+    return [encodeId(target), hiding ?? "", how, hiding === undefined ? "" : String(timeLeft(until))];
   });
 
 const isFarOff = async ({ isApart }: ChangeSources, { user, target, isOwn }: MadeChange): Promise<boolean> =>

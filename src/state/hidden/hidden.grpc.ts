@@ -4,7 +4,7 @@ import { readPages } from "../../kernel/paging.js";
 import { createBatch } from "../../kernel/sharing.js";
 import { MINUTE, SECOND, sharedNow } from "../../kernel/time.js";
 import { isUnimplemented, refusalOfUser, type Upstreams } from "../../upstreams/upstreams.grpc.js";
-import type { Hiding } from "./hidden.js";
+import type { Hiding, TimedHiding } from "./hidden.js";
 import type { ReadHidden } from "./hidden.redis.js";
 
 const HIDDEN_A_PAGE = 1_000;
@@ -20,7 +20,7 @@ export function createReadHidden(upstreams: Read): ReadHidden {
   return async function* (user) {
     const read = (token: string) => upstreams.hidden({ user, token, size: HIDDEN_A_PAGE });
     try {
-      for await (const { hidden } of readPages(read)) yield targetsOf(upstreams, user, hidden);
+      for await (const { hidden } of readPages(read)) yield pageOf(upstreams, user, hidden);
     } catch (error) {
       if (!isUnimplemented(error)) throw refusalOfUser(error);
     }
@@ -51,26 +51,32 @@ export function createReadHiddenTogether(
   });
   return async function* (user) {
     const hidden = await readTogether(user);
-    if (hidden) yield targetsOf(upstreams, user, hidden);
+    if (hidden) yield pageOf(upstreams, user, hidden);
     else yield* readAlone(user);
   };
 }
 
-function targetsOf({ leaveOut }: Read, user: string, hidden: readonly HiddenUser[]): ReadonlyMap<string, Hiding> {
-  const targets = new Map<string, Hiding>();
+const hasEnded = (expiresAt: number): boolean => expiresAt !== 0 && expiresAt <= sharedNow();
+
+function pageOf({ leaveOut }: Read, user: string, hidden: readonly HiddenUser[]) {
+  const hidings = new Map<string, Hiding>();
+  const ends: number[] = [];
   for (const { target_id, reposts_only, expires_at, blocked } of hidden) {
     if (idFault(target_id) !== undefined) leaveOut("GetHidden", user);
-    else if (blocked) targets.set(target_id, "all");
-    else if (expires_at !== 0 && expires_at <= sharedNow()) continue;
-    else if (targets.get(target_id) !== "all") targets.set(target_id, reposts_only ? "reposts" : "all");
+    else if (blocked) hidings.set(target_id, "all");
+    else if (hasEnded(expires_at)) continue;
+    else {
+      if (expires_at !== 0) ends.push(expires_at);
+      if (hidings.get(target_id) !== "all") hidings.set(target_id, reposts_only ? "reposts" : "all");
+    }
   }
-  return targets;
+  return { hidings, until: ends.length === 0 ? undefined : Math.min(...ends) };
 }
 
 /** Reads relations to at most 1,000 targets. Resolves to undefined if the users service has no GetRelations. */
 export const createReadHidings =
   (upstreams: Pick<Upstreams, "relations">) =>
-  async (user: string, targets: readonly string[]): Promise<(Hiding | undefined)[] | undefined> => {
+  async (user: string, targets: readonly string[]): Promise<TimedHiding[] | undefined> => {
     try {
       return (await upstreams.relations(user, targets)).map(hidingOf);
     } catch (error) {
@@ -79,8 +85,8 @@ export const createReadHidings =
     }
   };
 
-function hidingOf({ blocking, blocked_by, muting, mute_reposts_only, mute_expires_at }: Relation): Hiding | undefined {
-  if (blocking || blocked_by) return "all";
-  if (!muting || (mute_expires_at !== 0 && mute_expires_at <= sharedNow())) return undefined;
-  return mute_reposts_only ? "reposts" : "all";
+function hidingOf({ blocking, blocked_by, muting, mute_reposts_only, mute_expires_at }: Relation): TimedHiding {
+  if (blocking || blocked_by) return { hiding: "all", until: undefined };
+  if (!muting || hasEnded(mute_expires_at)) return { hiding: undefined, until: undefined };
+  return { hiding: mute_reposts_only ? "reposts" : "all", until: mute_expires_at || undefined };
 }

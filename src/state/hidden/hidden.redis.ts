@@ -5,10 +5,11 @@ import { withDeadline } from "../../kernel/deadlines.js";
 import { AppError } from "../../kernel/errors.js";
 import { decodeId, encodeId } from "../../kernel/ids.js";
 import { SingleFlight } from "../../kernel/sharing.js";
-import { MINUTE } from "../../kernel/time.js";
+import { MINUTE, sharedNow } from "../../kernel/time.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
+import { MAX_AGE_MS } from "../entries/page-cache.js";
 import { type Erased, writeUnlessErased } from "../erased/erasures.js";
-import { HIDDEN_STATE, hiddenChangesKey, hiddenKey, hiddenStagedKey, hidersKey, homeKey } from "../keys.js";
+import { endingKey, HIDDEN_STATE, hiddenChangesKey, hiddenKey, hiddenStagedKey, hidersKey, homeKey } from "../keys.js";
 import { script } from "../scripts.redis.js";
 import { Hidden, type HiddenUsers, type Hiding, ManyHidden } from "./hidden.js";
 
@@ -31,8 +32,14 @@ const ASKED_A_CALL = 1_000;
 /** Number of hidden users from which a hash is not read whole. */
 const MANY = 5_000;
 
+interface HiddenPage {
+  readonly hidings: ReadonlyMap<string, Hiding>;
+  /** When the first of these mutes ends, ms since the epoch; undefined: none of them does. */
+  readonly until?: number | undefined;
+}
+
 /** Yields pages, each of other users, or with more about a user. */
-export type ReadHidden = (user: string) => AsyncIterable<ReadonlyMap<string, Hiding>>;
+export type ReadHidden = (user: string) => AsyncIterable<HiddenPage>;
 
 export type HiddenStore = ReturnType<typeof createHiddenStore>;
 
@@ -57,6 +64,9 @@ export async function addHider(
  * Stores in Redis whose drops each user does not see. The hash is filled from the users service, page by page, since
  * nothing bounds how many others block a user.
  *
+ * The hash expires when the first of its mutes ends: the next reader or writer fills it again, without that mute, and the
+ * home is rebuilt.
+ *
  * A fill adds the user to the hiders of each target before the hash is complete. So fan-out, which reads an author's
  * hiders first, finds every user whose complete hash has the author.
  */
@@ -71,20 +81,20 @@ export function createHiddenStore(
   const lastKnown = createCache<HiddenUsers>("hiddenUsers", { sizeOf: bytesOf });
   /** Fills the hash once. Adds to `packs` the tokens of the targets that get the user as a hider. */
   const fillOnce = async (user: string, packs: string[]): Promise<boolean> => {
-    const keys = [hiddenKey(user), hiddenStagedKey(user), hiddenChangesKey(user), homeKey(user)];
-    const step = (what: string, name: string, fields: readonly string[] = []) =>
-      run(FILL_HIDDEN, keys, [what, name, ttlMs, STAGED_TTL_MS, ...fields]);
+    const keys = [hiddenKey(user), hiddenStagedKey(user), hiddenChangesKey(user), homeKey(user), endingKey(user)];
+    const step = (what: string, name: string, endsInMs: number | "" = "", fields: readonly string[] = []) =>
+      run(FILL_HIDDEN, keys, [what, name, ttlMs, STAGED_TTL_MS, endsInMs, ...fields]);
     const name = (await step("begin", `~${randomUUID()}`)) as string | null;
     if (name === null) return true;
-    for await (const page of readHidden(user)) {
-      const gone = await erased.among([...page.keys()]);
-      const listed = [...page].filter(([target]) => !gone.has(target));
+    for await (const { hidings, until } of readHidden(user)) {
+      const gone = await erased.among([...hidings.keys()]);
+      const listed = [...hidings].filter(([target]) => !gone.has(target));
       for (const chunk of chunked(listed, TARGETS_A_CALL)) {
         const targets = chunk.map(([target]) => target);
         packs.push(targets.map(encodeId).join(","));
         await addHider(scripts, targets, user, ttlMs);
         const fields = chunk.flatMap(([target, hiding]) => [encodeId(target), hiding]);
-        if ((await step("add", name, fields)) !== 1) return false;
+        if ((await step("add", name, timeLeft(until), fields)) !== 1) return false;
       }
     }
     return (await step("finish", name)) === 1;
@@ -100,17 +110,18 @@ export function createHiddenStore(
   };
   const read = async (user: string): Promise<HiddenUsers | undefined> => {
     const answer = await run(READ_HIDDEN, [hiddenKey(user)], [MANY]);
-    const [state, size, fields] = answer as [string, number, readonly string[]];
-    const few = size < MANY ? new Hidden(user, targetsOf(fields)) : undefined;
+    const [state, size, expiresInMs, fields] = answer as [string, number, number, readonly string[]];
+    const endsSoon = expiresInMs >= 0 && expiresInMs < MAX_AGE_MS;
+    const few = size < MANY ? new Hidden(user, targetsOf(fields), endsSoon) : undefined;
     const last = few ?? new ManyHidden(user, size, async (targets) => (await askRedis(scripts, user, targets)).hidings);
     if (state === COMPLETE || size > 0) lastKnown.set(user, last);
-    return state === COMPLETE ? (few ?? new ManyHidden(user, size, wholeHidingsOf(user))) : undefined;
+    return state === COMPLETE ? (few ?? new ManyHidden(user, size, wholeHidingsOf(user), endsSoon)) : undefined;
   };
   const forget = async (user: string, packs: readonly string[]): Promise<void> => {
     const removeHider = (token: string) =>
       command("srem", (client) => client.srem(hidersKey(decodeId(token)), encodeId(user)));
     if (!scripts.isCluster) for (const pack of packs) await Promise.all(pack.split(",").map(removeHider));
-    const keys = [hiddenKey(user), hiddenStagedKey(user), hiddenChangesKey(user)] as const;
+    const keys = [hiddenKey(user), hiddenStagedKey(user), hiddenChangesKey(user), endingKey(user)] as const;
     await command("unlink", (client) => client.unlink(...keys));
   };
   /**
@@ -145,6 +156,10 @@ export function createHiddenStore(
   };
 }
 
+/** Returns the time until a mute ends, in ms, as the scripts take it; "" for none that ends. */
+export const timeLeft = (until: number | undefined): number | "" =>
+  until === undefined ? "" : Math.max(1, Math.ceil(until - sharedNow()));
+
 const changing = () => new AppError("unavailable", "whom the user hides changes faster than it can be read");
 
 /** Reads from Redis how the user hides these targets, and if the hash is still complete. */
@@ -164,7 +179,7 @@ const targetsOf = (fields: readonly string[]): Map<string, Hiding> => {
   const targets = new Map<string, Hiding>();
   for (let index = 0; index < fields.length; index += 2) {
     const [token, hiding] = [fields[index] as string, fields[index + 1] as Hiding];
-    if (token !== HIDDEN_STATE) targets.set(decodeId(token), hiding);
+    if (!token.startsWith("~")) targets.set(decodeId(token), hiding);
   }
   return targets;
 };

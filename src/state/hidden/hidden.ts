@@ -4,9 +4,17 @@ import type { Byline } from "../../contracts/timelines.js";
 /** Hides all of a user's drops (a block or a mute), or only their reposts (a mute). */
 export type Hiding = "all" | "reposts";
 
+/** How drops of a target are hidden now; undefined: not at all. `until` is in ms since the epoch; undefined: for good. */
+export interface TimedHiding {
+  readonly hiding: Hiding | undefined;
+  readonly until?: number | undefined;
+}
+
 /** Users whose drops a user does not see. */
 export interface HiddenUsers {
   readonly size: number;
+  /** True if the answer must not be cached, since a mute ends before a cached answer does. */
+  readonly endsSoon?: boolean;
   /** Resolves to an object that decides about these bylines. */
   among(bylines: Iterable<Byline>): Promise<Hidden>;
 }
@@ -18,6 +26,7 @@ export class Hidden implements HiddenUsers {
   constructor(
     private readonly user: string,
     private readonly targets: ReadonlyMap<string, Hiding | undefined>,
+    readonly endsSoon = false,
   ) {}
 
   get size(): number {
@@ -59,6 +68,7 @@ export class ManyHidden implements HiddenUsers {
     private readonly user: string,
     readonly size: number,
     private readonly read: ReadHidings,
+    readonly endsSoon = false,
   ) {}
 
   async among(bylines: Iterable<Byline>): Promise<Hidden> {

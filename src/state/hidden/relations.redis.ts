@@ -92,7 +92,7 @@ export function createRelationWriter(
   const readAllHidings: ReadHidings = async (user, targets) => {
     const all = await hidden.known(user);
     const known = await all.among(targets.map((author) => ({ author })));
-    return targets.map((target) => known.hidingOf(target));
+    return targets.map((target) => ({ hiding: known.hidingOf(target) }));
   };
   const look = (users: readonly string[], { author, original }: Byline): Promise<number[]> => {
     const before = [encodeId(author), original === undefined ? "" : encodeId(original)];

@@ -19,6 +19,7 @@ const OF_USERS: Readonly<Record<string, (user: string) => string>> = {
   hiddenStagedKey: keys.hiddenStagedKey,
   hiddenChangesKey: keys.hiddenChangesKey,
   renewalKey: keys.renewalKey,
+  endingKey: keys.endingKey,
   hiddenKeyOfHome: (user) => keys.hiddenKeyOfHome(keys.homeKey(user)),
   hidersKey: keys.hidersKey,
   bylinesKey: (user) => keys.bylinesKey(keys.authorKey(user)),
