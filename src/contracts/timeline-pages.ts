@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { SHOWN_DROP } from "./shown-drops.js";
 
 /** Pages of these are read over gRPC and over HTTP. */
 export const TIMELINES = ["home", "local", "global"] as const;
@@ -21,12 +22,16 @@ export const PAGE_LIMIT = z.coerce
   .max(MAX_LIMIT)
   .default(DEFAULT_LIMIT);
 
+/** Parts that a page over HTTP may have besides ids. */
+const EXPANSIONS = ["drops"] as const;
+
 /** The query of a page over HTTP. The three cursors exclude each other. */
 export const TIMELINE_QUERY = z.object({
   limit: PAGE_LIMIT,
   max_id: cursor("Only drops older than this one: next_max_id of a page, or an id"),
   min_id: cursor("The drops next newer than this one: prev_min_id of a page, or an id"),
   since_id: cursor("Only drops newer than this one, from the newest down"),
+  expand: z.enum(EXPANSIONS).optional().meta({ description: "drops: each item has its drop" }),
 });
 
 const ITEM = z.object({
@@ -35,6 +40,9 @@ const ITEM = z.object({
   repost_of: z.string().meta({ description: "The original, if the drop is a repost in a home; else empty" }),
   reposted_by: z.array(z.string()).meta({
     description: "Of a repost: its author, and up to two more whose reposts of the same drop the page leaves out",
+  }),
+  drop: SHOWN_DROP.optional().meta({
+    description: "With expand=drops: the drop as GetDrops gives it to the caller, with its state",
   }),
 });
 
@@ -45,7 +53,7 @@ export const TIMELINE_PAGE = z
     has_more: z.boolean().meta({ description: "There are more drops in the direction asked for" }),
     next_max_id: z.string().meta({ description: "Hand back as max_id for the next older page" }),
     prev_min_id: z.string().meta({ description: "Hand back as min_id for the next newer page" }),
-    degraded: z.boolean().meta({ description: "The page may be incomplete: a server failed" }),
+    degraded: z.boolean().meta({ description: "The page may be incomplete, or without its drops: a server failed" }),
     items: z.array(ITEM).meta({ description: "One for each of drop_ids, in the same order" }),
   })
   .meta({ description: "A page of a timeline" });

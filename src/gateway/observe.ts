@@ -38,6 +38,10 @@ const resets = counter("timeline_sse_resets", "Resets sent");
 const duplicates = counter("timeline_sse_duplicates", "Repeated notifications not sent again");
 const pages = counter("timeline_http_pages", "Pages of timelines served over HTTP, by timeline");
 const pagesRefused = counter("timeline_http_pages_refused", "Requests for such pages refused, by HTTP status");
+const pagesWithoutDrops = counter(
+  "timeline_http_pages_without_drops",
+  "Pages served without the drops that were asked for (`expand=drops`), because these could not be read",
+);
 const renewed = counter("timeline_sse_registrations", "Registrations of listeners");
 
 const KNOWN_EVENTS = new Set([
@@ -109,9 +113,11 @@ export const observeGateway = {
   },
   pagesServed(): void {
     for (const timeline of TIMELINES) pages.add(0, { timeline });
+    pagesWithoutDrops.add(0);
     for (const status of [500, 503]) pagesRefused.add(0, { status });
   },
   pageServed: (timeline: TimelineName): void => pages.add(1, { timeline }),
+  pageWithoutDrops: (): void => pagesWithoutDrops.add(1),
   pageRefused: (status: number): void => pagesRefused.add(1, { status }),
   keys: (age: () => number): void =>
     observedGauge("timeline_jwks_age_seconds", "Time since the server of the key set last answered", age),

@@ -2,11 +2,15 @@ import type { Router } from "express";
 import { TIMELINE_QUERY, TIMELINES, timelinePath } from "../contracts/timeline-pages.js";
 import type { GetTimelineResponse } from "../gen/avion/timeline.js";
 import { type ApiDeps, createApi, understood } from "../platform/http/api.js";
+import type { ReadShownDrops } from "../upstreams/shown-drops.js";
 import type { ReadPage } from "../upstreams/timelines.grpc.js";
+import { createExpand } from "./expand.js";
 import { observeGateway } from "./observe.js";
 
 interface TimelineRouteDeps extends Omit<ApiDeps, "refused"> {
   readonly readPage: ReadPage;
+  /** Undefined if no posts service is configured: items have no drops. */
+  readonly readDrops: ReadShownDrops | undefined;
   /** Paths of links begin with it. */
   readonly pathPrefix: string;
 }
@@ -15,20 +19,25 @@ interface TimelineRouteDeps extends Omit<ApiDeps, "refused"> {
 const PAGE_COST = 10;
 
 /** Serves pages of timelines over HTTP, as the role api reads them for the caller. */
-export function createTimelineRouter({ readPage, pathPrefix, ...deps }: TimelineRouteDeps): Router {
+export function createTimelineRouter({ readPage, readDrops, pathPrefix, ...deps }: TimelineRouteDeps): Router {
   const api = createApi({ ...deps, refused: observeGateway.pageRefused });
   observeGateway.pagesServed();
+  const expand = createExpand({
+    readDrops: readDrops ?? (async () => new Map()),
+    mayCall: async (user) => (await deps.takeRead(user, PAGE_COST)) === 0,
+  });
   for (const name of TIMELINES) {
     const path = timelinePath(name);
-    const answer: Parameters<typeof api.get>[1] = async ({ user }, { query }, response) => {
-      const { limit, ...cursors } = understood(TIMELINE_QUERY, query, "query");
+    const answer: Parameters<typeof api.get>[1] = async ({ user }, request, response) => {
+      const { limit, expand: wanted, ...cursors } = understood(TIMELINE_QUERY, request.query, "query");
       const { max_id = "", min_id = "", since_id = "" } = cursors;
       const page = await readPage(name, { user_id: user, limit, max_id, min_id, since_id });
-      const links = linksOf(page, { path: pathPrefix + path, limit, isLast: min_id === "" && !page.has_more });
+      const query = `limit=${limit}${wanted === undefined ? "" : `&expand=${wanted}`}`;
+      const links = linksOf(page, { path: pathPrefix + path, query, isLast: min_id === "" && !page.has_more });
       // An empty page leads nowhere.
       if (links.length > 0) response.set("Link", links.join(", "));
       observeGateway.pageServed(name);
-      return page;
+      return wanted === undefined ? page : expand(page, user);
     };
     api.get(path, answer, PAGE_COST);
   }
@@ -38,9 +47,9 @@ export function createTimelineRouter({ readPage, pathPrefix, ...deps }: Timeline
 /** `next` is the older page, unless there is none; `prev` is the newer one, which may come to be (RFC 8288). */
 function linksOf(
   { next_max_id, prev_min_id }: GetTimelineResponse,
-  { path, limit, isLast }: { readonly path: string; readonly limit: number; readonly isLast: boolean },
+  { path, query, isLast }: { readonly path: string; readonly query: string; readonly isLast: boolean },
 ): string[] {
   const link = (rel: string, name: string, cursor: string): string[] =>
-    cursor === "" ? [] : [`<${path}?limit=${limit}&${name}=${encodeURIComponent(cursor)}>; rel="${rel}"`];
+    cursor === "" ? [] : [`<${path}?${query}&${name}=${encodeURIComponent(cursor)}>; rel="${rel}"`];
   return [...(isLast ? [] : link("next", "max_id", next_max_id)), ...link("prev", "min_id", prev_min_id)];
 }

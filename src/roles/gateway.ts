@@ -7,6 +7,7 @@ import type { HttpServer } from "../platform/http/serve.js";
 import { createRewardStore } from "../rewards/index.js";
 import { refuseErased } from "../state/index.js";
 import { connectTimelines } from "../upstreams/timelines.grpc.js";
+import { connectPosts } from "../upstreams/upstreams.grpc.js";
 import type { Config } from "./config/config.js";
 import { missingUpstreams } from "./connections.js";
 import type { RoleDeps, RunningRole } from "./role.js";
@@ -35,9 +36,10 @@ export async function startGatewayRole(deps: GatewayRoleDeps): Promise<RunningRo
   const upstreams = missingUpstreams(config.upstreams).length > 0 ? undefined : connections.upstreams("gateway");
   const { authorize } = entrance;
   const { allowedOrigins } = config.gateway;
-  const { timelineServiceAddr, tls } = config.upstreams;
+  const { timelineServiceAddr, postServiceAddr, tls } = config.upstreams;
   const pathPrefix = prefixOf(config.posts.publicUrl);
   const timelines = timelineServiceAddr ? connectTimelines(timelineServiceAddr, tls) : undefined;
+  const posts = timelines && postServiceAddr ? connectPosts(postServiceAddr, tls, log) : undefined;
   http.use(
     createAnalysisApi({
       ...connections,
@@ -58,6 +60,7 @@ export async function startGatewayRole(deps: GatewayRoleDeps): Promise<RunningRo
         authorize,
         allowedOrigins: new Set(allowedOrigins),
         readPage: timelines.read,
+        readDrops: posts?.shownDrops,
         pathPrefix,
         refuseCaller: refuseErased(connections.state.erased),
         takeRead: connections.state.limits.takeRead,
@@ -73,6 +76,7 @@ export async function startGatewayRole(deps: GatewayRoleDeps): Promise<RunningRo
       http.stopListening();
       await gateway.close(graceMs);
       timelines?.close();
+      posts?.close();
     },
   };
 }

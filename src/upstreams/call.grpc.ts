@@ -57,9 +57,10 @@ export const isNotFound = (error: unknown): boolean => isAnswered(error, status.
 
 export const isInvalidArgument = (error: unknown): boolean => isAnswered(error, status.INVALID_ARGUMENT);
 
+export const isExhausted = (error: unknown): boolean => isAnswered(error, status.RESOURCE_EXHAUSTED);
+
 /** Returns true if the answer is larger than a message may be. */
-export const isTooLarge = (error: unknown): boolean =>
-  isAnswered(error, status.RESOURCE_EXHAUSTED) && TOO_LARGE.test((error as Error).message);
+export const isTooLarge = (error: unknown): boolean => isExhausted(error) && TOO_LARGE.test((error as Error).message);
 
 /** Returns the row of {@link FAULTS}. */
 function failureOf({ code, details }: ServiceError): keyof typeof FAULTS {

@@ -20,9 +20,17 @@ import { nameOf } from "../platform/grpc/message-types.js";
 import type { TlsFiles } from "../platform/tls.js";
 import { counter } from "../telemetry/meters.js";
 import { broken, checkPage, type LeaveOut, refuseLong, totalOf, validUsers } from "./answers.js";
-import { connectUpstream, createCallUpstream, isInvalidArgument, isTooLarge } from "./call.grpc.js";
+import {
+  connectUpstream,
+  createCallUpstream,
+  isExhausted,
+  isInvalidArgument,
+  isTooLarge,
+  isUnimplemented,
+} from "./call.grpc.js";
 import type { DropsRequest } from "./drop-pages.js";
 import { createDropReads, type ReadDrops } from "./drop-reads.js";
+import { createShownDrops } from "./shown-drops.js";
 
 export { isInvalidArgument, isNotFound, isOfUpstream, isUnimplemented } from "./call.grpc.js";
 
@@ -196,7 +204,7 @@ function onUsers(users: Client, leaveOut: LeaveOut) {
 
 function onPosts(posts: Client, { leaveOut, unordered }: Faults) {
   const { open, once: call, inTurn } = createCallUpstream(posts);
-  const { getDropsByUserId, getCounts, listDrops, getRetention } = PostServiceService;
+  const { getDropsByUserId, getDrops, getCounts, listDrops, getRetention } = PostServiceService;
   const dropReads = createDropReads({ leaveOut, unordered, isTooLarge, isInvalidArgument });
   /** Opens the reads of drops for one piece of work. */
   const openDropsByUser = (): ReadDrops => dropReads(open(getDropsByUserId));
@@ -206,6 +214,12 @@ function onPosts(posts: Client, { leaveOut, unordered }: Faults) {
       const ask = () => openDropsByUser()(request, deadline);
       return deadline === undefined ? inTurn(getDropsByUserId, request.author, ask) : ask();
     },
+    shownDrops: createShownDrops({
+      call: (request, about) => call(getDrops, request, about),
+      isExhausted,
+      isInvalidArgument,
+      isUnimplemented,
+    }),
     /** Asks about at most 200 drops of one user. */
     counts: async (user: string, ids: readonly string[]): Promise<readonly Counts[]> => {
       const { counts } = await call(getCounts, { drop_ids: [...ids] }, { subject: user });

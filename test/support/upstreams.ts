@@ -2,7 +2,9 @@ import { setTimeout as delay } from "node:timers/promises";
 import { type handleUnaryCall, Server, ServerCredentials, type ServerUnaryCall, status } from "@grpc/grpc-js";
 import {
   type Drop,
+  DropDetails,
   type GetDropsByUserIDRequest,
+  type GetDropsRequest,
   type PostServiceServer,
   PostServiceService,
   Visibility,
@@ -21,6 +23,7 @@ export type UpstreamMethod =
   | "GetHiddenOfMany"
   | "ListRelationChanges"
   | "GetDropsByUserID"
+  | "GetDrops"
   | "GetCounts"
   | "ListDrops";
 
@@ -123,7 +126,8 @@ class Desk {
     call: ServerUnaryCall<Request, Response>,
     answer: (request: Request) => Response,
   ): Promise<Response> {
-    const user = (call.request as { user_id?: string }).user_id ?? "";
+    const { user_id, viewer_id } = call.request as { user_id?: string; viewer_id?: string };
+    const user = user_id ?? viewer_id ?? "";
     this.#calls.push({ method, user });
     const faults = this.#faultsOf(method, user);
     const response = faults.every((fault) => fault.code === undefined) ? answer(call.request) : undefined;
@@ -249,7 +253,7 @@ function postService(
   world: World,
   desk: Desk,
   { reconciliation = true, leavesOutDirect = false, reshape = (drops) => drops }: UpstreamOptions,
-): Pick<PostServiceServer, "getDropsByUserId" | "getCounts" | "listDrops"> {
+): Pick<PostServiceServer, "getDropsByUserId" | "getDrops" | "getCounts" | "listDrops"> {
   return {
     getDropsByUserId: desk.unary("GetDropsByUserID", (request: GetDropsByUserIDRequest) => {
       const isOlder = olderThan(world, request);
@@ -257,6 +261,13 @@ function postService(
       const older = world.dropsOf(request.user_id).filter((drop) => isOlder(drop) && isWanted(drop));
       return { drops: reshape(older.slice(0, request.limit > 0 ? request.limit : 20), request), end: false };
     }),
+    getDrops: desk.unary("GetDrops", ({ drop_ids }: GetDropsRequest) => ({
+      results: drop_ids
+        .flatMap((id) => world.find(id) ?? [])
+        .map(({ drop_id, user_id, created_at }) => ({
+          ...{ drop: DropDetails.fromPartial({ drop_id, user_id, created_at }), counts: undefined, viewer: undefined },
+        })),
+    })),
     getCounts: desk.unary("GetCounts", (request: { drop_ids: string[] }) => ({
       counts: request.drop_ids.map((id) => world.countsOf(id)),
     })),

@@ -147,6 +147,11 @@ failedJobsHistoryLimit: 3
 {{- if and (eq .role "gateway") (include "avion-timeline.timelineService" .root) -}}true{{- end -}}
 {{- end -}}
 
+{{/* The gateway asks the posts service for the drops of pages. */}}
+{{- define "avion-timeline.callsPosts" -}}
+{{- if and (include "avion-timeline.callsTimelines" .) (include "avion-timeline.postService" .root) -}}true{{- end -}}
+{{- end -}}
+
 {{/* Whether a role calls the upstreams: the bridge does where there are both, to look up what Redis Pub/Sub has lost, and posts to find out who follows. */}}
 {{- define "avion-timeline.callsUpstreams" -}}
 {{- if has .role (list "api" "fanout" "analysis" "ops") -}}

@@ -13,7 +13,8 @@ egress:
       - { port: 53, protocol: UDP }
       - { port: 53, protocol: TCP }
   {{- $callsOwnApi := and (include "avion-timeline.callsTimelines" .) $root.Values.roles.api.enabled (not $root.Values.upstreams.timelineService) }}
-  {{- if or (and (include "avion-timeline.callsUpstreams" .) (or $root.Values.roles.users.enabled $root.Values.roles.posts.enabled)) $callsOwnApi }}
+  {{- $callsOwnPosts := and (include "avion-timeline.callsPosts" .) $root.Values.roles.posts.enabled }}
+  {{- if or (and (include "avion-timeline.callsUpstreams" .) (or $root.Values.roles.users.enabled $root.Values.roles.posts.enabled)) $callsOwnApi $callsOwnPosts }}
   - ports:
       - { port: 50051, protocol: TCP }
     to:

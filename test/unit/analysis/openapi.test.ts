@@ -32,7 +32,7 @@ test.each([
 
 test("links of pages begin with the prefix of the public URL", async () => {
   const server = await serveHttp({ address: "127.0.0.1:0", log: silent });
-  const page = { drop_ids: ["d"], has_more: true, next_max_id: "d", prev_min_id: "", degraded: false };
+  const page = { drop_ids: ["d"], has_more: true, next_max_id: "d", prev_min_id: "", degraded: false, items: [] };
   server.use(
     createTimelineRouter({
       authorize: async () => ({ user: "ada", tier: undefined, expiresAt: Number.POSITIVE_INFINITY }) as never,
@@ -42,11 +42,15 @@ test("links of pages begin with the prefix of the public URL", async () => {
         takeRead: async () => 0,
         log: silent,
       },
-      ...{ readPage: async () => page as never, pathPrefix: "/social" },
+      ...{ readPage: async () => page as never, readDrops: undefined, pathPrefix: "/social" },
     }),
   );
   const { headers } = await fetch(`http://127.0.0.1:${server.port}${timelinePath("home")}`);
   expect(headers.get("link")).toBe(`</social${timelinePath("home")}?limit=20&max_id=d>; rel="next"`);
+  const expanded = await fetch(`http://127.0.0.1:${server.port}${timelinePath("home")}?expand=drops`);
+  expect(expanded.headers.get("link")).toBe(
+    `</social${timelinePath("home")}?limit=20&expand=drops&max_id=d>; rel="next"`,
+  );
   await server.close(0);
 });
 
@@ -62,7 +66,7 @@ test("beside the event stream it describes the routes that are served, and no ot
     log: silent,
   };
   const analyses = createAnalysisRouter({ ...callers, ask: none, isUser: undefined, reads, servesTimelines: true });
-  const timelines = createTimelineRouter({ ...callers, readPage: none });
+  const timelines = createTimelineRouter({ ...callers, readPage: none, readDrops: undefined });
   const served = [...analyses.stack, ...timelines.stack].flatMap(({ route }) => {
     const methods = route?.stack.map(({ method }) => method).filter((method) => method !== undefined);
     return route ? [`${route.path.replace(/:(\w+)/, "{$1}")} ${[...new Set(methods)].join()}`] : [];

@@ -156,6 +156,7 @@ const BY_THE_OWN_CLOCK = [
   "analysis/sources/call-source.http.ts",
   "cli/bootstrap.ts",
   "cli/terminal.ts",
+  "gateway/expand.ts",
   "kernel/deadlines.ts",
   "kernel/lock-file.ts",
   "kernel/time.ts",

@@ -40,12 +40,16 @@ rendering("named upstreams override those of the release, and a bridge runs with
   expect(addressesOf({ ...REQUIRED, ...alone })).toEqual([undefined, undefined]);
 });
 
-rendering("the gateway serves pages of the release's own api, or of the one that is named", () => {
-  const addressOf = (values: Values): unknown => {
+rendering("the gateway serves pages of the release's own api, or of the one that is named, with their drops", () => {
+  const upstreamsOf = (values: Values) => {
     const objects = renderChart({ ...OWN_UPSTREAMS, fullnameOverride: "x", ...values });
     const gateway = ofKind(objects, "Deployment").find((one) => role(one) === "gateway") as Rendered;
-    return configOf(gateway, objects).upstreams.timelineServiceAddr;
+    return configOf(gateway, objects).upstreams;
   };
+  const addressOf = (values: Values): unknown => upstreamsOf(values).timelineServiceAddr;
+  const { userServiceAddr, postServiceAddr } = upstreamsOf({});
+  expect([userServiceAddr, postServiceAddr]).toEqual([undefined, `x-posts-headless:${PORTS.grpc}`]);
+  expect(upstreamsOf({ "upstreams.postService": "elsewhere:1" }).postServiceAddr).toBe("elsewhere:1");
   expect(addressOf({})).toBe(`x-api:${PORTS.grpc}`);
   expect(addressOf({ "upstreams.timelineService": "elsewhere:1" })).toBe("elsewhere:1");
   expect(addressOf({ "roles.api.enabled": false })).toBeUndefined();
@@ -77,7 +81,8 @@ rendering("network policies admit the release's own callers and the peers that a
       expect(out.flatMap(({ ports }) => ports.map(({ port }) => port))).toEqual([PORTS.grpc]);
     }
     expect(fits({ app: "writer" }, calls?.from)).toBe(name === "posts");
-    expect(fits(podOf("gateway"), calls?.from)).toBe(false);
+    // It asks for the drops of pages.
+    expect(fits(podOf("gateway"), calls?.from)).toBe(name === "posts");
   }
   expect(fits(podOf("gateway"), policyOf("api").spec.ingress[0]?.from)).toBe(true);
   expect(policyOf("gateway").spec.egress.some(({ to }) => fits(podOf("api"), to))).toBe(true);

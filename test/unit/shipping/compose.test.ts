@@ -115,6 +115,10 @@ test("roles call the upstreams of the file, unless others are given", () => {
   const everywhere = (both: unknown[]) => ({ analysis: both, api: both, bridge: both, fanout: both, ops: both });
   expect(addresses({})).toEqual(everywhere([`users:${PORTS.grpc}`, `posts:${PORTS.grpc}`]));
   expect(addresses(UPSTREAMS)).toEqual(everywhere(Object.values(UPSTREAMS)));
+  // The gateway asks for the drops of pages.
+  const gateway = environmentOf(compose.services["gateway"] as Service, { ...GIVEN, ...UPSTREAMS });
+  const { postServiceAddr, userServiceAddr } = readConfig(gateway).upstreams;
+  expect([postServiceAddr, userServiceAddr]).toEqual([UPSTREAMS["TIMELINE_POST_SERVICE_ADDR"], undefined]);
 });
 
 /** The gateway reads results. */
