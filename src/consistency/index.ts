@@ -200,7 +200,7 @@ export const openAuditor = (
 
 interface Audited {
   readonly auditor: Auditor;
-  /** Resolves to true if a user does not see a drop; reads/index.ts has it. */
+  /** Resolves to the reason why a home leaves out a drop; reads/index.ts has it. */
   readonly hides: PublicationDeps["hides"];
   readonly maybeLost: () => boolean;
   /** Callback: called once no more publications are fetched. */
@@ -241,7 +241,7 @@ export const samplePublications = (checks: Partial<typeof PUBLICATION_CHECKS> = 
   createSample({ ...PUBLICATION_CHECKS, ...checks, observe: observeAudit.published });
 
 function startPublicationChecks(
-  { fanout: { chunkSize }, nats: { ackWaitMs } }: Config,
+  { fanout: { chunkSize }, nats: { ackWaitMs }, storedTimelines: { homeReplies } }: Config,
   { state, nats, upstreams, log }: With<"state" | "nats" | "upstreams" | "log">,
   { auditor, hides, maybeLost, stopped, checks }: Audited,
 ): Consuming {
@@ -251,6 +251,7 @@ function startPublicationChecks(
     ...state.fences,
     findDrop,
     hides,
+    judgesReplies: homeReplies === "followed",
     maybeLost,
     repair: auditor.repair,
     recheckMs: delayMs,

@@ -1,3 +1,4 @@
+import { z } from "zod";
 import { DAY, SECOND } from "../kernel/time.js";
 import { type ConfigOf, factor, integer, type Variables } from "../kernel/variables.js";
 
@@ -14,6 +15,13 @@ export const STORED_TIMELINES_VARIABLES = {
     default: "1",
     about:
       "Share of `TIMELINE_MAX_ENTRIES` that remote drops may take in `timeline:global`, above 0; 1: no bound for them; the same for all processes",
+  },
+  homeReplies: {
+    name: "TIMELINE_HOME_REPLIES",
+    schema: z.enum(["followed", "all"], { error: "must be followed or all" }),
+    default: "all",
+    about:
+      "followed: a home shows replies to its user and to those whom the user follows, and local and global show no replies to others; all: they show all replies; the same for all processes",
   },
   ttlMs: {
     name: "TIMELINE_KEY_TTL_MS",

@@ -30,6 +30,8 @@ const job = z.object({
   /** Of a repost. */
   repost_of: dropId.optional(),
   repost_author: userId.optional(),
+  /** Of a reply to somebody else: the parent's author. */
+  reply_to_author: userId.optional(),
   admitted_at: ms,
   generation: z.string().max(MAX_GENERATION_CHARACTERS),
   user_ids: userIds(MAX_CHUNK_USERS),

@@ -12,12 +12,29 @@ export const VISIBILITY_NAMES = {
 
 export type KnownVisibility = keyof typeof VISIBILITY_NAMES;
 
-/** The author of a drop, and of a repost also the original's author, "" if that one is not known, and the original. */
+/** The users who made a drop. */
 export interface Byline {
   readonly author: string;
+  /** Of a repost: the original's author; "" if that one is not known. */
   readonly original?: string | undefined;
+  /** Of a repost: the original. */
   readonly repostOf?: string | undefined;
+  /** Of a reply to somebody else: the parent's author. */
+  readonly parent?: string | undefined;
 }
+
+/** Fields of a drop or of its event that name others. */
+interface Naming {
+  readonly user_id?: string | undefined;
+  readonly repost_of?: string | undefined;
+  readonly reply_to_author?: string | undefined;
+}
+
+/** Returns the parent's author of a reply to somebody else. A repost of a reply and a direct drop count as no replies. */
+export const parentOf = (
+  { user_id, repost_of, reply_to_author: parent }: Naming,
+  isDirect: boolean,
+): string | undefined => (isDirect || repost_of || !parent || parent === user_id ? undefined : parent);
 
 export interface TimelineEntry {
   readonly score: number;
@@ -29,30 +46,33 @@ export interface TimelineEntry {
 }
 
 /** The entry of a drop that an upstream lists. */
-export const entryOfDrop = ({ drop_id: drop, created_at: score, user_id: author, repost_of, repost_author }: Drop) => ({
-  score,
-  drop,
-  by: repost_of === "" ? { author } : { author, original: repost_author, repostOf: repost_of },
-});
+export function entryOfDrop(listed: Drop): TimelineEntry & { readonly by: Byline } {
+  const { drop_id: drop, created_at: score, user_id: author, repost_of, repost_author } = listed;
+  const parent = parentOf(listed, listed.visibility === Visibility.DIRECT);
+  const by = repost_of === "" ? { author, parent } : { author, original: repost_author, repostOf: repost_of };
+  return { score, drop, by };
+}
 
 /**
- * The text of a byline has the tokens of the author, the original's author, nobody yet, and the original, joined by ",",
- * which they never hold. Empty parts at the end are left out, except the original's author.
+ * The text of a byline has the tokens of the author, the original's author, the parent's author, and the original, joined
+ * by ",", which they never hold. Empty parts at the end are left out, except the original's author.
  */
-export function bylineText({ author, original, repostOf }: Byline): string {
+export function bylineText({ author, original, parent, repostOf }: Byline): string {
+  if (parent !== undefined) return `${encodeId(author)},,${encodeId(parent)}`;
   if (original === undefined) return encodeId(author);
   const signed = `${encodeId(author)},${encodeId(original)}`;
   return repostOf === undefined ? signed : `${signed},,${encodeId(repostOf)}`;
 }
 
 export function bylineOf(text: string): Byline {
-  const [author = "", original, , repostOf] = text.split(",").map(decodeId);
+  const [author = "", original, parent, repostOf] = text.split(",").map(decodeId);
+  if (parent) return { author, parent };
   return { author, original, ...(repostOf !== undefined && { repostOf }) };
 }
 
 /** Upper bound of the memory of a byline, bytes. */
-export const bylineBytes = ({ author, original = "", repostOf = "" }: Byline): number =>
-  80 + textBytes(author) + textBytes(original) + textBytes(repostOf);
+export const bylineBytes = ({ author, original = "", parent = "", repostOf = "" }: Byline): number =>
+  80 + textBytes(author) + textBytes(original) + textBytes(parent) + textBytes(repostOf);
 
 export const compareEntries = (a: TimelineEntry, b: TimelineEntry): number =>
   a.score - b.score || compareBytes(a.drop, b.drop);

@@ -147,8 +147,8 @@ function createAdd(deps: FanoutDeps) {
     const deleted = await writeUnlessDeleted(drops, {
       write: async () => {
         await failpoint("write", ...drops);
-        const originals = parts.flatMap(({ change: { repost_author } }) => repost_author || []);
-        if (originals.length > 0) await writer.rememberReposted([...new Set(originals)]);
+        const answered = parts.flatMap(({ change }) => change.repost_author || change.reply_to_author || []);
+        if (answered.length > 0) await writer.rememberReposted([...new Set(answered)]);
         isTaken = await writer.addToHomes(additions(parts), yields);
         await failpoint("written", ...drops);
       },

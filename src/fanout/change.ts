@@ -29,8 +29,8 @@ export const mayNotify = ({ silent, admitted_at, created_at }: Change): boolean 
   !silent && sharedNow() - admitted_at <= NOTIFY_WINDOW_MS && isNews(created_at, admitted_at);
 export const notifies = ({ change, audience }: AudienceChange): boolean => audience.ids.length > 0 && mayNotify(change);
 export const isDeletion = ({ change }: AudienceChange): boolean => change.action === "remove";
-export const bylineOfChange = ({ user_id: author, repost_of, repost_author = "" }: Change): Byline =>
-  repost_of === undefined ? { author } : { author, original: repost_author };
+export const bylineOfChange = ({ user_id: author, repost_of, repost_author = "", reply_to_author }: Change): Byline =>
+  repost_of === undefined ? { author, parent: reply_to_author } : { author, original: repost_author };
 export const entryOf = (change: Change): SignedEntry => {
   const by = { ...bylineOfChange(change), repostOf: change.repost_of };
   return { drop: change.drop_id, score: change.created_at, by };

@@ -56,6 +56,8 @@ export interface FanoutDeps extends Sources {
   /** Callback: called for each edge that was applied. `admittedAt` is in ms since the epoch. */
   readonly applied: (event: EventName, admittedAt: number) => void;
   readonly maxEntries: number;
+  /** True: homes leave out replies to those whom their users do not follow, local and global those to others. */
+  readonly judgesReplies: boolean;
   /** Followers of tiered authors who have read their home within this time, ms, are in the second tier. */
   readonly recentMs: number;
   /** Maximum number of homes of the last tier that are written a second. */

@@ -9,6 +9,7 @@ import {
 } from "../contracts/events.js";
 import type { FanoutJob } from "../contracts/fanout.js";
 import { SILENT_HEADER } from "../contracts/subjects.js";
+import { parentOf } from "../contracts/timelines.js";
 import type { BatchHandler, Delivery, Handlers } from "../delivery/handler.js";
 import { createThrottle } from "../kernel/concurrency.js";
 import { Foreground } from "../kernel/foreground.js";
@@ -185,26 +186,29 @@ const isEdit = (drop: AdmittedDrop): drop is AdmittedEdit => drop.event.name ===
 
 /** Writes the shared timelines, and returns the plans for the homes, in the same order. */
 async function planPublications(deps: FanoutDeps, drops: readonly AdmittedChange[]): Promise<readonly Plan[]> {
-  const { writer } = deps;
+  const { writer, judgesReplies } = deps;
   const shared: SharedAddition[] = [];
   const remembering: Promise<void>[] = [];
   const plans = drops.map(({ event: { name, payload }, admitted_at, silent, trace }): Plan => {
     const { drop_id, created_at, user_id, visibility, recipients = [] } = payload as DropCreated | RemoteDropReceived;
     const isLocal = name === "drop_created";
     const { repost_of, repost_author } = repostOf(payload);
+    const reply_to_author = parentOf(payload, visibility === "direct");
+    const isLeftOut = judgesReplies && reply_to_author !== undefined;
     // Local and global show an original once, not with each of its reposts.
-    if (visibility === "public" && repost_of === undefined)
+    if (visibility === "public" && repost_of === undefined && !isLeftOut)
       shared.push({
         timelines: isLocal ? ["local", "global"] : ["global"],
         entry: {
           drop: drop_id,
           score: created_at,
-          by: { author: user_id ?? "" },
+          by: { author: user_id ?? "", parent: reply_to_author },
           ...(isLocal ? {} : { remote: true }),
         },
       });
+    const isPlain = repost_of === undefined && reply_to_author === undefined;
     const added = { action: "add", event: name, drop_id, created_at, admitted_at, silent } as const;
-    const change = repost_of === undefined ? added : { ...added, repost_of, repost_author };
+    const change = isPlain ? added : { ...added, repost_of, repost_author, reply_to_author };
     const direct = visibility === "direct" ? recipients : undefined;
     if (direct) remembering.push(writer.rememberDirect(drop_id));
     if (!isLocal && user_id !== undefined) remembering.push(writer.rememberActor(drop_id, user_id));

@@ -154,7 +154,8 @@ export class DropWrites {
 
   /**
    * Applies an author's drops down to the lowest floor, page by page. One drop more than a timeline holds is added, so
-   * that trimming raises the floor to the end of the list. Returns the homes that would need more pages.
+   * that trimming raises the floor to the end of the list. Replies do not count, since homes may leave them out. Returns
+   * the homes that would need more pages.
    */
   async apply(homes: readonly ChangedHome[], { first, next, maxPages }: Source): Promise<readonly ChangedHome[]> {
     let [page, open, added] = [first, homes, 0];
@@ -183,7 +184,7 @@ export class DropWrites {
     await this.#removing.flush();
   }
 
-  /** Returns the number of drops that all of these followers may see. */
+  /** Returns the number of drops, without replies to others, that all of these followers may see. */
   async #add(followers: readonly string[], page: readonly Drop[], atMost: number): Promise<number> {
     const now = sharedNow();
     const toAll: SignedEntry[] = [];
@@ -194,8 +195,10 @@ export class DropWrites {
       if (readers.length === followers.length) toAll.push(entry);
       else await this.#adding.push({ audience: audienceOf(readers), entries: [entry] });
     }
-    await this.#adding.push({ audience: audienceOf(followers), entries: toAll.slice(0, atMost) });
-    return toAll.length;
+    let counted = 0;
+    const entries = toAll.filter(({ by }) => counted < atMost && (by.parent !== undefined || ++counted));
+    await this.#adding.push({ audience: audienceOf(followers), entries });
+    return counted;
   }
 }
 

@@ -114,7 +114,8 @@ async function applyRound(
   // had unfollowed by then.
   await removeFromPulls(followersOf(edges.filter(({ follows }) => !follows)));
   await addToPulls(followersOf(edges.filter((edge) => edge.follows && isMerged(registry.get(edge.following)))));
-  const readBounds = await writer.interruptRebuilds(followers);
+  const byFollower = grouped(edges, ({ follower }) => follower);
+  const readBounds = await writer.interruptRebuilds(followers, (follower) => byFollower.get(follower) ?? []);
   const bounds = new Map(followers.map((follower, index) => [follower, readBounds[index] as HomeBounds]));
   const reads = timeoutMs === undefined ? undefined : readsWithTimeout(deps, timeoutMs);
   const maxPages = timeoutMs === undefined ? MAX_DROP_PAGES : usualPages(maxEntries);

@@ -19,7 +19,7 @@ import {
   createQueueJobs,
   type Sample,
 } from "./publish.nats.js";
-import { createSources } from "./sources.grpc.js";
+import { createSources, isFollowing } from "./sources.grpc.js";
 
 export { createReadFanOuts } from "./record.nats.js";
 
@@ -59,7 +59,8 @@ export function createFanout(handles: FanoutHandles): Fanout & { readonly startC
   const { fillPulls = async () => undefined, sample = () => new Set() } = handles;
   const sources = createSources(upstreams, erased, config.fanout.chunkSize);
   const activeOnly = config.fanout.audience === "active";
-  const writes = state.openWrites({ ...sources, upstreams, fillPulls, activeOnly });
+  const follows = (user: string, author: string) => isFollowing(sources, user, author);
+  const writes = state.openWrites({ ...sources, upstreams, fillPulls, isFollowing: follows, activeOnly });
   const deps: FanoutDeps = {
     ...sources,
     ...writes,
@@ -67,6 +68,7 @@ export function createFanout(handles: FanoutHandles): Fanout & { readonly startC
     erased,
     authorStates,
     maxEntries: config.storedTimelines.maxEntries,
+    judgesReplies: config.storedTimelines.homeReplies === "followed",
     untilCovered,
     recentMs: handles.recentMs ?? RECENT_MS,
     restRate: handles.restRate ?? REST_RATE,

@@ -31,10 +31,8 @@ export function createNotify({ listenersAmong, writer, relations, erased, publis
   };
   const viewersAmong = async (users: readonly string[], { by }: AudienceNotification): Promise<Viewers> =>
     users.length === 0 || !by ? { seeing: users, unknown: [] } : relations.viewersAmong(users, by);
-  const learned = async (unknown: readonly string[], to: AudienceNotification): Promise<Viewers> => {
-    if (unknown.length > 0) await relations.learn(unknown);
-    return viewersAmong(unknown, to);
-  };
+  const learned = async (unknown: readonly string[], { by }: AudienceNotification): Promise<Viewers> =>
+    by ? relations.learnedAmong(unknown, by) : { seeing: [], unknown };
   const addressed = (to: AudienceNotification, viewers: Viewers): AddressedNotification => {
     const { notification, idPrefix = "", trace } = to;
     return { ...viewers, notification, idPrefix, trace };
@@ -83,9 +81,11 @@ export async function notifyAudiences(
   );
 }
 
-/** Notifies those who have the drop. Of a pulled author these are all followers. */
-const deletionOf = ({ change: { drop_id, pulled }, audience, trace }: AudienceChange): AudienceNotification => {
-  return { users: audience.ids, notification: { event: "drop_deleted", drop_id }, isForHomes: !pulled, trace };
+/** Notifies those who have the drop. Of a pulled author these are all followers, of a reply those who see it. */
+const deletionOf = ({ change, audience, trace }: AudienceChange): AudienceNotification => {
+  const { drop_id, pulled, reply_to_author } = change;
+  const by = pulled && reply_to_author !== undefined ? { by: bylineOfChange(change) } : {};
+  return { users: audience.ids, notification: { event: "drop_deleted", drop_id }, isForHomes: !pulled, trace, ...by };
 };
 
 /**

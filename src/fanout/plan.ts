@@ -9,7 +9,7 @@ import type { WithApply } from "./apply.js";
 import type { AudienceChange, Change } from "./change.js";
 import type { Trace } from "./publish.nats.js";
 import { type Authored, addToAuthor, openJobs, toListeners, toTiers } from "./routes.js";
-import type { Sources } from "./sources.grpc.js";
+import { isFollowing, type Sources } from "./sources.grpc.js";
 
 export interface Plan {
   readonly change: Omit<Change, "generation" | "user_id" | "pulled" | "tier">;
@@ -84,10 +84,9 @@ export function createPlan(deps: PlanDeps): Planner {
         else {
           applied.push(plan);
           // A spread would take V8 4 µs a drop.
-          const { action, event, drop_id, created_at, admitted_at, silent, repost_of, repost_author } = plan.change;
+          const { action, event, drop_id, created_at, admitted_at, silent } = plan.change;
           const fields = { action, event, drop_id, created_at, admitted_at, silent, user_id: author, generation };
-          const change = repost_of === undefined ? fields : { ...fields, repost_of, repost_author };
-          parts.push({ change, audience, trace });
+          parts.push({ change: withNames(fields, plan.change), audience, trace });
         }
       }
       await apply.first(parts);
@@ -100,6 +99,12 @@ export function createPlan(deps: PlanDeps): Planner {
       return [...unknown, ...again];
     },
   };
+}
+
+/** Adds whom a repost or a reply names. */
+function withNames<Fields>(fields: Fields, { repost_of, repost_author, reply_to_author }: Plan["change"]): Fields {
+  if (repost_of !== undefined) return { ...fields, repost_of, repost_author };
+  return reply_to_author === undefined ? fields : { ...fields, reply_to_author };
 }
 
 const completedForNobody = ({ change, trace }: Plan) => {
@@ -138,12 +143,14 @@ async function planOne(
   }
   const wasMerged = isRemoval ? await authors.heldBeforeDeletion(author, planned.drop_id) : state === "pulled";
   const pulled = wasMerged ?? !isPushed(state);
+  const parent = isRemoval && pulled ? await authors.parentOf(author, planned.drop_id) : undefined;
+  const changed = parent === undefined ? change : { ...change, reply_to_author: parent };
   const pages = deps.followers.pages({ author, generation, includeAuthor });
   const reaches = state === "pulled" && pulled;
-  const notified = reaches ? await toListeners(deps, { ...plan, change: { ...change, pulled } }, pages) : undefined;
+  const notified = reaches ? await toListeners(deps, { ...plan, change: { ...changed, pulled } }, pages) : undefined;
   if (notified !== undefined && !isRemoval) return notified;
   const size = await toFollowers(deps, plan, {
-    ...change,
+    ...changed,
     pulled,
     silent: notified === undefined ? change.silent : true,
   });
@@ -189,11 +196,6 @@ async function toRecipients(
   const audience = audienceOf(includeAuthor ? [author, ...followers] : followers);
   const nonFollowers = others.filter((_, index) => !follows[index]);
   await deps.apply.whole({ change, audience }, nonFollowers);
-}
-
-async function isFollowing({ readFollowing }: PlanDeps, user: string, author: string): Promise<boolean> {
-  for await (const { ids } of readPages((token) => readFollowing(user, token))) if (ids.includes(author)) return true;
-  return false;
 }
 
 /** Returns true for a message that may have been handled before, under another sequence. */

@@ -1,6 +1,6 @@
 import type { DropPage, TimelineEntry } from "../contracts/timelines.js";
 import { createOldestFirst, type OldestFirst } from "../kernel/oldest-first.js";
-import type { IdPage } from "../kernel/paging.js";
+import { type IdPage, readPages } from "../kernel/paging.js";
 import { type Erased, withoutErasedOriginals } from "../state/index.js";
 import type { Upstreams } from "../upstreams/upstreams.grpc.js";
 
@@ -33,4 +33,13 @@ export function createSources(upstreams: Upstreams, erased: Pick<Erased, "among"
       withoutErasedOriginals(erased, await upstreams.dropsByUser({ author, below, reader, limit: DROPS_A_PAGE })),
     calls: createOldestFirst(AUTHORS_AT_ONCE, MANY_CALLS),
   };
+}
+
+export async function isFollowing(
+  { readFollowing }: Pick<Sources, "readFollowing">,
+  user: string,
+  author: string,
+): Promise<boolean> {
+  for await (const { ids } of readPages((token) => readFollowing(user, token))) if (ids.includes(author)) return true;
+  return false;
 }

@@ -1,6 +1,6 @@
 import { type Byline, entryOfDrop } from "../contracts/timelines.js";
 import type { BoundedQueue } from "../kernel/concurrency.js";
-import { type HiddenStore, type HiddenUsers, homeOf, type Pulls } from "../state/index.js";
+import { Follows, type HiddenStore, type HiddenUsers, homeOf, type Pulls } from "../state/index.js";
 import { annotate } from "../telemetry/spans.js";
 import { type CollectRequest, collect, collectUpward } from "./collect.js";
 import { type BelowFloor, startOf } from "./pages.js";
@@ -13,6 +13,8 @@ export interface HomeDeps {
   readonly hidden: HiddenStore;
   readonly rebuildQueue: BoundedQueue;
   readonly maxEntries: number;
+  /** True: homes leave out replies to those whom their users do not follow. */
+  readonly judgesReplies: boolean;
 }
 
 /** No user has this id. */
@@ -40,11 +42,23 @@ const sourcesWithoutHidden = (sources: Sources, hidden: HiddenUsers): Sources =>
           }),
       };
 
+/** Leaves out of each page the replies that a home does not show. Without `follows` it shows all. */
+const sourcesWithoutReplies = (sources: Sources, follows: Follows | undefined): Sources =>
+  follows === undefined
+    ? sources
+    : {
+        ...sources,
+        drops: (authors, limits, answered) =>
+          sources.drops(authors, limits, (asked, { drops, next }) =>
+            answered(asked, { drops: drops.filter((drop) => follows.shows(entryOfDrop(drop).by)), next }),
+          ),
+      };
+
 /**
  * Takes a snapshot of a home, and notes which of its authors are pulled. `afresh`: does not use the stored followings.
  */
 export function homeSnapshot(
-  { openSources, pulls, hidden: store, maxEntries }: HomeDeps,
+  { openSources, pulls, hidden: store, maxEntries, judgesReplies }: HomeDeps,
   reader: string,
   { afresh = false } = {},
 ): TakeSnapshot {
@@ -54,9 +68,11 @@ export function homeSnapshot(
     const following = await pulls.following(reader, () => sources.following(reader, deadline), afresh);
     const authors = await authorsOf(reader, following, hidden);
     const wanted = { reader, authors, deadline, count: maxEntries + 1 };
-    const { entries, reached, reads } = await collect(sourcesWithoutHidden(sources, hidden), wanted);
+    const follows = judgesReplies ? new Follows(reader, following) : undefined;
+    const shown = sourcesWithoutReplies(sourcesWithoutHidden(sources, hidden), follows);
+    const { entries, reached, reads } = await collect(shown, wanted);
     annotate({ "timeline.authors": authors.length, "timeline.author_reads": reads });
-    return snapshotOf(entries, maxEntries, reached?.score ?? 0);
+    return { ...snapshotOf(entries, maxEntries, reached?.score ?? 0), follows };
   };
 }
 
@@ -90,7 +106,7 @@ export async function readExpectedHome(deps: HomeDeps, reader: string, { floor, 
 type HomeRead = Pick<CollectRequest, "reader" | "authors" | "deadline" | "tolerant">;
 
 export function homeBelowFloor(
-  { openSources, hidden: store, rebuildQueue }: HomeDeps,
+  { openSources, hidden: store, rebuildQueue, judgesReplies }: HomeDeps,
   reader: string,
   { deadline, tolerant = false }: { readonly deadline: number; readonly tolerant?: boolean },
 ): BelowFloor {
@@ -101,8 +117,11 @@ export function homeBelowFloor(
         if (!tolerant) throw error;
         return store.lastKnown(reader);
       });
-      const authors = await authorsOf(reader, await sources.following(reader, deadline), hidden);
-      return work(sourcesWithoutHidden(sources, hidden), { reader, authors, deadline, tolerant });
+      const following = await sources.following(reader, deadline);
+      const authors = await authorsOf(reader, following, hidden);
+      const follows = judgesReplies ? new Follows(reader, following) : undefined;
+      const shown = sourcesWithoutReplies(sourcesWithoutHidden(sources, hidden), follows);
+      return work(shown, { reader, authors, deadline, tolerant });
     }, homeOf(reader));
   return {
     older: (below, { above, count }) => ask((sources, home) => collect(sources, { ...home, below, above, count })),

@@ -10,6 +10,7 @@ import { encodedResponses, lazilyTraced, type Service } from "../platform/grpc/u
 import {
   authorOf,
   authorTimelineOf,
+  Follows,
   GLOBAL,
   type Homes,
   homeOf,
@@ -28,7 +29,13 @@ import { authorSnapshot, type Expected, fillPulls, homeSnapshot, readExpectedHom
 import { observeTimeline } from "./observe.js";
 import { createRebuild } from "./rebuild.js";
 import { createReadShared } from "./shared.nats.js";
-import { AUDIT_LOOKBACKS_MS, createReadSharedLog, type SharedName, withOlder } from "./shared-log.nats.js";
+import {
+  AUDIT_LOOKBACKS_MS,
+  createReadSharedLog,
+  type LogDeps,
+  type SharedName,
+  withOlder,
+} from "./shared-log.nats.js";
 import { createListDrops, createReadListedDrops, createSources, FOLLOWING_A_PAGE } from "./sources.grpc.js";
 
 export type { Homes };
@@ -86,15 +93,16 @@ export type Timelines = ReturnType<typeof createTimelines>;
 export function createTimelines(deps: TimelinesDeps) {
   const { state, config, log } = deps;
   const { fences, erased, authorStates } = state;
-  const { maxEntries } = config.storedTimelines;
+  const { maxEntries, homeReplies } = config.storedTimelines;
+  const judgesReplies = homeReplies === "followed";
   const { rebuildQueue, calls, deadlineMaxMs } = deps.readLimits;
   const { hidden, store, pulls } = state.openReads(deps.upstreams, {
     readCache: deps.readCache,
     repostWindow: config.timeline.homeRepostWindow,
   });
   const openSources = sourcesWithoutErased(createSources(deps.upstreams, calls), erased);
-  const home = { openSources, pulls, hidden, rebuildQueue, maxEntries };
-  const shared = { maxEntries, remoteCap: remoteCapOf(config.storedTimelines) };
+  const home = { openSources, pulls, hidden, rebuildQueue, maxEntries, judgesReplies };
+  const shared = { maxEntries, remoteCap: remoteCapOf(config.storedTimelines), judgesReplies };
   const { readShared, readListedLog, readAuditedLog } = openSharedReads(deps, shared);
   const writes = { store, fences, rebuildQueue, fillHidden: hidden.fill };
   const rebuildAny = createRebuild({ ...writes, log, observe: observeTimeline.rebuilt });
@@ -151,10 +159,14 @@ export function createTimelines(deps: TimelinesDeps) {
       const { wholeSince, ...snapshot } = await readAuditedLog(name);
       return { ...snapshot, floor: wholeSince };
     },
-    hiddenOf: createHiddenOf({ hidden, store, pulls }),
-    /** Resolves to true if the user does not see a drop with this byline. */
-    hides: async (user: string, by: Byline): Promise<boolean> =>
-      (await (await hidden.known(user)).among([by])).hides(by),
+    hiddenOf: createHiddenOf({ hidden, store, pulls }, judgesReplies),
+    /** Resolves to the reason why the home of a user who follows the author leaves out a drop with this byline. */
+    hides: async (user: string, by: Byline): Promise<"relation" | "reply" | undefined> => {
+      if ((await (await hidden.known(user)).among([by])).hides(by)) return "relation";
+      if (!judgesReplies || by.parent === undefined) return undefined;
+      const following = await openSources(user).following(user, Date.now() + FILL_MS);
+      return new Follows(user, following).shows(by) ? undefined : "reply";
+    },
     listHomes: state.listHomes,
     startTrimming: () => state.startTrimming(),
   };
@@ -162,13 +174,17 @@ export function createTimelines(deps: TimelinesDeps) {
 
 /** Returns a function that resolves to those drops of a pulled author that pages of a user leave out. */
 const createHiddenOf =
-  ({ hidden, store: { bylinesOf } }: ReturnType<State["openReads"]>) =>
+  ({ hidden, store: { bylinesOf, followedAmong } }: ReturnType<State["openReads"]>, judgesReplies: boolean) =>
   async (user: string, author: string, drops: readonly string[]): Promise<ReadonlySet<string>> => {
     const known = await hidden.known(user);
-    const reposts = await bylinesOf(authorTimelineOf(author), drops);
-    const viewer = await known.among([{ author }, ...reposts.values()]);
+    const bylines = await bylinesOf(authorTimelineOf(author), drops);
+    const viewer = await known.among([{ author }, ...bylines.values()]);
     if (viewer.hides({ author })) return new Set(drops);
-    return new Set([...reposts].flatMap(([drop, by]) => (viewer.hides(by) ? [drop] : [])));
+    const parents = judgesReplies ? [...bylines.values()].flatMap(({ parent }) => parent ?? []) : [];
+    const followed = parents.length === 0 ? undefined : await followedAmong(homeOf(user), parents);
+    const judge = new Follows(user, followed ?? []);
+    const isShown = (by: Byline): boolean => !viewer.hides(by) && (!judgesReplies || judge.shows(by));
+    return new Set([...bylines].flatMap(([drop, by]) => (isShown(by) ? [] : [drop])));
   };
 
 /**
@@ -177,7 +193,7 @@ const createHiddenOf =
  */
 function openSharedReads(
   { nats: connection, state: { fences, erased }, upstreams }: TimelinesDeps,
-  shared: { readonly maxEntries: number; readonly remoteCap: number | undefined },
+  shared: Pick<LogDeps, "maxEntries" | "remoteCap" | "judgesReplies">,
 ) {
   const { tombstonedAmong, retentionStart } = fences;
   const logged = { connection, tombstonedAmong, erased, ...shared };

@@ -1,7 +1,7 @@
 import type { NatsConnection } from "nats";
 import { parseStored, SUBJECT_OF, type TimelineEvent } from "../contracts/events.js";
 import { STREAM } from "../contracts/subjects.js";
-import { compareEntries, type TimelineEntry } from "../contracts/timelines.js";
+import { compareEntries, parentOf, type TimelineEntry } from "../contracts/timelines.js";
 import { CLOCK_SKEW_MS, MAX_AHEAD_MS } from "../contracts/times.js";
 import { DAY, HOUR, MINUTE, sharedNow } from "../kernel/time.js";
 import { askNats, managerOf } from "../platform/nats/ask.js";
@@ -42,6 +42,8 @@ export interface LogDeps {
   readonly maxEntries: number;
   /** Maximum number of remote drops in global. Default: no maximum. */
   readonly remoteCap?: number | undefined;
+  /** True: local and global leave out replies to others. */
+  readonly judgesReplies: boolean;
   readonly lookbacksMs?: readonly number[];
   /**
    * Returns this server's own drops as the upstream lists them; the log alone has remote ones. Default: the log has
@@ -87,10 +89,11 @@ export async function snapshotAbove(
   { name, ownDrops, remote }: Pick<Logged, "ownDrops" | "remote"> & { readonly name: SharedName },
   deps: LogDeps,
 ): Promise<Snapshot> {
-  const { maxEntries, remoteCap } = deps;
+  const { maxEntries, remoteCap, judgesReplies } = deps;
   const all = new Map(name === "global" ? remote : []);
   for (const [drop, entry] of ownDrops) all.set(drop, earlier(entry, all.get(drop)));
-  const entries = [...all.values()].sort((a, b) => compareEntries(b, a));
+  const known = [...all.values()].sort((a, b) => compareEntries(b, a));
+  const entries = judgesReplies ? known.filter(({ by }) => by?.parent === undefined) : known;
   const share = createShare(name === "global" ? remoteCap : undefined);
   const shown = await newestAlive(aboveFloor(entries, floor), { count: maxEntries + 1, share }, deps);
   return { ...snapshotOf(shown, maxEntries, floor), remoteFloor: share.floor() };
@@ -120,7 +123,13 @@ export async function readLog(
       if (event.name === "ap_drop_received") logged.received.add(drop);
       const drops = event.name === "drop_created" ? logged.ownDrops : logged.remote;
       const isRepost = event.name === "drop_created" && event.payload.repost_of !== undefined;
-      const read = { drop, score, by: { author }, ...(drops === logged.remote ? { remote: true as const } : {}) };
+      const parent = parentOf(event.payload, visibility === "direct");
+      const read = {
+        drop,
+        score,
+        by: { author, parent },
+        ...(drops === logged.remote ? { remote: true as const } : {}),
+      };
       if (visibility === "public" && !isRepost) drops.set(drop, earlier(read, drops.get(drop)));
     }
   }
@@ -161,6 +170,7 @@ function createShare(cap: number | undefined) {
 
 const DROPS_A_CHECK = 1_000;
 const authorOf = ({ by }: TimelineEntry): string => by?.author ?? "";
+const usersOf = ({ by }: TimelineEntry): string[] => [by?.author, by?.parent].filter((user) => user !== undefined);
 
 /** Takes the newest entries. Deleted drops, drops of erased users and remote drops above the share do not count. */
 async function newestAlive(
@@ -173,10 +183,13 @@ async function newestAlive(
     const batch = entries.slice(offset, offset + DROPS_A_CHECK);
     const [tombstoned, gone] = await Promise.all([
       tombstonedAmong(batch.map(({ drop }) => drop)),
-      erased.among([...new Set(batch.map(authorOf).filter((author) => author !== ""))]),
+      erased.among([...new Set(batch.flatMap(usersOf).filter((user) => user !== ""))]),
     ]);
+    // Nobody knows any more whom a reply to an erased user answers.
+    const named = (entry: TimelineEntry): TimelineEntry =>
+      gone.has(entry.by?.parent ?? "") ? { ...entry, by: { author: authorOf(entry) } } : entry;
     const isAlive = (entry: TimelineEntry): boolean => !tombstoned.has(entry.drop) && !gone.has(authorOf(entry));
-    alive.push(...batch.filter((entry) => isAlive(entry) && share.takes(entry)));
+    alive.push(...batch.filter((entry) => isAlive(entry) && share.takes(entry)).map(named));
   }
   return alive;
 }

@@ -8,6 +8,7 @@ export type Holding =
   | "drops"
   | "bylines"
   | "edges"
+  | "follows"
   | "unfollowers"
   | "waiting"
   | "actor";
@@ -60,7 +61,10 @@ export const DECLARED = {
   }),
   "timeline:x:pulled": hash("10,000 authors", "states of big authors", { holds: "hash" }),
   "timeline:x:posted:<user>": sortedSet("1,000 drops; 1 hour", "drops of an author by time of admission"),
-  "timeline:x:reposted:<user>": text("1 hour", "a drop of the author was reposted: counts of shares may lack it"),
+  "timeline:x:reposted:<user>": text(
+    "1 hour",
+    "a drop of the author was reposted or replied to: its counts may lack that",
+  ),
   "timeline:x:pulls:{timeline:home:<user>}": set(HOME, "big authors whom the user follows", {
     holds: "set",
     shows: true,
@@ -87,9 +91,15 @@ export const DECLARED = {
     "a mute of `hidden` ends: the home lacks drops when `hidden` has expired",
   ),
   "timeline:x:hiders:<user>": set("twice a home", "users who may not see drops of this user", { holds: "set" }),
+  "timeline:x:follows:{timeline:home:<user>}": hash(
+    `100,000 users; ${HOME}`,
+    "whom the user follows, and to whom replies are in the home or left out",
+    { holds: "follows" },
+  ),
+  "timeline:x:follows-staged:{<timeline>}:<rest>": hash("1 minute", "what a rebuild will put in place of `follows`"),
   "timeline:x:bylines:{<timeline>}": hash(
     "twice `TIMELINE_MAX_ENTRIES`; of a home and an author as these",
-    "author of a drop; of a repost also the original and its author",
+    "who a drop is by: its author; of a repost the original and its author; of a reply the author of its parent",
     { holds: "bylines" },
   ),
   "timeline:x:remote:{timeline:global}": sortedSet("three times `TIMELINE_MAX_ENTRIES`", "remote drops of global", {

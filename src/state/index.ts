@@ -21,6 +21,7 @@ export type { Pulls } from "./big-authors/pulls.redis.js";
 export type { AnalysisCache } from "./caches/analyses.redis.js";
 export { type ListCache, type ListName, MAX_CACHED_IDS } from "./caches/user-lists.redis.js";
 export type { Contents, ReadEntry, StoredEntry } from "./entries/audited.redis.js";
+export { Follows } from "./entries/follows.js";
 export type { HomeBounds } from "./entries/home-looks.redis.js";
 export type { Homes } from "./entries/homes.redis.js";
 export { present } from "./entries/page-response.js";

@@ -100,12 +100,21 @@ export const renewalKey = ofId("timeline:x:renewal:{timeline:home:<user>}");
 /** Text that is there once {@link hiddenKey} has a mute that ends: the home lacks drops when it has expired. */
 export const endingKey = ofId("timeline:x:ending:{timeline:home:<user>}");
 
+/** Prefix with braces that put keys about a home into its slot. */
+const FOLLOWS_PREFIX = prefix("timeline:x:follows:{timeline:home:<user>}");
+
+/** Copy of whom the user follows, beside the home: a hash of their tokens. See follows.ts. */
+export const followsKeyOfHome = (home: string): string => `${FOLLOWS_PREFIX.slice(0, -HOME_PREFIX.length)}${home}}`;
+
+/** Hash that a rebuild puts in the place of {@link followsKeyOfHome} at its end. */
+export const followsStagedKey = (home: string, mark: number): string => `timeline:x:follows-staged:{${home}}:${mark}`;
+
 export const hiddenKeyOfHome = (home: string): string => `${HIDDEN_PREFIX.slice(0, -HOME_PREFIX.length)}${home}}`;
 
 /** Set of the tokens of users who may not see this user's drops: their hashes decide. */
 export const hidersKey = ofId("timeline:x:hiders:<user>");
 
-/** Hash of the bylines of a timeline's drops: of local and global all, of homes and authors' timelines those of reposts. */
+/** Hash of bylines: of local and global of all drops, of homes and authors of reposts, of authors of replies to others. */
 export const bylinesKey = named("timeline:x:bylines:{<timeline>}");
 
 /**
@@ -199,7 +208,7 @@ export const actorKey = ofId("timeline:x:actor:<drop>");
 /** Key that exists if a drop is direct: it is in no author's timeline, and its deletion does not say so. */
 export const directDropKey = ofId("timeline:x:direct:<drop>");
 
-/** Key that exists if a drop of the author was reposted lately: counts of shares may lack the repost. */
+/** Key that exists if a drop of the author was reposted or replied to lately: its counts may lack that. */
 export const repostedKey = ofId("timeline:x:reposted:<user>");
 
 /** Text with the creation time of a deleted drop, so that its id still works as a cursor. */

@@ -1,6 +1,7 @@
 import { type Script, script as scriptOf } from "../platform/redis/scripts.js";
 import { PULLS_COMPLETE } from "./big-authors/pulled.js";
 import type { KeyPattern } from "./declared.js";
+import { LEFT_OUT_COUNT, MAX_LEFT_OUT } from "./entries/follows.js";
 import { FLOOR_MEMBER, HIDDEN_STATE } from "./keys.js";
 
 /** Returns the part of a declared pattern before its first token, or up to the brace that a timeline follows. */
@@ -17,6 +18,9 @@ const NAMES = {
   ERASED: before("timeline:x:erased"),
   HIDERS: before("timeline:x:hiders:<user>"),
   HIDDEN: before("timeline:x:hidden:{timeline:home:<user>}"),
+  FOLLOWS: before("timeline:x:follows:{timeline:home:<user>}"),
+  LEFT: LEFT_OUT_COUNT,
+  MOST_LEFT: String(MAX_LEFT_OUT),
   RENEWAL: before("timeline:x:renewal:{timeline:home:<user>}"),
   BYLINES: before("timeline:x:bylines:{<timeline>}"),
   REMOTE: before("timeline:x:remote:{timeline:global}"),

@@ -127,8 +127,9 @@ export type State = ReturnType<typeof openState>;
 /** Opens the whole state. The time of the retention is unknown until it is refreshed or followed. */
 export function openState(handles: StateHandles, wraps: StateWraps = {}) {
   const { scripts, clock, state, publish, config } = handles;
-  const { ttlMs } = config.storedTimelines;
+  const { ttlMs, homeReplies } = config.storedTimelines;
   const hasShare = remoteCapOf(config.storedTimelines) !== undefined;
+  const judgesReplies = homeReplies === "followed";
   const fenced = wraps.fenced?.(state.fenced) ?? state.fenced;
   const marked = openErased(handles);
   const { erased } = marked;
@@ -141,8 +142,8 @@ export function openState(handles: StateHandles, wraps: StateWraps = {}) {
     ...parts,
     ...openTimelines(handles, fenced, parts),
     retention,
-    readEntry: createReadEntry(scripts, authorStates),
-    audited: createAuditReads({ scripts, authorStates, ttlMs, hasShare }),
+    readEntry: createReadEntry(scripts, authorStates, judgesReplies),
+    audited: createAuditReads({ scripts, authorStates, ttlMs, hasShare, judgesReplies }),
     streams: {
       ...state.streams,
       logOut: createLogOut({ scripts, publish, erased }),
@@ -194,20 +195,23 @@ interface WritesOptions {
   readonly readAuthorDrops: Parameters<typeof createIsApart>[0]["readAuthorDrops"];
   /** Resolves once the pulled authors of a user are known. */
   readonly fillPulls: (user: string) => Promise<void>;
+  readonly isFollowing: (user: string, author: string) => Promise<boolean>;
   /** True: writes only to home timelines that were read since they were last lost. */
   readonly activeOnly: boolean;
 }
 
 function openTimelines(handles: StateHandles, fenced: Fenced, { fences, erased, authorStates }: Parts) {
   const { scripts, clock, state, config, log } = handles;
-  const { maxEntries, ttlMs } = config.storedTimelines;
+  const { maxEntries, ttlMs, homeReplies } = config.storedTimelines;
+  const judgesReplies = homeReplies === "followed";
   return {
     openReadCache: (maxBytes: number) => openReadCache({ scripts, maxBytes, ttlMs, log }),
     /** Opens what reads and rebuilds of timelines need. */
     openReads(upstreams: Parameters<typeof createReadHidden>[0], { readCache, ...window }: ReadsOptions = {}) {
       const { pages: cache, tombstones } = readCache ?? {};
       const hidden = createHiddenStore(scripts, createReadHidden(upstreams), erased, ttlMs);
-      const options = { config: config.storedTimelines, authorStates, cache, tombstones, hidden, ...window };
+      const base = { config: config.storedTimelines, authorStates, cache, tombstones, hidden };
+      const options = { ...base, judgesReplies, ...window };
       return {
         hidden,
         store: createTimelineStore(scripts, fenced, options),
@@ -215,18 +219,21 @@ function openTimelines(handles: StateHandles, fenced: Fenced, { fences, erased, 
       };
     },
     /** Opens what fan-out writes, and the listeners whom it notifies. */
-    openWrites({ upstreams, readAuthorDrops, fillPulls, activeOnly }: WritesOptions) {
+    openWrites({ upstreams, readAuthorDrops, fillPulls, isFollowing, activeOnly }: WritesOptions) {
       const bounds = { maxEntries, ttlMs, remoteCap: remoteCapOf(config.storedTimelines) };
       const listenersAmong = createListenersAmong(scripts, clock);
       const hidden = createHiddenStore(scripts, createReadHiddenTogether(upstreams), erased, ttlMs);
       const isApart = createIsApart({ command: scripts.command, readAuthorDrops, counts: upstreams.counts });
-      const sources = { readHidings: createReadHidings(upstreams), isApart };
+      const sources = { readHidings: createReadHidings(upstreams), isApart, isFollowing };
       return {
-        writer: createTimelineWriter({ scripts, fenced, erased, listenersAmong }, { ...bounds, activeOnly }),
+        writer: createTimelineWriter(
+          { scripts, fenced, erased, listenersAmong },
+          { ...bounds, activeOnly, judgesReplies },
+        ),
         authors: createAuthorWriter(scripts, fenced, bounds),
         listeners: createListeners({ scripts, clock, unfollowedAmong: fences.unfollowedAmong, fillPulls }),
         listenersAmong,
-        relations: createRelationWriter({ scripts, hidden, sources }, ttlMs),
+        relations: createRelationWriter({ scripts, hidden, sources, judgesReplies }, ttlMs),
         progress: createProgress(scripts),
         publishing: createPublishing(scripts),
       };

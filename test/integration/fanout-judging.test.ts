@@ -120,7 +120,8 @@ describe("relations of many users", () => {
   const openRelations = (patienceMs = LONG_MS) => {
     const read = createReadHiddenTogether(client, patienceMs);
     const hidden = createHiddenStore(redis.scripts, read, NOBODY_ERASED, HOUR);
-    const relations = createRelationWriter({ scripts: redis.scripts, hidden, sources: {} as never }, HOUR, LONG_MS);
+    const asking = { scripts: redis.scripts, hidden, sources: {} as never, judgesReplies: false };
+    const relations = createRelationWriter(asking, HOUR, LONG_MS);
     return { hidden, relations };
   };
   const calls = () => [upstreams.calls("GetHiddenOfMany"), upstreams.calls("GetHidden")] as const;

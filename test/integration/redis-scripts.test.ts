@@ -178,6 +178,7 @@ const finish = (
       how.floor ?? 0,
       how.cap ?? 100,
       0,
+      0,
       how.gone?.length ?? 0,
       ...(how.gone ?? []),
       ...(how.entries ?? []).flatMap(([id, score]) => [score, id]),

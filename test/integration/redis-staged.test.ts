@@ -17,7 +17,7 @@ const stage = (mark: number, until: number, gone: readonly string[], ...entries:
     [until, mark, 60_000, gone.length, ...gone, ...entries],
   );
 const finish = (staged: number) =>
-  bench.scripts.run(lua("finish-rebuild"), [KEY, ADDS, REMOVALS], [LATER, -7, 0, 100, staged, 1, "last", 7, "b"]);
+  bench.scripts.run(lua("finish-rebuild"), [KEY, ADDS, REMOVALS], [LATER, -7, 0, 100, staged, 0, 1, "last", 7, "b"]);
 
 test("stage rebuild: what is put aside takes effect with the end, and is gone afterwards", async () => {
   await bench.raw.zadd(KEY, 1, "old", 2, "stale", 3, "last");
@@ -66,7 +66,7 @@ test.each([999, 1_000, 1_001, 4_999])("rebuild: each of %d drops is put aside, a
     bench.scripts.run(
       lua("finish-rebuild"),
       [KEY, ADDS, REMOVALS],
-      [LATER, mark, 0, 9_999, staged, gone.length, ...gone, ...added],
+      [LATER, mark, 0, 9_999, staged, 0, gone.length, ...gone, ...added],
     );
   await begin(-7);
   expect(await stage(-7, LATER, [], ...scored)).toBe(count);

@@ -57,7 +57,7 @@ class Scene {
     const of = { store, fences, fillHidden: hidden.fill, rebuildQueue, log: silent, observe: () => undefined };
     const rebuild = rebuildUnlessErased(createRebuild(of), { store, erased, authorStates });
     this.deps = {
-      ...{ store, pulls, hidden, fences, rebuildQueue, rebuild, maxEntries: MAX, log: silent },
+      ...{ store, pulls, hidden, fences, rebuildQueue, rebuild, maxEntries: MAX, judgesReplies: false, log: silent },
       openSources: sourcesWithoutErased(() => sourcesOf(this.world), erased),
       deadlineMaxMs: 30_000,
       readShared: async () => snapshotOf([], MAX, 0),

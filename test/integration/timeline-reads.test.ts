@@ -52,6 +52,7 @@ class Scene {
       readShared: async () => ({ entries: [], floor: 0 }),
       rebuild: createRebuild({ store, fences: this.fences, fillHidden: hidden.fill, rebuildQueue, ...QUIET }),
       maxEntries: MAX,
+      judgesReplies: false,
       ...{ maybeLost: () => false, affected: () => [], isAffected: async () => false },
       log: silent,
       observe: (_, outcome) => this.observed.push(outcome),

@@ -74,7 +74,7 @@ test("a page upwards from before the retention begins there, and asks for none o
   const home = {
     openSources: () => sourcesOf(world, counted),
     pulls: adaptersOn(redis.scripts, { maxEntries: 100 }).pulls,
-    ...{ hidden, rebuildQueue, maxEntries: 100 },
+    ...{ hidden, rebuildQueue, maxEntries: 100, judgesReplies: false },
   };
   const belowFloor = homeBelowFloor(home, "rik", { deadline: Date.now() + 10_000 });
   const above = { score: 1, drop: "a" };
@@ -226,7 +226,16 @@ test("a degraded page shows neither deleted drops nor those older than the reten
   await fences.recordTombstones([{ drop: "gone", time: Date.now() }]);
   const away = () => Promise.reject(new AppError("unavailable", "away"));
   const read = getHomeTimeline({
-    ...{ store, hidden, fences, rebuildQueue, maxEntries: 100, deadlineMaxMs: 30_000, log: silent },
+    ...{
+      store,
+      hidden,
+      fences,
+      rebuildQueue,
+      maxEntries: 100,
+      judgesReplies: false,
+      deadlineMaxMs: 30_000,
+      log: silent,
+    },
     pulls: adaptersOn(redis.scripts, { maxEntries: 100 }).pulls,
     openSources: () => sourcesOf(world),
     readShared: away,

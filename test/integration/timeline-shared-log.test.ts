@@ -12,8 +12,9 @@ beforeEach(() =>
 
 const dead = new Set<string>();
 const tombstonedAmong = async (drops: readonly string[]) => new Set(drops.filter((id) => dead.has(id)));
+const log = () => ({ connection: nats.connection, tombstonedAmong, judgesReplies: false });
 const readLog = (maxEntries: number, remoteCap?: number) =>
-  createReadSharedLog({ connection: nats.connection, tombstonedAmong, erased: NOBODY_ERASED, maxEntries, remoteCap });
+  createReadSharedLog({ ...log(), erased: NOBODY_ERASED, maxEntries, remoteCap });
 
 const put = (subject: string, body: object | string) =>
   nats.publish({ subject, body: Buffer.from(typeof body === "string" ? body : JSON.stringify(body)), id: `m${ids++}` });
@@ -124,7 +125,7 @@ const NOW = Date.now();
 /** As an audit reads it, with an upstream that lists these drops: times of the public ones. */
 const readBeside = (listed: Readonly<Record<string, number | undefined>>) =>
   createReadSharedLog({
-    ...{ connection: nats.connection, tombstonedAmong, erased: NOBODY_ERASED, maxEntries: 10 },
+    ...{ ...log(), erased: NOBODY_ERASED, maxEntries: 10 },
     readListed: async () =>
       new Map(Object.entries(listed).map(([drop, score]) => [drop, score === undefined ? undefined : { drop, score }])),
   });
@@ -160,6 +161,6 @@ test("drops of an erased author are left out, and do not take the room of others
   for (let at = 20; at < 30; at++) await put("drops.created", { ...drop(`e${at}`, at), user_id: "eve" });
   await put("drops.ap_received", { drop_id: "nobody's", created_at: 5 });
   const erased = { among: async (users: readonly string[]) => new Set(users.filter((user) => user === "eve")) };
-  const read = createReadSharedLog({ connection: nats.connection, tombstonedAmong, erased, maxEntries: 2 });
+  const read = createReadSharedLog({ ...log(), erased, maxEntries: 2 });
   expect((await read("global")).entries.map(({ drop: id }) => id)).toEqual(["kept", "nobody's"]);
 });

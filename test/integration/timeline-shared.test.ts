@@ -31,7 +31,13 @@ async function open(
     tls: {},
   });
   const read = createReadShared({
-    ...{ connection: nats.connection, erased: NOBODY_ERASED, maxEntries, remoteCap: of.remoteCap },
+    ...{
+      connection: nats.connection,
+      erased: NOBODY_ERASED,
+      maxEntries,
+      remoteCap: of.remoteCap,
+      judgesReplies: false,
+    },
     tombstonedAmong: async (drops) => new Set(drops.filter((id) => dead.has(id))),
     list: createListDrops(client),
     retentionStart: () => of.oldest ?? 0,

@@ -43,6 +43,13 @@ export const MUTANTS = [
     test: "integration/timeline-hidden.test.ts",
   },
   {
+    what: "a reply to somebody whom the user does not follow comes into a stored home",
+    source: "state/entries/add-entries.lua",
+    text: "return not held[2] or held[2] == '0'",
+    mutated: "return false",
+    test: "integration/timeline-replies.test.ts",
+  },
+  {
     what: "a stream does not notice that it missed a notification",
     source: "gateway/session/position.ts",
     text: "previous !== undefined && previous <= this.seq",

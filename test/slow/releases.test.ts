@@ -74,7 +74,7 @@ async function openScene(stack: Place, ports: readonly number[], own: Scene["env
   const proxy = await TcpProxy.open(ports[0] as number);
   stack.afterServices(() => proxy.close());
   const address = proxy.url("http").replace("http://", "");
-  const world = new BusyWorld(`ipv4:${ports.map((port) => `127.0.0.1:${port}`).join()}`, PEOPLE, seeded(SEED));
+  const world = new BusyWorld(`ipv4:${ports.map((port) => `127.0.0.1:${port}`).join()}`, PEOPLE, seeded(SEED), false);
   stack.defer(() => world.close());
   const upstreams = { TIMELINE_USER_SERVICE_ADDR: address, TIMELINE_POST_SERVICE_ADDR: address };
   const env = { ...ENV, ...upstreams, ...own };

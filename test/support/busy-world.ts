@@ -1,5 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { type ServiceError, status } from "@grpc/grpc-js";
+import { STORED_TIMELINES_VARIABLES } from "../../src/contracts/config.js";
 import { type DropDetails, Visibility } from "../../src/gen/avion/posts.js";
 import { connectWorld } from "../../src/sandbox/world/world.grpc.js";
 import { below, oneOf, type Random } from "./random.js";
@@ -25,6 +26,8 @@ const REFUSED: readonly number[] = [status.FAILED_PRECONDITION, status.NOT_FOUND
 const PATIENCE_MS = 120_000;
 /** The default of TIMELINE_HOME_REPOST_WINDOW. */
 const REPOST_WINDOW = 40;
+/** Whether homes leave out replies to those whom their users do not follow, where nobody says otherwise. */
+const JUDGES_REPLIES = (STORED_TIMELINES_VARIABLES.homeReplies.default as string) === "followed";
 
 /**
  * People who follow, post, reply, like, share and write to each other through the users and posts services, and a record
@@ -53,6 +56,8 @@ export class BusyWorld {
     address: string,
     readonly people: readonly string[],
     private readonly random: Random,
+    /** False: people reply to themselves only, which versions of all times show alike. */
+    private readonly answersOthers = true,
   ) {
     this.#api = connectWorld(address);
   }
@@ -187,7 +192,9 @@ export class BusyWorld {
     if (drop === undefined || kind === 2) return (await this.post(user)) !== undefined;
     if (kind === 3) return this.like(drop.drop_id, user);
     if (kind === 4) return this.share(drop, user);
-    return (await this.post(user, { reply_to: drop.drop_id })) !== undefined;
+    const own = this.dropsOf(user).find(({ visibility, repost_of }) => visibility <= 2 && repost_of === "");
+    const parent = this.answersOthers ? drop : own;
+    return (await this.post(user, { reply_to: parent?.drop_id ?? "" })) !== undefined;
   }
 
   /** Forgets a person, as an oracle that never knew them: with their drops go the reposts of these. */
@@ -224,13 +231,27 @@ export class BusyWorld {
       .filter((author) => !isHidden(author))
       .flatMap((author) => this.dropsOf(author))
       .filter(({ visibility, recipients }) => visibility !== Visibility.DIRECT || recipients.includes(user));
-    // Nobody's own reposts are hidden from themselves.
-    const shown = theirs.filter(({ repost_of }) => !isHidden(this.drops.get(repost_of)?.user_id));
+    const isForUser = (drop: KnownDrop): boolean => {
+      const parent = this.#answered(drop);
+      if (parent === undefined || parent === user) return true;
+      return !isHidden(parent) && (!JUDGES_REPLIES || (this.follows.get(user)?.has(parent) ?? false));
+    };
+    // Nobody's own reposts and replies are hidden from themselves.
+    const shown = theirs.filter((drop) => !isHidden(this.drops.get(drop.repost_of)?.user_id) && isForUser(drop));
     return newest([...this.dropsOf(user), ...shown], limit);
   }
 
+  /** The author of the parent of a reply to somebody else. */
+  #answered({ user_id, reply_to, repost_of, visibility }: KnownDrop): string | undefined {
+    const parent = (this.drops.get(reply_to) ?? this.deleted.get(reply_to))?.user_id;
+    return repost_of !== "" || visibility === Visibility.DIRECT || parent === user_id ? undefined : parent;
+  }
+
   local(limit: number): string[] {
-    const isShown = ({ visibility, repost_of }: KnownDrop) => visibility === Visibility.PUBLIC && repost_of === "";
+    const isShown = (drop: KnownDrop): boolean =>
+      drop.visibility === Visibility.PUBLIC &&
+      drop.repost_of === "" &&
+      !(JUDGES_REPLIES && this.#answered(drop) !== undefined);
     return newest([...this.drops.values()].filter(isShown), limit);
   }
 

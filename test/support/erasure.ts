@@ -52,6 +52,7 @@ const connectionOf = (user: string): string => `x1y2.${encodeId(user)}`;
 const byline = (key: string) => async (redis: Client, user: string, other: string) => {
   await redis.hset(key, `by ${user}`, encodeId(user));
   await redis.hset(key, `repost of ${user}`, `${encodeId(other)},${encodeId(user)}`);
+  await redis.hset(key, `reply to ${user}`, `${encodeId(other)},,${encodeId(user)}`);
 };
 
 /** All traces that must go. */
@@ -67,6 +68,8 @@ export const TRACES: readonly Trace[] = [
   own("timeline:x:renewal:{timeline:home:<user>}", keys.renewalKey, text),
   own("timeline:x:ending:{timeline:home:<user>}", keys.endingKey, text),
   own("timeline:x:hiders:<user>", keys.hidersKey, (redis, key) => redis.sadd(key, "x")),
+  own("timeline:x:follows:{timeline:home:<user>}", (user) => keys.followsKeyOfHome(keys.homeKey(user)), hash),
+  own("timeline:x:follows-staged:{<timeline>}:<rest>", (user) => keys.followsStagedKey(keys.homeKey(user), -7), hash),
   own("timeline:x:bylines:{<timeline>}", (user) => keys.bylinesKey(keys.authorKey(user)), hash),
   own("timeline:x:bylines:{<timeline>}", (user) => keys.bylinesKey(keys.homeKey(user)), hash),
   own("timeline:x:taken:{<timeline>}", (user) => keys.removalNotesKey(keys.homeKey(user)), drops),
@@ -113,6 +116,9 @@ export const TRACES: readonly Trace[] = [
     redis.hset(keys.hiddenChangesKey(other), encodeId(user), "=all"),
   ),
   holding("timeline:x:hiders:<user>", (redis, user, other) => redis.sadd(keys.hidersKey(other), encodeId(user))),
+  holding("timeline:x:follows:{timeline:home:<user>}", (redis, user, other) =>
+    redis.hset(keys.followsKeyOfHome(keys.homeKey(other)), encodeId(user), "1"),
+  ),
   holding("timeline:x:bylines:{<timeline>}", byline(keys.bylinesKey(keys.LOCAL_KEY))),
   holding("timeline:x:bylines:{<timeline>}", (redis, user, other) =>
     byline(keys.bylinesKey(keys.authorKey(other)))(redis, user, other),

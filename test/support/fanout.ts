@@ -81,11 +81,12 @@ export function openFanout(
     readonly patienceMs?: number;
     readonly erased?: FanoutDeps["erased"];
     readonly changeSources?: Partial<ChangeSources>;
+    readonly judgesReplies?: boolean;
     readonly change?: (deps: FanoutDeps) => FanoutDeps;
   } = {},
 ): FanoutBench {
   const { log = [], maxEntries = 1_000, pageSize = 100, activeOnly = false, readHidden, change = (deps) => deps } = how;
-  const { erased = erasedHere(), patienceMs } = how;
+  const { erased = erasedHere(), patienceMs, judgesReplies = false } = how;
   const sources = fanoutSourcesOf(world, pageSize);
   const { command } = redis.scripts;
   const counts = async (_user: string, drops: readonly string[]) => drops.map((drop) => world.countsOf(drop));
@@ -97,7 +98,9 @@ export function openFanout(
     isApart: createIsApart({ ...sources, command, counts }),
     ...how.changeSources,
   };
-  const adapters = adaptersOn(redis.scripts, { maxEntries, activeOnly, readHidden, patienceMs, erased, changeSources });
+  const judging = { judgesReplies, isFollowing: async (user: string, other: string) => world.follows(user, other) };
+  const shown = { activeOnly, readHidden, patienceMs, erased, changeSources, ...judging };
+  const adapters = adaptersOn(redis.scripts, { maxEntries, ...shown });
   const { writer, authors, fenceStore, relations, listenersAmong } = adapters;
   const jobs: FanoutJob[] = [];
   const hidings: HidingChange[] = [];
@@ -137,7 +140,7 @@ export function openFanout(
     complete: async (all) => void completed.push(...all.map((one) => one.completed)),
     applied: (event, admittedAt) => void applied.push({ event, admittedAt }),
     ...sources,
-    maxEntries,
+    ...{ maxEntries, judgesReplies },
     recentMs: DAY,
     restRate: 1_000_000,
   });

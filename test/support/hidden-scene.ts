@@ -18,7 +18,7 @@ const MAX = 50;
 
 /** Ada follows bob and cat, and reads. */
 export class Scene {
-  readonly world = new World();
+  readonly world: World;
   readonly fanout: FanoutBench;
   readonly deps: ReadDeps;
   readonly hidden: ReturnType<typeof adaptersOn>["hidden"];
@@ -33,21 +33,27 @@ export class Scene {
       readHidden = async (user: string) => this.world.hiddenFrom(user),
       registry,
       changeSources,
+      judgesReplies = false,
+      world = new World(),
       ...reading
     }: {
       readonly readHidden?: ReadHiddenOnce;
       readonly registry?: AuthorRegistry;
       readonly changeSources?: Partial<ChangeSources>;
+      readonly judgesReplies?: boolean;
+      readonly world?: World;
       readonly repostWindow?: number;
       readonly cache?: PageCache;
     } = {},
   ) {
-    const options = { maxEntries: MAX, readHidden, ...(changeSources && { changeSources }) };
+    this.world = world;
+    world.judgesReplies = judgesReplies;
+    const options = { maxEntries: MAX, readHidden, judgesReplies, ...(changeSources && { changeSources }) };
     const change = registry && { change: (deps: FanoutBench["deps"]) => ({ ...deps, authorStates: registry }) };
     this.fanout = openFanout(redis, this.world, { ...options, ...change });
     const { store, pulls, hidden, fenceStore } = adaptersOn(
       redis.scripts,
-      { maxEntries: MAX, readHidden, ...reading },
+      { maxEntries: MAX, readHidden, judgesReplies, ...reading },
       registry,
     );
     this.hidden = hidden;
@@ -57,7 +63,7 @@ export class Scene {
     };
     const rebuild = createRebuild({ store, fences, fillHidden: hidden.fill, rebuildQueue, log: silent, observe });
     this.deps = {
-      ...{ store, pulls, hidden, fences, rebuildQueue, rebuild, maxEntries: MAX, log: silent },
+      ...{ store, pulls, hidden, fences, rebuildQueue, rebuild, maxEntries: MAX, judgesReplies, log: silent },
       openSources: () => sourcesOf(this.world),
       deadlineMaxMs: 30_000,
       readShared: async () => {

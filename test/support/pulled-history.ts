@@ -10,7 +10,15 @@ import { type GetTimeline, getHomeTimeline, getSharedTimeline, type ReadDeps } f
 import { createRebuild, snapshotOf } from "../../src/reads/rebuild.js";
 import type { AuthorRegistry } from "../../src/state/big-authors/registry.js";
 import { createFences } from "../../src/state/fences/fences.js";
-import { AUTHOR_PREFIX, authorKey, hiddenKey, homeKey, PULLED_KEY, pullsKey } from "../../src/state/keys.js";
+import {
+  AUTHOR_PREFIX,
+  authorKey,
+  followsKeyOfHome,
+  hiddenKey,
+  homeKey,
+  PULLED_KEY,
+  pullsKey,
+} from "../../src/state/keys.js";
 import { type FanoutBench, handle, type MemoryLog, openFanout, work } from "./fanout.js";
 import { historyOf as logOf, rebuildQueue, sourcesOf } from "./memory-upstreams.js";
 import { openRegistry, step } from "./pulled.js";
@@ -92,22 +100,23 @@ export class Scene {
     merge?: Merge,
   ) {
     const thresholdOf = (way: Crossing) => (crossing === way ? 0 : Number.POSITIVE_INFINITY);
+    this.#world.judgesReplies = true;
     this.#registry = openRegistry(redis, thresholdOf("pull"), { tier: thresholdOf("tier") });
     const pulled = this.#registry;
     const readHidden = async (user: string) => this.#world.hiddenFrom(user);
-    const options = { log: this.#log, maxEntries: MAX_ENTRIES, pageSize: 2, readHidden };
+    const options = { log: this.#log, maxEntries: MAX_ENTRIES, pageSize: 2, readHidden, judgesReplies: true };
     this.#fanout = openFanout(redis, this.#world, {
       ...options,
       change: (deps) => mutate({ ...deps, authorStates: pulled }),
     });
     const { store, pulls, hidden, fenceStore } = adaptersOn(
       redis.scripts,
-      { maxEntries: MAX_ENTRIES, merge, readHidden, repostWindow: REPOST_WINDOW },
+      { maxEntries: MAX_ENTRIES, merge, readHidden, repostWindow: REPOST_WINDOW, judgesReplies: true },
       pulled,
     );
     const fences = createFences({ store: fenceStore, readHistory: logOf(this.#log), log: silent });
     this.#reads = {
-      ...{ store, pulls, hidden, fences, rebuildQueue, maxEntries: MAX_ENTRIES, log: silent },
+      ...{ store, pulls, hidden, fences, rebuildQueue, maxEntries: MAX_ENTRIES, judgesReplies: true, log: silent },
       openSources: () => sourcesOf(this.#world),
       deadlineMaxMs: 30_000,
       readShared: async () => snapshotOf(this.#world.localOf().map(entryOfDrop), MAX_ENTRIES, 0),
@@ -207,10 +216,18 @@ export class Scene {
     const visibility = pickOf(VISIBILITIES, whom);
     const recipients = visibility === "direct" ? [pickOf(USERS, pick), pickOf(USERS, pick + at)] : [];
     const drop = { drop_id: `${at % 2 ? "d" : "é"}${this.#drops++}`, user_id, created_at: START + at };
+    const parent = this.#parent(pick);
     this.#alive.push({ id: drop.drop_id, author: user_id });
-    this.#world.post({ ...drop, visibility, recipients, remote: user_id === ACTOR });
     const payload = { ...drop, visibility, recipients };
-    return user_id === ACTOR ? received(payload) : created(payload);
+    this.#world.post({ ...payload, ...(user_id === ACTOR ? { remote: true } : parent) });
+    return user_id === ACTOR ? received(payload) : created({ ...payload, ...parent });
+  }
+
+  /** Half of the drops are replies, some of them to their authors. */
+  #parent(pick: number) {
+    const parent = this.#alive.length > 0 && pick % 2 === 0 ? pickOf(this.#alive, pick >> 1) : undefined;
+    if (parent === undefined || parent.isRepost) return {};
+    return { reply_to: parent.id, reply_to_author: parent.author };
   }
 
   #delete({ pick }: Step): TimelineEvent | undefined {
@@ -263,7 +280,8 @@ export class Scene {
 
   #keyOf({ who, pick }: Step): string {
     const [user, author] = [pickOf(USERS, who), pickOf(AUTHORS, who)];
-    return pickOf([homeKey(user), pullsKey(user), hiddenKey(user), authorKey(author), PULLED_KEY], pick);
+    const beside = [pullsKey(user), hiddenKey(user), followsKeyOfHome(homeKey(user))];
+    return pickOf([homeKey(user), ...beside, authorKey(author), PULLED_KEY], pick);
   }
 
   /** Turns all pages down and up, compares them with the world, and reads next to one drop. */

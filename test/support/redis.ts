@@ -1,5 +1,6 @@
 import { Redis } from "ioredis";
 import { STORED_TIMELINES_VARIABLES } from "../../src/contracts/config.js";
+import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { followClock, type RedisClock } from "../../src/platform/redis/clock.js";
 import type { RedisClient } from "../../src/platform/redis/clusters.js";
@@ -125,9 +126,17 @@ export function adaptersOn(
       isApart: async () => false,
     },
     patienceMs,
+    judgesReplies = false,
+    isFollowing = async () => {
+      throw new AppError("unavailable", "GetFollowingList");
+    },
     ...options
   }: {
     readonly maxEntries: number;
+    /** True: homes leave out replies to those whom their users do not follow. Default: they have all replies. */
+    readonly judgesReplies?: boolean;
+    /** The default fails. */
+    readonly isFollowing?: (user: string, other: string) => Promise<boolean>;
     /** Time limit of an answer about whom a user hides. */
     readonly patienceMs?: number | undefined;
     /** Remote drops have no bound in global by default. */
@@ -150,14 +159,21 @@ export function adaptersOn(
   const listenersAmong = createListenersAmong(scripts, clockOn(scripts));
   const hidden = createHiddenStore(scripts, inOnePage(readHidden), erased, ttlMs);
   return {
-    writer: createTimelineWriter({ scripts, fenced, erased, listenersAmong }, { activeOnly: false, ttlMs, ...options }),
+    writer: createTimelineWriter(
+      { scripts, fenced, erased, listenersAmong },
+      { activeOnly: false, ttlMs, judgesReplies, ...options },
+    ),
     authors: createAuthorWriter(scripts, fenced, { ttlMs, maxEntries: options.maxEntries }),
     store: createTimelineStore(scripts, fenced, {
       config: { ttlMs, maxEntries: options.maxEntries },
-      ...{ authorStates, cache, tombstones, hidden, repostWindow, ...(merge && { merge }) },
+      ...{ authorStates, cache, tombstones, hidden, repostWindow, judgesReplies, ...(merge && { merge }) },
     }),
     ...{ hidden, listenersAmong },
-    relations: createRelationWriter({ scripts, hidden, sources: changeSources }, ttlMs, patienceMs),
+    relations: createRelationWriter(
+      { scripts, hidden, sources: { ...changeSources, isFollowing }, judgesReplies },
+      ttlMs,
+      patienceMs,
+    ),
     pulls: createPulls(scripts, authorStates, erased, ttlMs),
     fenceStore: createFenceStore(scripts, fenced),
   };

@@ -11,6 +11,8 @@ type DropCreated = {
   readonly recipients?: readonly string[];
   readonly repost_of?: string;
   readonly repost_author?: string;
+  readonly reply_to?: string;
+  readonly reply_to_author?: string;
 };
 type DropDeleted = { readonly drop_id: string; readonly user_id?: string };
 type DropEdited = {

@@ -19,6 +19,8 @@ export type WorldDrop = {
   readonly remote?: boolean;
   readonly repost_of?: string;
   readonly repost_author?: string;
+  readonly reply_to?: string;
+  readonly reply_to_author?: string;
   /** Zeros where there are none. */
   readonly counts?: { readonly likes?: number; readonly shares?: number; readonly replies?: number };
 };
@@ -55,10 +57,14 @@ const isInForce = ({ active, expires_at }: Pick<RelationChange, "active" | "expi
 
 /** Follow graph and drops in memory: what the two upstream services tell the timeline service. */
 export class World {
+  /** True: homes leave out replies to those whom their users do not follow, local those to others. */
+  judgesReplies = false;
   readonly #drops = new Map<string, Stored>();
   readonly #byAuthor = new Map<string, Map<string, Stored>>();
   /** Ids of the reposts of a drop, deleted or not. */
   readonly #reposts = new Map<string, Set<string>>();
+  /** The same of replies. */
+  readonly #replies = new Map<string, Set<string>>();
   readonly #sortedDrops = new Map<string, Drop[]>();
   readonly #following = new Map<string, Set<string>>();
   readonly #followers = new Map<string, Set<string>>();
@@ -196,7 +202,8 @@ export class World {
     const drops = new Map(this.#drops);
     const edges = new Map(this.#edges);
     return () => {
-      for (const own of [this.#drops, this.#byAuthor, this.#reposts, this.#sortedDrops, this.#edges]) own.clear();
+      for (const own of [this.#drops, this.#byAuthor, this.#reposts, this.#replies, this.#sortedDrops, this.#edges])
+        own.clear();
       for (const lists of [this.#following, this.#followers, this.#sortedFollowers]) lists.clear();
       for (const stored of drops.values()) this.#store(stored);
       for (const [key, edge] of edges) {
@@ -237,7 +244,11 @@ export class World {
 
   countsOf(dropId: string): Counts {
     const counts = this.#counts.get(dropId) ?? { ...NO_COUNTS, drop_id: dropId };
-    return { ...counts, shares: Math.max(counts.shares, this.#reposts.get(dropId)?.size ?? 0) };
+    return {
+      ...counts,
+      shares: Math.max(counts.shares, this.#reposts.get(dropId)?.size ?? 0),
+      replies: Math.max(counts.replies, this.#replies.get(dropId)?.size ?? 0),
+    };
   }
 
   /** A drop, deleted or not. */
@@ -273,7 +284,11 @@ export class World {
   homeOf(user: string): Drop[] {
     const authors = [user, ...this.followingOf(user)];
     const visible = authors.flatMap((author) => this.dropsOf(author).filter((drop) => maySee(user, drop)));
-    return this.#shownTo(user, visible);
+    const isForUser = (drop: Drop): boolean => {
+      const parent = parentAuthor(drop);
+      return [undefined, user].includes(parent) || drop.user_id === user || this.follows(user, parent ?? "");
+    };
+    return this.#shownTo(user, this.judgesReplies ? visible.filter(isForUser) : visible);
   }
 
   /** Drops that local must show to a user, or to anybody, newest first. */
@@ -281,14 +296,21 @@ export class World {
     const own = [...this.#drops.values()]
       .filter(({ drop, remote }) => !remote && !drop.deleted)
       .map(({ drop }) => drop);
-    const shared = own.filter((drop) => drop.visibility === Visibility.PUBLIC && drop.repost_of === "");
+    const shared = own.filter(
+      (drop) =>
+        drop.visibility === Visibility.PUBLIC &&
+        drop.repost_of === "" &&
+        !(this.judgesReplies && parentAuthor(drop) !== undefined),
+    );
     return user === undefined ? shared.sort(newestFirst) : this.#shownTo(user, shared);
   }
 
   #shownTo(user: string, drops: readonly Drop[]): Drop[] {
     const hidden = this.hiddenFrom(user);
-    const isHidden = ({ user_id, repost_of, repost_author }: Drop): boolean => {
+    const isHidden = (drop: Drop): boolean => {
+      const { user_id, repost_of, repost_author } = drop;
       if (user_id === user) return false;
+      if (hidden.get(parentAuthor(drop) ?? "") === "all") return true;
       const isRepost = repost_of !== "";
       return (
         hidden.get(user_id) === "all" ||
@@ -299,9 +321,10 @@ export class World {
   }
 
   #store(stored: Stored): void {
-    const { drop_id, user_id, repost_of } = stored.drop;
+    const { drop_id, user_id, repost_of, reply_to } = stored.drop;
     this.#drops.set(drop_id, stored);
     if (repost_of !== "") change(this.#reposts, repost_of, drop_id, true);
+    if (reply_to !== "") change(this.#replies, reply_to, drop_id, true);
     const own = this.#byAuthor.get(user_id) ?? new Map<string, Stored>();
     this.#byAuthor.set(user_id, own.set(drop_id, stored));
     this.#sortedDrops.delete(user_id);
@@ -317,6 +340,12 @@ export class World {
     return version;
   }
 }
+
+/** The author of the parent of a reply to somebody else. */
+const parentAuthor = ({ user_id, visibility, repost_of, reply_to_author }: Drop): string | undefined =>
+  visibility === Visibility.DIRECT || repost_of !== "" || ["", user_id].includes(reply_to_author)
+    ? undefined
+    : reply_to_author;
 
 export function maySee(user: string, drop: Drop): boolean {
   return drop.visibility !== Visibility.DIRECT || drop.user_id === user || drop.recipients.includes(user);

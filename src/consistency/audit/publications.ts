@@ -30,8 +30,10 @@ export interface PublicationDeps extends Pick<AuditDeps, "tombstonedAmong" | "re
   readonly sampleFollowers: (author: string, pages: number) => Promise<readonly string[]>;
   readonly findDrop: (drop: HeldDrop) => Promise<Drop | undefined>;
   readonly unfollowedAmong: (author: string, users: readonly string[]) => Promise<readonly string[]>;
-  /** Rejects if it is not known whom the user hides. */
-  readonly hides: (user: string, by: Byline) => Promise<boolean>;
+  /** Resolves to the reason why a home leaves out a drop. Rejects if it is not known whom the user hides. */
+  readonly hides: (user: string, by: Byline) => Promise<"relation" | "reply" | undefined>;
+  /** True: local and global leave out replies to others. */
+  readonly judgesReplies: boolean;
   readonly maybeLost: () => boolean;
   readonly recheckMs: number;
 }
@@ -106,7 +108,7 @@ async function lookForPublished(
   if (user_id === "" || (await deps.tombstonedAmong([drop_id])).has(drop_id)) return undefined;
   const drop = await deps.findDrop({ author: user_id, drop: drop_id, createdAt: completed.created_at });
   if (!drop) return undefined;
-  const sample = timelines ?? [...sharedOf(drop, completed), ...(await homesOf(deps, drop, completed))];
+  const sample = timelines ?? [...sharedOf(deps, drop, completed), ...(await homesOf(deps, drop, completed))];
   const createdAt = Math.min(drop.created_at, completed.created_at);
   // A timeline without a floor is rebuilt by its next read; below the floor it holds nothing.
   const absent = await filtered(
@@ -125,7 +127,7 @@ async function lookForPublished(
   const missing = absent.filter(({ kind, name }) => kind !== "home" || !unfollowers.has(name));
   const { by } = entryOfDrop(drop);
   const hidden = await mapLimited(missing, HOMES_AT_ONCE, async ({ kind, name }) =>
-    kind === "home" ? deps.hides(name, by) : false,
+    kind === "home" ? deps.hides(name, by) : undefined,
   );
   return missing.filter((_, index) => !hidden[index]);
 }
@@ -141,8 +143,9 @@ async function homesOf(
   return [...authors, ...followers.filter((user) => user !== author && belongsHome(drop, user))].map(homeOf);
 }
 
-function sharedOf({ visibility, repost_of }: Drop, { event }: FanoutCompleted): readonly TimelineName[] {
-  if (visibility !== Visibility.PUBLIC || repost_of !== "") return [];
+function sharedOf({ judgesReplies }: PublicationDeps, drop: Drop, { event }: FanoutCompleted): readonly TimelineName[] {
+  if (drop.visibility !== Visibility.PUBLIC || drop.repost_of !== "") return [];
+  if (judgesReplies && entryOfDrop(drop).by.parent !== undefined) return [];
   return event === "drop_created" ? SHARED : SHARED.filter(({ kind }) => kind === "global");
 }
 

@@ -23,8 +23,10 @@ export interface Facts {
   readonly isForUser: boolean | undefined;
   /** True for the user's own drops, too. */
   readonly follows: boolean | undefined;
-  /** A block or a mute hides the author, or the author of the original, from the user. */
+  /** A block or a mute hides the author, or the author of the original or of the parent, from the user. */
   readonly isHidden: boolean | undefined;
+  /** The drop is a reply to somebody whom the user does not follow, and homes leave those out. */
+  readonly isReplyToOthers: boolean | undefined;
   /** Drops of the author are merged into the home when it is read. */
   readonly isPulled: boolean;
   /** The drop is not in the home itself, but in the merged timeline of the author. */
@@ -70,7 +72,7 @@ export function explain(facts: Facts): Explanation {
     if (reason === undefined)
       return isKnown(facts) ? { verdict: "shown", why: "the home has it, as it must" } : unknown;
     // Pages leave these drops out, even if they are stored.
-    if (facts.isTombstoned || facts.isPastRetention || (facts.isMerged && facts.isHidden))
+    if (facts.isTombstoned || facts.isPastRetention || (facts.isMerged && (facts.isHidden || facts.isReplyToOthers)))
       return { verdict: "left-out", why: `${reason}; pages hide it` };
     return isApplied ? { verdict: "unexpected", why: `${reason}, and the home has it` } : underWay;
   }
@@ -105,7 +107,8 @@ function reasonToLeaveOut(facts: Facts): string | undefined {
   if (facts.isListed === false) return "PostService does not list it for its author";
   if (facts.isForUser === false) return "it is a direct drop for others";
   if (facts.follows === false) return "the user does not follow the author";
-  return facts.isHidden ? "a block or a mute hides it from the user" : undefined;
+  if (facts.isHidden) return "a block or a mute hides it from the user";
+  return facts.isReplyToOthers ? "it is a reply to somebody whom the user does not follow" : undefined;
 }
 
 /** Returns JSON, whose fields are in snake_case as in all JSON. */

@@ -104,7 +104,15 @@ async function readFacts(deps: ExplainDeps, asked: ExplainRequest, since: number
   };
 }
 
-type Relations = Pick<Facts, "isListed" | "isForUser" | "follows" | "isHidden">;
+type Relations = Pick<Facts, "isListed" | "isForUser" | "follows" | "isHidden" | "isReplyToOthers">;
+
+const UNKNOWN_RELATIONS: Relations = {
+  isListed: undefined,
+  isForUser: undefined,
+  follows: undefined,
+  isHidden: undefined,
+  isReplyToOthers: undefined,
+};
 
 /** Returns no facts without an author. The upstreams do not know erased users. */
 async function relationsOf(
@@ -112,15 +120,16 @@ async function relationsOf(
   author: string | undefined,
   { user, drop, createdAt }: { readonly user: string; readonly drop: string; readonly createdAt: number | undefined },
 ): Promise<Relations> {
-  if (author === undefined || createdAt === undefined)
-    return { isListed: undefined, isForUser: undefined, follows: undefined, isHidden: undefined };
+  if (author === undefined || createdAt === undefined) return UNKNOWN_RELATIONS;
   const listed = await deps.findDrop({ drop, author, createdAt });
   const isOwn = author === user;
+  const hidden = isOwn ? undefined : await deps.hides(user, listed ? entryOfDrop(listed).by : { author });
   return {
     isListed: listed !== undefined,
     isForUser: listed && belongsHome(listed, user),
     follows: isOwn || (await deps.follows(user, author)),
-    isHidden: !isOwn && (await deps.hides(user, listed ? entryOfDrop(listed).by : { author })),
+    isHidden: hidden === "relation",
+    isReplyToOthers: hidden === "reply",
   };
 }
 

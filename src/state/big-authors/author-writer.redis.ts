@@ -1,3 +1,4 @@
+import { bylineOf } from "../../contracts/timelines.js";
 import { encodeId } from "../../kernel/ids.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import { isDirect, rememberCreation } from "../entries/drop-facts.redis.js";
@@ -11,7 +12,7 @@ import {
   type WriterOptions,
 } from "../entries/writer.redis.js";
 import type { Fenced } from "../fenced.redis.js";
-import { AUTHOR_PREFIX, authorKey, FLOOR_MEMBER, PULLS_PREFIX, packKeys, pullsToken } from "../keys.js";
+import { AUTHOR_PREFIX, authorKey, bylinesKey, FLOOR_MEMBER, PULLS_PREFIX, packKeys, pullsToken } from "../keys.js";
 import { script } from "../scripts.redis.js";
 
 const CHANGE_PULLS = script("change-pulls", import.meta.url);
@@ -22,7 +23,11 @@ export type AuthorWriter = ReturnType<typeof createAuthorWriter>;
 type UsersOf = ReadonlyMap<string, readonly string[]>;
 
 /** Writes the timelines of pulled authors, and the sets of the pulled authors that users follow. */
-export function createAuthorWriter(scripts: Scripts, fenced: Fenced, options: Omit<WriterOptions, "activeOnly">) {
+export function createAuthorWriter(
+  scripts: Scripts,
+  fenced: Fenced,
+  options: Omit<WriterOptions, "activeOnly" | "judgesReplies">,
+) {
   const { command } = scripts;
   const notes = createRemovalNotes(scripts);
   const before = addOptionsOf({ ...options, activeOnly: false, kind: "reposts" });
@@ -62,6 +67,11 @@ export function createAuthorWriter(scripts: Scripts, fenced: Fenced, options: Om
     async holdingAmong(author: string, drops: readonly string[]): Promise<ReadonlyMap<string, number>> {
       const scores = await command("zmscore", (client) => client.zmscore(authorKey(author), ...drops));
       return new Map(drops.flatMap((drop, index) => (scores[index] == null ? [] : [[drop, Number(scores[index])]])));
+    },
+    /** Resolves to the author of the parent of a drop that is a reply to somebody else. */
+    async parentOf(author: string, drop: string): Promise<string | undefined> {
+      const text = await command("hget", (client) => client.hget(bylinesKey(authorKey(author)), drop));
+      return text == null ? undefined : bylineOf(text).parent;
     },
     async forget(author: string): Promise<void> {
       await command("del", (client) => client.del(authorKey(author)));

@@ -7,9 +7,10 @@
 -- ARGV[3]  size a timeline is trimmed down to once it passes the cap
 -- ARGV[4]  time to live of a key that is created here, ms; 0: none
 -- ARGV[5]  "1": only if a ~floor stands
--- ARGV[6]  "homes": drops that a home's user does not see are left out, and the bylines of reposts are kept; "new homes":
---          the same, and the users of homes that do not exist are known not to be erased; "all", "reposts": the bylines
---          of these are kept; "remote 500": the same as "all", and the drops are remote: a timeline holds at most 500
+-- ARGV[6]  "homes": drops that a home's user does not see are left out, replies that the home does not show, too, and the
+--          bylines of reposts are kept; "new homes": the same, and the users of homes that do not exist are known not to
+--          be erased; "all", "reposts": the bylines of these are kept, of replies as of reposts; "remote 500": the same
+--          as "all", and the drops are remote: a timeline holds at most 500
 -- ARGV[7]  prefix of the keys
 -- ARGV[8+] groups: the rest of each key, joined by ",", how many drops, and
 --          score, drop id, byline, score, drop id, byline, ...
@@ -137,8 +138,10 @@ local function add(key, entries, lowest)
   return added
 end
 
--- The author of a byline, and the original's author, "" if there is none.
-local function people_of(byline) return string.match(byline, '^([^,]*),?([^,]*)') end
+-- The author of a drop, the author of its original and the author of its parent; "" for none.
+local function users_of(byline)
+  return string.match(byline, '^([^,]*),?([^,]*),?([^,]*)')
+end
 
 -- The byline of a repost ends in its original.
 local function is_repost(byline) return string.find(byline, ',.*,.*,.') ~= nil end
@@ -147,7 +150,7 @@ local function is_repost(byline) return string.find(byline, ',.*,.*,.') ~= nil e
 local have_hiders = {}
 local function hidden_users(byline)
   local users = {}
-  for _, user in ipairs({ people_of(byline) }) do
+  for _, user in ipairs({ users_of(byline) }) do
     if user ~= '' and have_hiders[user] == nil then
       have_hiders[user] = #KEYS > 0 or call('EXISTS', HIDERS .. user) == 1
     end
@@ -182,27 +185,57 @@ end
 
 -- If a suspect's hash is not complete, the home is not, either: its rebuild decides.
 local function is_hidden(token, byline)
-  local author, original = people_of(byline)
+  local author, original, parent = users_of(byline)
   if author == '' or author == token then return false end
   local home = prefix .. token
   local hidden = HIDDEN .. home .. '}'
-  local held = call('HMGET', hidden, STATE, author, original)
+  local held = call('HMGET', hidden, STATE, author, original, parent)
   local is_lost = held[1] ~= 'complete' and call('EXISTS', hidden) == 0
   if is_lost or held[1] == 'complete' then
     if not held[2] then is_no_hider(token, author) end
     if not held[3] then is_no_hider(token, original) end
+    if not held[4] then is_no_hider(token, parent) end
   end
   if held[1] ~= 'complete' and #KEYS == 0 then
     call('ZREM', home, FLOOR)
     return true
   end
+  if parent ~= '' and held[4] == 'all' then return true end
   return held[2] == 'all' or (original ~= '' and (held[2] == 'reposts' or held[3] == 'all'))
 end
 
-local function shown_to(token, first, last)
+-- A reply to somebody else stands in a home if its user wrote it or its parent, or follows who wrote the parent; what
+-- the copy of their follows has is in follows.ts. Without a copy the next read rebuilds the home, or the home has all
+-- replies. A rebuild under way judges at its end what came meanwhile.
+local function is_for_others(token, byline, drop)
+  local author, _, parent = users_of(byline)
+  if parent == '' or token == author or token == parent then return false end
+  local home = prefix .. token
+  local follows = FOLLOWS .. home .. '}'
+  local held = call('HMGET', follows, STATE, parent, LEFT)
+  if held[1] ~= 'complete' then
+    if (floorOf(home) or 0) < 0 then
+      call('HSET', follows, '?' .. drop, parent)
+      call('PEXPIRE', follows, ttl)
+    end
+    return false
+  end
+  if held[2] == '1' then
+    call('HSET', follows, parent, '2')
+  elseif not held[2] and tonumber(held[3] or 0) < tonumber(MOST_LEFT) then
+    call('HSET', follows, parent, '0', LEFT, tonumber(held[3] or 0) + 1)
+  end
+  return not held[2] or held[2] == '0'
+end
+
+local function is_reply(byline) return string.find(byline, '^[^,]*,,[^,]') end
+
+-- The entries that the user of a home sees. replies: whether each is a reply to somebody else.
+local function shown_to(token, first, last, is_suspect, replies)
   local entries, lowest = {}, '+inf'
   for i = first, last, 3 do
-    if not is_hidden(token, ARGV[i + 2]) then
+    local is_left_out = is_suspect and is_hidden(token, ARGV[i + 2])
+    if not is_left_out and not (replies[i] and is_for_others(token, ARGV[i + 2], ARGV[i + 1])) then
       entries[#entries + 1] = ARGV[i]
       entries[#entries + 1] = ARGV[i + 1]
       if tonumber(ARGV[i]) < tonumber(lowest) then lowest = ARGV[i] end
@@ -235,12 +268,13 @@ end
 local total, at = 0, 8
 while at <= #ARGV do
   local rest, first, last = ARGV[at], at + 2, at + 1 + 3 * tonumber(ARGV[at + 1])
-  local entries, lowest, hidden, keeps = {}, '+inf', {}, not are_homes
+  local entries, lowest, hidden, replies, keeps = {}, '+inf', {}, {}, not are_homes
   for i = first, last, 3 do
     entries[#entries + 1] = ARGV[i]
     entries[#entries + 1] = ARGV[i + 1]
     if tonumber(ARGV[i]) < tonumber(lowest) then lowest = ARGV[i] end
     if are_homes then
+      replies[i] = is_reply(ARGV[i + 2])
       for _, user in ipairs(hidden_users(ARGV[i + 2])) do hidden[user] = true end
       keeps = keeps or is_repost(ARGV[i + 2])
     end
@@ -249,8 +283,8 @@ while at <= #ARGV do
   for token in string.gmatch(rest, '[^,]+') do tokens[#tokens + 1] = token end
   local suspects = next(hidden) and suspects_among(tokens, hidden)
   for _, token in ipairs(tokens) do
-    local key, shown, from = prefix .. token, entries, lowest
-    if suspects and suspects[token] then shown, from = shown_to(token, first, last) end
+    local key, shown, from, is_suspect = prefix .. token, entries, lowest, suspects and suspects[token]
+    if is_suspect or next(replies) then shown, from = shown_to(token, first, last, is_suspect, replies) end
     local added = add(key, shown, from)
     total = total + added
     if keeps and (added > 0 or not are_homes) then keep_bylines(key, first, last) end

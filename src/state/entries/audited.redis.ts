@@ -16,6 +16,7 @@ import {
   REMOTE_KEY,
   userOfHomeKey,
 } from "../keys.js";
+import { createFollowsStore } from "./follows.redis.js";
 import { entriesIn } from "./scored.js";
 
 /** A stored timeline. The name of a home is its user. */
@@ -50,10 +51,13 @@ interface AuditReadsDeps {
   readonly ttlMs: number;
   /** True if remote drops have only a share of global. */
   readonly hasShare: boolean;
+  /** True: homes leave out replies to those whom their users do not follow. */
+  readonly judgesReplies: boolean;
 }
 
 /** Reads whole timelines as pages show them, without renewing them. */
-export function createAuditReads({ scripts, authorStates, ttlMs, hasShare }: AuditReadsDeps) {
+export function createAuditReads({ scripts, authorStates, ttlMs, hasShare, judgesReplies }: AuditReadsDeps) {
+  const { isRight } = createFollowsStore(scripts, judgesReplies);
   const readOne = (key: string): Promise<Contents | undefined> => readTimeline(scripts, key, ttlMs);
   const shownTo = async (user: string, author: string, hiddenOf: HiddenOf): Promise<Contents | undefined> => {
     const contents = await readOne(authorKey(author));
@@ -66,7 +70,7 @@ export function createAuditReads({ scripts, authorStates, ttlMs, hasShare }: Aud
       const authors = await mergedAuthors(scripts, user, await currentOf(authorStates));
       const parts = (authors ?? []).map((author) => shownTo(user, author, hiddenOf));
       const all = await Promise.all([readOne(homeKey(user)), ...parts]);
-      return authors && merged(all);
+      return authors && (await isRight(homeKey(user))) ? merged(all) : undefined;
     },
     async shared(name: "local" | "global"): Promise<Contents | undefined> {
       const stored = await readOne(keyOf({ kind: name, name }));
@@ -121,14 +125,17 @@ function merged(parts: readonly (Contents | undefined)[]): Contents | undefined 
   return { floor: Math.max(...whole.map(({ floor }) => floor)), entries };
 }
 
-export function createReadEntry(scripts: Scripts, authorStates: PulledAuthors): ReadEntry {
+export function createReadEntry(scripts: Scripts, authorStates: PulledAuthors, judgesReplies: boolean): ReadEntry {
+  const { isRight } = createFollowsStore(scripts, judgesReplies);
   const numberOf = (text: string | null | undefined): number | undefined => (text == null ? undefined : Number(text));
   const look = async (key: string, drop: string): Promise<StoredEntry> => {
     const [score, floor] = await scripts.command("zmscore", (client) => client.zmscore(key, drop, FLOOR_MEMBER));
     return { score: numberOf(score), floor: numberOf(floor) };
   };
   return async (timeline, drop, author) => {
-    const stored = await look(keyOf(timeline), drop);
+    const entry = await look(keyOf(timeline), drop);
+    const isWhole = timeline.kind !== "home" || (await isRight(keyOf(timeline)));
+    const stored = isWhole ? entry : { ...entry, floor: undefined };
     if (timeline.kind === "global") return { ...stored, remoteFloor: (await look(REMOTE_KEY, drop)).floor };
     if (timeline.kind !== "home" || stored.score !== undefined) return stored;
     const registry = await currentOf(authorStates);

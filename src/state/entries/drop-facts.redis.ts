@@ -4,7 +4,7 @@ import { actorKey, deletedDropKey, directDropKey, GLOBAL_KEY, homeKey, LOCAL_KEY
 
 /** Time for which the creation time of a deleted drop is stored. */
 const DELETED_DROP_TTL_MS = DAY;
-/** Time after which counts of shares include a repost. */
+/** Time after which the counts of a drop include a repost, or a reply. */
 const REPOSTED_TTL_MS = HOUR;
 
 /** Returns true for a direct drop: listeners who are not its recipients must not be told of its deletion. */
@@ -42,6 +42,7 @@ export function createDropFacts(scripts: Scripts, ttlMs: number) {
     async rememberActor(drop: string, actor: string): Promise<void> {
       await command("set", (client) => client.set(actorKey(drop), actor, "PX", ttlMs));
     },
+    /** Notes that drops of these authors were reposted, or replied to. */
     async rememberReposted(authors: readonly string[]): Promise<void> {
       const remember = (author: string) =>
         command("set", (client) => client.set(repostedKey(author), "1", "PX", REPOSTED_TTL_MS));

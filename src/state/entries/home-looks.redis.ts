@@ -22,10 +22,18 @@ export interface HomeBounds {
 interface HomeOptions {
   readonly ttlMs: number;
   readonly activeOnly: boolean;
+  /** True: homes leave out replies to those whom their users do not follow. */
+  readonly judgesReplies: boolean;
+}
+
+/** A user whom the owner of a home follows now, or does not any more. */
+interface ChangedFollow {
+  readonly following: string;
+  readonly follows: boolean;
 }
 
 /** Answers what fan-out asks about the homes of many users. */
-export function createHomeLooks(scripts: Scripts, { ttlMs, activeOnly }: HomeOptions) {
+export function createHomeLooks(scripts: Scripts, { ttlMs, activeOnly, judgesReplies }: HomeOptions) {
   const notes = createRemovalNotes(scripts);
   return {
     /** Returns the users whose home would show a drop of that time, or was not read yet. */
@@ -57,16 +65,34 @@ export function createHomeLooks(scripts: Scripts, { ttlMs, activeOnly }: HomeOpt
      * live.
      */
     async recentReadersAmong(users: readonly string[], withinMs: number): Promise<string[]> {
-      const recent = await runForHomes<number>(scripts, READ_LATELY, users, [ttlMs - withinMs]);
+      const recent = await runForHomes<number>(scripts, READ_LATELY, users, { before: [ttlMs - withinMs] });
       return users.filter((_, index) => recent[index] === 1);
     },
-    /** Makes rebuilds of these homes that are under way start over. Returns the homes' bounds. */
-    async interruptRebuilds(users: readonly string[]): Promise<HomeBounds[]> {
-      const replies = await runForHomes<readonly [floor: string, oldest: string]>(scripts, INTERRUPT_REBUILD, users);
+    /**
+     * Makes rebuilds of these homes that are under way start over, and changes the copies of whom their users follow.
+     * Homes whose replies change are not complete any more. Returns the bounds that the homes had.
+     */
+    async interruptRebuilds(
+      users: readonly string[],
+      changesOf: (user: string) => readonly ChangedFollow[] = () => [],
+    ): Promise<HomeBounds[]> {
+      type Bounds = readonly [floor: string, oldest: string];
+      const before = [judgesReplies ? 1 : 0];
+      const after = (user: string): string =>
+        changesOf(user)
+          .map(({ following, follows }) => (follows ? "1" : "0") + encodeId(following))
+          .join(",");
+      const replies = await runForHomes<Bounds>(scripts, INTERRUPT_REBUILD, users, { before, after });
       const timeOf = (text: string) => (text === "" ? undefined : Number(text));
       return replies.map(([floor, oldest]) => ({ floor: timeOf(floor), oldest: timeOf(oldest) }));
     },
   };
+}
+
+interface HomeArguments {
+  readonly before: readonly (string | number)[];
+  /** Argument about one home, after the names of all. */
+  readonly after?: (user: string) => string;
 }
 
 /** Runs a script for homes. The replies are in the order of the users. */
@@ -74,13 +100,14 @@ export async function runForHomes<T>(
   { run, byNode }: Scripts,
   called: Script,
   users: readonly string[],
-  before: readonly (string | number)[] = [],
+  { before, after }: HomeArguments,
 ): Promise<T[]> {
   const tokens = users.map(encodeId);
   const keys = tokens.map((token) => HOME_PREFIX + token);
   const answers = await byNode(keys, KEYS_A_CALL, async (route, indexes) => {
     const packed = indexes.map((index) => tokens[index]).join(",");
-    return (await run(called, route, [...before, HOME_PREFIX, packed])) as T[];
+    const abouts = after ? indexes.map((index) => after(users[index] as string)) : [];
+    return (await run(called, route, [...before, HOME_PREFIX, packed, ...abouts])) as T[];
   });
   return inOrder(answers);
 }

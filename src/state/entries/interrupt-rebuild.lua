@@ -1,21 +1,41 @@
--- Makes rebuilds under way start over, since what they have read may be outdated.
+-- Makes rebuilds under way start over, since what they have read may be outdated, and changes the copies of whom users
+-- follow.
+--
+-- If a reply to somebody is in a home, or was left out, and that follow changes, the home is not complete any more.
 --
 -- KEYS     none; in a Redis Cluster one of the keys that ARGV names, which are all on its node
--- ARGV[1]  prefix of the keys
--- ARGV[2]  rest of each key, joined by ","
--- returns  of each timeline { the floor that stands, or ""; the score of its oldest drop, or "" }
+-- ARGV[1]  "1": homes without a copy are not complete
+-- ARGV[2]  prefix of the keys
+-- ARGV[3]  rest of each key, joined by ","
+-- ARGV[4+] changed follows of each key, joined by ",": "1" for a follow or "0", and the token of the followed user
+-- returns  of each timeline { the floor that stood, or ""; the score of its oldest drop, or "" }
 local call, result = redis.call, {}
 
-local function interrupt(key)
-  local floor = call('ZSCORE', key, FLOOR)
-  if floor and tonumber(floor) < 0 then
-    call('ZREM', key, FLOOR)
-    floor = nil
+-- Returns true if the home is not complete any more.
+local function change(follows, is_follow, token)
+  local held = call('HMGET', follows, STATE, token, LEFT)
+  local value = held[2] or ''
+  if held[1] ~= 'complete' then return ARGV[1] == '1' end
+  if is_follow == (value == '1' or value == '2') then return false end
+  if is_follow then
+    call('HSET', follows, token, '1')
+    return value == '0' or tonumber(held[3] or 0) >= tonumber(MOST_LEFT)
   end
+  call('HDEL', follows, token)
+  return value == '2'
+end
+
+local function interrupt(key, changes)
+  local floor, is_over = call('ZSCORE', key, FLOOR), false
+  for state, token in string.gmatch(changes, '([01])([^,]+)') do
+    is_over = change(FOLLOWS .. key .. '}', state == '1', token) or is_over
+  end
+  if floor and (tonumber(floor) < 0 or is_over) then call('ZREM', key, FLOOR) end
+  if floor and tonumber(floor) < 0 then floor = nil end
   local first = call('ZRANGE', key, 0, 1, 'WITHSCORES')
   local oldest = first[1] == FLOOR and first[4] or first[1] ~= FLOOR and first[2]
   result[#result + 1] = { floor or '', oldest or '' }
 end
 
-for rest in string.gmatch(ARGV[2], '[^,]+') do interrupt(ARGV[1] .. rest) end
+for rest in string.gmatch(ARGV[3], '[^,]+') do interrupt(ARGV[2] .. rest, ARGV[#result + 4] or '') end
 return result

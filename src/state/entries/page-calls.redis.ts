@@ -61,6 +61,8 @@ export interface PageCallsOptions {
   readonly cache?: PageCache | undefined;
   /** Copy of the tombstones in a cluster: pages that show none of these need no check there. */
   readonly tombstones?: Pick<TombstoneCopy, "upToDate"> | undefined;
+  /** True: homes leave out replies to those whom their users do not follow. */
+  readonly judgesReplies: boolean;
 }
 
 /** Maximum number of pages in a call, which blocks Redis for about 2 ms. */
@@ -71,9 +73,9 @@ const PAGES_A_CALL = 32;
  * shares a call that began before it. Reads of one name share the answer; `begin` is called for the first of them.
  * Each node of a cluster has its own calls: nodes fail one by one.
  */
-export function createPageCalls<Answer>(scripts: Scripts, { cache, tombstones, moreForReposts }: PageCallsOptions) {
+export function createPageCalls<Answer>(scripts: Scripts, options: PageCallsOptions) {
   const queues = new Map<string, Queue<Answer>>();
-  const deps = { scripts, cache, tombstones, moreForReposts, areAlive: createTombstoneCheck(scripts) };
+  const deps = { scripts, ...options, areAlive: createTombstoneCheck(scripts) };
   return (key: string, name: string, begin: Begin<Answer>): Promise<Answer> => {
     const node = scripts.nodeOf(key);
     const queue = queues.get(node) ?? new Queue<Answer>(deps, () => queues.delete(node));
@@ -184,12 +186,13 @@ class Queue<Answer> {
   }
 
   async #send(reads: readonly StoreRead[]): Promise<Unfollowed[]> {
-    const { moreForReposts = 0, scripts } = this.deps;
+    const { moreForReposts = 0, judgesReplies, scripts } = this.deps;
     const { byNode, isCluster, run } = scripts;
     const keys = reads.map(({ range }) => range.key);
     const answers = await byNode(keys, PAGES_A_CALL, (route, indexes) => {
       const args = indexes.flatMap((index) => argsOf(reads[index] as StoreRead));
-      return run(READ_PAGE, route, [isCluster ? "" : 1, MAX_IDLE_MS, moreForReposts, ...args]) as Promise<Buffer[]>;
+      const before = [isCluster ? "" : 1, MAX_IDLE_MS, moreForReposts, judgesReplies ? 1 : 0];
+      return run(READ_PAGE, route, [...before, ...args]) as Promise<Buffer[]>;
     });
     return inOrder(answers).map((text, index) => replyOf(text, reads[index] as StoreRead));
   }

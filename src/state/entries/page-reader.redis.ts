@@ -1,11 +1,20 @@
-import type { Byline } from "../../contracts/timelines.js";
+import type { Byline, TimelineEntry } from "../../contracts/timelines.js";
 import { decodeId } from "../../kernel/ids.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import { inChildSpan, SpanKind } from "../../telemetry/spans.js";
 import { currentOf, isPushed, type PulledAuthors } from "../big-authors/pulled.js";
 import type { HiddenUsers } from "../hidden/hidden.js";
 import type { HiddenStore } from "../hidden/hidden.redis.js";
-import { AUTHOR_PREFIX, authorOfKey, hiddenKey, kindOf, PULLED_KEY, pullsKeyOfHome, userOfHomeKey } from "../keys.js";
+import {
+  AUTHOR_PREFIX,
+  authorOfKey,
+  followsKeyOfHome,
+  hiddenKey,
+  kindOf,
+  PULLED_KEY,
+  pullsKeyOfHome,
+  userOfHomeKey,
+} from "../keys.js";
 import { type MergedPart, merge, partOfHead } from "./merge.js";
 import type { Answer } from "./page-cache.js";
 import { createPageCalls, type PageCallsOptions, type Reply, type StoreRead } from "./page-calls.redis.js";
@@ -21,9 +30,13 @@ export interface PageReaderOptions extends PageCallsOptions {
   readonly bylinesOf: (key: string, drops: readonly string[]) => Promise<ReadonlyMap<string, Byline>>;
   /** Number of places of a home in which reposts of one drop are shown once. Default: 0, all are shown. */
   readonly repostWindow?: number;
+  /** Resolves to those of these users whom the user of a home follows; to undefined if the copy of that is lost. */
+  readonly followedAmong: (home: string, users: readonly string[]) => Promise<ReadonlySet<string> | undefined>;
   /** Set by tests, which replace it by a wrong one. */
   readonly merge?: typeof merge;
 }
+
+type Signed = TimelineEntry & { readonly by: Byline };
 
 type Reading = Omit<StoreRead, "follows"> & {
   /** True if homes have all drops of this author: a gap in the author's own timeline is no gap of the page. */
@@ -113,7 +126,7 @@ export class PageReader {
     const name = nameOf(reading);
     // While nobody is pulled the script answers with the encoded page.
     const pulls = authorStates.copy()?.size === 0 ? "" : reading.pulls;
-    const keys = reading.pulls === "" ? [key] : [key, reading.pulls, PULLED_KEY];
+    const keys = reading.pulls === "" ? [key] : [key, reading.pulls, PULLED_KEY, followsKeyOfHome(key)];
     return this.#ask(key, name, (send) => {
       const load = (follows: readonly string[]) => this.#answer(send({ ...reading, pulls, follows }), reading);
       return cache ? cache.fill(name, keys, load) : load([]);
@@ -161,13 +174,39 @@ export class PageReader {
     if (parts.length === 0) return { stored: home, keys: [] };
     const keys = parts.every((part) => part.keys) ? parts.flatMap((part) => part.keys ?? []) : undefined;
     const merged = (this.options.merge ?? merge)(range, home, parts);
-    return { stored: hidden ? await withoutReposts(merged, hidden) : merged, keys };
+    return { stored: await this.#withoutHidden(merged, { home: range.key, hidden }), keys };
   }
 
   async #hiddenOf(home: string): Promise<HiddenUsers> {
     const { hidden } = this.options;
     const user = userOfHomeKey(home) as string;
     return (await hidden.held(user)) ?? hidden.lastKnown(user);
+  }
+
+  /** Hides reposts and replies by pulled authors, which are in no home. */
+  async #withoutHidden(
+    merged: Stored,
+    { home, hidden: viewer }: { readonly home: string; readonly hidden: HiddenUsers | undefined },
+  ): Promise<Stored> {
+    const signed = merged.entries.filter(({ by }) => by) as readonly Signed[];
+    if (signed.length === 0) return merged;
+    const asked = await viewer?.among(signed.map(({ by }) => by));
+    const follows = await this.#followedParents(home, signed);
+    if (follows === undefined)
+      return { ...merged, floor: undefined, incomplete: { keys: [home], arePullsKnown: true } };
+    const user = userOfHomeKey(home);
+    const isShown = ({ by }: Signed): boolean =>
+      !asked?.hides(by) &&
+      (by.parent === undefined || by.parent === user || follows === "all" || follows.has(by.parent));
+    const hidden = new Set(signed.filter((entry) => !isShown(entry)).map(({ drop }) => drop));
+    return hidden.size > 0 ? { ...merged, hidden } : merged;
+  }
+
+  /** Resolves to the parents' authors whom the user of a home follows, or to "all" if replies are not judged. */
+  async #followedParents(home: string, signed: readonly Signed[]): Promise<ReadonlySet<string> | "all" | undefined> {
+    const parents = new Set(signed.flatMap(({ by }) => by.parent ?? []));
+    if (parents.size === 0 || !this.options.judgesReplies) return "all";
+    return this.options.followedAmong(home, [...parents]);
   }
 
   /** Reads from the author's cached newest drops, if they reach far enough. */
@@ -186,14 +225,6 @@ export class PageReader {
     }
     return { key, ...(await this.#read({ ...how, range })), keys: undefined };
   }
-}
-
-/** Hides reposts by pulled authors, which are in no home. */
-async function withoutReposts(merged: Stored, viewer: HiddenUsers): Promise<Stored> {
-  const bylines = new Map(merged.entries.flatMap(({ drop, by }) => (by ? [[drop, by] as const] : [])));
-  const asked = await viewer.among(bylines.values());
-  const hidden = new Set([...bylines].filter(([, by]) => asked.hides(by)).map(([drop]) => drop));
-  return hidden.size > 0 ? { ...merged, hidden } : merged;
 }
 
 const firstPageOf = (key: string, stored: Stored): EncodedPage | Incomplete | undefined =>

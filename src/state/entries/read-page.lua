@@ -4,6 +4,7 @@
 -- ARGV[1]  "1": the tombstones are on this server; without it nothing is said about them, and a page may show deleted drops
 -- ARGV[2]  a key nobody has read for longer than this, ms, is not vouched for: deletions it has missed may be forgotten
 -- ARGV[3]  how many entries more are read in place of an encoded page, if there are reposts
+-- ARGV[4]  "1": a home beside which no copy of whom its user follows stands is not complete; else one that has a copy
 -- ARGV     then of each timeline:
 --     [1]  its key
 --     [2]  "older" or "newer" than the position
@@ -65,6 +66,7 @@ local function renew(key, ttl)
   if left == -1 or math.abs(ttl - left) > ttl / 100 then
     expire(key, ttl)
     expire(BYLINES .. key .. '}', ttl)
+    expire(FOLLOWS .. key .. '}', ttl)
   end
   return is_doubtful
 end
@@ -173,9 +175,12 @@ local function bylines_of(key, ids)
 end
 
 -- A home whose user may hide somebody that this server does not know of is not complete: a version that knew no hidden
--- users wrote it, or the hash is lost.
+-- users wrote it, or the hash is lost. Neither is one that has other replies than it should: the setting was changed,
+-- or the copy of whom its user follows is lost.
 local function is_judged(key)
   if not is_home(key) then return true end
+  local has_copy = call('HGET', FOLLOWS .. key .. '}', STATE) == 'complete'
+  if has_copy ~= (ARGV[4] == '1') then return false end
   return call('HGET', HIDDEN .. key .. '}', STATE) == 'complete'
 end
 
@@ -224,5 +229,5 @@ local function read(key, direction, count, ttl, score, id, pulls, size, since)
 end
 
 local answers = {}
-for i = 4, #ARGV, 9 do answers[#answers + 1] = read(unpack(ARGV, i, i + 8)) end
+for i = 5, #ARGV, 9 do answers[#answers + 1] = read(unpack(ARGV, i, i + 8)) end
 return answers

@@ -11,6 +11,8 @@ import {
   bylinesKey,
   deletedDropKey,
   FLOOR_MEMBER,
+  followsKeyOfHome,
+  followsStagedKey,
   GLOBAL_KEY,
   hiddenKeyOfHome,
   kindOf,
@@ -24,6 +26,8 @@ import {
 } from "../keys.js";
 import { script } from "../scripts.redis.js";
 import { createBylines } from "./bylines.redis.js";
+import type { Follows } from "./follows.js";
+import { createFollowsStore } from "./follows.redis.js";
 import { PageReader, type PageReaderOptions } from "./page-reader.redis.js";
 import { createRemovalNotes } from "./removal-notes.redis.js";
 
@@ -40,6 +44,8 @@ export interface Snapshot {
    * Global leaves out remote drops created up to this time, ms; 0: it leaves out none; undefined: there is no share.
    */
   readonly remoteFloor?: number | undefined;
+  /** Of a home: what judged its replies; undefined: it shows all of them. */
+  readonly follows?: Follows | undefined;
 }
 
 export type TimelineStore = ReturnType<typeof createTimelineStore>;
@@ -56,22 +62,22 @@ const DROPS_A_CALL = 5_000;
 
 const STAGED_TTL_MS = MINUTE;
 
-interface StoreOptions extends Omit<PageReaderOptions, "ttlMs" | "bylinesOf"> {
+interface StoreOptions extends Omit<PageReaderOptions, "ttlMs" | "bylinesOf" | "followedAmong"> {
   readonly config: Pick<StoredTimelinesConfig, "maxEntries" | "ttlMs">;
 }
 
 export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, ...options }: StoreOptions) {
-  const { authorStates } = options;
-  const { run, command } = scripts;
+  const { command } = scripts;
   const ttl = (key: string): number => (key === LOCAL_KEY || key === GLOBAL_KEY ? 0 : config.ttlMs);
-  const bylines = createBylines(scripts, ttl);
-  const reader = new PageReader(scripts, { ttlMs: config.ttlMs, bylinesOf: bylines.of, ...options });
+  const [bylines, copies] = [createBylines(scripts, ttl), createFollowsStore(scripts, options.judgesReplies)];
+  const beside = { bylinesOf: bylines.of, followedAmong: copies.followedAmong };
+  const reader = new PageReader(scripts, { ttlMs: config.ttlMs, ...beside, ...options });
   const notes = createRemovalNotes(scripts);
   const keepRemote = createKeepRemote(fenced);
   const score = (key: string, member: string) => command("zscore", (client) => client.zscore(key, member));
   /** Returns the keys of the timelines that are merged into a home; none if the set is not complete. */
   const mergedKeysOf = async (home: string): Promise<string[]> => {
-    if ((await currentOf(authorStates)).size === 0) return [];
+    if ((await currentOf(options.authorStates)).size === 0) return [];
     const members = await command("smembers", (client) => client.smembers(pullsKeyOfHome(home)));
     return members.filter((member) => !member.startsWith("~")).map((token) => AUTHOR_PREFIX + token);
   };
@@ -84,7 +90,7 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
     async isComplete(key: string): Promise<boolean> {
       const [floor, user] = [await score(key, FLOOR_MEMBER), userOfHomeKey(key)];
       if (Number(floor ?? -1) < 0) return false;
-      return user === undefined || (await options.hidden.held(user)) !== undefined;
+      return user === undefined || ((await copies.isRight(key)) && (await options.hidden.held(user)) !== undefined);
     },
     /**
      * Reads the creation time of a drop from this timeline, from those merged into it, and from recent deletions.
@@ -100,14 +106,11 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
       const known = stored ?? deleted ?? others.find((other) => other !== null);
       return known == null ? undefined : Number(known);
     },
-    /** Marks an incomplete timeline, or any if `afresh`. Returns its drops, or the reason why it was not marked. */
-    async beginRebuild(key: string, mark: number, afresh = false): Promise<Begun> {
-      const keys: [string, ...string[]] = kindOf(key) === "home" ? [key, hiddenKeyOfHome(key)] : [key];
-      const reply = (await run(BEGIN_REBUILD, keys, [mark, ttl(key), afresh ? "1" : ""])) as string[] | 0 | null;
-      return reply === null ? "complete" : reply === 0 ? "hidden unknown" : reply;
-    },
+    beginRebuild: createBeginRebuild(scripts, ttl, options.judgesReplies),
     /** Returns false if the mark is gone: then the snapshot is outdated. */
     async finishRebuild(key: string, { mark, gone, snapshot }: Rebuilt): Promise<boolean> {
+      const copy = followsStagedKey(key, mark);
+      const ofHome = kindOf(key) === "home" ? [followsKeyOfHome(key), copy] : [];
       const keys = [key, stagedKey(key, mark, "add"), stagedKey(key, mark, "remove")] as const;
       const parts = partsOf(gone, snapshot.entries);
       const last = parts.pop() ?? [0];
@@ -118,19 +121,20 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
         key,
         gone.filter((drop) => !kept.has(drop)),
       );
+      const fields = await copies.stage(copy, snapshot.follows);
       let staged = 0;
       for (const part of parts) {
         staged = Number(await fenced.one(STAGE_REBUILD, keys, [mark, STAGED_TTL_MS, ...part]));
         if (staged === 0) return false;
       }
-      const rest = [mark, snapshot.floor, config.maxEntries, staged, ...last];
-      return (await fenced.one(FINISH_REBUILD, keys, rest)) === 1;
+      const rest = [mark, snapshot.floor, config.maxEntries, staged, fields, ...last];
+      return (await fenced.one(FINISH_REBUILD, [...keys, ...ofHome], rest)) === 1;
     },
     remove: notes.remove,
     /** Removes a timeline, and the keys beside it. */
     forget: (key: string): Promise<number> =>
-      command("del", (client) => client.del(key, removalNotesKey(key), bylinesKey(key))),
-    bylinesOf: bylines.of,
+      command("del", (client) => client.del(key, removalNotesKey(key), bylinesKey(key), followsKeyOfHome(key))),
+    ...beside,
     keepBylines: bylines.keep,
     rebuildLease: (key: string) => createLease(scripts, rebuildLeaseKey(key)),
     async rebuildLeaseLeft(key: string): Promise<number> {
@@ -139,9 +143,21 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
   };
 }
 
-/** Returns the entries whose bylines are kept: of homes and authors' timelines the reposts. */
+/** Marks an incomplete timeline, or any if `afresh`. Returns its drops, or the reason why it was not marked. */
+const createBeginRebuild =
+  ({ run }: Pick<Scripts, "run">, ttl: (key: string) => number, judgesReplies: boolean) =>
+  async (key: string, mark: number, afresh = false): Promise<Begun> => {
+    const ofHome = kindOf(key) === "home" ? [hiddenKeyOfHome(key), followsKeyOfHome(key)] : [];
+    const args = [mark, ttl(key), afresh ? 1 : 0, judgesReplies ? 1 : 0];
+    const reply = (await run(BEGIN_REBUILD, [key, ...ofHome], args)) as string[] | 0 | null;
+    return reply === null ? "complete" : reply === 0 ? "hidden unknown" : reply;
+  };
+
+/** Returns the entries whose bylines are kept: of homes the reposts, of authors' timelines replies to others as well. */
 const signedOf = (key: string, entries: readonly TimelineEntry[]): readonly TimelineEntry[] =>
-  key === LOCAL_KEY || key === GLOBAL_KEY ? entries : entries.filter(({ by }) => by?.original !== undefined);
+  key === LOCAL_KEY || key === GLOBAL_KEY
+    ? entries
+    : entries.filter(({ by }) => by?.original !== undefined || (kindOf(key) === "author" && by?.parent !== undefined));
 
 /** Returns a function that resolves to false if the mark is gone. */
 const createKeepRemote =

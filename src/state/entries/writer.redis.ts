@@ -55,6 +55,8 @@ export interface WriterOptions {
   readonly remoteCap?: number | undefined;
   /** True: writes only to home timelines that were read since they were last lost. */
   readonly activeOnly: boolean;
+  /** True: homes leave out replies to those whom their users do not follow. */
+  readonly judgesReplies: boolean;
 }
 
 interface WriterDeps {
@@ -67,7 +69,7 @@ interface WriterDeps {
 /** Trimming one entry at every insert halves the rate on full timelines; five percent at once does not. */
 const TRIM_TO = 0.95;
 
-interface AddOptions extends WriterOptions {
+interface AddOptions extends Omit<WriterOptions, "judgesReplies"> {
   /** Kind of write; the header of the script describes them. */
   readonly kind: "homes" | "new homes" | "all" | "reposts" | `remote ${number}`;
 }

@@ -30,15 +30,22 @@ export interface Erased {
   reports(user: string): Promise<ReadonlyMap<ErasurePart, ErasureReport>>;
 }
 
-/** Leaves out reposts of the drops of erased users: the upstream may be slow to forget them. */
+/**
+ * Leaves out reposts of the drops of erased users, and lets replies to them name nobody: the upstream may be slow to
+ * forget them.
+ */
 export async function withoutErasedOriginals(
   { among }: Pick<Erased, "among">,
   { drops, next }: DropPage,
 ): Promise<DropPage> {
-  const originals = new Set(drops.flatMap(({ repost_author }) => (repost_author === "" ? [] : repost_author)));
-  if (originals.size === 0) return { drops, next };
-  const gone = await among([...originals]);
-  return { drops: gone.size === 0 ? drops : drops.filter(({ repost_author }) => !gone.has(repost_author)), next };
+  const named = drops.flatMap(({ repost_author, reply_to_author }) => [repost_author, reply_to_author]);
+  const users = new Set(named.filter((user) => user !== ""));
+  if (users.size === 0) return { drops, next };
+  const gone = await among([...users]);
+  if (gone.size === 0) return { drops, next };
+  const kept = drops.filter(({ repost_author }) => !gone.has(repost_author));
+  const unnamed = kept.map((drop) => (gone.has(drop.reply_to_author) ? { ...drop, reply_to_author: "" } : drop));
+  return { drops: unnamed, next };
 }
 
 interface UserWrite<T> {

@@ -25,7 +25,7 @@ export interface Look {
   readonly atOnce: number;
   /** Resolves to the items of each key that name one of the people, or are their drops. */
   readonly find: (send: Send, keys: readonly string[], subjects: Subjects) => Promise<readonly (readonly string[])[]>;
-  readonly remove: "srem" | "zrem" | "hdel" | "unlink" | "forget-unfollowers";
+  readonly remove: "srem" | "zrem" | "hdel" | "unlink" | "forget-unfollowers" | "forget-follows";
 }
 
 const NOTHING: readonly string[] = [];
@@ -85,9 +85,9 @@ const isEdgeOf = ([field]: readonly [string, string], { tokens }: People): boole
 };
 
 const isBylineOf = ([drop, value]: readonly [string, string], { tokens, met }: Subjects): boolean => {
-  const [author = "", original = ""] = value.split(",");
-  if (tokens.has(author)) met(drop, decodeId(author));
-  return tokens.has(author) || tokens.has(original);
+  const users = value.split(",").slice(0, 3);
+  if (tokens.has(users[0] ?? "")) met(drop, decodeId(users[0] ?? ""));
+  return users.some((user) => tokens.has(user));
 };
 
 const isWaitingFor = async ([, value]: readonly [string, string], { all, ownAmong }: Subjects): Promise<boolean> => {
@@ -121,6 +121,7 @@ export const LOOKS: Readonly<Record<Holding, Look>> = {
   set: { atOnce: KEYS_AT_ONCE, find: membersOf("smismember", tokensIn), remove: "srem" },
   "sorted set": { atOnce: KEYS_AT_ONCE, find: membersOf("zmscore", tokensIn), remove: "zrem" },
   hash: { atOnce: KEYS_AT_ONCE, find: membersOf("hmget", tokensIn), remove: "hdel" },
+  follows: { atOnce: KEYS_AT_ONCE, find: membersOf("hmget", tokensIn), remove: "forget-follows" },
   ids: { atOnce: KEYS_AT_ONCE, find: membersOf("zmscore", ({ users }) => users), remove: "zrem" },
   unfollowers: {
     atOnce: KEYS_AT_ONCE,

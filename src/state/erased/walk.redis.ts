@@ -4,7 +4,7 @@ import { failpoint } from "../../kernel/failpoints.js";
 import { decodeId } from "../../kernel/ids.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import { sendCommands } from "../../platform/redis/send.js";
-import { deletedKey, EDGES_PREFIX, edgeField, edgesKey, UNFOLLOWERS_PREFIX, unfollowersKey } from "../keys.js";
+import { deletedKey, EDGES_PREFIX, edgeField, edgesKey, homeKey, UNFOLLOWERS_PREFIX, unfollowersKey } from "../keys.js";
 import { classify } from "../kinds.js";
 import { scanKeys } from "../scan-keys.redis.js";
 import { script } from "../scripts.redis.js";
@@ -12,6 +12,7 @@ import { LOOKS, type Send, type Subjects } from "./holdings.js";
 import { type Finding, lookAt } from "./look.js";
 
 const FORGET_UNFOLLOWERS = script("forget-unfollowers", import.meta.url);
+const FORGET_FOLLOWS = script("forget-follows", import.meta.url);
 const REMOVE_OWN = script("remove-own", import.meta.url);
 
 const ITEMS_A_CALL = 1_000;
@@ -40,6 +41,7 @@ export function createWalk(scripts: Scripts) {
   const removeItems = async ({ kind, key }: Finding, items: readonly string[]): Promise<unknown> => {
     const { remove } = LOOKS[kind.holds as keyof typeof LOOKS];
     if (remove === "unlink") return send([["unlink", key]]);
+    if (remove === "forget-follows") return scripts.run(FORGET_FOLLOWS, [key, homeKey(userOf(key))], items);
     if (remove !== "forget-unfollowers") return send([[remove, key, ...items]]);
     const [part, author] = key.slice(UNFOLLOWERS_PREFIX.length).split(":");
     return forgetUnfollowers(EDGES_PREFIX + part, key, [`${author}:`, ...items]);
@@ -90,6 +92,9 @@ export function createWalk(scripts: Scripts) {
     },
   };
 }
+
+/** Returns the user whose token the name of a key has. */
+const userOf = (key: string): string => decodeId(classify(key)?.user ?? "");
 
 function shownTo(keys: readonly string[]): string[] {
   const users = keys.flatMap((key) => {

@@ -30,7 +30,8 @@ interface WithDrop {
 }
 
 /**
- * Drops events that name an erased user: they become undefined. Erased recipients are left out. A deletion is applied
+ * Drops events that name an erased user: they become undefined. Erased recipients are left out, and
+ * a reply to an erased user names nobody. A deletion is applied
  * without its erased author, whose erasure removes the drops from homes itself: nobody is notified.
  */
 export async function dropsWithoutErased<Drop extends WithDrop>(
@@ -46,20 +47,22 @@ export async function dropsWithoutErased<Drop extends WithDrop>(
 const NONE: readonly string[] = [];
 
 function namedBy({ payload }: DropEvent): readonly string[] {
-  const { user_id, repost_author, recipients = NONE } = payload as Partial<DropCreated>;
-  if (repost_author === undefined && recipients.length === 0) return user_id === undefined ? NONE : [user_id];
-  return [user_id, repost_author, ...recipients].filter((user) => user !== undefined);
+  const { user_id, repost_author, reply_to_author, recipients = NONE } = payload as Partial<DropCreated>;
+  if (repost_author === undefined && reply_to_author === undefined && recipients.length === 0)
+    return user_id === undefined ? NONE : [user_id];
+  return [user_id, repost_author, reply_to_author, ...recipients].filter((user) => user !== undefined);
 }
 
 function withoutThem<Drop extends WithDrop>(drop: Drop, gone: ReadonlySet<string>): Drop | undefined {
   const { name, payload } = drop.event;
-  const { user_id = "", repost_author = "", recipients } = payload as Partial<DropCreated>;
+  const { user_id = "", repost_author = "", reply_to_author = "", recipients } = payload as Partial<DropCreated>;
   if (name === "drop_deleted") {
     if (!gone.has(user_id)) return drop;
     return { ...drop, event: { name, payload: { ...payload, user_id: undefined } }, erasedAuthor: user_id };
   }
   if (gone.has(user_id) || gone.has(repost_author)) return undefined;
-  if (!recipients?.some((user) => gone.has(user))) return drop;
-  const others = recipients.filter((user) => !gone.has(user));
-  return { ...drop, event: { name, payload: { ...payload, recipients: others } } as DropEvent };
+  if (!gone.has(reply_to_author) && !recipients?.some((user) => gone.has(user))) return drop;
+  const others = recipients?.filter((user) => !gone.has(user));
+  const parent = gone.has(reply_to_author) ? { reply_to_author: undefined } : {};
+  return { ...drop, event: { name, payload: { ...payload, ...parent, recipients: others } } as DropEvent };
 }

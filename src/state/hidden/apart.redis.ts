@@ -13,7 +13,7 @@ interface ApartDeps {
 
 /**
  * Returns a function that resolves to true if a home certainly has no drop of the target, which can be checked for a
- * user with few drops, of which nobody has shared one. All other users count as users whom the home may show.
+ * user with few drops, of which nobody has shared or answered one. All other users count as users whom the home may show.
  */
 export const createIsApart =
   ({ command, readAuthorDrops, counts }: ApartDeps): ChangeSources["isApart"] =>
@@ -25,6 +25,6 @@ export const createIsApart =
     const scores = await command("zmscore", (client) => client.zmscore(homeKey(user), ...ids));
     if (scores.some((score) => score !== null)) return false;
     if ((await command("exists", (client) => client.exists(repostedKey(target)))) > 0) return false;
-    const counted = new Map((await counts(target, ids)).map(({ drop_id, shares }) => [drop_id, shares]));
+    const counted = new Map((await counts(target, ids)).map((count) => [count.drop_id, count.shares + count.replies]));
     return ids.every((drop) => counted.get(drop) === 0);
   };

@@ -29,7 +29,7 @@ export interface ChangeSources {
   readHidings(user: string, targets: readonly string[]): Promise<readonly TimedHiding[] | undefined>;
   /** Answers the same by reading all hidden users: a users service may not have the other call. */
   readonly readAllHidings: ChangeSources["readHidings"];
-  /** Resolves to true if a home certainly has no drop of the target, and no repost of one. */
+  /** Resolves to true if a home certainly has no drop of the target, no repost of one, and no reply to one. */
   isApart(user: string, target: string): Promise<boolean>;
 }
 
@@ -86,7 +86,7 @@ export function createChangeHidden(scripts: Scripts, sources: ChangeSources, ttl
     await prepare(user, changed, isListening);
     const far = now.map(({ target }) => isFar.get(target) ?? true);
     const results = (await step(user, "finish", mark, argsOf(now, far))) as number[];
-    // A repost that fan-out wrote during the change is in the home, or in no home that has the change.
+    // A repost or a reply that fan-out wrote during the change is in the home, or in no home that has the change.
     const mayHaveCome = await mapLimited(
       changed.filter(({ target }) => isFar.get(target)),
       AT_ONCE,

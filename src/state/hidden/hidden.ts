@@ -52,9 +52,10 @@ export class Hidden implements HiddenUsers {
    * Returns true if the viewer does not see a drop with this byline. Nobody's own drops and reposts are hidden from
    * themselves.
    */
-  hides({ author, original }: Byline): boolean {
+  hides({ author, original, parent }: Byline): boolean {
     if (this.targets.size === 0 || author === this.user) return false;
     const hiding = this.targets.get(author);
+    if (parent !== undefined && this.targets.get(parent) === "all") return true;
     if (hiding === "all" || original === undefined) return hiding === "all";
     return hiding === "reposts" || this.targets.get(original) === "all";
   }
@@ -73,10 +74,9 @@ export class ManyHidden implements HiddenUsers {
 
   async among(bylines: Iterable<Byline>): Promise<Hidden> {
     const asked = new Set<string>();
-    for (const { author, original } of bylines) {
+    for (const { author, original, parent } of bylines) {
       if (author === this.user) continue;
-      asked.add(author);
-      if (original !== undefined) asked.add(original);
+      for (const user of [author, original, parent]) if (user !== undefined) asked.add(user);
     }
     const targets = [...asked];
     const hidings = await this.read(targets);

@@ -13,6 +13,10 @@ import type { HiddenStore } from "./hidden.redis.js";
 
 const HIDDEN_AMONG = script("hidden-among", import.meta.url);
 
+/** Answer of hidden-among.lua about a user whose home has no copy of whom the user follows. */
+const NO_COPY = -2;
+/** Maximum number of users for whom the users service is asked about one reply; others read their pages again. */
+const MOST_ASKED = 64;
 const FILLS_AT_ONCE = 32;
 type ReadHidings = ChangeSources["readHidings"];
 type Unanswered = ReturnType<typeof createCache<boolean>>;
@@ -26,7 +30,7 @@ const FAILED_MAX_MS = MINUTE;
 
 export interface Viewers {
   readonly seeing: readonly string[];
-  /** Users of whom Redis does not know whether they see the drop. */
+  /** Users of whom it is not known whether they see the drop. */
   readonly unknown: readonly string[];
 }
 
@@ -67,14 +71,73 @@ function createLearn(hidden: Pick<HiddenStore, "fill">, failed: Unanswered, pati
   };
 }
 
+type AskFollows = (users: readonly string[], other: string) => Promise<ReadonlyMap<string, boolean>>;
+
+/**
+ * Returns a function that asks which users follow another one, a few of them. A user whose answer is late, or has
+ * failed, is not asked about again for some seconds.
+ */
+function createAskFollows({ isFollowing }: WriterDeps["sources"], failed: Unanswered, patienceMs: number): AskFollows {
+  return async (users, other) => {
+    const asked = users.filter((user) => !failed.has(user)).slice(0, MOST_ASKED);
+    const answers = await mapLimited(asked, FILLS_AT_ONCE, async (user) =>
+      withDeadline(isFollowing(user, other), Date.now() + patienceMs).catch(() => {
+        failed.set(user, true, { ttl: FAILED_MIN_MS });
+        return undefined;
+      }),
+    );
+    const answered = asked.map((user, index) => [user, answers[index]] as const);
+    return new Map(answered.filter((pair): pair is [string, boolean] => pair[1] !== undefined));
+  };
+}
+
+interface ViewersDeps extends Pick<WriterDeps, "scripts" | "judgesReplies"> {
+  readonly learn: (users: readonly string[]) => Promise<void>;
+  readonly askFollows: AskFollows;
+}
+
+function createViewers({ scripts, judgesReplies, learn, askFollows }: ViewersDeps) {
+  const look = (users: readonly string[], { author, original, parent }: Byline): Promise<number[]> => {
+    const named = [author, original, parent].map((user) => (user === undefined ? "" : encodeId(user)));
+    const before = [...named, judgesReplies ? 1 : 0];
+    return runForHomes<number>(scripts, HIDDEN_AMONG, users, { before });
+  };
+  const viewersOf = (
+    users: readonly string[],
+    answers: readonly number[],
+    follows: ReadonlyMap<string, boolean>,
+  ): Viewers => ({
+    seeing: users.filter((user, index) => answers[index] === 0 || follows.get(user)),
+    unknown: users.filter((user, index) => (answers[index] ?? -1) < 0 && !follows.has(user)),
+  });
+  return {
+    /** Returns those of these users who see a drop, and those of whom Redis does not know it. */
+    viewersAmong: async (users: readonly string[], by: Byline): Promise<Viewers> =>
+      viewersOf(users, await look(users, by), new Map()),
+    /** Asks the users service about users whom {@link viewersAmong} does not know, and returns the same. */
+    async learnedAmong(users: readonly string[], by: Byline): Promise<Viewers> {
+      if (users.length === 0) return { seeing: users, unknown: users };
+      await learn(users);
+      const answers = await look(users, by);
+      const undecided = users.filter((_, index) => answers[index] === NO_COPY);
+      return viewersOf(users, answers, await askFollows(undecided, by.parent ?? ""));
+    },
+  };
+}
+
 interface WriterDeps {
   readonly scripts: Scripts;
   readonly hidden: Pick<HiddenStore, "fill" | "known">;
-  readonly sources: Omit<ChangeSources, "readAllHidings">;
+  readonly sources: Omit<ChangeSources, "readAllHidings"> & {
+    /** Resolves to true if the users service says that the user follows the other. */
+    readonly isFollowing: (user: string, other: string) => Promise<boolean>;
+  };
+  /** True: homes leave out replies to those whom their users do not follow. */
+  readonly judgesReplies: boolean;
 }
 
 export function createRelationWriter(
-  { scripts, hidden, sources }: WriterDeps,
+  { scripts, hidden, sources, judgesReplies }: WriterDeps,
   ttlMs: number,
   patienceMs = PATIENCE_MS,
 ) {
@@ -94,20 +157,11 @@ export function createRelationWriter(
     const known = await all.among(targets.map((author) => ({ author })));
     return targets.map((target) => ({ hiding: known.hidingOf(target) }));
   };
-  const look = (users: readonly string[], { author, original }: Byline): Promise<number[]> => {
-    const before = [encodeId(author), original === undefined ? "" : encodeId(original)];
-    return runForHomes<number>(scripts, HIDDEN_AMONG, users, before);
-  };
+  const learn = createLearn(hidden, unanswered, patienceMs);
+  const askFollows = createAskFollows(sources, unanswered, patienceMs);
   return {
-    /** Returns those of these users who see a drop, and those whose hidden users Redis does not know. */
-    async viewersAmong(users: readonly string[], by: Byline): Promise<Viewers> {
-      const answers = await look(users, by);
-      return {
-        seeing: users.filter((_, index) => answers[index] === 0),
-        unknown: users.filter((_, index) => answers[index] === -1),
-      };
-    },
-    learn: createLearn(hidden, unanswered, patienceMs),
+    ...createViewers({ scripts, judgesReplies, learn, askFollows }),
+    learn,
     change: createChangeHidden(
       scripts,
       { isApart, readHidings: soon(readHidings), readAllHidings: soon(readAllHidings) },

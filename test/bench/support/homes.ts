@@ -91,6 +91,8 @@ export async function checkHomes(
 export const NOBODY_HIDDEN = {
   hidden: { held: async () => undefined, lastKnown: (user: string) => new Hidden(user, new Map()) },
   bylinesOf: async () => new Map<string, Byline>(),
+  followedAmong: async () => new Set<string>(),
+  judgesReplies: false,
 };
 
 /** Stores whom these users hide, as the service does. */

@@ -24,6 +24,8 @@ const UPSTREAMS = {
   leaveOut: () => undefined,
 } as unknown as Upstreams;
 
+const NO_FOLLOWS = { fillPulls: async () => undefined, isFollowing: async () => false };
+
 /** Times of the tests begin here, in ms since the epoch. */
 export const AT = 1_600_000_000_000;
 
@@ -54,7 +56,7 @@ export function sceneOf(name: keyof typeof SERVERS) {
       const state = stateOn(bench.scripts, nats, env);
       const registry = state.streams.openRegistry({ podName: "pod", ttlMs: 60_000, windowMs: 600_000 });
       const readAuthorDrops = async () => ({ drops: [], next: undefined });
-      const sources = { upstreams: UPSTREAMS, readAuthorDrops, fillPulls: async () => undefined, activeOnly: false };
+      const sources = { upstreams: UPSTREAMS, readAuthorDrops, ...NO_FOLLOWS, activeOnly: false };
       const listen = async (user: string, unique = "x") => {
         const stream = { id: `${unique}.${user}`, user, createdAt: AT, listing: "" };
         const [listing = ""] = await registry.register([stream], moment());

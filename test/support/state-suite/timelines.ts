@@ -1,5 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
-import { audienceOf, authorTimelineOf, GLOBAL, homeOf, LOCAL } from "../../../src/state/index.js";
+import { audienceOf, authorTimelineOf, Follows, GLOBAL, homeOf, LOCAL } from "../../../src/state/index.js";
 import { AT, entire, entry, type Scene, toHomes } from "./scene.js";
 
 const EVES = { author: "bob", original: "eve" };
@@ -129,6 +129,44 @@ export function describeTimelines({ open, left, isCluster }: Scene): void {
         "timeline:x:hidden:{timeline:home:ada} (30 d): mel=all ~state=complete",
         ...unlessCluster("timeline:x:hiders:mel (60 d): ada"),
         "timeline:x:taken:{timeline:home:ada} (10 min): stale=now",
+      ]);
+    });
+
+    // Invariant 5.
+    test("beside a home is whom its user follows, and to whom replies are in it or left out", async () => {
+      const { writer, store, hidden, relations, ...state } = open({ TIMELINE_HOME_REPLIES: "followed" });
+      const home = homeOf("ada");
+      await hidden.fill("ada");
+      const replyTo = (parent: string, at: number) => ({
+        ...entry(`to-${parent}-${at}`, at),
+        by: { author: "bob", parent },
+      });
+      const addReply = (parent: string, at: number) =>
+        writer.addToHomes([{ audience: audienceOf(["ada"]), entries: [replyTo(parent, at)] }]);
+      expect(await store.beginRebuild(home, -7)).toEqual([]);
+      for (const parent of ["cat", "eve"]) await addReply(parent, 1);
+      const follows = new Follows("ada", ["bob", "cat", "dan"]);
+      expect(follows.shows({ author: "bob", parent: "gus" })).toBe(false);
+      const snapshot = { entries: [entry("d1")], floor: 0, follows };
+      expect(await store.finishRebuild(home, { mark: -7, gone: [], snapshot })).toBe(true);
+      for (const parent of ["dan", "fay"]) await addReply(parent, 2);
+      expect(await store.isComplete(home)).toBe(true);
+      expect(await store.followedAmong(home, ["bob", "cat", "eve", "hal"])).toEqual(new Set(["bob", "cat"]));
+      const asked = ["ada", "bob"];
+      expect(await relations.viewersAmong(asked, { author: "ivy", parent: "fay" })).toEqual({
+        seeing: [],
+        unknown: ["bob"],
+      });
+      await writer.interruptRebuilds(["ada"], () => [{ following: "bob", follows: false }]);
+      expect(await store.isComplete(home)).toBe(true);
+      await writer.interruptRebuilds(["ada"], () => [{ following: "fay", follows: true }]);
+      expect(await store.isComplete(home)).toBe(false);
+      expect((await state.readEntry({ kind: "home", name: "ada" }, "d1", "bob")).floor).toBeUndefined();
+      expect(await left()).toEqual([
+        "timeline:home:ada (30 d): d1=AT+000 to-cat-1=AT+001 to-dan-2=AT+002",
+        "timeline:x:follows:{timeline:home:ada} (30 d): cat=2 dan=2 eve=0 fay=1 gus=0 ~left=2 ~state=complete",
+        "timeline:x:hidden:{timeline:home:ada} (30 d): mel=all ~state=complete",
+        ...unlessCluster("timeline:x:hiders:mel (60 d): ada"),
       ]);
     });
 

@@ -195,6 +195,7 @@ test.each<[string, string, object]>([
   ["TIMELINE_GRPC_ADDR", "[::1]:50051", { grpcServer: { address: "[::1]:50051" } }],
   ["TIMELINE_MAX_ENTRIES", "10", { storedTimelines: { maxEntries: 10 } }],
   ["TIMELINE_GLOBAL_REMOTE_SHARE", "0.5", { storedTimelines: { globalRemoteShare: 0.5 } }],
+  ["TIMELINE_HOME_REPLIES", "followed", { storedTimelines: { homeReplies: "followed" } }],
   ["TIMELINE_FANOUT_TIER_THRESHOLD", "499999", { fanout: { tierThreshold: 499_999, pullThreshold: 500_000 } }],
   ["TIMELINE_LIMIT_FOLLOWS", "off", { users: { limitFollows: undefined } }],
   ["TIMELINE_LIMIT_DROPS", "300/3h", { posts: { limitDrops: { most: 300, within: "3h", withinMs: 10_800_000 } } }],
@@ -217,6 +218,7 @@ test.each([
     (value) => ["TIMELINE_MAX_ENTRIES", value] as const,
   ),
   ...["0", "0.0", "1.1", "-0.5", "50%", ".5", "off"].map((value) => ["TIMELINE_GLOBAL_REMOTE_SHARE", value] as const),
+  ["TIMELINE_HOME_REPLIES", "none"],
   ["TIMELINE_MAX_ATTEMPTS", "0"],
   // Reads merge no more.
   ["TIMELINE_MAX_FOLLOWING", "100001"],

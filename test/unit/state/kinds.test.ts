@@ -22,6 +22,8 @@ const OF_USERS: Readonly<Record<string, (user: string) => string>> = {
   endingKey: keys.endingKey,
   hiddenKeyOfHome: (user) => keys.hiddenKeyOfHome(keys.homeKey(user)),
   hidersKey: keys.hidersKey,
+  followsKeyOfHome: (user) => keys.followsKeyOfHome(keys.homeKey(user)),
+  followsStagedKey: (user) => keys.followsStagedKey(keys.homeKey(user), -12),
   bylinesKey: (user) => keys.bylinesKey(keys.authorKey(user)),
   removalNotesKey: (user) => keys.removalNotesKey(keys.homeKey(user)),
   generationKey: keys.generationKey,

@@ -24,6 +24,7 @@ const STEPS = [
   ["For this user", ({ is_for_user }) => yesOrNo(is_for_user)],
   ["The user follows the author", ({ follows }) => yesOrNo(follows)],
   ["Hidden from the user", ({ is_hidden }) => yesOrNo(is_hidden)],
+  ["A reply to somebody not followed", ({ is_reply_to_others }) => yesOrNo(is_reply_to_others)],
   ["In the home", ({ score }) => (score === undefined ? "no" : `yes, at ${dateOf(score)}`)],
   ["The home goes back to", ({ floor }) => floorOf(floor)],
 ];

@@ -1,0 +1,12 @@
+-- Forgets users whom a user follows, or to whom replies were judged: replies to erased users are in each home.
+--
+-- KEYS[1]  the copy of whom the user follows
+-- KEYS[2]  the home, which is not complete any more if a reply to one of them is in it or was left out
+-- ARGV     the users
+-- returns  1
+for _, user in ipairs(ARGV) do
+  local value = redis.call('HGET', KEYS[1], user)
+  if value == '0' or value == '2' then redis.call('ZREM', KEYS[2], FLOOR) end
+  redis.call('HDEL', KEYS[1], user)
+end
+return 1
