@@ -1,7 +1,7 @@
 import type { NatsConnection } from "nats";
 import { STREAM } from "../contracts/subjects.js";
 import { pause, SECOND } from "../kernel/time.js";
-import { planWorld, seedWorld } from "./world/seed.js";
+import { LOCKED_AUTHOR, planWorld, seedWorld } from "./world/seed.js";
 import type { World } from "./world/world.grpc.js";
 
 const LOOK_MS = SECOND / 10;
@@ -30,7 +30,14 @@ export async function fillWorld(
     say(`bringing it into the timelines: ${Math.max(0, events - admitted) + underWay} events to go`);
     await pause(LOOK_MS);
   }
+  await addLocked(world, plan.people.slice(1, 4));
   return `${plan.people.length} users, ${plan.follows.length} follows, ${plan.drops.length} drops`;
+}
+
+/** Adds an account that approves followers, with some requests. */
+async function addLocked({ users }: World, people: readonly string[]): Promise<void> {
+  await users.setProfile({ user_id: LOCKED_AUTHOR, display_name: "Lena", approves_followers: true });
+  await users.followMany({ follows: people.map((follower_id) => ({ follower_id, following_id: LOCKED_AUTHOR })) });
 }
 
 /** Counts the events in the log, and the work that waits or is in flight. */

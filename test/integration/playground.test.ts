@@ -158,6 +158,30 @@ test("follows change once, and show in the summary", async () => {
   });
 });
 
+test("a follow of somebody who approves followers is a request, which they accept or reject", async () => {
+  await world.users.setProfile({ user_id: "nova", approves_followers: true });
+  readHome = async () => ({
+    drop_ids: [],
+    items: [],
+    has_more: false,
+    next_max_id: "",
+    prev_min_id: "",
+    degraded: false,
+  });
+  const requests = async () => (await call("GET", "/world/timeline?user=nova")).body.requests;
+  for (const follower_id of ["ada", "bob"]) {
+    const asked = await call("POST", "/world/follows", { follower_id, following_id: "nova" });
+    expect(asked.body).toEqual({ changed: true, pending: true });
+  }
+  expect((await requests()).sort()).toEqual(["ada", "bob"]);
+  const answer = (method: string, target_id: string) =>
+    call(method, "/world/followers", { user_id: "nova", target_id });
+  expect((await answer("POST", "ada")).body).toEqual({ changed: true });
+  expect((await answer("DELETE", "bob")).body).toEqual({ changed: true });
+  expect(await requests()).toEqual([]);
+  expect((await call("GET", "/world/users/ada")).body.user).toMatchObject({ follows: ["nova"] });
+});
+
 test("the timeline is what the service returned, as its viewer sees it, with authors, times and texts", async () => {
   const drop = (await call("POST", "/world/drops", { user: "ada" })).body.drops[0];
   const asked: unknown[] = [];
@@ -176,6 +200,7 @@ test("the timeline is what the service returned, as its viewer sees it, with aut
     drops: [{ ...drop, liked: false, shared: false, muting: false, blocking: false }],
     muted: [],
     blocked: [],
+    requests: [],
   });
 });
 

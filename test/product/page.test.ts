@@ -199,6 +199,28 @@ import { program, runMain, type ServiceProcess } from "../support/service.js";
     await grace.locator("#log").getByText("drop_edited").waitFor();
   }, 60_000);
 
+  test("a request to follow is accepted on the page of whoever approves followers", async () => {
+    const [asking, lena] = [await open("barbara"), await open("lena")];
+    await lena
+      .getByRole("button", { name: /^Reject / })
+      .nth(2)
+      .waitFor();
+    await asking.locator("#follow-form [name=following]").fill("lena");
+    await asking.getByRole("button", { name: "Follow", exact: true }).click();
+    await asking.getByText("barbara asks to follow lena.").waitFor();
+    await lena.reload();
+    await lena.getByRole("button", { name: "Accept barbara" }).click();
+    await lena.getByRole("button", { name: "Accept barbara" }).waitFor({ state: "detached" });
+    await lena
+      .getByRole("button", { name: /^Reject / })
+      .first()
+      .click();
+    await eventually(
+      async () => (await lena.getByRole("button", { name: /^Reject / }).count()) === 2,
+      "one is rejected",
+    );
+  }, 60_000);
+
   test("on a narrow screen nothing is cut off, and names are not broken into letters", async () => {
     const page = await open("grace");
     await page.setViewportSize({ width: 320, height: 700 });

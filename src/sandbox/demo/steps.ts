@@ -2,7 +2,7 @@ import { SUBJECT_OF } from "../../contracts/events.js";
 import { STREAM } from "../../contracts/subjects.js";
 import { Visibility } from "../../gen/avion/posts.js";
 import { GLOBAL, homeOf, LOCAL } from "../../state/index.js";
-import { BIG_AUTHOR } from "../world/seed.js";
+import { BIG_AUTHOR, LOCKED_AUTHOR } from "../world/seed.js";
 import { dropsOf } from "../world/world.grpc.js";
 import { countHolding, eventually, expect, holds, openStream, post, readHome, request, type Stage } from "./stage.js";
 
@@ -198,6 +198,20 @@ export const STEPS: readonly Step[] = [
         return [before, hidden].every((drop) => drop_ids.includes(drop));
       });
       return "hidden in the home, local and the stream; back after an unblock and a new follow";
+    },
+  },
+  {
+    title: "A follow of somebody who approves followers waits until it is accepted",
+    async run(stage) {
+      const { users } = stage.sandbox.world;
+      const { pending } = await users.follow({ follower_id: stage.reader, following_id: LOCKED_AUTHOR });
+      expect(pending, "the follow is no request");
+      const drop = await post(stage, LOCKED_AUTHOR, Visibility.FOLLOWERS);
+      await stage.stream.waitFor("new_drop", await post(stage, stage.author));
+      expect(!(await readHome(stage, 100)).drop_ids.includes(drop), "the drop is in the home before");
+      await users.acceptFollow({ user_id: LOCKED_AUTHOR, follower_id: stage.reader });
+      await eventually("the drop in the home", async () => (await readHome(stage, 100)).drop_ids.includes(drop));
+      return "the drop for followers is in the home once the request is accepted";
     },
   },
   {

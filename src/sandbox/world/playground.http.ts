@@ -10,16 +10,9 @@ import { understood, userId } from "../../contracts/untrusted.js";
 import { type GetDropResponse, Visibility } from "../../gen/avion/posts.js";
 import { AppError, invalid } from "../../kernel/errors.js";
 import { staticPage } from "../../platform/http/page.js";
-import { FAULT_SERVICES, type Faults, methodsOf } from "./faults.grpc.js";
-import { dropsOf, hiddenFrom, isKnown, type SeenDrop, seen, viewsOf, type World } from "./world.grpc.js";
-
-/** Operations of the service; both reject if it does not answer. */
-export interface DeadLetters {
-  /** Resolves to the dead letters as `avion.ops.dlq.list` answers them. */
-  list(): Promise<unknown>;
-  /** Resolves to the report of `avion.ops.dlq.redrive`. */
-  redrive(): Promise<unknown>;
-}
+import type { Faults } from "./faults.grpc.js";
+import { addDeadLetters, addFaults, type DeadLetters } from "./playground-faults.http.js";
+import { dropsOf, hiddenFrom, isKnown, requestsTo, type SeenDrop, seen, viewsOf, type World } from "./world.grpc.js";
 
 interface PlaygroundDeps {
   readonly world: World;
@@ -60,17 +53,6 @@ const viewerRequest = z.object({ user: userId.optional() });
 const followRequest = z.strictObject({ follower_id: userId, following_id: userId });
 const relationRequest = z.strictObject({ user_id: userId, target_id: userId });
 const reactionRequest = z.strictObject({ user_id: userId, drop_id: z.string().max(1_024) });
-const faultRequest = z.strictObject({
-  service: z.enum(FAULT_SERVICES),
-  method: z.string().min(1).max(64).optional(),
-  user_id: userId.optional(),
-  // An enum of TypeScript holds its numbers as keys, too.
-  code: z
-    .enum(Object.keys(status).filter((key) => Number.isNaN(Number(key))) as [keyof typeof status])
-    .default("UNAVAILABLE"),
-  delay_ms: z.number().int().min(0).max(60_000).default(0),
-});
-
 /**
  * Serves the page at the router's root and its JSON routes below /world. It is for local use only: a caller may act as
  * any user.
@@ -143,8 +125,12 @@ function addReads(router: Router, { world, issueToken }: PlaygroundDeps): void {
     });
     const { drop_ids, ...rest } = page;
     const drops = await dropsOf(world, drop_ids, user);
-    const [views, hidden] = await Promise.all([viewsOf(world, drops, user), hiddenFrom(world, user)]);
-    response.json({ drops: views, ...hidden, ...rest });
+    const [views, hidden, requests] = await Promise.all([
+      viewsOf(world, drops, user),
+      hiddenFrom(world, user),
+      requestsTo(world, user),
+    ]);
+    response.json({ drops: views, ...hidden, requests, ...rest });
   });
 }
 
@@ -222,16 +208,21 @@ function addChanges(router: Router, world: World): void {
   const change =
     <Fields extends Record<string, string>>(
       schema: z.ZodType<Fields>,
-      act: (fields: Fields) => Promise<{ readonly changed: boolean }>,
+      act: (fields: Fields) => Promise<{ readonly changed: boolean; readonly pending?: boolean }>,
     ) =>
     async (request: Request, response: Response): Promise<void> => {
       const fields = understood(schema, request.body ?? {});
       for (const [field, id] of Object.entries(fields)) if (field !== "drop_id") await requireUser(world, field, id);
-      response.json({ changed: (await act(fields)).changed });
+      const { changed, pending } = await act(fields);
+      response.json({ changed, pending });
     };
   const { users, posts } = world;
   router.post("/follows", change(followRequest, users.follow));
   router.delete("/follows", change(followRequest, users.unfollow));
+  const answer = (act: typeof users.acceptFollow) =>
+    change(relationRequest, ({ user_id, target_id }) => act({ user_id, follower_id: target_id }));
+  router.post("/followers", answer(users.acceptFollow));
+  router.delete("/followers", answer(users.removeFollower));
   router.post("/mutes", change(relationRequest, users.mute));
   router.delete("/mutes", change(relationRequest, users.unmute));
   router.post("/blocks", change(relationRequest, users.block));
@@ -240,39 +231,6 @@ function addChanges(router: Router, world: World): void {
   router.delete("/likes", change(reactionRequest, posts.unlikeDrop));
   router.post("/shares", change(reactionRequest, posts.shareDrop));
   router.delete("/shares", change(reactionRequest, posts.unshareDrop));
-}
-
-function addFaults(router: Router, faults: Faults): void {
-  const list = (response: Response): void => void response.json({ faults: faults.list() });
-  router.get("/faults", (_request, response) => list(response));
-  router.post("/faults", (request, response) => {
-    const { service, method, user_id: userId, code, delay_ms: delayMs } = understood(faultRequest, request.body ?? {});
-    const methods = methodsOf(service);
-    if (method !== undefined && !methods.includes(method))
-      throw invalid("method", `must be one of ${methods.join(", ")}`);
-    if (!faults.set({ service, method, userId, code: status[code], delayMs })) throw invalid("faults", "are too many");
-    list(response);
-  });
-  router.delete("/faults", (_request, response) => {
-    faults.clear();
-    list(response);
-  });
-}
-
-function addDeadLetters(router: Router, deadLetters: DeadLetters): void {
-  const answer =
-    (ask: () => Promise<unknown>) =>
-    async (_request: Request, response: Response): Promise<void> => {
-      const answered = await ask().catch((cause) => {
-        throw new AppError("unavailable", "the worker, which answers for dead letters, is away", { cause });
-      });
-      response.json(answered);
-    };
-  router.get(
-    "/dead-letters",
-    answer(async () => ({ dead_letters: await deadLetters.list() })),
-  );
-  router.post("/dead-letters/redrive", answer(deadLetters.redrive));
 }
 
 async function requireUser(world: World, field: string, user: string): Promise<void> {

@@ -7,6 +7,9 @@ import type { World } from "./world.grpc.js";
 /** Author with enough followers that drops are written in chunks. */
 export const BIG_AUTHOR = "nova";
 
+/** Approves followers. */
+export const LOCKED_AUTHOR = "lena";
+
 export interface SeedOptions {
   readonly seed?: number;
   readonly users?: number;

@@ -144,6 +144,12 @@ export async function hiddenFrom({ users }: World, user_id: string): Promise<{ m
   return { muted: mutes.map(({ target_id }) => target_id), blocked: blocks.map(({ target_id }) => target_id) };
 }
 
+/** Lists the users who have asked to follow a user, the newest first. */
+export async function requestsTo({ users }: World, user_id: string): Promise<string[]> {
+  const { requests } = await users.listFollowRequests({ user_id, page_size: HIDDEN_READ });
+  return requests.map((request) => request.user_id);
+}
+
 export async function isKnown({ users }: World, user_id: string): Promise<boolean> {
   try {
     await users.getProfile({ user_id });

@@ -3,7 +3,7 @@ import { answered } from "./answered.js";
 import { watchDeadLetters } from "./dead-letters.js";
 import { readEvents } from "./events.js";
 import { createFaults } from "./faults.js";
-import { createPeople } from "./people.js";
+import { createPeople, followText } from "./people.js";
 import { COUNTED, createReactions } from "./reactions.js";
 import { createTimeline } from "./timeline.js";
 import { createWriting } from "./writing.js";
@@ -44,8 +44,9 @@ const pathOf = (kind, dropId) =>
 const people = createPeople({
   summary: byId("people"),
   hidden: byId("hidden"),
+  asking: byId("asking"),
   otherwise: byId("timeline"),
-  onShow: (kind, user) => attempt(() => changeRelation(kind, user, true)),
+  onChange: (kind, user, undo) => attempt(() => changeRelation(kind, user, undo)),
 });
 const writing = createWriting({
   form: byId("post-form"),
@@ -229,9 +230,9 @@ async function changeView(name) {
 setInterval(() => view !== "home" && document.visibilityState === "visible" && fetchPage().catch(showError), 2_000);
 
 async function changeFollow({ following }, method = "POST") {
-  const { changed } = await call(method, "/world/follows", { follower_id: viewer, following_id: following });
+  const { changed, pending } = await call(method, "/world/follows", { follower_id: viewer, following_id: following });
   if (!changed) throw new Error("Nothing to change.");
-  showDone(`${viewer} ${method === "POST" ? "follows" : "no longer follows"} ${following}.`);
+  showDone(`${viewer} ${followText(method === "POST", pending)} ${following}.`);
   await showChanged();
 }
 
