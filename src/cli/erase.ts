@@ -87,7 +87,7 @@ function openUsers({ config: { upstreams }, closers }: Opening): Users | undefin
   return users;
 }
 
-async function openUsersAlone(opening: Opening): Promise<Users> {
+export async function openUsersAlone(opening: Opening): Promise<Users> {
   const users = openUsers(opening);
   if (users === undefined) throw new Error("set TIMELINE_USER_SERVICE_ADDR: this command asks the users service");
   return users;

@@ -25,6 +25,7 @@ const COMMANDS: Readonly<
   database: ["work on the database of the roles that keep data", () => import("./database.js")],
   author: ["show and choose whose drops are pushed into homes, tiered or pulled", () => import("./author.js")],
   erase: ["erase a user for ever; show and verify erasures", () => import("./erase.js")],
+  standing: ["limit and suspend users and hosts, and lift it", () => import("./standing.js")],
   streams: ["end all event streams of a user who is logged out everywhere", () => import("./streams.js")],
   limits: ["list the users who are at a limit now", () => import("./limits.js")],
   audit: ["compare timelines with the upstreams and the log; exits 1 if one differs", () => import("./audit.js")],

@@ -4,11 +4,11 @@ import type { HeldDrop } from "../contracts/timelines.js";
 import { type DropPage, type KnownVisibility, type TimelineEntry, VISIBILITY_NAMES } from "../contracts/timelines.js";
 import { MAX_RECIPIENTS } from "../contracts/untrusted.js";
 import { type Drop, Visibility } from "../gen/avion/posts.js";
-import { type FollowChange, type RelationChange, RelationKind } from "../gen/avion/users.js";
+import { type FollowChange, type RelationChange, RelationKind, type StandingEntry } from "../gen/avion/users.js";
 import { codeOf, invalid } from "../kernel/errors.js";
 import { readPages } from "../kernel/paging.js";
 import { MINUTE } from "../kernel/time.js";
-import { type EdgeChange, edgesIn } from "../state/index.js";
+import { type EdgeChange, edgesIn, standingChangeOf } from "../state/index.js";
 import { Busy } from "../upstreams/faults.js";
 import { isNotFound, isOfUpstream, isUnimplemented, type Upstreams } from "../upstreams/upstreams.grpc.js";
 import type { TimeRange } from "./reconcile/reconcile.js";
@@ -141,6 +141,7 @@ const LISTS = [
   ["ListDrops", changedDrops],
   ["ListFollowChanges", changedEdges],
   ["ListRelationChanges", changedRelations],
+  ["ListStandingChanges", changedStandings],
 ] as const;
 
 async function* changesOf(
@@ -153,8 +154,8 @@ async function* changesOf(
       yield* changes(upstreams, range);
     } catch (error) {
       if (!isUnimplemented(error)) throw error;
-      // An older users service hides nobody: none of its relations can be lost.
-      if (changes !== changedRelations) lacking(method);
+      // An older users service hides nobody: none of its relations and standings can be lost.
+      if (changes !== changedRelations && changes !== changedStandings) lacking(method);
     }
   }
 }
@@ -188,6 +189,16 @@ async function* changedRelations(upstreams: Upstreams, range: TimeRange): AsyncG
       yield* unlessInvalid(
         () => eventOfRelation(change, range.until),
         () => upstreams.leaveOut("ListRelationChanges", change.user_id),
+      );
+}
+
+async function* changedStandings(upstreams: Upstreams, range: TimeRange): AsyncGenerator<TimelineEvent> {
+  const read = (page_token: string) => upstreams.changedStandings({ ...range, page_size: CHANGES_A_PAGE, page_token });
+  for await (const page of readPages(read))
+    for (const entry of page.entries)
+      yield* unlessInvalid(
+        () => eventOfStanding(entry, range.until),
+        () => upstreams.leaveOut("ListStandingChanges", entry.user_id || entry.host),
       );
 }
 
@@ -231,6 +242,12 @@ function eventOfRelation({ kind, active, changed_at: _, ...payload }: RelationCh
   if (names === undefined) throw invalid("kind", "is unknown");
   refuseRounded(payload.version);
   return parseEvent(names[`${active}`], encoded(payload), now);
+}
+
+function eventOfStanding(entry: StandingEntry, now: number): TimelineEvent {
+  const change = standingChangeOf(entry);
+  if (change === undefined) throw invalid("standing", "is not understood");
+  return parseEvent("standing_changed", encoded(change), now);
 }
 
 function eventOfEdge({ follower_id, following_id, version, following }: FollowChange, now: number): TimelineEvent {

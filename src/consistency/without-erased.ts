@@ -1,5 +1,5 @@
-import { isEdge, isErasure, isRelation, type TimelineEvent } from "../contracts/events.js";
-import type { Erased } from "../state/index.js";
+import { isEdge, isErasure, isRelation, isStanding, type TimelineEvent } from "../contracts/events.js";
+import { type Erased, usersOfStanding } from "../state/index.js";
 
 interface Logged {
   readonly event: TimelineEvent;
@@ -11,6 +11,7 @@ function usersOf({ event }: Logged): readonly string[] {
   if (isErasure(event)) return [];
   if (isEdge(event)) return [event.payload.follower_id, event.payload.following_id];
   if (isRelation(event)) return [event.payload.user_id, event.payload.target_id];
+  if (isStanding(event)) return usersOfStanding(event);
   const { user_id } = event.payload;
   return user_id === undefined ? [] : [user_id];
 }

@@ -2,6 +2,7 @@ import { z } from "zod";
 import { AppError } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import { wrongUnitOf } from "../kernel/time.js";
+import { hostOf, STANDINGS, subjectToken } from "./standings.js";
 import { VISIBILITY_NAMES } from "./timelines.js";
 import { CLOCK_SKEW_MS, isTime, isTooFarAhead } from "./times.js";
 import { dropId, MAX_MENTIONS, MAX_RECIPIENTS, understood, userId, userIds } from "./untrusted.js";
@@ -19,6 +20,7 @@ export const EVENT_NAMES = [
   "user_muted",
   "user_unmuted",
   "user_erased",
+  "standing_changed",
 ] as const;
 export type EventName = (typeof EVENT_NAMES)[number];
 
@@ -34,6 +36,7 @@ export const SUBJECT_OF: Readonly<Record<EventName, string>> = {
   user_muted: "graph.muted",
   user_unmuted: "graph.unmuted",
   user_erased: "graph.erased",
+  standing_changed: "graph.standing",
 };
 
 const EVENT_OF = new Map(EVENT_NAMES.map((name) => [SUBJECT_OF[name], name]));
@@ -126,26 +129,49 @@ const edge = z.object({
   version,
 });
 
+/** ms since the epoch; 0: never. */
+const end = z
+  .number()
+  .superRefine((value, context) => {
+    const unit = wrongUnitOf(value);
+    if (unit !== undefined) context.addIssue({ code: "custom", message: wrongUnit(unit) });
+    else if (!isTime(value))
+      context.addIssue({ code: "custom", message: "must be an integer of ms since the epoch, at least 0" });
+  })
+  .default(0);
+
 const relation = z.object({
   ...source,
   user_id: userId,
   target_id: userId,
   version,
-  /** Of a mute: when it ends, ms since the epoch; 0: never. */
-  expires_at: z
-    .number()
-    .superRefine((value, context) => {
-      const unit = wrongUnitOf(value);
-      if (unit !== undefined) context.addIssue({ code: "custom", message: wrongUnit(unit) });
-      else if (!isTime(value))
-        context.addIssue({ code: "custom", message: "must be an integer of ms since the epoch, at least 0" });
-    })
-    .default(0),
+  /** Of a mute. */
+  expires_at: end,
   /** Of a mute: it hides only what the target reposts. */
   reposts_only: z.boolean().default(false),
 });
 
 const erasure = z.object({ ...source, user_id: userId, version });
+
+const host = z.string().transform((text, context): string => {
+  const host = hostOf(text);
+  if (host === undefined) context.addIssue({ code: "custom", message: "must be the name of a host" });
+  return host ?? z.NEVER;
+});
+
+const standing = z
+  .object({
+    ...source,
+    user_id: userId.optional(),
+    host: host.optional(),
+    standing: z.enum(STANDINGS),
+    until: end,
+    version,
+  })
+  .superRefine(({ user_id, host }, context) => {
+    if ((user_id === undefined) === (host === undefined))
+      context.addIssue({ code: "custom", message: "must have either a user_id or a host" });
+  });
 
 /** Producers publish these payloads. */
 export const PAYLOADS = {
@@ -160,6 +186,7 @@ export const PAYLOADS = {
   user_muted: relation,
   user_unmuted: relation,
   user_erased: erasure,
+  standing_changed: standing,
 } as const;
 
 export type DropCreated = z.output<typeof created>;
@@ -172,11 +199,13 @@ export type EdgeEvent = Extract<TimelineEvent, { readonly name: "user_followed" 
 export type RelationEvent = Extract<TimelineEvent, { readonly payload: { readonly target_id: string } }>;
 export type ErasureEvent = Extract<TimelineEvent, { readonly name: "user_erased" }>;
 export type EditEvent = Extract<TimelineEvent, { readonly name: "drop_edited" }>;
-export type DropEvent = Exclude<TimelineEvent, EdgeEvent | RelationEvent | ErasureEvent>;
+export type StandingEvent = Extract<TimelineEvent, { readonly name: "standing_changed" }>;
+export type DropEvent = Exclude<TimelineEvent, EdgeEvent | RelationEvent | ErasureEvent | StandingEvent>;
 
 export const isEdge = (event: TimelineEvent): event is EdgeEvent => "follower_id" in event.payload;
 export const isRelation = (event: TimelineEvent): event is RelationEvent => "target_id" in event.payload;
 export const isErasure = (event: TimelineEvent): event is ErasureEvent => event.name === "user_erased";
+export const isStanding = (event: TimelineEvent): event is StandingEvent => event.name === "standing_changed";
 
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
@@ -218,6 +247,7 @@ export function messageId(event: TimelineEvent): string {
     return `${event.name}:${encodeId(user_id)}:${encodeId(target_id)}:${version}`;
   }
   if (isErasure(event)) return `${event.name}:${encodeId(event.payload.user_id)}`;
+  if (isStanding(event)) return `${event.name}:${subjectToken(event.payload)}:${event.payload.version}`;
   const id = `${event.name}:${encodeId(event.payload.drop_id)}`;
   return event.name === "drop_edited" ? `${id}:${event.payload.revision}` : id;
 }

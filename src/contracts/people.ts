@@ -56,7 +56,7 @@ export const subjectNames = (subject: string, { token }: Person): boolean =>
   SUBJECT_OF_PERSON.exec(subject)?.[1] === token;
 
 /** Ids of messages that name one user, or two. */
-const MESSAGE_ID_OF_PEOPLE = /^(?:user_[a-z]+|edges|erased):([^:]+)(?::([^:]+):)?/;
+const MESSAGE_ID_OF_PEOPLE = /^(?:user_[a-z]+|standing_changed|edges|erased):([^:]+)(?::([^:]+):)?/;
 
 export function messageIdNames(id: string, { token }: Person): boolean {
   const [, first, second] = MESSAGE_ID_OF_PEOPLE.exec(id) ?? [];

@@ -1,6 +1,7 @@
-import type { ErasureStep } from "../gen/avion/users.js";
+import type { ErasureStep, StandingEntry } from "../gen/avion/users.js";
 import { printable } from "../kernel/errors.js";
 import type { LimitKind } from "./limits.js";
+import { type KnownStanding, STANDING_NAMES } from "./standings.js";
 
 /** One kind of record as operators see it: `ls` prints lines, and the console draws columns. */
 export interface Table<Row> {
@@ -109,6 +110,49 @@ export const ANALYSES: Table<UnfinishedAnalysis> = {
     Since: ({ since }) => since,
     Of: ({ did, type }) => `${did ?? "–"} (${type ?? "–"})`,
     Error: ({ error }) => error,
+  },
+};
+
+export interface StandingShown {
+  readonly user_id?: string;
+  readonly host?: string;
+  readonly standing: string;
+  /** Null: for good. */
+  readonly until: string | null;
+  readonly reason: string;
+  readonly by: string;
+  readonly version: number;
+  /** Null if there is none. */
+  readonly changed_at: string | null;
+}
+
+const dateOf = (ms: number): string | null => (ms === 0 ? null : new Date(ms).toISOString());
+
+export const standingAsJson = (entry: StandingEntry): StandingShown => ({
+  ...(entry.host === "" ? { user_id: entry.user_id } : { host: entry.host }),
+  standing: STANDING_NAMES[entry.standing as KnownStanding] ?? "unknown",
+  until: dateOf(entry.until),
+  reason: entry.reason,
+  by: entry.by,
+  version: entry.version,
+  changed_at: dateOf(entry.changed_at),
+});
+
+export const STANDINGS_SHOWN: Table<StandingShown> = {
+  title: "Limited and suspended users and hosts",
+  none: "nobody is limited or suspended",
+  line: ({ user_id, host, standing, until, reason, by, changed_at }) => {
+    const times = `${changed_at === null ? "" : ` since ${changed_at}`}${until === null ? "" : ` until ${until}`}`;
+    const why = `${reason === "" ? "" : `: ${reason}`}${by === "" ? "" : ` (${by})`}`;
+    return printable(`${standing}${times}  ${user_id ?? `host ${host}`}${why}`);
+  },
+  columns: {
+    Subject: ({ user_id, host }) => user_id ?? `host ${host}`,
+    Standing: ({ standing }) => standing,
+    Since: ({ changed_at }) => changed_at,
+    Until: ({ until }) => until,
+    Reason: ({ reason }) => reason,
+    By: ({ by }) => by,
   },
 };
 

@@ -32,7 +32,7 @@ const STEP_MS = 10;
 
 /** People write these texts, or programs choose them: one may be the same as an id. */
 const NO_IDS =
-  /^(body|summary|display_name|bio|avatar_url|document|payload|public_key|secret|kind|source|task|holder|type|key|subject|message_id|traceparent|status|name|host|outcome)$/;
+  /^(body|summary|display_name|bio|avatar_url|document|payload|public_key|secret|kind|source|task|holder|type|key|subject|message_id|traceparent|status|name|host|outcome|reason)$/;
 /** Tables with such names are those of erasures. */
 const OF_ERASURES = /erased|erasure/;
 const OUTBOX = "public.outbox";

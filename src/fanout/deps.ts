@@ -13,7 +13,9 @@ import type {
   Publishing,
   PulledAuthors,
   RelationWriter,
+  Standings,
   TimelineWriter,
+  Veiled,
   Viewers,
 } from "../state/index.js";
 import type { AddressedNotification, Complete, NotifyHiding, Queue } from "./publish.nats.js";
@@ -43,6 +45,8 @@ export interface FanoutDeps extends Sources {
   readonly authorStates: Pulled;
   readonly fences: Fences;
   readonly erased: Erased;
+  readonly standings: Standings;
+  readonly veiled: Veiled;
   readonly listeners: Listeners;
   readonly listenersAmong: ListenersAmong;
   readonly relations: RelationWriter;

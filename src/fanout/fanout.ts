@@ -3,6 +3,7 @@ import {
   isEdge,
   isErasure,
   isRelation,
+  isStanding,
   parseStored,
   type RemoteDropReceived,
   type TimelineEvent,
@@ -35,6 +36,7 @@ import { createJobHandlers } from "./jobs.js";
 import { createPlan, FollowerCache, isRedriven, type Plan } from "./plan.js";
 import type { Trace } from "./publish.nats.js";
 import { createApplyRelations } from "./relations.js";
+import { type ApplyStandings, applyStandingEvents, createApplyStandings, veilNew } from "./standings.js";
 
 /** Maximum time that jobs, and pages of long follower lists, wait for batches of drops: at least 50 a second begin. */
 const JOBS_WAIT_MS = SECOND / 50;
@@ -43,6 +45,7 @@ const REST_WAIT_MS = SECOND;
 
 export interface Fanout {
   readonly handlers: Readonly<Record<"drops" | "graph" | "hotGraph" | "jobs" | "rest", Handlers>>;
+  readonly applyStandings: ApplyStandings;
   /** Applies an event of the log again: notifies nobody, writes chunks in place, and publishes no completion. */
   readonly apply: (event: TimelineEvent, options: { readonly time: number }) => Promise<void>;
 }
@@ -70,6 +73,7 @@ export function composeFanout(deps: FanoutDeps): Fanout {
   const dropsAgain = createApplyDrops(silently, followers);
   const edgesAgain = createApplyEdges(silently);
   const relationsAgain = createApplyRelations(silently);
+  const applyStandings = createApplyStandings(deps);
   return {
     handlers: {
       drops: {
@@ -80,9 +84,11 @@ export function composeFanout(deps: FanoutDeps): Fanout {
       jobs: { ...jobs, batch: (...batch) => beforeRest.run(() => jobs.batch(...batch)) },
       rest,
     },
+    applyStandings,
     apply: async (event, { time }) => {
       const admittedAt = time;
       if (isErasure(event)) await recordErasure(deps, event, admittedAt);
+      else if (isStanding(event)) await applyStandingEvents(deps, applyStandings, [event]);
       else if (isEdge(event))
         await edgesAgain(
           (await withoutErased(deps.erased, [event], usersOfEdge)).map((kept) => ({ event: kept, admittedAt })),
@@ -215,6 +221,10 @@ async function planPublications(deps: FanoutDeps, drops: readonly AdmittedChange
     return { change, user_id, includeAuthor: isLocal, recipients: direct, trace };
   });
   await Promise.all(remembering);
+  await veilNew(
+    deps,
+    drops.map(({ event }) => event.payload),
+  );
   const announced = plans.flatMap(({ change }) => (isAnnounced(change) ? change : []));
   await Promise.all([addShared(deps, shared), deps.publishing.begin(announced)]);
   return plans;

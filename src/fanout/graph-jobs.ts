@@ -1,4 +1,12 @@
-import { type ErasureEvent, isEdge, isErasure, isRelation, parseStored } from "../contracts/events.js";
+import {
+  type ErasureEvent,
+  isEdge,
+  isErasure,
+  isRelation,
+  isStanding,
+  parseStored,
+  type StandingEvent,
+} from "../contracts/events.js";
 import { type EdgeJob, MAX_JOB_EDGES, parseEdgeJob } from "../contracts/fanout.js";
 import type { Delivery, Handlers } from "../delivery/handler.js";
 import { allOf, chunked, grouped } from "../kernel/concurrency.js";
@@ -8,6 +16,7 @@ import type { FanoutDeps } from "./deps.js";
 import { type AdmittedEdge, createApplyEdges } from "./graph.js";
 import { isRedriven } from "./plan.js";
 import { type AdmittedRelation, createApplyRelations } from "./relations.js";
+import { applyStandingEvents, createApplyStandings } from "./standings.js";
 
 /** Maximum number of edges in a batch of a followed user who is not hot, and of a follower who is not busy. */
 const FEW_EDGES = 100;
@@ -28,22 +37,24 @@ export function createGraphHandlers(deps: GraphDeps): Readonly<Record<"graph" | 
   const { queueEdges } = deps;
   const applyEdges = createApplyEdges(deps);
   const applyRelations = createApplyRelations(deps);
+  const applyStandings = createApplyStandings(deps);
   /** Records the erasures of the batch before its other events are filtered. */
-  const changesOf = async (deliveries: readonly Delivery[]): Promise<Changes> => {
-    const { changes, erasures } = parsed(deliveries);
+  const changesOf = async (deliveries: readonly Delivery[]) => {
+    const { changes, erasures, standings } = parsed(deliveries);
     await Promise.all(erasures.map(({ event, admittedAt }) => recordErasure(deps, event, admittedAt)));
-    return changesWithoutErased(deps, changes);
+    return { ...(await changesWithoutErased(deps, changes)), standings };
   };
   return {
     graph: {
       single: async (delivery) => {
-        const { edges, relations } = await changesOf([delivery]);
+        const { edges, relations, standings } = await changesOf([delivery]);
+        await applyStandingEvents(deps, applyStandings, standings);
         await applyRelations(relations);
         await applyEdges([...edges.values()]);
       },
       // Relations come first: no page may show drops that they hide, and they need no upstream.
       batch: async (deliveries, { beginNext }) => {
-        const { edges, relations } = await changesOf(deliveries);
+        const { edges, relations, standings } = await changesOf(deliveries);
         await applyRelations(relations);
         const { few, busy, jobs } = divided([...edges.values()]);
         // If jobs are refused while edges are still written, those writes must not end after the writes of the next
@@ -52,6 +63,7 @@ export function createGraphHandlers(deps: GraphDeps): Readonly<Record<"graph" | 
           applyEdges(few, TIMEOUT_MS).finally(beginNext),
           applyEdges(busy, TIMEOUT_MS),
           queueEdges(jobs),
+          applyStandingEvents(deps, applyStandings, standings),
         ]);
         const postponed = new Set([...late[0], ...late[1]]);
         return deliveries.filter((delivery) => postponed.has(edges.get(delivery) as AdmittedEdge));
@@ -102,14 +114,16 @@ function parsed(deliveries: readonly Delivery[]) {
   const edges = new Map<Delivery, AdmittedEdge>();
   const relations: AdmittedRelation[] = [];
   const erasures: { readonly event: ErasureEvent; readonly admittedAt: number }[] = [];
+  const standings: StandingEvent[] = [];
   for (const delivery of deliveries) {
     const { subject, body, time: admittedAt } = delivery;
     const event = parseStored(subject, body, admittedAt);
     if (isRelation(event)) relations.push({ event, admittedAt });
     else if (isEdge(event)) edges.set(delivery, { event, admittedAt });
     else if (isErasure(event)) erasures.push({ event, admittedAt });
+    else if (isStanding(event)) standings.push(event);
   }
-  return { changes: { edges, relations }, erasures };
+  return { changes: { edges, relations }, erasures, standings };
 }
 
 /** Drops changes that name an erased user, with one question for all. */

@@ -21,6 +21,7 @@ import {
 } from "./publish.nats.js";
 import { createSources, isFollowing } from "./sources.grpc.js";
 
+export type { Fanout } from "./fanout.js";
 export { createReadFanOuts } from "./record.nats.js";
 
 interface FanoutHandles {
@@ -55,7 +56,7 @@ type StartCrossings = (readBacklogStart: () => Promise<number>) => Loop;
 /** Composes fan-out: the handlers of its consumers, and the function that a replay calls. */
 export function createFanout(handles: FanoutHandles): Fanout & { readonly startCrossings: StartCrossings } {
   const { config, state, publishAll, upstreams, untilCovered, log } = handles;
-  const { fences, erased, authorStates } = state;
+  const { fences, erased, authorStates, standings, veiled } = state;
   const { fillPulls = async () => undefined, sample = () => new Set() } = handles;
   const sources = createSources(upstreams, erased, config.fanout.chunkSize);
   const activeOnly = config.fanout.audience === "active";
@@ -67,12 +68,14 @@ export function createFanout(handles: FanoutHandles): Fanout & { readonly startC
     fences,
     erased,
     authorStates,
+    standings,
+    veiled,
     maxEntries: config.storedTimelines.maxEntries,
     judgesReplies: config.storedTimelines.homeReplies === "followed",
     untilCovered,
     recentMs: handles.recentMs ?? RECENT_MS,
     restRate: handles.restRate ?? REST_RATE,
-    notify: createNotify({ ...writes, erased, publish: createPublishNotifications(publishAll) }),
+    notify: createNotify({ ...writes, standings, erased, publish: createPublishNotifications(publishAll) }),
     notifyHiding: createNotifyHiding(publishAll),
     queue: createQueueJobs(publishAll),
     queueEdges: createQueueEdges(publishAll),

@@ -1,6 +1,6 @@
 import { bylineText } from "../contracts/timelines.js";
 import { SECOND, sharedNow } from "../kernel/time.js";
-import type { Viewers } from "../state/index.js";
+import { isOfSuspended, type Viewers } from "../state/index.js";
 import { type AudienceChange, bylineOfChange, isDeletion, notifies } from "./change.js";
 import type { AudienceNotification, FanoutDeps, Notify, Told } from "./deps.js";
 import type { AddressedNotification, PublishNotifications } from "./publish.nats.js";
@@ -14,6 +14,7 @@ const YOUNG_MS = 10 * SECOND;
 const [AFTER_DROP, INSTEAD_OF_DROP] = ["after:", "again:"];
 
 interface NotifyDeps extends Pick<FanoutDeps, "listenersAmong" | "writer" | "relations"> {
+  readonly standings: Pick<FanoutDeps["standings"], "of" | "size">;
   readonly erased: Pick<FanoutDeps["erased"], "among">;
   readonly publish: PublishNotifications;
 }
@@ -22,7 +23,8 @@ interface NotifyDeps extends Pick<FanoutDeps, "listenersAmong" | "writer" | "rel
  * Notifies audiences. Users whose relations are known are notified before the users service is asked about the others,
  * so that nobody waits for them. Users who stay unknown are told to read the timeline again.
  */
-export function createNotify({ listenersAmong, writer, relations, erased, publish }: NotifyDeps): Notify {
+export function createNotify({ listenersAmong, writer, relations, standings, erased, publish }: NotifyDeps): Notify {
+  const isHidden = ({ by }: AudienceNotification): boolean => by !== undefined && isOfSuspended(standings, by);
   const inHomes = (listening: readonly string[], { notification, isForHomes }: AudienceNotification) => {
     if (!isForHomes || listening.length === 0) return listening;
     return notification.event === "new_drop"
@@ -41,7 +43,7 @@ export function createNotify({ listenersAmong, writer, relations, erased, publis
     if (all.length === 0) return [];
     const isListening = await listenersAmong(all.map(({ users }) => users));
     if (!isListening) return [];
-    const listening = all.map(({ users }) => users.filter(isListening));
+    const listening = all.map((to) => (isHidden(to) ? [] : to.users.filter(isListening)));
     const [gone, ...viewers] = await Promise.all([
       erased.among([...new Set(listening.flat())]),
       ...all.map(async (to, index) => viewersAmong(await inHomes(listening[index] ?? [], to), to)),

@@ -64,6 +64,17 @@ export function refusingLoggedOut(authenticate: Authenticate, among: () => Logou
   };
 }
 
+/** @throws also AppError `forbidden` for a user who is suspended */
+export function refusingSuspended(authenticate: Authenticate, isSuspended: (user: string) => boolean): Authenticate {
+  return async (token) => {
+    const principal = await authenticate(token);
+    if (isSuspended(principal.user)) throw suspended();
+    return principal;
+  };
+}
+
+export const suspended = (): AppError => new AppError("forbidden", "the user is suspended");
+
 export const loggedOut = (): AppError => unauthenticated("of before the user was logged out");
 
 function unauthenticated(why: string, cause?: unknown): AppError {

@@ -4,8 +4,15 @@ import { AppError } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { MINUTE, SECOND } from "../kernel/time.js";
 import type { SseLimits } from "../platform/http/sse.js";
-import type { LogoutsAmong, State } from "../state/index.js";
-import { type Claim, createAuthenticate, createAuthorize, createAuthorizeOperator, refusingLoggedOut } from "./auth.js";
+import type { LogoutsAmong, Standings, State } from "../state/index.js";
+import {
+  type Claim,
+  createAuthenticate,
+  createAuthorize,
+  createAuthorizeOperator,
+  refusingLoggedOut,
+  refusingSuspended,
+} from "./auth.js";
 import type { GatewayConfig } from "./config.js";
 import { createFeed } from "./feed.nats.js";
 import { followKeys } from "./keys.http.js";
@@ -21,7 +28,7 @@ type Entrance = ReturnType<typeof createEntrance>;
 
 interface GatewayDeps {
   readonly entrance: Entrance;
-  readonly state: Pick<State, "streams" | "erased" | "isConnected">;
+  readonly state: Pick<State, "streams" | "erased" | "standings" | "isConnected">;
   readonly nats: NatsConnection;
   /** Number of streams that share the notifications. */
   readonly notifyParts: number;
@@ -57,9 +64,13 @@ export function createEntrance({ config, log }: Pick<GatewayDeps, "config" | "lo
   const allowedOrigins = new Set(config.allowedOrigins);
   const keys = openKeys({ config, log });
   let logoutsAmong: LogoutsAmong | undefined;
+  let standings: Pick<Standings, "of"> | undefined;
   const authenticate = createAuthenticate({ ...config, verify: keys?.verify });
   const authorize = createAuthorize(
-    refusingLoggedOut(authenticate, () => logoutsAmong),
+    refusingSuspended(
+      refusingLoggedOut(authenticate, () => logoutsAmong),
+      (user) => standings?.of(user) === "suspended",
+    ),
     allowedOrigins,
   );
   let serve = async (_request: StreamRequest): Promise<void> => {
@@ -68,9 +79,12 @@ export function createEntrance({ config, log }: Pick<GatewayDeps, "config" | "lo
   return {
     authorize,
     handle: createRoutes({ authorize, allowedOrigins, limits, log, serve: (request) => serve(request) }),
-    open: (next: typeof serve, among: LogoutsAmong): void => {
+    open: (
+      next: typeof serve,
+      refuse: { readonly logoutsAmong: LogoutsAmong; readonly standings: Standings },
+    ): void => {
       serve = next;
-      logoutsAmong = among;
+      ({ logoutsAmong, standings } = refuse);
     },
     /** Returns the reason if no token can be checked. */
     keysNotReady: () => keys?.notReady(),
@@ -116,8 +130,9 @@ export function createGateway(deps: GatewayDeps, limits: GatewayLimits = LIMITS)
     store: openRegistry({ podName, ttlMs: limits.registrationTtlMs, windowMs: limits.windowMs }),
     log,
   });
-  const streams = new Streams({ feed, registry, sentEvents: new SentEvents(), config, limits, log });
-  entrance.open((request) => streams.serve(request), logoutsAmong);
+  const { standings } = state;
+  const streams = new Streams({ feed, registry, standings, sentEvents: new SentEvents(), config, limits, log });
+  entrance.open((request) => streams.serve(request), { logoutsAmong, standings });
   return {
     healthy: (): boolean => !streams.closing && feed.connected() && state.isConnected(),
     /** Every count is 0 once the last stream is gone. */

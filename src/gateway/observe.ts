@@ -6,7 +6,10 @@ import { contextOf, type OpenSpan, openSpan, SpanKind } from "../telemetry/spans
 import type { Notification } from "./notification.js";
 import { RESET_REASONS, type ResetReason } from "./resume.js";
 
-const CLOSE_REASONS = ["client", "slow", "expired", "lifetime", "drain", "erased", "logged_out"] as const;
+const CLOSE_REASONS = [
+  ...["client", "slow", "expired", "lifetime", "drain"],
+  ...["erased", "logged_out", "suspended"],
+] as const;
 export type CloseReason = (typeof CLOSE_REASONS)[number];
 
 const SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 15, 60, 300];

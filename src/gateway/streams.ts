@@ -4,8 +4,8 @@ import { encodeId } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
 import { createBatch } from "../kernel/sharing.js";
 import { pause, type Range, randomMs, SECOND, sharedNow } from "../kernel/time.js";
-import { erasedUser, isRefused } from "../state/index.js";
-import { loggedOut } from "./auth.js";
+import { erasedUser, isRefused, type Standings } from "../state/index.js";
+import { loggedOut, suspended } from "./auth.js";
 import type { GatewayConfig } from "./config.js";
 import type { Feed, PartFeed } from "./feed.nats.js";
 import { type CloseReason, observeGateway, type SentEvents } from "./observe.js";
@@ -33,6 +33,7 @@ const TAIL_AGE_MS = SECOND;
 interface StreamsDeps {
   readonly feed: Feed;
   readonly registry: StreamRegistry;
+  readonly standings: Pick<Standings, "of" | "size" | "changes">;
   readonly sentEvents: SentEvents;
   readonly config: Pick<GatewayConfig, "maxConnections" | "maxConnectionsPerUser">;
   readonly limits: StreamLimits;
@@ -65,9 +66,10 @@ class Stream {
     return { user: encodeId(this.session.user), connection: this.session.id, trace_id, span_id };
   }
 
-  /** @throws AppError `gone`, `unauthenticated` */
+  /** @throws AppError `gone`, `unauthenticated`, `forbidden` */
   refuseEnded(): void {
     if (this.reason === "erased") throw erasedUser();
+    if (this.reason === "suspended") throw suspended();
     if (this.reason === "logged_out") throw loggedOut();
   }
 
@@ -87,6 +89,8 @@ export class Streams {
   /** Streams that are admitted and not removed yet. */
   readonly #held = new Set<Stream>();
   readonly #ticking: NodeJS.Timeout;
+  /** Changes of standings up to which streams were ended. */
+  #judged = 0;
   /** Streams that open together share a call to Redis and a flush. */
   readonly #announce = createBatch(REGISTRATIONS_A_CALL, async (streams: readonly Stream[]): Promise<void> => {
     const { feed, registry } = this.deps;
@@ -216,7 +220,16 @@ export class Streams {
     if (--this.size === 0) this.#allGone?.();
   }
 
+  /** A standing that ends by itself suspends nobody, so streams are looked at after changes only. */
+  #endSuspended(): void {
+    const { standings } = this.deps;
+    if (standings.changes === this.#judged) return;
+    this.#judged = standings.changes;
+    for (const stream of this.#held) if (standings.of(stream.session.user) === "suspended") stream.end("suspended");
+  }
+
   #tick(): void {
+    this.#endSuspended();
     const [now, time] = [performance.now(), sharedNow()];
     for (const stream of this.#open) {
       stream.sink?.check(now);

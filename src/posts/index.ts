@@ -1,11 +1,12 @@
 import { withSpelling } from "../contracts/spellings.js";
+import { refusingSuspended } from "../contracts/standings.js";
 import { PostServiceService } from "../gen/avion/posts.js";
 import type { Logger } from "../kernel/logger.js";
 import type { PageTokens } from "../kernel/paging.js";
 import { sharedNow } from "../kernel/time.js";
 import type { Db } from "../platform/db/db.js";
 import { type Service, unaryService } from "../platform/grpc/unary.js";
-import type { State } from "../state/index.js";
+import type { Standings, State } from "../state/index.js";
 import type { Users } from "../upstreams/upstreams.grpc.js";
 import type { PostsConfig } from "./config.js";
 import { type ActivitiesDeps, activities } from "./documents/activities.js";
@@ -41,11 +42,19 @@ export const POSTS_MIGRATIONS = { component: "posts", folder: new URL("./migrati
 
 export interface PostsDeps extends ActivitiesDeps {
   readonly store: PostsStore;
+  /** Default: nobody is limited or suspended. */
+  readonly standingOf?: Standings["of"];
 }
+
+/** A suspended user, or actor, can call none of these. What another server deletes is deleted all the same. */
+const WRITES = [
+  ...["createDrop", "editDrop", "deleteDrop", "likeDrop", "unlikeDrop", "shareDrop", "unshareDrop"],
+  ...["putRemoteObject", "putRemoteReaction"],
+] as const;
 
 export interface PostsOptions {
   readonly db: Db;
-  readonly state: Pick<State, "limits">;
+  readonly state: Pick<State, "limits" | "standings">;
   /** Without a UserService drops for followers are shown to their author only, and nobody is blocked. */
   readonly users: Users | undefined;
   readonly tokens: PageTokens;
@@ -71,8 +80,9 @@ export function createPostsService(deps: PostsDeps, log: Logger): Service {
     ...remoteReactions(deps),
   };
   const names = { ...webfinger(deps), ...resolveUris(deps), ...activities(deps) };
-  const methods = withSpelling({ ...drops, ...others, ...names }, deps.store.remote.storedAmong);
-  return unaryService(PostServiceService, methods, log);
+  const { standingOf = () => "active" } = deps;
+  const methods = refusingSuspended({ ...drops, ...others, ...names }, WRITES, standingOf);
+  return unaryService(PostServiceService, withSpelling(methods, deps.store.remote.storedAmong), log);
 }
 
 const userAgentOf = ({ publicUrl }: PostsConfig): string =>
@@ -87,7 +97,10 @@ export function startPosts({ db, state, users, tokens, config, wakeRelay, waitin
   const isFull = () => maxWaitingEvents > 0 && waitingEvents() > maxWaitingEvents;
   const limits = state.limits.openWrites();
   const eraseUser = createEraseUser(users);
+  const standingOf = state.standings.of;
   const asked = {
+    standingOf,
+    isSuspended: (user: string) => standingOf(user) === "suspended",
     followedAmong,
     relationsTo,
     profileOf: createProfileOf(users),

@@ -15,6 +15,8 @@ import {
   type Incomplete,
   isIncomplete,
   LOCAL,
+  NOBODY,
+  NOTHING_HIDDEN,
   present,
   type Snapshot,
   type TimelineStore,
@@ -91,10 +93,17 @@ export function getHomeTimeline(deps: ReadDeps): GetTimeline {
       snapshot: (deadline) => homeSnapshot(deps, user)(deadline),
       isAffected: (deadline) => deps.isAffected(user, deadline),
       fillPulls: (deadline) => fillPulls(deps, user, deadline),
-      belowFloor: (options) => homeBelowFloor(deps, user, options),
+      belowFloor: (options) => homeBelowFloor({ ...deps, hidden: withoutSuspended(deps) }, user, options),
     });
   };
 }
+
+/** Stored homes have the drops of the suspended, which are left out of pages. */
+const withoutSuspended = ({ hidden, store }: ReadDeps): ReadDeps["hidden"] => ({
+  ...hidden,
+  known: async (user, deadline) => store.withSuspended(await hidden.known(user, deadline)),
+  lastKnown: (user) => store.withSuspended(hidden.lastKnown(user)),
+});
 
 export function getSharedTimeline(deps: ReadDeps, name: SharedName): GetTimeline {
   const key = name === "local" ? LOCAL : GLOBAL;
@@ -103,7 +112,8 @@ export function getSharedTimeline(deps: ReadDeps, name: SharedName): GetTimeline
   const readBylines = async () => (await flight.run(name, () => deps.readShared(name))).entries;
   return (request, context) => {
     const page = parsePageRequest(request);
-    const viewer = request.user_id === "" ? undefined : { user: parseUser(request.user_id), readBylines };
+    const user = request.user_id === "" ? NOBODY : parseUser(request.user_id);
+    const viewer = user === NOBODY && !deps.store.hasUnlisted() ? undefined : { user, readBylines };
     return getPage(deps, context, page, { ...timeline, viewer });
   };
 }
@@ -141,10 +151,15 @@ async function getShownPage(
   timeline: Timeline,
 ): Promise<Buffer> {
   const { deadline } = call;
-  const cached = await withDeadline(deps.store.readHidden(user), deadline).catch(() => undefined);
-  const known = () => withDeadline(deps.hidden.known(user, deadline), deadline);
-  const asked = cached ?? (await known().catch((error: unknown) => unlessInvalid(user, error)));
-  const hidden = asked ?? deps.hidden.lastKnown(user);
+  const known = async (): Promise<HiddenUsers | undefined> => {
+    if (user === NOBODY) return NOTHING_HIDDEN;
+    const cached = await withDeadline(deps.store.readHidden(user), deadline).catch(() => undefined);
+    if (cached) return cached;
+    const filled = withDeadline(deps.hidden.known(user, deadline), deadline);
+    return filled.catch((error: unknown) => unlessInvalid(user, error));
+  };
+  const asked = await known();
+  const hidden = deps.store.withUnlisted(asked ?? deps.hidden.lastKnown(user), user);
   const store = { ...deps.store, read: withoutHidden(deps.store, hidden, readBylines) };
   return getAnyPage({ ...deps, store }, { ...call, isUnjudged: asked === undefined }, timeline);
 }

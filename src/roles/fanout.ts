@@ -11,7 +11,7 @@ import {
   watchForRestores,
 } from "../consistency/index.js";
 import { createForgetTimelines } from "../erasure/index.js";
-import { createFanout } from "../fanout/index.js";
+import { createFanout, type Fanout } from "../fanout/index.js";
 import { startStreamService } from "../gateway/index.js";
 import { VERSION } from "../kernel/version.js";
 import { createDeadLetters, startDeadLetterService } from "../operators/dead-letters/index.js";
@@ -27,7 +27,7 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
   const { nats, publish, storeDeadLetter } = connections;
   const handles = { ...connections, log };
   const timelines = createTimelines({ ...handles, upstreams: connections.upstreams("reads"), config });
-  const { handlers, apply, startCrossings } = createFanout({
+  const { handlers, apply, applyStandings, startCrossings } = createFanout({
     ...handles,
     config,
     upstreams: connections.upstreams("fanout"),
@@ -48,7 +48,7 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
   const restores = watchForRestores(config, handles, losses);
   const fill = startLogFill(handles, losses);
   const eventLog = new EventLog(nats);
-  const trimming = timelines.startTrimming();
+  const loops = [timelines.startTrimming(), startStandingsFill(deps, applyStandings)];
   const crossings = startCrossings(async () => (await eventLog.readBacklog()).start);
   const audits = startAudits(config, handles, {
     auditor: openAuditor(config, handles, timelines),
@@ -79,7 +79,7 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
         restores.close(),
         fill.close(),
         audits.close(graceMs),
-        trimming.close(),
+        ...loops.map((loop) => loop.close()),
         crossings.close(),
         removal.close(),
         ...services.map((service) => service.close()),
@@ -87,6 +87,11 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
       ]);
     },
   };
+}
+
+function startStandingsFill({ connections, log }: RoleDeps, apply: Fanout["applyStandings"]) {
+  const { standings, readStandings } = connections.state;
+  return standings.startFill(log, readStandings(connections.upstreams("reads")), apply);
 }
 
 function forgetIn({ connections }: RoleDeps): Forget {

@@ -8,7 +8,16 @@ import {
   openExplain,
   reportsAsJson,
 } from "../consistency/index.js";
-import { ANALYSES, AUTHORS, drawn, ERASURES, type Table } from "../contracts/tables.js";
+import { standingNumber, subjectOf } from "../contracts/standings.js";
+import {
+  ANALYSES,
+  AUTHORS,
+  drawn,
+  ERASURES,
+  STANDINGS_SHOWN,
+  standingAsJson,
+  type Table,
+} from "../contracts/tables.js";
 import { createErasureStatus } from "../erasure/index.js";
 import { createReadFanOuts } from "../fanout/index.js";
 import { openOperators } from "../gateway/index.js";
@@ -17,11 +26,11 @@ import { createReadQueues, keepHistory, type OpsRecords, startOps } from "../ope
 import { aboutDrop, createDeadLetterApi, createDeadLetters } from "../operators/dead-letters/index.js";
 import { createTimelines } from "../reads/index.js";
 import { authorAsJson, fillAsText, isFilled } from "../state/index.js";
-import { connectUsers } from "../upstreams/upstreams.grpc.js";
+import { connectUsers, isUnimplemented } from "../upstreams/upstreams.grpc.js";
 import { listening } from "./listening.js";
 import type { RoleDeps, RunningRole } from "./role.js";
 
-/** Maximum number of analyses, and of erasures, that the console shows. */
+/** Maximum number of analyses, of standings and of erasures that the console shows. */
 const LISTED = 100;
 const MAX_ANSWER_BYTES = 8 * 1_024 * 1_024;
 
@@ -44,6 +53,8 @@ export async function startOpsRole(deps: RoleDeps): Promise<RunningRole> {
       queues: withFill(deps, queues),
       authorize: operators.authorize,
       records: openRecords(deps, users),
+      setStanding: async ({ subject, is_user, standing, until, why: reason, by }) =>
+        users.setStanding({ ...subjectOf(subject, is_user), standing: standingNumber(standing), until, reason, by }),
       ...openTimelineChecks(deps, stopping.signal),
       ...openDeadLetters(deps, stopping.signal),
     }),
@@ -78,9 +89,20 @@ function openRecords({ connections }: RoleDeps, users: ReturnType<typeof connect
   const authors = async () => [...(await state.authorStates.list())].map((stored) => authorAsJson(...stored));
   return {
     authors: recordsOf(AUTHORS, authors),
+    standings: recordsOf(STANDINGS_SHOWN, () => listStandings(users)),
     erasures: recordsOf(ERASURES, () => erasures.list(LISTED), erasures.show),
     analyses: recordsOf(ANALYSES, () => analyses.first(LISTED), analyses.show),
   };
+}
+
+/** A users service without the method has no standings. */
+async function listStandings(users: ReturnType<typeof connectUsers>) {
+  try {
+    return (await users.standings({ page_size: LISTED, page_token: "" })).entries.map(standingAsJson);
+  } catch (error) {
+    if (isUnimplemented(error)) return [];
+    throw error;
+  }
 }
 
 const recordsOf = <Row>(

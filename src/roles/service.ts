@@ -68,8 +68,10 @@ export async function startService(config: Config, options: StartOptions): Promi
   closers.add("gRPC", (graceMs) => grpc?.close(graceMs));
   // Upstreams are checked only now, since this process may serve one itself.
   await Promise.all(calledUpstreams(config).map((upstream) => checkTls(upstream, config.upstreams.tls)));
+  const { state } = deps.connections;
+  const standings = state.standings.follow(log);
+  closers.add("standings", () => standings.close());
   if (READING.some((role) => roles.includes(role))) {
-    const { state } = deps.connections;
     const retention = state.retention.follow();
     closers.add("retention", () => retention.close());
     const pulled = state.authorStates.follow(log);

@@ -59,6 +59,17 @@ export const DECLARED = {
   "timeline:x:logouts": sortedSet("400 days", "users by the time they were logged out everywhere", {
     holds: "sorted set",
   }),
+  "timeline:x:standings": hash("one entry a user or host", "standings of users and hosts", { holds: "hash" }),
+  "timeline:x:standings-order:{timeline:x:standings}": sortedSet(
+    "one entry a user or host",
+    "users and hosts by their last change",
+    { holds: "sorted set" },
+  ),
+  "timeline:x:veiled:{timeline:x:standings}": sortedSet(
+    `${ENTRIES} a suspended user`,
+    "drops of suspended users by the end of the suspension",
+    { holds: "drops" },
+  ),
   "timeline:x:pulled": hash("10,000 authors", "states of big authors", { holds: "hash" }),
   "timeline:x:posted:<user>": sortedSet("1,000 drops; 1 hour", "drops of an author by time of admission"),
   "timeline:x:reposted:<user>": text(

@@ -51,7 +51,14 @@ export {
   withoutErasedOriginals,
   writeUnlessErased,
 } from "./erased/erasures.js";
-export { authorsOf, dropsWithoutErased, usersOfEdge, usersOfRelation, withoutErased } from "./erased/without-erased.js";
+export {
+  authorsOf,
+  dropsWithoutErased,
+  usersOfEdge,
+  usersOfRelation,
+  usersOfStanding,
+  withoutErased,
+} from "./erased/without-erased.js";
 export type { Fenced } from "./fenced.redis.js";
 export {
   type Deletion,
@@ -104,6 +111,10 @@ export type {
   ServerIdentity,
   SetAside,
 } from "./servers/server-identity.redis.js";
+export { changeOf as standingChangeOf } from "./standing/standings.grpc.js";
+export type { ReadStandings, StandingChange, Standings } from "./standing/standings.redis.js";
+export { isOfSuspended, NOBODY, NOTHING_HIDDEN } from "./standing/unlisted.js";
+export type { Veiled } from "./standing/veiled.redis.js";
 export {
   openErasedList,
   openRedisState,

@@ -68,6 +68,13 @@ export const PULLED_KEY = key("timeline:x:pulled");
 /** Sorted set of an author's drops of the last hour, by the time they were admitted. */
 export const postedKey = ofId("timeline:x:posted:<user>");
 
+/** Hash of subject -> standing of users and hosts, and the subjects by the number of their last change. */
+export const STANDINGS_KEY = key("timeline:x:standings");
+export const STANDINGS_ORDER_KEY = key("timeline:x:standings-order:{timeline:x:standings}");
+
+/** Sorted set of drops of suspended users by the end of the suspension, ms. It is lost with the standings. */
+export const VEILED_KEY = key("timeline:x:veiled:{timeline:x:standings}");
+
 export const CROSSING_LEASE_KEY = key("timeline:x:crossing");
 
 /** Prefix of the sets of pulled authors. The braces put a user's set into the slot of their home. */

@@ -52,6 +52,9 @@ import { createPublishing } from "./messages/publishing.redis.js";
 import { createReconciledUpTo, createUnreconciled } from "./messages/reconciled.redis.js";
 import { createReadWaiting, createWaiting } from "./messages/waiting.redis.js";
 import { createServerIdentity } from "./servers/server-identity.redis.js";
+import { createReadStandings } from "./standing/standings.grpc.js";
+import { createStandings } from "./standing/standings.redis.js";
+import { createVeiled } from "./standing/veiled.redis.js";
 
 export type RedisState = ReturnType<typeof openRedisState>;
 
@@ -59,12 +62,16 @@ export type RedisState = ReturnType<typeof openRedisState>;
 export function openRedisState(scripts: Scripts, clock: RedisClock) {
   const fenced = createFenced(scripts, clock);
   const send = createSend(scripts);
+  const standings = createStandings(scripts);
   return {
     fenced,
     isConnected: (): boolean => scripts.client.status === "ready",
     identity: createServerIdentity(scripts, fenced),
     lease: (work: Work) => openLease(scripts, work),
     openAuthorStates: (thresholds: FanoutThresholds) => openPulled(scripts, clock, thresholds),
+    standings,
+    veiled: createVeiled(scripts, standings),
+    readStandings: createReadStandings,
     attempts: createAttempts(scripts),
     waiting: { ...createWaiting(scripts), read: createReadWaiting(scripts) },
     fill: createFillStore(scripts),
@@ -211,7 +218,8 @@ function openTimelines(handles: StateHandles, fenced: Fenced, { fences, erased, 
       const { pages: cache, tombstones } = readCache ?? {};
       const hidden = createHiddenStore(scripts, createReadHidden(upstreams), erased, ttlMs);
       const base = { config: config.storedTimelines, authorStates, cache, tombstones, hidden };
-      const options = { ...base, judgesReplies, ...window };
+      const { standings, veiled } = state;
+      const options = { ...base, judgesReplies, standings, veiled, ...window };
       return {
         hidden,
         store: createTimelineStore(scripts, fenced, options),

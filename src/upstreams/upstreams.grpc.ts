@@ -8,7 +8,10 @@ import {
   type HiddenUser,
   type ListFollowChangesRequest,
   type ListRelationChangesRequest,
+  type ListStandingChangesRequest,
+  type ListStandingsRequest,
   type Relation,
+  type SetStandingRequest,
   UserServiceService,
 } from "../gen/avion/users.js";
 import { codeOf, invalid, oneLine } from "../kernel/errors.js";
@@ -199,6 +202,31 @@ function onUsers(users: Client, leaveOut: LeaveOut) {
       checkPage("ListRelationChanges", request.page_token, { length: changes.length, next });
       return { changes, next };
     },
+    ...standingsOn(call),
+  };
+}
+
+function standingsOn(call: ReturnType<typeof createCallUpstream>["once"]) {
+  const { setStanding, getStanding, listStandings, listStandingChanges } = UserServiceService;
+  return {
+    /** Reads one page of the users and hosts that are limited or suspended. */
+    standings: async (request: ListStandingsRequest) => {
+      const { entries, next_page_token: next } = await call(listStandings, request, { subject: "ListStandings" });
+      checkPage("ListStandings", request.page_token, { length: entries.length, next });
+      return { entries, next };
+    },
+    /** Reads one page of the standings changed in a window. */
+    changedStandings: async (request: ListStandingChangesRequest) => {
+      const { entries, next_page_token: next } = await call(listStandingChanges, request, {
+        subject: "ListStandingChanges",
+      });
+      checkPage("ListStandingChanges", request.page_token, { length: entries.length, next });
+      return { entries, next };
+    },
+    setStanding: (request: SetStandingRequest) =>
+      call(setStanding, request, { subject: request.user_id || request.host }),
+    standing: async (request: { readonly user_id: string; readonly host: string }) =>
+      (await call(getStanding, request, { subject: request.user_id || request.host })).entry,
   };
 }
 

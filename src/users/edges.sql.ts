@@ -57,6 +57,7 @@ WHERE EXISTS (SELECT FROM users.followings f WHERE f.follower_id = t.id)
   OR EXISTS (SELECT FROM users.relations r WHERE r.user_id = t.id)
   OR EXISTS (SELECT FROM users.relations r WHERE r.target_id = t.id)
   OR EXISTS (SELECT FROM users.approvals a WHERE a.user_id = t.id)
+  OR EXISTS (SELECT FROM users.standings s WHERE s.user_id = t.id AND s.host = '')
   OR EXISTS (SELECT FROM users.erasures e WHERE e.user_id = t.id)`;
 
 const CHANGES = `

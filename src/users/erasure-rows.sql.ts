@@ -55,6 +55,7 @@ const RELATION_KEY = ["user_id", "target_id", "kind"];
 const PROFILE = `
 WITH profile AS (DELETE FROM users.profiles WHERE user_id = $1),
 approval AS (DELETE FROM users.approvals WHERE user_id = $1),
+standing AS (DELETE FROM users.standings WHERE user_id = $1 AND host = ''),
 following AS (DELETE FROM users.following_counts WHERE user_id = $1)
 DELETE FROM users.follower_counts WHERE user_id = $1`;
 

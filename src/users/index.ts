@@ -1,4 +1,5 @@
 import { withSpelling } from "../contracts/spellings.js";
+import { refusingSuspended } from "../contracts/standings.js";
 import { UserServiceService } from "../gen/avion/users.js";
 import { createBoundedQueue } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
@@ -7,7 +8,7 @@ import type { PageTokens } from "../kernel/paging.js";
 import type { Db } from "../platform/db/db.js";
 import { untilOlderEnded } from "../platform/db/older-transactions.js";
 import { type Service, unaryService } from "../platform/grpc/unary.js";
-import { MAX_CACHED_IDS, type State } from "../state/index.js";
+import { MAX_CACHED_IDS, type Standings, type State } from "../state/index.js";
 import { createApprovalStore } from "./approvals.sql.js";
 import type { UsersConfig } from "./config.js";
 import { CALM_LANE, createApplyEdges, HOT_LANE } from "./edges.js";
@@ -26,6 +27,8 @@ import { createListStore, createProfileStore, createReadDated } from "./reads.sq
 import { changeRelations, type RelationsDeps, readRelations } from "./relation-methods.js";
 import { createRelationReads } from "./relation-reads.sql.js";
 import { createRelationStore } from "./relations.sql.js";
+import { type StandingsDeps, standings } from "./standings.js";
+import { createStandingStore } from "./standings.sql.js";
 
 /** Migrations of the users service. They need those of the outbox. */
 export const USERS_MIGRATIONS = { component: "users", folder: new URL("./migrations/", import.meta.url) };
@@ -38,22 +41,31 @@ const HOT_USER_RATE = 200;
 export const prepareUserEvents = ({ state, log }: Pick<UsersOptions, "state" | "log">) =>
   createPrepareUserEvents({
     cache: state.caches.userLists,
+    recordStandings: state.standings.record,
     isHot: createIsHot(HOT_USER_RATE),
     log,
   });
 
-export type UsersServiceDeps = FollowsDeps & RelationsDeps & ProfileDeps & ErasureMethodsDeps;
+export type UsersServiceDeps = FollowsDeps &
+  RelationsDeps &
+  ProfileDeps &
+  ErasureMethodsDeps &
+  Omit<StandingsDeps, "log"> & { readonly standingOf: Standings["of"] };
+
+/** A suspended user can call none of these. */
+const WRITES = ["follow", "unfollow", "followMany", "block", "unblock", "mute", "unmute", "setProfile"] as const;
 
 export function createUsersService(deps: UsersServiceDeps, log: Logger): Service {
   const follows = { ...changeFollows(deps), ...readFollows(deps) };
   const relations = { ...changeRelations(deps), ...readRelations(deps) };
-  const methods = { ...follows, ...relations, ...erasureMethods(deps), ...profiles(deps) };
+  const all = { ...follows, ...relations, ...erasureMethods(deps), ...profiles(deps), ...standings({ ...deps, log }) };
+  const methods = refusingSuspended(all, WRITES, deps.standingOf);
   return unaryService(UserServiceService, withSpelling(methods, deps.edges.storedAmong), log);
 }
 
 export interface UsersOptions {
   readonly db: Db;
-  readonly state: Pick<State, "caches" | "limits"> & { readonly erased: ErasuresDeps["erased"] };
+  readonly state: Pick<State, "caches" | "limits" | "standings"> & { readonly erased: ErasuresDeps["erased"] };
   readonly tokens: PageTokens;
   readonly config: UsersConfig;
   /** Maximum number of reads that query the database at a time. */
@@ -97,6 +109,8 @@ export function startUsers({ db, state, tokens, config, readsAtOnce, wakeRelay, 
       relationReads: createRelationReads(db),
       profiles: createProfileStore(db),
       approvals,
+      standings: createStandingStore(db),
+      standingOf: state.standings.of,
       erasures,
       wakeErasures: erasing.wake,
       bounded,

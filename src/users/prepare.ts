@@ -1,37 +1,44 @@
 import { createCache } from "../contracts/caches.js";
-import { SUBJECT_OF } from "../contracts/events.js";
+import { parseStored, type StandingEvent, SUBJECT_OF } from "../contracts/events.js";
 import type { OutboxEvent } from "../contracts/outbox.js";
 import { edgeSubject } from "../contracts/subjects.js";
 import { AppError, codeOf, oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
-import { type Clock, SECOND } from "../kernel/time.js";
-import type { ListCache } from "../state/index.js";
+import { type Clock, SECOND, sharedNow } from "../kernel/time.js";
+import type { ListCache, Standings } from "../state/index.js";
 import { type Pair, parsePair } from "./edges.js";
 import { observeUsers } from "./observe.js";
 import { isRelationSubject } from "./relations.js";
 
 interface PrepareDeps {
   readonly cache: Pick<ListCache, "discard">;
+  readonly recordStandings: Standings["record"];
   readonly isHot: (user: string) => boolean;
   readonly log: Logger;
 }
 
+/** No cached list contains blocks, mutes and standings, and an erasure discards lists itself. */
+const isOfNoList = (subject: string): boolean =>
+  isRelationSubject(subject) || subject === SUBJECT_OF.user_erased || subject === SUBJECT_OF.standing_changed;
+
 /**
- * A list contains a change before its event is published, since its cached copy is discarded first. Rejects with
- * AppError `unavailable` while Redis is unavailable: nothing may be published then.
+ * A list contains a change before its event is published, since its cached copy is discarded first, and so does the copy
+ * of standings in Redis. Rejects with AppError `unavailable` while Redis is unavailable: nothing may be published then.
  */
-export function createPrepareUserEvents({ cache, isHot, log }: PrepareDeps) {
+export function createPrepareUserEvents({ cache, recordStandings, isHot, log }: PrepareDeps) {
   return async (events: readonly OutboxEvent[]): Promise<readonly OutboxEvent[]> => {
     const parsed = events.map((event) => ({
       event,
       isEdge: event.subject.startsWith("edges."),
-      // No cached list contains blocks and mutes, and an erasure discards lists itself.
-      pair:
-        isRelationSubject(event.subject) || event.subject === SUBJECT_OF.user_erased ? undefined : pairOf(event, log),
+      pair: isOfNoList(event.subject) ? undefined : pairOf(event, log),
     }));
     const followers = parsed.flatMap(({ isEdge, pair }) => (isEdge && pair ? pair.follower_id : []));
     const followed = parsed.flatMap(({ isEdge, pair }) => (!isEdge && pair ? pair.following_id : []));
+    const standings = events
+      .filter(({ subject }) => subject === SUBJECT_OF.standing_changed)
+      .map(({ subject, body }) => parseStored(subject, Buffer.from(body), sharedNow()) as StandingEvent);
     try {
+      if (standings.length > 0) await recordStandings(standings.map(({ payload }) => payload));
       await Promise.all([
         ...[...new Set(followers)].map((user) => cache.discard("following", user)),
         ...[...new Set(followed)].map((user) => cache.discard("followers", user)),

@@ -54,6 +54,7 @@ const READS = [
   "dead-letters",
   "dead-letters/1",
   "authors",
+  "standings",
   "erasures",
   "erasures/ada",
   "analyses",
@@ -64,7 +65,7 @@ const READS = [
   "explain?user=ada&drop=drop",
   "nothing",
 ];
-const ACTS = ["dead-letters/redrive", "dead-letters/remove"];
+const ACTS = ["dead-letters/redrive", "dead-letters/remove", "standings"];
 
 onStack("the console answers operators alone, and no page of another origin", async (stack) => {
   const refusals: readonly (readonly [Asking, number])[] = [
@@ -174,6 +175,7 @@ onStack(
     expect(await get("authors")).toEqual([big, ...others]);
     expect(await get("tables")).toMatchObject([
       { headings: ["Author", "State", "By", "Since"], rows: [["big", "pulled", "hand", big?.since]] },
+      { none: "nobody is limited or suspended", rows: [] },
       { none: "nobody is erased", rows: [] },
       { none: "no analysis waits, and there is no dead letter of one", rows: [] },
     ]);

@@ -111,6 +111,7 @@ test("two bridges admit every event of every channel once, and write one dead le
     user_muted: { user_id: "bob", target_id: "ada", version: 1, expires_at: 1, reposts_only: true },
     user_unmuted: { user_id: "bob", target_id: "ada", version: 2 },
     user_erased: { user_id: "bob", version: 1 },
+    standing_changed: { user_id: "bob", standing: "suspended", version: 1 },
   };
   for (const name of EVENT_NAMES) expect(await redis.raw.publish(name, JSON.stringify(payloads[name]))).toBe(2);
   await redis.raw.publish("drop_created", "{}");
@@ -128,6 +129,7 @@ test("two bridges admit every event of every channel once, and write one dead le
     "graph.erased",
     "graph.followed",
     "graph.muted",
+    "graph.standing",
     "graph.unblocked",
     "graph.unfollowed",
     "graph.unmuted",

@@ -64,6 +64,8 @@ const ARGS: Readonly<Record<string, readonly (string | number)[]>> = {
   ],
   "mark-chunk": [1_000, "0"],
   "read-lately": [1_000, "k:read-lately:", "1,2,3"],
+  "record-standings": ["name", "", "ada", 1, "limited", 0],
+  "read-standings": ["name", 0, 10],
   "change-pulled": ["ada", "", "promoting:hand", 10],
   "change-pulls": [LATER, "add", "k:change-pulls:", "1,2,3", 1, "ada"],
   "find-listening": [1_000, "k:find-listening:1", 2, "a", "b", "k:find-listening:2", 1, "c"],

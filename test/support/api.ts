@@ -56,6 +56,7 @@ export function openApi(address: string) {
     unblock: users.unblock,
     mute: users.mute,
     unmute: users.unmute,
+    setStanding: users.setStanding,
     erase: users.eraseUser,
     erasure: users.getErasure,
     close: () => {

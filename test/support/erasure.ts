@@ -93,6 +93,7 @@ export const TRACES: readonly Trace[] = [
   withDrop("timeline:author:<user>", keys.authorKey),
   withDrop("timeline:local", () => keys.LOCAL_KEY),
   withDrop("timeline:global", () => keys.GLOBAL_KEY),
+  withDrop("timeline:x:veiled:{timeline:x:standings}", () => keys.VEILED_KEY),
   withDrop("timeline:x:remote:{timeline:global}", () => keys.REMOTE_KEY),
   withDrop("timeline:x:publishing", () => keys.PUBLISHING_KEY),
   withDrop("timeline:x:taken:{<timeline>}", (other) => keys.removalNotesKey(keys.homeKey(other))),
@@ -102,6 +103,10 @@ export const TRACES: readonly Trace[] = [
   ofDrop("timeline:x:fanout:<word>:<drop>", (drop) => keys.fanoutProgressKey("drop_created", drop)),
   holding("timeline:x:actor:<drop>", (redis, user) => redis.set(keys.actorKey(`remote drop of ${user}`), user)),
   holding("timeline:x:logouts", (redis, user) => redis.zadd(keys.LOGOUTS_KEY, 1, encodeId(user))),
+  holding("timeline:x:standings", (redis, user) => redis.hset(keys.STANDINGS_KEY, encodeId(user), "1:limited:0")),
+  holding("timeline:x:standings-order:{timeline:x:standings}", (redis, user) =>
+    redis.zadd(keys.STANDINGS_ORDER_KEY, 1, encodeId(user)),
+  ),
   holding("timeline:x:pulled", (redis, user) => redis.hset(keys.PULLED_KEY, encodeId(user), "pulled:count:1")),
   holding("timeline:x:pulls:{timeline:home:<user>}", (redis, user, other) =>
     redis.sadd(keys.pullsKey(other), encodeId(user)),

@@ -101,7 +101,7 @@ export function openFanout(
   const judging = { judgesReplies, isFollowing: async (user: string, other: string) => world.follows(user, other) };
   const shown = { activeOnly, readHidden, patienceMs, erased, changeSources, ...judging };
   const adapters = adaptersOn(redis.scripts, { maxEntries, ...shown });
-  const { writer, authors, fenceStore, relations, listenersAmong } = adapters;
+  const { writer, authors, fenceStore, relations, standings, veiled, listenersAmong } = adapters;
   const jobs: FanoutJob[] = [];
   const hidings: HidingChange[] = [];
   const edgeJobs: EdgeJob[] = [];
@@ -125,7 +125,7 @@ export function openFanout(
       unfollowedAmong: fences.unfollowedAmong,
       fillPulls,
     }),
-    ...{ relations, listenersAmong },
+    ...{ relations, standings, veiled, listenersAmong },
     notifyHiding: async (changes) => void hidings.push(...changes),
     notify: async (all) => {
       const everybody = { listenersAmong: async () => () => true, erased: NOBODY_ERASED };
@@ -154,7 +154,7 @@ export function logged({ channel, payload }: Published, time: number, seq = 1) {
 
 /** Handles one event; while the fences are being refilled elsewhere it waits, as delivery does. */
 export async function handle(bench: FanoutBench, event: Published, time = Date.now()): Promise<void> {
-  const { single } = event.channel.startsWith("user_") ? bench.handlers.graph : bench.handlers.drops;
+  const { single } = /^(user|standing)_/.test(event.channel) ? bench.handlers.graph : bench.handlers.drops;
   await insisting(() => single(logged(event, time), contextWith()));
 }
 

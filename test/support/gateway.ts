@@ -20,6 +20,7 @@ import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import type { Erased } from "../../src/state/erased/erasures.js";
+import type { State } from "../../src/state/index.js";
 import { createLogOut } from "../../src/state/listeners/logouts.redis.js";
 import { privateNats, privateRedis } from "./brokers.js";
 import { eventually } from "./eventually.js";
@@ -74,6 +75,7 @@ afterEach(async () => {
 export interface Running {
   readonly gateway: Gateway;
   readonly erased: Erased;
+  readonly standings: State["standings"];
   readonly logOut: ReturnType<typeof createLogOut>;
   readonly url: string;
   readonly port: number;
@@ -95,7 +97,7 @@ export async function start({ config, limits, ...handles }: Overrides = {}): Pro
   const entrance = createEntrance(usual, all);
   const publisher = createPublisher(connection, { notifyParts: handles.notifyParts ?? 1 });
   const state = stateOn(handles.scripts ?? scripts, { connection, ...publisher });
-  const { erased } = state;
+  const { erased, standings } = state;
   const logOut = createLogOut({ scripts, erased, ...publisher });
   const gateway = createGateway({ entrance, state, nats: connection, notifyParts: 1, podName: "pod-1", ...usual }, all);
   const server = createServer((request, response) => void entrance.handle(request, response)).listen(0, "127.0.0.1");
@@ -106,7 +108,7 @@ export async function start({ config, limits, ...handles }: Overrides = {}): Pro
     server.close();
   });
   const { port } = server.address() as AddressInfo;
-  return { gateway, erased, logOut, server, port, url: `http://127.0.0.1:${port}/events/timeline/home` };
+  return { gateway, erased, standings, logOut, server, port, url: `http://127.0.0.1:${port}/events/timeline/home` };
 }
 
 export function token(sub: string, seconds = 600, more: JWTPayload = {}): Promise<string> {

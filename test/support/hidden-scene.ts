@@ -22,6 +22,8 @@ export class Scene {
   readonly fanout: FanoutBench;
   readonly deps: ReadDeps;
   readonly hidden: ReturnType<typeof adaptersOn>["hidden"];
+  /** The copy of the process that reads. */
+  readonly standings: ReturnType<typeof adaptersOn>["standings"];
   /** The log is said to hold drops from this time on. */
   logFrom = 0;
   rebuilt = 0;
@@ -51,12 +53,13 @@ export class Scene {
     const options = { maxEntries: MAX, readHidden, judgesReplies, ...(changeSources && { changeSources }) };
     const change = registry && { change: (deps: FanoutBench["deps"]) => ({ ...deps, authorStates: registry }) };
     this.fanout = openFanout(redis, this.world, { ...options, ...change });
-    const { store, pulls, hidden, fenceStore } = adaptersOn(
+    const { store, pulls, hidden, standings, fenceStore } = adaptersOn(
       redis.scripts,
       { maxEntries: MAX, readHidden, judgesReplies, ...reading },
       registry,
     );
     this.hidden = hidden;
+    this.standings = standings;
     const fences = createFences({ store: fenceStore, readHistory: historyOf([]), log: silent });
     const observe = (outcome: string) => {
       if (outcome === "done") this.rebuilt++;

@@ -23,6 +23,8 @@ import type { Hiding } from "../../src/state/hidden/hidden.js";
 import { createHiddenStore, type ReadHidden } from "../../src/state/hidden/hidden.redis.js";
 import { createRelationWriter } from "../../src/state/hidden/relations.redis.js";
 import { createListenersAmong } from "../../src/state/listeners/listening.redis.js";
+import { createStandings } from "../../src/state/standing/standings.redis.js";
+import { createVeiled } from "../../src/state/standing/veiled.redis.js";
 import { privateRedis } from "./brokers.js";
 import { eventually } from "./eventually.js";
 
@@ -157,6 +159,8 @@ export function adaptersOn(
   const ttlMs = Number(STORED_TIMELINES_VARIABLES.ttlMs.default);
   const fenced = fencedOn(scripts);
   const listenersAmong = createListenersAmong(scripts, clockOn(scripts));
+  const standings = createStandings(scripts);
+  const veiled = createVeiled(scripts, standings);
   const hidden = createHiddenStore(scripts, inOnePage(readHidden), erased, ttlMs);
   return {
     writer: createTimelineWriter(
@@ -166,9 +170,19 @@ export function adaptersOn(
     authors: createAuthorWriter(scripts, fenced, { ttlMs, maxEntries: options.maxEntries }),
     store: createTimelineStore(scripts, fenced, {
       config: { ttlMs, maxEntries: options.maxEntries },
-      ...{ authorStates, cache, tombstones, hidden, repostWindow, judgesReplies, ...(merge && { merge }) },
+      ...{
+        authorStates,
+        cache,
+        tombstones,
+        hidden,
+        standings,
+        veiled,
+        repostWindow,
+        judgesReplies,
+        ...(merge && { merge }),
+      },
     }),
-    ...{ hidden, listenersAmong },
+    ...{ hidden, standings, veiled, listenersAmong },
     relations: createRelationWriter(
       { scripts, hidden, sources: { ...changeSources, isFollowing }, judgesReplies },
       ttlMs,

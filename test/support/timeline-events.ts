@@ -37,6 +37,13 @@ type RelationChange = {
   readonly reposts_only?: boolean;
   readonly expires_at?: number;
 };
+type StandingChange = {
+  readonly user_id?: string;
+  readonly host?: string;
+  readonly standing: string;
+  readonly until?: number;
+  readonly version: number;
+};
 type RelationChannel = "user_blocked" | "user_unblocked" | "user_muted" | "user_unmuted";
 
 /** One message of a Redis channel the service listens to. */
@@ -47,7 +54,8 @@ export type TimelineEvent =
   | { readonly channel: "ap_drop_received"; readonly payload: RemoteDrop }
   | { readonly channel: "user_followed" | "user_unfollowed"; readonly payload: EdgeChange }
   | { readonly channel: RelationChannel; readonly payload: RelationChange }
-  | { readonly channel: "user_erased"; readonly payload: { readonly user_id: string; readonly version: number } };
+  | { readonly channel: "user_erased"; readonly payload: { readonly user_id: string; readonly version: number } }
+  | { readonly channel: "standing_changed"; readonly payload: StandingChange };
 
 /** A `drop_created`. */
 export function created(payload: DropCreated): TimelineEvent {
@@ -96,6 +104,7 @@ function identity(event: TimelineEvent): string {
   if ("drop_id" in payload) return JSON.stringify([event.channel, payload.drop_id]);
   if ("target_id" in payload)
     return JSON.stringify([event.channel, payload.user_id, payload.target_id, payload.version]);
+  if ("standing" in payload) return JSON.stringify([event.channel, payload.user_id, payload.host, payload.version]);
   if ("user_id" in payload) return JSON.stringify([event.channel, payload.user_id]);
   return JSON.stringify([event.channel, payload.follower_id, payload.following_id, payload.version]);
 }

@@ -14,6 +14,7 @@ import { serveGrpc } from "../../src/platform/grpc/serve.js";
 import type { Scripts } from "../../src/platform/redis/scripts.js";
 import { createListCache, MAX_CACHED_IDS } from "../../src/state/caches/user-lists.redis.js";
 import type { Limited } from "../../src/state/limits/limits.redis.js";
+import { createStandings } from "../../src/state/standing/standings.redis.js";
 import { createApprovalStore } from "../../src/users/approvals.sql.js";
 import { CALM_LANE, createApplyEdges, HOT_LANE } from "../../src/users/edges.js";
 import { createEdgeStore, type EdgeStore } from "../../src/users/edges.sql.js";
@@ -29,6 +30,7 @@ import { createListStore, createProfileStore, createReadDated, type ListStore } 
 import { changeRelations } from "../../src/users/relation-methods.js";
 import { createRelationReads } from "../../src/users/relation-reads.sql.js";
 import { createRelationStore } from "../../src/users/relations.sql.js";
+import { createStandingStore } from "../../src/users/standings.sql.js";
 import type { DatabaseServer } from "./databases.js";
 import { contextWith, deliveryOf } from "./deliveries.js";
 import { callsOf } from "./grpc.js";
@@ -67,6 +69,7 @@ export function usersProcess(options: UsersOptions) {
   const cache = createListCache(scripts);
   const bounded = createBoundedQueue({ atOnce: 8, waiting: 2_000 });
   const edges = createEdgeStore(db);
+  const standings = createStandings(scripts);
   const store = wrap(createListStore(db));
   const erasures = createErasureStore(db);
   const approvals = createApprovalStore(db);
@@ -77,6 +80,8 @@ export function usersProcess(options: UsersOptions) {
     relationReads: createRelationReads(db),
     profiles: createProfileStore(db),
     approvals,
+    standings: createStandingStore(db),
+    standingOf: standings.of,
     cache,
     readList,
     readDated: createReadDated(db),
@@ -100,7 +105,13 @@ export function usersProcess(options: UsersOptions) {
     accepting: () => startAccepting({ accept: approvals.accept, cache, wakeRelay, maxFollowing, log: silent }),
     normal: createApplyEdges({ apply: edges.apply, wakeRelay }, CALM_LANE),
     hot: createApplyEdges({ apply: wrapHot(edges.apply), wakeRelay }, HOT_LANE),
-    prepare: createPrepareUserEvents({ cache, isHot: createIsHot(hotRate, now), log: silent }),
+    standings,
+    prepare: createPrepareUserEvents({
+      cache,
+      recordStandings: standings.record,
+      isHot: createIsHot(hotRate, now),
+      log: silent,
+    }),
     service: createUsersService(deps, silent),
   };
 }

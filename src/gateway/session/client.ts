@@ -1,6 +1,6 @@
 import { bylineOf } from "../../contracts/timelines.js";
 import { sharedNow } from "../../kernel/time.js";
-import { Hidden } from "../../state/index.js";
+import { Hidden, isOfSuspended, type Standings } from "../../state/index.js";
 import {
   type Content,
   frameOf,
@@ -37,7 +37,7 @@ export class StreamClient {
   constructor(
     readonly user: string,
     readonly position: Position,
-    private readonly sentEvents: SentEvents,
+    private readonly deps: { readonly sentEvents: SentEvents; readonly standings: Pick<Standings, "of" | "size"> },
   ) {}
 
   connect(sink: EventSink): void {
@@ -82,7 +82,7 @@ export class StreamClient {
     this.#sink?.write(frameOf(notification, this.position));
     span?.end();
     this.sent++;
-    this.sentEvents.add(notification, replayed);
+    this.deps.sentEvents.add(notification, replayed);
   }
 
   heartbeat(): void {
@@ -104,7 +104,9 @@ export class StreamClient {
   }
 
   #hides({ by }: Content): boolean {
-    if (this.#hidings === undefined || by === undefined) return false;
+    if (by === undefined) return false;
+    if (isOfSuspended(this.deps.standings, bylineOf(by))) return true;
+    if (this.#hidings === undefined) return false;
     const current = [...this.#hidings.values()].filter(({ until = Number.POSITIVE_INFINITY }) => until > sharedNow());
     const hidings = new Map(current.map(({ target, hiding }) => [target, hiding]));
     return new Hidden(this.user, hidings).hides(bylineOf(by));

@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { sharedNow } from "../../kernel/time.js";
-import { connectionId, isRefused } from "../../state/index.js";
+import { connectionId, isRefused, type Standings } from "../../state/index.js";
 import type { Principal } from "../auth.js";
 import type { Feed, FeedState, Follower, PartFeed } from "../feed.nats.js";
 import { greetingBlock, type Notification } from "../notification.js";
@@ -16,6 +16,7 @@ import { SessionState } from "./state.js";
 interface SessionDeps {
   readonly feed: Feed;
   readonly sentEvents: SentEvents;
+  readonly standings: Pick<Standings, "of" | "size">;
   readonly log: Logger;
 }
 
@@ -56,7 +57,7 @@ export class Session implements Registration, Follower {
     this.id = connectionId(randomUUID(), user);
     this.feed = deps.feed.of(user);
     this.#position = new Position(this);
-    this.#client = new StreamClient(user, this.#position, deps.sentEvents);
+    this.#client = new StreamClient(user, this.#position, deps);
     this.#catchUp = new CatchUp(this.#client, this.feed, this.#state, deps.log);
   }
 

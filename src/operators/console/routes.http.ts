@@ -2,6 +2,7 @@ import { fileURLToPath } from "node:url";
 import { type Request, Router } from "express";
 import { z } from "zod";
 import { EXPLAIN_REQUEST, type ExplainRequest } from "../../contracts/explain.js";
+import { STANDINGS } from "../../contracts/standings.js";
 import { userId } from "../../contracts/untrusted.js";
 import { AppError } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
@@ -25,6 +26,7 @@ export interface OpsDeps {
   readonly fanOuts: Read<string>;
   readonly explain: Read<ExplainRequest>;
   readonly audit: Read<string>;
+  readonly setStanding: Read<SetStanding>;
   readonly log: Logger;
 }
 
@@ -48,6 +50,18 @@ const reason = z
 /** `why` is the operator's reason; `reason` is that of the dead letters. */
 const REDRIVE = z.looseObject({ why: reason.optional() });
 const REMOVE = z.looseObject({ why: reason });
+
+const SET_STANDING = z.object({
+  /** A user id, or a host, which has a dot. */
+  subject: userId,
+  is_user: z.boolean().default(false),
+  standing: z.enum(STANDINGS),
+  /** ms since the epoch; 0: for good. */
+  until: z.number().int().nonnegative().default(0),
+  why: reason,
+});
+/** A standing that an operator sets. */
+export type SetStanding = z.output<typeof SET_STANDING> & { readonly by: string };
 
 type Action = "redrive" | "rm";
 
@@ -93,7 +107,12 @@ function addReads({ get }: Api, { deadLetters, records, ...deps }: OpsDeps): voi
   read("explain", ({ query }) => deps.explain(understood(EXPLAIN_REQUEST, query, "query")));
 }
 
-function addActions({ router, known }: Api, { deadLetters, log }: OpsDeps): void {
+function addActions({ router, known }: Api, { deadLetters, setStanding, log }: OpsDeps): void {
+  router.route("/ops/api/standings").post(known, async (request, response) => {
+    const wanted = understood(SET_STANDING, await readJson(request, MAX_BODY_BYTES), "body");
+    const { user: by } = callerOf(response);
+    response.json(await inRequest(request, "/ops/api/standings", () => setStanding({ ...wanted, by })));
+  });
   const act = (action: Action, path: string, schema: z.ZodType<{ why?: string | undefined }>): void => {
     const route = `/ops/api/dead-letters/${path}`;
     router

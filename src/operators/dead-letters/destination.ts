@@ -6,6 +6,7 @@ import {
   isEdge,
   isErasure,
   isRelation,
+  isStanding,
   messageId,
   parseEvent,
   SUBJECT_OF,
@@ -126,8 +127,8 @@ function checkOf({ stream, subject, body }: RedrivenMessage, now: number): Check
   }
   if (stream !== STREAM.drops) return undefined;
   const event = parseEvent(eventOfSubject(subject), body, now);
-  // A relation is read from the users service when it is applied, and an erasure is for ever.
-  if (isRelation(event) || isErasure(event)) return undefined;
+  // A relation is read from the users service when it is applied, an erasure is for ever, and versions of standings stay.
+  if (isRelation(event) || isErasure(event) || isStanding(event)) return undefined;
   if (isEdge(event)) {
     const expected = event.name === "user_followed";
     return async (upstreams) => {

@@ -97,9 +97,10 @@ async function collectionOfUser({ deps, uris, named: { id, collection }, viewer 
 /** Omits users whom the viewer hides, as the lists of likes and shares do. */
 async function shownFollowers(
   deps: ActivitiesDeps,
-  ids: readonly string[],
+  all: readonly string[],
   viewer: string | undefined,
 ): Promise<readonly string[]> {
+  const ids = all.filter((id) => !deps.isSuspended?.(id));
   if (viewer === undefined) return ids;
   const relations = await relationsOf(deps, { field: "viewer_id", user: viewer }, ids);
   return ids.filter((id) => !isHidden(relations?.get(id)));

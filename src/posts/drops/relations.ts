@@ -17,6 +17,8 @@ export type FollowedAmong = (follower: string, people: readonly string[]) => Pro
 
 export interface RelationsDeps {
   readonly relationsTo?: RelationsTo | undefined;
+  /** Default: nobody is. */
+  readonly isSuspended?: ((user: string) => boolean) | undefined;
 }
 
 export const isBlocked = (relation: Relation | undefined): boolean =>

@@ -14,8 +14,16 @@ interface OfPeople extends Pick<NewDrop, "user_id"> {
 
 const peopleOf = ({ user_id, repost_author = "" }: OfPeople): string[] => [user_id, repost_author];
 
-/** Tells whether a user and one of a drop's people block each other. */
+/** The suspended are hidden from everybody: their drops, reposts, reposts of theirs and replies to theirs. */
+const isOfSuspended = (
+  { isSuspended }: RelationsDeps,
+  drop: OfPeople & { readonly reply_to_author?: string | null },
+): boolean =>
+  isSuspended !== undefined && [...peopleOf(drop), drop.reply_to_author ?? ""].some((person) => isSuspended(person));
+
+/** Tells whether a user and one of a drop's people block each other, or one of these people is suspended. */
 export async function isBetweenBlocked(deps: RelationsDeps, asking: Asking, drop: OfPeople): Promise<boolean> {
+  if (isOfSuspended(deps, drop)) return true;
   const relations = await relationsOf(deps, asking, peopleOf(drop));
   return peopleOf(drop).some((person) => isBlocked(relations?.get(person)));
 }
@@ -86,12 +94,13 @@ async function originalsOf({ store }: DropsDeps, ids: readonly string[]): Promis
 const isNamedBy = ({ mentions = [], reply_to_author }: Audience, viewer: string): boolean =>
   reply_to_author === viewer || mentions.includes(viewer);
 
-/** Returns the drops whose own audience includes the viewer, and none of whose people is blocked. */
+/** Returns the drops whose own audience includes the viewer, and none of whose people is blocked or suspended. */
 async function visibleAlone<Drop extends Audience>(
   deps: DropsDeps,
   viewer: string | undefined,
-  drops: readonly Drop[],
+  all: readonly Drop[],
 ): Promise<readonly Drop[]> {
+  const drops = all.filter((drop) => !isOfSuspended(deps, drop));
   if (viewer === undefined) return drops;
   const isOpen = (drop: Drop): boolean =>
     isForEverybody(drop) ||
@@ -122,7 +131,9 @@ export const shownTo: typeof visibleTo = async (deps, viewer, drops) => {
 };
 
 export const isBlockedFrom = async (deps: DropsDeps, viewer: string | undefined, userId: string): Promise<boolean> =>
-  viewer !== undefined && isBetweenBlocked(deps, { field: "viewer_id", user: viewer }, { user_id: userId });
+  viewer === undefined
+    ? isOfSuspended(deps, { user_id: userId })
+    : isBetweenBlocked(deps, { field: "viewer_id", user: viewer }, { user_id: userId });
 
 export const isVisible = async (
   deps: DropsDeps,

@@ -62,7 +62,8 @@ export async function listOfDrop(
     read: async (after, limit) => chunkOf(await deps.store.lists.ofDrop(drop.key, kind, after, limit), limit, keyOf),
     keep: async (listed) => {
       const shares = listed.map((share) => ({ ...share, of: drop }));
-      const reactions = await withoutNarrower(deps, viewer, shares);
+      const all = await withoutNarrower(deps, viewer, shares);
+      const reactions = all.filter(({ user_id }) => !deps.isSuspended?.(user_id));
       if (viewer === undefined) return reactions;
       const people = reactions.map(({ user_id }) => user_id);
       const relations = await relationsOf(deps, { field: "viewer_id", user: viewer }, people);

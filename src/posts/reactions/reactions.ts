@@ -84,7 +84,7 @@ async function requireUnblocked(
   { drop_id, actor_id }: ReactionKey,
   target: Target | undefined,
 ): Promise<void> {
-  if (deps.relationsTo === undefined) return;
+  if (deps.relationsTo === undefined && deps.isSuspended === undefined) return;
   await refuseErased(deps, actor_id);
   const drop = target ?? (await deps.store.drops.byId(drop_id));
   if (drop && (await isBetweenBlocked(deps, { field: "user_id", user: actor_id }, drop)))

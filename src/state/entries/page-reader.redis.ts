@@ -15,6 +15,9 @@ import {
   pullsKeyOfHome,
   userOfHomeKey,
 } from "../keys.js";
+import type { Standings } from "../standing/standings.redis.js";
+import { isOfSuspended, NOBODY, NOTHING_HIDDEN, withUnlisted } from "../standing/unlisted.js";
+import type { Veiled } from "../standing/veiled.redis.js";
 import { type MergedPart, merge, partOfHead } from "./merge.js";
 import type { Answer } from "./page-cache.js";
 import { createPageCalls, type PageCallsOptions, type Reply, type StoreRead } from "./page-calls.redis.js";
@@ -27,6 +30,8 @@ export interface PageReaderOptions extends PageCallsOptions {
   readonly ttlMs: number;
   readonly authorStates: PulledAuthors;
   readonly hidden: Pick<HiddenStore, "held" | "lastKnown">;
+  readonly standings: Pick<Standings, "of" | "size" | "changes">;
+  readonly veiled: Pick<Veiled, "among">;
   readonly bylinesOf: (key: string, drops: readonly string[]) => Promise<ReadonlyMap<string, Byline>>;
   /** Number of places of a home in which reposts of one drop are shown once. Default: 0, all are shown. */
   readonly repostWindow?: number;
@@ -87,14 +92,15 @@ export class PageReader {
   ): Promise<EncodedPage | Incomplete | undefined> => {
     const range = { key, direction: "older", from: undefined, count: page.drops + 1, page } as const;
     if (viewer === undefined) return firstPageOf(key, await this.read(range));
-    const { cache } = this.options;
+    const { cache, standings } = this.options;
     const name = hiddenKey(viewer);
-    if (cache?.peek(name)?.relations?.size === 0) {
+    if (standings.size === 0 && cache?.peek(name)?.relations?.size === 0) {
       // Most viewers hide nobody: their page is read while it is checked that this is still so.
       const [relations, stored] = await Promise.all([cache.read(name), this.read(range)]);
       if (relations?.stored.relations?.size === 0) return firstPageOf(key, stored);
     }
-    const hidden = await this.readHidden(viewer);
+    const users = viewer === NOBODY ? NOTHING_HIDDEN : await this.readHidden(viewer);
+    const hidden = users && withUnlisted(users, viewer, standings);
     if (hidden?.size !== 0) return hidden && this.#readShown({ key, page }, hidden);
     return firstPageOf(key, await this.read(range));
   };
@@ -116,34 +122,39 @@ export class PageReader {
   };
 
   async #read(reading: Reading): Promise<Answer> {
-    const cached = await this.options.cache?.read(nameOf(reading));
+    const cached = await this.options.cache?.read(this.#nameOf(reading));
     return cached ?? inChildSpan("redis read-page", SPAN, () => this.#readFromRedis(reading));
   }
 
   #readFromRedis(reading: Reading): Promise<Answer> {
-    const { authorStates, cache } = this.options;
+    const { authorStates, cache, standings } = this.options;
     const { key } = reading.range;
-    const name = nameOf(reading);
+    const name = this.#nameOf(reading);
     // While nobody is pulled the script answers with the encoded page.
     const pulls = authorStates.copy()?.size === 0 ? "" : reading.pulls;
     const keys = reading.pulls === "" ? [key] : [key, reading.pulls, PULLED_KEY, followsKeyOfHome(key)];
     return this.#ask(key, name, (send) => {
-      const load = (follows: readonly string[]) => this.#answer(send({ ...reading, pulls, follows }), reading);
+      // Homes store ids without authors, and a page that the script encodes cannot be judged.
+      const isJudged = standings.size > 0 && kindOf(key) === "home";
+      const range = isJudged ? { ...reading.range, page: undefined } : reading.range;
+      const load = (follows: readonly string[]) =>
+        this.#answer(send({ ...reading, range, pulls, follows }), reading, isJudged);
       return cache ? cache.fill(name, keys, load) : load([]);
     });
   }
 
-  async #answer(replied: Promise<Reply>, reading: Reading): Promise<Answer> {
+  async #answer(replied: Promise<Reply>, reading: Reading, isJudged: boolean): Promise<Answer> {
     const reply = await replied;
     const { floor, entries, areAlive, isFollowed, isRenewedSoon, hasReposts, page: encoded } = reply;
     const shape = { ...(hasReposts && { hasReposts }), ...(encoded && { page: encoded }) };
     const home: Stored = { floor: reading.isBeside ? 0 : floor, entries, areAlive, ...shape };
-    const isLonger = hasReposts && reading.range.page && !reading.range.from;
+    const isLonger = hasReposts && !isJudged && reading.range.page && !reading.range.from;
     const more = isLonger ? this.#moreForReposts : 0;
     const range = { ...reading.range, count: reading.range.count + more };
     const merged =
       reading.pulls === "" ? { stored: home, keys: [] } : await this.#merge({ reading, range }, home, reply);
-    const stored = encodeWhole(merged.stored, range, this.options.repostWindow) ?? merged.stored;
+    const shown = isJudged ? await this.#withoutSuspended(merged.stored) : merged.stored;
+    const stored = encodeWhole(shown, range, this.options.repostWindow) ?? shown;
     return { stored, keys: isFollowed && !isRenewedSoon ? merged.keys : undefined };
   }
 
@@ -175,6 +186,21 @@ export class PageReader {
     const keys = parts.every((part) => part.keys) ? parts.flatMap((part) => part.keys ?? []) : undefined;
     const merged = (this.options.merge ?? merge)(range, home, parts);
     return { stored: await this.#withoutHidden(merged, { home: range.key, hidden }), keys };
+  }
+
+  /** After a change of standings homes are read anew. */
+  #nameOf(reading: Reading): string {
+    const { changes } = this.options.standings;
+    return kindOf(reading.range.key) === "home" ? `${nameOf(reading)} ${changes}` : nameOf(reading);
+  }
+
+  /** Hides drops of the suspended, and reposts of theirs, whose bylines homes have. */
+  async #withoutSuspended(stored: Stored): Promise<Stored> {
+    const { standings, veiled } = this.options;
+    const among = await veiled.among(stored.entries.map(({ drop }) => drop));
+    const isHidden = ({ drop, by }: TimelineEntry) => among.has(drop) || (by && isOfSuspended(standings, by));
+    const drops = stored.entries.filter(isHidden).map(({ drop }) => drop);
+    return drops.length === 0 ? stored : { ...stored, hidden: new Set([...(stored.hidden ?? []), ...drops]) };
   }
 
   async #hiddenOf(home: string): Promise<HiddenUsers> {

@@ -6,6 +6,7 @@ import { createLease } from "../../platform/redis/lease.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import { currentOf } from "../big-authors/pulled.js";
 import type { Fenced } from "../fenced.redis.js";
+import type { HiddenUsers } from "../hidden/hidden.js";
 import {
   AUTHOR_PREFIX,
   bylinesKey,
@@ -25,6 +26,7 @@ import {
   userOfHomeKey,
 } from "../keys.js";
 import { script } from "../scripts.redis.js";
+import { withSuspended, withUnlisted } from "../standing/unlisted.js";
 import { createBylines } from "./bylines.redis.js";
 import type { Follows } from "./follows.js";
 import { createFollowsStore } from "./follows.redis.js";
@@ -85,7 +87,7 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
     read: reader.read,
     readFirstPage: reader.readFirstPage,
     readHidden: reader.readHidden,
-    repostWindow: options.repostWindow ?? 0,
+    ...viewsOf(options),
     mergedKeysOf,
     async isComplete(key: string): Promise<boolean> {
       const [floor, user] = [await score(key, FLOOR_MEMBER), userOfHomeKey(key)];
@@ -152,6 +154,14 @@ const createBeginRebuild =
     const reply = (await run(BEGIN_REBUILD, [key, ...ofHome], args)) as string[] | 0 | null;
     return reply === null ? "complete" : reply === 0 ? "hidden unknown" : reply;
   };
+
+const viewsOf = ({ standings, repostWindow = 0 }: Omit<StoreOptions, "config">) => ({
+  repostWindow,
+  /** Returns true if local and global may have drops of users whose standing keeps them out of there. */
+  hasUnlisted: (): boolean => standings.size > 0,
+  withUnlisted: (hidden: HiddenUsers, viewer: string): HiddenUsers => withUnlisted(hidden, viewer, standings),
+  withSuspended: (hidden: HiddenUsers): HiddenUsers => withSuspended(hidden, standings),
+});
 
 /** Returns the entries whose bylines are kept: of homes the reposts, of authors' timelines replies to others as well. */
 const signedOf = (key: string, entries: readonly TimelineEntry[]): readonly TimelineEntry[] =>

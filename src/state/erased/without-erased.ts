@@ -1,4 +1,4 @@
-import type { DropCreated, DropEvent, EdgeEvent, RelationEvent } from "../../contracts/events.js";
+import type { DropCreated, DropEvent, EdgeEvent, RelationEvent, StandingEvent } from "../../contracts/events.js";
 import type { Erased } from "./erasures.js";
 
 type Among = Pick<Erased, "among">;
@@ -16,6 +16,8 @@ export async function withoutErased<One>(
 
 export const usersOfEdge = ({ payload }: EdgeEvent): readonly string[] => [payload.follower_id, payload.following_id];
 export const usersOfRelation = ({ payload }: RelationEvent): readonly string[] => [payload.user_id, payload.target_id];
+export const usersOfStanding = ({ payload: { user_id } }: StandingEvent): readonly string[] =>
+  user_id === undefined ? [] : [user_id];
 /** Returns the author of a drop, and of a repost also the author of its original. */
 export const authorsOf = ({
   user_id,

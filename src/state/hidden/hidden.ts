@@ -16,7 +16,7 @@ export interface HiddenUsers {
   /** True if the answer must not be cached, since a mute ends before a cached answer does. */
   readonly endsSoon?: boolean;
   /** Resolves to an object that decides about these bylines. */
-  among(bylines: Iterable<Byline>): Promise<Hidden>;
+  among(bylines: Iterable<Byline>): Promise<Pick<Hidden, "hides" | "hidingOf">>;
 }
 
 /** Memory of an entry of a map. */

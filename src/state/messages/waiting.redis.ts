@@ -1,4 +1,4 @@
-import { isEdge, isErasure, isRelation, parseStored, type TimelineEvent } from "../../contracts/events.js";
+import { isEdge, isErasure, isRelation, isStanding, parseStored, type TimelineEvent } from "../../contracts/events.js";
 import type { Affected } from "../../contracts/timelines.js";
 import type { Delivery } from "../../delivery/handler.js";
 import type { WaitingMessages } from "../../delivery/process.js";
@@ -24,7 +24,7 @@ export interface WaitingEvent {
 export function affectedBy(event: TimelineEvent): Affected | undefined {
   if (isEdge(event)) return { kind: "reader", user: event.payload.follower_id };
   if (isRelation(event)) return { kind: "reader", user: event.payload.user_id };
-  if (isErasure(event)) return undefined;
+  if (isErasure(event) || isStanding(event)) return undefined;
   const { name, payload } = event;
   if (name === "drop_deleted" || name === "drop_edited" || payload.user_id === undefined) return undefined;
   return { kind: "author", user: payload.user_id };

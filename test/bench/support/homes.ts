@@ -93,6 +93,8 @@ export const NOBODY_HIDDEN = {
   bylinesOf: async () => new Map<string, Byline>(),
   followedAmong: async () => new Set<string>(),
   judgesReplies: false,
+  standings: { of: () => "active" as const, size: 0, changes: 0 },
+  veiled: { among: async () => new Set<string>() },
 };
 
 /** Stores whom these users hide, as the service does. */

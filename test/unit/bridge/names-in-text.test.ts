@@ -11,8 +11,15 @@ const MARK = "tell-tale";
 const IDS = [`${MARK}\r\nNats-Msg-Id: forged`, `${MARK}\u202e`, `${MARK} é`, `${MARK}😀`, `${MARK}.*.>`];
 
 const payloadOf = (name: EventName, id: string): Record<string, unknown> =>
-  name.startsWith("user_")
-    ? { user_id: id, target_id: `${id}2`, follower_id: id, following_id: `${id}2`, version: 1 }
+  /^(user|standing)_/.test(name)
+    ? {
+        ...(name === "standing_changed" && { standing: "limited" }),
+        user_id: id,
+        target_id: `${id}2`,
+        follower_id: id,
+        following_id: `${id}2`,
+        version: 1,
+      }
     : { drop_id: id, user_id: id, visibility: "direct", created_at: 1, recipients: [id], revision: 2, updated_at: 1 };
 
 async function textsOf(name: EventName, payload: unknown, refusals = 0) {
@@ -91,6 +98,7 @@ const WRONG: Readonly<Record<EventName, (id: string) => object[]>> = {
   user_muted: (id) => [{ expires_at: id }, { reposts_only: id }],
   user_unmuted: (id) => [{ version: -1 }, { target_id: [id] }],
   user_erased: (id) => [{ version: id }, { user_id: "" }],
+  standing_changed: (id) => [{ version: id }, { standing: id }, { until: id }],
 };
 
 // Invariant 9.

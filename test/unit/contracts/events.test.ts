@@ -38,6 +38,7 @@ const GOOD = {
   user_muted: { user_id: "bob", target_id: "ada", version: 1 },
   user_unmuted: { user_id: "bob", target_id: "ada", version: 2 },
   user_erased: { user_id: "bob", version: 1 },
+  standing_changed: { user_id: "bob", standing: "limited", version: 1 },
 } as const;
 
 const DEFAULTS: Partial<Record<EventName, object>> = {
@@ -46,6 +47,7 @@ const DEFAULTS: Partial<Record<EventName, object>> = {
   user_unblocked: { expires_at: 0, reposts_only: false },
   user_muted: { expires_at: 0, reposts_only: false },
   user_unmuted: { expires_at: 0, reposts_only: false },
+  standing_changed: { until: 0 },
 };
 
 test.each(EVENT_NAMES)("%s: the smallest payload of the contract is understood", (name) => {
@@ -70,6 +72,7 @@ const REQUIRED: readonly (readonly [EventName, readonly string[]])[] = [
   ["user_muted", ["user_id", "target_id", "version"]],
   ["user_unmuted", ["user_id", "target_id", "version"]],
   ["user_erased", ["user_id", "version"]],
+  ["standing_changed", ["standing", "version"]],
 ];
 
 test.each(REQUIRED)("%s: a required field that is missing, null or of another type is named", (name, fields) => {
@@ -251,6 +254,19 @@ test("a remote drop from the future is clamped to its arrival, others keep their
   ]);
 });
 
+test("a standing is that of a user or of a host, whose name is in lower case and ASCII", () => {
+  const { user_id: _, ...good } = GOOD.standing_changed;
+  const either = "payload: must have either a user_id or a host";
+  expect(faultOf("standing_changed", good)).toBe(either);
+  expect(faultOf("standing_changed", { ...good, user_id: "bob", host: "spam.example" })).toBe(either);
+  for (const host of ["", "a b", "a/b", "a@b", "x".repeat(300)])
+    expect(faultOf("standing_changed", { ...good, host })).toBe("host: must be the name of a host");
+  const event = parse("standing_changed", { ...good, host: "SPAM.Exämple" });
+  expect(event.payload).toMatchObject({ host: "spam.xn--exmple-cua", until: 0 });
+  expect(messageId(event)).toBe("standing_changed:@spam.xn--exmple-cua:1");
+  expect(messageId(parse("standing_changed", GOOD.standing_changed))).toBe("standing_changed:bob:1");
+});
+
 test("message ids: channel and drop; follower, following and version of an edge; nothing else", () => {
   expect(messageId(parse("drop_created", { ...GOOD.drop_created, seq: 4 }))).toBe("drop_created:d1");
   expect(messageId(parse("drop_deleted", GOOD.drop_deleted))).toBe("drop_deleted:d1");
@@ -260,21 +276,25 @@ test("message ids: channel and drop; follower, following and version of an edge;
   expect(messageId(parse("user_unfollowed", GOOD.user_unfollowed))).toBe("user_unfollowed:bob:ada:0");
 });
 
-test.each(["user_followed", "user_unfollowed", "user_blocked", "user_muted", "user_erased"] as const)(
-  "the version of %s is exact up to 2^63-1, as a number and as a string",
-  (name) => {
-    const bodyWith = (version: string) =>
-      Buffer.from(JSON.stringify({ ...GOOD[name], version: 0 }).replace('"version":0', `"version" : ${version}`));
-    const versionIn = (version: string) => {
-      const { payload } = parseEvent(name, bodyWith(version), Date.now());
-      return "version" in payload ? payload.version : undefined;
-    };
-    for (const digits of ["9007199254740993", "9223372036854775806", "9223372036854775807"])
-      for (const form of [digits, `"${digits}"`]) expect(versionIn(form)).toBe(digits);
-    for (const form of ["17", '"17"']) expect(versionIn(form)).toBe(17);
-    expect(versionIn("9007199254740991")).toBe(Number.MAX_SAFE_INTEGER);
-  },
-);
+test.each([
+  "user_followed",
+  "user_unfollowed",
+  "user_blocked",
+  "user_muted",
+  "user_erased",
+  "standing_changed",
+] as const)("the version of %s is exact up to 2^63-1, as a number and as a string", (name) => {
+  const bodyWith = (version: string) =>
+    Buffer.from(JSON.stringify({ ...GOOD[name], version: 0 }).replace('"version":0', `"version" : ${version}`));
+  const versionIn = (version: string) => {
+    const { payload } = parseEvent(name, bodyWith(version), Date.now());
+    return "version" in payload ? payload.version : undefined;
+  };
+  for (const digits of ["9007199254740993", "9223372036854775806", "9223372036854775807"])
+    for (const form of [digits, `"${digits}"`]) expect(versionIn(form)).toBe(digits);
+  for (const form of ["17", '"17"']) expect(versionIn(form)).toBe(17);
+  expect(versionIn("9007199254740991")).toBe(Number.MAX_SAFE_INTEGER);
+});
 
 test("versions are compared exactly, whatever their form", () => {
   const versions = [-1, 0, 5, Number.MAX_SAFE_INTEGER, "9007199254740992", "9007199254740993", "9223372036854775807"];

@@ -40,7 +40,15 @@ test.each(Object.entries(STREAM_EVENTS))("the fields of the stream event %s are 
 });
 
 test("subjects and message ids are those under which the service stores events", () => {
-  const fields = { drop_id: "d", user_id: "u", created_at: 1, visibility: "public", revision: 3, updated_at: 1 };
+  const fields = {
+    drop_id: "d",
+    user_id: "u",
+    created_at: 1,
+    visibility: "public",
+    revision: 3,
+    updated_at: 1,
+    standing: "limited",
+  };
   const pairs = { follower_id: "f", following_id: "g", target_id: "t", version: 7 };
   const edge = { "<follower>": "f", "<following>": "g" };
   const named = { "<drop>": "d", ...edge, "<user>": "u", "<target>": "t", "<version>": "7", "<revision>": "3" };

@@ -15,7 +15,8 @@ const drop = (by: string): Notification => ({
 test("a stream keeps the newest changed relations, as many as NOTIFY has messages of a user", () => {
   const written: string[] = [];
   const position = new Position({ feed: {} as PartFeed, listing: "l" });
-  const client = new StreamClient("ada", position, { add: () => undefined } as unknown as SentEvents);
+  const sentEvents = { add: () => undefined } as unknown as SentEvents;
+  const client = new StreamClient("ada", position, { sentEvents, standings: { of: () => "active", size: 0 } });
   client.connect({ write: (block) => void written.push(String(block)), drained: async () => undefined });
   for (let number = 0; number < 10_000; number++) client.noteHiding(hiding(`user-${number}`));
   client.noteHiding(hiding("user-9871"));

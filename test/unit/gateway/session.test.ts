@@ -9,7 +9,9 @@ const END = { createdAt: 1, firstSeq: 1, lastSeq: 0, perSubject: 128 };
 /** A session that asks these questions of NOTIFY, and the blocks that its client gets after the first. */
 function sessionWith(questions: Partial<PartFeed> = {}) {
   const feed = { of: () => ({ current: () => END.createdAt, state: async () => END, ...questions }) };
-  const deps = { feed: feed as unknown as Feed, sentEvents: { add: () => undefined } as unknown as SentEvents };
+  const standings = { of: () => "active" as const, size: 0 };
+  const sentEvents = { add: () => undefined } as unknown as SentEvents;
+  const deps = { feed: feed as unknown as Feed, sentEvents, standings };
   const session = new Session({ user: "ada", issuedAt: 0 }, { ...deps, log: silent }, () => undefined);
   const blocks: string[] = [];
   const sink = { write: (block: string) => void blocks.push(block), drained: async () => undefined };

@@ -80,6 +80,7 @@ function onSubmit(form, act) {
 onSubmit("sign-in", signIn);
 onSubmit("explain-form", explain);
 onSubmit("look-up", records.lookUp);
+onSubmit("standing-form", records.setStanding);
 addEventListener("hashchange", () => {
   // The link that skips to the content is no view.
   if (location.hash !== "#content") attempt(showView);

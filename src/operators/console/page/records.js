@@ -1,5 +1,6 @@
 import { call, pathOf } from "./call.js";
 import { byId, dateOf, describe, make, titledTable } from "./dom.js";
+import { askReason } from "./reason.js";
 
 export async function look() {
   const tables = await call("tables");
@@ -12,6 +13,16 @@ export async function look() {
     ),
   );
   byId("tables").replaceChildren(...titled.flat());
+}
+
+/** An operator sets a standing, or lifts it, and says why. */
+export async function setStanding({ subject, standing, hours }) {
+  const verb = { active: "Lift", limited: "Limit", suspended: "Suspend" }[standing];
+  const why = await askReason({ title: `${verb} ${subject.trim()}?`, verb, isNeeded: true });
+  if (why === undefined) return;
+  const until = hours === "" || standing === "active" ? 0 : Date.now() + Number(hours) * 3_600_000;
+  await call("standings", { subject: subject.trim(), standing, until, why });
+  await look();
 }
 
 const dropsOf = (drops) => `${drops.length} drop${drops.length === 1 ? "" : "s"}`;

@@ -1,0 +1,168 @@
+import { randomUUID } from "node:crypto";
+import {
+  hostsOf,
+  STANDINGS,
+  type Standing,
+  type StandingSubject,
+  strictest,
+  subjectToken,
+} from "../../contracts/standings.js";
+import type { Version } from "../../contracts/versions.js";
+import { chunked } from "../../kernel/concurrency.js";
+import { encodeId } from "../../kernel/ids.js";
+import type { Logger } from "../../kernel/logger.js";
+import { type Loop, startLoop, warnOnce } from "../../kernel/loop.js";
+import { coalesce } from "../../kernel/sharing.js";
+import { SECOND, sharedNow } from "../../kernel/time.js";
+import type { Scripts } from "../../platform/redis/scripts.js";
+import { STANDINGS_KEY, STANDINGS_ORDER_KEY } from "../keys.js";
+import { script } from "../scripts.redis.js";
+
+const RECORD_STANDINGS = script("record-standings", import.meta.url);
+const READ_STANDINGS = script("read-standings", import.meta.url);
+
+export interface StandingChange extends StandingSubject {
+  readonly standing: Standing;
+  /** When it ends, ms since the epoch; 0: for good. */
+  readonly until: number;
+  readonly version: Version;
+}
+
+/** Yields pages of the standings that the users service has, with those that were lifted within the age of the log. */
+export type ReadStandings = () => AsyncIterable<readonly StandingChange[]>;
+
+/** Standings of users and hosts. Every process has a copy, which is a second old at most while Redis answers. */
+export interface Standings {
+  /** Returns the standing by the copy. A host's counts for its actors, if it is the stricter one. */
+  of(user: string): Standing;
+  /** Number of users and hosts that are limited or suspended. */
+  readonly size: number;
+  /** Number of changes of the copy since the start, also by ends. */
+  readonly changes: number;
+  /** Records changes; the newest version of each subject counts. */
+  record(changes: readonly StandingChange[]): Promise<void>;
+  /** Reads the standing of a user from Redis, without that of the host. */
+  stored(user: string): Promise<Current>;
+  /** Counts as a change of these users: copies read them again. */
+  touch(users: readonly string[]): Promise<void>;
+  /** Reads what has changed into the copy. */
+  refresh(): Promise<void>;
+  /** Refreshes the copy. */
+  follow(log: Logger): Loop;
+  /** Fills Redis from the users service if it has lost the standings, or never had them. `apply` applies a page. */
+  startFill(log: Logger, read: ReadStandings, apply: (changes: readonly StandingChange[]) => Promise<void>): Loop;
+}
+
+const REFRESH_MS = SECOND;
+const CHANGES_A_CALL = 1_000;
+const KEYS = [STANDINGS_KEY, STANDINGS_ORDER_KEY] as const;
+
+export interface Current {
+  readonly standing: Standing;
+  readonly until: number;
+}
+
+/** Holds the copy of this process. */
+function createCopy({ run }: Pick<Scripts, "run">) {
+  let known = { born: "", last: "0", isComplete: false };
+  /** Standings read from the hash `known.born`. */
+  let stored = new Map<string, Current>();
+  /** While Redis has not all of them again, with those of the hash before. */
+  let copy: ReadonlyMap<string, Current> = stored;
+  let hasHosts = false;
+  /** When the next standing of the copy ends, ms since the epoch. */
+  let nextEnd = Number.POSITIVE_INFINITY;
+  let changes = 0;
+  const readChanges = async (): Promise<boolean> => {
+    const answer = (await run(READ_STANDINGS, KEYS, [known.born, known.last, CHANGES_A_CALL])) as string[];
+    const [born = "", complete, last = "0", ...fields] = answer;
+    if (born !== known.born) stored = new Map();
+    known = { born, last, isComplete: complete === "1" };
+    for (let index = 0; index < fields.length; index += 2) {
+      stored.set(fields[index] as string, currentOf(fields[index + 1] as string));
+      changes++;
+    }
+    return fields.length === 2 * CHANGES_A_CALL;
+  };
+  const standingOf = (subject: string): Standing => {
+    const current = copy.get(subject);
+    return current !== undefined && endOf(current) > sharedNow() ? current.standing : "active";
+  };
+  return {
+    refresh: coalesce(async () => {
+      const before = { changes, ...known };
+      while (await readChanges());
+      const now = sharedNow();
+      const isSame = before.changes === changes && before.born === known.born && before.isComplete === known.isComplete;
+      if (isSame && now < nextEnd) return;
+      changes++;
+      const all = known.isComplete ? stored : new Map([...copy, ...stored]);
+      copy = new Map([...all].filter(([, current]) => current.standing !== "active" && endOf(current) > now));
+      nextEnd = [...copy.values()].reduce(
+        (first, current) => Math.min(first, endOf(current)),
+        Number.POSITIVE_INFINITY,
+      );
+      hasHosts = [...copy.keys()].some((subject) => subject.startsWith("@"));
+    }),
+    of: (user: string): Standing => {
+      if (copy.size === 0) return "active";
+      const standing = standingOf(encodeId(user));
+      if (!hasHosts) return standing;
+      return strictest([standing, ...hostsOf(user).map((host) => standingOf(`@${host}`))]);
+    },
+    isComplete: () => known.isComplete,
+    size: () => copy.size,
+    changes: () => changes,
+  };
+}
+
+export function createStandings({ run, command }: Pick<Scripts, "run" | "command">): Standings {
+  const copy = createCopy({ run });
+  const { refresh } = copy;
+  const record = async (all: readonly StandingChange[], isComplete = false): Promise<void> => {
+    for (const chunk of all.length === 0 ? [[]] : chunked(all, CHANGES_A_CALL)) {
+      const fields = chunk.flatMap(({ version, standing, until, ...subject }) => [
+        ...[subjectToken(subject), version, standing, until],
+      ]);
+      await run(RECORD_STANDINGS, KEYS, [randomUUID(), isComplete ? "1" : "", ...fields]);
+    }
+  };
+  const loop = (log: Logger, work: () => Promise<void>, line: string): Loop =>
+    startLoop({ work, everyMs: REFRESH_MS, failed: warnOnce(log, line), closeMs: SECOND });
+  return {
+    of: copy.of,
+    refresh,
+    get size() {
+      return copy.size();
+    },
+    get changes() {
+      return copy.changes();
+    },
+    record: (all) => record(all),
+    stored: async (user) =>
+      currentOf((await command("hget", (client) => client.hget(STANDINGS_KEY, encodeId(user)))) ?? ":active:0"),
+    async touch(users) {
+      for (const chunk of chunked(users, CHANGES_A_CALL))
+        await run(RECORD_STANDINGS, KEYS, [randomUUID(), "", ...chunk.flatMap((user) => [encodeId(user), "", "", ""])]);
+    },
+    follow: (log) => loop(log, refresh, "the standings of users could not be read; those known last count"),
+    startFill: (log, read, apply) => {
+      const work = async (): Promise<void> => {
+        await refresh();
+        if (copy.isComplete()) return;
+        for await (const page of read()) await apply(page);
+        await record([], true);
+      };
+      return loop(log, work, "the standings of users could not be read from the users service; it is tried again");
+    },
+  };
+}
+
+const endOf = ({ until }: Current): number => (until === 0 ? Number.POSITIVE_INFINITY : until);
+
+/** A standing that a newer version may have written counts as the strictest. */
+function currentOf(value: string): Current {
+  const [, standing = "", until] = value.split(":");
+  const isKnown = (STANDINGS as readonly string[]).includes(standing);
+  return { standing: isKnown ? (standing as Standing) : "suspended", until: Number(until ?? 0) };
+}

@@ -1,0 +1,42 @@
+import type { Byline } from "../../contracts/timelines.js";
+import { Hidden, type HiddenUsers } from "../hidden/hidden.js";
+import type { Standings } from "./standings.redis.js";
+
+/** No user has this id: the viewer of a page for everybody. */
+export const NOBODY = "";
+
+/** Hidden users of {@link NOBODY}. */
+export const NOTHING_HIDDEN: HiddenUsers = new Hidden(NOBODY, new Map());
+
+type Judges = Pick<Standings, "of" | "size">;
+
+/** Returns true if one of those whom a byline names is suspended. */
+export const isOfSuspended = (standings: Judges, { author, original = "", parent = "" }: Byline): boolean =>
+  standings.size > 0 && [author, original, parent].some((user) => standings.of(user) === "suspended");
+
+/** Adds the suspended to the hidden users of a viewer. */
+export const withSuspended = (hidden: HiddenUsers, standings: Judges): HiddenUsers =>
+  judgedBy(hidden, standings, (by) => isOfSuspended(standings, by));
+
+/**
+ * Adds those whom their standing keeps out of local and global to the hidden users of a viewer. The limited see their
+ * own drops.
+ */
+export const withUnlisted = (hidden: HiddenUsers, viewer: string, standings: Judges): HiddenUsers =>
+  judgedBy(
+    hidden,
+    standings,
+    (by) => isOfSuspended(standings, by) || (by.author !== viewer && standings.of(by.author) === "limited"),
+  );
+
+function judgedBy(hidden: HiddenUsers, { size }: Judges, isHidden: (by: Byline) => boolean): HiddenUsers {
+  if (size === 0) return hidden;
+  return {
+    size: hidden.size + size,
+    endsSoon: hidden.endsSoon ?? false,
+    among: async (bylines) => {
+      const asked = await hidden.among(bylines);
+      return { hidingOf: (target) => asked.hidingOf(target), hides: (by) => isHidden(by) || asked.hides(by) };
+    },
+  };
+}

@@ -1,0 +1,93 @@
+import { expect, test } from "@jest/globals";
+import { homeKey, VEILED_KEY } from "../../src/state/keys.js";
+import { eventually } from "../support/eventually.js";
+import { handle } from "../support/fanout.js";
+import { Scene } from "../support/hidden-scene.js";
+import { redisOfFile } from "../support/redis-of-file.js";
+
+const redis = redisOfFile();
+
+let versions = 0;
+
+/** Sets a standing, and refreshes the copies of the processes. */
+async function set(scene: Scene, subject: { user_id?: string; host?: string }, standing: string, until = 0) {
+  await handle(scene.fanout, {
+    channel: "standing_changed",
+    payload: { ...subject, standing, until, version: ++versions },
+  });
+  await refresh(scene);
+}
+
+const refresh = async ({ standings, fanout }: Scene) =>
+  Promise.all([standings.refresh(), fanout.deps.standings.refresh()]);
+
+// Invariant 5.
+test("a suspended author is on no page, stored or rebuilt, and afterwards all is as if it had never been", async () => {
+  const scene = new Scene(redis);
+  for (const author of ["bob", "cat", "bob"]) await scene.post(author);
+  expect(await scene.home()).toMatchObject({ drop_ids: ["bob-2", "cat-1", "bob-0"], degraded: false });
+  await set(scene, { user_id: "bob" }, "suspended");
+  const notified = scene.fanout.notified.length;
+  // His server has not heard of it yet.
+  await scene.post("bob");
+  await scene.post("cat");
+  const shown = { drop_ids: ["cat-4", "cat-1"], degraded: false };
+  expect([await scene.home(), await scene.local(), await scene.local("")]).toMatchObject([shown, shown, shown]);
+  expect(scene.fanout.notified.slice(notified).map(({ notification }) => notification.drop_id)).toEqual(["cat-4"]);
+  await redis.raw.del(homeKey("ada"));
+  expect(await scene.home()).toMatchObject(shown);
+  const rebuilt = scene.rebuilt;
+  await set(scene, { user_id: "bob" }, "active");
+  const all = { drop_ids: ["cat-4", "bob-3", "bob-2", "cat-1", "bob-0"], degraded: false };
+  expect([await scene.home(), await scene.local()]).toMatchObject([all, all]);
+  expect([scene.rebuilt, await redis.raw.zcard(VEILED_KEY)]).toEqual([rebuilt, 0]);
+});
+
+// Invariant 5.
+test("a suspension ends at its time, without an event", async () => {
+  const scene = new Scene(redis);
+  for (const author of ["bob", "cat"]) await scene.post(author);
+  await scene.home();
+  await set(scene, { user_id: "bob" }, "suspended", Date.now() + 400);
+  expect(await scene.home()).toMatchObject({ drop_ids: ["cat-1"] });
+  await eventually(async () => {
+    await refresh(scene);
+    return (await scene.home()).drop_ids.length === 2;
+  }, "the end");
+  expect(await scene.local()).toMatchObject({ drop_ids: ["cat-1", "bob-0"] });
+});
+
+// Invariant 3.
+test("events of a standing that come twice and in the wrong order hide what the newest one says", async () => {
+  const scene = new Scene(redis);
+  await scene.post("bob");
+  await scene.home();
+  const events = (["suspended", "active", "suspended", "active"] as const).map((standing) => ({
+    channel: "standing_changed" as const,
+    payload: { user_id: "bob", standing, version: ++versions },
+  }));
+  for (const event of [...events.toReversed(), ...events, ...events.slice(0, 3)]) await handle(scene.fanout, event);
+  await refresh(scene);
+  expect(await scene.home()).toMatchObject({ drop_ids: ["bob-0"] });
+  expect(await redis.raw.zcard(VEILED_KEY)).toBe(0);
+});
+
+// Invariant 5.
+test("drops of a suspended host are on no page, and those of a limited author stand in homes only", async () => {
+  const scene = new Scene(redis);
+  const actor = "https://a.spam.example/u/1";
+  scene.world.follow("ada", actor);
+  const remote = "https://a.spam.example/drops/1";
+  scene.world.post({ drop_id: remote, user_id: actor, created_at: Date.now() - 1_000, remote: true });
+  for (const author of ["bob", "cat"]) await scene.post(author);
+  expect(await scene.home()).toMatchObject({ drop_ids: [remote, "cat-1", "bob-0"] });
+  await set(scene, { host: "spam.example" }, "suspended");
+  await set(scene, { user_id: "bob" }, "limited");
+  expect(await scene.home()).toMatchObject({ drop_ids: ["cat-1", "bob-0"] });
+  expect([(await scene.local("ada")).drop_ids, (await scene.local("bob")).drop_ids]).toEqual([
+    ["cat-1"],
+    ["cat-1", "bob-0"],
+  ]);
+  await set(scene, { host: "spam.example" }, "active");
+  expect(await scene.home()).toMatchObject({ drop_ids: [remote, "cat-1", "bob-0"] });
+});
