@@ -50,6 +50,20 @@ export const MUTANTS = [
     test: "integration/timeline-replies.test.ts",
   },
   {
+    what: "a repost covers an entry that is one place too far away",
+    source: "state/entries/reposts-once.ts",
+    text: "place - above > window",
+    mutated: "place - above > window + 1",
+    test: "unit/state/reposts-once.test.ts",
+  },
+  {
+    what: "a page forgets the entries above it that cover its own",
+    source: "reads/reposts.ts",
+    text: "newer?.fill(window, spanOf(page.entries, window))",
+    mutated: "newer?.fill(0, spanOf(page.entries, window))",
+    test: "unit/reads/reposts.test.ts",
+  },
+  {
     what: "a stream does not notice that it missed a notification",
     source: "gateway/session/position.ts",
     text: "previous !== undefined && previous <= this.seq",

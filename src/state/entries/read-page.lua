@@ -162,15 +162,22 @@ end
 
 local function is_home(key) return string.sub(key, 1, #HOME) == HOME end
 
-local function has_reposts(key)
-  return (is_home(key) or string.sub(key, 1, #AUTHOR) == AUTHOR) and call('EXISTS', BYLINES .. key .. '}') == 1
+-- Number of bylines of reposts that are kept beside a home or an author's timeline.
+local function reposts_of(key)
+  return (is_home(key) or string.sub(key, 1, #AUTHOR) == AUTHOR) and call('HLEN', BYLINES .. key .. '}') or 0
 end
 
-local function bylines_of(key, ids)
-  local held, bylines = #ids > 0 and call('HMGET', BYLINES .. key .. '}', unpack(ids)) or {}, {}
-  for i = 1, #ids do
-    if held[i] then bylines[ids[i]] = held[i] end
+-- Redis keeps up to 512 fields as a list by default, and passes through it for each field that is asked for.
+local function bylines_of(key, ids, count)
+  local bylines, hash = {}, BYLINES .. key .. '}'
+  if #ids == 0 then return bylines end
+  if count > 512 then
+    for i, byline in ipairs(call('HMGET', hash, unpack(ids))) do bylines[ids[i]] = byline or nil end
+    return bylines
   end
+  local all, held = {}, call('HGETALL', hash)
+  for i = 1, #held, 2 do all[held[i]] = held[i + 1] end
+  for _, id in ipairs(ids) do bylines[id] = all[id] end
   return bylines
 end
 
@@ -211,16 +218,17 @@ local function read(key, direction, count, ttl, score, id, pulls, size, since)
   local authors = pulls == '' and '' or authors_of(pulls, ttl)
   local renewal = renewal_of(key)
   local is_whole = not is_doubtful and renewal ~= 'now' and is_judged(key)
-  local reposts = has_reposts(key)
-  local may_encode = is_whole and not renewal and size > 0 and authors == '' and not reposts
+  local reposts = reposts_of(key)
+  local may_encode = is_whole and not renewal and size > 0 and authors == '' and reposts == 0
   local encoded = may_encode and page_of(key, size, tonumber(since))
   if encoded then return encoded end
-  if reposts and size > 0 then count = count + tonumber(ARGV[3]) end
+  if reposts > 0 and size > 0 then count = count + tonumber(ARGV[3]) end
   local ids, scores = entries_of(key, first_of(key, older, score, id), older, count)
   -- One of its fields is its state.
   local hides = authors ~= '' and call('HLEN', HIDDEN .. key .. '}') > 1 and '1' or ''
   local floor, alive = is_whole and call('ZSCORE', key, FLOOR) or '', untouched(ids) and '1' or ''
-  local answer = { floor, alive, authors, hides, renewal and '1' or '', reposts and bylines_of(key, ids) or '' }
+  local bylines = reposts > 0 and bylines_of(key, ids, reposts) or ''
+  local answer = { floor, alive, authors, hides, renewal and '1' or '', bylines }
   for i = 1, #ids do
     answer[#answer + 1] = ids[i]
     answer[#answer + 1] = scores[i]
