@@ -31,10 +31,11 @@ CREATE TABLE IF NOT EXISTS follows (follower TEXT, following TEXT, version INTEG
 CREATE INDEX IF NOT EXISTS followers ON follows (following, follower) WHERE active;
 CREATE INDEX IF NOT EXISTS changed_follows ON follows (changed_at);
 CREATE TABLE IF NOT EXISTS drops (drop_id TEXT PRIMARY KEY, user_id TEXT, visibility INTEGER, created_at INTEGER,
-                                  deleted INTEGER, changed_at INTEGER);
+                                  reply_to TEXT, reply_to_author TEXT, mentions TEXT, deleted INTEGER, changed_at INTEGER);
 CREATE INDEX IF NOT EXISTS drops_of_user ON drops (user_id, created_at DESC, drop_id DESC) WHERE NOT deleted;
 CREATE INDEX IF NOT EXISTS changed_drops ON drops (changed_at);
 """
+DROP = "drop_id, user_id, visibility, created_at, reply_to, reply_to_author, mentions, deleted"
 FOREVER = 2**63 - 1
 
 
@@ -119,7 +120,7 @@ class Posts(post_services.PostServiceServicer):
                 break
             else:
                 context.abort(grpc.StatusCode.INVALID_ARGUMENT, "max_id is no drop")
-        sql = """SELECT drop_id, user_id, visibility, created_at, deleted FROM drops WHERE user_id = ? AND NOT deleted
+        sql = f"""SELECT {DROP} FROM drops WHERE user_id = ? AND NOT deleted
                  AND (created_at, drop_id) < (?, ?) ORDER BY created_at DESC, drop_id DESC LIMIT ?"""
         size = request.limit or 20
         rows = self.store.rows(sql, request.user_id, before, request.max_id, size + 1)
@@ -127,10 +128,10 @@ class Posts(post_services.PostServiceServicer):
 
     def ListDrops(self, request, context):
         size, after = request.page_size or 500, json.loads(request.page_token or '[-1, ""]')
-        sql = """SELECT drop_id, user_id, visibility, created_at, deleted, changed_at FROM drops WHERE changed_at >= ?
-                 AND changed_at < ? AND (changed_at, drop_id) > (?, ?) ORDER BY changed_at, drop_id LIMIT ?"""
+        sql = f"""SELECT {DROP}, changed_at FROM drops WHERE changed_at >= ? AND changed_at < ?
+                 AND (changed_at, drop_id) > (?, ?) ORDER BY changed_at, drop_id LIMIT ?"""
         rows = self.store.rows(sql, request.since, request.until or FOREVER, *after, size + 1)
-        found, token = page_of(rows, size, lambda row: (row[5], row[0]))
+        found, token = page_of(rows, size, lambda row: (row[8], row[0]))
         return posts.ListDropsResponse(drops=map(drop_of, found), next_page_token=token)
 
     def CreateDrop(self, request, context):
@@ -139,12 +140,13 @@ class Posts(post_services.PostServiceServicer):
         # Ids that begin with the time sort as their drops do.
         created_at = now()
         drop_id = f"{created_at:012x}-{uuid.uuid4().hex}"
-        row = (drop_id, request.user_id, request.visibility, created_at)
-        self.store.rows("INSERT INTO drops VALUES (?, ?, ?, ?, 0, ?)", *row, created_at)
+        parent = self.store.rows("SELECT user_id FROM drops WHERE drop_id = ?", request.reply_to)
+        named = (request.reply_to, parent[0][0] if parent else "", json.dumps(list(request.mentions)))
+        row = (drop_id, request.user_id, request.visibility, created_at, *named)
+        self.store.rows("INSERT INTO drops VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?)", *row, created_at)
         visibility = posts.Visibility.Name(request.visibility).removeprefix("VISIBILITY_").lower()
-        event = {"drop_id": drop_id, "user_id": request.user_id, "visibility": visibility, "created_at": created_at}
-        self.store.publish("drop_created", **event)
-        names = ("drop_id", "user_id", "visibility", "created_at")
+        self.store.publish("drop_created", **fields_of(row) | {"visibility": visibility})
+        names = ("drop_id", "user_id", "visibility", "created_at", "reply_to")
         return posts.CreateDropResponse(drop=posts.DropDetails(**dict(zip(names, row)), body=request.body))
 
     def DeleteDrop(self, request, context):
@@ -159,10 +161,15 @@ def pair(request):
     return request.follower_id, request.following_id
 
 
+def fields_of(row):
+    """The fields of a drop that are set."""
+    *known, mentions = row[:7]
+    fields = zip(DROP.split(", "), (*known, json.loads(mentions)))
+    return {name: value for name, value in fields if value}
+
+
 def drop_of(row):
-    drop_id, user_id, visibility, created_at, deleted = row[:5]
-    known = {"drop_id": drop_id, "user_id": user_id, "visibility": visibility, "created_at": created_at}
-    return posts.Drop(**known, deleted=bool(deleted))
+    return posts.Drop(**fields_of(row), deleted=bool(row[7]))
 
 
 def now():

@@ -131,6 +131,24 @@ running("pages of the example upstream follow each other without gaps", () =>
   }),
 );
 
+running("a reply on the example upstream names its parent, the parent's author and whom it mentions", () =>
+  withExample(async ({ stack, api, start }) => {
+    await start();
+    const parent = await api.post("grace");
+    const names = { reply_to: parent.drop_id, mentions: ["ada", "joan"] };
+    const reply = await api.post("mary", names);
+    const named = { drop_id: reply.drop_id, ...names, reply_to_author: "grace" };
+    expect((await api.dropsOf({ user_id: "mary" })).drops).toMatchObject([named]);
+    await becomes(async () => {
+      const events = (await stack.streams.all("DROPS")).map(({ body }) => JSON.parse(String(body)));
+      expect(events).toContainEqual(expect.objectContaining({ user_id: "mary", visibility: "public", ...named }));
+    });
+    const unknown = await api.post("mary", { reply_to: "https://far.example/notes/1" });
+    const [newest] = (await api.dropsOf({ user_id: "mary", limit: 1 })).drops;
+    expect(newest).toMatchObject({ drop_id: unknown.drop_id, reply_to: unknown.reply_to, reply_to_author: "" });
+  }),
+);
+
 running("the example upstream lists what changed since a time, what has ended and is deleted too", () =>
   withExample(async ({ api, commands: { serviceOptions } }) => {
     const client = new UserServiceClient(serviceOptions.usersAddress, credentials.createInsecure());
