@@ -3,6 +3,7 @@ import { credentials, status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
 import { timelinePath } from "../../src/contracts/timeline-pages.js";
 import { PostServiceClient, PostServiceService, Visibility } from "../../src/gen/avion/posts.js";
+import { mapLimited } from "../../src/kernel/concurrency.js";
 import { call } from "../support/analysis-http.js";
 import { openApi } from "../support/api.js";
 import { temporaryFolder } from "../support/brokers.js";
@@ -12,6 +13,8 @@ import { sharedStack, testWithStack } from "../support/stack.js";
 import { created } from "../support/timeline-events.js";
 
 const MAX_TEXT = 5_000;
+/** Of some 100 KB each: 5 MB. */
+const MANY = 50;
 const NOTE = "https://far.example/notes/1";
 const EVE = "https://far.example/users/eve";
 
@@ -23,7 +26,7 @@ interface Item {
 const itemsOf = ({ body }: { readonly body: { readonly items: Item[] } }): Item[] => body.items;
 
 testWithStack(
-  "a page has its drops as GetDrops gives them to its reader, with their states, also a hundred that exceed a message",
+  "a page has its drops as GetDrops gives them to its reader, with their states, also more than a message takes",
   { service: false, timeoutMs: 120_000 },
   async (stack) => {
     const folder = await temporaryFolder("data");
@@ -70,11 +73,12 @@ testWithStack(
     const [url, description] = [`https://files.example/${"x".repeat(2_000)}`, "😀".repeat(1_500)];
     const attachments = Array.from({ length: 8 }, () => ({ url, description, media_type: "", width: 0, height: 0 }));
     const text = "😀".repeat(MAX_TEXT - 3);
-    for (let number = 0; number < 100; number++)
-      await api.post("ada", { body: `${text}${number}`, attachments, extra: { text: "x".repeat(16_000) } });
+    const extra = { text: "x".repeat(16_000) };
+    const numbers = Array.from({ length: MANY }, (_, number) => number);
+    await mapLimited(numbers, 10, (number) => api.post("ada", { body: `${text}${number}`, attachments, extra }));
     await becomes(async () => {
-      const { body } = await read("&limit=100");
-      expect(itemsOf({ body }).map(({ drop }) => drop?.drop.attachments.length)).toEqual(Array(100).fill(8));
+      const { body } = await read(`&limit=${MANY}`);
+      expect(itemsOf({ body }).map(({ drop }) => drop?.drop.attachments.length)).toEqual(Array(MANY).fill(8));
       expect(body.degraded).toBe(false);
     });
   },

@@ -6,6 +6,8 @@ export type StoredRemoteObject = RemoteObject & {
   readonly deleted_at: number | null;
   /** The id under which a drop has reactions; null if an earlier version has stored it. */
   readonly drop_id: string | null;
+  /** The author of the parent, once that is stored; else empty. */
+  readonly reply_to_author: string;
 };
 
 export type RemoteReads = ReturnType<typeof createRemoteReads>;
@@ -43,9 +45,16 @@ export function createRemoteReads(db: Db) {
   };
 }
 
+/** The author of the parent of a remote drop `o`, which may come before its parent: each read looks it up. */
+export const REMOTE_REPLY_AUTHOR = `coalesce(
+    (SELECT p.actor_uri FROM posts.remote_objects p WHERE p.uri = o.reply_to AND p.kind = 1),
+    (SELECT p.user_id FROM posts.drops p WHERE p.drop_id = CASE WHEN o.reply_to !~ ':' THEN o.reply_to::uuid END), ''
+  )`;
+
 export const REMOTE_COLUMNS = `o.uri, o.kind, o.actor_uri, o.created_at, o.visibility, o.recipients, o.document, o.public_key, o.webfinger,
   o.webfinger_type, o.webfinger_href, o.lrdd_template, o.fetched_at, o.expires_at, o.expires_at <= ${NOW} AS expired, o.deleted_at, o.drop_id,
-  coalesce(o.reply_to, '') AS reply_to, coalesce(o.mentions, '{}') AS mentions, ${payloadColumns("o")}`;
+  coalesce(o.reply_to, '') AS reply_to, ${REMOTE_REPLY_AUTHOR} AS reply_to_author, coalesce(o.mentions, '{}') AS mentions,
+  ${payloadColumns("o")}`;
 
 const GET = `SELECT ${REMOTE_COLUMNS} FROM posts.remote_objects o WHERE uri = $1`;
 
@@ -84,10 +93,7 @@ ORDER BY o.drop_id LIMIT $3`;
 const BY_ACTOR = `
 SELECT uri AS drop_id, actor_uri AS user_id, visibility, created_at, false AS deleted, recipients,
   '' AS repost_of, '' AS repost_author, coalesce(reply_to, '') AS reply_to, coalesce(mentions, '{}') AS mentions,
-  coalesce(
-    (SELECT p.actor_uri FROM posts.remote_objects p WHERE p.uri = o.reply_to AND p.kind = 1),
-    (SELECT p.user_id FROM posts.drops p WHERE p.drop_id = CASE WHEN o.reply_to !~ ':' THEN o.reply_to::uuid END), ''
-  ) AS reply_to_author
+  ${REMOTE_REPLY_AUTHOR} AS reply_to_author
 FROM posts.remote_objects o
 WHERE actor_uri = $1 AND kind = 1 AND deleted_at IS NULL AND NOT awaits_actor AND (created_at, uri) < ($2::bigint, $3::text)
 ORDER BY created_at DESC, uri DESC LIMIT $4`;

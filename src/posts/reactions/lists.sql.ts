@@ -3,6 +3,7 @@ import type { Db } from "../../platform/db/db.js";
 import type { StoredDrop } from "../drops/drops.sql.js";
 import type { ReactionKey } from "../drops/events.js";
 import { FIRST_ID } from "../drops/ids.js";
+import { REMOTE_REPLY_AUTHOR } from "../drops/remote-drops.sql.js";
 
 type Kind = Exclude<ReactionKey["kind"], "reply">;
 
@@ -52,7 +53,7 @@ const OF_USER = `
 SELECT coalesce(o.uri, r.drop_id::text) AS drop_id, r.drop_id AS key, r.changed_at AS at,
   d.drop_id IS NULL AND o.uri IS NULL AS deleted, coalesce(d.user_id, o.actor_uri, '') AS user_id,
   coalesce(d.visibility, o.visibility, 0) AS visibility, coalesce(d.recipients, o.recipients, '{}') AS recipients,
-  coalesce(d.mentions, o.mentions, '{}') AS mentions, coalesce(d.reply_author, '') AS reply_to_author,
+  coalesce(d.mentions, o.mentions, '{}') AS mentions, coalesce(d.reply_author, ${REMOTE_REPLY_AUTHOR}) AS reply_to_author,
   s.visibility AS share_visibility
 FROM (
   SELECT r.drop_id, r.changed_at, r.repost_id FROM posts.reactions r

@@ -5,7 +5,7 @@ import { chunkOf, fillPage, type PageOf } from "../drops/pages.js";
 import { askingOnce, isHidden, relationsOf } from "../drops/relations.js";
 import { readAnyDropId, readViewer } from "../drops/request.js";
 import { localDropOr } from "../drops/uris.js";
-import { isBlockedFrom, shownTo } from "../drops/visibility.js";
+import { isBlockedFrom, isForEverybody, shownTo } from "../drops/visibility.js";
 import type { ReactionsDeps } from "./deps.js";
 import type { At, ListedReaction, ReactedDrop } from "./lists.sql.js";
 import { findTarget } from "./targets.js";
@@ -101,7 +101,10 @@ interface Narrower {
   readonly of: { readonly visibility: wire.Visibility };
 }
 
-/** Omits shares that are for fewer than their drop, unless the viewer is among these. */
+/**
+ * Omits shares that are for fewer than their drop, unless the viewer is among these: one for followers is for fewer than
+ * a drop for followers, which is for those whom it mentions, too.
+ */
 async function withoutNarrower<Share extends Narrower>(
   deps: ReactionsDeps,
   viewer: string | undefined,
@@ -109,9 +112,9 @@ async function withoutNarrower<Share extends Narrower>(
 ): Promise<readonly Share[]> {
   const narrower = shares.flatMap((share) => {
     const { user_id, visibility } = share;
-    return visibility === null || visibility <= share.of.visibility
-      ? []
-      : { user_id, visibility, recipients: [], share };
+    const isOfViewer = viewer === undefined || isForEverybody({ visibility: visibility ?? 0 });
+    if (visibility === null || (visibility <= share.of.visibility && isOfViewer)) return [];
+    return { user_id, visibility, recipients: [], share };
   });
   if (narrower.length === 0) return shares;
   const shown = new Set((await shownTo(deps, viewer, narrower)).map(({ share }) => share));
