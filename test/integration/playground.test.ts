@@ -185,19 +185,19 @@ test("a follow of somebody who approves followers is a request, which they accep
 test("the timeline is what the service returned, as its viewer sees it, with authors, times and texts", async () => {
   const drop = (await call("POST", "/world/drops", { user: "ada" })).body.drops[0];
   const asked: unknown[] = [];
+  const items = [{ drop_id: drop.drop_id, created_at: drop.created_at, repost_of: "", reposted_by: ["ada", "nova"] }];
   readHome = async (request) => {
     asked.push(request);
     const drop_ids = [drop.drop_id, "01890000-0000-7000-8000-000000000000"];
-    return { drop_ids, has_more: true, next_max_id: "t", prev_min_id: "", degraded: false, items: [] };
+    return { drop_ids, has_more: true, next_max_id: "t", prev_min_id: "", degraded: false, items };
   };
   const { body } = await call("GET", "/world/timeline?user=bob&max_id=x");
   expect(asked).toEqual([{ user_id: "bob", max_id: "x" }]);
   const { degraded, prev_min_id, ...page } = body;
   expect(page).toEqual({
     has_more: true,
-    items: [],
     next_max_id: "t",
-    drops: [{ ...drop, liked: false, shared: false, muting: false, blocking: false }],
+    drops: [{ ...drop, liked: false, shared: false, muting: false, blocking: false, reposters: ["ada", "nova"] }],
     muted: [],
     blocked: [],
     requests: [],

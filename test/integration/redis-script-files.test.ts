@@ -40,6 +40,7 @@ const ARGS: Readonly<Record<string, readonly (string | number)[]>> = {
   "keep-remote": [LATER, -1, 0],
   "finish-rebuild": [LATER, -1, 0, 10, 0, 0, 0],
   "interrupt-rebuild": [1, "k:interrupt-rebuild:", "1,2,3", "1eve", "", "0eve,1dan"],
+  "note-publishing": [1_000, 0, 5, "a"],
   "note-removed": [1_000, "remove", "a"],
   "record-tombstones": [1, "channel", 1, "a"],
   "record-logout": ["ada", 1_000, LATER],

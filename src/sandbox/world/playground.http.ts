@@ -123,14 +123,16 @@ function addReads(router: Router, { world, issueToken }: PlaygroundDeps): void {
       if (cause?.code === status.INVALID_ARGUMENT) throw invalid("max_id", "is not understood");
       throw new AppError("unavailable", "the timeline service did not answer", { cause });
     });
-    const { drop_ids, ...rest } = page;
+    const { drop_ids, items, ...rest } = page;
+    const reposters = new Map(items.map(({ drop_id, reposted_by }) => [drop_id, reposted_by]));
     const drops = await dropsOf(world, drop_ids, user);
     const [views, hidden, requests] = await Promise.all([
       viewsOf(world, drops, user),
       hiddenFrom(world, user),
       requestsTo(world, user),
     ]);
-    response.json({ drops: views, ...hidden, requests, ...rest });
+    const shown = views.map((drop) => ({ ...drop, reposters: reposters.get(drop.drop_id) }));
+    response.json({ drops: shown, ...hidden, requests, ...rest });
   });
 }
 

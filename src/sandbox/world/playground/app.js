@@ -1,18 +1,18 @@
 import { createAnalyses } from "./analysis.js";
 import { answered } from "./answered.js";
 import { watchDeadLetters } from "./dead-letters.js";
-import { readEvents } from "./events.js";
+import { createLog, readEvents } from "./events.js";
 import { createFaults } from "./faults.js";
 import { createPeople, followText } from "./people.js";
 import { COUNTED, createReactions } from "./reactions.js";
-import { createTimeline } from "./timeline.js";
+import { createTimeline, titleOf } from "./timeline.js";
 import { createWriting } from "./writing.js";
 
-const MAX_LOG_ROWS = 200;
 // A change hides drops from pages within 2 s, and brings them back within 5 s, mostly much sooner.
 const LOOKS_MS = [500, 2_000, 5_000];
 const byId = (id) => document.getElementById(id);
 const message = byId("message");
+const log = createLog(byId("log"));
 const timeline = createTimeline({
   list: byId("timeline"),
   empty: byId("empty"),
@@ -99,12 +99,6 @@ function showStatus(state, text) {
   byId("status-text").textContent = text;
 }
 
-function log(...texts) {
-  const row = byId("log").insertRow(0);
-  for (const text of [new Date().toLocaleTimeString(), ...texts]) row.insertCell().textContent = text;
-  while (byId("log").rows.length > MAX_LOG_ROWS) byId("log").deleteRow(-1);
-}
-
 /** Reads the newest page, or the one below `maxId`. */
 async function fetchPage(maxId = "") {
   const mine = maxId === "" ? ++fetches : fetches;
@@ -133,19 +127,28 @@ function stopLooking() {
 async function showNew({ drop_id, created_at }) {
   if (view !== "home") return;
   timeline.add([{ drop_id, created_at }], fetches);
-  await showAgain({ drop_id });
+  const drop = await look(drop_id);
+  if (drop !== undefined) timeline.describe(drop);
 }
 
-/** Asks the world for a drop, and shows it in its row. */
-async function showAgain({ drop_id }) {
+/** Asks the world for a drop. Resolves to undefined if it does not answer, or another viewer is shown by then. */
+async function look(dropId) {
   const user = viewer;
-  const drop = await call("GET", pathOf("drops", drop_id)).catch(() => undefined);
-  if (drop !== undefined && user === viewer) timeline.describe(drop);
+  const drop = await call("GET", pathOf("drops", dropId)).catch(() => undefined);
+  return user === viewer ? drop : undefined;
+}
+
+/** An edit changes the drop and its reposts. */
+async function showEdit({ drop_id }) {
+  const drop = await look(drop_id);
+  if (drop === undefined) return;
+  const { body, revision, attachments } = drop;
+  timeline.change(drop_id, () => ({ body, revision, attachments }));
 }
 
 const ACTS = {
   new_drop: showNew,
-  drop_edited: showAgain,
+  drop_edited: showEdit,
   drop_deleted: ({ drop_id }) => timeline.drop(drop_id),
   reset: () => fetchPage(),
   analysis_completed: analyses.completed,
@@ -209,14 +212,8 @@ async function open(user) {
   await analyses.open();
 }
 
-const TITLES = {
-  home: (user) => `Home timeline of ${user}`,
-  local: (user) => `Local timeline, as ${user} sees it`,
-  global: (user) => `Global timeline, as ${user} sees it`,
-};
-
 function showTitle() {
-  byId("timeline-title").textContent = TITLES[view](viewer);
+  byId("timeline-title").textContent = titleOf(view, viewer);
 }
 
 async function changeView(name) {

@@ -34,15 +34,19 @@ function linkTo({ url, description }) {
   return item;
 }
 
+const LIST = new Intl.ListFormat("en");
+
 /** Shows a drop in a row that was made from the template. */
 export function draw(row, drop) {
   const { drop_id, author, body, visibility, reposted_by, reply_to, answers, attachments = [] } = drop;
+  // A page names those whose reposts it leaves out, too.
+  const { reposters = reposted_by ? [reposted_by] : [] } = drop;
   const show = (name, text) => {
     row.querySelector(`.${name}`).textContent = text;
   };
-  row.querySelector(".repost").hidden = !reposted_by;
+  row.querySelector(".repost").hidden = reposters.length === 0;
   row.querySelector(".answer").hidden = !reply_to;
-  show("reposter", reposted_by ?? "");
+  show("reposters", LIST.format(reposters));
   show("answered", answers ?? "a drop that is not shown");
   show("author", author || "(unknown author)");
   show("body", body ?? "");

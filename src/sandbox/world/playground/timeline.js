@@ -3,6 +3,12 @@ import { ACTS, CHANGES, draw, originalOf } from "./row.js";
 const MAX_SHOWN = 1_000;
 const MAX_DELETED = 5_000;
 
+/** Returns the title of the timeline `view` of a user. */
+export const titleOf = (view, user) =>
+  view === "home"
+    ? `Home timeline of ${user}`
+    : `${view === "local" ? "Local" : "Global"} timeline, as ${user} sees it`;
+
 /**
  * Shows the newest drop first, each once, and no deleted one again. `onChange` gets a key of {@link CHANGES}, the drop,
  * and whether to undo, `onAct` a key of {@link ACTS} and the drop.
