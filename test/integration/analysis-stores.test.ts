@@ -5,10 +5,8 @@ import { createRequests } from "../../src/analysis/requests.nats.js";
 import type { CompletedAnalysis } from "../../src/analysis/saga.js";
 import { createAnalysisStore } from "../../src/analysis/store.sql.js";
 import type { XpEarned } from "../../src/contracts/analysis.js";
-import { silent } from "../../src/kernel/logger.js";
 import { DAY, MINUTE } from "../../src/kernel/time.js";
 import type { Db } from "../../src/platform/db/db.js";
-import { migrate } from "../../src/platform/db/migrate.js";
 import { createBucket } from "../../src/platform/nats/bucket.js";
 import { createCalibration } from "../../src/rewards/calibration.sql.js";
 import { createRewardStore, REWARDS_MIGRATIONS } from "../../src/rewards/index.js";
@@ -36,8 +34,7 @@ describe.each(DATABASES)("analyses and rewards on $name", ({ start }) => {
     server = await start();
   }, 60_000);
   beforeEach(async () => {
-    db = await server.emptyDatabase();
-    await migrate(db, [ANALYSIS_MIGRATIONS, REWARDS_MIGRATIONS], silent);
+    db = await server.emptyDatabase([ANALYSIS_MIGRATIONS, REWARDS_MIGRATIONS]);
   });
   afterAll(() => server.stop());
 

@@ -1,9 +1,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
-import { silent } from "../../src/kernel/logger.js";
 import { OUTBOX_MIGRATIONS } from "../../src/outbox/index.js";
 import { createOutboxStore, type OutboxStore } from "../../src/outbox/store.sql.js";
 import type { Db } from "../../src/platform/db/db.js";
-import { migrate } from "../../src/platform/db/migrate.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 
 describe.each(DATABASES)("claims of an outbox on $name", ({ start }) => {
@@ -14,8 +12,7 @@ describe.each(DATABASES)("claims of an outbox on $name", ({ start }) => {
     server = await start();
   });
   beforeEach(async () => {
-    db = await server.emptyDatabase();
-    await migrate(db, [OUTBOX_MIGRATIONS], silent);
+    db = await server.emptyDatabase([OUTBOX_MIGRATIONS]);
   });
   afterAll(() => server.stop());
 

@@ -10,7 +10,6 @@ import { createPublishEvent } from "../../src/outbox/publish.nats.js";
 import { type Relay, type RelayDeps, startRelay } from "../../src/outbox/relay.js";
 import { createOutboxStore, type OutboxStore } from "../../src/outbox/store.sql.js";
 import type { Db } from "../../src/platform/db/db.js";
-import { migrate } from "../../src/platform/db/migrate.js";
 import { createPublisher } from "../../src/platform/nats/publish.js";
 import { type Broker, startNats } from "../../src/sandbox/brokers/index.js";
 import { temporaryFolder } from "../support/brokers.js";
@@ -36,8 +35,7 @@ describe.each(DATABASES)("the outbox on $name", ({ start }) => {
     connection = await connect({ servers: nats.url, maxReconnectAttempts: -1, reconnectTimeWait: 50 });
   });
   beforeEach(async () => {
-    db = await server.emptyDatabase();
-    await migrate(db, [OUTBOX_MIGRATIONS], silent);
+    db = await server.emptyDatabase([OUTBOX_MIGRATIONS]);
     const manager = await connection.jetstreamManager();
     await manager.streams.delete("LOG").catch(() => undefined);
     await manager.streams.add({ name: "LOG", subjects: ["log.>"] });

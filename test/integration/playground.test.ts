@@ -2,7 +2,6 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "@jest/
 import { silent } from "../../src/kernel/logger.js";
 import { createPageTokens } from "../../src/kernel/paging.js";
 import type { Db } from "../../src/platform/db/db.js";
-import { migrate } from "../../src/platform/db/migrate.js";
 import { type GrpcServer, serveGrpc } from "../../src/platform/grpc/serve.js";
 import { type HttpServer, serveHttp } from "../../src/platform/http/serve.js";
 import { createPostsService } from "../../src/posts/index.js";
@@ -41,8 +40,7 @@ afterAll(async () => {
 });
 
 beforeEach(async () => {
-  db = await databases.emptyDatabase();
-  await migrate(db, MIGRATIONS, silent);
+  db = await databases.emptyDatabase(MIGRATIONS);
   await redis.client.flushall();
   faults = new Faults();
   const store = createPostsStore(db);

@@ -9,7 +9,6 @@ import type { Limit } from "../../src/kernel/variables.js";
 import { OUTBOX_MIGRATIONS } from "../../src/outbox/index.js";
 import { createOutboxStore, type OutboxStore } from "../../src/outbox/store.sql.js";
 import type { Db } from "../../src/platform/db/db.js";
-import { migrate } from "../../src/platform/db/migrate.js";
 import { serveGrpc } from "../../src/platform/grpc/serve.js";
 import type { Scripts } from "../../src/platform/redis/scripts.js";
 import { createListCache, MAX_CACHED_IDS } from "../../src/state/caches/user-lists.redis.js";
@@ -37,11 +36,8 @@ import { callsOf } from "./grpc.js";
 import { unlimited } from "./limits.js";
 
 /** A database with the schema of the users service. */
-export async function newUsersDatabase(server: DatabaseServer): Promise<Db> {
-  const db = await server.emptyDatabase();
-  await migrate(db, [OUTBOX_MIGRATIONS, USERS_MIGRATIONS], silent);
-  return db;
-}
+export const newUsersDatabase = (server: DatabaseServer): Promise<Db> =>
+  server.emptyDatabase([OUTBOX_MIGRATIONS, USERS_MIGRATIONS]);
 
 /** Options of a process of the users service. */
 export interface UsersOptions {
