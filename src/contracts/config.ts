@@ -19,7 +19,7 @@ export const STORED_TIMELINES_VARIABLES = {
   homeReplies: {
     name: "TIMELINE_HOME_REPLIES",
     schema: z.enum(["followed", "all"], { error: "must be followed or all" }),
-    default: "all",
+    default: "followed",
     about:
       "followed: a home shows replies to its user and to those whom the user follows, and local and global show no replies to others; all: they show all replies; the same for all processes",
   },

@@ -97,7 +97,8 @@ export class Bench {
     const service = await startService({
       ...{ redisUrl: redisServer.url, natsUrl: natsServer.url, usersAddress, postsAddress, ...others },
       command: [...profiling, ...command],
-      env: { TIMELINE_LOG_LEVEL: "warn", ...options.env },
+      // Homes that benchmarks fill have no copy of whom their users follow.
+      env: { TIMELINE_LOG_LEVEL: "warn", TIMELINE_HOME_REPLIES: "all", ...options.env },
     });
     this.defer(() => service.stop());
     return service;

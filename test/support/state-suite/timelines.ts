@@ -105,7 +105,7 @@ export function describeTimelines({ open, left, isCluster }: Scene): void {
     });
 
     test("a rebuilt home has the drops of the snapshot, and what arrived meanwhile", async () => {
-      const { writer, store, hidden, ...state } = open();
+      const { writer, store, hidden, ...state } = open({ TIMELINE_HOME_REPLIES: "all" });
       const home = homeOf("ada");
       await writer.addToHomes(toHomes(["ada"], "stale", "kept"));
       expect(await store.beginRebuild(home, -6)).toBe("hidden unknown");
