@@ -57,7 +57,7 @@ export const strictest = (standings: readonly Standing[]): Standing =>
 
 type Method = (request: never, context: never) => unknown;
 
-/** Fields of requests that name who writes. */
+/** Fields of requests that name who writes. Beside `user_id` a `follower_id` is the other user. */
 const WRITERS = ["user_id", "follower_id", "actor_uri"] as const;
 
 interface WriteRequest extends Partial<Record<(typeof WRITERS)[number], string>> {
@@ -65,7 +65,10 @@ interface WriteRequest extends Partial<Record<(typeof WRITERS)[number], string>>
 }
 
 const writersOf = ({ follows = [], ...request }: WriteRequest): (readonly [field: string, user: string])[] => [
-  ...WRITERS.flatMap((field) => (request[field] ? [[field, request[field]] as const] : [])),
+  ...WRITERS.flatMap((field) => {
+    const isOther = field === "follower_id" && request.user_id !== undefined;
+    return request[field] && !isOther ? [[field, request[field]] as const] : [];
+  }),
   ...follows.map(({ follower_id }, index) => [`follows.${index}.follower_id`, follower_id] as const),
 ];
 

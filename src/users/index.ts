@@ -53,7 +53,10 @@ export type UsersServiceDeps = FollowsDeps &
   Omit<StandingsDeps, "log"> & { readonly standingOf: Standings["of"] };
 
 /** A suspended user can call none of these. */
-const WRITES = ["follow", "unfollow", "followMany", "block", "unblock", "mute", "unmute", "setProfile"] as const;
+const WRITES = [
+  ...(["follow", "unfollow", "followMany", "acceptFollow", "rejectFollow", "removeFollower"] as const),
+  ...(["block", "unblock", "mute", "unmute", "setProfile"] as const),
+] as const;
 
 export function createUsersService(deps: UsersServiceDeps, log: Logger): Service {
   const follows = { ...changeFollows(deps), ...readFollows(deps) };

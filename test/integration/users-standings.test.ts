@@ -127,6 +127,12 @@ describe.each(DATABASES)("standings on $name", ({ start }) => {
         status.FAILED_PRECONDITION,
         "user_id: is suspended",
       ]);
+    for (const call of [client.acceptFollow, client.rejectFollow, client.removeFollower])
+      expect(await refusal(call({ user_id: "a", follower_id: "b" }))).toEqual([
+        status.FAILED_PRECONDITION,
+        "user_id: is suspended",
+      ]);
+    expect((await client.removeFollower({ user_id: "b", follower_id: "a" })).changed).toBe(false);
     expect((await client.follow({ follower_id: "b", following_id: "a" })).changed).toBe(true);
     expect((await client.follow({ follower_id: "c", following_id: "b" })).changed).toBe(true);
     await client.setStanding({ user_id: "a", standing: ACTIVE });
