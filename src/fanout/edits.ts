@@ -1,5 +1,5 @@
 import type { EditEvent } from "../contracts/events.js";
-import { bylineText } from "../contracts/timelines.js";
+import { type Byline, bylineText } from "../contracts/timelines.js";
 import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { grouped, mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
@@ -77,10 +77,13 @@ async function tell(deps: EditDeps, edits: readonly AdmittedEdit[]): Promise<voi
   const ofPulled = edits.filter((edit) => pulled.has(dropOf(edit)));
   if (ofPulled.length > 0)
     await listeners.visit(author, (users) =>
-      announce(deps, ofPulled, (drop) => writer.aboveFloorAmong(users, pulled.get(drop) as number)),
+      announce(deps, ofPulled, {
+        havingAmong: (drop) => writer.aboveFloorAmong(users, pulled.get(drop)?.score ?? 0),
+        bylineOf: (drop) => pulled.get(drop)?.by,
+      }),
     );
   for await (const users of audienceOf(deps, author))
-    await announce(deps, edits, (drop) => writer.havingAmong(users, drop));
+    await announce(deps, edits, { havingAmong: (drop) => writer.havingAmong(users, drop), bylineOf: () => undefined });
 }
 
 /** Yields the listeners among an author's followers, or all listeners if these are fewer than the followers. */
@@ -99,11 +102,17 @@ async function* audienceOf(
   }
 }
 
-/** `havingAmong` returns the listeners who have a drop. */
+interface Having {
+  /** Returns the listeners who have a drop. */
+  readonly havingAmong: (drop: string) => Promise<readonly string[]>;
+  /** Returns the byline if it decides about who has the drop: a home leaves out some replies. */
+  readonly bylineOf: (drop: string) => Byline | undefined;
+}
+
 async function announce(
   { fences, publishing, notify }: EditDeps,
   edits: readonly AdmittedEdit[],
-  havingAmong: (drop: string) => Promise<readonly string[]>,
+  { havingAmong, bylineOf }: Having,
 ): Promise<void> {
   const drops = [...new Set(edits.map(dropOf))];
   const having = new Map(await Promise.all(drops.map(async (drop) => [drop, await havingAmong(drop)] as const)));
@@ -120,7 +129,7 @@ async function announce(
       const { drop_id, user_id, revision } = edit.event.payload;
       const to = having.get(drop_id) ?? [];
       if (to.length === 0 || deleted.has(drop_id)) return [];
-      const by = { author: user_id };
+      const by = bylineOf(drop_id) ?? { author: user_id };
       const notification = { event: "drop_edited", drop_id, revision, by: bylineText(by) } as const;
       return [{ users: to, notification, by, trace: edit.trace }];
     }),

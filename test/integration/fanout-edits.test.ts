@@ -208,6 +208,26 @@ test("of a pulled author's drop those listeners are told whose home reaches down
   expect(toldOfEdits(bench)).toEqual(["ada", "f2"]);
 });
 
+test("of a pulled author's reply to somebody else those are told who follow both", async () => {
+  const registry = openRegistry(redis, Number.POSITIVE_INFINITY);
+  const world = followers(9);
+  world.follow("f1", "zoe");
+  const bench = openFanout(redis, world, {
+    pageSize: 2,
+    judgesReplies: true,
+    readHidden: async (user) => world.hiddenFrom(user),
+    change: (deps) => ({ ...deps, authorStates: registry }),
+  });
+  await registry.choose("ada", "pull");
+  await step(bench, registry);
+  await listen("f1", "f2");
+  const reply = { ...DROP, reply_to: "parent", reply_to_author: "zoe" };
+  world.post(reply);
+  await handle(bench, created(reply));
+  await once(bench, edited("d1", "ada"));
+  expect([toldTo(bench, "f1"), toldTo(bench, "f2")]).toEqual([["new_drop", "drop_edited 2"], []]);
+});
+
 test("who mutes the author is told of no edit", async () => {
   const world = followers(2);
   const bench = openFanout(redis, world, { readHidden: async (user) => world.hiddenFrom(user) });

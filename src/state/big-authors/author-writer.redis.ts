@@ -1,4 +1,4 @@
-import { bylineOf } from "../../contracts/timelines.js";
+import { bylineOf, type TimelineEntry } from "../../contracts/timelines.js";
 import { encodeId } from "../../kernel/ids.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import { isDirect, rememberCreation } from "../entries/drop-facts.redis.js";
@@ -63,10 +63,20 @@ export function createAuthorWriter(
       await rememberCreation(scripts, drop, score);
       return true;
     },
-    /** Returns those of the drops that the timeline has now, with their times of creation, in ms since the epoch. */
-    async holdingAmong(author: string, drops: readonly string[]): Promise<ReadonlyMap<string, number>> {
-      const scores = await command("zmscore", (client) => client.zmscore(authorKey(author), ...drops));
-      return new Map(drops.flatMap((drop, index) => (scores[index] == null ? [] : [[drop, Number(scores[index])]])));
+    /** Returns the entries of those of the drops that the timeline has now. Replies have their bylines. */
+    async holdingAmong(author: string, drops: readonly string[]): Promise<ReadonlyMap<string, TimelineEntry>> {
+      const key = authorKey(author);
+      const [scores, texts] = await Promise.all([
+        command("zmscore", (client) => client.zmscore(key, ...drops)),
+        command("hmget", (client) => client.hmget(bylinesKey(key), ...drops)),
+      ]);
+      return new Map(
+        drops.flatMap((drop, index) => {
+          const [score, text] = [scores[index], texts[index]];
+          if (score == null) return [];
+          return [[drop, { drop, score: Number(score), by: text == null ? undefined : bylineOf(text) }] as const];
+        }),
+      );
     },
     /** Resolves to the author of the parent of a drop that is a reply to somebody else. */
     async parentOf(author: string, drop: string): Promise<string | undefined> {

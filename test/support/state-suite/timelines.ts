@@ -198,7 +198,7 @@ export function describeTimelines({ open, left, isCluster }: Scene): void {
       await authors.remove("bob", "d1");
       await authors.removeWithNote("bob", "d2");
       expect(await authors.heldBeforeDeletion("bob", "d2")).toBe(true);
-      expect(await authors.holdingAmong("bob", ["d2", "d3"])).toEqual(new Map([["d3", AT + 2]]));
+      expect(await authors.holdingAmong("bob", ["d2", "d3"])).toEqual(new Map([["d3", { drop: "d3", score: AT + 2 }]]));
       await pulls.fill("ada", async () => ["bob", "cat"]);
       await authors.addToPulls(new Map([["dan", ["ada", "eve"]]]));
       expect((await store.mergedKeysOf(homeOf("ada"))).sort()).toEqual(["bob", "dan"].map(authorTimelineOf));
