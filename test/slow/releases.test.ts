@@ -49,6 +49,8 @@ const EXPAND = `DO $$ DECLARE name text; BEGIN
   LOOP EXECUTE format('ALTER TABLE %s ADD of_the_next_release text NOT NULL DEFAULT ''new''', name); END LOOP;
 END $$`;
 
+const EACH_REPOST = { TIMELINE_HOME_REPOST_WINDOW: "0" };
+
 /** The processes of one version, each role group in one. */
 interface Version {
   readonly upstreams: Service;
@@ -82,6 +84,8 @@ async function openScene(stack: Place, ports: readonly number[], own: Scene["env
   stack.defer(() => Promise.all(scene.listeners.map((listener) => listener.close())));
   return scene;
 }
+
+const withEnv = (scene: Scene, more: Scene["env"]): Scene => ({ ...scene, env: { ...scene.env, ...more } });
 
 const startUpstreams = ({ stack, env }: Scene, command: readonly string[], port: number): Promise<Service> =>
   stack.start({
@@ -183,7 +187,7 @@ async function underLoad(scene: Scene, ...steps: readonly (() => unknown)[]): Pr
     await calm();
   }
   await expectNoDeadLetters(scene);
-  await expectPages(scene, PEOPLE);
+  await expectPages({ ...scene, repostWindow: 0 }, PEOPLE);
 }
 
 async function expectNoDeadLetters({ stack: { streams } }: Scene): Promise<void> {
@@ -229,7 +233,8 @@ async function rehearse(scene: Scene, [first, second]: readonly [number, number]
     () => ask(scene, "flow"),
     () => expand(scene),
     async () => (upstreams = await startUpstreams(scene, current, second)),
-    async () => (fresh = await startOthers(scene, current, upstreams as Service)),
+    // The release shows each repost.
+    async () => (fresh = await startOthers(withEnv(scene, EACH_REPOST), current, upstreams as Service)),
     () => ask(scene, "clout"),
     () => leadTo(scene, second),
   );

@@ -16,10 +16,12 @@ export const PATIENCE_MS = 120_000;
 export interface Shown {
   readonly world: BusyWorld;
   readonly readers: readonly Reader[];
+  /** Default: that of TIMELINE_HOME_REPOST_WINDOW. */
+  readonly repostWindow?: number;
 }
 
 /** Waits until every process shows the homes of these users, local and global as the world says, whole and page by page. */
-export async function expectPages({ world, readers }: Shown, users: readonly string[]): Promise<void> {
+export async function expectPages({ world, readers, repostWindow }: Shown, users: readonly string[]): Promise<void> {
   const expectPage = (name: object, read: (query: Query) => Promise<GetTimelineResponse>, expected: () => string[]) =>
     becomes(async () => {
       const page = await read({ limit: PAGE });
@@ -47,7 +49,7 @@ export async function expectPages({ world, readers }: Shown, users: readonly str
       expectPage(
         { api, user },
         (query) => reader.home(user, query, 60_000),
-        () => world.page(user, SHARED),
+        () => world.page(user, SHARED, repostWindow),
       ),
     );
   }

@@ -4,7 +4,7 @@ import { STORED_TIMELINES_VARIABLES } from "../../src/contracts/config.js";
 import { type DropDetails, Visibility } from "../../src/gen/avion/posts.js";
 import { connectWorld } from "../../src/sandbox/world/world.grpc.js";
 import { below, oneOf, type Random } from "./random.js";
-import { onceIn } from "./reposts-once.js";
+import { onceIn, REPOST_WINDOW } from "./reposts-once.js";
 import { newestFirst } from "./world.js";
 
 export interface KnownDrop extends Pick<DropDetails, "drop_id" | "user_id" | "visibility" | "created_at"> {
@@ -24,8 +24,6 @@ const PASSING: readonly number[] = [
 /** A reply to a drop that is gone is an invalid argument. */
 const REFUSED: readonly number[] = [status.FAILED_PRECONDITION, status.NOT_FOUND, status.INVALID_ARGUMENT];
 const PATIENCE_MS = 120_000;
-/** The default of TIMELINE_HOME_REPOST_WINDOW. */
-const REPOST_WINDOW = 40;
 /** Whether homes leave out replies to those whom their users do not follow, where nobody says otherwise. */
 const JUDGES_REPLIES = (STORED_TIMELINES_VARIABLES.homeReplies.default as string) === "followed";
 
@@ -212,13 +210,13 @@ export class BusyWorld {
       else sharers.delete(person);
   }
 
-  /** The newest ids that pages of a home must show: of a drop and its reposts the newest one in 40 places. */
-  page(user: string, limit: number): string[] {
+  /** The newest ids that pages of a home must show: of a drop and its reposts the newest one in so many places. */
+  page(user: string, limit: number, repostWindow = REPOST_WINDOW): string[] {
     const entries = this.home(user, Number.POSITIVE_INFINITY).map((drop) => {
       const { repost_of, user_id, created_at } = this.drops.get(drop) as KnownDrop;
       return { drop, score: created_at, by: { author: user_id, ...(repost_of !== "" && { repostOf: repost_of }) } };
     });
-    return onceIn(entries, REPOST_WINDOW)
+    return onceIn(entries, repostWindow)
       .slice(0, limit)
       .map(({ drop }) => drop);
   }

@@ -1,5 +1,8 @@
 import type { TimelineEntry } from "../../src/contracts/timelines.js";
 
+/** The default of TIMELINE_HOME_REPOST_WINDOW. */
+export const REPOST_WINDOW = 40;
+
 /** An item of a page, as far as the rule decides about it. */
 export interface Once {
   readonly drop: string;
