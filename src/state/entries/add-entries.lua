@@ -133,7 +133,7 @@ local function add(key, entries, lowest)
     if floor then size = size - 1 end
     local most = floor and floor < 0 and not are_homes and rebuilding * cap or cap
     local risen = size > most and trim(key, floor, size)
-    if risen and tonumber(lowest) <= risen then return 0 end
+    if risen and tonumber(lowest) <= risen then return 0, true end
   end
   return added
 end
@@ -285,9 +285,9 @@ while at <= #ARGV do
   for _, token in ipairs(tokens) do
     local key, shown, from, is_suspect = prefix .. token, entries, lowest, suspects and suspects[token]
     if is_suspect or next(replies) then shown, from = shown_to(token, first, last, is_suspect, replies) end
-    local added = add(key, shown, from)
+    local added, is_trimmed = add(key, shown, from)
     total = total + added
-    if keeps and (added > 0 or not are_homes) then keep_bylines(key, first, last) end
+    if keeps and (is_trimmed or added > 0 or not are_homes) then keep_bylines(key, first, last) end
   end
   at = last + 1
 end
