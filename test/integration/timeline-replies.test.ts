@@ -2,12 +2,14 @@ import { afterEach, expect, test } from "@jest/globals";
 import fc from "fast-check";
 import { entryOfDrop } from "../../src/contracts/timelines.js";
 import type { Drop } from "../../src/gen/avion/posts.js";
+import { AppError } from "../../src/kernel/errors.js";
 import { type Failpoint, hookFailpoints } from "../../src/kernel/failpoints.js";
 import { MAX_LEFT_OUT } from "../../src/state/entries/follows.js";
 import { followsKeyOfHome, homeKey } from "../../src/state/keys.js";
 import { handle } from "../support/fanout.js";
 import { Scene } from "../support/hidden-scene.js";
 import { lua } from "../support/lua.js";
+import { sourcesOf } from "../support/memory-upstreams.js";
 import { openRegistry, step } from "../support/pulled.js";
 import { asCluster } from "../support/redis.js";
 import { redisOfFile } from "../support/redis-of-file.js";
@@ -183,6 +185,27 @@ test("a home is rebuilt once after the setting has changed, or the copy of follo
   const again = open({ world: scene.world });
   for (let reads = 0; reads < 2; reads++) expect((await again.home()).drop_ids).toEqual(["bob-1"]);
   expect(again.rebuilt).toBe(1);
+});
+
+// Invariant 5.
+test("while the copy of follows is lost and cannot be read, a degraded page hides whom its user hides", async () => {
+  const registry = openRegistry(redis, 0);
+  const scene = open({ registry });
+  scene.world.mute("ada", "eve");
+  const muted = await scene.post("eve");
+  for (const more of [{}, { reply_to_author: "eve" }, { repost_of: muted, repost_author: "eve" }])
+    await scene.post("bob", more);
+  await scene.post("bob", { reply_to_author: "cat" });
+  await step(scene.fanout, registry);
+  expect(await scene.home()).toMatchObject({ drop_ids: ["bob-4", "bob-1"], degraded: false });
+  await redis.raw.del(COPY);
+  await redis.raw.zrem(homeKey("ada"), "~floor");
+  const away = () => Promise.reject(new AppError("unavailable", "GetFollowingList"));
+  Object.assign(scene.deps, {
+    rebuild: away,
+    openSources: () => ({ ...sourcesOf(scene.world), following: away }),
+  });
+  expect(await scene.home()).toMatchObject({ drop_ids: ["bob-4", "bob-1"], degraded: true });
 });
 
 // Invariant 5.

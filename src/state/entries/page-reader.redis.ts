@@ -218,14 +218,16 @@ export class PageReader {
     if (signed.length === 0) return merged;
     const asked = await viewer?.among(signed.map(({ by }) => by));
     const follows = await this.#followedParents(home, signed);
-    if (follows === undefined)
-      return { ...merged, floor: undefined, incomplete: { keys: [home], arePullsKnown: true } };
     const user = userOfHomeKey(home);
     const isShown = ({ by }: Signed): boolean =>
       !asked?.hides(by) &&
-      (by.parent === undefined || by.parent === user || follows === "all" || follows.has(by.parent));
+      (by.parent === undefined || by.parent === user || !follows || follows === "all" || follows.has(by.parent));
     const hidden = new Set(signed.filter((entry) => !isShown(entry)).map(({ drop }) => drop));
-    return hidden.size > 0 ? { ...merged, hidden } : merged;
+    const judged = hidden.size > 0 ? { ...merged, hidden } : merged;
+    if (follows) return judged;
+    // While the home cannot be rebuilt, a degraded page shows these entries.
+    const keys = [...new Set([home, ...(merged.incomplete?.keys ?? [])])];
+    return { ...judged, floor: undefined, incomplete: { keys, arePullsKnown: true } };
   }
 
   /** Resolves to the parents' authors whom the user of a home follows, or to "all" if replies are not judged. */
