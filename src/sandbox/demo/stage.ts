@@ -16,6 +16,12 @@ export interface Stage {
   stream: Stream;
 }
 
+/** Each step resolves to a line about what was seen. */
+export interface Step {
+  readonly title: string;
+  readonly run: (stage: Stage) => Promise<string>;
+}
+
 /** Picks a reader and an author they follow, and opens the reader's stream. */
 export async function setStage(sandbox: Sandbox): Promise<Stage> {
   const { world, closers, httpUrl, connection: nats } = sandbox;
@@ -45,8 +51,13 @@ export const holds = async ({ redis }: Stage, key: string, drop: string): Promis
 let posted = 0;
 
 /** Resolves to the id of the drop. Each has another text: one text may be posted a few times only. */
-export async function post({ sandbox }: Stage, user_id: string, visibility = Visibility.PUBLIC): Promise<string> {
-  const { drop } = await sandbox.world.posts.createDrop({ user_id, visibility, body: `Hello ${++posted}` });
+export async function post(
+  { sandbox }: Stage,
+  user_id: string,
+  visibility = Visibility.PUBLIC,
+  reply_to = "",
+): Promise<string> {
+  const { drop } = await sandbox.world.posts.createDrop({ user_id, visibility, reply_to, body: `Hello ${++posted}` });
   return drop?.drop_id as string;
 }
 

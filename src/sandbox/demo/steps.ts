@@ -2,15 +2,21 @@ import { SUBJECT_OF } from "../../contracts/events.js";
 import { STREAM } from "../../contracts/subjects.js";
 import { Visibility } from "../../gen/avion/posts.js";
 import { GLOBAL, homeOf, LOCAL } from "../../state/index.js";
-import { BIG_AUTHOR, LOCKED_AUTHOR } from "../world/seed.js";
+import { BIG_AUTHOR } from "../world/seed.js";
 import { dropsOf } from "../world/world.grpc.js";
-import { countHolding, eventually, expect, holds, openStream, post, readHome, request, type Stage } from "./stage.js";
-
-/** Resolves to a line about what was seen. */
-interface Step {
-  readonly title: string;
-  readonly run: (stage: Stage) => Promise<string>;
-}
+import { PEOPLE } from "./people.js";
+import {
+  countHolding,
+  eventually,
+  expect,
+  holds,
+  openStream,
+  post,
+  readHome,
+  request,
+  type Stage,
+  type Step,
+} from "./stage.js";
 
 /** Each call makes the same request. */
 const askForAnalysis = (stage: Stage) =>
@@ -171,49 +177,7 @@ export const STEPS: readonly Step[] = [
       return `${rewards.total} XP`;
     },
   },
-  {
-    title: "A block empties a page and a stream, and an unblock does not restore the follow",
-    async run(stage) {
-      const { users, timelines } = stage.sandbox.world;
-      const pair = { user_id: stage.reader, target_id: stage.author };
-      const edge = { follower_id: stage.reader, following_id: stage.author };
-      const before = await post(stage, stage.author);
-      await stage.stream.waitFor("new_drop", before);
-      await users.block(pair);
-      const local = () => timelines.getLocalTimeline({ user_id: stage.reader });
-      await eventually("pages without the author", async () => {
-        const pages = await Promise.all([readHome(stage, 100), local()]);
-        return pages.every(({ drop_ids, degraded }) => !degraded && !drop_ids.includes(before));
-      });
-      const hidden = await post(stage, stage.author);
-      await stage.stream.waitFor("new_drop", await post(stage, stage.reader));
-      const isTold = stage.stream.events.some(({ data }) => data.includes(JSON.stringify(hidden)));
-      expect(!isTold, "the stream has the drop of a blocked author");
-      await users.unblock(pair);
-      const { following } = await users.isFollowing({ follower_id: stage.reader, following_ids: [stage.author] });
-      expect(following[0] === false, "the unblock has restored the follow");
-      await users.follow(edge);
-      await eventually("the drops of the author back in the home", async () => {
-        const { drop_ids } = await readHome(stage, 100);
-        return [before, hidden].every((drop) => drop_ids.includes(drop));
-      });
-      return "hidden in the home, local and the stream; back after an unblock and a new follow";
-    },
-  },
-  {
-    title: "A follow of somebody who approves followers waits until it is accepted",
-    async run(stage) {
-      const { users } = stage.sandbox.world;
-      const { pending } = await users.follow({ follower_id: stage.reader, following_id: LOCKED_AUTHOR });
-      expect(pending, "the follow is no request");
-      const drop = await post(stage, LOCKED_AUTHOR, Visibility.FOLLOWERS);
-      await stage.stream.waitFor("new_drop", await post(stage, stage.author));
-      expect(!(await readHome(stage, 100)).drop_ids.includes(drop), "the drop is in the home before");
-      await users.acceptFollow({ user_id: LOCKED_AUTHOR, follower_id: stage.reader });
-      await eventually("the drop in the home", async () => (await readHome(stage, 100)).drop_ids.includes(drop));
-      return "the drop for followers is in the home once the request is accepted";
-    },
-  },
+  ...PEOPLE,
   {
     title: "Redis loses everything, and the next read heals the timeline",
     async run(stage) {
