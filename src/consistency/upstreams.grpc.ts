@@ -10,6 +10,7 @@ import { readPages } from "../kernel/paging.js";
 import { MINUTE } from "../kernel/time.js";
 import { type EdgeChange, edgesIn, standingChangeOf } from "../state/index.js";
 import { Busy } from "../upstreams/faults.js";
+import { follows } from "../upstreams/follows.js";
 import { isNotFound, isOfUpstream, isUnimplemented, type Upstreams } from "../upstreams/upstreams.grpc.js";
 import type { TimeRange } from "./reconcile/reconcile.js";
 
@@ -20,7 +21,6 @@ export const WAITING = {
 };
 
 const CHANGES_A_PAGE = 500;
-const FOLLOWING_A_PAGE = 1_000;
 const DROPS_A_PAGE = 100;
 /** Maximum difference between the time of a drop in an event and in the upstream, which may round it. */
 const ROUNDED_MS = MINUTE;
@@ -102,13 +102,8 @@ export class UpstreamView {
       return listed;
     });
 
-  readonly follows = async (follower: string, following: string): Promise<boolean> => {
-    const [follows] = (await unlessLacking(() => this.upstreams.isFollowing(follower, [following]))) ?? [];
-    if (follows !== undefined) return follows;
-    const read = (token: string) => this.upstreams.following({ user: follower, size: FOLLOWING_A_PAGE, token });
-    for await (const { ids } of readPages(read)) if (ids.includes(following)) return true;
-    return false;
-  };
+  readonly follows = (follower: string, following: string): Promise<boolean> =>
+    follows(this.upstreams, follower, following);
 
   /** Resolves to random followers, out of a list of about this number of pages. */
   readonly sampleFollowers = async (author: string, pages: number, size: number): Promise<readonly string[]> => {

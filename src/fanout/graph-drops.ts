@@ -154,8 +154,8 @@ export class DropWrites {
 
   /**
    * Applies an author's drops down to the lowest floor, page by page. One drop more than a timeline holds is added, so
-   * that trimming raises the floor to the end of the list. Replies do not count, since homes may leave them out. Returns
-   * the homes that would need more pages.
+   * that trimming raises the floor to the end of the list. Replies and reposts do not count, since homes may leave them
+   * out. Returns the homes that would need more pages.
    */
   async apply(homes: readonly ChangedHome[], { first, next, maxPages }: Source): Promise<readonly ChangedHome[]> {
     let [page, open, added] = [first, homes, 0];
@@ -184,7 +184,7 @@ export class DropWrites {
     await this.#removing.flush();
   }
 
-  /** Returns the number of drops, without replies to others, that all of these followers may see. */
+  /** Returns the number of drops, without replies to others and reposts, that all of these followers may see. */
   async #add(followers: readonly string[], page: readonly Drop[], atMost: number): Promise<number> {
     const now = sharedNow();
     const toAll: SignedEntry[] = [];
@@ -196,7 +196,9 @@ export class DropWrites {
       else await this.#adding.push({ audience: audienceOf(readers), entries: [entry] });
     }
     let counted = 0;
-    const entries = toAll.filter(({ by }) => counted < atMost && (by.parent !== undefined || ++counted));
+    const entries = toAll.filter(
+      ({ by }) => counted < atMost && (by.parent !== undefined || by.original !== undefined || ++counted),
+    );
     await this.#adding.push({ audience: audienceOf(followers), entries });
     return counted;
   }

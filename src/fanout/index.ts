@@ -19,7 +19,7 @@ import {
   createQueueJobs,
   type Sample,
 } from "./publish.nats.js";
-import { createSources, isFollowing } from "./sources.grpc.js";
+import { createSources } from "./sources.grpc.js";
 
 export type { Fanout } from "./fanout.js";
 export { createReadFanOuts } from "./record.nats.js";
@@ -60,8 +60,7 @@ export function createFanout(handles: FanoutHandles): Fanout & { readonly startC
   const { fillPulls = async () => undefined, sample = () => new Set() } = handles;
   const sources = createSources(upstreams, erased, config.fanout.chunkSize);
   const activeOnly = config.fanout.audience === "active";
-  const follows = (user: string, author: string) => isFollowing(sources, user, author);
-  const writes = state.openWrites({ ...sources, upstreams, fillPulls, isFollowing: follows, activeOnly });
+  const writes = state.openWrites({ ...sources, upstreams, fillPulls, activeOnly });
   const deps: FanoutDeps = {
     ...sources,
     ...writes,

@@ -9,7 +9,7 @@ import type { WithApply } from "./apply.js";
 import type { AudienceChange, Change } from "./change.js";
 import type { Trace } from "./publish.nats.js";
 import { type Authored, addToAuthor, openJobs, toListeners, toTiers } from "./routes.js";
-import { isFollowing, type Sources } from "./sources.grpc.js";
+import type { Sources } from "./sources.grpc.js";
 
 export interface Plan {
   readonly change: Omit<Change, "generation" | "user_id" | "pulled" | "tier">;
@@ -191,7 +191,7 @@ async function toRecipients(
 ): Promise<void> {
   const author = change.user_id;
   const others = [...new Set(named)].filter((user) => user !== author);
-  const follows = await mapLimited(others, RECIPIENTS_AT_ONCE, (user) => isFollowing(deps, user, author));
+  const follows = await mapLimited(others, RECIPIENTS_AT_ONCE, (user) => deps.isFollowing(user, author));
   const followers = others.filter((_, index) => follows[index]);
   const audience = audienceOf(includeAuthor ? [author, ...followers] : followers);
   const nonFollowers = others.filter((_, index) => !follows[index]);

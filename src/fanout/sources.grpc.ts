@@ -1,11 +1,11 @@
 import type { DropPage, TimelineEntry } from "../contracts/timelines.js";
 import { createOldestFirst, type OldestFirst } from "../kernel/oldest-first.js";
-import { type IdPage, readPages } from "../kernel/paging.js";
+import type { IdPage } from "../kernel/paging.js";
 import { type Erased, withoutErasedOriginals } from "../state/index.js";
+import { follows } from "../upstreams/follows.js";
 import type { Upstreams } from "../upstreams/upstreams.grpc.js";
 
 export const DROPS_A_PAGE = 200;
-const FOLLOWING_A_PAGE = 1_000;
 
 /** Maximum number of authors whose drops a batch of edges reads at a time, and of calls for drops in the process. */
 export const AUTHORS_AT_ONCE = 128;
@@ -14,7 +14,7 @@ const MANY_CALLS = 128;
 
 export interface Sources {
   readFollowers(author: string, token: string): Promise<IdPage>;
-  readFollowing(user: string, token: string): Promise<IdPage>;
+  isFollowing(user: string, author: string): Promise<boolean>;
   /**
    * Reads a page of an author's drops below a position, from the newest if `below` is undefined. `reader`: of direct
    * drops, those that this user may see; "": no direct drops; undefined: all. Upstreams may ignore `reader`, and be
@@ -28,18 +28,9 @@ export interface Sources {
 export function createSources(upstreams: Upstreams, erased: Pick<Erased, "among">, followersAPage: number): Sources {
   return {
     readFollowers: (user, token) => upstreams.followers({ user, token, size: followersAPage }),
-    readFollowing: (user, token) => upstreams.following({ user, token, size: FOLLOWING_A_PAGE }),
+    isFollowing: (user, author) => follows(upstreams, user, author),
     readAuthorDrops: async (author, below, reader) =>
       withoutErasedOriginals(erased, await upstreams.dropsByUser({ author, below, reader, limit: DROPS_A_PAGE })),
     calls: createOldestFirst(AUTHORS_AT_ONCE, MANY_CALLS),
   };
-}
-
-export async function isFollowing(
-  { readFollowing }: Pick<Sources, "readFollowing">,
-  user: string,
-  author: string,
-): Promise<boolean> {
-  for await (const { ids } of readPages((token) => readFollowing(user, token))) if (ids.includes(author)) return true;
-  return false;
 }

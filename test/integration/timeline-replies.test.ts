@@ -4,7 +4,8 @@ import { entryOfDrop } from "../../src/contracts/timelines.js";
 import type { Drop } from "../../src/gen/avion/posts.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { type Failpoint, hookFailpoints } from "../../src/kernel/failpoints.js";
-import { MAX_LEFT_OUT } from "../../src/state/entries/follows.js";
+import { Follows, MAX_LEFT_OUT } from "../../src/state/entries/follows.js";
+import { createFollowsStore } from "../../src/state/entries/follows.redis.js";
 import { followsKeyOfHome, homeKey } from "../../src/state/keys.js";
 import { handle } from "../support/fanout.js";
 import { Scene } from "../support/hidden-scene.js";
@@ -158,6 +159,35 @@ test("a reply to somebody hidden is hidden, also where all replies are shown", a
     await handle(scene.fanout, related("user_unmuted", "ada", "cat", { version: 2 }));
     expect(await scene.home()).toMatchObject({ drop_ids: ["ada-2", "bob-1", "bob-0"], degraded: false });
   }
+});
+
+test("a copy that is staged in part ends by itself", async () => {
+  let calls = 0;
+  const command: typeof redis.scripts.command = (name, call) => {
+    if (++calls > 2) throw new Error("the process has ended");
+    return redis.scripts.command(name, call);
+  };
+  const follows = new Follows(
+    "ada",
+    Array.from({ length: 6_000 }, (_, n) => `u${n}`),
+  );
+  await expect(createFollowsStore({ command }, true).stage(COPY, follows)).rejects.toThrow("ended");
+  expect(await redis.raw.hlen(COPY)).toBe(5_000);
+  expect(await redis.raw.pttl(COPY)).toBeGreaterThan(0);
+});
+
+// Invariants 3 and 5.
+test("a followed user with more drops than a home holds leaves no gap where reposts among them are hidden", async () => {
+  const scene = open();
+  scene.world.mute("ada", "zoe");
+  for (let number = 0; number < 40; number++) await scene.post("eve");
+  for (let number = 0; number < 30; number++)
+    await scene.post("eve", number % 3 === 0 ? { repost_of: `zoe-${number}`, repost_author: "zoe" } : {});
+  expect(await scene.home()).toMatchObject({ drop_ids: [], degraded: false });
+  await follow(scene, "eve");
+  expect(scene.expected().drop_ids).toHaveLength(60);
+  expect(await scene.home()).toMatchObject(scene.expected());
+  expect(scene.rebuilt).toBe(1);
 });
 
 // Invariant 5.

@@ -27,9 +27,11 @@ export function createFollowsStore({ command }: Pick<Scripts, "command">, judges
     /** Stores the copy that finish-rebuild.lua puts in place. Resolves to its number of fields. */
     async stage(key: string, follows: Follows | undefined): Promise<number> {
       const fields = follows?.fields() ?? [];
-      for (const chunk of chunked(fields, FIELDS_A_CALL))
+      // Each call renews the time to live, so that a crash between two calls leaves a key that ends.
+      for (const chunk of chunked(fields, FIELDS_A_CALL)) {
         await command("hset", (client) => client.hset(key, new Map(chunk)));
-      if (fields.length > 0) await command("pexpire", (client) => client.pexpire(key, STAGED_TTL_MS));
+        await command("pexpire", (client) => client.pexpire(key, STAGED_TTL_MS));
+      }
       return fields.length;
     },
   };
