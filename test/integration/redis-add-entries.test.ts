@@ -6,6 +6,7 @@ import type { RedisClock } from "../../src/platform/redis/clock.js";
 import type { Scripts } from "../../src/platform/redis/scripts.js";
 import { createFenced, type Fenced } from "../../src/state/fenced.redis.js";
 import type { Group } from "../../src/state/key-lists.js";
+import { bylinesKey } from "../../src/state/keys.js";
 import { lua } from "../support/lua.js";
 import { asCluster, openRedis, type RedisBench } from "../support/redis.js";
 
@@ -182,6 +183,24 @@ test("however groups are cut into calls, each timeline gets each of its drops on
     groups: [{ keys: [names("d", 400)], items: drops }],
   });
   expect(await heldIn("t:d*")).toBe(0);
+});
+
+// Invariant 11.
+test("a repost that gives many homes too many bylines prunes four of them, and each later one as many more", async () => {
+  const cap = 10;
+  const homes = names("h", 9).split(",");
+  for (const home of homes) {
+    await bench.raw.zadd(`t:${home}`, 0, "~floor");
+    await bench.raw.hset(bylinesKey(`t:${home}`), Object.fromEntries(items(2 * cap).map(([, drop]) => [drop, "eve"])));
+  }
+  const share = async (time: number): Promise<number> => {
+    const args = [homes.join(","), 1, time, `repost-${time}`, "bob,eve,,d"];
+    await bench.scripts.run(lua("add-entries"), [], [LATER, cap, 9, 60_000, "0", "homes", "t:", ...args]);
+    const sizes = await Promise.all(homes.map((home) => bench.raw.hlen(bylinesKey(`t:${home}`))));
+    return sizes.filter((size) => size > 2 * cap).length;
+  };
+  expect([await share(1), await share(2), await share(3)]).toEqual([5, 1, 0]);
+  expect(await bench.raw.hkeys(bylinesKey("t:h8"))).toEqual(["repost-1", "repost-2", "repost-3"]);
 });
 
 // Invariant 2.
