@@ -221,12 +221,9 @@ async function planPublications(deps: FanoutDeps, drops: readonly AdmittedChange
     return { change, user_id, includeAuthor: isLocal, recipients: direct, trace };
   });
   await Promise.all(remembering);
-  await veilNew(
-    deps,
-    drops.map(({ event }) => event.payload),
-  );
   const announced = plans.flatMap(({ change }) => (isAnnounced(change) ? change : []));
-  await Promise.all([addShared(deps, shared), deps.publishing.begin(announced)]);
+  const posted = drops.map(({ event }) => event.payload);
+  await Promise.all([addShared(deps, shared), deps.publishing.begin(announced), veilNew(deps, posted)]);
   return plans;
 }
 

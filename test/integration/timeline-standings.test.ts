@@ -1,4 +1,5 @@
 import { expect, test } from "@jest/globals";
+import { veilNew } from "../../src/fanout/standings.js";
 import { homeKey, VEILED_KEY } from "../../src/state/keys.js";
 import { eventually } from "../support/eventually.js";
 import { handle } from "../support/fanout.js";
@@ -41,6 +42,26 @@ test("a suspended author is on no page, stored or rebuilt, and afterwards all is
   const all = { drop_ids: ["cat-4", "bob-3", "bob-2", "cat-1", "bob-0"], degraded: false };
   expect([await scene.home(), await scene.local()]).toMatchObject([all, all]);
   expect([scene.rebuilt, await redis.raw.zcard(VEILED_KEY)]).toEqual([rebuilt, 0]);
+});
+
+// Invariant 5.
+test("drops posted while a suspension begins or ends, of which the copy of no process knows yet, follow it", async () => {
+  const scene = new Scene(redis);
+  await scene.post("cat");
+  await scene.home();
+  const version = ++versions;
+  await scene.fanout.deps.standings.record([{ user_id: "bob", standing: "suspended", until: 0, version }]);
+  const drop_id = await scene.post("bob");
+  await refresh(scene);
+  expect(await scene.home()).toMatchObject({ drop_ids: ["cat-0"] });
+  const { standings, veiled } = scene.fanout.deps;
+  const liftedBefore: typeof veiled.add = async (...adding) => {
+    await set(scene, { user_id: "bob" }, "active");
+    await veiled.add(...adding);
+  };
+  await veilNew({ standings, veiled: { ...veiled, add: liftedBefore } }, [{ drop_id, user_id: "bob" }]);
+  expect(await redis.raw.zcard(VEILED_KEY)).toBe(0);
+  expect(await scene.home()).toMatchObject({ drop_ids: [drop_id, "cat-0"] });
 });
 
 // Invariant 5.

@@ -41,8 +41,8 @@ export interface Standings {
   readonly changes: number;
   /** Records changes; the newest version of each subject counts. */
   record(changes: readonly StandingChange[]): Promise<void>;
-  /** Reads the standing of a user from Redis, without that of the host. */
-  stored(user: string): Promise<Current>;
+  /** Reads the standings of users from Redis, in the same order, without those of their hosts. */
+  stored(users: readonly string[]): Promise<readonly Current[]>;
   /** Counts as a change of these users: copies read them again. */
   touch(users: readonly string[]): Promise<void>;
   /** Reads what has changed into the copy. */
@@ -139,8 +139,11 @@ export function createStandings({ run, command }: Pick<Scripts, "run" | "command
       return copy.changes();
     },
     record: (all) => record(all),
-    stored: async (user) =>
-      currentOf((await command("hget", (client) => client.hget(STANDINGS_KEY, encodeId(user)))) ?? ":active:0"),
+    async stored(users) {
+      if (users.length === 0) return [];
+      const values = await command("hmget", (client) => client.hmget(STANDINGS_KEY, ...users.map(encodeId)));
+      return values.map((value) => currentOf(value ?? ":active:0"));
+    },
     async touch(users) {
       for (const chunk of chunked(users, CHANGES_A_CALL))
         await run(RECORD_STANDINGS, KEYS, [randomUUID(), "", ...chunk.flatMap((user) => [encodeId(user), "", "", ""])]);
