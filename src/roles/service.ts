@@ -17,7 +17,7 @@ import { startCertificateSample } from "./certificates.js";
 import type { Closers } from "./closers.js";
 import { type Config, calledUpstreams } from "./config/config.js";
 import type { Role } from "./config/process.js";
-import { openConnections, type ServiceConnections } from "./connections.js";
+import { openConnections, retryUntilDone, type ServiceConnections } from "./connections.js";
 import { keepsData, openDatabase } from "./database.js";
 import { startFanoutRole } from "./fanout.js";
 import { type GatewayRoleDeps, openEntrance, startGatewayRole } from "./gateway.js";
@@ -57,6 +57,11 @@ export async function startService(config: Config, options: StartOptions): Promi
   closers.add("certificates", () => certificates.close());
   const entrance = roles.includes("gateway") ? openEntrance(config, http, log) : undefined;
   const deps = { ...(await openDeps(config, options, readiness)), http, entrance } as AnyRoleDeps;
+  const { state } = deps.connections;
+  // A process that knows no standings would accept writes of the suspended.
+  await retryUntilDone(state.standings.refresh, log, "standings cannot be read yet; the start waits");
+  const standings = state.standings.follow(log);
+  closers.add("standings", () => standings.close());
   const start = createStart(deps, closers, readiness);
   const serving = await start(SERVING);
   const services = serving.flatMap((role) => role.services ?? []);
@@ -68,9 +73,6 @@ export async function startService(config: Config, options: StartOptions): Promi
   closers.add("gRPC", (graceMs) => grpc?.close(graceMs));
   // Upstreams are checked only now, since this process may serve one itself.
   await Promise.all(calledUpstreams(config).map((upstream) => checkTls(upstream, config.upstreams.tls)));
-  const { state } = deps.connections;
-  const standings = state.standings.follow(log);
-  closers.add("standings", () => standings.close());
   if (READING.some((role) => roles.includes(role))) {
     const retention = state.retention.follow();
     closers.add("retention", () => retention.close());

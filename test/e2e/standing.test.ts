@@ -1,12 +1,19 @@
+import { once } from "node:events";
 import { rm } from "node:fs/promises";
+import { connect } from "node:net";
 import { join } from "node:path";
 import { expect } from "@jest/globals";
 import { Standing } from "../../src/gen/avion/users.js";
+import { silent } from "../../src/kernel/logger.js";
+import { connectRedis } from "../../src/platform/redis/connect.js";
+import { createScripts } from "../../src/platform/redis/scripts.js";
+import { createStandings } from "../../src/state/standing/standings.redis.js";
 import { openApi } from "../support/api.js";
 import { temporaryFolder } from "../support/brokers.js";
 import { jsonOf } from "../support/command.js";
 import { becomes, eventually } from "../support/eventually.js";
 import { openReader } from "../support/reader.js";
+import { launchService } from "../support/service.js";
 import { openEvents, requestEvents } from "../support/sse.js";
 import { type Stack, testWithStack } from "../support/stack.js";
 import { tokenOf } from "../support/tokens.js";
@@ -66,6 +73,43 @@ testWithStack(
     for (const stream of streams) stream.close();
   },
 );
+
+// Invariant 5.
+testWithStack(
+  "from its first answer on, a process that was started again refuses a suspended user",
+  { service: false },
+  async (stack) => {
+    const client = connectRedis([stack.redisServer.url], silent);
+    stack.defer(() => client.disconnect());
+    await eventually(() => client.status === "ready", "Redis is connected");
+    const suspended = { standing: "suspended", version: 1, until: 0 } as const;
+    // So many are read for a while; the last one is that of ada.
+    const wave = Array.from({ length: 200_000 }, (_, number) => ({ user_id: `spam-${number}`, ...suspended }));
+    const standings = createStandings(createScripts(client));
+    await standings.record(wave);
+    await standings.record([{ user_id: "ada", ...suspended }]);
+    const folder = await temporaryFolder("data");
+    stack.defer(() => rm(folder, { recursive: true, force: true }));
+    const env = { ...stack.serviceOptions.env, ...OWN, TIMELINE_DATA_DIR: join(folder, "data") };
+    const service = await launchService({ ...stack.serviceOptions, roles: "users", env });
+    stack.defer(() => service.stop());
+    await eventually(() => isOpen(service.grpcAddress), "gRPC is open", 60_000);
+    const api = openApi(service.grpcAddress);
+    stack.defer(() => api.close());
+    await expect(api.follow({ follower_id: "ada", following_id: "bob" })).rejects.toThrow(/is suspended/);
+  },
+);
+
+async function isOpen(address: string): Promise<boolean> {
+  const { hostname, port } = new URL(`tcp://${address}`);
+  const socket = connect(Number(port), hostname);
+  const isConnected = await once(socket, "connect").then(
+    () => true,
+    () => false,
+  );
+  socket.destroy();
+  return isConnected;
+}
 
 testWithStack("operators set, list and show standings", { service: false }, async (stack) => {
   const { service } = await openScene(stack);
