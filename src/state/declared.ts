@@ -107,7 +107,9 @@ export const DECLARED = {
     "whom the user follows, and to whom replies are in the home or left out",
     { holds: "follows" },
   ),
-  "timeline:x:follows-staged:{<timeline>}:<rest>": hash("1 minute", "what a rebuild will put in place of `follows`"),
+  "timeline:x:follows-staged:{<timeline>}:<rest>": hash("1 minute", "what a rebuild will put in place of `follows`", {
+    holds: "hash",
+  }),
   "timeline:x:bylines:{<timeline>}": hash(
     "twice `TIMELINE_MAX_ENTRIES`; of a home and an author as these",
     "who a drop is by: its author; of a repost the original and its author; of a reply the author of its parent",

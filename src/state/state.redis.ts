@@ -219,7 +219,7 @@ function openTimelines(handles: StateHandles, fenced: Fenced, { fences, erased, 
       const hidden = createHiddenStore(scripts, createReadHidden(upstreams), erased, ttlMs);
       const base = { config: config.storedTimelines, authorStates, cache, tombstones, hidden };
       const { standings, veiled } = state;
-      const options = { ...base, judgesReplies, standings, veiled, ...window };
+      const options = { ...base, judgesReplies, erased, standings, veiled, ...window };
       return {
         hidden,
         store: createTimelineStore(scripts, fenced, options),

@@ -1,11 +1,13 @@
 import { afterEach, expect, test } from "@jest/globals";
 import fc from "fast-check";
+import { peopleOf } from "../../src/contracts/people.js";
 import { entryOfDrop } from "../../src/contracts/timelines.js";
 import type { Drop } from "../../src/gen/avion/posts.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { type Failpoint, hookFailpoints } from "../../src/kernel/failpoints.js";
 import { Follows, MAX_LEFT_OUT } from "../../src/state/entries/follows.js";
 import { createFollowsStore } from "../../src/state/entries/follows.redis.js";
+import { createWalk } from "../../src/state/erased/walk.redis.js";
 import { followsKeyOfHome, homeKey } from "../../src/state/keys.js";
 import { handle } from "../support/fanout.js";
 import { Scene } from "../support/hidden-scene.js";
@@ -273,6 +275,48 @@ test("once a user is erased, replies to them are in each home again", async () =
   const { drop_id, user_id, created_at } = scene.world.find(reply) as Drop;
   scene.world.post({ drop_id, user_id, created_at });
   expect(await scene.home()).toMatchObject({ drop_ids: ["bob-1", "bob-0"], degraded: false });
+});
+
+// Invariant 5.
+test("a rebuild names nobody who is erased while it runs, and replies to them are in the home", async () => {
+  const gone = new Set<string>();
+  const scene = open({ erased: { among: async (users) => new Set(users.filter((user) => gone.has(user))) } });
+  await follow(scene, "dan");
+  const reply = await scene.post("bob", { reply_to_author: "eve" });
+  hookFailpoints(async (point) => {
+    if (point !== "rebuild-read" || gone.size > 0) return;
+    for (const user of ["dan", "eve"]) gone.add(user);
+    // The upstreams do not name them any more.
+    scene.world.unfollow("ada", "dan");
+    const { drop_id, user_id, created_at } = scene.world.find(reply) as Drop;
+    scene.world.post({ drop_id, user_id, created_at });
+  });
+  expect(await scene.home()).toMatchObject({ drop_ids: [reply], degraded: false });
+  expect(Object.keys(await redis.raw.hgetall(COPY)).sort()).toEqual(["bob", "cat", "~left", "~state"]);
+});
+
+// Invariant 5.
+test("an erasure beside a rebuild forgets to whom the replies are that came meanwhile", async () => {
+  const scene = open();
+  hookFailpoints(async (point) => {
+    if (point !== "rebuild-marked" || (await redis.raw.exists(COPY)) > 0) return;
+    await scene.post("bob", { reply_to_author: "eve" });
+    expect(await redis.raw.hgetall(COPY)).toEqual({ "?bob-0": "eve" });
+    await createWalk(redis.scripts).removeAll(
+      {
+        ...peopleOf([{ user: "eve", token: "eve" }]),
+        ownAmong: async () => new Set(),
+        authors: [],
+        met: () => undefined,
+      },
+      { stopping: new AbortController().signal, left: async () => undefined, lost: async () => undefined },
+    );
+    expect(await redis.raw.exists(COPY)).toBe(0);
+    const { drop_id, user_id, created_at } = scene.world.find("bob-0") as Drop;
+    scene.world.post({ drop_id, user_id, created_at });
+  });
+  expect(await scene.home()).toMatchObject({ drop_ids: ["bob-0"], degraded: false });
+  expect(await redis.raw.hget(COPY, "eve")).toBeNull();
 });
 
 type Event = readonly [kind: "reply" | "follow" | "unfollow", who: string];

@@ -124,6 +124,12 @@ export const TRACES: readonly Trace[] = [
   holding("timeline:x:follows:{timeline:home:<user>}", (redis, user, other) =>
     redis.hset(keys.followsKeyOfHome(keys.homeKey(other)), encodeId(user), "1"),
   ),
+  holding("timeline:x:follows:{timeline:home:<user>}", (redis, user, other) =>
+    redis.hset(keys.followsKeyOfHome(keys.homeKey(`${other} rebuilt`)), `?reply to ${user}`, encodeId(user)),
+  ),
+  holding("timeline:x:follows-staged:{<timeline>}:<rest>", (redis, user, other) =>
+    redis.hset(keys.followsStagedKey(keys.homeKey(other), -7), encodeId(user), "1"),
+  ),
   holding("timeline:x:bylines:{<timeline>}", byline(keys.bylinesKey(keys.LOCAL_KEY))),
   holding("timeline:x:bylines:{<timeline>}", (redis, user, other) =>
     byline(keys.bylinesKey(keys.authorKey(other)))(redis, user, other),

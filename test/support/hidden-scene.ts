@@ -5,6 +5,7 @@ import { type GetTimeline, getHomeTimeline, getSharedTimeline, type ReadDeps } f
 import { createRebuild, snapshotOf } from "../../src/reads/rebuild.js";
 import type { AuthorRegistry } from "../../src/state/big-authors/registry.js";
 import type { PageCache } from "../../src/state/entries/page-cache.js";
+import type { Erased } from "../../src/state/erased/erasures.js";
 import { createFences } from "../../src/state/fences/fences.js";
 import type { ChangeSources } from "../../src/state/hidden/changes.redis.js";
 import { type FanoutBench, handle, openFanout } from "./fanout.js";
@@ -46,6 +47,7 @@ export class Scene {
       readonly world?: World;
       readonly repostWindow?: number;
       readonly cache?: PageCache;
+      readonly erased?: Pick<Erased, "among">;
     } = {},
   ) {
     this.world = world;

@@ -175,6 +175,7 @@ export function adaptersOn(
         cache,
         tombstones,
         hidden,
+        erased,
         standings,
         veiled,
         repostWindow,

@@ -2,6 +2,8 @@ import { chunked } from "../../kernel/concurrency.js";
 import { encodeId } from "../../kernel/ids.js";
 import { MINUTE } from "../../kernel/time.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
+import type { Erased } from "../erased/erasures.js";
+import { forgetFollows } from "../erased/walk.redis.js";
 import { followsKeyOfHome, HIDDEN_STATE } from "../keys.js";
 import { ANSWERED, FOLLOWED, type Follows } from "./follows.js";
 
@@ -35,4 +37,14 @@ export function createFollowsStore({ command }: Pick<Scripts, "command">, judges
       return fields.length;
     },
   };
+}
+
+/** Forgets those in a new copy who were erased while it was made: their erasure may have passed it. */
+export async function forgetErased(
+  scripts: Pick<Scripts, "run">,
+  { among }: Pick<Erased, "among">,
+  { home, follows }: { readonly home: string; readonly follows: Follows | undefined },
+): Promise<void> {
+  const gone = [...(await among(follows?.users() ?? []))].map(encodeId);
+  for (const chunk of chunked(gone, FIELDS_A_CALL)) await forgetFollows(scripts, home, chunk);
 }

@@ -40,6 +40,11 @@ export class Follows {
     return value === FOLLOWED || value === ANSWERED;
   }
 
+  /** Returns the users whom the copy names. */
+  users(): string[] {
+    return [...this.#values.keys()];
+  }
+
   /** Returns the fields of the copy with their values. */
   fields(): [field: string, value: string][] {
     const users = [...this.#values].map(([user, value]): [string, string] => [encodeId(user), value]);

@@ -5,6 +5,7 @@ import { MINUTE } from "../../kernel/time.js";
 import { createLease } from "../../platform/redis/lease.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import { currentOf } from "../big-authors/pulled.js";
+import type { Erased } from "../erased/erasures.js";
 import type { Fenced } from "../fenced.redis.js";
 import type { HiddenUsers } from "../hidden/hidden.js";
 import {
@@ -29,7 +30,7 @@ import { script } from "../scripts.redis.js";
 import { withSuspended, withUnlisted } from "../standing/unlisted.js";
 import { createBylines } from "./bylines.redis.js";
 import type { Follows } from "./follows.js";
-import { createFollowsStore } from "./follows.redis.js";
+import { createFollowsStore, forgetErased } from "./follows.redis.js";
 import { PageReader, type PageReaderOptions } from "./page-reader.redis.js";
 import { createRemovalNotes } from "./removal-notes.redis.js";
 
@@ -66,6 +67,7 @@ const STAGED_TTL_MS = MINUTE;
 
 interface StoreOptions extends Omit<PageReaderOptions, "ttlMs" | "bylinesOf" | "followedAmong"> {
   readonly config: Pick<StoredTimelinesConfig, "maxEntries" | "ttlMs">;
+  readonly erased: Pick<Erased, "among">;
 }
 
 export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, ...options }: StoreOptions) {
@@ -119,10 +121,8 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
       await bylines.keep(key, signedOf(key, snapshot.entries));
       if (!(await keepRemote(key, mark, snapshot))) return false;
       const kept = new Set(snapshot.entries.map(({ drop }) => drop));
-      await notes.note(
-        key,
-        gone.filter((drop) => !kept.has(drop)),
-      );
+      const removed = gone.filter((drop) => !kept.has(drop));
+      await notes.note(key, removed);
       const fields = await copies.stage(copy, snapshot.follows);
       let staged = 0;
       for (const part of parts) {
@@ -130,7 +130,9 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
         if (staged === 0) return false;
       }
       const rest = [mark, snapshot.floor, config.maxEntries, staged, fields, ...last];
-      return (await fenced.one(FINISH_REBUILD, [...keys, ...ofHome], rest)) === 1;
+      if ((await fenced.one(FINISH_REBUILD, [...keys, ...ofHome], rest)) !== 1) return false;
+      await forgetErased(scripts, options.erased, { home: key, follows: snapshot.follows });
+      return true;
     },
     remove: notes.remove,
     /** Removes a timeline, and the keys beside it. */

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  the copy of whom the user follows
 -- KEYS[2]  the home, which is not complete any more if a reply to one of them is in it or was left out
--- ARGV     the users
+-- ARGV     the users, and fields of replies to them that came beside a rebuild: it does not judge these any more
 -- returns  1
 for _, user in ipairs(ARGV) do
   local value = redis.call('HGET', KEYS[1], user)

@@ -1,7 +1,7 @@
 import { namesPerson, type People, parsedJson } from "../../contracts/people.js";
 import { decodeId } from "../../kernel/ids.js";
 import type { Holding } from "../declared.js";
-import { FLOOR_MEMBER } from "../keys.js";
+import { FLOOR_MEMBER, HIDDEN_STATE } from "../keys.js";
 
 type Command = readonly [name: string, ...args: (string | number)[]];
 
@@ -29,6 +29,8 @@ export interface Look {
 }
 
 const NOTHING: readonly string[] = [];
+
+const everything = (): string => "*";
 
 const membersOf = (
   ask: "smismember" | "zmscore" | "hmget",
@@ -90,6 +92,28 @@ const isBylineOf = ([drop, value]: readonly [string, string], { tokens, met }: S
   return users.some((user) => tokens.has(user));
 };
 
+/**
+ * Finds users in copies of whom users follow. Without its state a copy has the replies that came beside a rebuild, with
+ * whom they answer. The rebuild may end meanwhile, and name them by a field.
+ */
+const findFollows: Look["find"] = async (send, keys, subjects) => {
+  const named = await findFields(send, keys, subjects);
+  const open = keys.filter((_, index) => !named[index]?.includes(HIDDEN_STATE));
+  const replies = await findReplies(send, open, subjects);
+  const repliesOf = new Map(open.map((key, index) => [key, replies[index] as readonly string[]]));
+  return keys.map((key, index) => {
+    const came = repliesOf.get(key) ?? NOTHING;
+    const users = came.length > 0 ? [...subjects.tokens] : (named[index] as readonly string[]);
+    return [...came, ...users.filter((field) => field !== HIDDEN_STATE)];
+  });
+};
+const findFields = membersOf("hmget", ({ tokens }) => [HIDDEN_STATE, ...tokens]);
+const findReplies = scanning(
+  "hscan",
+  everything,
+  ([field, parent], { tokens }) => field[0] === "?" && tokens.has(parent),
+);
+
 const isWaitingFor = async ([, value]: readonly [string, string], { all, ownAmong }: Subjects): Promise<boolean> => {
   const noted = parsedJson(value);
   if (all.some((person) => namesPerson(noted, person))) return true;
@@ -99,8 +123,6 @@ const isWaitingFor = async ([, value]: readonly [string, string], { all, ownAmon
 
 const isConnectionOf = ([id]: readonly [string, string], { tokens }: People): boolean =>
   tokens.has(id.slice(id.indexOf(".") + 1));
-
-const everything = (): string => "*";
 
 /** Finds drops of remote users, which are stored with their actors. */
 const findActors: Look["find"] = async (send, keys, { users, met }) => {
@@ -121,7 +143,7 @@ export const LOOKS: Readonly<Record<Holding, Look>> = {
   set: { atOnce: KEYS_AT_ONCE, find: membersOf("smismember", tokensIn), remove: "srem" },
   "sorted set": { atOnce: KEYS_AT_ONCE, find: membersOf("zmscore", tokensIn), remove: "zrem" },
   hash: { atOnce: KEYS_AT_ONCE, find: membersOf("hmget", tokensIn), remove: "hdel" },
-  follows: { atOnce: KEYS_AT_ONCE, find: membersOf("hmget", tokensIn), remove: "forget-follows" },
+  follows: { atOnce: KEYS_AT_ONCE, find: findFollows, remove: "forget-follows" },
   ids: { atOnce: KEYS_AT_ONCE, find: membersOf("zmscore", ({ users }) => users), remove: "zrem" },
   unfollowers: {
     atOnce: KEYS_AT_ONCE,

@@ -4,7 +4,16 @@ import { failpoint } from "../../kernel/failpoints.js";
 import { decodeId } from "../../kernel/ids.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import { sendCommands } from "../../platform/redis/send.js";
-import { deletedKey, EDGES_PREFIX, edgeField, edgesKey, homeKey, UNFOLLOWERS_PREFIX, unfollowersKey } from "../keys.js";
+import {
+  deletedKey,
+  EDGES_PREFIX,
+  edgeField,
+  edgesKey,
+  followsKeyOfHome,
+  homeKey,
+  UNFOLLOWERS_PREFIX,
+  unfollowersKey,
+} from "../keys.js";
 import { classify } from "../kinds.js";
 import { scanKeys } from "../scan-keys.redis.js";
 import { script } from "../scripts.redis.js";
@@ -33,6 +42,10 @@ export const createSend =
   (commands) =>
     commands.length === 0 ? Promise.resolve([]) : command("erasure", (client) => sendCommands(client, commands));
 
+/** Removes fields of the copy of whom the user of a home follows. */
+export const forgetFollows = ({ run }: Pick<Scripts, "run">, home: string, fields: readonly string[]) =>
+  run(FORGET_FOLLOWS, [followsKeyOfHome(home), home], fields);
+
 /** Removes the names of some people, and their drops, from all keys of Redis. May run twice, and beside itself. */
 export function createWalk(scripts: Scripts) {
   const send = createSend(scripts);
@@ -41,7 +54,7 @@ export function createWalk(scripts: Scripts) {
   const removeItems = async ({ kind, key }: Finding, items: readonly string[]): Promise<unknown> => {
     const { remove } = LOOKS[kind.holds as keyof typeof LOOKS];
     if (remove === "unlink") return send([["unlink", key]]);
-    if (remove === "forget-follows") return scripts.run(FORGET_FOLLOWS, [key, homeKey(userOf(key))], items);
+    if (remove === "forget-follows") return forgetFollows(scripts, homeKey(userOf(key)), items);
     if (remove !== "forget-unfollowers") return send([[remove, key, ...items]]);
     const [part, author] = key.slice(UNFOLLOWERS_PREFIX.length).split(":");
     return forgetUnfollowers(EDGES_PREFIX + part, key, [`${author}:`, ...items]);
