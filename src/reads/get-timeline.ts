@@ -216,8 +216,8 @@ async function readComplete(deps: ReadDeps, timeline: Timeline, call: PageCall):
       const page = () => readPageOnce({ ...deps, belowFloor, repostWindow }, key, wanted as Query);
       const read = known ?? (await withDeadline(page(), deadline));
       if (!isIncomplete(read)) {
-        const { entries, reached, beyond } = read;
-        if (reached) return { entries, outcome: "degraded", reached };
+        const { entries, reached, beyond, isUncovered } = read;
+        if (reached || isUncovered) return { entries, outcome: "degraded", reached };
         if (rebuilds > 0) return { entries, outcome: "rebuilt" };
         const isBeyond = beyond && entries.slice(0, request.limit).every((entry) => beyond.has(entry));
         return { entries, outcome: isBeyond ? "beyond" : "hit" };

@@ -39,6 +39,8 @@ export interface Page {
   readonly reached?: TimelineEntry | undefined;
   /** Entries that were read below the floor; undefined if none were. */
   readonly beyond?: ReadonlySet<TimelineEntry> | undefined;
+  /** True: the upstream calls ran out before all entries that may cover those of the page were read. */
+  readonly isUncovered?: boolean;
   /** False: neither the page nor what is above it has reposts. */
   readonly mayRepeat?: boolean;
 }

@@ -35,6 +35,7 @@ async function readOlder(deps: OnceDeps, key: string, { query, page }: FirstRead
   const unread = await newer?.fill(window, spanOf(page.entries, window));
   if (unread) return unread;
   const covering = newer?.entries.toReversed() ?? [];
+  const isUncovered = newer?.isCutShort === true && covering.length < window;
   const isWanted = ({ entry, place }: Shown): boolean =>
     place >= covering.length && (above === undefined || compareEntries(entry, above) > 0);
   for (let reads = 1; ; reads++) {
@@ -43,9 +44,12 @@ async function readOlder(deps: OnceDeps, key: string, { query, page }: FirstRead
     const isAll = isShort || older.isEnded || (above && oldest && compareEntries(oldest, above) <= 0);
     const missing = isAll ? 0 : Math.max(0, count - shown.length);
     const areNamed = older.isEnded || shown.slice(0, count - 1).every(({ isNamed }) => isNamed);
-    if (missing === 0 && areNamed) return older.pageOf(shown, count);
-    if (reads === MAX_READS) return older.pageOf(shown, count, missing > 0 ? oldest : undefined);
-    const incomplete = await older.read(Math.max(missing + SPARE, areNamed ? 0 : window) * 2 ** (reads - 1));
+    const pageOf = (reached?: TimelineEntry): Page => ({ ...older.pageOf(shown, count, reached), isUncovered });
+    if (missing === 0 && areNamed) return pageOf();
+    if (reads === MAX_READS) return pageOf(missing > 0 ? oldest : undefined);
+    const read = older.read(Math.max(missing + SPARE, areNamed ? 0 : window) * 2 ** (reads - 1));
+    const incomplete = await (missing > 0 ? read : read.catch(() => NO_NAMES));
+    if (incomplete === NO_NAMES) return pageOf();
     if (incomplete) return incomplete;
   }
 }
@@ -57,21 +61,26 @@ async function readNewer(deps: OnceDeps, key: string, { query, page }: FirstRead
   const newer = new Side(deps, key, { direction: "newer", from: above });
   newer.take(page, page.entries.length < count);
   const older = new Side(deps, key, { direction: "older", from: startOf(above.score + 1), besides: above });
-  const unread = await older.fill(window);
-  if (unread) return unread;
+  const unread = await older.fill(window).catch(() => NO_NAMES);
+  if (unread && unread !== NO_NAMES) return unread;
   for (let reads = 1; ; reads++) {
-    // What covers the newest entries is not read yet.
-    const first = newer.isEnded ? 0 : window;
+    // What covers the newest entries is not read. If the calls ran out, a next page begins with these, unless this one
+    // would have no entries then.
+    const isUncovered = newer.isCutShort && newer.entries.length <= window;
+    const first = isUncovered || (newer.isEnded && !newer.isCutShort) ? 0 : window;
     const shown = shownAmong([...newer.entries.toReversed(), ...older.entries], window)
       .filter(({ place }) => place >= first && place < newer.entries.length)
       .reverse();
     const missing = newer.isEnded ? 0 : Math.max(0, count - shown.length);
-    if (missing === 0) return newer.pageOf(shown, count);
-    if (reads === MAX_READS) return newer.pageOf(shown, count, newer.entries.at(-1 - window));
+    const reached = first > 0 ? newer.entries.at(-1 - window) : undefined;
+    if (missing === 0 || reads === MAX_READS) return { ...newer.pageOf(shown, count, reached), isUncovered };
     const incomplete = await newer.read((missing + window + SPARE) * 2 ** (reads - 1));
     if (incomplete) return incomplete;
   }
 }
+
+/** A read that only adds names has failed: the page goes without them. */
+const NO_NAMES = "no names" as const;
 
 /** Returns a time, ms, in which about this number of entries is expected above a page. */
 function spanOf(page: Entries, count: number): number | undefined {
@@ -112,6 +121,11 @@ class Side {
     this.#from = entries.at(-1) ?? this.#from;
     this.#reached = reached;
     this.isEnded = isEnded || reached !== undefined;
+  }
+
+  /** True: the upstream calls ran out before everything was read. */
+  get isCutShort(): boolean {
+    return this.#reached !== undefined;
   }
 
   async read(wanted: number, span?: number): Promise<Incomplete | undefined> {

@@ -178,3 +178,61 @@ test("a home that has nothing but reposts of one drop ends a page after a bounde
   expect(page.reached?.score).toBeLessThan(99_000);
   expect(reads).toBeLessThan(12);
 });
+
+/** Entries of the times 1, 2, …; each of those named is a repost of `x`. */
+const numbered = (count: number, ...reposts: number[]): TimelineEntry[] =>
+  Array.from({ length: count }, (_, index) => ({
+    ...{ score: index + 1, drop: `d${index + 1}` },
+    by: reposts.includes(index + 1) ? { author: `u${index + 1}`, original: "eve", repostOf: "x" } : { author: "bob" },
+  }));
+
+/** Upstreams whose calls run out after `entries` entries, if they are read upward. */
+function withFewCalls(deps: ReturnType<typeof depsOf>, entries: number): ReturnType<typeof depsOf> {
+  const newer: BelowFloor["newer"] = async (query, top) => {
+    const { entries: all } = await deps.belowFloor.newer({ ...query, count: Number.POSITIVE_INFINITY }, top);
+    if (all.length <= entries || query.count <= entries) return { entries: all.slice(0, query.count) };
+    return { entries: all.slice(0, entries), reached: all[entries - 1] };
+  };
+  return { ...deps, belowFloor: { ...deps.belowFloor, newer } };
+}
+
+const shownBy = async (deps: ReturnType<typeof depsOf>, query: Query) => {
+  const page = await readPageOnce(deps, "timeline:home:ada", query);
+  if (isIncomplete(page)) throw new Error("the store is complete");
+  return { ...page, times: page.entries.map(({ score }) => score) };
+};
+
+// Invariant 5.
+test("past the cap a page is uncovered if the calls run out before what may cover it is read, and else not", async () => {
+  const home: Home = { entries: numbered(30, 5, 9), hidden: new Set(), dead: new Set(), floor: 30 };
+  const query: Query = { direction: "older", above: undefined, below: { score: 6, drop: "" }, count: 3 };
+  const whole = await shownBy(withFewCalls(depsOf(home, 4), 4), query);
+  expect(whole).toMatchObject({ times: [4, 3, 2], isUncovered: false });
+  const cut = await shownBy(withFewCalls(depsOf(home, 4), 3), query);
+  expect(cut).toMatchObject({ times: [5, 4, 3], isUncovered: true });
+});
+
+// Invariant 5.
+test("if the calls of an upward page run out, what may be covered is on the next page, and every page goes on", async () => {
+  const home: Home = { entries: numbered(30, 4, 7), hidden: new Set(), dead: new Set(), floor: 30 };
+  const query: Query = { direction: "newer", above: { score: 0, drop: "" }, below: undefined, count: 11 };
+  const first = await shownBy(withFewCalls(depsOf(home, 3), 6), query);
+  expect(first).toMatchObject({ times: [1, 2, 3], reached: { score: 3 }, isUncovered: false });
+  const next = await shownBy(withFewCalls(depsOf(home, 3), 6), { ...query, above: first.reached });
+  expect(next).toMatchObject({ times: [5, 6], reached: { score: 6 } });
+  const few = await shownBy(withFewCalls(depsOf(home, 3), 2), query);
+  expect(few).toMatchObject({ times: [1, 2], reached: { score: 2 }, isUncovered: true });
+});
+
+test("a full page above the floor lacks names, not entries, while the upstreams are away", async () => {
+  const home: Home = { entries: numbered(30, 13), hidden: new Set(), dead: new Set(), floor: 10 };
+  const away = async () => {
+    throw new Error("away");
+  };
+  const deps = { ...depsOf(home, 8), belowFloor: { older: away, newer: away } };
+  const older: Query = { direction: "older", above: undefined, below: { score: 15, drop: "" }, count: 3 };
+  expect((await shownBy(deps, older)).times).toEqual([14, 13, 12]);
+  const newer: Query = { direction: "newer", above: { score: 12, drop: "d12" }, below: undefined, count: 3 };
+  expect((await shownBy(deps, newer)).times).toEqual([13, 14, 15]);
+  await expect(shownBy(deps, { ...older, count: 6 })).rejects.toThrow("away");
+});
