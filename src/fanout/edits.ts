@@ -36,8 +36,8 @@ const AUTHORS_AT_ONCE = 16;
  * Notifies listeners of edits of drops that they have. Edits of one author share the look-up of listeners.
  *
  * **An edit follows its `new_drop`.** A home may have a drop before its user is notified of it, but then the drop is
- * noted as being published. The note is read after the homes: without one, whoever has the drop was notified before.
- * An edit that finds a note waits.
+ * noted as being published. The note is read after the homes: without one, whoever has the drop was notified before, or
+ * their home was rebuilt from the posts service before a process noted the drop. An edit that finds a note waits.
  *
  * **An edit after the deletion** finds a tombstone. If it found none just before, the gateway leaves it out.
  */
