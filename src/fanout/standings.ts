@@ -1,9 +1,10 @@
 import type { StandingEvent } from "../contracts/events.js";
-import type { TimelineEntry } from "../contracts/timelines.js";
+import { belongsHome, entryOfDrop, type TimelineEntry } from "../contracts/timelines.js";
 import { grouped, mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
 import { type StandingChange, usersOfStanding, withoutErased } from "../state/index.js";
 import type { FanoutDeps } from "./deps.js";
+import { MAX_DROP_PAGES } from "./graph-drops.js";
 
 const USERS_AT_ONCE = 16;
 const MAX_ROUNDS = 8;
@@ -77,14 +78,20 @@ export async function veilNew(
   );
 }
 
-/** Reads the newest drops of an author: a home has none but these. */
+/**
+ * Reads an author's newest drops, down to the last that a home may have. Replies to others and direct drops do not count:
+ * some followers' homes have none of them, and older drops instead.
+ */
 async function dropsOf({ readAuthorDrops, maxEntries }: StandingDeps, user: string): Promise<string[]> {
   const drops: string[] = [];
   let below: TimelineEntry | undefined;
-  do {
+  let counted = 0;
+  for (let pages = 0; pages < MAX_DROP_PAGES; pages++) {
     const page = await readAuthorDrops(user, below, undefined);
     drops.push(...page.drops.map(({ drop_id }) => drop_id));
+    counted += page.drops.filter((drop) => belongsHome(drop, "") && !entryOfDrop(drop).by.parent).length;
     below = page.next;
-  } while (below && drops.length < maxEntries);
+    if (!below || counted >= maxEntries) break;
+  }
   return drops;
 }

@@ -66,7 +66,7 @@ export const DECLARED = {
     { holds: "sorted set" },
   ),
   "timeline:x:veiled:{timeline:x:standings}": sortedSet(
-    `${ENTRIES} a suspended user`,
+    "20,000 drops a suspended user",
     "drops of suspended users by the end of the suspension",
     { holds: "drops" },
   ),

@@ -3,7 +3,7 @@ import { veilNew } from "../../src/fanout/standings.js";
 import { homeKey, VEILED_KEY } from "../../src/state/keys.js";
 import { eventually } from "../support/eventually.js";
 import { handle } from "../support/fanout.js";
-import { Scene } from "../support/hidden-scene.js";
+import { Scene, START } from "../support/hidden-scene.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 
 const redis = redisOfFile();
@@ -62,6 +62,23 @@ test("drops posted while a suspension begins or ends, of which the copy of no pr
   await veilNew({ standings, veiled: { ...veiled, add: liftedBefore } }, [{ drop_id, user_id: "bob" }]);
   expect(await redis.raw.zcard(VEILED_KEY)).toBe(0);
   expect(await scene.home()).toMatchObject({ drop_ids: [drop_id, "cat-0"] });
+});
+
+// Invariant 5.
+test("a suspension hides, and its end shows, what homes have below drops that few of them have", async () => {
+  const scene = new Scene(redis);
+  await scene.post("bob");
+  expect(await scene.home()).toMatchObject({ drop_ids: ["bob-0"] });
+  for (let number = 0; number < 150; number++) {
+    const drop = { drop_id: `few-${number}`, user_id: "bob", created_at: START + 1_000 + number };
+    const isDirect = number % 2 === 0;
+    if (isDirect) scene.world.post({ ...drop, visibility: "direct", recipients: ["zoe"] });
+    else scene.world.post({ ...drop, visibility: "public", reply_to: "zoe-0", reply_to_author: "zoe" });
+  }
+  await set(scene, { user_id: "bob" }, "suspended");
+  expect(await scene.home()).toMatchObject({ drop_ids: [] });
+  await set(scene, { user_id: "bob" }, "active");
+  expect(await redis.raw.zcard(VEILED_KEY)).toBe(0);
 });
 
 // Invariant 5.
