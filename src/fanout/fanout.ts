@@ -21,6 +21,7 @@ import {
   type SharedAddition,
   usersOfEdge,
   usersOfRelation,
+  type VeilUsers,
   withoutErased,
   writeUnlessDeleted,
 } from "../state/index.js";
@@ -36,7 +37,7 @@ import { createJobHandlers } from "./jobs.js";
 import { createPlan, FollowerCache, isRedriven, type Plan } from "./plan.js";
 import type { Trace } from "./publish.nats.js";
 import { createApplyRelations } from "./relations.js";
-import { type ApplyStandings, applyStandingEvents, createApplyStandings, veilNew } from "./standings.js";
+import { applyStandingEvents, createApplyStandings, createVeilUsers, veilNew } from "./standings.js";
 
 /** Maximum time that jobs, and pages of long follower lists, wait for batches of drops: at least 50 a second begin. */
 const JOBS_WAIT_MS = SECOND / 50;
@@ -45,7 +46,7 @@ const REST_WAIT_MS = SECOND;
 
 export interface Fanout {
   readonly handlers: Readonly<Record<"drops" | "graph" | "hotGraph" | "jobs" | "rest", Handlers>>;
-  readonly applyStandings: ApplyStandings;
+  readonly veilUsers: VeilUsers;
   /** Applies an event of the log again: notifies nobody, writes chunks in place, and publishes no completion. */
   readonly apply: (event: TimelineEvent, options: { readonly time: number }) => Promise<void>;
 }
@@ -84,7 +85,7 @@ export function composeFanout(deps: FanoutDeps): Fanout {
       jobs: { ...jobs, batch: (...batch) => beforeRest.run(() => jobs.batch(...batch)) },
       rest,
     },
-    applyStandings,
+    veilUsers: createVeilUsers(deps),
     apply: async (event, { time }) => {
       const admittedAt = time;
       if (isErasure(event)) await recordErasure(deps, event, admittedAt);

@@ -48,11 +48,12 @@ export function createGraphHandlers(deps: GraphDeps): Readonly<Record<"graph" | 
     graph: {
       single: async (delivery) => {
         const { edges, relations, standings } = await changesOf([delivery]);
-        await applyStandingEvents(deps, applyStandings, standings);
+        await applyStandingEvents(deps, applyStandings, [...standings.values()]);
         await applyRelations(relations);
         await applyEdges([...edges.values()]);
       },
-      // Relations come first: no page may show drops that they hide, and they need no upstream.
+      // Relations come first: no page may show drops that they hide, and they need no upstream. Standings are recorded:
+      // veiling needs an upstream, so that each user is handled alone.
       batch: async (deliveries, { beginNext }) => {
         const { edges, relations, standings } = await changesOf(deliveries);
         await applyRelations(relations);
@@ -63,10 +64,14 @@ export function createGraphHandlers(deps: GraphDeps): Readonly<Record<"graph" | 
           applyEdges(few, TIMEOUT_MS).finally(beginNext),
           applyEdges(busy, TIMEOUT_MS),
           queueEdges(jobs),
-          applyStandingEvents(deps, applyStandings, standings),
+          applyStandingEvents(deps, deps.standings.record, [...standings.values()]),
         ]);
         const postponed = new Set([...late[0], ...late[1]]);
-        return deliveries.filter((delivery) => postponed.has(edges.get(delivery) as AdmittedEdge));
+        return deliveries.filter(
+          (delivery) =>
+            postponed.has(edges.get(delivery) as AdmittedEdge) ||
+            standings.get(delivery)?.payload.user_id !== undefined,
+        );
       },
     },
     hotGraph: createHotGraph(deps),
@@ -114,14 +119,14 @@ function parsed(deliveries: readonly Delivery[]) {
   const edges = new Map<Delivery, AdmittedEdge>();
   const relations: AdmittedRelation[] = [];
   const erasures: { readonly event: ErasureEvent; readonly admittedAt: number }[] = [];
-  const standings: StandingEvent[] = [];
+  const standings = new Map<Delivery, StandingEvent>();
   for (const delivery of deliveries) {
     const { subject, body, time: admittedAt } = delivery;
     const event = parseStored(subject, body, admittedAt);
     if (isRelation(event)) relations.push({ event, admittedAt });
     else if (isEdge(event)) edges.set(delivery, { event, admittedAt });
     else if (isErasure(event)) erasures.push({ event, admittedAt });
-    else if (isStanding(event)) standings.push(event);
+    else if (isStanding(event)) standings.set(delivery, event);
   }
   return { changes: { edges, relations }, erasures, standings };
 }

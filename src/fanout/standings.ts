@@ -2,7 +2,7 @@ import type { StandingEvent } from "../contracts/events.js";
 import { belongsHome, entryOfDrop, type TimelineEntry } from "../contracts/timelines.js";
 import { grouped, mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
-import { type StandingChange, usersOfStanding, withoutErased } from "../state/index.js";
+import { type StandingChange, usersOfStanding, type VeilUsers, withoutErased } from "../state/index.js";
 import type { FanoutDeps } from "./deps.js";
 import { MAX_DROP_PAGES } from "./graph-drops.js";
 
@@ -27,6 +27,18 @@ export function createApplyStandings(deps: StandingDeps): ApplyStandings {
     await mapLimited(users, USERS_AT_ONCE, (user) => applyVeil(deps, user, () => dropsOf(deps, user)));
     // Pages that were read meanwhile are not those of the new standings.
     await standings.touch(users);
+  };
+}
+
+/** Returns a function that veils the drops of each of many users, also if those of others cannot be read. */
+export function createVeilUsers(deps: StandingDeps): VeilUsers {
+  return async (users) => {
+    const failed: string[] = [];
+    await mapLimited(users, USERS_AT_ONCE, (user) =>
+      applyVeil(deps, user, () => dropsOf(deps, user)).catch(() => void failed.push(user)),
+    );
+    await deps.standings.touch(users);
+    return failed;
   };
 }
 

@@ -27,7 +27,7 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
   const { nats, publish, storeDeadLetter } = connections;
   const handles = { ...connections, log };
   const timelines = createTimelines({ ...handles, upstreams: connections.upstreams("reads"), config });
-  const { handlers, apply, applyStandings, startCrossings } = createFanout({
+  const { handlers, apply, veilUsers, startCrossings } = createFanout({
     ...handles,
     config,
     upstreams: connections.upstreams("fanout"),
@@ -48,7 +48,7 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
   const restores = watchForRestores(config, handles, losses);
   const fill = startLogFill(handles, losses);
   const eventLog = new EventLog(nats);
-  const loops = [timelines.startTrimming(), startStandingsFill(deps, applyStandings)];
+  const loops = [timelines.startTrimming(), startStandingsFill(deps, veilUsers)];
   const crossings = startCrossings(async () => (await eventLog.readBacklog()).start);
   const audits = startAudits(config, handles, {
     auditor: openAuditor(config, handles, timelines),
@@ -89,9 +89,9 @@ export async function startFanoutRole(deps: RoleDeps): Promise<RunningRole> {
   };
 }
 
-function startStandingsFill({ connections, log }: RoleDeps, apply: Fanout["applyStandings"]) {
+function startStandingsFill({ connections, log }: RoleDeps, veil: Fanout["veilUsers"]) {
   const { standings, readStandings } = connections.state;
-  return standings.startFill(log, readStandings(connections.upstreams("reads")), apply);
+  return standings.startFill(log, readStandings(connections.upstreams("reads")), veil);
 }
 
 function forgetIn({ connections }: RoleDeps): Forget {

@@ -112,7 +112,7 @@ export type {
   SetAside,
 } from "./servers/server-identity.redis.js";
 export { changeOf as standingChangeOf } from "./standing/standings.grpc.js";
-export type { ReadStandings, StandingChange, Standings } from "./standing/standings.redis.js";
+export type { ReadStandings, StandingChange, Standings, VeilUsers } from "./standing/standings.redis.js";
 export { isOfSuspended, NOBODY, NOTHING_HIDDEN } from "./standing/unlisted.js";
 export type { Veiled } from "./standing/veiled.redis.js";
 export {

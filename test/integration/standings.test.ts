@@ -90,7 +90,7 @@ test("what Redis loses stays in force, and is read from the users service again"
   const read = async function* () {
     yield stored;
   };
-  const first = standings.startFill(silent, read, standings.record);
+  const first = standings.startFill(silent, read, async () => []);
   await eventually(async () => (await redis.raw.hget(STANDINGS_KEY, "~complete")) === "1", "a fill");
   await first.close();
   await copyOf(standings);
@@ -101,8 +101,34 @@ test("what Redis loses stays in force, and is read from the users service again"
   expect(["ada", "bob", "cat"].map(standings.of)).toEqual(["suspended", "limited", "limited"]);
   expect([(await copyOf()).of("ada")]).toEqual(["active"]);
   stored = [changed("ada", "suspended", 1)];
-  const loop = standings.startFill(silent, read, standings.record);
+  const loop = standings.startFill(silent, read, async () => []);
   await eventually(async () => (await copyOf(standings)).of("bob") === "active", "what the users service has");
   expect(["ada", "cat"].map(standings.of)).toEqual(["suspended", "limited"]);
+  await loop.close();
+});
+
+// Invariant 5.
+test("a fill puts all standings in force, and hides the drops of each user, while those of another cannot be read", async () => {
+  const standings = createStandings(redis.scripts);
+  const read = async function* () {
+    yield [changed("ada", "suspended", 1), changed("bob", "limited", 1), changed("cat", "active", 1)];
+    yield [changed("dan", "suspended", 1), ofHost("spam.example", "suspended", 1)];
+  };
+  const asked: (readonly string[])[] = [];
+  let isAvailable = false;
+  const veil = async (users: readonly string[]) => {
+    asked.push(users);
+    return isAvailable ? [] : ["ada"];
+  };
+  const loop = standings.startFill(silent, read, veil);
+  await eventually(() => asked.length === 2, "another attempt");
+  await copyOf(standings);
+  expect([...["ada", "bob", "dan", "https://spam.example/u/1"].map(standings.of), asked]).toEqual([
+    ...["suspended", "limited", "suspended", "suspended"],
+    [["ada", "dan"], ["ada"]],
+  ]);
+  expect(await redis.raw.hget(STANDINGS_KEY, "~complete")).toBeNull();
+  isAvailable = true;
+  await eventually(async () => (await redis.raw.hget(STANDINGS_KEY, "~complete")) === "1", "a fill");
   await loop.close();
 });

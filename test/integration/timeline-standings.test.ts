@@ -1,10 +1,14 @@
 import { expect, test } from "@jest/globals";
+import type { FanoutDeps } from "../../src/fanout/deps.js";
 import { veilNew } from "../../src/fanout/standings.js";
 import { homeKey, VEILED_KEY } from "../../src/state/keys.js";
+import { contextWith } from "../support/deliveries.js";
 import { eventually } from "../support/eventually.js";
-import { handle } from "../support/fanout.js";
+import { handle, logged, openFanout } from "../support/fanout.js";
 import { Scene, START } from "../support/hidden-scene.js";
 import { redisOfFile } from "../support/redis-of-file.js";
+import { unfollowed } from "../support/timeline-events.js";
+import { World } from "../support/world.js";
 
 const redis = redisOfFile();
 
@@ -128,4 +132,25 @@ test("drops of a suspended host are on no page, and those of a limited author st
   ]);
   await set(scene, { host: "spam.example" }, "active");
   expect(await scene.home()).toMatchObject({ drop_ids: [remote, "cat-1", "bob-0"] });
+});
+
+// Invariant 9.
+test("a batch of edges does not wait for the drops of a suspended user, who is suspended at once", async () => {
+  const world = new World();
+  const hanging = (deps: FanoutDeps): FanoutDeps => ({ ...deps, readAuthorDrops: () => new Promise(() => undefined) });
+  const fanout = openFanout(redis, world, { change: hanging });
+  const payload = { user_id: "bob", standing: "suspended", version: ++versions } as const;
+  const deliveries = [
+    logged({ channel: "standing_changed", payload }, Date.now(), 1),
+    logged(
+      { channel: "standing_changed", payload: { ...payload, user_id: undefined, host: "spam.example" } },
+      Date.now(),
+      2,
+    ),
+    logged(unfollowed("ada", "ada", 1), Date.now(), 3),
+  ];
+  const { batch } = fanout.handlers.graph;
+  expect(await batch?.(deliveries, contextWith())).toEqual(deliveries.slice(0, 1));
+  await fanout.deps.standings.refresh();
+  expect(["bob", "https://spam.example/u/1"].map(fanout.deps.standings.of)).toEqual(["suspended", "suspended"]);
 });

@@ -9,6 +9,7 @@ import {
 } from "../../contracts/standings.js";
 import type { Version } from "../../contracts/versions.js";
 import { chunked } from "../../kernel/concurrency.js";
+import { AppError } from "../../kernel/errors.js";
 import { encodeId } from "../../kernel/ids.js";
 import type { Logger } from "../../kernel/logger.js";
 import { type Loop, startLoop, warnOnce } from "../../kernel/loop.js";
@@ -49,9 +50,12 @@ export interface Standings {
   refresh(): Promise<void>;
   /** Refreshes the copy. */
   follow(log: Logger): Loop;
-  /** Fills Redis from the users service if it has lost the standings, or never had them. `apply` applies a page. */
-  startFill(log: Logger, read: ReadStandings, apply: (changes: readonly StandingChange[]) => Promise<void>): Loop;
+  /** Fills Redis from the users service if it has lost the standings, or never had them. */
+  startFill(log: Logger, read: ReadStandings, veil: VeilUsers): Loop;
 }
+
+/** Hides drops that homes have of suspended users. Resolves to those for whom that failed. */
+export type VeilUsers = (users: readonly string[]) => Promise<readonly string[]>;
 
 const REFRESH_MS = SECOND;
 const CHANGES_A_CALL = 1_000;
@@ -110,7 +114,7 @@ function createCopy({ run }: Pick<Scripts, "run">) {
       if (!hasHosts) return standing;
       return strictest([standing, ...hostsOf(user).map((host) => standingOf(`@${host}`))]);
     },
-    isComplete: () => known.isComplete,
+    known: () => known,
     size: () => copy.size,
     changes: () => changes,
   };
@@ -149,14 +153,34 @@ export function createStandings({ run, command }: Pick<Scripts, "run" | "command
         await run(RECORD_STANDINGS, KEYS, [randomUUID(), "", ...chunk.flatMap((user) => [encodeId(user), "", "", ""])]);
     },
     follow: (log) => loop(log, refresh, "the standings of users could not be read; those known last count"),
-    startFill: (log, read, apply) => {
+    startFill: (log, read, veil) => {
+      let recorded: { readonly born: string; unveiled: readonly string[] } | undefined;
+      const recordAll = async (): Promise<void> => {
+        await record([]);
+        await refresh();
+        const { born } = copy.known();
+        const suspended = new Set<string>();
+        for await (const page of read()) {
+          await record(page);
+          for (const { user_id, standing } of page) if (user_id && standing === "suspended") suspended.add(user_id);
+        }
+        recorded = { born, unveiled: [...suspended] };
+      };
+      // Standings are in force from their record on, although the drops of some users cannot be read yet. The fill is
+      // complete only when all are veiled, so that another process goes on with it.
       const work = async (): Promise<void> => {
         await refresh();
-        if (copy.isComplete()) return;
-        for await (const page of read()) await apply(page);
-        await record([], true);
+        if (copy.known().isComplete) return;
+        if (recorded?.born !== copy.known().born) await recordAll();
+        if (!recorded) return;
+        recorded.unveiled = await veil(recorded.unveiled);
+        const { length } = recorded.unveiled;
+        if (length > 0) throw new AppError("unavailable", `the drops of ${length} suspended users could not be hidden`);
+        await refresh();
+        if (recorded.born === copy.known().born) await record([], true);
+        recorded = undefined;
       };
-      return loop(log, work, "the standings of users could not be read from the users service; it is tried again");
+      return loop(log, work, "the standings of users could not all be applied; it is tried again");
     },
   };
 }
