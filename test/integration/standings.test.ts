@@ -33,8 +33,8 @@ test("the newest version counts, in whatever order and however often its events 
   ];
   for (const change of [...history, ...history.toReversed(), ...history]) await one.record([change]);
   for (const copy of [await copyOf(one), await copyOf()])
-    expect([copy.size, ...["ada", "bob", "cat", "dan"].map(copy.of)]).toEqual([
-      2,
+    expect([copy.size, copy.suspended, ...["ada", "bob", "cat", "dan"].map(copy.of)]).toEqual([
+      ...[2, 2],
       ...["suspended", "suspended", "active", "active"],
     ]);
 });
@@ -104,6 +104,7 @@ test("what Redis loses stays in force, and is read from the users service again"
   const loop = standings.startFill(silent, read, async () => []);
   await eventually(async () => (await copyOf(standings)).of("bob") === "active", "what the users service has");
   expect(["ada", "cat"].map(standings.of)).toEqual(["suspended", "limited"]);
+  expect([standings.size, standings.suspended]).toEqual([2, 1]);
   await loop.close();
 });
 

@@ -30,7 +30,7 @@ export interface PageReaderOptions extends PageCallsOptions {
   readonly ttlMs: number;
   readonly authorStates: PulledAuthors;
   readonly hidden: Pick<HiddenStore, "held" | "lastKnown">;
-  readonly standings: Pick<Standings, "of" | "size" | "changes">;
+  readonly standings: Pick<Standings, "of" | "size" | "suspended" | "changes">;
   readonly veiled: Pick<Veiled, "among">;
   readonly bylinesOf: (key: string, drops: readonly string[]) => Promise<ReadonlyMap<string, Byline>>;
   /** Number of places of a home in which reposts of one drop are shown once. Default: 0, all are shown. */
@@ -135,7 +135,7 @@ export class PageReader {
     const keys = reading.pulls === "" ? [key] : [key, reading.pulls, PULLED_KEY, followsKeyOfHome(key)];
     return this.#ask(key, name, (send) => {
       // Homes store ids without authors, and a page that the script encodes cannot be judged.
-      const isJudged = standings.size > 0 && kindOf(key) === "home";
+      const isJudged = standings.suspended > 0 && kindOf(key) === "home";
       const range = isJudged ? { ...reading.range, page: undefined } : reading.range;
       const load = (follows: readonly string[]) =>
         this.#answer(send({ ...reading, range, pulls, follows }), reading, isJudged);

@@ -38,6 +38,8 @@ export interface Standings {
   of(user: string): Standing;
   /** Number of users and hosts that are limited or suspended. */
   readonly size: number;
+  /** Number of those that are suspended. */
+  readonly suspended: number;
   /** Number of changes of the copy since the start, also by ends. */
   readonly changes: number;
   /** Records changes; the newest version of each subject counts. */
@@ -74,6 +76,7 @@ function createCopy({ run }: Pick<Scripts, "run">) {
   /** While Redis has not all of them again, with those of the hash before. */
   let copy: ReadonlyMap<string, Current> = stored;
   let hasHosts = false;
+  let suspended = 0;
   /** When the next standing of the copy ends, ms since the epoch. */
   let nextEnd = Number.POSITIVE_INFINITY;
   let changes = 0;
@@ -106,6 +109,7 @@ function createCopy({ run }: Pick<Scripts, "run">) {
         (first, current) => Math.min(first, endOf(current)),
         Number.POSITIVE_INFINITY,
       );
+      suspended = [...copy.values()].filter(({ standing }) => standing === "suspended").length;
       hasHosts = [...copy.keys()].some((subject) => subject.startsWith("@"));
     }),
     of: (user: string): Standing => {
@@ -116,6 +120,7 @@ function createCopy({ run }: Pick<Scripts, "run">) {
     },
     known: () => known,
     size: () => copy.size,
+    suspended: () => suspended,
     changes: () => changes,
   };
 }
@@ -138,6 +143,9 @@ export function createStandings({ run, command }: Pick<Scripts, "run" | "command
     refresh,
     get size() {
       return copy.size();
+    },
+    get suspended() {
+      return copy.suspended();
     },
     get changes() {
       return copy.changes();
