@@ -120,6 +120,9 @@ const received = z.object({
   visibility: visibility.default("public"),
   created_at: date,
   recipients: userIds(MAX_RECIPIENTS).optional(),
+  /** As of a drop that was created. */
+  reply_to: dropId.optional(),
+  reply_to_author: userId.optional(),
 });
 
 const edge = z.object({

@@ -68,6 +68,21 @@ describePosts("drops whose audience the document of their actor decides", { empt
     expect(await events()).toEqual([[drop?.uri, "followers", undefined]]);
   });
 
+  test("a reply that came before its parent names no author of it once it is decided", async () => {
+    const reply_to = "https://far.example/notes/parent";
+    const putParent = () => putDrop({ to: "as:Public" }, { uri: reply_to });
+    const early = await putDrop({ to: COLLECTION }, { reply_to });
+    await putParent();
+    const late = await putDrop({ to: COLLECTION }, { reply_to });
+    await posts.written();
+    await putActor({ followers: COLLECTION });
+    const told = (await posts.written()).map(({ key, body }) => [key, body["reply_to"], body["reply_to_author"]]);
+    expect(told).toEqual([
+      [early?.uri, reply_to, undefined],
+      [late?.uri, reply_to, EVE],
+    ]);
+  });
+
   test("a deleted drop is not decided", async () => {
     const drop = await putDrop({ to: COLLECTION });
     await posts.call.deleteRemoteObject({ uri: drop?.uri as string });

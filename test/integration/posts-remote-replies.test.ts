@@ -127,6 +127,36 @@ describePosts("remote replies", {}, (posts) => {
     expect(await replies(parent)).toBe(1);
   });
 
+  test("the event of a reply and the drops of its actor name the same author of the parent", async () => {
+    const told = async () =>
+      (await posts.written()).filter(({ subject }) => subject === "drops.ap_received").map(({ body }) => body);
+    const listed = async (uri: string) => {
+      const request = { user_id: EVE, limit: 200, max_created_at: 0, max_drop_id: "" };
+      return (await posts.call.getDropsByUserId(request)).drops.find(({ drop_id }) => drop_id === uri);
+    };
+    const late = newUri();
+    const parents: [string, string | undefined][] = [
+      [await post(posts, { user_id: "bob" }), "bob"],
+      [
+        (await put({ actor_uri: "https://far.example/users/cat" })).object?.uri as string,
+        "https://far.example/users/cat",
+      ],
+      [late, undefined],
+    ];
+    const erasedParent = await post(posts, { user_id: "dan" });
+    await posts.store.erasure.mark("dan");
+    parents.push([erasedParent, undefined]);
+    await told();
+    for (const [reply_to, author] of parents) {
+      const uri = await putReply(reply_to);
+      const [event] = await told();
+      expect([event?.["reply_to"], event?.["reply_to_author"]]).toEqual([reply_to, author]);
+      if (reply_to === late) await put({ uri: late, actor_uri: "https://far.example/users/cat" });
+      expect(await listed(uri)).toMatchObject({ reply_to, reply_to_author: author ?? "" });
+      await told();
+    }
+  });
+
   test("a drop of this server that replies to a remote one counts there until it is deleted", async () => {
     const parent = (await put()).object?.uri as string;
     const reply = await post(posts, { reply_to: parent });

@@ -8,15 +8,15 @@ import { type Failpoint, hookFailpoints } from "../../src/kernel/failpoints.js";
 import { Follows, MAX_LEFT_OUT } from "../../src/state/entries/follows.js";
 import { createFollowsStore } from "../../src/state/entries/follows.redis.js";
 import { createWalk } from "../../src/state/erased/walk.redis.js";
-import { followsKeyOfHome, homeKey } from "../../src/state/keys.js";
+import { followsKeyOfHome, GLOBAL_KEY, homeKey } from "../../src/state/keys.js";
 import { handle } from "../support/fanout.js";
-import { Scene } from "../support/hidden-scene.js";
+import { Scene, START } from "../support/hidden-scene.js";
 import { lua } from "../support/lua.js";
 import { sourcesOf } from "../support/memory-upstreams.js";
 import { openRegistry, step } from "../support/pulled.js";
 import { asCluster } from "../support/redis.js";
 import { redisOfFile } from "../support/redis-of-file.js";
-import { followed, related, unfollowed } from "../support/timeline-events.js";
+import { followed, received, related, unfollowed } from "../support/timeline-events.js";
 
 const redis = redisOfFile();
 const open = (how: ConstructorParameters<typeof Scene>[1] = {}) => new Scene(redis, { judgesReplies: true, ...how });
@@ -161,6 +161,30 @@ test("a reply to somebody hidden is hidden, also where all replies are shown", a
     await handle(scene.fanout, related("user_unmuted", "ada", "cat", { version: 2 }));
     expect(await scene.home()).toMatchObject({ drop_ids: ["ada-2", "bob-1", "bob-0"], degraded: false });
   }
+});
+
+// Invariant 5.
+test("replies of another server that come are judged as a rebuild judges them", async () => {
+  const scene = open();
+  await scene.post("bob");
+  await scene.home();
+  for (const [index, reply_to_author] of ["eve", "cat", undefined].entries()) {
+    const drop = { drop_id: `remote-${index}`, user_id: "bob", created_at: START + 100 + index };
+    const reply = {
+      ...drop,
+      visibility: "public",
+      reply_to: "parent",
+      ...(reply_to_author && { reply_to_author }),
+    } as const;
+    scene.world.post(reply);
+    await handle(scene.fanout, received(reply));
+  }
+  const drop_ids = ["remote-2", "remote-1", "bob-0"];
+  expect(await redis.raw.zrange(GLOBAL_KEY, 0, "-1")).toEqual(["bob-0", "remote-2"]);
+  expect(await scene.home()).toMatchObject({ drop_ids, degraded: false });
+  await redis.raw.del(homeKey("ada"));
+  expect(await scene.home()).toMatchObject({ drop_ids, degraded: false });
+  expect(scene.rebuilt).toBe(2);
 });
 
 test("a copy that is staged in part ends by itself", async () => {

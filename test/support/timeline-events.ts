@@ -27,6 +27,8 @@ type RemoteDrop = {
   readonly user_id?: string;
   readonly visibility?: VisibilityName;
   readonly recipients?: readonly string[];
+  readonly reply_to?: string;
+  readonly reply_to_author?: string;
 };
 type EdgeChange = { readonly follower_id: string; readonly following_id: string; readonly version: number };
 

@@ -14,6 +14,16 @@ const addressing = ({ visibility, recipients }: Addressing) => ({
   ...(visibility === Visibility.DIRECT ? { recipients: [...recipients] } : {}),
 });
 
+interface Answering {
+  readonly reply_to: string;
+  readonly reply_to_author: string;
+}
+
+const answering = ({ reply_to, reply_to_author }: Answering): Partial<Answering> => ({
+  ...(reply_to !== "" && { reply_to }),
+  ...(reply_to_author !== "" && { reply_to_author }),
+});
+
 export function dropCreated(
   { drop_id, user_id, reply_to, reply_to_author = "", mentions = [], ...drop }: NewDrop,
   repost?: { readonly repost_of: string; readonly repost_author: string },
@@ -22,8 +32,7 @@ export function dropCreated(
   const { repost_author, ...original } = repost ?? { repost_author: "" };
   const by = repost_author === "" ? {} : { repost_author };
   const named = {
-    ...(reply_to !== "" && { reply_to }),
-    ...(reply_to_author !== "" && { reply_to_author }),
+    ...answering({ reply_to, reply_to_author }),
     ...(mentions.length > 0 && { mentions: [...mentions] }),
   };
   const payload = {
@@ -56,7 +65,7 @@ export function dropEdited({ drop_id, user_id }: Pick<NewDrop, "drop_id" | "user
   };
 }
 
-interface ReceivedDrop extends Addressing {
+interface ReceivedDrop extends Addressing, Answering {
   readonly uri: string;
   readonly created_at: number;
   readonly actor_uri: string;
@@ -64,7 +73,7 @@ interface ReceivedDrop extends Addressing {
 
 export function remoteDropReceived({ uri, created_at, actor_uri, ...drop }: ReceivedDrop): EventDraft {
   const author = actor_uri === "" ? {} : { user_id: actor_uri };
-  const payload = { drop_id: uri, created_at, ...author, ...addressing(drop) };
+  const payload = { drop_id: uri, created_at, ...author, ...addressing(drop), ...answering(drop) };
   return dropEvent({ name: "ap_drop_received", payload });
 }
 

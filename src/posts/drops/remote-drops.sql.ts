@@ -1,6 +1,7 @@
 import { type Drop, type RemoteObject, Visibility } from "../../gen/avion/posts.js";
 import { type Db, NOW } from "../../platform/db/db.js";
 import { type Position, payloadColumns } from "./drops.sql.js";
+import { notErased } from "./erased.sql.js";
 
 export type StoredRemoteObject = RemoteObject & {
   readonly deleted_at: number | null;
@@ -23,6 +24,9 @@ export function createRemoteReads(db: Db) {
      */
     dropsByUris: (uris: readonly string[]): Promise<StoredRemoteObject[]> =>
       db.query<StoredRemoteObject>(DROPS_BY_URIS, [uris]),
+    /** Resolves to the author of a drop or a remote drop that is stored; to "" if there is none, or the author is erased. */
+    authorOf: async (drop: string): Promise<string> =>
+      (await db.query<{ author: string }>(AUTHOR_OF, [drop]))[0]?.author ?? "",
     storedAmong: async (uris: readonly string[]): Promise<string[]> =>
       (await db.query<{ uri: string }>(STORED_AMONG, [uris])).map(({ uri }) => uri),
     /**
@@ -45,11 +49,18 @@ export function createRemoteReads(db: Db) {
   };
 }
 
-/** The author of the parent of a remote drop `o`, which may come before its parent: each read looks it up. */
-export const REMOTE_REPLY_AUTHOR = `coalesce(
-    (SELECT p.actor_uri FROM posts.remote_objects p WHERE p.uri = o.reply_to AND p.kind = 1),
-    (SELECT p.user_id FROM posts.drops p WHERE p.drop_id = CASE WHEN o.reply_to !~ ':' THEN o.reply_to::uuid END), ''
+const authorOf = (drop: string): string => `coalesce(
+    (SELECT p.actor_uri FROM posts.remote_objects p WHERE p.uri = ${drop} AND p.kind = 1),
+    (SELECT p.user_id FROM posts.drops p WHERE p.drop_id = CASE WHEN ${drop} !~ ':' THEN ${drop}::uuid END), ''
   )`;
+
+const AUTHOR_OF = `SELECT author FROM (SELECT ${authorOf("$1::text")} AS author) a WHERE ${notErased("author")}`;
+
+/** The author of the parent of a remote drop `o`, which may come before its parent: each read looks it up. */
+export const REMOTE_REPLY_AUTHOR = authorOf("o.reply_to");
+
+/** The author of the parent as the event of the drop named it: homes judge a reply by the event, and by this. */
+const TOLD_REPLY_AUTHOR = `CASE WHEN o.parent_known THEN ${REMOTE_REPLY_AUTHOR} ELSE '' END`;
 
 export const REMOTE_COLUMNS = `o.uri, o.kind, o.actor_uri, o.created_at, o.visibility, o.recipients, o.document, o.public_key, o.webfinger,
   o.webfinger_type, o.webfinger_href, o.lrdd_template, o.fetched_at, o.expires_at, o.expires_at <= ${NOW} AS expired, o.deleted_at, o.drop_id,
@@ -93,7 +104,7 @@ ORDER BY o.drop_id LIMIT $3`;
 const BY_ACTOR = `
 SELECT uri AS drop_id, actor_uri AS user_id, visibility, created_at, false AS deleted, recipients,
   '' AS repost_of, '' AS repost_author, coalesce(reply_to, '') AS reply_to, coalesce(mentions, '{}') AS mentions,
-  ${REMOTE_REPLY_AUTHOR} AS reply_to_author
+  ${TOLD_REPLY_AUTHOR} AS reply_to_author
 FROM posts.remote_objects o
 WHERE actor_uri = $1 AND kind = 1 AND deleted_at IS NULL AND NOT awaits_actor AND (created_at, uri) < ($2::bigint, $3::text)
 ORDER BY created_at DESC, uri DESC LIMIT $4`;

@@ -5,6 +5,8 @@ import { REMOTE_COLUMNS, type StoredRemoteObject } from "../drops/remote-drops.s
 
 export interface UndecidedDrop extends StoredRemoteObject {
   readonly actor_document: string;
+  /** True: the author of the parent was known when the drop came. */
+  readonly parent_known: boolean;
 }
 
 interface Decision extends Addressing {
@@ -29,7 +31,7 @@ export function createAudienceStore(db: Db) {
 }
 
 const undecided = (condition: string): string => `
-SELECT ${REMOTE_COLUMNS}, a.document AS actor_document
+SELECT ${REMOTE_COLUMNS}, o.parent_known, a.document AS actor_document
 FROM posts.remote_objects o JOIN posts.remote_objects a ON a.uri = o.actor_uri
 WHERE o.awaits_actor AND o.deleted_at IS NULL AND ${condition} AND a.kind = 2 AND a.deleted_at IS NULL
 ORDER BY o.actor_uri, o.uri LIMIT $1`;

@@ -72,6 +72,7 @@ export async function readObject(received: wire.PutRemoteObjectRequest, deps: Re
     ...object,
     ...audience,
     reply_to,
+    reply_to_author: reply_to === "" ? "" : await deps.store.remote.authorOf(reply_to),
     mentions,
     payload,
     drop_id: isDrop ? keyFor(object.created_at, deps) : null,

@@ -15,6 +15,8 @@ export type NewRemoteObject = Omit<RemoteObject, "fetched_at" | "expires_at" | "
   /** True if the document decided the audience. */
   readonly by_document: boolean;
   readonly drop_id: string | null;
+  /** Of a drop that replies: the author of its parent, if that is stored; else empty. */
+  readonly reply_to_author: string;
   /** When the document was changed last, as the document says itself; 0 if it does not. */
   readonly updated_at: number;
 };
@@ -42,7 +44,7 @@ export function createRemoteWrites(db: Db, get: RemoteReads["get"]) {
       const row = [uri, kind, actor_uri, created_at, visibility, recipients, document, public_key, webfinger];
       const names = [object.webfinger_type, object.webfinger_href, object.lrdd_template];
       const linking = [object.drop_id, object.reply_to, object.updated_at, object.by_document];
-      const more = [mentionsOrNull(object), storedPayload(object.payload)];
+      const more = [mentionsOrNull(object), storedPayload(object.payload), object.reply_to_author !== ""];
       const values = [...row, lifetimeMs, received, object.awaits_actor, ...names, ...linking, ...more];
       return (await db.query<StoredRemoteObject & { created: boolean }>(PUT, values))[0];
     },
@@ -86,10 +88,10 @@ const PUT = `
 WITH o AS (
   INSERT INTO posts.remote_objects AS o
     (uri, kind, actor_uri, created_at, visibility, recipients, document, public_key, webfinger, fetched_at, expires_at,
-     awaits_actor, webfinger_type, webfinger_href, lrdd_template, drop_id, reply_to, updated_at, by_document, mentions, payload)
+     awaits_actor, webfinger_type, webfinger_href, lrdd_template, drop_id, reply_to, updated_at, by_document, mentions, payload, parent_known)
   SELECT $1, $2::smallint, $3, $4::bigint, $5::smallint, $6::text[], $7, $8, $9, clock.now, clock.now + $10::bigint,
     $12::boolean, $13, $14, $15, $16::uuid, nullif($17, ''), $18::bigint, $19::boolean,
-    (SELECT array_agg(m) FROM unnest($20::text[]) m WHERE ${notErased("m")}), $21::json
+    (SELECT array_agg(m) FROM unnest($20::text[]) m WHERE ${notErased("m")}), $21::json, $22::boolean
   FROM (SELECT ${NOW} AS now) clock
   WHERE NOT EXISTS (SELECT FROM posts.remote_objects a WHERE a.uri = $3 AND a.deleted_at IS NOT NULL) AND (
     NOT EXISTS (SELECT FROM posts.erased WHERE user_id = ANY ($6::text[] || $3::text || $1::text))

@@ -36,6 +36,7 @@ const remote: NewRemoteObject = {
   webfinger_href: "",
   lrdd_template: "",
   reply_to: "",
+  reply_to_author: "",
   mentions: [],
   payload: NO_PAYLOAD,
   awaits_actor: false,
@@ -75,6 +76,11 @@ test.each<[string, EventDraft, object]>([
     "a remote drop of an actor",
     remoteDropReceived({ ...remote, actor_uri: `${URI}/eve` }),
     { drop_id: URI, created_at: NOW, user_id: `${URI}/eve`, visibility: "public" },
+  ],
+  [
+    "a remote reply",
+    remoteDropReceived({ ...remote, reply_to: "parent", reply_to_author: "bob" }),
+    { drop_id: URI, created_at: NOW, visibility: "public", reply_to: "parent", reply_to_author: "bob" },
   ],
   [
     "a direct remote drop",
