@@ -189,7 +189,7 @@ testWithStack(
   async (stack) => {
     const { streams, redis, reads } = stack;
     const { config } = await streams.manager.streams.info("DROPS");
-    const later = ["drops.edited", "graph.renamed"];
+    const later = ["drops.pinned", "graph.renamed"];
     await streams.manager.streams.update("DROPS", { ...config, subjects: [...config.subjects, ...later] });
     for (const subject of later) await streams.connection.jetstream().publish(subject, '{"drop_id":"d"}');
     await eventually(async () => (await streams.count("DLQ")) === later.length, "each has its letter", 10_000);
