@@ -19,7 +19,7 @@ const limit = gauge("timeline_sse_max_connections", "Event streams a process ope
 const opened = counter("timeline_sse_opened", "Event streams opened");
 const closed = counter(
   "timeline_sse_closed",
-  "Event streams closed; `erased`: their user was erased; `logged_out`: `streams end`",
+  "Event streams closed; `erased`: their user was erased; `logged_out`: `streams end`; `suspended`: `standing set`",
 );
 const refused = counter(
   "timeline_sse_refused",
