@@ -70,7 +70,7 @@ for (const [does, mutant, crossing = "random"] of MUTANTS) {
     `a merge that ${does} is found out`,
     async () => {
       const { failed } = await fc.check(samePages([crossing], asIs, mutant), {
-        ...{ seed: 1, numRuns: 300, endOnFailure: true },
+        ...{ seed: 2, numRuns: 1_000, endOnFailure: true },
       });
       expect(failed).toBe(true);
     },
@@ -113,7 +113,7 @@ for (const [does, mutate] of HIDING_MUTANTS) {
     `${does} is found out`,
     async () => {
       const { failed } = await fc.check(samePages(["random"], mutate, undefined, history), {
-        ...{ seed: 1, numRuns: 300, endOnFailure: true },
+        ...{ seed: 2, numRuns: 1_000, endOnFailure: true },
       });
       expect(failed).toBe(true);
     },
