@@ -64,8 +64,8 @@ async function readNewer(deps: OnceDeps, key: string, { query, page }: FirstRead
   const unread = await older.fill(window).catch(() => NO_NAMES);
   if (unread && unread !== NO_NAMES) return unread;
   for (let reads = 1; ; reads++) {
-    // What covers the newest entries is not read. If the calls ran out, a next page begins with these, unless this one
-    // would have no entries then.
+    // Entries that cover the newest ones are not read. If the calls ran out, the next page begins with the newest ones,
+    // unless this page would then be empty.
     const isUncovered = newer.isCutShort && newer.entries.length <= window;
     const first = isUncovered || (newer.isEnded && !newer.isCutShort) ? 0 : window;
     const shown = shownAmong([...newer.entries.toReversed(), ...older.entries], window)

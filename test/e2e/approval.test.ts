@@ -44,7 +44,7 @@ testWithStack(
     await api.putRemote({ uri: EVE, ...actor, document });
     expect(await api.follow({ follower_id: "ada", following_id: EVE })).toMatchObject(pending);
     await api.putRemote({ uri: NOTE, actor_uri: EVE, visibility: Visibility.FOLLOWERS });
-    // What was posted before is applied by then.
+    // Drops that were posted before are applied by then.
     const cats = await post("cat");
     await eventually(() => stream.drops().includes(cats), "a drop of somebody who is followed");
     await becomes(async () => expect((await reads.global({ limit: 100 })).drop_ids).toContain(open));

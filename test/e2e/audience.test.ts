@@ -71,7 +71,7 @@ interface Row {
   readonly seenBy: readonly string[];
 }
 
-/** What a call that is NOT_FOUND shows is nothing. */
+/** A call that is NOT_FOUND shows nothing. */
 const unlessHidden = (call: ReturnType<Way>): ReturnType<Way> =>
   call.catch((error: ServiceError) => {
     if (error.code === status.NOT_FOUND) return [];

@@ -12,7 +12,7 @@ const onStack = sharedStack({
   env: { TIMELINE_USER_SERVICE_ADDR: "", TIMELINE_POST_SERVICE_ADDR: "" },
 });
 
-/** What a viewer is shown, with how their pages are judged. */
+/** Pages of a viewer, with the settings by which they are judged. */
 type Scene = {
   readonly stack: SharedStack;
   readonly api: Api;

@@ -66,7 +66,7 @@ class Bustle {
     await this.stack.publish(deleted(victim.drop_id, victim.user_id));
   };
 
-  /** What is there now. */
+  /** Returns the drops that were not removed. */
   left(): WorldDrop[] {
     return [...this.known.values()].filter(({ drop_id }) => !this.gone.has(drop_id));
   }

@@ -24,7 +24,7 @@ async function together(bench: FanoutBench, ...events: TimelineEvent[]): Promise
   return (await bench.handlers.drops.batch(deliveries, contextWith())).length;
 }
 
-/** What a user was told of a drop, in order, and forgets it. */
+/** Returns the events that a user was sent about a drop, in order, and forgets them. */
 function toldTo({ notified }: FanoutBench, user: string, drop = "d1"): string[] {
   return notified.flatMap(({ users, notification: { event, drop_id, ...fields } }) =>
     users.includes(user) && drop_id === drop ? `${event} ${"revision" in fields ? fields.revision : ""}`.trim() : [],

@@ -249,7 +249,7 @@ test("a request counts as a follow; repeating, accepting and taking it back neit
   expect(await refusal(users.follow(by("b")))).toBe(FOLLOWS_REFUSED);
   expect(await users.acceptFollow({ user_id: "locked", follower_id: "leo" })).toMatchObject({ changed: true });
   expect(await users.unfollow(by("locked"))).toMatchObject({ changed: true });
-  // Who asks and takes it back again and again is at the limit.
+  // A user who asks and takes it back again and again reaches the limit.
   expect(await refusal(users.follow(by("locked")))).toBe(FOLLOWS_REFUSED);
   expect(await counted("follows", "leo")).toBe(2);
 });

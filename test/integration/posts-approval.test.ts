@@ -73,7 +73,7 @@ describe.each(DATABASES)("actors who approve followers, on $name", ({ start }) =
     isAway = true;
     expect(await refusal(put(true))).toMatch(/^UNAVAILABLE/);
     await expect(posts.call.getRemoteObject({ uri: EVE })).rejects.toThrow(/NOT_FOUND/);
-    // Who never approved is not asked about.
+    // The service does not ask about users who never approved followers.
     await put(false);
     isAway = false;
     await put(true);

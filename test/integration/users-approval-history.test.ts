@@ -17,7 +17,7 @@ interface Step {
   readonly target: string;
 }
 
-/** Who follows whom, who has asked to, and who blocks whom, by `follower>followed`. */
+/** Follows, requests and blocks, by `follower>followed`. */
 class Model {
   readonly follows = new Set<string>();
   readonly requests = new Set<string>();

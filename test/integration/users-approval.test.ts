@@ -165,7 +165,7 @@ describe.each(DATABASES)("approval of followers on $name", ({ name, start }) => 
       found.push(...page.requests.map(({ user_id, since }) => `${user_id} ${since}`));
       page_token = page.next_page_token;
       if (page_token === "") break;
-      // What comes meanwhile is on no later page.
+      // A request that comes meanwhile is on no later page.
       await client.follow(pair(`late${found.length}`));
       await client.rejectFollow(answer("u1"));
     }

@@ -24,7 +24,7 @@ const PASSING: readonly number[] = [
 /** A reply to a drop that is gone is an invalid argument. */
 const REFUSED: readonly number[] = [status.FAILED_PRECONDITION, status.NOT_FOUND, status.INVALID_ARGUMENT];
 const PATIENCE_MS = 120_000;
-/** Whether homes leave out replies to those whom their users do not follow, where nobody says otherwise. */
+/** True if homes leave out replies to people whom their users do not follow, by default. */
 const JUDGES_REPLIES = (STORED_TIMELINES_VARIABLES.homeReplies.default as string) === "followed";
 
 /**

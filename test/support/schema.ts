@@ -3,7 +3,7 @@ import type { Db } from "../../src/platform/db/db.js";
 /** Tables after their migrations. */
 export type Schema = {
   readonly tables: readonly string[];
-  /** What migrations have put into them. */
+  /** Rows that the migrations insert. */
   readonly rows: ReadonlyMap<string, string>;
   /** Differs once something was made, changed or dropped. */
   readonly signature: string;
