@@ -27,6 +27,8 @@ interface RouteDeps {
   serve(request: StreamRequest): Promise<void>;
 }
 
+const LAST_EVENT_ID = "last_event_id";
+
 const PREFLIGHT = { methods: "GET", headers: `authorization, last-event-id, cache-control, ${TRACE_CONTEXT}` };
 
 /** A server must also take the absolute form (RFC 9112, 3.2.2). */
@@ -64,7 +66,7 @@ async function openStream(deps: RouteDeps, { request, response, headers, turn }:
   try {
     await deps.serve({
       principal,
-      lastEventId: request.headers["last-event-id"]?.toString() || undefined,
+      lastEventId: lastEventIdOf(request),
       traceparent: span.headers["traceparent"],
       isGone: () => response.destroyed,
       open: (first, closed) => new SseStream(request, response, deps.limits, { turn, headers, first, closed }),
@@ -74,6 +76,12 @@ async function openStream(deps: RouteDeps, { request, response, headers, turn }:
     span.end(error as Error);
     throw error;
   }
+}
+
+/** A polyfill of EventSource that starts anew cannot set the header, so the query may have the id. The header wins. */
+function lastEventIdOf({ headers, url = "" }: IncomingMessage): string | undefined {
+  const [, query = ""] = url.split("?", 2);
+  return headers["last-event-id"]?.toString() || new URLSearchParams(query).get(LAST_EVENT_ID) || undefined;
 }
 
 function refuse({ limits, log }: RouteDeps, error: unknown, { request, response, headers }: Exchange): void {

@@ -82,6 +82,24 @@ test("a resume over a gap of 100 replays it once, in order", async () => {
   expect(second.resets()).toEqual([]);
 });
 
+test("the position may be in the query as last_event_id, and the header wins", async () => {
+  const running = await start();
+  const first = await listen(running, "alice");
+  await send("alice", "before");
+  await first.sees(["before"]);
+  await first.goes();
+  await send("alice", "missed");
+  const query = (id: string) => ({ ...running, url: `${running.url}?a=b&last_event_id=${id}` });
+  const second = await listen(query(first.lastId), "alice");
+  await second.sees(["missed"]);
+  const third = await listen(query("garbage"), "alice", first.lastId);
+  await third.sees(["missed"]);
+  expect([...second.resets(), ...third.resets()]).toEqual([]);
+  const bad = await listen(query("garbage"), "alice");
+  await eventually(() => bad.resets().length > 0, "a reset");
+  expect(bad.resets()).toEqual(["unknown_position"]);
+});
+
 // Invariant 7.
 test("a gap larger than the stream keeps is answered by a reset, and the stream goes live", async () => {
   const running = await start();

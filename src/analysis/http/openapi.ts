@@ -147,6 +147,12 @@ const PATHS: Json = {
           description: "The id of the last event or comment; events after it are sent again",
           schema: { type: "string" },
         },
+        {
+          name: "last_event_id",
+          in: "query",
+          description: "The same, for clients that cannot set a header; the header wins",
+          schema: { type: "string" },
+        },
       ],
       responses: {
         200: STREAM,
