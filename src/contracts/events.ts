@@ -67,7 +67,7 @@ function parseDate(text: string): number | undefined {
 
 const wrongUnit = (unit: string): string => `is a time in ${unit}, and must be ms since the epoch`;
 
-const date = z
+export const date = z
   .union([z.number(), z.string()], { message: "must be a number of ms since the epoch or an RFC 3339 date" })
   .transform((value, context) => {
     const unit = typeof value === "number" ? wrongUnitOf(value) : undefined;
@@ -84,7 +84,8 @@ const date = z
     return z.NEVER;
   });
 
-const source = {
+/** Fields that every payload may have. */
+export const source = {
   traceparent: z.string().max(128).optional().catch(undefined),
   producer: z.string().max(128).optional().catch(undefined),
   seq: z.number().int().nonnegative().optional().catch(undefined),

@@ -1,5 +1,6 @@
 import { encodeId } from "../kernel/ids.js";
 import { MINUTE } from "../kernel/time.js";
+import { ACTIVITY_NAMES } from "./activity.js";
 import { EVENT_NAMES } from "./events.js";
 import type { FanoutJob } from "./fanout.js";
 
@@ -13,6 +14,7 @@ export const STREAM = {
   advisories: "ADVISORIES",
   edges: "EDGES",
   engagement: "ENGAGEMENT",
+  activity: "ACTIVITY",
   timeline: "TIMELINE",
   timelineEvents: "TIMELINE_EVENTS",
   gamification: "GAMIFICATION",
@@ -113,6 +115,7 @@ export type DlqReason = (typeof DLQ_REASONS)[number];
 /** A dead letter is about one of these, which is the last part of its subject. */
 export const DLQ_EVENTS = [
   ...EVENT_NAMES,
+  ...ACTIVITY_NAMES,
   ...Object.values(WORK_EVENTS),
   TIMELINE_COMPLETED,
   "fanout_completed",

@@ -13,6 +13,7 @@ const NOTIFY_STREAMS = ALL_NOTIFY_PARTS.map(({ stream }) => stream);
 const MAY_STAY: Readonly<Record<string, string>> = {
   [STREAM.drops]: "the log, until its age",
   [STREAM.completions]: "the log of completions, until its age",
+  [STREAM.activity]: "the log of activity, until its age",
   [STREAM.erased]: "the marker that refuses the id, or its lift",
 };
 

@@ -1,3 +1,4 @@
+import { knownActivity } from "../contracts/activity.js";
 import { EVENT_NAMES, SUBJECT_OF } from "../contracts/events.js";
 import type { OutboxEvent } from "../contracts/outbox.js";
 import { DLQ_HEADER, type DlqEvent, type DlqReason, STREAM, WORK_EVENTS } from "../contracts/subjects.js";
@@ -13,6 +14,8 @@ export type DeadLetterEvent = (
 function destinationOf(subject: string): { readonly event: DlqEvent; readonly stream: string | undefined } {
   const name = EVENT_NAMES.find((candidate) => SUBJECT_OF[candidate] === subject);
   if (name !== undefined) return { event: name, stream: STREAM.drops };
+  const activity = knownActivity(subject);
+  if (activity !== undefined) return { event: activity, stream: STREAM.activity };
   for (const stream of [STREAM.edges, STREAM.engagement])
     if (subject.startsWith(`${stream.toLowerCase()}.`)) return { event: WORK_EVENTS[stream], stream };
   return { event: "outbox_event", stream: undefined };

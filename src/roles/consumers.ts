@@ -1,3 +1,4 @@
+import { knownActivity } from "../contracts/activity.js";
 import { knownEvent } from "../contracts/events.js";
 import {
   CONSUMER,
@@ -74,7 +75,7 @@ function eventOf({ stream, subject }: Pick<Delivery, "stream" | "subject">): Dlq
   if (stream === STREAM.advisories) return "advisory";
   if (stream === STREAM.checks) return "fanout_completed";
   if (stream === STREAM.timelineEvents) return TIMELINE_COMPLETED;
-  return workEventOf(stream) ?? knownEvent(subject) ?? "unknown";
+  return workEventOf(stream) ?? knownEvent(subject) ?? knownActivity(subject) ?? "unknown";
 }
 
 const ERASURES_AT_ONCE = 4;

@@ -91,6 +91,7 @@ const MESSAGES: readonly (readonly [
   ["FANOUT", () => "fanout.edges.5", (user) => ({ edges: [{ follower_id: user }] })],
   ["EDGES", (token) => `edges.calm.${token}`, () => ({})],
   ["ENGAGEMENT", () => "engagement.changed", (user) => ({ actor_id: user, kind: "like" })],
+  ["ACTIVITY", () => "activity.reacted", (user) => ({ author_id: user })],
   ["CHECKS", () => "checks.publication", (user) => ({ user_id: user })],
   ["NOTIFY", (token) => `notify.user.${token}`, () => ({ event: "reset" })],
   ["NOTIFY", () => "notify.user.bob", (user) => ({ event: "new_drop", by: `bob,${encodeId(user)}` })],
@@ -115,7 +116,7 @@ test.each(MESSAGES.map((message, at) => [at, ...message] as const))(
     ] as const) {
       const id = `${at} ${user}`;
       await nats.publish({ subject: subject(encodeId(user)), id, body: JSON.stringify(body(user)) });
-      const mayStay = ["DROPS", "COMPLETIONS", "KV_ERASED"].includes(stream);
+      const mayStay = ["DROPS", "COMPLETIONS", "ACTIVITY", "KV_ERASED"].includes(stream);
       const found = (await verify("erin é")).map(({ place, count, mayStay: may }) => [place, count, may]);
       expect(found).toEqual(wanted === 1 ? [[stream, 1, mayStay]] : []);
     }

@@ -59,6 +59,7 @@ test("everything declared is created once; a second time nothing is changed", as
     expect(differences(config, held)).toEqual([]);
   }
   expect(streams.map(({ name }) => name).sort()).toEqual([
+    "ACTIVITY",
     "ADVISORIES",
     "CHECKS",
     "COMPLETIONS",

@@ -1,3 +1,4 @@
+import { parseStoredActivity } from "../../contracts/activity.js";
 import { parseCompleted, parseRequest } from "../../contracts/analysis.js";
 import {
   EVENT_NAMES,
@@ -72,6 +73,7 @@ function traceOf({ payload }: TimelineEvent): Record<string, string> {
 
 function validateAgain({ summary, origin, body }: StoredDeadLetter, now: number): void {
   if (summary.stream === STREAM.drops) parseEvent(eventOfSubject(origin), body, now);
+  if (summary.stream === STREAM.activity) parseStoredActivity(origin, body);
   if (summary.stream === STREAM.fanout) (isEdgeJob(origin) ? parseEdgeJob : parseJob)(body);
   if (summary.stream === STREAM.timeline) parseRequest(body);
   if (summary.stream === STREAM.timelineEvents) parseCompleted(body);
