@@ -5,6 +5,9 @@ const drop_id = z.string();
 const created_at = z.int().min(0).meta({ description: "ms since the epoch" });
 const analysis_id = z.uuid();
 
+/** Kinds of notifications, as JSON names them. */
+const NOTIFICATION_KINDS = ["FOLLOW", "FOLLOW_REQUEST", "LIKE", "REPOST", "REPLY", "MENTION"] as const;
+
 /** The data of each event of a user's event stream, by the event's name. */
 export const STREAM_EVENTS = {
   new_drop: z.object({
@@ -23,6 +26,17 @@ export const STREAM_EVENTS = {
   }),
   analysis_failed: z.object({ analysis_id, error_code: z.string() }),
   xp_earned: z.object({ event_id: z.uuid(), amount: z.number(), total: z.number() }),
+  notification: z.object({
+    id: z.string(),
+    kind: z.enum(NOTIFICATION_KINDS),
+    actor_id: z.string(),
+    drop_id: drop_id.optional().meta({ description: "left out for follows" }),
+    created_at,
+    count: z.int().min(2).optional().meta({
+      description: "how many of this kind and drop since the last event, of which this is the newest; left out: one",
+    }),
+  }),
+  notifications_read: z.object({ up_to_id: z.string() }),
 } as const;
 
 type StreamEvents = typeof STREAM_EVENTS;
@@ -66,4 +80,6 @@ export interface LoggedOutNotification {
 export const LOGGED_OUT_EVENT = "~logged_out";
 
 /** Notifies a user of something else than drops. */
-export type UserNotification = Named<"reset" | "analysis_completed" | "analysis_failed" | "xp_earned">;
+export type UserNotification = Named<
+  "reset" | "analysis_completed" | "analysis_failed" | "xp_earned" | "notification" | "notifications_read"
+>;
