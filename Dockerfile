@@ -6,6 +6,7 @@ RUN --mount=type=cache,target=/root/.npm npm ci
 COPY tsconfig.json tsconfig.build.json buf.yaml buf.gen.yaml ./
 COPY proto ./proto
 COPY src ./src
+COPY clients ./clients
 # The sandbox, with its embedded servers and its demo, stays out of the image.
 RUN npm run build && rm -r dist/sandbox
 

@@ -38,11 +38,12 @@ function schemas(): Json {
   return { ...made, Order: z.toJSONSchema(ANALYSIS_ORDER, { io: "input", override: shortened }) };
 }
 
+/** Returns the name of the schema of an event's data: NewDrop of new_drop. */
+export const schemaOfEvent = (event: string): string =>
+  event.replaceAll(/(?:^|_)(\w)/g, (_, first: string) => first.toUpperCase());
+
 const EVENTS = Object.fromEntries(
-  Object.entries(STREAM_EVENTS).map(([event, schema]) => [
-    event.replaceAll(/(?:^|_)(\w)/g, (_, first: string) => first.toUpperCase()),
-    schema,
-  ]),
+  Object.entries(STREAM_EVENTS).map(([event, schema]) => [schemaOfEvent(event), schema]),
 );
 
 /** A format makes the pattern superfluous. */

@@ -3,7 +3,14 @@ import { dirname, join } from "node:path";
 import { expect, test } from "@jest/globals";
 import { inRepository, readText } from "./files.js";
 
-const ROOT_DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "test/support/README.md"];
+const ROOT_DOCUMENTS = [
+  "README.md",
+  "CONTRIBUTING.md",
+  "CHANGELOG.md",
+  "SECURITY.md",
+  "test/support/README.md",
+  "clients/typescript/README.md",
+];
 
 const documentsIn = (folder: string): string[] =>
   readdirSync(inRepository(folder), { recursive: true, encoding: "utf8" })

@@ -1,0 +1,60 @@
+import { type CallOptions, call } from "./calls.js";
+import type {
+  Accepted,
+  Analyses,
+  Analysis,
+  ListQuery,
+  Order,
+  Rewards,
+  Timeline,
+  TimelineQuery,
+} from "./gen/schemas.js";
+import { type ClientOptions, createSend, type Send } from "./send.js";
+import { type StreamOptions, TimelineStream } from "./stream.js";
+
+export type TimelineName = "home" | "local" | "global";
+
+export interface AnalyzeOptions extends CallOptions {
+  /** Calls with the same key and order, a day long, make one analysis. Default: a new key for each call. */
+  readonly idempotencyKey?: string;
+}
+
+/** Talks to the gateway as one user. Calls reject with a TimelineError. */
+export class TimelineClient {
+  readonly #send: Send;
+
+  constructor(options: ClientOptions = {}) {
+    this.#send = createSend(options);
+  }
+
+  /** Reads a page. The three cursors of the query exclude each other. */
+  page(timeline: TimelineName, query: TimelineQuery = {}, { signal }: CallOptions = {}): Promise<Timeline> {
+    return call(this.#send, `/api/v1/timelines/${timeline}`, { query, signal });
+  }
+
+  /** Opens the stream of the user's home timeline, of analyses and rewards. */
+  stream(timeline: "home", options: StreamOptions = {}): TimelineStream {
+    return new TimelineStream(this.#send, `/events/timeline/${timeline}`, options);
+  }
+
+  /** Asks for an analysis. The stream says `analysis_completed` or `analysis_failed`. */
+  analyze(order: Order, { idempotencyKey = crypto.randomUUID(), signal }: AnalyzeOptions = {}): Promise<Accepted> {
+    const headers = { "idempotency-key": idempotencyKey };
+    return call(this.#send, "/api/v1/timeline/analyze", { method: "POST", body: order, headers, signal });
+  }
+
+  /** Reads the status and the results of an analysis of the user. */
+  analysis(id: string, { signal }: CallOptions = {}): Promise<Analysis> {
+    return call(this.#send, `/api/v1/timeline/analyses/${encodeURIComponent(id)}`, { signal });
+  }
+
+  /** Lists the analyses of the user, newest first. */
+  analyses(query: ListQuery = {}, { signal }: CallOptions = {}): Promise<Analyses> {
+    return call(this.#send, "/api/v1/timeline/analyses", { query, signal });
+  }
+
+  /** Lists the rewards of the user, newest first. */
+  rewards(query: ListQuery = {}, { signal }: CallOptions = {}): Promise<Rewards> {
+    return call(this.#send, "/api/v1/xp", { query, signal });
+  }
+}
