@@ -1,12 +1,12 @@
 import { createCache } from "../contracts/caches.js";
 import {
-  EVENT_NAMES,
-  type EventName,
-  messageId,
-  parseEvent,
-  SUBJECT_OF,
-  type TimelineEvent,
-} from "../contracts/events.js";
+  CHANNELS,
+  type Channel,
+  type PublishedEvent,
+  parsePublished,
+  publishedId,
+  subjectOf,
+} from "../contracts/channels.js";
 import { HEADER_ROOM } from "../contracts/fanout.js";
 import { deadLetterOfUnstored } from "../delivery/dead-letter.js";
 import { AppError, codeOf, oneLine } from "../kernel/errors.js";
@@ -21,7 +21,7 @@ import type { HeldDeadLetters } from "./held-dead-letters.js";
 import type { Forwarded } from "./observe.js";
 
 export interface Arrived {
-  readonly channel: EventName;
+  readonly channel: Channel;
   readonly payload: Uint8Array;
   /** The time is in ms since the epoch. */
   readonly arrival: number;
@@ -37,7 +37,7 @@ interface IntakeDeps {
   readonly forward: Forward;
   readonly requestReconcile: RequestReconcile;
   readonly log: Logger;
-  readonly observe: { inFlight(change: number): void; refused(channel: EventName): void };
+  readonly observe: { inFlight(change: number): void; refused(channel: Channel): void };
 }
 
 const MAX_IN_FLIGHT = 2_048;
@@ -70,7 +70,7 @@ export async function startIntake({ channels, forward, requestReconcile, log, ob
     observe.inFlight(batch.length);
     batch = [];
   };
-  const take = (channel: EventName, payload: Uint8Array, publishedAfter: ClockReading): void => {
+  const take = (channel: Channel, payload: Uint8Array, publishedAfter: ClockReading): void => {
     if (full() && !paused) paused = channels.setPaused(true);
     // A source that cannot be paused passes on what it has read. Beyond twice the bound payloads are lost, and counted.
     if (count >= 2 * MAX_IN_FLIGHT || bytes >= 2 * MAX_IN_FLIGHT_BYTES) {
@@ -81,8 +81,8 @@ export async function startIntake({ channels, forward, requestReconcile, log, ob
     bytes += payload.byteLength;
     if (batch.push({ channel, payload, arrival: sharedNow(), publishedAfter }) === 1) setImmediate(send);
   };
-  await channels.subscribe(EVENT_NAMES, take, (since) => requestReconcile(since, "reconnect"));
-  log.info({ channels: EVENT_NAMES }, "bridging Redis Pub/Sub into JetStream");
+  await channels.subscribe(CHANNELS, take, (since) => requestReconcile(since, "reconnect"));
+  log.info({ channels: CHANNELS }, "bridging Redis Pub/Sub into JetStream");
   return {
     healthy: () => channels.healthy(),
     close: async (graceMs) => {
@@ -174,10 +174,10 @@ async function forwardOnce(
   return failures;
 }
 
-function parsePayload(deps: WithGaps, { channel, payload, arrival, publishedAfter }: Arrived): TimelineEvent {
+function parsePayload(deps: WithGaps, { channel, payload, arrival, publishedAfter }: Arrived): PublishedEvent {
   const most = (deps.server.info?.max_payload ?? DEFAULT_MAX_MESSAGE_BYTES) - HEADER_ROOM;
   if (payload.byteLength > most) throw new TooLarge(payload.byteLength);
-  const event = parseEvent(channel, payload, arrival);
+  const event = parsePublished(channel, payload, arrival);
   const { producer, seq } = event.payload;
   if (deps.gaps && producer !== undefined && seq !== undefined) {
     const since = deps.gaps.note(producer, seq, publishedAfter);
@@ -210,7 +210,7 @@ function admit(deps: WithGaps, batch: readonly Arrived[], refuse: (arrived: Arri
       const { headers, span } = (isOwn ? undefined : shared) ?? traced(event);
       if (!isOwn) shared = { headers, span };
       const body = JSON.stringify(event.payload);
-      events.push({ subject: SUBJECT_OF[event.name], id: messageId(event), body, headers });
+      events.push({ subject: subjectOf(event.name), id: publishedId(event), body, headers });
       // A remote drop's creation is another server's, and an edge tells none.
       const publishedAt = event.name === "drop_created" ? event.payload.created_at : undefined;
       all.push({ arrived, span, publishedAt });
@@ -242,12 +242,12 @@ async function admitted(deps: ForwardDeps, { all, results }: Pending, failures: 
 }
 
 /** The span is kept if it is exported. */
-function traced(event: TimelineEvent) {
+function traced(event: PublishedEvent) {
   const span = spanOf(event);
   return { headers: span.headers, span: span.isSampled ? span : undefined };
 }
 
-function spanOf({ name, payload: { traceparent } }: TimelineEvent): OpenSpan {
+function spanOf({ name, payload: { traceparent } }: PublishedEvent): OpenSpan {
   const options = { kind: SpanKind.CONSUMER };
   if (traceparent === undefined) return openSpan(`receive ${name}`, options);
   const get = (field: string): string | undefined => (field === "traceparent" ? traceparent : undefined);

@@ -1,5 +1,5 @@
 import type { Redis } from "ioredis";
-import type { EventName } from "../contracts/events.js";
+import type { Channel } from "../contracts/channels.js";
 import { oneLine } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { type ClockReading, pause, readClocks, SECOND, wallTimeOf } from "../kernel/time.js";
@@ -37,8 +37,8 @@ export function createChannels(subscriber: Redis, log: Logger, prefix = "") {
      * @param interrupted called after each interruption, with a time (ms since the epoch) before which nothing was missed
      */
     async subscribe(
-      names: readonly EventName[],
-      take: (channel: EventName, payload: Uint8Array, publishedAfter: ClockReading) => void,
+      names: readonly Channel[],
+      take: (channel: Channel, payload: Uint8Array, publishedAfter: ClockReading) => void,
       interrupted: (since: number) => void,
     ): Promise<void> {
       const known = new Map(names.map((name) => [prefix + name, name]));

@@ -1,11 +1,11 @@
-import { EVENT_NAMES, type EventName } from "../contracts/events.js";
+import { CHANNELS, type Channel } from "../contracts/channels.js";
 import { isNews } from "../contracts/times.js";
 import { sharedNow } from "../kernel/time.js";
 import { counter, histogram, upDownCounter } from "../telemetry/meters.js";
 
 export interface Forwarded {
   readonly outcome: "admitted" | "duplicate" | "invalid" | "toolarge" | "erased" | "refused";
-  readonly channel: EventName;
+  readonly channel: Channel;
   /** Time of publication, ms since the epoch, if the payload has it. */
   readonly publishedAt?: number | undefined;
 }
@@ -21,7 +21,7 @@ const inFlight = upDownCounter("timeline_bridge_in_flight", "Payloads on their w
 export const observeBridge = {
   /** Counts from 0, so that the first refusal is seen as a rise. */
   started(): void {
-    for (const channel of EVENT_NAMES) events.add(0, { outcome: "refused", channel });
+    for (const channel of CHANNELS) events.add(0, { outcome: "refused", channel });
     inFlight.add(0);
   },
   forwarded(all: readonly Forwarded[]): void {
@@ -31,13 +31,13 @@ export const observeBridge = {
       if (outcome !== "admitted" || publishedAt === undefined || !isNews(publishedAt, now)) continue;
       sincePublished.record(Math.max(0, now - publishedAt) / 1_000);
     }
-    for (const channel of EVENT_NAMES) {
+    for (const channel of CHANNELS) {
       const counts = new Map<string, number>();
       for (const event of all)
         if (event.channel === channel) counts.set(event.outcome, (counts.get(event.outcome) ?? 0) + 1);
       for (const [outcome, count] of counts) events.add(count, { outcome, channel });
     }
   },
-  refused: (channel: EventName): void => events.add(1, { outcome: "refused", channel }),
+  refused: (channel: Channel): void => events.add(1, { outcome: "refused", channel }),
   inFlight: (change: number): void => inFlight.add(change),
 };

@@ -40,7 +40,7 @@ const reacted = z.object({
 /** A request to follow somebody who approves followers. The versions of an edge are those of its follows, too. */
 const requested = z.object({ ...shared, follower_id: userId, following_id: userId });
 
-const ACTIVITY_PAYLOADS = { drop_reacted: reacted, user_requested: requested } as const;
+export const ACTIVITY_PAYLOADS = { drop_reacted: reacted, user_requested: requested } as const;
 
 export type ActivityEvent = {
   [Name in ActivityName]: { readonly name: Name; readonly payload: z.output<(typeof ACTIVITY_PAYLOADS)[Name]> };
@@ -60,7 +60,7 @@ export function parseStoredActivity(subject: string, bytes: Uint8Array): Activit
 }
 
 /** Begins the message id, which ends with the version. */
-const reactionId = ({ drop_id, user_id, kind }: Pick<Reacted, "drop_id" | "user_id" | "kind">): string =>
+export const reactionId = ({ drop_id, user_id, kind }: Pick<Reacted, "drop_id" | "user_id" | "kind">): string =>
   `drop_reacted:${encodeId(drop_id)}:${encodeId(user_id)}:${kind}`;
 
 export function activityId({ name, payload }: ActivityEvent): string {

@@ -2,15 +2,18 @@ import { messageId, SUBJECT_OF, type TimelineEvent } from "./events.js";
 
 /**
  * Each source has relays of its own, so that a stream that takes nothing delays no event of another stream: those of `posts` and
- * `users` go to DROPS, those of `edges` to EDGES, those of `reactions` to ENGAGEMENT.
+ * `users` go to DROPS, those of `edges` to EDGES, those of `reactions` to ENGAGEMENT, those of `activity` (likes) and
+ * `requests` (to follow) to ACTIVITY.
  */
-export type OutboxSource = "posts" | "reactions" | "users" | "edges";
+export type OutboxSource = PostsSource | UsersSource;
+export type PostsSource = "posts" | "reactions" | "activity";
+export type UsersSource = "users" | "edges" | "requests";
 
 /**
- * The newest event of a key stands for those before it: an edge is as its newest version says, and a reaction is
- * counted as its row is.
+ * The newest event of a key stands for those before it: an edge, a like and a request are as their newest versions say,
+ * and a reaction is counted as its row is.
  */
-export const NEWEST_COUNTS: ReadonlySet<OutboxSource> = new Set(["reactions", "edges"]);
+export const NEWEST_COUNTS: ReadonlySet<OutboxSource> = new Set(["reactions", "activity", "edges", "requests"]);
 
 export interface EventDraft {
   /** Owners are published in turn, so that many events of one do not hold up the others'. */

@@ -5,7 +5,7 @@ export const OUTBOX_VARIABLES = {
     name: "TIMELINE_RELAY_CHANNELS",
     schema: flag,
     default: "false",
-    about: "true: drops and follows are published on the Redis channels too",
+    about: "true: drops, follows and likes are published on the Redis channels too",
   },
 } as const satisfies Variables;
 

@@ -1,5 +1,4 @@
-import { knownActivity } from "../contracts/activity.js";
-import { EVENT_NAMES, SUBJECT_OF } from "../contracts/events.js";
+import { channelOf, streamOf } from "../contracts/channels.js";
 import type { OutboxEvent } from "../contracts/outbox.js";
 import { DLQ_HEADER, type DlqEvent, type DlqReason, STREAM, WORK_EVENTS } from "../contracts/subjects.js";
 import { deadLetterOfUnstored, type StoreDeadLetter } from "../delivery/dead-letter.js";
@@ -12,10 +11,8 @@ export type DeadLetterEvent = (
 ) => Promise<void>;
 
 function destinationOf(subject: string): { readonly event: DlqEvent; readonly stream: string | undefined } {
-  const name = EVENT_NAMES.find((candidate) => SUBJECT_OF[candidate] === subject);
-  if (name !== undefined) return { event: name, stream: STREAM.drops };
-  const activity = knownActivity(subject);
-  if (activity !== undefined) return { event: activity, stream: STREAM.activity };
+  const channel = channelOf(subject);
+  if (channel !== undefined) return { event: channel, stream: streamOf(channel) };
   for (const stream of [STREAM.edges, STREAM.engagement])
     if (subject.startsWith(`${stream.toLowerCase()}.`)) return { event: WORK_EVENTS[stream], stream };
   return { event: "outbox_event", stream: undefined };

@@ -1,5 +1,5 @@
 import type { Redis } from "ioredis";
-import { eventOfSubject } from "../contracts/events.js";
+import { channelOf } from "../contracts/channels.js";
 import { AppError, oneLine } from "../kernel/errors.js";
 import type { Publish } from "../platform/nats/publish.js";
 import { publishRefusal } from "../platform/nats/publish-errors.js";
@@ -39,10 +39,11 @@ export function alsoOnChannels(publish: PublishEvent, redis: Pick<Redis, "publis
   return async (event) => {
     await publish(event);
     const { subject, body, traceparent } = event;
-    if (!/^(drops|graph)\./.test(subject)) return;
+    const channel = channelOf(subject);
+    if (channel === undefined) return;
     const payload = traceparent == null ? body : JSON.stringify({ ...JSON.parse(body), traceparent });
     try {
-      await redis.publish(prefix + eventOfSubject(subject), payload);
+      await redis.publish(prefix + channel, payload);
     } catch (error) {
       throw new AppError("unavailable", `Redis did not take an event: ${oneLine(error)}`, { cause: error });
     }

@@ -195,7 +195,7 @@ DELETE FROM posts.idempotency WHERE ctid = ANY (ARRAY(
  */
 const NAMES = `(owner = $1 OR (strpos(body, $2) > 0 AND (
   body::jsonb ->> 'user_id' = $1 OR body::jsonb ->> 'repost_author' = $1 OR body::jsonb -> 'recipients' ? $1
-  OR body::jsonb ->> 'reply_to_author' = $1 OR body::jsonb -> 'mentions' ? $1
+  OR body::jsonb ->> 'reply_to_author' = $1 OR body::jsonb ->> 'author_id' = $1 OR body::jsonb -> 'mentions' ? $1
   OR (body::jsonb ->> 'actor_id' = $1 AND body::jsonb ->> 'kind' <> 'reply')
 )))`;
 
@@ -203,14 +203,14 @@ const NAMES = `(owner = $1 OR (strpos(body, $2) > 0 AND (
 const UNPUBLISHED = `
 SELECT FROM public.outbox WHERE source = 'posts' AND published_at IS NULL AND owner >= '' AND ${NAMES} LIMIT 1`;
 
-/** A reaction that is not counted yet needs no event: its row is gone. */
+/** A reaction that is not counted or told of yet needs no event: its row is gone. */
 const REMOVE_EVENTS = `
 WITH looked AS MATERIALIZED (
   SELECT id, source, owner, body, published_at FROM public.outbox WHERE id > $3::bigint ORDER BY id LIMIT $4
 ), gone AS (
   DELETE FROM public.outbox WHERE id = ANY (ARRAY(
     SELECT id FROM looked
-    WHERE (source = 'reactions' OR (source = 'posts' AND published_at IS NOT NULL)) AND ${NAMES}
+    WHERE (source IN ('reactions', 'activity') OR (source = 'posts' AND published_at IS NOT NULL)) AND ${NAMES}
   ))
 )
 SELECT max(id) AS last FROM looked`;

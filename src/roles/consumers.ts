@@ -1,5 +1,4 @@
-import { knownActivity } from "../contracts/activity.js";
-import { knownEvent } from "../contracts/events.js";
+import { channelOf } from "../contracts/channels.js";
 import {
   CONSUMER,
   type DlqEvent,
@@ -75,7 +74,7 @@ function eventOf({ stream, subject }: Pick<Delivery, "stream" | "subject">): Dlq
   if (stream === STREAM.advisories) return "advisory";
   if (stream === STREAM.checks) return "fanout_completed";
   if (stream === STREAM.timelineEvents) return TIMELINE_COMPLETED;
-  return workEventOf(stream) ?? knownEvent(subject) ?? knownActivity(subject) ?? "unknown";
+  return workEventOf(stream) ?? channelOf(subject) ?? "unknown";
 }
 
 const ERASURES_AT_ONCE = 4;

@@ -19,6 +19,7 @@ export async function startPostsRole(deps: StoringRoleDeps): Promise<RunningRole
   const outboxes = {
     posts: await startOutboxOf(deps, { source: "posts", countEveryMs }),
     reactions: await startOutboxOf(deps, { source: "reactions" }),
+    activity: await startOutboxOf(deps, { source: "activity" }),
   };
   const users = usersAddr === undefined ? undefined : connectUsers(usersAddr, tls, log);
   const tokens = await openPageTokens(db, "posts", log);
@@ -49,7 +50,7 @@ export async function startPostsRole(deps: StoringRoleDeps): Promise<RunningRole
       await Promise.all([counter.close(graceMs), forgetting.close(graceMs), posts.close()]);
       users?.close();
       // They close last, so that events written until now are published.
-      await Promise.all([outboxes.posts.close(), outboxes.reactions.close()]);
+      await Promise.all(Object.values(outboxes).map((outbox) => outbox.close()));
     },
   };
 }

@@ -16,6 +16,7 @@ export async function startUsersRole(deps: StoringRoleDeps): Promise<RunningRole
   const outboxes = {
     users: await startOutboxOf(deps, { source: "users", prepare }),
     edges: await startOutboxOf(deps, { source: "edges", prepare }),
+    requests: await startOutboxOf(deps, { source: "requests" }),
   };
   const users = startUsers({
     db,
@@ -39,7 +40,7 @@ export async function startUsersRole(deps: StoringRoleDeps): Promise<RunningRole
     close: async (graceMs) => {
       await Promise.all([users.close(), ...consuming.map((consumer) => consumer.close(graceMs))]);
       // They close last, so that events written until now are published.
-      await Promise.all([outboxes.users.close(), outboxes.edges.close()]);
+      await Promise.all(Object.values(outboxes).map((outbox) => outbox.close()));
     },
   };
 }

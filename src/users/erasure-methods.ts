@@ -1,3 +1,4 @@
+import type { UsersSource } from "../contracts/outbox.js";
 import { ERASURE_PARTS } from "../contracts/subjects.js";
 import type * as wire from "../gen/avion/users.js";
 import type { BoundedQueue } from "../kernel/concurrency.js";
@@ -9,7 +10,7 @@ import { observeUsers } from "./observe.js";
 
 export interface ErasureMethodsDeps {
   readonly erasures: Pick<ErasureStore, "erase" | "get" | "refuseUnknown">;
-  readonly wakeRelay: (source: "users" | "edges") => void;
+  readonly wakeRelay: (source: UsersSource) => void;
   readonly wakeErasures: () => void;
   readonly bounded: BoundedQueue;
 }

@@ -72,7 +72,7 @@ WITH part AS (
   ) looked
 ), gone AS (
   DELETE FROM public.outbox o USING part
-  WHERE o.id > $2 AND o.id <= part.id AND o.source IN ('users', 'edges') AND o.subject <> '${SUBJECT_OF.user_erased}'
+  WHERE o.id > $2 AND o.id <= part.id AND o.source IN ('users', 'edges', 'requests') AND o.subject <> '${SUBJECT_OF.user_erased}'
     AND $1::text = ANY ((string_to_array(o.key, ':'))[greatest(array_length(string_to_array(o.key, ':'), 1) - 1, 1):])
 )
 SELECT id FROM part`;

@@ -1,3 +1,4 @@
+import type { UsersSource } from "../contracts/outbox.js";
 import type * as wire from "../gen/avion/users.js";
 import type { BoundedQueue } from "../kernel/concurrency.js";
 import { AppError, codeOf, invalid } from "../kernel/errors.js";
@@ -17,7 +18,7 @@ export interface FollowsDeps {
   readonly maxFollowing: number;
   readonly limitFollows: Limit | undefined;
   readonly limited: Limited;
-  readonly wakeRelay: (source: "users" | "edges") => void;
+  readonly wakeRelay: (source: UsersSource) => void;
   readonly readList: ReadList;
   readonly readDated: ReadDated;
   readonly edges: EdgeStore;
@@ -50,6 +51,7 @@ export const changeFollows = (deps: FollowsDeps) => ({
       throw new AppError("exhausted", `follows.${index}.following_id: a user can follow at most ${most} others`);
     }
     observeUsers.followed("request", done.pending);
+    if (done.pending > 0) deps.wakeRelay("requests");
     if (done.changed > 0) {
       observeUsers.followed("follow", done.changed);
       await afterChange(deps, [...new Set(pairs.map(({ follower_id }) => follower_id))]);
@@ -98,7 +100,10 @@ async function changeMade(
   if (done.moved) {
     observeUsers.followed(wanted ? "follow" : "unfollow", 1);
     await afterChange(deps, [follower]);
-  } else if (done.changed) observeUsers.followed(wanted ? "request" : "withdrawal", 1);
+  } else if (done.changed) {
+    observeUsers.followed(wanted ? "request" : "withdrawal", 1);
+    deps.wakeRelay("requests");
+  }
   return done;
 }
 
@@ -151,6 +156,7 @@ export async function afterChange(
   followers: readonly string[],
 ): Promise<void> {
   deps.wakeRelay("edges");
+  deps.wakeRelay("requests");
   const discarded = await Promise.allSettled(followers.map((follower) => deps.cache.discard("following", follower)));
   if (discarded.some(({ status }) => status === "rejected")) observeUsers.cacheFailed("following");
 }

@@ -1,3 +1,4 @@
+import type { UsersSource } from "../contracts/outbox.js";
 import { withSpelling } from "../contracts/spellings.js";
 import { refusingSuspended } from "../contracts/standings.js";
 import { UserServiceService } from "../gen/avion/users.js";
@@ -73,7 +74,7 @@ export interface UsersOptions {
   readonly config: UsersConfig;
   /** Maximum number of reads that query the database at a time. */
   readonly readsAtOnce: number;
-  readonly wakeRelay: (source: "users" | "edges") => void;
+  readonly wakeRelay: (source: UsersSource) => void;
   readonly log: Logger;
 }
 

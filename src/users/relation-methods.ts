@@ -1,3 +1,4 @@
+import type { UsersSource } from "../contracts/outbox.js";
 import * as wire from "../gen/avion/users.js";
 import type { BoundedQueue } from "../kernel/concurrency.js";
 import { invalid } from "../kernel/errors.js";
@@ -14,7 +15,7 @@ import type { RelationStore } from "./relations.sql.js";
 export interface RelationsDeps {
   readonly cache: Pick<ListCache, "discard">;
   readonly maxRelations: number;
-  readonly wakeRelay: (source: "users" | "edges") => void;
+  readonly wakeRelay: (source: UsersSource) => void;
   readonly relations: Pick<RelationStore, "set">;
   readonly relationReads: RelationReads;
   readonly bounded: BoundedQueue;

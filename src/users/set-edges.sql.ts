@@ -1,3 +1,4 @@
+import { ACTIVITY_SUBJECT_OF } from "../contracts/activity.js";
 import { insertEvents, withVersion } from "../contracts/outbox.js";
 import { edgeSubject } from "../contracts/subjects.js";
 import { AppError } from "../kernel/errors.js";
@@ -29,6 +30,14 @@ const EDGE_EVENT = {
     'following', e.active, 'changed_at', e.changed_at)`,
 };
 
+const REQUEST_EVENT = {
+  ...withVersion({ ...EVENT, messageId: "'user_requested:' || e.pair" }, "e.version"),
+  subject: `'${ACTIVITY_SUBJECT_OF.user_requested}'`,
+  body: `json_strip_nulls(json_build_object('follower_id', e.follower_id, 'following_id', e.following_id,
+    'version', e.version, 'active', e.delta = 0 AND e.requested_at IS NOT NULL,
+    'created_at', CASE WHEN e.delta = 0 THEN e.requested_at END))`,
+};
+
 /**
  * Edges before counts, each in the order of their keys, so that two of these statements do not block each other. If
  * an edge has the wanted state already, or is refused, nothing is written or locked. The version is null if the same
@@ -37,7 +46,8 @@ const EDGE_EVENT = {
  * change a row twice. All have the same `most`.
  *
  * A follow that needs approval writes a request; an acceptance is proposed as active with a time of request, and needs
- * one that stands. A row that is no edge before or after has delta 0: it moves no count and has no event.
+ * one that stands. A row that is no edge before or after has delta 0: it moves no count and no list. A request and its
+ * end, also by a follow, have an event for the followed user.
  */
 const setEdges = statementOf(
   {
@@ -93,7 +103,7 @@ WITH ${given}, looked AS MATERIALIZED (
     THEN NOT (f.active OR ${BLOCKED})
       AND (excluded.requested_at IS NULL OR (f.requested_at IS NOT NULL) = excluded.active)
     ELSE f.active OR f.requested_at IS NOT NULL END
-  RETURNING f.follower_id, f.following_id, f.version, f.active, f.changed_at, f.delta
+  RETURNING f.follower_id, f.following_id, f.version, f.active, f.changed_at, f.delta, f.requested_at
 ), counted AS (
   INSERT INTO users.following_counts AS c (user_id, following, delta)
   SELECT follower_id, GREATEST(sum(delta), 0), sum(delta) FROM edge WHERE delta <> 0
@@ -101,11 +111,11 @@ WITH ${given}, looked AS MATERIALIZED (
   ON CONFLICT (user_id) DO UPDATE SET following = GREATEST(c.following + excluded.delta, 0), delta = excluded.delta
   RETURNING CASE WHEN c.delta > 0 AND c.following > (SELECT max(most) FROM w)
     THEN users.refuse_following(c.user_id, (SELECT max(most) FROM w)) END
-), e AS (
-  SELECT edge.*, w.pair, w.subject, w.traceparent
+), written AS (
+  SELECT edge.*, w.pair, w.subject, w.traceparent, edge.delta = 0 OR w.accepts OR w.was_requested AS asked
   FROM edge JOIN compared w ON (w.follower_id, w.following_id) = (edge.follower_id, edge.following_id)
-  WHERE edge.delta <> 0
-), event AS (${insertEvents("edges", EDGE_EVENT, "e")})
+), event AS (${insertEvents("edges", EDGE_EVENT, "written e WHERE e.delta <> 0")}
+), request AS (${insertEvents("requests", REQUEST_EVENT, "written e WHERE e.asked")})
 SELECT edge.version IS NOT NULL AS changed, w.refused, w.pending, coalesce(edge.delta <> 0, false) AS moved,
   CASE WHEN w.differs THEN edge.version ELSE w.version END AS version
 FROM compared w LEFT JOIN edge ON (edge.follower_id, edge.following_id) = (w.follower_id, w.following_id)

@@ -1,3 +1,4 @@
+import type { UsersSource } from "../contracts/outbox.js";
 import { hostOf, hostsOf, type KnownStanding, STANDING_NAMES, subjectToken } from "../contracts/standings.js";
 import * as wire from "../gen/avion/users.js";
 import type { BoundedQueue } from "../kernel/concurrency.js";
@@ -10,7 +11,7 @@ import type { StandingPosition, StandingStore, StoredSubject, WantedStanding } f
 
 export interface StandingsDeps {
   readonly standings: StandingStore;
-  readonly wakeRelay: (source: "users" | "edges") => void;
+  readonly wakeRelay: (source: UsersSource) => void;
   readonly bounded: BoundedQueue;
   readonly tokens: PageTokens;
   readonly log: Logger;

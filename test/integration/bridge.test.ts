@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { afterAll, afterEach, beforeAll, expect, test } from "@jest/globals";
 import { createChannels } from "../../src/bridge/channels.redis.js";
 import { type Bridge, startBridge, watchNeighbours } from "../../src/bridge/index.js";
-import { EVENT_NAMES } from "../../src/contracts/events.js";
+import { CHANNELS } from "../../src/contracts/channels.js";
 import { silent } from "../../src/kernel/logger.js";
 import { HOUR, wallTimeOf } from "../../src/kernel/time.js";
 import { connectSubscriber } from "../../src/platform/redis/connect.js";
@@ -112,12 +112,17 @@ test("two bridges admit every event of every channel once, and write one dead le
     user_unmuted: { user_id: "bob", target_id: "ada", version: 2 },
     user_erased: { user_id: "bob", version: 1 },
     standing_changed: { user_id: "bob", standing: "suspended", version: 1 },
+    drop_reacted: { drop_id: "d1", author_id: "ada", user_id: "bob", kind: "like", active: true, version: 1 },
+    user_requested: { follower_id: "bob", following_id: "ada", active: true, version: 1 },
   };
-  for (const name of EVENT_NAMES) expect(await redis.raw.publish(name, JSON.stringify(payloads[name]))).toBe(2);
+  for (const name of CHANNELS) expect(await redis.raw.publish(name, JSON.stringify(payloads[name]))).toBe(2);
   await redis.raw.publish("drop_created", "{}");
   await redis.raw.publish("unrelated", "{}");
+  await redis.raw.publish("drop_reacted", JSON.stringify({ ...payloads.drop_reacted, kind: "share" }));
   await eventually(
-    async () => (await streams.count("DROPS")) === EVENT_NAMES.length && (await streams.count("DLQ")) === 1,
+    async () =>
+      (await streams.count("DROPS")) + (await streams.count("ACTIVITY")) === CHANNELS.length &&
+      (await streams.count("DLQ")) === 2,
     "all are admitted",
   );
   expect((await streams.all("DROPS")).map(({ subject }) => subject).sort()).toEqual([
@@ -134,8 +139,15 @@ test("two bridges admit every event of every channel once, and write one dead le
     "graph.unfollowed",
     "graph.unmuted",
   ]);
-  const [deadLetter] = await streams.all("DLQ");
-  expect([deadLetter?.subject, String(deadLetter?.body)]).toEqual(["dlq.invalid.drop_created", "{}"]);
+  expect((await streams.all("ACTIVITY")).map(({ subject }) => subject).sort()).toEqual([
+    "activity.reacted",
+    "activity.requested",
+  ]);
+  const deadLetters = (await streams.all("DLQ")).map(({ subject, body }) => `${subject} ${String(body)}`).sort();
+  expect(deadLetters).toEqual([
+    "dlq.invalid.drop_created {}",
+    expect.stringMatching(/^dlq\.invalid\.drop_reacted .*"share"/),
+  ]);
   expect(bridges.map((one) => one.notReady())).toEqual([undefined, undefined]);
 });
 
@@ -247,7 +259,7 @@ test("an interruption began no later than now, also where the clock was set back
   const began: number[] = [];
   Date.now = () => now() + HOUR;
   await channels.subscribe(
-    EVENT_NAMES,
+    CHANNELS,
     () => undefined,
     (since) => began.push(since),
   );
@@ -265,7 +277,7 @@ test("where Redis closes a link that is held, the interruption began before, how
   const began: number[] = [];
   const seen: { text: string; publishedAfter: number }[] = [];
   await channels.subscribe(
-    EVENT_NAMES,
+    CHANNELS,
     (_, payload, after) => seen.push({ text: String(payload), publishedAfter: wallTimeOf(after) }),
     (since) => began.push(since),
   );
@@ -288,7 +300,7 @@ test("while it is held the source keeps what is published, however long that tak
   const { subscriber, channels } = channelsOn(redis.broker.url);
   const seen: string[] = [];
   await channels.subscribe(
-    EVENT_NAMES,
+    CHANNELS,
     (_, payload) => seen.push(Buffer.from(payload).toString()),
     () => undefined,
   );
@@ -318,7 +330,7 @@ test("a link that is held before a ping is answered is kept; one that answers no
   const began: number[] = [];
   const seen: string[] = [];
   await channels.subscribe(
-    EVENT_NAMES,
+    CHANNELS,
     (_, payload) => seen.push(String(payload)),
     (since) => began.push(since),
   );

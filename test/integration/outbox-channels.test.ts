@@ -23,20 +23,22 @@ afterAll(() => Promise.all([database.stop(), redis.close()]));
 test("a channel with the prefix gets the event as it was written, with its traceparent where there is one", async () => {
   const heard: [channel: string, payload: string][] = [];
   redis.raw.on("message", (channel, payload) => heard.push([channel, payload]));
-  await redis.raw.subscribe("staging:drop_created", "staging:user_followed", "drop_created");
+  await redis.raw.subscribe("staging:drop_created", "staging:user_followed", "staging:drop_reacted", "drop_created");
   await db.query(
     `INSERT INTO public.outbox (source, key, subject, message_id, body, traceparent) VALUES
       ('posts', 'a', 'drops.created', '1', '{"drop_id": "a"}', NULL),
       ('posts', 'b', 'graph.followed', '2', '{"version": 1}', '00-1-2-01'),
-      ('posts', 'c', 'engagement.liked', '3', '{}', NULL)`,
+      ('posts', 'c', 'engagement.liked', '3', '{}', NULL),
+      ('posts', 'd', 'activity.reacted', '4', '{"version": 2}', NULL)`,
   );
   const publish = alsoOnChannels(async () => undefined, redis.client, "staging:");
   for (const event of await createOutboxStore(db, "posts").claim(10, 1_000)) await publish(event);
-  await eventually(() => heard.length === 2, "both channels get their event");
+  await eventually(() => heard.length === 3, "each channel gets its event");
   expect(new Map(heard)).toEqual(
     new Map([
       ["staging:drop_created", '{"drop_id": "a"}'],
       ["staging:user_followed", '{"version":1,"traceparent":"00-1-2-01"}'],
+      ["staging:drop_reacted", '{"version": 2}'],
     ]),
   );
 });

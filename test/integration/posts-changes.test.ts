@@ -173,8 +173,8 @@ describePosts("changing drops", {}, (posts, { name }) => {
     ])
       changed.push((await call(ada)).changed);
     expect(changed).toEqual([true, false, true, false, true, false, true, true, false]);
-    // A share and its withdrawal wake the relay of drops, too.
-    expect(posts.woken()).toBe(woken + 7);
+    // A share and its withdrawal wake the relay of drops, too, a like and its end that of activity.
+    expect(posts.woken()).toBe(woken + 10);
     const events = (await posts.written()).filter(({ subject }) => subject === "engagement.changed");
     const actor = "=YWRhOjE";
     expect(events.map(({ messageId }) => messageId)).toEqual([

@@ -381,7 +381,7 @@ describePostsWithUsers("reactions of remote actors, and to remote drops", (runni
       [{ object: "x" }, "INVALID_ARGUMENT object: is not a UUID"],
       [{ kind: 0 }, "INVALID_ARGUMENT kind: must be like or share"],
       [{ visibility: FOLLOWERS }, "INVALID_ARGUMENT visibility: may be set for shares only"],
-      [{ created_at: -1 }, "INVALID_ARGUMENT created_at: must be a whole number, not negative"],
+      [{ created_at: -1 }, "INVALID_ARGUMENT created_at: must be ms since the epoch, not negative"],
       [
         { uri: newUri(), object: object.replace(/.$/, (last) => (last === "0" ? "1" : "0")) },
         "NOT_FOUND object: there is no such drop",

@@ -1,18 +1,14 @@
 import { parseStoredActivity } from "../../contracts/activity.js";
 import { parseCompleted, parseRequest } from "../../contracts/analysis.js";
 import {
-  EVENT_NAMES,
-  type EventName,
-  eventOfSubject,
-  isEdge,
-  isErasure,
-  isRelation,
-  isStanding,
-  messageId,
-  parseEvent,
-  SUBJECT_OF,
-  type TimelineEvent,
-} from "../../contracts/events.js";
+  CHANNELS,
+  type PublishedEvent,
+  parsePublished,
+  publishedId,
+  streamOf,
+  subjectOf,
+} from "../../contracts/channels.js";
+import { eventOfSubject, isEdge, isErasure, isRelation, isStanding, parseEvent } from "../../contracts/events.js";
 import { parseEdgeJob, parseJob } from "../../contracts/fanout.js";
 import { DLQ_HEADER, isEdgeJob, isPlainSubject, SILENT_HEADER, STREAM } from "../../contracts/subjects.js";
 import type { DropPage, TimelineEntry } from "../../contracts/timelines.js";
@@ -50,22 +46,20 @@ export function destinationOf(deadLetter: StoredDeadLetter, now: number): Redriv
 
 /** A payload that a bridge refused was in no stream: it is admitted as if it arrived now. */
 function admission(deadLetter: StoredDeadLetter, now: number): RedrivenMessage {
-  const channel = channelOf(deadLetter.origin);
+  const channel = CHANNELS.find((name) => name === deadLetter.origin);
   if (deadLetter.summary.reason !== "invalid" || channel === undefined)
     throw new AppError("invalid", "it names no stream to go back to");
-  const event = parseEvent(channel, deadLetter.body, now);
+  const event = parsePublished(channel, deadLetter.body, now);
   return {
-    subject: SUBJECT_OF[channel],
-    stream: STREAM.drops,
-    id: messageId(event),
+    subject: subjectOf(channel),
+    stream: streamOf(channel),
+    id: publishedId(event),
     headers: { ...traceOf(event), ...headersOf(deadLetter, now) },
     body: Buffer.from(JSON.stringify(event.payload)),
   };
 }
 
-const channelOf = (origin: string): EventName | undefined => EVENT_NAMES.find((name) => name === origin);
-
-function traceOf({ payload }: TimelineEvent): Record<string, string> {
+function traceOf({ payload }: PublishedEvent): Record<string, string> {
   return payload.traceparent !== undefined && /^[\da-f-]+$/.test(payload.traceparent)
     ? { traceparent: payload.traceparent }
     : {};

@@ -1,3 +1,4 @@
+import type { PostsSource } from "../../contracts/outbox.js";
 import type { PageTokens } from "../../kernel/paging.js";
 import type { Clock } from "../../kernel/time.js";
 import type { Limited } from "../../state/index.js";
@@ -31,7 +32,7 @@ export interface DropsDeps extends RelationsDeps {
   /** Asked if the UserService has no relations. */
   readonly followedAmong: FollowedAmong;
   readonly now: Clock;
-  readonly wakeRelay: (source: "posts" | "reactions") => void;
+  readonly wakeRelay: (source: PostsSource) => void;
   readonly isFull: () => boolean;
   readonly limited: Limited;
 }

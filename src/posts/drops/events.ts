@@ -1,3 +1,4 @@
+import { ACTIVITY_SUBJECT_OF, reactionId } from "../../contracts/activity.js";
 import { SUBJECT_OF, type TimelineEvent } from "../../contracts/events.js";
 import { draftOf, type EventDraft } from "../../contracts/outbox.js";
 import { ENGAGEMENT_CHANGED } from "../../contracts/subjects.js";
@@ -93,6 +94,8 @@ export interface ReactionKey {
   readonly actor_id: string;
 }
 
+export type Like = ReactionKey & { readonly kind: "like" };
+
 /** The row has the state to count. The statement adds the row's version to the message id. */
 export function engagementChanged({ drop_id, kind, actor_id }: ReactionKey): EventDraft {
   const key = `${drop_id}:${kind}:${encodeId(actor_id)}`;
@@ -103,6 +106,24 @@ export function engagementChanged({ drop_id, kind, actor_id }: ReactionKey): Eve
     messageId: `engagement:${key}`,
     body: JSON.stringify({ drop_id, kind, actor_id }),
     traceparent: traceHeaders()["traceparent"],
+  };
+}
+
+/**
+ * `since`: the time of the like, ms since the epoch; undefined: it is taken back. The statement adds the drop's author and
+ * the row's version, with which the message id ends.
+ */
+export function dropReacted(like: Like, since: number | undefined): EventDraft {
+  const { drop_id, actor_id: user_id } = like;
+  const { owner, key, traceparent } = engagementChanged(like);
+  const payload = { drop_id, user_id, kind: "like" as const };
+  return {
+    owner,
+    key,
+    traceparent,
+    subject: ACTIVITY_SUBJECT_OF.drop_reacted,
+    messageId: reactionId(payload),
+    body: JSON.stringify({ ...payload, active: since !== undefined, created_at: since }),
   };
 }
 

@@ -3,7 +3,7 @@ import type { Counts } from "../../gen/avion/posts.js";
 import { HOUR } from "../../kernel/time.js";
 import { type Db, NOW } from "../../platform/db/db.js";
 import { erasedConflict, notErased } from "../drops/erased.sql.js";
-import type { ReactionKey } from "../drops/events.js";
+import type { Like, ReactionKey } from "../drops/events.js";
 import { spanOf } from "../drops/ids.js";
 
 export type ReactionStore = ReturnType<typeof createReactionStore>;
@@ -16,14 +16,12 @@ export function createReactionStore(db: Pick<Db, "query">) {
   return {
     count,
     /** @throws AppError `conflict` if the user is erased */
-    react: async (
-      { drop_id, kind, actor_id }: ReactionKey,
-      active: boolean,
-      event: EventDraft,
-      isRemote = false,
-    ): Promise<{ found: boolean; changed: boolean }> => {
-      const sql = (isRemote ? REACT.remote : REACT.local)[active ? "activate" : "deactivate"];
-      const [row] = await db.query<Reacted>(sql, [drop_id, kind, actor_id, event]);
+    like: async ({ like, active, counted, told }: Liked): Promise<{ found: boolean; changed: boolean }> => {
+      const { drop_id, kind, actor_id } = like;
+      const change = active ? "activate" : "deactivate";
+      const [row] = await (told === undefined
+        ? db.query<Reacted>(REACT.remote[change], [drop_id, kind, actor_id, counted])
+        : db.query<Reacted>(REACT.local[change], [drop_id, kind, actor_id, counted, told]));
       if (row?.erased) throw erasedConflict("user_id");
       return row ?? { found: false, changed: false };
     },
@@ -50,6 +48,14 @@ export function createReactionStore(db: Pick<Db, "query">) {
   };
 }
 
+interface Liked {
+  readonly like: Like;
+  readonly active: boolean;
+  readonly counted: EventDraft;
+  /** Undefined for a remote drop: its author is told by another server. */
+  readonly told: EventDraft | undefined;
+}
+
 interface Reacted {
   readonly found: boolean;
   readonly changed: boolean;
@@ -58,7 +64,7 @@ interface Reacted {
 
 /** A repost has no reactions. */
 const LOCAL_TARGET = `
-  SELECT drop_id FROM posts.drops
+  SELECT drop_id, user_id FROM posts.drops
   WHERE drop_id = $1 AND deleted_at IS NULL AND repost_of IS NULL AND ${notErased("$3")} FOR SHARE`;
 
 const REMOTE_TARGET = `
@@ -66,10 +72,10 @@ const REMOTE_TARGET = `
   WHERE drop_id = $1 AND kind = 1 AND deleted_at IS NULL AND ${notErased("$3")} FOR SHARE`;
 
 /** A deletion of the drop waits for the lock, so that no reaction comes after it. */
-const react = (target: string, change: string): string => `
+const react = (target: string, change: string, events = ""): string => `
 WITH target AS (${target}), changed AS (${change}), event AS (
   ${insertEvents("reactions", withVersion(draftIn("$4::json"), "version"), "changed")}
-)
+)${events}
 SELECT EXISTS (SELECT FROM target) AS found, EXISTS (SELECT FROM changed) AS changed, NOT ${notErased("$3")} AS erased`;
 
 const ACTIVATE = `
@@ -84,12 +90,19 @@ const DEACTIVATE = `
   FROM target WHERE r.drop_id = $1 AND r.kind = $2 AND r.actor_id = $3 AND r.active
   RETURNING r.version`;
 
-const reactTo = (target: string) => ({
-  activate: react(target, ACTIVATE),
-  deactivate: react(target, DEACTIVATE),
+const TOLD = withVersion(draftIn("$5::json"), "version");
+const TOLD_BODY = `((${TOLD.body})::jsonb || jsonb_build_object('author_id', user_id, 'version', version))::text`;
+
+const TELL = `, telling AS (
+  ${insertEvents("activity", { ...TOLD, body: TOLD_BODY }, "changed CROSS JOIN target")}
+)`;
+
+const reactTo = (target: string, events?: string) => ({
+  activate: react(target, ACTIVATE, events),
+  deactivate: react(target, DEACTIVATE, events),
 });
 
-const REACT = { local: reactTo(LOCAL_TARGET), remote: reactTo(REMOTE_TARGET) };
+const REACT = { local: reactTo(LOCAL_TARGET, TELL), remote: reactTo(REMOTE_TARGET) };
 
 const IS_ACTIVE = "SELECT FROM posts.reactions WHERE drop_id = $1 AND kind = $2 AND actor_id = $3 AND active";
 

@@ -9,7 +9,7 @@ import { createBatch } from "../../kernel/sharing.js";
 import type { Use } from "../../state/index.js";
 import { storedDrop } from "../drops/drops.js";
 import { refuseErased } from "../drops/erased.sql.js";
-import { engagementChanged, REACTION_KINDS, type ReactionKey } from "../drops/events.js";
+import { dropReacted, engagementChanged, REACTION_KINDS, type ReactionKey } from "../drops/events.js";
 import { observePosts } from "../drops/observe.js";
 import { isUri, readAnyDropId, readDropId, readDropIds } from "../drops/request.js";
 import { localDropOr } from "../drops/uris.js";
@@ -46,12 +46,15 @@ const react =
     const target = isUri(id) ? await findTarget(deps, "drop_id", id) : undefined;
     if (target && target.deleted_at !== null) return refused(target, active);
     const reaction = { drop_id: target?.key ?? id, kind: "like", actor_id } as const;
-    const write = () => deps.store.reactions.react(reaction, active, engagementChanged(reaction), target !== undefined);
+    const told = target === undefined ? dropReacted(reaction, active ? deps.now() : undefined) : undefined;
+    const write = () =>
+      deps.store.reactions.like({ like: reaction, active, counted: engagementChanged(reaction), told });
     if (active) await requireUnblocked(deps, reaction, target);
     const result = await (active ? limitedReaction(deps, reaction, write) : write());
     if (!result.found) return refused(target ?? (await storedDrop(deps, id)), active);
     if (result.changed) {
       deps.wakeRelay("reactions");
+      if (told) deps.wakeRelay("activity");
       observePosts.changed(active ? "liked" : "unliked");
     }
     return { changed: result.changed };

@@ -1,6 +1,6 @@
 import { RemoteReactionKind } from "../../gen/avion/posts.js";
 import { codeOf } from "../../kernel/errors.js";
-import { dropDeleted, engagementChanged } from "../drops/events.js";
+import { dropDeleted, dropReacted, engagementChanged } from "../drops/events.js";
 import { observePosts } from "../drops/observe.js";
 import { isShareable, newShare, shareOf } from "../reactions/reposts.js";
 import { keyFor, type Target, targetOf } from "../reactions/targets.js";
@@ -45,6 +45,7 @@ async function linkReaction(deps: LinkDeps, { created_at, ...group }: GroupOfTim
   });
   wakeRelay?.("posts");
   wakeRelay?.("reactions");
+  wakeRelay?.("activity");
 }
 
 type GroupOfTime = ReactionGroup & Pick<RemoteReaction, "created_at">;
@@ -61,8 +62,12 @@ async function settle(settling: Settling, writes: GroupWrites): Promise<void> {
   const { target, group, living } = settling;
   const isLike = group.kind === RemoteReactionKind.LIKE;
   const like = { drop_id: target.key, kind: "like", actor_id: group.actor_uri } as const;
+  // The actor may have liked the drop more than once.
+  const [first] = living.map(({ created_at }) => created_at).sort((a, b) => a - b);
+  const told = target.isRemote ? undefined : dropReacted(like, first);
   try {
-    if (isLike) await writes.reactions.react(like, living.length > 0, engagementChanged(like), target.isRemote);
+    if (isLike)
+      await writes.reactions.like({ like, active: living.length > 0, counted: engagementChanged(like), told });
     else await settleShare(settling, writes);
   } catch (error) {
     if (codeOf(error) !== "conflict") throw error;

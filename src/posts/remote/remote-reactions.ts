@@ -1,11 +1,12 @@
 import * as wire from "../../gen/avion/posts.js";
 import { AppError, invalid } from "../../kernel/errors.js";
 import { MAX_ID_BYTES } from "../../kernel/ids.js";
+import { readTime } from "../../kernel/paging.js";
 import { refuseWhileFull, requireKept } from "../drops/drops.js";
 import { erasedConflict } from "../drops/erased.sql.js";
 import { observePosts } from "../drops/observe.js";
 import { askingOnce } from "../drops/relations.js";
-import { isUri, readAnyDropId, readUri, readVisibility, readWholeNumber } from "../drops/request.js";
+import { isUri, readAnyDropId, readUri, readVisibility } from "../drops/request.js";
 import { localDropOr, urisOf } from "../drops/uris.js";
 import { isBetweenBlocked } from "../drops/visibility.js";
 import { limitedReaction } from "../reactions/reactions.js";
@@ -115,7 +116,7 @@ async function readReaction(request: wire.PutRemoteReactionRequest, deps: Remote
     actor_uri: readUri("actor_uri", request.actor_uri, MAX_ID_BYTES),
     object: readAnyDropId("object", localDropOr(request.object, deps.config)),
     kind,
-    created_at: readWholeNumber("created_at", request.created_at),
+    created_at: readTime("created_at", request.created_at),
     visibility: readShareVisibility(request),
   };
   refuseOwn(deps, reaction);

@@ -1,7 +1,9 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "@jest/globals";
 import { z } from "zod";
-import { EVENT_NAMES, messageId, PAYLOADS, parseEvent, SUBJECT_OF } from "../../../src/contracts/events.js";
+import { ACTIVITY_PAYLOADS } from "../../../src/contracts/activity.js";
+import { CHANNELS, parsePublished, publishedId, subjectOf } from "../../../src/contracts/channels.js";
+import { PAYLOADS } from "../../../src/contracts/events.js";
 import { STREAM_EVENTS } from "../../../src/contracts/stream-events.js";
 import { RESET_REASONS } from "../../../src/gateway/resume.js";
 import { PostServiceService } from "../../../src/gen/avion/posts.js";
@@ -29,13 +31,13 @@ function fieldsOf(schema: z.ZodType): string[][] {
   });
 }
 
-test.each(EVENT_NAMES)("the fields of the event %s are those that its payload may have", (event) => {
+test.each(CHANNELS)("the fields of the event %s are those that its payload may have", (event) => {
   const described = [...rowsUnder(`### ${event}`), ...rowsUnder("### Every event")];
-  expect(new Set(described)).toEqual(new Set(fieldsOf(PAYLOADS[event])));
+  expect(new Set(described)).toEqual(new Set(fieldsOf({ ...PAYLOADS, ...ACTIVITY_PAYLOADS }[event])));
 });
 
 test.each(Object.entries(STREAM_EVENTS))("the fields of the stream event %s are those that it has", (event, schema) => {
-  const heading = (EVENT_NAMES as readonly string[]).includes(event) ? `### ${event} (on the stream)` : `### ${event}`;
+  const heading = (CHANNELS as readonly string[]).includes(event) ? `### ${event} (on the stream)` : `### ${event}`;
   expect(new Set(rowsUnder(heading))).toEqual(new Set(fieldsOf(schema)));
 });
 
@@ -48,13 +50,16 @@ test("subjects and message ids are those under which the service stores events",
     revision: 3,
     updated_at: 1,
     standing: "limited",
+    author_id: "a",
+    kind: "like",
+    active: true,
   };
   const pairs = { follower_id: "f", following_id: "g", target_id: "t", version: 7 };
   const edge = { "<follower>": "f", "<following>": "g" };
   const named = { "<drop>": "d", ...edge, "<user>": "u", "<target>": "t", "<version>": "7", "<revision>": "3" };
-  const rows = EVENT_NAMES.map((event) => {
+  const rows = CHANNELS.map((event) => {
     const body = Buffer.from(JSON.stringify({ ...fields, ...pairs }));
-    return [event, SUBJECT_OF[event], messageId(parseEvent(event, body, 10))];
+    return [event, subjectOf(event), publishedId(parsePublished(event, body, 10))];
   });
   const described = rowsUnder("## Publish durably").map((row) =>
     row.map((cell) =>

@@ -363,3 +363,13 @@ test("removing deletes what it is told, reports what could not be, and does noth
   expect(await failing.remove([1, 2, 3])).toEqual({ removed: [1, 3], failed: [{ seq: 2, why: "away" }] });
   expect([...held.keys()]).toEqual([2]);
 });
+
+test("a like that a bridge refused goes to ACTIVITY once it is valid, under the id of any other", async () => {
+  const payload = { drop_id: "d1", author_id: "ada", user_id: "bob", kind: "like", active: true, version: 2 };
+  const { published } = await redriveOne(bridgeDeadLetter("drop_reacted", json(payload)));
+  const id = "drop_reacted:d1:bob:like:2";
+  expect(published).toMatchObject([{ subject: "activity.reacted", stream: "ACTIVITY", id }]);
+  expect(JSON.parse(Buffer.from(published[0]?.body ?? []).toString())).toEqual(payload);
+  const refused = await redriveOne(bridgeDeadLetter("drop_reacted", json({ ...payload, kind: "share" })));
+  expect(refused.report.refused).toEqual([{ seq: 17, error: expect.stringContaining("kind") }]);
+});
