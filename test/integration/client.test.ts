@@ -208,11 +208,22 @@ test("a stream waits as long as Retry-After and retry say, and tells the reason 
   );
   const heard = listen(new TimelineClient({ url: server.url }));
   await eventually(() => heard.drops.length === 1, "the stream is open");
-  expect(heard.downs[1]?.error.message).toBe("the stream ended: too many event streams of this user");
+  expect(heard.downs[1]?.error.message).toBe("too many event streams of this user");
   const [first, second, third] = server.requests.map(({ atMs }) => atMs) as [number, number, number];
   expect(second - first).toBeGreaterThanOrEqual(1_990);
   expect(third - second).toBeGreaterThanOrEqual(2_490);
   expect(heard.opened).toBe(1);
+});
+
+test("a refusal of a stream that resumes does not open it", async () => {
+  const server = await serve(
+    events("retry: 10\n: the service is draining\n\n", { ends: true }),
+    events(GREETING + drop(2)),
+  );
+  const heard = listen(new TimelineClient({ url: server.url }), { lastEventId: "0-a-b" });
+  await eventually(() => heard.drops.length === 1, "it is open");
+  expect([heard.opened, heard.downs.map(({ error }) => error.message)]).toEqual([1, ["the service is draining"]]);
+  expect(server.requests.map(({ headers }) => headers["last-event-id"])).toEqual(["0-a-b", "0-a-b"]);
 });
 
 test("a stream that is accepted and cut again and again is asked for ever more seldom", async () => {

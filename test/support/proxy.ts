@@ -49,6 +49,7 @@ export class TcpProxy {
   readonly #swallowed: Record<Direction, number> = { toServer: 0, toClient: 0 };
   #refusing = false;
   #unheard: readonly string[] = [];
+  #cutAfter = Number.POSITIVE_INFINITY;
 
   private constructor(
     private readonly listener: Server,
@@ -106,6 +107,11 @@ export class TcpProxy {
   /** Leads new connections to another port of loopback; those there are stay where they are. */
   aim(target: number): void {
     this.target = target;
+  }
+
+  /** Hands on this many bytes to clients, and then ends the connection that carries the last one. */
+  cutAfter(bytes: number): void {
+    this.#cutAfter = bytes;
   }
 
   /** Resets all connections; new ones are welcome. Returns how many there were. */
@@ -166,7 +172,14 @@ export class TcpProxy {
     else if (flow === "drop") {
       link.holed = true;
       this.#swallowed[direction] += chunk.byteLength;
-    } else if (!link.to(direction).write(chunk)) link.from(direction).pause();
+    } else if (direction === "toClient" && chunk.byteLength >= this.#cutAfter) {
+      link.client.end(chunk.subarray(0, this.#cutAfter));
+      link.server.destroy();
+      this.#cutAfter = Number.POSITIVE_INFINITY;
+    } else {
+      if (direction === "toClient") this.#cutAfter -= chunk.byteLength;
+      if (!link.to(direction).write(chunk)) link.from(direction).pause();
+    }
   }
 
   /** Bytes held back go on, in order; they arrive also where their sender has gone meanwhile. */

@@ -28,16 +28,19 @@ export async function readConnection(send: Send, options: ConnectionOptions): Pr
     if (!isStream || !response.body) throw new TimelineError("the answer is no event stream");
     const reader = response.body.getReader();
     const decoder = new TextDecoder();
-    const parser = new EventParser(lastEventId, retried);
+    const parser = new EventParser(retried);
+    let isOpen = false;
     clock.start();
     for (let part = await reader.read(); !part.done; part = await reader.read()) {
       clock.stop();
       for (const block of parser.feed(decoder.decode(part.value, { stream: true }))) {
+        isOpen ||= block.id !== undefined;
         await received(block);
         signal.throwIfAborted();
       }
       clock.start();
     }
-    throw new TimelineError(parser.comment === "" ? "the stream ended" : `the stream ended: ${parser.comment}`);
+    // A refusal is a comment without an id.
+    throw new TimelineError(isOpen || parser.comment === "" ? "the stream ended" : parser.comment);
   });
 }

@@ -2,8 +2,8 @@ import { TimelineError } from "./errors.js";
 
 /** A block of an event stream. One without data has no event: it only moves the position. */
 export interface Block {
-  /** The last id so far, as browsers keep it. */
-  readonly id: string;
+  /** Undefined: the position stays as it was. */
+  readonly id: string | undefined;
   readonly event: string;
   readonly data: string | undefined;
 }
@@ -19,15 +19,13 @@ export class EventParser {
   #rest = "";
   /** Characters of the rest in which no line ends. */
   #searched = 0;
+  #id: string | undefined;
   #event = "";
   #data: string[] = [];
   #chars = 0;
 
   /** @param retried gets the time that the server names, ms */
-  constructor(
-    private id: string,
-    private readonly retried: (ms: number) => void,
-  ) {}
+  constructor(private readonly retried: (ms: number) => void) {}
 
   /** Takes the next text, and yields the blocks that are complete. */
   *feed(text: string): Generator<Block> {
@@ -55,15 +53,14 @@ export class EventParser {
     else if (field === "data") {
       this.#data.push(value);
       this.#chars += value.length + 1;
-    } else if (field === "id" && !value.includes("\0")) this.id = value;
+    } else if (field === "id" && !value.includes("\0")) this.#id = value;
     else if (field === "retry" && /^\d+$/.test(value)) this.retried(Number(value));
   }
 
   #complete(): Block {
-    const { id } = this;
     const data = this.#data.length === 0 ? undefined : this.#data.join("\n");
-    const block = { id, event: this.#event || "message", data };
-    [this.#event, this.#data, this.#chars] = ["", [], 0];
+    const block = { id: this.#id, event: this.#event || "message", data };
+    [this.#id, this.#event, this.#data, this.#chars] = [undefined, "", [], 0];
     return block;
   }
 }

@@ -139,10 +139,11 @@ export class TimelineStream implements AsyncIterable<StreamEvent> {
     }).catch(asError);
   }
 
-  #receive({ id, event, data }: Block): Promise<void> | undefined {
+  #receive({ event, data, ...block }: Block): Promise<void> | undefined {
     // A refusal has no id, and ends at once.
-    if (id !== "" && !this.#isOpen) this.#open();
+    if (block.id !== undefined && !this.#isOpen) this.#open();
     if (this.isClosed) return undefined;
+    const { id = this.#lastEventId } = block;
     const message = data === undefined ? undefined : ({ event, data: parse(data), id } as StreamEvent);
     this.#lastEventId = id;
     if (message) this.#listeners.call(event, message);

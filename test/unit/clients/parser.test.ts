@@ -8,9 +8,9 @@ interface Seen {
   readonly retries: readonly number[];
 }
 
-function parse(parts: readonly string[], lastEventId = ""): Seen {
+function parse(parts: readonly string[]): Seen {
   const retries: number[] = [];
-  const parser = new EventParser(lastEventId, (ms) => retries.push(ms));
+  const parser = new EventParser((ms) => retries.push(ms));
   return { blocks: parts.flatMap((part) => [...parser.feed(part)]), retries };
 }
 
@@ -57,15 +57,16 @@ test("a stream that is cut anywhere is read as eventsource-parser reads it whole
 });
 
 test("a position without an event moves the id, and a block that is not over does not", () => {
-  const { blocks } = parse([": connected\nid: 1-a-b\n\nid: 2-a-b\nevent: new_drop\ndata: {}\n\nid: 3-a-b\n"], "0-a-b");
+  const { blocks } = parse([": connected\nid: 1-a-b\n\nid: 2-a-b\nevent: new_drop\ndata: {}\n\nid: 3-a-b\n"]);
   expect(blocks).toEqual([
     { id: "1-a-b", event: "message", data: undefined },
     { id: "2-a-b", event: "new_drop", data: "{}" },
   ]);
 });
 
-test("a block keeps the id before it, and an id with a null character counts for nothing", () => {
-  expect(parse(["data: 1\n\nid: x\0y\ndata: 2\n\n"], "0-a-b").blocks.map(({ id }) => id)).toEqual(["0-a-b", "0-a-b"]);
+test("a block without an id moves no position, and neither does an id with a null character", () => {
+  const { blocks } = parse(["id: 1\ndata: 1\n\ndata: 2\n\nid: x\0y\ndata: 3\n\n"]);
+  expect(blocks.map(({ id }) => id)).toEqual(["1", undefined, undefined]);
 });
 
 test("a block without an end is given up at a megabyte", () => {
