@@ -257,7 +257,7 @@ test("pages asked for in one turn share calls of at most 32; a key that is no ti
   await bench.raw.set(keys[7] as string, "no timeline");
   const calls: number[] = [];
   const run: typeof bench.scripts.run = (name, asked, args) => {
-    calls.push((args.length - 4) / 9);
+    calls.push((args.length - 4) / 10);
     return bench.scripts.run(name, asked, args);
   };
   const counted = adaptersOn({ ...bench.scripts, run }, { maxEntries: 100 }).store;

@@ -20,6 +20,8 @@ export interface StoreRead {
   readonly pulls: string;
   /** Keys that the answer depends on, if it is to be cached; otherwise empty. */
   readonly follows: readonly string[];
+  /** True if suspensions may hide entries of the home: it is answered in entries, and judged afterwards. */
+  readonly isJudged?: boolean;
 }
 
 /** Reply to a read. If no timeline is merged, an encoded page replaces the entries. */
@@ -208,9 +210,10 @@ const mayShow = ({ page, entries }: Unfollowed, tombstones: Tombstones): boolean
 
 const withoutPage = ({ range: { page: _, ...range }, ...read }: StoreRead): StoreRead => ({ ...read, range });
 
-function argsOf({ range: { key, direction, from, count, page }, ttl, pulls }: StoreRead): readonly (string | number)[] {
-  if (from) return [key, direction, count, ttl, from.score, from.drop, pulls, 0, 0];
-  return [key, direction, count, ttl, "", "", pulls, page?.drops ?? 0, page?.since ?? 0];
+function argsOf({ range, ttl, pulls, isJudged = false }: StoreRead): readonly (string | number)[] {
+  const { key, direction, from, count, page } = range;
+  const [drops, since] = from ? [0, 0] : [page?.drops ?? 0, page?.since ?? 0];
+  return [key, direction, count, ttl, from?.score ?? "", from?.drop ?? "", pulls, drops, since, isJudged ? 1 : 0];
 }
 
 const WHOLE = { floor: 0, entries: [], areAlive: true, authors: [], hides: false, isRenewedSoon: false } as const;

@@ -16,8 +16,9 @@ import {
   userOfHomeKey,
 } from "../keys.js";
 import type { Standings } from "../standing/standings.redis.js";
-import { isOfSuspended, NOBODY, NOTHING_HIDDEN, withUnlisted } from "../standing/unlisted.js";
+import { NOBODY, NOTHING_HIDDEN, withUnlisted } from "../standing/unlisted.js";
 import type { Veiled } from "../standing/veiled.redis.js";
+import { createJudgeHome } from "./judged-homes.js";
 import { type MergedPart, merge, partOfHead } from "./merge.js";
 import type { Answer } from "./page-cache.js";
 import { createPageCalls, type PageCallsOptions, type Reply, type StoreRead } from "./page-calls.redis.js";
@@ -60,6 +61,7 @@ const HEAD = 128;
 export class PageReader {
   readonly #ask: ReturnType<typeof createPageCalls<Answer>>;
   readonly #readShown: ReturnType<typeof createShownPages>;
+  readonly #judge: ReturnType<typeof createJudgeHome>;
   readonly #moreForReposts: number;
 
   constructor(
@@ -67,18 +69,19 @@ export class PageReader {
     private readonly options: PageReaderOptions,
   ) {
     this.#moreForReposts = options.repostWindow ? options.repostWindow + SPARE : 0;
+    this.#judge = createJudgeHome({ ...options, repostWindow: options.repostWindow ?? 0 });
     this.#ask = createPageCalls(scripts, { ...options, moreForReposts: this.#moreForReposts });
     this.#readShown = createShownPages({ read: this.read, bylinesOf: options.bylinesOf });
   }
 
   readonly read = async (range: Range): Promise<Stored> => {
-    const { ttlMs } = this.options;
+    const { ttlMs, standings } = this.options;
     const kind = kindOf(range.key);
-    const how =
-      kind === "home"
-        ? { ttl: ttlMs, pulls: pullsKeyOfHome(range.key) }
-        : { ttl: kind === "author" ? ttlMs : 0, pulls: "" };
-    return (await this.#read({ range, ...how })).stored;
+    if (kind !== "home") return (await this.#read({ range, ttl: kind === "author" ? ttlMs : 0, pulls: "" })).stored;
+    const isJudged = standings.suspended > 0;
+    const wanted = isJudged && range.page ? { ...range, count: range.count + SPARE } : range;
+    const { stored } = await this.#read({ range: wanted, ttl: ttlMs, pulls: pullsKeyOfHome(range.key), isJudged });
+    return isJudged ? this.#judge(stored, { ...wanted, count: stored.asked ?? wanted.count }) : stored;
   };
 
   /**
@@ -99,11 +102,17 @@ export class PageReader {
       const [relations, stored] = await Promise.all([cache.read(name), this.read(range)]);
       if (relations?.stored.relations?.size === 0) return firstPageOf(key, stored);
     }
-    const users = viewer === NOBODY ? NOTHING_HIDDEN : await this.readHidden(viewer);
-    const hidden = users && withUnlisted(users, viewer, standings);
+    const asked = this.#readUnlisted(viewer);
+    if (standings.size > 0) return this.#readShown({ key, page }, asked);
+    const hidden = await asked;
     if (hidden?.size !== 0) return hidden && this.#readShown({ key, page }, hidden);
     return firstPageOf(key, await this.read(range));
   };
+
+  async #readUnlisted(viewer: string): Promise<HiddenUsers | undefined> {
+    const users = viewer === NOBODY ? NOTHING_HIDDEN : await this.readHidden(viewer);
+    return users && withUnlisted(users, viewer, this.options.standings);
+  }
 
   /** Resolves to the hidden users of a user; undefined if the users service must be asked. */
   readonly readHidden = async (user: string): Promise<HiddenUsers | undefined> => {
@@ -122,39 +131,35 @@ export class PageReader {
   };
 
   async #read(reading: Reading): Promise<Answer> {
-    const cached = await this.options.cache?.read(this.#nameOf(reading));
+    const cached = await this.options.cache?.read(nameOf(reading));
     return cached ?? inChildSpan("redis read-page", SPAN, () => this.#readFromRedis(reading));
   }
 
   #readFromRedis(reading: Reading): Promise<Answer> {
-    const { authorStates, cache, standings } = this.options;
+    const { authorStates, cache } = this.options;
     const { key } = reading.range;
-    const name = this.#nameOf(reading);
+    const name = nameOf(reading);
     // While nobody is pulled the script answers with the encoded page.
     const pulls = authorStates.copy()?.size === 0 ? "" : reading.pulls;
     const keys = reading.pulls === "" ? [key] : [key, reading.pulls, PULLED_KEY, followsKeyOfHome(key)];
     return this.#ask(key, name, (send) => {
-      // Homes store ids without authors, and a page that the script encodes cannot be judged.
-      const isJudged = standings.suspended > 0 && kindOf(key) === "home";
-      const range = isJudged ? { ...reading.range, page: undefined } : reading.range;
-      const load = (follows: readonly string[]) =>
-        this.#answer(send({ ...reading, range, pulls, follows }), reading, isJudged);
+      const load = (follows: readonly string[]) => this.#answer(send({ ...reading, pulls, follows }), reading);
       return cache ? cache.fill(name, keys, load) : load([]);
     });
   }
 
-  async #answer(replied: Promise<Reply>, reading: Reading, isJudged: boolean): Promise<Answer> {
+  async #answer(replied: Promise<Reply>, reading: Reading): Promise<Answer> {
     const reply = await replied;
     const { floor, entries, areAlive, isFollowed, isRenewedSoon, hasReposts, page: encoded } = reply;
     const shape = { ...(hasReposts && { hasReposts }), ...(encoded && { page: encoded }) };
     const home: Stored = { floor: reading.isBeside ? 0 : floor, entries, areAlive, ...shape };
-    const isLonger = hasReposts && !isJudged && reading.range.page && !reading.range.from;
-    const more = isLonger ? this.#moreForReposts : 0;
+    const more = hasReposts && reading.range.page && !reading.range.from ? this.#moreForReposts : 0;
     const range = { ...reading.range, count: reading.range.count + more };
     const merged =
       reading.pulls === "" ? { stored: home, keys: [] } : await this.#merge({ reading, range }, home, reply);
-    const shown = isJudged ? await this.#withoutSuspended(merged.stored) : merged.stored;
-    const stored = encodeWhole(shown, range, this.options.repostWindow) ?? shown;
+    const stored = reading.isJudged
+      ? { ...merged.stored, asked: range.count }
+      : (encodeWhole(merged.stored, range, this.options.repostWindow) ?? merged.stored);
     return { stored, keys: isFollowed && !isRenewedSoon ? merged.keys : undefined };
   }
 
@@ -186,21 +191,6 @@ export class PageReader {
     const keys = parts.every((part) => part.keys) ? parts.flatMap((part) => part.keys ?? []) : undefined;
     const merged = (this.options.merge ?? merge)(range, home, parts);
     return { stored: await this.#withoutHidden(merged, { home: range.key, hidden }), keys };
-  }
-
-  /** After a change of standings homes are read anew. */
-  #nameOf(reading: Reading): string {
-    const { changes } = this.options.standings;
-    return kindOf(reading.range.key) === "home" ? `${nameOf(reading)} ${changes}` : nameOf(reading);
-  }
-
-  /** Hides drops of the suspended, and reposts of theirs, whose bylines homes have. */
-  async #withoutSuspended(stored: Stored): Promise<Stored> {
-    const { standings, veiled } = this.options;
-    const among = await veiled.among(stored.entries.map(({ drop }) => drop));
-    const isHidden = ({ drop, by }: TimelineEntry) => among.has(drop) || (by && isOfSuspended(standings, by));
-    const drops = stored.entries.filter(isHidden).map(({ drop }) => drop);
-    return drops.length === 0 ? stored : { ...stored, hidden: new Set([...(stored.hidden ?? []), ...drops]) };
   }
 
   async #hiddenOf(home: string): Promise<HiddenUsers> {
@@ -260,5 +250,5 @@ const firstPageOf = (key: string, stored: Stored): EncodedPage | Incomplete | un
 
 const NO_PAGE = { drops: 0, since: 0 } as const;
 
-const nameOf = ({ range: { key, direction, from, count, page = NO_PAGE }, ttl, isBeside }: Reading): string =>
-  `${key} ${direction} ${count} ${page.drops} ${page.since} ${from?.score} ${from?.drop} ${ttl} ${isBeside}`;
+const nameOf = ({ range: { key, direction, from, count, page = NO_PAGE }, ttl, isBeside, isJudged }: Reading): string =>
+  `${key} ${direction} ${count} ${page.drops} ${page.since} ${from?.score} ${from?.drop} ${ttl} ${isBeside} ${isJudged}`;

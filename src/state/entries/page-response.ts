@@ -130,7 +130,8 @@ export function encodeWhole(stored: Stored, range: Range, repostWindow = 0): Who
   const given = entries.slice(0, page.drops + 1);
   const oldest = given.at(-1);
   const isMore = given.length > page.drops;
-  if (!oldest || (!isMore && floor > 0) || (floor > 0 && oldest.score <= floor) || oldest.score < page.since)
+  const isEnd = floor === 0 && entries.length < range.count;
+  if (!oldest || (!isMore && !isEnd) || (floor > 0 && oldest.score <= floor) || oldest.score < page.since)
     return undefined;
   return { floor, entries: [], areAlive, page: encodeEntries(given.slice(0, page.drops), { hasMore: isMore }) };
 }

@@ -16,6 +16,7 @@
 --     [8]  drops of the newest page, to answer it encoded where it is complete, nothing of it is hidden, nothing is
 --          merged into it and it has no reposts; 0: answer entries
 --     [9]  drops older than this are hidden, ms
+--     [10] "1": entries are judged by standings, and none are answered encoded
 -- returns  of each timeline the page: a byte, 1 if more follow, its drops as `repeated string 1`, and their scores as
 --          text, joined by ","; or as JSON [floor or "", "1" if none is tombstoned, authors, hides, "1" if the home is
 --          renewed or a mute ends soon, bylines, id, score, ...] in ascending order of (score, bytes). authors: joined by ","; "?" if the
@@ -211,7 +212,7 @@ local function renewal_of(key)
   return 'now'
 end
 
-local function read(key, direction, count, ttl, score, id, pulls, size, since)
+local function read(key, direction, count, ttl, score, id, pulls, size, since, is_judged_later)
   local older = direction == 'older'
   count, ttl, size = tonumber(count), tonumber(ttl), tonumber(size)
   local is_doubtful = ttl > 0 and renew(key, ttl)
@@ -219,7 +220,8 @@ local function read(key, direction, count, ttl, score, id, pulls, size, since)
   local renewal = renewal_of(key)
   local is_whole = not is_doubtful and renewal ~= 'now' and is_judged(key)
   local reposts = reposts_of(key)
-  local may_encode = is_whole and not renewal and size > 0 and authors == '' and reposts == 0
+  local is_plain = authors == '' and reposts == 0 and is_judged_later ~= '1'
+  local may_encode = is_whole and not renewal and size > 0 and is_plain
   local encoded = may_encode and page_of(key, size, tonumber(since))
   if encoded then return encoded end
   if reposts > 0 and size > 0 then count = count + tonumber(ARGV[3]) end
@@ -237,5 +239,5 @@ local function read(key, direction, count, ttl, score, id, pulls, size, since)
 end
 
 local answers = {}
-for i = 5, #ARGV, 9 do answers[#answers + 1] = read(unpack(ARGV, i, i + 8)) end
+for i = 5, #ARGV, 10 do answers[#answers + 1] = read(unpack(ARGV, i, i + 9)) end
 return answers

@@ -15,6 +15,9 @@ interface ShownPagesDeps {
   readonly bylinesOf: (key: string, drops: readonly string[]) => Promise<ReadonlyMap<string, Byline>>;
 }
 
+/** Undefined: the users service must be asked. */
+type Viewer = HiddenUsers | undefined;
+
 interface FirstPage {
   readonly key: string;
   readonly page: NonNullable<Range["page"]>;
@@ -25,7 +28,7 @@ const MOST_PAGES = 100;
 
 /**
  * Returns a function that reads a first page of local or global without the drops that a viewer does not see. Resolves
- * to undefined if that takes more than one read. Viewers who read the same answer, and see the same drops of it, share
+ * to undefined if that takes more than one read, or the users service must be asked. Viewers who read the same answer, and see the same drops of it, share
  * the page.
  */
 export function createShownPages({ read, bylinesOf }: ShownPagesDeps) {
@@ -42,10 +45,11 @@ export function createShownPages({ read, bylinesOf }: ShownPagesDeps) {
     bylines.then((all) => all.includes(undefined) && forget(), forget);
     return signed;
   };
-  return async (first: FirstPage, viewer: HiddenUsers): Promise<EncodedPage | undefined> => {
+  return async (first: FirstPage, asked: Viewer | Promise<Viewer>): Promise<EncodedPage | undefined> => {
     const { key, page } = first;
     const range = { key, direction: "older", from: undefined, count: page.drops + 1 + SPARE } as const;
-    const stored = await read(range);
+    const [stored, viewer] = await Promise.all([read(range), asked]);
+    if (!viewer) return undefined;
     const { entries } = stored;
     const { bylines, pages } = signedOf(key, stored);
     const signed = await bylines;

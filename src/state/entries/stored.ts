@@ -22,6 +22,8 @@ export interface Stored {
   readonly floor: number | undefined;
   /** Entries, nearest to the position first, complete down to `floor`. */
   readonly entries: readonly TimelineEntry[];
+  /** Number of entries that were asked for, if they are judged afterwards. */
+  readonly asked?: number;
   /** False: the entries must be compared to the tombstones. */
   readonly areAlive: boolean;
   /** True if the timeline, or one that is merged into it, has reposts. They have their bylines. */

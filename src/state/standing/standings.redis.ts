@@ -10,7 +10,7 @@ import {
 import type { Version } from "../../contracts/versions.js";
 import { chunked } from "../../kernel/concurrency.js";
 import { AppError } from "../../kernel/errors.js";
-import { encodeId } from "../../kernel/ids.js";
+import { decodeId, encodeId } from "../../kernel/ids.js";
 import type { Logger } from "../../kernel/logger.js";
 import { type Loop, startLoop, warnOnce } from "../../kernel/loop.js";
 import { coalesce } from "../../kernel/sharing.js";
@@ -68,59 +68,90 @@ export interface Current {
   readonly until: number;
 }
 
-/** Holds the copy of this process. */
+/** Standings in force. */
+class InForce {
+  suspended = 0;
+  readonly #users = new Map<string, Current>();
+  readonly #hosts = new Map<string, Current>();
+  /** When the next one ends, ms since the epoch. */
+  #nextEnd = Number.POSITIVE_INFINITY;
+
+  get size(): number {
+    return this.#users.size + this.#hosts.size;
+  }
+
+  set(subject: string, current: Current): void {
+    const isHost = subject.startsWith("@");
+    const [group, name] = isHost ? [this.#hosts, subject.slice(1)] : [this.#users, decodeId(subject)];
+    if (group.get(name)?.standing === "suspended") this.suspended--;
+    group.delete(name);
+    if (current.standing === "active" || endOf(current) <= sharedNow()) return;
+    group.set(name, current);
+    if (current.standing === "suspended") this.suspended++;
+    this.#nextEnd = Math.min(this.#nextEnd, endOf(current));
+  }
+
+  of(user: string): Standing {
+    const standing = standingIn(this.#users, user);
+    if (this.#hosts.size === 0) return standing;
+    return strictest([standing, ...hostsOf(user).map((host) => standingIn(this.#hosts, host))]);
+  }
+
+  /** Removes those that have ended. Returns false if there are none. */
+  end(): boolean {
+    const now = sharedNow();
+    if (now < this.#nextEnd) return false;
+    this.#nextEnd = Number.POSITIVE_INFINITY;
+    for (const group of [this.#users, this.#hosts])
+      for (const [name, current] of group) {
+        if (endOf(current) > now) this.#nextEnd = Math.min(this.#nextEnd, endOf(current));
+        else if (group.delete(name) && current.standing === "suspended") this.suspended--;
+      }
+    return true;
+  }
+}
+
+function standingIn(group: ReadonlyMap<string, Current>, name: string): Standing {
+  const current = group.get(name);
+  return current !== undefined && endOf(current) > sharedNow() ? current.standing : "active";
+}
+
+/** Holds the copy of this process, to which a refresh adds what has changed. */
 function createCopy({ run }: Pick<Scripts, "run">) {
   let known = { born: "", last: "0", isComplete: false };
   /** Standings read from the hash `known.born`. */
-  let stored = new Map<string, Current>();
-  /** While Redis has not all of them again, with those of the hash before. */
-  let copy: ReadonlyMap<string, Current> = stored;
-  let hasHosts = false;
-  let suspended = 0;
-  /** When the next standing of the copy ends, ms since the epoch. */
-  let nextEnd = Number.POSITIVE_INFINITY;
+  let stored = new InForce();
+  /** While Redis has not all of them again, those of the hash before count, too. */
+  let copy = new InForce();
   let changes = 0;
   const readChanges = async (): Promise<boolean> => {
     const answer = (await run(READ_STANDINGS, KEYS, [known.born, known.last, CHANGES_A_CALL])) as string[];
     const [born = "", complete, last = "0", ...fields] = answer;
-    if (born !== known.born) stored = new Map();
+    if (born !== known.born) {
+      stored = new InForce();
+      changes++;
+    }
     known = { born, last, isComplete: complete === "1" };
     for (let index = 0; index < fields.length; index += 2) {
-      stored.set(fields[index] as string, currentOf(fields[index + 1] as string));
+      const [subject, current] = [fields[index] as string, currentOf(fields[index + 1] as string)];
+      for (const group of new Set([stored, copy])) group.set(subject, current);
       changes++;
     }
     return fields.length === 2 * CHANGES_A_CALL;
   };
-  const standingOf = (subject: string): Standing => {
-    const current = copy.get(subject);
-    return current !== undefined && endOf(current) > sharedNow() ? current.standing : "active";
-  };
   return {
     refresh: coalesce(async () => {
-      const before = { changes, ...known };
       while (await readChanges());
-      const now = sharedNow();
-      const isSame = before.changes === changes && before.born === known.born && before.isComplete === known.isComplete;
-      if (isSame && now < nextEnd) return;
-      changes++;
-      const all = known.isComplete ? stored : new Map([...copy, ...stored]);
-      copy = new Map([...all].filter(([, current]) => current.standing !== "active" && endOf(current) > now));
-      nextEnd = [...copy.values()].reduce(
-        (first, current) => Math.min(first, endOf(current)),
-        Number.POSITIVE_INFINITY,
-      );
-      suspended = [...copy.values()].filter(({ standing }) => standing === "suspended").length;
-      hasHosts = [...copy.keys()].some((subject) => subject.startsWith("@"));
+      if (known.isComplete && copy !== stored) {
+        copy = stored;
+        changes++;
+      }
+      if (copy.end()) changes++;
     }),
-    of: (user: string): Standing => {
-      if (copy.size === 0) return "active";
-      const standing = standingOf(encodeId(user));
-      if (!hasHosts) return standing;
-      return strictest([standing, ...hostsOf(user).map((host) => standingOf(`@${host}`))]);
-    },
+    of: (user: string): Standing => copy.of(user),
     known: () => known,
     size: () => copy.size,
-    suspended: () => suspended,
+    suspended: () => copy.suspended,
     changes: () => changes,
   };
 }

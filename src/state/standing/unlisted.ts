@@ -11,8 +11,9 @@ export const NOTHING_HIDDEN: HiddenUsers = new Hidden(NOBODY, new Map());
 type Judges = Pick<Standings, "of" | "size">;
 
 /** Returns true if one of those whom a byline names is suspended. */
-export const isOfSuspended = (standings: Judges, { author, original = "", parent = "" }: Byline): boolean =>
-  standings.size > 0 && [author, original, parent].some((user) => standings.of(user) === "suspended");
+export const isOfSuspended = (standings: Judges, { author, original, parent }: Byline): boolean =>
+  standings.size > 0 &&
+  [author, original, parent].some((user) => user !== undefined && standings.of(user) === "suspended");
 
 /** Adds the suspended to the hidden users of a viewer. */
 export const withSuspended = (hidden: HiddenUsers, standings: Judges): HiddenUsers =>
