@@ -1,5 +1,6 @@
 import { mkdirSync, writeFileSync } from "node:fs";
-import { openApi, schemaOfEvent } from "../../src/analysis/http/openapi.js";
+import { openApi } from "../../src/analysis/http/openapi.js";
+import { schemaOfEvent } from "../../src/analysis/http/openapi-parts.js";
 import { STREAM_EVENTS } from "../../src/contracts/stream-events.js";
 
 /** Writes the types of the client: the schemas of /openapi.json, by which the gateway checks and answers. */
@@ -68,7 +69,11 @@ function fieldsOf(properties: Readonly<Record<string, Schema>>, required: readon
 }
 
 function declarations(): string[] {
-  const { paths, components } = openApi({ servesTimelines: true, pathPrefix: "" }) as unknown as Document;
+  const { paths, components } = openApi({
+    servesTimelines: true,
+    servesNotifications: true,
+    pathPrefix: "",
+  }) as unknown as Document;
   const declare = (name: string, schema: Schema): string =>
     `${schema.description === undefined ? "" : `/** ${schema.description} */\n`}export type ${name} = ${typeOf(schema)};`;
   const queries = Object.entries(QUERIES).map(([name, path]) => {

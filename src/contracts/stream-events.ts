@@ -6,7 +6,7 @@ const created_at = z.int().min(0).meta({ description: "ms since the epoch" });
 const analysis_id = z.uuid();
 
 /** Kinds of notifications, as JSON names them. */
-const NOTIFICATION_KINDS = ["FOLLOW", "FOLLOW_REQUEST", "LIKE", "REPOST", "REPLY", "MENTION"] as const;
+export const NOTIFICATION_KINDS = ["FOLLOW", "FOLLOW_REQUEST", "LIKE", "REPOST", "REPLY", "MENTION"] as const;
 
 /** The data of each event of a user's event stream, by the event's name. */
 export const STREAM_EVENTS = {

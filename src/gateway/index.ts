@@ -21,6 +21,7 @@ import { StreamRegistry } from "./registry.js";
 import { createRoutes, type StreamRequest } from "./routes.http.js";
 import { type StreamLimits, Streams } from "./streams.js";
 
+export { createNotificationRouter } from "./notifications.http.js";
 export { startStreamService } from "./service.nats.js";
 export { createTimelineRouter } from "./timelines.http.js";
 

@@ -1,5 +1,6 @@
 import { crc32 } from "node:zlib";
 import { ERASED_EVENT, HIDING_EVENT, LOGGED_OUT_EVENT } from "../contracts/stream-events.js";
+import { encodeId } from "../kernel/ids.js";
 import type { Hiding } from "../state/index.js";
 import type { Headers } from "../telemetry/spans.js";
 
@@ -64,7 +65,7 @@ export interface Content {
   /** Notifications with the same key are duplicates; undefined: never a duplicate. */
   readonly key?: string | undefined;
   readonly createdAt?: number | undefined;
-  /** The byline of a new or edited drop, as text. */
+  /** The byline of a new or edited drop, as text; of a notification its actor. */
   readonly by?: string | undefined;
   /** Key of a notification after which this one is not sent. */
   readonly endedBy?: string | undefined;
@@ -100,15 +101,21 @@ export function readContent(body: Uint8Array, messageId: () => string | undefine
   const { event, ...rest } = value;
   // The name is a line of the event stream: other characters could inject fields.
   if (typeof event !== "string" || !EVENT.test(event)) return undefined;
-  const { drop_id: drop, created_at: createdAt, revision, by: byline } = rest;
-  const id = typeof drop === "string" ? drop : messageId();
+  const { drop_id: drop, created_at: createdAt, revision, by: byline, actor_id: actor } = rest;
+  const isTold = event === "notification";
+  // A drop has many notifications.
+  const id = typeof drop === "string" && !isTold ? drop : messageId();
   const isEdit = event === "drop_edited";
   return {
     event,
     data: JSON.stringify(fieldsOf(event, rest)),
     key: id === undefined ? undefined : `${event}\n${id}${isEdit ? `\n${Number(revision)}` : ""}`,
     createdAt: typeof createdAt === "number" ? createdAt : undefined,
-    by: (isEdit || event === "new_drop") && typeof byline === "string" ? byline : undefined,
+    by: isTold
+      ? encodeId(String(actor))
+      : (isEdit || event === "new_drop") && typeof byline === "string"
+        ? byline
+        : undefined,
     endedBy: isEdit ? `drop_deleted\n${id}` : undefined,
   };
 }

@@ -28,7 +28,7 @@ const refused = counter(
 const sent = counter("timeline_sse_events", "Events sent");
 const sinceCreated = histogram(
   "timeline_sse_created_to_written_seconds",
-  "From the creation of a drop until its notification is sent; of those sent together, the oldest",
+  "From the creation of a drop or a notification until its event is sent; of those sent together, the oldest",
   SECONDS,
 );
 const sinceStored = histogram(
@@ -45,6 +45,10 @@ const pagesWithoutDrops = counter(
   "timeline_http_pages_without_drops",
   "Pages served without the drops that were asked for (`expand=drops`), because these could not be read",
 );
+const notificationsRefused = counter(
+  "timeline_http_notifications_refused",
+  "Requests about notifications refused, by HTTP status",
+);
 const renewed = counter("timeline_sse_registrations", "Registrations of listeners");
 
 const KNOWN_EVENTS = new Set([
@@ -54,6 +58,8 @@ const KNOWN_EVENTS = new Set([
   "analysis_completed",
   "analysis_failed",
   "xp_earned",
+  "notification",
+  "notifications_read",
 ]);
 const REFUSALS = [401, 403, 410, 429, 500, 503];
 
@@ -121,6 +127,10 @@ export const observeGateway = {
   },
   pageServed: (timeline: TimelineName): void => pages.add(1, { timeline }),
   pageWithoutDrops: (): void => pagesWithoutDrops.add(1),
+  notificationsServed(): void {
+    for (const status of [500, 503]) notificationsRefused.add(0, { status });
+  },
+  notificationsRefused: (status: number): void => notificationsRefused.add(1, { status }),
   pageRefused: (status: number): void => pagesRefused.add(1, { status }),
   keys: (age: () => number): void =>
     observedGauge("timeline_jwks_age_seconds", "Time since the server of the key set last answered", age),

@@ -1,11 +1,18 @@
 import { createAnalysisApi } from "../analysis/index.js";
-import { createEntrance, createGateway, createTimelineRouter, LIMITS } from "../gateway/index.js";
+import {
+  createEntrance,
+  createGateway,
+  createNotificationRouter,
+  createTimelineRouter,
+  LIMITS,
+} from "../gateway/index.js";
 import type { Logger } from "../kernel/logger.js";
 import { prefixOf } from "../kernel/urls.js";
 import type { Db } from "../platform/db/db.js";
 import type { HttpServer } from "../platform/http/serve.js";
 import { createRewardStore } from "../rewards/index.js";
 import { refuseErased } from "../state/index.js";
+import { connectNotifications } from "../upstreams/notifications.grpc.js";
 import { connectTimelines } from "../upstreams/timelines.grpc.js";
 import { connectPosts } from "../upstreams/upstreams.grpc.js";
 import type { Config } from "./config/config.js";
@@ -36,10 +43,19 @@ export async function startGatewayRole(deps: GatewayRoleDeps): Promise<RunningRo
   const upstreams = missingUpstreams(config.upstreams).length > 0 ? undefined : connections.upstreams("gateway");
   const { authorize } = entrance;
   const { allowedOrigins } = config.gateway;
-  const { timelineServiceAddr, postServiceAddr, tls } = config.upstreams;
+  const { timelineServiceAddr, postServiceAddr, notificationServiceAddr, tls } = config.upstreams;
   const pathPrefix = prefixOf(config.posts.publicUrl);
   const timelines = timelineServiceAddr ? connectTimelines(timelineServiceAddr, tls) : undefined;
   const posts = timelines && postServiceAddr ? connectPosts(postServiceAddr, tls, log) : undefined;
+  const notifications = notificationServiceAddr ? connectNotifications(notificationServiceAddr, tls) : undefined;
+  const callers = {
+    authorize,
+    allowedOrigins: new Set(allowedOrigins),
+    pathPrefix,
+    refuseCaller: refuseErased(connections.state.erased),
+    takeRead: connections.state.limits.takeRead,
+    log,
+  };
   http.use(
     createAnalysisApi({
       ...connections,
@@ -47,6 +63,7 @@ export async function startGatewayRole(deps: GatewayRoleDeps): Promise<RunningRo
       allowedOrigins,
       upstreams,
       servesTimelines: timelines !== undefined,
+      servesNotifications: notifications !== undefined,
       pathPrefix,
       connected: () => connections.topology.connected,
       db,
@@ -54,19 +71,8 @@ export async function startGatewayRole(deps: GatewayRoleDeps): Promise<RunningRo
       log,
     }),
   );
-  if (timelines)
-    http.use(
-      createTimelineRouter({
-        authorize,
-        allowedOrigins: new Set(allowedOrigins),
-        readPage: timelines.read,
-        readDrops: posts?.shownDrops,
-        pathPrefix,
-        refuseCaller: refuseErased(connections.state.erased),
-        takeRead: connections.state.limits.takeRead,
-        log,
-      }),
-    );
+  if (timelines) http.use(createTimelineRouter({ ...callers, readPage: timelines.read, readDrops: posts?.shownDrops }));
+  if (notifications) http.use(createNotificationRouter({ ...callers, notifications }));
   return {
     notReady: () => {
       const keys = entrance.keysNotReady();
@@ -77,6 +83,7 @@ export async function startGatewayRole(deps: GatewayRoleDeps): Promise<RunningRo
       await gateway.close(graceMs);
       timelines?.close();
       posts?.close();
+      notifications?.close();
     },
   };
 }

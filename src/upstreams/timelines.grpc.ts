@@ -37,7 +37,8 @@ export function connectTimelines(address: string, tls: TlsFiles) {
   return { read, close: (): void => client.close() };
 }
 
-function asRefusal(error: unknown): unknown {
+/** Returns the refusal of a request as it was worded, and any other error as it is. */
+export function asRefusal(error: unknown): unknown {
   const { code, details } = ((error as Error).cause ?? {}) as Partial<ServiceError>;
   const refusal = code === undefined ? undefined : REFUSALS[code];
   return refusal === undefined ? error : new AppError(refusal, details ?? "", { cause: error });

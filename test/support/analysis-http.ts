@@ -56,6 +56,7 @@ export function sharedAnalysisBench({ rewards }: { readonly rewards?: (db: Db) =
       connected: () => true,
       upstreams: undefined,
       servesTimelines: false,
+      servesNotifications: false,
       pathPrefix: "",
       rewards: rewards?.(db),
     };

@@ -17,7 +17,7 @@ interface Operation {
   >;
 }
 
-export const DOCUMENT = openApi({ servesTimelines: true, pathPrefix: "" }) as {
+export const DOCUMENT = openApi({ servesTimelines: true, servesNotifications: true, pathPrefix: "" }) as {
   readonly paths: Readonly<Record<string, Readonly<Record<string, Operation>>>>;
   readonly components: object;
 };

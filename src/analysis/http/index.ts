@@ -34,6 +34,8 @@ interface AnalysisApiDeps {
   readonly rewards: Rewards | undefined;
   /** The process serves pages of timelines beside these routes. */
   readonly servesTimelines: boolean;
+  /** And notifications. */
+  readonly servesNotifications: boolean;
   readonly pathPrefix: string;
   readonly log: Logger;
 }
@@ -75,9 +77,10 @@ export function createAnalysisApi({ state, upstreams, db, rewards, log, ...deps 
   });
   const allowedOrigins = new Set(deps.allowedOrigins);
   const isUser = upstreams && createIsUser(upstreams, upstreams);
-  const { authorize, servesTimelines, pathPrefix } = deps;
+  const { authorize, servesTimelines, servesNotifications, pathPrefix } = deps;
+  const served = { servesTimelines, servesNotifications, pathPrefix };
   const callers = { authorize, allowedOrigins, refuseCaller: refuseErased(erased), takeRead: limits.takeRead };
-  return createAnalysisRouter({ ...callers, servesTimelines, pathPrefix, ask: ifConnected(ask), isUser, reads, log });
+  return createAnalysisRouter({ ...callers, ...served, ask: ifConnected(ask), isUser, reads, log });
 }
 
 async function lookAtQueue(nats: NatsConnection) {

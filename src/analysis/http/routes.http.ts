@@ -24,6 +24,8 @@ export interface RouteDeps extends Omit<ApiDeps, "refused"> {
   readonly reads: Reads;
   /** The process serves pages of timelines beside these routes. */
   readonly servesTimelines: boolean;
+  /** And notifications. */
+  readonly servesNotifications: boolean;
   /** Paths that clients are told begin with it. */
   readonly pathPrefix: string;
 }
@@ -39,9 +41,10 @@ const LIST_COST = 10;
 const USER_COST = 10;
 const MAX_BODY_BYTES = 16 * 1_024;
 
-export function createAnalysisRouter({ ask, isUser, reads, servesTimelines, pathPrefix, ...deps }: RouteDeps): Router {
+export function createAnalysisRouter({ ask, isUser, reads, ...deps }: RouteDeps): Router {
   const api = createApi({ ...deps, refused: observeHttp.refused });
-  const document = openApi({ servesTimelines, pathPrefix });
+  const document = openApi(deps);
+  const { pathPrefix } = deps;
   const isKnown = async (caller: Caller, account: unknown): Promise<boolean> => {
     if (account === caller.user) return true;
     if (isUser === undefined || typeof account !== "string" || !looksLikeHandle(account)) return false;

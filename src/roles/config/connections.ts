@@ -110,13 +110,19 @@ export const UPSTREAM_VARIABLES = {
     about:
       "TimelineService, whose pages the role gateway serves over HTTP; unset: this process, where it has the role api, else no pages",
   },
+  notificationServiceAddr: {
+    name: "TIMELINE_NOTIFICATION_SERVICE_ADDR",
+    schema: target,
+    about:
+      "NotificationService, which the role gateway serves over HTTP; unset: this process, where it has the role notifications, else no notifications",
+  },
   tls: {
     name: "TIMELINE_UPSTREAM_TLS",
     former: { ca: "TIMELINE_UPSTREAM_TLS_CA", cert: "TIMELINE_UPSTREAM_TLS_CERT", key: "TIMELINE_UPSTREAM_TLS_KEY" },
     schema: tlsFolder,
     default: "",
     about:
-      "Folder with ca.crt for UserService, PostService and TimelineService; with tls.crt and tls.key, if they ask for a certificate",
+      "Folder with ca.crt for UserService, PostService, TimelineService and NotificationService; with tls.crt and tls.key, if they ask for a certificate",
   },
 } as const satisfies Variables;
 

@@ -2,7 +2,7 @@ import { expect, test } from "@jest/globals";
 import { Validator } from "@seriousme/openapi-schema-validator";
 import { createAnalysisRouter } from "../../../src/analysis/http/routes.http.js";
 import { timelinePath } from "../../../src/contracts/timeline-pages.js";
-import { createTimelineRouter } from "../../../src/gateway/index.js";
+import { createNotificationRouter, createTimelineRouter } from "../../../src/gateway/index.js";
 import { silent } from "../../../src/kernel/logger.js";
 import { prefixOf, publicUrl } from "../../../src/kernel/urls.js";
 import { serveHttp } from "../../../src/platform/http/serve.js";
@@ -65,14 +65,19 @@ test("beside the event stream it describes the routes that are served, and no ot
     pathPrefix: "",
     log: silent,
   };
-  const analyses = createAnalysisRouter({ ...callers, ask: none, isUser: undefined, reads, servesTimelines: true });
+  const served = { servesTimelines: true, servesNotifications: true };
+  const analyses = createAnalysisRouter({ ...callers, ask: none, isUser: undefined, reads, ...served });
   const timelines = createTimelineRouter({ ...callers, readPage: none, readDrops: undefined });
-  const served = [...analyses.stack, ...timelines.stack].flatMap(({ route }) => {
+  const notifications = createNotificationRouter({
+    ...callers,
+    notifications: { list: none, unread: none, markRead: none },
+  });
+  const routes = [...analyses.stack, ...timelines.stack, ...notifications.stack].flatMap(({ route }) => {
     const methods = route?.stack.map(({ method }) => method).filter((method) => method !== undefined);
     return route ? [`${route.path.replace(/:(\w+)/, "{$1}")} ${[...new Set(methods)].join()}`] : [];
   });
   const described = Object.entries(DOCUMENT.paths).map(
     ([path, operations]) => `${path} ${Object.keys(operations).join()}`,
   );
-  expect([...served, "/events/timeline/home get"].sort()).toEqual(described.sort());
+  expect([...routes, "/events/timeline/home get"].sort()).toEqual(described.sort());
 });

@@ -10,6 +10,7 @@ import {
   readContent,
   resetBlock,
 } from "../../../src/gateway/notification.js";
+import { encodeId } from "../../../src/kernel/ids.js";
 
 const read = (value: unknown, id?: string) =>
   readContent(Buffer.from(typeof value === "string" ? value : JSON.stringify(value)), () => id);
@@ -37,6 +38,16 @@ test("an edited drop says its id and revision, ends with the deletion, and is ju
   expect(read({ event: "drop_edited", drop_id: "d", revision: 4, by: "ada", updated_at: 3 })).toMatchObject({
     ...{ data: '{"drop_id":"d","revision":4}', key: "drop_edited\nd\n4", endedBy: "drop_deleted\nd", by: "ada" },
   });
+});
+
+test("a notification passes through whole, is one of many of its drop, and is judged by its actor", () => {
+  const told = { id: "1", kind: "LIKE", actor_id: "bob é", drop_id: "d", created_at: 5, count: 2 };
+  const content = read({ event: "notification", ...told }, "notify:1") as Content;
+  expect(JSON.parse(content.data)).toEqual(told);
+  expect(content).toMatchObject({ key: "notification\nnotify:1", createdAt: 5, by: encodeId("bob é") });
+  expect(read({ event: "notification", ...told }, "notify:2")?.key).not.toBe(content.key);
+  const mark = read({ event: "notifications_read", up_to_id: "1" }, "m");
+  expect(mark).toMatchObject({ data: '{"up_to_id":"1"}', key: "notifications_read\nm", by: undefined });
 });
 
 test("other events pass through whole, deduplicated by their message id", () => {

@@ -371,5 +371,5 @@ test("a like that a bridge refused goes to ACTIVITY once it is valid, under the 
   expect(published).toMatchObject([{ subject: "activity.reacted", stream: "ACTIVITY", id }]);
   expect(JSON.parse(Buffer.from(published[0]?.body ?? []).toString())).toEqual(payload);
   const refused = await redriveOne(bridgeDeadLetter("drop_reacted", json({ ...payload, kind: "share" })));
-  expect(refused.report.refused).toEqual([{ seq: 17, error: expect.stringContaining("kind") }]);
+  expect(refused.report.refused).toEqual([{ seq: 17, why: expect.stringContaining("kind") }]);
 });
