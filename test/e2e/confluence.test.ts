@@ -1,5 +1,5 @@
 import { expect } from "@jest/globals";
-import { ACTORS, VISIBILITIES, CHURNERS as WARM } from "../support/history.js";
+import { ACTORS, VISIBILITIES, CHURNERS as WARM } from "../support/history-cast.js";
 import { expectedAfter, expectTimelines, idsOf } from "../support/oracle.js";
 import { below, duplicatedAndShuffled, oneOf, type Random, seeded } from "../support/random.js";
 import { type Stack, testWithStack } from "../support/stack.js";

@@ -1,12 +1,10 @@
 import { expect } from "@jest/globals";
 import { eventually } from "../support/eventually.js";
 import { type FaultRun, faultTest } from "../support/fault-run.js";
-import { BIG_AUTHOR, SMALL_AUTHOR } from "../support/history.js";
+import { QUIET } from "../support/history.js";
+import { BIG_AUTHOR, SMALL_AUTHOR } from "../support/history-cast.js";
 import { deleted, followed, type TimelineEvent, unfollowed } from "../support/timeline-events.js";
 import { heldBy, homeKey } from "../support/timeline-keys.js";
-
-/** The random history has drops only; the tests make all other changes. */
-const QUIET = { churn: false, deletions: false, remote: false };
 
 const UNFOLLOWERS = ["ada", "ben", "cleo"];
 

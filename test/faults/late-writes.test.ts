@@ -1,12 +1,13 @@
 import { expect } from "@jest/globals";
 import { eventually } from "../support/eventually.js";
 import { type FaultRun, faultTest } from "../support/fault-run.js";
-import { READERS, SMALL_AUTHOR } from "../support/history.js";
+import { QUIET } from "../support/history.js";
+import { READERS, SMALL_AUTHOR } from "../support/history-cast.js";
 import type { Service } from "../support/service.js";
 import { deleted } from "../support/timeline-events.js";
 import { held, homeKey } from "../support/timeline-keys.js";
 
-const QUIET = { zombies: true, churn: false, deletions: false, remote: false };
+const ZOMBIES = { ...QUIET, zombies: true };
 const READER = READERS[3] as string;
 
 async function isHeld({ stack }: FaultRun, drop: string): Promise<boolean> {
@@ -36,7 +37,7 @@ async function zombie(run: FaultRun, stop: (first: Service) => Promise<() => voi
   run.faultEnded();
 }
 
-faultTest("a worker stopped with drops in hand goes on after their deletion", { ...QUIET, seed: 81 }, async (run) => {
+faultTest("a worker stopped with drops in hand goes on after their deletion", { ...ZOMBIES, seed: 81 }, async (run) => {
   await zombie(run, async (first) => {
     first.signal("SIGSTOP");
     return () => first.signal("SIGCONT");
@@ -45,7 +46,7 @@ faultTest("a worker stopped with drops in hand goes on after their deletion", { 
   return undefined;
 });
 
-const LATE = { ...QUIET, seed: 82 };
+const LATE = { ...ZOMBIES, seed: 82 };
 faultTest("writes held back on their way to Redis arrive after the deletion", LATE, async (run) => {
   const { redisLink } = run;
   const unharmed = { roles: "fanout", env: {} };

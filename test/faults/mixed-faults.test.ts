@@ -2,12 +2,13 @@ import { setTimeout as delay } from "node:timers/promises";
 import { expect } from "@jest/globals";
 import { dropOf } from "../support/conservation.js";
 import { type FaultRun, faultTest } from "../support/fault-run.js";
-import { BIG_AUTHOR, SMALL_AUTHOR } from "../support/history.js";
+import { QUIET } from "../support/history.js";
+import { BIG_AUTHOR, SMALL_AUTHOR } from "../support/history-cast.js";
 import { below, oneOf } from "../support/random.js";
 
 const KILLER = "killer-drop";
 const THOUSAND = {
-  ...{ seed: 101, churn: false, deletions: false, remote: false },
+  ...{ ...QUIET, seed: 101 },
   failpoints: `handle=kill@${KILLER}`,
   env: { TIMELINE_MAX_ENTRIES: "5000" },
 };

@@ -1,7 +1,7 @@
 import { expect } from "@jest/globals";
 import { eventually } from "../support/eventually.js";
 import { faultTest } from "../support/fault-run.js";
-import { BIG_AUTHOR, READERS } from "../support/history.js";
+import { BIG_AUTHOR, READERS } from "../support/history-cast.js";
 import { openReader } from "../support/reader.js";
 import { held, homeKey } from "../support/timeline-keys.js";
 

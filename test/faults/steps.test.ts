@@ -3,12 +3,12 @@ import { expect } from "@jest/globals";
 import { dropOf } from "../support/conservation.js";
 import { eventually } from "../support/eventually.js";
 import { type FaultRun, type FaultRunOptions, faultTest, mutantTest, type Scenario } from "../support/fault-run.js";
-import { BIG_AUTHOR, READERS, SMALL_AUTHOR } from "../support/history.js";
+import { QUIET } from "../support/history.js";
+import { BIG_AUTHOR, READERS, SMALL_AUTHOR } from "../support/history-cast.js";
 import { deleted } from "../support/timeline-events.js";
 import { changeType, held, homeKey } from "../support/timeline-keys.js";
 import type { Mutant } from "./mutants/mutants.js";
 
-const QUIET = { churn: false, deletions: false, remote: false };
 const READER = READERS[3] as string;
 
 /** Returns the count of an outcome that the first worker has reported. */

@@ -29,17 +29,27 @@ function eventKeysIn(body: string): string[] {
 
 /** Producers may spell an event in several ways; the key is the same. */
 function eventKeyOf(payload: Partial<Record<string, unknown>>): string {
-  const { created_at, drop_id, follower_id, following_id, user_id, target_id, version } = payload;
+  const { created_at, drop_id, follower_id, following_id, user_id, target_id, version, host, revision } = payload;
+  if ("standing" in payload) return JSON.stringify(["standing", user_id, host, version]);
+  if (revision !== undefined) return JSON.stringify(["edited", drop_id, revision]);
   if (target_id !== undefined) return JSON.stringify(["relation", user_id, target_id, version]);
   if (drop_id === undefined) return JSON.stringify(["edge", follower_id, following_id, version]);
   return JSON.stringify([created_at === undefined ? "deleted" : "created", drop_id]);
 }
 
-/** Returns true where there is a newer version of the same edge: upstreams list the newest only. */
+/** Returns true where there is a newer version of the same thing: upstreams list the newest only. */
 function isSuperseded(events: readonly TimelineEvent[], { payload }: TimelineEvent): boolean {
-  if (!("follower_id" in payload)) return false;
+  const thing = versionedIn(payload);
+  if (thing === undefined) return false;
   return events.some(({ payload: other }) => {
-    const same = "follower_id" in other && other.follower_id === payload.follower_id;
-    return same && other.following_id === payload.following_id && other.version > payload.version;
+    const newer = versionedIn(other);
+    return newer !== undefined && newer.key === thing.key && newer.version > thing.version;
   });
+}
+
+function versionedIn(
+  payload: TimelineEvent["payload"],
+): { readonly key: string; readonly version: number } | undefined {
+  if (!("version" in payload)) return undefined;
+  return { key: eventKeyOf({ ...payload, version: undefined }), version: payload.version };
 }

@@ -1,6 +1,6 @@
 import type { Redis } from "ioredis";
 import type { NatsConnection } from "nats";
-import { steadyFollowers } from "./history.js";
+import { steadyFollowers, steadyFollowings } from "./history-cast.js";
 import type { Stored, Streams } from "./streams.js";
 import type { TimelineEvent } from "./timeline-events.js";
 import { type Held, heldBy, homeKey } from "./timeline-keys.js";
@@ -44,7 +44,12 @@ type Publication = {
   readonly user_id?: string;
   readonly visibility?: string;
   readonly recipients?: readonly string[];
+  readonly repost_of?: string;
+  readonly reply_to_author?: string;
 };
+
+/** The timelines that must have a drop; only those with a floor, if the drop is a reply that a home must judge. */
+type Due = { readonly keys: readonly string[]; readonly drop: string | undefined; readonly isJudged: boolean };
 
 /**
  * The conservation law holds at any instant: a publication whose event is acked and that nobody deletes is in the
@@ -61,30 +66,46 @@ export async function brokenLaws(deps: LawDeps, events: readonly TimelineEvent[]
   );
   const published = log.filter(({ subject }) => subject === "drops.created" || subject === "drops.ap_received");
   const due = published
-    .map((message) => ({ keys: keysOf(message), drop: dropOf(message) }))
+    .map((message): Due => ({ ...keysOf(message), drop: dropOf(message) }))
     .filter(({ drop }) => drop !== undefined && !deleted.has(drop) && !queued.has(drop));
   const held = await heldBy(deps.redis, [...new Set(due.flatMap(({ keys }) => keys))]);
   const deadLetters = new Set((await deps.streams.all("DLQ")).map(dropOf));
   return due
     .filter(({ drop }) => !deadLetters.has(drop))
-    .flatMap(({ drop, keys }) =>
-      keys.filter((key) => !holds(held.get(key), drop)).map((key) => `${drop} is acked and not in ${key}`),
+    .flatMap(({ drop, keys, isJudged }) =>
+      keys
+        .filter((key) => !holds(held.get(key), drop) && !(isJudged && !isComplete(held.get(key))))
+        .map((key) => `${drop} is acked and not in ${key}`),
     );
 }
+
+/** A home without a floor judges replies when it is rebuilt. */
+const isComplete = (held: Held | undefined): boolean => held?.floor !== undefined && held.floor >= 0;
 
 function holds(held: Held | undefined, drop: string | undefined): boolean {
   return held?.entries.some(([id]) => id === drop) ?? false;
 }
 
-function keysOf(message: Stored): string[] {
+function keysOf(message: Stored): Pick<Due, "keys" | "isJudged"> {
   const drop = bodyOf(message);
-  if (drop === undefined) return [];
+  if (drop === undefined) return { keys: [], isJudged: false };
+  const { user_id, visibility = "public", recipients = [], repost_of = "" } = drop;
   const remote = message.subject === "drops.ap_received";
+  const parent = answered(drop);
   const shared = remote ? ["timeline:global"] : ["timeline:local", "timeline:global"];
-  const followers = drop.user_id === undefined ? [] : steadyFollowers(drop.user_id);
-  const may = drop.visibility === "direct" ? followers.filter((user) => drop.recipients?.includes(user)) : followers;
-  const homes = remote || drop.user_id === undefined ? may : [drop.user_id, ...may];
-  return [...(remote || drop.visibility === "public" ? shared : []), ...homes.map(homeKey)];
+  const followers = user_id === undefined ? [] : steadyFollowers(user_id);
+  const may = followers
+    .filter((user) => visibility !== "direct" || recipients.includes(user))
+    .filter((user) => parent === undefined || parent === user || steadyFollowings(user).includes(parent));
+  const homes = remote || user_id === undefined ? may : [user_id, ...may];
+  const isShared = visibility === "public" && repost_of === "" && parent === undefined;
+  return { keys: [...(isShared ? shared : []), ...homes.map(homeKey)], isJudged: parent !== undefined };
+}
+
+/** The author of the parent of a reply to somebody else. */
+function answered({ user_id, visibility, repost_of = "", reply_to_author = "" }: Publication): string | undefined {
+  if (visibility === "direct" || repost_of !== "") return undefined;
+  return ["", user_id].includes(reply_to_author) ? undefined : reply_to_author;
 }
 
 /** Returns the drop that a message is about, or undefined for a message that is no event. */

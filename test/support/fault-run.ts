@@ -1,4 +1,5 @@
 import { appendFileSync } from "node:fs";
+import { setTimeout as delay } from "node:timers/promises";
 import { expect, test } from "@jest/globals";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { startNats, startRedis } from "../../src/sandbox/brokers/index.js";
@@ -6,16 +7,19 @@ import type { Mutant } from "../faults/mutants/mutants.js";
 import { missingFrom } from "./admitted-events.js";
 import { AckWatcher, brokenLaws, dropOf } from "./conservation.js";
 import { eventually } from "./eventually.js";
-import { type Findings, findingsOf, missedOnStreams, type RunResult } from "./findings.js";
-import { EventHistory, type HistoryOptions, PEOPLE, READERS } from "./history.js";
+import { type Findings, findingsOf, missedOnStreams, type RunResult, wrongOnPages } from "./findings.js";
+import { EventHistory, type HistoryOptions } from "./history.js";
+import { MUTERS, PEOPLE, READERS, UNREAD } from "./history-cast.js";
+import { lastEnd } from "./oracle-people.js";
 import { TcpProxy } from "./proxy.js";
-import { duplicatedAndShuffled, type Random, seeded } from "./random.js";
+import { duplicatedAndShuffled, oneOf, type Random, seeded } from "./random.js";
 import { openReader, type Reader } from "./reader.js";
 import type { Service } from "./service.js";
 import { type EventStream, openEvents } from "./sse.js";
 import { type Stack, startStack } from "./stack.js";
 import { Supervisor } from "./supervisor.js";
 import type { TimelineEvent } from "./timeline-events.js";
+import { heldBy, homeKey } from "./timeline-keys.js";
 
 /** The defaults are the whole history, one worker, and a gateway process that no fault hits. */
 export type FaultRunOptions = HistoryOptions & {
@@ -54,6 +58,9 @@ const SETTLING_MS = 90_000;
 const ZOMBIE_MS = 8_000;
 /** A registration that Redis has lost is noticed, and the event stream reset, within this time. */
 const STREAMS_MS = 25_000;
+/** Pages follow a standing, its end and that of a mute within this time. */
+const FOLLOWING_MS = 5_000;
+const READ_MS = 1_000;
 
 /** `broken` names messages that were acked but not applied at one of the checks. */
 type Found = Findings & { readonly broken: readonly string[] };
@@ -71,6 +78,7 @@ export class FaultRun {
   #redisServer: Broker;
   #natsServer: Broker;
   #eventsBeforeStreams = 0;
+  readonly #settledAt: number[] = [];
   #faultEndedAt = 0;
   recoveredMs = 0;
   streamsMs = STREAMS_MS;
@@ -134,6 +142,9 @@ export class FaultRun {
   /** Publishes the next steps of the history. */
   async publishSteps(steps: number): Promise<void> {
     await this.publish(...this.history.next(steps));
+    // Some homes are read for the first time while events are under way.
+    if (this.options.people !== false)
+      void this.reads.home(oneOf(this.random, UNREAD), {}, READ_MS).catch(() => undefined);
   }
 
   /** Publishes events and records them. */
@@ -179,8 +190,10 @@ export class FaultRun {
   /** Waits until all events so far are admitted and applied. */
   async done(): Promise<void> {
     const { streams } = this.stack;
+    const { length } = this.events;
     await eventually(missingFrom(streams, this.events), "the log holds all events", SETTLING_MS);
     await streams.settledWith(1, SETTLING_MS);
+    this.#settledAt.push(length);
   }
 
   /** Waits until the log holds all events, or what supersedes them, and no consumer or event stream lacks anything. */
@@ -190,12 +203,14 @@ export class FaultRun {
     await eventually(() => isPageComplete(this.reads), "pages are complete", SETTLING_MS);
     this.recoveredMs = Date.now() - Math.max(this.#faultEndedAt || from, this.supervisor.lastDeathAt);
     await this.checkConservation();
+    await this.#readIncomplete();
+    await this.#standingsInForce();
     await this.#streamsComplete();
   }
 
-  /** Reads every home, so that one that has lost its floor is rebuilt. */
-  async readAll(): Promise<void> {
-    for (const user of PEOPLE) {
+  /** Reads homes, so that one that has lost its floor is rebuilt. */
+  async readAll(people: readonly string[] = PEOPLE): Promise<void> {
+    for (const user of people) {
       const read = async () => !(await this.reads.home(user, { limit: 100 })).degraded;
       await eventually(read, `the home of ${user} is complete`);
     }
@@ -244,7 +259,7 @@ export class FaultRun {
     this.stack.defer(() => this.reads.close());
     for (let number = 0; number < workers; number += 1) await this.startWriter();
     for (const failpoints of bridges) await this.startBridge(failpoints, deathsMax);
-    await this.readAll();
+    await this.readAll(PEOPLE.filter((user) => !UNREAD.includes(user)));
     const follows = this.history.initialFollows();
     this.events.push(...follows);
     await this.stack.publish(...follows);
@@ -265,7 +280,23 @@ export class FaultRun {
       eventStreams,
       reads,
       eventsBeforeStreams: this.#eventsBeforeStreams,
+      settledAt: this.#settledAt,
     };
+  }
+
+  /** Homes without a floor have not judged replies, and those of muters may lack drops of an ended mute. */
+  async #readIncomplete(): Promise<void> {
+    await delay(Math.max(0, lastEnd(this.events) - Date.now()));
+    const held = await heldBy(this.stack.redis, PEOPLE.map(homeKey));
+    const isComplete = (user: string): boolean => (held.get(homeKey(user))?.floor ?? -1) >= 0;
+    await this.readAll(PEOPLE.filter((user) => MUTERS.includes(user) || !isComplete(user)));
+  }
+
+  /** Waits as long as pages may take to follow a mute or a standing; findings name what they have not followed by then. */
+  async #standingsInForce(): Promise<void> {
+    const isClean = async () => (await wrongOnPages(this.#result())).join() || true;
+    if (this.options.people !== false)
+      await eventually(isClean, "pages follow the standings", FOLLOWING_MS).catch(() => undefined);
   }
 
   /** Waits for event streams: a notification may still be on its way after everything is applied. */

@@ -1,8 +1,10 @@
 import { dropOf, type LawDeps } from "./conservation.js";
 import { eventually } from "./eventually.js";
-import { PEOPLE, steadyFollowings } from "./history.js";
+import { BIG_AUTHOR, CHURNERS, MUTERS, PEOPLE, READERS, steadyFollowings, UNREAD } from "./history-cast.js";
 import { expectedAfter, idsOf, missableDeletions } from "./oracle.js";
+import { standingsAfter } from "./oracle-people.js";
 import { downIds, pagesDown, type Reader } from "./reader.js";
+import { REPOST_WINDOW } from "./reposts-once.js";
 import type { EventStream } from "./sse.js";
 import type { Stored } from "./streams.js";
 import type { TimelineEvent } from "./timeline-events.js";
@@ -30,6 +32,8 @@ export type RunResult = LawDeps & {
   readonly eventStreams: ReadonlyMap<string, EventStream>;
   /** So many events were published before the event streams were opened. */
   readonly eventsBeforeStreams: number;
+  /** Numbers of events after each of which all so far were applied. */
+  readonly settledAt: readonly number[];
   readonly reads: Reader;
 };
 
@@ -112,21 +116,46 @@ function checkDeadLetters(
   duplicated.push(...twice(origins).map((origin) => `deadLetter of ${origin}`));
 }
 
+/** Returns what pages lack, and what they must not show. */
+export async function wrongOnPages(result: RunResult): Promise<string[]> {
+  const findings: Findings = { lost: [], duplicated: [], resurrected: [], unexpected: [], unfulfilled: [] };
+  await checkPages(result, new Set(), findings);
+  return [...findings.lost, ...findings.unexpected];
+}
+
+/** The readers of these pages hide somebody, follow and unfollow, or neither. */
+const PAGES_OF = [BIG_AUTHOR, ...CHURNERS.slice(0, 2), ...READERS.slice(0, 2), ...MUTERS, ...UNREAD.slice(0, 2)];
+
 async function checkPages(
   { reads, events }: RunResult,
   deadLettered: ReadonlySet<string>,
   { lost, duplicated, unexpected }: Findings,
 ): Promise<void> {
   const expected = expectedAfter(events);
-  for (const user of [PEOPLE[0], PEOPLE[2], PEOPLE[7]] as string[]) {
-    const ids = downIds(await pagesDown((query) => reads.home(user, query), { limit: 40 }));
-    const wanted = idsOf(expected.home(user));
-    const missing = wanted.filter((drop) => !ids.includes(drop) && !deadLettered.has(drop));
-    duplicated.push(...twice(ids).map((drop) => `${drop} on pages of ${user}`));
-    lost.push(...missing.map((drop) => `${drop} on pages of ${user}`));
-    unexpected.push(...ids.filter((drop) => !wanted.includes(drop)).map((drop) => `${drop} on pages of ${user}`));
+  const compare = (of: string, shown: readonly string[], wanted: readonly string[]): void => {
+    const missing = wanted.filter((item) => !shown.includes(item) && !deadLettered.has(item));
+    const more = shown.filter((item) => !wanted.includes(item));
+    duplicated.push(...twice(shown).map((item) => `${item} on pages of ${of}`));
+    lost.push(...missing.map((item) => `${item} on pages of ${of}`));
+    unexpected.push(...more.map((item) => `${item} on pages of ${of}`));
+    if (missing.length + more.length === 0 && deadLettered.size === 0 && shown.join() !== wanted.join())
+      unexpected.push(`the order of ${shown.join()} on pages of ${of}`);
+  };
+  for (const user of PAGES_OF) {
+    const pages = await pagesDown((query) => reads.home(user, query), { limit: REPOST_WINDOW });
+    const items = pages.flatMap((page) => page.items);
+    compare(
+      user,
+      items.map(({ drop_id, reposted_by }) => nameOf(drop_id, reposted_by)),
+      expected.homePage(user).map(({ drop, repostedBy }) => nameOf(drop, repostedBy)),
+    );
   }
+  compare("local", downIds(await pagesDown(reads.local, { limit: 100 })), expected.localPage);
+  compare("global", downIds(await pagesDown(reads.global, { limit: 100 })), expected.globalPage);
 }
+
+const nameOf = (drop: string, repostedBy: readonly string[]): string =>
+  repostedBy.length === 0 ? drop : `${drop} reposted by ${repostedBy.join(" and ")}`;
 
 function checkStreams(result: RunResult, deadLettered: ReadonlySet<string>, findings: Findings): void {
   const { eventStreams, events } = result;
@@ -141,28 +170,87 @@ function checkStreams(result: RunResult, deadLettered: ReadonlySet<string>, find
       if (authorOf(events, drop) === undefined) findings.unexpected.push(`${drop} on the stream of ${user}`);
       else findings.unfulfilled.push(`${drop} was sent to ${user}`);
     }
+    checkEdits(user, stream, { ...result, held, deleted }, findings);
   }
   findings.lost.push(...missedOnStreams(result, deadLettered));
 }
 
-/** Returns drops that an event stream should have sent. After a reset it may lack any: the client knows. */
+/** A stream tells of each edit of a drop in the home once, after it has told of the drop and before its deletion. */
+function checkEdits(
+  user: string,
+  { events: sent }: EventStream,
+  { held, deleted, events, eventsBeforeStreams }: RunResult & Record<"held" | "deleted", ReadonlySet<string>>,
+  { duplicated, unexpected }: Findings,
+): void {
+  const edits = sent.filter(({ event }) => event === "drop_edited").map(({ data }) => editOf(data));
+  duplicated.push(...twice(edits).map((edit) => `${edit} on the stream of ${user}`));
+  const known = new Set(events.slice(0, eventsBeforeStreams).flatMap(dropPublished));
+  const gone = new Set<unknown>();
+  let isReset = false;
+  for (const { event, data } of sent) {
+    const drop = String(data["drop_id"]);
+    if (event === "reset") isReset = true;
+    if (event === "new_drop") known.add(drop);
+    if (event === "drop_deleted") gone.add(drop);
+    if (event !== "drop_edited") continue;
+    if (!held.has(drop) && !deleted.has(drop)) unexpected.push(`the edit of ${drop} on the stream of ${user}`);
+    if (gone.has(drop)) unexpected.push(`the edit of ${drop} on the stream of ${user} after its deletion`);
+    if (!known.has(drop) && !isReset) unexpected.push(`the edit of ${drop} on the stream of ${user} before the drop`);
+  }
+}
+
+const editOf = ({ drop_id, revision }: Readonly<Record<string, unknown>>): string => `edit ${revision} of ${drop_id}`;
+
+const dropPublished = ({ channel, payload }: TimelineEvent): string[] =>
+  channel === "drop_created" || channel === "ap_drop_received" ? [payload.drop_id] : [];
+
+/** Returns what an event stream should have sent. After a reset it may lack anything: the client knows. */
 export function missedOnStreams(
-  { eventStreams, events, eventsBeforeStreams }: RunResult,
+  { eventStreams, events, eventsBeforeStreams, settledAt }: RunResult,
   deadLettered: ReadonlySet<string>,
 ): string[] {
   const expected = expectedAfter(events);
+  const [deleted, suspended] = [deletedIn(events), everSuspended(events)];
   return [...eventStreams].flatMap(([user, stream]) => {
     if (stream.events.some(({ event }) => event === "reset")) return [];
-    const held = new Set(idsOf(expected.home(user)));
+    const held = new Set(idsOf(expected.home(user)).filter((drop) => !deadLettered.has(drop)));
     const sent = new Set(stream.drops());
     const steady = [user, ...steadyFollowings(user)];
     const due = events.slice(eventsBeforeStreams).flatMap(({ channel, payload }) => {
-      return channel === "drop_created" && steady.includes(payload.user_id) ? [payload.drop_id] : [];
+      if (channel !== "drop_created" || !steady.includes(payload.user_id)) return [];
+      const { drop_id, user_id, repost_author = "", reply_to_author = "" } = payload;
+      return [user_id, repost_author, reply_to_author].some((other) => suspended.has(other)) ? [] : [drop_id];
     });
-    const missed = due.filter((drop) => held.has(drop) && !deadLettered.has(drop) && !sent.has(drop));
-    return missed.map((drop) => `${drop} on the stream of ${user}`);
+    const missed = due.filter((drop) => held.has(drop) && !sent.has(drop));
+    const told = new Set(stream.events.filter(({ event }) => event === "drop_edited").map(({ data }) => editOf(data)));
+    const unedited = editsOfWritten(events, settledAt).filter(
+      (edit) => due.includes(edit.drop_id) && held.has(edit.drop_id) && !deleted.has(edit.drop_id),
+    );
+    const untold = unedited.map(editOf).filter((edit) => !told.has(edit));
+    return [...missed, ...untold].map((what) => `${what} on the stream of ${user}`);
   });
 }
+
+/** Edits of drops that all homes had before: nobody need be told of an edit that may come before its drop. */
+function editsOfWritten(events: readonly TimelineEvent[], settledAt: readonly number[]) {
+  const writtenBefore = (place: number): Set<string> =>
+    new Set(events.slice(0, settledAt.findLast((count) => count <= place) ?? 0).flatMap(dropPublished));
+  return events.flatMap(({ channel, payload }, place) =>
+    channel === "drop_edited" && writtenBefore(place).has(payload.drop_id) ? [payload] : [],
+  );
+}
+
+/** Whoever was suspended at some time. Streams leave out their drops meanwhile, and nobody knows from when to when. */
+function everSuspended(events: readonly TimelineEvent[]): { has(user: string): boolean } {
+  const once = events.filter(
+    ({ channel, payload }) => channel === "standing_changed" && payload.standing === "suspended",
+  );
+  const of = standingsAfter(once.map(neverEnding), 0);
+  return { has: (user) => of(user) === "suspended" };
+}
+
+const neverEnding = (event: TimelineEvent): TimelineEvent =>
+  event.channel === "standing_changed" ? { ...event, payload: { ...event.payload, until: 0 } } : event;
 
 /** Checks that a completed drop is in the author's home. */
 async function checkCompletions(

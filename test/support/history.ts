@@ -1,7 +1,23 @@
+import {
+  ACTORS,
+  APPROVER,
+  BIG_AUTHOR,
+  CHURNERS,
+  MUTERS,
+  PEOPLE,
+  READERS,
+  REMOTE_HOST,
+  SMALL_AUTHOR,
+  SUSPECT,
+  steadyFollowings,
+  VISIBILITIES,
+} from "./history-cast.js";
+import { PeopleHistory } from "./history-people.js";
 import { below, oneOf, type Random } from "./random.js";
 import {
   created,
   deleted,
+  edited,
   followed,
   received,
   type TimelineEvent,
@@ -11,57 +27,42 @@ import {
 import type { World, WorldDrop } from "./world.js";
 
 export type HistoryOptions = {
-  /** False leaves out ActivityPub: no upstream could list what gets lost of it. */
+  /** False leaves out ActivityPub and edits: no upstream could list what gets lost of them. */
   readonly remote?: boolean;
   /** False leaves out deletions. */
   readonly deletions?: boolean;
   /** False leaves out follows and unfollows after the initial ones. */
   readonly churn?: boolean;
+  /** False leaves out replies, reposts, edits, mutes, standings and requests to follow. */
+  readonly people?: boolean;
 };
 
-/** Readers never change whom they follow after the initial follows. */
-export const READERS = Array.from({ length: 20 }, (_, number) => `reader-${number}`);
-/** All readers follow this author: with small chunks the audience takes several. */
-export const BIG_AUTHOR = "alice";
-/** Five readers follow this author: the audience is written at once. */
-export const SMALL_AUTHOR = "anna";
-/** They follow and unfollow everybody. */
-export const CHURNERS = ["ada", "ben", "cleo", "dan@example.org", "*"];
-export const ACTORS = ["https://remote.example/users/rita", "remote-rob"];
-export const VISIBILITIES = ["public", "public", "unlisted", "followers", "direct"] as const;
-
-/** All of these have a home timeline. */
-export const PEOPLE = [BIG_AUTHOR, SMALL_AUTHOR, ...CHURNERS, ...READERS];
-
-/** Returns whom a reader follows from the beginning to the end. */
-export function steadyFollowings(reader: string): readonly string[] {
-  const place = READERS.indexOf(reader);
-  if (place < 0) return [];
-  return place < 5 ? [BIG_AUTHOR, SMALL_AUTHOR] : [BIG_AUTHOR];
-}
-
-/** Returns the users who follow an author from the beginning to the end. */
-export function steadyFollowers(author: string): readonly string[] {
-  return READERS.filter((reader) => steadyFollowings(reader).includes(author));
-}
+/** Drops alone, for tests that make all other changes. */
+export const QUIET = { churn: false, deletions: false, remote: false, people: false } as const satisfies HistoryOptions;
 
 /** Generates a random history. Each step changes the upstreams, and returns the events of that change. */
 export class EventHistory {
   readonly #start = Date.now() - 60_000;
-  readonly #alive: WorldDrop[] = [];
+  #alive: WorldDrop[] = [];
+  readonly #people: PeopleHistory;
   #number = 0;
 
   constructor(
     private readonly random: Random,
     private readonly world: World,
     private readonly options: HistoryOptions = {},
-  ) {}
+  ) {
+    this.#people = new PeopleHistory(random, world);
+  }
 
   /** Returns the follows that are in force from the beginning to the end. */
   initialFollows(): TimelineEvent[] {
-    return READERS.flatMap((reader) =>
-      steadyFollowings(reader).map((author) => followed(reader, author, this.world.follow(reader, author))),
+    const follow = (reader: string, author: string) => followed(reader, author, this.world.follow(reader, author));
+    const steady = READERS.flatMap((reader) => steadyFollowings(reader).map((author) => follow(reader, author)));
+    const muters = MUTERS.flatMap((muter) =>
+      [BIG_AUTHOR, SMALL_AUTHOR, SUSPECT].map((author) => follow(muter, author)),
     );
+    return [...steady, ...muters];
   }
 
   /** Returns the events of the next steps. */
@@ -77,11 +78,12 @@ export class EventHistory {
   }
 
   #step(): TimelineEvent[] {
-    const { churn = true, deletions = true, remote = true } = this.options;
+    const { churn = true, deletions = true, remote = true, people = true } = this.options;
     const dice = this.random();
     if (dice < 0.2 && churn) return [this.#changeOfEdge()];
-    if (dice < 0.32 && deletions && this.#alive.length > 0) return [this.#deletion()];
-    if (dice > 0.88 && remote) return [this.#remote()];
+    if (dice < 0.32 && deletions && this.#alive.length > 0) return this.#deletion();
+    if (dice > 0.9 && remote) return [this.#remote()];
+    if (dice > 0.8 && people) return this.random() < 0.4 && remote ? this.#edit() : this.#people.step();
     return this.#publication();
   }
 
@@ -97,29 +99,59 @@ export class EventHistory {
     return followed(follower, author, world.follow(follower, author));
   }
 
-  #deletion(): TimelineEvent {
-    const [gone] = this.#alive.splice(below(this.random, this.#alive.length), 1);
-    if (gone === undefined) throw new Error("nothing to delete");
-    this.world.remove(gone.drop_id);
-    return gone.remote === true || this.random() < 0.25 ? deleted(gone.drop_id) : deleted(gone.drop_id, gone.user_id);
+  /** With an original go its reposts. */
+  #deletion(): TimelineEvent[] {
+    const original = oneOf(this.random, this.#alive).drop_id;
+    const gone = this.#alive.filter(({ drop_id, repost_of }) => [drop_id, repost_of].includes(original));
+    this.#alive = this.#alive.filter((drop) => !gone.includes(drop));
+    this.world.remove(...gone.map(({ drop_id }) => drop_id));
+    return gone.map(({ drop_id, user_id, remote }) =>
+      remote === true || this.random() < 0.25 ? deleted(drop_id) : deleted(drop_id, user_id),
+    );
+  }
+
+  #edit(): TimelineEvent[] {
+    const own = this.#alive.filter(({ remote, repost_of }) => remote !== true && repost_of === undefined);
+    if (own.length === 0) return [];
+    const { drop_id, user_id } = oneOf(this.random, own);
+    return [edited(drop_id, user_id, ++this.#number)];
   }
 
   #remote(): TimelineEvent {
     const created_at = this.#start + below(this.random, 40);
-    const drop_id = `https://remote.example/notes/${this.#number++}`;
-    if (this.random() < 0.3) return received({ drop_id, created_at });
-    const drop = { drop_id, user_id: oneOf(this.random, ACTORS), created_at };
+    const user_id = oneOf(this.random, ACTORS);
+    const drop_id = `https://${user_id === ACTORS[0] ? REMOTE_HOST : "other.example"}/notes/${this.#number++}`;
+    if (user_id !== ACTORS[0] && this.random() < 0.6) return received({ drop_id, created_at });
+    const drop = { drop_id, user_id, created_at, ...this.#parent() };
     this.world.post({ ...drop, remote: true });
     this.#alive.push({ ...drop, remote: true });
     return received(drop);
   }
 
   #publication(): TimelineEvent[] {
-    const author = oneOf(this.random, [BIG_AUTHOR, BIG_AUTHOR, SMALL_AUTHOR, ...CHURNERS]);
-    const drop = this.#dropOf(author);
+    const author = oneOf(this.random, [BIG_AUTHOR, BIG_AUTHOR, SMALL_AUTHOR, SUSPECT, APPROVER, ...CHURNERS]);
+    const drop = { ...this.#dropOf(author), ...(this.random() < 0.2 ? this.#original() : this.#parent()) };
     this.world.post(drop);
     this.#alive.push(drop);
     return [created(drop)];
+  }
+
+  /** Of a third of the drops, which are replies; nobody knows the author of some of their parents. */
+  #parent(): Pick<WorldDrop, "reply_to" | "reply_to_author"> {
+    const parents = this.#alive.filter(({ repost_of }) => repost_of === undefined);
+    if (this.options.people === false || parents.length === 0 || this.random() > 0.35) return {};
+    const { drop_id, user_id } = oneOf(this.random, parents);
+    return this.random() < 0.15 ? { reply_to: drop_id } : { reply_to: drop_id, reply_to_author: user_id };
+  }
+
+  /** Of a repost: what is public or unlisted. */
+  #original(): Partial<WorldDrop> {
+    const originals = this.#alive.filter(
+      ({ visibility = "public", repost_of }) => repost_of === undefined && ["public", "unlisted"].includes(visibility),
+    );
+    if (this.options.people === false || originals.length === 0) return {};
+    const { drop_id, user_id, visibility = "public" } = oneOf(this.random, originals);
+    return { repost_of: drop_id, repost_author: user_id, visibility, recipients: [] };
   }
 
   #dropOf(user_id: string): WorldDrop & { visibility: VisibilityName } {

@@ -1,5 +1,7 @@
 import { expect } from "@jest/globals";
 import type { Redis } from "ioredis";
+import { followsAfter, type Hides, hidesAfter, standingsAfter } from "./oracle-people.js";
+import { type Once, onceIn, REPOST_WINDOW } from "./reposts-once.js";
 import type { TimelineEvent, VisibilityName } from "./timeline-events.js";
 import { type Entry, held, homeKey } from "./timeline-keys.js";
 import { newestFirst } from "./world.js";
@@ -11,28 +13,48 @@ type Publication = {
   readonly remote: boolean;
   readonly visibility: VisibilityName;
   readonly recipients: readonly string[];
+  readonly repost_of: string;
+  readonly repost_author: string;
+  readonly reply_to_author: string;
 };
 
 /** The timelines of a drop, computed without the service's code. */
 export type Expected = {
   readonly local: readonly Entry[];
   readonly global: readonly Entry[];
+  /** Holds the drops of suspended authors, which pages leave out. */
   home(user: string): readonly Entry[];
+  /** What pages of the home show: each drop once among its reposts. */
+  homePage(user: string): readonly Once[];
+  /** What pages of local and global show to somebody who hides nobody. */
+  readonly localPage: readonly string[];
+  readonly globalPage: readonly string[];
 };
 
 /**
- * The drops that timelines must hold after these events, whatever their order and however often each came: the smaller
- * time of an id wins, what was deleted once is dead, and of a pair's follows and unfollows the newest version counts.
+ * The drops that timelines must hold after these events at a time (ms since the epoch), whatever their order and however
+ * often each came: the smaller time of an id wins, what was deleted once is dead, and the newest version counts of follows,
+ * relations and standings.
  */
-export function expectedAfter(history: readonly TimelineEvent[]): Expected {
+export function expectedAfter(history: readonly TimelineEvent[], at = Date.now()): Expected {
   const dead = new Set(history.flatMap((event) => (event.channel === "drop_deleted" ? [event.payload.drop_id] : [])));
   const alive = history.flatMap(publication).filter(({ drop_id }) => !dead.has(drop_id));
-  const edges = newestEdges(history);
-  const follows = (follower: string, author: string): boolean => edges.get(pair(follower, author))?.following ?? false;
+  const [follows, hides, standingOf] = [followsAfter(history), hidesAfter(history, at), standingsAfter(history, at)];
+  const local = alive.filter((drop) => !drop.remote && isShared(drop));
+  const global = alive.filter(isShared);
+  const home = (user: string): Publication[] =>
+    alive.filter((drop) => reaches(user, drop, follows) && !isHiddenFrom(user, drop, hides));
+  const isOfSuspended = (drop: Publication): boolean =>
+    [drop.author, drop.repost_author, answered(drop)].some((user) => user && standingOf(user) === "suspended");
+  const isListed = (drop: Publication): boolean =>
+    !isOfSuspended(drop) && !(drop.author && standingOf(drop.author) === "limited");
   return {
-    local: ranked(alive.filter(({ remote, visibility }) => !remote && visibility === "public")),
-    global: ranked(alive.filter(({ visibility }) => visibility === "public")),
-    home: (user) => ranked(alive.filter((drop) => reaches(user, drop, follows))),
+    local: ranked(local),
+    global: ranked(global),
+    home: (user) => ranked(home(user)),
+    homePage: (user) => onceOf(home(user).filter((drop) => !isOfSuspended(drop))),
+    localPage: idsOf(ranked(local.filter(isListed))),
+    globalPage: idsOf(ranked(global.filter(isListed))),
   };
 }
 
@@ -72,23 +94,56 @@ export function missableDeletions(history: readonly TimelineEvent[]): Set<string
 }
 
 function publication(event: TimelineEvent): Publication[] {
-  if (event.channel === "drop_created") {
-    const { user_id, recipients = [], created_at, ...rest } = event.payload;
-    return [{ ...rest, author: user_id, remote: false, recipients, created_at: milliseconds(created_at) }];
-  }
-  if (event.channel === "ap_drop_received") {
-    const { user_id, visibility = "public", recipients = [], created_at, drop_id } = event.payload;
-    const seen = { visibility, recipients, created_at: milliseconds(created_at) };
-    return [{ ...seen, drop_id, author: user_id, remote: true }];
-  }
-  return [];
+  if (event.channel !== "drop_created" && event.channel !== "ap_drop_received") return [];
+  const usual = {
+    visibility: "public",
+    recipients: [],
+    repost_of: "",
+    repost_author: "",
+    reply_to_author: "",
+  } as const;
+  const { user_id, created_at, ...rest } = event.payload;
+  const remote = event.channel === "ap_drop_received";
+  return [{ ...usual, ...rest, author: user_id, remote, created_at: milliseconds(created_at) }];
 }
+
+/** The author of the parent of a reply to somebody else. A direct drop and one whose parent's author nobody knows are none. */
+function answered({ author, visibility, repost_of, reply_to_author }: Publication): string | undefined {
+  const isAnyDrop = visibility === "direct" || repost_of !== "" || ["", author].includes(reply_to_author);
+  return isAnyDrop ? undefined : reply_to_author;
+}
+
+const isShared = (drop: Publication): boolean =>
+  drop.visibility === "public" && drop.repost_of === "" && answered(drop) === undefined;
 
 function reaches(user: string, drop: Publication, follows: (follower: string, author: string) => boolean): boolean {
   if (drop.author === undefined) return false;
   if (drop.author === user) return !drop.remote;
   if (!follows(user, drop.author)) return false;
+  const parent = answered(drop);
+  if (parent !== undefined && parent !== user && !follows(user, parent)) return false;
   return drop.visibility !== "direct" || drop.recipients.includes(user);
+}
+
+/** One's own drops and reposts are never hidden. */
+function isHiddenFrom(user: string, drop: Publication, hides: Hides): boolean {
+  if (drop.author === undefined || drop.author === user) return false;
+  const isRepost = drop.repost_of !== "";
+  const hidden = hides(user, drop.author);
+  if (hidden === "all" || (isRepost && hidden === "reposts")) return true;
+  return [isRepost ? drop.repost_author : "", answered(drop) ?? ""].some(
+    (other) => other !== "" && hides(user, other) === "all",
+  );
+}
+
+/** A drop that came with two times has the smaller one. */
+function onceOf(drops: readonly Publication[]): Once[] {
+  const byId = new Map(drops.map((drop) => [drop.drop_id, drop]));
+  const entries = ranked(drops).map(([drop, score]) => {
+    const { author = "", repost_of } = byId.get(drop) as Publication;
+    return { drop, score, by: { author, ...(repost_of !== "" && { repostOf: repost_of }) } };
+  });
+  return onceIn(entries, REPOST_WINDOW);
 }
 
 function ranked(publications: readonly Publication[]): Entry[] {
@@ -98,22 +153,6 @@ function ranked(publications: readonly Publication[]): Entry[] {
   }
   const drops = [...scores].map(([drop_id, created_at]) => ({ drop_id, created_at }));
   return drops.sort(newestFirst).map(({ drop_id, created_at }) => [drop_id, created_at]);
-}
-
-function newestEdges(history: readonly TimelineEvent[]): Map<string, { version: number; following: boolean }> {
-  const edges = new Map<string, { version: number; following: boolean }>();
-  for (const event of history) {
-    if (event.channel !== "user_followed" && event.channel !== "user_unfollowed") continue;
-    const { follower_id, following_id, version } = event.payload;
-    const known = edges.get(pair(follower_id, following_id));
-    if (known !== undefined && known.version >= version) continue;
-    edges.set(pair(follower_id, following_id), { version, following: event.channel === "user_followed" });
-  }
-  return edges;
-}
-
-function pair(follower: string, author: string): string {
-  return JSON.stringify([follower, author]);
 }
 
 function milliseconds(created_at: number | string): number {

@@ -99,6 +99,15 @@ export function related(
   return { channel, payload: { user_id, target_id, version, reposts_only, expires_at } };
 }
 
+/** A `standing_changed`. */
+export function standing(
+  subject: { readonly user_id: string } | { readonly host: string },
+  name: string,
+  { version = 1, until = 0 } = {},
+): TimelineEvent {
+  return { channel: "standing_changed", payload: { ...subject, standing: name, until, version } };
+}
+
 /** The identity of an event: channel and drop id, or both users and the version. */
 function identity(event: TimelineEvent): string {
   const { payload } = event;

@@ -22,6 +22,8 @@ export type UpstreamMethod =
   | "GetHidden"
   | "GetHiddenOfMany"
   | "ListRelationChanges"
+  | "ListStandings"
+  | "ListStandingChanges"
   | "GetDropsByUserID"
   | "GetDrops"
   | "GetCounts"
@@ -191,6 +193,8 @@ function userService(
   | "getHidden"
   | "getHiddenOfMany"
   | "listRelationChanges"
+  | "listStandings"
+  | "listStandingChanges"
 > {
   type ListRequest = { user_id: string; page_size: number; page_token: string };
   const list = (ids: readonly string[], request: ListRequest) => {
@@ -225,6 +229,11 @@ function userService(
     listRelationChanges: desk.unary("ListRelationChanges", ({ since, until }: ChangesRequest) => {
       if (!reconciliation) throw new Refusal(status.UNIMPLEMENTED, "this service cannot do that");
       return { changes: world.changedRelations(since, until), next_page_token: "" };
+    }),
+    listStandings: desk.unary("ListStandings", () => ({ entries: world.standings.all(), next_page_token: "" })),
+    listStandingChanges: desk.unary("ListStandingChanges", ({ since, until }: ChangesRequest) => {
+      if (!reconciliation) throw new Refusal(status.UNIMPLEMENTED, "this service cannot do that");
+      return { entries: world.standings.changed(since, until), next_page_token: "" };
     }),
     getProfile: desk.unary("GetProfile", ({ user_id }: { user_id: string }) => {
       const profile = world.profileOf(user_id);

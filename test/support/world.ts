@@ -7,6 +7,7 @@ import {
   RelationKind,
 } from "../../src/gen/avion/users.js";
 import type { VisibilityName } from "./timeline-events.js";
+import { WorldStandings } from "./world-standings.js";
 
 /** A drop as a test states it. */
 export type WorldDrop = {
@@ -73,6 +74,7 @@ export class World {
   readonly #counts = new Map<string, Counts>();
   readonly #profiles = new Map<string, Profile>();
   readonly #relations = new Map<string, RelationChange>();
+  readonly standings = new WorldStandings();
 
   /** Gives a user a profile, in which everything that is not stated is empty. */
   addProfile(user: string, fields: Partial<Profile> = {}): void {
@@ -131,13 +133,20 @@ export class World {
     this.#relate({ user_id: user, target_id: target, kind: RelationKind.BLOCK, active: false });
   }
 
-  /** `expires_at` is in ms since the epoch; 0: never. No change tells of the end. */
-  mute(user: string, target: string, reposts_only = false, expires_at = 0): void {
-    this.#relate({ user_id: user, target_id: target, kind: RelationKind.MUTE, active: true, reposts_only, expires_at });
+  /** `expires_at` is in ms since the epoch; 0: never. No change tells of the end. Returns the version of the relation. */
+  mute(user: string, target: string, reposts_only = false, expires_at = 0): number {
+    return this.#relate({
+      user_id: user,
+      target_id: target,
+      kind: RelationKind.MUTE,
+      active: true,
+      reposts_only,
+      expires_at,
+    });
   }
 
-  unmute(user: string, target: string): void {
-    this.#relate({ user_id: user, target_id: target, kind: RelationKind.MUTE, active: false });
+  unmute(user: string, target: string): number {
+    return this.#relate({ user_id: user, target_id: target, kind: RelationKind.MUTE, active: false });
   }
 
   /** Whose drops a user does not see. */
@@ -180,10 +189,11 @@ export class World {
     return relation !== undefined && isInForce(relation);
   }
 
-  #relate(change: Pick<RelationChange, "user_id" | "target_id" | "kind" | "active"> & Partial<RelationChange>): void {
+  #relate(change: Pick<RelationChange, "user_id" | "target_id" | "kind" | "active"> & Partial<RelationChange>): number {
     const key = relationKey(change.kind, change.user_id, change.target_id);
     const version = (this.#relations.get(key)?.version ?? 0) + 1;
     this.#relations.set(key, { reposts_only: false, expires_at: 0, changed_at: Date.now(), version, ...change });
+    return version;
   }
 
   /** Dates the last change of all follows and drops so far. The first fill reads what changed within a week. */
