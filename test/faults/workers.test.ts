@@ -5,12 +5,15 @@ import { type FaultRun, faultTest } from "../support/fault-run.js";
 const POINTS = { handle: 3, write: 4, written: 4, checked: 4, notified: 4, handled: 3, acked: 3 };
 
 /** Yields so many rounds, and more until a worker has died: failpoints are random. */
-function* untilDeath({ supervisor }: FaultRun, rounds: number): Generator<number> {
-  for (let round = 0; round < rounds || (supervisor.deaths === 0 && round < 10 * rounds); round++) yield round;
+async function* untilDeath(run: FaultRun, rounds: number): AsyncGenerator<number> {
+  for (let round = 0; round < rounds || (run.supervisor.deaths === 0 && round < 10 * rounds); round++) {
+    if (round >= rounds) await run.done();
+    if (round < rounds || run.supervisor.deaths === 0) yield round;
+  }
 }
 
 async function fourRounds(run: FaultRun): Promise<() => void> {
-  for (const _ of untilDeath(run, 4)) {
+  for await (const _ of untilDeath(run, 4)) {
     await run.publishSteps(45);
     await run.checkConservation();
   }
@@ -26,7 +29,7 @@ for (const [index, [point, percent]] of Object.entries(POINTS).entries()) {
 for (const [index, point] of ["dead-letter", "dead-lettered"].entries()) {
   const failpoints = `${point}=kill%0.4`;
   faultTest(`a worker killed at \`${point}\``, { seed: index + 11, failpoints, deathsMax: 3 }, async (run) => {
-    for (const number of untilDeath(run, 8)) {
+    for await (const number of untilDeath(run, 8)) {
       await run.publishSteps(15);
       await run.publishInvalid(`no event ${number}`);
       await run.checkConservation();
