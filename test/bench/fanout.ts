@@ -7,7 +7,7 @@ import type { Service } from "../support/service.js";
 import { World } from "../support/world.js";
 import type { Bench, Servers } from "./support/bench.js";
 import { timeOfAdditions } from "./support/bounds.js";
-import { checkHomes, dropIds, fillHomes, fillKeys } from "./support/homes.js";
+import { checkHomes, countHeld, dropIds, fillHomes, fillKeys, storeFollows } from "./support/homes.js";
 import { between, measured } from "./support/measure.js";
 import { numbered, redisBenchmark } from "./support/redis-benchmark.js";
 import { check, type Parameters, type Result, type Row } from "./support/result.js";
@@ -16,6 +16,8 @@ const ABOUT = `From \`DROPS\` to Redis by one worker that knows the followers al
 
 - Together: a batch holds several drops of each author.
 - Single: a batch holds at most one drop of each author, and authors have no follower in common.
+- Replies: as single, where a third of the drops are replies to somebody whom every other follower follows: the others' homes leave them out. The figure
+  counts the homes of all followers.
 - Shared: each drop of a batch is of another author, and most followers follow several of them.
 
 The ceiling is \`ZADD\` into as many full keys, without trimming. The bare script is the bound of single: it reads the floor, adds the entry, reads the
@@ -23,7 +25,7 @@ size and trims, 1,000 homes a call. The bare loop pulls from \`DROPS\`, writes e
 publishes one for each drop and waits for its PubAck.`;
 
 interface Case {
-  readonly name: "together" | "single" | "shared";
+  readonly name: "together" | "single" | "replies" | "shared";
   readonly followers: number;
   readonly authors: number;
   readonly posts: number;
@@ -37,6 +39,8 @@ const CASES: readonly Case[] = [
   { name: "single", followers: 100, authors: 200, posts: 4_000, atLeast: 0.8 },
   { name: "single", followers: 1_000, authors: 20, posts: 400, atLeast: 0.95 },
   { name: "single", followers: 5_000, authors: 4, posts: 80, atLeast: 0.95 },
+  { name: "replies", followers: 100, authors: 200, posts: 4_000 },
+  { name: "replies", followers: 1_000, authors: 20, posts: 400 },
   { name: "shared", followers: 100, authors: 400, posts: 4_000, pool: 2_000, atLeast: 1.2 },
   { name: "shared", followers: 1_000, authors: 200, posts: 400, pool: 4_000, atLeast: 1.2 },
   { name: "together", followers: 100, authors: 20, posts: 4_000, atLeast: 1.2 },
@@ -81,7 +85,12 @@ async function measureCase(of: Case, entries: number, bench: Bench): Promise<Row
   await fillHomes(redis, homes, { entries });
   // As many as there are homes: what the processor has not cached is most of what an entry costs.
   const full = homes.map((_, number) => numbered("full:", number));
-  const env = of.name === "single" ? limited({ concurrency: of.authors / DROPS_A_BATCH }) : {};
+  if (of.name === "replies") await storeFollows(redis, new Map(audiences.flatMap(copiesOf)));
+  const isApart = of.name === "single" || of.name === "replies";
+  const env = {
+    ...(isApart && limited({ concurrency: of.authors / DROPS_A_BATCH })),
+    ...(of.name === "replies" && { TIMELINE_HOME_REPLIES: "followed" }),
+  };
   const service = await bench.service(servers, { roles: "fanout", env });
   const log = createLog(servers, service);
   // The first drops read the followers, and make the process compile what it runs.
@@ -95,8 +104,7 @@ async function measureCase(of: Case, entries: number, bench: Bench): Promise<Row
   const [peer, { result: drops, seconds, cpu }] = await between(ceiling, () =>
     measured({ processes, units: of.posts }, () => log.fill(of, of.posts)),
   );
-  const dropsOf = (author: number): string[] => drops.filter((_, number) => number % of.authors === author);
-  for (const [author, users] of audiences.entries()) await checkHomes(redis, users, dropsOf(author).slice(-CHECKED));
+  for (const [author, users] of audiences.entries()) await checkAudience(redis, { of, author, users, drops });
   const rate = (of.posts * (of.followers + 1)) / seconds;
   const row: Row = {
     name: `audience ${of.followers}, ${of.name}`,
@@ -112,6 +120,48 @@ async function measureCase(of: Case, entries: number, bench: Bench): Promise<Row
     return [row, { ...row, ...bound, name: `${row.name}, bare script`, target: undefined, note: undefined }];
   }
   return of.followers === 10 ? [row, ...(await cpuRows(servers, cpu["worker"] as number, audiences))] : [row];
+}
+
+const isReply = ({ name }: Case, number: number): boolean => name === "replies" && number % 3 === 2;
+
+const parentOf = (author: string): string => `answered-by-${author}`;
+
+/** Whom the author and the followers follow. */
+function copiesOf([author = "", ...followers]: readonly string[]): (readonly [string, readonly string[]])[] {
+  const both = [author, parentOf(author)];
+  const copies = followers.map((user, number) => [user, showsReplies(number) ? both : [author]] as const);
+  return [[author, []], ...copies];
+}
+
+const showsReplies = (number: number): boolean => number % 2 === 0;
+
+interface Audience {
+  readonly of: Case;
+  readonly author: number;
+  /** The author and the followers. */
+  readonly users: readonly string[];
+  /** Those of all authors, in turn. */
+  readonly drops: readonly string[];
+}
+
+/** The homes have the author's newest drops, and replies only where they show them. */
+async function checkAudience(redis: Redis, { of, author, users, drops }: Audience): Promise<void> {
+  const own = drops.flatMap((id, number) =>
+    number % of.authors === author ? [{ id, isReply: isReply(of, number) }] : [],
+  );
+  const [replies, others] = [true, false].map((wanted) =>
+    own.slice(-CHECKED).flatMap(({ id, isReply: is }) => (is === wanted ? [id] : [])),
+  ) as [string[], string[]];
+  await checkHomes(redis, users, others);
+  if (replies.length === 0) return;
+  const [self, ...followers] = users as [string, ...string[]];
+  await checkHomes(redis, [self, ...followers.filter((_, number) => showsReplies(number))], replies);
+  const more = await countHeld(
+    redis,
+    followers.filter((_, number) => !showsReplies(number)),
+    replies,
+  );
+  check(more === 0, `${more} replies are in homes that must not have them`);
 }
 
 const followerOf = ({ followers, pool }: Case, author: number, number: number): string =>
@@ -131,7 +181,7 @@ function createLog({ streams }: Servers, service: Service) {
         await publishAll(
           some.map((id, number) => ({
             ...{ subject: "drops.created", id: `drop_created:${id}` },
-            body: Buffer.from(JSON.stringify(dropOf(id, nameOf(of, (at + number) % of.authors)))),
+            body: Buffer.from(JSON.stringify(drop(of, id, at + number))),
           })),
         );
       }
@@ -142,6 +192,12 @@ function createLog({ streams }: Servers, service: Service) {
       return ids;
     },
   };
+}
+
+function drop(of: Case, id: string, number: number) {
+  const user_id = nameOf(of, number % of.authors);
+  const reply = { reply_to: "4000000000000000000", reply_to_author: parentOf(user_id) };
+  return { ...dropOf(id, user_id), ...(isReply(of, number) && reply) };
 }
 
 const dropOf = (drop_id: string, user_id: string) => ({

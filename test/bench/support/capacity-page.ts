@@ -1,5 +1,6 @@
 import { readFileSync } from "node:fs";
 import { bytesKept, CHOSEN, LISTENING, limitsOf, nodesOf, PEAK, requestsOf, settingsOf } from "./capacity.js";
+import { peopleTable } from "./capacity-people.js";
 import { PUBLISHED } from "./published.js";
 import type { Load } from "./scene.js";
 import { plain, short, sized, tableOf } from "./tables.js";
@@ -86,6 +87,7 @@ function tablesOf(): Readonly<Record<string, string>> {
         ...[what, sized(bytes), short(byMemory), short(cores), short(byCpu)],
       ]),
     ),
+    people: peopleTable(),
     units: tableOf(["Unit", "Cost, in a Cluster", "Measured by"], unitRows(costs)),
     chosen: tableOf(
       ["Chosen", ""],

@@ -2,9 +2,10 @@ import type { Cluster, Redis } from "ioredis";
 import type { Byline } from "../../../src/contracts/timelines.js";
 import { chunked, mapLimited } from "../../../src/kernel/concurrency.js";
 import { createScripts } from "../../../src/platform/redis/scripts.js";
+import { Follows } from "../../../src/state/entries/follows.js";
 import { Hidden } from "../../../src/state/hidden/hidden.js";
 import { createHiddenStore } from "../../../src/state/hidden/hidden.redis.js";
-import { hiddenKey } from "../../../src/state/keys.js";
+import { followsKeyOfHome, HIDDEN_STATE, hiddenKey } from "../../../src/state/keys.js";
 import { inOnePage, NOBODY_ERASED } from "../../support/redis.js";
 import { homeKey } from "../../support/timeline-keys.js";
 import { check } from "./result.js";
@@ -52,6 +53,18 @@ export async function fillHomes(redis: Redis, users: readonly string[], filling:
     const pipeline = redis.pipeline();
     for (const user of some) pipeline.hset(hiddenKey(user), "~state", "complete");
     await pipeline.exec();
+  }
+}
+
+/** Stores the copies of whom these users follow, as rebuilds of their homes do. */
+export async function storeFollows(redis: Redis, all: ReadonlyMap<string, readonly string[]>): Promise<void> {
+  for (const some of chunked([...all], KEYS_A_CALL)) {
+    const pipeline = redis.pipeline();
+    for (const [user, following] of some) {
+      const copy = new Map([...new Follows(user, following).fields(), [HIDDEN_STATE, "complete"]]);
+      pipeline.hset(followsKeyOfHome(homeKey(user)), copy);
+    }
+    for (const [error] of (await pipeline.exec()) ?? []) if (error) throw error;
   }
 }
 

@@ -3,7 +3,7 @@ import { Redis } from "ioredis";
 import { type GetTimelineRequest, TimelineServiceService } from "../../../src/gen/avion/timeline.js";
 import { startTelemetry } from "../../../src/telemetry/exporters.js";
 import { counter, histogram } from "../../../src/telemetry/meters.js";
-import { READERS, READY_LOCAL_KEY, responseOf, userOf } from "./reads-shared.js";
+import { READERS, READY_LOCAL_KEY, REPOST_KINDS, responseOf, userOf } from "./reads-shared.js";
 
 type Handler = handleUnaryCall<GetTimelineRequest, Buffer>;
 
@@ -67,7 +67,9 @@ function asking(redis: Redis): Handler {
 }
 
 const pages = new Map(
-  Array.from({ length: READERS }, (_, reader) => [userOf(reader), responseOf("Home", reader)] as const),
+  (["Home", ...REPOST_KINDS] as const).flatMap((kind) =>
+    Array.from({ length: READERS }, (_, reader) => [userOf(reader, kind), responseOf(kind, reader)] as const),
+  ),
 );
 const [local, global] = [responseOf("Local", 0), responseOf("Global", 0)];
 const bytes = <Method extends object>(method: Method) => ({ ...method, responseSerialize: (page: Buffer) => page });

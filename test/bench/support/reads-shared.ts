@@ -1,15 +1,27 @@
 import type { ClientHttp2Session } from "node:http2";
 import { toToken } from "../../../src/contracts/page-request.js";
+import type { TimelineEntry } from "../../../src/contracts/timelines.js";
 import { GetTimelineRequest, GetTimelineResponse } from "../../../src/gen/avion/timeline.js";
+import { onceIn, REPOST_WINDOW } from "../../support/reposts-once.js";
 import { check } from "./result.js";
 
 export const READ_KINDS = ["Home", "Local", "Global"] as const;
 export type ReadKind = (typeof READ_KINDS)[number];
 
+/**
+ * Pages of homes with reposts: each drop once, all reposts, and once without items, which only the bare server answers.
+ */
+export const REPOST_KINDS = ["Once", "All", "Itemless"] as const;
+export type RepostKind = (typeof REPOST_KINDS)[number];
+
 export const LIMIT = 50;
 export const READERS = 200;
 
-export const userOf = (reader: number): string => `reader-${reader}`;
+export const userOf = (reader: number, kind: ReadKind | RepostKind = "Home"): string =>
+  isOfReposts(kind) ? `${kind}-${reader}` : `reader-${reader}`;
+
+export const isOfReposts = (kind: ReadKind | RepostKind): kind is RepostKind =>
+  (REPOST_KINDS as readonly string[]).includes(kind);
 
 const ENTRIES = 1_000;
 const NEWEST_MS = 1_750_000_000_000;
@@ -17,6 +29,8 @@ const NEWEST_MS = 1_750_000_000_000;
 interface Entry {
   readonly score: number;
   readonly drop: string;
+  readonly repostOf?: string;
+  readonly repostedBy?: readonly string[];
 }
 
 /** Newest first; ids as long as a UUID. -2: local, -1: global. */
@@ -26,21 +40,42 @@ export const timelineOf = (reader: number): Entry[] =>
     drop: `0197a7c8-${String(reader + 2).padStart(4, "0")}-7000-8000-${String(age).padStart(12, "0")}`,
   }));
 
-/** Both servers answer this to a first page. */
-export function responseOf(kind: ReadKind, reader: number): Buffer {
+/** The same timeline with reposts: a third of the entries, three of one drop within nine places. */
+export const repostsOf = (reader: number): TimelineEntry[] =>
+  timelineOf(reader).map((entry, age) => {
+    const repost = { author: `fan-${age % 9}`, original: "writer", repostOf: `original-${Math.floor(age / 9)}` };
+    return age % 3 === 2 ? { ...entry, by: repost } : entry;
+  });
+
+/** All servers answer this to a first page. */
+export function responseOf(kind: ReadKind | RepostKind, reader: number): Buffer {
+  if (isOfReposts(kind)) return repostPage(kind, reader);
   const of = { Home: reader, Local: -2, Global: -1 }[kind];
   return encodedPage(timelineOf(of).slice(0, LIMIT));
 }
 
+function repostPage(kind: RepostKind, reader: number): Buffer {
+  // Of these the page shows the first ones.
+  const entries = repostsOf(reader).slice(0, 3 * LIMIT);
+  const byId = new Map(entries.map((entry) => [entry.drop, entry]));
+  const shown = onceIn(entries, kind === "All" ? 0 : REPOST_WINDOW).slice(0, LIMIT);
+  const page = shown.map(({ drop, repostedBy }) => {
+    const { score, by } = byId.get(drop) as TimelineEntry;
+    return { score, drop, repostOf: by?.repostOf ?? "", repostedBy };
+  });
+  return encodedPage(page, kind !== "Itemless");
+}
+
 /** A page that others follow. */
-export function encodedPage(page: readonly Entry[]): Buffer {
+export function encodedPage(page: readonly Entry[], hasItems = true): Buffer {
   const [newest, oldest] = [page[0], page.at(-1)].map((entry) => toToken(entry as Entry));
   const response = { drop_ids: page.map(({ drop }) => drop), has_more: true, degraded: false };
-  const items = page.map(({ drop, score }) => ({
+  const items = page.map(({ drop, score, repostOf = "", repostedBy = [] }) => ({
     ...{ drop_id: drop, created_at: score },
-    ...{ repost_of: "", reposted_by: [] },
+    ...{ repost_of: repostOf, reposted_by: [...repostedBy] },
   }));
-  const whole = { ...response, next_max_id: oldest as string, prev_min_id: newest as string, items };
+  const cursors = { next_max_id: oldest as string, prev_min_id: newest as string };
+  const whole = { ...response, ...cursors, items: hasItems ? items : [] };
   return Buffer.from(GetTimelineResponse.encode(whole).finish());
 }
 

@@ -23,7 +23,7 @@ test("the tables of docs/capacity.md are those that the stored runs give", () =>
   const page = readFileSync(CAPACITY_PAGE, "utf8");
   expect(withTables(page)).toBe(page);
   expect(page).not.toContain("no table");
-  expect(page.match(/<!-- table: \w+ -->\n\|/g)).toHaveLength(8);
+  expect(page.match(/<!-- table: \w+ -->\n\|/g)).toHaveLength(9);
 });
 
 test("twice the users make twice the requests and bytes", () => {
