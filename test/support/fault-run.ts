@@ -1,4 +1,3 @@
-import { appendFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 import { expect, test } from "@jest/globals";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
@@ -7,6 +6,7 @@ import type { Mutant } from "../faults/mutants/mutants.js";
 import { missingFrom } from "./admitted-events.js";
 import { AckWatcher, brokenLaws, dropOf } from "./conservation.js";
 import { eventually } from "./eventually.js";
+import { recordRow } from "./fault-rows.js";
 import { type Findings, findingsOf, missedOnStreams, type RunResult, wrongOnPages } from "./findings.js";
 import { EventHistory, type HistoryOptions } from "./history.js";
 import { MUTERS, PEOPLE, READERS, UNREAD } from "./history-cast.js";
@@ -63,7 +63,7 @@ const FOLLOWING_MS = 5_000;
 const READ_MS = 1_000;
 
 /** `broken` names messages that were acked but not applied at one of the checks. */
-type Found = Findings & { readonly broken: readonly string[] };
+export type Found = Findings & { readonly broken: readonly string[] };
 
 /** Runs one scenario: the servers, processes and links that faults hit, and the history of events that they handle. */
 export class FaultRun {
@@ -383,19 +383,4 @@ async function runScenario(run: FaultRun, scenario: Scenario): Promise<Found> {
   if (run.options.zombies === true)
     await eventually(noneResurrected, "zombies are done", ZOMBIE_MS).catch(() => undefined);
   return found;
-}
-
-/** The reporter prints these rows as a table at the end. */
-function recordRow(fault: string, run: FaultRun, found: Found): void {
-  const file = process.env["FAULTS_ROWS"];
-  if (file === undefined) return;
-  const counts = Object.fromEntries(Object.entries(found).map(([name, all]) => [name, all.length]));
-  const row = {
-    fault,
-    events: run.events.length,
-    deaths: run.supervisor.deaths,
-    recoveredMs: run.recoveredMs,
-    ...counts,
-  };
-  appendFileSync(file, `${JSON.stringify(row)}\n`);
 }

@@ -199,7 +199,8 @@ function checkEdits(
   }
 }
 
-const editOf = ({ drop_id, revision }: Readonly<Record<string, unknown>>): string => `edit ${revision} of ${drop_id}`;
+const editOf = ({ drop_id, revision }: Readonly<Record<string, unknown>>): string =>
+  `edit ${String(revision)} of ${String(drop_id)}`;
 
 const dropPublished = ({ channel, payload }: TimelineEvent): string[] =>
   channel === "drop_created" || channel === "ap_drop_received" ? [payload.drop_id] : [];
