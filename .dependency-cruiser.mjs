@@ -1,4 +1,5 @@
-const COMPONENTS = "analysis|bridge|consistency|erasure|fanout|gateway|operators|outbox|posts|reads|rewards|users";
+const COMPONENTS =
+  "analysis|bridge|consistency|erasure|fanout|gateway|notifications|operators|outbox|posts|reads|rewards|users";
 /** A room of the posts imports those before it. */
 const POSTS = ["drops", "reactions", "remote", "documents"];
 const SANDBOX = "^src/sandbox/(brokers|world)/";

@@ -93,7 +93,8 @@ export async function openUsersAlone(opening: Opening): Promise<Users> {
   return users;
 }
 
-const CONSEQUENCE = "with profile, drops, reactions, follows, blocks, mutes, analyses and rewards; it cannot be undone";
+const CONSEQUENCE =
+  "with profile, drops, reactions, follows, blocks, mutes, analyses, rewards and notifications; it cannot be undone";
 
 async function eraseUser(users: Users, id: string, { yes }: { readonly yes?: boolean }): Promise<Answer | undefined> {
   if (!yes && !(await mayErase(id))) return undefined;

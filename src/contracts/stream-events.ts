@@ -7,6 +7,7 @@ const analysis_id = z.uuid();
 
 /** Kinds of notifications, as JSON names them. */
 export const NOTIFICATION_KINDS = ["FOLLOW", "FOLLOW_REQUEST", "LIKE", "REPOST", "REPLY", "MENTION"] as const;
+export type NotificationKindName = (typeof NOTIFICATION_KINDS)[number];
 
 /** The data of each event of a user's event stream, by the event's name. */
 export const STREAM_EVENTS = {

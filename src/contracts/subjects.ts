@@ -37,6 +37,8 @@ export const CONSUMER = {
   publications: "publications",
   analysis: "analysis",
   rewards: "rewards",
+  /** Of DROPS and of ACTIVITY. */
+  notifications: "notifications",
 } as const;
 
 export const ANALYSIS_REQUESTED = "events.timeline.requested";
@@ -50,7 +52,7 @@ export const streamOfBucket = (bucket: BucketName): string => `KV_${bucket}`;
 export const bucketPrefix = (bucket: BucketName): string => `$KV.${bucket}.`;
 
 /** Parts of the service that forget an erased user, each with its own consumer of the log. */
-export const ERASURE_PARTS = ["posts", "timelines", "analyses", "rewards"] as const;
+export const ERASURE_PARTS = ["posts", "timelines", "analyses", "rewards", "notifications"] as const;
 export type ErasurePart = (typeof ERASURE_PARTS)[number];
 
 export const erasureConsumer = (part: ErasurePart): string => `erased-${part}`;

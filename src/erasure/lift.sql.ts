@@ -17,6 +17,7 @@ const MARKERS: readonly Marker[] = [
   },
   { table: "public.erased_analyses", since: "marked_at" },
   { table: "public.erased_rewards", since: "marked_at" },
+  { table: "public.erased_notifications", since: "marked_at" },
 ];
 
 interface Marker {

@@ -4,6 +4,7 @@ import { codeOf } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { createPageTokens, type PageTokens } from "../kernel/paging.js";
 import { VERSION } from "../kernel/version.js";
+import { NOTIFICATIONS_MIGRATIONS } from "../notifications/index.js";
 import { OUTBOX_MIGRATIONS, type Outbox, type OutboxOptions, startOutbox } from "../outbox/index.js";
 import { type Db, readPageSecret } from "../platform/db/db.js";
 import { migrate } from "../platform/db/migrate.js";
@@ -23,6 +24,7 @@ export const MIGRATIONS = [
   POSTS_MIGRATIONS,
   ANALYSIS_MIGRATIONS,
   REWARDS_MIGRATIONS,
+  NOTIFICATIONS_MIGRATIONS,
 ];
 
 /**
@@ -58,7 +60,7 @@ export async function openPageTokens(db: Db, schema: "users" | "posts", log: Log
 
 const isAway = (error: unknown): boolean => codeOf(error) === "unavailable";
 
-const STORING: readonly Role[] = ["users", "posts", "analysis", "rewards"];
+const STORING: readonly Role[] = ["users", "posts", "analysis", "rewards", "notifications"];
 
 export const keepsData = (roles: readonly Role[]): boolean => roles.some((role) => STORING.includes(role));
 

@@ -22,6 +22,7 @@ import { keepsData, openDatabase } from "./database.js";
 import { startFanoutRole } from "./fanout.js";
 import { type GatewayRoleDeps, openEntrance, startGatewayRole } from "./gateway.js";
 import { listening } from "./listening.js";
+import { startNotificationsRole } from "./notifications.js";
 import { startOpsRole } from "./ops.js";
 import { startPostsRole } from "./posts.js";
 import { startRewardsRole } from "./rewards.js";
@@ -41,7 +42,7 @@ export interface StartOptions {
 }
 
 /** A role that serves starts before a role that may call it, and closes after it. */
-const SERVING: readonly Role[] = ["users", "posts", "api"];
+const SERVING: readonly Role[] = ["users", "posts", "notifications", "api"];
 const WORKING: readonly Role[] = ["gateway", "fanout", "bridge", "analysis", "rewards", "ops"];
 
 /** Roles that read timelines, and so follow the retention and the pulled authors. */
@@ -146,6 +147,7 @@ const STARTS: Readonly<Record<Role, (deps: AnyRoleDeps) => Promise<RunningRole>>
   bridge: startBridgeRole,
   analysis: startAnalysisRole,
   rewards: startRewardsRole,
+  notifications: startNotificationsRole,
   ops: startOpsRole,
 };
 

@@ -73,7 +73,10 @@ async function openSandbox(
     TIMELINE_JWT_SECRET: secret,
     TIMELINE_ACK_WAIT_MS: String(3.5 * SECOND),
   };
-  const config = readConfig({ ...env, TIMELINE_ROLES: "users,posts,bridge,api,gateway,analysis,rewards" });
+  const config = readConfig({
+    ...env,
+    TIMELINE_ROLES: "users,posts,bridge,api,gateway,analysis,rewards,notifications",
+  });
   const faults = new Faults();
   const logFile = join(folder, "service.log");
   const grpcAddress = config.grpcServer.address;

@@ -155,6 +155,7 @@ export function openState(handles: StateHandles, wraps: StateWraps = {}) {
       ...state.streams,
       logOut: createLogOut({ scripts, publish, erased }),
       notifyUser: createNotifyUser({ scripts, publish, clock }),
+      listenersAmong: createListenersAmong(scripts, clock),
     },
   };
 }
@@ -213,6 +214,9 @@ function openTimelines(handles: StateHandles, fenced: Fenced, { fences, erased, 
   const judgesReplies = homeReplies === "followed";
   return {
     openReadCache: (maxBytes: number) => openReadCache({ scripts, maxBytes, ttlMs, log }),
+    /** Opens the users whose drops a user does not see. */
+    openHidden: (upstreams: Parameters<typeof createReadHiddenTogether>[0]) =>
+      createHiddenStore(scripts, createReadHiddenTogether(upstreams), erased, ttlMs),
     /** Opens what reads and rebuilds of timelines need. */
     openReads(upstreams: Parameters<typeof createReadHidden>[0], { readCache, ...window }: ReadsOptions = {}) {
       const { pages: cache, tombstones } = readCache ?? {};

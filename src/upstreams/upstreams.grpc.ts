@@ -123,7 +123,8 @@ export function connectUpstreams(options: UpstreamOptions): Upstreams & Pick<Ups
 
 export function connectUsers(address: string, tls: TlsFiles, log?: Logger) {
   const users = connectUpstream(address, tls);
-  return { ...onUsers(users, createFaults(log).leaveOut), close: () => users.close() };
+  const { leaveOut } = createFaults(log);
+  return { ...onUsers(users, leaveOut), leaveOut, close: () => users.close() };
 }
 
 export function connectPosts(address: string, tls: TlsFiles, log?: Logger) {

@@ -22,7 +22,7 @@ async function busyProcess(stack: Stack): Promise<{ scrape: () => Promise<Sample
   stack.defer(() => rm(folder, { recursive: true, force: true }));
   const own = { TIMELINE_USER_SERVICE_ADDR: "", TIMELINE_POST_SERVICE_ADDR: "" };
   const service = await stack.start({
-    roles: "users,posts,bridge,fanout,api,gateway,analysis,rewards",
+    roles: "users,posts,bridge,fanout,api,gateway,analysis,rewards,notifications",
     env: { ...own, TIMELINE_DATA_DIR: join(folder, "data"), TIMELINE_AUDIT_INTERVAL_MS: "500" },
   });
   const upstreams = {

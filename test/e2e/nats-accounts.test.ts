@@ -13,7 +13,18 @@ import { launchService, runMain, type Service, untilReady } from "../support/ser
 import { openEvents } from "../support/sse.js";
 import { tokenOf } from "../support/tokens.js";
 
-const ROLES = ["gateway", "api", "bridge", "users", "posts", "analysis", "rewards", "ops", "fanout"] as const;
+const ROLES = [
+  "gateway",
+  "api",
+  "bridge",
+  "users",
+  "posts",
+  "analysis",
+  "rewards",
+  "notifications",
+  "ops",
+  "fanout",
+] as const;
 type User = (typeof ROLES)[number] | "operator";
 const passwordOf = (user: string): string => `password-of-${user}`;
 
@@ -56,7 +67,7 @@ beforeAll(async () => {
   for (const role of ["users", "posts"] as const) {
     await launch(role, { TIMELINE_DATA_DIR: join(folder, role) });
   }
-  for (const role of ["analysis", "rewards"] as const)
+  for (const role of ["analysis", "rewards", "notifications"] as const)
     await launch(role, { ...upstreams(), TIMELINE_DATA_DIR: join(folder, role) });
   // The role that makes the streams comes last: the others wait for it.
   for (const role of ["gateway", "api", "bridge", "ops", "fanout"] as const)

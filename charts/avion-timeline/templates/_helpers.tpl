@@ -85,7 +85,7 @@ failedJobsHistoryLimit: 3
 {{- end -}}
 
 {{/* Roles that serve gRPC: a comma list. */}}
-{{- define "avion-timeline.grpcRoles" -}}api,users,posts{{- end -}}
+{{- define "avion-timeline.grpcRoles" -}}api,users,posts,notifications{{- end -}}
 
 {{- define "avion-timeline.servesGrpc" -}}
 {{- if has .role (include "avion-timeline.grpcRoles" . | splitList ",") -}}true{{- end -}}
@@ -93,7 +93,7 @@ failedJobsHistoryLimit: 3
 
 {{/* Whether a role keeps data of its own, in PostgreSQL. */}}
 {{- define "avion-timeline.stores" -}}
-{{- if has .role (list "users" "posts" "analysis" "rewards") -}}true{{- end -}}
+{{- if has .role (list "users" "posts" "analysis" "rewards" "notifications") -}}true{{- end -}}
 {{- end -}}
 
 {{/* Whether a role checks tokens of users. */}}
@@ -152,11 +152,11 @@ failedJobsHistoryLimit: 3
 {{- if and (include "avion-timeline.callsTimelines" .) (include "avion-timeline.postService" .root) -}}true{{- end -}}
 {{- end -}}
 
-{{/* Whether a role calls the upstreams: the bridge does where there are both, to look up what Redis Pub/Sub has lost, and posts to find out who follows. */}}
+{{/* Whether a role calls the upstreams: the bridge does where there are both, to look up what Redis Pub/Sub has lost, and posts and notifications to find out who follows and who is hidden. */}}
 {{- define "avion-timeline.callsUpstreams" -}}
 {{- if has .role (list "api" "fanout" "analysis" "ops") -}}
 true
-{{- else if and (has .role (list "bridge" "posts")) (include "avion-timeline.userService" .root) (include "avion-timeline.postService" .root) -}}
+{{- else if and (has .role (list "bridge" "posts" "notifications")) (include "avion-timeline.userService" .root) (include "avion-timeline.postService" .root) -}}
 true
 {{- end -}}
 {{- end -}}

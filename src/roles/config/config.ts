@@ -171,7 +171,9 @@ const CALLERS: Readonly<Record<keyof typeof OWN_ADDRESSES, readonly Role[]>> = {
 /** The upstreams that roles of this process call, also those that some of them do without. */
 export function calledUpstreams({ process: { roles }, upstreams }: Pick<Config, "process" | "upstreams">) {
   const calledBy = (callers: readonly Role[]): boolean => callers.some((caller) => roles.includes(caller));
-  const users = calledBy([...CALLERS.userServiceAddr, "posts", "analysis", "gateway"]) && upstreams.userServiceAddr;
+  const users =
+    calledBy([...CALLERS.userServiceAddr, "posts", "analysis", "notifications", "gateway"]) &&
+    upstreams.userServiceAddr;
   const posts = calledBy([...CALLERS.postServiceAddr, "gateway"]) && upstreams.postServiceAddr;
   const timelines = calledBy(["gateway"]) && upstreams.timelineServiceAddr;
   return [

@@ -4,7 +4,10 @@ import { tlsFolder } from "../../platform/tls.js";
 import { LOG_LEVELS } from "../../telemetry/logger.js";
 
 /** Roles a process can take; any number of each may run. */
-export const ROLES = ["bridge", "fanout", "api", "gateway", "users", "posts", "analysis", "rewards", "ops"] as const;
+export const ROLES = [
+  ...(["bridge", "fanout", "api", "gateway", "users", "posts"] as const),
+  ...(["analysis", "rewards", "notifications", "ops"] as const),
+] as const;
 export type Role = (typeof ROLES)[number];
 
 const notRole = (name: string): string => `${name.slice(0, 50)} is not a role; the roles are ${ROLES.join(", ")}`;

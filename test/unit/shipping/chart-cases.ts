@@ -36,6 +36,7 @@ export const EVERYTHING: Values = {
   "roles.posts.enabled": true,
   "roles.analysis.enabled": true,
   "roles.rewards.enabled": true,
+  "roles.notifications.enabled": true,
   "roles.ops.enabled": true,
   "roles.ops.autoscaling.enabled": true,
   "service.users.headless": false,
@@ -93,7 +94,7 @@ export const includes = (labels: Environment, selector: Environment): boolean =>
   Object.entries(selector).every(([name, value]) => labels[name] === value);
 export const containerOf = (deployment: Rendered): Container => deployment.spec.template.spec.containers[0];
 export const role = ({ metadata }: Rendered): string => metadata.labels["app.kubernetes.io/component"] as string;
-export const servesGrpc = (one: Rendered): boolean => ["api", "users", "posts"].includes(role(one));
+export const servesGrpc = (one: Rendered): boolean => ["api", "users", "posts", "notifications"].includes(role(one));
 
 /** The content of a Secret of the operator. */
 const OUTSIDE: Environment = {

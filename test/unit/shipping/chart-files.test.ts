@@ -80,7 +80,7 @@ test("roles are those of the service", () => {
   expect(Object.keys(values.roles).sort()).toEqual([...ROLES].sort());
 });
 
-test("users, posts, analysis, rewards and ops are disabled by default, all other roles are enabled", () => {
+test("users, posts, analysis, rewards, notifications and ops are disabled by default, all other roles are enabled", () => {
   const on = Object.entries(values.roles).filter(([, { enabled }]) => enabled);
   expect(on.map(([role]) => role)).toEqual(["bridge", "fanout", "api", "gateway"]);
 });
@@ -88,7 +88,14 @@ test("users, posts, analysis, rewards and ops are disabled by default, all other
 test("ports and user are those of the image", () => {
   const ports = Object.entries(values.service).map(([role, { port }]) => [role, port]);
   const { grpc, http, ops } = PORTS;
-  expect(Object.fromEntries(ports)).toEqual({ api: grpc, users: grpc, posts: grpc, gateway: http, ops });
+  expect(Object.fromEntries(ports)).toEqual({
+    api: grpc,
+    users: grpc,
+    posts: grpc,
+    notifications: grpc,
+    gateway: http,
+    ops,
+  });
   const { runAsUser, runAsGroup } = values.podSecurityContext;
   expect(readText("Dockerfile")).toContain(`\nUSER ${runAsUser}:${runAsGroup}\n`);
 });

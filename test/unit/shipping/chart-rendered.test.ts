@@ -18,7 +18,7 @@ import {
 import { CLOSE_MARGIN_MS, type Environment, NAMES, PORTS, readText } from "./files.js";
 import { type Rendered, renderChart, renderText, type Values } from "./helm.js";
 
-const ALL = ["analysis", "api", "bridge", "fanout", "gateway", "ops", "posts", "rewards", "users"];
+const ALL = ["analysis", "api", "bridge", "fanout", "gateway", "notifications", "ops", "posts", "rewards", "users"];
 const CASES: [string, Values, string[]][] = [
   ["what is required", REQUIRED, ["api", "bridge", "fanout", "gateway"]],
   ["existing Secrets", WITH_EXISTING_SECRETS, ["api", "bridge", "fanout", "gateway", "users"]],
@@ -45,7 +45,7 @@ const portsOf = (deployment: Rendered) => ({
   ...(servesGrpc(deployment) ? { grpc: PORTS.grpc } : {}),
   ...(role(deployment) === "ops" ? { ops: PORTS.ops } : {}),
 });
-const STORING = ["users", "posts", "analysis", "rewards"];
+const STORING = ["users", "posts", "analysis", "rewards", "notifications"];
 const databaseGiven = (values: Values): boolean => "database.url" in values || "database.existingSecret" in values;
 
 for (const [name, values, roles] of CASES) {
@@ -195,6 +195,7 @@ rendering("roles scale by their load too where an adapter serves it, and by KEDA
     posts: 5_000,
     analysis: 20,
     rewards: 0,
+    notifications: 5_000,
   };
   const ofRole = (signals: Values, kind: string) =>
     Object.fromEntries(
@@ -316,6 +317,7 @@ rendering("a role's own priority class overrides that of all roles", () => {
     bridge: "steady",
     fanout: "steady",
     gateway: "people-first",
+    notifications: "steady",
     ops: "steady",
     posts: "steady",
     rewards: "steady",

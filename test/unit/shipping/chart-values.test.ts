@@ -110,7 +110,8 @@ function changes(base: Values, path: string, value: unknown): boolean {
 }
 
 /** One template renders all roles. */
-const ALIKE = /^roles\.(api|posts|analysis|rewards|ops)\.|^service\.(posts|ops)\.|nginx\.ingress/;
+const ALIKE =
+  /^roles\.(api|posts|analysis|rewards|notifications|ops)\.|^service\.(posts|notifications|ops)\.|nginx\.ingress/;
 const LEAVES = leavesOf(readYaml(`${CHART}/values.yaml`)).filter(([path]) => !ALIKE.test(path));
 
 // It renders once for each value, which takes a minute.

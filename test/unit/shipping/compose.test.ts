@@ -74,6 +74,7 @@ test("each role is a service of its own, with the replicas it should have", () =
     posts: 1,
     analysis: 1,
     rewards: 1,
+    notifications: 1,
     ops: 1,
   });
   expect(roles.map(([name]) => name).sort()).toEqual([...ROLES].sort());
@@ -122,7 +123,7 @@ test("roles call the upstreams of the file, unless others are given", () => {
 });
 
 /** The gateway reads results. */
-const STORING = ["users", "posts", "analysis", "rewards", "gateway"];
+const STORING = ["users", "posts", "analysis", "rewards", "notifications", "gateway"];
 
 test.each(["avion", "x7Kq"])(
   "roles that store reach a database as PostgreSQL makes it, with the password %s",
@@ -158,6 +159,7 @@ test("ports are the service's defaults, published on loopback only", () => {
     api: [`127.0.0.1:${PORTS.grpc}:${PORTS.grpc}`],
     users: [`127.0.0.1:50052:${PORTS.grpc}`],
     posts: [`127.0.0.1:50053:${PORTS.grpc}`],
+    notifications: [`127.0.0.1:50054:${PORTS.grpc}`],
     gateway: [`127.0.0.1:${PORTS.http}:${PORTS.http}`],
     ops: [`127.0.0.1:${PORTS.ops}:${PORTS.ops}`],
     prometheus: ["127.0.0.1:9090:9090"],

@@ -1,0 +1,132 @@
+import { type ActivityEvent, parseStoredActivity, type Requested } from "../contracts/activity.js";
+import {
+  type DropCreated,
+  type EdgeEvent,
+  parseStored,
+  type RemoteDropReceived,
+  type TimelineEvent,
+} from "../contracts/events.js";
+import { DLQ_HEADER, SILENT_HEADER, STREAM } from "../contracts/subjects.js";
+import { isNews } from "../contracts/times.js";
+import { compareVersions, type Version } from "../contracts/versions.js";
+import type { Delivery } from "../delivery/handler.js";
+import { NotificationKind } from "../gen/avion/notifications.js";
+import { type Deletion, isRemoteActor } from "../state/index.js";
+
+/** A change of the notification of one key: user, slot, actor and drop. */
+export interface Change {
+  readonly user: string;
+  readonly kind: NotificationKind;
+  readonly actor: string;
+  /** "" for follows. */
+  readonly drop: string;
+  /** Of a repost: the repost; else the drop. */
+  readonly byDrop: string;
+  readonly version: Version;
+  /** Decides between equal versions: an acceptance may have the version of the end of its request. */
+  readonly rank: 0 | 1;
+  /** False: the notification is taken back. */
+  readonly active: boolean;
+  /** Admission, ms since the epoch. */
+  readonly at: number;
+  /** Sequence of the message in its stream. */
+  readonly seq: number;
+  /** True: the stream of events does not tell of it. */
+  readonly isSilent: boolean;
+}
+
+/** The effects of one event of DROPS or ACTIVITY. */
+export interface Effects {
+  readonly changes: readonly Change[];
+  readonly deleted?: Deletion;
+}
+
+/** A follow takes the place of the request. */
+export const slotOf = (kind: NotificationKind): NotificationKind =>
+  kind === NotificationKind.FOLLOW_REQUEST ? NotificationKind.FOLLOW : kind;
+
+export const keyOf = ({ user, kind, actor, drop }: Pick<Change, "user" | "kind" | "actor" | "drop">): string =>
+  JSON.stringify([drop, user, slotOf(kind), actor]);
+
+const compare = (a: Change, b: Change): number => compareVersions(a.version, b.version) || a.rank - b.rank;
+
+/** Keeps the newest change of each key; of equal ones the first. */
+export function newestOf(changes: readonly Change[]): Change[] {
+  const newest = new Map<string, Change>();
+  for (const change of changes) {
+    const known = newest.get(keyOf(change));
+    if (known === undefined || compare(change, known) > 0) newest.set(keyOf(change), change);
+  }
+  return [...newest.values()];
+}
+
+/** @throws AppError `invalid`, naming the field */
+export function effectsOf(delivery: Delivery): Effects {
+  const { stream, subject, body, time } = delivery;
+  if (stream === STREAM.activity) return { changes: changesOf(parseStoredActivity(subject, body), delivery) };
+  const event = parseStored(subject, body, time);
+  if (event.name !== "drop_deleted") return { changes: changesOf(event, delivery) };
+  const { drop_id: drop, user_id: author } = event.payload;
+  return { changes: [], deleted: { drop, author, time } };
+}
+
+type Key = Pick<Change, "user" | "kind" | "actor"> & Partial<Change>;
+
+function changesOf(event: TimelineEvent | ActivityEvent, { time, seq, headers }: Delivery): Change[] {
+  const isSilent = headers.get(SILENT_HEADER) !== undefined;
+  // A dead letter that is sent back is as old as its first delivery.
+  const since = Date.parse(headers.get(DLQ_HEADER.firstSeen) ?? "") || time;
+  const { created_at = since } = event.payload as { readonly created_at?: number };
+  const isOld = !isNews(Math.min(since, created_at), time);
+  const usual = { drop: "", version: 0, rank: 0, active: true, at: time, seq, isSilent } as const;
+  return keysOf(event)
+    .map((key): Change => ({ ...usual, byDrop: key.drop ?? "", ...key }))
+    .filter(isStored)
+    .map((change) => (isOld ? { ...change, active: false } : change));
+}
+
+/** Nobody is notified by themselves. Other servers notify their people. */
+const isStored = ({ user, actor, drop, byDrop }: Pick<Change, "user" | "actor" | "drop" | "byDrop">): boolean =>
+  user !== actor && !isRemoteActor(user) && [user, actor, `${drop}${byDrop}x`].every((id) => !id.includes("\0"));
+
+function keysOf({ name, payload }: TimelineEvent | ActivityEvent): Key[] {
+  switch (name) {
+    case "drop_created":
+    case "ap_drop_received":
+      return keysOfDrop(payload);
+    case "user_followed":
+    case "user_unfollowed":
+      return [{ ...edgeOf(payload), kind: NotificationKind.FOLLOW, rank: 1, active: name === "user_followed" }];
+    case "user_requested":
+      return [{ ...edgeOf(payload), kind: NotificationKind.FOLLOW_REQUEST, active: payload.active }];
+    case "drop_reacted": {
+      const { author_id: user, user_id: actor, drop_id: drop, active, version } = payload;
+      return [{ user, kind: NotificationKind.LIKE, actor, drop, active, version }];
+    }
+    default:
+      return [];
+  }
+}
+
+const edgeOf = ({ follower_id, following_id, version }: Requested | EdgeEvent["payload"]) => ({
+  user: following_id,
+  actor: follower_id,
+  version,
+});
+
+/** A user is notified of a reply or a mention only if they may see the drop. A reply that mentions its addressee is a reply. */
+function keysOfDrop(drop: DropCreated | RemoteDropReceived): Key[] {
+  const { drop_id, user_id: actor, visibility, recipients = [], created_at } = drop;
+  const { repost_of, repost_author, reply_to_author, mentions = [] } = drop as Partial<DropCreated>;
+  if (actor === undefined) return [];
+  if (repost_of !== undefined) {
+    const usual = { kind: NotificationKind.REPOST, actor, drop: repost_of, byDrop: drop_id, version: created_at };
+    return repost_author === undefined ? [] : [{ ...usual, user: repost_author }];
+  }
+  const sees = (user: string): boolean => visibility !== "direct" || recipients.includes(user);
+  const replied = reply_to_author === undefined ? [] : [reply_to_author];
+  const mentioned = [...new Set(mentions)].filter((user) => user !== reply_to_author);
+  const told = (kind: NotificationKind, users: readonly string[]): Key[] =>
+    users.filter(sees).map((user) => ({ user, kind, actor, drop: drop_id }));
+  return [...told(NotificationKind.REPLY, replied), ...told(NotificationKind.MENTION, mentioned)];
+}

@@ -1,0 +1,41 @@
+import { CONSUMER, STREAM } from "../contracts/subjects.js";
+import { startNotifications } from "../notifications/index.js";
+import { connectUsers } from "../upstreams/upstreams.grpc.js";
+import { startConsumer, startForgetting } from "./consumers.js";
+import type { RunningRole, StoringRoleDeps } from "./role.js";
+
+/** Maximum number of events in a batch, which one statement writes. */
+const EVENTS_A_BATCH = 500;
+
+export async function startNotificationsRole(deps: StoringRoleDeps): Promise<RunningRole> {
+  const { config, connections, db, log } = deps;
+  const { userServiceAddr: usersAddr, tls } = config.upstreams;
+  if (usersAddr === undefined)
+    log.warn({}, "TIMELINE_USER_SERVICE_ADDR is not set: people are also notified by those whom they hide");
+  const users = usersAddr === undefined ? undefined : connectUsers(usersAddr, tls, log);
+  const readsAtOnce = Math.ceil(config.database.poolSize / 2);
+  const notifications = startNotifications({ db, state: connections.state, users, readsAtOnce, log });
+  const { single: handler, batch: batchHandler } = notifications.handlers;
+  const consuming = [STREAM.drops, STREAM.activity].map((stream) =>
+    startConsumer(deps, {
+      stream,
+      consumer: CONSUMER.notifications,
+      handler,
+      batchHandler,
+      concurrency: EVENTS_A_BATCH,
+    }),
+  );
+  const forgetting = await startForgetting(deps, "notifications", notifications.forget);
+  return {
+    services: [notifications.service],
+    notReady: () => {
+      if (!consuming.every((consumer) => consumer.healthy())) return "notifications: events are not fetched";
+      return forgetting.healthy() ? undefined : "notifications: erasures are not fetched";
+    },
+    close: async (graceMs) => {
+      await Promise.all([...consuming, forgetting].map((consumer) => consumer.close(graceMs)));
+      await notifications.close();
+      users?.close();
+    },
+  };
+}
