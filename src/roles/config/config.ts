@@ -144,7 +144,12 @@ function withParameters(url: string, parameters: Readonly<Record<string, string 
   return given.length === 0 ? url : `${url}${url.includes("?") ? "&" : "?"}${given.join("&")}`;
 }
 
-const OWN_ADDRESSES = { userServiceAddr: "users", postServiceAddr: "posts", timelineServiceAddr: "api" } as const;
+const OWN_ADDRESSES = {
+  userServiceAddr: "users",
+  postServiceAddr: "posts",
+  timelineServiceAddr: "api",
+  notificationServiceAddr: "notifications",
+} as const;
 
 /** Returns the address of the process's own gRPC, or undefined if the port is not known yet. */
 export function ownGrpcAddress({ grpcServer }: Pick<Config, "grpcServer">): string | undefined {
@@ -166,6 +171,7 @@ const CALLERS: Readonly<Record<keyof typeof OWN_ADDRESSES, readonly Role[]>> = {
   userServiceAddr: ["fanout", "api", "ops"],
   postServiceAddr: ["fanout", "api", "analysis", "ops"],
   timelineServiceAddr: [],
+  notificationServiceAddr: [],
 };
 
 /** The upstreams that roles of this process call, also those that some of them do without. */
@@ -176,10 +182,12 @@ export function calledUpstreams({ process: { roles }, upstreams }: Pick<Config, 
     upstreams.userServiceAddr;
   const posts = calledBy([...CALLERS.postServiceAddr, "gateway"]) && upstreams.postServiceAddr;
   const timelines = calledBy(["gateway"]) && upstreams.timelineServiceAddr;
+  const notifications = calledBy(["gateway"]) && upstreams.notificationServiceAddr;
   return [
     ...(users ? [{ name: "UserService", address: users }] : []),
     ...(posts ? [{ name: "PostService", address: posts }] : []),
     ...(timelines ? [{ name: "TimelineService", address: timelines }] : []),
+    ...(notifications ? [{ name: "NotificationService", address: notifications }] : []),
   ];
 }
 
