@@ -25,8 +25,6 @@ let world: World;
 let errors: unknown[];
 let faults: Faults;
 let isFull: () => boolean;
-let readHome: World["timelines"]["getHomeTimeline"];
-let readLocal: World["timelines"]["getLocalTimeline"];
 let listDeadLetters: () => Promise<unknown>;
 let server: HttpServer;
 let base: string;
@@ -67,14 +65,7 @@ beforeEach(async () => {
   server = await serveHttp({ address: "127.0.0.1:0", notReady: () => [], metrics: () => undefined, log });
   server.use(
     createPlaygroundRouter({
-      world: {
-        ...world,
-        timelines: {
-          ...world.timelines,
-          getHomeTimeline: (request) => readHome(request),
-          getLocalTimeline: (request) => readLocal(request),
-        },
-      },
+      world,
       faults,
       deadLetters: { list: () => listDeadLetters(), redrive: async () => ({ redriven: [7], refused: [], failed: [] }) },
       issueToken: async (user) => `token-of-${user}`,
@@ -158,15 +149,7 @@ test("follows change once, and show in the summary", async () => {
 
 test("a follow of somebody who approves followers is a request, which they accept or reject", async () => {
   await world.users.setProfile({ user_id: "nova", approves_followers: true });
-  readHome = async () => ({
-    drop_ids: [],
-    items: [],
-    has_more: false,
-    next_max_id: "",
-    prev_min_id: "",
-    degraded: false,
-  });
-  const requests = async () => (await call("GET", "/world/timeline?user=nova")).body.requests;
+  const requests = async () => (await call("POST", "/world/views", { user: "nova", drop_ids: [] })).body.requests;
   for (const follower_id of ["ada", "bob"]) {
     const asked = await call("POST", "/world/follows", { follower_id, following_id: "nova" });
     expect(asked.body).toEqual({ changed: true, pending: true });
@@ -180,26 +163,13 @@ test("a follow of somebody who approves followers is a request, which they accep
   expect((await call("GET", "/world/users/ada")).body.user).toMatchObject({ follows: ["nova"] });
 });
 
-test("the timeline is what the service returned, as its viewer sees it, with authors, times and texts", async () => {
-  const drop = (await call("POST", "/world/drops", { user: "ada" })).body.drops[0];
-  const asked: unknown[] = [];
-  const items = [{ drop_id: drop.drop_id, created_at: drop.created_at, repost_of: "", reposted_by: ["ada", "nova"] }];
-  readHome = async (request) => {
-    asked.push(request);
-    const drop_ids = [drop.drop_id, "01890000-0000-7000-8000-000000000000"];
-    return { drop_ids, has_more: true, next_max_id: "t", prev_min_id: "", degraded: false, items };
-  };
-  const { body } = await call("GET", "/world/timeline?user=bob&max_id=x");
-  expect(asked).toEqual([{ user_id: "bob", max_id: "x" }]);
-  const { degraded, prev_min_id, ...page } = body;
-  expect(page).toEqual({
-    has_more: true,
-    next_max_id: "t",
-    drops: [{ ...drop, liked: false, shared: false, muting: false, blocking: false, reposters: ["ada", "nova"] }],
-    muted: [],
-    blocked: [],
-    requests: [],
-  });
+test("drops of a page are shown as their viewer sees them, in the order asked for, without unknown ones", async () => {
+  const [first, second] = (await call("POST", "/world/drops", { user: "ada", count: 2 })).body.drops;
+  const drop_ids = [second.drop_id, "01890000-0000-7000-8000-000000000000", first.drop_id];
+  const { body } = await call("POST", "/world/views", { user: "bob", drop_ids });
+  const state = { liked: false, shared: false, muting: false, blocking: false };
+  const drops = [second, first].map((drop) => ({ ...drop, ...state }));
+  expect(body).toEqual({ drops, muted: [], blocked: [], requests: [] });
 });
 
 test("a share makes a repost, which is shown as its original, and is deleted as the sharer's", async () => {
@@ -263,11 +233,8 @@ test("an edit replaces the text and nothing else; a like counts once, and is the
 
 test("mutes and blocks change once, and show in the timeline of who made them", async () => {
   const drop = (await call("POST", "/world/drops", { user: "ada" })).body.drops[0];
-  readHome = async () => ({
-    ...{ drop_ids: [drop.drop_id], has_more: false, next_max_id: "", prev_min_id: "", degraded: false, items: [] },
-  });
   const pair = { user_id: "bob", target_id: "ada" };
-  const timeline = async () => (await call("GET", "/world/timeline?user=bob")).body;
+  const timeline = async () => (await call("POST", "/world/views", { user: "bob", drop_ids: [drop.drop_id] })).body;
   for (const [kind, state, list] of [
     ["mutes", "muting", "muted"],
     ["blocks", "blocking", "blocked"],
@@ -280,17 +247,6 @@ test("mutes and blocks change once, and show in the timeline of who made them", 
   }
 });
 
-test("local and global are read as the viewer sees them", async () => {
-  const asked: unknown[] = [];
-  readLocal = async (request) => {
-    asked.push(request);
-    return { drop_ids: [], has_more: false, next_max_id: "", prev_min_id: "", degraded: true, items: [] };
-  };
-  const { body } = await call("GET", "/world/timeline?user=bob&timeline=local");
-  expect([asked, body.drops, body.degraded]).toEqual([[{ user_id: "bob", max_id: "" }], [], true]);
-  expect(await call("GET", "/world/timeline?user=bob&timeline=loud")).toMatchObject({ status: 400 });
-});
-
 test("dead letters are listed and redriven by the service; while it does not answer that is 503", async () => {
   listDeadLetters = async () => [{ seq: 7, error: "no" }];
   expect((await call("GET", "/world/dead-letters")).body).toEqual({ dead_letters: [{ seq: 7, error: "no" }] });
@@ -298,18 +254,6 @@ test("dead letters are listed and redriven by the service; while it does not ans
   listDeadLetters = async () => Promise.reject(new Error("no responders at secret:4222"));
   const refused = await call("GET", "/world/dead-letters");
   expect([refused.status, JSON.stringify(refused.body).includes("secret")]).toEqual([503, false]);
-});
-
-test("a timeline that cannot be read is 503, a cursor it refuses 400", async () => {
-  readHome = async () => Promise.reject(new Error("no secrets"));
-  const failed = await call("GET", "/world/timeline?user=bob");
-  expect(failed).toMatchObject({ status: 503 });
-  expect(JSON.stringify(failed.body)).not.toContain("secrets");
-  readHome = async () => Promise.reject(Object.assign(new Error(), { code: 3 }));
-  expect(await call("GET", "/world/timeline?user=bob&max_id=x")).toMatchObject({
-    status: 400,
-    body: { detail: "max_id: is not understood" },
-  });
 });
 
 test("users are listed by prefix; faults are set, break what the timelines ask and nothing else, and are cleared", async () => {
@@ -342,7 +286,8 @@ test.each([
   ["POST", "/world/shares", { user_id: "ada", drop_id: "x" }, "drop_id"],
   ["POST", "/world/faults", { service: "users", code: "BAD" }, "code"],
   ["POST", "/world/faults", { service: "users", method: "ListDrops" }, "method"],
-  ["GET", "/world/timeline", undefined, "user"],
+  ["POST", "/world/views", { drop_ids: [] }, "user"],
+  ["POST", "/world/views", { user: "ada", drop_ids: Array(101).fill("x") }, "drop_ids"],
   ["GET", "/world/users?limit=0", undefined, "limit"],
 ] as const)("%s %s %j names %s", async (method, path, body, field) => {
   const answer = await call(method, path, body);

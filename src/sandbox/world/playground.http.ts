@@ -4,7 +4,7 @@ import { fileURLToPath } from "node:url";
 import { status } from "@grpc/grpc-js";
 import express, { type ErrorRequestHandler, type Request, type Response, Router } from "express";
 import { z } from "zod";
-import { TIMELINES } from "../../contracts/timeline-pages.js";
+import { MAX_LIMIT } from "../../contracts/timeline-pages.js";
 import { VISIBILITY_NAMES } from "../../contracts/timelines.js";
 import { understood, userId } from "../../contracts/untrusted.js";
 import { type GetDropResponse, Visibility } from "../../gen/avion/posts.js";
@@ -25,15 +25,13 @@ const folderOf = (path: string): string => fileURLToPath(new URL(path, import.me
 const ASSETS = folderOf("./playground/");
 /** The console of operators has the same charts. */
 const CHART = folderOf("../../operators/console/page/chart/");
+/** `npm run build` makes it. The page reads timelines, streams and analyses by it. */
+const CLIENT = folderOf("../../../clients/typescript/dist/");
 const require = createRequire(import.meta.url);
 const PICO = dirname(require.resolve("@picocss/pico/css/pico.min.css"));
 
 const sessionRequest = z.strictObject({ user: userId });
-const timelineRequest = z.object({
-  user: userId,
-  timeline: z.enum(TIMELINES).default("home"),
-  max_id: z.string().max(1_024).default(""),
-});
+const viewsRequest = z.strictObject({ user: userId, drop_ids: z.array(z.string().max(1_024)).max(MAX_LIMIT) });
 const usersRequest = z.object({
   prefix: z.string().max(128).default(""),
   limit: z.coerce.number().int().min(1).max(1_000).default(400),
@@ -74,18 +72,13 @@ export function createPlaygroundRouter(deps: PlaygroundDeps): Router {
   router.use("/world", world);
   router.use(staticPage(ASSETS));
   router.use("/chart", staticPage(CHART));
+  router.use("/client", staticPage(CLIENT));
   router.use("/pico", staticPage(PICO));
   return router;
 }
 
 /** The newest follows of a user: nobody of this world has more. */
 const FOLLOWS_READ = 1_000;
-
-const READS = {
-  home: ({ timelines }: World) => timelines.getHomeTimeline,
-  local: ({ timelines }: World) => timelines.getLocalTimeline,
-  global: ({ timelines }: World) => timelines.getGlobalTimeline,
-} as const;
 
 /** The text of a service with one of these codes is meant for its caller. */
 const REFUSALS = new Set([status.INVALID_ARGUMENT, status.RESOURCE_EXHAUSTED, status.FAILED_PRECONDITION]);
@@ -115,24 +108,16 @@ function addReads(router: Router, { world, issueToken }: PlaygroundDeps): void {
     response.json({ users: profiles.map(({ user_id }) => ({ user_id })) });
   });
   router.get("/users/:id", async (request, response) => void response.json(await summary(request.params.id)));
-  router.get("/timeline", async (request, response) => {
-    const { user, timeline, max_id } = understood(timelineRequest, request.query);
+  router.post("/views", async (request, response) => {
+    const { user, drop_ids } = understood(viewsRequest, request.body ?? {});
     await requireUser(world, "user", user);
-    const page = await READS[timeline](world)({ user_id: user, max_id }).catch((cause) => {
-      // The cursor is the only argument that can be wrong here.
-      if (cause?.code === status.INVALID_ARGUMENT) throw invalid("max_id", "is not understood");
-      throw new AppError("unavailable", "the timeline service did not answer", { cause });
-    });
-    const { drop_ids, items, ...rest } = page;
-    const reposters = new Map(items.map(({ drop_id, reposted_by }) => [drop_id, reposted_by]));
     const drops = await dropsOf(world, drop_ids, user);
     const [views, hidden, requests] = await Promise.all([
       viewsOf(world, drops, user),
       hiddenFrom(world, user),
       requestsTo(world, user),
     ]);
-    const shown = views.map((drop) => ({ ...drop, reposters: reposters.get(drop.drop_id) }));
-    response.json({ drops: shown, ...hidden, requests, ...rest });
+    response.json({ drops: views, ...hidden, requests });
   });
 }
 

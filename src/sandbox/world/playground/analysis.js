@@ -48,21 +48,21 @@ function chart(name, measure) {
   return figure(title, { label, most, drawn: bars.flatMap((one, at) => bar(one, at, { bars, most })) });
 }
 
-/** Asks for analyses, and shows the newest one and the reward. `call` talks to the server. */
-export function createAnalyses({ status, charts, reward, call }) {
+/** Asks for analyses, and shows the newest one and the reward. `ask` gets a function of the viewer's client. */
+export function createAnalyses({ status, charts, reward, ask }) {
   let settled = "";
   const showReward = (total) => {
     reward.textContent = `${total} XP`;
   };
   return {
-    async ask(order) {
-      const { analysis_id, status: state } = await call("POST", "/api/v1/timeline/analyze", order);
+    async order(order) {
+      const { analysis_id, status: state } = await ask((client) => client.analyze(order));
       // Its end may be told on the stream before this answer arrives.
       if (analysis_id !== settled) status.textContent = `${order.type} of ${order.did}: ${state}…`;
     },
-    async completed({ analysis_id, status_url }) {
+    async completed({ analysis_id }) {
       settled = analysis_id;
-      const { did, type, cached, results } = await call("GET", status_url);
+      const { did, type, cached, results } = await ask((client) => client.analysis(analysis_id));
       status.textContent = `${type} of ${did}: ${results.posts} posts${cached ? ", from the cache" : ""}`;
       charts.replaceChildren(
         ...Object.keys(CHARTS).flatMap((name) => (results[name] ? chart(name, results[name]) : [])),
@@ -77,7 +77,7 @@ export function createAnalyses({ status, charts, reward, call }) {
     async open() {
       status.textContent = "";
       charts.replaceChildren();
-      showReward((await call("GET", "/api/v1/xp?limit=1")).total);
+      showReward((await ask((client) => client.rewards({ limit: 1 }))).total);
     },
   };
 }

@@ -1,7 +1,8 @@
 import { createAnalyses } from "./analysis.js";
 import { answered } from "./answered.js";
+import { connect } from "./connection.js";
 import { watchDeadLetters } from "./dead-letters.js";
-import { createLog, readEvents } from "./events.js";
+import { createLog } from "./events.js";
 import { createFaults } from "./faults.js";
 import { createPeople, followText } from "./people.js";
 import { COUNTED, createReactions } from "./reactions.js";
@@ -26,7 +27,7 @@ const analyses = createAnalyses({
   status: byId("analysis-status"),
   charts: byId("charts"),
   reward: byId("reward"),
-  call,
+  ask: (read) => answered(message, read(client)),
 });
 
 const deadLetters = watchDeadLetters({
@@ -62,15 +63,15 @@ const reactions = createReactions({ timeline, writing, call, pathOf, viewer: () 
 let viewer = "";
 // home, local or global.
 let view = "home";
-let token = "";
-// Ends the stream that is open.
-let stream = new AbortController();
-let [lastEventId, older, looks, retry] = ["", "", []];
+// The client and the stream are the viewer's.
+let [client, stream, older, looks] = [undefined, undefined, "", []];
 // Grows with every fetch, so that an answer that arrives late is dropped.
 let fetches = 0;
+let reading = new AbortController();
 
+/** Calls what the sandbox alone has. */
 async function call(method, path, body) {
-  const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
+  const headers = { "content-type": "application/json" };
   const response = await answered(message, fetch(path, { method, headers, body: JSON.stringify(body) }));
   const answer = response.status === 204 ? {} : await response.json();
   if (!response.ok) throw new Error(answer.detail ?? `status ${response.status}`);
@@ -99,18 +100,30 @@ function showStatus(state, text) {
   byId("status-text").textContent = text;
 }
 
-/** Reads the newest page, or the one below `maxId`. */
-async function fetchPage(maxId = "") {
-  const mine = maxId === "" ? ++fetches : fetches;
-  const query = new URLSearchParams({ user: viewer, timeline: view, max_id: maxId });
-  const page = await call("GET", `/world/timeline?${query}`);
-  if (mine !== fetches) return;
-  if (maxId === "") timeline.replace(page.drops, mine);
-  else timeline.add(page.drops);
-  older = page.has_more ? page.next_max_id : "";
+/** Reads the newest page, or the one below `max_id`. A read that takes long ends with the next one. */
+async function fetchPage(max_id) {
+  const mine = max_id === undefined ? ++fetches : fetches;
+  reading.abort();
+  reading = new AbortController();
+  const { signal } = reading;
+  try {
+    const page = await answered(message, client.page(view, { max_id }, { signal }));
+    const views = await call("POST", "/world/views", { user: viewer, drop_ids: page.drop_ids });
+    if (mine === fetches) showPage(page, views, max_id === undefined ? mine : undefined);
+  } catch (error) {
+    if (!signal.aborted) throw error;
+  }
+}
+
+function showPage({ items, has_more, next_max_id, degraded }, { drops, ...hidden }, fetch) {
+  const reposters = new Map(items.map(({ drop_id, reposted_by }) => [drop_id, reposted_by]));
+  const shown = drops.map((drop) => ({ ...drop, reposters: reposters.get(drop.drop_id) }));
+  if (fetch === undefined) timeline.add(shown);
+  else timeline.replace(shown, fetch);
+  older = has_more ? next_max_id : "";
   byId("older").hidden = older === "";
-  byId("degraded").hidden = !page.degraded;
-  people.showHidden(page);
+  byId("degraded").hidden = !degraded;
+  people.showHidden(hidden);
 }
 
 /** Nothing on the stream says that a page has changed after a follow, a mute or a block. */
@@ -156,59 +169,27 @@ const ACTS = {
   xp_earned: analyses.rewarded,
 };
 
-/** Heartbeats have an id and no event. */
-function receive({ id, event, data }) {
-  lastEventId = id ?? lastEventId;
-  if (event === undefined) return;
-  const content = JSON.parse(data);
-  const after = content.created_at === undefined ? "" : `${Date.now() - content.created_at} ms`;
-  log(event, after, id ?? "", data);
-  attempt(() => ACTS[event]?.(content));
-}
-
-async function connect() {
-  clearTimeout(retry);
-  stream.abort();
-  stream = new AbortController();
-  const { signal } = stream;
-  showStatus("connecting", "connecting…");
-  // Every opening fetches the page, not only the first: what was missed may be gone.
-  const opened = () => {
-    log("open", "", "", "");
-    showStatus("live", `live as ${viewer}`);
-    attempt(() => fetchPage());
-  };
-  await readEvents({ token, after: lastEventId, signal, opened, received: receive }).catch(() => undefined);
-  if (signal.aborted) return;
-  log("closed", "", "", "");
-  showStatus("down", "connection lost, trying again…");
-  openLater(2_000 + Math.random() * 2_000);
-}
-
-function openLater(ms) {
-  retry = setTimeout(() => attempt(() => open(viewer)), ms);
-}
+const newSession = (user) => call("POST", "/world/session", { user });
 
 async function open(user) {
-  clearTimeout(retry);
-  try {
-    const session = await call("POST", "/world/session", { user });
-    fetches += 1;
-    token = session.token;
-    if (user !== viewer) {
-      timeline.clear();
-      lastEventId = "";
-    }
-    viewer = user;
-    people.show(session.user);
-  } catch (error) {
-    // The server may be away for a while; another user stays where they are.
-    if (user === viewer) openLater(3_000);
-    throw error;
-  }
+  const session = await newSession(user);
+  fetches += 1;
+  if (user !== viewer) timeline.clear();
+  viewer = user;
+  people.show(session.user);
   history.replaceState(null, "", `#${encodeURIComponent(user)}`);
   showTitle();
-  connect();
+  stream?.close();
+  ({ client, stream } = connect({
+    user,
+    token: session.token,
+    session: newSession,
+    opened: () => attempt(fetchPage),
+    acts: Object.fromEntries(Object.entries(ACTS).map(([event, act]) => [event, (data) => attempt(() => act(data))])),
+    log,
+    showStatus,
+    showError,
+  }));
   await analyses.open();
 }
 
@@ -260,7 +241,7 @@ const onClick = (button, act) => byId(button).addEventListener("click", () => at
 onSubmit("viewer-form", ({ viewer: user }) => open(user.trim()));
 onSubmit("post-form", writing.post);
 onSubmit("follow-form", changeFollow);
-onSubmit("analysis-form", analyses.ask);
+onSubmit("analysis-form", analyses.order);
 onSubmit("refuse-form", refuseFollowers);
 byId("views").addEventListener("change", ({ target }) => attempt(() => changeView(target.value)));
 onClick("older", () => {
