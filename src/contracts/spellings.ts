@@ -17,7 +17,7 @@ const FIELDS: ReadonlySet<string> = new Set([
     "following_id",
     "following_ids",
   ],
-  ...["follows", "replaces"],
+  ...["follows", "replaces", "member_ids", "member_id", "owner_ids"],
 ]);
 
 /** Returns texts with URIs in the spelling in which they are stored: the normal form, unless another one is stored. */

@@ -35,7 +35,7 @@ export async function startUsersRole(deps: StoringRoleDeps): Promise<RunningRole
     startConsumer(deps, { stream, consumer: CONSUMER.hotEdges, handler: hot, concurrency: HOT_AT_ONCE }),
   ];
   return {
-    services: [users.service],
+    services: users.services,
     notReady: () => (consuming.every((consumer) => consumer.healthy()) ? undefined : "users: edges are not fetched"),
     close: async (graceMs) => {
       await Promise.all([users.close(), ...consuming.map((consumer) => consumer.close(graceMs))]);

@@ -54,6 +54,7 @@ export const DECLARED = {
   "timeline:author:<user>": sortedSet(`${ENTRIES}; ${HOME}`, "drops of a big author, without direct ones", {
     holds: "drops",
   }),
+  "timeline:list:<list>": sortedSet(`${ENTRIES}; ${HOME}`, "drops of the members of a list", { holds: "drops" }),
   "timeline:tombstones": sortedSet(LOG, "deleted drops by time of deletion", { stays: TOMBSTONE }),
   "timeline:x:erased": sortedSet("one entry an erased user", "erased users", { holds: "sorted set", stays: MARKER }),
   "timeline:x:logouts": sortedSet("400 days", "users by the time they were logged out everywhere", {

@@ -54,6 +54,11 @@ export function userOfHomeKey(key: string): string | undefined {
   return homeKey(user) === key && idFault(user) === undefined ? user : undefined;
 }
 
+export const LIST_PREFIX = prefix("timeline:list:<list>");
+
+/** Sorted set of the drops of the members of a list. */
+export const listKey = ofId("timeline:list:<list>");
+
 export const AUTHOR_PREFIX = prefix("timeline:author:<user>");
 
 /** Sorted set of the drops of a pulled author, without direct ones. */
@@ -121,7 +126,7 @@ export const hiddenKeyOfHome = (home: string): string => `${HIDDEN_PREFIX.slice(
 /** Set of the tokens of users who may not see this user's drops: their hashes decide. */
 export const hidersKey = ofId("timeline:x:hiders:<user>");
 
-/** Hash of bylines: of local and global of all drops, of homes and authors of reposts, of authors of replies to others. */
+/** Hash of bylines: of local, global and lists of all drops, of homes and authors of reposts, of authors of replies to others. */
 export const bylinesKey = named("timeline:x:bylines:{<timeline>}");
 
 /**
@@ -133,9 +138,10 @@ export const REMOTE_KEY = key("timeline:x:remote:{timeline:global}");
 /** Sorted set of drops that left a timeline lately, by time. The braces put it into the slot of the timeline. */
 export const removalNotesKey = named("timeline:x:taken:{<timeline>}");
 
-export function kindOf(key: string): "home" | "local" | "global" | "author" {
+export function kindOf(key: string): "home" | "local" | "global" | "author" | "list" {
   if (key === LOCAL_KEY) return "local";
   if (key === GLOBAL_KEY) return "global";
+  if (key.startsWith(LIST_PREFIX)) return "list";
   return key.startsWith(AUTHOR_PREFIX) ? "author" : "home";
 }
 

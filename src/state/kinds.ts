@@ -12,7 +12,8 @@ const TOKEN = "[A-Za-z0-9_=-]+";
 const PATTERNS: Readonly<Record<string, string>> = {
   "<user>": `(?<user>${TOKEN})`,
   "<drop>": `(?<drop>${TOKEN})`,
-  "<timeline>": `timeline:(?:local|global|(?:home|author):(?<user>${TOKEN}))`,
+  "<list>": TOKEN,
+  "<timeline>": `timeline:(?:local|global|list:${TOKEN}|(?:home|author):(?<user>${TOKEN}))`,
   "<number>": "\\d+",
   "<word>": "[^:{}.]*?",
   "<rest>": ".*",

@@ -15,6 +15,7 @@ import { dropUserCaches } from "./caches/drop-user-caches.redis.js";
 import { createListCache } from "./caches/user-lists.redis.js";
 import { createAuditReads, createReadEntry } from "./entries/audited.redis.js";
 import { listHomes } from "./entries/homes.redis.js";
+import { createLists } from "./entries/lists.redis.js";
 import { amongLocal, newestOfLocal } from "./entries/local.redis.js";
 import { openReadCache, type ReadCache } from "./entries/read-cache.redis.js";
 import { createTimelineStore } from "./entries/store.redis.js";
@@ -83,6 +84,7 @@ export function openRedisState(scripts: Scripts, clock: RedisClock) {
       newest: (range: Parameters<typeof newestOfLocal>[1]) => newestOfLocal(scripts, range),
       among: (drops: readonly string[]) => amongLocal(scripts, drops),
     },
+    lists: createLists(scripts),
     caches: {
       userLists: createListCache(scripts),
       dropUserLists: () => dropUserCaches(scripts),

@@ -59,6 +59,12 @@ standing AS (DELETE FROM users.standings WHERE user_id = $1 AND host = ''),
 following AS (DELETE FROM users.following_counts WHERE user_id = $1)
 DELETE FROM users.follower_counts WHERE user_id = $1`;
 
+const LISTS = "SELECT list_id AS id FROM users.lists WHERE user_id = $1";
+
+const LIST = `
+WITH members AS (DELETE FROM users.list_members WHERE list_id = $1)
+DELETE FROM users.lists WHERE list_id = $1`;
+
 const EVENTS_UP_TO = "SELECT coalesce(max(id), 0) AS id FROM public.outbox";
 
 /**
@@ -102,6 +108,11 @@ export function createErasureRows(db: Pick<Db, "query">) {
     countRelations: (by: "user_id" | "target_id", user: string) => rowsOf(count("users.relations", by), user),
     /** Removes the user's counts, too: nothing that they count is left. */
     removeProfile: async (user: string): Promise<void> => void (await db.query(PROFILE, [user])),
+    listsOf: async (user: string): Promise<string[]> =>
+      (await db.query<{ id: string }>(LISTS, [user])).map(({ id }) => id),
+    removeList: async (list: string): Promise<void> => void (await db.query(LIST, [list])),
+    removeMember: (user: string) => rowsOf(remove("users.list_members", "member_id", ["list_id", "member_id"]), user),
+    countMember: (user: string) => rowsOf(count("users.list_members", "member_id"), user),
     lastEvent: async (): Promise<number> => (await db.query<{ id: number }>(EVENTS_UP_TO))[0]?.id ?? 0,
     /** Looks at the events after an id, of those up to `last`. Resolves to the last one looked at, if any. */
     removeEvents: async (user: string, after: number, last: number): Promise<number | undefined> =>

@@ -23,6 +23,8 @@ const NAMING = [
   ["users.relations", "target_id"],
   ["users.profiles", "user_id"],
   ["users.approvals", "user_id"],
+  ["users.lists", "user_id"],
+  ["users.list_members", "member_id"],
 ];
 
 const isKnown = (id: string): string =>

@@ -19,6 +19,8 @@ export interface ErasuresDeps {
   readonly rows: ErasureRows;
   readonly cache: Pick<ListCache, "discard" | "forget">;
   readonly erased: Pick<Erased, "record" | "reports">;
+  /** Removes the timeline of a list from Redis. */
+  readonly forgetTimeline: (list: string) => Promise<unknown>;
   /** Resolves once nobody writes who has not seen the erasure. */
   readonly untilOlderEnded: (stopping: AbortSignal) => Promise<void>;
   readonly wakeRelay: () => void;
@@ -159,13 +161,14 @@ function createStep(
 const DO: Readonly<Record<OwnStep, (step: Step) => Promise<boolean>>> = {
   followings: (step) => removeEdges(step, { list: "following", others: "followers" }),
   followers: (step) => removeEdges(step, { list: "followers", others: "following" }),
-  relations: async ({ rows, user, untilNone }) => {
+  relations: async (step) => {
+    const { rows, user, untilNone } = step;
     const remove = (by: "user_id" | "target_id") =>
       untilNone(
         () => rows.countRelations(by, user),
         () => rows.removeRelations(by, user),
       );
-    return (await remove("user_id")) && (await remove("target_id"));
+    return (await remove("user_id")) && (await remove("target_id")) && (await removeLists(step));
   },
   profile: async ({ rows, user }) => {
     await rows.removeProfile(user);
@@ -178,6 +181,19 @@ const DO: Readonly<Record<OwnStep, (step: Step) => Promise<boolean>>> = {
     return true;
   },
 };
+
+/** Removes the lists of the user, with their timelines, and the user from the lists of others. */
+async function removeLists({ rows, forgetTimeline, user, untilNone }: Step): Promise<boolean> {
+  for (const list of await rows.listsOf(user)) {
+    await forgetTimeline(list);
+    await rows.removeList(list);
+    await forgetTimeline(list);
+  }
+  return untilNone(
+    () => rows.countMember(user),
+    () => rows.removeMember(user),
+  );
+}
 
 /** A row of another's list stays until that list is discarded from the cache: a process that ends leaves none there. */
 async function removeEdges(

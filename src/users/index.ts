@@ -1,6 +1,7 @@
 import type { UsersSource } from "../contracts/outbox.js";
 import { withSpelling } from "../contracts/spellings.js";
 import { refusingSuspended } from "../contracts/standings.js";
+import { ListServiceService } from "../gen/avion/lists.js";
 import { UserServiceService } from "../gen/avion/users.js";
 import { createBoundedQueue } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
@@ -22,6 +23,8 @@ import { changeFollows, type FollowsDeps, readFollows } from "./follows.js";
 import { createReadList } from "./lists.js";
 import { startAccepting, startEndingMutes, startMaintenance } from "./maintenance.js";
 import { createMaintenanceStore } from "./maintenance.sql.js";
+import { changeMemberLists, type MemberListsDeps, readMemberLists } from "./member-lists.js";
+import { createMemberListStore } from "./member-lists.sql.js";
 import { createIsHot, createPrepareUserEvents } from "./prepare.js";
 import { type ProfileDeps, profiles } from "./profiles.js";
 import { createListStore, createProfileStore, createReadDated } from "./reads.sql.js";
@@ -67,9 +70,20 @@ export function createUsersService(deps: UsersServiceDeps, log: Logger): Service
   return unaryService(UserServiceService, withSpelling(methods, deps.edges.storedAmong), log);
 }
 
+type ListsServiceDeps = MemberListsDeps & Pick<UsersServiceDeps, "edges" | "standingOf">;
+
+export function createListsService(deps: ListsServiceDeps, log: Logger): Service {
+  const changes = changeMemberLists(deps);
+  const writes = Object.keys(changes) as (keyof typeof changes)[];
+  const methods = refusingSuspended({ ...changes, ...readMemberLists(deps) }, writes, deps.standingOf);
+  return unaryService(ListServiceService, withSpelling(methods, deps.edges.storedAmong), log);
+}
+
 export interface UsersOptions {
   readonly db: Db;
-  readonly state: Pick<State, "caches" | "limits" | "standings"> & { readonly erased: ErasuresDeps["erased"] };
+  readonly state: Pick<State, "caches" | "limits" | "lists" | "standings"> & {
+    readonly erased: ErasuresDeps["erased"];
+  };
   readonly tokens: PageTokens;
   readonly config: UsersConfig;
   /** Maximum number of reads that query the database at a time. */
@@ -95,29 +109,34 @@ export function startUsers({ db, state, tokens, config, readsAtOnce, wakeRelay, 
     rows: createErasureRows(db),
     cache,
     erased,
+    forgetTimeline: state.lists.forget,
     wakeRelay: wakeUsersRelay,
     log,
     untilOlderEnded: (stopping) => untilOlderEnded(db, { stopping }),
   });
+  const shared = {
+    ...config,
+    limited: limits.limited,
+    wakeRelay,
+    tokens,
+    edges,
+    standingOf: state.standings.of,
+    bounded,
+  };
+  const lists = { ...shared, memberLists: createMemberListStore(db), forgetTimeline: state.lists.forget };
   const service = createUsersService(
     {
+      ...shared,
       cache,
-      ...config,
-      limited: limits.limited,
-      wakeRelay,
-      tokens,
       readList: createReadList({ store, cache, bounded, maxCachedIds: MAX_CACHED_IDS, isErased: erasures.isErased }),
       readDated: createReadDated(db),
-      edges,
       relations,
       relationReads: createRelationReads(db),
       profiles: createProfileStore(db),
       approvals,
       standings: createStandingStore(db),
-      standingOf: state.standings.of,
       erasures,
       wakeErasures: erasing.wake,
-      bounded,
     },
     log,
   );
@@ -136,7 +155,7 @@ export function startUsers({ db, state, tokens, config, readsAtOnce, wakeRelay, 
   ];
   const applying = { apply: edges.apply, wakeRelay: wakeUsersRelay };
   return {
-    service,
+    services: [service, createListsService(lists, log)],
     applyEdges: { calm: createApplyEdges(applying, CALM_LANE), hot: createApplyEdges(applying, HOT_LANE) },
     close: async (): Promise<void> => {
       await Promise.all([...loops, limits].map((part) => part.close()));

@@ -1,7 +1,10 @@
 import { sharedNow } from "../kernel/time.js";
 import { counter, gauge, histogram } from "../telemetry/meters.js";
 
-const follows = counter("timeline_users_follows", "Follows and unfollows that changed an edge, and requests");
+const follows = counter(
+  "timeline_users_follows",
+  "Follows and unfollows that changed an edge, requests, and changed members of lists",
+);
 const relations = counter("timeline_users_relations", "Changes of blocks and mutes; mutes that ended by themselves");
 const applied = counter("timeline_users_edges", "Edges applied to the follower lists");
 const batches = histogram(
@@ -27,7 +30,7 @@ const erasures = counter("timeline_users_erasures", "Erasures of users that were
 const oldestErasure = gauge("timeline_users_erasure_oldest_seconds", "Age of the oldest erasure that is not completed");
 
 export const observeUsers = {
-  followed: (change: "follow" | "unfollow" | "request" | "withdrawal", count: number): void =>
+  followed: (change: "follow" | "unfollow" | "request" | "withdrawal" | "listed" | "unlisted", count: number): void =>
     follows.add(count, { change }),
   related: (change: "block" | "unblock" | "mute" | "unmute" | "mute-ended", count: number): void =>
     relations.add(count, { change }),

@@ -91,6 +91,7 @@ export const TRACES: readonly Trace[] = [
   own("sse_connection:<word>.<user>", (user) => keys.connectionKey(connectionOf(user)), hash),
   withDrop("timeline:home:<user>", keys.homeKey),
   withDrop("timeline:author:<user>", keys.authorKey),
+  withDrop("timeline:list:<list>", () => keys.listKey("0198")),
   withDrop("timeline:local", () => keys.LOCAL_KEY),
   withDrop("timeline:global", () => keys.GLOBAL_KEY),
   withDrop("timeline:x:veiled:{timeline:x:standings}", () => keys.VEILED_KEY),

@@ -4,6 +4,7 @@ import type { Db } from "../../src/platform/db/db.js";
 import { untilOlderEnded } from "../../src/platform/db/older-transactions.js";
 import type { Scripts } from "../../src/platform/redis/scripts.js";
 import { createListCache } from "../../src/state/caches/user-lists.redis.js";
+import { createLists } from "../../src/state/entries/lists.redis.js";
 import type { ErasureReport } from "../../src/state/erased/erasures.js";
 import { createErasureRows } from "../../src/users/erasure-rows.sql.js";
 import { type ErasuresDeps, startErasures } from "../../src/users/erasures.js";
@@ -30,6 +31,7 @@ export const erasing = ({ db, scripts, ...deps }: Here) =>
     rows: createErasureRows(db),
     cache: createListCache(scripts),
     erased: erasedHere(),
+    forgetTimeline: createLists(scripts).forget,
     untilOlderEnded: (stopping) => untilOlderEnded(db, { stopping }),
     wakeRelay: () => undefined,
     log: silent,

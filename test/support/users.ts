@@ -1,6 +1,7 @@
 import { credentials } from "@grpc/grpc-js";
 import type { OutboxEvent } from "../../src/contracts/outbox.js";
 import type { Delivery } from "../../src/delivery/handler.js";
+import { ListServiceClient, ListServiceService } from "../../src/gen/avion/lists.js";
 import * as wire from "../../src/gen/avion/users.js";
 import { createBoundedQueue } from "../../src/kernel/concurrency.js";
 import { silent } from "../../src/kernel/logger.js";
@@ -12,6 +13,7 @@ import type { Db } from "../../src/platform/db/db.js";
 import { serveGrpc } from "../../src/platform/grpc/serve.js";
 import type { Scripts } from "../../src/platform/redis/scripts.js";
 import { createListCache, MAX_CACHED_IDS } from "../../src/state/caches/user-lists.redis.js";
+import { createLists } from "../../src/state/entries/lists.redis.js";
 import type { Limited } from "../../src/state/limits/limits.redis.js";
 import { createStandings } from "../../src/state/standing/standings.redis.js";
 import { createApprovalStore } from "../../src/users/approvals.sql.js";
@@ -20,9 +22,15 @@ import { createEdgeStore, type EdgeStore } from "../../src/users/edges.sql.js";
 import { erasureMethods } from "../../src/users/erasure-methods.js";
 import { createErasureStore } from "../../src/users/erasures.sql.js";
 import { changeFollows } from "../../src/users/follows.js";
-import { createUsersService, USERS_MIGRATIONS, type UsersServiceDeps } from "../../src/users/index.js";
+import {
+  createListsService,
+  createUsersService,
+  USERS_MIGRATIONS,
+  type UsersServiceDeps,
+} from "../../src/users/index.js";
 import { createReadList } from "../../src/users/lists.js";
 import { startAccepting } from "../../src/users/maintenance.js";
+import { createMemberListStore } from "../../src/users/member-lists.sql.js";
 import { createIsHot, createPrepareUserEvents } from "../../src/users/prepare.js";
 import { profiles } from "../../src/users/profiles.js";
 import { createListStore, createProfileStore, createReadDated, type ListStore } from "../../src/users/reads.sql.js";
@@ -109,6 +117,10 @@ export function usersProcess(options: UsersOptions) {
       log: silent,
     }),
     service: createUsersService(deps, silent),
+    lists: createListsService(
+      { ...deps, memberLists: createMemberListStore(db), forgetTimeline: createLists(scripts).forget },
+      silent,
+    ),
   };
 }
 
@@ -184,15 +196,18 @@ export function createGate() {
 }
 
 /** Serves a process over gRPC, with a client. */
-export async function serveUsers({ service }: Pick<UsersProcess, "service">) {
-  const server = await serveGrpc("127.0.0.1:0", [service], {});
+export async function serveUsers({ service, lists }: Pick<UsersProcess, "service" | "lists">) {
+  const server = await serveGrpc("127.0.0.1:0", [service, lists], {});
   const address = `127.0.0.1:${server.port}`;
   const client = new wire.UserServiceClient(address, credentials.createInsecure());
+  const listsClient = new ListServiceClient(address, credentials.createInsecure());
   return {
     address,
     ...callsOf(client, wire.UserServiceService),
+    lists: callsOf(listsClient, ListServiceService),
     close: async () => {
       client.close();
+      listsClient.close();
       await server.close(1_000);
     },
   };

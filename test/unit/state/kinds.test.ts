@@ -48,6 +48,7 @@ const OF_DROPS: Readonly<Record<string, (drop: string) => string>> = {
   fanoutProgressKey: (drop) => keys.fanoutProgressKey("drop_created", drop),
 };
 const OF_NOBODY: Readonly<Record<string, readonly string[]>> = {
+  listKey: [keys.listKey("0198"), keys.listKey("a:b")],
   LOCAL_KEY: [keys.LOCAL_KEY],
   GLOBAL_KEY: [keys.GLOBAL_KEY],
   TOMBSTONES_KEY: [keys.TOMBSTONES_KEY],
@@ -87,7 +88,15 @@ const OF_NOBODY: Readonly<Record<string, readonly string[]>> = {
   connectionsSeenKey: [keys.connectionsSeenKey(keys.listenerPart("ada", true))],
 };
 const NO_KEYS = [
-  ...["SHARED_PREFIX", "SHARED_TOKENS", "DELETIONS_CHANNEL", "HOME_PREFIX", "userOfHomeKey", "AUTHOR_PREFIX"],
+  ...[
+    "SHARED_PREFIX",
+    "SHARED_TOKENS",
+    "DELETIONS_CHANNEL",
+    "HOME_PREFIX",
+    "LIST_PREFIX",
+    "userOfHomeKey",
+    "AUTHOR_PREFIX",
+  ],
   ...["authorOfKey", "PULLS_PREFIX", "pullsToken", "kindOf", "EDGES_PREFIX", "UNFOLLOWERS_PREFIX", "DELETED_PREFIX"],
   ...["ALL_EDGE_PARTS", "edgePart", "edgeField", "USERS_PREFIX", "LIMIT_PREFIX", "limitOfKey", "packKeys"],
   ...["listenerPart", "listenerParts", "KEYS_A_CALL", "FLOOR_MEMBER", "HIDDEN_STATE"],

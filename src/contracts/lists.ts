@@ -1,0 +1,16 @@
+/** Maximum number of lists of a user, and of members of a list. */
+export const [MAX_LISTS, MAX_MEMBERS] = [50, 500];
+
+const READER = "list:";
+const LIST_READER = /^list:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
+
+/**
+ * Returns the name under which a list follows its members, in lists of followers and in events of edges. Users are not
+ * named like this.
+ */
+export const listReader = (list: string): string => READER + list;
+
+/** Returns the list whose reader has this name; undefined for a user. */
+export const listOfReader = (reader: string): string | undefined =>
+  // Most are users: the expression costs more than a look at the first letters.
+  reader.startsWith(READER) && LIST_READER.test(reader) ? reader.slice(READER.length) : undefined;
