@@ -18,6 +18,8 @@ export const CACHE_BYTES = {
   keyLists: 48 * MIB,
   leadingCalls: 8 * MIB,
   leftOutItems: MIB,
+  listReaders: 16 * MIB,
+  openDrops: 8 * MIB,
   producers: 4 * MIB,
   returns: MIB,
   seenPages: 16 * MIB,

@@ -32,6 +32,8 @@ const job = z.object({
   repost_author: userId.optional(),
   /** Of a reply to somebody else: the parent's author. */
   reply_to_author: userId.optional(),
+  /** True: only followers may see the drop, some of them or all. */
+  for_followers: z.boolean().optional(),
   admitted_at: ms,
   generation: z.string().max(MAX_GENERATION_CHARACTERS),
   user_ids: userIds(MAX_CHUNK_USERS),

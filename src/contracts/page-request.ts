@@ -15,7 +15,7 @@ export interface Cursor {
 }
 
 /** @throws AppError `invalid`, naming the field */
-export function parsePageRequest(request: GetTimelineRequest): PageRequest {
+export function parsePageRequest(request: Pick<GetTimelineRequest, "limit" | Cursor["kind"]>): PageRequest {
   const { limit } = request;
   if (limit < 0 || limit > MAX_LIMIT)
     throw invalid("limit", `must be between 1 and ${MAX_LIMIT}, or 0 for ${DEFAULT_LIMIT}`);

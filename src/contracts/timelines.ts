@@ -21,6 +21,8 @@ export interface Byline {
   readonly repostOf?: string | undefined;
   /** Of a reply to somebody else: the parent's author. */
   readonly parent?: string | undefined;
+  /** In a list: only who follows the author may see the drop; "unknown" in the timeline of a pulled author. */
+  readonly forFollowers?: true | "unknown" | undefined;
 }
 
 /** Fields of a drop or of its event that name others. */
@@ -45,12 +47,16 @@ export interface TimelineEntry {
   readonly remote?: true;
 }
 
+/** Returns true if a drop is for more than those who follow its author. */
+export const isOpen = ({ visibility }: Drop): boolean =>
+  visibility === Visibility.PUBLIC || visibility === Visibility.UNLISTED;
+
 /** The entry of a drop that an upstream lists. */
 export function entryOfDrop(listed: Drop): TimelineEntry & { readonly by: Byline } {
   const { drop_id: drop, created_at: score, user_id: author, repost_of, repost_author } = listed;
   const parent = parentOf(listed, listed.visibility === Visibility.DIRECT);
   const by = repost_of === "" ? { author, parent } : { author, original: repost_author, repostOf: repost_of };
-  return { score, drop, by };
+  return { score, drop, by: isOpen(listed) ? by : { ...by, forFollowers: true } };
 }
 
 /**
@@ -64,8 +70,21 @@ export function bylineText({ author, original, parent, repostOf }: Byline): stri
   return repostOf === undefined ? signed : `${signed},,${encodeId(repostOf)}`;
 }
 
+const FOR_FOLLOWERS = "f";
+
+/** The text of a byline in a list has a fifth part if the drop is for followers, and then all parts. */
+export function listedBylineText(by: Byline): string {
+  const text = bylineText(by);
+  if (by.forFollowers !== true) return text;
+  return [...Array.from({ length: 4 }, (_, part) => text.split(",")[part] ?? ""), FOR_FOLLOWERS].join(",");
+}
+
 export function bylineOf(text: string): Byline {
-  const [author = "", original, parent, repostOf] = text.split(",").map(decodeId);
+  const [author = "", original, parent, repostOf, audience] = text.split(",").map(decodeId);
+  if (audience !== undefined) {
+    const by = parent ? { parent } : repostOf ? { original, repostOf } : {};
+    return { author, ...by, forFollowers: true };
+  }
   if (parent) return { author, parent };
   return { author, original, ...(repostOf !== undefined && { repostOf }) };
 }

@@ -32,7 +32,9 @@ export const isDeletion = ({ change }: AudienceChange): boolean => change.action
 export const bylineOfChange = ({ user_id: author, repost_of, repost_author = "", reply_to_author }: Change): Byline =>
   repost_of === undefined ? { author, parent: reply_to_author } : { author, original: repost_author };
 export const entryOf = (change: Change): SignedEntry => {
-  const by = { ...bylineOfChange(change), repostOf: change.repost_of };
+  const by: Byline = { ...bylineOfChange(change), repostOf: change.repost_of };
+  if (change.for_followers)
+    return { drop: change.drop_id, score: change.created_at, by: { ...by, forFollowers: true } };
   return { drop: change.drop_id, score: change.created_at, by };
 };
 

@@ -1,5 +1,7 @@
+import { listOfReader } from "../contracts/lists.js";
 import { belongsHome, type DropPage } from "../contracts/timelines.js";
 import { CLOCK_SKEW_MS } from "../contracts/times.js";
+import { mapLimited } from "../kernel/concurrency.js";
 import { oneLine } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { type Lease, underLease } from "../kernel/lease.js";
@@ -8,7 +10,7 @@ import { type Loop, startLoop } from "../kernel/loop.js";
 import { readPages } from "../kernel/paging.js";
 import { SECOND } from "../kernel/time.js";
 import type { HomeBounds } from "../state/index.js";
-import { currentOf, type Due, isSettled, PULL_GRACE_MS, type PullState } from "../state/index.js";
+import { audienceOf, currentOf, type Due, isSettled, PULL_GRACE_MS, type PullState } from "../state/index.js";
 import type { FanoutDeps } from "./deps.js";
 import { changedHome, DropWrites, dropReads, MAX_DROP_PAGES } from "./graph-drops.js";
 import { MAX_PAGES } from "./plan.js";
@@ -82,7 +84,7 @@ export function createCross(deps: CrossingDeps) {
     const page = openDrops(deps, author);
     const change = (follows: boolean) => (users: readonly string[]) =>
       changeHomes(deps, page, { author, users, follows });
-    return { apply: change(true), undo: change(false) };
+    return { apply: change(true), undo: change(false), changesHomes: true };
   };
   const steps: Readonly<Record<Exclude<PullState, "pulled" | "tiered">, (author: string) => Promise<Step>>> = {
     promoting: join,
@@ -100,7 +102,10 @@ export function createCross(deps: CrossingDeps) {
     const step = await steps[state](author);
     for await (const { ids } of readPages((token) => readFollowers(author, token), MAX_PAGES)) {
       if (stopping.aborted || (await currentOf(authorStates)).get(author)?.since !== since) return;
-      await toFollowers(deps, { author, users: ids.filter((id) => id !== author) }, step);
+      const { ids: users, readers } = audienceOf(ids);
+      await toFollowers(deps, { author, users: users.filter((id) => id !== author) }, step);
+      // The members of a list are known when it is read: it has no set of pulled authors.
+      if (step.changesHomes) await mapLimited(readers, LISTS_AT_ONCE, (reader) => deps.renewList(listOf(reader)));
       await failpoint("crossing", state);
     }
     await toUnfollowers(deps, due, step);
@@ -109,7 +114,12 @@ export function createCross(deps: CrossingDeps) {
   };
 }
 
+const LISTS_AT_ONCE = 128;
+const listOf = (reader: string): string => listOfReader(reader) as string;
+
 interface Step {
+  /** True: the drops go into homes. Lists are rebuilt. */
+  readonly changesHomes?: true;
   readonly apply: (users: readonly string[]) => Promise<void>;
   /** Takes the step back for those who have unfollowed. Undefined if there is nothing to take back. */
   readonly undo?: (users: readonly string[]) => Promise<void>;

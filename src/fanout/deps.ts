@@ -41,6 +41,8 @@ export type Notify = (all: readonly AudienceNotification[]) => Promise<Told[]>;
 /** Everything outside of fan-out that it reads or writes. */
 export interface FanoutDeps extends Sources {
   readonly writer: TimelineWriter;
+  /** Makes the next read of a list rebuild its timeline. */
+  readonly renewList: (list: string) => Promise<void>;
   readonly authors: AuthorWriter;
   readonly authorStates: Pulled;
   readonly fences: Fences;

@@ -213,9 +213,10 @@ async function planPublications(deps: FanoutDeps, drops: readonly AdmittedChange
           ...(isLocal ? {} : { remote: true }),
         },
       });
-    const isPlain = repost_of === undefined && reply_to_author === undefined;
+    const for_followers = visibility === "followers" || visibility === "direct" ? true : undefined;
+    const isPlain = repost_of === undefined && reply_to_author === undefined && !for_followers;
     const added = { action: "add", event: name, drop_id, created_at, admitted_at, silent } as const;
-    const change = isPlain ? added : { ...added, repost_of, repost_author, reply_to_author };
+    const change = isPlain ? added : { ...added, repost_of, repost_author, reply_to_author, for_followers };
     const direct = visibility === "direct" ? recipients : undefined;
     if (direct) remembering.push(writer.rememberDirect(drop_id));
     if (!isLocal && user_id !== undefined) remembering.push(writer.rememberActor(drop_id, user_id));

@@ -1,4 +1,5 @@
 import type { EdgeEvent } from "../contracts/events.js";
+import { listOfReader } from "../contracts/lists.js";
 import { compareVersions } from "../contracts/versions.js";
 import { grouped, mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
@@ -46,7 +47,10 @@ export function createApplyEdges(deps: FanoutDeps): ApplyEdges {
     const late = new Set<string>();
     const isLate = ({ event }: AdmittedEdge): boolean => late.has(event.payload.following_id);
     // Homes have their user's own drops anyway.
-    const admitted = batch.filter(({ event: { payload } }) => payload.follower_id !== payload.following_id);
+    const others = batch.filter(({ event: { payload } }) => payload.follower_id !== payload.following_id);
+    const ofLists = others.filter(isOfList);
+    const admitted = ofLists.length === 0 ? others : others.filter((edge) => !isOfList(edge));
+    await applyMembers(deps, ofLists);
     let edges = await inForce(deps.fences.changeEdges, admitted.map(changeOf));
     for (let round = 0; round < MAX_ROUNDS && edges.length > 0; round++) {
       const registry = await currentOf(deps.authorStates);
@@ -68,6 +72,19 @@ export function createApplyEdges(deps: FanoutDeps): ApplyEdges {
     for (const edge of admitted) if (!isLate(edge)) deps.applied(edge.event.name, edge.admittedAt);
     return admitted.filter(isLate);
   };
+}
+
+const isOfList = ({ event: { payload } }: AdmittedEdge): boolean => listOfReader(payload.follower_id) !== undefined;
+
+/**
+ * Applies changes of the members of lists. Once a member's generation is new, fan-out reads anew in which lists the
+ * member is; the next read of the list rebuilds it from its members of then. So versions do not matter here.
+ */
+async function applyMembers({ fences, renewList }: FanoutDeps, edges: readonly AdmittedEdge[]): Promise<void> {
+  if (edges.length === 0) return;
+  await fences.renewGenerations([...new Set(edges.map(({ event }) => event.payload.following_id))]);
+  const lists = new Set(edges.flatMap(({ event }) => listOfReader(event.payload.follower_id) ?? []));
+  await mapLimited([...lists], AUTHORS_AT_ONCE, renewList);
 }
 
 const changeOf = ({ event: { name, payload } }: AdmittedEdge): EdgeChange => {

@@ -64,6 +64,7 @@ export function createFanout(handles: FanoutHandles): Fanout & { readonly startC
   const deps: FanoutDeps = {
     ...sources,
     ...writes,
+    renewList: state.lists.renew,
     fences,
     erased,
     authorStates,

@@ -26,7 +26,7 @@ export function createJobHandlers({ apply, erased, progress, untilCovered, throt
       const { user_ids, ...change } = job;
       return { change, chunk: chunkId(job), audience: audienceOf(user_ids), trace: traceOf?.(headers) };
     });
-    const homes = all.reduce((sum, { audience }) => sum + audience.ids.length, 0);
+    const homes = all.reduce((sum, { audience }) => sum + audience.ids.length + audience.readers.length, 0);
     const [parts] = await Promise.all([
       withoutErased(erased, all, ({ change }) => authorsOf(change)),
       throttle(homes, stopping),

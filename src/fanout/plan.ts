@@ -1,4 +1,5 @@
 import { createCache, textBytes, textsBytes } from "../contracts/caches.js";
+import { listReader } from "../contracts/lists.js";
 import { DLQ_HEADER } from "../contracts/subjects.js";
 import type { Delivery } from "../delivery/handler.js";
 import { mapLimited } from "../kernel/concurrency.js";
@@ -101,8 +102,10 @@ export function createPlan(deps: PlanDeps): Planner {
   };
 }
 
-/** Adds whom a repost or a reply names. */
-function withNames<Fields>(fields: Fields, { repost_of, repost_author, reply_to_author }: Plan["change"]): Fields {
+/** Adds whom a repost or a reply names, and whether the drop is for followers. */
+function withNames<Fields>(fields: Fields, change: Plan["change"]): Fields {
+  const { repost_of, repost_author, reply_to_author, for_followers } = change;
+  if (for_followers) return { ...fields, repost_of, repost_author, reply_to_author, for_followers };
   if (repost_of !== undefined) return { ...fields, repost_of, repost_author };
   return reply_to_author === undefined ? fields : { ...fields, reply_to_author };
 }
@@ -168,7 +171,7 @@ async function toFollowers(deps: PlanDeps, plan: Plan & Authored, change: Change
       await deps.apply.whole({ change, audience: page, trace });
       return followersIn(page.ids.length, plan);
     }
-    await jobs.add(page.ids);
+    await jobs.add([...page.ids, ...page.readers]);
     recipients += page.ids.length;
   }
   await jobs.end([recipients]);
@@ -193,7 +196,8 @@ async function toRecipients(
   const others = [...new Set(named)].filter((user) => user !== author);
   const follows = await mapLimited(others, RECIPIENTS_AT_ONCE, (user) => deps.isFollowing(user, author));
   const followers = others.filter((_, index) => follows[index]);
-  const audience = audienceOf(includeAuthor ? [author, ...followers] : followers);
+  const readers = (await deps.findLists(author, [author, ...others])).map(listReader);
+  const audience = audienceOf([...(includeAuthor ? [author, ...followers] : followers), ...readers]);
   const nonFollowers = others.filter((_, index) => !follows[index]);
   await deps.apply.whole({ change, audience }, nonFollowers);
 }
@@ -212,7 +216,8 @@ interface FollowerList {
  */
 export class FollowerCache {
   readonly #cache = createCache<{ readonly generation: string; readonly audience: Audience }>("followers", {
-    sizeOf: ({ generation, audience: { ids, keys } }) => textBytes(generation) + textsBytes(ids) + textsBytes(keys),
+    sizeOf: ({ generation, audience: { ids, keys, readers, listKeys } }) =>
+      textBytes(generation) + [ids, keys, readers, listKeys].reduce((sum, texts) => sum + textsBytes(texts), 0),
   });
 
   constructor(private readonly read: Sources["readFollowers"]) {}
@@ -240,7 +245,7 @@ export class FollowerCache {
       const isFirst = next === "";
       const audience = audienceOf(isFirst && includeAuthor ? [author, ...others] : others);
       next = page.next;
-      if (ids.length <= MAX_KEPT_USERS) ids.push(...audience.ids);
+      if (ids.length <= MAX_KEPT_USERS) ids.push(...audience.ids, ...audience.readers);
       if (next === "" && ids.length <= MAX_KEPT_USERS)
         this.#cache.set(`${includeAuthor ? "+" : "-"}${author}`, { generation, audience: audienceOf(ids) });
       yield { ...audience, only: isFirst && next === "", total: page.total };

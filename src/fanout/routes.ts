@@ -1,5 +1,5 @@
 import { chunkId, type FanoutJob, type HomeTier, MAX_CHUNK_USERS, MAX_JOB_BYTES } from "../contracts/fanout.js";
-import type { Recipients } from "../state/index.js";
+import type { Audience, Recipients } from "../state/index.js";
 import { audienceOf, writeUnlessDeleted } from "../state/index.js";
 import type { WithApply } from "./apply.js";
 import { type Change, entryOf } from "./change.js";
@@ -64,7 +64,7 @@ function jobsOf(change: Change, users: readonly string[]): FanoutJob[] {
 export async function toTiers(
   { listeners, writer, recentMs }: FanoutDeps,
   { user_id: author, includeAuthor }: Authored,
-  pages: AsyncIterable<{ readonly ids: readonly string[] }>,
+  pages: AsyncIterable<Pick<Audience, "ids" | "readers">>,
   jobs: Jobs,
 ): Promise<number> {
   const ownHome = includeAuthor ? [author] : [];
@@ -74,11 +74,11 @@ export async function toTiers(
     connected += users.length;
     await jobs.add(users, "connected");
   });
-  for await (const { ids } of pages) {
+  for await (const { ids, readers } of pages) {
     const lately = new Set(await writer.recentReadersAmong(ids, recentMs));
     await jobs.add([...lately], "recent");
     const others = ids.filter((id) => !lately.has(id));
-    await jobs.add(others, "rest");
+    await jobs.add([...others, ...readers], "rest");
     recent += lately.size;
     rest += others.length;
   }

@@ -1,6 +1,7 @@
+import { listReader } from "../contracts/lists.js";
 import type { DropPage, TimelineEntry } from "../contracts/timelines.js";
 import { createOldestFirst, type OldestFirst } from "../kernel/oldest-first.js";
-import type { IdPage } from "../kernel/paging.js";
+import { type IdPage, readPages } from "../kernel/paging.js";
 import { type Erased, withoutErasedOriginals } from "../state/index.js";
 import { follows } from "../upstreams/follows.js";
 import type { Upstreams } from "../upstreams/upstreams.grpc.js";
@@ -13,7 +14,10 @@ export const AUTHORS_AT_ONCE = 128;
 const MANY_CALLS = 128;
 
 export interface Sources {
+  /** Reads a page of an author's followers, and of the readers of the lists with the author. */
   readFollowers(author: string, token: string): Promise<IdPage>;
+  /** Reads the ids of the lists of some owners with a member. */
+  findLists(member: string, owners: readonly string[]): Promise<readonly string[]>;
   isFollowing(user: string, author: string): Promise<boolean>;
   /**
    * Reads a page of an author's drops below a position, from the newest if `below` is undefined. `reader`: of direct
@@ -25,9 +29,33 @@ export interface Sources {
   readonly calls: OldestFirst;
 }
 
+const LISTS_A_PAGE = 1_000;
+const ENDED: IdPage = { ids: [], next: "" };
+
+/** Both lists are read at once. Returns undefined for one that has ended. */
+function positionsOf(token: string): readonly (string | undefined)[] {
+  if (token === "") return ["", ""];
+  return (JSON.parse(token) as string[]).map((position) => (position === "" ? undefined : position));
+}
+
 export function createSources(upstreams: Upstreams, erased: Pick<Erased, "among">, followersAPage: number): Sources {
   return {
-    readFollowers: (user, token) => upstreams.followers({ user, token, size: followersAPage }),
+    readFollowers: async (user, token) => {
+      const [followers, lists] = positionsOf(token);
+      const [page, found] = await Promise.all([
+        followers === undefined ? ENDED : upstreams.followers({ user, token: followers, size: followersAPage }),
+        lists === undefined ? ENDED : upstreams.findLists({ member: user, token: lists, size: followersAPage }),
+      ]);
+      const ids = found.ids.length === 0 ? page.ids : [...page.ids, ...found.ids.map(listReader)];
+      const next = page.next === "" && found.next === "" ? "" : JSON.stringify([page.next, found.next]);
+      return { ids, next, total: page.total };
+    },
+    findLists: async (member, owners) => {
+      const all: string[] = [];
+      const read = (token: string) => upstreams.findLists({ member, owners, token, size: LISTS_A_PAGE });
+      for await (const { ids } of readPages(read)) all.push(...ids);
+      return all;
+    },
     isFollowing: (user, author) => follows(upstreams, user, author),
     readAuthorDrops: async (author, below, reader) =>
       withoutErasedOriginals(erased, await upstreams.dropsByUser({ author, below, reader, limit: DROPS_A_PAGE })),

@@ -57,14 +57,14 @@ export interface ReadDeps extends HomeDeps {
  */
 type ReadOutcome = "hit" | "beyond" | "rebuilt" | "degraded";
 
-interface ReadContext {
+export interface ReadContext {
   readonly deadline: number;
   /** Runs `work` with the span of the call active. */
   traced<T>(work: () => Promise<T>): Promise<T>;
 }
 
 /** Returns an encoded GetTimelineResponse. */
-export type GetTimeline = (request: GetTimelineRequest, context: ReadContext) => Promise<Buffer>;
+export type GetTimeline<Request = GetTimelineRequest> = (request: Request, context: ReadContext) => Promise<Buffer>;
 
 interface Viewer {
   readonly user: string;
@@ -72,8 +72,8 @@ interface Viewer {
   readonly readBylines: () => Promise<Entries>;
 }
 
-interface Timeline {
-  readonly name: "home" | "local" | "global";
+export interface Timeline {
+  readonly name: "home" | "local" | "global" | "list";
   readonly key: string;
   /** Local and global pages leave out drops that this user does not see. A home is written without them. */
   readonly viewer?: Viewer | undefined;
@@ -99,7 +99,7 @@ export function getHomeTimeline(deps: ReadDeps): GetTimeline {
 }
 
 /** Stored homes have the drops of the suspended, which are left out of pages. */
-const withoutSuspended = ({ hidden, store }: ReadDeps): ReadDeps["hidden"] => ({
+export const withoutSuspended = ({ hidden, store }: ReadDeps): ReadDeps["hidden"] => ({
   ...hidden,
   known: async (user, deadline) => store.withSuspended(await hidden.known(user, deadline)),
   lastKnown: (user) => store.withSuspended(hidden.lastKnown(user)),
@@ -144,21 +144,22 @@ async function getPage(deps: ReadDeps, context: ReadContext, page: PageRequest, 
   });
 }
 
+/** Resolves to undefined if the hidden users of a viewer cannot be read. */
+export async function hiddenFrom(deps: ReadDeps, user: string, deadline: number): Promise<HiddenUsers | undefined> {
+  if (user === NOBODY) return NOTHING_HIDDEN;
+  const cached = await withDeadline(deps.store.readHidden(user), deadline).catch(() => undefined);
+  if (cached) return cached;
+  const filled = withDeadline(deps.hidden.known(user, deadline), deadline);
+  return filled.catch((error: unknown) => unlessInvalid(user, error));
+}
+
 /** Leaves out of local or global the drops that the viewer does not see. */
 async function getShownPage(
   deps: ReadDeps,
   { viewer: { user, readBylines }, ...call }: PageCall & { readonly viewer: Viewer },
   timeline: Timeline,
 ): Promise<Buffer> {
-  const { deadline } = call;
-  const known = async (): Promise<HiddenUsers | undefined> => {
-    if (user === NOBODY) return NOTHING_HIDDEN;
-    const cached = await withDeadline(deps.store.readHidden(user), deadline).catch(() => undefined);
-    if (cached) return cached;
-    const filled = withDeadline(deps.hidden.known(user, deadline), deadline);
-    return filled.catch((error: unknown) => unlessInvalid(user, error));
-  };
-  const asked = await known();
+  const asked = await hiddenFrom(deps, user, call.deadline);
   const hidden = deps.store.withUnlisted(asked ?? deps.hidden.lastKnown(user), user);
   const store = { ...deps.store, read: withoutHidden(deps.store, hidden, readBylines) };
   return getAnyPage({ ...deps, store }, { ...call, isUnjudged: asked === undefined }, timeline);
@@ -172,7 +173,7 @@ interface PageCall extends ReadDeadlines {
   readonly incomplete: Incomplete | undefined;
 }
 
-async function getAnyPage(deps: ReadDeps, call: PageCall, timeline: Timeline): Promise<Buffer> {
+export async function getAnyPage(deps: ReadDeps, call: PageCall, timeline: Timeline): Promise<Buffer> {
   const { page, deadline } = call;
   const mayLack = async (): Promise<boolean> => {
     if (deps.maybeLost()) return true;
@@ -190,7 +191,8 @@ async function getAnyPage(deps: ReadDeps, call: PageCall, timeline: Timeline): P
   });
 }
 
-const repostWindowOf = ({ store }: ReadDeps, { name }: Timeline): number => (name === "home" ? store.repostWindow : 0);
+const repostWindowOf = ({ store }: ReadDeps, { name }: Timeline): number =>
+  name === "home" || name === "list" ? store.repostWindow : 0;
 
 type Read = Pick<Page, "entries" | "reached"> & { readonly outcome: ReadOutcome };
 

@@ -26,6 +26,7 @@ import type { TimelineConfig } from "./config.js";
 import { rebuildUnlessErased, sourcesWithoutErased } from "./erased.js";
 import { type GetTimeline, getHomeTimeline, getSharedTimeline } from "./get-timeline.js";
 import { authorSnapshot, type Expected, fillPulls, homeSnapshot, readExpectedHome } from "./home.js";
+import { getListTimeline } from "./list.js";
 import { observeTimeline } from "./observe.js";
 import { createRebuild } from "./rebuild.js";
 import { createReadShared } from "./shared.nats.js";
@@ -91,7 +92,7 @@ export type Timelines = ReturnType<typeof createTimelines>;
 
 /** Composes the reads, rebuilds and trimming of timelines. */
 export function createTimelines(deps: TimelinesDeps) {
-  const { state, config, log } = deps;
+  const { state, config, upstreams, log } = deps;
   const { fences, erased, authorStates } = state;
   const { maxEntries, homeReplies } = config.storedTimelines;
   const judgesReplies = homeReplies === "followed";
@@ -101,7 +102,7 @@ export function createTimelines(deps: TimelinesDeps) {
     repostWindow: config.timeline.homeRepostWindow,
   });
   const openSources = sourcesWithoutErased(createSources(deps.upstreams, calls), erased);
-  const home = { openSources, pulls, hidden, rebuildQueue, maxEntries, judgesReplies };
+  const home = { openSources, pulls, hidden, rebuildQueue, maxEntries, judgesReplies, authorStates, upstreams };
   const shared = { maxEntries, remoteCap: remoteCapOf(config.storedTimelines), judgesReplies };
   const { readShared, readListedLog, readAuditedLog } = openSharedReads(deps, shared);
   const writes = { store, fences, rebuildQueue, fillHidden: hidden.fill };
@@ -110,17 +111,19 @@ export function createTimelines(deps: TimelinesDeps) {
   const rebuildAuthorKey = (key: string): Promise<void> =>
     rebuild(key, authorSnapshot(home, authorOf(key) as string), { afresh: true });
   return {
-    /** Serves the three reads over gRPC. */
+    /** Serves the reads over gRPC. */
     service: ({ maybeLost, affected, exportsTraces }: Serving): Service => {
       const isAffected = createIsAffected(affected, (user, token, deadline) =>
         deps.upstreams.following({ user, token, size: FOLLOWING_A_PAGE, deadline }),
       );
       const noted = { maybeLost, affected, isAffected, observe: observeTimeline.read };
       const reads = { ...home, ...noted, store, fences, readShared, rebuild, deadlineMaxMs, log };
-      const traced = (name: string, read: GetTimeline) => lazilyTraced({ name, exportsTraces, log }, read);
+      const traced = <Asked>(name: string, read: GetTimeline<Asked>) =>
+        lazilyTraced({ name, exportsTraces, log }, read);
       const implementation = {
         getHomeTimeline: traced("GetHomeTimeline", getHomeTimeline(reads)),
         getLocalTimeline: traced("GetLocalTimeline", getSharedTimeline(reads, "local")),
+        getListTimeline: traced("GetListTimeline", getListTimeline(reads)),
         getGlobalTimeline: traced("GetGlobalTimeline", getSharedTimeline(reads, "global")),
       };
       return { name: "avion.TimelineService", definition: encodedResponses(TimelineServiceService), implementation };

@@ -123,4 +123,15 @@ export {
   type State,
   type StateWraps,
 } from "./state.redis.js";
-export { authorOf, authorTimelineOf, FLOOR, GLOBAL, HOMES, homeOf, kindOf, LOCAL, userOfHome } from "./timelines.js";
+export {
+  authorOf,
+  authorTimelineOf,
+  FLOOR,
+  GLOBAL,
+  HOMES,
+  homeOf,
+  kindOf,
+  LOCAL,
+  listTimelineOf,
+  userOfHome,
+} from "./timelines.js";

@@ -13,6 +13,7 @@ const NAMES = {
   COMPLETE: PULLS_COMPLETE,
   STATE: HIDDEN_STATE,
   HOME: before("timeline:home:<user>"),
+  LIST: before("timeline:list:<list>"),
   AUTHOR: before("timeline:author:<user>"),
   TOMBSTONES: before("timeline:tombstones"),
   ERASED: before("timeline:x:erased"),

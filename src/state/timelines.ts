@@ -7,6 +7,7 @@ export {
   FLOOR_MEMBER as FLOOR,
   homeKey as homeOf,
   kindOf,
+  listKey as listTimelineOf,
   userOfHomeKey as userOfHome,
 } from "./keys.js";
 

@@ -14,6 +14,8 @@ import { AppError } from "../../src/kernel/errors.js";
 import { encodeId, MAX_ID_BYTES } from "../../src/kernel/ids.js";
 import { readClocks } from "../../src/kernel/time.js";
 import { createIsAffected } from "../../src/reads/affected.js";
+import { createListReaders } from "../../src/reads/list-reader.js";
+import { createOpenAmong } from "../../src/reads/open-drops.js";
 import { createBylines } from "../../src/state/entries/bylines.redis.js";
 import { PageCache } from "../../src/state/entries/page-cache.js";
 import { createHiddenStore } from "../../src/state/hidden/hidden.redis.js";
@@ -32,6 +34,9 @@ let count = 0;
 /** Returns an id of the greatest length, as a text of its own that V8 stores with two bytes a character. */
 const longId = (): string =>
   Buffer.from(`${(count++).toString(36).padStart(10, "0")}ł`.padEnd(MAX_ID_BYTES - 1, "x")).toString();
+
+/** A copy that shares no memory. */
+const own = (text: string): string => Buffer.from(text).toString();
 
 type Fill = (bytes: number) => unknown;
 
@@ -126,6 +131,24 @@ const FILLS: Readonly<Record<CacheName, Fill>> = {
     const upstreams = connectUpstreams({ userServiceAddr: "127.0.0.1:1", postServiceAddr: "127.0.0.1:1", tls });
     await times(bytes, 300, () => upstreams.leaveOut("GetFollowersList", longId()));
     return upstreams;
+  },
+  listReaders: async (bytes) => {
+    const ids = Array.from({ length: 20 }, longId);
+    const readers = createListReaders(async () => ({ member_ids: ids.map(own), followed_ids: ids.map(own) }));
+    await times(bytes, 4_000, () => readers.read({ owner: longId(), list: longId() }, Number.POSITIVE_INFINITY));
+    return readers;
+  },
+  openDrops: async (bytes) => {
+    const none = { following: async () => [], drops: async () => undefined };
+    const sources = {
+      ...none,
+      drops: async (_asked: unknown, _limits: unknown, answered: (...answer: unknown[]) => unknown) =>
+        answered({}, { drops: [{ drop_id: longId() }], next: undefined }),
+    };
+    const openAmong = createOpenAmong(() => sources as never);
+    const entry = { score: 1, drop: "unknown", by: { author: "ada" } };
+    await times(bytes, 300, () => openAmong("ada", [entry], Number.POSITIVE_INFINITY));
+    return openAmong;
   },
   producers: async (bytes) => {
     const gaps = new Gaps();

@@ -7,6 +7,7 @@ import { AppError } from "../../src/kernel/errors.js";
 import { type Failpoint, hookFailpoints } from "../../src/kernel/failpoints.js";
 import { Follows, MAX_LEFT_OUT } from "../../src/state/entries/follows.js";
 import { createFollowsStore } from "../../src/state/entries/follows.redis.js";
+import { audienceOf } from "../../src/state/entries/writer.redis.js";
 import { createWalk } from "../../src/state/erased/walk.redis.js";
 import { followsKeyOfHome, GLOBAL_KEY, homeKey } from "../../src/state/keys.js";
 import { handle } from "../support/fanout.js";
@@ -102,7 +103,7 @@ test("past a bound it is not noted any more who was answered: every follow may b
     scene.world.post(drop);
     const { writer } = scene.fanout.deps;
     const entry = entryOfDrop(scene.world.dropsOf("bob").find(({ drop_id }) => drop_id === drop.drop_id) as Drop);
-    await writer.addToHomes([{ audience: { ids: ["ada"], keys: ["ada"] }, entries: [entry] }]);
+    await writer.addToHomes([{ audience: audienceOf(["ada"]), entries: [entry] }]);
   }
   expect(await redis.raw.hlen(COPY)).toBeLessThan(MAX_LEFT_OUT + 10);
   expect(await redis.raw.hget(COPY, `stranger-${MAX_LEFT_OUT}`)).toBeNull();

@@ -1,4 +1,5 @@
 import { credentials } from "@grpc/grpc-js";
+import { ListServiceClient, ListServiceService } from "../../src/gen/avion/lists.js";
 import {
   type CreateDropRequest,
   type DropDetails,
@@ -18,6 +19,8 @@ export type Api = ReturnType<typeof openApi>;
 export function openApi(address: string) {
   const toPosts = new PostServiceClient(address, credentials.createInsecure());
   const toUsers = new UserServiceClient(address, credentials.createInsecure());
+  const toLists = new ListServiceClient(address, credentials.createInsecure());
+  const lists = callsOf(toLists, ListServiceService);
   const posts = callsOf(toPosts, PostServiceService);
   const users = callsOf(toUsers, UserServiceService);
   return {
@@ -52,6 +55,15 @@ export function openApi(address: string) {
     following: users.getFollowingList,
     isFollowing: users.isFollowing,
     share: posts.shareDrop,
+    unshare: posts.unshareDrop,
+    lists,
+    /** Makes a list with these members. */
+    createList: async (user_id: string, ...member_ids: string[]): Promise<string> => {
+      const { list } = await lists.createList({ user_id, title: "Friends" });
+      const list_id = list?.list_id ?? "";
+      await lists.addListMembers({ user_id, list_id, member_ids });
+      return list_id;
+    },
     block: users.block,
     unblock: users.unblock,
     mute: users.mute,
@@ -62,6 +74,7 @@ export function openApi(address: string) {
     close: () => {
       toPosts.close();
       toUsers.close();
+      toLists.close();
     },
   };
 }

@@ -8,6 +8,7 @@ import { createNotify } from "../../src/fanout/notify.js";
 import { codeOf } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { DAY } from "../../src/kernel/time.js";
+import { createLists } from "../../src/state/entries/lists.redis.js";
 import { createFences } from "../../src/state/fences/fences.js";
 import { createIsApart } from "../../src/state/hidden/apart.redis.js";
 import type { ChangeSources, HidingChange } from "../../src/state/hidden/changes.redis.js";
@@ -117,6 +118,7 @@ export function openFanout(
     writer,
     authors,
     authorStates: NOBODY_PULLED,
+    renewList: createLists(redis.scripts).renew,
     fences,
     erased,
     listeners: createListeners({

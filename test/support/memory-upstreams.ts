@@ -66,6 +66,7 @@ export function fanoutSourcesOf(world: World, pageSize: number): FanoutSources {
   };
   return {
     readFollowers: async (author, token) => pageOf(world.followersOf(author), token),
+    findLists: async () => [],
     isFollowing: async (user, author) => world.follows(user, author),
     readAuthorDrops: async (author, below) => dropPageOf(dropsBelow(world, author, positionOf(below), pageSize)),
     calls: createOldestFirst(128),

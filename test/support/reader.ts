@@ -1,5 +1,6 @@
 import { credentials } from "@grpc/grpc-js";
 import {
+  type GetListTimelineRequest,
   type GetTimelineRequest,
   type GetTimelineResponse,
   TimelineServiceClient,
@@ -15,6 +16,7 @@ export type Read = (query?: Query, deadlineMs?: number) => Promise<GetTimelineRe
 /** The three timelines over gRPC. */
 export type Reader = {
   home(user: string, query?: Query, deadlineMs?: number): Promise<GetTimelineResponse>;
+  list(user: string, list: string, query?: Partial<GetListTimelineRequest>): Promise<GetTimelineResponse>;
   readonly local: Read;
   readonly global: Read;
   close(): void;
@@ -23,9 +25,13 @@ export type Reader = {
 /** Connects to the service's gRPC address. */
 export function openReader(address: string): Reader {
   const client = new TimelineServiceClient(address, credentials.createInsecure());
-  const { getHomeTimeline, getLocalTimeline, getGlobalTimeline } = callsOf(client, TimelineServiceService);
+  const { getHomeTimeline, getListTimeline, getLocalTimeline, getGlobalTimeline } = callsOf(
+    client,
+    TimelineServiceService,
+  );
   return {
     home: (user_id, query, deadlineMs) => getHomeTimeline({ ...query, user_id }, deadlineMs),
+    list: (user_id, list_id, query) => getListTimeline({ ...query, user_id, list_id }),
     local: getLocalTimeline,
     global: getGlobalTimeline,
     close: () => client.close(),

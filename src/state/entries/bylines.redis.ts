@@ -1,8 +1,15 @@
 import { createCache } from "../../contracts/caches.js";
-import { type Byline, bylineBytes, bylineOf, bylineText, type TimelineEntry } from "../../contracts/timelines.js";
+import {
+  type Byline,
+  bylineBytes,
+  bylineOf,
+  bylineText,
+  listedBylineText,
+  type TimelineEntry,
+} from "../../contracts/timelines.js";
 import { chunked } from "../../kernel/concurrency.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
-import { bylinesKey } from "../keys.js";
+import { bylinesKey, kindOf } from "../keys.js";
 
 const DROPS_A_CALL = 1_000;
 
@@ -12,7 +19,8 @@ export function createBylines({ command }: Pick<Scripts, "command">, ttlOf: (key
   return {
     async keep(key: string, entries: readonly TimelineEntry[]): Promise<void> {
       const bylines = bylinesKey(key);
-      const signed = entries.flatMap(({ drop, by }) => (by ? [[drop, bylineText(by)] as const] : []));
+      const textOf = kindOf(key) === "list" ? listedBylineText : bylineText;
+      const signed = entries.flatMap(({ drop, by }) => (by ? [[drop, textOf(by)] as const] : []));
       for (const chunk of chunked(signed, DROPS_A_CALL))
         await command("hset", (client) => client.hset(bylines, new Map(chunk)));
       const ttl = ttlOf(key);

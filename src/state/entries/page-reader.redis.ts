@@ -77,7 +77,8 @@ export class PageReader {
   readonly read = async (range: Range): Promise<Stored> => {
     const { ttlMs, standings } = this.options;
     const kind = kindOf(range.key);
-    if (kind !== "home") return (await this.#read({ range, ttl: kind === "author" ? ttlMs : 0, pulls: "" })).stored;
+    const ttl = kind === "author" || kind === "list" ? ttlMs : 0;
+    if (kind !== "home") return (await this.#read({ range, ttl, pulls: "" })).stored;
     const isJudged = standings.suspended > 0;
     const wanted = isJudged && range.page ? { ...range, count: range.count + SPARE } : range;
     const { stored } = await this.#read({ range: wanted, ttl: ttlMs, pulls: pullsKeyOfHome(range.key), isJudged });

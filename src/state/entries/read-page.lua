@@ -21,7 +21,7 @@
 --          text, joined by ","; or as JSON [floor or "", "1" if none is tombstoned, authors, hides, "1" if the home is
 --          renewed or a mute ends soon, bylines, id, score, ...] in ascending order of (score, bytes). authors: joined by ","; "?" if the
 --          set is not known. hides: "1" if authors are asked for and the home's user hides somebody. bylines: of the
---          reposts among the entries, by drop; "" if a home or an author's timeline has none at all
+--          reposts among the entries, by drop, in a list of all; "" if there are none at all
 local call = redis.call
 -- As in page-cache.ts.
 local MAX_AGE_MS = 60000
@@ -163,9 +163,10 @@ end
 
 local function is_home(key) return string.sub(key, 1, #HOME) == HOME end
 
--- Number of bylines of reposts that are kept beside a home or an author's timeline.
+-- Number of bylines of reposts that are kept beside a home or an author's timeline; of all drops beside a list.
 local function reposts_of(key)
-  return (is_home(key) or string.sub(key, 1, #AUTHOR) == AUTHOR) and call('HLEN', BYLINES .. key .. '}') or 0
+  local are_kept = is_home(key) or string.sub(key, 1, #AUTHOR) == AUTHOR or string.sub(key, 1, #LIST) == LIST
+  return are_kept and call('HLEN', BYLINES .. key .. '}') or 0
 end
 
 -- Redis keeps up to 512 fields as a list by default, and passes through it for each field that is asked for.

@@ -31,6 +31,7 @@ import { withSuspended, withUnlisted } from "../standing/unlisted.js";
 import { createBylines } from "./bylines.redis.js";
 import type { Follows } from "./follows.js";
 import { createFollowsStore, forgetErased } from "./follows.redis.js";
+import { createReadList } from "./list-reader.js";
 import { PageReader, type PageReaderOptions } from "./page-reader.redis.js";
 import { createRemovalNotes } from "./removal-notes.redis.js";
 
@@ -86,9 +87,7 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
     return members.filter((member) => !member.startsWith("~")).map((token) => AUTHOR_PREFIX + token);
   };
   return {
-    read: reader.read,
-    readFirstPage: reader.readFirstPage,
-    readHidden: reader.readHidden,
+    ...pagesOf(reader, options),
     ...viewsOf(options),
     mergedKeysOf,
     async isComplete(key: string): Promise<boolean> {
@@ -157,6 +156,16 @@ const createBeginRebuild =
     return reply === null ? "complete" : reply === 0 ? "hidden unknown" : reply;
   };
 
+const pagesOf = (
+  { read, readFirstPage, readHidden }: PageReader,
+  { authorStates }: Pick<StoreOptions, "authorStates">,
+) => ({
+  read,
+  readFirstPage,
+  readHidden,
+  readList: createReadList({ read, authorStates }),
+});
+
 const viewsOf = ({ standings, repostWindow = 0 }: Omit<StoreOptions, "config">) => ({
   repostWindow,
   /** Returns true if local and global may have drops of users whose standing keeps them out of there. */
@@ -167,7 +176,7 @@ const viewsOf = ({ standings, repostWindow = 0 }: Omit<StoreOptions, "config">) 
 
 /** Returns the entries whose bylines are kept: of homes the reposts, of authors' timelines replies to others as well. */
 const signedOf = (key: string, entries: readonly TimelineEntry[]): readonly TimelineEntry[] =>
-  key === LOCAL_KEY || key === GLOBAL_KEY
+  key === LOCAL_KEY || key === GLOBAL_KEY || kindOf(key) === "list"
     ? entries
     : entries.filter(({ by }) => by?.original !== undefined || (kindOf(key) === "author" && by?.parent !== undefined));
 

@@ -1,9 +1,10 @@
-import { type Byline, bylineText, type TimelineEntry } from "../../contracts/timelines.js";
+import { listOfReader } from "../../contracts/lists.js";
+import { type Byline, bylineText, listedBylineText, type TimelineEntry } from "../../contracts/timelines.js";
 import { decodeId, encodeId } from "../../kernel/ids.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import type { Erased } from "../erased/erasures.js";
 import type { Fenced } from "../fenced.redis.js";
-import { HOME_PREFIX, homeKey, type PackedKeys, packKeys, SHARED_PREFIX, SHARED_TOKENS } from "../keys.js";
+import { HOME_PREFIX, homeKey, LIST_PREFIX, type PackedKeys, packKeys, SHARED_PREFIX, SHARED_TOKENS } from "../keys.js";
 import type { ListenersAmong } from "../listeners/listening.redis.js";
 import { script } from "../scripts.redis.js";
 import { createDropFacts } from "./drop-facts.redis.js";
@@ -13,15 +14,21 @@ import { createRemovalNotes } from "./removal-notes.redis.js";
 export const ADD_ENTRIES = script("add-entries", import.meta.url);
 export const REMOVE_ENTRIES = script("remove-entries", import.meta.url);
 
-/** Users, each once, and the tokens of their keys as scripts take them. */
+/** Users, each once, and the readers of lists, with the tokens of their keys as scripts take them. */
 export interface Audience {
   readonly ids: readonly string[];
   readonly keys: PackedKeys;
+  readonly readers: readonly string[];
+  readonly listKeys: PackedKeys;
 }
 
+/** Takes users, and readers of lists among them. */
 export function audienceOf(users: Iterable<string>): Audience {
-  const ids = [...new Set(users)];
-  return { ids, keys: packKeys(ids.map(encodeId)) };
+  const all = [...new Set(users)];
+  const readers = all.filter((user) => listOfReader(user) !== undefined);
+  const ids = readers.length === 0 ? all : all.filter((user) => listOfReader(user) === undefined);
+  const lists = readers.map((reader) => encodeId(listOfReader(reader) as string));
+  return { ids, keys: packKeys(ids.map(encodeId)), readers, listKeys: packKeys(lists) };
 }
 
 /** Entries to add to the homes of an audience. Each home leaves out those that its user does not see. */
@@ -95,7 +102,12 @@ export function createTimelineWriter(deps: WriterDeps, options: WriterOptions) {
   const notes = createRemovalNotes(scripts);
   const removeFromHomes = async (all: readonly HomeRemoval[], yields = false): Promise<void> => {
     const groups = all.map(({ audience: { keys }, drops }) => ({ keys, items: drops.map((drop) => [drop]) }));
-    await fenced.groups({ script: REMOVE_ENTRIES, prefix: HOME_PREFIX, before: [], groups, yields });
+    const lists = all.flatMap(({ audience: { listKeys: keys }, drops }) =>
+      keys.length === 0 ? [] : { keys, items: drops.map((drop) => [drop]) },
+    );
+    const call = { script: REMOVE_ENTRIES, before: [], yields } as const;
+    await fenced.groups({ ...call, prefix: HOME_PREFIX, groups });
+    if (lists.length > 0) await fenced.groups({ ...call, prefix: LIST_PREFIX, groups: lists });
   };
   return {
     removeFromHomes,
@@ -110,7 +122,7 @@ export function createTimelineWriter(deps: WriterDeps, options: WriterOptions) {
           await eachOf(audience.ids.filter(isListening), (user) => notes.note(homeKey(user), drops));
       await removeFromHomes(all);
     },
-    addToHomes: createAddToHomes(deps, options),
+    addToHomes: withLists(createAddToHomes(deps, options), createAddToLists(deps, options)),
     addShared,
     async removeShared(drops: readonly string[]): Promise<void> {
       const groups = [{ keys: [`${SHARED_TOKENS.local},${SHARED_TOKENS.global}`], items: drops.map((drop) => [drop]) }];
@@ -167,6 +179,32 @@ function createAddToHomes({ fenced, erased }: WriterDeps, options: WriterOptions
   };
   return addToHomes;
 }
+
+/**
+ * Returns a function that adds entries to the lists of audiences, with the bylines of all: reads judge them. A list that
+ * was not read since it was last lost is rebuilt by its next read.
+ */
+function createAddToLists({ fenced }: WriterDeps, options: WriterOptions) {
+  const before = addOptionsOf({ ...options, activeOnly: true, kind: "all" });
+  return async (additions: readonly HomeAddition[], yields = false): Promise<void> => {
+    const groups = additions.flatMap(({ audience: { listKeys: keys }, entries }) =>
+      keys.length === 0
+        ? []
+        : { keys, items: entries.map(({ drop, score, by }) => [score, drop, listedBylineText(by)]) },
+    );
+    if (groups.length > 0) await fenced.groups({ script: ADD_ENTRIES, prefix: LIST_PREFIX, before, groups, yields });
+  };
+}
+
+const withLists =
+  (
+    addToHomes: ReturnType<typeof createAddToHomes>,
+    addToLists: ReturnType<typeof createAddToLists>,
+  ): typeof addToHomes =>
+  async (additions, yields) => {
+    await addToLists(additions, yields);
+    return addToHomes(additions, yields);
+  };
 
 const entriesIn = (additions: readonly HomeAddition[]): number =>
   additions.reduce((sum, { audience, entries }) => sum + audience.ids.length * entries.length, 0);
