@@ -42,12 +42,12 @@ export function createSources(upstreams: Upstreams, erased: Pick<Erased, "among"
   return {
     readFollowers: async (user, token) => {
       const [followers, lists] = positionsOf(token);
-      const [page, found] = await Promise.all([
+      const [page, listed] = await Promise.all([
         followers === undefined ? ENDED : upstreams.followers({ user, token: followers, size: followersAPage }),
         lists === undefined ? ENDED : upstreams.findLists({ member: user, token: lists, size: followersAPage }),
       ]);
-      const ids = found.ids.length === 0 ? page.ids : [...page.ids, ...found.ids.map(listReader)];
-      const next = page.next === "" && found.next === "" ? "" : JSON.stringify([page.next, found.next]);
+      const ids = listed.ids.length === 0 ? page.ids : [...page.ids, ...listed.ids.map(listReader)];
+      const next = page.next === "" && listed.next === "" ? "" : JSON.stringify([page.next, listed.next]);
       return { ids, next, total: page.total };
     },
     findLists: async (member, owners) => {

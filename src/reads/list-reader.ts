@@ -6,11 +6,11 @@ import { SECOND } from "../kernel/time.js";
 import type { HiddenUsers } from "../state/index.js";
 import { isInvalidArgument, isNotFound, isUnimplemented, type Upstreams } from "../upstreams/upstreams.grpc.js";
 
-/** Who reads a list, and what decides about its drops. */
+/** The owner of a list, and the facts that decide about its drops. */
 export interface ListReader {
   readonly owner: string;
   readonly members: ReadonlySet<string>;
-  /** Those of the members whom the owner follows. */
+  /** The members whom the owner follows. */
   readonly followed: ReadonlySet<string>;
 }
 

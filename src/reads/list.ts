@@ -164,8 +164,8 @@ function readsOf(
       return { ...judged, floor: undefined, incomplete: undefined };
     },
     async createdAt(key, drop) {
-      const own = await store.createdAt(key, drop);
-      if (own !== undefined) return own;
+      const listed = await store.createdAt(key, drop);
+      if (listed !== undefined) return listed;
       const registry = await currentOf(authorStates);
       const pulled = [...members].filter((member) => registry.has(member));
       const times = await Promise.all(pulled.map((author) => store.createdAt(authorTimelineOf(author), drop)));

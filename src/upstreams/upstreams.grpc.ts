@@ -2,7 +2,6 @@ import type { Client } from "@grpc/grpc-js";
 import { createCache } from "../contracts/caches.js";
 import type { DropPage } from "../contracts/timelines.js";
 import { isTime } from "../contracts/times.js";
-import { ListServiceService } from "../gen/avion/lists.js";
 import { type Counts, type ListDropsRequest, PostServiceService } from "../gen/avion/posts.js";
 import {
   type Erasure,
@@ -34,6 +33,7 @@ import {
 } from "./call.grpc.js";
 import type { DropsRequest } from "./drop-pages.js";
 import { createDropReads, type ReadDrops } from "./drop-reads.js";
+import { listsOn } from "./lists.grpc.js";
 import { createShownDrops } from "./shown-drops.js";
 
 export { isInvalidArgument, isNotFound, isOfUpstream, isUnimplemented } from "./call.grpc.js";
@@ -230,35 +230,6 @@ function standingsOn(call: ReturnType<typeof createCallUpstream>["once"]) {
       call(setStanding, request, { subject: request.user_id || request.host }),
     standing: async (request: { readonly user_id: string; readonly host: string }) =>
       (await call(getStanding, request, { subject: request.user_id || request.host })).entry,
-  };
-}
-
-interface FindRequest {
-  readonly member: string;
-  readonly owners?: readonly string[];
-  readonly token: string;
-  readonly size: number;
-}
-
-function listsOn(call: ReturnType<typeof createCallUpstream>["once"]) {
-  const { findLists, getListReader } = ListServiceService;
-  return {
-    /** Reads one page of the lists with a member. A users service without lists has none. */
-    findLists: async ({ member, owners = [], token, size }: FindRequest): Promise<IdPage> => {
-      const request = { member_id: member, owner_ids: [...owners], page_size: size, page_token: token };
-      const none = { list_ids: [], next_page_token: "" };
-      const { list_ids: ids, next_page_token: next } = await call(findLists, request, { subject: member }).catch(
-        (error: unknown) => {
-          if (isUnimplemented(error)) return none;
-          throw error;
-        },
-      );
-      checkPage("FindLists", token, { length: ids.length, next });
-      return { ids, next };
-    },
-    /** The deadline is in ms since the epoch. @throws AppError; `isNotFound` tells that the user has no such list */
-    listReader: (user_id: string, list_id: string, deadline: number) =>
-      call(getListReader, { user_id, list_id }, { subject: user_id, deadline }),
   };
 }
 

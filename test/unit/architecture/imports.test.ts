@@ -167,6 +167,7 @@ const BY_THE_OWN_CLOCK = [
   "reads/erased.ts",
   "reads/get-timeline.ts",
   "reads/index.ts",
+  "reads/list-reader.ts",
   "reads/rebuild.ts",
   "reads/sources.grpc.ts",
   "roles/certificates.ts",
