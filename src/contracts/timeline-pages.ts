@@ -5,7 +5,13 @@ import { SHOWN_DROP } from "./shown-drops.js";
 export const TIMELINES = ["home", "local", "global"] as const;
 export type TimelineName = (typeof TIMELINES)[number];
 
+/** A page of a list names the list, too. */
+export const PAGED_TIMELINES = [...TIMELINES, "list"] as const;
+export type PagedTimeline = (typeof PAGED_TIMELINES)[number];
+
 export const timelinePath = (name: string): string => `/api/v1/timelines/${name}`;
+
+export const listPath = (list: string): string => timelinePath(`list/${list}`);
 
 export const DEFAULT_LIMIT = 20;
 export const MAX_LIMIT = 100;

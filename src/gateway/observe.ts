@@ -1,4 +1,4 @@
-import { TIMELINES, type TimelineName } from "../contracts/timeline-pages.js";
+import { PAGED_TIMELINES, type PagedTimeline } from "../contracts/timeline-pages.js";
 import { sharedNow } from "../kernel/time.js";
 import { counter, gauge, histogram, observedGauge, upDownCounter } from "../telemetry/meters.js";
 import type { Headers } from "../telemetry/spans.js";
@@ -121,11 +121,11 @@ export const observeGateway = {
     closed.add(1, { reason });
   },
   pagesServed(): void {
-    for (const timeline of TIMELINES) pages.add(0, { timeline });
+    for (const timeline of PAGED_TIMELINES) pages.add(0, { timeline });
     pagesWithoutDrops.add(0);
     for (const status of [500, 503]) pagesRefused.add(0, { status });
   },
-  pageServed: (timeline: TimelineName): void => pages.add(1, { timeline }),
+  pageServed: (timeline: PagedTimeline): void => pages.add(1, { timeline }),
   pageWithoutDrops: (): void => pagesWithoutDrops.add(1),
   notificationsServed(): void {
     for (const status of [500, 503]) notificationsRefused.add(0, { status });

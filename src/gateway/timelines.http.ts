@@ -1,5 +1,5 @@
 import type { Router } from "express";
-import { TIMELINE_QUERY, TIMELINES, timelinePath } from "../contracts/timeline-pages.js";
+import { listPath, PAGED_TIMELINES, TIMELINE_QUERY, timelinePath } from "../contracts/timeline-pages.js";
 import type { GetTimelineResponse } from "../gen/avion/timeline.js";
 import { type ApiDeps, createApi, understood } from "../platform/http/api.js";
 import type { ReadShownDrops } from "../upstreams/shown-drops.js";
@@ -26,12 +26,13 @@ export function createTimelineRouter({ readPage, readDrops, pathPrefix, ...deps 
     readDrops: readDrops ?? (async () => new Map()),
     mayCall: async (user) => (await deps.takeRead(user, PAGE_COST)) === 0,
   });
-  for (const name of TIMELINES) {
-    const path = timelinePath(name);
+  for (const name of PAGED_TIMELINES) {
     const answer: Parameters<typeof api.get>[1] = async ({ user }, request, response) => {
       const { limit, expand: wanted, ...cursors } = understood(TIMELINE_QUERY, request.query, "query");
       const { max_id = "", min_id = "", since_id = "" } = cursors;
-      const page = await readPage(name, { user_id: user, limit, max_id, min_id, since_id });
+      const list_id = request.params.id ?? "";
+      const page = await readPage(name, { user_id: user, list_id, limit, max_id, min_id, since_id });
+      const path = list_id === "" ? timelinePath(name) : listPath(encodeURIComponent(list_id));
       const query = `limit=${limit}${wanted === undefined ? "" : `&expand=${wanted}`}`;
       const links = linksOf(page, { path: pathPrefix + path, query, isLast: min_id === "" && !page.has_more });
       // An empty page leads nowhere.
@@ -39,7 +40,7 @@ export function createTimelineRouter({ readPage, readDrops, pathPrefix, ...deps 
       observeGateway.pageServed(name);
       return wanted === undefined ? page : expand(page, user);
     };
-    api.get(path, answer, PAGE_COST);
+    api.get(name === "list" ? listPath(":id") : timelinePath(name), answer, PAGE_COST);
   }
   return api.complete();
 }

@@ -1,6 +1,10 @@
 import { type ServiceError, status } from "@grpc/grpc-js";
-import type { TimelineName } from "../contracts/timeline-pages.js";
-import { type GetTimelineRequest, type GetTimelineResponse, TimelineServiceService } from "../gen/avion/timeline.js";
+import type { PagedTimeline } from "../contracts/timeline-pages.js";
+import {
+  type GetListTimelineRequest,
+  type GetTimelineResponse,
+  TimelineServiceService,
+} from "../gen/avion/timeline.js";
 import { AppError, type ErrorCode } from "../kernel/errors.js";
 import type { TlsFiles } from "../platform/tls.js";
 import { connectUpstream, createCallUpstream } from "./call.grpc.js";
@@ -14,26 +18,30 @@ const METHODS = {
 /** Codes with which the service refuses a request. */
 const REFUSALS: Readonly<Partial<Record<status, ErrorCode>>> = {
   [status.INVALID_ARGUMENT]: "invalid",
+  [status.NOT_FOUND]: "notfound",
   [status.RESOURCE_EXHAUSTED]: "exhausted",
   [status.DEADLINE_EXCEEDED]: "unavailable",
 };
 
 /**
- * Reads a page of a timeline.
+ * Reads a page of a timeline. Only that of a list has a list_id.
  *
- * @throws AppError `invalid` naming the field, `exhausted`, `unavailable`, `failed`
+ * @throws AppError `invalid` naming the field, `notfound` if the user has no such list, `exhausted`, `unavailable`, `failed`
  */
-export type ReadPage = (name: TimelineName, request: GetTimelineRequest) => Promise<GetTimelineResponse>;
+export type ReadPage = (name: PagedTimeline, request: GetListTimelineRequest) => Promise<GetTimelineResponse>;
 
 /** Connects to a TimelineService at the first call, and reconnects by itself. */
 export function connectTimelines(address: string, tls: TlsFiles) {
   const client = connectUpstream(address, tls);
   const { open } = createCallUpstream(client);
   const calls = { home: open(METHODS.home), local: open(METHODS.local), global: open(METHODS.global) };
-  const read: ReadPage = (name, request) =>
-    calls[name](request, { subject: request.user_id }).catch((error: unknown) => {
+  const callList = open(TimelineServiceService.getListTimeline);
+  const read: ReadPage = (name, request) => {
+    const call = name === "list" ? callList : calls[name];
+    return call(request, { subject: request.user_id }).catch((error: unknown) => {
       throw asRefusal(error);
     });
+  };
   return { read, close: (): void => client.close() };
 }
 

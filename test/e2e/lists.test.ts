@@ -1,7 +1,12 @@
+import { type ServiceError, status } from "@grpc/grpc-js";
 import { expect } from "@jest/globals";
+import { listPath } from "../../src/contracts/timeline-pages.js";
 import { Visibility } from "../../src/gen/avion/posts.js";
+import { call } from "../support/analysis-http.js";
 import { openApi } from "../support/api.js";
 import { becomes } from "../support/eventually.js";
+import { ListModel, type ModelDrop, modelDrop } from "../support/list-model.js";
+import { below, oneOf, seeded } from "../support/random.js";
 import { openReader } from "../support/reader.js";
 import { type Stack, testWithStack } from "../support/stack.js";
 
@@ -59,5 +64,153 @@ testWithStack(
     await shows(list, [direct, three, two, one]);
     await api.deleteDrop({ drop_id: one, user_id: "bob" });
     await shows(list, [direct, three, two]);
+  },
+);
+
+testWithStack(
+  "pages of a list over HTTP are those of gRPC, for its owner alone, with the drops of others where they are asked for",
+  { service: false, data: true },
+  async (stack) => {
+    const { api, reads, post, shows, service } = await open(stack);
+    const gateway = await stack.start({
+      roles: "gateway",
+      env: { TIMELINE_API_ADDR: service.grpcAddress, TIMELINE_POST_SERVICE_ADDR: service.grpcAddress },
+    });
+    const list = await api.createList("ada", "bob");
+    const drops = [await post("bob"), await post("bob"), await post("bob")].reverse();
+    await shows(list, drops);
+    const read = (query: string, user = "ada") => call(`${gateway.httpUrl}${listPath(list)}${query}`, { user });
+    const first = await read("?limit=2");
+    expect([first.status, first.body]).toEqual([200, await reads.list("ada", list, { limit: 2 })]);
+    const [, next = ""] = /<([^>]+)>; rel="next"/.exec(first.headers.get("link") ?? "") ?? [];
+    expect((await call(gateway.httpUrl + next, { user: "ada" })).body.drop_ids).toEqual(drops.slice(2));
+    const { items } = (await read("?expand=drops")).body;
+    expect(items.map((item: { drop: { drop: { body: string } } }) => item.drop.drop.body)).toEqual([
+      "Hello",
+      "Hello",
+      "Hello",
+    ]);
+    expect((await read("", "bob")).status).toBe(404);
+    expect((await read("?limit=0")).status).toBe(400);
+  },
+);
+
+testWithStack(
+  "while the users service is away a list that was read is degraded, and one that was not is unavailable; a deleted one is gone",
+  { service: false, data: true },
+  async (stack) => {
+    const { api, post, service } = await open(stack);
+    const own = { TIMELINE_USER_SERVICE_ADDR: service.grpcAddress, TIMELINE_POST_SERVICE_ADDR: service.grpcAddress };
+    const { grpcAddress } = await stack.start({ roles: "api", env: own });
+    const reads = openReader(grpcAddress);
+    stack.defer(() => reads.close());
+    const [list, other] = [await api.createList("ada", "bob"), await api.createList("ada", "bob")];
+    const drop = await post("bob");
+    const read = (id: string, user = "ada") => reads.list(user, id).catch(({ code }: ServiceError) => code);
+    await becomes(async () => expect(await read(list)).toMatchObject({ drop_ids: [drop], degraded: false }));
+    const key = `timeline:list:${other}`;
+    await becomes(async () => expect(await read(other)).toMatchObject({ drop_ids: [drop] }));
+    expect(await stack.redis.exists(key)).toBe(1);
+    await api.lists.deleteList({ user_id: "ada", list_id: other });
+    expect([await read(other), await read(list, "bob")]).toEqual([status.NOT_FOUND, status.NOT_FOUND]);
+    expect(await stack.redis.exists(key)).toBe(0);
+    const unread = await api.createList("ada", "bob");
+    await service.stop();
+    expect(await read(list)).toMatchObject({ drop_ids: [drop], degraded: true });
+    expect(await read(unread)).toBe(status.UNAVAILABLE);
+  },
+);
+
+const USERS = ["ada", "bob", "cat", "star", "eve"];
+const OTHERS = USERS.filter((user) => user !== "ada");
+
+/** Changes that the services may refuse, as between blocked people: then nothing has changed. */
+const unlessRefused = async (call: () => Promise<void>): Promise<void> =>
+  call().catch((error: ServiceError) => {
+    if (![status.NOT_FOUND, status.FAILED_PRECONDITION].includes(error.code)) throw error;
+  });
+
+// Invariants 3 to 6.
+testWithStack(
+  "a list shows what a model of it shows, in any history of drops, members, follows and blocks, past the cap, pulled members too",
+  { service: false, data: true, timeoutMs: 180_000 },
+  async (stack) => {
+    const env = { TIMELINE_MAX_ENTRIES: "10", TIMELINE_FANOUT_PULL_THRESHOLD: "3", TIMELINE_LIMIT_SAME_BODY: "off" };
+    const { api, shows } = await open(stack, env);
+    const random = seeded(14);
+    for (const follower of ["f0", "f1", "f2", "f3"]) await api.follow({ follower_id: follower, following_id: "star" });
+    const model = new ListModel("ada");
+    const list_id = await api.createList("ada");
+    const key = `timeline:list:${list_id}`;
+    const keep = (drop: ModelDrop) => void model.drops.set(drop.drop_id, drop);
+    const alive = (isWanted: (drop: ModelDrop) => boolean) => {
+      const drops = [...model.drops.values()].filter(isWanted);
+      return drops.length === 0 ? undefined : oneOf(random, drops);
+    };
+    const isOpen = ({ visibility, original }: ModelDrop) => visibility <= UNLISTED && original === undefined;
+    const post = async () => {
+      const user = oneOf(random, USERS);
+      const visibility = oneOf(random, [Visibility.PUBLIC, Visibility.PUBLIC, UNLISTED, FOLLOWERS, DIRECT]);
+      const recipients = visibility === DIRECT ? ["cat", "ada"].slice(below(random, 2)) : [];
+      const parent = random() < 0.5 && visibility !== DIRECT ? alive(isOpen) : undefined;
+      await unlessRefused(async () => {
+        const drop = await api.post(user, { visibility, recipients, reply_to: parent?.drop_id ?? "" });
+        keep(modelDrop(drop, { parent: parent?.author }));
+      });
+    };
+    const share = async () => {
+      const [user_id, original] = [oneOf(random, USERS), alive(isOpen)];
+      if (!original) return;
+      await unlessRefused(async () => {
+        const { repost_id } = await api.share({ user_id, drop_id: original.drop_id });
+        const { drop } = await api.getDrop({ drop_id: repost_id });
+        if (drop) keep(modelDrop(drop, { original }));
+      });
+    };
+    const remove = async () => {
+      const drop = alive(({ original }) => original === undefined);
+      if (!drop) return;
+      await api.deleteDrop({ drop_id: drop.drop_id, user_id: drop.author });
+      model.remove(drop.drop_id);
+    };
+    const member = async () => {
+      const user = oneOf(random, USERS);
+      const change = { user_id: "ada", list_id, member_ids: [user] };
+      if (model.members.delete(user)) return void (await api.lists.removeListMembers(change));
+      model.members.add(user);
+      await api.lists.addListMembers(change);
+    };
+    const follow = async () => {
+      const user = oneOf(random, OTHERS);
+      const pair = { follower_id: "ada", following_id: user };
+      if (model.followed.delete(user)) return void (await api.unfollow(pair));
+      await unlessRefused(async () => {
+        await api.follow(pair);
+        model.followed.add(user);
+      });
+    };
+    const hide = async () => {
+      const [user, isBlock] = [oneOf(random, OTHERS), random() < 0.5];
+      const pair = { user_id: "ada", target_id: user };
+      if (model.hidden.delete(user)) return void (await Promise.all([api.unblock(pair), api.unmute(pair)]));
+      model.hidden.add(user);
+      if (!isBlock) return void (await api.mute(pair));
+      await api.block(pair);
+      model.followed.delete(user);
+    };
+    const lose = async () => {
+      await stack.redis.del(oneOf(random, [key, `timeline:x:bylines:{${key}}`, "timeline:author:star"]));
+    };
+    for (const user of ["bob", "star"]) {
+      model.members.add(user);
+      await api.lists.addListMembers({ user_id: "ada", list_id, member_ids: [user] });
+    }
+    const steps = [post, post, post, post, post, share, share, remove, member, member, follow, follow, hide, lose];
+    for (let round = 0; round < 60; round++) {
+      for (let step = 0; step < 3; step++) await oneOf(random, steps)();
+      await shows(list_id, model.shown());
+    }
+    expect(await stack.redis.hget("timeline:x:pulled", "star")).toMatch(/^pulled/);
+    expect(model.drops.size).toBeGreaterThan(40);
   },
 );

@@ -1,5 +1,5 @@
 import { expect } from "@jest/globals";
-import { TIMELINES, timelinePath } from "../../src/contracts/timeline-pages.js";
+import { listPath, TIMELINES, timelinePath } from "../../src/contracts/timeline-pages.js";
 import { ERASED_KEY, FLOOR_MEMBER } from "../../src/state/keys.js";
 import { type Answer, call } from "../support/analysis-http.js";
 import { becomes } from "../support/eventually.js";
@@ -103,6 +103,12 @@ pages("a drop and its reposts are shown once in a home, with who reposted it, ov
   await becomes(async () =>
     expect(await http("home")).toMatchObject([{ drop_id: "ida-1", reposted_by: ["ida", "hao", "gil"] }]),
   );
+});
+
+pages("a list of nobody is not found, also where the users service has no lists", async (stack) => {
+  const { httpUrl } = await openGateway(stack);
+  const { status, body } = await call(`${httpUrl}${listPath("0198c0de")}`, { user: "bob" });
+  expect([status, body.detail]).toEqual([404, "list_id: the users service has no lists"]);
 });
 
 pages("what is wrong with a request is said by its status, and names the field", async (stack) => {

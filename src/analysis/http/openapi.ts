@@ -1,7 +1,13 @@
 import { statusPath } from "../../contracts/analysis.js";
 import { NOTIFICATIONS_PATH, NOTIFICATIONS_QUERY } from "../../contracts/notification-pages.js";
 import { STREAM_EVENTS } from "../../contracts/stream-events.js";
-import { TIMELINE_QUERY, TIMELINES, timelinePath } from "../../contracts/timeline-pages.js";
+import {
+  listPath,
+  PAGED_TIMELINES,
+  type PagedTimeline,
+  TIMELINE_QUERY,
+  timelinePath,
+} from "../../contracts/timeline-pages.js";
 import {
   answer,
   EVENTS,
@@ -55,6 +61,8 @@ const STREAM = {
   content: { "text/event-stream": { schema: { type: "string" } } },
 };
 
+const ID: Json = { name: "id", in: "path", required: true, schema: { type: "string" } };
+
 const PATHS: Json = {
   "/events/timeline/home": {
     get: {
@@ -105,7 +113,7 @@ const PATHS: Json = {
     get: {
       operationId: "getAnalysis",
       summary: "Status and results of an analysis of the caller",
-      parameters: [{ name: "id", in: "path", required: true, schema: { type: "string" } }],
+      parameters: [ID],
       responses: { 200: answer("Analysis", "The analysis"), ...problems(400, 401, 403, 404, 410, 429, 500, 503) },
     },
   },
@@ -137,24 +145,25 @@ const PATHS: Json = {
   },
 };
 
-const SUMMARIES: Readonly<Record<(typeof TIMELINES)[number], string>> = {
+const SUMMARIES: Readonly<Record<PagedTimeline, string>> = {
   home: "The drops of the people whom the caller follows, and the caller's own",
   local: "The public drops of this server, without those that the caller hides",
   global: "The public drops of this server and of others, without those that the caller hides",
+  list: "The drops of the members of a list of the caller",
 };
 
 const TIMELINE_PATHS: Json = Object.fromEntries(
-  TIMELINES.map((name) => [
-    timelinePath(name),
+  PAGED_TIMELINES.map((name) => [
+    name === "list" ? listPath("{id}") : timelinePath(name),
     {
       get: {
         operationId: `get${name[0]?.toUpperCase()}${name.slice(1)}Timeline`,
         summary: SUMMARIES[name],
         description: "max_id, min_id and since_id exclude each other",
-        parameters: parametersOf(TIMELINE_QUERY),
+        parameters: [...(name === "list" ? [ID] : []), ...parametersOf(TIMELINE_QUERY)],
         responses: {
           200: answer("Timeline", "A page", ["Link"]),
-          ...problems(400, 401, 403, 405, 410, 429, 500, 503),
+          ...problems(400, 401, 403, ...(name === "list" ? [404] : []), 405, 410, 429, 500, 503),
         },
       },
     },
