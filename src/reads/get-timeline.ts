@@ -99,7 +99,7 @@ export function getHomeTimeline(deps: ReadDeps): GetTimeline {
 }
 
 /** Stored homes have the drops of the suspended, which are left out of pages. */
-export const withoutSuspended = ({ hidden, store }: ReadDeps): ReadDeps["hidden"] => ({
+const withoutSuspended = ({ hidden, store }: ReadDeps): ReadDeps["hidden"] => ({
   ...hidden,
   known: async (user, deadline) => store.withSuspended(await hidden.known(user, deadline)),
   lastKnown: (user) => store.withSuspended(hidden.lastKnown(user)),
