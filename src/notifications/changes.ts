@@ -6,6 +6,7 @@ import {
   type RemoteDropReceived,
   type TimelineEvent,
 } from "../contracts/events.js";
+import { listOfReader } from "../contracts/lists.js";
 import { DLQ_HEADER, SILENT_HEADER, STREAM } from "../contracts/subjects.js";
 import { isNews } from "../contracts/times.js";
 import { compareVersions, type Version } from "../contracts/versions.js";
@@ -85,9 +86,12 @@ function changesOf(event: TimelineEvent | ActivityEvent, { time, seq, headers }:
     .map((change) => (isOld ? { ...change, active: false } : change));
 }
 
-/** Nobody is notified by themselves. Other servers notify their people. */
+/** Nobody is notified by themselves, nor by a list, which is private. Other servers notify their people. */
 const isStored = ({ user, actor, drop, byDrop }: Pick<Change, "user" | "actor" | "drop" | "byDrop">): boolean =>
-  user !== actor && !isRemoteActor(user) && [user, actor, `${drop}${byDrop}x`].every((id) => !id.includes("\0"));
+  user !== actor &&
+  listOfReader(actor) === undefined &&
+  !isRemoteActor(user) &&
+  [user, actor, `${drop}${byDrop}x`].every((id) => !id.includes("\0"));
 
 function keysOf({ name, payload }: TimelineEvent | ActivityEvent): Key[] {
   switch (name) {

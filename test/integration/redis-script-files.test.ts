@@ -25,9 +25,9 @@ const ARGS: Readonly<Record<string, readonly (string | number)[]>> = {
   "trim-older": [LATER, 1, "k:trim-older:", "1,2,3"],
   "read-page": [
     ...["", 1, 0, 0],
-    ...["k:read-page:1", "older", 1, 0, "", "", "", 1, 0],
-    ...["k:read-page:2", "newer", 1, 0, "", "", "", 0, 0],
-    ...["k:read-page:3", "older", 1, 0, 1, "a", "pulls", 0, 0],
+    ...["k:read-page:1", "older", 1, 0, "", "", "", 1, 0, "0"],
+    ...["k:read-page:2", "newer", 1, 0, "", "", "", 0, 0, "0"],
+    ...["k:read-page:3", "older", 1, 0, 1, "a", "pulls", 0, 0, "0"],
   ],
   "fill-hidden": ["begin", "mark", 1_000, 1_000],
   "read-hidden": [10],
