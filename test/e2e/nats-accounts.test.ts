@@ -122,6 +122,20 @@ test("every role does its whole work as its own user of NATS", async () => {
         expect.objectContaining({ likes: 1 }),
       ]),
     );
+    // Likes, requests, and likes of another posts service.
+    await users.setProfile({ user_id: "cid", display_name: "", bio: "", avatar_url: "", approves_followers: true });
+    expect(await users.follow({ follower_id: "ada", following_id: "cid" })).toMatchObject({ pending: true });
+    const reacted = { drop_id: "d", author_id: "bob", user_id: "dan", kind: "like", active: true, version: 1 };
+    await publisher.publish("drop_reacted", JSON.stringify(reacted));
+    await as("operator", async (connection) => {
+      const { streams } = await connection.jetstreamManager();
+      await becomes(async () =>
+        expect((await streams.info("ACTIVITY", { subjects_filter: ">" })).state.subjects).toEqual({
+          "activity.reacted": 2,
+          "activity.requested": 1,
+        }),
+      );
+    });
     const remote = { drop_id: "https://far.example/1", created_at: Date.now() };
     await publisher.publish("ap_drop_received", JSON.stringify(remote));
     await becomes(async () => expect((await reads.global()).drop_ids).toContain(remote.drop_id));

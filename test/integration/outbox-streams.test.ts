@@ -75,6 +75,24 @@ test("while ENGAGEMENT takes nothing, the outbox of drops goes on undisturbed", 
 });
 
 // Invariant 1.
+test("while ACTIVITY is gone, likes are counted and drops published; once it is back, people are told of each like", async () => {
+  const posts = await startPosts(await database.newDatabase());
+  const liked = await post(posts);
+  const { config } = await nats.manager.streams.info(STREAM.activity);
+  await nats.manager.streams.purge(STREAM.engagement);
+  await nats.manager.streams.delete(STREAM.activity);
+  for (const user_id of ["bob", "cid"]) await posts.call.likeDrop({ drop_id: liked, user_id });
+  relay(posts.db, "posts", "reactions", "activity");
+  await eventually(() => (failed["activity"] ?? 0) >= 3, "the likes cannot be told");
+  await eventually(async () => (await stored(STREAM.engagement)) === 2, "the likes are counted");
+  await eventually(async () => (await stored(STREAM.drops)) === 1, "the drop is published");
+  expect([failed["posts"], failed["reactions"]]).toEqual([undefined, undefined]);
+  await nats.manager.streams.add(config);
+  await eventually(async () => (await stored(STREAM.activity)) === 2, "both likes are told");
+  await posts.stop();
+});
+
+// Invariant 1.
 test("while EDGES takes nothing, the outbox of graph events goes on undisturbed", async () => {
   const db = await newUsersDatabase(database);
   const users = usersProcess({ db, scripts: redis.scripts });

@@ -44,6 +44,10 @@
 - name: TIMELINE_API_ADDR
   value: {{ include "avion-timeline.timelineService" $root | quote }}
 {{- end }}
+{{- if include "avion-timeline.callsNotifications" . }}
+- name: TIMELINE_NOTIFICATION_SERVICE_ADDR
+  value: {{ include "avion-timeline.notificationService" $root | quote }}
+{{- end }}
 {{- if include "avion-timeline.checksTokens" . }}
 {{- if or $values.jwt.secret $values.jwt.existingSecret.name }}
 - name: TIMELINE_JWT_SECRET

@@ -133,18 +133,30 @@ failedJobsHistoryLimit: 3
 {{- include "avion-timeline.upstream" (dict "root" . "upstream" "postService" "role" "posts") -}}
 {{- end -}}
 
-{{/* What the gateway serves pages of: as given, else this release's role api, if the gateway can show it the certificate that it asks for. */}}
-{{- define "avion-timeline.timelineService" -}}
-{{- $grpc := include "avion-timeline.tlsOf" (dict "root" . "channel" "grpc") | fromYaml -}}
-{{- $upstream := include "avion-timeline.tlsOf" (dict "root" . "channel" "upstream") | fromYaml -}}
+{{/* What the gateway serves over HTTP: as given, else this release's role, if the gateway can show it the certificate that it asks for. */}}
+{{- define "avion-timeline.served" -}}
+{{- $grpc := include "avion-timeline.tlsOf" (dict "root" .root "channel" "grpc") | fromYaml -}}
+{{- $upstream := include "avion-timeline.tlsOf" (dict "root" .root "channel" "upstream") | fromYaml -}}
 {{- $fits := and (eq (empty $grpc.existingSecret) (empty $upstream.existingSecret)) (not (and $grpc.existingSecret $grpc.ca (not $upstream.cert))) -}}
-{{- if or .Values.upstreams.timelineService $fits -}}
-{{- include "avion-timeline.upstream" (dict "root" . "upstream" "timelineService" "role" "api") -}}
+{{- if or (index .root.Values.upstreams .upstream) $fits -}}
+{{- include "avion-timeline.upstream" . -}}
 {{- end -}}
+{{- end -}}
+
+{{- define "avion-timeline.timelineService" -}}
+{{- include "avion-timeline.served" (dict "root" . "upstream" "timelineService" "role" "api") -}}
+{{- end -}}
+
+{{- define "avion-timeline.notificationService" -}}
+{{- include "avion-timeline.served" (dict "root" . "upstream" "notificationService" "role" "notifications") -}}
 {{- end -}}
 
 {{- define "avion-timeline.callsTimelines" -}}
 {{- if and (eq .role "gateway") (include "avion-timeline.timelineService" .root) -}}true{{- end -}}
+{{- end -}}
+
+{{- define "avion-timeline.callsNotifications" -}}
+{{- if and (eq .role "gateway") (include "avion-timeline.notificationService" .root) -}}true{{- end -}}
 {{- end -}}
 
 {{/* The gateway asks the posts service for the drops of pages. */}}

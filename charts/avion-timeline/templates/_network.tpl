@@ -14,7 +14,8 @@ egress:
       - { port: 53, protocol: TCP }
   {{- $callsOwnApi := and (include "avion-timeline.callsTimelines" .) $root.Values.roles.api.enabled (not $root.Values.upstreams.timelineService) }}
   {{- $callsOwnPosts := and (include "avion-timeline.callsPosts" .) $root.Values.roles.posts.enabled }}
-  {{- if or (and (include "avion-timeline.callsUpstreams" .) (or $root.Values.roles.users.enabled $root.Values.roles.posts.enabled)) $callsOwnApi $callsOwnPosts }}
+  {{- $callsOwnNotifications := and (include "avion-timeline.callsNotifications" .) $root.Values.roles.notifications.enabled (not $root.Values.upstreams.notificationService) }}
+  {{- if or $callsOwnNotifications (and (include "avion-timeline.callsUpstreams" .) (or $root.Values.roles.users.enabled $root.Values.roles.posts.enabled)) $callsOwnApi $callsOwnPosts }}
   - ports:
       - { port: 50051, protocol: TCP }
     to:

@@ -53,11 +53,17 @@ rendering("the gateway serves pages of the release's own api, or of the one that
   expect(addressOf({})).toBe(`x-api:${PORTS.grpc}`);
   expect(addressOf({ "upstreams.timelineService": "elsewhere:1" })).toBe("elsewhere:1");
   expect(addressOf({ "roles.api.enabled": false })).toBeUndefined();
+  const notifications = (values: Values): unknown =>
+    upstreamsOf({ "roles.notifications.enabled": true, ...values }).notificationServiceAddr;
+  expect(notifications({})).toBe(`x-notifications:${PORTS.grpc}`);
+  expect(notifications({ "upstreams.notificationService": "elsewhere:2" })).toBe("elsewhere:2");
+  expect(notifications({ "roles.notifications.enabled": false })).toBeUndefined();
   // The gateway could not show the certificate that api asks for.
   const external = { "upstreams.userService": "u:1", "upstreams.postService": "p:1" };
   const own = { "roles.users.enabled": false, "roles.posts.enabled": false };
   const half = { "tls.grpc.existingSecret": "t", "tls.grpc.cert": "c", "tls.grpc.key": "k" };
   expect(addressOf({ ...external, ...own, ...half })).toBeUndefined();
+  expect(notifications({ ...external, ...own, ...half })).toBeUndefined();
 });
 
 rendering("network policies admit the release's own callers and the peers that are named", () => {
@@ -84,8 +90,10 @@ rendering("network policies admit the release's own callers and the peers that a
     // It asks for the drops of pages.
     expect(fits(podOf("gateway"), calls?.from)).toBe(name === "posts");
   }
-  expect(fits(podOf("gateway"), policyOf("api").spec.ingress[0]?.from)).toBe(true);
-  expect(policyOf("gateway").spec.egress.some(({ to }) => fits(podOf("api"), to))).toBe(true);
+  for (const served of ["api", "notifications"]) {
+    expect(fits(podOf("gateway"), policyOf(served).spec.ingress[0]?.from)).toBe(true);
+    expect(policyOf("gateway").spec.egress.some(({ to }) => fits(podOf(served), to))).toBe(true);
+  }
   expect(fits({ app: "reader" }, policyOf("posts").spec.ingress[0]?.from)).toBe(false);
 });
 
