@@ -128,7 +128,8 @@ function unlessInvalid(user: string, error: unknown): HiddenUsers | undefined {
 async function getPage(deps: ReadDeps, context: ReadContext, page: PageRequest, timeline: Timeline): Promise<Buffer> {
   const { name, key, viewer } = timeline;
   const until = readDeadlines(context.deadline, deps.deadlineMaxMs);
-  const mayLack = (): boolean => deps.maybeLost() || (name === "home" && deps.affected().length > 0);
+  const mayLack = (): boolean =>
+    deps.maybeLost() || (name === "home" && (deps.affected().length > 0 || deps.store.mayShowSuspended()));
   const isFirst = page.cursor === undefined && !mayLack();
   const read = () =>
     deps.store.readFirstPage(key, { drops: page.limit, since: deps.fences.retentionStart() }, viewer?.user);
@@ -176,7 +177,7 @@ interface PageCall extends ReadDeadlines {
 export async function getAnyPage(deps: ReadDeps, call: PageCall, timeline: Timeline): Promise<Buffer> {
   const { page, deadline } = call;
   const mayLack = async (): Promise<boolean> => {
-    if (deps.maybeLost()) return true;
+    if (deps.maybeLost() || (timeline.name === "home" && deps.store.mayShowSuspended())) return true;
     return timeline.isAffected ? withDeadline(timeline.isAffected(deadline), deadline).catch(() => true) : false;
   };
   const before = mayLack();

@@ -1,9 +1,12 @@
 import type { NatsConnection } from "nats";
 import { STREAM } from "../contracts/subjects.js";
+import { Visibility } from "../gen/avion/posts.js";
+import { Standing } from "../gen/avion/users.js";
 import { pause, SECOND } from "../kernel/time.js";
-import { LOCKED_AUTHOR, planWorld, seedWorld } from "./world/seed.js";
+import { LOCKED_AUTHOR, planWorld, SUSPENDED_AUTHOR, seedWorld } from "./world/seed.js";
 import type { World } from "./world/world.grpc.js";
 
+const OFFERS = ["Cheap watches", "Cheaper watches"];
 const LOOK_MS = SECOND / 10;
 const SAID_EVERY_MS = SECOND / 2;
 
@@ -31,6 +34,7 @@ export async function fillWorld(
     await pause(LOOK_MS);
   }
   await addLocked(world, plan.people.slice(1, 4));
+  await addSuspended(world, plan.people.slice(0, 4));
   return `${plan.people.length} users, ${plan.follows.length} follows, ${plan.drops.length} drops`;
 }
 
@@ -38,6 +42,15 @@ export async function fillWorld(
 async function addLocked({ users }: World, people: readonly string[]): Promise<void> {
   await users.setProfile({ user_id: LOCKED_AUTHOR, display_name: "Lena", approves_followers: true });
   await users.followMany({ follows: people.map((follower_id) => ({ follower_id, following_id: LOCKED_AUTHOR })) });
+}
+
+/** Adds an account whose drops are in the homes of followers, and which is suspended. */
+async function addSuspended({ users, posts }: World, people: readonly string[]): Promise<void> {
+  const user_id = SUSPENDED_AUTHOR;
+  await users.setProfile({ user_id, display_name: "Mallory" });
+  await users.followMany({ follows: people.map((follower_id) => ({ follower_id, following_id: user_id })) });
+  for (const body of OFFERS) await posts.createDrop({ user_id, visibility: Visibility.PUBLIC, body });
+  await users.setStanding({ user_id, standing: Standing.SUSPENDED, reason: "sells watches", by: "ada" });
 }
 
 /** Counts the events in the log, and the work that waits or is in flight. */

@@ -92,7 +92,10 @@ test("a session is a token of the user, and no cookie, which tabs of other users
   const { status, headers, body } = await call("POST", "/world/session", { user: "ada" });
   expect(status).toBe(200);
   expect(headers.get("set-cookie")).toBeNull();
-  expect(body).toEqual({ user: { user_id: "ada", followers: 0, following: 0, follows: [] }, token: "token-of-ada" });
+  expect(body).toEqual({
+    user: { user_id: "ada", followers: 0, following: 0, follows: [], suspended: false },
+    token: "token-of-ada",
+  });
 });
 
 test("drops are posted, shown with their text, and deleted", async () => {
@@ -161,6 +164,19 @@ test("a follow of somebody who approves followers is a request, which they accep
   expect((await answer("DELETE", "bob")).body).toEqual({ changed: true });
   expect(await requests()).toEqual([]);
   expect((await call("GET", "/world/users/ada")).body.user).toMatchObject({ follows: ["nova"] });
+});
+
+test("an operator suspends an account, whose summary says so, and lifts that again", async () => {
+  const set = (user_id: string, standing: string) => call("PUT", "/world/standings", { user_id, standing });
+  const suspended = async () => (await call("GET", "/world/standings")).body.suspended;
+  const summary = async () => (await call("GET", "/world/users/bob")).body.user;
+  expect([await suspended(), await summary()]).toMatchObject([[], { suspended: false }]);
+  expect(await set("bob", "suspended")).toMatchObject({ status: 200, body: { changed: true } });
+  expect([await suspended(), await summary()]).toMatchObject([[{ user_id: "bob" }], { suspended: true }]);
+  expect(await set("bob", "active")).toMatchObject({ body: { changed: true } });
+  expect([await suspended(), await summary()]).toMatchObject([[], { suspended: false }]);
+  expect(await set("bob", "limited")).toMatchObject({ status: 400 });
+  expect((await set("nobody", "active")).body).toMatchObject({ detail: "user_id: is no user of this world" });
 });
 
 test("drops of a page are shown as their viewer sees them, in the order asked for, without unknown ones", async () => {

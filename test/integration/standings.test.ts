@@ -99,12 +99,13 @@ test("what Redis loses stays in force, and is read from the users service again"
   await standings.record([changed("cat", "limited", 1)]);
   await copyOf(standings);
   expect(["ada", "bob", "cat"].map(standings.of)).toEqual(["suspended", "limited", "limited"]);
+  expect(standings.isLost).toBe(true);
   expect([(await copyOf()).of("ada")]).toEqual(["active"]);
   stored = [changed("ada", "suspended", 1)];
   const loop = standings.startFill(silent, read, async () => []);
   await eventually(async () => (await copyOf(standings)).of("bob") === "active", "what the users service has");
   expect(["ada", "cat"].map(standings.of)).toEqual(["suspended", "limited"]);
-  expect([standings.size, standings.suspended]).toEqual([2, 1]);
+  expect([standings.size, standings.suspended, standings.isLost]).toEqual([2, 1, false]);
   await loop.close();
 });
 

@@ -1,7 +1,8 @@
 import { expect, test } from "@jest/globals";
 import type { FanoutDeps } from "../../src/fanout/deps.js";
-import { veilNew } from "../../src/fanout/standings.js";
-import { homeKey, VEILED_KEY } from "../../src/state/keys.js";
+import { createVeilUsers, veilNew } from "../../src/fanout/standings.js";
+import { silent } from "../../src/kernel/logger.js";
+import { homeKey, STANDINGS_KEY, VEILED_KEY } from "../../src/state/keys.js";
 import { contextWith } from "../support/deliveries.js";
 import { eventually } from "../support/eventually.js";
 import { handle, logged, openFanout } from "../support/fanout.js";
@@ -46,6 +47,29 @@ test("a suspended author is on no page, stored or rebuilt, and afterwards all is
   const all = { drop_ids: ["cat-4", "bob-3", "bob-2", "cat-1", "bob-0"], degraded: false };
   expect([await scene.home(), await scene.local()]).toMatchObject([all, all]);
   expect([scene.rebuilt, await redis.raw.zcard(VEILED_KEY)]).toEqual([rebuilt, 0]);
+});
+
+// Invariant 5.
+test("while Redis has lost the standings, homes that may show drops of the suspended are degraded", async () => {
+  const scene = new Scene(redis);
+  for (const author of ["bob", "cat"]) await scene.post(author);
+  const read = async function* () {
+    yield [{ user_id: "bob", standing: "suspended" as const, until: 0, version: ++versions }];
+  };
+  const fill = async () => {
+    const loop = scene.standings.startFill(silent, read, createVeilUsers(scene.fanout.deps));
+    await eventually(async () => (await redis.raw.hget(STANDINGS_KEY, "~complete")) === "1", "a fill");
+    await loop.close();
+    await refresh(scene);
+  };
+  const shown = { drop_ids: ["cat-1"], degraded: false };
+  await fill();
+  expect(await scene.home()).toMatchObject(shown);
+  await redis.raw.flushall();
+  await refresh(scene);
+  expect(await scene.home()).toMatchObject({ degraded: true });
+  await fill();
+  expect(await scene.home()).toMatchObject(shown);
 });
 
 // Invariant 5.

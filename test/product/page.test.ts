@@ -61,7 +61,6 @@ import { program, runMain, type ServiceProcess } from "../support/service.js";
     await postAs(writer, "nova");
     await eventually(async () => (await newest(reader)) !== seen, "the drop that a new worker wrote", 40_000);
     expect(up.logs()).toMatch(/The worker has ended; another one is started with pid (?!${worker}\b)\d+\./);
-    if (process.env["SCREENSHOT"]) await reader.screenshot({ path: process.env["SCREENSHOT"], fullPage: true });
   }, 90_000);
 
   test("tabs of one browser that show different users each have their own stream, also after it was cut", async () => {
@@ -219,6 +218,25 @@ import { program, runMain, type ServiceProcess } from "../support/service.js";
       async () => (await lena.getByRole("button", { name: /^Reject / }).count()) === 2,
       "one is rejected",
     );
+  }, 60_000);
+
+  test("drops of a suspended account are on no page, its own says so, and they are back once an operator lifts it", async () => {
+    const [ada, mallory] = [await open("ada"), await browser.newPage()];
+    await mallory.goto(`${url}#mallory`);
+    await mallory.getByText("Suspended: nobody sees its drops").waitFor();
+    const shown = rowsWith(ada, "Cheap watches");
+    expect(await shown.count()).toBe(0);
+    await postAs(ada, "mallory", "More watches");
+    await ada.getByText("user_id: is suspended").waitFor();
+    if (process.env["SCREENSHOT"]) await ada.screenshot({ path: process.env["SCREENSHOT"], fullPage: true });
+    await ada.getByRole("button", { name: "Lift mallory" }).click();
+    await shown.waitFor();
+    await mallory.reload();
+    await mallory.getByText("live as mallory").waitFor();
+    await ada.locator("#standing-form [name=user]").fill("mallory");
+    await ada.getByRole("button", { name: "Suspend" }).click();
+    await ada.getByText("mallory is suspended").waitFor();
+    await becomes(shown, 0);
   }, 60_000);
 
   test("on a narrow screen nothing is cut off, and names are not broken into letters", async () => {

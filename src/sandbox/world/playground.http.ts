@@ -8,11 +8,22 @@ import { MAX_LIMIT } from "../../contracts/timeline-pages.js";
 import { VISIBILITY_NAMES } from "../../contracts/timelines.js";
 import { understood, userId } from "../../contracts/untrusted.js";
 import { type GetDropResponse, Visibility } from "../../gen/avion/posts.js";
-import { AppError, invalid } from "../../kernel/errors.js";
+import { Standing } from "../../gen/avion/users.js";
+import { AppError } from "../../kernel/errors.js";
 import { staticPage } from "../../platform/http/page.js";
 import type { Faults } from "./faults.grpc.js";
 import { addDeadLetters, addFaults, type DeadLetters } from "./playground-faults.http.js";
-import { dropsOf, hiddenFrom, isKnown, requestsTo, type SeenDrop, seen, viewsOf, type World } from "./world.grpc.js";
+import { addStandings } from "./playground-standings.http.js";
+import {
+  dropsOf,
+  hiddenFrom,
+  requestsTo,
+  requireUser,
+  type SeenDrop,
+  seen,
+  viewsOf,
+  type World,
+} from "./world.grpc.js";
 
 interface PlaygroundDeps {
   readonly world: World;
@@ -68,6 +79,7 @@ export function createPlaygroundRouter(deps: PlaygroundDeps): Router {
   addChanges(world, deps.world);
   addFaults(world, deps.faults);
   addDeadLetters(world, deps.deadLetters);
+  addStandings(world, deps.world);
   world.use(refusals);
   router.use("/world", world);
   router.use(staticPage(ASSETS));
@@ -92,11 +104,13 @@ const refusals: ErrorRequestHandler = (error: { code?: status; details?: string 
 function addReads(router: Router, { world, issueToken }: PlaygroundDeps): void {
   const summary = async (user: string) => {
     await requireUser(world, "user", user);
-    const [counts, { follows }] = await Promise.all([
+    const [counts, { follows }, { entry }] = await Promise.all([
       world.users.getFollowCounts({ user_id: user }),
       world.users.listFollowing({ user_id: user, page_size: FOLLOWS_READ }),
+      world.users.getStanding({ user_id: user }),
     ]);
-    return { user: { user_id: user, ...counts, follows: follows.map((follow) => follow.user_id) } };
+    const suspended = entry?.standing === Standing.SUSPENDED;
+    return { user: { user_id: user, ...counts, follows: follows.map((follow) => follow.user_id), suspended } };
   };
   router.post("/session", async (request, response) => {
     const { user } = understood(sessionRequest, request.body ?? {});
@@ -218,8 +232,4 @@ function addChanges(router: Router, world: World): void {
   router.delete("/likes", change(reactionRequest, posts.unlikeDrop));
   router.post("/shares", change(reactionRequest, posts.shareDrop));
   router.delete("/shares", change(reactionRequest, posts.unshareDrop));
-}
-
-async function requireUser(world: World, field: string, user: string): Promise<void> {
-  if (!(await isKnown(world, user))) throw invalid(field, "is no user of this world");
 }

@@ -10,6 +10,9 @@ export const BIG_AUTHOR = "nova";
 /** Approves followers. */
 export const LOCKED_AUTHOR = "lena";
 
+/** Is suspended, with followers and drops. */
+export const SUSPENDED_AUTHOR = "mallory";
+
 export interface SeedOptions {
   readonly seed?: number;
   readonly users?: number;

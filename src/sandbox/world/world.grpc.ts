@@ -2,6 +2,7 @@ import { type Client, Metadata, type ServiceError, status } from "@grpc/grpc-js"
 import { type GetDropResponse, PostServiceService, Visibility } from "../../gen/avion/posts.js";
 import { TimelineServiceService } from "../../gen/avion/timeline.js";
 import { UserServiceService } from "../../gen/avion/users.js";
+import { invalid } from "../../kernel/errors.js";
 import { SECOND } from "../../kernel/time.js";
 import { connectUpstream } from "../../upstreams/call.grpc.js";
 
@@ -150,7 +151,7 @@ export async function requestsTo({ users }: World, user_id: string): Promise<str
   return requests.map((request) => request.user_id);
 }
 
-export async function isKnown({ users }: World, user_id: string): Promise<boolean> {
+async function isKnown({ users }: World, user_id: string): Promise<boolean> {
   try {
     await users.getProfile({ user_id });
     return true;
@@ -158,4 +159,9 @@ export async function isKnown({ users }: World, user_id: string): Promise<boolea
     if ((error as ServiceError).code === status.NOT_FOUND) return false;
     throw error;
   }
+}
+
+/** @throws AppError `invalid`, naming the field */
+export async function requireUser(world: World, field: string, user: string): Promise<void> {
+  if (!(await isKnown(world, user))) throw invalid(field, "is no user of this world");
 }

@@ -31,7 +31,7 @@ export interface PageReaderOptions extends PageCallsOptions {
   readonly ttlMs: number;
   readonly authorStates: PulledAuthors;
   readonly hidden: Pick<HiddenStore, "held" | "lastKnown">;
-  readonly standings: Pick<Standings, "of" | "size" | "suspended" | "changes">;
+  readonly standings: Pick<Standings, "of" | "size" | "suspended" | "isLost" | "changes">;
   readonly veiled: Pick<Veiled, "among">;
   readonly bylinesOf: (key: string, drops: readonly string[]) => Promise<ReadonlyMap<string, Byline>>;
   /** Number of places of a home in which reposts of one drop are shown once. Default: 0, all are shown. */

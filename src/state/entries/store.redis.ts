@@ -170,6 +170,8 @@ const viewsOf = ({ standings, repostWindow = 0 }: Omit<StoreOptions, "config">) 
   repostWindow,
   /** Returns true if local and global may have drops of users whose standing keeps them out of there. */
   hasUnlisted: (): boolean => standings.size > 0,
+  /** Returns true while homes may show drops of the suspended, since Redis has lost which these are. */
+  mayShowSuspended: (): boolean => standings.isLost,
   withUnlisted: (hidden: HiddenUsers, viewer: string): HiddenUsers => withUnlisted(hidden, viewer, standings),
   withSuspended: (hidden: HiddenUsers): HiddenUsers => withSuspended(hidden, standings),
 });

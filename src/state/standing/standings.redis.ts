@@ -40,6 +40,8 @@ export interface Standings {
   readonly size: number;
   /** Number of those that are suspended. */
   readonly suspended: number;
+  /** True while Redis has lost what the copy has: not all drops of the suspended are hidden in homes. */
+  readonly isLost: boolean;
   /** Number of changes of the copy since the start, also by ends. */
   readonly changes: number;
   /** Records changes; the newest version of each subject counts. */
@@ -123,12 +125,14 @@ function createCopy({ run }: Pick<Scripts, "run">) {
   let stored = new InForce();
   /** While Redis has not all of them again, those of the hash before count, too. */
   let copy = new InForce();
+  let isLost = false;
   let changes = 0;
   const readChanges = async (): Promise<boolean> => {
     const answer = (await run(READ_STANDINGS, KEYS, [known.born, known.last, CHANGES_A_CALL])) as string[];
     const [born = "", complete, last = "0", ...fields] = answer;
     if (born !== known.born) {
       stored = new InForce();
+      isLost = copy.size > 0;
       changes++;
     }
     known = { born, last, isComplete: complete === "1" };
@@ -144,6 +148,7 @@ function createCopy({ run }: Pick<Scripts, "run">) {
       while (await readChanges());
       if (known.isComplete && copy !== stored) {
         copy = stored;
+        isLost = false;
         changes++;
       }
       if (copy.end()) changes++;
@@ -152,6 +157,7 @@ function createCopy({ run }: Pick<Scripts, "run">) {
     known: () => known,
     size: () => copy.size,
     suspended: () => copy.suspended,
+    isLost: () => isLost,
     changes: () => changes,
   };
 }
@@ -177,6 +183,9 @@ export function createStandings({ run, command }: Pick<Scripts, "run" | "command
     },
     get suspended() {
       return copy.suspended();
+    },
+    get isLost() {
+      return copy.isLost();
     },
     get changes() {
       return copy.changes();

@@ -106,7 +106,7 @@ export const NOBODY_HIDDEN = {
   bylinesOf: async () => new Map<string, Byline>(),
   followedAmong: async () => new Set<string>(),
   judgesReplies: false,
-  standings: { of: () => "active" as const, size: 0, suspended: 0, changes: 0 },
+  standings: { of: () => "active" as const, size: 0, suspended: 0, isLost: false, changes: 0 },
   veiled: { among: async () => new Set<string>() },
 };
 

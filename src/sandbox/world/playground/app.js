@@ -6,6 +6,7 @@ import { createLog } from "./events.js";
 import { createFaults } from "./faults.js";
 import { createPeople, followText } from "./people.js";
 import { COUNTED, createReactions } from "./reactions.js";
+import { createStandings } from "./standings.js";
 import { createTimeline, titleOf } from "./timeline.js";
 import { createWriting } from "./writing.js";
 
@@ -49,6 +50,7 @@ const people = createPeople({
   otherwise: byId("timeline"),
   onChange: (kind, user, undo) => attempt(() => changeRelation(kind, user, undo)),
 });
+const standings = createStandings({ list: byId("suspended"), call, attempt, changed: showChanged });
 const writing = createWriting({
   form: byId("post-form"),
   answering: byId("answering"),
@@ -243,6 +245,7 @@ onSubmit("post-form", writing.post);
 onSubmit("follow-form", changeFollow);
 onSubmit("analysis-form", analyses.order);
 onSubmit("refuse-form", refuseFollowers);
+onSubmit("standing-form", standings.suspend);
 byId("views").addEventListener("change", ({ target }) => attempt(() => changeView(target.value)));
 onClick("older", () => {
   // A look would take the older drops away.
@@ -257,6 +260,7 @@ attempt(async () => {
   const { users } = await call("GET", "/world/users?limit=400");
   byId("users").replaceChildren(...users.map(({ user_id }) => new Option("", user_id)));
   await faults.look();
+  await standings.look();
   const wanted = decodeURIComponent(location.hash.slice(1)) || users[0]?.user_id;
   if (wanted === undefined) return;
   byId("viewer").value = wanted;

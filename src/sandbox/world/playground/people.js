@@ -26,11 +26,12 @@ export function createPeople({ summary, hidden, asking, otherwise, onChange }) {
 
   return {
     follows: (user) => followed.has(user),
-    show({ followers, following, follows }) {
+    show({ followers, following, follows, suspended }) {
       followed = new Set(follows);
       const more = following > FOLLOWS_SHOWN ? ", …" : "";
       const names = following > 0 ? `: ${follows.slice(0, FOLLOWS_SHOWN).join(", ")}${more}` : "";
-      summary.textContent = `${followers} followers, follows ${following}${names}`;
+      const standing = suspended ? "Suspended: nobody sees its drops, and its stream is refused. " : "";
+      summary.textContent = `${standing}${followers} followers, follows ${following}${names}`;
     },
     /** The drops of these users are not on the page, so that their buttons are here. */
     showHidden({ muted, blocked, requests }) {
