@@ -33,6 +33,7 @@ interface Document {
 const QUERIES: Readonly<Record<string, string>> = {
   TimelineQuery: "/api/v1/timelines/home",
   ListQuery: "/api/v1/timeline/analyses",
+  NotificationsQuery: "/api/v1/notifications",
 };
 
 const SIMPLE: Readonly<Record<string, string>> = {

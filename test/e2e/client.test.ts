@@ -2,11 +2,15 @@ import { expect } from "@jest/globals";
 import {
   type ClientOptions,
   type PositionStorage,
+  type StreamEvents,
   type StreamOptions,
   TimelineClient,
   type TimelineStream,
 } from "../../clients/typescript/src/index.js";
-import { eventually } from "../support/eventually.js";
+import { Visibility } from "../../src/gen/avion/posts.js";
+import { connectWorld } from "../../src/sandbox/world/world.grpc.js";
+import { openApi } from "../support/api.js";
+import { becomes, eventually } from "../support/eventually.js";
 import { limited } from "../support/limits.js";
 import { TcpProxy } from "../support/proxy.js";
 import { launchService, type Service, untilReady } from "../support/service.js";
@@ -231,3 +235,63 @@ onStack("a connection that falls silent is left for another one", async (stack) 
   expectAll(heard, all);
   expect(heard.downs).toEqual([`nothing came for ${10 * BEAT_MS} ms`]);
 });
+
+const withPeople = sharedStack({
+  roles: "users,posts,fanout,api,gateway,notifications",
+  data: true,
+  env: { TIMELINE_USER_SERVICE_ADDR: "", TIMELINE_POST_SERVICE_ADDR: "" },
+});
+
+withPeople(
+  "a client hears of notifications, lists and counts them, and marks them as read on all streams",
+  async (stack) => {
+    const world = connectWorld(stack.service.grpcAddress);
+    stack.defer(world.close);
+    for (const user_id of ["ada", "bob"]) await world.users.setProfile({ user_id, display_name: user_id });
+    const client = new TimelineClient({ url: stack.service.httpUrl, token: () => tokenOf("ada") });
+    const stream = client.stream("home");
+    stack.defer(stream.close);
+    const [told, read]: [StreamEvents["notification"][], string[]] = [[], []];
+    let opened = 0;
+    stream.on("open", () => opened++);
+    stream.on("notification", ({ data }) => told.push(data));
+    stream.on("notifications_read", ({ data }) => read.push(data.up_to_id));
+    await eventually(() => opened === 1, "it is open");
+    const { drop } = await world.posts.createDrop({ user_id: "ada", visibility: Visibility.PUBLIC, body: "Hello" });
+    const { drop_id = "" } = drop ?? {};
+    await world.users.follow({ follower_id: "bob", following_id: "ada" });
+    await world.posts.likeDrop({ user_id: "bob", drop_id });
+    await eventually(() => told.length === 2 || JSON.stringify(told), "it hears of both");
+    const { notifications, has_more } = await client.notifications();
+    expect([notifications.toSorted(byKind), has_more]).toEqual([told.toSorted(byKind), false]);
+    expect(told.toSorted(byKind)).toMatchObject([
+      { kind: "FOLLOW", actor_id: "bob" },
+      { kind: "LIKE", actor_id: "bob", drop_id },
+    ]);
+    const likes = await client.notifications({ kinds: ["LIKE", "REPLY"], limit: 5 });
+    expect(likes.notifications.map(({ kind }) => kind)).toEqual(["LIKE"]);
+    expect((await client.notifications({ kinds: [], max_id: "" })).notifications).toHaveLength(2);
+    const { count, newest_id } = await client.unread();
+    expect([count, newest_id]).toEqual([2, notifications[0]?.id]);
+    await client.markRead(newest_id);
+    await eventually(() => read.length === 1, "the stream says it");
+    expect([read, (await client.unread()).count]).toEqual([[newest_id], 0]);
+  },
+);
+
+withPeople("a client reads a list of its user, and nobody else's", async (stack) => {
+  const api = openApi(stack.service.grpcAddress);
+  stack.defer(() => api.close());
+  const [owner, member] = [stack.id("ada"), stack.id("bob")];
+  const list = await api.createList(owner, member);
+  const { drop_id } = await api.post(member);
+  const clientOf = (user: string) => new TimelineClient({ url: stack.service.httpUrl, token: () => tokenOf(user) });
+  await becomes(async () =>
+    expect((await clientOf(owner).page(`list:${list}`, { limit: 5 })).drop_ids).toEqual([drop_id]),
+  );
+  await expect(clientOf(member).page(`list:${list}`)).rejects.toMatchObject({ status: 404, isFinal: true });
+  await expect(clientOf(owner).page("list:../home")).rejects.toMatchObject({ status: 404 });
+});
+
+const byKind = (one: { readonly kind: string }, other: { readonly kind: string }): number =>
+  one.kind.localeCompare(other.kind);

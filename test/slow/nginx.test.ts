@@ -1,6 +1,7 @@
 import { expect, test } from "@jest/globals";
 import { EventSource } from "eventsource";
 import type { Page } from "playwright-core";
+import { TimelineClient } from "../../clients/typescript/src/index.js";
 import { hasBrowser, launchBrowser } from "../support/browser.js";
 import { eventually } from "../support/eventually.js";
 import { hasHttpx, listenWithHttpx } from "../support/httpx.js";
@@ -201,5 +202,41 @@ behindNginx(
     const [drop] = await post(1);
     await eventually(() => client.drops.includes(drop as string), "it hears of a drop");
     expect(client.resets).toEqual([]);
+  },
+);
+
+// Invariant 7.
+behindNginx(
+  "the client for TypeScript goes on while gateways are restarted, and while nginx has none",
+  { slow: true, timeoutMs: 180_000 },
+  async ({ stack, nginx, gateways, restart, post }) => {
+    stack.world.follow("fan", "star");
+    const stream = new TimelineClient({ url: nginx.url, token: () => tokenOf("fan") }).stream("home");
+    stack.defer(stream.close);
+    const [drops, resets, downs]: string[][] = [[], [], []];
+    let opened = 0;
+    stream.on("open", () => opened++);
+    stream.on("new_drop", ({ data }) => drops?.push(data.drop_id));
+    stream.on("reset", ({ data }) => resets?.push(data.reason));
+    stream.on("down", ({ error }) => downs?.push(error.message));
+    await eventually(() => opened === 1, "it listens");
+    const posted = await post(3);
+    const hearsAll = (): Promise<void> =>
+      eventually(
+        () => drops?.length === posted.length || `${drops?.length} of ${posted.length}`,
+        "it hears of all",
+        60_000,
+      );
+    for (const at of [0, 1]) {
+      await restart(at);
+      posted.push(...(await post(3)));
+      await hearsAll();
+    }
+    await Promise.all(gateways.map((gateway) => gateway.stop()));
+    posted.push(...(await post(3)));
+    await eventually(() => downs?.includes("no gateway answers") === true, "nginx says that there is none", 60_000);
+    await restart(0);
+    await hearsAll();
+    expect([drops?.toSorted(), resets]).toEqual([posted.toSorted(), []]);
   },
 );

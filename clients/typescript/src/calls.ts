@@ -9,7 +9,8 @@ export interface CallOptions {
 
 interface Call extends CallOptions {
   readonly method?: "GET" | "POST";
-  readonly query?: Readonly<Record<string, string | number | undefined>>;
+  /** A list is separated by commas. */
+  readonly query?: Readonly<Record<string, string | number | readonly string[] | undefined>>;
   readonly body?: unknown;
   readonly headers?: Readonly<Record<string, string>>;
 }
@@ -41,7 +42,7 @@ export async function call<Answer>(send: Send, path: string, options: Call = {})
 
 async function answerOf(send: Send, path: string, call: Call & { readonly signal: AbortSignal }): Promise<unknown> {
   const { method = "GET", body, query = {}, headers, signal } = call;
-  const given = Object.entries(query).filter(([, value]) => value !== undefined);
+  const given = Object.entries(query).filter(([, value]) => String(value ?? "") !== "");
   const text = new URLSearchParams(given as [string, string][]).toString();
   const response = await send(text === "" ? path : `${path}?${text}`, {
     method,

@@ -4,20 +4,27 @@ import type {
   Analyses,
   Analysis,
   ListQuery,
+  Notifications,
+  NotificationsQuery,
   Order,
   Rewards,
   Timeline,
   TimelineQuery,
+  Unread,
 } from "./gen/schemas.js";
 import { type ClientOptions, createSend, type Send } from "./send.js";
 import { type StreamOptions, TimelineStream } from "./stream.js";
 
-export type TimelineName = "home" | "local" | "global";
+/** A list of the user is named by its id. */
+export type TimelineName = "home" | "local" | "global" | `list:${string}`;
 
 export interface AnalyzeOptions extends CallOptions {
   /** Calls with the same key and order, a day long, make one analysis. Default: a new key for each call. */
   readonly idempotencyKey?: string;
 }
+
+const placeOf = (timeline: TimelineName): string =>
+  timeline.startsWith("list:") ? `list/${encodeURIComponent(timeline.slice("list:".length))}` : timeline;
 
 /** Talks to the gateway as one user. Calls reject with a TimelineError. */
 export class TimelineClient {
@@ -29,12 +36,27 @@ export class TimelineClient {
 
   /** Reads a page. The three cursors of the query exclude each other. */
   page(timeline: TimelineName, query: TimelineQuery = {}, { signal }: CallOptions = {}): Promise<Timeline> {
-    return call(this.#send, `/api/v1/timelines/${timeline}`, { query, signal });
+    return call(this.#send, `/api/v1/timelines/${placeOf(timeline)}`, { query, signal });
   }
 
-  /** Opens the stream of the user's home timeline, of analyses and rewards. */
+  /** Opens the stream of the user's home timeline, of notifications, analyses and rewards. */
   stream(timeline: "home", options: StreamOptions = {}): TimelineStream {
     return new TimelineStream(this.#send, `/events/timeline/${timeline}`, options);
+  }
+
+  /** Lists what others did with the user and their drops, newest first. The stream says `notification`. */
+  notifications(query: NotificationsQuery = {}, { signal }: CallOptions = {}): Promise<Notifications> {
+    return call(this.#send, "/api/v1/notifications", { query, signal });
+  }
+
+  /** Counts the unread notifications of the user, up to 100. */
+  unread({ signal }: CallOptions = {}): Promise<Unread> {
+    return call(this.#send, "/api/v1/notifications/unread", { signal });
+  }
+
+  /** Marks a notification and all older ones as read. The stream says `notifications_read`, in all tabs of the user. */
+  async markRead(up_to_id: string, { signal }: CallOptions = {}): Promise<void> {
+    await call(this.#send, "/api/v1/notifications/read", { method: "POST", body: { up_to_id }, signal });
   }
 
   /** Asks for an analysis. The stream says `analysis_completed` or `analysis_failed`. */
