@@ -1,0 +1,163 @@
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
+import fc from "fast-check";
+import { chunked } from "../../src/kernel/concurrency.js";
+import { NOTIFICATIONS_MIGRATIONS } from "../../src/notifications/index.js";
+import { createMaintenanceStore } from "../../src/notifications/maintenance.sql.js";
+import type { Db } from "../../src/platform/db/db.js";
+import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { eventually } from "../support/eventually.js";
+import { natsOfFile } from "../support/nats-of-file.js";
+import { inWords, type NotificationsBench, openNotifications } from "../support/notifications.js";
+import { redisOfFile } from "../support/redis-of-file.js";
+
+const redis = redisOfFile();
+const nats = natsOfFile();
+
+describe.each(DATABASES)("bounds of notifications on $name", ({ name: database, start }) => {
+  let server: DatabaseServer;
+  let db: Db;
+  let bench: NotificationsBench;
+  let run = 0;
+
+  beforeAll(async () => {
+    server = await start();
+  }, 60_000);
+  beforeEach(async () => {
+    db = await server.emptyDatabase([NOTIFICATIONS_MIGRATIONS]);
+    bench = openNotifications(db, redis, nats);
+    run++;
+  });
+  afterEach(() => bench.close());
+  afterAll(() => server.stop());
+
+  const words = async (user: string) => inWords(await bench.list(user));
+  /** Streams keep the events of earlier tests. */
+  const own = (user: string): string => `${user}-${database}-${run}`;
+
+  test("of 5,000 likes of a star's drop the newest 1,000 are listed, and all are counted, however often they come", async () => {
+    const star = own("star");
+    await bench.listen(star);
+    const likes = Array.from({ length: 5_000 }, (_, index) => bench.like(own("s1"), star, `fan${index}`, 1));
+    const other = bench.like(own("o1"), own("other"), "fan1", 1);
+    await bench.listen(own("other"));
+    for (const part of chunked(likes, 500)) await Promise.all([bench.handle(...part), bench.handle(...part)]);
+    await bench.handle(other);
+    const countOf = async (): Promise<number> =>
+      (await bench.told(star)).reduce((sum, { count = 1 }) => sum + (count as number), 0);
+    await eventually(async () => (await countOf()) >= 5_000, "all likes are told");
+    expect(await countOf()).toBe(5_000);
+    expect(await bench.told(own("other"))).toHaveLength(1);
+    let listed = 0;
+    let max_id = "";
+    for (let more = true; more; ) {
+      const page = await bench.list(star, { limit: 100, max_id });
+      listed += page.notifications.length;
+      [more, max_id] = [page.has_more, page.next_max_id];
+    }
+    expect(listed).toBe(1_000);
+    expect(await bench.unread(star)).toMatchObject({ count: 100 });
+    // Once they are settled, rows beyond the newest are removed.
+    const { trim } = createMaintenanceStore(db, { settledMs: -60_000 });
+    while (await trim(700));
+    const rows = async () => (await db.query<{ rows: number }>("SELECT count(*) AS rows FROM notifications"))[0]?.rows;
+    expect(await rows()).toBe(1_001);
+    await bench.handle(bench.logged("drop_deleted", { drop_id: own("s1"), user_id: star }));
+    expect(await rows()).toBe(1);
+  }, 60_000);
+
+  test("notifications go after 90 days, and what was taken back after eight", async () => {
+    const { removeOld } = createMaintenanceStore(db);
+    const at = (days: number) => ({ time: Date.now() - days * 86_400_000 });
+    const like = (drop: string, version: number, days: number) => ({
+      ...bench.like(drop, "ada", "bob", version),
+      ...at(days),
+    });
+    await bench.handle(like("a1", 1, 91), like("a2", 1, 89), like("a3", 2, 9), like("a4", 2, 7));
+    while (await removeOld(1));
+    const rows = await db.query<{ drop_id: string }>("SELECT drop_id FROM notifications ORDER BY drop_id");
+    expect(rows.map(({ drop_id }) => drop_id)).toEqual(["a2", "a4"]);
+  });
+
+  test("an erased user is named nowhere, and nothing names them again", async () => {
+    await bench.handle(
+      bench.like("a1", "ada", "bob", 1),
+      bench.like("b1", "bob", "ada", 1),
+      bench.like("b1", "bob", "cat", 1),
+      bench.like("a1", "ada", "cat", 1),
+    );
+    const reported: number[] = [];
+    const left = async (count: number) => void reported.push(count);
+    for (let again = 0; again < 2; again++)
+      await bench.running.forget("bob", { stopping: new AbortController().signal, left });
+    expect(reported).toEqual([3]);
+    expect(await words("ada")).toEqual(["LIKE cat a1"]);
+    await bench.handle(
+      bench.like("b1", "bob", "dan", 1),
+      bench.like("a1", "ada", "bob", 3),
+      bench.like("a2", "ada", "cat", 1),
+    );
+    expect(await words("ada")).toEqual(["LIKE cat a2", "LIKE cat a1"]);
+    for (const table of ["notifications", "notification_users", "notification_groups"])
+      expect(await db.query(`SELECT FROM ${table} t WHERE t::text LIKE '%bob%'`)).toEqual([]);
+  });
+
+  // Invariant 3.
+  test("any order of the events, with any of them twice, ends in what the newest versions say", async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(STEP, { maxLength: 25 }), fc.infiniteStream(fc.nat()), async (steps, shuffle) => {
+        const user = `ada${++history}`;
+        const events = steps.map((step) => ({ step, delivery: deliveryOfStep(user, step) }));
+        const twice = [...events, ...events.filter((_, index) => index % 3 === 0)];
+        const shuffled = twice
+          .map((event) => ({ event, at: shuffle.next().value }))
+          .sort((a, b) => a.at - b.at)
+          .map(({ event }) => event.delivery);
+        for (const part of chunked(shuffled, 4)) await bench.handle(...part);
+        expect((await words(user)).sort()).toEqual(wantedOf(user, steps));
+      }),
+      { numRuns: 15 },
+    );
+  }, 60_000);
+
+  let history = 0;
+  const deliveryOfStep = (user: string, { kind, actor, drop, version }: Step) => {
+    const edge = { follower_id: actor, following_id: user, version };
+    if (kind === "edge") return bench.logged(version % 2 === 1 ? "user_followed" : "user_unfollowed", edge);
+    if (kind === "request") return bench.activity("user_requested", { ...edge, active: version % 2 === 1 });
+    if (kind === "delete") return bench.logged("drop_deleted", { drop_id: `${user}${drop}`, user_id: user });
+    return bench.like(`${user}${drop}`, user, actor, version);
+  };
+});
+
+interface Step {
+  readonly kind: "like" | "edge" | "request" | "delete";
+  readonly actor: string;
+  readonly drop: string;
+  readonly version: number;
+}
+
+const STEP: fc.Arbitrary<Step> = fc.record({
+  kind: fc.constantFrom("like", "like", "like", "edge", "request", "delete"),
+  actor: fc.constantFrom("bob", "cat"),
+  drop: fc.constantFrom("d1", "d2", "d3"),
+  version: fc.integer({ min: 1, max: 8 }),
+});
+
+/** Odd versions make, even ones take back. Of equal versions of an edge the follow counts. */
+function wantedOf(user: string, steps: readonly Step[]): string[] {
+  const deleted = new Set(steps.flatMap(({ kind, drop }) => (kind === "delete" ? [drop] : [])));
+  const newest = new Map<string, Step>();
+  const rank = ({ version, kind }: Step): number => 2 * version + (kind === "edge" ? 1 : 0);
+  for (const step of steps) {
+    if (step.kind === "delete") continue;
+    const key = step.kind === "like" ? `${step.actor} ${step.drop}` : step.actor;
+    const known = newest.get(key);
+    if (known === undefined || rank(step) > rank(known)) newest.set(key, step);
+  }
+  return [...newest.values()]
+    .filter(({ kind, drop, version }) => version % 2 === 1 && !(kind === "like" && deleted.has(drop)))
+    .map(({ kind, actor, drop }) =>
+      kind === "like" ? `LIKE ${actor} ${user}${drop}` : `${kind === "edge" ? "FOLLOW" : "FOLLOW_REQUEST"} ${actor}`,
+    )
+    .sort();
+}
