@@ -37,8 +37,8 @@ export const CONSUMER = {
   publications: "publications",
   analysis: "analysis",
   rewards: "rewards",
-  /** Of DROPS and of ACTIVITY. */
   notifications: "notifications",
+  activities: "activities",
 } as const;
 
 export const ANALYSIS_REQUESTED = "events.timeline.requested";

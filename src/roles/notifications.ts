@@ -16,10 +16,14 @@ export async function startNotificationsRole(deps: StoringRoleDeps): Promise<Run
   const readsAtOnce = Math.ceil(config.database.poolSize / 2);
   const notifications = startNotifications({ db, state: connections.state, users, readsAtOnce, log });
   const { single: handler, batch: batchHandler } = notifications.handlers;
-  const consuming = [STREAM.drops, STREAM.activity].map((stream) =>
+  const consumers = [
+    [STREAM.drops, CONSUMER.notifications],
+    [STREAM.activity, CONSUMER.activities],
+  ] as const;
+  const consuming = consumers.map(([stream, consumer]) =>
     startConsumer(deps, {
       stream,
-      consumer: CONSUMER.notifications,
+      consumer,
       handler,
       batchHandler,
       concurrency: EVENTS_A_BATCH,
