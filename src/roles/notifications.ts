@@ -4,8 +4,8 @@ import { connectUsers } from "../upstreams/upstreams.grpc.js";
 import { startConsumer, startForgetting } from "./consumers.js";
 import type { RunningRole, StoringRoleDeps } from "./role.js";
 
-/** Maximum number of events in a batch, which one statement writes. */
-const EVENTS_A_BATCH = 500;
+/** Maximum number of events in a batch, which one statement writes. The embedded database stops the process meanwhile. */
+const EVENTS_A_BATCH = 200;
 
 export async function startNotificationsRole(deps: StoringRoleDeps): Promise<RunningRole> {
   const { config, connections, db, log } = deps;
