@@ -21,21 +21,30 @@ export interface OwnedList {
 
 /** Time to wait for the users service if an earlier answer is known. */
 const PATIENCE_MS = SECOND;
+/** Pages use an answer of at most this age: 500 members cost the users service some ms, and a reader turns pages. */
+const MAX_AGE_MS = SECOND;
+
+interface Known {
+  readonly reader: ListReader;
+  /** Time of the answer, of performance.now(). */
+  readonly readAt: number;
+}
 
 export type ListReaders = ReturnType<typeof createListReaders>;
 
-/** Reads the members of lists. Each read asks: a list is private, and a member who is removed is shown no longer. */
+/** Reads the members of lists. What has changed, also that a list is gone, shows on pages within {@link MAX_AGE_MS}. */
 export function createListReaders(readReader: Upstreams["listReader"]) {
-  const known = createCache<ListReader>("listReaders", {
-    sizeOf: ({ members, followed }) => 2 * (textsBytes([...members]) + textsBytes([...followed])),
+  const known = createCache<Known>("listReaders", {
+    sizeOf: ({ reader: { members, followed } }) => 2 * (textsBytes([...members]) + textsBytes([...followed])),
   });
   /** @throws AppError `notfound` if the user has no such list */
   const read = async ({ owner, list }: OwnedList, deadline: number): Promise<ListReader> => {
     const name = JSON.stringify([owner, list]);
+    const readAt = performance.now();
     try {
       const { member_ids, followed_ids } = await readReader(owner, list, deadline);
       const reader = { owner, members: new Set(member_ids), followed: new Set(followed_ids) };
-      known.set(name, reader);
+      known.set(name, { reader, readAt });
       return reader;
     } catch (error) {
       const refusal = refusalOf(error);
@@ -48,12 +57,13 @@ export function createListReaders(readReader: Upstreams["listReader"]) {
     /** Resolves to the last known reader while the users service does not answer. */
     readOrLast: async (owned: OwnedList, deadline: number): Promise<ListReader & { readonly isOld: boolean }> => {
       const last = known.get(JSON.stringify([owned.owner, owned.list]));
+      if (last && performance.now() - last.readAt < MAX_AGE_MS) return { ...last.reader, isOld: false };
       const until = last ? Math.min(deadline, Date.now() + PATIENCE_MS) : deadline;
       try {
         return { ...(await withDeadline(read(owned, until), until)), isOld: false };
       } catch (error) {
         if (!last || ["notfound", "invalid"].includes(codeOf(error))) throw error;
-        return { ...last, isOld: true };
+        return { ...last.reader, isOld: true };
       }
     },
   };

@@ -69,7 +69,7 @@ SELECT m.member_id AS id, coalesce(f.active, false) AS followed
 FROM users.list_members m LEFT JOIN LATERAL (
   SELECT active FROM users.followings f WHERE f.follower_id = $1 AND f.following_id = m.member_id OFFSET 0
 ) f ON true
-WHERE m.list_id = $2 ORDER BY m.member_id`;
+WHERE m.list_id = $2 AND m.user_id = $1 ORDER BY m.member_id`;
 
 const FIND = `
 SELECT list_id AS id FROM users.list_members
@@ -176,8 +176,9 @@ export function createMemberListStore(db: Db) {
     },
     /** Resolves to all members, and whether the owner follows them. */
     async reader(list: OwnedList): Promise<{ readonly id: string; readonly followed: boolean }[]> {
-      await get(list);
-      return db.query(READER, [list.user_id, list.list_id]);
+      const rows = db.query<{ id: string; followed: boolean }>(READER, [list.user_id, list.list_id]);
+      const [members] = await Promise.all([rows, get(list)]);
+      return members;
     },
     /** Lists of which a user is a member; without `owners` those of all. */
     find: (member: string, owners: readonly string[], after: string, limit: number): Promise<string[]> =>

@@ -192,7 +192,7 @@ testWithStack(
     expect(await stack.redis.exists(key)).toBe(0);
     const unread = await api.createList("ada", "bob");
     await service.stop();
-    expect(await read(list)).toMatchObject({ drop_ids: [drop], degraded: true });
+    await becomes(async () => expect(await read(list)).toMatchObject({ drop_ids: [drop], degraded: true }));
     expect(await read(unread)).toBe(status.UNAVAILABLE);
   },
 );

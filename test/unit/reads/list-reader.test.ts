@@ -1,0 +1,34 @@
+import { expect, test } from "@jest/globals";
+import { createJudge, createListReaders } from "../../../src/reads/list-reader.js";
+import { Hidden } from "../../../src/state/index.js";
+
+const LATER = Number.POSITIVE_INFINITY;
+
+test("pages of one list share an answer of the users service for a moment, and other owners and rebuilds ask", async () => {
+  const asked: string[] = [];
+  const readers = createListReaders(async (owner, list) => {
+    asked.push(`${owner} ${list}`);
+    return { member_ids: ["bob"], followed_ids: [] };
+  });
+  await readers.readOrLast({ owner: "ada", list: "l" }, LATER);
+  expect(await readers.readOrLast({ owner: "ada", list: "l" }, LATER)).toMatchObject({ isOld: false });
+  await readers.readOrLast({ owner: "eve", list: "l" }, LATER);
+  await readers.read({ owner: "ada", list: "l" }, LATER);
+  expect(asked).toEqual(["ada l", "eve l", "ada l"]);
+});
+
+test("a drop is judged by members, follows, replies and hidden users", async () => {
+  const reader = { owner: "ada", members: new Set(["ada", "bob", "cat"]), followed: new Set(["cat"]) };
+  const hidden = new Hidden("ada", new Map([["eve", "all"]]));
+  const judge = await createJudge(reader, hidden, true)([]);
+  const all = await createJudge(reader, hidden, false)([]);
+  expect(judge({ author: "bob" })).toBe(true);
+  expect(judge({ author: "dan" })).toBe(false);
+  expect(judge({ author: "bob", forFollowers: true })).toBe(false);
+  expect(judge({ author: "bob", forFollowers: "unknown" })).toBe("unknown");
+  for (const author of ["cat", "ada"]) expect(judge({ author, forFollowers: true })).toBe(true);
+  expect([judge({ author: "bob", parent: "dan" }), all({ author: "bob", parent: "dan" })]).toEqual([false, true]);
+  for (const parent of ["ada", "cat"]) expect(judge({ author: "bob", parent })).toBe(true);
+  expect(all({ author: "bob", parent: "eve" })).toBe(false);
+  expect(all({ author: "bob", original: "eve", repostOf: "d" })).toBe(false);
+});
