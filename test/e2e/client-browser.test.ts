@@ -3,7 +3,7 @@ import { expect } from "@jest/globals";
 import type { Page } from "playwright-core";
 import { hasBrowser, launchBrowser } from "../support/browser.js";
 import { CLIENT } from "../support/client-package.js";
-import { eventually } from "../support/eventually.js";
+import { becomes, eventually } from "../support/eventually.js";
 import { limited } from "../support/limits.js";
 import { TcpProxy } from "../support/proxy.js";
 import { type ScriptedServer, scriptedServer } from "../support/scripted-server.js";
@@ -112,13 +112,14 @@ inBrowser(
     const user = stack.id("ada");
     const { page, heard } = await openPage(stack, user);
     const drops = await post(stack, user);
-    await stack.streams.settled(4);
-    const read = (await page.evaluate("client.page('home', { limit: 2 })")) as {
-      drop_ids: string[];
-      has_more: boolean;
-    };
-    expect([read.drop_ids.length, read.has_more]).toEqual([2, true]);
-    expect(drops).toEqual(expect.arrayContaining(read.drop_ids));
+    await becomes(async () => {
+      const read = (await page.evaluate("client.page('home', { limit: 2 })")) as {
+        drop_ids: string[];
+        has_more: boolean;
+      };
+      expect([read.drop_ids.length, read.has_more]).toEqual([2, true]);
+      expect(drops).toEqual(expect.arrayContaining(read.drop_ids));
+    });
     const refused =
       "client.page('home', { limit: 0 }).catch(({ status, problem }) => [status, problem.errors[0].field])";
     expect(await page.evaluate(refused)).toEqual([400, "limit"]);
