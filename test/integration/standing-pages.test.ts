@@ -90,3 +90,22 @@ test.each([0, REPOST_WINDOW])(
     }
   },
 );
+
+// Invariant 11.
+test("a standing that is toggled in a loop is one change to each copy, after which cached pages of others cost no look", async () => {
+  const scene = new Scene({ scripts: reader.scripts }, { cache: reader.held.cache });
+  await scene.post("bob");
+  const toggles = Array.from({ length: 5_000 }, (_, n) => ({
+    ...{ user_id: "mallory", standing: n % 2 === 0 ? ("active" as const) : ("suspended" as const), until: 0 },
+    version: versions + n + 1,
+  }));
+  versions += toggles.length;
+  await scene.standings.record(toggles);
+  await scene.standings.refresh();
+  expect([scene.standings.changes, scene.standings.of("mallory")]).toEqual([2, "suspended"]);
+  const home = async () => expect(await scene.home()).toMatchObject({ drop_ids: ["bob-0"], degraded: false });
+  for (let reads = 0; reads < 4; reads++) await home();
+  await redis.raw.config("RESETSTAT");
+  for (let reads = 0; reads < 20; reads++) await home();
+  expect(await callsOf("zmscore", "evalsha")).toEqual([0, 0]);
+});
