@@ -33,11 +33,28 @@ describe.each(DATABASES)("suspended users on $name", ({ start }) => {
     const shown = async (viewer_id: string) =>
       (await call.getDrops({ drop_ids: all, viewer_id })).results.map(({ drop }) => drop?.drop_id);
     const likes = async (viewer_id: string) => (await call.listLikes({ drop_id: others, viewer_id })).likes.length;
-    for (const viewer of ["", "bob"]) expect([await shown(viewer), await likes(viewer)]).toEqual([all, 1]);
+    const around = async (viewer_id: string) => {
+      const about = { drop_id: others, viewer_id };
+      const [{ shares }, { replies: below }, { results }] = [
+        await call.listShares(about),
+        await call.getThread(about),
+        await call.getDrops({ drop_ids: [others], viewer_id, with_state: true }),
+      ];
+      return [shares.length, below.map(({ reply }) => reply?.drop?.drop_id), results[0]?.drop?.drop_id];
+    };
+    for (const viewer of ["", "bob"])
+      expect([await shown(viewer), await likes(viewer), await around(viewer)]).toEqual([
+        ...[all, 1],
+        [1, [replies[1]], others],
+      ]);
 
     standings.set("ada", "suspended");
     for (const viewer of ["", "bob", "ada"])
-      expect([viewer, await shown(viewer), await likes(viewer)]).toEqual([viewer, [others], 0]);
+      expect([viewer, await shown(viewer), await likes(viewer), await around(viewer)]).toEqual([
+        ...[viewer, [others], 0],
+        [0, [], others],
+      ]);
+    for (const drop_id of [own, ...replies]) expect(await refusal(call.getThread({ drop_id }))).toBe(NO_DROP);
     expect(await refusal(call.getDrop({ drop_id: own }))).toBe(NO_DROP);
     expect(await refusal(call.listReplies({ drop_id: own, viewer_id: "bob" }))).toBe(NO_DROP);
     expect(await refusal(call.likeDrop({ drop_id: own, user_id: "bob" }))).toBe(NO_DROP);
@@ -47,7 +64,7 @@ describe.each(DATABASES)("suspended users on $name", ({ start }) => {
     standings.set("ada", "limited");
     expect([await shown("bob"), await likes("")]).toEqual([all, 1]);
     standings.clear();
-    expect([await shown("bob"), await likes("")]).toEqual([all, 1]);
+    expect([await shown("bob"), await likes(""), await around("bob")]).toEqual([all, 1, [1, [replies[1]], others]]);
   });
 
   test("what is written in their name is refused, but for deletions by their server", async () => {

@@ -134,3 +134,15 @@ test("a fill puts all standings in force, and hides the drops of each user, whil
   await eventually(async () => (await redis.raw.hget(STANDINGS_KEY, "~complete")) === "1", "a fill");
   await loop.close();
 });
+
+// Invariant 11.
+test("a host with a hundred thousand suspended actors is one entry of the copy, and costs others no read", async () => {
+  const standings = createStandings(redis.scripts);
+  await standings.record([ofHost("spam.example", "suspended", 1)]);
+  await copyOf(standings);
+  await redis.raw.config("RESETSTAT");
+  const actors = Array.from({ length: 100_000 }, (_, actor) => `https://a${actor % 100}.spam.example/u/${actor}`);
+  expect(actors.filter((actor) => standings.of(actor) !== "suspended")).toEqual([]);
+  expect([standings.size, standings.of("ada"), standings.of("https://example/u/1")]).toEqual([1, "active", "active"]);
+  expect(await redis.raw.info("commandstats")).not.toMatch(/cmdstat_(hget|hmget|evalsha|zrangebyscore):/);
+});
