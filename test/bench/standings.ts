@@ -20,7 +20,8 @@ import {
 import { check, type Parameters, type Result, type Row } from "./support/result.js";
 
 const AUTHORS = 100;
-const CHANGES_A_SECOND = 167;
+const CHANGES_A_SECOND = 168;
+const WAVE_EVERY_MS = 250;
 const TURN_MS = 700;
 const USERS = 10_000;
 const TARGET = 1.2;
@@ -78,7 +79,9 @@ async function open(
   bench.defer(() => session.destroy());
   const local = timelineOf(-2);
   const entriesOf = (kind: "Home" | "Local", reader: number) => (kind === "Home" ? timelineOf(reader) : local);
-  let version = 1;
+  let wave = 0;
+  const others = (of: number): string[] =>
+    numbers((CHANGES_A_SECOND * WAVE_EVERY_MS) / 1_000).map((number) => `other-${of}-${number}`);
   const work = (kind: "Home" | "Local") => {
     const call = openFrames(session, `/avion.TimelineService/Get${kind}Timeline`);
     const pages = numbers(READERS).map((reader) => {
@@ -86,17 +89,8 @@ async function open(
       return askedPage(userOf(reader), encodedPage(shown.slice(0, LIMIT)));
     });
     return async (): Promise<Cpu> => {
-      version++;
       const changing =
-        side === "wave" &&
-        setInterval(
-          () =>
-            suspend(
-              numbers(CHANGES_A_SECOND / 4).map((n) => `other-${version}-${n}`),
-              version,
-            ),
-          250,
-        );
+        side === "wave" && setInterval(() => void suspend(others(++wave)).catch(() => undefined), WAVE_EVERY_MS);
       const end = performance.now() + TURN_MS;
       const until = () => performance.now() >= end;
       const drive = () => drivePages(call, pages, { inFlight: 64, until });

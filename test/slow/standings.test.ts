@@ -13,7 +13,7 @@ const LIMIT = 50;
 /** Homes keep all drops of spammers meanwhile. */
 const POST_EVERY_MS = 1_000;
 /** Calls that the reads of a page make if a copy of Redis is missing. */
-const CALLS_OF_READS = ["GetFollowingList", "GetHidden", "GetProfile", "ListDrops"];
+const CALLS_OF_READS = ["GetFollowingList", "GetHidden", "GetProfile"];
 
 const readers = Array.from({ length: SIZE.readers }, (_, number) => readerName(number));
 
