@@ -65,6 +65,24 @@ export interface HidingNotification {
 
 export const HIDING_EVENT = "~hiding";
 
+/**
+ * Body of a message in SHARED. `held`: the timelines that show the drop, where local stands for both; left out of a
+ * deletion or an edit of a drop that neither has now, though streams may have announced it. `by` is a byline; the author
+ * of a deleted drop may be unknown.
+ */
+export type SharedNotification = (Named<"new_drop" | "drop_edited"> | Named<"drop_deleted">) & {
+  readonly held?: SharedTimeline | undefined;
+  readonly by?: string | undefined;
+};
+
+export type SharedTimeline = "local" | "global";
+
+/** Body of a message in SHARED: other users are hidden from `user_id` than before. No client gets it. */
+export interface RelationsNotification {
+  readonly event: typeof HIDING_EVENT;
+  readonly user_id: string;
+}
+
 /** Tells the gateway that the user is erased: it ends their streams. No client gets it. */
 export interface ErasedNotification {
   readonly event: typeof ERASED_EVENT;

@@ -10,6 +10,8 @@ export const STREAM = {
   completions: "COMPLETIONS",
   checks: "CHECKS",
   notify: "NOTIFY",
+  /** Changes of local and global, and whose relations changed: event streams of the two send and resume from it. */
+  shared: "SHARED",
   dlq: "DLQ",
   advisories: "ADVISORIES",
   edges: "EDGES",
@@ -90,6 +92,11 @@ export const admittedSince = (subject: string): number => Number(/\.(\d+)$/.exec
 export const notifySubject = (user: string): string => `notify.user.${encodeId(user)}`;
 
 export const liveSubject = (user: string): string => `live.user.${encodeId(user)}`;
+
+export const SHARED_CHANGED = "shared.changed";
+
+/** nats-server republishes the messages of SHARED here. */
+export const LIVE_SHARED = "live.shared.changed";
 
 export const WORK_EVENTS = {
   [STREAM.fanout]: "fanout_job",

@@ -37,7 +37,7 @@ export const messagesIn = (nats: NatsConnection, stream: string): AsyncIterable<
   logEntries(nats, { stream, subject: ">", batch: BATCH });
 
 /** Logs and queues are left: what they hold about the user is void. */
-const CLEANED = [STREAM.dlq, STREAM.checks];
+const CLEANED = [STREAM.dlq, STREAM.checks, STREAM.shared];
 
 export function createMessages(nats: NatsConnection, publish: Publish, notifyUser: State["streams"]["notifyUser"]) {
   const removals = createRemovals(nats);

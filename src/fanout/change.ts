@@ -25,7 +25,11 @@ export const isAnnounced = ({
   action === "add" && !silent && isNews(created_at, admitted_at);
 
 /** A deletion is dated at its admission. */
-export const mayNotify = ({ silent, admitted_at, created_at }: Change): boolean =>
+export const mayNotify = ({
+  silent,
+  admitted_at,
+  created_at,
+}: Pick<Change, "silent" | "admitted_at" | "created_at">): boolean =>
   !silent && sharedNow() - admitted_at <= NOTIFY_WINDOW_MS && isNews(created_at, admitted_at);
 export const notifies = ({ change, audience }: AudienceChange): boolean => audience.ids.length > 0 && mayNotify(change);
 export const isDeletion = ({ change }: AudienceChange): boolean => change.action === "remove";

@@ -2,6 +2,7 @@ import { currentOf, type Fences } from "../state/index.js";
 import type { AdmittedChange } from "./change.js";
 import type { FanoutDeps } from "./deps.js";
 import type { Plan } from "./plan.js";
+import { tellDeletions } from "./shared.js";
 
 type Authors = Awaited<ReturnType<Fences["recordTombstones"]>>;
 
@@ -13,6 +14,7 @@ export async function planDeletions(
 ): Promise<Plan[]> {
   const { writer } = deps;
   await writer.rememberCreations(authors);
+  await tellDeletions(deps, drops, authors);
   await writer.removeShared([...authors.keys()]);
   await removeFromErased(deps, drops);
   return drops.map(({ event: { name, payload }, admitted_at, silent, trace }): Plan => {

@@ -18,7 +18,7 @@ import type {
   Veiled,
   Viewers,
 } from "../state/index.js";
-import type { AddressedNotification, Complete, NotifyHiding, Queue } from "./publish.nats.js";
+import type { AddressedNotification, Complete, NotifyHiding, NotifyShared, Queue } from "./publish.nats.js";
 import type { Sources } from "./sources.grpc.js";
 
 export interface AudienceNotification extends Omit<AddressedNotification, keyof Viewers> {
@@ -54,6 +54,7 @@ export interface FanoutDeps extends Sources {
   readonly relations: RelationWriter;
   readonly notify: Notify;
   readonly notifyHiding: NotifyHiding;
+  readonly notifyShared: NotifyShared;
   readonly queue: Queue<FanoutJob>;
   readonly queueEdges: Queue<EdgeJob>;
   readonly progress: Progress;

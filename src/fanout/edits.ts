@@ -7,6 +7,7 @@ import { sharedNow } from "../kernel/time.js";
 import type { AudienceNotification, FanoutDeps } from "./deps.js";
 import type { FollowerCache } from "./plan.js";
 import type { Trace } from "./publish.nats.js";
+import { tellSharedEdits } from "./shared.js";
 
 export interface AdmittedEdit {
   readonly event: EditEvent;
@@ -71,6 +72,7 @@ const newestOf = (edits: readonly AdmittedEdit[]): AdmittedEdit[] =>
 /** @throws AppError `unavailable` if one of the drops is being published */
 async function tell(deps: EditDeps, edits: readonly AdmittedEdit[]): Promise<void> {
   const { authors, listeners, writer } = deps;
+  await tellSharedEdits(deps, edits);
   const author = edits[0]?.event.payload.user_id as string;
   // Homes are merged with the timeline of a pulled author.
   const pulled = await authors.holdingAmong(author, edits.map(dropOf));

@@ -18,16 +18,14 @@ import { SECOND } from "../kernel/time.js";
 import {
   audienceOf,
   dropsWithoutErased,
-  type SharedAddition,
   usersOfEdge,
   usersOfRelation,
   type VeilUsers,
   withoutErased,
-  writeUnlessDeleted,
 } from "../state/index.js";
 import { sampledTrace } from "../telemetry/spans.js";
 import { createApply } from "./apply.js";
-import { type AdmittedChange, isAnnounced } from "./change.js";
+import { type AdmittedChange, isAnnounced, mayNotify } from "./change.js";
 import { planDeletions, recordTombstones } from "./deletions.js";
 import type { FanoutDeps } from "./deps.js";
 import { type AdmittedEdit, createTellEdits } from "./edits.js";
@@ -37,6 +35,7 @@ import { createJobHandlers } from "./jobs.js";
 import { createPlan, FollowerCache, isRedriven, type Plan } from "./plan.js";
 import type { Trace } from "./publish.nats.js";
 import { createApplyRelations } from "./relations.js";
+import { type Addition, writeShared } from "./shared.js";
 import { applyStandingEvents, createApplyStandings, createVeilUsers, veilNew } from "./standings.js";
 
 /** Maximum time that jobs, and pages of long follower lists, wait for batches of drops: at least 50 a second begin. */
@@ -106,11 +105,15 @@ export function composeFanout(deps: FanoutDeps): Fanout {
 
 const nothing = async (): Promise<undefined> => undefined;
 
-type Outputs = Pick<FanoutDeps, "notify" | "notifyHiding" | "queue" | "progress" | "complete" | "applied">;
+type Outputs = Pick<
+  FanoutDeps,
+  "notify" | "notifyHiding" | "notifyShared" | "queue" | "progress" | "complete" | "applied"
+>;
 
 function noOutput(deps: FanoutDeps): Outputs {
   const progress = { planned: nothing, done: nothing };
-  const outputs = { notify: async () => [], notifyHiding: nothing, progress, complete: nothing, applied: nothing };
+  const told = { notify: async () => [], notifyHiding: nothing, notifyShared: nothing };
+  const outputs = { ...told, progress, complete: nothing, applied: nothing };
   const { chunks } = createApply({ ...deps, ...outputs, yields: true });
   return {
     ...outputs,
@@ -194,7 +197,7 @@ const isEdit = (drop: AdmittedDrop): drop is AdmittedEdit => drop.event.name ===
 /** Writes the shared timelines, and returns the plans for the homes, in the same order. */
 async function planPublications(deps: FanoutDeps, drops: readonly AdmittedChange[]): Promise<readonly Plan[]> {
   const { writer, judgesReplies } = deps;
-  const shared: SharedAddition[] = [];
+  const shared: Addition[] = [];
   const remembering: Promise<void>[] = [];
   const plans = drops.map(({ event: { name, payload }, admitted_at, silent, trace }): Plan => {
     const { drop_id, created_at, user_id, visibility, recipients = [] } = payload as DropCreated | RemoteDropReceived;
@@ -212,6 +215,8 @@ async function planPublications(deps: FanoutDeps, drops: readonly AdmittedChange
           by: { author: user_id ?? "", parent: reply_to_author },
           ...(isLocal ? {} : { remote: true }),
         },
+        isTold: mayNotify({ silent, admitted_at, created_at }),
+        trace,
       });
     const for_followers = visibility === "followers" || visibility === "direct" ? true : undefined;
     const isPlain = repost_of === undefined && reply_to_author === undefined && !for_followers;
@@ -225,23 +230,11 @@ async function planPublications(deps: FanoutDeps, drops: readonly AdmittedChange
   await Promise.all(remembering);
   const announced = plans.flatMap(({ change }) => (isAnnounced(change) ? change : []));
   const posted = drops.map(({ event }) => event.payload);
-  await Promise.all([addShared(deps, shared), deps.publishing.begin(announced), veilNew(deps, posted)]);
+  // An edit of a drop that local has, and that is not noted as being published, is told after its `new_drop`.
+  await deps.publishing.begin(announced);
+  await Promise.all([writeShared(deps, shared), veilNew(deps, posted)]);
   return plans;
 }
 
 const repostOf = (payload: object): Pick<DropCreated, "repost_of" | "repost_author"> =>
   "repost_of" in payload ? (payload as DropCreated) : {};
-
-async function addShared({ fences, writer }: FanoutDeps, all: readonly SharedAddition[]): Promise<void> {
-  const start = fences.retentionStart();
-  const kept = all.filter(({ entry }) => entry.score >= start);
-  if (kept.length === 0) return;
-  await writeUnlessDeleted(
-    kept.map(({ entry }) => entry.drop),
-    {
-      write: () => writer.addShared(kept),
-      tombstonedAmong: fences.tombstonedAmong,
-      remove: (deleted) => writer.removeShared(deleted),
-    },
-  );
-}

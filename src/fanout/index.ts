@@ -14,6 +14,7 @@ import { observeFanout } from "./observe.js";
 import {
   createComplete,
   createNotifyHiding,
+  createNotifyShared,
   createPublishNotifications,
   createQueueEdges,
   createQueueJobs,
@@ -77,6 +78,7 @@ export function createFanout(handles: FanoutHandles): Fanout & { readonly startC
     restRate: handles.restRate ?? REST_RATE,
     notify: createNotify({ ...writes, standings, erased, publish: createPublishNotifications(publishAll) }),
     notifyHiding: createNotifyHiding(publishAll),
+    notifyShared: createNotifyShared(publishAll),
     queue: createQueueJobs(publishAll),
     queueEdges: createQueueEdges(publishAll),
     complete: createComplete(publishAll, sample),

@@ -6,13 +6,20 @@ import {
   type FanoutJob,
   jobMessageId,
 } from "../contracts/fanout.js";
-import { type DropNotification, HIDING_EVENT, type HidingNotification } from "../contracts/stream-events.js";
+import {
+  type DropNotification,
+  HIDING_EVENT,
+  type HidingNotification,
+  type RelationsNotification,
+  type SharedNotification,
+} from "../contracts/stream-events.js";
 import {
   COMPLETED_FANOUT,
   edgeJobSubject,
   jobSubject,
   notifySubject,
   PUBLICATION_CHECK,
+  SHARED_CHANGED,
 } from "../contracts/subjects.js";
 import { AppError } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
@@ -63,28 +70,59 @@ function resetsOf({ unknown, notification, trace }: AddressedNotification): Mess
   return unknown.map((user) => ({ subject: notifySubject(user), body, id: id + encodeId(user), headers }));
 }
 
-/** Tells gateways that drops of a user are hidden from a listener, or not any more. */
-export type NotifyHiding = (changes: readonly HidingChange[]) => Promise<void>;
+/** What the event streams of local and global are told. */
+export interface SharedNotice {
+  readonly notification: SharedNotification;
+  readonly trace: Trace;
+}
+
+/** Tells the event streams of local and global. Resolves after every PubAck. */
+export type NotifyShared = (all: readonly SharedNotice[]) => Promise<void>;
+
+export const createNotifyShared =
+  (publishAll: PublishAll): NotifyShared =>
+  async (all) => {
+    const active = traceHeaders();
+    const messages = all.map(({ notification, trace: headers = active }): Message => {
+      const id = `${SHARED_CHANGED}:${notificationId(notification)}`;
+      return { subject: SHARED_CHANGED, body: JSON.stringify(notification), id, headers };
+    });
+    await stored(publishAll, messages);
+  };
+
+/**
+ * Tells gateways that drops of a user are hidden from a listener, or not any more, and for the streams of local and global
+ * whose relations changed.
+ */
+export type NotifyHiding = (changes: readonly HidingChange[], users: readonly string[]) => Promise<void>;
 
 export const createNotifyHiding =
   (publishAll: PublishAll): NotifyHiding =>
-  (changes) => {
+  (changes, users) => {
     const headers = traceHeaders();
     const messages = changes.map(({ user, target, hiding, until }): Message => {
       const end = until === undefined ? {} : { until };
       const body: HidingNotification = { event: HIDING_EVENT, user_id: target, hiding: hiding ?? "none", ...end };
       return { subject: notifySubject(user), body: JSON.stringify(body), id: `hiding:${randomUUID()}`, headers };
     });
-    return stored(publishAll, messages);
+    const shared = users.map((user_id): Message => {
+      const body: RelationsNotification = { event: HIDING_EVENT, user_id };
+      return { subject: SHARED_CHANGED, body: JSON.stringify(body), id: `hiding:${randomUUID()}`, headers };
+    });
+    return stored(publishAll, [...messages, ...shared]);
   };
 
 function messagesOf({ seeing, notification, idPrefix = "", trace }: AddressedNotification): Message[] {
   if (seeing.length === 0) return [];
   const body = JSON.stringify(notification);
   const headers = trace ?? traceHeaders();
-  const revision = notification.event === "drop_edited" ? `${notification.revision}:` : "";
-  const id = `${idPrefix}${notification.event}:${encodeId(notification.drop_id)}:${revision}`;
+  const id = idPrefix + notificationId(notification);
   return seeing.map((user) => ({ subject: notifySubject(user), body, id: id + encodeId(user), headers }));
+}
+
+function notificationId(notification: DropNotification | SharedNotification): string {
+  const revision = notification.event === "drop_edited" ? `${notification.revision}:` : "";
+  return `${notification.event}:${encodeId(notification.drop_id)}:${revision}`;
 }
 
 export const createQueueJobs = (publishAll: PublishAll): Queue<FanoutJob> =>

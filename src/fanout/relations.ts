@@ -24,7 +24,10 @@ export function createApplyRelations({ relations, listenersAmong, notifyHiding, 
     const changed = await mapLimited([...users], CHANGES_AT_ONCE, ([user, changes]) =>
       relations.change(changes, isListening(user)),
     );
-    await notifyHiding(changed.flat().filter(({ user }) => isListening(user)));
+    await notifyHiding(
+      changed.flat().filter(({ user }) => isListening(user)),
+      [...users.keys()],
+    );
     for (const { event, admittedAt } of batch) applied(event.name, admittedAt);
   };
 }

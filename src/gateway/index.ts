@@ -4,7 +4,7 @@ import { AppError } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { MINUTE, SECOND } from "../kernel/time.js";
 import type { SseLimits } from "../platform/http/sse.js";
-import type { LogoutsAmong, Standings, State } from "../state/index.js";
+import type { HiddenUsers, LogoutsAmong, Standings, State } from "../state/index.js";
 import {
   type Claim,
   createAuthenticate,
@@ -19,6 +19,8 @@ import { followKeys } from "./keys.http.js";
 import { observeGateway, SentEvents } from "./observe.js";
 import { StreamRegistry } from "./registry.js";
 import { createRoutes, type StreamRequest } from "./routes.http.js";
+import { SharedSource, type SourceDeps } from "./shared/source.nats.js";
+import { createSharedStreams } from "./shared/streams.js";
 import { type StreamLimits, Streams } from "./streams.js";
 
 export { createNotificationRouter } from "./notifications.http.js";
@@ -31,6 +33,8 @@ interface GatewayDeps {
   readonly entrance: Entrance;
   readonly state: Pick<State, "streams" | "erased" | "standings" | "isConnected">;
   readonly nats: NatsConnection;
+  /** Reads whom a viewer of local or global hides. Undefined: these have no streams here. */
+  readonly readHidden?: ((user: string) => Promise<HiddenUsers>) | undefined;
   /** Number of streams that share the notifications. */
   readonly notifyParts: number;
   readonly config: GatewayConfig;
@@ -118,7 +122,7 @@ export type Gateway = ReturnType<typeof createGateway>;
 
 /** Opens the gateway: timelines over Server-Sent Events. Closing it leaves Redis and NATS connected. */
 export function createGateway(deps: GatewayDeps, limits: GatewayLimits = LIMITS) {
-  const { entrance, state, nats, notifyParts, config, podName, log } = deps;
+  const { entrance, state, nats, readHidden, notifyParts, config, podName, log } = deps;
   const { logoutsAmong, now, openRegistry } = state.streams;
   observeGateway.started(config.maxConnections);
   const feed = createFeed(nats, { parts: notifyParts, onGap: (part) => void streams.recheckAll(part) });
@@ -132,7 +136,10 @@ export function createGateway(deps: GatewayDeps, limits: GatewayLimits = LIMITS)
     log,
   });
   const { standings } = state;
-  const streams = new Streams({ feed, registry, standings, sentEvents: new SentEvents(), config, limits, log });
+  const sentEvents = new SentEvents();
+  const openSource = (handlers: Omit<SourceDeps, "nats">) => new SharedSource({ nats, ...handlers });
+  const shared = createSharedStreams({ openSource, readHidden, standings, sentEvents, log });
+  const streams = new Streams({ feed, registry, shared, standings, sentEvents, config, limits, log });
   entrance.open((request) => streams.serve(request), { logoutsAmong, standings });
   return {
     healthy: (): boolean => !streams.closing && feed.connected() && state.isConnected(),
@@ -142,6 +149,7 @@ export function createGateway(deps: GatewayDeps, limits: GatewayLimits = LIMITS)
     close: async (graceMs: number): Promise<void> => {
       await streams.close(graceMs);
       await registry.close();
+      await shared.close();
       feed.close();
       await entrance.close();
     },

@@ -1,5 +1,5 @@
 import { crc32 } from "node:zlib";
-import { ERASED_EVENT, HIDING_EVENT, LOGGED_OUT_EVENT } from "../contracts/stream-events.js";
+import { ERASED_EVENT, HIDING_EVENT, LOGGED_OUT_EVENT, type SharedTimeline } from "../contracts/stream-events.js";
 import { encodeId } from "../kernel/ids.js";
 import type { Hiding } from "../state/index.js";
 import type { Headers } from "../telemetry/spans.js";
@@ -96,7 +96,13 @@ export function readContent(body: Uint8Array, messageId: () => string | undefine
       createdAt: time === undefined ? undefined : Number(time),
       by,
     };
-  const value = parseObject(body);
+  return contentOf(parseObject(body), messageId);
+}
+
+function contentOf(
+  value: Record<string, unknown> | undefined,
+  messageId: () => string | undefined,
+): Content | undefined {
   if (value === undefined) return undefined;
   const { event, ...rest } = value;
   // The name is a line of the event stream: other characters could inject fields.
@@ -128,6 +134,26 @@ export function readSignal(body: Uint8Array): Pick<Notification, "hiding" | "era
   if (event !== HIDING_EVENT || typeof target !== "string") return {};
   const end = typeof until === "number" ? until : undefined;
   return { hiding: { target, hiding: hiding === "all" || hiding === "reposts" ? hiding : undefined, until: end } };
+}
+
+/** A message of SHARED: a change of local or global, or a user whose relations changed. */
+export type SharedMessage =
+  | {
+      readonly content: Content;
+      readonly drop: string;
+      /** The timelines that show the drop now: local stands for both. */
+      readonly held: SharedTimeline | undefined;
+    }
+  | { readonly viewer: string };
+
+export function readShared(body: Uint8Array): SharedMessage | undefined {
+  const value = parseObject(body);
+  const { event, user_id: viewer, drop_id: drop, held } = value ?? {};
+  if (event === HIDING_EVENT) return typeof viewer === "string" ? { viewer } : undefined;
+  const content = contentOf(value, () => undefined);
+  if (content === undefined || typeof drop !== "string") return undefined;
+  const by = typeof value?.["by"] === "string" ? value["by"] : undefined;
+  return { content: { ...content, by }, drop, held: held === "local" || held === "global" ? held : undefined };
 }
 
 function fieldsOf(event: string, rest: Record<string, unknown>): Record<string, unknown> {

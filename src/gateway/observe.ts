@@ -1,5 +1,5 @@
 import { PAGED_TIMELINES, type PagedTimeline } from "../contracts/timeline-pages.js";
-import { sharedNow } from "../kernel/time.js";
+import { SECOND, sharedNow } from "../kernel/time.js";
 import { counter, gauge, histogram, observedGauge, upDownCounter } from "../telemetry/meters.js";
 import type { Headers } from "../telemetry/spans.js";
 import { contextOf, type OpenSpan, openSpan, SpanKind } from "../telemetry/spans.js";
@@ -63,16 +63,41 @@ const KNOWN_EVENTS = new Set([
 ]);
 const REFUSALS = [401, 403, 410, 429, 500, 503];
 
+interface Tally {
+  count: number;
+  createdAt: number;
+  storedAt: string | undefined;
+}
+
 /**
  * Counts the events that a gateway sends in one turn of the event loop, by type, with the times of the oldest; of live
  * events that is the first.
  */
 export class SentEvents {
-  readonly #tallies = new Map<string, { count: number; createdAt: number; storedAt: string | undefined }>();
+  readonly #tallies = new Map<string, Tally>();
 
   /** The delay of a replayed one is the client's absence, not ours. */
   add({ content, storedAt }: Notification, replayed: boolean): void {
-    const event = content?.event ?? "";
+    const tally = this.#tallyOf(content?.event ?? "");
+    tally.count++;
+    if (replayed) return;
+    tally.createdAt = Math.min(tally.createdAt, content?.createdAt ?? Number.POSITIVE_INFINITY);
+    tally.storedAt ??= storedAt;
+  }
+
+  /** Adds changes of local or global. What the gateway has had for longer is replayed, or waited for its client. */
+  addShared(
+    changes: readonly { readonly event: string; readonly createdAt?: number | undefined; readonly takenAt: number }[],
+  ): void {
+    const since = sharedNow() - SECOND;
+    for (const { event, createdAt, takenAt } of changes) {
+      const tally = this.#tallyOf(event);
+      tally.count++;
+      if (createdAt !== undefined && takenAt > since) tally.createdAt = Math.min(tally.createdAt, createdAt);
+    }
+  }
+
+  #tallyOf(event: string): Tally {
     const type = KNOWN_EVENTS.has(event) ? event : "other";
     if (this.#tallies.size === 0) setImmediate(() => this.#record());
     let tally = this.#tallies.get(type);
@@ -80,10 +105,7 @@ export class SentEvents {
       tally = { count: 0, createdAt: Number.POSITIVE_INFINITY, storedAt: undefined };
       this.#tallies.set(type, tally);
     }
-    tally.count++;
-    if (replayed) return;
-    tally.createdAt = Math.min(tally.createdAt, content?.createdAt ?? Number.POSITIVE_INFINITY);
-    tally.storedAt ??= storedAt;
+    return tally;
   }
 
   #record(): void {

@@ -36,6 +36,8 @@ export interface Refused {
 
 export interface Registration extends Connection {
   readonly issuedAt: number;
+  /** False: nothing is stored for its user, who is only looked at: an erased one is refused. */
+  readonly isListener: boolean;
   listing: string;
   /** The store calls this after it has restored a lost registration. The `listing` may be another one then. */
   registeredAgain(): void;
@@ -93,17 +95,19 @@ export class StreamRegistry {
   /** Leaves out streams of refused users. */
   async register(all: readonly Registration[]): Promise<void> {
     const kept = await this.#withoutRefused(all);
-    if (kept.length === 0) return;
-    const listings = await this.deps.store.register(kept, await this.#moment());
-    for (const [index, registration] of kept.entries()) {
+    for (const registration of kept) if (!registration.isListener) this.#registered.add(registration);
+    const listeners = kept.filter(({ isListener }) => isListener);
+    if (listeners.length === 0) return;
+    const listings = await this.deps.store.register(listeners, await this.#moment());
+    for (const [index, registration] of listeners.entries()) {
       registration.listing = listings[index] as string;
       this.#registered.add(registration);
     }
   }
 
-  remove(registration: Registration): Promise<void> {
+  async remove(registration: Registration): Promise<void> {
     this.#registered.delete(registration);
-    return this.#forget(registration);
+    if (registration.isListener) await this.#forget(registration);
   }
 
   /** No trace of an erased user is left: otherwise they are listed until their last stream is long gone. */
@@ -124,7 +128,7 @@ export class StreamRegistry {
   }
 
   async #renew(registered: readonly Registration[]): Promise<void> {
-    const part = await this.#withoutRefused(registered);
+    const part = (await this.#withoutRefused(registered)).filter(({ isListener }) => isListener);
     if (part.length === 0) return;
     const gone = await this.deps.store.renew(part, await this.#moment());
     const lost = part.filter(({ id }) => gone.has(id));

@@ -1,4 +1,5 @@
 import { type IncomingMessage, type ServerResponse, STATUS_CODES } from "node:http";
+import type { TimelineName } from "../contracts/timeline-pages.js";
 import { AppError, codeOf, oneLine, PRESENTATION } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { type Range, randomMs, SECOND } from "../kernel/time.js";
@@ -11,6 +12,7 @@ import { observeGateway } from "./observe.js";
 
 export interface StreamRequest {
   readonly principal: Principal;
+  readonly timeline: TimelineName;
   /** The id is undefined for a stream that resumes nothing. */
   readonly lastEventId: string | undefined;
   /** The header names the span that opens the stream. */
@@ -32,19 +34,20 @@ const LAST_EVENT_ID = "last_event_id";
 const PREFLIGHT = { methods: "GET", headers: `authorization, last-event-id, cache-control, ${TRACE_CONTEXT}` };
 
 /** A server must also take the absolute form (RFC 9112, 3.2.2). */
-const SSE_PATH = /^(?:https?:\/\/[^/?]+)?\/events\/timeline\/home\/?(?:\?|$)/i;
+const SSE_PATH = /^(?:https?:\/\/[^/?]+)?\/events\/timeline\/(home|local|global)\/?(?:\?|$)/i;
 
 export function createRoutes(deps: RouteDeps): Handle {
   const turn = new SendTurn();
   return (request, response) => {
-    if (!SSE_PATH.test(request.url ?? "")) return false;
+    const [, timeline] = SSE_PATH.exec(request.url ?? "") ?? [];
+    if (timeline === undefined) return false;
     const headers = corsHeaders(request, deps.allowedOrigins);
     // Pipelined behind an answer that is not over: a stream writes to the socket itself, and so into that answer.
     if (response.socket === null) request.socket.destroy();
     else if (isPreflight(request, headers)) answerPreflight(response, headers, PREFLIGHT);
     else if (request.method !== "GET") sendProblem(response, 405, { ...headers, Allow: "GET" });
     else {
-      const exchange = { request, response, headers, turn };
+      const exchange = { request, response, timeline: timeline.toLowerCase() as TimelineName, headers, turn };
       openStream(deps, exchange).catch((error) => refuse(deps, error, exchange));
     }
     return true;
@@ -54,18 +57,20 @@ export function createRoutes(deps: RouteDeps): Handle {
 interface Exchange {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
+  readonly timeline: TimelineName;
   /** Every answer has these headers. */
   readonly headers: Readonly<Record<string, string>>;
   readonly turn: SendTurn;
 }
 
-async function openStream(deps: RouteDeps, { request, response, headers, turn }: Exchange): Promise<void> {
+async function openStream(deps: RouteDeps, { request, response, timeline, headers, turn }: Exchange): Promise<void> {
   const principal = await deps.authorize(request.headers);
   const trace = traceOf((name) => request.headers[name]?.toString());
   const span = observeGateway.opening(trace);
   try {
     await deps.serve({
       principal,
+      timeline,
       lastEventId: lastEventIdOf(request),
       traceparent: span.headers["traceparent"],
       isGone: () => response.destroyed,

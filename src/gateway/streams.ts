@@ -12,6 +12,8 @@ import { type CloseReason, observeGateway, type SentEvents } from "./observe.js"
 import { REGISTRATIONS_A_CALL, type Refused, type StreamRegistry } from "./registry.js";
 import type { StreamRequest } from "./routes.http.js";
 import { Session } from "./session/session.js";
+import type { StreamSession } from "./session/stream-session.js";
+import type { SharedStreams } from "./shared/streams.js";
 
 export interface StreamLimits {
   readonly heartbeatMs: Range;
@@ -33,6 +35,7 @@ const TAIL_AGE_MS = SECOND;
 interface StreamsDeps {
   readonly feed: Feed;
   readonly registry: StreamRegistry;
+  readonly shared: Pick<SharedStreams, "open" | "refuseUnserved">;
   readonly standings: Pick<Standings, "of" | "size" | "changes">;
   readonly sentEvents: SentEvents;
   readonly config: Pick<GatewayConfig, "maxConnections" | "maxConnectionsPerUser">;
@@ -41,7 +44,7 @@ interface StreamsDeps {
 }
 
 class Stream {
-  readonly session: Session;
+  readonly session: StreamSession;
   sink: ReturnType<StreamRequest["open"]> | undefined;
   unfollow: (() => void) | undefined;
   reason: CloseReason | undefined;
@@ -53,8 +56,11 @@ class Stream {
   readonly isLogged: boolean;
   readonly #traceparent: string | undefined;
 
-  constructor({ principal, traceparent }: StreamRequest, deps: StreamsDeps) {
-    this.session = new Session(principal, deps, (reason) => this.end(reason));
+  constructor({ principal, timeline, traceparent }: StreamRequest, deps: StreamsDeps) {
+    this.session =
+      timeline === "home"
+        ? new Session(principal, deps, (reason) => this.end(reason))
+        : deps.shared.open(principal, timeline);
     this.isLogged = deps.log.logsAccess();
     this.expiresAt = principal.expiresAt;
     this.#traceparent = traceparent;
@@ -95,7 +101,8 @@ export class Streams {
   readonly #announce = createBatch(REGISTRATIONS_A_CALL, async (streams: readonly Stream[]): Promise<void> => {
     const { feed, registry } = this.deps;
     const sessions = streams.map(({ session }) => session);
-    for (const stream of streams) stream.unfollow ??= feed.follow(stream.session.user, stream.session);
+    for (const stream of streams)
+      if (stream.session instanceof Session) stream.unfollow ??= feed.follow(stream.session.user, stream.session);
     // Promise.all would leave a registration that follows its removal.
     await allOf([feed.flushed(), registry.register(sessions)]);
   });
@@ -110,6 +117,7 @@ export class Streams {
     if (this.closing) throw new AppError("unavailable", "the gateway is shutting down");
     if (!this.deps.feed.connected()) throw new AppError("unavailable", "NATS is unavailable");
     const { user } = request.principal;
+    if (request.timeline !== "home") this.deps.shared.refuseUnserved();
     this.#admit(user);
     const stream = new Stream(request, this.deps);
     this.#held.add(stream);
@@ -132,10 +140,11 @@ export class Streams {
   /** Live notifications of a part may have been missed. */
   async recheckAll(part: PartFeed): Promise<void> {
     const { feed, log } = this.deps;
-    for (const { session } of this.#held) if (session.feed === part) session.gaps++;
+    const isConcerned = ({ session }: Stream): boolean => session instanceof Session && session.feed === part;
+    for (const { session } of this.#held) if (session instanceof Session && session.feed === part) session.gaps++;
     try {
       await feed.flushed();
-      const concerned = [...this.#open].filter(({ session }) => session.feed === part);
+      const concerned = [...this.#open].filter(isConcerned);
       await mapLimited(concerned, RECHECKS_AT_ONCE, ({ session }) => session.recheck({ maxAgeMs: 0, heardMs: 0 }));
     } catch (error) {
       log.warn({ error: oneLine(error) }, "event streams were not checked after a gap; their heartbeats check them");
@@ -175,7 +184,7 @@ export class Streams {
     const { limits, log } = this.deps;
     const { session } = stream;
     const resumes = request.lastEventId !== undefined;
-    const tail = resumes ? undefined : await session.feed.state(TAIL_AGE_MS);
+    const tail = resumes || !(session instanceof Session) ? undefined : await session.feed.state(TAIL_AGE_MS);
     await this.#announce(stream);
     stream.refuseEnded();
     const start = await session.prepare(request.lastEventId, tail);

@@ -7,6 +7,7 @@ import {
   LIMITS,
 } from "../gateway/index.js";
 import type { Logger } from "../kernel/logger.js";
+import { SECOND } from "../kernel/time.js";
 import { prefixOf } from "../kernel/urls.js";
 import type { Db } from "../platform/db/db.js";
 import type { HttpServer } from "../platform/http/serve.js";
@@ -14,7 +15,7 @@ import { createRewardStore } from "../rewards/index.js";
 import { refuseErased } from "../state/index.js";
 import { connectNotifications } from "../upstreams/notifications.grpc.js";
 import { connectTimelines } from "../upstreams/timelines.grpc.js";
-import { connectPosts } from "../upstreams/upstreams.grpc.js";
+import { connectPosts, connectUsers } from "../upstreams/upstreams.grpc.js";
 import type { Config } from "./config/config.js";
 import { missingUpstreams } from "./connections.js";
 import type { RoleDeps, RunningRole } from "./role.js";
@@ -32,18 +33,24 @@ export function openEntrance({ gateway }: Config, http: HttpServer, log: Logger)
   return entrance;
 }
 
+/** A stream of local or global waits at most this long until it is known whom its viewer hides; then it asks again. */
+const HIDDEN_MS = 5 * SECOND;
+
 export async function startGatewayRole(deps: GatewayRoleDeps): Promise<RunningRole> {
   const { config, connections, db, http, entrance, wraps, log } = deps;
   if (config.gateway.allowUnsafeTokens)
     log.warn({}, "TIMELINE_JWT_ALLOW_UNSAFE is set: tokens that others made may be accepted");
+  const { timelineServiceAddr, userServiceAddr, postServiceAddr, notificationServiceAddr, tls } = config.upstreams;
+  const users = userServiceAddr ? connectUsers(userServiceAddr, tls, log) : undefined;
+  const hidden = users && connections.state.openHidden(users);
+  const readHidden = hidden && ((user: string) => hidden.known(user, Date.now() + HIDDEN_MS));
   const gateway = createGateway(
-    { ...connections, entrance, log, notifyParts: config.nats.notifyParts, config: config.gateway },
+    { ...connections, entrance, readHidden, log, notifyParts: config.nats.notifyParts, config: config.gateway },
     { ...LIMITS, ...wraps?.limits?.gateway },
   );
   const upstreams = missingUpstreams(config.upstreams).length > 0 ? undefined : connections.upstreams("gateway");
   const { authorize } = entrance;
   const { allowedOrigins } = config.gateway;
-  const { timelineServiceAddr, postServiceAddr, notificationServiceAddr, tls } = config.upstreams;
   const pathPrefix = prefixOf(config.posts.publicUrl);
   const timelines = timelineServiceAddr ? connectTimelines(timelineServiceAddr, tls) : undefined;
   const posts = timelines && postServiceAddr ? connectPosts(postServiceAddr, tls, log) : undefined;
@@ -81,6 +88,7 @@ export async function startGatewayRole(deps: GatewayRoleDeps): Promise<RunningRo
     close: async (graceMs) => {
       http.stopListening();
       await gateway.close(graceMs);
+      users?.close();
       timelines?.close();
       posts?.close();
       notifications?.close();

@@ -113,7 +113,7 @@ export type {
 } from "./servers/server-identity.redis.js";
 export { changeOf as standingChangeOf } from "./standing/standings.grpc.js";
 export type { ReadStandings, StandingChange, Standings, VeilUsers } from "./standing/standings.redis.js";
-export { isOfSuspended, NOBODY, NOTHING_HIDDEN } from "./standing/unlisted.js";
+export { isOfSuspended, isUnlisted, NOBODY, NOTHING_HIDDEN } from "./standing/unlisted.js";
 export type { Veiled } from "./standing/veiled.redis.js";
 export {
   openErasedList,

@@ -92,6 +92,8 @@ const MESSAGES: readonly (readonly [
   ["EDGES", (token) => `edges.calm.${token}`, () => ({})],
   ["ENGAGEMENT", () => "engagement.changed", (user) => ({ actor_id: user, kind: "like" })],
   ["ACTIVITY", () => "activity.reacted", (user) => ({ author_id: user })],
+  ["SHARED", () => "shared.changed", (user) => ({ event: "new_drop", by: `bob,,${encodeId(user)}` })],
+  ["SHARED", () => "shared.changed", (user) => ({ event: "~hiding", user_id: user })],
   ["CHECKS", () => "checks.publication", (user) => ({ user_id: user })],
   ["NOTIFY", (token) => `notify.user.${token}`, () => ({ event: "reset" })],
   ["NOTIFY", () => "notify.user.bob", (user) => ({ event: "new_drop", by: `bob,${encodeId(user)}` })],

@@ -72,6 +72,7 @@ test("everything declared is created once; a second time nothing is changed", as
     "KV_ANALYSES",
     "KV_ERASED",
     "NOTIFY",
+    "SHARED",
     "TIMELINE",
     "TIMELINE_EVENTS",
   ]);

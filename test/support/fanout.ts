@@ -1,6 +1,6 @@
 import { type EventName, SUBJECT_OF, type TimelineEvent } from "../../src/contracts/events.js";
 import type { EdgeJob, FanoutCompleted, FanoutJob } from "../../src/contracts/fanout.js";
-import type { DropNotification } from "../../src/contracts/stream-events.js";
+import type { DropNotification, SharedNotification } from "../../src/contracts/stream-events.js";
 import { jobSubject } from "../../src/contracts/subjects.js";
 import type { FanoutDeps } from "../../src/fanout/deps.js";
 import { composeFanout } from "../../src/fanout/fanout.js";
@@ -38,6 +38,8 @@ export interface FanoutBench {
   readonly handlers: ReturnType<typeof composeFanout>["handlers"];
   readonly deps: FanoutDeps;
   readonly hidings: readonly HidingChange[];
+  /** What the streams of local and global were told. */
+  readonly shared: SharedNotification[];
   readonly jobs: FanoutJob[];
   readonly edgeJobs: EdgeJob[];
   readonly notified: { readonly users: readonly string[]; readonly notification: DropNotification }[];
@@ -105,6 +107,7 @@ export function openFanout(
   const { writer, authors, fenceStore, relations, standings, veiled, listenersAmong } = adapters;
   const jobs: FanoutJob[] = [];
   const hidings: HidingChange[] = [];
+  const shared: SharedNotification[] = [];
   const edgeJobs: EdgeJob[] = [];
   const notified: FanoutBench["notified"] = [];
   const completed: FanoutCompleted[] = [];
@@ -129,6 +132,7 @@ export function openFanout(
     }),
     ...{ relations, standings, veiled, listenersAmong },
     notifyHiding: async (changes) => void hidings.push(...changes),
+    notifyShared: async (all) => void shared.push(...all.map(({ notification }) => notification)),
     notify: async (all) => {
       const everybody = { listenersAmong: async () => () => true, erased: NOBODY_ERASED };
       const told = await createNotify({ ...deps, ...everybody, publish: async () => undefined })(all);
@@ -146,7 +150,17 @@ export function openFanout(
     recentMs: DAY,
     restRate: 1_000_000,
   });
-  return { handlers: composeFanout(deps).handlers, deps, hidings, jobs, edgeJobs, notified, completed, applied };
+  return {
+    handlers: composeFanout(deps).handlers,
+    deps,
+    hidings,
+    shared,
+    jobs,
+    edgeJobs,
+    notified,
+    completed,
+    applied,
+  };
 }
 
 /** An event in the log, as the planner or the graph consumer is handed it. */

@@ -6,7 +6,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect } from "@jest/global
 import { type JWTPayload, SignJWT } from "jose";
 import { headers, type NatsConnection } from "nats";
 import { notifyPartOf } from "../../src/contracts/notify-parts.js";
-import { liveSubject, notifySubject } from "../../src/contracts/subjects.js";
+import { liveSubject, notifySubject, STREAM } from "../../src/contracts/subjects.js";
 import type { GatewayConfig } from "../../src/gateway/config.js";
 import { createEntrance, createGateway, type Gateway, type GatewayLimits, LIMITS } from "../../src/gateway/index.js";
 import { encodeId } from "../../src/kernel/ids.js";
@@ -66,6 +66,7 @@ beforeEach(async () => {
   await client.flushall();
   const { streams } = await connection.jetstreamManager();
   for (const { part } of await presentParts(connection)) await streams.purge(part.stream);
+  await streams.purge(STREAM.shared);
 });
 
 afterEach(async () => {
@@ -86,6 +87,7 @@ interface Overrides {
   readonly scripts?: Scripts;
   readonly nats?: NatsConnection;
   readonly notifyParts?: number;
+  readonly readHidden?: Parameters<typeof createGateway>[0]["readHidden"];
   readonly config?: Partial<GatewayConfig>;
   readonly limits?: Partial<GatewayLimits>;
   readonly log?: Logger;

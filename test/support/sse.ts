@@ -37,10 +37,10 @@ export type EventStream = {
 export type StreamRequest = {
   readonly token?: string;
   readonly lastEventId?: string;
+  /** Default: home. */
+  readonly timeline?: "home" | "local" | "global";
   readonly headers?: Readonly<Record<string, string>>;
 };
-
-const PATH = "/events/timeline/home";
 
 /** Opens a user's stream and waits for its first bytes. */
 export async function openEvents(httpUrl: string, user: string, lastEventId?: string): Promise<EventStream> {
@@ -62,7 +62,10 @@ export async function requestEvents(httpUrl: string, request: StreamRequest): Pr
     ...request.headers,
   };
   const response = await new Promise<IncomingMessage>((resolve, reject) => {
-    get(`${httpUrl}${PATH}`, { headers, agent: false }, resolve).once("error", reject);
+    get(`${httpUrl}/events/timeline/${request.timeline ?? "home"}`, { headers, agent: false }, resolve).once(
+      "error",
+      reject,
+    );
   });
   return follow(response);
 }

@@ -36,9 +36,15 @@
   value: {{ include "avion-timeline.userService" $root | required "upstreams.userService is needed: host:port of the UserService, or the role users enabled" | quote }}
 - name: TIMELINE_POST_SERVICE_ADDR
   value: {{ include "avion-timeline.postService" $root | required "upstreams.postService is needed: host:port of the PostService, or the role posts enabled" | quote }}
-{{- else if include "avion-timeline.callsPosts" . }}
+{{- else }}
+{{- if include "avion-timeline.callsUsers" . }}
+- name: TIMELINE_USER_SERVICE_ADDR
+  value: {{ include "avion-timeline.userService" $root | quote }}
+{{- end }}
+{{- if include "avion-timeline.callsPosts" . }}
 - name: TIMELINE_POST_SERVICE_ADDR
   value: {{ include "avion-timeline.postService" $root | quote }}
+{{- end }}
 {{- end }}
 {{- if include "avion-timeline.callsTimelines" . }}
 - name: TIMELINE_API_ADDR

@@ -164,6 +164,11 @@ failedJobsHistoryLimit: 3
 {{- if and (include "avion-timeline.callsTimelines" .) (include "avion-timeline.postService" .root) -}}true{{- end -}}
 {{- end -}}
 
+{{/* The gateway asks the users service whom viewers of local and global hide. */}}
+{{- define "avion-timeline.callsUsers" -}}
+{{- if and (include "avion-timeline.callsTimelines" .) (include "avion-timeline.userService" .root) -}}true{{- end -}}
+{{- end -}}
+
 {{/* Whether a role calls the upstreams: the bridge does where there are both, to look up what Redis Pub/Sub has lost, and posts and notifications to find out who follows and who is hidden. */}}
 {{- define "avion-timeline.callsUpstreams" -}}
 {{- if has .role (list "api" "fanout" "analysis" "ops") -}}

@@ -15,7 +15,8 @@ egress:
   {{- $callsOwnApi := and (include "avion-timeline.callsTimelines" .) $root.Values.roles.api.enabled (not $root.Values.upstreams.timelineService) }}
   {{- $callsOwnPosts := and (include "avion-timeline.callsPosts" .) $root.Values.roles.posts.enabled }}
   {{- $callsOwnNotifications := and (include "avion-timeline.callsNotifications" .) $root.Values.roles.notifications.enabled (not $root.Values.upstreams.notificationService) }}
-  {{- if or $callsOwnNotifications (and (include "avion-timeline.callsUpstreams" .) (or $root.Values.roles.users.enabled $root.Values.roles.posts.enabled)) $callsOwnApi $callsOwnPosts }}
+  {{- $callsOwnUsers := and (include "avion-timeline.callsUsers" .) $root.Values.roles.users.enabled }}
+  {{- if or $callsOwnNotifications (and (include "avion-timeline.callsUpstreams" .) (or $root.Values.roles.users.enabled $root.Values.roles.posts.enabled)) $callsOwnApi $callsOwnUsers $callsOwnPosts }}
   - ports:
       - { port: 50051, protocol: TCP }
     to:

@@ -6,6 +6,7 @@ import {
   PAGED_TIMELINES,
   type PagedTimeline,
   TIMELINE_QUERY,
+  TIMELINES,
   timelinePath,
 } from "../../contracts/timeline-pages.js";
 import {
@@ -63,32 +64,48 @@ const STREAM = {
 
 const ID: Json = { name: "id", in: "path", required: true, schema: { type: "string" } };
 
-const PATHS: Json = {
-  "/events/timeline/home": {
-    get: {
-      operationId: "openStream",
-      summary: "Changes of the caller's home timeline, notifications, analyses and rewards, as Server-Sent Events",
-      parameters: [
-        {
-          name: "Last-Event-ID",
-          in: "header",
-          description: "The id of the last event or comment; events after it are sent again",
-          schema: { type: "string" },
+const STREAM_SUMMARIES: Readonly<Record<(typeof TIMELINES)[number], string>> = {
+  home: "Changes of the caller's home timeline, notifications, analyses and rewards, as Server-Sent Events",
+  local: "Changes of the local timeline, without what the caller hides, as Server-Sent Events",
+  global: "Changes of the global timeline, without what the caller hides, as Server-Sent Events",
+};
+
+const STREAM_PATHS: Json = Object.fromEntries(
+  TIMELINES.map((name) => [
+    `/events/timeline/${name}`,
+    {
+      get: {
+        operationId: name === "home" ? "openStream" : `open${name[0]?.toUpperCase()}${name.slice(1)}Stream`,
+        summary: STREAM_SUMMARIES[name],
+        parameters: [
+          {
+            name: "Last-Event-ID",
+            in: "header",
+            description: "The id of the last event or comment; events after it are sent again",
+            schema: { type: "string" },
+          },
+          {
+            name: "last_event_id",
+            in: "query",
+            description: "The same, for clients that cannot set a header; the header wins",
+            schema: { type: "string" },
+          },
+        ],
+        responses: {
+          200: STREAM,
+          ...problems(401, 403, 405, 410, 503),
+          ...(name === "home"
+            ? {}
+            : { 404: problem(["This gateway has no users service to ask whom the caller hides"]) }),
+          429: problem(["The user or the process has too many streams", ["Retry-After"]]),
         },
-        {
-          name: "last_event_id",
-          in: "query",
-          description: "The same, for clients that cannot set a header; the header wins",
-          schema: { type: "string" },
-        },
-      ],
-      responses: {
-        200: STREAM,
-        ...problems(401, 403, 405, 410, 503),
-        429: problem(["The user or the process has too many streams", ["Retry-After"]]),
       },
     },
-  },
+  ]),
+);
+
+const PATHS: Json = {
+  ...STREAM_PATHS,
   "/api/v1/timeline/analyze": {
     post: {
       operationId: "analyze",

@@ -7,11 +7,11 @@ import type { Principal } from "../auth.js";
 import type { Feed, FeedState, Follower, PartFeed } from "../feed.nats.js";
 import { greetingBlock, type Notification } from "../notification.js";
 import { observeGateway, type SentEvents } from "../observe.js";
-import type { Registration } from "../registry.js";
 import { CatchUp, type Start } from "./catch-up.js";
 import { type EventSink, StreamClient } from "./client.js";
 import { Position } from "./position.js";
 import { SessionState } from "./state.js";
+import type { StreamSession } from "./stream-session.js";
 
 interface SessionDeps {
   readonly feed: Feed;
@@ -27,7 +27,7 @@ interface SessionDeps {
  * While the number of parts is changed, processes with another number store notifications of the user in other parts.
  * These cannot be put in order with those of the user's part: the client gets a `reset` in place of them.
  */
-export class Session implements Registration, Follower {
+export class Session implements StreamSession, Follower {
   readonly id: string;
   readonly user: string;
   /** Time of the token's `iat`, ms since the epoch. */
@@ -35,6 +35,7 @@ export class Session implements Registration, Follower {
   /** The user's part of NOTIFY. */
   readonly feed: PartFeed;
   readonly createdAt = sharedNow();
+  readonly isListener = true;
   /** The last registration returned this listing of the user. */
   listing = "";
   /** A live notification last showed at this performance.now() that none before it was missed. */

@@ -128,6 +128,11 @@ export class SseStream {
     if (this.#blockedSince > 0 && now - this.#blockedSince > this.limits.stallMs) this.#disconnect();
   }
 
+  /** True while the client has not read what was sent. */
+  get isBlocked(): boolean {
+    return !this.#over && this.#socket.writableNeedDrain;
+  }
+
   async drained(): Promise<void> {
     if (this.#over || !this.#socket.writableNeedDrain) return;
     await new Promise<void>((resolve) => {

@@ -39,6 +39,17 @@ export function createDropFacts(scripts: Scripts, ttlMs: number) {
         drops.flatMap((drop, index) => (times[index] == null ? [] : rememberCreation(scripts, drop, times[index]))),
       );
     },
+    /** Returns which of the drops local (and therefore global) or global alone has now. */
+    async sharedHolding(drops: readonly string[]): Promise<ReadonlyMap<string, "local" | "global">> {
+      const look = (key: string) => command("zmscore", (client) => client.zmscore(key, ...drops));
+      const [local, global] = await Promise.all([look(LOCAL_KEY), look(GLOBAL_KEY)]);
+      const held = new Map<string, "local" | "global">();
+      for (const [index, drop] of drops.entries()) {
+        if (local[index] != null) held.set(drop, "local");
+        else if (global[index] != null) held.set(drop, "global");
+      }
+      return held;
+    },
     async rememberActor(drop: string, actor: string): Promise<void> {
       await command("set", (client) => client.set(actorKey(drop), actor, "PX", ttlMs));
     },

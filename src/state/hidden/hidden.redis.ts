@@ -112,10 +112,13 @@ export function createHiddenStore(
     const answer = await run(READ_HIDDEN, [hiddenKey(user)], [MANY]);
     const [state, size, expiresInMs, fields] = answer as [string, number, number, readonly string[]];
     const endsSoon = expiresInMs >= 0 && expiresInMs < MAX_AGE_MS;
-    const few = size < MANY ? new Hidden(user, targetsOf(fields), endsSoon) : undefined;
+    const until = expiresInMs >= 0 ? sharedNow() + expiresInMs : undefined;
+    const few = size < MANY ? new Hidden(user, targetsOf(fields), endsSoon, until) : undefined;
     const last = few ?? new ManyHidden(user, size, async (targets) => (await askRedis(scripts, user, targets)).hidings);
     if (state === COMPLETE || size > 0) lastKnown.set(user, last);
-    return state === COMPLETE ? (few ?? new ManyHidden(user, size, wholeHidingsOf(user), endsSoon)) : undefined;
+    return state === COMPLETE
+      ? (few ?? new ManyHidden(user, size, wholeHidingsOf(user), { endsSoon, until }))
+      : undefined;
   };
   const forget = async (user: string, packs: readonly string[]): Promise<void> => {
     const removeHider = (token: string) =>

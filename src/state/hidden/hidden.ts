@@ -15,6 +15,8 @@ export interface HiddenUsers {
   readonly size: number;
   /** True if the answer must not be cached, since a mute ends before a cached answer does. */
   readonly endsSoon?: boolean;
+  /** When the answer ends, since a mute does or Redis forgets it, ms since the epoch. Default: not by itself. */
+  readonly until?: number | undefined;
   /** Resolves to an object that decides about these bylines. */
   among(bylines: Iterable<Byline>): Promise<Pick<Hidden, "hides" | "hidingOf">>;
 }
@@ -27,6 +29,7 @@ export class Hidden implements HiddenUsers {
     private readonly user: string,
     private readonly targets: ReadonlyMap<string, Hiding | undefined>,
     readonly endsSoon = false,
+    readonly until?: number | undefined,
   ) {}
 
   get size(): number {
@@ -65,12 +68,18 @@ type ReadHidings = (targets: readonly string[]) => Promise<readonly (Hiding | un
 
 /** Hidden users of a user with too many of them to read: only the authors on a page are looked up. */
 export class ManyHidden implements HiddenUsers {
+  readonly endsSoon: boolean;
+  readonly until: number | undefined;
+
   constructor(
     private readonly user: string,
     readonly size: number,
     private readonly read: ReadHidings,
-    readonly endsSoon = false,
-  ) {}
+    { endsSoon = false, until }: Pick<HiddenUsers, "endsSoon" | "until"> = {},
+  ) {
+    this.endsSoon = endsSoon;
+    this.until = until;
+  }
 
   async among(bylines: Iterable<Byline>): Promise<Hidden> {
     const asked = new Set<string>();

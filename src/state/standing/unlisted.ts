@@ -19,16 +19,13 @@ export const isOfSuspended = (standings: Judges, { author, original, parent }: B
 export const withSuspended = (hidden: HiddenUsers, standings: Judges): HiddenUsers =>
   judgedBy(hidden, standings, (by) => isOfSuspended(standings, by));
 
-/**
- * Adds those whom their standing keeps out of local and global to the hidden users of a viewer. The limited see their
- * own drops.
- */
+/** Returns true if a standing keeps the drop out of local and global. The limited see their own drops. */
+export const isUnlisted = (standings: Judges, by: Byline, viewer: string): boolean =>
+  isOfSuspended(standings, by) || (by.author !== viewer && standings.of(by.author) === "limited");
+
+/** Adds those whom their standing keeps out of local and global to the hidden users of a viewer. */
 export const withUnlisted = (hidden: HiddenUsers, viewer: string, standings: Judges): HiddenUsers =>
-  judgedBy(
-    hidden,
-    standings,
-    (by) => isOfSuspended(standings, by) || (by.author !== viewer && standings.of(by.author) === "limited"),
-  );
+  judgedBy(hidden, standings, (by) => isUnlisted(standings, by, viewer));
 
 function judgedBy(hidden: HiddenUsers, { size }: Judges, isHidden: (by: Byline) => boolean): HiddenUsers {
   if (size === 0) return hidden;

@@ -1,7 +1,7 @@
 import { expect, test } from "@jest/globals";
 import { Validator } from "@seriousme/openapi-schema-validator";
 import { createAnalysisRouter } from "../../../src/analysis/http/routes.http.js";
-import { timelinePath } from "../../../src/contracts/timeline-pages.js";
+import { TIMELINES, timelinePath } from "../../../src/contracts/timeline-pages.js";
 import { createNotificationRouter, createTimelineRouter } from "../../../src/gateway/index.js";
 import { silent } from "../../../src/kernel/logger.js";
 import { prefixOf, publicUrl } from "../../../src/kernel/urls.js";
@@ -54,7 +54,7 @@ test("links of pages begin with the prefix of the public URL", async () => {
   await server.close(0);
 });
 
-test("beside the event stream it describes the routes that are served, and no other", () => {
+test("beside the event streams it describes the routes that are served, and no other", () => {
   const none = () => Promise.reject(new Error("is not called"));
   const reads = { analysis: none, analyses: none, rewards: none };
   const callers = {
@@ -79,5 +79,6 @@ test("beside the event stream it describes the routes that are served, and no ot
   const described = Object.entries(DOCUMENT.paths).map(
     ([path, operations]) => `${path} ${Object.keys(operations).join()}`,
   );
-  expect([...routes, "/events/timeline/home get"].sort()).toEqual(described.sort());
+  const streams = TIMELINES.map((name) => `/events/timeline/${name} get`);
+  expect([...routes, ...streams].sort()).toEqual(described.sort());
 });

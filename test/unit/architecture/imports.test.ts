@@ -171,6 +171,7 @@ const BY_THE_OWN_CLOCK = [
   "reads/rebuild.ts",
   "reads/sources.grpc.ts",
   "roles/certificates.ts",
+  "roles/gateway.ts",
   "state/hidden/changes.redis.ts",
   "state/hidden/hidden.grpc.ts",
   "state/hidden/relations.redis.ts",

@@ -48,7 +48,9 @@ rendering("the gateway serves pages of the release's own api, or of the one that
   };
   const addressOf = (values: Values): unknown => upstreamsOf(values).timelineServiceAddr;
   const { userServiceAddr, postServiceAddr } = upstreamsOf({});
-  expect([userServiceAddr, postServiceAddr]).toEqual([undefined, `x-posts-headless:${PORTS.grpc}`]);
+  expect([userServiceAddr, postServiceAddr]).toEqual(
+    ["users", "posts"].map((name) => `x-${name}-headless:${PORTS.grpc}`),
+  );
   expect(upstreamsOf({ "upstreams.postService": "elsewhere:1" }).postServiceAddr).toBe("elsewhere:1");
   expect(addressOf({})).toBe(`x-api:${PORTS.grpc}`);
   expect(addressOf({ "upstreams.timelineService": "elsewhere:1" })).toBe("elsewhere:1");
@@ -87,8 +89,8 @@ rendering("network policies admit the release's own callers and the peers that a
       expect(out.flatMap(({ ports }) => ports.map(({ port }) => port))).toEqual([PORTS.grpc]);
     }
     expect(fits({ app: "writer" }, calls?.from)).toBe(name === "posts");
-    // It asks for the drops of pages.
-    expect(fits(podOf("gateway"), calls?.from)).toBe(name === "posts");
+    // It asks for the drops of pages, and whom viewers of local and global hide.
+    expect(fits(podOf("gateway"), calls?.from)).toBe(true);
   }
   for (const served of ["api", "notifications"]) {
     expect(fits(podOf("gateway"), policyOf(served).spec.ingress[0]?.from)).toBe(true);
