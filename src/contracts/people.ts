@@ -50,7 +50,7 @@ export function parsedJson(text: string | Uint8Array): unknown {
 
 /** Subjects that end with the token of a user, or have more parts behind it. */
 const SUBJECT_OF_PERSON =
-  /^(?:notify(?:\.\d+)?\.user|live\.user|edges\.[a-z]+|\$KV\.ERASED\.(?:user|report|lifted)|\$KV\.ANALYSES\.[a-z])\.([^.]+)/;
+  /^(?:notify(?:\.\d+)?\.user|live\.user|edges\.[a-z]+|\$KV\.ERASED\.(?:user|report|lifted)|\$KV\.ANALYSES\.[a-z]|\$KV\.POSITIONS)\.([^.]+)/;
 
 export const subjectNames = (subject: string, { token }: Person): boolean =>
   SUBJECT_OF_PERSON.exec(subject)?.[1] === token;

@@ -18,6 +18,7 @@ export const STREAM_EVENTS = {
   }),
   drop_deleted: z.object({ drop_id }),
   drop_edited: z.object({ drop_id, revision: z.int().min(1) }),
+  new_position: z.object({ timeline: z.string(), drop_id, version: z.int().min(0) }),
   reset: z.object({ reason: z.string() }),
   analysis_completed: z.object({
     analysis_id,
@@ -100,5 +101,11 @@ export const LOGGED_OUT_EVENT = "~logged_out";
 
 /** Notifies a user of something else than drops. */
 export type UserNotification = Named<
-  "reset" | "analysis_completed" | "analysis_failed" | "xp_earned" | "notification" | "notifications_read"
+  | "reset"
+  | "new_position"
+  | "analysis_completed"
+  | "analysis_failed"
+  | "xp_earned"
+  | "notification"
+  | "notifications_read"
 >;

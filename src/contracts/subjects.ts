@@ -24,6 +24,8 @@ export const STREAM = {
   analyses: "KV_ANALYSES",
   /** The key-value bucket ERASED: the erased users, and which roles have forgotten them. */
   erased: "KV_ERASED",
+  /** The key-value bucket POSITIONS: the drops up to which users have read their timelines. */
+  positions: "KV_POSITIONS",
 } as const;
 
 export const CONSUMER = {
@@ -48,7 +50,7 @@ export const ANALYSIS_COMPLETED = "events.timeline.completed";
 export const ANALYSIS_FAILED = "events.timeline.failed";
 export const XP_EARNED = "events.xp.earned";
 
-export type BucketName = "ANALYSES" | "ERASED";
+export type BucketName = "ANALYSES" | "ERASED" | "POSITIONS";
 
 export const streamOfBucket = (bucket: BucketName): string => `KV_${bucket}`;
 export const bucketPrefix = (bucket: BucketName): string => `$KV.${bucket}.`;

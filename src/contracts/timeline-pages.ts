@@ -37,6 +37,10 @@ export const TIMELINE_QUERY = z.object({
   max_id: cursor("Only drops older than this one: next_max_id of a page, or an id"),
   min_id: cursor("The drops next newer than this one: prev_min_id of a page, or an id"),
   since_id: cursor("Only drops newer than this one, from the newest down"),
+  with_newer: z
+    .enum(["true", "false"])
+    .default("false")
+    .meta({ description: "true: the page says how many entries are newer than the caller's position" }),
   expand: z.enum(EXPANSIONS).optional().meta({ description: "drops: each item has its drop" }),
 });
 
@@ -60,6 +64,9 @@ export const TIMELINE_PAGE = z
     next_max_id: z.string().meta({ description: "Hand back as max_id for the next older page" }),
     prev_min_id: z.string().meta({ description: "Hand back as min_id for the next newer page" }),
     degraded: z.boolean().meta({ description: "The page may be incomplete, or without its drops: a server failed" }),
+    newer: z.number().int().optional().meta({
+      description: "With with_newer=true: how many entries are newer than the caller's position, up to 100",
+    }),
     items: z.array(ITEM).meta({ description: "One for each of drop_ids, in the same order" }),
   })
   .meta({ description: "A page of a timeline" });

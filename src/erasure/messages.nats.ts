@@ -1,7 +1,7 @@
 import type { NatsConnection } from "nats";
 import { messageIdNames, namesPerson, type Person, parsedJson, subjectNames } from "../contracts/people.js";
 import { ERASED_EVENT, type ErasedNotification } from "../contracts/stream-events.js";
-import { DLQ_HEADER, notifySubject, STREAM } from "../contracts/subjects.js";
+import { bucketPrefix, DLQ_HEADER, notifySubject, STREAM } from "../contracts/subjects.js";
 import { mapLimited } from "../kernel/concurrency.js";
 import { encodeId, fingerprint } from "../kernel/ids.js";
 import { askNats, managerOf } from "../platform/nats/ask.js";
@@ -56,9 +56,10 @@ export function createMessages(nats: NatsConnection, publish: Publish, notifyUse
     },
     removeMessages: async (people: readonly Person[], stopping: AbortSignal): Promise<void> => {
       const parts = (await presentParts(nats)).map(({ part }) => part);
+      const positions = { stream: STREAM.positions, subject: (token: string) => bucketPrefix("POSITIONS") + token };
       for (const { token } of people)
-        for (const { stream, subject } of parts)
-          await askNats("purging notifications", async () =>
+        for (const { stream, subject } of [...parts, positions])
+          await askNats("purging what is stored for a user", async () =>
             (await managerOf(nats)).streams.purge(stream, { filter: subject(token) }),
           );
       const isWanted = (message: LogEntry): boolean =>

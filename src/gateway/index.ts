@@ -24,6 +24,7 @@ import { createSharedStreams } from "./shared/streams.js";
 import { type StreamLimits, Streams } from "./streams.js";
 
 export { createNotificationRouter } from "./notifications.http.js";
+export { createPositionRouter } from "./positions.http.js";
 export { startStreamService } from "./service.nats.js";
 export { createTimelineRouter } from "./timelines.http.js";
 

@@ -58,6 +58,7 @@ const KNOWN_EVENTS = new Set([
   "analysis_completed",
   "analysis_failed",
   "xp_earned",
+  "new_position",
   "notification",
   "notifications_read",
 ]);

@@ -28,10 +28,11 @@ export function createTimelineRouter({ readPage, readDrops, pathPrefix, ...deps 
   });
   for (const name of PAGED_TIMELINES) {
     const answer: Parameters<typeof api.get>[1] = async ({ user }, request, response) => {
-      const { limit, expand: wanted, ...cursors } = understood(TIMELINE_QUERY, request.query, "query");
+      const { limit, expand: wanted, with_newer, ...cursors } = understood(TIMELINE_QUERY, request.query, "query");
       const { max_id = "", min_id = "", since_id = "" } = cursors;
       const list_id = request.params.id ?? "";
-      const page = await readPage(name, { user_id: user, list_id, limit, max_id, min_id, since_id });
+      const asked = { user_id: user, list_id, limit, max_id, min_id, since_id, with_newer: with_newer === "true" };
+      const page = await readPage(name, asked);
       const path = list_id === "" ? timelinePath(name) : listPath(encodeURIComponent(list_id));
       const query = `limit=${limit}${wanted === undefined ? "" : `&expand=${wanted}`}`;
       const links = linksOf(page, { path: pathPrefix + path, query, isLast: min_id === "" && !page.has_more });

@@ -1,12 +1,14 @@
 import type { NatsConnection } from "nats";
 import { remoteCapOf, type StoredTimelinesConfig } from "../contracts/config.js";
+import { listPositionOf } from "../contracts/positions.js";
 import type { Affected, Byline } from "../contracts/timelines.js";
 import { TimelineServiceService } from "../gen/avion/timeline.js";
 import { createBoundedQueue, mapLimited } from "../kernel/concurrency.js";
 import type { Logger } from "../kernel/logger.js";
 import { createOldestFirst } from "../kernel/oldest-first.js";
 import { MINUTE, SECOND } from "../kernel/time.js";
-import { encodedResponses, lazilyTraced, type Service } from "../platform/grpc/unary.js";
+import { encodedResponses, lazilyTraced, type Service, unary } from "../platform/grpc/unary.js";
+import type { Publish } from "../platform/nats/publish.js";
 import {
   authorOf,
   authorTimelineOf,
@@ -28,6 +30,8 @@ import { type GetTimeline, getHomeTimeline, getSharedTimeline } from "./get-time
 import { authorSnapshot, type Expected, fillPulls, homeSnapshot, readExpectedHome } from "./home.js";
 import { getListTimeline } from "./list.js";
 import { observeTimeline } from "./observe.js";
+import { type AskedNewer, createPositionMethods, withNewer } from "./positions.js";
+import { createPositionStore } from "./positions.nats.js";
 import { createRebuild } from "./rebuild.js";
 import { createReadShared } from "./shared.nats.js";
 import {
@@ -52,6 +56,7 @@ interface TimelinesDeps {
 }
 
 interface Serving {
+  readonly publish: Publish;
   readonly exportsTraces: boolean;
   /** Returns true while Redis may lack writes that it had confirmed. */
   readonly maybeLost: () => boolean;
@@ -112,20 +117,13 @@ export function createTimelines(deps: TimelinesDeps) {
     rebuild(key, authorSnapshot(home, authorOf(key) as string), { afresh: true });
   return {
     /** Serves the reads over gRPC. */
-    service: ({ maybeLost, affected, exportsTraces }: Serving): Service => {
+    service: ({ maybeLost, affected, exportsTraces, publish }: Serving): Service => {
       const isAffected = createIsAffected(affected, (user, token, deadline) =>
         deps.upstreams.following({ user, token, size: FOLLOWING_A_PAGE, deadline }),
       );
       const noted = { maybeLost, affected, isAffected, observe: observeTimeline.read };
       const reads = { ...home, ...noted, store, fences, readShared, rebuild, deadlineMaxMs, log };
-      const traced = <Asked>(name: string, read: GetTimeline<Asked>) =>
-        lazilyTraced({ name, exportsTraces, log }, read);
-      const implementation = {
-        getHomeTimeline: traced("GetHomeTimeline", getHomeTimeline(reads)),
-        getLocalTimeline: traced("GetLocalTimeline", getSharedTimeline(reads, "local")),
-        getListTimeline: traced("GetListTimeline", getListTimeline(reads)),
-        getGlobalTimeline: traced("GetGlobalTimeline", getSharedTimeline(reads, "global")),
-      };
+      const implementation = createMethods(reads, { ...deps, exportsTraces, publish });
       return { name: "avion.TimelineService", definition: encodedResponses(TimelineServiceService), implementation };
     },
     /** Rebuilds a home timeline and those merged into it, complete or not. They stay readable meanwhile. */
@@ -172,6 +170,48 @@ export function createTimelines(deps: TimelinesDeps) {
     },
     listHomes: state.listHomes,
     startTrimming: () => state.startTrimming(),
+  };
+}
+
+type Methods = TimelinesDeps & Pick<Serving, "exportsTraces" | "publish">;
+
+/** The methods answer encoded messages. */
+function createMethods(reads: Parameters<typeof getListTimeline>[0], deps: Methods) {
+  const traced = <Asked>(name: string, read: GetTimeline<Asked>) =>
+    lazilyTraced({ name, exportsTraces: deps.exportsTraces, log: deps.log }, read);
+  const { counting, methods } = openPositions(deps);
+  return {
+    getHomeTimeline: traced(
+      "GetHomeTimeline",
+      counting(() => "home", getHomeTimeline(reads)),
+    ),
+    getLocalTimeline: traced(
+      "GetLocalTimeline",
+      counting(() => "local", getSharedTimeline(reads, "local")),
+    ),
+    getListTimeline: traced("GetListTimeline", counting(listPosition, getListTimeline(reads))),
+    getGlobalTimeline: traced(
+      "GetGlobalTimeline",
+      counting(() => "global", getSharedTimeline(reads, "global")),
+    ),
+    ...methods,
+  };
+}
+
+const listPosition = ({ list_id }: { readonly list_id: string }): string => listPositionOf(list_id);
+
+function openPositions({ nats, publish, state, log }: TimelinesDeps & Pick<Serving, "publish">) {
+  const positions = createPositionStore({ nats, publish });
+  const { erased, limits, streams } = state;
+  const { takeRead } = limits;
+  const { getPositions, setPosition } = createPositionMethods({ positions, erased, takeRead, ...streams });
+  return {
+    counting: <Asked extends AskedNewer>(timelineOf: (request: Asked) => string, get: GetTimeline<Asked>) =>
+      withNewer({ positions, log }, timelineOf, get),
+    methods: {
+      getPositions: unary("GetPositions", log, getPositions),
+      setPosition: unary("SetPosition", log, setPosition),
+    },
   };
 }
 

@@ -16,7 +16,7 @@ export async function startApiRole({ config, connections, exportsTraces, log }: 
     isChecked = true;
   });
   return {
-    services: [timelines.service({ maybeLost, affected, exportsTraces })],
+    services: [timelines.service({ maybeLost, affected, exportsTraces, publish: connections.publish })],
     notReady: () => (isChecked ? undefined : "api: Redis is being compared with the log"),
     close: async () => {
       await losses.close();

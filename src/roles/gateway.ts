@@ -3,6 +3,7 @@ import {
   createEntrance,
   createGateway,
   createNotificationRouter,
+  createPositionRouter,
   createTimelineRouter,
   LIMITS,
 } from "../gateway/index.js";
@@ -79,6 +80,7 @@ export async function startGatewayRole(deps: GatewayRoleDeps): Promise<RunningRo
     }),
   );
   if (timelines) http.use(createTimelineRouter({ ...callers, readPage: timelines.read, readDrops: posts?.shownDrops }));
+  if (timelines) http.use(createPositionRouter({ ...callers, positions: timelines.positions }));
   if (notifications) http.use(createNotificationRouter({ ...callers, notifications }));
   return {
     notReady: () => {

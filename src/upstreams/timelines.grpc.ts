@@ -20,6 +20,7 @@ const REFUSALS: Readonly<Partial<Record<status, ErrorCode>>> = {
   [status.INVALID_ARGUMENT]: "invalid",
   [status.NOT_FOUND]: "notfound",
   [status.RESOURCE_EXHAUSTED]: "exhausted",
+  [status.FAILED_PRECONDITION]: "conflict",
   [status.DEADLINE_EXCEEDED]: "unavailable",
 };
 
@@ -29,6 +30,8 @@ const REFUSALS: Readonly<Partial<Record<status, ErrorCode>>> = {
  * @throws AppError `invalid` naming the field, `notfound` if the user has no such list, `exhausted`, `unavailable`, `failed`
  */
 export type ReadPage = (name: PagedTimeline, request: GetListTimelineRequest) => Promise<GetTimelineResponse>;
+
+export type CallPositions = ReturnType<typeof connectTimelines>["positions"];
 
 /** Connects to a TimelineService at the first call, and reconnects by itself. */
 export function connectTimelines(address: string, tls: TlsFiles) {
@@ -42,7 +45,20 @@ export function connectTimelines(address: string, tls: TlsFiles) {
       throw asRefusal(error);
     });
   };
-  return { read, close: (): void => client.close() };
+  const about = <Request extends { readonly user_id: string }, Answer>(
+    call: (request: Request, about: { readonly subject: string }) => Promise<Answer>,
+  ) => {
+    return (request: Request): Promise<Answer> =>
+      call(request, { subject: request.user_id }).catch((error: unknown) => {
+        throw asRefusal(error);
+      });
+  };
+  const positions = {
+    list: about(open(TimelineServiceService.getPositions)),
+    /** Also rejects with AppError `conflict` if a newer position stands. */
+    set: about(open(TimelineServiceService.setPosition)),
+  };
+  return { read, positions, close: (): void => client.close() };
 }
 
 /** Returns the refusal of a request as it was worded, and any other error as it is. */

@@ -94,6 +94,7 @@ const MESSAGES: readonly (readonly [
   ["ACTIVITY", () => "activity.reacted", (user) => ({ author_id: user })],
   ["SHARED", () => "shared.changed", (user) => ({ event: "new_drop", by: `bob,,${encodeId(user)}` })],
   ["SHARED", () => "shared.changed", (user) => ({ event: "~hiding", user_id: user })],
+  ["KV_POSITIONS", (token) => `$KV.POSITIONS.${token}`, () => ({ home: { drop_id: "d" } })],
   ["CHECKS", () => "checks.publication", (user) => ({ user_id: user })],
   ["NOTIFY", (token) => `notify.user.${token}`, () => ({ event: "reset" })],
   ["NOTIFY", () => "notify.user.bob", (user) => ({ event: "new_drop", by: `bob,${encodeId(user)}` })],

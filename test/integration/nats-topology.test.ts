@@ -71,6 +71,7 @@ test("everything declared is created once; a second time nothing is changed", as
     "GAMIFICATION",
     "KV_ANALYSES",
     "KV_ERASED",
+    "KV_POSITIONS",
     "NOTIFY",
     "SHARED",
     "TIMELINE",

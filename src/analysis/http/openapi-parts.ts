@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { ANALYSIS_ORDER, USER_TIERS } from "../../contracts/analysis.js";
 import { MARKED, NOTIFICATIONS_PAGE, READ_MARK, UNREAD } from "../../contracts/notification-pages.js";
+import { NEW_POSITION, POSITIONS, SET_POSITION } from "../../contracts/positions.js";
 import { STREAM_EVENTS } from "../../contracts/stream-events.js";
 import { TIMELINE_PAGE } from "../../contracts/timeline-pages.js";
 import { HOURLY } from "../../state/index.js";
@@ -17,6 +18,9 @@ export function schemas(): Json {
 
 const PAGES = {
   Timeline: TIMELINE_PAGE,
+  Positions: POSITIONS,
+  PositionToSet: NEW_POSITION,
+  SetPosition: SET_POSITION,
   Notifications: NOTIFICATIONS_PAGE,
   Unread: UNREAD,
   ReadMark: READ_MARK,

@@ -1,5 +1,6 @@
 import { statusPath } from "../../contracts/analysis.js";
 import { NOTIFICATIONS_PATH, NOTIFICATIONS_QUERY } from "../../contracts/notification-pages.js";
+import { POSITIONS_PATH } from "../../contracts/positions.js";
 import { STREAM_EVENTS } from "../../contracts/stream-events.js";
 import {
   listPath,
@@ -46,7 +47,7 @@ export function openApi({ servesTimelines, servesNotifications, pathPrefix }: Do
     security: [{ bearer: [] }, { cookie: [] }],
     paths: {
       ...PATHS,
-      ...(servesTimelines && TIMELINE_PATHS),
+      ...(servesTimelines && { ...TIMELINE_PATHS, ...POSITION_PATHS }),
       ...(servesNotifications && NOTIFICATION_PATHS),
     },
     components: { schemas: schemas(), securitySchemes: SECURITY, headers: HEADERS },
@@ -186,6 +187,26 @@ const TIMELINE_PATHS: Json = Object.fromEntries(
     },
   ]),
 );
+
+const POSITION_PATHS: Json = {
+  [POSITIONS_PATH]: {
+    get: {
+      operationId: "getPositions",
+      summary: "Up to where the caller has read each timeline",
+      responses: { 200: answer("Positions", "All of them"), ...problems(401, 403, 405, 410, 429, 500, 503) },
+    },
+    post: {
+      operationId: "setPosition",
+      summary: "Moves a position of the caller",
+      requestBody: { required: true, content: { "application/json": { schema: ref("schemas", "PositionToSet") } } },
+      responses: {
+        200: answer("SetPosition", "The position that stands"),
+        ...problems(400, 401, 403, 405, 408, 410, 413, 415, 429, 500, 503),
+        409: problem(["A newer position stands, which the detail names"]),
+      },
+    },
+  },
+};
 
 const NOTIFICATION_PATHS: Json = {
   [NOTIFICATIONS_PATH]: {

@@ -2,7 +2,7 @@ import { expect, test } from "@jest/globals";
 import { Validator } from "@seriousme/openapi-schema-validator";
 import { createAnalysisRouter } from "../../../src/analysis/http/routes.http.js";
 import { TIMELINES, timelinePath } from "../../../src/contracts/timeline-pages.js";
-import { createNotificationRouter, createTimelineRouter } from "../../../src/gateway/index.js";
+import { createNotificationRouter, createPositionRouter, createTimelineRouter } from "../../../src/gateway/index.js";
 import { silent } from "../../../src/kernel/logger.js";
 import { prefixOf, publicUrl } from "../../../src/kernel/urls.js";
 import { serveHttp } from "../../../src/platform/http/serve.js";
@@ -72,7 +72,9 @@ test("beside the event streams it describes the routes that are served, and no o
     ...callers,
     notifications: { list: none, unread: none, markRead: none },
   });
-  const routes = [...analyses.stack, ...timelines.stack, ...notifications.stack].flatMap(({ route }) => {
+  const positions = createPositionRouter({ ...callers, positions: { list: none, set: none } });
+  const stacks = [analyses, timelines, positions, notifications].map(({ stack }) => stack);
+  const routes = stacks.flat().flatMap(({ route }) => {
     const methods = route?.stack.map(({ method }) => method).filter((method) => method !== undefined);
     return route ? [`${route.path.replace(/:(\w+)/, "{$1}")} ${[...new Set(methods)].join()}`] : [];
   });

@@ -1,0 +1,109 @@
+import { parseUser } from "../contracts/page-request.js";
+import { positionDropFault, positionTimelineFault } from "../contracts/positions.js";
+import { MAX_LIMIT } from "../contracts/timeline-pages.js";
+import {
+  type GetPositionsRequest,
+  GetPositionsResponse,
+  GetTimelineResponse,
+  type SetPositionRequest,
+  SetPositionResponse,
+} from "../gen/avion/timeline.js";
+import { AppError, codeOf, invalid, oneLine } from "../kernel/errors.js";
+import { encodeId } from "../kernel/ids.js";
+import type { Logger } from "../kernel/logger.js";
+import { SECOND } from "../kernel/time.js";
+import { type Erased, erasedUser, type State, writeUnlessErased } from "../state/index.js";
+import type { GetTimeline } from "./get-timeline.js";
+import type { PositionStore } from "./positions.nats.js";
+
+/** Of what a user may read in a second a position takes this much: ten a second, a hundred at once. */
+const COST = 10;
+
+interface PositionDeps {
+  readonly positions: PositionStore;
+  readonly erased: Pick<Erased, "among">;
+  readonly takeRead: State["limits"]["takeRead"];
+  readonly notifyUser: State["streams"]["notifyUser"];
+}
+
+/** Answers are encoded. */
+export function createPositionMethods({ positions, erased, takeRead, notifyUser }: PositionDeps) {
+  return {
+    getPositions: async (request: GetPositionsRequest): Promise<Buffer> => {
+      const user = parseUser(request.user_id);
+      const isErased = (await erased.among([user])).has(user);
+      const all = isErased ? [] : await positions.all(user);
+      all.sort((a, b) => (a.timeline < b.timeline ? -1 : 1));
+      return Buffer.from(GetPositionsResponse.encode({ positions: all }).finish());
+    },
+    setPosition: async (request: SetPositionRequest): Promise<Buffer> => {
+      const user = parseUser(request.user_id);
+      const { timeline, drop_id, version } = request;
+      refuse("timeline", positionTimelineFault(timeline));
+      refuse("drop_id", positionDropFault(drop_id));
+      refuse("version", version < 0 ? "must not be negative" : undefined);
+      const seconds = await takeRead(user, COST);
+      if (seconds > 0)
+        throw new AppError("exhausted", "too many positions are set", { retryAfterMs: seconds * SECOND });
+      const position = await writeUnlessErased(erased, user, {
+        write: () => positions.set(user, { timeline, drop_id, version }),
+        remove: () => positions.remove(user),
+      }).catch((error: unknown) => {
+        throw codeOf(error) === "notfound" ? erasedUser() : error;
+      });
+      // A repetition tells it again: the first call may have failed here.
+      const id = `new_position:${encodeId(user)}:${encodeId(timeline)}:${version}`;
+      await notifyUser(user, { event: "new_position", timeline, drop_id, version }, id);
+      return Buffer.from(SetPositionResponse.encode({ position }).finish());
+    },
+  };
+}
+
+function refuse(field: string, fault: string | undefined): void {
+  if (fault !== undefined) throw invalid(field, fault);
+}
+
+interface NewerDeps {
+  readonly positions: Pick<PositionStore, "of">;
+  readonly log: Logger;
+}
+
+export interface AskedNewer {
+  readonly user_id: string;
+  readonly with_newer?: boolean | undefined;
+}
+
+/** Adds to pages how many entries are newer than the user's position. If that cannot be read, the page is degraded. */
+export function withNewer<Asked extends AskedNewer>(
+  { positions, log }: NewerDeps,
+  timelineOf: (request: Asked) => string,
+  get: GetTimeline<Asked>,
+): GetTimeline<Asked> {
+  const newerThan = async (drop: string, ...[request, context]: Parameters<GetTimeline<Asked>>): Promise<number> => {
+    const page = { ...request, limit: MAX_LIMIT, max_id: "", min_id: "" };
+    const read = async (since_id: string) =>
+      GetTimelineResponse.decode(await get({ ...page, since_id }, context)).drop_ids.length;
+    // The timeline holds the drop no longer, and its id has no date.
+    const all = (error: unknown): Promise<number> => {
+      if (codeOf(error) === "invalid") return read("");
+      throw error;
+    };
+    return read(drop).catch(all);
+  };
+  return async (request, context) => {
+    if (!request.with_newer) return get(request, context);
+    const user = parseUser(request.user_id);
+    const timeline = timelineOf(request);
+    const counted = positions
+      .of(user, timeline)
+      .then((drop) => (drop === undefined ? 0 : newerThan(drop, request, context)))
+      .catch((error: unknown) => {
+        log.warn({ error: oneLine(error) }, "a page does not say how many entries are newer");
+        return undefined;
+      });
+    const [page, newer] = await Promise.all([get(request, context), counted]);
+    const added = newer === undefined ? { degraded: true } : { newer };
+    // Fields of two encoded messages that follow each other are those of one.
+    return Buffer.concat([page, GetTimelineResponse.encode(GetTimelineResponse.fromPartial(added)).finish()]);
+  };
+}

@@ -1,0 +1,63 @@
+import { expect } from "@jest/globals";
+import { openApi } from "../support/api.js";
+import { becomes } from "../support/eventually.js";
+import { openEvents } from "../support/sse.js";
+import { sharedStack } from "../support/stack.js";
+import { tokenOf } from "../support/tokens.js";
+
+/** The service on its own users and posts. */
+const onStack = sharedStack({
+  roles: "users,posts,bridge,fanout,api,gateway",
+  data: true,
+  env: { TIMELINE_USER_SERVICE_ADDR: "", TIMELINE_POST_SERVICE_ADDR: "" },
+});
+
+onStack(
+  "a position is set over HTTP, told on the user's streams, counted from by pages, and erased with the user",
+  async (stack) => {
+    const api = openApi(stack.service.grpcAddress);
+    stack.defer(() => api.close());
+    const { httpUrl } = stack.service;
+    const [ada, bob] = [stack.id("ada"), stack.id("bob")];
+    const authorization = `Bearer ${await tokenOf(ada)}`;
+    const post = async (user: string) => (await api.post(user)).drop_id;
+    const drops = [await post(ada), await post(ada), await post(bob), await post(ada)];
+    const page = async (timeline: string) =>
+      (
+        await fetch(`${httpUrl}/api/v1/timelines/${timeline}?limit=1&with_newer=true`, { headers: { authorization } })
+      ).json();
+    const newer = async (timeline: string) => ((await page(timeline)) as { newer: number }).newer;
+    const set = async (body: object): Promise<[number, unknown]> => {
+      const headers = { authorization, "content-type": "application/json" };
+      const response = await fetch(`${httpUrl}/api/v1/positions`, {
+        method: "POST",
+        headers,
+        body: JSON.stringify(body),
+      });
+      return [response.status, await response.json()];
+    };
+    expect(await newer("home")).toBe(0);
+    const stream = await openEvents(httpUrl, ada);
+    stack.defer(() => stream.close());
+    const home = { timeline: "home", drop_id: drops[0], version: 3 };
+    expect(await set(home)).toEqual([200, { position: { ...home, updated_at: expect.any(Number) } }]);
+    expect((await stream.waitFor("new_position")).data).toEqual(home);
+    const [status, refusal] = await set({ ...home, version: 2, drop_id: drops[1] });
+    expect([status, refusal]).toEqual([409, expect.objectContaining({ detail: expect.stringContaining("3 stands") })]);
+    expect((await set({ timeline: "house", drop_id: "d", version: 1 }))[0]).toBe(400);
+    await set({ timeline: "local", drop_id: drops[0], version: 1 });
+    await becomes(async () => expect([await newer("home"), await newer("local")]).toEqual([2, 3]));
+    await api.block({ user_id: ada, target_id: bob });
+    await becomes(async () => expect(await newer("local")).toBe(2));
+    await api.deleteDrop({ drop_id: drops[1] as string, user_id: ada });
+    await becomes(async () => expect([await newer("home"), await newer("local")]).toEqual([1, 1]));
+    const listed = await (await fetch(`${httpUrl}/api/v1/positions`, { headers: { authorization } })).json();
+    expect(listed).toMatchObject({ positions: [home, { timeline: "local", drop_id: drops[0], version: 1 }] });
+
+    await api.erase({ user_id: ada, only_if_known: false });
+    const { manager } = stack.streams;
+    const keys = async () =>
+      (await manager.streams.info("KV_POSITIONS", { subjects_filter: `$KV.POSITIONS.${ada}` })).state.subjects ?? {};
+    await becomes(async () => expect(await keys()).toEqual({}));
+  },
+);
