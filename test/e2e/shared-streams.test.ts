@@ -21,7 +21,8 @@ async function open(httpUrl: string, user: string, lastEventId?: string): Promis
   return stream;
 }
 
-const eventsOf = ({ events }: EventStream): string[] => events.map(({ event, data }) => `${event} ${data.drop_id}`);
+const eventsOf = ({ events }: EventStream): string[] =>
+  events.map(({ event, data }) => `${event} ${String(data.drop_id)}`);
 
 onStack(
   "local tells of a drop, its edit and its deletion, and shows nobody who is hidden or suspended",

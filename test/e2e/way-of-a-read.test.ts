@@ -18,7 +18,7 @@ const MAX_FILES = { cached: 9, fromRedis: 12 };
 const READS = 20;
 /** Pure helpers, shared facts, telemetry, samples of the servers and the log: not drawn, as docs/architecture.md says. */
 const NOT_DRAWN =
-  /^(kernel|contracts|gen)\/|^state\/(keys|kinds|key-lists|fenced|erased\/(erased|erasures|without-erased|bucket)|hidden\/hidden|standing\/[a-z.]+|fences\/types|big-authors\/pulled|entries\/removal-notes)|^telemetry\/|(^|\/)observe$|^platform\/(redis\/servers|nats\/depths)$/;
+  /^(kernel|contracts|gen)\/|^state\/(keys|kinds|key-lists|fenced|erased\/(erased|erasures|without-erased|bucket)|hidden\/hidden|standing\/[a-z.]+|fences\/types|big-authors\/pulled|entries\/removal-notes)|^telemetry\/|(^|\/)observe$|^reads\/positions$|^platform\/(redis\/servers|nats\/depths)$/;
 
 /** The second leg is passed only where the page is not cached. */
 const drawn = readDrawing("The way of a read");
