@@ -67,12 +67,12 @@ export interface HidingNotification {
 export const HIDING_EVENT = "~hiding";
 
 /**
- * Body of a message in SHARED. `held`: the timelines that show the drop, where local stands for both; left out of a
+ * Body of a message in SHARED. `shown_in`: the timelines that show the drop; local stands for both. It is left out of a
  * deletion or an edit of a drop that neither has now, though streams may have announced it. `by` is a byline; the author
  * of a deleted drop may be unknown.
  */
 export type SharedNotification = (Named<"new_drop" | "drop_edited"> | Named<"drop_deleted">) & {
-  readonly held?: SharedTimeline | undefined;
+  readonly shown_in?: SharedTimeline | undefined;
   readonly by?: string | undefined;
 };
 

@@ -70,7 +70,7 @@ function resetsOf({ unknown, notification, trace }: AddressedNotification): Mess
   return unknown.map((user) => ({ subject: notifySubject(user), body, id: id + encodeId(user), headers }));
 }
 
-/** What the event streams of local and global are told. */
+/** A change of which the event streams of local and global are told. */
 export interface SharedNotice {
   readonly notification: SharedNotification;
   readonly trace: Trace;

@@ -47,12 +47,14 @@ async function tellAdditions({ writer, notifyShared }: TellDeps, all: readonly A
   if (all.length === 0) return;
   const youngSince = sharedNow() - YOUNG_MS;
   const older = all.filter(({ entry }) => entry.score < youngSince).map(({ entry }) => entry.drop);
-  const held = older.length === 0 ? undefined : await writer.sharedHolding(older);
+  const holding = older.length === 0 ? undefined : await writer.sharedHolding(older);
   const notices = all.flatMap(({ entry: { drop, score, by }, timelines, trace }): SharedNotice[] => {
     const shown = timelines.includes("local") ? "local" : "global";
-    if (score < youngSince && !held?.has(drop)) return [];
+    if (score < youngSince && !holding?.has(drop)) return [];
     const text = by && bylineText(by);
-    return [{ notification: { event: "new_drop", drop_id: drop, created_at: score, held: shown, by: text }, trace }];
+    return [
+      { notification: { event: "new_drop", drop_id: drop, created_at: score, shown_in: shown, by: text }, trace },
+    ];
   });
   await notifyShared(notices);
 }
@@ -65,19 +67,19 @@ export async function tellDeletions(
 ): Promise<void> {
   const told = drops.filter(isRecent);
   if (told.length === 0) return;
-  const held = await writer.sharedHolding(told.map(({ event }) => event.payload.drop_id));
+  const holding = await writer.sharedHolding(told.map(({ event }) => event.payload.drop_id));
   await notifyShared(
     told.map(({ event: { payload }, trace }): SharedNotice => {
       const { drop_id } = payload;
       const author = authors.get(drop_id);
       const by = author === undefined ? undefined : bylineText({ author });
-      return { notification: { event: "drop_deleted", drop_id, held: held.get(drop_id), by }, trace };
+      return { notification: { event: "drop_deleted", drop_id, shown_in: holding.get(drop_id), by }, trace };
     }),
   );
 }
 
 /**
- * Tells of edits. Of a drop that is still being published `held` is left out: its `new_drop` may come later, and gateways
+ * Tells of edits. Of a drop that is still being published `shown_in` is left out: its `new_drop` may come later, and gateways
  * send only edits of drops that they have sent.
  */
 export async function tellSharedEdits(
@@ -85,13 +87,13 @@ export async function tellSharedEdits(
   edits: readonly { readonly event: EditEvent; readonly trace?: Trace }[],
 ): Promise<void> {
   if (edits.length === 0) return;
-  const held = new Map(await writer.sharedHolding([...new Set(edits.map(({ event }) => event.payload.drop_id))]));
-  if (held.size > 0) for (const drop of await publishing.among([...held.keys()])) held.delete(drop);
+  const holding = new Map(await writer.sharedHolding([...new Set(edits.map(({ event }) => event.payload.drop_id))]));
+  if (holding.size > 0) for (const drop of await publishing.among([...holding.keys()])) holding.delete(drop);
   await notifyShared(
     edits.map(({ event: { payload }, trace }): SharedNotice => {
       const { drop_id, revision, user_id: author } = payload;
       const by = bylineText({ author });
-      return { notification: { event: "drop_edited", drop_id, revision, held: held.get(drop_id), by }, trace };
+      return { notification: { event: "drop_edited", drop_id, revision, shown_in: holding.get(drop_id), by }, trace };
     }),
   );
 }

@@ -142,18 +142,19 @@ export type SharedMessage =
       readonly content: Content;
       readonly drop: string;
       /** The timelines that show the drop now: local stands for both. */
-      readonly held: SharedTimeline | undefined;
+      readonly shownIn: SharedTimeline | undefined;
     }
   | { readonly viewer: string };
 
 export function readShared(body: Uint8Array): SharedMessage | undefined {
   const value = parseObject(body);
-  const { event, user_id: viewer, drop_id: drop, held } = value ?? {};
+  const { event, user_id: viewer, drop_id: drop, shown_in: shown } = value ?? {};
   if (event === HIDING_EVENT) return typeof viewer === "string" ? { viewer } : undefined;
   const content = contentOf(value, () => undefined);
   if (content === undefined || typeof drop !== "string") return undefined;
   const by = typeof value?.["by"] === "string" ? value["by"] : undefined;
-  return { content: { ...content, by }, drop, held: held === "local" || held === "global" ? held : undefined };
+  const shownIn = shown === "local" || shown === "global" ? shown : undefined;
+  return { content: { ...content, by }, drop, shownIn };
 }
 
 function fieldsOf(event: string, rest: Record<string, unknown>): Record<string, unknown> {

@@ -11,9 +11,9 @@ import { created, deleted, edited, received } from "../support/timeline-events.j
 const redis = redisOfFile();
 const nats = natsOfFile();
 
-/** What the streams of local and global were told, as `event drop held`; forgets it. */
+/** What the streams of local and global were told, as `event drop timeline`; forgets it. */
 const toldOf = ({ shared }: FanoutBench): string[] =>
-  shared.splice(0).map(({ event, drop_id, held = "-", by = "?" }) => `${event} ${drop_id} ${held} ${by}`);
+  shared.splice(0).map(({ event, drop_id, shown_in = "-", by = "?" }) => `${event} ${drop_id} ${shown_in} ${by}`);
 
 test("a public drop is told with its timelines, and others are not", async () => {
   const bench = openFanout(redis, followers(1));
@@ -72,7 +72,7 @@ test("an edit is told with the timelines that show the drop, unless it is still 
 // Invariant 2.
 test("a drop and a change of relations are stored in SHARED, and a repetition of the drop is not", async () => {
   const notify = createNotifyShared(nats.publishAll);
-  const notification = { event: "new_drop", drop_id: "d1", created_at: 1, held: "local", by: "ada" } as const;
+  const notification = { event: "new_drop", drop_id: "d1", created_at: 1, shown_in: "local", by: "ada" } as const;
   await notify([{ notification, trace: undefined }]);
   await notify([{ notification, trace: undefined }]);
   await createNotifyHiding(nats.publishAll)([], ["bob"]);

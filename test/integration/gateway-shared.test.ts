@@ -136,7 +136,7 @@ test("whom the viewer hides is not shown, live and in a resume, until they are h
   await posted("r1", "bob,,ada");
   await relations.change("alice", "mallory", undefined);
   await posted("m2", "mallory");
-  await deletedDrop("a1", { held: "local", by: "ada" });
+  await deletedDrop("a1", { shown_in: "local", by: "ada" });
   await other.sees(["m1", "a1", "a2", "r1", "m2"]);
   await alice.sees(["a1", "m2"]);
   expect(alice.events.filter(({ event }) => event === "drop_deleted")).toEqual([]);
@@ -200,7 +200,7 @@ test("the suspended and the limited are not shown, but to themselves, and their 
   await posted("a1", "ada");
   await alice.sees(["a1"]);
   await lim.sees(["l1", "a1"]);
-  await deletedDrop("l1", { held: "local", by: "lim" });
+  await deletedDrop("l1", { shown_in: "local", by: "lim" });
   await eventually(() => alice.events.some(({ event }) => event === "drop_deleted"), "the deletion");
   await set(running, "lim", "active");
   await posted("l2", "lim");
@@ -319,7 +319,7 @@ test("after an outage of NATS the changes stored meanwhile arrive, in order", as
       .jetstream()
       .publish(
         SHARED_CHANGED,
-        JSON.stringify({ event: "new_drop", drop_id: drop, created_at: 1, held: "local", by: "ada" }),
+        JSON.stringify({ event: "new_drop", drop_id: drop, created_at: 1, shown_in: "local", by: "ada" }),
       );
   const { running } = await startShared({ nats: link });
   const raw = await watch(running, "alice");

@@ -11,16 +11,16 @@ export async function tell(body: object): Promise<number> {
   return (await connection.jetstream().publish(SHARED_CHANGED, JSON.stringify(body))).seq;
 }
 
-export const posted = (drop: string, by = "ada", held: "local" | "global" = "local"): Promise<number> =>
-  tell({ event: "new_drop", drop_id: drop, created_at: 1_700_000_000_000, held, by });
+export const posted = (drop: string, by = "ada", shown_in: "local" | "global" = "local"): Promise<number> =>
+  tell({ event: "new_drop", drop_id: drop, created_at: 1_700_000_000_000, shown_in, by });
 
-export const deletedDrop = (drop: string, more: object = { held: "local", by: "ada" }): Promise<number> =>
+export const deletedDrop = (drop: string, more: object = { shown_in: "local", by: "ada" }): Promise<number> =>
   tell({ event: "drop_deleted", drop_id: drop, ...more });
 
 export const editedDrop = (
   drop: string,
   revision: number,
-  more: object = { held: "local", by: "ada" },
+  more: object = { shown_in: "local", by: "ada" },
 ): Promise<number> => tell({ event: "drop_edited", drop_id: drop, revision, ...more });
 
 /** Whom each viewer hides, as Redis and the users service would say. */

@@ -5,7 +5,7 @@ import type { Start } from "./catch-up.js";
 
 export type StreamSink = Pick<ReturnType<StreamRequest["open"]>, "write" | "drained" | "isBlocked">;
 
-/** What one event stream sends, and from where. */
+/** The events that one stream sends, and their positions. */
 export interface StreamSession extends Registration {
   readonly sent: number;
   /** A live notification last showed at this performance.now() that none before it was missed. */

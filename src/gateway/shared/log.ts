@@ -28,8 +28,8 @@ const LISTING = "shared";
 const REMOVED_AT_ONCE = 4_096;
 
 /**
- * What a gateway has of SHARED: the changes of local and global of ten minutes, in one place for all streams. A stream is
- * a position in it, so that a slow client takes no memory.
+ * The changes of local and global in the last ten minutes, as SHARED has them, in one place for all streams of a gateway.
+ * A stream is a position in it, so that a slow client takes no memory.
  *
  * Repetitions are left out, and so are a drop and an edit after the deletion of the drop: fan-out may tell them in this
  * order. A deletion or an edit of a drop that no timeline holds any more is told if the log has told of the drop.
@@ -73,11 +73,11 @@ export class SharedLog {
   }
 
   /** Adds the message that follows the last one. */
-  add(seq: number, { content, drop, held }: Change): void {
+  add(seq: number, { content, drop, shownIn }: Change): void {
     this.last = seq;
     const { event, createdAt, by, key = "" } = content;
     const deletion = `drop_deleted\n${drop}`;
-    const timeline = held ?? this.#told.get(`new_drop\n${drop}`);
+    const timeline = shownIn ?? this.#told.get(`new_drop\n${drop}`);
     if (timeline === undefined || this.#told.has(key) || this.#told.has(deletion)) return;
     this.#told.set(key, timeline);
     const block = notificationBlock(this.positionAt(seq), content);

@@ -31,7 +31,7 @@ export interface SharedSessionDeps {
   readonly log: Logger;
 }
 
-/** What a stream sends in one turn. */
+/** The entries that a stream sends in one turn. */
 interface Batch {
   readonly text: string;
   readonly sent: readonly SharedEntry[];

@@ -26,7 +26,8 @@ export function createSharedStreams({ openSource, readHidden, ...deps }: SharedS
     for (const session of sessions) session.pump();
   };
   const source = openSource({
-    ...{ shared, log: deps.log },
+    shared,
+    log: deps.log,
     changed: () => {
       if (!isScheduled) setImmediate(pumpAll);
       isScheduled = true;

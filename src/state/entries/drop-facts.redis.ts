@@ -43,12 +43,12 @@ export function createDropFacts(scripts: Scripts, ttlMs: number) {
     async sharedHolding(drops: readonly string[]): Promise<ReadonlyMap<string, "local" | "global">> {
       const look = (key: string) => command("zmscore", (client) => client.zmscore(key, ...drops));
       const [local, global] = await Promise.all([look(LOCAL_KEY), look(GLOBAL_KEY)]);
-      const held = new Map<string, "local" | "global">();
+      const holding = new Map<string, "local" | "global">();
       for (const [index, drop] of drops.entries()) {
-        if (local[index] != null) held.set(drop, "local");
-        else if (global[index] != null) held.set(drop, "global");
+        if (local[index] != null) holding.set(drop, "local");
+        else if (global[index] != null) holding.set(drop, "global");
       }
-      return held;
+      return holding;
     },
     async rememberActor(drop: string, actor: string): Promise<void> {
       await command("set", (client) => client.set(actorKey(drop), actor, "PX", ttlMs));
