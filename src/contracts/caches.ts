@@ -23,6 +23,7 @@ export const CACHE_BYTES = {
   producers: 4 * MIB,
   returns: MIB,
   seenPages: 16 * MIB,
+  standingBylines: 16 * MIB,
   unansweredRelations: 4 * MIB,
 } as const;
 

@@ -116,6 +116,11 @@ export const DECLARED = {
     "who a drop is by: its author; of a repost the original and its author; of a reply the author of its parent",
     { holds: "bylines" },
   ),
+  "timeline:x:standing-bylines:{timeline:home:<user>}": hash(
+    "twice a home",
+    "whose suspension hides a drop: of a reply the author of its parent; an author whose host the id of the drop does not name",
+    { holds: "bylines" },
+  ),
   "timeline:x:remote:{timeline:global}": sortedSet("three times `TIMELINE_MAX_ENTRIES`", "remote drops of global", {
     holds: "drops",
   }),

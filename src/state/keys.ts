@@ -129,6 +129,12 @@ export const hidersKey = ofId("timeline:x:hiders:<user>");
 /** Hash of bylines: of local, global and lists of all drops, of homes and authors of reposts, of authors of replies to others. */
 export const bylinesKey = named("timeline:x:bylines:{<timeline>}");
 
+/** Hash beside a home of what only suspensions judge of its drops, as bylines: see standingBylineOf. */
+export const standingBylinesKey = (home: string): string => `timeline:x:standing-bylines:{${home}}`;
+
+/** Pattern, of Lua and JavaScript, that the token of an `http` or `https` URI matches. */
+export const ACTOR_TOKEN = "^=aHR0c[DH]";
+
 /**
  * Sorted set of the remote drops of global, with their times, and of some that have left global. Remote drops created
  * up to the score of its member `~floor`, ms since the epoch, are left out of global.

@@ -2,7 +2,7 @@ import { type Script, script as scriptOf } from "../platform/redis/scripts.js";
 import { PULLS_COMPLETE } from "./big-authors/pulled.js";
 import type { KeyPattern } from "./declared.js";
 import { LEFT_OUT_COUNT, MAX_LEFT_OUT } from "./entries/follows.js";
-import { FLOOR_MEMBER, HIDDEN_STATE } from "./keys.js";
+import { ACTOR_TOKEN, FLOOR_MEMBER, HIDDEN_STATE } from "./keys.js";
 
 /** Returns the part of a declared pattern before its first token, or up to the brace that a timeline follows. */
 const before = (pattern: KeyPattern): string => pattern.replace(/(?<=\{).*|<.*/s, "");
@@ -24,6 +24,8 @@ const NAMES = {
   MOST_LEFT: String(MAX_LEFT_OUT),
   RENEWAL: before("timeline:x:renewal:{timeline:home:<user>}"),
   BYLINES: before("timeline:x:bylines:{<timeline>}"),
+  STANDING_BYLINES: before("timeline:x:standing-bylines:{timeline:home:<user>}"),
+  ACTOR: ACTOR_TOKEN,
   REMOTE: before("timeline:x:remote:{timeline:global}"),
 };
 

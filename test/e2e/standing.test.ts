@@ -16,6 +16,7 @@ import { openReader } from "../support/reader.js";
 import { launchService } from "../support/service.js";
 import { openEvents, requestEvents } from "../support/sse.js";
 import { type Stack, testWithStack } from "../support/stack.js";
+import { received } from "../support/timeline-events.js";
 import { tokenOf } from "../support/tokens.js";
 
 const OWN = { TIMELINE_USER_SERVICE_ADDR: "", TIMELINE_POST_SERVICE_ADDR: "" };
@@ -71,6 +72,45 @@ testWithStack(
     expect(await statusOf()).toBe(200);
     expect(await stack.streams.count("DLQ")).toBe(0);
     for (const stream of streams) stream.close();
+  },
+);
+
+// Invariant 5.
+testWithStack(
+  "replies to the suspended, and drops of a suspended host whatever their ids, are in no home or stream, and are back afterwards",
+  { service: false },
+  async (stack) => {
+    const { service, api, reads } = await openScene(stack);
+    const actor = "https://a.spam.example/u/1";
+    for (const following_id of ["bob", "dan", actor]) await api.follow({ follower_id: "ada", following_id });
+    const shows = (...drop_ids: readonly string[]) =>
+      becomes(async () => expect(await reads.home("ada")).toMatchObject({ drop_ids, degraded: false }));
+    const dans = (await api.post("dan")).drop_id;
+    await shows(dans);
+    const reply = async () => (await api.post("bob", { reply_to: dans })).drop_id;
+    const first = await reply();
+    await shows(first, dans);
+    await becomes(async () => {
+      const remote = { drop_id: "far-1", user_id: actor, created_at: Date.now() };
+      await stack.publish(received(remote));
+      expect((await reads.home("ada")).drop_ids).toEqual(["far-1", first, dans]);
+    });
+    const stream = await openEvents(service.httpUrl, "ada");
+
+    await api.setStanding({ user_id: "dan", standing: Standing.SUSPENDED });
+    await shows("far-1");
+    await api.setStanding({ host: "spam.example", standing: Standing.SUSPENDED });
+    await shows();
+    await stack.publish(received({ drop_id: "far-2", user_id: actor, created_at: Date.now() }));
+    const plain = (await api.post("bob")).drop_id;
+    await shows(plain);
+    await eventually(() => stream.drops().includes(plain), "an event");
+    expect(stream.drops()).toEqual([plain]);
+
+    await api.setStanding({ user_id: "dan", standing: Standing.ACTIVE });
+    await api.setStanding({ host: "spam.example", standing: Standing.ACTIVE });
+    await shows(plain, "far-2", "far-1", first, dans);
+    stream.close();
   },
 );
 

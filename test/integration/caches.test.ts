@@ -27,6 +27,7 @@ import { createDropReads } from "../../src/upstreams/drop-reads.js";
 import { createProbe, Turns } from "../../src/upstreams/faults.js";
 import { connectUpstreams } from "../../src/upstreams/upstreams.grpc.js";
 import { createIsHot } from "../../src/users/prepare.js";
+import { NOBODY_ERASED } from "../support/redis.js";
 
 const MIB = 1_024 * 1_024;
 
@@ -74,8 +75,16 @@ const FILLS: Readonly<Record<CacheName, Fill>> = {
   bylines: async (bytes) => {
     const text = () => `${encodeId(longId())},${encodeId(longId())}`;
     const command = async (_name: string) => Array.from({ length: 100 }, text);
-    const bylines = createBylines({ command: command as never }, () => 0);
-    await times(bytes, 100 * 600, () => bylines.of("timeline:local", Array.from({ length: 100 }, longId)));
+    const bylines = createBylines({ command: command as never }, { erased: NOBODY_ERASED, ttlOf: () => 0 });
+    await times(bytes, 100 * 600, () => bylines.bylinesOf("timeline:local", Array.from({ length: 100 }, longId)));
+    return bylines;
+  },
+  standingBylines: async (bytes) => {
+    const text = () => `${encodeId(longId())},,${encodeId(longId())}`;
+    const command = async (_name: string) => Array.from({ length: 100 }, text);
+    const bylines = createBylines({ command: command as never }, { erased: NOBODY_ERASED, ttlOf: () => 0 });
+    const drops = () => Array.from({ length: 100 }, longId);
+    await times(bytes, 100 * 600, () => bylines.standingBylinesOf("timeline:home:ada", drops()));
     return bylines;
   },
   followers: async (bytes) => {

@@ -7,8 +7,9 @@ import { contextWith } from "../support/deliveries.js";
 import { eventually } from "../support/eventually.js";
 import { handle, logged, openFanout } from "../support/fanout.js";
 import { Scene, START } from "../support/hidden-scene.js";
+import { openRegistry, stateOf, step } from "../support/pulled.js";
 import { redisOfFile } from "../support/redis-of-file.js";
-import { unfollowed } from "../support/timeline-events.js";
+import { followed, received, unfollowed } from "../support/timeline-events.js";
 import { World } from "../support/world.js";
 
 const redis = redisOfFile();
@@ -156,6 +157,113 @@ test("drops of a suspended host are on no page, and those of a limited author st
   ]);
   await set(scene, { host: "spam.example" }, "active");
   expect(await scene.home()).toMatchObject({ drop_ids: [remote, "cat-1", "bob-0"] });
+});
+
+/** Ada follows bob and cat, and has read her home. */
+async function replyScene(options: ConstructorParameters<typeof Scene>[1] = {}) {
+  const scene = new Scene(redis, { judgesReplies: true, ...options });
+  scene.world.follow("ada", "dan");
+  await scene.post("dan");
+  await scene.home();
+  return scene;
+}
+
+const to = (author: string) => ({ reply_to: `${author}-x`, reply_to_author: author });
+const idsOf = async (scene: Scene, asked: Parameters<Scene["home"]>[2] = {}) =>
+  (await scene.home("ada", undefined, asked)).drop_ids;
+
+// Invariant 5.
+test.each([true, false])(
+  "replies to a suspended user are in no home, stored or rebuilt, and are back afterwards (replies judged: %s)",
+  async (judgesReplies) => {
+    const scene = await replyScene({ judgesReplies });
+    for (const author of ["bob", "cat", "ada"]) await scene.post(author, to("dan"));
+    await scene.post("bob", to("cat"));
+    await scene.post("bob", to("bob"));
+    const all = ["bob-5", "bob-4", "ada-3", "cat-2", "bob-1", "dan-0"];
+    expect(await scene.home()).toMatchObject({ drop_ids: all, degraded: false });
+    await set(scene, { user_id: "dan" }, "suspended");
+    const notified = scene.fanout.notified.length;
+    await scene.post("cat", to("dan"));
+    expect(scene.fanout.notified.slice(notified)).toEqual([]);
+    const shown = { drop_ids: ["bob-5", "bob-4"], degraded: false };
+    expect(await scene.home()).toMatchObject(shown);
+    expect(await idsOf(scene, { limit: 1 })).toEqual(["bob-5"]);
+    expect(await idsOf(scene, { limit: 9, min_id: "dan-0" })).toEqual(["bob-5", "bob-4"]);
+    await redis.raw.del(homeKey("ada"));
+    expect(await scene.home()).toMatchObject(shown);
+    const rebuilt = scene.rebuilt;
+    await set(scene, { user_id: "dan" }, "active");
+    expect(await scene.home()).toMatchObject({ drop_ids: ["cat-6", ...all], degraded: false });
+    expect(scene.rebuilt).toBe(rebuilt);
+  },
+);
+
+// Invariant 5.
+test("a reply to a user whom nobody suspends stays while others are suspended, and one to a suspended host's actor goes", async () => {
+  const scene = await replyScene();
+  const actor = "https://spam.example/u/1";
+  scene.world.follow("ada", actor);
+  await redis.raw.del(homeKey("ada"));
+  await scene.home();
+  await scene.post("bob", to(actor));
+  await scene.post("cat", to("dan"));
+  await set(scene, { host: "spam.example" }, "suspended");
+  expect(await idsOf(scene)).toEqual(["cat-2", "dan-0"]);
+  await set(scene, { host: "spam.example" }, "active");
+  expect(await idsOf(scene)).toEqual(["cat-2", "bob-1", "dan-0"]);
+});
+
+// Invariant 5.
+test.each(["pushed", "pulled"])(
+  "drops of a suspended host whose ids are no URIs are in no home, stored or rebuilt; the actor is %s",
+  async (how) => {
+    const registry = openRegistry(redis, how === "pulled" ? 0 : Number.POSITIVE_INFINITY);
+    const scene = await replyScene({ registry });
+    const actor = "https://a.spam.example/u/1";
+    const version = scene.world.follow("ada", actor);
+    await handle(scene.fanout, followed("ada", actor, version));
+    const remote = async (drop_id: string) => {
+      const drop = { drop_id, user_id: actor, created_at: Date.now() - 1_000 };
+      scene.world.post({ ...drop, visibility: "public", remote: true });
+      await handle(scene.fanout, received(drop));
+      return drop_id;
+    };
+    const before = await remote("0f1");
+    await step(scene.fanout, registry);
+    await scene.home();
+    await remote("0f3");
+    await scene.home();
+    expect(new Set(await idsOf(scene))).toEqual(new Set(["0f3", before, "dan-0"]));
+    await set(scene, { host: "spam.example" }, "suspended");
+    await remote("0f2");
+    expect(await idsOf(scene)).toEqual(["dan-0"]);
+    await redis.raw.del(homeKey("ada"));
+    expect(await idsOf(scene)).toEqual(["dan-0"]);
+    await set(scene, { host: "spam.example" }, "active");
+    expect(new Set(await idsOf(scene))).toEqual(new Set(["0f1", "0f2", "0f3", "dan-0"]));
+    expect((await stateOf(registry, actor)) ?? "pushed").toBe(how);
+  },
+);
+
+// Invariant 9.
+test("a user with 100,000 replies, and a host with 100,000 actors, are suspended as fast as others", async () => {
+  const scene = await replyScene();
+  const actorOf = (number: number) => `https://spam.example/u/${number}`;
+  for (let number = 0; number < 100_000; number++) {
+    const author = number % 2 === 0 ? actorOf(number) : `user-${number}`;
+    const drop = { drop_id: `to-dan-${number}`, user_id: author, created_at: START - 100_000 + number };
+    scene.world.post({ ...drop, visibility: "public", ...to("dan") });
+  }
+  // A home full of replies.
+  for (let number = 0; number < 48; number++) await scene.post(number % 2 === 0 ? "bob" : "cat", to("dan"));
+  await redis.raw.config("RESETSTAT");
+  await set(scene, { host: "spam.example" }, "suspended");
+  await set(scene, { user_id: "dan" }, "suspended");
+  expect(await redis.raw.zrange(VEILED_KEY, "0", "-1")).toEqual(["dan-0"]);
+  expect(await idsOf(scene)).toEqual([]);
+  const calls = [...(await redis.raw.info("commandstats")).matchAll(/calls=(\d+)/g)].map(([, count]) => Number(count));
+  expect(calls.reduce((sum, count) => sum + count, 0)).toBeLessThan(150);
 });
 
 // Invariant 9.

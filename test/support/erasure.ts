@@ -55,6 +55,8 @@ const byline = (key: string) => async (redis: Client, user: string, other: strin
   await redis.hset(key, `reply to ${user}`, `${encodeId(other)},,${encodeId(user)}`);
 };
 
+const STANDING_BYLINES = "timeline:x:standing-bylines:{timeline:home:<user>}";
+
 /** All traces that must go. */
 export const TRACES: readonly Trace[] = [
   own("timeline:home:<user>", keys.homeKey, drops),
@@ -72,6 +74,7 @@ export const TRACES: readonly Trace[] = [
   own("timeline:x:follows-staged:{<timeline>}:<rest>", (user) => keys.followsStagedKey(keys.homeKey(user), -7), hash),
   own("timeline:x:bylines:{<timeline>}", (user) => keys.bylinesKey(keys.authorKey(user)), hash),
   own("timeline:x:bylines:{<timeline>}", (user) => keys.bylinesKey(keys.homeKey(user)), hash),
+  own(STANDING_BYLINES, (user) => keys.standingBylinesKey(keys.homeKey(user)), hash),
   own("timeline:x:taken:{<timeline>}", (user) => keys.removalNotesKey(keys.homeKey(user)), drops),
   own("timeline:x:rebuilding:<timeline>", (user) => keys.rebuildLeaseKey(keys.homeKey(user)), text),
   own("timeline:x:rebuilding:<timeline>", (user) => keys.rebuildLeaseKey(keys.authorKey(user)), text),
@@ -137,6 +140,9 @@ export const TRACES: readonly Trace[] = [
   ),
   holding("timeline:x:bylines:{<timeline>}", (redis, user, other) =>
     byline(keys.bylinesKey(keys.homeKey(other)))(redis, user, other),
+  ),
+  holding(STANDING_BYLINES, (redis, user, other) =>
+    byline(keys.standingBylinesKey(keys.homeKey(other)))(redis, user, other),
   ),
   holding("timeline:x:edges:{<number>}", (redis, user, other) =>
     redis.hset(keys.edgesKey(other), `${encodeId(other)}:${encodeId(user)}`, "3:1:1700000000"),

@@ -8,9 +8,9 @@
 -- ARGV[4]  time to live of a key that is created here, ms; 0: none
 -- ARGV[5]  "1": only if a ~floor stands
 -- ARGV[6]  "homes": drops that a home's user does not see are left out, replies that the home does not show, too, and the
---          bylines of reposts are kept; "new homes": the same, and the users of homes that do not exist are known not to
---          be erased; "all", "reposts": the bylines of these are kept, of replies as of reposts; "remote 500": the same
---          as "all", and the drops are remote: a timeline holds at most 500
+--          bylines of reposts are kept, and those that only suspensions judge; "new homes": the same, and the users of
+--          homes that do not exist are known not to be erased; "all", "reposts": the bylines of these are kept, of replies
+--          as of reposts; "remote 500": the same as "all", and the drops are remote: a timeline holds at most 500
 -- ARGV[7]  prefix of the keys
 -- ARGV[8+] groups: the rest of each key, joined by ",", how many drops, and
 --          score, drop id, byline, score, drop id, byline, ...
@@ -230,18 +230,31 @@ end
 
 local function is_reply(byline) return string.find(byline, '^[^,]*,,[^,]') end
 
--- The entries that the user of a home sees. replies: whether each is a reply to somebody else.
-local function shown_to(token, first, last, is_suspect, replies)
-  local entries, lowest = {}, '+inf'
+-- What only suspensions judge of a drop: the author of its parent, and its author if that is an actor of another server
+-- whose host the id of the drop does not name; nil for nothing. bylines.redis.ts has the same rule. "=" is the token of
+-- nobody.
+local function standing_byline(byline, drop)
+  if is_repost(byline) then return nil end
+  local author, _, parent = users_of(byline)
+  local is_unnamed = string.find(author, ACTOR) and not string.find(drop, '://', 1, true)
+  if parent ~= '' then return (is_unnamed and author or '=') .. ',,' .. parent end
+  return is_unnamed and author or nil
+end
+
+-- The entries that the user of a home sees, and which of the standing bylines are theirs. replies: whether each is a reply
+-- to somebody else.
+local function shown_to(token, first, last, is_suspect, replies, standing)
+  local entries, lowest, kept = {}, '+inf', {}
   for i = first, last, 3 do
     local is_left_out = is_suspect and is_hidden(token, ARGV[i + 2])
     if not is_left_out and not (replies[i] and is_for_others(token, ARGV[i + 2], ARGV[i + 1])) then
       entries[#entries + 1] = ARGV[i]
       entries[#entries + 1] = ARGV[i + 1]
       if tonumber(ARGV[i]) < tonumber(lowest) then lowest = ARGV[i] end
+      kept[i] = standing[i]
     end
   end
-  return entries, lowest
+  return entries, lowest, kept
 end
 
 local function is_kept(byline)
@@ -249,50 +262,60 @@ local function is_kept(byline)
   return kind == 'all' or remote_cap or string.find(byline, ',', 1, true)
 end
 
--- One repost may give all homes of a call too many bylines, and each takes about 4 ms to prune: later reposts prune the
--- others. On average the 1,000 entries of a call make it necessary for one timeline.
-local prunings_left = 4
+-- Number of bylines up to which those of drops that have left the timeline are not looked for, and after how many new ones
+-- they are: to take fields of a listpack at random costs more than all else.
+local few, step = 100, 16
 
--- Bylines of drops that have left the timeline go once they are as many as those that are there; not while a rebuild,
--- whose mark is a negative floor, has kept those of drops that come at its end. Reads renew those of a home.
-local function keep_bylines(key, first, last)
-  local bylines, added = BYLINES .. key .. '}', 0
-  for i = first, last, 3 do
-    if is_kept(ARGV[i + 2]) then added = added + call('HSET', bylines, ARGV[i + 1], ARGV[i + 2]) end
+-- Removes some of the bylines of drops that have left a timeline: three are looked at for each one that was added, so that
+-- about two thirds are of drops that are there.
+local function forget_some(bylines, key, count)
+  local gone, drops = {}, call('HRANDFIELD', bylines, count)
+  for i, score in ipairs(call('ZMSCORE', key, unpack(drops))) do
+    if not score then gone[#gone + 1] = drops[i] end
   end
+  if #gone > 0 then call('HDEL', bylines, unpack(gone)) end
+end
+
+-- Keeps bylines in a hash beside a timeline. While a rebuild, whose mark is a negative floor, is under way, it has kept
+-- those of drops that come at its end. Reads renew those of a home.
+local function keep(bylines, key, kept)
+  local added = 0
+  for i, byline in pairs(kept) do added = added + call('HSET', bylines, ARGV[i + 1], byline) end
   local size = call('HLEN', bylines)
-  if size > 2 * cap and prunings_left > 0 and (floorOf(key) or 0) >= 0 then
-    prunings_left = prunings_left - 1
-    for _, drop in ipairs(call('HKEYS', bylines)) do
-      if not call('ZSCORE', key, drop) then call('HDEL', bylines, drop) end
-    end
-  end
+  local is_due = size > few and size % step < added
+  if is_due and (floorOf(key) or 0) >= 0 then forget_some(bylines, key, 3 * math.max(step, added)) end
   if ttl > 0 and (not are_homes or size == added) then call('PEXPIRE', bylines, ttl) end
 end
 
 local total, at = 0, 8
 while at <= #ARGV do
   local rest, first, last = ARGV[at], at + 2, at + 1 + 3 * tonumber(ARGV[at + 1])
-  local entries, lowest, hidden, replies, keeps = {}, '+inf', {}, {}, not are_homes
+  local entries, lowest, hidden, replies, kept, standing = {}, '+inf', {}, {}, {}, {}
   for i = first, last, 3 do
     entries[#entries + 1] = ARGV[i]
     entries[#entries + 1] = ARGV[i + 1]
     if tonumber(ARGV[i]) < tonumber(lowest) then lowest = ARGV[i] end
+    kept[i] = is_kept(ARGV[i + 2]) and ARGV[i + 2] or nil
     if are_homes then
       replies[i] = is_reply(ARGV[i + 2])
+      standing[i] = standing_byline(ARGV[i + 2], ARGV[i + 1])
       for _, user in ipairs(hidden_users(ARGV[i + 2])) do hidden[user] = true end
-      keeps = keeps or is_repost(ARGV[i + 2])
     end
   end
   local tokens = {}
   for token in string.gmatch(rest, '[^,]+') do tokens[#tokens + 1] = token end
   local suspects = next(hidden) and suspects_among(tokens, hidden)
   for _, token in ipairs(tokens) do
-    local key, shown, from, is_suspect = prefix .. token, entries, lowest, suspects and suspects[token]
-    if is_suspect or next(replies) then shown, from = shown_to(token, first, last, is_suspect, replies) end
+    local key, shown, from, theirs, is_suspect = prefix .. token, entries, lowest, standing, suspects and suspects[token]
+    if is_suspect or next(replies) then
+      shown, from, theirs = shown_to(token, first, last, is_suspect, replies, standing)
+    end
     local added, is_trimmed = add(key, shown, from)
     total = total + added
-    if keeps and (is_trimmed or added > 0 or not are_homes) then keep_bylines(key, first, last) end
+    if is_trimmed or added > 0 or not are_homes then
+      if next(kept) or not are_homes then keep(BYLINES .. key .. '}', key, kept) end
+      if next(theirs) then keep(STANDING_BYLINES .. key .. '}', key, theirs) end
+    end
   end
   at = last + 1
 end

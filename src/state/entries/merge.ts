@@ -1,3 +1,4 @@
+import { hostsOf } from "../../contracts/standings.js";
 import { compareEntries, type TimelineEntry } from "../../contracts/timelines.js";
 import type { Range, Stored } from "./stored.js";
 
@@ -33,6 +34,13 @@ export function partOfHead(
   const end = from ? entries.findIndex((entry) => compareEntries(entry, from) <= 0) : -1;
   const newer = entries.slice(0, end < 0 ? entries.length : end).reverse();
   return newer.slice(0, count).filter((entry) => !last || compareEntries(entry, last) < 0);
+}
+
+/** Names the actor of another server whose timeline it is as the author of its entries: their ids may name no host. */
+export function signedByActor<Part extends MergedPart>(author: string, part: Part): Part {
+  if (hostsOf(author).length === 0) return part;
+  const entries = part.stored.entries.map((entry) => ({ ...entry, by: entry.by ?? { author } }));
+  return { ...part, stored: { ...part.stored, entries } };
 }
 
 /** Merges timelines. Takes each drop once, with its smallest time among the entries that the home has room for. */

@@ -19,7 +19,7 @@ import type { Standings } from "../standing/standings.redis.js";
 import { NOBODY, NOTHING_HIDDEN, withUnlisted } from "../standing/unlisted.js";
 import type { Veiled } from "../standing/veiled.redis.js";
 import { createJudgeHome } from "./judged-homes.js";
-import { type MergedPart, merge, partOfHead } from "./merge.js";
+import { type MergedPart, merge, partOfHead, signedByActor } from "./merge.js";
 import type { Answer } from "./page-cache.js";
 import { createPageCalls, type PageCallsOptions, type Reply, type StoreRead } from "./page-calls.redis.js";
 import { encodeWhole } from "./page-response.js";
@@ -34,6 +34,8 @@ export interface PageReaderOptions extends PageCallsOptions {
   readonly standings: Pick<Standings, "of" | "size" | "suspended" | "isLost" | "changes">;
   readonly veiled: Pick<Veiled, "among">;
   readonly bylinesOf: (key: string, drops: readonly string[]) => Promise<ReadonlyMap<string, Byline>>;
+  /** Resolves to what only suspensions judge of drops that a home has. */
+  readonly standingBylinesOf: (home: string, drops: readonly string[]) => Promise<ReadonlyMap<string, Byline>>;
   /** Number of places of a home in which reposts of one drop are shown once. Default: 0, all are shown. */
   readonly repostWindow?: number;
   /** Resolves to those of these users whom the user of a home follows; to undefined if the copy of that is lost. */
@@ -151,7 +153,8 @@ export class PageReader {
 
   async #answer(replied: Promise<Reply>, reading: Reading): Promise<Answer> {
     const reply = await replied;
-    const { floor, entries, areAlive, isFollowed, isRenewedSoon, hasReposts, page: encoded } = reply;
+    const { floor, areAlive, isFollowed, isRenewedSoon, hasReposts, page: encoded } = reply;
+    const entries = reading.isJudged ? await this.#withStandingBylines(reading.range.key, reply) : reply.entries;
     const shape = { ...(hasReposts && { hasReposts }), ...(encoded && { page: encoded }) };
     const home: Stored = { floor: reading.isBeside ? 0 : floor, entries, areAlive, ...shape };
     const more = hasReposts && reading.range.page && !reading.range.from ? this.#moreForReposts : 0;
@@ -185,13 +188,20 @@ export class PageReader {
         const author = authorOfKey(key) as string;
         const state = registry.get(author)?.state;
         if (state === undefined || hiddenAuthors?.hides({ author })) return [];
-        return this.#readPart({ ...range, key, page: undefined }, { home, isBeside: isPushed(state) });
+        const part = this.#readPart({ ...range, key, page: undefined }, { home, isBeside: isPushed(state) });
+        return part.then((read) => signedByActor(author, read));
       }),
     );
     if (parts.length === 0) return { stored: home, keys: [] };
     const keys = parts.every((part) => part.keys) ? parts.flatMap((part) => part.keys ?? []) : undefined;
     const merged = (this.options.merge ?? merge)(range, home, parts);
     return { stored: await this.#withoutHidden(merged, { home: range.key, hidden }), keys };
+  }
+
+  async #withStandingBylines(home: string, { entries }: Reply): Promise<readonly TimelineEntry[]> {
+    const unsigned = entries.flatMap(({ drop, by }) => (by ? [] : drop));
+    const bylines = await this.options.standingBylinesOf(home, unsigned);
+    return entries.map((entry) => ({ ...entry, by: entry.by ?? bylines.get(entry.drop) }));
   }
 
   async #hiddenOf(home: string): Promise<HiddenUsers> {
@@ -205,7 +215,8 @@ export class PageReader {
     merged: Stored,
     { home, hidden: viewer }: { readonly home: string; readonly hidden: HiddenUsers | undefined },
   ): Promise<Stored> {
-    const signed = merged.entries.filter(({ by }) => by) as readonly Signed[];
+    // A home leaves out by itself what standing bylines of replies name.
+    const signed = merged.entries.filter(({ by }) => by && by.author !== "") as readonly Signed[];
     if (signed.length === 0) return merged;
     const asked = await viewer?.among(signed.map(({ by }) => by));
     const follows = await this.#followedParents(home, signed);

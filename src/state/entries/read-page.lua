@@ -67,6 +67,7 @@ local function renew(key, ttl)
   if left == -1 or math.abs(ttl - left) > ttl / 100 then
     expire(key, ttl)
     expire(BYLINES .. key .. '}', ttl)
+    expire(STANDING_BYLINES .. key .. '}', ttl)
     expire(FOLLOWS .. key .. '}', ttl)
   end
   return is_doubtful

@@ -24,6 +24,7 @@ import {
   rebuildLeaseKey,
   removalNotesKey,
   stagedKey,
+  standingBylinesKey,
   userOfHomeKey,
 } from "../keys.js";
 import { script } from "../scripts.redis.js";
@@ -66,7 +67,7 @@ const DROPS_A_CALL = 5_000;
 
 const STAGED_TTL_MS = MINUTE;
 
-interface StoreOptions extends Omit<PageReaderOptions, "ttlMs" | "bylinesOf" | "followedAmong"> {
+interface StoreOptions extends Omit<PageReaderOptions, "ttlMs" | "bylinesOf" | "standingBylinesOf" | "followedAmong"> {
   readonly config: Pick<StoredTimelinesConfig, "maxEntries" | "ttlMs">;
   readonly erased: Pick<Erased, "among">;
 }
@@ -74,8 +75,9 @@ interface StoreOptions extends Omit<PageReaderOptions, "ttlMs" | "bylinesOf" | "
 export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, ...options }: StoreOptions) {
   const { command } = scripts;
   const ttl = (key: string): number => (key === LOCAL_KEY || key === GLOBAL_KEY ? 0 : config.ttlMs);
-  const [bylines, copies] = [createBylines(scripts, ttl), createFollowsStore(scripts, options.judgesReplies)];
-  const beside = { bylinesOf: bylines.of, followedAmong: copies.followedAmong };
+  const { keepBylines, ...bylines } = createBylines(scripts, { erased: options.erased, ttlOf: ttl });
+  const copies = createFollowsStore(scripts, options.judgesReplies);
+  const beside = { ...bylines, followedAmong: copies.followedAmong };
   const reader = new PageReader(scripts, { ttlMs: config.ttlMs, ...beside, ...options });
   const notes = createRemovalNotes(scripts);
   const keepRemote = createKeepRemote(fenced);
@@ -117,7 +119,7 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
       const keys = [key, stagedKey(key, mark, "add"), stagedKey(key, mark, "remove")] as const;
       const parts = partsOf(gone, snapshot.entries);
       const last = parts.pop() ?? [0];
-      await bylines.keep(key, signedOf(key, snapshot.entries));
+      await keepBylines(key, snapshot.entries);
       if (!(await keepRemote(key, mark, snapshot))) return false;
       const kept = new Set(snapshot.entries.map(({ drop }) => drop));
       const removed = gone.filter((drop) => !kept.has(drop));
@@ -135,16 +137,19 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
     },
     remove: notes.remove,
     /** Removes a timeline, and the keys beside it. */
-    forget: (key: string): Promise<number> =>
-      command("del", (client) => client.del(key, removalNotesKey(key), bylinesKey(key), followsKeyOfHome(key))),
+    forget: (key: string): Promise<number> => command("del", (client) => client.del(key, ...keysBeside(key))),
     ...beside,
-    keepBylines: bylines.keep,
+    keepBylines,
     rebuildLease: (key: string) => createLease(scripts, rebuildLeaseKey(key)),
     async rebuildLeaseLeft(key: string): Promise<number> {
       return Math.max(0, await command("pttl", (client) => client.pttl(rebuildLeaseKey(key))));
     },
   };
 }
+
+const keysBeside = (key: string): readonly string[] => [
+  ...[removalNotesKey(key), bylinesKey(key), standingBylinesKey(key), followsKeyOfHome(key)],
+];
 
 /** Marks an incomplete timeline, or any if `afresh`. Returns its drops, or the reason why it was not marked. */
 const createBeginRebuild =
@@ -175,12 +180,6 @@ const viewsOf = ({ standings, repostWindow = 0 }: Omit<StoreOptions, "config">) 
   withUnlisted: (hidden: HiddenUsers, viewer: string): HiddenUsers => withUnlisted(hidden, viewer, standings),
   withSuspended: (hidden: HiddenUsers): HiddenUsers => withSuspended(hidden, standings),
 });
-
-/** Returns the entries whose bylines are kept: of homes the reposts, of authors' timelines replies to others as well. */
-const signedOf = (key: string, entries: readonly TimelineEntry[]): readonly TimelineEntry[] =>
-  key === LOCAL_KEY || key === GLOBAL_KEY || kindOf(key) === "list"
-    ? entries
-    : entries.filter(({ by }) => by?.original !== undefined || (kindOf(key) === "author" && by?.parent !== undefined));
 
 /** Returns a function that resolves to false if the mark is gone. */
 const createKeepRemote =

@@ -104,6 +104,7 @@ export async function checkHomes(
 export const NOBODY_HIDDEN = {
   hidden: { held: async () => undefined, lastKnown: (user: string) => new Hidden(user, new Map()) },
   bylinesOf: async () => new Map<string, Byline>(),
+  standingBylinesOf: async () => new Map<string, Byline>(),
   followedAmong: async () => new Set<string>(),
   judgesReplies: false,
   standings: { of: () => "active" as const, size: 0, suspended: 0, isLost: false, changes: 0 },

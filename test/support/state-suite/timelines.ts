@@ -1,4 +1,5 @@
 import { describe, expect, test } from "@jest/globals";
+import { encodeId } from "../../../src/kernel/ids.js";
 import { audienceOf, authorTimelineOf, Follows, GLOBAL, homeOf, LOCAL } from "../../../src/state/index.js";
 import { AT, entire, entry, type Scene, toHomes } from "./scene.js";
 
@@ -42,6 +43,71 @@ export function describeTimelines({ open, left, isCluster }: Scene): void {
       ]);
       await store.forget(home);
       expect((await left()).filter((line) => line.includes("bylines"))).toEqual([]);
+    });
+
+    // Invariant 11.
+    test("homes keep beside them what only suspensions judge, whether fan-out or a rebuild wrote it", async () => {
+      const { writer, store, hidden } = open({ TIMELINE_HOME_REPLIES: "all" });
+      const ann = "https://far.example/u/ann";
+      const signed = (drop: string, by: { author: string; parent?: string }) => ({ ...entry(drop), by });
+      const entries = [
+        ...[signed("d1", { author: "bob" }), signed("d2", { author: "bob", parent: "cat" })],
+        ...[signed("far1", { author: ann }), signed("far2", { author: ann, parent: "cat" })],
+        ...[signed("https://far.example/3", { author: ann }), signed("4", { author: "https:x", parent: ann })],
+        { ...entry("r1"), by: { ...EVES, repostOf: "e1" } },
+      ];
+      await writer.addToHomes([{ audience: audienceOf(["ada"]), entries }]);
+      const beside = async () => (await left()).filter((line) => line.includes("standing-bylines"));
+      const [token, odd] = [encodeId(ann), encodeId("https:x")];
+      const kept = `4=${odd},,${token} d2==,,cat far1=${token} far2=${token},,cat`;
+      expect(await beside()).toEqual([`timeline:x:standing-bylines:{timeline:home:ada} (30 d): ${kept}`]);
+      await store.forget(homeOf("ada"));
+      expect(await beside()).toEqual([]);
+      await hidden.fill("ada");
+      await store.beginRebuild(homeOf("ada"), -7);
+      const rebuilt = { mark: -7, gone: [], snapshot: { entries, floor: 0 } };
+      expect(await store.finishRebuild(homeOf("ada"), rebuilt)).toBe(true);
+      expect(await beside()).toEqual([`timeline:x:standing-bylines:{timeline:home:ada} (30 d): ${kept}`]);
+    });
+
+    // Invariant 11.
+    test("bylines beside a home go soon after their entries", async () => {
+      const { writer } = open({ TIMELINE_MAX_ENTRIES: "200", TIMELINE_HOME_REPLIES: "all" });
+      const add = (drop: string, at: number, by: object = { parent: "cat" }) => {
+        const signed = { ...entry(drop, at), by: { author: "bob", ...by } };
+        return writer.addToHomes([{ audience: audienceOf(["ada"]), entries: [signed] }]);
+      };
+      for (let at = 0; at < 1_000; at++) {
+        await add(`d${at}`, 2 * at);
+        await add(`r${at}`, 2 * at + 1, { original: "eve", repostOf: `e${at}` });
+      }
+      for (let at = 0; at < 300; at++) {
+        await add(`x${at}`, 3_000 + at);
+        await writer.removeFromHomes([{ audience: audienceOf(["ada"]), drops: [`x${at}`] }]);
+      }
+      const sizes = (await left()).flatMap((line) => (line.includes("bylines") ? [line.split(" ").length - 3] : []));
+      expect(sizes).toHaveLength(2);
+      // There are 95 to 100 entries of either kind.
+      expect(Math.max(...sizes)).toBeLessThan(250);
+    });
+
+    // Invariant 11.
+    test("a rebuild keeps no byline of somebody who was erased meanwhile", async () => {
+      const { store, hidden, erased } = open({ TIMELINE_HOME_REPLIES: "all" });
+      const home = homeOf("ada");
+      await hidden.fill("ada");
+      await store.beginRebuild(home, -7);
+      await erased.record("eve", 1);
+      const by = [
+        { author: "bob", original: "eve", repostOf: "e1" },
+        { author: "bob", parent: "eve" },
+        { author: "bob", parent: "cat" },
+      ];
+      const entries = by.map((each, at) => ({ ...entry(`d${at}`, at), by: each }));
+      expect(await store.finishRebuild(home, { mark: -7, gone: [], snapshot: { entries, floor: 0 } })).toBe(true);
+      expect((await left()).filter((line) => line.includes("bylines"))).toEqual([
+        "timeline:x:standing-bylines:{timeline:home:ada} (30 d): d2==,,cat",
+      ]);
     });
 
     test("removed drops leave homes; what a listener had is noted", async () => {
@@ -167,6 +233,7 @@ export function describeTimelines({ open, left, isCluster }: Scene): void {
         "timeline:x:follows:{timeline:home:ada} (30 d): cat=2 dan=2 eve=0 fay=1 gus=0 ~left=2 ~state=complete",
         "timeline:x:hidden:{timeline:home:ada} (30 d): mel=all ~state=complete",
         ...unlessCluster("timeline:x:hiders:mel (60 d): ada"),
+        "timeline:x:standing-bylines:{timeline:home:ada} (30 d): to-cat-1==,,cat to-dan-2==,,dan to-eve-1==,,eve",
       ]);
     });
 

@@ -25,6 +25,7 @@ const OF_USERS: Readonly<Record<string, (user: string) => string>> = {
   followsKeyOfHome: (user) => keys.followsKeyOfHome(keys.homeKey(user)),
   followsStagedKey: (user) => keys.followsStagedKey(keys.homeKey(user), -12),
   bylinesKey: (user) => keys.bylinesKey(keys.authorKey(user)),
+  standingBylinesKey: (user) => keys.standingBylinesKey(keys.homeKey(user)),
   removalNotesKey: (user) => keys.removalNotesKey(keys.homeKey(user)),
   generationKey: keys.generationKey,
   unfollowersKey: keys.unfollowersKey,
@@ -99,7 +100,7 @@ const NO_KEYS = [
   ],
   ...["authorOfKey", "PULLS_PREFIX", "pullsToken", "kindOf", "EDGES_PREFIX", "UNFOLLOWERS_PREFIX", "DELETED_PREFIX"],
   ...["ALL_EDGE_PARTS", "edgePart", "edgeField", "USERS_PREFIX", "LIMIT_PREFIX", "limitOfKey", "packKeys"],
-  ...["listenerPart", "listenerParts", "KEYS_A_CALL", "FLOOR_MEMBER", "HIDDEN_STATE"],
+  ...["listenerPart", "listenerParts", "KEYS_A_CALL", "FLOOR_MEMBER", "HIDDEN_STATE", "ACTOR_TOKEN"],
 ];
 
 test("the table has every key of the contract: a new one is classified here, and in the table", () => {
