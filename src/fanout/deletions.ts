@@ -12,9 +12,10 @@ export async function planDeletions(
   drops: readonly AdmittedChange[],
   authors: Authors,
 ): Promise<Plan[]> {
-  const { writer } = deps;
+  const { writer, standings, veiled } = deps;
   await writer.rememberCreations(authors);
   await tellDeletions(deps, drops, authors);
+  if (standings.size > 0) await veiled.remove([...authors.keys()]);
   await writer.removeShared([...authors.keys()]);
   await removeFromErased(deps, drops);
   return drops.map(({ event: { name, payload }, admitted_at, silent, trace }): Plan => {

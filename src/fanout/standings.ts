@@ -17,7 +17,7 @@ export type ApplyStandings = (changes: readonly StandingChange[]) => Promise<voi
 
 /**
  * Returns a function that records standings, of which every process has a copy a second later, and veils the drops that
- * homes may have of a suspended user. Hosts need nothing: the URI of a drop names its host.
+ * homes may have of a suspended user. Hosts need nothing: homes know their drops by URIs and standing bylines.
  */
 export function createApplyStandings(deps: StandingDeps): ApplyStandings {
   const { standings } = deps;

@@ -9,7 +9,7 @@ import { handle, logged, openFanout } from "../support/fanout.js";
 import { Scene, START } from "../support/hidden-scene.js";
 import { openRegistry, stateOf, step } from "../support/pulled.js";
 import { redisOfFile } from "../support/redis-of-file.js";
-import { followed, received, unfollowed } from "../support/timeline-events.js";
+import { deleted, followed, received, unfollowed } from "../support/timeline-events.js";
 import { World } from "../support/world.js";
 
 const redis = redisOfFile();
@@ -108,6 +108,16 @@ test("a suspension hides, and its end shows, what homes have below drops that fe
   expect(await scene.home()).toMatchObject({ drop_ids: [] });
   await set(scene, { user_id: "bob" }, "active");
   expect(await redis.raw.zcard(VEILED_KEY)).toBe(0);
+});
+
+// Invariant 11.
+test("a drop that is deleted while its author is suspended is not kept as hidden", async () => {
+  const scene = new Scene(redis);
+  const drops = [await scene.post("bob"), await scene.post("bob")];
+  await set(scene, { user_id: "bob" }, "suspended");
+  expect(await redis.raw.zcard(VEILED_KEY)).toBe(2);
+  await handle(scene.fanout, deleted("bob-0", "bob"));
+  expect(await redis.raw.zrange(VEILED_KEY, "0", "-1")).toEqual(drops.slice(1));
 });
 
 // Invariant 5.

@@ -62,6 +62,8 @@ export interface Standings {
 export type VeilUsers = (users: readonly string[]) => Promise<readonly string[]>;
 
 const REFRESH_MS = SECOND;
+/** Maximum time until a fill asks again for the drops of users that could not be read, ms. */
+const FILL_BACKOFF_MS = 10 * SECOND;
 const CHANGES_A_CALL = 1_000;
 const KEYS = [STANDINGS_KEY, STANDINGS_ORDER_KEY] as const;
 
@@ -173,8 +175,8 @@ export function createStandings({ run, command }: Pick<Scripts, "run" | "command
       await run(RECORD_STANDINGS, KEYS, [randomUUID(), isComplete ? "1" : "", ...fields]);
     }
   };
-  const loop = (log: Logger, work: () => Promise<void>, line: string): Loop =>
-    startLoop({ work, everyMs: REFRESH_MS, failed: warnOnce(log, line), closeMs: SECOND });
+  const loop = (log: Logger, work: () => Promise<void>, line: string, more: { backoffCapMs?: number } = {}): Loop =>
+    startLoop({ work, everyMs: REFRESH_MS, failed: warnOnce(log, line), closeMs: SECOND, ...more });
   return {
     of: copy.of,
     refresh,
@@ -228,7 +230,8 @@ export function createStandings({ run, command }: Pick<Scripts, "run" | "command
         if (recorded.born === copy.known().born) await record([], true);
         recorded = undefined;
       };
-      return loop(log, work, "the standings of users could not all be applied; it is tried again");
+      const line = "the standings of users could not all be applied; it is tried again";
+      return loop(log, work, line, { backoffCapMs: FILL_BACKOFF_MS });
     },
   };
 }
