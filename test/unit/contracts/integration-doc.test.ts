@@ -6,6 +6,7 @@ import { CHANNELS, parsePublished, publishedId, subjectOf } from "../../../src/c
 import { PAYLOADS } from "../../../src/contracts/events.js";
 import { STREAM_EVENTS } from "../../../src/contracts/stream-events.js";
 import { RESET_REASONS } from "../../../src/gateway/resume.js";
+import { ListServiceService } from "../../../src/gen/avion/lists.js";
 import { PostServiceService } from "../../../src/gen/avion/posts.js";
 import { UserServiceService } from "../../../src/gen/avion/users.js";
 
@@ -70,8 +71,12 @@ test("subjects and message ids are those under which the service stores events",
 });
 
 test("each method of an upstream that the page names is one of its proto", () => {
-  const methods = Object.entries({ UserService: UserServiceService, PostService: PostServiceService }).flatMap(
-    ([service, definition]) => Object.values(definition).map(({ path }) => `${service}.${path.split("/").at(-1)}`),
+  const methods = Object.entries({
+    UserService: UserServiceService,
+    PostService: PostServiceService,
+    ListService: ListServiceService,
+  }).flatMap(([service, definition]) =>
+    Object.values(definition).map(({ path }) => `${service}.${path.split("/").at(-1)}`),
   );
   const described = rowsUnder("## Serve reads: UserService and PostService").map(([method]) => method);
   expect(described.length).toBeGreaterThan(5);

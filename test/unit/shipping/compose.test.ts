@@ -119,7 +119,8 @@ test("roles call the upstreams of the file, unless others are given", () => {
   // The gateway asks for the drops of pages.
   const gateway = environmentOf(compose.services["gateway"] as Service, { ...GIVEN, ...UPSTREAMS });
   const { postServiceAddr, userServiceAddr } = readConfig(gateway).upstreams;
-  expect([postServiceAddr, userServiceAddr]).toEqual([UPSTREAMS["TIMELINE_POST_SERVICE_ADDR"], undefined]);
+  const given = [UPSTREAMS["TIMELINE_POST_SERVICE_ADDR"], UPSTREAMS["TIMELINE_USER_SERVICE_ADDR"]];
+  expect([postServiceAddr, userServiceAddr]).toEqual(given);
 });
 
 /** The gateway reads results. */
