@@ -285,7 +285,7 @@ const FORBIDDEN: readonly [User, string][] = [
     // Operators redrive jobs.
     ...(role === "ops" ? [] : ([[role, "fanout.job.add"]] as [User, string][])),
   ]),
-  ...(["gateway", "api", "bridge", "users", "posts"] as const).map((role): [User, string] => [role, "notify.user.ada"]),
+  ...(["gateway", "bridge", "users", "posts"] as const).map((role): [User, string] => [role, "notify.user.ada"]),
   ["analysis", "$JS.API.CONSUMER.MSG.NEXT.TIMELINE_EVENTS.rewards"],
   ["analysis", "$JS.API.CONSUMER.DELETE.TIMELINE_EVENTS.rewards"],
   ["rewards", "$KV.ERASED.report.ada.analyses"],
