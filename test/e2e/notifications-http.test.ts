@@ -1,4 +1,5 @@
 import { expect } from "@jest/globals";
+import { TimelineClient } from "../../clients/typescript/src/index.js";
 import { NOTIFICATIONS_PATH } from "../../src/contracts/notification-pages.js";
 import { call } from "../support/analysis-http.js";
 import { openApi } from "../support/api.js";
@@ -64,6 +65,12 @@ testWithStack(
     for (const open of [resumed, other])
       expect((await open.waitFor("notifications_read")).data).toEqual({ up_to_id: all[2] });
     expect(await unread()).toEqual({ count: 2, newest_id: all[0] });
+    const client = new TimelineClient({ url: gateway.httpUrl, token: () => tokenOf("ada") });
+    const asked = await client.notifications({ limit: 2, kinds: ["LIKE", "FOLLOW"] });
+    expect(asked).toEqual(await read("?limit=2&kinds=LIKE,FOLLOW"));
+    expect((await client.notifications({ kinds: [] })).notifications).toHaveLength(5);
+    await client.markRead(all[0] as string);
+    expect(await client.unread()).toEqual({ count: 0, newest_id: all[0] });
     const bad = await call(`${gateway.httpUrl}${NOTIFICATIONS_PATH}?max_id=x`, { user: "ada" });
     expect([bad.status, JSON.stringify(bad.body)]).toEqual([400, expect.stringContaining("max_id")]);
     const bobs = await call(`${gateway.httpUrl}${NOTIFICATIONS_PATH}`, { user: "bob" });

@@ -111,6 +111,30 @@ import { program, runMain, type ServiceProcess } from "../support/service.js";
     await context.close();
   }, 60_000);
 
+  test("a like and a request to follow are told on the tab of notifications, and read once it is shown", async () => {
+    const [author, reader] = [await open("nova"), await open("ada")];
+    const text = `told ${Date.now()}`;
+    await postAs(author, "nova", text);
+    const row = reader.locator("#timeline > li", { hasText: text });
+    await reader.locator("#follow-form [name=following]").fill("nova");
+    await reader.getByRole("button", { name: "Follow", exact: true }).click();
+    await row.getByRole("button", { name: /^Like/ }).click();
+    const tab = author.getByRole("radio", { name: /^Notifications/ });
+    await author.getByText(/^Notifications \(\d+\)$/).waitFor();
+    await tab.check();
+    await author.locator("#notifications li", { hasText: `ada likes your drop: ${text}` }).waitFor();
+    await author.getByText("Notifications of nova").waitFor();
+    await author.getByText(/^Notifications$/).waitFor();
+    expect(await author.locator("#timeline").isVisible()).toBe(false);
+    await row.getByRole("button", { name: /^Like/ }).waitFor({ state: "hidden" });
+    if (process.env["SCREENSHOT"])
+      await author.screenshot({ path: `${process.env["SCREENSHOT"]}.notifications.png`, fullPage: true });
+    await author.getByRole("radio", { name: "Home" }).check();
+    await author.locator("#timeline > li", { hasText: text }).waitFor();
+    expect(await author.locator("#notifications").isVisible()).toBe(false);
+    for (const page of [author, reader]) await page.close();
+  }, 60_000);
+
   test("who deletes a drop by keyboard goes on at the next one", async () => {
     const page = await open("grace");
     const nextId = await page.locator("#timeline > li").nth(1).getAttribute("data-id");

@@ -2,7 +2,7 @@ import { type ServiceError, status } from "@grpc/grpc-js";
 import { Visibility } from "../../gen/avion/posts.js";
 import { Standing } from "../../gen/avion/users.js";
 import { LOCKED_AUTHOR } from "../world/seed.js";
-import { eventually, expect, post, readHome, type Step } from "./stage.js";
+import { eventually, expect, post, readHome, request, type Step } from "./stage.js";
 
 const STRANGER = "konrad";
 
@@ -74,6 +74,30 @@ export const PEOPLE: readonly Step[] = [
       const reposters = shown[0]?.reposted_by.join(" and ");
       expect(reposters === sharers.toReversed().join(" and "), `it was reposted by ${reposters}`);
       return `one item in place of three, reposted by ${reposters}`;
+    },
+  },
+  {
+    title: "A like notifies the author of the drop, on the stream and over HTTP, until it is taken back",
+    async run(stage) {
+      const { posts } = stage.sandbox.world;
+      const like = { drop_id: await post(stage, stage.reader), user_id: STRANGER };
+      await posts.likeDrop(like);
+      const { data } = await stage.stream.waitFor("notification", like.drop_id);
+      const { id: up_to_id } = JSON.parse(data) as { readonly id: string };
+      const isListed = async (): Promise<boolean> =>
+        (await request(stage, "/api/v1/notifications?kinds=LIKE")).body.notifications.some(({ id }) => id === up_to_id);
+      expect(await isListed(), "the list lacks the notification");
+      const { count } = (await request(stage, "/api/v1/notifications/unread")).body;
+      expect(count > 0, "nothing is unread");
+      await request(stage, "/api/v1/notifications/read", {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify({ up_to_id }),
+      });
+      await stage.stream.waitFor("notifications_read", up_to_id);
+      await posts.unlikeDrop(like);
+      await eventually("the notification is taken back", async () => !(await isListed()));
+      return `${stage.reader} is told that ${STRANGER} likes a drop, has read it, and no longer finds it`;
     },
   },
   {

@@ -72,6 +72,9 @@ interface Answered {
   readonly results?: { readonly posts: number; readonly flow: { readonly posts_per_day: number } };
   readonly total: number;
   readonly transactions: readonly object[];
+  readonly notifications: readonly { readonly id: string }[];
+  /** Of notifications that are unread. */
+  readonly count: number;
 }
 
 /** Asks the gateway as the reader. */

@@ -4,6 +4,7 @@ import { connect } from "./connection.js";
 import { watchDeadLetters } from "./dead-letters.js";
 import { createLog } from "./events.js";
 import { createFaults } from "./faults.js";
+import { createNotifications } from "./notifications.js";
 import { createPeople, followText } from "./people.js";
 import { COUNTED, createReactions } from "./reactions.js";
 import { createStandings } from "./standings.js";
@@ -30,6 +31,8 @@ const analyses = createAnalyses({
   reward: byId("reward"),
   ask: (read) => answered(message, read(client)),
 });
+
+const notifications = createNotifications({ byId, ask: (read) => answered(message, read(client)), look });
 
 const deadLetters = watchDeadLetters({
   count: byId("dead-count"),
@@ -63,7 +66,7 @@ const writing = createWriting({
 const reactions = createReactions({ timeline, writing, call, pathOf, viewer: () => viewer });
 
 let viewer = "";
-// home, local or global.
+// home, local, global or notifications.
 let view = "home";
 // The client and the stream are the viewer's.
 let [client, stream, older, looks] = [undefined, undefined, "", []];
@@ -104,6 +107,7 @@ function showStatus(state, text) {
 
 /** Reads the newest page, or the one below `max_id`. A read that takes long ends with the next one. */
 async function fetchPage(max_id) {
+  if (view === "notifications") return notifications.show();
   const mine = max_id === undefined ? ++fetches : fetches;
   reading.abort();
   reading = new AbortController();
@@ -169,6 +173,8 @@ const ACTS = {
   analysis_completed: analyses.completed,
   analysis_failed: analyses.failed,
   xp_earned: analyses.rewarded,
+  notification: notifications.changed,
+  notifications_read: notifications.changed,
 };
 
 const newSession = (user) => call("POST", "/world/session", { user });
@@ -193,6 +199,7 @@ async function open(user) {
     showError,
   }));
   await analyses.open();
+  await notifications.count();
 }
 
 function showTitle() {
@@ -201,13 +208,21 @@ function showTitle() {
 
 async function changeView(name) {
   view = name;
+  fetches += 1;
   showTitle();
   timeline.clear();
+  const isTimeline = name !== "notifications";
+  byId("timeline").hidden = !isTimeline;
+  byId("notifications").hidden = isTimeline;
+  byId("older").hidden = true;
   await fetchPage();
 }
 
 /** The stream tells of the home alone. */
-setInterval(() => view !== "home" && document.visibilityState === "visible" && fetchPage().catch(showError), 2_000);
+setInterval(
+  () => ["local", "global"].includes(view) && document.visibilityState === "visible" && fetchPage().catch(showError),
+  2_000,
+);
 
 async function changeFollow({ following }, method = "POST") {
   const { changed, pending } = await call(method, "/world/follows", { follower_id: viewer, following_id: following });

@@ -5,9 +5,8 @@ const MAX_DELETED = 5_000;
 
 /** Returns the title of the timeline `view` of a user. */
 export const titleOf = (view, user) =>
-  view === "home"
-    ? `Home timeline of ${user}`
-    : `${view === "local" ? "Local" : "Global"} timeline, as ${user} sees it`;
+  ({ home: `Home timeline of ${user}`, notifications: `Notifications of ${user}` })[view] ??
+  `${view === "local" ? "Local" : "Global"} timeline, as ${user} sees it`;
 
 /**
  * Shows the newest drop first, each once, and no deleted one again. `onChange` gets a key of {@link CHANGES}, the drop,
