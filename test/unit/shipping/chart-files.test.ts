@@ -33,6 +33,7 @@ const COPIES: readonly [string, RegExp][] = [
   [`${CHART}/Chart.yaml`, /^appVersion: "(.*)"$/m],
   ["docker-compose.yml", /^ {2}image: avion-timeline:(.*)$/m],
   ["README.md", /^avion-timeline (\S+): redis-server/m],
+  ["clients/typescript/package.json", /^ {2}"version": "(.*)",$/m],
 ];
 
 test("Chart.yaml is a chart of Helm 3", () => {
