@@ -326,7 +326,7 @@ async function isPageComplete(reads: Reader): Promise<boolean | string> {
  */
 export type Scenario = (run: FaultRun) => Promise<undefined | (() => unknown)>;
 
-const CLEAN = { lost: [], duplicated: [], resurrected: [], unexpected: [], unfulfilled: [], broken: [] };
+export const CLEAN = { lost: [], duplicated: [], resurrected: [], unexpected: [], unfulfilled: [], broken: [] };
 
 /** Declares a test of one fault: after it everything is as the history says. */
 export function faultTest(name: string, options: FaultRunOptions, scenario: Scenario): void {
