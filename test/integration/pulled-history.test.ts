@@ -102,6 +102,14 @@ const HIDING_MUTANTS: readonly (readonly [does: string, mutate: Mutate])[] = [
     },
   ],
   [
+    "a suspension that hides nothing that homes have",
+    ({ veiled, ...deps }) => ({ ...deps, veiled: { ...veiled, add: async () => undefined } }),
+  ],
+  [
+    "a suspension whose end brings nothing back",
+    ({ veiled, ...deps }) => ({ ...deps, veiled: { ...veiled, remove: async () => undefined } }),
+  ],
+  [
     "a block that leaves the home as it is",
     ({ relations, ...deps }) => ({ ...deps, relations: { ...relations, change: async () => [] } }),
   ],

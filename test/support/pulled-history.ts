@@ -4,6 +4,7 @@ import type { TimelineEvent as Admitted } from "../../src/contracts/events.js";
 import type { FanoutJob } from "../../src/contracts/fanout.js";
 import { toToken } from "../../src/contracts/page-request.js";
 import { entryOfDrop } from "../../src/contracts/timelines.js";
+import { createVeilUsers } from "../../src/fanout/standings.js";
 import { GetTimelineRequest, GetTimelineResponse } from "../../src/gen/avion/timeline.js";
 import { silent } from "../../src/kernel/logger.js";
 import { type GetTimeline, getHomeTimeline, getSharedTimeline, type ReadDeps } from "../../src/reads/get-timeline.js";
@@ -24,12 +25,32 @@ import { historyOf as logOf, rebuildQueue, sourcesOf } from "./memory-upstreams.
 import { openRegistry, step } from "./pulled.js";
 import { adaptersOn, type Merge, type RedisBench } from "./redis.js";
 import { type Once, onceIn } from "./reposts-once.js";
-import { created, deleted, followed, received, related, type TimelineEvent, unfollowed } from "./timeline-events.js";
+import {
+  created,
+  deleted,
+  followed,
+  received,
+  related,
+  standing,
+  type TimelineEvent,
+  unfollowed,
+} from "./timeline-events.js";
 import { World } from "./world.js";
 
 /** Of each step the fields that its kind needs, as numbers: the same history for every way to cross. */
 export interface Step {
-  readonly kind: "post" | "repost" | "delete" | "edge" | "relate" | "cross" | "proceed" | "lose" | "flush" | "read";
+  readonly kind:
+    | "post"
+    | "repost"
+    | "delete"
+    | "edge"
+    | "relate"
+    | "standing"
+    | "cross"
+    | "proceed"
+    | "lose"
+    | "flush"
+    | "read";
   readonly who: number;
   readonly whom: number;
   readonly at: number;
@@ -56,6 +77,7 @@ const weighted: readonly (readonly [Step["kind"], number])[] = [
   ["post", 16],
   ["repost", 3],
   ["relate", 2],
+  ["standing", 1],
   ["delete", 3],
   ["edge", 5],
   ["cross", 3],
@@ -75,8 +97,8 @@ function historyOf(weights: typeof weighted): fc.Arbitrary<readonly Step[]> {
 }
 
 export const history = historyOf(weighted);
-/** Nobody hides anybody and nothing is reposted: what has to do with neither is found sooner. */
-export const withoutPeople = historyOf(weighted.filter(([kind]) => kind !== "repost" && kind !== "relate"));
+/** Nobody hides anybody or is suspended, and nothing is reposted: what has to do with none of it is found sooner. */
+export const withoutPeople = historyOf(weighted.filter(([kind]) => !["repost", "relate", "standing"].includes(kind)));
 
 const pickOf = <T>(items: readonly T[], pick: number): T => items[pick % items.length] as T;
 
@@ -87,6 +109,7 @@ export class Scene {
   readonly #registry: AuthorRegistry;
   readonly #fanout: FanoutBench;
   readonly #reads: ReadDeps;
+  readonly #standings: FanoutBench["deps"]["standings"];
   readonly #alive: { readonly id: string; readonly author: string; readonly isRepost?: true }[] = [];
   #under: Promise<void>[] = [];
   /** Those of them that are about drops. */
@@ -109,11 +132,12 @@ export class Scene {
       ...options,
       change: (deps) => mutate({ ...deps, authorStates: pulled }),
     });
-    const { store, pulls, hidden, fenceStore } = adaptersOn(
+    const { store, pulls, hidden, fenceStore, standings } = adaptersOn(
       redis.scripts,
       { maxEntries: MAX_ENTRIES, merge, readHidden, repostWindow: REPOST_WINDOW, judgesReplies: true },
       pulled,
     );
+    this.#standings = standings;
     const fences = createFences({ store: fenceStore, readHistory: logOf(this.#log), log: silent });
     this.#reads = {
       ...{ store, pulls, hidden, fences, rebuildQueue, maxEntries: MAX_ENTRIES, judgesReplies: true, log: silent },
@@ -152,8 +176,10 @@ export class Scene {
     else if (one.kind === "repost") this.#apply(this.#repost(one));
     else if (one.kind === "edge") this.#apply(this.#edge(one));
     else if (one.kind === "relate") for (const event of this.#relate(one)) this.#apply(event);
+    else if (one.kind === "standing") this.#apply(this.#standing(one));
     else if (one.kind === "lose") await this.#lose(this.#keyOf(one));
-    else if (one.kind === "flush") await this.#settled(() => this.redis.raw.flushall());
+    else if (one.kind === "flush")
+      await this.#settled(() => this.redis.raw.flushall().then(() => this.#fillStandings()));
     else if (one.kind === "proceed") await this.#proceed();
     else if (one.kind === "cross" && this.crossing === "random") await this.#cross(pickOf(AUTHORS, one.who), one.pick);
   }
@@ -165,7 +191,7 @@ export class Scene {
     this.#log.push({ event: { name: event.channel, payload: event.payload } as Admitted, time });
     const handled = handle(this.#fanout, event, time);
     this.#under.push(handled);
-    if (!event.channel.startsWith("user_")) this.#planning.push(handled);
+    if (event.channel !== "standing_changed" && !event.channel.startsWith("user_")) this.#planning.push(handled);
   }
 
   /** Does something once nothing is being handled, but for jobs of tiers. */
@@ -278,6 +304,25 @@ export class Scene {
     return [related("user_blocked", user, target), ...ended];
   }
 
+  #standing({ who, pick }: Step): TimelineEvent {
+    const user_id = pickOf(AUTHORS, who);
+    const name = pickOf(["suspended", "limited", "suspended", "active"] as const, pick);
+    return standing({ user_id }, name, { version: this.#world.standings.set({ user_id }, name) });
+  }
+
+  /** A process that finds no standings in Redis reads them from the users service. */
+  async #fillStandings(): Promise<void> {
+    const { deps } = this.#fanout;
+    const known = AUTHORS.map((user_id) => ({ user_id, standing: this.#world.standings.of(user_id), until: 0 }));
+    const versions = new Map(this.#world.standings.changed(0, 0).map(({ user_id, version }) => [user_id, version]));
+    const changes = known.flatMap((one) => {
+      const version = versions.get(one.user_id);
+      return version === undefined ? [] : [{ ...one, version }];
+    });
+    await deps.standings.record(changes);
+    expect(await createVeilUsers(deps)(changes.map(({ user_id }) => user_id))).toEqual([]);
+  }
+
   #keyOf({ who, pick }: Step): string {
     const [user, author] = [pickOf(USERS, who), pickOf(AUTHORS, who)];
     const beside = [pullsKey(user), hiddenKey(user), followsKeyOfHome(homeKey(user))];
@@ -288,6 +333,7 @@ export class Scene {
   async #read(user: string, pick: number): Promise<readonly string[]> {
     await this.#settled(undefined, this.#isHeld(pick));
     if (this.crossing === "pull" || this.crossing === "tier") await this.#proceed();
+    await Promise.all([this.#standings.refresh(), this.#fanout.deps.standings.refresh()]);
     const all = this.#world.homeOf(user).map(entryOfDrop);
     const once = onceIn(all, REPOST_WINDOW);
     const ids = once.map(({ drop }) => drop);

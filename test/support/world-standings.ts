@@ -24,6 +24,18 @@ export class WorldStandings {
     return version;
   }
 
+  /** The stricter one of a user's own standing and that of the host. */
+  of(user: string): StandingName {
+    const labels = URL.canParse(user) ? new URL(user).host.split(".") : [];
+    const subjects = [{ user_id: user }, ...labels.map((_, from) => ({ host: labels.slice(from).join(".") }))];
+    const known = subjects
+      .flatMap((subject) => this.#entries.get(JSON.stringify(subject)) ?? [])
+      .filter(({ until }) => until === 0 || until > Date.now())
+      .map(({ standing }) => standing);
+    if (known.includes(Standing.SUSPENDED)) return "suspended";
+    return known.includes(Standing.LIMITED) ? "limited" : "active";
+  }
+
   all(): StandingEntry[] {
     return [...this.#entries.values()].filter(({ standing }) => standing !== Standing.ACTIVE);
   }

@@ -290,7 +290,7 @@ export class World {
     return inside.sort((a, b) => a.changed_at - b.changed_at || compareBytes(edgeKey(a), edgeKey(b)));
   }
 
-  /** Drops that `user`'s home must hold, newest first: own ones, and those of the followed that this user may see. */
+  /** Drops that `user`'s home must show, newest first: own ones, and those of the followed that this user may see. */
   homeOf(user: string): Drop[] {
     const authors = [user, ...this.followingOf(user)];
     const visible = authors.flatMap((author) => this.dropsOf(author).filter((drop) => maySee(user, drop)));
@@ -301,7 +301,7 @@ export class World {
     return this.#shownTo(user, this.judgesReplies ? visible.filter(isForUser) : visible);
   }
 
-  /** Drops that local must show to a user, or to anybody, newest first. */
+  /** Drops that local must show to a user, newest first; without a user those that it holds. */
   localOf(user?: string): Drop[] {
     const own = [...this.#drops.values()]
       .filter(({ drop, remote }) => !remote && !drop.deleted)
@@ -312,13 +312,16 @@ export class World {
         drop.repost_of === "" &&
         !(this.judgesReplies && parentAuthor(drop) !== undefined),
     );
-    return user === undefined ? shared.sort(newestFirst) : this.#shownTo(user, shared);
+    const isListed = ({ user_id }: Drop): boolean => user_id === user || this.standings.of(user_id) !== "limited";
+    return user === undefined ? shared.sort(newestFirst) : this.#shownTo(user, shared.filter(isListed));
   }
 
   #shownTo(user: string, drops: readonly Drop[]): Drop[] {
     const hidden = this.hiddenFrom(user);
     const isHidden = (drop: Drop): boolean => {
       const { user_id, repost_of, repost_author } = drop;
+      const named = [user_id, repost_author, parentAuthor(drop) ?? ""];
+      if (named.some((other) => this.standings.of(other) === "suspended")) return true;
       if (user_id === user) return false;
       if (hidden.get(parentAuthor(drop) ?? "") === "all") return true;
       const isRepost = repost_of !== "";
