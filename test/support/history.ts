@@ -26,9 +26,6 @@ import {
 } from "./timeline-events.js";
 import type { World, WorldDrop } from "./world.js";
 
-/** Homes still show replies to those who are suspended: nobody answers those who may be. */
-const SUSPECTS = [SUSPECT, "cleo", ...ACTORS];
-
 export type HistoryOptions = {
   /** False leaves out ActivityPub and edits: no upstream could list what gets lost of them. */
   readonly remote?: boolean;
@@ -141,9 +138,7 @@ export class EventHistory {
 
   /** Of a third of the drops, which are replies; nobody knows the author of some of their parents. */
   #parent(): Pick<WorldDrop, "reply_to" | "reply_to_author"> {
-    const parents = this.#alive.filter(
-      ({ repost_of, user_id }) => repost_of === undefined && !SUSPECTS.includes(user_id),
-    );
+    const parents = this.#alive.filter(({ repost_of }) => repost_of === undefined);
     if (this.options.people === false || parents.length === 0 || this.random() > 0.35) return {};
     const { drop_id, user_id } = oneOf(this.random, parents);
     return this.random() < 0.15 ? { reply_to: drop_id } : { reply_to: drop_id, reply_to_author: user_id };
