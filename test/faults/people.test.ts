@@ -10,8 +10,8 @@ const LISTENER = READERS[0] as string;
 /** Streams follow a standing within this time. */
 const PATIENCE_MS = 5_000;
 
-async function judge(run: FaultRun, name: StandingName): Promise<void> {
-  for (const user_id of [SMALL_AUTHOR, SUSPECT])
+async function judge(run: FaultRun, name: StandingName, users = [SMALL_AUTHOR, SUSPECT]): Promise<void> {
+  for (const user_id of users)
     await run.publish(standing({ user_id }, name, { version: run.stack.world.standings.set({ user_id }, name) }));
 }
 
@@ -38,8 +38,10 @@ faultTest("authors suspended and lifted while workers are killed", OPTIONS, asyn
   let round = 0;
   const isSilent = async () => (await toldOf(run, round++)).join() || true;
   await eventually(isSilent, "streams leave out the drops of the suspended and their reposts", PATIENCE_MS);
-  await judge(run, "limited");
   await run.publishSteps(40);
+  // While somebody else is suspended.
+  await judge(run, "suspended", [SUSPECT]);
+  await judge(run, "limited", [SMALL_AUTHOR]);
   await run.settled();
   expect(await run.findings()).toEqual(CLEAN);
   await judge(run, "active");

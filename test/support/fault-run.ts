@@ -142,9 +142,10 @@ export class FaultRun {
   /** Publishes the next steps of the history. */
   async publishSteps(steps: number): Promise<void> {
     await this.publish(...this.history.next(steps));
-    // Some homes are read for the first time while events are under way.
-    if (this.options.people !== false)
-      void this.reads.home(oneOf(this.random, UNREAD), {}, READ_MS).catch(() => undefined);
+    if (this.options.people === false) return;
+    // Some homes are read for the first time, or rebuilt after a mute, while events are under way.
+    for (const user of [oneOf(this.random, UNREAD), ...MUTERS])
+      void this.reads.home(user, {}, READ_MS).catch(() => undefined);
   }
 
   /** Publishes events and records them. */
@@ -260,10 +261,11 @@ export class FaultRun {
     for (let number = 0; number < workers; number += 1) await this.startWriter();
     for (const failpoints of bridges) await this.startBridge(failpoints, deathsMax);
     await this.readAll(PEOPLE.filter((user) => !UNREAD.includes(user)));
-    const follows = this.history.initialFollows();
-    this.events.push(...follows);
-    await this.stack.publish(...follows);
-    await this.stack.streams.settledWith(follows.length, SETTLING_MS);
+    // Each history begins with drops that can be edited, answered and reposted.
+    const events = [...this.history.initialFollows(), ...this.history.next(this.options.people === false ? 0 : 20)];
+    this.events.push(...events);
+    await this.stack.publish(...events);
+    await this.done();
     this.#eventsBeforeStreams = this.events.length;
     for (const user of LISTENERS) this.eventStreams.set(user, await openEvents(this.gateway.httpUrl, user));
   }

@@ -217,15 +217,17 @@ export function missedOnStreams(
     const held = new Set(idsOf(expected.home(user)).filter((drop) => !deadLettered.has(drop)));
     const sent = new Set(stream.drops());
     const steady = [user, ...steadyFollowings(user)];
-    const due = events.slice(eventsBeforeStreams).flatMap(({ channel, payload }) => {
-      if (channel !== "drop_created" || !steady.includes(payload.user_id)) return [];
-      const { drop_id, user_id, repost_author = "", reply_to_author = "" } = payload;
-      return [user_id, repost_author, reply_to_author].some((other) => suspended.has(other)) ? [] : [drop_id];
-    });
-    const missed = due.filter((drop) => held.has(drop) && !sent.has(drop));
+    const dueAmong = (some: readonly TimelineEvent[]): string[] =>
+      some.flatMap(({ channel, payload }) => {
+        if (channel !== "drop_created" || !steady.includes(payload.user_id)) return [];
+        const { drop_id, user_id, repost_author = "", reply_to_author = "" } = payload;
+        return [user_id, repost_author, reply_to_author].some((other) => suspended.has(other)) ? [] : [drop_id];
+      });
+    const missed = dueAmong(events.slice(eventsBeforeStreams)).filter((drop) => held.has(drop) && !sent.has(drop));
     const told = new Set(stream.events.filter(({ event }) => event === "drop_edited").map(({ data }) => editOf(data)));
+    const due = new Set(dueAmong(events));
     const unedited = editsOfWritten(events, settledAt).filter(
-      (edit) => due.includes(edit.drop_id) && held.has(edit.drop_id) && !deleted.has(edit.drop_id),
+      (edit) => due.has(edit.drop_id) && held.has(edit.drop_id) && !deleted.has(edit.drop_id),
     );
     const untold = unedited.map(editOf).filter((edit) => !told.has(edit));
     return [...missed, ...untold].map((what) => `${what} on the stream of ${user}`);

@@ -18,13 +18,13 @@ export class PeopleHistory {
 
   step(): TimelineEvent[] {
     const dice = this.random();
-    if (dice < 0.4) return [this.#relation()];
-    return dice < 0.65 ? [this.#standing()] : this.#request();
+    if (dice < 0.6) return [this.#relation()];
+    return dice < 0.8 ? [this.#standing()] : this.#request();
   }
 
   #relation(): TimelineEvent {
     const user = oneOf(this.random, MUTERS);
-    const target = oneOf(this.random, [BIG_AUTHOR, SMALL_AUTHOR, SUSPECT, ...CHURNERS]);
+    const target = oneOf(this.random, [BIG_AUTHOR, SMALL_AUTHOR, SUSPECT]);
     if (this.world.relation(user, target).muting)
       return related("user_unmuted", user, target, { version: this.world.unmute(user, target) });
     const [reposts_only, expires_at] = [this.random() < 0.3, this.#end()];

@@ -83,7 +83,7 @@ export class EventHistory {
     if (dice < 0.2 && churn) return [this.#changeOfEdge()];
     if (dice < 0.32 && deletions && this.#alive.length > 0) return this.#deletion();
     if (dice > 0.9 && remote) return [this.#remote()];
-    if (dice > 0.8 && people) return this.random() < 0.4 && remote ? this.#edit() : this.#people.step();
+    if (dice > 0.75 && people) return this.random() < 0.4 && remote ? this.#edit() : this.#people.step();
     return this.#publication();
   }
 
@@ -130,7 +130,7 @@ export class EventHistory {
 
   #publication(): TimelineEvent[] {
     const author = oneOf(this.random, [BIG_AUTHOR, BIG_AUTHOR, SMALL_AUTHOR, SUSPECT, APPROVER, ...CHURNERS]);
-    const drop = { ...this.#dropOf(author), ...(this.random() < 0.2 ? this.#original() : this.#parent()) };
+    const drop = { ...this.#dropOf(author), ...(this.random() < 0.25 ? this.#original() : this.#parent()) };
     this.world.post(drop);
     this.#alive.push(drop);
     return [created(drop)];
@@ -144,13 +144,13 @@ export class EventHistory {
     return this.random() < 0.15 ? { reply_to: drop_id } : { reply_to: drop_id, reply_to_author: user_id };
   }
 
-  /** Of a repost: what is public or unlisted. */
+  /** Of a repost: what is public or unlisted. The newest are reposted several times. */
   #original(): Partial<WorldDrop> {
     const originals = this.#alive.filter(
       ({ visibility = "public", repost_of }) => repost_of === undefined && ["public", "unlisted"].includes(visibility),
     );
     if (this.options.people === false || originals.length === 0) return {};
-    const { drop_id, user_id, visibility = "public" } = oneOf(this.random, originals);
+    const { drop_id, user_id, visibility = "public" } = oneOf(this.random, originals.slice(-4));
     return { repost_of: drop_id, repost_author: user_id, visibility, recipients: [] };
   }
 
