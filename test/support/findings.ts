@@ -1,6 +1,6 @@
 import { dropOf, type LawDeps } from "./conservation.js";
 import { eventually } from "./eventually.js";
-import { BIG_AUTHOR, CHURNERS, MUTERS, PEOPLE, READERS, steadyFollowings, UNREAD } from "./history-cast.js";
+import { PEOPLE, steadyFollowings } from "./history-cast.js";
 import { expectedAfter, idsOf, missableDeletions } from "./oracle.js";
 import { standingsAfter } from "./oracle-people.js";
 import { downIds, pagesDown, type Reader } from "./reader.js";
@@ -123,9 +123,6 @@ export async function wrongOnPages(result: RunResult): Promise<string[]> {
   return [...findings.lost, ...findings.unexpected];
 }
 
-/** The readers of these pages hide somebody, follow and unfollow, or neither. */
-const PAGES_OF = [BIG_AUTHOR, ...CHURNERS.slice(0, 2), ...READERS.slice(0, 2), ...MUTERS, ...UNREAD.slice(0, 2)];
-
 async function checkPages(
   { reads, events }: RunResult,
   deadLettered: ReadonlySet<string>,
@@ -141,7 +138,7 @@ async function checkPages(
     if (missing.length + more.length === 0 && deadLettered.size === 0 && shown.join() !== wanted.join())
       unexpected.push(`the order of ${shown.join()} on pages of ${of}`);
   };
-  for (const user of PAGES_OF) {
+  for (const user of PEOPLE) {
     const pages = await pagesDown((query) => reads.home(user, query), { limit: REPOST_WINDOW });
     const items = pages.flatMap((page) => page.items);
     compare(

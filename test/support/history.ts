@@ -113,7 +113,8 @@ export class EventHistory {
   #edit(): TimelineEvent[] {
     const own = this.#alive.filter(({ remote, repost_of }) => remote !== true && repost_of === undefined);
     if (own.length === 0) return [];
-    const { drop_id, user_id } = oneOf(this.random, own);
+    // All homes have most of the oldest ones: listeners must be told of the edit.
+    const { drop_id, user_id } = oneOf(this.random, own.slice(0, 6));
     return [edited(drop_id, user_id, ++this.#number)];
   }
 
@@ -130,7 +131,7 @@ export class EventHistory {
 
   #publication(): TimelineEvent[] {
     const author = oneOf(this.random, [BIG_AUTHOR, BIG_AUTHOR, SMALL_AUTHOR, SUSPECT, APPROVER, ...CHURNERS]);
-    const drop = { ...this.#dropOf(author), ...(this.random() < 0.25 ? this.#original() : this.#parent()) };
+    const drop = { ...this.#dropOf(author), ...(this.random() < 0.35 ? this.#original() : this.#parent()) };
     this.world.post(drop);
     this.#alive.push(drop);
     return [created(drop)];
@@ -150,8 +151,9 @@ export class EventHistory {
       ({ visibility = "public", repost_of }) => repost_of === undefined && ["public", "unlisted"].includes(visibility),
     );
     if (this.options.people === false || originals.length === 0) return {};
-    const { drop_id, user_id, visibility = "public" } = oneOf(this.random, originals.slice(-4));
-    return { repost_of: drop_id, repost_author: user_id, visibility, recipients: [] };
+    const { drop_id, user_id, visibility = "public" } = oneOf(this.random, originals.slice(-2));
+    const created_at = this.#start + 20 + below(this.random, 20);
+    return { repost_of: drop_id, repost_author: user_id, visibility, recipients: [], created_at };
   }
 
   #dropOf(user_id: string): WorldDrop & { visibility: VisibilityName } {
