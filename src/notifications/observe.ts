@@ -3,7 +3,7 @@ import { SECOND } from "../kernel/time.js";
 import { counter, histogram } from "../telemetry/meters.js";
 import type { Made } from "./store.sql.js";
 
-const written = counter("timeline_notifications", "Notifications written, by kind");
+const written = counter("timeline_notifications_written", "Notifications written, by kind");
 const lag = histogram(
   "timeline_notifications_lag_seconds",
   "From the admission of an event until its notification is written and listeners are told",
