@@ -124,6 +124,7 @@ const received = z.object({
   /** As of a drop that was created. */
   reply_to: dropId.optional(),
   reply_to_author: userId.optional(),
+  mentions: userIds(MAX_MENTIONS).optional(),
 });
 
 const edge = z.object({

@@ -120,8 +120,8 @@ const edgeOf = ({ follower_id, following_id, version }: Requested | EdgeEvent["p
 
 /** A user is notified of a reply or a mention only if they may see the drop. A reply that mentions its addressee is a reply. */
 function keysOfDrop(drop: DropCreated | RemoteDropReceived): Key[] {
-  const { drop_id, user_id: actor, visibility, recipients = [], created_at } = drop;
-  const { repost_of, repost_author, reply_to_author, mentions = [] } = drop as Partial<DropCreated>;
+  const { drop_id, user_id: actor, visibility, recipients = [], created_at, reply_to_author, mentions = [] } = drop;
+  const { repost_of, repost_author } = drop as Partial<DropCreated>;
   if (actor === undefined) return [];
   if (repost_of !== undefined) {
     const usual = { kind: NotificationKind.REPOST, actor, drop: repost_of, byDrop: drop_id, version: created_at };

@@ -215,6 +215,21 @@ describe.each(DATABASES)("notifications on $name", ({ name: database, start }) =
     expect(await words("https://far.example/eve")).toEqual([]);
   });
 
+  test("a drop of another server is told to whom it mentions, a direct one to its recipients only", async () => {
+    const eve = "https://far.example/eve";
+    const remote = (drop_id: string, fields: object) =>
+      bench.logged("ap_drop_received", { drop_id, user_id: eve, mentions: ["ada", "cleo"], ...fields });
+    await bench.handle(
+      remote("https://far.example/1", {}),
+      remote("https://far.example/2", { visibility: "direct", recipients: ["ada"] }),
+    );
+    expect(await words("ada")).toEqual([
+      `MENTION ${eve} https://far.example/2`,
+      `MENTION ${eve} https://far.example/1`,
+    ]);
+    expect(await words("cleo")).toEqual([`MENTION ${eve} https://far.example/1`]);
+  });
+
   test("pages follow each other, without gaps by those who are hidden", async () => {
     for (let index = 1; index <= 30; index++)
       await bench.handle(bench.like(`a${index}`, "ada", index % 3 === 0 ? "bob" : "cleo", 1));

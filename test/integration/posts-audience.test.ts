@@ -46,10 +46,17 @@ describePosts("drops whose audience the document of their actor decides", { empt
   });
 
   test("the actor that names another collection makes the drop direct, without erased recipients", async () => {
-    const drop = await putDrop({ to: [COLLECTION, "bob", "cid"] });
+    const tag = ["bob", "cid"].map((href) => ({ type: "Mention", href }));
+    const drop = await putDrop({ to: [COLLECTION, "bob", "cid"], tag });
     await posts.store.erasure.mark("cid");
     await putActor({ followers: `${EVE}/others` });
-    expect(await events()).toEqual([[drop?.uri, "direct", [COLLECTION, "bob"]]]);
+    const told = (await posts.written()).map(({ key, body }) => [
+      key,
+      body["visibility"],
+      body["recipients"],
+      body["mentions"],
+    ]);
+    expect(told).toEqual([[drop?.uri, "direct", [COLLECTION, "bob"], ["bob"]]]);
     expect(await audience(drop?.uri)).toEqual([DIRECT, [COLLECTION, "bob"]]);
   });
 

@@ -191,17 +191,23 @@ describePostsWithUsers("what drops have besides their texts", (running) => {
       { type: "Mention", href: `${HERE}/users/${user}` },
       { type: "Mention", href: `${HERE}/users/bob` },
     ];
-    const put = () =>
+    const put = (named = uri) =>
       posts.call.putRemoteObject({
-        ...{ uri, kind: RemoteKind.DROP, actor_uri: EVE, document: JSON.stringify({ tag }), visibility: PUBLIC },
+        ...{ uri: named, kind: RemoteKind.DROP, actor_uri: EVE, document: JSON.stringify({ tag }), visibility: PUBLIC },
       });
+    await posts.written();
     await put();
+    expect((await posts.written()).map(({ body }) => body["mentions"])).toEqual([[user, "bob"]]);
     const relay = startRelayOf(posts.db);
     await forget(posts.store, user);
     await relay.close();
     expect((await get(reply))?.mentions).toEqual([]);
     expect((await put()).object?.mentions).toEqual(["bob"]);
-    await posts.db.query("UPDATE posts.remote_objects SET document = '{}' WHERE uri = $1", [uri]);
+    await posts.written();
+    const late = `${uri}-late`;
+    await put(late);
+    expect((await posts.written()).map(({ body }) => body["mentions"])).toEqual([["bob"]]);
+    await posts.db.query("UPDATE posts.remote_objects SET document = '{}' WHERE uri = ANY ($1)", [[uri, late]]);
     expect(await rowsNaming(posts.db, user)).toEqual([]);
     const refused = "FAILED_PRECONDITION mentions: the user is erased";
     expect(await refusal(post(posts, { mentions: [user] }))).toBe(refused);

@@ -20,9 +20,14 @@ interface Answering {
   readonly reply_to_author: string;
 }
 
-const answering = ({ reply_to, reply_to_author }: Answering): Partial<Answering> => ({
+interface Naming extends Answering {
+  readonly mentions: readonly string[];
+}
+
+const naming = ({ reply_to, reply_to_author, mentions }: Naming): Partial<Answering> & { mentions?: string[] } => ({
   ...(reply_to !== "" && { reply_to }),
   ...(reply_to_author !== "" && { reply_to_author }),
+  ...(mentions.length > 0 && { mentions: [...mentions] }),
 });
 
 export function dropCreated(
@@ -32,10 +37,6 @@ export function dropCreated(
   // A remote original may have no actor.
   const { repost_author, ...original } = repost ?? { repost_author: "" };
   const by = repost_author === "" ? {} : { repost_author };
-  const named = {
-    ...answering({ reply_to, reply_to_author }),
-    ...(mentions.length > 0 && { mentions: [...mentions] }),
-  };
   const payload = {
     drop_id,
     user_id,
@@ -43,7 +44,7 @@ export function dropCreated(
     ...addressing(drop),
     ...original,
     ...by,
-    ...named,
+    ...naming({ reply_to, reply_to_author, mentions }),
   };
   return dropEvent({ name: "drop_created", payload });
 }
@@ -66,7 +67,7 @@ export function dropEdited({ drop_id, user_id }: Pick<NewDrop, "drop_id" | "user
   };
 }
 
-interface ReceivedDrop extends Addressing, Answering {
+interface ReceivedDrop extends Addressing, Naming {
   readonly uri: string;
   readonly created_at: number;
   readonly actor_uri: string;
@@ -74,7 +75,7 @@ interface ReceivedDrop extends Addressing, Answering {
 
 export function remoteDropReceived({ uri, created_at, actor_uri, ...drop }: ReceivedDrop): EventDraft {
   const author = actor_uri === "" ? {} : { user_id: actor_uri };
-  const payload = { drop_id: uri, created_at, ...author, ...addressing(drop), ...answering(drop) };
+  const payload = { drop_id: uri, created_at, ...author, ...addressing(drop), ...naming(drop) };
   return dropEvent({ name: "ap_drop_received", payload });
 }
 

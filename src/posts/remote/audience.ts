@@ -103,13 +103,18 @@ async function decide(
   drops: readonly UndecidedDrop[],
 ): Promise<number> {
   const read = drops.map((drop) => ({ drop, addressing: decided(drop, config) }));
-  const named = read.flatMap(({ drop, addressing }) => [drop.reply_to_author, ...addressing.recipients]);
+  const named = read.flatMap(({ drop, addressing }) => [
+    drop.reply_to_author,
+    ...drop.mentions,
+    ...addressing.recipients,
+  ]);
   const gone = await erased.among(named);
   const decisions = read.map(({ drop, addressing: { visibility, ...addressing } }) => {
     const isTold = drop.parent_known && !gone.has(drop.reply_to_author);
     const reply_to_author = isTold ? drop.reply_to_author : "";
     const recipients = addressing.recipients.filter((recipient) => !gone.has(recipient));
-    const received = remoteDropReceived({ ...drop, visibility, recipients, reply_to_author });
+    const mentions = drop.mentions.filter((mentioned) => !gone.has(mentioned));
+    const received = remoteDropReceived({ ...drop, visibility, recipients, reply_to_author, mentions });
     // A drop that is decided again had an event before.
     return {
       uri: drop.uri,

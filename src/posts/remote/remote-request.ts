@@ -73,13 +73,19 @@ export async function readObject(received: wire.PutRemoteObjectRequest, deps: Re
     ...audience,
     reply_to,
     reply_to_author: reply_to === "" ? "" : await deps.store.remote.authorOf(reply_to),
-    mentions,
+    mentions: await withoutErased(mentions, deps),
     payload,
     drop_id: isDrop ? keyFor(object.created_at, deps) : null,
   };
 }
 
 const NONE = { mentions: [], ...NO_PAYLOAD };
+
+async function withoutErased(people: string[], { store }: RemoteDeps): Promise<string[]> {
+  if (people.length === 0) return people;
+  const gone = await store.erased.among(people);
+  return people.filter((person) => !gone.has(person));
+}
 
 /** @throws AppError `invalid` for an actor who speaks for another server */
 export function requireOnHost(field: string, actorUri: string, uri: string): void {

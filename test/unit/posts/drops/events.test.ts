@@ -83,6 +83,11 @@ test.each<[string, EventDraft, object]>([
     { drop_id: URI, created_at: NOW, visibility: "public", reply_to: "parent", reply_to_author: "bob" },
   ],
   [
+    "a remote drop that mentions people",
+    remoteDropReceived({ ...remote, mentions: ["ada@here", `${URI}/eve`] }),
+    { drop_id: URI, created_at: NOW, visibility: "public", mentions: ["ada@here", `${URI}/eve`] },
+  ],
+  [
     "a direct remote drop",
     remoteDropReceived({ ...remote, visibility: Visibility.DIRECT, recipients: ["bob"] }),
     { drop_id: URI, created_at: NOW, visibility: "direct", recipients: ["bob"] },
