@@ -1,5 +1,5 @@
 import { randomInt } from "node:crypto";
-import { parseEvent, type TimelineEvent } from "../contracts/events.js";
+import { date, parseEvent, type TimelineEvent } from "../contracts/events.js";
 import type { HeldDrop } from "../contracts/timelines.js";
 import { type DropPage, type KnownVisibility, type TimelineEntry, VISIBILITY_NAMES } from "../contracts/timelines.js";
 import { MAX_RECIPIENTS } from "../contracts/untrusted.js";
@@ -245,8 +245,10 @@ function eventOfStanding(entry: StandingEntry, now: number): TimelineEvent {
   return parseEvent("standing_changed", encoded(change), now);
 }
 
-function eventOfEdge({ follower_id, following_id, version, following }: FollowChange, now: number): TimelineEvent {
-  refuseRounded(version);
+function eventOfEdge({ following, changed_at, ...edge }: FollowChange, now: number): TimelineEvent {
+  refuseRounded(edge.version);
   const name = following ? "user_followed" : "user_unfollowed";
-  return parseEvent(name, encoded({ follower_id, following_id, version }), now);
+  // A time that cannot be read loses no follow.
+  const created_at = date.optional().safeParse(changed_at || undefined).data;
+  return parseEvent(name, encoded({ ...edge, created_at }), now);
 }

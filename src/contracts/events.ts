@@ -132,6 +132,8 @@ const edge = z.object({
   follower_id: userId,
   following_id: userId,
   version,
+  /** The time of the change; without it the time of admission counts. */
+  created_at: date.optional(),
 });
 
 /** ms since the epoch; 0: never. */

@@ -195,6 +195,7 @@ describe.each(DATABASES)("notifications on $name", ({ name: database, start }) =
         { follower_id: "bob", following_id: "ada", version: 1 },
         { headers: headersWith({ "Dlq-First-Seen": new Date(old).toISOString() }) },
       ),
+      bench.logged("user_followed", { follower_id: "cleo", following_id: "ada", version: 1, created_at: old }),
     );
     expect(await words("ada")).toEqual([]);
   });

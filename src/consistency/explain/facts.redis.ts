@@ -74,7 +74,7 @@ interface ExplainDeps extends Pick<PublicationDeps, "readEntry" | "hides" | "tom
 async function readFacts(deps: ExplainDeps, asked: ExplainRequest, since: number): Promise<Facts> {
   const { user, drop } = asked;
   const logged = await deps.readDropEvents(drop);
-  const payload = logged.map(({ event }) => event.payload).find((each) => "created_at" in each);
+  const payload = logged.map(({ event }) => event.payload).find((each) => "drop_id" in each && "created_at" in each);
   const author = asked.author ?? payload?.user_id;
   const home = { kind: "home", name: user } as const;
   // With no author, the entry is read without a merged timeline.
