@@ -41,7 +41,8 @@ export function startNotifications({ db, state, users, readsAtOnce, settleMs, lo
   const { listenersAmong, notifyUser } = streams;
   const hidden = users === undefined ? { known: async () => NOTHING_HIDDEN } : state.openHidden(users);
   const store = createNotificationStore(db);
-  const telling = startTelling({ groups: createGroupStore(db), listenersAmong, notifyUser, erased, log });
+  const groups = createGroupStore(db);
+  const telling = startTelling({ groups, listenersAmong, notifyUser, erased, hidden, standings, log });
   const maintenance = startMaintenance({ store: createMaintenanceStore(db), log });
   const bounded = createBoundedQueue({
     atOnce: readsAtOnce,

@@ -54,7 +54,8 @@ export function createNotificationStore(db: Db) {
       return rows.flatMap((row) => {
         const made = { ...shownOf(row), user: row.user_id };
         const change = byKey.get(keyOf(made));
-        if (change === undefined || row.seq !== change.seq || row.kind !== change.kind) return [];
+        // A change that is written again may be inactive by now: its actor is hidden meanwhile.
+        if (!change?.active || row.seq !== change.seq || row.kind !== change.kind) return [];
         return row.state === SHOWN ? [{ ...made, change }] : [];
       });
     },

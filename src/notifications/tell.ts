@@ -9,9 +9,10 @@ import { coalesce } from "../kernel/sharing.js";
 import { SECOND } from "../kernel/time.js";
 import type { Erased, State } from "../state/index.js";
 import type { DueEvent, Group, GroupStore } from "./groups.sql.js";
+import { type JudgeDeps, withoutHidden } from "./judge.js";
 import type { Made, Shown } from "./store.sql.js";
 
-export interface TellDeps {
+export interface TellDeps extends Pick<JudgeDeps, "hidden" | "standings"> {
   readonly groups: GroupStore;
   readonly listenersAmong: State["streams"]["listenersAmong"];
   readonly notifyUser: State["streams"]["notifyUser"];
@@ -51,6 +52,7 @@ export function startTelling(deps: TellDeps) {
   const { groups, listenersAmong, notifyUser, erased, log } = deps;
   const tellGroup = async ({ newest, user, kind, drop, telling, count }: DueEvent): Promise<void> => {
     if (newest === undefined || (await erased.among([user, newest.actor])).size > 0) return;
+    if ((await withoutHidden(deps, user, [{ kind, actor: newest.actor }])).length === 0) return;
     const id = `notify:group:${encodeId(user)}:${kind}:${encodeId(drop)}:${telling}`;
     await notifyUser(user, eventOf({ ...newest, kind, drop }, count), id);
   };

@@ -306,6 +306,25 @@ describe.each(DATABASES)("notifications on $name", ({ name: database, start }) =
     expect(await words(bob)).toEqual([`MENTION bob ${own("b1")}`]);
   });
 
+  test("an event about people whom the user has hidden since they were written is not sent", async () => {
+    const ada = own("ada");
+    const hide = async (): Promise<void> => {
+      bench.people.hides.set(ada, new Map([["bob", "all"]]));
+      await bench.hiddenChanged();
+    };
+    const mention = bench.logged("drop_created", { drop_id: own("b1"), user_id: "bob", mentions: [ada] });
+    await bench.handle(mention, bench.like(own("a1"), ada, "cleo", 1));
+    await bench.listen(ada);
+    await bench.handle(bench.like(own("a1"), ada, "dan", 1));
+    await db.query("UPDATE notification_groups SET told_at = told_at + 2000");
+    await bench.handle(bench.like(own("a1"), ada, "bob", 1));
+    await hide();
+    await bench.handle(mention, bench.like(own("a2"), ada, "eve", 1));
+    const settled = async () => (await db.query("SELECT FROM notification_groups WHERE pending")).length === 0;
+    await eventually(settled, "no event is due");
+    expect((await bench.told(ada)).map(({ actor_id }) => actor_id)).toEqual(["dan", "eve"]);
+  });
+
   test("a like that is taken back and done again is told once", async () => {
     const ada = own("ada");
     await bench.listen(ada);
