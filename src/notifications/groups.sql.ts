@@ -15,7 +15,7 @@ export interface DueEvent extends Group {
   readonly telling: number;
   /** Those since the last event. */
   readonly count: number;
-  /** The newest one; undefined if all were taken back. */
+  /** The newest one of these; undefined if all were taken back. */
   readonly newest: { readonly position: number; readonly actor: string } | undefined;
 }
 
@@ -82,19 +82,23 @@ WHERE g.drop_id = l.drop_id AND g.user_id = l.user_id AND g.kind = l.kind AND g.
 
 const CLAIM = `
 WITH c AS (
-  UPDATE public.notification_groups SET telling = coalesce(telling, total), told_at = ${NOW}
+  UPDATE public.notification_groups g SET telling = coalesce(telling, total), told_at = ${NOW},
+    telling_position = coalesce(telling_position,
+      (SELECT u.position FROM public.notification_users u WHERE u.user_id = g.user_id), told_position)
   WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM public.notification_groups WHERE pending AND told_at <= ${NOW} - $2::bigint
     ORDER BY told_at LIMIT $1 FOR UPDATE SKIP LOCKED))
-  RETURNING drop_id, user_id, kind, telling, telling - told AS count
+  RETURNING drop_id, user_id, kind, telling, telling - told AS count, told_position, telling_position
 )
-SELECT c.*, n.position, n.actor_id FROM c LEFT JOIN LATERAL (
+SELECT c.drop_id, c.user_id, c.kind, c.telling, c.count, n.position, n.actor_id FROM c LEFT JOIN LATERAL (
   SELECT position, actor_id FROM public.notifications n
   WHERE n.drop_id = c.drop_id AND n.user_id = c.user_id AND n.slot = c.kind AND n.state = 1
+    AND n.position > c.told_position AND n.position <= c.telling_position
   ORDER BY position DESC LIMIT 1
 ) n ON true`;
 
 const CONFIRM = `
 WITH ${LOCKED}
-UPDATE public.notification_groups g SET told = l.telling, telling = NULL, pending = g.total > l.telling FROM l
+UPDATE public.notification_groups g SET told = l.telling, telling = NULL, pending = g.total > l.telling,
+  told_position = g.telling_position, telling_position = NULL FROM l
 WHERE g.drop_id = l.drop_id AND g.user_id = l.user_id AND g.kind = l.kind AND g.telling = l.telling`;

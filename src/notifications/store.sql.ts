@@ -133,8 +133,9 @@ WITH w AS (
     state = CASE WHEN NOT ${IS_NEWER} THEN n.state WHEN excluded.state = 1 THEN 1 WHEN n.state = 0 THEN 0 ELSE 2 END
   RETURNING user_id, kind, slot, actor_id, drop_id, position, state, seq
 ), g AS (
-  INSERT INTO public.notification_groups AS g (drop_id, user_id, kind, total, told, told_at, pending, changed_at)
-  SELECT r.drop_id, r.user_id, r.kind, count(*), 0, 0, false, max(p.at)
+  INSERT INTO public.notification_groups AS g
+    (drop_id, user_id, kind, total, told, told_position, told_at, pending, changed_at)
+  SELECT r.drop_id, r.user_id, r.kind, count(*), 0, min(p.position) - 1, 0, false, max(p.at)
   FROM r JOIN p USING (drop_id, user_id, slot, actor_id)
   WHERE r.state = 1 AND r.position = p.position AND r.kind IN (${NotificationKind.LIKE}, ${NotificationKind.REPOST})
   GROUP BY r.drop_id, r.user_id, r.kind ORDER BY r.drop_id, r.user_id, r.kind

@@ -325,6 +325,21 @@ describe.each(DATABASES)("notifications on $name", ({ name: database, start }) =
     expect((await bench.told(ada)).map(({ actor_id }) => actor_id)).toEqual(["dan", "eve"]);
   });
 
+  test("an event of a like is not told again, in the place of a later one that is taken back", async () => {
+    const [ada, drop] = [own("ada"), own("a1")];
+    await bench.listen(ada);
+    await bench.handle(bench.like(drop, ada, "bob", 1));
+    await db.query("UPDATE notification_groups SET told_at = told_at + 1000");
+    await bench.handle(bench.like(drop, ada, "cleo", 1));
+    await bench.handle(bench.like(drop, ada, "cleo", 2));
+    const settled = async () => (await db.query("SELECT FROM notification_groups WHERE pending")).length === 0;
+    await eventually(settled, "no event is due");
+    expect(await bench.told(ada)).toMatchObject([{ kind: "LIKE", actor_id: "bob" }]);
+    await bench.handle(bench.like(drop, ada, "dan", 1));
+    await eventually(async () => (await bench.told(ada)).length === 2, "the next one is told");
+    expect((await bench.told(ada))[1]).toMatchObject({ kind: "LIKE", actor_id: "dan" });
+  });
+
   test("a like that is taken back and done again is told once", async () => {
     const ada = own("ada");
     await bench.listen(ada);

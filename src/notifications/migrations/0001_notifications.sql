@@ -49,6 +49,9 @@ CREATE TABLE public.notification_groups (
   total bigint NOT NULL,
   told bigint NOT NULL,
   telling bigint,
+  -- Events that were published told of positions up to the first; the event under way tells of later ones up to the second.
+  told_position bigint NOT NULL,
+  telling_position bigint,
   -- When the last event was begun.
   told_at bigint NOT NULL,
   -- An event is due.
