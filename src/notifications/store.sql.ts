@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { NotificationKind } from "../gen/avion/notifications.js";
 import { DAY, sharedNow } from "../kernel/time.js";
 import { type Db, PLANNED_EACH_TIME } from "../platform/db/db.js";
@@ -5,6 +6,8 @@ import { type Change, keyOf, newestOf, slotOf } from "./changes.js";
 
 /** A user has at most as many notifications. */
 export const MAX_NOTIFICATIONS = 1_000;
+/** Rows that one transaction of a deletion changes. Others of the same user wait for it. */
+const ROWS_A_STEP = 1_000;
 const KEPT_MS = 90 * DAY;
 /** A row that is not shown decides about late events, which the log keeps for seven days. */
 const VERSION_KEPT_MS = 8 * DAY;
@@ -63,7 +66,12 @@ export function createNotificationStore(db: Db) {
     removeDrops: async (drops: readonly string[]): Promise<void> => {
       const ids = [...new Set(drops)].filter((id) => !id.includes("\0"));
       if (ids.length === 0) return;
-      await db.transaction(({ query }) => query(REMOVE_DROPS, [ids, sharedNow() + VERSION_KEPT_MS], PLANNED_EACH_TIME));
+      const inSteps = async (sql: string, ...params: readonly unknown[]): Promise<void> => {
+        for (let count = ROWS_A_STEP; count === ROWS_A_STEP; await nextTurn())
+          count = (await db.transaction(({ query }) => query(sql, params, PLANNED_EACH_TIME))).length;
+      };
+      await inSteps(REMOVE_OF_DROPS, ids);
+      await inSteps(TAKE_BACK_BY, ids, sharedNow() + VERSION_KEPT_MS);
     },
     /** Reads the newest notifications below a position, among the newest 1,000. */
     list: async (user: string, { kinds, below, limit }: ListOptions): Promise<Shown[]> =>
@@ -144,16 +152,19 @@ WITH w AS (
 )
 SELECT user_id, kind, actor_id, drop_id, position, state, seq FROM r`;
 
-/** The row of a repost stays, so that a late event of it is known. */
-const REMOVE_DROPS = `
-WITH told AS (
-  DELETE FROM public.notifications WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM public.notifications WHERE drop_id = ANY($1) ORDER BY drop_id, user_id, slot, actor_id FOR UPDATE))
-), grouped AS (
+const REMOVE_OF_DROPS = `
+WITH grouped AS (
   DELETE FROM public.notification_groups WHERE drop_id = ANY($1)
 )
-UPDATE public.notifications SET state = CASE WHEN state = 0 THEN 0 ELSE 2 END, expires_at = $2
-WHERE by_drop = ANY($1) AND by_drop <> drop_id AND NOT drop_id = ANY($1)`;
+DELETE FROM public.notifications WHERE ctid = ANY (ARRAY(
+  SELECT ctid FROM public.notifications WHERE drop_id = ANY($1)
+  ORDER BY drop_id, user_id, slot, actor_id LIMIT ${ROWS_A_STEP} FOR UPDATE)) RETURNING 1`;
+
+/** The row of a repost stays, so that a late event of it is known. */
+const TAKE_BACK_BY = `
+UPDATE public.notifications SET state = 2, expires_at = $2 WHERE ctid = ANY (ARRAY(
+  SELECT ctid FROM public.notifications WHERE by_drop = ANY($1) AND by_drop <> drop_id AND state = 1
+  ORDER BY drop_id, user_id, slot, actor_id LIMIT ${ROWS_A_STEP} FOR UPDATE)) RETURNING 1`;
 
 /** The user's newest notifications but ${MAX_NOTIFICATIONS} are no longer listed; the maintenance removes them. */
 const LIST = `

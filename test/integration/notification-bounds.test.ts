@@ -3,7 +3,8 @@ import fc from "fast-check";
 import { chunked } from "../../src/kernel/concurrency.js";
 import { NOTIFICATIONS_MIGRATIONS } from "../../src/notifications/index.js";
 import { createMaintenanceStore } from "../../src/notifications/maintenance.sql.js";
-import type { Db } from "../../src/platform/db/db.js";
+import { createNotificationStore } from "../../src/notifications/store.sql.js";
+import type { Db, Queries } from "../../src/platform/db/db.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { eventually } from "../support/eventually.js";
 import { natsOfFile } from "../support/nats-of-file.js";
@@ -64,6 +65,29 @@ describe.each(DATABASES)("bounds of notifications on $name", ({ name: database, 
     await bench.handle(bench.logged("drop_deleted", { drop_id: own("s1"), user_id: star }));
     expect(await rows()).toBe(1);
   }, 60_000);
+
+  test("the deletion of a drop that many like removes at most 1,000 rows at a time", async () => {
+    await db.query(`INSERT INTO notifications
+      (user_id, kind, slot, actor_id, drop_id, by_drop, version, rank, state, position, seq, expires_at)
+      SELECT 'star', 3, 3, 'fan' || n, CASE WHEN n > 2500 THEN 's2' ELSE 's1' END, 's1', 1, 0, 1, n, n, 1e15::bigint
+      FROM generate_series(1, 3700) n`);
+    const steps: number[] = [];
+    const watched = {
+      transaction: <Result>(work: (queries: Queries) => Promise<Result>) =>
+        db.transaction((queries) => {
+          const query = async <Row>(...asked: Parameters<Queries["query"]>): Promise<Row[]> => {
+            const rows = await queries.query<Row>(...asked);
+            steps.push(rows.length);
+            return rows;
+          };
+          return work({ query, run: queries.run });
+        }),
+    } as Db;
+    await createNotificationStore(watched).removeDrops(["s1"]);
+    expect(steps).toEqual([1_000, 1_000, 500, 1_000, 200]);
+    const left = await db.query("SELECT drop_id, state, count(*) AS rows FROM notifications GROUP BY drop_id, state");
+    expect(left).toEqual([{ drop_id: "s2", state: 2, rows: 1_200 }]);
+  });
 
   test("notifications go after 90 days, and what was taken back after eight", async () => {
     const { removeOld } = createMaintenanceStore(db);
