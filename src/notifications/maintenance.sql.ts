@@ -9,6 +9,8 @@ import { MAX_NOTIFICATIONS } from "./store.sql.js";
 const SETTLED_MS = HOUR;
 /** Groups without new notifications for this long begin to count anew. */
 const GROUPS_KEPT_MS = DAY;
+/** Users without new notifications for this long have none any more. */
+const USERS_KEPT_MS = 98 * DAY;
 /** Rows of a user that are not shown, and those that are, which are kept at most. */
 const MAX_ROWS = 2 * MAX_NOTIFICATIONS;
 const USERS_A_STEP = 50;
@@ -21,7 +23,8 @@ export function createMaintenanceStore(db: Db, { settledMs = SETTLED_MS }: { rea
       const now = sharedNow();
       const rows = await db.query(REMOVE_OLD, [now, limit], PLANNED_EACH_TIME);
       const groups = await db.query(REMOVE_GROUPS, [now - GROUPS_KEPT_MS, limit], PLANNED_EACH_TIME);
-      return rows.length === limit || groups.length === limit;
+      const users = await db.query(REMOVE_USERS, [1_000 * (now - USERS_KEPT_MS), limit], PLANNED_EACH_TIME);
+      return [rows, groups, users].some(({ length }) => length === limit);
     },
     /** Removes what users have beyond their newest 1,000. Each call goes on after the users of the last one. */
     trim: async (limit: number): Promise<boolean> => {
@@ -47,6 +50,11 @@ const REMOVE_GROUPS = `
 DELETE FROM public.notification_groups WHERE ctid = ANY (ARRAY(
   SELECT ctid FROM public.notification_groups WHERE changed_at < $1 AND NOT pending LIMIT $2 FOR UPDATE SKIP LOCKED))
 RETURNING 1`;
+
+/** A later position of the user is greater than the last one also without the row: it is a time. */
+const REMOVE_USERS = `
+DELETE FROM public.notification_users WHERE ctid = ANY (ARRAY(
+  SELECT ctid FROM public.notification_users WHERE position < $1::bigint LIMIT $2 FOR UPDATE SKIP LOCKED)) RETURNING 1`;
 
 const UNTRIMMED = `
 SELECT user_id FROM public.notification_users WHERE added >= 100 AND user_id > $1 ORDER BY user_id LIMIT $2`;

@@ -102,6 +102,25 @@ describe.each(DATABASES)("bounds of notifications on $name", ({ name: database, 
     expect(rows.map(({ drop_id }) => drop_id)).toEqual(["a2", "a4"]);
   });
 
+  test("a user without notifications for 98 days leaves nothing, and may get new ones", async () => {
+    const { removeOld } = createMaintenanceStore(db);
+    const like = (user: string, days: number) => ({
+      ...bench.like("a1", user, "bob", 1),
+      time: Date.now() - days * 86_400_000,
+    });
+    await bench.handle(like("ada", 99), like("cleo", 97));
+    while (await removeOld(1));
+    const users = async () =>
+      (await db.query<{ user_id: string }>("SELECT user_id FROM notification_users ORDER BY 1")).map(
+        (row) => row.user_id,
+      );
+    expect(await users()).toEqual(["cleo"]);
+    await bench.handle(bench.like("a2", "ada", "bob", 1));
+    expect(await words("ada")).toEqual(["LIKE bob a2"]);
+    expect(await bench.unread("ada")).toMatchObject({ count: 1 });
+    expect(await users()).toEqual(["ada", "cleo"]);
+  });
+
   test("an erased user is named nowhere, and nothing names them again", async () => {
     await bench.handle(
       bench.like("a1", "ada", "bob", 1),

@@ -38,6 +38,7 @@ CREATE TABLE public.notification_users (
   -- Rows written since the last trimming.
   added bigint NOT NULL
 );
+CREATE INDEX notification_users_old ON public.notification_users (position);
 CREATE INDEX notification_users_untrimmed ON public.notification_users (user_id) WHERE added >= 100;
 
 -- Likes and reposts of one drop, which share an event of the stream.
