@@ -3,7 +3,7 @@ import { codeOf } from "../kernel/errors.js";
 import { failpoint } from "../kernel/failpoints.js";
 import { sharedNow } from "../kernel/time.js";
 import type { Erased, Fences } from "../state/index.js";
-import { type Effects, effectsOf } from "./changes.js";
+import { type Change, type Effects, effectsOf } from "./changes.js";
 import { type JudgeDeps, judge } from "./judge.js";
 import { observeMade } from "./observe.js";
 import type { Made, NotificationStore } from "./store.sql.js";
@@ -45,7 +45,8 @@ function effectsUnlessInvalid(delivery: Delivery): Effects | undefined {
 
 /**
  * Tombstones are set before what tells of a drop is removed, and looked for after the write: either the deletion finds
- * the row, or the write finds the tombstone.
+ * the row, or the write finds the tombstone. They are looked for before the write, too: a repost that was never told
+ * does not keep the next one from being told.
  */
 async function apply(deps: ApplyDeps, all: readonly Effects[], bodies: readonly Uint8Array[]): Promise<void> {
   const { store, fences, erased } = deps;
@@ -54,12 +55,17 @@ async function apply(deps: ApplyDeps, all: readonly Effects[], bodies: readonly 
   if (deletions.length > 0) await fences.recordTombstones(deletions);
   const gone = await erased.among([...new Set(changes.flatMap(({ user, actor }) => [user, actor]))]);
   const kept = changes.filter(({ user, actor }) => !gone.has(user) && !gone.has(actor));
-  const made = await store.write(await judge(deps, kept));
+  const named = kept.flatMap(({ active, drop, byDrop }) => (active && drop !== "" ? [drop, byDrop] : []));
+  const drops = [...new Set(named)];
+  const dead = new Set([...(await fences.tombstonedAmong(drops)), ...deletions.map(({ drop }) => drop)]);
+  const alive = kept.map((change) => (tellsOf(dead, change) ? { ...change, active: false } : change));
+  const made = await store.write(await judge(deps, alive));
   await failpoint("notification-written", ...bodies);
-  const drops = new Set(kept.flatMap(({ active, drop, byDrop }) => (active && drop !== "" ? [drop, byDrop] : [])));
-  const deleted = new Set([...(await fences.tombstonedAmong([...drops])), ...deletions.map(({ drop }) => drop)]);
+  const deleted = new Set([...dead, ...(await fences.tombstonedAmong(drops))]);
   await store.removeDrops([...deleted]);
-  const told = made.filter(({ change }) => !deleted.has(change.drop) && !deleted.has(change.byDrop));
+  const told = made.filter(({ change }) => !tellsOf(deleted, change));
   await deps.tell(told);
   observeMade(told, sharedNow());
 }
+
+const tellsOf = (drops: ReadonlySet<string>, { drop, byDrop }: Change): boolean => drops.has(drop) || drops.has(byDrop);

@@ -130,6 +130,22 @@ describe.each(DATABASES)("notifications on $name", ({ name: database, start }) =
     expect(await words("ada")).toEqual(["LIKE cleo a2"]);
   });
 
+  test("a repost that was undone before it was told does not keep the next one from being told", async () => {
+    const ada = own("ada");
+    await bench.listen(ada);
+    const shared = { user_id: "bob", repost_of: own("a1"), repost_author: ada };
+    const [first, second] = [own("r1"), own("r2")];
+    await bench.handle(
+      bench.logged("drop_created", { ...shared, drop_id: first, created_at: Date.now() - 2_000 }),
+      bench.logged("drop_deleted", { drop_id: first, user_id: "bob" }),
+    );
+    expect(await words(ada)).toEqual([]);
+    await bench.handle(bench.logged("drop_created", { ...shared, drop_id: second }));
+    expect(await words(ada)).toEqual([`REPOST bob ${own("a1")}`]);
+    await eventually(async () => (await bench.told(ada)).length > 0, "the repost is told");
+    expect(await bench.told(ada)).toMatchObject([{ kind: "REPOST", actor_id: "bob" }]);
+  });
+
   test("a repost that is made again is told once, in its first place", async () => {
     const shared = { user_id: "bob", repost_of: "a1", repost_author: "ada" };
     await bench.handle(bench.logged("drop_created", { ...shared, drop_id: "r1", created_at: Date.now() - 2_000 }));
