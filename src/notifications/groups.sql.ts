@@ -11,7 +11,7 @@ export interface Group {
 
 /** An event of the stream that is due. */
 export interface DueEvent extends Group {
-  /** The group's notifications with this event, which names it: two processes that publish it publish the same. */
+  /** The number of the last notification of this event, which names it: two processes that publish it publish the same. */
   readonly telling: number;
   /** Those since the last event. */
   readonly count: number;

@@ -7,7 +7,7 @@ import { MAX_NOTIFICATIONS } from "./store.sql.js";
  * is not counted twice in an event.
  */
 const SETTLED_MS = HOUR;
-/** Groups without new notifications for this long begin to count anew. */
+/** Groups without new notifications for this long begin anew. */
 const GROUPS_KEPT_MS = DAY;
 /** Users without new notifications for this long have none any more. */
 const USERS_KEPT_MS = 98 * DAY;

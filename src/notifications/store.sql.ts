@@ -143,12 +143,12 @@ WITH w AS (
 ), g AS (
   INSERT INTO public.notification_groups AS g
     (drop_id, user_id, kind, total, told, told_position, told_at, pending, changed_at)
-  SELECT r.drop_id, r.user_id, r.kind, count(*), 0, min(p.position) - 1, 0, false, max(p.at)
+  SELECT r.drop_id, r.user_id, r.kind, max(p.at) + count(*), max(p.at), min(p.position) - 1, 0, false, max(p.at)
   FROM r JOIN p USING (drop_id, user_id, slot, actor_id)
   WHERE r.state = 1 AND r.position = p.position AND r.kind IN (${NotificationKind.LIKE}, ${NotificationKind.REPOST})
   GROUP BY r.drop_id, r.user_id, r.kind ORDER BY r.drop_id, r.user_id, r.kind
   ON CONFLICT (drop_id, user_id, kind) DO UPDATE
-  SET total = g.total + excluded.total, changed_at = greatest(g.changed_at, excluded.changed_at)
+  SET total = g.total + excluded.total - excluded.told, changed_at = greatest(g.changed_at, excluded.changed_at)
 )
 SELECT user_id, kind, actor_id, drop_id, position, state, seq FROM r`;
 

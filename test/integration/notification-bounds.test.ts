@@ -102,6 +102,18 @@ describe.each(DATABASES)("bounds of notifications on $name", ({ name: database, 
     expect(rows.map(({ drop_id }) => drop_id)).toEqual(["a2", "a4"]);
   });
 
+  test("likes of a drop that was quiet for a day are told by an event of their own", async () => {
+    const [ada, drop] = [own("ada"), own("a1")];
+    await bench.listen(ada);
+    for (const actor of ["bob", "cleo"]) {
+      await bench.handle(bench.like(drop, ada, actor, 1));
+      const tells = async () => (await bench.told(ada)).some(({ actor_id }) => actor_id === actor);
+      await eventually(tells, `the like of ${actor} is told`);
+      await db.query("DELETE FROM notification_groups");
+    }
+    expect((await bench.told(ada)).map(({ count }) => count)).toEqual([undefined, undefined]);
+  });
+
   test("a user without notifications for 98 days leaves nothing, and may get new ones", async () => {
     const { removeOld } = createMaintenanceStore(db);
     const like = (user: string, days: number) => ({

@@ -46,7 +46,8 @@ CREATE TABLE public.notification_groups (
   drop_id text NOT NULL COLLATE "C",
   user_id text NOT NULL COLLATE "C",
   kind smallint NOT NULL,
-  -- Notifications so far; those that events told of; those that the event under way tells of.
+  -- Notifications so far; those that events told of; those that the event under way tells of. They count on from the time
+  -- at which the group begins: an event of it has another number than one of an earlier group.
   total bigint NOT NULL,
   told bigint NOT NULL,
   telling bigint,
