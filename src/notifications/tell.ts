@@ -1,4 +1,5 @@
 import type { NotificationKindName, UserNotification } from "../contracts/stream-events.js";
+import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { NotificationKind } from "../gen/avion/notifications.js";
 import { mapLimited } from "../kernel/concurrency.js";
 import { failpoint } from "../kernel/failpoints.js";
@@ -6,7 +7,7 @@ import { encodeId } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
 import { startLoop, warnOnce } from "../kernel/loop.js";
 import { coalesce } from "../kernel/sharing.js";
-import { SECOND } from "../kernel/time.js";
+import { SECOND, sharedNow } from "../kernel/time.js";
 import type { Erased, State } from "../state/index.js";
 import type { DueEvent, Group, GroupStore } from "./groups.sql.js";
 import { type JudgeDeps, withoutHidden } from "./judge.js";
@@ -33,6 +34,9 @@ export const createdAt = (position: number): number => Math.floor(position / 1_0
 
 const isGrouped = ({ kind }: Shown): boolean => kind === NotificationKind.LIKE || kind === NotificationKind.REPOST;
 
+/** Streams tell of nothing older, which lists have. `at`: ms since the epoch. */
+const isLate = (at: number): boolean => sharedNow() - at > NOTIFY_WINDOW_MS;
+
 const eventOf = ({ position, kind, actor, drop }: Shown, count = 1): UserNotification => ({
   event: "notification",
   id: idOf(position),
@@ -51,7 +55,8 @@ const eventOf = ({ position, kind, actor, drop }: Shown, count = 1): UserNotific
 export function startTelling(deps: TellDeps) {
   const { groups, listenersAmong, notifyUser, erased, log } = deps;
   const tellGroup = async ({ newest, user, kind, drop, telling, count }: DueEvent): Promise<void> => {
-    if (newest === undefined || (await erased.among([user, newest.actor])).size > 0) return;
+    if (newest === undefined || isLate(createdAt(newest.position))) return;
+    if ((await erased.among([user, newest.actor])).size > 0) return;
     if ((await withoutHidden(deps, user, [{ kind, actor: newest.actor }])).length === 0) return;
     const id = `notify:group:${encodeId(user)}:${kind}:${encodeId(drop)}:${telling}`;
     await notifyUser(user, eventOf({ ...newest, kind, drop }, count), id);
@@ -78,9 +83,10 @@ export function startTelling(deps: TellDeps) {
   return {
     /** Resolves once the listeners are told of what is new, or an event about it is due. */
     tell: async (made: readonly Made[]): Promise<void> => {
-      const isListening = await listenersAmong([[...new Set(made.map(({ user }) => user))]]);
+      const news = made.filter(({ change }) => !change.isSilent && !isLate(change.at));
+      const isListening = await listenersAmong([[...new Set(news.map(({ user }) => user))]]);
       if (isListening === undefined) return;
-      const told = made.filter(({ user, change }) => !change.isSilent && isListening(user));
+      const told = news.filter(({ user }) => isListening(user));
       const alone = told.filter((each) => !isGrouped(each));
       await mapLimited(alone, EVENTS_AT_ONCE, (each) =>
         notifyUser(each.user, eventOf(each), `notify:one:${encodeId(each.user)}:${idOf(each.position)}`),

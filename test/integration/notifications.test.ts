@@ -322,6 +322,24 @@ describe.each(DATABASES)("notifications on $name", ({ name: database, start }) =
     expect(await words(bob)).toEqual([`MENTION bob ${own("b1")}`]);
   });
 
+  test("what was admitted more than ten minutes ago is in the list, and on no stream", async () => {
+    const ada = own("ada");
+    await bench.listen(ada);
+    const late = { time: Date.now() - 11 * 60_000 };
+    const [mention, liked, fresh] = [own("b1"), own("a1"), own("a2")];
+    await bench.handle(
+      bench.logged("drop_created", { drop_id: mention, user_id: "bob", mentions: [ada], created_at: late.time }, late),
+      { ...bench.like(liked, ada, "bob", 1), ...late },
+    );
+    await bench.handle(bench.like(fresh, ada, "bob", 1));
+    expect(await words(ada)).toEqual([`LIKE bob ${fresh}`, `LIKE bob ${liked}`, `MENTION bob ${mention}`]);
+    await eventually(
+      async () => (await bench.told(ada)).some(({ drop_id }) => drop_id === fresh),
+      "the new one is told",
+    );
+    expect(await bench.told(ada)).toHaveLength(1);
+  });
+
   test("an event about people whom the user has hidden since they were written is not sent", async () => {
     const ada = own("ada");
     const hide = async (): Promise<void> => {
