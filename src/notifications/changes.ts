@@ -23,6 +23,8 @@ export interface Change {
   readonly drop: string;
   /** Of a repost: the repost; else the drop. */
   readonly byDrop: string;
+  /** Of a mention in a reply: the author of its parent. */
+  readonly parent?: string | undefined;
   readonly version: Version;
   /** Decides between equal versions: an acceptance may have the version of the end of its request. */
   readonly rank: 0 | 1;
@@ -130,7 +132,7 @@ function keysOfDrop(drop: DropCreated | RemoteDropReceived): Key[] {
   const sees = (user: string): boolean => visibility !== "direct" || recipients.includes(user);
   const replied = reply_to_author === undefined ? [] : [reply_to_author];
   const mentioned = [...new Set(mentions)].filter((user) => user !== reply_to_author);
-  const told = (kind: NotificationKind, users: readonly string[]): Key[] =>
-    users.filter(sees).map((user) => ({ user, kind, actor, drop: drop_id }));
-  return [...told(NotificationKind.REPLY, replied), ...told(NotificationKind.MENTION, mentioned)];
+  const told = (kind: NotificationKind, users: readonly string[], parent?: string): Key[] =>
+    users.filter(sees).map((user) => ({ user, kind, actor, drop: drop_id, parent }));
+  return [...told(NotificationKind.REPLY, replied), ...told(NotificationKind.MENTION, mentioned, reply_to_author)];
 }

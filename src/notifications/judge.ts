@@ -38,8 +38,13 @@ export async function judge(deps: JudgeDeps, changes: readonly Change[]): Promis
   const active = changes.filter((change) => change.active);
   const told = new Set<Change>();
   await mapLimited([...grouped(active, ({ user }) => user)], USERS_AT_ONCE, async ([user, deeds]) => {
-    for (const deed of await withoutHidden(deps, user, deeds))
-      if (deps.standings.of(deed.actor) !== "limited" || (await deps.follows(user, deed.actor))) told.add(deed);
+    for (const deed of await withoutHidden(deps, user, deeds)) if (await mayTell(deps, deed)) told.add(deed);
   });
   return changes.map((change) => (change.active && !told.has(change) ? { ...change, active: false } : change));
+}
+
+/** Homes have no reply to a suspended user. */
+async function mayTell({ standings, follows }: JudgeDeps, { user, actor, parent }: Change): Promise<boolean> {
+  if (parent !== undefined && standings.of(parent) === "suspended") return false;
+  return standings.of(actor) !== "limited" || follows(user, actor);
 }

@@ -199,6 +199,16 @@ describe.each(DATABASES)("notifications on $name", ({ name: database, start }) =
     expect(await words("dan")).toEqual([]);
   });
 
+  test("a reply to a suspended user is told to nobody whom it mentions", async () => {
+    const { standings } = bench.state;
+    await standings.record([{ user_id: "sue", standing: "suspended", until: 0, version: 1 }]);
+    await standings.refresh();
+    const reply = (drop_id: string, reply_to_author: string) =>
+      bench.logged("drop_created", { drop_id, user_id: "bob", reply_to: "p1", reply_to_author, mentions: ["ada"] });
+    await bench.handle(reply("b1", "sue"), reply("b2", "fay"));
+    expect(await words("ada")).toEqual(["MENTION bob b2"]);
+  });
+
   test("what was older than six hours when it was admitted is no news", async () => {
     const old = hoursAgo(7);
     await bench.handle(
