@@ -25,6 +25,8 @@ export interface Change {
   readonly byDrop: string;
   /** Of a mention in a reply: the author of its parent. */
   readonly parent?: string | undefined;
+  /** True: the user is told only if they follow the actor. */
+  readonly isForFollowers?: boolean;
   readonly version: Version;
   /** Decides between equal versions: an acceptance may have the version of the end of its request. */
   readonly rank: 0 | 1;
@@ -120,14 +122,15 @@ const edgeOf = ({ follower_id, following_id, version }: Requested | EdgeEvent["p
   version,
 });
 
-/** A user is notified of a reply or a mention only if they may see the drop. A reply that mentions its addressee is a reply. */
+/** A user is notified of what they may see only, and of no direct repost. A reply that mentions its addressee is a reply. */
 function keysOfDrop(drop: DropCreated | RemoteDropReceived): Key[] {
   const { drop_id, user_id: actor, visibility, recipients = [], created_at, reply_to_author, mentions = [] } = drop;
   const { repost_of, repost_author } = drop as Partial<DropCreated>;
   if (actor === undefined) return [];
   if (repost_of !== undefined) {
-    const usual = { kind: NotificationKind.REPOST, actor, drop: repost_of, byDrop: drop_id, version: created_at };
-    return repost_author === undefined ? [] : [{ ...usual, user: repost_author }];
+    if (repost_author === undefined || visibility === "direct") return [];
+    const key = { user: repost_author, kind: NotificationKind.REPOST, actor, drop: repost_of, byDrop: drop_id };
+    return [{ ...key, version: created_at, isForFollowers: visibility === "followers" }];
   }
   const sees = (user: string): boolean => visibility !== "direct" || recipients.includes(user);
   const replied = reply_to_author === undefined ? [] : [reply_to_author];

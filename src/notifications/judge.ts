@@ -44,7 +44,8 @@ export async function judge(deps: JudgeDeps, changes: readonly Change[]): Promis
 }
 
 /** Homes have no reply to a suspended user. */
-async function mayTell({ standings, follows }: JudgeDeps, { user, actor, parent }: Change): Promise<boolean> {
+async function mayTell({ standings, follows }: JudgeDeps, change: Change): Promise<boolean> {
+  const { user, actor, parent, isForFollowers = false } = change;
   if (parent !== undefined && standings.of(parent) === "suspended") return false;
-  return standings.of(actor) !== "limited" || follows(user, actor);
+  return (!isForFollowers && standings.of(actor) !== "limited") || follows(user, actor);
 }

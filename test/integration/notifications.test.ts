@@ -199,6 +199,22 @@ describe.each(DATABASES)("notifications on $name", ({ name: database, start }) =
     expect(await words("dan")).toEqual([]);
   });
 
+  test("a repost for followers is told to an author who follows, and a direct one to nobody", async () => {
+    bench.people.follows.add("ada bob");
+    const repost = (drop_id: string, repost_author: string, visibility: string) =>
+      bench.logged("drop_created", {
+        ...{ drop_id, user_id: "bob", repost_of: `${drop_id}-original`, repost_author, visibility, recipients: [] },
+      });
+    await bench.handle(
+      repost("r1", "ada", "followers"),
+      repost("r2", "cleo", "followers"),
+      repost("r3", "ada", "direct"),
+      repost("r4", "cleo", "unlisted"),
+    );
+    expect(await words("ada")).toEqual(["REPOST bob r1-original"]);
+    expect(await words("cleo")).toEqual(["REPOST bob r4-original"]);
+  });
+
   test("a reply to a suspended user is told to nobody whom it mentions", async () => {
     const { standings } = bench.state;
     await standings.record([{ user_id: "sue", standing: "suspended", until: 0, version: 1 }]);
