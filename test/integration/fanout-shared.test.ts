@@ -2,6 +2,8 @@ import { expect, test } from "@jest/globals";
 import { SHARED_CHANGED, SILENT_HEADER, STREAM } from "../../src/contracts/subjects.js";
 import { createNotifyHiding, createNotifyShared } from "../../src/fanout/publish.nats.js";
 import { HOUR } from "../../src/kernel/time.js";
+import { createRemovalNotes } from "../../src/state/entries/removal-notes.redis.js";
+import { GLOBAL_KEY, LOCAL_KEY } from "../../src/state/keys.js";
 import { contextWith, deliveryOf, headersWith } from "../support/deliveries.js";
 import { DROP, type FanoutBench, followers, handle, openFanout } from "../support/fanout.js";
 import { natsOfFile } from "../support/nats-of-file.js";
@@ -52,6 +54,21 @@ test("a deletion is told with the timelines that had the drop, and again by a re
   await handle(bench, deleted("d1", "ada"));
   await handle(bench, created(DROP));
   expect(toldOf(bench)).toEqual(["drop_deleted d1 local ada", "drop_deleted d1 - ada"]);
+});
+
+test("a deletion is told with the timelines whose pages have removed the drop before", async () => {
+  const bench = openFanout(redis, followers(1));
+  const notes = createRemovalNotes(redis.scripts);
+  for (const [drop_id, created_at] of [
+    ["d1", Date.now()],
+    ["d2", Date.now() - 1],
+  ] as const)
+    await handle(bench, created({ ...DROP, drop_id, created_at }));
+  toldOf(bench);
+  for (const key of [LOCAL_KEY, GLOBAL_KEY]) await notes.remove(key, ["d1"]);
+  await handle(bench, deleted("d1", "ada"));
+  await handle(bench, deleted("d2", "ada"));
+  expect(toldOf(bench)).toEqual(["drop_deleted d1 local ada", "drop_deleted d2 local ada"]);
 });
 
 test("an edit is told with the timelines that show the drop, unless it is still being published", async () => {

@@ -1,6 +1,15 @@
 import { DAY, HOUR } from "../../kernel/time.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
-import { actorKey, deletedDropKey, directDropKey, GLOBAL_KEY, homeKey, LOCAL_KEY, repostedKey } from "../keys.js";
+import {
+  actorKey,
+  deletedDropKey,
+  directDropKey,
+  GLOBAL_KEY,
+  homeKey,
+  LOCAL_KEY,
+  removalNotesKey,
+  repostedKey,
+} from "../keys.js";
 
 /** Time for which the creation time of a deleted drop is stored. */
 const DELETED_DROP_TTL_MS = DAY;
@@ -39,9 +48,19 @@ export function createDropFacts(scripts: Scripts, ttlMs: number) {
         drops.flatMap((drop, index) => (times[index] == null ? [] : rememberCreation(scripts, drop, times[index]))),
       );
     },
-    /** Returns which of the drops local (and therefore global) or global alone has now. */
+    /**
+     * Returns which of the drops local (and therefore global) or global alone has now, or had until it was removed within
+     * the last minutes: a page may remove a deleted drop before its deletion is told.
+     */
     async sharedHolding(drops: readonly string[]): Promise<ReadonlyMap<string, "local" | "global">> {
-      const look = (key: string) => command("zmscore", (client) => client.zmscore(key, ...drops));
+      const scores = (key: string) => command("zmscore", (client) => client.zmscore(key, ...drops));
+      // A removal writes its note in the same step: what has left the timeline by now is noted by then.
+      const look = async (key: string) => {
+        const present = await scores(key);
+        if (!present.includes(null)) return present;
+        const noted = await scores(removalNotesKey(key));
+        return present.map((score, index) => score ?? noted[index]);
+      };
       const [local, global] = await Promise.all([look(LOCAL_KEY), look(GLOBAL_KEY)]);
       const holding = new Map<string, "local" | "global">();
       for (const [index, drop] of drops.entries()) {
