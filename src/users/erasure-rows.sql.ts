@@ -111,8 +111,9 @@ export function createErasureRows(db: Pick<Db, "query">) {
     listsOf: async (user: string): Promise<string[]> =>
       (await db.query<{ id: string }>(LISTS, [user])).map(({ id }) => id),
     removeList: async (list: string): Promise<void> => void (await db.query(LIST, [list])),
-    removeMember: (user: string) => rowsOf(remove("users.list_members", "member_id", ["list_id", "member_id"]), user),
-    countMember: (user: string) => rowsOf(count("users.list_members", "member_id"), user),
+    removeMembers: (by: "user_id" | "member_id", user: string) =>
+      rowsOf(remove("users.list_members", by, ["list_id", "member_id"]), user),
+    countMembers: (by: "user_id" | "member_id", user: string) => rowsOf(count("users.list_members", by), user),
     lastEvent: async (): Promise<number> => (await db.query<{ id: number }>(EVENTS_UP_TO))[0]?.id ?? 0,
     /** Looks at the events after an id, of those up to `last`. Resolves to the last one looked at, if any. */
     removeEvents: async (user: string, after: number, last: number): Promise<number | undefined> =>

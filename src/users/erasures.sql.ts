@@ -24,6 +24,7 @@ const NAMING = [
   ["users.profiles", "user_id"],
   ["users.approvals", "user_id"],
   ["users.lists", "user_id"],
+  ["users.list_members", "user_id"],
   ["users.list_members", "member_id"],
 ];
 

@@ -189,10 +189,12 @@ async function removeLists({ rows, forgetTimeline, user, untilNone }: Step): Pro
     await rows.removeList(list);
     await forgetTimeline(list);
   }
-  return untilNone(
-    () => rows.countMember(user),
-    () => rows.removeMember(user),
-  );
+  const removeMembers = (by: "user_id" | "member_id") =>
+    untilNone(
+      () => rows.countMembers(by, user),
+      () => rows.removeMembers(by, user),
+    );
+  return (await removeMembers("user_id")) && (await removeMembers("member_id"));
 }
 
 /** A row of another's list stays until that list is discarded from the cache: a process that ends leaves none there. */

@@ -30,10 +30,9 @@ const LIST = `
 SELECT ${COLUMNS} FROM users.lists WHERE user_id = $1 AND (created_at, list_id) < ($2, $3)
 ORDER BY created_at DESC, list_id DESC LIMIT $4`;
 
-/** The row of the list is locked first, as by a change of members: none is added meanwhile. */
-const DELETE = `
-WITH list AS (DELETE FROM users.lists WHERE user_id = $1 AND list_id = $2 RETURNING list_id)
-DELETE FROM users.list_members m USING list WHERE m.list_id = list.list_id`;
+const DELETE_MEMBERS = "DELETE FROM users.list_members WHERE list_id = $1";
+
+const DELETE = "DELETE FROM users.lists WHERE user_id = $1 AND list_id = $2";
 
 const LOCK_LIST = `
 SELECT set_config('lock_timeout', $3, true), list_id FROM users.lists WHERE user_id = $1 AND list_id = $2 FOR UPDATE`;
@@ -139,7 +138,13 @@ export function createMemberListStore(db: Db) {
       if (list === undefined) throw noList();
       return list;
     },
-    remove: async ({ user_id, list_id }: OwnedList): Promise<void> => void (await db.query(DELETE, [user_id, list_id])),
+    /** One statement would not see the members who were added while it waited for the lock. */
+    remove: (list: OwnedList): Promise<void> =>
+      db.transaction(async (queries) => {
+        await lockList(queries, list);
+        await queries.query(DELETE_MEMBERS, [list.list_id]);
+        await queries.query(DELETE, [list.user_id, list.list_id]);
+      }),
     /**
      * Adds members, all or none. Resolves to the number of those who were none before.
      *

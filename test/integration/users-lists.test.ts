@@ -5,6 +5,7 @@ import { listReader, MAX_LISTS, MAX_MEMBERS } from "../../src/contracts/lists.js
 import type { Db } from "../../src/platform/db/db.js";
 import { listKey } from "../../src/state/keys.js";
 import { createLimits } from "../../src/state/limits/limits.redis.js";
+import { createMemberListStore } from "../../src/users/member-lists.sql.js";
 import { DATABASES, type DatabaseServer } from "../support/databases.js";
 import { rowsNaming } from "../support/erased-rows.js";
 import { erasedHere, erasing } from "../support/erasures.js";
@@ -29,7 +30,7 @@ const { NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED, FAILED_PRECONDITION } =
 const NO_LIST = [NOT_FOUND, "list_id: is no list of the user"];
 const EVE = "https://far.example/users/eve";
 
-describe.each(DATABASES)("lists of users on $name", ({ start }) => {
+describe.each(DATABASES)("lists of users on $name", ({ name, start }) => {
   let server: DatabaseServer;
   let redis: RedisBench;
   let db: Db;
@@ -221,6 +222,37 @@ describe.each(DATABASES)("lists of users on $name", ({ start }) => {
     await client.lists.deleteList({ user_id: "ada", list_id });
     expect(await db.query("SELECT 1 AS row FROM users.list_members")).toEqual([]);
     expect(await redis.raw.exists(listKey(list_id))).toBe(0);
+  });
+
+  // Embedded, statements run one after another.
+  const elsewhere = name === "PGlite" ? test.skip : test;
+  elsewhere("a list that is deleted while members are added leaves none of them", async () => {
+    const list_id = await create();
+    const waiting = `SELECT FROM pg_stat_activity
+      WHERE datname = current_database() AND state = 'active' AND wait_event_type = 'Lock'`;
+    let deleting: Promise<unknown> = Promise.resolve();
+    const transaction: Db["transaction"] = (work) =>
+      db.transaction(async (queries) => {
+        const result = await work(queries);
+        deleting = client.lists.deleteList({ user_id: "ada", list_id });
+        await becomes(async () => expect(await db.query(waiting)).toHaveLength(1));
+        return result;
+      });
+    const store = createMemberListStore({ ...db, transaction });
+    expect(await store.add({ user_id: "ada", list_id }, ["bob", "carol"])).toBe(2);
+    await deleting;
+    expect(await db.query("SELECT 1 AS row FROM users.list_members")).toEqual([]);
+  });
+
+  test("an erasure removes members who are left of a list that is gone", async () => {
+    await db.query("INSERT INTO users.list_members (list_id, member_id, user_id) VALUES ('gone', 'bob', 'ada')");
+    await client.eraseUser({ user_id: "ada", only_if_known: true });
+    const loop = erasing({ db, scripts: redis.scripts, erased: erasedHere() });
+    try {
+      await becomes(async () => expect(await db.query("SELECT 1 AS row FROM users.list_members")).toEqual([]));
+    } finally {
+      await loop.close();
+    }
   });
 
   test("an erasure removes the user's lists with their timelines, and the user from the lists of others", async () => {
