@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import { expect, test } from "@jest/globals";
 import { listReader } from "../../src/contracts/lists.js";
 import { encodeId } from "../../src/kernel/ids.js";
+import { createLists } from "../../src/state/entries/lists.redis.js";
 import { bylinesKey, FLOOR_MEMBER, generationKey, homeKey, listKey } from "../../src/state/keys.js";
 import { contextWith } from "../support/deliveries.js";
 import { DROP, followers, handle, insisting, logged, openFanout, work } from "../support/fanout.js";
@@ -48,7 +49,7 @@ test.each([
   await work(bench);
   expect(await dropsOf(read)).toEqual(["d2", "d1"]);
   expect(await redis.raw.hgetall(bylinesKey(listKey(read)))).toEqual({ d1: "ada,,eve", d2: "ada,,,,f" });
-  expect(await redis.raw.exists(listKey(unread))).toBe(0);
+  expect(await redis.raw.exists(listKey(unread), bylinesKey(listKey(unread)))).toBe(0);
   // Lists are no recipients: no completion counts them, and nobody is told.
   expect(bench.completed.map(({ recipients }) => recipients)).toEqual([4, 4]);
   expect(bench.notified.flatMap(({ users }) => users).filter((user) => user.startsWith("list:"))).toEqual([]);
@@ -66,6 +67,17 @@ test("a direct drop is written to the lists of its recipients alone", async () =
   await handle(bench, created({ ...DROP, drop_id: "d2", visibility: "direct", recipients: ["eve"] }));
   expect([await dropsOf(ofRik), await dropsOf(other)]).toEqual([["d1"], []]);
   expect(await redis.raw.hgetall(bylinesKey(listKey(ofRik)))).toEqual({ d1: "ada,,,,f" });
+});
+
+test("a drop after a list was deleted leaves no key of it, and one during a rebuild leaves its byline", async () => {
+  const [deletedList, rebuilt] = [randomUUID(), randomUUID()];
+  await complete(deletedList);
+  await redis.raw.zadd(listKey(rebuilt), -17, FLOOR_MEMBER);
+  const { bench } = open([deletedList, rebuilt]);
+  await createLists(redis.scripts).forget(deletedList);
+  await handle(bench, created(DROP));
+  expect(await redis.raw.keys(`*${deletedList}*`)).toEqual([]);
+  expect(await redis.raw.hgetall(bylinesKey(listKey(rebuilt)))).toEqual({ d1: "ada" });
 });
 
 // Invariant 3.

@@ -312,7 +312,8 @@ while at <= #ARGV do
     end
     local added, is_trimmed = add(key, shown, from)
     total = total + added
-    if is_trimmed or added > 0 or not are_homes then
+    -- Nobody reads what has no floor, if only what is read is written: its bylines would stay alone.
+    if is_trimmed or added > 0 or not are_homes and (not active or floorOf(key)) then
       if next(kept) or not are_homes then keep(BYLINES .. key .. '}', key, kept) end
       if next(theirs) then keep(STANDING_BYLINES .. key .. '}', key, theirs) end
     end
