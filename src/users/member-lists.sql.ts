@@ -71,9 +71,14 @@ FROM users.list_members m LEFT JOIN LATERAL (
 WHERE m.list_id = $2 AND m.user_id = $1 ORDER BY m.member_id`;
 
 const FIND = `
-SELECT list_id AS id FROM users.list_members
-WHERE member_id = $1 AND list_id > $2 AND (cardinality($3::text[]) = 0 OR user_id = ANY ($3::text[]))
-ORDER BY list_id LIMIT $4`;
+SELECT list_id AS id FROM users.list_members WHERE member_id = $1 AND list_id > $2 ORDER BY list_id LIMIT $3`;
+
+/** The lists are found before they are sorted: to save the sort, the database would read all lists of the member. */
+const FIND_OF_OWNERS = `
+WITH found AS MATERIALIZED (
+  SELECT list_id FROM users.list_members WHERE member_id = $1 AND user_id = ANY ($4::text[]) AND list_id > $2
+)
+SELECT list_id AS id FROM found ORDER BY list_id LIMIT $3`;
 
 export interface OwnedList {
   readonly user_id: string;
@@ -187,6 +192,6 @@ export function createMemberListStore(db: Db) {
     },
     /** Lists of which a user is a member; without `owners` those of all. */
     find: (member: string, owners: readonly string[], after: string, limit: number): Promise<string[]> =>
-      idsOf(FIND, [member, after, owners, limit]),
+      owners.length === 0 ? idsOf(FIND, [member, after, limit]) : idsOf(FIND_OF_OWNERS, [member, after, limit, owners]),
   };
 }

@@ -17,6 +17,7 @@ CREATE TABLE users.list_members (
   PRIMARY KEY (list_id, member_id)
 );
 CREATE INDEX list_members_found ON users.list_members (member_id, list_id);
+CREATE INDEX list_members_found_of_owners ON users.list_members (member_id, user_id, list_id);
 -- An erasure of the owner removes them.
 CREATE INDEX list_members_owned ON users.list_members (user_id);
 
