@@ -2,7 +2,7 @@ import { createCache, textsBytes } from "../contracts/caches.js";
 import type { Byline } from "../contracts/timelines.js";
 import { withDeadline } from "../kernel/deadlines.js";
 import { AppError, codeOf, invalid, oneLine } from "../kernel/errors.js";
-import { SECOND } from "../kernel/time.js";
+import { MINUTE, SECOND } from "../kernel/time.js";
 import type { HiddenUsers } from "../state/index.js";
 import { isInvalidArgument, isNotFound, isUnimplemented, type Upstreams } from "../upstreams/upstreams.grpc.js";
 
@@ -23,6 +23,10 @@ export interface OwnedList {
 const PATIENCE_MS = SECOND;
 /** Pages use an answer of at most this age: 500 members cost the users service some ms, and a reader turns pages. */
 const MAX_AGE_MS = SECOND;
+/** An older answer names nobody whom the owner follows: they may have refused the owner since. */
+const FOLLOWS_KNOWN_MS = MINUTE;
+
+const NOBODY: ReadonlySet<string> = new Set();
 
 interface Known {
   readonly reader: ListReader;
@@ -54,7 +58,10 @@ export function createListReaders(readReader: Upstreams["listReader"]) {
   };
   return {
     read,
-    /** Resolves to the last known reader while the users service does not answer. */
+    /**
+     * Resolves to the last known reader while the users service does not answer, after {@link FOLLOWS_KNOWN_MS} without
+     * the followed members.
+     */
     readOrLast: async (owned: OwnedList, deadline: number): Promise<ListReader & { readonly isOld: boolean }> => {
       const last = known.get(JSON.stringify([owned.owner, owned.list]));
       if (last && performance.now() - last.readAt < MAX_AGE_MS) return { ...last.reader, isOld: false };
@@ -63,7 +70,8 @@ export function createListReaders(readReader: Upstreams["listReader"]) {
         return { ...(await withDeadline(read(owned, until), until)), isOld: false };
       } catch (error) {
         if (!last || ["notfound", "invalid"].includes(codeOf(error))) throw error;
-        return { ...last.reader, isOld: true };
+        const followed = performance.now() - last.readAt < FOLLOWS_KNOWN_MS ? last.reader.followed : NOBODY;
+        return { ...last.reader, followed, isOld: true };
       }
     },
   };

@@ -1,4 +1,5 @@
-import { expect, test } from "@jest/globals";
+import { expect, jest, test } from "@jest/globals";
+import { AppError } from "../../../src/kernel/errors.js";
 import { createJudge, createListReaders } from "../../../src/reads/list-reader.js";
 import { Hidden } from "../../../src/state/index.js";
 
@@ -15,6 +16,30 @@ test("pages of one list share an answer of the users service for a moment, and o
   await readers.readOrLast({ owner: "eve", list: "l" }, LATER);
   await readers.read({ owner: "ada", list: "l" }, LATER);
   expect(asked).toEqual(["ada l", "eve l", "ada l"]);
+});
+
+test("while the users service is away the last answer is used, and after a minute without the followed members", async () => {
+  let now = 0;
+  const clock = jest.spyOn(performance, "now").mockImplementation(() => now);
+  try {
+    let isAway = false;
+    const readers = createListReaders(async () => {
+      if (isAway) throw new AppError("unavailable", "the users service is away");
+      return { member_ids: ["bob", "cat"], followed_ids: ["cat"] };
+    });
+    const read = () => readers.readOrLast({ owner: "ada", list: "l" }, LATER);
+    const answer = { owner: "ada", members: new Set(["bob", "cat"]), followed: new Set(["cat"]) };
+    expect(await read()).toEqual({ ...answer, isOld: false });
+    isAway = true;
+    now = 59_999;
+    expect(await read()).toEqual({ ...answer, isOld: true });
+    now = 60_000;
+    expect(await read()).toEqual({ ...answer, followed: new Set(), isOld: true });
+    isAway = false;
+    expect(await read()).toEqual({ ...answer, isOld: false });
+  } finally {
+    clock.mockRestore();
+  }
 });
 
 test("a drop is judged by members, follows, replies and hidden users", async () => {
