@@ -202,9 +202,9 @@ const listPosition = ({ list_id }: { readonly list_id: string }): string => list
 
 function openPositions({ nats, publish, state, log }: TimelinesDeps & Pick<Serving, "publish">) {
   const positions = createPositionStore({ nats, publish });
-  const { erased, limits, streams } = state;
+  const { erased, standings, limits, streams } = state;
   const { takeRead } = limits;
-  const { getPositions, setPosition } = createPositionMethods({ positions, erased, takeRead, ...streams });
+  const { getPositions, setPosition } = createPositionMethods({ positions, erased, standings, takeRead, ...streams });
   return {
     counting: <Asked extends AskedNewer>(timelineOf: (request: Asked) => string, get: GetTimeline<Asked>) =>
       withNewer({ positions, log }, timelineOf, get),

@@ -1,5 +1,6 @@
 import { parseUser } from "../contracts/page-request.js";
 import { positionDropFault, positionTimelineFault } from "../contracts/positions.js";
+import { refusingSuspended } from "../contracts/standings.js";
 import { MAX_LIMIT } from "../contracts/timeline-pages.js";
 import {
   type GetPositionsRequest,
@@ -12,7 +13,7 @@ import { AppError, codeOf, invalid, oneLine } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
-import { type Erased, erasedUser, type State, writeUnlessErased } from "../state/index.js";
+import { type Erased, erasedUser, type Standings, type State, writeUnlessErased } from "../state/index.js";
 import type { GetTimeline } from "./get-timeline.js";
 import type { PositionStore } from "./positions.nats.js";
 
@@ -22,13 +23,14 @@ const COST = 10;
 interface PositionDeps {
   readonly positions: PositionStore;
   readonly erased: Pick<Erased, "among">;
+  readonly standings: Pick<Standings, "of">;
   readonly takeRead: State["limits"]["takeRead"];
   readonly notifyUser: State["streams"]["notifyUser"];
 }
 
 /** Answers are encoded. */
-export function createPositionMethods({ positions, erased, takeRead, notifyUser }: PositionDeps) {
-  return {
+export function createPositionMethods({ positions, erased, standings, takeRead, notifyUser }: PositionDeps) {
+  const methods = {
     getPositions: async (request: GetPositionsRequest): Promise<Buffer> => {
       const user = parseUser(request.user_id);
       const isErased = (await erased.among([user])).has(user);
@@ -57,6 +59,7 @@ export function createPositionMethods({ positions, erased, takeRead, notifyUser 
       return Buffer.from(SetPositionResponse.encode({ position }).finish());
     },
   };
+  return refusingSuspended(methods, ["setPosition"], standings.of);
 }
 
 function refuse(field: string, fault: string | undefined): void {

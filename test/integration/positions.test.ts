@@ -11,11 +11,12 @@ const redis = redisOfFile();
 const nats = natsOfFile();
 
 function open() {
-  const erased = new Set<string>();
+  const [erased, suspended] = [new Set<string>(), new Set<string>()];
   const told: object[] = [];
   const methods = createPositionMethods({
     positions: createPositionStore({ nats: nats.connection, publish: nats.publish }),
     erased: { among: async (users) => new Set(users.filter((user) => erased.has(user))) },
+    standings: { of: (user) => (suspended.has(user) ? "suspended" : "active") },
     takeRead: createReadRate(redis.scripts),
     notifyUser: async (_user, notification) => void told.push(notification),
   });
@@ -25,7 +26,7 @@ function open() {
     GetPositionsResponse.decode(await methods.getPositions({ user_id })).positions.map(
       ({ timeline, drop_id, version }) => `${timeline} ${drop_id} ${version}`,
     );
-  return { set, all, told, erased };
+  return { set, all, told, erased, suspended };
 }
 
 test("a newer version moves a position, and an older one is refused and names what stands", async () => {
@@ -123,6 +124,7 @@ test("an erased user sets none and has none, also if the erasure comes during th
   const late = createPositionMethods({
     positions: createPositionStore({ nats: nats.connection, publish: nats.publish }),
     erased: { among: async (users) => (++looks > 1 ? new Set(users) : new Set()) },
+    standings: { of: () => "active" },
     takeRead: async () => 0,
     notifyUser: async () => undefined,
   });
@@ -131,4 +133,14 @@ test("an erased user sets none and has none, also if the erasure comes during th
   await expect(late.setPosition(request)).rejects.toMatchObject({ code: "gone" });
   const info = await nats.manager.streams.info(STREAM.positions, { subjects_filter: "$KV.POSITIONS.ivy" });
   expect(info.state.subjects ?? {}).toEqual({});
+});
+
+test("a suspended user sets none, and reads what was set before", async () => {
+  const { set, all, told, suspended } = open();
+  await set("jim", "home", "d1", 1);
+  suspended.add("jim");
+  const refusal = { code: "conflict", message: "user_id: is suspended" };
+  await expect(set("jim", "home", "d2", 2)).rejects.toMatchObject(refusal);
+  expect(await all("jim")).toEqual(["home d1 1"]);
+  expect(told).toHaveLength(1);
 });
