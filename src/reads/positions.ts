@@ -76,18 +76,26 @@ export interface AskedNewer {
   readonly with_newer?: boolean | undefined;
 }
 
+/** A part of the answer: degraded if the entries could not be read, or not all of them. */
+interface Newer {
+  readonly newer?: number;
+  readonly degraded?: true;
+}
+
 /** Adds to pages how many entries are newer than the user's position. If that cannot be read, the page is degraded. */
 export function withNewer<Asked extends AskedNewer>(
   { positions, log }: NewerDeps,
   timelineOf: (request: Asked) => string,
   get: GetTimeline<Asked>,
 ): GetTimeline<Asked> {
-  const newerThan = async (drop: string, ...[request, context]: Parameters<GetTimeline<Asked>>): Promise<number> => {
+  const newerThan = async (drop: string, ...[request, context]: Parameters<GetTimeline<Asked>>): Promise<Newer> => {
     const page = { ...request, limit: MAX_LIMIT, max_id: "", min_id: "" };
-    const read = async (since_id: string) =>
-      GetTimelineResponse.decode(await get({ ...page, since_id }, context)).drop_ids.length;
+    const read = async (since_id: string): Promise<Newer> => {
+      const { drop_ids, degraded } = GetTimelineResponse.decode(await get({ ...page, since_id }, context));
+      return degraded ? { newer: drop_ids.length, degraded } : { newer: drop_ids.length };
+    };
     // The timeline holds the drop no longer, and its id has no date.
-    const all = (error: unknown): Promise<number> => {
+    const all = (error: unknown): Promise<Newer> => {
       if (codeOf(error) === "invalid") return read("");
       throw error;
     };
@@ -99,13 +107,12 @@ export function withNewer<Asked extends AskedNewer>(
     const timeline = timelineOf(request);
     const counted = positions
       .of(user, timeline)
-      .then((drop) => (drop === undefined ? 0 : newerThan(drop, request, context)))
-      .catch((error: unknown) => {
+      .then((drop): Newer | Promise<Newer> => (drop === undefined ? { newer: 0 } : newerThan(drop, request, context)))
+      .catch((error: unknown): Newer => {
         log.warn({ error: oneLine(error) }, "a page does not say how many entries are newer");
-        return undefined;
+        return { degraded: true };
       });
-    const [page, newer] = await Promise.all([get(request, context), counted]);
-    const added = newer === undefined ? { degraded: true } : { newer };
+    const [page, added] = await Promise.all([get(request, context), counted]);
     // Fields of two encoded messages that follow each other are those of one.
     return Buffer.concat([page, GetTimelineResponse.encode(GetTimelineResponse.fromPartial(added)).finish()]);
   };
