@@ -132,8 +132,8 @@ const edge = z.object({
   follower_id: userId,
   following_id: userId,
   version,
-  /** The time of the change; without it the time of admission counts. */
-  created_at: date.optional(),
+  /** The time of the change; without a valid one the time of admission counts, as it did when no event had this field. */
+  created_at: date.optional().catch(undefined),
 });
 
 /** ms since the epoch; 0: never. */
