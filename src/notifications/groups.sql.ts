@@ -13,9 +13,9 @@ export interface Group {
 export interface DueEvent extends Group {
   /** The number of the last notification of this event, which names it: two processes that publish it publish the same. */
   readonly telling: number;
-  /** Those since the last event. */
+  /** Number of notifications since the last event. */
   readonly count: number;
-  /** The newest one of these; undefined if all were taken back. */
+  /** The newest of these notifications; undefined if all were taken back. */
   readonly newest: { readonly position: number; readonly actor: string } | undefined;
 }
 

@@ -13,7 +13,7 @@ const USERS_AT_ONCE = 64;
 
 type Deed = Pick<Change, "user" | "kind" | "actor">;
 
-/** What the user may hide. A mute of reposts hides no other notification. */
+/** Returns the byline by which relations hide a notification: a mute of reposts hides those of reposts only. */
 const bylineOf = ({ user, kind, actor }: Deed) =>
   kind === NotificationKind.REPOST ? { author: actor, original: user } : { author: actor };
 

@@ -34,8 +34,8 @@ export const createdAt = (position: number): number => Math.floor(position / 1_0
 
 const isGrouped = ({ kind }: Shown): boolean => kind === NotificationKind.LIKE || kind === NotificationKind.REPOST;
 
-/** Streams tell of nothing older, which lists have. `at`: ms since the epoch. */
-const isLate = (at: number): boolean => sharedNow() - at > NOTIFY_WINDOW_MS;
+/** Streams leave out what is older; lists have it. `time` is in ms since the epoch. */
+const isLate = (time: number): boolean => sharedNow() - time > NOTIFY_WINDOW_MS;
 
 const eventOf = ({ position, kind, actor, drop }: Shown, count = 1): UserNotification => ({
   event: "notification",

@@ -16,6 +16,7 @@ const CLEAN: readonly string[] = [
   "gateway",
   "kernel",
   "main.ts",
+  "notifications",
   "operators",
   "outbox",
   "platform",
