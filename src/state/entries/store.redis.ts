@@ -7,7 +7,6 @@ import type { Scripts } from "../../platform/redis/scripts.js";
 import { currentOf } from "../big-authors/pulled.js";
 import type { Erased } from "../erased/erasures.js";
 import type { Fenced } from "../fenced.redis.js";
-import type { HiddenUsers } from "../hidden/hidden.js";
 import {
   AUTHOR_PREFIX,
   bylinesKey,
@@ -28,7 +27,7 @@ import {
   userOfHomeKey,
 } from "../keys.js";
 import { script } from "../scripts.redis.js";
-import { withSuspended, withUnlisted } from "../standing/unlisted.js";
+import { createViews } from "../standing/unlisted.js";
 import { createBylines } from "./bylines.redis.js";
 import type { Follows } from "./follows.js";
 import { createFollowsStore, forgetErased } from "./follows.redis.js";
@@ -90,7 +89,8 @@ export function createTimelineStore(scripts: Scripts, fenced: Fenced, { config, 
   };
   return {
     ...pagesOf(reader, options),
-    ...viewsOf(options),
+    repostWindow: options.repostWindow ?? 0,
+    ...createViews(options.standings),
     mergedKeysOf,
     async isComplete(key: string): Promise<boolean> {
       const [floor, user] = [await score(key, FLOOR_MEMBER), userOfHomeKey(key)];
@@ -169,16 +169,6 @@ const pagesOf = (
   readFirstPage,
   readHidden,
   readList: createReadList({ read, authorStates }),
-});
-
-const viewsOf = ({ standings, repostWindow = 0 }: Omit<StoreOptions, "config">) => ({
-  repostWindow,
-  /** Returns true if local and global may have drops of users whose standing keeps them out of there. */
-  hasUnlisted: (): boolean => standings.size > 0,
-  /** Returns true while homes may show drops of the suspended, since Redis has lost which these are. */
-  mayShowSuspended: (): boolean => standings.isLost,
-  withUnlisted: (hidden: HiddenUsers, viewer: string): HiddenUsers => withUnlisted(hidden, viewer, standings),
-  withSuspended: (hidden: HiddenUsers): HiddenUsers => withSuspended(hidden, standings),
 });
 
 /** Returns a function that resolves to false if the mark is gone. */

@@ -16,7 +16,7 @@ export const isOfSuspended = (standings: Judges, { author, original, parent }: B
   [author, original, parent].some((user) => user !== undefined && standings.of(user) === "suspended");
 
 /** Adds the suspended to the hidden users of a viewer. */
-export const withSuspended = (hidden: HiddenUsers, standings: Judges): HiddenUsers =>
+const withSuspended = (hidden: HiddenUsers, standings: Judges): HiddenUsers =>
   judgedBy(hidden, standings, (by) => isOfSuspended(standings, by));
 
 /** Returns true if a standing keeps the drop out of local and global. The limited see their own drops. */
@@ -26,6 +26,16 @@ export const isUnlisted = (standings: Judges, by: Byline, viewer: string): boole
 /** Adds those whom their standing keeps out of local and global to the hidden users of a viewer. */
 export const withUnlisted = (hidden: HiddenUsers, viewer: string, standings: Judges): HiddenUsers =>
   judgedBy(hidden, standings, (by) => isUnlisted(standings, by, viewer));
+
+/** Returns what pages ask the standings. */
+export const createViews = (standings: Judges & Pick<Standings, "isLost">) => ({
+  /** Returns true if local and global may have drops of users whose standing keeps them out of there. */
+  hasUnlisted: (): boolean => standings.size > 0,
+  /** Returns true while homes may show drops of the suspended, since Redis has lost which these are. */
+  mayShowSuspended: (): boolean => standings.isLost,
+  withUnlisted: (hidden: HiddenUsers, viewer: string): HiddenUsers => withUnlisted(hidden, viewer, standings),
+  withSuspended: (hidden: HiddenUsers): HiddenUsers => withSuspended(hidden, standings),
+});
 
 function judgedBy(hidden: HiddenUsers, { size }: Judges, isHidden: (by: Byline) => boolean): HiddenUsers {
   if (size === 0) return hidden;
