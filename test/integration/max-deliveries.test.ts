@@ -65,7 +65,7 @@ test("what the server gives up is captured, dead-lettered once, and taken off th
   expect(header("Dlq-Error")).toMatch(/NATS gave up after \d+ deliveries/);
 });
 
-/** A message each declared consumer is handed, by the subjects it filters, and what its dead letter is called. */
+/** A message each declared consumer is handed, by the subjects it filters, or by its stream, and what its dead letter is called. */
 const MESSAGE_FOR: Readonly<Record<string, readonly [subject: string, event: string]>> = {
   "drops.>": ["drops.deleted", "drop_deleted"],
   "graph.>": ["graph.followed", "user_followed"],
@@ -79,7 +79,9 @@ const MESSAGE_FOR: Readonly<Record<string, readonly [subject: string, event: str
   "checks.publication": ["checks.publication", "fanout_completed"],
   "events.timeline.requested": ["events.timeline.requested", "analysis_requested"],
   "events.timeline.completed": ["events.timeline.completed", "timeline_completed"],
-  "": ["$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.FANOUT.none", "advisory"],
+  ACTIVITY: ["activity.reacted", "drop_reacted"],
+  DROPS: ["drops.deleted", "drop_deleted"],
+  ADVISORIES: ["$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.FANOUT.none", "advisory"],
 };
 const DECLARED = readdirSync("nats/consumers").map((file) => file.split(".", 2) as [stream: string, consumer: string]);
 
@@ -89,7 +91,7 @@ test.each(DECLARED)(
   async (stream, consumer) => {
     await bench.manager.streams.purge(stream);
     const { config } = await bench.manager.consumers.info(stream, consumer);
-    const [subject, event] = MESSAGE_FOR[config.filter_subject ?? ""] as readonly [string, string];
+    const [subject, event] = MESSAGE_FOR[config.filter_subject ?? stream] as readonly [string, string];
     const seq = await exhaust(stream, consumer, subject);
     const last_by_subj = `$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.${stream}.${consumer}`;
     const captured = () => bench.manager.streams.getMessage("ADVISORIES", { last_by_subj }).catch(() => undefined);

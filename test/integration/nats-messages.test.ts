@@ -318,7 +318,7 @@ test("logEntries: everything of a subject, oldest first, over more than one batc
   expect(await read("graph.*")).toEqual([]);
   const names: string[] = [];
   for await (const consumer of bench.manager.consumers.list("DROPS")) names.push(consumer.name);
-  expect(names.sort().filter((name) => !name.startsWith("erased-"))).toEqual(["graph", "planner"]);
+  expect(names.sort().filter((name) => !name.startsWith("erased-"))).toEqual(["graph", "notifications", "planner"]);
 });
 
 test("logEntries: from a time on", async () => {

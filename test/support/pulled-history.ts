@@ -20,6 +20,7 @@ import {
   PULLED_KEY,
   pullsKey,
 } from "../../src/state/keys.js";
+import { eventually } from "./eventually.js";
 import { type FanoutBench, handle, type MemoryLog, openFanout, work } from "./fanout.js";
 import { historyOf as logOf, rebuildQueue, sourcesOf } from "./memory-upstreams.js";
 import { openRegistry, step } from "./pulled.js";
@@ -319,8 +320,19 @@ export class Scene {
       const version = versions.get(one.user_id);
       return version === undefined ? [] : [{ ...one, version }];
     });
-    await deps.standings.record(changes);
-    expect(await createVeilUsers(deps)(changes.map(({ user_id }) => user_id))).toEqual([]);
+    const fill = deps.standings.startFill(
+      silent,
+      async function* () {
+        yield changes;
+      },
+      createVeilUsers(deps),
+    );
+    const standings = [deps.standings, this.#standings];
+    await eventually(async () => {
+      await Promise.all(standings.map(({ refresh }) => refresh()));
+      return !standings.some(({ isLost }) => isLost);
+    }, "all standings are filled");
+    await fill.close();
   }
 
   #keyOf({ who, pick }: Step): string {

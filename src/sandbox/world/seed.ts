@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { Visibility } from "../../gen/avion/posts.js";
 import { chunked, mapLimited } from "../../kernel/concurrency.js";
 import { DAY } from "../../kernel/time.js";
-import type { World } from "./world.grpc.js";
+import { type World, whileBusy } from "./world.grpc.js";
 
 /** Author with enough followers that drops are written in chunks. */
 export const BIG_AUTHOR = "nova";
@@ -99,7 +99,7 @@ export async function seedWorld(
     const total = pieces.flat().length;
     let done = 0;
     await mapLimited(pieces, AT_ONCE, async (piece) => {
-      await work(piece);
+      await whileBusy(() => work(piece));
       done += piece.length;
       onProgress(what, done, total);
     });
@@ -108,7 +108,7 @@ export async function seedWorld(
     users.setProfile({ user_id, display_name: `${user_id.charAt(0).toUpperCase()}${user_id.slice(1)}` }),
   );
   await each("drops", chunked(plan.drops, 1), async ([drop]) => {
-    const { drop_id = "" } = (await posts.createDrop(drop)).drop ?? {};
+    const { drop_id = "" } = (await posts.createDrop({ ...drop, idempotency_key: drop?.body ?? "" })).drop ?? {};
     for (const { user_id, kind } of plan.reactions.filter((reaction) => reaction.drop === drop))
       await (kind === "like" ? posts.likeDrop({ drop_id, user_id }) : posts.shareDrop({ drop_id, user_id }));
   });

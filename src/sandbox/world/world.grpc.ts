@@ -3,7 +3,7 @@ import { type GetDropResponse, PostServiceService, Visibility } from "../../gen/
 import { TimelineServiceService } from "../../gen/avion/timeline.js";
 import { UserServiceService } from "../../gen/avion/users.js";
 import { invalid } from "../../kernel/errors.js";
-import { SECOND } from "../../kernel/time.js";
+import { pause, SECOND } from "../../kernel/time.js";
 import { connectUpstream } from "../../upstreams/call.grpc.js";
 
 interface Method {
@@ -164,4 +164,19 @@ async function isKnown({ users }: World, user_id: string): Promise<boolean> {
 /** @throws AppError `invalid`, naming the field */
 export async function requireUser(world: World, field: string, user: string): Promise<void> {
   if (!(await isKnown(world, user))) throw invalid(field, "is no user of this world");
+}
+
+const MAX_TRIES = 20;
+
+/** Calls again while the services are unavailable: all of them share one machine, which has just started them. */
+export async function whileBusy(work: () => Promise<unknown>): Promise<void> {
+  for (let tries = 1; ; tries++) {
+    try {
+      await work();
+      return;
+    } catch (error) {
+      if ((error as ServiceError).code !== status.UNAVAILABLE || tries === MAX_TRIES) throw error;
+      await pause(SECOND / 2);
+    }
+  }
 }
