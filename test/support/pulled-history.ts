@@ -20,10 +20,9 @@ import {
   PULLED_KEY,
   pullsKey,
 } from "../../src/state/keys.js";
-import { eventually } from "./eventually.js";
 import { type FanoutBench, handle, type MemoryLog, openFanout, work } from "./fanout.js";
 import { historyOf as logOf, rebuildQueue, sourcesOf } from "./memory-upstreams.js";
-import { openRegistry, step } from "./pulled.js";
+import { fillStandings, openRegistry, step } from "./pulled.js";
 import { adaptersOn, type Merge, type RedisBench } from "./redis.js";
 import { type Once, onceIn } from "./reposts-once.js";
 import {
@@ -320,19 +319,7 @@ export class Scene {
       const version = versions.get(one.user_id);
       return version === undefined ? [] : [{ ...one, version }];
     });
-    const fill = deps.standings.startFill(
-      silent,
-      async function* () {
-        yield changes;
-      },
-      createVeilUsers(deps),
-    );
-    const standings = [deps.standings, this.#standings];
-    await eventually(async () => {
-      await Promise.all(standings.map(({ refresh }) => refresh()));
-      return !standings.some(({ isLost }) => isLost);
-    }, "all standings are filled");
-    await fill.close();
+    await fillStandings([deps.standings, this.#standings], changes, createVeilUsers(deps));
   }
 
   #keyOf({ who, pick }: Step): string {

@@ -1,7 +1,10 @@
 import { createCross } from "../../src/fanout/crossing.js";
+import { silent } from "../../src/kernel/logger.js";
 import type { Published, PullState } from "../../src/state/big-authors/pulled.js";
 import { type AuthorRegistry, createAuthorRegistry } from "../../src/state/big-authors/registry.js";
 import { createPullStore } from "../../src/state/big-authors/store.redis.js";
+import type { StandingChange, Standings, VeilUsers } from "../../src/state/index.js";
+import { eventually } from "./eventually.js";
 import type { FanoutBench } from "./fanout.js";
 import { clockOn, type RedisBench } from "./redis.js";
 
@@ -34,3 +37,20 @@ export async function step(bench: FanoutBench, registry: AuthorRegistry): Promis
 
 export const stateOf = async (registry: AuthorRegistry, author: string): Promise<PullState | undefined> =>
   (await registry.refresh()).get(author)?.state;
+
+/** Lets the first of some processes fill the standings, and waits until all of them have read that. */
+export async function fillStandings(
+  processes: readonly [Standings, ...Standings[]],
+  changes: readonly StandingChange[],
+  veil: VeilUsers,
+): Promise<void> {
+  const read = async function* () {
+    yield changes;
+  };
+  const fill = processes[0].startFill(silent, read, veil);
+  await eventually(async () => {
+    await Promise.all(processes.map(({ refresh }) => refresh()));
+    return !processes.some(({ isLost }) => isLost);
+  }, "all standings are filled");
+  await fill.close();
+}
