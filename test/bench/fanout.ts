@@ -126,7 +126,7 @@ const isReply = ({ name }: Case, number: number): boolean => name === "replies" 
 
 const parentOf = (author: string): string => `answered-by-${author}`;
 
-/** Whom the author and the followers follow. */
+/** Users whom the author and the followers follow. */
 function copiesOf([author = "", ...followers]: readonly string[]): (readonly [string, readonly string[]])[] {
   const both = [author, parentOf(author)];
   const copies = followers.map((user, number) => [user, showsReplies(number) ? both : [author]] as const);

@@ -117,7 +117,7 @@ async function repostRows(
   ];
 }
 
-/** What items cost a server that does nothing else. */
+/** Measures the cost of items in a server that does nothing else. */
 async function itemlessRow(peer: readonly Server[], how: How): Promise<Row> {
   await measure("Once", [peer], how);
   const { rate } = medianOf(peer);

@@ -13,7 +13,7 @@ import { created, deleted, edited, received } from "../support/timeline-events.j
 const redis = redisOfFile();
 const nats = natsOfFile();
 
-/** What the streams of local and global were told, as `event drop timeline`; forgets it. */
+/** Returns and forgets the events told on the streams of local and global, as `event drop timeline`. */
 const toldOf = ({ shared }: FanoutBench): string[] =>
   shared.splice(0).map(({ event, drop_id, shown_in = "-", by = "?" }) => `${event} ${drop_id} ${shown_in} ${by}`);
 

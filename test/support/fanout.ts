@@ -38,7 +38,7 @@ export interface FanoutBench {
   readonly handlers: ReturnType<typeof composeFanout>["handlers"];
   readonly deps: FanoutDeps;
   readonly hidings: readonly HidingChange[];
-  /** What the streams of local and global were told. */
+  /** Events told on the streams of local and global. */
   readonly shared: SharedNotification[];
   readonly jobs: FanoutJob[];
   readonly edgeJobs: EdgeJob[];

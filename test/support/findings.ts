@@ -240,7 +240,7 @@ function editsOfWritten(events: readonly TimelineEvent[], settledAt: readonly nu
   );
 }
 
-/** Whoever was suspended at some time. Streams leave out their drops meanwhile, and nobody knows from when to when. */
+/** Users who were suspended at some time. Streams leave out their drops meanwhile, and nobody knows from when to when. */
 function everSuspended(events: readonly TimelineEvent[]): { has(user: string): boolean } {
   const once = events.filter(
     ({ channel, payload }) => channel === "standing_changed" && payload.standing === "suspended",

@@ -18,7 +18,7 @@ import { stateOn } from "./state.js";
 
 type Json = Readonly<Record<string, unknown>>;
 
-/** Whom users hide, and whom they follow. */
+/** The relations and the follows of users. */
 export interface People {
   readonly hides: Map<string, Map<string, "all" | "reposts">>;
   readonly follows: Set<string>;

@@ -1,7 +1,7 @@
 import type { TimelineEvent } from "./timeline-events.js";
 import type { StandingName } from "./world-standings.js";
 
-/** Whose drops a user does not see: all of them, or only their reposts. */
+/** Authors whose drops a user does not see: all of them, or only their reposts. */
 export type Hides = (user: string, target: string) => "all" | "reposts" | undefined;
 
 /** The newest version of each thing, whatever the order of the events. */
@@ -18,7 +18,7 @@ class Newest<Fact> {
   }
 }
 
-/** Whether one follows another after these events. */
+/** Returns true if one follows another after these events. */
 export function followsAfter(history: readonly TimelineEvent[]): (follower: string, author: string) => boolean {
   const edges = new Newest<boolean>();
   for (const { channel, payload } of history)
@@ -27,7 +27,7 @@ export function followsAfter(history: readonly TimelineEvent[]): (follower: stri
   return (follower, author) => edges.of(follower, author) ?? false;
 }
 
-/** Who hides whom at a time after these events: a block hides each from the other, a mute the target until its end. */
+/** Returns who hides whom at a time after these events: a block hides each from the other, a mute the target until its end. */
 export function hidesAfter(history: readonly TimelineEvent[], at: number): Hides {
   const blocks = new Newest<boolean>();
   const mutes = new Newest<{ readonly until: number; readonly hides: "all" | "reposts" } | undefined>();

@@ -24,9 +24,9 @@ export type Expected = {
   readonly global: readonly Entry[];
   /** Holds the drops of suspended authors, which pages leave out. */
   home(user: string): readonly Entry[];
-  /** What pages of the home show: each drop once among its reposts. */
+  /** Returns the pages of the home: each drop once among its reposts. */
   homePage(user: string): readonly Once[];
-  /** What pages of local and global show to somebody who hides nobody. */
+  /** Returns the pages of local and global for somebody who hides nobody. */
   readonly localPage: readonly string[];
   readonly globalPage: readonly string[];
 };

@@ -23,7 +23,7 @@ export const editedDrop = (
   more: object = { shown_in: "local", by: "ada" },
 ): Promise<number> => tell({ event: "drop_edited", drop_id: drop, revision, ...more });
 
-/** Whom each viewer hides, as Redis and the users service would say. */
+/** Users whom each viewer hides, as Redis and the users service would say. */
 export class Relations {
   readonly #hidden = new Map<string, Map<string, Hiding>>();
   isAway = false;

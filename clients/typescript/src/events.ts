@@ -16,7 +16,7 @@ export interface StreamStates {
   readonly closed: { readonly error: TimelineError | undefined };
 }
 
-/** What a listener of each name gets. */
+/** Maps each name to the message that its listeners get. */
 export type StreamMessages = { [Name in keyof StreamEvents]: StreamEvent<Name> } & StreamStates;
 
 export type Listener<Name extends keyof StreamMessages> = (message: StreamMessages[Name]) => void;

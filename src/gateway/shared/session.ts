@@ -15,7 +15,7 @@ import type { SharedSource } from "./source.nats.js";
 
 /** Entries that a stream sends in one turn: then the other streams have theirs. */
 const ENTRIES_A_TURN = 64;
-/** Whom a user hides is read again at most this often: a block hides within 2 s. */
+/** Minimum time between two reads of the users whom a viewer hides: a block hides within 2 s. */
 const READ_MS = SECOND / 5;
 
 export interface SharedSessionDeps {

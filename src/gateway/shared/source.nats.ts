@@ -120,7 +120,7 @@ export class SharedSource {
     const { shared, changed } = this.deps;
     if (this.#isCurrent) {
       const { lastSeq, createdAt } = await this.#feed.state();
-      // What the server sent before is here then.
+      // Everything that the server sent before has arrived then.
       await this.#feed.flushed();
       if (lastSeq > shared.last || createdAt !== this.#createdAt) this.#isCurrent = false;
     }

@@ -230,7 +230,7 @@ end
 
 local function is_reply(byline) return string.find(byline, '^[^,]*,,[^,]') end
 
--- What only suspensions judge of a drop: the author of its parent, and its author if that is an actor of another server
+-- Returns what only suspensions judge of a drop: the author of its parent, and its author if that is an actor of another server
 -- whose host the id of the drop does not name; nil for nothing. bylines.redis.ts has the same rule. "=" is the token of
 -- nobody.
 local function standing_byline(byline, drop)

@@ -15,7 +15,7 @@ const CASES = [
   ],
 ] as const;
 
-/** What replies and reposts cost. Leaves out what no stored run has measured yet. */
+/** Renders the cost of replies and reposts. Leaves out what no stored run has measured yet. */
 export function peopleTable(stored: Stored = storedRun): string {
   const rows = CASES.flatMap(([what, bench, name, process]) => {
     const cpu = stored(bench).rows.find((row) => row.name === name)?.cpu;
