@@ -1,49 +1,23 @@
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
-import { NOTIFICATIONS_MIGRATIONS } from "../../src/notifications/index.js";
-import type { Db } from "../../src/platform/db/db.js";
-import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { expect, test } from "@jest/globals";
 import { eventually } from "../support/eventually.js";
-import { natsOfFile } from "../support/nats-of-file.js";
-import { inWords, type NotificationsBench, openNotifications } from "../support/notifications.js";
-import { redisOfFile } from "../support/redis-of-file.js";
+import { describeNotifications } from "../support/notifications.js";
 
-const redis = redisOfFile();
-const nats = natsOfFile();
-
-describe.each(DATABASES)("events of notifications on $name", ({ name: database, start }) => {
-  let server: DatabaseServer;
-  let db: Db;
-  let bench: NotificationsBench;
-  let run = 0;
-
-  beforeAll(async () => {
-    server = await start();
-  }, 60_000);
-  beforeEach(async () => {
-    db = await server.emptyDatabase([NOTIFICATIONS_MIGRATIONS]);
-    bench = openNotifications(db, redis, nats);
-    run++;
-  });
-  afterEach(() => bench.close());
-  afterAll(() => server.stop());
-
-  const words = async (user: string) => inWords(await bench.list(user));
-  /** Streams keep the events of earlier tests. */
-  const own = (user: string): string => `${user}-${database}-${run}`;
+describeNotifications("events of notifications", (scene) => {
+  const { words, own } = scene;
 
   test("listeners are told once of each, and of many likes of one drop once a second", async () => {
     const [ada, bob] = [own("ada"), own("bob")];
-    await bench.listen(ada);
-    const mention = bench.logged("drop_created", { drop_id: own("b1"), user_id: "bob", mentions: [ada, bob] });
-    await bench.handle(mention);
-    await bench.handle(mention);
-    const likes = Array.from({ length: 50 }, (_, index) => bench.like(own("a1"), ada, `fan${index}`, 1));
-    for (const like of likes) await bench.handle(like);
-    await bench.handle(...likes.slice(0, 20));
+    await scene.bench.listen(ada);
+    const mention = scene.bench.logged("drop_created", { drop_id: own("b1"), user_id: "bob", mentions: [ada, bob] });
+    await scene.bench.handle(mention);
+    await scene.bench.handle(mention);
+    const likes = Array.from({ length: 50 }, (_, index) => scene.bench.like(own("a1"), ada, `fan${index}`, 1));
+    for (const like of likes) await scene.bench.handle(like);
+    await scene.bench.handle(...likes.slice(0, 20));
     const countOf = (events: readonly Readonly<Record<string, unknown>>[]): number =>
       events.reduce((sum, { count = 1, kind }) => sum + (kind === "LIKE" ? (count as number) : 0), 0);
-    await eventually(async () => countOf(await bench.told(ada)) >= 50, "all likes are told");
-    const told = await bench.told(ada);
+    await eventually(async () => countOf(await scene.bench.told(ada)) >= 50, "all likes are told");
+    const told = await scene.bench.told(ada);
     expect(countOf(told)).toBe(50);
     expect(told.length).toBeLessThan(12);
     expect(told[0]).toEqual({
@@ -52,69 +26,77 @@ describe.each(DATABASES)("events of notifications on $name", ({ name: database, 
     });
     expect(told[1]).toMatchObject({ kind: "LIKE", actor_id: "fan0", drop_id: own("a1") });
     expect(told.at(-1)).toMatchObject({ kind: "LIKE", actor_id: "fan49" });
-    expect(await bench.told(bob)).toEqual([]);
+    expect(await scene.bench.told(bob)).toEqual([]);
     expect(await words(bob)).toEqual([`MENTION bob ${own("b1")}`]);
   });
 
   test("what was admitted more than ten minutes ago is in the list, and on no stream", async () => {
     const ada = own("ada");
-    await bench.listen(ada);
+    await scene.bench.listen(ada);
     const late = { time: Date.now() - 11 * 60_000 };
     const [mention, liked, fresh] = [own("b1"), own("a1"), own("a2")];
-    await bench.handle(
-      bench.logged("drop_created", { drop_id: mention, user_id: "bob", mentions: [ada], created_at: late.time }, late),
-      { ...bench.like(liked, ada, "bob", 1), ...late },
+    await scene.bench.handle(
+      scene.bench.logged(
+        "drop_created",
+        { drop_id: mention, user_id: "bob", mentions: [ada], created_at: late.time },
+        late,
+      ),
+      { ...scene.bench.like(liked, ada, "bob", 1), ...late },
     );
-    await bench.handle(bench.like(fresh, ada, "bob", 1));
+    await scene.bench.handle(scene.bench.like(fresh, ada, "bob", 1));
     expect(await words(ada)).toEqual([`LIKE bob ${fresh}`, `LIKE bob ${liked}`, `MENTION bob ${mention}`]);
     await eventually(
-      async () => (await bench.told(ada)).some(({ drop_id }) => drop_id === fresh),
+      async () => (await scene.bench.told(ada)).some(({ drop_id }) => drop_id === fresh),
       "the new one is told",
     );
-    expect(await bench.told(ada)).toHaveLength(1);
+    expect(await scene.bench.told(ada)).toHaveLength(1);
   });
 
   test("an event about people whom the user has hidden since they were written is not sent", async () => {
     const ada = own("ada");
     const hide = async (): Promise<void> => {
-      bench.people.hides.set(ada, new Map([["bob", "all"]]));
-      await bench.hiddenChanged();
+      scene.bench.people.hides.set(ada, new Map([["bob", "all"]]));
+      await scene.bench.hiddenChanged();
     };
-    const mention = bench.logged("drop_created", { drop_id: own("b1"), user_id: "bob", mentions: [ada] });
-    await bench.handle(mention, bench.like(own("a1"), ada, "cleo", 1));
-    await bench.listen(ada);
-    await bench.handle(bench.like(own("a1"), ada, "dan", 1));
-    await db.query("UPDATE notification_groups SET told_at = told_at + 2000");
-    await bench.handle(bench.like(own("a1"), ada, "bob", 1));
+    const mention = scene.bench.logged("drop_created", { drop_id: own("b1"), user_id: "bob", mentions: [ada] });
+    await scene.bench.handle(mention, scene.bench.like(own("a1"), ada, "cleo", 1));
+    await scene.bench.listen(ada);
+    await scene.bench.handle(scene.bench.like(own("a1"), ada, "dan", 1));
+    await scene.db.query("UPDATE notification_groups SET told_at = told_at + 2000");
+    await scene.bench.handle(scene.bench.like(own("a1"), ada, "bob", 1));
     await hide();
-    await bench.handle(mention, bench.like(own("a2"), ada, "eve", 1));
-    const settled = async () => (await db.query("SELECT FROM notification_groups WHERE pending")).length === 0;
+    await scene.bench.handle(mention, scene.bench.like(own("a2"), ada, "eve", 1));
+    const settled = async () => (await scene.db.query("SELECT FROM notification_groups WHERE pending")).length === 0;
     await eventually(settled, "no event is due");
-    expect((await bench.told(ada)).map(({ actor_id }) => actor_id)).toEqual(["dan", "eve"]);
+    expect((await scene.bench.told(ada)).map(({ actor_id }) => actor_id)).toEqual(["dan", "eve"]);
   });
 
   test("an event of a like is not told again, in the place of a later one that is taken back", async () => {
     const [ada, drop] = [own("ada"), own("a1")];
-    await bench.listen(ada);
-    await bench.handle(bench.like(drop, ada, "bob", 1));
-    await db.query("UPDATE notification_groups SET told_at = told_at + 1000");
-    await bench.handle(bench.like(drop, ada, "cleo", 1));
-    await bench.handle(bench.like(drop, ada, "cleo", 2));
-    const settled = async () => (await db.query("SELECT FROM notification_groups WHERE pending")).length === 0;
+    await scene.bench.listen(ada);
+    await scene.bench.handle(scene.bench.like(drop, ada, "bob", 1));
+    await scene.db.query("UPDATE notification_groups SET told_at = told_at + 1000");
+    await scene.bench.handle(scene.bench.like(drop, ada, "cleo", 1));
+    await scene.bench.handle(scene.bench.like(drop, ada, "cleo", 2));
+    const settled = async () => (await scene.db.query("SELECT FROM notification_groups WHERE pending")).length === 0;
     await eventually(settled, "no event is due");
-    expect(await bench.told(ada)).toMatchObject([{ kind: "LIKE", actor_id: "bob" }]);
-    await bench.handle(bench.like(drop, ada, "dan", 1));
-    await eventually(async () => (await bench.told(ada)).length === 2, "the next one is told");
-    expect((await bench.told(ada))[1]).toMatchObject({ kind: "LIKE", actor_id: "dan" });
+    expect(await scene.bench.told(ada)).toMatchObject([{ kind: "LIKE", actor_id: "bob" }]);
+    await scene.bench.handle(scene.bench.like(drop, ada, "dan", 1));
+    await eventually(async () => (await scene.bench.told(ada)).length === 2, "the next one is told");
+    expect((await scene.bench.told(ada))[1]).toMatchObject({ kind: "LIKE", actor_id: "dan" });
   });
 
   test("a like that is taken back and done again is told once", async () => {
     const ada = own("ada");
-    await bench.listen(ada);
-    for (let version = 1; version <= 9; version++) await bench.handle(bench.like("a1", ada, "bob", version));
+    await scene.bench.listen(ada);
+    for (let version = 1; version <= 9; version++)
+      await scene.bench.handle(scene.bench.like("a1", ada, "bob", version));
     expect(await words(ada)).toEqual(["LIKE bob a1"]);
-    await bench.handle(bench.like("a2", ada, "bob", 1));
-    await eventually(async () => (await bench.told(ada)).some(({ drop_id }) => drop_id === "a2"), "the other is told");
-    expect((await bench.told(ada)).map(({ drop_id }) => drop_id)).toEqual(["a1", "a2"]);
+    await scene.bench.handle(scene.bench.like("a2", ada, "bob", 1));
+    await eventually(
+      async () => (await scene.bench.told(ada)).some(({ drop_id }) => drop_id === "a2"),
+      "the other is told",
+    );
+    expect((await scene.bench.told(ada)).map(({ drop_id }) => drop_id)).toEqual(["a1", "a2"]);
   });
 });

@@ -1,3 +1,4 @@
+import { afterAll, afterEach, beforeAll, beforeEach, describe } from "@jest/globals";
 import { ACTIVITY_SUBJECT_OF, type ActivityName } from "../../src/contracts/activity.js";
 import { type EventName, SUBJECT_OF } from "../../src/contracts/events.js";
 import { STREAM } from "../../src/contracts/subjects.js";
@@ -5,15 +6,18 @@ import type { Delivery } from "../../src/delivery/handler.js";
 import { type Notification, NotificationKind } from "../../src/gen/avion/notifications.js";
 import { encodeId } from "../../src/kernel/ids.js";
 import { silent } from "../../src/kernel/logger.js";
-import { startNotifications } from "../../src/notifications/index.js";
+import { NOTIFICATIONS_MIGRATIONS, startNotifications } from "../../src/notifications/index.js";
 import { createMethods } from "../../src/notifications/service.js";
 import { createNotificationStore } from "../../src/notifications/store.sql.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { RECENT_KEY } from "../../src/state/keys.js";
 import type { Users } from "../../src/upstreams/upstreams.grpc.js";
+import { DATABASES, type DatabaseServer } from "./databases.js";
 import { contextWith, deliveryOf } from "./deliveries.js";
 import type { NatsBench } from "./nats.js";
+import { natsOfFile } from "./nats-of-file.js";
 import type { RedisBench } from "./redis.js";
+import { redisOfFile } from "./redis-of-file.js";
 import { stateOn } from "./state.js";
 
 type Json = Readonly<Record<string, unknown>>;
@@ -29,7 +33,7 @@ const HOUR = 3_600_000;
 export type NotificationsBench = ReturnType<typeof openNotifications>;
 
 /** The component in this process, on a migrated database; `seq` of messages counts up. */
-export function openNotifications(db: Db, redis: RedisBench, nats: NatsBench) {
+function openNotifications(db: Db, redis: RedisBench, nats: NatsBench) {
   const people: People = { hides: new Map(), follows: new Set() };
   const hiddenOf = (user: string) =>
     [...(people.hides.get(user) ?? [])].map(([target_id, how]) => ({
@@ -106,3 +110,47 @@ export const inWords = ({ notifications }: { readonly notifications: readonly No
   );
 
 export const hoursAgo = (hours: number): number => Date.now() - hours * HOUR;
+
+interface Scene {
+  readonly server: DatabaseServer;
+  readonly db: Db;
+  readonly bench: NotificationsBench;
+  words(user: string): Promise<string[]>;
+  /** Returns an id of this test: streams keep the events of earlier tests. */
+  own(user: string): string;
+}
+
+/** Describes the component on each database, which is empty before each test. */
+export function describeNotifications(what: string, tests: (scene: Scene) => void): void {
+  const redis = redisOfFile();
+  const nats = natsOfFile();
+  describe.each(DATABASES)(`${what} on $name`, ({ name, start }) => {
+    let server: DatabaseServer;
+    let db: Db;
+    let bench: NotificationsBench;
+    let run = 0;
+    beforeAll(async () => {
+      server = await start();
+    }, 60_000);
+    beforeEach(async () => {
+      db = await server.emptyDatabase([NOTIFICATIONS_MIGRATIONS]);
+      bench = openNotifications(db, redis, nats);
+      run++;
+    });
+    afterEach(() => bench.close());
+    afterAll(() => server.stop());
+    tests({
+      get server() {
+        return server;
+      },
+      get db() {
+        return db;
+      },
+      get bench() {
+        return bench;
+      },
+      words: async (user) => inWords(await bench.list(user)),
+      own: (user) => `${user}-${name}-${run}`,
+    });
+  });
+}
