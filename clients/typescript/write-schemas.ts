@@ -48,6 +48,8 @@ function typeOf(schema: Schema): string {
   const { $ref, type = "" } = schema;
   if ($ref !== undefined) return $ref.split("/").at(-1) as string;
   if (schema.const !== undefined) return JSON.stringify(schema.const);
+  // A query has texts only, and the client writes them.
+  if (schema.enum?.join() === "true,false") return "boolean";
   if (schema.enum) return schema.enum.map((value) => JSON.stringify(value)).join(" | ");
   if (schema.anyOf) return schema.anyOf.map(typeOf).join(" | ");
   if (typeof type !== "string") return type.map((each) => typeOf({ ...schema, type: each })).join(" | ");

@@ -1,34 +1,37 @@
 import { readFileSync } from "node:fs";
 import { expect } from "@jest/globals";
 import type { Page } from "playwright-core";
+import type { StreamName } from "../../clients/typescript/src/index.js";
+import { openApi } from "../support/api.js";
 import { hasBrowser, launchBrowser } from "../support/browser.js";
 import { CLIENT } from "../support/client-package.js";
+import { addressesOf, interest, PEOPLE, postFor } from "../support/client-streams.js";
 import { becomes, eventually } from "../support/eventually.js";
-import { limited } from "../support/limits.js";
 import { TcpProxy } from "../support/proxy.js";
 import { type ScriptedServer, scriptedServer } from "../support/scripted-server.js";
 import { type SharedStack, sharedStack } from "../support/stack.js";
-import { created } from "../support/timeline-events.js";
 import { tokenOf } from "../support/tokens.js";
 
-const env = limited({ gateway: { retryMs: [10, 20] } });
-const onStack = sharedStack({ roles: "bridge,fanout,api", env });
+const onStack = sharedStack(PEOPLE);
 const inBrowser: typeof onStack = hasBrowser ? onStack : () => undefined;
 
 /** A page of another origin, with the client. It keeps what it hears in the same step in which the position is stored. */
 const PAGE = `<title>page</title><script type="module">
   import { TimelineClient } from "/client.js";
-  const { url, token } = JSON.parse(decodeURIComponent(location.hash.slice(1)));
-  const add = (name, value) => {
-    sessionStorage[name] = JSON.stringify([...JSON.parse(sessionStorage[name] ?? "[]"), value]);
-  };
+  const { url, token, names } = JSON.parse(decodeURIComponent(location.hash.slice(1)));
   window.client = new TimelineClient({ url, token: () => token });
-  window.stream = client.stream("home", { storage: sessionStorage });
-  stream
-    .on("new_drop", ({ data }) => add("drops", data.drop_id))
-    .on("reset", ({ data }) => add("resets", data.reason))
-    .on("open", () => add("opened", "yes"))
-    .on("down", ({ error }) => add("downs", error.message));
+  window.streams = names.map((name) => {
+    const add = (what, value) => {
+      const key = what + " of " + name;
+      sessionStorage[key] = JSON.stringify([...JSON.parse(sessionStorage[key] ?? "[]"), value]);
+    };
+    return client
+      .stream(name, { storage: sessionStorage })
+      .on(name === "notifications" ? "notification" : "new_drop", ({ data }) => add("drops", data.drop_id))
+      .on("reset", ({ data }) => add("resets", data.reason))
+      .on("open", () => add("opened", "yes"))
+      .on("down", ({ error }) => add("downs", error.message));
+  });
 </script>`;
 
 const servePage = (): Promise<ScriptedServer> =>
@@ -41,68 +44,67 @@ const servePage = (): Promise<ScriptedServer> =>
 interface Scene {
   readonly page: Page;
   readonly proxy: TcpProxy;
-  heard(name: "drops" | "resets" | "opened" | "downs"): Promise<string[]>;
+  /** Posts drops of which every stream tells, and returns their ids. */
+  post(): Promise<string[]>;
+  /** Returns this of each stream. */
+  heard(what: "drops" | "resets" | "opened" | "downs"): Promise<string[][]>;
 }
 
 async function openPage(stack: SharedStack, user: string): Promise<Scene> {
+  const api = openApi(stack.service.grpcAddress);
+  stack.defer(() => api.close());
+  const author = stack.id("bob");
+  const names = await interest(api, user, author);
   const server = await servePage();
   stack.defer(() => server.close());
   const { httpUrl } = await stack.start({
     roles: "gateway",
-    env: { ...env, TIMELINE_API_ADDR: stack.service.grpcAddress, TIMELINE_ALLOWED_ORIGINS: server.url },
+    env: { ...addressesOf(stack.service), TIMELINE_ALLOWED_ORIGINS: server.url },
   });
   const proxy = await TcpProxy.open(Number(new URL(httpUrl).port));
   stack.defer(() => proxy.close());
   const browser = await launchBrowser();
   stack.defer(() => browser.close());
   const page = await browser.newPage();
-  const given = JSON.stringify({ url: proxy.url("http"), token: await tokenOf(user) });
+  const given = JSON.stringify({ url: proxy.url("http"), token: await tokenOf(user), names });
   await page.goto(`${server.url}/#${encodeURIComponent(given)}`);
-  const heard: Scene["heard"] = (name) => page.evaluate(`JSON.parse(sessionStorage[${JSON.stringify(name)}] ?? "[]")`);
-  await eventually(async () => (await heard("opened")).length === 1, "the page listens");
-  return { page, proxy, heard };
-}
-
-let posted = 0;
-
-async function post(stack: SharedStack, user: string): Promise<string[]> {
-  const drops = Array.from({ length: 4 }, () => {
-    posted++;
-    return { drop_id: `drop-${posted}`, user_id: user, visibility: "followers" as const, created_at: Date.now() };
-  });
-  stack.world.post(...drops);
-  await stack.publish(...drops.map(created));
-  return drops.map(({ drop_id }) => drop_id);
+  const heard: Scene["heard"] = async (what) => {
+    const stored = (name: StreamName) => `JSON.parse(sessionStorage[${JSON.stringify(`${what} of ${name}`)}] ?? "[]")`;
+    return page.evaluate(`[${names.map(stored).join()}]`);
+  };
+  await eventually(async () => (await heard("opened")).every(({ length }) => length === 1), "the page listens");
+  return { page, proxy, heard, post: () => postFor(api, author, [user], 4) };
 }
 
 // Invariant 7.
 inBrowser(
-  "in Chromium a stream loses and repeats nothing over reloads, cuts and a server that refuses",
+  "in Chromium streams of each kind lose and repeat nothing over reloads, cuts and a server that refuses",
   async (stack) => {
-    const user = stack.id("ada");
-    const { page, proxy, heard } = await openPage(stack, user);
-    const all = await post(stack, user);
-    const hearsAll = (): Promise<void> =>
+    const { page, proxy, post, heard } = await openPage(stack, stack.id("ada"));
+    const all = await post();
+    const hearAll = (): Promise<void> =>
       eventually(
-        async () => (await heard("drops")).length >= all.length || String(await heard("downs")),
+        async () =>
+          (await heard("drops")).every(({ length }) => length >= all.length) || JSON.stringify(await heard("downs")),
         "all are heard",
       );
-    await hearsAll();
+    await hearAll();
     for (const _reload of [1, 2]) {
-      all.push(...(await post(stack, user)));
+      all.push(...(await post()));
       await page.reload();
-      await hearsAll();
+      await hearAll();
     }
     proxy.cutAfter(130);
-    all.push(...(await post(stack, user)));
-    await hearsAll();
+    all.push(...(await post()));
+    await hearAll();
+    const before = (await heard("downs")).flat().length;
     proxy.refuse(true);
-    all.push(...(await post(stack, user)));
-    await eventually(async () => (await heard("downs")).length >= 3, "the server refuses");
+    all.push(...(await post()));
+    await eventually(async () => (await heard("downs")).flat().length >= before + 10, "the server refuses");
     proxy.refuse(false);
-    await hearsAll();
-    expect((await heard("drops")).toSorted()).toEqual(all.toSorted());
-    expect(await heard("resets")).toEqual([]);
+    await hearAll();
+    for (const drops of await heard("drops")) expect(drops.toSorted()).toEqual(all.toSorted());
+    expect((await heard("resets")).flat()).toEqual([]);
   },
 );
 
@@ -110,8 +112,8 @@ inBrowser(
   "in Chromium the client reads pages of another origin, names wrong fields, and closes at once",
   async (stack) => {
     const user = stack.id("ada");
-    const { page, heard } = await openPage(stack, user);
-    const drops = await post(stack, user);
+    const { page, heard, post } = await openPage(stack, user);
+    const drops = await post();
     await becomes(async () => {
       const read = (await page.evaluate("client.page('home', { limit: 2 })")) as {
         drop_ids: string[];
@@ -123,10 +125,10 @@ inBrowser(
     const refused =
       "client.page('home', { limit: 0 }).catch(({ status, problem }) => [status, problem.errors[0].field])";
     expect(await page.evaluate(refused)).toEqual([400, "limit"]);
-    await page.evaluate("stream.close()");
+    await page.evaluate("for (const stream of streams) stream.close()");
     const connections = async () => (await stack.redis.scard(`sse_connections:user:${user}`)) === 0;
     await eventually(connections, "the gateway has no stream of the user");
-    expect(await page.evaluate("stream.isClosed")).toBe(true);
-    expect(await heard("downs")).toEqual([]);
+    expect(await page.evaluate("streams.every((stream) => stream.isClosed)")).toBe(true);
+    expect((await heard("downs")).flat()).toEqual([]);
   },
 );

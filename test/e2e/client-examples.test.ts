@@ -102,6 +102,17 @@ onStack("the example with a storage goes on where its last run was killed", asyn
   expect(second.lines.filter((line) => !line.startsWith("new_drop"))).toEqual([]);
 });
 
+onStack("the example of positions counts what is newer, and moves the position to the newest drop", async (stack) => {
+  const user = stack.id("ada");
+  const start = await runExample(stack, { name: "Remember how far the user has read", user });
+  for (const [version, newer] of [0, 3].entries()) {
+    await post(stack, user, 3);
+    await stack.streams.settled(3 * (version + 1));
+    const { lines, exited } = start();
+    expect([await exited, lines]).toEqual([0, [`${newer} newer, version ${version}`]]);
+  }
+});
+
 onStack("the example of a token renews it", async (stack) => {
   const user = stack.id("ada");
   const { lines, exited } = (await runExample(stack, { name: "Renew the token", user }))();

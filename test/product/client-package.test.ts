@@ -47,6 +47,20 @@ export async function read(): Promise<string> {
   for await (const message of stream) if (message.event === "drop_edited") return String(message.data.revision + 1);
   return "";
 }
+export async function kinds(): Promise<readonly string[]> {
+  for await (const message of client.stream("notifications"))
+    if (message.event === "notification") return [message.data.kind, (await client.unread()).newest_id];
+  return (await client.positions()).positions.map(({ timeline }) => timeline);
+}
+client.stream("list:1").on("drop_deleted", ({ data }) => data.drop_id).on("reset", ({ data }) => data.reason);
+stream.on("new_position", ({ data }) => client.setPosition({ ...data, version: data.version + 1 }));
+export const newer: Promise<number | undefined> = client.page("local", { with_newer: true }).then((page) => page.newer);
+// @ts-expect-error -- the stream of local has no notifications
+client.stream("local").on("notification", () => undefined);
+// @ts-expect-error -- notifications have no pages of drops
+void client.page("notifications");
+// @ts-expect-error -- a position has a version
+void client.setPosition({ timeline: "home", drop_id: "1" });
 export const idOf = ({ data }: StreamEvent<"drop_deleted">): string => data.drop_id;
 // @ts-expect-error -- there is no such timeline
 void client.page("rome");

@@ -1,8 +1,9 @@
 import { expect, test } from "@jest/globals";
 import { EventSource } from "eventsource";
 import type { Page } from "playwright-core";
-import { TimelineClient } from "../../clients/typescript/src/index.js";
+import { openApi } from "../support/api.js";
 import { hasBrowser, launchBrowser } from "../support/browser.js";
+import { addressesOf, areOpen, hear, hearAll, interest, PEOPLE, postFor } from "../support/client-streams.js";
 import { eventually } from "../support/eventually.js";
 import { hasHttpx, listenWithHttpx } from "../support/httpx.js";
 import { hasNginx, type Nginx, startNginx } from "../support/nginx.js";
@@ -32,10 +33,11 @@ function behindNginx(name: string, options: StackOptions, work: (scene: Scene) =
     async () => {
       const stack = await startStack({ roles: "bridge,fanout", ...options });
       try {
-        const gateways = await Promise.all([1, 2].map(() => stack.start({ roles: "gateway" })));
+        const env = options.data ? addressesOf(stack.service) : {};
+        const gateways = await Promise.all([1, 2].map(() => stack.start({ roles: "gateway", env })));
         const nginx = await startNginx(gateways.map(({ httpUrl }) => httpUrl));
         stack.defer(() => nginx.stop());
-        await work({ stack, nginx, gateways, ...changesOf(stack, gateways) });
+        await work({ stack, nginx, gateways, ...changesOf(stack, gateways, env) });
       } catch (error) {
         throw stack.explain(error);
       } finally {
@@ -46,14 +48,18 @@ function behindNginx(name: string, options: StackOptions, work: (scene: Scene) =
   );
 }
 
-function changesOf(stack: Stack, gateways: Service[]): Pick<Scene, "restart" | "post"> {
+function changesOf(
+  stack: Stack,
+  gateways: Service[],
+  env: Readonly<Record<string, string>>,
+): Pick<Scene, "restart" | "post"> {
   let posted = 0;
   return {
     restart: async (at) => {
       const old = gateways[at] as Service;
       expect(await old.stop()).toEqual({ code: 0, signal: null });
-      const env = { TIMELINE_HTTP_ADDR: new URL(old.httpUrl).host, TIMELINE_GRPC_ADDR: old.grpcAddress };
-      const launched = await launchService({ ...stack.serviceOptions, roles: "gateway", env });
+      const own = { TIMELINE_HTTP_ADDR: new URL(old.httpUrl).host, TIMELINE_GRPC_ADDR: old.grpcAddress };
+      const launched = await launchService({ ...stack.serviceOptions, roles: "gateway", env: { ...env, ...own } });
       const again = { ...launched, httpUrl: old.httpUrl };
       stack.defer(() => again.stop());
       await untilReady(again);
@@ -207,36 +213,28 @@ behindNginx(
 
 // Invariant 7.
 behindNginx(
-  "the client for TypeScript goes on while gateways are restarted, and while nginx has none",
-  { slow: true, timeoutMs: 180_000 },
-  async ({ stack, nginx, gateways, restart, post }) => {
-    stack.world.follow("fan", "star");
-    const stream = new TimelineClient({ url: nginx.url, token: () => tokenOf("fan") }).stream("home");
-    stack.defer(stream.close);
-    const [drops, resets, downs]: string[][] = [[], [], []];
-    let opened = 0;
-    stream.on("open", () => opened++);
-    stream.on("new_drop", ({ data }) => drops?.push(data.drop_id));
-    stream.on("reset", ({ data }) => resets?.push(data.reason));
-    stream.on("down", ({ error }) => downs?.push(error.message));
-    await eventually(() => opened === 1, "it listens");
-    const posted = await post(3);
-    const hearsAll = (): Promise<void> =>
-      eventually(
-        () => drops?.length === posted.length || `${drops?.length} of ${posted.length}`,
-        "it hears of all",
-        60_000,
-      );
+  "streams of each kind of the client for TypeScript go on while gateways are restarted, and while nginx has none",
+  { ...PEOPLE, slow: true, timeoutMs: 180_000 },
+  async ({ stack, nginx, gateways, restart }) => {
+    const api = openApi(stack.service.grpcAddress);
+    stack.defer(() => api.close());
+    const heard = (await interest(api, "fan", "star")).map((name) => hear({ url: nginx.url, user: "fan", name }));
+    for (const { stream } of heard) stack.defer(stream.close);
+    const post = () => postFor(api, "star", ["fan"], 3);
+    await areOpen(heard);
+    const posted = await post();
     for (const at of [0, 1]) {
       await restart(at);
-      posted.push(...(await post(3)));
-      await hearsAll();
+      posted.push(...(await post()));
+      await hearAll(heard, posted, 60_000);
     }
     await Promise.all(gateways.map((gateway) => gateway.stop()));
-    posted.push(...(await post(3)));
-    await eventually(() => downs?.includes("no gateway answers") === true, "nginx says that there is none", 60_000);
+    posted.push(...(await post()));
+    const knows = (): boolean => heard.every(({ downs }) => downs.includes("no gateway answers"));
+    await eventually(knows, "nginx says that there is none", 60_000);
     await restart(0);
-    await hearsAll();
-    expect([drops?.toSorted(), resets]).toEqual([posted.toSorted(), []]);
+    await hearAll(heard, posted, 60_000);
+    for (const { name, drops, resets } of heard)
+      expect([name, drops.toSorted(), resets]).toEqual([name, posted.toSorted(), []]);
   },
 );

@@ -10,7 +10,7 @@ export interface CallOptions {
 interface Call extends CallOptions {
   readonly method?: "GET" | "POST";
   /** A list is separated by commas. */
-  readonly query?: Readonly<Record<string, string | number | readonly string[] | undefined>>;
+  readonly query?: Readonly<Record<string, string | number | boolean | readonly string[] | undefined>>;
   readonly body?: unknown;
   readonly headers?: Readonly<Record<string, string>>;
 }

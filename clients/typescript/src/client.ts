@@ -1,4 +1,5 @@
 import { type CallOptions, call } from "./calls.js";
+import type { EventsOf, StreamName, TimelineName } from "./events.js";
 import type {
   Accepted,
   Analyses,
@@ -7,7 +8,10 @@ import type {
   Notifications,
   NotificationsQuery,
   Order,
+  Positions,
+  PositionToSet,
   Rewards,
+  SetPosition,
   Timeline,
   TimelineQuery,
   Unread,
@@ -15,13 +19,17 @@ import type {
 import { type ClientOptions, createSend, type Send } from "./send.js";
 import { type StreamOptions, TimelineStream } from "./stream.js";
 
-/** A list of the user is named by its id. */
-export type TimelineName = "home" | "local" | "global" | `list:${string}`;
-
 export interface AnalyzeOptions extends CallOptions {
   /** Calls with the same key and order, a day long, make one analysis. Default: a new key for each call. */
   readonly idempotencyKey?: string;
 }
+
+/** The stream of the home has notifications among its events. */
+const NOTIFICATIONS: ReadonlySet<string> = new Set<EventsOf<"notifications">>([
+  "notification",
+  "notifications_read",
+  "reset",
+]);
 
 const placeOf = (timeline: TimelineName): string =>
   timeline.startsWith("list:") ? `list/${encodeURIComponent(timeline.slice("list:".length))}` : timeline;
@@ -39,9 +47,26 @@ export class TimelineClient {
     return call(this.#send, `/api/v1/timelines/${placeOf(timeline)}`, { query, signal });
   }
 
-  /** Opens the stream of the user's home timeline, of notifications, analyses and rewards. */
-  stream(timeline: "home", options: StreamOptions = {}): TimelineStream {
-    return new TimelineStream(this.#send, `/events/timeline/${timeline}`, options);
+  /**
+   * Opens a stream of a timeline. That of the home also tells of positions, notifications, analyses and rewards.
+   * `notifications` is a connection to the same stream, of which other events are left out.
+   */
+  stream<Name extends StreamName>(name: Name, options: StreamOptions = {}): TimelineStream<EventsOf<Name>> {
+    const [place, only] = name === "notifications" ? ["home", NOTIFICATIONS] : [placeOf(name), undefined];
+    return new TimelineStream(this.#send, { path: `/events/timeline/${place}`, name, only }, options);
+  }
+
+  /** Reads up to where the user has read each timeline. */
+  positions({ signal }: CallOptions = {}): Promise<Positions> {
+    return call(this.#send, "/api/v1/positions", { signal });
+  }
+
+  /**
+   * Stores up to where the user has read a timeline. The stream of the home says `new_position`, on all devices. If the
+   * position that stands has a version as high, the call rejects with status 409, and the message names that one.
+   */
+  setPosition(position: PositionToSet, { signal }: CallOptions = {}): Promise<SetPosition> {
+    return call(this.#send, "/api/v1/positions", { method: "POST", body: position, signal });
   }
 
   /** Lists what others did with the user and their drops, newest first. The stream says `notification`. */

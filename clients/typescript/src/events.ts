@@ -1,10 +1,23 @@
 import type { TimelineError } from "./errors.js";
 import type { StreamEvents } from "./gen/schemas.js";
 
+/** A list of the user is named by its id. */
+export type TimelineName = "home" | "local" | "global" | `list:${string}`;
+
+export type StreamName = TimelineName | "notifications";
+
 /** An event of a stream, with the id to resume after it. */
 export type StreamEvent<Name extends keyof StreamEvents = keyof StreamEvents> = {
   [Event in Name]: { readonly event: Event; readonly data: StreamEvents[Event]; readonly id: string };
 }[Name];
+
+type DropEvent = "new_drop" | "drop_edited" | "drop_deleted";
+type NotificationEvent = "notification" | "notifications_read";
+
+/** Names the events of each stream. */
+export type EventsOf<Name extends StreamName> = Name extends "home"
+  ? keyof StreamEvents
+  : "reset" | (Name extends "notifications" ? NotificationEvent : DropEvent);
 
 /** The stream tells of itself by these. */
 export interface StreamStates {

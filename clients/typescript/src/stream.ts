@@ -1,16 +1,28 @@
 import { readConnection } from "./connection.js";
 import { delayOf, pause } from "./delay.js";
 import { asError, TimelineError } from "./errors.js";
-import { type Listener, Listeners, type StreamEvent, type StreamMessages, type StreamStates } from "./events.js";
+import { type Listener, Listeners, type StreamEvent, type StreamStates } from "./events.js";
+import type { StreamEvents } from "./gen/schemas.js";
 import type { Block } from "./parser.js";
 import { createKeeper, type PositionStorage, readPosition } from "./position.js";
 import { EventQueue } from "./queue.js";
 import type { Send } from "./send.js";
 
+interface StreamSource {
+  readonly path: string;
+  /** The name is a part of the default key in a storage, so that each stream has a position of its own. */
+  readonly name: string;
+  /** Other events only move the position. Undefined: all are passed on. */
+  readonly only?: ReadonlySet<string> | undefined;
+}
+
 export interface StreamOptions {
   /** The stream resumes from the position that is stored there, and stores it. */
   readonly storage?: PositionStorage;
-  /** The key in the storage. It should name the user: a position of another one leads to a `reset`. */
+  /**
+   * The key in the storage. It should name the user: a position of another one leads to a `reset`. Default:
+   * `avion-timeline:` and the name of the stream.
+   */
   readonly storageKey?: string;
   /** The stream resumes after this id. It counts before a stored one. */
   readonly lastEventId?: string;
@@ -28,24 +40,26 @@ const IDLE_MS = 45_000;
  * An event stream that reconnects by itself, and goes on after the last event. It opens with the first listener of an
  * event, or with the first loop over it.
  */
-export class TimelineStream implements AsyncIterable<StreamEvent> {
+export class TimelineStream<Events extends keyof StreamEvents = keyof StreamEvents>
+  implements AsyncIterable<StreamEvent<Events>>
+{
   readonly #send: Send;
-  readonly #path: string;
+  readonly #source: StreamSource;
   readonly #options: StreamOptions;
   readonly #listeners = new Listeners();
   readonly #abort = new AbortController();
   readonly #keep: (id: string) => void;
-  #queue: EventQueue<StreamEvent> | undefined;
+  #queue: EventQueue<StreamEvent<Events>> | undefined;
   #isStarted = false;
   #isOpen = false;
   #openedAt = 0;
   #retryMs = 0;
   #lastEventId = "";
 
-  constructor(send: Send, path: string, options: StreamOptions = {}) {
-    const { storage, storageKey = `avion-timeline:${path}`, signal } = options;
+  constructor(send: Send, source: StreamSource, options: StreamOptions) {
+    const { storage, storageKey = `avion-timeline:${source.name}`, signal } = options;
     this.#send = send;
-    this.#path = path;
+    this.#source = source;
     this.#options = { ...options, storageKey };
     this.#keep = storage ? createKeeper(storage, storageKey) : () => undefined;
     if (signal?.aborted) this.close();
@@ -61,14 +75,14 @@ export class TimelineStream implements AsyncIterable<StreamEvent> {
     return this.#abort.signal.aborted;
   }
 
-  on<Name extends keyof StreamMessages>(name: Name, listener: Listener<Name>): this {
+  on<Name extends Events | keyof StreamStates>(name: Name, listener: Listener<Name>): this {
     this.#listeners.add(name, listener);
     const isState = name === "open" || name === "down" || name === "closed";
     if (!isState) this.#start();
     return this;
   }
 
-  off<Name extends keyof StreamMessages>(name: Name, listener: Listener<Name>): this {
+  off<Name extends Events | keyof StreamStates>(name: Name, listener: Listener<Name>): this {
     this.#listeners.remove(name, listener);
     return this;
   }
@@ -77,8 +91,8 @@ export class TimelineStream implements AsyncIterable<StreamEvent> {
    * Yields the events, each to one loop only. The loop throws the error for which the stream ends; leaving the loop closes
    * the stream.
    */
-  [Symbol.asyncIterator](): AsyncIterator<StreamEvent, undefined> {
-    const queue = new EventQueue<StreamEvent>(this.#keep);
+  [Symbol.asyncIterator](): AsyncIterator<StreamEvent<Events>, undefined> {
+    const queue = new EventQueue<StreamEvent<Events>>(this.#keep);
     if (this.#queue) throw new TypeError("the stream has a loop already");
     this.#queue = queue;
     if (this.isClosed) queue.end(undefined);
@@ -128,7 +142,7 @@ export class TimelineStream implements AsyncIterable<StreamEvent> {
   async #connect(): Promise<TimelineError> {
     this.#isOpen = false;
     return readConnection(this.#send, {
-      path: this.#path,
+      path: this.#source.path,
       lastEventId: this.#lastEventId,
       idleMs: this.#options.idleMs ?? IDLE_MS,
       signal: this.#abort.signal,
@@ -144,7 +158,8 @@ export class TimelineStream implements AsyncIterable<StreamEvent> {
     if (block.id !== undefined && !this.#isOpen) this.#open();
     if (this.isClosed) return undefined;
     const { id = this.#lastEventId } = block;
-    const message = data === undefined ? undefined : ({ event, data: parse(data), id } as StreamEvent);
+    const isPassed = data !== undefined && (this.#source.only?.has(event) ?? true);
+    const message = isPassed ? ({ event, data: parse(data), id } as StreamEvent<Events>) : undefined;
     this.#lastEventId = id;
     if (message) this.#listeners.call(event, message);
     if (this.isClosed || id === "") return undefined;
