@@ -173,6 +173,40 @@ describePosts("remote replies", {}, (posts) => {
     expect(await calibrated()).toMatchObject({ corrected: 0 });
   });
 
+  test("a reply that is made while its remote parent is put either counts and is listed, or is refused", async () => {
+    const parent = newUri();
+    const { remote } = posts.store;
+    const store = {
+      ...posts.store,
+      // The parent comes after the call has looked for its id, and before it looks for its author.
+      remote: {
+        ...remote,
+        dropsByUris: async (uris: readonly string[]) => {
+          await put({ uri: parent });
+          return remote.dropsByUris(uris);
+        },
+      },
+    };
+    const meeting = await startPosts(posts.db, { store });
+    expect(await refusal(post(meeting, { reply_to: parent }))).toBe("INVALID_ARGUMENT reply_to: there is no such drop");
+    await meeting.stop();
+    const reply = await post(posts, { reply_to: parent });
+    expect(await items(parent)).toEqual([reply]);
+    expect(await replies(parent)).toBe(1);
+    const parents = Array.from({ length: 100 }, newUri);
+    const tried = (reply_to: string): Promise<number> =>
+      post(posts, { reply_to }).then(
+        () => 1,
+        () => 0,
+      );
+    const made = await Promise.all(parents.map((uri) => Promise.all([tried(uri), tried(uri), put({ uri })])));
+    for (const [n, [one, other]] of made.entries()) {
+      const uri = parents[n] as string;
+      expect([(await items(uri)).length, await replies(uri)]).toEqual([one + other, one + other]);
+    }
+    expect(await calibrated()).toMatchObject({ corrected: 0 });
+  });
+
   test("only public and unlisted replies count, and a viewer sees those that address them", async () => {
     const parent = await post(posts);
     const [open, unlisted, , direct] = [

@@ -69,8 +69,11 @@ export function writeDrops(deps: DropsDeps, nextId: (now: number) => string, rea
       const drop = { ...draft, reply_to_author: parent?.user_id ?? "" };
       const replied = isForEverybody(drop) ? replyOf(drop, parentKey) : undefined;
       const isRefused = await isBlockedFrom(deps, drop.user_id, parent);
+      // A remote parent that comes from now on would not count the reply, and nothing has been asked about its author.
+      const isOrphan = draft.reply_to !== "" && parentKey === undefined;
       const made =
         !isRefused &&
+        !isOrphan &&
         (await deps.limited(request.created_at === 0 ? usesOfDrop(drop, deps.config) : [], {
           write: () => store.drops.create({ drop, idempotencyKey, created: dropCreated(drop), replied, parentKey }),
           changed: (created) => created,
