@@ -46,6 +46,7 @@ const OTHERS: Values = {
   "upstreams.userService": "other:1",
   "upstreams.postService": "other:1",
   "upstreams.timelineService": "other:1",
+  "upstreams.notificationService": "other:1",
   "jwt.secret": "another secret that is long enough for HS256",
   "jwt.jwksUrl": "https://other/keys",
   dnsPolicy: "Default",
