@@ -24,7 +24,7 @@ export function readDeadlines(callerDeadline: number, maxMs: number): ReadDeadli
 export function withDeadline<T>(work: Promise<T>, deadline: number): Promise<T> {
   return new Promise((resolve, reject) => {
     const late = (): void => reject(new AppError("deadline", "the timeline could not be read in time"));
-    const timer = setTimeout(late, deadline - Date.now()).unref();
+    const timer = setTimeout(late, Math.max(0, deadline - Date.now())).unref();
     work.then(
       (result) => {
         clearTimeout(timer);

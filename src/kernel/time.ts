@@ -66,7 +66,7 @@ export function pause(ms: number, signal?: AbortSignal): Promise<void> {
       signal?.removeEventListener("abort", done);
       resolve();
     };
-    const timer = setTimeout(done, ms);
+    const timer = setTimeout(done, Math.max(0, ms));
     timer.unref();
     if (signal === undefined) return;
     // Node takes more than ten listeners for a leak, but many may wait for one signal.

@@ -234,12 +234,15 @@ class PubAcks {
   #watchDeadlines(): void {
     const [first] = this.#batches;
     if (this.#timer || !first) return;
-    this.#timer = setTimeout(() => {
-      this.#timer = undefined;
-      const now = performance.now();
-      this.#fail((_, { deadline }) => deadline <= now, NatsError.errorForCode(ErrorCode.Timeout));
-      this.#watchDeadlines();
-    }, first.deadline - performance.now());
+    this.#timer = setTimeout(
+      () => {
+        this.#timer = undefined;
+        const now = performance.now();
+        this.#fail((_, { deadline }) => deadline <= now, NatsError.errorForCode(ErrorCode.Timeout));
+        this.#watchDeadlines();
+      },
+      Math.max(0, first.deadline - performance.now()),
+    );
     this.#timer.unref();
   }
 

@@ -3,7 +3,7 @@ import { TestEnvironment } from "jest-environment-node";
 const { [Symbol.hasInstance]: usual } = Function.prototype;
 
 /** Node's own functions and the packages that all files of a worker share have other globals than a test. */
-const SHARED = ["Object", "Error", "Date", "Map"];
+const SHARED = ["Object", "Error", "Date", "Map", "Promise"];
 
 /** Databases that no file uses. They last for the worker: starting one takes a second of CPU time. */
 const idleDatabases = [];

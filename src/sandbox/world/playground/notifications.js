@@ -32,7 +32,7 @@ export function createNotifications({ byId, ask, look }) {
     return unread;
   };
 
-  /** What is shown is read. */
+  /** Shows the newest notifications and marks them as read. */
   async function show() {
     const unread = await count();
     const { notifications } = await ask((client) => client.notifications({ limit: SHOWN }));
