@@ -1,5 +1,6 @@
 import { randomInt } from "node:crypto";
-import { date, parseEvent, type TimelineEvent } from "../contracts/events.js";
+import { parseEvent, type TimelineEvent } from "../contracts/events.js";
+import { date } from "../contracts/payloads.js";
 import type { HeldDrop } from "../contracts/timelines.js";
 import { type DropPage, type KnownVisibility, type TimelineEntry, VISIBILITY_NAMES } from "../contracts/timelines.js";
 import { MAX_RECIPIENTS } from "../contracts/untrusted.js";

@@ -1,7 +1,9 @@
 import { z } from "zod";
 import { AppError } from "../kernel/errors.js";
+import { about } from "../kernel/fields.js";
 import { encodeId } from "../kernel/ids.js";
-import { date, parseJson, source } from "./events.js";
+import { parseJson } from "./events.js";
+import { date, source } from "./payloads.js";
 import { dropId, understood, userId } from "./untrusted.js";
 import { version } from "./versions.js";
 
@@ -18,29 +20,36 @@ const ACTIVITY_OF = new Map(ACTIVITY_NAMES.map((name) => [ACTIVITY_SUBJECT_OF[na
 
 export const knownActivity = (subject: string): ActivityName | undefined => ACTIVITY_OF.get(subject);
 
-const shared = {
-  ...source,
-  /** False: the like or the request was taken back, or the request was answered. */
-  active: z.boolean(),
-  /** The newest version of a key counts. */
-  version,
-  /** The time of the like or of the request; without it the time of admission counts. */
-  created_at: date.optional(),
-};
-
-/** A like of a drop of this server. The key is the drop, the kind and the user. */
 const reacted = z.object({
-  ...shared,
+  ...source,
   drop_id: dropId,
-  author_id: userId,
-  user_id: userId,
+  author_id: about("the author of the drop", userId),
+  user_id: about("who likes it, a user id or the URI of an actor", userId),
   kind: z.enum(["like"]),
+  active: about("false: the like is taken back", z.boolean()),
+  version: about(
+    "0 or more; grows with each like of this drop by this user and its end, and never starts again; the highest one counts",
+    version,
+  ),
+  created_at: about("when it was liked; without it, when the event is admitted", date).optional(),
 });
 
-/** A request to follow somebody who approves followers. The versions of an edge are those of its follows, too. */
-const requested = z.object({ ...shared, follower_id: userId, following_id: userId });
+const requested = z.object({
+  ...source,
+  follower_id: about("who asks", userId),
+  following_id: about("who is asked", userId),
+  active: about("false: the request has ended", z.boolean()),
+  version: about(
+    "0 or more; those of `user_followed` and `user_unfollowed` of this pair count on; the highest one counts",
+    version,
+  ),
+  created_at: about("when the request was made; without it, when the event is admitted", date).optional(),
+});
 
-export const ACTIVITY_PAYLOADS = { drop_reacted: reacted, user_requested: requested } as const;
+export const ACTIVITY_PAYLOADS = {
+  drop_reacted: about("Somebody likes a drop of a user of this server, or does so no longer", reacted),
+  user_requested: about("Somebody asks to follow a user who approves followers, or the request ends", requested),
+} as const;
 
 export type ActivityEvent = {
   [Name in ActivityName]: { readonly name: Name; readonly payload: z.output<(typeof ACTIVITY_PAYLOADS)[Name]> };

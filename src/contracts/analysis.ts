@@ -1,7 +1,8 @@
 import { z } from "zod";
 import { codeOf } from "../kernel/errors.js";
-import { storedIdFault } from "../kernel/fields.js";
+import { about, storedIdFault } from "../kernel/fields.js";
 import { parseJson } from "./events.js";
+import { ANALYSIS_COMPLETED, ANALYSIS_FAILED, XP_EARNED } from "./subjects.js";
 import { understood, userId } from "./untrusted.js";
 
 /** The tiers are sorted from the lowest to the highest. */
@@ -90,9 +91,33 @@ const completed = z.object({
   event_id: z.uuid(),
   ...common,
   tier: z.enum(USER_TIERS),
-  cached: z.boolean(),
+  cached: about("the results were those of an earlier analysis", z.boolean()),
   completed_at: time,
 });
+
+const failed = z.object({
+  ...common,
+  attempt: z.int(),
+  final: about("no attempt follows; a redriven dead letter begins anew", z.boolean()),
+  error: z.string(),
+  error_code: z.string(),
+});
+
+const earned = z.object({
+  event_id: about("of the analysis that is rewarded", z.uuid()),
+  user_id: userId,
+  amount: about("XP", z.number()),
+  multiplier: about("that of the user's tier", z.number()),
+  reason: z.literal("timeline_analysis"),
+  earned_at: time,
+});
+
+/** Bodies of the events that tell what became of analyses, by their subjects. */
+export const ANALYSIS_EVENTS = {
+  [ANALYSIS_COMPLETED]: about("An analysis is completed", completed),
+  [ANALYSIS_FAILED]: about("An attempt of an analysis has failed", failed),
+  [XP_EARNED]: about("An analysis is rewarded", earned),
+} as const;
 
 /** Body of `events.timeline.requested`. */
 export type AnalysisRequest = z.output<typeof request>;
@@ -137,23 +162,9 @@ function namesIn(text: Buffer): { readonly user_id?: unknown; readonly did?: unk
 }
 
 /** Body of `events.timeline.failed`. */
-export interface AnalysisFailed extends Pick<AnalysisRequest, "analysis_id" | "user_id" | "did" | "type"> {
-  readonly attempt: number;
-  /** No attempt follows; a redriven dead letter begins anew. */
-  readonly final: boolean;
-  readonly error: string;
-  readonly error_code: string;
-}
-
+export type AnalysisFailed = Readonly<z.output<typeof failed>>;
 /** Body of `events.xp.earned`. */
-export interface XpEarned {
-  readonly event_id: string;
-  readonly user_id: string;
-  readonly amount: number;
-  readonly multiplier: number;
-  readonly reason: "timeline_analysis";
-  readonly earned_at: string;
-}
+export type XpEarned = Readonly<z.output<typeof earned>>;
 
 export type MeasureResult = Readonly<Record<string, unknown>>;
 

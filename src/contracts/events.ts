@@ -1,12 +1,11 @@
-import { z } from "zod";
+import type { z } from "zod";
 import { AppError } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
-import { wrongUnitOf } from "../kernel/time.js";
-import { hostOf, STANDINGS, subjectToken } from "./standings.js";
-import { VISIBILITY_NAMES } from "./timelines.js";
-import { CLOCK_SKEW_MS, isTime, isTooFarAhead } from "./times.js";
-import { dropId, MAX_MENTIONS, MAX_RECIPIENTS, understood, userId, userIds } from "./untrusted.js";
-import { version, withExactVersions } from "./versions.js";
+import { PAYLOADS } from "./payloads.js";
+import { subjectToken } from "./standings.js";
+import { CLOCK_SKEW_MS, isTooFarAhead } from "./times.js";
+import { understood } from "./untrusted.js";
+import { withExactVersions } from "./versions.js";
 
 export const EVENT_NAMES = [
   "drop_created",
@@ -50,154 +49,8 @@ export function eventOfSubject(subject: string): EventName {
   return name;
 }
 
-// RFC 3339, section 5.6, demands a full date and time with an offset.
-const RFC3339 = /^(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:[Zz]|[+-]\d\d:\d\d)$/;
-
-function parseDate(text: string): number | undefined {
-  const match = RFC3339.exec(text);
-  if (!match) return undefined;
-  const [, year, month, day] = match.map(Number);
-  const lastDay = new Date(Date.UTC(year as number, month as number, 0)).getUTCDate();
-  if ((day as number) > lastDay || match[4] === "24") return undefined;
-  // A leap second is the second after it here: no clock of ours knows leap seconds.
-  const leap = match[6] === "60";
-  const ms = Date.parse((leap ? text.replace(/:60/, ":59") : text).toUpperCase().replace(" ", "T"));
-  return Number.isNaN(ms) ? undefined : ms + (leap ? 1_000 : 0);
-}
-
-const wrongUnit = (unit: string): string => `is a time in ${unit}, and must be ms since the epoch`;
-
-export const date = z
-  .union([z.number(), z.string()], { message: "must be a number of ms since the epoch or an RFC 3339 date" })
-  .transform((value, context) => {
-    const unit = typeof value === "number" ? wrongUnitOf(value) : undefined;
-    if (unit !== undefined) {
-      context.addIssue({ code: "custom", message: wrongUnit(unit) });
-      return z.NEVER;
-    }
-    const ms = typeof value === "string" ? parseDate(value) : value;
-    if (ms !== undefined && isTime(ms)) return ms === 0 ? 0 : ms;
-    context.addIssue({
-      code: "custom",
-      message: "must be an integer of ms since the epoch, at least 0, or an RFC 3339 date",
-    });
-    return z.NEVER;
-  });
-
-/** Fields that every payload may have. */
-export const source = {
-  traceparent: z.string().max(128).optional().catch(undefined),
-  producer: z.string().max(128).optional().catch(undefined),
-  seq: z.number().int().nonnegative().optional().catch(undefined),
-};
-
-const visibility = z.enum(Object.values(VISIBILITY_NAMES));
-
-const created = z.object({
-  ...source,
-  drop_id: dropId,
-  user_id: userId,
-  visibility,
-  created_at: date,
-  recipients: userIds(MAX_RECIPIENTS).optional(),
-  /** Of a repost: the original and its author. */
-  repost_of: dropId.optional(),
-  repost_author: userId.optional(),
-  /** Of a reply: its parent, and the parent's author where that is known. */
-  reply_to: dropId.optional(),
-  reply_to_author: userId.optional(),
-  mentions: userIds(MAX_MENTIONS).optional(),
-});
-
-const deleted = z.object({ ...source, drop_id: dropId, user_id: userId.optional() });
-
-/** Revisions of a drop count from 1. */
-const edited = z.object({ ...source, drop_id: dropId, user_id: userId, revision: z.int().min(1), updated_at: date });
-
-const received = z.object({
-  ...source,
-  drop_id: dropId,
-  user_id: userId.optional(),
-  visibility: visibility.default("public"),
-  created_at: date,
-  recipients: userIds(MAX_RECIPIENTS).optional(),
-  /** As of a drop that was created. */
-  reply_to: dropId.optional(),
-  reply_to_author: userId.optional(),
-  mentions: userIds(MAX_MENTIONS).optional(),
-});
-
-const edge = z.object({
-  ...source,
-  follower_id: userId,
-  following_id: userId,
-  version,
-  /** The time of the change; without a valid one the time of admission counts, as it did when no event had this field. */
-  created_at: date.optional().catch(undefined),
-});
-
-/** ms since the epoch; 0: never. */
-const end = z
-  .number()
-  .superRefine((value, context) => {
-    const unit = wrongUnitOf(value);
-    if (unit !== undefined) context.addIssue({ code: "custom", message: wrongUnit(unit) });
-    else if (!isTime(value))
-      context.addIssue({ code: "custom", message: "must be an integer of ms since the epoch, at least 0" });
-  })
-  .default(0);
-
-const relation = z.object({
-  ...source,
-  user_id: userId,
-  target_id: userId,
-  version,
-  /** Of a mute. */
-  expires_at: end,
-  /** Of a mute: it hides only what the target reposts. */
-  reposts_only: z.boolean().default(false),
-});
-
-const erasure = z.object({ ...source, user_id: userId, version });
-
-const host = z.string().transform((text, context): string => {
-  const host = hostOf(text);
-  if (host === undefined) context.addIssue({ code: "custom", message: "must be the name of a host" });
-  return host ?? z.NEVER;
-});
-
-const standing = z
-  .object({
-    ...source,
-    user_id: userId.optional(),
-    host: host.optional(),
-    standing: z.enum(STANDINGS),
-    until: end,
-    version,
-  })
-  .superRefine(({ user_id, host }, context) => {
-    if ((user_id === undefined) === (host === undefined))
-      context.addIssue({ code: "custom", message: "must have either a user_id or a host" });
-  });
-
-/** Producers publish these payloads. */
-export const PAYLOADS = {
-  drop_created: created,
-  drop_deleted: deleted,
-  drop_edited: edited,
-  ap_drop_received: received,
-  user_followed: edge,
-  user_unfollowed: edge,
-  user_blocked: relation,
-  user_unblocked: relation,
-  user_muted: relation,
-  user_unmuted: relation,
-  user_erased: erasure,
-  standing_changed: standing,
-} as const;
-
-export type DropCreated = z.output<typeof created>;
-export type RemoteDropReceived = z.output<typeof received>;
+export type DropCreated = z.output<(typeof PAYLOADS)["drop_created"]>;
+export type RemoteDropReceived = z.output<(typeof PAYLOADS)["ap_drop_received"]>;
 
 export type TimelineEvent = {
   [Name in EventName]: { readonly name: Name; readonly payload: z.output<(typeof PAYLOADS)[Name]> };

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { about } from "../kernel/fields.js";
 import { encodeId, fingerprint } from "../kernel/ids.js";
 import { parseJson } from "./events.js";
 import { dropId, understood, userId, userIds } from "./untrusted.js";
@@ -82,20 +83,26 @@ export function jobMessageId(job: FanoutJob): string {
   return `${job.event}:${encodeId(job.drop_id)}:${chunkId(job)}`;
 }
 
-export interface FanoutCompleted {
-  readonly event: string;
-  readonly drop_id: string;
-  readonly user_id: string;
-  readonly recipients: number;
-  readonly chunks: number;
-  readonly created_at: number;
-  readonly admitted_at: number;
-  readonly landed_at: number;
-  /** The lag is from `created_at` to `landed_at`. A deletion counts from its admission, which is its `created_at`. */
-  readonly lag_ms: number;
-  /** Only a tiered author's drop has tiers. */
-  readonly tiers?: Tiers | undefined;
-}
+const tier = z.object({
+  recipients: z.number(),
+  landed_at: about("ms since the epoch; null: nobody is in the tier", z.number().nullable()),
+});
 
-/** `landed_at` is in ms since the epoch; null means that nobody is in the tier. */
-export type Tiers = Readonly<Record<HomeTier, { readonly recipients: number; readonly landed_at: number | null }>>;
+/** Body of `completed.fanout`, and of the checks of publications. */
+export const FANOUT_COMPLETED = z
+  .object({
+    event: about("the event that is applied", z.string()),
+    drop_id: z.string(),
+    user_id: about("the author; empty if unknown", z.string()),
+    recipients: about("number of homes", z.number()),
+    chunks: about("number of pages of followers", z.number()),
+    created_at: about("of the drop, ms since the epoch; of a deletion that of its admission", z.number()),
+    admitted_at: about("ms since the epoch", z.number()),
+    landed_at: about("ms since the epoch", z.number()),
+    lag_ms: about("from `created_at` to `landed_at`", z.number()),
+    tiers: about("of a tiered author only", z.record(z.enum(HOME_TIERS), tier)).optional(),
+  })
+  .meta({ description: "A drop or a deletion is in all its timelines" });
+
+export type FanoutCompleted = Readonly<z.output<typeof FANOUT_COMPLETED>>;
+export type Tiers = Readonly<Record<HomeTier, Readonly<z.output<typeof tier>>>>;

@@ -1,45 +1,75 @@
 import { z } from "zod";
+import { about } from "../kernel/fields.js";
 import { ANALYSIS_TYPES } from "./analysis.js";
+import type { TimelineName } from "./timeline-pages.js";
 
 const drop_id = z.string();
-const created_at = z.int().min(0).meta({ description: "ms since the epoch" });
+const created_at = about("ms since the epoch", z.int().min(0));
 const analysis_id = z.uuid();
 
 /** Kinds of notifications, as JSON names them. */
 export const NOTIFICATION_KINDS = ["FOLLOW", "FOLLOW_REQUEST", "LIKE", "REPOST", "REPLY", "MENTION"] as const;
 export type NotificationKindName = (typeof NOTIFICATION_KINDS)[number];
 
+const RESET =
+  "why the client reads its timeline again: events may be missing (`unknown_position`, `too_old`, `registration_lost`, `stream_replaced`, `relations_unknown`), or the drops of an erased user are gone (`user_erased`)";
+
 /** The data of each event of a user's event stream, by the event's name. */
 export const STREAM_EVENTS = {
   new_drop: z.object({
-    drop_id,
+    drop_id: about("it is in the timeline", drop_id),
     created_at,
-    repost_of: drop_id.optional().meta({ description: "of a repost: the original" }),
+    repost_of: about("the drop is a repost: the original", drop_id).optional(),
   }),
-  drop_deleted: z.object({ drop_id }),
-  drop_edited: z.object({ drop_id, revision: z.int().min(1) }),
-  new_position: z.object({ timeline: z.string(), drop_id, version: z.int().min(0) }),
-  reset: z.object({ reason: z.string() }),
+  drop_deleted: z.object({
+    drop_id: about("it is in the timeline no longer; nothing happens if the client does not show it", drop_id),
+  }),
+  drop_edited: z.object({
+    drop_id,
+    revision: about(
+      "of many edits at once only the newest are told, perhaps not in their order: the highest one counts",
+      z.int().min(1),
+    ),
+  }),
+  new_position: z.object({
+    timeline: about("`home`, `local`, `global`, or `list:` and the id of a list", z.string()),
+    drop_id: about("the newest drop that the user has read there", drop_id),
+    version: about("a newer position has a higher one", z.int().min(0)),
+  }),
+  reset: z.object({ reason: about(RESET, z.string()) }),
   analysis_completed: z.object({
     analysis_id,
-    did: z.string(),
+    did: about("the account", z.string()),
     type: z.enum(ANALYSIS_TYPES),
-    status_url: z.string().meta({ format: "uri-reference" }),
+    status_url: z.string().meta({ format: "uri-reference", description: "path of the results" }),
   }),
-  analysis_failed: z.object({ analysis_id, error_code: z.string() }),
-  xp_earned: z.object({ event_id: z.uuid(), amount: z.number(), total: z.number() }),
+  analysis_failed: z.object({ analysis_id, error_code: about("no attempt follows", z.string()) }),
+  xp_earned: z.object({
+    event_id: about("of the analysis that is rewarded", z.uuid()),
+    amount: z.number(),
+    total: about("with this reward", z.number()),
+  }),
   notification: z.object({
-    id: z.string(),
+    id: about("as in `ListNotifications`; a later one is greater", z.string()),
     kind: z.enum(NOTIFICATION_KINDS),
-    actor_id: z.string(),
-    drop_id: drop_id.optional().meta({ description: "left out for follows" }),
+    actor_id: about("who did it", z.string()),
+    drop_id: about("of a like or repost the user's drop, of a reply or mention the new one", drop_id).optional(),
     created_at,
-    count: z.int().min(2).optional().meta({
-      description: "how many of this kind and drop since the last event, of which this is the newest; left out: one",
-    }),
+    count: about("likes or reposts of that drop since the last event; left out: one", z.int().min(2)).optional(),
   }),
-  notifications_read: z.object({ up_to_id: z.string() }),
+  notifications_read: z.object({ up_to_id: about("all with this id and lower ones are read", z.string()) }),
 } as const;
+
+const CHANGES = ["new_drop", "drop_edited", "drop_deleted", "reset"] as const;
+
+/** Names of the events that each event stream over HTTP may send, by its path below /events/timeline/. */
+export const EVENT_STREAMS = {
+  home: Object.keys(STREAM_EVENTS) as (keyof typeof STREAM_EVENTS)[],
+  local: CHANGES,
+  global: CHANGES,
+} as const satisfies Readonly<Record<TimelineName, readonly (keyof typeof STREAM_EVENTS)[]>>;
+
+export const streamPath = (name: string): string => `/events/timeline/${name}`;
 
 type StreamEvents = typeof STREAM_EVENTS;
 

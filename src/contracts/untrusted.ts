@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { AppError } from "../kernel/errors.js";
 import { faultInWords } from "../kernel/fields.js";
-import { idFault, RESERVED_DROP_ID } from "../kernel/ids.js";
+import { idFault, MAX_ID_BYTES, RESERVED_DROP_ID } from "../kernel/ids.js";
 
 /** The faults are bounded, since all those of a list may need far more memory than the input. */
 const MAX_FAULTS = 8;
@@ -11,17 +11,23 @@ export const MAX_RECIPIENTS = 1_000;
 export const MAX_MENTIONS = 50;
 
 /** `superRefine` makes closures for each value. */
-export const userId = z.string().refine((value) => idFault(value) === undefined, {
-  error: ({ input }) => idFault(String(input)),
-});
+export const userId = z
+  .string()
+  .refine((value) => idFault(value) === undefined, { error: ({ input }) => idFault(String(input)) })
+  .meta({ minLength: 1, maxLength: MAX_ID_BYTES });
 
 export const dropId = userId.refine((value) => value !== RESERVED_DROP_ID, {
   message: `must not be ${RESERVED_DROP_ID}`,
 });
 
-export function boundedList<Element>(most: number, faultOf: (element: unknown) => string | undefined) {
-  // The list is named for JSON Schema; its elements are checked below.
-  const list = z.unknown().meta({ type: "array", maxItems: most });
+/** `items` is the JSON Schema of an element. */
+export function boundedList<Element>(
+  most: number,
+  faultOf: (element: unknown) => string | undefined,
+  items: Readonly<Record<string, unknown>>,
+) {
+  // JSON Schema describes a list; the elements are checked below.
+  const list = z.unknown().meta({ type: "array", maxItems: most, items });
   return list.transform((value, context): Element[] => {
     const refuse = (message: string, path: number[] = []): void => context.addIssue({ code: "custom", message, path });
     if (!Array.isArray(value)) refuse("must be a list");
@@ -41,7 +47,11 @@ export function boundedList<Element>(most: number, faultOf: (element: unknown) =
 }
 
 export const userIds = (most: number) =>
-  boundedList<string>(most, (element) => (typeof element === "string" ? idFault(element) : "must be a string"));
+  boundedList<string>(most, (element) => (typeof element === "string" ? idFault(element) : "must be a string"), {
+    type: "string",
+    minLength: 1,
+    maxLength: MAX_ID_BYTES,
+  });
 
 function faultsOf({ issues }: z.ZodError, whole: string): string {
   return issues

@@ -1,4 +1,5 @@
 import { type IncomingMessage, type ServerResponse, STATUS_CODES } from "node:http";
+import { EVENT_STREAMS, streamPath } from "../contracts/stream-events.js";
 import type { TimelineName } from "../contracts/timeline-pages.js";
 import { AppError, codeOf, oneLine, PRESENTATION } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
@@ -33,8 +34,9 @@ const LAST_EVENT_ID = "last_event_id";
 
 const PREFLIGHT = { methods: "GET", headers: `authorization, last-event-id, cache-control, ${TRACE_CONTEXT}` };
 
+const NAMES = Object.keys(EVENT_STREAMS).join("|");
 /** A server must also take the absolute form (RFC 9112, 3.2.2). */
-const SSE_PATH = /^(?:https?:\/\/[^/?]+)?\/events\/timeline\/(home|local|global)\/?(?:\?|$)/i;
+const SSE_PATH = new RegExp(`^(?:https?://[^/?]+)?${streamPath(`(${NAMES})`)}/?(?:\\?|$)`, "i");
 
 export function createRoutes(deps: RouteDeps): Handle {
   const turn = new SendTurn();

@@ -28,6 +28,10 @@ export function readText(field: string, text: string, maxCharacters: number): st
   return text;
 }
 
+/** Describes a field for documents; docs/integration.md has the same words. */
+export const about = <Schema extends z.ZodType>(description: string, schema: Schema): Schema =>
+  schema.meta({ description });
+
 const KINDS: Readonly<Record<string, string>> = { int: "a whole number", object: "an object", array: "a list" };
 
 /** Describes a fault of a value from outside, if its schema has no message for it. */

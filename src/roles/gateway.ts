@@ -73,6 +73,7 @@ export async function startGatewayRole(deps: GatewayRoleDeps): Promise<RunningRo
       servesTimelines: timelines !== undefined,
       servesNotifications: notifications !== undefined,
       pathPrefix,
+      channelPrefix: config.redis.channelPrefix,
       connected: () => connections.topology.connected,
       db,
       rewards: db && createRewardStore(db),

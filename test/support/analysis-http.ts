@@ -57,7 +57,7 @@ export function sharedAnalysisBench({ rewards }: { readonly rewards?: (db: Db) =
       upstreams: undefined,
       servesTimelines: false,
       servesNotifications: false,
-      pathPrefix: "",
+      ...{ pathPrefix: "", channelPrefix: "" },
       rewards: rewards?.(db),
     };
     const another: AnalysisBench["another"] = async (handles) => {

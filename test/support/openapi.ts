@@ -32,6 +32,13 @@ const PATHS = Object.entries(DOCUMENT.paths).map(
 /** Left out where Redis could not count the request, and where a page is empty. */
 const OPTIONAL = /^(?:ratelimit-|link$)/i;
 
+/** The references of a document, each with what it leads to. */
+export function refsOf(document: object): [path: string, target: unknown][] {
+  const paths = [...JSON.stringify(document).matchAll(/"\$ref":"#\/([^"]+)"/g)].map(([, path = ""]) => path);
+  const step = (at: unknown, name: string): unknown => (at as Readonly<Record<string, unknown>> | undefined)?.[name];
+  return paths.map((path) => [path, path.split("/").reduce(step, document)]);
+}
+
 /** Checks the data of a stream event against the schemas of the contracts; those of events that these do not name pass. */
 export function checkEvent(event: string, data: unknown): void {
   const schema = STREAM_EVENTS[event as keyof typeof STREAM_EVENTS];

@@ -37,6 +37,7 @@ interface AnalysisApiDeps {
   /** And notifications. */
   readonly servesNotifications: boolean;
   readonly pathPrefix: string;
+  readonly channelPrefix: string;
   readonly log: Logger;
 }
 
@@ -77,8 +78,8 @@ export function createAnalysisApi({ state, upstreams, db, rewards, log, ...deps 
   });
   const allowedOrigins = new Set(deps.allowedOrigins);
   const isUser = upstreams && createIsUser(upstreams, upstreams);
-  const { authorize, servesTimelines, servesNotifications, pathPrefix } = deps;
-  const served = { servesTimelines, servesNotifications, pathPrefix };
+  const { authorize, servesTimelines, servesNotifications, pathPrefix, channelPrefix } = deps;
+  const served = { servesTimelines, servesNotifications, pathPrefix, channelPrefix };
   const callers = { authorize, allowedOrigins, refuseCaller: refuseErased(erased), takeRead: limits.takeRead };
   return createAnalysisRouter({ ...callers, ...served, ask: ifConnected(ask), isUser, reads, log });
 }

@@ -10,10 +10,17 @@ import { ANSWERS } from "./schemas.js";
 export type Json = Readonly<Record<string, unknown>>;
 
 export function schemas(): Json {
-  const answers = z.registry<{ id: string }>();
-  for (const [id, schema] of Object.entries({ ...ANSWERS, ...EVENTS, ...PAGES })) answers.add(schema, { id });
-  const { schemas: made } = z.toJSONSchema(answers, { uri: (id) => ref("schemas", id).$ref, override: shortened });
-  return { ...made, Order: z.toJSONSchema(ANALYSIS_ORDER, { io: "input", override: shortened }) };
+  const order = named({ Order: ANALYSIS_ORDER }, { io: "input" });
+  return { ...named({ ...ANSWERS, ...EVENTS, ...PAGES }), ...order };
+}
+
+/** Returns JSON Schemas for the components of a document, under their names. */
+export function named(all: Readonly<Record<string, z.ZodType>>, options: z.core.ToJSONSchemaParams = {}): Json {
+  const registry = z.registry<{ id: string }>();
+  for (const [id, schema] of Object.entries(all)) registry.add(schema, { id });
+  const uri = (id: string): string => ref("schemas", id).$ref;
+  const { schemas: made } = z.toJSONSchema(registry, { ...options, uri, override: shortened });
+  return Object.fromEntries(Object.entries(made).map(([id, { $schema: _, $id: __, ...schema }]) => [id, schema]));
 }
 
 const PAGES = {
@@ -31,18 +38,18 @@ const PAGES = {
 export const schemaOfEvent = (event: string): string =>
   event.replaceAll(/(?:^|_)(\w)/g, (_, first: string) => first.toUpperCase());
 
-export const EVENTS = Object.fromEntries(
+const EVENTS = Object.fromEntries(
   Object.entries(STREAM_EVENTS).map(([event, schema]) => [schemaOfEvent(event), schema]),
 );
 
 /** A format makes the pattern superfluous. */
 function shortened({ jsonSchema }: { jsonSchema: z.core.JSONSchema.BaseSchema }): void {
-  delete jsonSchema.$schema;
-  delete jsonSchema.$id;
   if (jsonSchema.format !== undefined) delete jsonSchema.pattern;
 }
 
-export const ref = (kind: "schemas" | "headers", name: string) => ({ $ref: `#/components/${kind}/${name}` });
+export const ref = (kind: "schemas" | "headers" | "securitySchemes", name: string) => ({
+  $ref: `#/components/${kind}/${name}`,
+});
 
 const LIMITS = USER_TIERS.map((tier) => `${tier} ${HOURLY[tier]}`).join(", ");
 

@@ -1,18 +1,15 @@
 import { statusPath } from "../../contracts/analysis.js";
 import { NOTIFICATIONS_PATH, NOTIFICATIONS_QUERY } from "../../contracts/notification-pages.js";
 import { POSITIONS_PATH } from "../../contracts/positions.js";
-import { STREAM_EVENTS } from "../../contracts/stream-events.js";
 import {
   listPath,
   PAGED_TIMELINES,
   type PagedTimeline,
   TIMELINE_QUERY,
-  TIMELINES,
   timelinePath,
 } from "../../contracts/timeline-pages.js";
 import {
   answer,
-  EVENTS,
   HEADERS,
   type Json,
   parametersOf,
@@ -23,6 +20,7 @@ import {
   SECURITY,
   schemas,
 } from "./openapi-parts.js";
+import { STREAM_PATHS } from "./openapi-streams.js";
 import { PAGE } from "./schemas.js";
 
 interface DocumentOptions {
@@ -56,54 +54,17 @@ export function openApi({ servesTimelines, servesNotifications, pathPrefix }: Do
 
 const PAGE_PARAMETERS = parametersOf(PAGE);
 
-const STREAM = {
-  description: `Events, each with an id to resume from; their data is JSON: ${Object.keys(STREAM_EVENTS)
-    .map((event, index) => `${event} (${Object.keys(EVENTS)[index]})`)
-    .join(", ")}`,
-  content: { "text/event-stream": { schema: { type: "string" } } },
-};
-
 const ID: Json = { name: "id", in: "path", required: true, schema: { type: "string" } };
 
-const STREAM_SUMMARIES: Readonly<Record<(typeof TIMELINES)[number], string>> = {
-  home: "Changes of the caller's home timeline, notifications, analyses and rewards, as Server-Sent Events",
-  local: "Changes of the local timeline, without what the caller hides, as Server-Sent Events",
-  global: "Changes of the global timeline, without what the caller hides, as Server-Sent Events",
-};
+const json = (description: string, schema: Json): Json => ({
+  description,
+  content: { "application/json": { schema } },
+});
 
-const STREAM_PATHS: Json = Object.fromEntries(
-  TIMELINES.map((name) => [
-    `/events/timeline/${name}`,
-    {
-      get: {
-        operationId: name === "home" ? "openStream" : `open${name[0]?.toUpperCase()}${name.slice(1)}Stream`,
-        summary: STREAM_SUMMARIES[name],
-        parameters: [
-          {
-            name: "Last-Event-ID",
-            in: "header",
-            description: "The id of the last event or comment; events after it are sent again",
-            schema: { type: "string" },
-          },
-          {
-            name: "last_event_id",
-            in: "query",
-            description: "The same, for clients that cannot set a header; the header wins",
-            schema: { type: "string" },
-          },
-        ],
-        responses: {
-          200: STREAM,
-          ...problems(401, 403, 405, 410, 503),
-          ...(name === "home"
-            ? {}
-            : { 404: problem(["This gateway has no users service to ask whom the caller hides"]) }),
-          429: problem(["The user or the process has too many streams", ["Retry-After"]]),
-        },
-      },
-    },
-  ]),
-);
+/** A route that needs no token. */
+const open = (operationId: string, summary: string, responses: Json): Json => ({
+  get: { operationId, summary, security: [], responses },
+});
 
 const PATHS: Json = {
   ...STREAM_PATHS,
@@ -151,16 +112,18 @@ const PATHS: Json = {
       responses: { 200: answer("Rewards", "A page and the total"), ...problems(400, 401, 403, 410, 429, 500, 503) },
     },
   },
-  "/openapi.json": {
-    get: {
-      operationId: "getOpenApi",
-      summary: "This document",
-      security: [],
-      responses: {
-        200: { description: "OpenAPI 3.1", content: { "application/json": { schema: { type: "object" } } } },
-      },
-    },
-  },
+  "/openapi.json": open("getOpenApi", "This document", { 200: json("OpenAPI 3.1", { type: "object" }) }),
+  "/asyncapi.json": open("getAsyncApi", "The events that the service takes and sends", {
+    200: json("AsyncAPI 3.0", { type: "object" }),
+  }),
+  "/healthz": open("getHealth", "Whether the process is alive", { 200: answer("Health", "It is") }),
+  "/readyz": open("getReadiness", "Whether the process can serve", {
+    200: answer("Readiness", "It can"),
+    503: answer("Readiness", "It waits"),
+  }),
+  "/metrics": open("getMetrics", "Metrics of the process", {
+    200: { description: "In the text format of Prometheus", content: { "text/plain": { schema: { type: "string" } } } },
+  }),
 };
 
 const SUMMARIES: Readonly<Record<PagedTimeline, string>> = {

@@ -12,6 +12,7 @@ import { readJson } from "../../platform/http/body.js";
 import { quotaHeaders } from "../../state/index.js";
 import { observeHttp } from "../observe.js";
 import type { Ask } from "./ask.js";
+import { asyncApi } from "./asyncapi.js";
 import { readIdempotencyKey } from "./idempotency.nats.js";
 import { openApi } from "./openapi.js";
 import type { Reads } from "./read.js";
@@ -28,6 +29,8 @@ export interface RouteDeps extends Omit<ApiDeps, "refused"> {
   readonly servesNotifications: boolean;
   /** Paths that clients are told begin with it. */
   readonly pathPrefix: string;
+  /** Names of Pub/Sub channels begin with it. */
+  readonly channelPrefix: string;
 }
 
 interface Caller {
@@ -43,7 +46,7 @@ const MAX_BODY_BYTES = 16 * 1_024;
 
 export function createAnalysisRouter({ ask, isUser, reads, ...deps }: RouteDeps): Router {
   const api = createApi({ ...deps, refused: observeHttp.refused });
-  const document = openApi(deps);
+  const documents = { "/openapi.json": openApi(deps), "/asyncapi.json": asyncApi(deps) };
   const { pathPrefix } = deps;
   const isKnown = async (caller: Caller, account: unknown): Promise<boolean> => {
     if (account === caller.user) return true;
@@ -59,10 +62,11 @@ export function createAnalysisRouter({ ask, isUser, reads, ...deps }: RouteDeps)
   api.get(statusPath(":id"), ({ user }, request) => reads.analysis(user, request.params.id));
   api.get("/api/v1/timeline/analyses", ({ user }, { query }) => reads.analyses(user, pageOf(query)), LIST_COST);
   api.get("/api/v1/xp", ({ user }, { query }) => reads.rewards(user, pageOf(query)));
-  api.router
-    .route("/openapi.json")
-    .get((_request, response) => void response.json(document))
-    .all(allowOnly("GET, HEAD"));
+  for (const [path, document] of Object.entries(documents))
+    api.router
+      .route(path)
+      .get((_request, response) => void response.json(document))
+      .all(allowOnly("GET, HEAD"));
   return api.complete();
 }
 

@@ -76,6 +76,15 @@ const problem = z
   })
   .meta({ description: "RFC 9457" });
 
+const health = z.object({ status: z.literal("ok") }).meta({ description: "The process is alive" });
+
+const readiness = z
+  .object({
+    status: z.enum(["ready", "waiting"]),
+    waiting: z.array(z.string()).meta({ description: "The reasons why it is not ready" }),
+  })
+  .meta({ description: "Whether the process can serve" });
+
 const MAX_CURSOR = 256;
 
 export const PAGE = z.object({
@@ -91,4 +100,6 @@ export const ANSWERS = {
   Analyses: analyses,
   Rewards: rewards,
   Problem: problem,
+  Health: health,
+  Readiness: readiness,
 } as const;

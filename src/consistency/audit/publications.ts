@@ -1,6 +1,5 @@
-import { z } from "zod";
 import { parseJson } from "../../contracts/events.js";
-import type { FanoutCompleted } from "../../contracts/fanout.js";
+import { FANOUT_COMPLETED, type FanoutCompleted } from "../../contracts/fanout.js";
 import type { HeldDrop } from "../../contracts/timelines.js";
 import { type Byline, belongsHome, entryOfDrop } from "../../contracts/timelines.js";
 import { understood } from "../../contracts/untrusted.js";
@@ -169,19 +168,6 @@ const OLDEST_MS = 10 * MINUTE;
 const MOST_TRIES = 3;
 const RETRY_MS = 5 * SECOND;
 
-const time = z.number();
-const publication = z.object({
-  event: z.string(),
-  drop_id: z.string(),
-  user_id: z.string(),
-  recipients: z.number(),
-  chunks: z.number(),
-  created_at: time,
-  admitted_at: time,
-  landed_at: time,
-  lag_ms: time,
-});
-
 const isOld = ({ landed_at, admitted_at, created_at }: FanoutCompleted): boolean =>
   sharedNow() - landed_at > OLDEST_MS || admitted_at - created_at > OLDEST_MS;
 
@@ -249,7 +235,7 @@ export function createChecks(deps: ChecksDeps): Process {
 /** Returns undefined for a message that was published by hand: it is not worth a dead letter. */
 function completedIn({ body, seq }: Delivery, { log }: Context): FanoutCompleted | undefined {
   try {
-    return understood(publication, parseJson(body));
+    return understood(FANOUT_COMPLETED, parseJson(body));
   } catch (error) {
     log.error({ seq, error: oneLine(error) }, "a message in CHECKS cannot be parsed; it is removed");
     return undefined;

@@ -35,7 +35,7 @@ const LIST = GROUPS.extend({
 });
 const SHOW = z.strictObject({ seqs: z.tuple([SEQ], { message: "must name one dead letter" }) });
 const REMOVE = GROUPS.extend({
-  seqs: boundedList<number>(MAX_SEQS, seqFault).optional(),
+  seqs: boundedList<number>(MAX_SEQS, seqFault, { type: "integer" }).optional(),
   all: z.boolean().optional(),
   limit: limit.optional(),
   dry_run: z.boolean().optional(),

@@ -24,7 +24,7 @@ export const PROCESS_VARIABLES = {
     schema: address,
     default: "0.0.0.0:8080",
     about:
-      "Where HTTP is served: SSE, /api/v1, /openapi.json, /healthz, /readyz, /metrics; 0.0.0.0 is every address, also of IPv6",
+      "Where HTTP is served: SSE, /api/v1, /openapi.json, /asyncapi.json, /healthz, /readyz, /metrics; 0.0.0.0 is every address, also of IPv6",
   },
   httpKeepAliveMs: {
     name: "TIMELINE_HTTP_KEEP_ALIVE_MS",

@@ -1,24 +1,20 @@
 import { expect, test } from "@jest/globals";
 import { Validator } from "@seriousme/openapi-schema-validator";
-import { createAnalysisRouter } from "../../../src/analysis/http/routes.http.js";
-import { TIMELINES, timelinePath } from "../../../src/contracts/timeline-pages.js";
-import { createNotificationRouter, createPositionRouter, createTimelineRouter } from "../../../src/gateway/index.js";
+import { EVENT_STREAMS, streamPath } from "../../../src/contracts/stream-events.js";
+import { timelinePath } from "../../../src/contracts/timeline-pages.js";
+import { createTimelineRouter } from "../../../src/gateway/index.js";
 import { silent } from "../../../src/kernel/logger.js";
 import { prefixOf, publicUrl } from "../../../src/kernel/urls.js";
 import { serveHttp } from "../../../src/platform/http/serve.js";
-import { DOCUMENT } from "../../support/openapi.js";
+import { DOCUMENT, refsOf } from "../../support/openapi.js";
 
 test("the document is a valid OpenAPI 3.1 document, and each of its references leads somewhere", async () => {
   const validator = new Validator();
   expect(await validator.validate(structuredClone(DOCUMENT))).toEqual({ valid: true });
   expect(validator.version).toBe("3.1");
-  const text = JSON.stringify(DOCUMENT);
-  const refs = [...text.matchAll(/"\$ref":"#\/([^"]+)"/g)].map(([, path = ""]) => path.split("/"));
+  const refs = refsOf(DOCUMENT);
   expect(refs.length).toBeGreaterThan(20);
-  for (const path of refs) {
-    const found = path.reduce<unknown>((at, name) => (at as Record<string, unknown>)[name], DOCUMENT);
-    expect([path, typeof found]).toEqual([path, "object"]);
-  }
+  for (const [path, target] of refs) expect([path, typeof target]).toEqual([path, "object"]);
 });
 
 test.each([
@@ -54,33 +50,12 @@ test("links of pages begin with the prefix of the public URL", async () => {
   await server.close(0);
 });
 
-test("beside the event streams it describes the routes that are served, and no other", () => {
-  const none = () => Promise.reject(new Error("is not called"));
-  const reads = { analysis: none, analyses: none, rewards: none };
-  const callers = {
-    authorize: none,
-    allowedOrigins: new Set<string>(),
-    refuseCaller: none,
-    takeRead: none,
-    pathPrefix: "",
-    log: silent,
-  };
-  const served = { servesTimelines: true, servesNotifications: true };
-  const analyses = createAnalysisRouter({ ...callers, ask: none, isUser: undefined, reads, ...served });
-  const timelines = createTimelineRouter({ ...callers, readPage: none, readDrops: undefined });
-  const notifications = createNotificationRouter({
-    ...callers,
-    notifications: { list: none, unread: none, markRead: none },
-  });
-  const positions = createPositionRouter({ ...callers, positions: { list: none, set: none } });
-  const stacks = [analyses, timelines, positions, notifications].map(({ stack }) => stack);
-  const routes = stacks.flat().flatMap(({ route }) => {
-    const methods = route?.stack.map(({ method }) => method).filter((method) => method !== undefined);
-    return route ? [`${route.path.replace(/:(\w+)/, "{$1}")} ${[...new Set(methods)].join()}`] : [];
-  });
-  const described = Object.entries(DOCUMENT.paths).map(
-    ([path, operations]) => `${path} ${Object.keys(operations).join()}`,
-  );
-  const streams = TIMELINES.map((name) => `/events/timeline/${name} get`);
-  expect([...routes, ...streams].sort()).toEqual(described.sort());
+test.each(Object.entries(EVENT_STREAMS))("the stream of %s describes the events that it sends", (name, events) => {
+  const { content } = DOCUMENT.paths[streamPath(name)]?.["get"]?.responses[200] ?? { content: {} };
+  const wanted = events.map((event) => ({
+    event: { const: event },
+    data: { contentMediaType: "application/json", contentSchema: { $ref: expect.stringContaining("/schemas/") } },
+  }));
+  const oneOf = wanted.map((properties) => ({ properties }));
+  expect(content["text/event-stream"]).toMatchObject({ schema: { contentSchema: { items: { oneOf } } } });
 });

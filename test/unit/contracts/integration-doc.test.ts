@@ -3,7 +3,7 @@ import { expect, test } from "@jest/globals";
 import { z } from "zod";
 import { ACTIVITY_PAYLOADS } from "../../../src/contracts/activity.js";
 import { CHANNELS, parsePublished, publishedId, subjectOf } from "../../../src/contracts/channels.js";
-import { PAYLOADS } from "../../../src/contracts/events.js";
+import { PAYLOADS } from "../../../src/contracts/payloads.js";
 import { STREAM_EVENTS } from "../../../src/contracts/stream-events.js";
 import { RESET_REASONS } from "../../../src/gateway/resume.js";
 import { ListServiceService } from "../../../src/gen/avion/lists.js";
@@ -12,7 +12,7 @@ import { UserServiceService } from "../../../src/gen/avion/users.js";
 
 const DOCUMENT = readFileSync("docs/integration.md", "utf8");
 
-/** The first three columns of the table under a heading. */
+/** The cells of the table under a heading. */
 function rowsUnder(heading: string): string[][] {
   const [, text = ""] = DOCUMENT.split(`\n${heading}\n`);
   const [table = ""] = /^\|.*\n\|[ -|]*\n((?:\|.*\n)+)/m.exec(text)?.slice(1) ?? [];
@@ -20,26 +20,43 @@ function rowsUnder(heading: string): string[][] {
     .trim()
     .split("\n")
     .map((row) => row.split("|").map((cell) => cell.trim()))
-    .map(([, first = "", second = "", third = ""]) => [first.replaceAll("`", ""), second, third]);
+    .map(([, first = "", ...others]) => [first.replaceAll("`", ""), ...others.slice(0, -1)]);
 }
 
-/** Name, type, and whether it is required, of each field that a sender may set. */
+/** The rows of fields, with the words of other events to which they refer in their places, and without links. */
+const fieldsUnder = (heading: string): string[][] =>
+  rowsUnder(heading).map(([name = "", type = "", required = "", text = ""]) => {
+    const plain = text.replaceAll(/\[([^\]]*)\]\([^)]*\)/g, "$1");
+    const meaning = plain.replace(/^as of `(\w+)`/, (_, other) => {
+      const row = fieldsUnder(`### ${other}`).find(([field]) => field === name);
+      return row?.[3] ?? "";
+    });
+    return [name, type, required, meaning];
+  });
+
+/** Name, type, whether it is required, and meaning of each field that a sender may set. */
 function fieldsOf(schema: z.ZodType): string[][] {
   const { properties = {}, required = [] } = z.toJSONSchema(schema, { io: "input" });
   return Object.entries(properties).map(([name, property]) => {
-    const { type } = property as { readonly type: string | readonly string[] };
-    return [name, [type].flat().join(" or "), required.includes(name) ? "yes" : "no"];
+    const { type, description, enum: values = [] } = property as z.core.JSONSchema.BaseSchema;
+    const meaning =
+      description ??
+      values
+        .map((value) => `\`${value}\``)
+        .join(", ")
+        .replace(/, ([^,]*)$/, " or $1");
+    return [name, [type].flat().join(" or "), required.includes(name) ? "yes" : "no", meaning];
   });
 }
 
-test.each(CHANNELS)("the fields of the event %s are those that its payload may have", (event) => {
-  const described = [...rowsUnder(`### ${event}`), ...rowsUnder("### Every event")];
+test.each(CHANNELS)("the fields of the event %s and their meanings are those of its payload", (event) => {
+  const described = [...fieldsUnder(`### ${event}`), ...fieldsUnder("### Every event")];
   expect(new Set(described)).toEqual(new Set(fieldsOf({ ...PAYLOADS, ...ACTIVITY_PAYLOADS }[event])));
 });
 
 test.each(Object.entries(STREAM_EVENTS))("the fields of the stream event %s are those that it has", (event, schema) => {
   const heading = (CHANNELS as readonly string[]).includes(event) ? `### ${event} (on the stream)` : `### ${event}`;
-  expect(new Set(rowsUnder(heading))).toEqual(new Set(fieldsOf(schema)));
+  expect(new Set(fieldsUnder(heading))).toEqual(new Set(fieldsOf(schema)));
 });
 
 test("subjects and message ids are those under which the service stores events", () => {
