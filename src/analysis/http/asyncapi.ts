@@ -98,12 +98,18 @@ function taken(name: Channel, channelPrefix: string): Described[] {
   const subject = subjectOf(name);
   return [
     {
-      ...{ id: name, server: "redis", address: channelPrefix + name, actions: ["receive"] },
+      id: name,
+      server: "redis",
+      address: channelPrefix + name,
+      actions: ["receive"],
       about: `${about}; one object a message`,
       messages: { [name]: message },
     },
     {
-      ...{ id: subject, server: "nats", address: subject, actions: ["receive", "send"] },
+      id: subject,
+      server: "nats",
+      address: subject,
+      actions: ["receive", "send"],
       about: `${about}; in the stream ${streamOf(name)}`,
       messages: {
         [name]: {
@@ -136,17 +142,26 @@ const SENT: readonly Described[] = [
   ...Object.entries(OUT).map(([subject, schema]): Described => {
     const name = nameOf(subject);
     return {
-      ...{ id: subject, server: "nats", address: subject, actions: ["send"], about: schema.description ?? "" },
+      id: subject,
+      server: "nats",
+      address: subject,
+      actions: ["send"],
+      about: schema.description ?? "",
       messages: { [name]: { name, payload: ref("schemas", schemaOfSubject(subject)) } },
     };
   }),
   {
-    ...{ id: "dlq", server: "nats", address: dlqSubject("{reason}" as never, "{event}" as never), actions: ["send"] },
+    id: "dlq",
+    server: "nats",
+    address: dlqSubject("{reason}" as never, "{event}" as never),
+    actions: ["send"],
     about: "A message cannot be handled",
     parameters: { reason: { enum: DLQ_REASONS }, event: { enum: DLQ_EVENTS } },
     messages: {
       dead_letter: {
-        ...{ name: "dead_letter", contentType: "application/octet-stream", payload: {} },
+        name: "dead_letter",
+        contentType: "application/octet-stream",
+        payload: {},
         summary: "The body is the message's own, or of one that is too large its beginning",
         ...headersOf(Object.fromEntries(Object.values(DLQ_HEADER).map((name) => [name, TEXT]))),
       },
@@ -156,7 +171,10 @@ const SENT: readonly Described[] = [
 
 const STREAMS = Object.entries(EVENT_STREAMS).map(
   ([name, events]): Described => ({
-    ...{ id: `stream.${name}`, server: "gateway", address: streamPath(name), actions: ["send"] },
+    id: `stream.${name}`,
+    server: "gateway",
+    address: streamPath(name),
+    actions: ["send"],
     about: "Server-Sent Events: name is the event, payload its data",
     messages: Object.fromEntries(
       events.map((event) => [event, { name: event, payload: ref("schemas", schemaOfEvent(event)) }]),
