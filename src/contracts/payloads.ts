@@ -137,28 +137,23 @@ const relation = (words: Readonly<Record<"user" | "target" | "version" | "end" |
     reposts_only: about(words.reposts, z.boolean()).default(false),
   });
 
-const NO_MUTE = { end: "0, or missing", reposts: "false, or missing" };
-
 const block = relation({
   user: "who blocks",
   target: "who is blocked",
   version:
     "0 or more; grows with each block and unblock of this pair, in this direction, and never starts again; the highest one counts",
-  ...NO_MUTE,
+  end: "0, or missing",
+  reposts: "false, or missing",
 });
 
-const MUTE = {
+const mute = relation({
   user: "who mutes",
   target: "who is muted",
   version:
     "0 or more; grows with each change of the mute of this pair, its end included, and never starts again; the highest one counts",
-};
-const mute = relation({
-  ...MUTE,
-  end: "when the mute ends; 0 or missing: never",
-  reposts: "true: only what the target reposts is hidden",
+  end: "of `user_muted`: when the mute ends; 0 or missing: never",
+  reposts: "of `user_muted`: true: only what the target reposts is hidden",
 });
-const unmute = relation({ ...MUTE, ...NO_MUTE });
 
 const erasure = z.object({
   ...source,
@@ -200,7 +195,7 @@ export const PAYLOADS = {
   user_blocked: about("A block hides each of the two users from the other", block),
   user_unblocked: about("A block ends", block),
   user_muted: about("A mute hides the target from the user", mute),
-  user_unmuted: about("A mute ends", unmute),
+  user_unmuted: about("A mute ends", mute),
   user_erased: about("The user is erased for ever", erasure),
   standing_changed: about("Users are limited or suspended, or active again", standing),
 } as const;

@@ -12,9 +12,10 @@ import { UserServiceService } from "../../../src/gen/avion/users.js";
 
 const DOCUMENT = readFileSync("docs/integration.md", "utf8");
 
-/** The cells of the table under a heading. */
+/** The cells of the table under a heading, which may name another event, too. */
 function rowsUnder(heading: string): string[][] {
-  const [, text = ""] = DOCUMENT.split(`\n${heading}\n`);
+  const literal = heading.replaceAll(/[()]/g, "\\$&").replace("### ", "### (?:\\w+, )?");
+  const [, text = ""] = DOCUMENT.split(new RegExp(`\n${literal}(?:, \\w+)?\n`));
   const [table = ""] = /^\|.*\n\|[ -|]*\n((?:\|.*\n)+)/m.exec(text)?.slice(1) ?? [];
   return table
     .trim()
