@@ -11,6 +11,7 @@ import type { Bench, Servers } from "./support/bench.js";
 import { storeHidden } from "./support/homes.js";
 import type { Parameters, Result, Row } from "./support/result.js";
 import { ask, type Cost, child, costs, publish, receive, SETTLE } from "./support/sse-driver.js";
+import { live } from "./support/sse-live.js";
 import { AUTHORS, authorOf, type BareRequest } from "./support/sse-shared.js";
 
 const SETTLE_MS = 2_000;
@@ -22,9 +23,14 @@ const CALM_RATE = 2_000;
 const CALM_EVENTS = 10_000;
 
 const ABOUT = `Event streams of one gateway. Each client reads each event of \`NOTIFY\` once and in order. The peer is a bare \`http\` server that writes the same
-frames to the same clients. Latency is measured at ${CALM_RATE.toLocaleString("en")} events/s. Events from \`DROPS\` are drops of ${AUTHORS} authors whose followers all listen, through one worker.`;
+frames to the same clients. Latency is measured at ${CALM_RATE.toLocaleString("en")} events/s. Events from \`DROPS\` are drops of ${AUTHORS} authors whose followers all listen, through one worker.
+Frames of local and global are those of public drops, which come at once and in the same order to each viewer. The bare server writes each frame at once; frames that the
+gateway owes a viewer share a write.`;
 
-export async function run({ connections: streams = 10_000, parts = 1 }: Parameters, bench: Bench): Promise<Result> {
+export async function run(
+  { connections: streams = 10_000, parts = 1, users: viewers = 5_000, posts: rate = 200 }: Parameters,
+  bench: Bench,
+): Promise<Result> {
   const world = new World();
   for (let n = 0; n < streams; n++) world.follow(`u${n}`, authorOf(n));
   const single = await bench.servers(world);
@@ -34,6 +40,7 @@ export async function run({ connections: streams = 10_000, parts = 1 }: Paramete
   const servers = { ...single, ...clustered };
   const natsServers = clustered?.cluster.servers ?? [single.natsServer];
   const natsPids = Object.fromEntries(natsServers.map(({ pid }, at) => [at === 0 ? "NATS" : `NATS ${at + 1}`, pid]));
+  const pids = { Redis: servers.redisServer.pid, ...natsPids };
   const env = { TIMELINE_NOTIFY_PARTS: String(parts), ...(clustered && { TIMELINE_NATS_REPLICAS: "3" }) };
   const { connection } = servers.streams;
   const gateway = await bench.service(servers, {
@@ -48,7 +55,7 @@ export async function run({ connections: streams = 10_000, parts = 1 }: Paramete
       pid: gateway.pid,
       port: Number(new URL(gateway.httpUrl).port),
       streams,
-      others: { Redis: servers.redisServer.pid, ...natsPids, worker: worker.pid },
+      others: { ...pids, worker: worker.pid },
     },
     send: (begin, rounds, roundMs) => publish(connection, { streams, parts, begin, rounds, roundMs }),
     post: (begin, rounds) => post(servers, { begin, rounds }),
@@ -63,7 +70,8 @@ export async function run({ connections: streams = 10_000, parts = 1 }: Paramete
     },
   });
   server.kill();
-  return { about: ABOUT, rows: [...rowsOf(own, bare), ...(leaders ?? [])] };
+  const shared = await live(servers, bench, { viewers, rate, env, pids });
+  return { about: ABOUT, rows: [...rowsOf(own, bare), ...shared, ...(leaders ?? [])] };
 }
 
 /** Counts the parts of NOTIFY that each server leads. */
