@@ -15,8 +15,10 @@ import {
   connection,
   connectionWith,
   idle,
+  listen,
   names,
   type Running,
+  send,
   start,
   token,
 } from "../support/gateway.js";
@@ -301,6 +303,20 @@ test("the limit of streams of a user counts all timelines, and a gateway without
   for (let index = 0; index < 30; index++)
     expect((await ask(plain.url.replace("/home", "/local"), headers)).response.statusCode).toBe(404);
   expect(plain.gateway.counts().streams).toBe(0);
+});
+
+// Invariant 11.
+test("of 1,000 streams that one account opens at once 20 are open, and others open theirs and get their events", async () => {
+  const { running } = await startShared({ config: { maxConnectionsPerUser: 20 } });
+  const headers = { authorization: `Bearer ${await token("alice")}` };
+  const url = (index: number) => running.url.replace("/home", ["/home", "/local", "/global"][index % 3] as string);
+  const asked = names("", 1_000).map((_, index) => ask(url(index), headers));
+  const [home, local] = await Promise.all([listen(running, "bob"), watch(running, "bob")]);
+  const statuses = (await Promise.all(asked)).map(({ response }) => response.statusCode);
+  expect([200, 429].map((status) => statuses.filter((each) => each === status).length)).toEqual([20, 980]);
+  expect(running.gateway.counts().streams).toBe(22);
+  await Promise.all([send("bob", "home-1"), posted("local-1")]);
+  await Promise.all([home.sees(["home-1"]), local.sees(["local-1"])]);
 });
 
 // Invariant 7.
