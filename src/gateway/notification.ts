@@ -109,8 +109,9 @@ function contentOf(
   if (typeof event !== "string" || !EVENT.test(event)) return undefined;
   const { drop_id: drop, created_at: createdAt, revision, by: byline, actor_id: actor } = rest;
   const isTold = event === "notification";
-  // A drop has many notifications.
-  const id = typeof drop === "string" && !isTold ? drop : messageId();
+  // A drop has many notifications, and positions in several timelines, to which it may come back.
+  const isOfDrop = typeof drop === "string" && !isTold && event !== "new_position";
+  const id = isOfDrop ? drop : messageId();
   const isEdit = event === "drop_edited";
   return {
     event,

@@ -6,6 +6,7 @@ import {
   TimelineServiceService,
 } from "../gen/avion/timeline.js";
 import { AppError, type ErrorCode } from "../kernel/errors.js";
+import { retryAfterOf } from "../platform/grpc/retry-info.js";
 import type { TlsFiles } from "../platform/tls.js";
 import { connectUpstream, createCallUpstream } from "./call.grpc.js";
 
@@ -61,9 +62,10 @@ export function connectTimelines(address: string, tls: TlsFiles) {
   return { read, positions, close: (): void => client.close() };
 }
 
-/** Returns the refusal of a request as it was worded, and any other error as it is. */
+/** Returns the refusal of a request as it was worded, with the time to wait, and any other error as it is. */
 export function asRefusal(error: unknown): unknown {
-  const { code, details } = ((error as Error).cause ?? {}) as Partial<ServiceError>;
+  const { code, details, metadata } = ((error as Error).cause ?? {}) as Partial<ServiceError>;
   const refusal = code === undefined ? undefined : REFUSALS[code];
-  return refusal === undefined ? error : new AppError(refusal, details ?? "", { cause: error });
+  if (refusal === undefined) return error;
+  return new AppError(refusal, details ?? "", { cause: error, retryAfterMs: metadata && retryAfterOf(metadata) });
 }

@@ -1,3 +1,4 @@
+import { setTimeout as pause } from "node:timers/promises";
 import { expect } from "@jest/globals";
 import { openApi } from "../support/api.js";
 import { becomes } from "../support/eventually.js";
@@ -5,12 +6,19 @@ import { openEvents } from "../support/sse.js";
 import { sharedStack } from "../support/stack.js";
 import { tokenOf } from "../support/tokens.js";
 
+const LOOPS = 16;
+
 /** The service on its own users and posts. */
 const onStack = sharedStack({
   roles: "users,posts,bridge,fanout,api,gateway",
   data: true,
   env: { TIMELINE_USER_SERVICE_ADDR: "", TIMELINE_POST_SERVICE_ADDR: "" },
 });
+
+function setPosition(httpUrl: string, authorization: string, body: object): Promise<Response> {
+  const headers = { authorization, "content-type": "application/json" };
+  return fetch(`${httpUrl}/api/v1/positions`, { method: "POST", headers, body: JSON.stringify(body) });
+}
 
 onStack(
   "a position is set over HTTP, told on the user's streams, counted from by pages, and erased with the user",
@@ -28,12 +36,7 @@ onStack(
       ).json();
     const newer = async (timeline: string) => ((await page(timeline)) as { newer: number }).newer;
     const set = async (body: object): Promise<[number, unknown]> => {
-      const headers = { authorization, "content-type": "application/json" };
-      const response = await fetch(`${httpUrl}/api/v1/positions`, {
-        method: "POST",
-        headers,
-        body: JSON.stringify(body),
-      });
+      const response = await setPosition(httpUrl, authorization, body);
       return [response.status, await response.json()];
     };
     expect(await newer("home")).toBe(0);
@@ -59,5 +62,50 @@ onStack(
     const keys = async () =>
       (await manager.streams.info("KV_POSITIONS", { subjects_filter: `$KV.POSITIONS.${ada}` })).state.subjects ?? {};
     await becomes(async () => expect(await keys()).toEqual({}));
+  },
+);
+
+// Invariant 11.
+onStack(
+  "one who sets 5,000 positions in a loop is told when to go on, and positions and streams of others work as ever",
+  async (stack) => {
+    const { httpUrl } = stack.service;
+    const [ada, bob] = [stack.id("ada"), stack.id("bob")];
+    const [mine, theirs] = [`Bearer ${await tokenOf(ada)}`, `Bearer ${await tokenOf(bob)}`];
+    const api = openApi(stack.service.grpcAddress);
+    stack.defer(() => api.close());
+    const [stream, other] = [await openEvents(httpUrl, ada), await openEvents(httpUrl, bob)];
+    stack.defer(() => stream.close());
+    stack.defer(() => other.close());
+    const refusals: (string | null)[] = [];
+    let version = 0;
+    let [isOver, loops] = [false, 0];
+    const loop = async (): Promise<void> => {
+      while (version < 5_000) {
+        const answer = await setPosition(httpUrl, mine, { timeline: "home", drop_id: "d1", version: ++version });
+        await answer.body?.cancel();
+        if (answer.status === 429) refusals.push(answer.headers.get("retry-after"));
+        // Of versions that are set at the same moment a lower one may come too late, or find no turn.
+        else expect([200, 409, 503]).toContain(answer.status);
+      }
+      isOver = ++loops === LOOPS;
+    };
+    const looping = Promise.all(Array.from({ length: LOOPS }, loop));
+    const drops: string[] = [];
+    let set = 0;
+    while (!isOver) {
+      const answer = await setPosition(httpUrl, theirs, { timeline: "home", drop_id: "d1", version: ++set });
+      expect(answer.status).toBe(200);
+      drops.push((await api.post(bob)).drop_id);
+      await pause(200);
+    }
+    await looping;
+    expect(refusals.length).toBeGreaterThan(3_000);
+    expect(refusals.every((seconds) => Number(seconds) >= 1)).toBe(true);
+    await becomes(async () => expect(other.drops().sort()).toEqual([...drops].sort()));
+    const told = (from: typeof stream) => from.events.filter(({ event }) => event === "new_position").length;
+    await becomes(async () => expect(told(other)).toBe(set));
+    expect(told(stream)).toBeLessThanOrEqual(5_000 - refusals.length);
+    expect([stream, other].flatMap(({ events }) => events.filter(({ event }) => event === "reset"))).toEqual([]);
   },
 );

@@ -3,12 +3,20 @@ import { Metadata } from "@grpc/grpc-js";
 import { type AppError, PRESENTATION } from "../../kernel/errors.js";
 import { SECOND } from "../../kernel/time.js";
 
+const RETRY_AFTER = "retry-after-ms";
+
+/** Returns the time to wait that trailers state, ms. */
+export function retryAfterOf(trailers: Metadata): number | undefined {
+  const waitMs = Number(trailers.get(RETRY_AFTER)[0]);
+  return waitMs > 0 ? waitMs : undefined;
+}
+
 /** Trailers of a refusal. If it says when to try again, clients of every kind are told in their own way. */
 export function trailersOf({ code, publicMessage, retryAfterMs }: AppError): Metadata {
   const metadata = new Metadata();
   if (retryAfterMs === undefined) return metadata;
   const waitMs = Math.ceil(retryAfterMs);
-  metadata.set("retry-after-ms", `${waitMs}`);
+  metadata.set(RETRY_AFTER, `${waitMs}`);
   // A client with a retry policy waits as long (gRPC A6, "Pushback").
   metadata.set("grpc-retry-pushback-ms", `${waitMs}`);
   // Clients of Google's libraries read it (gRPC's "richer error model").

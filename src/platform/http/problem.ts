@@ -3,6 +3,7 @@ import type { ErrorRequestHandler, Response } from "express";
 import { AppError, oneLine, PRESENTATION } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import { badRequest, Problem } from "../../kernel/problem.js";
+import { SECOND } from "../../kernel/time.js";
 import { retryAfter } from "./serve.js";
 
 interface ProblemDeps {
@@ -46,12 +47,15 @@ function problemOf(error: unknown): Problem {
     const { httpStatus } = PRESENTATION[error.code];
     const [, field, detail] = /^([\w-]+): (.*)$/s.exec(error.message) ?? [];
     if (httpStatus === 400 && field !== undefined && detail !== undefined) return badRequest([{ field, detail }]);
-    if (httpStatus < 500) return new Problem(httpStatus, error.message);
+    if (httpStatus < 500) return new Problem(httpStatus, error.message, { headers: waitOf(error) });
     return new Problem(httpStatus, httpStatus === 503 ? "a server is unavailable: try again later" : FAILED);
   }
   // The router throws this for a path that cannot be decoded.
   const { status } = (error ?? {}) as { readonly status?: unknown };
   return status === 400 ? new Problem(400, "the request is malformed") : new Problem(500, FAILED);
 }
+
+const waitOf = ({ retryAfterMs }: AppError): Readonly<Record<string, string>> =>
+  retryAfterMs === undefined ? {} : { "Retry-After": String(Math.ceil(retryAfterMs / SECOND)) };
 
 const FAILED = "the request failed; the log says why";

@@ -50,6 +50,12 @@ test("a notification passes through whole, is one of many of its drop, and is ju
   expect(mark).toMatchObject({ data: '{"up_to_id":"1"}', key: "notifications_read\nm", by: undefined });
 });
 
+test("positions at the same drop are one event each: a user may come back to a drop, in several timelines", () => {
+  const position = { event: "new_position", timeline: "home", drop_id: "d", version: 1 };
+  expect(read(position, "new_position:ada:home:1")?.key).toBe("new_position\nnew_position:ada:home:1");
+  expect(read({ ...position, version: 3 }, "new_position:ada:home:3")?.key).toContain("home:3");
+});
+
 test("other events pass through whole, deduplicated by their message id", () => {
   const content = read({ event: "xp_earned", points: 3 }, "m1");
   expect(content).toMatchObject({ event: "xp_earned", data: '{"points":3}', key: "xp_earned\nm1" });
