@@ -1,5 +1,5 @@
 import { readdirSync, readFileSync } from "node:fs";
-import specs from "@asyncapi/specs";
+import { createRequire } from "node:module";
 import { expect, test } from "@jest/globals";
 import { Ajv } from "ajv";
 import addFormats from "ajv-formats";
@@ -12,11 +12,13 @@ import { refsOf } from "../../support/openapi.js";
 const open = (channelPrefix = "", pathPrefix = ""): EventDocument =>
   asyncApi({ channelPrefix, pathPrefix }) as unknown as EventDocument;
 const DOCUMENT = open();
+/** The package has the schemas of all versions; this is one file of it. */
+const require = createRequire(import.meta.url);
+const schema = require("@asyncapi/specs/schemas/3.0.0-without-$id.json") as object;
 
 test("the document is a valid AsyncAPI 3.0 document", () => {
   const ajv = new Ajv({ strict: false, allErrors: true });
   addFormats.default(ajv);
-  const schema = specs.schemasWithoutId["3.0.0"];
   ajv.validate(schema, DOCUMENT);
   expect(ajv.errors ?? []).toEqual([]);
   const broken = { ...DOCUMENT, operations: { wrong: { action: "listen", channel: { $ref: "#/channels/none" } } } };
