@@ -9,6 +9,7 @@ export type Holding =
   | "bylines"
   | "edges"
   | "follows"
+  | "hidden"
   | "unfollowers"
   | "waiting"
   | "actor";
@@ -84,7 +85,7 @@ export const DECLARED = {
   "timeline:x:hidden:{timeline:home:<user>}": hash(
     `${HOME}; until a mute ends`,
     "users whose drops the user does not see",
-    { holds: "hash" },
+    { holds: "hidden" },
   ),
   "timeline:x:hidden-staged:{timeline:home:<user>}": hash("10 minutes", "what a fill of `hidden` has read so far", {
     holds: "hash",

@@ -85,7 +85,7 @@ const ARGS: Readonly<Record<string, readonly (string | number)[]>> = {
   "users-fill-list": ["g", 1_000, "", "a"],
   "users-forget": ["g", 1_000],
   "forget-unfollowers": ["author:", "a"],
-  "forget-follows": ["a"],
+  "forget-beside-home": ["a"],
   "remove-own": [1],
   "remove-wrong-types": ["zcard", "k:remove-wrong-types:1"],
 };

@@ -35,6 +35,19 @@ async function unfollow({ world, fanout }: Scene, user: string, reader = "ada"):
   await handle(fanout, unfollowed(reader, user, world.unfollow(reader, user)));
 }
 
+/** Removes a user from Redis as an erasure does. */
+const walk = (user: string): Promise<void> =>
+  createWalk(redis.scripts).removeAll(
+    { ...peopleOf([{ user, token: user }]), ownAmong: async () => new Set(), authors: [], met: () => undefined },
+    { stopping: new AbortController().signal, left: async () => undefined, lost: async () => undefined },
+  );
+
+/** After an erasure the posts service does not say any more whom a reply answers. */
+function unname({ world }: Scene, drop: string): void {
+  const { drop_id, user_id, created_at } = world.find(drop) as Drop;
+  world.post({ drop_id, user_id, created_at });
+}
+
 /** Each kind of drop that the rule names. */
 async function postAll(scene: Scene): Promise<void> {
   for (const reply_to_author of ["eve", "cat", "ada", "bob", undefined])
@@ -291,16 +304,34 @@ test("once a user is erased, replies to them are in each home again", async () =
   const reply = await scene.post("bob", { reply_to_author: "eve" });
   await scene.post("bob", { reply_to_author: "cat" });
   await scene.home();
-  const forget = (user: string) => redis.scripts.run(lua("forget-follows"), [COPY, homeKey("ada")], [user]);
+  const forget = (user: string) => redis.scripts.run(lua("forget-beside-home"), [COPY, homeKey("ada")], [user]);
   await forget("dan");
   expect(await floor()).toBe("0");
   await forget("eve");
   expect([await floor(), await redis.raw.hget(COPY, "eve")]).toEqual([null, null]);
-  // The posts service does not name them any more.
-  const { drop_id, user_id, created_at } = scene.world.find(reply) as Drop;
-  scene.world.post({ drop_id, user_id, created_at });
+  unname(scene, reply);
   expect(await scene.home()).toMatchObject({ drop_ids: ["bob-1", "bob-0"], degraded: false });
 });
+
+// Invariant 5.
+test.each(["muted", "blocked"] as const)(
+  "once a user whom somebody has %s is erased, replies to them are in each home again",
+  async (how) => {
+    const scene = open();
+    await follow(scene, "eve");
+    if (how === "muted") scene.world.mute("ada", "eve");
+    else scene.world.block("eve", "ada");
+    const rebuilt = await scene.post("bob", { reply_to_author: "eve" });
+    expect(await scene.home()).toMatchObject({ drop_ids: [], degraded: false });
+    const written = await scene.post("bob", { reply_to_author: "eve" });
+    expect(await scene.home()).toMatchObject({ drop_ids: [], degraded: false });
+    if (how === "muted") scene.world.unmute("ada", "eve");
+    else scene.world.unblock("eve", "ada");
+    await walk("eve");
+    for (const reply of [rebuilt, written]) unname(scene, reply);
+    expect(await scene.home()).toMatchObject({ drop_ids: [written, rebuilt], degraded: false });
+  },
+);
 
 // Invariant 5.
 test("a rebuild names nobody who is erased while it runs, and replies to them are in the home", async () => {
@@ -313,8 +344,7 @@ test("a rebuild names nobody who is erased while it runs, and replies to them ar
     for (const user of ["dan", "eve"]) gone.add(user);
     // The upstreams do not name them any more.
     scene.world.unfollow("ada", "dan");
-    const { drop_id, user_id, created_at } = scene.world.find(reply) as Drop;
-    scene.world.post({ drop_id, user_id, created_at });
+    unname(scene, reply);
   });
   expect(await scene.home()).toMatchObject({ drop_ids: [reply], degraded: false });
   expect(Object.keys(await redis.raw.hgetall(COPY)).sort()).toEqual(["bob", "cat", "~left", "~state"]);
@@ -327,18 +357,9 @@ test("an erasure beside a rebuild forgets to whom the replies are that came mean
     if (point !== "rebuild-marked" || (await redis.raw.exists(COPY)) > 0) return;
     await scene.post("bob", { reply_to_author: "eve" });
     expect(await redis.raw.hgetall(COPY)).toEqual({ "?bob-0": "eve" });
-    await createWalk(redis.scripts).removeAll(
-      {
-        ...peopleOf([{ user: "eve", token: "eve" }]),
-        ownAmong: async () => new Set(),
-        authors: [],
-        met: () => undefined,
-      },
-      { stopping: new AbortController().signal, left: async () => undefined, lost: async () => undefined },
-    );
+    await walk("eve");
     expect(await redis.raw.exists(COPY)).toBe(0);
-    const { drop_id, user_id, created_at } = scene.world.find("bob-0") as Drop;
-    scene.world.post({ drop_id, user_id, created_at });
+    unname(scene, "bob-0");
   });
   expect(await scene.home()).toMatchObject({ drop_ids: ["bob-0"], degraded: false });
   expect(await redis.raw.hget(COPY, "eve")).toBeNull();

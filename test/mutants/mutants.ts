@@ -50,6 +50,13 @@ export const MUTANTS = [
     test: "integration/timeline-replies.test.ts",
   },
   {
+    what: "an erasure leaves replies out of the homes of those who hid the user",
+    source: "state/erased/forget-beside-home.lua",
+    text: "value == 'all'",
+    mutated: "value == 'none'",
+    test: "integration/timeline-replies.test.ts",
+  },
+  {
     what: "a repost covers an entry that is one place too far away",
     source: "state/entries/reposts-once.ts",
     text: "place - above > window",

@@ -116,7 +116,7 @@ export const TRACES: readonly Trace[] = [
     redis.sadd(keys.pullsKey(other), encodeId(user)),
   ),
   holding("timeline:x:hidden:{timeline:home:<user>}", (redis, user, other) =>
-    redis.hset(keys.hiddenKey(other), encodeId(user), "all"),
+    redis.hset(keys.hiddenKey(other), encodeId(user), "reposts"),
   ),
   holding("timeline:x:hidden-staged:{timeline:home:<user>}", (redis, user, other) =>
     redis.hset(keys.hiddenStagedKey(other), encodeId(user), "all"),

@@ -25,7 +25,7 @@ export interface Look {
   readonly atOnce: number;
   /** Resolves to the items of each key that name one of the people, or are their drops. */
   readonly find: (send: Send, keys: readonly string[], subjects: Subjects) => Promise<readonly (readonly string[])[]>;
-  readonly remove: "srem" | "zrem" | "hdel" | "unlink" | "forget-unfollowers" | "forget-follows";
+  readonly remove: "srem" | "zrem" | "hdel" | "unlink" | "forget-unfollowers" | "forget-beside-home";
 }
 
 const NOTHING: readonly string[] = [];
@@ -143,7 +143,8 @@ export const LOOKS: Readonly<Record<Holding, Look>> = {
   set: { atOnce: KEYS_AT_ONCE, find: membersOf("smismember", tokensIn), remove: "srem" },
   "sorted set": { atOnce: KEYS_AT_ONCE, find: membersOf("zmscore", tokensIn), remove: "zrem" },
   hash: { atOnce: KEYS_AT_ONCE, find: membersOf("hmget", tokensIn), remove: "hdel" },
-  follows: { atOnce: KEYS_AT_ONCE, find: findFollows, remove: "forget-follows" },
+  follows: { atOnce: KEYS_AT_ONCE, find: findFollows, remove: "forget-beside-home" },
+  hidden: { atOnce: KEYS_AT_ONCE, find: membersOf("hmget", tokensIn), remove: "forget-beside-home" },
   ids: { atOnce: KEYS_AT_ONCE, find: membersOf("zmscore", ({ users }) => users), remove: "zrem" },
   unfollowers: {
     atOnce: KEYS_AT_ONCE,

@@ -21,7 +21,7 @@ import { LOOKS, type Send, type Subjects } from "./holdings.js";
 import { type Finding, lookAt } from "./look.js";
 
 const FORGET_UNFOLLOWERS = script("forget-unfollowers", import.meta.url);
-const FORGET_FOLLOWS = script("forget-follows", import.meta.url);
+const FORGET_BESIDE_HOME = script("forget-beside-home", import.meta.url);
 const REMOVE_OWN = script("remove-own", import.meta.url);
 
 const ITEMS_A_CALL = 1_000;
@@ -42,9 +42,12 @@ export const createSend =
   (commands) =>
     commands.length === 0 ? Promise.resolve([]) : command("erasure", (client) => sendCommands(client, commands));
 
-/** Removes fields of the copy of whom the user of a home follows. */
-export const forgetFollows = ({ run }: Pick<Scripts, "run">, home: string, fields: readonly string[]) =>
-  run(FORGET_FOLLOWS, [followsKeyOfHome(home), home], fields);
+/** Removes fields of a hash beside a home: whom its user follows or hides. */
+const forgetBesideHome = ({ run }: Pick<Scripts, "run">, key: string, home: string, fields: readonly string[]) =>
+  run(FORGET_BESIDE_HOME, [key, home], fields);
+
+export const forgetFollows = (scripts: Pick<Scripts, "run">, home: string, fields: readonly string[]) =>
+  forgetBesideHome(scripts, followsKeyOfHome(home), home, fields);
 
 /** Removes the names of some people, and their drops, from all keys of Redis. May run twice, and beside itself. */
 export function createWalk(scripts: Scripts) {
@@ -54,7 +57,7 @@ export function createWalk(scripts: Scripts) {
   const removeItems = async ({ kind, key }: Finding, items: readonly string[]): Promise<unknown> => {
     const { remove } = LOOKS[kind.holds as keyof typeof LOOKS];
     if (remove === "unlink") return send([["unlink", key]]);
-    if (remove === "forget-follows") return forgetFollows(scripts, homeKey(userOf(key)), items);
+    if (remove === "forget-beside-home") return forgetBesideHome(scripts, key, homeKey(userOf(key)), items);
     if (remove !== "forget-unfollowers") return send([[remove, key, ...items]]);
     const [part, author] = key.slice(UNFOLLOWERS_PREFIX.length).split(":");
     return forgetUnfollowers(EDGES_PREFIX + part, key, [`${author}:`, ...items]);
