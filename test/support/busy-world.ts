@@ -137,14 +137,18 @@ export class BusyWorld {
 
   async post(
     user_id: string,
-    more: { readonly visibility?: Visibility; readonly recipients?: string[]; readonly reply_to?: string } = {},
+    more: {
+      readonly visibility?: Visibility;
+      readonly recipients?: string[];
+      readonly reply_to?: string;
+      readonly mentions?: string[];
+    } = {},
   ): Promise<KnownDrop | undefined> {
-    const { visibility = Visibility.PUBLIC, recipients = [], reply_to = "" } = more;
+    const { visibility = Visibility.PUBLIC, recipients = [], reply_to = "", mentions = [] } = more;
+    const stated = { user_id, visibility, recipients, reply_to, mentions };
     this.#keys += 1;
     const idempotency_key = `key-${this.#keys}`;
-    const answer = await this.call(() =>
-      this.posts.createDrop({ user_id, visibility, recipients, reply_to, body: idempotency_key, idempotency_key }),
-    );
+    const answer = await this.call(() => this.posts.createDrop({ ...stated, body: idempotency_key, idempotency_key }));
     if (answer?.drop === undefined) return undefined;
     const { drop_id, created_at } = answer.drop;
     return this.#add({ drop_id, user_id, visibility, created_at, recipients, reply_to, repost_of: "" });

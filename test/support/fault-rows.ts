@@ -1,8 +1,13 @@
 import { appendFileSync } from "node:fs";
-import type { FaultRun, Found } from "./fault-run.js";
 
-/** The reporter prints these rows as a table at the end. */
-export function recordRow(fault: string, run: FaultRun, found: Found): void {
+interface Run {
+  readonly events: { readonly length: number };
+  readonly supervisor: { readonly deaths: number };
+  readonly recoveredMs: number;
+}
+
+/** The reporter prints these rows as a table at the end. `found` has the lists of its columns. */
+export function recordRow(fault: string, run: Run, found: Readonly<Record<string, readonly unknown[]>>): void {
   const file = process.env["FAULTS_ROWS"];
   if (file === undefined) return;
   const counts = Object.fromEntries(Object.entries(found).map(([name, all]) => [name, all.length]));

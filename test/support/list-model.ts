@@ -1,5 +1,6 @@
 import type { DropDetails } from "../../src/gen/avion/posts.js";
 import { Visibility } from "../../src/gen/avion/posts.js";
+import { onceIn, REPOST_WINDOW } from "./reposts-once.js";
 import { newestFirst } from "./world.js";
 
 /** A drop as the model keeps it. */
@@ -35,18 +36,15 @@ export class ListModel {
       if (drop_id === id || original?.drop_id === id) this.drops.delete(drop_id);
   }
 
-  /** Ids of the drops that pages show, newest first: of a drop and its reposts the newest, as long as all are few. */
-  shown(): string[] {
-    const seen = new Set<string>();
-    return [...this.drops.values()]
+  /** Ids of the drops that pages show, newest first: of a drop and its reposts the newest in so many places. */
+  shown(repostWindow = REPOST_WINDOW): string[] {
+    const entries = [...this.drops.values()]
       .filter((drop) => this.#sees(drop))
       .sort(newestFirst)
-      .flatMap(({ drop_id, original }) => {
-        const name = original?.drop_id ?? drop_id;
-        if (seen.has(name)) return [];
-        seen.add(name);
-        return drop_id;
+      .map(({ drop_id, created_at, author, original }) => {
+        return { drop: drop_id, score: created_at, by: { author, ...(original && { repostOf: original.drop_id }) } };
       });
+    return onceIn(entries, repostWindow).map(({ drop }) => drop);
   }
 
   #sees({ author, visibility, recipients, parent, original }: ModelDrop): boolean {

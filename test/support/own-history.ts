@@ -1,0 +1,193 @@
+import { Visibility } from "../../src/gen/avion/posts.js";
+import { type Api, openApi } from "./api.js";
+import { BusyWorld, type KnownDrop } from "./busy-world.js";
+import { below, oneOf, type Random } from "./random.js";
+
+/** They own lists, and listen. */
+export const OWNERS = ["ada", "ben"];
+/** The first owner hides this user from the beginning. */
+export const HIDDEN = "gus";
+/** This user approves followers. */
+export const APPROVER = "lena";
+export const PEOPLE = [...OWNERS, "cleo", "dan", "eva", "fay", HIDDEN, APPROVER];
+const AT_ONCE = 4;
+
+export interface OwnList {
+  readonly owner: string;
+  readonly members: Set<string>;
+  title: string;
+}
+
+/**
+ * A random history on the roles users and posts: drops with replies, mentions, likes and reposts, follows and requests, and
+ * lists. Acts of several people happen at once; those of one person, and all about one edge, follow each other, so that the
+ * record is exact.
+ */
+export class OwnHistory {
+  readonly world: BusyWorld;
+  readonly lists = new Map<string, OwnList>();
+  readonly deletedLists: { readonly id: string; readonly owner: string }[] = [];
+  /** People who have asked to follow the approver. */
+  readonly requests = new Set<string>();
+  readonly mentions = new Map<string, readonly string[]>();
+  /** Each like and repost of a drop, in the order of the answers: those taken back, too. */
+  readonly reactions = new Map<string, { readonly kind: "LIKE" | "REPOST"; readonly by: string }[]>();
+  readonly takenBack = new Set<string>();
+  readonly #api: Api;
+
+  constructor(
+    address: string,
+    private readonly random: Random,
+  ) {
+    this.world = new BusyWorld(address, PEOPLE, random);
+    this.#api = openApi(address);
+  }
+
+  close(): void {
+    this.world.close();
+    this.#api.close();
+  }
+
+  /** Each of these has a follower, a list has each member, and there are drops to react to. */
+  async begin(): Promise<void> {
+    const { world } = this;
+    await world.call(() => world.users.setProfile({ user_id: APPROVER, approves_followers: true }));
+    await world.mute(OWNERS[0] as string, HIDDEN);
+    for (const owner of OWNERS) for (const followed of ["cleo", "dan"]) await world.follow(owner, followed);
+    for (const owner of OWNERS) for (const title of ["first", "second"]) await this.#createList(owner, title);
+    for (const user of PEOPLE) await world.post(user);
+  }
+
+  /** Number of things that people have done. */
+  get length(): number {
+    return this.world.answered;
+  }
+
+  /** Resolves to the title of a list; undefined if there is none. */
+  async titleOf(list_id: string, user_id: string): Promise<string | undefined> {
+    return (await this.world.call(() => this.#api.lists.getList({ user_id, list_id })))?.list?.title;
+  }
+
+  /** Does so many things at random. */
+  async act(count: number): Promise<void> {
+    const groups = Array.from({ length: AT_ONCE }, (_, group) => PEOPLE.filter((__, at) => at % AT_ONCE === group));
+    await Promise.all(
+      groups.map(async (group) => {
+        for (let act = 0; act < count / AT_ONCE; act++) await this.#act(oneOf(this.random, group));
+      }),
+    );
+  }
+
+  isAlive({ drop_id, repost_of }: KnownDrop): boolean {
+    const { drops } = this.world;
+    return drops.has(drop_id) && (repost_of === "" || drops.has(repost_of));
+  }
+
+  async #act(user: string): Promise<unknown> {
+    const dice = this.random();
+    if (dice < 0.25) return this.#post(user);
+    if (dice < 0.5) return this.#react(user);
+    if (dice < 0.7) return this.#follow(user);
+    if (dice < 0.85) return OWNERS.includes(user) ? this.#list(user) : this.#post(user);
+    const own = this.world.dropsOf(user).filter((drop) => this.isAlive(drop));
+    return own.length === 0 ? this.#post(user) : this.world.delete(oneOf(this.random, own.slice(-4)));
+  }
+
+  async #post(user: string): Promise<void> {
+    const { PUBLIC, UNLISTED, FOLLOWERS, DIRECT } = Visibility;
+    const visibility = oneOf(this.random, [PUBLIC, PUBLIC, PUBLIC, UNLISTED, FOLLOWERS, DIRECT]);
+    const others = PEOPLE.filter((other) => other !== user);
+    const recipients = visibility === DIRECT ? [oneOf(this.random, others)] : [];
+    const mentions = this.random() < 0.4 ? [oneOf(this.random, others)] : [];
+    const parent = visibility !== DIRECT && this.random() < 0.5 ? this.#open() : undefined;
+    const reply_to = parent?.drop_id ?? "";
+    const drop = await this.world.post(user, { visibility, recipients, mentions, reply_to });
+    if (drop) this.mentions.set(drop.drop_id, mentions);
+  }
+
+  /** Returns a drop that everybody may see, half of the time by somebody who listens. */
+  #open(): KnownDrop | undefined {
+    const author = oneOf(this.random, this.random() < 0.5 ? OWNERS : PEOPLE);
+    const drops = this.world
+      .dropsOf(author)
+      .filter((drop) => this.isAlive(drop) && drop.visibility <= Visibility.UNLISTED && drop.repost_of === "");
+    return drops.length === 0 ? undefined : oneOf(this.random, drops);
+  }
+
+  async #react(user: string): Promise<void> {
+    const { world } = this;
+    const drop = this.#open();
+    if (drop === undefined || drop.user_id === user) return;
+    const { drop_id } = drop;
+    const [likes, repost] = [world.likes.get(drop_id), world.shares.get(drop_id)?.get(user)];
+    const took = (kind: string) => this.takenBack.add(`${kind} ${user} ${drop_id}`);
+    if (likes?.has(user) && this.random() < 0.5) {
+      await world.call(() => world.posts.unlikeDrop({ drop_id, user_id: user }));
+      likes.delete(user);
+      took("LIKE");
+    } else if (repost !== undefined && this.random() < 0.5) {
+      const known = world.drops.get(repost);
+      if (known) await world.delete(known);
+      took("REPOST");
+    } else if (this.random() < 0.6) {
+      if (await world.like(drop_id, user)) this.#noteReaction(drop_id, { kind: "LIKE", by: user });
+    } else if (await world.share(drop, user)) this.#noteReaction(drop_id, { kind: "REPOST", by: user });
+  }
+
+  #noteReaction(drop: string, reaction: { readonly kind: "LIKE" | "REPOST"; readonly by: string }): void {
+    this.reactions.set(drop, [...(this.reactions.get(drop) ?? []), reaction]);
+  }
+
+  async #follow(user: string): Promise<void> {
+    const { world } = this;
+    const other = oneOf(this.random, this.random() < 0.4 ? OWNERS : PEOPLE);
+    if (other === user) return;
+    const follows = world.follows.get(user)?.has(other) ?? false;
+    if (other !== APPROVER) return follows ? world.unfollow(user, other) : void (await world.follow(user, other));
+    if (!follows && !this.requests.has(user)) {
+      await world.call(() => world.users.follow({ follower_id: user, following_id: APPROVER }));
+      this.requests.add(user);
+      return;
+    }
+    if (follows || this.random() < 0.3) await world.unfollow(user, APPROVER);
+    else {
+      const answer = { user_id: APPROVER, follower_id: user };
+      const isAccepted = this.random() < 0.7;
+      await world.call(() => (isAccepted ? world.users.acceptFollow(answer) : world.users.rejectFollow(answer)));
+      const theirs = world.follows.get(user) ?? new Set();
+      if (isAccepted) world.follows.set(user, theirs.add(APPROVER));
+    }
+    this.requests.delete(user);
+  }
+
+  async #list(owner: string): Promise<void> {
+    const { lists } = this.#api;
+    const own = [...this.lists].filter(([, list]) => list.owner === owner);
+    if (own.length < 2) return this.#createList(owner, `list of ${owner}`);
+    const [list_id, list] = oneOf(this.random, own);
+    const kind = below(this.random, 10);
+    if (kind === 0) {
+      await this.world.call(() => lists.deleteList({ user_id: owner, list_id }));
+      this.lists.delete(list_id);
+      this.deletedLists.push({ id: list_id, owner });
+    } else if (kind < 3) {
+      const title = `renamed ${this.world.answered}`;
+      await this.world.call(() => lists.renameList({ user_id: owner, list_id, title }));
+      list.title = title;
+    } else {
+      const member = oneOf(this.random, PEOPLE);
+      const change = { user_id: owner, list_id, member_ids: [member] };
+      const has = list.members.has(member);
+      await this.world.call<object>(() => (has ? lists.removeListMembers(change) : lists.addListMembers(change)));
+      if (!list.members.delete(member)) list.members.add(member);
+    }
+  }
+
+  async #createList(owner: string, title: string): Promise<void> {
+    const { lists } = this.#api;
+    const list_id = (await this.world.call(() => lists.createList({ user_id: owner, title })))?.list?.list_id ?? "";
+    const member_ids = PEOPLE.filter(() => this.random() < 0.5);
+    await this.world.call(() => lists.addListMembers({ user_id: owner, list_id, member_ids: [...member_ids, "cleo"] }));
+    this.lists.set(list_id, { owner, title, members: new Set([...member_ids, "cleo"]) });
+  }
+}

@@ -1,0 +1,164 @@
+import { eventually } from "./eventually.js";
+import type { OwnHistory } from "./own-history.js";
+import { isHiddenFrom, isToldOnLocal, notificationsOf } from "./own-oracle.js";
+import { type EventStream, requestEvents, type WireEvent } from "./sse.js";
+import { tokenOf } from "./tokens.js";
+
+type Timeline = "home" | "local" | "global";
+
+/** One client that resumes: the events of all its connections, one after the other. */
+export class Listening {
+  readonly #before: WireEvent[] = [];
+  #stream!: EventStream;
+
+  private constructor(
+    readonly user: string,
+    readonly timeline: Timeline,
+    /** Drops and notifications that were there before. */
+    readonly known: ReadonlySet<string>,
+    private readonly url: string,
+  ) {}
+
+  static async open(url: string, user: string, timeline: Timeline, known: ReadonlySet<string>): Promise<Listening> {
+    const listening = new Listening(user, timeline, known, url);
+    await listening.#connect();
+    return listening;
+  }
+
+  get events(): readonly WireEvent[] {
+    return [...this.#before, ...this.#stream.events];
+  }
+
+  /** Ends the connection, and resumes where it ended. */
+  async resume(): Promise<void> {
+    const id = this.#stream.lastId();
+    this.close();
+    this.#before.push(...this.#stream.events);
+    await this.#connect(id);
+  }
+
+  close(): void {
+    this.#stream.close();
+  }
+
+  /** While a server is away the gateway may refuse: then it is asked again. */
+  async #connect(lastEventId?: string): Promise<void> {
+    const { user, timeline, url } = this;
+    const request = { token: await tokenOf(user), timeline, ...(lastEventId && { lastEventId }) };
+    const isOpen = async (): Promise<boolean | string> => {
+      this.#stream = await requestEvents(url, request);
+      if (this.#stream.status === 200) return true;
+      this.close();
+      return `${this.#stream.status}`;
+    };
+    await eventually(isOpen, `the stream of ${timeline} is open`, 60_000);
+    await eventually(() => this.#stream.raw().includes("\n\n"), "the first bytes of the stream", 60_000);
+  }
+}
+
+/** Lists of the differences, as in `Findings`. */
+export interface ToldFindings {
+  readonly lost: string[];
+  readonly duplicated: string[];
+  readonly resurrected: string[];
+  readonly unexpected: string[];
+}
+
+const isReset = ({ event }: WireEvent): boolean => event === "reset";
+
+/** Returns what came twice between two resets: after one the client has read its page, and may be told again. */
+function twice(events: readonly WireEvent[], nameOf: (event: WireEvent) => string | undefined): string[] {
+  let seen = new Set<string>();
+  return events.flatMap((event) => {
+    if (isReset(event)) seen = new Set();
+    const name = nameOf(event);
+    if (name === undefined) return [];
+    const isSeen = seen.has(name);
+    seen.add(name);
+    return isSeen ? [name] : [];
+  });
+}
+
+const dropOf = ({ data }: WireEvent): string => String(data["drop_id"]);
+
+/** Compares the streams of local and global with the drops that were posted, and that are gone. */
+export function checkShared(history: OwnHistory, listening: Listening, findings: ToldFindings): void {
+  const { user, timeline, events, known } = listening;
+  const { drops, deleted } = history.world;
+  const on = (drop: string): string => `${drop} on the stream of ${timeline} of ${user}`;
+  const named = (name: string) => (event: WireEvent) => (event.event === name ? on(dropOf(event)) : undefined);
+  findings.duplicated.push(...twice(events, named("new_drop")), ...twice(events, named("drop_deleted")));
+  const [told, gone] = [new Set<string>(), new Set<string>()];
+  for (const event of events) {
+    const drop = dropOf(event);
+    if (event.event === "drop_deleted") gone.add(drop);
+    if (event.event !== "new_drop") continue;
+    told.add(drop);
+    if (gone.has(drop)) findings.resurrected.push(on(drop));
+    const posted = drops.get(drop) ?? deleted.get(drop);
+    // The answer of a call that died with a server may have been lost: nobody else knows the drop.
+    if (posted === undefined || !isToldOnLocal(history, user, posted)) findings.unexpected.push(on(drop));
+  }
+  if (events.some(isReset)) return;
+  for (const drop of drops.values())
+    if (isToldOnLocal(history, user, drop) && !told.has(drop.drop_id) && !known.has(drop.drop_id))
+      findings.lost.push(on(drop.drop_id));
+  for (const drop of told) if (!drops.has(drop) && !gone.has(drop)) findings.lost.push(`the deletion of ${on(drop)}`);
+}
+
+/** A notification as `ListNotifications` shows it, in words. */
+export interface Listed {
+  readonly id: string;
+  readonly words: string;
+}
+
+const isGrouped = (words: string): boolean => /^(?:LIKE|REPOST) /.test(words);
+
+interface Notified {
+  readonly user: string;
+  readonly listed: readonly Listed[];
+  /** The stream of the user's home, if one is open. */
+  readonly stream: Listening | undefined;
+}
+
+/** Compares a list of notifications, and what the stream told, with the record. */
+export function checkNotifications(
+  history: OwnHistory,
+  { user, listed, stream }: Notified,
+  findings: ToldFindings,
+): void {
+  const [wanted, shown] = [notificationsOf(history, user), listed.map(({ words }) => words)];
+  const to = (words: string): string => `${words} for ${user}`;
+  findings.lost.push(...wanted.filter((words) => !shown.includes(words)).map(to));
+  findings.unexpected.push(...shown.filter((words) => !wanted.includes(words)).map(to));
+  findings.duplicated.push(...shown.filter((words, at) => shown.indexOf(words) !== at).map(to));
+  if (stream === undefined) return;
+  const notifications = stream.events.filter((event) => event.event === "notification" || isReset(event));
+  const told = ({ event, data }: WireEvent) => (event === "reset" ? undefined : to(`told ${String(data["id"])}`));
+  findings.duplicated.push(...twice(notifications, told));
+  if (notifications.some(isReset)) return;
+  const ids = new Set(notifications.map(({ data }) => data["id"]));
+  for (const { id, words } of listed)
+    if (!isGrouped(words) && !ids.has(id) && !stream.known.has(id)) findings.lost.push(to(`${words} on the stream`));
+  for (const { drop_id } of history.world.dropsOf(user)) {
+    if (stream.known.has(drop_id)) continue;
+    for (const kind of ["LIKE", "REPOST"] as const)
+      checkCount(history, { user, kind, drop_id }, notifications, findings);
+  }
+}
+
+/** A like that is taken back may have been told or not, and one that is given again is new or not. */
+function checkCount(
+  { reactions, takenBack }: OwnHistory,
+  { user, kind, drop_id }: { readonly user: string; readonly kind: string; readonly drop_id: string },
+  notifications: readonly WireEvent[],
+  findings: ToldFindings,
+): void {
+  const all = (reactions.get(drop_id) ?? []).filter((one) => one.kind === kind && !isHiddenFrom(user, one.by));
+  const sure = new Set(all.map(({ by }) => by).filter((by) => !takenBack.has(`${kind} ${by} ${drop_id}`)));
+  const ofDrop = notifications.filter(({ data }) => data["kind"] === kind && data["drop_id"] === drop_id);
+  const told = ofDrop.reduce((sum, { data }) => sum + Number(data["count"] ?? 1), 0);
+  const what = `${told} times ${kind} of ${drop_id} for ${user}`;
+  if (told < sure.size) findings.lost.push(`${what}, not ${sure.size}`);
+  if (told > all.length) findings.duplicated.push(`${what}, not ${all.length}`);
+}
