@@ -1,6 +1,6 @@
 import { expect, test } from "@jest/globals";
 import { eventually } from "../support/eventually.js";
-import { ask, listen, type Running, start, token } from "../support/gateway.js";
+import { ask, listen, type Running, send, start, token } from "../support/gateway.js";
 
 let versions = 0;
 
@@ -30,4 +30,17 @@ test("the streams of a suspended user end, and new ones are refused until it is 
   await set(running, "ada", "suspended", Date.now() + 300);
   expect(await statusOf(running, "ada")).toBe(403);
   await eventually(async () => (await statusOf(running, "ada")) === 200, "the end of the suspension");
+});
+
+// Fan-out leaves them out, too: a stream lacks them although one of the two fails to.
+test("a stream leaves out drops of the suspended of which fan-out tells, and reposts of them and replies to them", async () => {
+  const running = await start();
+  const raw = await listen(running, "ada");
+  await set(running, "bob", "suspended");
+  for (const [drop, by] of Object.entries({ own: "bob", repost: "cat,bob", reply: "cat,,bob", other: "cat" }))
+    await send("ada", drop, "new_drop", { by });
+  await raw.sees(["other"]);
+  await set(running, "bob", "active");
+  await send("ada", "later", "new_drop", { by: "bob" });
+  await raw.sees(["other", "later"]);
 });

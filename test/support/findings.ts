@@ -154,6 +154,11 @@ async function checkPages(
 const nameOf = (drop: string, repostedBy: readonly string[]): string =>
   repostedBy.length === 0 ? drop : `${drop} reposted by ${repostedBy.join(" and ")}`;
 
+/**
+ * Compares what streams sent. The gateway leaves out what it has sent before, and by its own copy of the standings the drops of
+ * the suspended. So a fan-out that tells an edit twice, or of the suspended, has no findings here: tests of the fan-out and
+ * of the gateway show either alone.
+ */
 function checkStreams(result: RunResult, deadLettered: ReadonlySet<string>, findings: Findings): void {
   const { eventStreams, events } = result;
   const expected = expectedAfter(events);
