@@ -1,6 +1,5 @@
 import { afterEach, expect, test } from "@jest/globals";
 import fc from "fast-check";
-import { peopleOf } from "../../src/contracts/people.js";
 import { entryOfDrop } from "../../src/contracts/timelines.js";
 import type { Drop } from "../../src/gen/avion/posts.js";
 import { AppError } from "../../src/kernel/errors.js";
@@ -8,11 +7,9 @@ import { type Failpoint, hookFailpoints } from "../../src/kernel/failpoints.js";
 import { Follows, MAX_LEFT_OUT } from "../../src/state/entries/follows.js";
 import { createFollowsStore } from "../../src/state/entries/follows.redis.js";
 import { audienceOf } from "../../src/state/entries/writer.redis.js";
-import { createWalk } from "../../src/state/erased/walk.redis.js";
 import { followsKeyOfHome, GLOBAL_KEY, homeKey } from "../../src/state/keys.js";
 import { handle } from "../support/fanout.js";
 import { Scene, START } from "../support/hidden-scene.js";
-import { lua } from "../support/lua.js";
 import { sourcesOf } from "../support/memory-upstreams.js";
 import { openRegistry, step } from "../support/pulled.js";
 import { asCluster } from "../support/redis.js";
@@ -33,19 +30,6 @@ async function follow({ world, fanout }: Scene, user: string, reader = "ada"): P
 
 async function unfollow({ world, fanout }: Scene, user: string, reader = "ada"): Promise<void> {
   await handle(fanout, unfollowed(reader, user, world.unfollow(reader, user)));
-}
-
-/** Removes a user from Redis as an erasure does. */
-const walk = (user: string): Promise<void> =>
-  createWalk(redis.scripts).removeAll(
-    { ...peopleOf([{ user, token: user }]), ownAmong: async () => new Set(), authors: [], met: () => undefined },
-    { stopping: new AbortController().signal, left: async () => undefined, lost: async () => undefined },
-  );
-
-/** After an erasure the posts service does not say any more whom a reply answers. */
-function unname({ world }: Scene, drop: string): void {
-  const { drop_id, user_id, created_at } = world.find(drop) as Drop;
-  world.post({ drop_id, user_id, created_at });
 }
 
 /** Each kind of drop that the rule names. */
@@ -296,73 +280,6 @@ test("a stream says replies only to those whose homes show them", async () => {
     expect(await told("bob")).toEqual(["ada", "bob", "fay", "gus"]);
     for (const user of ["ada", "fay", "gus"]) await scene.home(user);
   }
-});
-
-// Invariant 5.
-test("once a user is erased, replies to them are in each home again", async () => {
-  const scene = open();
-  const reply = await scene.post("bob", { reply_to_author: "eve" });
-  await scene.post("bob", { reply_to_author: "cat" });
-  await scene.home();
-  const forget = (user: string) => redis.scripts.run(lua("forget-beside-home"), [COPY, homeKey("ada")], [user]);
-  await forget("dan");
-  expect(await floor()).toBe("0");
-  await forget("eve");
-  expect([await floor(), await redis.raw.hget(COPY, "eve")]).toEqual([null, null]);
-  unname(scene, reply);
-  expect(await scene.home()).toMatchObject({ drop_ids: ["bob-1", "bob-0"], degraded: false });
-});
-
-// Invariant 5.
-test.each(["muted", "blocked"] as const)(
-  "once a user whom somebody has %s is erased, replies to them are in each home again",
-  async (how) => {
-    const scene = open();
-    await follow(scene, "eve");
-    if (how === "muted") scene.world.mute("ada", "eve");
-    else scene.world.block("eve", "ada");
-    const rebuilt = await scene.post("bob", { reply_to_author: "eve" });
-    expect(await scene.home()).toMatchObject({ drop_ids: [], degraded: false });
-    const written = await scene.post("bob", { reply_to_author: "eve" });
-    expect(await scene.home()).toMatchObject({ drop_ids: [], degraded: false });
-    if (how === "muted") scene.world.unmute("ada", "eve");
-    else scene.world.unblock("eve", "ada");
-    await walk("eve");
-    for (const reply of [rebuilt, written]) unname(scene, reply);
-    expect(await scene.home()).toMatchObject({ drop_ids: [written, rebuilt], degraded: false });
-  },
-);
-
-// Invariant 5.
-test("a rebuild names nobody who is erased while it runs, and replies to them are in the home", async () => {
-  const gone = new Set<string>();
-  const scene = open({ erased: { among: async (users) => new Set(users.filter((user) => gone.has(user))) } });
-  await follow(scene, "dan");
-  const reply = await scene.post("bob", { reply_to_author: "eve" });
-  hookFailpoints(async (point) => {
-    if (point !== "rebuild-read" || gone.size > 0) return;
-    for (const user of ["dan", "eve"]) gone.add(user);
-    // The upstreams do not name them any more.
-    scene.world.unfollow("ada", "dan");
-    unname(scene, reply);
-  });
-  expect(await scene.home()).toMatchObject({ drop_ids: [reply], degraded: false });
-  expect(Object.keys(await redis.raw.hgetall(COPY)).sort()).toEqual(["bob", "cat", "~left", "~state"]);
-});
-
-// Invariant 5.
-test("an erasure beside a rebuild forgets to whom the replies are that came meanwhile", async () => {
-  const scene = open();
-  hookFailpoints(async (point) => {
-    if (point !== "rebuild-marked" || (await redis.raw.exists(COPY)) > 0) return;
-    await scene.post("bob", { reply_to_author: "eve" });
-    expect(await redis.raw.hgetall(COPY)).toEqual({ "?bob-0": "eve" });
-    await walk("eve");
-    expect(await redis.raw.exists(COPY)).toBe(0);
-    unname(scene, "bob-0");
-  });
-  expect(await scene.home()).toMatchObject({ drop_ids: ["bob-0"], degraded: false });
-  expect(await redis.raw.hget(COPY, "eve")).toBeNull();
 });
 
 type Event = readonly [kind: "reply" | "follow" | "unfollow", who: string];

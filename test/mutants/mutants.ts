@@ -54,7 +54,7 @@ export const MUTANTS = [
     source: "state/erased/forget-beside-home.lua",
     text: "value == 'all'",
     mutated: "value == 'none'",
-    test: "integration/timeline-replies.test.ts",
+    test: "integration/timeline-replies-erased.test.ts",
   },
   {
     what: "a repost covers an entry that is one place too far away",
