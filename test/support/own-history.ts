@@ -32,7 +32,10 @@ export class OwnHistory {
   readonly mentions = new Map<string, readonly string[]>();
   /** Each like and repost of a drop, in the order of the answers: those taken back, too. */
   readonly reactions = new Map<string, { readonly kind: "LIKE" | "REPOST"; readonly by: string }[]>();
+  /** Likes and reposts that were taken back at some time. */
   readonly takenBack = new Set<string>();
+  /** Number of things that people have done. */
+  length = 0;
   readonly #api: Api;
 
   constructor(
@@ -58,11 +61,6 @@ export class OwnHistory {
     for (const user of PEOPLE) await world.post(user);
   }
 
-  /** Number of things that people have done. */
-  get length(): number {
-    return this.world.answered;
-  }
-
   /** Resolves to the title of a list; undefined if there is none. */
   async titleOf(list_id: string, user_id: string): Promise<string | undefined> {
     return (await this.world.call(() => this.#api.lists.getList({ user_id, list_id })))?.list?.title;
@@ -84,13 +82,17 @@ export class OwnHistory {
   }
 
   async #act(user: string): Promise<unknown> {
+    this.length++;
     const dice = this.random();
     if (dice < 0.25) return this.#post(user);
     if (dice < 0.5) return this.#react(user);
     if (dice < 0.7) return this.#follow(user);
     if (dice < 0.85) return OWNERS.includes(user) ? this.#list(user) : this.#post(user);
     const own = this.world.dropsOf(user).filter((drop) => this.isAlive(drop));
-    return own.length === 0 ? this.#post(user) : this.world.delete(oneOf(this.random, own.slice(-4)));
+    if (own.length === 0) return this.#post(user);
+    const drop = oneOf(this.random, own.slice(-4));
+    if (drop.repost_of !== "") this.takenBack.add(`REPOST ${user} ${drop.repost_of}`);
+    return this.world.delete(drop);
   }
 
   async #post(user: string): Promise<void> {

@@ -37,7 +37,7 @@ const ENV = {
   TIMELINE_USER_SERVICE_ADDR: "",
   TIMELINE_POST_SERVICE_ADDR: "",
 };
-const SETTLING_MS = 90_000;
+const SETTLING_MS = 60_000;
 const MUTANT_MS = 10_000;
 const AGAIN = "Test-Again";
 
@@ -196,7 +196,7 @@ export class OwnRun {
     const known = new Set([...history.world.drops.keys(), ...listed.flat().map(({ id }) => id)]);
     for (const user of OWNERS)
       for (const timeline of ["home", "local", "global"] as const)
-        listening.push(await Listening.open(service.httpUrl, user, timeline, known));
+        listening.push(await Listening.open(service.httpUrl, { user, timeline, known }));
   }
 
   async #notifications(user: string): Promise<Listed[]> {

@@ -6,10 +6,15 @@ import { tokenOf } from "./tokens.js";
 
 type Timeline = "home" | "local" | "global";
 
-/** One client that resumes: the events of all its connections, one after the other. */
+const PATIENCE_MS = 60_000;
+
+/** One client that resumes whenever its connection ends, as a browser does: the events of all its connections. */
 export class Listening {
   readonly #before: WireEvent[] = [];
   #stream!: EventStream;
+  #lastId = "";
+  #connections = 0;
+  #isClosed = false;
 
   private constructor(
     readonly user: string,
@@ -19,9 +24,10 @@ export class Listening {
     private readonly url: string,
   ) {}
 
-  static async open(url: string, user: string, timeline: Timeline, known: ReadonlySet<string>): Promise<Listening> {
+  static async open(url: string, { user, timeline, known }: Opened): Promise<Listening> {
     const listening = new Listening(user, timeline, known, url);
     await listening.#connect();
+    void listening.#keep();
     return listening;
   }
 
@@ -29,31 +35,48 @@ export class Listening {
     return [...this.#before, ...this.#stream.events];
   }
 
-  /** Ends the connection, and resumes where it ended. */
+  /** Ends the connection; resolves once the next one is open. */
   async resume(): Promise<void> {
-    const id = this.#stream.lastId();
-    this.close();
-    this.#before.push(...this.#stream.events);
-    await this.#connect(id);
+    const before = this.#connections;
+    this.#stream.close();
+    await eventually(() => this.#connections > before, `the stream of ${this.timeline} goes on`, PATIENCE_MS);
   }
 
   close(): void {
+    this.#isClosed = true;
     this.#stream.close();
   }
 
-  /** While a server is away the gateway may refuse: then it is asked again. */
-  async #connect(lastEventId?: string): Promise<void> {
-    const { user, timeline, url } = this;
-    const request = { token: await tokenOf(user), timeline, ...(lastEventId && { lastEventId }) };
-    const isOpen = async (): Promise<boolean | string> => {
-      this.#stream = await requestEvents(url, request);
-      if (this.#stream.status === 200) return true;
-      this.close();
-      return `${this.#stream.status}`;
-    };
-    await eventually(isOpen, `the stream of ${timeline} is open`, 60_000);
-    await eventually(() => this.#stream.raw().includes("\n\n"), "the first bytes of the stream", 60_000);
+  async #keep(): Promise<void> {
+    while (!this.#isClosed) {
+      await this.#stream.ended;
+      if (!this.#isClosed) await this.#connect().catch(() => undefined);
+    }
   }
+
+  /** While a server is away the gateway refuses: then it is asked again. */
+  async #connect(): Promise<void> {
+    const { user, timeline, url } = this;
+    const token = await tokenOf(user);
+    const isOpen = async (): Promise<boolean | string> => {
+      const lastEventId = this.#lastId;
+      const stream = await requestEvents(url, { token, timeline, ...(lastEventId && { lastEventId }) });
+      if (stream.status !== 200) return `${stream.status} ${stream.raw()}`;
+      if (this.#connections > 0) this.#before.push(...this.#stream.events);
+      this.#stream = stream;
+      await eventually(() => stream.raw().includes("\n\n") || stream.isOver(), "the first bytes of the stream");
+      return true;
+    };
+    if (this.#connections > 0) this.#lastId = this.#stream.lastId() || this.#lastId;
+    await eventually(isOpen, `the stream of ${timeline} is open`, PATIENCE_MS);
+    this.#connections++;
+  }
+}
+
+interface Opened {
+  readonly user: string;
+  readonly timeline: Timeline;
+  readonly known: ReadonlySet<string>;
 }
 
 /** Lists of the differences, as in `Findings`. */
