@@ -104,6 +104,8 @@ function twice(events: readonly WireEvent[], nameOf: (event: WireEvent) => strin
 
 const dropOf = ({ data }: WireEvent): string => String(data["drop_id"]);
 
+// The gateway leaves out what it has sent before: an event that is published again under another id has no findings here.
+
 /** Compares the streams of local and global with the drops that were posted, and that are gone. */
 export function checkShared(history: OwnHistory, listening: Listening, findings: ToldFindings): void {
   const { user, timeline, events, known } = listening;
