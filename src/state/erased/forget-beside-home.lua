@@ -1,4 +1,5 @@
 -- Forgets users in a hash beside a home: whom its user follows, or to whom replies were judged; or whom its user hides.
+--
 -- Replies to erased users are in each home.
 --
 -- KEYS[1]  the hash
