@@ -1,7 +1,5 @@
-import { once } from "node:events";
-import { connect as connectTcp, type Socket } from "node:net";
+import { connect as connectTcp } from "node:net";
 import { expect, test } from "@jest/globals";
-import type { NatsConnection } from "nats";
 import { notifySubject } from "../../src/contracts/subjects.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
@@ -9,7 +7,6 @@ import { connectNats } from "../../src/platform/nats/connect.js";
 import { applyTopology } from "../../src/platform/nats/topology.js";
 import { connectRedis } from "../../src/platform/redis/connect.js";
 import { createScripts, type Scripts } from "../../src/platform/redis/scripts.js";
-import { type Broker, startNats } from "../../src/sandbox/brokers/index.js";
 import { CONNECTIONS_SEEN_KEY, connectionsOfUserKey, RECENT_KEY } from "../../src/state/keys.js";
 import { privateNats, privateRedis } from "../support/brokers.js";
 import { eventually } from "../support/eventually.js";
@@ -28,37 +25,21 @@ import {
   start,
   token,
 } from "../support/gateway.js";
+import { openUnreadStream, survivesNatsOutage } from "../support/gateway-faults.js";
 import { TcpProxy } from "../support/proxy.js";
 
 // Invariant 7.
 test("after an outage of NATS the notifications stored meanwhile arrive, in order", async () => {
-  const own = await privateNats();
-  let again: Broker | undefined;
-  cleanups.push(
-    () => own.stop(),
-    () => again?.stop(),
-  );
-  const link = await connectNats({ servers: [own.url], name: "cut" }, silent);
-  cleanups.push(() => link.close());
-  await applyTopology(await link.jetstreamManager(), { replicas: 1 }, silent);
-  const publish = (drop: string, to: NatsConnection) =>
-    to.jetstream().publish(notifySubject("alice"), JSON.stringify({ event: "new_drop", drop_id: drop, created_at: 1 }));
-  const running = await start({ nats: link });
-  const raw = await listen(running, "alice");
-  await publish("d1", link);
-  await raw.sees(["d1"]);
-  own.kill("SIGKILL");
-  await own.exited;
-  await eventually(() => !running.gateway.healthy(), "the gateway notices");
-  expect((await ask(running.url, { authorization: `Bearer ${await token("bob")}` })).response.statusCode).toBe(503);
-  again = await startNats({ dir: own.dir, port: own.port });
-  const other = await connectNats({ servers: [again.url], name: "publisher" }, silent);
-  cleanups.push(() => other.close());
-  for (const drop of ["d2", "d3"]) await publish(drop, other);
-  await raw.sees(["d1", "d2", "d3"]);
-  await publish("d4", other);
-  await raw.sees(["d1", "d2", "d3", "d4"]);
-  expect(raw.resets()).toEqual([]);
+  await survivesNatsOutage({
+    open: async (nats) => {
+      const running = await start({ nats });
+      return { running, raw: await listen(running, "alice") };
+    },
+    subject: notifySubject("alice"),
+    body: (drop_id) => ({ event: "new_drop", drop_id, created_at: 1 }),
+    meanwhile: async ({ url }) =>
+      expect((await ask(url, { authorization: `Bearer ${await token("bob")}` })).response.statusCode).toBe(503),
+  });
 });
 
 // Invariant 7.
@@ -98,11 +79,7 @@ test("a slow reader is cut off at the bound, and nobody else notices", async () 
   const limits = { maxBufferedBytes: 512 * 1024, stallMs: never, heartbeatMs: [never, never] } as const;
   const running = await start({ limits });
   const other = await listen(running, "alice");
-  const slow: Socket = connectTcp({ port: running.port, host: "127.0.0.1" });
-  cleanups.push(() => slow.destroy());
-  slow.on("error", () => undefined);
-  slow.write(`GET /events/timeline/home HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${await token("alice")}\r\n\r\n`);
-  await once(slow, "readable");
+  await openUnreadStream(running, "alice");
   await eventually(() => running.gateway.counts().streams === 2, "two streams");
   // Never read again: the buffers of both kernels fill up first, and then ours.
   const padding = "x".repeat(100_000);
@@ -123,11 +100,7 @@ test("a slow reader is cut off at the bound, and nobody else notices", async () 
 // Invariant 11.
 test("a reader that takes nothing is cut off after a while", async () => {
   const running = await start({ limits: { stallMs: 100, maxBufferedBytes: 1_000_000_000 } });
-  const slow = connectTcp({ port: running.port, host: "127.0.0.1" });
-  cleanups.push(() => slow.destroy());
-  slow.on("error", () => undefined);
-  slow.write(`GET /events/timeline/home HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${await token("alice")}\r\n\r\n`);
-  await once(slow, "readable");
+  await openUnreadStream(running, "alice");
   await eventually(() => running.gateway.counts().streams === 1, "a stream");
   const padding = "x".repeat(500_000);
   for (let i = 0; i < 60 && running.gateway.counts().streams === 1; i++) await send("alice", `d${i}${padding}`);

@@ -1,17 +1,9 @@
-import { once } from "node:events";
-import { connect as connectTcp } from "node:net";
 import { expect, test } from "@jest/globals";
-import type { NatsConnection, StreamConfig } from "nats";
+import type { StreamConfig } from "nats";
 import { LIVE_SHARED, SHARED_CHANGED, STREAM } from "../../src/contracts/subjects.js";
-import { silent } from "../../src/kernel/logger.js";
-import { connectNats } from "../../src/platform/nats/connect.js";
-import { applyTopology } from "../../src/platform/nats/topology.js";
-import { type Broker, startNats } from "../../src/sandbox/brokers/index.js";
-import { privateNats } from "../support/brokers.js";
 import { eventually } from "../support/eventually.js";
 import {
   ask,
-  cleanups,
   connection,
   connectionWith,
   idle,
@@ -22,6 +14,7 @@ import {
   start,
   token,
 } from "../support/gateway.js";
+import { openUnreadStream, survivesNatsOutage } from "../support/gateway-faults.js";
 import { deletedDrop, editedDrop, posted, startShared, tell, watch } from "../support/shared-streams.js";
 
 const streams = async () => (await connection.jetstreamManager()).streams;
@@ -274,11 +267,7 @@ test("when the stream is made anew, open streams get a reset and go on", async (
 test("a client that reads nothing is cut off after a while, takes no memory, and holds up nobody", async () => {
   const { running } = await startShared({ limits: { stallMs: 300, maxBufferedBytes: 1_000_000_000 } });
   const other = await watch(running, "other");
-  const slow = connectTcp({ port: running.port, host: "127.0.0.1" });
-  cleanups.push(() => slow.destroy());
-  slow.on("error", () => undefined);
-  slow.write(`GET /events/timeline/local HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${await token("slow")}\r\n\r\n`);
-  await once(slow, "readable");
+  await openUnreadStream(running, "slow", "local");
   await eventually(() => running.gateway.counts().streams === 2, "two streams");
   const padding = "x".repeat(100_000);
   let count = 0;
@@ -321,35 +310,12 @@ test("of 1,000 streams that one account opens at once 20 are open, and others op
 
 // Invariant 7.
 test("after an outage of NATS the changes stored meanwhile arrive, in order", async () => {
-  const own = await privateNats();
-  let again: Broker | undefined;
-  cleanups.push(
-    () => own.stop(),
-    () => again?.stop(),
-  );
-  const link = await connectNats({ servers: [own.url], name: "cut" }, silent);
-  cleanups.push(() => link.close());
-  await applyTopology(await link.jetstreamManager(), { replicas: 1 }, silent);
-  const publish = (drop: string, to: NatsConnection) =>
-    to
-      .jetstream()
-      .publish(
-        SHARED_CHANGED,
-        JSON.stringify({ event: "new_drop", drop_id: drop, created_at: 1, shown_in: "local", by: "ada" }),
-      );
-  const { running } = await startShared({ nats: link });
-  const raw = await watch(running, "alice");
-  await publish("d1", link);
-  await raw.sees(["d1"]);
-  own.kill("SIGKILL");
-  await own.exited;
-  await eventually(() => !running.gateway.healthy(), "the gateway notices");
-  again = await startNats({ dir: own.dir, port: own.port });
-  const other = await connectNats({ servers: [again.url], name: "publisher" }, silent);
-  cleanups.push(() => other.close());
-  for (const drop of ["d2", "d3"]) await publish(drop, other);
-  await raw.sees(["d1", "d2", "d3"]);
-  await publish("d4", other);
-  await raw.sees(["d1", "d2", "d3", "d4"]);
-  expect(raw.resets()).toEqual([]);
+  await survivesNatsOutage({
+    open: async (nats) => {
+      const { running } = await startShared({ nats });
+      return { running, raw: await watch(running, "alice") };
+    },
+    subject: SHARED_CHANGED,
+    body: (drop_id) => ({ event: "new_drop", drop_id, created_at: 1, shown_in: "local", by: "ada" }),
+  });
 });
