@@ -1,54 +1,20 @@
-import { type ServiceError, status } from "@grpc/grpc-js";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
+import { status } from "@grpc/grpc-js";
+import { afterEach, beforeEach, expect, test } from "@jest/globals";
 import type { Loop } from "../../src/kernel/loop.js";
-import type { Db } from "../../src/platform/db/db.js";
 import { createApprovalStore } from "../../src/users/approvals.sql.js";
-import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { describeUsers } from "../support/describe-users.js";
 import { becomes, eventually } from "../support/eventually.js";
-import { openRedis, type RedisBench } from "../support/redis.js";
-import {
-  heldProcess,
-  newUsersDatabase,
-  serveUsers,
-  settle,
-  type UsersClient,
-  type UsersProcess,
-  usersProcess,
-  WRONG_LISTS,
-} from "../support/users.js";
+import { refusal } from "../support/grpc.js";
+import { heldProcess, settle, type UsersProcess, usersProcess, WRONG_LISTS } from "../support/users.js";
 
 const EVE = "https://far.example/users/eve";
 const MOST = 5;
 
-const refusal = (call: Promise<unknown>): Promise<[number, string]> =>
-  call.then(
-    (answer) => Promise.reject(new Error(`it answered ${JSON.stringify(answer)}`)),
-    ({ code, details }: ServiceError) => [code, details],
-  );
-
-describe.each(DATABASES)("approval of followers on $name", ({ name, start }) => {
-  let server: DatabaseServer;
-  let redis: RedisBench;
-  let db: Db;
-  let users: UsersProcess;
-  let client: UsersClient;
+describeUsers("approval of followers", { emptied: true, maxFollowing: MOST }, ({ db, redis, users, client }, name) => {
   const loops: Loop[] = [];
 
-  beforeAll(async () => {
-    [server, redis] = await Promise.all([start(), openRedis()]);
-  });
-  beforeEach(async () => {
-    await redis.raw.flushall();
-    db = await newUsersDatabase(server);
-    users = usersProcess({ db, scripts: redis.scripts, maxFollowing: MOST });
-    client = await serveUsers(users);
-    await client.setProfile({ user_id: "star", approves_followers: true });
-  });
-  afterEach(async () => {
-    await Promise.all(loops.splice(0).map((loop) => loop.close()));
-    await client.close();
-  });
-  afterAll(() => Promise.all([server.stop(), redis.close()]));
+  beforeEach(() => client.setProfile({ user_id: "star", approves_followers: true }));
+  afterEach(() => Promise.all(loops.splice(0).map((loop) => loop.close())));
 
   const pair = (follower_id: string, following_id = "star") => ({ follower_id, following_id });
   const answer = (follower_id: string, user_id = "star") => ({ user_id, follower_id });

@@ -1,59 +1,33 @@
 import { status } from "@grpc/grpc-js";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
+import { afterEach, beforeEach, expect, test } from "@jest/globals";
 import { mapLimited } from "../../src/kernel/concurrency.js";
 import { type Failpoint, hookFailpoints } from "../../src/kernel/failpoints.js";
 import { encodeId } from "../../src/kernel/ids.js";
 import { silent } from "../../src/kernel/logger.js";
 import type { Loop } from "../../src/kernel/loop.js";
 import { HOUR, MINUTE } from "../../src/kernel/time.js";
-import type { Db } from "../../src/platform/db/db.js";
 import { OWN_STEPS, startCompletingUnknown } from "../../src/users/erasures.js";
 import { createErasureStore } from "../../src/users/erasures.sql.js";
-import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { describeUsers } from "../support/describe-users.js";
 import { keysNaming, rowsNaming } from "../support/erased-rows.js";
 import { erasedHere, erasing } from "../support/erasures.js";
 import { becomes, eventually } from "../support/eventually.js";
-import { openRedis, type RedisBench } from "../support/redis.js";
-import {
-  deliver,
-  newUsersDatabase,
-  relayAll,
-  serveUsers,
-  settle,
-  type UsersClient,
-  type UsersProcess,
-  usersProcess,
-  WRONG_LISTS,
-} from "../support/users.js";
+import { deliver, relayAll, settle, usersProcess, WRONG_LISTS } from "../support/users.js";
 
 const ALWAYS = { expires_at: 0, reposts_only: false };
 const GONE = "göne";
 
-describe.each(DATABASES)("erasures of users on $name", ({ start, name }) => {
-  let server: DatabaseServer;
-  let redis: RedisBench;
-  let db: Db;
-  let users: UsersProcess;
-  let client: UsersClient;
+describeUsers("erasures of users", { emptied: true }, ({ db, redis, users, client }, name) => {
   const loops: Loop[] = [];
   let warnings: string[] = [];
 
-  beforeAll(async () => {
-    [server, redis] = await Promise.all([start(), openRedis()]);
-  });
-  beforeEach(async () => {
+  beforeEach(() => {
     warnings = [];
-    await redis.raw.flushall();
-    db = await newUsersDatabase(server);
-    users = usersProcess({ db, scripts: redis.scripts });
-    client = await serveUsers(users);
   });
   afterEach(async () => {
     hookFailpoints(undefined);
     await Promise.all(loops.splice(0).map((loop) => loop.close()));
-    await client.close();
   });
-  afterAll(() => Promise.all([server.stop(), redis.close()]));
 
   const begin = (deps: Partial<Parameters<typeof erasing>[0]> = {}): Loop => {
     const log = { ...silent, warn: (fields: object) => void warnings.push(JSON.stringify(fields)) };

@@ -1,54 +1,23 @@
 import { randomUUID } from "node:crypto";
-import { type ServiceError, status } from "@grpc/grpc-js";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
+import { status } from "@grpc/grpc-js";
+import { expect, test } from "@jest/globals";
 import { listReader, MAX_LISTS, MAX_MEMBERS } from "../../src/contracts/lists.js";
 import type { Db } from "../../src/platform/db/db.js";
 import { listKey } from "../../src/state/keys.js";
 import { createLimits } from "../../src/state/limits/limits.redis.js";
 import { createMemberListStore } from "../../src/users/member-lists.sql.js";
-import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { describeUsers } from "../support/describe-users.js";
 import { rowsNaming } from "../support/erased-rows.js";
 import { erasedHere, erasing } from "../support/erasures.js";
 import { becomes } from "../support/eventually.js";
-import { openRedis, type RedisBench } from "../support/redis.js";
-import {
-  newUsersDatabase,
-  serveUsers,
-  settle,
-  type UsersClient,
-  type UsersProcess,
-  usersProcess,
-} from "../support/users.js";
-
-const refusal = (call: Promise<unknown>): Promise<[number, string]> =>
-  call.then(
-    (answer) => Promise.reject(new Error(`it answered ${JSON.stringify(answer)}`)),
-    ({ code, details }: ServiceError) => [code, details],
-  );
+import { refusal } from "../support/grpc.js";
+import { serveUsers, settle, usersProcess } from "../support/users.js";
 
 const { NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED, FAILED_PRECONDITION } = status;
 const NO_LIST = [NOT_FOUND, "list_id: is no list of the user"];
 const EVE = "https://far.example/users/eve";
 
-describe.each(DATABASES)("lists of users on $name", ({ name, start }) => {
-  let server: DatabaseServer;
-  let redis: RedisBench;
-  let db: Db;
-  let users: UsersProcess;
-  let client: UsersClient;
-
-  beforeAll(async () => {
-    [server, redis] = await Promise.all([start(), openRedis()]);
-  });
-  beforeEach(async () => {
-    await redis.raw.flushall();
-    db = await newUsersDatabase(server);
-    users = usersProcess({ db, scripts: redis.scripts });
-    client = await serveUsers(users);
-  });
-  afterEach(() => client.close());
-  afterAll(() => Promise.all([server.stop(), redis.close()]));
-
+describeUsers("lists of users", { emptied: true }, ({ db, redis, users, client }, name) => {
   const create = async (user_id = "ada", title = "Friends"): Promise<string> =>
     (await client.lists.createList({ user_id, title })).list?.list_id ?? "";
   const members = async (list_id: string, user_id = "ada") =>

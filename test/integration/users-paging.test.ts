@@ -1,40 +1,14 @@
-import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
-import type { Db } from "../../src/platform/db/db.js";
+import { expect, test } from "@jest/globals";
 import type { TracedEdge } from "../../src/users/edges.js";
 import { createEdgeStore } from "../../src/users/edges.sql.js";
-import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { describeUsers } from "../support/describe-users.js";
 import { below, oneOf, seeded, shuffled } from "../support/random.js";
-import { openRedis, type RedisBench } from "../support/redis.js";
-import {
-  newUsersDatabase,
-  relayAll,
-  serveUsers,
-  type UsersClient,
-  type UsersProcess,
-  usersProcess,
-  wholeList,
-} from "../support/users.js";
+import { relayAll, wholeList } from "../support/users.js";
 
 const idOf = (n: number): string => `u${String(n).padStart(6, "0")}`;
 
-describe.each(DATABASES)("long lists on $name", ({ start }) => {
-  let server: DatabaseServer;
-  let redis: RedisBench;
-  let db: Db;
-  let users: UsersProcess;
-  let client: UsersClient;
+describeUsers("long lists", {}, ({ db, users, client }) => {
   let version = 1;
-
-  beforeAll(async () => {
-    [server, redis] = await Promise.all([start(), openRedis()]);
-    db = await newUsersDatabase(server);
-    users = usersProcess({ db, scripts: redis.scripts });
-    client = await serveUsers(users);
-  });
-  afterAll(async () => {
-    await client.close();
-    await Promise.all([server.stop(), redis.close()]);
-  });
 
   /** Applies edges and publishes what that wrote. */
   const apply = async (edges: readonly Omit<TracedEdge, "version">[]): Promise<void> => {

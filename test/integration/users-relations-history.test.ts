@@ -1,17 +1,8 @@
-import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
+import { expect, test } from "@jest/globals";
 import fc from "fast-check";
-import type { Db } from "../../src/platform/db/db.js";
 import { createRelationStore } from "../../src/users/relations.sql.js";
-import { DATABASES, type DatabaseServer } from "../support/databases.js";
-import { openRedis, type RedisBench } from "../support/redis.js";
-import {
-  newUsersDatabase,
-  serveUsers,
-  settle,
-  type UsersClient,
-  type UsersProcess,
-  usersProcess,
-} from "../support/users.js";
+import { describeUsers } from "../support/describe-users.js";
+import { settle } from "../support/users.js";
 
 const PEOPLE = ["a", "b", "c"] as const;
 const FAR = Date.now() + 86_400_000;
@@ -87,24 +78,7 @@ const history = fc.array(
   { minLength: 10, maxLength: 40 },
 );
 
-describe.each(DATABASES)("random follows, blocks and mutes on $name", ({ name, start }) => {
-  let server: DatabaseServer;
-  let redis: RedisBench;
-  let db: Db;
-  let users: UsersProcess;
-  let client: UsersClient;
-
-  beforeAll(async () => {
-    [server, redis] = await Promise.all([start(), openRedis()]);
-    db = await newUsersDatabase(server);
-    users = usersProcess({ db, scripts: redis.scripts, maxRelations: MOST });
-    client = await serveUsers(users);
-  });
-  afterAll(async () => {
-    await client.close();
-    await Promise.all([server.stop(), redis.close()]);
-  });
-
+describeUsers("random follows, blocks and mutes", { maxRelations: MOST }, ({ db, redis, users, client }, name) => {
   const take = async ({ kind, user, target, mute }: Step) => {
     const isEdge = kind === "follow" || kind === "unfollow";
     const request = isEdge

@@ -1,50 +1,20 @@
-import { type ServiceError, status } from "@grpc/grpc-js";
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
+import { status } from "@grpc/grpc-js";
+import { beforeEach, expect, test } from "@jest/globals";
 import { RelationKind } from "../../src/gen/avion/users.js";
-import type { Db } from "../../src/platform/db/db.js";
 import { createRelationStore } from "../../src/users/relations.sql.js";
-import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { describeUsers } from "../support/describe-users.js";
 import { eventually } from "../support/eventually.js";
+import { refusal } from "../support/grpc.js";
 import { madeUpToken } from "../support/page-tokens.js";
-import { openRedis, type RedisBench } from "../support/redis.js";
-import {
-  newUsersDatabase,
-  serveUsers,
-  settle,
-  type UsersClient,
-  type UsersProcess,
-  usersProcess,
-} from "../support/users.js";
-
-const refusal = (call: Promise<unknown>): Promise<[number, string]> =>
-  call.then(
-    (answer) => Promise.reject(new Error(`it answered ${JSON.stringify(answer)}`)),
-    ({ code, details }: ServiceError) => [code, details],
-  );
+import { settle, type UsersClient } from "../support/users.js";
 
 const FAR = Date.now() + 86_400_000;
 
-describe.each(DATABASES)("blocks and mutes on $name", ({ start }) => {
-  let server: DatabaseServer;
-  let redis: RedisBench;
-  let db: Db;
-  let users: UsersProcess;
-  let client: UsersClient;
-
-  beforeAll(async () => {
-    [server, redis] = await Promise.all([start(), openRedis()]);
-    db = await newUsersDatabase(server);
-    users = usersProcess({ db, scripts: redis.scripts, maxRelations: 4 });
-    client = await serveUsers(users);
-  });
+describeUsers("blocks and mutes", { maxRelations: 4 }, ({ db, redis, users, client }) => {
   beforeEach(async () => {
     await db.run("TRUNCATE users.relations, users.followings, users.following_counts, users.followers, public.outbox");
     await db.run("TRUNCATE users.follower_counts");
     await redis.raw.flushall();
-  });
-  afterAll(async () => {
-    await client.close();
-    await Promise.all([server.stop(), redis.close()]);
   });
 
   const ab = { user_id: "a", target_id: "b" };

@@ -1,47 +1,17 @@
-import { type ServiceError, status } from "@grpc/grpc-js";
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "@jest/globals";
+import { status } from "@grpc/grpc-js";
+import { beforeEach, expect, test } from "@jest/globals";
 import { Standing, type StandingEntry } from "../../src/gen/avion/users.js";
-import type { Db } from "../../src/platform/db/db.js";
-import { DATABASES, type DatabaseServer } from "../support/databases.js";
-import { openRedis, type RedisBench } from "../support/redis.js";
-import {
-  newUsersDatabase,
-  serveUsers,
-  settle,
-  type UsersClient,
-  type UsersProcess,
-  usersProcess,
-} from "../support/users.js";
+import { describeUsers } from "../support/describe-users.js";
+import { refusal } from "../support/grpc.js";
+import { settle } from "../support/users.js";
 
 const { ACTIVE, LIMITED, SUSPENDED } = Standing;
 
-const refusal = (call: Promise<unknown>): Promise<[number, string]> =>
-  call.then(
-    (answer) => Promise.reject(new Error(`it answered ${JSON.stringify(answer)}`)),
-    ({ code, details }: ServiceError) => [code, details],
-  );
-
-describe.each(DATABASES)("standings on $name", ({ start }) => {
-  let server: DatabaseServer;
-  let redis: RedisBench;
-  let db: Db;
-  let users: UsersProcess;
-  let client: UsersClient;
-
-  beforeAll(async () => {
-    [server, redis] = await Promise.all([start(), openRedis()]);
-    db = await newUsersDatabase(server);
-    users = usersProcess({ db, scripts: redis.scripts });
-    client = await serveUsers(users);
-  });
+describeUsers("standings", {}, ({ db, redis, users, client }) => {
   beforeEach(async () => {
     await db.run("TRUNCATE users.standings, users.followings, users.following_counts, users.erasures, public.outbox");
     await redis.raw.flushall();
     await users.standings.refresh();
-  });
-  afterAll(async () => {
-    await client.close();
-    await Promise.all([server.stop(), redis.close()]);
   });
 
   const listed = async () => (await client.listStandings({})).entries.map(named);

@@ -1,19 +1,9 @@
 import { type ServiceError, status } from "@grpc/grpc-js";
-import { afterAll, beforeAll, describe, expect, test } from "@jest/globals";
+import { expect, test } from "@jest/globals";
 import { encodeId } from "../../src/kernel/ids.js";
-import type { Db } from "../../src/platform/db/db.js";
-import { DATABASES, type DatabaseServer } from "../support/databases.js";
+import { describeUsers } from "../support/describe-users.js";
 import { madeUpToken } from "../support/page-tokens.js";
-import { openRedis, type RedisBench } from "../support/redis.js";
-import {
-  newUsersDatabase,
-  serveUsers,
-  settle,
-  type UsersClient,
-  type UsersProcess,
-  usersProcess,
-  wholeList,
-} from "../support/users.js";
+import { settle, type UsersClient, wholeList } from "../support/users.js";
 
 const refusal = (call: Promise<unknown>): Promise<ServiceError> =>
   call.then(
@@ -21,24 +11,7 @@ const refusal = (call: Promise<unknown>): Promise<ServiceError> =>
     (error: ServiceError) => error,
   );
 
-describe.each(DATABASES)("the users service on $name", ({ start }) => {
-  let server: DatabaseServer;
-  let redis: RedisBench;
-  let db: Db;
-  let users: UsersProcess;
-  let client: UsersClient;
-
-  beforeAll(async () => {
-    [server, redis] = await Promise.all([start(), openRedis()]);
-    db = await newUsersDatabase(server);
-    users = usersProcess({ db, scripts: redis.scripts, maxFollowing: 50 });
-    client = await serveUsers(users);
-  });
-  afterAll(async () => {
-    await client.close();
-    await Promise.all([server.stop(), redis.close()]);
-  });
-
+describeUsers("the users service", { maxFollowing: 50 }, ({ db, users, client }) => {
   const following = (user_id: string) => client.getFollowingList({ user_id });
   const followers = (user_id: string) => client.getFollowersList({ user_id });
 
