@@ -67,7 +67,8 @@ export const EVENT_STREAMS = {
   home: Object.keys(STREAM_EVENTS) as (keyof typeof STREAM_EVENTS)[],
   local: CHANGES,
   global: CHANGES,
-} as const satisfies Readonly<Record<TimelineName, readonly (keyof typeof STREAM_EVENTS)[]>>;
+  "list/{id}": CHANGES,
+} as const satisfies Readonly<Record<TimelineName | "list/{id}", readonly (keyof typeof STREAM_EVENTS)[]>>;
 
 export const streamPath = (name: string): string => `/events/timeline/${name}`;
 
@@ -79,9 +80,12 @@ type Named<Name extends keyof StreamEvents> = {
 
 /**
  * Body of a message in NOTIFY. The gateway sends `event` as the name and the other fields as data. It omits `by`, the
- * byline of a new or edited drop, which tells it whether the user may see the drop.
+ * byline of a drop, which tells it whether the user may see the drop. Deletions have one for streams of lists only, which
+ * are told of drops without a byline if they have told of the new drop.
  */
-export type DropNotification = (Named<"new_drop" | "drop_edited"> & { readonly by: string }) | Named<"drop_deleted">;
+export type DropNotification = (Named<"new_drop"> & { readonly by: string }) | Changed;
+type Changed = Named<"drop_edited" | "drop_deleted"> & { readonly by?: string | undefined };
+
 /**
  * Tells the gateway that drops of `user_id` are hidden from now on, also those in NOTIFY; "none": that they are not. No
  * event of a stream has this name, so a gateway that does not know it sends nothing.

@@ -10,6 +10,7 @@ import {
   generationSince,
   type HomeAddition,
   type HomeRemoval,
+  usersOf,
   writeUnlessDeleted,
 } from "../state/index.js";
 import { type AudienceChange, type Change, entryOf, isAnnounced, isDeletion, mayNotify } from "./change.js";
@@ -188,7 +189,7 @@ function createAdd(deps: FanoutDeps) {
     const { change, audience } = part;
     const gone = new Set(await fences.unfollowedAmong(change.user_id, audience.ids));
     await removeUnfollowed(change, [...gone]);
-    return gone.size === 0 ? part : { ...part, audience: audienceOf(audience.ids.filter((id) => !gone.has(id))) };
+    return gone.size === 0 ? part : { ...part, audience: audienceOf(usersOf(audience).filter((id) => !gone.has(id))) };
   }
 }
 

@@ -31,7 +31,8 @@ export const mayNotify = ({
   created_at,
 }: Pick<Change, "silent" | "admitted_at" | "created_at">): boolean =>
   !silent && sharedNow() - admitted_at <= NOTIFY_WINDOW_MS && isNews(created_at, admitted_at);
-export const notifies = ({ change, audience }: AudienceChange): boolean => audience.ids.length > 0 && mayNotify(change);
+export const notifies = ({ change, audience }: AudienceChange): boolean =>
+  audience.ids.length + audience.readers.length > 0 && mayNotify(change);
 export const isDeletion = ({ change }: AudienceChange): boolean => change.action === "remove";
 export const bylineOfChange = ({ user_id: author, repost_of, repost_author = "", reply_to_author }: Change): Byline =>
   repost_of === undefined ? { author, parent: reply_to_author } : { author, original: repost_author };

@@ -22,11 +22,14 @@ import type { AddressedNotification, Complete, NotifyHiding, NotifyShared, Queue
 import type { Sources } from "./sources.grpc.js";
 
 export interface AudienceNotification extends Omit<AddressedNotification, keyof Viewers> {
+  /** Users, and readers of lists. */
   readonly users: readonly string[];
   /** True: only users are notified whose home shows the new drop, or has the deleted one. */
   readonly isForHomes?: boolean;
   /** Author of the drop, and of a repost the original author: users who hide one of them are not notified. */
   readonly by?: Byline;
+  /** The byline that lists are told. Default: the one that a list has stored. */
+  readonly listedBy?: Byline | undefined;
 }
 
 /** Users of an audience who were notified. */

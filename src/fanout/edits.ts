@@ -4,6 +4,7 @@ import { NOTIFY_WINDOW_MS } from "../contracts/times.js";
 import { grouped, mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
 import { sharedNow } from "../kernel/time.js";
+import { usersOf } from "../state/index.js";
 import type { AudienceNotification, FanoutDeps } from "./deps.js";
 import type { FollowerCache } from "./plan.js";
 import type { Trace } from "./publish.nats.js";
@@ -94,13 +95,14 @@ async function* audienceOf(
   author: string,
 ): AsyncGenerator<readonly string[]> {
   const generation = (await fences.generations([author])).get(author) as string;
-  for await (const { ids, only, total } of followers.pages({ author, generation, includeAuthor: true })) {
+  for await (const { ids, readers, only, total } of followers.pages({ author, generation, includeAuthor: true })) {
     if (!only && (total === undefined || (await listeners.count()) <= total)) {
       yield* listeners.pages();
       return;
     }
-    const isListening = await listenersAmong([ids]);
-    if (isListening) yield ids.filter(isListening);
+    const users = usersOf({ ids, readers });
+    const isListening = await listenersAmong([users]);
+    if (isListening) yield users.filter(isListening);
   }
 }
 

@@ -1,7 +1,8 @@
-import { bylineText } from "../contracts/timelines.js";
+import { listOfReader } from "../contracts/lists.js";
+import { bylineText, listedBylineText } from "../contracts/timelines.js";
 import { SECOND, sharedNow } from "../kernel/time.js";
-import { isOfSuspended, type Viewers } from "../state/index.js";
-import { type AudienceChange, bylineOfChange, isDeletion, notifies } from "./change.js";
+import { isOfSuspended, usersOf, type Viewers } from "../state/index.js";
+import { type AudienceChange, bylineOfChange, entryOf, isDeletion, notifies } from "./change.js";
 import type { AudienceNotification, FanoutDeps, Notify, Told } from "./deps.js";
 import type { AddressedNotification, PublishNotifications } from "./publish.nats.js";
 
@@ -21,7 +22,8 @@ interface NotifyDeps extends Pick<FanoutDeps, "listenersAmong" | "writer" | "rel
 
 /**
  * Notifies audiences. Users whose relations are known are notified before the users service is asked about the others,
- * so that nobody waits for them. Users who stay unknown are told to read the timeline again.
+ * so that nobody waits for them. Users who stay unknown are told to read the timeline again. Lists are told of all drops
+ * of their members, with the bylines by which the gateway judges them for the owner.
  */
 export function createNotify({ listenersAmong, writer, relations, standings, erased, publish }: NotifyDeps): Notify {
   const isHidden = ({ by }: AudienceNotification): boolean => by !== undefined && isOfSuspended(standings, by);
@@ -35,6 +37,20 @@ export function createNotify({ listenersAmong, writer, relations, standings, era
     users.length === 0 || !by ? { seeing: users, unknown: [] } : relations.viewersAmong(users, by);
   const learned = async (unknown: readonly string[], { by }: AudienceNotification): Promise<Viewers> =>
     by ? relations.learnedAmong(unknown, by) : { seeing: [], unknown };
+  const toLists = async (to: AudienceNotification, lists: readonly string[]): Promise<AddressedNotification[]> => {
+    if (lists.length === 0) return [];
+    const { notification } = to;
+    const listedBy = to.listedBy ?? (await writer.listedByline(lists, notification.drop_id));
+    const by = listedBy && listedBylineText(listedBy);
+    const signed = { ...notification, by } as typeof notification;
+    return [addressed({ ...to, notification: signed }, { seeing: lists, unknown: [] })];
+  };
+  const look = async (to: AudienceNotification, having: readonly string[]) => {
+    const lists = having.filter(isList);
+    const users = lists.length === 0 ? having : having.filter((user) => !isList(user));
+    const [viewers, told] = await Promise.all([viewersAmong(users, to), toLists(to, lists)]);
+    return { viewers, lists, told };
+  };
   const addressed = (to: AudienceNotification, viewers: Viewers): AddressedNotification => {
     const { notification, idPrefix = "", trace } = to;
     return { ...viewers, notification, idPrefix, trace };
@@ -44,21 +60,24 @@ export function createNotify({ listenersAmong, writer, relations, standings, era
     const isListening = await listenersAmong(all.map(({ users }) => users));
     if (!isListening) return [];
     const listening = all.map((to) => (isHidden(to) ? [] : to.users.filter(isListening)));
-    const [gone, ...viewers] = await Promise.all([
+    const [gone, ...looks] = await Promise.all([
       erased.among([...new Set(listening.flat())]),
-      ...all.map(async (to, index) => viewersAmong(await inHomes(listening[index] ?? [], to), to)),
+      ...all.map(async (to, index) => look(to, await inHomes(listening[index] ?? [], to))),
     ]);
     const kept = (users: readonly string[]) => users.filter((user) => !gone.has(user));
-    const first = all.map((to, index) => ({ to, seeing: kept(viewers[index]?.seeing ?? []) }));
-    await publish(first.map(({ to, seeing }) => addressed(to, { seeing, unknown: [] })));
-    const second = await Promise.all(all.map((to, index) => learned(kept(viewers[index]?.unknown ?? []), to)));
+    const first = all.map((to, index) => ({ to, seeing: kept(looks[index]?.viewers.seeing ?? []) }));
+    const toUsers = first.map(({ to, seeing }) => addressed(to, { seeing, unknown: [] }));
+    await publish([...toUsers, ...looks.flatMap(({ told }) => told)]);
+    const second = await Promise.all(all.map((to, index) => learned(kept(looks[index]?.viewers.unknown ?? []), to)));
     await publish(all.map((to, index) => addressed(to, second[index] as Viewers)));
     return first.flatMap(({ to: { notification, trace }, seeing }, index) => {
-      const users = [...seeing, ...(second[index]?.seeing ?? [])];
+      const users = [...seeing, ...(second[index]?.seeing ?? []), ...(looks[index]?.lists ?? [])];
       return users.length === 0 ? [] : { users, notification, trace };
     });
   };
 }
+
+const isList = (user: string): boolean => listOfReader(user) !== undefined;
 
 /**
  * Notifies audiences. `isTaken`: all homes took the drops, so that none is below a floor. Returns the notified users.
@@ -78,7 +97,7 @@ export async function notifyAudiences(
       const isYoung = sharedNow() - created_at < YOUNG_MS;
       const isForHomes = !isYoung && (!isTaken || change.pulled);
       const notification = { event: "new_drop", drop_id, created_at, repost_of, by: bylineText(by) } as const;
-      return { users: audience.ids, notification, isForHomes, by, trace };
+      return { users: usersOf(audience), notification, isForHomes, by, listedBy: entryOf(change).by, trace };
     }),
   );
 }
@@ -87,7 +106,9 @@ export async function notifyAudiences(
 const deletionOf = ({ change, audience, trace }: AudienceChange): AudienceNotification => {
   const { drop_id, pulled, reply_to_author } = change;
   const by = pulled && reply_to_author !== undefined ? { by: bylineOfChange(change) } : {};
-  return { users: audience.ids, notification: { event: "drop_deleted", drop_id }, isForHomes: !pulled, trace, ...by };
+  const notification = { event: "drop_deleted", drop_id } as const;
+  const listedBy = pulled ? bylineOfChange(change) : undefined;
+  return { users: usersOf(audience), notification, isForHomes: !pulled, listedBy, trace, ...by };
 };
 
 /**

@@ -71,7 +71,7 @@ export async function toTiers(
   await jobs.add(ownHome, "connected");
   let [connected, recent, rest] = [ownHome.length, 0, 0];
   await listeners.visit(author, async (users) => {
-    connected += users.length;
+    connected += audienceOf(users).ids.length;
     await jobs.add(users, "connected");
   });
   for await (const { ids, readers } of pages) {

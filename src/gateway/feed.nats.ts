@@ -123,5 +123,5 @@ function notificationOf({ seq, previous, storedAt, header, body }: SubjectMessag
   const content = readContent(body, () => header("Nats-Msg-Id"));
   const traced = isSampled(header("traceparent")) ? traceOf(header) : undefined;
   const signal: ReturnType<typeof readSignal> = content ? {} : readSignal(body);
-  return { seq, previous, storedAt, traced, content, ...signal, check: checkOf(body) };
+  return { seq, previous, storedAt, traced, content, ...signal, check: checkOf(body), heardAt: performance.now() };
 }

@@ -16,6 +16,7 @@ import {
 import type { GatewayConfig } from "./config.js";
 import { createFeed } from "./feed.nats.js";
 import { followKeys } from "./keys.http.js";
+import { createOpenList, type ListSources } from "./lists.js";
 import { observeGateway, SentEvents } from "./observe.js";
 import { StreamRegistry } from "./registry.js";
 import { createRoutes, type StreamRequest } from "./routes.http.js";
@@ -34,8 +35,10 @@ interface GatewayDeps {
   readonly entrance: Entrance;
   readonly state: Pick<State, "streams" | "erased" | "standings" | "isConnected">;
   readonly nats: NatsConnection;
-  /** Reads whom a viewer of local or global hides. Undefined: these have no streams here. */
+  /** Reads whom a viewer hides. Undefined: only homes have streams here. */
   readonly readHidden?: ((user: string) => Promise<HiddenUsers>) | undefined;
+  /** Undefined: lists have no streams here. */
+  readonly lists?: Omit<ListSources, "readHidden"> | undefined;
   /** Number of streams that share the notifications. */
   readonly notifyParts: number;
   readonly config: GatewayConfig;
@@ -123,7 +126,7 @@ export type Gateway = ReturnType<typeof createGateway>;
 
 /** Opens the gateway: timelines over Server-Sent Events. Closing it leaves Redis and NATS connected. */
 export function createGateway(deps: GatewayDeps, limits: GatewayLimits = LIMITS) {
-  const { entrance, state, nats, readHidden, notifyParts, config, podName, log } = deps;
+  const { entrance, state, nats, readHidden, lists, notifyParts, config, podName, log } = deps;
   const { logoutsAmong, now, openRegistry } = state.streams;
   observeGateway.started(config.maxConnections);
   const feed = createFeed(nats, { parts: notifyParts, onGap: (part) => void streams.recheckAll(part) });
@@ -140,7 +143,8 @@ export function createGateway(deps: GatewayDeps, limits: GatewayLimits = LIMITS)
   const sentEvents = new SentEvents();
   const openSource = (handlers: Omit<SourceDeps, "nats">) => new SharedSource({ nats, ...handlers });
   const shared = createSharedStreams({ openSource, readHidden, standings, sentEvents, log });
-  const streams = new Streams({ feed, registry, shared, standings, sentEvents, config, limits, log });
+  const openList = createOpenList(lists && readHidden && { ...lists, readHidden });
+  const streams = new Streams({ feed, registry, shared, openList, standings, sentEvents, config, limits, log });
   entrance.open((request) => streams.serve(request), { logoutsAmong, standings });
   return {
     healthy: (): boolean => !streams.closing && feed.connected() && state.isConnected(),

@@ -55,6 +55,8 @@ export interface Notification {
   /** Nothing is sent: the user's tokens issued before this time, in ms since the epoch, are refused. */
   readonly loggedOutAt?: number | undefined;
   readonly check: string;
+  /** When the gateway got it, of performance.now(). */
+  readonly heardAt?: number;
   /** The block on the wire is made for the first of the user's streams that sends it, and names this listing. */
   frame?: { readonly listing: string; readonly block: string };
 }
@@ -65,7 +67,7 @@ export interface Content {
   /** Notifications with the same key are duplicates; undefined: never a duplicate. */
   readonly key?: string | undefined;
   readonly createdAt?: number | undefined;
-  /** The byline of a new or edited drop, as text; of a notification its actor. */
+  /** The byline of a drop, as text; of a notification its actor. */
   readonly by?: string | undefined;
   /** Key of a notification after which this one is not sent. */
   readonly endedBy?: string | undefined;
@@ -82,6 +84,8 @@ const EVENT = /^[a-z][a-z0-9_]{0,63}$/;
 /** Fan-out writes bodies of this form, without a character that JSON escapes: they need not be parsed. */
 const PLAIN =
   /^\{"event":"(new_drop|drop_deleted)",("drop_id":"([ !#-[\]-~]+)"(?:,"created_at":(0|[1-9]\d{0,14}))?)(?:,"by":"([\w=,-]*)")?\}$/;
+/** Events that tell of a drop. */
+export const DROP_EVENTS: readonly string[] = ["new_drop", "drop_edited", "drop_deleted"];
 const decoder = new TextDecoder("utf-8", { fatal: true });
 
 /** Reads the body of a notification; `messageId` makes the key of a notification without a drop. */
@@ -120,7 +124,7 @@ function contentOf(
     createdAt: typeof createdAt === "number" ? createdAt : undefined,
     by: isTold
       ? encodeId(String(actor))
-      : (isEdit || event === "new_drop") && typeof byline === "string"
+      : DROP_EVENTS.includes(event) && typeof byline === "string"
         ? byline
         : undefined,
     endedBy: isEdit ? `drop_deleted\n${id}` : undefined,

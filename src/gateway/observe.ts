@@ -8,7 +8,7 @@ import { RESET_REASONS, type ResetReason } from "./resume.js";
 
 const CLOSE_REASONS = [
   ...["client", "slow", "expired", "lifetime", "drain"],
-  ...["erased", "logged_out", "suspended"],
+  ...["erased", "logged_out", "suspended", "list_deleted"],
 ] as const;
 export type CloseReason = (typeof CLOSE_REASONS)[number];
 
@@ -19,7 +19,7 @@ const limit = gauge("timeline_sse_max_connections", "Event streams a process ope
 const opened = counter("timeline_sse_opened", "Event streams opened");
 const closed = counter(
   "timeline_sse_closed",
-  "Event streams closed; `erased`: their user was erased; `logged_out`: `streams end`; `suspended`: `standing set`",
+  "Event streams closed; `erased`: their user was erased; `logged_out`: `streams end`; `suspended`: `standing set`; `list_deleted`: their list was deleted",
 );
 const refused = counter(
   "timeline_sse_refused",

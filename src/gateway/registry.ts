@@ -35,6 +35,8 @@ export interface Refused {
 }
 
 export interface Registration extends Connection {
+  /** Name under which the store registers the stream: the user, or the reader of a list. */
+  readonly reader: string;
   readonly issuedAt: number;
   /** False: nothing is stored for its user, who is only looked at: an erased one is refused. */
   readonly isListener: boolean;
@@ -42,6 +44,9 @@ export interface Registration extends Connection {
   /** The store calls this after it has restored a lost registration. The `listing` may be another one then. */
   registeredAgain(): void;
 }
+
+const stored = (registrations: readonly Registration[]): Connection[] =>
+  registrations.map(({ id, reader, createdAt, listing }) => ({ id, user: reader, createdAt, listing }));
 
 /** A listing that ends within this time counts as ended: the clock of Redis is read with an error, and commands take time. */
 const MARGIN_MS = 10 * SECOND;
@@ -62,7 +67,7 @@ export class StreamRegistry {
     REGISTRATIONS_A_CALL,
     async (registrations: readonly Registration[]): Promise<void> => {
       try {
-        await this.deps.store.remove(registrations, await this.#moment());
+        await this.deps.store.remove(stored(registrations), await this.#moment());
       } catch (error) {
         this.deps.log.debug({ error: oneLine(error) }, "registrations were not removed; they expire");
       }
@@ -98,7 +103,7 @@ export class StreamRegistry {
     for (const registration of kept) if (!registration.isListener) this.#registered.add(registration);
     const listeners = kept.filter(({ isListener }) => isListener);
     if (listeners.length === 0) return;
-    const listings = await this.deps.store.register(listeners, await this.#moment());
+    const listings = await this.deps.store.register(stored(listeners), await this.#moment());
     for (const [index, registration] of listeners.entries()) {
       registration.listing = listings[index] as string;
       this.#registered.add(registration);
@@ -130,7 +135,7 @@ export class StreamRegistry {
   async #renew(registered: readonly Registration[]): Promise<void> {
     const part = (await this.#withoutRefused(registered)).filter(({ isListener }) => isListener);
     if (part.length === 0) return;
-    const gone = await this.deps.store.renew(part, await this.#moment());
+    const gone = await this.deps.store.renew(stored(part), await this.#moment());
     const lost = part.filter(({ id }) => gone.has(id));
     observeGateway.registrations("renewed", part.length - lost.length);
     if (lost.length > 0) await this.#restore(lost);
@@ -140,9 +145,9 @@ export class StreamRegistry {
     const { store, log } = this.deps;
     const moment = await this.#moment();
     const kept = (await this.#withoutRefused(lost)).filter((entry) => this.#registered.has(entry));
-    const listings = await store.register(kept, moment);
+    const listings = await store.register(stored(kept), moment);
     const closed = kept.filter((entry) => !this.#registered.has(entry));
-    if (closed.length > 0) await store.remove(closed, moment);
+    if (closed.length > 0) await store.remove(stored(closed), moment);
     for (const [index, entry] of kept.entries()) {
       entry.listing = listings[index] as string;
       entry.registeredAgain();

@@ -1,6 +1,6 @@
 import { type IncomingMessage, type ServerResponse, STATUS_CODES } from "node:http";
 import { EVENT_STREAMS, streamPath } from "../contracts/stream-events.js";
-import type { TimelineName } from "../contracts/timeline-pages.js";
+import type { PagedTimeline } from "../contracts/timeline-pages.js";
 import { AppError, codeOf, oneLine, PRESENTATION } from "../kernel/errors.js";
 import type { Logger } from "../kernel/logger.js";
 import { type Range, randomMs, SECOND } from "../kernel/time.js";
@@ -13,7 +13,9 @@ import { observeGateway } from "./observe.js";
 
 export interface StreamRequest {
   readonly principal: Principal;
-  readonly timeline: TimelineName;
+  readonly timeline: PagedTimeline;
+  /** Name of the list; "" for another timeline. */
+  readonly list: string;
   /** The id is undefined for a stream that resumes nothing. */
   readonly lastEventId: string | undefined;
   /** The header names the span that opens the stream. */
@@ -34,22 +36,23 @@ const LAST_EVENT_ID = "last_event_id";
 
 const PREFLIGHT = { methods: "GET", headers: `authorization, last-event-id, cache-control, ${TRACE_CONTEXT}` };
 
-const NAMES = Object.keys(EVENT_STREAMS).join("|");
+const NAMES = Object.keys(EVENT_STREAMS).join("|").replace("{id}", "([^/?]+)");
 /** A server must also take the absolute form (RFC 9112, 3.2.2). */
 const SSE_PATH = new RegExp(`^(?:https?://[^/?]+)?${streamPath(`(${NAMES})`)}/?(?:\\?|$)`, "i");
 
 export function createRoutes(deps: RouteDeps): Handle {
   const turn = new SendTurn();
   return (request, response) => {
-    const [, timeline] = SSE_PATH.exec(request.url ?? "") ?? [];
-    if (timeline === undefined) return false;
+    const [, name, list = ""] = SSE_PATH.exec(request.url ?? "") ?? [];
+    if (name === undefined) return false;
     const headers = corsHeaders(request, deps.allowedOrigins);
     // Pipelined behind an answer that is not over: a stream writes to the socket itself, and so into that answer.
     if (response.socket === null) request.socket.destroy();
     else if (isPreflight(request, headers)) answerPreflight(response, headers, PREFLIGHT);
     else if (request.method !== "GET") sendProblem(response, 405, { ...headers, Allow: "GET" });
     else {
-      const exchange = { request, response, timeline: timeline.toLowerCase() as TimelineName, headers, turn };
+      const timeline = list === "" ? (name.toLowerCase() as PagedTimeline) : "list";
+      const exchange = { request, response, timeline, list, headers, turn };
       openStream(deps, exchange).catch((error) => refuse(deps, error, exchange));
     }
     return true;
@@ -59,13 +62,15 @@ export function createRoutes(deps: RouteDeps): Handle {
 interface Exchange {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
-  readonly timeline: TimelineName;
+  readonly timeline: PagedTimeline;
+  readonly list: string;
   /** Every answer has these headers. */
   readonly headers: Readonly<Record<string, string>>;
   readonly turn: SendTurn;
 }
 
-async function openStream(deps: RouteDeps, { request, response, timeline, headers, turn }: Exchange): Promise<void> {
+async function openStream(deps: RouteDeps, exchange: Exchange): Promise<void> {
+  const { request, response, timeline, list, headers, turn } = exchange;
   const principal = await deps.authorize(request.headers);
   const trace = traceOf((name) => request.headers[name]?.toString());
   const span = observeGateway.opening(trace);
@@ -73,6 +78,7 @@ async function openStream(deps: RouteDeps, { request, response, timeline, header
     await deps.serve({
       principal,
       timeline,
+      list,
       lastEventId: lastEventIdOf(request),
       traceparent: span.headers["traceparent"],
       isGone: () => response.destroyed,

@@ -8,6 +8,7 @@ import { erasedUser, isRefused, type Standings } from "../state/index.js";
 import { loggedOut, suspended } from "./auth.js";
 import type { GatewayConfig } from "./config.js";
 import type { Feed, PartFeed } from "./feed.nats.js";
+import type { OpenList } from "./lists.js";
 import { type CloseReason, observeGateway, type SentEvents } from "./observe.js";
 import { REGISTRATIONS_A_CALL, type Refused, type StreamRegistry } from "./registry.js";
 import type { StreamRequest } from "./routes.http.js";
@@ -36,6 +37,8 @@ interface StreamsDeps {
   readonly feed: Feed;
   readonly registry: StreamRegistry;
   readonly shared: Pick<SharedStreams, "open" | "refuseUnserved">;
+  /** @throws AppError `notfound` for what names no list */
+  readonly openList: (owner: string, list: string) => OpenList;
   readonly standings: Pick<Standings, "of" | "size" | "changes">;
   readonly sentEvents: SentEvents;
   readonly config: Pick<GatewayConfig, "maxConnections" | "maxConnectionsPerUser">;
@@ -52,14 +55,16 @@ class Stream {
   endsAt = 0;
   beatAt = 0;
   checking = false;
+  /** False: nothing of the stream is registered. */
+  isAnnounced = false;
   readonly expiresAt: number;
   readonly isLogged: boolean;
   readonly #traceparent: string | undefined;
 
-  constructor({ principal, timeline, traceparent }: StreamRequest, deps: StreamsDeps) {
+  constructor({ principal, timeline, traceparent }: StreamRequest, deps: StreamsDeps, list: OpenList | undefined) {
     this.session =
-      timeline === "home"
-        ? new Session(principal, deps, (reason) => this.end(reason))
+      timeline === "home" || timeline === "list"
+        ? new Session({ ...principal, list }, deps, (reason) => this.end(reason))
         : deps.shared.open(principal, timeline);
     this.isLogged = deps.log.logsAccess();
     this.expiresAt = principal.expiresAt;
@@ -100,9 +105,10 @@ export class Streams {
   /** Streams that open together share a call to Redis and a flush. */
   readonly #announce = createBatch(REGISTRATIONS_A_CALL, async (streams: readonly Stream[]): Promise<void> => {
     const { feed, registry } = this.deps;
+    for (const stream of streams) stream.isAnnounced = true;
     const sessions = streams.map(({ session }) => session);
     for (const stream of streams)
-      if (stream.session instanceof Session) stream.unfollow ??= feed.follow(stream.session.user, stream.session);
+      if (stream.session instanceof Session) stream.unfollow ??= feed.follow(stream.session.reader, stream.session);
     // Promise.all would leave a registration that follows its removal.
     await allOf([feed.flushed(), registry.register(sessions)]);
   });
@@ -117,9 +123,10 @@ export class Streams {
     if (this.closing) throw new AppError("unavailable", "the gateway is shutting down");
     if (!this.deps.feed.connected()) throw new AppError("unavailable", "NATS is unavailable");
     const { user } = request.principal;
-    if (request.timeline !== "home") this.deps.shared.refuseUnserved();
+    if (request.timeline === "local" || request.timeline === "global") this.deps.shared.refuseUnserved();
+    const list = request.timeline === "list" ? this.deps.openList(user, request.list) : undefined;
     this.#admit(user);
-    const stream = new Stream(request, this.deps);
+    const stream = new Stream(request, this.deps, list);
     this.#held.add(stream);
     try {
       await this.#start(stream, request);
@@ -185,8 +192,11 @@ export class Streams {
     const { session } = stream;
     const resumes = request.lastEventId !== undefined;
     const tail = resumes || !(session instanceof Session) ? undefined : await session.feed.state(TAIL_AGE_MS);
+    if (session instanceof Session) await session.check();
     await this.#announce(stream);
     stream.refuseEnded();
+    // A list that was deleted meanwhile would have a listing.
+    if (session instanceof Session) await session.check();
     const start = await session.prepare(request.lastEventId, tail);
     if (request.isGone()) return;
     stream.refuseEnded();
@@ -221,8 +231,8 @@ export class Streams {
     session.end();
     this.#held.delete(stream);
     stream.unfollow?.();
-    await this.deps.registry.remove(session);
-    if (stream.reason === "erased") await this.deps.registry.removeUser(user);
+    if (stream.isAnnounced) await this.deps.registry.remove(session);
+    if (stream.reason === "erased") await this.deps.registry.removeUser(session.reader);
     const open = this.#perUser.get(user) ?? 1;
     if (open > 1) this.#perUser.set(user, open - 1);
     else this.#perUser.delete(user);

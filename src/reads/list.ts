@@ -6,8 +6,13 @@ import { codeOf } from "../kernel/errors.js";
 import { readId } from "../kernel/fields.js";
 import {
   authorTimelineOf,
+  createJudge,
+  createListReaders,
   currentOf,
+  type ListReader,
+  type ListReaders,
   listTimelineOf,
+  type OwnedList,
   type PulledAuthors,
   type Stored,
   type TimelineStore,
@@ -16,7 +21,6 @@ import { annotate } from "../telemetry/spans.js";
 import type { Upstreams } from "../upstreams/upstreams.grpc.js";
 import { collect, collectUpward } from "./collect.js";
 import { type GetTimeline, getAnyPage, hiddenFrom, type ReadDeps, type Timeline } from "./get-timeline.js";
-import { createJudge, createListReaders, type ListReader, type ListReaders, type OwnedList } from "./list-reader.js";
 import { createOpenAmong, type Signed } from "./open-drops.js";
 import type { BelowFloor } from "./pages.js";
 import { snapshotOf, type TakeSnapshot } from "./rebuild.js";

@@ -34,7 +34,7 @@ export function openEntrance({ gateway }: Config, http: HttpServer, log: Logger)
   return entrance;
 }
 
-/** A stream of local or global waits at most this long until it is known whom its viewer hides; then it asks again. */
+/** A stream of local, global or a list waits at most this long until it is known whom its viewer hides; then it asks again. */
 const HIDDEN_MS = 5 * SECOND;
 
 export async function startGatewayRole(deps: GatewayRoleDeps): Promise<RunningRole> {
@@ -45,8 +45,11 @@ export async function startGatewayRole(deps: GatewayRoleDeps): Promise<RunningRo
   const users = userServiceAddr ? connectUsers(userServiceAddr, tls, log) : undefined;
   const hidden = users && connections.state.openHidden(users);
   const readHidden = hidden && ((user: string) => hidden.known(user, Date.now() + HIDDEN_MS));
+  const judgesReplies = config.storedTimelines.homeReplies === "followed";
+  const lists = users && { listReader: users.listReader, judgesReplies };
+  const { notifyParts } = config.nats;
   const gateway = createGateway(
-    { ...connections, entrance, readHidden, log, notifyParts: config.nats.notifyParts, config: config.gateway },
+    { ...connections, entrance, readHidden, lists, log, notifyParts, config: config.gateway },
     { ...LIMITS, ...wraps?.limits?.gateway },
   );
   const upstreams = missingUpstreams(config.upstreams).length > 0 ? undefined : connections.upstreams("gateway");

@@ -24,6 +24,14 @@ export type { Contents, ReadEntry, StoredEntry } from "./entries/audited.redis.j
 export { Follows } from "./entries/follows.js";
 export type { HomeBounds } from "./entries/home-looks.redis.js";
 export type { Homes } from "./entries/homes.redis.js";
+export {
+  createJudge,
+  createListReaders,
+  LIST_READER_AGE_MS,
+  type ListReader,
+  type ListReaders,
+  type OwnedList,
+} from "./entries/list-judge.js";
 export { present } from "./entries/page-response.js";
 export type { ReadCache } from "./entries/read-cache.redis.js";
 export { type Shown, type ShownEntry, shownAmong } from "./entries/reposts-once.js";
@@ -38,6 +46,7 @@ export {
   type SharedAddition,
   type SignedEntry,
   type TimelineWriter,
+  usersOf,
 } from "./entries/writer.redis.js";
 export { erasedUser, refuseErased } from "./erased/erased.redis.js";
 export { idsIn, isBroken, type NamesErased } from "./erased/erased-letters.js";

@@ -1,4 +1,5 @@
 import { LIMIT_KINDS, type LimitKind } from "../contracts/limits.js";
+import { listOfReader } from "../contracts/lists.js";
 import { chunked } from "../kernel/concurrency.js";
 import { decodeId, encodeId, idFault, RESERVED_DROP_ID, spread } from "../kernel/ids.js";
 import type { KeyPattern } from "./declared.js";
@@ -58,6 +59,12 @@ export const LIST_PREFIX = prefix("timeline:list:<list>");
 
 /** Sorted set of the drops of the members of a list. */
 export const listKey = ofId("timeline:list:<list>");
+
+/** Returns the key of the timeline of a user, or of the list whose reader has this name. */
+export function readerKey(reader: string): string {
+  const list = listOfReader(reader);
+  return list === undefined ? homeKey(reader) : listKey(list);
+}
 
 export const AUTHOR_PREFIX = prefix("timeline:author:<user>");
 

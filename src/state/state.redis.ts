@@ -206,6 +206,8 @@ interface WritesOptions {
   /** Resolves once the pulled authors of a user are known. */
   readonly fillPulls: (user: string) => Promise<void>;
   readonly isFollowing: (user: string, author: string) => Promise<boolean>;
+  /** Reads the ids of the lists with a member, of all owners if none is named. */
+  readonly findLists: (member: string, owners: readonly string[]) => Promise<readonly string[]>;
   /** True: writes only to home timelines that were read since they were last lost. */
   readonly activeOnly: boolean;
 }
@@ -233,7 +235,7 @@ function openTimelines(handles: StateHandles, fenced: Fenced, { fences, erased, 
       };
     },
     /** Opens what fan-out writes, and the listeners whom it notifies. */
-    openWrites({ upstreams, readAuthorDrops, fillPulls, isFollowing, activeOnly }: WritesOptions) {
+    openWrites({ upstreams, readAuthorDrops, fillPulls, isFollowing, findLists, activeOnly }: WritesOptions) {
       const bounds = { maxEntries, ttlMs, remoteCap: remoteCapOf(config.storedTimelines) };
       const listenersAmong = createListenersAmong(scripts, clock);
       const hidden = createHiddenStore(scripts, createReadHiddenTogether(upstreams), erased, ttlMs);
@@ -245,7 +247,13 @@ function openTimelines(handles: StateHandles, fenced: Fenced, { fences, erased, 
           { ...bounds, activeOnly, judgesReplies },
         ),
         authors: createAuthorWriter(scripts, fenced, bounds),
-        listeners: createListeners({ scripts, clock, unfollowedAmong: fences.unfollowedAmong, fillPulls }),
+        listeners: createListeners({
+          scripts,
+          clock,
+          unfollowedAmong: fences.unfollowedAmong,
+          fillPulls,
+          findLists: (member) => findLists(member, []),
+        }),
         listenersAmong,
         relations: createRelationWriter({ scripts, hidden, sources, judgesReplies }, ttlMs),
         progress: createProgress(scripts),

@@ -51,6 +51,7 @@ function open({
     clock: clockOn(redis.scripts),
     unfollowedAmong: async (_, users) => users.filter((user) => unfollowed.includes(user)),
     fillPulls,
+    findLists: async () => [],
   });
 }
 

@@ -1,13 +1,16 @@
 import { randomUUID } from "node:crypto";
 import { expect, test } from "@jest/globals";
 import { listReader } from "../../src/contracts/lists.js";
+import type { FanoutDeps } from "../../src/fanout/deps.js";
+import { createNotify } from "../../src/fanout/notify.js";
+import type { AddressedNotification } from "../../src/fanout/publish.nats.js";
 import { encodeId } from "../../src/kernel/ids.js";
 import { createLists } from "../../src/state/entries/lists.redis.js";
-import { bylinesKey, FLOOR_MEMBER, generationKey, homeKey, listKey } from "../../src/state/keys.js";
+import { bylinesKey, FLOOR_MEMBER, generationKey, homeKey, listKey, RECENT_KEY } from "../../src/state/keys.js";
 import { contextWith } from "../support/deliveries.js";
 import { DROP, followers, handle, insisting, logged, openFanout, work } from "../support/fanout.js";
 import { redisOfFile } from "../support/redis-of-file.js";
-import { created, deleted, followed, unfollowed } from "../support/timeline-events.js";
+import { created, deleted, edited, followed, unfollowed } from "../support/timeline-events.js";
 import { held } from "../support/timeline-keys.js";
 
 const redis = redisOfFile();
@@ -17,14 +20,17 @@ const complete = (...lists: string[]) =>
   Promise.all(lists.map((list) => redis.raw.zadd(listKey(list), 0, FLOOR_MEMBER)));
 
 /** Fan-out of ada, with her in these lists, and with so many followers. */
-function open(lists: readonly string[], { fans = 3, pageSize = 100 } = {}) {
+function open(
+  lists: readonly string[],
+  { fans = 3, pageSize = 100, change = (deps: FanoutDeps): FanoutDeps => deps } = {},
+) {
   const world = followers(fans);
   const readers = lists.map(listReader);
   let reads = 0;
   const bench = openFanout(redis, world, {
     pageSize,
     change: (deps) => ({
-      ...deps,
+      ...change(deps),
       readFollowers: async (author, token) => {
         const page = await deps.readFollowers(author, token);
         reads++;
@@ -50,13 +56,79 @@ test.each([
   expect(await dropsOf(read)).toEqual(["d2", "d1"]);
   expect(await redis.raw.hgetall(bylinesKey(listKey(read)))).toEqual({ d1: "ada,,eve", d2: "ada,,,,f" });
   expect(await redis.raw.exists(listKey(unread), bylinesKey(listKey(unread)))).toBe(0);
-  // Lists are no recipients: no completion counts them, and nobody is told.
+  // Lists are no recipients: no completion counts them. Those that listen are told: here all do.
   expect(bench.completed.map(({ recipients }) => recipients)).toEqual([4, 4]);
-  expect(bench.notified.flatMap(({ users }) => users).filter((user) => user.startsWith("list:"))).toEqual([]);
+  expect(
+    bench.notified
+      .flatMap(({ users }) => users)
+      .filter((user) => user.startsWith("list:"))
+      .sort(),
+  ).toEqual([read, unread, read, unread].map(listReader).sort());
   expect(await redis.raw.exists(homeKey(listReader(read)))).toBe(0);
   await handle(bench, deleted("d1", "ada"));
   await work(bench);
   expect(await dropsOf(read)).toEqual(["d2"]);
+});
+
+/** Fan-out that tells only those who listen, and what lists are told. */
+function openTelling(lists: readonly string[]) {
+  const told: AddressedNotification[] = [];
+  const publish = async (all: readonly AddressedNotification[]): Promise<void> => void told.push(...all);
+  const change = (deps: FanoutDeps): FanoutDeps => ({ ...deps, notify: createNotify({ ...deps, publish }) });
+  const toldLists = () =>
+    told.splice(0).flatMap(({ seeing, notification: { event, drop_id, by } }) => {
+      const readers = seeing.filter((user) => user.startsWith("list:"));
+      return readers.length === 0 ? [] : [[event, drop_id, by, ...readers]];
+    });
+  return { ...open(lists, { change }), toldLists };
+}
+const listen = (...users: string[]) =>
+  redis.raw.zadd(RECENT_KEY, ...users.flatMap((user) => [Date.now(), encodeId(user)]));
+
+test("a list with an open stream is told of drops, edits and deletions with their bylines; one without floor lacks those", async () => {
+  const [read, unread, quiet] = [randomUUID(), randomUUID(), randomUUID()];
+  const readers = [read, unread].map(listReader);
+  await complete(read, quiet);
+  await listen(...readers, "f0");
+  const { bench, toldLists } = openTelling([read, unread, quiet]);
+  await handle(bench, created({ ...DROP, visibility: "followers", reply_to_author: "eve" }));
+  expect(toldLists()).toEqual([["new_drop", "d1", "ada,,eve,,f", ...readers]]);
+  await handle(bench, edited("d1", "ada"));
+  expect(toldLists()).toEqual([["drop_edited", "d1", "ada,,eve,,f", ...readers]]);
+  await handle(bench, deleted("d1", "ada"));
+  expect(toldLists()).toEqual([["drop_deleted", "d1", "ada,,eve,,f", ...readers]]);
+  await redis.raw.del(listKey(read), bylinesKey(listKey(read)));
+  await handle(bench, created({ ...DROP, drop_id: "d2" }));
+  await handle(bench, deleted("d2", "ada"));
+  expect(toldLists()).toEqual([
+    ["new_drop", "d2", "ada", ...readers],
+    ["drop_deleted", "d2", undefined, ...readers],
+  ]);
+});
+
+// Invariant 11.
+test("lists without an open stream cost the telling of a drop no command of Redis", async () => {
+  const count = async () => Number(/total_commands_processed:(\d+)/.exec(await redis.raw.info("stats"))?.[1]);
+  const costOf = async (lists: readonly string[]) => {
+    const costs: number[] = [];
+    const change = (deps: FanoutDeps): FanoutDeps => {
+      const notify = createNotify({ ...deps, publish: async () => undefined });
+      const counted: FanoutDeps["notify"] = async (all) => {
+        const before = await count();
+        const told = await notify(all);
+        costs.push((await count()) - before);
+        return told;
+      };
+      return { ...deps, notify: counted };
+    };
+    const { bench } = open(lists, { change });
+    for (const drop_id of ["d1", "d2"]) await handle(bench, created({ ...DROP, drop_id }));
+    return costs.at(-1);
+  };
+  await listen("f0");
+  const most = await costOf([]);
+  expect(most).toBeGreaterThan(0);
+  expect(await costOf(Array.from({ length: 100 }, () => randomUUID()))).toBeLessThanOrEqual(most as number);
 });
 
 test("a direct drop is written to the lists of its recipients alone", async () => {

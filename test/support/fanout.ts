@@ -129,6 +129,7 @@ export function openFanout(
       clock: clockOn(redis.scripts),
       unfollowedAmong: fences.unfollowedAmong,
       fillPulls,
+      findLists: (member) => deps.findLists(member, []),
     }),
     ...{ relations, standings, veiled, listenersAmong },
     notifyHiding: async (changes) => void hidings.push(...changes),

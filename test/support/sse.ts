@@ -38,7 +38,7 @@ export type StreamRequest = {
   readonly token?: string;
   readonly lastEventId?: string;
   /** Default: home. */
-  readonly timeline?: "home" | "local" | "global";
+  readonly timeline?: "home" | "local" | "global" | `list/${string}`;
   readonly headers?: Readonly<Record<string, string>>;
 };
 

@@ -171,9 +171,10 @@ const SENT: readonly Described[] = [
 
 const STREAMS = Object.entries(EVENT_STREAMS).map(
   ([name, events]): Described => ({
-    id: `stream.${name}`,
+    id: `stream.${name.replace("/{id}", "")}`,
     server: "gateway",
     address: streamPath(name),
+    ...(name.includes("{id}") && { parameters: { id: {} } }),
     actions: ["send"],
     about: "Server-Sent Events: name is the event, payload its data",
     messages: Object.fromEntries(

@@ -7,6 +7,7 @@ const SUMMARIES: Readonly<Record<Stream, string>> = {
   home: "Changes of the caller's home timeline, notifications, analyses and rewards, as Server-Sent Events",
   local: "Changes of the local timeline, without what the caller hides, as Server-Sent Events",
   global: "Changes of the global timeline, without what the caller hides, as Server-Sent Events",
+  "list/{id}": "Changes of a list of the caller, as Server-Sent Events",
 };
 
 /** Statuses of a stream that others do not have, by the stream. */
@@ -14,7 +15,10 @@ const REFUSALS: Readonly<Record<Stream, Json>> = {
   home: {},
   local: { 404: problem(["This gateway has no users service to ask whom the caller hides"]) },
   global: { 404: problem(["This gateway has no users service to ask whom the caller hides"]) },
+  "list/{id}": { 404: problem(["The caller has no such list, or this gateway has no users service to ask"]) },
 };
+
+const LIST_ID = { name: "id", in: "path", required: true, schema: { type: "string" } };
 
 const PARAMETERS = [
   {
@@ -63,7 +67,7 @@ const streamOf = (events: readonly string[]): Json => ({
 });
 
 const operationIdOf = (name: Stream): string =>
-  name === "home" ? "openStream" : `open${name[0]?.toUpperCase()}${name.slice(1)}Stream`;
+  name === "home" ? "openStream" : `open${name[0]?.toUpperCase()}${name.slice(1).replace("/{id}", "")}Stream`;
 
 export const STREAM_PATHS: Json = Object.fromEntries(
   (Object.keys(EVENT_STREAMS) as Stream[]).map((name) => [
@@ -72,7 +76,7 @@ export const STREAM_PATHS: Json = Object.fromEntries(
       get: {
         operationId: operationIdOf(name),
         summary: SUMMARIES[name],
-        parameters: PARAMETERS,
+        parameters: name === "list/{id}" ? [LIST_ID, ...PARAMETERS] : PARAMETERS,
         responses: {
           200: streamOf(EVENT_STREAMS[name]),
           ...problems(401, 403, 405, 410, 503),

@@ -30,7 +30,7 @@ export class CatchUp {
   }
 
   async startAfter(lastEventId: string, lastSeq: number): Promise<Start> {
-    const { position, user } = this.client;
+    const { position, reader } = this.client;
     const resetWith = (reset: ResetReason): Start => ({ seq: lastSeq, reset, replay: [] });
     const resumed = parsePosition(lastEventId);
     if (!resumed) return resetWith("unknown_position");
@@ -38,27 +38,38 @@ export class CatchUp {
     if (incarnation !== position.incarnation) return resetWith("stream_replaced");
     if (seq > lastSeq) return resetWith("unknown_position");
     if (listing !== position.listing) return resetWith("registration_lost");
-    if (await this.feed.isElsewhere(user)) return resetWith("stream_replaced");
+    if (await this.feed.isElsewhere(reader)) return resetWith("stream_replaced");
     position.settle(seq);
     // The read begins at 0: a notification that the client has may be stored again after its position.
     const { notifications, fault } = await this.#readHistory(0, check);
     return fault ? resetWith(fault) : { seq, replay: notifications };
   }
 
+  /** Sends what NOTIFY has after the position, and then what is buffered. */
   async closeGap(): Promise<void> {
     this.state.on("gap");
-    await this.goLive();
+    await this.#untilLive(true);
   }
 
-  /** Sends `replay`, or else what NOTIFY has after the position, and then what is buffered. */
-  async goLive(replay?: readonly Notification[]): Promise<void> {
+  /** Sends a live notification that follows the position once it is judged, and those that come meanwhile. */
+  async sendJudged(notification: Notification): Promise<void> {
+    this.buffer.add(notification);
+    this.state.on("gap");
+    await this.#untilLive(false);
+  }
+
+  /** Sends what the client lacks, and then what is buffered. */
+  async goLive(replay: readonly Notification[]): Promise<void> {
     const { position } = this.client;
-    if (replay) {
-      await this.#sendAll(replay, true);
-      position.settle(position.seq);
-    }
+    await this.#sendAll(replay, true);
+    position.settle(position.seq);
+    await this.#untilLive(false);
+  }
+
+  async #untilLive(readsFirst: boolean): Promise<void> {
+    const { position } = this.client;
     try {
-      for (let read = !replay; this.state.current !== "ended"; read = true) {
+      for (let read = readsFirst; this.state.current !== "ended"; read = true) {
         if (read) await this.#readRound();
         await this.#sendBuffered();
         if ((this.#live?.highest ?? 0) <= position.seq && position.isCurrent) break;
@@ -97,12 +108,12 @@ export class CatchUp {
    */
   async #readHistory(from: number, check?: string) {
     const { feed, buffer, client } = this;
-    const { position, sentKeys, user } = client;
+    const { position, sentKeys, reader } = client;
     const { seq } = position;
     const notifications: Notification[] = [];
     let reachedEnd = true;
     let isConfirmed = check === undefined;
-    await feed.read(user, from, (notification) => {
+    await feed.read(reader, from, (notification) => {
       if (notification.seq === seq) isConfirmed ||= notification.check === check;
       if (notification.seq > seq) notifications.push(notification);
       else if (notification.content?.key) sentKeys.isRepeated(notification.content.key);
@@ -114,7 +125,7 @@ export class CatchUp {
     const count = notifications.length + buffer.count;
     const state = await feed.state();
     if (!position.countsIn(state.createdAt)) return { notifications, reachedEnd, fault: "stream_replaced" as const };
-    const oldest = count >= state.perSubject ? await feed.oldestOf(user) : undefined;
+    const oldest = count >= state.perSubject ? await feed.oldestOf(reader) : undefined;
     const fault = historyFault({ position: seq, count, state, oldest });
     return { notifications, reachedEnd, fault: fault ?? (isConfirmed ? undefined : "unknown_position") };
   }
@@ -122,10 +133,10 @@ export class CatchUp {
   async #sendBuffered(): Promise<void> {
     const { client } = this;
     for (let next = this.#live?.first; next && client.position.reaches(next); next = this.#live?.first) {
-      await client.drained();
-      if (!client.position.isCurrent) return;
+      const isShown = await client.ready(next);
+      if (!client.position.isCurrent || this.state.current === "ended") return;
       this.#live?.shift();
-      if (next.seq > client.position.seq) client.send(next, false);
+      if (next.seq > client.position.seq) client.send(next, false, isShown);
     }
   }
 
@@ -134,9 +145,9 @@ export class CatchUp {
     // A replayed drop is judged as a live one: by the relations of now.
     for (const notification of notifications) client.noteHiding(notification);
     for (const notification of notifications) {
-      await client.drained();
+      const isShown = await client.ready(notification);
       if (this.state.current === "ended") return;
-      client.send(notification, replayed);
+      client.send(notification, replayed, isShown);
     }
   }
 }

@@ -20,6 +20,13 @@ const MAX_SENT_KEYS = 512;
 /** Maximum number of remembered changes. NOTIFY keeps as many messages of a user, so a resume repeats none from before. */
 const MAX_HIDINGS = 128;
 
+interface ClientDeps {
+  readonly sentEvents: SentEvents;
+  readonly standings: Pick<Standings, "of" | "size">;
+  /** Resolves to false for what the user does not see. Default: fan-out has judged what the stream gets. */
+  readonly judge?: ((notification: Notification) => Promise<boolean>) | undefined;
+}
+
 /** The client of one stream: what it has got, and what its user hides from it. It gets nothing before it is connected. */
 export class StreamClient {
   sent = 0;
@@ -35,10 +42,22 @@ export class StreamClient {
   #hidings: Map<string, HidingChange> | undefined;
 
   constructor(
-    readonly user: string,
+    /** The user, or the reader of a list, as NOTIFY names them. */
+    readonly reader: string,
     readonly position: Position,
-    private readonly deps: { readonly sentEvents: SentEvents; readonly standings: Pick<Standings, "of" | "size"> },
+    private readonly deps: ClientDeps,
   ) {}
+
+  /** True: notifications are sent one after the other, each after {@link ready}. */
+  get isJudged(): boolean {
+    return this.deps.judge !== undefined;
+  }
+
+  /** Resolves once the client can take a notification, to false if it is not to be sent. */
+  async ready(notification: Notification): Promise<boolean> {
+    await this.drained();
+    return (await this.deps.judge?.(notification)) ?? true;
+  }
 
   connect(sink: EventSink): void {
     this.#sink = sink;
@@ -71,11 +90,11 @@ export class StreamClient {
   }
 
   /** Moves the position, and sends an event that the user may see and the client has not got. */
-  send(notification: Notification, replayed: boolean): void {
+  send(notification: Notification, replayed: boolean, isShown = true): void {
     const { content } = notification;
     this.position.moveTo(notification);
     this.noteHiding(notification);
-    if (!content || this.#hides(content)) return;
+    if (!content || !isShown || this.#hides(content)) return;
     if (content.key !== undefined && this.sentKeys.isRepeated(content.key)) return observeGateway.duplicate();
     if (content.endedBy !== undefined && this.hasGot(content.endedBy)) return;
     const span = observeGateway.writing(notification);
@@ -103,12 +122,13 @@ export class StreamClient {
     this.reset(reason);
   }
 
-  #hides({ by }: Content): boolean {
-    if (by === undefined) return false;
+  #hides({ event, by }: Content): boolean {
+    // A client may show the deleted drop of somebody who was suspended since.
+    if (by === undefined || event === "drop_deleted") return false;
     if (isOfSuspended(this.deps.standings, bylineOf(by))) return true;
     if (this.#hidings === undefined) return false;
     const current = [...this.#hidings.values()].filter(({ until = Number.POSITIVE_INFINITY }) => until > sharedNow());
     const hidings = new Map(current.map(({ target, hiding }) => [target, hiding]));
-    return new Hidden(this.user, hidings).hides(bylineOf(by));
+    return new Hidden(this.reader, hidings).hides(bylineOf(by));
   }
 }

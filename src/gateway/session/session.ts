@@ -1,12 +1,13 @@
 import { randomUUID } from "node:crypto";
-import { oneLine } from "../../kernel/errors.js";
+import { codeOf, oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
-import { sharedNow } from "../../kernel/time.js";
+import { pause, SECOND, sharedNow } from "../../kernel/time.js";
 import { connectionId, isRefused, type Standings } from "../../state/index.js";
 import type { Principal } from "../auth.js";
 import type { Feed, FeedState, Follower, PartFeed } from "../feed.nats.js";
-import { greetingBlock, type Notification } from "../notification.js";
-import { observeGateway, type SentEvents } from "../observe.js";
+import type { OpenList } from "../lists.js";
+import { DROP_EVENTS, greetingBlock, type Notification } from "../notification.js";
+import { type CloseReason, observeGateway, type SentEvents } from "../observe.js";
 import { CatchUp, type Start } from "./catch-up.js";
 import { type EventSink, StreamClient } from "./client.js";
 import { Position } from "./position.js";
@@ -20,8 +21,13 @@ interface SessionDeps {
   readonly log: Logger;
 }
 
+/** While it is not known what the owner of a list sees, it is asked again after this. */
+const AGAIN_MS = SECOND;
+
+type OfUser = Pick<Principal, "user" | "issuedAt"> & { readonly list?: OpenList | undefined };
+
 /**
- * One stream of one user; state.ts describes its states. If NOTIFY lacks something that the client has not got, or was
+ * One stream of one user, of the home or of a list; state.ts describes its states. If NOTIFY lacks something that the client has not got, or was
  * replaced, the client gets a `reset`, and goes on at its end.
  *
  * While the number of parts is changed, processes with another number store notifications of the user in other parts.
@@ -30,13 +36,15 @@ interface SessionDeps {
 export class Session implements StreamSession, Follower {
   readonly id: string;
   readonly user: string;
+  /** The user, or the reader of the list: NOTIFY and the registry know the stream by this name. */
+  readonly reader: string;
   /** Time of the token's `iat`, ms since the epoch. */
   readonly issuedAt: number;
-  /** The user's part of NOTIFY. */
+  /** The reader's part of NOTIFY. */
   readonly feed: PartFeed;
   readonly createdAt = sharedNow();
   readonly isListener = true;
-  /** The last registration returned this listing of the user. */
+  /** The last registration returned this listing of the reader. */
   listing = "";
   /** A live notification last showed at this performance.now() that none before it was missed. */
   heardAt = Number.NEGATIVE_INFINITY;
@@ -48,22 +56,32 @@ export class Session implements StreamSession, Follower {
   readonly #client: StreamClient;
   readonly #catchUp: CatchUp;
 
+  readonly #list: OpenList | undefined;
+
   constructor(
-    { user, issuedAt }: Pick<Principal, "user" | "issuedAt">,
+    { user, issuedAt, list }: OfUser,
     private readonly deps: SessionDeps,
-    private readonly endStream: (reason: "erased" | "logged_out") => void,
+    private readonly endStream: (reason: CloseReason) => void,
   ) {
     this.user = user;
     this.issuedAt = issuedAt;
-    this.id = connectionId(randomUUID(), user);
-    this.feed = deps.feed.of(user);
+    this.#list = list;
+    this.reader = list?.reader ?? user;
+    this.id = connectionId(randomUUID(), this.reader);
+    this.feed = deps.feed.of(this.reader);
     this.#position = new Position(this);
-    this.#client = new StreamClient(user, this.#position, deps);
+    const judge = list && ((notification: Notification) => this.#isShown(notification, list));
+    this.#client = new StreamClient(this.reader, this.#position, { ...deps, judge });
     this.#catchUp = new CatchUp(this.#client, this.feed, this.#state, deps.log);
   }
 
   get sent(): number {
     return this.#client.sent;
+  }
+
+  /** @throws AppError `notfound` if the user does not have the list, `unavailable` while nobody knows that */
+  async check(): Promise<void> {
+    await this.#list?.check();
   }
 
   /** Finds the start, and sends nothing. Live notifications must reach {@link take} already. */
@@ -97,6 +115,7 @@ export class Session implements StreamSession, Follower {
     if (current !== "live" || !isCurrent) return this.#catchUp.buffer.add(notification);
     if (this.#position.reaches(notification)) {
       this.heardAt = performance.now();
+      if (this.#client.isJudged) return void this.#catchUp.sendJudged(notification);
       return this.#client.send(notification, false);
     }
     this.#catchUp.buffer.add(notification);
@@ -129,6 +148,32 @@ export class Session implements StreamSession, Follower {
     this.#state.on("relist");
     const { current } = this.#state;
     if (current === "catchingUp" || current === "live") this.#client.reset("registration_lost");
+    // Whoever deletes a list removes the listing of its streams.
+    void this.#list?.check().catch((error: unknown) => this.#endIfGone(error));
+  }
+
+  #endIfGone(error: unknown): void {
+    if (codeOf(error) === "notfound") this.endStream("list_deleted");
+    else this.deps.log.debug({ error: oneLine(error) }, "it is not known what the owner of a list sees");
+  }
+
+  /**
+   * Resolves once it is known whether the owner of the list sees it; false if the stream ends first. What has no byline is
+   * told if the stream has told of the drop.
+   */
+  async #isShown(notification: Notification, list: OpenList): Promise<boolean> {
+    const { event = "", by, key = "" } = notification.content ?? {};
+    if (!DROP_EVENTS.includes(event)) return true;
+    if (by === undefined) return this.#client.hasGot(`new_drop\n${key.split("\n")[1]}`);
+    while (this.#state.current !== "ended") {
+      try {
+        return await list.shows(by, notification);
+      } catch (error) {
+        this.#endIfGone(error);
+      }
+      await pause(AGAIN_MS);
+    }
+    return false;
   }
 
   /**
@@ -154,7 +199,7 @@ export class Session implements StreamSession, Follower {
     const isConfirmed = lastSeq <= asked && position.verified >= asked;
     if (performance.now() - this.heardAt < heardMs || isConfirmed) return;
     // The leader has all of the user's notifications up to `lastSeq`.
-    const last = await this.feed.lastOf(this.user).catch(unchecked);
+    const last = await this.feed.lastOf(this.reader).catch(unchecked);
     if (last === undefined || this.#state.current !== "live") return;
     if (last > position.seq) return this.#catchUp.closeGap();
     // Live notifications that came meanwhile may be newer than the answer, and would look forged.
@@ -166,11 +211,11 @@ export class Session implements StreamSession, Follower {
 
   /** Returns the end of NOTIFY. Looks for notifications in other parts, too, if live ones may have been missed. */
   async #readEnd(before: number, maxAgeMs: number): Promise<FeedState> {
-    const { feed, user } = this;
+    const { feed, reader } = this;
     const recent = await feed.state(maxAgeMs);
     const end = recent.lastSeq < before ? await feed.state() : recent;
     const { gaps } = this;
-    if (gaps > this.#gapsLookedAt && (await feed.isElsewhere(user))) this.#client.lacksElsewhere = true;
+    if (gaps > this.#gapsLookedAt && (await feed.isElsewhere(reader))) this.#client.lacksElsewhere = true;
     this.#gapsLookedAt = gaps;
     return end;
   }

@@ -79,6 +79,7 @@ const isListed = (standings: SharedSessionDeps["standings"], { event, by }: Shar
 export class SharedSession implements StreamSession {
   readonly id: string;
   readonly user: string;
+  readonly reader: string;
   readonly issuedAt: number;
   readonly createdAt = sharedNow();
   /** Fan-out stores nothing for this stream: its user does not listen. */
@@ -102,7 +103,7 @@ export class SharedSession implements StreamSession {
     private readonly timeline: SharedTimeline,
     private readonly deps: SharedSessionDeps,
   ) {
-    this.user = user;
+    this.user = this.reader = user;
     this.issuedAt = issuedAt;
     this.id = connectionId(randomUUID(), user);
   }

@@ -1,7 +1,10 @@
+import { listOfReader } from "../../contracts/lists.js";
+import type { Byline } from "../../contracts/timelines.js";
+import { bylineOf } from "../../contracts/timelines.js";
 import { chunked } from "../../kernel/concurrency.js";
 import { encodeId } from "../../kernel/ids.js";
 import { inOrder, type Script, type Scripts } from "../../platform/redis/scripts.js";
-import { FLOOR_MEMBER, HOME_PREFIX, homeKey, KEYS_A_CALL } from "../keys.js";
+import { bylinesKey, FLOOR_MEMBER, HOME_PREFIX, KEYS_A_CALL, listKey, readerKey } from "../keys.js";
 import { script } from "../scripts.redis.js";
 import { isDirect } from "./drop-facts.redis.js";
 import { createRemovalNotes } from "./removal-notes.redis.js";
@@ -32,9 +35,13 @@ interface ChangedFollow {
   readonly follows: boolean;
 }
 
-/** Answers what fan-out asks about the homes of many users. */
+/** Answers what fan-out asks about the homes of many users, and about lists by the names of their readers. */
 export function createHomeLooks(scripts: Scripts, { ttlMs, activeOnly, judgesReplies }: HomeOptions) {
   const notes = createRemovalNotes(scripts);
+  const unreadAmong = async (users: readonly string[]): Promise<string[]> => {
+    const floors = await floorsOf(scripts, users);
+    return users.filter((_, index) => floors[index] === undefined);
+  };
   return {
     /** Returns the users whose home would show a drop of that time, or was not read yet. */
     async aboveFloorAmong(users: readonly string[], time: number): Promise<string[]> {
@@ -43,22 +50,30 @@ export function createHomeLooks(scripts: Scripts, { ttlMs, activeOnly, judgesRep
     },
     /** Returns the users who were notified of the drop: their home has it or had it, or was not read yet. */
     async holdersAmong(users: readonly string[], drop: string): Promise<string[]> {
-      const had = await eachOf(users, (user) => notes.had(homeKey(user), drop));
+      const had = await eachOf(users, (user) => notes.had(readerKey(user), drop));
       const holders = users.filter((_, index) => had[index]);
-      if (!activeOnly || holders.length === users.length) return holders;
-      // In mode `active` a user whose home was never read was still notified, although nothing was written.
+      if (holders.length === users.length) return holders;
+      // In mode `active` a user whose home was never read was still notified, although nothing was written. So were the
+      // streams of a list without a floor: the gateway judges what it tells them.
       const holderSet = new Set(holders);
-      const others = users.filter((user) => !holderSet.has(user));
-      const floors = await floorsOf(scripts, others);
-      const unread = others.filter((_, index) => floors[index] === undefined);
-      if (unread.length === 0 || (await isDirect(scripts, drop))) return holders;
-      return [...holders, ...unread];
+      const unread = await unreadAmong(users.filter((user) => !holderSet.has(user) && (activeOnly || isList(user))));
+      if (unread.length === 0) return holders;
+      return [...holders, ...((await isDirect(scripts, drop)) ? unread.filter(isList) : unread)];
     },
-    /** Returns the users whose home has the drop now. */
+    /** Returns the users whose home has the drop now, and the lists that have it or have no floor. */
     async havingAmong(users: readonly string[], drop: string): Promise<string[]> {
-      const look = (user: string) => scripts.command("zscore", (client) => client.zscore(homeKey(user), drop));
+      const look = (user: string) => scripts.command("zscore", (client) => client.zscore(readerKey(user), drop));
       const scores = await eachOf(users, look);
-      return users.filter((_, index) => scores[index] !== null);
+      const having = users.filter((_, index) => scores[index] !== null);
+      const unread = await unreadAmong(users.filter((user, index) => scores[index] === null && isList(user)));
+      return unread.length === 0 ? having : [...having, ...unread];
+    },
+    /** Returns the byline of a drop as one of these lists has it; undefined if none has. */
+    async listedByline(readers: readonly string[], drop: string): Promise<Byline | undefined> {
+      const keys = readers.map((reader) => bylinesKey(listKey(listOfReader(reader) as string)));
+      const texts = await eachOf(keys, (key) => scripts.command("hget", (client) => client.hget(key, drop)));
+      const text = texts.find((each) => each !== null);
+      return text == null ? undefined : bylineOf(text);
     },
     /**
      * Returns the users who have read their home within a time: only reads give a home a floor, and renew its time to
@@ -112,6 +127,8 @@ export async function runForHomes<T>(
   return inOrder(answers);
 }
 
+const isList = (user: string): boolean => listOfReader(user) !== undefined;
+
 export async function eachOf<T>(users: readonly string[], look: (user: string) => Promise<T>): Promise<T[]> {
   const results: T[] = [];
   for (const chunk of chunked(users, LOOKS_AT_ONCE)) results.push(...(await Promise.all(chunk.map(look))));
@@ -120,6 +137,6 @@ export async function eachOf<T>(users: readonly string[], look: (user: string) =
 
 /** Returns floors in ms since the epoch; undefined for a home that has none. */
 async function floorsOf({ command }: Scripts, users: readonly string[]): Promise<(number | undefined)[]> {
-  const look = (user: string) => command("zscore", (client) => client.zscore(homeKey(user), FLOOR_MEMBER));
+  const look = (user: string) => command("zscore", (client) => client.zscore(readerKey(user), FLOOR_MEMBER));
   return (await eachOf(users, look)).map((score) => (score === null ? undefined : Number(score)));
 }

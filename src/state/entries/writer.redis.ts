@@ -4,7 +4,15 @@ import { decodeId, encodeId } from "../../kernel/ids.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import type { Erased } from "../erased/erasures.js";
 import type { Fenced } from "../fenced.redis.js";
-import { HOME_PREFIX, homeKey, LIST_PREFIX, type PackedKeys, packKeys, SHARED_PREFIX, SHARED_TOKENS } from "../keys.js";
+import {
+  HOME_PREFIX,
+  LIST_PREFIX,
+  type PackedKeys,
+  packKeys,
+  readerKey,
+  SHARED_PREFIX,
+  SHARED_TOKENS,
+} from "../keys.js";
 import type { ListenersAmong } from "../listeners/listening.redis.js";
 import { script } from "../scripts.redis.js";
 import { createDropFacts } from "./drop-facts.redis.js";
@@ -30,6 +38,10 @@ export function audienceOf(users: Iterable<string>): Audience {
   const lists = readers.map((reader) => encodeId(listOfReader(reader) as string));
   return { ids, keys: packKeys(ids.map(encodeId)), readers, listKeys: packKeys(lists) };
 }
+
+/** Returns the users of an audience, and the readers of its lists. */
+export const usersOf = ({ ids, readers }: Pick<Audience, "ids" | "readers">): readonly string[] =>
+  readers.length === 0 ? ids : [...ids, ...readers];
 
 /** Entries to add to the homes of an audience. Each home leaves out those that its user does not see. */
 export interface HomeAddition {
@@ -116,10 +128,10 @@ export function createTimelineWriter(deps: WriterDeps, options: WriterOptions) {
      * their homes yet.
      */
     async removeFromHomesWithNote(all: readonly HomeRemoval[]): Promise<void> {
-      const isListening = await listenersAmong(all.map(({ audience }) => audience.ids));
+      const isListening = await listenersAmong(all.map(({ audience }) => usersOf(audience)));
       if (isListening)
         for (const { audience, drops } of all)
-          await eachOf(audience.ids.filter(isListening), (user) => notes.note(homeKey(user), drops));
+          await eachOf(usersOf(audience).filter(isListening), (user) => notes.note(readerKey(user), drops));
       await removeFromHomes(all);
     },
     addToHomes: withLists(createAddToHomes(deps, options), createAddToLists(deps, options)),

@@ -1,3 +1,4 @@
+import { listOfReader, listReader } from "../../contracts/lists.js";
 import { NOTIFY_WINDOW_MS } from "../../contracts/times.js";
 import { allOf, chunked, mapLimited, paced } from "../../kernel/concurrency.js";
 import { AppError, codeOf } from "../../kernel/errors.js";
@@ -14,15 +15,18 @@ import { allRecentKeys, listedSince } from "./listed.redis.js";
 const COUNT_LISTENERS = script("count-listeners", import.meta.url);
 const FIND_PULLING = script("find-pulling", import.meta.url);
 
-/** Listeners have a stream open, or closed one less than the window of NOTIFY ago. The gateway's index lists them. */
+/**
+ * Listeners have a stream open, or closed one less than the window of NOTIFY ago. The gateway's index lists them, and the
+ * readers of lists that have such streams.
+ */
 export interface Listeners {
   /** Returns an upper bound of the number of listeners. */
   count(): Promise<number>;
   /** Yields all listeners, up to 1,000 at a time; one may come twice. */
   pages(): AsyncIterable<readonly string[]>;
   /**
-   * Visits the listeners who pull an author, up to 1,000 at a time; one may be visited twice. Those whose pulled
-   * authors are not known come last, once they are. Resolves once every visit has.
+   * Visits the listeners who pull an author, and the readers of lists with the author, up to 1,000 at a time; one may be
+   * visited twice. Those whose pulled authors are not known come last, once they are. Resolves once every visit has.
    *
    * @throws AppError `unavailable`; then some may have been visited
    */
@@ -37,6 +41,8 @@ interface ListenersDeps {
   readonly unfollowedAmong: Fences["unfollowedAmong"];
   /** Resolves once the user's pulled authors are known. */
   readonly fillPulls: (user: string) => Promise<void>;
+  /** Reads the ids of the lists with a member. */
+  readonly findLists: (member: string) => Promise<readonly string[]>;
 }
 
 interface AuthorVisit {
@@ -79,15 +85,30 @@ async function countListeners({ run, byNode, isCluster }: Scripts): Promise<numb
 
 async function walkListeners(deps: ListenersDeps, visits: readonly AuthorVisit[]): Promise<void> {
   const unknown: string[] = [];
-  await paced(listenerPages(deps), { atOnce: PAGES_AT_ONCE }, async (users) => {
+  const readers = new Set<string>();
+  await paced(listenerPages(deps), { atOnce: PAGES_AT_ONCE }, async (listeners) => {
+    const users = listeners.filter((listener) => listOfReader(listener) === undefined);
+    if (users.length < listeners.length)
+      for (const listener of listeners) if (listOfReader(listener) !== undefined) readers.add(listener);
     unknown.push(...(await visitFollowers(deps, users, visits)));
   });
+  if (readers.size > 0) await mapLimited(visits, PAGES_AT_ONCE, (visit) => visitReaders(deps, readers, visit));
   for (const users of chunked(unknown, USERS_A_PAGE)) {
     const isKnown = await mapLimited(users, FILLS_AT_ONCE, (user) => fill(deps, user));
     const known = users.filter((_, index) => isKnown[index]);
     if ((await visitFollowers(deps, known, visits)).length > 0)
       throw new AppError("unavailable", "the pulled authors of a listener changed while they were read");
   }
+}
+
+/** Visits the readers of the lists with the author. The users service is asked only while one of any list listens. */
+async function visitReaders(
+  { findLists }: ListenersDeps,
+  listening: ReadonlySet<string>,
+  { author, visit }: AuthorVisit,
+): Promise<void> {
+  const readers = (await findLists(author)).map(listReader).filter((reader) => listening.has(reader));
+  for (const part of chunked(readers, USERS_A_PAGE)) await visit(part);
 }
 
 /** Resolves to false if the followings of a listener cannot be read: that does not fail the others. */

@@ -111,13 +111,7 @@ export function createStreamRegistryStore(scripts: Scripts, { podName, ttlMs, wi
       await send(connections.map(({ id }) => ["ZREM", indexKeyOf(id, isCluster), id]));
     },
 
-    removeUser: async (user: string): Promise<void> => {
-      const part = listenerPart(user, isCluster);
-      await send([
-        ["ZREM", recentKey(part), encodeId(user)],
-        ["DEL", listingKey(part, user)],
-      ]);
-    },
+    removeUser: (user: string): Promise<void> => removeListing(scripts, user),
 
     sweep: async (now: number): Promise<Swept> => {
       const before = now - 1.5 * ttlMs;
@@ -126,6 +120,15 @@ export function createStreamRegistryStore(scripts: Scripts, { podName, ttlMs, wi
       return { connections, more };
     },
   };
+}
+
+/** Ends the listing of a user, or of the reader of a list. Their open streams are listed anew, with a reset. */
+export async function removeListing(scripts: Scripts, user: string): Promise<void> {
+  const part = listenerPart(user, scripts.isCluster);
+  await createSend(scripts)([
+    ["ZREM", recentKey(part), encodeId(user)],
+    ["DEL", listingKey(part, user)],
+  ]);
 }
 
 /** Returns the key of the index that has the connection. */

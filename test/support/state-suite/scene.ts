@@ -24,7 +24,7 @@ const UPSTREAMS = {
   leaveOut: () => undefined,
 } as unknown as Upstreams;
 
-const NO_FOLLOWS = { fillPulls: async () => undefined, isFollowing: async () => false };
+const NO_FOLLOWS = { fillPulls: async () => undefined, isFollowing: async () => false, findLists: async () => [] };
 
 /** Times of the tests begin here, in ms since the epoch. */
 export const AT = 1_600_000_000_000;

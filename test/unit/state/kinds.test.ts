@@ -96,6 +96,7 @@ const NO_KEYS = [
     "HOME_PREFIX",
     "LIST_PREFIX",
     "userOfHomeKey",
+    "readerKey",
     "AUTHOR_PREFIX",
   ],
   ...["authorOfKey", "PULLS_PREFIX", "pullsToken", "kindOf", "EDGES_PREFIX", "UNFOLLOWERS_PREFIX", "DELETED_PREFIX"],

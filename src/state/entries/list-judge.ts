@@ -1,10 +1,11 @@
-import { createCache, textsBytes } from "../contracts/caches.js";
-import type { Byline } from "../contracts/timelines.js";
-import { withDeadline } from "../kernel/deadlines.js";
-import { AppError, codeOf, invalid, oneLine } from "../kernel/errors.js";
-import { MINUTE, SECOND } from "../kernel/time.js";
-import type { HiddenUsers } from "../state/index.js";
-import { isInvalidArgument, isNotFound, isUnimplemented, type Upstreams } from "../upstreams/upstreams.grpc.js";
+import { createCache, textsBytes } from "../../contracts/caches.js";
+import type { Byline } from "../../contracts/timelines.js";
+import { withDeadline } from "../../kernel/deadlines.js";
+import { AppError, codeOf, invalid, oneLine } from "../../kernel/errors.js";
+import { SingleFlight } from "../../kernel/sharing.js";
+import { MINUTE, pause, SECOND } from "../../kernel/time.js";
+import { isInvalidArgument, isNotFound, isUnimplemented, type Upstreams } from "../../upstreams/upstreams.grpc.js";
+import type { HiddenUsers } from "../hidden/hidden.js";
 
 /** The owner of a list, and the facts that decide about its drops. */
 export interface ListReader {
@@ -21,14 +22,19 @@ export interface OwnedList {
 
 /** Time to wait for the users service if an earlier answer is known. */
 const PATIENCE_MS = SECOND;
-/** Pages use an answer of at most this age: 500 members cost the users service some ms, and a reader turns pages. */
-const MAX_AGE_MS = SECOND;
+/**
+ * Pages and streams use an answer of at most this age: 500 members cost the users service some ms, and a reader turns
+ * pages.
+ */
+export const LIST_READER_AGE_MS = SECOND;
 /** An older answer names nobody whom the owner follows: they may have refused the owner since. */
 const FOLLOWS_KNOWN_MS = MINUTE;
 
 const NOBODY: ReadonlySet<string> = new Set();
 
-interface Known {
+const nameOf = ({ owner, list }: OwnedList): string => JSON.stringify([owner, list]);
+
+export interface KnownReader {
   readonly reader: ListReader;
   /** Time of the answer, of performance.now(). */
   readonly readAt: number;
@@ -36,35 +42,56 @@ interface Known {
 
 export type ListReaders = ReturnType<typeof createListReaders>;
 
-/** Reads the members of lists. What has changed, also that a list is gone, shows on pages within {@link MAX_AGE_MS}. */
+/** Reads the members of lists. What has changed, also that a list is gone, shows on pages within {@link LIST_READER_AGE_MS}. */
 export function createListReaders(readReader: Upstreams["listReader"]) {
-  const known = createCache<Known>("listReaders", {
+  const known = createCache<KnownReader>("listReaders", {
     sizeOf: ({ reader: { members, followed } }) => 2 * (textsBytes([...members]) + textsBytes([...followed])),
   });
   /** @throws AppError `notfound` if the user has no such list */
-  const read = async ({ owner, list }: OwnedList, deadline: number): Promise<ListReader> => {
-    const name = JSON.stringify([owner, list]);
+  const ask = async ({ owner, list }: OwnedList, deadline: number): Promise<KnownReader> => {
+    const name = nameOf({ owner, list });
     const readAt = performance.now();
     try {
       const { member_ids, followed_ids } = await readReader(owner, list, deadline);
       const reader = { owner, members: new Set(member_ids), followed: new Set(followed_ids) };
-      known.set(name, { reader, readAt });
-      return reader;
+      const answer = { reader, readAt };
+      known.set(name, answer);
+      return answer;
     } catch (error) {
       const refusal = refusalOf(error);
       if (refusal) known.delete(name);
       throw refusal ?? error;
     }
   };
+  const read = async (owned: OwnedList, deadline: number): Promise<ListReader> => (await ask(owned, deadline)).reader;
+  const flight = new SingleFlight<KnownReader>();
+  const askInTurn = async (owned: OwnedList, last: KnownReader | undefined, patienceMs: number) => {
+    if (last) await pause(last.readAt + LIST_READER_AGE_MS - performance.now());
+    return ask(owned, Date.now() + patienceMs);
+  };
   return {
     read,
+    /** Resolves to an answer of now. `patienceMs` is its time limit. @throws as `read` */
+    readNow: (owned: OwnedList, patienceMs: number): Promise<ListReader> => read(owned, Date.now() + patienceMs),
+    /**
+     * Resolves to an answer that was asked for at `since` or later, of performance.now(). Callers share the question,
+     * which is asked once in {@link LIST_READER_AGE_MS} for a list. `patienceMs` is the time limit of the answer.
+     */
+    async readSince(owned: OwnedList, since: number, patienceMs: number): Promise<KnownReader> {
+      const name = nameOf(owned);
+      for (let last = known.get(name); ; ) {
+        if (last && last.readAt >= since) return last;
+        const before = last;
+        last = await flight.run(name, () => askInTurn(owned, before, patienceMs));
+      }
+    },
     /**
      * Resolves to the last known reader while the users service does not answer, after {@link FOLLOWS_KNOWN_MS} without
      * the followed members.
      */
     readOrLast: async (owned: OwnedList, deadline: number): Promise<ListReader & { readonly isOld: boolean }> => {
-      const last = known.get(JSON.stringify([owned.owner, owned.list]));
-      if (last && performance.now() - last.readAt < MAX_AGE_MS) return { ...last.reader, isOld: false };
+      const last = known.get(nameOf(owned));
+      if (last && performance.now() - last.readAt < LIST_READER_AGE_MS) return { ...last.reader, isOld: false };
       const until = last ? Math.min(deadline, Date.now() + PATIENCE_MS) : deadline;
       try {
         return { ...(await withDeadline(read(owned, until), until)), isOld: false };

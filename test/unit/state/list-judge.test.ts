@@ -1,7 +1,6 @@
 import { expect, jest, test } from "@jest/globals";
 import { AppError } from "../../../src/kernel/errors.js";
-import { createJudge, createListReaders } from "../../../src/reads/list-reader.js";
-import { Hidden } from "../../../src/state/index.js";
+import { createJudge, createListReaders, Hidden } from "../../../src/state/index.js";
 
 const LATER = Number.POSITIVE_INFINITY;
 

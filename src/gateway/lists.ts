@@ -1,0 +1,70 @@
+import { listOfReader, listReader } from "../contracts/lists.js";
+import { bylineOf } from "../contracts/timelines.js";
+import { AppError } from "../kernel/errors.js";
+import { SECOND } from "../kernel/time.js";
+import { createJudge, createListReaders, type HiddenUsers, LIST_READER_AGE_MS } from "../state/index.js";
+import type { Upstreams } from "../upstreams/upstreams.grpc.js";
+import type { Notification } from "./notification.js";
+
+/** A list that its owner reads by an event stream. */
+export interface OpenList {
+  /** Name of the list in NOTIFY and in the registry. */
+  readonly reader: string;
+  /** @throws AppError `notfound` if the user has no such list, `unavailable` while nobody knows that */
+  check(): Promise<void>;
+  /** Resolves to true if the owner sees a drop with this byline, as text. @throws as {@link check} */
+  shows(by: string, notification: Notification): Promise<boolean>;
+}
+
+export interface ListSources {
+  readonly listReader: Upstreams["listReader"];
+  readonly readHidden: (user: string) => Promise<HiddenUsers>;
+  /** True: replies to those who are no members are left out. */
+  readonly judgesReplies: boolean;
+}
+
+const PATIENCE_MS = 5 * SECOND;
+
+const noList = () => new AppError("notfound", "the user has no such list");
+
+/**
+ * Returns a function that opens a list. Fan-out tells a list of all drops of its members; what its owner sees of them is
+ * judged here, by the members, follows and hidden users of now, as pages judge it.
+ *
+ * @throws AppError `notfound` for what names no list, or if no users service is configured
+ */
+export function createOpenList(sources: ListSources | undefined) {
+  if (!sources) return (): OpenList => unserved();
+  const { listReader: readReader, readHidden, judgesReplies } = sources;
+  const readers = createListReaders(readReader);
+  return (owner: string, list: string): OpenList => {
+    const reader = listReader(list);
+    if (listOfReader(reader) === undefined) throw noList();
+    const owned = { owner, list };
+    let known: { readonly judgeAll: ReturnType<typeof createJudge>; readonly readAt: number } | undefined;
+    const read = async (since: number) => {
+      if (known && known.readAt >= since) return known;
+      const before = performance.now();
+      const [answer, hidden] = await Promise.all([readers.readSince(owned, since, PATIENCE_MS), readHidden(owner)]);
+      const readAt = Math.min(before, answer.readAt);
+      known = { judgeAll: createJudge(answer.reader, hidden, judgesReplies), readAt };
+      return known;
+    };
+    return {
+      reader,
+      check: async () => void (await readers.readNow(owned, PATIENCE_MS)),
+      shows: async (text, { heardAt = performance.now() }) => {
+        const by = bylineOf(text);
+        const recently = performance.now() - LIST_READER_AGE_MS;
+        const sees = async ({ judgeAll }: NonNullable<typeof known>) => (await judgeAll([by]))(by) === true;
+        if (known && known.readAt >= recently && (await sees(known))) return true;
+        // An answer of before the drop may lack whom the owner has added or followed since.
+        return sees(await read(Math.max(heardAt, recently)));
+      },
+    };
+  };
+}
+
+function unserved(): never {
+  throw new AppError("notfound", "this gateway serves no streams of lists: TIMELINE_USER_SERVICE_ADDR is not set");
+}
