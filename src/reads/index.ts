@@ -1,5 +1,6 @@
 import type { NatsConnection } from "nats";
 import { remoteCapOf, type StoredTimelinesConfig } from "../contracts/config.js";
+import { listOfReader } from "../contracts/lists.js";
 import { listPositionOf } from "../contracts/positions.js";
 import type { Affected, Byline } from "../contracts/timelines.js";
 import { TimelineServiceService } from "../gen/avion/timeline.js";
@@ -12,27 +13,31 @@ import type { Publish } from "../platform/nats/publish.js";
 import {
   authorOf,
   authorTimelineOf,
+  createListReaders,
   Follows,
   GLOBAL,
   type Homes,
   homeOf,
   isPushed,
+  type ListReaders,
   LOCAL,
+  listTimelineOf,
   type ReadCache,
   type Snapshot,
   type State,
+  type TimelineStore,
 } from "../state/index.js";
 import type { Upstreams } from "../upstreams/upstreams.grpc.js";
 import { createIsAffected } from "./affected.js";
 import type { TimelineConfig } from "./config.js";
 import { rebuildUnlessErased, sourcesWithoutErased } from "./erased.js";
 import { type GetTimeline, getHomeTimeline, getSharedTimeline } from "./get-timeline.js";
-import { authorSnapshot, type Expected, fillPulls, homeSnapshot, readExpectedHome } from "./home.js";
-import { getListTimeline } from "./list.js";
+import { authorSnapshot, type Expected, fillPulls, type HomeDeps, homeSnapshot, readExpectedHome } from "./home.js";
+import { getListTimeline, listSnapshot, readExpectedList } from "./list.js";
 import { observeTimeline } from "./observe.js";
 import { type AskedNewer, createPositionMethods, withNewer } from "./positions.js";
 import { createPositionStore } from "./positions.nats.js";
-import { createRebuild } from "./rebuild.js";
+import { createRebuild, type Rebuild } from "./rebuild.js";
 import { createReadShared } from "./shared.nats.js";
 import {
   AUDIT_LOOKBACKS_MS,
@@ -110,11 +115,12 @@ export function createTimelines(deps: TimelinesDeps) {
   const home = { openSources, pulls, hidden, rebuildQueue, maxEntries, judgesReplies, authorStates, upstreams };
   const shared = { maxEntries, remoteCap: remoteCapOf(config.storedTimelines), judgesReplies };
   const { readShared, readListedLog, readAuditedLog } = openSharedReads(deps, shared);
+  const readers = createListReaders(upstreams.listReader);
+  const lists = { ...home, store, readers };
   const writes = { store, fences, rebuildQueue, fillHidden: hidden.fill };
   const rebuildAny = createRebuild({ ...writes, log, observe: observeTimeline.rebuilt });
   const rebuild = rebuildUnlessErased(rebuildAny, { store, erased, authorStates });
-  const rebuildAuthorKey = (key: string): Promise<void> =>
-    rebuild(key, authorSnapshot(home, authorOf(key) as string), { afresh: true });
+  const rebuilds = createRebuilds({ ...lists, rebuild });
   return {
     /** Serves the reads over gRPC. */
     service: ({ maybeLost, affected, exportsTraces, publish }: Serving): Service => {
@@ -122,22 +128,11 @@ export function createTimelines(deps: TimelinesDeps) {
         deps.upstreams.following({ user, token, size: FOLLOWING_A_PAGE, deadline }),
       );
       const noted = { maybeLost, affected, isAffected, observe: observeTimeline.read };
-      const reads = { ...home, ...noted, store, fences, readShared, rebuild, deadlineMaxMs, log };
+      const reads = { ...lists, ...noted, fences, readShared, rebuild, deadlineMaxMs, log };
       const implementation = createMethods(reads, { ...deps, exportsTraces, publish });
       return { name: "avion.TimelineService", definition: encodedResponses(TimelineServiceService), implementation };
     },
-    /** Rebuilds a home timeline and those merged into it, complete or not. They stay readable meanwhile. */
-    async rebuildHome(user: string, { alone = false } = {}): Promise<void> {
-      await rebuild(homeOf(user), homeSnapshot(home, user, { afresh: true }), { afresh: true });
-      if (!alone) {
-        const registry = await authorStates.refresh();
-        const keys = await store.mergedKeysOf(homeOf(user));
-        const isWhole = (key: string) => !isPushed(registry.get(authorOf(key) as string)?.state);
-        await mapLimited(keys.filter(isWhole), 1, rebuildAuthorKey);
-      }
-    },
-    /** Rebuilds the timeline of a pulled author, complete or not. */
-    rebuildAuthor: (author: string): Promise<void> => rebuildAuthorKey(authorTimelineOf(author)),
+    ...rebuilds,
     /** Resolves once it is known which pulled authors the user follows. */
     fillPulls: (user: string): Promise<void> => fillPulls(home, user, Date.now() + FILL_MS),
     pulledAuthors: async (): Promise<string[]> =>
@@ -153,8 +148,11 @@ export function createTimelines(deps: TimelinesDeps) {
       };
       return rebuild(name === "local" ? LOCAL : GLOBAL, takeSnapshot, { afresh: true });
     },
-    /** Reads the newest `count` drops of a home created after `floor` (ms) from the upstreams, newest first. */
-    readExpectedHome: (user: string, expected: Expected) => readExpectedHome(home, user, expected),
+    /** Reads the newest `count` drops of a home, or of a list by its reader, created after `floor` (ms) from the upstreams. */
+    readExpectedHome: (reader: string, expected: Expected) => {
+      const list = listOfReader(reader);
+      return list === undefined ? readExpectedHome(home, reader, expected) : readExpectedList(lists, list, expected);
+    },
     /** Reads local or global from the upstreams and the log, as far back as an audit compares. */
     readExpectedShared: async (name: SharedName): Promise<Snapshot> => {
       const { wholeSince, ...snapshot } = await readAuditedLog(name);
@@ -170,6 +168,47 @@ export function createTimelines(deps: TimelinesDeps) {
     },
     listHomes: state.listHomes,
     startTrimming: () => state.startTrimming(),
+  };
+}
+
+interface RebuildsDeps extends HomeDeps {
+  readonly store: TimelineStore;
+  readonly readers: ListReaders;
+  readonly authorStates: State["authorStates"];
+  readonly rebuild: Rebuild;
+}
+
+function createRebuilds(deps: RebuildsDeps) {
+  const { store, readers, authorStates, rebuild } = deps;
+  const rebuildAuthor = (author: string): Promise<void> =>
+    rebuild(authorTimelineOf(author), authorSnapshot(deps, author), { afresh: true });
+  const membersOf = async (list: string): Promise<readonly string[]> => [
+    ...(await readers.readNow({ owner: "", list }, FILL_MS)).members,
+  ];
+  const mergedOf = async (user: string): Promise<readonly string[]> =>
+    (await store.mergedKeysOf(homeOf(user))).map((key) => authorOf(key) as string);
+  return {
+    /** Rebuilds the timeline of a pulled author, complete or not. */
+    rebuildAuthor,
+    /** Resolves to the members of a list, whoever owns it. @throws AppError `notfound` if there is no such list */
+    membersOf,
+    /**
+     * Rebuilds a home timeline, or a list by the name of its reader, and those merged into it, complete or not. They stay
+     * readable meanwhile.
+     */
+    async rebuildHome(reader: string, { alone = false } = {}): Promise<void> {
+      const list = listOfReader(reader);
+      const key = list === undefined ? homeOf(reader) : listTimelineOf(list);
+      const afresh = { afresh: true };
+      const snapshot =
+        list === undefined ? homeSnapshot(deps, reader, afresh) : listSnapshot(deps, { owner: "", list });
+      await rebuild(key, snapshot, afresh);
+      if (alone) return;
+      const registry = await authorStates.refresh();
+      const merged = list === undefined ? await mergedOf(reader) : await membersOf(list);
+      const whole = merged.filter((author) => !isPushed(registry.get(author)?.state));
+      await mapLimited(whole, 1, rebuildAuthor);
+    },
   };
 }
 

@@ -7,7 +7,6 @@ import { readId } from "../kernel/fields.js";
 import {
   authorTimelineOf,
   createJudge,
-  createListReaders,
   currentOf,
   type ListReader,
   type ListReaders,
@@ -18,17 +17,17 @@ import {
   type TimelineStore,
 } from "../state/index.js";
 import { annotate } from "../telemetry/spans.js";
-import type { Upstreams } from "../upstreams/upstreams.grpc.js";
 import { collect, collectUpward } from "./collect.js";
 import { type GetTimeline, getAnyPage, hiddenFrom, type ReadDeps, type Timeline } from "./get-timeline.js";
+import type { Expected } from "./home.js";
 import { createOpenAmong, type Signed } from "./open-drops.js";
-import type { BelowFloor } from "./pages.js";
+import { type BelowFloor, startOf } from "./pages.js";
 import { snapshotOf, type TakeSnapshot } from "./rebuild.js";
 import type { Sources } from "./sources.grpc.js";
 
 interface ListDeps extends ReadDeps {
   readonly authorStates: PulledAuthors;
-  readonly upstreams: Pick<Upstreams, "listReader">;
+  readonly readers: ListReaders;
 }
 
 type JudgeAll = ReturnType<typeof createJudge>;
@@ -39,7 +38,7 @@ type JudgeAll = ReturnType<typeof createJudge>;
  * that no change of these changes the stored list, and no late write shows what it must not show.
  */
 export function getListTimeline(deps: ListDeps): GetTimeline<GetListTimelineRequest> {
-  const readers = createListReaders(deps.upstreams.listReader);
+  const { readers } = deps;
   const openAmong = createOpenAmong(deps.openSources);
   return (request, context) => {
     const owned = { owner: parseUser(request.user_id), list: readId("list_id", request.list_id) };
@@ -65,7 +64,7 @@ export function getListTimeline(deps: ListDeps): GetTimeline<GetListTimelineRequ
           return isUnjudged;
         },
       };
-      return getAnyPage({ ...deps, store }, call, timelineOf(deps, readers, { owned, reader, judgeAll }));
+      return getAnyPage({ ...deps, store }, call, timelineOf(deps, { owned, reader, judgeAll }));
     });
   };
 }
@@ -78,12 +77,12 @@ interface Reading {
   readonly judgeAll: JudgeAll;
 }
 
-function timelineOf(deps: ListDeps, readers: ListReaders, { owned, reader, judgeAll }: Reading): Timeline {
+function timelineOf(deps: ListDeps, { owned, reader, judgeAll }: Reading): Timeline {
   const key = listTimelineOf(owned.list);
   return {
     name: "list",
     key,
-    snapshot: listSnapshot(deps, readers, owned),
+    snapshot: listSnapshot(deps, owned),
     isAffected: async () => deps.affected().some(({ user }) => reader.members.has(user)),
     belowFloor: ({ deadline, tolerant = false }) => {
       const ask = <T>(work: (sources: Sources, wanted: ReturnType<typeof wantedOf>) => Promise<T>): Promise<T> =>
@@ -122,10 +121,29 @@ const sourcesFor = (sources: Sources, judgeAll: JudgeAll): Sources => ({
     }),
 });
 
+type ListSnapshotDeps = Pick<ListDeps, "openSources" | "maxEntries" | "readers"> & {
+  readonly store: Pick<TimelineStore, "forget">;
+};
+
+/** Reads the newest `count` drops of the members of a list created after `floor`, whether the owner sees them or not. */
+export async function readExpectedList(
+  { openSources, rebuildQueue, readers }: Pick<ListDeps, "openSources" | "rebuildQueue" | "readers">,
+  list: string,
+  { floor, count, deadline }: Expected,
+) {
+  const reader = await readers.read({ owner: "", list }, deadline);
+  const above = floor > 0 ? startOf(floor + 1) : undefined;
+  const wanted = { ...wantedOf(reader, deadline), above, count };
+  const { entries, reached } = await rebuildQueue(
+    () => collect(openSources(reader.owner), wanted),
+    listTimelineOf(list),
+  );
+  return { entries, floor: reached?.score ?? 0 };
+}
+
 /** Reads the drops of the members of now. The timeline of a list that is deleted meanwhile is removed. */
-function listSnapshot(
-  { openSources, maxEntries, store }: ListDeps,
-  readers: ListReaders,
+export function listSnapshot(
+  { openSources, maxEntries, store, readers }: ListSnapshotDeps,
   { owner, list }: OwnedList,
 ): TakeSnapshot {
   return async (deadline) => {
@@ -134,7 +152,7 @@ function listSnapshot(
       throw error;
     });
     const wanted = { ...wantedOf(reader, deadline), count: maxEntries + 1 };
-    const { entries, reached, reads } = await collect(openSources(owner), wanted);
+    const { entries, reached, reads } = await collect(openSources(reader.owner), wanted);
     annotate({ "timeline.authors": wanted.authors.length, "timeline.author_reads": reads });
     return snapshotOf(entries, maxEntries, reached?.score ?? 0);
   };

@@ -1,5 +1,5 @@
 import { LIMIT_KINDS, type LimitKind } from "../contracts/limits.js";
-import { listOfReader } from "../contracts/lists.js";
+import { listOfReader, listReader } from "../contracts/lists.js";
 import { chunked } from "../kernel/concurrency.js";
 import { decodeId, encodeId, idFault, RESERVED_DROP_ID, spread } from "../kernel/ids.js";
 import type { KeyPattern } from "./declared.js";
@@ -59,6 +59,16 @@ export const LIST_PREFIX = prefix("timeline:list:<list>");
 
 /** Sorted set of the drops of the members of a list. */
 export const listKey = ofId("timeline:list:<list>");
+
+/** Pattern, without its end, of the keys of homes and lists, and few others, as SCAN takes it. */
+export const READERS_PATTERN = "timeline:[hl]";
+
+/** Returns the user of the key of a home, or the reader of that of a list. */
+export function readerOfKey(key: string): string | undefined {
+  if (!key.startsWith(LIST_PREFIX)) return userOfHomeKey(key);
+  const reader = listReader(decodeId(key.slice(LIST_PREFIX.length)));
+  return listOfReader(reader) === undefined ? undefined : reader;
+}
 
 /** Returns the key of the timeline of a user, or of the list whose reader has this name. */
 export function readerKey(reader: string): string {

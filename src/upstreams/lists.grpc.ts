@@ -26,8 +26,8 @@ export function listsOn(call: ReturnType<typeof createCallUpstream>["once"]) {
       checkPage("FindLists", token, { length: ids.length, next });
       return { ids, next };
     },
-    /** The deadline is in ms since the epoch. @throws AppError; `isNotFound` tells that the user has no such list */
+    /** An empty user asks about the list of anybody. The deadline is in ms since the epoch. @throws AppError; `isNotFound` tells that the user has no such list */
     listReader: (user_id: string, list_id: string, deadline: number) =>
-      call(getListReader, { user_id, list_id }, { subject: user_id, deadline }),
+      call(getListReader, { user_id, list_id }, { subject: user_id || list_id, deadline }),
   };
 }

@@ -26,6 +26,8 @@ const RENAME = `UPDATE users.lists SET title = $3 WHERE user_id = $1 AND list_id
 
 const GET = `SELECT ${COLUMNS} FROM users.lists WHERE user_id = $1 AND list_id = $2`;
 
+const OWNER = "SELECT user_id AS id FROM users.lists WHERE list_id = $1";
+
 const LIST = `
 SELECT ${COLUMNS} FROM users.lists WHERE user_id = $1 AND (created_at, list_id) < ($2, $3)
 ORDER BY created_at DESC, list_id DESC LIMIT $4`;
@@ -183,6 +185,11 @@ export function createMemberListStore(db: Db) {
     async members(list: OwnedList, after: string, limit: number): Promise<string[]> {
       await get(list);
       return idsOf(MEMBERS, [list.list_id, after, limit]);
+    },
+    async ownerOf(list_id: string): Promise<string> {
+      const [owner] = await idsOf(OWNER, [list_id]);
+      if (owner === undefined) throw noList();
+      return owner;
     },
     /** Resolves to all members, and whether the owner follows them. */
     async reader(list: OwnedList): Promise<{ readonly id: string; readonly followed: boolean }[]> {

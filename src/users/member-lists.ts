@@ -123,9 +123,12 @@ export const readMemberLists = ({ memberLists: store, bounded, tokens }: MemberL
   },
 
   async getListReader(request: wire.GetListReaderRequest): Promise<wire.GetListReaderResponse> {
-    const list = readList(request);
-    const members = await bounded(() => store.reader(list));
+    const list_id = readId("list_id", request.list_id);
+    const isOfAnybody = request.user_id === "";
+    const user_id = isOfAnybody ? await bounded(() => store.ownerOf(list_id)) : readId("user_id", request.user_id);
+    const members = await bounded(() => store.reader({ user_id, list_id }));
     return {
+      owner_id: user_id,
       member_ids: members.map(({ id }) => id),
       followed_ids: members.flatMap(({ id, followed }) => (followed ? id : [])),
     };

@@ -197,6 +197,74 @@ testWithStack(
   },
 );
 
+interface Audited {
+  readonly users: number;
+  readonly incomplete: number;
+  readonly unknown: readonly string[];
+  readonly repaired: number;
+  readonly differences: readonly { readonly user: string; readonly missing: string[]; readonly unexpected: string[] }[];
+}
+
+testWithStack(
+  "audits and rebuilds of homes find and mend a list, too, pulled members included",
+  { service: false, data: true, timeoutMs: 120_000 },
+  async (stack) => {
+    const env = {
+      TIMELINE_AUDIT_SETTLE_MS: "300",
+      TIMELINE_AUDIT_INTERVAL_MS: "0",
+      TIMELINE_FANOUT_PULL_THRESHOLD: "3",
+    };
+    const { api, reads, post, service } = await open(stack, env);
+    const upstreams = {
+      ...FOLLOWED,
+      ...env,
+      TIMELINE_USER_SERVICE_ADDR: service.grpcAddress,
+      TIMELINE_POST_SERVICE_ADDR: service.grpcAddress,
+    };
+    const run = <T>(args: readonly string[], code = 0) => jsonOf<T>(stack, args, { code, env: upstreams });
+    for (const follower of ["f0", "f1", "f2", "f3"]) await api.follow({ follower_id: follower, following_id: "star" });
+    await post("star");
+    await eventually(async () => (await stateOf(stack, "star")).startsWith("pulled"), "star is pulled", PULLED_MS);
+    const list = await api.createList("ada", "bob", "star");
+    const [key, name] = [`timeline:list:${list}`, `list:${list}`];
+    const bobs = [await post("bob"), await post("bob"), await post("bob")];
+    const closed = await post("bob", { visibility: FOLLOWERS });
+    const stars = await post("star");
+    const eves = await post("eve");
+    const whole = async () => (await reads.list("ada", list)).drop_ids;
+    await becomes(async () => expect(await whole()).toEqual([stars, ...bobs.toReversed(), expect.anything()]));
+    const right = await stack.redis.zrange(key, "0", "-1", "WITHSCORES");
+    expect(right).toContain(closed);
+    expect(await run<Audited>(["audit", "--user", name])).toMatchObject({ users: 1, differences: [], incomplete: 0 });
+    const sampled = await run<Audited>(["audit", "--timeline", "home", "--users", "100"]);
+    expect(sampled).toMatchObject({ differences: [] });
+    const spoil = async () => {
+      await stack.redis.zrem(key, bobs[1] as string, closed);
+      await stack.redis.zadd(key, Date.now() - 5_000, "never");
+      await stack.redis.hset(`timeline:x:bylines:{${key}}`, "never", "bob");
+    };
+    await spoil();
+    const differing = await run<Audited>(["audit", "--user", name], 1);
+    expect(differing.differences).toMatchObject([{ user: name, unexpected: ["never"] }]);
+    expect(differing.differences[0]?.missing.toSorted()).toEqual([bobs[1], closed].toSorted());
+    const random = await run<Audited>(["audit", "--timeline", "home", "--users", "100"], 1);
+    expect(random.differences.map(({ user }) => user)).toEqual([name]);
+    expect(await run<Audited>(["audit", "--user", name, "--fix"])).toMatchObject({ repaired: 1 });
+    expect(await stack.redis.zrange(key, "0", "-1", "WITHSCORES")).toEqual(right);
+    for (const which of [name, "--all"]) {
+      await spoil();
+      await run(["timeline", "rebuild", which]);
+      expect(await stack.redis.zrange(key, "0", "-1", "WITHSCORES")).toEqual(right);
+    }
+    // A drop of somebody who is no member any more may be stored, and no page shows it.
+    await stack.redis.zadd(key, Date.now() - 5_000, eves);
+    await stack.redis.hset(`timeline:x:bylines:{${key}}`, eves, "eve");
+    expect(await run<Audited>(["audit", "--user", name])).toMatchObject({ users: 1, differences: [] });
+    await api.lists.deleteList({ user_id: "ada", list_id: list });
+    expect(await run<Audited>(["audit", "--user", name], 1)).toMatchObject({ users: 0, unknown: [name] });
+  },
+);
+
 const USERS = ["ada", "bob", "cat", "star", "eve"];
 const OTHERS = USERS.filter((user) => user !== "ada");
 

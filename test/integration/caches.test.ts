@@ -143,7 +143,11 @@ const FILLS: Readonly<Record<CacheName, Fill>> = {
   },
   listReaders: async (bytes) => {
     const ids = Array.from({ length: 20 }, longId);
-    const readers = createListReaders(async () => ({ member_ids: ids.map(own), followed_ids: ids.map(own) }));
+    const readers = createListReaders(async () => ({
+      member_ids: ids.map(own),
+      followed_ids: ids.map(own),
+      owner_id: "ada",
+    }));
     await times(bytes, 4_000, () => readers.read({ owner: longId(), list: longId() }, Number.POSITIVE_INFINITY));
     return readers;
   },

@@ -164,7 +164,10 @@ describeUsers("lists of users", { emptied: true }, ({ db, redis, users, client }
     expect(await client.lists.getListReader({ user_id: "ada", list_id })).toEqual({
       member_ids: ["bob", "carol", "dave"],
       followed_ids: ["carol"],
+      owner_id: "ada",
     });
+    const anybody = await client.lists.getListReader({ user_id: "", list_id });
+    expect(anybody).toMatchObject({ owner_id: "ada", followed_ids: ["carol"] });
     await client.unfollow({ follower_id: "ada", following_id: "carol" });
     expect((await client.lists.getListReader({ user_id: "ada", list_id })).followed_ids).toEqual([]);
   });

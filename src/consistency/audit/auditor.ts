@@ -1,4 +1,5 @@
-import { oneLine } from "../../kernel/errors.js";
+import { listOfReader } from "../../contracts/lists.js";
+import { codeOf, oneLine } from "../../kernel/errors.js";
 import type { Logger } from "../../kernel/logger.js";
 import type { Contents, State } from "../../state/index.js";
 import { observeAudit } from "../observe.js";
@@ -8,8 +9,10 @@ type SharedName = Exclude<TimelineKind, "home">;
 
 /** Functions that rebuild timelines; see reads/index.ts. */
 export interface Rebuilding {
-  /** Rebuilds a home, and the timelines of the pulled authors that are merged into it. */
-  rebuildHome(user: string): Promise<void>;
+  /** Rebuilds a home, or a list by its reader, and the timelines of the pulled authors that are merged into it. */
+  rebuildHome(reader: string): Promise<void>;
+  /** @throws AppError `notfound` if there is no such list */
+  membersOf(list: string): Promise<readonly string[]>;
   /** Rebuilds from the log. Entries of `older` from below the log stay. */
   rebuildShared(name: SharedName, older?: Contents): Promise<void>;
   readExpectedHome(
@@ -35,9 +38,23 @@ export function createAuditor(deps: AuditorDeps) {
   const { fences, audited: reads } = state;
   const { retentionStart, tombstonedAmong } = fences;
   const common = { retentionStart, tombstonedAmong, readUnapplied, isKnown, maxEntries, settleMs };
+  const membersIfAny = (list: string) =>
+    rebuilding.membersOf(list).catch((error: unknown) => {
+      if (["notfound", "invalid"].includes(codeOf(error))) return undefined;
+      throw error;
+    });
   const ofHomes: AuditDeps = {
     ...common,
-    readStored: (user) => reads.home(user, rebuilding.hiddenOf),
+    isKnown: async (reader) => {
+      const list = listOfReader(reader);
+      return list === undefined ? isKnown(reader) : (await membersIfAny(list)) !== undefined;
+    },
+    readStored: async (reader) => {
+      const list = listOfReader(reader);
+      if (list === undefined) return reads.home(reader, rebuilding.hiddenOf);
+      const members = await membersIfAny(list);
+      return members && reads.list(list, members);
+    },
     readExpected: async (user, range) => {
       const { entries, floor } = await rebuilding.readExpectedHome(user, range);
       // If there may be more drops, nothing is known below the last entry.
@@ -52,7 +69,7 @@ export function createAuditor(deps: AuditorDeps) {
     rebuild: async () => rebuilding.rebuildShared(name, await reads.shared(name)),
   });
   return {
-    /** Returns this number of random users whose homes are stored. */
+    /** Returns this number of random users and readers of lists, whose timelines are stored. */
     sample: reads.sample,
     homes: (users: readonly string[], options?: AuditOptions) => audit(ofHomes, users, options),
     shared: (name: SharedName, options?: AuditOptions) => audit(ofShared(name), [name], options),

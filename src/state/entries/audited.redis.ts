@@ -1,5 +1,5 @@
 import { randomInt } from "node:crypto";
-import type { TimelineEntry } from "../../contracts/timelines.js";
+import { bylineOf, type TimelineEntry } from "../../contracts/timelines.js";
 import { MAX_IDLE_MS } from "../../contracts/times.js";
 import { decodeId } from "../../kernel/ids.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
@@ -7,14 +7,16 @@ import { type DataNode, dataNodes } from "../../platform/redis/servers.js";
 import { currentOf, isPushed, PULLS_COMPLETE, type PulledAuthors, type PullRegistry } from "../big-authors/pulled.js";
 import {
   authorKey,
+  bylinesKey,
   FLOOR_MEMBER,
   GLOBAL_KEY,
-  HOME_PREFIX,
   homeKey,
   LOCAL_KEY,
+  listKey,
   pullsKey,
+  READERS_PATTERN,
   REMOTE_KEY,
-  userOfHomeKey,
+  readerOfKey,
 } from "../keys.js";
 import { createFollowsStore } from "./follows.redis.js";
 import { entriesIn } from "./scored.js";
@@ -72,17 +74,40 @@ export function createAuditReads({ scripts, authorStates, ttlMs, hasShare, judge
       const all = await Promise.all([readOne(homeKey(user)), ...parts]);
       return authors && (await isRight(homeKey(user))) ? merged(all) : undefined;
     },
+    /**
+     * Resolves to what a list has of these members: undefined if it, or a timeline that is merged into it, is incomplete.
+     */
+    async list(list: string, members: readonly string[]): Promise<Contents | undefined> {
+      const registry = await currentOf(authorStates);
+      const authors = members.filter((member) => !isPushed(registry.get(member)?.state));
+      const read = readOne(listKey(list)).then((stored) => stored && ofMembers(scripts, list, { stored, members }));
+      return merged(await Promise.all([read, ...authors.map((author) => readOne(authorKey(author)))]));
+    },
     async shared(name: "local" | "global"): Promise<Contents | undefined> {
       const stored = await readOne(keyOf({ kind: name, name }));
       return stored && hasShare && name === "global" ? withRemote(scripts, stored) : stored;
     },
-    /** Resolves to at most `count` users at random whose homes are stored. */
-    sample: (count: number): Promise<string[]> => sampleUsers(scripts, count),
+    /** Resolves to at most `count` users and readers of lists at random, whose timelines are stored. */
+    sample: (count: number): Promise<string[]> => sampleReaders(scripts, count),
   };
 }
 
 const keyOf = ({ kind, name }: Timeline): string =>
   kind === "home" ? homeKey(name) : kind === "local" ? LOCAL_KEY : GLOBAL_KEY;
+
+/** Leaves out the drops of those who are no members any more. Without the bylines the list is incomplete. */
+async function ofMembers(
+  { command }: Scripts,
+  list: string,
+  { stored, members }: { readonly stored: Contents; readonly members: readonly string[] },
+): Promise<Contents | undefined> {
+  const drops = stored.entries.map(({ drop }) => drop);
+  if (drops.length === 0) return stored;
+  const texts = await command("hmget", (client) => client.hmget(bylinesKey(listKey(list)), ...drops));
+  if (texts.includes(null)) return undefined;
+  const all = new Set(members);
+  return { ...stored, entries: stored.entries.filter((_, index) => all.has(bylineOf(texts[index] as string).author)) };
+}
 
 /** Marks the remote entries of global. Read the entries first, since the floor of remote drops only rises. */
 async function withRemote({ command }: Scripts, stored: Contents): Promise<Contents> {
@@ -155,7 +180,7 @@ const KEYS_A_STEP = 500;
 const stepsFor = (count: number): number => 1_000 + count;
 const RANDOM_CURSOR_BELOW = 2 ** 47;
 
-async function sampleUsers(scripts: Scripts, count: number): Promise<string[]> {
+async function sampleReaders(scripts: Scripts, count: number): Promise<string[]> {
   const nodes = await dataNodes(scripts);
   const share = Math.ceil(count / nodes.length);
   const samples = await Promise.all(nodes.map((node) => sampleOf(node, share)));
@@ -163,14 +188,14 @@ async function sampleUsers(scripts: Scripts, count: number): Promise<string[]> {
 }
 
 async function sampleOf(node: DataNode, count: number): Promise<string[]> {
-  const users = new Set<string>();
+  const readers = new Set<string>();
   let cursor = String(randomInt(1, RANDOM_CURSOR_BELOW));
   // At the second end of the keys, all of them were scanned.
-  for (let step = 0, ends = 0; step < stepsFor(count) && ends < 2 && users.size < count; step++) {
-    const { next, keys } = await node.scan(cursor, HOME_PREFIX, KEYS_A_STEP);
-    for (const user of keys.map(userOfHomeKey)) if (user !== undefined) users.add(user);
+  for (let step = 0, ends = 0; step < stepsFor(count) && ends < 2 && readers.size < count; step++) {
+    const { next, keys } = await node.scan(cursor, READERS_PATTERN, KEYS_A_STEP);
+    for (const reader of keys.map(readerOfKey)) if (reader !== undefined) readers.add(reader);
     if (next === "0") ends++;
     cursor = next;
   }
-  return [...users].slice(0, count);
+  return [...readers].slice(0, count);
 }

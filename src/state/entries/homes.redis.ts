@@ -1,9 +1,10 @@
 import { invalid } from "../../kernel/errors.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import { dataNodes } from "../../platform/redis/servers.js";
-import { HOME_PREFIX, userOfHomeKey } from "../keys.js";
+import { READERS_PATTERN, readerOfKey } from "../keys.js";
 
 export interface Homes {
+  /** Users, and readers of lists. */
   readonly users: readonly string[];
   /** Position, which a later call takes as `after`. */
   readonly position: string;
@@ -13,7 +14,7 @@ const HOMES_A_STEP = 500;
 const POSITION = /^(\w+)-(\d+)$/;
 
 /**
- * Lists each home timeline at least once; timelines written or removed meanwhile may be missing. `after` is the
+ * Lists each home timeline and each list at least once; those written or removed meanwhile may be missing. `after` is the
  * position of an earlier run, valid until a server restarts or a slot moves to another.
  *
  * @throws AppError `invalid` for a position that is no longer valid, `unavailable` if Redis is unavailable
@@ -26,8 +27,8 @@ export async function* listHomes(scripts: Scripts, after?: string): AsyncGenerat
   for (const [index, node] of nodes.slice(first).entries()) {
     let cursor = index === 0 ? start : "0";
     do {
-      const { next, keys } = await node.scan(cursor, HOME_PREFIX, HOMES_A_STEP);
-      const users = [...new Set(keys)].map(userOfHomeKey).filter((user) => user !== undefined);
+      const { next, keys } = await node.scan(cursor, READERS_PATTERN, HOMES_A_STEP);
+      const users = [...new Set(keys)].map(readerOfKey).filter((user) => user !== undefined);
       yield { users, position: `${node.runId}-${cursor}` };
       cursor = next;
     } while (cursor !== "0");

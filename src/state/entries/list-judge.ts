@@ -16,6 +16,7 @@ export interface ListReader {
 }
 
 export interface OwnedList {
+  /** Empty: whoever owns the list. */
   readonly owner: string;
   readonly list: string;
 }
@@ -52,8 +53,10 @@ export function createListReaders(readReader: Upstreams["listReader"]) {
     const name = nameOf({ owner, list });
     const readAt = performance.now();
     try {
-      const { member_ids, followed_ids } = await readReader(owner, list, deadline);
-      const reader = { owner, members: new Set(member_ids), followed: new Set(followed_ids) };
+      const { member_ids, followed_ids, owner_id } = await readReader(owner, list, deadline);
+      // A service that does not know the field names nobody.
+      if (owner === "" && owner_id === "") throw new AppError("notfound", "list_id: the list has no owner");
+      const reader = { owner: owner || owner_id, members: new Set(member_ids), followed: new Set(followed_ids) };
       const answer = { reader, readAt };
       known.set(name, answer);
       return answer;

@@ -1,3 +1,4 @@
+import { listOfReader } from "../../contracts/lists.js";
 import { oneLine } from "../../kernel/errors.js";
 import { encodeId } from "../../kernel/ids.js";
 import { type Lease, underLease } from "../../kernel/lease.js";
@@ -7,7 +8,7 @@ import { DAY, SECOND } from "../../kernel/time.js";
 import type { Scripts } from "../../platform/redis/scripts.js";
 import type { PulledAuthors } from "../big-authors/pulled.js";
 import type { Fenced } from "../fenced.redis.js";
-import { AUTHOR_PREFIX, HOME_PREFIX, SHARED_PREFIX, SHARED_TOKENS, TRIMMED_KEY } from "../keys.js";
+import { AUTHOR_PREFIX, HOME_PREFIX, LIST_PREFIX, SHARED_PREFIX, SHARED_TOKENS, TRIMMED_KEY } from "../keys.js";
 import { script } from "../scripts.redis.js";
 import { listHomes } from "./homes.redis.js";
 
@@ -27,7 +28,12 @@ export function createTrimStore(scripts: Scripts, fenced: Fenced, authorStates: 
     async *trimAll(before: number): AsyncGenerator<number> {
       yield await trim(SHARED_PREFIX, Object.values(SHARED_TOKENS), before);
       yield await trim(AUTHOR_PREFIX, [...(await authorStates.refresh()).keys()].map(encodeId), before);
-      for await (const { users } of listHomes(scripts)) yield await trim(HOME_PREFIX, users.map(encodeId), before);
+      for await (const { users } of listHomes(scripts)) {
+        const lists = users.flatMap((user) => listOfReader(user) ?? []);
+        const homes = lists.length === 0 ? users : users.filter((user) => listOfReader(user) === undefined);
+        yield await trim(HOME_PREFIX, homes.map(encodeId), before);
+        if (lists.length > 0) yield await trim(LIST_PREFIX, lists.map(encodeId), before);
+      }
     },
   };
 }

@@ -97,6 +97,8 @@ const NO_KEYS = [
     "LIST_PREFIX",
     "userOfHomeKey",
     "readerKey",
+    "READERS_PATTERN",
+    "readerOfKey",
     "AUTHOR_PREFIX",
   ],
   ...["authorOfKey", "PULLS_PREFIX", "pullsToken", "kindOf", "EDGES_PREFIX", "UNFOLLOWERS_PREFIX", "DELETED_PREFIX"],

@@ -8,7 +8,7 @@ test("pages of one list share an answer of the users service for a moment, and o
   const asked: string[] = [];
   const readers = createListReaders(async (owner, list) => {
     asked.push(`${owner} ${list}`);
-    return { member_ids: ["bob"], followed_ids: [] };
+    return { member_ids: ["bob"], followed_ids: [], owner_id: owner };
   });
   await readers.readOrLast({ owner: "ada", list: "l" }, LATER);
   expect(await readers.readOrLast({ owner: "ada", list: "l" }, LATER)).toMatchObject({ isOld: false });
@@ -24,7 +24,7 @@ test("while the users service is away the last answer is used, and after a minut
     let isAway = false;
     const readers = createListReaders(async () => {
       if (isAway) throw new AppError("unavailable", "the users service is away");
-      return { member_ids: ["bob", "cat"], followed_ids: ["cat"] };
+      return { member_ids: ["bob", "cat"], followed_ids: ["cat"], owner_id: "ada" };
     });
     const read = () => readers.readOrLast({ owner: "ada", list: "l" }, LATER);
     const answer = { owner: "ada", members: new Set(["bob", "cat"]), followed: new Set(["cat"]) };
