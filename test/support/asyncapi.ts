@@ -11,7 +11,7 @@ interface Channel {
   readonly address: string;
   readonly servers: readonly { readonly $ref: string }[];
   readonly messages: Readonly<Record<string, Message>>;
-  readonly parameters?: Readonly<Record<string, { readonly enum: readonly string[] }>>;
+  readonly parameters?: Readonly<Record<string, { readonly enum?: readonly string[] }>>;
 }
 
 /** The parts of an AsyncAPI document that tests look at. */
@@ -26,7 +26,9 @@ export interface EventDocument {
 const literal = (text: string): string => text.replaceAll(/[.*+?^$()|[\]\\]/g, "\\$&");
 
 const patternOf = ({ address, parameters = {} }: Channel): RegExp =>
-  new RegExp(`^${literal(address).replaceAll(/\{(\w+)\}/g, (_, name) => `(${parameters[name]?.enum.join("|")})`)}$`);
+  new RegExp(
+    `^${literal(address).replaceAll(/\{(\w+)\}/g, (_, name) => `(${parameters[name]?.enum?.join("|") ?? "[^/]+"})`)}$`,
+  );
 
 /** Names of the channels that have the address: a subject, a channel of Redis or the path of a stream. */
 export const channelsAt = ({ channels }: EventDocument, server: string, address: string): string[] =>
