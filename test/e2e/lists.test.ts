@@ -246,7 +246,7 @@ testWithStack(
     await spoil();
     const differing = await run<Audited>(["audit", "--user", name], 1);
     expect(differing.differences).toMatchObject([{ user: name, unexpected: ["never"] }]);
-    expect(differing.differences[0]?.missing.toSorted()).toEqual([bobs[1], closed].toSorted());
+    expect(new Set(differing.differences[0]?.missing)).toEqual(new Set([bobs[1], closed]));
     const random = await run<Audited>(["audit", "--timeline", "home", "--users", "100"], 1);
     expect(random.differences.map(({ user }) => user)).toEqual([name]);
     expect(await run<Audited>(["audit", "--user", name, "--fix"])).toMatchObject({ repaired: 1 });
