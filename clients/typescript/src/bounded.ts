@@ -21,28 +21,28 @@ export async function bounded<Result>(
   { signal, ms }: Bounds,
   work: (signal: AbortSignal, clock: Clock) => Promise<Result>,
 ): Promise<Result> {
-  const own = new AbortController();
+  const ending = new AbortController();
   let timer: ReturnType<typeof setTimeout> | undefined;
   const clock = {
     stop: () => clearTimeout(timer),
     start: () => {
       clearTimeout(timer);
-      timer = setTimeout(() => own.abort(new TimelineError(`nothing came for ${ms} ms`)), ms);
+      timer = setTimeout(() => ending.abort(new TimelineError(`nothing came for ${ms} ms`)), ms);
     },
   };
-  const cancel = (): void => own.abort(signal?.reason);
+  const cancel = (): void => ending.abort(signal?.reason);
   signal?.throwIfAborted();
   signal?.addEventListener("abort", cancel, { once: true });
   // A token function or a fetch that ignores its signal ends here, too.
   const aborted = new Promise<never>((_, reject) => {
-    own.signal.addEventListener("abort", () => reject(own.signal.reason), { once: true });
+    ending.signal.addEventListener("abort", () => reject(ending.signal.reason), { once: true });
   });
   try {
     clock.start();
-    return await Promise.race([work(own.signal, clock), aborted]);
+    return await Promise.race([work(ending.signal, clock), aborted]);
   } finally {
     clock.stop();
     signal?.removeEventListener("abort", cancel);
-    own.abort();
+    ending.abort();
   }
 }
