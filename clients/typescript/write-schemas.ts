@@ -1,7 +1,7 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { openApi } from "../../src/analysis/http/openapi.js";
 import { schemaOfEvent } from "../../src/analysis/http/openapi-parts.js";
-import { STREAM_EVENTS } from "../../src/contracts/stream-events.js";
+import { EVENT_STREAMS, STREAM_EVENTS } from "../../src/contracts/stream-events.js";
 
 /** Writes the types of the client: the schemas of /openapi.json, by which the gateway checks and answers. */
 
@@ -85,10 +85,14 @@ function declarations(): string[] {
     return declare(name, { properties: Object.fromEntries(parameters.map((each) => [each.name, each.schema])) });
   });
   const events = Object.keys(STREAM_EVENTS).map((event) => `readonly ${event}: ${schemaOfEvent(event)};`);
+  const streams = Object.entries(EVENT_STREAMS).map(
+    ([name, names]) => `readonly "${name}": ${typeOf({ enum: names })};`,
+  );
   return [
     ...Object.entries(components.schemas).map(([name, schema]) => declare(name, schema)),
     ...queries,
     `/** The data of each event of a stream, by the event's name. */\nexport interface StreamEvents { ${events.join("\n")} }`,
+    `/** The names of the events of each stream, by its path below /events/timeline/. */\nexport interface EventStreams { ${streams.join("\n")} }`,
   ];
 }
 

@@ -76,7 +76,7 @@ onStack("streams of each kind that are cut in the middle of events lose none and
 });
 
 /** Number of streams of each user. */
-const KINDS = 4;
+const KINDS = 5;
 
 // Invariant 7.
 onStack("streams of each kind go on after their gateway was restarted, and after it was killed", async (stack) => {

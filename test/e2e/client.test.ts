@@ -160,10 +160,11 @@ onStack(
   },
 );
 
-onStack("a list is for its user only: its pages and its stream are refused to others, for good", async (stack) => {
+onStack("a list is for its user only, and its stream ends for good once the list is deleted", async (stack) => {
   const api = apiOf(stack);
   const [owner, member] = [stack.id("ada"), stack.id("bob")];
-  const list = `list:${await api.createList(owner, member)}` as const;
+  const list_id = await api.createList(owner, member);
+  const list = `list:${list_id}` as const;
   const { drop_id } = await api.post(member);
   const client = clientOf(stack, owner);
   await becomes(async () => expect((await client.page(list, { limit: 5 })).drop_ids).toEqual([drop_id]));
@@ -173,4 +174,8 @@ onStack("a list is for its user only: its pages and its stream are refused to ot
   await expect(client.page("list:../home")).rejects.toMatchObject({ status: 404 });
   await expect(others.stream(list)[Symbol.asyncIterator]().next()).rejects.toMatchObject(refused);
   await expect(client.stream("list:../home")[Symbol.asyncIterator]().next()).rejects.toMatchObject(refused);
+  const { errors } = await listen(stack, client, list);
+  await api.lists.deleteList({ user_id: owner, list_id });
+  await eventually(() => errors.length === 1, "the stream has ended");
+  expect(errors).toMatchObject([refused]);
 });

@@ -1,3 +1,4 @@
+import { readdirSync, readFileSync } from "node:fs";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "@jest/globals";
 import { silent } from "../../src/kernel/logger.js";
 import { createPageTokens } from "../../src/kernel/paging.js";
@@ -56,8 +57,8 @@ beforeEach(async () => {
     },
     silent,
   );
-  const users = usersProcess({ db, scripts: redis.scripts }).service;
-  grpc = await serveGrpc("127.0.0.1:0", [breakable(users, faults), breakable(posts, faults)], {});
+  const { service: users, lists } = usersProcess({ db, scripts: redis.scripts });
+  grpc = await serveGrpc("127.0.0.1:0", [breakable(users, faults), breakable(posts, faults), lists], {});
   world = connectWorld(`127.0.0.1:${grpc.port}`);
   for (const user of ["ada", "bob", "nova"]) await world.users.setProfile({ user_id: user, display_name: user });
   errors = [];
@@ -261,6 +262,36 @@ test("mutes and blocks change once, and show in the timeline of who made them", 
     expect(await call("DELETE", `/world/${kind}`, pair)).toMatchObject({ body: { changed: true } });
     expect(await timeline()).toMatchObject({ drops: [{ [state]: false }], [list]: [] });
   }
+});
+
+test("lists are made, and their members change once; a list of somebody else does not exist", async () => {
+  expect(await call("GET", "/world/lists?user_id=ada")).toMatchObject({ status: 200, body: { lists: [] } });
+  const { status, body } = await call("POST", "/world/lists", { user_id: "ada", title: "Friends" });
+  expect(status).toBe(201);
+  const { list_id } = body;
+  const member = { user_id: "ada", list_id, member_id: "bob" };
+  const change = async (method: string) => (await call(method, "/world/members", member)).body;
+  const lists = async (user: string) => (await call("GET", `/world/lists?user_id=${user}`)).body.lists;
+  expect([await change("POST"), await change("POST")]).toEqual([{ changed: true }, { changed: false }]);
+  expect(await lists("ada")).toEqual([{ list_id, title: "Friends", members: ["bob"] }]);
+  expect(await lists("bob")).toEqual([]);
+  expect(await call("POST", "/world/members", { ...member, user_id: "nova" })).toMatchObject({ status: 404 });
+  expect(await call("POST", "/world/members", { ...member, member_id: "nobody" })).toMatchObject({
+    status: 400,
+    body: { detail: expect.stringContaining("member_id") },
+  });
+  expect(await call("POST", "/world/lists", { user_id: "ada", title: "" })).toMatchObject({ status: 400 });
+  expect([await change("DELETE"), await change("DELETE")]).toEqual([{ changed: true }, { changed: false }]);
+  expect(await lists("ada")).toEqual([{ list_id, title: "Friends", members: [] }]);
+});
+
+test("the scripts of the page ask a gateway by the client alone, and one of them the sandbox", () => {
+  const folder = "src/sandbox/world/playground";
+  const scripts = readdirSync(folder).filter((file) => file.endsWith(".js"));
+  const askThemselves = scripts.filter((file) =>
+    /\bfetch\(|EventSource|XMLHttpRequest|sendBeacon|WebSocket/.test(readFileSync(`${folder}/${file}`, "utf8")),
+  );
+  expect(askThemselves).toEqual(["world.js"]);
 });
 
 test("dead letters are listed and redriven by the service; while it does not answer that is 503", async () => {

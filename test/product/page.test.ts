@@ -135,6 +135,41 @@ import { program, runMain, type ServiceProcess } from "../support/service.js";
     for (const page of [author, reader]) await page.close();
   }, 60_000);
 
+  test("a list is made, given a member and read live; other tabs of timelines are live, too", async () => {
+    const page = await open("linus");
+    const view = (name: string) => page.getByRole("radio", { name }).check();
+    const member = "radia";
+    await view("List");
+    await page.getByText("No list yet.").waitFor();
+    await page.locator("#list-form [name=title]").fill("Strangers");
+    await page.getByRole("button", { name: "Make a list" }).click();
+    await page.getByText("Members: none").waitFor();
+    await page.locator("#log").getByText("open (list)").waitFor();
+    await page.locator("#member-form [name=member]").fill(member);
+    await page.getByRole("button", { name: "Add", exact: true }).click();
+    await page.getByText(`Members: ${member}`).waitFor();
+    const text = `for a list ${Date.now()}`;
+    await postAs(page, member, text);
+    const row = page.locator("#timeline > li", { hasText: text });
+    await row.waitFor();
+    await page.locator("#log").getByText("new_drop (list)").first().waitFor();
+    if (process.env["SCREENSHOT"])
+      await page.screenshot({ path: `${process.env["SCREENSHOT"]}.list.png`, fullPage: true });
+    await page.locator("#member-form [name=member]").fill(member);
+    await page.getByRole("button", { name: "Remove", exact: true }).click();
+    await page.getByText("Members: none").waitFor();
+    await row.waitFor({ state: "hidden" });
+
+    await view("Local");
+    await page.locator("#log").getByText("open (local)").waitFor();
+    await row.waitFor();
+    await postAs(page, member, `${text}, again`);
+    await page.locator("#log").getByText("new_drop (local)").first().waitFor();
+    await page.locator("#timeline > li", { hasText: `${text}, again` }).waitFor();
+    await page.locator("#member-form [name=member]").waitFor({ state: "hidden" });
+    await page.close();
+  }, 60_000);
+
   test("who deletes a drop by keyboard goes on at the next one", async () => {
     const page = await open("grace");
     const nextId = await page.locator("#timeline > li").nth(1).getAttribute("data-id");

@@ -33,10 +33,11 @@ export const addressesOf = ({ grpcAddress }: { readonly grpcAddress: string }) =
   TIMELINE_POST_SERVICE_ADDR: grpcAddress,
 });
 
-/** Lets a user hear of an author on every stream: by a follow and by mentions. Returns the streams. */
+/** Lets a user hear of an author on every stream: by a follow, in a list, and by mentions. Returns the streams. */
 export async function interest(api: Api, user: string, author: string): Promise<StreamName[]> {
   await api.follow({ follower_id: user, following_id: author });
-  return ["home", "local", "global", "notifications"];
+  const list = await api.createList(user, author);
+  return ["home", "local", "global", "notifications", `list:${list}`];
 }
 
 /** Posts drops that every stream of these users tells of, and returns their ids. */

@@ -1,5 +1,5 @@
 import type { TimelineError } from "./errors.js";
-import type { StreamEvents } from "./gen/schemas.js";
+import type { EventStreams, StreamEvents } from "./gen/schemas.js";
 
 /** A list of the user is named by its id. */
 export type TimelineName = "home" | "local" | "global" | `list:${string}`;
@@ -11,13 +11,12 @@ export type StreamEvent<Name extends keyof StreamEvents = keyof StreamEvents> = 
   [Event in Name]: { readonly event: Event; readonly data: StreamEvents[Event]; readonly id: string };
 }[Name];
 
-type DropEvent = "new_drop" | "drop_edited" | "drop_deleted";
-type NotificationEvent = "notification" | "notifications_read";
-
 /** Names the events of each stream. */
-export type EventsOf<Name extends StreamName> = Name extends "home"
-  ? keyof StreamEvents
-  : "reset" | (Name extends "notifications" ? NotificationEvent : DropEvent);
+export type EventsOf<Name extends StreamName> = Name extends keyof EventStreams
+  ? EventStreams[Name]
+  : Name extends "notifications"
+    ? "notification" | "notifications_read" | "reset"
+    : EventStreams["list/{id}"];
 
 /** The stream tells of itself by these. */
 export interface StreamStates {

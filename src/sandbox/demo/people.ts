@@ -2,11 +2,11 @@ import { type ServiceError, status } from "@grpc/grpc-js";
 import { Visibility } from "../../gen/avion/posts.js";
 import { Standing } from "../../gen/avion/users.js";
 import { LOCKED_AUTHOR } from "../world/seed.js";
-import { eventually, expect, post, readHome, request, type Step } from "./stage.js";
+import { eventually, expect, openStream, post, readHome, request, type Step } from "./stage.js";
 
 const STRANGER = "konrad";
 
-/** The steps about whom a user sees: blocks, approval, replies, reposts, suspensions. */
+/** The steps about whom a user sees: blocks, approval, lists, replies, reposts, suspensions. */
 export const PEOPLE: readonly Step[] = [
   {
     title: "A block empties a page and a stream, and an unblock does not restore the follow",
@@ -49,6 +49,30 @@ export const PEOPLE: readonly Step[] = [
       await users.acceptFollow({ user_id: LOCKED_AUTHOR, follower_id: stage.reader });
       await eventually("the drop in the home", async () => (await readHome(stage, 100)).drop_ids.includes(drop));
       return "the drop for followers is in the home once the request is accepted";
+    },
+  },
+  {
+    title: "A list shows the drops of a member whom its owner does not follow, live, until the member is removed",
+    async run(stage) {
+      const { lists, timelines } = stage.sandbox.world;
+      const older = await post(stage, STRANGER);
+      const { list } = await lists.createList({ user_id: stage.reader, title: "Strangers" });
+      const asked = { user_id: stage.reader, list_id: list?.list_id as string };
+      const stream = await openStream(stage.sandbox, { reader: stage.reader, timeline: `list/${asked.list_id}` });
+      try {
+        await lists.addListMembers({ ...asked, member_ids: [STRANGER] });
+        const drops = async () => (await timelines.getListTimeline(asked)).drop_ids;
+        await eventually("the older drop in the list", async () => (await drops()).includes(older));
+        const drop = await post(stage, STRANGER);
+        await stream.waitFor("new_drop", drop);
+        await eventually("the new drop in the list", async () => (await drops())[0] === drop);
+        expect(!(await readHome(stage, 100)).drop_ids.includes(drop), "the drop is in the home");
+        await lists.removeListMembers({ ...asked, member_ids: [STRANGER] });
+        await eventually("an empty list", async () => (await drops()).length === 0);
+        return `drops of ${STRANGER}: in the list and on its stream, not in the home`;
+      } finally {
+        stream.close();
+      }
     },
   },
   {

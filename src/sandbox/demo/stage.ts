@@ -35,7 +35,7 @@ export async function setStage(sandbox: Sandbox): Promise<Stage> {
     "the service's readiness",
     async () => (await fetch(`${httpUrl}/readyz`)).ok && (await workerPulls(nats)),
   );
-  const stage = { sandbox, redis, nats, reader, author, stream: await openStream(sandbox, reader) };
+  const stage = { sandbox, redis, nats, reader, author, stream: await openStream(sandbox, { reader }) };
   closers.add("demo's stream", () => stage.stream.close());
   return stage;
 }
@@ -123,11 +123,22 @@ interface Stream {
   close(): void;
 }
 
-/** Opens the reader's stream; `lastId` resumes an earlier one. */
-export async function openStream(sandbox: Sandbox, reader: string, lastId?: string): Promise<Stream> {
+interface StreamToOpen {
+  readonly reader: string;
+  /** Default: the home. */
+  readonly timeline?: string;
+  /** The stream resumes after this id. */
+  readonly lastId?: string;
+}
+
+/** Opens a stream of the reader. */
+export async function openStream(
+  sandbox: Sandbox,
+  { reader, timeline = "home", lastId }: StreamToOpen,
+): Promise<Stream> {
   const authorization = `Bearer ${await sandbox.issueToken(reader)}`;
   const abort = new AbortController();
-  const response = await fetch(`${sandbox.httpUrl}/events/timeline/home`, {
+  const response = await fetch(`${sandbox.httpUrl}/events/timeline/${timeline}`, {
     signal: abort.signal,
     headers: { authorization, ...(lastId === undefined ? {} : { "last-event-id": lastId }) },
   });

@@ -115,7 +115,7 @@ export const STEPS: readonly Step[] = [
       stage.stream.close();
       const drops: string[] = [];
       for (let n = 0; n < GAP; n++) drops.push(await post(stage, stage.author));
-      stage.stream = await openStream(stage.sandbox, stage.reader, lastId);
+      stage.stream = await openStream(stage.sandbox, { reader: stage.reader, lastId });
       for (const drop of drops) await stage.stream.waitFor("new_drop", drop);
       const told = stage.stream.events.filter(({ event }) => event === "new_drop").length;
       expect(told === GAP, `${told} events instead of ${GAP}`);

@@ -13,6 +13,7 @@ import { AppError } from "../../kernel/errors.js";
 import { staticPage } from "../../platform/http/page.js";
 import type { Faults } from "./faults.grpc.js";
 import { addDeadLetters, addFaults, type DeadLetters } from "./playground-faults.http.js";
+import { addLists } from "./playground-lists.http.js";
 import { addStandings } from "./playground-standings.http.js";
 import {
   dropsOf,
@@ -80,6 +81,7 @@ export function createPlaygroundRouter(deps: PlaygroundDeps): Router {
   addFaults(world, deps.faults);
   addDeadLetters(world, deps.deadLetters);
   addStandings(world, deps.world);
+  addLists(world, deps.world);
   world.use(refusals);
   router.use("/world", world);
   router.use(staticPage(ASSETS));

@@ -1,4 +1,5 @@
 import { type Client, Metadata, type ServiceError, status } from "@grpc/grpc-js";
+import { ListServiceService } from "../../gen/avion/lists.js";
 import { type GetDropResponse, PostServiceService, Visibility } from "../../gen/avion/posts.js";
 import { TimelineServiceService } from "../../gen/avion/timeline.js";
 import { UserServiceService } from "../../gen/avion/users.js";
@@ -52,6 +53,7 @@ export function connectWorld(address: string) {
     users: callsOf(client, UserServiceService),
     posts: callsOf(client, PostServiceService),
     timelines: callsOf(client, TimelineServiceService),
+    lists: callsOf(client, ListServiceService),
     close: () => client.close(),
   };
 }

@@ -1,20 +1,23 @@
 import { createAnalyses } from "./analysis.js";
 import { answered } from "./answered.js";
-import { connect } from "./connection.js";
+import { createConnection } from "./connection.js";
 import { watchDeadLetters } from "./dead-letters.js";
 import { createLog } from "./events.js";
 import { createFaults } from "./faults.js";
+import { createLists } from "./lists.js";
 import { createNotifications } from "./notifications.js";
 import { createPeople, followText } from "./people.js";
 import { COUNTED, createReactions } from "./reactions.js";
 import { createStandings } from "./standings.js";
 import { createTimeline, titleOf } from "./timeline.js";
+import { createCall } from "./world.js";
 import { createWriting } from "./writing.js";
 
 // A change hides drops from pages within 2 s, and brings them back within 5 s, mostly much sooner.
 const LOOKS_MS = [500, 2_000, 5_000];
 const byId = (id) => document.getElementById(id);
 const message = byId("message");
+const call = createCall(message);
 const log = createLog(byId("log"));
 const timeline = createTimeline({
   list: byId("timeline"),
@@ -25,14 +28,16 @@ const timeline = createTimeline({
     attempt(() => (kind in COUNTED ? reactions.change(kind, drop, undo) : changeRelation(kind, drop.author, undo))),
 });
 
+const ask = (read) => answered(message, read(connection.client()));
+
 const analyses = createAnalyses({
   status: byId("analysis-status"),
   charts: byId("charts"),
   reward: byId("reward"),
-  ask: (read) => answered(message, read(client)),
+  ask,
 });
 
-const notifications = createNotifications({ byId, ask: (read) => answered(message, read(client)), look });
+const notifications = createNotifications({ byId, ask, look });
 
 const deadLetters = watchDeadLetters({
   count: byId("dead-count"),
@@ -53,6 +58,7 @@ const people = createPeople({
   otherwise: byId("timeline"),
   onChange: (kind, user, undo) => attempt(() => changeRelation(kind, user, undo)),
 });
+const lists = createLists({ byId, call, attempt, viewer: () => viewer, changeView, changed: lookAgain });
 const standings = createStandings({ list: byId("suspended"), call, attempt, changed: showChanged });
 const writing = createWriting({
   form: byId("post-form"),
@@ -66,22 +72,12 @@ const writing = createWriting({
 const reactions = createReactions({ timeline, writing, call, pathOf, viewer: () => viewer });
 
 let viewer = "";
-// home, local, global or notifications.
+// home, local, global, list or notifications.
 let view = "home";
-// The client and the stream are the viewer's.
-let [client, stream, older, looks] = [undefined, undefined, "", []];
+let [older, looks] = ["", []];
 // Grows with every fetch, so that an answer that arrives late is dropped.
 let fetches = 0;
 let reading = new AbortController();
-
-/** Calls what the sandbox alone has. */
-async function call(method, path, body) {
-  const headers = { "content-type": "application/json" };
-  const response = await answered(message, fetch(path, { method, headers, body: JSON.stringify(body) }));
-  const answer = response.status === 204 ? {} : await response.json();
-  if (!response.ok) throw new Error(answer.detail ?? `status ${response.status}`);
-  return answer;
-}
 
 const showError = (error) => {
   message.textContent = error.message;
@@ -105,15 +101,20 @@ function showStatus(state, text) {
   byId("status-text").textContent = text;
 }
 
+/** Returns the name of the shown timeline; undefined if the viewer has no list to show. */
+const timelineShown = () => (view === "list" ? lists.timeline() : view);
+
 /** Reads the newest page, or the one below `max_id`. A read that takes long ends with the next one. */
 async function fetchPage(max_id) {
   if (view === "notifications") return notifications.show();
+  const name = timelineShown();
+  if (name === undefined) return timeline.add([]);
   const mine = max_id === undefined ? ++fetches : fetches;
   reading.abort();
   reading = new AbortController();
   const { signal } = reading;
   try {
-    const page = await answered(message, client.page(view, { max_id }, { signal }));
+    const page = await ask((client) => client.page(name, { max_id }, { signal }));
     const views = await call("POST", "/world/views", { user: viewer, drop_ids: page.drop_ids });
     if (mine === fetches) showPage(page, views, max_id === undefined ? mine : undefined);
   } catch (error) {
@@ -142,9 +143,8 @@ function stopLooking() {
   for (const look of looks) clearTimeout(look);
 }
 
-/** new_drop says which drop of the home and when; the rest is asked of the world. */
+/** new_drop says which drop and when; the rest is asked of the world. */
 async function showNew({ drop_id, created_at }) {
-  if (view !== "home") return;
   timeline.add([{ drop_id, created_at }], fetches);
   const drop = await look(drop_id);
   if (drop !== undefined) timeline.describe(drop);
@@ -165,11 +165,16 @@ async function showEdit({ drop_id }) {
   timeline.change(drop_id, () => ({ body, revision, attachments }));
 }
 
-const ACTS = {
+const SHOWN_ACTS = {
   new_drop: showNew,
   drop_edited: showEdit,
   drop_deleted: ({ drop_id }) => timeline.drop(drop_id),
   reset: () => fetchPage(),
+};
+
+const HOME_ACTS = {
+  ...SHOWN_ACTS,
+  new_drop: (data) => view === "home" && showNew(data),
   analysis_completed: analyses.completed,
   analysis_failed: analyses.failed,
   xp_earned: analyses.rewarded,
@@ -179,6 +184,11 @@ const ACTS = {
 
 const newSession = (user) => call("POST", "/world/session", { user });
 
+const connection = createConnection({
+  ...{ session: newSession, read: () => fetchPage(), homeActs: HOME_ACTS, shownActs: SHOWN_ACTS },
+  ...{ log, attempt, showStatus, showError },
+});
+
 async function open(user) {
   const session = await newSession(user);
   fetches += 1;
@@ -187,17 +197,9 @@ async function open(user) {
   people.show(session.user);
   history.replaceState(null, "", `#${encodeURIComponent(user)}`);
   showTitle();
-  stream?.close();
-  ({ client, stream } = connect({
-    user,
-    token: session.token,
-    session: newSession,
-    opened: () => attempt(fetchPage),
-    acts: Object.fromEntries(Object.entries(ACTS).map(([event, act]) => [event, (data) => attempt(() => act(data))])),
-    log,
-    showStatus,
-    showError,
-  }));
+  connection.open(user, session.token);
+  await lists.look();
+  connection.show(timelineShown());
   await analyses.open();
   await notifications.count();
 }
@@ -214,15 +216,11 @@ async function changeView(name) {
   const isTimeline = name !== "notifications";
   byId("timeline").hidden = !isTimeline;
   byId("notifications").hidden = isTimeline;
+  byId("lists").hidden = name !== "list";
   byId("older").hidden = true;
+  connection.show(timelineShown());
   await fetchPage();
 }
-
-/** The stream tells of the home alone. */
-setInterval(
-  () => ["local", "global"].includes(view) && document.visibilityState === "visible" && fetchPage().catch(showError),
-  2_000,
-);
 
 async function changeFollow({ following }, method = "POST") {
   const { changed, pending } = await call(method, "/world/follows", { follower_id: viewer, following_id: following });
@@ -261,6 +259,8 @@ onSubmit("follow-form", changeFollow);
 onSubmit("analysis-form", analyses.order);
 onSubmit("refuse-form", refuseFollowers);
 onSubmit("standing-form", standings.suspend);
+onSubmit("list-form", lists.make);
+onSubmit("member-form", lists.change);
 byId("views").addEventListener("change", ({ target }) => attempt(() => changeView(target.value)));
 onClick("older", () => {
   // A look would take the older drops away.

@@ -5,7 +5,7 @@ const MAX_DELETED = 5_000;
 
 /** Returns the title of the timeline `view` of a user. */
 export const titleOf = (view, user) =>
-  ({ home: `Home timeline of ${user}`, notifications: `Notifications of ${user}` })[view] ??
+  ({ home: `Home timeline of ${user}`, notifications: `Notifications of ${user}`, list: `A list of ${user}` })[view] ??
   `${view === "local" ? "Local" : "Global"} timeline, as ${user} sees it`;
 
 /**

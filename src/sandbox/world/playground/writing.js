@@ -13,7 +13,8 @@ export function createWriting({ form, answering, call, done, shown, isFollowed, 
   /** Says why a drop that was posted is not on the page at once. */
   function whyNotHere(author, visibility) {
     const { viewer, view } = shown();
-    if (view !== "home" && visibility !== "public") return ` ${view} has public drops only.`;
+    const isShared = view === "local" || view === "global";
+    if (isShared && visibility !== "public") return ` ${view} has public drops only.`;
     if (view !== "home" || author === viewer || visibility === "direct")
       return !isBroken() ? "" : " It waits until what is broken is healed.";
     if (!isFollowed(author)) return ` ${viewer} does not follow ${author}: it does not come to this home.`;
