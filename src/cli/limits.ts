@@ -1,4 +1,5 @@
 import type { Command } from "commander";
+import { membersLimit } from "../contracts/lists.js";
 import { LIMITS } from "../contracts/tables.js";
 import { openRedisAlone } from "./bootstrap.js";
 import { defineList } from "./records.js";
@@ -15,6 +16,7 @@ export function define(limits: Command): void {
           drops: posts.limitDrops,
           "same-body": posts.limitSameBody,
           follows: users.limitFollows,
+          members: membersLimit(users.limitFollows),
           reactions: posts.limitReactions,
         }),
     },

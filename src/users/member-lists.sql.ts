@@ -59,7 +59,7 @@ const EVENTS = `
 WITH w AS (SELECT value AS event FROM json_array_elements($1::json))
 ${insertEvents("users", draftIn("w.event"), "w")}`;
 
-const ARE_MEMBERS = `
+const MEMBERS_AMONG = `
 SELECT count(*) AS held FROM users.list_members m WHERE user_id = $1 AND list_id = $2 AND member_id = ANY ($3::text[])`;
 
 const MEMBERS = `
@@ -176,8 +176,9 @@ export function createMemberListStore(db: Db) {
         await writeEvents(queries, list, "user_unfollowed", removed);
         return removed.length;
       }),
-    areMembers: async ({ user_id, list_id }: OwnedList, members: readonly string[]): Promise<boolean> =>
-      (await countOf(db, ARE_MEMBERS, [user_id, list_id, members])) === members.length,
+    /** Resolves to how many of these users are members. */
+    membersAmong: ({ user_id, list_id }: OwnedList, members: readonly string[]): Promise<number> =>
+      countOf(db, MEMBERS_AMONG, [user_id, list_id, members]),
     /** Newest first. */
     list: (user: string, after: DatedPosition, limit: number): Promise<List[]> =>
       db.query<List>(LIST, [user, ...after, limit]),

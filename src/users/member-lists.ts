@@ -1,5 +1,5 @@
 import { v7 } from "uuid";
-import { MAX_LISTS, MAX_MEMBERS } from "../contracts/lists.js";
+import { MAX_LISTS, MAX_MEMBERS, membersLimit } from "../contracts/lists.js";
 import type * as wire from "../gen/avion/lists.js";
 import type { BoundedQueue } from "../kernel/concurrency.js";
 import { invalid } from "../kernel/errors.js";
@@ -52,7 +52,8 @@ const readIds = (field: string, ids: readonly string[], most: number): readonly 
 const readMembers = (ids: readonly string[]): string[] => [...new Set(readIds("member_ids", ids, MAX_MEMBERS))];
 
 export const changeMemberLists = (deps: MemberListsDeps) => {
-  const { memberLists: store, limited, limitFollows: limit, wakeRelay, bounded, forgetTimeline } = deps;
+  const { memberLists: store, limited, wakeRelay, bounded, forgetTimeline } = deps;
+  const limit = membersLimit(deps.limitFollows);
   const changedMembers = (changed: number, done: "listed" | "unlisted"): { changed: number } => {
     observeUsers.followed(done, changed);
     if (changed > 0) wakeRelay("users");
@@ -83,11 +84,13 @@ export const changeMemberLists = (deps: MemberListsDeps) => {
       const members = readMembers(request.member_ids);
       await store.get(list);
       if (members.length === 0) return { changed: 0 };
-      // Follows are not spent: members of a list count by themselves.
-      const changed = await limited([{ kind: "follows", user: list.user_id, subject: "listed", limit }], {
+      // Each new member makes fan-out read the member's followers and lists anew. So does each removal of one who was added.
+      const missing = async () => members.length - (await bounded(() => store.membersAmong(list, members)));
+      const count = Math.max(1, limit ? await missing() : 1);
+      const changed = await limited([{ kind: "members", user: list.user_id, limit, count }], {
         write: () => store.add(list, members),
-        changed: (added) => added > 0,
-        changesNothing: () => bounded(() => store.areMembers(list, members)),
+        changed: (added) => added,
+        changesNothing: async () => (await missing()) === 0,
       });
       return changedMembers(changed, "listed");
     },

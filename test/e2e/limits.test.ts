@@ -77,7 +77,7 @@ testWithStack(
       const samples = samplesOf(await (await fetch(`${service.httpUrl}/metrics`)).text());
       const refused = samples.filter(({ name }) => name === "timeline_limited_total");
       expect(Object.fromEntries(refused.map(({ labels, value }) => [labels["limit"], value]))).toEqual({
-        ...{ drops: 1, "same-body": 1, follows: 1, reactions: 0 },
+        ...{ drops: 1, "same-body": 1, follows: 1, members: 0, reactions: 0 },
       });
     });
   },

@@ -6,10 +6,11 @@ import { call } from "../support/analysis-http.js";
 import { openApi } from "../support/api.js";
 import { jsonOf } from "../support/command.js";
 import { becomes, eventually } from "../support/eventually.js";
-import { ListModel, type ModelDrop, modelDrop } from "../support/list-model.js";
-import { below, oneOf, seeded } from "../support/random.js";
+import { runListHistory } from "../support/list-history.js";
 import { openReader } from "../support/reader.js";
+import { requestEvents } from "../support/sse.js";
 import { type Stack, testWithStack } from "../support/stack.js";
+import { tokenOf } from "../support/tokens.js";
 
 const OWN = { TIMELINE_USER_SERVICE_ADDR: "", TIMELINE_POST_SERVICE_ADDR: "" };
 const ROLES = "users,posts,bridge,fanout,api";
@@ -265,98 +266,15 @@ testWithStack(
   },
 );
 
-const USERS = ["ada", "bob", "cat", "star", "eve"];
-const OTHERS = USERS.filter((user) => user !== "ada");
-
-/** Changes that the services may refuse, as between blocked people: then nothing has changed. */
-const unlessRefused = async (call: () => Promise<void>): Promise<void> =>
-  call().catch((error: ServiceError) => {
-    if (![status.NOT_FOUND, status.FAILED_PRECONDITION].includes(error.code)) throw error;
-  });
-
-// Invariants 3 to 6.
+// Invariants 3 to 7.
 testWithStack(
-  "a list shows what a model of it shows, in any history of drops, members, follows and blocks, past the cap, pulled members too",
+  "a list and its stream show what a model of it shows, in any history of drops, members, follows and blocks, past the cap, pulled members too",
   { service: false, data: true, timeoutMs: 180_000 },
   async (stack) => {
     const env = { TIMELINE_MAX_ENTRIES: "10", TIMELINE_FANOUT_PULL_THRESHOLD: "3", TIMELINE_LIMIT_SAME_BODY: "off" };
-    const { api, shows } = await open(stack, env);
-    const random = seeded(14);
-    for (const follower of ["f0", "f1", "f2", "f3"]) await api.follow({ follower_id: follower, following_id: "star" });
-    const model = new ListModel("ada");
-    const list_id = await api.createList("ada");
-    const key = `timeline:list:${list_id}`;
-    const keep = (drop: ModelDrop) => void model.drops.set(drop.drop_id, drop);
-    const alive = (isWanted: (drop: ModelDrop) => boolean) => {
-      const drops = [...model.drops.values()].filter(isWanted);
-      return drops.length === 0 ? undefined : oneOf(random, drops);
-    };
-    const isOpen = ({ visibility, original }: ModelDrop) => visibility <= UNLISTED && original === undefined;
-    const post = async () => {
-      const user = oneOf(random, USERS);
-      const visibility = oneOf(random, [Visibility.PUBLIC, Visibility.PUBLIC, UNLISTED, FOLLOWERS, DIRECT]);
-      const recipients = visibility === DIRECT ? ["cat", "ada"].slice(below(random, 2)) : [];
-      const parent = random() < 0.5 && visibility !== DIRECT ? alive(isOpen) : undefined;
-      await unlessRefused(async () => {
-        const drop = await api.post(user, { visibility, recipients, reply_to: parent?.drop_id ?? "" });
-        keep(modelDrop(drop, { parent: parent?.author }));
-      });
-    };
-    const share = async () => {
-      const [user_id, original] = [oneOf(random, USERS), alive(isOpen)];
-      if (!original) return;
-      await unlessRefused(async () => {
-        const { repost_id } = await api.share({ user_id, drop_id: original.drop_id });
-        const { drop } = await api.getDrop({ drop_id: repost_id });
-        if (drop) keep(modelDrop(drop, { original }));
-      });
-    };
-    const remove = async () => {
-      const drop = alive(({ original }) => original === undefined);
-      if (!drop) return;
-      await api.deleteDrop({ drop_id: drop.drop_id, user_id: drop.author });
-      model.remove(drop.drop_id);
-    };
-    const member = async () => {
-      const user = oneOf(random, USERS);
-      const change = { user_id: "ada", list_id, member_ids: [user] };
-      if (model.members.delete(user)) return void (await api.lists.removeListMembers(change));
-      model.members.add(user);
-      await api.lists.addListMembers(change);
-    };
-    const follow = async () => {
-      const user = oneOf(random, OTHERS);
-      const pair = { follower_id: "ada", following_id: user };
-      if (model.followed.delete(user)) return void (await api.unfollow(pair));
-      await unlessRefused(async () => {
-        await api.follow(pair);
-        model.followed.add(user);
-      });
-    };
-    const hide = async () => {
-      const [user, isBlock] = [oneOf(random, OTHERS), random() < 0.5];
-      const pair = { user_id: "ada", target_id: user };
-      if (model.hidden.delete(user)) return void (await Promise.all([api.unblock(pair), api.unmute(pair)]));
-      model.hidden.add(user);
-      if (!isBlock) return void (await api.mute(pair));
-      await api.block(pair);
-      model.followed.delete(user);
-    };
-    const lose = async () => {
-      await stack.redis.del(oneOf(random, [key, `timeline:x:bylines:{${key}}`, "timeline:author:star"]));
-    };
-    for (const user of ["bob", "star"]) {
-      model.members.add(user);
-      await api.lists.addListMembers({ user_id: "ada", list_id, member_ids: [user] });
-    }
-    keep(modelDrop(await api.post("star")));
-    await eventually(async () => (await stateOf(stack, "star")).startsWith("pulled"), "star is pulled", PULLED_MS);
-    const steps = [post, post, post, post, post, share, share, remove, member, member, follow, follow, hide, lose];
-    for (let round = 0; round < 60; round++) {
-      for (let step = 0; step < 3; step++) await oneOf(random, steps)();
-      await shows(list_id, model.shown());
-    }
-    expect(await stateOf(stack, "star")).toMatch(/^pulled/);
-    expect(model.drops.size).toBeGreaterThan(40);
+    const { api, shows, service } = await open(stack, env, `${ROLES},gateway`);
+    const openStream = async (list: string) =>
+      requestEvents(service.httpUrl, { token: await tokenOf("ada"), timeline: `list/${list}` });
+    await runListHistory({ api, redis: stack.redis, shows, openStream, rounds: 40, seed: 14 });
   },
 );

@@ -128,8 +128,12 @@ describeUsers("lists of users", { emptied: true }, ({ db, redis, users, client }
     try {
       const list_id = await create();
       const change = (...member_ids: string[]) => ({ user_id: "ada", list_id, member_ids });
-      for (const member of ["a", "b"]) await limited.lists.addListMembers(change(member));
-      expect((await refusal(limited.lists.addListMembers(change("c"))))[0]).toBe(RESOURCE_EXHAUSTED);
+      const many = Array.from({ length: 18 }, (_, number) => `m${number}`);
+      await limited.lists.addListMembers(change("a", ...many));
+      // The limit is ten times that of follows, and members who were there do not count.
+      await limited.lists.addListMembers(change("b", ...many));
+      const [code, text] = await refusal(limited.lists.addListMembers(change("c")));
+      expect([code, text]).toEqual([RESOURCE_EXHAUSTED, "at most 20 new members of lists within 1m"]);
       expect(await limited.lists.addListMembers(change("a", "b"))).toEqual({ changed: 0 });
       expect(await limited.lists.removeListMembers(change("a"))).toEqual({ changed: 1 });
       await limited.follow({ follower_id: "ada", following_id: "bob" });

@@ -39,7 +39,7 @@ export class ListModel {
   /** Ids of the drops that pages show, newest first: of a drop and its reposts the newest in so many places. */
   shown(repostWindow = REPOST_WINDOW): string[] {
     const entries = [...this.drops.values()]
-      .filter((drop) => this.#sees(drop))
+      .filter((drop) => this.sees(drop))
       .sort(newestFirst)
       .map(({ drop_id, created_at, author, original }) => {
         return { drop: drop_id, score: created_at, by: { author, ...(original && { repostOf: original.drop_id }) } };
@@ -47,7 +47,8 @@ export class ListModel {
     return onceIn(entries, repostWindow).map(({ drop }) => drop);
   }
 
-  #sees({ author, visibility, recipients, parent, original }: ModelDrop): boolean {
+  /** Tells whether the owner sees a drop now. */
+  sees({ author, visibility, recipients, parent, original }: ModelDrop): boolean {
     const { owner, members, followed, hidden } = this;
     if (!members.has(author)) return false;
     if (visibility === Visibility.DIRECT) {

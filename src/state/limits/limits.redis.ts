@@ -30,6 +30,8 @@ export interface Window {
   readonly key: string;
   readonly most: number;
   readonly withinMs: number;
+  /** For how many a reservation counts. Default: 1. */
+  readonly count?: number | undefined;
 }
 
 interface Seen {
@@ -59,7 +61,7 @@ export async function reserve(
   reservation: string,
   now?: number,
 ): Promise<Reserved> {
-  const sizes = windows.flatMap(({ most, withinMs }) => [most, withinMs]);
+  const sizes = windows.flatMap(({ most, withinMs, count = 1 }) => [most, withinMs, count]);
   const keys = windows.map(({ key }) => key);
   const [reply, ...rest] = (await run(RESERVE, keys, [reservation, now ?? "", ...sizes])) as number[];
   const seen = windows.map((_, index) => ({ used: rest[2 * index] ?? 0, waitMs: rest[2 * index + 1] ?? 0 }));
@@ -94,12 +96,14 @@ export interface Use {
   readonly user: string;
   readonly subject?: string;
   readonly limit: Limit | undefined;
+  /** For how many the action counts at most. Default: 1. */
+  readonly count?: number;
 }
 
 export interface LimitedWrite<Result> {
   readonly write: () => Promise<Result>;
-  /** Returns true if a result has changed something; otherwise the write does not count. */
-  readonly changed: (result: Result) => boolean;
+  /** Returns true, or for how many a result counts, if it has changed something; otherwise the write does not count. */
+  readonly changed: (result: Result) => boolean | number;
   /** Called at a limit: a write that would change nothing is not refused. */
   readonly changesNothing: () => Promise<boolean>;
 }
@@ -111,6 +115,7 @@ const WORDS: Readonly<Record<LimitKind, string>> = {
   drops: "drops",
   "same-body": "drops with the same text for the same people",
   follows: "follows",
+  members: "new members of lists",
   reactions: "likes and shares",
 };
 
@@ -124,11 +129,13 @@ export function createLimits(scripts: Scripts) {
   const settling = new Set<Promise<unknown>>();
   const closing = new AbortController();
   /** A reservation that is not settled counts later: one that does not count is released again and again for some time. */
-  const untilSettled = async (windows: readonly Window[], reservation: string, counts: boolean): Promise<void> => {
+  const untilSettled = async (windows: readonly Window[], reservation: string, counted: number): Promise<void> => {
     const keys = windows.map(({ key }) => key);
+    const counts = counted > 0;
+    const sizes = windows.flatMap(({ count = 1 }) => [Math.min(counted, count), count]);
     const msLeft = countdown(MAX_WAIT_MS);
     for (let attempt = 1; ; attempt++) {
-      const settled = await unlessAway(scripts.run(SETTLE, keys, [reservation, counts ? 1 : 0]));
+      const settled = await unlessAway(scripts.run(SETTLE, keys, [reservation, ...sizes]));
       const mayTry = msLeft() > 0 && !closing.signal.aborted && settling.size < MOST_SETTLED_AGAIN;
       if (settled !== undefined || counts || !mayTry) return;
       await pause(backoff(attempt, WAIT_CAP_MS, SECOND), closing.signal);
@@ -145,10 +152,10 @@ export function createLimits(scripts: Scripts) {
     if (windows.length === 0) return work.write();
     const reservation = randomBytes(9).toString("base64url");
     if (!(await isCounted(scripts, windows, { reservation, changesNothing: work.changesNothing }))) return work.write();
-    let counts = false;
+    let counts = 0;
     try {
       const result = await work.write();
-      counts = work.changed(result);
+      counts = Number(work.changed(result));
       return result;
     } finally {
       settle(windows, reservation, counts);
@@ -187,14 +194,14 @@ async function isCounted(
 
 type LimitedWindow = Window & Pick<Use, "kind"> & Pick<Limit, "within">;
 
-const windowsOf = ({ kind, user, subject, limit }: Use): LimitedWindow[] =>
-  limit === undefined ? [] : [{ key: limitKey(kind, user, subject), kind, ...limit }];
+const windowsOf = ({ kind, user, subject, limit, count }: Use): LimitedWindow[] =>
+  limit === undefined ? [] : [{ key: limitKey(kind, user, subject), kind, count, ...limit }];
 
 /** Returns an error for the full window with the longest wait. */
 function refusal(windows: readonly LimitedWindow[], seen: readonly Seen[]): AppError {
   const full = windows
     .map((window, index) => ({ ...window, ...(seen[index] as Seen) }))
-    .filter(({ used, most }) => used >= most)
+    .filter(({ used, most, count = 1 }) => used + count > most)
     .sort((a, b) => b.waitMs - a.waitMs);
   const { kind, most, within, waitMs } = full[0] as (typeof full)[number];
   observeLimits.refused(kind);
