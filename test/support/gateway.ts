@@ -88,6 +88,7 @@ interface Overrides {
   readonly nats?: NatsConnection;
   readonly notifyParts?: number;
   readonly readHidden?: Parameters<typeof createGateway>[0]["readHidden"];
+  readonly lists?: Parameters<typeof createGateway>[0]["lists"];
   readonly config?: Partial<GatewayConfig>;
   readonly limits?: Partial<GatewayLimits>;
   readonly log?: Logger;

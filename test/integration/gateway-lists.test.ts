@@ -1,0 +1,102 @@
+import { randomUUID } from "node:crypto";
+import { expect, test } from "@jest/globals";
+import { listReader } from "../../src/contracts/lists.js";
+import { AppError } from "../../src/kernel/errors.js";
+import { Hidden } from "../../src/state/hidden/hidden.js";
+import { eventually } from "../support/eventually.js";
+import { ask, idle, listen, names, type Running, send, start, token } from "../support/gateway.js";
+
+/** The users service, as a gateway asks it about one list of ada. */
+class Owner {
+  readonly list = randomUUID();
+  readonly members = new Set(["bob", "cat"]);
+  readonly followed = new Set<string>();
+  readonly hidden = new Map<string, "all">();
+  isAway = false;
+  isGone = false;
+  reads = 0;
+
+  async listReader(user: string, list: string) {
+    this.reads++;
+    if (this.isAway) throw new AppError("unavailable", "the users service is away");
+    if (this.isGone || user !== "ada" || list !== this.list) throw new AppError("notfound", "no list");
+    return { member_ids: [...this.members], followed_ids: [...this.followed], owner_id: "ada" };
+  }
+
+  readonly open = (config = {}): Promise<Running> =>
+    start({
+      config,
+      readHidden: async (user) => new Hidden(user, this.hidden),
+      lists: { listReader: (user, list) => this.listReader(user, list), judgesReplies: true },
+    });
+
+  urlOf = ({ url }: Running, list: string = this.list) => url.replace("home", `list/${list}`);
+
+  watch = (running: Running, lastEventId?: string) =>
+    listen({ ...running, url: this.urlOf(running) }, "ada", lastEventId);
+
+  tell = (drop: string, by: string, event = "new_drop", more = {}) =>
+    send(listReader(this.list), drop, event, { by, ...more });
+}
+
+const eventsOf = (raw: { events: readonly { event: string; data: Readonly<Record<string, unknown>> }[] }): string[] =>
+  raw.events.map(({ event, data }) => `${event} ${String(data.drop_id)}`);
+
+// Invariant 7.
+test("a stream of a list waits while the users service is away, and then tells in order what its owner sees", async () => {
+  const owner = new Owner();
+  const running = await owner.open();
+  const raw = await owner.watch(running);
+  owner.isAway = true;
+  const bylines = ["bob", "dan", "bob,,eve", "bob,,cat", "bob,,,,f", "cat"];
+  for (const [number, by] of bylines.entries()) await owner.tell(`d${number}`, by);
+  await owner.tell("d4", "bob,,,,f", "drop_deleted");
+  await owner.tell("d0", "bob", "drop_deleted");
+  await send(listReader(owner.list), "d5", "drop_deleted");
+  await send(listReader(owner.list), "d9", "drop_deleted");
+  await eventually(() => owner.reads > 3, "the users service is asked again");
+  expect(raw.events).toEqual([]);
+  owner.isAway = false;
+  const shown = ["new_drop d0", "new_drop d3", "new_drop d5", "drop_deleted d0", "drop_deleted d5"];
+  await eventually(() => raw.events.length >= shown.length, "the events");
+  expect(eventsOf(raw)).toEqual(shown);
+  owner.followed.add("bob");
+  await owner.tell("d6", "bob,,,,f");
+  await eventually(() => raw.drops().includes("d6"), "a drop of somebody who was followed just now");
+  // A resume is judged by the members and follows of then.
+  const before = raw.events[0]?.id;
+  owner.members.delete("cat");
+  await raw.goes();
+  const second = await owner.watch(running, before);
+  await eventually(() => second.events.length >= 4, "what was missed");
+  expect(eventsOf(second)).toEqual(["new_drop d4", "drop_deleted d4", "drop_deleted d0", "new_drop d6"]);
+});
+
+// Invariant 11.
+test("a burst of drops that a list does not show costs the users service a call a second", async () => {
+  const owner = new Owner();
+  const running = await owner.open();
+  const raws = [await owner.watch(running), await owner.watch(running)];
+  const [before, began] = [owner.reads, Date.now()];
+  for (const drop of names("left-out", 300)) await owner.tell(drop, "dan");
+  await owner.tell("last", "bob");
+  await Promise.all(raws.map((raw) => raw.sees(["last"])));
+  expect(owner.reads - before).toBeLessThanOrEqual(2 + (Date.now() - began) / 1_000);
+});
+
+test("streams of lists and of the home count together, and a list that is unknown or gone has none", async () => {
+  const owner = new Owner();
+  const running = await owner.open({ maxConnectionsPerUser: 2 });
+  const raws = [await owner.watch(running), await listen(running, "ada")];
+  const get = async (url: string, user: string) =>
+    (await ask(url, { authorization: `Bearer ${await token(user)}` })).response.statusCode;
+  expect(await get(owner.urlOf(running), "ada")).toBe(429);
+  expect(await get(owner.urlOf(running), "bob")).toBe(404);
+  expect(await get(owner.urlOf(running, randomUUID()), "cat")).toBe(404);
+  expect(await get(owner.urlOf(running, "l"), "cat")).toBe(404);
+  owner.isGone = true;
+  await owner.tell("d1", "dan");
+  await eventually(() => raws[0]?.ended === true, "the end of the stream");
+  raws[1]?.close();
+  await idle(running);
+});
