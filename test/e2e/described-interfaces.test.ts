@@ -6,7 +6,7 @@ import { openApi } from "../support/api.js";
 import { checkerOf, type EventDocument } from "../support/asyncapi.js";
 import { becomes, eventually } from "../support/eventually.js";
 import { DOCUMENT } from "../support/openapi.js";
-import { type EventStream, openEvents, requestEvents } from "../support/sse.js";
+import { type EventStream, requestEvents, type StreamRequest } from "../support/sse.js";
 import { type SharedStack, sharedStack } from "../support/stack.js";
 import { tokenOf } from "../support/tokens.js";
 
@@ -17,28 +17,33 @@ const onStack = sharedStack({
   env: { TIMELINE_USER_SERVICE_ADDR: "", TIMELINE_POST_SERVICE_ADDR: "" },
 });
 
+type Timeline = NonNullable<StreamRequest["timeline"]>;
+
 /** Does everything of which there is an event. Returns the streams of ada that were told. */
 async function doEverything(stack: SharedStack): Promise<readonly [name: string, stream: EventStream][]> {
   const { httpUrl, grpcAddress } = stack.service;
   const api = openApi(grpcAddress);
   stack.defer(() => api.close());
-  const ask = (path: string, body?: object) =>
-    call(httpUrl + path, { user: "ada", tier: "LIFT", ...(body && { method: "POST", body }) });
-  const home = await openEvents(httpUrl, "ada");
+  const ask = (path: string, body: object) => call(httpUrl + path, { user: "ada", tier: "LIFT", method: "POST", body });
   const token = await tokenOf("ada");
-  const local = await requestEvents(httpUrl, { token, timeline: "local" });
-  const global = await requestEvents(httpUrl, { token, timeline: "global" });
-  const lost = await openEvents(httpUrl, "ada", "nonsense");
-  const lostLocal = await requestEvents(httpUrl, { token, timeline: "local", lastEventId: "nonsense" });
-  const lostGlobal = await requestEvents(httpUrl, { token, timeline: "global", lastEventId: "nonsense" });
-  for (const stream of [home, local, global, lost, lostLocal, lostGlobal]) stack.defer(() => stream.close());
-  await Promise.all([lost, lostLocal, lostGlobal].map((stream) => stream.waitFor("reset")));
+  const list = await api.createList("ada", "bob");
+  const open = async (timeline: Timeline, more = {}): Promise<EventStream> => {
+    const stream = await requestEvents(httpUrl, { token, timeline, ...more });
+    stack.defer(() => stream.close());
+    return stream;
+  };
+  const names = ["home", "local", "global", `list/${list}`] as const;
+  const streams = await Promise.all(names.map((timeline) => open(timeline)));
+  const lost = await Promise.all(names.map((timeline) => open(timeline, { lastEventId: "nonsense" })));
+  const [home] = streams as [EventStream];
+  const allTell = (event: string) => Promise.all(streams.map((stream) => stream.waitFor(event)));
+  await Promise.all(lost.map((stream) => stream.waitFor("reset")));
 
   await api.follow({ follower_id: "ada", following_id: "bob" });
   const [{ drop_id }, mine] = [await api.post("bob"), await api.post("ada")];
-  await Promise.all([home, local, global].map((stream) => stream.waitFor("new_drop")));
+  await allTell("new_drop");
   await api.edit({ drop_id, user_id: "bob", body: "Hello again" } as never);
-  await Promise.all([home, local, global].map((stream) => stream.waitFor("drop_edited")));
+  await allTell("drop_edited");
   await api.like({ drop_id: mine.drop_id, user_id: "bob" });
   const { data } = await home.waitFor("notification");
   await ask("/api/v1/notifications/read", { up_to_id: data["id"] });
@@ -47,7 +52,7 @@ async function doEverything(stack: SharedStack): Promise<readonly [name: string,
   for (const event of ["analysis_completed", "analysis_failed", "xp_earned", "notifications_read", "new_position"])
     await home.waitFor(event);
   await api.deleteDrop({ drop_id, user_id: "bob" });
-  await Promise.all([home, local, global].map((stream) => stream.waitFor("drop_deleted")));
+  await allTell("drop_deleted");
 
   await api.setProfile({ user_id: "cat", approves_followers: true });
   await api.follow({ follower_id: "bob", following_id: "cat" });
@@ -61,9 +66,7 @@ async function doEverything(stack: SharedStack): Promise<readonly [name: string,
   for (const subject of [{ host: "spam.example" }, { user_id: "eve" }]) await api.setStanding({ ...subject, ...spam });
   await api.putRemote({ uri: "https://far.example/notes/1", actor_uri: "https://far.example/users/fay" });
   await api.erase({ user_id: "dan", only_if_known: false });
-  return Object.entries({ home: [home, lost], local: [local, lostLocal], global: [global, lostGlobal] }).flatMap(
-    ([name, streams]) => streams.map((stream): [string, EventStream] => [name, stream]),
-  );
+  return [...streams, ...lost].map((stream, index) => [names[index % names.length] as string, stream]);
 }
 
 /** Messages of the log and of the other streams that the document describes. */
