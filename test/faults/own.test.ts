@@ -2,6 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { expect } from "@jest/globals";
 import { eventually } from "../support/eventually.js";
 import { type OwnRun, type OwnScenario, ownMutantTest, ownTest } from "../support/own-run.js";
+import { oneOf } from "../support/random.js";
 
 /** Things that people do in a round. */
 const ACTS = 60;
@@ -85,6 +86,52 @@ for (const [index, direction] of (["toServer", "toClient"] as const).entries())
         return () => run.natsLink.set("pass");
       }),
   );
+
+/** Each of these is over when its promise resolves. */
+const FAULTS: Readonly<Record<string, (run: OwnRun) => Promise<unknown>>> = {
+  kill: async ({ workers, tellers }) => {
+    for (const supervisor of [workers, tellers]) supervisor.signal("SIGKILL");
+  },
+  stop: async ({ workers, tellers }) => {
+    for (const supervisor of [workers, tellers]) supervisor.signal("SIGSTOP");
+    await delay(AWAY_MS);
+    for (const supervisor of [workers, tellers]) supervisor.signal("SIGCONT");
+  },
+  acks: ({ natsLink }) => during(natsLink, "toServer"),
+  answers: ({ natsLink }) => during(natsLink, "toClient"),
+  redis: (run) => away(run, "redisServer"),
+  nats: (run) => away(run, "natsServer"),
+  database: async ({ postgres }) => {
+    await postgres.kill();
+    await delay(AWAY_MS / 2);
+    await postgres.start();
+  },
+};
+
+async function during(link: OwnRun["natsLink"], direction: "toServer" | "toClient"): Promise<void> {
+  link.set("drop", direction);
+  await delay(AWAY_MS / 2);
+  link.set("pass");
+}
+
+async function away(run: OwnRun, name: "redisServer" | "natsServer"): Promise<void> {
+  const back = await run.kill(name);
+  await delay(AWAY_MS / 2);
+  await back();
+}
+
+// Invariants 1 to 3, 7, 8 and 12.
+for (const seed of [161, 162])
+  ownTest("lists, notifications and streams: a random mix of faults", { seed }, async (run) => {
+    for (let round = 0; round < 6; round++) {
+      const fault = FAULTS[oneOf(run.random, Object.keys(FAULTS))]?.(run);
+      await run.history.act(ACTS / 2);
+      await fault;
+      await run.resume();
+      if (round % 2 === 0) await run.again("ACTIVITY");
+    }
+    return undefined;
+  });
 
 ownMutantTest("tombstone-check", { seed: 151 }, again);
 ownMutantTest(

@@ -13,7 +13,7 @@ import { shownOn } from "./own-oracle.js";
 import { checkNotifications, checkShared, type Listed, Listening, type ToldFindings } from "./own-streams.js";
 import { type Postgres, postgresPrograms, startPostgres } from "./postgres.js";
 import { TcpProxy } from "./proxy.js";
-import { seeded } from "./random.js";
+import { type Random, seeded } from "./random.js";
 import { downIds, openReader, pagesDown, type Reader } from "./reader.js";
 import type { Service } from "./service.js";
 import { type Stack, startStack } from "./stack.js";
@@ -46,7 +46,10 @@ export type OwnFindings = ToldFindings & {
   readonly deadLetters: readonly string[];
 };
 
-type Parts = Pick<OwnRun, "stack" | "postgres" | "natsLink" | "workers" | "tellers" | "service" | "history" | "reads">;
+type Parts = Pick<
+  OwnRun,
+  "random" | "stack" | "postgres" | "natsLink" | "workers" | "tellers" | "service" | "history" | "reads"
+>;
 
 /**
  * Lists, notifications, and the streams that tell of them, on the roles users and posts. A process of these, api and gateway
@@ -58,6 +61,8 @@ export class OwnRun {
   settlingMs = SETTLING_MS;
   readonly #brokers: { redisServer: Broker; natsServer: Broker };
 
+  /** For the scenario; the history has its own. */
+  readonly random: Random;
   readonly stack: Stack;
   readonly postgres: Postgres;
   readonly natsLink: TcpProxy;
@@ -68,6 +73,7 @@ export class OwnRun {
   readonly reads: Reader;
 
   private constructor(parts: Parts) {
+    this.random = parts.random;
     this.stack = parts.stack;
     this.postgres = parts.postgres;
     this.natsLink = parts.natsLink;
@@ -103,7 +109,8 @@ export class OwnRun {
       const reads = openReader(grpcAddress);
       stack.defer(() => reads.close());
       stack.defer(() => history.close());
-      const run = new OwnRun({ stack, postgres, natsLink, workers, tellers, service, history, reads });
+      const random = seeded(seed + 1);
+      const run = new OwnRun({ random, stack, postgres, natsLink, workers, tellers, service, history, reads });
       await run.#begin();
       return run;
     } catch (error) {
@@ -143,9 +150,10 @@ export class OwnRun {
     };
   }
 
-  /** Every client ends its connection, and resumes. */
+  /** Every client ends its connection, and resumes. Owners read their lists, which lets some be rebuilt. */
   async resume(): Promise<void> {
     await Promise.all(this.listening.map((listening) => listening.resume()));
+    for (const [id, { owner }] of this.history.lists) void this.reads.list(owner, id).catch(() => undefined);
   }
 
   /** Waits until all events are applied and nothing is missing; findings name what is missing by then. */
