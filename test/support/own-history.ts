@@ -32,7 +32,7 @@ export class OwnHistory {
   readonly mentions = new Map<string, readonly string[]>();
   /** Each like and repost of a drop, in the order of the answers: those taken back, too. */
   readonly reactions = new Map<string, { readonly kind: "LIKE" | "REPOST"; readonly by: string }[]>();
-  /** Likes and reposts that were taken back at some time. */
+  /** Likes, reposts, follows and requests that were taken back at some time, in words; of follows, whoever it was. */
   readonly takenBack = new Set<string>();
   /** Number of things that people have done. */
   length = 0;
@@ -145,6 +145,7 @@ export class OwnHistory {
     const other = oneOf(this.random, this.random() < 0.4 ? OWNERS : PEOPLE);
     if (other === user) return;
     const follows = world.follows.get(user)?.has(other) ?? false;
+    if (follows) this.takenBack.add(`FOLLOW ${user}`);
     if (other !== APPROVER) return follows ? world.unfollow(user, other) : void (await world.follow(user, other));
     if (!follows && !this.requests.has(user)) {
       await world.call(() => world.users.follow({ follower_id: user, following_id: APPROVER }));
@@ -160,6 +161,7 @@ export class OwnHistory {
       if (isAccepted) world.follows.set(user, theirs.add(APPROVER));
     }
     this.requests.delete(user);
+    this.takenBack.add(`FOLLOW_REQUEST ${user}`);
   }
 
   async #list(owner: string): Promise<void> {

@@ -164,7 +164,8 @@ export function checkNotifications(
   if (notifications.some(isReset)) return;
   const ids = new Set(notifications.map(({ data }) => data["id"]));
   for (const { id, words } of listed)
-    if (!isGrouped(words) && !ids.has(id) && !stream.known.has(id)) findings.lost.push(to(`${words} on the stream`));
+    if (!isGrouped(words) && !history.takenBack.has(words) && !ids.has(id) && !stream.known.has(id))
+      findings.lost.push(to(`${words} on the stream`));
   for (const { drop_id } of history.world.dropsOf(user)) {
     if (stream.known.has(drop_id)) continue;
     for (const kind of ["LIKE", "REPOST"] as const)
