@@ -9,7 +9,7 @@ import type { Publish } from "../platform/nats/publish.js";
 import type { RedisClient } from "../platform/redis/clusters.js";
 import { LEAVE_MS } from "../platform/redis/sentinel.js";
 import { hasSentinels } from "../platform/redis/servers.js";
-import { edgesIn, type State } from "../state/index.js";
+import type { State } from "../state/index.js";
 import type { Upstreams } from "../upstreams/upstreams.grpc.js";
 import { startAuditLoop } from "./audit/audit-loop.js";
 import { type Auditor, createAuditor, type Rebuilding } from "./audit/auditor.js";
@@ -29,6 +29,7 @@ import { recoveringErasures } from "./redis-loss/erasures.js";
 import { LossDetector, type Recovery } from "./redis-loss/loss-detector.js";
 import { createRecovery, type RecoveryDeps } from "./redis-loss/recovery.js";
 import { type ApplyEvent, parsed } from "./replay.js";
+import { followsIn } from "./restored/edges.js";
 import { dropsIn } from "./restored/lost-by-restore.js";
 import { createUndoLost, type UndoLost } from "./restored/recover.js";
 import { createSamples } from "./restored/samples.js";
@@ -161,7 +162,7 @@ export function watchForRestores(
   const { state, nats, upstreams, log } = handles;
   observeRecovery.behind(() => losses.behind !== undefined);
   const readDrops = createReadSample(nats, SUBJECT_OF.drop_created, dropsIn);
-  const readEdges = createReadSample(nats, GRAPH_SUBJECTS, edgesIn);
+  const readEdges = createReadSample(nats, GRAPH_SUBJECTS, followsIn);
   const samples = createSamples({ state, settleMs, readDrops, readEdges });
   return startRestoreWatch({ samples, upstreams: new UpstreamView(upstreams("reconcile")), losses, settleMs, log });
 }

@@ -1,4 +1,6 @@
+import { randomUUID } from "node:crypto";
 import { expect } from "@jest/globals";
+import { listReader } from "../../src/contracts/lists.js";
 import { jsonOf, startCommand } from "../support/command.js";
 import { becomes, eventually } from "../support/eventually.js";
 import { samplesOf } from "../support/scrape.js";
@@ -114,7 +116,7 @@ testWithStack(
 
 // Invariant 5.
 testWithStack(
-  "follows that the upstreams have lost with a restore degrade pages and are undone",
+  "follows that the upstreams have lost with a restore degrade pages and are undone; members of lists are no follows",
   OPTIONS,
   async (stack) => {
     const { world, publish, streams, reads } = stack;
@@ -123,10 +125,13 @@ testWithStack(
     await post(stack, "before", 4);
     world.post({ drop_id: "bob's", user_id: "bob", created_at: Date.now() });
     await publish(created({ drop_id: "bob's", user_id: "bob", visibility: "public", created_at: Date.now() }));
-    await streams.settledWith(9);
+    // The users service lists no members of lists as follows.
+    for (const reader of [randomUUID(), randomUUID()].map(listReader))
+      await publish(...["alice", "bob", "carol"].map((member, at) => followed(reader, member, at + 1)));
+    await streams.settledWith(15);
     const restore = world.backup();
     for (const fan of fans) await publish(followed(fan, "bob", world.follow(fan, "bob", 9)));
-    await streams.settledWith(13);
+    await streams.settledWith(19);
     for (const fan of fans)
       expect(await reads.home(fan)).toMatchObject({ drop_ids: ["bob's", "before-2", "before-0"] });
     restore();

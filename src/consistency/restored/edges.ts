@@ -1,3 +1,5 @@
+import type { TimelineEvent } from "../../contracts/events.js";
+import { listOfReader } from "../../contracts/lists.js";
 import { CLOCK_SKEW_MS, LOG_AGE_MS } from "../../contracts/times.js";
 import { compareVersions, type Version } from "../../contracts/versions.js";
 import { mapLimited } from "../../kernel/concurrency.js";
@@ -28,6 +30,12 @@ interface LoggedEdge {
 }
 
 const ASKED_AT_ONCE = 8;
+
+/** No upstream lists the members of lists as follows. They are read again for each page. */
+const isOfUser = ({ follower }: EdgeChange): boolean => listOfReader(follower) === undefined;
+
+/** Returns the follow that an event changes; nothing for a member of a list. */
+export const followsIn = (event: TimelineEvent): readonly EdgeChange[] => edgesIn(event).filter(isOfUser);
 
 /**
  * Compares the newest version of each edge, of the log before `until` (ms since the epoch) and of the fences, with the
@@ -67,7 +75,7 @@ async function readLoggedEdges(
     logged.set(edgeName(change), { newest, messages: [...(before?.messages ?? []), ...messages] });
   };
   for await (const { event, seq } of eventLog.readLogged(range, GRAPH_SUBJECTS))
-    for (const change of edgesIn(event)) note(change, [{ seq, version: change.version }]);
-  for await (const change of fences.allEdges()) note(change, []);
+    for (const change of followsIn(event)) note(change, [{ seq, version: change.version }]);
+  for await (const change of fences.allEdges()) if (isOfUser(change)) note(change, []);
   return logged;
 }
