@@ -2,7 +2,9 @@ import pg from "pg";
 import { ACTIVITY_SUBJECT_OF } from "../../src/contracts/activity.js";
 import { STREAM } from "../../src/contracts/subjects.js";
 import { chunked } from "../../src/kernel/concurrency.js";
+import { AppError } from "../../src/kernel/errors.js";
 import { encodeId } from "../../src/kernel/ids.js";
+import { createPublisher } from "../../src/platform/nats/publish.js";
 import { RECENT_KEY } from "../../src/state/keys.js";
 import { eventually } from "../support/eventually.js";
 import type { Bench, Servers } from "./support/bench.js";
@@ -62,13 +64,21 @@ async function like(
   { streams }: Servers,
   { likes, drops, prefix }: { readonly likes: number; readonly drops: number; readonly prefix: string },
 ): Promise<void> {
-  const jetstream = streams.connection.jetstream();
+  const { publishAll } = createPublisher(streams.connection);
   const bodies = Array.from({ length: likes }, (_, number) => {
     const drop_id = `${prefix}${number % drops}`;
     return { drop_id, author_id: `owner-${drop_id}`, user_id: `fan${number}`, kind: "like", active: true, version: 1 };
   });
-  for (const part of chunked(bodies, AT_ONCE))
-    await Promise.all(part.map((body) => jetstream.publish(ACTIVITY_SUBJECT_OF.drop_reacted, JSON.stringify(body))));
+  const subject = ACTIVITY_SUBJECT_OF.drop_reacted;
+  for (const part of chunked(bodies, AT_ONCE)) {
+    const likesOf = part.map((body) => ({
+      subject,
+      id: `${body.drop_id}:${body.user_id}`,
+      body: JSON.stringify(body),
+    }));
+    const stored = await publishAll(likesOf);
+    check(!stored.some((ack) => ack instanceof AppError), "ACTIVITY takes each like");
+  }
 }
 
 async function bareInserts(db: pg.Pool, rows: number): Promise<number> {
