@@ -118,7 +118,7 @@ export class OwnHistory {
 
   async #react(user: string): Promise<void> {
     const { world } = this;
-    const drop = this.#open();
+    const drop = (this.random() < 0.4 ? this.#liked(user) : undefined) ?? this.#open();
     if (drop === undefined || drop.user_id === user) return;
     const { drop_id } = drop;
     const [likes, repost] = [world.likes.get(drop_id), world.shares.get(drop_id)?.get(user)];
@@ -134,6 +134,13 @@ export class OwnHistory {
     } else if (this.random() < 0.6) {
       if (await world.like(drop_id, user)) this.#noteReaction(drop_id, { kind: "LIKE", by: user });
     } else if (await world.share(drop, user)) this.#noteReaction(drop_id, { kind: "REPOST", by: user });
+  }
+
+  /** Returns a drop that the user likes: likes are taken back, too. */
+  #liked(user: string): KnownDrop | undefined {
+    const { likes, drops } = this.world;
+    const liked = [...likes].flatMap(([id, by]) => (by.has(user) ? (drops.get(id) ?? []) : []));
+    return liked.length === 0 ? undefined : oneOf(this.random, liked);
   }
 
   #noteReaction(drop: string, reaction: { readonly kind: "LIKE" | "REPOST"; readonly by: string }): void {
