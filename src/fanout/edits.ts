@@ -89,7 +89,10 @@ async function tell(deps: EditDeps, edits: readonly AdmittedEdit[]): Promise<voi
     await announce(deps, edits, { havingAmong: (drop) => writer.havingAmong(users, drop), bylineOf: () => undefined });
 }
 
-/** Yields the listeners among an author's followers, or all listeners if these are fewer than the followers. */
+/**
+ * Yields the listeners among an author's followers, or all users who listen if these are fewer than the followers; and
+ * the lists with the author that listen.
+ */
 async function* audienceOf(
   { fences, followers, listeners, listenersAmong }: EditDeps,
   author: string,
@@ -97,7 +100,7 @@ async function* audienceOf(
   const generation = (await fences.generations([author])).get(author) as string;
   for await (const { ids, readers, only, total } of followers.pages({ author, generation, includeAuthor: true })) {
     if (!only && (total === undefined || (await listeners.count()) <= total)) {
-      yield* listeners.pages();
+      yield* listeners.pages(author);
       return;
     }
     const users = usersOf({ ids, readers });

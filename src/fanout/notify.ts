@@ -102,12 +102,15 @@ export async function notifyAudiences(
   );
 }
 
-/** Notifies those who have the drop. Of a pulled author these are all followers, of a reply those who see it. */
+/**
+ * Notifies those who have the drop. Of a pulled author these are all followers, of a reply those who see it. Nobody knows
+ * whom the drop was for: a list is told as if it was for followers only.
+ */
 const deletionOf = ({ change, audience, trace }: AudienceChange): AudienceNotification => {
   const { drop_id, pulled, reply_to_author } = change;
   const by = pulled && reply_to_author !== undefined ? { by: bylineOfChange(change) } : {};
   const notification = { event: "drop_deleted", drop_id } as const;
-  const listedBy = pulled ? bylineOfChange(change) : undefined;
+  const listedBy = pulled ? ({ ...bylineOfChange(change), forFollowers: true } as const) : undefined;
   return { users: usersOf(audience), notification, isForHomes: !pulled, listedBy, trace, ...by };
 };
 

@@ -25,7 +25,7 @@ export interface ListSources {
 
 const PATIENCE_MS = 5 * SECOND;
 
-const noList = () => new AppError("notfound", "the user has no such list");
+export const noList = () => new AppError("notfound", "the user has no such list");
 
 /**
  * Returns a function that opens a list. Fan-out tells a list of all drops of its members; what its owner sees of them is

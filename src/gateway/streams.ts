@@ -8,7 +8,7 @@ import { erasedUser, isRefused, type Standings } from "../state/index.js";
 import { loggedOut, suspended } from "./auth.js";
 import type { GatewayConfig } from "./config.js";
 import type { Feed, PartFeed } from "./feed.nats.js";
-import type { OpenList } from "./lists.js";
+import { noList, type OpenList } from "./lists.js";
 import { type CloseReason, observeGateway, type SentEvents } from "./observe.js";
 import { REGISTRATIONS_A_CALL, type Refused, type StreamRegistry } from "./registry.js";
 import type { StreamRequest } from "./routes.http.js";
@@ -77,8 +77,9 @@ class Stream {
     return { user: encodeId(this.session.user), connection: this.session.id, trace_id, span_id };
   }
 
-  /** @throws AppError `gone`, `unauthenticated`, `forbidden` */
+  /** @throws AppError `gone`, `unauthenticated`, `forbidden`, `notfound` */
   refuseEnded(): void {
+    if (this.reason === "list_deleted") throw noList();
     if (this.reason === "erased") throw erasedUser();
     if (this.reason === "suspended") throw suspended();
     if (this.reason === "logged_out") throw loggedOut();

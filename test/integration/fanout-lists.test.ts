@@ -36,7 +36,7 @@ function open(
         reads++;
         return author === "ada" && token === "" ? { ...page, ids: [...page.ids, ...readers] } : page;
       },
-      findLists: async (_, owners) => (owners.includes("rik") ? lists.slice(0, 1) : []),
+      findLists: async (_, owners) => (owners.length === 0 ? lists : owners.includes("rik") ? lists.slice(0, 1) : []),
     }),
   });
   return { world, bench, reads: () => reads };
@@ -71,7 +71,7 @@ test.each([
 });
 
 /** Fan-out that tells only those who listen, and what lists are told. */
-function openTelling(lists: readonly string[]) {
+function openTelling(lists: readonly string[], pageSize = 100) {
   const told: AddressedNotification[] = [];
   const publish = async (all: readonly AddressedNotification[]): Promise<void> => void told.push(...all);
   const change = (deps: FanoutDeps): FanoutDeps => ({ ...deps, notify: createNotify({ ...deps, publish }) });
@@ -80,7 +80,7 @@ function openTelling(lists: readonly string[]) {
       const readers = seeing.filter((user) => user.startsWith("list:"));
       return readers.length === 0 ? [] : [[event, drop_id, by, ...readers]];
     });
-  return { ...open(lists, { change }), toldLists };
+  return { ...open(lists, { change, pageSize }), toldLists };
 }
 const listen = (...users: string[]) =>
   redis.raw.zadd(RECENT_KEY, ...users.flatMap((user) => [Date.now(), encodeId(user)]));
@@ -104,6 +104,15 @@ test("a list with an open stream is told of drops, edits and deletions with thei
     ["new_drop", "d2", "ada", ...readers],
     ["drop_deleted", "d2", undefined, ...readers],
   ]);
+});
+
+// Invariant 11.
+test("an edit is told to the lists with the author that listen, and to no other list, also if the listeners are fewer than the followers", async () => {
+  const [list, other] = [randomUUID(), randomUUID()];
+  await listen(listReader(list), listReader(other));
+  const { bench, toldLists } = openTelling([list], 2);
+  await handle(bench, edited("d1", "ada"));
+  expect(toldLists()).toEqual([["drop_edited", "d1", undefined, listReader(list)]]);
 });
 
 // Invariant 11.

@@ -102,26 +102,30 @@ export class CatchUp {
 
   /**
    * Reads the user's notifications after `from`. Of those up to the position, which were sent before, only keys are
-   * kept. The state of the stream is read last: an incarnation never returns, so that an unchanged one did not change
+   * kept; not of those that the owner of a list does not see. The state of the stream is read last: an incarnation never returns, so that an unchanged one did not change
    * during the read either. A position with a check is continued only if the read meets the notification that moved it
    * there: a live message may have been forged.
    */
   async #readHistory(from: number, check?: string) {
     const { feed, buffer, client } = this;
-    const { position, sentKeys, reader } = client;
+    const { position, reader } = client;
     const { seq } = position;
-    const notifications: Notification[] = [];
+    const [earlier, notifications]: [Notification[], Notification[]] = [[], []];
     let reachedEnd = true;
     let isConfirmed = check === undefined;
     await feed.read(reader, from, (notification) => {
       if (notification.seq === seq) isConfirmed ||= notification.check === check;
       if (notification.seq > seq) notifications.push(notification);
-      else if (notification.content?.key) sentKeys.isRepeated(notification.content.key);
+      else if (client.isJudged) earlier.push(notification);
+      else client.noteSent(notification);
       // The buffer has the notifications after these: reading on might never catch up with a busy publisher.
       const previous = buffer.first?.previous;
       reachedEnd = previous === undefined || notification.seq < previous || notification.seq <= seq;
       return reachedEnd && notifications.length < MAX_REPLAYED && this.state.current !== "ended";
     });
+    // What was sent before need not be judged by an answer of after this read.
+    for (const notification of earlier)
+      if (await client.isShown({ ...notification, heardAt: 0 })) client.noteSent(notification);
     const count = notifications.length + buffer.count;
     const state = await feed.state();
     if (!position.countsIn(state.createdAt)) return { notifications, reachedEnd, fault: "stream_replaced" as const };

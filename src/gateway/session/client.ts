@@ -56,7 +56,17 @@ export class StreamClient {
   /** Resolves once the client can take a notification, to false if it is not to be sent. */
   async ready(notification: Notification): Promise<boolean> {
     await this.drained();
+    return this.isShown(notification);
+  }
+
+  /** Resolves to false if the notification is not to be sent. */
+  async isShown(notification: Notification): Promise<boolean> {
     return (await this.deps.judge?.(notification)) ?? true;
+  }
+
+  /** Keeps the key of what an earlier stream has sent. */
+  noteSent({ content }: Notification): void {
+    if (content?.key) this.sentKeys.isRepeated(content.key);
   }
 
   connect(sink: EventSink): void {

@@ -158,13 +158,14 @@ export class Session implements StreamSession, Follower {
   }
 
   /**
-   * Resolves once it is known whether the owner of the list sees it; false if the stream ends first. What has no byline is
-   * told if the stream has told of the drop.
+   * Resolves once it is known whether the owner of the list sees it; false if the stream ends first. A deletion, and what
+   * has no byline, is told if the stream has told of the drop.
    */
   async #isShown(notification: Notification, list: OpenList): Promise<boolean> {
     const { event = "", by, key = "" } = notification.content ?? {};
     if (!DROP_EVENTS.includes(event)) return true;
-    if (by === undefined) return this.#client.hasGot(`new_drop\n${key.split("\n")[1]}`);
+    const hasDrop = () => this.#client.hasGot(`new_drop\n${key.split("\n")[1]}`);
+    if (by === undefined || (event === "drop_deleted" && hasDrop())) return hasDrop();
     while (this.#state.current !== "ended") {
       try {
         return await list.shows(by, notification);

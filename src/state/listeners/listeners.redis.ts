@@ -22,8 +22,8 @@ const FIND_PULLING = script("find-pulling", import.meta.url);
 export interface Listeners {
   /** Returns an upper bound of the number of listeners. */
   count(): Promise<number>;
-  /** Yields all listeners, up to 1,000 at a time; one may come twice. */
-  pages(): AsyncIterable<readonly string[]>;
+  /** Yields all users who listen, and the readers of lists with the author, up to 1,000 at a time; one may come twice. */
+  pages(author: string): AsyncIterable<readonly string[]>;
   /**
    * Visits the listeners who pull an author, and the readers of lists with the author, up to 1,000 at a time; one may be
    * visited twice. Those whose pulled authors are not known come last, once they are. Resolves once every visit has.
@@ -66,7 +66,7 @@ export function createListeners(deps: ListenersDeps): Listeners {
   const walk = createBatch<AuthorVisit>(AUTHORS_A_WALK, (visits) => walkListeners(deps, visits), LATE_MS);
   return {
     count: () => countListeners(scripts),
-    pages: () => listenerPages(deps),
+    pages: (author) => pagesFor(deps, author),
     visit: (author, visit) => walk({ author, visit }),
   };
 }
@@ -87,12 +87,9 @@ async function walkListeners(deps: ListenersDeps, visits: readonly AuthorVisit[]
   const unknown: string[] = [];
   const readers = new Set<string>();
   await paced(listenerPages(deps), { atOnce: PAGES_AT_ONCE }, async (listeners) => {
-    const users = listeners.filter((listener) => listOfReader(listener) === undefined);
-    if (users.length < listeners.length)
-      for (const listener of listeners) if (listOfReader(listener) !== undefined) readers.add(listener);
-    unknown.push(...(await visitFollowers(deps, users, visits)));
+    unknown.push(...(await visitFollowers(deps, usersAmong(listeners, readers), visits)));
   });
-  if (readers.size > 0) await mapLimited(visits, PAGES_AT_ONCE, (visit) => visitReaders(deps, readers, visit));
+  await mapLimited(visits, PAGES_AT_ONCE, (visit) => visitReaders(deps, readers, visit));
   for (const users of chunked(unknown, USERS_A_PAGE)) {
     const isKnown = await mapLimited(users, FILLS_AT_ONCE, (user) => fill(deps, user));
     const known = users.filter((_, index) => isKnown[index]);
@@ -101,14 +98,39 @@ async function walkListeners(deps: ListenersDeps, visits: readonly AuthorVisit[]
   }
 }
 
-/** Visits the readers of the lists with the author. The users service is asked only while one of any list listens. */
+async function* pagesFor(deps: ListenersDeps, author: string): AsyncGenerator<readonly string[]> {
+  const readers = new Set<string>();
+  for await (const listeners of listenerPages(deps)) yield usersAmong(listeners, readers);
+  yield* readersWith(deps, readers, author);
+}
+
+/** Returns the users among listeners, and adds the readers of lists to `readers`. */
+function usersAmong(listeners: readonly string[], readers: Set<string>): readonly string[] {
+  const users = listeners.filter((listener) => listOfReader(listener) === undefined);
+  if (users.length < listeners.length)
+    for (const listener of listeners) if (listOfReader(listener) !== undefined) readers.add(listener);
+  return users;
+}
+
 async function visitReaders(
-  { findLists }: ListenersDeps,
+  deps: ListenersDeps,
   listening: ReadonlySet<string>,
   { author, visit }: AuthorVisit,
 ): Promise<void> {
-  const readers = (await findLists(author)).map(listReader).filter((reader) => listening.has(reader));
-  for (const part of chunked(readers, USERS_A_PAGE)) await visit(part);
+  for await (const part of readersWith(deps, listening, author)) await visit(part);
+}
+
+/** Yields the readers of the lists with the author. The users service is asked only while one of any list listens. */
+async function* readersWith(
+  { findLists }: ListenersDeps,
+  listening: ReadonlySet<string>,
+  author: string,
+): AsyncGenerator<readonly string[]> {
+  if (listening.size === 0) return;
+  yield* chunked(
+    (await findLists(author)).map(listReader).filter((reader) => listening.has(reader)),
+    USERS_A_PAGE,
+  );
 }
 
 /** Resolves to false if the followings of a listener cannot be read: that does not fail the others. */

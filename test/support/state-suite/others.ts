@@ -287,7 +287,7 @@ export function describeOthers({ open, left }: Scene): void {
       const registered = await listen("ada");
       expect(await registry.renew([registered], moment())).toEqual(new Set());
       expect([await listeners.count(), (await listenersAmong([["ada", "eve"]]))?.("eve")]).toEqual([1, false]);
-      expect((await entire(listeners.pages())).flat()).toEqual(["ada"]);
+      expect((await entire(listeners.pages("bob"))).flat()).toEqual(["ada"]);
       await streams.logOut("ada");
       for (const user of ["ada", "eve"]) await streams.notifyUser(user, { event: "reset", reason: "test" }, user);
       expect([...(await streams.logoutsAmong(["ada", "eve"])).keys()]).toEqual(["ada"]);

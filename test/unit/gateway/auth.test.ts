@@ -54,6 +54,7 @@ test.each<[string, () => Promise<string> | string]>([
   ["no sub", () => sign({ exp: now() + 60 })],
   ["an empty sub", () => sign(valid({ sub: "" }))],
   ["a sub that is no string", () => sign(valid({ sub: 5 as never }))],
+  ["the sub of a list", () => sign(valid({ sub: "list:0190a1b2-0000-7000-8000-000000000000" }))],
   ["a sub too long", () => sign(valid({ sub: "ä".repeat(65) }))],
   ["a sub that is not well-formed", () => sign(valid({ sub: "\ud800" }))],
   ["a token too long", () => sign(valid({ more: "x".repeat(9_000) }))],
