@@ -1,7 +1,7 @@
 import { listOfReader, listReader } from "../contracts/lists.js";
 import { bylineOf } from "../contracts/timelines.js";
 import { AppError } from "../kernel/errors.js";
-import { SECOND } from "../kernel/time.js";
+import { pause, SECOND } from "../kernel/time.js";
 import { createJudge, createListReaders, type HiddenUsers, LIST_READER_AGE_MS } from "../state/index.js";
 import type { Upstreams } from "../upstreams/upstreams.grpc.js";
 import type { Notification } from "./notification.js";
@@ -47,8 +47,13 @@ export function createOpenList(sources: ListSources | undefined) {
       const before = performance.now();
       const [answer, hidden] = await Promise.all([readers.readSince(owned, since, PATIENCE_MS), readHidden(owner)]);
       const readAt = Math.min(before, answer.readAt);
-      known = { judgeAll: createJudge(answer.reader, hidden, judgesReplies), readAt };
-      return known;
+      const fresh = { judgeAll: createJudge(answer.reader, hidden, judgesReplies), readAt };
+      known = fresh;
+      // The members of a full list take 40 KB, and most streams are quiet.
+      void pause(LIST_READER_AGE_MS).then(() => {
+        if (known === fresh) known = undefined;
+      });
+      return fresh;
     };
     return {
       reader,
