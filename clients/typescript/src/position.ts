@@ -29,10 +29,17 @@ export function createKeeper(storage: PositionStorage, key: string): (id: string
   return keep;
 }
 
-/** Reads the stored position; "" if there is none, or the storage fails. */
+/** No id: the gateway answers it with a `reset`. */
+const UNREADABLE = "unreadable";
+
+/**
+ * Reads the stored position; "" if there is none, or the storage fails. Each connection would fail with a text that no
+ * header takes, so another one stands for it.
+ */
 export async function readPosition(storage: PositionStorage | undefined, key: string): Promise<string> {
   try {
-    return (await storage?.getItem(key)) ?? "";
+    const stored = ((await storage?.getItem(key)) ?? "").trim();
+    return /^[ -~]*$/.test(stored) ? stored : UNREADABLE;
   } catch {
     return "";
   }

@@ -37,3 +37,12 @@ test("a storage that fails stops nothing, and has no position", async () => {
   await new Promise(setImmediate);
   expect(await readPosition(undefined, "key")).toBe("");
 });
+
+test("a stored position that no header takes is handed on as one that the gateway does not know", async () => {
+  const stored = (id: string) => readPosition({ getItem: () => id, setItem: () => undefined }, "key");
+  expect(await stored("1-2.3\n")).toBe("1-2.3");
+  for (const id of ["\0\0\0", "1\n2", "日"]) {
+    expect(() => new Headers({ "last-event-id": id })).toThrow();
+    expect(new Headers({ "last-event-id": await stored(id) }).get("last-event-id")).toBe("unreadable");
+  }
+});
