@@ -75,6 +75,8 @@ interface Viewer {
 export interface Timeline {
   readonly name: "home" | "local" | "global" | "list";
   readonly key: string;
+  /** The home of the user of whose lists this is one: a user's home and lists share what one timeline may take. */
+  readonly owner?: string;
   /** Local and global pages leave out drops that this user does not see. A home is written without them. */
   readonly viewer?: Viewer | undefined;
   readonly snapshot: TakeSnapshot;
@@ -236,12 +238,14 @@ async function readComplete(deps: ReadDeps, timeline: Timeline, call: PageCall):
 /** Rebuilds the timeline, and those that are merged into it and known. */
 async function complete(
   deps: ReadDeps,
-  { key, snapshot, fillPulls }: Timeline,
+  { key, owner, snapshot, fillPulls }: Timeline,
   { keys, arePullsKnown, deadline }: Incomplete & { readonly deadline: number },
 ): Promise<void> {
   const rebuild = (incomplete: string): Promise<void> => {
     const author = authorOf(incomplete);
-    return deps.rebuild(incomplete, author === undefined ? snapshot : authorSnapshot(deps, author));
+    return author === undefined
+      ? deps.rebuild(incomplete, snapshot, { owner })
+      : deps.rebuild(incomplete, authorSnapshot(deps, author));
   };
   // The rebuild of a home also reads its owner's pulled authors.
   const fills = !arePullsKnown && !keys.includes(key);

@@ -8,6 +8,7 @@ import {
   authorTimelineOf,
   createJudge,
   currentOf,
+  homeOf,
   type ListReader,
   type ListReaders,
   listTimelineOf,
@@ -78,10 +79,11 @@ interface Reading {
 }
 
 function timelineOf(deps: ListDeps, { owned, reader, judgeAll }: Reading): Timeline {
-  const key = listTimelineOf(owned.list);
+  const [key, owner] = [listTimelineOf(owned.list), homeOf(owned.owner)];
   return {
     name: "list",
     key,
+    owner,
     snapshot: listSnapshot(deps, owned),
     isAffected: async () => deps.affected().some(({ user }) => reader.members.has(user)),
     belowFloor: ({ deadline, tolerant = false }) => {
@@ -89,7 +91,7 @@ function timelineOf(deps: ListDeps, { owned, reader, judgeAll }: Reading): Timel
         deps.rebuildQueue(() => {
           const sources = deps.openSources(owned.owner, { tolerant });
           return work(sourcesFor(sources, judgeAll), { ...wantedOf(reader, deadline), tolerant });
-        }, key);
+        }, owner);
       return belowFloorBy(ask);
     },
   };
@@ -136,7 +138,7 @@ export async function readExpectedList(
   const wanted = { ...wantedOf(reader, deadline), above, count };
   const { entries, reached } = await rebuildQueue(
     () => collect(openSources(reader.owner), wanted),
-    listTimelineOf(list),
+    homeOf(reader.owner),
   );
   return { entries, floor: reached?.score ?? 0 };
 }

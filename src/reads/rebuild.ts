@@ -46,6 +46,8 @@ const POLL_MAX_MS = SECOND / 2;
 interface RebuildOptions {
   /** True: also rebuilds a complete timeline, and keeps none of its entries and times. */
   readonly afresh?: boolean;
+  /** Takes at most half of the places of the queue. Default: the timeline itself. */
+  readonly owner?: string | undefined;
 }
 
 export type Rebuild = (key: string, takeSnapshot: TakeSnapshot, options?: RebuildOptions) => Promise<void>;
@@ -64,14 +66,14 @@ export type Rebuild = (key: string, takeSnapshot: TakeSnapshot, options?: Rebuil
  */
 export function createRebuild(deps: RebuildDeps): Rebuild {
   const flight = new SingleFlight<void>();
-  return (key, takeSnapshot, { afresh = false } = {}) =>
+  return (key, takeSnapshot, { afresh = false, owner = key } = {}) =>
     flight.run(afresh ? `afresh ${key}` : key, async () => {
       const started = performance.now();
       const seconds = (): number => (performance.now() - started) / 1_000;
       try {
         // The span belongs to the read that asked first; it may outlast that read.
         await inSpan("rebuild", { attributes: { "timeline.kind": kindOf(key), "timeline.afresh": afresh } }, () =>
-          rebuild(deps, key, { takeSnapshot, afresh }),
+          rebuild(deps, key, { takeSnapshot, afresh, owner }),
         );
         deps.observe("done", seconds());
       } catch (error) {
@@ -85,13 +87,14 @@ export function createRebuild(deps: RebuildDeps): Rebuild {
 interface Task {
   readonly takeSnapshot: TakeSnapshot;
   readonly afresh: boolean;
+  readonly owner: string;
 }
 
 async function rebuild(deps: RebuildDeps, key: string, task: Task): Promise<void> {
   const lease: Lease = deps.store.rebuildLease(key);
   // Local and global come from the log, and are only two: they do not wait for homes.
   const rebuildQueue: BoundedQueue = key === LOCAL || key === GLOBAL ? (work) => work() : deps.rebuildQueue;
-  while (!(await rebuildQueue(() => underLease(lease, () => rebuildInRounds(deps, key, task)), key))) {
+  while (!(await rebuildQueue(() => underLease(lease, () => rebuildInRounds(deps, key, task)), task.owner))) {
     if (await completedElsewhere(deps.store, key, task.afresh)) return;
   }
 }

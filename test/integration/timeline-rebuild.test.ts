@@ -300,6 +300,30 @@ test("homes wait for their turn; local and global, which come from the log, do n
   expect(order).toEqual(["local", "global", "bob", "eve"]);
 });
 
+test("the lists of one owner take half of the places, and a home of another user does not wait for them", async () => {
+  const { store, hidden, fences } = scene();
+  const rebuild = createRebuild({
+    ...{ store, fences, fillHidden: hidden.fill, log: silent, observe: () => undefined },
+    rebuildQueue: createBoundedQueue({ atOnce: 4, waiting: 100 }),
+  });
+  let go: () => void = () => undefined;
+  const waiting = new Promise<void>((resolve) => {
+    go = resolve;
+  });
+  let begun = 0;
+  const take = async () => {
+    begun++;
+    await waiting;
+    return { entries: [], floor: 0 };
+  };
+  const lists = Array.from({ length: 50 }, (_, n) => rebuild(`timeline:list:l${n}`, take, { owner: KEY }));
+  await rebuild("timeline:home:bob", snapshots(async () => undefined, []).take);
+  expect(begun).toBe(2);
+  go();
+  await Promise.all(lists);
+  expect(begun).toBe(50);
+});
+
 test("a rebuild keeps its lease for as long as it runs", async () => {
   const [one, other] = [scene(), scene()];
   let go: () => void = () => undefined;

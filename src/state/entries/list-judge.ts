@@ -23,6 +23,8 @@ export interface OwnedList {
 
 /** Time to wait for the users service if an earlier answer is known. */
 const PATIENCE_MS = SECOND;
+/** Time limit of a question that pages share. */
+const QUESTION_MS = 5 * SECOND;
 /**
  * Pages and streams use an answer of at most this age: 500 members cost the users service some ms, and a reader turns
  * pages.
@@ -72,6 +74,14 @@ export function createListReaders(readReader: Upstreams["listReader"]) {
     if (last) await pause(last.readAt + LIST_READER_AGE_MS - performance.now());
     return ask(owned, Date.now() + patienceMs);
   };
+  const readSince = async (owned: OwnedList, since: number, patienceMs: number): Promise<KnownReader> => {
+    const name = nameOf(owned);
+    for (let last = known.get(name); ; ) {
+      if (last && last.readAt >= since) return last;
+      const before = last;
+      last = await flight.run(name, () => askInTurn(owned, before, patienceMs));
+    }
+  };
   return {
     read,
     /** Resolves to an answer of now. `patienceMs` is its time limit. @throws as `read` */
@@ -80,25 +90,21 @@ export function createListReaders(readReader: Upstreams["listReader"]) {
      * Resolves to an answer that was asked for at `since` or later, of performance.now(). Callers share the question,
      * which is asked once in {@link LIST_READER_AGE_MS} for a list. `patienceMs` is the time limit of the answer.
      */
-    async readSince(owned: OwnedList, since: number, patienceMs: number): Promise<KnownReader> {
-      const name = nameOf(owned);
-      for (let last = known.get(name); ; ) {
-        if (last && last.readAt >= since) return last;
-        const before = last;
-        last = await flight.run(name, () => askInTurn(owned, before, patienceMs));
-      }
-    },
+    readSince,
     /**
      * Resolves to the last known reader while the users service does not answer, after {@link FOLLOWS_KNOWN_MS} without
-     * the followed members.
+     * the followed members. Callers share a question, which goes on when they have gone: if each asked anew, a service
+     * that is slower than they wait would get ever more questions, and no answer would be used.
      */
     readOrLast: async (owned: OwnedList, deadline: number): Promise<ListReader & { readonly isOld: boolean }> => {
-      const last = known.get(nameOf(owned));
-      if (last && performance.now() - last.readAt < LIST_READER_AGE_MS) return { ...last.reader, isOld: false };
-      const until = last ? Math.min(deadline, Date.now() + PATIENCE_MS) : deadline;
+      const name = nameOf(owned);
+      const before = known.get(name);
+      const until = before ? Math.min(deadline, Date.now() + PATIENCE_MS) : deadline;
       try {
-        return { ...(await withDeadline(read(owned, until), until)), isOld: false };
+        const asked = readSince(owned, performance.now() - LIST_READER_AGE_MS, QUESTION_MS);
+        return { ...(await withDeadline(asked, until)).reader, isOld: false };
       } catch (error) {
+        const last = known.get(name) ?? before;
         if (!last || ["notfound", "invalid"].includes(codeOf(error))) throw error;
         const followed = performance.now() - last.readAt < FOLLOWS_KNOWN_MS ? last.reader.followed : NOBODY;
         return { ...last.reader, followed, isOld: true };

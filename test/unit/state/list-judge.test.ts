@@ -1,6 +1,7 @@
 import { expect, jest, test } from "@jest/globals";
 import { AppError } from "../../../src/kernel/errors.js";
 import { createJudge, createListReaders, Hidden } from "../../../src/state/index.js";
+import { becomes } from "../../support/eventually.js";
 
 const LATER = Number.POSITIVE_INFINITY;
 
@@ -15,6 +16,48 @@ test("pages of one list share an answer of the users service for a moment, and o
   await readers.readOrLast({ owner: "eve", list: "l" }, LATER);
   await readers.read({ owner: "ada", list: "l" }, LATER);
   expect(asked).toEqual(["ada l", "eve l", "ada l"]);
+});
+
+/** Readers whose questions are answered when a test says so. */
+function heldReaders() {
+  const answers: Array<() => void> = [];
+  const readers = createListReaders(
+    (owner) =>
+      new Promise((resolve) => {
+        answers.push(() => resolve({ member_ids: ["bob"], followed_ids: [], owner_id: owner }));
+      }),
+  );
+  const read = (patienceMs = 30_000) => readers.readOrLast({ owner: "ada", list: "l" }, Date.now() + patienceMs);
+  return { answers, read };
+}
+
+test("pages of one list share a question, which goes on when a page does not wait for it", async () => {
+  const { answers, read } = heldReaders();
+  await expect(read(1)).rejects.toMatchObject({ code: "deadline" });
+  const pages = [read(), read()];
+  expect(answers).toHaveLength(1);
+  answers[0]?.();
+  for (const page of pages) expect(await page).toMatchObject({ isOld: false });
+  expect(await read()).toMatchObject({ isOld: false });
+  expect(answers).toHaveLength(1);
+});
+
+test("a page asks again if the question that it shares was asked more than a second before it", async () => {
+  let now = 0;
+  const clock = jest.spyOn(performance, "now").mockImplementation(() => now);
+  try {
+    const { answers, read } = heldReaders();
+    const first = read();
+    now = 1_001;
+    const second = read();
+    answers[0]?.();
+    await first;
+    await becomes(async () => expect(answers).toHaveLength(2));
+    answers[1]?.();
+    expect(await second).toMatchObject({ isOld: false });
+  } finally {
+    clock.mockRestore();
+  }
 });
 
 test("while the users service is away the last answer is used, and after a minute without the followed members", async () => {
