@@ -170,6 +170,26 @@ import { program, runMain, type ServiceProcess } from "../support/service.js";
     await page.close();
   }, 60_000);
 
+  test("the list tab of the next viewer never asks for a list of the former one", async () => {
+    const page = await open("linus");
+    await page.getByRole("radio", { name: "List" }).check();
+    await page.locator("#list-form [name=title]").fill("Mine alone");
+    await page.getByRole("button", { name: "Make a list" }).click();
+    await page.locator("#log").getByText("open (list)").waitFor();
+    const asked: string[] = [];
+    page.on("request", (request) => asked.push(new URL(request.url()).pathname));
+    // The home of the next viewer is open before the lists of that viewer are known.
+    await page.route("**/world/lists?*", async (route) => {
+      await page.getByText("live as grace").waitFor();
+      await route.continue();
+    });
+    await page.locator("#viewer").fill("grace");
+    await page.getByRole("button", { name: "Show", exact: true }).click();
+    await page.getByText("No list yet.").waitFor();
+    expect(asked.filter((path) => path.includes("/list/"))).toEqual([]);
+    await page.close();
+  }, 60_000);
+
   test("who deletes a drop by keyboard goes on at the next one", async () => {
     const page = await open("grace");
     const nextId = await page.locator("#timeline > li").nth(1).getAttribute("data-id");

@@ -2,9 +2,10 @@
 export function createLists({ byId, call, attempt, viewer, changeView, changed }) {
   const [choice, members] = ["list", "members"].map(byId);
   const chosen = () => changeView("list");
-  let lists = [];
+  // Lists are read after a change of the viewer: until then nobody has one.
+  let [lists, owner] = [[], ""];
 
-  const shown = () => lists.find(({ list_id }) => list_id === choice.value);
+  const shown = () => (owner === viewer() ? lists.find(({ list_id }) => list_id === choice.value) : undefined);
 
   function show() {
     const { members: names } = shown() ?? {};
@@ -15,7 +16,7 @@ export function createLists({ byId, call, attempt, viewer, changeView, changed }
     const user_id = viewer();
     const answer = await call("GET", `/world/lists?${new URLSearchParams({ user_id })}`);
     if (user_id !== viewer()) return;
-    ({ lists } = answer);
+    [lists, owner] = [answer.lists, user_id];
     choice.replaceChildren(...lists.map(({ list_id, title }) => new Option(title, list_id)));
     if (lists.some(({ list_id }) => list_id === wanted)) choice.value = wanted;
     show();
