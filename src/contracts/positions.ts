@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { storedIdFault } from "../kernel/fields.js";
 import { idFault, RESERVED_DROP_ID } from "../kernel/ids.js";
 import { MAX_CURSOR_CHARS, TIMELINES } from "./timeline-pages.js";
 
@@ -11,11 +12,15 @@ const LIST = "list:";
 /** Returns the name under which a list has a position. */
 export const listPositionOf = (list: string): string => LIST + list;
 export const isListPosition = (timeline: string): boolean => timeline.startsWith(LIST);
+/** Returns the list whose position has this name; undefined for another timeline. */
+export const listOfPosition = (timeline: string): string | undefined =>
+  isListPosition(timeline) ? timeline.slice(LIST.length) : undefined;
 
 /** Returns undefined for the name of a timeline that has a position. */
 export function positionTimelineFault(timeline: string): string | undefined {
   if ((TIMELINES as readonly string[]).includes(timeline)) return undefined;
-  if (isListPosition(timeline) && idFault(timeline.slice(LIST.length)) === undefined) return undefined;
+  const list = listOfPosition(timeline);
+  if (list !== undefined && storedIdFault(list) === undefined) return undefined;
   return "must be home, local, global, or list: and the id of a list";
 }
 

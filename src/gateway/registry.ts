@@ -41,8 +41,11 @@ export interface Registration extends Connection {
   /** False: nothing is stored for its user, who is only looked at: an erased one is refused. */
   readonly isListener: boolean;
   listing: string;
-  /** The store calls this after it has restored a lost registration. The `listing` may be another one then. */
-  registeredAgain(): void;
+  /**
+   * The registry calls this after it has restored a lost registration. The `listing` may be another one then. Resolves to
+   * false if nothing was lost: the stream is of a list that was deleted, and ends.
+   */
+  registeredAgain(): Promise<boolean>;
 }
 
 const stored = (registrations: readonly Registration[]): Connection[] =>
@@ -97,6 +100,11 @@ export class StreamRegistry {
     return this.#registered.size;
   }
 
+  /** Ends the stream of a refused user. */
+  async endRefused(registration: Registration): Promise<void> {
+    await this.#withoutRefused([registration]);
+  }
+
   /** Leaves out streams of refused users. */
   async register(all: readonly Registration[]): Promise<void> {
     const kept = await this.#withoutRefused(all);
@@ -148,13 +156,16 @@ export class StreamRegistry {
     const listings = await store.register(stored(kept), moment);
     const closed = kept.filter((entry) => !this.#registered.has(entry));
     if (closed.length > 0) await store.remove(stored(closed), moment);
-    for (const [index, entry] of kept.entries()) {
+    const restored = kept.map((entry, index) => {
       entry.listing = listings[index] as string;
-      entry.registeredAgain();
-    }
-    observeGateway.registrations("lost", kept.length);
-    if (kept.length > 0)
-      log.warn({ count: kept.length }, "registrations were lost and are restored; their streams were reset");
+      return entry.registeredAgain();
+    });
+    // A renewal does not wait for the users service.
+    void Promise.all(restored).then((all) => {
+      const count = all.filter(Boolean).length;
+      observeGateway.registrations("lost", count);
+      if (count > 0) log.warn({ count }, "registrations were lost and are restored; their streams were reset");
+    });
   }
 
   /** Ends the streams of refused users; returns those of others. */

@@ -193,6 +193,11 @@ export class Streams {
     const { session } = stream;
     const resumes = request.lastEventId !== undefined;
     const tail = resumes || !(session instanceof Session) ? undefined : await session.feed.state(TAIL_AGE_MS);
+    if (request.timeline === "list") {
+      // The lists of an erased user are gone, too.
+      await this.deps.registry.endRefused(session);
+      stream.refuseEnded();
+    }
     if (session instanceof Session) await session.check();
     await this.#announce(stream);
     stream.refuseEnded();

@@ -218,7 +218,7 @@ type Methods = TimelinesDeps & Pick<Serving, "exportsTraces" | "publish">;
 function createMethods(reads: Parameters<typeof getListTimeline>[0], deps: Methods) {
   const traced = <Asked>(name: string, read: GetTimeline<Asked>) =>
     lazilyTraced({ name, exportsTraces: deps.exportsTraces, log: deps.log }, read);
-  const { counting, methods } = openPositions(deps);
+  const { counting, methods } = openPositions(reads, deps);
   return {
     getHomeTimeline: traced(
       "GetHomeTimeline",
@@ -239,11 +239,15 @@ function createMethods(reads: Parameters<typeof getListTimeline>[0], deps: Metho
 
 const listPosition = ({ list_id }: { readonly list_id: string }): string => listPositionOf(list_id);
 
-function openPositions({ nats, publish, state, log }: TimelinesDeps & Pick<Serving, "publish">) {
+function openPositions(
+  { readers }: Pick<RebuildsDeps, "readers">,
+  { nats, publish, state, log }: TimelinesDeps & Pick<Serving, "publish">,
+) {
   const positions = createPositionStore({ nats, publish });
   const { erased, standings, limits, streams } = state;
   const { takeRead } = limits;
-  const { getPositions, setPosition } = createPositionMethods({ positions, erased, standings, takeRead, ...streams });
+  const asked = { positions, erased, standings, readers, takeRead, ...streams };
+  const { getPositions, setPosition } = createPositionMethods(asked);
   return {
     counting: <Asked extends AskedNewer>(timelineOf: (request: Asked) => string, get: GetTimeline<Asked>) =>
       withNewer({ positions, log }, timelineOf, get),

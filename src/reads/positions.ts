@@ -1,5 +1,5 @@
 import { parseUser } from "../contracts/page-request.js";
-import { positionDropFault, positionTimelineFault } from "../contracts/positions.js";
+import { listOfPosition, positionDropFault, positionTimelineFault } from "../contracts/positions.js";
 import { refusingSuspended } from "../contracts/standings.js";
 import { MAX_LIMIT } from "../contracts/timeline-pages.js";
 import {
@@ -13,7 +13,14 @@ import { AppError, codeOf, invalid, oneLine } from "../kernel/errors.js";
 import { encodeId } from "../kernel/ids.js";
 import type { Logger } from "../kernel/logger.js";
 import { SECOND } from "../kernel/time.js";
-import { type Erased, erasedUser, type Standings, type State, writeUnlessErased } from "../state/index.js";
+import {
+  type Erased,
+  erasedUser,
+  type ListReaders,
+  type Standings,
+  type State,
+  writeUnlessErased,
+} from "../state/index.js";
 import type { GetTimeline } from "./get-timeline.js";
 import type { PositionStore } from "./positions.nats.js";
 
@@ -24,12 +31,19 @@ interface PositionDeps {
   readonly positions: PositionStore;
   readonly erased: Pick<Erased, "among">;
   readonly standings: Pick<Standings, "of">;
+  readonly readers: Pick<ListReaders, "readOrLast">;
   readonly takeRead: State["limits"]["takeRead"];
   readonly notifyUser: State["streams"]["notifyUser"];
 }
 
+interface Call {
+  /** ms since the epoch */
+  readonly deadline: number;
+}
+
 /** Answers are encoded. */
-export function createPositionMethods({ positions, erased, standings, takeRead, notifyUser }: PositionDeps) {
+export function createPositionMethods(deps: PositionDeps) {
+  const { positions, erased, standings, takeRead, notifyUser } = deps;
   const methods = {
     getPositions: async (request: GetPositionsRequest): Promise<Buffer> => {
       const user = parseUser(request.user_id);
@@ -38,7 +52,7 @@ export function createPositionMethods({ positions, erased, standings, takeRead, 
       all.sort((a, b) => (a.timeline < b.timeline ? -1 : 1));
       return Buffer.from(GetPositionsResponse.encode({ positions: all }).finish());
     },
-    setPosition: async (request: SetPositionRequest): Promise<Buffer> => {
+    setPosition: async (request: SetPositionRequest, { deadline }: Call): Promise<Buffer> => {
       const user = parseUser(request.user_id);
       const { timeline, drop_id, version } = request;
       refuse("timeline", positionTimelineFault(timeline));
@@ -47,6 +61,7 @@ export function createPositionMethods({ positions, erased, standings, takeRead, 
       const seconds = await takeRead(user, COST);
       if (seconds > 0)
         throw new AppError("exhausted", "too many positions are set", { retryAfterMs: seconds * SECOND });
+      await refuseOthersList(deps, { user, timeline, deadline });
       const position = await writeUnlessErased(erased, user, {
         write: () => positions.set(user, { timeline, drop_id, version }),
         remove: () => positions.remove(user),
@@ -60,6 +75,23 @@ export function createPositionMethods({ positions, erased, standings, takeRead, 
     },
   };
   return refusingSuspended(methods, ["setPosition"], standings.of);
+}
+
+interface Asked extends Call {
+  readonly user: string;
+  readonly timeline: string;
+}
+
+/** While the users service is away, a list that was read lately is taken, as for its pages. */
+async function refuseOthersList({ erased, readers }: PositionDeps, { user, timeline, deadline }: Asked) {
+  const list = listOfPosition(timeline);
+  if (list === undefined) return;
+  if ((await erased.among([user])).has(user)) throw erasedUser();
+  await readers.readOrLast({ owner: user, list }, deadline).catch((error: unknown) => {
+    const code = codeOf(error);
+    if (code === "notfound") throw new AppError(code, "the user has no such list");
+    throw code === "invalid" ? invalid("timeline", "names no list") : error;
+  });
 }
 
 function refuse(field: string, fault: string | undefined): void {

@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import { setTimeout as pause } from "node:timers/promises";
 import { expect } from "@jest/globals";
 import { openApi } from "../support/api.js";
@@ -64,6 +65,24 @@ onStack(
     await becomes(async () => expect(await keys()).toEqual({}));
   },
 );
+
+onStack("a position in a list is set by its owner, and others and who names no list find none", async (stack) => {
+  const api = openApi(stack.service.grpcAddress);
+  stack.defer(() => api.close());
+  const [ada, bob] = [stack.id("ada"), stack.id("bob")];
+  const list = await api.createList(ada, bob);
+  const set = async (user: string, list: string): Promise<number> => {
+    const body = { timeline: `list:${list}`, drop_id: "d1", version: 1 };
+    return (await setPosition(stack.service.httpUrl, `Bearer ${await tokenOf(user)}`, body)).status;
+  };
+  expect(await set(ada, list)).toBe(200);
+  for (const [user, named] of [
+    [bob, list],
+    [ada, randomUUID()],
+    [ada, "nope!"],
+  ] as const)
+    expect([named, await set(user, named)]).toEqual([named, 404]);
+});
 
 // Invariant 11.
 onStack(

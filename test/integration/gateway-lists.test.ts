@@ -1,10 +1,11 @@
 import { randomUUID } from "node:crypto";
-import { expect, test } from "@jest/globals";
+import { expect, jest, test } from "@jest/globals";
 import { listReader } from "../../src/contracts/lists.js";
 import { AppError } from "../../src/kernel/errors.js";
+import { silent } from "../../src/kernel/logger.js";
 import { Hidden } from "../../src/state/hidden/hidden.js";
 import { eventually } from "../support/eventually.js";
-import { ask, idle, listen, names, type Running, send, start, token } from "../support/gateway.js";
+import { ask, client, idle, listen, names, type Running, send, start, token } from "../support/gateway.js";
 
 /** The users service, as a gateway asks it about one list of ada. */
 class Owner {
@@ -23,9 +24,10 @@ class Owner {
     return { member_ids: [...this.members], followed_ids: [...this.followed], owner_id: "ada" };
   }
 
-  readonly open = (config = {}): Promise<Running> =>
+  readonly open = (config = {}, log = silent): Promise<Running> =>
     start({
       config,
+      log,
       readHidden: async (user) => new Hidden(user, this.hidden),
       lists: { listReader: (user, list) => this.listReader(user, list), judgesReplies: true },
     });
@@ -82,6 +84,35 @@ test("a burst of drops that a list does not show costs the users service a call 
   await owner.tell("last", "bob");
   await Promise.all(raws.map((raw) => raw.sees(["last"])));
   expect(owner.reads - before).toBeLessThanOrEqual(2 + (Date.now() - began) / 1_000);
+});
+
+test("a stream of a list of an erased owner is gone, not unknown", async () => {
+  const owner = new Owner();
+  const running = await owner.open();
+  await running.erased.record("eve", 1);
+  const { response } = await ask(owner.urlOf(running), { authorization: `Bearer ${await token("eve")}` });
+  expect(response.statusCode).toBe(410);
+  expect(owner.reads).toBe(0);
+  await idle(running);
+});
+
+test("a renewal ends the stream of a list that was deleted, and warns of no lost registration", async () => {
+  const owner = new Owner();
+  const warn = jest.fn();
+  const running = await owner.open({}, { ...silent, warn });
+  const raw = await owner.watch(running);
+  owner.isGone = true;
+  await client.del(...(await client.keys("sse*")));
+  await eventually(() => raw.ended, "the end of the stream");
+  await idle(running);
+  expect(warn).not.toHaveBeenCalled();
+  // Where the list is there, the registration was lost.
+  owner.isGone = false;
+  const second = await owner.watch(running);
+  await client.del(...(await client.keys("sse*")));
+  await eventually(() => warn.mock.calls.length > 0, "the warning");
+  expect(warn).toHaveBeenCalledWith({ count: 1 }, expect.stringContaining("registrations were lost"));
+  await eventually(() => second.resets().length === 1, "the reset");
 });
 
 test("streams of lists and of the home count together, and a list that is unknown or gone has none", async () => {

@@ -1,32 +1,47 @@
 import { expect, test } from "@jest/globals";
 import { STREAM } from "../../src/contracts/subjects.js";
 import { GetPositionsResponse, SetPositionResponse } from "../../src/gen/avion/timeline.js";
+import { AppError, type ErrorCode } from "../../src/kernel/errors.js";
 import { createPositionMethods } from "../../src/reads/positions.js";
 import { createPositionStore } from "../../src/reads/positions.nats.js";
+import type { OwnedList } from "../../src/state/index.js";
 import { createReadRate } from "../../src/state/limits/read-rate.redis.js";
 import { natsOfFile } from "../support/nats-of-file.js";
 import { redisOfFile } from "../support/redis-of-file.js";
 
+const LATER = { deadline: Number.POSITIVE_INFINITY };
+
 const redis = redisOfFile();
 const nats = natsOfFile();
+
+/** The users service, as a process asks it about the lists of a user; `fault` is its answer about a list. */
+const readersOf = (fault: ReadonlyMap<string, ErrorCode>) => ({
+  readOrLast: async ({ owner, list }: OwnedList) => {
+    const code = fault.get(list);
+    if (code !== undefined) throw new AppError(code, "list_id: a fault");
+    return { owner, members: new Set<string>(), followed: new Set<string>(), isOld: false };
+  },
+});
 
 function open() {
   const [erased, suspended] = [new Set<string>(), new Set<string>()];
   const told: object[] = [];
+  const faults = new Map<string, ErrorCode>();
   const methods = createPositionMethods({
     positions: createPositionStore({ nats: nats.connection, publish: nats.publish }),
     erased: { among: async (users) => new Set(users.filter((user) => erased.has(user))) },
     standings: { of: (user) => (suspended.has(user) ? "suspended" : "active") },
     takeRead: createReadRate(redis.scripts),
+    readers: readersOf(faults),
     notifyUser: async (_user, notification) => void told.push(notification),
   });
   const set = async (user_id: string, timeline: string, drop_id: string, version: number) =>
-    SetPositionResponse.decode(await methods.setPosition({ user_id, timeline, drop_id, version })).position;
+    SetPositionResponse.decode(await methods.setPosition({ user_id, timeline, drop_id, version }, LATER)).position;
   const all = async (user_id: string) =>
     GetPositionsResponse.decode(await methods.getPositions({ user_id })).positions.map(
       ({ timeline, drop_id, version }) => `${timeline} ${drop_id} ${version}`,
     );
-  return { set, all, told, erased, suspended };
+  return { set, all, told, faults, erased, suspended };
 }
 
 test("a newer version moves a position, and an older one is refused and names what stands", async () => {
@@ -57,6 +72,7 @@ test.each([
   ["user_id", { user_id: "" }],
   ["timeline", { timeline: "house" }],
   ["timeline", { timeline: "list:" }],
+  ["timeline", { timeline: "list:a\0b" }],
   ["timeline", { timeline: `list:${"x".repeat(129)}` }],
   ["drop_id", { drop_id: "" }],
   ["drop_id", { drop_id: "~floor" }],
@@ -74,6 +90,24 @@ test.each([
     code: "invalid",
     message: expect.stringMatching(new RegExp(`^${field}: `)),
   });
+});
+
+test("a position in a list that the user does not have is refused, and in one of which nobody knows for now", async () => {
+  const { set, all, told, faults, erased } = open();
+  for (const [code, answer] of [
+    ["notfound", "the user has no such list"],
+    ["invalid", "timeline: names no list"],
+    ["unavailable", "list_id: a fault"],
+  ] as const) {
+    faults.set("theirs", code);
+    await expect(set("kim", "list:theirs", "d1", 1)).rejects.toMatchObject({ code, message: answer });
+  }
+  expect([await all("kim"), told]).toEqual([[], []]);
+  await set("kim", "list:mine", "d1", 1);
+  expect(await all("kim")).toEqual(["list:mine d1 1"]);
+  faults.set("theirs", "notfound");
+  erased.add("kim");
+  await expect(set("kim", "list:theirs", "d1", 1)).rejects.toMatchObject({ code: "gone" });
 });
 
 // Invariant 11.
@@ -126,11 +160,12 @@ test("an erased user sets none and has none, also if the erasure comes during th
     erased: { among: async (users) => (++looks > 1 ? new Set(users) : new Set()) },
     standings: { of: () => "active" },
     takeRead: async () => 0,
+    readers: readersOf(new Map()),
     notifyUser: async () => undefined,
   });
   let looks = 0;
   const request = { user_id: "ivy", timeline: "home", drop_id: "d1", version: 1 };
-  await expect(late.setPosition(request)).rejects.toMatchObject({ code: "gone" });
+  await expect(late.setPosition(request, LATER)).rejects.toMatchObject({ code: "gone" });
   const info = await nats.manager.streams.info(STREAM.positions, { subjects_filter: "$KV.POSITIONS.ivy" });
   expect(info.state.subjects ?? {}).toEqual({});
 });

@@ -1,6 +1,10 @@
+import { randomUUID } from "node:crypto";
 import { expect, test } from "@jest/globals";
 import { nanos } from "nats";
+import { GRAPH_SUBJECTS } from "../../src/consistency/log.nats.js";
+import { followsIn } from "../../src/consistency/restored/edges.js";
 import { createReadSample } from "../../src/consistency/restored/samples.nats.js";
+import { listReader } from "../../src/contracts/lists.js";
 import { AppError } from "../../src/kernel/errors.js";
 import { silent } from "../../src/kernel/logger.js";
 import { connectNats } from "../../src/platform/nats/connect.js";
@@ -87,3 +91,23 @@ test("the newest settled events of the log are sampled however many have come si
     await bench.close();
   }
 }, 60_000);
+
+test("the newest follows are sampled, however many members of lists the log has after them", async () => {
+  const bench = await openNats();
+  try {
+    const messageOf = (follower_id: string, at: number) => {
+      const event = { follower_id, following_id: `member-${at}`, version: 1 };
+      return { subject: "graph.followed", id: `${follower_id}-${at}`, body: JSON.stringify(event) };
+    };
+    const follows = Array.from({ length: 50 }, (_, at) => messageOf(`fan-${at}`, at));
+    const reader = listReader(randomUUID());
+    const members = Array.from({ length: 500 }, (_, at) => messageOf(reader, at));
+    await bench.publishAll(follows);
+    await bench.publishAll(members);
+    const read = createReadSample(bench.connection, GRAPH_SUBJECTS, followsIn);
+    const sampled = (await read(Date.now() + 60_000)).map(({ follower }) => follower);
+    expect(sampled).toEqual(["fan-0", ...Array.from({ length: 40 }, (_, at) => `fan-${at + 10}`)]);
+  } finally {
+    await bench.close();
+  }
+});

@@ -164,7 +164,7 @@ const POSITION_PATHS: Json = {
       requestBody: { required: true, content: { "application/json": { schema: ref("schemas", "PositionToSet") } } },
       responses: {
         200: answer("SetPosition", "The position that stands"),
-        ...problems(400, 401, 403, 405, 408, 410, 413, 415, 429, 500, 503),
+        ...problems(400, 401, 403, 404, 405, 408, 410, 413, 415, 429, 500, 503),
         409: problem(["A newer position stands, which the detail names"]),
       },
     },

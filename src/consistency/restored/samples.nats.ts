@@ -9,7 +9,7 @@ import { entriesOf, eventOf } from "../log.nats.js";
 
 const NEWEST = 40;
 const OLDER = 10;
-/** Numbers of messages before `until` that are searched for the newest drops. */
+/** Numbers of messages before `until` that are searched for the newest events. */
 const REACHES = [200, 2_000, 20_000];
 
 /** Maximum number of messages fetched at a time: those after the last message before `until` are read in vain. */
@@ -17,7 +17,7 @@ const MOST_AT_ONCE = 1_000;
 
 /**
  * Reads events of a subject that the log admitted before `until` (ms since the epoch): some from all of its length, and
- * the newest.
+ * the newest. Events in which nothing is held do not count.
  */
 export function createReadSample<Held>(
   nats: NatsConnection,
@@ -29,10 +29,11 @@ export function createReadSample<Held>(
     const info = async () => (await managerOf(nats)).streams.info(STREAM.drops);
     const { state } = await askNats("the state of the log", info);
     const sample = new Map<number, Held>();
-    const take = (entry: Omit<LogEntry, "headers">): void => {
+    const take = (entry: Omit<LogEntry, "headers">): boolean => {
       const event = entry.time < until ? eventOf(entry) : undefined;
       const [item] = event ? heldIn(event) : [];
       if (item !== undefined) sample.set(entry.seq, item);
+      return item !== undefined;
     };
     const step = (state.last_seq - state.first_seq) / OLDER;
     for (let index = 0; index < OLDER && state.messages > 0; index++) {
@@ -45,8 +46,9 @@ export function createReadSample<Held>(
       const newest: LogEntry[] = [];
       const batch = Math.min(reach, MOST_AT_ONCE);
       for await (const entry of entriesOf(nats, { subject, after, until, batch, keptMs: MINUTE })) newest.push(entry);
-      for (const entry of newest.slice(-NEWEST)) take(entry);
-      if (newest.length >= NEWEST || after < state.first_seq) break;
+      let taken = 0;
+      for (const entry of newest.reverse()) if (take(entry) && ++taken === NEWEST) break;
+      if (taken === NEWEST || after < state.first_seq) break;
     }
     return [...sample].sort(([a], [b]) => a - b).map(([, item]) => item);
   };

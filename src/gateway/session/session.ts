@@ -144,17 +144,24 @@ export class Session implements StreamSession, Follower {
     if (isRefused(this.issuedAt, loggedOutAt)) this.endStream("logged_out");
   }
 
-  registeredAgain(): void {
+  async registeredAgain(): Promise<boolean> {
     this.#state.on("relist");
     const { current } = this.#state;
     if (current === "catchingUp" || current === "live") this.#client.reset("registration_lost");
     // Whoever deletes a list removes the listing of its streams.
-    void this.#list?.check().catch((error: unknown) => this.#endIfGone(error));
+    const isGone = await this.#list?.check().then(
+      () => false,
+      (error: unknown) => this.#endIfGone(error),
+    );
+    return !isGone;
   }
 
-  #endIfGone(error: unknown): void {
-    if (codeOf(error) === "notfound") this.endStream("list_deleted");
+  /** Returns true for an error that tells that the list is gone. */
+  #endIfGone(error: unknown): boolean {
+    const isGone = codeOf(error) === "notfound";
+    if (isGone) this.endStream("list_deleted");
     else this.deps.log.debug({ error: oneLine(error) }, "it is not known what the owner of a list sees");
+    return isGone;
   }
 
   /**

@@ -176,7 +176,9 @@ export class SharedSession implements StreamSession {
     this.pump();
   }
 
-  registeredAgain(): void {}
+  async registeredAgain(): Promise<boolean> {
+    return true;
+  }
 
   end(): void {
     if (!this.#isOver) this.deps.ended(this);

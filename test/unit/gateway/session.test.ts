@@ -26,7 +26,7 @@ test("a session that ended before its start sends nothing", async () => {
   session.end();
   await session.start(sink, { ...start, replay: [drop(1)] });
   session.take(drop(2));
-  session.registeredAgain();
+  void session.registeredAgain();
   session.heartbeat();
   await session.recheck({ maxAgeMs: 0, heardMs: 0 });
   expect(blocks).toEqual([]);
@@ -37,11 +37,11 @@ test("a registration that was lost resets the client: in its first block, or at 
   const { session, blocks, sink } = sessionWith();
   const start = await session.prepare(undefined, END);
   expect(session.greeting(1, start)).not.toContain("reset");
-  session.registeredAgain();
+  void session.registeredAgain();
   expect(session.greeting(1, start)).toContain("registration_lost");
   await session.start(sink, start);
   expect(blocks).toEqual([]);
-  session.registeredAgain();
+  void session.registeredAgain();
   expect(blocks).toEqual([expect.stringContaining("registration_lost")]);
 });
 
