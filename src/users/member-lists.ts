@@ -129,7 +129,8 @@ export const readMemberLists = ({ memberLists: store, bounded, tokens }: MemberL
     const list_id = readId("list_id", request.list_id);
     const isOfAnybody = request.user_id === "";
     const user_id = isOfAnybody ? await bounded(() => store.ownerOf(list_id)) : readId("user_id", request.user_id);
-    const members = await bounded(() => store.reader({ user_id, list_id }));
+    // Reads of other users do not wait for those of all lists of one.
+    const members = await bounded(() => store.reader({ user_id, list_id }), user_id);
     return {
       owner_id: user_id,
       member_ids: members.map(({ id }) => id),

@@ -59,7 +59,7 @@ testWithStack(
     const rebuilt = () => sum(({ name }) => name === "timeline_rebuild_seconds_count");
     const pages = shownIn(first);
     await becomes(async () => expect(await rebuilt()).toBeGreaterThan(0), PATIENCE_MS);
-    expect((await reads.home("newcomer", { limit: 1 })).degraded).toBe(false);
+    await becomes(async () => expect((await reads.home("newcomer", { limit: 1 })).degraded).toBe(false));
     expect(await rebuilt()).toBeLessThan(LISTS / 2);
     await pages;
     await becomes(async () => expect(await shownIn(first)).toBe(LISTS), PATIENCE_MS);
