@@ -62,8 +62,8 @@ export class TimelineClient {
   }
 
   /**
-   * Stores up to where the user has read a timeline. The stream of the home says `new_position`, on all devices. If the
-   * position that stands has a version as high, the call rejects with status 409, and the message names that one.
+   * Stores up to where the user has read a timeline. The stream of the home says `new_position`, on all devices. If another
+   * drop stands with a version as high, the call rejects with status 409, and the message names that one.
    */
   setPosition(position: PositionToSet, { signal }: CallOptions = {}): Promise<SetPosition> {
     return call(this.#send, "/api/v1/positions", { method: "POST", body: position, signal });

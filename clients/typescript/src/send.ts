@@ -42,24 +42,34 @@ export function createSend({ url = "", token, fetch = globalThis.fetch }: Client
   };
 }
 
+/** A renewal that takes longer is no longer shared, ms: one that never ends would hold all later requests. */
+const SHARED_MS = 30_000;
+
 /** Requests whose token is refused at the same time share one renewal. */
 class Renewals {
   /** Number of renewals that are over. */
   settled = 0;
   #last:
-    | { readonly refused: string; readonly number: number; readonly renewed: Promise<string | undefined> }
+    | {
+        readonly refused: string;
+        readonly number: number;
+        readonly begunAt: number;
+        readonly renewed: Promise<string | undefined>;
+      }
     | undefined;
 
   constructor(private readonly token: ClientOptions["token"]) {}
 
   /** @param before number of renewals that were over when the request began */
   renew(refused: string, before: number): Promise<string | undefined> {
-    if (this.#last?.refused === refused && this.#last.number >= before) return this.#last.renewed;
+    const [last, begunAt] = [this.#last, performance.now()];
+    const isLate = last !== undefined && begunAt - last.begunAt > SHARED_MS;
+    if (last?.refused === refused && last.number >= before && !isLate) return last.renewed;
     const number = this.settled;
     const renewed = Promise.resolve(this.token?.(refused)).finally(() => {
       this.settled++;
     });
-    this.#last = { refused, number, renewed };
+    this.#last = { refused, number, begunAt, renewed };
     return renewed;
   }
 }

@@ -94,6 +94,7 @@ const PROBLEMS: Readonly<Record<number, Problem>> = {
   429: ["The hourly limit, or that of reads, is reached", ["Retry-After", ...RATE_LIMIT]],
   500: ["A fault of the service"],
   503: ["A server is unavailable", ["Retry-After"]],
+  504: ["A server did not answer in time", ["Retry-After"]],
 };
 
 const headersOf = (names: readonly string[]): Json =>

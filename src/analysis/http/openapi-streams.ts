@@ -79,7 +79,7 @@ export const STREAM_PATHS: Json = Object.fromEntries(
         parameters: name === "list/{id}" ? [LIST_ID, ...PARAMETERS] : PARAMETERS,
         responses: {
           200: streamOf(EVENT_STREAMS[name]),
-          ...problems(401, 403, 405, 410, 503),
+          ...problems(401, 403, 405, 410, 500, 503, 504),
           ...REFUSALS[name],
           429: problem(["The user or the process has too many streams", ["Retry-After"]]),
         },
