@@ -1,5 +1,6 @@
 import { listOfReader, listReader } from "../contracts/lists.js";
 import { bylineOf } from "../contracts/timelines.js";
+import { createBoundedQueue } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
 import { pause, SECOND } from "../kernel/time.js";
 import { createJudge, createListReaders, type HiddenUsers, LIST_READER_AGE_MS } from "../state/index.js";
@@ -24,6 +25,12 @@ export interface ListSources {
 }
 
 const PATIENCE_MS = 5 * SECOND;
+/** If Redis loses its registrations, each open stream of a list is checked. */
+const CHECKS = {
+  atOnce: 64,
+  waiting: 10_000,
+  refusal: () => new AppError("unavailable", "too many lists are checked"),
+};
 
 export const noList = () => new AppError("notfound", "the user has no such list");
 
@@ -37,6 +44,7 @@ export function createOpenList(sources: ListSources | undefined) {
   if (!sources) return (): OpenList => unserved();
   const { listReader: readReader, readHidden, judgesReplies } = sources;
   const readers = createListReaders(readReader);
+  const inTurn = createBoundedQueue(CHECKS);
   return (owner: string, list: string): OpenList => {
     const reader = listReader(list);
     if (listOfReader(reader) === undefined) throw noList();
@@ -57,7 +65,7 @@ export function createOpenList(sources: ListSources | undefined) {
     };
     return {
       reader,
-      check: async () => void (await readers.readNow(owned, PATIENCE_MS)),
+      check: async () => void (await inTurn(() => readers.readNow(owned, PATIENCE_MS), owner)),
       shows: async (text, { heardAt = performance.now() }) => {
         const by = bylineOf(text);
         const recently = performance.now() - LIST_READER_AGE_MS;
