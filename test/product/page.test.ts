@@ -177,9 +177,9 @@ import { program, runMain, type ServiceProcess } from "../support/service.js";
     await page.getByRole("button", { name: "Make a list" }).click();
     await page.locator("#log").getByText("open (list)").waitFor();
     const asked: string[] = [];
-    page.on("request", (request) => asked.push(new URL(request.url()).pathname));
     // The home of the next viewer is open before the lists of that viewer are known.
     await page.route("**/world/lists?*", async (route) => {
+      page.on("request", (request) => asked.push(new URL(request.url()).pathname));
       await page.getByText("live as grace").waitFor();
       await route.continue();
     });
