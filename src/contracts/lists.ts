@@ -25,3 +25,6 @@ export const listReader = (list: string): string => READER + list;
 export const listOfReader = (reader: string): string | undefined =>
   // Most are users: the expression costs more than a look at the first letters.
   reader.startsWith(READER) && LIST_READER.test(reader) ? reader.slice(READER.length) : undefined;
+
+/** Returns true for the name of a list's reader. */
+export const isListReader = (reader: string): boolean => listOfReader(reader) !== undefined;

@@ -1,5 +1,5 @@
 import type { EdgeEvent } from "../contracts/events.js";
-import { listOfReader } from "../contracts/lists.js";
+import { isListReader, listOfReader } from "../contracts/lists.js";
 import { compareVersions } from "../contracts/versions.js";
 import { grouped, mapLimited } from "../kernel/concurrency.js";
 import { AppError } from "../kernel/errors.js";
@@ -74,7 +74,7 @@ export function createApplyEdges(deps: FanoutDeps): ApplyEdges {
   };
 }
 
-const isOfList = ({ event: { payload } }: AdmittedEdge): boolean => listOfReader(payload.follower_id) !== undefined;
+const isOfList = ({ event: { payload } }: AdmittedEdge): boolean => isListReader(payload.follower_id);
 
 /**
  * Applies changes of the members of lists. Once a member's generation is new, fan-out reads anew in which lists the

@@ -1,4 +1,4 @@
-import { listOfReader } from "../contracts/lists.js";
+import { isListReader } from "../contracts/lists.js";
 import { bylineText, listedBylineText } from "../contracts/timelines.js";
 import { SECOND, sharedNow } from "../kernel/time.js";
 import { isOfSuspended, usersOf, type Viewers } from "../state/index.js";
@@ -46,8 +46,8 @@ export function createNotify({ listenersAmong, writer, relations, standings, era
     return [addressed({ ...to, notification: signed }, { seeing: lists, unknown: [] })];
   };
   const look = async (to: AudienceNotification, having: readonly string[]) => {
-    const lists = having.filter(isList);
-    const users = lists.length === 0 ? having : having.filter((user) => !isList(user));
+    const lists = having.filter(isListReader);
+    const users = lists.length === 0 ? having : having.filter((user) => !isListReader(user));
     const [viewers, told] = await Promise.all([viewersAmong(users, to), toLists(to, lists)]);
     return { viewers, lists, told };
   };
@@ -76,8 +76,6 @@ export function createNotify({ listenersAmong, writer, relations, standings, era
     });
   };
 }
-
-const isList = (user: string): boolean => listOfReader(user) !== undefined;
 
 /**
  * Notifies audiences. `isTaken`: all homes took the drops, so that none is below a floor. Returns the notified users.

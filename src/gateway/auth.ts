@@ -1,7 +1,7 @@
 import { createSecretKey, type KeyObject } from "node:crypto";
 import type { JWTPayload } from "jose";
 import jsonwebtoken, { type VerifyOptions } from "jsonwebtoken";
-import { listOfReader } from "../contracts/lists.js";
+import { isListReader } from "../contracts/lists.js";
 import { AppError, codeOf } from "../kernel/errors.js";
 import { idFault } from "../kernel/ids.js";
 import { SECOND, sharedNow } from "../kernel/time.js";
@@ -84,7 +84,7 @@ function unauthenticated(why: string, cause?: unknown): AppError {
 
 function principalOf({ sub, exp, iat, tier }: JWTPayload): Principal {
   // NOTIFY and the registry know lists under names that no user may have.
-  if (typeof sub !== "string" || idFault(sub) !== undefined || listOfReader(sub) !== undefined)
+  if (typeof sub !== "string" || idFault(sub) !== undefined || isListReader(sub))
     throw unauthenticated("without a usable subject");
   const expiresAt = Number(exp) * SECOND;
   // The tolerance is for the `nbf` of an issuer whose clock is ahead; an expired token is never accepted.

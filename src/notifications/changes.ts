@@ -6,7 +6,7 @@ import {
   type RemoteDropReceived,
   type TimelineEvent,
 } from "../contracts/events.js";
-import { listOfReader } from "../contracts/lists.js";
+import { isListReader } from "../contracts/lists.js";
 import { DLQ_HEADER, SILENT_HEADER, STREAM } from "../contracts/subjects.js";
 import { isNews } from "../contracts/times.js";
 import { compareVersions, type Version } from "../contracts/versions.js";
@@ -93,7 +93,7 @@ function changesOf(event: TimelineEvent | ActivityEvent, { time, seq, headers }:
 /** Nobody is notified by themselves, nor by a list, which is private. Other servers notify their people. */
 const isStored = ({ user, actor, drop, byDrop }: Pick<Change, "user" | "actor" | "drop" | "byDrop">): boolean =>
   user !== actor &&
-  listOfReader(actor) === undefined &&
+  !isListReader(actor) &&
   !isRemoteActor(user) &&
   [user, actor, `${drop}${byDrop}x`].every((id) => !id.includes("\0"));
 

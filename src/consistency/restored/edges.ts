@@ -1,5 +1,5 @@
 import type { TimelineEvent } from "../../contracts/events.js";
-import { listOfReader } from "../../contracts/lists.js";
+import { isListReader } from "../../contracts/lists.js";
 import { CLOCK_SKEW_MS, LOG_AGE_MS } from "../../contracts/times.js";
 import { compareVersions, type Version } from "../../contracts/versions.js";
 import { mapLimited } from "../../kernel/concurrency.js";
@@ -32,7 +32,7 @@ interface LoggedEdge {
 const ASKED_AT_ONCE = 8;
 
 /** No upstream lists the members of lists as follows. They are read again for each page. */
-const isOfUser = ({ follower }: EdgeChange): boolean => listOfReader(follower) === undefined;
+const isOfUser = ({ follower }: EdgeChange): boolean => !isListReader(follower);
 
 /** Returns the follow that an event changes; nothing for a member of a list. */
 export const followsIn = (event: TimelineEvent): readonly EdgeChange[] => edgesIn(event).filter(isOfUser);

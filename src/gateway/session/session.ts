@@ -27,8 +27,8 @@ const AGAIN_MS = SECOND;
 type OfUser = Pick<Principal, "user" | "issuedAt"> & { readonly list?: OpenList | undefined };
 
 /**
- * One stream of one user, of the home or of a list; state.ts describes its states. If NOTIFY lacks something that the client has not got, or was
- * replaced, the client gets a `reset`, and goes on at its end.
+ * One stream of one user, of the home or of a list; state.ts describes its states. If NOTIFY lacks something that the
+ * client has not got, or was replaced, the client gets a `reset`, and goes on at its end.
  *
  * While the number of parts is changed, processes with another number store notifications of the user in other parts.
  * These cannot be put in order with those of the user's part: the client gets a `reset` in place of them.

@@ -10,7 +10,7 @@ import {
 } from "../../contracts/channels.js";
 import { eventOfSubject, isEdge, isErasure, isRelation, isStanding, parseEvent } from "../../contracts/events.js";
 import { parseEdgeJob, parseJob } from "../../contracts/fanout.js";
-import { listOfReader } from "../../contracts/lists.js";
+import { isListReader } from "../../contracts/lists.js";
 import { DLQ_HEADER, isEdgeJob, isPlainSubject, SILENT_HEADER, STREAM } from "../../contracts/subjects.js";
 import type { DropPage, TimelineEntry } from "../../contracts/timelines.js";
 import { NOTIFY_WINDOW_MS } from "../../contracts/times.js";
@@ -127,7 +127,7 @@ function checkOf({ stream, subject, body }: RedrivenMessage, now: number): Check
   // A relation is read from the users service when it is applied, an erasure is for ever, and versions of standings stay.
   if (isRelation(event) || isErasure(event) || isStanding(event)) return undefined;
   // A list that is renewed once more is as before.
-  if (isEdge(event) && listOfReader(event.payload.follower_id) !== undefined) return undefined;
+  if (isEdge(event) && isListReader(event.payload.follower_id)) return undefined;
   if (isEdge(event)) {
     const expected = event.name === "user_followed";
     return async (upstreams) => {

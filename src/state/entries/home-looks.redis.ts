@@ -1,4 +1,4 @@
-import { listOfReader } from "../../contracts/lists.js";
+import { isListReader, listOfReader } from "../../contracts/lists.js";
 import type { Byline } from "../../contracts/timelines.js";
 import { bylineOf } from "../../contracts/timelines.js";
 import { chunked } from "../../kernel/concurrency.js";
@@ -56,16 +56,18 @@ export function createHomeLooks(scripts: Scripts, { ttlMs, activeOnly, judgesRep
       // In mode `active` a user whose home was never read was still notified, although nothing was written. So were the
       // streams of a list without a floor: the gateway judges what it tells them.
       const holderSet = new Set(holders);
-      const unread = await unreadAmong(users.filter((user) => !holderSet.has(user) && (activeOnly || isList(user))));
+      const unread = await unreadAmong(
+        users.filter((user) => !holderSet.has(user) && (activeOnly || isListReader(user))),
+      );
       if (unread.length === 0) return holders;
-      return [...holders, ...((await isDirect(scripts, drop)) ? unread.filter(isList) : unread)];
+      return [...holders, ...((await isDirect(scripts, drop)) ? unread.filter(isListReader) : unread)];
     },
     /** Returns the users whose home has the drop now, and the lists that have it or have no floor. */
     async havingAmong(users: readonly string[], drop: string): Promise<string[]> {
       const look = (user: string) => scripts.command("zscore", (client) => client.zscore(readerKey(user), drop));
       const scores = await eachOf(users, look);
       const having = users.filter((_, index) => scores[index] !== null);
-      const unread = await unreadAmong(users.filter((user, index) => scores[index] === null && isList(user)));
+      const unread = await unreadAmong(users.filter((user, index) => scores[index] === null && isListReader(user)));
       return unread.length === 0 ? having : [...having, ...unread];
     },
     /** Returns the byline of a drop as one of these lists has it; undefined if none has. */
@@ -126,8 +128,6 @@ export async function runForHomes<T>(
   });
   return inOrder(answers);
 }
-
-const isList = (user: string): boolean => listOfReader(user) !== undefined;
 
 export async function eachOf<T>(users: readonly string[], look: (user: string) => Promise<T>): Promise<T[]> {
   const results: T[] = [];
