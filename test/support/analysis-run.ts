@@ -1,13 +1,14 @@
 import { appendFileSync } from "node:fs";
-import { expect, test } from "@jest/globals";
+import { expect } from "@jest/globals";
 import { headers as newHeaders } from "nats";
 import pg from "pg";
 import type { Broker } from "../../src/sandbox/brokers/index.js";
 import { startNats, startRedis } from "../../src/sandbox/brokers/index.js";
 import type { Mutant } from "../faults/mutants/mutants.js";
 import { type AppView, startAppView } from "./appview.js";
+import { testOnPostgres } from "./databases.js";
 import { eventually } from "./eventually.js";
-import { type Postgres, postgresPrograms, startPostgres } from "./postgres.js";
+import { type Postgres, startPostgres } from "./postgres.js";
 import { TcpProxy } from "./proxy.js";
 import { oneOf, type Random, seeded } from "./random.js";
 import type { Service } from "./service.js";
@@ -297,10 +298,6 @@ const CLEAN: Findings = { lost: [], duplicated: [], unexpected: [] };
 /** A fault while analyses are asked for. Then the saga settles, everything is compared, and the function returned is run. */
 export type SagaScenario = (saga: Saga) => Promise<undefined | (() => unknown)>;
 
-/** Processes share a server of the database: without PostgreSQL these tests are skipped. */
-const declare: (name: string, work: () => Promise<void>) => void =
-  postgresPrograms() === undefined ? (name) => test.skip(`${name}: no PostgreSQL is installed`, () => undefined) : test;
-
 /** A test of one fault: after it every 202 has its one end. */
 export function sagaTest(name: string, options: SagaOptions, scenario: SagaScenario): void {
   run(name, options, scenario, (found) => expect(found).toEqual(CLEAN));
@@ -321,7 +318,7 @@ function run(
   expectFindings: (found: Findings) => void,
 ): void {
   const seed = Number(process.env["FAULTS_SEED"] ?? options.seed);
-  declare(`analyses: ${name} (seed ${seed})`, async () => {
+  testOnPostgres(`analyses: ${name} (seed ${seed})`, async () => {
     const saga = await Saga.open(options, seed);
     try {
       // Events that never come are not waited for.

@@ -42,6 +42,10 @@ END $$`;
 export const longTest = (database: string): (typeof test)["skip"] =>
   runs[database === DATABASES.at(-1)?.name ? "quick" : "slow"] ? test : test.skip;
 
+/** Declares a test whose processes share a server of the database: without PostgreSQL it is skipped. */
+export const testOnPostgres: (name: string, work: () => Promise<void>) => void =
+  postgresPrograms() === undefined ? (name) => test.skip(`${name}: no PostgreSQL is installed`, () => undefined) : test;
+
 declare global {
   /** Databases of the Jest worker that no file uses: starting one takes a second of CPU time. */
   var idleDatabases: PGlite[];

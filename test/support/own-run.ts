@@ -1,9 +1,10 @@
 import { credentials } from "@grpc/grpc-js";
-import { expect, test } from "@jest/globals";
+import { expect } from "@jest/globals";
 import { headers as newHeaders } from "nats";
 import { NotificationServiceClient, NotificationServiceService } from "../../src/gen/avion/notifications.js";
 import { type Broker, startNats, startRedis } from "../../src/sandbox/brokers/index.js";
 import type { Mutant } from "../faults/mutants/mutants.js";
+import { testOnPostgres } from "./databases.js";
 import { eventually } from "./eventually.js";
 import { recordRow } from "./fault-rows.js";
 import { callsOf } from "./grpc.js";
@@ -11,7 +12,7 @@ import { inWords } from "./notifications.js";
 import { OWNERS, OwnHistory, PEOPLE } from "./own-history.js";
 import { shownOn } from "./own-oracle.js";
 import { checkNotifications, checkShared, type Listed, Listening, type ToldFindings } from "./own-streams.js";
-import { type Postgres, postgresPrograms, startPostgres } from "./postgres.js";
+import { type Postgres, startPostgres } from "./postgres.js";
 import { TcpProxy } from "./proxy.js";
 import { type Random, seeded } from "./random.js";
 import { downIds, openReader, pagesDown, type Reader } from "./reader.js";
@@ -256,10 +257,6 @@ const CLEAN: OwnFindings = { lost: [], duplicated: [], resurrected: [], unexpect
 /** A fault while people go on. Then the run settles, everything is compared, and the function returned is called. */
 export type OwnScenario = (run: OwnRun) => Promise<undefined | (() => unknown)>;
 
-/** Processes share a server of the database: without PostgreSQL these tests are skipped. */
-const declare: (name: string, work: () => Promise<void>) => void =
-  postgresPrograms() === undefined ? (name) => test.skip(`${name}: no PostgreSQL is installed`, () => undefined) : test;
-
 /** Declares a test of one fault: after it everything is as the history says. */
 export function ownTest(name: string, options: OwnRunOptions, scenario: OwnScenario): void {
   declareRun(name, { options, scenario }, (found) => expect(found).toEqual(CLEAN));
@@ -279,7 +276,7 @@ function declareRun(
   expectFindings: (found: OwnFindings) => void,
 ): void {
   const seed = Number(process.env["FAULTS_SEED"] ?? options.seed);
-  declare(`${name} (seed ${seed})`, async () => {
+  testOnPostgres(`${name} (seed ${seed})`, async () => {
     const run = await OwnRun.open(options, seed);
     try {
       // Events that never come are not waited for.
