@@ -6,15 +6,15 @@ import { openReader } from "../support/reader.js";
 import { held, homeKey } from "../support/timeline-keys.js";
 
 faultTest("a home's key lost in mid-rebuild, again and again", { seed: 91 }, async (run) => {
-  const { redis, upstreams } = run.stack;
+  const { upstreams } = run.stack;
   await run.publishSteps(60);
-  const homes = READERS.slice(0, 6).map(homeKey);
-  await redis.del(...homes);
+  const readers = READERS.slice(0, 6);
+  await run.loseHomes(...readers);
   const heal = upstreams.inject({ method: "GetDropsByUserID", user: BIG_AUTHOR, delayMs: 400 });
-  const reading = READERS.slice(0, 6).map((reader) => run.reads.home(reader, { limit: 100 }, 40_000));
+  const reading = readers.map((reader) => run.reads.home(reader, { limit: 100 }, 40_000));
   for (let round = 0; round < 3; round += 1) {
     await eventually(() => upstreams.held() > 0, "rebuilds are under way");
-    await redis.del(...homes);
+    await run.loseHomes(...readers);
     await run.publishSteps(20);
   }
   heal();
@@ -31,7 +31,7 @@ faultTest("a process killed in mid-rebuild, before and after it has read", { see
   await run.done();
   const victims = { "rebuild-marked": READERS[3] as string, "rebuild-read": READERS[4] as string };
   for (const [point, reader] of Object.entries(victims)) {
-    await redis.del(homeKey(reader));
+    await run.loseHomes(reader);
     const api = await run.stack.start({ roles: "api", env: { AVION_TEST_FAILPOINTS: `${point}=kill` } });
     const reads = openReader(api.grpcAddress);
     await reads.home(reader).catch(() => undefined);

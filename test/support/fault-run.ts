@@ -72,6 +72,7 @@ export class FaultRun {
   /** These messages were acked but not applied at one of the checks. */
   readonly broken: string[] = [];
   readonly eventStreams = new Map<string, EventStream>();
+  readonly #lostHomes = new Set<string>();
   readonly history: EventHistory;
   readonly #ackWatcher: AckWatcher;
   /** Both are the servers that run, or were killed last: a scenario may kill one more than once. */
@@ -170,6 +171,12 @@ export class FaultRun {
   async publishInvalid(body: string): Promise<void> {
     this.invalidMessages.push(body);
     await this.stack.streams.connection.jetstream().publish("drops.created", body);
+  }
+
+  /** Deletes the keys of homes, as a Redis that loses them. */
+  async loseHomes(...users: readonly string[]): Promise<void> {
+    for (const user of users) this.#lostHomes.add(user);
+    await this.stack.redis.del(...users.map(homeKey));
   }
 
   /** Marks the end of the fault: recovery is measured from here. */
@@ -283,6 +290,7 @@ export class FaultRun {
       reads,
       eventsBeforeStreams: this.#eventsBeforeStreams,
       settledAt: this.#settledAt,
+      lostHomes: this.#lostHomes,
     };
   }
 
